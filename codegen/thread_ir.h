@@ -1,0 +1,108 @@
+#pragma once
+// The thread IR: what one thread does. It is the contract between lowering and its two consumers: cuda/emit.h prints
+// it, cpu/executor.h runs it for all threads of a block in lockstep. Expressions and Vars are those of dsl/ir/expr.h.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dsl/ir/expr.h"
+#include "dsl/ir/tile.h"
+
+namespace tessera::codegen {
+
+using ir::Expr;
+using ir::VarRef;
+
+enum class ArraySpace : uint8_t { global, shared, registers };
+
+/// Memory that an access names. Identity is the object.
+struct Array {
+  std::string name;
+  DType dtype = DType::f32;
+  ArraySpace space = ArraySpace::registers;
+  int64_t size = 0;           // registers, shared: elements. global: unknown here
+  int64_t shared_offset = 0;  // shared: byte offset in the arena
+  std::vector<Expr> shape;    // logical extents, for checks and messages (global, shared)
+  bool read_only = false;     // global: never written by this kernel
+  SourceLoc loc;
+};
+using ArrayRef = std::shared_ptr<const Array>;
+
+/// `width` consecutive elements of a register array from `base` on. `base` is a constant once the loops around it are
+/// unrolled.
+struct Slice {
+  ArrayRef array;
+  Expr base;
+};
+
+/// How an access was shown to be in bounds.
+enum class Bounds : uint8_t { proved, guarded, unchecked };
+std::string_view name(Bounds bounds);
+
+/// `width` consecutive elements at element `offset`. The byte address is a multiple of width * element size: proved
+/// from declared alignments, never assumed. `indices` are the logical indices of the first element, the vector runs
+/// along the last dimension of `array->shape` with stride 1 (empty for register arrays).
+struct Access {
+  ArrayRef array;
+  Expr offset;  // i64 for global arrays, i32 otherwise
+  std::vector<Expr> indices;
+  int width = 1;
+  Bounds bounds = Bounds::proved;
+  Expr guard;  // boolean; null = always
+};
+
+struct Stmt;
+using Body = std::vector<Stmt>;
+
+struct Let { VarRef var; Expr value; };
+/// Reads into `var` (width 1) or into `into`. Where the guard is false the result is 0.
+struct Load { Access from; VarRef var; Slice into; };
+/// Writes `value` (width 1) or `from`. Where the guard is false nothing is written.
+struct Store { Access to; Expr value; Slice from; };
+/// into[0..width) = cast(from[0..width)), the dtypes of the two arrays.
+struct Convert { Slice into, from; int width; };
+/// for (var = begin; var < end; var += step). Unrolled loops have constant bounds.
+struct For { VarRef var; Expr begin, end, step; bool unrolled = false; Body body; };
+struct If { Expr condition; Body then, otherwise; };
+struct Barrier {};      // all threads of the block
+struct WarpBarrier {};  // all threads of the warp
+/// var = collective(args); see ir::CollectiveKind. All 32 lanes of the warp take part.
+struct Collective { VarRef var; ir::CollectiveKind kind; std::vector<Expr> args; int width = 32; };
+/// Starts the lowering of one DSL statement: printed as a comment, with the statement's location.
+struct Comment { std::string text; };
+/// Declares a register array from here to the end of the enclosing body. `zero` fills it first.
+struct Declare { ArrayRef array; bool zero = false; };
+
+struct Stmt {
+  std::variant<Let, Load, Store, Convert, For, If, Barrier, WarpBarrier, Collective, Comment, Declare> node;
+  SourceLoc loc;
+};
+
+/// One kernel parameter, in order. Tensors first, then dims, then scalars.
+struct Param {
+  std::string name;
+  ArrayRef array;  // pointer parameter
+  VarRef var;      // dim or scalar parameter
+};
+
+struct Program {
+  std::string name;
+  std::vector<Param> params;
+  std::vector<Expr> grid;  // 1 to 3 extents over dims and scalars
+  VarRef thread;           // thread index in the block
+  std::vector<VarRef> blocks;
+  int threads = 128;
+  int min_blocks_per_sm = 0;
+  int64_t shared_bytes = 0;
+  std::vector<ArrayRef> shared;  // arrays of the arena
+  Body body;
+  int num_vars = 0;  // Var::id < num_vars
+};
+
+/// Readable text, stable: `tessera show OP --stage thread`.
+std::string to_string(const Program& program);
+
+}  // namespace tessera::codegen

@@ -1,0 +1,42 @@
+#pragma once
+// Element types, with the words used in files, on the command line and in generated code.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace tessera {
+
+enum class DType : uint8_t {
+  f32,
+  f16,
+  bf16,
+  e4m3,  // 8-bit float, no infinity, NaN = 0x7F / 0xFF, max 448
+  e5m2,  // 8-bit float with infinity
+  e2m1,  // 4-bit float, two per byte in memory, the even element in the low nibble
+  i8,
+  u8,
+  i16,
+  u16,
+  i32,
+  u32,
+  i64,
+  u64,
+  boolean,  // one byte, 0 or 1
+};
+inline constexpr int kNumDTypes = 15;
+
+/// "f32", "bf16", "bool", ...: the dtype words of the op tables.
+std::string_view name(DType dtype);
+std::optional<DType> dtype_from_name(std::string_view word);
+
+/// Bits of one element in memory: 4 for e2m1, else a multiple of 8.
+int bits(DType dtype);
+/// Bytes of one element; e2m1 counts as one byte (registers hold one code per byte).
+int bytes(DType dtype);
+
+bool is_float(DType dtype);
+bool is_integer(DType dtype);  // boolean is neither
+bool is_signed(DType dtype);   // signed integers and all floats
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#include "dsl/base/error.h"
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+std::string render(const ErrorFields& f) {
+  std::string text = "tessera: ";
+  if (!f.op.empty()) text += f.op + ": ";
+  text += f.what;
+  if (!f.code.empty()) text += fmt::format(" [{}]", f.code);
+  if (!f.expected.empty()) text += "\n  expected  " + f.expected;
+  if (!f.got.empty()) text += "\n  got       " + f.got;
+  if (!f.hint.empty()) text += "\n  hint      " + f.hint;
+  if (f.loc.known()) {
+    text += "\n  at        " + to_string(f.loc);
+    const std::string lines = excerpt(f.loc);
+    if (!lines.empty()) text += "\n" + lines.substr(0, lines.size() - 1);
+  }
+  if (f.related.known()) {
+    text += "\n  and       " + to_string(f.related);
+    const std::string lines = excerpt(f.related);
+    if (!lines.empty()) text += "\n" + lines.substr(0, lines.size() - 1);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view name(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::argument: return "argument";
+    case ErrorKind::unsupported: return "unsupported";
+    case ErrorKind::program: return "program";
+    case ErrorKind::compile: return "compile";
+    case ErrorKind::load: return "load";
+    case ErrorKind::driver: return "driver";
+    case ErrorKind::capture: return "capture";
+    case ErrorKind::trap: return "trap";
+    case ErrorKind::internal: return "internal";
+  }
+  return "internal";
+}
+
+Error::Error(ErrorFields fields) : std::runtime_error(render(fields)), fields_(std::move(fields)) {}
+
+void internal_error(const std::string& message, SourceLoc loc) {
+  ErrorFields fields;
+  fields.kind = ErrorKind::internal;
+  fields.what = "internal error, a bug in Tessera: " + message;
+  fields.loc = loc;
+  throw Error(std::move(fields));
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+// What codegen hands to the runtime: text and the facts of a launch. The runtime never sees IR, so hand-written CUDA
+// takes the same path.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dsl/base/dtype.h"
+
+namespace tessera {
+
+struct KernelParam {
+  std::string name;
+  bool is_pointer = false;
+  DType dtype = DType::i32;  // of the scalar, or of the elements behind the pointer
+};
+
+struct KernelSource {
+  std::string op;     // [A-Za-z_][A-Za-z0-9_]*, names dumps and cache entries
+  std::string entry;  // extern "C" name in the text
+  std::string text;   // self-contained CUDA C++, no #include
+  std::vector<KernelParam> params;
+  int threads = 0;            // block size
+  int64_t shared_bytes = 0;   // dynamic shared memory
+  std::vector<std::string> options;  // extra NVRTC options, in order
+};
+
+}  // namespace tessera

@@ -1,0 +1,68 @@
+#pragma once
+// A non-owning, trivially copyable view of a tensor on the CPU or on a CUDA device.
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "dsl/base/dtype.h"
+
+namespace tessera {
+
+struct Device {
+  enum class Kind : uint8_t { cpu, cuda } kind = Kind::cpu;
+  int ordinal = 0;
+
+  static constexpr Device cpu() { return {}; }
+  static constexpr Device cuda(int ordinal) { return {Kind::cuda, ordinal}; }
+  bool is_cuda() const { return kind == Kind::cuda; }
+  friend bool operator==(const Device&, const Device&) = default;
+};
+std::string to_string(Device device);  // "cpu", "cuda:0"
+
+/// Extents or strides, at most kMaxRank of them, inline.
+inline constexpr int kMaxRank = 8;
+struct Dims {
+  std::array<int64_t, kMaxRank> values{};
+  int rank = 0;
+
+  Dims() = default;
+  Dims(std::initializer_list<int64_t> list);
+  explicit Dims(std::span<const int64_t> list);
+  int64_t operator[](int i) const { return values[static_cast<size_t>(i)]; }
+  int64_t& operator[](int i) { return values[static_cast<size_t>(i)]; }
+  void push_back(int64_t value);
+  const int64_t* begin() const { return values.data(); }
+  const int64_t* end() const { return values.data() + rank; }
+  friend bool operator==(const Dims& a, const Dims& b);
+};
+int64_t num_elements(const Dims& shape);
+Dims row_major_strides(const Dims& shape);
+std::string to_string(const Dims& dims);  // "[4096, 56]"
+
+/// Strides count elements of `dtype`. e2m1 data is passed as i8 [.., H/2].
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Device device;
+  Dims shape;
+  Dims strides;
+
+  TensorView() = default;
+  /// Row-major.
+  TensorView(void* data, DType dtype, Dims shape, Device device = {});
+  TensorView(void* data, DType dtype, Dims shape, Dims strides, Device device);
+
+  int rank() const { return shape.rank; }
+  int64_t size() const { return num_elements(shape); }
+  /// Strides of extent-1 dimensions and of empty tensors do not matter.
+  bool is_row_major() const;
+  /// Bytes from `data` to one past the last element; 0 if empty. Strides are never negative here.
+  int64_t span_bytes() const;
+};
+/// "bf16[4096, 7168]", with ", strides [..]" appended when they are not row-major.
+std::string to_string(const TensorView& view);
+
+}  // namespace tessera

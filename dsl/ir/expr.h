@@ -1,0 +1,135 @@
+#pragma once
+// Expressions: immutable, shared, pure. Everything that reads memory or needs other threads is a statement which binds
+// a Var, so an expression may be evaluated at any place where its Vars are in scope. Tile IR and thread IR share them.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dsl/base/dtype.h"
+#include "dsl/base/source_loc.h"
+
+namespace tessera::ir {
+
+enum class Op : uint8_t {
+  constant,  // Node::integer, or Node::number for floats
+  var,       // Node::var
+  // two arguments of one dtype, result of the same dtype. Integers wrap; div and mod truncate like C++.
+  add, sub, mul, div, mod, min, max, bit_and, bit_or, bit_xor,
+  // value, amount (u32 or i32). Amounts >= the width give 0 (or the sign, shr of a signed value), as in PTX.
+  shl, shr,
+  // two arguments of one dtype, result boolean
+  lt, le, eq, ne,
+  // booleans
+  logical_and, logical_or, logical_not,
+  select,   // boolean, then, otherwise: both are evaluated
+  cast,     // numeric conversion to Node::type, see design: Numbers
+  bitcast,  // same width, other dtype
+  neg, abs, fma, sqrt, rsqrt, exp, log1p, tanh, copysign, is_nan, is_inf,
+  popcount,  // u32/u64 -> i32
+};
+std::string_view name(Op op);
+
+struct Node;
+struct Var;
+using VarRef = std::shared_ptr<const Var>;
+
+/// Handle of an immutable node. Null means "absent" where a field says it may be.
+class Expr {
+ public:
+  Expr() = default;
+  explicit Expr(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+  explicit operator bool() const { return node_ != nullptr; }
+  const Node* operator->() const { return node_.get(); }
+  const Node& operator*() const { return *node_; }
+  const Node* get() const { return node_.get(); }
+
+ private:
+  std::shared_ptr<const Node> node_;
+};
+
+struct Node {
+  Op op = Op::constant;
+  DType type = DType::i32;
+  int64_t integer = 0;  // integer and boolean constants (two's complement for u64)
+  double number = 0;    // float constants, exact for every float dtype
+  VarRef var;
+  std::vector<Expr> args;
+  SourceLoc loc;
+};
+
+enum class VarKind : uint8_t {
+  dim,     // extent or stride of a tensor parameter, bound by the host from a tensor
+  scalar,  // scalar parameter
+  thread,  // index of the thread in its block
+  block,   // block index along `axis`
+  loop,    // loop index
+  value,   // bound once by a statement (let, load, collective)
+};
+
+/// A named immutable value. Identity is the object (and `id`, unique and dense within one kernel, in creation order).
+struct Var {
+  std::string name;
+  DType type = DType::i32;
+  VarKind kind = VarKind::value;
+  int id = 0;
+  int axis = 0;              // block: 0, 1, 2 = x, y, z
+  int64_t multiple_of = 1;   // dim: declared and checked by the host
+  Expr lower;                // inclusive; null = unknown
+  Expr upper;                // exclusive; null = unknown
+  int scope = 0;             // id of the builder scope that may use it
+  SourceLoc loc;
+};
+
+// ---- construction: folds integer constants and x+0, x*1, x*0, x/1, x%1; never reorders and never folds floats.
+Expr constant(DType type, int64_t value);
+Expr float_constant(DType type, double value);  // value must be exact in `type`
+Expr index(int64_t value);                      // i32 if it fits, else i64
+Expr var(VarRef v);
+Expr binary(Op op, Expr a, Expr b, SourceLoc loc = {});
+Expr unary(Op op, Expr a, SourceLoc loc = {});
+Expr call(Op op, DType type, std::vector<Expr> args, SourceLoc loc = {});
+Expr select(Expr condition, Expr then, Expr otherwise, SourceLoc loc = {});
+Expr cast(DType type, Expr a, SourceLoc loc = {});
+Expr bitcast(DType type, Expr a, SourceLoc loc = {});
+
+inline Expr operator+(Expr a, Expr b) { return binary(Op::add, std::move(a), std::move(b)); }
+inline Expr operator-(Expr a, Expr b) { return binary(Op::sub, std::move(a), std::move(b)); }
+inline Expr operator*(Expr a, Expr b) { return binary(Op::mul, std::move(a), std::move(b)); }
+inline Expr operator/(Expr a, Expr b) { return binary(Op::div, std::move(a), std::move(b)); }
+inline Expr operator%(Expr a, Expr b) { return binary(Op::mod, std::move(a), std::move(b)); }
+inline Expr operator<(Expr a, Expr b) { return binary(Op::lt, std::move(a), std::move(b)); }
+inline Expr operator&&(Expr a, Expr b) { return binary(Op::logical_and, std::move(a), std::move(b)); }
+
+// ---- inspection
+bool is_constant(const Expr& e);
+bool is_constant(const Expr& e, int64_t value);
+bool equal(const Expr& a, const Expr& b);  // structural
+/// Every Var in `e`, each once, in order of first appearance.
+void collect_vars(const Expr& e, std::vector<VarRef>& out);
+/// `e` with Vars replaced as `lookup` says (a null answer keeps the Var).
+template <class Lookup>
+Expr substitute(const Expr& e, const Lookup& lookup);
+/// Same node kind with other arguments, folded again.
+Expr rebuild(const Node& node, std::vector<Expr> args);
+/// "block_y * 64 + thread / 8": C precedence, for dumps and messages.
+std::string to_string(const Expr& e);
+
+template <class Lookup>
+Expr substitute(const Expr& e, const Lookup& lookup) {
+  if (e->op == Op::var) {
+    Expr replacement = lookup(e->var);
+    return replacement ? replacement : e;
+  }
+  if (e->args.empty()) return e;
+  std::vector<Expr> args;
+  bool changed = false;
+  for (const Expr& arg : e->args) {
+    args.push_back(substitute(arg, lookup));
+    changed = changed || args.back().get() != arg.get();
+  }
+  return changed ? rebuild(*e, std::move(args)) : e;
+}
+
+}  // namespace tessera::ir

@@ -1,0 +1,95 @@
+#pragma once
+// The op registry: one row per op of the library, with everything the program, the tests and the benchmarks need to
+// know about it. The words are those of the interface contract (`tessera list --json`).
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "dsl/base/tensor_view.h"
+#include "dsl/ir/tile.h"
+
+namespace tessera::kernels {
+
+enum class Role : uint8_t { in, out, inout };
+
+struct TensorInfo {
+  std::string name;
+  Role role = Role::in;
+  bool optional = false;
+  bool accumulate = false;
+  bool list = false;
+  std::vector<std::string> dtypes;  // dtype words, or "as x", "format", ...
+  std::vector<std::string> shape;   // symbols: {"T", "H"}
+  std::string layout;               // "row_major", "rows", "any", "SF(1,num_per_channels) sf_layout"
+};
+
+/// A parameter value: absent, int, float, bool, enum word, tuple.
+using ParamValue = std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
+
+struct ParamInfo {
+  std::string name;
+  enum class Type : uint8_t { integer, floating, boolean, word, tuple } type = Type::integer;
+  std::optional<ParamValue> def;     // no value: required; monostate: none
+  std::vector<std::string> allowed;  // enum words and numbers; symbols such as "H" stand for extents
+  std::optional<int64_t> min;        // integers: inclusive
+  std::string allowed_text;          // "1..E" where the list does not say it all
+};
+
+using Params = std::map<std::string, ParamValue>;
+using Tensors = std::map<std::string, TensorView>;
+
+/// What an output of a call looks like.
+struct OutputInfo {
+  std::string name;
+  DType dtype = DType::f32;
+  Dims shape;
+  Dims strides;
+  int64_t storage_elements = 0;  // what to allocate; padding belongs to the tensor and is zero
+};
+
+/// CUDA stream of the caller; null is the legacy default stream. Ignored for CPU tensors.
+using Stream = void*;
+
+/// How a CPU call runs.
+struct CpuOptions {
+  bool traps = false;
+};
+
+struct BenchCase {
+  std::string label;  // "T=8001 H=7168 bf16 128"
+  Params params;
+  struct Input { std::string name; DType dtype; Dims shape; Dims strides; };
+  std::vector<Input> inputs;
+  int64_t bytes = 0;                // minimum traffic
+  std::optional<double> peer_us;    // filled by the tool from the peer file
+};
+
+struct OpInfo {
+  std::string name, family, purpose;
+  std::vector<TensorInfo> tensors;
+  std::vector<ParamInfo> params;
+
+  /// Shapes, strides and dtypes of the outputs; throws the argument errors of the call.
+  std::function<std::vector<OutputInfo>(const Tensors& inputs, const Params&)> outputs;
+  /// Checks everything, then runs on the device of the tensors. `tensors` holds inputs and allocated outputs.
+  std::function<void(const Tensors& tensors, const Params&, Stream)> run;
+  /// The kernels that `run` would launch for tensors like these (data pointers are not read).
+  std::function<std::vector<ir::Kernel>(const Tensors& tensors, const Params&)> kernels;
+  /// Specs that stand for the op in compile tests, `show` without tensors and warm-up: parameters and inputs.
+  std::vector<BenchCase> examples;
+  /// Shapes of the benchmark.
+  std::vector<BenchCase> bench;
+};
+
+/// All ops, in the order of the contract.
+const std::vector<OpInfo>& ops();
+/// Throws an argument error naming the nearest op.
+const OpInfo& find_op(const std::string& name);
+/// Fills defaults and checks names, types and allowed values; errors name the nearest parameter.
+Params check_params(const OpInfo& op, const Params& given);
+
+}  // namespace tessera::kernels
