@@ -6,8 +6,8 @@
 
 namespace tessera::codegen {
 
-/// Lowers a kernel. Throws Error of kind program (with the author's line) for what cannot be lowered.
-/// Deterministic: the same kernel gives the same program in any process.
+/// Lowers a kernel. Throws Error of kind program (with the author's line) for what cannot be
+/// lowered. Deterministic: the same kernel gives the same program in any process.
 Program lower(const ir::Kernel& kernel);
 
 /// Why each layout, width, guard and barrier was chosen: `tessera show OP --stage explain`.

@@ -1,6 +1,7 @@
 #pragma once
-// The thread IR: what one thread does. It is the contract between lowering and its two consumers: cuda/emit.h prints
-// it, cpu/executor.h runs it for all threads of a block in lockstep. Expressions and Vars are those of dsl/ir/expr.h.
+// The thread IR: what one thread does. It is the contract between lowering and its two consumers:
+// cuda/emit.h prints it, cpu/executor.h runs it for all threads of a block in lockstep. Expressions
+// and Vars are those of dsl/ir/expr.h.
 
 #include <cstdint>
 #include <memory>
@@ -31,8 +32,8 @@ struct Array {
 };
 using ArrayRef = std::shared_ptr<const Array>;
 
-/// `width` consecutive elements of a register array from `base` on. `base` is a constant once the loops around it are
-/// unrolled.
+/// `width` consecutive elements of a register array from `base` on. `base` is a constant once the
+/// loops around it are unrolled.
 struct Slice {
   ArrayRef array;
   Expr base;
@@ -42,9 +43,10 @@ struct Slice {
 enum class Bounds : uint8_t { proved, guarded, unchecked };
 std::string_view name(Bounds bounds);
 
-/// `width` consecutive elements at element `offset`. The byte address is a multiple of width * element size: proved
-/// from declared alignments, never assumed. `indices` are the logical indices of the first element, the vector runs
-/// along the last dimension of `array->shape` with stride 1 (empty for register arrays).
+/// `width` consecutive elements at element `offset`. The byte address is a multiple of width *
+/// element size: proved from declared alignments, never assumed. `indices` are the logical indices
+/// of the first element, the vector runs along the last dimension of `array->shape` with stride 1
+/// (empty for register arrays).
 struct Access {
   ArrayRef array;
   Expr offset;  // i64 for global arrays, i32 otherwise
@@ -57,27 +59,61 @@ struct Access {
 struct Stmt;
 using Body = std::vector<Stmt>;
 
-struct Let { VarRef var; Expr value; };
+struct Let {
+  VarRef var;
+  Expr value;
+};
 /// Reads into `var` (width 1) or into `into`. Where the guard is false the result is 0.
-struct Load { Access from; VarRef var; Slice into; };
+struct Load {
+  Access from;
+  VarRef var;
+  Slice into;
+};
 /// Writes `value` (width 1) or `from`. Where the guard is false nothing is written.
-struct Store { Access to; Expr value; Slice from; };
+struct Store {
+  Access to;
+  Expr value;
+  Slice from;
+};
 /// into[0..width) = cast(from[0..width)), the dtypes of the two arrays.
-struct Convert { Slice into, from; int width; };
+struct Convert {
+  Slice into, from;
+  int width;
+};
 /// for (var = begin; var < end; var += step). Unrolled loops have constant bounds.
-struct For { VarRef var; Expr begin, end, step; bool unrolled = false; Body body; };
-struct If { Expr condition; Body then, otherwise; };
+struct For {
+  VarRef var;
+  Expr begin, end, step;
+  bool unrolled = false;
+  Body body;
+};
+struct If {
+  Expr condition;
+  Body then, otherwise;
+};
 struct Barrier {};      // all threads of the block
 struct WarpBarrier {};  // all threads of the warp
 /// var = collective(args); see ir::CollectiveKind. All 32 lanes of the warp take part.
-struct Collective { VarRef var; ir::CollectiveKind kind; std::vector<Expr> args; int width = 32; };
+struct Collective {
+  VarRef var;
+  ir::CollectiveKind kind;
+  std::vector<Expr> args;
+  int width = 32;
+};
 /// Starts the lowering of one DSL statement: printed as a comment, with the statement's location.
-struct Comment { std::string text; };
+struct Comment {
+  std::string text;
+};
 /// Declares a register array from here to the end of the enclosing body. `zero` fills it first.
-struct Declare { ArrayRef array; bool zero = false; };
+struct Declare {
+  ArrayRef array;
+  bool zero = false;
+};
 
 struct Stmt {
-  std::variant<Let, Load, Store, Convert, For, If, Barrier, WarpBarrier, Collective, Comment, Declare> node;
+  std::variant<Let, Load, Store, Convert, For, If, Barrier, WarpBarrier, Collective, Comment,
+               Declare>
+      node;
   SourceLoc loc;
 };
 

@@ -1,11 +1,13 @@
 #pragma once
-// The op registry: one row per op of the library, with everything the program, the tests and the benchmarks need to
-// know about it. The words are those of the interface contract (`tessera list --json`).
+// The op registry: one row per op of the library, with everything the program, the tests and the
+// benchmarks need to know about it. The words are those of the interface contract (`tessera list
+// --json`).
 
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -24,19 +26,21 @@ struct TensorInfo {
   bool list = false;
   std::vector<std::string> dtypes;  // dtype words, or "as x", "format", ...
   std::vector<std::string> shape;   // symbols: {"T", "H"}
-  std::string layout;               // "row_major", "rows", "any", "SF(1,num_per_channels) sf_layout"
+  std::string layout;  // "row_major", "rows", "any", "SF(1,num_per_channels) sf_layout"
 };
 
 /// A parameter value: absent, int, float, bool, enum word, tuple.
-using ParamValue = std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
+using ParamValue =
+    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
 
 struct ParamInfo {
   std::string name;
   enum class Type : uint8_t { integer, floating, boolean, word, tuple } type = Type::integer;
-  std::optional<ParamValue> def;     // no value: required; monostate: none
-  std::vector<std::string> allowed;  // enum words and numbers; symbols such as "H" stand for extents
-  std::optional<int64_t> min;        // integers: inclusive
-  std::string allowed_text;          // "1..E" where the list does not say it all
+  std::optional<ParamValue> def;  // no value: required; monostate: none
+  std::vector<std::string>
+      allowed;                 // enum words and numbers; symbols such as "H" stand for extents
+  std::optional<int64_t> min;  // integers: inclusive
+  std::string allowed_text;    // "1..E" where the list does not say it all
 };
 
 using Params = std::map<std::string, ParamValue>;
@@ -62,10 +66,15 @@ struct CpuOptions {
 struct BenchCase {
   std::string label;  // "T=8001 H=7168 bf16 128"
   Params params;
-  struct Input { std::string name; DType dtype; Dims shape; Dims strides; };
+  struct Input {
+    std::string name;
+    DType dtype;
+    Dims shape;
+    Dims strides;
+  };
   std::vector<Input> inputs;
-  int64_t bytes = 0;                // minimum traffic
-  std::optional<double> peer_us;    // filled by the tool from the peer file
+  int64_t bytes = 0;              // minimum traffic
+  std::optional<double> peer_us;  // filled by the tool from the peer file
 };
 
 struct OpInfo {
@@ -75,11 +84,13 @@ struct OpInfo {
 
   /// Shapes, strides and dtypes of the outputs; throws the argument errors of the call.
   std::function<std::vector<OutputInfo>(const Tensors& inputs, const Params&)> outputs;
-  /// Checks everything, then runs on the device of the tensors. `tensors` holds inputs and allocated outputs.
+  /// Checks everything, then runs on the device of the tensors. `tensors` holds inputs and
+  /// allocated outputs.
   std::function<void(const Tensors& tensors, const Params&, Stream)> run;
   /// The kernels that `run` would launch for tensors like these (data pointers are not read).
   std::function<std::vector<ir::Kernel>(const Tensors& tensors, const Params&)> kernels;
-  /// Specs that stand for the op in compile tests, `show` without tensors and warm-up: parameters and inputs.
+  /// Specs that stand for the op in compile tests, `show` without tensors and warm-up: parameters
+  /// and inputs.
   std::vector<BenchCase> examples;
   /// Shapes of the benchmark.
   std::vector<BenchCase> bench;
@@ -89,7 +100,16 @@ struct OpInfo {
 const std::vector<OpInfo>& ops();
 /// Throws an argument error naming the nearest op.
 const OpInfo& find_op(const std::string& name);
+/// The same among the ops given.
+const OpInfo& find_op(const std::vector<OpInfo>& among, const std::string& name);
 /// Fills defaults and checks names, types and allowed values; errors name the nearest parameter.
 Params check_params(const OpInfo& op, const Params& given);
+
+/// "int", "float", "bool", "enum", "tuple".
+std::string_view name(ParamInfo::Type type);
+/// As on the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
+std::string to_string(const ParamValue& value);
+/// "{16, 32, H}", "1..E", "int >= 1", "bool": what a message and a table say of the values a parameter takes.
+std::string allowed_values(const ParamInfo& param);
 
 }  // namespace tessera::kernels

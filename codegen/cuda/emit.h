@@ -8,14 +8,15 @@
 
 namespace tessera::codegen::cuda {
 
-/// Deterministic: the same program gives the same bytes in any process. The text needs no header and no include path:
-/// the device functions that the kernel uses stand before it.
+/// Deterministic: the same program gives the same bytes in any process. The text needs no header
+/// and no include path: the device functions that the kernel uses stand before it.
 KernelSource emit(const Program& program);
 
 /// The kernel alone, without the device functions: what `show --stage cuda` prints.
 std::string emit_kernel_text(const Program& program);
 
-/// The device functions (conversions, vector loads, warp collectives) as text, all of them, for compile tests.
+/// The device functions (conversions, vector loads, warp collectives) as text, all of them, for
+/// compile tests.
 const std::string& prelude();
 
 }  // namespace tessera::codegen::cuda

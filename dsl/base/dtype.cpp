@@ -29,11 +29,15 @@ constexpr std::array<Row, kNumDTypes> kRows = {{
     {"bool", 8, Row::kBool},
 }};
 
-const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
+const Row& row(DType dtype) {
+  return kRows[static_cast<size_t>(dtype)];
+}
 
 }  // namespace
 
-std::string_view name(DType dtype) { return row(dtype).name; }
+std::string_view name(DType dtype) {
+  return row(dtype).name;
+}
 
 std::optional<DType> dtype_from_name(std::string_view word) {
   for (size_t i = 0; i < kRows.size(); ++i) {
@@ -42,12 +46,20 @@ std::optional<DType> dtype_from_name(std::string_view word) {
   return std::nullopt;
 }
 
-int bits(DType dtype) { return row(dtype).bits; }
-int bytes(DType dtype) { return (bits(dtype) + 7) / 8; }
-bool is_float(DType dtype) { return row(dtype).kind == Row::kFloat; }
+int bits(DType dtype) {
+  return row(dtype).bits;
+}
+int bytes(DType dtype) {
+  return (bits(dtype) + 7) / 8;
+}
+bool is_float(DType dtype) {
+  return row(dtype).kind == Row::kFloat;
+}
 bool is_integer(DType dtype) {
   return row(dtype).kind == Row::kSigned || row(dtype).kind == Row::kUnsigned;
 }
-bool is_signed(DType dtype) { return row(dtype).kind <= Row::kSigned; }
+bool is_signed(DType dtype) {
+  return row(dtype).kind <= Row::kSigned;
+}
 
 }  // namespace tessera

@@ -30,15 +30,24 @@ std::string render(const ErrorFields& f) {
 
 std::string_view name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::argument: return "argument";
-    case ErrorKind::unsupported: return "unsupported";
-    case ErrorKind::program: return "program";
-    case ErrorKind::compile: return "compile";
-    case ErrorKind::load: return "load";
-    case ErrorKind::driver: return "driver";
-    case ErrorKind::capture: return "capture";
-    case ErrorKind::trap: return "trap";
-    case ErrorKind::internal: return "internal";
+    case ErrorKind::argument:
+      return "argument";
+    case ErrorKind::unsupported:
+      return "unsupported";
+    case ErrorKind::program:
+      return "program";
+    case ErrorKind::compile:
+      return "compile";
+    case ErrorKind::load:
+      return "load";
+    case ErrorKind::driver:
+      return "driver";
+    case ErrorKind::capture:
+      return "capture";
+    case ErrorKind::trap:
+      return "trap";
+    case ErrorKind::internal:
+      return "internal";
   }
   return "internal";
 }

@@ -1,5 +1,6 @@
 #pragma once
-// The one error type. Fields first (op, argument, expected, got, hint), the text is rendered from them.
+// The one error type. Fields first (op, argument, expected, got, hint), the text is rendered from
+// them.
 
 #include <stdexcept>
 #include <string>
@@ -67,7 +68,7 @@ class Error : public std::runtime_error {
 }  // namespace tessera
 
 /// Internal invariant. Never for user input.
-#define TESSERA_CHECK(condition, message)                          \
-  do {                                                             \
-    if (!(condition)) ::tessera::internal_error((message));        \
+#define TESSERA_CHECK(condition, message)                   \
+  do {                                                      \
+    if (!(condition)) ::tessera::internal_error((message)); \
   } while (false)

@@ -1,6 +1,6 @@
 #pragma once
-// What codegen hands to the runtime: text and the facts of a launch. The runtime never sees IR, so hand-written CUDA
-// takes the same path.
+// What codegen hands to the runtime: text and the facts of a launch. The runtime never sees IR, so
+// hand-written CUDA takes the same path.
 
 #include <cstdint>
 #include <string>
@@ -21,8 +21,8 @@ struct KernelSource {
   std::string entry;  // extern "C" name in the text
   std::string text;   // self-contained CUDA C++, no #include
   std::vector<KernelParam> params;
-  int threads = 0;            // block size
-  int64_t shared_bytes = 0;   // dynamic shared memory
+  int threads = 0;                   // block size
+  int64_t shared_bytes = 0;          // dynamic shared memory
   std::vector<std::string> options;  // extra NVRTC options, in order
 };
 

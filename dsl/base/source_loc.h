@@ -1,6 +1,7 @@
 #pragma once
-// Where the author wrote something. std::source_location is missing in clang 14 with libstdc++ 12, the compiler
-// builtins are not: use `SourceLoc loc = SourceLoc::here()` as the last, defaulted parameter.
+// Where the author wrote something. std::source_location is missing in clang 14 with libstdc++ 12,
+// the compiler builtins are not: use `SourceLoc loc = SourceLoc::here()` as the last, defaulted
+// parameter.
 
 #include <string>
 
@@ -17,10 +18,12 @@ struct SourceLoc {
   bool known() const { return line > 0; }
 };
 
-/// "per_token_cast.cpp:57": file name without its folders, so that text does not depend on the checkout.
+/// "per_token_cast.cpp:57": file name without its folders, so that text does not depend on the
+/// checkout.
 std::string to_string(SourceLoc loc);
 
-/// The author's line with a caret under its first character, two lines; empty if the file cannot be read.
+/// The author's line with a caret under its first character, two lines; empty if the file cannot be
+/// read.
 std::string excerpt(SourceLoc loc);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #pragma once
-// Expressions: immutable, shared, pure. Everything that reads memory or needs other threads is a statement which binds
-// a Var, so an expression may be evaluated at any place where its Vars are in scope. Tile IR and thread IR share them.
+// Expressions: immutable, shared, pure. Everything that reads memory or needs other threads is a
+// statement which binds a Var, so an expression may be evaluated at any place where its Vars are in
+// scope. Tile IR and thread IR share them.
 
 #include <cstdint>
 #include <memory>
@@ -15,18 +16,45 @@ namespace tessera::ir {
 enum class Op : uint8_t {
   constant,  // Node::integer, or Node::number for floats
   var,       // Node::var
-  // two arguments of one dtype, result of the same dtype. Integers wrap; div and mod truncate like C++.
-  add, sub, mul, div, mod, min, max, bit_and, bit_or, bit_xor,
-  // value, amount (u32 or i32). Amounts >= the width give 0 (or the sign, shr of a signed value), as in PTX.
-  shl, shr,
+  // two arguments of one dtype, result of the same dtype. Integers wrap; div and mod truncate like
+  // C++.
+  add,
+  sub,
+  mul,
+  div,
+  mod,
+  min,
+  max,
+  bit_and,
+  bit_or,
+  bit_xor,
+  // value, amount (u32 or i32). Amounts >= the width give 0 (or the sign, shr of a signed value),
+  // as in PTX.
+  shl,
+  shr,
   // two arguments of one dtype, result boolean
-  lt, le, eq, ne,
+  lt,
+  le,
+  eq,
+  ne,
   // booleans
-  logical_and, logical_or, logical_not,
+  logical_and,
+  logical_or,
+  logical_not,
   select,   // boolean, then, otherwise: both are evaluated
   cast,     // numeric conversion to Node::type, see design: Numbers
   bitcast,  // same width, other dtype
-  neg, abs, fma, sqrt, rsqrt, exp, log1p, tanh, copysign, is_nan, is_inf,
+  neg,
+  abs,
+  fma,
+  sqrt,
+  rsqrt,
+  exp,
+  log1p,
+  tanh,
+  copysign,
+  is_nan,
+  is_inf,
   popcount,  // u32/u64 -> i32
 };
 std::string_view name(Op op);
@@ -68,21 +96,23 @@ enum class VarKind : uint8_t {
   value,   // bound once by a statement (let, load, collective)
 };
 
-/// A named immutable value. Identity is the object (and `id`, unique and dense within one kernel, in creation order).
+/// A named immutable value. Identity is the object (and `id`, unique and dense within one kernel,
+/// in creation order).
 struct Var {
   std::string name;
   DType type = DType::i32;
   VarKind kind = VarKind::value;
   int id = 0;
-  int axis = 0;              // block: 0, 1, 2 = x, y, z
-  int64_t multiple_of = 1;   // dim: declared and checked by the host
-  Expr lower;                // inclusive; null = unknown
-  Expr upper;                // exclusive; null = unknown
-  int scope = 0;             // id of the builder scope that may use it
+  int axis = 0;             // block: 0, 1, 2 = x, y, z
+  int64_t multiple_of = 1;  // dim: declared and checked by the host
+  Expr lower;               // inclusive; null = unknown
+  Expr upper;               // exclusive; null = unknown
+  int scope = 0;            // id of the builder scope that may use it
   SourceLoc loc;
 };
 
-// ---- construction: folds integer constants and x+0, x*1, x*0, x/1, x%1; never reorders and never folds floats.
+// ---- construction: folds integer constants and x+0, x*1, x*0, x/1, x%1; never reorders and never
+// folds floats.
 Expr constant(DType type, int64_t value);
 Expr float_constant(DType type, double value);  // value must be exact in `type`
 Expr index(int64_t value);                      // i32 if it fits, else i64
@@ -94,13 +124,27 @@ Expr select(Expr condition, Expr then, Expr otherwise, SourceLoc loc = {});
 Expr cast(DType type, Expr a, SourceLoc loc = {});
 Expr bitcast(DType type, Expr a, SourceLoc loc = {});
 
-inline Expr operator+(Expr a, Expr b) { return binary(Op::add, std::move(a), std::move(b)); }
-inline Expr operator-(Expr a, Expr b) { return binary(Op::sub, std::move(a), std::move(b)); }
-inline Expr operator*(Expr a, Expr b) { return binary(Op::mul, std::move(a), std::move(b)); }
-inline Expr operator/(Expr a, Expr b) { return binary(Op::div, std::move(a), std::move(b)); }
-inline Expr operator%(Expr a, Expr b) { return binary(Op::mod, std::move(a), std::move(b)); }
-inline Expr operator<(Expr a, Expr b) { return binary(Op::lt, std::move(a), std::move(b)); }
-inline Expr operator&&(Expr a, Expr b) { return binary(Op::logical_and, std::move(a), std::move(b)); }
+inline Expr operator+(Expr a, Expr b) {
+  return binary(Op::add, std::move(a), std::move(b));
+}
+inline Expr operator-(Expr a, Expr b) {
+  return binary(Op::sub, std::move(a), std::move(b));
+}
+inline Expr operator*(Expr a, Expr b) {
+  return binary(Op::mul, std::move(a), std::move(b));
+}
+inline Expr operator/(Expr a, Expr b) {
+  return binary(Op::div, std::move(a), std::move(b));
+}
+inline Expr operator%(Expr a, Expr b) {
+  return binary(Op::mod, std::move(a), std::move(b));
+}
+inline Expr operator<(Expr a, Expr b) {
+  return binary(Op::lt, std::move(a), std::move(b));
+}
+inline Expr operator&&(Expr a, Expr b) {
+  return binary(Op::logical_and, std::move(a), std::move(b));
+}
 
 // ---- inspection
 bool is_constant(const Expr& e);

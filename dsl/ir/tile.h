@@ -1,5 +1,6 @@
 #pragma once
-// The tile IR: what the author wrote. Built by dsl/builder.h, immutable afterwards, lowered by codegen/lower.h.
+// The tile IR: what the author wrote. Built by dsl/builder.h, immutable afterwards, lowered by
+// codegen/lower.h.
 
 #include <memory>
 #include <string>
@@ -22,19 +23,21 @@ struct Buffer {
   std::string name;
   DType dtype = DType::f32;
   Space space = Space::global;
-  int id = 0;                   // dense within one kernel, in creation order
-  std::vector<Expr> shape;      // constants except for global buffers
-  std::vector<Expr> strides;    // global only, in elements
-  int64_t align = 16;           // global: bytes, declared alignment of the base pointer (checked by the host)
-  bool is_output = false;       // global
-  bool optional = false;        // global: may be null
-  BufferRef alias_of;           // reshape: same storage, same element order
+  int id = 0;                 // dense within one kernel, in creation order
+  std::vector<Expr> shape;    // constants except for global buffers
+  std::vector<Expr> strides;  // global only, in elements
+  int64_t align =
+      16;  // global: bytes, declared alignment of the base pointer (checked by the host)
+  bool is_output = false;                        // global
+  bool optional = false;                         // global: may be null
+  BufferRef alias_of;                            // reshape: same storage, same element order
   std::shared_ptr<const layout::Layout> layout;  // fragment: given by the author, else inferred
   SourceLoc loc;
 };
 
-/// A rectangular part of a buffer. `extents[d]` null means dimension d is indexed by one value and is not part of the
-/// region's shape. `order` lists the remaining dimensions in the region's order (a transposed view permutes it).
+/// A rectangular part of a buffer. `extents[d]` null means dimension d is indexed by one value and
+/// is not part of the region's shape. `order` lists the remaining dimensions in the region's order
+/// (a transposed view permutes it).
 struct Region {
   BufferRef buffer;
   std::vector<Expr> offsets;
@@ -50,10 +53,15 @@ enum class CollectiveKind : uint8_t {
   shuffle_xor,   // value, lane mask
   shuffle_up,    // value, delta: lanes without a source keep their own value
   shuffle_down,  // value, delta
-  reduce_add, reduce_min, reduce_max, reduce_and, reduce_or,  // u32/i32 over the warp; same result in every lane
-  vote_any, vote_all,  // boolean -> boolean
-  ballot,              // boolean -> u32
-  match_any,           // u32/i32/u64/i64 -> u32 mask of lanes with an equal value
+  reduce_add,
+  reduce_min,
+  reduce_max,
+  reduce_and,
+  reduce_or,  // u32/i32 over the warp; same result in every lane
+  vote_any,
+  vote_all,   // boolean -> boolean
+  ballot,     // boolean -> u32
+  match_any,  // u32/i32/u64/i64 -> u32 mask of lanes with an equal value
 };
 std::string_view name(LoopKind kind);
 std::string_view name(ReduceOp op);
@@ -62,12 +70,33 @@ std::string_view name(CollectiveKind kind);
 struct Stmt;
 using Body = std::vector<Stmt>;
 
-struct Let { VarRef var; Expr value; };
-struct ElementLoad { VarRef var; BufferRef buffer; std::vector<Expr> indices; };
-struct ElementStore { BufferRef buffer; std::vector<Expr> indices; Expr value; };
-struct Copy { Region from, to; };
-struct Fill { Region to; Expr value; };
-struct Reduce { ReduceOp op; Region from, to; int axis; bool clear; };  // whole buffers; clear = false accumulates
+struct Let {
+  VarRef var;
+  Expr value;
+};
+struct ElementLoad {
+  VarRef var;
+  BufferRef buffer;
+  std::vector<Expr> indices;
+};
+struct ElementStore {
+  BufferRef buffer;
+  std::vector<Expr> indices;
+  Expr value;
+};
+struct Copy {
+  Region from, to;
+};
+struct Fill {
+  Region to;
+  Expr value;
+};
+struct Reduce {
+  ReduceOp op;
+  Region from, to;
+  int axis;
+  bool clear;
+};  // whole buffers; clear = false accumulates
 struct Loop {
   LoopKind kind;
   std::vector<VarRef> vars;   // parallel: one per dimension; else one
@@ -76,28 +105,42 @@ struct Loop {
   Expr step;                  // serial; 1 otherwise
   Body body;
 };
-struct If { Expr condition; Body then, otherwise; };
-struct Sync { SyncKind kind; };
+struct If {
+  Expr condition;
+  Body then, otherwise;
+};
+struct Sync {
+  SyncKind kind;
+};
 /// A warp collective; all threads of the warp must take part.
-struct Collective { VarRef var; CollectiveKind kind; std::vector<Expr> args; int width = 32; };
-struct Assume { Expr condition; };
+struct Collective {
+  VarRef var;
+  CollectiveKind kind;
+  std::vector<Expr> args;
+  int width = 32;
+};
+struct Assume {
+  Expr condition;
+};
 
 struct Stmt {
-  std::variant<Let, ElementLoad, ElementStore, Copy, Fill, Reduce, Loop, If, Sync, Collective, Assume> node;
+  std::variant<Let, ElementLoad, ElementStore, Copy, Fill, Reduce, Loop, If, Sync, Collective,
+               Assume>
+      node;
   SourceLoc loc;
 };
 
 /// A whole kernel.
 struct Kernel {
   std::string name;
-  std::vector<BufferRef> tensors;   // global buffers in parameter order
-  std::vector<VarRef> dims;         // dynamic extents and strides
-  std::vector<VarRef> scalars;      // scalar parameters
-  std::vector<Expr> grid;           // 1 to 3 extents
+  std::vector<BufferRef> tensors;  // global buffers in parameter order
+  std::vector<VarRef> dims;        // dynamic extents and strides
+  std::vector<VarRef> scalars;     // scalar parameters
+  std::vector<Expr> grid;          // 1 to 3 extents
   VarRef thread;
   std::vector<VarRef> blocks;
   int threads = 128;
-  int min_blocks_per_sm = 0;        // 0 = not stated
+  int min_blocks_per_sm = 0;  // 0 = not stated
   Body body;
   int num_vars = 0;
   int num_buffers = 0;

@@ -1,6 +1,7 @@
 #pragma once
-// Joins codegen and runtime: runs a kernel written in the DSL on the tensors it is given, on the GPU (compiled once per
-// Spec, cached in memory and on disk) or, for CPU tensors, on the executor. The only place that knows both rooms.
+// Joins codegen and runtime: runs a kernel written in the DSL on the tensors it is given, on the
+// GPU (compiled once per Spec, cached in memory and on disk) or, for CPU tensors, on the executor.
+// The only place that knows both rooms.
 
 #include <functional>
 #include <span>
@@ -13,19 +14,22 @@
 
 namespace tessera::kernels::jit {
 
-/// What identifies a kernel within one op, as plain bytes. Fill with `spec_bytes(spec)` from a struct without padding.
+/// What identifies a kernel within one op, as plain bytes. Fill with `spec_bytes(spec)` from a
+/// struct without padding.
 template <class Spec>
 std::string spec_bytes(const Spec& spec) {
-  static_assert(std::has_unique_object_representations_v<Spec>, "a Spec is compared as bytes: no padding, no floats");
+  static_assert(std::has_unique_object_representations_v<Spec>,
+                "a Spec is compared as bytes: no padding, no floats");
   return std::string(reinterpret_cast<const char*>(&spec), sizeof(Spec));
 }
 
-/// One launch: `tensors` in the kernel's parameter order (a null TensorView::data with rank 0 for an absent optional
-/// one), then the scalar parameters as integers. Dynamic extents and strides are read off the tensors; an empty grid is
-/// a no-op. `build` is called only when the Spec is new in this process.
+/// One launch: `tensors` in the kernel's parameter order (a null TensorView::data with rank 0 for
+/// an absent optional one), then the scalar parameters as integers. Dynamic extents and strides are
+/// read off the tensors; an empty grid is a no-op. `build` is called only when the Spec is new in
+/// this process.
 ///
-/// Errors: ArgumentError if a tensor disagrees with the kernel's declaration (extent, stride, divisibility, alignment,
-/// device); compile, load and driver errors.
+/// Errors: ArgumentError if a tensor disagrees with the kernel's declaration (extent, stride,
+/// divisibility, alignment, device); compile, load and driver errors.
 void run(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
          std::span<const TensorView> tensors, std::span<const int64_t> scalars, Stream stream);
 

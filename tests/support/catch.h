@@ -10,8 +10,8 @@
 #include <iostream>
 
 /// Ends the test case; ctest reports it as skipped. Catch2 2.13 has no SKIP().
-#define TESSERA_SKIP(reason)                             \
-  do {                                                   \
-    std::cout << "SKIPPED: " << (reason) << std::endl;   \
-    return;                                              \
+#define TESSERA_SKIP(reason)                           \
+  do {                                                 \
+    std::cout << "SKIPPED: " << (reason) << std::endl; \
+    return;                                            \
   } while (false)

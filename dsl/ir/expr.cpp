@@ -1,0 +1,481 @@
+#include "dsl/ir/expr.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "dsl/base/error.h"
+
+namespace tessera::ir {
+namespace {
+
+/// Wraps a value to the width of an integer dtype, as the machine does.
+int64_t wrap(DType type, int64_t value) {
+  switch (type) {
+    case DType::i8:
+      return static_cast<int8_t>(value);
+    case DType::u8:
+      return static_cast<uint8_t>(value);
+    case DType::i16:
+      return static_cast<int16_t>(value);
+    case DType::u16:
+      return static_cast<uint16_t>(value);
+    case DType::i32:
+      return static_cast<int32_t>(value);
+    case DType::u32:
+      return static_cast<uint32_t>(value);
+    case DType::boolean:
+      return value != 0 ? 1 : 0;
+    default:
+      return value;
+  }
+}
+
+uint64_t unsigned_bits(int64_t value) {
+  return static_cast<uint64_t>(value);
+}
+int64_t signed_bits(uint64_t value) {
+  return static_cast<int64_t>(value);
+}
+
+bool less(DType type, int64_t a, int64_t b) {
+  return type == DType::u64 ? unsigned_bits(a) < unsigned_bits(b) : a < b;
+}
+
+/// Folds two integer constants; false where the operation has no value to fold (division by zero).
+bool fold(Op op, DType type, int64_t a, int64_t b, int64_t& result) {
+  switch (op) {
+    case Op::add:
+      result = signed_bits(unsigned_bits(a) + unsigned_bits(b));
+      break;
+    case Op::sub:
+      result = signed_bits(unsigned_bits(a) - unsigned_bits(b));
+      break;
+    case Op::mul:
+      result = signed_bits(unsigned_bits(a) * unsigned_bits(b));
+      break;
+    case Op::div:
+    case Op::mod:
+      if (b == 0 || b == -1) return false;
+      if (type == DType::u64) {
+        result = signed_bits(op == Op::div ? unsigned_bits(a) / unsigned_bits(b)
+                                           : unsigned_bits(a) % unsigned_bits(b));
+      } else {
+        result = op == Op::div ? a / b : a % b;
+      }
+      break;
+    case Op::min:
+      result = less(type, a, b) ? a : b;
+      break;
+    case Op::max:
+      result = less(type, a, b) ? b : a;
+      break;
+    case Op::bit_and:
+      result = a & b;
+      break;
+    case Op::bit_or:
+      result = a | b;
+      break;
+    case Op::bit_xor:
+      result = a ^ b;
+      break;
+    case Op::lt:
+      result = less(type, a, b);
+      return true;
+    case Op::le:
+      result = !less(type, b, a);
+      return true;
+    case Op::eq:
+      result = a == b;
+      return true;
+    case Op::ne:
+      result = a != b;
+      return true;
+    default:
+      return false;
+  }
+  result = wrap(type, result);
+  return true;
+}
+
+bool is_comparison(Op op) {
+  return op == Op::lt || op == Op::le || op == Op::eq || op == Op::ne;
+}
+
+Expr make(Op op, DType type, std::vector<Expr> args, SourceLoc loc) {
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  node->type = type;
+  node->args = std::move(args);
+  node->loc = loc;
+  return Expr(std::move(node));
+}
+
+int precedence(Op op) {
+  switch (op) {
+    case Op::mul:
+    case Op::div:
+    case Op::mod:
+      return 10;
+    case Op::add:
+    case Op::sub:
+      return 9;
+    case Op::shl:
+    case Op::shr:
+      return 8;
+    case Op::lt:
+    case Op::le:
+      return 7;
+    case Op::eq:
+    case Op::ne:
+      return 6;
+    case Op::bit_and:
+      return 5;
+    case Op::bit_xor:
+      return 4;
+    case Op::bit_or:
+      return 3;
+    case Op::logical_and:
+      return 2;
+    case Op::logical_or:
+      return 1;
+    default:
+      return 20;
+  }
+}
+
+std::string_view symbol(Op op) {
+  switch (op) {
+    case Op::add:
+      return "+";
+    case Op::sub:
+      return "-";
+    case Op::mul:
+      return "*";
+    case Op::div:
+      return "/";
+    case Op::mod:
+      return "%";
+    case Op::shl:
+      return "<<";
+    case Op::shr:
+      return ">>";
+    case Op::lt:
+      return "<";
+    case Op::le:
+      return "<=";
+    case Op::eq:
+      return "==";
+    case Op::ne:
+      return "!=";
+    case Op::bit_and:
+      return "&";
+    case Op::bit_xor:
+      return "^";
+    case Op::bit_or:
+      return "|";
+    case Op::logical_and:
+      return "&&";
+    case Op::logical_or:
+      return "||";
+    default:
+      return "";
+  }
+}
+
+void print(const Expr& e, int parent, std::string& out) {
+  switch (e->op) {
+    case Op::constant:
+      if (is_float(e->type)) {
+        out += fmt::format("{}", e->number);
+      } else {
+        out += fmt::format("{}", e->integer);
+      }
+      return;
+    case Op::var:
+      out += e->var->name;
+      return;
+    case Op::neg:
+    case Op::logical_not:
+      out += e->op == Op::neg ? "-" : "!";
+      print(e->args[0], 15, out);
+      return;
+    case Op::cast:
+    case Op::bitcast:
+      out += fmt::format("{}<{}>(", name(e->op), name(e->type));
+      print(e->args[0], 0, out);
+      out += ")";
+      return;
+    default:
+      break;
+  }
+  if (!symbol(e->op).empty()) {
+    const int own = precedence(e->op);
+    if (own < parent) out += "(";
+    print(e->args[0], own, out);
+    out += fmt::format(" {} ", symbol(e->op));
+    print(e->args[1], own + 1, out);
+    if (own < parent) out += ")";
+    return;
+  }
+  out += fmt::format("{}(", name(e->op));
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    if (i > 0) out += ", ";
+    print(e->args[i], 0, out);
+  }
+  out += ")";
+}
+
+}  // namespace
+
+std::string_view name(Op op) {
+  switch (op) {
+    case Op::constant:
+      return "constant";
+    case Op::var:
+      return "var";
+    case Op::add:
+      return "add";
+    case Op::sub:
+      return "sub";
+    case Op::mul:
+      return "mul";
+    case Op::div:
+      return "div";
+    case Op::mod:
+      return "mod";
+    case Op::min:
+      return "min";
+    case Op::max:
+      return "max";
+    case Op::bit_and:
+      return "bit_and";
+    case Op::bit_or:
+      return "bit_or";
+    case Op::bit_xor:
+      return "bit_xor";
+    case Op::shl:
+      return "shl";
+    case Op::shr:
+      return "shr";
+    case Op::lt:
+      return "lt";
+    case Op::le:
+      return "le";
+    case Op::eq:
+      return "eq";
+    case Op::ne:
+      return "ne";
+    case Op::logical_and:
+      return "logical_and";
+    case Op::logical_or:
+      return "logical_or";
+    case Op::logical_not:
+      return "logical_not";
+    case Op::select:
+      return "select";
+    case Op::cast:
+      return "cast";
+    case Op::bitcast:
+      return "bitcast";
+    case Op::neg:
+      return "neg";
+    case Op::abs:
+      return "abs";
+    case Op::fma:
+      return "fma";
+    case Op::sqrt:
+      return "sqrt";
+    case Op::rsqrt:
+      return "rsqrt";
+    case Op::exp:
+      return "exp";
+    case Op::log1p:
+      return "log1p";
+    case Op::tanh:
+      return "tanh";
+    case Op::copysign:
+      return "copysign";
+    case Op::is_nan:
+      return "is_nan";
+    case Op::is_inf:
+      return "is_inf";
+    case Op::popcount:
+      return "popcount";
+  }
+  return "?";
+}
+
+Expr constant(DType type, int64_t value) {
+  TESSERA_CHECK(!is_float(type), "an integer constant of a float dtype");
+  auto node = std::make_shared<Node>();
+  node->type = type;
+  node->integer = wrap(type, value);
+  return Expr(std::move(node));
+}
+
+Expr float_constant(DType type, double value) {
+  TESSERA_CHECK(is_float(type), "a float constant of an integer dtype");
+  auto node = std::make_shared<Node>();
+  node->type = type;
+  node->number = value;
+  return Expr(std::move(node));
+}
+
+Expr index(int64_t value) {
+  const bool narrow = value == static_cast<int32_t>(value);
+  return constant(narrow ? DType::i32 : DType::i64, value);
+}
+
+Expr var(VarRef v) {
+  auto node = std::make_shared<Node>();
+  node->op = Op::var;
+  node->type = v->type;
+  node->loc = v->loc;
+  node->var = std::move(v);
+  return Expr(std::move(node));
+}
+
+Expr binary(Op op, Expr a, Expr b, SourceLoc loc) {
+  const bool shift = op == Op::shl || op == Op::shr;
+  if (!shift && a->type != b->type) {
+    // Index arithmetic mixes i32 and i64; everything else names its conversions.
+    const bool indices = (a->type == DType::i32 || a->type == DType::i64) &&
+                         (b->type == DType::i32 || b->type == DType::i64);
+    TESSERA_CHECK(indices, fmt::format("{} of {} and {}", name(op), name(a->type), name(b->type)));
+    a = cast(DType::i64, std::move(a), loc);
+    b = cast(DType::i64, std::move(b), loc);
+  }
+  const DType type = a->type;
+  if (!is_float(type) && !shift) {
+    int64_t folded = 0;
+    if (is_constant(a) && is_constant(b) && op != Op::logical_and && op != Op::logical_or &&
+        fold(op, type, a->integer, b->integer, folded)) {
+      return constant(is_comparison(op) ? DType::boolean : type, folded);
+    }
+    switch (op) {
+      case Op::add:
+        if (is_constant(a, 0)) return b;
+        if (is_constant(b, 0)) return a;
+        break;
+      case Op::sub:
+        if (is_constant(b, 0)) return a;
+        break;
+      case Op::mul:
+        if (is_constant(a, 0) || is_constant(b, 1)) return a;
+        if (is_constant(b, 0) || is_constant(a, 1)) return b;
+        break;
+      case Op::div:
+        if (is_constant(b, 1) || is_constant(a, 0)) return a;
+        break;
+      case Op::mod:
+        if (is_constant(b, 1)) return constant(type, 0);
+        if (is_constant(a, 0)) return a;
+        break;
+      case Op::logical_and:
+        if (is_constant(a)) return a->integer != 0 ? b : a;
+        if (is_constant(b)) return b->integer != 0 ? a : b;
+        break;
+      case Op::logical_or:
+        if (is_constant(a)) return a->integer != 0 ? a : b;
+        if (is_constant(b)) return b->integer != 0 ? b : a;
+        break;
+      default:
+        break;
+    }
+  }
+  const DType result = is_comparison(op) ? DType::boolean : type;
+  return make(op, result, {std::move(a), std::move(b)}, loc);
+}
+
+Expr unary(Op op, Expr a, SourceLoc loc) {
+  if (op == Op::logical_not && is_constant(a)) return constant(DType::boolean, a->integer == 0);
+  if (op == Op::neg && is_constant(a) && !is_float(a->type)) return constant(a->type, -a->integer);
+  DType type = a->type;
+  if (op == Op::is_nan || op == Op::is_inf || op == Op::logical_not) type = DType::boolean;
+  if (op == Op::popcount) type = DType::i32;
+  return make(op, type, {std::move(a)}, loc);
+}
+
+Expr call(Op op, DType type, std::vector<Expr> args, SourceLoc loc) {
+  return make(op, type, std::move(args), loc);
+}
+
+Expr select(Expr condition, Expr then, Expr otherwise, SourceLoc loc) {
+  TESSERA_CHECK(then->type == otherwise->type, "select of two dtypes");
+  if (is_constant(condition)) return condition->integer != 0 ? then : otherwise;
+  const DType type = then->type;
+  return make(Op::select, type, {std::move(condition), std::move(then), std::move(otherwise)}, loc);
+}
+
+Expr cast(DType type, Expr a, SourceLoc loc) {
+  if (a->type == type) return a;
+  if (is_constant(a) && !is_float(a->type) && !is_float(type)) return constant(type, a->integer);
+  return make(Op::cast, type, {std::move(a)}, loc);
+}
+
+Expr bitcast(DType type, Expr a, SourceLoc loc) {
+  if (a->type == type) return a;
+  TESSERA_CHECK(bits(a->type) == bits(type), "bitcast between widths");
+  return make(Op::bitcast, type, {std::move(a)}, loc);
+}
+
+bool is_constant(const Expr& e) {
+  return e && e->op == Op::constant;
+}
+bool is_constant(const Expr& e, int64_t value) {
+  return is_constant(e) && !is_float(e->type) && e->integer == value;
+}
+
+bool equal(const Expr& a, const Expr& b) {
+  if (a.get() == b.get()) return true;
+  if (!a || !b) return false;
+  if (a->op != b->op || a->type != b->type || a->args.size() != b->args.size()) return false;
+  if (a->op == Op::var) return a->var == b->var;
+  if (a->op == Op::constant) {
+    const bool same_number =
+        a->number == b->number && std::signbit(a->number) == std::signbit(b->number);
+    return a->integer == b->integer &&
+           (same_number || (std::isnan(a->number) && std::isnan(b->number)));
+  }
+  for (size_t i = 0; i < a->args.size(); ++i) {
+    if (!equal(a->args[i], b->args[i])) return false;
+  }
+  return true;
+}
+
+void collect_vars(const Expr& e, std::vector<VarRef>& out) {
+  if (e->op == Op::var) {
+    if (std::find(out.begin(), out.end(), e->var) == out.end()) out.push_back(e->var);
+    return;
+  }
+  for (const Expr& arg : e->args) collect_vars(arg, out);
+}
+
+Expr rebuild(const Node& node, std::vector<Expr> args) {
+  switch (node.op) {
+    case Op::select:
+      return select(args[0], args[1], args[2], node.loc);
+    case Op::cast:
+      return cast(node.type, args[0], node.loc);
+    case Op::bitcast:
+      return bitcast(node.type, args[0], node.loc);
+    case Op::fma:
+      return call(Op::fma, node.type, std::move(args), node.loc);
+    default:
+      break;
+  }
+  if (args.size() == 1) return unary(node.op, args[0], node.loc);
+  if (node.op == Op::copysign) return call(node.op, node.type, std::move(args), node.loc);
+  return binary(node.op, args[0], args[1], node.loc);
+}
+
+std::string to_string(const Expr& e) {
+  if (!e) return "<none>";
+  std::string out;
+  print(e, 0, out);
+  return out;
+}
+
+}  // namespace tessera::ir
