@@ -28,18 +28,25 @@ const Format& format_of(DType dtype) {
   static const Format e5m2{5, 2, 15, 0x7B, 0x7F, true};
   static const Format e2m1{2, 1, 1, 7, 7, false};
   switch (dtype) {
-    case DType::f32: return f32;
-    case DType::f16: return f16;
-    case DType::bf16: return bf16;
-    case DType::e4m3: return e4m3;
-    case DType::e5m2: return e5m2;
-    case DType::e2m1: return e2m1;
-    default: internal_error("no small float: " + std::string(name(dtype)));
+    case DType::f32:
+      return f32;
+    case DType::f16:
+      return f16;
+    case DType::bf16:
+      return bf16;
+    case DType::e4m3:
+      return e4m3;
+    case DType::e5m2:
+      return e5m2;
+    case DType::e2m1:
+      return e2m1;
+    default:
+      internal_error("no small float: " + std::string(name(dtype)));
   }
 }
 
-// The magnitude as if every code were a number: the code after the largest finite one stands for the value at which
-// rounding upwards ends.
+// The magnitude as if every code were a number: the code after the largest finite one stands for
+// the value at which rounding upwards ends.
 double magnitude(const Format& f, uint32_t code) {
   const uint32_t mantissa = code & ((1U << f.mantissa_bits) - 1);
   const int exponent = static_cast<int>(code >> f.mantissa_bits);
@@ -61,21 +68,35 @@ const std::vector<double>& table_of(DType dtype) {
   static const std::vector<double> e5m2 = make_table(DType::e5m2);
   static const std::vector<double> e2m1 = make_table(DType::e2m1);
   switch (dtype) {
-    case DType::f16: return f16;
-    case DType::bf16: return bf16;
-    case DType::e4m3: return e4m3;
-    case DType::e5m2: return e5m2;
-    case DType::e2m1: return e2m1;
-    default: internal_error("no table for " + std::string(name(dtype)));
+    case DType::f16:
+      return f16;
+    case DType::bf16:
+      return bf16;
+    case DType::e4m3:
+      return e4m3;
+    case DType::e5m2:
+      return e5m2;
+    case DType::e2m1:
+      return e2m1;
+    default:
+      internal_error("no table for " + std::string(name(dtype)));
   }
 }
 
 }  // namespace
 
-uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
-float float_of(uint32_t bits) { return std::bit_cast<float>(bits); }
-uint32_t nan_code(DType format) { return format_of(format).nan; }
-uint32_t max_finite_code(DType format) { return format_of(format).max_finite; }
+uint32_t bits_of(float value) {
+  return std::bit_cast<uint32_t>(value);
+}
+float float_of(uint32_t bits) {
+  return std::bit_cast<float>(bits);
+}
+uint32_t nan_code(DType format) {
+  return format_of(format).nan;
+}
+uint32_t max_finite_code(DType format) {
+  return format_of(format).max_finite;
+}
 
 double decode(DType format, uint32_t code) {
   if (format == DType::f32) return static_cast<double>(float_of(code));
@@ -96,7 +117,8 @@ double decode(DType format, uint32_t code) {
 uint32_t encode(DType format, double value) {
   const Format& f = format_of(format);
   if (std::isnan(value)) return f.nan;
-  if (format == DType::f32) return bits_of(static_cast<float>(value));  // IEEE: nearest, ties to even
+  if (format == DType::f32)
+    return bits_of(static_cast<float>(value));  // IEEE: nearest, ties to even
   const uint32_t sign = std::signbit(value) ? 1U << f.magnitude_bits() : 0;
   const double magnitude = std::fabs(value);
 

@@ -30,8 +30,8 @@ HostTensors run_per_token_cast(const HostTensors& inputs, const Params& params) 
   options.sf_layout = sf_layout_of(param<std::string>(params, "sf_layout", "row_major"));
   options.round_sf = param<bool>(params, "round_sf", false);
   const auto x_sf = inputs.find("x_sf");
-  CastResult result = per_token_cast(inputs.at("x"),
-                                     x_sf == inputs.end() ? nullptr : &x_sf->second, options);
+  CastResult result =
+      per_token_cast(inputs.at("x"), x_sf == inputs.end() ? nullptr : &x_sf->second, options);
   HostTensors outputs;
   outputs["out"] = std::move(result.out);
   outputs["out_sf"] = std::move(result.out_sf);

@@ -1,5 +1,6 @@
 #pragma once
-// The references under the names and parameters of the op registry, so that one test body runs either.
+// The references under the names and parameters of the op registry, so that one test body runs
+// either.
 
 #include <functional>
 #include <string>

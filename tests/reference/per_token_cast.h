@@ -27,8 +27,8 @@ struct CastResult {
 ///   x      bf16|f32 [T, H], or quantised: e4m3 [T, H] | i8 [T, H / 2], with x_sf and x_block_size
 ///   x_sf   scales of x in x_sf_layout, null for bf16|f32
 ///
-/// A NaN is dropped from the maximum and gets the NaN code of the format. Of a quantised x the factor scale x inverse
-/// is rounded once, then multiplied by each code.
+/// A NaN is dropped from the maximum and gets the NaN code of the format. Of a quantised x the
+/// factor scale x inverse is rounded once, then multiplied by each code.
 ///
 /// Example: per_token_cast(x, nullptr, {.format = DType::e4m3, .num_per_channels = 128}).out_sf
 CastResult per_token_cast(const test::HostTensor& x, const test::HostTensor* x_sf,

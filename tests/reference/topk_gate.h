@@ -5,8 +5,8 @@
 
 namespace tessera::reference {
 
-/// The `num_topk` largest experts of each row, largest first, equal scores by smaller index; +0 = -0, NaN = -infinity,
-/// indices of a row always distinct.
+/// The `num_topk` largest experts of each row, largest first, equal scores by smaller index; +0 =
+/// -0, NaN = -infinity, indices of a row always distinct.
 ///
 ///   scores    f32 [T, E]
 ///   returns   i64 [T, num_topk]

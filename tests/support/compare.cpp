@@ -50,15 +50,15 @@ Comparison compare_elements(const TensorView& got, const TensorView& want,
     if (accepts(a, b)) continue;
     if (mismatches++ == 0) first = i;
     if (is_float(want.dtype)) {
-      max_steps = std::max(max_steps, std::abs(steps_from_zero(want.dtype, a) -
-                                               steps_from_zero(want.dtype, b)));
+      max_steps = std::max(
+          max_steps, std::abs(steps_from_zero(want.dtype, a) - steps_from_zero(want.dtype, b)));
     }
   }
   if (mismatches == 0) return {};
-  std::string report =
-      fmt::format("first mismatch at {}: got {}, want {}; {} of {} differ",
-                  element_name(want.shape, first), element_text(got.dtype, element_bits(got, first)),
-                  element_text(want.dtype, element_bits(want, first)), mismatches, want.size());
+  std::string report = fmt::format(
+      "first mismatch at {}: got {}, want {}; {} of {} differ", element_name(want.shape, first),
+      element_text(got.dtype, element_bits(got, first)),
+      element_text(want.dtype, element_bits(want, first)), mismatches, want.size());
   if (is_float(want.dtype)) report += fmt::format(", at most {} ulp", max_steps);
   return Comparison::failed(report);
 }
@@ -196,11 +196,13 @@ Comparison compare_quantised(const TensorView& got, const TensorView& want) {
       const auto count = static_cast<int64_t>(want_steps.size());
       return compare_steps(code_steps(got), want_steps, std::max<int64_t>(2, count / 1000));
     }
-    case DType::f32: return compare_scales(got, want, std::max<int64_t>(1, want.size() / 1000));
+    case DType::f32:
+      return compare_scales(got, want, std::max<int64_t>(1, want.size() / 1000));
     case DType::i32:
       return compare_steps(word_bytes(got), word_bytes(want),
                            std::max<int64_t>(1, 4 * want.size() / 1000));
-    default: internal_error("no rule for quantised " + std::string(name(want.dtype)));
+    default:
+      internal_error("no rule for quantised " + std::string(name(want.dtype)));
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// The comparisons of the op contract. Each answers with a text for people: the first mismatch, how many, how far.
+// The comparisons of the op contract. Each answers with a text for people: the first mismatch, how
+// many, how far.
 
 #include <cstdint>
 #include <string>
@@ -27,9 +28,9 @@ Comparison compare_close(const TensorView& got, const TensorView& want, double r
 Comparison compare_calc_diff(const TensorView& got, const TensorView& want, double limit);
 /// Equal bits after sorting each row; a tensor of rank 1 is one row.
 Comparison compare_sorted_rows(const TensorView& got, const TensorView& want);
-/// Quantised results of approximate arithmetic. e4m3, i8 (e2m1 pairs): codes at most one step apart on at most
-/// max(2, n / 1000) elements. f32 scales: within relative 1e-6, or one power of two on at most max(1, n / 1000).
-/// i32 (UE8M0 bytes): one apart on at most max(1, n / 1000) bytes.
+/// Quantised results of approximate arithmetic. e4m3, i8 (e2m1 pairs): codes at most one step apart
+/// on at most max(2, n / 1000) elements. f32 scales: within relative 1e-6, or one power of two on
+/// at most max(1, n / 1000). i32 (UE8M0 bytes): one apart on at most max(1, n / 1000) bytes.
 Comparison compare_quantised(const TensorView& got, const TensorView& want);
 
 }  // namespace tessera::test

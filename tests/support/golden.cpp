@@ -16,7 +16,9 @@ namespace {
 
 using nlohmann::json;
 
-[[noreturn]] void bad_file(const std::string& what) { internal_error("golden folder: " + what); }
+[[noreturn]] void bad_file(const std::string& what) {
+  internal_error("golden folder: " + what);
+}
 
 kernels::ParamValue to_param(const json& value) {
   if (value.is_null()) return std::monostate{};
@@ -56,7 +58,8 @@ GoldenRule to_rule(const json& how) {
 
 std::map<std::string, GoldenRule> to_rules(const json& entry, const char* key) {
   std::map<std::string, GoldenRule> rules;
-  for (const auto& [name, how] : entry.value(key, json::object()).items()) {
+  const json entries = entry.value(key, json::object());
+  for (const auto& [name, how] : entries.items()) {
     rules[name] = to_rule(how);
   }
   return rules;
@@ -67,7 +70,8 @@ HostTensor load_tensor(const tools::Safetensors& file, const std::string& key,
   const tools::StoredTensor* stored = file.find(key);
   if (stored == nullptr) bad_file("no tensor " + key);
   Dims placed = row_major_strides(stored->shape);
-  if (!strides.is_null()) placed = Dims(std::span<const int64_t>(strides.get<std::vector<int64_t>>()));
+  if (!strides.is_null())
+    placed = Dims(std::span<const int64_t>(strides.get<std::vector<int64_t>>()));
   HostTensor tensor(stored->dtype, stored->shape, placed);
   const auto width = static_cast<size_t>(bytes(stored->dtype));
   for (int64_t i = 0; i < tensor.size(); ++i) {
@@ -81,14 +85,15 @@ HostTensor load_tensor(const tools::Safetensors& file, const std::string& key,
 HostTensors load_tensors(const tools::Safetensors& file, const json& entry, const char* key) {
   HostTensors tensors;
   const json strides = entry.value("strides", json::object());
-  for (const auto& [name, stored] : entry.value(key, json::object()).items()) {
+  const json entries = entry.value(key, json::object());
+  for (const auto& [name, stored] : entries.items()) {
     tensors[name] = load_tensor(file, stored, strides.value(name, json()));
   }
   return tensors;
 }
 
-// The rows and bytes that a property lists. What they leave out is stored as zero; where the text says that it is zero
-// here too, everything counts.
+// The rows and bytes that a property lists. What they leave out is stored as zero; where the text
+// says that it is zero here too, everything counts.
 Comparison compare_property(const TensorView& got, const TensorView& want, const GoldenRule& rule) {
   if (rule.text.find("zero here") != std::string::npos) return compare_bits(got, want);
   if (!rule.rows && !rule.row_bytes) {
@@ -117,12 +122,18 @@ Comparison compare_property(const TensorView& got, const TensorView& want, const
 
 Comparison compare_output(const TensorView& got, const TensorView& want, const GoldenRule& rule) {
   switch (rule.kind) {
-    case GoldenRule::Kind::bitwise: return compare_bits(got, want);
-    case GoldenRule::Kind::calc_diff: return compare_calc_diff(got, want, rule.limit);
-    case GoldenRule::Kind::allclose: return compare_close(got, want, rule.rtol, rule.atol);
-    case GoldenRule::Kind::sorted_rows: return compare_sorted_rows(got, want);
-    case GoldenRule::Kind::quantised: return compare_quantised(got, want);
-    case GoldenRule::Kind::property: return compare_property(got, want, rule);
+    case GoldenRule::Kind::bitwise:
+      return compare_bits(got, want);
+    case GoldenRule::Kind::calc_diff:
+      return compare_calc_diff(got, want, rule.limit);
+    case GoldenRule::Kind::allclose:
+      return compare_close(got, want, rule.rtol, rule.atol);
+    case GoldenRule::Kind::sorted_rows:
+      return compare_sorted_rows(got, want);
+    case GoldenRule::Kind::quantised:
+      return compare_quantised(got, want);
+    case GoldenRule::Kind::property:
+      return compare_property(got, want, rule);
   }
   return Comparison::failed("an unknown rule");
 }
@@ -158,7 +169,8 @@ std::vector<GoldenCase> read_golden(const std::filesystem::path& folder,
     GoldenCase golden;
     golden.id = entry.at("id");
     golden.op = entry.at("op");
-    for (const auto& [name, value] : entry.value("params", json::object()).items()) {
+    const json params = entry.value("params", json::object());
+    for (const auto& [name, value] : params.items()) {
       golden.params[name] = to_param(value);
     }
     golden.inputs = load_tensors(file, entry, "inputs");

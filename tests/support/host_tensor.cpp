@@ -59,7 +59,9 @@ void HostTensor::set_bits(int64_t element, uint64_t bits) {
   std::memcpy(raw_.data() + element_offset(element), &bits, static_cast<size_t>(bytes(dtype_)));
 }
 
-double HostTensor::value(int64_t element) const { return value_of(dtype_, bits(element)); }
+double HostTensor::value(int64_t element) const {
+  return value_of(dtype_, bits(element));
+}
 
 void HostTensor::set_value(int64_t element, double value) {
   set_bits(element, is_float(dtype_) ? reference::encode(dtype_, value)

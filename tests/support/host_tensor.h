@@ -1,6 +1,6 @@
 #pragma once
-// An owning CPU tensor for tests: any strides, guard bytes around the storage, gaps filled with a large number so that
-// code which reads or writes where it must not is seen.
+// An owning CPU tensor for tests: any strides, guard bytes around the storage, gaps filled with a
+// large number so that code which reads or writes where it must not is seen.
 
 #include <cstddef>
 #include <cstdint>
@@ -45,7 +45,8 @@ class HostTensor {
   void fill_bytes(std::byte byte);
   /// Empty if the guards are whole, else which byte changed.
   std::string damage() const;
-  /// Empty if every byte of the storage that is no element equals `byte`, else the first that does not.
+  /// Empty if every byte of the storage that is no element equals `byte`, else the first that does
+  /// not.
   std::string padding_other_than(std::byte byte) const;
   /// Of the storage and the guards.
   uint64_t checksum() const;

@@ -15,7 +15,9 @@ std::string TensorMatcher::describe() const {
   return "equals " + to_string(want_->view()) + (report_.empty() ? "" : ": " + report_);
 }
 
-TensorMatcher EqualsBits(const HostTensor& want) { return {want, compare_bits}; }
+TensorMatcher EqualsBits(const HostTensor& want) {
+  return {want, compare_bits};
+}
 
 TensorMatcher WithinUlp(const HostTensor& want, int64_t ulps) {
   return {want, [=](const TensorView& a, const TensorView& b) { return compare_ulps(a, b, ulps); }};
@@ -28,9 +30,8 @@ TensorMatcher AllClose(const HostTensor& want, double rtol, double atol) {
 }
 
 TensorMatcher CalcDiff(const HostTensor& want, double limit) {
-  return {want, [=](const TensorView& a, const TensorView& b) {
-            return compare_calc_diff(a, b, limit);
-          }};
+  return {want,
+          [=](const TensorView& a, const TensorView& b) { return compare_calc_diff(a, b, limit); }};
 }
 
 }  // namespace tessera::test

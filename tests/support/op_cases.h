@@ -35,7 +35,8 @@ struct CaseReport {
   std::vector<std::string> unsupported;  // "label: the error", only cases that may be
 };
 
-/// Runs all cases; an Error of kind unsupported counts as unsupported where the case allows it, all else fails.
+/// Runs all cases; an Error of kind unsupported counts as unsupported where the case allows it, all
+/// else fails.
 CaseReport run_cases(const std::string& op, const std::vector<OpCase>& cases,
                      const reference::Runner& got);
 

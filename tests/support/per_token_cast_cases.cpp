@@ -1,4 +1,5 @@
-// Cases of per_token_cast: every format, group size, layout and kind of input, ragged rows, ties and boundaries.
+// Cases of per_token_cast: every format, group size, layout and kind of input, ragged rows, ties
+// and boundaries.
 
 #include <fmt/format.h>
 
@@ -33,14 +34,14 @@ OpCase make_case(const std::string& label, HostTensor x, const Form& form) {
   return test;
 }
 
-// A quantised x with scales in `layout`; `powers_of_two` scales cannot tell (code * s) * inv from code * (s * inv).
-OpCase make_quantised_case(DType x_dtype, Dims block, const std::string& layout,
-                           bool powers_of_two, const Form& form) {
+// A quantised x with scales in `layout`; `powers_of_two` scales cannot tell (code * s) * inv from
+// code * (s * inv).
+OpCase make_quantised_case(DType x_dtype, Dims block, const std::string& layout, bool powers_of_two,
+                           const Form& form) {
   const int64_t num_tokens = 45, hidden = 384;
   const bool pairs = x_dtype == DType::e2m1;
-  HostTensor x = pairs
-                     ? random_tensor(DType::i8, {num_tokens, hidden / 2}, Values::bits, 21)
-                     : random_tensor(DType::e4m3, {num_tokens, hidden}, Values::bits, 22);
+  HostTensor x = pairs ? random_tensor(DType::i8, {num_tokens, hidden / 2}, Values::bits, 21)
+                       : random_tensor(DType::e4m3, {num_tokens, hidden}, Values::bits, 22);
   const reference::SfLayout sf_layout = reference::sf_layout_of(layout);
   const int64_t rows = (num_tokens + block[0] - 1) / block[0];
   const int64_t cols = (hidden + block[1] - 1) / block[1];
@@ -51,8 +52,7 @@ OpCase make_quantised_case(DType x_dtype, Dims block, const std::string& layout,
       const int exponent = static_cast<int>(random.below(40)) - 20;
       const double mantissa = powers_of_two ? 1.0 : 1.0 + random.uniform();
       const auto sf = static_cast<float>(std::ldexp(mantissa, exponent));
-      reference::store_scale(x_sf, sf_layout, r, c,
-                             {sf, 0, static_cast<uint8_t>(exponent + 127)});
+      reference::store_scale(x_sf, sf_layout, r, c, {sf, 0, static_cast<uint8_t>(exponent + 127)});
     }
   }
   OpCase test = make_case(fmt::format("quantised in {} blocks, {}", to_string(block), layout),
@@ -64,8 +64,9 @@ OpCase make_quantised_case(DType x_dtype, Dims block, const std::string& layout,
   return test;
 }
 
-// Rows of `group` columns whose largest value is the format's: the scale is 1 and the other values are the ties between
-// neighbouring codes, one step to either side of them, and the codes themselves.
+// Rows of `group` columns whose largest value is the format's: the scale is 1 and the other values
+// are the ties between neighbouring codes, one step to either side of them, and the codes
+// themselves.
 HostTensor tie_rows(DType format, int64_t group) {
   std::vector<float> values;
   const uint32_t largest = reference::max_finite_code(format);
@@ -73,8 +74,8 @@ HostTensor tie_rows(DType format, int64_t group) {
     const double low = reference::decode(format, code);
     const double high = reference::decode(format, code + 1);
     const auto tie = static_cast<float>((low + high) / 2);
-    for (const float v : {tie, std::nextafterf(tie, 0.0F), std::nextafterf(tie, 1e9F),
-                          static_cast<float>(low)}) {
+    for (const float v :
+         {tie, std::nextafterf(tie, 0.0F), std::nextafterf(tie, 1e9F), static_cast<float>(low)}) {
       values.push_back(v);
       values.push_back(-v);
     }
@@ -136,8 +137,7 @@ void add_plain_cases(std::vector<OpCase>& cases, const std::string& format) {
     for (const DType dtype : {DType::bf16, DType::f32}) {
       for (const int64_t group : {16, 32, 64, 128, 576}) {
         cases.push_back(make_case("normal", normal(dtype, {7, 576}), {format, group, round_sf}));
-        cases.push_back(make_case("nasty",
-                                  random_tensor(dtype, {33, 576}, Values::nasty, 32),
+        cases.push_back(make_case("nasty", random_tensor(dtype, {33, 576}, Values::nasty, 32),
                                   {format, group, round_sf}));
       }
       const auto add = [&](Dims shape, int64_t group) {
@@ -145,7 +145,7 @@ void add_plain_cases(std::vector<OpCase>& cases, const std::string& format) {
       };
       add({0, 256}, 128);
       add({1, 128}, 128);
-      add({1, 64}, 128);   // one group, ragged
+      add({1, 64}, 128);  // one group, ragged
       add({5, 16}, 16);
       add({3, 320}, 128);  // last group of 64
       add({9, 208}, 64);   // last group of 16
@@ -164,9 +164,11 @@ void add_plain_cases(std::vector<OpCase>& cases, const std::string& format) {
     }
     cases.push_back(make_case("boundaries", boundary_rows(128), {format, 128, round_sf}));
     cases.push_back(make_case("boundaries", boundary_rows(16), {format, 16, round_sf}));
-    cases.push_back(make_case("pitch", random_tensor(DType::bf16, {6, 512}, {1024, 1}, Values::normal, 33),
+    cases.push_back(make_case("pitch",
+                              random_tensor(DType::bf16, {6, 512}, {1024, 1}, Values::normal, 33),
                               {format, 128, round_sf}));
-    cases.push_back(make_case("odd pitch", random_tensor(DType::f32, {6, 256}, {259, 1}, Values::nasty, 34),
+    cases.push_back(make_case("odd pitch",
+                              random_tensor(DType::f32, {6, 256}, {259, 1}, Values::nasty, 34),
                               {format, 64, round_sf}));
     cases.push_back(make_case("bits", random_tensor(DType::bf16, {20, 256}, Values::bits, 35),
                               {format, 16, round_sf}));

@@ -11,19 +11,27 @@ namespace {
 
 constexpr int64_t kRun = 16;  // elements of one mood; small against every group of columns
 
-// One element of a run; `mood` is shared by the run, so that most runs stay free of infinities and NaN.
+// One element of a run; `mood` is shared by the run, so that most runs stay free of infinities and
+// NaN.
 double nasty_value(Random& random, uint64_t mood, int scale) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   static const std::array<double, 10> kSpecial = {
       0.0, -0.0, kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN(),
       1.0, -1.0, 448.0,     6.0,        65504.0};
   switch (mood) {
-    case 0: return random.next() % 2 == 0 ? 0.0 : -0.0;
-    case 1: return kSpecial[random.next() % kSpecial.size()];
-    case 2: return std::ldexp(random.next() % 2 == 0 ? 1.0 : -1.0, scale - static_cast<int>(random.below(20)));
-    case 3: return std::ldexp(random.normal(), -140);  // subnormal in f32 and bf16
-    case 4: return random.next() % 2 == 0 ? 0x1.FFFFFEp127 : random.normal();  // FLT_MAX
-    default: return std::ldexp(random.normal(), scale);
+    case 0:
+      return random.next() % 2 == 0 ? 0.0 : -0.0;
+    case 1:
+      return kSpecial[random.next() % kSpecial.size()];
+    case 2:
+      return std::ldexp(random.next() % 2 == 0 ? 1.0 : -1.0,
+                        scale - static_cast<int>(random.below(20)));
+    case 3:
+      return std::ldexp(random.normal(), -140);  // subnormal in f32 and bf16
+    case 4:
+      return random.next() % 2 == 0 ? 0x1.FFFFFEp127 : random.normal();  // FLT_MAX
+    default:
+      return std::ldexp(random.normal(), scale);
   }
 }
 
@@ -41,7 +49,9 @@ int64_t Random::below(int64_t bound) {
   return static_cast<int64_t>(next() % static_cast<uint64_t>(bound));
 }
 
-double Random::uniform() { return std::ldexp(static_cast<double>(next() >> 11), -53); }
+double Random::uniform() {
+  return std::ldexp(static_cast<double>(next() >> 11), -53);
+}
 
 double Random::normal() {
   const uint64_t draw = next();

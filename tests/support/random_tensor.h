@@ -27,7 +27,8 @@ enum class Values : uint8_t {
   normal,   // floats: standard normal; integers and bool: any bits
   uniform,  // floats: [0, 1); integers and bool: any bits
   bits,     // any bits, so NaN payloads too
-  nasty,    // runs of normal values at any scale, zeros, subnormals, powers of two, infinities, NaN, limits
+  nasty,  // runs of normal values at any scale, zeros, subnormals, powers of two, infinities, NaN,
+          // limits
 };
 
 /// Example: random_tensor(DType::bf16, {4, 512}, Values::normal, 7)

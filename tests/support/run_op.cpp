@@ -28,7 +28,8 @@ kernels::Tensors views_of(const HostTensors& tensors) {
   return views;
 }
 
-// Outputs as the op shapes them; accumulators that were not given start from zero, the rest stays unset.
+// Outputs as the op shapes them; accumulators that were not given start from zero, the rest stays
+// unset.
 HostTensors allocate_outputs(const OpInfo& op, const HostTensors& inputs,
                              const kernels::Params& params) {
   HostTensors outputs;
@@ -99,10 +100,10 @@ HostTensors run_op(const OpInfo& op, const HostTensors& inputs, const kernels::P
 }
 
 reference::Runner op_runner(const std::string& op, Device device) {
-  return [=, &info = kernels::find_op(op)](const HostTensors& inputs,
-                                           const kernels::Params& params) {
-    return run_op(info, inputs, params, device);
-  };
+  return
+      [=, &info = kernels::find_op(op)](const HostTensors& inputs, const kernels::Params& params) {
+        return run_op(info, inputs, params, device);
+      };
 }
 
 bool op_exists(const std::string& op) {

@@ -1,6 +1,6 @@
 #pragma once
-// Runs an op of the registry as a careful caller would: outputs are allocated unset, with guards around them, and
-// everything that the op must not touch is checked afterwards.
+// Runs an op of the registry as a careful caller would: outputs are allocated unset, with guards
+// around them, and everything that the op must not touch is checked afterwards.
 
 #include <stdexcept>
 #include <string>

@@ -35,15 +35,16 @@ HostTensor from_few(Dims shape, const std::vector<double>& values, uint64_t seed
 
 std::vector<OpCase> topk_gate_cases() {
   std::vector<OpCase> cases;
-  const std::pair<int64_t, int64_t> kModels[] = {{72, 6},  {32, 6},  {64, 6},  {96, 6},  {16, 6},
-                                                 {36, 6},  {108, 6}, {128, 6}, {144, 6}, {256, 8}};
+  const std::pair<int64_t, int64_t> kModels[] = {{72, 6}, {32, 6},  {64, 6},  {96, 6},  {16, 6},
+                                                 {36, 6}, {108, 6}, {128, 6}, {144, 6}, {256, 8}};
   for (const auto& [experts, topk] : kModels) {
     const Dims shape{37, experts};
     cases.push_back(make_case("normal", random_tensor(DType::f32, shape, Values::normal, 1), topk));
     cases.push_back(make_case("nasty", random_tensor(DType::f32, shape, Values::nasty, 2), topk));
     cases.push_back(make_case("bits", random_tensor(DType::f32, shape, Values::bits, 3), topk));
     cases.push_back(make_case("ties", from_few(shape, {0.0, -0.0, 0.5, -0.5}, 4), topk));
-    cases.push_back(make_case("infinities", from_few(shape, {kInfinity, -kInfinity, kNan}, 5), topk));
+    cases.push_back(
+        make_case("infinities", from_few(shape, {kInfinity, -kInfinity, kNan}, 5), topk));
   }
   const Dims one_row{3, 72};
   cases.push_back(make_case("all equal", from_few(one_row, {1.5}, 6), 6));
@@ -53,10 +54,12 @@ std::vector<OpCase> topk_gate_cases() {
   cases.push_back(make_case("one NaN in many -inf", from_few(one_row, {-kInfinity, kNan}, 10), 72));
   cases.push_back(make_case("-inf below the largest negative",
                             from_few(one_row, {-kInfinity, -0x1.FFFFFEp127}, 11), 50));
-  cases.push_back(make_case("subnormals", from_few(one_row, {0x1p-149, -0x1p-149, 0.0, 0x1p-140}, 12), 30));
+  cases.push_back(
+      make_case("subnormals", from_few(one_row, {0x1p-149, -0x1p-149, 0.0, 0x1p-140}, 12), 30));
 
   const auto normal = [&](Dims shape, int64_t topk) {
-    cases.push_back(make_case("normal", random_tensor(DType::f32, shape, Values::normal, 13), topk));
+    cases.push_back(
+        make_case("normal", random_tensor(DType::f32, shape, Values::normal, 13), topk));
   };
   normal({0, 64}, 6);
   normal({1, 1}, 1);

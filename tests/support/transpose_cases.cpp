@@ -1,5 +1,5 @@
-// Cases of transpose and batched_transpose: every element width, bits that no arithmetic would survive, row pitch,
-// extents of zero and one, extents that are no multiple of the tile.
+// Cases of transpose and batched_transpose: every element width, bits that no arithmetic would
+// survive, row pitch, extents of zero and one, extents that are no multiple of the tile.
 
 #include <fmt/format.h>
 
@@ -28,23 +28,23 @@ OpCase make_case(DType dtype, Dims shape, int64_t pitch) {
 
 std::vector<OpCase> transpose_cases() {
   std::vector<OpCase> cases;
-  for (const DType dtype : {DType::e4m3, DType::e5m2, DType::i8, DType::u8, DType::boolean,
-                            DType::bf16, DType::f16, DType::i16, DType::u16, DType::f32, DType::i32,
-                            DType::u32}) {
+  for (const DType dtype :
+       {DType::e4m3, DType::e5m2, DType::i8, DType::u8, DType::boolean, DType::bf16, DType::f16,
+        DType::i16, DType::u16, DType::f32, DType::i32, DType::u32}) {
     cases.push_back(make_case(dtype, {128, 192}, 192));
   }
   for (const DType dtype : {DType::e4m3, DType::bf16, DType::f32}) {
     cases.push_back(make_case(dtype, {64, 64}, 64));
-    cases.push_back(make_case(dtype, {64, 576}, 1152));     // left half of a wider buffer
-    cases.push_back(make_case(dtype, {192, 128}, 132));     // rows aligned to 4 elements only
-    cases.push_back(make_case(dtype, {320, 448}, 448));     // odd multiples of 64
+    cases.push_back(make_case(dtype, {64, 576}, 1152));  // left half of a wider buffer
+    cases.push_back(make_case(dtype, {192, 128}, 132));  // rows aligned to 4 elements only
+    cases.push_back(make_case(dtype, {320, 448}, 448));  // odd multiples of 64
     cases.push_back(make_case(dtype, {0, 128}, 128));
     cases.push_back(make_case(dtype, {64, 0}, 0));
     cases.push_back(make_case(dtype, {1, 1}, 1));
     cases.push_back(make_case(dtype, {1, 129}, 129));
     cases.push_back(make_case(dtype, {129, 1}, 1));
     cases.push_back(make_case(dtype, {63, 65}, 65));
-    cases.push_back(make_case(dtype, {65, 63}, 67));        // rows aligned to one element
+    cases.push_back(make_case(dtype, {65, 63}, 67));  // rows aligned to one element
     cases.push_back(make_case(dtype, {100, 200}, 208));
   }
   return cases;
@@ -52,7 +52,8 @@ std::vector<OpCase> transpose_cases() {
 
 std::vector<OpCase> batched_transpose_cases() {
   std::vector<OpCase> cases;
-  for (const DType dtype : {DType::u8, DType::e4m3, DType::bf16, DType::i16, DType::f32, DType::u32}) {
+  for (const DType dtype :
+       {DType::u8, DType::e4m3, DType::bf16, DType::i16, DType::f32, DType::u32}) {
     cases.push_back(make_case(dtype, {3, 64, 128}, 128));
     cases.push_back(make_case(dtype, {2, 192, 64}, 128));
     cases.push_back(make_case(dtype, {1, 128, 128}, 132));
