@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <span>
+#include <string_view>
 
 #include "runtime/cache/sha256.h"
 
@@ -23,10 +24,19 @@ void* open_library(const std::string& path, std::string& error) {
   return library;
 }
 
-std::string path_of_address(const void* address) {
-  Dl_info info{};
-  if (dladdr(address, &info) == 0 || !info.dli_fname) return "";
-  return info.dli_fname;
+const link_map* map_of(void* library) {
+  link_map* map = nullptr;
+  return dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? map : nullptr;
+}
+
+std::string path_of_library(void* library) {
+  const link_map* map = map_of(library);
+  return map && map->l_name ? map->l_name : "";
+}
+
+std::string identity_of_library(void* library) {
+  const link_map* map = map_of(library);
+  return map ? image_identity(map->l_ld) : "";
 }
 
 struct BuildIdSearch {
@@ -76,16 +86,6 @@ int visit_image(dl_phdr_info* info, size_t, void* data) {
   return 1;
 }
 
-}  // namespace
-
-const LibraryLoader& system_loader() {
-  static const LibraryLoader* loader = new LibraryLoader{
-      open_library,
-      [](const std::string& name) { return dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD); },
-      [](void* library, const char* symbol) { return dlsym(library, symbol); }, path_of_address};
-  return *loader;
-}
-
 std::string build_id_of(const void* address) {
   BuildIdSearch search;
   search.address = reinterpret_cast<uintptr_t>(address);
@@ -93,10 +93,29 @@ std::string build_id_of(const void* address) {
   return search.id;
 }
 
+// The program itself has no path in the loader's list.
+std::string file_of(const void* address) {
+  Dl_info info{};
+  if (dladdr(address, &info) == 0 || !info.dli_fname) return "";
+  return std::string_view(info.dli_fname).find('/') == std::string_view::npos ? "/proc/self/exe"
+                                                                              : info.dli_fname;
+}
+
+}  // namespace
+
+const LibraryLoader& system_loader() {
+  static const LibraryLoader* loader = new LibraryLoader{
+      open_library,
+      [](const std::string& name) { return dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD); },
+      [](void* library, const char* symbol) { return dlsym(library, symbol); }, path_of_library,
+      identity_of_library};
+  return *loader;
+}
+
 std::string image_identity(const void* address) {
   const std::string id = build_id_of(address);
   if (!id.empty()) return "build-id " + id;
-  std::ifstream file(path_of_address(address), std::ios::binary);
+  std::ifstream file(file_of(address), std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   return bytes.empty() ? "" : "sha256 " + to_hex(sha256(bytes));
 }
