@@ -30,6 +30,10 @@ class Log {
   /// At most one message per `subject` in the life of this log.
   void write_once(LogLevel level, const std::string& subject, std::string_view message);
 
+  // Around fork: a child must not inherit a locked log.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
+
  private:
   const LogLevel threshold_;
   std::mutex mutex_;
