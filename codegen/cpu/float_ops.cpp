@@ -1,5 +1,6 @@
-// Float arithmetic with the results of the GPU: f32 operations round once, f16 and bf16 compute in f32 and round to
-// nearest even, a NaN that arithmetic makes is canonical, abs, neg and copysign only touch the sign bit.
+// Float arithmetic with the results of the GPU: f32 operations round once, f16 and bf16 compute in
+// f32 and round to nearest even, a NaN that arithmetic makes is canonical, abs, neg and copysign
+// only touch the sign bit.
 
 #include <cmath>
 
@@ -41,8 +42,7 @@ void map3(void* out, const void* a, const void* b, const void* c, int64_t count)
   const T* __restrict y = column<T>(b);
   const T* __restrict z = column<T>(c);
   for (int64_t i = 0; i < count; ++i) {
-    to[i] =
-        Format::encode(F()(Format::decode(x[i]), Format::decode(y[i]), Format::decode(z[i])));
+    to[i] = Format::encode(F()(Format::decode(x[i]), Format::decode(y[i]), Format::decode(z[i])));
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// Number formats narrower than f32: encode and decode by integer arithmetic without branches, so that a loop over a
-// column becomes vector code. Rounding is to nearest even; decoding is exact; a NaN becomes the canonical one.
+// Number formats narrower than f32: encode and decode by integer arithmetic without branches, so
+// that a loop over a column becomes vector code. Rounding is to nearest even; decoding is exact; a
+// NaN becomes the canonical one.
 
 #include <bit>
 #include <cstdint>
@@ -12,8 +13,9 @@ namespace tessera::codegen::cpu {
 inline constexpr uint32_t kCanonicalNan = 0x7FFFFFFFu;
 inline constexpr uint32_t kInfinity = 0x7F800000u;
 
-/// A float of 1 sign, `Exponent` and `Mantissa` bits. Codes of a magnitude above `MaxCode` do not come out of encode():
-/// they become `MaxCode`, which is infinity for IEEE-like formats and the largest finite value for saturating ones.
+/// A float of 1 sign, `Exponent` and `Mantissa` bits. Codes of a magnitude above `MaxCode` do not
+/// come out of encode(): they become `MaxCode`, which is infinity for IEEE-like formats and the
+/// largest finite value for saturating ones.
 template <class StorageType, uint32_t Exponent, uint32_t Mantissa, uint32_t MaxCode,
           uint32_t NanCode, bool HasInfinity>
 struct NarrowFloat {
@@ -75,7 +77,8 @@ struct F32 {
   static float decode(float value) { return value; }
 };
 
-/// An integer as f32, rounded to odd: a later rounding to at most 22 bits then equals one rounding of the integer.
+/// An integer as f32, rounded to odd: a later rounding to at most 22 bits then equals one rounding
+/// of the integer.
 template <class Integer>
 float round_to_odd(Integer value) {
   static_assert(std::is_integral_v<Integer>);
@@ -98,7 +101,8 @@ float round_to_odd(Integer value) {
 template <class Integer>
 Integer saturate(float value) {
   using Limits = std::numeric_limits<Integer>;
-  // One above the largest value is a power of two, so it is exact in f32; the largest value itself may not be.
+  // One above the largest value is a power of two, so it is exact in f32; the largest value itself
+  // may not be.
   constexpr float kAbove = static_cast<float>(Integer{1} << (Limits::digits - 1)) * 2.0f;
   constexpr auto kLowest = static_cast<float>(Limits::min());
   if (value >= kAbove) return Limits::max();

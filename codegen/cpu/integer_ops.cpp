@@ -1,5 +1,5 @@
-// Integer, boolean and select loops. Integers wrap; shifts by the width or more give 0 or the sign; a division by zero
-// gives all ones and leaves the dividend as remainder, as the GPU does.
+// Integer, boolean and select loops. Integers wrap; shifts by the width or more give 0 or the sign;
+// a division by zero gives all ones and leaves the dividend as remainder, as the GPU does.
 
 #include <bit>
 #include <limits>
