@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -99,7 +100,16 @@ struct OpInfo {
 const std::vector<OpInfo>& ops();
 /// Throws an argument error naming the nearest op.
 const OpInfo& find_op(const std::string& name);
+/// The same among the ops given.
+const OpInfo& find_op(const std::vector<OpInfo>& among, const std::string& name);
 /// Fills defaults and checks names, types and allowed values; errors name the nearest parameter.
 Params check_params(const OpInfo& op, const Params& given);
+
+/// "int", "float", "bool", "enum", "tuple".
+std::string_view name(ParamInfo::Type type);
+/// As on the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
+std::string to_string(const ParamValue& value);
+/// "{16, 32, H}", "1..E", "int >= 1", "bool": what a message and a table say of the values a parameter takes.
+std::string allowed_values(const ParamInfo& param);
 
 }  // namespace tessera::kernels

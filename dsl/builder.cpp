@@ -1,0 +1,434 @@
+#include "dsl/builder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "dsl/recorder.h"
+
+namespace tessera::dsl {
+namespace {
+
+/// Names reach generated code and file names.
+void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
+  bool good = !text.empty() && text.size() <= 64 &&
+              (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
+  for (const char c : text) {
+    good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_');
+  }
+  if (!good) {
+    r.fail("NAME", "a name is not an identifier", loc, "[A-Za-z_][A-Za-z0-9_]{0,63}", text);
+  }
+}
+
+std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_t>& shape,
+                                     const std::string& what, SourceLoc loc) {
+  std::vector<ir::Expr> result;
+  for (const int64_t extent : shape) {
+    if (extent <= 0 || extent > (int64_t{1} << 24)) {
+      r.fail("SHAPE", fmt::format("'{}' has an impossible extent", what), loc, "1 .. 2^24",
+             fmt::format("{}", extent));
+    }
+    result.push_back(ir::index(extent));
+  }
+  if (shape.size() > 4) {
+    r.fail("SHAPE", fmt::format("'{}' has too many dimensions", what), loc, "at most 4",
+           fmt::format("{}", shape.size()));
+  }
+  return result;
+}
+
+bool on_chip(const Ref& ref) {
+  return ref.region().buffer->space != ir::Space::global;
+}
+
+void require_tile(const Recorder& r, const Ref& ref, const char* what, SourceLoc loc) {
+  const ir::Buffer& buffer = *ref.region().buffer;
+  if (ref.region().order.empty()) {
+    r.fail("REGION", fmt::format("{} of '{}' needs a tile, not one element", what, buffer.name),
+           loc);
+  }
+  for (const ir::Expr& extent : region_shape(ref.region())) {
+    if (!ir::is_constant(extent)) {
+      r.fail("REGION",
+             fmt::format("{} of '{}' needs a tile of constant extents", what, buffer.name), loc,
+             "x.tile({offsets}, {extents})", shape_text(region_shape(ref.region())));
+    }
+  }
+}
+
+}  // namespace
+
+void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc) {
+  if (extents != static_cast<size_t>(arity)) {
+    recorder.fail("RANK", "the loop body takes another number of indices than there are extents",
+                  loc, fmt::format("{} extents", arity), fmt::format("{}", extents));
+  }
+}
+
+Builder::Builder(std::string name) : recorder_(std::make_unique<Recorder>(std::move(name))) {
+  check_name(*recorder_, recorder_->kernel.name, {});
+  auto& kernel = recorder_->kernel;
+  kernel.thread = recorder_->new_var("thread", DType::i32, ir::VarKind::thread, {}, ir::index(0));
+}
+Builder::~Builder() = default;
+
+Value Builder::dim(std::string name, DimOptions options, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  auto var = recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
+                                {}, options.multiple_of);
+  recorder_->kernel.dims.push_back(var);
+  return Value(recorder_.get(), ir::var(var));
+}
+
+Value Builder::stride(std::string name, DimOptions options, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  auto var = recorder_->new_var(std::move(name), DType::i64, ir::VarKind::dim, loc, ir::index(0),
+                                {}, options.multiple_of);
+  recorder_->kernel.dims.push_back(var);
+  return Value(recorder_.get(), ir::var(var));
+}
+
+Value Builder::scalar(std::string name, DType dtype, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  auto var = recorder_->new_var(std::move(name), dtype, ir::VarKind::scalar, loc);
+  recorder_->kernel.scalars.push_back(var);
+  return Value(recorder_.get(), ir::var(var));
+}
+
+Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
+                    bool is_output, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  if (recorder_->launched) {
+    recorder_->fail("ORDER", fmt::format("tensor '{}' is declared after launch()", name), loc);
+  }
+  for (const ir::BufferRef& other : recorder_->kernel.tensors) {
+    if (other->name == name) {
+      recorder_->fail("NAME", fmt::format("two tensors are called '{}'", name), loc, {}, {}, {},
+                      other->loc);
+    }
+  }
+  if (!options.strides.empty() && options.strides.size() != shape.size()) {
+    recorder_->fail("RANK", fmt::format("tensor '{}' needs one stride per dimension", name), loc,
+                    fmt::format("{}", shape.size()), fmt::format("{}", options.strides.size()));
+  }
+  ir::Buffer buffer;
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::global;
+  buffer.align = options.align;
+  buffer.is_output = is_output;
+  buffer.optional = options.optional;
+  buffer.loc = loc;
+  for (const Arg& extent : shape) buffer.shape.push_back(extent.value().expr());
+  if (!options.strides.empty()) {
+    for (const Arg& stride : options.strides) buffer.strides.push_back(stride.value().expr());
+  } else {
+    ir::Expr stride = ir::constant(DType::i64, 1);
+    buffer.strides.resize(shape.size());
+    for (size_t d = shape.size(); d-- > 0;) {
+      buffer.strides[d] = stride;
+      stride = stride * ir::cast(DType::i64, buffer.shape[d]);
+    }
+  }
+  Ref ref = recorder_->new_buffer(std::move(buffer));
+  recorder_->kernel.tensors.push_back(ref.region().buffer);
+  return ref;
+}
+
+Ref Builder::input(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
+                   SourceLoc loc) {
+  return tensor(std::move(name), dtype, std::move(shape), std::move(options), false, loc);
+}
+Ref Builder::output(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
+                    SourceLoc loc) {
+  return tensor(std::move(name), dtype, std::move(shape), std::move(options), true, loc);
+}
+
+BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceLoc loc) {
+  auto& kernel = recorder_->kernel;
+  if (recorder_->launched) recorder_->fail("ORDER", "launch() is called twice", loc);
+  if (grid.empty() || grid.size() > 3) {
+    recorder_->fail("LAUNCH", "a grid has one to three extents", loc, "1 .. 3",
+                    fmt::format("{}", grid.size()));
+  }
+  if (options.threads < 1 || options.threads > 1024) {
+    recorder_->fail("LAUNCH", "the block size is out of range", loc, "1 .. 1024 threads",
+                    fmt::format("{}", options.threads));
+  }
+  kernel.threads = options.threads;
+  kernel.min_blocks_per_sm = options.min_blocks_per_sm;
+  // The thread index gets its bound now that the block size is known; it is created with the
+  // builder so that its id does not depend on the order of declarations.
+  auto thread = std::make_shared<ir::Var>(*kernel.thread);
+  thread->upper = ir::index(options.threads);
+  kernel.thread = thread;
+  const char* names[] = {"block_x", "block_y", "block_z"};
+  std::vector<Value> blocks;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    ir::Expr extent = axis < grid.size() ? grid[axis].value().expr() : ir::index(1);
+    if (axis < grid.size()) kernel.grid.push_back(extent);
+    auto block = std::make_shared<ir::Var>(*recorder_->new_var(
+        names[axis], DType::i32, ir::VarKind::block, loc, ir::index(0), extent));
+    block->axis = static_cast<int>(axis);
+    kernel.blocks.push_back(block);
+    blocks.emplace_back(recorder_.get(), ir::var(block));
+  }
+  recorder_->launched = true;
+  return {blocks[0], blocks[1], blocks[2]};
+}
+
+Value Builder::thread() const {
+  return Value(recorder_.get(), ir::var(recorder_->kernel.thread));
+}
+Value Builder::lane() const {
+  return thread() % 32;
+}
+Value Builder::warp() const {
+  return thread() / 32;
+}
+
+Ref Builder::shared(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  ir::Buffer buffer;
+  buffer.shape = constant_shape(*recorder_, shape, name, loc);
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::shared;
+  buffer.loc = loc;
+  return recorder_->new_buffer(std::move(buffer));
+}
+
+Ref Builder::fragment(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  ir::Buffer buffer;
+  buffer.shape = constant_shape(*recorder_, shape, name, loc);
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::fragment;
+  buffer.loc = loc;
+  return recorder_->new_buffer(std::move(buffer));
+}
+
+Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string name, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  if (const auto collision = layout::find_collision(layout)) {
+    auto tuple = [](const std::vector<int64_t>& index) {
+      return fmt::format("({})", fmt::join(index, ", "));
+    };
+    recorder_->fail(
+        "LAYOUT_NOT_INJECTIVE",
+        fmt::format("the layout of fragment '{}' puts two elements into one register", name), loc,
+        "one element per thread and slot",
+        fmt::format("{} and {} both in thread {} slot {}", tuple(collision->first),
+                    tuple(collision->second), collision->thread, collision->slot));
+  }
+  if (recorder_->launched && layout.num_threads() > recorder_->kernel.threads) {
+    recorder_->fail(
+        "LAYOUT_THREADS",
+        fmt::format("the layout of fragment '{}' needs more threads than the block has", name), loc,
+        fmt::format("at most {}", recorder_->kernel.threads),
+        fmt::format("{}", layout.num_threads()));
+  }
+  ir::Buffer buffer;
+  buffer.shape = constant_shape(*recorder_, layout.shape(), name, loc);
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::fragment;
+  buffer.layout = std::make_shared<const layout::Layout>(layout);
+  buffer.loc = loc;
+  return recorder_->new_buffer(std::move(buffer));
+}
+
+Ref Builder::local(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  ir::Buffer buffer;
+  buffer.shape = constant_shape(*recorder_, shape, name, loc);
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::local;
+  buffer.loc = loc;
+  return recorder_->new_buffer(std::move(buffer));
+}
+
+Ref Builder::var(DType dtype, Arg init, std::string name, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  ir::Buffer buffer;
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::scalar;
+  buffer.loc = loc;
+  Ref ref = recorder_->new_buffer(std::move(buffer));
+  recorder_->store(ref.region(), init.as(dtype, recorder_.get()), loc);
+  return ref;
+}
+
+Value Builder::let(std::string name, Arg value, SourceLoc loc) {
+  check_name(*recorder_, name, loc);
+  const Value v = value.value();
+  recorder_->check_in_scope(v.expr(), loc);
+  auto var = recorder_->new_var(std::move(name), v.dtype(), ir::VarKind::value, loc);
+  recorder_->add({ir::Let{var, v.expr()}, loc});
+  return Value(recorder_.get(), ir::var(var));
+}
+
+void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
+  require_tile(*recorder_, from, "copy", loc);
+  require_tile(*recorder_, to, "copy", loc);
+  const auto a = region_shape(from.region());
+  const auto b = region_shape(to.region());
+  bool same = a.size() == b.size();
+  for (size_t i = 0; same && i < a.size(); ++i) same = a[i]->integer == b[i]->integer;
+  if (!same) {
+    recorder_->fail("SHAPE",
+                    fmt::format("copy from '{}' to '{}' between different shapes",
+                                from.region().buffer->name, to.region().buffer->name),
+                    loc, shape_text(b), shape_text(a));
+  }
+  for (const Ref* side : {&from, &to}) {
+    for (const ir::Expr& offset : side->region().offsets) recorder_->check_in_scope(offset, loc);
+  }
+  if (!on_chip(to) && !to.region().buffer->is_output) {
+    recorder_->fail("WRITE_READ_ONLY",
+                    fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
+                    "a tensor declared with k.output", "k.input");
+  }
+  recorder_->add({ir::Copy{from.region(), to.region()}, loc});
+}
+
+void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {
+  require_tile(*recorder_, to, "fill", loc);
+  const Value v = value.as(to.dtype(), recorder_.get());
+  recorder_->check_in_scope(v.expr(), loc);
+  recorder_->add({ir::Fill{to.region(), v.expr()}, loc});
+}
+
+void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  const auto d = static_cast<int>(axis);
+  const ir::Buffer& source = *from.region().buffer;
+  const ir::Buffer& result = *to.region().buffer;
+  for (const Ref* side : {&from, &to}) {
+    const ir::Buffer& buffer = *side->region().buffer;
+    if (buffer.space != ir::Space::fragment || side->region().order.size() != buffer.shape.size()) {
+      recorder_->fail("REDUCE",
+                      fmt::format("reduce works on whole fragments, '{}' is not one", buffer.name),
+                      loc, "fragment", std::string(name(buffer.space)));
+    }
+  }
+  if (d < 0 || d >= static_cast<int>(source.shape.size())) {
+    recorder_->fail("REDUCE",
+                    fmt::format("reduce of '{}' over an axis it does not have", source.name), loc,
+                    fmt::format("0 .. {}", source.shape.size() - 1), fmt::format("{}", d));
+  }
+  std::vector<ir::Expr> expected = source.shape;
+  expected.erase(expected.begin() + d);
+  bool same = expected.size() == result.shape.size();
+  for (size_t i = 0; same && i < expected.size(); ++i) {
+    same = ir::equal(expected[i], result.shape[i]);
+  }
+  if (!same) {
+    recorder_->fail("SHAPE",
+                    fmt::format("the result '{}' of a reduction has the wrong shape", result.name),
+                    loc, shape_text(expected), shape_text(result.shape));
+  }
+  if (source.dtype != result.dtype) {
+    recorder_->fail("DTYPE",
+                    fmt::format("the result '{}' of a reduction has another dtype than '{}'",
+                                result.name, source.name),
+                    loc, std::string(name(source.dtype)), std::string(name(result.dtype)));
+  }
+  recorder_->add({ir::Reduce{op, from.region(), to.region(), d, true}, loc});
+}
+
+void Builder::reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::sum, from, to, axis, loc);
+}
+void Builder::reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::max, from, to, axis, loc);
+}
+void Builder::reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::min, from, to, axis, loc);
+}
+void Builder::reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::absmax, from, to, axis, loc);
+}
+
+void Builder::parallel_loop(std::vector<int64_t> extents,
+                            const std::function<void(const std::vector<Value>&)>& body,
+                            SourceLoc loc) {
+  static const char* const kNames[] = {"i", "j", "k", "l"};
+  ir::Loop loop;
+  loop.kind = ir::LoopKind::parallel;
+  loop.extents = constant_shape(*recorder_, extents, "parallel", loc);
+  loop.begin = ir::index(0);
+  loop.step = ir::index(1);
+  loop.body = recorder_->record([&] {
+    std::vector<Value> indices;
+    for (size_t d = 0; d < extents.size(); ++d) {
+      loop.vars.push_back(recorder_->new_var(kNames[d], DType::i32, ir::VarKind::loop, loc,
+                                             ir::index(0), ir::index(extents[d])));
+      indices.emplace_back(recorder_.get(), ir::var(loop.vars.back()));
+    }
+    body(indices);
+  });
+  recorder_->add({std::move(loop), loc});
+}
+
+void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
+                   const std::function<void(const Value&)>& body, SourceLoc loc) {
+  const DType type = end.value().dtype() == DType::i64 || begin.value().dtype() == DType::i64
+                         ? DType::i64
+                         : DType::i32;
+  ir::Loop node;
+  node.kind = kind;
+  node.begin = begin.as(type, recorder_.get()).expr();
+  node.extents = {end.as(type, recorder_.get()).expr()};
+  node.step = step.as(type, recorder_.get()).expr();
+  recorder_->check_in_scope(node.begin, loc);
+  recorder_->check_in_scope(node.extents[0], loc);
+  if (!ir::is_constant(node.step) || node.step->integer <= 0) {
+    recorder_->fail("LOOP_STEP", "the step of a loop must be a positive constant", loc);
+  }
+  const char* name = kind == ir::LoopKind::serial     ? "s"
+                     : kind == ir::LoopKind::unrolled ? "u"
+                                                      : "v";
+  node.body = recorder_->record([&] {
+    node.vars.push_back(
+        recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));
+    body(Value(recorder_.get(), ir::var(node.vars[0])));
+  });
+  recorder_->add({std::move(node), loc});
+}
+
+void Builder::if_(Arg condition, const std::function<void()>& then, SourceLoc loc) {
+  if_else(std::move(condition), then, nullptr, loc);
+}
+
+void Builder::if_else(Arg condition, const std::function<void()>& then,
+                      const std::function<void()>& otherwise, SourceLoc loc) {
+  const Value test = condition.as(DType::boolean, recorder_.get());
+  recorder_->check_in_scope(test.expr(), loc);
+  ir::If node;
+  node.condition = test.expr();
+  node.then = recorder_->record(then);
+  if (otherwise) node.otherwise = recorder_->record(otherwise);
+  recorder_->add({std::move(node), loc});
+}
+
+void Builder::assume(Arg condition, SourceLoc loc) {
+  const Value fact = condition.as(DType::boolean, recorder_.get());
+  recorder_->check_in_scope(fact.expr(), loc);
+  recorder_->add({ir::Assume{fact.expr()}, loc});
+}
+
+ir::Kernel Builder::finish(SourceLoc loc) {
+  if (recorder_->finished) recorder_->fail("SPENT_BUILDER", "finish() is called twice", loc);
+  if (!recorder_->launched) recorder_->fail("NO_LAUNCH", "finish() without launch()", loc);
+  recorder_->kernel.body = recorder_->take_body();
+  recorder_->finished = true;
+  return std::move(recorder_->kernel);
+}
+
+}  // namespace tessera::dsl

@@ -1,0 +1,179 @@
+#pragma once
+// The language: a kernel is C++ that calls a Builder. Every call records one statement of the tile
+// IR with the author's line; misuse throws an Error of kind program at that line, before any CUDA
+// exists.
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "dsl/ir/tile.h"
+#include "dsl/value.h"
+
+namespace tessera::dsl {
+
+struct DimOptions {
+  int64_t multiple_of = 1;  // declared by the author, checked by the host on every call
+};
+
+struct TensorOptions {
+  std::vector<Arg> strides;  // in elements, one per dimension; empty = row-major
+  int64_t align = 16;        // bytes, declared alignment of the base pointer, checked by the host
+  bool optional = false;  // may be null: reading or writing it is then the author's duty to avoid
+};
+
+struct LaunchOptions {
+  int threads = 128;
+  int min_blocks_per_sm = 0;  // 0 = not stated
+};
+
+/// Block indices of the launch.
+struct BlockIndex {
+  Value x, y, z;
+};
+
+enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
+
+/// Throws if a loop body takes another number of indices than the loop has extents.
+void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
+
+class Builder {
+ public:
+  explicit Builder(std::string name);
+  ~Builder();
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
+
+  // ---- signature
+  /// A dynamic extent (i32, at least 1 inside the kernel).
+  Value dim(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
+  /// A dynamic stride in elements (i64, not negative).
+  Value stride(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
+  /// A scalar parameter.
+  Value scalar(std::string name, DType dtype, SourceLoc loc = SourceLoc::here());
+  /// A global tensor that the kernel reads / writes / both.
+  Ref input(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
+            SourceLoc loc = SourceLoc::here());
+  Ref output(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
+             SourceLoc loc = SourceLoc::here());
+  /// Exactly once, before any statement. One to three grid extents.
+  BlockIndex launch(std::vector<Arg> grid, LaunchOptions options = {},
+                    SourceLoc loc = SourceLoc::here());
+  Value thread() const;  // index in the block
+  Value lane() const;    // thread % 32
+  Value warp() const;    // thread / 32
+
+  // ---- memory
+  Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
+             SourceLoc loc = SourceLoc::here());
+  /// A block-level tile in registers; the compiler decides which thread holds what.
+  Ref fragment(DType dtype, std::vector<int64_t> shape, std::string name = "frag",
+               SourceLoc loc = SourceLoc::here());
+  /// A fragment with the author's layout (shapes must agree).
+  Ref fragment(DType dtype, const layout::Layout& layout, std::string name = "frag",
+               SourceLoc loc = SourceLoc::here());
+  /// A private array of every thread. Indices must be constant once loops are unrolled.
+  Ref local(DType dtype, std::vector<int64_t> shape, std::string name = "local",
+            SourceLoc loc = SourceLoc::here());
+  /// One mutable value per thread.
+  Ref var(DType dtype, Arg init, std::string name = "value", SourceLoc loc = SourceLoc::here());
+  /// Names a value, so that the generated code computes it once.
+  Value let(std::string name, Arg value, SourceLoc loc = SourceLoc::here());
+
+  // ---- tile operations, by all threads of the block
+  /// Equal extents after dropping single indices; dtypes convert on the way. Reads outside a global
+  /// tensor give 0, writes outside are dropped.
+  void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  void fill(const Ref& to, Arg value, SourceLoc loc = SourceLoc::here());
+  /// to = reduction of the fragment `from` over one axis. NaN is dropped by max, min and absmax.
+  void reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+  void reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+  void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+  void reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+
+  // ---- control flow
+  /// Unordered iterations spread over the threads of the block. `body` takes one Value per extent
+  /// (1 to 4).
+  template <class Fn>
+  void parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc = SourceLoc::here());
+  /// for (i = begin; i < end; i += step), in every thread.
+  template <class Fn>
+  void serial(Arg begin, Arg end, const Fn& body, Arg step = 1, SourceLoc loc = SourceLoc::here()) {
+    loop(ir::LoopKind::serial, begin, end, step, body, loc);
+  }
+  template <class Fn>
+  void unrolled(int64_t extent, const Fn& body, SourceLoc loc = SourceLoc::here()) {
+    loop(ir::LoopKind::unrolled, 0, extent, 1, body, loc);
+  }
+  /// A contract: every global and shared access of the body is one vector of `extent` elements, or
+  /// an error says why not.
+  template <class Fn>
+  void vectorized(int64_t extent, const Fn& body, SourceLoc loc = SourceLoc::here()) {
+    loop(ir::LoopKind::vectorized, 0, extent, 1, body, loc);
+  }
+  void if_(Arg condition, const std::function<void()>& then, SourceLoc loc = SourceLoc::here());
+  void if_else(Arg condition, const std::function<void()>& then,
+               const std::function<void()>& otherwise, SourceLoc loc = SourceLoc::here());
+  /// States a fact for the prover; the checked executor traps when it is false.
+  void assume(Arg condition, SourceLoc loc = SourceLoc::here());
+
+  // ---- threads of a block and lanes of a warp
+  void sync(SourceLoc loc = SourceLoc::here());
+  void sync_warp(SourceLoc loc = SourceLoc::here());
+  Value shuffle(Arg value, Arg lane, int width = 32, SourceLoc loc = SourceLoc::here());
+  Value shuffle_xor(Arg value, Arg mask, int width = 32, SourceLoc loc = SourceLoc::here());
+  Value shuffle_up(Arg value, Arg delta, int width = 32, SourceLoc loc = SourceLoc::here());
+  Value shuffle_down(Arg value, Arg delta, int width = 32, SourceLoc loc = SourceLoc::here());
+  /// Over the warp, same result in every lane. i32/u32 take one instruction; f32 goes by xor 16, 8,
+  /// 4, 2, 1.
+  Value warp_sum(Arg value, SourceLoc loc = SourceLoc::here());
+  Value warp_max(Arg value, SourceLoc loc = SourceLoc::here());
+  Value warp_min(Arg value, SourceLoc loc = SourceLoc::here());
+  Value warp_any(Arg condition, SourceLoc loc = SourceLoc::here());
+  Value warp_all(Arg condition, SourceLoc loc = SourceLoc::here());
+  Value ballot(Arg condition, SourceLoc loc = SourceLoc::here());  // u32, bit = lane
+  Value match_any(Arg value, SourceLoc loc = SourceLoc::here());   // u32 mask of equal lanes
+
+  /// The finished kernel. The builder is spent afterwards.
+  ir::Kernel finish(SourceLoc loc = SourceLoc::here());
+
+ private:
+  void loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
+            const std::function<void(const Value&)>& body, SourceLoc loc);
+  void parallel_loop(std::vector<int64_t> extents,
+                     const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc);
+  Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
+             bool is_output, SourceLoc loc);
+  void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
+  Value warp_reduce(ir::CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc);
+
+  std::unique_ptr<Recorder> recorder_;
+};
+
+template <class Fn>
+void Builder::parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc) {
+  constexpr int arity = std::is_invocable_v<Fn, Value>                 ? 1
+                        : std::is_invocable_v<Fn, Value, Value>        ? 2
+                        : std::is_invocable_v<Fn, Value, Value, Value> ? 3
+                                                                       : 4;
+  require_arity(*recorder_, extents.size(), arity, loc);
+  parallel_loop(
+      std::move(extents),
+      [&](const std::vector<Value>& i) {
+        if constexpr (arity == 1) {
+          body(i[0]);
+        } else if constexpr (arity == 2) {
+          body(i[0], i[1]);
+        } else if constexpr (arity == 3) {
+          body(i[0], i[1], i[2]);
+        } else {
+          body(i[0], i[1], i[2], i[3]);
+        }
+      },
+      loc);
+}
+
+}  // namespace tessera::dsl

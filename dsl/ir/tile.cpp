@@ -1,0 +1,207 @@
+// Names and text of the tile IR.
+
+#include "dsl/ir/tile.h"
+
+#include <fmt/format.h>
+
+namespace tessera::ir {
+namespace {
+
+std::string list(const std::vector<Expr>& items) {
+  std::string text;
+  for (const Expr& item : items) {
+    if (!text.empty()) text += ", ";
+    text += to_string(item);
+  }
+  return text;
+}
+
+std::string region_text(const Region& region) {
+  std::string text;
+  for (size_t d = 0; d < region.offsets.size(); ++d) {
+    if (d > 0) text += ", ";
+    text += to_string(region.offsets[d]);
+    if (region.extents[d]) text += fmt::format(" +: {}", to_string(region.extents[d]));
+  }
+  text = fmt::format("{}[{}]", region.buffer->name, text);
+  for (size_t i = 1; i < region.order.size(); ++i) {
+    if (region.order[i] < region.order[i - 1]) return text + ".transposed";
+  }
+  return text;
+}
+
+struct Printer {
+  std::string out;
+  int depth = 1;
+
+  void line(const std::string& text, SourceLoc loc) {
+    std::string row = std::string(static_cast<size_t>(depth) * 2, ' ') + text;
+    if (loc.known()) {
+      if (row.size() < 78) row.resize(78, ' ');
+      row += "  # " + tessera::to_string(loc);
+    }
+    out += row + "\n";
+  }
+  void nested(const Body& body) {
+    ++depth;
+    for (const Stmt& stmt : body) print(stmt);
+    --depth;
+  }
+  void print(const Stmt& stmt) {
+    std::visit([&](const auto& node) { (*this)(node, stmt.loc); }, stmt.node);
+  }
+  void operator()(const Let& s, SourceLoc loc) {
+    line(fmt::format("let {}: {} = {}", s.var->name, name(s.var->type), to_string(s.value)), loc);
+  }
+  void operator()(const ElementLoad& s, SourceLoc loc) {
+    line(fmt::format("{} = {}[{}]", s.var->name, s.buffer->name, list(s.indices)), loc);
+  }
+  void operator()(const ElementStore& s, SourceLoc loc) {
+    line(fmt::format("{}[{}] = {}", s.buffer->name, list(s.indices), to_string(s.value)), loc);
+  }
+  void operator()(const Copy& s, SourceLoc loc) {
+    line(fmt::format("copy {} -> {}", region_text(s.from), region_text(s.to)), loc);
+  }
+  void operator()(const Fill& s, SourceLoc loc) {
+    line(fmt::format("fill {} with {}", region_text(s.to), to_string(s.value)), loc);
+  }
+  void operator()(const Reduce& s, SourceLoc loc) {
+    line(fmt::format("reduce_{} {} -> {} over axis {}", name(s.op), s.from.buffer->name,
+                     s.to.buffer->name, s.axis),
+         loc);
+  }
+  void operator()(const Loop& s, SourceLoc loc) {
+    if (s.kind == LoopKind::parallel) {
+      std::string vars;
+      for (const VarRef& var : s.vars) vars += (vars.empty() ? "" : ", ") + var->name;
+      line(fmt::format("parallel ({}) in [{}]", vars, list(s.extents)), loc);
+    } else {
+      line(fmt::format("{} {} in {} .. {} step {}", name(s.kind), s.vars[0]->name,
+                       to_string(s.begin), to_string(s.extents[0]), to_string(s.step)),
+           loc);
+    }
+    nested(s.body);
+  }
+  void operator()(const If& s, SourceLoc loc) {
+    line(fmt::format("if {}", to_string(s.condition)), loc);
+    nested(s.then);
+    if (!s.otherwise.empty()) {
+      line("else", {});
+      nested(s.otherwise);
+    }
+  }
+  void operator()(const Sync& s, SourceLoc loc) {
+    line(s.kind == SyncKind::block ? "sync" : "sync_warp", loc);
+  }
+  void operator()(const Collective& s, SourceLoc loc) {
+    line(fmt::format("{} = {}({}) width {}", s.var->name, name(s.kind), list(s.args), s.width),
+         loc);
+  }
+  void operator()(const Assume& s, SourceLoc loc) {
+    line(fmt::format("assume {}", to_string(s.condition)), loc);
+  }
+};
+
+}  // namespace
+
+std::string_view name(Space space) {
+  switch (space) {
+    case Space::global:
+      return "global";
+    case Space::shared:
+      return "shared";
+    case Space::fragment:
+      return "fragment";
+    case Space::local:
+      return "local";
+    case Space::scalar:
+      return "scalar";
+  }
+  return "?";
+}
+
+std::string_view name(LoopKind kind) {
+  switch (kind) {
+    case LoopKind::serial:
+      return "serial";
+    case LoopKind::unrolled:
+      return "unrolled";
+    case LoopKind::vectorized:
+      return "vectorized";
+    case LoopKind::parallel:
+      return "parallel";
+  }
+  return "?";
+}
+
+std::string_view name(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::absmax:
+      return "absmax";
+    case ReduceOp::min:
+      return "min";
+  }
+  return "?";
+}
+
+std::string_view name(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::shuffle:
+      return "shuffle";
+    case CollectiveKind::shuffle_xor:
+      return "shuffle_xor";
+    case CollectiveKind::shuffle_up:
+      return "shuffle_up";
+    case CollectiveKind::shuffle_down:
+      return "shuffle_down";
+    case CollectiveKind::reduce_add:
+      return "warp_sum";
+    case CollectiveKind::reduce_min:
+      return "warp_min";
+    case CollectiveKind::reduce_max:
+      return "warp_max";
+    case CollectiveKind::reduce_and:
+      return "warp_and";
+    case CollectiveKind::reduce_or:
+      return "warp_or";
+    case CollectiveKind::vote_any:
+      return "warp_any";
+    case CollectiveKind::vote_all:
+      return "warp_all";
+    case CollectiveKind::ballot:
+      return "ballot";
+    case CollectiveKind::match_any:
+      return "match_any";
+  }
+  return "?";
+}
+
+std::string to_string(const Kernel& kernel) {
+  Printer p;
+  p.out = fmt::format("kernel {}\n", kernel.name);
+  for (const BufferRef& t : kernel.tensors) {
+    std::string flags = t->is_output ? "output" : "input";
+    if (t->optional) flags += " optional";
+    p.line(fmt::format("{} {}: {} [{}] strides [{}] align {}", flags, t->name, name(t->dtype),
+                       list(t->shape), list(t->strides), t->align),
+           t->loc);
+  }
+  for (const VarRef& dim : kernel.dims) {
+    p.line(
+        fmt::format("dim {}: {}{}", dim->name, name(dim->type),
+                    dim->multiple_of > 1 ? fmt::format(" multiple of {}", dim->multiple_of) : ""),
+        dim->loc);
+  }
+  for (const VarRef& s : kernel.scalars) {
+    p.line(fmt::format("scalar {}: {}", s->name, name(s->type)), s->loc);
+  }
+  p.line(fmt::format("launch grid [{}] threads {}", list(kernel.grid), kernel.threads), {});
+  for (const Stmt& stmt : kernel.body) p.print(stmt);
+  return p.out;
+}
+
+}  // namespace tessera::ir

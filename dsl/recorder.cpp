@@ -1,0 +1,120 @@
+#include "dsl/recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tessera::dsl {
+
+Recorder::Recorder(std::string kernel_name) {
+  kernel.name = std::move(kernel_name);
+  open_.emplace_back();
+  scopes_.push_back(0);
+}
+
+void Recorder::fail(const char* code, std::string what, SourceLoc loc, std::string expected,
+                    std::string got, std::string hint, SourceLoc related) const {
+  ErrorFields fields;
+  fields.kind = ErrorKind::program;
+  fields.op = kernel.name;
+  fields.code = code;
+  fields.what = std::move(what);
+  fields.expected = std::move(expected);
+  fields.got = std::move(got);
+  fields.hint = std::move(hint);
+  fields.loc = loc;
+  fields.related = related;
+  throw Error(std::move(fields));
+}
+
+ir::VarRef Recorder::new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,
+                             ir::Expr lower, ir::Expr upper, int64_t multiple_of) {
+  auto var = std::make_shared<ir::Var>();
+  var->name = std::move(name);
+  var->type = type;
+  var->kind = kind;
+  var->id = kernel.num_vars++;
+  var->multiple_of = multiple_of;
+  var->lower = std::move(lower);
+  var->upper = std::move(upper);
+  var->scope = scopes_.back();
+  var->loc = loc;
+  return var;
+}
+
+Ref Recorder::new_buffer(ir::Buffer buffer) {
+  buffer.id = kernel.num_buffers++;
+  return Ref(this, whole(std::make_shared<const ir::Buffer>(std::move(buffer))));
+}
+
+bool Recorder::in_scope(int scope) const {
+  return std::find(scopes_.begin(), scopes_.end(), scope) != scopes_.end();
+}
+
+void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
+  if (!e) return;
+  if (e->op == ir::Op::var) {
+    if (!in_scope(e->var->scope)) {
+      fail("VALUE_ESCAPED",
+           fmt::format("value '{}' is used outside the loop or branch it belongs to", e->var->name),
+           loc, {}, {}, "carry it in a variable: k.var(dtype, initial value)", e->var->loc);
+    }
+    return;
+  }
+  for (const ir::Expr& arg : e->args) check_in_scope(arg, loc);
+}
+
+void Recorder::add(ir::Stmt stmt) {
+  if (finished) fail("SPENT_BUILDER", "a statement after finish()", stmt.loc);
+  if (!launched) {
+    fail("NO_LAUNCH", "a statement before launch()", stmt.loc, {}, {},
+         "declare dims and tensors, then call k.launch({grid}, {.threads = ...})");
+  }
+  open_.back().push_back(std::move(stmt));
+}
+
+Value Recorder::load(const ir::Region& element, SourceLoc loc) {
+  for (const ir::Expr& index : element.offsets) check_in_scope(index, loc);
+  const ir::BufferRef& buffer = element.buffer;
+  auto var = new_var(buffer->name + "_value", buffer->dtype, ir::VarKind::value, loc);
+  add({ir::ElementLoad{var, buffer, element.offsets}, loc});
+  return Value(this, ir::var(var));
+}
+
+void Recorder::store(const ir::Region& element, const Value& value, SourceLoc loc) {
+  for (const ir::Expr& index : element.offsets) check_in_scope(index, loc);
+  check_in_scope(value.expr(), loc);
+  add({ir::ElementStore{element.buffer, element.offsets, value.expr()}, loc});
+}
+
+ir::Body Recorder::take_body() {
+  return std::move(open_.front());
+}
+
+ir::Region whole(const ir::BufferRef& buffer) {
+  ir::Region region;
+  region.buffer = buffer;
+  for (size_t d = 0; d < buffer->shape.size(); ++d) {
+    region.offsets.push_back(ir::constant(DType::i32, 0));
+    region.extents.push_back(buffer->shape[d]);
+    region.order.push_back(static_cast<int>(d));
+  }
+  return region;
+}
+
+std::vector<ir::Expr> region_shape(const ir::Region& region) {
+  std::vector<ir::Expr> shape;
+  for (const int d : region.order) shape.push_back(region.extents[static_cast<size_t>(d)]);
+  return shape;
+}
+
+std::string shape_text(const std::vector<ir::Expr>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += to_string(shape[i]);
+  }
+  return text + "]";
+}
+
+}  // namespace tessera::dsl

@@ -1,0 +1,66 @@
+#pragma once
+// What a Builder has recorded so far: the kernel, the open bodies and the scopes that values may be
+// used in. Private to the room; authors use Builder.
+
+#include <string>
+#include <vector>
+
+#include "dsl/base/error.h"
+#include "dsl/ir/tile.h"
+#include "dsl/value.h"
+
+namespace tessera::dsl {
+
+class Recorder {
+ public:
+  explicit Recorder(std::string kernel_name);
+
+  ir::Kernel kernel;
+  bool launched = false;
+  bool finished = false;
+
+  /// Throws an Error of kind program at `loc`.
+  [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
+                         std::string expected = {}, std::string got = {}, std::string hint = {},
+                         SourceLoc related = {}) const;
+
+  ir::VarRef new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,
+                     ir::Expr lower = {}, ir::Expr upper = {}, int64_t multiple_of = 1);
+  Ref new_buffer(ir::Buffer buffer);
+  /// Appends a statement to the innermost open body, after checking that a launch was declared and
+  /// that each value is still in scope.
+  void add(ir::Stmt stmt);
+  /// Reads an element: records the load, gives the bound value.
+  Value load(const ir::Region& element, SourceLoc loc);
+  void store(const ir::Region& element, const Value& value, SourceLoc loc);
+  void check_in_scope(const ir::Expr& e, SourceLoc loc) const;
+
+  /// Records what `body` does into a fresh scope.
+  template <class Fn>
+  ir::Body record(const Fn& body) {
+    open_.emplace_back();
+    scopes_.push_back(++last_scope_);
+    body();
+    scopes_.pop_back();
+    ir::Body done = std::move(open_.back());
+    open_.pop_back();
+    return done;
+  }
+  int depth() const { return static_cast<int>(open_.size()); }
+  ir::Body take_body();
+
+ private:
+  bool in_scope(int scope) const;
+
+  std::vector<ir::Body> open_;
+  std::vector<int> scopes_;
+  int last_scope_ = 0;
+};
+
+/// The region of a whole buffer.
+ir::Region whole(const ir::BufferRef& buffer);
+/// Extents of a region, in its own order.
+std::vector<ir::Expr> region_shape(const ir::Region& region);
+std::string shape_text(const std::vector<ir::Expr>& shape);
+
+}  // namespace tessera::dsl

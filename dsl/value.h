@@ -1,0 +1,166 @@
+#pragma once
+// Handles of the language: Value (an immutable typed value), Ref (a buffer, a part of it, or one
+// element) and Arg (an operand: either of them or a C++ number, with the line where the author
+// wrote it).
+
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "dsl/ir/tile.h"
+
+namespace tessera::dsl {
+
+class Recorder;  // what a Builder has recorded so far
+class Arg;
+
+/// A typed value. Reading an element takes a snapshot: later stores do not change it.
+class Value {
+ public:
+  Value() = default;
+  Value(Recorder* recorder, ir::Expr expr) : recorder_(recorder), expr_(std::move(expr)) {}
+
+  DType dtype() const { return expr_->type; }
+  const ir::Expr& expr() const { return expr_; }
+  Recorder* recorder() const { return recorder_; }
+  /// A run-time value cannot steer C++ control flow: use Builder::if_ or select.
+  explicit operator bool() const = delete;
+
+ private:
+  Recorder* recorder_ = nullptr;
+  ir::Expr expr_;
+};
+
+/// A buffer or a part of it. Fully indexed it is an element: converts to a Value (a load) and can
+/// be assigned (a store). Copies of a Ref name the same storage.
+class Ref {
+ public:
+  Ref(Recorder* recorder, ir::Region region) : recorder_(recorder), region_(std::move(region)) {}
+  Ref(const Ref&) = default;
+
+  /// Indexes the leading dimensions that are still free.
+  Ref operator()(Arg i) const;
+  Ref operator()(Arg i, Arg j) const;
+  Ref operator()(Arg i, Arg j, Arg k) const;
+  Ref operator()(Arg i, Arg j, Arg k, Arg l) const;
+  /// The box of `extents` (constants) at `offsets`, over all free dimensions.
+  Ref tile(std::vector<Arg> offsets, std::vector<int64_t> extents,
+           SourceLoc loc = SourceLoc::here()) const;
+  /// The last two free dimensions exchanged.
+  Ref transposed(SourceLoc loc = SourceLoc::here()) const;
+  /// The same fragment, shared or local buffer with another shape and the same number of elements.
+  Ref reshape(std::vector<int64_t> shape, SourceLoc loc = SourceLoc::here()) const;
+
+  const Ref& operator=(const Arg& value) const;
+  const Ref& operator=(const Ref& other) const;
+  const Ref& operator=(const Ref& other);
+  const Ref& operator+=(const Arg& value) const;
+  const Ref& operator-=(const Arg& value) const;
+  const Ref& operator*=(const Arg& value) const;
+  operator Value() const;
+  Value read(SourceLoc loc = SourceLoc::here()) const;
+
+  DType dtype() const { return region_.buffer->dtype; }
+  const ir::Region& region() const { return region_; }
+  Recorder* recorder() const { return recorder_; }
+
+ private:
+  Ref index(std::vector<Arg> indices) const;
+
+  Recorder* recorder_;
+  ir::Region region_;
+};
+
+/// An operand. Numbers take the dtype of the other operand if they are exact in it.
+class Arg {
+ public:
+  Arg(const Value& value, SourceLoc loc = SourceLoc::here());
+  Arg(const Ref& element, SourceLoc loc = SourceLoc::here());
+  template <class Number>
+  requires std::is_arithmetic_v<Number> Arg(Number number, SourceLoc loc = SourceLoc::here())
+      : integer_(std::is_floating_point_v<Number> ? 0 : static_cast<int64_t>(number)),
+        number_(static_cast<double>(number)),
+        kind_(std::is_same_v<Number, bool>       ? Kind::boolean
+              : std::is_floating_point_v<Number> ? Kind::floating
+                                                 : Kind::integer),
+        loc_(loc) {}
+
+  bool is_literal() const { return kind_ != Kind::value; }
+  /// The value; literals become i32 (i64 if they need it), f32 or boolean.
+  Value value() const;
+  /// The value as `dtype`: a literal must be exact in it, a Value must have it (i32 widens to i64).
+  Value as(DType dtype, Recorder* recorder) const;
+  Recorder* recorder() const { return value_.recorder(); }
+  SourceLoc loc() const { return loc_; }
+
+ private:
+  enum class Kind : uint8_t { value, integer, floating, boolean };
+  Value value_;
+  int64_t integer_ = 0;
+  double number_ = 0;
+  Kind kind_ = Kind::value;
+  SourceLoc loc_;
+};
+
+// ---- arithmetic on equal dtypes (i32 with i64 gives i64); integers wrap, / and % truncate like
+// C++
+Value operator+(const Arg& a, const Arg& b);
+Value operator-(const Arg& a, const Arg& b);
+Value operator*(const Arg& a, const Arg& b);
+Value operator/(const Arg& a, const Arg& b);
+Value operator%(const Arg& a, const Arg& b);
+Value operator-(const Arg& a);
+Value operator&(const Arg& a, const Arg& b);
+Value operator|(const Arg& a, const Arg& b);
+Value operator^(const Arg& a, const Arg& b);
+Value operator<<(const Arg& a, const Arg& amount);
+Value operator>>(const Arg& a, const Arg& amount);
+Value operator<(const Arg& a, const Arg& b);
+Value operator<=(const Arg& a, const Arg& b);
+Value operator>(const Arg& a, const Arg& b);
+Value operator>=(const Arg& a, const Arg& b);
+Value operator==(const Arg& a, const Arg& b);
+Value operator!=(const Arg& a, const Arg& b);
+Value operator&&(const Arg& a, const Arg& b);  // both sides are evaluated
+Value operator||(const Arg& a, const Arg& b);
+Value operator!(const Arg& a);
+
+/// max and min drop NaN and order -0 below +0.
+Value max(const Arg& a, const Arg& b);
+Value min(const Arg& a, const Arg& b);
+Value abs(const Arg& a);
+Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
+Value sqrt(const Arg& a);                             // IEEE
+Value rsqrt(const Arg& a);
+Value exp(const Arg& a);
+Value log1p(const Arg& a);
+Value tanh(const Arg& a);
+Value copysign(const Arg& magnitude, const Arg& sign);
+Value is_nan(const Arg& a);
+Value is_inf(const Arg& a);
+Value popcount(const Arg& a);
+/// Both arms are evaluated; use Builder::if_else where one of them must not be.
+Value select(const Arg& condition, const Arg& then, const Arg& otherwise);
+/// Numeric conversion: floats round to nearest even; e4m3 and e2m1 saturate, NaN becomes the
+/// format's NaN (e2m1: code 7); float to integer truncates, saturates and gives 0 for NaN; integers
+/// wrap.
+Value cast(DType dtype, const Arg& a);
+/// The same bits as another dtype of the same width.
+Value reinterpret(DType dtype, const Arg& a);
+inline Value f32(const Arg& a) {
+  return cast(DType::f32, a);
+}
+inline Value i32(const Arg& a) {
+  return cast(DType::i32, a);
+}
+inline Value u32(const Arg& a) {
+  return cast(DType::u32, a);
+}
+inline Value i64(const Arg& a) {
+  return cast(DType::i64, a);
+}
+/// ceil(a / b) for a >= 0 and a positive constant b.
+Value ceil_div(const Arg& a, int64_t b);
+
+}  // namespace tessera::dsl

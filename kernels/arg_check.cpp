@@ -1,0 +1,418 @@
+#include "kernels/arg_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/nearest_name.h"
+
+namespace tessera::kernels {
+namespace {
+
+bool is_absent(const TensorView& view) {
+  return view.data == nullptr && view.rank() == 0;
+}
+
+const TensorView* lookup(std::string_view name, const Tensors& tensors) {
+  const auto found = tensors.find(std::string(name));
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+std::string names_of(const Tensors& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, view] : tensors) names.push_back(name);
+  return names.empty() ? "no tensors" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// True if no two index tuples share an element: sorted by stride, each stride clears what lies
+/// inside it.
+bool self_disjoint(const TensorView& view) {
+  if (view.size() == 0) return true;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
+  for (int i = 0; i < view.rank(); ++i) {
+    if (view.shape[i] > 1) dims.emplace_back(view.strides[i], view.shape[i]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t inner = 1;  // elements from the first to the last of the dimensions so far
+  for (const auto& [stride, extent] : dims) {
+    if (stride < inner) return false;
+    inner += (extent - 1) * stride;
+  }
+  return true;
+}
+
+/// With rows `pitch` bytes apart, the bytes of `view` lie at [first, first + width) of each row, or
+/// nowhere known (width < 0) when a row does not hold them.
+struct Columns {
+  int64_t first = 0, width = -1;
+};
+Columns columns(const TensorView& view, int64_t pitch) {
+  const int64_t size = bytes(view.dtype);
+  int64_t width = size;
+  for (int i = 0; i < view.rank(); ++i) {
+    const int64_t stride = view.strides[i] * size;
+    if (view.shape[i] > 1 && stride % pitch != 0) width += (view.shape[i] - 1) * stride;
+  }
+  const auto address = static_cast<int64_t>(reinterpret_cast<intptr_t>(view.data));
+  return {address % pitch, width <= pitch ? width : -1};
+}
+
+}  // namespace
+
+// ---- ArgCheck
+
+ArgCheck::Tensor ArgCheck::add(std::string_view name, const TensorView* view, bool optional,
+                               bool is_output, std::string_view got) {
+  if (view == nullptr || is_absent(*view)) {
+    if (!optional) {
+      fail(name, fmt::format("argument '{}' is missing", name),
+           fmt::format("a tensor named {}", name), std::string(got));
+    }
+    return Tensor(*this, std::string(name), nullptr);
+  }
+  for (int i = 0; i < view->rank(); ++i) {
+    if (view->strides.rank != view->rank() || (view->size() > 0 && view->strides[i] < 0)) {
+      fail(name, fmt::format("argument '{}' has impossible strides", name),
+           fmt::format("{} strides, none negative", view->rank()),
+           fmt::format("shape {}, strides {}", to_string(view->shape), to_string(view->strides)));
+    }
+  }
+  if (!given_.empty() && view->device != given_.front().view.device) {
+    fail(name, fmt::format("argument '{}' is on another device", name),
+         fmt::format("{} (the device of {})", to_string(given_.front().view.device),
+                     given_.front().name),
+         fmt::format("{} on {}", to_string(*view), to_string(view->device)));
+  }
+  given_.push_back({std::string(name), *view, is_output});
+  return Tensor(*this, std::string(name), view);
+}
+
+ArgCheck::Tensor ArgCheck::tensor(std::string_view name, const TensorView& view) {
+  return add(name, &view, false, false, "none");
+}
+ArgCheck::Tensor ArgCheck::tensor(std::string_view name, const Tensors& tensors) {
+  return add(name, lookup(name, tensors), false, false, names_of(tensors));
+}
+ArgCheck::Tensor ArgCheck::optional(std::string_view name, const TensorView& view) {
+  return add(name, &view, true, false, {});
+}
+ArgCheck::Tensor ArgCheck::optional(std::string_view name, const Tensors& tensors) {
+  return add(name, lookup(name, tensors), true, false, {});
+}
+ArgCheck::Tensor ArgCheck::output(std::string_view name, const TensorView& view) {
+  return add(name, &view, false, true, "none");
+}
+ArgCheck::Tensor ArgCheck::output(std::string_view name, const Tensors& tensors) {
+  return add(name, lookup(name, tensors), false, true, names_of(tensors));
+}
+ArgCheck::Tensor ArgCheck::optional_output(std::string_view name, const Tensors& tensors) {
+  return add(name, lookup(name, tensors), true, true, {});
+}
+
+bool ArgCheck::has(std::string_view name) const {
+  return std::any_of(given_.begin(), given_.end(), [&](const Given& g) { return g.name == name; });
+}
+
+const ArgCheck::Symbol* ArgCheck::find(std::string_view symbol) const {
+  for (const Symbol& s : symbols_) {
+    if (s.name == symbol) return &s;
+  }
+  return nullptr;
+}
+
+int64_t ArgCheck::operator[](std::string_view symbol) const {
+  const Symbol* found = find(symbol);
+  TESSERA_CHECK(found != nullptr, fmt::format("{}: symbol {} is not bound", op_, symbol));
+  return found->value;
+}
+
+void ArgCheck::bind(std::string_view symbol, int64_t value, std::string_view formula) {
+  TESSERA_CHECK(find(symbol) == nullptr, fmt::format("{}: symbol {} is bound twice", op_, symbol));
+  symbols_.push_back({std::string(symbol), value, fmt::format("= {}", formula), {}});
+}
+
+void ArgCheck::multiple_of(std::string_view symbol, int64_t divisor) {
+  const int64_t value = (*this)[symbol];
+  if (value % divisor == 0) return;
+  const Symbol& s = *find(symbol);
+  const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
+  fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
+       fmt::format("{} % {} = 0", symbol, divisor),
+       fmt::format("{} = {} {}{}", symbol, value, s.argument.empty() ? "" : "from ", s.origin));
+}
+
+void ArgCheck::in_range(std::string_view symbol, int64_t lowest, int64_t highest) {
+  const int64_t value = (*this)[symbol];
+  if (lowest <= value && value <= highest) return;
+  const Symbol& s = *find(symbol);
+  const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
+  fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
+       fmt::format("{} <= {} <= {}", lowest, symbol, highest),
+       fmt::format("{} = {} {}{}", symbol, value, s.argument.empty() ? "" : "from ", s.origin));
+}
+
+void ArgCheck::require(bool condition, std::string_view argument, std::string_view what,
+                       std::string_view expected, std::string_view got, ErrorKind kind) const {
+  if (condition) return;
+  fail(argument, std::string(what), std::string(expected), std::string(got), {}, kind);
+}
+
+void ArgCheck::memory() const {
+  for (const Given& g : given_) {
+    if (g.view.data == nullptr && g.view.size() > 0) {
+      fail(g.name, fmt::format("argument '{}' has no data", g.name), "a data pointer",
+           fmt::format("null for {}", to_string(g.view)));
+    }
+  }
+  for (size_t i = 0; i < given_.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const Given& a = given_[i];
+      const Given& b = given_[j];
+      if ((!a.is_output && !b.is_output) || disjoint(a.view, b.view)) continue;
+      const Given& out = a.is_output ? a : b;
+      const Given& other = a.is_output ? b : a;
+      fail(out.name, fmt::format("argument '{}' shares memory with '{}'", out.name, other.name),
+           "an output with memory of its own",
+           fmt::format("{} of {} bytes at {}, {} of {} bytes at {}", out.name,
+                       out.view.span_bytes(), fmt::ptr(out.view.data), other.name,
+                       other.view.span_bytes(), fmt::ptr(other.view.data)));
+    }
+  }
+}
+
+void ArgCheck::fail(std::string_view argument, std::string what, std::string expected,
+                    std::string got, std::string hint, ErrorKind kind) const {
+  ErrorFields fields;
+  fields.kind = kind;
+  fields.op = op_;
+  fields.what = std::move(what);
+  fields.argument = argument;
+  fields.expected = std::move(expected);
+  fields.got = std::move(got);
+  fields.hint = std::move(hint);
+  throw Error(std::move(fields));
+}
+
+// ---- ArgCheck::Tensor
+
+ArgCheck::Tensor::Tensor(ArgCheck& check, std::string name, const TensorView* view)
+    : check_(&check), name_(std::move(name)), present_(view != nullptr) {
+  if (present_) view_ = *view;
+}
+
+std::string ArgCheck::Tensor::got() const {
+  return fmt::format("{} on {}", to_string(view_), to_string(view_.device));
+}
+
+bool ArgCheck::Tensor::checks_stride(int dim) const {
+  return view_.size() > 0 && view_.shape[dim] > 1;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::dtype(std::initializer_list<DType> allowed) {
+  std::vector<std::string_view> words;
+  for (const DType d : allowed) words.push_back(tessera::name(d));
+  dtype_words_ = fmt::format("{}", fmt::join(words, "|"));
+  if (present_ && std::find(allowed.begin(), allowed.end(), view_.dtype) == allowed.end()) {
+    check_->fail(name_, fmt::format("argument '{}' has the wrong dtype", name_), dtype_words_,
+                 got());
+  }
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::movable() {
+  dtype_words_ = "any dtype of 1, 2 or 4 bytes";
+  if (present_ && bits(view_.dtype) != 8 && bits(view_.dtype) != 16 && bits(view_.dtype) != 32) {
+    check_->fail(name_, fmt::format("argument '{}' has the wrong dtype", name_), dtype_words_,
+                 got());
+  }
+  dtype_words_ = tessera::name(view_.dtype);
+  return *this;
+}
+
+std::string ArgCheck::Tensor::expected_shape(const std::vector<Extent>& extents) const {
+  std::vector<std::string> words, origins;
+  for (const Extent& extent : extents) {
+    const Symbol* symbol = extent.symbol.empty() ? nullptr : check_->find(extent.symbol);
+    if (symbol == nullptr) {
+      words.push_back(extent.symbol.empty() ? fmt::format("{}", extent.value) : extent.symbol);
+      continue;
+    }
+    words.push_back(fmt::format("{}", symbol->value));
+    const std::string origin = fmt::format("{} = {} {}{}", symbol->name, symbol->value,
+                                           symbol->argument.empty() ? "" : "from ", symbol->origin);
+    if (std::find(origins.begin(), origins.end(), origin) == origins.end()) {
+      origins.push_back(origin);
+    }
+  }
+  std::string text = fmt::format("{}[{}]", dtype_words_, fmt::join(words, ", "));
+  if (!origins.empty()) text += fmt::format("   ({})", fmt::join(origins, "; "));
+  return text;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::shape_of(const std::vector<Extent>& extents) {
+  if (!present_) return *this;
+  if (view_.rank() != static_cast<int>(extents.size())) {
+    check_->fail(name_, fmt::format("argument '{}' has the wrong rank", name_),
+                 expected_shape(extents), got());
+  }
+  // Symbols of this tensor are bound only when all extents agree: a message shows the free ones as
+  // symbols.
+  std::vector<Symbol> bound;
+  for (int i = 0; i < view_.rank(); ++i) {
+    const Extent& extent = extents[static_cast<size_t>(i)];
+    const Symbol* symbol = extent.symbol.empty() ? nullptr : check_->find(extent.symbol);
+    for (const Symbol& s : bound) {
+      if (s.name == extent.symbol) symbol = &s;
+    }
+    if (!extent.symbol.empty() && symbol == nullptr) {
+      bound.push_back({extent.symbol, view_.shape[i], fmt::format("{} dim {}", name_, i), name_});
+      continue;
+    }
+    if (view_.shape[i] == (symbol != nullptr ? symbol->value : extent.value)) continue;
+    check_->fail(name_, fmt::format("argument '{}' has the wrong shape", name_),
+                 expected_shape(extents), got());
+  }
+  check_->symbols_.insert(check_->symbols_.end(), bound.begin(), bound.end());
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::same_shape(std::string_view other) {
+  if (!present_) return *this;
+  for (const Given& g : check_->given_) {
+    if (g.name != other) continue;
+    if (g.view.shape == view_.shape) return *this;
+    check_->fail(
+        name_, fmt::format("argument '{}' has the wrong shape", name_),
+        fmt::format("{}{}   (the shape of {})", dtype_words_, to_string(g.view.shape), other),
+        got());
+  }
+  internal_error(fmt::format("tensor {} was not checked before {}", other, name_));
+}
+
+void ArgCheck::Tensor::fail_strides(std::string expected) const {
+  check_->fail(
+      name_, fmt::format("argument '{}' has the wrong strides", name_), std::move(expected),
+      fmt::format("{}{}, strides {} on {}", tessera::name(view_.dtype), to_string(view_.shape),
+                  to_string(view_.strides), to_string(view_.device)));
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::last_stride(int64_t stride) {
+  const int last = view_.rank() - 1;
+  if (present_ && last >= 0 && checks_stride(last) && view_.strides[last] != stride) {
+    fail_strides(fmt::format("last stride {}", stride));
+  }
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::row_major() {
+  if (present_ && !view_.is_row_major()) {
+    fail_strides(fmt::format("row-major strides {}", to_string(row_major_strides(view_.shape))));
+  }
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::rows() {
+  return last_stride(1).any_strides();
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::any_strides() {
+  if (present_ && !self_disjoint(view_)) fail_strides("strides that do not overlap");
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::strides(const Dims& expected) {
+  if (!present_) return *this;
+  TESSERA_CHECK(expected.rank == view_.rank(), "strides() of another rank than the tensor");
+  for (int i = 0; i < view_.rank(); ++i) {
+    if (checks_stride(i) && view_.strides[i] != expected[i]) {
+      fail_strides(fmt::format("strides {}", to_string(expected)));
+    }
+  }
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::stride_multiple_of(int dim, int64_t divisor) {
+  if (present_ && checks_stride(dim) && view_.strides[dim] % divisor != 0) {
+    fail_strides(fmt::format("stride of dimension {} a multiple of {} elements", dim, divisor));
+  }
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::aligned(int64_t bytes) {
+  const auto address = reinterpret_cast<uintptr_t>(view_.data);
+  if (present_ && view_.size() > 0 && address % static_cast<uintptr_t>(bytes) != 0) {
+    check_->fail(name_, fmt::format("argument '{}' is misaligned", name_),
+                 fmt::format("data at a multiple of {} bytes", bytes),
+                 fmt::format("{} at {}", to_string(view_), fmt::ptr(view_.data)));
+  }
+  return *this;
+}
+
+// ---- free functions
+
+void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
+  const auto fail = [&](const std::string& argument, std::string what, std::string expected,
+                        std::string got, std::string hint) {
+    ErrorFields fields;
+    fields.kind = ErrorKind::argument;
+    fields.op = op.name;
+    fields.what = std::move(what);
+    fields.argument = argument;
+    fields.expected = std::move(expected);
+    fields.got = std::move(got);
+    fields.hint = std::move(hint);
+    throw Error(std::move(fields));
+  };
+  std::vector<std::string> known;
+  for (const TensorInfo& info : op.tensors) known.push_back(info.name);
+  for (const auto& [name, view] : tensors) {
+    const std::string stem = name.substr(0, name.find('.'));
+    const auto info = std::find_if(op.tensors.begin(), op.tensors.end(), [&](const auto& t) {
+      return t.list ? t.name == stem && stem != name : t.name == name;
+    });
+    if (info != op.tensors.end()) continue;
+    const std::string near = nearest_name(name, known);
+    fail(name, fmt::format("unknown tensor '{}'", name), fmt::format("{}", fmt::join(known, ", ")),
+         name, near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+  }
+  for (const TensorInfo& info : op.tensors) {
+    if (info.role == Role::out) continue;
+    if (info.list) {
+      size_t count = 0;
+      while (tensors.count(fmt::format("{}.{}", info.name, count)) != 0) ++count;
+      size_t given = 0;
+      for (const auto& [name, view] : tensors) given += name.starts_with(info.name + ".") ? 1 : 0;
+      if (given == count) continue;
+      const std::string gap = fmt::format("{}.{}", info.name, count);
+      fail(gap, fmt::format("argument '{}' is missing", gap),
+           fmt::format("{} tensors without a gap", given), names_of(tensors), "");
+    } else if (!info.optional && !info.accumulate && tensors.count(info.name) == 0) {
+      fail(info.name, fmt::format("argument '{}' is missing", info.name),
+           fmt::format("a tensor named {}", info.name), names_of(tensors), "");
+    }
+  }
+}
+
+bool disjoint(const TensorView& a, const TensorView& b) {
+  if (a.device != b.device || a.size() == 0 || b.size() == 0) return true;
+  const auto* a_begin = static_cast<const std::byte*>(a.data);
+  const auto* b_begin = static_cast<const std::byte*>(b.data);
+  if (a_begin + a.span_bytes() <= b_begin || b_begin + b.span_bytes() <= a_begin) return true;
+  // The spans meet, but rows of one pitch may hold the two side by side.
+  for (const TensorView* view : {&a, &b}) {
+    for (int i = 0; i < view->rank(); ++i) {
+      const int64_t pitch = view->strides[i] * bytes(view->dtype);
+      if (view->shape[i] <= 1 || pitch <= 0) continue;
+      const Columns ca = columns(a, pitch), cb = columns(b, pitch);
+      if (ca.width < 0 || cb.width < 0) continue;
+      const int64_t ahead =
+          (cb.first - ca.first + pitch) % pitch;  // from a's first to b's first byte
+      if (ahead >= ca.width && pitch - ahead >= cb.width) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,160 @@
+#pragma once
+// Checks the arguments of one op call and explains what is wrong: extents are bound to symbols once
+// and reported with where they came from, so that ops state what they need and never format a
+// message.
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "dsl/base/error.h"
+#include "dsl/base/tensor_view.h"
+#include "kernels/op.h"
+
+namespace tessera::kernels {
+
+/// One extent of an expected shape: a symbol (bound at its first use, compared afterwards) or a
+/// number.
+struct Extent {
+  std::string symbol;
+  int64_t value = -1;
+
+  Extent(const char* symbol_) : symbol(symbol_) {}             // NOLINT: shape("T", 3) reads best
+  Extent(std::string symbol_) : symbol(std::move(symbol_)) {}  // NOLINT
+  Extent(int64_t value_) : value(value_) {}                    // NOLINT
+  Extent(int value_) : value(value_) {}                        // NOLINT
+};
+
+/// Example:
+///
+///   ArgCheck check("per_token_cast");
+///   check.tensor("x", tensors).dtype({DType::bf16, DType::f32}).shape("T", "H").rows();
+///   check.multiple_of("H", 16);
+///   check.bind("C", check["H"] / group, "H / num_per_channels");
+///   check.output("out", tensors).dtype(DType::e4m3).shape("T", "H").row_major();
+///   check.output("out_sf", tensors).dtype(DType::f32).shape("T", "C").row_major();
+///   check.memory();   // in run(): data, aliasing
+///
+/// Every failure throws Error with op, argument, expected and got. Strides of dimensions of extent
+/// 1 and of empty tensors are never checked. An absent optional tensor passes every check.
+class ArgCheck {
+ public:
+  class Tensor;
+
+  explicit ArgCheck(std::string_view op) : op_(op) {}
+
+  /// An input that must be there. Its device must be that of the tensors before it.
+  Tensor tensor(std::string_view name, const TensorView& view);
+  Tensor tensor(std::string_view name, const Tensors& tensors);
+  /// An input that may be absent: not in `tensors`, or rank 0 and no data.
+  Tensor optional(std::string_view name, const TensorView& view);
+  Tensor optional(std::string_view name, const Tensors& tensors);
+  /// A tensor that the op writes: memory() forbids it to share bytes with any other tensor.
+  Tensor output(std::string_view name, const TensorView& view);
+  Tensor output(std::string_view name, const Tensors& tensors);
+  Tensor optional_output(std::string_view name, const Tensors& tensors);
+
+  /// True if the tensor named was given.
+  bool has(std::string_view name) const;
+  /// The extent bound to a symbol, or set by bind(). An unbound symbol is a bug of the op.
+  int64_t operator[](std::string_view symbol) const;
+  /// Gives a symbol a computed value; `formula` is what a message shows as its origin.
+  void bind(std::string_view symbol, int64_t value, std::string_view formula);
+
+  /// symbol % divisor = 0, else an Error naming the tensor that the symbol came from.
+  void multiple_of(std::string_view symbol, int64_t divisor);
+  /// lowest <= symbol <= highest.
+  void in_range(std::string_view symbol, int64_t lowest, int64_t highest);
+  /// Anything else about an argument (tensor or parameter). `kind` unsupported: valid, but not
+  /// implemented.
+  void require(bool condition, std::string_view argument, std::string_view what,
+               std::string_view expected, std::string_view got,
+               ErrorKind kind = ErrorKind::argument) const;
+
+  /// The checks that need addresses, for calls that are about to run: every non-empty tensor has
+  /// data, and no output shares a byte with another tensor (views of one buffer that interleave are
+  /// recognised).
+  void memory() const;
+
+ private:
+  struct Symbol {
+    std::string name;
+    int64_t value;
+    std::string origin;    // "x dim 0" or "= ceil(H / 128)"
+    std::string argument;  // the tensor, empty for formulas
+  };
+  struct Given {
+    std::string name;
+    TensorView view;
+    bool is_output;
+  };
+
+  Tensor add(std::string_view name, const TensorView* view, bool optional, bool is_output,
+             std::string_view got);
+  const Symbol* find(std::string_view symbol) const;
+  [[noreturn]] void fail(std::string_view argument, std::string what, std::string expected,
+                         std::string got, std::string hint = {},
+                         ErrorKind kind = ErrorKind::argument) const;
+
+  std::string op_;
+  std::vector<Symbol> symbols_;
+  std::vector<Given> given_;
+};
+
+/// The chain that ArgCheck::tensor starts. Ends with the full expression that made it.
+class ArgCheck::Tensor {
+ public:
+  Tensor& dtype(DType dtype) { return this->dtype({dtype}); }
+  Tensor& dtype(std::initializer_list<DType> allowed);
+  /// Any element of 1, 2 or 4 bytes: data that is moved and never interpreted.
+  Tensor& movable();
+
+  template <class... Extents>
+  Tensor& shape(const Extents&... extents) {
+    return shape_of({Extent(extents)...});
+  }
+  Tensor& shape_of(const std::vector<Extent>& extents);
+  /// The shape of a tensor checked before.
+  Tensor& same_shape(std::string_view other);
+
+  /// The last stride is `stride`.
+  Tensor& last_stride(int64_t stride);
+  /// Contiguous, row-major.
+  Tensor& row_major();
+  /// Last stride 1, other strides free but not overlapping.
+  Tensor& rows();
+  /// Any strides that do not overlap.
+  Tensor& any_strides();
+  /// Exactly these strides, of dimensions that have more than one element.
+  Tensor& strides(const Dims& expected);
+  /// The stride of `dim` is a multiple of `divisor` elements.
+  Tensor& stride_multiple_of(int dim, int64_t divisor);
+  /// The data pointer is a multiple of `bytes`. A null pointer passes.
+  Tensor& aligned(int64_t bytes);
+
+ private:
+  friend class ArgCheck;
+  Tensor(ArgCheck& check, std::string name, const TensorView* view);
+
+  bool checks_stride(int dim) const;
+  std::string expected_shape(const std::vector<Extent>& extents) const;
+  std::string got() const;
+  [[noreturn]] void fail_strides(std::string expected) const;
+
+  ArgCheck* check_;
+  std::string name_;
+  TensorView view_;
+  bool present_;
+  std::string dtype_words_;  // "bf16|f32", empty before dtype()
+};
+
+/// Checks the names of the tensors of a call against the op's table: an unknown name (with the
+/// nearest one) and a missing input are errors. Outputs may be absent here; lists are `name.0`,
+/// `name.1`, ... without gaps.
+void check_tensor_names(const OpInfo& op, const Tensors& tensors);
+
+/// True if the two views certainly share no byte. May answer false for exotic interleavings.
+bool disjoint(const TensorView& a, const TensorView& b);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,18 @@
+#pragma once
+// The word that a mistyped name was probably meant to be.
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera::kernels {
+
+/// Edits (insert, delete, replace or swap of two neighbours) between two words.
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate with the fewest edits, the first of equals; empty if all are further away than a
+/// third of the longer word (at least two edits are always allowed). Example:
+/// nearest_name("num_topks", names) == "num_topk".
+std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+
+}  // namespace tessera::kernels
