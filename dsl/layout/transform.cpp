@@ -83,7 +83,8 @@ bool cut(std::vector<Digit> chain, const std::vector<int64_t>& shape, size_t fir
 Layout reduce(const Layout& source, int axis) {
   const int rank = static_cast<int>(source.shape().size());
   if (axis < 0 || axis >= rank) {
-    reject("reduce", "axis", "is not an axis of the layout", fmt::format("0 .. {}", rank - 1),
+    reject("reduce", "axis", "is not an axis of the layout",
+           rank == 0 ? "an axis, but the rank is 0" : fmt::format("0 .. {}", rank - 1),
            fmt::format("{}", axis));
   }
   std::vector<int64_t> shape = source.shape();
