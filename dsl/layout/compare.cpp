@@ -1,6 +1,7 @@
 // Questions about owners: does one layout contain another, do two elements collide.
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "dsl/layout/layout.h"
@@ -27,12 +28,26 @@ bool has(const std::vector<int64_t>& sorted, int64_t value) {
   return std::binary_search(sorted.begin(), sorted.end(), value);
 }
 
-/// Counts up one axis and keeps the axis' part of the thread number, without divisions.
+/// The length of the runs along an axis that stay in one thread; 0 if the whole axis does.
+int64_t thread_run(const Layout& layout, int axis) {
+  for (const Digit& digit : layout.digits()) {
+    if (digit.axis == axis && digit.thread != 0) return digit.div;
+  }
+  return 0;
+}
+
+/// Walks up one axis in steps that divide its thread_run and keeps the axis' part of the thread
+/// number, without divisions.
 class AxisWalk {
  public:
-  AxisWalk(const Layout& layout, int axis) {
+  AxisWalk(const Layout& layout, int axis, int64_t step) {
     for (const Digit& digit : layout.digits()) {
-      if (digit.axis == axis) digits_.push_back(digit);
+      if (digit.axis != axis) continue;
+      if (digits_.empty()) {
+        if (digit.thread == 0) continue;
+        digits_.push_back({axis, 1, digit.div / step, 0, 0});  // all slots below
+      }
+      digits_.push_back(digit);
     }
     values_.assign(digits_.size(), 0);
   }
@@ -59,10 +74,12 @@ class AxisWalk {
 std::optional<std::vector<int64_t>> distances(const Layout& large, const Layout& small, int axis,
                                               const std::vector<int64_t>& copies) {
   std::vector<int64_t> result = {0};
-  AxisWalk in_large(large, axis);
-  AxisWalk in_small(small, axis);
+  const int64_t step = std::gcd(thread_run(large, axis), thread_run(small, axis));
+  if (step == 0) return result;
+  AxisWalk in_large(large, axis, step);
+  AxisWalk in_small(small, axis, step);
   const int64_t extent = large.shape()[static_cast<size_t>(axis)];
-  for (int64_t index = 0; index < extent; ++index) {
+  for (int64_t index = 0; index < extent; index += step) {
     const int64_t distance = in_small.thread() - in_large.thread();
     const auto at = std::lower_bound(result.begin(), result.end(), distance);
     if (at == result.end() || *at != distance) {
