@@ -138,6 +138,12 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   return recorder_->new_buffer(std::move(view));
 }
 
+Ref Ref::unchecked() const {
+  ir::Region part = region_;
+  part.unchecked = true;
+  return Ref(recorder_, std::move(part));
+}
+
 Value Ref::read(SourceLoc loc) const {
   if (!region_.order.empty()) {
     recorder_->fail(

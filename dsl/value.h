@@ -52,6 +52,10 @@ class Ref {
   /// The same fragment, shared or local buffer with another shape and the same number of elements.
   Ref reshape(std::vector<int64_t> shape, SourceLoc loc = SourceLoc::here()) const;
 
+  /// The same part without bounds guards: the author vouches for every index, the checked executor
+  /// traps.
+  Ref unchecked() const;
+
   const Ref& operator=(const Arg& value) const;
   const Ref& operator=(const Ref& other) const;
   const Ref& operator=(const Ref& other);

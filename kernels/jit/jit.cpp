@@ -11,6 +11,7 @@
 #include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
+#include "kernels/jit/count_scope.h"
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/plan.h"
 #include "runtime/cache/sha256.h"
@@ -88,7 +89,11 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
   }
   codegen::cpu::Options options;
   options.traps = trap_depth > 0;
+  KernelCounts counted{prepared.program->program().name, {}};
+  CountScope* scope = CountScope::active();
+  if (scope) options.counts = &counted.counts;
   prepared.program->run(arguments, options);
+  if (scope) scope->add(std::move(counted));
 }
 
 void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,

@@ -1,0 +1,131 @@
+#pragma once
+// What a Program becomes before it runs: a flat list of instructions over slots. A slot is one
+// value for the whole block (uniform) or a column of one value per thread. Uniform work costs one
+// scalar operation per block, so it is kept apart from the start: that is most index arithmetic.
+
+#include <cstdint>
+#include <vector>
+
+#include "codegen/cpu/column_ops.h"
+#include "codegen/thread_ir.h"
+
+namespace tessera::codegen::cpu {
+
+/// A place in the frame. Offsets below zero live for the whole launch (constants, parameters, the
+/// thread index), offsets from zero on are a stack that follows the scopes of the program.
+struct Slot {
+  int32_t offset = kNone;
+  DType type = DType::i32;
+  bool uniform = true;
+
+  static constexpr int32_t kNone = INT32_MIN;
+  explicit operator bool() const { return offset != kNone; }
+};
+
+enum class Code : uint8_t {
+  compute,         // out = op(args), once if `out` is uniform, else for the active threads
+  copy,            // out = args[0]
+  broadcast,       // column out = uniform args[0]
+  check_overflow,  // trap unless out == args[0] (+, -, *) args[1] holds without wrapping;
+                   // expressions[index]
+  check_divisor,   // trap where args[0] == 0; expressions[index]
+  jump,            // to target
+  jump_unless,     // to target if the uniform args[0] is false
+  mask_push,       // active threads: those with args[0]; to target if none
+  mask_else,  // the complement within the enclosing mask, of the same args[0]; to target if none
+  mask_and,   // drops threads without args[0] from the current mask; to target if none
+  mask_pop,
+  guard,  // like mask_push, and zeroes the destination of transfers[index] for threads that fail
+  load,   // transfers[index]
+  store,
+  convert,  // conversions[index]
+  declare,  // arrays[index]
+  barrier,
+  warp_barrier,
+  collective,  // out = collectives[index](args)
+};
+
+struct Instr {
+  Code code;
+  int32_t statement = 0;  // in Bytecode::locs
+  int32_t target = 0;     // instruction to jump to
+  int32_t index = 0;
+  Slot out;
+  Slot args[3];
+  ColumnOp op = nullptr;
+};
+
+/// An Array of the program with its place in the executor.
+struct Storage {
+  ArrayRef array;
+  int param = -1;             // global: index of the argument
+  int32_t offset = 0;         // registers: frame offset; element i of all threads is one column
+  int32_t stride = 0;         // registers: bytes between columns
+  int32_t initialised = 0;    // registers, checked: frame offset of one byte per element and thread
+  bool zero = false;          // registers: filled by declare
+  std::vector<Slot> extents;  // checked: logical shape, uniform i64
+};
+
+/// `width` columns of a register array.
+struct SlotRange {
+  int storage = -1;
+  Slot base;  // uniform i64
+};
+
+/// A load or store between memory and a column (`value`) or `width` register columns (`range`).
+struct Transfer {
+  int storage = -1;
+  int width = 1;
+  bool is_load = true;
+  Slot offset;                // i64; a column unless a register array is indexed by a uniform value
+  std::vector<Slot> indices;  // checked: i64 columns
+  Slot value;
+  SlotRange range;
+};
+
+struct Conversion {
+  SlotRange into, from;
+  int width = 1;
+  ColumnOp op = nullptr;
+};
+
+struct CollectiveOp {
+  ir::CollectiveKind kind = ir::CollectiveKind::shuffle;
+  int width = 32;
+};
+
+/// A value known before the launch starts: a constant, or parameter `param`.
+struct Initial {
+  Slot slot;
+  Slot column;  // the same value for each thread, if something needs it
+  int param = -1;
+  uint64_t bits = 0;  // constant: the value in native storage
+};
+
+struct Bytecode {
+  bool checked = false;
+  int threads = 0;
+  std::vector<Instr> launch;  // once per launch: grid and extents
+  std::vector<Instr> block;   // once per block
+  std::vector<Initial> initials;
+  std::vector<Slot> grid;  // i64
+  Slot thread;
+  Slot blocks[3];
+  std::vector<Storage> arrays;
+  std::vector<Transfer> transfers;
+  std::vector<Conversion> conversions;
+  std::vector<CollectiveOp> collectives;
+  std::vector<ir::Expr> expressions;  // for messages
+  std::vector<SourceLoc> locs;        // by statement
+  int64_t below = 0, above = 0;       // bytes of the frame on either side of offset zero
+  int mask_depth = 1;
+};
+
+/// Compiles `program`. `checked` adds what traps need: index values, extents, overflow and divisor
+/// checks. Throws Error of kind trap, code UNINITIALISED, for a variable that is read where it is
+/// not bound, and of kind unsupported for an operation that no column op implements (arithmetic on
+/// 8-bit floats, for example).
+enum class Checks : uint8_t { off, on };
+Bytecode compile(const Program& program, Checks checks);
+
+}  // namespace tessera::codegen::cpu

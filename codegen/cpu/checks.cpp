@@ -1,0 +1,249 @@
+// Traps: what would be undefined, wrong or unrepeatable on the GPU stops the program here and names
+// the author's line.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/cpu/machine.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cpu {
+
+void Machine::trap(const Instr& instr, int lane, Fault fault) const {
+  ErrorFields fields;
+  fields.kind = ErrorKind::trap;
+  fields.code = fault.code;
+  fields.op = program_.name;
+  fields.what = fmt::format("{} (thread {}, block ({}, {}, {}))", fault.what, lane, block_[0],
+                            block_[1], block_[2]);
+  fields.argument = std::move(fault.argument);
+  fields.expected = std::move(fault.expected);
+  fields.got = std::move(fault.got);
+  fields.loc = code_.locs[static_cast<size_t>(instr.statement)];
+  fields.related = code_.locs[static_cast<size_t>(fault.related)];
+  throw Error(std::move(fields));
+}
+
+std::string Machine::element_name(const Transfer& transfer, int lane, int first, int width) const {
+  const Array& array = *storage(transfer.storage).array;
+  std::string text = array.name + "[";
+  int64_t last_index = column<int64_t>(transfer.offset)[lane];
+  if (!transfer.indices.empty()) {
+    for (size_t i = 0; i + 1 < transfer.indices.size(); ++i) {
+      text += fmt::format("{}, ", column<int64_t>(transfer.indices[i])[lane]);
+    }
+    last_index = column<int64_t>(transfer.indices.back())[lane];
+  }
+  text += fmt::format("{}", last_index + first);
+  if (width > 1) text += fmt::format("..{}", last_index + first + width - 1);
+  return text + "]";
+}
+
+void Machine::check_overflow(const Instr& instr) const {
+  const Expr& e = code_.expressions[static_cast<size_t>(instr.index)];
+  const auto* a = column<int32_t>(instr.args[0]);
+  const auto* b = column<int32_t>(instr.args[1]);
+  const auto check = [&](int lane, int place) {
+    const int64_t x = a[place], y = b[place];
+    const int64_t exact = e->op == ir::Op::add ? x + y : e->op == ir::Op::sub ? x - y : x * y;
+    if (exact == static_cast<int32_t>(exact)) return;
+    trap(instr, lane,
+         {.code = "INDEX_OVERFLOW",
+          .what = fmt::format("i32 overflow in an index: {}", to_string(e)),
+          .expected = "a value that fits i32",
+          .got = fmt::format("{} of {} and {} = {}", name(e->op), x, y, exact)});
+  };
+  if (instr.out.uniform) {
+    check(mask().begin, 0);
+  } else {
+    for_each_lane(mask(), [&](int lane) { check(lane, lane); });
+  }
+}
+
+void Machine::check_divisor(const Instr& instr) const {
+  const Slot divisor = instr.args[0];
+  const int size = bytes(divisor.type);
+  const auto check = [&](int lane, int place) {
+    const std::byte* value = at(divisor) + place * size;
+    if (std::any_of(value, value + size, [](std::byte b) { return b != std::byte{0}; })) return;
+    trap(instr, lane,
+         {.code = "DIV_BY_ZERO",
+          .what = fmt::format("division by zero: {}",
+                              to_string(code_.expressions[static_cast<size_t>(instr.index)])),
+          .expected = "a divisor that is not 0",
+          .got = "0"});
+  };
+  if (divisor.uniform) {
+    check(mask().begin, 0);
+  } else {
+    for_each_lane(mask(), [&](int lane) { check(lane, lane); });
+  }
+}
+
+void Machine::check_transfer(const Instr& instr, const Transfer& transfer, const std::byte* base) {
+  const Array& array = *storage(transfer.storage).array;
+  if (array.read_only && !transfer.is_load) {
+    trap(instr, mask().begin,
+         {.code = "WRITE_READ_ONLY",
+          .what = array.name + " is written, but declared read-only",
+          .argument = array.name});
+  }
+  if (!transfer.is_load && !transfer.value) {
+    const int64_t first = uniform<int64_t>(transfer.range.base);
+    for (int i = 0; i < transfer.width; ++i) {
+      check_initialised(instr, storage(transfer.range.storage), first + i);
+    }
+  }
+  check_bounds(instr, transfer);
+  check_span(instr, transfer, base);
+  if (array.space == ArraySpace::shared) check_shared(instr, transfer);
+}
+
+/// Logical indices against the declared shape. The vector runs along the last dimension.
+void Machine::check_bounds(const Instr& instr, const Transfer& transfer) const {
+  const Storage& memory = storage(transfer.storage);
+  const size_t rank = std::min(transfer.indices.size(), memory.extents.size());
+  for (size_t i = 0; i < rank; ++i) {
+    const int64_t* indices = column<int64_t>(transfer.indices[i]);
+    const int64_t extent = uniform<int64_t>(memory.extents[i]);
+    const int64_t highest = extent - (i + 1 == transfer.indices.size() ? transfer.width : 1);
+    for_each_lane(mask(), [&](int lane) {
+      if (indices[lane] >= 0 && indices[lane] <= highest) return;
+      trap(instr, lane,
+           {.code = "OOB",
+            .what = fmt::format("{} is out of bounds: extent {}",
+                                element_name(transfer, lane, 0, transfer.width), extent),
+            .argument = memory.array->name,
+            .expected = fmt::format("index {} in [0, {}]", i, highest),
+            .got = fmt::format("{}", indices[lane])});
+    });
+  }
+}
+
+/// Addresses against the memory behind the array, whatever the logical indices say, and against the
+/// access size.
+void Machine::check_span(const Instr& instr, const Transfer& transfer,
+                         const std::byte* base) const {
+  const Storage& memory = storage(transfer.storage);
+  const Array& array = *memory.array;
+  const int64_t element_bits = bits(array.dtype);
+  const int64_t access_bits = transfer.width * element_bits;
+  const bool is_global = array.space == ArraySpace::global;
+  const int64_t span_bits = is_global ? launch_.memory[static_cast<size_t>(memory.param)].bytes * 8
+                                      : array.size * element_bits;
+  const int64_t last_element = (span_bits - access_bits) / element_bits;
+  // The position of `base` in bits, modulo any access size.
+  const auto base_bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) % 4096) * 8;
+  const int64_t* offsets = column<int64_t>(transfer.offset);
+  for_each_lane(mask(), [&](int lane) {
+    const int64_t element = offsets[lane];
+    if (element < 0 || access_bits > span_bits || element > last_element) {
+      trap(instr, lane,
+           {.code = "OOB",
+            .what = fmt::format("{} is outside the memory of {}",
+                                element_name(transfer, lane, 0, transfer.width), array.name),
+            .argument = array.name,
+            .expected = fmt::format("{} of {} elements", transfer.width, span_bits / element_bits),
+            .got = fmt::format("element offset {}", element)});
+    }
+    const int64_t misplaced = (base_bits + element * element_bits) % access_bits;
+    if (misplaced == 0) return;
+    const std::string size = access_bits % 8 == 0 ? fmt::format("{}-byte", access_bits / 8)
+                                                  : fmt::format("{}-bit", access_bits);
+    trap(instr, lane,
+         {.code = "MISALIGNED",
+          .what = fmt::format("{} is not aligned for a {} access",
+                              element_name(transfer, lane, 0, transfer.width), size),
+          .argument = array.name,
+          .expected = fmt::format("an address that is a multiple of {} bytes", access_bits / 8),
+          .got = fmt::format("a remainder of {} bytes", misplaced / 8)});
+  });
+}
+
+/// Races and reads of bytes that the block never wrote.
+void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
+  const Array& array = *storage(transfer.storage).array;
+  const int64_t element_bits = bits(array.dtype);
+  const int64_t* offsets = column<int64_t>(transfer.offset);
+  const auto element_at = [&](int lane, int64_t byte) {
+    const int64_t element = (byte - array.shared_offset) * 8 / element_bits - offsets[lane];
+    return element_name(transfer, lane, static_cast<int>(std::max<int64_t>(element, 0)), 1);
+  };
+  for_each_lane(mask(), [&](int lane) {
+    const int64_t first_bit = offsets[lane] * element_bits;
+    const int64_t begin = array.shared_offset + first_bit / 8;
+    const int64_t end = array.shared_offset + (first_bit + transfer.width * element_bits + 7) / 8;
+    if (begin < 0 || end > shadow_->bytes()) {
+      internal_error(fmt::format("shared array '{}' is outside the arena", array.name));
+    }
+    for (int64_t byte = begin; byte < end; ++byte) {
+      if (transfer.is_load && !shadow_->initialised(byte)) {
+        trap(instr, lane,
+             {.code = "UNINITIALISED",
+              .what = element_at(lane, byte) + " is read before it is written",
+              .argument = array.name});
+      }
+      const auto conflict = transfer.is_load ? shadow_->read(byte, lane, instr.statement)
+                                             : shadow_->write(byte, lane, instr.statement);
+      if (!conflict) continue;
+      trap(instr, lane,
+           {.code = "RACE",
+            .what = fmt::format("race on {}: {} here and {} by thread {} with no barrier between",
+                                element_at(lane, byte), transfer.is_load ? "read" : "written",
+                                conflict->wrote ? "written" : "read", conflict->thread),
+            .argument = array.name,
+            .related = conflict->statement});
+    }
+  });
+}
+
+void Machine::check_initialised(const Instr& instr, const Storage& storage, int64_t element) const {
+  register_column(instr, storage, element);  // bounds
+  const uint8_t* flags = initialised_column(storage, element);
+  for_each_lane(mask(), [&](int lane) {
+    if (flags[lane] != 0) return;
+    trap(instr, lane,
+         {.code = "UNINITIALISED",
+          .what = fmt::format("{}[{}] is read before it is written", storage.array->name, element),
+          .argument = storage.array->name});
+  });
+}
+
+uint8_t* Machine::initialised_column(const Storage& storage, int64_t element) const {
+  const int64_t stride = (code_.threads + 63) / 64 * 64;
+  return reinterpret_cast<uint8_t*>(frame_ + storage.initialised + element * stride);
+}
+
+void Machine::mark_initialised(const Storage& storage, int64_t element) {
+  uint8_t* flags = initialised_column(storage, element);
+  for_each_lane(mask(), [&](int lane) { flags[lane] = 1; });
+}
+
+/// Traps unless each warp with an active thread is complete; then its threads are ordered.
+void Machine::check_whole_warps(const Instr& instr, const char* what) const {
+  const Mask& active = mask();
+  for (int warp = active.begin / kWarpSize; warp * kWarpSize < active.end; ++warp) {
+    const int first = warp * kWarpSize;
+    const int last = std::min(first + kWarpSize, code_.threads);
+    int count = 0;
+    int missing = first;
+    for (int lane = first; lane < last; ++lane) {
+      const bool on = lane >= active.begin && lane < active.end && active.lanes[lane] != 0;
+      count += on;
+      if (!on) missing = lane;
+    }
+    if (count == 0) continue;
+    if (count != last - first) {
+      trap(instr, missing,
+           {.code = "DIVERGENT_BARRIER",
+            .what = fmt::format("{} is reached by {} of {} threads of warp {}; missing", what,
+                                count, last - first, warp),
+            .expected = fmt::format("all {} threads of the warp", last - first),
+            .got = fmt::format("{} threads", count)});
+    }
+    shadow_->warp_barrier(warp);
+  }
+}
+
+}  // namespace tessera::codegen::cpu

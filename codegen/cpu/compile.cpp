@@ -1,0 +1,344 @@
+// Statements to instructions. Control flow becomes jumps where it is uniform and masks where
+// threads differ.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/cpu/compiler.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cpu {
+
+Compiler::Compiler(const Program& program, Checks checks)
+    : program_(program), checked_(checks == Checks::on) {}
+
+Bytecode Compiler::compile() {
+  TESSERA_CHECK(program_.threads > 0, "a block without threads");
+  out_.checked = checked_;
+  out_.threads = program_.threads;
+  out_.locs.push_back({});
+  compile_launch();
+  if (checked_) collect_index_vars(program_.body);
+  code_ = &out_.block;
+  compile_body(program_.body);
+  return std::move(out_);
+}
+
+/// Parameters, thread and block indices, grid, extents of arrays.
+void Compiler::compile_launch() {
+  code_ = &out_.launch;
+  for (size_t i = 0; i < program_.params.size(); ++i) {
+    const Param& param = program_.params[i];
+    if (param.array) {
+      arrays_[param.array.get()] = static_cast<int>(out_.arrays.size());
+      Storage global;
+      global.array = param.array;
+      global.param = static_cast<int>(i);
+      out_.arrays.push_back(std::move(global));
+    } else {
+      const Slot slot = allocate_for_launch(param.var->type, true);
+      vars_[param.var.get()] = slot;
+      initial_at_[slot.offset] = static_cast<int>(out_.initials.size());
+      out_.initials.push_back(
+          {.slot = slot, .column = {}, .param = static_cast<int>(i), .bits = 0});
+    }
+  }
+  if (program_.thread) {
+    out_.thread = allocate_for_launch(program_.thread->type, false);
+    vars_[program_.thread.get()] = out_.thread;
+  }
+  for (const VarRef& block : program_.blocks) {
+    TESSERA_CHECK(block->axis >= 0 && block->axis < 3, "a block index with an axis of 0, 1 or 2");
+    Slot& slot = out_.blocks[static_cast<size_t>(block->axis)];
+    slot = allocate_for_launch(block->type, true);
+    vars_[block.get()] = slot;
+  }
+  for (const ArrayRef& array : program_.shared) {
+    arrays_[array.get()] = static_cast<int>(out_.arrays.size());
+    Storage shared;
+    shared.array = array;
+    out_.arrays.push_back(std::move(shared));
+  }
+  // The launch code leaves its results on the bottom of the stack, below those of the block.
+  for (const Expr& extent : program_.grid) out_.grid.push_back(eval_i64(extent));
+  if (!checked_) return;
+  for (Storage& entry : out_.arrays) {
+    for (const Expr& extent : entry.array->shape) entry.extents.push_back(eval_i64(extent));
+  }
+}
+
+void Compiler::compile_body(const Body& body) {
+  const int64_t mark = top_;
+  std::vector<const ir::Var*> bound;
+  std::vector<const Array*> declared;
+  for (const Stmt& statement : body) {
+    compile_stmt(statement);
+    // What the statement binds lives to the end of this body.
+    if (const auto* let = std::get_if<Let>(&statement.node)) bound.push_back(let->var.get());
+    if (const auto* load = std::get_if<Load>(&statement.node)) bound.push_back(load->var.get());
+    if (const auto* collective = std::get_if<Collective>(&statement.node)) {
+      bound.push_back(collective->var.get());
+    }
+    if (const auto* declare = std::get_if<Declare>(&statement.node)) {
+      declared.push_back(declare->array.get());
+    }
+  }
+  for (const ir::Var* var : bound) vars_.erase(var);
+  for (const Array* array : declared) arrays_.erase(array);
+  top_ = mark;
+}
+
+void Compiler::compile_stmt(const Stmt& statement) {
+  if (std::holds_alternative<Comment>(statement.node)) comment_loc_ = statement.loc;
+  statement_ = static_cast<int>(out_.locs.size());
+  out_.locs.push_back(statement.loc.known() ? statement.loc : comment_loc_);
+  std::visit([this](const auto& node) { stmt(node); }, statement.node);
+}
+
+void Compiler::stmt(const Let& let) {
+  const bool is_index = index_vars_.count(let.var.get()) != 0;
+  vars_[let.var.get()] = eval(let.value, is_index ? Context::index : Context::value);
+}
+
+void Compiler::stmt(const Load& load) {
+  Transfer result;
+  result.is_load = true;
+  if (load.var) {
+    result.value = bind(load.var, false);
+    vars_.erase(load.var.get());  // not visible in its own address
+  }
+  const int64_t mark = top_;
+  if (!load.var) result.range = range(load.into);
+  const Slot value = result.value;
+  transfer(load.from, std::move(result));
+  if (load.var) vars_[load.var.get()] = value;
+  top_ = mark;
+}
+
+void Compiler::stmt(const Store& store) {
+  const int64_t mark = top_;
+  Transfer result;
+  result.is_load = false;
+  if (store.value) {
+    result.value = as_column(eval(store.value));
+  } else {
+    result.range = range(store.from);
+  }
+  transfer(store.to, std::move(result));
+  top_ = mark;
+}
+
+/// The guard comes first: address arithmetic runs, and may trap, only for the threads that pass.
+void Compiler::transfer(const Access& access, Transfer transfer) {
+  transfer.storage = storage(access.array);
+  transfer.width = access.width;
+  const auto index = static_cast<int32_t>(out_.transfers.size());
+  out_.transfers.emplace_back();
+  int guard = -1;
+  if (access.guard) {
+    const Slot condition = as_column(eval(access.guard));
+    guard = here();
+    emit(Code::guard, {}, condition).index = index;
+    enter_mask();
+  }
+  const bool in_registers = access.array->space == ArraySpace::registers;
+  transfer.offset = eval_i64(access.offset);
+  if (!in_registers) transfer.offset = as_column(transfer.offset);
+  if (checked_) {
+    for (const Expr& logical : access.indices) {
+      transfer.indices.push_back(as_column(eval_i64(logical)));
+    }
+  }
+  emit(transfer.is_load ? Code::load : Code::store).index = index;
+  out_.transfers[static_cast<size_t>(index)] = std::move(transfer);
+  if (access.guard) {
+    land(guard);
+    emit(Code::mask_pop);
+    leave_mask();
+  }
+}
+
+SlotRange Compiler::range(const Slice& slice) {
+  const int index = storage(slice.array);
+  const Slot base = eval_i64(slice.base);
+  if (slice.array->space != ArraySpace::registers || !base.uniform) {
+    ErrorFields fields;
+    fields.kind = ErrorKind::program;
+    fields.op = program_.name;
+    fields.argument = slice.array->name;
+    fields.what = fmt::format("a slice of '{}' differs between threads", slice.array->name);
+    fields.expected = "registers at an index that is equal in all threads";
+    fields.got = to_string(slice.base);
+    fields.loc = out_.locs[static_cast<size_t>(statement_)];
+    throw Error(std::move(fields));
+  }
+  return {index, base};
+}
+
+int Compiler::storage(const ArrayRef& array) {
+  const auto found = arrays_.find(array.get());
+  TESSERA_CHECK(found != arrays_.end(),
+                fmt::format("array '{}' is used where it is not declared", array->name));
+  return found->second;
+}
+
+void Compiler::stmt(const Convert& convert) {
+  const int64_t mark = top_;
+  Conversion conversion;
+  conversion.into = range(convert.into);
+  conversion.from = range(convert.from);
+  conversion.width = convert.width;
+  conversion.op = find_conversion(convert.from.array->dtype, convert.into.array->dtype);
+  // Scratch for one column, used where only some threads are active.
+  const Slot scratch = allocate(convert.into.array->dtype, false);
+  emit(Code::convert, scratch).index = static_cast<int32_t>(out_.conversions.size());
+  out_.conversions.push_back(conversion);
+  top_ = mark;
+}
+
+void Compiler::stmt(const For& loop) {
+  const int64_t mark = top_;
+  const DType type = loop.var->type;
+  Slot begin = eval(ir::cast(type, loop.begin));
+  Slot end = eval(ir::cast(type, loop.end));
+  Slot step = eval(ir::cast(type, loop.step ? loop.step : ir::constant(type, 1)));
+  const bool uniform = begin.uniform && end.uniform && step.uniform;
+  if (!uniform) {
+    begin = as_column(begin);
+    end = as_column(end);
+    step = as_column(step);
+  }
+  const Slot var = bind(loop.var, uniform);
+  const Slot next = allocate(type, uniform);
+  const Slot more = allocate(DType::boolean, uniform);
+  const auto test = [&] { emit(Code::compute, more, var, end).op = find_op(ir::Op::lt, type); };
+  emit(Code::copy, var, begin);
+  int entry = -1;
+  if (!uniform) {
+    test();
+    entry = here();
+    emit(Code::mask_push, {}, more);
+    enter_mask();
+  }
+  const int top = here();
+  test();
+  const int leave = here();
+  emit(uniform ? Code::jump_unless : Code::mask_and, {}, more);
+  compile_body(loop.body);
+  emit(Code::compute, next, var, step).op = find_op(ir::Op::add, type);
+  emit(Code::copy, var, next);
+  emit(Code::jump).target = top;
+  land(leave);
+  if (!uniform) {
+    land(entry);
+    emit(Code::mask_pop);
+    leave_mask();
+  }
+  vars_.erase(loop.var.get());
+  top_ = mark;
+}
+
+void Compiler::stmt(const If& branch) {
+  const int64_t mark = top_;
+  const Slot condition = eval(branch.condition);
+  const int test = here();
+  emit(condition.uniform ? Code::jump_unless : Code::mask_push, {}, condition);
+  if (!condition.uniform) enter_mask();
+  compile_body(branch.then);
+  if (condition.uniform) {
+    const int skip = here();
+    if (!branch.otherwise.empty()) emit(Code::jump);
+    land(test);
+    compile_body(branch.otherwise);
+    if (!branch.otherwise.empty()) land(skip);
+  } else {
+    land(test);
+    if (!branch.otherwise.empty()) {
+      const int flip = here();
+      emit(Code::mask_else, {}, condition);
+      compile_body(branch.otherwise);
+      land(flip);
+    }
+    emit(Code::mask_pop);
+    leave_mask();
+  }
+  top_ = mark;
+}
+
+void Compiler::stmt(const Barrier&) {
+  emit(Code::barrier);
+}
+
+void Compiler::stmt(const WarpBarrier&) {
+  emit(Code::warp_barrier);
+}
+
+void Compiler::stmt(const Collective& collective) {
+  const Slot out = bind(collective.var, false);
+  const int64_t mark = top_;
+  vars_.erase(collective.var.get());
+  TESSERA_CHECK(!collective.args.empty() && collective.args.size() <= 2,
+                "a collective of 1 or 2 arguments");
+  Slot args[2];
+  for (size_t i = 0; i < collective.args.size(); ++i) args[i] = as_column(eval(collective.args[i]));
+  emit(Code::collective, out, args[0], args[1]).index =
+      static_cast<int32_t>(out_.collectives.size());
+  out_.collectives.push_back({collective.kind, collective.width});
+  vars_[collective.var.get()] = out;
+  top_ = mark;
+}
+
+void Compiler::stmt(const Declare& declare) {
+  const Array& array = *declare.array;
+  TESSERA_CHECK(array.space == ArraySpace::registers, "only register arrays are declared");
+  Storage entry;
+  entry.array = declare.array;
+  entry.zero = declare.zero;
+  entry.stride = static_cast<int32_t>(column_bytes(array.dtype));
+  entry.offset = static_cast<int32_t>(top_);
+  top_ += array.size * column_bytes(array.dtype);
+  entry.initialised = static_cast<int32_t>(top_);
+  if (checked_) top_ += array.size * column_bytes(DType::u8);
+  out_.above = std::max(out_.above, top_);
+  TESSERA_CHECK(top_ < INT32_MAX, "the registers of a block exceed 2 GiB");
+  const auto index = static_cast<int>(out_.arrays.size());
+  arrays_[declare.array.get()] = index;
+  out_.arrays.push_back(std::move(entry));
+  emit(Code::declare).index = index;
+}
+
+/// Marks each variable that reaches an offset or an index, also through other variables: overflow
+/// in its definition is overflow of the index.
+void Compiler::collect_index_vars(const Body& body) {
+  const auto access = [this](const Access& a) {
+    add_index_expr(a.offset);
+    for (const Expr& logical : a.indices) add_index_expr(logical);
+  };
+  for (const Stmt& statement : body) {
+    if (const auto* let = std::get_if<Let>(&statement.node)) lets_[let->var.get()] = let->value;
+    if (const auto* load = std::get_if<Load>(&statement.node)) access(load->from);
+    if (const auto* store = std::get_if<Store>(&statement.node)) access(store->to);
+    if (const auto* loop = std::get_if<For>(&statement.node)) collect_index_vars(loop->body);
+    if (const auto* branch = std::get_if<If>(&statement.node)) {
+      collect_index_vars(branch->then);
+      collect_index_vars(branch->otherwise);
+    }
+  }
+}
+
+void Compiler::add_index_expr(const Expr& e) {
+  std::vector<VarRef> vars;
+  collect_vars(e, vars);
+  for (const VarRef& var : vars) {
+    if (!index_vars_.insert(var.get()).second) continue;
+    // Definitions come before uses, so the let has been seen.
+    if (const auto let = lets_.find(var.get()); let != lets_.end()) add_index_expr(let->second);
+  }
+}
+
+Bytecode compile(const Program& program, Checks checks) {
+  return Compiler(program, checks).compile();
+}
+
+}  // namespace tessera::codegen::cpu

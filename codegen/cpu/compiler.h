@@ -1,0 +1,79 @@
+#pragma once
+// The compiler from the thread IR to bytecode. Private to compile*.cpp.
+
+#include <map>
+#include <optional>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "codegen/cpu/bytecode.h"
+
+namespace tessera::codegen::cpu {
+
+class Compiler {
+ public:
+  Compiler(const Program& program, Checks checks);
+  Bytecode compile();
+
+ private:
+  // ---- statements (compile.cpp)
+  void compile_launch();
+  void compile_body(const Body& body);
+  void compile_stmt(const Stmt& stmt);
+  void stmt(const Let& let);
+  void stmt(const Load& load);
+  void stmt(const Store& store);
+  void stmt(const Convert& convert);
+  void stmt(const For& loop);
+  void stmt(const If& branch);
+  void stmt(const Barrier&);
+  void stmt(const WarpBarrier&);
+  void stmt(const Collective& collective);
+  void stmt(const Comment&) {}
+  void stmt(const Declare& declare);
+  void transfer(const Access& access, Transfer transfer);
+  SlotRange range(const Slice& slice);
+  int storage(const ArrayRef& array);
+  void collect_index_vars(const Body& body);
+  void add_index_expr(const Expr& e);
+
+  // ---- expressions (compile_expressions.cpp)
+  enum class Context : uint8_t { value, index };
+  /// Evaluates where the expression is uniform or not, as it comes.
+  Slot eval(const Expr& e, Context context = Context::value);
+  Slot eval_op(const ir::Node& node, const Expr& e, Context context);
+  Slot eval_constant(const ir::Node& node);
+  Slot eval_i64(const Expr& e);                    // index context
+  Slot as_column(Slot slot);                       // broadcasts a uniform slot
+  Slot bind(const ir::VarRef& var, bool uniform);  // a fresh slot for a variable, on the stack
+  Slot find(const ir::VarRef& var) const;
+  bool is_uniform(const Expr& e) const;
+
+  // ---- instructions and slots
+  Instr& emit(Code code, Slot out = {}, Slot a = {}, Slot b = {}, Slot c = {});
+  int here() const { return static_cast<int>(code_->size()); }
+  void land(int jump) { (*code_)[static_cast<size_t>(jump)].target = here(); }
+  Slot allocate(DType type, bool uniform);
+  Slot allocate_for_launch(DType type, bool uniform);
+  int64_t column_bytes(DType type) const;
+  void enter_mask();
+  void leave_mask() { --mask_depth_; }
+
+  const Program& program_;
+  bool checked_;
+  Bytecode out_;
+  std::vector<Instr>* code_ = nullptr;
+  int statement_ = 0;
+  SourceLoc comment_loc_;
+  int64_t top_ = 0;  // of the stack
+  int mask_depth_ = 1;
+  std::unordered_map<const ir::Var*, Slot> vars_;
+  std::unordered_map<const Array*, int> arrays_;
+  std::map<std::pair<DType, uint64_t>, int> constants_;  // into out_.initials
+  std::unordered_map<int32_t, int> initial_at_;          // uniform slot offset -> out_.initials
+  std::unordered_set<const ir::Var*> index_vars_;        // checked: variables that reach an index
+  std::unordered_map<const ir::Var*, Expr> lets_;
+};
+
+}  // namespace tessera::codegen::cpu

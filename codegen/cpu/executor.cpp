@@ -1,0 +1,228 @@
+// Executable: argument checks, and the spreading of blocks over worker threads.
+
+#include "codegen/cpu/executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "codegen/cpu/machine.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cpu {
+namespace {
+
+[[noreturn]] void argument_error(const Program& program, const std::string& argument,
+                                 std::string what, std::string expected, std::string got) {
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.op = program.name;
+  fields.argument = argument;
+  fields.what = std::move(what);
+  fields.expected = std::move(expected);
+  fields.got = std::move(got);
+  throw Error(std::move(fields));
+}
+
+Launch::Memory check_tensor(const Program& program, const Param& param, const TensorView& tensor) {
+  const DType wanted = param.array->dtype;
+  if (tensor.device.is_cuda()) {
+    argument_error(program, param.name,
+                   fmt::format("argument '{}' is on the wrong device", param.name), "cpu",
+                   to_string(tensor.device));
+  }
+  // Packed 4-bit data comes as bytes; a null tensor stands for an absent optional one.
+  const bool packed = wanted == DType::e2m1 && bits(tensor.dtype) == 8;
+  if (tensor.data != nullptr && bits(tensor.dtype) != bits(wanted) && !packed) {
+    argument_error(program, param.name,
+                   fmt::format("argument '{}' has the wrong dtype", param.name),
+                   std::string(name(wanted)), std::string(name(tensor.dtype)));
+  }
+  return {static_cast<std::byte*>(tensor.data), tensor.data == nullptr ? 0 : tensor.span_bytes()};
+}
+
+/// A scalar in native storage.
+uint64_t scalar_bits(const Program& program, const Param& param, const Argument& argument) {
+  const DType type = param.var->type;
+  uint64_t result = 0;
+  if (is_float(type)) {
+    const auto number = static_cast<float>(argument.number);
+    find_conversion(DType::f32, type)(&result, &number, nullptr, nullptr, 1);
+    return result;
+  }
+  find_conversion(DType::i64, type)(&result, &argument.integer, nullptr, nullptr, 1);
+  int64_t back = 0;
+  find_conversion(type, DType::i64)(&back, &result, nullptr, nullptr, 1);
+  if (back != argument.integer && type != DType::boolean) {
+    argument_error(program, param.name, fmt::format("argument '{}' is out of range", param.name),
+                   std::string(name(type)), fmt::format("{}", argument.integer));
+  }
+  return result;
+}
+
+Launch check_arguments(const Program& program, std::span<const Argument> arguments) {
+  if (arguments.size() != program.params.size()) {
+    argument_error(program, "", "the number of arguments is wrong",
+                   fmt::format("{}", program.params.size()), fmt::format("{}", arguments.size()));
+  }
+  Launch launch;
+  launch.memory.resize(arguments.size());
+  launch.scalars.resize(arguments.size());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const Param& param = program.params[i];
+    if (param.array) {
+      launch.memory[i] = check_tensor(program, param, arguments[i].tensor);
+    } else {
+      launch.scalars[i] = scalar_bits(program, param, arguments[i]);
+    }
+  }
+  return launch;
+}
+
+void add(Counts& sum, const Counts& part) {
+  sum.global_load_requests += part.global_load_requests;
+  sum.global_load_sectors += part.global_load_sectors;
+  sum.global_load_bytes += part.global_load_bytes;
+  sum.global_store_requests += part.global_store_requests;
+  sum.global_store_sectors += part.global_store_sectors;
+  sum.global_store_bytes += part.global_store_bytes;
+  sum.shared_requests += part.shared_requests;
+  sum.shared_wavefronts += part.shared_wavefronts;
+  sum.shared_ideal_wavefronts += part.shared_ideal_wavefronts;
+  sum.barriers += part.barriers;
+  sum.warp_barriers += part.warp_barriers;
+  sum.shuffles += part.shuffles;
+  sum.guards += part.guards;
+}
+
+/// Hands out blocks in order and keeps the failure of the lowest one, so that an error does not
+/// depend on timing.
+class BlockQueue {
+ public:
+  explicit BlockQueue(int64_t blocks, int64_t batch) : blocks_(blocks), batch_(batch) {}
+
+  /// Runs run_block(index) until no block is left. A failure stops blocks above it; those below
+  /// still run.
+  template <class F>
+  void drain(const F& run_block) {
+    for (;;) {
+      const int64_t first = next_.fetch_add(batch_);
+      if (first >= blocks_) return;
+      for (int64_t i = first; i < std::min(first + batch_, blocks_); ++i) {
+        if (i > failed_.load(std::memory_order_relaxed)) return;
+        try {
+          run_block(i);
+        } catch (...) {
+          fail(i, std::current_exception());
+          return;
+        }
+      }
+    }
+  }
+
+  void fail(int64_t block, std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (block >= failed_) return;
+    failed_ = block;
+    error_ = std::move(error);
+  }
+
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  int64_t blocks_;
+  int64_t batch_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<int64_t> failed_{std::numeric_limits<int64_t>::max()};
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
+std::array<int64_t, 3> block_at(int64_t index, const std::array<int64_t, 3>& grid) {
+  return {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};
+}
+
+}  // namespace
+
+struct Executable::Impl {
+  Program program;
+  Bytecode fast;
+  // Compiled when first wanted: most launches run without traps.
+  mutable std::once_flag checked_once;
+  mutable std::optional<Bytecode> checked;
+
+  explicit Impl(Program p) : program(std::move(p)), fast(compile(program, Checks::off)) {}
+
+  const Bytecode& bytecode(bool traps) const {
+    if (!traps) return fast;
+    std::call_once(checked_once, [this] { checked = compile(program, Checks::on); });
+    return *checked;
+  }
+};
+
+Executable::Executable(Program program) : impl_(std::make_unique<Impl>(std::move(program))) {}
+Executable::~Executable() = default;
+Executable::Executable(Executable&&) noexcept = default;
+Executable& Executable::operator=(Executable&&) noexcept = default;
+
+const Program& Executable::program() const {
+  return impl_->program;
+}
+
+void Executable::run(std::span<const Argument> arguments, const Options& options) const {
+  const Program& program = impl_->program;
+  Launch launch = check_arguments(program, arguments);
+  launch.count = options.counts != nullptr;
+  if (options.counts != nullptr) *options.counts = {};
+  const Bytecode& bytecode = impl_->bytecode(options.traps);
+
+  Machine first(program, bytecode, launch);
+  const std::array<int64_t, 3> grid = first.grid();
+  if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return;
+  const int64_t blocks = grid[0] * grid[1] * grid[2];
+  const int64_t cores = options.workers > 0
+                            ? options.workers
+                            : std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t workers = std::min(cores, blocks);
+  // Several batches per worker even out blocks of different cost.
+  BlockQueue queue(blocks, std::clamp<int64_t>(blocks / (workers * 16), 1, 64));
+  const auto drain = [&](Machine& machine) {
+    queue.drain([&](int64_t index) { machine.run_block(block_at(index, grid)); });
+  };
+
+  std::vector<std::thread> threads;
+  std::vector<Counts> parts(static_cast<size_t>(workers - 1));
+  const auto work = [&](Counts& part) {
+    try {
+      Machine machine(program, bytecode, launch);
+      drain(machine);
+      part = machine.counts();
+    } catch (...) {
+      queue.fail(-1, std::current_exception());  // not a trap: no memory for the frame
+    }
+  };
+  try {
+    for (Counts& part : parts) threads.emplace_back(work, std::ref(part));
+  } catch (const std::system_error&) {
+    // The system has no more threads; those that exist do the work.
+  }
+  drain(first);
+  for (std::thread& thread : threads) thread.join();
+  queue.rethrow();
+  if (options.counts == nullptr) return;
+  add(*options.counts, first.counts());
+  for (const Counts& part : parts) add(*options.counts, part);
+}
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,203 @@
+// Float arithmetic with the results of the GPU: f32 operations round once, f16 and bf16 compute in
+// f32 and round to nearest even, a NaN that arithmetic makes is canonical, abs, neg and copysign
+// only touch the sign bit.
+
+#include <cmath>
+
+#include "codegen/cpu/column_ops.h"
+#include "codegen/cpu/formats.h"
+
+namespace tessera::codegen::cpu {
+namespace {
+
+template <class T>
+const T* column(const void* data) {
+  return static_cast<const T*>(data);
+}
+
+template <class Format, class F>
+void map1(void* out, const void* a, const void*, const void*, int64_t count) {
+  using T = typename Format::Storage;
+  auto* __restrict to = static_cast<T*>(out);
+  const T* __restrict x = column<T>(a);
+  for (int64_t i = 0; i < count; ++i) to[i] = Format::encode(F()(Format::decode(x[i])));
+}
+
+template <class Format, class F>
+void map2(void* out, const void* a, const void* b, const void*, int64_t count) {
+  using T = typename Format::Storage;
+  auto* __restrict to = static_cast<T*>(out);
+  const T* __restrict x = column<T>(a);
+  const T* __restrict y = column<T>(b);
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = Format::encode(F()(Format::decode(x[i]), Format::decode(y[i])));
+  }
+}
+
+template <class Format, class F>
+void map3(void* out, const void* a, const void* b, const void* c, int64_t count) {
+  using T = typename Format::Storage;
+  auto* __restrict to = static_cast<T*>(out);
+  const T* __restrict x = column<T>(a);
+  const T* __restrict y = column<T>(b);
+  const T* __restrict z = column<T>(c);
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = Format::encode(F()(Format::decode(x[i]), Format::decode(y[i]), Format::decode(z[i])));
+  }
+}
+
+template <class Format, class F>
+void test1(void* out, const void* a, const void*, const void*, int64_t count) {
+  using T = typename Format::Storage;
+  auto* __restrict to = static_cast<uint8_t*>(out);
+  const T* __restrict x = column<T>(a);
+  for (int64_t i = 0; i < count; ++i) to[i] = F()(Format::decode(x[i])) ? 1 : 0;
+}
+
+template <class Format, class F>
+void test2(void* out, const void* a, const void* b, const void*, int64_t count) {
+  using T = typename Format::Storage;
+  auto* __restrict to = static_cast<uint8_t*>(out);
+  const T* __restrict x = column<T>(a);
+  const T* __restrict y = column<T>(b);
+  for (int64_t i = 0; i < count; ++i) to[i] = F()(Format::decode(x[i]), Format::decode(y[i]));
+}
+
+/// Works on the bits of the storage, an unsigned integer U.
+template <class U, class F>
+void map_bits(void* out, const void* a, const void* b, const void*, int64_t count) {
+  auto* __restrict to = static_cast<U*>(out);
+  const U* __restrict x = column<U>(a);
+  constexpr U kSign = static_cast<U>(U{1} << (sizeof(U) * 8 - 1));
+  if constexpr (std::is_invocable_v<F, U, U, U>) {
+    const U* __restrict y = column<U>(b);
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<U>(F()(x[i], y[i], kSign));
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<U>(F()(x[i], kSign));
+  }
+}
+
+/// Orders floats as integers, -0 before +0. A NaN takes the place that `nan_bits` gives it.
+int32_t order(float value, uint32_t nan_bits) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const bool is_nan = (bits & 0x7FFFFFFFu) > kInfinity;
+  const auto key = static_cast<int32_t>(is_nan ? nan_bits : bits);
+  return key ^ ((key >> 31) & 0x7FFFFFFF);
+}
+float pick(bool first, float a, float b) {
+  return std::bit_cast<float>(first ? std::bit_cast<uint32_t>(a) : std::bit_cast<uint32_t>(b));
+}
+
+// clang-format off
+struct Add { float operator()(float a, float b) const { return a + b; } };
+struct Sub { float operator()(float a, float b) const { return a - b; } };
+struct Mul { float operator()(float a, float b) const { return a * b; } };
+struct Div { float operator()(float a, float b) const { return a / b; } };
+struct Min {
+  float operator()(float a, float b) const {
+    return pick(order(a, 0x7FFFFFFFu) < order(b, 0x7FFFFFFFu), a, b);  // NaN above all
+  }
+};
+struct Max {
+  float operator()(float a, float b) const {
+    return pick(order(a, 0xFFFFFFFFu) > order(b, 0xFFFFFFFFu), a, b);  // NaN below all
+  }
+};
+struct Fma { float operator()(float a, float b, float c) const { return std::fma(a, b, c); } };
+struct Sqrt { float operator()(float a) const { return std::sqrt(a); } };
+// Functions that the GPU approximates: computed in double and rounded, within 1 ulp of the exact value.
+struct Rsqrt {
+  float operator()(float a) const { return static_cast<float>(1.0 / std::sqrt(double{a})); }
+};
+struct Exp { float operator()(float a) const { return static_cast<float>(std::exp(double{a})); } };
+struct Log1p {
+  float operator()(float a) const { return static_cast<float>(std::log1p(double{a})); }
+};
+struct Tanh { float operator()(float a) const { return static_cast<float>(std::tanh(double{a})); } };
+struct IsNan {
+  bool operator()(float a) const { return (std::bit_cast<uint32_t>(a) & 0x7FFFFFFFu) > kInfinity; }
+};
+struct IsInf {
+  bool operator()(float a) const {
+    return (std::bit_cast<uint32_t>(a) & 0x7FFFFFFFu) == kInfinity;
+  }
+};
+struct Less { bool operator()(float a, float b) const { return a < b; } };
+struct LessEqual { bool operator()(float a, float b) const { return a <= b; } };
+struct Equal { bool operator()(float a, float b) const { return a == b; } };
+struct NotEqual { bool operator()(float a, float b) const { return a != b; } };
+// On bits: value, (other,) sign bit.
+struct Neg { template <class U> auto operator()(U a, U sign) const { return a ^ sign; } };
+struct Abs { template <class U> auto operator()(U a, U sign) const { return a & ~sign; } };
+struct Copysign {
+  template <class U> auto operator()(U a, U b, U sign) const { return (a & ~sign) | (b & sign); }
+};
+// clang-format on
+
+template <class Format, class Bits>
+ColumnOp find(ir::Op op) {
+  using ir::Op;
+  switch (op) {
+    case Op::add:
+      return map2<Format, Add>;
+    case Op::sub:
+      return map2<Format, Sub>;
+    case Op::mul:
+      return map2<Format, Mul>;
+    case Op::div:
+      return map2<Format, Div>;
+    case Op::min:
+      return map2<Format, Min>;
+    case Op::max:
+      return map2<Format, Max>;
+    case Op::fma:
+      return map3<Format, Fma>;
+    case Op::sqrt:
+      return map1<Format, Sqrt>;
+    case Op::rsqrt:
+      return map1<Format, Rsqrt>;
+    case Op::exp:
+      return map1<Format, Exp>;
+    case Op::log1p:
+      return map1<Format, Log1p>;
+    case Op::tanh:
+      return map1<Format, Tanh>;
+    case Op::lt:
+      return test2<Format, Less>;
+    case Op::le:
+      return test2<Format, LessEqual>;
+    case Op::eq:
+      return test2<Format, Equal>;
+    case Op::ne:
+      return test2<Format, NotEqual>;
+    case Op::is_nan:
+      return test1<Format, IsNan>;
+    case Op::is_inf:
+      return test1<Format, IsInf>;
+    case Op::neg:
+      return map_bits<Bits, Neg>;
+    case Op::abs:
+      return map_bits<Bits, Abs>;
+    case Op::copysign:
+      return map_bits<Bits, Copysign>;
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+ColumnOp find_float_op(ir::Op op, DType type) {
+  switch (type) {
+    case DType::f32:
+      return find<F32, uint32_t>(op);
+    case DType::f16:
+      return find<F16, uint16_t>(op);
+    case DType::bf16:
+      return find<Bf16, uint16_t>(op);
+    default:
+      return nullptr;  // 8-bit and 4-bit floats are stored and converted, not computed with
+  }
+}
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,334 @@
+#include "codegen/cpu/machine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cpu {
+namespace {
+
+constexpr int64_t kAlign = 128;  // of shared memory, as on the GPU; columns need 64
+
+int64_t round_up(int64_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+void store_integer(std::byte* to, DType type, int64_t value) {
+  // All supported machines are little-endian: the low bytes come first.
+  std::memcpy(to, &value, static_cast<size_t>(bytes(type)));
+}
+
+}  // namespace
+
+Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch& launch)
+    : program_(program), code_(bytecode), launch_(launch) {
+  const int64_t below = round_up(code_.below);
+  const int64_t frame_bytes = below + round_up(code_.above);
+  const int64_t shared_bytes = round_up(program.shared_bytes);
+  const int64_t mask_bytes = round_up(code_.threads);
+  const int64_t total =
+      kAlign + frame_bytes + shared_bytes + mask_bytes * (int64_t{code_.mask_depth} + 1);
+  memory_.resize(static_cast<size_t>(total));
+  void* start = memory_.data();
+  size_t space = memory_.size();
+  auto* aligned = static_cast<std::byte*>(std::align(kAlign, space - kAlign, start, space));
+  frame_ = aligned + below;
+  shared_ = aligned + frame_bytes;
+  std::byte* lanes = shared_ + shared_bytes;
+  for (int depth = 0; depth <= code_.mask_depth; ++depth) {
+    masks_.push_back({.lanes = reinterpret_cast<uint8_t*>(lanes + depth * mask_bytes)});
+  }
+  masks_[0].end = masks_[0].count = code_.threads;
+  std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
+  if (code_.checked) shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, code_.threads);
+
+  for (const Initial& initial : code_.initials) {
+    const uint64_t bits =
+        initial.param >= 0 ? launch.scalars[static_cast<size_t>(initial.param)] : initial.bits;
+    std::memcpy(at(initial.slot), &bits, sizeof bits);
+    if (!initial.column) continue;
+    Instr instr{};
+    instr.out = initial.column;
+    instr.args[0] = initial.slot;
+    broadcast(instr);
+  }
+  if (code_.thread) {
+    const int size = bytes(code_.thread.type);
+    for (int lane = 0; lane < code_.threads; ++lane) {
+      store_integer(at(code_.thread) + lane * size, code_.thread.type, lane);
+    }
+  }
+  execute(code_.launch);
+}
+
+std::array<int64_t, 3> Machine::grid() const {
+  std::array<int64_t, 3> extents{1, 1, 1};
+  for (size_t i = 0; i < code_.grid.size(); ++i) extents[i] = uniform<int64_t>(code_.grid[i]);
+  return extents;
+}
+
+void Machine::run_block(const std::array<int64_t, 3>& block) {
+  block_ = block;
+  depth_ = 0;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    const Slot slot = code_.blocks[axis];
+    if (slot) store_integer(at(slot), slot.type, block[axis]);
+  }
+  if (shadow_) shadow_->start_block();
+  execute(code_.block);
+}
+
+void Machine::execute(const std::vector<Instr>& code) {
+  const auto jump_if = [](bool condition, const Instr& instr, size_t& next) {
+    if (condition) next = static_cast<size_t>(instr.target);
+  };
+  size_t next = 0;
+  while (next < code.size()) {
+    const Instr& instr = code[next++];
+    switch (instr.code) {
+      case Code::compute:
+        compute(instr);
+        break;
+      case Code::copy:
+        copy(instr);
+        break;
+      case Code::broadcast:
+        broadcast(instr);
+        break;
+      case Code::check_overflow:
+        check_overflow(instr);
+        break;
+      case Code::check_divisor:
+        check_divisor(instr);
+        break;
+      case Code::jump:
+        jump_if(true, instr, next);
+        break;
+      case Code::jump_unless:
+        jump_if(uniform<uint8_t>(instr.args[0]) == 0, instr, next);
+        break;
+      case Code::mask_push:
+        push_mask(instr.args[0]);
+        jump_if(mask().count == 0, instr, next);
+        break;
+      case Code::mask_else:
+        flip_mask(instr.args[0]);
+        jump_if(mask().count == 0, instr, next);
+        break;
+      case Code::mask_and:
+        narrow_mask(instr.args[0]);
+        jump_if(mask().count == 0, instr, next);
+        break;
+      case Code::mask_pop:
+        --depth_;
+        break;
+      case Code::guard:
+        guard(instr);
+        jump_if(mask().count == 0, instr, next);
+        break;
+      case Code::load:
+      case Code::store:
+        transfer(instr);
+        break;
+      case Code::convert:
+        convert(instr);
+        break;
+      case Code::declare:
+        declare(storage(instr.index));
+        break;
+      case Code::barrier:
+        barrier(instr);
+        break;
+      case Code::warp_barrier:
+        warp_barrier(instr);
+        break;
+      case Code::collective:
+        collective(instr);
+        break;
+    }
+  }
+}
+
+void Machine::compute(const Instr& instr) {
+  if (instr.out.uniform) {
+    instr.op(at(instr.out), at(instr.args[0]), at(instr.args[1]), at(instr.args[2]), 1);
+    return;
+  }
+  const Mask& active = mask();
+  const auto from_first = [&](Slot slot) { return at(slot) + active.begin * bytes(slot.type); };
+  instr.op(from_first(instr.out), from_first(instr.args[0]), from_first(instr.args[1]),
+           from_first(instr.args[2]), active.end - active.begin);
+}
+
+void Machine::copy(const Instr& instr) {
+  const int size = bytes(instr.out.type);
+  const int first = instr.out.uniform ? 0 : mask().begin;
+  const int count = instr.out.uniform ? 1 : mask().end - first;
+  std::memcpy(at(instr.out) + first * size, at(instr.args[0]) + first * size,
+              static_cast<size_t>(count * size));
+}
+
+void Machine::broadcast(const Instr& instr) {
+  const Slot from = instr.args[0];
+  const auto fill = [&](auto value) {
+    using T = decltype(value);
+    std::fill(column<T>(instr.out) + mask().begin, column<T>(instr.out) + mask().end,
+              uniform<T>(from));
+  };
+  switch (bytes(instr.out.type)) {
+    case 1:
+      fill(uint8_t{});
+      break;
+    case 2:
+      fill(uint16_t{});
+      break;
+    case 4:
+      fill(uint32_t{});
+      break;
+    default:
+      fill(uint64_t{});
+      break;
+  }
+}
+
+void Machine::declare(const Storage& storage) {
+  const int64_t elements = storage.array->size;
+  if (storage.zero) {
+    std::memset(frame_ + storage.offset, 0, static_cast<size_t>(elements * storage.stride));
+  }
+  if (code_.checked && elements > 0) {
+    const auto column_bytes = initialised_column(storage, 1) - initialised_column(storage, 0);
+    std::memset(initialised_column(storage, 0), storage.zero ? 1 : 0,
+                static_cast<size_t>(elements * column_bytes));
+  }
+}
+
+void Machine::convert(const Instr& instr) {
+  const Conversion& conversion = code_.conversions[static_cast<size_t>(instr.index)];
+  const Storage& into = storage(conversion.into.storage);
+  const Storage& from = storage(conversion.from.storage);
+  const int64_t into_base = uniform<int64_t>(conversion.into.base);
+  const int64_t from_base = uniform<int64_t>(conversion.from.base);
+  const Mask& active = mask();
+  const int into_size = bytes(into.array->dtype);
+  const int from_size = bytes(from.array->dtype);
+  for (int i = 0; i < conversion.width; ++i) {
+    std::byte* to = register_column(instr, into, into_base + i);
+    const std::byte* values = register_column(instr, from, from_base + i);
+    if (code_.checked) check_initialised(instr, from, from_base + i);
+    const bool direct = active.dense() && &into != &from;
+    std::byte* result = direct ? to : at(instr.out);
+    conversion.op(result + active.begin * into_size, values + active.begin * from_size, nullptr,
+                  nullptr, active.end - active.begin);
+    if (!direct) copy_column(to, result, into_size);
+    if (code_.checked) mark_initialised(into, into_base + i);
+  }
+}
+
+namespace {
+
+/// Sets `result` to the lanes of `parent` whose condition equals `wanted`.
+void select_lanes(const Mask& parent, const uint8_t* condition, bool wanted, Mask& result) {
+  const uint8_t flip = wanted ? 0 : 1;
+  int count = 0;
+  for (int lane = parent.begin; lane < parent.end; ++lane) {
+    const auto on = static_cast<uint8_t>(parent.lanes[lane] & (condition[lane] ^ flip));
+    result.lanes[lane] = on;
+    count += on;
+  }
+  result.count = count;
+  result.begin = parent.begin;
+  result.end = parent.end;
+  if (count == 0) {
+    result.end = result.begin;
+    return;
+  }
+  while (result.lanes[result.begin] == 0) ++result.begin;
+  while (result.lanes[result.end - 1] == 0) --result.end;
+}
+
+}  // namespace
+
+void Machine::push_mask(Slot condition) {
+  Mask& next = masks_[static_cast<size_t>(depth_) + 1];
+  select_lanes(mask(), column<uint8_t>(condition), true, next);
+  ++depth_;
+}
+
+void Machine::flip_mask(Slot condition) {
+  const Mask& parent = masks_[static_cast<size_t>(depth_) - 1];
+  select_lanes(parent, column<uint8_t>(condition), false, masks_[static_cast<size_t>(depth_)]);
+}
+
+void Machine::narrow_mask(Slot condition) {
+  Mask& current = masks_[static_cast<size_t>(depth_)];
+  select_lanes(Mask(current), column<uint8_t>(condition), true, current);
+}
+
+void Machine::guard(const Instr& instr) {
+  if (launch_.count) counts_.guards += active_warps();
+  push_mask(instr.args[0]);
+  const Mask& outer = masks_[static_cast<size_t>(depth_) - 1];
+  const Mask& inner = mask();
+  const Transfer& guarded = code_.transfers[static_cast<size_t>(instr.index)];
+  if (!guarded.is_load || inner.count == outer.count) return;
+  // Threads that fail the guard read zero.
+  const Columns to = columns(instr, guarded);
+  const auto size = static_cast<size_t>(bytes(storage(guarded.storage).array->dtype));
+  const uint8_t* passed = column<uint8_t>(instr.args[0]);
+  for (int i = 0; i < guarded.width; ++i) {
+    std::byte* data = to.data + i * to.stride;
+    for_each_lane(outer, [&](int lane) {
+      if (passed[lane] == 0) std::memset(data + static_cast<size_t>(lane) * size, 0, size);
+    });
+    if (!code_.checked || guarded.value) continue;
+    const Storage& into = storage(guarded.range.storage);
+    uint8_t* flags = initialised_column(into, uniform<int64_t>(guarded.range.base) + i);
+    for_each_lane(outer, [&](int lane) {
+      if (passed[lane] == 0) flags[lane] = 1;
+    });
+  }
+}
+
+int Machine::active_warps() const {
+  const Mask& active = mask();
+  if (active.dense()) {
+    return active.count == 0 ? 0 : (active.end - 1) / kWarpSize - active.begin / kWarpSize + 1;
+  }
+  int warps = 0;
+  int last = -1;
+  for_each_lane(active, [&](int lane) {
+    if (lane / kWarpSize != last) {
+      last = lane / kWarpSize;
+      ++warps;
+    }
+  });
+  return warps;
+}
+
+void Machine::barrier(const Instr& instr) {
+  if (launch_.count) ++counts_.barriers;
+  if (!code_.checked) return;
+  const Mask& active = mask();
+  if (active.count != code_.threads) {
+    int missing = 0;
+    while (missing >= active.begin && missing < active.end && active.lanes[missing] != 0) ++missing;
+    trap(instr, missing,
+         {.code = "DIVERGENT_BARRIER",
+          .what = fmt::format("a barrier is reached by {} of {} threads; missing", active.count,
+                              code_.threads),
+          .expected = fmt::format("all {} threads of the block", code_.threads),
+          .got = fmt::format("{} threads", active.count)});
+  }
+  shadow_->barrier();
+}
+
+void Machine::warp_barrier(const Instr& instr) {
+  if (launch_.count) counts_.warp_barriers += active_warps();
+  if (code_.checked) check_whole_warps(instr, "a warp barrier");
+}
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,147 @@
+#pragma once
+// Runs bytecode: one Machine per worker thread, one block at a time, all threads of the block in
+// lockstep. Pure arithmetic runs for every thread between the first and the last active one; only
+// memory looks at the mask.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codegen/cpu/bytecode.h"
+#include "codegen/cpu/executor.h"
+#include "codegen/cpu/shadow.h"
+
+namespace tessera::codegen::cpu {
+
+inline constexpr int kWarpSize = 32;
+
+/// The threads that execute a statement: lanes[i] is 1 for active threads, all of which lie in
+/// [begin, end).
+struct Mask {
+  uint8_t* lanes = nullptr;
+  int begin = 0, end = 0, count = 0;
+
+  bool dense() const { return count == end - begin; }
+};
+
+/// Calls f(lane) for each active lane, in order.
+template <class F>
+void for_each_lane(const Mask& mask, const F& f) {
+  if (mask.dense()) {
+    for (int lane = mask.begin; lane < mask.end; ++lane) f(lane);
+  } else {
+    for (int lane = mask.begin; lane < mask.end; ++lane) {
+      if (mask.lanes[lane] != 0) f(lane);
+    }
+  }
+}
+
+/// The checked arguments of one launch, shared by all workers.
+struct Launch {
+  struct Memory {
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+  };
+  std::vector<Memory> memory;     // by parameter
+  std::vector<uint64_t> scalars;  // by parameter, native storage
+  bool count = false;
+};
+
+class Machine {
+ public:
+  Machine(const Program& program, const Bytecode& bytecode, const Launch& launch);
+
+  /// Extents of the grid, 1 where the program names none.
+  std::array<int64_t, 3> grid() const;
+  /// Runs one block. Throws Error of kind trap.
+  void run_block(const std::array<int64_t, 3>& block);
+  const Counts& counts() const { return counts_; }
+
+ private:
+  // ---- control (machine.cpp)
+  void execute(const std::vector<Instr>& code);
+  void compute(const Instr& instr);
+  void copy(const Instr& instr);
+  void broadcast(const Instr& instr);
+  void declare(const Storage& storage);
+  void convert(const Instr& instr);
+  void push_mask(Slot condition);
+  void flip_mask(Slot condition);
+  void narrow_mask(Slot condition);
+  void guard(const Instr& instr);
+  void barrier(const Instr& instr);
+  void warp_barrier(const Instr& instr);
+  void collective(const Instr& instr);  // collectives.cpp
+  const Mask& mask() const { return masks_[static_cast<size_t>(depth_)]; }
+  int active_warps() const;
+
+  // ---- memory (memory.cpp)
+  void transfer(const Instr& instr);
+  void transfer_registers(const Instr& instr, const Transfer& transfer);
+  void copy_column(std::byte* to, const std::byte* from, int bytes) const;
+  /// First of the columns that a transfer reads or writes, and the bytes between them.
+  struct Columns {
+    std::byte* data;
+    int64_t stride;
+  };
+  Columns columns(const Instr& instr, const Transfer& transfer) const;
+  /// Column `element` of a register array; traps outside the array.
+  std::byte* register_column(const Instr& instr, const Storage& storage, int64_t element) const;
+  uint8_t* initialised_column(const Storage& storage, int64_t element) const;
+  void mark_initialised(const Storage& storage, int64_t element);
+
+  // ---- traps (checks.cpp)
+  struct Fault {
+    const char* code;
+    std::string what;
+    std::string argument = {};
+    std::string expected = {};
+    std::string got = {};
+    int related = 0;  // statement
+  };
+  [[noreturn]] void trap(const Instr& instr, int lane, Fault fault) const;
+  void check_overflow(const Instr& instr) const;
+  void check_divisor(const Instr& instr) const;
+  void check_transfer(const Instr& instr, const Transfer& transfer, const std::byte* base);
+  void check_bounds(const Instr& instr, const Transfer& transfer) const;
+  void check_span(const Instr& instr, const Transfer& transfer, const std::byte* base) const;
+  void check_shared(const Instr& instr, const Transfer& transfer);
+  void check_initialised(const Instr& instr, const Storage& storage, int64_t element) const;
+  void check_whole_warps(const Instr& instr, const char* what) const;
+  /// "x[12, 7168]", or "x[12, 7168..7175]" for all `width` elements.
+  std::string element_name(const Transfer& transfer, int lane, int first, int width) const;
+
+  // ---- counts (counts.cpp)
+  void count_transfer(const Transfer& transfer);
+  void count_global(const Transfer& transfer, int64_t element_bits);
+  void count_shared(const Transfer& transfer, int64_t element_bits);
+
+  // ---- slots
+  std::byte* at(Slot slot) const { return frame_ + slot.offset; }
+  template <class T>
+  T* column(Slot slot) const {
+    return reinterpret_cast<T*>(at(slot));
+  }
+  template <class T>
+  T& uniform(Slot slot) const {
+    return *column<T>(slot);
+  }
+  const Storage& storage(int index) const { return code_.arrays[static_cast<size_t>(index)]; }
+
+  const Program& program_;
+  const Bytecode& code_;
+  const Launch& launch_;
+  std::vector<std::byte> memory_;  // of the frame, the shared arena and the masks
+  std::byte* frame_ = nullptr;     // slot offset zero
+  std::byte* shared_ = nullptr;
+  std::vector<Mask> masks_;
+  int depth_ = 0;
+  std::array<int64_t, 3> block_{};
+  std::unique_ptr<SharedShadow> shadow_;  // checked programs
+  Counts counts_;
+};
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,67 @@
+#include "codegen/cpu/shadow.h"
+
+namespace tessera::codegen::cpu {
+
+SharedShadow::SharedShadow(int64_t bytes, int threads)
+    : cells_(static_cast<size_t>(bytes)),
+      warp_epochs_(static_cast<size_t>((threads + kWarp - 1) / kWarp), 0) {}
+
+void SharedShadow::start_block() {
+  ++epoch_;
+  first_epoch_ = epoch_;
+}
+
+bool SharedShadow::initialised(int64_t byte) const {
+  return cells_[static_cast<size_t>(byte)].write.epoch >= first_epoch_;
+}
+
+bool SharedShadow::races(const Mark& mark, int thread) const {
+  if (mark.epoch != epoch_) return false;
+  const int warp = thread / kWarp;
+  if (mark.thread / kWarp != warp) return true;
+  if (mark.warp_epoch != warp_epochs_[static_cast<size_t>(warp)]) return false;
+  return mark.thread != thread || mark.several;
+}
+
+SharedShadow::Mark SharedShadow::mark(int thread, int statement) const {
+  return {.epoch = epoch_,
+          .warp_epoch = warp_epochs_[static_cast<size_t>(thread / kWarp)],
+          .thread = static_cast<int16_t>(thread),
+          .several = false,
+          .statement = statement};
+}
+
+std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int statement) {
+  Cell& cell = cells_[static_cast<size_t>(byte)];
+  Mark fresh = mark(thread, statement);
+  // Replaces the mark of the same warp, else one that a block barrier has made irrelevant, else
+  // nothing.
+  Mark* place = nullptr;
+  for (Mark& old : cell.reads) {
+    if (old.epoch == epoch_ && old.thread / kWarp == thread / kWarp) {
+      place = &old;
+      break;
+    }
+    if (old.epoch != epoch_ && place == nullptr) place = &old;
+  }
+  if (place != nullptr) {
+    const bool same_warp_epoch = place->epoch == epoch_ && place->warp_epoch == fresh.warp_epoch;
+    fresh.several = same_warp_epoch && (place->several || place->thread != thread);
+    *place = fresh;
+  }
+  if (races(cell.write, thread)) return Conflict{cell.write.thread, cell.write.statement, true};
+  return std::nullopt;
+}
+
+std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement) {
+  Cell& cell = cells_[static_cast<size_t>(byte)];
+  std::optional<Conflict> conflict;
+  for (const Mark& read : cell.reads) {
+    if (races(read, thread)) conflict = Conflict{read.thread, read.statement, false};
+  }
+  if (races(cell.write, thread)) conflict = Conflict{cell.write.thread, cell.write.statement, true};
+  cell.write = mark(thread, statement);
+  return conflict;
+}
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,63 @@
+#pragma once
+// Who touched each byte of shared memory since the last barrier: finds races and reads of bytes
+// never written.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tessera::codegen::cpu {
+
+/// The access that conflicts with the one being recorded.
+struct Conflict {
+  int thread = 0;
+  int statement = 0;
+  bool wrote = false;
+};
+
+/// Shadow of one block's shared memory. Two accesses of different threads to a byte race if at
+/// least one writes and no barrier lies between: a block barrier orders everything, a warp barrier
+/// orders the threads of one warp.
+///
+/// Per byte it keeps the last write and at most one read of each of two warps. That is enough: with
+/// reads of two warps recorded, a write of any thread is unordered with one of them.
+class SharedShadow {
+ public:
+  SharedShadow(int64_t bytes, int threads);
+
+  void start_block();
+  void barrier() { ++epoch_; }
+  void warp_barrier(int warp) { ++warp_epochs_[static_cast<size_t>(warp)]; }
+
+  /// Records an access of one byte by `thread`, made by `statement`; the conflict, if there is one.
+  std::optional<Conflict> read(int64_t byte, int thread, int statement);
+  std::optional<Conflict> write(int64_t byte, int thread, int statement);
+  /// Whether this block has written the byte.
+  bool initialised(int64_t byte) const;
+  int64_t bytes() const { return static_cast<int64_t>(cells_.size()); }
+
+ private:
+  static constexpr int kWarp = 32;
+  struct Mark {
+    uint32_t epoch = 0;  // block epoch of the access, 0 = none
+    uint32_t warp_epoch = 0;
+    int16_t thread = 0;
+    bool several = false;  // more threads of this warp did the same in this warp epoch
+    int32_t statement = 0;
+  };
+  struct Cell {
+    Mark write;
+    Mark reads[2];  // of different warps
+  };
+  /// Whether `mark` is by another thread and not ordered before an access of `thread` now.
+  bool races(const Mark& mark, int thread) const;
+  Mark mark(int thread, int statement) const;
+
+  std::vector<Cell> cells_;
+  std::vector<uint32_t> warp_epochs_;
+  uint32_t epoch_ = 1;
+  uint32_t first_epoch_ =
+      1;  // of this block; epochs are never reused, so nothing is cleared between blocks
+};
+
+}  // namespace tessera::codegen::cpu
