@@ -1,9 +1,9 @@
-// The container of a cache entry: what was written comes back, anything else is refused with a reason.
-
-#include "runtime/cache/entry.h"
+// The container of a cache entry: what was written comes back, anything else is refused with a
+// reason.
 
 #include <string>
 
+#include "runtime/cache/entry.h"
 #include "runtime/cache/manifest.h"
 #include "runtime/cache/sha256.h"
 #include "tests/runtime/sample_image.h"
@@ -46,7 +46,8 @@ std::string with_manifest(const std::string& from, const std::string& to) {
 }  // namespace
 
 TEST_CASE("SHA-256 is the standard's") {
-  CHECK(to_hex(sha256("abc")) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  CHECK(to_hex(sha256("abc")) ==
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   CHECK(to_hex(sha256("")) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 

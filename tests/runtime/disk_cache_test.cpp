@@ -88,8 +88,7 @@ TEST_CASE("an entry is found by another cache on the same folder") {
   }
   SECTION("the path says schema, target, key and op") {
     const std::string hex = sample_key().hex;
-    CHECK(entry_file(root) ==
-          root + "/v1/sm_90a/" + hex.substr(0, 2) + "/scale-" + hex + ".tsk");
+    CHECK(entry_file(root) == root + "/v1/sm_90a/" + hex.substr(0, 2) + "/scale-" + hex + ".tsk");
   }
 }
 

@@ -9,7 +9,10 @@
 namespace tessera::tests {
 
 inline runtime::Image sample_image() {
-  std::string cubin("\x7F" "ELF\x02\x01", 6);
+  std::string cubin(
+      "\x7F"
+      "ELF\x02\x01",
+      6);
   cubin.resize(64, '\0');
   cubin[18] = static_cast<char>(190);  // EM_CUDA
   runtime::Image image;
