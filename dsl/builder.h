@@ -20,8 +20,8 @@ struct DimOptions {
 };
 
 struct TensorOptions {
-  std::vector<Arg> strides;  // in elements, one per dimension; empty = row-major
-  int64_t align = 16;        // bytes, declared alignment of the base pointer, checked by the host
+  std::vector<Arg> strides = {};  // in elements, one per dimension; empty = row-major
+  int64_t align = 16;     // bytes, declared alignment of the base pointer, checked by the host
   bool optional = false;  // may be null: reading or writing it is then the author's duty to avoid
 };
 

@@ -48,6 +48,11 @@ Text ExpressionPrinter::convert(DType to, DType from, Text operand) {
   return {fmt::format("{}({})", type(to), operand.text)};
 }
 
+std::string ExpressionPrinter::subscript(const Expr& offset) {
+  const bool widened = offset->op == ir::Op::cast && offset->args[0]->type == DType::i32;
+  return index(widened ? offset->args[0] : offset);
+}
+
 std::string ExpressionPrinter::element(const Array& array, const Expr& offset) {
   const std::string& name = names_.of(&array);
   if (array.space == ArraySpace::registers) {
@@ -55,7 +60,7 @@ std::string ExpressionPrinter::element(const Array& array, const Expr& offset) {
   } else if (array.dtype == DType::e2m1) {
     return fmt::format("{}({}, {})", call("e2m1_at"), name, index(offset));
   }
-  return fmt::format("{}[{}]", name, index(offset));
+  return fmt::format("{}[{}]", name, subscript(offset));
 }
 
 std::string ExpressionPrinter::element(const Array& array, const Expr& base,
@@ -66,7 +71,7 @@ std::string ExpressionPrinter::element(const Array& array, const Expr& base,
 }
 
 std::string ExpressionPrinter::address(const Array& array, const Expr& offset) {
-  return fmt::format("&{}[{}]", names_.of(&array), index(offset));
+  return fmt::format("&{}[{}]", names_.of(&array), subscript(offset));
 }
 
 Text ExpressionPrinter::element(const Access& access) {

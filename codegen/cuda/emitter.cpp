@@ -209,10 +209,21 @@ void Emitter::print(const If& branch) {
   names_.enter();
   body(branch.then);
   names_.leave();
-  if (!branch.otherwise.empty()) {
+  // "else if" needs no block of its own.
+  const Body* otherwise = &branch.otherwise;
+  while (otherwise->size() == 1 && std::holds_alternative<If>(otherwise->front().node) &&
+         !usage_.is_dead(otherwise->front())) {
+    const If& next = std::get<If>(otherwise->front().node);
+    out_.close(fmt::format(" else if ({}) {{", expressions_.value(next.condition)));
+    names_.enter();
+    body(next.then);
+    names_.leave();
+    otherwise = &next.otherwise;
+  }
+  if (!usage_.is_empty(*otherwise)) {
     out_.close(" else {");
     names_.enter();
-    body(branch.otherwise);
+    body(*otherwise);
     names_.leave();
   }
   out_.close();
@@ -229,7 +240,9 @@ void Emitter::print(const WarpBarrier&) {
 void Emitter::print(const Collective& collective) {
   const std::string text = collective_call(collective);
   if (usage_.is_used(*collective.var)) {
-    bind(collective.var, text);
+    const bool vote = collective.kind == ir::CollectiveKind::vote_any ||
+                      collective.kind == ir::CollectiveKind::vote_all;
+    bind(collective.var, vote ? text + " != 0" : text);
   } else {
     out_.line(text + ";");
   }
@@ -276,9 +289,9 @@ std::string Emitter::collective_call(const Collective& collective) {
     case CollectiveKind::reduce_or:
       return bitwise("__reduce_or_sync");
     case CollectiveKind::vote_any:
-      return whole_warp("__any_sync") + " != 0";
+      return whole_warp("__any_sync");
     case CollectiveKind::vote_all:
-      return whole_warp("__all_sync") + " != 0";
+      return whole_warp("__all_sync");
     case CollectiveKind::ballot:
       return whole_warp("__ballot_sync");
     case CollectiveKind::match_any:
@@ -297,7 +310,8 @@ void Emitter::print(const Declare& declare) {
   const std::string type = expressions_.type(array.dtype);
   const std::string& name = names_.declare(&array, array.name);
   if (array.size == 1 && !usage_.is_vector(array)) {
-    out_.line(fmt::format("{} {}{};", type, name, declare.zero ? " = 0" : ""));
+    const char* zero = array.dtype == DType::f32 ? " = 0.0f" : " = 0";
+    out_.line(fmt::format("{} {}{};", type, name, declare.zero ? zero : ""));
     return;
   }
   // A vector access moves whole registers only if the array starts on a register.

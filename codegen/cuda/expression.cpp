@@ -94,6 +94,17 @@ bool is_promoted(DType type) {
   return is_integer(type) && !is_wide(type);
 }
 
+bool is_widening(const Expr& e) {
+  return e->op == Op::cast && e->type == DType::i64 && e->args[0]->type == DType::i32;
+}
+
+/// True if C++ itself converts the operand i64(arg) of an operator, because the other operand is an
+/// i64 anyway.
+bool is_widened_by(const Expr& arg, const Expr& other, bool right) {
+  if (!is_widening(arg) || ir::is_constant(other)) return false;
+  return !is_widening(other) || right;  // of two, the left one is written
+}
+
 }  // namespace
 
 std::string parenthesise(Text text, Precedence outer) {
@@ -210,6 +221,8 @@ Text ExpressionPrinter::binary(const Expr& e, Role role) {
     if (ir::is_constant(arg) && is_bitwise(e->op) && arg->integer > 9) {
       return integer_literal(arg->type, arg->integer, true);
     }
+    if (is_widened_by(arg, other, right))
+      return at(arg->args[0], role, operand_precedence(e->op, right));
     Precedence outer = operand_precedence(e->op, right);
     if (arg->op == e->op && is_associative(e->op, e->type)) outer = op.precedence;
     return at(arg, role, outer);

@@ -71,6 +71,8 @@ class ExpressionPrinter {
   Text print(const Expr& e, Role role);
   std::string at(const Expr& e, Role role, Precedence outer);
   std::string argument(const Expr& e, Role role) { return at(e, role, Precedence::lowest); }
+  /// An offset between brackets, which take every integer type.
+  std::string subscript(const Expr& offset);
   std::string as_f32(const Expr& e, Role role, Precedence outer);
   Text constant(const ir::Node& node);
   Text variable(const ir::Var& var);

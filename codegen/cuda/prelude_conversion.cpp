@@ -51,8 +51,8 @@ __device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd)
 __device__ __forceinline__ e4m3 round_to_e4m3(float x) {
   const float magnitude = fminf(fabsf(x), 448.0f);
   const u32 bits = __float_as_uint(magnitude);
-  // Normal results: round the fraction to 3 bits, a carry goes into the exponent; then move the exponent's bias.
-  const u32 normal = (bits + 0x7FFFFu + (bits >> 20 & 1u) >> 20) - (127u - 7u << 3);
+  // Normal results: round the fraction to 3 bits (a carry goes into the exponent), move the bias.
+  const u32 normal = ((bits + 0x7FFFFu + (bits >> 20 & 1u)) >> 20) - ((127u - 7u) << 3);
   // Below 2^-6 codes are multiples of 2^-9, the unit in the last place of 2^14.
   const u32 subnormal = __float_as_uint(magnitude + 16384.0f) - __float_as_uint(16384.0f);
   const u32 code = magnitude < 0.015625f ? subnormal : normal;
@@ -72,12 +72,12 @@ __device__ __forceinline__ e4m3 f32_to_e4m3(float x) {
 }
 )"},
     {"f32_to_e5m2", "e5m2 u32", R"(
-// What rounds above 57344 becomes infinity, NaN becomes 0x7F. The instruction for this format would saturate.
+// What rounds above 57344 becomes infinity (the instruction would saturate), NaN becomes 0x7F.
 __device__ __forceinline__ e5m2 f32_to_e5m2(float x) {
   const float magnitude = fminf(fabsf(x), 65536.0f);
   const u32 bits = __float_as_uint(magnitude);
-  // Normal results: round the fraction to 2 bits, a carry goes into the exponent; then move the exponent's bias.
-  const u32 normal = (bits + 0xFFFFFu + (bits >> 21 & 1u) >> 21) - (127u - 15u << 2);
+  // Normal results: round the fraction to 2 bits (a carry goes into the exponent), move the bias.
+  const u32 normal = ((bits + 0xFFFFFu + (bits >> 21 & 1u)) >> 21) - ((127u - 15u) << 2);
   // Below 2^-14 codes are multiples of 2^-16, the unit in the last place of 2^7.
   const u32 subnormal = __float_as_uint(magnitude + 128.0f) - __float_as_uint(128.0f);
   const u32 code = magnitude < 0x1p-14f ? subnormal : normal;
@@ -106,7 +106,7 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
 #else
 __device__ __forceinline__ e2m1 round_to_e2m1(float x) {
   const float magnitude = fminf(fabsf(x), 6.0f);
-  // Adding `unit` rounds to steps of 1/2, 1 or 2: the unit in its last place. `first` is the range's first code.
+  // Adding `unit` rounds to its last place: 1/2, 1 or 2. `first` is the range's first code.
   const float unit = magnitude < 2.0f ? 0x1p22f : magnitude < 4.0f ? 0x1p23f : 0x1p24f;
   const u32 first = magnitude < 2.0f ? 0u : magnitude < 4.0f ? 2u : 4u;
   const u32 code = __float_as_uint(magnitude + unit) - __float_as_uint(unit) + first;
@@ -183,7 +183,7 @@ __device__ __forceinline__ float e4m3_to_f32(e4m3 x) {
 #else
 __device__ __forceinline__ float e4m3_to_f32(e4m3 x) {
   const u32 code = x & 0x7Fu;
-  // The exponent's bias is 120 less than that of a float; the multiplication also normalises subnormals.
+  // The exponent's bias is 120 less than a float's; the product also normalises subnormals.
   const u32 magnitude = __float_as_uint(__uint_as_float(code << 20) * 0x1p120f);
   return __uint_as_float(code == 0x7Fu ? 0x7FFFFFFFu : magnitude | (x & 0x80u) << 24);
 }
@@ -197,13 +197,14 @@ __device__ __forceinline__ float e5m2_to_f32(e5m2 x) {
 )"},
     {"e2m1_to_f32", "e2m1 u32", R"(
 __device__ __forceinline__ float e2m1_to_f32(e2m1 x) {
-  // The exponent's bias is 126 less than that of a float; the multiplication also normalises 1/2.
+  // The exponent's bias is 126 less than a float's; the product also normalises 1/2.
   const u32 magnitude = __float_as_uint(__uint_as_float((x & 7u) << 22) * 0x1p126f);
   return __uint_as_float(magnitude | (x & 8u) << 28);
 }
 )"},
     {"i64_to_f32_odd", "i64 u32", R"(
-// Rounds toward zero and sets the last bit if that was inexact: a second rounding, to fewer bits, is then the only one.
+// Rounds toward zero and sets the last bit if that was inexact: rounding the result to a small
+// float is then as good as rounding x.
 __device__ __forceinline__ float i64_to_f32_odd(i64 x) {
   const float truncated = __ll2float_rz(x);
   return __uint_as_float(__float_as_uint(truncated) | u32(__float2ll_rz(truncated) != x));

@@ -22,7 +22,7 @@ constexpr Snippet kTypes[] = {
     {"e2m1", "", "using e2m1 = unsigned char;  // code 0..15 of a 4-bit float\n"},
     {"e2m1x2", "",
      "using e2m1x2 = unsigned char;  // two codes, the even element in the low nibble\n"},
-    {"all_lanes", "u32", "constexpr u32 all_lanes = 0xFFFFFFFFu;\n"},
+    {"all_lanes", "u32", "inline constexpr u32 all_lanes = 0xFFFFFFFFu;\n"},
 };
 
 constexpr Snippet kMemory[] = {
@@ -65,17 +65,17 @@ __device__ __forceinline__ void store(T* memory, const T* registers) {
     {"e2m1_at", "e2m1 e2m1x2 i64", R"(
 // Element `offset` of packed 4-bit floats.
 __device__ __forceinline__ e2m1 e2m1_at(const e2m1x2* memory, i64 offset) {
-  return memory[offset >> 1] >> (offset & 1) * 4 & 15;
+  return (memory[offset >> 1] >> ((offset & 1) * 4)) & 15;
 }
 )"},
     {"load_e2m1", "e2m1 e2m1x2 i64 load", R"(
-// codes[0..kCount) = kCount packed elements from `offset` on, an even number of them, in one access.
+// codes[0..kCount) = the packed elements from `offset` on, an even number of them, in one access.
 template <int kCount>
 __device__ __forceinline__ void load_e2m1(e2m1* codes, const e2m1x2* memory, i64 offset) {
   e2m1x2 pairs[kCount / 2];
   load<kCount / 2>(pairs, memory + (offset >> 1));
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) codes[i] = pairs[i / 2] >> i % 2 * 4 & 15;
+  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }
 )"},
     {"load_e2m1_or_zero", "e2m1 e2m1x2 i64 load_or_zero", R"(
@@ -86,7 +86,7 @@ __device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, cons
   e2m1x2 pairs[kCount / 2];
   load_or_zero<kCount / 2>(inside, pairs, memory + (offset >> 1));
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) codes[i] = pairs[i / 2] >> i % 2 * 4 & 15;
+  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }
 )"},
     {"store_e2m1", "e2m1 e2m1x2 i64 store", R"(
@@ -95,7 +95,7 @@ template <int kCount>
 __device__ __forceinline__ void store_e2m1(e2m1x2* memory, i64 offset, const e2m1* codes) {
   e2m1x2 pairs[kCount / 2];
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] | codes[2 * i + 1] << 4;
+  for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] | (codes[2 * i + 1] << 4);
   store<kCount / 2>(memory + (offset >> 1), pairs);
 }
 )"},

@@ -12,17 +12,18 @@ constexpr int kContinuation = 4;
 /// with the fewest brackets around them. npos if there is none.
 size_t break_position(std::string_view text, size_t room) {
   size_t best = std::string_view::npos;
-  int best_depth = 0;
+  int best_rank = 0;
   int depth = 0;
   for (size_t i = 0; i < std::min(text.size(), room + 1); ++i) {
     const char c = text[i];
     if (c == '(' || c == '[') ++depth;
     if (c == ')' || c == ']') --depth;
     // A break in the first third gains little.
-    const bool candidate = c == ' ' && i > room / 3;
-    if (candidate && (best == std::string_view::npos || depth <= best_depth)) {
+    if (c != ' ' || i <= room / 3) continue;
+    const int rank = 2 * depth + (text[i - 1] == ',' ? 0 : 1);
+    if (best == std::string_view::npos || rank <= best_rank) {
       best = i;
-      best_depth = depth;
+      best_rank = rank;
     }
   }
   return best;

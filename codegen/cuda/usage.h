@@ -17,6 +17,9 @@ class Usage {
   /// empty.
   bool is_dead(const Stmt& stmt) const { return dead_.contains(&stmt); }
 
+  /// True if nothing but dead statements and comments are in the body.
+  bool is_empty(const Body& body) const;
+
   /// True if some printed expression names the variable.
   bool is_used(const ir::Var& var) const { return uses_.contains(&var); }
 
@@ -60,7 +63,6 @@ class Usage {
   void use(const Access& access, Place place);
   void use(const Slice& slice, int width, Place place);
   bool can_move(const Load& load, Place from, Place to) const;
-  bool is_empty(const Body& body) const;
 
   std::set<const Stmt*> dead_;
   std::map<const ir::Var*, Use> uses_;
