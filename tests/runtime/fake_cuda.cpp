@@ -31,10 +31,18 @@ int device_of(cu::Context context) {
 }
 
 // ---- driver
-cu::Result get_version(int* version) { return *version = g_state->driver_version, 0; }
-cu::Result init(unsigned) { return g_state->num_devices > 0 ? cu::kSuccess : cu::kNoDevice; }
-cu::Result get_count(int* count) { return *count = g_state->num_devices, 0; }
-cu::Result get_device(cu::Device* device, int ordinal) { return *device = ordinal, 0; }
+cu::Result get_version(int* version) {
+  return *version = g_state->driver_version, 0;
+}
+cu::Result init(unsigned) {
+  return g_state->num_devices > 0 ? cu::kSuccess : cu::kNoDevice;
+}
+cu::Result get_count(int* count) {
+  return *count = g_state->num_devices, 0;
+}
+cu::Result get_device(cu::Device* device, int ordinal) {
+  return *device = ordinal, 0;
+}
 cu::Result get_name(char* name, int length, cu::Device) {
   std::strncpy(name, "Fake GPU", static_cast<size_t>(length));
   return 0;
@@ -47,14 +55,18 @@ cu::Result get_attribute(int* value, cu::DeviceAttribute attribute, cu::Device) 
                                      {cu::kL2CacheSize, 50 << 20}};
   return *value = values.at(attribute), 0;
 }
-cu::Result total_mem(size_t* bytes, cu::Device) { return *bytes = size_t{1} << 30, 0; }
+cu::Result total_mem(size_t* bytes, cu::Device) {
+  return *bytes = size_t{1} << 30, 0;
+}
 cu::Result retain(cu::Context* context, cu::Device device) {
   return *context = context_of(device), 0;
 }
 cu::Result get_current(cu::Context* context) {
   return *context = context_of(g_state->current_device), 0;
 }
-cu::Result current_device(cu::Device* device) { return *device = g_state->current_device, 0; }
+cu::Result current_device(cu::Device* device) {
+  return *device = g_state->current_device, 0;
+}
 cu::Result push(cu::Context context) {
   const std::lock_guard lock(g_mutex);
   g_state->pushed.push_back(device_of(context));
@@ -69,7 +81,9 @@ cu::Result pop(cu::Context*) {
 cu::Result error_name(cu::Result error, const char** text) {
   return *text = error == 200 ? "CUDA_ERROR_INVALID_IMAGE" : "CUDA_ERROR_FAKE", 0;
 }
-cu::Result error_string(cu::Result, const char** text) { return *text = "a fake failure", 0; }
+cu::Result error_string(cu::Result, const char** text) {
+  return *text = "a fake failure", 0;
+}
 cu::Result is_capturing(cu::Stream, cu::StreamCaptureStatus* status) {
   return *status = static_cast<cu::StreamCaptureStatus>(g_state->capture_status), 0;
 }
@@ -77,8 +91,12 @@ cu::Result load_data(cu::Library*, const void*, int*, void**, unsigned, int*, vo
   ++g_state->num_loads;
   return g_state->num_refused_loads-- > 0 ? g_state->load_result : 0;
 }
-cu::Result get_kernel(cu::Kernel*, cu::Library, const char*) { return 0; }
-cu::Result get_function(cu::Function*, cu::Kernel) { return 0; }
+cu::Result get_kernel(cu::Kernel*, cu::Library, const char*) {
+  return 0;
+}
+cu::Result get_function(cu::Function*, cu::Kernel) {
+  return 0;
+}
 cu::Result get_kernel_attribute(int* value, cu::FunctionAttribute, cu::Kernel, cu::Device) {
   return *value = 16, 0;
 }
@@ -94,7 +112,9 @@ cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments
   if (arguments) std::memcpy(&g_state->first_argument, arguments[0], sizeof(int64_t));
   return g_state->launch_result;
 }
-cu::Result succeed() { return 0; }
+cu::Result succeed() {
+  return 0;
+}
 
 template <class Function>
 void* address(Function function) {
@@ -134,11 +154,16 @@ struct FakeProgram {
   std::string source;
 };
 using Program = nvrtc_api::Program;
-FakeProgram& of(Program program) { return *reinterpret_cast<FakeProgram*>(program); }
+FakeProgram& of(Program program) {
+  return *reinterpret_cast<FakeProgram*>(program);
+}
 
 // The smallest thing with the head of a CUDA ELF, followed by what it was made from.
 std::string cubin_of(const FakeProgram& program) {
-  std::string cubin("\x7F" "ELF\x02\x01", 6);
+  std::string cubin(
+      "\x7F"
+      "ELF\x02\x01",
+      6);
   cubin.resize(64, '\0');
   cubin[18] = static_cast<char>(190);
   return cubin + program.source;
@@ -150,8 +175,12 @@ int nvrtc_version(int* major, int* minor) {
   return 0;
 }
 constexpr int kArchs[] = {75, 80, 86, 89, 90, 100, 120};
-int num_archs(int* count) { return *count = static_cast<int>(std::size(kArchs)), 0; }
-int archs(int* values) { return std::copy(std::begin(kArchs), std::end(kArchs), values), 0; }
+int num_archs(int* count) {
+  return *count = static_cast<int>(std::size(kArchs)), 0;
+}
+int archs(int* values) {
+  return std::copy(std::begin(kArchs), std::end(kArchs), values), 0;
+}
 int create(Program* program, const char* source, const char*, int, const char* const*,
            const char* const*) {
   *program = reinterpret_cast<Program>(new FakeProgram{source});
@@ -169,18 +198,28 @@ int compile(Program, int count, const char* const* options) {
   g_state->options.assign(options, options + count);
   return g_state->compile_result;
 }
-int log_size(Program, size_t* bytes) { return *bytes = g_state->compile_log.size() + 1, 0; }
+int log_size(Program, size_t* bytes) {
+  return *bytes = g_state->compile_log.size() + 1, 0;
+}
 int get_log(Program, char* log) {
   return std::memcpy(log, g_state->compile_log.c_str(), g_state->compile_log.size() + 1), 0;
 }
-int cubin_size(Program program, size_t* bytes) { return *bytes = cubin_of(of(program)).size(), 0; }
+int cubin_size(Program program, size_t* bytes) {
+  return *bytes = cubin_of(of(program)).size(), 0;
+}
 int get_cubin(Program program, char* to) {
   const std::string cubin = cubin_of(of(program));
   return std::memcpy(to, cubin.data(), cubin.size()), 0;
 }
-int ptx_size(Program, size_t* bytes) { return *bytes = 5, 0; }
-int get_ptx(Program, char* to) { return std::memcpy(to, "ptx!", 5), 0; }
-const char* error_string_of(int) { return "NVRTC_ERROR_FAKE"; }
+int ptx_size(Program, size_t* bytes) {
+  return *bytes = 5, 0;
+}
+int get_ptx(Program, char* to) {
+  return std::memcpy(to, "ptx!", 5), 0;
+}
+const char* error_string_of(int) {
+  return "NVRTC_ERROR_FAKE";
+}
 
 void* symbol_of(void* library, const char* symbol) {
   static const std::map<std::string, void*> kDriver = {
@@ -226,9 +265,15 @@ std::string path_of(void* library) {
 
 }  // namespace
 
-FakeCuda::FakeCuda() { g_state = std::make_unique<FakeState>(); }
-FakeCuda::~FakeCuda() { g_state.reset(); }
-FakeState& FakeCuda::state() { return *g_state; }
+FakeCuda::FakeCuda() {
+  g_state = std::make_unique<FakeState>();
+}
+FakeCuda::~FakeCuda() {
+  g_state.reset();
+}
+FakeState& FakeCuda::state() {
+  return *g_state;
+}
 
 LibraryLoader FakeCuda::loader() const {
   return {open_library,

@@ -1,6 +1,7 @@
 #pragma once
-// A driver and an NVRTC made of plain functions, so that the runtime is tested without a GPU and without a toolkit. One
-// at a time: the functions have C signatures and keep their state in globals.
+// A driver and an NVRTC made of plain functions, so that the runtime is tested without a GPU and
+// without a toolkit. One at a time: the functions have C signatures and keep their state in
+// globals.
 
 #include <atomic>
 #include <set>
@@ -20,8 +21,8 @@ struct FakeState {
   int num_devices = 1;
   int major = 9, minor = 0;
   int shared_optin = 232448;
-  std::string missing_function;         // cuGetProcAddress does not know it
-  int load_result = 0;                  // of cuLibraryLoadData...
+  std::string missing_function;            // cuGetProcAddress does not know it
+  int load_result = 0;                     // of cuLibraryLoadData...
   std::atomic<int> num_refused_loads = 0;  // ...for so many calls; then it works
   int launch_result = 0;
   int capture_status = 0;

@@ -101,6 +101,7 @@ TEST_CASE("an NVRTC that is too old is passed over with its version") {
   FakeCuda fake;
   fake.state().nvrtc_version = 11080;
   const std::string text = error_of(fake, {});
-  CHECK(text.find("/usr/local/cuda/lib64/libnvrtc.so.13: is version 11.8, needed is 12.3 or newer") !=
-        std::string::npos);
+  CHECK(
+      text.find("/usr/local/cuda/lib64/libnvrtc.so.13: is version 11.8, needed is 12.3 or newer") !=
+      std::string::npos);
 }

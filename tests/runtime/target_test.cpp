@@ -17,8 +17,8 @@ TEST_CASE("targets are parsed and printed") {
     CHECK(to_string(*parse_target(word)) == word);
   }
   CHECK(parse_target("sm_103a") == Target{10, 3, 'a'});
-  for (const char* word : {"", "sm_", "90a", "sm_9", "sm_90b", "sm_a", "sm_090", "sm_90aa",
-                           "SM_90", "sm_-90", "sm_90 ", "sm_99999999999"}) {
+  for (const char* word : {"", "sm_", "90a", "sm_9", "sm_90b", "sm_a", "sm_090", "sm_90aa", "SM_90",
+                           "sm_-90", "sm_90 ", "sm_99999999999"}) {
     CAPTURE(word);
     CHECK_FALSE(parse_target(word));
   }
