@@ -22,7 +22,7 @@ namespace tessera::codegen::cpu {
 /// what may be touched; null data for an absent one. Integer, boolean dims and scalars: `integer`;
 /// float scalars: `number`.
 struct Argument {
-  TensorView tensor;
+  TensorView tensor = {};
   int64_t integer = 0;
   double number = 0;
 };
@@ -58,7 +58,8 @@ struct Options {
 ///
 ///   Example:
 ///     const Executable executable(lower(kernel));
-///     executable.run({{{.tensor = x}, {.tensor = y}, {.integer = rows}}}, {.traps = true});
+///     const Argument arguments[] = {{.tensor = x}, {.integer = rows}};
+///     executable.run(arguments, {.traps = true});
 class Executable {
  public:
   /// Throws Error: kind trap, code UNINITIALISED, for a variable read out of its scope; kind
