@@ -131,6 +131,12 @@ TEST_CASE("registers of inactive threads keep their values", "[cpu][control]") {
   for (int t = 0; t < 64; ++t) CHECK(output[static_cast<size_t>(t)] == (t % 2 == 1 ? t + 5 : 0));
 }
 
+TEST_CASE("a loop that would not end is refused", "[cpu][control]") {
+  ThreadKernel k(32);
+  k.loop(integer(0), integer(4), integer(0), [](const Expr&) {});
+  CHECK_THROWS_AS(Executable(k.program()), Error);
+}
+
 TEST_CASE("a variable outside its scope is refused", "[cpu][control]") {
   ThreadKernel k(32);
   const ArrayRef out = k.tensor("out", DType::i32, {integer(32)});

@@ -112,6 +112,20 @@ TEST_CASE("each block of a grid runs once", "[cpu][launch]") {
   for (size_t i = 0; i < 960; ++i) CHECK(output[i] == static_cast<int32_t>(i / 32) + 1);
 }
 
+TEST_CASE("the example of the header works", "[cpu][launch]") {
+  ThreadKernel k(32);
+  const ArrayRef out = k.tensor("x", DType::i32, {integer(32)});
+  k.store(out, {k.thread()}, k.dim("rows"));
+  std::vector<int32_t> data(32);
+  const TensorView x(data.data(), DType::i32, {32});
+  const int64_t rows = 5;
+
+  const Executable executable(k.program());
+  const Argument arguments[] = {{.tensor = x}, {.integer = rows}};
+  executable.run(arguments, {.traps = true});
+  CHECK(data == std::vector<int32_t>(32, 5));
+}
+
 TEST_CASE("an empty grid does nothing", "[cpu][launch]") {
   ThreadKernel k(32, {integer(4), integer(1)});
   const ArrayRef out = k.tensor("out", DType::i32, {integer(32)});
