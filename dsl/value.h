@@ -36,7 +36,8 @@ class Value {
 /// be assigned (a store). Copies of a Ref name the same storage.
 class Ref {
  public:
-  Ref(Recorder* recorder, ir::Region region) : recorder_(recorder), region_(std::move(region)) {}
+  Ref(Recorder* recorder, ir::Region region, SourceLoc loc = {})
+      : recorder_(recorder), region_(std::move(region)), loc_(loc) {}
   Ref(const Ref&) = default;
 
   /// Indexes the leading dimensions that are still free.
@@ -74,6 +75,7 @@ class Ref {
 
   Recorder* recorder_;
   ir::Region region_;
+  SourceLoc loc_;  // where the element was named
 };
 
 /// An operand. Numbers take the dtype of the other operand if they are exact in it.

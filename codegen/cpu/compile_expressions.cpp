@@ -83,9 +83,11 @@ Slot Compiler::eval_op(const ir::Node& node, const Expr& e, Context context) {
   const bool uniform = is_uniform(e);
   const Slot out = allocate(node.type, uniform);
   const int64_t mark = top_;
-  Slot args[3];
-  TESSERA_CHECK(!node.args.empty() && node.args.size() <= 3, "an operation of 1 to 3 arguments");
-  for (size_t i = 0; i < node.args.size(); ++i) {
+  constexpr size_t kMaxArgs = 3;
+  Slot args[kMaxArgs];
+  const size_t num_args = node.args.size();
+  TESSERA_CHECK(num_args > 0 && num_args <= kMaxArgs, "an operation of 1 to 3 arguments");
+  for (size_t i = 0; i < kMaxArgs && i < num_args; ++i) {
     args[i] = eval(node.args[i], context);
     if (!uniform) args[i] = as_column(args[i]);
   }

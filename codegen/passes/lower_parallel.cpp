@@ -228,6 +228,16 @@ void TileLowering::lower_lanes(const ir::Body& body, const Iteration& it, Source
     hoisted.insert(&stmt);
   }
 
+  // Reads of consecutive registers that the body does not write are vectors already.
+  for (const ir::Stmt& stmt : body) {
+    const auto* element = std::get_if<ir::ElementLoad>(&stmt.node);
+    if (element == nullptr || !in_registers(element->buffer)) continue;
+    if (stored.contains(array_of(element->buffer).get())) continue;
+    if (const Expr base = register_run(element->buffer, resolve(element->indices))) {
+      vectors[element->var.get()] = {array_of(element->buffer), base};
+    }
+  }
+
   // Stores whose lanes are collected: the vector goes out, or is converted, after the lane loop.
   struct Collected {
     const ir::ElementStore* element = nullptr;

@@ -79,11 +79,17 @@ Spec spec_of(const TensorView& x, const TensorView& out) {
   return s;
 }
 
-/// A matrix as a batch of one.
-TensorView as_batch(const TensorView& m) {
-  if (m.rank() != 2) return m;
-  return TensorView(m.data, m.dtype, {1, m.shape[0], m.shape[1]},
-                    {m.shape[0] * m.strides[0], m.strides[0], m.strides[1]}, m.device);
+DType moved_as(DType dtype) {
+  const int size = bytes(dtype);
+  return size == 1 ? DType::u8 : size == 2 ? DType::u16 : DType::u32;
+}
+
+/// Elements as plain integers, a matrix as a batch of one.
+TensorView as_batch(TensorView x) {
+  x.dtype = moved_as(x.dtype);
+  if (x.rank() != 2) return x;
+  return TensorView(x.data, x.dtype, {1, x.shape[0], x.shape[1]},
+                    {x.shape[0] * x.strides[0], x.strides[0], x.strides[1]}, x.device);
 }
 
 TensorView transposed_view(const TensorView& x, void* data) {

@@ -1,0 +1,126 @@
+// Counts on patterns small enough to count by hand.
+
+#include "tests/codegen/cpu/thread_kernel.h"
+#include "tests/support/catch.h"
+
+namespace tessera::codegen::cpu {
+namespace {
+
+/// Counts of reading x[thread * stride], `width` elements, by 64 threads.
+Counts count_loads(DType type, int64_t stride, int width) {
+  ThreadKernel k(64);
+  const ArrayRef x = k.tensor("x", type, {integer(1 << 16)}, true);
+  const ArrayRef slots = k.registers("slots", type, width);
+  k.load_vector(x, {k.thread() * integer(stride)}, width, slots);
+  std::vector<uint64_t> memory(1 << 16);
+  Argument argument;
+  argument.tensor = TensorView(memory.data(), type, Dims{1 << 16});
+  return k.count({argument});
+}
+
+Counts count_shared_loads(DType type, int64_t stride, int width, int threads = 32) {
+  ThreadKernel k(threads);
+  const ArrayRef tile = k.shared("tile", type, {8192});
+  const ArrayRef slots = k.registers("slots", type, width);
+  k.load_vector(tile, {k.thread() * integer(stride)}, width, slots);
+  return k.count({});
+}
+
+}  // namespace
+
+TEST_CASE("global requests count warps, sectors and bytes", "[cpu][counts]") {
+  const Counts dense = count_loads(DType::f32, 1, 1);
+  CHECK(dense.global_load_requests == 2);
+  CHECK(dense.global_load_sectors == 8);
+  CHECK(dense.global_load_bytes == 256);
+  CHECK(dense.global_store_requests == 0);
+
+  const Counts scattered = count_loads(DType::f32, 8, 1);
+  CHECK(scattered.global_load_sectors == 64);
+  CHECK(scattered.global_load_bytes == 256);
+
+  const Counts same = count_loads(DType::f32, 0, 1);
+  CHECK(same.global_load_sectors == 2);
+
+  const Counts vectors = count_loads(DType::bf16, 8, 8);
+  CHECK(vectors.global_load_requests == 2);
+  CHECK(vectors.global_load_sectors == 32);
+  CHECK(vectors.global_load_bytes == 1024);
+
+  const Counts half = count_loads(DType::f32, 2, 1);  // every other element
+  CHECK(half.global_load_sectors == 16);
+}
+
+TEST_CASE("guards and masks leave only active threads to count", "[cpu][counts]") {
+  ThreadKernel k(128);
+  const ArrayRef x = k.tensor("x", DType::f32, {integer(128)});
+  k.store(x, {k.thread()}, number(1), less(k.thread(), integer(40)));
+  k.branch(less(k.thread(), integer(8)), [&] { k.load(x, {integer(7) - k.thread()}); });
+  std::vector<float> data(128);
+  const Counts counts = k.count({argument(data, DType::f32)});
+  CHECK(counts.guards == 4);
+  CHECK(counts.global_store_requests == 2);
+  CHECK(counts.global_store_sectors == 5);
+  CHECK(counts.global_store_bytes == 160);
+  CHECK(counts.global_load_requests == 1);
+  CHECK(counts.global_load_sectors == 1);
+  CHECK(counts.global_load_bytes == 32);
+}
+
+TEST_CASE("packed 4-bit elements count half a byte", "[cpu][counts]") {
+  ThreadKernel k(32);
+  const ArrayRef x = k.tensor("x", DType::e2m1, {integer(512)}, true);
+  const ArrayRef slots = k.registers("slots", DType::e2m1, 8);
+  k.load_vector(x, {k.thread() * integer(8)}, 8, slots);
+  std::vector<uint8_t> data(256);
+  const Counts counts = k.count({argument(data, DType::i8)});
+  CHECK(counts.global_load_bytes == 128);
+  CHECK(counts.global_load_sectors == 4);
+}
+
+TEST_CASE("shared accesses count bank conflicts", "[cpu][counts]") {
+  struct Case {
+    DType type;
+    int64_t stride;
+    int width;
+    int64_t wavefronts, ideal;
+  };
+  for (const Case& c : {
+           Case{DType::f32, 1, 1, 1, 1},
+           Case{DType::f32, 0, 1, 1, 1},    // all lanes read one word
+           Case{DType::f32, 2, 1, 2, 1},    // two words per even bank
+           Case{DType::f32, 32, 1, 32, 1},  // a column of a row-major tile
+           Case{DType::f32, 33, 1, 1, 1},   // the same, padded
+           Case{DType::bf16, 1, 1, 1, 1},   // two lanes share a word
+           Case{DType::bf16, 64, 1, 32, 1},
+           Case{DType::f32, 2, 2, 2, 2},    // 8 bytes: two half-warps
+           Case{DType::f32, 32, 2, 32, 2},  // 16 lanes on the same two banks, twice
+           Case{DType::f32, 4, 4, 4, 4},    // 16 bytes: four quarters
+           Case{DType::f32, 8, 4, 8, 4},
+           Case{DType::bf16, 8, 8, 4, 4},
+       }) {
+    CAPTURE(name(c.type), c.stride, c.width);
+    const Counts counts = count_shared_loads(c.type, c.stride, c.width);
+    CHECK(counts.shared_requests == 1);
+    CHECK(counts.shared_wavefronts == c.wavefronts);
+    CHECK(counts.shared_ideal_wavefronts == c.ideal);
+  }
+  CHECK(count_shared_loads(DType::f32, 1, 1, 96).shared_requests == 3);
+}
+
+TEST_CASE("barriers count blocks, warp barriers and shuffles count warps", "[cpu][counts]") {
+  ThreadKernel k(128, {integer(5)});
+  k.loop(integer(0), integer(3), integer(1), [&](const Expr&) {
+    k.barrier();
+    k.warp_barrier();
+  });
+  k.branch(less(k.thread(), integer(64)), [&] {
+    k.collective(ir::CollectiveKind::shuffle_xor, DType::i32, {k.thread(), integer(1)});
+  });
+  const Counts counts = k.count({});
+  CHECK(counts.barriers == 15);
+  CHECK(counts.warp_barriers == 60);
+  CHECK(counts.shuffles == 10);
+}
+
+}  // namespace tessera::codegen::cpu
