@@ -333,13 +333,18 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                     fmt::format("the result '{}' of a reduction has the wrong shape", result.name),
                     loc, shape_text(expected), shape_text(result.shape));
   }
-  if (source.dtype != result.dtype) {
+  // 16-bit and 8-bit floats may be folded in f32, which holds each of them exactly.
+  const bool widened = is_float(source.dtype) && result.dtype == DType::f32;
+  if (source.dtype != result.dtype && !widened) {
     recorder_->fail("DTYPE",
-                    fmt::format("the result '{}' of a reduction has another dtype than '{}'",
+                    fmt::format("the result '{}' of a reduction of '{}' has the wrong dtype",
                                 result.name, source.name),
-                    loc, std::string(name(source.dtype)), std::string(name(result.dtype)));
+                    loc,
+                    is_float(source.dtype) ? fmt::format("{} or f32", name(source.dtype))
+                                           : std::string(name(source.dtype)),
+                    std::string(name(result.dtype)));
   }
-  recorder_->add({ir::Reduce{op, from.region(), to.region(), d, true}, loc});
+  recorder_->add({ir::Reduce{op, from.region(), to.region(), d}, loc});
 }
 
 void Builder::reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {

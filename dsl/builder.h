@@ -20,8 +20,8 @@ struct DimOptions {
 };
 
 struct TensorOptions {
-  std::vector<Arg> strides;  // in elements, one per dimension; empty = row-major
-  int64_t align = 16;        // bytes, declared alignment of the base pointer, checked by the host
+  std::vector<Arg> strides = {};  // in elements, one per dimension; empty = row-major
+  int64_t align = 16;     // bytes, declared alignment of the base pointer, checked by the host
   bool optional = false;  // may be null: reading or writing it is then the author's duty to avoid
 };
 
@@ -88,7 +88,8 @@ class Builder {
   /// tensor give 0, writes outside are dropped.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
   void fill(const Ref& to, Arg value, SourceLoc loc = SourceLoc::here());
-  /// to = reduction of the fragment `from` over one axis. NaN is dropped by max, min and absmax.
+  /// to = reduction of the fragment `from` over one axis, in the dtype of `to`: that of `from`, or
+  /// f32 for any float. NaN is dropped by max, min and absmax.
   void reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());

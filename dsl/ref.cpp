@@ -48,7 +48,7 @@ Ref Ref::index(std::vector<Arg> indices) const {
     part.offsets[d] = part.offsets[d] + i;
     part.extents[d] = ir::Expr();
   }
-  return Ref(recorder_, std::move(part));
+  return Ref(recorder_, std::move(part), loc);
 }
 
 Ref Ref::operator()(Arg i) const {
@@ -138,6 +138,12 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   return recorder_->new_buffer(std::move(view));
 }
 
+Ref Ref::unchecked() const {
+  ir::Region part = region_;
+  part.unchecked = true;
+  return Ref(recorder_, std::move(part), loc_);
+}
+
 Value Ref::read(SourceLoc loc) const {
   if (!region_.order.empty()) {
     recorder_->fail(
@@ -150,7 +156,7 @@ Value Ref::read(SourceLoc loc) const {
 }
 
 Ref::operator Value() const {
-  return read(region_.buffer->loc);
+  return read(loc_.known() ? loc_ : region_.buffer->loc);
 }
 
 const Ref& Ref::operator=(const Arg& value) const {
@@ -166,10 +172,11 @@ const Ref& Ref::operator=(const Arg& value) const {
 }
 
 const Ref& Ref::operator=(const Ref& other) const {
-  return *this = Arg(other, other.region_.buffer->loc);
+  return *this = Arg(Value(other), loc_.known() ? loc_ : region_.buffer->loc);
 }
 const Ref& Ref::operator=(const Ref& other) {
-  return static_cast<const Ref&>(*this) = Arg(other, other.region_.buffer->loc);
+  return static_cast<const Ref&>(*this) =
+             Arg(Value(other), loc_.known() ? loc_ : region_.buffer->loc);
 }
 const Ref& Ref::operator+=(const Arg& value) const {
   return *this = Arg(Arg(*this, value.loc()) + value, value.loc());

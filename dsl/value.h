@@ -36,7 +36,8 @@ class Value {
 /// be assigned (a store). Copies of a Ref name the same storage.
 class Ref {
  public:
-  Ref(Recorder* recorder, ir::Region region) : recorder_(recorder), region_(std::move(region)) {}
+  Ref(Recorder* recorder, ir::Region region, SourceLoc loc = {})
+      : recorder_(recorder), region_(std::move(region)), loc_(loc) {}
   Ref(const Ref&) = default;
 
   /// Indexes the leading dimensions that are still free.
@@ -51,6 +52,10 @@ class Ref {
   Ref transposed(SourceLoc loc = SourceLoc::here()) const;
   /// The same fragment, shared or local buffer with another shape and the same number of elements.
   Ref reshape(std::vector<int64_t> shape, SourceLoc loc = SourceLoc::here()) const;
+
+  /// The same part without bounds guards: the author vouches for every index, the checked executor
+  /// traps.
+  Ref unchecked() const;
 
   const Ref& operator=(const Arg& value) const;
   const Ref& operator=(const Ref& other) const;
@@ -70,6 +75,7 @@ class Ref {
 
   Recorder* recorder_;
   ir::Region region_;
+  SourceLoc loc_;  // where the element was named
 };
 
 /// An operand. Numbers take the dtype of the other operand if they are exact in it.

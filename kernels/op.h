@@ -109,7 +109,8 @@ Params check_params(const OpInfo& op, const Params& given);
 std::string_view name(ParamInfo::Type type);
 /// As on the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
 std::string to_string(const ParamValue& value);
-/// "{16, 32, H}", "1..E", "int >= 1", "bool": what a message and a table say of the values a parameter takes.
+/// "{16, 32, H}", "1..E", "int >= 1", "bool": what a message and a table say of the values a
+/// parameter takes.
 std::string allowed_values(const ParamInfo& param);
 
 }  // namespace tessera::kernels

@@ -43,6 +43,8 @@ struct Region {
   std::vector<Expr> offsets;
   std::vector<Expr> extents;
   std::vector<int> order;
+  bool unchecked =
+      false;  // the author vouches for the bounds: no guard, the checked executor traps
 };
 
 enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel };
@@ -78,11 +80,13 @@ struct ElementLoad {
   VarRef var;
   BufferRef buffer;
   std::vector<Expr> indices;
+  bool unchecked = false;
 };
 struct ElementStore {
   BufferRef buffer;
   std::vector<Expr> indices;
   Expr value;
+  bool unchecked = false;
 };
 struct Copy {
   Region from, to;
@@ -95,8 +99,7 @@ struct Reduce {
   ReduceOp op;
   Region from, to;
   int axis;
-  bool clear;
-};  // whole buffers; clear = false accumulates
+};  // whole fragments; `to` is overwritten
 struct Loop {
   LoopKind kind;
   std::vector<VarRef> vars;   // parallel: one per dimension; else one
@@ -104,6 +107,7 @@ struct Loop {
   std::vector<Expr> extents;  // parallel: constants; serial: [end]
   Expr step;                  // serial; 1 otherwise
   Body body;
+  std::string label = {};  // what the author wrote, where it was not a loop: "copy x -> x_frag"
 };
 struct If {
   Expr condition;

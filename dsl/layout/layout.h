@@ -1,6 +1,9 @@
 #pragma once
 // Fragment layouts as exact mixed-radix digit maps: which thread and which register slot hold each
-// element of a tile.
+// element of a tile. Everything here is integer arithmetic on a handful of digits.
+//
+// Wrong arguments (extents below 1, a vector that does not divide, shapes that differ, ...) throw
+// an Error of kind `program` naming the function, what was expected and what was given.
 
 #include <cstdint>
 #include <optional>
@@ -10,8 +13,8 @@
 namespace tessera::layout {
 
 /// One digit of one logical axis: ((index[axis] / div) % extent), multiplied by `thread` into the
-/// thread number and by `slot` into the register slot. Exactly one of the two strides is non-zero,
-/// unless extent is 1.
+/// thread number and by `slot` into the register slot. At most one of the two strides is non-zero;
+/// a digit with neither makes the layout collide, which find_collision reports.
 struct Digit {
   int axis = 0;
   int64_t div = 1;
@@ -35,12 +38,18 @@ struct Place {
 };
 
 /// Digits of one axis chain: div 1, e0, e0*e1, ...; their product may exceed the axis extent
-/// (ragged: the surplus indices own registers that hold nothing). Normal form: per axis by
-/// ascending div, adjacent mergeable digits merged, extent-1 digits dropped, replicas by ascending
-/// stride and merged. Equal maps have equal normal forms.
+/// (ragged: the surplus indices own registers that hold nothing). A chain that ends below the axis
+/// extent is completed by a digit without strides.
+///
+/// Normal form: axes in order, per axis by ascending div, adjacent mergeable digits merged,
+/// extent-1 digits dropped; replicas by ascending stride, merged, without those that stay in the
+/// same thread. Equal maps have equal normal forms.
+///
+///   // 64 x 128 over 256 threads: thread = (i % 8) * 32 + j / 4, slot = (i / 8) * 4 + j % 4
+///   Layout({64, 128}, {{0, 1, 8, 32, 0}, {0, 8, 8, 0, 4}, {1, 1, 4, 0, 1}, {1, 4, 32, 1, 0}});
 class Layout {
  public:
-  Layout() = default;
+  Layout() = default;  // rank 0: one element in thread 0 slot 0
   Layout(std::vector<int64_t> shape, std::vector<Digit> digits, std::vector<Replica> replicas = {});
 
   const std::vector<int64_t>& shape() const { return shape_; }
@@ -53,7 +62,8 @@ class Layout {
   int64_t padded_extent(int axis) const;
   bool is_ragged() const;  // some padded extent exceeds the shape
 
-  /// Where copy `replica` of the element lives. `index` within the padded extents.
+  /// Where copy `replica` of the element lives. `index` within the padded extents. The first entry
+  /// of replicas() varies fastest with `replica`.
   Place place(const std::vector<int64_t>& index, int64_t replica = 0) const;
   /// The element in (thread, slot), possibly a padding point outside `shape`; nothing if the thread
   /// owns none.
@@ -68,32 +78,41 @@ class Layout {
 };
 
 /// The default split of a tile over `threads` threads with runs of `vector` elements along the last
-/// axis.
-///   exact case: thread = (flat / vector) % threads, slot = (flat / vector / threads) * vector +
-///   flat % vector ragged case (64 x 96 over 256, 1 x 229 over 128): the largest power of two that
-///   divides the last axis' units takes threads along it, the rest goes to the outer axes; what
-///   does not divide is padded. Left-over threads replicate.
-/// `vector` must divide the last extent.
+/// axis. `vector` must divide the last extent. Each axis gets a divisor of `threads` as its lanes:
+/// the choice with the fewest registers per thread, then the fewest threads, then the most lanes
+/// along the last axis, the second last, ... Lanes count row-major, and so do the passes in slots:
+///
+///   exact    64 x 128 over 256, vector 4   thread = (flat / 4) % 256,
+///                                          slot = (flat / 4 / 256) * 4 + flat % 4
+///   ragged   64 x 96 over 256, vector 4    thread = (i % 32) * 8 + (j / 4) % 8,
+///                                          slot = (i / 32) * 12 + (j / 32) * 4 + j % 4
+///   padded   1 x 229 over 128, vector 1    thread = j % 128, slot = j / 128
+///
+/// Threads that the tile does not need hold copies: lanes divide `threads`, so every thread holds
+/// something (in ragged cases perhaps only padding).
 Layout plan(const std::vector<int64_t>& shape, int64_t threads, int64_t vector);
 
 /// Every thread holds the whole tile, slot = row-major index.
 Layout replicated(const std::vector<int64_t>& shape, int64_t threads);
 
 /// The layout of a reduction's result: `axis` removed, its thread digits become replicas, its slot
-/// digits vanish.
+/// digits vanish and the remaining slots close up. Row sum of the 64 x 128 tile above:
+/// thread = (i % 8) * 32 + rep, slot = i / 8, 32 copies.
 Layout reduce(const Layout& source, int axis);
 
 /// Same physical map for another shape with the same element order; nothing if a digit would
-/// straddle the new axes.
+/// straddle the new axes. 4 x 1024 as 4 x 8 x 128: reshape(source, {4, 8, 128}).
 std::optional<Layout> reshape(const Layout& source, const std::vector<int64_t>& shape);
 
-/// n times as many copies: the new ones `num_threads()` apart.
+/// `times` as many copies: the new ones `num_threads()` apart.
 Layout replicate(const Layout& source, int64_t times);
 
 /// True if every thread that holds element e in `small` also holds it in `large` (shapes equal).
+/// Slots do not matter.
 bool contains(const Layout& large, const Layout& small);
 
 /// A collision, if two elements (or two copies) share a thread and slot: the two index tuples.
+/// Padding points own their registers, so they count.
 struct Collision {
   std::vector<int64_t> first, second;
   int64_t thread, slot;
@@ -101,14 +120,21 @@ struct Collision {
 std::optional<Collision> find_collision(const Layout& layout);
 
 /// Recovers digits from a function given by enumeration; nothing if it is not a mixed-radix map.
+/// Padding cannot be seen in a table: the last digit of an axis gets the least extent that fits.
+///
+///   from_function({32, 32}, [](const auto& at) { return Place{at[0], at[1]}; });
 template <class Fn>  // Place(const std::vector<int64_t>&)
 std::optional<Layout> from_function(const std::vector<int64_t>& shape, const Fn& fn);
+/// The same for the places of all elements in row-major order.
 std::optional<Layout> from_table(const std::vector<int64_t>& shape,
                                  const std::vector<Place>& places);
 
-/// "thread = (i / 1 % 8) * 32 + (j / 4 % 32), slot = ...": axes named i, j, k, l.
+/// "thread = (i % 8) * 32 + j / 4, slot = (i / 8) * 4 + j % 4": axes named i, j, k, l, m, ...;
+/// ", 32 copies" and ", padded to 64 x 128" follow where they apply; `rep` numbers the copies.
 std::string to_string(const Layout& layout);
-/// A grid of thread numbers (2-D; higher ranks as panels), cut to `max_rows` x `max_cols`.
+/// A grid of the thread numbers of the first copies (2-D; higher ranks as panels, lower ranks as
+/// one row), cut to `max_rows` x `max_cols`; all panels together have at most `max_rows` rows, but
+/// one panel is always drawn.
 std::string draw(const Layout& layout, int max_rows = 32, int max_cols = 32);
 
 template <class Fn>

@@ -3,7 +3,9 @@
 // GPU (compiled once per Spec, cached in memory and on disk) or, for CPU tensors, on the executor.
 // The only place that knows both rooms.
 
+#include <bit>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,14 +26,41 @@ std::string spec_bytes(const Spec& spec) {
 }
 
 /// One launch: `tensors` in the kernel's parameter order (a null TensorView::data with rank 0 for
-/// an absent optional one), then the scalar parameters as integers. Dynamic extents and strides are
-/// read off the tensors; an empty grid is a no-op. `build` is called only when the Spec is new in
-/// this process.
+/// an absent optional one), then the scalar parameters as integers (an f32 scalar as its bits, see
+/// `scalar_bits`). Dynamic extents and strides are read off the tensors; an empty grid is a no-op.
+/// `build` is called only when the Spec is new in this process.
 ///
 /// Errors: ArgumentError if a tensor disagrees with the kernel's declaration (extent, stride,
 /// divisibility, alignment, device); compile, load and driver errors.
 void run(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
          std::span<const TensorView> tensors, std::span<const int64_t> scalars, Stream stream);
+
+/// How a float scalar parameter is passed to run().
+inline int64_t scalar_bits(float value) {
+  return std::bit_cast<int32_t>(value);
+}
+
+/// A kernel of the user's own: lowered once, compiled on first use on each device, identified by
+/// its CUDA text (so two kernels may share a name). Copies are cheap and may be called from any
+/// thread.
+///
+/// Example: jit::Function scale(build_scale()); scale({{x, y}}, {}, stream);
+class Function {
+ public:
+  /// Throws the program errors of lowering.
+  explicit Function(ir::Kernel kernel);
+  /// As run().
+  void operator()(std::span<const TensorView> tensors, std::span<const int64_t> scalars,
+                  Stream stream) const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+/// Function(kernel)(...): lowers on every call, so keep a Function where speed matters.
+void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
+         std::span<const int64_t> scalars, Stream stream);
 
 /// CPU calls made by this thread run with traps on while it lives.
 class TrapScope {

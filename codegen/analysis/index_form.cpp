@@ -1,0 +1,473 @@
+#include "codegen/analysis/index_form.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tessera::codegen {
+namespace {
+
+using ir::Expr;
+using ir::Op;
+
+/// A total order on expressions: what is uniform over the block first, then the thread, then loops.
+int rank(const Expr& e) {
+  if (e->op != Op::var) {
+    int result = 0;
+    for (const Expr& arg : e->args) result = std::max(result, rank(arg));
+    return result;
+  }
+  switch (e->var->kind) {
+    case ir::VarKind::block:
+      return 1;
+    case ir::VarKind::thread:
+      return 3;
+    case ir::VarKind::value:
+      return 2;
+    case ir::VarKind::loop:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
+int compare(const Expr& a, const Expr& b) {
+  if (a.get() == b.get()) return 0;
+  const int ra = rank(a);
+  const int rb = rank(b);
+  if (ra != rb) return ra < rb ? -1 : 1;
+  if (a->op != b->op) return a->op < b->op ? -1 : 1;
+  if (a->op == Op::var) return a->var->id - b->var->id;
+  if (a->op == Op::constant) {
+    return a->integer < b->integer ? -1 : static_cast<int>(a->integer > b->integer);
+  }
+  if (a->args.size() != b->args.size()) return a->args.size() < b->args.size() ? -1 : 1;
+  for (size_t i = 0; i < a->args.size(); ++i) {
+    const int c = compare(a->args[i], b->args[i]);
+    if (c != 0) return c;
+  }
+  return 0;
+}
+
+Form constant_form(int64_t value) {
+  Form f;
+  f.constant = value;
+  return f;
+}
+
+Form atom_form(Expr atom) {
+  Form f;
+  f.terms.push_back({std::move(atom), 1});
+  return f;
+}
+
+Form scale(const Form& f, int64_t by) {
+  if (by == 0) return {};
+  Form result = f;
+  result.constant *= by;
+  for (Term& term : result.terms) term.coefficient *= by;
+  return result;
+}
+
+bool is_index_cast(const Expr& e) {
+  auto index = [](DType type) { return type == DType::i32 || type == DType::i64; };
+  return e->op == Op::cast && index(e->type) && index(e->args[0]->type);
+}
+
+bool within(const Range& range, int64_t low, int64_t high) {
+  return range.low && range.high && *range.low >= low && *range.high <= high;
+}
+
+}  // namespace
+
+Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
+  Form result;
+  result.constant = a.constant + by * b.constant;
+  size_t i = 0;
+  size_t j = 0;
+  while (i < a.terms.size() || j < b.terms.size()) {
+    int order = 0;
+    if (i == a.terms.size()) {
+      order = 1;
+    } else if (j == b.terms.size()) {
+      order = -1;
+    } else {
+      order = compare(a.terms[i].atom, b.terms[j].atom);
+    }
+    if (order < 0) {
+      result.terms.push_back(a.terms[i++]);
+    } else if (order > 0) {
+      result.terms.push_back({b.terms[j].atom, by * b.terms[j].coefficient});
+      ++j;
+    } else {
+      const int64_t sum = a.terms[i].coefficient + by * b.terms[j].coefficient;
+      if (sum != 0) result.terms.push_back({a.terms[i].atom, sum});
+      ++i;
+      ++j;
+    }
+  }
+  return result;
+}
+
+void IndexMath::push_fact(const Expr& condition) {
+  marks_.push_back(facts_.size());
+  std::vector<Expr> open = {condition};
+  while (!open.empty()) {
+    const Expr e = open.back();
+    open.pop_back();
+    if (e->op == Op::logical_and) {
+      open.push_back(e->args[0]);
+      open.push_back(e->args[1]);
+    } else if ((e->op == Op::lt || e->op == Op::le) && is_integer(e->args[0]->type)) {
+      Form larger = form(e->args[1], true);
+      if (e->op == Op::le) larger.constant += 1;
+      facts_.push_back({form(e->args[0], true), larger});
+    }
+  }
+}
+
+Form IndexMath::form(const Expr& e, bool through_lets) const {
+  switch (e->op) {
+    case Op::constant:
+      return constant_form(e->integer);
+    case Op::var: {
+      if (through_lets) {
+        const auto found = definitions_.find(e->var.get());
+        if (found != definitions_.end()) return form(found->second, true);
+      }
+      return atom_form(e);
+    }
+    case Op::add:
+      return add(form(e->args[0], through_lets), form(e->args[1], through_lets));
+    case Op::sub:
+      return add(form(e->args[0], through_lets), form(e->args[1], through_lets), -1);
+    case Op::neg:
+      return scale(form(e->args[0], through_lets), -1);
+    case Op::mul: {
+      const Form a = form(e->args[0], through_lets);
+      const Form b = form(e->args[1], through_lets);
+      if (a.is_constant()) return scale(b, a.constant);
+      if (b.is_constant()) return scale(a, b.constant);
+      return atom_form(to_expr(a, e->type) * to_expr(b, e->type));
+    }
+    case Op::div:
+    case Op::mod: {
+      const Form a = form(e->args[0], through_lets);
+      const Form b = form(e->args[1], through_lets);
+      if (b.is_constant() && b.constant > 0 && range(a).low.value_or(-1) >= 0) {
+        return e->op == Op::div ? divide(a, b.constant, e->type) : modulo(a, b.constant, e->type);
+      }
+      return atom_form(ir::binary(e->op, to_expr(a, e->type), to_expr(b, e->type)));
+    }
+    case Op::cast:
+      if (is_index_cast(e)) return form(e->args[0], through_lets);
+      return atom_form(e);
+    case Op::bit_xor:
+      return atom_form(ir::binary(Op::bit_xor, to_expr(form(e->args[0], through_lets), e->type),
+                                  to_expr(form(e->args[1], through_lets), e->type)));
+    default:
+      return atom_form(e);
+  }
+}
+
+Expr IndexMath::simplify(const Expr& e) const {
+  return to_expr(form(e), e->type);
+}
+
+Expr IndexMath::to_expr(const Form& f, DType type) const {
+  Expr result;
+  for (const Term& term : f.terms) {
+    if (term.coefficient < 0) continue;
+    Expr item = ir::cast(type, term.atom) * ir::constant(type, term.coefficient);
+    result = result ? result + item : item;
+  }
+  if (f.constant > 0 || !result) {
+    const Expr c = ir::constant(type, std::max<int64_t>(f.constant, 0));
+    result = result ? result + c : c;
+  }
+  for (const Term& term : f.terms) {
+    if (term.coefficient > 0) continue;
+    result = result - ir::cast(type, term.atom) * ir::constant(type, -term.coefficient);
+  }
+  if (f.constant < 0) result = result - ir::constant(type, -f.constant);
+  return result;
+}
+
+/// f / by for f >= 0: f = by * q + r; the part of r below one digit never carries.
+Form IndexMath::divide(const Form& f, int64_t by, DType type) const {
+  if (by == 1) return f;
+  Form quotient;
+  Form rest;
+  for (const Term& term : f.terms) {
+    if (term.coefficient % by == 0) {
+      quotient.terms.push_back({term.atom, term.coefficient / by});
+    } else {
+      rest.terms.push_back(term);
+    }
+  }
+  rest.constant = ((f.constant % by) + by) % by;
+  quotient.constant = (f.constant - rest.constant) / by;
+  const Range rest_range = range(rest);
+  if (within(rest_range, 0, by - 1)) return quotient;
+  if (rest_range.low.value_or(-1) < 0) {
+    return atom_form(ir::binary(Op::div, to_expr(f, type), ir::constant(type, by)));
+  }
+  // rest = k * high + low with low < k and k | by: only high can reach the quotient.
+  for (const Term& pick : rest.terms) {
+    const int64_t k = std::abs(pick.coefficient);
+    if (k == 1 || by % k != 0) continue;
+    Form high;
+    Form low;
+    for (const Term& term : rest.terms) {
+      if (term.coefficient % k == 0) {
+        high.terms.push_back({term.atom, term.coefficient / k});
+      } else {
+        low.terms.push_back(term);
+      }
+    }
+    low.constant = rest.constant % k;
+    high.constant = rest.constant / k;
+    if (within(range(low), 0, k - 1)) return add(quotient, divide(high, by / k, type));
+  }
+  if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
+    const Expr& atom = rest.terms[0].atom;
+    if (atom->op == Op::div && ir::is_constant(atom->args[1])) {
+      return add(quotient, divide(form(atom->args[0]), by * atom->args[1]->integer, type));
+    }
+    if (atom->op == Op::mod && ir::is_constant(atom->args[1]) && atom->args[1]->integer % by == 0) {
+      const Form inner = divide(form(atom->args[0]), by, type);
+      return add(quotient, modulo(inner, atom->args[1]->integer / by, type));
+    }
+  }
+  return add(quotient, atom_form(ir::binary(Op::div, to_expr(rest, type), ir::constant(type, by))));
+}
+
+Form IndexMath::modulo(const Form& f, int64_t by, DType type) const {
+  Form rest;
+  for (const Term& term : f.terms) {
+    if (term.coefficient % by != 0) rest.terms.push_back(term);
+  }
+  rest.constant = ((f.constant % by) + by) % by;
+  const Range rest_range = range(rest);
+  if (within(rest_range, 0, by - 1)) return rest;
+  if (rest_range.low.value_or(-1) < 0) {
+    return atom_form(ir::binary(Op::mod, to_expr(f, type), ir::constant(type, by)));
+  }
+  for (const Term& pick : rest.terms) {
+    const int64_t k = std::abs(pick.coefficient);
+    if (k == 1 || by % k != 0) continue;
+    Form high;
+    Form low;
+    for (const Term& term : rest.terms) {
+      if (term.coefficient % k == 0) {
+        high.terms.push_back({term.atom, term.coefficient / k});
+      } else {
+        low.terms.push_back(term);
+      }
+    }
+    low.constant = rest.constant % k;
+    high.constant = rest.constant / k;
+    if (within(range(low), 0, k - 1)) return add(low, modulo(high, by / k, type), k);
+  }
+  if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
+    const Expr& atom = rest.terms[0].atom;
+    if (atom->op == Op::mod && ir::is_constant(atom->args[1]) && atom->args[1]->integer % by == 0) {
+      return modulo(form(atom->args[0]), by, type);
+    }
+  }
+  return atom_form(ir::binary(Op::mod, to_expr(rest, type), ir::constant(type, by)));
+}
+
+Range IndexMath::atom_range(const Expr& atom) const {
+  Range result;
+  switch (atom->op) {
+    case Op::var: {
+      const ir::Var& var = *atom->var;
+      if (var.lower) result.low = range(form(var.lower, true)).low;
+      if (var.upper) {
+        const auto high = range(form(var.upper, true)).high;
+        if (high) result.high = *high - 1;
+      }
+      return result;
+    }
+    case Op::div:
+    case Op::mod: {
+      if (!ir::is_constant(atom->args[1]) || atom->args[1]->integer <= 0) return result;
+      const Range inner = range(form(atom->args[0], true));
+      const int64_t by = atom->args[1]->integer;
+      if (inner.low.value_or(-1) < 0) return result;
+      if (atom->op == Op::div) {
+        result.low = *inner.low / by;
+        if (inner.high) result.high = *inner.high / by;
+      } else {
+        result.low = 0;
+        result.high = inner.high ? std::min(by - 1, *inner.high) : by - 1;
+      }
+      return result;
+    }
+    case Op::mul: {
+      const Range a = range(form(atom->args[0], true));
+      const Range b = range(form(atom->args[1], true));
+      if (a.low.value_or(-1) >= 0 && b.low.value_or(-1) >= 0) {
+        result.low = *a.low * *b.low;
+        if (a.high && b.high) result.high = *a.high * *b.high;
+      }
+      return result;
+    }
+    case Op::bit_xor: {
+      const Range a = range(form(atom->args[0], true));
+      const Range b = range(form(atom->args[1], true));
+      if (a.low.value_or(-1) >= 0 && b.low.value_or(-1) >= 0 && a.high && b.high) {
+        int64_t limit = 1;
+        while (limit <= std::max(*a.high, *b.high)) limit *= 2;
+        result.low = 0;
+        result.high = limit - 1;
+      }
+      return result;
+    }
+    case Op::min:
+    case Op::max: {
+      const Range a = range(form(atom->args[0], true));
+      const Range b = range(form(atom->args[1], true));
+      const bool is_min = atom->op == Op::min;
+      if (a.low && b.low) result.low = is_min ? std::min(*a.low, *b.low) : std::max(*a.low, *b.low);
+      if (a.high && b.high) {
+        result.high = is_min ? std::min(*a.high, *b.high) : std::max(*a.high, *b.high);
+      }
+      return result;
+    }
+    case Op::popcount:
+      return {0, 64};
+    default:
+      return result;
+  }
+}
+
+Range IndexMath::range(const Form& f) const {
+  Range result{f.constant, f.constant};
+  for (const Term& term : f.terms) {
+    Range r;
+    if (term.atom->op == Op::var && definitions_.contains(term.atom->var.get())) {
+      r = range(form(term.atom, true));
+    } else {
+      r = atom_range(term.atom);
+    }
+    if (term.coefficient < 0) std::swap(r.low, r.high);
+    auto accumulate = [&](std::optional<int64_t>& sum, const std::optional<int64_t>& bound) {
+      if (sum && bound) {
+        *sum += term.coefficient * *bound;
+      } else {
+        sum.reset();
+      }
+    };
+    accumulate(result.low, r.low);
+    accumulate(result.high, r.high);
+  }
+  return result;
+}
+
+int64_t IndexMath::atom_divisor(const Expr& atom) const {
+  if (atom->op == Op::var) {
+    const auto found = definitions_.find(atom->var.get());
+    if (found != definitions_.end()) return divisor(form(found->second, true));
+    return std::max<int64_t>(1, atom->var->multiple_of);
+  }
+  if (atom->op == Op::mul) return divisor(atom->args[0]) * divisor(atom->args[1]);
+  if (atom->op == Op::mod && ir::is_constant(atom->args[1])) {
+    return std::gcd(divisor(atom->args[0]), atom->args[1]->integer);
+  }
+  if (atom->op == Op::div && ir::is_constant(atom->args[1])) {
+    const int64_t inner = divisor(atom->args[0]);
+    const int64_t by = atom->args[1]->integer;
+    return by > 0 && inner % by == 0 ? inner / by : 1;
+  }
+  return 1;
+}
+
+int64_t IndexMath::divisor(const Form& f) const {
+  int64_t result = std::abs(f.constant);
+  for (const Term& term : f.terms) {
+    result = std::gcd(result, std::abs(term.coefficient) * atom_divisor(term.atom));
+  }
+  return result;
+}
+
+std::optional<Form> IndexMath::upper_bound(const Form& f) const {
+  Form bound = constant_form(f.constant);
+  for (const Term& term : f.terms) {
+    const Range r = atom_range(term.atom);
+    const auto& best = term.coefficient > 0 ? r.high : r.low;
+    if (best) {
+      bound.constant += term.coefficient * *best;
+      continue;
+    }
+    if (term.coefficient < 0 || term.atom->op != Op::var) {
+      if (term.atom->op == Op::var && term.atom->var->kind == ir::VarKind::dim) {
+        bound = add(bound, atom_form(term.atom), term.coefficient);
+        continue;
+      }
+      return std::nullopt;
+    }
+    const ir::Var& var = *term.atom->var;
+    if (!var.upper) {
+      // A dim stands for itself: it may cancel against the other side.
+      if (var.kind != ir::VarKind::dim && var.kind != ir::VarKind::scalar) return std::nullopt;
+      bound = add(bound, atom_form(term.atom), term.coefficient);
+      continue;
+    }
+    // coefficient * (upper - 1); floor(m / c) with c | coefficient loses its rounding.
+    const Form upper = form(var.upper, true);
+    bound.constant += term.coefficient * (upper.constant - 1);
+    for (const Term& part : upper.terms) {
+      const int64_t factor = term.coefficient * part.coefficient;
+      const bool quotient = part.atom->op == Op::div && ir::is_constant(part.atom->args[1]) &&
+                            part.atom->args[1]->integer > 0;
+      if (quotient && factor % part.atom->args[1]->integer == 0 && factor > 0) {
+        const int64_t by = part.atom->args[1]->integer;
+        Form inner = form(part.atom->args[0], true);
+        Form varying = inner;
+        varying.constant = 0;
+        if (divisor(varying) % by == 0) inner.constant -= ((inner.constant % by) + by) % by;
+        bound = add(bound, inner, factor / by);
+      } else {
+        bound = add(bound, atom_form(part.atom), factor);
+      }
+    }
+  }
+  return bound;
+}
+
+bool IndexMath::less(const Expr& a, const Expr& b) const {
+  const Form left = form(a, true);
+  const Form right = form(b, true);
+  const auto high = range(add(left, right, -1)).high;
+  if (high && *high <= -1) return true;
+  if (const auto bound = upper_bound(left)) {
+    const auto gap = range(add(*bound, right, -1)).high;
+    if (gap && *gap <= -1) return true;
+  }
+  for (const Fact& fact : facts_) {
+    const auto below = range(add(left, fact.smaller, -1)).high;
+    const auto above = range(add(fact.larger, right, -1)).high;
+    if (below && above && *below <= 0 && *above <= 0) return true;
+  }
+  return false;
+}
+
+bool IndexMath::non_negative(const Expr& a) const {
+  const Form f = form(a, true);
+  if (range(f).low.value_or(-1) >= 0) return true;
+  for (const Fact& fact : facts_) {
+    // fact.smaller < fact.larger <= a
+    const auto gap = range(add(fact.larger, f, -1)).high;
+    const auto low = range(fact.smaller).low;
+    if (gap && low && *gap <= 0 && *low >= -1) return true;
+  }
+  return false;
+}
+
+bool IndexMath::same(const Expr& a, const Expr& b) const {
+  const Form difference = add(form(a, true), form(b, true), -1);
+  return difference.is_constant() && difference.constant == 0;
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,78 @@
+#pragma once
+// Exact reasoning about indices: expressions as sums of coefficient * atom (mixed-radix normal
+// form), with division and modulo by constants resolved where digits do not carry. Simplifies
+// coordinates and proves bounds, alignment and equality. Values are mathematical integers: the host
+// keeps every extent far enough below 2^31.
+
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "dsl/ir/expr.h"
+
+namespace tessera::codegen {
+
+/// One summand. The atom is a Var, or a division, modulo, product or bit operation in normal form.
+struct Term {
+  ir::Expr atom;
+  int64_t coefficient = 0;
+};
+
+/// constant + sum of terms, terms in a fixed order, no zero coefficients, no two equal atoms.
+struct Form {
+  std::vector<Term> terms;
+  int64_t constant = 0;
+  bool is_constant() const { return terms.empty(); }
+};
+
+struct Range {
+  std::optional<int64_t> low, high;  // inclusive; nothing = unknown
+};
+
+class IndexMath {
+ public:
+  /// Proofs look through the value of an integer Let.
+  void define(const ir::VarRef& var, const ir::Expr& value) { definitions_[var.get()] = value; }
+
+  /// A condition known to hold until the matching pop: comparisons joined by && are taken apart.
+  void push_fact(const ir::Expr& condition);
+  void pop_fact() {
+    facts_.resize(marks_.back());
+    marks_.pop_back();
+  }
+
+  /// The normal form; `through_lets` also expands the Vars of define().
+  Form form(const ir::Expr& e, bool through_lets = false) const;
+  /// An equal expression in normal form.
+  ir::Expr simplify(const ir::Expr& e) const;
+  ir::Expr to_expr(const Form& f, DType type) const;
+
+  Range range(const Form& f) const;
+  /// The largest number known to divide every value of `f`; 0 if f is the constant 0.
+  int64_t divisor(const Form& f) const;
+  int64_t divisor(const ir::Expr& e) const { return divisor(form(e, true)); }
+
+  /// Proved: a < b, a >= 0, a == b (for all values of the Vars).
+  bool less(const ir::Expr& a, const ir::Expr& b) const;
+  bool non_negative(const ir::Expr& a) const;
+  bool same(const ir::Expr& a, const ir::Expr& b) const;
+
+  static Form add(const Form& a, const Form& b, int64_t scale = 1);
+
+ private:
+  Form divide(const Form& f, int64_t by, DType type) const;
+  Form modulo(const Form& f, int64_t by, DType type) const;
+  Range atom_range(const ir::Expr& atom) const;
+  int64_t atom_divisor(const ir::Expr& atom) const;
+  /// An upper bound of `f` over dims alone; nothing if an atom has no bound.
+  std::optional<Form> upper_bound(const Form& f) const;
+
+  struct Fact {
+    Form smaller, larger;  // smaller < larger
+  };
+  std::map<const ir::Var*, ir::Expr> definitions_;
+  std::vector<Fact> facts_;
+  std::vector<size_t> marks_;
+};
+
+}  // namespace tessera::codegen

@@ -1,0 +1,91 @@
+// The conversion part of ExpressionPrinter, and how accesses read as operands.
+
+#include <fmt/format.h>
+
+#include "codegen/cuda/expression.h"
+#include "codegen/cuda/literal.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cuda {
+
+Text ExpressionPrinter::widen(DType from, Text operand) {
+  if (from == DType::f32) return operand;
+  const auto wrap = [&](std::string_view function) {
+    return Text{fmt::format("{}({})", call(function), operand.text)};
+  };
+  if (is_small_float(from)) return wrap(fmt::format("{}_to_f32", name(from)));
+  switch (from) {
+    case DType::i32:
+    case DType::u32:
+    case DType::i64:
+      return wrap("i64_to_f32_odd");
+    case DType::u64:
+      return wrap("u64_to_f32_odd");
+    default:  // at most 16 bits: exact
+      return {fmt::format("float({})", operand.text)};
+  }
+}
+
+Text ExpressionPrinter::convert(DType to, DType from, Text operand) {
+  if (to == from) return operand;
+  if (is_small_float(to)) {
+    return {fmt::format("{}({})", call(fmt::format("f32_to_{}", name(to))),
+                        widen(from, std::move(operand)).text)};
+  }
+  if (is_small_float(from)) return convert(to, DType::f32, widen(from, std::move(operand)));
+  if (to == DType::boolean) {
+    return {fmt::format("{} != {}", parenthesise(std::move(operand), Precedence::relational),
+                        from == DType::f32 ? "0.0f" : "0"),
+            Precedence::equality};
+  }
+  if (from == DType::f32 && to == DType::i32)
+    return {fmt::format("__float2int_rz({})", operand.text)};
+  if (from == DType::f32 && to == DType::u32)
+    return {fmt::format("__float2uint_rz({})", operand.text)};
+  if (from == DType::f32) {
+    return {fmt::format("{}({})", call(fmt::format("f32_to_{}", name(to))), operand.text)};
+  }
+  return {fmt::format("{}({})", type(to), operand.text)};
+}
+
+std::string ExpressionPrinter::subscript(const Expr& offset) {
+  const bool widened = offset->op == ir::Op::cast && offset->args[0]->type == DType::i32;
+  return index(widened ? offset->args[0] : offset);
+}
+
+std::string ExpressionPrinter::element(const Array& array, const Expr& offset) {
+  const std::string& name = names_.of(&array);
+  if (array.space == ArraySpace::registers) {
+    if (array.size == 1 && !usage_.is_vector(array)) return name;
+  } else if (array.dtype == DType::e2m1) {
+    return fmt::format("{}({}, {})", call("e2m1_at"), name, index(offset));
+  }
+  return fmt::format("{}[{}]", name, subscript(offset));
+}
+
+std::string ExpressionPrinter::element(const Array& array, const Expr& base,
+                                       const std::string& step) {
+  const std::string& name = names_.of(&array);
+  if (ir::is_constant(base, 0)) return fmt::format("{}[{}]", name, step);
+  return fmt::format("{}[{} + {}]", name, index(base, Precedence::additive), step);
+}
+
+std::string ExpressionPrinter::address(const Array& array, const Expr& offset) {
+  return fmt::format("&{}[{}]", names_.of(&array), subscript(offset));
+}
+
+Text ExpressionPrinter::element(const Access& access) {
+  TESSERA_CHECK(access.width == 1, "one variable cannot hold a vector");
+  const std::string text = element(*access.array, access.offset);
+  if (!access.guard) return {text};
+  const DType dtype = access.array->dtype;
+  const std::string guard = index(access.guard, Precedence::logical_or);
+  if (dtype == DType::boolean) {
+    return {fmt::format("{} && {}", index(access.guard, Precedence::logical_and), text),
+            Precedence::logical_and};
+  }
+  return {fmt::format("{} ? {} : {}", guard, text, dtype == DType::f32 ? "0.0f" : "0"),
+          Precedence::conditional};
+}
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,54 @@
+#include "codegen/cuda/emit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "codegen/cuda/emitter.h"
+#include "codegen/cuda/prelude.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+/// "// name: grid (..), 128 threads, 4096 bytes of shared memory"
+std::string headline(const Program& program) {
+  std::vector<std::string> extents;
+  for (const Expr& extent : program.grid) extents.push_back(to_string(extent));
+  std::string text = fmt::format("// {}: grid ({}), {} threads", program.name,
+                                 fmt::join(extents, ", "), program.threads);
+  if (program.shared_bytes > 0) {
+    text += fmt::format(", {} bytes of shared memory", program.shared_bytes);
+  }
+  return text + "\n";
+}
+
+KernelParam kernel_param(const Param& param) {
+  TESSERA_CHECK((param.array != nullptr) != (param.var != nullptr),
+                fmt::format("parameter '{}' is an array or a variable", param.name));
+  if (param.array) return {param.name, true, param.array->dtype};
+  return {param.name, false, param.var->type};
+}
+
+}  // namespace
+
+KernelSource emit(const Program& program) {
+  const Emitter emitter(program);
+  KernelSource source;
+  source.op = program.name;
+  source.entry = "tessera_" + program.name;
+  source.text = device_functions(emitter.called()) + headline(program) + emitter.text();
+  for (const Param& param : program.params) source.params.push_back(kernel_param(param));
+  source.threads = program.threads;
+  source.shared_bytes = program.shared_bytes;
+  return source;
+}
+
+std::string emit_kernel_text(const Program& program) {
+  const Emitter emitter(program);
+  std::string text = headline(program);
+  const auto& called = emitter.called();
+  if (!called.empty()) text += fmt::format("// device functions: {}\n", fmt::join(called, ", "));
+  return text + emitter.text();
+}
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,322 @@
+#include "codegen/cuda/emitter.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "codegen/cuda/literal.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+/// Bytes that an access of `width` elements moves.
+int access_bytes(const Array& array, int width) {
+  return array.space == ArraySpace::registers ? width * bytes(array.dtype)
+                                              : width * bits(array.dtype) / 8;
+}
+
+}  // namespace
+
+Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
+  signature();
+  indices();
+  shared_arrays();
+  body(program.body);
+  out_.close();
+}
+
+std::string Emitter::memory_type(DType dtype) {
+  return dtype == DType::e2m1 ? expressions_.call("e2m1x2") : expressions_.type(dtype);
+}
+
+void Emitter::signature() {
+  std::string bounds = fmt::format("{}", program_.threads);
+  if (program_.min_blocks_per_sm > 0) bounds += fmt::format(", {}", program_.min_blocks_per_sm);
+  std::string params;
+  for (const Param& param : program_.params) {
+    if (!params.empty()) params += ", ";
+    if (param.array) {
+      const bool read_only = param.array->read_only;
+      params += fmt::format("{}{}*{} {}", read_only ? "const " : "",
+                            memory_type(param.array->dtype), read_only ? " __restrict__" : "",
+                            names_.declare(param.array.get(), param.name));
+    } else {
+      params += fmt::format("{} {}", expressions_.type(param.var->type),
+                            names_.declare(param.var.get(), param.name));
+    }
+  }
+  out_.directive(fmt::format("extern \"C\" __global__ void __launch_bounds__({})", bounds));
+  out_.open(fmt::format("tessera_{}({})", program_.name, params));
+}
+
+void Emitter::indices() {
+  const auto index = [&](const VarRef& var, const std::string& source) {
+    if (var && usage_.is_used(*var)) bind(var, source);
+  };
+  for (const VarRef& block : program_.blocks) {
+    TESSERA_CHECK(block->axis >= 0 && block->axis < 3, "a block index has axis 0, 1 or 2");
+    index(block, fmt::format("blockIdx.{}", "xyz"[block->axis]));
+  }
+  index(program_.thread, "threadIdx.x");
+}
+
+void Emitter::shared_arrays() {
+  bool first = true;
+  for (const ArrayRef& array : program_.shared) {
+    if (!usage_.is_accessed(*array)) continue;
+    if (first) out_.line("extern __shared__ __align__(128) unsigned char arena[];");
+    first = false;
+    const std::string type = memory_type(array->dtype);
+    const std::string start =
+        array->shared_offset == 0 ? "arena" : fmt::format("arena + {}", array->shared_offset);
+    out_.line(fmt::format("{}* const {} = reinterpret_cast<{}*>({});", type,
+                          names_.declare(array.get(), array->name), type, start));
+  }
+}
+
+void Emitter::body(const Body& body) {
+  for (const Stmt& stmt : body) {
+    if (usage_.is_dead(stmt)) continue;
+    loc_ = stmt.loc;
+    std::visit([&](const auto& node) { print(node); }, stmt.node);
+  }
+}
+
+void Emitter::bind(const VarRef& var, const std::string& text) {
+  // The name is declared after its value is printed: it must not stand for an outer variable in
+  // there.
+  out_.line(fmt::format("const {} {} = {};", expressions_.type(var->type),
+                        names_.declare(var.get(), var->name), text));
+}
+
+void Emitter::print(const Let& let) {
+  bind(let.var,
+       usage_.is_value(*let.var) ? expressions_.value(let.value) : expressions_.index(let.value));
+}
+
+void Emitter::print(const Load& load) {
+  const Array& array = *load.from.array;
+  if (!load.into.array) {
+    if (usage_.inlined_load(*load.var) != nullptr) return;
+    bind(load.var, expressions_.element(load.from).text);
+    return;
+  }
+  const int width = load.from.width;
+  if (width == 1) {
+    out_.line(fmt::format("{} = {};", expressions_.element(*load.into.array, load.into.base),
+                          expressions_.element(load.from).text));
+    return;
+  }
+  const int count = access_bytes(array, width);
+  TESSERA_CHECK(count <= 16 && std::has_single_bit(static_cast<unsigned>(count)),
+                fmt::format("a load of {} bytes from '{}'", count, array.name));
+  const bool packed = array.dtype == DType::e2m1 && array.space != ArraySpace::registers;
+  const std::string guard =
+      load.from.guard ? expressions_.index(load.from.guard) + ", " : std::string();
+  const std::string& function = expressions_.call(
+      fmt::format("load{}{}", packed ? "_e2m1" : "", load.from.guard ? "_or_zero" : ""));
+  const std::string from =
+      packed ? fmt::format("{}, {}", names_.of(&array), expressions_.index(load.from.offset))
+             : expressions_.address(array, load.from.offset);
+  out_.line(fmt::format("{}<{}>({}{}, {});", function, width, guard,
+                        expressions_.address(*load.into.array, load.into.base), from));
+}
+
+void Emitter::print(const Store& store) {
+  const Array& array = *store.to.array;
+  const int width = store.to.width;
+  const bool packed = array.dtype == DType::e2m1 && array.space != ArraySpace::registers;
+  TESSERA_CHECK(!array.read_only, fmt::format("a store to '{}', which is read only", array.name));
+  TESSERA_CHECK(
+      !packed || width % 2 == 0,
+      fmt::format("a store of one e2m1 to '{}' would tear the byte it shares", array.name));
+  std::string text;
+  if (width == 1) {
+    const std::string value = store.from.array
+                                  ? expressions_.element(*store.from.array, store.from.base)
+                                  : expressions_.value(store.value);
+    text = fmt::format("{} = {};", expressions_.element(array, store.to.offset), value);
+  } else {
+    const int count = access_bytes(array, width);
+    TESSERA_CHECK(count <= 16 && std::has_single_bit(static_cast<unsigned>(count)),
+                  fmt::format("a store of {} bytes to '{}'", count, array.name));
+    const std::string from = expressions_.address(*store.from.array, store.from.base);
+    const std::string& function = expressions_.call(packed ? "store_e2m1" : "store");
+    const std::string to =
+        packed ? fmt::format("{}, {}", names_.of(&array), expressions_.index(store.to.offset))
+               : expressions_.address(array, store.to.offset);
+    text = fmt::format("{}<{}>({}, {});", function, width, to, from);
+  }
+  if (store.to.guard) text = fmt::format("if ({}) {}", expressions_.index(store.to.guard), text);
+  out_.line(text);
+}
+
+// Two elements at a time where the target type has such a conversion.
+void Emitter::print(const Convert& convert) {
+  const Array& into = *convert.into.array;
+  const Array& from = *convert.from.array;
+  const bool pairs =
+      is_small_float(into.dtype) && into.dtype != from.dtype && convert.width % 2 == 0;
+  const auto element = [&](const Slice& slice, const std::string& step) {
+    if (!step.empty()) return expressions_.element(*slice.array, slice.base, step);
+    return expressions_.element(*slice.array, slice.base);
+  };
+  const auto source = [&](const std::string& step) { return element(convert.from, step); };
+  const auto statement = [&](const std::string& step, const std::string& next) {
+    if (!pairs) {
+      return fmt::format("{} = {};", element(convert.into, step),
+                         expressions_.convert(into.dtype, from.dtype, {source(step)}).text);
+    }
+    return fmt::format(
+        "{}(&{}, {}, {});", expressions_.call(fmt::format("f32_to_{}x2", name(into.dtype))),
+        element(convert.into, step), expressions_.widen(from.dtype, {source(step)}).text,
+        expressions_.widen(from.dtype, {source(next)}).text);
+  };
+  const int step = pairs ? 2 : 1;
+  if (convert.width == step) {
+    out_.line(statement("", "1"));
+    return;
+  }
+  names_.enter();
+  const std::string i = names_.fresh("i");
+  out_.directive("#pragma unroll");
+  out_.open(fmt::format("for (int {0} = 0; {0} < {1}; {2})", i, convert.width,
+                        pairs ? i + " += 2" : "++" + i));
+  out_.line(statement(i, i + " + 1"));
+  out_.close();
+  names_.leave();
+}
+
+void Emitter::print(const For& loop) {
+  const std::string begin = expressions_.index(loop.begin);
+  const std::string end = expressions_.index(loop.end, Precedence::shift);
+  const std::string step = expressions_.index(loop.step);
+  names_.enter();
+  const std::string& i = names_.declare(loop.var.get(), loop.var->name);
+  if (loop.unrolled) out_.directive("#pragma unroll");
+  const std::string advance =
+      ir::is_constant(loop.step, 1) ? "++" + i : fmt::format("{} += {}", i, step);
+  out_.open(fmt::format("for ({} {} = {}; {} < {}; {})", expressions_.type(loop.var->type), i,
+                        begin, i, end, advance));
+  body(loop.body);
+  out_.close();
+  names_.leave();
+}
+
+void Emitter::print(const If& branch) {
+  out_.open(fmt::format("if ({})", expressions_.value(branch.condition)));
+  names_.enter();
+  body(branch.then);
+  names_.leave();
+  // "else if" needs no block of its own.
+  const Body* otherwise = &branch.otherwise;
+  while (otherwise->size() == 1 && std::holds_alternative<If>(otherwise->front().node) &&
+         !usage_.is_dead(otherwise->front())) {
+    const If& next = std::get<If>(otherwise->front().node);
+    out_.close(fmt::format(" else if ({}) {{", expressions_.value(next.condition)));
+    names_.enter();
+    body(next.then);
+    names_.leave();
+    otherwise = &next.otherwise;
+  }
+  if (!usage_.is_empty(*otherwise)) {
+    out_.close(" else {");
+    names_.enter();
+    body(*otherwise);
+    names_.leave();
+  }
+  out_.close();
+}
+
+void Emitter::print(const Barrier&) {
+  out_.line("__syncthreads();");
+}
+
+void Emitter::print(const WarpBarrier&) {
+  out_.line("__syncwarp();");
+}
+
+void Emitter::print(const Collective& collective) {
+  const std::string text = collective_call(collective);
+  if (usage_.is_used(*collective.var)) {
+    const bool vote = collective.kind == ir::CollectiveKind::vote_any ||
+                      collective.kind == ir::CollectiveKind::vote_all;
+    bind(collective.var, vote ? text + " != 0" : text);
+  } else {
+    out_.line(text + ";");
+  }
+}
+
+std::string Emitter::collective_call(const Collective& collective) {
+  using ir::CollectiveKind;
+  const auto arg = [&](size_t i) { return expressions_.value(collective.args.at(i)); };
+  const DType type = collective.args.at(0)->type;
+  const std::string& lanes = expressions_.call("all_lanes");
+  const auto shuffle = [&](const char* function) {
+    const std::string width =
+        collective.width == 32 ? std::string() : fmt::format(", {}", collective.width);
+    return fmt::format("{}({}, {}, {}{})", function, lanes, arg(0), arg(1), width);
+  };
+  const auto whole_warp = [&](const char* function) {
+    TESSERA_CHECK(collective.width == 32,
+                  fmt::format("{} over part of a warp", ir::name(collective.kind)));
+    return fmt::format("{}({}, {})", function, lanes, arg(0));
+  };
+  // The bit reductions know unsigned values only.
+  const auto bitwise = [&](const char* function) {
+    if (type == DType::u32) return whole_warp(function);
+    return fmt::format("int({}({}, {}({})))", function, lanes, expressions_.type(DType::u32),
+                       arg(0));
+  };
+  switch (collective.kind) {
+    case CollectiveKind::shuffle:
+      return shuffle("__shfl_sync");
+    case CollectiveKind::shuffle_xor:
+      return shuffle("__shfl_xor_sync");
+    case CollectiveKind::shuffle_up:
+      return shuffle("__shfl_up_sync");
+    case CollectiveKind::shuffle_down:
+      return shuffle("__shfl_down_sync");
+    case CollectiveKind::reduce_add:
+      return whole_warp("__reduce_add_sync");
+    case CollectiveKind::reduce_min:
+      return whole_warp("__reduce_min_sync");
+    case CollectiveKind::reduce_max:
+      return whole_warp("__reduce_max_sync");
+    case CollectiveKind::reduce_and:
+      return bitwise("__reduce_and_sync");
+    case CollectiveKind::reduce_or:
+      return bitwise("__reduce_or_sync");
+    case CollectiveKind::vote_any:
+      return whole_warp("__any_sync");
+    case CollectiveKind::vote_all:
+      return whole_warp("__all_sync");
+    case CollectiveKind::ballot:
+      return whole_warp("__ballot_sync");
+    case CollectiveKind::match_any:
+      return whole_warp("__match_any_sync");
+  }
+  internal_error("an unknown collective");
+}
+
+void Emitter::print(const Comment& comment) {
+  out_.comment(loc_.known() ? fmt::format("{}  ({})", comment.text, to_string(loc_))
+                            : comment.text);
+}
+
+void Emitter::print(const Declare& declare) {
+  const Array& array = *declare.array;
+  const std::string type = expressions_.type(array.dtype);
+  const std::string& name = names_.declare(&array, array.name);
+  if (array.size == 1 && !usage_.is_vector(array)) {
+    const char* zero = array.dtype == DType::f32 ? " = 0.0f" : " = 0";
+    out_.line(fmt::format("{} {}{};", type, name, declare.zero ? zero : ""));
+    return;
+  }
+  // A vector access moves whole registers only if the array starts on a register.
+  out_.line(fmt::format("{}{} {}[{}]{};", usage_.is_vector(array) ? "alignas(16) " : "", type, name,
+                        array.size, declare.zero ? " = {}" : ""));
+}
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,55 @@
+#pragma once
+// Prints the statements of one program as the body of a CUDA kernel.
+
+#include <string>
+
+#include "codegen/cuda/expression.h"
+#include "codegen/cuda/names.h"
+#include "codegen/cuda/source_text.h"
+#include "codegen/cuda/usage.h"
+#include "codegen/thread_ir.h"
+
+namespace tessera::codegen::cuda {
+
+class Emitter {
+ public:
+  explicit Emitter(const Program& program);
+
+  /// The kernel, from its signature to its closing brace.
+  const std::string& text() const { return out_.str(); }
+  /// The device functions and types it names.
+  const std::set<std::string, std::less<>>& called() const { return expressions_.called(); }
+
+ private:
+  void signature();
+  void indices();
+  void shared_arrays();
+  void body(const Body& body);
+
+  void print(const Let& let);
+  void print(const Load& load);
+  void print(const Store& store);
+  void print(const Convert& convert);
+  void print(const For& loop);
+  void print(const If& branch);
+  void print(const Barrier&);
+  void print(const WarpBarrier&);
+  void print(const Collective& collective);
+  void print(const Comment& comment);
+  void print(const Declare& declare);
+
+  std::string collective_call(const Collective& collective);
+  /// "const float name = text;"
+  void bind(const VarRef& var, const std::string& text);
+  /// The type of an element in memory, where two e2m1 share a byte.
+  std::string memory_type(DType dtype);
+
+  const Program& program_;
+  Usage usage_;
+  Names names_;
+  ExpressionPrinter expressions_{usage_, names_};
+  SourceText out_;
+  SourceLoc loc_;  // of the statement being printed
+};
+
+}  // namespace tessera::codegen::cuda

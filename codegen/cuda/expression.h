@@ -1,0 +1,96 @@
+#pragma once
+// Expressions as C++ text: no redundant parentheses, the types and rounding of the IR.
+
+#include <set>
+#include <string>
+
+#include "codegen/cuda/names.h"
+#include "codegen/cuda/usage.h"
+#include "codegen/thread_ir.h"
+
+namespace tessera::codegen::cuda {
+
+/// How tightly the outermost operator of a text binds.
+enum class Precedence {
+  lowest,
+  conditional,
+  logical_or,
+  logical_and,
+  bit_or,
+  bit_xor,
+  bit_and,
+  equality,
+  relational,
+  shift,
+  additive,
+  multiplicative,
+  unary,
+  primary,
+};
+
+struct Text {
+  std::string text;
+  Precedence precedence = Precedence::primary;
+};
+
+/// Prints expressions and notes the device functions they call.
+class ExpressionPrinter {
+ public:
+  ExpressionPrinter(const Usage& usage, Names& names) : usage_(usage), names_(names) {}
+
+  /// An address, bound or guard: signed arithmetic is plain, because an index that overflows is a
+  /// bug that the checked executor reports.
+  std::string index(const Expr& e, Precedence outer = Precedence::lowest);
+  /// A value: signed arithmetic on data wraps.
+  std::string value(const Expr& e, Precedence outer = Precedence::lowest);
+
+  /// `x[offset]`, with `guard ? .. : 0` around it if the access is guarded. Width 1.
+  Text element(const Access& access);
+  /// "x[offset]": what a width-1 access names.
+  std::string element(const Array& array, const Expr& offset);
+  /// "x[8 * i + step]", for a loop over a slice.
+  std::string element(const Array& array, const Expr& base, const std::string& step);
+  /// "&x[offset]"
+  std::string address(const Array& array, const Expr& offset);
+
+  /// `operand` of dtype `from`, converted as Op::cast says.
+  Text convert(DType to, DType from, Text operand);
+  /// `operand` as a float whose rounding to a small float is the only rounding.
+  Text widen(DType from, Text operand);
+
+  /// Notes that the text calls device function (or names device type) `name`, and returns the name.
+  const std::string& call(std::string_view name);
+  /// As type_name(), noted.
+  std::string type(DType type);
+
+  const std::set<std::string, std::less<>>& called() const { return called_; }
+
+ private:
+  enum class Role { index, value };
+
+  Text print(const Expr& e, Role role);
+  std::string at(const Expr& e, Role role, Precedence outer);
+  std::string argument(const Expr& e, Role role) { return at(e, role, Precedence::lowest); }
+  /// An offset between brackets, which take every integer type.
+  std::string subscript(const Expr& offset);
+  std::string as_f32(const Expr& e, Role role, Precedence outer);
+  Text constant(const ir::Node& node);
+  Text variable(const ir::Var& var);
+  Text binary(const Expr& e, Role role);
+  Text arithmetic_f32(const Expr& e, Role role);
+  Text comparison(const Expr& e, Role role);
+  Text shift(const Expr& e, Role role);
+  Text sign_operation(const Expr& e, Role role);
+  Text select(const Expr& e, Role role);
+  Text bitcast(const Expr& e, Role role);
+  Text function(const Expr& e, Role role);
+
+  const Usage& usage_;
+  Names& names_;
+  std::set<std::string, std::less<>> called_;
+};
+
+/// `text`, in parentheses if it binds less tightly than `outer` asks for.
+std::string parenthesise(Text text, Precedence outer);
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,36 @@
+#pragma once
+// The device functions that generated kernels call, as named pieces of CUDA text. A kernel's text
+// carries only the pieces it uses, so it compiles without any header and fast.
+
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tessera::codegen::cuda {
+
+/// One named piece: a type, a constant or a function with its overloads.
+struct Snippet {
+  std::string_view name;
+  std::string_view
+      needs;  // names of other snippets, separated by spaces; they stand before this one
+  std::string_view text;
+};
+
+/// The tables, in the order in which they are printed.
+std::span<const Snippet> type_snippets();
+std::span<const Snippet> memory_snippets();
+std::span<const Snippet> narrowing_snippets();
+std::span<const Snippet> widening_snippets();
+std::span<const Snippet> arithmetic_snippets();
+
+/// The text of `used` and of everything they need, each once, in table order: the same set gives
+/// the same bytes. An unknown name is an internal error.
+///
+/// Example: device_functions({"bf16_to_f32"}) defines u32, bf16 and bf16_to_f32.
+std::string device_functions(const std::set<std::string, std::less<>>& used);
+
+/// True if `name` is the name of a snippet, which no variable of a kernel may then have.
+bool is_device_name(std::string_view name);
+
+}  // namespace tessera::codegen::cuda

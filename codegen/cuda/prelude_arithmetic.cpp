@@ -1,0 +1,81 @@
+// Arithmetic where C++ leaves undefined what the language defines.
+
+#include "codegen/cuda/prelude.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+constexpr Snippet kArithmetic[] = {
+    {"wrapping_add", "u32 i64 u64", R"(
+__device__ __forceinline__ int wrapping_add(int a, int b) { return int(u32(a) + u32(b)); }
+__device__ __forceinline__ i64 wrapping_add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }
+)"},
+    {"wrapping_sub", "u32 i64 u64", R"(
+__device__ __forceinline__ int wrapping_sub(int a, int b) { return int(u32(a) - u32(b)); }
+__device__ __forceinline__ i64 wrapping_sub(i64 a, i64 b) { return i64(u64(a) - u64(b)); }
+)"},
+    {"wrapping_mul", "u32 i64 u64", R"(
+__device__ __forceinline__ int wrapping_mul(int a, int b) { return int(u32(a) * u32(b)); }
+__device__ __forceinline__ i64 wrapping_mul(i64 a, i64 b) { return i64(u64(a) * u64(b)); }
+)"},
+    {"wrapping_abs", "u32 i64 u64", R"(
+__device__ __forceinline__ int wrapping_abs(int a) { return int(a < 0 ? 0u - u32(a) : u32(a)); }
+__device__ __forceinline__ i64 wrapping_abs(i64 a) { return i64(a < 0 ? 0ull - u64(a) : u64(a)); }
+)"},
+    {"shift_left", "u32 i64 u64", R"(
+// Amounts of the width and above give 0, as the instruction does.
+__device__ __forceinline__ u32 shift_left(u32 x, u32 amount) {
+  u32 result;
+  asm("shl.b32 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(amount));
+  return result;
+}
+__device__ __forceinline__ u64 shift_left(u64 x, u32 amount) {
+  u64 result;
+  asm("shl.b64 %0, %1, %2;" : "=l"(result) : "l"(x), "r"(amount));
+  return result;
+}
+__device__ __forceinline__ int shift_left(int x, u32 amount) {
+  return int(shift_left(u32(x), amount));
+}
+__device__ __forceinline__ i64 shift_left(i64 x, u32 amount) {
+  return i64(shift_left(u64(x), amount));
+}
+)"},
+    {"shift_right", "u32 i64 u64", R"(
+// Amounts of the width and above give 0, or the sign of a signed value, as the instruction does.
+__device__ __forceinline__ u32 shift_right(u32 x, u32 amount) {
+  u32 result;
+  asm("shr.u32 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(amount));
+  return result;
+}
+__device__ __forceinline__ u64 shift_right(u64 x, u32 amount) {
+  u64 result;
+  asm("shr.u64 %0, %1, %2;" : "=l"(result) : "l"(x), "r"(amount));
+  return result;
+}
+__device__ __forceinline__ int shift_right(int x, u32 amount) {
+  int result;
+  asm("shr.s32 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(amount));
+  return result;
+}
+__device__ __forceinline__ i64 shift_right(i64 x, u32 amount) {
+  i64 result;
+  asm("shr.s64 %0, %1, %2;" : "=l"(result) : "l"(x), "r"(amount));
+  return result;
+}
+)"},
+    {"is_nan", "", R"(
+__device__ __forceinline__ bool is_nan(float x) { return x != x; }
+)"},
+    {"is_inf", "", R"(
+__device__ __forceinline__ bool is_inf(float x) { return fabsf(x) == __uint_as_float(0x7F800000u); }
+)"},
+};
+
+}  // namespace
+
+std::span<const Snippet> arithmetic_snippets() {
+  return kArithmetic;
+}
+
+}  // namespace tessera::codegen::cuda

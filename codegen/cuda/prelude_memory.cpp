@@ -1,0 +1,113 @@
+// Types of the generated text, and moves between memory and registers.
+
+#include "codegen/cuda/prelude.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+// The small floats are their bits: arithmetic on them is written with conversions, so a plain
+// operator never hides one.
+constexpr Snippet kTypes[] = {
+    {"i8", "", "using i8 = signed char;\n"},
+    {"u8", "", "using u8 = unsigned char;\n"},
+    {"i16", "", "using i16 = short;\n"},
+    {"u16", "", "using u16 = unsigned short;\n"},
+    {"u32", "", "using u32 = unsigned int;\n"},
+    {"i64", "", "using i64 = long long;\n"},
+    {"u64", "", "using u64 = unsigned long long;\n"},
+    {"bf16", "", "using bf16 = unsigned short;  // bits of a bfloat16\n"},
+    {"f16", "", "using f16 = unsigned short;  // bits of an IEEE half\n"},
+    {"e4m3", "", "using e4m3 = unsigned char;  // bits of an 8-bit float: no infinity, max 448\n"},
+    {"e5m2", "", "using e5m2 = unsigned char;  // bits of an 8-bit float with infinities\n"},
+    {"e2m1", "", "using e2m1 = unsigned char;  // code 0..15 of a 4-bit float\n"},
+    {"e2m1x2", "",
+     "using e2m1x2 = unsigned char;  // two codes, the even element in the low nibble\n"},
+    {"all_lanes", "u32", "inline constexpr u32 all_lanes = 0xFFFFFFFFu;\n"},
+};
+
+constexpr Snippet kMemory[] = {
+    {"Word", "u8 u16 u32", R"(
+// What one access of kBytes bytes moves.
+template <int kBytes> struct WordOf;
+template <> struct WordOf<1> { using type = u8; };
+template <> struct WordOf<2> { using type = u16; };
+template <> struct WordOf<4> { using type = u32; };
+template <> struct WordOf<8> { using type = uint2; };
+template <> struct WordOf<16> { using type = uint4; };
+template <int kBytes> using Word = typename WordOf<kBytes>::type;
+)"},
+    {"load", "Word", R"(
+// registers[0..kCount) = memory[0..kCount) in one access; memory is aligned to its size.
+template <int kCount, class T>
+__device__ __forceinline__ void load(T* registers, const T* memory) {
+  const auto word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
+  memcpy(registers, &word, sizeof(word));
+}
+)"},
+    {"load_or_zero", "Word", R"(
+// As load, but reads no memory and gives zeros where `inside` is false.
+template <int kCount, class T>
+__device__ __forceinline__ void load_or_zero(bool inside, T* registers, const T* memory) {
+  Word<kCount * sizeof(T)> word = {};
+  if (inside) word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
+  memcpy(registers, &word, sizeof(word));
+}
+)"},
+    {"store", "Word", R"(
+// memory[0..kCount) = registers[0..kCount) in one access; memory is aligned to its size.
+template <int kCount, class T>
+__device__ __forceinline__ void store(T* memory, const T* registers) {
+  Word<kCount * sizeof(T)> word;
+  memcpy(&word, registers, sizeof(word));
+  *reinterpret_cast<Word<kCount * sizeof(T)>*>(memory) = word;
+}
+)"},
+    {"e2m1_at", "e2m1 e2m1x2 i64", R"(
+// Element `offset` of packed 4-bit floats.
+__device__ __forceinline__ e2m1 e2m1_at(const e2m1x2* memory, i64 offset) {
+  return (memory[offset >> 1] >> ((offset & 1) * 4)) & 15;
+}
+)"},
+    {"load_e2m1", "e2m1 e2m1x2 i64 load", R"(
+// codes[0..kCount) = the packed elements from `offset` on, an even number of them, in one access.
+template <int kCount>
+__device__ __forceinline__ void load_e2m1(e2m1* codes, const e2m1x2* memory, i64 offset) {
+  e2m1x2 pairs[kCount / 2];
+  load<kCount / 2>(pairs, memory + (offset >> 1));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
+}
+)"},
+    {"load_e2m1_or_zero", "e2m1 e2m1x2 i64 load_or_zero", R"(
+// As load_e2m1, but reads no memory and gives zeros where `inside` is false.
+template <int kCount>
+__device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, const e2m1x2* memory,
+                                                  i64 offset) {
+  e2m1x2 pairs[kCount / 2];
+  load_or_zero<kCount / 2>(inside, pairs, memory + (offset >> 1));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
+}
+)"},
+    {"store_e2m1", "e2m1 e2m1x2 i64 store", R"(
+// Packs codes[0..kCount) to the elements from `offset` on, an even number of them, in one access.
+template <int kCount>
+__device__ __forceinline__ void store_e2m1(e2m1x2* memory, i64 offset, const e2m1* codes) {
+  e2m1x2 pairs[kCount / 2];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] | (codes[2 * i + 1] << 4);
+  store<kCount / 2>(memory + (offset >> 1), pairs);
+}
+)"},
+};
+
+}  // namespace
+
+std::span<const Snippet> type_snippets() {
+  return kTypes;
+}
+std::span<const Snippet> memory_snippets() {
+  return kMemory;
+}
+
+}  // namespace tessera::codegen::cuda

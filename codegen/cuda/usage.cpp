@@ -1,0 +1,189 @@
+#include "codegen/cuda/usage.h"
+
+#include <algorithm>
+
+namespace tessera::codegen::cuda {
+namespace {
+
+bool may_write(const Array& written, const Array& read) {
+  if (read.space == ArraySpace::registers) return &written == &read;
+  // Arrays of the arena may share bytes, and two global tensors of a call may be the same memory.
+  return written.space == read.space && !read.read_only;
+}
+
+/// True if `stmt` may change what a load of `array` sees.
+bool disturbs(const Stmt& stmt, const Array& array);
+
+bool disturbs(const Body& body, const Array& array) {
+  return std::any_of(body.begin(), body.end(),
+                     [&](const Stmt& stmt) { return disturbs(stmt, array); });
+}
+
+bool disturbs(const Stmt& stmt, const Array& array) {
+  const bool memory = array.space != ArraySpace::registers;
+  if (std::holds_alternative<Barrier>(stmt.node) ||
+      std::holds_alternative<WarpBarrier>(stmt.node) ||
+      std::holds_alternative<Collective>(stmt.node)) {
+    return memory;
+  }
+  if (const auto* store = std::get_if<Store>(&stmt.node)) return may_write(*store->to.array, array);
+  if (const auto* load = std::get_if<Load>(&stmt.node)) {
+    return load->into.array && may_write(*load->into.array, array);
+  }
+  if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+    return may_write(*convert->into.array, array);
+  }
+  if (const auto* loop = std::get_if<For>(&stmt.node)) return disturbs(loop->body, array);
+  if (const auto* branch = std::get_if<If>(&stmt.node)) {
+    return disturbs(branch->then, array) || disturbs(branch->otherwise, array);
+  }
+  return false;
+}
+
+}  // namespace
+
+Usage::Usage(const Program& program) {
+  for (const Param& param : program.params) {
+    if (param.var && param.var->kind == ir::VarKind::scalar) data_.insert(param.var.get());
+  }
+  mark_data(program.body);
+  visit(program.body);
+}
+
+const Access* Usage::inlined_load(const ir::Var& var) const {
+  const auto found = inlined_.find(&var);
+  return found == inlined_.end() ? nullptr : found->second;
+}
+
+bool Usage::depends_on_data(const Expr& e) const {
+  if (e->op == ir::Op::var) return data_.contains(e->var.get());
+  return std::any_of(e->args.begin(), e->args.end(),
+                     [&](const Expr& arg) { return depends_on_data(arg); });
+}
+
+void Usage::mark_data(const Body& body) {
+  for (const Stmt& stmt : body) {
+    if (const auto* let = std::get_if<Let>(&stmt.node)) {
+      if (depends_on_data(let->value)) data_.insert(let->var.get());
+    } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
+      if (load->var) data_.insert(load->var.get());
+    } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
+      data_.insert(collective->var.get());
+    } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
+      mark_data(loop->body);
+    } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
+      mark_data(branch->then);
+      mark_data(branch->otherwise);
+    }
+  }
+}
+
+// Backwards: every use of a variable or array stands behind its definition, so it has been seen by
+// then.
+void Usage::visit(const Body& body) {
+  for (size_t i = body.size(); i-- > 0;) visit(body[i], {&body, i});
+}
+
+void Usage::visit(const Stmt& stmt, Place place) {
+  if (const auto* let = std::get_if<Let>(&stmt.node)) {
+    if (!is_used(*let->var)) {
+      dead_.insert(&stmt);
+      return;
+    }
+    use(let->value, is_value(*let->var) ? Role::value : Role::index, place);
+  } else if (std::holds_alternative<Load>(stmt.node)) {
+    visit_load(stmt, place);
+  } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
+    use(store->to, place);
+    if (store->from.array) {
+      use(store->from, store->to.width, place);
+    } else {
+      use(store->value, Role::value, place);
+    }
+  } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+    use(convert->into, 1, place);
+    use(convert->from, 1, place);
+  } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
+    for (const Expr& arg : collective->args) use(arg, Role::value, place);
+  } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
+    visit(loop->body);
+    if (is_empty(loop->body)) {
+      dead_.insert(&stmt);
+      return;
+    }
+    for (const Expr& bound : {loop->begin, loop->end, loop->step}) use(bound, Role::index, {});
+  } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
+    visit(branch->then);
+    visit(branch->otherwise);
+    if (is_empty(branch->then) && is_empty(branch->otherwise)) {
+      dead_.insert(&stmt);
+      return;
+    }
+    use(branch->condition, Role::value, place);
+  } else if (const auto* declare = std::get_if<Declare>(&stmt.node)) {
+    if (!is_accessed(*declare->array)) dead_.insert(&stmt);
+  }
+}
+
+void Usage::visit_load(const Stmt& stmt, Place place) {
+  const auto& load = std::get<Load>(stmt.node);
+  if (load.into.array) {
+    use(load.into, load.from.width, place);
+    use(load.from, place);
+    return;
+  }
+  const auto found = uses_.find(load.var.get());
+  if (found == uses_.end()) {
+    dead_.insert(&stmt);
+    return;
+  }
+  const Use& only = found->second;
+  if (only.count == 1 && can_move(load, place, only.place)) {
+    inlined_[load.var.get()] = &load.from;
+    use(load.from, only.place);
+  } else {
+    use(load.from, place);
+  }
+}
+
+bool Usage::can_move(const Load& load, Place from, Place to) const {
+  if (to.body != from.body) return false;
+  const auto begin = from.body->begin();
+  const auto at = [&](size_t position) { return begin + static_cast<std::ptrdiff_t>(position); };
+  return std::none_of(at(from.position + 1), at(to.position), [&](const Stmt& between) {
+    return !is_dead(between) && disturbs(between, *load.from.array);
+  });
+}
+
+void Usage::use(const Expr& e, Role role, Place place) {
+  if (!e) return;
+  if (e->op == ir::Op::var) {
+    Use& use = uses_[e->var.get()];
+    ++use.count;
+    use.place = place;
+    if (role == Role::value) values_.insert(e->var.get());
+    return;
+  }
+  for (const Expr& arg : e->args) use(arg, role, place);
+}
+
+void Usage::use(const Access& access, Place place) {
+  accessed_.insert(access.array.get());
+  if (access.width > 1) vectors_.insert(access.array.get());
+  use(access.offset, Role::index, place);
+  use(access.guard, Role::index, place);
+}
+
+void Usage::use(const Slice& slice, int width, Place place) {
+  accessed_.insert(slice.array.get());
+  if (width > 1) vectors_.insert(slice.array.get());
+  use(slice.base, Role::index, place);
+}
+
+bool Usage::is_empty(const Body& body) const {
+  return std::all_of(body.begin(), body.end(), [&](const Stmt& stmt) {
+    return is_dead(stmt) || std::holds_alternative<Comment>(stmt.node);
+  });
+}
+
+}  // namespace tessera::codegen::cuda

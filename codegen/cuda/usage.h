@@ -1,0 +1,76 @@
+#pragma once
+// What the emitter must know about a whole program before it prints: which statements matter, which
+// loads are printed at their only use, and which arithmetic is index arithmetic.
+
+#include <map>
+#include <set>
+
+#include "codegen/thread_ir.h"
+
+namespace tessera::codegen::cuda {
+
+class Usage {
+ public:
+  explicit Usage(const Program& program);
+
+  /// True if nothing observes the statement: its variable or array is never used, or its body is
+  /// empty.
+  bool is_dead(const Stmt& stmt) const { return dead_.contains(&stmt); }
+
+  /// True if nothing but dead statements and comments are in the body.
+  bool is_empty(const Body& body) const;
+
+  /// True if some printed expression names the variable.
+  bool is_used(const ir::Var& var) const { return uses_.contains(&var); }
+
+  /// The load whose element stands for `var`: it is used once, later in the same body, and nothing
+  /// between the load and the use writes that memory or synchronises. Null for every other
+  /// variable.
+  const Access* inlined_load(const ir::Var& var) const;
+
+  /// True if the variable's value reaches memory, another thread or a branch, not only addresses,
+  /// guards and bounds.
+  bool is_value(const ir::Var& var) const { return values_.contains(&var); }
+
+  /// True if `e` depends on memory, another thread or a scalar parameter, not only on where the
+  /// thread is.
+  bool depends_on_data(const Expr& e) const;
+
+  /// True if some live statement accesses the array.
+  bool is_accessed(const Array& array) const { return accessed_.contains(&array); }
+
+  /// True if the register array takes part in an access of more than one element.
+  bool is_vector(const Array& array) const { return vectors_.contains(&array); }
+
+ private:
+  enum class Role { index, value };
+  /// Where an expression is evaluated. No body: somewhere a load must not move to, such as a loop
+  /// header.
+  struct Place {
+    const Body* body = nullptr;
+    size_t position = 0;
+  };
+  struct Use {
+    int count = 0;
+    Place place;  // of the last one seen
+  };
+
+  void mark_data(const Body& body);
+  void visit(const Body& body);
+  void visit(const Stmt& stmt, Place place);
+  void visit_load(const Stmt& stmt, Place place);
+  void use(const Expr& e, Role role, Place place);
+  void use(const Access& access, Place place);
+  void use(const Slice& slice, int width, Place place);
+  bool can_move(const Load& load, Place from, Place to) const;
+
+  std::set<const Stmt*> dead_;
+  std::map<const ir::Var*, Use> uses_;
+  std::map<const ir::Var*, const Access*> inlined_;
+  std::set<const ir::Var*> values_;
+  std::set<const ir::Var*> data_;
+  std::set<const Array*> accessed_;
+  std::set<const Array*> vectors_;
+};
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,102 @@
+#include "codegen/lower.h"
+
+#include <fmt/format.h>
+
+#include "codegen/passes/expand_tiles.h"
+#include "codegen/passes/insert_barriers.h"
+#include "codegen/passes/lower_tiles.h"
+#include "codegen/passes/place_declarations.h"
+#include "codegen/passes/place_shared.h"
+#include "codegen/passes/solve_layouts.h"
+
+namespace tessera::codegen {
+namespace {
+
+struct Lowered {
+  Program program;
+  LayoutPlan layouts;
+  std::vector<ir::BufferRef> fragments;
+  std::vector<std::string> accesses, arena, barriers;
+};
+
+void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
+  auto add = [&](const ir::BufferRef& buffer) {
+    if (buffer->space != ir::Space::fragment) return;
+    for (const ir::BufferRef& known : out) {
+      if (known->id == buffer->id) return;
+    }
+    out.push_back(buffer);
+  };
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
+      add(load->buffer);
+    } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
+      add(store->buffer);
+    } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
+      add(reduce->from.buffer);
+      add(reduce->to.buffer);
+    } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+      find_fragments(loop->body, out);
+    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+      find_fragments(branch->then, out);
+      find_fragments(branch->otherwise, out);
+    }
+  }
+}
+
+/// The pass list.
+Lowered lower_all(const ir::Kernel& kernel) {
+  Lowered result;
+  const ir::Kernel loops = expand_tiles(kernel);
+  result.layouts = solve_layouts(loops);
+  find_fragments(loops.body, result.fragments);
+  LoweredTiles tiles = lower_tiles(loops, result.layouts);
+  result.program = std::move(tiles.program);
+  result.accesses = std::move(tiles.notes);
+  result.arena = place_shared(result.program);
+  result.barriers = insert_barriers(result.program);
+  place_declarations(result.program);
+  return result;
+}
+
+void append(std::string& text, const char* title, const std::vector<std::string>& notes) {
+  if (notes.empty()) return;
+  text += fmt::format("{}\n", title);
+  for (const std::string& note : notes) text += "  " + note + "\n";
+}
+
+}  // namespace
+
+Program lower(const ir::Kernel& kernel) {
+  return lower_all(kernel).program;
+}
+
+std::string explain(const ir::Kernel& kernel) {
+  const Lowered lowered = lower_all(kernel);
+  std::string text;
+  append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
+         lowered.layouts.notes);
+  std::vector<std::string> layouts;
+  for (const ir::BufferRef& fragment : lowered.fragments) {
+    layouts.push_back(fmt::format("{}: {}", fragment->name,
+                                  to_string(lowered.layouts.fragments.at(fragment->id))));
+  }
+  append(text, "fragments", layouts);
+  append(text, "accesses", lowered.accesses);
+  append(text, "shared memory", lowered.arena);
+  append(text, "barriers", lowered.barriers);
+  return text;
+}
+
+std::string draw_layouts(const ir::Kernel& kernel) {
+  const Lowered lowered = lower_all(kernel);
+  std::string text;
+  for (const ir::BufferRef& fragment : lowered.fragments) {
+    const layout::Layout& layout = lowered.layouts.fragments.at(fragment->id);
+    text += fmt::format("{} ({}): {}\n{}\n", fragment->name, to_string(fragment->loc),
+                        to_string(layout), layout::draw(layout));
+  }
+  return text.empty() ? "no fragments\n" : text;
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,104 @@
+#include "codegen/passes/expand_tiles.h"
+
+#include <fmt/format.h>
+
+namespace tessera::codegen {
+namespace {
+
+class Expander {
+ public:
+  explicit Expander(int& next_var) : next_var_(next_var) {}
+
+  ir::Body body(const ir::Body& from) {
+    ir::Body to;
+    for (const ir::Stmt& stmt : from) to.push_back({stmt.node, stmt.loc});
+    for (ir::Stmt& stmt : to) {
+      if (auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+        loop->body = body(loop->body);
+      } else if (auto* branch = std::get_if<ir::If>(&stmt.node)) {
+        branch->then = body(branch->then);
+        branch->otherwise = body(branch->otherwise);
+      } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
+        stmt.node = expand(*copy, stmt.loc);
+      } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.node)) {
+        stmt.node = expand(*fill, stmt.loc);
+      }
+    }
+    return to;
+  }
+
+ private:
+  ir::VarRef new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,
+                     ir::Expr upper) {
+    auto var = std::make_shared<ir::Var>();
+    var->name = std::move(name);
+    var->type = type;
+    var->kind = kind;
+    var->id = next_var_++;
+    if (upper) {
+      var->lower = ir::index(0);
+      var->upper = std::move(upper);
+    }
+    var->loc = loc;
+    return var;
+  }
+
+  /// A parallel loop over the extents of `to`.
+  ir::Loop loop_over(const ir::Region& to, SourceLoc loc) {
+    static const char* const kNames[] = {"i", "j", "k", "l"};
+    ir::Loop loop;
+    loop.kind = ir::LoopKind::parallel;
+    loop.begin = ir::index(0);
+    loop.step = ir::index(1);
+    for (size_t i = 0; i < to.order.size(); ++i) {
+      const ir::Expr& extent = to.extents[static_cast<size_t>(to.order[i])];
+      loop.extents.push_back(extent);
+      loop.vars.push_back(new_var(kNames[i], DType::i32, ir::VarKind::loop, loc, extent));
+    }
+    return loop;
+  }
+
+  static std::vector<ir::Expr> indices(const ir::Region& region, const ir::Loop& loop) {
+    std::vector<ir::Expr> result = region.offsets;
+    for (size_t i = 0; i < region.order.size(); ++i) {
+      const auto d = static_cast<size_t>(region.order[i]);
+      result[d] = result[d] + ir::var(loop.vars[i]);
+    }
+    return result;
+  }
+
+  ir::Loop expand(const ir::Copy& copy, SourceLoc loc) {
+    ir::Loop loop = loop_over(copy.to, loc);
+    const ir::Buffer& from = *copy.from.buffer;
+    auto var = new_var(from.name + "_value", from.dtype, ir::VarKind::value, loc, {});
+    const ir::Expr value = ir::cast(copy.to.buffer->dtype, ir::var(var), loc);
+    loop.body.push_back(
+        {ir::ElementLoad{var, copy.from.buffer, indices(copy.from, loop), copy.from.unchecked},
+         loc});
+    loop.body.push_back(
+        {ir::ElementStore{copy.to.buffer, indices(copy.to, loop), value, copy.to.unchecked}, loc});
+    loop.label = fmt::format("copy {} -> {}", from.name, copy.to.buffer->name);
+    return loop;
+  }
+
+  ir::Loop expand(const ir::Fill& fill, SourceLoc loc) {
+    ir::Loop loop = loop_over(fill.to, loc);
+    loop.body.push_back(
+        {ir::ElementStore{fill.to.buffer, indices(fill.to, loop), fill.value, fill.to.unchecked},
+         loc});
+    loop.label = fmt::format("fill {}", fill.to.buffer->name);
+    return loop;
+  }
+
+  int& next_var_;
+};
+
+}  // namespace
+
+ir::Kernel expand_tiles(const ir::Kernel& kernel) {
+  ir::Kernel result = kernel;
+  result.body = Expander(result.num_vars).body(kernel.body);
+  return result;
+}
+
+}  // namespace tessera::codegen

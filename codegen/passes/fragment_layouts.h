@@ -1,0 +1,30 @@
+#pragma once
+// The two directions between a parallel loop's layout and the layouts of the fragments that it
+// indexes.
+
+#include <optional>
+#include <vector>
+
+#include "dsl/ir/tile.h"
+
+namespace tessera::codegen {
+
+/// One index tuple with which a loop uses a fragment.
+struct FragmentUse {
+  ir::BufferRef buffer;
+  std::vector<ir::Expr> indices;
+  bool written = false;
+  SourceLoc loc;
+};
+
+/// The loop layout under which every iteration runs where its element of the fragment lives;
+/// nothing if the index tuple does not determine the iteration.
+std::optional<layout::Layout> loop_from_fragment(const ir::Loop& loop, const FragmentUse& use,
+                                                 const layout::Layout& fragment);
+
+/// The fragment layout that a loop layout implies: loop digits that the index tuple does not use
+/// become replicas; nothing if a digit straddles a division of the index.
+std::optional<layout::Layout> fragment_from_loop(const ir::Loop& loop, const FragmentUse& use,
+                                                 const layout::Layout& iteration);
+
+}  // namespace tessera::codegen

@@ -1,0 +1,223 @@
+#include "codegen/passes/lower_tiles.h"
+
+#include <fmt/format.h>
+
+#include "codegen/passes/tile_lowering.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+
+TileLowering::TileLowering(const ir::Kernel& kernel, const LayoutPlan& plan)
+    : kernel_(kernel), plan_(plan) {}
+
+LoweredTiles TileLowering::lower() {
+  Program& program = result_.program;
+  program.name = kernel_.name;
+  program.grid = kernel_.grid;
+  program.thread = kernel_.thread;
+  program.blocks = kernel_.blocks;
+  program.threads = kernel_.threads;
+  program.min_blocks_per_sm = kernel_.min_blocks_per_sm;
+  program.num_vars = kernel_.num_vars;
+  for (const ir::BufferRef& tensor : kernel_.tensors) {
+    program.params.push_back({tensor->name, array_of(tensor), {}});
+  }
+  for (const VarRef& dim : kernel_.dims) program.params.push_back({dim->name, {}, dim});
+  for (const VarRef& scalar : kernel_.scalars) program.params.push_back({scalar->name, {}, scalar});
+  program.body = nested([&] { lower_body(kernel_.body); });
+  return std::move(result_);
+}
+
+void TileLowering::lower_body(const ir::Body& body) {
+  for (const ir::Stmt& stmt : body) lower_stmt(stmt);
+}
+
+void TileLowering::lower_stmt(const ir::Stmt& stmt) {
+  const SourceLoc loc = stmt.loc;
+  if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
+    const Expr value = resolve(let->value);
+    if (is_integer(let->var->type)) math_.define(let->var, value);
+    emit({Let{let->var, value}, loc});
+  } else if (const auto* element = std::get_if<ir::ElementLoad>(&stmt.node)) {
+    load(*element, loc);
+  } else if (const auto* target = std::get_if<ir::ElementStore>(&stmt.node)) {
+    store(*target, loc);
+  } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+    if (loop->kind == ir::LoopKind::parallel) {
+      lower_parallel(*loop, loc);
+    } else {
+      lower_loop(*loop, loc);
+    }
+  } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
+    lower_reduce(*reduce, loc);
+  } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+    If node;
+    node.condition = resolve(branch->condition);
+    math_.push_fact(node.condition);
+    node.then = nested([&] { lower_body(branch->then); });
+    math_.pop_fact();
+    node.otherwise = nested([&] { lower_body(branch->otherwise); });
+    emit({std::move(node), loc});
+  } else if (const auto* sync = std::get_if<ir::Sync>(&stmt.node)) {
+    if (sync->kind == ir::SyncKind::block) {
+      emit({Barrier{}, loc});
+    } else {
+      emit({WarpBarrier{}, loc});
+    }
+  } else if (const auto* collective = std::get_if<ir::Collective>(&stmt.node)) {
+    emit({Collective{collective->var, collective->kind, resolve(collective->args),
+                     collective->width},
+          loc});
+  } else if (const auto* assume = std::get_if<ir::Assume>(&stmt.node)) {
+    // A fact for the rest of the kernel.
+    math_.push_fact(resolve(assume->condition));
+  } else {
+    internal_error("a copy or fill reached lower_tiles");
+  }
+}
+
+void TileLowering::lower_loop(const ir::Loop& loop, SourceLoc loc) {
+  const VarRef& var = loop.vars[0];
+  if (loop.kind == ir::LoopKind::vectorized) {
+    if (!is_straight_line(loop.body)) {
+      fail("VEC_BODY", "a vectorized loop holds more than loads, values and stores", loc);
+    }
+    Iteration it;
+    it.lane = var;
+    it.vector = loop.extents[0]->integer;
+    if (!ir::is_constant(loop.extents[0]) || !ir::is_constant(loop.begin, 0) ||
+        (it.vector & (it.vector - 1)) != 0) {
+      fail("VEC_EXTENT", "the extent of a vectorized loop must be a constant power of two", loc,
+           "2, 4, 8, 16, ...", ir::to_string(loop.extents[0]));
+    }
+    lower_lanes(loop.body, it, loc, true);
+    return;
+  }
+  For node;
+  node.var = var;
+  node.begin = resolve(loop.begin);
+  node.end = resolve(loop.extents[0]);
+  node.step = loop.step;
+  node.unrolled = loop.kind == ir::LoopKind::unrolled;
+  if (node.unrolled && !ir::is_constant(node.end)) {
+    fail("UNROLL_EXTENT", "an unrolled loop needs a constant extent", loc, "a constant",
+         ir::to_string(node.end));
+  }
+  node.body = nested([&] { lower_body(loop.body); });
+  emit({std::move(node), loc});
+}
+
+ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
+  const ir::BufferRef& buffer = view->alias_of ? view->alias_of : view;
+  ArrayRef& entry = arrays_[buffer->id];
+  if (entry) return entry;
+  auto array = std::make_shared<Array>();
+  array->name = buffer->name;
+  array->dtype = buffer->dtype;
+  array->loc = buffer->loc;
+  array->size = 1;
+  switch (buffer->space) {
+    case ir::Space::global:
+      array->space = ArraySpace::global;
+      array->size = 0;
+      array->shape = buffer->shape;
+      array->read_only = !buffer->is_output;
+      break;
+    case ir::Space::shared:
+      array->space = ArraySpace::shared;
+      array->shape = buffer->shape;
+      for (const Expr& extent : buffer->shape) array->size *= extent->integer;
+      result_.program.shared.push_back(array);
+      break;
+    case ir::Space::fragment:
+      array->size = plan_.fragments.at(buffer->id).num_slots();
+      break;
+    case ir::Space::local:
+      for (const Expr& extent : buffer->shape) array->size *= extent->integer;
+      break;
+    case ir::Space::scalar:
+      break;
+  }
+  entry = array;
+  return entry;
+}
+
+VarRef TileLowering::new_var(std::string name, DType type, ir::VarKind kind, Expr lower,
+                             Expr upper) {
+  auto var = std::make_shared<ir::Var>();
+  var->name = std::move(name);
+  var->type = type;
+  var->kind = kind;
+  var->id = result_.program.num_vars++;
+  var->lower = std::move(lower);
+  var->upper = std::move(upper);
+  return var;
+}
+
+ArrayRef TileLowering::new_registers(std::string name, DType dtype, int64_t size, SourceLoc loc) {
+  auto array = std::make_shared<Array>();
+  array->name = std::move(name);
+  array->dtype = dtype;
+  array->size = size;
+  array->loc = loc;
+  return array;
+}
+
+Body TileLowering::nested(const std::function<void()>& fn) {
+  Body body;
+  Body* outer = out_;
+  out_ = &body;
+  fn();
+  out_ = outer;
+  return body;
+}
+
+void TileLowering::unrolled(const std::string& name, int64_t count, SourceLoc loc,
+                            const std::function<void(const Expr&)>& fn) {
+  if (count == 1) {
+    fn(ir::index(0));
+    return;
+  }
+  For loop;
+  loop.var = new_var(name, DType::i32, ir::VarKind::loop, ir::index(0), ir::index(count));
+  loop.begin = ir::index(0);
+  loop.end = ir::index(count);
+  loop.step = ir::index(1);
+  loop.unrolled = true;
+  const Expr index = ir::var(loop.var);
+  loop.body = nested([&] { fn(index); });
+  emit({std::move(loop), loc});
+}
+
+void TileLowering::when(const Expr& predicate, SourceLoc loc, const std::function<void()>& fn) {
+  if (!predicate) {
+    fn();
+    return;
+  }
+  If node;
+  node.condition = predicate;
+  math_.push_fact(predicate);
+  node.then = nested(fn);
+  math_.pop_fact();
+  emit({std::move(node), loc});
+}
+
+void TileLowering::fail(const char* code, std::string what, SourceLoc loc, std::string expected,
+                        std::string got, std::string hint) const {
+  ErrorFields fields;
+  fields.kind = ErrorKind::program;
+  fields.op = kernel_.name;
+  fields.code = code;
+  fields.what = std::move(what);
+  fields.expected = std::move(expected);
+  fields.got = std::move(got);
+  fields.hint = std::move(hint);
+  fields.loc = loc;
+  throw Error(std::move(fields));
+}
+
+LoweredTiles lower_tiles(const ir::Kernel& kernel, const LayoutPlan& plan) {
+  return TileLowering(kernel, plan).lower();
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,183 @@
+#include "codegen/passes/place_shared.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "codegen/analysis/evaluate.h"
+#include "codegen/analysis/index_form.h"
+#include "codegen/passes/walk.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+constexpr int64_t kArenaAlign = 128;
+constexpr int64_t kArenaLimit =
+    227 * 1024;  // what one block may have on sm_90; smaller devices are told at load
+
+/// How logical (row, column) become an element offset; the leading dimensions together are the row.
+struct Arrangement {
+  int64_t pitch = 0;  // elements from row to row
+  int64_t chunk = 0;  // elements of 16 bytes, 0 = no exchange
+  int shift = 0;      // chunk ^ ((row >> shift) & mask)
+  int64_t mask = 0;
+
+  std::string text() const {
+    if (chunk > 0)
+      return fmt::format("16-byte chunks exchanged by xor (row >> {}) & {}", shift, mask);
+    return fmt::format("rows {} elements apart", pitch);
+  }
+};
+
+Expr offset_of(const Arrangement& a, const Array& array, const std::vector<Expr>& indices,
+               const IndexMath& math) {
+  Expr row = ir::index(0);
+  for (size_t d = 0; d + 1 < indices.size(); ++d) row = row * array.shape[d] + indices[d];
+  const Expr column = indices.back();
+  Expr offset = row * ir::index(a.pitch);
+  if (a.chunk > 0) {
+    const Expr exchange =
+        math.simplify(row / ir::index(int64_t{1} << a.shift) % ir::index(a.mask + 1));
+    const Expr chunk = math.simplify(column / ir::index(a.chunk));
+    offset = offset + ir::binary(ir::Op::bit_xor, chunk, exchange) * ir::index(a.chunk) +
+             math.simplify(column % ir::index(a.chunk));
+  } else {
+    offset = offset + column;
+  }
+  return math.simplify(ir::cast(DType::i32, offset));
+}
+
+std::vector<Arrangement> arrangements(const Array& array, bool has_vectors) {
+  const int64_t columns = array.shape.back()->integer;
+  std::vector<Arrangement> result;
+  Arrangement plain;
+  plain.pitch = columns;
+  result.push_back(plain);
+  if (array.shape.size() < 2 || array.dtype == DType::e2m1) return result;
+  const int64_t chunk = 16 / bytes(array.dtype);
+  const int64_t chunks = columns / chunk;
+  if (columns % chunk == 0 && chunks >= 2 && (chunks & (chunks - 1)) == 0) {
+    for (int shift = 0; shift <= 4; ++shift) {
+      Arrangement swizzled = plain;
+      swizzled.chunk = chunk;
+      swizzled.shift = shift;
+      swizzled.mask = std::min<int64_t>(chunks, 8) - 1;
+      result.push_back(swizzled);
+    }
+  } else {
+    Arrangement padded = plain;
+    padded.pitch += has_vectors ? chunk : std::max(1, 4 / bytes(array.dtype));
+    result.push_back(padded);
+  }
+  return result;
+}
+
+/// Distinct rows of 32 banks that the lanes of a phase need: 4-byte accesses go by warps, wider
+/// ones by parts of it.
+int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) {
+  const size_t phase = access_bytes <= 4 ? 32 : access_bytes == 8 ? 16 : 8;
+  int64_t total = 0;
+  for (size_t first = 0; first < addresses.size(); first += phase) {
+    std::map<int64_t, std::set<int64_t>> words_of_bank;
+    for (size_t i = first; i < std::min(first + phase, addresses.size()); ++i) {
+      for (int64_t word = addresses[i] / 4; word * 4 < addresses[i] + access_bytes; ++word) {
+        words_of_bank[word % 32].insert(word);
+      }
+    }
+    size_t worst = 0;
+    for (const auto& [bank, words] : words_of_bank) worst = std::max(worst, words.size());
+    total += static_cast<int64_t>(worst);
+  }
+  return total;
+}
+
+}  // namespace
+
+std::vector<std::string> place_shared(Program& program) {
+  std::map<const Array*, std::vector<Access*>> accesses;
+  IndexMath math;
+  // Sample points: first and last value of every loop, one warp of threads.
+  std::vector<VarRef> loops;
+  walk(program.body, [&](Stmt& stmt) {
+    Access* access = access_of(stmt);
+    if (access != nullptr && access->array->space == ArraySpace::shared)
+      accesses[access->array.get()].push_back(access);
+    if (const auto* loop = std::get_if<For>(&stmt.node)) loops.push_back(loop->var);
+    if (const auto* let = std::get_if<Let>(&stmt.node)) {
+      if (is_integer(let->var->type)) math.define(let->var, let->value);
+    }
+  });
+
+  std::vector<std::string> notes;
+  std::map<const Array*, Arrangement> chosen;
+  int64_t used = 0;
+  for (const ArrayRef& array : program.shared) {
+    const std::vector<Access*>& uses = accesses[array.get()];
+    const bool has_vectors =
+        std::any_of(uses.begin(), uses.end(), [](const Access* a) { return a->width > 1; });
+    Arrangement best;
+    int64_t best_cost = -1;
+    const auto candidates = arrangements(*array, has_vectors);
+    for (const Arrangement& candidate : candidates) {
+      int64_t cost = 0;
+      for (const Access* use : uses) {
+        if (candidates.size() == 1) break;
+        const Expr offset = offset_of(candidate, *array, use->indices, math);
+        for (const bool last : {false, true}) {
+          Environment environment(program.num_vars);
+          for (const VarRef& var : loops) {
+            const bool known = last && var->upper && ir::is_constant(var->upper);
+            environment.set(*var, known ? var->upper->integer - 1 : 0);
+          }
+          for (const VarRef& block : program.blocks) environment.set(*block, 0);
+          std::vector<int64_t> addresses;
+          for (int thread = 0; thread < std::min(32, program.threads); ++thread) {
+            environment.set(*program.thread, thread);
+            if (const auto element = evaluate(offset, environment)) {
+              addresses.push_back(*element * bits(array->dtype) / 8);
+            }
+          }
+          cost += wavefronts(addresses, use->width * bits(array->dtype) / 8);
+        }
+      }
+      if (best_cost < 0 || cost < best_cost) {
+        best = candidate;
+        best_cost = cost;
+      }
+    }
+    // The array is shared by everything that holds a reference: the program owns it, so it may
+    // still be placed.
+    auto& placed = const_cast<Array&>(*array);
+    used = (used + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
+    placed.shared_offset = used;
+    int64_t rows = 1;
+    for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
+    placed.size = rows * best.pitch;
+    used += (placed.size * bits(array->dtype) + 7) / 8;
+    chosen[array.get()] = best;
+    notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array->loc),
+                                array->name, placed.shared_offset, best.text()));
+    for (Access* use : uses) use->offset = offset_of(best, *array, use->indices, math);
+  }
+  program.shared_bytes = used;
+  if (used > kArenaLimit) {
+    ErrorFields fields;
+    fields.kind = ErrorKind::program;
+    fields.op = program.name;
+    fields.code = "SMEM_LIMIT";
+    fields.what = "the block needs more shared memory than there is";
+    fields.expected = fmt::format("at most {} bytes", kArenaLimit);
+    for (const ArrayRef& array : program.shared) {
+      fields.got += fmt::format("{}{} {} bytes", fields.got.empty() ? "" : ", ", array->name,
+                                array->size * bits(array->dtype) / 8);
+    }
+    fields.loc = program.shared.back()->loc;
+    throw Error(std::move(fields));
+  }
+  return notes;
+}
+
+}  // namespace tessera::codegen

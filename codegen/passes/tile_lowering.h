@@ -1,0 +1,97 @@
+#pragma once
+// The state that the parts of lower_tiles share: the program under construction, storage of
+// buffers, proofs.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/passes/lower_tiles.h"
+
+namespace tessera::codegen {
+
+class TileLowering {
+ public:
+  TileLowering(const ir::Kernel& kernel, const LayoutPlan& plan);
+  LoweredTiles lower();
+
+ private:
+  /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
+  using Substitution = std::map<const ir::Var*, Expr>;
+
+  /// The place of one parallel iteration in its thread: what makes up the lowering of a parallel
+  /// loop.
+  struct Iteration {
+    std::vector<Expr> coordinates;  // one per loop axis
+    Expr active;      // null, or the predicate of threads and ragged slots that own an iteration
+    Expr sole_owner;  // null, or the predicate of the first copy, for side effects
+    VarRef lane;      // index within the vector
+    int64_t vector = 1;
+  };
+
+  // lower_tiles.cpp: statements outside parallel loops
+  void lower_body(const ir::Body& body);
+  void lower_stmt(const ir::Stmt& stmt);
+  void lower_loop(const ir::Loop& loop, SourceLoc loc);
+  ArrayRef array_of(const ir::BufferRef& buffer);
+
+  // lower_access.cpp: one element or one vector
+  Expr resolve(const Expr& e) const;
+  std::vector<Expr> resolve(const std::vector<Expr>& list) const;
+  /// The register slot of an element of a fragment, local or scalar buffer.
+  Expr register_slot(const ir::Buffer& buffer, const std::vector<Expr>& indices,
+                     SourceLoc loc) const;
+  /// The access to `width` elements from `element.indices` on; `element` is an ElementLoad or
+  /// ElementStore.
+  template <class Element>
+  Access access(const Element& element, int width, SourceLoc loc) {
+    return access(element.buffer, resolve(element.indices), width, element.unchecked, loc);
+  }
+  Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
+                bool unchecked, SourceLoc loc);
+  void load(const ir::ElementLoad& element, SourceLoc loc);
+  void store(const ir::ElementStore& element, SourceLoc loc);
+  void require_writable(const ir::Buffer& buffer, SourceLoc loc) const;
+
+  // lower_parallel.cpp
+  void lower_parallel(const ir::Loop& loop, SourceLoc loc);
+  void for_each_slot(const layout::Layout& layout, const std::vector<Expr>& extents, int64_t vector,
+                     SourceLoc loc, const std::function<void(const Iteration&)>& body);
+  void lower_lanes(const ir::Body& body, const Iteration& it, SourceLoc loc, bool contract);
+  bool is_straight_line(const ir::Body& body) const;
+
+  // lower_reduce.cpp
+  void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
+  void combine_across_threads(const ir::Reduce& reduce, const ArrayRef& result, int64_t outputs,
+                              SourceLoc loc);
+  void combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc);
+
+  // building blocks
+  VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});
+  ArrayRef new_registers(std::string name, DType dtype, int64_t size, SourceLoc loc);
+  void emit(Stmt stmt) { out_->push_back(std::move(stmt)); }
+  /// Records the statements of `fn` into a new body.
+  Body nested(const std::function<void()>& fn);
+  /// An unrolled loop of `count`, or just its body with index 0 when there is one round.
+  void unrolled(const std::string& name, int64_t count, SourceLoc loc,
+                const std::function<void(const Expr&)>& fn);
+  /// `fn` under a predicate, or plain when there is none.
+  void when(const Expr& predicate, SourceLoc loc, const std::function<void()>& fn);
+  Expr thread() const { return ir::var(kernel_.thread); }
+  [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
+                         std::string expected = {}, std::string got = {},
+                         std::string hint = {}) const;
+
+  const ir::Kernel& kernel_;
+  const LayoutPlan& plan_;
+  LoweredTiles result_;
+  Body* out_ = nullptr;
+  IndexMath math_;
+  Substitution values_;
+  Expr sole_owner_;                 // predicate on side effects in the iteration being lowered
+  std::map<int, ArrayRef> arrays_;  // by storage: id of the root buffer
+};
+
+}  // namespace tessera::codegen

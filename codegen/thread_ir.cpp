@@ -1,0 +1,157 @@
+#include "codegen/thread_ir.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace tessera::codegen {
+namespace {
+
+std::string list(const std::vector<Expr>& expressions) {
+  std::vector<std::string> texts;
+  for (const Expr& e : expressions) texts.push_back(to_string(e));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
+}
+
+/// "[8 * i]" or "[8 * i .. +8]"
+std::string range(const Expr& first, int width) {
+  if (width == 1) return fmt::format("[{}]", to_string(first));
+  return fmt::format("[{} .. +{}]", to_string(first), width);
+}
+
+std::string text(const Slice& slice, int width) {
+  return slice.array->name + range(slice.base, width);
+}
+
+std::string text(const Access& access) {
+  return access.array->name + range(access.offset, access.width);
+}
+
+/// What follows an access: its logical place and how it was shown to be in bounds.
+std::string facts(const Access& access) {
+  std::string out;
+  if (!access.indices.empty()) out += fmt::format(" at {}", list(access.indices));
+  if (access.array->space != ArraySpace::registers)
+    out += fmt::format(", {}", codegen::name(access.bounds));
+  if (access.guard) out += fmt::format(", if {}", to_string(access.guard));
+  return out;
+}
+
+class Printer {
+ public:
+  std::string program(const Program& program);
+
+ private:
+  void line(const std::string& text) {
+    out_.append(static_cast<size_t>(2 * depth_), ' ');
+    out_ += text;
+    out_ += '\n';
+  }
+  void body(const Body& body) {
+    ++depth_;
+    for (const Stmt& stmt : body) {
+      loc_ = stmt.loc;
+      std::visit([&](const auto& node) { print(node); }, stmt.node);
+    }
+    --depth_;
+  }
+
+  void print(const Let& let) { line(fmt::format("{} = {}", let.var->name, to_string(let.value))); }
+  void print(const Load& load) {
+    const std::string into = load.var ? load.var->name : text(load.into, load.from.width);
+    line(fmt::format("{} = load {}{}", into, text(load.from), facts(load.from)));
+  }
+  void print(const Store& store) {
+    const std::string from =
+        store.from.array ? text(store.from, store.to.width) : to_string(store.value);
+    line(fmt::format("store {} = {}{}", text(store.to), from, facts(store.to)));
+  }
+  void print(const Convert& convert) {
+    line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
+                     tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
+  }
+  void print(const For& loop) {
+    line(fmt::format("{} {} = {}; < {}; += {}", loop.unrolled ? "unrolled" : "for", loop.var->name,
+                     to_string(loop.begin), to_string(loop.end), to_string(loop.step)));
+    body(loop.body);
+  }
+  void print(const If& branch) {
+    line(fmt::format("if {}", to_string(branch.condition)));
+    body(branch.then);
+    if (branch.otherwise.empty()) return;
+    line("else");
+    body(branch.otherwise);
+  }
+  void print(const Barrier&) { line("barrier"); }
+  void print(const WarpBarrier&) { line("warp barrier"); }
+  void print(const Collective& collective) {
+    std::vector<std::string> args;
+    for (const Expr& arg : collective.args) args.push_back(to_string(arg));
+    std::string width;
+    if (collective.width != 32) width = fmt::format(" width {}", collective.width);
+    line(fmt::format("{} = {}({}){}", collective.var->name, ir::name(collective.kind),
+                     fmt::join(args, ", "), width));
+  }
+  void print(const Comment& comment) {
+    line(loc_.known() ? fmt::format("# {}  ({})", comment.text, to_string(loc_))
+                      : fmt::format("# {}", comment.text));
+  }
+  void print(const Declare& declare) {
+    const Array& array = *declare.array;
+    line(fmt::format("registers {}: {}[{}]{}", array.name, tessera::name(array.dtype), array.size,
+                     declare.zero ? " = 0" : ""));
+  }
+
+  std::string out_;
+  int depth_ = 0;
+  SourceLoc loc_;  // of the statement being printed
+};
+
+std::string Printer::program(const Program& program) {
+  std::string bounds;
+  if (program.min_blocks_per_sm > 0) {
+    bounds = fmt::format(", at least {} blocks per SM", program.min_blocks_per_sm);
+  }
+  line(fmt::format("program {}: grid {}, {} threads{}", program.name, list(program.grid),
+                   program.threads, bounds));
+  ++depth_;
+  for (const Param& param : program.params) {
+    if (param.array) {
+      line(fmt::format("param {}: {}{}{}", param.name, tessera::name(param.array->dtype),
+                       list(param.array->shape), param.array->read_only ? ", read only" : ""));
+    } else {
+      line(fmt::format("param {}: {}", param.name, tessera::name(param.var->type)));
+    }
+  }
+  for (const VarRef& block : program.blocks) {
+    line(fmt::format("{}: block index {}", block->name, "xyz"[block->axis]));
+  }
+  if (program.thread) line(fmt::format("{}: thread index", program.thread->name));
+  if (program.shared_bytes > 0) line(fmt::format("shared memory: {} bytes", program.shared_bytes));
+  for (const ArrayRef& array : program.shared) {
+    line(fmt::format("shared {}: {}{} at byte {}", array->name, tessera::name(array->dtype),
+                     list(array->shape), array->shared_offset));
+  }
+  --depth_;
+  body(program.body);
+  return std::move(out_);
+}
+
+}  // namespace
+
+std::string_view name(Bounds bounds) {
+  switch (bounds) {
+    case Bounds::proved:
+      return "proved";
+    case Bounds::guarded:
+      return "guarded";
+    case Bounds::unchecked:
+      return "unchecked";
+  }
+  return "?";
+}
+
+std::string to_string(const Program& program) {
+  return Printer().program(program);
+}
+
+}  // namespace tessera::codegen

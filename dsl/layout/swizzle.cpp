@@ -1,0 +1,87 @@
+#include "dsl/layout/swizzle.h"
+
+#include <fmt/format.h>
+
+#include "dsl/base/error.h"
+#include "dsl/layout/reject.h"
+
+namespace tessera::layout {
+namespace {
+
+constexpr int64_t kChunkBits = 128;
+constexpr int64_t kMaxMask = (1 << 16) - 1;  // far above any row
+
+Swizzle checked(const char* op, const Swizzle& swizzle) {
+  if (swizzle.mask < 0 || swizzle.mask > kMaxMask || (swizzle.mask & (swizzle.mask + 1)) != 0) {
+    reject(op, "mask", "is not one less than a power of two",
+           fmt::format("0, 1, 3, 7, ... {}", kMaxMask), fmt::format("{}", swizzle.mask));
+  }
+  if (swizzle.shift < 0 || swizzle.shift > 30) {
+    reject(op, "shift", "is out of range", "0 .. 30", fmt::format("{}", swizzle.shift));
+  }
+  if (swizzle.columns % swizzle.panel != 0) {
+    reject(op, "columns", "is not a whole number of panels",
+           fmt::format("a multiple of {}", swizzle.panel), fmt::format("{}", swizzle.columns));
+  }
+  const int64_t group = swizzle.mask + 1;  // chunks that trade places
+  if (swizzle.panel % (group * swizzle.chunk) != 0) {
+    reject(op, "columns", "is not a whole number of swizzle groups",
+           fmt::format("a multiple of {} ({} chunks of 16 bytes)", group * swizzle.chunk, group),
+           fmt::format("{}", swizzle.panel));
+  }
+  return swizzle;
+}
+
+int64_t chunk_elements(const char* op, int64_t element_bits) {
+  if (element_bits < 1 || kChunkBits % element_bits != 0) {
+    reject(op, "element_bits", "does not divide 16 bytes", "a divisor of 128",
+           fmt::format("{}", element_bits));
+  }
+  return kChunkBits / element_bits;
+}
+
+/// Its own inverse: the mask keeps chunks inside their group.
+int64_t swapped_chunk(const Swizzle& swizzle, int64_t row, int64_t chunk) {
+  return chunk ^ ((row >> swizzle.shift) & swizzle.mask);
+}
+
+}  // namespace
+
+Swizzle xor_swizzle(int64_t rows, int64_t columns, int64_t element_bits, int shift, int64_t mask) {
+  check_shape("xor_swizzle", {rows, columns});
+  const int64_t chunk = chunk_elements("xor_swizzle", element_bits);
+  return checked("xor_swizzle", {rows, columns, chunk, columns, shift, mask});
+}
+
+Swizzle swizzle_mode(int64_t rows, int64_t columns, int64_t element_bits, SwizzleMode mode) {
+  check_shape("swizzle_mode", {rows, columns});
+  const int64_t chunk = chunk_elements("swizzle_mode", element_bits);
+  const int64_t panel = static_cast<int64_t>(mode) * 8 / element_bits;
+  // Eight rows are 8, 4 or 2 lines of 128 bytes: rows of one line share their exclusive-or.
+  const int shift = mode == SwizzleMode::bytes_128 ? 0 : mode == SwizzleMode::bytes_64 ? 1 : 2;
+  return checked("swizzle_mode", {rows, columns, chunk, panel, shift, panel / chunk - 1});
+}
+
+int64_t offset(const Swizzle& swizzle, int64_t row, int64_t column) {
+  TESSERA_CHECK(row >= 0 && row < swizzle.rows && column >= 0 && column < swizzle.columns,
+                fmt::format("swizzle offset of ({}, {}) in a {} x {} tile", row, column,
+                            swizzle.rows, swizzle.columns));
+  const int64_t in_panel = column % swizzle.panel;
+  const int64_t chunk = swapped_chunk(swizzle, row, in_panel / swizzle.chunk);
+  return (column / swizzle.panel * swizzle.rows + row) * swizzle.panel + chunk * swizzle.chunk +
+         in_panel % swizzle.chunk;
+}
+
+TilePoint point_at(const Swizzle& swizzle, int64_t offset) {
+  TESSERA_CHECK(
+      offset >= 0 && offset < swizzle.rows * swizzle.columns,
+      fmt::format("swizzle point at {} in a {} x {} tile", offset, swizzle.rows, swizzle.columns));
+  const int64_t line = offset / swizzle.panel;  // panel rows count across panels
+  const int64_t row = line % swizzle.rows;
+  const int64_t in_panel = offset % swizzle.panel;
+  const int64_t chunk = swapped_chunk(swizzle, row, in_panel / swizzle.chunk);
+  return {row,
+          line / swizzle.rows * swizzle.panel + chunk * swizzle.chunk + in_panel % swizzle.chunk};
+}
+
+}  // namespace tessera::layout

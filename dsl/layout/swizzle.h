@@ -1,0 +1,53 @@
+#pragma once
+// XOR swizzles of shared-memory tiles: 16-byte chunks of a row trade places by row number, so that
+// the same column of consecutive rows falls into different banks.
+
+#include <cstdint>
+
+namespace tessera::layout {
+
+/// A rows x columns tile in shared memory, cut into panels of `panel` columns that are stored one
+/// after the other. Inside a panel rows are `panel` elements long, and chunk c of row r sits where
+/// chunk c ^ ((r >> shift) & mask) would without swizzle. All counts in elements.
+struct Swizzle {
+  int64_t rows = 1;
+  int64_t columns = 1;
+  int64_t chunk = 1;  // elements per 16 bytes
+  int64_t panel = 1;  // columns per panel
+  int shift = 0;
+  int64_t mask = 0;
+  friend bool operator==(const Swizzle&, const Swizzle&) = default;
+};
+
+/// Bytes per panel row of the hardware's swizzle modes; TMA and WGMMA know the same three.
+enum class SwizzleMode : int { bytes_32 = 32, bytes_64 = 64, bytes_128 = 128 };
+
+/// The general form, one panel as wide as the tile.
+///
+/// Errors:  Error of kind `program` if an extent is below 1, a row is no whole number of groups of
+///          mask + 1 chunks, or mask + 1 is no power of two.
+/// Example: xor_swizzle(64, 128, 16, 0, 7)   // 64 x 128 halves: chunk ^ (row % 8)
+Swizzle xor_swizzle(int64_t rows, int64_t columns, int64_t element_bits, int shift, int64_t mask);
+
+/// A mode of the hardware: chunk ^ (row % 8), ^ (row % 8 / 2) or ^ (row % 8 / 4) in panels 128, 64
+/// or 32 bytes wide. Any eight consecutive rows of a chunk column fall into eight different 16-byte
+/// bank groups.
+///
+/// Errors:  as above; the panel has to divide the tile.
+/// Example: swizzle_mode(64, 64, 16, SwizzleMode::bytes_128)
+Swizzle swizzle_mode(int64_t rows, int64_t columns, int64_t element_bits, SwizzleMode mode);
+
+/// Element offset of (row, column): offset(swizzle_mode(64, 64, 16, SwizzleMode::bytes_128), 5, 19)
+/// is 379. Within the tile.
+int64_t offset(const Swizzle& swizzle, int64_t row, int64_t column);
+
+struct TilePoint {
+  int64_t row = 0;
+  int64_t column = 0;
+  friend bool operator==(const TilePoint&, const TilePoint&) = default;
+};
+
+/// The inverse of offset().
+TilePoint point_at(const Swizzle& swizzle, int64_t offset);
+
+}  // namespace tessera::layout

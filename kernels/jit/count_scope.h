@@ -1,0 +1,38 @@
+#pragma once
+// What the kernels of CPU calls did, for tools: exact counts of the executor.
+
+#include <string>
+#include <vector>
+
+#include "codegen/cpu/executor.h"
+
+namespace tessera::kernels::jit {
+
+struct KernelCounts {
+  std::string kernel;
+  codegen::cpu::Counts counts;
+};
+
+/// While it lives, CPU calls made by this thread are counted: one entry per kernel run, in order.
+/// Scopes nest; the innermost gets the counts.
+///
+/// Example: CountScope scope; per_token_cast(...); scope.kernels().front().counts.barriers
+class CountScope {
+ public:
+  CountScope();
+  ~CountScope();
+  CountScope(const CountScope&) = delete;
+  CountScope& operator=(const CountScope&) = delete;
+
+  const std::vector<KernelCounts>& kernels() const { return kernels_; }
+
+  /// The innermost scope of this thread, or null.
+  static CountScope* active();
+  void add(KernelCounts counts) { kernels_.push_back(std::move(counts)); }
+
+ private:
+  CountScope* outer_;
+  std::vector<KernelCounts> kernels_;
+};
+
+}  // namespace tessera::kernels::jit

@@ -1,0 +1,178 @@
+#include "kernels/jit/host_expr.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "dsl/base/error.h"
+
+namespace tessera::kernels::jit {
+namespace {
+
+using ir::Op;
+
+constexpr int kMaxStack = 32;
+
+int64_t convert(DType type, int64_t value) {
+  switch (type) {
+    case DType::boolean:
+      return value != 0;
+    case DType::i8:
+      return static_cast<int8_t>(value);
+    case DType::u8:
+      return static_cast<uint8_t>(value);
+    case DType::i16:
+      return static_cast<int16_t>(value);
+    case DType::u16:
+      return static_cast<uint16_t>(value);
+    case DType::i32:
+      return static_cast<int32_t>(value);
+    case DType::u32:
+      return static_cast<uint32_t>(value);
+    default:
+      return value;
+  }
+}
+
+// False where the operation has no value.
+bool apply(Op op, int64_t a, int64_t b, int64_t& result) {
+  switch (op) {
+    case Op::add:
+      return !__builtin_add_overflow(a, b, &result);
+    case Op::sub:
+      return !__builtin_sub_overflow(a, b, &result);
+    case Op::mul:
+      return !__builtin_mul_overflow(a, b, &result);
+    case Op::div:
+    case Op::mod:
+      if (b == 0 || b == -1) return false;  // -1: a may be the smallest value
+      result = op == Op::div ? a / b : a % b;
+      return true;
+    case Op::min:
+      result = std::min(a, b);
+      return true;
+    case Op::max:
+      result = std::max(a, b);
+      return true;
+    case Op::lt:
+      result = a < b;
+      return true;
+    case Op::le:
+      result = a <= b;
+      return true;
+    case Op::eq:
+      result = a == b;
+      return true;
+    case Op::ne:
+      result = a != b;
+      return true;
+    case Op::logical_and:
+      result = a != 0 && b != 0;
+      return true;
+    case Op::logical_or:
+      result = a != 0 || b != 0;
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_binary(Op op) {
+  switch (op) {
+    case Op::add:
+    case Op::sub:
+    case Op::mul:
+    case Op::div:
+    case Op::mod:
+    case Op::min:
+    case Op::max:
+    case Op::lt:
+    case Op::le:
+    case Op::eq:
+    case Op::ne:
+    case Op::logical_and:
+    case Op::logical_or:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool is_supported(const ir::Node& node) {
+  if (is_float(node.type)) return false;
+  return is_binary(node.op) || node.op == Op::constant || node.op == Op::var ||
+         node.op == Op::cast || node.op == Op::select;
+}
+
+}  // namespace
+
+HostExpr::HostExpr(const ir::Expr& expr, const SlotOf& slot_of) : text_(ir::to_string(expr)) {
+  const int depth = compile(expr, slot_of);
+  TESSERA_CHECK(depth <= kMaxStack, "a grid or shape expression is nested too deeply: " + text_);
+}
+
+// Returns the deepest stack that the code of `expr` needs.
+int HostExpr::compile(const ir::Expr& expr, const SlotOf& slot_of) {
+  if (!is_supported(*expr)) {
+    ErrorFields fields;
+    fields.kind = ErrorKind::program;
+    fields.what = "the host cannot evaluate this expression of a grid, shape or stride";
+    fields.expected = "integer arithmetic, comparisons, min, max and select over dims and scalars";
+    fields.got = ir::to_string(expr);
+    fields.loc = expr->loc;
+    throw Error(std::move(fields));
+  }
+  Instruction instruction;
+  instruction.op = expr->op;
+  instruction.type = expr->type;
+  if (expr->op == Op::constant) instruction.value = expr->integer;
+  if (expr->op == Op::var) instruction.value = slot_of(expr->var);
+  int depth = 1;
+  for (size_t i = 0; i < expr->args.size(); ++i) {
+    depth = std::max(depth, static_cast<int>(i) + compile(expr->args[i], slot_of));
+  }
+  code_.push_back(instruction);
+  return depth;
+}
+
+int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op) const {
+  if (code_.size() == 1) {  // most are a number or a dim
+    const int64_t value = code_[0].value;
+    return code_[0].op == Op::constant ? value : slots[static_cast<size_t>(value)];
+  }
+  std::array<int64_t, kMaxStack> stack{};
+  size_t top = 0;  // one past the last value
+  for (const Instruction& instruction : code_) {
+    switch (instruction.op) {
+      case Op::constant:
+        stack[top++] = instruction.value;
+        break;
+      case Op::var:
+        stack[top++] = slots[static_cast<size_t>(instruction.value)];
+        break;
+      case Op::cast:
+        stack[top - 1] = convert(instruction.type, stack[top - 1]);
+        break;
+      case Op::select:
+        top -= 2;
+        stack[top - 1] = stack[top - 1] != 0 ? stack[top] : stack[top + 1];
+        break;
+      default:
+        --top;
+        if (!apply(instruction.op, stack[top - 1], stack[top], stack[top - 1])) {
+          ErrorFields fields;
+          fields.kind = ErrorKind::argument;
+          fields.op = op;
+          fields.what = "the extents of this call cannot be computed with";
+          fields.expected = text_ + " within 64 bits, no division by zero";
+          fields.got =
+              fmt::format("{} of {} and {}", ir::name(instruction.op), stack[top - 1], stack[top]);
+          throw Error(std::move(fields));
+        }
+    }
+  }
+  return stack[0];
+}
+
+}  // namespace tessera::kernels::jit

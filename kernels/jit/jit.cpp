@@ -1,0 +1,216 @@
+#include "kernels/jit/jit.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "codegen/cpu/executor.h"
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
+#include "kernels/jit/count_scope.h"
+#include "kernels/jit/op_table.h"
+#include "kernels/jit/plan.h"
+#include "runtime/cache/sha256.h"
+#include "runtime/runtime.h"
+
+namespace tessera::kernels::jit {
+namespace {
+
+constexpr size_t kMaxArguments = 128;
+
+/// One kernel on one device, ready to run.
+struct Prepared {
+  std::string op;
+  std::string spec;
+  Device device;
+  Plan plan;
+  std::vector<DType> slot_types;                           // of dims and scalars
+  std::optional<codegen::cpu::Executable> program;         // CPU
+  std::shared_ptr<const runtime::LoadedKernel> on_device;  // GPU
+};
+
+OpTable<Prepared>& table() {
+  static auto* made = new OpTable<Prepared>;  // lives as long as the process: kernels stay loaded
+  return *made;
+}
+
+thread_local int trap_depth = 0;
+
+bool is_absent(const TensorView& view) {
+  return !view.data && view.rank() == 0;
+}
+
+Device device_of(std::string_view op, std::span<const TensorView> tensors) {
+  const TensorView* first = nullptr;
+  for (const TensorView& view : tensors) {
+    if (is_absent(view)) continue;
+    if (!first) first = &view;
+    if (view.device == first->device) continue;
+    ErrorFields fields;
+    fields.kind = ErrorKind::argument;
+    fields.op = op;
+    fields.what = "the tensors are on different devices";
+    fields.expected = fmt::format("all on {}, like the first", to_string(first->device));
+    fields.got = fmt::format("{} on {}", to_string(view), to_string(view.device));
+    throw Error(std::move(fields));
+  }
+  return first ? first->device : Device::cpu();
+}
+
+std::vector<DType> slot_types_of(const ir::Kernel& kernel) {
+  std::vector<DType> types;
+  for (const auto* vars : {&kernel.dims, &kernel.scalars}) {
+    for (const ir::VarRef& var : *vars) {
+      TESSERA_CHECK(!is_float(var->type) || var->type == DType::f32,
+                    kernel.name + ": float scalars are f32");
+      types.push_back(var->type);
+    }
+  }
+  return types;
+}
+
+void run_on_cpu(const Prepared& prepared, const Binding& binding,
+                std::span<const TensorView> tensors) {
+  std::vector<codegen::cpu::Argument> arguments;
+  for (const TensorView& view : tensors) {
+    arguments.emplace_back().tensor = view;
+  }
+  for (size_t i = 0; i < prepared.slot_types.size(); ++i) {
+    const int64_t value = binding.slots[i];
+    codegen::cpu::Argument& argument = arguments.emplace_back();
+    argument.integer = value;
+    if (prepared.slot_types[i] == DType::f32) {
+      argument.number = std::bit_cast<float>(static_cast<int32_t>(value));
+    }
+  }
+  codegen::cpu::Options options;
+  options.traps = trap_depth > 0;
+  KernelCounts counted{prepared.program->program().name, {}};
+  CountScope* scope = CountScope::active();
+  if (scope) options.counts = &counted.counts;
+  prepared.program->run(arguments, options);
+  if (scope) scope->add(std::move(counted));
+}
+
+void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
+                Stream stream) {
+  // The driver reads as many bytes as the parameter has: the low ones, on a little-endian host.
+  std::array<void*, kMaxArguments> data;
+  std::array<void*, kMaxArguments> arguments;
+  const size_t num_tensors = tensors.size();
+  for (size_t t = 0; t < num_tensors; ++t) {
+    data[t] = tensors[t].data;
+    arguments[t] = &data[t];
+  }
+  for (size_t i = 0; i < prepared.slot_types.size(); ++i) {
+    arguments[num_tensors + i] = &binding.slots[i];
+  }
+  const auto [x, y, z] = binding.grid;
+  runtime::launch(*prepared.on_device, {x, y, z}, arguments.data(), stream);
+}
+
+void run_prepared(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
+                  Stream stream) {
+  if (binding.empty) return;
+  if (prepared.device.is_cuda()) {
+    run_on_gpu(prepared, binding, tensors, stream);
+  } else {
+    run_on_cpu(prepared, binding, tensors);
+  }
+}
+
+// The binary came by its key, from this process or from disk: its parameters must be those of the
+// plan.
+void check_parameters(const Plan& plan, const runtime::Image& image) {
+  const std::vector<std::string> names = plan.parameter_names();
+  TESSERA_CHECK(names.size() == image.params.size() && names.size() <= kMaxArguments,
+                plan.op() + ": the compiled kernel has other parameters than its declaration");
+}
+
+/// How a kernel gets to a device: as one of an op's (its Spec names it) or as a user's own (its
+/// text does).
+struct Kind {
+  bool is_shipped = true;
+};
+
+std::unique_ptr<Prepared> prepare(std::string_view op, const std::string& spec, Device device,
+                                  const ir::Kernel& kernel, Plan plan, Stream stream, Kind kind) {
+  auto prepared = std::make_unique<Prepared>(
+      Prepared{std::string(op), spec, device, std::move(plan), slot_types_of(kernel), {}, {}});
+  if (!device.is_cuda()) {
+    prepared->program.emplace(codegen::lower(kernel));
+    return prepared;
+  }
+  runtime::KernelRequest request;
+  request.op = op;
+  if (kind.is_shipped) request.spec = kernel.name + '\0' + spec;
+  request.emit = [&] {
+    KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
+    source.op = op;
+    return source;
+  };
+  prepared->on_device = runtime::Runtime::instance().load(request, device.ordinal, stream);
+  check_parameters(prepared->plan, *prepared->on_device->image);
+  return prepared;
+}
+
+void run_kernel(std::string_view op, const std::string& spec,
+                const std::function<ir::Kernel()>& build, std::span<const TensorView> tensors,
+                std::span<const int64_t> scalars, Stream stream, Kind kind) {
+  const Device device = device_of(op, tensors);
+  if (const Prepared* prepared = table().find(op, spec, device)) {
+    Binding binding = prepared->plan.bind(tensors, scalars);
+    run_prepared(*prepared, binding, tensors, stream);
+    return;
+  }
+  const ir::Kernel kernel = build();
+  Plan plan(std::string(op), kernel);
+  Binding binding = plan.bind(tensors, scalars);
+  if (binding.empty) return;  // nothing to compile for
+  const Prepared& prepared =
+      table().insert(prepare(op, spec, device, kernel, std::move(plan), stream, kind));
+  run_prepared(prepared, binding, tensors, stream);
+}
+
+}  // namespace
+
+void run(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
+         std::span<const TensorView> tensors, std::span<const int64_t> scalars, Stream stream) {
+  run_kernel(op, spec, build, tensors, scalars, stream, {.is_shipped = true});
+}
+
+struct Function::State {
+  ir::Kernel kernel;
+  std::string spec;  // of the process's table: no op has one like it
+};
+
+Function::Function(ir::Kernel kernel) {
+  const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
+  // The CUDA text says what runs, the kernel's own text what the host checks.
+  const std::string digest = runtime::to_hex(runtime::sha256(source.text + ir::to_string(kernel)));
+  state_ = std::make_shared<const State>(State{std::move(kernel), "text " + digest});
+}
+
+void Function::operator()(std::span<const TensorView> tensors, std::span<const int64_t> scalars,
+                          Stream stream) const {
+  run_kernel(state_->kernel.name, state_->spec, [&] { return state_->kernel; }, tensors, scalars,
+             stream, {.is_shipped = false});
+}
+
+void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
+         std::span<const int64_t> scalars, Stream stream) {
+  Function{kernel}(tensors, scalars, stream);
+}
+
+TrapScope::TrapScope() {
+  ++trap_depth;
+}
+TrapScope::~TrapScope() {
+  --trap_depth;
+}
+
+}  // namespace tessera::kernels::jit

@@ -1,0 +1,285 @@
+#include "kernels/jit/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dsl/base/error.h"
+
+namespace tessera::kernels::jit {
+namespace {
+
+constexpr std::array<int64_t, 3> kMaxGrid = {(int64_t{1} << 31) - 1, 65535, 65535};
+
+bool is_absent(const TensorView& view) {
+  return !view.data && view.rank() == 0;
+}
+
+int64_t value_at(const TensorView& view, int dim, bool is_stride) {
+  return is_stride ? view.strides[dim] : view.shape[dim];
+}
+
+std::string declaration(const ir::Buffer& buffer) {
+  std::string text = fmt::format("{}[", name(buffer.dtype));
+  for (size_t i = 0; i < buffer.shape.size(); ++i) {
+    text += (i > 0 ? ", " : "") + ir::to_string(buffer.shape[i]);
+  }
+  return text + "]";
+}
+
+bool fits(DType type, int64_t value) {
+  return bits(type) == 64 || value == static_cast<int32_t>(value);
+}
+
+// A stride multiplies an index that is always 0 there, or belongs to a tensor that is never read.
+bool stride_matters(const TensorView& view, int dim) {
+  return view.shape[dim] != 1 && view.size() > 0;
+}
+
+}  // namespace
+
+Plan::Plan(std::string op, const ir::Kernel& kernel) : op_(std::move(op)) {
+  TESSERA_CHECK(kernel.dims.size() + kernel.scalars.size() <= kMaxSlots,
+                op_ + " has too many dims and scalars");
+  TESSERA_CHECK(!kernel.grid.empty() && kernel.grid.size() <= 3, op_ + " has no grid");
+  const SlotOf slot_of = [&](const ir::VarRef& var) {
+    for (size_t i = 0; i < kernel.dims.size(); ++i) {
+      if (kernel.dims[i] == var) return static_cast<int>(i);
+    }
+    for (size_t i = 0; i < kernel.scalars.size(); ++i) {
+      if (kernel.scalars[i] == var) return static_cast<int>(kernel.dims.size() + i);
+    }
+    internal_error(op_ + ": a host expression uses " + var->name +
+                   ", which the host does not know");
+  };
+  for (const ir::BufferRef& buffer : kernel.tensors) {
+    tensors_.push_back({buffer->name, buffer->dtype, static_cast<int>(buffer->shape.size()),
+                        std::max<int64_t>(buffer->align, 1), buffer->optional, buffer->is_output,
+                        declaration(*buffer)});
+  }
+  for (const ir::VarRef& var : kernel.dims) {
+    Dim dim;
+    dim.name = var->name;
+    dim.type = var->type;
+    dim.multiple_of = std::max<int64_t>(var->multiple_of, 1);
+    if (var->lower) dim.lower.emplace(var->lower, slot_of);
+    if (var->upper) dim.upper.emplace(var->upper, slot_of);
+    dims_.push_back(std::move(dim));
+  }
+  for (const ir::VarRef& var : kernel.scalars) scalars_.push_back(var->name);
+  add_places(kernel, false);
+  add_places(kernel, true);
+  for (size_t t = 0; t < kernel.tensors.size(); ++t) {
+    const ir::Buffer& buffer = *kernel.tensors[t];
+    for (size_t d = 0; d < buffer.shape.size(); ++d) {
+      checks_.push_back({{t, static_cast<int>(d), false}, HostExpr(buffer.shape[d], slot_of)});
+    }
+    for (size_t d = 0; d < buffer.strides.size(); ++d) {
+      checks_.push_back({{t, static_cast<int>(d), true}, HostExpr(buffer.strides[d], slot_of)});
+    }
+  }
+  for (const ir::Expr& extent : kernel.grid) grid_.emplace_back(extent, slot_of);
+}
+
+void Plan::add_places(const ir::Kernel& kernel, bool strides) {
+  for (size_t t = 0; t < kernel.tensors.size(); ++t) {
+    const ir::Buffer& buffer = *kernel.tensors[t];
+    const std::vector<ir::Expr>& exprs = strides ? buffer.strides : buffer.shape;
+    for (size_t d = 0; d < exprs.size(); ++d) {
+      if (exprs[d]->op != ir::Op::var) continue;
+      for (size_t i = 0; i < kernel.dims.size(); ++i) {
+        if (kernel.dims[i] != exprs[d]->var) continue;
+        dims_[i].places.push_back({t, static_cast<int>(d), strides});
+      }
+    }
+  }
+  if (!strides) return;
+  for (size_t i = 0; i < dims_.size(); ++i) {
+    if (!dims_[i].places.empty()) continue;
+    ErrorFields fields;
+    fields.kind = ErrorKind::program;
+    fields.op = op_;
+    fields.what = fmt::format("no tensor determines dim '{}'", dims_[i].name);
+    fields.expected = "a tensor with this dim alone as one of its extents or strides";
+    fields.loc = kernel.dims[i]->loc;
+    throw Error(std::move(fields));
+  }
+}
+
+std::vector<std::string> Plan::parameter_names() const {
+  std::vector<std::string> names;
+  for (const Tensor& tensor : tensors_) names.push_back(tensor.name);
+  for (const Dim& dim : dims_) names.push_back(dim.name);
+  for (const std::string& scalar : scalars_) names.push_back(scalar);
+  return names;
+}
+
+Binding Plan::bind(std::span<const TensorView> tensors, std::span<const int64_t> scalars) const {
+  if (tensors.size() != tensors_.size() || scalars.size() != scalars_.size()) {
+    fail("", "wrong number of arguments",
+         fmt::format("{} tensors and {} scalars", tensors_.size(), scalars_.size()),
+         fmt::format("{} tensors and {} scalars", tensors.size(), scalars.size()));
+  }
+  for (size_t t = 0; t < tensors.size(); ++t) check_tensor(t, tensors[t]);
+
+  Binding binding;
+  std::array<const Place*, kMaxSlots> sources{};
+  for (size_t i = 0; i < dims_.size(); ++i) {
+    sources[i] = bind_dim(dims_[i], tensors, binding.slots[i]);
+  }
+  std::copy(scalars.begin(), scalars.end(), binding.slots.begin() + dims_.size());
+  for (const Check& check : checks_) check_place(check, binding, tensors);
+  bind_grid(binding);
+  if (binding.empty) return binding;
+
+  bool has_output = false;
+  bool writes = false;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    has_output = has_output || tensors_[t].is_output;
+    writes = writes || (tensors_[t].is_output && !is_absent(tensors[t]) && tensors[t].size() > 0);
+  }
+  binding.empty = has_output && !writes;
+  if (binding.empty) return binding;
+  for (size_t i = 0; i < dims_.size(); ++i) {
+    if (sources[i]) check_dim(dims_[i], *sources[i], binding, tensors, binding.slots[i]);
+  }
+  return binding;
+}
+
+void Plan::check_tensor(size_t tensor_idx, const TensorView& view) const {
+  const Tensor& tensor = tensors_[tensor_idx];
+  if (is_absent(view) && tensor.rank > 0) {
+    if (tensor.optional) return;
+    fail(tensor.name, fmt::format("argument '{}' is missing", tensor.name), tensor.declared, "");
+  }
+  if (view.dtype != tensor.dtype) {
+    fail(tensor.name, fmt::format("argument '{}' has the wrong dtype", tensor.name),
+         tensor.declared, to_string(view));
+  }
+  if (view.rank() != tensor.rank) {
+    fail(tensor.name, fmt::format("argument '{}' has the wrong rank", tensor.name), tensor.declared,
+         to_string(view));
+  }
+  if (view.size() == 0) return;
+  if (!view.data) {
+    fail(tensor.name, fmt::format("argument '{}' has no data", tensor.name), tensor.declared,
+         to_string(view) + " at a null pointer");
+  }
+  const auto address = reinterpret_cast<uintptr_t>(view.data);
+  if (address % static_cast<uintptr_t>(tensor.align) != 0) {
+    fail(tensor.name, fmt::format("argument '{}' is not aligned", tensor.name),
+         fmt::format("an address that is a multiple of {} bytes", tensor.align),
+         fmt::format("{:#x}", address));
+  }
+}
+
+// The first place that matters decides. Nothing if none does: then any value with the declared
+// multiple will do.
+const Plan::Place* Plan::bind_dim(const Dim& dim, std::span<const TensorView> tensors,
+                                  int64_t& value) const {
+  value = dim.multiple_of;
+  bool found_idle = false;
+  for (const Place& place : dim.places) {
+    const TensorView& view = tensors[place.tensor];
+    if (is_absent(view)) continue;
+    const int64_t given = value_at(view, place.dim, place.is_stride);
+    if (!place.is_stride || stride_matters(view, place.dim)) {
+      if (!fits(dim.type, given) || given < 0) {
+        fail(tensors_[place.tensor].name,
+             fmt::format("argument '{}' has an extent or stride out of range",
+                         tensors_[place.tensor].name),
+             fmt::format("{} as a non-negative {}", dim.name, name(dim.type)), to_string(view));
+      }
+      value = given;
+      return &place;
+    }
+    if (!found_idle && given > 0 && fits(dim.type, given)) {
+      found_idle = true;
+      value = std::max(given - given % dim.multiple_of, dim.multiple_of);
+    }
+  }
+  return nullptr;
+}
+
+void Plan::check_dim(const Dim& dim, const Place& place, const Binding& binding,
+                     std::span<const TensorView> tensors, int64_t value) const {
+  const std::string& argument = tensors_[place.tensor].name;
+  const auto complain = [&](std::string expected) {
+    fail(argument,
+         fmt::format("argument '{}' has {} {} that the kernel does not take", argument,
+                     place.is_stride ? "a stride" : "an extent", value),
+         fmt::format("{} (dimension {}) {}", dim.name, place.dim, expected),
+         to_string(tensors[place.tensor]));
+  };
+  if (value % dim.multiple_of != 0) complain(fmt::format("a multiple of {}", dim.multiple_of));
+  if (dim.lower) {
+    const int64_t lower = dim.lower->evaluate(binding.slots, op_);
+    if (value < lower) complain(fmt::format("at least {}", lower));
+  }
+  if (dim.upper) {
+    const int64_t upper = dim.upper->evaluate(binding.slots, op_);
+    if (value >= upper) complain(fmt::format("below {}", upper));
+  }
+}
+
+void Plan::check_place(const Check& check, const Binding& binding,
+                       std::span<const TensorView> tensors) const {
+  const Place& place = check.place;
+  const TensorView& view = tensors[place.tensor];
+  if (is_absent(view)) return;
+  if (place.is_stride && !stride_matters(view, place.dim)) return;
+  const int64_t expected = check.expected.evaluate(binding.slots, op_);
+  if (value_at(view, place.dim, place.is_stride) == expected) return;
+  std::string reason;
+  if (!check.expected.is_constant()) {
+    reason = " = " + check.expected.text();
+    for (const Dim& dim : dims_) {
+      if (dim.name == check.expected.text()) reason += origin(dim, tensors);
+    }
+  }
+  const std::string& argument = tensors_[place.tensor].name;
+  fail(argument,
+       fmt::format("argument '{}' has the wrong {}", argument,
+                   place.is_stride ? "strides" : "shape"),
+       fmt::format("{} {} in dimension {}{}", place.is_stride ? "stride" : "extent", expected,
+                   place.dim, reason),
+       to_string(view));
+}
+
+// " (from x dim 0)": the place that bound the dim.
+std::string Plan::origin(const Dim& dim, std::span<const TensorView> tensors) const {
+  int64_t value = 0;
+  const Place* place = bind_dim(dim, tensors, value);
+  if (!place) return "";
+  return fmt::format(" (from {} {} {})", tensors_[place->tensor].name,
+                     place->is_stride ? "stride" : "dim", place->dim);
+}
+
+void Plan::bind_grid(Binding& binding) const {
+  for (size_t axis = 0; axis < grid_.size(); ++axis) {
+    const int64_t extent = grid_[axis].evaluate(binding.slots, op_);
+    if (extent < 0 || extent > kMaxGrid.at(axis)) {
+      fail("", "the tensors are too large for one launch",
+           fmt::format("0 to {} blocks along {}: {}", kMaxGrid.at(axis), "xyz"[axis],
+                       grid_[axis].text()),
+           fmt::format("{}", extent));
+    }
+    binding.grid.at(axis) = extent;
+    binding.empty = binding.empty || extent == 0;
+  }
+}
+
+void Plan::fail(const std::string& argument, std::string what, std::string expected,
+                std::string got) const {
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.op = op_;
+  fields.argument = argument;
+  fields.what = std::move(what);
+  fields.expected = std::move(expected);
+  fields.got = std::move(got);
+  throw Error(std::move(fields));
+}
+
+}  // namespace tessera::kernels::jit

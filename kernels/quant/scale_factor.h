@@ -1,0 +1,35 @@
+#pragma once
+// Scale factors from absolute maxima: the rule that every quantising op shares.
+
+#include "dsl/builder.h"
+
+namespace tessera::kernels {
+
+/// A format to quantise to.
+struct QuantFormat {
+  DType dtype;
+  float max;         // largest finite value
+  float amax_floor;  // smaller maxima count as this
+};
+inline constexpr QuantFormat kE4m3 = {DType::e4m3, 448.0f, 1e-4f};
+
+/// real ~ code * scale, code ~ real * inverse.
+struct ScaleFactor {
+  dsl::Value scale, inverse;
+};
+
+/// Two IEEE divisions; with `round`, powers of two: the smallest one >= amax / max and its exact
+/// inverse. An infinite amax gives an inverse of +0.
+inline ScaleFactor scale_factor(dsl::Builder& k, const QuantFormat& format, const dsl::Value& amax,
+                                bool round) {
+  using namespace dsl;
+  auto clamped = k.let("clamped", max(amax, format.amax_floor));
+  auto quotient = clamped / format.max;
+  if (!round) return {quotient, format.max / clamped};
+  // The biased exponent of the smallest power of two >= quotient; infinity is kept at 2^127.
+  auto bits = reinterpret(DType::u32, quotient);
+  auto exponent = k.let("exponent", min(((bits - 1) >> 23) + 1, 254));
+  return {reinterpret(DType::f32, exponent << 23), reinterpret(DType::f32, (254 - exponent) << 23)};
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,117 @@
+#include "runtime/cache/entry.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "runtime/cache/manifest.h"
+#include "runtime/cache/sha256.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr std::string_view kMagic = "TESSERA\n";
+constexpr std::array<std::string_view, 3> kSections = {"manifest", "cubin", "source"};
+constexpr size_t kPrefixBytes = 16;
+constexpr size_t kSectionBytes = 48;
+constexpr size_t kTableEnd = kPrefixBytes + kSections.size() * kSectionBytes;
+constexpr size_t kHeaderBytes = kTableEnd + sizeof(Digest);
+
+template <class Integer>
+void append_integer(std::string& bytes, Integer value) {
+  for (size_t i = 0; i < sizeof(Integer); ++i) {
+    bytes += static_cast<char>((value >> (8 * i)) & 0xFF);
+  }
+}
+
+template <class Integer>
+Integer read_integer(std::string_view bytes, size_t offset) {
+  Integer value = 0;
+  for (size_t i = 0; i < sizeof(Integer); ++i) {
+    const auto byte = static_cast<uint8_t>(bytes[offset + i]);
+    value = static_cast<Integer>(value | (static_cast<Integer>(byte) << (8 * i)));
+  }
+  return value;
+}
+
+std::string_view as_text(const Digest& digest) {
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+// An ELF for CUDA: magic, 64 bits, little-endian, EM_CUDA. The digest is the real check.
+bool looks_like_cubin(std::string_view cubin) {
+  constexpr uint16_t kElfMachineCuda = 190;
+  return cubin.size() >= 64 &&
+         cubin.substr(0, 6) == std::string_view(
+                                   "\x7F"
+                                   "ELF\x02\x01",
+                                   6) &&
+         read_integer<uint16_t>(cubin, 18) == kElfMachineCuda;
+}
+
+// The section payloads, or nothing and the reason.
+std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std::string& reason) {
+  if (bytes.size() < kHeaderBytes) return reason = "truncated", std::nullopt;
+  if (bytes.substr(0, kMagic.size()) != kMagic) return reason = "not a cache entry", std::nullopt;
+  if (bytes.substr(kTableEnd, sizeof(Digest)) != as_text(sha256(bytes.substr(0, kTableEnd)))) {
+    return reason = "the header has the wrong digest", std::nullopt;
+  }
+  const auto schema = read_integer<uint32_t>(bytes, 8);
+  const auto count = read_integer<uint32_t>(bytes, 12);
+  if (schema != kCacheSchema || count != kSections.size()) {
+    return reason = fmt::format("schema {} with {} sections", schema, count), std::nullopt;
+  }
+  std::array<std::string_view, 3> sections;
+  std::string_view rest = bytes.substr(kHeaderBytes);
+  for (size_t i = 0; i < sections.size(); ++i) {
+    const size_t row = kPrefixBytes + i * kSectionBytes;
+    const auto size = read_integer<uint64_t>(bytes, row);
+    if (size > rest.size()) return reason = "truncated", std::nullopt;
+    sections.at(i) = rest.substr(0, size);
+    rest.remove_prefix(size);
+    if (bytes.substr(row + 8, sizeof(Digest)) != as_text(sha256(sections.at(i)))) {
+      reason = fmt::format("section {} has the wrong digest", kSections.at(i));
+      return std::nullopt;
+    }
+  }
+  if (!rest.empty()) return reason = "bytes after the last section", std::nullopt;
+  return sections;
+}
+
+}  // namespace
+
+std::string encode_entry(const CacheKey& key, const Image& image) {
+  const std::string manifest = encode_manifest(key, image);
+  const std::array<std::string_view, 3> sections = {manifest, image.cubin, image.source};
+  std::string bytes(kMagic);
+  append_integer(bytes, uint32_t{kCacheSchema});
+  append_integer(bytes, static_cast<uint32_t>(sections.size()));
+  for (size_t i = 0; i < sections.size(); ++i) {
+    append_integer(bytes, uint64_t{sections.at(i).size()});
+    bytes += as_text(sha256(sections.at(i)));
+    append_integer(bytes, static_cast<uint32_t>(i));
+    append_integer(bytes, uint32_t{0});
+  }
+  bytes += as_text(sha256(bytes));
+  for (const std::string_view section : sections) bytes += section;
+  return bytes;
+}
+
+std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key,
+                                  std::string& reason) {
+  const auto sections = split(bytes, reason);
+  if (!sections) return std::nullopt;
+  const auto& [manifest_text, cubin, source] = *sections;
+  auto manifest = decode_manifest(manifest_text);
+  if (!manifest) return reason = "the manifest cannot be read", std::nullopt;
+  if (manifest->key != key) return reason = "holds another key", std::nullopt;
+  if (!looks_like_cubin(cubin)) return reason = "holds no CUDA binary", std::nullopt;
+  Image image = std::move(manifest->image);
+  image.cubin = cubin;
+  image.source = source;
+  return image;
+}
+
+}  // namespace tessera::runtime

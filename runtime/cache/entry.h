@@ -1,0 +1,28 @@
+#pragma once
+// One cache file: a header with a digest per section, then the sections. Reading trusts nothing.
+//
+//   offset  size
+//        0     8   "TESSERA\n"
+//        8     4   schema (all integers little-endian)
+//       12     4   number of sections, 3
+//       16    48   per section: size (8), SHA-256 (32), kind (4), 0 (4)
+//      160    32   SHA-256 of the 160 bytes before
+//      192         manifest (JSON), cubin, source, one after the other, nothing behind them
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runtime/cache/key.h"
+#include "runtime/image.h"
+
+namespace tessera::runtime {
+
+/// The bytes of a cache file.
+std::string encode_entry(const CacheKey& key, const Image& image);
+
+/// The image in `bytes`, or nothing and in `reason` what is wrong ("truncated", "section cubin has
+/// the wrong digest", "holds another key", ...). Bounded work for any input, never throws.
+std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, std::string& reason);
+
+}  // namespace tessera::runtime

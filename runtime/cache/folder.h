@@ -1,0 +1,68 @@
+#pragma once
+// File-system steps of the disk cache: folders are opened, judged by their descriptor and used by
+// descriptor from then on; files are read whole into memory (never mapped) and published in one
+// step.
+
+#include <sys/stat.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera::runtime {
+
+/// Owns a descriptor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept;
+  Descriptor& operator=(Descriptor&& other) noexcept;
+
+  int get() const { return value_; }
+  explicit operator bool() const { return value_ >= 0; }
+
+ private:
+  int value_ = -1;
+};
+
+/// A folder, or why there is none.
+struct Folder {
+  Descriptor fd;
+  std::string problem;  // "is writable by group or others (mode 0777)"; empty if fd is open
+  bool missing = false;
+};
+
+enum class Missing { leave, create };
+
+/// Opens the cache root `path` if it can be trusted: an absolute path to a real directory (no
+/// symbolic link as last component), owned by this user or by root, not writable by group or
+/// others. Created folders have mode 0700.
+Folder open_root(const std::string& path, Missing missing);
+
+/// The same for a folder inside an opened one. `name` is one component.
+Folder open_inside(const Folder& parent, const std::string& name, Missing missing);
+
+/// A file's bytes, or why it cannot be used. `seen` is what was there, for remove_if_unchanged.
+struct FileBytes {
+  std::optional<std::string> bytes;
+  std::string problem;
+  bool missing = false;
+  struct stat seen = {};
+};
+FileBytes read_file(const Folder& folder, const std::string& name);
+
+/// Makes `name` appear with all of `bytes` or not at all. `staging` is a folder on the same file
+/// system. An existing file stays as it is and counts as success: whoever came first had the same
+/// content. Returns an error text or "".
+std::string publish_file(const Folder& staging, const Folder& folder, const std::string& name,
+                         std::string_view bytes);
+
+/// Removes what is still the thing that was read.
+void remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen);
+
+/// Removes files of crashed writers, an hour old or more, a bounded number of them.
+void sweep_stale_files(const Folder& staging);
+
+}  // namespace tessera::runtime

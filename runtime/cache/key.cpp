@@ -1,0 +1,44 @@
+#include "runtime/cache/key.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "runtime/cache/sha256.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr size_t kMaxShownValue = 200;  // longer values (sources) are kept as digests
+
+void append_length(std::string& bytes, size_t length) {
+  for (int shift = 0; shift < 64; shift += 8) {
+    bytes += static_cast<char>((static_cast<uint64_t>(length) >> shift) & 0xFF);
+  }
+}
+
+bool is_printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+KeyBuilder::KeyBuilder() {
+  add("schema", std::to_string(kCacheSchema));
+}
+
+KeyBuilder& KeyBuilder::add(std::string_view name, std::string_view value) {
+  for (const std::string_view part : {name, value}) {
+    append_length(bytes_, part.size());
+    bytes_ += part;
+  }
+  const bool shown = value.size() <= kMaxShownValue && is_printable(value);
+  fields_.push_back(
+      {std::string(name), shown ? std::string(value) : "sha256:" + to_hex(sha256(value))});
+  return *this;
+}
+
+CacheKey KeyBuilder::finish() const {
+  return {to_hex(sha256(bytes_)), fields_};
+}
+
+}  // namespace tessera::runtime

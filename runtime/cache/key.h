@@ -1,0 +1,38 @@
+#pragma once
+// The disk key: SHA-256 over named, length-prefixed fields in the order they are added. No
+// separator, so no two different lists of fields share their bytes.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::runtime {
+
+/// Bumped by hand when the meaning of a field or the container changes. Also a folder of the cache.
+inline constexpr int kCacheSchema = 1;
+
+struct KeyField {
+  std::string name;
+  std::string value;  // as it is if short and printable, else "sha256:..."
+  friend bool operator==(const KeyField&, const KeyField&) = default;
+};
+
+struct CacheKey {
+  std::string hex;               // 64 digits
+  std::vector<KeyField> fields;  // kept in the entry: answers "why did it recompile"
+  friend bool operator==(const CacheKey&, const CacheKey&) = default;
+};
+
+/// Example: CacheKey key = KeyBuilder().add("op", "transpose").add("target", "sm_90a").finish();
+class KeyBuilder {
+ public:
+  KeyBuilder();  // adds the schema
+  KeyBuilder& add(std::string_view name, std::string_view value);
+  CacheKey finish() const;
+
+ private:
+  std::string bytes_;
+  std::vector<KeyField> fields_;
+};
+
+}  // namespace tessera::runtime

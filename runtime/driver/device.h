@@ -1,0 +1,50 @@
+#pragma once
+// Devices and contexts. The runtime never creates a context: it uses the caller's, else the
+// device's primary one.
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/driver/driver.h"
+
+namespace tessera::runtime {
+
+struct DeviceInfo {
+  int ordinal = 0;
+  std::string name;  // "NVIDIA H200"
+  int major = 0, minor = 0;
+  int num_sms = 0;
+  int64_t shared_optin = 0;  // bytes of shared memory that one block may ask for
+  int64_t l2_bytes = 0;
+  int64_t memory_bytes = 0;
+};
+
+/// GPUs that can be used; 0 without a driver (why_no_device says why). Never throws.
+int num_devices();
+/// Why num_devices() is 0: one line. Empty if there is a device.
+std::string why_no_device();
+
+/// Facts of a device, read once. Throws an argument error for an ordinal that is not there.
+///
+/// Example: int sms = device_info(0).num_sms;
+const DeviceInfo& device_info(int ordinal);
+/// The same, uncached, from a given driver.
+DeviceInfo query_device(const Driver& driver, int ordinal);
+
+/// While it lives, a context of the device is current on this thread: the one that was, if it
+/// belongs to the device, else the device's primary context, which is popped again. Costs one
+/// driver call when nothing has to change.
+class ContextScope {
+ public:
+  explicit ContextScope(int ordinal) : ContextScope(driver(), ordinal) {}
+  ContextScope(const Driver& driver, int ordinal);
+  ~ContextScope();
+  ContextScope(const ContextScope&) = delete;
+  ContextScope& operator=(const ContextScope&) = delete;
+
+ private:
+  const Driver& driver_;
+  bool pushed_ = false;
+};
+
+}  // namespace tessera::runtime

@@ -1,0 +1,46 @@
+#pragma once
+// libcuda.so.1, opened at run time.
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "runtime/driver/driver_api.h"
+#include "runtime/driver/shared_library.h"
+
+namespace tessera::runtime {
+
+/// CUDA 12.4: the oldest driver we test the interface against (cuLibrary* came with 12.0).
+inline constexpr int kMinDriverVersion = 12040;
+
+inline constexpr int kMaxDevices = 64;
+
+struct Driver {
+  cu::Functions call;
+  int version = 0;      // 13000 = CUDA 13.0
+  int num_devices = 0;  // 0 if the driver is there but no GPU is
+  std::string path;
+  /// Primary contexts, retained on first use for the life of the process (runtime/driver/device.h).
+  mutable std::array<std::atomic<cu::Context>, kMaxDevices> primary = {};
+
+  /// Throws a driver error naming `call`, the code and the driver's text unless `result` is
+  /// success.
+  void check(cu::Result result, std::string_view call, std::string_view op = "") const;
+  /// "CUDA_ERROR_INVALID_IMAGE (200): device kernel image is invalid"
+  std::string describe(cu::Result result) const;
+};
+
+/// Opens and initialises the driver. Throws an unsupported error if it is missing, older than
+/// kMinDriverVersion or lacks a function.
+std::unique_ptr<const Driver> open_driver(const LibraryLoader& loader);
+
+/// The process's driver, opened on first use and never closed. Throws open_driver's error, each
+/// time the same.
+const Driver& driver();
+
+/// "12.4" for 12040.
+std::string cuda_version_text(int version);
+
+}  // namespace tessera::runtime

@@ -1,0 +1,30 @@
+#pragma once
+// Opening libraries at run time, behind a table so that tests can stand in for the system.
+
+#include <functional>
+#include <string>
+
+namespace tessera::runtime {
+
+/// Libraries are never closed: the driver may be gone before static destructors run.
+struct LibraryLoader {
+  /// Opens by path or by name; null and a reason in `error` on failure.
+  std::function<void*(const std::string& path, std::string& error)> open;
+  /// Only if the process has it mapped already; else null.
+  std::function<void*(const std::string& name)> open_mapped;
+  /// Null if there is no such symbol.
+  std::function<void*(void* library, const char* symbol)> symbol;
+  /// Path of an opened library's file.
+  std::function<std::string(void* library)> path_of;
+  /// What identifies its code, see image_identity.
+  std::function<std::string(void* library)> identity_of;
+};
+
+/// dlopen, dlsym, dlinfo.
+const LibraryLoader& system_loader();
+
+/// Identifies the code of the mapped image which holds `address`: "build-id 65be0d...", else
+/// "sha256 ..." of its file. Empty if neither can be had.
+std::string image_identity(const void* address);
+
+}  // namespace tessera::runtime

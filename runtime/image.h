@@ -1,0 +1,36 @@
+#pragma once
+// A compiled kernel in memory, with all that a launch needs to know about it.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "dsl/base/kernel_source.h"
+#include "runtime/nvrtc/target.h"
+
+namespace tessera::runtime {
+
+/// What ptxas said about a kernel.
+struct KernelResources {
+  int registers = 0;          // per thread
+  int64_t spill_bytes = 0;    // spill stores, per thread
+  int64_t stack_bytes = 0;    // per thread
+  int64_t static_shared = 0;  // per block
+  friend bool operator==(const KernelResources&, const KernelResources&) = default;
+};
+
+struct Image {
+  std::string op;
+  std::string entry;
+  Target target;
+  std::vector<KernelParam> params;
+  int threads = 0;
+  int64_t shared_bytes = 0;  // dynamic, per block
+  KernelResources resources;
+  std::string cubin;
+  std::string source;    // the CUDA text
+  std::string log;       // of the compiler
+  std::string compiler;  // NVRTC identity
+};
+
+}  // namespace tessera::runtime

@@ -1,0 +1,140 @@
+#include "runtime/launch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "runtime/raise.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
+constexpr int64_t kMaxGridYZ = 65535;
+constexpr int64_t kDefaultDynamicShared = 48 * 1024;  // more must be asked for per kernel
+
+bool is_refusal(cu::Result result) {
+  constexpr std::array kRefusals = {cu::kInvalidImage, cu::kNoBinaryForGpu, cu::kInvalidPtx,
+                                    cu::kUnsupportedPtxVersion, cu::kInvalidSource};
+  return std::find(kRefusals.begin(), kRefusals.end(), result) != kRefusals.end();
+}
+
+// Codes that every later call on the context returns as well: 700 illegal address, 702 timeout, 710
+// assert, 714-719 hardware faults.
+bool is_sticky(cu::Result result) {
+  return result == 700 || result == 702 || result == 710 || (result >= 714 && result <= 719);
+}
+
+std::string text_of(Grid grid) {
+  return fmt::format("({}, {}, {})", grid.x, grid.y, grid.z);
+}
+
+[[noreturn]] void fail_launch(const LoadedKernel& kernel, Grid grid, cu::Result result) {
+  const Image& image = *kernel.image;
+  const std::string shape =
+      fmt::format("grid {}, {} threads, {} bytes of shared memory, cuda:{}", text_of(grid),
+                  image.threads, image.shared_bytes, kernel.device);
+  const bool sticky = is_sticky(result);
+  raise(ErrorKind::driver, image.op,
+        sticky ? fmt::format("cannot launch: an earlier kernel on cuda:{} failed", kernel.device)
+               : "the launch failed: " + shape,
+        {.got = kernel.driver->describe(result),
+         .hint = sticky ? "the context is lost; run the program under compute-sanitizer" : ""});
+}
+
+}  // namespace
+
+void check_shared_memory(const std::string& op, int64_t bytes, const DeviceInfo& device) {
+  if (bytes <= device.shared_optin) return;
+  raise(ErrorKind::unsupported, op, "too much shared memory per block",
+        {.expected = fmt::format("at most {} bytes on cuda:{} ({})", device.shared_optin,
+                                 device.ordinal, device.name),
+         .got = fmt::format("{} bytes", bytes)});
+}
+
+std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<const Image> image,
+                                       const DeviceInfo& device, std::string& refusal) {
+  const std::string& op = image->op;
+  check_shared_memory(op, image->shared_bytes + image->resources.static_shared, device);
+  if (!runs_on(image->target, device.major, device.minor)) {
+    raise(ErrorKind::unsupported, op, "the kernel was compiled for another device",
+          {.expected = fmt::format("a target for compute capability {}.{} (cuda:{}, {})",
+                                   device.major, device.minor, device.ordinal, device.name),
+           .got = to_string(image->target)});
+  }
+  // The first use of a kernel in a context loads its code: done here, so that no launch does it.
+  const ContextScope context(driver, device.ordinal);
+  cu::Device handle = 0;
+  cu::Library library = nullptr;
+  driver.check(driver.call.device_get(&handle, device.ordinal), "cuDeviceGet", op);
+  LoadedKernel kernel;
+  const auto accepted = [&](cu::Result result, std::string_view call) {
+    if (is_refusal(result)) return refusal = driver.describe(result), false;
+    driver.check(result, call, op);
+    return true;
+  };
+  cu::Function function = nullptr;
+  if (!accepted(driver.call.library_load_data(&library, image->cubin.data(), nullptr, nullptr, 0,
+                                              nullptr, nullptr, 0),
+                "cuLibraryLoadData") ||
+      !accepted(driver.call.library_get_kernel(&kernel.handle, library, image->entry.c_str()),
+                "cuLibraryGetKernel") ||
+      !accepted(driver.call.kernel_get_function(&function, kernel.handle), "cuKernelGetFunction")) {
+    return std::nullopt;
+  }
+  if (image->shared_bytes > kDefaultDynamicShared) {
+    driver.check(driver.call.kernel_set_attribute(cu::kMaxDynamicSharedBytes,
+                                                  static_cast<int>(image->shared_bytes),
+                                                  kernel.handle, handle),
+                 "cuKernelSetAttribute", op);
+  }
+  const auto attribute = [&](cu::FunctionAttribute which) {
+    int value = 0;
+    driver.check(driver.call.kernel_get_attribute(&value, which, kernel.handle, handle),
+                 "cuKernelGetAttribute", op);
+    return value;
+  };
+  kernel.registers = attribute(cu::kNumRegisters);
+  kernel.local_bytes = attribute(cu::kLocalBytes);
+  kernel.driver = &driver;
+  kernel.device = device.ordinal;
+  kernel.image = std::move(image);
+  return kernel;
+}
+
+void check_grid(const std::string& op, Grid grid) {
+  const auto check = [&](const char* axis, int64_t extent, int64_t limit) {
+    if (extent >= 0 && extent <= limit) return;
+    raise(ErrorKind::argument, op, fmt::format("the grid does not fit the device along {}", axis),
+          {.expected = fmt::format("0 to {} blocks along {}", limit, axis), .got = text_of(grid)});
+  };
+  check("x", grid.x, kMaxGridX);
+  check("y", grid.y, kMaxGridYZ);
+  check("z", grid.z, kMaxGridYZ);
+}
+
+void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream) {
+  const Image& image = *kernel.image;
+  check_grid(image.op, grid);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const ContextScope context(*kernel.driver, kernel.device);
+  cu::LaunchConfig config = {};
+  config.grid_x = static_cast<unsigned>(grid.x);
+  config.grid_y = static_cast<unsigned>(grid.y);
+  config.grid_z = static_cast<unsigned>(grid.z);
+  config.block_x = static_cast<unsigned>(image.threads);
+  config.block_y = 1;
+  config.block_z = 1;
+  config.shared_bytes = static_cast<unsigned>(image.shared_bytes);
+  config.stream = static_cast<cu::Stream>(stream);
+  // A CUkernel may stand where the driver wants a CUfunction: it then uses the current context's
+  // copy.
+  auto* const function = reinterpret_cast<cu::Function>(kernel.handle);
+  const cu::Result result =
+      kernel.driver->call.launch_kernel_ex(&config, function, arguments, nullptr);
+  if (result != cu::kSuccess) fail_launch(kernel, grid, result);
+}
+
+}  // namespace tessera::runtime

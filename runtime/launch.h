@@ -1,0 +1,52 @@
+#pragma once
+// A kernel on a device, and its launch.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/driver/device.h"
+#include "runtime/driver/memory.h"
+#include "runtime/image.h"
+
+namespace tessera::runtime {
+
+/// Immutable once loaded; never unloaded, graphs may hold it.
+struct LoadedKernel {
+  std::shared_ptr<const Image> image;
+  const Driver* driver = nullptr;
+  int device = 0;
+  cu::Kernel handle = nullptr;
+  int registers = 0;        // per thread, as loaded
+  int64_t local_bytes = 0;  // per thread: stack and spills
+};
+
+/// Loads an image and sets its attributes on one device. Nothing, and the driver's words in
+/// `refusal`, if the driver refuses the image itself. Throws unsupported errors (target or shared
+/// memory does not fit the device) and driver errors.
+std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<const Image> image,
+                                       const DeviceInfo& device, std::string& refusal);
+
+/// Throws an unsupported error if a block cannot have that much shared memory.
+void check_shared_memory(const std::string& op, int64_t bytes, const DeviceInfo& device);
+
+/// Blocks along x, y, z.
+struct Grid {
+  int64_t x = 1, y = 1, z = 1;
+};
+
+/// Puts one launch into the stream and returns. `arguments` points to one value per kernel
+/// parameter, in order. A grid with a zero is a no-op.
+///
+/// Errors: argument, if the grid is negative or beyond the device's limits (x 2^31-1, y and z
+/// 65535);
+///         driver, if the launch fails or an earlier kernel has already broken the context.
+/// Example: void* arguments[] = {&x_pointer, &y_pointer, &count};
+///          launch(kernel, {.x = blocks}, arguments, stream);
+void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream);
+
+/// Throws an argument error naming the axis unless every extent is within the device's limits.
+void check_grid(const std::string& op, Grid grid);
+
+}  // namespace tessera::runtime

@@ -1,0 +1,60 @@
+#include "runtime/log.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+namespace tessera::runtime {
+namespace {
+
+constexpr std::array kLevels = {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug};
+
+}  // namespace
+
+std::string_view name(LogLevel level) {
+  switch (level) {
+    case LogLevel::error:
+      return "error";
+    case LogLevel::warn:
+      return "warn";
+    case LogLevel::info:
+      return "info";
+    case LogLevel::debug:
+      return "debug";
+  }
+  return "error";
+}
+
+std::optional<LogLevel> log_level_from_name(std::string_view word) {
+  for (const LogLevel level : kLevels) {
+    if (name(level) == word) return level;
+  }
+  return std::nullopt;
+}
+
+void print_to_stderr(LogLevel level, std::string_view message) {
+  fmt::print(stderr, "tessera: {}: {}\n", name(level), message);
+}
+
+Log::Log(LogLevel threshold, LogSink sink) : threshold_(threshold), sink_(std::move(sink)) {}
+
+void Log::set_sink(LogSink sink) {
+  const std::lock_guard lock(mutex_);
+  sink_ = std::move(sink);
+}
+
+void Log::write(LogLevel level, std::string_view message) {
+  if (level > threshold_) return;
+  const std::lock_guard lock(mutex_);
+  if (sink_) sink_(level, message);
+}
+
+void Log::write_once(LogLevel level, const std::string& subject, std::string_view message) {
+  if (level > threshold_) return;
+  const std::lock_guard lock(mutex_);
+  if (subjects_.insert(subject).second && sink_) sink_(level, message);
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,248 @@
+#include "runtime/nvrtc/compile.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+#include "runtime/cache/manifest.h"
+#include "runtime/driver/driver.h"
+#include "runtime/raise.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr size_t kMaxLogBytes = 64 * 1024;
+constexpr int kFirstVersionWithNoCache = 12090;
+
+// Options whose whole effect is in the output. Others would need a place in the cache key (include
+// paths) or write files beside the output (timings, precompiled headers).
+constexpr std::array<std::string_view, 6> kAllowedOptions = {"-D",
+                                                             "--define-macro=",
+                                                             "--maxrregcount=",
+                                                             "--ptxas-options=",
+                                                             "--generate-line-info",
+                                                             "--extra-device-vectorization"};
+
+void check_source(const KernelSource& source) {
+  for (const std::string& name : {source.op, source.entry}) {
+    if (is_identifier(name)) continue;
+    raise(ErrorKind::argument, source.op, "a kernel has a name that cannot be used",
+          {.expected = "letters, digits and _, at most 64, no digit first", .got = name});
+  }
+  for (const std::string& option : source.options) {
+    const bool allowed = std::any_of(
+        kAllowedOptions.begin(), kAllowedOptions.end(),
+        [&](std::string_view prefix) { return option.substr(0, prefix.size()) == prefix; });
+    if (allowed) continue;
+    raise(ErrorKind::argument, source.op, "a compiler option cannot be used for cached kernels",
+          {.expected = fmt::format("one that begins with {}", fmt::join(kAllowedOptions, ", ")),
+           .got = option});
+  }
+}
+
+void check_target(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
+  const auto& archs = nvrtc.archs;
+  if (std::find(archs.begin(), archs.end(), target.number()) != archs.end()) return;
+  raise(ErrorKind::unsupported, source.op,
+        fmt::format("{} does not know the target", nvrtc.describe()),
+        {.expected = fmt::format("one of sm_{}", fmt::join(archs, ", sm_")),
+         .got = to_string(target)});
+}
+
+std::string bounded(const std::string& log) {
+  if (log.size() <= kMaxLogBytes) return log;
+  const size_t half = kMaxLogBytes / 2;
+  return fmt::format("{}\n... {} bytes left out ...\n{}", log.substr(0, half),
+                     log.size() - kMaxLogBytes, log.substr(log.size() - half));
+}
+
+// The number N of "name.cu(N): error", or 0.
+int line_of_first_error(std::string_view log, std::string_view file) {
+  size_t at = log.find(": error");
+  if (at == std::string_view::npos) return 0;
+  const size_t begin = log.rfind('\n', at);
+  std::string_view line = log.substr(begin == std::string_view::npos ? 0 : begin + 1);
+  if (line.substr(0, file.size()) != file || line.substr(file.size(), 1) != "(") return 0;
+  line.remove_prefix(file.size() + 1);
+  int number = 0;
+  std::from_chars(line.data(), line.data() + line.size(), number);
+  return number;
+}
+
+// Two lines on either side of `number`, numbered.
+std::string lines_around(std::string_view text, int number) {
+  std::string result;
+  for (int line = 1; !text.empty() && line <= number + 2; ++line) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    if (line >= number - 2) {
+      result +=
+          fmt::format("{} {:4} | {}\n", line == number ? '>' : ' ', line, text.substr(0, end));
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
+std::string first_error(std::string_view log) {
+  const size_t at = log.find(": error");
+  if (at == std::string_view::npos) return "";
+  const size_t line = log.rfind('\n', at);
+  const size_t begin = line == std::string_view::npos ? 0 : line + 1;
+  return std::string(log.substr(begin, log.find('\n', at) - begin));
+}
+
+// One NVRTC program: created, compiled, read, destroyed.
+class Compilation {
+ public:
+  Compilation(const Nvrtc& nvrtc, const KernelSource& source)
+      : nvrtc_(nvrtc), source_(source), file_(source.op + ".cu") {
+    check(nvrtc.call.create_program(&program_, source.text.c_str(), file_.c_str(), 0, nullptr,
+                                    nullptr),
+          "nvrtcCreateProgram");
+  }
+  ~Compilation() {
+    if (program_) static_cast<void>(nvrtc_.call.destroy_program(&program_));
+  }
+  Compilation(const Compilation&) = delete;
+  Compilation& operator=(const Compilation&) = delete;
+
+  void run(const std::vector<std::string>& options, Target target) {
+    std::vector<const char*> pointers;
+    for (const std::string& option : options) pointers.push_back(option.c_str());
+    const nvrtc_api::Result result =
+        nvrtc_.call.compile_program(program_, static_cast<int>(pointers.size()), pointers.data());
+    log_ = bounded(read(nvrtc_.call.get_log_size, nvrtc_.call.get_log, "the log"));
+    while (!log_.empty() && (log_.back() == '\0' || log_.back() == '\n')) log_.pop_back();
+    if (result == nvrtc_api::kCompilation) refuse(target);
+    if (result == nvrtc_api::kBuiltinOperationFailure) complain_about_builtins();
+    check(result, "nvrtcCompileProgram");
+  }
+
+  std::string cubin() {
+    return read(nvrtc_.call.get_cubin_size, nvrtc_.call.get_cubin, "the cubin");
+  }
+  std::string ptx() {
+    std::string text = read(nvrtc_.call.get_ptx_size, nvrtc_.call.get_ptx, "the PTX");
+    while (!text.empty() && text.back() == '\0') text.pop_back();
+    return text;
+  }
+  const std::string& log() const { return log_; }
+
+ private:
+  using GetSize = nvrtc_api::Result (*)(nvrtc_api::Program, size_t*);
+  using GetBytes = nvrtc_api::Result (*)(nvrtc_api::Program, char*);
+
+  std::string read(GetSize get_size, GetBytes get_bytes, const char* what) {
+    size_t size = 0;
+    check(get_size(program_, &size), what);
+    std::string bytes(size, '\0');
+    check(get_bytes(program_, bytes.data()), what);
+    return bytes;
+  }
+  void check(nvrtc_api::Result result, std::string_view call) const {
+    if (result == nvrtc_api::kSuccess) return;
+    std::string got = nvrtc_.call.get_error_string(result);
+    if (!log_.empty()) got += "\n" + log_;
+    raise(ErrorKind::compile, source_.op, fmt::format("{}: {} failed", nvrtc_.describe(), call),
+          {.got = std::move(got)});
+  }
+  [[noreturn]] void refuse(Target target) const {
+    std::string got = first_error(log_);
+    if (const int line = line_of_first_error(log_, file_)) {
+      got += "\n" + lines_around(source_.text, line);
+    }
+    raise(ErrorKind::compile, source_.op,
+          fmt::format("{} refused the CUDA text for {}", nvrtc_.describe(), to_string(target)),
+          {.got = got + "\nwhole log:\n" + log_});
+  }
+  [[noreturn]] void complain_about_builtins() const {
+    raise(ErrorKind::compile, source_.op,
+          fmt::format("{} found no builtins of its version", nvrtc_.describe()),
+          {.expected = nvrtc_.wanted_builtins + " beside it",
+           .got = nvrtc_.builtins.empty() ? "no such file" : nvrtc_.builtins,
+           .hint = "two CUDA versions are mixed: name one libnvrtc with TESSERA_NVRTC"});
+  }
+
+  const Nvrtc& nvrtc_;
+  const KernelSource& source_;
+  const std::string file_;
+  nvrtc_api::Program program_ = nullptr;
+  std::string log_;
+};
+
+// The number before `unit`, added up over all places: "8 bytes spill stores".
+int64_t sum_before(std::string_view log, std::string_view unit) {
+  int64_t sum = 0;
+  for (size_t at = log.find(unit); at != std::string_view::npos; at = log.find(unit, at + 1)) {
+    size_t begin = at;
+    while (begin > 0 && log[begin - 1] >= '0' && log[begin - 1] <= '9') --begin;
+    int64_t number = 0;
+    std::from_chars(log.data() + begin, log.data() + at, number);
+    sum += number;
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target) {
+  std::vector<std::string> options = {"--gpu-architecture=" + to_string(target), "--std=c++17",
+                                      "--fmad=false", "--ptxas-options=-v"};
+  if (nvrtc.version >= kFirstVersionWithNoCache) options.push_back("--no-cache");
+  return options;
+}
+
+Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
+  check_source(source);
+  check_target(nvrtc, source, target);
+  std::vector<std::string> options = standard_options(nvrtc, target);
+  options.insert(options.end(), source.options.begin(), source.options.end());
+  Compilation compilation(nvrtc, source);
+  compilation.run(options, target);
+
+  Image image;
+  image.op = source.op;
+  image.entry = source.entry;
+  image.target = target;
+  image.params = source.params;
+  image.threads = source.threads;
+  image.shared_bytes = source.shared_bytes;
+  image.resources = parse_ptxas_log(compilation.log());
+  image.cubin = compilation.cubin();
+  image.source = source.text;
+  image.log = compilation.log();
+  image.compiler = nvrtc.identity;
+  return image;
+}
+
+std::string compile_to_ptx(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
+  check_source(source);
+  check_target(nvrtc, source, target);
+  std::vector<std::string> options = standard_options(nvrtc, target);
+  // A virtual architecture stops before ptxas.
+  options.front() = "--gpu-architecture=compute_" + to_string(target).substr(3);
+  std::erase(options, "--ptxas-options=-v");
+  options.insert(options.end(), source.options.begin(), source.options.end());
+  Compilation compilation(nvrtc, source);
+  compilation.run(options, target);
+  return compilation.ptx();
+}
+
+KernelResources parse_ptxas_log(std::string_view log) {
+  KernelResources resources;
+  constexpr std::string_view kUsed = "Used ";
+  if (const size_t at = log.find(kUsed); at != std::string_view::npos) {
+    const std::string_view rest = log.substr(at + kUsed.size());
+    std::from_chars(rest.data(), rest.data() + rest.size(), resources.registers);
+  }
+  resources.spill_bytes = sum_before(log, " bytes spill stores");
+  resources.stack_bytes = sum_before(log, " bytes stack frame");
+  resources.static_shared = sum_before(log, " bytes smem");
+  return resources;
+}
+
+}  // namespace tessera::runtime

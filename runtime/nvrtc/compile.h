@@ -1,0 +1,32 @@
+#pragma once
+// CUDA text to a binary for one target.
+
+#include <string>
+#include <vector>
+
+#include "runtime/image.h"
+#include "runtime/nvrtc/nvrtc.h"
+#include "runtime/nvrtc/target.h"
+
+namespace tessera::runtime {
+
+/// What every kernel is compiled with: target, C++17, no contraction of a * b + c, ptxas facts in
+/// the log, and no cache of NVRTC's own (from 12.9 on). No include path: texts are self-contained.
+std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target);
+
+/// Compiles to a cubin, with registers, spills and shared memory read from the log. Needs no GPU.
+///
+/// Errors: compile, with the compiler's first message, the lines around it and the log (64 KB at
+/// most);
+///         argument, if source.options holds one that would make the result depend on more than the
+///         text; unsupported, if this NVRTC does not know the target.
+/// Example: Image image = compile(*open_nvrtc(system_loader(), {}), source, {9, 0, 'a'});
+Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target);
+
+/// The PTX of the same text.
+std::string compile_to_ptx(const Nvrtc& nvrtc, const KernelSource& source, Target target);
+
+/// Reads "Used 32 registers, ... 8 bytes spill stores ..." of ptxas.
+KernelResources parse_ptxas_log(std::string_view log);
+
+}  // namespace tessera::runtime

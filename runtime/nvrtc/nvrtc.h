@@ -1,0 +1,40 @@
+#pragma once
+// libnvrtc, found and opened at run time.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/driver/shared_library.h"
+#include "runtime/nvrtc/nvrtc_api.h"
+
+namespace tessera::runtime {
+
+/// The oldest NVRTC whose output we test: 12.3.
+inline constexpr int kMinNvrtcVersion = 12030;
+
+struct Nvrtc {
+  nvrtc_api::Functions call;
+  int version = 0;  // 13000 = CUDA 13.0
+  std::string path;
+  std::string builtins;         // path of its libnvrtc-builtins; empty if that is not beside it
+  std::string wanted_builtins;  // the file name it looks for
+  std::string identity;         // version and build ids: part of every cache key
+  std::vector<int> archs;       // compute capabilities it compiles for: 75, 80, ...
+
+  std::string describe() const;  // "NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13)"
+};
+
+struct NvrtcSearch {
+  std::string given;                    // if set, this file and no other
+  std::vector<std::string> cuda_homes;  // CUDA_HOME, CUDA_PATH
+  std::string dependencies;  // folder with wheels: nvidia/cu13/lib, nvidia/cuda_nvrtc/lib
+};
+
+/// Looks in this order: the given file; a libnvrtc that the process has mapped; lib64 and
+/// targets/*/lib of each CUDA home; the wheels; /usr/local/cuda; the loader's default. In each
+/// place version 13, then 12. Opens libnvrtc-builtins from the same folder, so that versions cannot
+/// mix. Throws an unsupported error which names every place.
+std::unique_ptr<const Nvrtc> open_nvrtc(const LibraryLoader& loader, const NvrtcSearch& search);
+
+}  // namespace tessera::runtime

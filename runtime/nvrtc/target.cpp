@@ -1,0 +1,56 @@
+#include "runtime/nvrtc/target.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "runtime/raise.h"
+
+namespace tessera::runtime {
+
+std::string to_string(Target target) {
+  std::string text = fmt::format("sm_{}", target.number());
+  if (target.letter) text += target.letter;
+  return text;
+}
+
+std::optional<Target> parse_target(std::string_view word) {
+  constexpr std::string_view kPrefix = "sm_";
+  if (word.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
+  word.remove_prefix(kPrefix.size());
+  Target target;
+  if (!word.empty() && (word.back() == 'a' || word.back() == 'f')) {
+    target.letter = word.back();
+    word.remove_suffix(1);
+  }
+  int number = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  if (error != std::errc() || end != word.data() + word.size() || word.front() == '0' ||
+      number < 50 || number > 999) {
+    return std::nullopt;
+  }
+  target.major = number / 10;
+  target.minor = number % 10;
+  return target;
+}
+
+Target choose_target(int major, int minor, std::span<const int> supported,
+                     std::string_view compiler) {
+  const Target target{major, minor, major >= 9 ? 'a' : '\0'};
+  if (std::find(supported.begin(), supported.end(), target.number()) == supported.end()) {
+    raise(ErrorKind::unsupported, "", fmt::format("{} cannot compile for this device", compiler),
+          {.expected = fmt::format("one of sm_{}", fmt::join(supported, ", sm_")),
+           .got = fmt::format("{} (compute capability {}.{})", to_string(target), major, minor),
+           .hint = "install an NVRTC that knows this device, or name one with TESSERA_NVRTC"});
+  }
+  return target;
+}
+
+bool runs_on(Target target, int major, int minor) {
+  if (target.letter == 'a') return target.major == major && target.minor == minor;
+  return target.major == major && target.minor <= minor;
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,87 @@
+// NVRTC accepts the approved texts and the whole prelude for every target, without a warning.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "codegen/cuda/emit.h"
+#include "codegen/cuda/prelude.h"
+#include "tests/codegen/cuda/nvrtc.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+std::vector<std::filesystem::path> golden_files() {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/golden")) {
+    if (entry.path().extension() == ".cu") paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void check_compiles(const test::Nvrtc& nvrtc, const std::string& text) {
+  for (const std::string& target : test::kTargets) {
+    if (!nvrtc.supports(target)) continue;
+    CAPTURE(target);
+    const test::Compiled compiled = nvrtc.compile(text, target);
+    CHECK(compiled.ok);
+    CHECK(compiled.log == "");
+  }
+}
+
+TEST_CASE("NVRTC compiles every approved text for every target", "[codegen][cuda][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  REQUIRE_FALSE(golden_files().empty());
+  for (const auto& path : golden_files()) {
+    CAPTURE(path.filename().string());
+    check_compiles(*nvrtc, read_file(path));
+  }
+}
+
+TEST_CASE("NVRTC compiles the whole prelude for every target", "[codegen][cuda][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  check_compiles(*nvrtc, codegen::cuda::prelude());
+}
+
+TEST_CASE("NVRTC compiles each device function with only what it needs", "[codegen][cuda][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  using namespace codegen::cuda;
+  for (const auto table : {type_snippets(), memory_snippets(), narrowing_snippets(),
+                           widening_snippets(), arithmetic_snippets()}) {
+    for (const Snippet& snippet : table) {
+      CAPTURE(std::string(snippet.name));
+      // The oldest and the newest path through the #if lines.
+      const std::string text = device_functions({std::string(snippet.name)});
+      for (const char* target : {"sm_80", "sm_90a"}) CHECK(nvrtc->compile(text, target).log == "");
+    }
+  }
+}
+
+TEST_CASE("the compile test notices a text that does not compile", "[codegen][cuda][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  const test::Compiled broken = nvrtc->compile("bf16 x;", "sm_90a");
+  CHECK_FALSE(broken.ok);
+  CHECK(broken.log.find("identifier \"bf16\" is undefined") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

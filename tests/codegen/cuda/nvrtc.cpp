@@ -1,0 +1,85 @@
+#include "tests/codegen/cuda/nvrtc.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+
+namespace tessera::test {
+namespace {
+
+using Handle = void*;
+
+template <class Function>
+Function* symbol(void* library, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(library, name));
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> paths;
+  if (const char* named = std::getenv("TESSERA_NVRTC")) paths.emplace_back(named);
+  for (const char* version : {"13", "12"}) paths.push_back(fmt::format("libnvrtc.so.{}", version));
+  paths.emplace_back("/usr/local/cuda/lib64/libnvrtc.so");
+  paths.emplace_back(TESSERA_SOURCE_DIR "/.deps/nvidia/cu13/lib/libnvrtc.so.13");
+  paths.emplace_back(TESSERA_SOURCE_DIR "/.deps/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  return paths;
+}
+
+}  // namespace
+
+std::optional<Nvrtc> Nvrtc::open(std::string& reason) {
+  for (const std::string& path : candidates()) {
+    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      Nvrtc nvrtc;
+      nvrtc.library_ = library;
+      return nvrtc;
+    }
+  }
+  reason = fmt::format("no libnvrtc; tried {}", fmt::join(candidates(), ", "));
+  return std::nullopt;
+}
+
+bool Nvrtc::supports(const std::string& target) const {
+  const auto count_targets = symbol<int(int*)>(library_, "nvrtcGetNumSupportedArchs");
+  const auto list_targets = symbol<int(int*)>(library_, "nvrtcGetSupportedArchs");
+  int count = 0;
+  count_targets(&count);
+  std::vector<int> versions(static_cast<size_t>(count));
+  list_targets(versions.data());
+  const int version = std::atoi(target.c_str() + 3);  // digits after "sm_"
+  return std::find(versions.begin(), versions.end(), version) != versions.end();
+}
+
+Compiled Nvrtc::compile(const std::string& text, const std::string& target) const {
+  const auto create =
+      symbol<int(Handle*, const char*, const char*, int, const char* const*, const char* const*)>(
+          library_, "nvrtcCreateProgram");
+  const auto compile =
+      symbol<int(Handle, int, const char* const*)>(library_, "nvrtcCompileProgram");
+  const auto log_size = symbol<int(Handle, size_t*)>(library_, "nvrtcGetProgramLogSize");
+  const auto get_log = symbol<int(Handle, char*)>(library_, "nvrtcGetProgramLog");
+  const auto destroy = symbol<int(Handle*)>(library_, "nvrtcDestroyProgram");
+
+  Handle program = nullptr;
+  Compiled result;
+  if (create(&program, text.c_str(), "kernel.cu", 0, nullptr, nullptr) != 0) return result;
+  const std::string architecture = "--gpu-architecture=" + target;
+  const char* options[] = {architecture.c_str(), "--std=c++17", "--fmad=false"};
+  const std::clock_t start = std::clock();
+  result.ok = compile(program, 3, options) == 0;
+  result.cpu_ms = 1e3 * static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  size_t size = 0;
+  log_size(program, &size);
+  result.log.resize(size);
+  get_log(program, result.log.data());
+  while (!result.log.empty() && (result.log.back() == '\0' || result.log.back() == '\n')) {
+    result.log.pop_back();
+  }
+  destroy(&program);
+  return result;
+}
+
+}  // namespace tessera::test

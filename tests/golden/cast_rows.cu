@@ -1,0 +1,108 @@
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using bf16 = unsigned short;  // bits of a bfloat16
+using e4m3 = unsigned char;  // bits of an 8-bit float: no infinity, max 448
+inline constexpr u32 all_lanes = 0xFFFFFFFFu;
+
+// What one access of kBytes bytes moves.
+template <int kBytes> struct WordOf;
+template <> struct WordOf<1> { using type = u8; };
+template <> struct WordOf<2> { using type = u16; };
+template <> struct WordOf<4> { using type = u32; };
+template <> struct WordOf<8> { using type = uint2; };
+template <> struct WordOf<16> { using type = uint4; };
+template <int kBytes> using Word = typename WordOf<kBytes>::type;
+
+// As load, but reads no memory and gives zeros where `inside` is false.
+template <int kCount, class T>
+__device__ __forceinline__ void load_or_zero(bool inside, T* registers, const T* memory) {
+  Word<kCount * sizeof(T)> word = {};
+  if (inside) word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
+  memcpy(registers, &word, sizeof(word));
+}
+
+// memory[0..kCount) = registers[0..kCount) in one access; memory is aligned to its size.
+template <int kCount, class T>
+__device__ __forceinline__ void store(T* memory, const T* registers) {
+  Word<kCount * sizeof(T)> word;
+  memcpy(&word, registers, sizeof(word));
+  *reinterpret_cast<Word<kCount * sizeof(T)>*>(memory) = word;
+}
+
+// into[0], into[1] = even, odd. Saturates to +-448, infinities too; NaN becomes 0x7F.
+#if __CUDA_ARCH__ >= 890
+__device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd) {
+  u16 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(odd), "f"(even));
+  memcpy(into, &pair, sizeof(pair));
+}
+#else
+__device__ __forceinline__ e4m3 round_to_e4m3(float x) {
+  const float magnitude = fminf(fabsf(x), 448.0f);
+  const u32 bits = __float_as_uint(magnitude);
+  // Normal results: round the fraction to 3 bits (a carry goes into the exponent), move the bias.
+  const u32 normal = ((bits + 0x7FFFFu + (bits >> 20 & 1u)) >> 20) - ((127u - 7u) << 3);
+  // Below 2^-6 codes are multiples of 2^-9, the unit in the last place of 2^14.
+  const u32 subnormal = __float_as_uint(magnitude + 16384.0f) - __float_as_uint(16384.0f);
+  const u32 code = magnitude < 0.015625f ? subnormal : normal;
+  return x != x ? 0x7Fu : code | (__float_as_uint(x) >> 24 & 0x80u);
+}
+__device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd) {
+  into[0] = round_to_e4m3(even);
+  into[1] = round_to_e4m3(odd);
+}
+#endif
+
+__device__ __forceinline__ float bf16_to_f32(bf16 x) {
+  return __uint_as_float(u32(x) << 16);
+}
+
+// cast_rows: grid (56, (tokens + 15) / 16), 256 threads
+extern "C" __global__ void __launch_bounds__(256, 4)
+tessera_cast_rows(int tokens, const bf16* __restrict__ x, e4m3* out, float* out_sf) {
+  const int group = blockIdx.x;
+  const int block_row = blockIdx.y;
+  const int thread = threadIdx.x;
+  const int row = block_row * 16 + thread / 16;
+  const int col = thread % 16 * 8;
+  const bool inside = row < tokens;
+
+  // copy x to x_frag  (sample.cpp:31)
+  alignas(16) bf16 x_frag[8];
+  const i64 offset = i64(row) * 7168 + (group * 128 + col);
+  load_or_zero<8>(inside, &x_frag[0], &x[offset]);
+
+  // reduce_absmax x_frag over columns  (sample.cpp:32)
+  float amax = 0.0f;
+  #pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    amax = fmaxf(amax, bf16_to_f32(x_frag[i] & 0x7FFF));
+  }
+  const float other = __shfl_xor_sync(all_lanes, amax, 8);
+  amax = fmaxf(amax, other);
+  const float other_2 = __shfl_xor_sync(all_lanes, amax, 4);
+  amax = fmaxf(amax, other_2);
+  const float other_3 = __shfl_xor_sync(all_lanes, amax, 2);
+  amax = fmaxf(amax, other_3);
+  const float other_4 = __shfl_xor_sync(all_lanes, amax, 1);
+  amax = fmaxf(amax, other_4);
+
+  // scale and store  (sample.cpp:35)
+  const float bounded = fmaxf(amax, 0.0001f);
+  const float sf = bounded / 448.0f;
+  const float inverse = 448.0f / bounded;
+  float scaled[8];
+  #pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    scaled[i] = bf16_to_f32(x_frag[i]) * inverse;
+  }
+  alignas(16) e4m3 q[8];
+  #pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+    f32_to_e4m3x2(&q[i], scaled[i], scaled[i + 1]);
+  }
+  if (inside) store<8>(&out[offset], &q[0]);
+  if (inside && col == 0) out_sf[i64(row) * 56 + group] = sf;
+}

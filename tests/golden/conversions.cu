@@ -1,0 +1,131 @@
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using i64 = long long;
+using bf16 = unsigned short;  // bits of a bfloat16
+using f16 = unsigned short;  // bits of an IEEE half
+using e2m1 = unsigned char;  // code 0..15 of a 4-bit float
+using e2m1x2 = unsigned char;  // two codes, the even element in the low nibble
+
+// What one access of kBytes bytes moves.
+template <int kBytes> struct WordOf;
+template <> struct WordOf<1> { using type = u8; };
+template <> struct WordOf<2> { using type = u16; };
+template <> struct WordOf<4> { using type = u32; };
+template <> struct WordOf<8> { using type = uint2; };
+template <> struct WordOf<16> { using type = uint4; };
+template <int kBytes> using Word = typename WordOf<kBytes>::type;
+
+// registers[0..kCount) = memory[0..kCount) in one access; memory is aligned to its size.
+template <int kCount, class T>
+__device__ __forceinline__ void load(T* registers, const T* memory) {
+  const auto word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
+  memcpy(registers, &word, sizeof(word));
+}
+
+// memory[0..kCount) = registers[0..kCount) in one access; memory is aligned to its size.
+template <int kCount, class T>
+__device__ __forceinline__ void store(T* memory, const T* registers) {
+  Word<kCount * sizeof(T)> word;
+  memcpy(&word, registers, sizeof(word));
+  *reinterpret_cast<Word<kCount * sizeof(T)>*>(memory) = word;
+}
+
+// Packs codes[0..kCount) to the elements from `offset` on, an even number of them, in one access.
+template <int kCount>
+__device__ __forceinline__ void store_e2m1(e2m1x2* memory, i64 offset, const e2m1* codes) {
+  e2m1x2 pairs[kCount / 2];
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] | (codes[2 * i + 1] << 4);
+  store<kCount / 2>(memory + (offset >> 1), pairs);
+}
+
+// NaN becomes 0x7FFF.
+__device__ __forceinline__ bf16 f32_to_bf16(float x) {
+  bf16 bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return bits;
+}
+
+// into[0], into[1] = even, odd
+__device__ __forceinline__ void f32_to_f16x2(f16* into, float even, float odd) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(odd), "f"(even));
+  memcpy(into, &pair, sizeof(pair));
+}
+
+// into[0], into[1] = even, odd. Saturates to +-6, infinities too; NaN becomes code 7.
+#if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
+    defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
+    defined(__CUDA_ARCH_FEAT_SM121_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
+__device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
+  u16 pair;
+  asm("{ .reg .b8 pair; cvt.rn.satfinite.e2m1x2.f32 pair, %1, %2; cvt.u16.u8 %0, pair; }"
+      : "=h"(pair) : "f"(odd), "f"(even));
+  into[0] = pair & 15;
+  into[1] = pair >> 4 & 15;
+}
+#else
+__device__ __forceinline__ e2m1 round_to_e2m1(float x) {
+  const float magnitude = fminf(fabsf(x), 6.0f);
+  // Adding `unit` rounds to its last place: 1/2, 1 or 2. `first` is the range's first code.
+  const float unit = magnitude < 2.0f ? 0x1p22f : magnitude < 4.0f ? 0x1p23f : 0x1p24f;
+  const u32 first = magnitude < 2.0f ? 0u : magnitude < 4.0f ? 2u : 4u;
+  const u32 code = __float_as_uint(magnitude + unit) - __float_as_uint(unit) + first;
+  return x != x ? 7u : code | (__float_as_uint(x) >> 28 & 8u);
+}
+__device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
+  into[0] = round_to_e2m1(even);
+  into[1] = round_to_e2m1(odd);
+}
+#endif
+
+__device__ __forceinline__ u8 f32_to_u8(float x) {
+  return min(max(__float2int_rz(x), 0), 255);
+}
+
+__device__ __forceinline__ float bf16_to_f32(bf16 x) {
+  return __uint_as_float(u32(x) << 16);
+}
+
+__device__ __forceinline__ float f16_to_f32(f16 x) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
+  return wide;
+}
+
+// Rounds toward zero and sets the last bit if that was inexact: rounding the result to a small
+// float is then as good as rounding x.
+__device__ __forceinline__ float i64_to_f32_odd(i64 x) {
+  const float truncated = __ll2float_rz(x);
+  return __uint_as_float(__float_as_uint(truncated) | u32(__float2ll_rz(truncated) != x));
+}
+
+// conversions: grid (1), 32 threads
+extern "C" __global__ void __launch_bounds__(32)
+tessera_conversions(const bf16* __restrict__ x, const i64* __restrict__ ids, f16* halves,
+    e2m1x2* codes, bf16* rounded, u8* bytes) {
+  const int thread = threadIdx.x;
+  const i64 offset = i64(thread) * 8;
+  alignas(16) bf16 x_frag[8];
+  load<8>(&x_frag[0], &x[offset]);
+  alignas(16) f16 half_frag[8];
+  #pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    #pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      f32_to_f16x2(&half_frag[part * 4 + i], bf16_to_f32(x_frag[part * 4 + i]),
+          bf16_to_f32(x_frag[part * 4 + i + 1]));
+    }
+  }
+  store<8>(&halves[offset], &half_frag[0]);
+  alignas(16) e2m1 code_frag[8];
+  #pragma unroll
+  for (int i = 0; i < 8; i += 2) {
+    f32_to_e2m1x2(&code_frag[i], f16_to_f32(half_frag[i]), f16_to_f32(half_frag[i + 1]));
+  }
+  store_e2m1<8>(codes, offset, &code_frag[0]);
+  rounded[thread] = f32_to_bf16(i64_to_f32_odd(ids[thread]));
+  bytes[thread] = f32_to_u8(bf16_to_f32(f32_to_bf16(bf16_to_f32(x_frag[0]) +
+      bf16_to_f32(x_frag[1]))));
+}

@@ -1,0 +1,101 @@
+// The ops of the library on the GPU: the cases of the executor tests, then sizes of models and
+// offsets beyond 2^31.
+
+#include "tests/support/catch.h"
+#include "tests/support/device_tensor.h"
+#include "tests/support/op_cases.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/run_op.h"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+std::vector<OpCase> cases_of(const std::string& op) {
+  if (op == "transpose") return transpose_cases();
+  if (op == "batched_transpose") return batched_transpose_cases();
+  if (op == "topk_gate") return topk_gate_cases();
+  return per_token_cast_cases();
+}
+
+void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
+  const CaseReport report = run_cases(op, cases, op_runner(op, Device::cuda(0)));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed > 0);
+}
+
+OpCase one_tensor(const std::string& label, const std::string& name, HostTensor tensor,
+                  kernels::Params params = {}) {
+  OpCase test;
+  test.label = label;
+  test.inputs[name] = std::move(tensor);
+  test.params = std::move(params);
+  return test;
+}
+
+}  // namespace
+
+TEST_CASE("ops equal their references on the GPU", "[gpu]") {
+  if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  const std::string op = GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast");
+  if (!op_exists(op)) TESSERA_SKIP("no op " + op);
+  check_cases(op, cases_of(op));
+}
+
+TEST_CASE("ops equal their references at the sizes of models", "[gpu]") {
+  if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  SECTION("transpose") {
+    if (!op_exists("transpose")) TESSERA_SKIP("no op transpose");
+    const DType dtype = GENERATE(DType::e4m3, DType::bf16, DType::f32);
+    check_cases("transpose",
+                {one_tensor("8064 x 7168, pitch 14336", "x",
+                            random_tensor(dtype, {8064, 7168}, {14336, 1}, Values::bits, 1))});
+  }
+  SECTION("batched_transpose") {
+    if (!op_exists("batched_transpose")) TESSERA_SKIP("no op batched_transpose");
+    const DType dtype = GENERATE(DType::e4m3, DType::bf16, DType::f32);
+    check_cases(
+        "batched_transpose",
+        {one_tensor("8 x 4032 x 576", "x", random_tensor(dtype, {8, 4032, 576}, Values::bits, 2))});
+  }
+  SECTION("topk_gate") {
+    if (!op_exists("topk_gate")) TESSERA_SKIP("no op topk_gate");
+    const kernels::Params params = {{"num_topk", int64_t{8}}};
+    check_cases("topk_gate",
+                {one_tensor("8001 x 256", "scores",
+                            random_tensor(DType::f32, {8001, 256}, Values::normal, 3), params)});
+  }
+  SECTION("per_token_cast") {
+    if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
+    const bool round_sf = GENERATE(false, true);
+    const kernels::Params params = {{"format", std::string("e4m3")},
+                                    {"num_per_channels", int64_t{128}},
+                                    {"round_sf", round_sf}};
+    check_cases("per_token_cast",
+                {one_tensor("4001 x 7168", "x",
+                            random_tensor(DType::bf16, {4001, 7168}, Values::normal, 4), params)});
+  }
+}
+
+TEST_CASE("offsets beyond 2^31 elements", "[gpu]") {
+  if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  // Few rows, far apart: the storage is large, the logical tensor is not.
+  SECTION("transpose") {
+    if (!op_exists("transpose")) TESSERA_SKIP("no op transpose");
+    const int64_t pitch = 40'000'000;  // 64 rows end beyond 2^31
+    check_cases("transpose",
+                {one_tensor("64 x 256, pitch 4e7", "x",
+                            random_tensor(DType::u8, {64, 256}, {pitch, 1}, Values::bits, 5))});
+  }
+  SECTION("per_token_cast") {
+    if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
+    const int64_t pitch = 800'000'000;
+    const kernels::Params params = {{"format", std::string("e4m3")},
+                                    {"num_per_channels", int64_t{128}}};
+    check_cases(
+        "per_token_cast",
+        {one_tensor("4 x 512, pitch 8e8", "x",
+                    random_tensor(DType::bf16, {4, 512}, {pitch, 1}, Values::normal, 6), params)});
+  }
+}

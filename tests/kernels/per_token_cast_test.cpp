@@ -1,0 +1,120 @@
+// per_token_cast on the executor: the reference, then what bad calls are told.
+
+#include "tests/support/catch.h"
+#include "tests/support/op_cases.h"
+#include "tests/support/op_errors.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/run_op.h"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+HostTensor x_of(Dims shape) {
+  return random_tensor(DType::bf16, shape, Values::normal, 1);
+}
+
+kernels::Params with(const std::string& name, const kernels::ParamValue& value) {
+  kernels::Params params = {{"format", std::string("e4m3")}, {"num_per_channels", int64_t{128}}};
+  params[name] = value;
+  return params;
+}
+const kernels::Params kGroupsOf128 = with("num_per_channels", int64_t{128});
+
+}  // namespace
+
+TEST_CASE("per_token_cast gives the reference's bytes on the executor", "[per_token_cast]") {
+  if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
+  const CaseReport report = run_cases("per_token_cast", per_token_cast_cases(),
+                                      op_runner("per_token_cast", Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed > 0);
+  std::cout << "per_token_cast: " << report.unsupported.size() << " cases unsupported\n";
+}
+
+TEST_CASE("per_token_cast explains a wrong input", "[per_token_cast][errors]") {
+  if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
+  CHECK(outputs_error("per_token_cast", {}, kGroupsOf128) ==
+        "tessera: per_token_cast: argument 'x' is missing\n"
+        "  expected  a tensor named x\n"
+        "  got       no tensors");
+  const std::string dtype =
+      outputs_error("per_token_cast", {{"x", HostTensor(DType::f16, {4, 256})}}, kGroupsOf128);
+  CHECK(
+      dtype.starts_with("tessera: per_token_cast: argument 'x' has the wrong dtype\n"
+                        "  expected  bf16|f32"));
+  CHECK(dtype.ends_with("\n  got       f16[4, 256] on cpu"));
+  const std::string rank = outputs_error("per_token_cast", {{"x", x_of({256})}}, kGroupsOf128);
+  CHECK(rank.starts_with("tessera: per_token_cast: argument 'x' has the wrong rank\n"));
+  CHECK(rank.ends_with("\n  got       bf16[256] on cpu"));
+  CHECK(outputs_error("per_token_cast", {{"x", HostTensor(DType::bf16, {4, 256}, {1, 4})}},
+                      kGroupsOf128) ==
+        "tessera: per_token_cast: argument 'x' has the wrong strides\n"
+        "  expected  last stride 1\n"
+        "  got       bf16[4, 256], strides [1, 4] on cpu");
+}
+
+TEST_CASE("per_token_cast explains wrong parameters", "[per_token_cast][errors]") {
+  if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
+  const auto told = [](const kernels::Params& params) {
+    return outputs_error("per_token_cast", {{"x", x_of({4, 256})}}, params);
+  };
+  CHECK(told({{"num_per_channels", int64_t{128}}}) ==
+        "tessera: per_token_cast: parameter 'format' is missing\n"
+        "  expected  {e4m3, e2m1}\n"
+        "  got       none");
+  CHECK(told(with("format", std::string("e5m2"))) ==
+        "tessera: per_token_cast: parameter 'format' has a wrong value\n"
+        "  expected  {e4m3, e2m1}\n"
+        "  got       e5m2\n"
+        "  hint      did you mean 'e4m3'?");
+  CHECK(told(with("round_sf", int64_t{1})) ==
+        "tessera: per_token_cast: parameter 'round_sf' has a wrong value\n"
+        "  expected  bool\n"
+        "  got       1");
+  CHECK(told(with("sf_layout", std::string("colmajor"))) ==
+        "tessera: per_token_cast: parameter 'sf_layout' has a wrong value\n"
+        "  expected  {row_major, col_major_tma, packed_ue8m0}\n"
+        "  got       colmajor\n"
+        "  hint      did you mean 'row_major'?");
+  CHECK(told(with("num_per_chanels", int64_t{128})) ==
+        "tessera: per_token_cast: unknown parameter 'num_per_chanels'\n"
+        "  expected  format, num_per_channels, x_block_size, x_sf_layout, sf_layout, round_sf\n"
+        "  got       num_per_chanels=128\n"
+        "  hint      did you mean 'num_per_channels'?");
+  const std::string group = told(with("num_per_channels", int64_t{48}));
+  CHECK(group.starts_with("tessera: per_token_cast: parameter 'num_per_channels' "));
+  CHECK(group.find("16, 32, 64, 128") != std::string::npos);
+  CHECK(group.find("\n  got       48") != std::string::npos);
+}
+
+TEST_CASE("per_token_cast explains a wrong output", "[per_token_cast][errors]") {
+  if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
+  const HostTensor x = x_of({4, 320});
+  const HostTensor out(DType::e4m3, {4, 320});
+  const HostTensor out_sf(DType::f32, {4, 3});
+  const auto told = [&](const TensorView& out_view, const TensorView& sf_view) {
+    return run_error("per_token_cast", {{"x", x.view()}, {"out", out_view}, {"out_sf", sf_view}},
+                     kGroupsOf128);
+  };
+  CHECK(told(out.view(), out_sf.view()) == "no error");
+
+  const HostTensor two_groups(DType::f32, {4, 2});
+  const std::string shape = told(out.view(), two_groups.view());
+  CHECK(
+      shape.starts_with("tessera: per_token_cast: argument 'out_sf' has the wrong shape\n"
+                        "  expected  f32[4, 3]"));
+  CHECK(shape.ends_with("\n  got       f32[4, 2] on cpu"));
+
+  const HostTensor bytes_out(DType::u8, {4, 320});
+  CHECK(told(bytes_out.view(), out_sf.view()) ==
+        "tessera: per_token_cast: argument 'out' has the wrong dtype\n"
+        "  expected  e4m3\n"
+        "  got       u8[4, 320] on cpu");
+
+  TensorView inside_x = x.view();
+  inside_x.dtype = DType::e4m3;
+  const std::string alias = told(inside_x, out_sf.view());
+  CHECK(alias.starts_with("tessera: per_token_cast: argument 'out' shares memory with 'x'\n"));
+}

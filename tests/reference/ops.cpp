@@ -1,0 +1,59 @@
+#include "tests/reference/ops.h"
+
+#include "dsl/base/error.h"
+#include "tests/reference/per_token_cast.h"
+#include "tests/reference/topk_gate.h"
+#include "tests/reference/transpose.h"
+
+namespace tessera::reference {
+namespace {
+
+using kernels::Params;
+using test::HostTensors;
+
+template <class T>
+T param(const Params& params, const std::string& name, T fallback) {
+  const auto found = params.find(name);
+  if (found == params.end() || std::holds_alternative<std::monostate>(found->second)) {
+    return fallback;
+  }
+  return std::get<T>(found->second);
+}
+
+HostTensors run_per_token_cast(const HostTensors& inputs, const Params& params) {
+  CastOptions options;
+  options.format = dtype_from_name(param<std::string>(params, "format", "e4m3")).value();
+  options.num_per_channels = param<int64_t>(params, "num_per_channels", 0);
+  const auto block = param<std::vector<int64_t>>(params, "x_block_size", {});
+  if (!block.empty()) options.x_block_size = Dims(std::span<const int64_t>(block));
+  options.x_sf_layout = sf_layout_of(param<std::string>(params, "x_sf_layout", "row_major"));
+  options.sf_layout = sf_layout_of(param<std::string>(params, "sf_layout", "row_major"));
+  options.round_sf = param<bool>(params, "round_sf", false);
+  const auto x_sf = inputs.find("x_sf");
+  CastResult result =
+      per_token_cast(inputs.at("x"), x_sf == inputs.end() ? nullptr : &x_sf->second, options);
+  HostTensors outputs;
+  outputs["out"] = std::move(result.out);
+  outputs["out_sf"] = std::move(result.out_sf);
+  return outputs;
+}
+
+}  // namespace
+
+Runner runner(const std::string& op) {
+  if (op == "transpose" || op == "batched_transpose") {
+    return [](const HostTensors& inputs, const Params&) {
+      return HostTensors{{"out", transpose(inputs.at("x"))}};
+    };
+  }
+  if (op == "topk_gate") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return HostTensors{
+          {"topk_idx", topk_gate(inputs.at("scores"), param<int64_t>(params, "num_topk", 0))}};
+    };
+  }
+  if (op == "per_token_cast") return run_per_token_cast;
+  return nullptr;
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,227 @@
+// NVRTC itself, where it can be found: no GPU needed.
+
+#include "runtime/nvrtc/compile.h"
+
+#include <memory>
+#include <string>
+
+#include "dsl/base/error.h"
+#include "runtime/options.h"
+#include "tests/runtime/fake_cuda.h"
+#include "tests/support/catch.h"
+
+using namespace tessera;
+using namespace tessera::runtime;
+
+namespace {
+
+KernelSource scale_source() {
+  KernelSource source;
+  source.op = "scale";
+  source.entry = "scale_kernel";
+  source.text =
+      "extern \"C\" __global__ void scale_kernel(float* x, float factor, int count) {\n"
+      "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+      "  if (i < count) {\n"
+      "    x[i] = x[i] * factor + 1.0f;\n"
+      "  }\n"
+      "}\n";
+  source.params = {{"x", true, DType::f32}, {"factor", false, DType::f32}, {"count"}};
+  source.threads = 128;
+  return source;
+}
+
+// Null, and the reason printed, if this machine has none.
+const Nvrtc* real_nvrtc() {
+  static const std::unique_ptr<const Nvrtc> nvrtc = []() -> std::unique_ptr<const Nvrtc> {
+    try {
+      const Options options = options_from(process_environment());
+      return open_nvrtc(system_loader(),
+                        {options.nvrtc, options.cuda_homes, TESSERA_SOURCE_DIR "/.deps"});
+    } catch (const Error& error) {
+      std::cout << error.what() << std::endl;
+      return nullptr;
+    }
+  }();
+  return nvrtc.get();
+}
+
+}  // namespace
+
+#define REQUIRE_NVRTC()                    \
+  const Nvrtc* const nvrtc = real_nvrtc(); \
+  if (!nvrtc) TESSERA_SKIP("no usable libnvrtc on this machine")
+
+TEST_CASE("NVRTC compiles a kernel for every target without a GPU") {
+  REQUIRE_NVRTC();
+  for (const char* word : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
+    CAPTURE(word);
+    const Image image = compile(*nvrtc, scale_source(), *parse_target(word));
+    CHECK(image.cubin.substr(1, 3) == "ELF");
+    CHECK(image.resources.registers > 0);
+    CHECK(image.resources.spill_bytes == 0);
+    CHECK(image.threads == 128);
+    CHECK(image.entry == "scale_kernel");
+    CHECK(image.compiler == nvrtc->identity);
+  }
+}
+
+TEST_CASE("the compiler's identity has the build ids of both its libraries") {
+  REQUIRE_NVRTC();
+  CHECK(nvrtc->identity.find("NVRTC ") == 0);
+  CHECK(nvrtc->identity.find("builtins") != std::string::npos);
+  CHECK(nvrtc->identity.find("build-id ") != std::string::npos);
+}
+
+TEST_CASE("a * b + c stays two roundings, fma is one") {
+  REQUIRE_NVRTC();
+  const std::string ptx = compile_to_ptx(*nvrtc, scale_source(), {9, 0, 'a'});
+  CHECK(ptx.find(".target sm_90a") != std::string::npos);
+  CHECK(ptx.find("mul.rn.f32") != std::string::npos);
+  CHECK(ptx.find("add.rn.f32") != std::string::npos);
+  CHECK(ptx.find("fma") == std::string::npos);
+}
+
+TEST_CASE("the same text gives the same cubin") {
+  REQUIRE_NVRTC();
+  CHECK(compile(*nvrtc, scale_source(), {8, 0, 0}).cubin ==
+        compile(*nvrtc, scale_source(), {8, 0, 0}).cubin);
+}
+
+TEST_CASE("a compile error shows the compiler's words and the lines around them") {
+  REQUIRE_NVRTC();
+  KernelSource source = scale_source();
+  source.text.replace(source.text.find("factor +"), 6, "fcator");
+  try {
+    compile(*nvrtc, source, {9, 0, 'a'});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::compile);
+    CHECK(error.op() == "scale");
+    CHECK(error.fields().what == nvrtc->describe() + " refused the CUDA text for sm_90a");
+    const std::string expected =
+        "scale.cu(4): error: identifier \"fcator\" is undefined\n"
+        "     2 |   int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
+        "     3 |   if (i < count) {\n"
+        ">    4 |     x[i] = x[i] * fcator + 1.0f;\n"
+        "     5 |   }\n"
+        "     6 | }\n"
+        "\n"
+        "whole log:\n";
+    CHECK(error.got().substr(0, expected.size()) == expected);
+  }
+}
+
+TEST_CASE("the text of a compile error is bounded") {
+  REQUIRE_NVRTC();
+  KernelSource source = scale_source();
+  for (int i = 0; i < 3000; ++i) {
+    source.text +=
+        "#warning \"a long line of text that fills the log, number " + std::to_string(i) + "\"\n";
+  }
+  source.text += "not C++;\n";
+  try {
+    compile(*nvrtc, source, {9, 0, 'a'});
+    FAIL("no error");
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    CHECK(text.size() < 70 * 1024);
+    CHECK(text.find(" bytes left out ...") != std::string::npos);
+    CHECK(text.find("number 0") != std::string::npos);
+  }
+}
+
+TEST_CASE("spills are read from the log") {
+  REQUIRE_NVRTC();
+  KernelSource source = scale_source();
+  source.text =
+      "extern \"C\" __global__ void scale_kernel(float* x, int count) {\n"
+      "  float v[64];\n"
+      "  for (int r = 0; r < count; ++r) {\n"
+      "    #pragma unroll\n"
+      "    for (int i = 0; i < 64; ++i) v[i] = x[i * 128 + threadIdx.x + r];\n"
+      "    __syncthreads();\n"
+      "    #pragma unroll\n"
+      "    for (int i = 0; i < 64; ++i) x[(63 - i) * 128 + threadIdx.x] = v[i] * v[(i + 7) % 64];\n"
+      "  }\n"
+      "}\n";
+  source.options = {"--maxrregcount=24"};
+  CHECK(compile(*nvrtc, source, {8, 0, 0}).resources.spill_bytes > 0);
+}
+
+TEST_CASE("what ptxas says is parsed") {
+  const KernelResources resources = parse_ptxas_log(
+      "ptxas info    : 0 bytes gmem\n"
+      "ptxas info    : Compiling entry function 'f' for 'sm_90a'\n"
+      "ptxas info    : Function properties for f\n"
+      "    24 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads\n"
+      "ptxas info    : Used 40 registers, used 1 barriers, 24 bytes cumulative stack size, 512 "
+      "bytes smem, 380 bytes cmem[0]\n");
+  CHECK(resources == KernelResources{40, 12, 24, 512});
+  CHECK(parse_ptxas_log("") == KernelResources{});
+}
+
+TEST_CASE("kernels that cannot be cached or named are refused") {
+  const test::FakeCuda fake;
+  const auto nvrtc = open_nvrtc(fake.loader(), {});
+  const auto error_of = [&](const KernelSource& source, Target target) {
+    try {
+      compile(*nvrtc, source, target);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  KernelSource source = scale_source();
+  SECTION("an option that reads files") {
+    source.options = {"-I/usr/include"};
+    CHECK(error_of(source, {9, 0, 'a'}) ==
+          "tessera: scale: a compiler option cannot be used for cached kernels\n"
+          "  expected  one that begins with -D, --define-macro=, --maxrregcount=, "
+          "--ptxas-options=, --generate-line-info, --extra-device-vectorization\n"
+          "  got       -I/usr/include");
+  }
+  SECTION("an op name that is a path") {
+    source.op = "../x";
+    CHECK(error_of(source, {9, 0, 'a'}) ==
+          "tessera: ../x: a kernel has a name that cannot be used\n"
+          "  expected  letters, digits and _, at most 64, no digit first\n"
+          "  got       ../x");
+  }
+  SECTION("a target that this NVRTC does not know") {
+    CHECK(error_of(source, {13, 0, 'a'}) ==
+          "tessera: scale: NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13) does not know the "
+          "target\n"
+          "  expected  one of sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n"
+          "  got       sm_130a");
+  }
+}
+
+TEST_CASE("builtins of another version are explained") {
+  test::FakeCuda fake;
+  fake.state().builtins_files.clear();
+  fake.state().compile_result = 7;  // NVRTC_ERROR_BUILTIN_OPERATION_FAILURE
+  const auto nvrtc = open_nvrtc(fake.loader(), {});
+  try {
+    compile(*nvrtc, scale_source(), {9, 0, 'a'});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "tessera: scale: NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13) found no builtins of "
+          "its version\n"
+          "  expected  libnvrtc-builtins.so.13.0 beside it\n"
+          "  got       no such file\n"
+          "  hint      two CUDA versions are mixed: name one libnvrtc with TESSERA_NVRTC");
+  }
+}
+
+TEST_CASE("the standard options are few and fixed") {
+  test::FakeCuda fake;
+  using Words = std::vector<std::string>;
+  CHECK(standard_options(*open_nvrtc(fake.loader(), {}), {9, 0, 'a'}) ==
+        Words{"--gpu-architecture=sm_90a", "--std=c++17", "--fmad=false", "--ptxas-options=-v",
+              "--no-cache"});
+  fake.state().nvrtc_version = 12040;  // knows no --no-cache
+  CHECK(standard_options(*open_nvrtc(fake.loader(), {}), {8, 0, 0}) ==
+        Words{"--gpu-architecture=sm_80", "--std=c++17", "--fmad=false", "--ptxas-options=-v"});
+}

@@ -1,0 +1,60 @@
+#pragma once
+// A driver and an NVRTC made of plain functions, so that the runtime is tested without a GPU and
+// without a toolkit. One at a time: the functions have C signatures and keep their state in
+// globals.
+
+#include <atomic>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runtime/driver/driver.h"
+#include "runtime/driver/shared_library.h"
+
+namespace tessera::test {
+
+/// Everything about the fakes that a test sets or reads. Made anew by FakeCuda.
+struct FakeState {
+  // driver
+  bool has_driver = true;
+  int driver_version = 13000;
+  int num_devices = 1;
+  int major = 9, minor = 0;
+  int shared_optin = 232448;
+  std::string missing_function;            // cuGetProcAddress does not know it
+  int load_result = 0;                     // of cuLibraryLoadData...
+  std::atomic<int> num_refused_loads = 0;  // ...for so many calls; then it works
+  int launch_result = 0;
+  int capture_status = 0;
+  std::atomic<int> num_loads = 0, num_launches = 0, num_attribute_calls = 0;
+  std::vector<int> pushed;  // device whose context was pushed, in order
+  int current_device = -1;  // whose primary context is current; -1 = none
+  unsigned grid[3] = {0, 0, 0};
+  int64_t first_argument = 0;
+
+  // NVRTC
+  std::set<std::string> nvrtc_files = {"/usr/local/cuda/lib64/libnvrtc.so.13"};
+  std::set<std::string> builtins_files = {"/usr/local/cuda/lib64/libnvrtc-builtins.so.13.0"};
+  std::string mapped;  // name that is already in the process
+  int nvrtc_version = 13000;
+  std::string nvrtc_identity = "build-id aa";
+  int compile_result = 0;
+  std::string compile_log;
+  int compile_ms = 0;
+  std::atomic<int> num_compiles = 0;
+  std::vector<std::string> options;  // of the last compile
+  std::vector<std::string> opened;   // every path that was tried
+};
+
+class FakeCuda {
+ public:
+  FakeCuda();
+  ~FakeCuda();
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+
+  FakeState& state();
+  runtime::LibraryLoader loader() const;
+};
+
+}  // namespace tessera::test

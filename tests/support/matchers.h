@@ -1,0 +1,48 @@
+#pragma once
+// The comparisons of compare.h for CHECK_THAT, and how Catch2 prints a tensor.
+
+#include <functional>
+#include <string>
+
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/host_tensor.h"
+
+namespace tessera::test {
+
+#if CATCH_VERSION_MAJOR >= 3
+using TensorMatcherBase = Catch::Matchers::MatcherBase<HostTensor>;
+#else
+using TensorMatcherBase = Catch::MatcherBase<HostTensor>;
+#endif
+
+/// Holds a pointer to `want`: use it inside one CHECK_THAT.
+class TensorMatcher : public TensorMatcherBase {
+ public:
+  using Compare = std::function<Comparison(const TensorView& got, const TensorView& want)>;
+  TensorMatcher(const HostTensor& want, Compare compare);
+  bool match(const HostTensor& got) const override;
+  std::string describe() const override;
+
+ private:
+  const HostTensor* want_;
+  Compare compare_;
+  mutable std::string report_;
+};
+
+/// Example: CHECK_THAT(out, EqualsBits(want));
+TensorMatcher EqualsBits(const HostTensor& want);
+TensorMatcher WithinUlp(const HostTensor& want, int64_t ulps);
+TensorMatcher AllClose(const HostTensor& want, double rtol, double atol);
+TensorMatcher CalcDiff(const HostTensor& want, double limit);
+
+}  // namespace tessera::test
+
+namespace Catch {
+template <>
+struct StringMaker<tessera::test::HostTensor> {
+  static std::string convert(const tessera::test::HostTensor& tensor) {
+    return tessera::to_string(tensor.view());
+  }
+};
+}  // namespace Catch

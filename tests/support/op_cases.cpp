@@ -1,0 +1,48 @@
+#include "tests/support/op_cases.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "dsl/base/error.h"
+
+namespace tessera::test {
+
+Comparison compare_with_reference(const std::string& op, const OpCase& test,
+                                  const reference::Runner& got) {
+  const HostTensors want = reference::runner(op)(test.inputs, test.params);
+  const HostTensors outputs = got(test.inputs, test.params);
+  if (outputs.size() != want.size()) {
+    return Comparison::failed(fmt::format("{} outputs, want {}", outputs.size(), want.size()));
+  }
+  for (const auto& [name, tensor] : want) {
+    const auto found = outputs.find(name);
+    if (found == outputs.end()) return Comparison::failed("no output " + name);
+    const Comparison result = compare_bits(found->second.view(), tensor.view());
+    if (!result.ok) return Comparison::failed(name + ": " + result.report);
+  }
+  return {};
+}
+
+CaseReport run_cases(const std::string& op, const std::vector<OpCase>& cases,
+                     const reference::Runner& got) {
+  CaseReport report;
+  for (const OpCase& test : cases) {
+    try {
+      const Comparison result = compare_with_reference(op, test, got);
+      if (result.ok) {
+        ++report.passed;
+      } else {
+        report.failures.push_back(test.label + ": " + result.report);
+      }
+    } catch (const Error& error) {
+      const bool allowed = test.may_be_unsupported && error.kind() == ErrorKind::unsupported;
+      (allowed ? report.unsupported : report.failures).push_back(test.label + ": " + error.what());
+    } catch (const std::exception& error) {
+      report.failures.push_back(test.label + ": " + error.what());
+    }
+  }
+  return report;
+}
+
+}  // namespace tessera::test

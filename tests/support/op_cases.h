@@ -1,0 +1,43 @@
+#pragma once
+// Inputs of the op tests, one list per op, run on the executor and on the GPU alike.
+
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+#include "tests/reference/ops.h"
+#include "tests/support/compare.h"
+#include "tests/support/host_tensor.h"
+
+namespace tessera::test {
+
+struct OpCase {
+  std::string label;
+  HostTensors inputs;
+  kernels::Params params;
+  bool may_be_unsupported = false;  // outside of the domain that the op promises
+};
+
+std::vector<OpCase> transpose_cases();
+std::vector<OpCase> batched_transpose_cases();
+std::vector<OpCase> topk_gate_cases();
+/// e4m3 from bf16 and f32 with row-major scales must work; the other forms may be unsupported.
+std::vector<OpCase> per_token_cast_cases();
+
+/// Runs `got` and the reference of `op` on one case and compares all outputs bit for bit.
+Comparison compare_with_reference(const std::string& op, const OpCase& test,
+                                  const reference::Runner& got);
+
+/// What became of a list of cases.
+struct CaseReport {
+  int passed = 0;
+  std::vector<std::string> failures;     // "label: report"
+  std::vector<std::string> unsupported;  // "label: the error", only cases that may be
+};
+
+/// Runs all cases; an Error of kind unsupported counts as unsupported where the case allows it, all
+/// else fails.
+CaseReport run_cases(const std::string& op, const std::vector<OpCase>& cases,
+                     const reference::Runner& got);
+
+}  // namespace tessera::test

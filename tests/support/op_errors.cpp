@@ -1,0 +1,32 @@
+#include "tests/support/op_errors.h"
+
+#include "dsl/base/error.h"
+
+namespace tessera::test {
+namespace {
+
+template <class Call>
+std::string error_text(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+std::string outputs_error(const std::string& op, const HostTensors& inputs,
+                          const kernels::Params& params) {
+  kernels::Tensors views;
+  for (const auto& [name, tensor] : inputs) views[name] = tensor.view();
+  return error_text([&] { kernels::find_op(op).outputs(views, params); });
+}
+
+std::string run_error(const std::string& op, const kernels::Tensors& tensors,
+                      const kernels::Params& params) {
+  return error_text([&] { kernels::find_op(op).run(tensors, params, nullptr); });
+}
+
+}  // namespace tessera::test

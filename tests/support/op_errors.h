@@ -1,0 +1,18 @@
+#pragma once
+// What a bad call of an op is told.
+
+#include <string>
+
+#include "kernels/op.h"
+#include "tests/support/host_tensor.h"
+
+namespace tessera::test {
+
+/// The text of the Error that OpInfo::outputs throws, "no error" if it throws none.
+std::string outputs_error(const std::string& op, const HostTensors& inputs,
+                          const kernels::Params& params);
+/// The same of OpInfo::run, which must throw before it writes. Safe on CPU views of any memory.
+std::string run_error(const std::string& op, const kernels::Tensors& tensors,
+                      const kernels::Params& params);
+
+}  // namespace tessera::test

@@ -1,0 +1,203 @@
+// tessera run, show, check and bench on a shipped op, as a user types them.
+
+#include <nlohmann/json.hpp>
+
+#include "dsl/base/error.h"
+#include "kernels/op.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+#include "tests/tools/temporary_folder.h"
+#include "tools/lib/safetensors.h"
+
+namespace tessera::tests {
+namespace {
+
+using tools::HostBuffer;
+using tools::read_safetensors;
+using tools::Safetensors;
+using tools::StoredTensor;
+using tools::write_safetensors;
+
+/// x[r][c] = r * cols + c, as u16 bits.
+Safetensors matrix(int64_t rows, int64_t cols) {
+  StoredTensor x{"x", DType::u16, {rows, cols}, HostBuffer(rows * cols * 2)};
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    x.data.data()[2 * i] = static_cast<std::byte>(i);
+    x.data.data()[2 * i + 1] = static_cast<std::byte>(i >> 8);
+  }
+  Safetensors file;
+  file.tensors.push_back(std::move(x));
+  return file;
+}
+
+TEST_CASE("run transposes a file on the CPU", "[cli][run]") {
+  const TemporaryFolder folder;
+  Safetensors input = matrix(64, 128);
+  const bool strided = GENERATE(false, true);
+  if (strided) input.metadata["strides.x"] = "256,1";
+  write_safetensors(folder.path("x"), input);
+  const ProgramResult result = run_tessera(
+      {"run", "transpose", "--in", folder.path("x"), "--out", folder.path("y"), "--device", "cpu"});
+  CAPTURE(result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.err.empty());
+  CHECK(result.out.find("transpose on cpu: ") == 0);
+  CHECK(result.out.find("32768 bytes") != std::string::npos);
+  const Safetensors output = read_safetensors(folder.path("y"));
+  REQUIRE(output.tensors.size() == 1);
+  const StoredTensor& out = output.tensors.front();
+  CHECK(out.name == "out");
+  CHECK(out.dtype == DType::u16);
+  CHECK(out.shape == Dims{128, 64});
+  CHECK(output.metadata.empty());
+  int64_t wrong = 0;
+  for (int64_t r = 0; r < 64; ++r) {
+    for (int64_t c = 0; c < 128; ++c) {
+      for (int64_t byte = 0; byte < 2; ++byte) {
+        wrong += out.data.data()[2 * (c * 64 + r) + byte] !=
+                 input.tensors.front().data.data()[2 * (r * 128 + c) + byte];
+      }
+    }
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("run exits 2 for what is written wrongly and 1 for what cannot be done", "[cli][run]") {
+  const TemporaryFolder folder;
+  write_safetensors(folder.path("x"), matrix(64, 64));
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--out", folder.path("y"), "--device", "cpu"});
+    return run_tessera(words);
+  };
+  const std::string x = folder.path("x");
+
+  const ProgramResult op = run({"run", "transpsoe", "--in", x});
+  CHECK(op.exit_code == 2);
+  CHECK(op.err.find("tessera: unknown op 'transpsoe'\n") == 0);
+  CHECK(op.err.find("  hint      did you mean 'transpose'?\n") != std::string::npos);
+
+  const ProgramResult param = run({"run", "transpose", "-p", "block=3", "--in", x});
+  CHECK(param.exit_code == 2);
+  CHECK(param.err ==
+        "tessera: transpose: unknown parameter 'block'\n"
+        "  expected  no parameters\n"
+        "  got       block=3\n");
+
+  const ProgramResult value = run({"run", "topk_gate", "-p", "num_topk=many", "--in", x});
+  CHECK(value.exit_code == 2);
+  CHECK(value.err ==
+        "tessera: topk_gate: parameter 'num_topk' cannot be read\n"
+        "  expected  an int, such as 128\n"
+        "  got       'many'\n");
+
+  const ProgramResult file = run({"run", "transpose", "--in", folder.path("none")});
+  CHECK(file.exit_code == 2);
+  CHECK(file.err == "tessera: " + folder.path("none") +
+                        ": cannot be opened\n"
+                        "  expected  a readable file\n"
+                        "  got       No such file or directory\n");
+
+  const ProgramResult device =
+      run_tessera({"run", "transpose", "--in", x, "--out", folder.path("y"), "--device", "tpu"});
+  CHECK(device.exit_code == 2);
+  CHECK(device.err.find("tessera: unknown device 'tpu'\n") == 0);
+
+  const ProgramResult tensor = run({"run", "topk_gate", "-p", "num_topk=2", "--in", x});
+  CHECK(tensor.exit_code == 1);
+  CHECK(tensor.err.find("tessera: topk_gate: unknown tensor 'x'\n") == 0);
+
+  Safetensors contradiction = matrix(64, 64);
+  contradiction.metadata["strides.x"] = "1,1";
+  write_safetensors(folder.path("bad"), contradiction);
+  const ProgramResult strides = run({"run", "transpose", "--in", folder.path("bad")});
+  CHECK(strides.exit_code == 1);
+  CHECK(strides.err.find("tessera: transpose: argument 'x' has the wrong strides\n") == 0);
+
+  const ProgramResult no_gpu = run_tessera(
+      {"run", "transpose", "--in", x, "--out", folder.path("y"), "--device", "cuda:77"});
+  CHECK(no_gpu.exit_code == 1);
+  CHECK(no_gpu.err.find("tessera: there is no device cuda:77\n") == 0);
+
+  CHECK_FALSE(std::filesystem::exists(folder.path("y")));
+}
+
+TEST_CASE("an output that cannot be written is a failure that leaves nothing", "[cli][run]") {
+  const TemporaryFolder folder;
+  write_safetensors(folder.path("x"), matrix(64, 64));
+  const ProgramResult result = run_tessera({"run", "transpose", "--in", folder.path("x"), "--out",
+                                            folder.path("no/such/y"), "--device", "cpu"});
+  CHECK(result.exit_code == 1);
+  CHECK(result.err.find("tessera: cannot create ") == 0);
+  CHECK(folder.num_files() == 1);
+}
+
+TEST_CASE("show prints each stage of an op's kernels", "[cli][show]") {
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    for (const char* stage : {"ir", "layout", "thread", "cuda", "explain"}) {
+      CAPTURE(op.name, stage);
+      const ProgramResult shown = run_tessera({"show", op.name, "--stage", stage});
+      CAPTURE(shown.err);
+      CHECK(shown.exit_code == 0);
+      CHECK(shown.err.empty());
+      CHECK(shown.out.find(std::string(", stage ") + stage + "\n") != std::string::npos);
+      CHECK(shown.out.size() > 60);
+    }
+    const ProgramResult cuda = run_tessera({"show", op.name});
+    CHECK(cuda.out.find("__global__") != std::string::npos);
+  }
+  const ProgramResult arch = run_tessera({"show", "transpose", "--stage", "ptx", "--arch", "sm9"});
+  CHECK(arch.exit_code == 2);
+  CHECK(arch.err ==
+        "tessera: unknown target 'sm9'\n"
+        "  expected  sm_80, sm_89, sm_90a, ...\n"
+        "  got       sm9\n");
+}
+
+TEST_CASE("check runs the examples with every trap and counts", "[cli][check]") {
+  const TemporaryFolder folder;
+  const ProgramResult result = run_tessera({"check", "all", "--json", folder.path("counts")});
+  CAPTURE(result.err, result.out);
+  CHECK(result.exit_code == 0);
+  CHECK(result.err.empty());
+  const auto json = nlohmann::json::parse(read_text(folder.path("counts")));
+  size_t examples = 0;
+  for (const kernels::OpInfo& op : kernels::ops()) examples += op.examples.size();
+  REQUIRE(json.at("checks").size() == examples);
+  for (const auto& check : json.at("checks")) {
+    CAPTURE(check.dump());
+    CHECK(check.at("error").is_null());
+    CHECK_FALSE(check.at("kernels").empty());
+    CHECK(check.at("kernels").at(0).at("global_store_bytes").get<int64_t>() > 0);
+  }
+}
+
+TEST_CASE("bench says what it needs", "[cli][bench]") {
+  const ProgramResult skipped =
+      run_tessera({"bench", "transpose", "--skip-without-gpu"}, "", {"CUDA_VISIBLE_DEVICES="});
+  CHECK(skipped.exit_code == 0);
+  CHECK(skipped.out.find("SKIPPED: no CUDA device (") == 0);
+  const ProgramResult failed = run_tessera({"bench", "transpose"}, "", {"CUDA_VISIBLE_DEVICES="});
+  CHECK(failed.exit_code == 1);
+  CHECK(failed.err.find("tessera: bench needs a GPU\n  expected  a CUDA device\n  got       ") ==
+        0);
+  const ProgramResult peer = run_tessera({"bench", "--peer", "/no/such/file"});
+  CHECK(peer.exit_code == 2);
+  CHECK(peer.err.find("tessera: /no/such/file: cannot be opened\n") == 0);
+}
+
+TEST_CASE("bench --compile prints CPU times and enforces a limit", "[cli][bench]") {
+  const ProgramResult doctor = run_tessera({"doctor"});
+  if (doctor.out.find("targets ") == std::string::npos) TESSERA_SKIP("no NVRTC");
+  const ProgramResult table = run_tessera({"bench", "transpose", "--compile"});
+  CAPTURE(table.err);
+  CHECK(table.exit_code == 0);
+  CHECK(table.out.find("NVRTC ms") != std::string::npos);
+  const ProgramResult slow =
+      run_tessera({"bench", "transpose", "--compile", "--limit-ms", "0.001"});
+  CHECK(slow.exit_code == 1);
+  CHECK(slow.out.find("over the limit") != std::string::npos);
+  CHECK(slow.err.find(" kernels take more than 0.001 ms\n") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::tests

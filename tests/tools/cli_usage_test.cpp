@@ -1,0 +1,76 @@
+// What the program says without running an op: words, exit codes, listings.
+
+#include <nlohmann/json.hpp>
+
+#include "kernels/op.h"
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace tessera::tests {
+namespace {
+
+TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]") {
+  const ProgramResult typo = run_tessera({"lsit"});
+  CHECK(typo.exit_code == 2);
+  CHECK(typo.out.empty());
+  CHECK(typo.err ==
+        "tessera: unknown command 'lsit'\n"
+        "  expected  list, run, show, check, bench, doctor\n"
+        "  got       lsit\n"
+        "  hint      did you mean 'list'?\n");
+  const ProgramResult none = run_tessera({});
+  CHECK(none.exit_code == 2);
+  CHECK(none.err ==
+        "tessera: A subcommand is required\n"
+        "  hint      run with --help for the words it knows\n");
+  const ProgramResult missing = run_tessera({"run", "transpose", "--in", "x"});
+  CHECK(missing.exit_code == 2);
+  CHECK(missing.err.find("--out is required") != std::string::npos);
+  const ProgramResult stage = run_tessera({"show", "transpose", "--stage", "asm"});
+  CHECK(stage.exit_code == 2);
+  CHECK(stage.err.find("--stage") != std::string::npos);
+}
+
+TEST_CASE("help is no error", "[cli]") {
+  const ProgramResult help = run_tessera({"--help"});
+  CHECK(help.exit_code == 0);
+  CHECK(help.err.empty());
+  for (const char* command : {"list", "run", "show", "check", "bench", "doctor"}) {
+    CHECK(help.out.find(command) != std::string::npos);
+    const ProgramResult sub = run_tessera({command, "--help"});
+    CHECK(sub.exit_code == 0);
+    CHECK(sub.err.empty());
+  }
+}
+
+TEST_CASE("list prints every op, as JSON and as text", "[cli]") {
+  const ProgramResult json = run_tessera({"list", "--json"});
+  CHECK(json.exit_code == 0);
+  CHECK(json.err.empty());
+  const auto listed = nlohmann::json::parse(json.out);
+  REQUIRE(listed.at("ops").size() == kernels::ops().size());
+  const ProgramResult text = run_tessera({"list"});
+  CHECK(text.exit_code == 0);
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    CHECK(text.out.find(op.name + " (" + op.family + "): ") != std::string::npos);
+  }
+  const ProgramResult unknown = run_tessera({"list", "--family", "no_such_family"});
+  CHECK(unknown.exit_code == 2);
+  CHECK(unknown.err.find("tessera: unknown family 'no_such_family'\n") == 0);
+}
+
+TEST_CASE("doctor tells what it finds and never fails", "[cli]") {
+  const TemporaryFolder folder;
+  const ProgramResult doctor = run_tessera({"doctor"}, folder.path("cache"));
+  CHECK(doctor.exit_code == 0);
+  CHECK(doctor.err.empty());
+  for (const char* subject : {"tessera ", "driver ", "nvrtc ", "cupti ", "cache ", "root "}) {
+    CAPTURE(subject, doctor.out);
+    CHECK(doctor.out.find(subject) != std::string::npos);
+  }
+  CHECK(doctor.out.find(folder.path("cache") + ": not there yet") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::tests

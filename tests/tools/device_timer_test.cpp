@@ -1,0 +1,62 @@
+#include "tools/lib/device_timer.h"
+
+#include "tests/support/catch.h"
+#include "tools/lib/bench.h"
+#include "tools/lib/text_table.h"
+
+namespace tessera::tools {
+namespace {
+
+using Kind = Activity::Kind;
+
+TEST_CASE("activity between two flushes belongs to one call", "[bench]") {
+  const std::vector<Activity> activities = {
+      {Kind::kernel, 0, 900, 0},        // before the first flush: warm-up
+      {Kind::fill, 1000, 2000, 512},    // flush
+      {Kind::kernel, 2000, 5000, 0},    // call 1: a kernel,
+      {Kind::fill, 5100, 5600, 64},     // its own fill
+      {Kind::copy, 5700, 5950, 64},     // and a copy
+      {Kind::fill, 6000, 7000, 512},    // flush
+      {Kind::kernel, 7000, 8500, 0},    // call 2
+      {Kind::fill, 9000, 10000, 512}};  // flush, and a call that launched nothing
+  CHECK(activity_per_call(activities, 512) == std::vector<double>{3.75, 1.5, 0.0});
+  CHECK(activity_per_call({}, 512).empty());
+}
+
+TEST_CASE("tables line up", "[bench]") {
+  TextTable table({{"op", Align::left}, {"us", Align::right}});
+  table.row({"transpose", "1.5"});
+  table.row({"x", "10.25"});
+  CHECK(table.text() ==
+        "op            us\n"
+        "---------  -----\n"
+        "transpose    1.5\n"
+        "x          10.25\n");
+}
+
+TEST_CASE("the benchmark table shows copy and peer", "[bench]") {
+  BenchResult r;
+  r.op = "transpose";
+  r.label = "8064 x 7168 bf16";
+  r.bytes = 231'211'008;
+  r.timing = {58.0, 0.004, 200};
+  r.gbs = 3986;
+  r.copy_gbs = 4000;
+  r.peer_us = 59.33;
+  r.peer_scaled_us = 58.9;
+  BenchResult without = r;
+  without.peer_us.reset();
+  without.peer_scaled_us.reset();
+  CHECK(bench_table({r, without}) ==
+        "op         case                 us  spread  GB/s  copy  % of copy  peer us  scaled  "
+        "peer/us\n"
+        "---------  ----------------  -----  ------  ----  ----  ---------  -------  ------  "
+        "-------\n"
+        "transpose  8064 x 7168 bf16  58.00   0.4 %  3986  4000       99.7    59.33   58.90     "
+        "1.02\n"
+        "transpose  8064 x 7168 bf16  58.00   0.4 %  3986  4000       99.7        -       -        "
+        "-\n");
+}
+
+}  // namespace
+}  // namespace tessera::tools

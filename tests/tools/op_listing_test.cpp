@@ -1,0 +1,145 @@
+#include "tools/lib/op_listing.h"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "dsl/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/tools/fake_op.h"
+#include "tests/tools/spec_tables.h"
+#include "tests/tools/temporary_folder.h"
+#include "tools/lib/op_choice.h"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+TEST_CASE("an op's JSON has the fields of the contract", "[list]") {
+  const Json json = Json::parse(list_json({tests::fake_op()}, ""));
+  const Json& op = json.at("ops").at(0);
+  CHECK(op.at("name") == "fake_add");
+  CHECK(op.at("family") == "fake");
+  CHECK(op.at("purpose") == "adds a number to every byte");
+  CHECK(op.at("tensors").at(4) ==
+        Json::parse(R"({"name": "total", "role": "inout", "optional": true, "accumulate": true,
+                        "list": false, "dtypes": ["i64"], "shape": ["1"], "layout": "row_major"})"));
+  CHECK(op.at("params") == Json::parse(R"([{"name": "amount", "type": "int", "allowed": "0..9"},
+          {"name": "group", "type": "int", "default": 16, "allowed": [16, 32, "H"]},
+          {"name": "sf_layout", "type": "enum", "default": "row_major",
+           "allowed": ["row_major", "col_major_tma"]},
+          {"name": "block", "type": "tuple", "default": null, "allowed": ">= 1"}])"));
+}
+
+TEST_CASE("the text listing shows the same to people", "[list]") {
+  CHECK(list_text({tests::fake_op()}, "fake") ==
+        "fake_add (fake): adds a number to every byte\n"
+        "  in     x: u8 [T, H] rows\n"
+        "  in     bias?: u8 [1] row_major\n"
+        "  out    out: as x [T, H] row_major\n"
+        "  out    out_sf: f32 [T, 1] SF(1,H) sf_layout\n"
+        "  inout  total?: i64 [1] row_major, accumulates\n"
+        "  -p     amount: int 0..9\n"
+        "  -p     group: {16, 32, H} = 16\n"
+        "  -p     sf_layout: {row_major, col_major_tma} = row_major\n"
+        "  -p     block: tuple >= 1 or none = none\n");
+}
+
+TEST_CASE("an unknown family names the nearest", "[list]") {
+  try {
+    list_json({tests::fake_op()}, "fkae");
+    FAIL("accepted");
+  } catch (const Error& e) {
+    CHECK(std::string(e.what()) ==
+          "tessera: unknown family 'fkae'\n"
+          "  expected  fake\n"
+          "  got       fkae\n"
+          "  hint      did you mean 'fake'?");
+  }
+}
+
+TEST_CASE("a word chooses an op, a family or all", "[list]") {
+  kernels::OpInfo a, b, c;
+  a.name = "topk_gate";
+  a.family = "moe";
+  b.name = "transpose";
+  b.family = "transpose";
+  c.name = "batched_transpose";
+  c.family = "transpose";
+  const std::vector<kernels::OpInfo> ops = {a, b, c};
+  CHECK(choose_ops(ops, "all").size() == 3);
+  CHECK(choose_ops(ops, "").size() == 3);
+  CHECK(choose_ops(ops, "moe").size() == 1);
+  CHECK(choose_ops(ops, "transpose").size() == 1);
+  CHECK(choose_ops(ops, "transpose").front()->name == "transpose");
+  CHECK_THROWS_AS(choose_ops(ops, "transpos"), Error);
+}
+
+TEST_CASE("the contract's tables are read as they are written", "[list][contract]") {
+  const std::string markdown =
+      "## 2. Operations\n"
+      "### 2.1 moe (12)\n"
+      "| op | in | out | parameters | GPU | CPU |\n"
+      "|---|---|---|---|---|---|\n"
+      "| gate | x: f32/bf16 [T,E/G] rows (E > 1); b?: SF(1,n) x_sf_layout (iff x); y, z: f32 [T] "
+      "| out: as x [T,K]; inout m?: i64 [T] any; acc g?: f32 [1] "
+      "| n int 1..E; m {16, H} (H: x); f {a, none} = none; t tuple = none; sf_layout = row_major; "
+      "e float = 1e-6; r bool = false | B | B |\n"
+      "## 3. Decisions\n"
+      "| A1 | no op | x | y |\n";
+  CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate"});
+  CHECK_FALSE(tests::spec_row(markdown, "A1"));
+  const Json row = *tests::spec_row(markdown, "gate");
+  CHECK(row.at("family") == "moe");
+  CHECK(row.at("tensors").size() == 7);
+  CHECK(row.at("tensors").at(0) ==
+        Json::parse(R"({"name": "x", "role": "in", "optional": false, "accumulate": false,
+          "list": false, "dtypes": ["f32", "bf16"], "shape": ["T", "E/G"], "layout": "rows"})"));
+  CHECK(row.at("tensors").at(1).at("layout") == "SF(1,n) x_sf_layout");
+  CHECK(row.at("tensors").at(1).at("optional") == true);
+  CHECK(row.at("tensors").at(3).at("name") == "z");
+  CHECK(row.at("tensors").at(5).at("role") == "inout");
+  CHECK(row.at("tensors").at(6).at("accumulate") == true);
+  CHECK(row.at("params") == Json::parse(R"([
+    {"name": "n", "type": "int", "allowed": "1..E"},
+    {"name": "m", "type": "int", "allowed": [16, "H"]},
+    {"name": "f", "type": "enum", "default": null, "allowed": ["a", "none"]},
+    {"name": "t", "type": "tuple", "default": null, "allowed": null},
+    {"name": "sf_layout", "type": "enum", "default": "row_major",
+     "allowed": ["row_major", "col_major_tma", "packed_ue8m0"]},
+    {"name": "e", "type": "float", "default": 1e-6, "allowed": null},
+    {"name": "r", "type": "bool", "default": false, "allowed": null}])"));
+}
+
+TEST_CASE("tessera list --json equals the contract's tables for the ops that exist",
+          "[list][contract]") {
+  const char* given = std::getenv("TESSERA_SPEC_DIR");
+  const std::string folder = given != nullptr ? given : TESSERA_SOURCE_DIR "/../shared/specs";
+  const std::string path = folder + "/ops.md";
+  if (!std::filesystem::exists(path)) TESSERA_SKIP("no contract at " + path);
+  const std::string markdown = tests::read_text(path);
+  const std::vector<std::string> order = tests::spec_ops(markdown);
+  REQUIRE(order.size() > 50);
+  const Json listed = Json::parse(list_json(kernels::ops(), ""));
+  auto position = order.begin();
+  for (Json op : listed.at("ops")) {
+    const auto name = op.at("name").get<std::string>();
+    CAPTURE(name);
+    const std::optional<Json> row = tests::spec_row(markdown, name);
+    REQUIRE(row.has_value());
+    CHECK_FALSE(op.at("purpose").get<std::string>().empty());
+    op.erase("purpose");
+    for (Json& tensor : op.at("tensors")) {
+      if (tensor.at("layout").get<std::string>().rfind("SF(", 0) != 0) continue;
+      tensor["dtypes"] = Json::array();  // the row does not state them
+      tensor["shape"] = Json::array();
+    }
+    CHECK(op.dump(1) == row->dump(1));
+    const auto here = std::find(order.begin(), order.end(), name);
+    CHECK(here >= position);  // in the contract's order
+    position = here;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::tools

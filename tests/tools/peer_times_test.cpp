@@ -1,0 +1,108 @@
+#include "tools/lib/peer_times.h"
+
+#include <cmath>
+
+#include "dsl/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace tessera::tools {
+namespace {
+
+using kernels::BenchCase;
+using kernels::OpInfo;
+using kernels::ParamValue;
+using kernels::Role;
+using tests::TemporaryFolder;
+using tests::write_text;
+using Type = kernels::ParamInfo::Type;
+
+OpInfo per_token_cast() {
+  OpInfo op;
+  op.name = "per_token_cast";
+  op.tensors = {{"x", Role::in, false, false, false, {"bf16", "f32"}, {"T", "H"}, "rows"}};
+  op.params = {
+      {"format", Type::word, std::nullopt, {"e4m3", "e2m1"}, std::nullopt, ""},
+      {"num_per_channels", Type::integer, std::nullopt, {"32", "128", "H"}, std::nullopt, ""},
+      {"x_block_size", Type::tuple, ParamValue(), {}, std::nullopt, ""},
+      {"sf_layout",
+       Type::word,
+       ParamValue(std::string("row_major")),
+       {"row_major", "col_major_tma", "packed_ue8m0"},
+       std::nullopt,
+       ""},
+      {"round_sf", Type::boolean, ParamValue(false), {}, std::nullopt, ""}};
+  return op;
+}
+
+BenchCase bench_case(DType dtype, int64_t tokens, const std::string& sf_layout, bool round_sf) {
+  BenchCase c;
+  c.params = {{"format", ParamValue(std::string("e4m3"))},
+              {"num_per_channels", ParamValue(int64_t{128})},
+              {"sf_layout", ParamValue(sf_layout)},
+              {"round_sf", ParamValue(round_sf)}};
+  c.inputs = {{"x", dtype, {tokens, 7168}, {}}};
+  return c;
+}
+
+const char* const kLines =
+    R"({"kernel": "per_token_cast", "params": {"fmt": "e4m3", "hidden": 7168, "in_dtype": "fp32", "num_per_channels": 128, "num_tokens": 8001, "round_sf": true, "use_packed_ue8m0": true, "use_tma_aligned_col_major_sf": true, "x_block_size": null}, "time_us": 72.96}
+{"kernel": "per_token_cast", "params": {"fmt": "e4m3", "hidden": 7168, "in_dtype": "e4m3", "num_per_channels": 128, "num_tokens": 8001, "round_sf": true, "use_packed_ue8m0": true, "use_tma_aligned_col_major_sf": true, "x_block_size": [128, 128]}, "time_us": 40.51}
+{"kernel": "something_else", "params": {"n": 1}, "time_us": 1.0}
+
+{"op": "per_token_cast", "params": {"T": 128, "H": 7168, "format": "e4m3", "num_per_channels": 128, "sf_layout": "row_major", "round_sf": false}, "time_us": 2.88}
+)";
+
+TEST_CASE("peer lines match the case with the same facts and no other", "[peer]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("a.jsonl"), kLines);
+  const PeerTimes times = PeerTimes::load(folder.path("a.jsonl"));
+  const OpInfo op = per_token_cast();
+  CHECK(times.find(op, bench_case(DType::f32, 8001, "packed_ue8m0", true)) == 72.96);
+  CHECK_FALSE(times.find(op, bench_case(DType::bf16, 8001, "packed_ue8m0", true)));
+  CHECK_FALSE(times.find(op, bench_case(DType::f32, 8000, "packed_ue8m0", true)));
+  CHECK_FALSE(times.find(op, bench_case(DType::f32, 8001, "row_major", true)));
+  CHECK_FALSE(times.find(op, bench_case(DType::f32, 8001, "packed_ue8m0", false)));
+  // In our names; the dtype is the first that the op takes.
+  CHECK(times.find(op, bench_case(DType::bf16, 128, "row_major", false)) == 2.88);
+  CHECK_FALSE(times.find(op, bench_case(DType::f32, 128, "row_major", false)));
+}
+
+TEST_CASE("a folder brings the copy rates of its README", "[peer]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("a.jsonl"), kLines);
+  write_text(folder.path("README.md"),
+             "Copy: 8 MiB 3000 GB/s, 32 MiB 4000,\n1 GiB 4200, 64 KiB 7. 256 MiB flush.\n");
+  const PeerTimes times = PeerTimes::load(folder.path(""));
+  CHECK_FALSE(times.empty());
+  CHECK_FALSE(times.copy_gbs(int64_t{1} << 20));
+  CHECK(times.copy_gbs(int64_t{8} << 20) == 3000.0);
+  CHECK(std::abs(times.copy_gbs(int64_t{16} << 20).value() - 3500.0) < 1e-6);
+  CHECK(times.copy_gbs(int64_t{1} << 30) == 4200.0);
+  CHECK(times.copy_gbs(int64_t{8} << 30) == 4200.0);
+}
+
+TEST_CASE("peer files that are no such thing are refused", "[peer]") {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::string& text) {
+    write_text(folder.path("a.jsonl"), text);
+    try {
+      PeerTimes::load(folder.path("a.jsonl"));
+    } catch (const Error& e) {
+      std::string what = e.what();
+      return what.replace(what.find(folder.path("a.jsonl")), folder.path("a.jsonl").size(), "FILE");
+    }
+    return std::string("no error");
+  };
+  CHECK(message("{\"op\": \"x\"}\n") ==
+        "tessera: FILE: line 1 is no peer time\n"
+        "  expected  JSON lines with op or kernel, params and time_us\n"
+        "  got       {\"op\": \"x\"}");
+  CHECK(message("\nnot json").find("line 2 is no peer time") != std::string::npos);
+  CHECK(message("{\"params\": {}, \"time_us\": 1}").find("names neither op nor kernel") !=
+        std::string::npos);
+  CHECK_THROWS_AS(PeerTimes::load(folder.path("missing")), Error);
+}
+
+}  // namespace
+}  // namespace tessera::tools

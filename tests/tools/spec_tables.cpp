@@ -1,0 +1,195 @@
+#include "tests/tools/spec_tables.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+namespace tessera::tests {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string trim(std::string text) {
+  const size_t first = text.find_first_not_of(' ');
+  if (first == std::string::npos) return "";
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+/// Splits at `separator` where no bracket is open.
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '(' || c == '[' || c == '{' ? 1 : 0;
+    depth -= c == ')' || c == ']' || c == '}' ? 1 : 0;
+    if (c == separator && depth == 0) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  for (std::string& part : parts) part = trim(part);
+  if (parts.size() == 1 && parts[0].empty()) parts.clear();
+  return parts;
+}
+
+/// Without remarks: a parenthesis that follows a space.
+std::string without_remarks(const std::string& text) {
+  std::string result;
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '(' && (depth > 0 || (i > 0 && text[i - 1] == ' '))) ++depth;
+    if (depth == 0) result += text[i];
+    if (text[i] == ')' && depth > 0) --depth;
+  }
+  return trim(result);
+}
+
+Json tensor_of(std::string name, const std::string& type, bool is_output) {
+  std::string role = is_output ? "out" : "in";
+  bool accumulate = false, list = false;
+  for (const auto& [prefix, action] :
+       {std::pair{"inout ", 0}, std::pair{"acc ", 1}, std::pair{"list ", 2}}) {
+    if (name.rfind(prefix, 0) != 0) continue;
+    name = trim(name.substr(std::string(prefix).size()));
+    if (action < 2) role = "inout";
+    accumulate = action == 1;
+    list = action == 2;
+  }
+  const bool optional = name.back() == '?';
+  if (optional) name.pop_back();
+  Json tensor = {{"name", name},           {"role", role},
+                 {"optional", optional},   {"accumulate", accumulate},
+                 {"list", list},           {"dtypes", Json::array()},
+                 {"shape", Json::array()}, {"layout", "row_major"}};
+  if (type.rfind("SF(", 0) == 0) {
+    tensor["layout"] = type;
+    return tensor;
+  }
+  const size_t open = type.find('['), close = type.find(']');
+  for (const std::string& dtype : split(trim(type.substr(0, open)), '/')) {
+    tensor["dtypes"].push_back(dtype);
+  }
+  for (const std::string& extent : split(type.substr(open + 1, close - open - 1), ',')) {
+    tensor["shape"].push_back(extent);
+  }
+  const std::string layout = trim(type.substr(close + 1));
+  if (!layout.empty()) tensor["layout"] = layout;
+  return tensor;
+}
+
+Json tensors_of(const std::string& cell, bool is_output) {
+  Json tensors = Json::array();
+  for (const std::string& entry : split(cell, ';')) {
+    const size_t colon = entry.find(':');
+    const std::string type = without_remarks(entry.substr(colon + 1));
+    for (const std::string& name : split(entry.substr(0, colon), ',')) {
+      tensors.push_back(tensor_of(name, type, is_output));
+    }
+  }
+  return tensors;
+}
+
+bool is_number(const std::string& word) {
+  return !word.empty() &&
+         std::all_of(word.begin(), word.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+Json value_of(const std::string& word, const std::string& type) {
+  if (word == "none") return nullptr;
+  if (word == "true" || word == "false") return word == "true";
+  if (type == "int") return std::stoll(word);
+  if (type == "float") return std::stod(word);
+  return word;
+}
+
+/// "round_sf bool = false", "format {e4m3, e2m1}", "num_topk int 1..E", "sf_layout = row_major".
+Json param_of(const std::string& entry) {
+  std::string text = without_remarks(entry);
+  std::optional<std::string> standard;
+  const size_t equals = text.find(" = ");
+  if (equals != std::string::npos) {
+    standard = trim(text.substr(equals + 3));
+    text = trim(text.substr(0, equals));
+  }
+  const size_t space = text.find(' ');
+  Json param = {{"name", text.substr(0, space)}};
+  std::string rest = space == std::string::npos ? "" : trim(text.substr(space));
+  if (rest.empty()) rest = "{row_major, col_major_tma, packed_ue8m0}";  // *sf_layout, stated once
+  Json allowed;
+  std::string type;
+  const size_t open = rest.find('{');
+  if (open != std::string::npos) {
+    const std::vector<std::string> words =
+        split(rest.substr(open + 1, rest.find('}') - open - 1), ',');
+    const bool numbers = std::any_of(words.begin(), words.end(), is_number);
+    type = rest.rfind("tuple", 0) == 0 ? "tuple" : numbers ? "int" : "enum";
+    allowed = Json::array();
+    for (const std::string& word : words) {
+      allowed.push_back(is_number(word) ? Json(std::stoll(word)) : Json(word));
+    }
+  } else {
+    type = rest.substr(0, rest.find(' '));
+    const std::string range = trim(rest.substr(type.size()));
+    if (!range.empty()) allowed = range;
+  }
+  param["type"] = type;
+  if (standard) param["default"] = value_of(*standard, type);
+  param["allowed"] = allowed;
+  return param;
+}
+
+struct Row {
+  std::string family;
+  std::vector<std::string> cells;
+};
+
+std::vector<Row> rows(const std::string& markdown) {
+  std::vector<Row> result;
+  std::string family, line;
+  std::istringstream text(markdown);
+  const std::regex heading(R"(### 2\.\d+ (\w+) .*)");
+  bool inside = false;
+  while (std::getline(text, line)) {
+    std::smatch match;
+    if (std::regex_match(line, match, heading)) family = match[1].str();
+    if (line.rfind("## ", 0) == 0) inside = line.rfind("## 2", 0) == 0;
+    if (!inside || line.rfind("| ", 0) != 0 || line.rfind("| op |", 0) == 0) continue;
+    std::string body;
+    for (size_t i = 0; i < line.size(); ++i) {  // "\|" is no separator; it only stands in remarks
+      if (line[i] == '\\') continue;
+      body += line[i];
+    }
+    Row row{family, {}};
+    std::istringstream cells(body.substr(1));
+    for (std::string cell; std::getline(cells, cell, '|');) row.cells.push_back(trim(cell));
+    if (row.cells.size() >= 4) result.push_back(std::move(row));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::optional<Json> spec_row(const std::string& markdown, const std::string& op) {
+  for (const Row& row : rows(markdown)) {
+    if (row.cells[0] != op) continue;
+    Json json = {{"name", op}, {"family", row.family}};
+    json["tensors"] = tensors_of(row.cells[1], false);
+    for (Json& tensor : tensors_of(row.cells[2], true)) json["tensors"].push_back(tensor);
+    json["params"] = Json::array();
+    // The transpose table has no column for parameters beyond an empty one.
+    for (const std::string& entry : split(row.cells[3], ';'))
+      json["params"].push_back(param_of(entry));
+    return json;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> spec_ops(const std::string& markdown) {
+  std::vector<std::string> names;
+  for (const Row& row : rows(markdown)) names.push_back(row.cells[0]);
+  return names;
+}
+
+}  // namespace tessera::tests

@@ -1,0 +1,53 @@
+#pragma once
+// `tessera bench`: op times against the copy rate of the same machine and against the peer.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+#include "tools/lib/copy_rate.h"
+#include "tools/lib/device_timer.h"
+#include "tools/lib/peer_times.h"
+
+namespace tessera::tools {
+
+struct BenchResult {
+  std::string op;
+  std::string label;
+  int64_t bytes = 0;  // least traffic of the op
+  Timing timing;
+  double gbs = 0;
+  double copy_gbs = 0;                   // of a copy with as many bytes
+  std::optional<double> peer_us;         // as recorded
+  std::optional<double> peer_scaled_us;  // times (its machine's copy rate / ours)
+
+  double percent_of_copy() const { return copy_gbs > 0 ? 100 * gbs / copy_gbs : 0; }
+};
+
+/// Measures one case on the timer's device.
+BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& bench_case,
+                       DeviceTimer& timer, CopyRate& copy, const PeerTimes& peer);
+
+/// Host time of a call on small tensors, nothing waiting for the GPU.
+struct LaunchCost {
+  std::string op;
+  std::string label;
+  double call_ns = 0;    // OpInfo::run, warm
+  double driver_ns = 0;  // the same number of bare driver launches of an empty kernel
+};
+LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& example, int device);
+
+/// What stood where when the numbers were taken.
+struct BenchMachine {
+  std::string device, driver, nvrtc, method;
+};
+BenchMachine bench_machine(const DeviceTimer& timer);
+
+std::string bench_table(const std::vector<BenchResult>& results);
+std::string launch_table(const std::vector<LaunchCost>& costs);
+/// {"machine": {...}, "cases": [...], "launch": [...]}
+std::string bench_json(const BenchMachine& machine, const std::vector<BenchResult>& results,
+                       const std::vector<LaunchCost>& costs);
+
+}  // namespace tessera::tools

@@ -1,0 +1,43 @@
+#pragma once
+// What the GPU did and when, from CUPTI's activity records. libcupti is opened at run time.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tessera::tools {
+
+struct Activity {
+  enum class Kind : uint8_t { kernel, copy, fill } kind = Kind::kernel;
+  uint64_t start_ns = 0;
+  uint64_t end_ns = 0;
+  uint64_t bytes = 0;  // of copies and fills
+};
+
+/// One per process: CUPTI hands records to plain functions.
+class ActivityTrace {
+ public:
+  /// Null, and the reason with every place tried in `why_not`, if CUPTI cannot be used.
+  static std::unique_ptr<ActivityTrace> open(std::string& why_not);
+  ~ActivityTrace();
+  ActivityTrace(const ActivityTrace&) = delete;
+  ActivityTrace& operator=(const ActivityTrace&) = delete;
+
+  void start();
+  /// Everything since start(), sorted by start time. The device must be idle. Throws Error (driver)
+  /// when CUPTI fails or has dropped records.
+  std::vector<Activity> stop();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Functions;
+  ActivityTrace(std::unique_ptr<Functions> functions, std::string path);
+  void check(int result, const char* call) const;
+
+  std::unique_ptr<Functions> call_;
+  std::string path_;
+};
+
+}  // namespace tessera::tools

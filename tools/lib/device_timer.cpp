@@ -1,0 +1,110 @@
+#include "tools/lib/device_timer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "dsl/base/error.h"
+
+namespace tessera::tools {
+namespace {
+
+// Odd size, so that no op's own fill is taken for the flush.
+constexpr int64_t kFlushBytes = (int64_t{256} << 20) + 4096;
+constexpr double kSampleUs = 30'000;  // of calls and flushes, per run
+constexpr int kRuns = 3;
+constexpr int kMinSamples = 10, kMaxSamples = 1000;
+
+}  // namespace
+
+std::vector<double> activity_per_call(std::span<const Activity> activities, uint64_t flush_bytes) {
+  std::vector<double> calls;
+  for (const Activity& activity : activities) {
+    if (activity.kind == Activity::Kind::fill && activity.bytes == flush_bytes) {
+      calls.push_back(0);
+    } else if (!calls.empty()) {
+      calls.back() += static_cast<double>(activity.end_ns - activity.start_ns) / 1e3;
+    }
+  }
+  return calls;
+}
+
+DeviceTimer::DeviceTimer(int device) : device_(device) {
+  std::string why_not;
+  trace_ = ActivityTrace::open(why_not);
+  method_ = trace_ ? "CUPTI" : fmt::format("CUDA events ({})", why_not);
+  flush_buffer_ = runtime::DeviceBuffer(device, kFlushBytes);
+}
+
+void DeviceTimer::flush() {
+  runtime::fill_async(device_, flush_buffer_.data(), 0, kFlushBytes, nullptr);
+}
+
+double DeviceTimer::mean_us_by_events(const std::function<void()>& call, int samples) {
+  std::vector<std::unique_ptr<runtime::Event>> events;
+  for (int i = 0; i < samples; ++i) {
+    flush();
+    events.push_back(std::make_unique<runtime::Event>(device_));
+    events.back()->record(nullptr);
+    call();
+    events.push_back(std::make_unique<runtime::Event>(device_));
+    events.back()->record(nullptr);
+  }
+  runtime::synchronize(device_);
+  double total_ms = 0;
+  for (size_t i = 0; i < events.size(); i += 2) total_ms += events[i + 1]->ms_since(*events[i]);
+  return total_ms * 1e3 / samples;
+}
+
+double DeviceTimer::mean_us(const std::function<void()>& call, int samples) {
+  runtime::synchronize(device_);
+  if (!trace_) return mean_us_by_events(call, samples);
+  trace_->start();
+  for (int i = 0; i < samples; ++i) {
+    flush();
+    call();
+  }
+  runtime::synchronize(device_);
+  const std::vector<double> calls = activity_per_call(trace_->stop(), kFlushBytes);
+  if (calls.size() != static_cast<size_t>(samples)) {
+    ErrorFields fields;
+    fields.kind = ErrorKind::driver;
+    fields.what = "CUPTI lost activity records";
+    fields.expected = fmt::format("{} flushes", samples);
+    fields.got = fmt::format("{}", calls.size());
+    throw Error(std::move(fields));
+  }
+  return std::accumulate(calls.begin(), calls.end(), 0.0) / samples;
+}
+
+Timing DeviceTimer::measure(const std::function<void()>& call) {
+  call();  // compiles and loads
+  runtime::synchronize(device_);
+  // Warm up and learn how long a call with its flush takes.
+  runtime::Event begin(device_), end(device_);
+  begin.record(nullptr);
+  for (int i = 0; i < kMinSamples; ++i) {
+    flush();
+    call();
+  }
+  end.record(nullptr);
+  end.wait();
+  const double each_us = end.ms_since(begin) * 1e3 / kMinSamples;
+
+  Timing timing;
+  timing.samples =
+      std::clamp(static_cast<int>(kSampleUs / std::max(each_us, 1.0)), kMinSamples, kMaxSamples);
+  double lowest = 0, highest = 0, total = 0;
+  for (int run = 0; run < kRuns; ++run) {
+    const double us = mean_us(call, timing.samples);
+    lowest = run == 0 ? us : std::min(lowest, us);
+    highest = std::max(highest, us);
+    total += us;
+  }
+  timing.us = total / kRuns;
+  timing.spread = timing.us > 0 ? (highest - lowest) / timing.us : 0;
+  return timing;
+}
+
+}  // namespace tessera::tools

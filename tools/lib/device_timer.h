@@ -1,0 +1,51 @@
+#pragma once
+// GPU time of one call, measured so that nobody can fool himself: a 256 MiB write flushes the L2
+// before each call, the time is the sum of the device activity of the call alone, about 30 ms of
+// samples, three runs.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "runtime/driver/memory.h"
+#include "tools/lib/device_activity.h"
+
+namespace tessera::tools {
+
+struct Timing {
+  double us = 0;      // mean of the runs' means
+  double spread = 0;  // (largest - smallest run) / mean
+  int samples = 0;    // calls per run
+};
+
+/// Sums the activity between flushes: one entry per flush, in us. A flush is a fill of exactly
+/// `flush_bytes`; what comes before the first is dropped.
+std::vector<double> activity_per_call(std::span<const Activity> activities, uint64_t flush_bytes);
+
+class DeviceTimer {
+ public:
+  /// Opens CUPTI; without it CUDA events are used, which also time the gaps between kernels, and
+  /// method() says so.
+  explicit DeviceTimer(int device);
+
+  /// `call` puts its work into the legacy default stream. It has been called once before it is
+  /// measured.
+  Timing measure(const std::function<void()>& call);
+
+  /// "CUPTI" or "CUDA events (no libcupti; ...)".
+  const std::string& method() const { return method_; }
+  int device() const { return device_; }
+
+ private:
+  void flush();
+  double mean_us(const std::function<void()>& call, int samples);
+  double mean_us_by_events(const std::function<void()>& call, int samples);
+
+  int device_;
+  std::unique_ptr<ActivityTrace> trace_;
+  std::string method_;
+  runtime::DeviceBuffer flush_buffer_;
+};
+
+}  // namespace tessera::tools

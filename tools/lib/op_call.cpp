@@ -1,0 +1,158 @@
+#include "tools/lib/op_call.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dsl/base/error.h"
+#include "kernels/arg_check.h"
+#include "tools/lib/random_tensor.h"
+#include "tools/lib/tensor_placement.h"
+
+namespace tessera::tools {
+namespace {
+
+using kernels::OpInfo;
+using kernels::OutputInfo;
+using kernels::Role;
+using kernels::TensorInfo;
+using kernels::Tensors;
+
+void refuse_outputs_as_inputs(const OpInfo& op, const std::string& name) {
+  const std::string stem = name.substr(0, name.find('.'));
+  for (const TensorInfo& info : op.tensors) {
+    if (info.role != Role::out || (info.name != name && !(info.list && info.name == stem)))
+      continue;
+    ErrorFields fields;
+    fields.kind = ErrorKind::argument;
+    fields.op = op.name;
+    fields.what = fmt::format("tensor '{}' is an output", name);
+    fields.argument = name;
+    fields.expected = "inputs and in-place tensors only";
+    fields.got = name;
+    throw Error(std::move(fields));
+  }
+}
+
+}  // namespace
+
+OpCall::OpCall(const OpInfo& op, kernels::Params params, const Safetensors& inputs, Device device)
+    : op_(&op), params_(std::move(params)), device_(device) {
+  Tensors names;
+  for (const StoredTensor& tensor : inputs.tensors) {
+    refuse_outputs_as_inputs(op, tensor.name);
+    names[tensor.name] = TensorView(nullptr, tensor.dtype, tensor.shape);
+  }
+  check_tensor_names(op, names);
+  for (const StoredTensor& tensor : inputs.tensors) {
+    const Placement placement =
+        place_input(op, tensor.name, tensor.dtype, tensor.shape, params_, inputs.metadata);
+    add_input(tensor.name, tensor.dtype, tensor.shape, placement.strides,
+              placement.storage_elements, tensor.data.bytes());
+  }
+  allocate_outputs();
+}
+
+OpCall::OpCall(const OpInfo& op, const kernels::BenchCase& example, Device device, uint64_t seed)
+    : op_(&op), params_(check_params(op, example.params)), device_(device) {
+  for (const auto& [name, view] : views_of(example)) {
+    const HostBuffer values = random_tensor(view.dtype, view.size(), seed++);
+    add_input(name, view.dtype, view.shape, view.strides,
+              std::max(view.span_bytes() / tessera::bytes(view.dtype), view.size()),
+              values.bytes());
+  }
+  allocate_outputs();
+}
+
+void OpCall::add_input(const std::string& name, DType dtype, const Dims& shape, const Dims& strides,
+                       int64_t storage_elements, std::span<const std::byte> logical) {
+  DeviceMemory memory(device_, storage_elements * tessera::bytes(dtype));
+  TensorView view(memory.data(), dtype, shape, strides, device_);
+  if (view.is_row_major() && memory.bytes() == static_cast<int64_t>(logical.size())) {
+    memory.upload(logical);
+  } else if (memory.bytes() > 0) {
+    HostBuffer storage(memory.bytes());
+    scatter(logical, shape, strides, tessera::bytes(dtype), storage.bytes());
+    memory.upload(storage.bytes());
+  }
+  tensors_[name] = view;
+  memory_.push_back(std::move(memory));
+}
+
+void OpCall::allocate_outputs() {
+  std::vector<std::string> in_place;
+  for (const auto& [name, view] : tensors_) {
+    for (const TensorInfo& info : op_->tensors) {
+      if (info.role == Role::inout && info.name == name) in_place.push_back(name);
+    }
+  }
+  for (const OutputInfo& output : op_->outputs(tensors_, params_)) {
+    result_names_.push_back(output.name);
+    if (tensors_.count(output.name) != 0) continue;  // in place
+    DeviceMemory memory(device_, output.storage_elements * tessera::bytes(output.dtype));
+    tensors_[output.name] =
+        TensorView(memory.data(), output.dtype, output.shape, output.strides, device_);
+    memory_.push_back(std::move(memory));
+  }
+  for (const std::string& name : in_place) {
+    if (std::find(result_names_.begin(), result_names_.end(), name) == result_names_.end()) {
+      result_names_.push_back(name);
+    }
+  }
+}
+
+void OpCall::run() {
+  op_->run(tensors_, params_, nullptr);
+}
+
+Safetensors OpCall::results() const {
+  wait_for(device_);
+  Safetensors file;
+  for (const std::string& name : result_names_) {
+    const TensorView& view = tensors_.at(name);
+    StoredTensor tensor{name, view.dtype, view.shape,
+                        HostBuffer(view.size() * tessera::bytes(view.dtype))};
+    for (const DeviceMemory& memory : memory_) {
+      if (memory.bytes() == 0 || memory.data() != view.data) continue;
+      if (view.is_row_major() && memory.bytes() == tensor.data.size()) {
+        memory.download(tensor.data.bytes());
+      } else {
+        HostBuffer storage(memory.bytes());
+        memory.download(storage.bytes());
+        gather(storage.bytes(), view.shape, view.strides, tessera::bytes(view.dtype),
+               tensor.data.bytes());
+      }
+    }
+    const std::string strides = strides_text(view.shape, view.strides);
+    if (!strides.empty()) file.metadata["strides." + name] = strides;
+    file.tensors.push_back(std::move(tensor));
+  }
+  return file;
+}
+
+int64_t OpCall::bytes() const {
+  int64_t total = 0;
+  for (const auto& [name, view] : tensors_) total += view.size() * tessera::bytes(view.dtype);
+  return total;
+}
+
+Tensors views_of(const kernels::BenchCase& example) {
+  Tensors views;
+  for (const kernels::BenchCase::Input& input : example.inputs) {
+    const Dims strides =
+        input.strides.rank == input.shape.rank ? input.strides : row_major_strides(input.shape);
+    views[input.name] = TensorView(nullptr, input.dtype, input.shape, strides, Device::cpu());
+  }
+  return views;
+}
+
+Tensors views_with_outputs(const OpInfo& op, const Tensors& inputs, const kernels::Params& params) {
+  Tensors views = inputs;
+  for (const OutputInfo& output : op.outputs(inputs, params)) {
+    views.emplace(output.name,
+                  TensorView(nullptr, output.dtype, output.shape, output.strides, Device::cpu()));
+  }
+  return views;
+}
+
+}  // namespace tessera::tools

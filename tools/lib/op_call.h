@@ -1,0 +1,61 @@
+#pragma once
+// One call of an op on tensors that the tools own: places inputs, allocates outputs, runs, and
+// brings results back.
+
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+#include "tools/lib/device_tensors.h"
+#include "tools/lib/safetensors.h"
+
+namespace tessera::tools {
+
+/// The inputs and outputs of a call, in device memory.
+///
+///   OpCall call(op, params, file, Device::cpu());
+///   call.run();
+///   write_safetensors("y.safetensors", call.results());
+class OpCall {
+ public:
+  /// Inputs from a file: strided as its metadata and the layout parameters say. `params` are
+  /// checked already. Throws Error (argument) for tensors that the op does not know, lacks or
+  /// cannot take, naming them.
+  OpCall(const kernels::OpInfo& op, kernels::Params params, const Safetensors& inputs,
+         Device device);
+  /// Inputs of a listed case, filled with seeded random values (see random_tensor.h).
+  OpCall(const kernels::OpInfo& op, const kernels::BenchCase& example, Device device,
+         uint64_t seed);
+
+  /// Starts the op in the legacy default stream; on the CPU it is done when this returns.
+  void run();
+  /// Outputs and in-place tensors, logical values, with the strides that are not row-major.
+  Safetensors results() const;
+
+  const kernels::OpInfo& op() const { return *op_; }
+  const kernels::Params& params() const { return params_; }
+  const kernels::Tensors& tensors() const { return tensors_; }
+  Device device() const { return device_; }
+  /// Bytes of the elements of all inputs and outputs, padding not counted.
+  int64_t bytes() const;
+
+ private:
+  void add_input(const std::string& name, DType dtype, const Dims& shape, const Dims& strides,
+                 int64_t storage_elements, std::span<const std::byte> logical);
+  void allocate_outputs();
+
+  const kernels::OpInfo* op_;
+  kernels::Params params_;
+  Device device_;
+  kernels::Tensors tensors_;
+  std::vector<DeviceMemory> memory_;
+  std::vector<std::string> result_names_;
+};
+
+/// Views of a case's inputs without data: what OpInfo::outputs and OpInfo::kernels need.
+kernels::Tensors views_of(const kernels::BenchCase& example);
+/// The same with the outputs that the op would make for them.
+kernels::Tensors views_with_outputs(const kernels::OpInfo& op, const kernels::Tensors& inputs,
+                                    const kernels::Params& params);
+
+}  // namespace tessera::tools

@@ -1,0 +1,134 @@
+#include "tools/lib/op_listing.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "dsl/base/error.h"
+#include "kernels/nearest_name.h"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using kernels::OpInfo;
+using kernels::ParamInfo;
+using kernels::ParamValue;
+using kernels::TensorInfo;
+
+std::string_view role_word(kernels::Role role) {
+  switch (role) {
+    case kernels::Role::in:
+      return "in";
+    case kernels::Role::out:
+      return "out";
+    case kernels::Role::inout:
+      return "inout";
+  }
+  return "in";
+}
+
+Json json_of(const ParamValue& value) {
+  return std::visit(
+      [](const auto& v) -> Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+          return nullptr;
+        } else {
+          return v;
+        }
+      },
+      value);
+}
+
+Json allowed_json(const ParamInfo& param) {
+  if (!param.allowed.empty()) {
+    Json list = Json::array();
+    for (const std::string& word : param.allowed) {
+      int64_t number = 0;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+      const bool is_number = error == std::errc() && end == word.data() + word.size();
+      list.push_back(is_number ? Json(number) : Json(word));
+    }
+    return list;
+  }
+  if (!param.allowed_text.empty()) return param.allowed_text;
+  if (param.min.has_value()) return fmt::format(">= {}", *param.min);
+  return nullptr;
+}
+
+Json json_of(const OpInfo& op) {
+  Json json = {{"name", op.name}, {"family", op.family}, {"purpose", op.purpose}};
+  json["tensors"] = Json::array();
+  for (const TensorInfo& t : op.tensors) {
+    json["tensors"].push_back({{"name", t.name},
+                               {"role", role_word(t.role)},
+                               {"optional", t.optional},
+                               {"accumulate", t.accumulate},
+                               {"list", t.list},
+                               {"dtypes", t.dtypes},
+                               {"shape", t.shape},
+                               {"layout", t.layout}});
+  }
+  json["params"] = Json::array();
+  for (const ParamInfo& p : op.params) {
+    Json param = {{"name", p.name}, {"type", name(p.type)}};
+    if (p.def.has_value()) param["default"] = json_of(*p.def);
+    param["allowed"] = allowed_json(p);
+    json["params"].push_back(std::move(param));
+  }
+  return json;
+}
+
+std::vector<const OpInfo*> of_family(const std::vector<OpInfo>& ops, const std::string& family) {
+  std::vector<const OpInfo*> chosen;
+  std::vector<std::string> families;
+  for (const OpInfo& op : ops) {
+    if (family.empty() || op.family == family) chosen.push_back(&op);
+    if (std::find(families.begin(), families.end(), op.family) == families.end()) {
+      families.push_back(op.family);
+    }
+  }
+  if (chosen.empty() && !family.empty()) {
+    const std::string near = kernels::nearest_name(family, families);
+    ErrorFields fields;
+    fields.kind = ErrorKind::argument;
+    fields.what = fmt::format("unknown family '{}'", family);
+    fields.argument = "family";
+    fields.expected = fmt::format("{}", fmt::join(families, ", "));
+    fields.got = family;
+    if (!near.empty()) fields.hint = fmt::format("did you mean '{}'?", near);
+    throw Error(std::move(fields));
+  }
+  return chosen;
+}
+
+}  // namespace
+
+std::string list_json(const std::vector<OpInfo>& ops, const std::string& family) {
+  Json list = Json::array();
+  for (const OpInfo* op : of_family(ops, family)) list.push_back(json_of(*op));
+  return Json{{"ops", std::move(list)}}.dump(2) + "\n";
+}
+
+std::string list_text(const std::vector<OpInfo>& ops, const std::string& family) {
+  std::string text;
+  for (const OpInfo* op : of_family(ops, family)) {
+    if (!text.empty()) text += "\n";
+    text += fmt::format("{} ({}): {}\n", op->name, op->family, op->purpose);
+    for (const TensorInfo& t : op->tensors) {
+      text += fmt::format("  {:<5}  {}{}: {} [{}] {}{}{}\n", role_word(t.role), t.name,
+                          t.optional ? "?" : "", fmt::join(t.dtypes, "/"), fmt::join(t.shape, ", "),
+                          t.layout, t.accumulate ? ", accumulates" : "", t.list ? ", list" : "");
+    }
+    for (const ParamInfo& p : op->params) {
+      text += fmt::format("  -p     {}: {}{}\n", p.name, allowed_values(p),
+                          p.def.has_value() ? " = " + kernels::to_string(*p.def) : "");
+    }
+  }
+  return text;
+}
+
+}  // namespace tessera::tools

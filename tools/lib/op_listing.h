@@ -1,0 +1,24 @@
+#pragma once
+// `tessera list`: the op tables as JSON for machines and as text for people.
+
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+
+namespace tessera::tools {
+
+/// {"ops": [{"name", "family", "purpose", "tensors": [{"name", "role", "optional", "accumulate",
+/// "list", "dtypes", "shape", "layout"}], "params": [{"name", "type", "default", "allowed"}]}]}, in
+/// the order given, indented by two.
+///
+/// A required parameter has no "default"; none is null. "allowed" is a list where the values are
+/// listed (numbers as numbers, symbols such as "H" as strings), a text such as "1..E" or ">= 1" for
+/// a range, null when the type says it all. `family` empty: all. Throws Error (argument) for a
+/// family that no op has.
+std::string list_json(const std::vector<kernels::OpInfo>& ops, const std::string& family);
+
+/// One block per op: name, family and purpose, then a line per tensor and parameter.
+std::string list_text(const std::vector<kernels::OpInfo>& ops, const std::string& family);
+
+}  // namespace tessera::tools

@@ -1,0 +1,226 @@
+#include "tools/lib/peer_times.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
+
+#include "dsl/base/error.h"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void fail(const std::string& path, std::string what, std::string got) {
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = fmt::format("{}: {}", path, what);
+  fields.argument = path;
+  fields.expected = "JSON lines with op or kernel, params and time_us";
+  fields.got = std::move(got);
+  throw Error(std::move(fields));
+}
+
+/// A JSON value in the words of CaseFacts.
+std::string fact(const Json& value) {
+  if (value.is_null()) return "none";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_array()) {
+    std::string text;
+    for (const Json& element : value) text += (text.empty() ? "" : ",") + element.dump();
+    return text;
+  }
+  if (value.is_number_float()) return kernels::to_string(value.get<double>());
+  return value.dump();
+}
+
+std::string dtype_word(const std::string& peer) {
+  return peer == "fp32" ? "f32" : peer;
+}
+
+/// One op of the peer: its parameter names and ours.
+struct Renames {
+  std::string op;
+  std::map<std::string, std::string> names;
+};
+
+const std::map<std::string, Renames>& renames() {
+  static const auto* table = new std::map<std::string, Renames>{
+      {"topk_gate",
+       {"topk_gate", {{"num_tokens", "T"}, {"num_experts", "E"}, {"num_topk", "num_topk"}}}},
+      {"per_token_cast",
+       {"per_token_cast",
+        {{"num_tokens", "T"},
+         {"hidden", "H"},
+         {"in_dtype", "dtype"},
+         {"fmt", "format"},
+         {"num_per_channels", "num_per_channels"},
+         {"x_block_size", "x_block_size"},
+         {"round_sf", "round_sf"}}}},
+      {"transpose", {"transpose", {{"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
+      {"batched_transpose",
+       {"batched_transpose",
+        {{"num_experts", "B"}, {"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}}};
+  return *table;
+}
+
+/// The peer's two layout flags in one word.
+std::string layout_word(bool col_major, bool packed) {
+  if (packed) return "packed_ue8m0";
+  return col_major ? "col_major_tma" : "row_major";
+}
+
+/// The facts of a line in the peer's names; nothing for a parameter that we cannot translate.
+std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
+  CaseFacts facts;
+  for (const auto& [key, value] : params.items()) {
+    if (key == "use_tma_aligned_col_major_sf" || key == "use_packed_ue8m0") continue;
+    const auto ours = rename.names.find(key);
+    if (ours == rename.names.end()) return std::nullopt;
+    const std::string text = fact(value);
+    facts[ours->second] = ours->second == "dtype" ? dtype_word(text) : text;
+  }
+  if (params.contains("use_packed_ue8m0")) {
+    const std::string word = layout_word(params.value("use_tma_aligned_col_major_sf", false),
+                                         params.value("use_packed_ue8m0", false));
+    facts["sf_layout"] = word;
+    const bool quantised = facts["dtype"] == "e4m3" || facts["dtype"] == "e2m1";
+    if (quantised) facts["x_sf_layout"] = word;
+  }
+  return facts;
+}
+
+bool is_symbol(const std::string& word) {
+  return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+  });
+}
+
+std::string read_all(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(path, "cannot be opened", "no such readable file");
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+}  // namespace
+
+CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_case) {
+  CaseFacts facts;
+  for (const auto& [name, value] : check_params(op, bench_case.params)) {
+    facts[name] = kernels::to_string(value);
+  }
+  for (const kernels::BenchCase::Input& input : bench_case.inputs) {
+    for (const kernels::TensorInfo& info : op.tensors) {
+      if (info.name != input.name || info.shape.size() != static_cast<size_t>(input.shape.rank)) {
+        continue;
+      }
+      for (int i = 0; i < input.shape.rank; ++i) {
+        const std::string& symbol = info.shape[static_cast<size_t>(i)];
+        if (is_symbol(symbol)) facts[symbol] = fmt::format("{}", input.shape[i]);
+      }
+    }
+  }
+  if (!bench_case.inputs.empty()) facts["dtype"] = name(bench_case.inputs.front().dtype);
+  return facts;
+}
+
+PeerTimes PeerTimes::load(const std::string& path) {
+  PeerTimes times;
+  if (!std::filesystem::is_directory(path)) {
+    times.load_file(path);
+    const auto readme = std::filesystem::path(path).parent_path() / "README.md";
+    if (std::filesystem::exists(readme)) times.load_copy_rates(readme.string());
+    return times;
+  }
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path().string());
+    if (entry.path().filename() == "README.md") times.load_copy_rates(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  for (const std::string& file : files) times.load_file(file);
+  return times;
+}
+
+void PeerTimes::load_file(const std::string& path) {
+  std::istringstream text(read_all(path));
+  int number = 0;
+  for (std::string line; std::getline(text, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Json json = Json::parse(line, nullptr, false);
+    const std::string where = fmt::format("line {}", number);
+    if (!json.is_object() || !json.contains("params") || !json["params"].is_object() ||
+        !json.contains("time_us") || !json["time_us"].is_number()) {
+      fail(path, where + " is no peer time", line.substr(0, 80));
+    }
+    const auto us = json["time_us"].get<double>();
+    if (json.contains("op")) {
+      CaseFacts facts;
+      for (const auto& [key, value] : json["params"].items()) facts[key] = fact(value);
+      lines_.push_back({fact(json["op"]), std::move(facts), us});
+    } else if (json.contains("kernel")) {
+      const auto known = renames().find(fact(json["kernel"]));
+      if (known == renames().end()) continue;
+      std::optional<CaseFacts> facts = translate(known->second, json["params"]);
+      if (facts) lines_.push_back({known->second.op, std::move(*facts), us});
+    } else {
+      fail(path, where + " names neither op nor kernel", line.substr(0, 80));
+    }
+  }
+}
+
+void PeerTimes::load_copy_rates(const std::string& readme) {
+  // "8 MiB 3310 GB/s, 32 MiB 3609, ..., 1 GiB 4242": a size, its unit, a rate.
+  const std::string text = read_all(readme);
+  const std::regex pair(R"((\d+) (MiB|GiB) (\d{3,5})\b)");
+  for (std::sregex_iterator it(text.begin(), text.end(), pair), end; it != end; ++it) {
+    const int shift = (*it)[2].str() == "GiB" ? 30 : 20;
+    copy_rates_[std::stoll((*it)[1].str()) << shift] = std::stod((*it)[3].str());
+  }
+}
+
+std::optional<double> PeerTimes::find(const kernels::OpInfo& op,
+                                      const kernels::BenchCase& bench_case) const {
+  CaseFacts ours = facts_of(op, bench_case);
+  for (const Line& line : lines_) {
+    if (line.op != op.name) continue;
+    CaseFacts theirs = line.facts;
+    // What a line leaves out stands at its default; the dtype at the first that the op lists.
+    for (const kernels::ParamInfo& param : op.params) {
+      if (param.def.has_value()) theirs.emplace(param.name, kernels::to_string(*param.def));
+    }
+    if (!op.tensors.empty() && !op.tensors.front().dtypes.empty()) {
+      theirs.emplace("dtype", op.tensors.front().dtypes.front());
+    }
+    if (std::all_of(theirs.begin(), theirs.end(), [&](const auto& item) {
+          const auto found = ours.find(item.first);
+          return found != ours.end() && found->second == item.second;
+        })) {
+      return line.us;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<double> PeerTimes::copy_gbs(int64_t one_side) const {
+  if (copy_rates_.empty() || one_side < copy_rates_.begin()->first) return std::nullopt;
+  const auto above = copy_rates_.lower_bound(one_side);
+  if (above == copy_rates_.end()) return copy_rates_.rbegin()->second;
+  if (above == copy_rates_.begin()) return above->second;
+  const auto below = std::prev(above);
+  const double position =
+      std::log(static_cast<double>(one_side) / static_cast<double>(below->first)) /
+      std::log(static_cast<double>(above->first) / static_cast<double>(below->first));
+  return below->second + position * (above->second - below->second);
+}
+
+}  // namespace tessera::tools

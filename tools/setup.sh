@@ -1,0 +1,76 @@
+# Sourced by tools/test, tools/quickstart and .ci/run: installs what a fresh Debian 12 or Ubuntu 24.04 lacks, and builds.
+# Everything outside of apt packages stays inside the repository: build* and .deps.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# What the program needs, and what the tests need on top; apt package names.
+program_packages=(cmake ninja-build g++ ccache libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev)
+test_packages=(catch2 python3)
+nvrtc_wheel='nvidia-cuda-nvrtc==13.0.*'
+
+say() { printf '\n== %s\n' "$*"; }
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    fail "packages are missing and this is neither root nor a machine with sudo; install: ${missing[*]}"
+  fi
+}
+
+# install_packages NAME...: those of the apt packages that are not installed.
+install_packages() {
+  missing=()
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+      missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  command -v apt-get >/dev/null || fail "no apt-get here; install by hand: ${missing[*]}"
+  say "installing ${missing[*]}"
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The places where the runtime looks, in short.
+has_nvrtc() {
+  [ -n "${TESSERA_NVRTC:-}" ] && return 0
+  local folder
+  for folder in "$root/.deps/nvidia/cu13/lib" "${CUDA_HOME:-/nonexistent}"/{lib64,targets/x86_64-linux/lib} \
+    "${CUDA_PATH:-/nonexistent}"/{lib64,targets/x86_64-linux/lib} /usr/local/cuda/{lib64,targets/x86_64-linux/lib}; do
+    compgen -G "$folder/libnvrtc.so*" >/dev/null && return 0
+  done
+  /sbin/ldconfig -p | grep -q 'libnvrtc\.so\.1[23]'
+}
+
+# NVRTC of an installed toolkit, else the wheel into .deps. Without it all runs on the CPU executor only.
+install_nvrtc() {
+  has_nvrtc && return 0
+  python3 -m pip --version >/dev/null 2>&1 || install_packages python3-pip
+  say "installing NVRTC into .deps (no CUDA toolkit found)"
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+    --target "$root/.deps" "$nvrtc_wheel" ||
+    printf 'warning: NVRTC could not be installed; nothing can be compiled for a GPU here\n' >&2
+}
+
+has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null && /sbin/ldconfig -p | grep -q 'libcuda\.so\.1'; }
+
+# build_in FOLDER [TARGET...] -- [CMAKE OPTION...]
+build_in() {
+  local folder=$1 targets=()
+  shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    targets+=("$1")
+    shift
+  done
+  shift
+  cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder.log" 2>&1 || { cat "$folder.log" && return 1; }
+  ninja -C "$folder" --quiet "${targets[@]}"
+}

@@ -1,0 +1,147 @@
+// tessera bench: GPU times against the copy rate and the peer, host launch cost, compile cost.
+//
+// Without a GPU: one message and exit code 1, or, with --skip-without-gpu (for test runs),
+// "SKIPPED: ..." and 0.
+// --compile needs no GPU.
+
+#include "tools/lib/bench.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "runtime/driver/device.h"
+#include "runtime/runtime.h"
+#include "tools/lib/compile_cost.h"
+#include "tools/lib/op_choice.h"
+#include "tools/tessera/command.h"
+
+namespace tessera::tools {
+namespace {
+
+struct BenchOptions {
+  std::string op = "all", json, peer, arch = "sm_90a";
+  bool launch = false, compile = false, skip_without_gpu = false;
+  std::optional<double> limit_ms;
+};
+
+/// A line on stderr that the next one replaces, only for a person who is watching.
+void show_progress(const std::string& text) {
+  if (::isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\x1b[K{}", text);
+}
+
+[[noreturn]] void fail_without_gpu() {
+  ErrorFields fields;
+  fields.kind = ErrorKind::unsupported;
+  fields.what = "bench needs a GPU";
+  fields.expected = "a CUDA device";
+  fields.got = runtime::why_no_device();
+  throw Error(std::move(fields));
+}
+
+PeerTimes load_peer(const BenchOptions& options) {
+  if (!options.peer.empty()) return PeerTimes::load(options.peer);
+  const char* folder = std::getenv("TESSERA_PEER_DIR");
+  return folder == nullptr || *folder == '\0' ? PeerTimes() : PeerTimes::load(folder);
+}
+
+int bench_compile(const BenchOptions& options) {
+  std::vector<const kernels::OpInfo*> chosen;
+  runtime::Target target;
+  reading_arguments([&] {
+    chosen = choose_ops(kernels::ops(), options.op);
+    const std::optional<runtime::Target> parsed = runtime::parse_target(options.arch);
+    if (parsed) {
+      target = *parsed;
+      return;
+    }
+    ErrorFields fields;
+    fields.kind = ErrorKind::argument;
+    fields.what = fmt::format("unknown target '{}'", options.arch);
+    fields.argument = "arch";
+    fields.expected = "sm_80, sm_89, sm_90a, ...";
+    fields.got = options.arch;
+    throw Error(std::move(fields));
+  });
+  const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
+  std::vector<CompileCost> costs;
+  for (const kernels::OpInfo* op : chosen) {
+    for (const kernels::BenchCase& example : op->examples) {
+      show_progress(fmt::format("{} {}", op->name, example.label));
+      for (CompileCost& cost : compile_costs(*op, example, nvrtc, target)) {
+        costs.push_back(std::move(cost));
+      }
+    }
+  }
+  show_progress("");
+  if (!options.json.empty()) write_file(options.json, compile_json(costs));
+  int over = 0;
+  for (const CompileCost& cost : costs) {
+    over += options.limit_ms && cost.total_ms() > *options.limit_ms ? 1 : 0;
+  }
+  const bool printed =
+      print(fmt::format("{}, {}: CPU time per kernel, median of 5\n\n{}", nvrtc.describe(),
+                        runtime::to_string(target), compile_table(costs, options.limit_ms)));
+  if (over > 0) {
+    fmt::print(stderr, "tessera: {} of {} kernels take more than {} ms\n", over, costs.size(),
+               *options.limit_ms);
+  }
+  return printed && over == 0 ? kOk : kFailed;
+}
+
+int bench(const BenchOptions& options) {
+  if (options.compile) return bench_compile(options);
+  const std::vector<const kernels::OpInfo*> chosen =
+      reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+  const PeerTimes peer = reading_arguments([&] { return load_peer(options); });
+  if (runtime::num_devices() == 0) {
+    if (!options.skip_without_gpu) fail_without_gpu();
+    return print(fmt::format("SKIPPED: no CUDA device ({})\n", runtime::why_no_device())) ? kOk
+                                                                                          : kFailed;
+  }
+  constexpr int kDevice = 0;
+  DeviceTimer timer(kDevice);  // first: CUPTI wants to see the context being made
+  const BenchMachine machine = bench_machine(timer);
+  std::vector<BenchResult> results;
+  std::vector<LaunchCost> costs;
+  CopyRate copy(timer);
+  for (const kernels::OpInfo* op : chosen) {
+    if (options.launch) {
+      if (op->examples.empty()) continue;
+      costs.push_back(launch_cost(*op, op->examples.front(), kDevice));
+      continue;
+    }
+    for (const kernels::BenchCase& one : op->bench) {
+      show_progress(fmt::format("{} {}", op->name, one.label));
+      results.push_back(bench_case(*op, one, timer, copy, peer));
+    }
+  }
+  show_progress("");
+  if (!options.json.empty()) write_file(options.json, bench_json(machine, results, costs));
+  std::string text = fmt::format("{}, driver {}, NVRTC {}, times from {}\n\n", machine.device,
+                                 machine.driver, machine.nvrtc, machine.method);
+  text += options.launch ? launch_table(costs) : bench_table(results);
+  return print(text) ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& command) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* sub = app.add_subcommand("bench", "GPU time against copy rate and peer");
+  sub->add_option("op", options->op, "an op, a family or all (default)");
+  sub->add_option("--json", options->json, "write the numbers to this file");
+  sub->add_option("--peer", options->peer,
+                  "peer times: a JSON-lines file or a folder (default: TESSERA_PEER_DIR)");
+  sub->add_flag("--launch", options->launch, "host time of a call instead of GPU time");
+  sub->add_flag("--compile", options->compile, "CPU time of lowering and NVRTC per kernel, no GPU");
+  sub->add_option("--arch", options->arch, "target of --compile (default sm_90a)");
+  sub->add_option("--limit-ms", options->limit_ms,
+                  "with --compile: fail if a kernel takes more, lowering and NVRTC together");
+  sub->add_flag("--skip-without-gpu", options->skip_without_gpu,
+                "without a GPU say SKIPPED and succeed");
+  sub->callback([options, &command] { command = [options] { return bench(*options); }; });
+}
+
+}  // namespace tessera::tools

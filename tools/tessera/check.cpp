@@ -1,0 +1,46 @@
+// tessera check: the executor with every trap on, and what it counted.
+
+#include <fmt/format.h>
+
+#include "kernels/op.h"
+#include "tools/lib/op_check.h"
+#include "tools/lib/op_choice.h"
+#include "tools/tessera/command.h"
+
+namespace tessera::tools {
+namespace {
+
+struct CheckOptions {
+  std::string op, json;
+  uint64_t seed = 1;
+};
+
+int check(const CheckOptions& options) {
+  const std::vector<const kernels::OpInfo*> chosen =
+      reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+  std::vector<CheckResult> results;
+  std::string errors;
+  for (const kernels::OpInfo* op : chosen) {
+    for (const kernels::BenchCase& example : op->examples) {
+      results.push_back(check_example(*op, example, options.seed));
+      if (!results.back().error.empty()) errors += results.back().error + "\n";
+    }
+  }
+  if (!options.json.empty()) write_file(options.json, check_json(results));
+  const bool printed = print(check_table(results));
+  fmt::print(stderr, "{}", errors);
+  return printed && errors.empty() ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_check(CLI::App& app, Command& command) {
+  auto options = std::make_shared<CheckOptions>();
+  CLI::App* sub = app.add_subcommand("check", "run the examples with every trap on, and count");
+  sub->add_option("op", options->op, "an op, a family or all")->required();
+  sub->add_option("--json", options->json, "write the counts to this file");
+  sub->add_option("--seed", options->seed, "of the random inputs (default 1)");
+  sub->callback([options, &command] { command = [options] { return check(*options); }; });
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,49 @@
+#pragma once
+// The frame of the program: each subcommand adds itself to the parser and leaves what is to be done
+// in a Command.
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dsl/base/error.h"
+
+namespace tessera::tools {
+
+enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2 };
+
+/// Wrong usage: exit code 2. Anything else that is thrown means that the operation failed: exit
+/// code 1.
+class UsageError : public Error {
+ public:
+  explicit UsageError(const Error& error) : Error(error.fields()) {}
+};
+
+/// Runs the part of a command that reads what the user wrote: its errors are wrong usage.
+template <class Fn>
+decltype(auto) reading_arguments(const Fn& fn) {
+  try {
+    return fn();
+  } catch (const Error& error) {
+    throw UsageError(error);
+  }
+}
+
+/// Set by the subcommand that was chosen; returns the exit code.
+using Command = std::function<int()>;
+
+void add_list(CLI::App& app, Command& command);
+void add_run(CLI::App& app, Command& command);
+void add_show(CLI::App& app, Command& command);
+void add_check(CLI::App& app, Command& command);
+void add_bench(CLI::App& app, Command& command);
+void add_doctor(CLI::App& app, Command& command);
+
+/// Writes the whole text on stdout; false if that fails (a full disk, a closed pipe).
+bool print(const std::string& text);
+/// Writes a file whole or not at all.
+void write_file(const std::string& path, const std::string& text);
+
+}  // namespace tessera::tools

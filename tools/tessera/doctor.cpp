@@ -1,0 +1,126 @@
+// tessera doctor: everything a bug report needs, in one paste. Never fails because something is
+// missing.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+
+#include "kernels/op.h"
+#include "runtime/driver/device.h"
+#include "runtime/runtime.h"
+#include "tools/lib/device_activity.h"
+#include "tools/tessera/command.h"
+
+#ifndef TESSERA_VERSION
+#define TESSERA_VERSION "unknown"
+#endif
+
+namespace tessera::tools {
+namespace {
+
+/// The first line of an error, and the rest indented below it.
+std::string indented(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    result += c;
+    if (c == '\n') result += "             ";
+  }
+  return result;
+}
+
+std::string line(const std::string& subject, const std::string& text) {
+  return fmt::format("{:<11}  {}\n", subject, indented(text));
+}
+
+std::string about_gpus() {
+  std::string text;
+  try {
+    const runtime::Driver& driver = runtime::driver();
+    text += line("driver", fmt::format("CUDA {} ({})", runtime::cuda_version_text(driver.version),
+                                       driver.path));
+  } catch (const Error& error) {
+    return line("driver", error.what());
+  }
+  if (runtime::num_devices() == 0) text += line("device", runtime::why_no_device());
+  for (int ordinal = 0; ordinal < runtime::num_devices(); ++ordinal) {
+    const runtime::DeviceInfo& info = runtime::device_info(ordinal);
+    text +=
+        line(fmt::format("cuda:{}", ordinal),
+             fmt::format(
+                 "{}, sm_{}{}, {} SMs, {:.1f} GiB, L2 {} MiB, {} bytes of shared memory per block",
+                 info.name, info.major, info.minor, info.num_sms,
+                 static_cast<double>(info.memory_bytes) / (1 << 30), info.l2_bytes >> 20,
+                 info.shared_optin));
+  }
+  return text;
+}
+
+std::string about_nvrtc(runtime::Runtime& runtime) {
+  try {
+    const runtime::Nvrtc& nvrtc = runtime.nvrtc();
+    return line("nvrtc", nvrtc.describe()) +
+           line("builtins", nvrtc.builtins.empty() ? "not beside it" : nvrtc.builtins) +
+           line("targets", fmt::format("sm_{}", fmt::join(nvrtc.archs, ", sm_")));
+  } catch (const Error& error) {
+    return line("nvrtc", error.what());
+  }
+}
+
+std::string about_cache(const runtime::Runtime& runtime) {
+  std::string text;
+  switch (runtime.options().cache) {
+    case runtime::CacheMode::read_write:
+      text = line("cache", "read and written");
+      break;
+    case runtime::CacheMode::read_only:
+      text = line("cache", "read only");
+      break;
+    case runtime::CacheMode::off:
+      text = line("cache", "off");
+      break;
+  }
+  for (const runtime::RootStatus& root : runtime.cache_roots()) {
+    const char* state = !root.exists ? "not there yet" : root.trusted ? "trusted" : "NOT trusted";
+    text += line("root", fmt::format("{}: {}{}{}", root.path, state,
+                                     root.written ? ", new entries go here" : "",
+                                     root.problem.empty() ? "" : ", " + root.problem));
+  }
+  return text;
+}
+
+std::string about_environment() {
+  std::string text;
+  for (const char* name :
+       {"TESSERA_CACHE_DIR", "TESSERA_CACHE", "TESSERA_NVRTC", "TESSERA_ARCH", "TESSERA_DUMP_DIR",
+        "TESSERA_LOG", "TESSERA_PEER_DIR", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr) text += line("set", fmt::format("{}={}", name, value));
+  }
+  return text;
+}
+
+int doctor() {
+  runtime::Runtime& runtime = runtime::Runtime::instance();
+  std::string text = line("tessera", fmt::format("{}, {} ops, built with {}", TESSERA_VERSION,
+                                                 kernels::ops().size(), __VERSION__));
+  text += about_gpus();
+  text += about_nvrtc(runtime);
+  std::string why_not;
+  const std::unique_ptr<ActivityTrace> trace = ActivityTrace::open(why_not);
+  text += line("cupti", trace ? trace->path() : why_not);
+  text += about_cache(runtime);
+  text += about_environment();
+  for (const std::string& warning : runtime.options().warnings) text += line("warning", warning);
+  return print(text) ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& app, Command& command) {
+  CLI::App* sub =
+      app.add_subcommand("doctor", "versions, devices, compiler, cache: for a bug report");
+  sub->callback([&command] { command = doctor; });
+}
+
+}  // namespace tessera::tools

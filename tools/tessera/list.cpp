@@ -1,0 +1,33 @@
+// tessera list: every op with its tensors and parameters.
+
+#include "kernels/op.h"
+#include "tools/lib/op_listing.h"
+#include "tools/tessera/command.h"
+
+namespace tessera::tools {
+namespace {
+
+struct ListOptions {
+  std::string family;
+  bool json = false;
+};
+
+int list(const ListOptions& options) {
+  const std::string text = reading_arguments([&] {
+    return options.json ? list_json(kernels::ops(), options.family)
+                        : list_text(kernels::ops(), options.family);
+  });
+  return print(text) ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Command& command) {
+  auto options = std::make_shared<ListOptions>();
+  CLI::App* sub = app.add_subcommand("list", "every op, its tensors and its parameters");
+  sub->add_option("--family", options->family, "only this family: moe, quant, transpose");
+  sub->add_flag("--json", options->json, "for machines");
+  sub->callback([options, &command] { command = [options] { return list(*options); }; });
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,86 @@
+// tessera: lists, runs, shows, checks and measures the ops of the kernel library.
+//
+// Exit codes: 0 ok, 1 the operation failed, 2 wrong usage; then one message on stderr.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+
+#include "kernels/nearest_name.h"
+#include "tools/lib/atomic_file.h"
+#include "tools/tessera/command.h"
+
+namespace tessera::tools {
+
+bool print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+namespace {
+
+int report(const std::string& message, ExitCode code) {
+  fmt::print(stderr, "{}\n", message);
+  return code;
+}
+
+/// The parser's message, with the nearest subcommand when the first word is none.
+int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  std::string message = fmt::format("tessera: {}", error.what());
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::find(names.begin(), names.end(), argv[1]) == names.end()) {
+    message = fmt::format("tessera: unknown command '{}'\n  expected  {}\n  got       {}", argv[1],
+                          fmt::join(names, ", "), argv[1]);
+    const std::string near = kernels::nearest_name(argv[1], names);
+    if (!near.empty()) message += fmt::format("\n  hint      did you mean '{}'?", near);
+  } else {
+    message += "\n  hint      run with --help for the words it knows";
+  }
+  return report(message, kUsage);
+}
+
+int run_program(int argc, char** argv) {
+  CLI::App app("tessera: kernels for DeepSeek-class models", "tessera");
+  app.require_subcommand(1);
+  Command command;
+  add_list(app, command);
+  add_run(app, command);
+  add_show(app, command);
+  add_check(app, command);
+  add_bench(app, command);
+  add_doctor(app, command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return report_usage(app, error, argc, argv);
+  }
+  try {
+    return command();
+  } catch (const UsageError& error) {
+    return report(error.what(), kUsage);
+  } catch (const Error& error) {
+    return report(error.what(), kFailed);
+  } catch (const std::bad_alloc&) {
+    return report("tessera: not enough memory for the tensors", kFailed);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::tools
+
+int main(int argc, char** argv) {
+  return tessera::tools::run_program(argc, argv);
+}

@@ -1,0 +1,65 @@
+// tessera run: one op on the tensors of a file.
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "kernels/op.h"
+#include "tools/lib/op_call.h"
+#include "tools/lib/param_grammar.h"
+#include "tools/lib/safetensors.h"
+#include "tools/tessera/command.h"
+
+namespace tessera::tools {
+namespace {
+
+struct RunOptions {
+  std::string op, in, out, device = "auto";
+  std::vector<std::string> params;
+};
+
+int run(const RunOptions& options) {
+  const kernels::OpInfo* op = nullptr;
+  kernels::Params params;
+  Safetensors inputs;
+  reading_arguments([&] {
+    op = &kernels::find_op(options.op);
+    params = parse_params(*op, options.params);
+    inputs = read_safetensors(options.in);
+  });
+  // A GPU that is not there is a failure, a word that names none is wrong usage.
+  const Device device = [&] {
+    try {
+      return parse_device(options.device);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::argument) throw UsageError(error);
+      throw;
+    }
+  }();
+
+  OpCall call(*op, params, inputs, device);
+  const auto begin = std::chrono::steady_clock::now();
+  call.run();
+  wait_for(device);
+  const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
+  write_safetensors(options.out, call.results());
+  fmt::print("{} on {}: {:.3f} ms, first call included; {} bytes of tensors\n", op->name,
+             describe(device), spent.count(), call.bytes());
+  return kOk;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Command& command) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* sub = app.add_subcommand("run", "run an op on the tensors of a safetensors file");
+  sub->add_option("op", options->op, "name of the op")->required();
+  sub->add_option("-p,--param", options->params, "name=value, any number of times")
+      ->allow_extra_args(false);
+  sub->add_option("--in", options->in, "safetensors file with the inputs")->required();
+  sub->add_option("--out", options->out, "safetensors file to write")->required();
+  sub->add_option("--device", options->device, "auto (GPU if there is one), cpu or cuda:N");
+  sub->callback([options, &command] { command = [options] { return run(*options); }; });
+}
+
+}  // namespace tessera::tools

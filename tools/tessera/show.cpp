@@ -1,0 +1,108 @@
+// tessera show: what becomes of an op's kernels, stage by stage.
+
+#include <fmt/format.h>
+
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
+#include "dsl/ir/tile.h"
+#include "kernels/op.h"
+#include "runtime/driver/device.h"
+#include "runtime/nvrtc/compile.h"
+#include "runtime/runtime.h"
+#include "tools/lib/disassemble.h"
+#include "tools/lib/example.h"
+#include "tools/lib/param_grammar.h"
+#include "tools/tessera/command.h"
+
+namespace tessera::tools {
+namespace {
+
+struct ShowOptions {
+  std::string op, in, stage = "cuda", arch;
+  std::vector<std::string> params;
+};
+
+/// --arch, else the switch or the device's target, else sm_90a.
+runtime::Target target_of(const ShowOptions& options) {
+  if (options.arch.empty()) {
+    if (runtime::num_devices() > 0) {
+      return runtime::Runtime::instance().target_for(runtime::device_info(0));
+    }
+    return {9, 0, 'a'};
+  }
+  const std::optional<runtime::Target> target = runtime::parse_target(options.arch);
+  if (target) return *target;
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = fmt::format("unknown target '{}'", options.arch);
+  fields.argument = "arch";
+  fields.expected = "sm_80, sm_89, sm_90a, ...";
+  fields.got = options.arch;
+  throw UsageError(Error(std::move(fields)));
+}
+
+std::string show_stage(const ir::Kernel& kernel, const std::string& stage,
+                       const ShowOptions& options) {
+  if (stage == "ir") return ir::to_string(kernel);
+  if (stage == "layout") return codegen::draw_layouts(kernel);
+  if (stage == "explain") return codegen::explain(kernel);
+  const codegen::Program program = codegen::lower(kernel);
+  if (stage == "thread") return codegen::to_string(program);
+  if (stage == "cuda") return codegen::cuda::emit_kernel_text(program);
+  const runtime::Target target = target_of(options);
+  const KernelSource source = codegen::cuda::emit(program);
+  const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
+  if (stage == "ptx") return runtime::compile_to_ptx(nvrtc, source, target);
+  const runtime::Image image = runtime::compile(nvrtc, source, target);
+  return fmt::format("// {}: {} registers, {} bytes spilled, {} bytes of static shared memory\n{}",
+                     runtime::to_string(target), image.resources.registers,
+                     image.resources.spill_bytes, image.resources.static_shared,
+                     disassemble(image.cubin));
+}
+
+int show(const ShowOptions& options) {
+  const kernels::OpInfo* op = nullptr;
+  std::vector<ir::Kernel> shown;
+  std::string which;
+  reading_arguments([&] { op = &kernels::find_op(options.op); });
+  if (options.in.empty()) {
+    const kernels::BenchCase& example = reading_arguments(
+        [&]() -> const kernels::BenchCase& { return find_example(*op, options.params); });
+    which = "example " + example.label;
+    shown = kernels_of(*op, example);
+  } else {
+    kernels::Params params;
+    Safetensors inputs;
+    reading_arguments([&] {
+      params = parse_params(*op, options.params);
+      inputs = read_safetensors(options.in);
+    });
+    which = options.in;
+    shown = kernels_of(*op, params, inputs);
+  }
+  std::string text;
+  for (const ir::Kernel& kernel : shown) {
+    text += fmt::format("// {} for {}, stage {}\n", kernel.name, which, options.stage);
+    text += show_stage(kernel, options.stage, options);
+    if (text.back() != '\n') text += '\n';
+  }
+  return print(text) ? kOk : kFailed;
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, Command& command) {
+  auto options = std::make_shared<ShowOptions>();
+  CLI::App* sub = app.add_subcommand("show", "an op's kernels as IR, CUDA, PTX, SASS, ...");
+  sub->add_option("op", options->op, "name of the op")->required();
+  sub->add_option("-p,--param", options->params, "name=value: picks the example, or goes with --in")
+      ->allow_extra_args(false);
+  sub->add_option("--in", options->in, "safetensors file: the kernels for its tensors");
+  sub->add_option("--stage", options->stage,
+                  "ir, layout, thread, cuda (default), ptx, sass, explain")
+      ->check(CLI::IsMember({"ir", "layout", "thread", "cuda", "ptx", "sass", "explain"}));
+  sub->add_option("--arch", options->arch, "target of ptx and sass, such as sm_90a");
+  sub->callback([options, &command] { command = [options] { return show(*options); }; });
+}
+
+}  // namespace tessera::tools
