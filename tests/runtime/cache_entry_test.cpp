@@ -11,8 +11,8 @@
 
 using namespace tessera;
 using namespace tessera::runtime;
-using tests::sample_image;
-using tests::sample_key;
+using test::sample_image;
+using test::sample_key;
 
 namespace {
 

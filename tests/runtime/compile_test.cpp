@@ -162,7 +162,7 @@ TEST_CASE("what ptxas says is parsed") {
 }
 
 TEST_CASE("kernels that cannot be cached or named are refused") {
-  const tests::FakeCuda fake;
+  const test::FakeCuda fake;
   const auto nvrtc = open_nvrtc(fake.loader(), {});
   const auto error_of = [&](const KernelSource& source, Target target) {
     try {
@@ -198,7 +198,7 @@ TEST_CASE("kernels that cannot be cached or named are refused") {
 }
 
 TEST_CASE("builtins of another version are explained") {
-  tests::FakeCuda fake;
+  test::FakeCuda fake;
   fake.state().builtins_files.clear();
   fake.state().compile_result = 7;  // NVRTC_ERROR_BUILTIN_OPERATION_FAILURE
   const auto nvrtc = open_nvrtc(fake.loader(), {});
@@ -216,7 +216,7 @@ TEST_CASE("builtins of another version are explained") {
 }
 
 TEST_CASE("the standard options are few and fixed") {
-  tests::FakeCuda fake;
+  test::FakeCuda fake;
   using Words = std::vector<std::string>;
   CHECK(standard_options(*open_nvrtc(fake.loader(), {}), {9, 0, 'a'}) ==
         Words{"--gpu-architecture=sm_90a", "--std=c++17", "--fmad=false", "--ptxas-options=-v",

@@ -20,9 +20,9 @@
 
 using namespace tessera;
 using namespace tessera::runtime;
-using tests::sample_image;
-using tests::sample_key;
-using tests::ScratchFolder;
+using test::sample_image;
+using test::sample_key;
+using test::ScratchFolder;
 namespace fs = std::filesystem;
 
 namespace {

@@ -15,7 +15,7 @@
 
 using namespace tessera;
 using namespace tessera::runtime;
-using tests::FakeCuda;
+using test::FakeCuda;
 
 namespace {
 

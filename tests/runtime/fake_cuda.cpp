@@ -9,7 +9,7 @@
 
 #include "runtime/nvrtc/nvrtc_api.h"
 
-namespace tessera::tests {
+namespace tessera::test {
 namespace {
 
 using namespace runtime;
@@ -288,4 +288,4 @@ LibraryLoader FakeCuda::loader() const {
           }};
 }
 
-}  // namespace tessera::tests
+}  // namespace tessera::test

@@ -11,7 +11,7 @@
 #include "runtime/driver/driver.h"
 #include "runtime/driver/shared_library.h"
 
-namespace tessera::tests {
+namespace tessera::test {
 
 /// Everything about the fakes that a test sets or reads. Made anew by FakeCuda.
 struct FakeState {
@@ -57,4 +57,4 @@ class FakeCuda {
   runtime::LibraryLoader loader() const;
 };
 
-}  // namespace tessera::tests
+}  // namespace tessera::test

@@ -12,7 +12,7 @@
 
 using namespace tessera;
 using namespace tessera::runtime;
-using tests::FakeCuda;
+using test::FakeCuda;
 
 namespace {
 

@@ -19,8 +19,8 @@
 
 using namespace tessera;
 using namespace tessera::runtime;
-using tests::FakeCuda;
-using tests::ScratchFolder;
+using test::FakeCuda;
+using test::ScratchFolder;
 namespace fs = std::filesystem;
 
 namespace {

@@ -6,7 +6,7 @@
 #include "runtime/cache/key.h"
 #include "runtime/image.h"
 
-namespace tessera::tests {
+namespace tessera::test {
 
 inline runtime::Image sample_image() {
   std::string cubin(
@@ -34,4 +34,4 @@ inline runtime::CacheKey sample_key(const std::string& spec = "spec") {
   return runtime::KeyBuilder().add("op", "scale").add("spec", spec).finish();
 }
 
-}  // namespace tessera::tests
+}  // namespace tessera::test

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace tessera::tests {
+namespace tessera::test {
 
 class ScratchFolder {
  public:
@@ -29,4 +29,4 @@ class ScratchFolder {
   std::string path_;
 };
 
-}  // namespace tessera::tests
+}  // namespace tessera::test

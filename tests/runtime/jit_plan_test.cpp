@@ -1,0 +1,279 @@
+// How tensors become the parameters of a kernel, and what is said when they do not fit.
+
+#include <string>
+#include <vector>
+
+#include "dsl/base/error.h"
+#include "dsl/builder.h"
+#include "kernels/jit/plan.h"
+#include "tests/support/catch.h"
+
+using namespace tessera;
+using kernels::jit::Binding;
+using kernels::jit::HostExpr;
+using kernels::jit::Plan;
+
+namespace {
+
+alignas(64) char g_memory[1024];  // addresses only: nothing reads behind them
+
+TensorView view(DType dtype, Dims shape) {
+  return {g_memory, dtype, shape};
+}
+TensorView view(DType dtype, Dims shape, Dims strides) {
+  return {g_memory, dtype, shape, strides, Device::cpu()};
+}
+
+/// scale(x [tokens, 64 pitched], out [tokens, 64], bias [64] or absent; count)
+ir::Kernel scale_kernel() {
+  dsl::Builder k("scale");
+  auto tokens = k.dim("tokens");
+  auto pitch = k.stride("pitch", {.multiple_of = 8});
+  k.input("x", DType::bf16, {tokens, 64}, {.strides = {pitch, 1}});
+  k.input("bias", DType::f32, {64}, {.optional = true});
+  k.output("out", DType::f32, {tokens, 64});
+  k.scalar("count", DType::i32);
+  k.launch({ceil_div(tokens, 16), 2}, {.threads = 128});
+  return k.finish();
+}
+
+struct Call {
+  TensorView x = view(DType::bf16, {40, 64}, {72, 1});
+  TensorView bias = view(DType::f32, {64});
+  TensorView out = view(DType::f32, {40, 64});
+  std::vector<int64_t> scalars = {7};
+
+  Binding bind() const {
+    const Plan plan("scale", scale_kernel());
+    return plan.bind(std::vector{x, bias, out}, scalars);
+  }
+  std::string error() const {
+    try {
+      bind();
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::argument);
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("dims are read off the tensors, scalars follow, the grid is computed") {
+  const Binding binding = Call{}.bind();
+  CHECK_FALSE(binding.empty);
+  CHECK(binding.slots[0] == 40);  // tokens
+  CHECK(binding.slots[1] == 72);  // pitch
+  CHECK(binding.slots[2] == 7);   // count
+  CHECK(binding.grid == std::array<int64_t, 3>{3, 2, 1});
+  CHECK(Plan("scale", scale_kernel()).parameter_names() ==
+        std::vector<std::string>{"x", "bias", "out", "tokens", "pitch", "count"});
+}
+
+TEST_CASE("an optional tensor may be absent, another may not") {
+  Call call;
+  call.bias = TensorView();
+  CHECK(call.error() == "no error");
+  call.out = TensorView();
+  CHECK(call.error() ==
+        "tessera: scale: argument 'out' is missing\n"
+        "  expected  f32[tokens, 64]");
+}
+
+TEST_CASE("no rows is nothing to do, whatever the strides and addresses") {
+  Call call;
+  call.x = {nullptr, DType::bf16, {0, 64}, {3, 5}, Device::cpu()};
+  call.out = {nullptr, DType::f32, Dims{0, 64}};
+  CHECK(call.bind().empty);
+}
+
+TEST_CASE("strides of single rows do not matter") {
+  Call call;
+  call.x = view(DType::bf16, {1, 64}, {5, 1});
+  call.out = view(DType::f32, {1, 64}, {123, 1});
+  const Binding binding = call.bind();
+  CHECK(binding.slots[0] == 1);
+  CHECK(binding.slots[1] % 8 == 0);  // what the kernel was promised
+}
+
+TEST_CASE("a tensor that does not fit is named") {
+  Call call;
+  SECTION("dtype") {
+    call.x.dtype = DType::f16;
+    CHECK(call.error() ==
+          "tessera: scale: argument 'x' has the wrong dtype\n"
+          "  expected  bf16[tokens, 64]\n"
+          "  got       f16[40, 64], strides [72, 1]");
+  }
+  SECTION("rank") {
+    call.out = view(DType::f32, {40, 64, 1});
+    CHECK(call.error() ==
+          "tessera: scale: argument 'out' has the wrong rank\n"
+          "  expected  f32[tokens, 64]\n"
+          "  got       f32[40, 64, 1]");
+  }
+  SECTION("constant extent") {
+    call.x = view(DType::bf16, {40, 63}, {72, 1});
+    CHECK(call.error() ==
+          "tessera: scale: argument 'x' has the wrong shape\n"
+          "  expected  extent 64 in dimension 1\n"
+          "  got       bf16[40, 63], strides [72, 1]");
+  }
+  SECTION("an extent that another tensor determines") {
+    call.out = view(DType::f32, {41, 64});
+    CHECK(call.error() ==
+          "tessera: scale: argument 'out' has the wrong shape\n"
+          "  expected  extent 40 in dimension 0 = tokens (from x dim 0)\n"
+          "  got       f32[41, 64]");
+  }
+  SECTION("stride") {
+    call.out = view(DType::f32, {40, 64}, {80, 1});
+    CHECK(call.error() ==
+          "tessera: scale: argument 'out' has the wrong strides\n"
+          "  expected  stride 64 in dimension 0\n"
+          "  got       f32[40, 64], strides [80, 1]");
+  }
+  SECTION("stride along the rows") {
+    call.x = view(DType::bf16, {40, 64}, {128, 2});
+    CHECK(call.error() ==
+          "tessera: scale: argument 'x' has the wrong strides\n"
+          "  expected  stride 1 in dimension 1\n"
+          "  got       bf16[40, 64], strides [128, 2]");
+  }
+  SECTION("divisibility") {
+    call.x = view(DType::bf16, {40, 64}, {68, 1});
+    CHECK(call.error() ==
+          "tessera: scale: argument 'x' has a stride 68 that the kernel does not take\n"
+          "  expected  pitch (dimension 0) a multiple of 8\n"
+          "  got       bf16[40, 64], strides [68, 1]");
+  }
+  SECTION("alignment") {
+    call.x.data = g_memory + 2;
+    const std::string text = call.error();
+    CHECK(text.find("tessera: scale: argument 'x' is not aligned\n"
+                    "  expected  an address that is a multiple of 16 bytes\n"
+                    "  got       0x") == 0);
+  }
+  SECTION("no memory") {
+    call.out.data = nullptr;
+    CHECK(call.error() ==
+          "tessera: scale: argument 'out' has no data\n"
+          "  expected  f32[tokens, 64]\n"
+          "  got       f32[40, 64] at a null pointer");
+  }
+  SECTION("too many scalars") {
+    call.scalars = {1, 2};
+    CHECK(call.error() ==
+          "tessera: scale: wrong number of arguments\n"
+          "  expected  3 tensors and 1 scalars\n"
+          "  got       3 tensors and 2 scalars");
+  }
+  SECTION("an extent beyond 32 bits") {
+    call.x = view(DType::bf16, {int64_t{1} << 31, 64}, {64, 1});
+    CHECK(call.error() ==
+          "tessera: scale: argument 'x' has an extent or stride out of range\n"
+          "  expected  tokens as a non-negative i32\n"
+          "  got       bf16[2147483648, 64]");
+  }
+}
+
+TEST_CASE("a grid beyond the device's limits is refused") {
+  dsl::Builder k("tall");
+  auto rows = k.dim("rows");
+  k.output("out", DType::i8, {rows});
+  k.launch({1, ceil_div(rows, 2)});
+  const Plan plan("tall", k.finish());
+  CHECK(plan.bind(std::vector{view(DType::i8, {131070})}, {}).grid[1] == 65535);
+  try {
+    plan.bind(std::vector{view(DType::i8, {131071})}, {});
+    FAIL("no error");
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    CHECK(text.find("tessera: tall: the tensors are too large for one launch\n"
+                    "  expected  0 to 65535 blocks along y: ") == 0);
+    CHECK(error.got() == "65536");
+  }
+}
+
+TEST_CASE("an empty output is nothing to do even if the grid is not empty") {
+  dsl::Builder k("reduce");
+  auto rows = k.dim("rows");
+  k.input("x", DType::f32, {rows});
+  k.output("out", DType::f32, {rows});
+  k.launch({4});
+  const Plan plan("reduce", k.finish());
+  CHECK(plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {0})}, {}).empty);
+}
+
+TEST_CASE("an empty input of a kernel that has something to write is refused") {
+  dsl::Builder k("total");
+  auto rows = k.dim("rows");
+  k.input("x", DType::f32, {rows});
+  k.output("out", DType::f32, {1});
+  k.launch({1});
+  const Plan plan("total", k.finish());
+  try {
+    plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {1})}, {});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "tessera: total: argument 'x' has an extent 0 that the kernel does not take\n"
+          "  expected  rows (dimension 0) at least 1\n"
+          "  got       f32[0]");
+  }
+}
+
+TEST_CASE("a dim that no tensor determines is the author's mistake") {
+  dsl::Builder k("lost");
+  auto rows = k.dim("rows");
+  auto ghost = k.dim("ghost");
+  k.output("out", DType::f32, {rows * ghost});
+  k.launch({1});
+  const ir::Kernel kernel = k.finish();
+  try {
+    Plan("lost", kernel);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::program);
+    CHECK(error.fields().what == "no tensor determines dim 'rows'");
+    CHECK(error.loc().known());
+  }
+}
+
+TEST_CASE("host expressions are evaluated in 64 bits and refuse what has no value") {
+  auto var = std::make_shared<ir::Var>();
+  var->name = "n";
+  var->type = DType::i64;
+  const ir::Expr n = ir::var(var);
+  const auto at = [&](const ir::Expr& e, int64_t value) {
+    return HostExpr(e, [](const ir::VarRef&) { return 0; })
+        .evaluate(std::vector<int64_t>{value}, "op");
+  };
+  const auto c = [](int64_t value) { return ir::constant(DType::i64, value); };
+  CHECK(at((n + c(63)) / c(64) * c(3) - c(1), 130) == 8);
+  CHECK(at(n % c(7), 130) == 4);
+  CHECK(at(ir::binary(ir::Op::min, n, c(5)), 9) == 5);
+  CHECK(at(ir::binary(ir::Op::max, n, c(5)), 9) == 9);
+  CHECK(at(ir::select(n < c(5), c(1), n + c(2)), 9) == 11);
+  CHECK(at(ir::select(n < c(5), c(1), n + c(2)), 4) == 1);
+  CHECK(at(ir::cast(DType::i32, n), (int64_t{1} << 32) + 5) == 5);
+  CHECK(at(n * n, int64_t{1} << 31) == int64_t{1} << 62);
+  try {
+    at(n * n, int64_t{1} << 32);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "tessera: op: the extents of this call cannot be computed with\n"
+          "  expected  n * n within 64 bits, no division by zero\n"
+          "  got       mul of 4294967296 and 4294967296");
+  }
+  CHECK_THROWS_AS(at(c(8) / n, 0), Error);
+  CHECK_THROWS_AS(at(c(8) % n, 0), Error);
+  try {
+    at(ir::cast(DType::i64, ir::cast(DType::f32, n)), 1);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::program);
+  }
+}

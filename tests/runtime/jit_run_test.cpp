@@ -1,0 +1,162 @@
+// Kernels of the language on CPU tensors: prepared once, run on the executor.
+
+#include <atomic>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "dsl/base/error.h"
+#include "dsl/builder.h"
+#include "kernels/jit/jit.h"
+#include "kernels/jit/op_table.h"
+#include "tests/support/catch.h"
+
+using namespace tessera;
+namespace jit = kernels::jit;
+
+namespace {
+
+/// out[i] = x[i] * factor, for the first `rows` elements.
+ir::Kernel scale_kernel(float factor) {
+  dsl::Builder k("scale");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows}, {.align = 4});
+  auto out = k.output("out", DType::f32, {rows}, {.align = 4});
+  auto at = k.launch({ceil_div(rows, 64)}, {.threads = 64});
+  auto tile = k.fragment(DType::f32, {64});
+  k.copy(x.tile({at.x * 64}, {64}), tile);
+  k.parallel({64}, [&](dsl::Value i) { tile(i) = tile(i) * factor; });
+  k.copy(tile, out.tile({at.x * 64}, {64}));
+  return k.finish();
+}
+
+struct Vectors {
+  explicit Vectors(int64_t size) : x(static_cast<size_t>(size)), out(x.size(), -1) {
+    std::iota(x.begin(), x.end(), 1.0F);
+  }
+  std::vector<TensorView> views() {
+    const auto size = static_cast<int64_t>(x.size());
+    return {TensorView(x.data(), DType::f32, {size}), TensorView(out.data(), DType::f32, {size})};
+  }
+  std::vector<float> x, out;
+};
+
+}  // namespace
+
+TEST_CASE("a kernel is built once per Spec and runs on CPU tensors") {
+  int num_builds = 0;
+  const auto build = [&] {
+    ++num_builds;
+    return scale_kernel(2.0F);
+  };
+  for (const int64_t size : {1, 64, 100}) {
+    Vectors v(size);
+    jit::run("jit_run_test_scale", "spec 2", build, v.views(), {}, nullptr);
+    for (size_t i = 0; i < v.x.size(); ++i) CHECK(v.out[i] == 2.0F * v.x[i]);
+  }
+  CHECK(num_builds == 1);
+}
+
+TEST_CASE("an empty call is a no-op and prepares nothing") {
+  Vectors v(0);
+  jit::run(
+      "jit_run_test_empty", "", [] { return scale_kernel(2.0F); }, v.views(), {}, nullptr);
+}
+
+TEST_CASE("kernels of one name with different texts do not meet") {
+  Vectors v(10);
+  const jit::Function twice(scale_kernel(2.0F));
+  const jit::Function thrice(scale_kernel(3.0F));
+  twice(v.views(), {}, nullptr);
+  CHECK(v.out[4] == 10.0F);
+  thrice(v.views(), {}, nullptr);
+  CHECK(v.out[4] == 15.0F);
+  jit::run(scale_kernel(4.0F), v.views(), {}, nullptr);
+  CHECK(v.out[4] == 20.0F);
+}
+
+TEST_CASE("scalars reach the kernel") {
+  dsl::Builder k("axpb");
+  auto rows = k.dim("rows");
+  auto a = k.scalar("a", DType::f32);
+  auto b = k.scalar("b", DType::i32);
+  auto out = k.output("out", DType::f32, {rows}, {.align = 4});
+  auto at = k.launch({rows}, {.threads = 32});
+  k.if_(k.thread() < 1, [&] { out(at.x) = a + dsl::cast(DType::f32, b); });
+  std::vector<float> memory(3);
+  jit::run(k.finish(), std::vector{TensorView(memory.data(), DType::f32, {3})},
+           std::vector{jit::scalar_bits(0.5F), int64_t{-7}}, nullptr);
+  CHECK(memory == std::vector<float>{-6.5F, -6.5F, -6.5F});
+}
+
+TEST_CASE("tensors on different devices are refused") {
+  Vectors v(4);
+  std::vector<TensorView> views = v.views();
+  views[1].device = Device::cuda(1);
+  try {
+    jit::run(
+        "jit_run_test_devices", "", [] { return scale_kernel(2.0F); }, views, {}, nullptr);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "tessera: jit_run_test_devices: the tensors are on different devices\n"
+          "  expected  all on cpu, like the first\n"
+          "  got       f32[4] on cuda:1");
+  }
+}
+
+TEST_CASE("traps are on while a TrapScope lives") {
+  dsl::Builder k("reads_beyond");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows}, {.align = 4});
+  auto out = k.output("out", DType::f32, {rows}, {.align = 4});
+  auto at = k.launch({rows}, {.threads = 32});
+  k.if_(k.thread() < 1, [&] { out(at.x) = x.unchecked()(at.x + 1).read(); });
+  const jit::Function function(k.finish());
+  Vectors v(8);
+  std::vector<TensorView> views = v.views();
+  v.x.reserve(9);  // the read beyond is within the allocation, not within the tensor
+  views[0].data = v.x.data();
+  {
+    const jit::TrapScope traps;
+    try {
+      function(views, {}, nullptr);
+      FAIL("no error");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::trap);
+      CHECK(error.argument() == "x");
+    }
+  }
+  function(views, {}, nullptr);
+  CHECK(v.out[0] == 2.0F);
+}
+
+TEST_CASE("the table of prepared kernels is read while it grows") {
+  struct Entry {
+    std::string op, spec;
+    Device device;
+    int value;
+  };
+  jit::OpTable<Entry> table;
+  CHECK(table.find("a", "0", Device::cpu()) == nullptr);
+  std::atomic<int> num_lost = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        const std::string spec = std::to_string(i);
+        table.insert(std::make_unique<const Entry>(Entry{"a", spec, Device::cpu(), i}));
+        const Entry* found = table.find("a", spec, Device::cpu());
+        num_lost += found && found->value == i ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(num_lost == 0);
+  const Entry* first = table.find("a", "7", Device::cpu());
+  REQUIRE(first);
+  CHECK(&table.insert(std::make_unique<const Entry>(Entry{"a", "7", Device::cpu(), 1})) == first);
+  CHECK(table.find("a", "7", Device::cuda(0)) == nullptr);
+  CHECK(table.find("b", "7", Device::cpu()) == nullptr);
+}
