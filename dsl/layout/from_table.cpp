@@ -39,7 +39,6 @@ std::optional<Layout> from_table(const std::vector<int64_t>& shape,
            fmt::format("{} places for {}", total, shape_text(shape)),
            fmt::format("{}", places.size()));
   }
-  if (places[0] != Place{}) return std::nullopt;
   std::vector<Digit> digits;
   int64_t step = 1;
   for (size_t axis = shape.size(); axis-- > 0;) {
@@ -49,7 +48,7 @@ std::optional<Layout> from_table(const std::vector<int64_t>& shape,
     step *= shape[axis];
   }
   Layout layout(shape, std::move(digits));
-  // The digits explain the table along the axes; now the rest of it.
+  // The digits explain steps along the axes; now the start and the rest of the table.
   std::vector<int64_t> index(shape.size(), 0);
   for (const Place& place : places) {
     if (layout.place(index) != place) return std::nullopt;

@@ -46,6 +46,7 @@ TEST_CASE("from_function gives nothing for maps without digits", "[layout]") {
   }
   SECTION("backwards") {
     CHECK_FALSE(from_function({8}, [](const Index& at) { return Place{7 - at[0], 0}; }));
+    CHECK_FALSE(from_function({8}, [](const Index& at) { return Place{0, -at[0]}; }));
     CHECK_FALSE(from_function({4}, [](const Index& at) { return Place{at[0] == 1 ? 3 : 0, 0}; }));
   }
   SECTION("an offset") {

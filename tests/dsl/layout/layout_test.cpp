@@ -113,6 +113,8 @@ TEST_CASE("element searches when strides do not nest", "[layout]") {
   CHECK_FALSE(layout.element(8, 0));
   CHECK_FALSE(layout.element(-1, 0));
   CHECK_FALSE(layout.element(0, 1));
+  // 1 = 2 * 2 - 3, but digits are never negative.
+  CHECK_FALSE(Layout({16}, {{0, 1, 8, 2, 0}, {0, 8, 2, 3, 0}}).element(1, 0));
 }
 
 TEST_CASE("rank 0 is one element", "[layout]") {
