@@ -121,11 +121,12 @@ struct Bytecode {
   int mask_depth = 1;
 };
 
-/// Compiles `program`. `checked` adds what traps need: index values, extents, overflow and divisor
+enum class Checks : uint8_t { off, on };
+
+/// Compiles `program`. `checks` adds what traps need: index values, extents, overflow and divisor
 /// checks. Throws Error of kind trap, code UNINITIALISED, for a variable that is read where it is
 /// not bound, and of kind unsupported for an operation that no column op implements (arithmetic on
 /// 8-bit floats, for example).
-enum class Checks : uint8_t { off, on };
 Bytecode compile(const Program& program, Checks checks);
 
 }  // namespace tessera::codegen::cpu
