@@ -71,6 +71,7 @@ build_in() {
     shift
   done
   shift
-  cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder.log" 2>&1 || { cat "$folder.log" && return 1; }
+  mkdir -p "$folder"
+  cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" && return 1; }
   ninja -C "$folder" --quiet "${targets[@]}"
 }

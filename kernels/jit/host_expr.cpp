@@ -158,9 +158,10 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
         top -= 2;
         stack[top - 1] = stack[top - 1] != 0 ? stack[top] : stack[top + 1];
         break;
-      default:
+      default: {
         --top;
-        if (!apply(instruction.op, stack[top - 1], stack[top], stack[top - 1])) {
+        int64_t result = 0;
+        if (!apply(instruction.op, stack[top - 1], stack[top], result)) {
           ErrorFields fields;
           fields.kind = ErrorKind::argument;
           fields.op = op;
@@ -170,6 +171,8 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
               fmt::format("{} of {} and {}", ir::name(instruction.op), stack[top - 1], stack[top]);
           throw Error(std::move(fields));
         }
+        stack[top - 1] = result;
+      }
     }
   }
   return stack[0];

@@ -1,4 +1,5 @@
-// Tile programs whose point is where the compiler puts elements: plain splits, reductions, ragged shapes, broadcasts.
+// Tile programs whose point is where the compiler puts elements: plain splits, reductions, ragged
+// shapes, broadcasts.
 
 #include <cmath>
 
@@ -14,7 +15,8 @@ using dsl::Value;
 namespace {
 
 /// y[r] = reduction of x[r, :] over one block of `threads`.
-ir::Kernel reduce_rows(int64_t rows, int64_t cols, int threads, ir::ReduceOp op, DType dtype = DType::f32) {
+ir::Kernel reduce_rows(int64_t rows, int64_t cols, int threads, ir::ReduceOp op,
+                       DType dtype = DType::f32) {
   Builder k("reduce_rows");
   auto x = k.input("x", dtype, {rows, cols});
   auto y = k.output("y", dtype, {rows});
@@ -49,7 +51,8 @@ ir::Kernel reduce_columns(int64_t rows, int64_t cols, int threads, bool take_max
 
 }  // namespace
 
-TEST_CASE("I01 copy, scale and copy back of 64 x 128 uses 16-byte vectors and no barrier", "[language]") {
+TEST_CASE("I01 copy, scale and copy back of 64 x 128 uses 16-byte vectors and no barrier",
+          "[language]") {
   Builder k("scale");
   auto x = k.input("x", DType::f32, {64, 128});
   auto y = k.output("y", DType::f32, {64, 128});
@@ -70,7 +73,8 @@ TEST_CASE("I01 copy, scale and copy back of 64 x 128 uses 16-byte vectors and no
   for (int64_t i = 0; i < out.size(); ++i) REQUIRE(out.value(i) == 2.0 * static_cast<double>(i));
 }
 
-TEST_CASE("I02 row sum of 64 x 128 follows the documented tree without shared memory", "[language]") {
+TEST_CASE("I02 row sum of 64 x 128 follows the documented tree without shared memory",
+          "[language]") {
   const ir::Kernel kernel = reduce_rows(64, 128, 256, ir::ReduceOp::sum);
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "arena") == 0);
@@ -101,7 +105,8 @@ TEST_CASE("I03 column sum crosses warps with at most two barriers", "[language]"
   const HostTensor in = iota(DType::i32, {64, 128});
   const HostTensor out(DType::i32, {128});
   run_kernel(kernel, {&in, &out});
-  for (int64_t j = 0; j < 128; ++j) REQUIRE(out.value(j) == 64.0 * static_cast<double>(j) + 128.0 * (63.0 * 64.0 / 2.0));
+  for (int64_t j = 0; j < 128; ++j)
+    REQUIRE(out.value(j) == 64.0 * static_cast<double>(j) + 128.0 * (63.0 * 64.0 / 2.0));
 }
 
 TEST_CASE("I04 rows that span all warps need one exchange", "[language]") {
@@ -110,7 +115,8 @@ TEST_CASE("I04 rows that span all warps need one exchange", "[language]") {
   const HostTensor in = iota(DType::i32, {8, 1024});
   const HostTensor out(DType::i32, {8});
   run_kernel(kernel, {&in, &out});
-  for (int64_t r = 0; r < 8; ++r) REQUIRE(out.value(r) == static_cast<double>(r * 1024 * 1024 + 1024 * 1023 / 2));
+  for (int64_t r = 0; r < 8; ++r)
+    REQUIRE(out.value(r) == static_cast<double>(r * 1024 * 1024 + 1024 * 1023 / 2));
 }
 
 TEST_CASE("I05 ragged shapes compile and reduce every element once", "[language]") {
@@ -118,8 +124,9 @@ TEST_CASE("I05 ragged shapes compile and reduce every element once", "[language]
     int64_t rows, cols;
     int threads;
   };
-  for (const Shape& s : {Shape{64, 96, 256}, Shape{1, 229, 128}, Shape{1, 96, 128}, Shape{3, 50, 64}, Shape{5, 7, 96},
-                         Shape{1, 1, 32}, Shape{33, 3, 128}, Shape{2, 640, 128}}) {
+  for (const Shape& s :
+       {Shape{64, 96, 256}, Shape{1, 229, 128}, Shape{1, 96, 128}, Shape{3, 50, 64},
+        Shape{5, 7, 96}, Shape{1, 1, 32}, Shape{33, 3, 128}, Shape{2, 640, 128}}) {
     CAPTURE(s.rows, s.cols, s.threads);
     HostTensor in(DType::i32, {s.rows, s.cols});
     std::vector<double> sums(static_cast<size_t>(s.rows), 0.0);
@@ -139,7 +146,8 @@ TEST_CASE("I05 ragged shapes compile and reduce every element once", "[language]
   }
 }
 
-TEST_CASE("I06 maximum over the first axis for block sizes that are not powers of two", "[language]") {
+TEST_CASE("I06 maximum over the first axis for block sizes that are not powers of two",
+          "[language]") {
   for (const int threads : {96, 192, 256}) {
     CAPTURE(threads);
     const HostTensor in = iota(DType::i32, {32, 3});
@@ -171,7 +179,8 @@ TEST_CASE("I08 grouped sums through a reshaped fragment count nothing twice", "[
   const HostTensor in = iota(DType::i32, {2, 192});
   const HostTensor out(DType::i32, {2, 6});
   run_kernel(k.finish(), {&in, &out});
-  for (int64_t g = 0; g < 12; ++g) CHECK(out.value(g) == static_cast<double>(g * 32 * 32 + 31 * 16));
+  for (int64_t g = 0; g < 12; ++g)
+    CHECK(out.value(g) == static_cast<double>(g * 32 * 32 + 31 * 16));
 }
 
 TEST_CASE("I09 a row value and a column value are broadcast without shared memory", "[language]") {
@@ -210,7 +219,8 @@ TEST_CASE("reductions drop NaN, and absmax of bf16 may be folded in f32", "[lang
   k.reduce_absmax(tile, amax, Axis(1));
   k.copy(amax, y);
   HostTensor in(DType::bf16, {4, 64});
-  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, i % 64 == 9 ? -static_cast<double>(i) : 0.25);
+  for (int64_t i = 0; i < in.size(); ++i)
+    in.set_value(i, i % 64 == 9 ? -static_cast<double>(i) : 0.25);
   for (int64_t i = 128; i < 192; ++i) in.set_bits(i, 0x7FC0);  // a row of NaN
   const HostTensor out(DType::f32, {4});
   run_kernel(k.finish(), {&in, &out});
@@ -246,6 +256,7 @@ TEST_CASE("a fragment with the author's layout is kept, and a collision is named
 
 TEST_CASE("the same program gives the same text after others were lowered", "[language]") {
   const std::string first = cuda_text(reduce_rows(64, 96, 256, ir::ReduceOp::sum));
-  for (int64_t cols = 8; cols < 64; cols += 8) cuda_text(reduce_rows(4, cols, 64, ir::ReduceOp::max));
+  for (int64_t cols = 8; cols < 64; cols += 8)
+    cuda_text(reduce_rows(4, cols, 64, ir::ReduceOp::max));
   CHECK(cuda_text(reduce_rows(64, 96, 256, ir::ReduceOp::sum)) == first);
 }

@@ -77,7 +77,7 @@ TEST_CASE("G04 rows outside read as zero and are not written", "[language]") {
   auto y = k.output("y", DType::i32, {32});
   k.launch({1}, {.threads = 32});
   auto tile = k.fragment(DType::i32, {32}, "tile");
-  k.copy(x.tile({k.thread() * 0}, {32}), tile);
+  k.copy(x.tile({k.warp()}, {32}), tile);
   k.copy(tile, y);
   const HostTensor five = tensor_of(DType::i32, {5}, {1, 2, 3, 4, 5});
   const HostTensor padded(DType::i32, {32});
@@ -96,7 +96,8 @@ TEST_CASE("G05 a gathered row is checked at the end that the condition leaves op
   auto at = k.launch({m}, {.threads = 32});
   Value row = at_row(at.x);
   k.if_else(
-      row >= 0, [&] { y(at.x, k.thread()) = x(row, k.thread()); }, [&] { y(at.x, k.thread()) = -1; });
+      row >= 0, [&] { y(at.x, k.thread()) = x(row, k.thread()); },
+      [&] { y(at.x, k.thread()) = -1; });
   const ir::Kernel kernel = k.finish();
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "< n") == 1);
@@ -118,9 +119,10 @@ TEST_CASE("G06 constant indices and regions out of range are rejected", "[langua
     return error_of([&] { body(k, x); });
   };
   for (const std::string& text :
-       {text_of([](Builder&, dsl::Ref& x) { x(8) = 1; }), text_of([](Builder&, dsl::Ref& x) { Value v = x(-1); }),
-        text_of([](Builder& k, dsl::Ref& x) { k.fill(x.tile({6}, {6}), 0); }),
-        text_of([](Builder& k, dsl::Ref& x) {
+       {text_of([](Builder&, dsl::Ref&x) { x(8) = 1; }),
+        text_of([](Builder&, dsl::Ref&x) { Value v = x(-1); }),
+        text_of([](Builder&k, dsl::Ref&x) { k.fill(x.tile({6}, {6}), 0); }),
+        text_of([](Builder&k, dsl::Ref&x) {
           auto tile = k.fragment(DType::i32, {6}, "tile");
           k.copy(x.tile({6}, {6}), tile);
         })}) {
@@ -191,7 +193,8 @@ TEST_CASE("V09 an index modulo something that does not divide the loop", "[langu
   const HostTensor in = iota(DType::i32, {5});
   const HostTensor out(DType::i32, {4, 12});
   run_kernel(k.finish(), {&in, &out});
-  for (int64_t i = 0; i < 48; ++i) CHECK(out.value(i) == static_cast<double>(i % 12 % 5 + i / 12 * 100));
+  for (int64_t i = 0; i < 48; ++i)
+    CHECK(out.value(i) == static_cast<double>(i % 12 % 5 + i / 12 * 100));
 }
 
 TEST_CASE("S01 S02 a barrier stands exactly where another thread reads", "[language]") {
@@ -226,7 +229,8 @@ TEST_CASE("S03 a loop that writes and reads reversed has two barriers per round"
   for (int64_t i = 0; i < 256; ++i) REQUIRE(out.value(i) == static_cast<double>((255 - i) * 15));
 }
 
-TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole block", "[language]") {
+TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole block",
+          "[language]") {
   auto kernel = [](bool uniform) {
     Builder k("conditional_sync");
     auto flag = k.scalar("flag", DType::i32);
@@ -262,7 +266,8 @@ TEST_CASE("S08 rows that belong to one warp need only the author's warp sync", "
   CHECK(out.value(33) == 62);
 }
 
-TEST_CASE("S13 a block that needs more shared memory than there is names its buffers", "[language]") {
+TEST_CASE("S13 a block that needs more shared memory than there is names its buffers",
+          "[language]") {
   Builder k("greedy");
   auto y = k.output("y", DType::f32, {32});
   k.launch({1}, {.threads = 32});
