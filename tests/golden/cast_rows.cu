@@ -15,11 +15,21 @@ template <> struct WordOf<8> { using type = uint2; };
 template <> struct WordOf<16> { using type = uint4; };
 template <int kBytes> using Word = typename WordOf<kBytes>::type;
 
+// No instruction; but the compiler may no longer look into the word, and guard each of its elements.
+__device__ __forceinline__ void keep_whole(u8&) {}
+__device__ __forceinline__ void keep_whole(u16&) {}
+__device__ __forceinline__ void keep_whole(u32& word) { asm("" : "+r"(word)); }
+__device__ __forceinline__ void keep_whole(uint2& word) { asm("" : "+r"(word.x), "+r"(word.y)); }
+__device__ __forceinline__ void keep_whole(uint4& word) {
+  asm("" : "+r"(word.x), "+r"(word.y), "+r"(word.z), "+r"(word.w));
+}
+
 // As load, but reads no memory and gives zeros where `inside` is false.
 template <int kCount, class T>
 __device__ __forceinline__ void load_or_zero(bool inside, T* registers, const T* memory) {
   Word<kCount * sizeof(T)> word = {};
   if (inside) word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
+  keep_whole(word);
   memcpy(registers, &word, sizeof(word));
 }
 

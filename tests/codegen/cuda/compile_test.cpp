@@ -9,6 +9,7 @@
 #include "codegen/cuda/prelude.h"
 #include "tests/codegen/cuda/nvrtc.h"
 #include "tests/support/catch.h"
+#include "tests/support/conversion_cases.h"
 
 namespace tessera {
 namespace {
@@ -70,6 +71,22 @@ TEST_CASE("NVRTC compiles each device function with only what it needs", "[codeg
       // The oldest and the newest path through the #if lines.
       const std::string text = device_functions({std::string(snippet.name)});
       for (const char* target : {"sm_80", "sm_90a"}) CHECK(nvrtc->compile(text, target).log == "");
+    }
+  }
+}
+
+TEST_CASE("NVRTC compiles every conversion, in software and by instruction",
+          "[codegen][cuda][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  for (const DType from : test::all_dtypes()) {
+    const std::string text =
+        codegen::cuda::emit(test::conversion_program(from, test::kConversionTile)).text;
+    for (const char* target : {"sm_80", "sm_100a"}) {
+      if (!nvrtc->supports(target)) continue;
+      CAPTURE(name(from), target);
+      CHECK(nvrtc->compile(text, target).log == "");
     }
   }
 }

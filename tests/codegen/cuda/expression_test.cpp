@@ -5,9 +5,9 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/literal.h"
-#include "tests/codegen/cuda/program_builder.h"
 #include "tests/codegen/cuda/thrown.h"
 #include "tests/support/catch.h"
+#include "tests/support/program_builder.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,6 @@
 #include "tests/codegen/cuda/sample_programs.h"
 
-#include "tests/codegen/cuda/program_builder.h"
+#include "tests/support/program_builder.h"
 
 namespace tessera::test {
 

@@ -1,4 +1,4 @@
-#include "tests/codegen/cuda/program_builder.h"
+#include "tests/support/program_builder.h"
 
 #include "dsl/base/dtype.h"
 
