@@ -433,7 +433,7 @@ ir::Kernel Builder::finish(SourceLoc loc) {
   if (!recorder_->launched) recorder_->fail("NO_LAUNCH", "finish() without launch()", loc);
   recorder_->kernel.body = recorder_->take_body();
   recorder_->finished = true;
-  return std::move(recorder_->kernel);
+  return recorder_->kernel;
 }
 
 }  // namespace tessera::dsl

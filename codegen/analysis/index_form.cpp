@@ -457,10 +457,10 @@ bool IndexMath::non_negative(const Expr& a) const {
   const Form f = form(a, true);
   if (range(f).low.value_or(-1) >= 0) return true;
   for (const Fact& fact : facts_) {
-    // fact.smaller < fact.larger <= a
+    // a >= larger - gap >= smaller + 1 - gap
     const auto gap = range(add(fact.larger, f, -1)).high;
     const auto low = range(fact.smaller).low;
-    if (gap && low && *gap <= 0 && *low >= -1) return true;
+    if (gap && low && *low + 1 - *gap >= 0) return true;
   }
   return false;
 }

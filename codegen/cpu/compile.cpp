@@ -200,6 +200,8 @@ void Compiler::stmt(const Convert& convert) {
 void Compiler::stmt(const For& loop) {
   const int64_t mark = top_;
   const DType type = loop.var->type;
+  TESSERA_CHECK(!loop.step || !is_constant(loop.step) || loop.step->integer > 0,
+                "a loop whose step is not positive");
   Slot begin = eval(ir::cast(type, loop.begin));
   Slot end = eval(ir::cast(type, loop.end));
   Slot step = eval(ir::cast(type, loop.step ? loop.step : ir::constant(type, 1)));

@@ -1,6 +1,13 @@
 #pragma once
 // Runs a thread-IR program on the CPU: each statement for all threads of a block under an active
 // mask. With traps on it is the checked twin of the GPU; what it accepts is what the GPU will run.
+//
+// Results are those of the GPU (design, "Numbers"): canonical NaNs from arithmetic, wrapping
+// integers, clamped shifts, saturating conversions, no contraction. f16 and bf16 operations, fma
+// included, compute in f32 and round once more. exp, log1p, tanh and rsqrt are within 1 ulp.
+//
+// Blocks run in any order on several CPU threads. Accesses of two blocks to one element of a
+// tensor, at least one of them a write, are undefined and not detected.
 
 #include <cstdint>
 #include <memory>
@@ -12,34 +19,51 @@
 namespace tessera::codegen::cpu {
 
 /// One kernel argument, in the order of Program::params. Pointers: `tensor`, whose memory span is
-/// what may be touched. Integer, boolean dims and scalars: `integer`; float scalars: `number`.
+/// what may be touched; null data for an absent one. Integer, boolean dims and scalars: `integer`;
+/// float scalars: `number`.
 struct Argument {
-  TensorView tensor;
+  TensorView tensor = {};
   int64_t integer = 0;
   double number = 0;
 };
 
 /// What a run did, exact and repeatable. Requests count warps with at least one active lane.
+/// Addresses count from the start of a tensor, so the place of the host's memory does not matter.
 struct Counts {
-  int64_t global_load_requests = 0, global_load_sectors = 0,
-          global_load_bytes = 0;  // sectors of 32 bytes
-  int64_t global_store_requests = 0, global_store_sectors = 0,
-          global_store_bytes = 0;                      // bytes: asked for
-  int64_t shared_requests = 0, shared_wavefronts = 0;  // wavefronts over the ideal = bank conflicts
+  // Sectors are the distinct 32-byte pieces that a warp touches; bytes are those it asked for.
+  int64_t global_load_requests = 0;
+  int64_t global_load_sectors = 0;
+  int64_t global_load_bytes = 0;
+  int64_t global_store_requests = 0;
+  int64_t global_store_sectors = 0;
+  int64_t global_store_bytes = 0;
+  // Wavefronts over the ideal are bank conflicts. The ideal is one per phase: a warp for accesses
+  // of up to 4 bytes, half a warp for 8, a quarter for 16.
+  int64_t shared_requests = 0;
+  int64_t shared_wavefronts = 0;
   int64_t shared_ideal_wavefronts = 0;
-  int64_t barriers = 0, warp_barriers = 0, shuffles = 0, guards = 0;
+  int64_t barriers = 0;       // per block
+  int64_t warp_barriers = 0;  // per warp
+  int64_t shuffles = 0;       // any warp collective, per warp
+  int64_t guards = 0;         // guards evaluated, per warp
 };
 
 struct Options {
-  bool traps =
-      false;  // out of bounds, misaligned, uninitialised, race, divergent barrier, index overflow
+  bool traps = false;        // stop at the first thing that is undefined or wrong, see run()
   int workers = 0;           // blocks run in parallel on this many CPU threads; 0 = all cores
   Counts* counts = nullptr;  // filled when given
 };
 
 /// A program prepared for execution. Immutable; run() may be called from several threads.
+///
+///   Example:
+///     const Executable executable(lower(kernel));
+///     const Argument arguments[] = {{.tensor = x}, {.integer = rows}};
+///     executable.run(arguments, {.traps = true});
 class Executable {
  public:
+  /// Throws Error: kind trap, code UNINITIALISED, for a variable read out of its scope; kind
+  /// unsupported for arithmetic on a storage-only dtype (e4m3, e5m2, e2m1).
   explicit Executable(Program program);
   ~Executable();
   Executable(Executable&&) noexcept;
@@ -47,8 +71,19 @@ class Executable {
 
   const Program& program() const;
 
-  /// Throws Error of kind trap (with code, the author's line, thread, block and, for races, the
-  /// other line).
+  /// Runs the whole grid; an extent of 0 is a no-op. Throws Error of kind argument for arguments
+  /// that do not fit the parameters, and of kind trap, with the author's line, thread and block, of
+  /// the lowest block that failed:
+  ///   always            NULL_TENSOR; OOB of register arrays
+  ///   with traps        OOB              logical index or address outside the array
+  ///                     MISALIGNED       address no multiple of the access size
+  ///                     UNINITIALISED    register slot or shared byte never written
+  ///                     RACE             shared byte, no barrier between; the other line is given
+  ///                     DIVERGENT_BARRIER  a barrier or warp collective that not all threads reach
+  ///                     INDEX_OVERFLOW   i32 arithmetic that wraps on its way to an address
+  ///                     WRITE_READ_ONLY, DIV_BY_ZERO
+  /// Without traps these are undefined, as on the GPU; an access whose guard is false touches
+  /// nothing either way. After a trap the contents of written tensors are unspecified.
   void run(std::span<const Argument> arguments, const Options& options = {}) const;
 
  private:

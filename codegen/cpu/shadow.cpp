@@ -20,15 +20,21 @@ bool SharedShadow::races(const Mark& mark, int thread) const {
   const int warp = thread / kWarp;
   if (mark.thread / kWarp != warp) return true;
   if (mark.warp_epoch != warp_epochs_[static_cast<size_t>(warp)]) return false;
-  return mark.thread != thread || mark.several;
+  return mark.thread != thread || mark.other >= 0;
 }
 
 SharedShadow::Mark SharedShadow::mark(int thread, int statement) const {
   return {.epoch = epoch_,
           .warp_epoch = warp_epochs_[static_cast<size_t>(thread / kWarp)],
           .thread = static_cast<int16_t>(thread),
-          .several = false,
+          .other = -1,
           .statement = statement};
+}
+
+Conflict SharedShadow::conflict(const Mark& mark, int thread, bool wrote) {
+  return {.thread = mark.thread != thread ? mark.thread : mark.other,
+          .statement = mark.statement,
+          .wrote = wrote};
 }
 
 std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int statement) {
@@ -46,22 +52,22 @@ std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int stateme
   }
   if (place != nullptr) {
     const bool same_warp_epoch = place->epoch == epoch_ && place->warp_epoch == fresh.warp_epoch;
-    fresh.several = same_warp_epoch && (place->several || place->thread != thread);
+    if (same_warp_epoch) fresh.other = place->thread != thread ? place->thread : place->other;
     *place = fresh;
   }
-  if (races(cell.write, thread)) return Conflict{cell.write.thread, cell.write.statement, true};
+  if (races(cell.write, thread)) return conflict(cell.write, thread, true);
   return std::nullopt;
 }
 
 std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement) {
   Cell& cell = cells_[static_cast<size_t>(byte)];
-  std::optional<Conflict> conflict;
+  std::optional<Conflict> found;
   for (const Mark& read : cell.reads) {
-    if (races(read, thread)) conflict = Conflict{read.thread, read.statement, false};
+    if (races(read, thread)) found = conflict(read, thread, false);
   }
-  if (races(cell.write, thread)) conflict = Conflict{cell.write.thread, cell.write.statement, true};
+  if (races(cell.write, thread)) found = conflict(cell.write, thread, true);
   cell.write = mark(thread, statement);
-  return conflict;
+  return found;
 }
 
 }  // namespace tessera::codegen::cpu

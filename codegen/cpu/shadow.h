@@ -42,7 +42,7 @@ class SharedShadow {
     uint32_t epoch = 0;  // block epoch of the access, 0 = none
     uint32_t warp_epoch = 0;
     int16_t thread = 0;
-    bool several = false;  // more threads of this warp did the same in this warp epoch
+    int16_t other = -1;  // another thread of this warp that did the same in this warp epoch
     int32_t statement = 0;
   };
   struct Cell {
@@ -52,6 +52,8 @@ class SharedShadow {
   /// Whether `mark` is by another thread and not ordered before an access of `thread` now.
   bool races(const Mark& mark, int thread) const;
   Mark mark(int thread, int statement) const;
+  /// The conflict of an access by `thread` with what `mark` records.
+  static Conflict conflict(const Mark& mark, int thread, bool wrote);
 
   std::vector<Cell> cells_;
   std::vector<uint32_t> warp_epochs_;

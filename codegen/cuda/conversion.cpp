@@ -26,13 +26,19 @@ Text ExpressionPrinter::widen(DType from, Text operand) {
   }
 }
 
-Text ExpressionPrinter::convert(DType to, DType from, Text operand) {
+Text ExpressionPrinter::convert(DType to, DType from, Text operand, Role role) {
   if (to == from) return operand;
   if (is_small_float(to)) {
     return {fmt::format("{}({})", call(fmt::format("f32_to_{}", name(to))),
                         widen(from, std::move(operand)).text)};
   }
-  if (is_small_float(from)) return convert(to, DType::f32, widen(from, std::move(operand)));
+  if (is_small_float(from)) {
+    Text wide = widen(from, std::move(operand));
+    if (to != DType::f32) return convert(to, DType::f32, std::move(wide), role);
+    // A bf16 is widened by a shift, which keeps the bits of a NaN.
+    if (from != DType::bf16 || role != Role::value) return wide;
+    return {fmt::format("{}({})", call("canonical_nan"), wide.text)};
+  }
   if (to == DType::boolean) {
     return {fmt::format("{} != {}", parenthesise(std::move(operand), Precedence::relational),
                         from == DType::f32 ? "0.0f" : "0"),
@@ -46,6 +52,26 @@ Text ExpressionPrinter::convert(DType to, DType from, Text operand) {
     return {fmt::format("{}({})", call(fmt::format("f32_to_{}", name(to))), operand.text)};
   }
   return {fmt::format("{}({})", type(to), operand.text)};
+}
+
+Text ExpressionPrinter::cast(const Expr& e, Role role) {
+  const Expr& arg = e->args[0];
+  if (ir::is_constant(arg) && is_float(arg->type)) {
+    return convert(e->type, DType::f32, {f32_argument(e, 0)}, role);
+  }
+  return convert(e->type, arg->type, text(arg, argument_role(*e, 0, role)), role);
+}
+
+Text ExpressionPrinter::bitcast(const Expr& e, Role role) {
+  const DType to = e->type;
+  const DType from = e->args[0]->type;
+  if (to == DType::boolean) {
+    return {argument(e, 0, role, Precedence::relational) + " != 0", Precedence::equality};
+  }
+  std::string function = type(to);
+  if (to == DType::f32) function = from == DType::u32 ? "__uint_as_float" : "__int_as_float";
+  if (from == DType::f32) function = to == DType::u32 ? "__float_as_uint" : "__float_as_int";
+  return {fmt::format("{}({})", function, argument(e, 0, role))};
 }
 
 std::string ExpressionPrinter::subscript(const Expr& offset) {

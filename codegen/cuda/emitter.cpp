@@ -91,8 +91,7 @@ void Emitter::bind(const VarRef& var, const std::string& text) {
 }
 
 void Emitter::print(const Let& let) {
-  bind(let.var,
-       usage_.is_value(*let.var) ? expressions_.value(let.value) : expressions_.index(let.value));
+  bind(let.var, expressions_.print(let.value, usage_.role(*let.var)));
 }
 
 void Emitter::print(const Load& load) {
@@ -165,8 +164,9 @@ void Emitter::print(const Convert& convert) {
   const auto source = [&](const std::string& step) { return element(convert.from, step); };
   const auto statement = [&](const std::string& step, const std::string& next) {
     if (!pairs) {
-      return fmt::format("{} = {};", element(convert.into, step),
-                         expressions_.convert(into.dtype, from.dtype, {source(step)}).text);
+      return fmt::format(
+          "{} = {};", element(convert.into, step),
+          expressions_.convert(into.dtype, from.dtype, {source(step)}, Role::value).text);
     }
     return fmt::format(
         "{}(&{}, {}, {});", expressions_.call(fmt::format("f32_to_{}x2", name(into.dtype))),

@@ -94,6 +94,21 @@ bool is_promoted(DType type) {
   return is_integer(type) && !is_wide(type);
 }
 
+/// True if `op` with the constant on one side gives back the other side, for every number: x * 1, x
+/// + -0. (x + 0 is none of them: it turns -0 into 0.)
+bool is_identity_constant(Op op, const Expr& e) {
+  if (!ir::is_constant(e)) return false;
+  if (op == Op::mul || op == Op::div) return e->number == 1;
+  const bool is_negative = std::signbit(e->number);
+  return e->number == 0 && (op == Op::add ? is_negative : op == Op::sub && !is_negative);
+}
+
+bool is_identity(const ir::Node& node) {
+  const bool commutes = node.op == Op::add || node.op == Op::mul;
+  return is_identity_constant(node.op, node.args[1]) ||
+         (commutes && is_identity_constant(node.op, node.args[0]));
+}
+
 bool is_widening(const Expr& e) {
   return e->op == Op::cast && e->type == DType::i64 && e->args[0]->type == DType::i32;
 }
@@ -120,28 +135,26 @@ std::string ExpressionPrinter::type(DType type) {
   return is_builtin(type) ? std::string(type_name(type)) : call(type_name(type));
 }
 
-std::string ExpressionPrinter::index(const Expr& e, Precedence outer) {
-  return at(e, Role::index, outer);
+std::string ExpressionPrinter::print(const Expr& e, Role role, Precedence outer) {
+  return parenthesise(text(e, role), outer);
 }
 
-std::string ExpressionPrinter::value(const Expr& e, Precedence outer) {
-  return at(e, Role::value, outer);
+std::string ExpressionPrinter::argument(const Expr& e, size_t i, Role role, Precedence outer) {
+  return print(e->args[i], argument_role(*e, i, role), outer);
 }
 
-std::string ExpressionPrinter::at(const Expr& e, Role role, Precedence outer) {
-  return parenthesise(print(e, role), outer);
-}
-
-std::string ExpressionPrinter::as_f32(const Expr& e, Role role, Precedence outer) {
-  if (ir::is_constant(e)) {
-    const bool negative = std::signbit(e->number);
+std::string ExpressionPrinter::f32_argument(const Expr& e, size_t i, Precedence outer) {
+  const Expr& arg = e->args[i];
+  if (ir::is_constant(arg)) {
+    const bool negative = std::signbit(arg->number);
     return parenthesise(
-        {f32_literal(e->number), negative ? Precedence::unary : Precedence::primary}, outer);
+        {f32_literal(arg->number), negative ? Precedence::unary : Precedence::primary}, outer);
   }
-  return parenthesise(convert(DType::f32, e->type, print(e, role)), outer);
+  return parenthesise(convert(DType::f32, arg->type, text(arg, Role::operand), Role::operand),
+                      outer);
 }
 
-Text ExpressionPrinter::print(const Expr& e, Role role) {
+Text ExpressionPrinter::text(const Expr& e, Role role) {
   switch (e->op) {
     case Op::constant:
       return constant(*e);
@@ -158,28 +171,23 @@ Text ExpressionPrinter::print(const Expr& e, Role role) {
     case Op::neg:
     case Op::abs:
     case Op::copysign:
-      return sign_operation(e, role);
+      return is_small_float(e->type) ? small_float_sign(e, role) : sign_operation(e, role);
     case Op::select:
       return select(e, role);
     case Op::cast:
-      if (ir::is_constant(e->args[0]) && is_float(e->args[0]->type)) {
-        return convert(e->type, DType::f32, {as_f32(e->args[0], role, Precedence::lowest)});
-      }
-      return convert(e->type, e->args[0]->type, print(e->args[0], role));
+      return cast(e, role);
     case Op::bitcast:
       return bitcast(e, role);
     case Op::logical_not:
-      return {"!" + at(e->args[0], role, Precedence::unary), Precedence::unary};
+      return {"!" + argument(e, 0, role, Precedence::unary), Precedence::unary};
     case Op::is_nan:
     case Op::is_inf:
-      return {fmt::format("{}({})", call(ir::name(e->op)),
-                          as_f32(e->args[0], role, Precedence::lowest))};
-    case Op::popcount: {
-      const bool wide = bits(e->args[0]->type) == 64;
-      return {fmt::format("{}({})", wide ? "__popcll" : "__popc", argument(e->args[0], role))};
-    }
+      return {fmt::format("{}({})", call(ir::name(e->op)), f32_argument(e, 0))};
+    case Op::popcount:
+      return {fmt::format("{}({})", bits(e->args[0]->type) == 64 ? "__popcll" : "__popc",
+                          argument(e, 0, role))};
     default:
-      return is_float(e->type) ? arithmetic_f32(e, role) : binary(e, role);
+      return is_float(e->type) ? float_arithmetic(e) : integer_binary(e, role);
   }
 }
 
@@ -188,8 +196,8 @@ Text ExpressionPrinter::constant(const ir::Node& node) {
     const bool unary = node.type == DType::f32 && std::signbit(node.number);
     return {float_literal(node.type, node.number), unary ? Precedence::unary : Precedence::primary};
   }
-  const std::string text = integer_literal(node.type, node.integer);
-  return {text, text.front() == '-' ? Precedence::unary : Precedence::primary};
+  const std::string literal = integer_literal(node.type, node.integer);
+  return {literal, literal.front() == '-' ? Precedence::unary : Precedence::primary};
 }
 
 Text ExpressionPrinter::variable(const ir::Var& var) {
@@ -199,63 +207,71 @@ Text ExpressionPrinter::variable(const ir::Var& var) {
 }
 
 // Integers and booleans.
-Text ExpressionPrinter::binary(const Expr& e, Role role) {
-  const Expr& a = e->args[0];
-  const Expr& b = e->args[1];
+Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
   if (e->op == Op::min || e->op == Op::max) return function(e, role);
   const bool arithmetic = e->op == Op::add || e->op == Op::sub || e->op == Op::mul;
   const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
-  if (arithmetic && is_signed_wide && role == Role::value && usage_.depends_on_data(e)) {
+  if (arithmetic && is_signed_wide && role != Role::index && usage_.depends_on_data(e)) {
     return {fmt::format("{}({}, {})", call(fmt::format("wrapping_{}", ir::name(e->op))),
-                        argument(a, role), argument(b, role))};
+                        argument(e, 0, role), argument(e, 1, role))};
   }
   const Operator op = infix(e->op);
   TESSERA_CHECK(*op.symbol != '\0', fmt::format("{} of {}", ir::name(e->op), name(e->type)));
-  const auto operand = [&](const Expr& arg, const Expr& other, bool right) {
-    // Beside an i64 an int literal is converted anyway; unsigned bit patterns read best in
-    // hexadecimal.
-    if (ir::is_constant(arg) && arg->type == DType::i64 && !ir::is_constant(other) &&
-        fits_int(arg->integer) && arg->integer >= 0) {
-      return fmt::format("{}", arg->integer);
-    }
-    if (ir::is_constant(arg) && is_bitwise(e->op) && arg->integer > 9) {
-      return integer_literal(arg->type, arg->integer, true);
-    }
-    if (is_widened_by(arg, other, right))
-      return at(arg->args[0], role, operand_precedence(e->op, right));
-    Precedence outer = operand_precedence(e->op, right);
-    if (arg->op == e->op && is_associative(e->op, e->type)) outer = op.precedence;
-    return at(arg, role, outer);
-  };
-  Text text{fmt::format("{} {} {}", operand(a, b, false), op.symbol, operand(b, a, true)),
-            op.precedence};
-  if (!is_promoted(e->type) || is_bitwise(e->op)) return text;
+  const Text result{
+      fmt::format("{} {} {}", integer_operand(e, 0, role), op.symbol, integer_operand(e, 1, role)),
+      op.precedence};
+  if (!is_promoted(e->type) || is_bitwise(e->op)) return result;
   // Computed as int, then wrapped to the type. The product of two u16 needs an unsigned int.
   if (e->type == DType::u16 && e->op == Op::mul) {
-    text.text = fmt::format("{}({}) * {}", type(DType::u32), argument(a, role),
-                            at(b, role, Precedence::unary));
+    return {fmt::format("{}({}({}) * {})", type(e->type), type(DType::u32), argument(e, 0, role),
+                        argument(e, 1, role, Precedence::unary))};
   }
-  return {fmt::format("{}({})", type(e->type), text.text)};
+  return {fmt::format("{}({})", type(e->type), result.text)};
 }
 
-// Small floats compute in f32 and round the result.
-Text ExpressionPrinter::arithmetic_f32(const Expr& e, Role role) {
-  const Operator op = infix(e->op);
-  if (*op.symbol == '\0') {
-    return convert(e->type, DType::f32, function(e, role));
+std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role role) {
+  const Expr& arg = e->args[i];
+  const Expr& other = e->args[1 - i];
+  const bool right = i == 1;
+  // Beside an i64 an int literal is converted anyway.
+  if (ir::is_constant(arg) && arg->type == DType::i64 && !ir::is_constant(other) &&
+      fits_int(arg->integer) && arg->integer >= 0) {
+    return fmt::format("{}", arg->integer);
   }
+  // Bit patterns read best in hexadecimal.
+  if (ir::is_constant(arg) && is_bitwise(e->op) && arg->integer > 9) {
+    return integer_literal(arg->type, arg->integer, true);
+  }
+  const Precedence outer = operand_precedence(e->op, right);
+  if (is_widened_by(arg, other, right)) return argument(arg, 0, role, outer);
+  const bool same = arg->op == e->op && is_associative(e->op, e->type);
+  return argument(e, i, role, same ? infix(e->op).precedence : outer);
+}
+
+// Computes in f32; small floats round the result.
+Text ExpressionPrinter::float_arithmetic(const Expr& e) {
+  const Operator op = infix(e->op);
+  if (*op.symbol == '\0')
+    return convert(e->type, DType::f32, function(e, Role::operand), Role::operand);
   TESSERA_CHECK(e->op != Op::mod && !is_bitwise(e->op),
                 fmt::format("{} of {}", ir::name(e->op), name(e->type)));
-  const std::string left = as_f32(e->args[0], role, operand_precedence(e->op, false));
-  const std::string right = as_f32(e->args[1], role, operand_precedence(e->op, true));
-  return convert(e->type, DType::f32,
-                 {fmt::format("{} {} {}", left, op.symbol, right), op.precedence});
+  Text result;
+  if (is_identity(*e)) {
+    // The compiler would drop the operation, and with it what it does to a NaN.
+    const size_t x = is_identity_constant(e->op, e->args[1]) ? 0 : 1;
+    result = {fmt::format("{}({})", call("canonical_nan"), f32_argument(e, x))};
+  } else {
+    result = {fmt::format("{} {} {}", f32_argument(e, 0, operand_precedence(e->op, false)),
+                          op.symbol, f32_argument(e, 1, operand_precedence(e->op, true))),
+              op.precedence};
+  }
+  return convert(e->type, DType::f32, std::move(result), Role::operand);
 }
 
 // Calls of CUDA's own functions: f32 for every float, else integers.
 Text ExpressionPrinter::function(const Expr& e, Role role) {
+  const bool floating = is_float(e->type);
   const auto callee = [&]() -> const char* {
-    const bool floating = is_float(e->type);
     switch (e->op) {
       case Op::min:
         return floating ? "fminf" : "min";
@@ -277,106 +293,92 @@ Text ExpressionPrinter::function(const Expr& e, Role role) {
         internal_error(fmt::format("{} of {}", ir::name(e->op), name(e->type)), e->loc);
     }
   };
-  std::string text = callee();
+  std::string result = callee();
   for (size_t i = 0; i < e->args.size(); ++i) {
-    const Expr& arg = e->args[i];
-    text += i == 0 ? "(" : ", ";
-    text += is_float(arg->type) ? as_f32(arg, role, Precedence::lowest) : argument(arg, role);
+    result += i == 0 ? "(" : ", ";
+    result += floating ? f32_argument(e, i) : argument(e, i, role);
   }
-  return {text + ")"};
+  return {result + ")"};
 }
 
 Text ExpressionPrinter::comparison(const Expr& e, Role role) {
-  const Expr& a = e->args[0];
-  if (!is_float(a->type)) return binary(e, role);
+  if (!is_float(e->args[0]->type)) {
+    return {fmt::format("{} {} {}", integer_operand(e, 0, role), infix(e->op).symbol,
+                        integer_operand(e, 1, role)),
+            infix(e->op).precedence};
+  }
   const Operator op = infix(e->op);
-  const std::string left = as_f32(a, role, operand_precedence(e->op, false));
-  const std::string right = as_f32(e->args[1], role, operand_precedence(e->op, true));
-  return {fmt::format("{} {} {}", left, op.symbol, right), op.precedence};
+  return {fmt::format("{} {} {}", f32_argument(e, 0, operand_precedence(e->op, false)), op.symbol,
+                      f32_argument(e, 1, operand_precedence(e->op, true))),
+          op.precedence};
 }
 
 Text ExpressionPrinter::shift(const Expr& e, Role role) {
-  const Expr& x = e->args[0];
   const Expr& amount = e->args[1];
   const bool left = e->op == Op::shl;
-  Text text;
+  Text result;
   if (ir::is_constant(amount) && amount->integer >= 0 && amount->integer < bits(e->type)) {
-    text = {fmt::format("{} {} {}", at(x, role, Precedence::unary), left ? "<<" : ">>",
-                        amount->integer),
-            Precedence::shift};
+    result = {fmt::format("{} {} {}", argument(e, 0, role, Precedence::unary), left ? "<<" : ">>",
+                          amount->integer),
+              Precedence::shift};
   } else {
     // The device function knows 32 and 64 bits.
-    std::string operand = argument(x, role);
+    std::string operand = argument(e, 0, role);
     if (is_promoted(e->type)) {
       operand = fmt::format("{}({})", type(is_signed(e->type) ? DType::i32 : DType::u32), operand);
     }
-    text = {fmt::format("{}({}, {})", call(left ? "shift_left" : "shift_right"), operand,
-                        argument(amount, role))};
+    result = {fmt::format("{}({}, {})", call(left ? "shift_left" : "shift_right"), operand,
+                          argument(e, 1, role))};
   }
-  if (is_promoted(e->type)) text = {fmt::format("{}({})", type(e->type), text.text)};
-  return text;
+  if (is_promoted(e->type)) return {fmt::format("{}({})", type(e->type), result.text)};
+  return result;
 }
 
-// On floats these touch nothing but the sign bit.
+Text ExpressionPrinter::small_float_sign(const Expr& e, Role role) {
+  const uint32_t sign = float_bits(e->type, -0.0);
+  const std::string x = argument(e, 0, role, Precedence::unary);
+  if (e->op == Op::neg) return {fmt::format("{} ^ 0x{:X}", x, sign), Precedence::bit_xor};
+  if (e->op == Op::abs) return {fmt::format("{} & 0x{:X}", x, sign - 1), Precedence::bit_and};
+  return {fmt::format("({} & 0x{:X}) | ({} & 0x{:X})", x, sign - 1,
+                      argument(e, 1, role, Precedence::unary), sign),
+          Precedence::bit_or};
+}
+
+// Of integers and f32. On floats these touch nothing but the sign bit, where CUDA's own may change
+// a NaN.
 Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
-  const Expr& a = e->args[0];
-  if (is_small_float(e->type)) {
-    const uint32_t sign = float_bits(e->type, -0.0);
-    const std::string bare = at(a, role, Precedence::unary);
-    if (e->op == Op::neg) return {fmt::format("{} ^ 0x{:X}", bare, sign), Precedence::bit_xor};
-    const std::string magnitude = fmt::format("{} & 0x{:X}", bare, sign - 1);
-    if (e->op == Op::abs) return {magnitude, Precedence::bit_and};
-    return {fmt::format("({}) | ({} & 0x{:X})", magnitude, at(e->args[1], role, Precedence::unary),
-                        sign),
-            Precedence::bit_or};
-  }
+  const bool floating = e->type == DType::f32;
   if (e->op == Op::copysign) {
-    return {fmt::format("copysignf({}, {})", argument(a, role), argument(e->args[1], role))};
+    return {fmt::format("copysignf({}, {})", argument(e, 0, role), argument(e, 1, role))};
+  }
+  if (floating && role == Role::value) {
+    return {fmt::format("{}({})", call(e->op == Op::neg ? "flip_sign" : "clear_sign"),
+                        argument(e, 0, role))};
   }
   if (e->op == Op::abs) {
-    if (e->type == DType::f32) return {fmt::format("fabsf({})", argument(a, role))};
-    if (!is_signed(e->type)) return print(a, role);
-    const bool wide = is_wide(e->type);
-    const std::string magnitude =
-        fmt::format("{}({})", wide ? call("wrapping_abs") : "abs", argument(a, role));
-    return {wide ? magnitude : fmt::format("{}({})", type(e->type), magnitude)};
+    if (floating) return {fmt::format("fabsf({})", argument(e, 0, role))};
+    if (!is_signed(e->type)) return text(e->args[0], role);
+    if (is_wide(e->type))
+      return {fmt::format("{}({})", call("wrapping_abs"), argument(e, 0, role))};
+    return {fmt::format("{}(abs({}))", type(e->type), argument(e, 0, role))};
   }
-  if ((e->type == DType::i32 || e->type == DType::i64) && role == Role::value &&
-      usage_.depends_on_data(e)) {
+  const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
+  if (is_signed_wide && role != Role::index && usage_.depends_on_data(e)) {
     return {fmt::format("{}({}, {})", call("wrapping_sub"), integer_literal(e->type, 0),
-                        argument(a, role))};
+                        argument(e, 0, role))};
   }
   // "- -x", because "--x" is another operator.
-  std::string operand = at(a, role, Precedence::unary);
-  const char* minus = operand.front() == '-' ? "- " : "-";
-  const Text text{minus + operand, Precedence::unary};
-  if (is_promoted(e->type)) return {fmt::format("{}({})", type(e->type), text.text)};
-  return text;
+  const std::string operand = argument(e, 0, role, Precedence::unary);
+  const Text result{(operand.front() == '-' ? "- " : "-") + operand, Precedence::unary};
+  if (is_promoted(e->type)) return {fmt::format("{}({})", type(e->type), result.text)};
+  return result;
 }
 
 Text ExpressionPrinter::select(const Expr& e, Role role) {
-  return {fmt::format("{} ? {} : {}", at(e->args[0], role, Precedence::logical_or),
-                      at(e->args[1], role, Precedence::conditional),
-                      at(e->args[2], role, Precedence::conditional)),
+  return {fmt::format("{} ? {} : {}", argument(e, 0, role, Precedence::logical_or),
+                      argument(e, 1, role, Precedence::conditional),
+                      argument(e, 2, role, Precedence::conditional)),
           Precedence::conditional};
-}
-
-Text ExpressionPrinter::bitcast(const Expr& e, Role role) {
-  const Expr& a = e->args[0];
-  const DType to = e->type;
-  const DType from = a->type;
-  const std::string operand = argument(a, role);
-  if (to == DType::f32) {
-    return {
-        fmt::format("{}({})", from == DType::u32 ? "__uint_as_float" : "__int_as_float", operand)};
-  }
-  if (from == DType::f32) {
-    return {
-        fmt::format("{}({})", to == DType::u32 ? "__float_as_uint" : "__float_as_int", operand)};
-  }
-  if (to == DType::boolean)
-    return {at(a, role, Precedence::relational) + " != 0", Precedence::equality};
-  return {fmt::format("{}({})", type(to), operand)};
 }
 
 }  // namespace tessera::codegen::cuda

@@ -38,11 +38,11 @@ class ExpressionPrinter {
  public:
   ExpressionPrinter(const Usage& usage, Names& names) : usage_(usage), names_(names) {}
 
-  /// An address, bound or guard: signed arithmetic is plain, because an index that overflows is a
-  /// bug that the checked executor reports.
-  std::string index(const Expr& e, Precedence outer = Precedence::lowest);
-  /// A value: signed arithmetic on data wraps.
-  std::string value(const Expr& e, Precedence outer = Precedence::lowest);
+  std::string print(const Expr& e, Role role, Precedence outer = Precedence::lowest);
+  std::string index(const Expr& e, Precedence outer = Precedence::lowest) {
+    return print(e, Role::index, outer);
+  }
+  std::string value(const Expr& e) { return print(e, Role::value); }
 
   /// `x[offset]`, with `guard ? .. : 0` around it if the access is guarded. Width 1.
   Text element(const Access& access);
@@ -54,7 +54,7 @@ class ExpressionPrinter {
   std::string address(const Array& array, const Expr& offset);
 
   /// `operand` of dtype `from`, converted as Op::cast says.
-  Text convert(DType to, DType from, Text operand);
+  Text convert(DType to, DType from, Text operand, Role role);
   /// `operand` as a float whose rounding to a small float is the only rounding.
   Text widen(DType from, Text operand);
 
@@ -66,22 +66,25 @@ class ExpressionPrinter {
   const std::set<std::string, std::less<>>& called() const { return called_; }
 
  private:
-  enum class Role { index, value };
-
-  Text print(const Expr& e, Role role);
-  std::string at(const Expr& e, Role role, Precedence outer);
-  std::string argument(const Expr& e, Role role) { return at(e, role, Precedence::lowest); }
+  Text text(const Expr& e, Role role);
+  /// Argument `i` of `e`, which has role `role`.
+  std::string argument(const Expr& e, size_t i, Role role, Precedence outer = Precedence::lowest);
+  /// As argument(), as a float.
+  std::string f32_argument(const Expr& e, size_t i, Precedence outer = Precedence::lowest);
   /// An offset between brackets, which take every integer type.
   std::string subscript(const Expr& offset);
-  std::string as_f32(const Expr& e, Role role, Precedence outer);
+
   Text constant(const ir::Node& node);
   Text variable(const ir::Var& var);
-  Text binary(const Expr& e, Role role);
-  Text arithmetic_f32(const Expr& e, Role role);
+  Text integer_binary(const Expr& e, Role role);
+  std::string integer_operand(const Expr& e, size_t i, Role role);
+  Text float_arithmetic(const Expr& e);
   Text comparison(const Expr& e, Role role);
   Text shift(const Expr& e, Role role);
   Text sign_operation(const Expr& e, Role role);
+  Text small_float_sign(const Expr& e, Role role);
   Text select(const Expr& e, Role role);
+  Text cast(const Expr& e, Role role);
   Text bitcast(const Expr& e, Role role);
   Text function(const Expr& e, Role role);
 

@@ -64,6 +64,22 @@ __device__ __forceinline__ i64 shift_right(i64 x, u32 amount) {
   return result;
 }
 )"},
+    {"canonical_nan", "", R"(
+// x; a NaN becomes 0x7FFFFFFF, as it does in all arithmetic. The compiler keeps this multiplication.
+__device__ __forceinline__ float canonical_nan(float x) { return __fmul_rn(x, 1.0f); }
+)"},
+    {"flip_sign", "", R"(
+// -x, of a NaN too.
+__device__ __forceinline__ float flip_sign(float x) {
+  return __uint_as_float(__float_as_uint(x) ^ 0x80000000u);
+}
+)"},
+    {"clear_sign", "", R"(
+// |x|, of a NaN too.
+__device__ __forceinline__ float clear_sign(float x) {
+  return __uint_as_float(__float_as_uint(x) & 0x7FFFFFFFu);
+}
+)"},
     {"is_nan", "", R"(
 __device__ __forceinline__ bool is_nan(float x) { return x != x; }
 )"},

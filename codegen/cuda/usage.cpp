@@ -42,6 +42,23 @@ bool disturbs(const Stmt& stmt, const Array& array) {
 
 }  // namespace
 
+Role argument_role(const ir::Node& node, size_t arg, Role role) {
+  const bool is_float = tessera::is_float(node.args[arg]->type);
+  switch (node.op) {
+    case ir::Op::bitcast:
+      return is_float ? Role::value : role;
+    case ir::Op::select:
+      return arg > 0 ? role : std::min(role, Role::operand);
+    case ir::Op::neg:
+    case ir::Op::abs:
+      return role;
+    case ir::Op::copysign:
+      return arg == 0 ? role : Role::value;  // the sign of a NaN counts
+    default:
+      return is_float ? Role::operand : role;
+  }
+}
+
 Usage::Usage(const Program& program) {
   for (const Param& param : program.params) {
     if (param.var && param.var->kind == ir::VarKind::scalar) data_.insert(param.var.get());
@@ -53,6 +70,11 @@ Usage::Usage(const Program& program) {
 const Access* Usage::inlined_load(const ir::Var& var) const {
   const auto found = inlined_.find(&var);
   return found == inlined_.end() ? nullptr : found->second;
+}
+
+Role Usage::role(const ir::Var& var) const {
+  const auto found = uses_.find(&var);
+  return found == uses_.end() ? Role::index : found->second.role;
 }
 
 bool Usage::depends_on_data(const Expr& e) const {
@@ -90,7 +112,7 @@ void Usage::visit(const Stmt& stmt, Place place) {
       dead_.insert(&stmt);
       return;
     }
-    use(let->value, is_value(*let->var) ? Role::value : Role::index, place);
+    use(let->value, role(*let->var), place);
   } else if (std::holds_alternative<Load>(stmt.node)) {
     visit_load(stmt, place);
   } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
@@ -161,10 +183,12 @@ void Usage::use(const Expr& e, Role role, Place place) {
     Use& use = uses_[e->var.get()];
     ++use.count;
     use.place = place;
-    if (role == Role::value) values_.insert(e->var.get());
+    use.role = std::max(use.role, role);
     return;
   }
-  for (const Expr& arg : e->args) use(arg, role, place);
+  for (size_t i = 0; i < e->args.size(); ++i) {
+    use(e->args[i], argument_role(*e, i, role), place);
+  }
 }
 
 void Usage::use(const Access& access, Place place) {

@@ -9,6 +9,16 @@
 
 namespace tessera::codegen::cuda {
 
+/// What becomes of an expression's result.
+enum class Role {
+  index,    // an address, a bound, a guard: an overflow is a bug
+  operand,  // arithmetic goes on with it, which makes every NaN canonical
+  value,    // its bits reach memory, another thread or a bitcast
+};
+
+/// The role of argument `arg` of a node that itself has role `role`.
+Role argument_role(const ir::Node& node, size_t arg, Role role);
+
 class Usage {
  public:
   explicit Usage(const Program& program);
@@ -28,9 +38,8 @@ class Usage {
   /// variable.
   const Access* inlined_load(const ir::Var& var) const;
 
-  /// True if the variable's value reaches memory, another thread or a branch, not only addresses,
-  /// guards and bounds.
-  bool is_value(const ir::Var& var) const { return values_.contains(&var); }
+  /// The strongest role in which the variable is used.
+  Role role(const ir::Var& var) const;
 
   /// True if `e` depends on memory, another thread or a scalar parameter, not only on where the
   /// thread is.
@@ -43,7 +52,6 @@ class Usage {
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
  private:
-  enum class Role { index, value };
   /// Where an expression is evaluated. No body: somewhere a load must not move to, such as a loop
   /// header.
   struct Place {
@@ -52,6 +60,7 @@ class Usage {
   };
   struct Use {
     int count = 0;
+    Role role = Role::index;
     Place place;  // of the last one seen
   };
 
@@ -67,7 +76,6 @@ class Usage {
   std::set<const Stmt*> dead_;
   std::map<const ir::Var*, Use> uses_;
   std::map<const ir::Var*, const Access*> inlined_;
-  std::set<const ir::Var*> values_;
   std::set<const ir::Var*> data_;
   std::set<const Array*> accessed_;
   std::set<const Array*> vectors_;

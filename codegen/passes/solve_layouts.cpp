@@ -292,7 +292,8 @@ class Solver {
           const auto have = state.fragments.find(to->id);
           if (have == state.fragments.end()) {
             if (auto conflict = set_fragment(state, to, result, p.loc)) return conflict;
-          } else if (!layout::contains(result, have->second)) {
+          } else if (have->second.digits() != result.digits() ||
+                     !layout::contains(result, have->second)) {
             return Conflict{
                 fmt::format(
                     "fragment '{}' has the layout {} but the reduction leaves its result as {}",

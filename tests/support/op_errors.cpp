@@ -1,6 +1,7 @@
 #include "tests/support/op_errors.h"
 
 #include "dsl/base/error.h"
+#include "kernels/arg_check.h"
 
 namespace tessera::test {
 namespace {
@@ -21,12 +22,20 @@ std::string outputs_error(const std::string& op, const HostTensors& inputs,
                           const kernels::Params& params) {
   kernels::Tensors views;
   for (const auto& [name, tensor] : inputs) views[name] = tensor.view();
-  return error_text([&] { kernels::find_op(op).outputs(views, params); });
+  return error_text([&] {
+    const kernels::OpInfo& info = kernels::find_op(op);
+    const kernels::Params checked = kernels::check_params(info, params);
+    kernels::check_tensor_names(info, views);
+    info.outputs(views, checked);
+  });
 }
 
 std::string run_error(const std::string& op, const kernels::Tensors& tensors,
                       const kernels::Params& params) {
-  return error_text([&] { kernels::find_op(op).run(tensors, params, nullptr); });
+  return error_text([&] {
+    const kernels::OpInfo& info = kernels::find_op(op);
+    info.run(tensors, kernels::check_params(info, params), nullptr);
+  });
 }
 
 }  // namespace tessera::test

@@ -8,7 +8,8 @@
 
 namespace tessera::test {
 
-/// The text of the Error that OpInfo::outputs throws, "no error" if it throws none.
+/// The text of the Error that a call gets before it allocates outputs: from check_params,
+/// check_tensor_names or OpInfo::outputs. "no error" if there is none.
 std::string outputs_error(const std::string& op, const HostTensors& inputs,
                           const kernels::Params& params);
 /// The same of OpInfo::run, which must throw before it writes. Safe on CPU views of any memory.

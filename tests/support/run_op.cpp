@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "dsl/base/error.h"
+#include "kernels/arg_check.h"
 #include "kernels/jit/jit.h"
 #include "tests/support/device_tensor.h"
 
@@ -83,8 +83,10 @@ void run_on_gpu(const OpInfo& op, const HostTensors& inputs, HostTensors& output
 
 }  // namespace
 
-HostTensors run_op(const OpInfo& op, const HostTensors& inputs, const kernels::Params& params,
+HostTensors run_op(const OpInfo& op, const HostTensors& inputs, const kernels::Params& given,
                    Device device) {
+  const kernels::Params params = kernels::check_params(op, given);
+  kernels::check_tensor_names(op, views_of(inputs));
   HostTensors outputs = allocate_outputs(op, inputs, params);
   std::map<std::string, uint64_t> sums;
   for (const auto& [name, tensor] : inputs) sums[name] = tensor.checksum();

@@ -16,11 +16,12 @@ struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Outputs of one call on `device`, back in host memory. Throws what the op throws, or Violation.
+/// Outputs of one call on `device`, parameters and names checked as the program checks them, back
+/// in host memory. Throws what the op throws, or Violation.
 ///
 /// Example: run_op(kernels::find_op("transpose"), {{"x", x}}, {}, Device::cpu()).at("out")
 HostTensors run_op(const kernels::OpInfo& op, const HostTensors& inputs,
-                   const kernels::Params& params, Device device);
+                   const kernels::Params& given, Device device);
 
 /// run_op on one device, traps on, in the form of a reference.
 reference::Runner op_runner(const std::string& op, Device device);

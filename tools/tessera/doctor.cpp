@@ -12,10 +12,6 @@
 #include "tools/lib/device_activity.h"
 #include "tools/tessera/command.h"
 
-#ifndef TESSERA_VERSION
-#define TESSERA_VERSION "unknown"
-#endif
-
 namespace tessera::tools {
 namespace {
 
@@ -82,9 +78,10 @@ std::string about_cache(const runtime::Runtime& runtime) {
   }
   for (const runtime::RootStatus& root : runtime.cache_roots()) {
     const char* state = !root.exists ? "not there yet" : root.trusted ? "trusted" : "NOT trusted";
-    text += line("root", fmt::format("{}: {}{}{}", root.path, state,
-                                     root.written ? ", new entries go here" : "",
-                                     root.problem.empty() ? "" : ", " + root.problem));
+    text +=
+        line("root", fmt::format("{}: {}{}{}", root.path, state,
+                                 root.written ? ", new entries go here" : "",
+                                 root.problem.empty() || !root.exists ? "" : ", " + root.problem));
   }
   return text;
 }

@@ -60,6 +60,24 @@ TEST_CASE("nested branches split the threads", "[cpu][control]") {
   }
 }
 
+TEST_CASE("a branch within a sparse mask keeps the others out", "[cpu][control]") {
+  const auto output = run_threads(64, [](ThreadKernel& k, const ArrayRef& out) {
+    const auto divides = [&](int64_t n) {
+      return ir::binary(ir::Op::eq, k.thread() % integer(n), integer(0));
+    };
+    const auto put = [&](int64_t value) { k.store(out, {k.thread()}, integer(value)); };
+    k.branch(divides(2), [&] {
+      k.branch(
+          divides(3), [&] { put(6); }, [&] { put(2); });
+      k.store(out, {k.thread()}, integer(10), divides(5));
+    });
+  });
+  for (int t = 0; t < 64; ++t) {
+    const int want = t % 2 != 0 ? -1 : t % 5 == 0 ? 10 : t % 3 == 0 ? 6 : 2;
+    CHECK(output[static_cast<size_t>(t)] == want);
+  }
+}
+
 TEST_CASE("a uniform branch takes one side", "[cpu][control]") {
   for (const int64_t n : {0, 5}) {
     ThreadKernel k(32);
@@ -129,6 +147,12 @@ TEST_CASE("registers of inactive threads keep their values", "[cpu][control]") {
     k.store(out, {k.thread()}, k.load(into, {integer(0)}) + k.load(into, {integer(1)}));
   });
   for (int t = 0; t < 64; ++t) CHECK(output[static_cast<size_t>(t)] == (t % 2 == 1 ? t + 5 : 0));
+}
+
+TEST_CASE("a loop that would not end is refused", "[cpu][control]") {
+  ThreadKernel k(32);
+  k.loop(integer(0), integer(4), integer(0), [](const Expr&) {});
+  CHECK_THROWS_AS(Executable(k.program()), Error);
 }
 
 TEST_CASE("a variable outside its scope is refused", "[cpu][control]") {

@@ -112,6 +112,20 @@ TEST_CASE("each block of a grid runs once", "[cpu][launch]") {
   for (size_t i = 0; i < 960; ++i) CHECK(output[i] == static_cast<int32_t>(i / 32) + 1);
 }
 
+TEST_CASE("the example of the header works", "[cpu][launch]") {
+  ThreadKernel k(32);
+  const ArrayRef out = k.tensor("x", DType::i32, {integer(32)});
+  k.store(out, {k.thread()}, k.dim("rows"));
+  std::vector<int32_t> data(32);
+  const TensorView x(data.data(), DType::i32, {32});
+  const int64_t rows = 5;
+
+  const Executable executable(k.program());
+  const Argument arguments[] = {{.tensor = x}, {.integer = rows}};
+  executable.run(arguments, {.traps = true});
+  CHECK(data == std::vector<int32_t>(32, 5));
+}
+
 TEST_CASE("an empty grid does nothing", "[cpu][launch]") {
   ThreadKernel k(32, {integer(4), integer(1)});
   const ArrayRef out = k.tensor("out", DType::i32, {integer(32)});
@@ -128,7 +142,7 @@ TEST_CASE("an empty grid does nothing", "[cpu][launch]") {
   k.run({Argument(), argument(0)});  // without memory
 }
 
-TEST_CASE("results, counts and traps do not depend on the number of workers", "[cpu][launch]") {
+TEST_CASE("results and counts do not depend on the number of workers", "[cpu][launch]") {
   CastTensors one(100, 256), many(100, 256);
   const ThreadKernel k = cast_kernel(256);
   Counts counts_one, counts_many;
@@ -147,19 +161,29 @@ TEST_CASE("results, counts and traps do not depend on the number of workers", "[
   CHECK(counts_one.global_store_bytes == 100 * 256 + 100 * 2 * 4);
   CHECK(counts_one.shuffles == counts_many.shuffles);
   CHECK(counts_one.guards == counts_many.guards);
+}
 
-  ThreadKernel bad(32, {integer(1000)});
-  const ArrayRef x = bad.tensor("x", DType::i32, {integer(313)});
-  bad.store(x, {bad.block(0)}, integer(1), ir::binary(Op::eq, bad.thread(), integer(0)));
-  std::vector<int32_t> data(313);
-  for (int round = 0; round < 20; ++round) {
-    Options trapping;
-    trapping.traps = true;
-    trapping.workers = 4;
-    const std::string text = message_of([&] { bad.run({argument(data, DType::i32)}, trapping); });
-    CHECK(text.find("x[313] is out of bounds: extent 313 (thread 0, block (313, 0, 0))") !=
-          std::string::npos);
-  }
+TEST_CASE("the trap of the lowest block wins, even when another comes first", "[cpu][launch]") {
+  // Block 10 spins before it fails; the worker that gets block 500 fails long before.
+  ThreadKernel k(32, {integer(1000)});
+  const ArrayRef x = k.tensor("x", DType::i32, {integer(1)});
+  const auto is_block = [&](int64_t index) {
+    return ir::binary(Op::eq, k.block(0), integer(index));
+  };
+  const ArrayRef sum = k.registers("sum", DType::i32, 1, true);
+  const Expr spins = ir::select(is_block(10), integer(100000), integer(0));
+  k.loop(integer(0), spins, integer(1),
+         [&](const Expr& i) { k.store(sum, {integer(0)}, k.load(sum, {integer(0)}) + i); });
+  const Expr fails = ir::binary(Op::logical_or, is_block(10), is_block(500));
+  k.store(x, {k.block(0)}, k.load(sum, {integer(0)}), fails);
+  std::vector<int32_t> data(1);
+  Options options;
+  options.traps = true;
+  options.workers = 4;
+  CHECK(message_of([&] {
+          k.run({argument(data, DType::i32)}, options);
+        }).find("x[10] is out of bounds: extent 1 (thread 0, block (10, 0, 0))") !=
+        std::string::npos);
 }
 
 TEST_CASE("a cast kernel gives the bytes of its definition, with and without traps",

@@ -85,6 +85,16 @@ TEST_CASE("OOB: memory that is smaller than the declared shape", "[cpu][traps]")
   CHECK(error.got() == "element offset 20");
 }
 
+TEST_CASE("OOB: an address before the memory, without logical indices", "[cpu][traps]") {
+  ThreadKernel k(32);
+  const ArrayRef x = k.tensor("x", DType::f32, {integer(64)});
+  k.store(x, {k.thread() - integer(2)}, number(0));
+  std::get<Store>(k.program().body.back().node).to.indices.clear();
+  std::vector<float> output(64);
+  CHECK(text(trap_of(k, {argument(output, DType::f32)})) ==
+        "x[-2] is outside the memory of x (thread 0, block (0, 0, 0))");
+}
+
 TEST_CASE("OOB: shared memory and registers", "[cpu][traps]") {
   {
     ThreadKernel k(64);
@@ -194,6 +204,19 @@ TEST_CASE("RACE: overwriting what another warp still reads", "[cpu][traps]") {
   CHECK(text(error) ==
         "race on tile[0]: written here and read by thread 63 with no barrier between "
         "(thread 0, block (0, 0, 0))");
+}
+
+TEST_CASE("RACE: the last of several readers writes", "[cpu][traps]") {
+  ThreadKernel k(32);
+  const ArrayRef tile = k.shared("tile", DType::i32, {32});
+  k.store(tile, {k.thread()}, integer(1));
+  k.warp_barrier();
+  const Expr last = ir::binary(Op::eq, k.thread(), integer(31));
+  k.load(tile, {integer(4)});  // by all threads, 31 is the last
+  k.store(tile, {integer(4)}, integer(2), last);
+  const Error error = trap_of(k, {});
+  CHECK(error.code() == "RACE");
+  CHECK(text(error).find("race on tile[4]: written here and read by thread 30") == 0);
 }
 
 TEST_CASE("RACE: two threads write one byte in one statement", "[cpu][traps]") {

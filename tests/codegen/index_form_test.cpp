@@ -1,0 +1,157 @@
+// The prover: normal forms, ranges, divisibility and comparisons, each also checked by evaluation.
+
+#include "codegen/analysis/index_form.h"
+
+#include <random>
+
+#include "codegen/analysis/evaluate.h"
+#include "tests/support/catch.h"
+
+using namespace tessera;
+using codegen::Environment;
+using codegen::IndexMath;
+using ir::Expr;
+
+namespace {
+
+Expr make_var(const char* name, ir::VarKind kind, int id, Expr upper = {},
+              int64_t multiple_of = 1) {
+  auto v = std::make_shared<ir::Var>();
+  v->name = name;
+  v->kind = kind;
+  v->id = id;
+  v->lower = ir::index(0);
+  v->upper = std::move(upper);
+  v->multiple_of = multiple_of;
+  return ir::var(v);
+}
+
+Expr c(int64_t value) {
+  return ir::index(value);
+}
+
+struct Symbols {
+  Expr n = make_var("n", ir::VarKind::dim, 0);
+  Expr m = make_var("m", ir::VarKind::dim, 1, {}, 64);
+  Expr block = make_var("block", ir::VarKind::block, 2, (n + c(7)) / c(8));
+  Expr tile_block = make_var("tile_block", ir::VarKind::block, 3, (m + c(63)) / c(64));
+  Expr row_block = make_var("row_block", ir::VarKind::block, 4, n);
+  Expr thread = make_var("thread", ir::VarKind::thread, 5, c(256));
+  Expr s = make_var("s", ir::VarKind::loop, 6, c(4));
+  Expr lane = make_var("lane", ir::VarKind::loop, 7, c(8));
+};
+
+}  // namespace
+
+TEST_CASE("digits of a mixed-radix number come apart without carries", "[prover]") {
+  const Symbols v;
+  const IndexMath math;
+  auto text = [&](const Expr& e) { return ir::to_string(math.simplify(e)); };
+  CHECK(text((v.thread * c(8) + v.lane) / c(8)) == "thread");
+  CHECK(text((v.thread * c(8) + v.lane) % c(8)) == "lane");
+  CHECK(text((v.thread % c(16) * c(8) + v.lane) / c(128)) == "0");
+  CHECK(text(v.thread / c(4) / c(8)) == "thread / 32");
+  CHECK(text(v.thread % c(64) % c(16)) == "thread % 16");
+  CHECK(text(v.thread % c(64) / c(16)) == "thread / 16 % 4");
+  CHECK(text((v.thread * c(8) + v.lane) / c(128)) == "thread / 16");
+  CHECK(text(v.thread / c(256)) == "0");
+  CHECK(text(v.s * c(1024) + v.thread % c(128) * c(8) - v.s * c(1024)) == "thread % 128 * 8");
+}
+
+TEST_CASE("bounds against symbolic extents", "[prover]") {
+  const Symbols v;
+  IndexMath math;
+  CHECK(math.less(v.row_block, v.n));
+  CHECK(math.less(v.block * c(8), v.n));
+  CHECK_FALSE(math.less(v.block * c(8) + c(1), v.n));
+  CHECK(math.less(v.tile_block * c(64) + v.thread % c(64), v.m));
+  CHECK_FALSE(math.less(v.tile_block * c(64) + v.thread % c(128), v.m));
+  CHECK(math.less(v.thread % c(8) * c(8) + v.lane, c(64)));
+  CHECK_FALSE(math.less(v.thread, c(255)));
+  CHECK(math.non_negative(v.thread));
+  CHECK_FALSE(math.non_negative(v.thread - c(1)));
+  math.push_fact(v.thread + v.block * c(8) < v.n);
+  CHECK(math.less(v.block * c(8) + v.thread, v.n));
+  CHECK_FALSE(math.less(v.block * c(8) + v.thread + c(1), v.n));
+  math.pop_fact();
+  CHECK_FALSE(math.less(v.block * c(8) + v.thread, v.n));
+}
+
+TEST_CASE("divisibility", "[prover]") {
+  const Symbols v;
+  const IndexMath math;
+  CHECK(math.divisor(v.tile_block * c(64) + v.thread * c(8)) == 8);
+  CHECK(math.divisor(v.m * v.thread) == 64);
+  CHECK(math.divisor(v.m / c(16)) == 4);
+  CHECK(math.divisor(v.thread + c(4)) == 1);
+  CHECK(math.divisor(c(0)) == 0);
+}
+
+TEST_CASE("a value bound by a let is looked through", "[prover]") {
+  const Symbols v;
+  IndexMath math;
+  auto let = std::make_shared<ir::Var>();
+  let->name = "row";
+  let->id = 8;
+  math.define(let, v.tile_block * c(64) + v.thread / c(4));
+  CHECK(math.less(ir::var(let), v.m));
+  CHECK(math.non_negative(ir::var(let)));
+}
+
+TEST_CASE("random expressions keep their value, and proofs hold, at random points", "[prover]") {
+  const Symbols v;
+  const IndexMath math;
+  std::mt19937 random(7);
+  auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  std::function<Expr(int)> grow = [&](int depth) -> Expr {
+    if (depth == 0) {
+      switch (pick(5)) {
+        case 0:
+          return c(pick(40));
+        case 1:
+          return v.thread;
+        case 2:
+          return v.s;
+        case 3:
+          return v.lane;
+        default:
+          return v.tile_block;
+      }
+    }
+    const Expr a = grow(depth - 1);
+    switch (pick(4)) {
+      case 0:
+        return a + grow(depth - 1);
+      case 1:
+        return a * c(1 + pick(16));
+      case 2:
+        return a / c(1 + pick(24));
+      default:
+        return a % c(1 + pick(24));
+    }
+  };
+  int proved = 0;
+  for (int round = 0; round < 2000; ++round) {
+    const Expr e = grow(4);
+    const Expr bound = round % 2 == 0 ? c(pick(300)) : v.m;
+    const Expr simple = math.simplify(e);
+    const bool less = math.less(e, bound);
+    const int64_t divisor = math.divisor(e);
+    proved += less ? 1 : 0;
+    for (int point = 0; point < 20; ++point) {
+      Environment at(9);
+      const int64_t m = 64 * (1 + pick(4));
+      at.set(*v.m->var, m);
+      at.set(*v.tile_block->var, pick(static_cast<int>(m / 64)));
+      at.set(*v.thread->var, pick(256));
+      at.set(*v.s->var, pick(4));
+      at.set(*v.lane->var, pick(8));
+      const int64_t value = *evaluate(e, at);
+      CAPTURE(ir::to_string(e), ir::to_string(simple));
+      REQUIRE(evaluate(simple, at) == value);
+      if (less) REQUIRE(value < *evaluate(bound, at));
+      if (divisor != 0) REQUIRE(value % divisor == 0);
+    }
+  }
+  CHECK(proved > 200);
+}

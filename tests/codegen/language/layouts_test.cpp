@@ -1,0 +1,262 @@
+// Tile programs whose point is where the compiler puts elements: plain splits, reductions, ragged
+// shapes, broadcasts.
+
+#include <cmath>
+
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Axis;
+using dsl::Builder;
+using dsl::Value;
+
+namespace {
+
+/// y[r] = reduction of x[r, :] over one block of `threads`.
+ir::Kernel reduce_rows(int64_t rows, int64_t cols, int threads, ir::ReduceOp op,
+                       DType dtype = DType::f32) {
+  Builder k("reduce_rows");
+  auto x = k.input("x", dtype, {rows, cols});
+  auto y = k.output("y", dtype, {rows});
+  k.launch({1}, {.threads = threads});
+  auto tile = k.fragment(dtype, {rows, cols}, "tile");
+  auto result = k.fragment(dtype, {rows}, "result");
+  k.copy(x, tile);
+  if (op == ir::ReduceOp::sum) k.reduce_sum(tile, result, Axis(1));
+  if (op == ir::ReduceOp::max) k.reduce_max(tile, result, Axis(1));
+  if (op == ir::ReduceOp::min) k.reduce_min(tile, result, Axis(1));
+  if (op == ir::ReduceOp::absmax) k.reduce_absmax(tile, result, Axis(1));
+  k.copy(result, y);
+  return k.finish();
+}
+
+ir::Kernel reduce_columns(int64_t rows, int64_t cols, int threads, bool take_max) {
+  Builder k("reduce_columns");
+  auto x = k.input("x", DType::i32, {rows, cols});
+  auto y = k.output("y", DType::i32, {cols});
+  k.launch({1}, {.threads = threads});
+  auto tile = k.fragment(DType::i32, {rows, cols}, "tile");
+  auto result = k.fragment(DType::i32, {cols}, "result");
+  k.copy(x, tile);
+  if (take_max) {
+    k.reduce_max(tile, result, Axis(0));
+  } else {
+    k.reduce_sum(tile, result, Axis(0));
+  }
+  k.copy(result, y);
+  return k.finish();
+}
+
+}  // namespace
+
+TEST_CASE("I01 copy, scale and copy back of 64 x 128 uses 16-byte vectors and no barrier",
+          "[language]") {
+  Builder k("scale");
+  auto x = k.input("x", DType::f32, {64, 128});
+  auto y = k.output("y", DType::f32, {64, 128});
+  k.launch({1}, {.threads = 256});
+  auto tile = k.fragment(DType::f32, {64, 128}, "tile");
+  k.copy(x, tile);
+  k.parallel({64, 128}, [&](Value i, Value j) { tile(i, j) = tile(i, j) * 2.0f; });
+  k.copy(tile, y);
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "load<4>") == 1);
+  CHECK(count(text, "store<4>") == 1);
+  CHECK(count(text, "s < 8") == 3);  // 8 vectors per thread in each of the three loops
+  CHECK(count(text, "__syncthreads") == 0);
+  const HostTensor in = iota(DType::f32, {64, 128});
+  const HostTensor out(DType::f32, {64, 128});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t i = 0; i < out.size(); ++i) REQUIRE(out.value(i) == 2.0 * static_cast<double>(i));
+}
+
+TEST_CASE("I02 row sum of 64 x 128 follows the documented tree without shared memory",
+          "[language]") {
+  const ir::Kernel kernel = reduce_rows(64, 128, 256, ir::ReduceOp::sum);
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "arena") == 0);
+  CHECK(count(text, "__syncthreads") == 0);
+  HostTensor in(DType::f32, {64, 128});
+  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, 1.0 / static_cast<double>(i + 3));
+  const HostTensor out(DType::f32, {64});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t row = 0; row < 64; ++row) {
+    float lanes[32];
+    for (int64_t lane = 0; lane < 32; ++lane) {
+      float sum = 0;
+      for (int64_t j = 0; j < 4; ++j) sum += static_cast<float>(in.value(row * 128 + lane * 4 + j));
+      lanes[lane] = sum;
+    }
+    for (int distance = 16; distance > 0; distance /= 2) {
+      float next[32];
+      for (int lane = 0; lane < 32; ++lane) next[lane] = lanes[lane] + lanes[lane ^ distance];
+      std::copy(next, next + 32, lanes);
+    }
+    REQUIRE(static_cast<float>(out.value(row)) == lanes[0]);
+  }
+}
+
+TEST_CASE("I03 column sum crosses warps with at most two barriers", "[language]") {
+  const ir::Kernel kernel = reduce_columns(64, 128, 256, false);
+  CHECK(count(cuda_text(kernel), "__syncthreads") <= 2);
+  const HostTensor in = iota(DType::i32, {64, 128});
+  const HostTensor out(DType::i32, {128});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t j = 0; j < 128; ++j)
+    REQUIRE(out.value(j) == 64.0 * static_cast<double>(j) + 128.0 * (63.0 * 64.0 / 2.0));
+}
+
+TEST_CASE("I04 rows that span all warps need one exchange", "[language]") {
+  const ir::Kernel kernel = reduce_rows(8, 1024, 256, ir::ReduceOp::sum, DType::i32);
+  CHECK(count(cuda_text(kernel), "__syncthreads") <= 2);
+  const HostTensor in = iota(DType::i32, {8, 1024});
+  const HostTensor out(DType::i32, {8});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t r = 0; r < 8; ++r)
+    REQUIRE(out.value(r) == static_cast<double>(r * 1024 * 1024 + 1024 * 1023 / 2));
+}
+
+TEST_CASE("I05 ragged shapes compile and reduce every element once", "[language]") {
+  struct Shape {
+    int64_t rows, cols;
+    int threads;
+  };
+  for (const Shape& s :
+       {Shape{64, 96, 256}, Shape{1, 229, 128}, Shape{1, 96, 128}, Shape{3, 50, 64},
+        Shape{5, 7, 96}, Shape{1, 1, 32}, Shape{33, 3, 128}, Shape{2, 640, 128}}) {
+    CAPTURE(s.rows, s.cols, s.threads);
+    HostTensor in(DType::i32, {s.rows, s.cols});
+    std::vector<double> sums(static_cast<size_t>(s.rows), 0.0);
+    std::vector<double> lowest(static_cast<size_t>(s.rows), 1e9);
+    for (int64_t i = 0; i < in.size(); ++i) {
+      const double value = static_cast<double>((i * 7919) % 1001 + 5);
+      in.set_value(i, value);
+      const auto row = static_cast<size_t>(i / s.cols);
+      sums[row] += value;
+      lowest[row] = std::min(lowest[row], value);
+    }
+    const HostTensor out(DType::i32, {s.rows});
+    run_kernel(reduce_rows(s.rows, s.cols, s.threads, ir::ReduceOp::sum, DType::i32), {&in, &out});
+    CHECK(values_of(out) == sums);
+    run_kernel(reduce_rows(s.rows, s.cols, s.threads, ir::ReduceOp::min, DType::i32), {&in, &out});
+    CHECK(values_of(out) == lowest);
+  }
+}
+
+TEST_CASE("I06 maximum over the first axis for block sizes that are not powers of two",
+          "[language]") {
+  for (const int threads : {96, 192, 256}) {
+    CAPTURE(threads);
+    const HostTensor in = iota(DType::i32, {32, 3});
+    const HostTensor out(DType::i32, {3});
+    run_kernel(reduce_columns(32, 3, threads, true), {&in, &out});
+    CHECK(values_of(out) == std::vector<double>{93, 94, 95});
+  }
+}
+
+TEST_CASE("I07 48 threads along the reduced axis add 1 to 48 to 1176", "[language]") {
+  std::vector<double> values;
+  for (int i = 1; i <= 48; ++i) values.push_back(i);
+  const HostTensor in = tensor_of(DType::i32, {1, 48}, values);
+  const HostTensor out(DType::i32, {1});
+  run_kernel(reduce_rows(1, 48, 96, ir::ReduceOp::sum, DType::i32), {&in, &out});
+  CHECK(out.value(0) == 1176);
+}
+
+TEST_CASE("I08 grouped sums through a reshaped fragment count nothing twice", "[language]") {
+  Builder k("grouped");
+  auto x = k.input("x", DType::i32, {2, 192});
+  auto y = k.output("y", DType::i32, {2, 6});
+  k.launch({1}, {.threads = 128});
+  auto tile = k.fragment(DType::i32, {2, 192}, "tile");
+  auto sums = k.fragment(DType::i32, {2, 6}, "sums");
+  k.copy(x, tile);
+  k.reduce_sum(tile.reshape({2, 6, 32}), sums, Axis(2));
+  k.copy(sums, y);
+  const HostTensor in = iota(DType::i32, {2, 192});
+  const HostTensor out(DType::i32, {2, 6});
+  run_kernel(k.finish(), {&in, &out});
+  for (int64_t g = 0; g < 12; ++g)
+    CHECK(out.value(g) == static_cast<double>(g * 32 * 32 + 31 * 16));
+}
+
+TEST_CASE("I09 a row value and a column value are broadcast without shared memory", "[language]") {
+  Builder k("broadcast");
+  auto x = k.input("x", DType::f32, {64, 128});
+  auto c = k.input("c", DType::f32, {128});
+  auto y = k.output("y", DType::f32, {64, 128});
+  k.launch({1}, {.threads = 256});
+  auto f = k.fragment(DType::f32, {64, 128}, "f");
+  auto m = k.fragment(DType::f32, {64}, "m");
+  auto scale = k.fragment(DType::f32, {128}, "scale");
+  k.copy(x, f);
+  k.reduce_max(f, m, Axis(1));
+  k.copy(c, scale);
+  k.parallel({64, 128}, [&](Value i, Value j) { f(i, j) = (f(i, j) - m(i)) * scale(j); });
+  k.copy(f, y);
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "arena") == 0);
+  const HostTensor in = iota(DType::f32, {64, 128});
+  const HostTensor column = iota(DType::f32, {128});
+  const HostTensor out(DType::f32, {64, 128});
+  run_kernel(kernel, {&in, &column, &out});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    REQUIRE(out.value(i) == static_cast<double>((i % 128 - 127) * (i % 128)));
+  }
+}
+
+TEST_CASE("reductions drop NaN, and absmax of bf16 may be folded in f32", "[language]") {
+  Builder k("absmax");
+  auto x = k.input("x", DType::bf16, {4, 64});
+  auto y = k.output("y", DType::f32, {4});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.fragment(DType::bf16, {4, 64}, "tile");
+  auto amax = k.fragment(DType::f32, {4}, "amax");
+  k.copy(x, tile);
+  k.reduce_absmax(tile, amax, Axis(1));
+  k.copy(amax, y);
+  HostTensor in(DType::bf16, {4, 64});
+  for (int64_t i = 0; i < in.size(); ++i)
+    in.set_value(i, i % 64 == 9 ? -static_cast<double>(i) : 0.25);
+  for (int64_t i = 128; i < 192; ++i) in.set_bits(i, 0x7FC0);  // a row of NaN
+  const HostTensor out(DType::f32, {4});
+  run_kernel(k.finish(), {&in, &out});
+  CHECK(values_of(out) == std::vector<double>{9, 73, 0, 201});
+}
+
+TEST_CASE("a fragment with the author's layout is kept, and a collision is named", "[language]") {
+  const auto cyclic = layout::from_function({64}, [](const std::vector<int64_t>& i) {
+    return layout::Place{i[0] % 32, i[0] / 32};
+  });
+  REQUIRE(cyclic.has_value());
+  Builder k("own_layout");
+  auto x = k.input("x", DType::i32, {64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 32});
+  auto tile = k.fragment(DType::i32, *cyclic, "tile");
+  k.copy(x, tile);
+  k.copy(tile, y);
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "load<") == 0);  // a cyclic layout leaves no vectors
+  const HostTensor in = iota(DType::i32, {64});
+  const HostTensor out(DType::i32, {64});
+  run_kernel(kernel, {&in, &out});
+  CHECK(values_of(out) == values_of(in));
+
+  Builder bad("bad_layout");
+  bad.launch({1}, {.threads = 32});
+  const layout::Layout colliding({64}, {{0, 1, 32, 1, 0}});
+  const std::string text = error_of([&] { bad.fragment(DType::i32, colliding, "tile"); });
+  CHECK(text.find("[LAYOUT_NOT_INJECTIVE]") != std::string::npos);
+  CHECK(text.find("(0) and (32) both in thread 0 slot 0") != std::string::npos);
+}
+
+TEST_CASE("the same program gives the same text after others were lowered", "[language]") {
+  const std::string first = cuda_text(reduce_rows(64, 96, 256, ir::ReduceOp::sum));
+  for (int64_t cols = 8; cols < 64; cols += 8)
+    cuda_text(reduce_rows(4, cols, 64, ir::ReduceOp::max));
+  CHECK(cuda_text(reduce_rows(64, 96, 256, ir::ReduceOp::sum)) == first);
+}

@@ -1,0 +1,283 @@
+// Tile programs about memory: guards, vectors, shared memory and barriers.
+
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Builder;
+using dsl::Value;
+
+namespace {
+
+/// Copies [n, 64] through fragments, 8 rows per block.
+ir::Kernel copy_rows(int64_t multiple_of, int64_t stride_multiple, DType dtype) {
+  Builder k("copy_rows");
+  auto n = k.dim("n", {.multiple_of = multiple_of});
+  auto stride = k.stride("stride", {.multiple_of = stride_multiple});
+  auto x = k.input("x", dtype, {n, 64}, {.strides = {stride, 1}});
+  auto y = k.output("y", dtype, {n, 64});
+  auto at = k.launch({ceil_div(n, 8)}, {.threads = 64});
+  auto tile = k.fragment(dtype, {8, 64}, "tile");
+  k.copy(x.tile({at.x * 8, 0}, {8, 64}), tile);
+  k.copy(tile, y.tile({at.x * 8, 0}, {8, 64}));
+  return k.finish();
+}
+
+/// s[i] = x[i]; y[i] = s[where(i)] in a block of 256.
+template <class Where>
+ir::Kernel through_shared(const Where& where) {
+  Builder k("through_shared");
+  auto x = k.input("x", DType::i32, {256});
+  auto y = k.output("y", DType::i32, {256});
+  k.launch({1}, {.threads = 256});
+  auto s = k.shared(DType::i32, {256}, "s");
+  k.parallel({256}, [&](Value i) { s(i) = x(i); });
+  k.parallel({256}, [&](Value i) { y(i) = s(where(i)); });
+  return k.finish();
+}
+
+}  // namespace
+
+TEST_CASE("G01 a dynamic row count is guarded per vector, the columns are proved", "[language]") {
+  const std::string text = cuda_text(copy_rows(1, 8, DType::f32));
+  CHECK(count(text, "< n") == 2);
+  CHECK(count(text, "< 64") == 0);
+}
+
+TEST_CASE("G02 a declared multiple of the tile needs no guard", "[language]") {
+  CHECK(count(cuda_text(copy_rows(8, 8, DType::f32)), "< n") == 0);
+}
+
+TEST_CASE("G03 one block per row needs no guard", "[language]") {
+  Builder k("row_per_block");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::f32, {n, 128});
+  auto y = k.output("y", DType::f32, {n, 128});
+  auto at = k.launch({n}, {.threads = 32});
+  auto row = k.fragment(DType::f32, {128}, "row");
+  k.copy(x(at.x), row);
+  k.copy(row, y(at.x));
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "< n") == 0);
+  const HostTensor in = iota(DType::f32, {3, 128});
+  const HostTensor out(DType::f32, {3, 128});
+  run_kernel(kernel, {&in, &out});
+  CHECK(values_of(out) == values_of(in));
+}
+
+TEST_CASE("G04 rows outside read as zero and are not written", "[language]") {
+  const HostTensor in = iota(DType::f32, {13, 64});
+  const HostTensor out(DType::f32, {13, 64});
+  run_kernel(copy_rows(1, 64, DType::f32), {&in, &out});  // the canaries around `out` are checked
+  CHECK(values_of(out) == values_of(in));
+
+  Builder k("tail");
+  auto x = k.input("x", DType::i32, {5});
+  auto y = k.output("y", DType::i32, {32});
+  k.launch({1}, {.threads = 32});
+  auto tile = k.fragment(DType::i32, {32}, "tile");
+  k.copy(x.tile({k.warp()}, {32}), tile);
+  k.copy(tile, y);
+  const HostTensor five = tensor_of(DType::i32, {5}, {1, 2, 3, 4, 5});
+  const HostTensor padded(DType::i32, {32});
+  run_kernel(k.finish(), {&five, &padded});
+  CHECK(padded.value(4) == 5);
+  for (int64_t i = 5; i < 32; ++i) CHECK(padded.value(i) == 0);
+}
+
+TEST_CASE("G05 a gathered row is checked at the end that the condition leaves open", "[language]") {
+  Builder k("gather");
+  auto n = k.dim("n");
+  auto m = k.dim("m");
+  auto x = k.input("x", DType::i32, {n, 32});
+  auto at_row = k.input("at_row", DType::i32, {m});
+  auto y = k.output("y", DType::i32, {m, 32});
+  auto at = k.launch({m}, {.threads = 32});
+  Value row = at_row(at.x);
+  k.if_else(
+      row >= 0, [&] { y(at.x, k.thread()) = x(row, k.thread()); },
+      [&] { y(at.x, k.thread()) = -1; });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "< n") == 1);
+  CHECK(count(text, "0 <=") == 1);  // the author's own condition, no second one
+  const HostTensor in = iota(DType::i32, {4, 32});
+  const HostTensor rows = tensor_of(DType::i32, {3}, {2, -1, 9});
+  const HostTensor out(DType::i32, {3, 32});
+  run_kernel(kernel, {&in, &rows, &out});
+  CHECK(out.value(5) == 69);
+  CHECK(out.value(32 + 5) == -1);
+  CHECK(out.value(64 + 5) == 0);
+}
+
+TEST_CASE("G06 constant indices and regions out of range are rejected", "[language]") {
+  auto text_of = [](const std::function<void(Builder&, dsl::Ref&)>& body) {
+    Builder k("constants");
+    auto x = k.output("x", DType::i32, {8});
+    k.launch({1}, {.threads = 32});
+    return error_of([&] { body(k, x); });
+  };
+  for (const std::string& text :
+       {text_of([](Builder&, dsl::Ref&x) { x(8) = 1; }),
+        text_of([](Builder&, dsl::Ref&x) { Value v = x(-1); }),
+        text_of([](Builder&k, dsl::Ref&x) { k.fill(x.tile({6}, {6}), 0); }),
+        text_of([](Builder&k, dsl::Ref&x) {
+          auto tile = k.fragment(DType::i32, {6}, "tile");
+          k.copy(x.tile({6}, {6}), tile);
+        })}) {
+    CHECK(text.find("[OOB_CONST]") != std::string::npos);
+  }
+}
+
+TEST_CASE("G08 a store whose value is a conditional keeps its guard", "[language]") {
+  Builder k("conditional");
+  auto n = k.dim("n");
+  auto y = k.output("y", DType::i32, {n});
+  auto at = k.launch({ceil_div(n, 64)}, {.threads = 64});
+  k.parallel({64}, [&](Value i) { y(at.x * 64 + i) = select(i < 32, i, -i); });
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "< n") >= 1);
+  const HostTensor out(DType::i32, {70});
+  run_kernel(kernel, {&out});
+  CHECK(out.value(69) == 5);
+}
+
+TEST_CASE("V01 7168 bf16 columns over 128 threads are seven 16-byte accesses", "[language]") {
+  Builder k("row");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::bf16, {n, 7168});
+  auto y = k.output("y", DType::bf16, {n, 7168});
+  auto at = k.launch({n}, {.threads = 128});
+  auto row = k.fragment(DType::bf16, {7168}, "row");
+  k.copy(x(at.x), row);
+  k.copy(row, y(at.x));
+  const std::string text = cuda_text(k.finish());
+  CHECK(count(text, "load<8>") == 1);
+  CHECK(count(text, "s < 7") == 2);
+}
+
+TEST_CASE("V02 V03 the declared divisibility of a stride decides the width", "[language]") {
+  CHECK(count(cuda_text(copy_rows(1, 4, DType::bf16)), "load_or_zero<4>") == 1);
+  const std::string scalar = cuda_text(copy_rows(1, 1, DType::bf16));
+  CHECK(count(scalar, "load") == 0);  // element by element
+  CHECK(count(scalar, "? x[") == 1);
+}
+
+TEST_CASE("V10 a vectorized loop is a contract", "[language]") {
+  auto kernel = [](int64_t step) {
+    Builder k("contract");
+    auto x = k.input("x", DType::f32, {256});
+    auto y = k.output("y", DType::f32, {256});
+    k.launch({1}, {.threads = 32});
+    auto t = k.thread();
+    k.vectorized(4, [&](Value v) { y(t * 4 + v) = x(t * 4 + v * step) + 1.0f; });
+    return k.finish();
+  };
+  const HostTensor in = iota(DType::f32, {256});
+  const HostTensor out(DType::f32, {256});
+  run_kernel(kernel(1), {&in, &out});
+  CHECK(out.value(127) == 128);
+  CHECK(count(cuda_text(kernel(1)), "load<4>") == 1);
+  const std::string text = error_of([&] { cuda_text(kernel(2)); });
+  CHECK(text.find("[VEC_NOT_CONTIGUOUS]") != std::string::npos);
+  CHECK(text.find("'x' cannot be accessed as a vector") != std::string::npos);
+}
+
+TEST_CASE("V09 an index modulo something that does not divide the loop", "[language]") {
+  Builder k("modulo");
+  auto b = k.input("b", DType::i32, {5});
+  auto y = k.output("y", DType::i32, {4, 12});
+  k.launch({1}, {.threads = 32});
+  k.parallel({4, 12}, [&](Value i, Value j) { y(i, j) = b(j % 5) + i * 100; });
+  const HostTensor in = iota(DType::i32, {5});
+  const HostTensor out(DType::i32, {4, 12});
+  run_kernel(k.finish(), {&in, &out});
+  for (int64_t i = 0; i < 48; ++i)
+    CHECK(out.value(i) == static_cast<double>(i % 12 % 5 + i / 12 * 100));
+}
+
+TEST_CASE("S01 S02 a barrier stands exactly where another thread reads", "[language]") {
+  const ir::Kernel reversed = through_shared([](const Value& i) { return 255 - i; });
+  CHECK(count(cuda_text(reversed), "__syncthreads") == 1);
+  const ir::Kernel same = through_shared([](const Value& i) { return i + 0; });
+  CHECK(count(cuda_text(same), "__syncthreads") == 0);
+  const HostTensor in = iota(DType::i32, {256});
+  const HostTensor out(DType::i32, {256});
+  run_kernel(reversed, {&in, &out});
+  CHECK(out.value(3) == 252);
+  run_kernel(same, {&in, &out});
+  CHECK(values_of(out) == values_of(in));
+}
+
+TEST_CASE("S03 a loop that writes and reads reversed has two barriers per round", "[language]") {
+  Builder k("rounds");
+  auto y = k.output("y", DType::i32, {256});
+  k.launch({1}, {.threads = 256});
+  auto s = k.shared(DType::i32, {256}, "s");
+  auto sum = k.var(DType::i32, 0, "sum");
+  auto t = k.thread();
+  k.serial(0, 5, [&](Value round) {
+    s(t) = t * (round + 1);
+    sum = sum + s(255 - t);
+  });
+  y(t) = sum;
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "__syncthreads") == 2);
+  const HostTensor out(DType::i32, {256});
+  run_kernel(kernel, {&out});
+  for (int64_t i = 0; i < 256; ++i) REQUIRE(out.value(i) == static_cast<double>((255 - i) * 15));
+}
+
+TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole block",
+          "[language]") {
+  auto kernel = [](bool uniform) {
+    Builder k("conditional_sync");
+    auto flag = k.scalar("flag", DType::i32);
+    auto y = k.output("y", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    auto s = k.shared(DType::i32, {64}, "s");
+    auto t = k.thread();
+    auto condition = uniform ? flag > 0 : t < 48;
+    k.if_(condition, [&] {
+      s(t) = t;
+      y(t) = s(63 - t);
+    });
+    return k.finish();
+  };
+  CHECK(count(cuda_text(kernel(true)), "__syncthreads") == 1);
+  const std::string text = error_of([&] { cuda_text(kernel(false)); });
+  CHECK(text.find("[SYNC_DIVERGENT]") != std::string::npos);
+  CHECK(text.find("memory_test.cpp") != std::string::npos);
+}
+
+TEST_CASE("S08 rows that belong to one warp need only the author's warp sync", "[language]") {
+  Builder k("warp_rows");
+  auto y = k.output("y", DType::i32, {128});
+  k.launch({1}, {.threads = 128});
+  auto s = k.shared(DType::i32, {4, 32}, "s");
+  s(k.warp(), k.lane()) = k.thread();
+  k.sync_warp();
+  y(k.thread()) = s(k.warp(), 31 - k.lane());
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "__syncthreads") == 0);
+  const HostTensor out(DType::i32, {128});
+  run_kernel(kernel, {&out});
+  CHECK(out.value(33) == 62);
+}
+
+TEST_CASE("S13 a block that needs more shared memory than there is names its buffers",
+          "[language]") {
+  Builder k("greedy");
+  auto y = k.output("y", DType::f32, {32});
+  k.launch({1}, {.threads = 32});
+  auto a = k.shared(DType::f32, {32768}, "first");
+  auto b = k.shared(DType::f32, {32768}, "second");
+  a(k.thread()) = 1.0f;
+  b(k.thread()) = 2.0f;
+  y(k.thread()) = a(k.thread()) + b(k.thread());
+  const ir::Kernel kernel = k.finish();
+  const std::string text = error_of([&] { cuda_text(kernel); });
+  CHECK(text.find("[SMEM_LIMIT]") != std::string::npos);
+  CHECK(text.find("first 131072 bytes, second 131072 bytes") != std::string::npos);
+}

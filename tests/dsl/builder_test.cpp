@@ -1,0 +1,202 @@
+// Misuse of the language: each is reported at the builder call, with the author's line.
+
+#include "dsl/builder.h"
+
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Axis;
+using dsl::Builder;
+using dsl::Ref;
+using dsl::Value;
+
+namespace {
+
+/// A builder with one input x [8, 16] f32, one output y [8, 16] f32 and 64 threads.
+struct Sample {
+  Builder k{"sample"};
+  Ref x = k.input("x", DType::f32, {8, 16});
+  Ref y = k.output("y", DType::f32, {8, 16});
+  dsl::BlockIndex at = k.launch({1}, {.threads = 64});
+};
+
+/// The rendered error without the lines that quote the source.
+template <class Fn>
+std::string rejected(const Fn& fn) {
+  Sample sample;
+  std::string text = error_of([&] { fn(sample.k, sample.x, sample.y); });
+  const size_t at = text.find("\n  at ");
+  CHECK(text.find("builder_test.cpp:") != std::string::npos);
+  return text.substr(0, at);
+}
+
+}  // namespace
+
+TEST_CASE("an error shows the author's line", "[dsl]") {
+  Sample sample;
+  int line = 0;
+  try {
+    line = __LINE__ + 1;
+    sample.y(0, 0) = sample.x(0, 0) + 1.5;
+    sample.k.finish();
+  } catch (const Error& error) {
+    FAIL(error.what());
+  }
+  try {
+    Sample other;
+    line = __LINE__ + 1;
+    other.y(0, 0) = Value(other.x(0, 0)) + sample.k.let("late", 1);
+  } catch (const Error& error) {
+    CHECK(error.loc().line == line);
+    CHECK(std::string(error.what()).find("other.y(0, 0) = Value(other.x(0, 0))") !=
+          std::string::npos);
+  }
+}
+
+TEST_CASE("dtypes are never mixed silently", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref& x, Ref& y) { y(0, 0) = x(0, 0) + k.thread(); }) ==
+        "tessera: sample: operands of '+' have different dtypes [DTYPE]\n"
+        "  expected  f32\n"
+        "  got       i32\n"
+        "  hint      convert one of them with cast(dtype, value)");
+  CHECK(rejected([](Builder& k, Ref&, Ref& y) { y(0, 0) = k.thread(); }) ==
+        "tessera: sample: a value has the wrong dtype [DTYPE]\n"
+        "  expected  f32\n"
+        "  got       i32\n"
+        "  hint      convert it with cast(DType::f32, value)");
+  CHECK(rejected([](Builder&, Ref& x, Ref& y) { y(0, 0) = x(0, 0) * 0.1; }) ==
+        "tessera: sample: a literal is not exact in the dtype it is used as [LITERAL]\n"
+        "  expected  f32\n"
+        "  got       0.1");
+  CHECK(rejected([](Builder&, Ref& x, Ref& y) {
+          y(0, 0) = cast(DType::e4m3, x(0, 0)) + cast(DType::e4m3, x(0, 1));
+        }) ==
+        "tessera: sample: operand of '+' has the wrong dtype [DTYPE]\n"
+        "  expected  an integer, f32, f16 or bf16\n"
+        "  got       e4m3\n"
+        "  hint      convert it with f32(value)");
+  CHECK(rejected([](Builder&, Ref& x, Ref& y) { y(x(0, 0), 0) = 1.0f; }) ==
+        "tessera: sample: an index must be an integer [INDEX_DTYPE]\n"
+        "  expected  i32, u32 or i64\n"
+        "  got       f32");
+  CHECK(rejected([](Builder&, Ref& x, Ref& y) { y(0, 0) = reinterpret(DType::bf16, x(0, 0)); }) ==
+        "tessera: sample: reinterpret needs a dtype of the same width [DTYPE]\n"
+        "  expected  32 bits\n"
+        "  got       bf16 (16 bits)");
+}
+
+TEST_CASE("ranks, shapes and regions are checked at the call", "[dsl]") {
+  CHECK(rejected([](Builder&, Ref& x, Ref&) { x(0, 0, 0); }) ==
+        "tessera: sample: 'x' is indexed with too many values [RANK]\n"
+        "  expected  at most 2\n"
+        "  got       3");
+  CHECK(rejected([](Builder&, Ref& x, Ref& y) { y(0, 0) = x(1); }) ==
+        "tessera: sample: 'x' is used as a value but is not one element [NOT_AN_ELEMENT]\n"
+        "  expected  2 indices\n"
+        "  got       1 dimensions left free");
+  CHECK(rejected([](Builder& k, Ref& x, Ref&) {
+          auto tile = k.fragment(DType::f32, {8, 8}, "tile");
+          k.copy(x, tile);
+        }) ==
+        "tessera: sample: copy from 'x' to 'tile' between different shapes [SHAPE]\n"
+        "  expected  [8, 8]\n"
+        "  got       [8, 16]");
+  CHECK(rejected([](Builder& k, Ref& x, Ref&) {
+          auto tile = k.fragment(DType::f32, {8, 16}, "tile");
+          k.copy(tile, x);
+        }) ==
+        "tessera: sample: copy writes the input tensor 'x' [WRITE_READ_ONLY]\n"
+        "  expected  a tensor declared with k.output\n"
+        "  got       k.input");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.fragment(DType::f32, {8, 16}, "tile");
+          tile.reshape({8, 8, 3});
+        }) ==
+        "tessera: sample: reshape of 'tile' changes the number of elements [RESHAPE]\n"
+        "  expected  128\n"
+        "  got       192");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.fragment(DType::f32, {8, 16}, "tile");
+          auto sum = k.fragment(DType::f32, {16}, "sum");
+          k.reduce_sum(tile, sum, Axis(1));
+        }) ==
+        "tessera: sample: the result 'sum' of a reduction has the wrong shape [SHAPE]\n"
+        "  expected  [8]\n"
+        "  got       [16]");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.fragment(DType::f32, {8, 16}, "tile");
+          auto sum = k.fragment(DType::i32, {8}, "sum");
+          k.reduce_sum(tile, sum, Axis(1));
+        }) ==
+        "tessera: sample: the result 'sum' of a reduction of 'tile' has the wrong dtype [DTYPE]\n"
+        "  expected  f32 or f32\n"
+        "  got       i32");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          k.parallel({4, 4}, [](Value) {});
+        }) ==
+        "tessera: sample: the loop body takes another number of indices than there are extents "
+        "[RANK]\n"
+        "  expected  1 extents\n"
+        "  got       2");
+}
+
+TEST_CASE("a value may not leave its loop or branch", "[dsl]") {
+  const std::string text = rejected([](Builder& k, Ref& x, Ref& y) {
+    Value kept;
+    k.serial(0, 4, [&](Value i) { kept = x(i, 0); });
+    y(0, 0) = kept;
+  });
+  CHECK(text ==
+        "tessera: sample: value 'x_value' is used outside the loop or branch it belongs to "
+        "[VALUE_ESCAPED]\n"
+        "  hint      carry it in a variable: k.var(dtype, initial value)");
+}
+
+TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) { k.launch({1}); }) ==
+        "tessera: sample: launch() is called twice [ORDER]");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) { k.input("z", DType::f32, {4}); }) ==
+        "tessera: sample: tensor 'z' is declared after launch() [ORDER]");
+  CHECK(rejected([](Builder& k, Ref&, Ref& y) {
+          k.finish();
+          y(0, 0) = 1.0f;
+        }) == "tessera: sample: a statement after finish() [SPENT_BUILDER]");
+  Builder k("early");
+  CHECK(error_of([&] { k.sync(); }).find("[NO_LAUNCH]") != std::string::npos);
+  CHECK(error_of([&] { k.dim("two words"); }).find("[NAME]") != std::string::npos);
+  CHECK(error_of([&] { k.launch({1}, {.threads = 2000}); }).find("1 .. 1024 threads") !=
+        std::string::npos);
+}
+
+TEST_CASE("warp collectives need whole warps and good widths", "[dsl]") {
+  Builder k("partial");
+  k.launch({1}, {.threads = 48});
+  CHECK(error_of([&] { k.warp_sum(k.thread()); }).find("[PARTIAL_WARP]") != std::string::npos);
+  CHECK(rejected([](Builder& b, Ref&, Ref&) { b.shuffle_xor(b.thread(), 1, 12); }) ==
+        "tessera: sample: the width of shuffle_xor must be a power of two [SHUFFLE_WIDTH]\n"
+        "  expected  1, 2, 4, 8, 16 or 32\n"
+        "  got       12");
+}
+
+TEST_CASE("constant division by zero and odd loops are rejected", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) { k.thread() / 0; }) ==
+        "tessera: sample: '/' by the constant 0 [DIV_BY_ZERO]");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          k.serial(
+              0, 4, [](Value) {}, 0);
+        }) == "tessera: sample: the step of a loop must be a positive constant [LOOP_STEP]");
+}
+
+TEST_CASE("a kernel prints as the author wrote it", "[dsl]") {
+  Sample sample;
+  auto tile = sample.k.fragment(DType::f32, {8, 16}, "tile");
+  sample.k.copy(sample.x, tile);
+  sample.k.parallel({8, 16}, [&](Value i, Value j) { tile(i, j) = max(tile(i, j), 0.0f); });
+  sample.k.copy(tile, sample.y.tile({0, 0}, {8, 16}));
+  const std::string text = ir::to_string(sample.k.finish());
+  CHECK(text.find("copy x[0 +: 8, 0 +: 16] -> tile[0 +: 8, 0 +: 16]") != std::string::npos);
+  CHECK(text.find("parallel (i, j) in [8, 16]") != std::string::npos);
+  CHECK(text.find("tile[i, j] = max(tile_value, 0)") != std::string::npos);
+}

@@ -1,0 +1,37 @@
+#pragma once
+// Small tile programs in tests: run on the executor with every trap on, and, where NVRTC is there, compiled.
+
+#include <string>
+#include <vector>
+
+#include "dsl/base/error.h"
+#include "dsl/builder.h"
+#include "tests/support/host_tensor.h"
+
+namespace tessera::test {
+
+/// A row-major tensor with these values.
+HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values);
+/// 0, 1, 2, ... in row-major order.
+HostTensor iota(DType dtype, Dims shape);
+std::vector<double> values_of(const HostTensor& tensor);
+
+/// Runs `kernel` on CPU tensors (parameter order) with traps on and checks that nothing around the tensors changed.
+void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);
+
+/// The CUDA text of the kernel, for tests that count what was emitted.
+std::string cuda_text(const ir::Kernel& kernel);
+int count(const std::string& text, const std::string& word);
+
+/// The text of the Error that `fn` throws, with its code; empty if it throws none.
+template <class Fn>
+std::string error_of(const Fn& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace tessera::test
