@@ -6,7 +6,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+
+#include "dsl/base/error.h"
 
 namespace tessera::runtime {
 
@@ -28,12 +31,14 @@ class SingleFlight {
       return found->second;
     }
     if (const auto found = in_flight_.find(key); found != in_flight_.end()) {
-      const std::shared_future<Result> future = found->second;
+      const std::shared_future<Outcome> future = found->second;
       lock.unlock();
       flight = Flight::waited;
-      return future.get();
+      const Outcome& outcome = future.get();
+      if (outcome.error) throw Error(*outcome.error);
+      return outcome.value;
     }
-    std::promise<Result> promise;
+    std::promise<Outcome> promise;
     in_flight_.emplace(key, promise.get_future().share());
     lock.unlock();
     flight = Flight::made;
@@ -55,22 +60,31 @@ class SingleFlight {
   }
 
  private:
+  /// Errors travel as fields: each waiter throws an object of its own.
+  struct Outcome {
+    Result value;
+    std::optional<ErrorFields> error;
+  };
+
+  void land(const std::string& key, const Result& value) {
+    const std::lock_guard lock(mutex_);
+    if (value) values_.emplace(key, value);
+    in_flight_.erase(key);
+  }
+
   template <class Make>
-  Result lead(const std::string& key, const Make& make, std::promise<Result>& promise) {
+  Result lead(const std::string& key, const Make& make, std::promise<Outcome>& promise) {
     try {
       Result value = make();
-      {
-        const std::lock_guard lock(mutex_);
-        values_.emplace(key, value);
-        in_flight_.erase(key);
-      }
-      promise.set_value(value);
+      land(key, value);
+      promise.set_value({value, std::nullopt});
       return value;
-    } catch (...) {
-      {
-        const std::lock_guard lock(mutex_);
-        in_flight_.erase(key);
-      }
+    } catch (const Error& error) {
+      land(key, nullptr);
+      promise.set_value({nullptr, error.fields()});
+      throw;
+    } catch (...) {  // out of memory
+      land(key, nullptr);
       promise.set_exception(std::current_exception());
       throw;
     }
@@ -78,7 +92,7 @@ class SingleFlight {
 
   std::mutex mutex_;
   std::map<std::string, Result> values_;
-  std::map<std::string, std::shared_future<Result>> in_flight_;
+  std::map<std::string, std::shared_future<Outcome>> in_flight_;
 };
 
 }  // namespace tessera::runtime

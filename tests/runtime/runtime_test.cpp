@@ -1,6 +1,4 @@
-// The way from a request to a loaded kernel, on a fake driver and a fake NVRTC.
-
-#include "runtime/runtime.h"
+// From a request to a compiled kernel: memory, disk, compiler. On a fake driver and a fake NVRTC.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,77 +10,14 @@
 #include <thread>
 #include <vector>
 
-#include "dsl/base/error.h"
-#include "tests/runtime/fake_cuda.h"
+#include "tests/runtime/fake_process.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
-using test::FakeCuda;
-using test::ScratchFolder;
+using namespace tessera::test;
 namespace fs = std::filesystem;
-
-namespace {
-
-constexpr Target kTarget{9, 0, 'a'};
-
-KernelSource source_of(const std::string& text) {
-  KernelSource source;
-  source.op = "scale";
-  source.entry = "scale_kernel";
-  source.text = text;
-  source.params = {{"x", true, DType::f32}};
-  source.threads = 128;
-  return source;
-}
-
-/// A runtime of its own, as another process would have it.
-struct Process {
-  Process(const FakeCuda& fake, const std::string& cache, const std::string& code = "code 1") {
-    Options options;
-    options.log = LogLevel::warn;
-    if (!cache.empty()) options.cache_roots = {cache};
-    start(fake, std::move(options), code);
-  }
-  Process(const FakeCuda& fake, Options options) { start(fake, std::move(options), "code 1"); }
-
-  void start(const FakeCuda& fake, Options options, const std::string& code) {
-    driver = open_driver(fake.loader());
-    Surroundings surroundings;
-    surroundings.loader = fake.loader();
-    surroundings.driver = [this]() -> const Driver& { return *driver; };
-    surroundings.code_identity = code;
-    runtime = std::make_unique<Runtime>(std::move(options), std::move(surroundings));
-    runtime->set_log_sink([this](LogLevel, std::string_view line) { lines.emplace_back(line); });
-  }
-  /// A kernel named by its Spec; counts how often its text was needed.
-  KernelRequest with_spec(const std::string& spec) {
-    return {"scale", spec, [this, spec] {
-              ++num_emits;
-              return source_of("text of " + spec);
-            }};
-  }
-  static KernelRequest with_text(const std::string& text) {
-    return {"scale", {}, [text] { return source_of(text); }};
-  }
-
-  std::unique_ptr<const Driver> driver;
-  std::unique_ptr<Runtime> runtime;
-  std::vector<std::string> lines;
-  std::atomic<int> num_emits = 0;
-};
-
-std::string error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-}  // namespace
 
 TEST_CASE("a kernel is compiled once and then found in memory, and by other processes on disk") {
   FakeCuda fake;
@@ -238,147 +173,6 @@ TEST_CASE("an unwritable cache works from memory with one warning") {
   CHECK(fake.state().num_compiles == 2);
   REQUIRE(process.lines.size() == 2);  // it cannot be searched, it cannot be written
   CHECK(process.lines[1].find("compiled kernels stay in memory") != std::string::npos);
-}
-
-TEST_CASE("a loaded kernel is launched with its grid and arguments") {
-  FakeCuda fake;
-  Process process(fake, "");
-  const auto kernel = process.runtime->load(process.with_spec("a"), 0);
-  CHECK(process.runtime->load(process.with_spec("a"), 0) == kernel);
-  CHECK(fake.state().num_loads == 1);
-  CHECK(kernel->registers == 16);
-  CHECK(kernel->image->target == kTarget);
-  int64_t pointer = 0x1234;
-  void* arguments[] = {&pointer};
-  launch(*kernel, {3, 2, 1}, arguments, nullptr);
-  CHECK(fake.state().num_launches == 1);
-  CHECK(fake.state().grid[0] == 3);
-  CHECK(fake.state().grid[1] == 2);
-  CHECK(fake.state().first_argument == 0x1234);
-  CHECK(fake.state().pushed == std::vector<int>{0, 0});  // while loading, while launching
-  SECTION("an empty grid is a no-op") {
-    launch(*kernel, {0, 1, 1}, arguments, nullptr);
-    launch(*kernel, {1, 1, 0}, arguments, nullptr);
-    CHECK(fake.state().num_launches == 1);
-  }
-  SECTION("a grid beyond the limits is refused") {
-    CHECK(error_of([&] {
-            launch(*kernel, {1, 65536, 1}, arguments, nullptr);
-          }) ==
-          "tessera: scale: the grid does not fit the device along y\n"
-          "  expected  0 to 65535 blocks along y\n"
-          "  got       (1, 65536, 1)");
-    CHECK(error_of([&] {
-            launch(*kernel, {-1, 1, 1}, arguments, nullptr);
-          }).find("along x") != std::string::npos);
-  }
-  SECTION("a failed launch says what was launched") {
-    fake.state().launch_result = 701;
-    CHECK(error_of([&] {
-            launch(*kernel, {3, 2, 1}, arguments, nullptr);
-          }) ==
-          "tessera: scale: the launch failed: grid (3, 2, 1), 128 threads, 0 bytes of shared "
-          "memory, cuda:0\n"
-          "  got       CUDA_ERROR_FAKE (701): a fake failure");
-  }
-  SECTION("a broken context is blamed on an earlier kernel") {
-    fake.state().launch_result = 700;
-    CHECK(error_of([&] {
-            launch(*kernel, {3, 2, 1}, arguments, nullptr);
-          }) ==
-          "tessera: scale: cannot launch: an earlier kernel on cuda:0 failed\n"
-          "  got       CUDA_ERROR_FAKE (700): a fake failure\n"
-          "  hint      the context is lost; run the program under compute-sanitizer");
-  }
-}
-
-TEST_CASE("shared memory: the limit is raised once per kernel, too much is refused unbuilt") {
-  FakeCuda fake;
-  Process process(fake, "");
-  const auto with_shared = [](int64_t bytes) {
-    return KernelRequest{"scale", "s" + std::to_string(bytes), [bytes] {
-                           KernelSource source = source_of("a");
-                           source.shared_bytes = bytes;
-                           return source;
-                         }};
-  };
-  process.runtime->load(with_shared(48 * 1024), 0);
-  CHECK(fake.state().num_attribute_calls == 0);
-  process.runtime->load(with_shared(48 * 1024 + 16), 0);
-  CHECK(fake.state().num_attribute_calls == 1);
-  const int compiles = fake.state().num_compiles;
-  CHECK(error_of([&] { process.runtime->load(with_shared(240 * 1024), 0); }) ==
-        "tessera: scale: too much shared memory per block\n"
-        "  expected  at most 232448 bytes on cuda:0 (Fake GPU)\n"
-        "  got       245760 bytes");
-  CHECK(fake.state().num_compiles == compiles);
-}
-
-TEST_CASE("a kernel that is not loaded is not loaded during capture") {
-  FakeCuda fake;
-  Process process(fake, "");
-  int stream = 0;
-  fake.state().capture_status = 1;
-  CHECK(error_of([&] { process.runtime->load(process.with_spec("a"), 0, &stream); }) ==
-        "tessera: scale: the kernel is not loaded yet and the stream is being captured\n"
-        "  hint      call the op once with the same options before the capture begins");
-  CHECK(fake.state().num_compiles == 0);
-  fake.state().capture_status = 0;
-  process.runtime->load(process.with_spec("a"), 0, &stream);
-  fake.state().capture_status = 1;
-  process.runtime->load(process.with_spec("a"), 0, &stream);  // loaded: no matter
-}
-
-TEST_CASE("an image that the driver refuses is compiled again, once") {
-  FakeCuda fake;
-  const ScratchFolder scratch;
-  { Process(fake, scratch / "cache").runtime->image(Process::with_text("a"), kTarget); }
-  Process process(fake, scratch / "cache");
-  fake.state().load_result = 200;
-  SECTION("and works") {
-    fake.state().num_refused_loads = 1;
-    process.runtime->load(Process::with_text("a"), 0);
-    CHECK(fake.state().num_compiles == 2);
-    REQUIRE(process.lines.size() == 1);
-    CHECK(process.lines[0] ==
-          "scale: the driver refused a cached kernel (CUDA_ERROR_INVALID_IMAGE (200): a fake "
-          "failure); compiling again");
-  }
-  SECTION("and is an error with both texts when refused again") {
-    fake.state().num_refused_loads = 2;
-    CHECK(error_of([&] { process.runtime->load(Process::with_text("a"), 0); }) ==
-          "tessera: scale: the driver refuses the compiled kernel\n"
-          "  expected  a kernel for cuda:0 (Fake GPU), driver of CUDA 13.0\n"
-          "  got       CUDA_ERROR_INVALID_IMAGE (200): a fake failure; compiled again for sm_90a "
-          "by NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13): CUDA_ERROR_INVALID_IMAGE (200): "
-          "a fake failure\n"
-          "  hint      the driver may be older than NVRTC: update it or name an older libnvrtc "
-          "with TESSERA_NVRTC");
-    CHECK(fake.state().num_compiles == 2);
-  }
-  SECTION("but a dead context does not blame the image") {
-    fake.state().load_result = 700;
-    fake.state().num_refused_loads = 1;
-    CHECK(error_of([&] { process.runtime->load(Process::with_text("a"), 0); }) ==
-          "tessera: scale: cuLibraryLoadData failed\n"
-          "  got       CUDA_ERROR_FAKE (700): a fake failure");
-    CHECK(fake.state().num_compiles == 1);
-    CHECK(process.lines.empty());
-  }
-}
-
-TEST_CASE("TESSERA_ARCH picks the target, which must run on the device") {
-  FakeCuda fake;
-  Options options;
-  options.arch = "sm_80";
-  Process process(fake, options);
-  CHECK(error_of([&] { process.runtime->load(process.with_spec("a"), 0); }) ==
-        "tessera: scale: the kernel was compiled for another device\n"
-        "  expected  a target for compute capability 9.0 (cuda:0, Fake GPU)\n"
-        "  got       sm_80");
-  fake.state().major = 8;
-  fake.state().minor = 6;
-  CHECK(process.runtime->load(process.with_spec("a"), 0)->image->target == Target{8, 0, 0});
 }
 
 TEST_CASE("kernels are dumped where asked, from a warm cache too") {
