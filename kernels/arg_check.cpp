@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "kernels/nearest_name.h"
 
@@ -24,39 +23,6 @@ std::string names_of(const Tensors& tensors) {
   std::vector<std::string> names;
   for (const auto& [name, view] : tensors) names.push_back(name);
   return names.empty() ? "no tensors" : fmt::format("{}", fmt::join(names, ", "));
-}
-
-/// True if no two index tuples share an element: sorted by stride, each stride clears what lies
-/// inside it.
-bool self_disjoint(const TensorView& view) {
-  if (view.size() == 0) return true;
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, extent
-  for (int i = 0; i < view.rank(); ++i) {
-    if (view.shape[i] > 1) dims.emplace_back(view.strides[i], view.shape[i]);
-  }
-  std::sort(dims.begin(), dims.end());
-  int64_t inner = 1;  // elements from the first to the last of the dimensions so far
-  for (const auto& [stride, extent] : dims) {
-    if (stride < inner) return false;
-    inner += (extent - 1) * stride;
-  }
-  return true;
-}
-
-/// With rows `pitch` bytes apart, the bytes of `view` lie at [first, first + width) of each row, or
-/// nowhere known (width < 0) when a row does not hold them.
-struct Columns {
-  int64_t first = 0, width = -1;
-};
-Columns columns(const TensorView& view, int64_t pitch) {
-  const int64_t size = bytes(view.dtype);
-  int64_t width = size;
-  for (int i = 0; i < view.rank(); ++i) {
-    const int64_t stride = view.strides[i] * size;
-    if (view.shape[i] > 1 && stride % pitch != 0) width += (view.shape[i] - 1) * stride;
-  }
-  const auto address = static_cast<int64_t>(reinterpret_cast<intptr_t>(view.data));
-  return {address % pitch, width <= pitch ? width : -1};
 }
 
 }  // namespace
@@ -367,7 +333,8 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
   };
   std::vector<std::string> known;
   for (const TensorInfo& info : op.tensors) known.push_back(info.name);
-  for (const auto& [name, view] : tensors) {
+  for (const auto& tensor : tensors) {
+    const std::string& name = tensor.first;
     const std::string stem = name.substr(0, name.find('.'));
     const auto info = std::find_if(op.tensors.begin(), op.tensors.end(), [&](const auto& t) {
       return t.list ? t.name == stem && stem != name : t.name == name;
@@ -393,26 +360,6 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
            fmt::format("a tensor named {}", info.name), names_of(tensors), "");
     }
   }
-}
-
-bool disjoint(const TensorView& a, const TensorView& b) {
-  if (a.device != b.device || a.size() == 0 || b.size() == 0) return true;
-  const auto* a_begin = static_cast<const std::byte*>(a.data);
-  const auto* b_begin = static_cast<const std::byte*>(b.data);
-  if (a_begin + a.span_bytes() <= b_begin || b_begin + b.span_bytes() <= a_begin) return true;
-  // The spans meet, but rows of one pitch may hold the two side by side.
-  for (const TensorView* view : {&a, &b}) {
-    for (int i = 0; i < view->rank(); ++i) {
-      const int64_t pitch = view->strides[i] * bytes(view->dtype);
-      if (view->shape[i] <= 1 || pitch <= 0) continue;
-      const Columns ca = columns(a, pitch), cb = columns(b, pitch);
-      if (ca.width < 0 || cb.width < 0) continue;
-      const int64_t ahead =
-          (cb.first - ca.first + pitch) % pitch;  // from a's first to b's first byte
-      if (ahead >= ca.width && pitch - ahead >= cb.width) return true;
-    }
-  }
-  return false;
 }
 
 }  // namespace tessera::kernels

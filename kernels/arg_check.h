@@ -11,6 +11,7 @@
 #include "dsl/base/error.h"
 #include "dsl/base/tensor_view.h"
 #include "kernels/op.h"
+#include "kernels/overlap.h"  // disjoint, for callers that compare two views
 
 namespace tessera::kernels {
 
@@ -153,8 +154,5 @@ class ArgCheck::Tensor {
 /// nearest one) and a missing input are errors. Outputs may be absent here; lists are `name.0`,
 /// `name.1`, ... without gaps.
 void check_tensor_names(const OpInfo& op, const Tensors& tensors);
-
-/// True if the two views certainly share no byte. May answer false for exotic interleavings.
-bool disjoint(const TensorView& a, const TensorView& b);
 
 }  // namespace tessera::kernels

@@ -88,8 +88,8 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
       "## 3. Decisions\n"
       "| A1 | no op | x | y |\n";
   CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate"});
-  CHECK_FALSE(tests::spec_row(markdown, "A1"));
-  const Json row = *tests::spec_row(markdown, "gate");
+  CHECK(tests::spec_row(markdown, "A1").empty());
+  const Json row = Json::parse(tests::spec_row(markdown, "gate"));
   CHECK(row.at("family") == "moe");
   CHECK(row.at("tensors").size() == 7);
   CHECK(row.at("tensors").at(0) ==
@@ -125,8 +125,8 @@ TEST_CASE("tessera list --json equals the contract's tables for the ops that exi
   for (Json op : listed.at("ops")) {
     const auto name = op.at("name").get<std::string>();
     CAPTURE(name);
-    const std::optional<Json> row = tests::spec_row(markdown, name);
-    REQUIRE(row.has_value());
+    const std::string row = tests::spec_row(markdown, name);
+    REQUIRE_FALSE(row.empty());
     CHECK_FALSE(op.at("purpose").get<std::string>().empty());
     op.erase("purpose");
     for (Json& tensor : op.at("tensors")) {
@@ -134,7 +134,7 @@ TEST_CASE("tessera list --json equals the contract's tables for the ops that exi
       tensor["dtypes"] = Json::array();  // the row does not state them
       tensor["shape"] = Json::array();
     }
-    CHECK(op.dump(1) == row->dump(1));
+    CHECK(op.dump(1) == Json::parse(row).dump(1));
     const auto here = std::find(order.begin(), order.end(), name);
     CHECK(here >= position);  // in the contract's order
     position = here;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 #include <sstream>
 
@@ -171,7 +172,7 @@ std::vector<Row> rows(const std::string& markdown) {
 
 }  // namespace
 
-std::optional<Json> spec_row(const std::string& markdown, const std::string& op) {
+std::string spec_row(const std::string& markdown, const std::string& op) {
   for (const Row& row : rows(markdown)) {
     if (row.cells[0] != op) continue;
     Json json = {{"name", op}, {"family", row.family}};
@@ -181,9 +182,9 @@ std::optional<Json> spec_row(const std::string& markdown, const std::string& op)
     // The transpose table has no column for parameters beyond an empty one.
     for (const std::string& entry : split(row.cells[3], ';'))
       json["params"].push_back(param_of(entry));
-    return json;
+    return json.dump();
   }
-  return std::nullopt;
+  return {};
 }
 
 std::vector<std::string> spec_ops(const std::string& markdown) {

@@ -18,7 +18,6 @@ namespace {
 
 using CuptiResult = int;
 constexpr CuptiResult kSuccess = 0;
-constexpr CuptiResult kNoMoreRecords = 12;  // CUPTI_ERROR_MAX_LIMIT_REACHED
 constexpr int kMemcpy = 1, kMemset = 2, kConcurrentKernel = 10;
 constexpr uint32_t kFlushForced = 1;
 
