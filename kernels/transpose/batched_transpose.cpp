@@ -21,26 +21,39 @@ namespace tessera::kernels {
 namespace {
 
 // 1. Spec: what the generated code depends on. The divisibilities are powers of two, at most
-// kTileSide.
+// kMostMultiple.
 struct Spec {
   int32_t element_bytes;
   int32_t rows_multiple, cols_multiple, stride_multiple;
   int32_t align;  // bytes, of x and out
 };
 
-// Rows and columns of a tile. 64 x 64 two-byte elements are 8 KiB, 128-byte runs on both sides.
-int64_t tile_side(int element_bytes) {
-  return element_bytes == 1 ? 128 : element_bytes == 2 ? 64 : 32;
+struct Tile {
+  int64_t rows, cols;
+  int threads;
+};
+
+// 32 KiB (16 KiB of 4-byte elements) and 512 threads: long runs on both sides and enough blocks per
+// SM that the loads of one overlap the stores of another. Smaller tiles lose up to 4 % of the copy
+// rate on two-byte elements.
+Tile tile_of(int element_bytes) {
+  switch (element_bytes) {
+    case 1:
+      return {128, 256, 512};
+    case 2:
+      return {128, 128, 512};
+    default:
+      return {64, 64, 512};
+  }
 }
-constexpr int kTileSide = 128;
-constexpr int kThreads = 256;
+constexpr int kMostMultiple = 256;
 
 // 2. Builder
 ir::Kernel build(const Spec& s) {
   const DType dtype = s.element_bytes == 1   ? DType::u8
                       : s.element_bytes == 2 ? DType::u16
                                              : DType::u32;
-  const int64_t side = tile_side(s.element_bytes);
+  const Tile t = tile_of(s.element_bytes);
   dsl::Builder k("batched_transpose");
   auto batch = k.dim("batch");
   auto rows = k.dim("rows", {.multiple_of = s.rows_multiple});
@@ -50,11 +63,12 @@ ir::Kernel build(const Spec& s) {
   auto x = k.input("x", dtype, {batch, rows, cols},
                    {.strides = {batch_stride, row_stride, 1}, .align = s.align});
   auto out = k.output("out", dtype, {batch, cols, rows}, {.align = s.align});
-  auto at = k.launch({ceil_div(rows, side), ceil_div(cols, side), batch}, {.threads = kThreads});
+  auto at =
+      k.launch({ceil_div(rows, t.rows), ceil_div(cols, t.cols), batch}, {.threads = t.threads});
 
-  auto tile = k.shared(dtype, {side, side});  // (rows, cols) of one block
-  k.copy(x(at.z).tile({at.x * side, at.y * side}, {side, side}), tile);
-  k.copy(tile.transposed(), out(at.z).tile({at.y * side, at.x * side}, {side, side}));
+  auto tile = k.shared(dtype, {t.rows, t.cols});  // (rows, cols) of one block
+  k.copy(x(at.z).tile({at.x * t.rows, at.y * t.cols}, {t.rows, t.cols}), tile);
+  k.copy(tile.transposed(), out(at.z).tile({at.y * t.cols, at.x * t.rows}, {t.cols, t.rows}));
   return k.finish();
 }
 
@@ -68,10 +82,10 @@ Spec spec_of(const TensorView& x, const TensorView& out) {
   const bool one_batch = x.shape[0] <= 1;
   Spec s;
   s.element_bytes = bytes(x.dtype);
-  s.rows_multiple = power_of_two_divisor(x.shape[1], kTileSide);
-  s.cols_multiple = power_of_two_divisor(x.shape[2], kTileSide);
+  s.rows_multiple = power_of_two_divisor(x.shape[1], kMostMultiple);
+  s.cols_multiple = power_of_two_divisor(x.shape[2], kMostMultiple);
   s.stride_multiple = power_of_two_divisor(
-      std::gcd(one_batch ? 0 : x.strides[0], one_row ? 0 : x.strides[1]), kTileSide);
+      std::gcd(one_batch ? 0 : x.strides[0], one_row ? 0 : x.strides[1]), kMostMultiple);
   s.align =
       power_of_two_divisor(std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)),
                                     static_cast<int64_t>(reinterpret_cast<uintptr_t>(out.data))),
@@ -106,7 +120,7 @@ void check_input(ArgCheck& check, const Tensors& tensors, bool batched) {
   const TensorView view = as_batch(tensors.at("x"));
   check.require(view.shape[0] <= 65535, "x", "the batch is too large for one launch",
                 "at most 65535", std::to_string(view.shape[0]), ErrorKind::unsupported);
-  const int64_t limit = 65535 * tile_side(bytes(view.dtype));
+  const int64_t limit = 65535 * tile_of(bytes(view.dtype)).cols;
   check.require(view.shape[2] <= limit, "x", "the rows are too long for one launch",
                 "at most " + std::to_string(limit) + " columns", std::to_string(view.shape[2]),
                 ErrorKind::unsupported);

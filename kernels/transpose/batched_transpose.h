@@ -11,7 +11,7 @@ namespace tessera::kernels {
 ///   out   as x                      [batch, cols, rows]   contiguous
 ///
 /// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or out overlaps x;
-///          UnsupportedError if batch or cols / 32 exceeds 65535 (grid limits).
+///          UnsupportedError if batch or cols / 64 exceeds 65535 (grid limits).
 /// Example: batched_transpose(x, out, stream);
 void batched_transpose(const TensorView& x, const TensorView& out, Stream stream = nullptr);
 
