@@ -234,12 +234,12 @@ TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole b
           "[language]") {
   auto kernel = [](bool uniform) {
     Builder k("conditional_sync");
-    auto flag = k.scalar("flag", DType::i32);
+    auto flag = k.input("flag", DType::i32, {4});
     auto y = k.output("y", DType::i32, {64});
-    k.launch({1}, {.threads = 64});
+    auto at = k.launch({4}, {.threads = 64});
     auto s = k.shared(DType::i32, {64}, "s");
     auto t = k.thread();
-    auto condition = uniform ? flag > 0 : t < 48;
+    auto condition = uniform ? flag(at.x) > 0 : t < 48;
     k.if_(condition, [&] {
       s(t) = t;
       y(t) = s(63 - t);
