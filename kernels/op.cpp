@@ -97,8 +97,8 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
 const std::vector<OpInfo>& ops() {
   // In the order of the contract: moe, quant, transpose. One line per op: copies of the tables in
   // kernels/<family>.
-  static const auto* all =
-      new std::vector<OpInfo>{topk_gate_op(), per_token_cast_op(), transpose_op(), batched_transpose_op()};
+  static const auto* all = new std::vector<OpInfo>{topk_gate_op(), per_token_cast_op(),
+                                                   transpose_op(), batched_transpose_op()};
   return *all;
 }
 

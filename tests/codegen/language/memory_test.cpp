@@ -281,3 +281,25 @@ TEST_CASE("S13 a block that needs more shared memory than there is names its buf
   CHECK(text.find("[SMEM_LIMIT]") != std::string::npos);
   CHECK(text.find("first 131072 bytes, second 131072 bytes") != std::string::npos);
 }
+
+TEST_CASE("a value stored and read back in one iteration is the new one", "[language]") {
+  Builder k("read_back");
+  auto x = k.input("x", DType::f32, {256});
+  auto y = k.output("y", DType::f32, {256});
+  auto z = k.output("z", DType::bf16, {256});
+  k.launch({1}, {.threads = 32});
+  auto f = k.fragment(DType::bf16, {256}, "f");
+  k.parallel({256}, [&](Value i) {
+    y(i) = x(i) + 1.0f;
+    f(i) = cast(DType::bf16, y(i) * 2.0f);
+    z(i) = f(i);
+  });
+  const HostTensor in = iota(DType::f32, {256});
+  const HostTensor out(DType::f32, {256});
+  const HostTensor twice(DType::bf16, {256});
+  run_kernel(k.finish(), {&in, &out, &twice});
+  for (int64_t i = 0; i < 100; ++i) {
+    CHECK(out.value(i) == static_cast<double>(i + 1));
+    CHECK(twice.value(i) == static_cast<double>(2 * i + 2));
+  }
+}
