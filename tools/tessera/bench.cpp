@@ -135,10 +135,13 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_option("--peer", options->peer,
                   "peer times: a JSON-lines file or a folder (default: TESSERA_PEER_DIR)");
   sub->add_flag("--launch", options->launch, "host time of a call instead of GPU time");
-  sub->add_flag("--compile", options->compile, "CPU time of lowering and NVRTC per kernel, no GPU");
-  sub->add_option("--arch", options->arch, "target of --compile (default sm_90a)");
+  CLI::Option* compile = sub->add_flag("--compile", options->compile,
+                                       "CPU time of lowering and NVRTC per kernel, no GPU");
+  sub->add_option("--arch", options->arch, "target of --compile (default sm_90a)")->needs(compile);
   sub->add_option("--limit-ms", options->limit_ms,
-                  "with --compile: fail if a kernel takes more, lowering and NVRTC together");
+                  "with --compile: fail if a kernel takes more, lowering and NVRTC together")
+      ->needs(compile)
+      ->check(CLI::Range(0.0, 1e9));
   sub->add_flag("--skip-without-gpu", options->skip_without_gpu,
                 "without a GPU say SKIPPED and succeed");
   sub->callback([options, &command] { command = [options] { return bench(*options); }; });
