@@ -11,6 +11,8 @@
 namespace tessera::dsl {
 namespace {
 
+constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
+
 /// Names reach generated code and file names.
 void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
   bool good = !text.empty() && text.size() <= 64 &&
@@ -27,7 +29,7 @@ std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_
                                      const std::string& what, SourceLoc loc) {
   std::vector<ir::Expr> result;
   for (const int64_t extent : shape) {
-    if (extent <= 0 || extent > (int64_t{1} << 24)) {
+    if (extent <= 0 || extent > kMaxTileExtent) {
       r.fail("SHAPE", fmt::format("'{}' has an impossible extent", what), loc, "1 .. 2^24",
              fmt::format("{}", extent));
     }
@@ -91,8 +93,10 @@ Builder::~Builder() = default;
 
 Value Builder::dim(std::string name, DimOptions options, SourceLoc loc) {
   check_name(*recorder_, name, loc);
-  auto var = recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
-                                {}, options.multiple_of);
+  // A tile that begins inside an extent may reach past its end: its indices must still fit i32.
+  auto var =
+      recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
+                         ir::index((int64_t{1} << 31) - kMaxTileExtent), options.multiple_of);
   recorder_->kernel.dims.push_back(var);
   return Value(recorder_.get(), ir::var(var));
 }

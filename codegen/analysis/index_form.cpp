@@ -274,7 +274,8 @@ Range IndexMath::atom_range(const Expr& atom) const {
     case Op::var: {
       const ir::Var& var = *atom->var;
       if (var.lower) result.low = range(form(var.lower, true)).low;
-      if (var.upper) {
+      // A dim stands for itself in comparisons; how large it may be is the host's check.
+      if (var.upper && var.kind != ir::VarKind::dim) {
         const auto high = range(form(var.upper, true)).high;
         if (high) result.high = *high - 1;
       }
@@ -399,7 +400,7 @@ std::optional<Form> IndexMath::upper_bound(const Form& f) const {
       return std::nullopt;
     }
     const ir::Var& var = *term.atom->var;
-    if (!var.upper) {
+    if (!var.upper || var.kind == ir::VarKind::dim) {
       // A dim stands for itself: it may cancel against the other side.
       if (var.kind != ir::VarKind::dim && var.kind != ir::VarKind::scalar) return std::nullopt;
       bound = add(bound, atom_form(term.atom), term.coefficient);
