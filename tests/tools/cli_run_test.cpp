@@ -250,6 +250,10 @@ TEST_CASE("bench says what it needs", "[cli][bench]") {
   for (const char* value : {"nan", "-1", "many"}) {
     CHECK(run_tessera({"bench", "--compile", "--limit-ms", value}).exit_code == 2);
   }
+  CHECK(run_tessera({"bench", "--compile", "--limit-ms", "nan"}).err ==
+        "tessera: argument 'limit-ms' has a wrong value\n"
+        "  expected  a number of milliseconds above 0\n"
+        "  got       nan\n");
 }
 
 TEST_CASE("bench --compile prints CPU times and enforces a limit", "[cli][bench]") {
