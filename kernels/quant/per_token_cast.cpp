@@ -4,8 +4,9 @@
 // Dtypes   x bf16|f32, out e4m3, out_sf f32
 // Method   one pass: load a tile, amax per group (warp shuffles), scales, multiply, store.
 //          x is read once and out written once, so the bound is bytes / copy bandwidth.
-// Maths    scale = max(amax, 1e-4) / 448, code = e4m3(x * (448 / max(amax, 1e-4))): see
-// scale_factor.h Tuned    H200; see pick_tile.
+// Maths    scale = max(amax, 1e-4) / 448, code = e4m3(x * (448 / max(amax, 1e-4)));
+//          see scale_factor.h
+// Tuned    H200; see pick_tile.
 
 #include "kernels/quant/per_token_cast.h"
 
