@@ -21,7 +21,7 @@ struct OpCase {
 std::vector<OpCase> transpose_cases();
 std::vector<OpCase> batched_transpose_cases();
 std::vector<OpCase> topk_gate_cases();
-/// e4m3 from bf16 and f32 with row-major scales must work; the other forms may be unsupported.
+/// All forms of bf16 and f32 must work; a quantised x may be unsupported.
 std::vector<OpCase> per_token_cast_cases();
 
 /// Runs `got` and the reference of `op` on one case and compares all outputs bit for bit.
