@@ -9,6 +9,8 @@
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
 #include "kernels/quant/per_token_cast.h"
+#include "kernels/quant/per_token_cast_with_precomputed_sf.h"
+#include "kernels/quant/per_token_cast_with_sf_only.h"
 #include "kernels/transpose/batched_transpose.h"
 
 namespace tessera::kernels {
@@ -97,8 +99,12 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
 const std::vector<OpInfo>& ops() {
   // In the order of the contract: moe, quant, transpose. One line per op: copies of the tables in
   // kernels/<family>.
-  static const auto* all =
-      new std::vector<OpInfo>{topk_gate_op(), per_token_cast_op(), transpose_op(), batched_transpose_op()};
+  static const auto* all = new std::vector<OpInfo>{topk_gate_op(),
+                                                   per_token_cast_op(),
+                                                   per_token_cast_with_sf_only_op(),
+                                                   per_token_cast_with_precomputed_sf_op(),
+                                                   transpose_op(),
+                                                   batched_transpose_op()};
   return *all;
 }
 

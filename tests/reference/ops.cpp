@@ -38,6 +38,19 @@ HostTensors run_per_token_cast(const HostTensors& inputs, const Params& params) 
   return outputs;
 }
 
+HostTensors run_with_sf_only(const HostTensors& inputs, const Params& params) {
+  HostTensors outputs = run_per_token_cast(inputs, params);
+  outputs.erase("out");
+  return outputs;
+}
+
+HostTensors run_with_precomputed_sf(const HostTensors& inputs, const Params& params) {
+  const auto format = dtype_from_name(param<std::string>(params, "format", "e4m3")).value();
+  return {
+      {"out", per_token_cast_with_precomputed_sf(inputs.at("x"), inputs.at("sf"), format,
+                                                 param<int64_t>(params, "num_per_channels", 0))}};
+}
+
 }  // namespace
 
 Runner runner(const std::string& op) {
@@ -53,6 +66,8 @@ Runner runner(const std::string& op) {
     };
   }
   if (op == "per_token_cast") return run_per_token_cast;
+  if (op == "per_token_cast_with_sf_only") return run_with_sf_only;
+  if (op == "per_token_cast_with_precomputed_sf") return run_with_precomputed_sf;
   return nullptr;
 }
 
