@@ -8,7 +8,9 @@
 #include "dsl/base/error.h"
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
+#include "kernels/quant/cast_back.h"
 #include "kernels/quant/per_token_cast.h"
+#include "kernels/quant/per_token_cast_back.h"
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 #include "kernels/quant/per_token_cast_with_sf_only.h"
 #include "kernels/transpose/batched_transpose.h"
@@ -103,6 +105,8 @@ const std::vector<OpInfo>& ops() {
                                                    per_token_cast_op(),
                                                    per_token_cast_with_sf_only_op(),
                                                    per_token_cast_with_precomputed_sf_op(),
+                                                   cast_back_op(),
+                                                   per_token_cast_back_op(),
                                                    transpose_op(),
                                                    batched_transpose_op()};
   return *all;

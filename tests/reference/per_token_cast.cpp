@@ -89,4 +89,18 @@ test::HostTensor per_token_cast_with_precomputed_sf(const test::HostTensor& x,
   return out;
 }
 
+test::HostTensor cast_back(const test::HostTensor& x, const test::HostTensor& x_sf, SfLayout layout,
+                           const Dims& block, DType out_dtype) {
+  const int64_t num_tokens = x.shape()[0], hidden = hidden_of(x);
+  test::HostTensor out(out_dtype, {num_tokens, hidden});
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t h = 0; h < hidden; ++h) {
+      const float scale = load_scale(x_sf, layout, t / block[0], h / block[1]);
+      const float value = element_of(x, t, h) * scale;
+      out.set_bits(t * hidden + h, encode(out_dtype, static_cast<double>(value)));
+    }
+  }
+  return out;
+}
+
 }  // namespace tessera::reference

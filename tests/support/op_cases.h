@@ -27,6 +27,8 @@ std::vector<OpCase> per_token_cast_cases();
 std::vector<OpCase> per_token_cast_with_sf_only_cases();
 /// The same x with the scales that per_token_cast gives them, and with hostile ones.
 std::vector<OpCase> per_token_cast_with_precomputed_sf_cases();
+std::vector<OpCase> cast_back_cases();
+std::vector<OpCase> per_token_cast_back_cases();
 
 /// Runs `got` and the reference of `op` on one case and compares all outputs bit for bit.
 Comparison compare_with_reference(const std::string& op, const OpCase& test,
