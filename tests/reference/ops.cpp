@@ -1,6 +1,7 @@
 #include "tests/reference/ops.h"
 
 #include "dsl/base/error.h"
+#include "tests/reference/mhc.h"
 #include "tests/reference/per_token_cast.h"
 #include "tests/reference/topk_gate.h"
 #include "tests/reference/transpose.h"
@@ -53,6 +54,11 @@ Runner runner(const std::string& op) {
     };
   }
   if (op == "per_token_cast") return run_per_token_cast;
+  if (op == "pre_apply_mix_fwd") {
+    return [](const HostTensors& inputs, const Params&) {
+      return HostTensors{{"out", pre_apply_mix_fwd(inputs.at("x"), inputs.at("mix"))}};
+    };
+  }
   return nullptr;
 }
 

@@ -1,0 +1,20 @@
+#pragma once
+// The arithmetic of the hyper-connection mixes: one order of roundings per quantity, shared by
+// every op that needs it, so that a fused op equals the chain of plain ones bit for bit. Products
+// are fused only where fma is written.
+
+#include <span>
+
+#include "dsl/value.h"
+
+namespace tessera::kernels::mhc {
+
+/// One column of the sub-layer's input: fma over the streams in ascending order, from +0.
+inline dsl::Value apply_pre_mix(std::span<const dsl::Value> pre,
+                                std::span<const dsl::Value> streams) {
+  dsl::Value sum = dsl::fma(pre[0], streams[0], 0.0f);
+  for (size_t i = 1; i < streams.size(); ++i) sum = dsl::fma(pre[i], streams[i], sum);
+  return sum;
+}
+
+}  // namespace tessera::kernels::mhc

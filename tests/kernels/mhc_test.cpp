@@ -1,0 +1,92 @@
+// The hyper-connection ops on the executor: the references, then what bad calls are told.
+
+#include <cmath>
+#include <filesystem>
+
+#include "kernels/jit/jit.h"
+#include "tests/support/catch.h"
+#include "tests/support/golden.h"
+#include "tests/support/matchers.h"
+#include "tests/support/op_cases.h"
+#include "tests/support/op_errors.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/run_op.h"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
+  const CaseReport report = run_cases(op, cases, op_runner(op, Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed + std::ssize(report.unsupported) == std::ssize(cases));
+  CHECK(report.unsupported.size() <= 1);
+}
+
+HostTensor some(DType dtype, Dims shape) {
+  return random_tensor(dtype, shape, Values::normal, 1);
+}
+
+}  // namespace
+
+TEST_CASE("pre_apply_mix_fwd equals its reference on the executor", "[pre_apply_mix_fwd]") {
+  check_cases("pre_apply_mix_fwd", pre_apply_mix_fwd_cases());
+}
+
+TEST_CASE("pre_apply_mix_fwd explains wrong arguments", "[pre_apply_mix_fwd][errors]") {
+  const auto told = [](HostTensors inputs) {
+    return outputs_error("pre_apply_mix_fwd", inputs, {});
+  };
+  const HostTensor x = some(DType::bf16, {6, 4, 64}), mix = some(DType::f32, {6, 4});
+  CHECK(told({{"x", x}, {"mix", mix}}) == "no error");
+  CHECK(told({{"x", some(DType::bf16, {4, 64})}, {"mix", mix}}) ==
+        "tessera: pre_apply_mix_fwd: argument 'x' has the wrong rank\n"
+        "  expected  bf16[T, n, H]\n"
+        "  got       bf16[4, 64] on cpu");
+  CHECK(
+      told({{"x", some(DType::bf16, {2, 3, 4, 64})}, {"mix", mix}}) ==
+      "tessera: pre_apply_mix_fwd: argument 'mix' has the wrong rank\n"
+      "  expected  f32[2, 3, 4]   (T0 = 2 from x dim 0; T1 = 3 from x dim 1; n = 4 from x dim 2)\n"
+      "  got       f32[6, 4] on cpu");
+  const std::string streams = told({{"x", x}, {"mix", some(DType::f32, {6, 3})}});
+  CHECK(
+      streams.starts_with("tessera: pre_apply_mix_fwd: argument 'mix' has the wrong shape\n"
+                          "  expected  f32[6, 4]"));
+  CHECK(told({{"x", some(DType::bf16, {6, 17, 64})}, {"mix", some(DType::f32, {6, 17})}}) ==
+        "tessera: pre_apply_mix_fwd: so many streams are not supported\n"
+        "  expected  1 <= n <= 16\n"
+        "  got       17");
+  CHECK(told({{"x", some(DType::bf16, {6, 0, 64})}, {"mix", some(DType::f32, {6, 0})}}) ==
+        "tessera: pre_apply_mix_fwd: there must be a stream\n"
+        "  expected  1 <= n <= 16\n"
+        "  got       0");
+  const std::string alias = run_error("pre_apply_mix_fwd",
+                                      {{"x", x.view()},
+                                       {"mix", mix.view()},
+                                       {"out", TensorView(x.view().data, DType::bf16, {6, 64})}},
+                                      {});
+  CHECK(alias.starts_with("tessera: pre_apply_mix_fwd: argument 'out' shares memory with 'x'\n"));
+}
+
+TEST_CASE("rows that start anywhere in memory are mixed alike", "[mhc]") {
+  const int64_t tokens = 3, streams = 4, hidden = 256;
+  const HostTensor x = some(DType::bf16, {tokens, streams, hidden});
+  const HostTensor mix = some(DType::f32, {tokens, streams});
+  const auto want =
+      op_runner("pre_apply_mix_fwd", Device::cpu())({{"x", x}, {"mix", mix}}, {}).at("out");
+  const kernels::jit::TrapScope traps;
+  for (const int64_t shift : {1, 2, 4}) {
+    CAPTURE(shift);
+    const HostTensor storage(DType::bf16, {x.size() + 8});
+    auto* moved = static_cast<uint16_t*>(storage.view().data) + shift;
+    for (int64_t i = 0; i < x.size(); ++i) moved[i] = static_cast<uint16_t>(x.bits(i));
+    HostTensor out(DType::bf16, {tokens, hidden});
+    kernels::find_op("pre_apply_mix_fwd")
+        .run({{"x", TensorView(moved, DType::bf16, x.shape())},
+              {"mix", mix.view()},
+              {"out", out.view()}},
+             {}, nullptr);
+    CHECK_THAT(out, EqualsBits(want));
+  }
+}

@@ -1,0 +1,62 @@
+// Cases of the hyper-connection ops: hidden sizes of models and odd ones, one stream and many,
+// several token dimensions, values that overflow, cancel or are no numbers.
+
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "tests/support/op_cases.h"
+#include "tests/support/random_tensor.h"
+
+namespace tessera::test {
+namespace {
+
+struct Extents {
+  Dims tokens;
+  int64_t streams, hidden;
+};
+
+const std::vector<Extents>& extents_of_rows() {
+  static const std::vector<Extents> all = {
+      {{3}, 4, 7168},      {{5}, 4, 2560}, {{7}, 4, 1280},  {{37}, 4, 256}, {{6}, 2, 512},
+      {{3}, 4, 4096},      {{2}, 1, 1280}, {{9}, 3, 100},   {{33}, 5, 72},  {{2}, 16, 64},
+      {{4}, 4, 1},         {{3}, 4, 33},   {{1}, 4, 1000},  {{2}, 8, 1600}, {{2, 3}, 4, 64},
+      {{2, 1, 5}, 4, 256}, {{0}, 4, 256},  {{0, 3}, 4, 64}, {{3}, 4, 0}};
+  return all;
+}
+
+Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
+  Dims shape = tokens;
+  for (const int64_t extent : others) shape.push_back(extent);
+  return shape;
+}
+
+std::string label_of(const Extents& e, std::string_view values) {
+  return fmt::format("{} n={} H={} {}", to_string(e.tokens), e.streams, e.hidden, values);
+}
+
+}  // namespace
+
+std::vector<OpCase> pre_apply_mix_fwd_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](const Extents& e, Values values, std::string_view word) {
+    OpCase test;
+    test.label = label_of(e, word);
+    test.inputs["x"] =
+        random_tensor(DType::bf16, joined(e.tokens, {e.streams, e.hidden}), values, 1);
+    test.inputs["mix"] = random_tensor(DType::f32, joined(e.tokens, {e.streams}), values, 2);
+    cases.push_back(std::move(test));
+  };
+  for (const Extents& e : extents_of_rows()) add(e, Values::normal, "normal");
+  add({{11}, 4, 256}, Values::nasty, "nasty");
+  add({{5}, 4, 100}, Values::bits, "bits");
+  OpCase many = cases.front();
+  many.label = "17 streams";
+  many.inputs["x"] = random_tensor(DType::bf16, {2, 17, 64}, Values::normal, 3);
+  many.inputs["mix"] = random_tensor(DType::f32, {2, 17}, Values::normal, 4);
+  many.may_be_unsupported = true;
+  cases.push_back(many);
+  return cases;
+}
+
+}  // namespace tessera::test
