@@ -17,4 +17,14 @@ inline dsl::Value apply_pre_mix(std::span<const dsl::Value> pre,
   return sum;
 }
 
+/// One column of output stream o. `comb` holds comb[i, o] for all i. Stream 0 is a rounded product,
+/// the sub-layer's output comes second, the other streams follow.
+inline dsl::Value apply_post_mix(const dsl::Value& post, const dsl::Value& layer_output,
+                                 std::span<const dsl::Value> comb,
+                                 std::span<const dsl::Value> streams) {
+  dsl::Value sum = dsl::fma(post, layer_output, comb[0] * streams[0]);
+  for (size_t i = 1; i < streams.size(); ++i) sum = dsl::fma(comb[i], streams[i], sum);
+  return sum;
+}
+
 }  // namespace tessera::kernels::mhc

@@ -30,6 +30,24 @@ HostTensor some(DType dtype, Dims shape) {
 
 }  // namespace
 
+TEST_CASE("the mixing chains meet the recorded values bit for bit", "[reference][golden][mhc]") {
+  const std::filesystem::path folder = golden_folder();
+  if (!std::filesystem::is_directory(folder)) {
+    TESSERA_SKIP("no golden folder " + folder.string() + " (set TESSERA_GOLDEN_DIR)");
+  }
+  int passed = 0;
+  for (const std::string& family : golden_families(folder)) {
+    for (const GoldenCase& golden : read_golden(folder, family)) {
+      if (golden.op != "pre_apply_mix_fwd" && golden.op != "post_fwd") continue;
+      INFO(golden.id);
+      const HostTensors got = reference::runner(golden.op)(golden.inputs, golden.params);
+      CHECK_THAT(got.at("out"), EqualsBits(golden.outputs.at("out")));
+      ++passed;
+    }
+  }
+  CHECK(passed > 0);
+}
+
 TEST_CASE("pre_apply_mix_fwd equals its reference on the executor", "[pre_apply_mix_fwd]") {
   check_cases("pre_apply_mix_fwd", pre_apply_mix_fwd_cases());
 }
@@ -67,6 +85,36 @@ TEST_CASE("pre_apply_mix_fwd explains wrong arguments", "[pre_apply_mix_fwd][err
                                        {"out", TensorView(x.view().data, DType::bf16, {6, 64})}},
                                       {});
   CHECK(alias.starts_with("tessera: pre_apply_mix_fwd: argument 'out' shares memory with 'x'\n"));
+}
+
+TEST_CASE("post_fwd equals its reference on the executor", "[post_fwd]") {
+  check_cases("post_fwd", post_fwd_cases());
+}
+
+TEST_CASE("post_fwd explains wrong arguments", "[post_fwd][errors]") {
+  HostTensors inputs;
+  inputs["x"] = some(DType::bf16, {6, 64});
+  inputs["residual"] = some(DType::bf16, {6, 4, 64});
+  inputs["post_mix"] = some(DType::f32, {6, 4});
+  inputs["comb_mix"] = some(DType::f32, {6, 4, 4});
+  const auto told = [&](const std::string& name, const HostTensor& tensor) {
+    HostTensors changed = inputs;
+    changed[name] = tensor;
+    return outputs_error("post_fwd", changed, {});
+  };
+  CHECK(told("x", inputs["x"]) == "no error");
+  CHECK(told("comb_mix", some(DType::f32, {6, 4, 3})) ==
+        "tessera: post_fwd: argument 'comb_mix' has the wrong shape\n"
+        "  expected  f32[6, 4, 4]   (T = 6 from x dim 0; n = 4 from residual dim 1)\n"
+        "  got       f32[6, 4, 3] on cpu");
+  CHECK(told("post_mix", some(DType::bf16, {6, 4})) ==
+        "tessera: post_fwd: argument 'post_mix' has the wrong dtype\n"
+        "  expected  f32\n"
+        "  got       bf16[6, 4] on cpu");
+  CHECK(told("residual", HostTensor(DType::bf16, {6, 4, 64}, {512, 64, 1})) ==
+        "tessera: post_fwd: argument 'residual' has the wrong strides\n"
+        "  expected  row-major strides [256, 64, 1]\n"
+        "  got       bf16[6, 4, 64], strides [512, 64, 1] on cpu");
 }
 
 TEST_CASE("rows that start anywhere in memory are mixed alike", "[mhc]") {

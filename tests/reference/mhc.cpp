@@ -40,4 +40,21 @@ HostTensor pre_apply_mix_fwd(const HostTensor& x, const HostTensor& mix) {
   return out;
 }
 
+HostTensor post_fwd(const HostTensor& x, const HostTensor& residual, const HostTensor& post_mix,
+                    const HostTensor& comb_mix) {
+  const int rank = residual.shape().rank;
+  const int64_t n = residual.shape()[rank - 2], hidden = residual.shape()[rank - 1];
+  HostTensor out(DType::bf16, residual.shape());
+  for (int64_t element = 0; element < out.size(); ++element) {
+    const int64_t h = element % hidden, o = element / hidden % n, t = element / hidden / n;
+    const auto comb = [&](int64_t i) { return at(comb_mix, (t * n + i) * n + o); };
+    const auto stream = [&](int64_t i) { return at(residual, (t * n + i) * hidden + h); };
+    float sum = comb(0) * stream(0);
+    sum = std::fma(at(post_mix, t * n + o), at(x, t * hidden + h), sum);
+    for (int64_t i = 1; i < n; ++i) sum = std::fma(comb(i), stream(i), sum);
+    out.set_value(element, static_cast<double>(sum));
+  }
+  return out;
+}
+
 }  // namespace tessera::reference

@@ -15,4 +15,17 @@ namespace tessera::reference {
 /// Example: streams {1, 2} with mix {0.5, 0.25} give 1.
 test::HostTensor pre_apply_mix_fwd(const test::HostTensor& x, const test::HostTensor& mix);
 
+/// The residual streams behind a sub-layer: out[o] = comb[0, o] * residual[0] rounded, then fma of
+/// post[o] * x, then fma of comb[i, o] * residual[i] for i = 1, 2, ...; one rounding to bf16.
+///
+///   x          bf16 [.., H]
+///   residual   bf16 [.., n, H]
+///   post_mix   f32  [.., n]
+///   comb_mix   f32  [.., n, n]
+///   returns    bf16 [.., n, H]
+///
+/// Example: n = 1, x {2}, residual {3}, post {0.5}, comb {1} give 4.
+test::HostTensor post_fwd(const test::HostTensor& x, const test::HostTensor& residual,
+                          const test::HostTensor& post_mix, const test::HostTensor& comb_mix);
+
 }  // namespace tessera::reference

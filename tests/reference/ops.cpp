@@ -59,6 +59,12 @@ Runner runner(const std::string& op) {
       return HostTensors{{"out", pre_apply_mix_fwd(inputs.at("x"), inputs.at("mix"))}};
     };
   }
+  if (op == "post_fwd") {
+    return [](const HostTensors& inputs, const Params&) {
+      return HostTensors{{"out", post_fwd(inputs.at("x"), inputs.at("residual"),
+                                          inputs.at("post_mix"), inputs.at("comb_mix"))}};
+    };
+  }
   return nullptr;
 }
 

@@ -59,4 +59,24 @@ std::vector<OpCase> pre_apply_mix_fwd_cases() {
   return cases;
 }
 
+std::vector<OpCase> post_fwd_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](const Extents& e, Values values, std::string_view word) {
+    OpCase test;
+    test.label = label_of(e, word);
+    test.inputs["x"] = random_tensor(DType::bf16, joined(e.tokens, {e.hidden}), values, 5);
+    test.inputs["residual"] =
+        random_tensor(DType::bf16, joined(e.tokens, {e.streams, e.hidden}), values, 6);
+    test.inputs["post_mix"] = random_tensor(DType::f32, joined(e.tokens, {e.streams}), values, 7);
+    test.inputs["comb_mix"] =
+        random_tensor(DType::f32, joined(e.tokens, {e.streams, e.streams}), values, 8);
+    test.may_be_unsupported = e.streams > 8;
+    cases.push_back(std::move(test));
+  };
+  for (const Extents& e : extents_of_rows()) add(e, Values::normal, "normal");
+  add({{11}, 4, 256}, Values::nasty, "nasty");
+  add({{5}, 4, 100}, Values::bits, "bits");
+  return cases;
+}
+
 }  // namespace tessera::test
