@@ -8,6 +8,7 @@
 #include "dsl/base/error.h"
 #include "kernels/mhc/post_fwd.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/sinkhorn_fwd.h"
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
 #include "kernels/quant/per_token_cast.h"
@@ -99,9 +100,9 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
 const std::vector<OpInfo>& ops() {
   // In the order of the contract: moe, quant, transpose, mhc. One line per op: copies of the tables
   // in kernels/<family>.
-  static const auto* all =
-      new std::vector<OpInfo>{topk_gate_op(),         per_token_cast_op(),    transpose_op(),
-                              batched_transpose_op(), pre_apply_mix_fwd_op(), post_fwd_op()};
+  static const auto* all = new std::vector<OpInfo>{
+      topk_gate_op(),    per_token_cast_op(),    transpose_op(), batched_transpose_op(),
+      sinkhorn_fwd_op(), pre_apply_mix_fwd_op(), post_fwd_op()};
   return *all;
 }
 

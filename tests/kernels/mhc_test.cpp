@@ -117,6 +117,45 @@ TEST_CASE("post_fwd explains wrong arguments", "[post_fwd][errors]") {
         "  got       bf16[6, 4, 64], strides [512, 64, 1] on cpu");
 }
 
+TEST_CASE("sinkhorn_fwd equals its reference on the executor", "[sinkhorn_fwd]") {
+  check_cases("sinkhorn_fwd", sinkhorn_fwd_cases());
+}
+
+TEST_CASE("sinkhorn_fwd ends with columns that sum to one", "[sinkhorn_fwd]") {
+  const HostTensor x = some(DType::f32, {25, 4, 4});
+  const HostTensor out = op_runner("sinkhorn_fwd", Device::cpu())({{"x", x}}, {}).at("out");
+  for (int64_t t = 0; t < 25; ++t) {
+    for (int64_t o = 0; o < 4; ++o) {
+      double sum = 0;
+      for (int64_t i = 0; i < 4; ++i) sum += out.value(t * 16 + i * 4 + o);
+      CHECK(std::fabs(sum - 1) < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("sinkhorn_fwd explains wrong arguments", "[sinkhorn_fwd][errors]") {
+  const auto told = [](Dims shape, int64_t repeat) {
+    return outputs_error("sinkhorn_fwd", {{"x", some(DType::f32, shape)}}, {{"repeat", repeat}});
+  };
+  CHECK(told({6, 4, 4}, 45) == "no error");
+  CHECK(told({6, 4, 4}, 46) ==
+        "tessera: sinkhorn_fwd: parameter 'repeat' is out of range\n"
+        "  expected  1 .. 45\n"
+        "  got       46");
+  CHECK(told({6, 4, 4}, 0) ==
+        "tessera: sinkhorn_fwd: parameter 'repeat' has a wrong value\n"
+        "  expected  int 1..45\n"
+        "  got       0");
+  CHECK(told({6, 4, 3}, 10) ==
+        "tessera: sinkhorn_fwd: argument 'x' has the wrong shape\n"
+        "  expected  f32[T, n, n]\n"
+        "  got       f32[6, 4, 3] on cpu");
+  CHECK(told({6, 5, 5}, 10) ==
+        "tessera: sinkhorn_fwd: so many streams are not supported\n"
+        "  expected  1 <= n <= 4\n"
+        "  got       5");
+}
+
 TEST_CASE("rows that start anywhere in memory are mixed alike", "[mhc]") {
   const int64_t tokens = 3, streams = 4, hidden = 256;
   const HostTensor x = some(DType::bf16, {tokens, streams, hidden});

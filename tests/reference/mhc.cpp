@@ -57,4 +57,43 @@ HostTensor post_fwd(const HostTensor& x, const HostTensor& residual, const HostT
   return out;
 }
 
+HostTensor sinkhorn_fwd(const HostTensor& x, int64_t repeat, double eps) {
+  const int64_t n = x.shape()[x.shape().rank - 1];
+  HostTensor out(DType::f32, x.shape());
+  std::vector<double> matrix(static_cast<size_t>(n * n));
+  const auto element = [&](int64_t i, int64_t o) -> double& {
+    return matrix[static_cast<size_t>(i * n + o)];
+  };
+  const auto divide_rows = [&](double added) {
+    for (int64_t i = 0; i < n; ++i) {
+      double sum = added;
+      for (int64_t o = 0; o < n; ++o) sum += element(i, o);
+      for (int64_t o = 0; o < n; ++o) element(i, o) /= sum;
+    }
+  };
+  const auto divide_columns = [&] {
+    for (int64_t o = 0; o < n; ++o) {
+      double sum = eps;
+      for (int64_t i = 0; i < n; ++i) sum += element(i, o);
+      for (int64_t i = 0; i < n; ++i) element(i, o) /= sum;
+    }
+  };
+  for (int64_t first = 0; first < x.size(); first += n * n) {
+    for (int64_t i = 0; i < n; ++i) {
+      double top = x.value(first + i * n);
+      for (int64_t o = 0; o < n; ++o) top = std::fmax(top, x.value(first + i * n + o));
+      for (int64_t o = 0; o < n; ++o) element(i, o) = std::exp(x.value(first + i * n + o) - top);
+    }
+    divide_rows(0);
+    for (double& value : matrix) value += eps;
+    divide_columns();
+    for (int64_t round = 1; round < repeat; ++round) {
+      divide_rows(eps);
+      divide_columns();
+    }
+    for (int64_t e = 0; e < n * n; ++e) out.set_value(first + e, matrix[static_cast<size_t>(e)]);
+  }
+  return out;
+}
+
 }  // namespace tessera::reference

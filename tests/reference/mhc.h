@@ -28,4 +28,13 @@ test::HostTensor pre_apply_mix_fwd(const test::HostTensor& x, const test::HostTe
 test::HostTensor post_fwd(const test::HostTensor& x, const test::HostTensor& residual,
                           const test::HostTensor& post_mix, const test::HostTensor& comb_mix);
 
+/// Softmax over the last axis plus eps, then columns divided by (sum + eps), then repeat - 1 times
+/// rows and columns; in f64 from start to end, rounded once.
+///
+///   x         f32 [.., n, n]
+///   returns   f32 [.., n, n]
+///
+/// Example: n = 1 gives (1 + eps) / (1 + 2 eps) for repeat 1.
+test::HostTensor sinkhorn_fwd(const test::HostTensor& x, int64_t repeat, double eps);
+
 }  // namespace tessera::reference

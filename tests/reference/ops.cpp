@@ -65,6 +65,12 @@ Runner runner(const std::string& op) {
                                           inputs.at("post_mix"), inputs.at("comb_mix"))}};
     };
   }
+  if (op == "sinkhorn_fwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return HostTensors{{"out", sinkhorn_fwd(inputs.at("x"), param<int64_t>(params, "repeat", 10),
+                                              param<double>(params, "eps", 1e-6))}};
+    };
+  }
   return nullptr;
 }
 

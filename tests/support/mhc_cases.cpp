@@ -79,4 +79,44 @@ std::vector<OpCase> post_fwd_cases() {
   return cases;
 }
 
+std::vector<OpCase> sinkhorn_fwd_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](const Dims& tokens, int64_t streams, int64_t repeat, double eps) {
+    OpCase test;
+    test.label = fmt::format("{} n={} repeat={} eps={}", to_string(tokens), streams, repeat, eps);
+    test.inputs["x"] =
+        random_tensor(DType::f32, joined(tokens, {streams, streams}), Values::normal, 10);
+    test.params["repeat"] = repeat;
+    test.params["eps"] = eps;
+    test.may_be_unsupported = streams > 4;
+    test.tolerance = Tolerance{1.3e-6, 1e-5};
+    cases.push_back(std::move(test));
+  };
+  for (const int64_t streams : {1, 2, 3, 4}) {
+    for (const int64_t repeat : {1, 2, 10, 45}) add({19}, streams, repeat, 1e-6);
+    add({3}, streams, 10, 0.0);
+    add({3}, streams, 10, 0.25);
+  }
+  add({1}, 4, 10, 1e-6);
+  add({300}, 4, 10, 1e-6);
+  add({2, 5}, 4, 10, 1e-6);
+  add({0}, 4, 10, 1e-6);
+  add({2}, 5, 10, 1e-6);
+
+  // Logits that underflow beside the largest, and rows that make their matrix NaN.
+  OpCase hard = cases.front();
+  hard.label = "large logits, infinities and NaN";
+  HostTensor x = random_tensor(DType::f32, {12, 4, 4}, Values::normal, 11);
+  for (int64_t i = 0; i < 4 * 16; ++i) x.set_value(i, x.value(i) * 1e4);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  x.set_value(4 * 16 + 5, -kInfinity);
+  for (int64_t i = 0; i < 4; ++i) x.set_value(5 * 16 + i, -kInfinity);
+  x.set_value(6 * 16 + 1, kInfinity);
+  x.set_value(7 * 16 + 15, std::numeric_limits<double>::quiet_NaN());
+  hard.inputs["x"] = std::move(x);
+  hard.params["repeat"] = int64_t{10};
+  cases.push_back(std::move(hard));
+  return cases;
+}
+
 }  // namespace tessera::test
