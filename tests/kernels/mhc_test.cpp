@@ -117,6 +117,32 @@ TEST_CASE("post_fwd explains wrong arguments", "[post_fwd][errors]") {
         "  got       bf16[6, 4, 64], strides [512, 64, 1] on cpu");
 }
 
+TEST_CASE("expand_to_mhc_fwd equals its reference on the executor", "[expand_to_mhc_fwd]") {
+  check_cases("expand_to_mhc_fwd", expand_to_mhc_fwd_cases());
+}
+
+TEST_CASE("expand_to_mhc_fwd explains wrong arguments", "[expand_to_mhc_fwd][errors]") {
+  const HostTensor x = some(DType::bf16, {6, 64});
+  const auto told = [&](kernels::Params params) {
+    return outputs_error("expand_to_mhc_fwd", {{"x", x}}, params);
+  };
+  CHECK(told({}) == "no error");
+  CHECK(told({{"mhc_mult", int64_t{0}}}) ==
+        "tessera: expand_to_mhc_fwd: parameter 'mhc_mult' has a wrong value\n"
+        "  expected  int >= 1\n"
+        "  got       0");
+  CHECK(told({{"mhc_mult", int64_t{65537}}}) ==
+        "tessera: expand_to_mhc_fwd: so many streams are not supported\n"
+        "  expected  at most 65536\n"
+        "  got       65537");
+  const HostTensor out(DType::bf16, {6, 3, 64});
+  CHECK(run_error("expand_to_mhc_fwd", {{"x", x.view()}, {"out", out.view()}},
+                  {{"mhc_mult", int64_t{4}}}) ==
+        "tessera: expand_to_mhc_fwd: argument 'out' has the wrong shape\n"
+        "  expected  bf16[6, 4, 64]   (T = 6 from x dim 0; n = 4 = mhc_mult; H = 64 from x dim 1)\n"
+        "  got       bf16[6, 3, 64] on cpu");
+}
+
 TEST_CASE("sinkhorn_fwd equals its reference on the executor", "[sinkhorn_fwd]") {
   check_cases("sinkhorn_fwd", sinkhorn_fwd_cases());
 }

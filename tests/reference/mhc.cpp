@@ -57,6 +57,17 @@ HostTensor post_fwd(const HostTensor& x, const HostTensor& residual, const HostT
   return out;
 }
 
+HostTensor expand_to_mhc_fwd(const HostTensor& x, int64_t num_streams) {
+  const int rank = x.shape().rank;
+  const int64_t hidden = x.shape()[rank - 1];
+  HostTensor out(DType::bf16, shape_of(x.shape(), rank - 1, {num_streams, hidden}));
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t h = i % hidden, t = i / hidden / num_streams;
+    out.set_bits(i, x.bits(t * hidden + h));
+  }
+  return out;
+}
+
 HostTensor sinkhorn_fwd(const HostTensor& x, int64_t repeat, double eps) {
   const int64_t n = x.shape()[x.shape().rank - 1];
   HostTensor out(DType::f32, x.shape());

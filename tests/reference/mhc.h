@@ -28,6 +28,14 @@ test::HostTensor pre_apply_mix_fwd(const test::HostTensor& x, const test::HostTe
 test::HostTensor post_fwd(const test::HostTensor& x, const test::HostTensor& residual,
                           const test::HostTensor& post_mix, const test::HostTensor& comb_mix);
 
+/// Each row in every stream, bits unchanged.
+///
+///   x         bf16 [.., H]
+///   returns   bf16 [.., num_streams, H]
+///
+/// Example: x {{1, 2}} with 2 streams gives {{{1, 2}, {1, 2}}}.
+test::HostTensor expand_to_mhc_fwd(const test::HostTensor& x, int64_t num_streams);
+
 /// Softmax over the last axis plus eps, then columns divided by (sum + eps), then repeat - 1 times
 /// rows and columns; in f64 from start to end, rounded once.
 ///

@@ -65,6 +65,12 @@ Runner runner(const std::string& op) {
                                           inputs.at("post_mix"), inputs.at("comb_mix"))}};
     };
   }
+  if (op == "expand_to_mhc_fwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return HostTensors{
+          {"out", expand_to_mhc_fwd(inputs.at("x"), param<int64_t>(params, "mhc_mult", 4))}};
+    };
+  }
   if (op == "sinkhorn_fwd") {
     return [](const HostTensors& inputs, const Params& params) {
       return HostTensors{{"out", sinkhorn_fwd(inputs.at("x"), param<int64_t>(params, "repeat", 10),

@@ -79,6 +79,18 @@ std::vector<OpCase> post_fwd_cases() {
   return cases;
 }
 
+std::vector<OpCase> expand_to_mhc_fwd_cases() {
+  std::vector<OpCase> cases;
+  for (const Extents& e : extents_of_rows()) {
+    OpCase test;
+    test.label = label_of(e, "bits");
+    test.inputs["x"] = random_tensor(DType::bf16, joined(e.tokens, {e.hidden}), Values::bits, 9);
+    test.params["mhc_mult"] = e.streams;
+    cases.push_back(std::move(test));
+  }
+  return cases;
+}
+
 std::vector<OpCase> sinkhorn_fwd_cases() {
   std::vector<OpCase> cases;
   const auto add = [&](const Dims& tokens, int64_t streams, int64_t repeat, double eps) {
