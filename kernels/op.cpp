@@ -9,6 +9,7 @@
 #include "kernels/mhc/expand_to_mhc_fwd.h"
 #include "kernels/mhc/post_fwd.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/pre_split_mixes_fwd.h"
 #include "kernels/mhc/sinkhorn_fwd.h"
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
@@ -102,8 +103,9 @@ const std::vector<OpInfo>& ops() {
   // In the order of the contract: moe, quant, transpose, mhc. One line per op: copies of the tables
   // in kernels/<family>.
   static const auto* all = new std::vector<OpInfo>{
-      topk_gate_op(),         per_token_cast_op(), transpose_op(),         batched_transpose_op(),
-      expand_to_mhc_fwd_op(), sinkhorn_fwd_op(),   pre_apply_mix_fwd_op(), post_fwd_op()};
+      topk_gate_op(),         per_token_cast_op(),    transpose_op(),
+      batched_transpose_op(), expand_to_mhc_fwd_op(), pre_split_mixes_fwd_op(),
+      sinkhorn_fwd_op(),      pre_apply_mix_fwd_op(), post_fwd_op()};
   return *all;
 }
 

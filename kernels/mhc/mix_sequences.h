@@ -9,6 +9,20 @@
 
 namespace tessera::kernels::mhc {
 
+inline dsl::Value sigmoid(const dsl::Value& z) {
+  return 1.0f / (1.0f + dsl::exp(0.0f - z));
+}
+
+/// The weight with which a sub-layer reads a stream, in (eps, 1 + eps).
+inline dsl::Value pre_mix(const dsl::Value& z, const dsl::Value& eps) {
+  return sigmoid(z) + eps;
+}
+
+/// The weight with which a stream receives the sub-layer's output, in (0, mult).
+inline dsl::Value post_mix(const dsl::Value& z, const dsl::Value& mult) {
+  return sigmoid(z) * mult;
+}
+
 /// One column of the sub-layer's input: fma over the streams in ascending order, from +0.
 inline dsl::Value apply_pre_mix(std::span<const dsl::Value> pre,
                                 std::span<const dsl::Value> streams) {

@@ -182,6 +182,29 @@ TEST_CASE("sinkhorn_fwd explains wrong arguments", "[sinkhorn_fwd][errors]") {
         "  got       5");
 }
 
+TEST_CASE("pre_split_mixes_fwd equals its reference on the executor", "[pre_split_mixes_fwd]") {
+  check_cases("pre_split_mixes_fwd", pre_split_mixes_fwd_cases());
+}
+
+TEST_CASE("pre_split_mixes_fwd explains wrong arguments", "[pre_split_mixes_fwd][errors]") {
+  const auto told = [](Dims mixes, int64_t base) {
+    return outputs_error("pre_split_mixes_fwd",
+                         {{"input_mixes", some(DType::f32, mixes)},
+                          {"scale", some(DType::f32, {3})},
+                          {"base", some(DType::f32, {base})}},
+                         {});
+  };
+  CHECK(told({6, 24}, 24) == "no error");
+  CHECK(told({6, 25}, 25) ==
+        "tessera: pre_split_mixes_fwd: argument 'input_mixes' has the wrong number of columns\n"
+        "  expected  M = n (n + 2) for n streams: 3, 8, 15, 24, ...\n"
+        "  got       25");
+  CHECK(told({6, 24}, 23) ==
+        "tessera: pre_split_mixes_fwd: argument 'base' has the wrong shape\n"
+        "  expected  f32[24]   (M = 24 from input_mixes dim 1)\n"
+        "  got       f32[23] on cpu");
+}
+
 TEST_CASE("rows that start anywhere in memory are mixed alike", "[mhc]") {
   const int64_t tokens = 3, streams = 4, hidden = 256;
   const HostTensor x = some(DType::bf16, {tokens, streams, hidden});

@@ -107,4 +107,29 @@ HostTensor sinkhorn_fwd(const HostTensor& x, int64_t repeat, double eps) {
   return out;
 }
 
+SplitMixes pre_split_mixes_fwd(const HostTensor& input_mixes, const HostTensor& scale,
+                               const HostTensor& base, double post_mult, double pre_eps) {
+  const Dims& shape = input_mixes.shape();
+  const int64_t num_entries = shape[shape.rank - 1];
+  int64_t n = 1;
+  while (n * (n + 2) < num_entries) ++n;
+  SplitMixes result{HostTensor(DType::f32, shape_of(shape, shape.rank - 1, {n})),
+                    HostTensor(DType::f32, shape_of(shape, shape.rank - 1, {n})),
+                    HostTensor(DType::f32, shape_of(shape, shape.rank - 1, {n, n}))};
+  for (int64_t element = 0; element < input_mixes.size(); ++element) {
+    const int64_t t = element / num_entries, j = element % num_entries;
+    const double z =
+        input_mixes.value(element) * scale.value(std::min<int64_t>(j / n, 2)) + base.value(j);
+    const double sigmoid = 1 / (1 + std::exp(-z));
+    if (j < n) {
+      result.pre_mix.set_value(t * n + j, sigmoid + pre_eps);
+    } else if (j < 2 * n) {
+      result.post_mix.set_value(t * n + j - n, sigmoid * post_mult);
+    } else {
+      result.comb_logits.set_value(t * n * n + j - 2 * n, z);
+    }
+  }
+  return result;
+}
+
 }  // namespace tessera::reference

@@ -45,4 +45,21 @@ test::HostTensor expand_to_mhc_fwd(const test::HostTensor& x, int64_t num_stream
 /// Example: n = 1 gives (1 + eps) / (1 + 2 eps) for repeat 1.
 test::HostTensor sinkhorn_fwd(const test::HostTensor& x, int64_t repeat, double eps);
 
+struct SplitMixes {
+  test::HostTensor pre_mix, post_mix, comb_logits;
+};
+
+/// The mixes of a sub-layer: with z_j = m_j * scale + base_j, sigmoid(z) + pre_eps of the first n
+/// entries (scale[0]), sigmoid(z) * post_mult of the next n (scale[1]), z of the rest (scale[2]); in
+/// f64, rounded once.
+///
+///   input_mixes   f32 [.., n (n + 2)]
+///   scale         f32 [3]
+///   base          f32 [n (n + 2)]
+///   returns       f32 [.., n], f32 [.., n], f32 [.., n, n]
+///
+/// Example: n = 1, zeros everywhere: pre_mix 0.5 + pre_eps, post_mix post_mult / 2, comb_logits 0.
+SplitMixes pre_split_mixes_fwd(const test::HostTensor& input_mixes, const test::HostTensor& scale,
+                               const test::HostTensor& base, double post_mult, double pre_eps);
+
 }  // namespace tessera::reference

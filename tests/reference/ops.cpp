@@ -77,6 +77,16 @@ Runner runner(const std::string& op) {
                                               param<double>(params, "eps", 1e-6))}};
     };
   }
+  if (op == "pre_split_mixes_fwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      SplitMixes mixes = pre_split_mixes_fwd(
+          inputs.at("input_mixes"), inputs.at("scale"), inputs.at("base"),
+          param<double>(params, "post_mult_value", 1), param<double>(params, "pre_eps", 1e-6));
+      return HostTensors{{"pre_mix", std::move(mixes.pre_mix)},
+                         {"post_mix", std::move(mixes.post_mix)},
+                         {"comb_logits", std::move(mixes.comb_logits)}};
+    };
+  }
   return nullptr;
 }
 

@@ -131,4 +131,42 @@ std::vector<OpCase> sinkhorn_fwd_cases() {
   return cases;
 }
 
+std::vector<OpCase> pre_split_mixes_fwd_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](const Dims& tokens, int64_t streams, double post_mult, double eps) {
+    const int64_t entries = streams * (streams + 2);
+    OpCase test;
+    test.label =
+        fmt::format("{} n={} post_mult={} eps={}", to_string(tokens), streams, post_mult, eps);
+    test.inputs["input_mixes"] =
+        random_tensor(DType::f32, joined(tokens, {entries}), Values::normal, 12);
+    test.inputs["scale"] = random_tensor(DType::f32, {3}, Values::normal, 13);
+    test.inputs["base"] = random_tensor(DType::f32, {entries}, Values::normal, 14);
+    test.params["post_mult_value"] = post_mult;
+    test.params["pre_eps"] = eps;
+    test.tolerance = Tolerance{1e-5, 2e-5};
+    cases.push_back(std::move(test));
+  };
+  for (const int64_t streams : {1, 2, 3, 4, 5, 8}) add({37}, streams, 2, 0.01);
+  add({1}, 4, 1, 1e-6);
+  add({300}, 4, 0, 0);
+  add({2, 3, 5}, 4, 1, 1e-6);
+  add({0}, 4, 1, 1e-6);
+  add({1025}, 4, 1.5, 0.25);
+
+  // Sigmoids that saturate, infinities and NaN.
+  OpCase hard = cases[3];
+  hard.label = "large, infinite and NaN";
+  HostTensor& mixes = hard.inputs.at("input_mixes");
+  for (int64_t i = 0; i < 24 * 8; ++i) mixes.set_value(i, mixes.value(i) * 1e3);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < 24; ++i) {
+    mixes.set_value(24 * 8 + i, kInfinity);
+    mixes.set_value(24 * 9 + i, -kInfinity);
+    mixes.set_value(24 * 10 + i, std::numeric_limits<double>::quiet_NaN());
+  }
+  cases.push_back(std::move(hard));
+  return cases;
+}
+
 }  // namespace tessera::test

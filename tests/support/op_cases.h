@@ -31,6 +31,7 @@ std::vector<OpCase> topk_gate_cases();
 /// e4m3 from bf16 and f32 with row-major scales must work; the other forms may be unsupported.
 std::vector<OpCase> per_token_cast_cases();
 std::vector<OpCase> expand_to_mhc_fwd_cases();
+std::vector<OpCase> pre_split_mixes_fwd_cases();
 std::vector<OpCase> sinkhorn_fwd_cases();
 std::vector<OpCase> pre_apply_mix_fwd_cases();
 std::vector<OpCase> post_fwd_cases();
