@@ -44,7 +44,7 @@ std::string dtype_word(const std::string& peer) {
   return peer == "fp32" ? "f32" : peer;
 }
 
-/// One op of the peer: its parameter names and ours.
+/// One op of the peer: its parameter names and ours; an empty name says nothing about the case.
 struct Renames {
   std::string op;
   std::map<std::string, std::string> names;
@@ -66,7 +66,12 @@ const std::map<std::string, Renames>& renames() {
       {"transpose", {"transpose", {{"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
       {"batched_transpose",
        {"batched_transpose",
-        {{"num_experts", "B"}, {"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}}};
+        {{"num_experts", "B"}, {"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
+      {"pre_apply_mix", {"pre_apply_mix_fwd", {{"n", "T"}, {"h", "H"}}}},
+      {"pre_split_mixes", {"pre_split_mixes_fwd", {{"n", "T"}, {"h", ""}}}},
+      {"post_fwd", {"post_fwd", {{"n", "T"}, {"h", "H"}}}},
+      {"expand_fwd", {"expand_to_mhc_fwd", {{"n", "T"}, {"h", "H"}}}},
+      {"sinkhorn_fwd", {"sinkhorn_fwd", {{"n", "T"}, {"h", ""}}}}};
   return *table;
 }
 
@@ -83,6 +88,7 @@ std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
     if (key == "use_tma_aligned_col_major_sf" || key == "use_packed_ue8m0") continue;
     const auto ours = rename.names.find(key);
     if (ours == rename.names.end()) return std::nullopt;
+    if (ours->second.empty()) continue;
     const std::string text = fact(value);
     facts[ours->second] = ours->second == "dtype" ? dtype_word(text) : text;
   }
