@@ -16,6 +16,11 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "transpose") return transpose_cases();
   if (op == "batched_transpose") return batched_transpose_cases();
   if (op == "topk_gate") return topk_gate_cases();
+  if (op == "expand_to_mhc_fwd") return expand_to_mhc_fwd_cases();
+  if (op == "pre_split_mixes_fwd") return pre_split_mixes_fwd_cases();
+  if (op == "sinkhorn_fwd") return sinkhorn_fwd_cases();
+  if (op == "pre_apply_mix_fwd") return pre_apply_mix_fwd_cases();
+  if (op == "post_fwd") return post_fwd_cases();
   return per_token_cast_cases();
 }
 
@@ -38,7 +43,9 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
-  const std::string op = GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast");
+  const std::string op =
+      GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast", "expand_to_mhc_fwd",
+               "pre_split_mixes_fwd", "sinkhorn_fwd", "pre_apply_mix_fwd", "post_fwd");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }
