@@ -74,10 +74,12 @@ ir::Kernel build(const Spec& s) {
   auto out = k.output("out", DType::e4m3, {tokens, s.hidden});
   auto out_sf =
       k.output("out_sf", DType::f32, {tokens, (s.hidden + s.group - 1) / s.group}, {.align = 4});
-  auto at = k.launch({ceil_div(s.hidden, tile.cols), ceil_div(tokens, tile.rows)},
-                     {.threads = tile.threads});
-  auto row = at.y * tile.rows;
-  auto col = at.x * tile.cols;
+  // Column tiles of one row follow each other; one grid dimension, so that the number of tokens is not limited.
+  const int64_t col_tiles = (s.hidden + tile.cols - 1) / tile.cols;
+  auto at = k.launch({ceil_div(tokens, tile.rows) * col_tiles}, {.threads = tile.threads});
+  auto col_tile = at.x % col_tiles;
+  auto row = k.let("row", at.x / col_tiles * tile.rows);
+  auto col = k.let("col", col_tile * tile.cols);
 
   // load
   auto x_frag = k.fragment(s.in, {tile.rows, tile.cols}, "x_frag");  // (rows, cols)
@@ -92,7 +94,7 @@ ir::Kernel build(const Spec& s) {
   k.parallel({tile.rows, groups}, [&](Value r, Value g) {
     auto sf = scale_factor(k, kE4m3, amax(r, g), s.round_sf);
     inverse(r, g) = sf.inverse;
-    out_sf(row + r, at.x * groups + g) = sf.scale;
+    out_sf(row + r, col_tile * groups + g) = sf.scale;
   });
 
   // cast and store
