@@ -6,6 +6,11 @@
 #include <algorithm>
 
 #include "dsl/base/error.h"
+#include "kernels/mhc/expand_to_mhc_fwd.h"
+#include "kernels/mhc/post_fwd.h"
+#include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/pre_split_mixes_fwd.h"
+#include "kernels/mhc/sinkhorn_fwd.h"
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
 #include "kernels/quant/cast_back.h"
@@ -99,8 +104,8 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
 }  // namespace
 
 const std::vector<OpInfo>& ops() {
-  // In the order of the contract: moe, quant, transpose. One line per op: copies of the tables in
-  // kernels/<family>.
+  // In the order of the contract: moe, quant, transpose, mhc. One line per op: copies of the tables
+  // in kernels/<family>.
   static const auto* all = new std::vector<OpInfo>{topk_gate_op(),
                                                    per_token_cast_op(),
                                                    per_token_cast_with_sf_only_op(),
@@ -108,7 +113,12 @@ const std::vector<OpInfo>& ops() {
                                                    cast_back_op(),
                                                    per_token_cast_back_op(),
                                                    transpose_op(),
-                                                   batched_transpose_op()};
+                                                   batched_transpose_op(),
+                                                   expand_to_mhc_fwd_op(),
+                                                   pre_split_mixes_fwd_op(),
+                                                   sinkhorn_fwd_op(),
+                                                   pre_apply_mix_fwd_op(),
+                                                   post_fwd_op()};
   return *all;
 }
 

@@ -20,6 +20,11 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "per_token_cast_with_precomputed_sf") return per_token_cast_with_precomputed_sf_cases();
   if (op == "cast_back") return cast_back_cases();
   if (op == "per_token_cast_back") return per_token_cast_back_cases();
+  if (op == "expand_to_mhc_fwd") return expand_to_mhc_fwd_cases();
+  if (op == "pre_split_mixes_fwd") return pre_split_mixes_fwd_cases();
+  if (op == "sinkhorn_fwd") return sinkhorn_fwd_cases();
+  if (op == "pre_apply_mix_fwd") return pre_apply_mix_fwd_cases();
+  if (op == "post_fwd") return post_fwd_cases();
   return per_token_cast_cases();
 }
 
@@ -45,7 +50,8 @@ TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   const std::string op =
       GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast",
                "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
-               "per_token_cast_back");
+               "per_token_cast_back", "expand_to_mhc_fwd", "pre_split_mixes_fwd", "sinkhorn_fwd",
+               "pre_apply_mix_fwd", "post_fwd");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }

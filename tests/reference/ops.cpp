@@ -1,6 +1,7 @@
 #include "tests/reference/ops.h"
 
 #include "dsl/base/error.h"
+#include "tests/reference/mhc.h"
 #include "tests/reference/per_token_cast.h"
 #include "tests/reference/topk_gate.h"
 #include "tests/reference/transpose.h"
@@ -79,6 +80,39 @@ Runner runner(const std::string& op) {
   if (op == "per_token_cast_with_sf_only") return run_with_sf_only;
   if (op == "per_token_cast_with_precomputed_sf") return run_with_precomputed_sf;
   if (op == "cast_back" || op == "per_token_cast_back") return run_cast_back;
+  if (op == "pre_apply_mix_fwd") {
+    return [](const HostTensors& inputs, const Params&) {
+      return HostTensors{{"out", pre_apply_mix_fwd(inputs.at("x"), inputs.at("mix"))}};
+    };
+  }
+  if (op == "post_fwd") {
+    return [](const HostTensors& inputs, const Params&) {
+      return HostTensors{{"out", post_fwd(inputs.at("x"), inputs.at("residual"),
+                                          inputs.at("post_mix"), inputs.at("comb_mix"))}};
+    };
+  }
+  if (op == "expand_to_mhc_fwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return HostTensors{
+          {"out", expand_to_mhc_fwd(inputs.at("x"), param<int64_t>(params, "mhc_mult", 4))}};
+    };
+  }
+  if (op == "sinkhorn_fwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return HostTensors{{"out", sinkhorn_fwd(inputs.at("x"), param<int64_t>(params, "repeat", 10),
+                                              param<double>(params, "eps", 1e-6))}};
+    };
+  }
+  if (op == "pre_split_mixes_fwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      SplitMixes mixes = pre_split_mixes_fwd(
+          inputs.at("input_mixes"), inputs.at("scale"), inputs.at("base"),
+          param<double>(params, "post_mult_value", 1), param<double>(params, "pre_eps", 1e-6));
+      return HostTensors{{"pre_mix", std::move(mixes.pre_mix)},
+                         {"post_mix", std::move(mixes.post_mix)},
+                         {"comb_logits", std::move(mixes.comb_logits)}};
+    };
+  }
   return nullptr;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Inputs of the op tests, one list per op, run on the executor and on the GPU alike.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +12,17 @@
 
 namespace tessera::test {
 
+/// |got - want| <= atol + rtol * |want|
+struct Tolerance {
+  double rtol = 0, atol = 0;
+};
+
 struct OpCase {
   std::string label;
   HostTensors inputs;
   kernels::Params params;
-  bool may_be_unsupported = false;  // outside of the domain that the op promises
+  bool may_be_unsupported = false;          // outside of the domain that the op promises
+  std::optional<Tolerance> tolerance = {};  // absent: outputs are compared bit for bit
 };
 
 std::vector<OpCase> transpose_cases();
@@ -29,8 +36,14 @@ std::vector<OpCase> per_token_cast_with_sf_only_cases();
 std::vector<OpCase> per_token_cast_with_precomputed_sf_cases();
 std::vector<OpCase> cast_back_cases();
 std::vector<OpCase> per_token_cast_back_cases();
+std::vector<OpCase> expand_to_mhc_fwd_cases();
+std::vector<OpCase> pre_split_mixes_fwd_cases();
+std::vector<OpCase> sinkhorn_fwd_cases();
+std::vector<OpCase> pre_apply_mix_fwd_cases();
+std::vector<OpCase> post_fwd_cases();
 
-/// Runs `got` and the reference of `op` on one case and compares all outputs bit for bit.
+/// Runs `got` and the reference of `op` on one case and compares all outputs as the case
+/// says.
 Comparison compare_with_reference(const std::string& op, const OpCase& test,
                                   const reference::Runner& got);
 

@@ -68,6 +68,19 @@ TEST_CASE("peer lines match the case with the same facts and no other", "[peer]"
   CHECK_FALSE(times.find(op, bench_case(DType::f32, 128, "row_major", false)));
 }
 
+TEST_CASE("a name that says nothing about the case is left out", "[peer]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("a.jsonl"),
+             R"({"kernel": "sinkhorn_fwd", "params": {"n": 4096, "h": 7168}, "time_us": 8.46})");
+  const PeerTimes times = PeerTimes::load(folder.path("a.jsonl"));
+  const OpInfo& op = kernels::find_op("sinkhorn_fwd");
+  BenchCase c;
+  c.inputs = {{"x", DType::f32, {4096, 4, 4}, {16, 4, 1}}};
+  CHECK(times.find(op, c) == 8.46);
+  c.params = {{"repeat", ParamValue(int64_t{3})}};
+  CHECK_FALSE(times.find(op, c));
+}
+
 TEST_CASE("a folder brings the copy rates of its README", "[peer]") {
   const TemporaryFolder folder;
   write_text(folder.path("a.jsonl"), kLines);

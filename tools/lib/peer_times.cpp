@@ -86,7 +86,12 @@ const std::map<std::string, Renames>& renames() {
       {"transpose", {"transpose", {{"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
       {"batched_transpose",
        {"batched_transpose",
-        {{"num_experts", "B"}, {"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}}};
+        {{"num_experts", "B"}, {"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
+      {"pre_apply_mix", {"pre_apply_mix_fwd", {{"n", "T"}, {"h", "H"}}}},
+      {"pre_split_mixes", {"pre_split_mixes_fwd", {{"n", "T"}, {"h", ""}}}},
+      {"post_fwd", {"post_fwd", {{"n", "T"}, {"h", "H"}}}},
+      {"expand_fwd", {"expand_to_mhc_fwd", {{"n", "T"}, {"h", "H"}}}},
+      {"sinkhorn_fwd", {"sinkhorn_fwd", {{"n", "T"}, {"h", ""}}}}};
   return *table;
 }
 

@@ -1,0 +1,44 @@
+#pragma once
+// The arithmetic of the hyper-connection mixes: one order of roundings per quantity, shared by
+// every op that needs it, so that a fused op equals the chain of plain ones bit for bit. Products
+// are fused only where fma is written.
+
+#include <span>
+
+#include "dsl/value.h"
+
+namespace tessera::kernels::mhc {
+
+inline dsl::Value sigmoid(const dsl::Value& z) {
+  return 1.0f / (1.0f + dsl::exp(0.0f - z));
+}
+
+/// The weight with which a sub-layer reads a stream, in (eps, 1 + eps).
+inline dsl::Value pre_mix(const dsl::Value& z, const dsl::Value& eps) {
+  return sigmoid(z) + eps;
+}
+
+/// The weight with which a stream receives the sub-layer's output, in (0, mult).
+inline dsl::Value post_mix(const dsl::Value& z, const dsl::Value& mult) {
+  return sigmoid(z) * mult;
+}
+
+/// One column of the sub-layer's input: fma over the streams in ascending order, from +0.
+inline dsl::Value apply_pre_mix(std::span<const dsl::Value> pre,
+                                std::span<const dsl::Value> streams) {
+  dsl::Value sum = dsl::fma(pre[0], streams[0], 0.0f);
+  for (size_t i = 1; i < streams.size(); ++i) sum = dsl::fma(pre[i], streams[i], sum);
+  return sum;
+}
+
+/// One column of output stream o. `comb` holds comb[i, o] for all i. Stream 0 is a rounded product,
+/// the sub-layer's output comes second, the other streams follow.
+inline dsl::Value apply_post_mix(const dsl::Value& post, const dsl::Value& layer_output,
+                                 std::span<const dsl::Value> comb,
+                                 std::span<const dsl::Value> streams) {
+  dsl::Value sum = dsl::fma(post, layer_output, comb[0] * streams[0]);
+  for (size_t i = 1; i < streams.size(); ++i) sum = dsl::fma(comb[i], streams[i], sum);
+  return sum;
+}
+
+}  // namespace tessera::kernels::mhc

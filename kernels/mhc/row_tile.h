@@ -1,0 +1,46 @@
+#pragma once
+// How the ops that stream whole rows of hidden columns cut them into blocks.
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <initializer_list>
+#include <numeric>
+
+#include "dsl/base/tensor_view.h"
+
+namespace tessera::kernels::mhc {
+
+/// Tokens and columns of one block, `chunks` blocks side by side along a row.
+struct RowTile {
+  int64_t rows, cols, chunks;
+  int threads;
+};
+
+/// One vector of 8 columns per thread: with a handful of streams that is enough in flight, and many
+/// small blocks hide each other's latency. 128 to 256 threads along one row where they divide it
+/// (7168 = 4 x 224 x 8, 2560 = 2 x 160 x 8), else several short rows per block; the columns of a
+/// row that is no multiple of 64 are padded.
+inline RowTile pick_row_tile(int64_t hidden) {
+  constexpr int64_t kVector = 8;
+  for (int threads = 256; threads >= 128; threads -= 32) {
+    const int64_t cols = threads * kVector;
+    if (hidden % cols == 0) return {1, cols, hidden / cols, threads};
+  }
+  constexpr int64_t kElements = 1024;
+  const auto power_of_two = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(hidden)));
+  const int64_t cols =
+      hidden % 64 == 0 ? std::gcd(hidden, kElements) : std::clamp(power_of_two, kVector, kElements);
+  return {kElements / cols, cols, (hidden + cols - 1) / cols, 128};
+}
+
+/// The alignment in bytes that all these tensors have, at most 16.
+inline int32_t common_alignment(std::initializer_list<TensorView> tensors) {
+  int64_t alignment = 16;
+  for (const TensorView& tensor : tensors) {
+    alignment = std::gcd(alignment, static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)));
+  }
+  return static_cast<int32_t>(alignment);
+}
+
+}  // namespace tessera::kernels::mhc

@@ -1,0 +1,73 @@
+#pragma once
+// The Sinkhorn projection of one small matrix, one element per lane: the sequence that plain and
+// fused ops share.
+
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <limits>
+
+#include "dsl/builder.h"
+
+namespace tessera::kernels::mhc {
+
+inline constexpr int64_t kMaxSinkhornStreams = 4;  // 16 lanes per matrix
+
+/// An n x n matrix on `lanes()` neighbouring lanes: element (i, o) is on lane i * side() + o of the
+/// group. A side that is no power of two is padded; padded lanes hold +0 throughout.
+struct MatrixLanes {
+  int64_t streams;
+
+  int64_t side() const {
+    return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(streams)));
+  }
+  int64_t lanes() const { return side() * side(); }
+  bool padded() const { return side() != streams; }
+  dsl::Value row(const dsl::Value& lane) const { return lane / side() % side(); }
+  dsl::Value col(const dsl::Value& lane) const { return lane % side(); }
+};
+
+/// Sum over `side` lanes that are `stride` apart, the same bits on all of them: offsets side / 2,
+/// ..., 1, so (x0 + x2) + (x1 + x3) for four.
+inline dsl::Value lane_sum(dsl::Builder& k, dsl::Value value, int64_t side, int64_t stride) {
+  for (int64_t offset = side / 2; offset > 0; offset /= 2) {
+    value = k.let("sum", value + k.shuffle_xor(value, offset * stride));
+  }
+  return value;
+}
+
+/// This lane's element of the projection of `logit`. All lanes of the warp take part; `lane` counts
+/// from the first lane of the warp or the block. Softmax over the columns without eps in its
+/// divisor, eps added to the result; then columns, then repeat - 1 times rows and columns, each
+/// divided by (sum + eps).
+inline dsl::Value sinkhorn(dsl::Builder& k, const MatrixLanes& matrix, const dsl::Value& lane,
+                           const dsl::Value& logit, const dsl::Value& repeat,
+                           const dsl::Value& eps) {
+  using namespace dsl;
+  const int64_t side = matrix.side();
+  const auto keep = [&](const Value& value, float padding) {
+    if (!matrix.padded()) return value;
+    return select(max(matrix.row(lane), matrix.col(lane)) < matrix.streams, value, padding);
+  };
+  // softmax over o
+  auto top = k.let("top", keep(logit, -std::numeric_limits<float>::infinity()));
+  for (int64_t offset = side / 2; offset > 0; offset /= 2) {
+    top = k.let("top", max(top, k.shuffle_xor(top, offset)));
+  }
+  auto power = k.let("power", keep(exp(logit - top), 0.0f));
+  auto element =
+      k.var(DType::f32, keep(power / lane_sum(k, power, side, 1) + eps, 0.0f), "element");
+  // columns, then rows and columns
+  const auto normalise = [&](int64_t stride) {
+    Value x = element;
+    element = keep(x / (lane_sum(k, x, side, stride) + eps), 0.0f);
+  };
+  normalise(side);
+  k.serial(1, repeat, [&](Value) {
+    normalise(1);
+    normalise(side);
+  });
+  return element;
+}
+
+}  // namespace tessera::kernels::mhc
