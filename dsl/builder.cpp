@@ -11,6 +11,8 @@
 namespace tessera::dsl {
 namespace {
 
+constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
+
 /// Names reach generated code and file names.
 void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
   bool good = !text.empty() && text.size() <= 64 &&
@@ -27,7 +29,7 @@ std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_
                                      const std::string& what, SourceLoc loc) {
   std::vector<ir::Expr> result;
   for (const int64_t extent : shape) {
-    if (extent <= 0 || extent > (int64_t{1} << 24)) {
+    if (extent <= 0 || extent > kMaxTileExtent) {
       r.fail("SHAPE", fmt::format("'{}' has an impossible extent", what), loc, "1 .. 2^24",
              fmt::format("{}", extent));
     }
@@ -38,6 +40,20 @@ std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_
            fmt::format("{}", shape.size()));
   }
   return result;
+}
+
+Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_t>& shape,
+             std::string name, SourceLoc loc,
+             std::shared_ptr<const layout::Layout> layout = nullptr) {
+  check_name(r, name, loc);
+  ir::Buffer buffer;
+  buffer.shape = constant_shape(r, shape, name, loc);
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = space;
+  buffer.layout = std::move(layout);
+  buffer.loc = loc;
+  return r.new_buffer(std::move(buffer));
 }
 
 bool on_chip(const Ref& ref) {
@@ -77,8 +93,10 @@ Builder::~Builder() = default;
 
 Value Builder::dim(std::string name, DimOptions options, SourceLoc loc) {
   check_name(*recorder_, name, loc);
-  auto var = recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
-                                {}, options.multiple_of);
+  // A tile that begins inside an extent may reach past its end: its indices must still fit i32.
+  auto var =
+      recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
+                         ir::index((int64_t{1} << 31) - kMaxTileExtent), options.multiple_of);
   recorder_->kernel.dims.push_back(var);
   return Value(recorder_.get(), ir::var(var));
 }
@@ -191,29 +209,16 @@ Value Builder::warp() const {
 }
 
 Ref Builder::shared(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
-  check_name(*recorder_, name, loc);
-  ir::Buffer buffer;
-  buffer.shape = constant_shape(*recorder_, shape, name, loc);
-  buffer.name = std::move(name);
-  buffer.dtype = dtype;
-  buffer.space = ir::Space::shared;
-  buffer.loc = loc;
-  return recorder_->new_buffer(std::move(buffer));
+  return allocate(*recorder_, ir::Space::shared, dtype, shape, std::move(name), loc);
 }
-
 Ref Builder::fragment(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
-  check_name(*recorder_, name, loc);
-  ir::Buffer buffer;
-  buffer.shape = constant_shape(*recorder_, shape, name, loc);
-  buffer.name = std::move(name);
-  buffer.dtype = dtype;
-  buffer.space = ir::Space::fragment;
-  buffer.loc = loc;
-  return recorder_->new_buffer(std::move(buffer));
+  return allocate(*recorder_, ir::Space::fragment, dtype, shape, std::move(name), loc);
+}
+Ref Builder::local(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
+  return allocate(*recorder_, ir::Space::local, dtype, shape, std::move(name), loc);
 }
 
 Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string name, SourceLoc loc) {
-  check_name(*recorder_, name, loc);
   if (const auto collision = layout::find_collision(layout)) {
     auto tuple = [](const std::vector<int64_t>& index) {
       return fmt::format("({})", fmt::join(index, ", "));
@@ -232,25 +237,8 @@ Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string nam
         fmt::format("at most {}", recorder_->kernel.threads),
         fmt::format("{}", layout.num_threads()));
   }
-  ir::Buffer buffer;
-  buffer.shape = constant_shape(*recorder_, layout.shape(), name, loc);
-  buffer.name = std::move(name);
-  buffer.dtype = dtype;
-  buffer.space = ir::Space::fragment;
-  buffer.layout = std::make_shared<const layout::Layout>(layout);
-  buffer.loc = loc;
-  return recorder_->new_buffer(std::move(buffer));
-}
-
-Ref Builder::local(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
-  check_name(*recorder_, name, loc);
-  ir::Buffer buffer;
-  buffer.shape = constant_shape(*recorder_, shape, name, loc);
-  buffer.name = std::move(name);
-  buffer.dtype = dtype;
-  buffer.space = ir::Space::local;
-  buffer.loc = loc;
-  return recorder_->new_buffer(std::move(buffer));
+  return allocate(*recorder_, ir::Space::fragment, dtype, layout.shape(), std::move(name), loc,
+                  std::make_shared<const layout::Layout>(layout));
 }
 
 Ref Builder::var(DType dtype, Arg init, std::string name, SourceLoc loc) {

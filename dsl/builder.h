@@ -48,7 +48,7 @@ class Builder {
   Builder& operator=(const Builder&) = delete;
 
   // ---- signature
-  /// A dynamic extent (i32, at least 1 inside the kernel).
+  /// A dynamic extent (i32, at least 1 inside the kernel, below 2^31 - 2^24).
   Value dim(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
   /// A dynamic stride in elements (i64, not negative).
   Value stride(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());

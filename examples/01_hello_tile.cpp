@@ -1,5 +1,5 @@
-// 01_hello_tile: divides every row of a matrix by its sum. CPU tensors run on the checked executor; hand the same kernel
-// CUDA tensors and it is compiled for that GPU.
+// 01_hello_tile: divides every row of a matrix by its sum. CPU tensors run on the executor; hand the
+// same kernel CUDA tensors and it is compiled for that GPU.
 #include <cstdio>
 #include <vector>
 
@@ -11,17 +11,17 @@ constexpr auto kF32 = ts::DType::f32;
 
 ts::ir::Kernel normalize_rows(int64_t cols) {
   ts::dsl::Builder k("normalize_rows");
-  auto rows = k.dim("rows");                                  // any number of rows, one kernel
+  auto rows = k.dim("rows");  // any number of rows, one kernel
   auto x = k.input("x", kF32, {rows, cols});
   auto y = k.output("y", kF32, {rows, cols});
   auto at = k.launch({ceil_div(rows, 4)}, {.threads = 128});  // 4 rows per block
 
-  auto tile = k.fragment(kF32, {4, cols}, "tile");            // in registers, the compiler spreads it over the threads
+  auto tile = k.fragment(kF32, {4, cols}, "tile");  // in registers, spread over the threads
   auto sum = k.fragment(kF32, {4}, "sum");
-  k.copy(x.tile({at.x * 4, 0}, {4, cols}), tile);             // rows beyond the end read as 0
+  k.copy(x.tile({at.x * 4, 0}, {4, cols}), tile);  // rows beyond the end read as 0
   k.reduce_sum(tile, sum, ts::dsl::Axis(1));
   k.parallel({4, cols}, [&](auto r, auto c) { tile(r, c) = tile(r, c) / sum(r); });
-  k.copy(tile, y.tile({at.x * 4, 0}, {4, cols}));             // and are not written
+  k.copy(tile, y.tile({at.x * 4, 0}, {4, cols}));  // and are not written
   return k.finish();
 }
 

@@ -16,9 +16,8 @@ namespace {
 
 // Switches that other rooms read (tests and tools): known here only so that typos can be told from
 // them.
-constexpr std::array<std::string_view, 5> kOtherSwitches = {"TESSERA_APPROVE", "TESSERA_GOLDEN_DIR",
-                                                            "TESSERA_PEER_DIR", "TESSERA_SPEC_DIR",
-                                                            "TESSERA_DEPS_DIR"};
+constexpr std::array<std::string_view, 4> kOtherSwitches = {"TESSERA_APPROVE", "TESSERA_GOLDEN_DIR",
+                                                            "TESSERA_PEER_DIR", "TESSERA_SPEC_DIR"};
 constexpr std::array<std::string_view, 6> kSwitches = {"TESSERA_CACHE_DIR", "TESSERA_CACHE",
                                                        "TESSERA_NVRTC",     "TESSERA_ARCH",
                                                        "TESSERA_DUMP_DIR",  "TESSERA_LOG"};

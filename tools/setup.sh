@@ -29,7 +29,7 @@ install_packages() {
   missing=()
   local package
   for package in "$@"; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' ||
+    [[ $(dpkg-query -W -f '${Status}' "$package" 2>/dev/null) == 'install ok installed' ]] ||
       missing+=("$package")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
@@ -47,7 +47,14 @@ has_nvrtc() {
     "${CUDA_PATH:-/nonexistent}"/{lib64,targets/x86_64-linux/lib} /usr/local/cuda/{lib64,targets/x86_64-linux/lib}; do
     compgen -G "$folder/libnvrtc.so*" >/dev/null && return 0
   done
-  /sbin/ldconfig -p | grep -q 'libnvrtc\.so\.1[23]'
+  has_library libnvrtc.so.13 || has_library libnvrtc.so.12
+}
+
+# has_library NAME: the loader knows it. No pipe: grep -q would break it, and pipefail call that a no.
+has_library() {
+  local known
+  known=$(/sbin/ldconfig -p)
+  [[ $known == *"$1 "* ]]
 }
 
 # NVRTC of an installed toolkit, else the wheel into .deps. Without it all runs on the CPU executor only.
@@ -60,7 +67,7 @@ install_nvrtc() {
     printf 'warning: NVRTC could not be installed; nothing can be compiled for a GPU here\n' >&2
 }
 
-has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null && /sbin/ldconfig -p | grep -q 'libcuda\.so\.1'; }
+has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null && has_library libcuda.so.1; }
 
 # build_in FOLDER [TARGET...] -- [CMAKE OPTION...]
 build_in() {
@@ -73,5 +80,7 @@ build_in() {
   shift
   mkdir -p "$folder"
   cmake -S "$root" -B "$folder" -G Ninja "$@" >"$folder/configure.log" 2>&1 || { cat "$folder/configure.log" && return 1; }
-  ninja -C "$folder" --quiet "${targets[@]}"
+  local quiet=()
+  [ -t 1 ] || quiet=(--quiet)  # a person sees how far it is, a log stays short
+  ninja -C "$folder" "${quiet[@]}" "${targets[@]}"
 }

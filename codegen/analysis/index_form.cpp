@@ -192,6 +192,26 @@ Expr IndexMath::to_expr(const Form& f, DType type) const {
   return result;
 }
 
+/// rest = unit * high + low with 0 <= low < unit and unit | by: only high can carry into rest / by.
+std::optional<IndexMath::DigitSplit> IndexMath::split_digit(const Form& rest, int64_t by) const {
+  for (const Term& pick : rest.terms) {
+    DigitSplit split;
+    split.unit = std::abs(pick.coefficient);
+    if (split.unit == 1 || by % split.unit != 0) continue;
+    for (const Term& term : rest.terms) {
+      if (term.coefficient % split.unit == 0) {
+        split.high.terms.push_back({term.atom, term.coefficient / split.unit});
+      } else {
+        split.low.terms.push_back(term);
+      }
+    }
+    split.low.constant = rest.constant % split.unit;
+    split.high.constant = rest.constant / split.unit;
+    if (within(range(split.low), 0, split.unit - 1)) return split;
+  }
+  return std::nullopt;
+}
+
 /// f / by for f >= 0: f = by * q + r; the part of r below one digit never carries.
 Form IndexMath::divide(const Form& f, int64_t by, DType type) const {
   if (by == 1) return f;
@@ -211,23 +231,8 @@ Form IndexMath::divide(const Form& f, int64_t by, DType type) const {
   if (rest_range.low.value_or(-1) < 0) {
     return atom_form(ir::binary(Op::div, to_expr(f, type), ir::constant(type, by)));
   }
-  // rest = k * high + low with low < k and k | by: only high can reach the quotient.
-  for (const Term& pick : rest.terms) {
-    const int64_t k = std::abs(pick.coefficient);
-    if (k == 1 || by % k != 0) continue;
-    Form high;
-    Form low;
-    for (const Term& term : rest.terms) {
-      if (term.coefficient % k == 0) {
-        high.terms.push_back({term.atom, term.coefficient / k});
-      } else {
-        low.terms.push_back(term);
-      }
-    }
-    low.constant = rest.constant % k;
-    high.constant = rest.constant / k;
-    if (within(range(low), 0, k - 1)) return add(quotient, divide(high, by / k, type));
-  }
+  if (const auto split = split_digit(rest, by))
+    return add(quotient, divide(split->high, by / split->unit, type));
   if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
     const Expr& atom = rest.terms[0].atom;
     if (atom->op == Op::div && ir::is_constant(atom->args[1])) {
@@ -252,22 +257,8 @@ Form IndexMath::modulo(const Form& f, int64_t by, DType type) const {
   if (rest_range.low.value_or(-1) < 0) {
     return atom_form(ir::binary(Op::mod, to_expr(f, type), ir::constant(type, by)));
   }
-  for (const Term& pick : rest.terms) {
-    const int64_t k = std::abs(pick.coefficient);
-    if (k == 1 || by % k != 0) continue;
-    Form high;
-    Form low;
-    for (const Term& term : rest.terms) {
-      if (term.coefficient % k == 0) {
-        high.terms.push_back({term.atom, term.coefficient / k});
-      } else {
-        low.terms.push_back(term);
-      }
-    }
-    low.constant = rest.constant % k;
-    high.constant = rest.constant / k;
-    if (within(range(low), 0, k - 1)) return add(low, modulo(high, by / k, type), k);
-  }
+  if (const auto split = split_digit(rest, by))
+    return add(split->low, modulo(split->high, by / split->unit, type), split->unit);
   if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
     const Expr& atom = rest.terms[0].atom;
     if (atom->op == Op::mod && ir::is_constant(atom->args[1]) && atom->args[1]->integer % by == 0) {
@@ -283,7 +274,8 @@ Range IndexMath::atom_range(const Expr& atom) const {
     case Op::var: {
       const ir::Var& var = *atom->var;
       if (var.lower) result.low = range(form(var.lower, true)).low;
-      if (var.upper) {
+      // A dim stands for itself in comparisons; how large it may be is the host's check.
+      if (var.upper && var.kind != ir::VarKind::dim) {
         const auto high = range(form(var.upper, true)).high;
         if (high) result.high = *high - 1;
       }
@@ -408,7 +400,7 @@ std::optional<Form> IndexMath::upper_bound(const Form& f) const {
       return std::nullopt;
     }
     const ir::Var& var = *term.atom->var;
-    if (!var.upper) {
+    if (!var.upper || var.kind == ir::VarKind::dim) {
       // A dim stands for itself: it may cancel against the other side.
       if (var.kind != ir::VarKind::dim && var.kind != ir::VarKind::scalar) return std::nullopt;
       bound = add(bound, atom_form(term.atom), term.coefficient);

@@ -60,6 +60,11 @@ class IndexMath {
   static Form add(const Form& a, const Form& b, int64_t scale = 1);
 
  private:
+  struct DigitSplit {
+    int64_t unit = 1;
+    Form high, low;
+  };
+  std::optional<DigitSplit> split_digit(const Form& rest, int64_t by) const;
   Form divide(const Form& f, int64_t by, DType type) const;
   Form modulo(const Form& f, int64_t by, DType type) const;
   Range atom_range(const ir::Expr& atom) const;

@@ -147,8 +147,18 @@ void Emitter::print(const Store& store) {
                : expressions_.address(array, store.to.offset);
     text = fmt::format("{}<{}>({}, {});", function, width, to, from);
   }
-  if (store.to.guard) text = fmt::format("if ({}) {}", expressions_.index(store.to.guard), text);
+  if (!store.to.guard) {
+    out_.line(text);
+    return;
+  }
+  const std::string condition = fmt::format("if ({})", expressions_.index(store.to.guard));
+  if (out_.fits(condition + " " + text)) {
+    out_.line(condition + " " + text);
+    return;
+  }
+  out_.open(condition);
   out_.line(text);
+  out_.close();
 }
 
 // Two elements at a time where the target type has such a conversion.

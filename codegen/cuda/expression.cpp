@@ -376,7 +376,7 @@ Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
 
 Text ExpressionPrinter::select(const Expr& e, Role role) {
   return {fmt::format("{} ? {} : {}", argument(e, 0, role, Precedence::logical_or),
-                      argument(e, 1, role, Precedence::conditional),
+                      argument(e, 1, role, Precedence::logical_or),
                       argument(e, 2, role, Precedence::conditional)),
           Precedence::conditional};
 }

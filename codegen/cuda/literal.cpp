@@ -63,6 +63,7 @@ bool is_small_float(DType type) {
 }
 
 std::string integer_literal(DType type, int64_t value, bool hex) {
+  hex = hex || static_cast<uint64_t>(value) > 0xFFFF;
   switch (type) {
     case DType::boolean:
       return value != 0 ? "true" : "false";

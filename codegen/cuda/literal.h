@@ -18,8 +18,8 @@ bool is_builtin(DType type);
 /// True for the floats which generated text holds as bits: f16, bf16, e4m3, e5m2, e2m1.
 bool is_small_float(DType type);
 
-/// "7", "7u", "7ll", "true"; `hex` prints unsigned values as bit patterns. The least integers are
-/// parenthesised subtractions, because C++ has no literal for them.
+/// "7", "7u", "7ll", "true"; unsigned values above 65535, or with `hex`, as bit patterns. The least
+/// integers are parenthesised subtractions, because C++ has no literal for them.
 std::string integer_literal(DType type, int64_t value, bool hex = false);
 
 /// f32: the shortest decimal that gives the same bits ("0.1f", "448.0f"); NaN and infinities by

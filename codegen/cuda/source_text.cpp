@@ -52,6 +52,10 @@ void SourceText::line(std::string_view text) {
   last_ = Last::other;
 }
 
+bool SourceText::fits(std::string_view text) const {
+  return static_cast<size_t>(2 * depth_) + text.size() <= kColumns;
+}
+
 void SourceText::comment(std::string_view text) {
   if (last_ == Last::other) text_ += '\n';
   while (true) {

@@ -11,6 +11,8 @@ class SourceText {
   /// One statement or brace line, broken where it is too long, at the spaces with the fewest
   /// brackets around them.
   void line(std::string_view text);
+  /// True if line() would not break it.
+  bool fits(std::string_view text) const;
   /// "// text"; each of its lines, after an empty line unless a block or another comment has just
   /// begun.
   void comment(std::string_view text);

@@ -169,6 +169,21 @@ class BarrierPlanner {
     });
   }
 
+  /// Values that are the same in the whole block: computed from such values, or read from memory that nobody writes at
+  /// an address that is.
+  void note_uniform(const Stmt& stmt) {
+    if (const auto* let = std::get_if<Let>(&stmt.node)) {
+      if (uniform(let->value)) uniform_values_.insert(let->var.get());
+    } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
+      const Access& from = load->from;
+      const bool constant_memory = from.array->space == ArraySpace::global && from.array->read_only;
+      if (load->var && constant_memory && uniform(from.offset) &&
+          (!from.guard || uniform(from.guard))) {
+        uniform_values_.insert(load->var.get());
+      }
+    }
+  }
+
   // ---- placement
 
   Stmt barrier(const Footprint& before, const Footprint& after) {
@@ -206,9 +221,7 @@ class BarrierPlanner {
         for (Footprint& f : pending) f.after_warp_barrier = true;
         continue;
       }
-      if (const auto* let = std::get_if<Let>(&body[i].node)) {
-        if (uniform(let->value)) uniform_values_.insert(let->var.get());
-      }
+      note_uniform(body[i]);
       std::vector<Footprint> here;
       collect(body[i], here);
       if (here.empty() && !contains_barrier(body[i])) continue;

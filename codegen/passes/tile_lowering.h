@@ -18,6 +18,7 @@ class TileLowering {
   LoweredTiles lower();
 
  private:
+  friend class LaneLowering;
   /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
   using Substitution = std::map<const ir::Var*, Expr>;
 
@@ -59,7 +60,8 @@ class TileLowering {
   void lower_parallel(const ir::Loop& loop, SourceLoc loc);
   void for_each_slot(const layout::Layout& layout, const std::vector<Expr>& extents, int64_t vector,
                      SourceLoc loc, const std::function<void(const Iteration&)>& body);
-  void lower_lanes(const ir::Body& body, const Iteration& it, SourceLoc loc, bool contract);
+  void lower_lanes(const ir::Body& body, const Iteration& it, SourceLoc loc,
+                   bool contract);  // lower_lanes.cpp
   bool is_straight_line(const ir::Body& body) const;
 
   // lower_reduce.cpp

@@ -5,6 +5,18 @@
 namespace tessera {
 namespace {
 
+/// Names and values come from files: control characters must not reach a terminal, nor a NUL end
+/// the text.
+std::string printable(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool control = (byte < ' ' && c != '\n' && c != '\t') || byte == 0x7F;
+    result += control ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
+  }
+  return result;
+}
+
 std::string render(const ErrorFields& f) {
   std::string text = "tessera: ";
   if (!f.op.empty()) text += f.op + ": ";
@@ -23,7 +35,7 @@ std::string render(const ErrorFields& f) {
     const std::string lines = excerpt(f.related);
     if (!lines.empty()) text += "\n" + lines.substr(0, lines.size() - 1);
   }
-  return text;
+  return printable(text);
 }
 
 }  // namespace

@@ -28,6 +28,8 @@ bool operator==(const Dims& a, const Dims& b) {
 }
 
 int64_t num_elements(const Dims& shape) {
+  // A zero decides before the others can overflow.
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   int64_t product = 1;
   for (const int64_t extent : shape) product *= extent;
   return product;
@@ -35,10 +37,10 @@ int64_t num_elements(const Dims& shape) {
 
 Dims row_major_strides(const Dims& shape) {
   Dims strides = shape;
-  int64_t stride = 1;
+  uint64_t stride = 1;  // wraps only where the tensor is empty and strides mean nothing
   for (int i = shape.rank - 1; i >= 0; --i) {
-    strides[i] = stride;
-    stride *= shape[i];
+    strides[i] = static_cast<int64_t>(stride);
+    stride *= static_cast<uint64_t>(shape[i]);
   }
   return strides;
 }

@@ -5,6 +5,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
+#include "kernels/quant/token_grid.h"
 
 namespace tessera::kernels {
 namespace {
@@ -49,18 +50,16 @@ ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {
   const ScaleReader x_sf(k, "x_sf", s.sf_layout, ceil_div(tokens, s.block_rows),
                          blocks(s.hidden, s.block_cols), s.sf_vector);
   auto out = k.output("out", s.out, {tokens, s.hidden});
-  auto at = k.launch({ceil_div(s.hidden, cols), ceil_div(tokens, rows)}, {.threads = 128});
-  auto row = at.y * rows;
-  auto col = at.x * cols;
+  const TileOrigin at = launch_tiles(k, tokens, rows, s.hidden, cols, 128);
 
   // load
   auto codes = k.fragment(s.in, {rows, cols}, "codes");  // (rows, cols)
-  k.copy(x.tile({row, col}, {rows, cols}), codes);
+  k.copy(x.tile({at.row, at.col}, {rows, cols}), codes);
 
   // scale and store
   k.parallel({rows, cols}, [&](Value r, Value c) {
-    auto scale = x_sf.load((row + r) / s.block_rows, (col + c) / s.block_cols);
-    out(row + r, col + c) = cast(s.out, f32(codes(r, c)) * scale);
+    auto scale = x_sf.load((at.row + r) / s.block_rows, (at.col + c) / s.block_cols);
+    out(at.row + r, at.col + c) = cast(s.out, f32(codes(r, c)) * scale);
   });
   return k.finish();
 }

@@ -12,6 +12,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
+#include "kernels/quant/token_grid.h"
 
 namespace tessera::kernels {
 namespace {
@@ -30,22 +31,19 @@ ir::Kernel build(const Spec& s) {
   auto x = k.input("x", s.in, {tokens, s.hidden}, {.strides = {row_stride, 1}, .align = s.align});
   const ScaleReader sf(k, "sf", SfLayout::row_major, tokens, (s.hidden + s.group - 1) / s.group);
   auto out = k.output("out", s.format, {tokens, s.hidden});
-  auto at = k.launch({ceil_div(s.hidden, tile.cols), ceil_div(tokens, tile.rows)},
-                     {.threads = tile.threads});
-  auto row = at.y * tile.rows;
-  auto col = at.x * tile.cols;
+  const TileOrigin at = launch_tiles(k, tokens, tile.rows, s.hidden, tile.cols, tile.threads);
 
   // load
   auto x_frag = k.fragment(s.in, {tile.rows, tile.cols}, "x_frag");  // (rows, cols)
-  k.copy(x.tile({row, col}, {tile.rows, tile.cols}), x_frag);
+  k.copy(x.tile({at.row, at.col}, {tile.rows, tile.cols}), x_frag);
 
   // cast and store
   auto codes = k.fragment(s.format, {tile.rows, tile.cols}, "codes");  // (rows, cols)
   k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
-    auto inverse = 1.0f / sf.load(row + r, at.x * tile.groups + c / tile.group);
+    auto inverse = 1.0f / sf.load(at.row + r, at.col_tile * tile.groups + c / tile.group);
     codes(r, c) = cast(s.format, f32(x_frag(r, c)) * inverse);
   });
-  k.copy(codes, out.tile({row, col}, {tile.rows, tile.cols}));
+  k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
   return k.finish();
 }
 

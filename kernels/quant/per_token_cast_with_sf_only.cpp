@@ -12,6 +12,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
+#include "kernels/quant/token_grid.h"
 
 namespace tessera::kernels {
 namespace {
@@ -29,13 +30,12 @@ ir::Kernel build(const Spec& s) {
   auto row_stride = k.stride("x_row_stride", {.multiple_of = s.stride_multiple});
   auto x = k.input("x", s.in, {tokens, s.hidden}, {.strides = {row_stride, 1}, .align = s.align});
   const ScaleWriter out_sf(k, s.sf_layout, tokens, (s.hidden + s.group - 1) / s.group);
-  auto at = k.launch({ceil_div(s.hidden, tile.cols), ceil_div(out_sf.rows(), tile.rows)},
-                     {.threads = tile.threads});
-  auto row = at.y * tile.rows;
+  const TileOrigin at =
+      launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
 
   // load
   auto x_frag = k.fragment(s.in, {tile.rows, tile.cols}, "x_frag");  // (rows, cols)
-  k.copy(x.tile({row, at.x * tile.cols}, {tile.rows, tile.cols}), x_frag);
+  k.copy(x.tile({at.row, at.col}, {tile.rows, tile.cols}), x_frag);
 
   // amax per group
   auto amax = k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");  // (rows, groups)
@@ -44,7 +44,7 @@ ir::Kernel build(const Spec& s) {
   // scales
   k.parallel({tile.rows, tile.groups}, [&](Value r, Value g) {
     auto sf = scale_factor(k, quant_format(s.format), amax(r, g), s.round_sf);
-    out_sf.store(row + r, at.x * tile.groups + g, sf);
+    out_sf.store(at.row + r, at.col_tile * tile.groups + g, sf);
   });
   return k.finish();
 }

@@ -1,5 +1,7 @@
 // per_token_cast on the executor: the reference, then what bad calls are told.
 
+#include "kernels/quant/per_token_cast.h"
+
 #include "tests/support/catch.h"
 #include "tests/support/op_cases.h"
 #include "tests/support/op_errors.h"
@@ -117,6 +119,20 @@ TEST_CASE("per_token_cast explains a wrong output", "[per_token_cast][errors]") 
   inside_x.dtype = DType::e4m3;
   const std::string alias = told(inside_x, out_sf.view());
   CHECK(alias.starts_with("tessera: per_token_cast: argument 'out' shares memory with 'x'\n"));
+}
+TEST_CASE("per_token_cast takes more rows than 65535 blocks of one grid dimension hold",
+          "[quant]") {
+  const int64_t rows = 300'000;
+  std::vector<float> x(static_cast<size_t>(rows) * 64, 1.0f);
+  x.back() = -896.0f;
+  std::vector<uint8_t> out(x.size(), 0xEE);
+  std::vector<float> out_sf(static_cast<size_t>(rows), -1.0f);
+  kernels::per_token_cast({x.data(), DType::f32, {rows, 64}}, {out.data(), DType::e4m3, {rows, 64}},
+                          {out_sf.data(), DType::f32, {rows, 1}}, {.num_per_channels = 64});
+  CHECK(out_sf.front() == 1.0f / 448.0f);
+  CHECK(out_sf.back() == 2.0f);
+  CHECK(out.front() == 0x7E);  // 448
+  CHECK(out.back() == 0xFE);   // -448
 }
 
 TEST_CASE("per_token_cast explains scales that do not fit their layout",

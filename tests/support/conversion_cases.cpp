@@ -95,7 +95,7 @@ std::vector<uint64_t> wide_integer_inputs(DType type) {
   };
   for (int power = 0; power < width; ++power) {
     const uint64_t base = uint64_t{1} << power;
-    for (const uint64_t step : {0, 1, 2}) {
+    for (uint64_t step = 0; step <= 2; ++step) {
       add(base + step);
       add(base - step);
     }

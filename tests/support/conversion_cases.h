@@ -44,8 +44,8 @@ std::vector<uint64_t> unpacked(DType dtype, const std::vector<uint8_t>& memory, 
 /// their bytes, and compares with converted(). Returns one line per wrong output, naming its first
 /// wrong element; none if all is right.
 template <class Run>  // std::vector<std::vector<uint8_t>>(const codegen::Program&, x bytes, output
-                      // sizes)
-                      std::vector<std::string> wrong_conversions(DType from, const Run& run);
+// sizes)
+std::vector<std::string> wrong_conversions(DType from, const Run& run);
 
 /// The comparison of wrong_conversions().
 std::string first_difference(DType from, DType to, const std::string& form,

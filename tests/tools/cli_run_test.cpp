@@ -131,6 +131,50 @@ TEST_CASE("an output that cannot be written is a failure that leaves nothing", "
   CHECK(folder.num_files() == 1);
 }
 
+TEST_CASE("extents and strides of absurd size are explained, never overflow", "[cli][run]") {
+  const TemporaryFolder folder;
+  const auto run = [&](const Safetensors& input) {
+    write_safetensors(folder.path("x"), input);
+    return run_tessera({"run", "transpose", "--in", folder.path("x"), "--out", folder.path("y"),
+                        "--device", "cpu"});
+  };
+  const auto empty = [](Dims shape) {
+    Safetensors file;
+    file.tensors.push_back({"x", DType::u16, shape, HostBuffer(0)});
+    return file;
+  };
+  for (const Dims& shape : {Dims{0, INT64_MAX}, Dims{INT64_MAX, 0}, Dims{0, 0}}) {
+    const ProgramResult result = run(empty(shape));
+    CAPTURE(to_string(shape), result.err);
+    CHECK(result.exit_code == 0);
+    CHECK(read_safetensors(folder.path("y")).tensors.at(0).shape == Dims{shape[1], shape[0]});
+  }
+  const ProgramResult rank = run(empty({INT64_MAX, INT64_MAX, 0}));
+  CHECK(rank.exit_code == 1);
+  CHECK(rank.err.find("tessera: transpose: argument 'x' has the wrong rank\n") == 0);
+
+  Safetensors wide = matrix(64, 64);
+  wide.metadata["strides.x"] = "10000000000000,1";
+  const ProgramResult memory = run(wide);
+  CHECK(memory.exit_code == 1);
+  CHECK(memory.err ==
+        "tessera: transpose: argument 'x' needs more memory than there is\n"
+        "  expected  a tensor that fits into memory\n"
+        "  got       630000000000064 elements of u16, gaps between rows included\n");
+}
+
+TEST_CASE("an output without a name is refused", "[cli][run]") {
+  const TemporaryFolder folder;
+  write_safetensors(folder.path("x"), matrix(64, 64));
+  const ProgramResult result =
+      run_tessera({"run", "transpose", "--in", folder.path("x"), "--out", "", "--device", "cpu"});
+  CHECK(result.exit_code == 1);
+  CHECK(result.err ==
+        "tessera: the name of the file to write is empty\n"
+        "  expected  a file name\n"
+        "  got       ''\n");
+}
+
 TEST_CASE("show prints each stage of an op's kernels", "[cli][show]") {
   for (const kernels::OpInfo& op : kernels::ops()) {
     for (const char* stage : {"ir", "layout", "thread", "cuda", "explain"}) {
@@ -151,6 +195,23 @@ TEST_CASE("show prints each stage of an op's kernels", "[cli][show]") {
         "tessera: unknown target 'sm9'\n"
         "  expected  sm_80, sm_89, sm_90a, ...\n"
         "  got       sm9\n");
+  CHECK(run_tessera({"show", "transpose", "--stage", "cuda", "--arch", "sm9"}).exit_code == 2);
+}
+
+TEST_CASE("show compiles for TESSERA_ARCH without a device", "[cli][show]") {
+  if (run_tessera({"doctor"}).out.find("targets ") == std::string::npos) TESSERA_SKIP("no NVRTC");
+  const ProgramResult ptx = run_tessera({"show", "transpose", "--stage", "ptx"}, "",
+                                        {"CUDA_VISIBLE_DEVICES=", "TESSERA_ARCH=sm_80"});
+  CHECK(ptx.exit_code == 0);
+  CHECK(ptx.out.find("\n.target sm_80\n") != std::string::npos);
+}
+
+TEST_CASE("show says when there is nothing to launch", "[cli][show]") {
+  const TemporaryFolder folder;
+  write_safetensors(folder.path("x"), matrix(0, 64));
+  const ProgramResult shown = run_tessera({"show", "transpose", "--in", folder.path("x")});
+  CHECK(shown.exit_code == 0);
+  CHECK(shown.out == "// transpose for " + folder.path("x") + ": empty, nothing to launch\n");
 }
 
 TEST_CASE("check runs the examples with every trap and counts", "[cli][check]") {
@@ -183,6 +244,16 @@ TEST_CASE("bench says what it needs", "[cli][bench]") {
   const ProgramResult peer = run_tessera({"bench", "--peer", "/no/such/file"});
   CHECK(peer.exit_code == 2);
   CHECK(peer.err.find("tessera: /no/such/file: cannot be opened\n") == 0);
+  const ProgramResult limit = run_tessera({"bench", "transpose", "--limit-ms", "150"});
+  CHECK(limit.exit_code == 2);
+  CHECK(limit.err.find("--limit-ms requires --compile") != std::string::npos);
+  for (const char* value : {"nan", "-1", "many"}) {
+    CHECK(run_tessera({"bench", "--compile", "--limit-ms", value}).exit_code == 2);
+  }
+  CHECK(run_tessera({"bench", "--compile", "--limit-ms", "nan"}).err ==
+        "tessera: argument 'limit-ms' has a wrong value\n"
+        "  expected  a number of milliseconds above 0\n"
+        "  got       nan\n");
 }
 
 TEST_CASE("bench --compile prints CPU times and enforces a limit", "[cli][bench]") {

@@ -32,6 +32,23 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   CHECK(stage.err.find("--stage") != std::string::npos);
 }
 
+TEST_CASE("check and bench name ops, families and all", "[cli]") {
+  const ProgramResult check = run_tessera({"check", "mo"});
+  CHECK(check.exit_code == 2);
+  CHECK(check.err.find("tessera: unknown op or family 'mo'\n  expected  topk_gate, ") == 0);
+  CHECK(check.err.find(", moe, quant, all\n  got       mo\n  hint      did you mean 'moe'?\n") !=
+        std::string::npos);
+  CHECK(run_tessera({"bench", "per_token_cats"}).err.find("'per_token_cast'?") !=
+        std::string::npos);
+}
+
+TEST_CASE("version is no error", "[cli]") {
+  const ProgramResult version = run_tessera({"--version"});
+  CHECK(version.exit_code == 0);
+  CHECK(version.out.find("tessera ") == 0);
+  CHECK(version.err.empty());
+}
+
 TEST_CASE("help is no error", "[cli]") {
   const ProgramResult help = run_tessera({"--help"});
   CHECK(help.exit_code == 0);

@@ -195,6 +195,27 @@ TEST_CASE("hostile headers are each explained", "[safetensors]") {
   }
 }
 
+TEST_CASE("a header of many tensors takes no quadratic time", "[safetensors]") {
+  const TemporaryFolder folder;
+  constexpr int kTensors = 200'000;
+  std::string header = "{";
+  for (int i = 0; i < kTensors; ++i) {
+    header += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) +
+              R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+  }
+  write_text(folder.path("many"), file_of(header + "}", 0));
+  CHECK(read_safetensors(folder.path("many")).tensors.size() == kTensors);
+}
+
+TEST_CASE("control characters of a file do not reach the terminal", "[safetensors]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("esc"), file_of("{\"\\u001b[31m\\u0000z\":1}", 0));
+  CHECK(read_message(folder.path("esc")) ==
+        "tessera: FILE: tensor '\\x1b[31m\\x00z' is not an object\n"
+        "  expected  {dtype, shape, data_offsets}\n"
+        "  got       number");
+}
+
 TEST_CASE("header lengths beyond the file or the limit are refused", "[safetensors]") {
   const TemporaryFolder folder;
   write_text(folder.path("a"), "1234567");

@@ -19,6 +19,14 @@ constexpr size_t kChunk = size_t{64} << 20;  // one write() moves at most 2 GiB
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
+  if (path.empty()) {
+    ErrorFields fields;
+    fields.kind = ErrorKind::argument;
+    fields.what = "the name of the file to write is empty";
+    fields.expected = "a file name";
+    fields.got = "''";
+    throw Error(std::move(fields));
+  }
   std::error_code ignored;
   const std::filesystem::path resolved = std::filesystem::canonical(path, ignored);
   if (!ignored) target_ = resolved.string();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "dsl/base/error.h"
 #include "kernels/arg_check.h"
@@ -30,6 +31,27 @@ void refuse_outputs_as_inputs(const OpInfo& op, const std::string& name) {
     fields.argument = name;
     fields.expected = "inputs and in-place tensors only";
     fields.got = name;
+    throw Error(std::move(fields));
+  }
+}
+
+DeviceMemory allocate(const OpInfo& op, const std::string& name, Device device, int64_t elements,
+                      DType dtype) {
+  int64_t size = 0;
+  try {
+    if (__builtin_mul_overflow(elements, int64_t{tessera::bytes(dtype)}, &size)) {
+      throw std::bad_alloc();
+    }
+    return DeviceMemory(device, size);
+  } catch (const std::bad_alloc&) {
+    ErrorFields fields;
+    fields.kind = ErrorKind::argument;
+    fields.op = op.name;
+    fields.what = fmt::format("argument '{}' needs more memory than there is", name);
+    fields.argument = name;
+    fields.expected = "a tensor that fits into memory";
+    fields.got = fmt::format("{} elements of {}, gaps between rows included", elements,
+                             tessera::name(dtype));
     throw Error(std::move(fields));
   }
 }
@@ -66,7 +88,7 @@ OpCall::OpCall(const OpInfo& op, const kernels::BenchCase& example, Device devic
 
 void OpCall::add_input(const std::string& name, DType dtype, const Dims& shape, const Dims& strides,
                        int64_t storage_elements, std::span<const std::byte> logical) {
-  DeviceMemory memory(device_, storage_elements * tessera::bytes(dtype));
+  DeviceMemory memory = allocate(*op_, name, device_, storage_elements, dtype);
   TensorView view(memory.data(), dtype, shape, strides, device_);
   if (view.is_row_major() && memory.bytes() == static_cast<int64_t>(logical.size())) {
     memory.upload(logical);
@@ -89,7 +111,8 @@ void OpCall::allocate_outputs() {
   for (const OutputInfo& output : op_->outputs(tensors_, params_)) {
     result_names_.push_back(output.name);
     if (tensors_.count(output.name) != 0) continue;  // in place
-    DeviceMemory memory(device_, output.storage_elements * tessera::bytes(output.dtype));
+    DeviceMemory memory =
+        allocate(*op_, output.name, device_, output.storage_elements, output.dtype);
     tensors_[output.name] =
         TensorView(memory.data(), output.dtype, output.shape, output.strides, device_);
     memory_.push_back(std::move(memory));

@@ -1,6 +1,40 @@
 #include "tools/lib/op_choice.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "dsl/base/error.h"
+#include "kernels/nearest_name.h"
+
 namespace tessera::tools {
+namespace {
+
+[[noreturn]] void refuse(const std::vector<kernels::OpInfo>& ops, const std::string& word) {
+  std::vector<std::string> words, families;
+  for (const kernels::OpInfo& op : ops) {
+    words.push_back(op.name);
+    if (std::find(families.begin(), families.end(), op.family) == families.end()) {
+      families.push_back(op.family);
+    }
+  }
+  for (const std::string& family : families) {
+    if (std::find(words.begin(), words.end(), family) == words.end()) words.push_back(family);
+  }
+  words.push_back("all");
+  const std::string near = kernels::nearest_name(word, words);
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = fmt::format("unknown op or family '{}'", word);
+  fields.argument = "op";
+  fields.expected = fmt::format("{}", fmt::join(words, ", "));
+  fields.got = word;
+  if (!near.empty()) fields.hint = fmt::format("did you mean '{}'?", near);
+  throw Error(std::move(fields));
+}
+
+}  // namespace
 
 std::vector<const kernels::OpInfo*> choose_ops(const std::vector<kernels::OpInfo>& ops,
                                                const std::string& word) {
@@ -11,7 +45,7 @@ std::vector<const kernels::OpInfo*> choose_ops(const std::vector<kernels::OpInfo
     if (op.name == word) return {&op};
     if (all || op.family == word) chosen.push_back(&op);
   }
-  if (chosen.empty() && !all) chosen.push_back(&find_op(ops, word));  // throws
+  if (chosen.empty() && !all) refuse(ops, word);
   return chosen;
 }
 

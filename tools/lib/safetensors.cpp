@@ -11,10 +11,10 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "dsl/base/error.h"
 #include "tools/lib/atomic_file.h"
+#include "tools/lib/header_scan.h"
 
 namespace tessera::tools {
 namespace {
@@ -106,24 +106,17 @@ class InputFile {
 };
 
 Json parse_header(const std::string& path, const std::string& text) {
-  std::vector<std::set<std::string>> names;  // of the open objects, to find a name given twice
-  const auto on_event = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (depth > kMaxDepth) {
-      fail(path, "the header is nested too deeply", fmt::format("{} levels", kMaxDepth), "more");
-    }
-    if (event == Json::parse_event_t::object_start) names.emplace_back();
-    if (event == Json::parse_event_t::object_end) names.pop_back();
-    if (event == Json::parse_event_t::key) {
-      const auto key = value.get<std::string>();
-      if (!names.back().insert(key).second) {
-        fail(path, fmt::format("the header names '{}' twice", key), "each name once", "two");
-      }
-    }
-    return true;
-  };
+  const HeaderScan scan = scan_header(text, kMaxDepth);
+  if (scan.too_deep) {
+    fail(path, "the header is nested too deeply", fmt::format("{} levels", kMaxDepth), "more");
+  }
+  if (scan.repeats) {
+    fail(path, fmt::format("the header names '{}' twice", scan.repeated_name), "each name once",
+         "two");
+  }
   Json header;
   try {
-    header = Json::parse(text, on_event);
+    header = Json::parse(text);
   } catch (const Json::exception& e) {
     // The text after the library's own "[json.exception.parse_error.101] ".
     const std::string_view reason = e.what();

@@ -176,7 +176,7 @@ Placement place_input(const kernels::OpInfo& op, const std::string& tensor, DTyp
   }
   placement.strides = row_major_strides(shape);
   placement.storage_elements = num_elements(shape);
-  if (is_column_major(layout) && shape.rank == 2) {
+  if (is_column_major(layout) && shape.rank == 2 && placement.storage_elements > 0) {
     placement.strides = {1, padded_rows(shape[0])};
     placement.storage_elements = shape[1] * padded_rows(shape[0]);
   }

@@ -46,7 +46,19 @@ PeerTimes load_peer(const BenchOptions& options) {
   return folder == nullptr || *folder == '\0' ? PeerTimes() : PeerTimes::load(folder);
 }
 
+void check_limit(const BenchOptions& options) {
+  if (!options.limit_ms || *options.limit_ms > 0) return;  // NaN is not
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = "argument 'limit-ms' has a wrong value";
+  fields.argument = "limit-ms";
+  fields.expected = "a number of milliseconds above 0";
+  fields.got = fmt::format("{}", *options.limit_ms);
+  throw UsageError(Error(std::move(fields)));
+}
+
 int bench_compile(const BenchOptions& options) {
+  check_limit(options);
   std::vector<const kernels::OpInfo*> chosen;
   runtime::Target target;
   reading_arguments([&] {
@@ -135,10 +147,12 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_option("--peer", options->peer,
                   "peer times: a JSON-lines file or a folder (default: TESSERA_PEER_DIR)");
   sub->add_flag("--launch", options->launch, "host time of a call instead of GPU time");
-  sub->add_flag("--compile", options->compile, "CPU time of lowering and NVRTC per kernel, no GPU");
-  sub->add_option("--arch", options->arch, "target of --compile (default sm_90a)");
+  CLI::Option* compile = sub->add_flag("--compile", options->compile,
+                                       "CPU time of lowering and NVRTC per kernel, no GPU");
+  sub->add_option("--arch", options->arch, "target of --compile (default sm_90a)")->needs(compile);
   sub->add_option("--limit-ms", options->limit_ms,
-                  "with --compile: fail if a kernel takes more, lowering and NVRTC together");
+                  "with --compile: fail if a kernel takes more, lowering and NVRTC together")
+      ->needs(compile);
   sub->add_flag("--skip-without-gpu", options->skip_without_gpu,
                 "without a GPU say SKIPPED and succeed");
   sub->callback([options, &command] { command = [options] { return bench(*options); }; });

@@ -52,6 +52,7 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
 
 int run_program(int argc, char** argv) {
   CLI::App app("tessera: kernels for DeepSeek-class models", "tessera");
+  app.set_version_flag("--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);
   Command command;
   add_list(app, command);
@@ -75,6 +76,9 @@ int run_program(int argc, char** argv) {
     return report(error.what(), kFailed);
   } catch (const std::bad_alloc&) {
     return report("tessera: not enough memory for the tensors", kFailed);
+  } catch (const std::exception& error) {
+    return report(fmt::format("tessera: internal error, a bug in Tessera: {}", error.what()),
+                  kFailed);
   }
 }
 

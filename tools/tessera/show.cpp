@@ -25,10 +25,9 @@ struct ShowOptions {
 /// --arch, else the switch or the device's target, else sm_90a.
 runtime::Target target_of(const ShowOptions& options) {
   if (options.arch.empty()) {
-    if (runtime::num_devices() > 0) {
-      return runtime::Runtime::instance().target_for(runtime::device_info(0));
-    }
-    return {9, 0, 'a'};
+    const runtime::Runtime& runtime = runtime::Runtime::instance();
+    if (runtime::num_devices() > 0) return runtime.target_for(runtime::device_info(0));
+    return runtime::parse_target(runtime.options().arch).value_or(runtime::Target{9, 0, 'a'});
   }
   const std::optional<runtime::Target> target = runtime::parse_target(options.arch);
   if (target) return *target;
@@ -42,14 +41,13 @@ runtime::Target target_of(const ShowOptions& options) {
 }
 
 std::string show_stage(const ir::Kernel& kernel, const std::string& stage,
-                       const ShowOptions& options) {
+                       const runtime::Target& target) {
   if (stage == "ir") return ir::to_string(kernel);
   if (stage == "layout") return codegen::draw_layouts(kernel);
   if (stage == "explain") return codegen::explain(kernel);
   const codegen::Program program = codegen::lower(kernel);
   if (stage == "thread") return codegen::to_string(program);
   if (stage == "cuda") return codegen::cuda::emit_kernel_text(program);
-  const runtime::Target target = target_of(options);
   const KernelSource source = codegen::cuda::emit(program);
   const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
   if (stage == "ptx") return runtime::compile_to_ptx(nvrtc, source, target);
@@ -65,6 +63,7 @@ int show(const ShowOptions& options) {
   std::vector<ir::Kernel> shown;
   std::string which;
   reading_arguments([&] { op = &kernels::find_op(options.op); });
+  const runtime::Target target = target_of(options);
   if (options.in.empty()) {
     const kernels::BenchCase& example = reading_arguments(
         [&]() -> const kernels::BenchCase& { return find_example(*op, options.params); });
@@ -81,9 +80,11 @@ int show(const ShowOptions& options) {
     shown = kernels_of(*op, params, inputs);
   }
   std::string text;
+  if (shown.empty())
+    text = fmt::format("// {} for {}: empty, nothing to launch\n", op->name, which);
   for (const ir::Kernel& kernel : shown) {
     text += fmt::format("// {} for {}, stage {}\n", kernel.name, which, options.stage);
-    text += show_stage(kernel, options.stage, options);
+    text += show_stage(kernel, options.stage, target);
     if (text.back() != '\n') text += '\n';
   }
   return print(text) ? kOk : kFailed;

@@ -68,6 +68,10 @@ TEST_CASE("parentheses stand only where they change the meaning", "[codegen][cud
   CHECK(printed_f32([](E a, E b, E c) { return select(a < b, b, c); }) == "a < b ? b : c");
   CHECK(printed_f32([](E a, E b, E c) { return select(a < b, b, c) + a; }) ==
         "(a < b ? b : c) + a");
+  CHECK(printed_f32([](E a, E b, E c) { return select(a < b, select(b < c, a, b), c); }) ==
+        "a < b ? (b < c ? a : b) : c");
+  CHECK(printed_f32([](E a, E b, E c) { return select(a < b, a, select(b < c, b, c)); }) ==
+        "a < b ? a : b < c ? b : c");
   CHECK(printed_pair(DType::u32, [](E a, E b) { return call2(Op::bit_and, a + b, b); }) ==
         "(a + b) & b");
   CHECK(printed_pair(DType::i32, [](E a, E b) {
@@ -135,12 +139,12 @@ TEST_CASE("integer literals carry their type", "[codegen][cuda]") {
   using codegen::cuda::integer_literal;
   CHECK(integer_literal(DType::i32, -5) == "-5");
   CHECK(integer_literal(DType::i32, std::numeric_limits<int32_t>::min()) == "(-2147483647 - 1)");
-  CHECK(integer_literal(DType::u32, 0xFFFFFFFF) == "4294967295u");
+  CHECK(integer_literal(DType::u32, 0xFFFFFFFF) == "0xFFFFFFFFu");
   CHECK(integer_literal(DType::u32, 0x7F800000, true) == "0x7F800000u");
   CHECK(integer_literal(DType::i64, 1) == "1ll");
   CHECK(integer_literal(DType::i64, std::numeric_limits<int64_t>::min()) ==
         "(-9223372036854775807ll - 1)");
-  CHECK(integer_literal(DType::u64, -1) == "18446744073709551615ull");
+  CHECK(integer_literal(DType::u64, -1) == "0xFFFFFFFFFFFFFFFFull");
   CHECK(integer_literal(DType::boolean, 1) == "true");
 }
 

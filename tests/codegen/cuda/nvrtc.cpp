@@ -28,11 +28,23 @@ std::vector<std::string> candidates() {
   return paths;
 }
 
+/// NVRTC opens its builtins by bare name: those of a wheel, in no folder that the loader knows, must
+/// be mapped already.
+void open_builtins(void* library, const std::string& path) {
+  const size_t slash = path.rfind('/');
+  int major = 0, minor = 0;
+  if (slash == std::string::npos) return;
+  if (symbol<int(int*, int*)>(library, "nvrtcVersion")(&major, &minor) != 0) return;
+  const std::string builtins = fmt::format("libnvrtc-builtins.so.{}.{}", major, minor);
+  dlopen((path.substr(0, slash + 1) + builtins).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 }  // namespace
 
 std::optional<Nvrtc> Nvrtc::open(std::string& reason) {
   for (const std::string& path : candidates()) {
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      open_builtins(library, path);
       Nvrtc nvrtc;
       nvrtc.library_ = library;
       return nvrtc;

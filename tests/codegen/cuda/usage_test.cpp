@@ -2,6 +2,7 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/names.h"
+#include "codegen/cuda/source_text.h"
 #include "tests/codegen/cuda/thrown.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_builder.h"
@@ -148,6 +149,29 @@ TEST_CASE("a guarded load reads as a conditional", "[codegen][cuda]") {
   CHECK(prints(k,
                "  if (thread < count) y[thread] = (thread < count ? x[thread] : 0.0f) * 2.0f;\n"
                "  if (thread < count && flags[thread]) y[thread] = 0.0f;\n"));
+}
+
+TEST_CASE("a guarded store that does not fit one line gets braces", "[codegen][cuda]") {
+  ProgramBuilder k("sample");
+  const Expr count = k.dim("number_of_elements_in_the_whole_tensor");
+  const ArrayRef y = k.output("y_with_a_long_name", DType::f32, {count});
+  k.store(y, wide(k.thread() * number(16) + number(7)), f32(0), k.thread() * number(16) < count);
+  CHECK(prints(k,
+               "  if (thread * 16 < number_of_elements_in_the_whole_tensor) {\n"
+               "    y_with_a_long_name[thread * 16 + 7] = 0.0f;\n"
+               "  }\n"));
+}
+
+TEST_CASE("long lines break at 100 columns, outside brackets and after commas", "[codegen][cuda]") {
+  codegen::cuda::SourceText out;
+  const std::string a(40, 'a');
+  const std::string b(40, 'b');
+  out.line("const float x = f(" + a + ", " + b + ");");
+  out.line("const float total = f(" + a + ") + f(" + b + ");");
+  out.line("f(" + a + " + " + b + ", (1 + 2), 34567);");
+  CHECK(out.str() == "const float x = f(" + a + ",\n    " + b + ");\n" + "const float total = f(" +
+                         a + ") +\n    f(" + b + ");\n" + "f(" + a + " + " + b +
+                         ", (1 + 2),\n    34567);\n");
 }
 
 TEST_CASE("nothing that has no effect is printed", "[codegen][cuda]") {

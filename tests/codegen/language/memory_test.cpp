@@ -1,5 +1,6 @@
 // Tile programs about memory: guards, vectors, shared memory and barriers.
 
+#include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
 
@@ -233,12 +234,12 @@ TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole b
           "[language]") {
   auto kernel = [](bool uniform) {
     Builder k("conditional_sync");
-    auto flag = k.scalar("flag", DType::i32);
+    auto flag = k.input("flag", DType::i32, {4});
     auto y = k.output("y", DType::i32, {64});
-    k.launch({1}, {.threads = 64});
+    auto at = k.launch({4}, {.threads = 64});
     auto s = k.shared(DType::i32, {64}, "s");
     auto t = k.thread();
-    auto condition = uniform ? flag > 0 : t < 48;
+    auto condition = uniform ? flag(at.x) > 0 : t < 48;
     k.if_(condition, [&] {
       s(t) = t;
       y(t) = s(63 - t);
@@ -280,4 +281,39 @@ TEST_CASE("S13 a block that needs more shared memory than there is names its buf
   const std::string text = error_of([&] { cuda_text(kernel); });
   CHECK(text.find("[SMEM_LIMIT]") != std::string::npos);
   CHECK(text.find("first 131072 bytes, second 131072 bytes") != std::string::npos);
+}
+
+TEST_CASE("an extent so large that tile indices would overflow is refused", "[language]") {
+  const int64_t n = (int64_t{1} << 31) - 5;
+  alignas(16) std::byte few[16]{};
+  const TensorView huge(few, DType::f32, Dims{n, 64}, Dims{64, 1}, Device::cpu());
+  const TensorView views[] = {huge, huge};
+  const ir::Kernel kernel = copy_rows(1, 64, DType::f32);
+  const std::string text = error_of([&] { kernels::jit::run(kernel, views, {}, nullptr); });
+  CHECK(text ==
+        "tessera: copy_rows: argument 'x' has an extent 2147483643 that the kernel does not take\n"
+        "  expected  n (dimension 0) below 2130706432\n"
+        "  got       f32[2147483643, 64]");
+}
+
+TEST_CASE("a value stored and read back in one iteration is the new one", "[language]") {
+  Builder k("read_back");
+  auto x = k.input("x", DType::f32, {256});
+  auto y = k.output("y", DType::f32, {256});
+  auto z = k.output("z", DType::bf16, {256});
+  k.launch({1}, {.threads = 32});
+  auto f = k.fragment(DType::bf16, {256}, "f");
+  k.parallel({256}, [&](Value i) {
+    y(i) = x(i) + 1.0f;
+    f(i) = cast(DType::bf16, y(i) * 2.0f);
+    z(i) = f(i);
+  });
+  const HostTensor in = iota(DType::f32, {256});
+  const HostTensor out(DType::f32, {256});
+  const HostTensor twice(DType::bf16, {256});
+  run_kernel(k.finish(), {&in, &out, &twice});
+  for (int64_t i = 0; i < 100; ++i) {
+    CHECK(out.value(i) == static_cast<double>(i + 1));
+    CHECK(twice.value(i) == static_cast<double>(2 * i + 2));
+  }
 }

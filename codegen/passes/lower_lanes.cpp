@@ -1,0 +1,286 @@
+// One vector of a straight-line body: vector loads, one unrolled loop over the lanes, conversions in pairs, vector
+// stores. Accesses that are not consecutive stay inside the lane loop, one element at a time.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "codegen/passes/tile_lowering.h"
+
+namespace tessera::codegen {
+namespace {
+
+/// Formats whose conversions come in pairs: worth collecting a vector before converting.
+bool converts_in_pairs(DType to, DType from) {
+  return from == DType::f32 && is_float(to) && to != DType::f32;
+}
+
+const ir::ElementLoad* load_in(const ir::Stmt& stmt) {
+  return std::get_if<ir::ElementLoad>(&stmt.node);
+}
+const ir::ElementStore* store_in(const ir::Stmt& stmt) {
+  return std::get_if<ir::ElementStore>(&stmt.node);
+}
+
+}  // namespace
+
+class LaneLowering {
+ public:
+  LaneLowering(TileLowering& tiles, const ir::Body& body, const TileLowering::Iteration& it,
+               SourceLoc loc, bool contract)
+      : t_(tiles), body_(body), lane_(it.lane), width_(it.vector), loc_(loc), contract_(contract) {}
+
+  void lower() {
+    note_read_after_write();
+    for (const ir::Stmt& stmt : body_) {
+      if (load_in(stmt) != nullptr && load_ahead(stmt)) return;
+    }
+    for (const ir::Stmt& stmt : body_) {
+      if (store_in(stmt) != nullptr) collect(stmt);
+    }
+    lane_loop();
+    for (const ir::Stmt& stmt : body_) {
+      const auto found = collected_.find(&stmt);
+      if (found != collected_.end()) store_vector(found->second);
+    }
+  }
+
+ private:
+  /// A store whose lanes are gathered first.
+  struct Collected {
+    const ir::ElementStore* element = nullptr;
+    SourceLoc loc;
+    int64_t fits = 1;    // elements per instruction
+    Slice values;        // of the stored dtype: goes to memory from here
+    Slice wide;          // f32 to be converted into `values`
+    bool whole = false;  // `values` is a vector already: nothing to do per lane
+  };
+
+  // ---- facts
+
+  const Array* array(const ir::BufferRef& buffer) const { return t_.array_of(buffer).get(); }
+  bool in_registers(const ir::BufferRef& buffer) const {
+    return array(buffer)->space == ArraySpace::registers;
+  }
+
+  /// Arrays that the body writes and then reads: their accesses stay in order, lane by lane.
+  void note_read_after_write() {
+    std::set<const Array*> written;
+    for (const ir::Stmt& stmt : body_) {
+      if (const auto* store = store_in(stmt)) written.insert(array(store->buffer));
+      const auto* load = load_in(stmt);
+      if (load != nullptr && written.contains(array(load->buffer)))
+        in_order_.insert(array(load->buffer));
+    }
+    written_ = std::move(written);
+  }
+
+  Expr at_lane(const Expr& e, int64_t lane) const {
+    return ir::substitute(
+        e, [&](const VarRef& var) { return var == lane_ ? ir::index(lane) : Expr(); });
+  }
+  std::vector<Expr> at_lane(const std::vector<Expr>& list, int64_t lane) const {
+    std::vector<Expr> result;
+    for (const Expr& e : list) result.push_back(at_lane(e, lane));
+    return result;
+  }
+
+  /// Elements per instruction, 1 = lane by lane.
+  int64_t vector_of(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const {
+    const int64_t fits = in_order_.contains(array(buffer))
+                             ? 1
+                             : feasible_vector(t_.math_, *buffer, indices, *lane_, width_);
+    if (contract_ && fits < std::min<int64_t>(width_, 128 / bits(buffer->dtype))) {
+      t_.fail("VEC_NOT_CONTIGUOUS",
+              fmt::format("'{}' cannot be accessed as a vector", buffer->name), loc_,
+              fmt::format("{} aligned consecutive elements", width_),
+              fmt::format("{} at a time", fits),
+              "declare multiple_of for the strides and extents involved, or use an unrolled loop");
+    }
+    return fits;
+  }
+
+  /// The registers of a fragment or local buffer that the lanes name, if they are consecutive.
+  Slice register_run(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const {
+    if (in_order_.contains(array(buffer))) return {};
+    const Expr slot = t_.register_slot(*buffer, t_.resolve(indices), loc_);
+    const Expr first = t_.math_.simplify(at_lane(slot, 0));
+    if (!t_.math_.same(slot, first + ir::var(lane_))) return {};
+    return {t_.array_of(buffer), first};
+  }
+
+  /// True if an index uses the lane, or a value that is bound inside the lane loop.
+  bool varies(const std::vector<Expr>& indices) const {
+    std::vector<VarRef> vars;
+    for (const Expr& e : indices) ir::collect_vars(e, vars);
+    auto uses = [&](const VarRef& var) {
+      return std::find(vars.begin(), vars.end(), var) != vars.end();
+    };
+    if (uses(lane_)) return true;
+    return std::any_of(body_.begin(), body_.end(), [&](const ir::Stmt& stmt) {
+      const auto* let = std::get_if<ir::Let>(&stmt.node);
+      const auto* load = load_in(stmt);
+      return (let != nullptr && uses(let->var)) || (load != nullptr && uses(load->var));
+    });
+  }
+
+  Slice new_vector(const std::string& name, DType dtype, SourceLoc loc) {
+    Slice slice{t_.new_registers(name, dtype, width_, loc), ir::index(0)};
+    t_.emit({Declare{slice.array, false}, loc});
+    return slice;
+  }
+  Slice part(const Slice& slice, int64_t first) const {
+    return {slice.array, t_.math_.simplify(slice.base + ir::index(first))};
+  }
+  Access element_of(const Slice& slice) const {
+    Access access;
+    access.array = slice.array;
+    access.offset = t_.math_.simplify(slice.base + ir::var(lane_));
+    return access;
+  }
+
+  // ---- steps
+
+  /// Loads before the lane loop what can be. True if that was all the body does.
+  bool load_ahead(const ir::Stmt& stmt) {
+    const ir::ElementLoad& element = *load_in(stmt);
+    if (in_registers(element.buffer)) {
+      if (written_.contains(array(element.buffer))) return false;
+      if (const Slice run = register_run(element.buffer, element.indices); run.array)
+        vectors_[element.var.get()] = run;
+      return false;
+    }
+    const std::vector<Expr> indices = t_.resolve(element.indices);
+    if (in_order_.contains(array(element.buffer))) {
+      vector_of(element.buffer, indices);  // a contract fails here
+      return false;
+    }
+    if (!varies(indices)) {
+      if (element.buffer->dtype == DType::e2m1) return false;
+      t_.load(element, stmt.loc);
+      done_.insert(&stmt);
+      return false;
+    }
+    const int64_t fits = vector_of(element.buffer, indices);
+    if (fits == 1) return false;
+    const Slice own = moved_into(element);
+    const Slice into =
+        own.array ? own
+                  : new_vector(element.buffer->name + "_vec", element.buffer->dtype, stmt.loc);
+    for (int64_t first = 0; first < width_; first += fits) {
+      const Access from = t_.access(element.buffer, at_lane(indices, first), static_cast<int>(fits),
+                                    element.unchecked, stmt.loc);
+      t_.emit({Load{from, {}, part(into, first)}, stmt.loc});
+    }
+    vectors_[element.var.get()] = into;
+    done_.insert(&stmt);
+    return own.array != nullptr;
+  }
+
+  /// The registers that a body of one load and one store moves the value into.
+  Slice moved_into(const ir::ElementLoad& element) const {
+    const ir::ElementStore* store = body_.size() == 2 ? store_in(body_[1]) : nullptr;
+    const bool moves = store != nullptr && store->value->op == ir::Op::var &&
+                       store->value->var == element.var && in_registers(store->buffer);
+    return moves ? register_run(store->buffer, store->indices) : Slice{};
+  }
+
+  void collect(const ir::Stmt& stmt) {
+    const ir::ElementStore& element = *store_in(stmt);
+    const Expr& value = element.value;
+    const bool pairs =
+        value->op == ir::Op::cast && converts_in_pairs(value->type, value->args[0]->type);
+    Collected c;
+    c.element = &element;
+    c.loc = stmt.loc;
+    if (in_registers(element.buffer)) {
+      if (pairs) c.values = register_run(element.buffer, element.indices);
+      if (!c.values.array) return;
+    } else {
+      t_.require_writable(*element.buffer, stmt.loc);
+      c.fits = vector_of(element.buffer, t_.resolve(element.indices));
+      if (c.fits == 1) return;
+      const auto vector =
+          value->op == ir::Op::var ? vectors_.find(value->var.get()) : vectors_.end();
+      c.whole = vector != vectors_.end();
+      c.values = c.whole
+                     ? vector->second
+                     : new_vector(element.buffer->name + "_vec", element.buffer->dtype, stmt.loc);
+    }
+    if (pairs) c.wide = new_vector(element.buffer->name + "_f32", DType::f32, stmt.loc);
+    collected_[&stmt] = c;
+  }
+
+  void lane_loop() {
+    For loop;
+    loop.var = lane_;
+    loop.begin = ir::index(0);
+    loop.end = ir::index(width_);
+    loop.step = ir::index(1);
+    loop.unrolled = true;
+    loop.body = t_.nested([&] {
+      for (const ir::Stmt& stmt : body_) one_lane(stmt);
+    });
+    // A loop that only re-reads what a whole vector holds is empty work.
+    const bool needed = std::any_of(loop.body.begin(), loop.body.end(), [](const Stmt& s) {
+      return std::holds_alternative<Store>(s.node) || std::holds_alternative<If>(s.node);
+    });
+    if (needed) t_.emit({std::move(loop), loc_});
+  }
+
+  void one_lane(const ir::Stmt& stmt) {
+    if (const auto* load = load_in(stmt)) {
+      const auto vector = vectors_.find(load->var.get());
+      if (vector != vectors_.end()) {
+        t_.emit({Load{element_of(vector->second), load->var, {}}, stmt.loc});
+        return;
+      }
+      if (done_.contains(&stmt)) return;
+    }
+    const auto found = collected_.find(&stmt);
+    if (found == collected_.end()) {
+      t_.lower_stmt(stmt);
+      return;
+    }
+    const Collected& c = found->second;
+    if (c.whole) return;
+    const Expr& value = c.element->value;
+    if (c.wide.array) {
+      t_.emit({Store{element_of(c.wide), t_.resolve(value->args[0]), {}}, stmt.loc});
+    } else {
+      t_.emit({Store{element_of(c.values), t_.resolve(value), {}}, stmt.loc});
+    }
+  }
+
+  void store_vector(const Collected& c) {
+    if (c.wide.array) t_.emit({Convert{c.values, c.wide, static_cast<int>(width_)}, c.loc});
+    if (in_registers(c.element->buffer)) return;
+    const std::vector<Expr> indices = t_.resolve(c.element->indices);
+    t_.when(t_.sole_owner_, c.loc, [&] {
+      for (int64_t first = 0; first < width_; first += c.fits) {
+        const Access to = t_.access(c.element->buffer, at_lane(indices, first),
+                                    static_cast<int>(c.fits), c.element->unchecked, c.loc);
+        t_.emit({Store{to, {}, part(c.values, first)}, c.loc});
+      }
+    });
+  }
+
+  TileLowering& t_;
+  const ir::Body& body_;
+  const VarRef lane_;
+  const int64_t width_;
+  const SourceLoc loc_;
+  const bool contract_;  // every memory access must be one vector
+  std::set<const Array*> written_, in_order_;
+  std::map<const ir::Var*, Slice> vectors_;  // loaded as a whole: lane l in element l
+  std::set<const ir::Stmt*> done_;           // loads done before the lane loop
+  std::map<const ir::Stmt*, Collected> collected_;
+};
+
+void TileLowering::lower_lanes(const ir::Body& body, const Iteration& it, SourceLoc loc,
+                               bool contract) {
+  LaneLowering(*this, body, it, loc, contract).lower();
+}
+
+}  // namespace tessera::codegen

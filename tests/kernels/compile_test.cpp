@@ -1,0 +1,52 @@
+// NVRTC compiles every shipped kernel for every target, without a GPU.
+
+#include "runtime/nvrtc/compile.h"
+
+#include <algorithm>
+
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
+#include "dsl/base/error.h"
+#include "runtime/runtime.h"
+#include "tests/support/catch.h"
+#include "tools/lib/example.h"
+
+namespace tessera {
+namespace {
+
+const runtime::Nvrtc* nvrtc_here(std::string& why) {
+  try {
+    return &runtime::Runtime::instance().nvrtc();
+  } catch (const Error& error) {
+    why = error.what();
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("every shipped kernel compiles for every target", "[kernels][compile]") {
+  std::string why;
+  const runtime::Nvrtc* const nvrtc = nvrtc_here(why);
+  if (nvrtc == nullptr) TESSERA_SKIP(why);
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    REQUIRE_FALSE(op.examples.empty());
+    for (const kernels::BenchCase& example : op.examples) {
+      for (const ir::Kernel& kernel : tools::kernels_of(op, example)) {
+        const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
+        for (const char* word : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
+          CAPTURE(op.name, example.label, word);
+          const runtime::Target target = runtime::parse_target(word).value();
+          if (std::count(nvrtc->archs.begin(), nvrtc->archs.end(), target.number()) == 0) {
+            WARN("this NVRTC does not know " << word);
+            continue;
+          }
+          const runtime::Image image = runtime::compile(*nvrtc, source, target);
+          CHECK(image.resources.spill_bytes == 0);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera
