@@ -3,6 +3,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/op_cases.h"
 #include "tests/support/op_errors.h"
+#include "tests/support/run_kernel.h"
 #include "tests/support/run_op.h"
 
 using namespace tessera;
@@ -13,6 +14,20 @@ TEST_CASE("cast_back gives the reference's bytes on the executor", "[cast_back]"
   const CaseReport report = run_cases("cast_back", cases, op_runner("cast_back", Device::cpu()));
   for (const std::string& failure : report.failures) FAIL_CHECK(failure);
   CHECK(report.passed == std::ssize(cases));
+}
+
+TEST_CASE("cast_back divides no column by the block size where a vector shares a scale",
+          "[cast_back]") {
+  const kernels::OpInfo& op = kernels::find_op("cast_back");
+  const HostTensor x(DType::e4m3, {130, 576}), x_sf(DType::f32, {2, 5}),
+      out(DType::bf16, {130, 576});
+  const auto lowered =
+      op.kernels({{"x", x.view()}, {"x_sf", x_sf.view()}, {"out", out.view()}},
+                 kernels::check_params(op, {{"x_block_size", std::vector<int64_t>{128, 128}}}));
+  REQUIRE(lowered.size() == 1);
+  const std::string text = cuda_text(lowered.front());
+  CHECK(count(text, "x_sf[") == 1);
+  CHECK(count(text, "lane) / 128") == 0);
 }
 
 TEST_CASE("cast_back explains wrong arguments", "[cast_back][errors]") {

@@ -85,9 +85,10 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
       "| out: as x [T,K]; inout m?: i64 [T] any; acc g?: f32 [1] "
       "| n int 1..E; m {16, H} (H: x); f {a, none} = none; t tuple = none; sf_layout = row_major; "
       "e float = 1e-6; r bool = false | B | B |\n"
+      "| gate_back | x: as gate; z: as x [T] | out: f32 [T] | as above | B | B |\n"
       "## 3. Decisions\n"
       "| A1 | no op | x | y |\n";
-  CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate"});
+  CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate", "gate_back"});
   CHECK(tests::spec_row(markdown, "A1").empty());
   const Json row = Json::parse(tests::spec_row(markdown, "gate"));
   CHECK(row.at("family") == "moe");
@@ -109,6 +110,12 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
      "allowed": ["row_major", "col_major_tma", "packed_ue8m0"]},
     {"name": "e", "type": "float", "default": 1e-6, "allowed": null},
     {"name": "r", "type": "bool", "default": false, "allowed": null}])"));
+  // Entries of another row are written out; "as x" of a tensor x is a dtype.
+  const Json back = Json::parse(tests::spec_row(markdown, "gate_back"));
+  CHECK(back.at("tensors").size() == 3);
+  CHECK(back.at("tensors").at(0) == row.at("tensors").at(0));
+  CHECK(back.at("tensors").at(1).at("dtypes") == Json::parse(R"(["as x"])"));
+  CHECK(back.at("params") == row.at("params"));
 }
 
 TEST_CASE("tessera list --json equals the contract's tables for the ops that exist",

@@ -80,9 +80,9 @@ Json tensor_of(std::string name, const std::string& type, bool is_output) {
   return tensor;
 }
 
-Json tensors_of(const std::string& cell, bool is_output) {
+Json tensors_of(const std::vector<std::string>& entries, bool is_output) {
   Json tensors = Json::array();
-  for (const std::string& entry : split(cell, ';')) {
+  for (const std::string& entry : entries) {
     const size_t colon = entry.find(':');
     const std::string type = without_remarks(entry.substr(colon + 1));
     for (const std::string& name : split(entry.substr(0, colon), ',')) {
@@ -170,18 +170,57 @@ std::vector<Row> rows(const std::string& markdown) {
   return result;
 }
 
+/// The row that "as OP" or "as above" in `row` names, else null: "as x" is the dtype of x.
+const Row* row_meant(const std::vector<Row>& all, const Row& row, const std::string& text) {
+  if (text.rfind("as ", 0) != 0) return nullptr;
+  const std::string word = text.substr(3);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].cells[0] == word) return &all[i];
+    if (word == "above" && i > 0 && &all[i] == &row) return &all[i - 1];
+  }
+  return nullptr;
+}
+
+/// The entries of a cell, those of other rows written out.
+std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row, size_t column) {
+  std::vector<std::string> result;
+  for (const std::string& entry : split(row.cells[column], ';')) {
+    if (const Row* other = row_meant(all, row, without_remarks(entry))) {
+      const auto theirs = entries_of(all, *other, column);
+      result.insert(result.end(), theirs.begin(), theirs.end());
+      continue;
+    }
+    const size_t colon = entry.find(':');
+    const std::string name = entry.substr(0, colon);
+    const Row* other = colon == std::string::npos
+                           ? nullptr
+                           : row_meant(all, row, without_remarks(entry.substr(colon + 1)));
+    if (other == nullptr) {
+      result.push_back(entry);
+      continue;
+    }
+    for (const std::string& theirs : entries_of(all, *other, column)) {
+      if (theirs.rfind(name + ":", 0) == 0) result.push_back(theirs);
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string spec_row(const std::string& markdown, const std::string& op) {
-  for (const Row& row : rows(markdown)) {
+  const std::vector<Row> all = rows(markdown);
+  for (const Row& row : all) {
     if (row.cells[0] != op) continue;
     Json json = {{"name", op}, {"family", row.family}};
-    json["tensors"] = tensors_of(row.cells[1], false);
-    for (Json& tensor : tensors_of(row.cells[2], true)) json["tensors"].push_back(tensor);
+    json["tensors"] = tensors_of(entries_of(all, row, 1), false);
+    for (Json& tensor : tensors_of(entries_of(all, row, 2), true))
+      json["tensors"].push_back(tensor);
     json["params"] = Json::array();
     // The transpose table has no column for parameters beyond an empty one.
-    for (const std::string& entry : split(row.cells[3], ';'))
+    for (const std::string& entry : entries_of(all, row, 3)) {
       json["params"].push_back(param_of(entry));
+    }
     return json.dump();
   }
   return {};
