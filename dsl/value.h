@@ -15,7 +15,9 @@ namespace tessera::dsl {
 class Recorder;  // what a Builder has recorded so far
 class Arg;
 
-/// A typed value. Reading an element takes a snapshot: later stores do not change it.
+/// A typed value. Reading an element takes a snapshot: later stores do not change it. A value of run
+/// time has no C++ truth: use Builder::if_ or select. (Not even a deleted conversion to bool, which
+/// would make a && b ambiguous.)
 class Value {
  public:
   Value() = default;
@@ -24,8 +26,6 @@ class Value {
   DType dtype() const { return expr_->type; }
   const ir::Expr& expr() const { return expr_; }
   Recorder* recorder() const { return recorder_; }
-  /// A run-time value cannot steer C++ control flow: use Builder::if_ or select.
-  explicit operator bool() const = delete;
 
  private:
   Recorder* recorder_ = nullptr;
