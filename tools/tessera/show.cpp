@@ -25,7 +25,7 @@ struct ShowOptions {
 /// --arch, else the switch or the device's target, else sm_90a.
 runtime::Target target_of(const ShowOptions& options) {
   if (options.arch.empty()) {
-    const runtime::Runtime& runtime = runtime::Runtime::instance();
+    runtime::Runtime& runtime = runtime::Runtime::instance();
     if (runtime::num_devices() > 0) return runtime.target_for(runtime::device_info(0));
     return runtime::parse_target(runtime.options().arch).value_or(runtime::Target{9, 0, 'a'});
   }
