@@ -272,6 +272,13 @@ ArgCheck::Tensor& ArgCheck::Tensor::last_stride(int64_t stride) {
   return *this;
 }
 
+ArgCheck::Tensor& ArgCheck::Tensor::first_stride(int64_t stride) {
+  if (present_ && view_.rank() > 0 && checks_stride(0) && view_.strides[0] != stride) {
+    fail_strides(fmt::format("first stride {}", stride));
+  }
+  return *this;
+}
+
 ArgCheck::Tensor& ArgCheck::Tensor::row_major() {
   if (present_ && !view_.is_row_major()) {
     fail_strides(fmt::format("row-major strides {}", to_string(row_major_strides(view_.shape))));

@@ -121,6 +121,8 @@ class ArgCheck::Tensor {
 
   /// The last stride is `stride`.
   Tensor& last_stride(int64_t stride);
+  /// The first stride is `stride`.
+  Tensor& first_stride(int64_t stride);
   /// Contiguous, row-major.
   Tensor& row_major();
   /// Last stride 1, other strides free but not overlapping.

@@ -8,7 +8,11 @@
 #include "dsl/base/error.h"
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
+#include "kernels/quant/cast_back.h"
 #include "kernels/quant/per_token_cast.h"
+#include "kernels/quant/per_token_cast_back.h"
+#include "kernels/quant/per_token_cast_with_precomputed_sf.h"
+#include "kernels/quant/per_token_cast_with_sf_only.h"
 #include "kernels/transpose/batched_transpose.h"
 
 namespace tessera::kernels {
@@ -97,8 +101,14 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
 const std::vector<OpInfo>& ops() {
   // In the order of the contract: moe, quant, transpose. One line per op: copies of the tables in
   // kernels/<family>.
-  static const auto* all = new std::vector<OpInfo>{topk_gate_op(), per_token_cast_op(),
-                                                   transpose_op(), batched_transpose_op()};
+  static const auto* all = new std::vector<OpInfo>{topk_gate_op(),
+                                                   per_token_cast_op(),
+                                                   per_token_cast_with_sf_only_op(),
+                                                   per_token_cast_with_precomputed_sf_op(),
+                                                   cast_back_op(),
+                                                   per_token_cast_back_op(),
+                                                   transpose_op(),
+                                                   batched_transpose_op()};
   return *all;
 }
 

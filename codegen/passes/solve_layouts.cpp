@@ -449,6 +449,8 @@ class Solver {
     }
     const int64_t vector =
         feasible_vector(math_, *use.buffer, use.indices, last, std::min<int64_t>(run & -run, 16));
+    // A byte holds two e2m1 codes: lowering refuses to split it, so any other layout is better.
+    if (use.buffer->dtype == DType::e2m1 && vector == 1) return 1e9;
     const double requests = static_cast<double>(iteration.num_slots()) /
                             static_cast<double>(vector) *
                             (static_cast<double>(kernel_.threads) / 32.0);

@@ -1,23 +1,28 @@
 #pragma once
-// Rows to 8-bit floats with one scale per group of columns.
+// Rows to 8-bit or 4-bit floats with one scale per group of columns.
 
 #include "kernels/op.h"
+#include "kernels/quant/scale_layout.h"
 
 namespace tessera::kernels {
 
 struct PerTokenCastOptions {
+  DType format = DType::e4m3;      // or e2m1
   int64_t num_per_channels = 128;  // columns that share a scale: 16, 32, 64, 128 or all of them
-  bool round_sf = false;           // scales are rounded up to powers of two
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;  // scales are rounded up to powers of two
 };
 
-/// Casts each row of `x` to e4m3 with one scale per group of columns: x ~ out * out_sf.
+/// Casts each row of `x` with one scale per group of columns: x ~ out * out_sf.
 ///
-///   x        bf16|f32   [tokens, hidden]                             last stride 1, row stride free
-///   out      e4m3       [tokens, hidden]                             contiguous
-///   out_sf   f32        [tokens, ceil(hidden / num_per_channels)]    contiguous
+///   x        bf16|f32   [tokens, hidden]        last stride 1, row stride free
+///   out      e4m3       [tokens, hidden]        contiguous; e2m1: i8 [tokens, hidden / 2], the even
+///                                               column in the low nibble
+///   out_sf   [tokens, ceil(hidden / num_per_channels)] as sf_layout says (scale_layout.h), its
+///            padding included
 ///
-/// A group's scale is max(amax, 1e-4) / 448. NaN does not count into amax and becomes 0x7F; an
-/// infinite amax gives zeros.
+/// A group's scale is max(amax, 1e-4) / 448 (e4m3) or max(amax, 6 * 2^-126) / 6 (e2m1). NaN does
+/// not count into amax and becomes 0x7F or code 7; an infinite amax gives zeros.
 ///
 /// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees or outputs overlap;
 ///          UnsupportedError for one scale per row of more than 65536 columns.

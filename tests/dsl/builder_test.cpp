@@ -87,6 +87,16 @@ TEST_CASE("dtypes are never mixed silently", "[dsl]") {
         "  got       bf16 (16 bits)");
 }
 
+TEST_CASE("conditions are joined and negated", "[dsl]") {
+  Builder k("conditions");
+  auto n = k.dim("n");
+  auto y = k.output("y", DType::i32, {n});
+  auto at = k.launch({n});
+  CHECK(ir::to_string((n < 5 && at.x > 2).expr()) == "n < 5 && 2 < block_x");
+  CHECK(ir::to_string((n < 5 || at.x > 2).expr()) == "n < 5 || 2 < block_x");
+  CHECK(ir::to_string((!(n < 5)).expr()) == "!(n < 5)");
+}
+
 TEST_CASE("ranks, shapes and regions are checked at the call", "[dsl]") {
   CHECK(rejected([](Builder&, Ref& x, Ref&) { x(0, 0, 0); }) ==
         "tessera: sample: 'x' is indexed with too many values [RANK]\n"

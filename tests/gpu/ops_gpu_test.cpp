@@ -16,6 +16,10 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "transpose") return transpose_cases();
   if (op == "batched_transpose") return batched_transpose_cases();
   if (op == "topk_gate") return topk_gate_cases();
+  if (op == "per_token_cast_with_sf_only") return per_token_cast_with_sf_only_cases();
+  if (op == "per_token_cast_with_precomputed_sf") return per_token_cast_with_precomputed_sf_cases();
+  if (op == "cast_back") return cast_back_cases();
+  if (op == "per_token_cast_back") return per_token_cast_back_cases();
   return per_token_cast_cases();
 }
 
@@ -38,7 +42,10 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
-  const std::string op = GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast");
+  const std::string op =
+      GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast",
+               "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
+               "per_token_cast_back");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }

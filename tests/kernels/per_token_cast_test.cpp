@@ -134,3 +134,42 @@ TEST_CASE("per_token_cast takes more rows than 65535 blocks of one grid dimensio
   CHECK(out.front() == 0x7E);  // 448
   CHECK(out.back() == 0xFE);   // -448
 }
+
+TEST_CASE("per_token_cast explains scales that do not fit their layout",
+          "[per_token_cast][errors]") {
+  const HostTensor x = x_of({5, 320});
+  const HostTensor out(DType::e4m3, {5, 320});
+  const auto told = [&](const std::string& layout, const HostTensor& out_sf) {
+    kernels::Params params = with("sf_layout", layout);
+    params["round_sf"] = true;
+    return run_error("per_token_cast",
+                     {{"x", x.view()}, {"out", out.view()}, {"out_sf", out_sf.view()}}, params);
+  };
+  CHECK(told("col_major_tma", HostTensor(DType::f32, {5, 3}, {1, 8}, 24)) == "no error");
+  CHECK(told("packed_ue8m0", HostTensor(DType::i32, {5, 1}, {1, 8}, 8)) == "no error");
+  CHECK(told("col_major_tma", HostTensor(DType::f32, {5, 3}, {1, 5})) ==
+        "tessera: per_token_cast: argument 'out_sf' has the wrong strides\n"
+        "  expected  strides [1, 8]\n"
+        "  got       f32[5, 3], strides [1, 5] on cpu");
+  CHECK(told("packed_ue8m0", HostTensor(DType::i32, {5, 3}, {1, 8}, 24)) ==
+        "tessera: per_token_cast: argument 'out_sf' has the wrong shape\n"
+        "  expected  i32[5, 1]   (T = 5 from x dim 0; C/4 = 1 = ceil(C / 4))\n"
+        "  got       i32[5, 3], strides [1, 8] on cpu");
+  CHECK(
+      outputs_error("per_token_cast", {{"x", x}}, with("sf_layout", std::string("packed_ue8m0"))) ==
+      "tessera: per_token_cast: packed_ue8m0 scales are powers of two\n"
+      "  expected  round_sf=true\n"
+      "  got       round_sf=false");
+}
+
+TEST_CASE("per_token_cast explains what e2m1 needs", "[per_token_cast][errors]") {
+  CHECK(outputs_error("per_token_cast", {{"x", x_of({4, 33})}},
+                      with("format", std::string("e2m1"))) ==
+        "tessera: per_token_cast: argument 'x' has the wrong shape\n"
+        "  expected  H % 2 = 0\n"
+        "  got       H = 33 from x dim 1");
+  CHECK(outputs_error("per_token_cast", {{"x", HostTensor(DType::e4m3, {4, 256})}}, kGroupsOf128) ==
+        "tessera: per_token_cast: this form of 'x' is not supported yet\n"
+        "  expected  bf16 or f32\n"
+        "  got       e4m3");
+}

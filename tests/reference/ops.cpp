@@ -38,6 +38,29 @@ HostTensors run_per_token_cast(const HostTensors& inputs, const Params& params) 
   return outputs;
 }
 
+HostTensors run_with_sf_only(const HostTensors& inputs, const Params& params) {
+  HostTensors outputs = run_per_token_cast(inputs, params);
+  outputs.erase("out");
+  return outputs;
+}
+
+HostTensors run_with_precomputed_sf(const HostTensors& inputs, const Params& params) {
+  const auto format = dtype_from_name(param<std::string>(params, "format", "e4m3")).value();
+  return {
+      {"out", per_token_cast_with_precomputed_sf(inputs.at("x"), inputs.at("sf"), format,
+                                                 param<int64_t>(params, "num_per_channels", 0))}};
+}
+
+HostTensors run_cast_back(const HostTensors& inputs, const Params& params) {
+  const auto block = param<std::vector<int64_t>>(
+      params, "x_block_size", {1, param<int64_t>(params, "num_per_channels", 0)});
+  return {
+      {"out", cast_back(inputs.at("x"), inputs.at("x_sf"),
+                        sf_layout_of(param<std::string>(params, "x_sf_layout", "row_major")),
+                        Dims(std::span<const int64_t>(block)),
+                        dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
+}
+
 }  // namespace
 
 Runner runner(const std::string& op) {
@@ -53,6 +76,9 @@ Runner runner(const std::string& op) {
     };
   }
   if (op == "per_token_cast") return run_per_token_cast;
+  if (op == "per_token_cast_with_sf_only") return run_with_sf_only;
+  if (op == "per_token_cast_with_precomputed_sf") return run_with_precomputed_sf;
+  if (op == "cast_back" || op == "per_token_cast_back") return run_cast_back;
   return nullptr;
 }
 

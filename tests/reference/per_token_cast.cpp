@@ -27,17 +27,24 @@ void store_code(test::HostTensor& out, int64_t row, int64_t col, uint32_t code) 
   out.set_bits(element, col % 2 == 0 ? (byte & 0xF0) | code : (byte & 0x0F) | code << 4);
 }
 
+namespace {
+
+test::HostTensor make_codes(DType format, int64_t num_tokens, int64_t hidden) {
+  return format == DType::e2m1 ? test::HostTensor(DType::i8, {num_tokens, hidden / 2})
+                               : test::HostTensor(DType::e4m3, {num_tokens, hidden});
+}
+
+}  // namespace
+
 CastResult per_token_cast(const test::HostTensor& x, const test::HostTensor* x_sf,
                           const CastOptions& options) {
   const int64_t num_tokens = x.shape()[0];
   const int64_t hidden = hidden_of(x);
   const int64_t group = options.num_per_channels;
   const int64_t num_groups = (hidden + group - 1) / group;
-  const bool packs_pairs = options.format == DType::e2m1;
 
   CastResult result;
-  result.out = packs_pairs ? test::HostTensor(DType::i8, {num_tokens, hidden / 2})
-                           : test::HostTensor(DType::e4m3, {num_tokens, hidden});
+  result.out = make_codes(options.format, num_tokens, hidden);
   result.out_sf = make_scales(options.sf_layout, num_tokens, num_groups);
 
   const auto input_scale = [&](int64_t row, int64_t col) {
@@ -64,6 +71,36 @@ CastResult per_token_cast(const test::HostTensor& x, const test::HostTensor* x_s
     }
   }
   return result;
+}
+
+test::HostTensor per_token_cast_with_precomputed_sf(const test::HostTensor& x,
+                                                    const test::HostTensor& sf, DType format,
+                                                    int64_t num_per_channels) {
+  const int64_t num_tokens = x.shape()[0], hidden = x.shape()[1];
+  test::HostTensor out = make_codes(format, num_tokens, hidden);
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t h = 0; h < hidden; ++h) {
+      const float scale = load_scale(sf, SfLayout::row_major, t, h / num_per_channels);
+      const float inv = 1.0F / scale;
+      const float value = element_of(x, t, h) * inv;
+      store_code(out, t, h, encode(format, static_cast<double>(value)));
+    }
+  }
+  return out;
+}
+
+test::HostTensor cast_back(const test::HostTensor& x, const test::HostTensor& x_sf, SfLayout layout,
+                           const Dims& block, DType out_dtype) {
+  const int64_t num_tokens = x.shape()[0], hidden = hidden_of(x);
+  test::HostTensor out(out_dtype, {num_tokens, hidden});
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    for (int64_t h = 0; h < hidden; ++h) {
+      const float scale = load_scale(x_sf, layout, t / block[0], h / block[1]);
+      const float value = element_of(x, t, h) * scale;
+      out.set_bits(t * hidden + h, encode(out_dtype, static_cast<double>(value)));
+    }
+  }
+  return out;
 }
 
 }  // namespace tessera::reference

@@ -34,6 +34,16 @@ struct CastResult {
 CastResult per_token_cast(const test::HostTensor& x, const test::HostTensor* x_sf,
                           const CastOptions& options);
 
+/// The codes of per_token_cast for given f32 scales `sf` [T, groups]: cast(x * (1 / sf)).
+test::HostTensor per_token_cast_with_precomputed_sf(const test::HostTensor& x,
+                                                    const test::HostTensor& sf, DType format,
+                                                    int64_t num_per_channels);
+
+/// The values of e4m3 or e2m1 (i8) codes with scales in `layout`, one per block of {rows, columns}:
+/// code x scale, rounded to `out_dtype` bf16 or f32.
+test::HostTensor cast_back(const test::HostTensor& x, const test::HostTensor& x_sf, SfLayout layout,
+                           const Dims& block, DType out_dtype);
+
 /// Logical columns of a tensor that holds `format`: H of [T, H], or of i8 [T, H / 2] for e2m1.
 int64_t hidden_of(const test::HostTensor& x);
 /// The value of logical element (row, col); i8 means e2m1, the even column in the low nibble.

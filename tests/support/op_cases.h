@@ -21,8 +21,14 @@ struct OpCase {
 std::vector<OpCase> transpose_cases();
 std::vector<OpCase> batched_transpose_cases();
 std::vector<OpCase> topk_gate_cases();
-/// e4m3 from bf16 and f32 with row-major scales must work; the other forms may be unsupported.
+/// All forms of bf16 and f32 must work; a quantised x may be unsupported.
 std::vector<OpCase> per_token_cast_cases();
+/// Those of per_token_cast with a plain x.
+std::vector<OpCase> per_token_cast_with_sf_only_cases();
+/// The same x with the scales that per_token_cast gives them, and with hostile ones.
+std::vector<OpCase> per_token_cast_with_precomputed_sf_cases();
+std::vector<OpCase> cast_back_cases();
+std::vector<OpCase> per_token_cast_back_cases();
 
 /// Runs `got` and the reference of `op` on one case and compares all outputs bit for bit.
 Comparison compare_with_reference(const std::string& op, const OpCase& test,

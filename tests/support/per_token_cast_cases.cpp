@@ -30,7 +30,6 @@ OpCase make_case(const std::string& label, HostTensor x, const Form& form) {
   test.params["num_per_channels"] = form.num_per_channels;
   test.params["round_sf"] = form.round_sf;
   test.params["sf_layout"] = form.sf_layout;
-  test.may_be_unsupported = form.format != "e4m3" || form.sf_layout != "row_major";
   return test;
 }
 

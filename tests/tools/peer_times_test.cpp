@@ -82,6 +82,28 @@ TEST_CASE("a folder brings the copy rates of its README", "[peer]") {
   CHECK(times.copy_gbs(int64_t{8} << 30) == 4200.0);
 }
 
+TEST_CASE("peer lines of ops that cast back match codes, blocks and the layout of x", "[peer]") {
+  const TemporaryFolder folder;
+  write_text(
+      folder.path("a.jsonl"),
+      R"({"kernel": "cast_back_per_token", "params": {"fmt": "e2m1", "hidden": 7168, "num_per_channels": 128, "num_tokens": 8001, "out_dtype": "fp32", "round_sf": true, "use_packed_ue8m0": false, "use_tma_aligned_col_major_sf": false}, "time_us": 128.27}
+{"kernel": "cast_back", "params": {"fmt": "e4m3", "hidden": 7168, "num_per_channels": 1, "num_per_tokens": 128, "num_tokens": 8001, "out_dtype": "bf16", "round_sf": false}, "time_us": 53.78}
+)");
+  const PeerTimes times = PeerTimes::load(folder.path("a.jsonl"));
+  const auto time_of = [&](const std::string& op, const std::string& label) {
+    const OpInfo& info = kernels::find_op(op);
+    for (const BenchCase& c : info.bench) {
+      if (c.label == label) return times.find(info, c).value_or(0.0);
+    }
+    return -1.0;
+  };
+  CHECK(time_of("per_token_cast_back", "T=8001 H=7168 e2m1 / 1x128 to f32") == 128.27);
+  CHECK(time_of("per_token_cast_back", "T=8001 H=7168 e4m3 / 1x128 to f32") == 0.0);
+  CHECK(time_of("per_token_cast_back", "T=8001 H=7168 e2m1 / 1x7168 to f32") == 0.0);
+  CHECK(time_of("cast_back", "T=8001 H=7168 e4m3 / 128x1 to bf16") == 53.78);
+  CHECK(time_of("cast_back", "T=8001 H=7168 e4m3 / 128x128 to bf16") == 0.0);
+}
+
 TEST_CASE("peer files that are no such thing are refused", "[peer]") {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& text) {

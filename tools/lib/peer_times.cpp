@@ -44,10 +44,11 @@ std::string dtype_word(const std::string& peer) {
   return peer == "fp32" ? "f32" : peer;
 }
 
-/// One op of the peer: its parameter names and ours.
+/// One op of the peer: its parameter names and ours, "" for those that only say how inputs are made.
 struct Renames {
   std::string op;
   std::map<std::string, std::string> names;
+  bool casts_back = false;  // the layout flags are those of x
 };
 
 const std::map<std::string, Renames>& renames() {
@@ -63,6 +64,25 @@ const std::map<std::string, Renames>& renames() {
          {"num_per_channels", "num_per_channels"},
          {"x_block_size", "x_block_size"},
          {"round_sf", "round_sf"}}}},
+      {"cast_back_per_token",
+       {"per_token_cast_back",
+        {{"num_tokens", "T"},
+         {"hidden", "H"},
+         {"fmt", "dtype"},
+         {"out_dtype", "out_dtype"},
+         {"num_per_channels", "num_per_channels"},
+         {"round_sf", ""}},
+        true}},
+      {"cast_back",
+       {"cast_back",
+        {{"num_tokens", "T"},
+         {"hidden", "H"},
+         {"fmt", "dtype"},
+         {"out_dtype", "out_dtype"},
+         {"num_per_tokens", "block_rows"},
+         {"num_per_channels", "block_cols"},
+         {"round_sf", ""}},
+        true}},
       {"transpose", {"transpose", {{"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
       {"batched_transpose",
        {"batched_transpose",
@@ -83,13 +103,20 @@ std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
     if (key == "use_tma_aligned_col_major_sf" || key == "use_packed_ue8m0") continue;
     const auto ours = rename.names.find(key);
     if (ours == rename.names.end()) return std::nullopt;
+    if (ours->second.empty()) continue;
     const std::string text = fact(value);
-    facts[ours->second] = ours->second == "dtype" ? dtype_word(text) : text;
+    const bool is_dtype = ours->second == "dtype" || ours->second == "out_dtype";
+    facts[ours->second] = is_dtype ? dtype_word(text) : text;
+  }
+  if (facts.contains("block_rows")) {
+    facts["x_block_size"] = facts["block_rows"] + "," + facts["block_cols"];
+    facts.erase("block_rows");
+    facts.erase("block_cols");
   }
   if (params.contains("use_packed_ue8m0")) {
     const std::string word = layout_word(params.value("use_tma_aligned_col_major_sf", false),
                                          params.value("use_packed_ue8m0", false));
-    facts["sf_layout"] = word;
+    if (!rename.casts_back) facts["sf_layout"] = word;
     const bool quantised = facts["dtype"] == "e4m3" || facts["dtype"] == "e2m1";
     if (quantised) facts["x_sf_layout"] = word;
   }
@@ -117,6 +144,13 @@ CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_ca
   for (const auto& [name, value] : check_params(op, bench_case.params)) {
     facts[name] = kernels::to_string(value);
   }
+  if (!bench_case.inputs.empty()) facts["dtype"] = name(bench_case.inputs.front().dtype);
+  // In ops that take e2m1, i8 means two of its codes.
+  const auto is_pairs = [](const kernels::BenchCase::Input& input,
+                           const kernels::TensorInfo& info) {
+    return input.dtype == DType::i8 &&
+           std::find(info.dtypes.begin(), info.dtypes.end(), "e2m1") != info.dtypes.end();
+  };
   for (const kernels::BenchCase::Input& input : bench_case.inputs) {
     for (const kernels::TensorInfo& info : op.tensors) {
       if (info.name != input.name || info.shape.size() != static_cast<size_t>(input.shape.rank)) {
@@ -124,11 +158,12 @@ CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_ca
       }
       for (int i = 0; i < input.shape.rank; ++i) {
         const std::string& symbol = info.shape[static_cast<size_t>(i)];
-        if (is_symbol(symbol)) facts[symbol] = fmt::format("{}", input.shape[i]);
+        const int64_t per_byte = i + 1 == input.shape.rank && is_pairs(input, info) ? 2 : 1;
+        if (is_symbol(symbol)) facts[symbol] = fmt::format("{}", input.shape[i] * per_byte);
       }
+      if (&input == &bench_case.inputs.front() && is_pairs(input, info)) facts["dtype"] = "e2m1";
     }
   }
-  if (!bench_case.inputs.empty()) facts["dtype"] = name(bench_case.inputs.front().dtype);
   return facts;
 }
 

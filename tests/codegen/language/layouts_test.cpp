@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
 
@@ -259,4 +260,26 @@ TEST_CASE("the same program gives the same text after others were lowered", "[la
   for (int64_t cols = 8; cols < 64; cols += 8)
     cuda_text(reduce_rows(4, cols, 64, ir::ReduceOp::max));
   CHECK(cuda_text(reduce_rows(64, 96, 256, ir::ReduceOp::sum)) == first);
+}
+
+TEST_CASE("two e2m1 codes of a byte stay in one thread where the other side has no vectors",
+          "[language]") {
+  Builder k("pack");
+  auto rows = k.dim("rows");
+  auto stride = k.stride("stride");  // of no known multiple
+  auto x = k.input("x", DType::f32, {rows, 64}, {.strides = {stride, 1}, .align = 4});
+  auto y = k.output("y", DType::e2m1, {rows, 64});
+  auto at = k.launch({ceil_div(rows, 4)}, {.threads = 64});
+  auto tile = k.fragment(DType::f32, {4, 64}, "tile");
+  k.copy(x.tile({at.x * 4, 0}, {4, 64}), tile);
+  k.copy(tile, y.tile({at.x * 4, 0}, {4, 64}));
+  HostTensor in(DType::f32, {5, 64}, {67, 1});
+  const double values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, values[i * 5 % 8]);
+  const HostTensor out(DType::i8, {5, 32});
+  const TensorView views[] = {in.view(), {out.view().data, DType::e2m1, {5, 64}}};
+  kernels::jit::run(k.finish(), views, {}, nullptr);
+  for (int64_t i = 0; i < out.size(); ++i) {
+    REQUIRE(out.bits(i) == static_cast<uint64_t>(i * 10 % 8 + (i * 10 + 5) % 8 * 16));
+  }
 }

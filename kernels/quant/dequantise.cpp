@@ -1,0 +1,145 @@
+#include "kernels/quant/dequantise.h"
+
+#include <numeric>
+
+#include "kernels/jit/jit.h"
+#include "kernels/quant/scale_access.h"
+#include "kernels/quant/token_cast.h"
+#include "kernels/quant/token_grid.h"
+
+namespace tessera::kernels {
+namespace {
+
+int64_t blocks(int64_t extent, int64_t block) {
+  return (extent + block - 1) / block;
+}
+
+}  // namespace
+
+DequantiseSpec spec_of(const TensorView& x, const TensorView& x_sf, const Dequantise& call) {
+  DequantiseSpec s;
+  s.in = x.dtype == DType::i8 ? DType::e2m1 : x.dtype;
+  s.out = call.out;
+  s.sf_layout = call.sf_layout;
+  s.align = static_cast<uint8_t>(
+      std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)), int64_t{16}));
+  s.hidden = static_cast<int32_t>(codes_view(x).shape[1]);
+  s.block_rows = static_cast<int32_t>(call.block_rows);
+  s.block_cols = static_cast<int32_t>(call.block_cols);
+  // Neighbouring columns read neighbouring scales only where each has its own.
+  s.sf_vector = 1;
+  if (call.block_cols == 1 && call.sf_layout == SfLayout::row_major) {
+    const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(x_sf.data)) / 4;
+    const int64_t stride = x_sf.shape[0] <= 1 ? 0 : x_sf.strides[0];
+    s.sf_vector = static_cast<int32_t>(std::gcd(std::gcd(address, stride), int64_t{4}));
+  }
+  return s;
+}
+
+ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {
+  using namespace dsl;
+  // 32 elements per thread, along a row as far as that leaves few of them idle.
+  constexpr int64_t kElements = 4096;
+  int64_t cols = 1024;
+  while (cols > 64 && blocks(s.hidden, cols) * cols * 8 > s.hidden * int64_t{9}) cols /= 2;
+  const int64_t rows = kElements / cols;
+
+  Builder k(op);
+  auto tokens = k.dim("tokens");
+  auto x = k.input("x", s.in, {tokens, s.hidden}, {.align = s.align});
+  const ScaleReader x_sf(k, "x_sf", s.sf_layout, ceil_div(tokens, s.block_rows),
+                         blocks(s.hidden, s.block_cols), s.sf_vector);
+  auto out = k.output("out", s.out, {tokens, s.hidden});
+  const TileOrigin at = launch_tiles(k, tokens, rows, s.hidden, cols, 128);
+
+  // load
+  auto codes = k.fragment(s.in, {rows, cols}, "codes");  // (rows, cols)
+  k.copy(x.tile({at.row, at.col}, {rows, cols}), codes);
+
+  // scale and store
+  k.parallel({rows, cols}, [&](Value r, Value c) {
+    auto scale = x_sf.load((at.row + r) / s.block_rows, (at.col + c) / s.block_cols);
+    out(at.row + r, at.col + c) = cast(s.out, f32(codes(r, c)) * scale);
+  });
+  return k.finish();
+}
+
+Dequantise check_dequantise(ArgCheck& check, const Tensors& tensors, const Params& params,
+                            int64_t block_rows, int64_t block_cols) {
+  Dequantise call;
+  call.block_rows = block_rows;
+  call.block_cols = block_cols;
+  call.sf_layout = sf_layout_of(params, "x_sf_layout");
+  call.out = std::get<std::string>(params.at("out_dtype")) == "f32" ? DType::f32 : DType::bf16;
+  const auto x = tensors.find("x");
+  if (x != tensors.end() && x->second.dtype == DType::i8) {
+    check.tensor("x", tensors).dtype({DType::e4m3, DType::i8}).shape("T", "H/2").row_major();
+    check.bind("H", check["H/2"] * 2, "two e2m1 codes per byte of x");
+  } else {
+    check.tensor("x", tensors).dtype({DType::e4m3, DType::i8}).shape("T", "H").row_major();
+  }
+  check.multiple_of("H", 64);
+  check.bind("R", blocks(check["T"], block_rows), "ceil(T / " + std::to_string(block_rows) + ")");
+  check.bind("C", blocks(check["H"], block_cols), "ceil(H / " + std::to_string(block_cols) + ")");
+  check_scale_input(check, "x_sf", tensors, call.sf_layout, "R", "C");
+  return call;
+}
+
+std::vector<OutputInfo> dequantise_outputs(const ArgCheck& check, const Dequantise& call) {
+  const Dims shape{check["T"], check["H"]};
+  return {{"out", call.out, shape, row_major_strides(shape), num_elements(shape)}};
+}
+
+void run_dequantise(const std::string& op, ArgCheck& check, const Dequantise& call,
+                    const Tensors& tensors, Stream stream) {
+  check.output("out", tensors).dtype(call.out).shape("T", "H").row_major().aligned(16);
+  check.memory();
+  const TensorView& x = tensors.at("x");
+  if (x.size() == 0) return;
+  const DequantiseSpec spec = spec_of(x, tensors.at("x_sf"), call);
+  const TensorView arguments[] = {codes_view(x), read_scales(tensors.at("x_sf"), call.sf_layout),
+                                  tensors.at("out")};
+  jit::run(
+      op, jit::spec_bytes(spec), [&] { return build_dequantise(op, spec); }, arguments, {}, stream);
+}
+
+std::vector<ir::Kernel> dequantise_kernels(const std::string& op, const Dequantise& call,
+                                           const Tensors& tensors) {
+  const TensorView& x = tensors.at("x");
+  if (x.size() == 0) return {};
+  return {build_dequantise(op, spec_of(x, tensors.at("x_sf"), call))};
+}
+
+std::vector<TensorInfo> dequantise_tensors(const std::string& x_sf_blocks) {
+  return {{"x", Role::in, false, false, false, {"e4m3", "e2m1"}, {"T", "H"}, "row_major"},
+          {"x_sf", Role::in, false, false, false, {}, {}, "SF(" + x_sf_blocks + ") x_sf_layout"},
+          {"out", Role::out, false, false, false, {"out_dtype"}, {"T", "H"}, "row_major"}};
+}
+
+std::vector<ParamInfo> dequantise_params(const ParamInfo& block) {
+  using Type = ParamInfo::Type;
+  return {block,
+          {"out_dtype", Type::word, ParamValue(std::string("bf16")), {"bf16", "f32"}, {}, ""},
+          sf_layout_param("x_sf_layout")};
+}
+
+BenchCase dequantise_case(int64_t tokens, int64_t hidden, DType x, DType out, const Dims& block,
+                          SfLayout layout) {
+  BenchCase c;
+  const bool pairs = x == DType::e2m1;
+  const OutputInfo scales =
+      scale_output("x_sf", layout, blocks(tokens, block[0]), blocks(hidden, block[1]));
+  c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " " +
+            std::string(name(x)) + " / " + std::to_string(block[0]) + "x" +
+            std::to_string(block[1]) + " to " + std::string(name(out));
+  if (layout != SfLayout::row_major) c.label += " " + std::string(name(layout));
+  c.params = {{"out_dtype", std::string(name(out))}, {"x_sf_layout", std::string(name(layout))}};
+  const int64_t width = pairs ? hidden / 2 : hidden;
+  c.inputs = {{"x", pairs ? DType::i8 : x, {tokens, width}, {width, 1}},
+              {"x_sf", scales.dtype, scales.shape, scales.strides}};
+  c.bytes = codes_bytes(tokens, hidden, x) + num_elements(scales.shape) * 4 +
+            tokens * hidden * bytes(out);
+  return c;
+}
+
+}  // namespace tessera::kernels

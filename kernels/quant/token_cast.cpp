@@ -1,0 +1,141 @@
+#include "kernels/quant/token_cast.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kMostPerThread = 64;
+constexpr int64_t kMaxGroup = 1024 * kMostPerThread;
+
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+int64_t round_up(int64_t a, int64_t b) {
+  return ceil_div(a, b) * b;
+}
+
+/// Sizes that are always allowed; any other one stands for whole rows.
+bool is_ordinary(int64_t group) {
+  return group == 16 || group == 32 || group == 64 || group == 128;
+}
+
+TokenTile whole_rows(const TokenCastSpec& s) {
+  const int64_t vector = s.in == DType::f32 ? 4 : 8;
+  for (const int64_t threads : {128, 256, 512, 1024}) {
+    const int64_t lanes = std::gcd(s.hidden / vector, threads);
+    if (s.hidden % vector == 0 && s.hidden / lanes <= kMostPerThread) {
+      return {threads / lanes, s.hidden, static_cast<int>(threads), s.hidden, 1};
+    }
+    const int64_t padded = round_up(s.hidden, threads * vector);
+    if (padded / threads <= kMostPerThread) {
+      return {1, padded, static_cast<int>(threads), padded, 1};
+    }
+  }
+  return {1, s.hidden, 1024, s.hidden, 1};
+}
+
+}  // namespace
+
+TokenCastSpec spec_of(const TensorView& x, const TokenCast& call) {
+  TokenCastSpec s;
+  s.in = x.dtype;
+  s.format = call.format;
+  s.sf_layout = call.sf_layout;
+  s.round_sf = call.round_sf;
+  s.align = static_cast<int32_t>(
+      std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)), int64_t{16}));
+  s.hidden = static_cast<int32_t>(call.hidden);
+  s.group = static_cast<int32_t>(call.group);
+  s.stride_multiple =
+      static_cast<int32_t>(std::gcd(x.shape[0] <= 1 ? 0 : x.strides[0], int64_t{16}));
+  return s;
+}
+
+TokenTile pick_token_tile(const TokenCastSpec& s, int64_t groups_together) {
+  if (!is_ordinary(s.group)) return whole_rows(s);
+  constexpr int64_t kElements = 4096;
+  const int64_t least = std::max<int64_t>(128, s.group * groups_together);
+  int64_t cols = 1024;
+  while (cols > least && round_up(s.hidden, cols) * 8 > s.hidden * int64_t{9}) cols /= 2;
+  return {kElements / cols, cols, 128, s.group, cols / s.group};
+}
+
+TokenCast check_token_cast(ArgCheck& check, const Tensors& tensors, const Params& params) {
+  TokenCast call;
+  check.tensor("x", tensors).dtype({DType::bf16, DType::f32}).shape("T", "H").rows();
+  call.hidden = check["H"];
+  call.group = std::get<int64_t>(params.at("num_per_channels"));
+  check.require(
+      is_ordinary(call.group) || (call.group == call.hidden && call.hidden % 64 == 0),
+      "num_per_channels", "parameter 'num_per_channels' is out of range",
+      "16, 32, 64, 128 or H = " + std::to_string(call.hidden) + " where H is a multiple of 64",
+      std::to_string(call.group));
+  check.require(is_ordinary(call.group) || call.hidden <= kMaxGroup, "num_per_channels",
+                "one scale for so many columns is not supported",
+                "at most " + std::to_string(kMaxGroup), std::to_string(call.group),
+                ErrorKind::unsupported);
+  call.num_groups = ceil_div(call.hidden, call.group);
+  check.bind("C", call.num_groups, "ceil(H / num_per_channels)");
+  if (std::get<std::string>(params.at("format")) == "e2m1") {
+    call.format = DType::e2m1;
+    check.multiple_of("H", 2);
+  }
+  if (params.contains("sf_layout")) call.sf_layout = sf_layout_of(params, "sf_layout");
+  if (params.contains("round_sf")) call.round_sf = std::get<bool>(params.at("round_sf"));
+  check.require(call.sf_layout != SfLayout::packed_ue8m0 || call.round_sf, "sf_layout",
+                "packed_ue8m0 scales are powers of two", "round_sf=true", "round_sf=false");
+  return call;
+}
+
+OutputInfo codes_output(const std::string& name, DType format, const Dims& logical) {
+  Dims shape = logical;
+  if (format == DType::e2m1) shape[1] /= 2;
+  return {name, format == DType::e2m1 ? DType::i8 : format, shape, row_major_strides(shape),
+          num_elements(shape)};
+}
+
+void check_codes_output(ArgCheck& check, const std::string& name, const Tensors& tensors,
+                        DType format) {
+  if (format != DType::e2m1) {
+    check.output(name, tensors).dtype(format).shape("T", "H").row_major().aligned(16);
+    return;
+  }
+  check.bind("H/2", check["H"] / 2, "H / 2, two e2m1 codes per byte");
+  check.output(name, tensors).dtype(DType::i8).shape("T", "H/2").row_major().aligned(16);
+}
+
+TensorView codes_view(const TensorView& codes) {
+  if (codes.dtype != DType::i8) return codes;
+  return {codes.data, DType::e2m1, {codes.shape[0], codes.shape[1] * 2}, codes.device};
+}
+
+ParamInfo format_param() {
+  return {"format", ParamInfo::Type::word, {}, {"e4m3", "e2m1"}, {}, ""};
+}
+
+ParamInfo group_param() {
+  return {"num_per_channels", ParamInfo::Type::integer, {}, {"16", "32", "64", "128", "H"}, {}, ""};
+}
+
+BenchCase token_cast_case(int64_t tokens, int64_t hidden, DType in, DType format, int64_t group) {
+  BenchCase c;
+  c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " " +
+            std::string(name(in)) + " / " + std::to_string(group) +
+            (format == DType::e2m1 ? " e2m1" : "");
+  c.params = {{"format", std::string(name(format))}, {"num_per_channels", group}};
+  c.inputs.push_back({"x", in, {tokens, hidden}, {hidden, 1}});
+  return c;
+}
+
+int64_t codes_bytes(int64_t tokens, int64_t hidden, DType format) {
+  return tokens * hidden * bits(format) / 8;
+}
+
+int64_t scale_bytes(int64_t tokens, int64_t num_groups, SfLayout layout) {
+  return tokens * (layout == SfLayout::packed_ue8m0 ? ceil_div(num_groups, 4) : num_groups) * 4;
+}
+
+}  // namespace tessera::kernels
