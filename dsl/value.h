@@ -131,16 +131,6 @@ Value operator!=(const Arg& a, const Arg& b);
 Value operator&&(const Arg& a, const Arg& b);  // both sides are evaluated
 Value operator||(const Arg& a, const Arg& b);
 Value operator!(const Arg& a);
-// Exact matches: else the built-in operators, by way of the deleted conversion to bool, are as good.
-inline Value operator&&(const Value& a, const Value& b) {
-  return Arg(a) && Arg(b);
-}
-inline Value operator||(const Value& a, const Value& b) {
-  return Arg(a) || Arg(b);
-}
-inline Value operator!(const Value& a) {
-  return !Arg(a);
-}
 
 /// max and min drop NaN and order -0 below +0.
 Value max(const Arg& a, const Arg& b);
