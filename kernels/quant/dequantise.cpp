@@ -11,7 +11,7 @@ namespace tessera::kernels {
 namespace {
 
 int64_t blocks(int64_t extent, int64_t block) {
-  return (extent + block - 1) / block;
+  return extent == 0 ? 0 : (extent - 1) / block + 1;
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Every golden case whose op exists, on the GPU.
 
+#include <iostream>
+
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/golden_run.h"

@@ -1,5 +1,7 @@
 // Every golden case whose op exists, on the executor with traps on.
 
+#include <iostream>
+
 #include "tests/support/catch.h"
 #include "tests/support/golden_run.h"
 

@@ -2,6 +2,8 @@
 
 #include "kernels/quant/per_token_cast.h"
 
+#include <iostream>
+
 #include "tests/support/catch.h"
 #include "tests/support/op_cases.h"
 #include "tests/support/op_errors.h"

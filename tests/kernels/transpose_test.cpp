@@ -1,5 +1,7 @@
 // transpose and batched_transpose on the executor: the reference, then what bad calls are told.
 
+#include <iostream>
+
 #include "tests/support/catch.h"
 #include "tests/support/op_cases.h"
 #include "tests/support/op_errors.h"

@@ -2,6 +2,7 @@
 
 #include "runtime/nvrtc/compile.h"
 
+#include <iostream>
 #include <memory>
 #include <string>
 
