@@ -118,7 +118,8 @@ class Builder {
   void if_(Arg condition, const std::function<void()>& then, SourceLoc loc = SourceLoc::here());
   void if_else(Arg condition, const std::function<void()>& then,
                const std::function<void()>& otherwise, SourceLoc loc = SourceLoc::here());
-  /// States a fact for the prover; the checked executor traps when it is false.
+  /// States a fact for the prover, for the rest of the body it stands in. The author vouches for it: nothing checks it at
+  /// run time, and guards that it makes unnecessary are left out.
   void assume(Arg condition, SourceLoc loc = SourceLoc::here());
 
   // ---- threads of a block and lanes of a warp

@@ -108,8 +108,7 @@ Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
   return result;
 }
 
-void IndexMath::push_fact(const Expr& condition) {
-  marks_.push_back(facts_.size());
+void IndexMath::add_fact(const Expr& condition) {
   std::vector<Expr> open = {condition};
   while (!open.empty()) {
     const Expr e = open.back();

@@ -34,12 +34,14 @@ class IndexMath {
   /// Proofs look through the value of an integer Let.
   void define(const ir::VarRef& var, const ir::Expr& value) { definitions_[var.get()] = value; }
 
-  /// A condition known to hold until the matching pop: comparisons joined by && are taken apart.
-  void push_fact(const ir::Expr& condition);
-  void pop_fact() {
+  /// Facts live in scopes: leaving one forgets what was learnt since it was entered.
+  void enter_scope() { marks_.push_back(facts_.size()); }
+  void leave_scope() {
     facts_.resize(marks_.back());
     marks_.pop_back();
   }
+  /// A condition known to hold in the rest of this scope: comparisons joined by && are taken apart.
+  void add_fact(const ir::Expr& condition);
 
   /// The normal form; `through_lets` also expands the Vars of define().
   Form form(const ir::Expr& e, bool through_lets = false) const;

@@ -53,9 +53,10 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
     If node;
     node.condition = resolve(branch->condition);
-    math_.push_fact(node.condition);
-    node.then = nested([&] { lower_body(branch->then); });
-    math_.pop_fact();
+    node.then = nested([&] {
+      math_.add_fact(node.condition);
+      lower_body(branch->then);
+    });
     node.otherwise = nested([&] { lower_body(branch->otherwise); });
     emit({std::move(node), loc});
   } else if (const auto* sync = std::get_if<ir::Sync>(&stmt.node)) {
@@ -69,8 +70,8 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
                      collective->width},
           loc});
   } else if (const auto* assume = std::get_if<ir::Assume>(&stmt.node)) {
-    // A fact for the rest of the kernel.
-    math_.push_fact(resolve(assume->condition));
+    // A fact for the rest of the body it stands in.
+    math_.add_fact(resolve(assume->condition));
   } else {
     internal_error("a copy or fill reached lower_tiles");
   }
@@ -167,7 +168,9 @@ Body TileLowering::nested(const std::function<void()>& fn) {
   Body body;
   Body* outer = out_;
   out_ = &body;
+  math_.enter_scope();
   fn();
+  math_.leave_scope();
   out_ = outer;
   return body;
 }
@@ -196,9 +199,10 @@ void TileLowering::when(const Expr& predicate, SourceLoc loc, const std::functio
   }
   If node;
   node.condition = predicate;
-  math_.push_fact(predicate);
-  node.then = nested(fn);
-  math_.pop_fact();
+  node.then = nested([&] {
+    math_.add_fact(predicate);
+    fn();
+  });
   emit({std::move(node), loc});
 }
 

@@ -70,10 +70,11 @@ TEST_CASE("bounds against symbolic extents", "[prover]") {
   CHECK_FALSE(math.less(v.thread, c(255)));
   CHECK(math.non_negative(v.thread));
   CHECK_FALSE(math.non_negative(v.thread - c(1)));
-  math.push_fact(v.thread + v.block * c(8) < v.n);
+  math.enter_scope();
+  math.add_fact(v.thread + v.block * c(8) < v.n);
   CHECK(math.less(v.block * c(8) + v.thread, v.n));
   CHECK_FALSE(math.less(v.block * c(8) + v.thread + c(1), v.n));
-  math.pop_fact();
+  math.leave_scope();
   CHECK_FALSE(math.less(v.block * c(8) + v.thread, v.n));
 }
 

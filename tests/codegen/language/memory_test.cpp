@@ -296,6 +296,26 @@ TEST_CASE("an extent so large that tile indices would overflow is refused", "[la
         "  got       f32[2147483643, 64]");
 }
 
+TEST_CASE("what a branch assumes or tests is forgotten after it", "[language]") {
+  Builder k("scoped_facts");
+  auto n = k.dim("n");
+  auto y = k.output("y", DType::i32, {n});
+  auto z = k.output("z", DType::i32, {n});
+  k.launch({1}, {.threads = 32});
+  auto i = k.thread();
+  k.if_(i < n, [&] {
+    k.assume(i + 1 < n);
+    y(i) = 1;
+  });
+  z(i) = 2;
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "< n") == 2);  // the author's condition, and the guard of z
+  const HostTensor few(DType::i32, {5});
+  const HostTensor out(DType::i32, {5});
+  run_kernel(kernel, {&few, &out});  // the canaries around both are checked
+  CHECK(values_of(out) == std::vector<double>(5, 2.0));
+}
+
 TEST_CASE("a value stored and read back in one iteration is the new one", "[language]") {
   Builder k("read_back");
   auto x = k.input("x", DType::f32, {256});
