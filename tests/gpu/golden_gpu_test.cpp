@@ -4,7 +4,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
-#include "tests/support/golden_run.h"
+#include "tests/support/ops/golden_run.h"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -3,9 +3,9 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
-#include "tests/support/run_op.h"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -3,7 +3,7 @@
 #include <iostream>
 
 #include "tests/support/catch.h"
-#include "tests/support/golden_run.h"
+#include "tests/support/ops/golden_run.h"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tests/support/catch.h"
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -5,12 +5,12 @@
 
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
-#include "tests/support/golden.h"
 #include "tests/support/matchers.h"
-#include "tests/support/op_cases.h"
-#include "tests/support/op_errors.h"
+#include "tests/support/ops/golden.h"
+#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
-#include "tests/support/run_op.h"
 
 using namespace tessera;
 using namespace tessera::test;

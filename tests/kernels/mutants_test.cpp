@@ -10,7 +10,7 @@
 #include "tests/reference/numeric.h"
 #include "tests/reference/per_token_cast.h"
 #include "tests/support/catch.h"
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
 
 using namespace tessera;
 using namespace tessera::test;

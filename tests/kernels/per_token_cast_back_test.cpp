@@ -1,9 +1,9 @@
 // per_token_cast_back on the executor: the reference, then what bad calls are told.
 
 #include "tests/support/catch.h"
-#include "tests/support/op_cases.h"
-#include "tests/support/op_errors.h"
-#include "tests/support/run_op.h"
+#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
 
 using namespace tessera;
 using namespace tessera::test;

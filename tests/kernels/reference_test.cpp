@@ -9,9 +9,9 @@
 
 #include "tests/reference/numeric.h"
 #include "tests/reference/per_token_cast.h"
-#include "tests/support/golden.h"
 #include "tests/support/matchers.h"
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/golden.h"
+#include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 using namespace tessera;

@@ -3,10 +3,10 @@
 #include <iostream>
 
 #include "tests/support/catch.h"
-#include "tests/support/op_cases.h"
-#include "tests/support/op_errors.h"
+#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
-#include "tests/support/run_op.h"
 
 using namespace tessera;
 using namespace tessera::test;

@@ -1,4 +1,4 @@
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
 
 #include <fmt/format.h>
 

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {

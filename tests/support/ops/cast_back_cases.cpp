@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "tests/reference/scale.h"
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tests/reference/per_token_cast.h"
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {

@@ -1,4 +1,4 @@
-#include "tests/support/golden_run.h"
+#include "tests/support/ops/golden_run.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,8 +6,8 @@
 #include <exception>
 
 #include "dsl/base/error.h"
-#include "tests/support/golden.h"
-#include "tests/support/run_op.h"
+#include "tests/support/ops/golden.h"
+#include "tests/support/ops/run_op.h"
 
 namespace tessera::test {
 

@@ -1,4 +1,4 @@
-#include "tests/support/golden.h"
+#include "tests/support/ops/golden.h"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "tests/support/op_cases.h"
+#include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {

@@ -1,4 +1,4 @@
-#include "tests/support/run_op.h"
+#include "tests/support/ops/run_op.h"
 
 #include <fmt/format.h>
 

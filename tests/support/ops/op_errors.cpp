@@ -1,4 +1,4 @@
-#include "tests/support/op_errors.h"
+#include "tests/support/ops/op_errors.h"
 
 #include "dsl/base/error.h"
 #include "kernels/arg_check.h"
