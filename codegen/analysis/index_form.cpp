@@ -120,6 +120,15 @@ void IndexMath::add_fact(const Expr& condition) {
       Form larger = form(e->args[1], true);
       if (e->op == Op::le) larger.constant += 1;
       facts_.push_back({form(e->args[0], true), larger});
+    } else if (e->op == Op::logical_not) {
+      const Expr& denied = e->args[0];
+      if (denied->op == Op::logical_or) {
+        for (const Expr& side : denied->args) open.push_back(ir::unary(Op::logical_not, side));
+      } else if (denied->op == Op::lt) {
+        open.push_back(ir::binary(Op::le, denied->args[1], denied->args[0]));
+      } else if (denied->op == Op::le) {
+        open.push_back(ir::binary(Op::lt, denied->args[1], denied->args[0]));
+      }
     }
   }
 }

@@ -32,6 +32,10 @@ class Emitter {
   void print(const Convert& convert);
   void print(const For& loop);
   void print(const If& branch);
+  void print(const AsyncCopy& copy);  // emitter_async.cpp
+  void print(const AsyncCommit&);
+  void print(const AsyncWait& wait);
+  void print(const Return& leave);
   void print(const Barrier&);
   void print(const WarpBarrier&);
   void print(const Collective& collective);
