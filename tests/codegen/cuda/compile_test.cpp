@@ -7,7 +7,7 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/prelude.h"
-#include "tests/codegen/cuda/nvrtc.h"
+#include "tests/support/nvrtc.h"
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"
 
