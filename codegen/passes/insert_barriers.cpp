@@ -65,7 +65,7 @@ class BarrierPlanner {
       for (const Stmt& inner : branch->otherwise) collect(inner, out);
       predicates_.pop_back();
     } else if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      lets_.push_back(let);
+      lets_.push_back(*let);
     }
   }
 
@@ -108,11 +108,11 @@ class BarrierPlanner {
     }
     for (int thread = 0; thread < program_.threads && exact; ++thread) {
       environment_.set(*program_.thread, thread);
-      for (const Let* let : lets_) {
-        if (const auto value = evaluate(let->value, environment_)) {
-          environment_.set(*let->var, *value);
+      for (const Let& let : lets_) {
+        if (const auto value = evaluate(let.value, environment_)) {
+          environment_.set(*let.var, *value);
         } else {
-          environment_.clear(*let->var);
+          environment_.clear(*let.var);
         }
       }
       bool active = true;
@@ -285,7 +285,7 @@ class BarrierPlanner {
   Environment environment_;
   std::vector<const For*> loops_;
   std::vector<Expr> predicates_;
-  std::vector<const Let*> lets_;
+  std::vector<Let> lets_;
   std::set<const ir::Var*> uniform_values_;
   std::vector<std::string> notes_;
 };
