@@ -39,6 +39,7 @@ enum class Code : uint8_t {
   load,   // transfers[index]
   store,
   convert,     // conversions[index]
+  multiply,    // products[index]
   declare,     // arrays[index]
   async_read,  // checks and counts what asyncs[index] reads, for the threads that read
   async_copy,  // starts asyncs[index]; threads without args[0], if given, will get zeros
@@ -86,6 +87,9 @@ struct Transfer {
   std::vector<Slot> indices;  // checked: i64 columns
   Slot value;
   SlotRange range;
+  // Rows of matrices, each for its whole warp: LoadMatrix. `width` elements are one row then.
+  int matrices = 0;
+  bool transposed = false;
 };
 
 /// A copy from global to shared memory that lands at a wait.
@@ -97,6 +101,11 @@ struct Conversion {
   SlotRange into, from;
   int width = 1;
   ColumnOp op = nullptr;
+};
+
+/// One matrix instruction of each warp.
+struct Product {
+  SlotRange c, a, b;
 };
 
 struct CollectiveOp {
@@ -125,6 +134,7 @@ struct Bytecode {
   std::vector<Transfer> transfers;
   std::vector<Conversion> conversions;
   std::vector<AsyncMove> asyncs;
+  std::vector<Product> products;
   std::vector<CollectiveOp> collectives;
   std::vector<ir::Expr> expressions;  // for messages
   std::vector<SourceLoc> locs;        // by statement

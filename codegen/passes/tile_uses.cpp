@@ -18,6 +18,11 @@ struct Uses {
     fn(s.from.buffer, false);
     fn(s.to.buffer, true);
   }
+  void operator()(const ir::Gemm& s) const {
+    fn(s.a.buffer, false);
+    fn(s.b.buffer, false);
+    fn(s.c.buffer, true);
+  }
   void operator()(const ir::Loop& s) const { for_each_use(s.body, fn); }
   void operator()(const ir::If& s) const {
     for_each_use(s.then, fn);
@@ -45,6 +50,11 @@ struct Mover {
   void operator()(ir::Reduce& s) const {
     move.region(s.from);
     move.region(s.to);
+  }
+  void operator()(ir::Gemm& s) const {
+    move.region(s.a);
+    move.region(s.b);
+    move.region(s.c);
   }
   void operator()(ir::Loop& s) const { move_buffers(s.body, move); }
   void operator()(ir::If& s) const {

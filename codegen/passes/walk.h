@@ -23,6 +23,8 @@ template <class StmtType, class Fn>
 void for_each_access(StmtType& stmt, const Fn& fn) {
   if (auto* load = std::get_if<Load>(&stmt.node)) {
     fn(load->from, false);
+  } else if (auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
+    fn(matrices->from, false);
   } else if (auto* store = std::get_if<Store>(&stmt.node)) {
     fn(store->to, true);
   } else if (auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {

@@ -55,3 +55,38 @@ TEST_CASE("P01 a pipelined loop equals the serial one for any depth and trip cou
   CHECK(count(text, "copy_async<4>(") + count(text, "copy_async_or_zero<4>(") == 2);
   CHECK(count(text, fmt::format("wait_for_copies<{}>();", stages - 1)) == 1);
 }
+
+TEST_CASE("P01 a pipelined matrix product equals the product", "[language]") {
+  constexpr int64_t kRows = 32, kColumns = 32, kDepth = 96;
+  Builder k("pipelined_product");
+  auto a = k.input("a", DType::bf16, {kRows, kDepth});
+  auto b = k.input("b", DType::bf16, {kDepth, kColumns});
+  auto c = k.output("c", DType::f32, {kRows, kColumns});
+  k.launch({1}, {.threads = 64});
+  auto a_tile = k.shared(DType::bf16, {kRows, 32}, "a_tile");
+  auto b_tile = k.shared(DType::bf16, {32, kColumns}, "b_tile");
+  auto sum = k.fragment(DType::f32, {kRows, kColumns}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, kDepth / 32, 2, [&](Value i) {
+    k.copy(a.tile({0, i * 32}, {kRows, 32}), a_tile);
+    k.copy(b.tile({i * 32, 0}, {32, kColumns}), b_tile);
+    k.gemm(a_tile, b_tile, sum);
+  });
+  k.copy(sum, c);
+  const ir::Kernel kernel = k.finish();
+  HostTensor x(DType::bf16, {kRows, kDepth}), y(DType::bf16, {kDepth, kColumns});
+  for (int64_t i = 0; i < x.size(); ++i) x.set_value(i, static_cast<double>(i % 7) - 3);
+  for (int64_t i = 0; i < y.size(); ++i) y.set_value(i, static_cast<double>(i % 5) - 2);
+  HostTensor result(DType::f32, {kRows, kColumns});
+  run_kernel(kernel, {&x, &y, &result});
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t column = 0; column < kColumns; ++column) {
+      double want = 0;
+      for (int64_t d = 0; d < kDepth; ++d) {
+        want += x.value(row * kDepth + d) * y.value(d * kColumns + column);
+      }
+      CHECK(result.value(row * kColumns + column) == want);
+    }
+  }
+  CHECK(count(cuda_text(kernel), "copy_async<16>(") == 4);
+}
