@@ -54,7 +54,7 @@ Lowered lower_all(const ir::Kernel& kernel) {
   Lowered result;
   ir::Kernel serial = pipeline_loops(kernel, result.pipelines);
   count_async_groups(serial.body);
-  const ir::Kernel loops = expand_tiles(serial);
+  ir::Kernel loops = expand_tiles(serial);
   result.layouts = solve_layouts(loops);
   find_fragments(loops.body, result.fragments);
   LoweredTiles tiles = lower_tiles(loops, result.layouts);
@@ -84,6 +84,7 @@ std::string explain(const ir::Kernel& kernel) {
   append(text, "pipelines", lowered.pipelines);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
+  append(text, "relayouts", lowered.layouts.relayouts);
   std::vector<std::string> layouts;
   for (const ir::BufferRef& fragment : lowered.fragments) {
     layouts.push_back(fmt::format("{}: {}", fragment->name,
