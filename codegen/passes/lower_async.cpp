@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/passes/layout_cost.h"
 #include "codegen/passes/tile_lowering.h"
 
 namespace tessera::codegen {
