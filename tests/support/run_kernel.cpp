@@ -31,6 +31,11 @@ std::vector<double> values_of(const HostTensor& tensor) {
 
 namespace {
 
+std::function<void(const ir::Kernel&)>& kernel_watcher() {
+  static std::function<void(const ir::Kernel&)> watcher;
+  return watcher;
+}
+
 /// Every distinct text once per process.
 void check_compiles_for_all_targets(const ir::Kernel& kernel) {
   static std::string reason;
@@ -53,7 +58,12 @@ void run(const ir::Kernel& kernel, const std::vector<TensorView>& views) {
 
 }  // namespace
 
+void watch_kernels(std::function<void(const ir::Kernel&)> watcher) {
+  kernel_watcher() = std::move(watcher);
+}
+
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors) {
+  if (kernel_watcher()) kernel_watcher()(kernel);
   const bool on_gpu = why_no_gpu().empty();
   std::vector<TensorView> views;
   std::vector<DeviceTensor> on_device;

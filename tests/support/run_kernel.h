@@ -2,6 +2,7 @@
 // Small tile programs in tests: run on the executor with every trap on; compiled for every target where NVRTC
 // is there; run on the GPU and compared where there is one.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ std::vector<double> values_of(const HostTensor& tensor);
 /// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the tensors changed,
 /// that NVRTC takes its text for every target, and that a GPU leaves the same bytes in every tensor.
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);
+
+/// Called with every kernel that run_kernel is given, before it runs.
+void watch_kernels(std::function<void(const ir::Kernel&)> watcher);
 
 /// The CUDA text of the kernel, for tests that count what was emitted.
 std::string cuda_text(const ir::Kernel& kernel);
