@@ -22,6 +22,7 @@ constexpr int64_t kMaxPoints = int64_t{1} << 18;
 struct Footprint {
   const Array* array = nullptr;
   bool writes = false;
+  bool by_warp = false;  // what one lane names, the whole warp receives
   std::vector<int> thread, warp;  // by element: kNobody, kSeveral or the number
   SourceLoc loc;
   bool after_warp_barrier = false;
@@ -72,6 +73,7 @@ class BarrierPlanner {
     Footprint result;
     result.array = access.array.get();
     result.writes = std::holds_alternative<Store>(stmt.node);
+    result.by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
     result.loc = stmt.loc;
     const auto size = static_cast<size_t>(access.array->size);
     result.thread.assign(size, kNobody);
@@ -126,7 +128,7 @@ class BarrierPlanner {
       for (int64_t e = *first; e < *first + access.width; ++e) {
         if (e < 0 || e >= access.array->size)
           continue;  // out of bounds: the checked executor's business
-        touch(result.thread[static_cast<size_t>(e)], thread);
+        touch(result.thread[static_cast<size_t>(e)], result.by_warp ? kSeveral : thread);
         touch(result.warp[static_cast<size_t>(e)], thread / 32);
       }
     }
