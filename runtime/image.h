@@ -25,7 +25,9 @@ struct Image {
   Target target;
   std::vector<KernelParam> params;
   int threads = 0;
-  int64_t shared_bytes = 0;  // dynamic, per block
+  int64_t shared_bytes = 0;          // dynamic, per block
+  std::vector<std::string> options;  // of KernelSource
+  bool waits_for_previous = false;   // of KernelSource
   KernelResources resources;
   std::string cubin;
   std::string source;    // the CUDA text

@@ -41,7 +41,10 @@ std::string text_of(Grid grid) {
         sticky ? fmt::format("cannot launch: an earlier kernel on cuda:{} failed", kernel.device)
                : "the launch failed: " + shape,
         {.got = kernel.driver->describe(result),
-         .hint = sticky ? "the context is lost; run the program under compute-sanitizer" : ""});
+         .hint = result == cu::kInvalidHandle || result == cu::kInvalidContext
+                     ? "does the stream belong to the tensors' device?"
+                 : sticky ? "the context is lost; run the program under compute-sanitizer"
+                          : ""});
 }
 
 }  // namespace
@@ -129,6 +132,13 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   config.block_z = 1;
   config.shared_bytes = static_cast<unsigned>(image.shared_bytes);
   config.stream = static_cast<cu::Stream>(stream);
+  cu::LaunchAttribute begin_early = {};
+  if (kernel.begins_early) {
+    begin_early.id = cu::kProgrammaticStreamSerialization;
+    begin_early.value[0] = 1;
+    config.attributes = &begin_early;
+    config.num_attributes = 1;
+  }
   // A CUkernel may stand where the driver wants a CUfunction: it then uses the current context's
   // copy.
   auto* const function = reinterpret_cast<cu::Function>(kernel.handle);

@@ -18,8 +18,9 @@ struct LoadedKernel {
   const Driver* driver = nullptr;
   int device = 0;
   cu::Kernel handle = nullptr;
-  int registers = 0;        // per thread, as loaded
-  int64_t local_bytes = 0;  // per thread: stack and spills
+  bool begins_early = false;  // before the previous kernel of its stream has ended; it waits itself
+  int registers = 0;          // per thread, as loaded
+  int64_t local_bytes = 0;    // per thread: stack and spills
 };
 
 /// Loads an image and sets its attributes on one device. Nothing, and the driver's words in

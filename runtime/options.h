@@ -2,6 +2,8 @@
 // The switches of the runtime. Parsed once, when the Runtime is made; nothing reads the environment
 // later.
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -12,11 +14,44 @@ namespace tessera::runtime {
 
 enum class CacheMode { read_write, read_only, off };
 
+/// Whose cache folders are used: those that only this user and root can write, or also those of a
+/// group that this user is in.
+enum class CacheTrust { user, group };
+
+/// What a kernel that is in no cache means. `warn` and `error` count from Runtime::seal() on: until
+/// then the program is warming up. With `off` libnvrtc is never opened; kernels come from bundles.
+enum class JitMode { on, warn, error, off };
+
+/// One compile, told to Options::on_compile when it begins and again when it has ended.
+struct CompileEvent {
+  std::string op;
+  std::string target;  // "sm_90a"
+  std::string key;     // 64 digits
+  std::string reason;  // "in no cache", "the driver refused the cached kernel"
+  bool ended = false;
+  bool failed = false;
+  double ms = 0;  // wall time, when it has ended
+};
+
 struct Options {
-  /// Disk cache folders. The first is written, all are searched in order. Empty: nothing is kept on
-  /// disk.
+  /// Disk cache folders and bundles (files). The first is written unless it is a bundle, all are
+  /// searched in order. Empty: nothing is kept on disk.
   std::vector<std::string> cache_roots;
   CacheMode cache = CacheMode::read_write;
+  CacheTrust trust = CacheTrust::user;
+  /// Bounds of the written folder; 0 = none.
+  int64_t cache_max_bytes = int64_t{2} << 30;
+  int64_t cache_max_entries = 50000;
+  /// How long a process waits for another one on this host that compiles the same kernel, before it
+  /// compiles as well.
+  int peer_patience_ms = 10000;
+  JitMode jit = JitMode::on;
+  std::string record;      // every kernel that was needed is appended to this file; empty = nowhere
+  int jobs = 0;            // threads of prepare_all; 0 = by cores and memory
+  bool pdl = true;         // kernels that wait for the one before them may begin early
+  bool line_info = false;  // source lines in the binary, for profilers
+  bool check_spills = false;  // a kernel that spills registers is an error
+  std::function<void(const CompileEvent&)> on_compile;
   std::string nvrtc;     // path of libnvrtc; empty = search
   std::string arch;      // "sm_90a"; empty = the device's
   std::string dump_dir;  // CUDA text and compiler log of each kernel go here; empty = nowhere
@@ -27,6 +62,10 @@ struct Options {
   std::vector<std::string> warnings;
 };
 
+/// "user", "group"; "on", "warn", "error", "off".
+std::string_view name(CacheTrust trust);
+std::string_view name(JitMode mode);
+
 using Environment = std::map<std::string, std::string>;
 
 /// This process's variables. Empty in set-id processes: a caller of lesser rights must not choose
@@ -35,11 +74,21 @@ Environment process_environment();
 
 /// Reads the switches:
 ///
-///   TESSERA_CACHE_DIR   folders, separated by ':'; default $XDG_CACHE_HOME/tessera,
-///   ~/.cache/tessera TESSERA_CACHE       rw | ro | off TESSERA_NVRTC       path of libnvrtc.so
-///   TESSERA_ARCH        sm_90a, ...: compile for this target
-///   TESSERA_DUMP_DIR    folder for the CUDA text and the compiler log of each kernel
-///   TESSERA_LOG         error | warn | info | debug
+///   TESSERA_CACHE_DIR       folders and bundles, separated by ':';
+///                           default $XDG_CACHE_HOME/tessera, ~/.cache/tessera
+///   TESSERA_CACHE           rw | ro | off
+///   TESSERA_CACHE_MAX_SIZE  bytes, or with K, M, G; 0 = unbounded
+///   TESSERA_CACHE_TRUST     user | group
+///   TESSERA_JIT             on | warn | error | off
+///   TESSERA_RECORD          file that gets every kernel that was needed
+///   TESSERA_JOBS            threads of prepare_all
+///   TESSERA_NVRTC           path of libnvrtc.so
+///   TESSERA_ARCH            sm_90a, ...: compile for this target
+///   TESSERA_PDL             0: no kernel begins before the one before it has ended
+///   TESSERA_LINEINFO        1: source lines for profilers
+///   TESSERA_CHECK_SPILLS    1: a kernel that spills registers is an error
+///   TESSERA_DUMP_DIR        folder for the CUDA text and the compiler log of each kernel
+///   TESSERA_LOG             error | warn | info | debug
 ///
 /// Never throws: a bad value keeps the default and an unknown TESSERA_ name is ignored, each with a
 /// line in `warnings`.

@@ -2,15 +2,18 @@
 // From "this kernel, this device" to a loaded kernel: memory, disk, compiler, driver, in this
 // order.
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 #include "dsl/base/error.h"
 #include "runtime/cache/disk_cache.h"
+#include "runtime/cache/peer_lock.h"
 #include "runtime/counters.h"
 #include "runtime/image.h"
 #include "runtime/launch.h"
@@ -28,6 +31,10 @@ struct KernelRequest {
   /// needs no emit(). Absent (a user's kernel): the text itself is what identifies the kernel.
   std::optional<std::string> spec;
   std::function<KernelSource()> emit;
+  /// Identity of the generator if it is not this program's (a kernel from a recording).
+  std::string code = {};
+  /// Ends the compile early: an error with code "CANCELLED".
+  std::stop_token stop = {};
 };
 
 /// What a Runtime stands on; tests put their own.
@@ -48,6 +55,10 @@ class Runtime {
   /// destroyed.
   static Runtime& instance();
 
+  /// Puts another runtime in its place and returns the one before: for tests on fake libraries. Null
+  /// puts back the process's own.
+  static Runtime* replace_instance(Runtime* other);
+
   /// The compiled kernel, without a GPU. Concurrent calls for one kernel compile once. `emit` runs
   /// only on a miss. Throws the errors of emit, of open_nvrtc and of compile; trouble with the disk
   /// is a warning.
@@ -56,14 +67,22 @@ class Runtime {
   /// 'a'});
   std::shared_ptr<const Image> image(const KernelRequest& request, Target target);
 
+  /// The same, as a piece of a bundle.
+  BundleItem bundle_item(const KernelRequest& request, Target target);
+
   /// The kernel on a device, ready to launch. Loading during stream capture would break the
   /// capture: if `stream` is capturing and the kernel is not loaded yet, throws a capture error. A
   /// cached image that the driver refuses is compiled again, once.
   std::shared_ptr<const LoadedKernel> load(const KernelRequest& request, int device,
                                            StreamHandle stream = nullptr);
 
-  /// TESSERA_ARCH, else what fits the device.
+  /// TESSERA_ARCH, else what fits the device and is known to the compiler (with JitMode::off: what
+  /// fits best).
   Target target_for(const DeviceInfo& device);
+
+  /// From now on the program expects to compile nothing more: what JitMode::warn reports and
+  /// JitMode::error refuses.
+  void seal() { sealed_ = true; }
 
   /// Opens libnvrtc on first use; throws open_nvrtc's error, each time the same.
   const Nvrtc& nvrtc();
@@ -72,21 +91,40 @@ class Runtime {
   CounterValues counters() const { return counters_.values(); }
   std::vector<RootStatus> cache_roots() const { return disk_.status(); }
   void set_log_sink(LogSink sink) { log_.set_sink(std::move(sink)); }
+  /// A warning for the user, once per subject.
+  void warn_once(const std::string& subject, const std::string& message) {
+    log_.write_once(LogLevel::warn, subject, message);
+  }
 
   // Around fork, see single_flight.h.
   void before_fork();
   void after_fork(bool in_child);
 
  private:
-  CacheKey key_of(const KernelRequest& request, const std::optional<KernelSource>& source,
-                  Target target);
-  std::shared_ptr<const Image> find_or_compile(const KernelRequest& request,
-                                               std::optional<KernelSource> source, Target target,
-                                               const CacheKey& key, bool& is_new);
-  std::shared_ptr<const LoadedKernel> load_or_recompile(const KernelRequest& request,
-                                                        const DeviceInfo& device, Target target);
+  /// One search for a kernel.
+  struct Job {
+    const KernelRequest& request;
+    std::optional<KernelSource> source;
+    Target target;
+    KernelKey key;
+    std::string reason = "in no cache";   // why it would be compiled
+    bool is_new = false;                  // compiled just now, to be published
+    std::unique_ptr<PeerLock> lock = {};  // other processes of the host wait while it lives
+  };
+  Job job_for(const KernelRequest& request, Target target);
+  KernelKey key_of(const KernelRequest& request, const std::optional<KernelSource>& source,
+                   Target target);
+  std::shared_ptr<const Image> image_of(Job& job);
+  std::shared_ptr<const Image> find_or_compile(Job& job);
+  std::shared_ptr<const Image> find_on_disk(const Job& job);
+  std::shared_ptr<const Image> compile_now(Job& job);
+  void check_may_compile(const Job& job);
+  void tell(const Job& job, bool ended, bool failed, double ms) const;
+  std::shared_ptr<const LoadedKernel> load_or_recompile(Job& job, const DeviceInfo& device);
+  Target bundled_target(const KernelRequest& request, const DeviceInfo& device);
   bool uses_disk(const KernelRequest& request) const;
-  void dump(const CacheKey& key, const Image& image);
+  void dump(const Job& job, const Image& image);
+  void record(const Job& job, const Image& image);
 
   const Options options_;
   const Surroundings surroundings_;
@@ -96,6 +134,7 @@ class Runtime {
   std::once_flag nvrtc_once_;
   std::unique_ptr<const Nvrtc> nvrtc_;
   std::optional<Error> nvrtc_error_;
+  std::atomic<bool> sealed_ = false;
   SingleFlight<Image> images_;
   SingleFlight<LoadedKernel> loaded_;
 };

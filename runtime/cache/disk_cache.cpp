@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
+#include <ctime>
 
 #include "runtime/cache/entry.h"
 #include "runtime/cache/folder.h"
@@ -38,66 +41,128 @@ std::string entry_path(const std::string& op, Target target, const CacheKey& key
 }
 
 DiskCache::DiskCache(const Options& options, Log& log, Counters& counters)
-    : roots_(options.cache == CacheMode::off ? std::vector<std::string>() : options.cache_roots),
+    : roots_(open_roots(options)),
       mode_(options.cache),
+      trust_(options.trust),
+      limits_{options.cache_max_bytes, options.cache_max_entries},
       log_(log),
       counters_(counters) {}
 
-bool DiskCache::is_written(size_t root_idx) const {
-  return root_idx == 0 && mode_ == CacheMode::read_write;
+std::vector<DiskCache::Root> DiskCache::open_roots(const Options& options) {
+  std::vector<Root> roots;
+  if (options.cache == CacheMode::off) return roots;
+  for (const std::string& path : options.cache_roots) {
+    Root root;
+    root.path = path;
+    struct stat info = {};
+    root.is_bundle = stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
+    if (root.is_bundle) root.bundle = Bundle::open(path, options.trust, root.problem);
+    roots.push_back(std::move(root));
+  }
+  return roots;
 }
 
-std::optional<Image> DiskCache::find(const std::string& op, Target target, const CacheKey& key) {
+bool DiskCache::is_written(size_t root_idx) const {
+  return root_idx == 0 && !roots_.empty() && !roots_.front().is_bundle &&
+         mode_ == CacheMode::read_write;
+}
+
+void DiskCache::report_unused(const std::string& path, const std::string& problem) {
+  const bool is_open = problem.find("writable") != std::string::npos;
+  log_.write_once(LogLevel::warn, "root " + path,
+                  fmt::format("cache folder {} is not used: it {}; {}", path, problem,
+                              is_open ? "chmod go-w it, or accept a group's with "
+                                        "TESSERA_CACHE_TRUST=group"
+                                      : "name another with TESSERA_CACHE_DIR"));
+}
+
+void DiskCache::report_corrupt(const std::string& op, const std::string& path,
+                               const std::string& reason) {
+  ++counters_.corrupt_entries;
+  log_.write_once(
+      LogLevel::warn, "entry " + path,
+      fmt::format("{}: cache entry {} cannot be used ({}); compiling again", op, path, reason));
+}
+
+std::optional<Image> DiskCache::find(const std::string& op, Target target, const KernelKey& key) {
   for (size_t i = 0; i < roots_.size(); ++i) {
-    if (auto image = find_in(i, op, target, key)) return image;
+    const Root& root = roots_.at(i);
+    std::optional<Image> image;
+    if (root.is_bundle) {
+      image = find_in_bundle(root, op, key.kernel);
+    } else if (!key.entry.hex.empty()) {
+      image = find_in_folder(i, op, target, key.entry);
+    }
+    if (!image) continue;
+    ++counters_.disk_hits;
+    ++counters_.root_hits.at(std::min<size_t>(i, kCountedRoots - 1));
+    return image;
   }
   return std::nullopt;
 }
 
-std::optional<Image> DiskCache::find_in(size_t root_idx, const std::string& op, Target target,
-                                        const CacheKey& key) {
-  const std::string& root = roots_.at(root_idx);
-  const Folder folder =
-      open_entry_folder(open_root(root, Missing::leave), target, key, Missing::leave);
-  if (!folder.fd) {
-    if (!folder.missing) {
-      log_.write_once(LogLevel::warn, "root " + root,
-                      fmt::format("cache folder {} is not used: it {}", root, folder.problem));
-    }
+bool DiskCache::in_bundle(const CacheKey& kernel) const {
+  return std::any_of(roots_.begin(), roots_.end(), [&](const Root& root) {
+    return root.bundle && root.bundle->contains(kernel);
+  });
+}
+
+std::optional<Image> DiskCache::find_in_bundle(const Root& root, const std::string& op,
+                                               const CacheKey& kernel) {
+  if (!root.bundle) {
+    report_unused(root.path, root.problem);
     return std::nullopt;
   }
-  FileBytes file = read_file(folder, entry_name(op, key));
-  if (file.missing) return std::nullopt;
-  if (file.bytes) {
-    std::string reason;
-    auto image = decode_entry(*file.bytes, key, reason);
-    if (image) return image;
-    file.problem = reason;
+  std::string problem;
+  auto image = root.bundle->find(kernel, problem);
+  if (!problem.empty()) report_corrupt(op, root.path + ":" + kernel.hex, problem);
+  return image;
+}
+
+std::optional<Image> DiskCache::find_in_folder(size_t root_idx, const std::string& op,
+                                               Target target, const CacheKey& key) {
+  const std::string& root = roots_.at(root_idx).path;
+  const Folder folder =
+      open_entry_folder(open_root(root, Missing::leave, trust_), target, key, Missing::leave);
+  if (!folder.fd) {
+    if (!folder.missing) report_unused(root, folder.problem);
+    return std::nullopt;
   }
-  ++counters_.corrupt_entries;
-  const std::string path = root + "/" + entry_path(op, target, key);
-  log_.write_once(LogLevel::warn, "entry " + path,
-                  fmt::format("{}: cache entry {} cannot be used ({}); compiling again", op, path,
-                              file.problem));
-  if (is_written(root_idx)) remove_if_unchanged(folder, entry_name(op, key), file.seen);
+  const std::string name = entry_name(op, key);
+  const FileBytes file = read_file(folder, name);
+  if (file.missing) return std::nullopt;
+  std::string reason = file.problem;
+  if (file.bytes) {
+    if (auto image = decode_entry(*file.bytes, key, reason)) {
+      if (is_written(root_idx)) mark_used(folder, name, file.seen, std::time(nullptr));
+      return image;
+    }
+  }
+  report_corrupt(op, root + "/" + entry_path(op, target, key), reason);
+  if (is_written(root_idx)) remove_if_unchanged(folder, name, file.seen);
   return std::nullopt;
 }
 
 void DiskCache::publish(const CacheKey& key, const Image& image) {
-  if (roots_.empty() || !is_written(0)) return;
-  const std::string& path = roots_.front();
+  if (!is_written(0)) return;
+  const std::string& path = roots_.front().path;
   std::string problem;
-  Folder root = open_root(path, Missing::create);
+  const Folder root = open_root(path, Missing::create, trust_);
   if (!root.fd) {
     problem = root.problem;
   } else if (const Folder staging = open_inside(root, "tmp", Missing::create); !staging.fd) {
     problem = "tmp: " + staging.problem;
   } else {
     if (!swept_.exchange(true)) sweep_stale_files(staging);
-    const Folder folder = open_entry_folder(std::move(root), image.target, key, Missing::create);
-    problem = folder.fd ? publish_file(staging, folder, entry_name(image.op, key),
-                                       encode_entry(key, image))
+    const Folder folder = open_entry_folder(open_root(path, Missing::leave, trust_), image.target,
+                                            key, Missing::create);
+    const std::string bytes = encode_entry(key, image);
+    problem = folder.fd ? publish_file(staging, folder, entry_name(image.op, key), bytes)
                         : folder.problem;
+    if (problem.empty()) {
+      counters_.published_bytes += static_cast<int64_t>(bytes.size());
+      keep_within_bounds(root);
+    }
   }
   if (problem.empty()) return;
   ++counters_.failed_publishes;
@@ -108,15 +173,33 @@ void DiskCache::publish(const CacheKey& key, const Image& image) {
                   path, problem));
 }
 
+// Walking a large folder takes a while: at most once a minute, and only after a compile, which took
+// longer.
+void DiskCache::keep_within_bounds(const Folder& root) {
+  if (limits_.bytes == 0 && limits_.entries == 0) return;
+  constexpr int64_t kSecondsBetween = 60;
+  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(since_start).count();
+  int64_t due = next_prune_;
+  if (now < due || !next_prune_.compare_exchange_strong(due, now + kSecondsBetween)) return;
+  const int64_t removed = prune(root, limits_, std::time(nullptr));
+  if (removed <= 0) return;
+  counters_.evictions += removed;
+  log_.write(LogLevel::info,
+             fmt::format("cache folder {}: removed {} entries to stay within {} "
+                         "bytes and {} entries",
+                         roots_.front().path, removed, limits_.bytes, limits_.entries));
+}
+
 void DiskCache::discard(const std::string& op, Target target, const CacheKey& key,
                         const std::string& reason) {
   ++counters_.corrupt_entries;
   log_.write_once(
       LogLevel::warn, "refused " + key.hex,
       fmt::format("{}: the driver refused a cached kernel ({}); compiling again", op, reason));
-  if (roots_.empty() || !is_written(0)) return;
-  const Folder folder =
-      open_entry_folder(open_root(roots_.front(), Missing::leave), target, key, Missing::leave);
+  if (!is_written(0)) return;
+  const Folder folder = open_entry_folder(open_root(roots_.front().path, Missing::leave, trust_),
+                                          target, key, Missing::leave);
   if (!folder.fd) return;
   const FileBytes file = read_file(folder, entry_name(op, key));
   if (!file.missing) remove_if_unchanged(folder, entry_name(op, key), file.seen);
@@ -125,13 +208,22 @@ void DiskCache::discard(const std::string& op, Target target, const CacheKey& ke
 std::vector<RootStatus> DiskCache::status() const {
   std::vector<RootStatus> result;
   for (size_t i = 0; i < roots_.size(); ++i) {
-    const Folder folder = open_root(roots_.at(i), Missing::leave);
+    const Root& root = roots_.at(i);
     RootStatus status;
-    status.path = roots_.at(i);
-    status.exists = !folder.missing;
-    status.trusted = static_cast<bool>(folder.fd);
+    status.path = root.path;
+    status.bundle = root.is_bundle;
     status.written = is_written(i);
-    status.problem = folder.problem;
+    status.network = is_on_network(root.path);
+    if (root.is_bundle) {
+      status.exists = true;
+      status.trusted = root.bundle.has_value();
+      status.problem = root.problem;
+    } else {
+      const Folder folder = open_root(root.path, Missing::leave, trust_);
+      status.exists = !folder.missing;
+      status.trusted = static_cast<bool>(folder.fd);
+      status.problem = folder.problem;
+    }
     result.push_back(status);
   }
   return result;

@@ -1,15 +1,18 @@
 #pragma once
-// Compiled kernels on disk, in a list of folders: the first is written, all are searched. Trouble
-// with a folder or a file is a miss and one warning, never an error.
+// Compiled kernels on disk, in a list of folders and bundles: the first is written, all are
+// searched. Trouble with a folder or a file is a miss and one warning, never an error.
 //
 //   <root>/v<schema>/<target>/<first two digits of key>/<op>-<key>.tsk
 //   <root>/tmp/                                          entries being written
 
 #include <atomic>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/cache/bundle.h"
+#include "runtime/cache/inventory.h"
 #include "runtime/cache/key.h"
 #include "runtime/counters.h"
 #include "runtime/image.h"
@@ -24,6 +27,8 @@ struct RootStatus {
   bool exists = false;
   bool trusted = false;
   bool written = false;  // new entries go here
+  bool bundle = false;   // a file of ahead-of-time kernels
+  bool network = false;  // on a network file system
   std::string problem;   // why it is not used
 };
 
@@ -33,10 +38,17 @@ class DiskCache {
 
   /// The verified entry of this key, read into memory. A file that is not what it should be is
   /// removed and warned about.
-  std::optional<Image> find(const std::string& op, Target target, const CacheKey& key);
+  std::optional<Image> find(const std::string& op, Target target, const KernelKey& key);
 
-  /// Stores an image in the first folder. Best effort.
+  /// Whether a bundle has the kernel.
+  bool in_bundle(const CacheKey& kernel) const;
+
+  /// Stores an image in the first folder, if that is one that is written; keeps the folder within
+  /// its bounds, at most once a minute. Best effort.
   void publish(const CacheKey& key, const Image& image);
+
+  /// Whether publish() would try.
+  bool is_writable() const { return is_written(0); }
 
   /// Removes an entry that the driver refused.
   void discard(const std::string& op, Target target, const CacheKey& key,
@@ -45,15 +57,30 @@ class DiskCache {
   std::vector<RootStatus> status() const;
 
  private:
-  std::optional<Image> find_in(size_t root_idx, const std::string& op, Target target,
-                               const CacheKey& key);
+  struct Root {
+    std::string path;
+    bool is_bundle = false;
+    std::optional<Bundle> bundle;
+    std::string problem;  // of the bundle
+  };
+  static std::vector<Root> open_roots(const Options& options);
+  std::optional<Image> find_in_folder(size_t root_idx, const std::string& op, Target target,
+                                      const CacheKey& key);
+  std::optional<Image> find_in_bundle(const Root& root, const std::string& op,
+                                      const CacheKey& kernel);
+  void report_unused(const std::string& path, const std::string& problem);
+  void report_corrupt(const std::string& op, const std::string& path, const std::string& reason);
+  void keep_within_bounds(const Folder& root);
   bool is_written(size_t root_idx) const;
 
-  const std::vector<std::string> roots_;
+  const std::vector<Root> roots_;
   const CacheMode mode_;
+  const CacheTrust trust_;
+  const CacheLimits limits_;
   Log& log_;
   Counters& counters_;
   std::atomic<bool> swept_ = false;
+  std::atomic<int64_t> next_prune_ = 0;  // steady clock, seconds
 };
 
 /// Path of an entry below its root.

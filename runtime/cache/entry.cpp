@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "runtime/cache/little_endian.h"
 #include "runtime/cache/manifest.h"
 #include "runtime/cache/sha256.h"
 
@@ -18,23 +19,6 @@ constexpr size_t kPrefixBytes = 16;
 constexpr size_t kSectionBytes = 48;
 constexpr size_t kTableEnd = kPrefixBytes + kSections.size() * kSectionBytes;
 constexpr size_t kHeaderBytes = kTableEnd + sizeof(Digest);
-
-template <class Integer>
-void append_integer(std::string& bytes, Integer value) {
-  for (size_t i = 0; i < sizeof(Integer); ++i) {
-    bytes += static_cast<char>((value >> (8 * i)) & 0xFF);
-  }
-}
-
-template <class Integer>
-Integer read_integer(std::string_view bytes, size_t offset) {
-  Integer value = 0;
-  for (size_t i = 0; i < sizeof(Integer); ++i) {
-    const auto byte = static_cast<uint8_t>(bytes[offset + i]);
-    value = static_cast<Integer>(value | (static_cast<Integer>(byte) << (8 * i)));
-  }
-  return value;
-}
 
 std::string_view as_text(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
@@ -99,19 +83,25 @@ std::string encode_entry(const CacheKey& key, const Image& image) {
   return bytes;
 }
 
-std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key,
-                                  std::string& reason) {
+std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason) {
   const auto sections = split(bytes, reason);
   if (!sections) return std::nullopt;
   const auto& [manifest_text, cubin, source] = *sections;
   auto manifest = decode_manifest(manifest_text);
   if (!manifest) return reason = "the manifest cannot be read", std::nullopt;
-  if (manifest->key != key) return reason = "holds another key", std::nullopt;
+  Entry entry{std::move(manifest->key), std::move(manifest->image)};
   if (!looks_like_cubin(cubin)) return reason = "holds no CUDA binary", std::nullopt;
-  Image image = std::move(manifest->image);
-  image.cubin = cubin;
-  image.source = source;
-  return image;
+  entry.image.cubin = cubin;
+  entry.image.source = source;
+  return entry;
+}
+
+std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key,
+                                  std::string& reason) {
+  auto entry = decode_entry(bytes, reason);
+  if (!entry) return std::nullopt;
+  if (entry->key != key) return reason = "holds another key", std::nullopt;
+  return std::move(entry->image);
 }
 
 }  // namespace tessera::runtime

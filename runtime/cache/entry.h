@@ -25,4 +25,11 @@ std::string encode_entry(const CacheKey& key, const Image& image);
 /// the wrong digest", "holds another key", ...). Bounded work for any input, never throws.
 std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, std::string& reason);
 
+/// The same for any key.
+struct Entry {
+  CacheKey key;
+  Image image;
+};
+std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason);
+
 }  // namespace tessera::runtime

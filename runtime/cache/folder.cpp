@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -28,23 +30,34 @@ std::string error_text(int error) {
   return std::strerror(error);
 }
 
-bool is_foreign(const struct stat& info) {
-  return info.st_uid != geteuid() && info.st_uid != 0;
-}
-bool is_open_to_others(const struct stat& info) {
-  return (info.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+bool is_ours(uid_t owner) {
+  return owner == geteuid() || owner == 0;
 }
 
-std::string distrust(const struct stat& info) {
-  if (is_foreign(info)) return fmt::format("belongs to another user (uid {})", info.st_uid);
-  if (is_open_to_others(info)) {
-    return fmt::format("is writable by group or others (mode {:04o})", info.st_mode & 07777);
+bool is_our_group(gid_t group) {
+  if (group == getegid()) return true;
+  std::array<gid_t, 256> groups{};
+  const int count = getgroups(static_cast<int>(groups.size()), groups.data());
+  return count > 0 &&
+         std::find(groups.begin(), groups.begin() + count, group) != groups.begin() + count;
+}
+
+std::string distrust(const struct stat& info, CacheTrust trust) {
+  const bool shared = trust == CacheTrust::group && is_our_group(info.st_gid);
+  if (!is_ours(info.st_uid) && !shared) {
+    return fmt::format("belongs to another user (uid {})", info.st_uid);
+  }
+  const mode_t refused = shared ? S_IWOTH : S_IWGRP | S_IWOTH;
+  if ((info.st_mode & refused) != 0) {
+    return fmt::format("is writable by {}others (mode {:04o})", shared ? "" : "group or ",
+                       info.st_mode & 07777);
   }
   return "";
 }
 
-Folder judge(int fd, int error) {
+Folder judge(int fd, int error, CacheTrust trust) {
   Folder folder;
+  folder.trust = trust;
   if (fd < 0) {
     folder.missing = error == ENOENT;
     folder.problem = error == ELOOP || error == ENOTDIR
@@ -54,9 +67,14 @@ Folder judge(int fd, int error) {
   }
   folder.fd = Descriptor(fd);
   struct stat info = {};
-  folder.problem = fstat(fd, &info) == 0 ? distrust(info) : error_text(errno);
+  folder.problem = fstat(fd, &info) == 0 ? distrust(info, trust) : error_text(errno);
   if (!folder.problem.empty()) folder.fd = Descriptor();
   return folder;
+}
+
+// The mode given to mkdir is masked by the umask.
+void share_with_group(int fd, CacheTrust trust, mode_t mode) {
+  if (trust == CacheTrust::group && fd >= 0) static_cast<void>(fchmod(fd, mode));
 }
 
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
@@ -138,7 +156,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   return *this;
 }
 
-Folder open_root(const std::string& given, Missing missing) {
+Folder open_root(const std::string& given, Missing missing, CacheTrust trust) {
   std::string path = given;
   while (path.size() > 1 && path.back() == '/') path.pop_back();  // "link/" would follow the link
   if (path.empty() || path.front() != '/') {
@@ -148,20 +166,71 @@ Folder open_root(const std::string& given, Missing missing) {
   }
   int fd = open(path.c_str(), kFolderFlags);
   if (fd < 0 && errno == ENOENT && missing == Missing::create) {
-    if (const int error = make_folders(path)) return judge(-1, error);
+    if (const int error = make_folders(path)) return judge(-1, error, trust);
     fd = open(path.c_str(), kFolderFlags);
+    share_with_group(fd, trust, 0770);
   }
-  return judge(fd, errno);
+  return judge(fd, errno, trust);
 }
 
 Folder open_inside(const Folder& parent, const std::string& name, Missing missing) {
   int fd = openat(parent.fd.get(), name.c_str(), kFolderFlags);
   if (fd < 0 && errno == ENOENT && missing == Missing::create) {
-    if (mkdirat(parent.fd.get(), name.c_str(), 0700) != 0 && errno != EEXIST)
-      return judge(-1, errno);
+    const bool made = mkdirat(parent.fd.get(), name.c_str(), 0700) == 0;
+    if (!made && errno != EEXIST) return judge(-1, errno, parent.trust);
     fd = openat(parent.fd.get(), name.c_str(), kFolderFlags);
+    if (made) share_with_group(fd, parent.trust, 0770);
   }
-  return judge(fd, errno);
+  return judge(fd, errno, parent.trust);
+}
+
+Descriptor open_file(const std::string& path, CacheTrust trust, std::string& problem) {
+  Descriptor fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat info = {};
+  if (!fd || fstat(fd.get(), &info) != 0) {
+    problem = errno == ELOOP ? "is a symbolic link" : error_text(errno);
+  } else if (!S_ISREG(info.st_mode)) {
+    problem = "is not a regular file";
+  } else {
+    problem = distrust(info, trust);
+  }
+  return problem.empty() ? std::move(fd) : Descriptor();
+}
+
+bool is_on_network(const std::string& path) {
+  constexpr std::array<int64_t, 7> kMagics = {0x6969,       // NFS
+                                              0x0BD00BD0,   // Lustre
+                                              0x47504653,   // GPFS
+                                              0xFF534D42,   // CIFS
+                                              0xFE534D42,   // SMB2
+                                              0x65735546,   // FUSE
+                                              0x00C36400};  // Ceph
+  std::string existing = path;
+  struct statfs info = {};
+  while (statfs(existing.c_str(), &info) != 0) {
+    const size_t slash = existing.rfind('/');
+    if (slash == std::string::npos || slash == 0) return false;
+    existing.resize(slash);
+  }
+  const int64_t magic = static_cast<int64_t>(info.f_type) & 0xFFFFFFFF;
+  return std::find(kMagics.begin(), kMagics.end(), magic) != kMagics.end();
+}
+
+std::vector<std::string> names_in(const Folder& folder) {
+  std::vector<std::string> names;
+  const int fd = openat(folder.fd.get(), ".", kFolderFlags);
+  if (fd < 0) return names;
+  const auto close_stream = [](DIR* stream) { closedir(stream); };
+  const std::unique_ptr<DIR, decltype(close_stream)> stream(fdopendir(fd), close_stream);
+  if (!stream) {
+    close(fd);
+    return names;
+  }
+  while (const dirent* item = readdir(stream.get())) {
+    const std::string_view name = item->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  return names;
 }
 
 FileBytes read_file(const Folder& folder, const std::string& name) {
@@ -187,7 +256,7 @@ FileBytes read_file(const Folder& folder, const std::string& name) {
       continue;
     }
     if (!S_ISREG(info.st_mode)) return file.problem = "is not a regular file", std::move(file);
-    file.problem = distrust(info);
+    file.problem = distrust(info, folder.trust);
     if (!file.problem.empty()) return file;
     if (info.st_size > kMaxFileBytes) return file.problem = "is too large", std::move(file);
     std::string bytes;
@@ -204,6 +273,7 @@ std::string publish_file(const Folder& staging, const Folder& folder, const std:
     const Descriptor fd(openat(staging.fd.get(), staged.c_str(),
                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!fd) return error_text(errno);
+    share_with_group(fd.get(), staging.trust, 0640);
     const std::string problem = write_all(fd.get(), bytes);
     if (!problem.empty()) {
       unlinkat(staging.fd.get(), staged.c_str(), 0);
@@ -216,33 +286,23 @@ std::string publish_file(const Folder& staging, const Folder& folder, const std:
   return problem;
 }
 
-void remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen) {
+bool remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen) {
   struct stat now = {};
-  if (fstatat(folder.fd.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) return;
+  if (fstatat(folder.fd.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) return false;
   const bool same = now.st_ino == seen.st_ino && now.st_dev == seen.st_dev &&
                     now.st_size == seen.st_size && now.st_mtim.tv_sec == seen.st_mtim.tv_sec &&
                     now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec;
-  if (same) {
-    unlinkat(folder.fd.get(), name.c_str(), S_ISDIR(now.st_mode) ? AT_REMOVEDIR : 0);
-  }
+  const int flags = S_ISDIR(now.st_mode) ? AT_REMOVEDIR : 0;
+  return same && unlinkat(folder.fd.get(), name.c_str(), flags) == 0;
 }
 
 void sweep_stale_files(const Folder& staging) {
-  const int fd = openat(staging.fd.get(), ".", kFolderFlags);
-  if (fd < 0) return;
-  const auto close_stream = [](DIR* stream) { closedir(stream); };
-  const std::unique_ptr<DIR, decltype(close_stream)> stream(fdopendir(fd), close_stream);
-  if (!stream) {
-    close(fd);
-    return;
-  }
   int swept = 0;
-  while (const dirent* item = readdir(stream.get())) {
+  for (const std::string& name : names_in(staging)) {
     struct stat info = {};
-    if (fstatat(fd, item->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
-      continue;
-    if (time(nullptr) - info.st_mtim.tv_sec < kStaleSeconds) continue;
-    unlinkat(fd, item->d_name, 0);
+    if (fstatat(staging.fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (!S_ISREG(info.st_mode) || time(nullptr) - info.st_mtim.tv_sec < kStaleSeconds) continue;
+    unlinkat(staging.fd.get(), name.c_str(), 0);
     if (++swept == kMaxSweptFiles) break;
   }
 }

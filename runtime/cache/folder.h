@@ -8,6 +8,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "runtime/options.h"
 
 namespace tessera::runtime {
 
@@ -30,6 +33,7 @@ class Descriptor {
 /// A folder, or why there is none.
 struct Folder {
   Descriptor fd;
+  CacheTrust trust = CacheTrust::user;  // of all below it
   std::string problem;  // "is writable by group or others (mode 0777)"; empty if fd is open
   bool missing = false;
 };
@@ -38,8 +42,9 @@ enum class Missing { leave, create };
 
 /// Opens the cache root `path` if it can be trusted: an absolute path to a real directory (no
 /// symbolic link as last component), owned by this user or by root, not writable by group or
-/// others. Created folders have mode 0700.
-Folder open_root(const std::string& path, Missing missing);
+/// others. Created folders have mode 0700. With CacheTrust::group also those that belong to a group
+/// of this user and are writable by it; created folders have mode 0770 then, and files 0640.
+Folder open_root(const std::string& path, Missing missing, CacheTrust trust = CacheTrust::user);
 
 /// The same for a folder inside an opened one. `name` is one component.
 Folder open_inside(const Folder& parent, const std::string& name, Missing missing);
@@ -53,14 +58,24 @@ struct FileBytes {
 };
 FileBytes read_file(const Folder& folder, const std::string& name);
 
+/// Opens a file by path for reading, under the same conditions. `problem` says why not.
+Descriptor open_file(const std::string& path, CacheTrust trust, std::string& problem);
+
+/// Whether the path, or what exists of it, is on a network or user-space file system. Nothing is
+/// done differently there; it explains slow starts.
+bool is_on_network(const std::string& path);
+
+/// Names in a folder, without "." and "..", in no order.
+std::vector<std::string> names_in(const Folder& folder);
+
 /// Makes `name` appear with all of `bytes` or not at all. `staging` is a folder on the same file
 /// system. An existing file stays as it is and counts as success: whoever came first had the same
 /// content. Returns an error text or "".
 std::string publish_file(const Folder& staging, const Folder& folder, const std::string& name,
                          std::string_view bytes);
 
-/// Removes what is still the thing that was read.
-void remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen);
+/// Removes what is still the thing that was read. False if it stays.
+bool remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen);
 
 /// Removes files of crashed writers, an hour old or more, a bounded number of them.
 void sweep_stale_files(const Folder& staging);

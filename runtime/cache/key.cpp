@@ -3,18 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "runtime/cache/little_endian.h"
 #include "runtime/cache/sha256.h"
 
 namespace tessera::runtime {
 namespace {
 
 constexpr size_t kMaxShownValue = 200;  // longer values (sources) are kept as digests
-
-void append_length(std::string& bytes, size_t length) {
-  for (int shift = 0; shift < 64; shift += 8) {
-    bytes += static_cast<char>((static_cast<uint64_t>(length) >> shift) & 0xFF);
-  }
-}
 
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
@@ -28,7 +23,7 @@ KeyBuilder::KeyBuilder() {
 
 KeyBuilder& KeyBuilder::add(std::string_view name, std::string_view value) {
   for (const std::string_view part : {name, value}) {
-    append_length(bytes_, part.size());
+    append_integer(bytes_, uint64_t{part.size()});
     bytes_ += part;
   }
   const bool shown = value.size() <= kMaxShownValue && is_printable(value);

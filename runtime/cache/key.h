@@ -9,7 +9,7 @@
 namespace tessera::runtime {
 
 /// Bumped by hand when the meaning of a field or the container changes. Also a folder of the cache.
-inline constexpr int kCacheSchema = 1;
+inline constexpr int kCacheSchema = 2;
 
 struct KeyField {
   std::string name;
@@ -21,6 +21,12 @@ struct CacheKey {
   std::string hex;               // 64 digits
   std::vector<KeyField> fields;  // kept in the entry: answers "why did it recompile"
   friend bool operator==(const CacheKey&, const CacheKey&) = default;
+};
+
+/// A kernel's two names.
+struct KernelKey {
+  CacheKey kernel;  // op, target, code and Spec or text: bundles are indexed by it
+  CacheKey entry;  // and the compiler: folders are indexed by it. No hex: the compiler is not known
 };
 
 /// Example: CacheKey key = KeyBuilder().add("op", "transpose").add("target", "sm_90a").finish();

@@ -131,6 +131,8 @@ std::string encode_manifest(const CacheKey& key, const Image& image) {
                {"params", encode_params(image.params)},
                {"threads", image.threads},
                {"shared_bytes", image.shared_bytes},
+               {"options", image.options},
+               {"waits_for_previous", image.waits_for_previous},
                {"registers", image.resources.registers},
                {"spill_bytes", image.resources.spill_bytes},
                {"stack_bytes", image.resources.stack_bytes},
@@ -165,6 +167,11 @@ std::optional<Manifest> decode_manifest(std::string_view text) {
   image.resources.static_shared = reader.integer("static_shared", 0, kMaxBytesPerBlock);
   image.compiler = reader.text("compiler");
   image.log = reader.text("log");
+  image.waits_for_previous = reader.boolean("waits_for_previous");
+  for (const json& option : reader.array("options")) {
+    if (!option.is_string()) return std::nullopt;
+    image.options.push_back(option.get<std::string>());
+  }
   const bool lists_ok = decode_params(reader.array("params"), image.params) &&
                         decode_key_fields(reader.array("key_fields"), manifest.key.fields);
   if (!lists_ok || !reader.ok()) return std::nullopt;

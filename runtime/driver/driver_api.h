@@ -53,6 +53,9 @@ enum StreamCaptureStatus : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureI
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 
+/// LaunchAttribute::id; its value is an int.
+inline constexpr int kProgrammaticStreamSerialization = 6;
+
 struct LaunchAttribute {  // 72 bytes
   int id;
   char padding[4];

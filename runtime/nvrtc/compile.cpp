@@ -87,6 +87,24 @@ std::string lines_around(std::string_view text, int number) {
   return result;
 }
 
+// Where in the author's file the statement around generated line `number` was written: the place in
+// the last comment before it, "// copy x to tile  (cast.cpp:41)".
+std::string author_line(std::string_view text, int number) {
+  std::string place;
+  for (int line = 1; !text.empty() && line <= number; ++line) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view words = text.substr(0, end);
+    const size_t open = words.rfind('(');
+    const size_t colon = words.rfind(':');
+    if (words.find("// ") != std::string_view::npos && words.back() == ')' &&
+        open != std::string_view::npos && colon != std::string_view::npos && open < colon) {
+      place = words.substr(open + 1, words.size() - open - 2);
+    }
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return place;
+}
+
 std::string first_error(std::string_view log) {
   const size_t at = log.find(": error");
   if (at == std::string_view::npos) return "";
@@ -110,11 +128,22 @@ class Compilation {
   Compilation(const Compilation&) = delete;
   Compilation& operator=(const Compilation&) = delete;
 
+  void stop_with(const std::stop_token& stop) {
+    stop_ = stop;
+    if (!stop_.stop_possible() || !nvrtc_.set_flow_callback) return;
+    const auto asked_to_stop = [](void* token, void*) {
+      return static_cast<const std::stop_token*>(token)->stop_requested() ? 1 : 0;
+    };
+    check(nvrtc_.set_flow_callback(program_, asked_to_stop, &stop_), "nvrtcSetFlowCallback");
+  }
+
   void run(const std::vector<std::string>& options, Target target) {
+    if (stop_.stop_requested()) say_cancelled();
     std::vector<const char*> pointers;
     for (const std::string& option : options) pointers.push_back(option.c_str());
     const nvrtc_api::Result result =
         nvrtc_.call.compile_program(program_, static_cast<int>(pointers.size()), pointers.data());
+    if (result == nvrtc_api::kCancelled) say_cancelled();
     log_ = bounded(read(nvrtc_.call.get_log_size, nvrtc_.call.get_log, "the log"));
     while (!log_.empty() && (log_.back() == '\0' || log_.back() == '\n')) log_.pop_back();
     if (result == nvrtc_api::kCompilation) refuse(target);
@@ -154,10 +183,21 @@ class Compilation {
     std::string got = first_error(log_);
     if (const int line = line_of_first_error(log_, file_)) {
       got += "\n" + lines_around(source_.text, line);
+      if (const std::string place = author_line(source_.text, line); !place.empty()) {
+        got += "generated for " + place + "\n";
+      }
     }
     raise(ErrorKind::compile, source_.op,
           fmt::format("{} refused the CUDA text for {}", nvrtc_.describe(), to_string(target)),
           {.got = got + "\nwhole log:\n" + log_});
+  }
+  [[noreturn]] void say_cancelled() const {
+    ErrorFields fields;
+    fields.kind = ErrorKind::compile;
+    fields.op = source_.op;
+    fields.what = "the compile was cancelled";
+    fields.code = kCancelled;
+    throw Error(std::move(fields));
   }
   [[noreturn]] void complain_about_builtins() const {
     raise(ErrorKind::compile, source_.op,
@@ -171,6 +211,7 @@ class Compilation {
   const KernelSource& source_;
   const std::string file_;
   nvrtc_api::Program program_ = nullptr;
+  std::stop_token stop_;
   std::string log_;
 };
 
@@ -189,19 +230,23 @@ int64_t sum_before(std::string_view log, std::string_view unit) {
 
 }  // namespace
 
-std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target) {
+std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target,
+                                          const CompileOptions& how) {
   std::vector<std::string> options = {"--gpu-architecture=" + to_string(target), "--std=c++17",
                                       "--fmad=false", "--ptxas-options=-v"};
   if (nvrtc.version >= kFirstVersionWithNoCache) options.push_back("--no-cache");
+  if (how.line_info) options.push_back("--generate-line-info");
   return options;
 }
 
-Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
+Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
+              const CompileOptions& how) {
   check_source(source);
   check_target(nvrtc, source, target);
-  std::vector<std::string> options = standard_options(nvrtc, target);
+  std::vector<std::string> options = standard_options(nvrtc, target, how);
   options.insert(options.end(), source.options.begin(), source.options.end());
   Compilation compilation(nvrtc, source);
+  compilation.stop_with(how.stop);
   compilation.run(options, target);
 
   Image image;
@@ -211,6 +256,8 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
   image.params = source.params;
   image.threads = source.threads;
   image.shared_bytes = source.shared_bytes;
+  image.options = source.options;
+  image.waits_for_previous = source.waits_for_previous;
   image.resources = parse_ptxas_log(compilation.log());
   image.cubin = compilation.cubin();
   image.source = source.text;

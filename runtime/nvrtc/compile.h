@@ -1,6 +1,7 @@
 #pragma once
 // CUDA text to a binary for one target.
 
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -10,9 +11,17 @@
 
 namespace tessera::runtime {
 
+struct CompileOptions {
+  bool line_info = false;  // for profilers
+  /// Ends a compile early, where NVRTC can (12.8 and newer): an error with code kCancelled.
+  std::stop_token stop = {};
+};
+inline constexpr const char* kCancelled = "CANCELLED";
+
 /// What every kernel is compiled with: target, C++17, no contraction of a * b + c, ptxas facts in
 /// the log, and no cache of NVRTC's own (from 12.9 on). No include path: texts are self-contained.
-std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target);
+std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target,
+                                          const CompileOptions& how = {});
 
 /// Compiles to a cubin, with registers, spills and shared memory read from the log. Needs no GPU.
 ///
@@ -21,7 +30,8 @@ std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target);
 ///         argument, if source.options holds one that would make the result depend on more than the
 ///         text; unsupported, if this NVRTC does not know the target.
 /// Example: Image image = compile(*open_nvrtc(system_loader(), {}), source, {9, 0, 'a'});
-Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target);
+Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
+              const CompileOptions& how = {});
 
 /// The PTX of the same text.
 std::string compile_to_ptx(const Nvrtc& nvrtc, const KernelSource& source, Target target);

@@ -48,6 +48,7 @@ std::string adopt(const LibraryLoader& loader, void* library, Nvrtc& nvrtc) {
   if (!resolve(nvrtc.call.get_error_string, "nvrtcGetErrorString")) {
     return "lacks nvrtcGetErrorString";
   }
+  resolve(nvrtc.set_flow_callback, "nvrtcSetFlowCallback");
   int major = 0;
   int minor = 0;
   int num_archs = 0;

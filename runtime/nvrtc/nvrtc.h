@@ -15,7 +15,8 @@ inline constexpr int kMinNvrtcVersion = 12030;
 
 struct Nvrtc {
   nvrtc_api::Functions call;
-  int version = 0;  // 13000 = CUDA 13.0
+  nvrtc_api::SetFlowCallback set_flow_callback = nullptr;  // null before 12.8
+  int version = 0;                                         // 13000 = CUDA 13.0
   std::string path;
   std::string builtins;         // path of its libnvrtc-builtins; empty if that is not beside it
   std::string wanted_builtins;  // the file name it looks for

@@ -13,6 +13,10 @@ inline constexpr Result kSuccess = 0;
 inline constexpr Result kInvalidOption = 5;
 inline constexpr Result kCompilation = 6;
 inline constexpr Result kBuiltinOperationFailure = 7;
+inline constexpr Result kCancelled = 16;
+
+/// nvrtcSetFlowCallback, from 12.8 on. The callback returns 1 to stop the compile.
+using SetFlowCallback = Result (*)(Program program, int (*callback)(void*, void*), void* payload);
 
 // Function, symbol, parameters.
 #define TESSERA_NVRTC_FUNCTIONS(X)                                             \

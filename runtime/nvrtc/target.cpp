@@ -48,6 +48,15 @@ Target choose_target(int major, int minor, std::span<const int> supported,
   return target;
 }
 
+std::vector<Target> targets_that_run_on(int major, int minor) {
+  std::vector<Target> targets;
+  if (major >= 9) targets.push_back({major, minor, 'a'});
+  for (int lower = minor; major >= 10 && lower >= 0; --lower)
+    targets.push_back({major, lower, 'f'});
+  for (int lower = minor; lower >= 0; --lower) targets.push_back({major, lower, 0});
+  return targets;
+}
+
 bool runs_on(Target target, int major, int minor) {
   if (target.letter == 'a') return target.major == major && target.minor == minor;
   return target.major == major && target.minor <= minor;

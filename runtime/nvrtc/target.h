@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera::runtime {
 
@@ -27,6 +28,9 @@ std::optional<Target> parse_target(std::string_view word);
 /// there is no silent downgrade.
 Target choose_target(int major, int minor, std::span<const int> supported,
                      std::string_view compiler);
+
+/// Every target whose cubins run on a device, the most specific first: for 9.0 sm_90a, sm_90.
+std::vector<Target> targets_that_run_on(int major, int minor);
 
 /// Whether a cubin for `target` runs on a device of this capability.
 bool runs_on(Target target, int major, int minor);

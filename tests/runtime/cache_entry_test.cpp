@@ -151,7 +151,7 @@ TEST_CASE("keys are sensitive to every field and to where it ends") {
   const CacheKey shown =
       KeyBuilder().add("short", "x").add("bytes", std::string("\0\1", 2)).finish();
   REQUIRE(shown.fields.size() == 3);
-  CHECK(shown.fields[0] == KeyField{"schema", "1"});
+  CHECK(shown.fields[0] == KeyField{"schema", "2"});
   CHECK(shown.fields[1] == KeyField{"short", "x"});
   CHECK(shown.fields[2].value.substr(0, 7) == "sha256:");
 }

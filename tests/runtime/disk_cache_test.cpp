@@ -42,7 +42,7 @@ struct Cache {
     return result;
   }
   bool has(const CacheKey& key = sample_key()) {
-    return disk.find("scale", kTarget, key).has_value();
+    return disk.find("scale", kTarget, {sample_key("kernel"), key}).has_value();
   }
 
   std::vector<std::string> lines;
@@ -88,7 +88,7 @@ TEST_CASE("an entry is found by another cache on the same folder") {
   }
   SECTION("the path says schema, target, key and op") {
     const std::string hex = sample_key().hex;
-    CHECK(entry_file(root) == root + "/v1/sm_90a/" + hex.substr(0, 2) + "/scale-" + hex + ".tsk");
+    CHECK(entry_file(root) == root + "/v2/sm_90a/" + hex.substr(0, 2) + "/scale-" + hex + ".tsk");
   }
 }
 
@@ -185,6 +185,8 @@ TEST_CASE("a folder that others can write is not used") {
   const std::string root = scratch / "cache";
   store(root);
   std::string problem;
+  std::string remedy = "; chmod go-w it, or accept a group's with TESSERA_CACHE_TRUST=group";
+  const std::string other_remedy = "; name another with TESSERA_CACHE_DIR";
   SECTION("mode 0777") {
     REQUIRE(chmod(root.c_str(), 0777) == 0);
     problem = "is writable by group or others (mode 0777)";
@@ -194,37 +196,43 @@ TEST_CASE("a folder that others can write is not used") {
     problem = "is writable by group or others (mode 0770)";
   }
   SECTION("a folder inside it") {
-    REQUIRE(chmod((root + "/v1").c_str(), 0777) == 0);
+    REQUIRE(chmod((root + "/v2").c_str(), 0777) == 0);
     problem = "is writable by group or others (mode 0777)";
   }
   SECTION("a link to a good folder") {
     fs::rename(root, scratch / "real");
     fs::create_directory_symlink(scratch / "real", root);
     problem = "is not a directory (links are not followed)";
+    remedy = other_remedy;
   }
   SECTION("a file") {
     fs::remove_all(root);
     std::ofstream(root) << "x";
-    problem = "is not a directory (links are not followed)";
+    fs::permissions(root, fs::perms::owner_read);
+    problem = "is not a bundle";
+    remedy = other_remedy;
   }
   SECTION("another user's") {
     if (geteuid() != 0) TESSERA_SKIP("only root can give a folder away");
     REQUIRE(chown(root.c_str(), 12345, 12345) == 0);
     problem = "belongs to another user (uid 12345)";
+    remedy = other_remedy;
   }
   if (problem.empty()) return;
   Cache cache({root});
   CHECK_FALSE(cache.has());
   CHECK_FALSE(cache.has());
   REQUIRE(cache.lines.size() == 1);
-  CHECK(cache.lines[0] == "cache folder " + root + " is not used: it " + problem);
+  CHECK(cache.lines[0] == "cache folder " + root + " is not used: it " + problem + remedy);
 }
 
 TEST_CASE("a relative folder is not used") {
   Cache cache({"some/folder"});
   CHECK_FALSE(cache.has());
   REQUIRE(cache.lines.size() == 1);
-  CHECK(cache.lines[0] == "cache folder some/folder is not used: it is not an absolute path");
+  CHECK(cache.lines[0] ==
+        "cache folder some/folder is not used: it is not an absolute path; "
+        "name another with TESSERA_CACHE_DIR");
 }
 
 TEST_CASE("names with blanks and quotes work, very long ones are a warning") {

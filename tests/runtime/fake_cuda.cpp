@@ -1,5 +1,6 @@
 #include "tests/runtime/fake_cuda.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -109,6 +110,7 @@ cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments
   g_state->grid[0] = config->grid_x;
   g_state->grid[1] = config->grid_y;
   g_state->grid[2] = config->grid_z;
+  g_state->attribute_id = config->num_attributes > 0 ? config->attributes[0].id : 0;
   if (arguments) std::memcpy(&g_state->first_argument, arguments[0], sizeof(int64_t));
   return g_state->launch_result;
 }
@@ -152,6 +154,8 @@ cu::Result get_proc_address(const char* symbol, void** function, int, uint64_t, 
 // ---- NVRTC
 struct FakeProgram {
   std::string source;
+  int (*flow)(void*, void*) = nullptr;
+  void* payload = nullptr;
 };
 using Program = nvrtc_api::Program;
 FakeProgram& of(Program program) {
@@ -183,7 +187,7 @@ int archs(int* values) {
 }
 int create(Program* program, const char* source, const char*, int, const char* const*,
            const char* const*) {
-  *program = reinterpret_cast<Program>(new FakeProgram{source});
+  *program = reinterpret_cast<Program>(new FakeProgram{source, nullptr, nullptr});
   return 0;
 }
 int destroy(Program* program) {
@@ -191,12 +195,37 @@ int destroy(Program* program) {
   *program = nullptr;
   return 0;
 }
-int compile(Program, int count, const char* const* options) {
+std::atomic<int> g_running = 0;
+
+void meet_others() {
+  const int running = ++g_running;
+  int most = g_state->most_at_once;
+  while (running > most && !g_state->most_at_once.compare_exchange_weak(most, running)) {
+  }
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (g_state->most_at_once < g_state->num_to_meet &&
+         std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  --g_running;
+}
+
+int compile(Program program, int count, const char* const* options) {
   ++g_state->num_compiles;
-  std::this_thread::sleep_for(std::chrono::milliseconds(g_state->compile_ms));
+  meet_others();
+  for (int ms = 0; ms < g_state->compile_ms; ++ms) {
+    const FakeProgram& fake = of(program);
+    if (fake.flow && fake.flow(fake.payload, nullptr) == 1) return nvrtc_api::kCancelled;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   const std::lock_guard lock(g_mutex);
   g_state->options.assign(options, options + count);
   return g_state->compile_result;
+}
+int set_flow_callback(Program program, int (*callback)(void*, void*), void* payload) {
+  of(program).flow = callback;
+  of(program).payload = payload;
+  return 0;
 }
 int log_size(Program, size_t* bytes) {
   return *bytes = g_state->compile_log.size() + 1, 0;
@@ -238,7 +267,11 @@ void* symbol_of(void* library, const char* symbol) {
       {"nvrtcGetCUBIN", address(get_cubin)},
       {"nvrtcGetPTXSize", address(ptx_size)},
       {"nvrtcGetPTX", address(get_ptx)},
+      {"nvrtcSetFlowCallback", address(set_flow_callback)},
       {"nvrtcGetErrorString", address(error_string_of)}};
+  if (std::strcmp(symbol, "nvrtcSetFlowCallback") == 0 && !g_state->stops_on_request) {
+    return nullptr;
+  }
   const auto& symbols = library == &g_driver_library ? kDriver : kNvrtc;
   const auto found = symbols.find(symbol);
   return found == symbols.end() ? nullptr : found->second;
@@ -247,6 +280,7 @@ void* symbol_of(void* library, const char* symbol) {
 std::string g_nvrtc_path;
 
 void* open_library(const std::string& path, std::string& error) {
+  const std::lock_guard lock(g_mutex);
   g_state->opened.push_back(path);
   if (path == "libcuda.so.1" && g_state->has_driver) return &g_driver_library;
   if (g_state->nvrtc_files.count(path) > 0) {

@@ -31,6 +31,7 @@ struct FakeState {
   int current_device = -1;  // whose primary context is current; -1 = none
   unsigned grid[3] = {0, 0, 0};
   int64_t first_argument = 0;
+  int attribute_id = 0;  // of the last launch
 
   // NVRTC
   std::set<std::string> nvrtc_files = {"/usr/local/cuda/lib64/libnvrtc.so.13"};
@@ -40,10 +41,13 @@ struct FakeState {
   std::string nvrtc_identity = "build-id aa";
   int compile_result = 0;
   std::string compile_log;
-  int compile_ms = 0;
+  std::atomic<int> compile_ms = 0;
   std::atomic<int> num_compiles = 0;
-  std::vector<std::string> options;  // of the last compile
-  std::vector<std::string> opened;   // every path that was tried
+  std::atomic<int> num_to_meet = 0;   // a compile waits (10 s at most) until so many are running
+  std::atomic<int> most_at_once = 0;  // that were running together
+  bool stops_on_request = true;       // has nvrtcSetFlowCallback
+  std::vector<std::string> options;   // of the last compile
+  std::vector<std::string> opened;    // every path that was tried
 };
 
 class FakeCuda {

@@ -92,7 +92,7 @@ TEST_CASE("a kernel that is not loaded is not loaded during capture") {
   fake.state().capture_status = 1;
   CHECK(error_of([&] { process.runtime->load(process.with_spec("a"), 0, &stream); }) ==
         "tessera: scale: the kernel is not loaded yet and the stream is being captured\n"
-        "  hint      call the op once with the same options before the capture begins");
+        "  hint      before the capture begins make the call once, or let jit::prepare() have it");
   CHECK(fake.state().num_compiles == 0);
   fake.state().capture_status = 0;
   process.runtime->load(process.with_spec("a"), 0, &stream);
@@ -150,4 +150,33 @@ TEST_CASE("TESSERA_ARCH picks the target, which must run on the device") {
   fake.state().major = 8;
   fake.state().minor = 6;
   CHECK(process.runtime->load(process.with_spec("a"), 0)->image->target == Target{8, 0, 0});
+}
+
+TEST_CASE("a kernel begins early only if it waits itself, can, and may") {
+  FakeCuda fake;
+  struct Case {
+    bool waits;
+    int major;
+    bool pdl;
+    int attribute;
+  };
+  const Case one = GENERATE(Case{true, 9, true, 6}, Case{false, 9, true, 0}, Case{true, 8, true, 0},
+                            Case{true, 9, false, 0});
+  fake.state().major = one.major;
+  const ScratchFolder scratch;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  options.pdl = one.pdl;
+  KernelSource source = source_of("a");
+  source.waits_for_previous = one.waits;
+  for (const bool warm : {false, true}) {
+    CAPTURE(one.waits, one.major, one.pdl, warm);
+    Process process(fake, options);
+    const auto kernel = process.runtime->load({"scale", {}, [&] { return source; }}, 0);
+    int64_t pointer = 0;
+    void* arguments[] = {&pointer};
+    launch(*kernel, {1, 1, 1}, arguments, nullptr);
+    CHECK(fake.state().attribute_id == one.attribute);
+    CHECK(process.runtime->counters().disk_hits == (warm ? 1 : 0));
+  }
 }

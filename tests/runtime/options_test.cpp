@@ -17,6 +17,14 @@ TEST_CASE("every switch reaches its field") {
                                         {"TESSERA_ARCH", "sm_80"},
                                         {"TESSERA_DUMP_DIR", "/dump"},
                                         {"TESSERA_LOG", "debug"},
+                                        {"TESSERA_CACHE_MAX_SIZE", "3M"},
+                                        {"TESSERA_CACHE_TRUST", "group"},
+                                        {"TESSERA_JIT", "error"},
+                                        {"TESSERA_RECORD", "/record"},
+                                        {"TESSERA_JOBS", "5"},
+                                        {"TESSERA_LINEINFO", "1"},
+                                        {"TESSERA_PDL", "0"},
+                                        {"TESSERA_CHECK_SPILLS", "1"},
                                         {"CUDA_HOME", "/opt/cuda"},
                                         {"HOME", "/home/u"}});
   CHECK(options.cache_roots == Lines{"/a", "/b", "/c d"});
@@ -25,6 +33,14 @@ TEST_CASE("every switch reaches its field") {
   CHECK(options.arch == "sm_80");
   CHECK(options.dump_dir == "/dump");
   CHECK(options.log == LogLevel::debug);
+  CHECK(options.cache_max_bytes == 3 << 20);
+  CHECK(options.trust == CacheTrust::group);
+  CHECK(options.jit == JitMode::error);
+  CHECK(options.record == "/record");
+  CHECK(options.jobs == 5);
+  CHECK(options.line_info);
+  CHECK_FALSE(options.pdl);
+  CHECK(options.check_spills);
   CHECK(options.cuda_homes == Lines{"/opt/cuda"});
   CHECK(options.warnings.empty());
 }
@@ -48,6 +64,11 @@ TEST_CASE("bad values keep the default and are said") {
                                         {"TESSERA_ARCH", "hopper"},
                                         {"TESSERA_LOG", "loud"},
                                         {"TESSERA_CAHCE", "rw"},
+                                        {"TESSERA_CACHE_MAX_SIZE", "2T"},
+                                        {"TESSERA_CACHE_TRUST", "all"},
+                                        {"TESSERA_JIT", "of"},
+                                        {"TESSERA_JOBS", "0"},
+                                        {"TESSERA_LINEINFO", "yes"},
                                         {"HOME", "/home/u"}});
   CHECK(options.cache == CacheMode::read_write);
   CHECK(options.arch.empty());
@@ -55,7 +76,12 @@ TEST_CASE("bad values keep the default and are said") {
   CHECK(options.warnings ==
         Lines{"TESSERA_ARCH: expected a target such as sm_90a, got 'hopper'; using the device's",
               "TESSERA_CACHE: expected rw, ro or off, got 'maybe'; using rw",
+              "TESSERA_CACHE_MAX_SIZE: expected bytes such as 500M or 2G, or 0, got '2T'; using 2G",
+              "TESSERA_CACHE_TRUST: expected user or group, got 'all'; using user",
               "unknown switch TESSERA_CAHCE is ignored",
+              "TESSERA_JIT: expected on, warn, error or off, got 'of'; using on",
+              "TESSERA_JOBS: expected 1 to 256, got '0'; using one per core, at most 8",
+              "TESSERA_LINEINFO: expected 0 or 1, got 'yes'; using 0",
               "TESSERA_LOG: expected error, warn, info or debug, got 'loud'; using warn"});
 }
 

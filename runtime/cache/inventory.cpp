@@ -1,0 +1,115 @@
+#include "runtime/cache/inventory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "runtime/cache/key.h"
+
+namespace tessera::runtime {
+namespace {
+
+constexpr time_t kHour = 3600;
+constexpr std::string_view kSuffix = ".tsk";
+constexpr size_t kKeyDigits = 64;
+
+bool is_current(const StoredEntry& entry) {
+  return entry.schema == fmt::format("v{}", kCacheSchema);
+}
+
+// Held while its descriptor is open; of the file, not of the process.
+bool take_lock(int fd) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+}  // namespace
+
+std::string StoredEntry::key() const {
+  const size_t tail = kKeyDigits + kSuffix.size();
+  if (name.size() <= tail || name.substr(name.size() - kSuffix.size()) != kSuffix) return "";
+  const std::string digits = name.substr(name.size() - tail, kKeyDigits);
+  return digits.find_first_not_of("0123456789abcdef") == std::string::npos ? digits : "";
+}
+
+std::string StoredEntry::op() const {
+  return key().empty() ? "" : name.substr(0, name.size() - kKeyDigits - kSuffix.size() - 1);
+}
+
+std::vector<StoredEntry> list_entries(const Folder& root) {
+  std::vector<StoredEntry> entries;
+  for (const std::string& schema : names_in(root)) {
+    if (schema.empty() || schema.front() != 'v') continue;
+    const Folder schema_folder = open_inside(root, schema, Missing::leave);
+    if (!schema_folder.fd) continue;
+    for (const std::string& target : names_in(schema_folder)) {
+      const Folder target_folder = open_inside(schema_folder, target, Missing::leave);
+      if (!target_folder.fd) continue;
+      for (const std::string& shard : names_in(target_folder)) {
+        const Folder folder = open_inside(target_folder, shard, Missing::leave);
+        if (!folder.fd) continue;
+        for (const std::string& name : names_in(folder)) {
+          StoredEntry entry{schema, target, shard, name, 0, 0, {}};
+          if (fstatat(folder.fd.get(), name.c_str(), &entry.seen, AT_SYMLINK_NOFOLLOW) != 0 ||
+              !S_ISREG(entry.seen.st_mode)) {
+            continue;
+          }
+          entry.bytes = entry.seen.st_size;
+          entry.used = entry.seen.st_mtim.tv_sec;
+          entries.push_back(std::move(entry));
+        }
+      }
+    }
+  }
+  return entries;
+}
+
+Folder open_folder_of(const Folder& root, const StoredEntry& entry) {
+  const Folder schema = open_inside(root, entry.schema, Missing::leave);
+  if (!schema.fd) return {};
+  const Folder target = open_inside(schema, entry.target, Missing::leave);
+  return target.fd ? open_inside(target, entry.shard, Missing::leave) : Folder();
+}
+
+bool remove_entry(const Folder& root, const StoredEntry& entry) {
+  const Folder folder = open_folder_of(root, entry);
+  return folder.fd && remove_if_unchanged(folder, entry.name, entry.seen);
+}
+
+int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
+  const Descriptor lock(
+      openat(root.fd.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!lock || !take_lock(lock.get())) return -1;
+  std::vector<StoredEntry> entries = list_entries(root);
+  int64_t bytes = 0;
+  for (const StoredEntry& entry : entries) bytes += entry.bytes;
+  auto count = static_cast<int64_t>(entries.size());
+  std::sort(entries.begin(), entries.end(), [](const StoredEntry& a, const StoredEntry& b) {
+    return std::tuple(is_current(a), a.used, a.name) < std::tuple(is_current(b), b.used, b.name);
+  });
+  int64_t removed = 0;
+  for (const StoredEntry& entry : entries) {
+    const bool fits = (limits.bytes == 0 || bytes <= limits.bytes) &&
+                      (limits.entries == 0 || count <= limits.entries);
+    if (fits) break;
+    if (now - entry.used < kHour || !remove_entry(root, entry)) continue;
+    bytes -= entry.bytes;
+    --count;
+    ++removed;
+  }
+  return removed;
+}
+
+void mark_used(const Folder& folder, const std::string& name, const struct stat& seen, time_t now) {
+  if (now - seen.st_mtim.tv_sec < kHour) return;
+  constexpr std::array<timespec, 2> kNow = {{{0, UTIME_OMIT}, {0, UTIME_NOW}}};
+  // It may have been removed meanwhile: nothing is lost then.
+  static_cast<void>(utimensat(folder.fd.get(), name.c_str(), kNow.data(), AT_SYMLINK_NOFOLLOW));
+}
+
+}  // namespace tessera::runtime

@@ -1,0 +1,52 @@
+#pragma once
+// All entries of a cache folder, whatever their schema: for keeping it within bounds and for
+// `tessera cache`.
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <vector>
+
+#include "runtime/cache/folder.h"
+
+namespace tessera::runtime {
+
+struct StoredEntry {
+  std::string schema, target, shard;  // its folders: "v2", "sm_90a", "3f"
+  std::string name;                   // "per_token_cast-<64 digits>.tsk"
+  int64_t bytes = 0;
+  time_t used = 0;  // when it was stored or last read, to the hour
+  struct stat seen = {};
+
+  std::string path() const { return schema + "/" + target + "/" + shard + "/" + name; }
+  std::string op() const;
+  std::string key() const;  // 64 digits, or "" if the name is not an entry's
+};
+
+/// Every file three folders below `root`. Folders that are not trusted are left out.
+std::vector<StoredEntry> list_entries(const Folder& root);
+
+/// The folder that holds an entry.
+Folder open_folder_of(const Folder& root, const StoredEntry& entry);
+
+/// Removes the file unless it has been replaced since it was listed. Harmless to its readers: they
+/// have a copy. False if it stays.
+bool remove_entry(const Folder& root, const StoredEntry& entry);
+
+/// Bytes and entries that a folder may hold; 0 = any number.
+struct CacheLimits {
+  int64_t bytes = 0;
+  int64_t entries = 0;
+};
+
+/// Removes entries until the limits hold: first those of other schemas, then the least recently
+/// used; none that was stored or used within the last hour. Returns how many; -1 if another process
+/// is at it. `now` is for tests.
+int64_t prune(const Folder& root, CacheLimits limits, time_t now);
+
+/// Notes that an entry was read, at most once an hour.
+void mark_used(const Folder& folder, const std::string& name, const struct stat& seen, time_t now);
+
+}  // namespace tessera::runtime

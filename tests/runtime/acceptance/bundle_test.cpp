@@ -1,0 +1,284 @@
+// The runtime's acceptance list, 10 and 11: kernels of a bundle without a compiler, and manifests
+// made of anything. On a fake compiler.
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "runtime/cache/manifest.h"
+#include "runtime/record.h"
+#include "tests/runtime/fake_process.h"
+#include "tests/runtime/long_tests.h"
+#include "tests/runtime/sample_image.h"
+#include "tests/runtime/scratch_folder.h"
+#include "tests/support/catch.h"
+
+using namespace tessera;
+using namespace tessera::runtime;
+using namespace tessera::test;
+
+namespace {
+
+std::string bundle_of(const FakeCuda& fake, const std::vector<std::string>& specs) {
+  Process maker(fake, "");
+  std::vector<BundleItem> items;
+  for (const std::string& spec : specs) {
+    items.push_back(maker.runtime->bundle_item(maker.with_spec(spec), kTarget));
+  }
+  return encode_bundle(std::move(items));
+}
+
+void put(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  REQUIRE(chmod(path.c_str(), 0600) == 0);
+}
+
+bool opened_nvrtc(FakeCuda& fake) {
+  for (const std::string& path : fake.state().opened) {
+    if (path.find("nvrtc") != std::string::npos) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("R22.10 with a bundle and TESSERA_JIT=off no compiler is opened") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  put(scratch / "kernels.tsb", bundle_of(fake, {"a", "b"}));
+  fake.state().opened.clear();
+  fake.state().nvrtc_files.clear();  // a machine without one
+  const int compiles = fake.state().num_compiles;
+  Options options;
+  options.cache_roots = {scratch / "own", scratch / "kernels.tsb"};
+  options.jit = JitMode::off;
+  Process process(fake, options);
+  CHECK(process.runtime->load(process.with_spec("a"), 0)->image->source == "text of a");
+  CHECK(process.runtime->load(process.with_spec("b"), 0)->image->source == "text of b");
+  CHECK(process.num_emits == 0);
+  CHECK(fake.state().num_compiles == compiles);
+  CHECK_FALSE(opened_nvrtc(fake));
+  CHECK(process.lines.empty());
+  CHECK(process.runtime->counters().root_hits[1] == 2);
+  CHECK(error_of([&] { process.runtime->nvrtc(); }) ==
+        "tessera: compiling is switched off\n"
+        "  expected  TESSERA_JIT=on, warn or error\n"
+        "  got       off");
+
+  // The documented message of a missing key.
+  const std::string text = error_of([&] { process.runtime->load(process.with_spec("c"), 0); });
+  const std::string key = text.substr(text.find("key ") + 4, 64);
+  CHECK(key.find_first_not_of("0123456789abcdef") == std::string::npos);
+  CHECK(
+      text ==
+      "tessera: scale: the kernel is in no bundle, and compiling is switched off "
+      "(TESSERA_JIT=off)\n"
+      "  expected  a bundle with sm_90a, Spec 63, key " +
+          key +
+          "\n"
+          "  got       not in " +
+          scratch / "own" + ", " + scratch / "kernels.tsb" +
+          "\n"
+          "  hint      tessera compile scale --arch sm_90a --out kernels.tsb makes a bundle of its "
+          "usual forms, --specs FILE one of what TESSERA_RECORD=FILE recorded; name it in "
+          "TESSERA_CACHE_DIR");
+  CHECK_FALSE(opened_nvrtc(fake));
+}
+
+TEST_CASE("R22.10 the real libnvrtc is not mapped with TESSERA_JIT=off") {
+  if (dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_NOLOAD) ||
+      dlopen("libnvrtc.so.12", RTLD_NOW | RTLD_NOLOAD)) {
+    TESSERA_SKIP("another test of this process has opened libnvrtc");
+  }
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  put(scratch / "kernels.tsb", bundle_of(fake, {"a"}));
+  Options options;
+  options.cache_roots = {scratch / "kernels.tsb"};
+  options.jit = JitMode::off;
+  Surroundings surroundings;
+  surroundings.code_identity = "code 1";
+  Runtime runtime(options, surroundings);
+  CHECK(runtime.image({"scale", "a", [] { return source_of("not needed"); }}, kTarget)->source ==
+        "text of a");
+  CHECK(dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_NOLOAD) == nullptr);
+  CHECK(dlopen("libnvrtc.so.12", RTLD_NOW | RTLD_NOLOAD) == nullptr);
+}
+
+TEST_CASE("a bundle is searched in its turn, also for a device of a lower target") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Process maker(fake, "");
+  std::vector<BundleItem> items = {maker.runtime->bundle_item(maker.with_spec("a"), {8, 0, 0}),
+                                   maker.runtime->bundle_item(maker.with_spec("a"), {8, 6, 0})};
+  put(scratch / "kernels.tsb", encode_bundle(items));
+  std::reverse(items.begin(), items.end());
+  CHECK(encode_bundle(items) == encode_bundle({items[1], items[0]}));
+  fake.state().major = 8;
+  fake.state().minor = 9;
+  Options options;
+  options.cache_roots = {scratch / "kernels.tsb"};
+  options.jit = JitMode::off;
+  Process process(fake, options);
+  CHECK(to_string(process.runtime->load(process.with_spec("a"), 0)->image->target) == "sm_86");
+}
+
+TEST_CASE("a damaged bundle is said once and passed over") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  const std::string path = scratch / "kernels.tsb";
+  const std::string good = bundle_of(fake, {"a"});
+  std::string bytes = good;
+  std::string said;
+  SECTION("its index") {
+    bytes[60] = static_cast<char>(bytes[60] ^ 1);
+    said = "cache folder " + path + " is not used: it is damaged (index)";
+  }
+  SECTION("its length") {
+    bytes.resize(bytes.size() - 1);
+    said = "scale: cache entry " + path + ":";
+  }
+  SECTION("a kernel") {
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    said = "scale: cache entry " + path + ":";
+  }
+  SECTION("its head") {
+    bytes.resize(20);
+    said = "cache folder " + path + " is not used: it is not a bundle";
+  }
+  put(path, bytes);
+  Process process(fake, path);
+  CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source == "text of a");
+  CHECK(process.runtime->counters().compiles == 1);
+  REQUIRE(process.lines.size() == 1);
+  CHECK(process.lines[0].substr(0, said.size()) == said);
+}
+
+TEST_CASE("what a program needed is recorded and makes its bundle") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  options.record = scratch / "specs.jsonl";
+  {
+    Process process(fake, options);
+    process.runtime->image(process.with_spec(std::string("\x01\x00\xff", 3)), kTarget);
+    KernelSource source = source_of("own text");
+    source.options = {"-DX"};
+    process.runtime->image({"scale", {}, [&] { return source; }}, kTarget);
+  }
+  { Process(fake, options).runtime->image(Process::with_text("third"), kTarget); }
+  std::ifstream file(options.record);
+  std::vector<BundleItem> items;
+  Process maker(fake, "", "another program");
+  int number = 0;
+  for (std::string line; std::getline(file, line);) {
+    const KernelRequest request = parse_record(line, "specs.jsonl:" + std::to_string(++number));
+    items.push_back(maker.runtime->bundle_item(request, kTarget));
+  }
+  CHECK(number == 3);
+  put(scratch / "kernels.tsb", encode_bundle(items));
+  Options off;
+  off.cache_roots = {scratch / "kernels.tsb"};
+  off.jit = JitMode::off;
+  Process process(fake, off);
+  process.runtime->load(process.with_spec(std::string("\x01\x00\xff", 3)), 0);
+  KernelSource source = source_of("own text");
+  source.options = {"-DX"};
+  process.runtime->load({"scale", {}, [&] { return source; }}, 0);
+  process.runtime->load(Process::with_text("third"), 0);
+  CHECK(process.runtime->counters().disk_hits == 3);
+  CHECK(error_of([&] { parse_record("{\"op\": 3}", "specs.jsonl:4"); })
+            .find("tessera: specs.jsonl:4 is not a recorded kernel\n"
+                  "  expected  a line written by TESSERA_RECORD") == 0);
+}
+
+TEST_CASE("after seal a compile is reported or refused, as the switch says") {
+  FakeCuda fake;
+  Options options;
+  SECTION("warn") {
+    options.jit = JitMode::warn;
+  }
+  SECTION("error") {
+    options.jit = JitMode::error;
+  }
+  SECTION("on") {
+    options.jit = JitMode::on;
+  }
+  Process process(fake, options);
+  process.runtime->image(process.with_spec("a"), kTarget);
+  CHECK(process.lines.empty());
+  process.runtime->seal();
+  process.runtime->image(process.with_spec("a"), kTarget);
+  CHECK(process.lines.empty());
+  const std::string text =
+      error_of([&] { process.runtime->image(process.with_spec("b"), kTarget); });
+  if (options.jit == JitMode::error) {
+    CHECK(text.find("tessera: scale: the kernel would have to be compiled after the program was "
+                    "sealed (TESSERA_JIT=error)\n"
+                    "  expected  a cache with sm_90a, Spec 62, key ") == 0);
+    CHECK(process.lines.empty());
+  } else {
+    CHECK(text == "no error");
+    REQUIRE(process.lines.size() == (options.jit == JitMode::warn ? 1 : 0));
+  }
+  if (options.jit == JitMode::warn) {
+    CHECK(process.lines[0].find("scale: compiled after the program was sealed: sm_90a, Spec 62") ==
+          0);
+  }
+}
+
+TEST_CASE("R22.11 a manifest made of anything is read in bounded time or refused") {
+  const std::string good = encode_manifest(sample_key(), sample_image());
+  std::mt19937 random(11);
+  const std::vector<std::string> pieces = {"{",      "}",       "[",   "]",      "\"",     ":",
+                                           ",",      "null",    "1e9", "-1",     "\\u",    "\xff",
+                                           "\"op\"", "1e99999", "0",   "[[[[[[", "{\"a\":"};
+  const auto number = [&](size_t below) { return random() % below; };
+  const auto limit = std::chrono::seconds(rounds(3, 600));
+  const auto start = std::chrono::steady_clock::now();
+  int64_t tried = 0;
+  int64_t accepted = 0;
+  while (std::chrono::steady_clock::now() - start < limit) {
+    std::string text = good;
+    for (size_t change = 1 + number(4); change > 0; --change) {
+      const size_t at = number(text.size() + 1);
+      switch (number(5)) {
+        case 0:
+          text.insert(at, pieces[number(pieces.size())]);
+          break;
+        case 1:
+          text.erase(at, number(40));
+          break;
+        case 2:
+          if (at < text.size()) text[at] = static_cast<char>(random());
+          break;
+        case 3:
+          text.insert(at, text.substr(number(text.size() + 1), number(200)));
+          break;
+        default:
+          text.insert(at, std::string(number(3000), "[{\"0 "[number(5)]));
+      }
+    }
+    const auto one = std::chrono::steady_clock::now();
+    const auto manifest = decode_manifest(text);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - one;
+    REQUIRE(took.count() < 1);
+    ++tried;
+    if (!manifest) continue;
+    ++accepted;
+    REQUIRE(manifest->image.threads >= 1);
+    REQUIRE(manifest->image.threads <= 1024);
+    REQUIRE(is_identifier(manifest->image.entry));
+  }
+  CHECK(tried > 100);
+  CHECK(accepted < tried);
+  CHECK_FALSE(decode_manifest(std::string(1 << 20, '[')).has_value());
+}

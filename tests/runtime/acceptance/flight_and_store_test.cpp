@@ -1,0 +1,245 @@
+// The runtime's acceptance list, 1 to 5: one compile for many callers, and a store that survives
+// races, kills and file systems that fail. On a fake compiler.
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/runtime/failing_files.h"
+#include "tests/runtime/fake_process.h"
+#include "tests/runtime/long_tests.h"
+#include "tests/runtime/sample_image.h"
+#include "tests/runtime/scratch_folder.h"
+#include "tests/support/catch.h"
+
+using namespace tessera;
+using namespace tessera::runtime;
+using namespace tessera::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+int files_below(const std::string& folder) {
+  int count = 0;
+  for (const auto& item : fs::recursive_directory_iterator(folder)) {
+    count += item.is_regular_file() ? 1 : 0;
+  }
+  return count;
+}
+
+// Entries of a folder; -1 if one of them does not verify.
+int good_entries(const std::string& path) {
+  const Folder root = open_root(path, Missing::leave);
+  int count = 0;
+  for (const StoredEntry& entry : list_entries(root)) {
+    const FileBytes file = read_file(open_folder_of(root, entry), entry.name);
+    std::string reason;
+    if (!file.bytes || !decode_entry(*file.bytes, reason)) return -1;
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("R22.1 many threads that want one kernel compile it once, other kernels meanwhile") {
+  FakeCuda fake;
+  fake.state().compile_ms = 300;
+  const ScratchFolder scratch;
+  Process process(fake, scratch / "cache");
+  constexpr int kThreads = 32;
+  std::vector<std::shared_ptr<const Image>> images(kThreads);
+  std::vector<std::thread> threads;
+  std::atomic<int> ready = 0;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      ++ready;
+      while (ready < kThreads) std::this_thread::yield();
+      images[i] = process.runtime->image(process.with_spec("a"), kTarget);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& image : images) CHECK(image == images[0]);
+  CHECK(fake.state().num_compiles == 1);
+  CHECK(process.runtime->counters().waits + process.runtime->counters().memory_hits ==
+        kThreads - 1);
+
+  // Different kernels overlap: in the fake compiler all of them meet.
+  threads.clear();
+  fake.state().num_to_meet = 4;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back(
+        [&, i] { process.runtime->image(process.with_spec("b" + std::to_string(i)), kTarget); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(fake.state().most_at_once == 4);
+}
+
+TEST_CASE("R22.2 processes that fill one folder all succeed and leave whole entries only") {
+  FakeCuda fake;
+  const int num_processes = rounds(16, 64);
+  constexpr int kKeys = 20;
+  const int num_rounds = rounds(2, 50);
+  for (int round = 0; round < num_rounds; ++round) {
+    const ScratchFolder scratch;
+    const std::string root = scratch / "cache";
+    std::vector<pid_t> children;
+    for (int i = 0; i < num_processes; ++i) {
+      const pid_t child = fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        Process process(fake, root);
+        for (int key = 0; key < kKeys; ++key) {
+          const std::string spec = std::to_string((key + i) % kKeys);
+          if (process.runtime->image(process.with_spec(spec), kTarget)->source != "text of " + spec)
+            _exit(1);
+        }
+        _exit(process.lines.empty() ? 0 : 2);
+      }
+      children.push_back(child);
+    }
+    int failures = 0;
+    for (const pid_t child : children) {
+      int status = -1;
+      REQUIRE(waitpid(child, &status, 0) == child);
+      failures += status == 0 ? 0 : 1;
+    }
+    CHECK(failures == 0);
+    CHECK(good_entries(root) == kKeys);
+    CHECK(files_below(root + "/tmp") == 0);
+  }
+}
+
+TEST_CASE("R22.3 a writer killed at any point leaves nothing that is read, and its file is swept") {
+  const ScratchFolder scratch;
+  const std::string root = scratch / "cache";
+  const int kills = rounds(40, 500);
+  std::mt19937 random(7);
+  std::uniform_int_distribution<int> delay(0, 4000);
+  for (int i = 0; i < kills; ++i) {
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      Options options;
+      options.cache_roots = {root};
+      Log log;
+      Counters counters;
+      DiskCache disk(options, log, counters);
+      Image image = sample_image();
+      image.source.assign(300000, 'x');  // several pages, so that a kill finds it half written
+      for (int key = 0;; ++key) {
+        disk.publish(sample_key(std::to_string(i) + "." + std::to_string(key)), image);
+      }
+    }
+    usleep(static_cast<useconds_t>(delay(random)));
+    kill(child, SIGKILL);
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+  }
+  if (fs::exists(root)) CHECK(good_entries(root) >= 0);
+
+  // What the killed left behind goes once it is an hour old, and stays before.
+  fs::create_directories(root + "/tmp");
+  for (const auto& item : fs::directory_iterator(root + "/tmp")) fs::remove(item);
+  std::ofstream(root + "/tmp/old") << "x";
+  std::ofstream(root + "/tmp/young") << "x";
+  fs::last_write_time(root + "/tmp/old", fs::file_time_type::clock::now() - std::chrono::hours(2));
+  sweep_stale_files(open_inside(open_root(root, Missing::leave), "tmp", Missing::leave));
+  CHECK_FALSE(fs::exists(root + "/tmp/old"));
+  CHECK(fs::exists(root + "/tmp/young"));
+}
+
+TEST_CASE("R22.4 a store that fails costs one warning, the kernel runs") {
+  struct Case {
+    FileCall call;
+    int error;
+    const char* part;
+  };
+  const Case failing =
+      GENERATE(Case{FileCall::link, EROFS, ".tsk"}, Case{FileCall::link, EACCES, ".tsk"},
+               Case{FileCall::link, ENOSPC, ".tsk"}, Case{FileCall::link, EDQUOT, ".tsk"},
+               Case{FileCall::link, ESTALE, ".tsk"}, Case{FileCall::write, ENOSPC, ""},
+               Case{FileCall::write, EDQUOT, ""}, Case{FileCall::sync, EDQUOT, ""},
+               Case{FileCall::make_folder, EROFS, ""}, Case{FileCall::make_folder, EACCES, ""});
+  CAPTURE(static_cast<int>(failing.call), failing.error);
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Process process(fake, scratch / "cache");
+  {
+    const FailingFiles files(failing.call, failing.error, failing.part);
+    CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source == "text of a");
+    CHECK(process.runtime->image(process.with_spec("b"), kTarget)->source == "text of b");
+    CHECK(files.count() > 0);
+  }
+  REQUIRE(process.lines.size() == 1);
+  CHECK(process.lines[0].find("compiled kernels stay in memory") != std::string::npos);
+  CHECK(process.lines[0].find(std::strerror(failing.error)) != std::string::npos);
+  CHECK(process.runtime->counters().failed_publishes == 2);
+  CHECK(files_below(scratch.path()) == 0);  // no staged file is left
+}
+
+TEST_CASE("R22.4 a lost race is silent, and rename serves where links are not supported") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  const int error = GENERATE(EEXIST, EPERM, EOPNOTSUPP);
+  Process process(fake, scratch / "cache");
+  const FailingFiles files(FileCall::link, error, ".tsk");
+  CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source == "text of a");
+  CHECK(files.count() == 1);
+  CHECK(process.lines.empty());
+  CHECK(good_entries(scratch / "cache") == (error == EEXIST ? 0 : 1));
+}
+
+TEST_CASE("R22.4 a stale handle is tried again, then a miss") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  { Process(fake, scratch / "cache").runtime->image(Process::with_text("a"), kTarget); }
+  Process process(fake, scratch / "cache");
+  const FailingFiles files(FileCall::open, ESTALE, ".tsk");
+  CHECK(process.runtime->image(Process::with_text("a"), kTarget)->source == "a");
+  CHECK(files.count() > 1);
+  CHECK(fake.state().num_compiles == 2);
+}
+
+TEST_CASE("R22.5 the loser of a race succeeds although it cannot see the winner's entry") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  { Process(fake, scratch / "cache").runtime->image(Process::with_text("a"), kTarget); }
+  Process loser(fake, scratch / "cache");
+  const FailingFiles files(FileCall::open, ENOENT, ".tsk");  // a negative lookup that is cached
+  CHECK(loser.runtime->image(Process::with_text("a"), kTarget)->source == "a");
+  CHECK(files.count() > 0);
+  CHECK(loser.lines.empty());  // the link said EEXIST: success
+  CHECK(fake.state().num_compiles == 2);
+}
+
+TEST_CASE("R22.5 processes of one host wait for each other's compile, but not for ever") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  fake.state().compile_ms = 300;
+  const auto run = [&](int patience_ms) {
+    Options options;
+    options.cache_roots = {scratch / std::to_string(patience_ms)};
+    options.peer_patience_ms = patience_ms;
+    Process first(fake, options);
+    Process second(fake, options);
+    const int before = fake.state().num_compiles;
+    std::thread leader([&] { first.runtime->image(Process::with_text("a"), kTarget); });
+    while (fake.state().num_compiles == before) std::this_thread::yield();
+    second.runtime->image(Process::with_text("a"), kTarget);
+    leader.join();
+    CHECK(second.runtime->counters().peer_waits == 1);
+    return fake.state().num_compiles - before;
+  };
+  CHECK(run(60000) == 1);
+  CHECK(run(50) == 2);
+}
