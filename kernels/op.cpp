@@ -8,6 +8,7 @@
 #include "dsl/base/error.h"
 #include "kernels/engram/engram_gate_fwd.h"
 #include "kernels/engram/engram_hash.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/mhc/expand_to_mhc_fwd.h"
 #include "kernels/mhc/post_fwd.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
@@ -106,6 +107,17 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
   return std::nullopt;
 }
 
+/// The ops with a `run` that knows again what it has checked before.
+const std::vector<OpInfo>* with_memory(std::vector<OpInfo> listed) {
+  for (OpInfo& op : listed) {
+    op.run = [name = op.name, run = op.run](const Tensors& tensors, const Params& params,
+                                            Stream stream) {
+      jit::call(name, run, tensors, params, stream);
+    };
+  }
+  return new std::vector<OpInfo>(std::move(listed));
+}
+
 }  // namespace
 
 const std::vector<OpInfo>& ops() {
@@ -129,7 +141,8 @@ const std::vector<OpInfo>& ops() {
                                                    sinkhorn_fwd_op(),
                                                    pre_apply_mix_fwd_op(),
                                                    post_fwd_op()};
-  return *all;
+  static const auto* remembering = with_memory(*all);
+  return *remembering;
 }
 
 const OpInfo& find_op(const std::string& name) {

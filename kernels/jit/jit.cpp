@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -14,24 +16,16 @@
 #include "kernels/jit/count_scope.h"
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/plan.h"
+#include "kernels/jit/prepared.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/runtime.h"
 
 namespace tessera::kernels::jit {
 namespace {
 
-constexpr size_t kMaxArguments = 128;
-
-/// One kernel on one device, ready to run.
-struct Prepared {
-  std::string op;
-  std::string spec;
-  Device device;
-  Plan plan;
-  std::vector<DType> slot_types;                           // of dims and scalars
-  std::optional<codegen::cpu::Executable> program;         // CPU
-  std::shared_ptr<const runtime::LoadedKernel> on_device;  // GPU
-};
+// More Specs of one op than this are rarely meant: "one kernel per number of tokens" is the usual
+// cause.
+constexpr int kManySpecs = 64;
 
 OpTable<Prepared>& table() {
   static auto* made = new OpTable<Prepared>;  // lives as long as the process: kernels stay loaded
@@ -113,14 +107,28 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
   runtime::launch(*prepared.on_device, {x, y, z}, arguments.data(), stream);
 }
 
-void run_prepared(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
-                  Stream stream) {
+void finish_call(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
+                 Stream stream) {
+  const CallMode& mode = call_mode();
   if (binding.empty) return;
+  if (mode.recorder) mode.recorder->add(prepared, binding, tensors);
+  if (mode.until != CallMode::Until::done) return;
   if (prepared.device.is_cuda()) {
     run_on_gpu(prepared, binding, tensors, stream);
   } else {
     run_on_cpu(prepared, binding, tensors);
   }
+}
+
+void count_spec(const std::string& op) {
+  static auto* mutex = new std::mutex;
+  static auto* counts = new std::map<std::string, int>;
+  const std::lock_guard lock(*mutex);
+  if (++(*counts)[op] != kManySpecs) return;
+  runtime::Runtime::instance().warn_once(
+      "specs " + op, fmt::format("{}: {} different kernels in this process; something that varies "
+                                 "from call to call is part of its Spec",
+                                 op, kManySpecs));
 }
 
 // The binary came by its key, from this process or from disk: its parameters must be those of the
@@ -137,22 +145,31 @@ struct Kind {
   bool is_shipped = true;
 };
 
-std::unique_ptr<Prepared> prepare(std::string_view op, const std::string& spec, Device device,
-                                  const ir::Kernel& kernel, Plan plan, Stream stream, Kind kind) {
+runtime::KernelRequest request_for(std::string_view op, const std::string& spec,
+                                   const ir::Kernel& kernel, Kind kind) {
+  runtime::KernelRequest request;
+  request.op = op;
+  if (kind.is_shipped) request.spec = kernel.name + '\0' + spec;
+  request.emit = [op = std::string(op), kernel] {
+    KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
+    source.op = op;
+    return source;
+  };
+  request.stop = call_mode().stop;
+  return request;
+}
+
+std::unique_ptr<Prepared> make_prepared(std::string_view op, const std::string& spec, Device device,
+                                        const ir::Kernel& kernel, Plan plan, Stream stream,
+                                        Kind kind) {
   auto prepared = std::make_unique<Prepared>(
       Prepared{std::string(op), spec, device, std::move(plan), slot_types_of(kernel), {}, {}});
   if (!device.is_cuda()) {
     prepared->program.emplace(codegen::lower(kernel));
     return prepared;
   }
-  runtime::KernelRequest request;
-  request.op = op;
-  if (kind.is_shipped) request.spec = kernel.name + '\0' + spec;
-  request.emit = [&] {
-    KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
-    source.op = op;
-    return source;
-  };
+  count_spec(prepared->op);
+  const runtime::KernelRequest request = request_for(op, spec, kernel, kind);
   prepared->on_device = runtime::Runtime::instance().load(request, device.ordinal, stream);
   check_parameters(prepared->plan, *prepared->on_device->image);
   return prepared;
@@ -162,18 +179,23 @@ void run_kernel(std::string_view op, const std::string& spec,
                 const std::function<ir::Kernel()>& build, std::span<const TensorView> tensors,
                 std::span<const int64_t> scalars, Stream stream, Kind kind) {
   const Device device = device_of(op, tensors);
-  if (const Prepared* prepared = table().find(op, spec, device)) {
+  const bool is_named_only = call_mode().until == CallMode::Until::named;
+  if (const Prepared* prepared = is_named_only ? nullptr : table().find(op, spec, device)) {
     Binding binding = prepared->plan.bind(tensors, scalars);
-    run_prepared(*prepared, binding, tensors, stream);
+    finish_call(*prepared, binding, tensors, stream);
     return;
   }
   const ir::Kernel kernel = build();
   Plan plan(std::string(op), kernel);
   Binding binding = plan.bind(tensors, scalars);
   if (binding.empty) return;  // nothing to compile for
+  if (is_named_only) {
+    call_mode().named->push_back(request_for(op, spec, kernel, kind));
+    return;
+  }
   const Prepared& prepared =
-      table().insert(prepare(op, spec, device, kernel, std::move(plan), stream, kind));
-  run_prepared(prepared, binding, tensors, stream);
+      table().insert(make_prepared(op, spec, device, kernel, std::move(plan), stream, kind));
+  finish_call(prepared, binding, tensors, stream);
 }
 
 }  // namespace

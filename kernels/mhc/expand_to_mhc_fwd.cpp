@@ -11,6 +11,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
@@ -135,8 +136,10 @@ OpInfo op_info() {
 
 void expand_to_mhc_fwd(const TensorView& x, const TensorView& out,
                        const ExpandToMhcOptions& options, Stream stream) {
-  const Params params = check_params(expand_to_mhc_fwd_op(), {{"mhc_mult", options.mhc_mult}});
-  run({{"x", x}, {"out", out}}, params, stream);
+  jit::call("expand_to_mhc_fwd", {&x, &out}, {options.mhc_mult}, stream, [&] {
+    const Params params = check_params(expand_to_mhc_fwd_op(), {{"mhc_mult", options.mhc_mult}});
+    run({{"x", x}, {"out", out}}, params, stream);
+  });
 }
 
 const OpInfo& expand_to_mhc_fwd_op() {

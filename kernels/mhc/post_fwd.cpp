@@ -13,6 +13,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/row_tile.h"
@@ -160,12 +161,14 @@ OpInfo op_info() {
 
 void post_fwd(const TensorView& x, const TensorView& residual, const TensorView& post_mix,
               const TensorView& comb_mix, const TensorView& out, Stream stream) {
-  run({{"x", x},
-       {"residual", residual},
-       {"post_mix", post_mix},
-       {"comb_mix", comb_mix},
-       {"out", out}},
-      {}, stream);
+  jit::call("post_fwd", {&x, &residual, &post_mix, &comb_mix, &out}, {}, stream, [&] {
+    run({{"x", x},
+         {"residual", residual},
+         {"post_mix", post_mix},
+         {"comb_mix", comb_mix},
+         {"out", out}},
+        {}, stream);
+  });
 }
 
 const OpInfo& post_fwd_op() {

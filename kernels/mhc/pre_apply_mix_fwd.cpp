@@ -11,6 +11,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/row_tile.h"
@@ -132,7 +133,9 @@ OpInfo op_info() {
 
 void pre_apply_mix_fwd(const TensorView& x, const TensorView& mix, const TensorView& out,
                        Stream stream) {
-  run({{"x", x}, {"mix", mix}, {"out", out}}, {}, stream);
+  jit::call("pre_apply_mix_fwd", {&x, &mix, &out}, {}, stream, [&] {
+    run({{"x", x}, {"mix", mix}, {"out", out}}, {}, stream);
+  });
 }
 
 const OpInfo& pre_apply_mix_fwd_op() {

@@ -12,6 +12,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/token_dims.h"
@@ -177,16 +178,20 @@ void pre_split_mixes_fwd(const TensorView& input_mixes, const TensorView& scale,
                          const TensorView& base, const TensorView& pre_mix,
                          const TensorView& post_mix, const TensorView& comb_logits,
                          const PreSplitMixesOptions& options, Stream stream) {
-  const Params params = check_params(
-      pre_split_mixes_fwd_op(), {{"post_mult_value", static_cast<double>(options.post_mult_value)},
-                                 {"pre_eps", static_cast<double>(options.pre_eps)}});
-  run({{"input_mixes", input_mixes},
-       {"scale", scale},
-       {"base", base},
-       {"pre_mix", pre_mix},
-       {"post_mix", post_mix},
-       {"comb_logits", comb_logits}},
-      params, stream);
+  jit::call("pre_split_mixes_fwd", {&input_mixes, &scale, &base, &pre_mix, &post_mix, &comb_logits},
+            {options.post_mult_value, options.pre_eps}, stream, [&] {
+              const Params params =
+                  check_params(pre_split_mixes_fwd_op(),
+                               {{"post_mult_value", static_cast<double>(options.post_mult_value)},
+                                {"pre_eps", static_cast<double>(options.pre_eps)}});
+              run({{"input_mixes", input_mixes},
+                   {"scale", scale},
+                   {"base", base},
+                   {"pre_mix", pre_mix},
+                   {"post_mix", post_mix},
+                   {"comb_logits", comb_logits}},
+                  params, stream);
+            });
 }
 
 const OpInfo& pre_split_mixes_fwd_op() {

@@ -11,6 +11,7 @@
 #include "kernels/mhc/sinkhorn_fwd.h"
 
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/sinkhorn.h"
 #include "kernels/mhc/token_dims.h"
@@ -130,9 +131,11 @@ OpInfo op_info() {
 
 void sinkhorn_fwd(const TensorView& x, const TensorView& out, const SinkhornOptions& options,
                   Stream stream) {
-  const Params params = check_params(
-      sinkhorn_fwd_op(), {{"repeat", options.repeat}, {"eps", static_cast<double>(options.eps)}});
-  run({{"x", x}, {"out", out}}, params, stream);
+  jit::call("sinkhorn_fwd", {&x, &out}, {options.repeat, options.eps}, stream, [&] {
+    const Params params = check_params(
+        sinkhorn_fwd_op(), {{"repeat", options.repeat}, {"eps", static_cast<double>(options.eps)}});
+    run({{"x", x}, {"out", out}}, params, stream);
+  });
 }
 
 const OpInfo& sinkhorn_fwd_op() {

@@ -14,6 +14,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/best_expert.h"
 
@@ -149,7 +150,9 @@ OpInfo op_info() {
 
 void topk_gate(const TensorView& scores, const TensorView& topk_idx, const TopkGateOptions& options,
                Stream stream) {
-  run({{"scores", scores}, {"topk_idx", topk_idx}}, options.num_topk, stream);
+  jit::call("topk_gate", {&scores, &topk_idx}, {options.num_topk}, stream, [&] {
+    run({{"scores", scores}, {"topk_idx", topk_idx}}, options.num_topk, stream);
+  });
 }
 
 const OpInfo& topk_gate_op() {

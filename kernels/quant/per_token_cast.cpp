@@ -10,6 +10,7 @@
 
 #include "kernels/quant/per_token_cast.h"
 
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
@@ -181,12 +182,16 @@ OpInfo op_info() {
 
 void per_token_cast(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                     const PerTokenCastOptions& options, Stream stream) {
-  const Params params =
-      check_params(per_token_cast_op(), {{"format", std::string(name(options.format))},
-                                         {"num_per_channels", options.num_per_channels},
-                                         {"sf_layout", std::string(name(options.sf_layout))},
-                                         {"round_sf", options.round_sf}});
-  run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+  jit::call(
+      "per_token_cast", {&x, &out, &out_sf},
+      {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream, [&] {
+        const Params params =
+            check_params(per_token_cast_op(), {{"format", std::string(name(options.format))},
+                                               {"num_per_channels", options.num_per_channels},
+                                               {"sf_layout", std::string(name(options.sf_layout))},
+                                               {"round_sf", options.round_sf}});
+        run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+      });
 }
 
 const OpInfo& per_token_cast_op() {

@@ -8,6 +8,7 @@
 
 #include "kernels/quant/per_token_cast_back.h"
 
+#include "kernels/jit/call_memo.h"
 #include "kernels/quant/dequantise.h"
 
 namespace tessera::kernels {
@@ -77,11 +78,15 @@ OpInfo op_info() {
 
 void per_token_cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                          const PerTokenCastBackOptions& options, Stream stream) {
-  const Params params = check_params(per_token_cast_back_op(),
-                                     {{"num_per_channels", options.num_per_channels},
-                                      {"out_dtype", std::string(name(out.dtype))},
-                                      {"x_sf_layout", std::string(name(options.x_sf_layout))}});
-  run({{"x", x}, {"x_sf", x_sf}, {"out", out}}, params, stream);
+  jit::call("per_token_cast_back", {&x, &x_sf, &out},
+            {options.num_per_channels, options.x_sf_layout}, stream, [&] {
+              const Params params =
+                  check_params(per_token_cast_back_op(),
+                               {{"num_per_channels", options.num_per_channels},
+                                {"out_dtype", std::string(name(out.dtype))},
+                                {"x_sf_layout", std::string(name(options.x_sf_layout))}});
+              run({{"x", x}, {"x_sf", x_sf}, {"out", out}}, params, stream);
+            });
 }
 
 const OpInfo& per_token_cast_back_op() {

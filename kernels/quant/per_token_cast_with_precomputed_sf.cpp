@@ -9,6 +9,7 @@
 
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
@@ -118,10 +119,13 @@ OpInfo op_info() {
 void per_token_cast_with_precomputed_sf(const TensorView& x, const TensorView& sf,
                                         const TensorView& out, DType format,
                                         int64_t num_per_channels, Stream stream) {
-  const Params params =
-      check_params(per_token_cast_with_precomputed_sf_op(),
-                   {{"format", std::string(name(format))}, {"num_per_channels", num_per_channels}});
-  run({{"x", x}, {"sf", sf}, {"out", out}}, params, stream);
+  jit::call("per_token_cast_with_precomputed_sf", {&x, &sf, &out}, {format, num_per_channels},
+            stream, [&] {
+              const Params params = check_params(
+                  per_token_cast_with_precomputed_sf_op(),
+                  {{"format", std::string(name(format))}, {"num_per_channels", num_per_channels}});
+              run({{"x", x}, {"sf", sf}, {"out", out}}, params, stream);
+            });
 }
 
 const OpInfo& per_token_cast_with_precomputed_sf_op() {

@@ -9,6 +9,7 @@
 
 #include "kernels/quant/per_token_cast_with_sf_only.h"
 
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
@@ -119,13 +120,17 @@ OpInfo op_info() {
 
 void per_token_cast_with_sf_only(const TensorView& x, const TensorView& out_sf,
                                  const PerTokenCastOptions& options, Stream stream) {
-  run({{"x", x}, {"out_sf", out_sf}},
-      check_params(per_token_cast_with_sf_only_op(),
-                   {{"format", std::string(name(options.format))},
-                    {"num_per_channels", options.num_per_channels},
-                    {"sf_layout", std::string(name(options.sf_layout))},
-                    {"round_sf", options.round_sf}}),
-      stream);
+  jit::call("per_token_cast_with_sf_only", {&x, &out_sf},
+            {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream,
+            [&] {
+              run({{"x", x}, {"out_sf", out_sf}},
+                  check_params(per_token_cast_with_sf_only_op(),
+                               {{"format", std::string(name(options.format))},
+                                {"num_per_channels", options.num_per_channels},
+                                {"sf_layout", std::string(name(options.sf_layout))},
+                                {"round_sf", options.round_sf}}),
+                  stream);
+            });
 }
 
 const OpInfo& per_token_cast_with_sf_only_op() {

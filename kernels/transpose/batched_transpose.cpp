@@ -15,6 +15,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 
 namespace tessera::kernels {
@@ -215,11 +216,15 @@ OpInfo op_info(bool batched) {
 }  // namespace
 
 void batched_transpose(const TensorView& x, const TensorView& out, Stream stream) {
-  run({{"x", x}, {"out", out}}, true, stream);
+  jit::call("batched_transpose", {&x, &out}, {}, stream, [&] {
+    run({{"x", x}, {"out", out}}, true, stream);
+  });
 }
 
 void transpose(const TensorView& x, const TensorView& out, Stream stream) {
-  run({{"x", x}, {"out", out}}, false, stream);
+  jit::call("transpose", {&x, &out}, {}, stream, [&] {
+    run({{"x", x}, {"out", out}}, false, stream);
+  });
 }
 
 const OpInfo& batched_transpose_op() {

@@ -1,0 +1,75 @@
+#pragma once
+// What makes a checked call cheap the second time. A call whose tensors have the dtypes, shapes,
+// strides, devices and alignments of an earlier one, with the same options, passes the same checks
+// and launches the same kernels: it is found by these words and launched on its own addresses,
+// without names, maps, allocation or locks. Overlapping memory is looked for every time.
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "dsl/base/tensor_view.h"
+#include "kernels/op.h"
+
+namespace tessera::kernels::jit {
+
+/// One call in words. Remembered per thread, the last 128 or so.
+class CallMemo {
+ public:
+  explicit CallMemo(std::string_view op) { add_text(op); }
+
+  void add(uint64_t word);
+  void add_text(std::string_view text);
+  /// `view` must outlive the memo.
+  void add_tensor(const TensorView& view);
+
+  /// Launches what such a call launched before. False if there was none, memory overlaps or the
+  /// call is not on a GPU: then it has to be made in full.
+  bool launch_again(Stream stream) const;
+  /// Makes the call in full and remembers what it launched.
+  void learn(const std::function<void()>& call) const;
+
+ private:
+  static constexpr size_t kMaxWords = 512;
+  static constexpr size_t kMaxTensors = 24;
+
+  std::array<uint64_t, kMaxWords> words_;
+  std::array<const TensorView*, kMaxTensors> tensors_;
+  size_t num_words_ = 0;
+  size_t num_tensors_ = 0;
+  uint64_t hash_ = 0;
+  bool is_usable_ = true;
+};
+
+/// An option of a call, of any plain type.
+struct CallOption {
+  template <class T>
+  CallOption(T value) {  // not explicit: options are listed
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(word));
+    std::memcpy(&word, &value, sizeof(value));
+  }
+  uint64_t word = 0;
+};
+
+/// A call of an op's C++ function with all its options; `checked` is the call in full.
+///
+/// Example: jit::call("transpose", {&x, &out}, {}, stream, [&] { run(x, out, stream); });
+template <class Checked>
+void call(std::string_view op, std::initializer_list<const TensorView*> tensors,
+          std::initializer_list<CallOption> options, Stream stream, const Checked& checked) {
+  CallMemo memo(op);
+  for (const TensorView* view : tensors) memo.add_tensor(*view);
+  for (const CallOption option : options) memo.add(option.word);
+  if (!memo.launch_again(stream)) memo.learn([&] { checked(); });
+}
+
+/// The same by names, around an op's `run`.
+void call(std::string_view op, const decltype(OpInfo::run)& run, const Tensors& tensors,
+          const Params& params, Stream stream);
+
+}  // namespace tessera::kernels::jit

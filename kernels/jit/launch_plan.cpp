@@ -1,0 +1,32 @@
+#include "kernels/jit/launch_plan.h"
+
+#include <array>
+
+#include "dsl/base/error.h"
+#include "kernels/jit/prepared.h"
+
+namespace tessera::kernels::jit {
+
+void LaunchPlan::operator()(std::span<void* const> data, Stream stream) const {
+  TESSERA_CHECK(data.size() == num_tensors_, "a launch plan got another number of addresses");
+  std::array<void*, kMaxArguments> addresses;
+  std::array<void*, kMaxArguments> arguments;
+  for (const Launch& launch : launches_) {
+    const size_t num_pointers = launch.pointers.size();
+    for (size_t i = 0; i < num_pointers; ++i) {
+      const Source& source = launch.pointers[i];
+      addresses[i] =
+          source.tensor < 0
+              ? nullptr
+              : static_cast<char*>(data[static_cast<size_t>(source.tensor)]) + source.offset;
+      arguments[i] = &addresses[i];
+    }
+    for (size_t i = 0; i < launch.values.size(); ++i) {
+      // The driver takes pointers to mutable values and does not write them.
+      arguments[num_pointers + i] = const_cast<int64_t*>(&launch.values[i]);
+    }
+    runtime::launch(*launch.kernel, launch.grid, arguments.data(), stream);
+  }
+}
+
+}  // namespace tessera::kernels::jit

@@ -1,0 +1,48 @@
+#pragma once
+// A call that was checked once and can be launched again on other memory: kernels, grids and scalar
+// values are fixed, only addresses and the stream change.
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kernels/op.h"
+#include "runtime/launch.h"
+
+namespace tessera::kernels::jit {
+
+class LaunchPlan {
+ public:
+  /// Where a kernel's pointer comes from: a byte offset into a tensor of the call, or nothing.
+  struct Source {
+    int tensor = -1;
+    int64_t offset = 0;
+  };
+  struct Launch {
+    const runtime::LoadedKernel* kernel = nullptr;  // lives as long as the process
+    runtime::Grid grid;
+    std::vector<Source> pointers;
+    std::vector<int64_t> values;  // dims and scalars, after the pointers
+  };
+
+  LaunchPlan(size_t num_tensors, std::vector<Launch> launches)
+      : num_tensors_(num_tensors), launches_(std::move(launches)) {}
+
+  /// Launches on `data`, one address per tensor in the order of plan(). Checks nothing: the caller
+  /// promises extents, strides, device and alignment of the call it was made from, and outputs that
+  /// do not overlap. No allocation, no lock. A call that had nothing to do stays that.
+  ///
+  /// Errors: driver, as runtime::launch.
+  void operator()(std::span<void* const> data, Stream stream) const;
+
+  size_t num_tensors() const { return num_tensors_; }
+  const std::vector<Launch>& launches() const { return launches_; }
+
+ private:
+  size_t num_tensors_;
+  std::vector<Launch> launches_;
+};
+
+}  // namespace tessera::kernels::jit

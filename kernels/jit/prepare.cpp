@@ -1,0 +1,50 @@
+#include "kernels/jit/prepare.h"
+
+#include <array>
+#include <utility>
+
+#include "dsl/base/error.h"
+#include "kernels/jit/prepared.h"
+#include "runtime/parallel.h"
+
+namespace tessera::kernels::jit {
+
+void prepare(const std::function<void()>& call) {
+  const CallModeScope scope({.until = CallMode::Until::prepared, .stop = call_mode().stop});
+  call();
+}
+
+void prepare_all(std::span<const std::function<void()>> calls, const PrepareOptions& options) {
+  const int jobs =
+      options.jobs > 0 ? options.jobs : runtime::num_jobs(runtime::Runtime::instance().options());
+  runtime::run_in_parallel(calls.size(), jobs, options.stop, [&](size_t i) {
+    const CallModeScope scope({.until = CallMode::Until::prepared, .stop = options.stop});
+    calls[i]();
+  });
+}
+
+LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call) {
+  std::vector<const TensorView*> pointers;
+  for (const TensorView& view : tensors) pointers.push_back(&view);
+  LaunchRecorder recorder(pointers);
+  {
+    const CallModeScope scope({.until = CallMode::Until::prepared, .recorder = &recorder});
+    call();
+  }
+  if (auto made = std::move(recorder).plan()) return *std::move(made);
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = "this call cannot become a launch plan";
+  fields.expected = "a call whose kernels use the given CUDA tensors only";
+  fields.got = "a kernel on the CPU, or on other memory";
+  throw Error(std::move(fields));
+}
+
+std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call) {
+  std::vector<runtime::KernelRequest> requests;
+  const CallModeScope scope({.until = CallMode::Until::named, .named = &requests});
+  call();
+  return requests;
+}
+
+}  // namespace tessera::kernels::jit

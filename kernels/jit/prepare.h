@@ -1,0 +1,41 @@
+#pragma once
+// Work before the first launch: compiling and loading ahead, in parallel, or naming the kernels that
+// a bundle must hold. All take calls of ops or of jit::Function as they would be made.
+
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <vector>
+
+#include "kernels/jit/launch_plan.h"
+#include "runtime/runtime.h"
+
+namespace tessera::kernels::jit {
+
+/// Compiles and loads what `call` needs and launches nothing. Afterwards the call may be made while
+/// its stream is captured. Throws what the call would throw.
+///
+/// Example: jit::prepare([&] { per_token_cast(x, out, out_sf, {.num_per_channels = 128}); });
+void prepare(const std::function<void()>& call);
+
+struct PrepareOptions {
+  int jobs = 0;  // threads; 0 = TESSERA_JOBS, else one per core, at most 8 and one per 512 MB free
+  std::stop_token stop = {};  // ends the compiles; calls not begun are left out
+};
+
+/// The same for many calls side by side. All are tried; then the first error is thrown.
+void prepare_all(std::span<const std::function<void()>> calls, const PrepareOptions& options = {});
+
+/// A checked call as a plan for other memory. `tensors` are those of the call; nothing is launched.
+///
+/// Errors: those of the call; argument, if the call is not on CUDA tensors or uses memory that is
+///         none of `tensors`.
+/// Example: auto again = jit::plan(std::array{x, out}, [&] { transpose(x, out); });
+///          again(std::array{x2, out2}, stream);
+LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call);
+
+/// The kernels that `call` needs on CUDA tensors of a device that need not exist. Their data is not
+/// touched: any distinct, aligned addresses will do.
+std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call);
+
+}  // namespace tessera::kernels::jit

@@ -1,0 +1,74 @@
+#pragma once
+// Inside kernels/jit: a kernel on one device, ready to run, and how a thread wants its calls done.
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/cpu/executor.h"
+#include "kernels/jit/launch_plan.h"
+#include "kernels/jit/plan.h"
+#include "runtime/runtime.h"
+
+namespace tessera::kernels::jit {
+
+inline constexpr size_t kMaxArguments = 128;
+
+/// One kernel on one device.
+struct Prepared {
+  std::string op;
+  std::string spec;
+  Device device;
+  Plan plan;
+  std::vector<DType> slot_types;                           // of dims and scalars
+  std::optional<codegen::cpu::Executable> program;         // CPU
+  std::shared_ptr<const runtime::LoadedKernel> on_device;  // GPU
+};
+
+/// Notes what the calls of a thread launch, in terms of the tensors of the outermost call.
+class LaunchRecorder {
+ public:
+  explicit LaunchRecorder(std::span<const TensorView* const> tensors) : tensors_(tensors) {}
+
+  void add(const Prepared& prepared, const Binding& binding, std::span<const TensorView> tensors);
+  /// Nothing if a kernel got memory that is none of the tensors', or ran on the CPU.
+  std::optional<LaunchPlan> plan() &&;
+
+ private:
+  std::optional<LaunchPlan::Source> source_of(const TensorView& view) const;
+
+  std::span<const TensorView* const> tensors_;
+  std::vector<LaunchPlan::Launch> launches_;
+  bool is_complete_ = true;
+};
+
+/// How this thread's calls are done.
+struct CallMode {
+  enum class Until {
+    done,      // run
+    prepared,  // compile and load, launch nothing
+    named      // only say which kernels would be needed
+  } until = Until::done;
+  std::vector<runtime::KernelRequest>* named = nullptr;
+  LaunchRecorder* recorder = nullptr;
+  std::stop_token stop = {};
+};
+CallMode& call_mode();
+
+/// Sets the mode of this thread while it lives.
+class CallModeScope {
+ public:
+  explicit CallModeScope(CallMode mode) : before_(std::exchange(call_mode(), std::move(mode))) {}
+  ~CallModeScope() { call_mode() = std::move(before_); }
+  CallModeScope(const CallModeScope&) = delete;
+  CallModeScope& operator=(const CallModeScope&) = delete;
+
+ private:
+  CallMode before_;
+};
+
+}  // namespace tessera::kernels::jit
