@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "kernels/jit/prepare.h"
 #include "runtime/driver/device.h"
 #include "runtime/launch.h"
 #include "runtime/runtime.h"
@@ -15,38 +17,68 @@ namespace tessera::tools {
 namespace {
 
 constexpr uint64_t kSeed = 1;
-constexpr int kLaunches =
-    2000;  // per measurement: below the depth where the driver makes the host wait
-constexpr int kBatch = 200;  // launches between two waits for the GPU
-constexpr int kRepeats = 5;
+constexpr int kLaunches = 200000;  // of each way
+constexpr int kBatch = 200;        // between two waits for the GPU: less than its queue holds
 
-KernelSource empty_kernel() {
-  KernelSource source;
-  source.op = "empty";
-  source.entry = "empty";
-  source.threads = 32;
-  source.text = "extern \"C\" __global__ void empty() {}\n";
-  return source;
-}
-
-/// Nanoseconds of host time per call, the best of some repeats: what disturbs only ever adds.
+/// Nanoseconds of host time of one batch, per call.
 template <class Call>
-double host_ns(int device, const Call& call) {
-  double best = 0;
-  for (int repeat = 0; repeat < kRepeats; ++repeat) {
-    std::chrono::steady_clock::duration spent{};
-    for (int done = 0; done < kLaunches; done += kBatch) {
-      runtime::synchronize(device);
-      const auto begin = std::chrono::steady_clock::now();
-      for (int i = 0; i < kBatch; ++i) call();
-      spent += std::chrono::steady_clock::now() - begin;
-    }
-    const double ns = std::chrono::duration<double, std::nano>(spent).count() / kLaunches;
-    best = repeat == 0 ? ns : std::min(best, ns);
-  }
+double batch_ns(int device, Call&& call) {
   runtime::synchronize(device);
-  return best;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kBatch; ++i) call();
+  const auto spent = std::chrono::steady_clock::now() - begin;
+  return std::chrono::duration<double, std::nano>(spent).count() / kBatch;
 }
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Launches of a plan with everything filled in: what the driver alone costs.
+class BareLaunches {
+ public:
+  BareLaunches(const kernels::jit::LaunchPlan& plan, std::span<void* const> data) {
+    using Source = kernels::jit::LaunchPlan::Source;
+    for (const auto& launch : plan.launches()) {
+      auto& ready = ready_.emplace_back();
+      for (const Source& source : launch.pointers) {
+        char* base = source.tensor < 0
+                         ? nullptr
+                         : static_cast<char*>(data[static_cast<size_t>(source.tensor)]);
+        ready.values.push_back(reinterpret_cast<int64_t>(base + source.offset));
+      }
+      ready.values.insert(ready.values.end(), launch.values.begin(), launch.values.end());
+      ready.function = reinterpret_cast<runtime::cu::Function>(launch.kernel->handle);
+      ready.config.grid_x = static_cast<unsigned>(launch.grid.x);
+      ready.config.grid_y = static_cast<unsigned>(launch.grid.y);
+      ready.config.grid_z = static_cast<unsigned>(launch.grid.z);
+      ready.config.block_x = static_cast<unsigned>(launch.kernel->image->threads);
+      ready.config.block_y = ready.config.block_z = 1;
+      ready.config.shared_bytes = static_cast<unsigned>(launch.kernel->image->shared_bytes);
+    }
+    for (Ready& ready : ready_) {
+      for (int64_t& value : ready.values) ready.arguments.push_back(&value);
+    }
+  }
+  void operator()() {
+    for (Ready& ready : ready_) {
+      runtime::driver().check(runtime::driver().call.launch_kernel_ex(
+                                  &ready.config, ready.function, ready.arguments.data(), nullptr),
+                              "cuLaunchKernelEx");
+    }
+  }
+
+ private:
+  struct Ready {
+    std::vector<int64_t> values;
+    std::vector<void*> arguments;
+    runtime::cu::LaunchConfig config = {};
+    runtime::cu::Function function = nullptr;
+  };
+  std::vector<Ready> ready_;
+};
 
 std::string us_text(std::optional<double> us) {
   return us ? fmt::format("{:.2f}", *us) : "-";
@@ -75,14 +107,31 @@ BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& benc
 }
 
 LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& example, int device) {
+  OpCall call(op, example, Device::cuda(device), kSeed);
+  std::vector<TensorView> tensors;
+  std::vector<void*> data;
+  for (const auto& [name, view] : call.tensors()) {
+    tensors.push_back(view);
+    data.push_back(view.data);
+  }
+  const kernels::jit::LaunchPlan plan = kernels::jit::plan(tensors, [&] { call.run(); });
   LaunchCost cost;
   cost.op = op.name;
   cost.label = example.label;
-  OpCall call(op, example, Device::cuda(device), kSeed);
-  call.run();
-  cost.call_ns = host_ns(device, [&] { call.run(); });
-  const auto kernel = runtime::Runtime::instance().load({"empty", {}, empty_kernel}, device);
-  cost.driver_ns = host_ns(device, [&] { runtime::launch(*kernel, {1, 1, 1}, nullptr, nullptr); });
+  cost.num_tensors = tensors.size();
+  cost.num_kernels = plan.launches().size();
+  const runtime::ContextScope context(device);  // current, as a caller that works on a GPU has it
+  BareLaunches bare(plan, data);
+  std::vector<double> bare_ns, plan_ns, call_ns;
+  for (int done = 0; done < kLaunches; done += kBatch) {
+    bare_ns.push_back(batch_ns(device, bare));
+    plan_ns.push_back(batch_ns(device, [&] { plan(data, nullptr); }));
+    call_ns.push_back(batch_ns(device, [&] { call.run(); }));
+  }
+  runtime::synchronize(device);
+  cost.bare_ns = median(bare_ns);
+  cost.plan_ns = median(plan_ns);
+  cost.call_ns = median(call_ns);
   return cost;
 }
 
@@ -119,12 +168,18 @@ std::string bench_table(const std::vector<BenchResult>& results) {
 std::string launch_table(const std::vector<LaunchCost>& costs) {
   TextTable table({{"op", Align::left},
                    {"case", Align::left},
+                   {"tensors", Align::right},
+                   {"kernels", Align::right},
+                   {"bare ns", Align::right},
+                   {"plan ns", Align::right},
                    {"call ns", Align::right},
-                   {"bare launch ns", Align::right},
-                   {"above ns", Align::right}});
+                   {"plan above", Align::right},
+                   {"call above", Align::right}});
   for (const LaunchCost& c : costs) {
-    table.row({c.op, c.label, fmt::format("{:.0f}", c.call_ns), fmt::format("{:.0f}", c.driver_ns),
-               fmt::format("{:.0f}", c.call_ns - c.driver_ns)});
+    table.row({c.op, c.label, fmt::format("{}", c.num_tensors), fmt::format("{}", c.num_kernels),
+               fmt::format("{:.0f}", c.bare_ns), fmt::format("{:.0f}", c.plan_ns),
+               fmt::format("{:.0f}", c.call_ns), fmt::format("{:.0f}", c.plan_ns - c.bare_ns),
+               fmt::format("{:.0f}", c.call_ns - c.bare_ns)});
   }
   return table.text();
 }
@@ -154,8 +209,13 @@ std::string bench_json(const BenchMachine& machine, const std::vector<BenchResul
   }
   json["launch"] = Json::array();
   for (const LaunchCost& c : costs) {
-    json["launch"].push_back(
-        {{"op", c.op}, {"case", c.label}, {"call_ns", c.call_ns}, {"bare_launch_ns", c.driver_ns}});
+    json["launch"].push_back({{"op", c.op},
+                              {"case", c.label},
+                              {"tensors", c.num_tensors},
+                              {"kernels", c.num_kernels},
+                              {"bare_ns", c.bare_ns},
+                              {"plan_ns", c.plan_ns},
+                              {"call_ns", c.call_ns}});
   }
   return json.dump(2) + "\n";
 }

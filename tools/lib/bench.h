@@ -29,12 +29,15 @@ struct BenchResult {
 BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& bench_case,
                        DeviceTimer& timer, CopyRate& copy, const PeerTimes& peer);
 
-/// Host time of a call on small tensors, nothing waiting for the GPU.
+/// Host time of a call on small tensors, nothing waiting for the GPU: medians over batches of
+/// launches, the three ways in turn.
 struct LaunchCost {
   std::string op;
   std::string label;
-  double call_ns = 0;    // OpInfo::run, warm
-  double driver_ns = 0;  // the same number of bare driver launches of an empty kernel
+  size_t num_tensors = 0, num_kernels = 0;
+  double bare_ns = 0;  // cuLaunchKernelEx of the same kernels, everything filled in before
+  double plan_ns = 0;  // jit::LaunchPlan
+  double call_ns = 0;  // OpInfo::run, with its checks
 };
 LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& example, int device);
 

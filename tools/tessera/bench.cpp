@@ -7,12 +7,15 @@
 #include "tools/lib/bench.h"
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
+#include "tools/lib/bundle_maker.h"
+#include "tools/lib/cold_start.h"
 #include "tools/lib/compile_cost.h"
 #include "tools/lib/op_choice.h"
 #include "tools/tessera/command.h"
@@ -22,7 +25,7 @@ namespace {
 
 struct BenchOptions {
   std::string op = "all", json, peer, arch = "sm_90a";
-  bool launch = false, compile = false, skip_without_gpu = false;
+  bool launch = false, compile = false, cold = false, skip_without_gpu = false;
   std::optional<double> limit_ms;
 };
 
@@ -102,8 +105,35 @@ int bench_compile(const BenchOptions& options) {
   return printed && over == 0 ? kOk : kFailed;
 }
 
+// Whether there is a GPU, asked in another process: this one must stay without a driver.
+bool has_gpu() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(runtime::num_devices() > 0 ? 0 : 1);
+  int status = -1;
+  return child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+int bench_cold(const BenchOptions& options) {
+  const std::vector<const kernels::OpInfo*> chosen =
+      reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+  reading_arguments([&] { return parse_targets(options.arch); });
+  const bool on_gpu = has_gpu();
+  std::vector<ColdStart> costs;
+  for (const kernels::OpInfo* op : chosen) {
+    if (op->examples.empty()) continue;
+    show_progress(fmt::format("{} {}", op->name, op->examples.front().label));
+    costs.push_back(cold_start(*op, op->examples.front(), on_gpu, options.arch));
+  }
+  show_progress("");
+  if (!options.json.empty()) write_file(options.json, cold_json(costs));
+  const char* what = on_gpu ? "first call of a process until it is done"
+                            : "no GPU: first kernel of a process, up to its cubin";
+  return print(fmt::format("{}, median of 3\n\n{}", what, cold_table(costs))) ? kOk : kFailed;
+}
+
 int bench(const BenchOptions& options) {
   if (options.compile) return bench_compile(options);
+  if (options.cold) return bench_cold(options);
   const std::vector<const kernels::OpInfo*> chosen =
       reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
   const PeerTimes peer = reading_arguments([&] { return load_peer(options); });
@@ -149,7 +179,10 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_flag("--launch", options->launch, "host time of a call instead of GPU time");
   CLI::Option* compile = sub->add_flag("--compile", options->compile,
                                        "CPU time of lowering and NVRTC per kernel, no GPU");
-  sub->add_option("--arch", options->arch, "target of --compile (default sm_90a)")->needs(compile);
+  sub->add_flag("--cold", options->cold,
+                "the first call of a process, with an empty and with a warm cache");
+  sub->add_option("--arch", options->arch,
+                  "target of --compile, and of --cold without a GPU (default sm_90a)");
   sub->add_option("--limit-ms", options->limit_ms,
                   "with --compile: fail if a kernel takes more, lowering and NVRTC together")
       ->needs(compile);

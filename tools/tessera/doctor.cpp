@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "kernels/op.h"
+#include "runtime/code_stamp.h"
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
 #include "tools/lib/device_activity.h"
@@ -78,8 +79,10 @@ std::string about_cache(const runtime::Runtime& runtime) {
   }
   for (const runtime::RootStatus& root : runtime.cache_roots()) {
     const char* state = !root.exists ? "not there yet" : root.trusted ? "trusted" : "NOT trusted";
+    const std::string kind = fmt::format("{}{}", root.bundle ? ", a bundle" : "",
+                                         root.network ? ", on a network file system" : "");
     text +=
-        line("root", fmt::format("{}: {}{}{}", root.path, state,
+        line("root", fmt::format("{}: {}{}{}{}", root.path, state, kind,
                                  root.written ? ", new entries go here" : "",
                                  root.problem.empty() || !root.exists ? "" : ", " + root.problem));
   }
@@ -89,8 +92,10 @@ std::string about_cache(const runtime::Runtime& runtime) {
 std::string about_environment() {
   std::string text;
   for (const char* name :
-       {"TESSERA_CACHE_DIR", "TESSERA_CACHE", "TESSERA_NVRTC", "TESSERA_ARCH", "TESSERA_DUMP_DIR",
-        "TESSERA_LOG", "TESSERA_PEER_DIR", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"}) {
+       {"TESSERA_CACHE_DIR", "TESSERA_CACHE", "TESSERA_CACHE_MAX_SIZE", "TESSERA_CACHE_TRUST",
+        "TESSERA_JIT", "TESSERA_RECORD", "TESSERA_JOBS", "TESSERA_NVRTC", "TESSERA_ARCH",
+        "TESSERA_LINEINFO", "TESSERA_CHECK_SPILLS", "TESSERA_DUMP_DIR", "TESSERA_LOG",
+        "TESSERA_PEER_DIR", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"}) {
     const char* value = std::getenv(name);
     if (value != nullptr) text += line("set", fmt::format("{}={}", name, value));
   }
@@ -107,6 +112,12 @@ int doctor() {
   const std::unique_ptr<ActivityTrace> trace = ActivityTrace::open(why_not);
   text += line("cupti", trace ? trace->path() : why_not);
   text += about_cache(runtime);
+  text +=
+      line("jit",
+           fmt::format("{}, trust {}, bounds {} bytes and {} entries",
+                       runtime::name(runtime.options().jit), runtime::name(runtime.options().trust),
+                       runtime.options().cache_max_bytes, runtime.options().cache_max_entries));
+  text += line("code", runtime::code_stamp());
   text += about_environment();
   for (const std::string& warning : runtime.options().warnings) text += line("warning", warning);
   return print(text) ? kOk : kFailed;

@@ -1,0 +1,148 @@
+// tessera compile and tessera cache, as a user runs them. No GPU needed; NVRTC is.
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/tools/program.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace tessera::tests {
+namespace {
+
+bool has_nvrtc() {
+  return run_tessera({"doctor"}).out.find("targets ") != std::string::npos;
+}
+
+std::vector<std::string> keys_in(const std::string& table) {
+  std::vector<std::string> keys;
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    const std::string last = line.substr(line.find_last_of(' ') + 1);
+    if (last.size() == 16) keys.push_back(last);
+  }
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and emptied",
+          "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string cache = folder.path("cache");
+  const std::string bundle = folder.path("kernels.tsb");
+  const ProgramResult made =
+      run_tessera({"compile", "topk_gate", "--arch", "sm_80,sm_90a", "--out", bundle}, cache);
+  CAPTURE(made.err);
+  REQUIRE(made.exit_code == 0);
+  CHECK(made.out.find(" kernels for 2 targets, ") != std::string::npos);
+
+  const ProgramResult list = run_tessera({"cache", "ls"}, cache);
+  const std::vector<std::string> keys = keys_in(list.out);
+  REQUIRE(keys.size() >= 2);
+  CHECK(list.out.find("topk_gate") != std::string::npos);
+  CHECK(run_tessera({"cache", "du"}, cache).out.find("sm_80") != std::string::npos);
+  CHECK(run_tessera({"cache", "verify"}, cache).out ==
+        std::to_string(keys.size()) + " entries are whole, 0 damaged\n");
+  CHECK(run_tessera({"cache", "prune"}, cache).out == "0 entries removed\n");
+
+  const ProgramResult one = run_tessera({"cache", "explain", keys[0]}, cache);
+  CHECK(one.out.find("compiler  NVRTC ") != std::string::npos);
+  const ProgramResult two = run_tessera({"cache", "explain", keys[0], keys[1]}, cache);
+  CHECK(two.exit_code == 0);
+  CHECK(two.out.find("\ncompiler") == std::string::npos);  // alike, so not shown
+  CHECK(two.out.find(keys[1]) != std::string::npos);
+  const ProgramResult none = run_tessera({"cache", "explain", "xyz"}, cache);
+  CHECK(none.exit_code == 2);
+  CHECK(none.err ==
+        "tessera: argument 'key' does not name one entry\n"
+        "  expected  the first digits of a key of tessera cache ls\n"
+        "  got       'xyz', which begins 0 keys\n");
+
+  const ProgramResult files =
+      run_tessera({"cache", "extract", keys[0], "--out", folder.path("")}, cache);
+  CHECK(files.exit_code == 0);
+  const std::string stem = folder.path("topk_gate-" + keys[0].substr(0, 8));
+  CHECK(read_text(stem + ".cubin").substr(1, 3) == "ELF");
+  CHECK(read_text(stem + ".cu").find("__global__") != std::string::npos);
+
+  // A bundle is a cache folder of its own kind: what is in it is not compiled again.
+  const ProgramResult doctor = run_tessera({"doctor"}, bundle);
+  CHECK(doctor.out.find(bundle + ": trusted, a bundle") != std::string::npos);
+  const ProgramResult again =
+      run_tessera({"compile", "topk_gate", "--arch", "sm_80,sm_90a", "--out", folder.path("again")},
+                  bundle, {"TESSERA_JIT=off"});
+  CAPTURE(again.err);
+  CHECK(again.exit_code == 0);
+  CHECK(read_text(folder.path("again")).size() > 1000);
+  const ProgramResult missing =
+      run_tessera({"compile", "topk_gate", "--arch", "sm_120a", "--out", folder.path("never")},
+                  bundle, {"TESSERA_JIT=off"});
+  CHECK(missing.exit_code == 1);
+  CHECK(missing.err.find("tessera: topk_gate: the kernel is in no bundle, and compiling is switched "
+                         "off (TESSERA_JIT=off)\n  expected  a bundle with sm_120a, Spec ") == 0);
+
+  CHECK(run_tessera({"cache", "clear"}, cache).out ==
+        std::to_string(keys.size()) + " entries removed\n");
+  CHECK(keys_in(run_tessera({"cache", "ls"}, cache).out).empty());
+}
+
+TEST_CASE("verify names a damaged entry and fails", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string cache = folder.path("cache");
+  REQUIRE(run_tessera({"compile", "topk_gate", "--out", folder.path("b")}, cache).exit_code == 0);
+  std::string entry;
+  for (const auto& item : std::filesystem::recursive_directory_iterator(cache)) {
+    if (item.path().extension() == ".tsk") entry = item.path().string();
+  }
+  REQUIRE_FALSE(entry.empty());
+  std::filesystem::resize_file(entry, 1000);
+  const ProgramResult result = run_tessera({"cache", "verify"}, cache);
+  CHECK(result.exit_code == 1);
+  CHECK(result.err == "tessera: " + entry + ": truncated\n");
+}
+
+TEST_CASE("what a program needed is recorded, and compiled for another target", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string record = folder.path("specs.jsonl");
+  REQUIRE(run_tessera({"compile", "topk_gate", "--out", folder.path("first")}, "",
+                      {"TESSERA_RECORD=" + record})
+              .exit_code == 0);
+  const ProgramResult made = run_tessera(
+      {"compile", "--specs", record, "--arch", "sm_80", "--out", folder.path("second")});
+  CAPTURE(made.err);
+  CHECK(made.exit_code == 0);
+  const ProgramResult again =
+      run_tessera({"compile", "topk_gate", "--arch", "sm_80", "--out", folder.path("third")},
+                  folder.path("second"), {"TESSERA_JIT=off"});
+  CHECK(again.exit_code == 0);
+  write_text(record, "{\"op\": 1}\n");
+  const ProgramResult bad =
+      run_tessera({"compile", "--specs", record, "--out", folder.path("never")});
+  CHECK(bad.exit_code == 2);
+  CHECK(bad.err.find("tessera: " + record + ":1 is not a recorded kernel\n") == 0);
+}
+
+TEST_CASE("wrong words for compile and cache are wrong usage", "[cli][cache]") {
+  const TemporaryFolder folder;
+  CHECK(run_tessera({"compile", "topk_gate"}).err.find("--out is required") != std::string::npos);
+  const ProgramResult arch =
+      run_tessera({"compile", "topk_gate", "--arch", "sm_90a,hopper", "--out", folder.path("x")});
+  CHECK(arch.exit_code == 2);
+  CHECK(arch.err ==
+        "tessera: unknown target 'hopper'\n"
+        "  expected  targets with commas between, such as sm_90a,sm_100a\n"
+        "  got       sm_90a,hopper\n");
+  CHECK(run_tessera({"cache"}).exit_code == 2);
+  CHECK(run_tessera({"cache", "eat"}).exit_code == 2);
+}
+
+}  // namespace tessera::tests

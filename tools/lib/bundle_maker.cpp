@@ -1,0 +1,106 @@
+#include "tools/lib/bundle_maker.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "dsl/base/error.h"
+#include "kernels/jit/prepare.h"
+#include "runtime/parallel.h"
+#include "runtime/record.h"
+#include "tools/lib/op_call.h"
+
+namespace tessera::tools {
+namespace {
+
+/// The tensors of a case on a GPU that need not exist, far from each other in its memory.
+kernels::Tensors placed_nowhere(const kernels::OpInfo& op, const kernels::BenchCase& example) {
+  kernels::Tensors tensors = views_with_outputs(op, views_of(example), example.params);
+  uintptr_t address = uintptr_t{1} << 40;
+  for (auto& [name, view] : tensors) {
+    view.device = Device::cuda(0);
+    // NOTE: never read; only its alignment and its distance from others count.
+    view.data = reinterpret_cast<void*>(address);
+    address += uintptr_t{1} << 40;
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
+                                                const kernels::BenchCase& example) {
+  kernels::BenchCase complete = example;
+  complete.params = kernels::check_params(op, example.params);
+  const kernels::Tensors tensors = placed_nowhere(op, complete);
+  return kernels::jit::kernels_needed([&] { op.run(tensors, complete.params, nullptr); });
+}
+
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op) {
+  std::vector<runtime::KernelRequest> requests;
+  std::set<std::string> specs;
+  for (const auto* cases : {&op.examples, &op.bench}) {
+    for (const kernels::BenchCase& example : *cases) {
+      for (runtime::KernelRequest& request : requests_of(op, example)) {
+        if (specs.insert(request.spec.value_or("")).second) requests.push_back(std::move(request));
+      }
+    }
+  }
+  return requests;
+}
+
+std::vector<runtime::KernelRequest> requests_in(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<runtime::KernelRequest> requests;
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) {
+    if (line.empty()) continue;
+    requests.push_back(runtime::parse_record(line, fmt::format("{}:{}", path, number)));
+  }
+  if (!requests.empty()) return requests;
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = fmt::format("{} holds no recorded kernels", path);
+  fields.argument = "specs";
+  fields.expected = "a file written by TESSERA_RECORD";
+  fields.got = file.is_open() ? "an empty file" : "no file that can be read";
+  throw Error(std::move(fields));
+}
+
+std::vector<runtime::Target> parse_targets(const std::string& list) {
+  std::vector<runtime::Target> targets;
+  std::istringstream words(list);
+  for (std::string word; std::getline(words, word, ',');) {
+    const auto target = runtime::parse_target(word);
+    if (!target) {
+      ErrorFields fields;
+      fields.kind = ErrorKind::argument;
+      fields.what = fmt::format("unknown target '{}'", word);
+      fields.argument = "arch";
+      fields.expected = "targets with commas between, such as sm_90a,sm_100a";
+      fields.got = list;
+      throw Error(std::move(fields));
+    }
+    targets.push_back(*target);
+  }
+  return targets;
+}
+
+std::vector<runtime::BundleItem> compile_all(const std::vector<runtime::KernelRequest>& requests,
+                                             const std::vector<runtime::Target>& targets, int jobs,
+                                             const std::function<void(size_t, size_t)>& progress) {
+  runtime::Runtime& runtime = runtime::Runtime::instance();
+  std::vector<runtime::BundleItem> items(requests.size() * targets.size());
+  std::atomic<size_t> done = 0;
+  runtime::run_in_parallel(items.size(), jobs, {}, [&](size_t i) {
+    items[i] = runtime.bundle_item(requests[i / targets.size()], targets[i % targets.size()]);
+    progress(++done, items.size());
+  });
+  return items;
+}
+
+}  // namespace tessera::tools

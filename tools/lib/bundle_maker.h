@@ -1,0 +1,32 @@
+#pragma once
+// `tessera compile`: kernels ahead of time, for targets that need not be here.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+#include "runtime/nvrtc/target.h"
+#include "runtime/runtime.h"
+
+namespace tessera::tools {
+
+/// The kernels of an op's examples and benchmark cases, each Spec once.
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op);
+/// Those of one case.
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
+                                                const kernels::BenchCase& example);
+
+/// The kernels of a recording (TESSERA_RECORD). Throws an argument error naming the line.
+std::vector<runtime::KernelRequest> requests_in(const std::string& path);
+
+/// "sm_90a,sm_100a". Throws an argument error.
+std::vector<runtime::Target> parse_targets(const std::string& list);
+
+/// Compiles every kernel for every target, side by side. `progress` is told done and total, from any
+/// thread.
+std::vector<runtime::BundleItem> compile_all(const std::vector<runtime::KernelRequest>& requests,
+                                             const std::vector<runtime::Target>& targets, int jobs,
+                                             const std::function<void(size_t, size_t)>& progress);
+
+}  // namespace tessera::tools

@@ -1,0 +1,48 @@
+#pragma once
+// `tessera cache`: what the folders of compiled kernels hold. Safe while programs use them.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/cache/entry.h"
+#include "runtime/cache/inventory.h"
+#include "runtime/options.h"
+
+namespace tessera::tools {
+
+/// A cache folder, opened if it can be trusted.
+struct CacheFolder {
+  std::string path;
+  runtime::Folder folder;
+  std::vector<runtime::StoredEntry> entries;
+};
+
+/// The folders of these options (bundles and missing folders are left out). Throws an argument error
+/// for a folder that is not trusted.
+std::vector<CacheFolder> open_cache(const runtime::Options& options);
+
+/// A row per entry: op, target, bytes, hours since its last use, key.
+std::string cache_list(const std::vector<CacheFolder>& cache);
+/// Entries and bytes per folder, schema and target.
+std::string cache_usage(const std::vector<CacheFolder>& cache);
+
+/// Reads every entry; a line per damaged one.
+struct Verification {
+  int64_t good = 0;
+  std::vector<std::string> damaged;  // "path: reason"
+};
+Verification verify_cache(const std::vector<CacheFolder>& cache);
+
+/// The entry whose key begins with `key`. Throws an argument error if there is none or more than
+/// one.
+runtime::Entry find_entry(const std::vector<CacheFolder>& cache, const std::string& key);
+
+/// What makes two keys differ: a row per input with both values; values that are alike are not
+/// shown.
+std::string explain(const runtime::Entry& a, const runtime::Entry& b);
+/// All inputs of one key.
+std::string explain(const runtime::Entry& entry);
+
+}  // namespace tessera::tools

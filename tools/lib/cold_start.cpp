@@ -1,0 +1,142 @@
+#include "tools/lib/cold_start.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "dsl/base/error.h"
+#include "runtime/driver/memory.h"
+#include "runtime/runtime.h"
+#include "tools/lib/bundle_maker.h"
+#include "tools/lib/op_call.h"
+#include "tools/lib/text_table.h"
+
+namespace tessera::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+struct Sample {
+  double context_ms = 0;
+  double call_ms = 0;
+};
+
+Sample measure(const kernels::OpInfo& op, const kernels::BenchCase& example, bool on_gpu,
+               const std::string& arch) {
+  Sample sample;
+  if (!on_gpu) {
+    const std::vector<runtime::KernelRequest> requests = requests_of(op, example);
+    const auto start = Clock::now();
+    for (const runtime::KernelRequest& request : requests) {
+      runtime::Runtime::instance().image(request, parse_targets(arch).front());
+    }
+    sample.call_ms = ms_since(start);
+    return sample;
+  }
+  const auto begin = Clock::now();
+  OpCall call(op, example, Device::cuda(0), 1);
+  runtime::synchronize(0);
+  sample.context_ms = ms_since(begin);
+  const auto start = Clock::now();
+  call.run();
+  runtime::synchronize(0);
+  sample.call_ms = ms_since(start);
+  return sample;
+}
+
+// In a process of its own, with its cache in `folder`.
+Sample measure_in_child(const kernels::OpInfo& op, const kernels::BenchCase& example, bool on_gpu,
+                        const std::string& arch, const std::string& folder) {
+  std::array<int, 2> ends{};
+  TESSERA_CHECK(pipe(ends.data()) == 0, "no pipe");
+  const pid_t child = fork();
+  TESSERA_CHECK(child >= 0, "no process");
+  if (child == 0) {
+    setenv("TESSERA_CACHE_DIR", folder.c_str(), 1);
+    setenv("TESSERA_CACHE", "rw", 1);
+    Sample sample;
+    try {
+      sample = measure(op, example, on_gpu, arch);
+    } catch (const Error& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      _exit(1);
+    }
+    const ssize_t written = write(ends[1], &sample, sizeof(sample));
+    _exit(written == sizeof(sample) ? 0 : 1);
+  }
+  close(ends[1]);
+  Sample sample;
+  const ssize_t got = read(ends[0], &sample, sizeof(sample));
+  close(ends[0]);
+  int status = -1;
+  waitpid(child, &status, 0);
+  if (status == 0 && got == sizeof(sample)) return sample;
+  ErrorFields fields;
+  fields.kind = ErrorKind::driver;
+  fields.op = op.name;
+  fields.what = "the process that measures its first call failed";
+  fields.got = fmt::format("status {}", status);
+  throw Error(std::move(fields));
+}
+
+double median(std::array<double, 3> values) {
+  std::sort(values.begin(), values.end());
+  return values[1];
+}
+
+}  // namespace
+
+ColdStart cold_start(const kernels::OpInfo& op, const kernels::BenchCase& example, bool on_gpu,
+                     const std::string& arch) {
+  std::array<double, 3> context{}, empty{}, warm{};
+  for (size_t i = 0; i < empty.size(); ++i) {
+    std::string folder = (std::filesystem::temp_directory_path() / "tessera-cold-XXXXXX").string();
+    TESSERA_CHECK(mkdtemp(folder.data()) != nullptr, "no scratch folder");
+    const Sample first = measure_in_child(op, example, on_gpu, arch, folder);
+    const Sample second = measure_in_child(op, example, on_gpu, arch, folder);
+    context[i] = first.context_ms;
+    empty[i] = first.call_ms;
+    warm[i] = second.call_ms;
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+  return {op.name, example.label, median(context), median(empty), median(warm)};
+}
+
+std::string cold_table(const std::vector<ColdStart>& costs) {
+  TextTable table({{"op", Align::left},
+                   {"case", Align::left},
+                   {"context ms", Align::right},
+                   {"empty cache ms", Align::right},
+                   {"warm cache ms", Align::right}});
+  for (const ColdStart& c : costs) {
+    table.row({c.op, c.label, fmt::format("{:.1f}", c.context_ms),
+               fmt::format("{:.1f}", c.empty_ms), fmt::format("{:.1f}", c.warm_ms)});
+  }
+  return table.text();
+}
+
+std::string cold_json(const std::vector<ColdStart>& costs) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ColdStart& c : costs) {
+    list.push_back({{"op", c.op},
+                    {"case", c.label},
+                    {"context_ms", c.context_ms},
+                    {"empty_cache_ms", c.empty_ms},
+                    {"warm_cache_ms", c.warm_ms}});
+  }
+  return nlohmann::ordered_json{{"cold", std::move(list)}}.dump(2) + "\n";
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,95 @@
+// tessera compile: a bundle of kernels, made where a compiler is, for machines where none is.
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <set>
+
+#include "runtime/code_stamp.h"
+#include "runtime/parallel.h"
+#include "runtime/runtime.h"
+#include "tools/lib/bundle_maker.h"
+#include "tools/lib/op_choice.h"
+#include "tools/tessera/command.h"
+
+namespace tessera::tools {
+namespace {
+
+struct CompileOptions {
+  std::string op, specs, arch = "sm_90a", out;
+  int jobs = 0;
+};
+
+std::vector<runtime::KernelRequest> requests_for(const CompileOptions& options) {
+  std::vector<runtime::KernelRequest> requests;
+  if (!options.specs.empty()) requests = requests_in(options.specs);
+  if (options.specs.empty() || !options.op.empty()) {
+    const std::string op = options.op.empty() ? "all" : options.op;
+    for (const kernels::OpInfo* chosen : choose_ops(kernels::ops(), op)) {
+      for (runtime::KernelRequest& request : requests_of(*chosen)) {
+        requests.push_back(std::move(request));
+      }
+    }
+  }
+  return requests;
+}
+
+void warn_about_other_programs(const std::vector<runtime::KernelRequest>& requests) {
+  std::set<std::string> codes;
+  for (const runtime::KernelRequest& request : requests) {
+    if (!request.code.empty() && request.code != runtime::code_stamp()) codes.insert(request.code);
+  }
+  for (const std::string& code : codes) {
+    fmt::print(stderr,
+               "tessera: some kernels were recorded by another build (code {}); the bundle serves "
+               "them to that build\n",
+               code.substr(0, 16));
+  }
+}
+
+int compile(const CompileOptions& options) {
+  const std::vector<runtime::KernelRequest> requests =
+      reading_arguments([&] { return requests_for(options); });
+  const std::vector<runtime::Target> targets =
+      reading_arguments([&] { return parse_targets(options.arch); });
+  warn_about_other_programs(requests);
+  const int jobs =
+      options.jobs > 0 ? options.jobs : runtime::num_jobs(runtime::Runtime::instance().options());
+  std::mutex mutex;
+  const bool watched = ::isatty(STDERR_FILENO) != 0;
+  std::vector<runtime::BundleItem> items =
+      compile_all(requests, targets, jobs, [&](size_t done, size_t total) {
+        if (!watched) return;
+        const std::lock_guard lock(mutex);
+        fmt::print(stderr, "\r\x1b[K{} of {} kernels", done, total);
+      });
+  if (watched) fmt::print(stderr, "\r\x1b[K");
+  const std::string bytes = runtime::encode_bundle(std::move(items));
+  write_file(options.out, bytes);
+  // A bundle that a group or others could write would not be used.
+  ::chmod(options.out.c_str(), 0644);
+  return print(fmt::format("{}: {} kernels for {} target{}, {} bytes\n", options.out,
+                           requests.size(), targets.size(), targets.size() == 1 ? "" : "s",
+                           bytes.size()))
+             ? kOk
+             : kFailed;
+}
+
+}  // namespace
+
+void add_compile(CLI::App& app, Command& command) {
+  auto options = std::make_shared<CompileOptions>();
+  CLI::App* sub =
+      app.add_subcommand("compile", "kernels ahead of time into a bundle, no GPU needed");
+  sub->add_option("op", options->op, "an op, a family or all (default, unless --specs)");
+  sub->add_option("--specs", options->specs, "the kernels that TESSERA_RECORD wrote to this file");
+  sub->add_option("--arch", options->arch, "targets with commas between (default sm_90a)");
+  sub->add_option("--out", options->out, "the bundle")->required();
+  sub->add_option("-j,--jobs", options->jobs, "compiles side by side (default TESSERA_JOBS)")
+      ->check(CLI::Range(1, 256));
+  sub->callback([options, &command] { command = [options] { return compile(*options); }; });
+}
+
+}  // namespace tessera::tools
