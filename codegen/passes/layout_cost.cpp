@@ -20,6 +20,18 @@ double reduce_cost(const Layout& source, int axis, int threads) {
   return outputs * steps * (threads / 32.0);
 }
 
+double reducer_cost(const Layout& parts, int threads) {
+  double steps = 0;
+  for (const layout::Replica& copies : parts.replicas()) {
+    for (int64_t reach = copies.thread; reach < copies.thread * copies.extent; reach *= 2) {
+      steps += reach < 32 ? 1 : 8;
+    }
+  }
+  // The loops that fill a reducer run several times before it closes once.
+  constexpr double kRuns = 4;
+  return static_cast<double>(parts.num_slots()) * steps * (threads / 32.0) / kRuns;
+}
+
 double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUse& use, int threads,
                    const IndexMath& math) {
   const int element = bytes(use.buffer->dtype);
@@ -69,6 +81,7 @@ double layout_cost(const Participant& participant, const Layout& iteration, int 
   if (participant.reduce != nullptr) {
     return reduce_cost(iteration, participant.reduce->axis, threads);
   }
+  if (participant.finalize != nullptr) return reducer_cost(iteration, threads);
   double cost = 0;
   if (participant.loop == nullptr) return cost;
   for (const MemoryUse& use : participant.memory) {

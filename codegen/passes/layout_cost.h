@@ -6,8 +6,8 @@
 
 namespace tessera::codegen {
 
-/// The cost of one participant. `iteration` is the layout of a loop, or of the fragment that is
-/// reduced; matrix products and reads cost nothing, their layouts are given.
+/// The cost of one participant. `iteration` is the layout of a loop, or of the fragment or
+/// reducer that is reduced; matrix products and reads cost nothing, their layouts are given.
 double layout_cost(const Participant& participant, const layout::Layout& iteration, int threads,
                    const IndexMath& math);
 

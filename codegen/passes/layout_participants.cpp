@@ -59,6 +59,21 @@ class Collector {
         add_whole(p, reduce->from.buffer, false);
         add_whole(p, reduce->to.buffer, true);
         out_.all.push_back(std::move(p));
+      } else if (const auto* init = std::get_if<ir::ReducerInit>(&stmt.node)) {
+        note_fragment(init->reducer);
+        out_.reducers.insert(init->reducer->id);
+      } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
+        TESSERA_CHECK(inside != nullptr, "a reducer is updated outside of a parallel loop");
+        // A thread that runs an iteration must hold a part; others may hold one too.
+        use(*inside, update->reducer, update->indices, false, stmt.loc);
+        out_.updated.insert(update->reducer->id);
+      } else if (const auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
+        if (!finalize->to) continue;
+        Participant p = participant(stmt);
+        p.finalize = finalize;
+        add_whole(p, finalize->reducer, false);
+        add_whole(p, finalize->to, true);
+        out_.all.push_back(std::move(p));
       } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
         Participant p = participant(stmt);
         p.gemm = gemm;

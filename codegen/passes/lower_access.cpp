@@ -118,6 +118,27 @@ void TileLowering::store(const ir::ElementStore& element, SourceLoc loc) {
   when(registers ? Expr() : sole_owner_, loc, [&] { emit({node, loc}); });
 }
 
+void TileLowering::atomic(const ir::Atomic& from, SourceLoc loc) {
+  require_writable(*from.buffer, loc);
+  if (from.old && sole_owner_) {
+    fail(
+        "ATOMIC_COPIES",
+        fmt::format("'{}' is changed once per iteration, but several threads run each one and want "
+                    "the old value",
+                    from.buffer->name),
+        loc, "a parallel loop with as many iterations as threads", "fewer",
+        "index with k.thread(), or use the form without a result");
+  }
+  Atomic node;
+  node.op = from.op;
+  node.to = access(from, 1, loc);
+  node.value = resolve(from.value);
+  if (from.compare) node.compare = resolve(from.compare);
+  node.old = from.old;
+  node.order = from.order;
+  when(sole_owner_, loc, [&] { emit({node, loc}); });
+}
+
 void TileLowering::require_writable(const ir::Buffer& buffer, SourceLoc loc) const {
   if (buffer.space == ir::Space::global && !buffer.is_output) {
     fail("WRITE_READ_ONLY", fmt::format("the input tensor '{}' is written", buffer.name), loc,

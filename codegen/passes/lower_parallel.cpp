@@ -112,7 +112,9 @@ bool TileLowering::is_straight_line(const ir::Body& body) const {
   return std::all_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
     return std::holds_alternative<ir::Let>(stmt.node) ||
            std::holds_alternative<ir::ElementLoad>(stmt.node) ||
-           std::holds_alternative<ir::ElementStore>(stmt.node);
+           std::holds_alternative<ir::ElementStore>(stmt.node) ||
+           std::holds_alternative<ir::Atomic>(stmt.node) ||
+           std::holds_alternative<ir::ReducerUpdate>(stmt.node);
   });
 }
 

@@ -24,6 +24,7 @@ struct KernelSource {
   int threads = 0;                   // block size
   int64_t shared_bytes = 0;          // dynamic shared memory
   std::vector<std::string> options;  // extra NVRTC options, in order
+  bool waits_for_previous = false;   // contains the wait for the previous kernel in the stream
 };
 
 }  // namespace tessera
