@@ -79,6 +79,7 @@ std::string explain(const ir::Kernel& kernel) {
   std::string text;
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
+  append(text, "warnings: uncoalesced accesses", lowered.layouts.uncoalesced);
   append(text, "relayouts", lowered.layouts.relayouts);
   std::vector<std::string> layouts;
   for (const ir::BufferRef& fragment : lowered.fragments) {

@@ -120,8 +120,25 @@ void IndexMath::add_fact(const Expr& condition) {
       Form larger = form(e->args[1], true);
       if (e->op == Op::le) larger.constant += 1;
       facts_.push_back({form(e->args[0], true), larger});
+      add_scaled_fact(Fact(facts_.back()));
     }
   }
+}
+
+/// smaller < n / by + c is by * (smaller + 1 - c) <= n for n >= 0: whole tiles below a count of tiles
+/// are inside the extent.
+void IndexMath::add_scaled_fact(const Fact& fact) {
+  if (fact.larger.terms.size() != 1 || fact.larger.terms[0].coefficient != 1) return;
+  const Expr& atom = fact.larger.terms[0].atom;
+  if (atom->op != Op::div || !ir::is_constant(atom->args[1])) return;
+  const int64_t by = atom->args[1]->integer;
+  const Form whole = form(atom->args[0], true);
+  if (by <= 0 || range(whole).low.value_or(-1) < 0) return;
+  Form tiles = fact.smaller;
+  tiles.constant += 1 - fact.larger.constant;
+  Form last = scale(tiles, by);
+  last.constant -= 1;
+  facts_.push_back({std::move(last), whole});
 }
 
 Form IndexMath::form(const Expr& e, bool through_lets) const {

@@ -77,6 +77,7 @@ class IndexMath {
   struct Fact {
     Form smaller, larger;  // smaller < larger
   };
+  void add_scaled_fact(const Fact& fact);
   std::map<const ir::Var*, ir::Expr> definitions_;
   std::vector<Fact> facts_;
   std::vector<size_t> marks_;

@@ -58,6 +58,26 @@ TEST_CASE("digits of a mixed-radix number come apart without carries", "[prover]
   CHECK(text(v.s * c(1024) + v.thread % c(128) * c(8) - v.s * c(1024)) == "thread % 128 * 8");
 }
 
+TEST_CASE("a tile below the count of whole tiles is inside the extent", "[prover]") {
+  const Symbols v;
+  IndexMath math;
+  const Expr column =
+      v.s * c(32) + c(96) + v.lane * c(4);  // lane * 4 + 3 is the last of a tile of 32
+  CHECK_FALSE(math.less(column + c(3), v.m));
+  math.add_fact(v.s + c(3) < v.m / c(32));
+  CHECK(math.less(column, v.m));
+  CHECK(math.less(column + c(3), v.m));
+  CHECK_FALSE(math.less(column + c(4), v.m));
+  // Nothing follows for an extent that may be negative: -1 / 32 is 0.
+  IndexMath unknown;
+  auto shift = std::make_shared<ir::Var>();
+  shift->name = "shift";
+  shift->id = 8;
+  const Expr extent = ir::var(shift);
+  unknown.add_fact(v.s < extent / c(32) + c(1));
+  CHECK_FALSE(unknown.less(v.s * c(32) - c(1), extent));
+}
+
 TEST_CASE("bounds against symbolic extents", "[prover]") {
   const Symbols v;
   IndexMath math;
