@@ -149,6 +149,7 @@ int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
     if (is_last) {
       require_multiple(start);
       require_multiple(math.divisor(buffer.shape.back()));
+      if (buffer.alias_of) require_multiple(math.divisor(buffer.alias_of->shape.back()));
     } else if (global) {
       require_multiple(start * math.divisor(buffer.strides[d]));
     } else {

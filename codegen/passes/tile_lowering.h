@@ -53,6 +53,7 @@ class TileLowering {
   }
   Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
                 bool unchecked, SourceLoc loc);
+  std::vector<Expr> in_root(const ir::Buffer& view, const std::vector<Expr>& indices) const;
   void load(const ir::ElementLoad& element, SourceLoc loc);
   void store(const ir::ElementStore& element, SourceLoc loc);
   void require_writable(const ir::Buffer& buffer, SourceLoc loc) const;
