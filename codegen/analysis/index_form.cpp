@@ -122,6 +122,15 @@ void IndexMath::add_fact(const Expr& condition) {
       if (e->op == Op::le) larger.constant += 1;
       facts_.push_back({form(e->args[0], true), larger});
       add_scaled_fact(Fact(facts_.back()));
+    } else if (e->op == Op::logical_not) {
+      const Expr& denied = e->args[0];
+      if (denied->op == Op::logical_or) {
+        for (const Expr& side : denied->args) open.push_back(ir::unary(Op::logical_not, side));
+      } else if (denied->op == Op::lt) {
+        open.push_back(ir::binary(Op::le, denied->args[1], denied->args[0]));
+      } else if (denied->op == Op::le) {
+        open.push_back(ir::binary(Op::lt, denied->args[1], denied->args[0]));
+      }
     }
   }
 }
