@@ -7,12 +7,12 @@ namespace tessera::kernels {
 
 /// A format to quantise to.
 struct QuantFormat {
-  DType dtype;
   float max;         // largest finite value
   float amax_floor;  // smaller maxima count as this
 };
-inline constexpr QuantFormat kE4m3 = {DType::e4m3, 448.0f, 1e-4f};
-inline constexpr QuantFormat kE2m1 = {DType::e2m1, 6.0f, 0x1.8p-124f};  // 6 * 2^-126
+inline constexpr QuantFormat kE4m3 = {448.0f, 1e-4f};
+inline constexpr QuantFormat kE2m1 = {6.0f, 0x1.8p-124f};  // 6 * 2^-126
+inline constexpr QuantFormat kE5m6 = {65024.0f, 1e-4f};
 
 /// The format of dtype e4m3 or e2m1.
 inline const QuantFormat& quant_format(DType dtype) {

@@ -28,7 +28,7 @@ struct OpCase {
 std::vector<OpCase> transpose_cases();
 std::vector<OpCase> batched_transpose_cases();
 std::vector<OpCase> topk_gate_cases();
-/// All forms of bf16 and f32 must work; a quantised x may be unsupported.
+/// All forms, a quantised x among them.
 std::vector<OpCase> per_token_cast_cases();
 /// Those of per_token_cast with a plain x.
 std::vector<OpCase> per_token_cast_with_sf_only_cases();
