@@ -14,8 +14,10 @@
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
 #include "kernels/quant/cast_back.h"
+#include "kernels/quant/cast_back_e5m6.h"
 #include "kernels/quant/per_token_cast.h"
 #include "kernels/quant/per_token_cast_back.h"
+#include "kernels/quant/per_token_cast_to_e5m6.h"
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 #include "kernels/quant/per_token_cast_with_sf_only.h"
 #include "kernels/transpose/batched_transpose.h"
@@ -110,8 +112,10 @@ const std::vector<OpInfo>& ops() {
                                                    per_token_cast_op(),
                                                    per_token_cast_with_sf_only_op(),
                                                    per_token_cast_with_precomputed_sf_op(),
+                                                   per_token_cast_to_e5m6_op(),
                                                    cast_back_op(),
                                                    per_token_cast_back_op(),
+                                                   cast_back_e5m6_op(),
                                                    transpose_op(),
                                                    batched_transpose_op(),
                                                    expand_to_mhc_fwd_op(),

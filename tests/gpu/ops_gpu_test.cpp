@@ -20,6 +20,8 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "per_token_cast_with_precomputed_sf") return per_token_cast_with_precomputed_sf_cases();
   if (op == "cast_back") return cast_back_cases();
   if (op == "per_token_cast_back") return per_token_cast_back_cases();
+  if (op == "per_token_cast_to_e5m6") return per_token_cast_to_e5m6_cases();
+  if (op == "cast_back_e5m6") return cast_back_e5m6_cases();
   if (op == "expand_to_mhc_fwd") return expand_to_mhc_fwd_cases();
   if (op == "pre_split_mixes_fwd") return pre_split_mixes_fwd_cases();
   if (op == "sinkhorn_fwd") return sinkhorn_fwd_cases();
@@ -47,11 +49,11 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
-  const std::string op =
-      GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast",
-               "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
-               "per_token_cast_back", "expand_to_mhc_fwd", "pre_split_mixes_fwd", "sinkhorn_fwd",
-               "pre_apply_mix_fwd", "post_fwd");
+  const std::string op = GENERATE(
+      "transpose", "batched_transpose", "topk_gate", "per_token_cast",
+      "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
+      "per_token_cast_back", "per_token_cast_to_e5m6", "cast_back_e5m6", "expand_to_mhc_fwd",
+      "pre_split_mixes_fwd", "sinkhorn_fwd", "pre_apply_mix_fwd", "post_fwd");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }

@@ -1,6 +1,9 @@
 #include "tests/reference/ops.h"
 
+#include <algorithm>
+
 #include "dsl/base/error.h"
+#include "tests/reference/e5m6.h"
 #include "tests/reference/mhc.h"
 #include "tests/reference/per_token_cast.h"
 #include "tests/reference/topk_gate.h"
@@ -62,6 +65,25 @@ HostTensors run_cast_back(const HostTensors& inputs, const Params& params) {
                         dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
 }
 
+HostTensors run_to_e5m6(const HostTensors& inputs, const Params& params) {
+  E5m6Result result = per_token_cast_to_e5m6(
+      inputs.at("x"), sf_layout_of(param<std::string>(params, "sf_layout", "row_major")),
+      param<bool>(params, "round_sf", false));
+  return {{"out", std::move(result.out)}, {"out_sf", std::move(result.out_sf)}};
+}
+
+HostTensors run_cast_back_e5m6(const HostTensors& inputs, const Params& params) {
+  const test::HostTensor& x = inputs.at("x");
+  const int64_t hidden = x.shape()[1] / 3 * 2;
+  const auto block =
+      param<std::vector<int64_t>>(params, "x_block_size", {1, std::max<int64_t>(hidden, 1)});
+  return {{"out", cast_back_e5m6(
+                      x, inputs.at("x_sf"),
+                      sf_layout_of(param<std::string>(params, "x_sf_layout", "row_major")),
+                      Dims(std::span<const int64_t>(block)),
+                      dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
+}
+
 }  // namespace
 
 Runner runner(const std::string& op) {
@@ -80,6 +102,8 @@ Runner runner(const std::string& op) {
   if (op == "per_token_cast_with_sf_only") return run_with_sf_only;
   if (op == "per_token_cast_with_precomputed_sf") return run_with_precomputed_sf;
   if (op == "cast_back" || op == "per_token_cast_back") return run_cast_back;
+  if (op == "per_token_cast_to_e5m6") return run_to_e5m6;
+  if (op == "cast_back_e5m6") return run_cast_back_e5m6;
   if (op == "pre_apply_mix_fwd") {
     return [](const HostTensors& inputs, const Params&) {
       return HostTensors{{"out", pre_apply_mix_fwd(inputs.at("x"), inputs.at("mix"))}};
