@@ -15,6 +15,7 @@
 #include "kernels/nearest_name.h"
 #include "kernels/quant/cast_back.h"
 #include "kernels/quant/cast_back_e5m6.h"
+#include "kernels/quant/per_channel_cast_and_transpose.h"
 #include "kernels/quant/per_token_cast.h"
 #include "kernels/quant/per_token_cast_back.h"
 #include "kernels/quant/per_token_cast_to_e5m6.h"
@@ -113,6 +114,7 @@ const std::vector<OpInfo>& ops() {
                                                    per_token_cast_with_sf_only_op(),
                                                    per_token_cast_with_precomputed_sf_op(),
                                                    per_token_cast_to_e5m6_op(),
+                                                   per_channel_cast_and_transpose_op(),
                                                    cast_back_op(),
                                                    per_token_cast_back_op(),
                                                    cast_back_e5m6_op(),

@@ -50,10 +50,15 @@ inline dsl::Value part_of_word(const dsl::Value& code, const dsl::Value& i, int6
 /// Code `i` of the string, followed by four zeros.
 inline dsl::Value code_of(const std::array<dsl::Value, kWords>& words, const dsl::Value& i) {
   using namespace dsl;
-  auto first = i * 12 / 32, skipped = i * 12 % 32;
-  auto high = select(first == 0, words[0], select(first == 1, words[1], words[2]));
-  auto low = select(first == 0, words[1], words[2]);
-  return (((high << skipped) | (low >> (32 - skipped))) >> 16) & 0xFFF0;
+  Value code;
+  for (int64_t n = 0; n < kCodes; ++n) {
+    const auto w = static_cast<size_t>(n * 12 / 32);
+    const int64_t skipped = n * 12 % 32;  // bits of the word before the code
+    auto shifted = skipped <= 16 ? words[w] >> (16 - skipped) : words[w] << (skipped - 16);
+    if (skipped > 20) shifted = shifted | (words[w + 1] >> (48 - skipped));
+    code = n == 0 ? shifted : select(i == n, shifted, code);
+  }
+  return code & 0xFFF0;
 }
 
 }  // namespace tessera::kernels::e5m6

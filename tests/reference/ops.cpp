@@ -5,6 +5,7 @@
 #include "dsl/base/error.h"
 #include "tests/reference/e5m6.h"
 #include "tests/reference/mhc.h"
+#include "tests/reference/per_channel_cast.h"
 #include "tests/reference/per_token_cast.h"
 #include "tests/reference/topk_gate.h"
 #include "tests/reference/transpose.h"
@@ -104,6 +105,14 @@ Runner runner(const std::string& op) {
   if (op == "cast_back" || op == "per_token_cast_back") return run_cast_back;
   if (op == "per_token_cast_to_e5m6") return run_to_e5m6;
   if (op == "cast_back_e5m6") return run_cast_back_e5m6;
+  if (op == "per_channel_cast_and_transpose") {
+    return [](const HostTensors& inputs, const Params& params) {
+      ChannelCastResult result = per_channel_cast_and_transpose(
+          inputs.at("x"), param<int64_t>(params, "num_per_tokens", 0),
+          param<bool>(params, "round_sf", false));
+      return HostTensors{{"out", std::move(result.out)}, {"out_sf", std::move(result.out_sf)}};
+    };
+  }
   if (op == "pre_apply_mix_fwd") {
     return [](const HostTensors& inputs, const Params&) {
       return HostTensors{{"out", pre_apply_mix_fwd(inputs.at("x"), inputs.at("mix"))}};

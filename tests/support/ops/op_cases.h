@@ -38,6 +38,7 @@ std::vector<OpCase> cast_back_cases();
 std::vector<OpCase> per_token_cast_back_cases();
 std::vector<OpCase> per_token_cast_to_e5m6_cases();
 std::vector<OpCase> cast_back_e5m6_cases();
+std::vector<OpCase> per_channel_cast_and_transpose_cases();
 std::vector<OpCase> expand_to_mhc_fwd_cases();
 std::vector<OpCase> pre_split_mixes_fwd_cases();
 std::vector<OpCase> sinkhorn_fwd_cases();
