@@ -21,6 +21,7 @@
 #include "kernels/quant/per_token_cast_to_e5m6.h"
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 #include "kernels/quant/per_token_cast_with_sf_only.h"
+#include "kernels/quant/swiglu_forward_and_per_token_cast.h"
 #include "kernels/transpose/batched_transpose.h"
 
 namespace tessera::kernels {
@@ -118,6 +119,7 @@ const std::vector<OpInfo>& ops() {
                                                    cast_back_op(),
                                                    per_token_cast_back_op(),
                                                    cast_back_e5m6_op(),
+                                                   swiglu_forward_and_per_token_cast_op(),
                                                    transpose_op(),
                                                    batched_transpose_op(),
                                                    expand_to_mhc_fwd_op(),

@@ -6,8 +6,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int64_t kMostPerThread = 64;
-constexpr int64_t kMaxGroup = 1024 * kMostPerThread;
+constexpr int64_t kMaxGroup = 1024 * 64;  // what the threads of a block hold of one row
 
 int64_t round_up(int64_t a, int64_t b) {
   return num_blocks(a, b) * b;
@@ -38,14 +37,14 @@ TokenCastSpec spec_of(const TensorView& x, const TokenCast& call) {
   return s;
 }
 
-TokenTile whole_row_tile(int64_t hidden, int64_t vector) {
+TokenTile whole_row_tile(int64_t hidden, int64_t vector, int64_t most) {
   for (const int64_t threads : {128, 256, 512, 1024}) {
     const int64_t lanes = std::gcd(hidden / vector, threads);
-    if (hidden % vector == 0 && hidden / lanes <= kMostPerThread) {
+    if (hidden % vector == 0 && hidden / lanes <= most) {
       return {threads / lanes, hidden, static_cast<int>(threads), hidden, 1};
     }
     const int64_t padded = round_up(hidden, threads * vector);
-    if (padded / threads <= kMostPerThread) {
+    if (padded / threads <= most) {
       return {1, padded, static_cast<int>(threads), padded, 1};
     }
   }
@@ -99,10 +98,7 @@ void check_scale_params(const ArgCheck& check, const Params& params, TokenCast& 
 void check_codes_input(ArgCheck& check, const std::string& name, const Tensors& tensors) {
   const auto x = tensors.find(name);
   const bool pairs = x != tensors.end() && x->second.dtype == DType::i8;
-  check.tensor(name, tensors)
-      .dtype({DType::e4m3, DType::i8})
-      .shape("T", pairs ? "W" : "H")
-      .rows();
+  check.tensor(name, tensors).dtype({DType::e4m3, DType::i8}).shape("T", pairs ? "W" : "H").rows();
   if (pairs) check.bind("H", check["W"] * 2, "2 * W, two e2m1 codes per byte");
 }
 

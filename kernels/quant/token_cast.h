@@ -40,8 +40,8 @@ struct TokenTile {
 /// the block holds whole rows: as many threads along a row as divide it evenly, else columns are
 /// padded. `groups_together` groups stay in one tile.
 TokenTile pick_token_tile(const TokenCastSpec& spec, int64_t groups_together);
-/// Blocks of whole rows, each thread with runs of `vector` columns.
-TokenTile whole_row_tile(int64_t hidden, int64_t vector);
+/// Blocks of whole rows, each thread with runs of `vector` columns, at most `most` in all.
+TokenTile whole_row_tile(int64_t hidden, int64_t vector, int64_t most = 64);
 
 /// Checks a bf16 or f32 x, num_per_channels and, where the op has them, format, sf_layout and
 /// round_sf; binds T, H and C, the number of groups.

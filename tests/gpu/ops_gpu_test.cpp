@@ -22,6 +22,7 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "per_token_cast_back") return per_token_cast_back_cases();
   if (op == "per_token_cast_to_e5m6") return per_token_cast_to_e5m6_cases();
   if (op == "per_channel_cast_and_transpose") return per_channel_cast_and_transpose_cases();
+  if (op == "swiglu_forward_and_per_token_cast") return swiglu_forward_and_per_token_cast_cases();
   if (op == "cast_back_e5m6") return cast_back_e5m6_cases();
   if (op == "expand_to_mhc_fwd") return expand_to_mhc_fwd_cases();
   if (op == "pre_split_mixes_fwd") return pre_split_mixes_fwd_cases();
@@ -50,12 +51,12 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
-  const std::string op =
-      GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast",
-               "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
-               "per_token_cast_back", "per_token_cast_to_e5m6", "cast_back_e5m6",
-               "per_channel_cast_and_transpose", "expand_to_mhc_fwd", "pre_split_mixes_fwd",
-               "sinkhorn_fwd", "pre_apply_mix_fwd", "post_fwd");
+  const std::string op = GENERATE(
+      "transpose", "batched_transpose", "topk_gate", "per_token_cast",
+      "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
+      "per_token_cast_back", "per_token_cast_to_e5m6", "cast_back_e5m6",
+      "per_channel_cast_and_transpose", "swiglu_forward_and_per_token_cast", "expand_to_mhc_fwd",
+      "pre_split_mixes_fwd", "sinkhorn_fwd", "pre_apply_mix_fwd", "post_fwd");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }

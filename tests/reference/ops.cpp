@@ -7,6 +7,7 @@
 #include "tests/reference/mhc.h"
 #include "tests/reference/per_channel_cast.h"
 #include "tests/reference/per_token_cast.h"
+#include "tests/reference/swiglu.h"
 #include "tests/reference/topk_gate.h"
 #include "tests/reference/transpose.h"
 
@@ -85,6 +86,37 @@ HostTensors run_cast_back_e5m6(const HostTensors& inputs, const Params& params) 
                       dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
 }
 
+HostTensors run_swiglu(const HostTensors& inputs, const Params& params) {
+  const auto given = [&](const char* name) {
+    const auto found = inputs.find(name);
+    return found == inputs.end() ? nullptr : &found->second;
+  };
+  const auto number = [&](const char* name) -> std::optional<float> {
+    const auto found = params.find(name);
+    if (found == params.end() || std::holds_alternative<std::monostate>(found->second)) return {};
+    return static_cast<float>(std::get<double>(found->second));
+  };
+  SwigluOptions options;
+  options.num_per_channels = param<int64_t>(params, "num_per_channels", 0);
+  options.sf_layout = sf_layout_of(param<std::string>(params, "sf_layout", "row_major"));
+  options.round_sf = param<bool>(params, "round_sf", false);
+  options.clamp_value = number("swiglu_clamp_value");
+  options.sf_clamp_min = number("sf_clamp_min");
+  SwigluResult result = swiglu_forward_and_per_token_cast(
+      inputs.at("x"), {given("pos_to_token_topk"), given("topk_weights"), given("pos_to_expert")},
+      options);
+  HostTensors outputs = {{"out", std::move(result.cast.out)},
+                         {"out_sf", std::move(result.cast.out_sf)}};
+  if (const auto* count = given("clamped_count")) {
+    test::HostTensor& sum = outputs.try_emplace("clamped_count", *count).first->second;
+    for (int64_t i = 0; i < 3; ++i) {
+      const int64_t more = result.clamped_count[static_cast<size_t>(i)];
+      sum.set_bits(i, sum.bits(i) + static_cast<uint64_t>(more));
+    }
+  }
+  return outputs;
+}
+
 }  // namespace
 
 Runner runner(const std::string& op) {
@@ -105,6 +137,7 @@ Runner runner(const std::string& op) {
   if (op == "cast_back" || op == "per_token_cast_back") return run_cast_back;
   if (op == "per_token_cast_to_e5m6") return run_to_e5m6;
   if (op == "cast_back_e5m6") return run_cast_back_e5m6;
+  if (op == "swiglu_forward_and_per_token_cast") return run_swiglu;
   if (op == "per_channel_cast_and_transpose") {
     return [](const HostTensors& inputs, const Params& params) {
       ChannelCastResult result = per_channel_cast_and_transpose(

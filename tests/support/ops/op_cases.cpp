@@ -18,10 +18,11 @@ Comparison compare_with_reference(const std::string& op, const OpCase& test,
   for (const auto& [name, tensor] : want) {
     const auto found = outputs.find(name);
     if (found == outputs.end()) return Comparison::failed("no output " + name);
-    const Comparison result = test.tolerance
-                                  ? compare_close(found->second.view(), tensor.view(),
-                                                  test.tolerance->rtol, test.tolerance->atol)
-                                  : compare_bits(found->second.view(), tensor.view());
+    const TensorView have = found->second.view(), wanted = tensor.view();
+    const Comparison result =
+        test.tolerance   ? compare_close(have, wanted, test.tolerance->rtol, test.tolerance->atol)
+        : test.quantised ? compare_quantised(have, wanted)
+                         : compare_bits(have, wanted);
     if (!result.ok) return Comparison::failed(name + ": " + result.report);
   }
   return {};

@@ -23,6 +23,8 @@ struct OpCase {
   kernels::Params params;
   bool may_be_unsupported = false;          // outside of the domain that the op promises
   std::optional<Tolerance> tolerance = {};  // absent: outputs are compared bit for bit
+  bool quantised =
+      false;  // codes and scales may be one step apart here and there (exp before them)
 };
 
 std::vector<OpCase> transpose_cases();
@@ -39,6 +41,8 @@ std::vector<OpCase> per_token_cast_back_cases();
 std::vector<OpCase> per_token_cast_to_e5m6_cases();
 std::vector<OpCase> cast_back_e5m6_cases();
 std::vector<OpCase> per_channel_cast_and_transpose_cases();
+/// Without clamped_count.
+std::vector<OpCase> swiglu_forward_and_per_token_cast_cases();
 std::vector<OpCase> expand_to_mhc_fwd_cases();
 std::vector<OpCase> pre_split_mixes_fwd_cases();
 std::vector<OpCase> sinkhorn_fwd_cases();
