@@ -109,6 +109,7 @@ Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
 }
 
 void IndexMath::add_fact(const Expr& condition) {
+  conditions_.push_back(condition);
   std::vector<Expr> open = {condition};
   while (!open.empty()) {
     const Expr e = open.back();
@@ -120,6 +121,15 @@ void IndexMath::add_fact(const Expr& condition) {
       Form larger = form(e->args[1], true);
       if (e->op == Op::le) larger.constant += 1;
       facts_.push_back({form(e->args[0], true), larger});
+    } else if (e->op == Op::logical_not) {
+      const Expr& denied = e->args[0];
+      if (denied->op == Op::logical_or) {
+        for (const Expr& side : denied->args) open.push_back(ir::unary(Op::logical_not, side));
+      } else if (denied->op == Op::lt) {
+        open.push_back(ir::binary(Op::le, denied->args[1], denied->args[0]));
+      } else if (denied->op == Op::le) {
+        open.push_back(ir::binary(Op::lt, denied->args[1], denied->args[0]));
+      }
     }
   }
 }
@@ -169,7 +179,9 @@ Form IndexMath::form(const Expr& e, bool through_lets) const {
 }
 
 Expr IndexMath::simplify(const Expr& e) const {
-  return to_expr(form(e), e->type);
+  Expr result = to_expr(form(e), e->type);
+  log({Claim::Kind::equal, e, result, 0, {}, {}});
+  return result;
 }
 
 Expr IndexMath::to_expr(const Form& f, DType type) const {
@@ -427,7 +439,37 @@ std::optional<Form> IndexMath::upper_bound(const Form& f) const {
   return bound;
 }
 
+int64_t IndexMath::proved_divisor(const Form& f) const {
+  const int64_t result = divisor(f);
+  log({Claim::Kind::divisible, to_expr(f, DType::i64), {}, result, {}, {}});
+  return result;
+}
+
 bool IndexMath::less(const Expr& a, const Expr& b) const {
+  const bool proved = proves_less(a, b);
+  if (proved) log({Claim::Kind::less, a, b, 0, {}, {}});
+  return proved;
+}
+
+bool IndexMath::non_negative(const Expr& a) const {
+  const bool proved = proves_non_negative(a);
+  if (proved) log({Claim::Kind::non_negative, a, {}, 0, {}, {}});
+  return proved;
+}
+
+void IndexMath::keep_guard(const Expr& guard) const {
+  log({Claim::Kind::kept_guard, guard, {}, 0, {}, {}});
+}
+
+void IndexMath::log(Claim claim) const {
+  ProofLog* log = ProofLog::active();
+  if (!log) return;
+  claim.known = conditions_;
+  claim.lets.assign(definitions_.begin(), definitions_.end());
+  log->add(std::move(claim));
+}
+
+bool IndexMath::proves_less(const Expr& a, const Expr& b) const {
   const Form left = form(a, true);
   const Form right = form(b, true);
   const auto high = range(add(left, right, -1)).high;
@@ -444,7 +486,7 @@ bool IndexMath::less(const Expr& a, const Expr& b) const {
   return false;
 }
 
-bool IndexMath::non_negative(const Expr& a) const {
+bool IndexMath::proves_non_negative(const Expr& a) const {
   const Form f = form(a, true);
   if (range(f).low.value_or(-1) >= 0) return true;
   for (const Fact& fact : facts_) {
@@ -458,7 +500,9 @@ bool IndexMath::non_negative(const Expr& a) const {
 
 bool IndexMath::same(const Expr& a, const Expr& b) const {
   const Form difference = add(form(a, true), form(b, true), -1);
-  return difference.is_constant() && difference.constant == 0;
+  const bool proved = difference.is_constant() && difference.constant == 0;
+  if (proved) log({Claim::Kind::equal, a, b, 0, {}, {}});
+  return proved;
 }
 
 }  // namespace tessera::codegen
