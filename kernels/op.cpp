@@ -19,10 +19,14 @@
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
 #include "kernels/quant/cast_back.h"
+#include "kernels/quant/cast_back_e5m6.h"
+#include "kernels/quant/per_channel_cast_and_transpose.h"
 #include "kernels/quant/per_token_cast.h"
 #include "kernels/quant/per_token_cast_back.h"
+#include "kernels/quant/per_token_cast_to_e5m6.h"
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 #include "kernels/quant/per_token_cast_with_sf_only.h"
+#include "kernels/quant/swiglu_forward_and_per_token_cast.h"
 #include "kernels/transpose/batched_transpose.h"
 
 namespace tessera::kernels {
@@ -118,8 +122,12 @@ const std::vector<OpInfo>& ops() {
                                                    per_token_cast_op(),
                                                    per_token_cast_with_sf_only_op(),
                                                    per_token_cast_with_precomputed_sf_op(),
+                                                   per_token_cast_to_e5m6_op(),
+                                                   per_channel_cast_and_transpose_op(),
                                                    cast_back_op(),
                                                    per_token_cast_back_op(),
+                                                   cast_back_e5m6_op(),
+                                                   swiglu_forward_and_per_token_cast_op(),
                                                    transpose_op(),
                                                    batched_transpose_op(),
                                                    engram_gate_fwd_op(),

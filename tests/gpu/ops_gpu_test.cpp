@@ -25,6 +25,10 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "per_token_cast_with_precomputed_sf") return per_token_cast_with_precomputed_sf_cases();
   if (op == "cast_back") return cast_back_cases();
   if (op == "per_token_cast_back") return per_token_cast_back_cases();
+  if (op == "per_token_cast_to_e5m6") return per_token_cast_to_e5m6_cases();
+  if (op == "per_channel_cast_and_transpose") return per_channel_cast_and_transpose_cases();
+  if (op == "swiglu_forward_and_per_token_cast") return swiglu_forward_and_per_token_cast_cases();
+  if (op == "cast_back_e5m6") return cast_back_e5m6_cases();
   if (op == "expand_to_mhc_fwd") return expand_to_mhc_fwd_cases();
   if (op == "pre_split_mixes_fwd") return pre_split_mixes_fwd_cases();
   if (op == "sinkhorn_fwd") return sinkhorn_fwd_cases();
@@ -52,12 +56,13 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
-  const std::string op = GENERATE("transpose", "batched_transpose", "topk_gate", "top2_sum_gate",
-                                  "expand_to_fused_with_sf", "reduce_fused", "engram_gate_fwd",
-                                  "engram_hash", "per_token_cast", "per_token_cast_with_sf_only",
-                                  "per_token_cast_with_precomputed_sf", "cast_back",
-                                  "per_token_cast_back", "expand_to_mhc_fwd", "pre_split_mixes_fwd",
-                                  "sinkhorn_fwd", "pre_apply_mix_fwd", "post_fwd");
+  const std::string op = GENERATE(
+      "transpose", "batched_transpose", "topk_gate", "top2_sum_gate", "expand_to_fused_with_sf",
+      "reduce_fused", "engram_gate_fwd", "engram_hash", "per_token_cast",
+      "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
+      "per_token_cast_back", "per_token_cast_to_e5m6", "cast_back_e5m6",
+      "per_channel_cast_and_transpose", "swiglu_forward_and_per_token_cast", "expand_to_mhc_fwd",
+      "pre_split_mixes_fwd", "sinkhorn_fwd", "pre_apply_mix_fwd", "post_fwd");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }

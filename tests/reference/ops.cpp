@@ -1,10 +1,15 @@
 #include "tests/reference/ops.h"
 
+#include <algorithm>
+
 #include "dsl/base/error.h"
+#include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
 #include "tests/reference/mhc.h"
 #include "tests/reference/moe.h"
+#include "tests/reference/per_channel_cast.h"
 #include "tests/reference/per_token_cast.h"
+#include "tests/reference/swiglu.h"
 #include "tests/reference/top2_sum_gate.h"
 #include "tests/reference/topk_gate.h"
 #include "tests/reference/transpose.h"
@@ -65,9 +70,57 @@ HostTensors run_cast_back(const HostTensors& inputs, const Params& params) {
                         dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
 }
 
+HostTensors run_to_e5m6(const HostTensors& inputs, const Params& params) {
+  E5m6Result result = per_token_cast_to_e5m6(
+      inputs.at("x"), sf_layout_of(param<std::string>(params, "sf_layout", "row_major")),
+      param<bool>(params, "round_sf", false));
+  return {{"out", std::move(result.out)}, {"out_sf", std::move(result.out_sf)}};
+}
+
+HostTensors run_cast_back_e5m6(const HostTensors& inputs, const Params& params) {
+  const test::HostTensor& x = inputs.at("x");
+  const int64_t hidden = x.shape()[1] / 3 * 2;
+  const auto block =
+      param<std::vector<int64_t>>(params, "x_block_size", {1, std::max<int64_t>(hidden, 1)});
+  return {{"out", cast_back_e5m6(
+                      x, inputs.at("x_sf"),
+                      sf_layout_of(param<std::string>(params, "x_sf_layout", "row_major")),
+                      Dims(std::span<const int64_t>(block)),
+                      dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
+}
+
 const test::HostTensor* optional(const HostTensors& inputs, const std::string& name) {
   const auto found = inputs.find(name);
   return found == inputs.end() ? nullptr : &found->second;
+}
+
+HostTensors run_swiglu(const HostTensors& inputs, const Params& params) {
+  const auto number = [&](const char* name) -> std::optional<float> {
+    const auto found = params.find(name);
+    if (found == params.end() || std::holds_alternative<std::monostate>(found->second)) return {};
+    return static_cast<float>(std::get<double>(found->second));
+  };
+  SwigluOptions options;
+  options.num_per_channels = param<int64_t>(params, "num_per_channels", 0);
+  options.sf_layout = sf_layout_of(param<std::string>(params, "sf_layout", "row_major"));
+  options.round_sf = param<bool>(params, "round_sf", false);
+  options.clamp_value = number("swiglu_clamp_value");
+  options.sf_clamp_min = number("sf_clamp_min");
+  SwigluResult result = swiglu_forward_and_per_token_cast(
+      inputs.at("x"),
+      {optional(inputs, "pos_to_token_topk"), optional(inputs, "topk_weights"),
+       optional(inputs, "pos_to_expert")},
+      options);
+  HostTensors outputs = {{"out", std::move(result.cast.out)},
+                         {"out_sf", std::move(result.cast.out_sf)}};
+  if (const auto* count = optional(inputs, "clamped_count")) {
+    test::HostTensor& sum = outputs.try_emplace("clamped_count", *count).first->second;
+    for (int64_t i = 0; i < 3; ++i) {
+      const int64_t more = result.clamped_count[static_cast<size_t>(i)];
+      sum.set_bits(i, sum.bits(i) + static_cast<uint64_t>(more));
+    }
+  }
+  return outputs;
 }
 
 HostTensors run_expand(const HostTensors& inputs, const Params& params) {
@@ -143,6 +196,17 @@ Runner runner(const std::string& op) {
   if (op == "per_token_cast_with_sf_only") return run_with_sf_only;
   if (op == "per_token_cast_with_precomputed_sf") return run_with_precomputed_sf;
   if (op == "cast_back" || op == "per_token_cast_back") return run_cast_back;
+  if (op == "per_token_cast_to_e5m6") return run_to_e5m6;
+  if (op == "cast_back_e5m6") return run_cast_back_e5m6;
+  if (op == "swiglu_forward_and_per_token_cast") return run_swiglu;
+  if (op == "per_channel_cast_and_transpose") {
+    return [](const HostTensors& inputs, const Params& params) {
+      ChannelCastResult result = per_channel_cast_and_transpose(
+          inputs.at("x"), param<int64_t>(params, "num_per_tokens", 0),
+          param<bool>(params, "round_sf", false));
+      return HostTensors{{"out", std::move(result.out)}, {"out_sf", std::move(result.out_sf)}};
+    };
+  }
   if (op == "pre_apply_mix_fwd") {
     return [](const HostTensors& inputs, const Params&) {
       return HostTensors{{"out", pre_apply_mix_fwd(inputs.at("x"), inputs.at("mix"))}};
