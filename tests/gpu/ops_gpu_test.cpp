@@ -25,6 +25,8 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "sinkhorn_fwd") return sinkhorn_fwd_cases();
   if (op == "pre_apply_mix_fwd") return pre_apply_mix_fwd_cases();
   if (op == "post_fwd") return post_fwd_cases();
+  if (op == "sinkhorn_bwd") return sinkhorn_bwd_cases();
+  if (op == "post_bwd") return post_bwd_cases();
   return per_token_cast_cases();
 }
 
@@ -51,7 +53,7 @@ TEST_CASE("ops equal their references on the GPU", "[gpu]") {
       GENERATE("transpose", "batched_transpose", "topk_gate", "per_token_cast",
                "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
                "per_token_cast_back", "expand_to_mhc_fwd", "pre_split_mixes_fwd", "sinkhorn_fwd",
-               "pre_apply_mix_fwd", "post_fwd");
+               "pre_apply_mix_fwd", "post_fwd", "sinkhorn_bwd", "post_bwd");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }

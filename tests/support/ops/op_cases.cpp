@@ -18,10 +18,12 @@ Comparison compare_with_reference(const std::string& op, const OpCase& test,
   for (const auto& [name, tensor] : want) {
     const auto found = outputs.find(name);
     if (found == outputs.end()) return Comparison::failed("no output " + name);
-    const Comparison result = test.tolerance
-                                  ? compare_close(found->second.view(), tensor.view(),
-                                                  test.tolerance->rtol, test.tolerance->atol)
-                                  : compare_bits(found->second.view(), tensor.view());
+    const auto own = test.tolerances.find(name);
+    const std::optional<Tolerance> tolerance =
+        own == test.tolerances.end() ? test.tolerance : std::optional<Tolerance>(own->second);
+    const Comparison result = tolerance ? compare_close(found->second.view(), tensor.view(),
+                                                        tolerance->rtol, tolerance->atol)
+                                        : compare_bits(found->second.view(), tensor.view());
     if (!result.ok) return Comparison::failed(name + ": " + result.report);
   }
   return {};
