@@ -40,7 +40,8 @@ class IndexMath {
     facts_.resize(marks_.back());
     marks_.pop_back();
   }
-  /// A condition known to hold in the rest of this scope: comparisons joined by && are taken apart.
+  /// A condition known to hold in the rest of this scope: comparisons joined by && are taken apart,
+  /// and so are the negations of comparisons and of those joined by ||.
   void add_fact(const ir::Expr& condition);
 
   /// The normal form; `through_lets` also expands the Vars of define().
@@ -69,7 +70,10 @@ class IndexMath {
   std::optional<DigitSplit> split_digit(const Form& rest, int64_t by) const;
   Form divide(const Form& f, int64_t by, DType type) const;
   Form modulo(const Form& f, int64_t by, DType type) const;
+  Range range_of_terms(const Form& f) const;
   Range atom_range(const ir::Expr& atom) const;
+  std::optional<Form> atom_bound(const ir::Expr& atom) const;
+  void add_at_most(Form& bound, const ir::Expr& atom, int64_t factor) const;
   int64_t atom_divisor(const ir::Expr& atom) const;
   /// An upper bound of `f` over dims alone; nothing if an atom has no bound.
   std::optional<Form> upper_bound(const Form& f) const;
@@ -80,6 +84,7 @@ class IndexMath {
   std::map<const ir::Var*, ir::Expr> definitions_;
   std::vector<Fact> facts_;
   std::vector<size_t> marks_;
+  mutable bool weighs_facts_ = false;
 };
 
 }  // namespace tessera::codegen

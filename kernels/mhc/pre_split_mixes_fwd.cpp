@@ -53,8 +53,8 @@ ir::Kernel build(const Spec& s) {
         j < n, [&] { pre_mix(token, j) = mhc::pre_mix(z, eps); },
         [&] {
           k.if_else(
-              j < 2 * n, [&] { post_mix.unchecked()(token, j - n) = mhc::post_mix(z, post_mult); },
-              [&] { comb_logits.unchecked()(token, (j - 2 * n) / n, (j - 2 * n) % n) = z; });
+              j < 2 * n, [&] { post_mix(token, j - n) = mhc::post_mix(z, post_mult); },
+              [&] { comb_logits(token, (j - 2 * n) / n, (j - 2 * n) % n) = z; });
         });
   });
   return k.finish();
