@@ -35,6 +35,9 @@ void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
     } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
       add(reduce->from.buffer);
       add(reduce->to.buffer);
+    } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
+      add(gemm->a.buffer);
+      add(gemm->c.buffer);
     } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
       find_fragments(loop->body, out);
     } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {

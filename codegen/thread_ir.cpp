@@ -69,6 +69,15 @@ class Printer {
     line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
                      tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
   }
+  void print(const LoadMatrix& load) {
+    const int width = load.count * 32 / bits(load.from.array->dtype);
+    line(fmt::format("{} = load {} matrices{} {}{}", text(load.into, width), load.count,
+                     load.transposed ? " transposed" : "", text(load.from), facts(load.from)));
+  }
+  void print(const Mma& mma) {
+    const int e = 32 / bits(mma.a.array->dtype);
+    line(fmt::format("{} += mma {} * {}", text(mma.c, 4), text(mma.a, 4 * e), text(mma.b, 2 * e)));
+  }
   void print(const For& loop) {
     line(fmt::format("{} {} = {}; < {}; += {}", loop.unrolled ? "unrolled" : "for", loop.var->name,
                      to_string(loop.begin), to_string(loop.end), to_string(loop.step)));

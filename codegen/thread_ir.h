@@ -80,6 +80,22 @@ struct Convert {
   Slice into, from;
   int width;
 };
+/// Eight rows of 16 bytes are a matrix; the warp reads `count` (2 or 4) of them from shared memory. Lane l
+/// names row l % 8 of matrix l / 8 (of matrix l / 8 % count). Into register m of each lane, E = 4 /
+/// element bytes elements: those of row lane / 4 from column lane % 4 * E on, of matrix m; transposed
+/// (16-bit elements only): rows lane % 4 * 2 and one more of column lane / 4.
+struct LoadMatrix {
+  Access from;  // one row
+  Slice into;   // count * E elements
+  int count = 4;
+  bool transposed = false;
+};
+/// One matrix instruction of the warp, c[0..4) += a[0..4E) * b[0..2E): m16 n8 k8E, the lanes hold the
+/// elements of layout::mma_accumulator, mma_left and mma_right. See Builder::gemm for the order of
+/// the sum. f32 operands lose their low 13 bits.
+struct Mma {
+  Slice c, a, b;
+};
 /// for (var = begin; var < end; var += step). Unrolled loops have constant bounds.
 struct For {
   VarRef var;
@@ -111,8 +127,8 @@ struct Declare {
 };
 
 struct Stmt {
-  std::variant<Let, Load, Store, Convert, For, If, Barrier, WarpBarrier, Collective, Comment,
-               Declare>
+  std::variant<Let, Load, Store, Convert, LoadMatrix, Mma, For, If, Barrier, WarpBarrier,
+               Collective, Comment, Declare>
       node;
   SourceLoc loc;
 };

@@ -30,6 +30,14 @@ struct LaunchOptions {
   int min_blocks_per_sm = 0;  // 0 = not stated
 };
 
+struct GemmOptions {
+  /// Warps along the rows and columns of the product; 0 = the compiler chooses the grid that reads
+  /// the operands least often. Their product is the number of warps of the block.
+  int warp_rows = 0;
+  int warp_columns = 0;
+  ir::Tf32 tf32 = ir::Tf32::round;  // of f32 operands
+};
+
 /// Block indices of the launch.
 struct BlockIndex {
   Value x, y, z;
@@ -94,6 +102,24 @@ class Builder {
   void reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+
+  /// c += a * b by the tensor cores. a [m, k] is a fragment or shared, b [k, n] is shared, c [m, n]
+  /// is a fragment; a transposed operand is a transposed view: k.gemm(x, w.transposed(), sum).
+  ///
+  ///   a, b                 c      m, n, k are multiples of
+  ///   f32 (as tf32)        f32    16 x warp_rows, 8 x warp_columns, 8
+  ///   bf16, f16            f32    16 x warp_rows, 8 x warp_columns, 16
+  ///   e4m3, e5m2 (mixed)   f32    16 x warp_rows, 8 x warp_columns, 32
+  ///   i8                   i32    16 x warp_rows, 8 x warp_columns, 32
+  ///
+  /// k is consumed in ascending steps of that multiple. Integers wrap. The order inside one step is
+  /// the hardware's and not specified: the executor adds c and the exact products in f64 in
+  /// ascending k and rounds once to f32, the GPU may differ in the last bits (and below sm_89 takes
+  /// 8-bit floats in two steps of 16, widened to f16).
+  ///
+  /// Errors: GEMM, SHAPE, DTYPE. Example: tests/codegen/language/gemm_test.cpp.
+  void gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options = {},
+            SourceLoc loc = SourceLoc::here());
 
   // ---- control flow
   /// Unordered iterations spread over the threads of the block. `body` takes one Value per extent

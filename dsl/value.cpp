@@ -318,6 +318,10 @@ Value sqrt(const Arg& a) {
 Value rsqrt(const Arg& a) {
   return function(Op::rsqrt, a, "rsqrt", Domain::floating);
 }
+Value round_tf32(const Arg& a) {
+  const Value x = a.as(DType::f32, a.recorder());
+  return Value(a.recorder(), ir::unary(Op::round_tf32, x.expr(), a.loc()));
+}
 Value exp(const Arg& a) {
   return function(Op::exp, a, "exp", Domain::floating);
 }

@@ -139,6 +139,8 @@ Value abs(const Arg& a);
 Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
 Value sqrt(const Arg& a);                             // IEEE
 Value rsqrt(const Arg& a);
+/// An f32 rounded to tf32 (10 mantissa bits, ties away from zero), as f32. NaN stays NaN.
+Value round_tf32(const Arg& a);
 Value exp(const Arg& a);
 Value log1p(const Arg& a);
 Value tanh(const Arg& a);

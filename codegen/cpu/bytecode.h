@@ -39,6 +39,7 @@ enum class Code : uint8_t {
   load,   // transfers[index]
   store,
   convert,  // conversions[index]
+  multiply,  // products[index]
   declare,  // arrays[index]
   barrier,
   warp_barrier,
@@ -81,12 +82,20 @@ struct Transfer {
   std::vector<Slot> indices;  // checked: i64 columns
   Slot value;
   SlotRange range;
+  // Rows of matrices, each for its whole warp: LoadMatrix. `width` elements are one row then.
+  int matrices = 0;
+  bool transposed = false;
 };
 
 struct Conversion {
   SlotRange into, from;
   int width = 1;
   ColumnOp op = nullptr;
+};
+
+/// One matrix instruction of each warp.
+struct Product {
+  SlotRange c, a, b;
 };
 
 struct CollectiveOp {
@@ -114,6 +123,7 @@ struct Bytecode {
   std::vector<Storage> arrays;
   std::vector<Transfer> transfers;
   std::vector<Conversion> conversions;
+  std::vector<Product> products;
   std::vector<CollectiveOp> collectives;
   std::vector<ir::Expr> expressions;  // for messages
   std::vector<SourceLoc> locs;        // by statement

@@ -184,8 +184,9 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
               .what = element_at(lane, byte) + " is read before it is written",
               .argument = array.name});
       }
-      const auto conflict = transfer.is_load ? shadow_->read(byte, lane, instr.statement)
-                                             : shadow_->write(byte, lane, instr.statement);
+      const int thread = transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane;
+      const auto conflict = transfer.is_load ? shadow_->read(byte, thread, instr.statement)
+                                             : shadow_->write(byte, thread, instr.statement);
       if (!conflict) continue;
       trap(instr, lane,
            {.code = "RACE",

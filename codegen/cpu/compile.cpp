@@ -197,6 +197,25 @@ void Compiler::stmt(const Convert& convert) {
   top_ = mark;
 }
 
+void Compiler::stmt(const LoadMatrix& load) {
+  const int64_t mark = top_;
+  Transfer result;
+  result.is_load = true;
+  result.range = range(load.into);
+  result.matrices = load.count;
+  result.transposed = load.transposed;
+  transfer(load.from, std::move(result));
+  top_ = mark;
+}
+
+void Compiler::stmt(const Mma& mma) {
+  const int64_t mark = top_;
+  const Product product{range(mma.c), range(mma.a), range(mma.b)};
+  emit(Code::multiply).index = static_cast<int32_t>(out_.products.size());
+  out_.products.push_back(product);
+  top_ = mark;
+}
+
 void Compiler::stmt(const For& loop) {
   const int64_t mark = top_;
   const DType type = loop.var->type;
@@ -320,6 +339,7 @@ void Compiler::collect_index_vars(const Body& body) {
   for (const Stmt& statement : body) {
     if (const auto* let = std::get_if<Let>(&statement.node)) lets_[let->var.get()] = let->value;
     if (const auto* load = std::get_if<Load>(&statement.node)) access(load->from);
+    if (const auto* load = std::get_if<LoadMatrix>(&statement.node)) access(load->from);
     if (const auto* store = std::get_if<Store>(&statement.node)) access(store->to);
     if (const auto* loop = std::get_if<For>(&statement.node)) collect_index_vars(loop->body);
     if (const auto* branch = std::get_if<If>(&statement.node)) {

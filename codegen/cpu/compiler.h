@@ -25,6 +25,8 @@ class Compiler {
   void stmt(const Load& load);
   void stmt(const Store& store);
   void stmt(const Convert& convert);
+  void stmt(const LoadMatrix& load);
+  void stmt(const Mma& mma);
   void stmt(const For& loop);
   void stmt(const If& branch);
   void stmt(const Barrier&);

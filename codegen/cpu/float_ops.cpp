@@ -114,6 +114,13 @@ struct Log1p {
   float operator()(float a) const { return static_cast<float>(std::log1p(double{a})); }
 };
 struct Tanh { float operator()(float a) const { return static_cast<float>(std::tanh(double{a})); } };
+struct RoundTf32 {
+  float operator()(float a) const {
+    const auto bits = std::bit_cast<uint32_t>(a);
+    const bool finite = (bits & kInfinity) != kInfinity;
+    return finite ? std::bit_cast<float>((bits + 0x1000u) & ~0x1FFFu) : a;
+  }
+};
 struct IsNan {
   bool operator()(float a) const { return (std::bit_cast<uint32_t>(a) & 0x7FFFFFFFu) > kInfinity; }
 };
@@ -156,6 +163,8 @@ ColumnOp find(ir::Op op) {
       return map1<Format, Sqrt>;
     case Op::rsqrt:
       return map1<Format, Rsqrt>;
+    case Op::round_tf32:
+      return sizeof(Bits) == 4 ? map1<Format, RoundTf32> : nullptr;
     case Op::exp:
       return map1<Format, Exp>;
     case Op::log1p:

@@ -136,6 +136,9 @@ void Machine::execute(const std::vector<Instr>& code) {
       case Code::convert:
         convert(instr);
         break;
+      case Code::multiply:
+        multiply(instr);
+        break;
       case Code::declare:
         declare(storage(instr.index));
         break;

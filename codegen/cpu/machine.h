@@ -93,6 +93,13 @@ class Machine {
   uint8_t* initialised_column(const Storage& storage, int64_t element) const;
   void mark_initialised(const Storage& storage, int64_t element);
 
+  // ---- matrices (matrix.cpp)
+  /// What a LoadMatrix does once its rows are checked.
+  void load_matrices(const Transfer& transfer, const std::byte* base);
+  void multiply(const Instr& instr);
+  /// The thread that receives `byte` of the row that `lane` names.
+  static int receiver(const Transfer& transfer, int lane, int64_t byte);
+
   // ---- traps (checks.cpp)
   struct Fault {
     const char* code;

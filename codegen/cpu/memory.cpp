@@ -91,6 +91,11 @@ void Machine::transfer(const Instr& instr) {
   }
   if (code_.checked) check_transfer(instr, transfer, base);
   if (launch_.count) count_transfer(transfer);
+  if (transfer.matrices > 0) {
+    if (code_.checked) check_whole_warps(instr, "a matrix load");
+    load_matrices(transfer, base);
+    return;
+  }
 
   const Columns values = columns(instr, transfer);
   const int64_t* offsets = column<int64_t>(transfer.offset);

@@ -198,6 +198,27 @@ void Emitter::print(const Convert& convert) {
   names_.leave();
 }
 
+void Emitter::print(const LoadMatrix& load) {
+  const std::string& function =
+      expressions_.call(load.transposed ? "load_matrix_transposed" : "load_matrix");
+  out_.line(fmt::format("{}<{}>({}, {});", function, load.count,
+                        expressions_.address(*load.into.array, load.into.base),
+                        expressions_.address(*load.from.array, load.from.offset)));
+}
+
+void Emitter::print(const Mma& mma) {
+  const DType a = mma.a.array->dtype;
+  const DType b = mma.b.array->dtype;
+  const std::string kind = a == DType::f32 ? "tf32"
+                           : a == b        ? std::string(name(a))
+                                           : fmt::format("{}_{}", name(a), name(b));
+  const auto operand = [&](const Slice& slice) {
+    return expressions_.address(*slice.array, slice.base);
+  };
+  out_.line(fmt::format("{}({}, {}, {});", expressions_.call("mma_" + kind), operand(mma.c),
+                        operand(mma.a), operand(mma.b)));
+}
+
 void Emitter::print(const For& loop) {
   const std::string begin = expressions_.index(loop.begin);
   const std::string end = expressions_.index(loop.end, Precedence::shift);

@@ -30,6 +30,8 @@ class Emitter {
   void print(const Load& load);
   void print(const Store& store);
   void print(const Convert& convert);
+  void print(const LoadMatrix& load);
+  void print(const Mma& mma);
   void print(const For& loop);
   void print(const If& branch);
   void print(const Barrier&);

@@ -283,6 +283,8 @@ Text ExpressionPrinter::function(const Expr& e, Role role) {
         return "sqrtf";
       case Op::rsqrt:
         return "rsqrtf";
+      case Op::round_tf32:
+        return call("round_tf32").c_str();
       case Op::exp:
         return "expf";
       case Op::log1p:

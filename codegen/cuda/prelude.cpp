@@ -12,9 +12,9 @@
 namespace tessera::codegen::cuda {
 namespace {
 
-std::array<std::span<const Snippet>, 5> tables() {
-  return {type_snippets(), memory_snippets(), narrowing_snippets(), widening_snippets(),
-          arithmetic_snippets()};
+std::array<std::span<const Snippet>, 6> tables() {
+  return {type_snippets(),     memory_snippets(),     narrowing_snippets(),
+          widening_snippets(), arithmetic_snippets(), matrix_snippets()};
 }
 
 const Snippet* find(std::string_view name) {

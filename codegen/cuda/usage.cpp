@@ -33,6 +33,10 @@ bool disturbs(const Stmt& stmt, const Array& array) {
   if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     return may_write(*convert->into.array, array);
   }
+  if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
+    return may_write(*matrices->into.array, array);
+  }
+  if (const auto* mma = std::get_if<Mma>(&stmt.node)) return may_write(*mma->c.array, array);
   if (const auto* loop = std::get_if<For>(&stmt.node)) return disturbs(loop->body, array);
   if (const auto* branch = std::get_if<If>(&stmt.node)) {
     return disturbs(branch->then, array) || disturbs(branch->otherwise, array);
@@ -125,6 +129,11 @@ void Usage::visit(const Stmt& stmt, Place place) {
   } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     use(convert->into, 1, place);
     use(convert->from, 1, place);
+  } else if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
+    use(matrices->into, 4, place);
+    use(matrices->from, place);
+  } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
+    for (const Slice* slice : {&mma->c, &mma->a, &mma->b}) use(*slice, 4, place);
   } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
     for (const Expr& arg : collective->args) use(arg, Role::value, place);
   } else if (const auto* loop = std::get_if<For>(&stmt.node)) {

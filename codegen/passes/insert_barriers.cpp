@@ -22,6 +22,7 @@ constexpr int64_t kMaxPoints = int64_t{1} << 18;
 struct Footprint {
   const Array* array = nullptr;
   bool writes = false;
+  bool by_warp = false;  // what one lane names, the whole warp receives
   std::vector<int> thread, warp;  // by element: kNobody, kSeveral or the number
   SourceLoc loc;
   bool after_warp_barrier = false;
@@ -64,7 +65,7 @@ class BarrierPlanner {
       for (const Stmt& inner : branch->otherwise) collect(inner, out);
       predicates_.pop_back();
     } else if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      lets_.push_back(let);
+      lets_.push_back(*let);
     }
   }
 
@@ -72,6 +73,7 @@ class BarrierPlanner {
     Footprint result;
     result.array = access.array.get();
     result.writes = std::holds_alternative<Store>(stmt.node);
+    result.by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
     result.loc = stmt.loc;
     const auto size = static_cast<size_t>(access.array->size);
     result.thread.assign(size, kNobody);
@@ -106,11 +108,11 @@ class BarrierPlanner {
     }
     for (int thread = 0; thread < program_.threads && exact; ++thread) {
       environment_.set(*program_.thread, thread);
-      for (const Let* let : lets_) {
-        if (const auto value = evaluate(let->value, environment_)) {
-          environment_.set(*let->var, *value);
+      for (const Let& let : lets_) {
+        if (const auto value = evaluate(let.value, environment_)) {
+          environment_.set(*let.var, *value);
         } else {
-          environment_.clear(*let->var);
+          environment_.clear(*let.var);
         }
       }
       bool active = true;
@@ -126,7 +128,7 @@ class BarrierPlanner {
       for (int64_t e = *first; e < *first + access.width; ++e) {
         if (e < 0 || e >= access.array->size)
           continue;  // out of bounds: the checked executor's business
-        touch(result.thread[static_cast<size_t>(e)], thread);
+        touch(result.thread[static_cast<size_t>(e)], result.by_warp ? kSeveral : thread);
         touch(result.warp[static_cast<size_t>(e)], thread / 32);
       }
     }
@@ -283,7 +285,7 @@ class BarrierPlanner {
   Environment environment_;
   std::vector<const For*> loops_;
   std::vector<Expr> predicates_;
-  std::vector<const Let*> lets_;
+  std::vector<Let> lets_;
   std::set<const ir::Var*> uniform_values_;
   std::vector<std::string> notes_;
 };

@@ -50,6 +50,8 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
     }
   } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
     lower_reduce(*reduce, loc);
+  } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
+    lower_gemm(*gemm, loc);
   } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
     If node;
     node.condition = resolve(branch->condition);

@@ -24,10 +24,11 @@ struct MemoryUse {
   std::vector<ir::Expr> indices;
 };
 
-/// One parallel loop or one reduction.
+/// One parallel loop, one reduction or one matrix product.
 struct Participant {
   const ir::Loop* loop = nullptr;
   const ir::Reduce* reduce = nullptr;
+  const ir::Gemm* gemm = nullptr;
   std::vector<FragmentUse> fragments;
   std::vector<MemoryUse> memory;
   SourceLoc loc;
@@ -64,6 +65,10 @@ class Solver {
       if (auto conflict = set_fragment(state, buffer, whole_block(*buffer->layout), buffer->loc)) {
         fail(*conflict);
       }
+    }
+    for (const Participant& p : participants_) {
+      if (p.gemm == nullptr) continue;
+      if (auto conflict = set_operands(state, p)) fail(*conflict);
     }
     for (int component = 0; component < num_components_; ++component) {
       state = solve_component(component, state);
@@ -127,6 +132,16 @@ class Solver {
         p.loc = stmt.loc;
         for (const ir::Region* region : {&reduce->from, &reduce->to}) {
           p.fragments.push_back({region->buffer, {}, region == &reduce->to, stmt.loc});
+          note_buffer(region->buffer);
+        }
+        participants_.push_back(std::move(p));
+      } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
+        Participant p;
+        p.gemm = gemm;
+        p.loc = stmt.loc;
+        for (const ir::Region* region : {&gemm->a, &gemm->c}) {
+          if (region->buffer->space != ir::Space::fragment) continue;
+          p.fragments.push_back({region->buffer, {}, region == &gemm->c, stmt.loc});
           note_buffer(region->buffer);
         }
         participants_.push_back(std::move(p));
@@ -206,6 +221,26 @@ class Solver {
 
   // ---- propagation
 
+  /// The instruction decides the layouts of a product and of a left operand in registers.
+  std::optional<Conflict> set_operands(State& state, const Participant& p) {
+    const ir::Gemm& gemm = *p.gemm;
+    for (const FragmentUse& use : p.fragments) {
+      const std::vector<int64_t> shape = constants(use.buffer->shape);
+      const Layout needed =
+          use.written ? layout::mma_accumulator(shape[0], shape[1], gemm.warps)
+                      : layout::mma_left(shape[0], shape[1], bits(use.buffer->dtype), gemm.warps);
+      const auto have = state.fragments.find(use.buffer->id);
+      if (have == state.fragments.end()) {
+        if (auto conflict = set_fragment(state, use.buffer, needed, use.loc)) return conflict;
+      } else if (have->second != needed) {
+        return Conflict{fmt::format("fragment '{}' has the layout {} but the gemm needs {}",
+                                    use.buffer->name, to_string(have->second), to_string(needed)),
+                        p.loc, use.buffer->loc};
+      }
+    }
+    return std::nullopt;
+  }
+
   std::optional<Conflict> set_fragment(State& state, const ir::BufferRef& buffer,
                                        const Layout& layout, SourceLoc loc) {
     for (const auto& [id, other] : buffers_) {
@@ -284,6 +319,10 @@ class Solver {
       changed = false;
       for (const Participant& p : participants_) {
         if (p.component != component || done.contains(&p)) continue;
+        if (p.gemm != nullptr) {
+          done.insert(&p);  // set_operands has done it
+          continue;
+        }
         if (p.reduce != nullptr) {
           const auto source = state.fragments.find(p.fragments[0].buffer->id);
           if (source == state.fragments.end()) continue;
@@ -414,6 +453,7 @@ class Solver {
     double cost = 0;
     for (const Participant& p : participants_) {
       if (p.component != component) continue;
+      if (p.gemm != nullptr) continue;
       if (p.reduce != nullptr) {
         cost += reduce_cost(state.fragments.at(p.fragments[0].buffer->id), p.reduce->axis);
         continue;

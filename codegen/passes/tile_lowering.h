@@ -19,6 +19,7 @@ class TileLowering {
 
  private:
   friend class LaneLowering;
+  friend class GemmLowering;
   /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
   using Substitution = std::map<const ir::Var*, Expr>;
 
@@ -69,6 +70,8 @@ class TileLowering {
   void combine_across_threads(const ir::Reduce& reduce, const ArrayRef& result, int64_t outputs,
                               SourceLoc loc);
   void combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc);
+
+  void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);  // lower_gemm.cpp
 
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});

@@ -18,11 +18,12 @@ void walk(BodyType& body, const Fn& fn) {
   }
 }
 
-/// The memory access of a Load or Store; null for other statements.
+/// The memory access of a Load, LoadMatrix or Store; null for other statements.
 template <class StmtType>
 auto* access_of(StmtType& stmt) {
   using Result = std::conditional_t<std::is_const_v<StmtType>, const Access, Access>;
   if (auto* load = std::get_if<Load>(&stmt.node)) return static_cast<Result*>(&load->from);
+  if (auto* load = std::get_if<LoadMatrix>(&stmt.node)) return static_cast<Result*>(&load->from);
   if (auto* store = std::get_if<Store>(&stmt.node)) return static_cast<Result*>(&store->to);
   return static_cast<Result*>(nullptr);
 }

@@ -289,6 +289,8 @@ std::string_view name(Op op) {
       return "sqrt";
     case Op::rsqrt:
       return "rsqrt";
+    case Op::round_tf32:
+      return "round_tf32";
     case Op::exp:
       return "exp";
     case Op::log1p:

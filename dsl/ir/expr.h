@@ -49,6 +49,7 @@ enum class Op : uint8_t {
   fma,
   sqrt,
   rsqrt,
+  round_tf32,  // f32: to 10 mantissa bits, ties away from zero; NaN becomes canonical
   exp,
   log1p,
   tanh,

@@ -70,6 +70,12 @@ struct Printer {
                      s.to.buffer->name, s.axis),
          loc);
   }
+  void operator()(const Gemm& s, SourceLoc loc) {
+    line(fmt::format("gemm {} * {} -> {} over {} x {} warps{}", region_text(s.a), region_text(s.b),
+                     s.c.buffer->name, s.warps.rows, s.warps.columns,
+                     s.tf32 == Tf32::truncate ? ", tf32 truncated" : ""),
+         loc);
+  }
   void operator()(const Loop& s, SourceLoc loc) {
     if (s.kind == LoopKind::parallel) {
       std::string vars;

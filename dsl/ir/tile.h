@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "dsl/ir/expr.h"
-#include "dsl/layout/layout.h"
+#include "dsl/layout/mma.h"
 
 namespace tessera::ir {
 
@@ -100,6 +100,17 @@ struct Reduce {
   Region from, to;
   int axis;
 };  // whole fragments; `to` is overwritten
+/// What happens to f32 operands of a matrix product, of which the hardware uses 19 bits.
+enum class Tf32 : uint8_t {
+  round,     // to nearest, ties away from zero (cvt.rna), NaN kept
+  truncate,  // the low 13 bits are ignored: for operands that are tf32 values already
+};
+/// c += a * b; c is a whole fragment, a a fragment or shared, b shared.
+struct Gemm {
+  Region a, b, c;  // [m, k], [k, n], [m, n]
+  layout::WarpGrid warps;
+  Tf32 tf32 = Tf32::round;
+};
 struct Loop {
   LoopKind kind;
   std::vector<VarRef> vars;   // parallel: one per dimension; else one
@@ -128,7 +139,7 @@ struct Assume {
 };
 
 struct Stmt {
-  std::variant<Let, ElementLoad, ElementStore, Copy, Fill, Reduce, Loop, If, Sync, Collective,
+  std::variant<Let, ElementLoad, ElementStore, Copy, Fill, Reduce, Gemm, Loop, If, Sync, Collective,
                Assume>
       node;
   SourceLoc loc;

@@ -1,9 +1,13 @@
 #include "tests/support/run_kernel.h"
 
+#include <set>
+
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
+#include "tests/support/device_tensor.h"
+#include "tests/support/nvrtc.h"
 
 namespace tessera::test {
 
@@ -25,14 +29,54 @@ std::vector<double> values_of(const HostTensor& tensor) {
   return values;
 }
 
+namespace {
+
+/// Every distinct text once per process.
+void check_compiles_for_all_targets(const ir::Kernel& kernel) {
+  static std::string reason;
+  static const auto nvrtc = Nvrtc::open(reason);
+  static std::set<std::string> seen;
+  if (!nvrtc) return note_skip(reason);
+  const std::string text = codegen::cuda::emit(codegen::lower(kernel)).text;
+  if (!seen.insert(text).second) return;
+  for (const std::string& target : kTargets) {
+    if (!nvrtc->supports(target)) continue;
+    const Compiled compiled = nvrtc->compile(text, target);
+    CAPTURE(kernel.name, target, compiled.log);
+    CHECK(compiled.ok);
+  }
+}
+
+void run(const ir::Kernel& kernel, const std::vector<TensorView>& views) {
+  kernels::jit::run(kernel, views, {}, nullptr);
+}
+
+}  // namespace
+
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors) {
+  const bool on_gpu = why_no_gpu().empty();
   std::vector<TensorView> views;
-  for (const HostTensor* tensor : tensors) views.push_back(tensor->view());
+  std::vector<DeviceTensor> on_device;
+  for (const HostTensor* tensor : tensors) {
+    views.push_back(tensor->view());
+    if (on_gpu) on_device.emplace_back(*tensor, Device::cuda(0));
+  }
   {
     const kernels::jit::TrapScope traps;
-    kernels::jit::run(kernel, views, {}, nullptr);
+    run(kernel, views);
   }
   for (const HostTensor* tensor : tensors) CHECK(tensor->damage().empty());
+  check_compiles_for_all_targets(kernel);
+  if (!on_gpu) return;
+  views.clear();
+  for (const DeviceTensor& tensor : on_device) views.push_back(tensor.view());
+  run(kernel, views);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    HostTensor result = *tensors[i];
+    on_device[i].download(result);
+    CAPTURE(kernel.name, i);
+    CHECK(result.raw() == tensors[i]->raw());
+  }
 }
 
 std::string cuda_text(const ir::Kernel& kernel) {

@@ -1,5 +1,6 @@
 #pragma once
-// Small tile programs in tests: run on the executor with every trap on, and, where NVRTC is there, compiled.
+// Small tile programs in tests: run on the executor with every trap on; compiled for every target where NVRTC
+// is there; run on the GPU and compared where there is one.
 
 #include <string>
 #include <vector>
@@ -16,7 +17,8 @@ HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values)
 HostTensor iota(DType dtype, Dims shape);
 std::vector<double> values_of(const HostTensor& tensor);
 
-/// Runs `kernel` on CPU tensors (parameter order) with traps on and checks that nothing around the tensors changed.
+/// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the tensors changed,
+/// that NVRTC takes its text for every target, and that a GPU leaves the same bytes in every tensor.
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);
 
 /// The CUDA text of the kernel, for tests that count what was emitted.

@@ -7,7 +7,7 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/prelude.h"
-#include "tests/codegen/cuda/nvrtc.h"
+#include "tests/support/nvrtc.h"
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"
 
@@ -65,7 +65,7 @@ TEST_CASE("NVRTC compiles each device function with only what it needs", "[codeg
   if (!nvrtc) TESSERA_SKIP(reason);
   using namespace codegen::cuda;
   for (const auto table : {type_snippets(), memory_snippets(), narrowing_snippets(),
-                           widening_snippets(), arithmetic_snippets()}) {
+                           widening_snippets(), arithmetic_snippets(), matrix_snippets()}) {
     for (const Snippet& snippet : table) {
       CAPTURE(std::string(snippet.name));
       // The oldest and the newest path through the #if lines.

@@ -1,4 +1,4 @@
-#include "tests/codegen/cuda/nvrtc.h"
+#include "tests/support/nvrtc.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

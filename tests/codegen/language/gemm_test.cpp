@@ -1,0 +1,262 @@
+// Matrix products: operand layouts, dtypes, warp grids, both transposed forms.
+
+#include <cmath>
+
+#include "codegen/lower.h"
+#include "kernels/jit/jit.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Builder;
+using dsl::Ref;
+
+namespace {
+
+/// What one product test varies.
+struct Product {
+  DType dtype = DType::bf16;
+  int64_t m = 32, n = 32, k = 32;
+  int threads = 128;
+  bool a_by_columns = false;  // a is stored [k, m]
+  bool b_by_columns = false;  // b is stored [n, k]
+  bool a_in_registers = false;
+  dsl::GemmOptions options = {};
+};
+
+DType sum_dtype(DType operand) {
+  return operand == DType::i8 ? DType::i32 : DType::f32;
+}
+
+Dims a_shape(const Product& p) {
+  return p.a_by_columns ? Dims{p.k, p.m} : Dims{p.m, p.k};
+}
+Dims b_shape(const Product& p) {
+  return p.b_by_columns ? Dims{p.n, p.k} : Dims{p.k, p.n};
+}
+
+/// y = y + a * b in one block.
+ir::Kernel product_kernel(const Product& p) {
+  Builder k("product");
+  auto a = k.input("a", p.dtype, {a_shape(p)[0], a_shape(p)[1]});
+  auto b = k.input("b", p.dtype, {b_shape(p)[0], b_shape(p)[1]});
+  auto y = k.output("y", sum_dtype(p.dtype), {p.m, p.n});
+  k.launch({1}, {.threads = p.threads});
+  auto right = k.shared(p.dtype, {b_shape(p)[0], b_shape(p)[1]}, "right");
+  auto sum = k.fragment(sum_dtype(p.dtype), {p.m, p.n}, "sum");
+  k.copy(b, right);
+  k.copy(y, sum);
+  const Ref b_view = p.b_by_columns ? right.transposed() : right;
+  if (p.a_in_registers) {
+    auto left = k.fragment(p.dtype, {p.m, p.k}, "left");
+    k.copy(p.a_by_columns ? a.transposed() : a, left);
+    k.gemm(left, b_view, sum, p.options);
+  } else {
+    auto left = k.shared(p.dtype, {a_shape(p)[0], a_shape(p)[1]}, "left");
+    k.copy(a, left);
+    k.gemm(p.a_by_columns ? left.transposed() : left, b_view, sum, p.options);
+  }
+  k.copy(sum, y);
+  return k.finish();
+}
+
+HostTensor zeros(int64_t rows, int64_t columns) {
+  HostTensor tensor(DType::f32, {rows, columns});
+  for (int64_t i = 0; i < tensor.size(); ++i) tensor.set_value(i, 0.0);
+  return tensor;
+}
+
+/// Small integers, exact in every operand dtype and in every sum.
+double small_integer(int64_t i) {
+  return static_cast<double>((i * 37 + i / 7) % 9 - 4);
+}
+
+/// Runs the product of small integers, which every order of summation gives exactly.
+void check_product(const Product& p) {
+  CAPTURE(name(p.dtype), p.m, p.n, p.k, p.threads, p.a_by_columns, p.b_by_columns, p.a_in_registers,
+          p.options.warp_rows, p.options.warp_columns);
+  HostTensor a(p.dtype, a_shape(p));
+  HostTensor b(p.dtype, b_shape(p));
+  const HostTensor y = iota(sum_dtype(p.dtype), {p.m, p.n});
+  for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, small_integer(i));
+  for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, small_integer(3 * i + 1));
+  run_kernel(product_kernel(p), {&a, &b, &y});
+  for (int64_t row = 0; row < p.m; ++row) {
+    for (int64_t column = 0; column < p.n; ++column) {
+      double want = static_cast<double>(row * p.n + column);
+      for (int64_t k = 0; k < p.k; ++k) {
+        want += a.value(p.a_by_columns ? k * p.m + row : row * p.k + k) *
+                b.value(p.b_by_columns ? column * p.k + k : k * p.n + column);
+      }
+      CAPTURE(row, column);
+      REQUIRE(y.value(row * p.n + column) == want);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gemm of every dtype, stored by rows and by columns, left operand shared or in registers",
+          "[language][gemm]") {
+  for (const DType dtype :
+       {DType::f32, DType::bf16, DType::f16, DType::e4m3, DType::e5m2, DType::i8}) {
+    for (const int form : {0, 1, 2, 3, 4, 6}) {
+      Product p;
+      p.dtype = dtype;
+      p.a_by_columns = (form & 1) != 0;
+      p.b_by_columns = (form & 2) != 0;
+      p.a_in_registers = (form & 4) != 0;
+      p.k = 64;
+      check_product(p);
+    }
+  }
+}
+
+TEST_CASE("gemm over warp grids 1x1, 2x2, 4x1, 1x4 and 2x4", "[language][gemm]") {
+  struct Case {
+    int rows, columns;
+    int64_t m, n;
+  };
+  for (const Case& c : {Case{1, 1, 16, 8}, Case{1, 1, 32, 24}, Case{2, 2, 64, 48},
+                        Case{4, 1, 64, 24}, Case{1, 4, 16, 64}, Case{2, 4, 96, 160}}) {
+    Product p;
+    p.m = c.m;
+    p.n = c.n;
+    p.threads = 32 * c.rows * c.columns;
+    p.b_by_columns = true;
+    p.options = {.warp_rows = c.rows, .warp_columns = c.columns};
+    check_product(p);
+    p.dtype = DType::f32;
+    p.a_in_registers = true;
+    check_product(p);
+  }
+}
+
+TEST_CASE("N08 a tf32 product rounds its operands to nearest, or ignores their low bits",
+          "[language][gemm]") {
+  // 1 + 2^-11 lies between two tf32 values, a tie that rounds away from zero.
+  const float odd = 1.0f + 0x1p-11f;
+  for (const ir::Tf32 policy : {ir::Tf32::round, ir::Tf32::truncate}) {
+    Product p;
+    p.dtype = DType::f32;
+    p.m = 16;
+    p.n = 8;
+    p.k = 8;
+    p.threads = 32;
+    p.options.tf32 = policy;
+    HostTensor a(DType::f32, {16, 8});
+    HostTensor b(DType::f32, {8, 8});
+    for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, i % 8 == 0 ? odd : 0.0);
+    for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, i < 8 ? 1.0 : 0.0);
+    const HostTensor y = zeros(16, 8);
+    run_kernel(product_kernel(p), {&a, &b, &y});
+    CHECK(y.value(0) == (policy == ir::Tf32::round ? 1.0 + 0x1p-10 : 1.0));
+  }
+}
+
+TEST_CASE("a product of floats adds c and the exact products of a step and rounds once",
+          "[language][gemm]") {
+  Product p;
+  p.m = 16;
+  p.n = 8;
+  p.k = 32;
+  p.threads = 32;
+  HostTensor a(DType::bf16, {16, 32});
+  HostTensor b(DType::bf16, {32, 8});
+  for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, 1.0 / static_cast<double>(i % 91 + 3));
+  for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, 1.0 / (static_cast<double>(i % 53) - 26.5));
+  const HostTensor y = zeros(16, 8);
+  {
+    // Not on the GPU, whose order of summation is its own.
+    const kernels::jit::TrapScope traps;
+    const TensorView views[] = {a.view(), b.view(), y.view()};
+    kernels::jit::run(product_kernel(p), views, {}, nullptr);
+  }
+  for (int64_t row = 0; row < 16; ++row) {
+    for (int64_t column = 0; column < 8; ++column) {
+      float want = 0;
+      for (int64_t step = 0; step < 32; step += 16) {
+        double sum = want;
+        for (int64_t k = step; k < step + 16; ++k)
+          sum += a.value(row * 32 + k) * b.value(k * 8 + column);
+        want = static_cast<float>(sum);
+      }
+      REQUIRE(static_cast<float>(y.value(row * 8 + column)) == want);
+    }
+  }
+}
+
+TEST_CASE("gemm reads shared operands by ldmatrix where rows of 16 bytes allow it",
+          "[language][gemm]") {
+  Product p;
+  p.k = 64;
+  std::string text = cuda_text(product_kernel(p));
+  CHECK(count(text, "load_matrix<4>") == 1);
+  CHECK(count(text, "load_matrix_transposed<4>") == 1);
+  CHECK(count(text, "mma_bf16(") == 1);
+  CHECK(codegen::explain(product_kernel(p))
+            .find("gemm over 2 x 2 warps, m16n8k16 of bf16: left by ldmatrix, right by "
+                  "transposed ldmatrix") != std::string::npos);
+  p.dtype = DType::f32;
+  text = cuda_text(product_kernel(p));
+  CHECK(count(text, "load_matrix<4>") == 1);
+  CHECK(count(text, "load_matrix_transposed") == 0);
+  CHECK(codegen::explain(product_kernel(p)).find("right element by element") != std::string::npos);
+}
+
+TEST_CASE("gemm explains operands that do not fit", "[language][gemm]") {
+  const auto message = [](const std::function<void(Builder&)>& body, int threads = 128) {
+    return error_of([&] {
+      Builder k("bad");
+      k.launch({1}, {.threads = threads});
+      body(k);
+    });
+  };
+  const auto contains = [](const std::string& text, const std::string& part) {
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  std::string text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.shared(DType::bf16, {64, 32}, "w"),
+           k.fragment(DType::f32, {32, 32}, "sum"));
+  });
+  contains(text, "[SHAPE]");
+  contains(text, "[m, k] * [k, n] -> [m, n]");
+  contains(text, "[32, 32] * [64, 32] -> [32, 32]");
+  text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.shared(DType::f16, {32, 32}, "w"),
+           k.fragment(DType::f32, {32, 32}, "sum"));
+  });
+  contains(text, "no matrix instruction takes these operands");
+  contains(text, "bf16 and f16");
+  text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 24}, "x"), k.shared(DType::bf16, {24, 32}, "w"),
+           k.fragment(DType::f32, {32, 32}, "sum"));
+  });
+  contains(text, "a multiple of 16 for bf16");
+  text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.fragment(DType::bf16, {32, 32}, "w"),
+           k.fragment(DType::f32, {32, 32}, "sum"));
+  });
+  contains(text, "the right operand of a gemm is in the wrong memory");
+  contains(text, "copy it into k.shared(...) first");
+  text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.shared(DType::bf16, {32, 24}, "w"),
+           k.fragment(DType::f32, {32, 24}, "sum"), {.warp_rows = 4});
+  });
+  contains(text, "the warps of the block do not divide the product");
+  contains(text, "m 32, n 24, 4 warps, warp_rows 4, warp_columns any");
+  text = message([](Builder& k) {
+    k.gemm(k.shared(DType::i8, {32, 32}, "x"), k.shared(DType::i8, {32, 32}, "w"),
+           k.fragment(DType::f32, {32, 32}, "sum"));
+  });
+  contains(text, "the product 'sum' of a gemm has the wrong dtype");
+  text = message(
+      [](Builder& k) {
+        k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.shared(DType::bf16, {32, 32}, "w"),
+               k.fragment(DType::f32, {32, 32}, "sum"));
+      },
+      48);
+  contains(text, "[PARTIAL_WARP]");
+}
