@@ -128,9 +128,9 @@ void IndexMath::add_fact(const Expr& condition) {
             ir::binary(inner->op == Op::lt ? Op::le : Op::lt, inner->args[1], inner->args[0]));
       }
     } else if ((e->op == Op::lt || e->op == Op::le) && is_integer(e->args[0]->type)) {
-      Form larger = form(e->args[1], true);
-      if (e->op == Op::le) larger.constant += 1;
-      facts_.push_back({form(e->args[0], true), larger});
+      Form slack = add(form(e->args[1], true), form(e->args[0], true), -1);
+      if (e->op == Op::lt) slack.constant -= 1;
+      facts_.push_back(std::move(slack));
     }
   }
 }
@@ -347,14 +347,22 @@ Range IndexMath::atom_range(const Expr& atom) const {
 Range IndexMath::range(const Form& f) const {
   Range result = range_of_terms(f);
   if (facts_.empty() || weighs_facts_) return result;
-  // One fact at a time: the ranges below know of none, so that facts about each other end.
+  // With slack >= 0: f - k * slack <= f for k > 0 and f <= f - k * slack for k < 0. Worth trying is
+  // the k that cancels an atom. One fact at a time: the ranges below know of none, so that facts
+  // about each other end.
   weighs_facts_ = true;
-  for (const Fact& fact : facts_) {
-    // smaller + 1 <= larger: f >= f - larger + smaller + 1 and f <= f - smaller + larger - 1.
-    const auto low = range_of_terms(add(add(f, fact.larger, -1), fact.smaller)).low;
-    const auto high = range_of_terms(add(add(f, fact.smaller, -1), fact.larger)).high;
-    if (low) result.low = std::max(result.low.value_or(*low + 1), *low + 1);
-    if (high) result.high = std::min(result.high.value_or(*high - 1), *high - 1);
+  for (const Form& slack : facts_) {
+    for (const Term& part : slack.terms) {
+      for (const Term& term : f.terms) {
+        if (compare(term.atom, part.atom) != 0 || term.coefficient % part.coefficient != 0)
+          continue;
+        const int64_t k = term.coefficient / part.coefficient;
+        const Range rest = range_of_terms(add(f, slack, -k));
+        if (k > 0 && rest.low) result.low = std::max(result.low.value_or(*rest.low), *rest.low);
+        if (k < 0 && rest.high)
+          result.high = std::min(result.high.value_or(*rest.high), *rest.high);
+      }
+    }
   }
   weighs_facts_ = false;
   return result;
@@ -497,8 +505,10 @@ bool IndexMath::less(const Expr& a, const Expr& b) const {
 }
 
 bool IndexMath::non_negative(const Expr& a) const {
-  if (range(form(a, true)).low.value_or(-1) >= 0) return true;
-  // The normal form may have taken apart what a fact speaks of.
+  // Looking through lets may take apart what a fact speaks of, and so may the normal form.
+  for (const bool through_lets : {true, false}) {
+    if (range(form(a, through_lets)).low.value_or(-1) >= 0) return true;
+  }
   if ((a->op == Op::div || a->op == Op::mod) && ir::is_constant(a->args[1])) {
     return a->args[1]->integer > 0 && non_negative(a->args[0]);
   }

@@ -78,11 +78,8 @@ class IndexMath {
   /// An upper bound of `f` over dims alone; nothing if an atom has no bound.
   std::optional<Form> upper_bound(const Form& f) const;
 
-  struct Fact {
-    Form smaller, larger;  // smaller < larger
-  };
   std::map<const ir::Var*, ir::Expr> definitions_;
-  std::vector<Fact> facts_;
+  std::vector<Form> facts_;  // each is >= 0
   std::vector<size_t> marks_;
   mutable bool weighs_facts_ = false;
 };

@@ -48,7 +48,7 @@ ir::Kernel build(const Spec& s) {
   auto j = k.let("j", entry % entries);
   k.if_(token < tokens, [&] {
     Value mix = input_mixes(token, j);
-    auto z = k.let("z", fma(mix, scale(min(j / n, 2)), base(j)));
+    auto z = k.let("z", mhc::mix_logit(mix, scale(min(j / n, 2)), base(j)));
     k.if_else(
         j < n, [&] { pre_mix(token, j) = mhc::pre_mix(z, eps); },
         [&] {

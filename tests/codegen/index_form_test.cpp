@@ -120,6 +120,13 @@ TEST_CASE("facts bound differences, quotients and what a branch excludes", "[pro
   math.leave_scope();
   math.leave_scope();
   CHECK_FALSE(math.non_negative(j - c(4)));
+  // A fact counted in steps bounds what is counted in elements.
+  const Expr tile = v.s * c(4) + v.lane % c(4) + c(1);
+  math.enter_scope();
+  math.add_fact(tile < c(16));
+  CHECK(math.less(tile * c(64) + v.thread % c(64), c(1024)));
+  CHECK_FALSE(math.less(tile * c(64) + v.thread % c(65), c(1024)));
+  math.leave_scope();
   // not (a or b) excludes both.
   const Expr at = v.thread - c(2);
   math.enter_scope();
