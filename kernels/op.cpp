@@ -7,9 +7,11 @@
 
 #include "dsl/base/error.h"
 #include "kernels/mhc/expand_to_mhc_fwd.h"
+#include "kernels/mhc/norm_fn_fwd.h"
 #include "kernels/mhc/post_bwd.h"
 #include "kernels/mhc/post_fwd.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/pre_big_fuse.h"
 #include "kernels/mhc/pre_split_mixes_fwd.h"
 #include "kernels/mhc/sinkhorn_bwd.h"
 #include "kernels/mhc/sinkhorn_fwd.h"
@@ -117,12 +119,14 @@ const std::vector<OpInfo>& ops() {
                                                    transpose_op(),
                                                    batched_transpose_op(),
                                                    expand_to_mhc_fwd_op(),
+                                                   norm_fn_fwd_op(),
                                                    pre_split_mixes_fwd_op(),
                                                    sinkhorn_fwd_op(),
                                                    sinkhorn_bwd_op(),
                                                    pre_apply_mix_fwd_op(),
                                                    post_fwd_op(),
-                                                   post_bwd_op()};
+                                                   post_bwd_op(),
+                                                   pre_big_fuse_op()};
   return *all;
 }
 

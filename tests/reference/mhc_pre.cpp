@@ -49,7 +49,9 @@ NormFnResult norm_fn_fwd(const HostTensor& residual, const HostTensor& fn,
         sum += weights[static_cast<size_t>(j * width + k)] * y[static_cast<size_t>(k)];
       }
       result.out_mul.set_value(t * m + j, sum);
-      result.out.set_value(t * m + j, sum / std::sqrt(squares / static_cast<double>(width) + eps));
+      // Without columns there is nothing to normalise: +0.
+      const double mean = width == 0 ? 1 : squares / static_cast<double>(width);
+      result.out.set_value(t * m + j, sum / std::sqrt(mean + eps));
     }
   }
   return result;

@@ -45,6 +45,8 @@ std::vector<OpCase> pre_apply_mix_fwd_cases();
 std::vector<OpCase> post_fwd_cases();
 std::vector<OpCase> sinkhorn_bwd_cases();
 std::vector<OpCase> post_bwd_cases();
+std::vector<OpCase> norm_fn_fwd_cases();
+std::vector<OpCase> pre_big_fuse_cases();
 
 /// Runs `got` and the reference of `op` on one case and compares all outputs as the case
 /// says.
