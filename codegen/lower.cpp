@@ -50,7 +50,7 @@ void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
 /// The pass list.
 Lowered lower_all(const ir::Kernel& kernel) {
   Lowered result;
-  const ir::Kernel loops = expand_tiles(kernel);
+  ir::Kernel loops = expand_tiles(kernel);
   result.layouts = solve_layouts(loops);
   find_fragments(loops.body, result.fragments);
   LoweredTiles tiles = lower_tiles(loops, result.layouts);
@@ -79,6 +79,7 @@ std::string explain(const ir::Kernel& kernel) {
   std::string text;
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
+  append(text, "relayouts", lowered.layouts.relayouts);
   std::vector<std::string> layouts;
   for (const ir::BufferRef& fragment : lowered.fragments) {
     layouts.push_back(fmt::format("{}: {}", fragment->name,

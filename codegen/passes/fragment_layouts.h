@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "codegen/analysis/index_form.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
@@ -17,14 +18,22 @@ struct FragmentUse {
   SourceLoc loc;
 };
 
+/// Whether two index tuples are equal for all values of their Vars.
+bool same_indices(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b);
+
+// An index may use `let` values (`math` knows them) and loops inside the parallel one: f(i, 4 * u + c)
+// for an unrolled u, or f(i, 0). What those decide has to stay in one thread.
+
 /// The loop layout under which every iteration runs where its element of the fragment lives;
 /// nothing if the index tuple does not determine the iteration.
 std::optional<layout::Layout> loop_from_fragment(const ir::Loop& loop, const FragmentUse& use,
-                                                 const layout::Layout& fragment);
+                                                 const layout::Layout& fragment,
+                                                 const IndexMath& math);
 
 /// The fragment layout that a loop layout implies: loop digits that the index tuple does not use
 /// become replicas; nothing if a digit straddles a division of the index.
 std::optional<layout::Layout> fragment_from_loop(const ir::Loop& loop, const FragmentUse& use,
-                                                 const layout::Layout& iteration);
+                                                 const layout::Layout& iteration,
+                                                 const IndexMath& math);
 
 }  // namespace tessera::codegen

@@ -22,7 +22,7 @@ constexpr int64_t kMaxPoints = int64_t{1} << 18;
 struct Footprint {
   const Array* array = nullptr;
   bool writes = false;
-  bool by_warp = false;  // what one lane names, the whole warp receives
+  bool by_warp = false;           // what one lane names, the whole warp receives
   std::vector<int> thread, warp;  // by element: kNobody, kSeveral or the number
   SourceLoc loc;
   bool after_warp_barrier = false;
@@ -78,8 +78,9 @@ class BarrierPlanner {
     const auto size = static_cast<size_t>(access.array->size);
     result.thread.assign(size, kNobody);
     result.warp.assign(size, kNobody);
+    const std::vector<const For*> steering = steering_loops(access);
     int64_t points = program_.threads;
-    for (const For* loop : loops_) {
+    for (const For* loop : steering) {
       const bool constant =
           ir::is_constant(loop->begin) && ir::is_constant(loop->end) && ir::is_constant(loop->step);
       points *=
@@ -87,7 +88,7 @@ class BarrierPlanner {
       if (points >= kMaxPoints) break;
     }
     bool exact = points < kMaxPoints;
-    if (exact) enumerate(0, access, result, exact);
+    if (exact) enumerate(steering, 0, access, result, exact);
     if (!exact) {
       std::fill(result.thread.begin(), result.thread.end(), kSeveral);
       std::fill(result.warp.begin(), result.warp.end(), kSeveral);
@@ -95,13 +96,35 @@ class BarrierPlanner {
     return result;
   }
 
-  void enumerate(size_t depth, const Access& access, Footprint& result, bool& exact) {
+  /// The loops around an access that decide what it touches: a serial loop over tiles of global memory
+  /// writes the same shared elements in every round.
+  std::vector<const For*> steering_loops(const Access& access) const {
+    std::vector<VarRef> vars;
+    ir::collect_vars(access.offset, vars);
+    if (access.guard) ir::collect_vars(access.guard, vars);
+    for (const Expr& predicate : predicates_) ir::collect_vars(predicate, vars);
+    const auto uses = [&](const VarRef& var) {
+      return std::find(vars.begin(), vars.end(), var) != vars.end();
+    };
+    // A definition stands before its uses.
+    for (size_t i = lets_.size(); i-- > 0;) {
+      if (uses(lets_[i].var)) ir::collect_vars(lets_[i].value, vars);
+    }
+    std::vector<const For*> result;
+    for (const For* loop : loops_) {
+      if (uses(loop->var)) result.push_back(loop);
+    }
+    return result;
+  }
+
+  void enumerate(const std::vector<const For*>& loops, size_t depth, const Access& access,
+                 Footprint& result, bool& exact) {
     if (!exact) return;
-    if (depth < loops_.size()) {
-      const For& loop = *loops_[depth];
+    if (depth < loops.size()) {
+      const For& loop = *loops[depth];
       for (int64_t i = loop.begin->integer; i < loop.end->integer; i += loop.step->integer) {
         environment_.set(*loop.var, i);
-        enumerate(depth + 1, access, result, exact);
+        enumerate(loops, depth + 1, access, result, exact);
       }
       environment_.clear(*loop.var);
       return;

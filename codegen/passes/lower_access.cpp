@@ -34,7 +34,7 @@ Expr TileLowering::register_slot(const ir::Buffer& buffer, const std::vector<Exp
   } else {
     for (size_t d = 0; d < indices.size(); ++d) slot = slot * buffer.shape[d] + indices[d];
   }
-  slot = math_.simplify(slot);
+  slot = math_.to_expr(math_.form(slot, true), slot->type);
   // Registers have no addresses: only unrolled loops may steer the index.
   std::vector<VarRef> vars;
   ir::collect_vars(slot, vars);

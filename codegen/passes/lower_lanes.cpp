@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/passes/layout_cost.h"
 #include "codegen/passes/tile_lowering.h"
 
 namespace tessera::codegen {
@@ -32,6 +33,13 @@ class LaneLowering {
       : t_(tiles), body_(body), lane_(it.lane), width_(it.vector), loc_(loc), contract_(contract) {}
 
   void lower() {
+    for (const ir::Stmt& stmt : body_) {
+      const auto* let = std::get_if<ir::Let>(&stmt.node);
+      if (let != nullptr && is_integer(let->var->type)) {
+        t_.math_.define(let->var, t_.resolve(expand(let->value)));
+        lets_[let->var.get()] = expand(let->value);
+      }
+    }
     note_read_after_write();
     for (const ir::Stmt& stmt : body_) {
       if (load_in(stmt) != nullptr && load_ahead(stmt)) return;
@@ -76,6 +84,23 @@ class LaneLowering {
     written_ = std::move(written);
   }
 
+  /// The same without the body's own integer lets: these are bound inside the lane loop only.
+  Expr expand(const Expr& e) const {
+    return ir::substitute(e, [&](const VarRef& var) {
+      const auto found = lets_.find(var.get());
+      return found == lets_.end() ? Expr() : found->second;
+    });
+  }
+  std::vector<Expr> expand(const std::vector<Expr>& list) const {
+    std::vector<Expr> result;
+    for (const Expr& e : list) result.push_back(expand(e));
+    return result;
+  }
+  template <class Element>  // ElementLoad or ElementStore
+  std::vector<Expr> indices_of(const Element& element) const {
+    return t_.resolve(expand(element.indices));
+  }
+
   Expr at_lane(const Expr& e, int64_t lane) const {
     return ir::substitute(
         e, [&](const VarRef& var) { return var == lane_ ? ir::index(lane) : Expr(); });
@@ -104,7 +129,7 @@ class LaneLowering {
   /// The registers of a fragment or local buffer that the lanes name, if they are consecutive.
   Slice register_run(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const {
     if (in_order_.contains(array(buffer))) return {};
-    const Expr slot = t_.register_slot(*buffer, t_.resolve(indices), loc_);
+    const Expr slot = t_.register_slot(*buffer, t_.resolve(expand(indices)), loc_);
     const Expr first = t_.math_.simplify(at_lane(slot, 0));
     if (!t_.math_.same(slot, first + ir::var(lane_))) return {};
     return {t_.array_of(buffer), first};
@@ -151,7 +176,7 @@ class LaneLowering {
         vectors_[element.var.get()] = run;
       return false;
     }
-    const std::vector<Expr> indices = t_.resolve(element.indices);
+    const std::vector<Expr> indices = indices_of(element);
     if (in_order_.contains(array(element.buffer))) {
       vector_of(element.buffer, indices);  // a contract fails here
       return false;
@@ -199,7 +224,7 @@ class LaneLowering {
       if (!c.values.array) return;
     } else {
       t_.require_writable(*element.buffer, stmt.loc);
-      c.fits = vector_of(element.buffer, t_.resolve(element.indices));
+      c.fits = vector_of(element.buffer, indices_of(element));
       if (c.fits == 1) return;
       const auto vector =
           value->op == ir::Op::var ? vectors_.find(value->var.get()) : vectors_.end();
@@ -256,7 +281,7 @@ class LaneLowering {
   void store_vector(const Collected& c) {
     if (c.wide.array) t_.emit({Convert{c.values, c.wide, static_cast<int>(width_)}, c.loc});
     if (in_registers(c.element->buffer)) return;
-    const std::vector<Expr> indices = t_.resolve(c.element->indices);
+    const std::vector<Expr> indices = indices_of(*c.element);
     t_.when(t_.sole_owner_, c.loc, [&] {
       for (int64_t first = 0; first < width_; first += c.fits) {
         const Access to = t_.access(c.element->buffer, at_lane(indices, first),
@@ -271,7 +296,8 @@ class LaneLowering {
   const VarRef lane_;
   const int64_t width_;
   const SourceLoc loc_;
-  const bool contract_;  // every memory access must be one vector
+  const bool contract_;                  // every memory access must be one vector
+  std::map<const ir::Var*, Expr> lets_;  // integer values of the body, without lets
   std::set<const Array*> written_, in_order_;
   std::map<const ir::Var*, Slice> vectors_;  // loaded as a whole: lane l in element l
   std::set<const ir::Stmt*> done_;           // loads done before the lane loop

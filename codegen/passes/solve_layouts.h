@@ -1,8 +1,12 @@
 #pragma once
-// Chooses a layout for every fragment and for every parallel loop. Loops and reductions that share
-// a fragment form a component; each global or shared access proposes a split whose runs fit its
-// vectors, each proposal is carried through the whole component, and the cheapest consistent one
-// wins (ties: the first proposed).
+// Chooses a layout for every fragment and for every parallel loop.
+//
+// Matrix products and the author's own layouts are given; a fragment read outside of parallel loops
+// is held by every thread. Loops, reductions and products that share a fragment form a component;
+// each global or shared access proposes a split whose runs fit its vectors, each proposal is carried
+// through the whole component, and the cheapest consistent one wins (ties: the first proposed). Where
+// none is consistent, the first use in the way is staged through shared memory (stage_fragments.h)
+// and the search starts again. All of it depends on the program alone.
 
 #include <map>
 #include <string>
@@ -17,16 +21,12 @@ struct LayoutPlan {
   std::map<int, layout::Layout> fragments;          // by Buffer::id, views included
   std::map<const ir::Loop*, layout::Layout> loops;  // parallel loops of the kernel given
   std::vector<std::string> notes;                   // candidates and costs, for `explain`
+  std::vector<std::string> relayouts;               // what was staged, for `explain`
 };
 
-/// `kernel` has been through expand_tiles and must outlive the plan. Throws an Error of kind
-/// program where no consistent layout exists.
-LayoutPlan solve_layouts(const ir::Kernel& kernel);
-
-/// The widest power of two <= `limit` such that every run of that many values of `lane` (from a
-/// multiple of it on) addresses consecutive elements of `buffer` that form one aligned vector of at
-/// most 16 bytes.
-int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
-                        const std::vector<ir::Expr>& indices, const ir::Var& lane, int64_t limit);
+/// `kernel` has been through expand_tiles and must outlive the plan; relayouts are added to it. Throws
+/// an Error of kind program, code LAYOUT_CONFLICT, where the author forced two layouts on one
+/// fragment or nothing determines the layout of one.
+LayoutPlan solve_layouts(ir::Kernel& kernel);
 
 }  // namespace tessera::codegen

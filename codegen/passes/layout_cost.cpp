@@ -1,0 +1,127 @@
+#include "codegen/passes/layout_cost.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tessera::codegen {
+namespace {
+
+using layout::Layout;
+
+double reduce_cost(const Layout& source, int axis, int threads) {
+  const double outputs = static_cast<double>(layout::reduce(source, axis).num_slots());
+  double steps = 0;
+  for (const layout::Digit& digit : source.digits()) {
+    if (digit.axis != axis || digit.thread == 0) continue;
+    for (int64_t reach = digit.thread; reach < digit.thread * digit.extent; reach *= 2) {
+      steps += reach < 32 ? 1 : 8;  // beyond the warp: through shared memory and a barrier
+    }
+  }
+  return outputs * steps * (threads / 32.0);
+}
+
+double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUse& use, int threads,
+                   const IndexMath& math) {
+  const int element = bytes(use.buffer->dtype);
+  const ir::Var& last = *loop.vars.back();
+  int64_t run = 1;
+  for (const layout::Digit& digit : iteration.digits()) {
+    if (digit.axis + 1 == static_cast<int>(loop.vars.size()) && digit.div == 1 && digit.slot == 1) {
+      run = digit.extent;
+    }
+  }
+  const int64_t vector =
+      feasible_vector(math, *use.buffer, use.indices, last, std::min<int64_t>(run & -run, 16));
+  // A byte holds two e2m1 codes: lowering refuses to split it, so any other layout is better.
+  if (use.buffer->dtype == DType::e2m1 && vector == 1) return 1e9;
+  const double requests = static_cast<double>(iteration.num_slots()) / static_cast<double>(vector) *
+                          (static_cast<double>(threads) / 32.0);
+  if (use.buffer->space == ir::Space::shared) return 0.25 * requests;
+  // Byte strides of the loop Vars, other dimensions far apart.
+  std::vector<int64_t> stride(loop.vars.size(), 0);
+  int64_t pitch = element;
+  for (size_t d = use.indices.size(); d-- > 0;) {
+    for (const Term& term : math.form(use.indices[d]).terms) {
+      for (size_t v = 0; v < loop.vars.size(); ++v) {
+        if (term.atom->op == ir::Op::var && term.atom->var == loop.vars[v]) {
+          stride[v] += term.coefficient * pitch;
+        }
+      }
+    }
+    pitch = d + 1 == use.indices.size() ? int64_t{1} << 20 : pitch << 12;
+  }
+  std::set<int64_t> sectors;
+  for (int64_t lane = 0; lane < std::min(32, threads); ++lane) {
+    const auto index = iteration.element(lane, 0);
+    if (!index) continue;
+    int64_t address = 0;
+    for (size_t v = 0; v < stride.size(); ++v) address += (*index)[v] * stride[v];
+    for (int64_t byte = 0; byte < vector * element; byte += element)
+      sectors.insert((address + byte) / 32);
+  }
+  return requests * (static_cast<double>(sectors.size()) + 4.0);
+}
+
+}  // namespace
+
+double layout_cost(const Participant& participant, const Layout& iteration, int threads,
+                   const IndexMath& math) {
+  if (participant.reduce != nullptr) {
+    return reduce_cost(iteration, participant.reduce->axis, threads);
+  }
+  double cost = 0;
+  if (participant.loop == nullptr) return cost;
+  for (const MemoryUse& use : participant.memory) {
+    cost += access_cost(*participant.loop, iteration, use, threads, math);
+  }
+  return cost + 0.001 * static_cast<double>(iteration.num_slots());
+}
+
+int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
+                        const std::vector<ir::Expr>& indices, const ir::Var& lane, int64_t limit) {
+  if (indices.empty()) return 1;
+  const bool global = buffer.space == ir::Space::global;
+  if (global && !ir::is_constant(buffer.strides.back(), 1)) return 1;
+  int64_t width = std::min<int64_t>(limit, 128 / bits(buffer.dtype));
+  if (global) {
+    while (width > 1 && (buffer.align * 8) % (width * bits(buffer.dtype)) != 0) width /= 2;
+  }
+  auto require_multiple = [&](int64_t divisor) {
+    while (width > 1 && divisor % width != 0) width /= 2;
+  };
+  for (size_t d = 0; d < indices.size(); ++d) {
+    Form rest = math.form(indices[d], true);
+    int64_t coefficient = 0;
+    for (size_t t = 0; t < rest.terms.size(); ++t) {
+      const Term term = rest.terms[t];
+      if (term.atom->op == ir::Op::var && term.atom->var.get() == &lane) {
+        coefficient = term.coefficient;
+        rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(t));
+        break;
+      }
+    }
+    for (const Term& term : rest.terms) {
+      std::vector<ir::VarRef> vars;
+      ir::collect_vars(term.atom, vars);
+      for (const ir::VarRef& var : vars) {
+        if (var.get() == &lane) return 1;
+      }
+    }
+    const bool is_last = d + 1 == indices.size();
+    if (coefficient != (is_last ? 1 : 0)) return 1;
+    const int64_t start = math.divisor(rest);
+    if (is_last) {
+      require_multiple(start);
+      require_multiple(math.divisor(buffer.shape.back()));
+    } else if (global) {
+      require_multiple(start * math.divisor(buffer.strides[d]));
+    } else {
+      int64_t pitch = 1;
+      for (size_t k = d + 1; k < indices.size(); ++k) pitch *= buffer.shape[k]->integer;
+      require_multiple(start * pitch);
+    }
+  }
+  return width;
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,20 @@
+#pragma once
+// What a layout costs: memory requests of all warps, each with its 32-byte sectors, shuffles, and a
+// little for registers.
+
+#include "codegen/passes/layout_participants.h"
+
+namespace tessera::codegen {
+
+/// The cost of one participant. `iteration` is the layout of a loop, or of the fragment that is
+/// reduced; matrix products and reads cost nothing, their layouts are given.
+double layout_cost(const Participant& participant, const layout::Layout& iteration, int threads,
+                   const IndexMath& math);
+
+/// The widest power of two <= `limit` such that every run of that many values of `lane` (from a
+/// multiple of it on) addresses consecutive elements of `buffer` that form one aligned vector of at
+/// most 16 bytes.
+int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
+                        const std::vector<ir::Expr>& indices, const ir::Var& lane, int64_t limit);
+
+}  // namespace tessera::codegen

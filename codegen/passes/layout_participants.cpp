@@ -1,0 +1,165 @@
+#include "codegen/passes/layout_participants.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+class Collector {
+ public:
+  explicit Collector(const ir::Kernel& kernel) : kernel_(kernel) {}
+
+  Participants collect() {
+    collect(kernel_.body, nullptr);
+    group();
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc, SourceLoc related,
+                         std::string hint) const {
+    ErrorFields fields;
+    fields.kind = ErrorKind::program;
+    fields.op = kernel_.name;
+    fields.code = code;
+    fields.what = std::move(what);
+    fields.hint = std::move(hint);
+    fields.loc = loc;
+    fields.related = related;
+    throw Error(std::move(fields));
+  }
+
+  void collect(const ir::Body& body, Participant* inside) {
+    for (const ir::Stmt& stmt : body) {
+      if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+        if (loop->kind == ir::LoopKind::parallel) {
+          if (inside != nullptr) {
+            fail("NESTED_PARALLEL", "a parallel loop inside a parallel loop", stmt.loc, inside->loc,
+                 "one parallel loop takes up to four extents; use serial or unrolled inside");
+          }
+          Participant p = participant(stmt);
+          p.loop = loop;
+          collect(loop->body, &p);
+          out_.all.push_back(std::move(p));
+        } else {
+          collect(loop->body, inside);
+        }
+      } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+        collect(branch->then, inside);
+        collect(branch->otherwise, inside);
+      } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
+        if (is_integer(let->var->type)) out_.math.define(let->var, let->value);
+      } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
+        Participant p = participant(stmt);
+        p.reduce = reduce;
+        add_whole(p, reduce->from.buffer, false);
+        add_whole(p, reduce->to.buffer, true);
+        out_.all.push_back(std::move(p));
+      } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
+        Participant p = participant(stmt);
+        p.gemm = gemm;
+        add_whole(p, gemm->c.buffer, true);
+        if (gemm->a.buffer->space == ir::Space::fragment) add_whole(p, gemm->a.buffer, false);
+        out_.all.push_back(std::move(p));
+      } else if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
+        if (inside != nullptr) {
+          use(*inside, load->buffer, load->indices, false, stmt.loc);
+        } else if (load->buffer->space == ir::Space::fragment) {
+          Participant p = participant(stmt);
+          p.read = load;
+          use(p, load->buffer, load->indices, false, stmt.loc);
+          out_.all.push_back(std::move(p));
+        }
+      } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
+        if (inside != nullptr) {
+          use(*inside, store->buffer, store->indices, true, stmt.loc);
+        } else if (store->buffer->space == ir::Space::fragment) {
+          fail("FRAG_OUTSIDE_PARALLEL",
+               fmt::format("fragment '{}' is written outside a parallel loop", store->buffer->name),
+               stmt.loc, {},
+               "write it in k.parallel({extents}, ...), or keep one value per thread in k.var");
+        }
+      }
+    }
+  }
+
+  static Participant participant(const ir::Stmt& stmt) {
+    Participant p;
+    p.stmt = &stmt;
+    p.loc = stmt.loc;
+    return p;
+  }
+
+  void note_fragment(const ir::BufferRef& buffer) {
+    out_.fragments[buffer->id] = buffer;
+    if (buffer->alias_of) out_.fragments[buffer->alias_of->id] = buffer->alias_of;
+  }
+
+  void add_whole(Participant& p, const ir::BufferRef& buffer, bool written) {
+    p.fragments.push_back({buffer, {}, written, p.loc});
+    note_fragment(buffer);
+  }
+
+  void use(Participant& p, const ir::BufferRef& buffer, const std::vector<ir::Expr>& indices,
+           bool written, SourceLoc loc) {
+    if (buffer->space == ir::Space::fragment) {
+      note_fragment(buffer);
+      for (FragmentUse& other : p.fragments) {
+        if (other.buffer->id != buffer->id || !same_indices(other.indices, indices)) continue;
+        other.written = other.written || written;
+        return;
+      }
+      p.fragments.push_back({buffer, indices, written, loc});
+    } else if (buffer->space == ir::Space::global || buffer->space == ir::Space::shared) {
+      p.memory.push_back({buffer, indices});
+    }
+  }
+
+  /// Numbers the components: participants connected through the storage of a fragment.
+  void group() {
+    std::vector<int> parent(out_.all.size());
+    for (size_t i = 0; i < parent.size(); ++i) parent[i] = static_cast<int>(i);
+    auto find = [&](int i) {
+      while (parent[static_cast<size_t>(i)] != i) i = parent[static_cast<size_t>(i)];
+      return i;
+    };
+    std::map<int, int> first_user;
+    for (size_t i = 0; i < out_.all.size(); ++i) {
+      for (const FragmentUse& use : out_.all[i].fragments) {
+        const auto [entry, is_new] =
+            first_user.try_emplace(root_id(*use.buffer), static_cast<int>(i));
+        if (!is_new) {
+          const int a = find(entry->second);
+          const int b = find(static_cast<int>(i));
+          parent[static_cast<size_t>(std::max(a, b))] = std::min(a, b);
+        }
+      }
+    }
+    std::map<int, int> number;
+    for (size_t i = 0; i < out_.all.size(); ++i) {
+      const int leader = find(static_cast<int>(i));
+      const auto entry = number.try_emplace(leader, out_.num_components);
+      if (entry.second) ++out_.num_components;
+      out_.all[i].component = entry.first->second;
+    }
+  }
+
+  const ir::Kernel& kernel_;
+  Participants out_;
+};
+
+}  // namespace
+
+Participants find_participants(const ir::Kernel& kernel) {
+  return Collector(kernel).collect();
+}
+
+int root_id(const ir::Buffer& buffer) {
+  return buffer.alias_of ? buffer.alias_of->id : buffer.id;
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,100 @@
+// 03_gemm: c = a * b^T in bf16 by the tensor cores (mma.sync), f32 sums.
+//
+//   example_03_gemm                256 x 256 x 256 on the CPU, checked
+//   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "dsl/builder.h"
+#include "kernels/jit/jit.h"
+#include "tools/lib/device_tensors.h"
+#include "tools/lib/device_timer.h"
+#include "tools/lib/random_tensor.h"
+
+namespace ts = tessera;
+constexpr auto kBf16 = ts::DType::bf16;
+
+/// c [m, n] = a [m, depth] * b [n, depth] transposed; m and n multiples of 128, depth of 32.
+ts::ir::Kernel gemm() {
+  constexpr int kTile = 128;  // 4 warps of 64 x 64: 16 multiplications per byte read from shared
+  constexpr int kStep = 32;   // along depth
+  ts::dsl::Builder k("gemm_bf16");
+  auto m = k.dim("m", {.multiple_of = kTile}), n = k.dim("n", {.multiple_of = kTile});
+  auto depth = k.dim("depth", {.multiple_of = kStep});
+  auto a = k.input("a", kBf16, {m, depth});
+  auto b = k.input("b", kBf16, {n, depth});
+  auto c = k.output("c", kBf16, {m, n});
+  auto at = k.launch({n / kTile, m / kTile}, {.threads = 128, .min_blocks_per_sm = 2});
+  auto row = at.y * kTile, column = at.x * kTile;
+
+  auto a_tile = k.shared(kBf16, {kTile, kStep}, "a_tile");
+  auto b_tile = k.shared(kBf16, {kTile, kStep}, "b_tile");
+  auto sum = k.fragment(ts::DType::f32, {kTile, kTile}, "sum");
+  k.fill(sum, 0.0f);
+  k.serial(0, depth / kStep, [&](auto step) {
+    k.copy(a.tile({row, step * kStep}, {kTile, kStep}), a_tile);
+    k.copy(b.tile({column, step * kStep}, {kTile, kStep}), b_tile);
+    k.gemm(a_tile, b_tile.transposed(), sum);
+  });
+  // through shared memory, so that whole rows of 256 bytes are written
+  auto c_tile = k.shared(kBf16, {kTile, kTile}, "c_tile");
+  k.copy(sum, c_tile);
+  k.copy(c_tile, c.tile({row, column}, {kTile, kTile}));
+  return k.finish();
+}
+
+double bf16_at(const std::byte* data, int64_t i) {
+  uint16_t bits = 0;
+  std::memcpy(&bits, data + 2 * i, sizeof bits);
+  return std::bit_cast<float>(uint32_t{bits} << 16);
+}
+
+int main(int argc, char** argv) try {
+  const int64_t size = argc > 1 ? std::atoll(argv[1]) : 256;
+  const ts::Device device = ts::tools::parse_device(argc > 2 ? argv[2] : "cpu");
+  const int64_t bytes = size * size * 2;
+  const ts::tools::HostBuffer left = ts::tools::random_tensor(kBf16, size * size, 1);
+  const ts::tools::HostBuffer right = ts::tools::random_tensor(kBf16, size * size, 2);
+  ts::tools::DeviceMemory a(device, bytes), b(device, bytes), c(device, bytes);
+  a.upload(left.bytes());
+  b.upload(right.bytes());
+  const ts::TensorView tensors[] = {{a.data(), kBf16, {size, size}, device},
+                                    {b.data(), kBf16, {size, size}, device},
+                                    {c.data(), kBf16, {size, size}, device}};
+  const ts::kernels::jit::Function function(gemm());
+  function(tensors, {}, nullptr);
+
+  // Elements of a diagonal stripe against double; bf16 keeps 8 bits.
+  ts::tools::HostBuffer got(bytes);
+  c.download(got.bytes());
+  double worst = 0;
+  for (int64_t i = 0; i < size; i += 7) {
+    const int64_t j = i * 13 % size;
+    double want = 0, scale = 0;
+    for (int64_t l = 0; l < size; ++l) {
+      const double product =
+          bf16_at(left.data(), i * size + l) * bf16_at(right.data(), j * size + l);
+      want += product;
+      scale += std::abs(product);
+    }
+    const double error = std::abs(bf16_at(got.data(), i * size + j) - want);
+    worst = std::max(worst, error / (std::abs(want) * 0x1p-8 + scale * 0x1p-20));
+  }
+  fmt::print("{0} x {0} x {0} on {1}: largest error {2:.2f} of the allowance\n", size,
+             ts::tools::describe(device), worst);
+  if (device.is_cuda()) {
+    ts::tools::DeviceTimer timer(device.ordinal);
+    const double us = timer.measure([&] { function(tensors, {}, nullptr); }).us;
+    fmt::print("{:.1f} us, {:.0f} TFLOP/s\n", us,
+               2e-6 * std::pow(static_cast<double>(size), 3) / us);
+  }
+  return worst < 1 ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
+}

@@ -1,0 +1,418 @@
+// Uses of a fragment that need another layout than it has: staged through shared memory by the
+// compiler, noted in `explain`.
+
+#include <algorithm>
+
+#include "codegen/lower.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Axis;
+using dsl::Builder;
+using dsl::Value;
+
+namespace {
+
+bool says(const ir::Kernel& kernel, const std::string& part) {
+  const std::string text = codegen::explain(kernel);
+  CAPTURE(text);
+  return text.find(part) != std::string::npos;
+}
+
+HostTensor small_integers(DType dtype, Dims shape) {
+  HostTensor tensor(dtype, shape);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    tensor.set_value(i, static_cast<double>((i * 31 + i / 5) % 7 - 3));
+  }
+  return tensor;
+}
+
+/// [m, k] * [k, n] of row-major values.
+std::vector<double> product(const std::vector<double>& a, const std::vector<double>& b, int64_t m,
+                            int64_t k, int64_t n) {
+  std::vector<double> result(static_cast<size_t>(m * n), 0.0);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t l = 0; l < k; ++l) {
+        result[static_cast<size_t>(i * n + j)] +=
+            a[static_cast<size_t>(i * k + l)] * b[static_cast<size_t>(l * n + j)];
+      }
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("I10 a fragment written by 100 iterations and read by 256 keeps its whole shape",
+          "[language]") {
+  Builder k("partial");
+  auto y = k.output("y", DType::i32, {256});
+  k.launch({1}, {.threads = 64});
+  auto f = k.fragment(DType::i32, {256}, "f");
+  k.fill(f, -1);
+  k.parallel({100}, [&](Value i) { f(i) = i * 2; });
+  k.parallel({256}, [&](Value i) { y(i) = f(i); });
+  const HostTensor out(DType::i32, {256});
+  run_kernel(k.finish(), {&out});
+  for (int64_t i = 0; i < 256; ++i)
+    REQUIRE(out.value(i) == static_cast<double>(i < 100 ? i * 2 : -1));
+}
+
+TEST_CASE("I11 f[i] and f[(i + 1) mod N] in one loop see the values from before the loop",
+          "[language]") {
+  Builder k("neighbours");
+  auto x = k.input("x", DType::i32, {256});
+  auto y = k.output("y", DType::i32, {256});
+  k.launch({1}, {.threads = 128});
+  auto f = k.fragment(DType::i32, {256}, "f");
+  k.copy(x, f);
+  k.parallel({256}, [&](Value i) { f(i) = f((i + 1) % 256) - f(i); });
+  k.copy(f, y);
+  const ir::Kernel kernel = k.finish();
+  CHECK(says(kernel, "'f' goes through shared memory"));
+  HostTensor in(DType::i32, {256});
+  for (int64_t i = 0; i < 256; ++i) in.set_value(i, static_cast<double>(i * i % 101));
+  const HostTensor out(DType::i32, {256});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t i = 0; i < 256; ++i) {
+    REQUIRE(out.value(i) == in.value((i + 1) % 256) - in.value(i));
+  }
+}
+
+TEST_CASE("I12 a serial loop over a distributed axis reads through shared memory", "[language]") {
+  // The product's layout spreads a row over four lanes; a loop of run-time length walks along it.
+  Builder k("prefix");
+  auto length = k.dim("length");
+  auto x = k.input("x", DType::bf16, {16, 16});
+  auto y = k.output("y", DType::f32, {16, length});
+  k.launch({1}, {.threads = 32});
+  auto left = k.shared(DType::bf16, {16, 16}, "left");
+  auto sum = k.fragment(DType::f32, {16, 16}, "sum");
+  k.copy(x, left);
+  k.fill(sum, 0.0f);
+  k.gemm(left, left.transposed(), sum);
+  k.parallel({16}, [&](Value i) {
+    auto total = k.var(DType::f32, 0.0f, "total");
+    k.serial(0, length, [&](Value j) {
+      k.assume(j < 16);
+      total += sum(i, j);
+    });
+    y(i, 0) = total;
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK(says(kernel, "'sum' goes through shared memory"));
+  const HostTensor in = small_integers(DType::bf16, {16, 16});
+  const HostTensor out(DType::f32, {16, 5});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t i = 0; i < 16; ++i) {
+    double want = 0;
+    for (int64_t j = 0; j < 5; ++j) {
+      for (int64_t l = 0; l < 16; ++l) want += in.value(i * 16 + l) * in.value(j * 16 + l);
+    }
+    CHECK(out.value(i * 5) == want);
+  }
+}
+
+TEST_CASE("E15 a serial inner index stays in the thread where the layout allows it", "[language]") {
+  Builder k("inner");
+  auto x = k.input("x", DType::f32, {128, 4});
+  auto y = k.output("y", DType::f32, {128});
+  k.launch({1}, {.threads = 128});
+  auto f = k.fragment(DType::f32, {128, 4}, "f");
+  k.copy(x, f);
+  k.parallel({128}, [&](Value i) {
+    auto total = k.var(DType::f32, 0.0f, "total");
+    k.unrolled(4, [&](Value j) { total += f(i, j); });
+    y(i) = total + f(i, 3);
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "arena") == 0);
+  const HostTensor in = iota(DType::f32, {128, 4});
+  const HostTensor out(DType::f32, {128});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t i = 0; i < 128; ++i) {
+    REQUIRE(out.value(i) ==
+            4 * (4.0 * static_cast<double>(i)) + 6 + 4.0 * static_cast<double>(i) + 3);
+  }
+}
+
+TEST_CASE("E7 squares of a left operand are summed by column class where they are", "[language]") {
+  Builder k("squares");
+  auto x = k.input("x", DType::bf16, {32, 64});
+  auto w = k.input("w", DType::f32, {32, 64});
+  auto y = k.output("y", DType::f32, {32, 32});
+  auto q = k.output("q", DType::f32, {32});
+  k.launch({1}, {.threads = 128});
+  auto right = k.shared(DType::f32, {32, 64}, "right");
+  auto xf = k.fragment(DType::f32, {32, 64}, "xf");
+  auto sum = k.fragment(DType::f32, {32, 32}, "sum");
+  auto classes = k.fragment(DType::f32, {32, 4}, "classes");
+  auto squares = k.fragment(DType::f32, {32}, "squares");
+  k.copy(w, right);
+  k.copy(x, xf);
+  k.fill(sum, 0.0f);
+  k.fill(classes, 0.0f);
+  k.gemm(xf, right.transposed(), sum, {.warp_rows = 2, .tf32 = ir::Tf32::truncate});
+  k.parallel({32, 4}, [&](Value i, Value c) {
+    k.unrolled(16, [&](Value u) {
+      const Value column = k.let("column", u * 4 + c);
+      classes(i, c) = fma(xf(i, column), xf(i, column), classes(i, c));
+    });
+  });
+  k.reduce_sum(classes, squares, Axis(1));
+  k.copy(sum, y);
+  k.copy(squares, q);
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "_staged") == 0);  // nothing moves: the squares are where the operand is
+  CHECK(count(text, "__shfl_xor_sync") == 2);
+  const HostTensor in = small_integers(DType::bf16, {32, 64});
+  const HostTensor weights = small_integers(DType::f32, {32, 64});
+  const HostTensor out(DType::f32, {32, 32});
+  const HostTensor norms(DType::f32, {32});
+  run_kernel(kernel, {&in, &weights, &out, &norms});
+  for (int64_t i = 0; i < 32; ++i) {
+    double norm = 0;
+    for (int64_t l = 0; l < 64; ++l) norm += in.value(i * 64 + l) * in.value(i * 64 + l);
+    REQUIRE(norms.value(i) == norm);
+    for (int64_t j = 0; j < 32; ++j) {
+      double want = 0;
+      for (int64_t l = 0; l < 64; ++l) want += in.value(i * 64 + l) * weights.value(j * 64 + l);
+      REQUIRE(out.value(i * 32 + j) == want);
+    }
+  }
+}
+
+TEST_CASE("I13 a constant index of a distributed fragment is broadcast", "[language]") {
+  Builder k("broadcast");
+  auto x = k.input("x", DType::i32, {128});
+  auto y = k.output("y", DType::i32, {128});
+  k.launch({1}, {.threads = 64});
+  auto f = k.fragment(DType::i32, {128}, "f");
+  k.copy(x, f);
+  k.parallel({128}, [&](Value i) { y(i) = f(i) - f(2); });
+  const HostTensor in = iota(DType::i32, {128});
+  const HostTensor out(DType::i32, {128});
+  run_kernel(k.finish(), {&in, &out});
+  for (int64_t i = 0; i < 128; ++i) REQUIRE(out.value(i) == static_cast<double>(i - 2));
+}
+
+TEST_CASE("I14 E13 a fragment read in a condition and as a gather index is held by every thread",
+          "[language]") {
+  Builder k("gather");
+  auto index = k.input("index", DType::i32, {8});
+  auto x = k.input("x", DType::f32, {16, 64});
+  auto y = k.output("y", DType::f32, {8, 64});
+  k.launch({1}, {.threads = 64});
+  auto rows = k.fragment(DType::i32, {8}, "rows");
+  k.copy(index, rows);
+  k.unrolled(8, [&](Value r) {
+    const Value row = rows(r);
+    k.if_else(
+        row >= 0, [&] { k.parallel({64}, [&](Value j) { y(r, j) = x(row, j); }); },
+        [&] { k.parallel({64}, [&](Value j) { y(r, j) = -1.0f; }); });
+  });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "arena") == 0);
+  CHECK(count(text, "load<4>(&rows") == 2);  // all threads load all eight
+  const HostTensor at = tensor_of(DType::i32, {8}, {3, -1, 15, 0, 7, -5, 2, 3});
+  const HostTensor in = iota(DType::f32, {16, 64});
+  const HostTensor out(DType::f32, {8, 64});
+  run_kernel(kernel, {&at, &in, &out});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const double row = at.value(i / 64);
+    REQUIRE(out.value(i) == (row < 0 ? -1.0 : row * 64 + static_cast<double>(i % 64)));
+  }
+}
+
+TEST_CASE("I14 a large fragment, and a row sum, read by every thread", "[language]") {
+  Builder k("row_sum");
+  auto x = k.input("x", DType::f32, {8, 64});
+  auto y = k.output("y", DType::f32, {8, 64});
+  k.launch({1}, {.threads = 128});
+  auto tile = k.fragment(DType::f32, {8, 64}, "tile");
+  auto sums = k.fragment(DType::f32, {8}, "sums");
+  k.copy(x, tile);
+  k.reduce_sum(tile, sums, Axis(1));
+  const Value first = tile(0, 0);
+  const Value third = sums(3);
+  k.parallel({8, 64}, [&](Value i, Value j) { y(i, j) = tile(i, j) * third + first; });
+  const ir::Kernel kernel = k.finish();
+  CHECK(says(kernel, "'tile' goes through shared memory"));
+  CHECK(says(kernel, "'sums' goes through shared memory"));
+  const HostTensor in = small_integers(DType::f32, {8, 64});
+  const HostTensor out(DType::f32, {8, 64});
+  run_kernel(kernel, {&in, &out});
+  double sum = 0;
+  for (int64_t j = 0; j < 64; ++j) sum += in.value(3 * 64 + j);
+  for (int64_t i = 0; i < out.size(); ++i) {
+    REQUIRE(out.value(i) == in.value(i) * sum + in.value(0));
+  }
+}
+
+TEST_CASE("I15 a product becomes the left operand of the next one", "[language][gemm]") {
+  // Once through an elementwise loop, once directly.
+  for (const bool direct : {false, true}) {
+    CAPTURE(direct);
+    const DType operand = direct ? DType::f32 : DType::bf16;
+    Builder k("chain");
+    auto a = k.input("a", operand, {32, 16});
+    auto b = k.input("b", operand, {16, 32});
+    auto y = k.output("y", DType::f32, {32, 32});
+    k.launch({1}, {.threads = 128});
+    auto left = k.shared(operand, {32, 16}, "left");
+    auto right = k.shared(operand, {16, 32}, "right");
+    auto first = k.fragment(DType::f32, {32, 32}, "first");
+    auto second = k.fragment(DType::f32, {32, 32}, "second");
+    k.copy(a, left);
+    k.copy(b, right);
+    k.fill(first, 0.0f);
+    k.fill(second, 0.0f);
+    k.gemm(left, right, first);
+    auto wide = k.shared(operand, {32, 32}, "wide");
+    k.fill(wide, 1.0f);
+    if (direct) {
+      k.gemm(first, wide, second);
+    } else {
+      auto scaled = k.fragment(DType::bf16, {32, 32}, "scaled");
+      k.parallel({32, 32},
+                 [&](Value i, Value j) { scaled(i, j) = cast(DType::bf16, first(i, j) * 0.5f); });
+      k.gemm(scaled, wide, second);
+    }
+    k.copy(second, y);
+    const ir::Kernel kernel = k.finish();
+    CHECK(says(kernel, "'first' goes through shared memory"));
+    const HostTensor x = small_integers(operand, {32, 16});
+    const HostTensor w = small_integers(operand, {16, 32});
+    const HostTensor out(DType::f32, {32, 32});
+    run_kernel(kernel, {&x, &w, &out});
+    std::vector<double> middle = product(values_of(x), values_of(w), 32, 16, 32);
+    for (double& value : middle) value *= direct ? 1.0 : 0.5;
+    const std::vector<double> want = product(middle, std::vector<double>(32 * 32, 1.0), 32, 32, 32);
+    CHECK(values_of(out) == want);
+  }
+}
+
+TEST_CASE("I16 unrelated statements in another order give the same layouts and the same text",
+          "[language]") {
+  const auto build = [](bool swapped) {
+    Builder k("two");
+    auto x = k.input("x", DType::f32, {64, 96});
+    auto z = k.input("z", DType::f32, {32, 128});
+    auto y = k.output("y", DType::f32, {64});
+    auto v = k.output("v", DType::f32, {32});
+    k.launch({1}, {.threads = 128});
+    const auto rows = [&](const dsl::Ref& from, const dsl::Ref& to, int64_t r, int64_t c,
+                          const std::string& name) {
+      auto tile = k.fragment(DType::f32, {r, c}, name + "_tile");
+      auto sums = k.fragment(DType::f32, {r}, name + "_sums");
+      k.copy(from, tile);
+      k.reduce_sum(tile, sums, Axis(1));
+      k.copy(sums, to);
+    };
+    if (swapped) rows(z, v, 32, 128, "z");
+    rows(x, y, 64, 96, "x");
+    if (!swapped) rows(z, v, 32, 128, "z");
+    return k.finish();
+  };
+  const auto layouts_of = [](const ir::Kernel& kernel) {
+    std::vector<std::string> lines;
+    std::string text = codegen::explain(kernel);
+    text = text.substr(text.find("fragments\n") + 10);
+    for (size_t at = 0; text.compare(at, 2, "  ") == 0; at = text.find('\n', at) + 1) {
+      lines.push_back(text.substr(at, text.find('\n', at) - at));
+    }
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  CHECK(layouts_of(build(false)).size() == 4);
+  CHECK(layouts_of(build(false)) == layouts_of(build(true)));
+  const std::string text = cuda_text(build(false));
+  cuda_text(build(true));
+  CHECK(cuda_text(build(false)) == text);
+}
+
+TEST_CASE("I17 the author's layout of a fragment gives 16-byte stores at a guarded edge",
+          "[language]") {
+  // A 4 x 4 patch per thread of a 64 x 64 tile.
+  const auto patches = layout::from_function({64, 64}, [](const std::vector<int64_t>& at) {
+    return layout::Place{at[0] / 4 * 16 + at[1] / 4, at[0] % 4 * 4 + at[1] % 4};
+  });
+  REQUIRE(patches.has_value());
+  Builder k("edge");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {rows, 64});
+  auto at = k.launch({ceil_div(rows, 64)}, {.threads = 256});
+  auto tile = k.fragment(DType::f32, *patches, "tile");
+  k.copy(x.tile({at.x * 64, 0}, {64, 64}), tile);
+  k.copy(tile, y.tile({at.x * 64, 0}, {64, 64}));
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "load_or_zero<4>") == 1);
+  CHECK(count(text, "store<4>") == 1);
+  CHECK(count(text, "s < 4") == 2);
+  const HostTensor in = iota(DType::f32, {70, 64});
+  const HostTensor out(DType::f32, {70, 64});
+  run_kernel(kernel, {&in, &out});
+  CHECK(values_of(out) == values_of(in));
+}
+
+TEST_CASE("index values by let stay digits: vectors, registers and guards see through them",
+          "[language]") {
+  Builder k("let");
+  auto x = k.input("x", DType::f32, {4, 256});
+  auto y = k.output("y", DType::f32, {4, 256});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.fragment(DType::f32, {4, 256}, "tile");
+  k.copy(x, tile);
+  k.parallel({4, 2, 128}, [&](Value i, Value half, Value j) {
+    const Value column = k.let("column", half * 128 + j);
+    y(i, column) = tile(i, column) * 2.0f;
+  });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "store<4>") == 1);
+  CHECK(count(text, "arena") == 0);
+  const HostTensor in = iota(DType::f32, {4, 256});
+  const HostTensor out(DType::f32, {4, 256});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t i = 0; i < out.size(); ++i) REQUIRE(out.value(i) == 2.0 * static_cast<double>(i));
+}
+
+TEST_CASE("two warp grids on one product are the author's conflict", "[language][gemm]") {
+  const std::string text = error_of([] {
+    Builder k("conflict");
+    k.launch({1}, {.threads = 128});
+    auto left = k.shared(DType::bf16, {64, 32}, "left");
+    auto right = k.shared(DType::bf16, {32, 64}, "right");
+    auto sum = k.fragment(DType::f32, {64, 64}, "sum");
+    k.fill(left, 0.0f);
+    k.fill(right, 0.0f);
+    k.fill(sum, 0.0f);
+    k.gemm(left, right, sum, {.warp_rows = 4});
+    k.gemm(left, right, sum, {.warp_rows = 1});
+    codegen::lower(k.finish());
+  });
+  CAPTURE(text);
+  CHECK(text.find("[LAYOUT_CONFLICT]") != std::string::npos);
+  CHECK(text.find("but the gemm needs") != std::string::npos);
+}
+
+TEST_CASE("a store to a fragment outside of parallel loops is explained", "[language]") {
+  const std::string text = error_of([] {
+    Builder k("outside");
+    k.launch({1}, {.threads = 32});
+    auto f = k.fragment(DType::f32, {32}, "f");
+    f(0) = 1.0f;
+    codegen::lower(k.finish());
+  });
+  CAPTURE(text);
+  CHECK(text.find("[FRAG_OUTSIDE_PARALLEL]") != std::string::npos);
+  CHECK(text.find("fragment 'f' is written outside a parallel loop") != std::string::npos);
+  CHECK(text.find("write it in k.parallel({extents}, ...)") != std::string::npos);
+}
