@@ -138,7 +138,8 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   const Call call = check_input(check, tensors, params);
   if (call.shape.tokens == 0) return {};
   if (call.shape.width == 0) return {build(spec_of(call))};
-  return {mhc::projection_kernel(call.shape, mhc::projection_tensors(tensors)),
+  return {mhc::projection_kernel(call.shape, mhc::pick_tiling(call.shape),
+                                 mhc::projection_tensors(tensors)),
           build(spec_of(call))};
 }
 

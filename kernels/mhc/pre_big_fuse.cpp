@@ -190,7 +190,8 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   const TensorView pre_mix(nullptr, DType::f32, {call.shape.tokens, call.streams});
   const auto apply = pre_apply_mix_fwd_op().kernels(
       {{"x", call.tokens.flat(inputs.residual)}, {"mix", pre_mix}}, {});
-  return {mhc::projection_kernel(call.shape, inputs), build(spec_of(call)), apply.front()};
+  return {mhc::projection_kernel(call.shape, mhc::pick_tiling(call.shape), inputs),
+          build(spec_of(call)), apply.front()};
 }
 
 // 4. Registration

@@ -34,13 +34,6 @@ constexpr int kThreads = 128;
 constexpr int64_t kWarps = kThreads / 32;
 constexpr int64_t kStep = 64;  // columns staged at once: 128 bytes of every row
 constexpr int64_t kMaxGroupSums = 8;
-constexpr int64_t kManyRows = 2048;  // tokens from which a block takes 128 rows
-constexpr int64_t kFewBlocks = 128;  // fewer than this leave SMs idle
-
-int64_t row_blocks(int64_t tokens) {
-  return (tokens + 63) / 64;
-}
-
 int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
@@ -72,9 +65,9 @@ ir::Kernel build(const Spec& s) {
   auto products =
       k.output("products", DType::f32, {parts, tokens, s.entries}, {.align = s.workspace_align});
   auto squares = k.output("squares", DType::f32, {parts, tokens}, {.align = 4});
-  auto at = k.launch({ceil_div(tokens, rows), parts}, {.threads = kThreads});
-  auto first_row = k.let("first_row", at.x * rows);
-  auto first_col = k.let("first_col", at.y * s.part_columns);
+  auto at = k.launch({parts, ceil_div(tokens, rows)}, {.threads = kThreads});
+  auto first_row = k.let("first_row", at.y * rows);
+  auto first_col = k.let("first_col", at.x * s.part_columns);
 
   auto x = k.fragment(DType::bf16, residual_layout(rows), "x");           // (rows, columns)
   auto x_lanes = x.reshape({rows, blocks, 4, 8});                         // (rows, 32s, c, v)
@@ -118,7 +111,7 @@ ir::Kernel build(const Spec& s) {
   const int64_t most_sums = s.part_columns / kSumColumns, all_sums = s.width / kSumColumns;
   auto sums = all_sums % most_sums == 0
                   ? Arg(most_sums).value()
-                  : k.let("sums", min(all_sums - at.y * most_sums, most_sums));
+                  : k.let("sums", min(all_sums - at.x * most_sums, most_sums));
   constexpr int64_t kSteps = kSumColumns / kStep;
   k.serial(0, sums, [&](Value sum) {
     k.fill(product, 0.0f);
@@ -137,17 +130,18 @@ ir::Kernel build(const Spec& s) {
     k.parallel({rows}, [&](Value row) { part_square(row) += square(row); });
   });
   k.parallel({rows, entries}, [&](Value row, Value j) {
-    products(at.y, first_row + row, j) = part_product(row, j);
+    products(at.x, first_row + row, j) = part_product(row, j);
   });
-  k.copy(part_square, squares(at.y).tile({first_row}, {rows}));
+  k.copy(part_square, squares(at.x).tile({first_row}, {rows}));
   return k.finish();
 }
 
-Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
+Spec spec_of(const ProjectionShape& shape, const ProjectionTiling& tiling,
+             const ProjectionTensors& tensors) {
   return {static_cast<int32_t>(shape.entries),
           static_cast<int32_t>(shape.width),
-          static_cast<int32_t>(ProjectionParts(shape).part_columns),
-          shape.tokens >= kManyRows ? 128 : 64,
+          static_cast<int32_t>(ProjectionParts(shape, tiling).part_columns),
+          tiling.rows,
           tensors.norm_weight.rank() != 0 ? 1 : 0,
           common_alignment({tensors.residual}),
           common_alignment({tensors.fn}),
@@ -156,15 +150,22 @@ Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
 
 }  // namespace
 
-ProjectionParts::ProjectionParts(const ProjectionShape& shape) {
+ProjectionTiling pick_tiling(const ProjectionShape& shape) {
+  constexpr int64_t kManyTokens = 4096;   // then 128 rows still make 2 blocks for each of 132 SMs
+  constexpr int64_t kEnoughBlocks = 512;  // 4 of 64 rows fit an SM
+  const ProjectionTiling large{shape.tokens >= kManyTokens ? 128 : 64, true};
+  const int64_t row_blocks = (shape.tokens + 63) / 64;
+  if (row_blocks * ProjectionParts(shape, large).parts >= kEnoughBlocks) return large;
+  return {large.rows, false};
+}
+
+ProjectionParts::ProjectionParts(const ProjectionShape& shape, const ProjectionTiling& tiling) {
   const int64_t sums = shape.width / kSumColumns;
   if (sums == 0) return;
   const int64_t sums_per_run = (sums + shape.num_splits - 1) / shape.num_splits;
   int64_t sums_per_group = kMaxGroupSums;
   while (sums_per_run % sums_per_group != 0) --sums_per_group;
-  const int64_t groups = (sums + sums_per_group - 1) / sums_per_group;
-  const int64_t sums_per_part =
-      row_blocks(shape.tokens) * groups >= kFewBlocks ? sums_per_group : 1;
+  const int64_t sums_per_part = tiling.whole_groups ? sums_per_group : 1;
   part_columns = sums_per_part * kSumColumns;
   parts = (sums + sums_per_part - 1) / sums_per_part;
   parts_per_group = sums_per_group / sums_per_part;
@@ -190,7 +191,7 @@ TensorView square_parts(const ProjectionShape& shape, const TensorView& workspac
 void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,
                     Stream stream) {
   if (shape.width == 0) return;
-  const Spec spec = spec_of(shape, tensors);
+  const Spec spec = spec_of(shape, pick_tiling(shape), tensors);
   std::vector<TensorView> arguments = {
       TensorView(tensors.residual.data, DType::bf16, {shape.tokens, shape.width},
                  tensors.residual.device),
@@ -202,8 +203,9 @@ void run_projection(const char* op, const ProjectionShape& shape, const Projecti
       op, "projection" + jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
 }
 
-ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTensors& tensors) {
-  return build(spec_of(shape, tensors));
+ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTiling& tiling,
+                             const ProjectionTensors& tensors) {
+  return build(spec_of(shape, tiling, tensors));
 }
 
 dsl::Value sum_parts(dsl::Builder& k, const PartSum& sum,

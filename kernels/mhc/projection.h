@@ -19,11 +19,19 @@ namespace tessera::kernels::mhc {
 inline constexpr int64_t kMaxEntries = 32;
 inline constexpr int64_t kSumColumns = 256;  // `width` is a multiple of it
 
-/// What a projection depends on.
+/// What the result depends on.
 struct ProjectionShape {
   int64_t tokens = 0, entries = 0, width = 0;  // residual [tokens, width], fn [entries, width]
   int64_t num_splits = 1;                      // 1 .. 16
 };
+
+/// Who computes what: speed alone.
+struct ProjectionTiling {
+  int rows = 64;             // of one block, 64 or 128
+  bool whole_groups = true;  // a part is a group of sums, else one sum of 256 columns
+};
+/// Many rows per block read fn less often; small parts keep all SMs busy with few tokens.
+ProjectionTiling pick_tiling(const ProjectionShape& shape);
 
 /// Partial results: products [parts, tokens, entries], then squares [parts, tokens]. A part is one
 /// sum of 256 columns or one group of them.
@@ -31,7 +39,9 @@ struct ProjectionParts {
   int64_t part_columns = 0;
   int64_t parts = 0, parts_per_group = 1, parts_per_run = 1;
 
-  explicit ProjectionParts(const ProjectionShape& shape);
+  ProjectionParts(const ProjectionShape& shape, const ProjectionTiling& tiling);
+  explicit ProjectionParts(const ProjectionShape& shape)
+      : ProjectionParts(shape, pick_tiling(shape)) {}
 };
 
 /// Elements of the f32 workspace that holds the partial results.
@@ -46,7 +56,8 @@ struct ProjectionTensors {
 void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,
                     Stream stream);
 /// The kernel that run_projection launches; data pointers are read for their alignment only.
-ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTensors& tensors);
+ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTiling& tiling,
+                             const ProjectionTensors& tensors);
 
 /// The products and the squares in the workspace.
 TensorView product_parts(const ProjectionShape& shape, const TensorView& workspace);

@@ -1,6 +1,10 @@
 // norm_fn_fwd and pre_big_fuse on the executor: the references, the chain that the fused op equals,
 // rows that do not depend on their neighbours, and what bad calls are told.
 
+#include <algorithm>
+
+#include "kernels/jit/jit.h"
+#include "kernels/mhc/projection.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/ops/mhc_chain.h"
@@ -31,21 +35,65 @@ TEST_CASE("norm_fn_fwd equals its reference on the executor", "[norm_fn_fwd]") {
                cases.size());
 }
 
+TEST_CASE("a projection has the same bits whoever adds its columns", "[norm_fn_fwd]") {
+  // 10 sums of 256 columns: 3 runs of 4, the last one shorter; 16 runs of 1; 1 run of 2 groups.
+  const int64_t splits = GENERATE(1, 3, 16);
+  const kernels::mhc::ProjectionShape shape{130, 3, 2560, splits};
+  const HostTensor residual = some(DType::bf16, {130, 2560}), fn = some(DType::f32, {3, 2560});
+  std::vector<float> first;
+  for (const int rows : {64, 128}) {
+    for (const bool whole_groups : {true, false}) {
+      CAPTURE(splits, rows, whole_groups);
+      const kernels::mhc::ProjectionTiling tiling{rows, whole_groups};
+      const kernels::mhc::ProjectionParts parts(shape, tiling);
+      const HostTensor products(DType::f32, {parts.parts, 130, 3});
+      const HostTensor squares(DType::f32, {parts.parts, 130});
+      const kernels::jit::TrapScope traps;
+      kernels::jit::run(
+          kernels::mhc::projection_kernel(shape, tiling,
+                                          {residual.view(), fn.view(), {}, products.view()}),
+          std::vector<TensorView>{residual.view(), fn.view(), products.view(), squares.view()}, {},
+          nullptr);
+      // The tree of the header, by hand.
+      const auto total = [&](const HostTensor& of, int64_t pitch, int64_t element) {
+        float sum = 0;
+        for (int64_t run = 0; run < parts.parts; run += parts.parts_per_run) {
+          float run_sum = 0;
+          const int64_t run_end = std::min(run + parts.parts_per_run, parts.parts);
+          for (int64_t group = run; group < run_end; group += parts.parts_per_group) {
+            float group_sum = 0;
+            for (int64_t p = group; p < std::min(group + parts.parts_per_group, run_end); ++p) {
+              group_sum += static_cast<float>(of.value(p * pitch + element));
+            }
+            run_sum += group_sum;
+          }
+          sum += run_sum;
+        }
+        return sum;
+      };
+      std::vector<float> sums;
+      for (int64_t e = 0; e < 130 * 3; ++e) sums.push_back(total(products, 130 * 3, e));
+      for (int64_t t = 0; t < 130; ++t) sums.push_back(total(squares, 130, t));
+      if (first.empty()) first = sums;
+      CHECK(sums == first);
+    }
+  }
+}
+
 TEST_CASE("rows of norm_fn_fwd have the same bits alone and among others", "[norm_fn_fwd]") {
-  const int64_t tokens = 2050, width = 2048;
-  const HostTensor residual = some(DType::bf16, {tokens, 4, 512});
+  const int64_t tokens = 4100, width = 256;
+  const HostTensor residual = some(DType::bf16, {tokens, 4, 64});
   const HostTensor fn = some(DType::f32, {3, width});
-  const kernels::Params params = {{"n_splits", int64_t{4}}};
   const auto run = op_runner("norm_fn_fwd", Device::cpu());
-  const HostTensors all = run({{"residual", residual}, {"fn", fn}}, params);
-  HostTensor few(DType::bf16, {3, 4, 512});
+  const HostTensors all = run({{"residual", residual}, {"fn", fn}}, {});
+  HostTensor few(DType::bf16, {3, 4, 64});
   const int64_t picked[] = {0, 77, tokens - 1};
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t h = 0; h < width; ++h) {
       few.set_bits(row * width + h, residual.bits(picked[row] * width + h));
     }
   }
-  const HostTensors alone = run({{"residual", few}, {"fn", fn}}, params);
+  const HostTensors alone = run({{"residual", few}, {"fn", fn}}, {});
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t j = 0; j < 3; ++j) {
       CHECK(alone.at("out_mul").bits(row * 3 + j) == all.at("out_mul").bits(picked[row] * 3 + j));

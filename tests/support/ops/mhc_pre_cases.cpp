@@ -70,9 +70,7 @@ std::vector<OpCase> norm_fn_fwd_cases() {
   add({2, 3}, 4, 64, 5, 16, false, 0.5);
   add({0}, 4, 64, 24, 16);
   add({3}, 4, 0, 24, 16);
-  add({1030}, 4, 1024, 3, 8);      // whole groups of sums per block
-  add({2050}, 4, 512, 3, 4);       // the same with 128 rows
-  add({2050}, 4, 64, 2, 1, true);  // 128 rows, one sum
+  add({1030}, 4, 192, 3, 8);
 
   add({4}, 4, 64, 24, 1);
   cases.back().label += " nothing saved";
@@ -132,8 +130,8 @@ std::vector<OpCase> pre_big_fuse_cases() {
   add({0}, 4, 64, false, {});
   add({3}, 4, 0, false, {});
   add({2}, 5, 256, false, {});
-  add({1030}, 1, 4096, false, {{"n_splits", int64_t{8}}});
-  add({2050}, 1, 256, true, {});
+  add({1030}, 1, 768, false, {{"n_splits", int64_t{8}}});
+  add({4100}, 1, 256, true, {});
   return cases;
 }
 
