@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "dsl/base/error.h"
+#include "kernels/engram/engram_gate_fwd.h"
+#include "kernels/engram/engram_hash.h"
 #include "kernels/mhc/expand_to_mhc_fwd.h"
 #include "kernels/mhc/norm_fn_fwd.h"
 #include "kernels/mhc/post_bwd.h"
@@ -15,6 +17,9 @@
 #include "kernels/mhc/pre_split_mixes_fwd.h"
 #include "kernels/mhc/sinkhorn_bwd.h"
 #include "kernels/mhc/sinkhorn_fwd.h"
+#include "kernels/moe/expand_to_fused_with_sf.h"
+#include "kernels/moe/reduce_fused.h"
+#include "kernels/moe/top2_sum_gate.h"
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
 #include "kernels/quant/cast_back.h"
@@ -108,9 +113,12 @@ std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value
 }  // namespace
 
 const std::vector<OpInfo>& ops() {
-  // In the order of the contract: moe, quant, transpose, mhc. One line per op: copies of the tables
+  // In the order of the contract: moe, quant, transpose, engram, mhc. One line per op: copies of the tables
   // in kernels/<family>.
   static const auto* all = new std::vector<OpInfo>{topk_gate_op(),
+                                                   top2_sum_gate_op(),
+                                                   expand_to_fused_with_sf_op(),
+                                                   reduce_fused_op(),
                                                    per_token_cast_op(),
                                                    per_token_cast_with_sf_only_op(),
                                                    per_token_cast_with_precomputed_sf_op(),
@@ -118,6 +126,8 @@ const std::vector<OpInfo>& ops() {
                                                    per_token_cast_back_op(),
                                                    transpose_op(),
                                                    batched_transpose_op(),
+                                                   engram_gate_fwd_op(),
+                                                   engram_hash_op(),
                                                    expand_to_mhc_fwd_op(),
                                                    norm_fn_fwd_op(),
                                                    pre_split_mixes_fwd_op(),

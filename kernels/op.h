@@ -74,6 +74,8 @@ struct BenchCase {
     DType dtype;
     Dims shape;
     Dims strides;
+    /// Integers: the value of each element in row-major order; absent = random.
+    std::function<int64_t(int64_t)> values = {};
   };
   std::vector<Input> inputs;
   int64_t bytes = 0;              // minimum traffic

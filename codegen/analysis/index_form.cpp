@@ -109,6 +109,7 @@ Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
 }
 
 void IndexMath::add_fact(const Expr& condition) {
+  conditions_.push_back(condition);
   std::vector<Expr> open = {condition};
   while (!open.empty()) {
     const Expr e = open.back();
@@ -180,7 +181,9 @@ Form IndexMath::form(const Expr& e, bool through_lets) const {
 }
 
 Expr IndexMath::simplify(const Expr& e) const {
-  return to_expr(form(e), e->type);
+  Expr result = to_expr(form(e), e->type);
+  log({Claim::Kind::equal, e, result, 0, {}, {}});
+  return result;
 }
 
 Expr IndexMath::to_expr(const Form& f, DType type) const {
@@ -492,7 +495,37 @@ std::optional<Form> IndexMath::upper_bound(const Form& f) const {
   return bound;
 }
 
+int64_t IndexMath::proved_divisor(const Form& f) const {
+  const int64_t result = divisor(f);
+  log({Claim::Kind::divisible, to_expr(f, DType::i64), {}, result, {}, {}});
+  return result;
+}
+
 bool IndexMath::less(const Expr& a, const Expr& b) const {
+  const bool proved = proves_less(a, b);
+  if (proved) log({Claim::Kind::less, a, b, 0, {}, {}});
+  return proved;
+}
+
+bool IndexMath::non_negative(const Expr& a) const {
+  const bool proved = proves_non_negative(a);
+  if (proved) log({Claim::Kind::non_negative, a, {}, 0, {}, {}});
+  return proved;
+}
+
+void IndexMath::keep_guard(const Expr& guard) const {
+  log({Claim::Kind::kept_guard, guard, {}, 0, {}, {}});
+}
+
+void IndexMath::log(Claim claim) const {
+  ProofLog* log = ProofLog::active();
+  if (!log) return;
+  claim.known = conditions_;
+  claim.lets.assign(definitions_.begin(), definitions_.end());
+  log->add(std::move(claim));
+}
+
+bool IndexMath::proves_less(const Expr& a, const Expr& b) const {
   const Form left = form(a, true);
   const Form right = form(b, true);
   const auto high = range(add(left, right, -1)).high;
@@ -504,20 +537,22 @@ bool IndexMath::less(const Expr& a, const Expr& b) const {
   return false;
 }
 
-bool IndexMath::non_negative(const Expr& a) const {
+bool IndexMath::proves_non_negative(const Expr& a) const {
   // Looking through lets may take apart what a fact speaks of, and so may the normal form.
   for (const bool through_lets : {true, false}) {
     if (range(form(a, through_lets)).low.value_or(-1) >= 0) return true;
   }
   if ((a->op == Op::div || a->op == Op::mod) && ir::is_constant(a->args[1])) {
-    return a->args[1]->integer > 0 && non_negative(a->args[0]);
+    return a->args[1]->integer > 0 && proves_non_negative(a->args[0]);
   }
-  return is_index_cast(a) && non_negative(a->args[0]);
+  return is_index_cast(a) && proves_non_negative(a->args[0]);
 }
 
 bool IndexMath::same(const Expr& a, const Expr& b) const {
   const Form difference = add(form(a, true), form(b, true), -1);
-  return difference.is_constant() && difference.constant == 0;
+  const bool proved = difference.is_constant() && difference.constant == 0;
+  if (proved) log({Claim::Kind::equal, a, b, 0, {}, {}});
+  return proved;
 }
 
 }  // namespace tessera::codegen

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "codegen/analysis/proof_log.h"
 #include "dsl/ir/expr.h"
 
 namespace tessera::codegen {
@@ -35,9 +36,10 @@ class IndexMath {
   void define(const ir::VarRef& var, const ir::Expr& value) { definitions_[var.get()] = value; }
 
   /// Facts live in scopes: leaving one forgets what was learnt since it was entered.
-  void enter_scope() { marks_.push_back(facts_.size()); }
+  void enter_scope() { marks_.push_back({facts_.size(), conditions_.size()}); }
   void leave_scope() {
-    facts_.resize(marks_.back());
+    facts_.resize(marks_.back().facts);
+    conditions_.resize(marks_.back().conditions);
     marks_.pop_back();
   }
   /// A condition known to hold in the rest of this scope: comparisons joined by && are taken apart,
@@ -54,11 +56,15 @@ class IndexMath {
   /// The largest number known to divide every value of `f`; 0 if f is the constant 0.
   int64_t divisor(const Form& f) const;
   int64_t divisor(const ir::Expr& e) const { return divisor(form(e, true)); }
+  /// divisor(f) as a claim.
+  int64_t proved_divisor(const Form& f) const;
 
   /// Proved: a < b, a >= 0, a == b (for all values of the Vars).
   bool less(const ir::Expr& a, const ir::Expr& b) const;
   bool non_negative(const ir::Expr& a) const;
   bool same(const ir::Expr& a, const ir::Expr& b) const;
+  /// For the judge: `guard` is tested at run time because it could not be proved here.
+  void keep_guard(const ir::Expr& guard) const;
 
   static Form add(const Form& a, const Form& b, int64_t scale = 1);
 
@@ -78,9 +84,17 @@ class IndexMath {
   /// An upper bound of `f` over dims alone; nothing if an atom has no bound.
   std::optional<Form> upper_bound(const Form& f) const;
 
+  bool proves_less(const ir::Expr& a, const ir::Expr& b) const;
+  bool proves_non_negative(const ir::Expr& a) const;
+  void log(Claim claim) const;
+
+  struct Mark {
+    size_t facts, conditions;
+  };
   std::map<const ir::Var*, ir::Expr> definitions_;
-  std::vector<Form> facts_;  // each is >= 0
-  std::vector<size_t> marks_;
+  std::vector<Form> facts_;           // each is >= 0
+  std::vector<ir::Expr> conditions_;  // where the facts come from
+  std::vector<Mark> marks_;
   mutable bool weighs_facts_ = false;
 };
 

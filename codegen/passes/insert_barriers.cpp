@@ -274,6 +274,11 @@ class BarrierPlanner {
     return found;
   }
 
+  static bool runs_at_least_once(const For& loop) {
+    return ir::is_constant(loop.begin) && ir::is_constant(loop.end) &&
+           loop.begin->integer < loop.end->integer;
+  }
+
   /// Handles the inside of one statement whose accesses (`here`) do not conflict with what came
   /// before.
   void enter(Stmt& stmt, std::vector<Footprint>& here, std::vector<Footprint>& pending,
@@ -283,11 +288,14 @@ class BarrierPlanner {
       const bool quiet = first_conflict(here, here, before) == nullptr && !contains_barrier(stmt);
       if (!quiet) {
         const bool inside_uniform = at_uniform_point && uniform(loop->begin) && uniform(loop->end);
+        const std::vector<Footprint> skipped =
+            runs_at_least_once(*loop) ? std::vector<Footprint>() : pending;
         loops_.push_back(loop);
         // Twice: the second round sees what the previous iteration left.
         process(loop->body, pending, inside_uniform);
         process(loop->body, pending, inside_uniform);
         loops_.pop_back();
+        pending.insert(pending.end(), skipped.begin(), skipped.end());
         return;
       }
     } else if (auto* branch = std::get_if<If>(&stmt.node)) {

@@ -109,12 +109,12 @@ int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
     }
     const bool is_last = d + 1 == indices.size();
     if (coefficient != (is_last ? 1 : 0)) return 1;
-    const int64_t start = math.divisor(rest);
+    const int64_t start = math.proved_divisor(rest);
     if (is_last) {
       require_multiple(start);
-      require_multiple(math.divisor(buffer.shape.back()));
+      require_multiple(math.proved_divisor(math.form(buffer.shape.back(), true)));
     } else if (global) {
-      require_multiple(start * math.divisor(buffer.strides[d]));
+      require_multiple(start * math.proved_divisor(math.form(buffer.strides[d], true)));
     } else {
       int64_t pitch = 1;
       for (size_t k = d + 1; k < indices.size(); ++k) pitch *= buffer.shape[k]->integer;

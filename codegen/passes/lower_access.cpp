@@ -73,6 +73,7 @@ Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>
     proved = false;
     if (unchecked || shared) continue;
     auto require = [&](const Expr& test) {
+      math_.keep_guard(test);
       result.guard = result.guard ? result.guard && test : test;
     };
     if (!low) require(ir::binary(ir::Op::le, ir::constant(index->type, 0), index, loc));

@@ -15,6 +15,7 @@
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/jit.h"
+#include "kernels/moe/best_expert.h"
 
 namespace tessera::kernels {
 namespace {
@@ -26,21 +27,7 @@ struct Spec {
 
 constexpr int kWarps = 8;              // tokens per block
 constexpr int64_t kMaxExperts = 4096;  // 128 keys per lane still fit its registers
-constexpr int64_t kTaken = 0;          // below every key
-constexpr int64_t kMinusInfinityKey = 0x007FFFFF;
-constexpr int64_t kNoExpert = 0x7FFFFFFF;
-
 // 2. Builder
-
-/// An unsigned key that orders like the score.
-dsl::Value order_key(dsl::Builder& k, const dsl::Value& score) {
-  using namespace dsl;
-  auto bits = k.let("bits", reinterpret(DType::u32, score));
-  auto key = select(bits >> 31 == 0, bits | 0x80000000, bits ^ 0xFFFFFFFF);
-  auto plus_zero = cast(DType::u32, 0x80000000);
-  return select(is_nan(score), cast(DType::u32, kMinusInfinityKey),
-                select(score == 0.0f, plus_zero, key));
-}
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
@@ -58,8 +45,8 @@ ir::Kernel build(const Spec& s) {
     auto keys = k.local(DType::u32, {slots}, "keys");
     k.unrolled(slots, [&](Value slot) {
       auto expert = slot * 32 + lane;
-      auto key = order_key(k, scores(token, expert));
-      keys(slot) = select(expert < s.experts, key, cast(DType::u32, kTaken));
+      auto key = moe::order_key(k, scores(token, expert));
+      keys(slot) = select(expert < s.experts, key, cast(DType::u32, moe::kTaken));
     });
     // K rounds; lane r keeps the winner of round r of a batch of 32, so that a row is stored at
     // once
@@ -67,17 +54,8 @@ ir::Kernel build(const Spec& s) {
       const int64_t rounds = std::min<int64_t>(32, s.num_topk - first);
       auto winner = k.var(DType::i32, 0, "winner");
       auto one_round = [&](Value round) {
-        auto best = k.var(DType::u32, kTaken, "best");
-        k.unrolled(slots, [&](Value slot) { best = max(best, keys(slot)); });
-        auto top = k.let("top", k.warp_max(best));
-        auto candidate = k.var(DType::i32, kNoExpert, "candidate");
-        k.unrolled(slots, [&](Value slot) {
-          candidate = min(candidate, select(keys(slot) == top, slot * 32 + lane, i32(kNoExpert)));
-        });
-        auto expert = k.let("expert", k.warp_min(candidate));
-        k.unrolled(slots, [&](Value slot) {
-          keys(slot) = select(slot * 32 + lane == expert, cast(DType::u32, kTaken), keys(slot));
-        });
+        auto expert =
+            moe::take_best(k, keys, slots, [&](const Value& slot) { return slot * 32 + lane; });
         winner = select(lane == round, expert, winner);
       };
       if (s.num_topk <= 32) {

@@ -17,6 +17,11 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "transpose") return transpose_cases();
   if (op == "batched_transpose") return batched_transpose_cases();
   if (op == "topk_gate") return topk_gate_cases();
+  if (op == "top2_sum_gate") return top2_sum_gate_cases();
+  if (op == "expand_to_fused_with_sf") return expand_to_fused_with_sf_cases();
+  if (op == "reduce_fused") return reduce_fused_cases();
+  if (op == "engram_gate_fwd") return engram_gate_fwd_cases();
+  if (op == "engram_hash") return engram_hash_cases();
   if (op == "per_token_cast_with_sf_only") return per_token_cast_with_sf_only_cases();
   if (op == "per_token_cast_with_precomputed_sf") return per_token_cast_with_precomputed_sf_cases();
   if (op == "cast_back") return cast_back_cases();
@@ -53,10 +58,11 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   const std::string op = GENERATE(
-      "transpose", "batched_transpose", "topk_gate", "per_token_cast",
+      "transpose", "batched_transpose", "topk_gate", "top2_sum_gate", "expand_to_fused_with_sf",
+      "reduce_fused", "engram_gate_fwd", "engram_hash", "per_token_cast",
       "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
       "per_token_cast_back", "expand_to_mhc_fwd", "pre_split_mixes_fwd", "sinkhorn_fwd",
-      "pre_apply_mix_fwd", "post_fwd", "sinkhorn_bwd", "post_bwd", "norm_fn_fwd", "pre_big_fuse");
+      "sinkhorn_bwd", "pre_apply_mix_fwd", "post_fwd", "post_bwd", "norm_fn_fwd", "pre_big_fuse");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }

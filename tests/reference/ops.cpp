@@ -1,10 +1,13 @@
 #include "tests/reference/ops.h"
 
 #include "dsl/base/error.h"
+#include "tests/reference/engram.h"
 #include "tests/reference/mhc.h"
 #include "tests/reference/mhc_bwd.h"
 #include "tests/reference/mhc_pre.h"
+#include "tests/reference/moe.h"
 #include "tests/reference/per_token_cast.h"
+#include "tests/reference/top2_sum_gate.h"
 #include "tests/reference/topk_gate.h"
 #include "tests/reference/transpose.h"
 
@@ -97,6 +100,56 @@ HostTensors run_cast_back(const HostTensors& inputs, const Params& params) {
                         dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
 }
 
+const test::HostTensor* optional(const HostTensors& inputs, const std::string& name) {
+  const auto found = inputs.find(name);
+  return found == inputs.end() ? nullptr : &found->second;
+}
+
+HostTensors run_expand(const HostTensors& inputs, const Params& params) {
+  Expanded result = expand_to_fused_with_sf(
+      inputs.at("x"), inputs.at("x_sf"), inputs.at("token_topk_to_pos"), inputs.at("pos_to_expert"),
+      sf_layout_of(param<std::string>(params, "sf_layout", "row_major")));
+  return {{"out", std::move(result.out)}, {"out_sf", std::move(result.out_sf)}};
+}
+
+HostTensors run_reduce(const HostTensors& inputs, const Params& params) {
+  const bool e4m3 = param<std::string>(params, "format", "none") == "e4m3";
+  return {
+      {"out", reduce_fused(inputs.at("x"), optional(inputs, "x_sf"),
+                           optional(inputs, "topk_weights"), inputs.at("token_topk_to_pos"),
+                           optional(inputs, "sf"), e4m3 ? DType::e4m3 : inputs.at("x").dtype())}};
+}
+
+HostTensors run_gate(const HostTensors& inputs, const Params& params) {
+  GateOptions o;
+  o.num_topk = param<int64_t>(params, "num_topk", 0);
+  o.num_topk_groups = param<int64_t>(params, "num_topk_groups", 0);
+  o.num_groups = param<int64_t>(params, "num_groups", 0);
+  if (param<bool>(params, "use_shared_as_routed", false)) {
+    o.num_shared = param<int64_t>(params, "num_shared_experts", 0);
+  }
+  o.routed_scaling_factor = param<double>(params, "routed_scaling_factor", 1);
+  o.ep_rank = param<int64_t>(params, "ep_rank", 0);
+  o.num_ep_ranks = param<int64_t>(params, "num_ep_ranks", 1);
+  o.tp_rank = param<int64_t>(params, "tp_rank", 0);
+  o.num_tp_ranks = param<int64_t>(params, "num_tp_ranks", 1);
+  o.scoring_func = param<std::string>(params, "scoring_func", "");
+  return top2_sum_gate(inputs, o);
+}
+
+HostTensors run_engram_gate(const HostTensors& inputs, const Params& params) {
+  EngramGate gate = engram_gate_fwd(inputs.at("hidden_states"), inputs.at("k"), inputs.at("v"),
+                                    inputs.at("weight_fused"), param<double>(params, "eps", 0),
+                                    param<double>(params, "clamp_value", 1e-6));
+  HostTensors outputs = {{"out", std::move(gate.out)}};
+  if (!param<bool>(params, "save_for_backward", true)) return outputs;
+  outputs["dot"] = std::move(gate.dot);
+  outputs["gate_score"] = std::move(gate.gate_score);
+  outputs["rstd_x"] = std::move(gate.rstd_x);
+  outputs["rstd_k"] = std::move(gate.rstd_k);
+  return outputs;
+}
+
 }  // namespace
 
 Runner runner(const std::string& op) {
@@ -109,6 +162,16 @@ Runner runner(const std::string& op) {
     return [](const HostTensors& inputs, const Params& params) {
       return HostTensors{
           {"topk_idx", topk_gate(inputs.at("scores"), param<int64_t>(params, "num_topk", 0))}};
+    };
+  }
+  if (op == "expand_to_fused_with_sf") return run_expand;
+  if (op == "reduce_fused") return run_reduce;
+  if (op == "top2_sum_gate") return run_gate;
+  if (op == "engram_gate_fwd") return run_engram_gate;
+  if (op == "engram_hash") {
+    return [](const HostTensors& inputs, const Params&) {
+      return HostTensors{{"out", engram_hash(inputs.at("ngram_token_ids"), inputs.at("multipliers"),
+                                             inputs.at("vocab_sizes"), inputs.at("offsets"))}};
     };
   }
   if (op == "per_token_cast") return run_per_token_cast;

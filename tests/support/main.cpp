@@ -1,10 +1,13 @@
-// The program of every test binary: Catch2's, plus the reasons of skipped tests.
+// The program of every test binary: Catch2's, plus the reasons of skipped tests. With TESSERA_TEST_ON=gpu it does
+// nothing on a machine without a GPU.
 
 #define CATCH_CONFIG_RUNNER
+#include <cstdlib>
 #include <iostream>
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/device_tensor.h"
 
 namespace tessera::test {
 namespace {
@@ -23,6 +26,11 @@ void note_skip(const std::string& reason) {
 }  // namespace tessera::test
 
 int main(int argc, char** argv) {
+  const char* device = std::getenv("TESSERA_TEST_ON");
+  if (device && std::string(device) == "gpu" && !tessera::test::why_no_gpu().empty()) {
+    std::cout << "SKIPPED: " << tessera::test::why_no_gpu() << "\n";
+    return 0;
+  }
   const int result = Catch::Session().run(argc, argv);
   if (result == 0) {
     for (const std::string& reason : tessera::test::skips())

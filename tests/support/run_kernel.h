@@ -1,7 +1,8 @@
 #pragma once
-// Small tile programs in tests: run on the executor with every trap on; compiled for every target where NVRTC
-// is there; run on the GPU and compared where there is one.
+// Small tile programs in tests: run on the executor with every trap on, on the GPU where there is one, and compiled
+// for every target.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,13 @@ HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values)
 HostTensor iota(DType dtype, Dims shape);
 std::vector<double> values_of(const HostTensor& tensor);
 
-/// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the tensors changed,
-/// that NVRTC takes its text for every target, and that a GPU leaves the same bytes in every tensor.
+/// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the tensors changed and
+/// that a GPU leaves the same bytes in every tensor. With TESSERA_TEST_THOROUGH set, as ctest does, NVRTC must also
+/// take its text for every target, and the watcher sees it.
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);
+
+/// Called with every kernel that a thorough run_kernel is given, before it runs.
+void watch_kernels(std::function<void(const ir::Kernel&)> watcher);
 
 /// The CUDA text of the kernel, for tests that count what was emitted.
 std::string cuda_text(const ir::Kernel& kernel);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "dsl/base/error.h"
@@ -56,6 +57,15 @@ DeviceMemory allocate(const OpInfo& op, const std::string& name, Device device, 
   }
 }
 
+/// Writes the values that an example states; its tensors hold little-endian integers.
+void fill(HostBuffer& data, const kernels::BenchCase::Input& input) {
+  const int64_t width = tessera::bytes(input.dtype);
+  for (int64_t i = 0; i < num_elements(input.shape); ++i) {
+    const int64_t value = input.values(i);
+    std::memcpy(data.data() + i * width, &value, static_cast<size_t>(width));
+  }
+}
+
 }  // namespace
 
 OpCall::OpCall(const OpInfo& op, kernels::Params params, const Safetensors& inputs, Device device)
@@ -78,7 +88,10 @@ OpCall::OpCall(const OpInfo& op, kernels::Params params, const Safetensors& inpu
 OpCall::OpCall(const OpInfo& op, const kernels::BenchCase& example, Device device, uint64_t seed)
     : op_(&op), params_(check_params(op, example.params)), device_(device) {
   for (const auto& [name, view] : views_of(example)) {
-    const HostBuffer values = random_tensor(view.dtype, view.size(), seed++);
+    HostBuffer values = random_tensor(view.dtype, view.size(), seed++);
+    for (const kernels::BenchCase::Input& input : example.inputs) {
+      if (input.name == name && input.values) fill(values, input);
+    }
     add_input(name, view.dtype, view.shape, view.strides,
               std::max(view.span_bytes() / tessera::bytes(view.dtype), view.size()),
               values.bytes());

@@ -49,6 +49,7 @@ struct Renames {
   std::string op;
   std::map<std::string, std::string> names;
   bool casts_back = false;  // the layout flags are those of x
+  CaseFacts always = {};    // what every line of the peer means and does not say
 };
 
 const std::map<std::string, Renames>& renames() {
@@ -83,6 +84,48 @@ const std::map<std::string, Renames>& renames() {
          {"num_per_channels", "block_cols"},
          {"round_sf", ""}},
         true}},
+      {"expand_to_fused_with_sf",
+       {"expand_to_fused_with_sf",
+        {{"num_tokens", "T"},
+         {"num_topk", "K"},
+         {"hidden", "H"},
+         {"num_per_channels", "num_per_channels"},
+         {"num_experts", ""},
+         {"num_ep_ranks", ""},
+         {"round_sf", ""}}}},
+      {"reduce_fused",
+       {"reduce_fused",
+        {{"num_tokens", "T"},
+         {"num_topk", "K"},
+         {"hidden", "H"},
+         {"in_dtype", "dtype"},
+         {"out_dtype", "out_dtype"},
+         {"with_sf", "x_sf given"},
+         {"with_weights", "topk_weights given"},
+         {"num_experts", ""},
+         {"num_ep_ranks", ""}}}},
+      {"top2_sum_gate",
+       {"top2_sum_gate",
+        {{"num_routed_experts", "E"},
+         {"num_topk", "num_topk"},
+         {"num_groups", "num_groups"},
+         {"num_topk_groups", "num_topk_groups"},
+         {"num_shared_experts", "num_shared_experts"},
+         {"scoring_func", "scoring_func"}},
+        false,
+        {{"T", "36"},
+         {"routed_scaling_factor", "1.5"},
+         {"num_ep_ranks", "4"},
+         {"tp_rank", "1"},
+         {"num_tp_ranks", "2"},
+         {"unmapped_topk_idx given", "true"}}}},
+      {"engram_hash",
+       {"engram_hash", {{"num_tokens", "T"}, {"layers", "L"}, {"ngram", "N"}, {"tables", "J"}}}},
+      {"engram_gate_fwd",
+       {"engram_gate_fwd",
+        {{"num_tokens", "T"}, {"hidden", "D"}, {"hc", "hc"}, {"save", "save_for_backward"}},
+        false,
+        {{"eps", "1e-20"}, {"clamp_value", "1e-06"}}}},
       {"transpose", {"transpose", {{"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
       {"batched_transpose",
        {"batched_transpose",
@@ -105,7 +148,7 @@ std::string layout_word(bool col_major, bool packed) {
 
 /// The facts of a line in the peer's names; nothing for a parameter that we cannot translate.
 std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
-  CaseFacts facts;
+  CaseFacts facts = rename.always;
   for (const auto& [key, value] : params.items()) {
     if (key == "use_tma_aligned_col_major_sf" || key == "use_packed_ue8m0") continue;
     const auto ours = rename.names.find(key);
@@ -120,11 +163,24 @@ std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
     facts.erase("block_rows");
     facts.erase("block_cols");
   }
+  if (rename.op == "reduce_fused") {  // the peer's words for our format
+    facts["format"] = facts["out_dtype"] == "e4m3" ? "e4m3" : "none";
+    facts.erase("out_dtype");
+  }
+  if (rename.op == "top2_sum_gate") {
+    const int64_t topk = params.value("num_topk", 1),
+                  shared = params.value("num_shared_experts", 1);
+    const bool fits = shared > 0 && topk % shared == 0 &&
+                      params.value("num_routed_experts", 0) % (topk / shared) == 0;
+    facts["use_shared_as_routed"] = fits ? "true" : "false";
+  }
   if (params.contains("use_packed_ue8m0")) {
     const std::string word = layout_word(params.value("use_tma_aligned_col_major_sf", false),
                                          params.value("use_packed_ue8m0", false));
     if (!rename.casts_back) facts["sf_layout"] = word;
-    const bool quantised = facts["dtype"] == "e4m3" || facts["dtype"] == "e2m1";
+    const auto dtype = facts.find("dtype");
+    const bool quantised =
+        dtype != facts.end() && (dtype->second == "e4m3" || dtype->second == "e2m1");
     if (quantised) facts["x_sf_layout"] = word;
   }
   return facts;
@@ -158,6 +214,13 @@ CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_ca
     return input.dtype == DType::i8 &&
            std::find(info.dtypes.begin(), info.dtypes.end(), "e2m1") != info.dtypes.end();
   };
+  for (const kernels::TensorInfo& info : op.tensors) {
+    if (!info.optional || info.role == kernels::Role::out) continue;
+    const bool given = std::any_of(
+        bench_case.inputs.begin(), bench_case.inputs.end(),
+        [&](const kernels::BenchCase::Input& input) { return input.name == info.name; });
+    facts[info.name + " given"] = given ? "true" : "false";
+  }
   for (const kernels::BenchCase::Input& input : bench_case.inputs) {
     for (const kernels::TensorInfo& info : op.tensors) {
       if (info.name != input.name || info.shape.size() != static_cast<size_t>(input.shape.rank)) {

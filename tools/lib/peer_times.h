@@ -13,7 +13,8 @@
 namespace tessera::tools {
 
 /// What identifies a case, as text: shape symbols ("T" = "8001"), parameters ("format" = "e4m3",
-/// "x_block_size" = "128,128" or "none") and "dtype", the dtype of the op's first input.
+/// "x_block_size" = "128,128" or "none"), "dtype", the dtype of the op's first input, and for every
+/// optional input whether it is there ("x_sf given" = "true").
 using CaseFacts = std::map<std::string, std::string>;
 CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_case);
 

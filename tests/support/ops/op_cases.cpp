@@ -7,6 +7,16 @@
 #include "dsl/base/error.h"
 
 namespace tessera::test {
+namespace {
+
+Comparison compare(const TensorView& got, const TensorView& want,
+                   const std::optional<Tolerance>& tolerance) {
+  if (!tolerance) return compare_bits(got, want);
+  if (tolerance->calc_diff > 0) return compare_calc_diff(got, want, tolerance->calc_diff);
+  return compare_close(got, want, tolerance->rtol, tolerance->atol);
+}
+
+}  // namespace
 
 Comparison compare_with_reference(const std::string& op, const OpCase& test,
                                   const reference::Runner& got) {
@@ -21,9 +31,7 @@ Comparison compare_with_reference(const std::string& op, const OpCase& test,
     const auto own = test.tolerances.find(name);
     const std::optional<Tolerance> tolerance =
         own == test.tolerances.end() ? test.tolerance : std::optional<Tolerance>(own->second);
-    const Comparison result = tolerance ? compare_close(found->second.view(), tensor.view(),
-                                                        tolerance->rtol, tolerance->atol)
-                                        : compare_bits(found->second.view(), tensor.view());
+    const Comparison result = compare(found->second.view(), tensor.view(), tolerance);
     if (!result.ok) return Comparison::failed(name + ": " + result.report);
   }
   return {};

@@ -13,9 +13,10 @@
 
 namespace tessera::test {
 
-/// |got - want| <= atol + rtol * |want|
+/// |got - want| <= atol + rtol * |want|, or, where calc_diff is given, that bound on the tensor:
+/// 1 - 2 sum(xy) / sum(xx + yy) <= calc_diff.
 struct Tolerance {
-  double rtol = 0, atol = 0;
+  double rtol = 0, atol = 0, calc_diff = 0;
 };
 
 struct OpCase {
@@ -30,6 +31,9 @@ struct OpCase {
 std::vector<OpCase> transpose_cases();
 std::vector<OpCase> batched_transpose_cases();
 std::vector<OpCase> topk_gate_cases();
+std::vector<OpCase> top2_sum_gate_cases();
+std::vector<OpCase> expand_to_fused_with_sf_cases();
+std::vector<OpCase> reduce_fused_cases();
 /// All forms of bf16 and f32 must work; a quantised x may be unsupported.
 std::vector<OpCase> per_token_cast_cases();
 /// Those of per_token_cast with a plain x.
@@ -38,6 +42,8 @@ std::vector<OpCase> per_token_cast_with_sf_only_cases();
 std::vector<OpCase> per_token_cast_with_precomputed_sf_cases();
 std::vector<OpCase> cast_back_cases();
 std::vector<OpCase> per_token_cast_back_cases();
+std::vector<OpCase> engram_gate_fwd_cases();
+std::vector<OpCase> engram_hash_cases();
 std::vector<OpCase> expand_to_mhc_fwd_cases();
 std::vector<OpCase> pre_split_mixes_fwd_cases();
 std::vector<OpCase> sinkhorn_fwd_cases();

@@ -1,0 +1,15 @@
+#pragma once
+// Sums over a block of threads, in an order that depends on the number of warps alone.
+
+#include <vector>
+
+#include "dsl/builder.h"
+
+namespace tessera::kernels::engram {
+
+/// Sums three values per thread over the block, over a warp by xor 16, 8, 4, 2, 1, then over warps in
+/// ascending order; every thread gets the three sums.
+std::vector<dsl::Value> block_sums(dsl::Builder& k, int64_t warps,
+                                   const std::vector<dsl::Ref>& partial);
+
+}  // namespace tessera::kernels::engram

@@ -1,0 +1,81 @@
+#pragma once
+// How the columns of a row are spread over the threads of a block, as a function of their number
+// alone: sums over a row depend on it.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "dsl/builder.h"
+
+namespace tessera::kernels::engram {
+
+inline constexpr int64_t kRun = 8;  // columns: one vector of bf16
+
+/// Thread t holds the runs of kRun columns with the numbers t, t + threads, ...; `runs` of them.
+struct GateTile {
+  int64_t threads, runs;
+  bool ragged;  // the last run of some threads lies beyond the row
+};
+
+/// Four runs per thread where that divides the row (7168 = 4 x 224 x 8, 4096 = 4 x 128 x 8): 16-byte
+/// loads of three rows are 192 bytes in flight per thread, and the weights of a run fit registers.
+/// Then 5, 3 or 2; else the last run is ragged. Rows beyond 32768 columns take 1024 threads.
+inline GateTile pick_gate_tile(int64_t hidden) {
+  const int64_t warps_of_runs = hidden / kRun / 32;
+  for (const int64_t runs : {4, 5, 3, 2}) {
+    const int64_t warps = warps_of_runs / runs;
+    if (warps_of_runs % runs == 0 && warps >= 2 && warps <= 16) return {warps * 32, runs, false};
+  }
+  const int64_t runs = std::max<int64_t>(4, (warps_of_runs + 31) / 32);
+  const int64_t warps = (warps_of_runs + runs - 1) / runs;
+  return {warps * 32, runs, warps * runs != warps_of_runs};
+}
+
+/// The part of a row that a thread holds: runs of 8 columns.
+class Columns {
+ public:
+  Columns(dsl::Builder& k, int64_t hidden)
+      : k_(k), hidden_(hidden), tile_(pick_gate_tile(hidden)) {}
+
+  const GateTile& tile() const { return tile_; }
+  /// Calls body(run, first column, offset in the run) inside a vector loop of `width` columns.
+  template <class Fn>
+  void each(int64_t width, const Fn& body) const {
+    using namespace dsl;
+    k_.unrolled(tile_.runs, [&](Value run) {
+      auto col = k_.let("col", (run * tile_.threads + k_.thread()) * kRun);
+      auto pieces = [&] {
+        k_.unrolled(kRun / width, [&](Value piece) {
+          k_.vectorized(width,
+                        [&](Value i) { body(run, col + piece * width + i, piece * width + i); });
+        });
+      };
+      if (tile_.ragged) {
+        k_.if_(col < hidden_, pieces);
+      } else {
+        pieces();
+      }
+    });
+  }
+  /// The thread's part of the row that `at` gives by column; zeros beyond the row.
+  template <class Fn>
+  dsl::Ref load(const char* name, DType dtype, int64_t width, const Fn& at) const {
+    auto part = k_.local(dtype, {tile_.runs, kRun}, name);
+    if (tile_.ragged) {
+      k_.unrolled(tile_.runs, [&](dsl::Value run) {
+        k_.unrolled(kRun, [&](dsl::Value i) { part(run, i) = dsl::cast(dtype, 0.0f); });
+      });
+    }
+    each(width, [&](const dsl::Value& run, const dsl::Value& col, const dsl::Value& i) {
+      part(run, i) = at(col);
+    });
+    return part;
+  }
+
+ private:
+  dsl::Builder& k_;
+  int64_t hidden_;
+  GateTile tile_;
+};
+
+}  // namespace tessera::kernels::engram

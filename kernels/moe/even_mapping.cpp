@@ -1,0 +1,56 @@
+#include "kernels/moe/even_mapping.h"
+
+#include <algorithm>
+
+namespace tessera::kernels::moe {
+
+int64_t EvenMapping::count(int64_t expert) const {
+  return (num_entries - expert + num_experts - 1) / num_experts;
+}
+
+int64_t EvenMapping::start(int64_t expert) const {
+  const auto aligned = [&](int64_t size) { return (size + alignment - 1) / alignment * alignment; };
+  const int64_t larger = std::min(expert, num_entries % num_experts);
+  const int64_t size = num_entries / num_experts;
+  return larger * aligned(size + 1) + (expert - larger) * aligned(size);
+}
+
+int64_t EvenMapping::num_positions() const {
+  return start(num_experts);
+}
+
+int64_t EvenMapping::position(int64_t flat) const {
+  const int64_t token = flat / num_topk, slot = (flat % num_topk + token) % num_topk;
+  const int64_t first = token * num_entries / num_tokens;
+  const int64_t last = (token + 1) * num_entries / num_tokens;
+  const int64_t entry = first + slot;
+  return entry < last ? start(entry % num_experts) + entry / num_experts : -1;
+}
+
+int64_t EvenMapping::expert(int64_t position) const {
+  int64_t e = 0;
+  while (e + 1 < num_experts && start(e + 1) <= position) ++e;
+  return position - start(e) < count(e) ? e : -1;
+}
+
+BenchCase::Input EvenMapping::token_topk_to_pos() const {
+  return {"token_topk_to_pos",
+          DType::i32,
+          {num_tokens, num_topk},
+          {num_topk, 1},
+          [mapping = *this](int64_t flat) { return mapping.position(flat); }};
+}
+
+BenchCase::Input EvenMapping::pos_to_expert() const {
+  return {"pos_to_expert", DType::i32, {num_positions()}, {1}, [mapping = *this](int64_t position) {
+            return mapping.expert(position);
+          }};
+}
+
+EvenMapping rank_mapping(int64_t num_tokens, int64_t num_topk, int64_t num_experts,
+                         int64_t alignment) {
+  const int64_t sent = 4001 * num_topk;
+  return {num_tokens, num_topk, num_experts, std::min(sent, num_tokens * num_topk), alignment};
+}
+
+}  // namespace tessera::kernels::moe

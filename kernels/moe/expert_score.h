@@ -1,0 +1,24 @@
+#pragma once
+// What a router makes of a logit: the score that weights are normalised from and the value that
+// experts are ranked by.
+
+#include "kernels/op.h"
+
+namespace tessera::dsl {
+class Value;
+}
+
+namespace tessera::kernels::moe {
+
+enum class Scoring : uint8_t { sigmoid, sqrtsoftplus, softmax };
+
+/// The value of the parameter `scoring_func`, and the parameter.
+Scoring scoring_of(const Params& params);
+std::string_view name(Scoring scoring);
+ParamInfo scoring_param();
+
+/// The score of one logit, f32; softmax is exp(logit - maximum) / sum over the row.
+dsl::Value expert_score(Scoring scoring, const dsl::Value& logit, const dsl::Value& maximum,
+                        const dsl::Value& sum);
+
+}  // namespace tessera::kernels::moe

@@ -1,0 +1,141 @@
+// top2_sum_gate: the router of a mixture of experts.
+//
+// Shapes   logits [tokens, experts], bias [experts], topk_idx and topk_weights [tokens, slots] with
+//          slots = num_topk + shared experts; the rest in top2_sum_gate.h
+// Dtypes   f32, ids i64, maps i32, masks bool
+// Method   one warp per token: lane l holds experts 128 i + 4 l + j. Groups are ranked by one lane
+//          each; num_topk rounds take the best key of the warp by two warp reductions. Slot s then
+//          belongs to lane s, which fetches the logit of its expert again, so that no scores stay
+//          in registers. Few bytes: the bound is the latency of one load and of the rounds.
+// Maths    weight = score / (1e-20 + scores in rank order) * scale; see expert_score.h
+// Tuned    H200: 4 warps per block, so that even 128 tokens spread over 32 SMs.
+
+#include "kernels/moe/top2_sum_gate.h"
+
+#include "kernels/jit/jit.h"
+#include "kernels/moe/router_bench.h"
+#include "kernels/moe/router_call.h"
+#include "kernels/moe/router_kernel.h"
+
+namespace tessera::kernels {
+namespace {
+
+// 1. Spec: RouterSpec; 2. Builder: build_router
+using Spec = moe::RouterSpec;
+
+// 3. Host function
+constexpr const char* kOp = "top2_sum_gate";
+
+OutputInfo output(const ArgCheck& check, const char* name, DType dtype) {
+  const Dims shape{check["T"], check["K+S"]};
+  return {name, dtype, shape, row_major_strides(shape), num_elements(shape)};
+}
+
+Spec spec_of(const ArgCheck& check, const moe::RouterCall& call, const Tensors& tensors) {
+  Spec s;
+  s.experts = static_cast<int32_t>(check["E"]);
+  s.num_topk = static_cast<int32_t>(call.num_topk);
+  s.num_shared = static_cast<int32_t>(call.num_shared);
+  s.num_groups = static_cast<int32_t>(call.num_groups);
+  s.num_topk_groups = static_cast<int32_t>(call.num_topk_groups);
+  s.scoring = call.scoring;
+  s.has_mask = tensors.contains("mask");
+  s.has_fixed = tensors.contains("fix_routing_mask");
+  s.has_unmapped = tensors.contains("unmapped_topk_idx");
+  s.has_map = tensors.contains("to_physical_map");
+  const auto address = [&](const char* name) {
+    return reinterpret_cast<uintptr_t>(tensors.at(name).data);
+  };
+  s.vector = (address("logits") | address("bias")) % 16 == 0 && s.experts % 4 == 0 ? 4 : 1;
+  return s;
+}
+
+std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
+  ArgCheck check(kOp);
+  moe::check_router(check, inputs, params);
+  return {output(check, "topk_idx", DType::i64), output(check, "topk_weights", DType::f32)};
+}
+
+void run(const Tensors& tensors, const Params& params, Stream stream) {
+  ArgCheck check(kOp);
+  const moe::RouterCall call = moe::check_router(check, tensors, params);
+  check.output("topk_idx", tensors).dtype(DType::i64).shape("T", "K+S").row_major();
+  check.output("topk_weights", tensors).dtype(DType::f32).shape("T", "K+S").row_major();
+  check.memory();
+  if (check["T"] == 0) return;
+  std::vector<TensorView> arguments;
+  for (const char* name : {"logits", "bias", "topk_idx", "topk_weights", "mask", "fix_routing_mask",
+                           "unmapped_topk_idx", "to_physical_map", "logical_count"}) {
+    if (const auto found = tensors.find(name); found != tensors.end()) {
+      arguments.push_back(found->second);
+    }
+  }
+  const int64_t scalars[] = {
+      jit::scalar_bits(call.routed_scaling_factor), call.ep_rank, call.num_physical,
+      call.num_physical / call.num_ep_ranks,        call.tp_rank, call.num_tp_ranks};
+  const Spec spec = spec_of(check, call, tensors);
+  jit::run(
+      kOp, jit::spec_bytes(spec), [&] { return moe::build_router(spec); }, arguments, scalars,
+      stream);
+}
+
+std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
+  ArgCheck check(kOp);
+  const moe::RouterCall call = moe::check_router(check, tensors, params);
+  if (check["T"] == 0) return {};
+  return {moe::build_router(spec_of(check, call, tensors))};
+}
+
+// 4. Registration: router_bench.cpp has the cases
+OpInfo op_info() {
+  OpInfo op;
+  op.name = kOp;
+  op.family = "moe";
+  op.purpose = "the experts of each token, their weights and where they live on this rank";
+  op.tensors = moe::router_tensors();
+  op.params = moe::router_params();
+  op.outputs = outputs;
+  op.run = run;
+  op.kernels = kernels;
+  op.examples = moe::router_examples();
+  op.bench = moe::router_bench();
+  return op;
+}
+
+}  // namespace
+
+void top2_sum_gate(const Top2SumGateTensors& tensors, const Top2SumGateOptions& options,
+                   Stream stream) {
+  Tensors given = {{"logits", tensors.logits},
+                   {"bias", tensors.bias},
+                   {"topk_idx", tensors.topk_idx},
+                   {"topk_weights", tensors.topk_weights}};
+  const auto add = [&](const char* name, const TensorView& view) {
+    if (view.rank() > 0) given[name] = view;
+  };
+  add("mask", tensors.mask);
+  add("fix_routing_mask", tensors.fix_routing_mask);
+  add("to_physical_map", tensors.to_physical_map);
+  add("logical_count", tensors.logical_count);
+  add("unmapped_topk_idx", tensors.unmapped_topk_idx);
+  run(given,
+      check_params(top2_sum_gate_op(), {{"num_topk", options.num_topk},
+                                        {"num_topk_groups", options.num_topk_groups},
+                                        {"num_groups", options.num_groups},
+                                        {"use_shared_as_routed", options.use_shared_as_routed},
+                                        {"num_shared_experts", options.num_shared_experts},
+                                        {"routed_scaling_factor", options.routed_scaling_factor},
+                                        {"ep_rank", options.ep_rank},
+                                        {"num_ep_ranks", options.num_ep_ranks},
+                                        {"tp_rank", options.tp_rank},
+                                        {"num_tp_ranks", options.num_tp_ranks},
+                                        {"scoring_func", options.scoring_func}}),
+      stream);
+}
+
+const OpInfo& top2_sum_gate_op() {
+  static const OpInfo* const op = new OpInfo(op_info());
+  return *op;
+}
+
+}  // namespace tessera::kernels

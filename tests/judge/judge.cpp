@@ -1,0 +1,250 @@
+#include "tests/judge/judge.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "codegen/lower.h"
+
+#ifdef TESSERA_HAS_Z3
+#include <z3++.h>
+
+#include <map>
+#endif
+
+namespace tessera::test {
+
+void Verdict::add(const Verdict& other) {
+  confirmed += other.confirmed;
+  needed_guards += other.needed_guards;
+  wrong.insert(wrong.end(), other.wrong.begin(), other.wrong.end());
+  open.insert(open.end(), other.open.begin(), other.open.end());
+  spare_guards.insert(spare_guards.end(), other.spare_guards.begin(), other.spare_guards.end());
+}
+
+#ifdef TESSERA_HAS_Z3
+
+namespace {
+
+using codegen::Claim;
+using ir::Op;
+
+std::string to_text(const Claim& claim) {
+  switch (claim.kind) {
+    case Claim::Kind::less:
+      return fmt::format("{} < {}", ir::to_string(claim.a), ir::to_string(claim.b));
+    case Claim::Kind::non_negative:
+      return fmt::format("{} >= 0", ir::to_string(claim.a));
+    case Claim::Kind::equal:
+      return fmt::format("{} == {}", ir::to_string(claim.a), ir::to_string(claim.b));
+    case Claim::Kind::divisible:
+      return fmt::format("{} divides {}", claim.divisor, ir::to_string(claim.a));
+    case Claim::Kind::kept_guard:
+      return fmt::format("guard {}", ir::to_string(claim.a));
+  }
+  return {};
+}
+
+/// Text that is equal for structurally equal expressions alone (names of Vars may repeat).
+std::string key_of(const ir::Expr& e) {
+  if (e->op == Op::var) return fmt::format("v{}", e->var->id);
+  std::string key =
+      fmt::format("{}.{}.{}.{}(", ir::name(e->op), name(e->type), e->integer, e->number);
+  for (const ir::Expr& arg : e->args) key += key_of(arg) + ",";
+  return key + ")";
+}
+
+/// Index expressions as mathematical integers.
+class Translator {
+ public:
+  Translator(z3::context& context, z3::solver& solver, const Claim& claim)
+      : context_(context), solver_(solver) {
+    for (const auto& [var, value] : claim.lets) lets_[var] = value;
+  }
+
+  z3::expr integer(const ir::Expr& e) {
+    const auto arg = [&](size_t i) { return integer(e->args[i]); };
+    switch (e->op) {
+      case Op::constant:
+        return context_.int_val(e->integer);
+      case Op::var:
+        return variable(*e->var);
+      case Op::add:
+        return arg(0) + arg(1);
+      case Op::sub:
+        return arg(0) - arg(1);
+      case Op::mul:
+        return arg(0) * arg(1);
+      case Op::neg:
+        return -arg(0);
+      case Op::min:
+        return minimum(arg(0), arg(1));
+      case Op::max:
+        return -minimum(-arg(0), -arg(1));
+      case Op::div:
+      case Op::mod: {
+        // Z3 rounds so that the remainder is not negative, C++ towards zero.
+        const z3::expr a = arg(0);
+        const z3::expr b = arg(1);
+        const z3::expr quotient = z3::ite(a >= 0, a / b, -((-a) / b));
+        return e->op == Op::div ? quotient : a - quotient * b;
+      }
+      case Op::bit_xor:
+        return z3::bv2int(z3::int2bv(32, arg(0)) ^ z3::int2bv(32, arg(1)), false);
+      case Op::select:
+        return z3::ite(boolean(e->args[0]), arg(1), arg(2));
+      case Op::cast:
+        if (e->args[0]->type == DType::boolean) {
+          return z3::ite(boolean(e->args[0]), context_.int_val(1), context_.int_val(0));
+        }
+        if (is_index(e->type) && is_index(e->args[0]->type)) return arg(0);
+        return unknown(e);
+      default:
+        return unknown(e);
+    }
+  }
+
+  z3::expr boolean(const ir::Expr& e) {
+    switch (e->op) {
+      case Op::constant:
+        return context_.bool_val(e->integer != 0);
+      case Op::logical_and:
+        return boolean(e->args[0]) && boolean(e->args[1]);
+      case Op::logical_or:
+        return boolean(e->args[0]) || boolean(e->args[1]);
+      case Op::logical_not:
+        return !boolean(e->args[0]);
+      case Op::lt:
+      case Op::le:
+      case Op::eq:
+      case Op::ne: {
+        if (!is_integer(e->args[0]->type)) break;
+        const z3::expr a = integer(e->args[0]);
+        const z3::expr b = integer(e->args[1]);
+        if (e->op == Op::lt) return a < b;
+        if (e->op == Op::le) return a <= b;
+        return e->op == Op::eq ? a == b : a != b;
+      }
+      default:
+        break;
+    }
+    return context_.bool_const(key_of(e).c_str());
+  }
+
+ private:
+  static bool is_index(DType type) { return type == DType::i32 || type == DType::i64; }
+
+  static z3::expr minimum(const z3::expr& a, const z3::expr& b) { return z3::ite(a < b, a, b); }
+
+  /// A declared divisor is a factor, so that products of such dims are divisible without a search.
+  z3::expr variable(const ir::Var& var) {
+    z3::expr result = context_.int_const(fmt::format("{}_{}", var.name, var.id).c_str());
+    if (var.multiple_of > 1) result = context_.int_val(var.multiple_of) * result;
+    if (!seen_.insert(&var).second) return result;
+    if (var.lower) solver_.add(result >= integer(var.lower));
+    if (var.upper) solver_.add(result < integer(var.upper));
+    const auto let = lets_.find(&var);
+    if (let != lets_.end()) solver_.add(result == integer(let->second));
+    return result;
+  }
+
+  /// An operation of which nothing is known but that equal arguments give equal values.
+  z3::expr unknown(const ir::Expr& e) {
+    const z3::expr result = context_.int_const(key_of(e).c_str());
+    if (e->op == Op::popcount) solver_.add(result >= 0 && result <= 64);
+    if (e->type == DType::u8 || e->type == DType::u16 || e->type == DType::u32)
+      solver_.add(result >= 0);
+    return result;
+  }
+
+  z3::context& context_;
+  z3::solver& solver_;
+  std::map<const ir::Var*, ir::Expr> lets_;
+  std::set<const ir::Var*> seen_;
+};
+
+/// Work units of Z3, not time: the same answer on every machine.
+constexpr unsigned kResources = 2'000'000;
+
+/// unsat: `claim` holds; sat: it does not.
+z3::check_result ask(const Claim& claim) {
+  z3::context context;
+  z3::solver solver(context);
+  z3::params params(context);
+  params.set("rlimit", kResources);
+  solver.set(params);
+  Translator translate(context, solver, claim);
+  for (const ir::Expr& condition : claim.known) solver.add(translate.boolean(condition));
+  z3::expr holds = context.bool_val(true);
+  switch (claim.kind) {
+    case Claim::Kind::less:
+      holds = translate.integer(claim.a) < translate.integer(claim.b);
+      break;
+    case Claim::Kind::non_negative:
+      holds = translate.integer(claim.a) >= 0;
+      break;
+    case Claim::Kind::equal:
+      holds = translate.integer(claim.a) == translate.integer(claim.b);
+      break;
+    case Claim::Kind::divisible: {
+      const z3::expr a = translate.integer(claim.a);
+      holds = claim.divisor == 0 ? a == 0 : z3::mod(a, context.int_val(claim.divisor)) == 0;
+      break;
+    }
+    case Claim::Kind::kept_guard:
+      holds = translate.boolean(claim.a);
+      break;
+  }
+  solver.add(!holds);
+  return solver.check();
+}
+
+void judge_claim(const Claim& claim, const std::string& text, Verdict& verdict) {
+  const z3::check_result answer = ask(claim);
+  if (claim.kind == Claim::Kind::kept_guard) {
+    if (answer == z3::unsat) {
+      verdict.spare_guards.push_back(text);
+    } else {
+      ++verdict.needed_guards;
+    }
+  } else if (answer == z3::unsat) {
+    ++verdict.confirmed;
+  } else {
+    (answer == z3::sat ? verdict.wrong : verdict.open).push_back(text);
+  }
+}
+
+}  // namespace
+
+std::string why_no_judge() {
+  return {};
+}
+
+Verdict judge(const ir::Kernel& kernel) {
+  codegen::ProofLog log;
+  codegen::lower(kernel);
+  Verdict verdict;
+  std::set<std::string> seen;
+  for (const Claim& claim : log.claims()) {
+    const std::string text = fmt::format("{}: {}", kernel.name, to_text(claim));
+    std::string key = text;
+    for (const ir::Expr& condition : claim.known) key += "; " + ir::to_string(condition);
+    if (claim.kind == Claim::Kind::equal && ir::equal(claim.a, claim.b)) continue;
+    if (seen.insert(key).second) judge_claim(claim, text, verdict);
+  }
+  return verdict;
+}
+
+#else
+
+std::string why_no_judge() {
+  return "built without Z3 (libz3-dev): nobody judges the prover";
+}
+
+Verdict judge(const ir::Kernel&) {
+  return {};
+}
+
+#endif
+
+}  // namespace tessera::test

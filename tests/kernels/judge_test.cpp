@@ -1,0 +1,35 @@
+// Z3 confirms every fact that the prover uses on the shipped kernels, and says which guards it would have removed.
+
+#include "tests/judge/judge.h"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <set>
+
+#include "kernels/op.h"
+#include "tests/support/catch.h"
+#include "tools/lib/example.h"
+
+using namespace tessera;
+using namespace tessera::test;
+
+TEST_CASE("Z3 confirms every fact that the prover uses on the shipped kernels", "[judge]") {
+  if (!why_no_judge().empty()) TESSERA_SKIP(why_no_judge());
+  Verdict total;
+  std::set<std::string> seen;
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    for (const kernels::BenchCase& example : op.examples) {
+      for (const ir::Kernel& kernel : tools::kernels_of(op, example)) {
+        if (seen.insert(ir::to_string(kernel)).second) total.add(judge(kernel));
+      }
+    }
+  }
+  std::cout << fmt::format(
+      "{} facts confirmed, {} guards needed, {} that Z3 could prove and we could not\n",
+      total.confirmed, total.needed_guards, total.spare_guards.size());
+  for (const std::string& text : total.spare_guards) std::cout << "  " << text << "\n";
+  CHECK(total.wrong == std::vector<std::string>());
+  CHECK(total.open == std::vector<std::string>());
+  CHECK(total.confirmed > 0);
+}

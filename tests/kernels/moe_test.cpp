@@ -1,0 +1,120 @@
+// The ops that move rows between tokens and positions, on the executor: the references, then what
+// bad calls are told.
+
+#include "tests/support/catch.h"
+#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
+#include "tests/support/random_tensor.h"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
+  const CaseReport report = run_cases(op, cases, op_runner(op, Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed == std::ssize(cases));
+}
+
+HostTensors expand_inputs() {
+  return {{"x", HostTensor(DType::e4m3, {3, 512})},
+          {"x_sf", HostTensor(DType::f32, {3, 4})},
+          {"token_topk_to_pos", HostTensor(DType::i32, {3, 2})},
+          {"pos_to_expert", HostTensor(DType::i32, {8})}};
+}
+const kernels::Params kBy128 = {{"num_per_channels", int64_t{128}}};
+
+HostTensors reduce_inputs() {
+  return {{"x", HostTensor(DType::bf16, {6, 512})},
+          {"topk_weights", HostTensor(DType::f32, {3, 2})},
+          {"token_topk_to_pos", HostTensor(DType::i32, {3, 2})}};
+}
+
+HostTensors with(HostTensors inputs, const std::string& name, HostTensor tensor) {
+  inputs[name] = std::move(tensor);
+  return inputs;
+}
+
+}  // namespace
+
+TEST_CASE("expand_to_fused_with_sf moves the reference's bytes on the executor",
+          "[expand_to_fused_with_sf]") {
+  check_cases("expand_to_fused_with_sf", expand_to_fused_with_sf_cases());
+}
+
+TEST_CASE("reduce_fused equals its reference on the executor", "[reduce_fused]") {
+  check_cases("reduce_fused", reduce_fused_cases());
+}
+
+TEST_CASE("expand_to_fused_with_sf explains wrong arguments", "[expand_to_fused_with_sf][errors]") {
+  const auto told = [](const HostTensors& inputs, kernels::Params params) {
+    return outputs_error("expand_to_fused_with_sf", inputs, params);
+  };
+  CHECK(told(expand_inputs(), kBy128) == "no error");
+  CHECK(told(expand_inputs(), {{"num_per_channels", int64_t{64}}}) ==
+        "tessera: expand_to_fused_with_sf: parameter 'num_per_channels' has a wrong value\n"
+        "  expected  {32, 128}\n"
+        "  got       64");
+  CHECK(told(with(expand_inputs(), "x_sf", HostTensor(DType::f32, {3, 16})), kBy128) ==
+        "tessera: expand_to_fused_with_sf: argument 'x_sf' has the wrong shape\n"
+        "  expected  f32|i32[3, 4]   (T = 3 from x dim 0; C = 4 = ceil(H / num_per_channels))\n"
+        "  got       f32[3, 16] on cpu");
+  CHECK(told(with(expand_inputs(), "x_sf", HostTensor(DType::i32, {3, 1})), kBy128) ==
+        "tessera: expand_to_fused_with_sf: parameter 'sf_layout' does not go with the dtype of "
+        "x_sf\n"
+        "  expected  packed_ue8m0 for i32\n"
+        "  got       row_major");
+  CHECK(told(expand_inputs(),
+             {{"num_per_channels", int64_t{128}}, {"sf_layout", std::string("packed_ue8m0")}}) ==
+        "tessera: expand_to_fused_with_sf: parameter 'sf_layout' does not go with the dtype of "
+        "x_sf\n"
+        "  expected  row_major or col_major_tma for f32\n"
+        "  got       packed_ue8m0");
+  CHECK(told(with(expand_inputs(), "token_topk_to_pos", HostTensor(DType::i32, {4, 2})), kBy128) ==
+        "tessera: expand_to_fused_with_sf: argument 'token_topk_to_pos' has the wrong shape\n"
+        "  expected  i32[3, K]   (T = 3 from x dim 0)\n"
+        "  got       i32[4, 2] on cpu");
+  CHECK(told(with(expand_inputs(), "pos_to_expert", HostTensor(DType::i64, {8})), kBy128) ==
+        "tessera: expand_to_fused_with_sf: argument 'pos_to_expert' has the wrong dtype\n"
+        "  expected  i32\n"
+        "  got       i64[8] on cpu");
+  const HostTensors inputs = expand_inputs();
+  const HostTensor out(DType::e4m3, {8, 512}), out_sf(DType::f32, {8, 4}, {1, 8});
+  kernels::Tensors views = {{"out", out.view()}, {"out_sf", out_sf.view()}};
+  for (const auto& [name, tensor] : inputs) views[name] = tensor.view();
+  CHECK(run_error("expand_to_fused_with_sf", views, kBy128) ==
+        "tessera: expand_to_fused_with_sf: argument 'out_sf' has the wrong strides\n"
+        "  expected  row-major strides [4, 1]\n"
+        "  got       f32[8, 4], strides [1, 8] on cpu");
+}
+
+TEST_CASE("reduce_fused explains wrong arguments", "[reduce_fused][errors]") {
+  const auto told = [](const HostTensors& inputs, kernels::Params params) {
+    return outputs_error("reduce_fused", inputs, params);
+  };
+  CHECK(told(reduce_inputs(), {}) == "no error");
+  CHECK(told(with(reduce_inputs(), "x", HostTensor(DType::bf16, {6, 500})), {}) ==
+        "tessera: reduce_fused: argument 'x' has the wrong shape\n"
+        "  expected  H % 256 = 0\n"
+        "  got       H = 500 from x dim 1");
+  CHECK(told(with(reduce_inputs(), "x_sf", HostTensor(DType::f32, {5})), {}) ==
+        "tessera: reduce_fused: argument 'x_sf' has the wrong shape\n"
+        "  expected  f32[6]   (P = 6 from x dim 0)\n"
+        "  got       f32[5] on cpu");
+  CHECK(told(with(reduce_inputs(), "sf", HostTensor(DType::f32, {1})), {}) ==
+        "tessera: reduce_fused: sf scales e4m3 outputs only\n"
+        "  expected  format=e4m3 or no sf\n"
+        "  got       format=none");
+  CHECK(told(reduce_inputs(), {{"format", std::string("e5m2")}}) ==
+        "tessera: reduce_fused: parameter 'format' has a wrong value\n"
+        "  expected  {none, e4m3}\n"
+        "  got       e5m2\n"
+        "  hint      did you mean 'e4m3'?");
+  CHECK(told(with(reduce_inputs(), "topk_weights", HostTensor(DType::f32, {3, 3})), {}) ==
+        "tessera: reduce_fused: argument 'topk_weights' has the wrong shape\n"
+        "  expected  f32[3, 2]   (T = 3 from token_topk_to_pos dim 0; K = 2 from "
+        "token_topk_to_pos dim 1)\n"
+        "  got       f32[3, 3] on cpu");
+}

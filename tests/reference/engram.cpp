@@ -1,0 +1,79 @@
+#include "tests/reference/engram.h"
+
+#include <cmath>
+
+namespace tessera::reference {
+
+using test::HostTensor;
+
+HostTensor engram_hash(const HostTensor& ngram_token_ids, const HostTensor& multipliers,
+                       const HostTensor& vocab_sizes, const HostTensor& offsets) {
+  const int64_t num_tokens = ngram_token_ids.shape()[0], ngram = ngram_token_ids.shape()[1];
+  const int64_t num_layers = multipliers.shape()[0], tables = vocab_sizes.shape()[2];
+  const int64_t columns = (ngram - 1) * tables;
+  const auto i32_at = [](const HostTensor& tensor, int64_t element) {
+    return static_cast<int32_t>(static_cast<uint32_t>(tensor.bits(element)));
+  };
+  HostTensor out(DType::i32, {num_layers, num_tokens, columns});
+  for (int64_t l = 0; l < num_layers; ++l) {
+    for (int64_t t = 0; t < num_tokens; ++t) {
+      uint64_t h = 0;
+      for (int64_t i = 0; i < ngram; ++i) {
+        const auto id = static_cast<uint64_t>(int64_t{i32_at(ngram_token_ids, t * ngram + i)});
+        h ^= id * multipliers.bits(l * ngram + i);
+        for (int64_t j = 0; i >= 1 && j < tables; ++j) {
+          const int64_t column = (i - 1) * tables + j;
+          const int64_t size = i32_at(vocab_sizes, l * columns + column);
+          int64_t row = 0;
+          if (size > 0) {
+            row = static_cast<int64_t>(h) % size;
+            if (row < 0) row += size;
+          }
+          const int64_t sum = row + i32_at(offsets, l * columns + column);
+          out.set_bits((l * num_tokens + t) * columns + column,
+                       static_cast<uint32_t>(static_cast<uint64_t>(sum)));
+        }
+      }
+    }
+  }
+  return out;
+}
+
+EngramGate engram_gate_fwd(const HostTensor& x, const HostTensor& k, const HostTensor& v,
+                           const HostTensor& weight_fused, double eps, double clamp_value) {
+  const int rank = x.shape().rank;
+  const int64_t streams = x.shape()[rank - 2], hidden = x.shape()[rank - 1];
+  Dims scores;
+  for (int i = 0; i + 1 < rank; ++i) scores.push_back(x.shape()[i]);
+  EngramGate result{HostTensor(DType::bf16, x.shape()), HostTensor(DType::f32, scores),
+                    HostTensor(DType::f32, scores), HostTensor(DType::f32, scores),
+                    HostTensor(DType::f32, scores)};
+  const auto d = static_cast<double>(hidden);
+  for (int64_t row = 0; row < num_elements(scores); ++row) {
+    const int64_t h = row % streams, t = row / streams;
+    double sx = 0, sk = 0, dot = 0;
+    for (int64_t i = 0; i < hidden; ++i) {
+      const double xi = x.value(row * hidden + i), ki = k.value(row * hidden + i);
+      sx += xi * xi;
+      sk += ki * ki;
+      dot += xi * weight_fused.value(h * hidden + i) * ki;
+    }
+    const double rx = 1 / std::sqrt(sx / d + eps), rk = 1 / std::sqrt(sk / d + eps);
+    const double u = dot * rx * rk / std::sqrt(d);
+    // NaN stays NaN
+    const double clamped = std::fabs(u) < clamp_value ? clamp_value : std::fabs(u);
+    const double z = std::copysign(std::sqrt(clamped), u);
+    const double g = 1 / (1 + std::exp(-z));
+    for (int64_t i = 0; i < hidden; ++i) {
+      const auto sum = static_cast<float>(x.value(row * hidden + i) + g * v.value(t * hidden + i));
+      result.out.set_value(row * hidden + i, static_cast<double>(sum));
+    }
+    result.dot.set_value(row, dot);
+    result.gate_score.set_value(row, g);
+    result.rstd_x.set_value(row, rx);
+    result.rstd_k.set_value(row, rk);
+  }
+  return result;
+}
+
+}  // namespace tessera::reference
