@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/lower_tiles.h"
+#include "codegen/passes/pipeline_loops.h"
 #include "codegen/passes/place_declarations.h"
 #include "codegen/passes/place_shared.h"
 #include "codegen/passes/solve_layouts.h"
@@ -16,7 +18,7 @@ struct Lowered {
   Program program;
   LayoutPlan layouts;
   std::vector<ir::BufferRef> fragments;
-  std::vector<std::string> accesses, arena, barriers;
+  std::vector<std::string> pipelines, accesses, arena, barriers;
 };
 
 void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
@@ -50,7 +52,9 @@ void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
 /// The pass list.
 Lowered lower_all(const ir::Kernel& kernel) {
   Lowered result;
-  ir::Kernel loops = expand_tiles(kernel);
+  ir::Kernel serial = pipeline_loops(kernel, result.pipelines);
+  count_async_groups(serial.body);
+  ir::Kernel loops = expand_tiles(serial);
   result.layouts = solve_layouts(loops);
   find_fragments(loops.body, result.fragments);
   LoweredTiles tiles = lower_tiles(loops, result.layouts);
@@ -77,6 +81,7 @@ Program lower(const ir::Kernel& kernel) {
 std::string explain(const ir::Kernel& kernel) {
   const Lowered lowered = lower_all(kernel);
   std::string text;
+  append(text, "pipelines", lowered.pipelines);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
   append(text, "relayouts", lowered.layouts.relayouts);

@@ -90,6 +90,14 @@ class Printer {
     line("else");
     body(branch.otherwise);
   }
+  void print(const AsyncCopy& copy) {
+    line(fmt::format("async copy {} = {}{}", text(copy.to), text(copy.from), facts(copy.from)));
+  }
+  void print(const AsyncCommit&) { line("commit"); }
+  void print(const AsyncWait& wait) {
+    line(fmt::format("wait until {} groups pending", wait.pending));
+  }
+  void print(const Return& leave) { line(fmt::format("return if {}", to_string(leave.condition))); }
   void print(const Barrier&) { line("barrier"); }
   void print(const WarpBarrier&) { line("warp barrier"); }
   void print(const Collective& collective) {

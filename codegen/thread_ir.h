@@ -107,6 +107,22 @@ struct If {
   Expr condition;
   Body then, otherwise;
 };
+/// Starts copying `from.width` elements from global to shared memory. They are in `to` after a wait
+/// for their group and must not be touched before. 4, 8 or 16 bytes, one dtype. Where the guard of
+/// `from` is false zeros are written; `to` has none.
+struct AsyncCopy {
+  Access from, to;
+};
+/// Closes the group of the copies that this thread started since its last commit.
+struct AsyncCommit {};
+/// Waits until at most `pending` groups of this thread are under way.
+struct AsyncWait {
+  int pending = 0;
+};
+/// Threads that meet the condition leave the kernel.
+struct Return {
+  Expr condition;
+};
 struct Barrier {};      // all threads of the block
 struct WarpBarrier {};  // all threads of the warp
 /// var = collective(args); see ir::CollectiveKind. All 32 lanes of the warp take part.
@@ -128,9 +144,10 @@ struct Declare {
 
 struct Stmt {
   std::variant<Let, Load, Store, Convert, LoadMatrix, Mma, For, If, Barrier, WarpBarrier,
-               Collective, Comment, Declare>
+               Collective, Comment, Declare, AsyncCopy, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
+  bool manual_sync = false;  // only the author's barriers order it
 };
 
 /// One kernel parameter, in order. Tensors first, then dims, then scalars.

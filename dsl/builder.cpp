@@ -263,6 +263,10 @@ Value Builder::let(std::string name, Arg value, SourceLoc loc) {
 }
 
 void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
+  copy(from, to, ir::CopyMode::plain, loc);
+}
+
+void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, SourceLoc loc) {
   require_tile(*recorder_, from, "copy", loc);
   require_tile(*recorder_, to, "copy", loc);
   const auto a = region_shape(from.region());
@@ -283,7 +287,7 @@ void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
                     fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
                     "a tensor declared with k.output", "k.input");
   }
-  recorder_->add({ir::Copy{from.region(), to.region()}, loc});
+  recorder_->add({ir::Copy{from.region(), to.region(), mode}, loc});
 }
 
 void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {
@@ -370,7 +374,7 @@ void Builder::parallel_loop(std::vector<int64_t> extents,
 }
 
 void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
-                   const std::function<void(const Value&)>& body, SourceLoc loc) {
+                   const std::function<void(const Value&)>& body, SourceLoc loc, int stages) {
   const DType type = end.value().dtype() == DType::i64 || begin.value().dtype() == DType::i64
                          ? DType::i64
                          : DType::i32;
@@ -384,9 +388,14 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   if (!ir::is_constant(node.step) || node.step->integer <= 0) {
     recorder_->fail("LOOP_STEP", "the step of a loop must be a positive constant", loc);
   }
-  const char* name = kind == ir::LoopKind::serial     ? "s"
-                     : kind == ir::LoopKind::unrolled ? "u"
-                                                      : "v";
+  if (stages < 0 || stages > 8) {
+    recorder_->fail("PIPELINE_STAGES", "the stages of a pipelined loop are out of range", loc,
+                    "0 .. 8", fmt::format("{}", stages));
+  }
+  node.stages = stages;
+  const char* name = kind == ir::LoopKind::unrolled     ? "u"
+                     : kind == ir::LoopKind::vectorized ? "v"
+                                                        : "s";
   node.body = recorder_->record([&] {
     node.vars.push_back(
         recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));

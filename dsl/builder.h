@@ -30,6 +30,14 @@ struct LaunchOptions {
   int min_blocks_per_sm = 0;  // 0 = not stated
 };
 
+/// An asynchronous copy under way; see Builder::copy_async.
+class AsyncToken {
+ private:
+  friend class Builder;
+  AsyncToken(int group, int scope) : group_(group), scope_(scope) {}
+  int group_, scope_;
+};
+
 struct GemmOptions {
   /// Warps along the rows and columns of the product; 0 = the compiler chooses the grid that reads
   /// the operands least often. Their product is the number of warps of the block.
@@ -96,6 +104,17 @@ class Builder {
   /// tensor give 0, writes outside are dropped.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
   void fill(const Ref& to, Arg value, SourceLoc loc = SourceLoc::here());
+  /// Starts a copy from global to shared memory and goes on; the data must not be touched before a
+  /// wait. Equal shapes and dtypes; outside the tensor it gives 0. CPASYNC_WIDTH if the parts are not
+  /// aligned runs of 4, 8 or 16 bytes.
+  ///   auto copied = k.copy_async(x.tile({row, 0}, {8, 64}), tile);
+  ///   ...                  // work that does not need the tile
+  ///   k.wait(copied);      // the tile is there, for every thread of the block
+  AsyncToken copy_async(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  /// Waits for the copy of `token` and all before it.
+  void wait(const AsyncToken& token, SourceLoc loc = SourceLoc::here());
+  /// Waits until at most `pending` of the copies started last are under way.
+  void wait_pending(int pending, SourceLoc loc = SourceLoc::here());
   /// to = reduction of the fragment `from` over one axis, in the dtype of `to`: that of `from`, or
   /// f32 for any float. NaN is dropped by max, min and absmax.
   void reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
@@ -131,6 +150,19 @@ class Builder {
   void serial(Arg begin, Arg end, const Fn& body, Arg step = 1, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::serial, begin, end, step, body, loc);
   }
+  /// for (i = begin; i < end; ++i) with the result of a serial loop, but the copies from global to
+  /// shared memory are issued `stages` iterations ahead. Their shared tiles take stages + 1 times
+  /// their size. A copy whose tile is used outside the loop, or read before it is copied, or whose
+  /// place depends on what the iteration computes, stays where it is (`explain` says so).
+  ///   k.pipelined(0, ceil_div(depth, 64), 2, [&](Value i) {
+  ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
+  ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
+  ///   });
+  template <class Fn>
+  void pipelined(Arg begin, Arg end, int stages, const Fn& body,
+                 SourceLoc loc = SourceLoc::here()) {
+    loop(ir::LoopKind::pipelined, begin, end, 1, body, loc, stages);
+  }
   template <class Fn>
   void unrolled(int64_t extent, const Fn& body, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::unrolled, 0, extent, 1, body, loc);
@@ -144,6 +176,9 @@ class Builder {
   void if_(Arg condition, const std::function<void()>& then, SourceLoc loc = SourceLoc::here());
   void if_else(Arg condition, const std::function<void()>& then,
                const std::function<void()>& otherwise, SourceLoc loc = SourceLoc::here());
+  /// Threads that meet the condition leave the kernel. RETURN_BEFORE_BARRIER if the rest of the
+  /// block would meet a barrier without them.
+  void return_if(Arg condition, SourceLoc loc = SourceLoc::here());
   /// States a fact for the prover, for the rest of the body it stands in. The author vouches for it: nothing checks it at
   /// run time, and guards that it makes unnecessary are left out.
   void assume(Arg condition, SourceLoc loc = SourceLoc::here());
@@ -151,6 +186,9 @@ class Builder {
   // ---- threads of a block and lanes of a warp
   void sync(SourceLoc loc = SourceLoc::here());
   void sync_warp(SourceLoc loc = SourceLoc::here());
+  /// In `body` the compiler puts no barriers: the author's syncs are the only ones. The checked
+  /// executor traps on what they miss.
+  void manual_sync(const std::function<void()>& body);
   Value shuffle(Arg value, Arg lane, int width = 32, SourceLoc loc = SourceLoc::here());
   Value shuffle_xor(Arg value, Arg mask, int width = 32, SourceLoc loc = SourceLoc::here());
   Value shuffle_up(Arg value, Arg delta, int width = 32, SourceLoc loc = SourceLoc::here());
@@ -170,9 +208,10 @@ class Builder {
 
  private:
   void loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
-            const std::function<void(const Value&)>& body, SourceLoc loc);
+            const std::function<void(const Value&)>& body, SourceLoc loc, int stages = 0);
   void parallel_loop(std::vector<int64_t> extents,
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc);
+  void copy(const Ref& from, const Ref& to, ir::CopyMode mode, SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
              bool is_output, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);

@@ -70,6 +70,7 @@ void Recorder::add(ir::Stmt stmt) {
     fail("NO_LAUNCH", "a statement before launch()", stmt.loc, {}, {},
          "declare dims and tensors, then call k.launch({grid}, {.threads = ...})");
   }
+  stmt.manual_sync = manual_sync;
   open_.back().push_back(std::move(stmt));
 }
 

@@ -48,10 +48,14 @@ class Recorder {
   }
   int depth() const { return static_cast<int>(open_.size()); }
   ir::Body take_body();
-
- private:
+  /// The innermost scope, and whether a scope is still open.
+  int scope() const { return scopes_.back(); }
   bool in_scope(int scope) const;
 
+  int async_groups = 0;      // tokens handed out
+  bool manual_sync = false;  // statements recorded now stand in a manual-sync region
+
+ private:
   std::vector<ir::Body> open_;
   std::vector<int> scopes_;
   int last_scope_ = 0;

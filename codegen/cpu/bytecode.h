@@ -38,9 +38,14 @@ enum class Code : uint8_t {
   guard,  // like mask_push, and zeroes the destination of transfers[index] for threads that fail
   load,   // transfers[index]
   store,
-  convert,  // conversions[index]
-  multiply,  // products[index]
-  declare,  // arrays[index]
+  convert,     // conversions[index]
+  multiply,    // products[index]
+  declare,     // arrays[index]
+  async_read,  // checks and counts what asyncs[index] reads, for the threads that read
+  async_copy,  // starts asyncs[index]; threads without args[0], if given, will get zeros
+  async_commit,
+  async_wait,  // until at most `index` groups are under way
+  leave,       // active threads with args[0] have finished; to target if none is left
   barrier,
   warp_barrier,
   collective,  // out = collectives[index](args)
@@ -87,6 +92,11 @@ struct Transfer {
   bool transposed = false;
 };
 
+/// A copy from global to shared memory that lands at a wait.
+struct AsyncMove {
+  Transfer from, to;
+};
+
 struct Conversion {
   SlotRange into, from;
   int width = 1;
@@ -123,6 +133,7 @@ struct Bytecode {
   std::vector<Storage> arrays;
   std::vector<Transfer> transfers;
   std::vector<Conversion> conversions;
+  std::vector<AsyncMove> asyncs;
   std::vector<Product> products;
   std::vector<CollectiveOp> collectives;
   std::vector<ir::Expr> expressions;  // for messages

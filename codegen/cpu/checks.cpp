@@ -166,10 +166,6 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
   const Array& array = *storage(transfer.storage).array;
   const int64_t element_bits = bits(array.dtype);
   const int64_t* offsets = column<int64_t>(transfer.offset);
-  const auto element_at = [&](int lane, int64_t byte) {
-    const int64_t element = (byte - array.shared_offset) * 8 / element_bits - offsets[lane];
-    return element_name(transfer, lane, static_cast<int>(std::max<int64_t>(element, 0)), 1);
-  };
   for_each_lane(mask(), [&](int lane) {
     const int64_t first_bit = offsets[lane] * element_bits;
     const int64_t begin = array.shared_offset + first_bit / 8;
@@ -178,10 +174,11 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
       internal_error(fmt::format("shared array '{}' is outside the arena", array.name));
     }
     for (int64_t byte = begin; byte < end; ++byte) {
+      check_landed(instr, transfer, lane, byte);
       if (transfer.is_load && !shadow_->initialised(byte)) {
         trap(instr, lane,
              {.code = "UNINITIALISED",
-              .what = element_at(lane, byte) + " is read before it is written",
+              .what = shared_element_name(transfer, lane, byte) + " is read before it is written",
               .argument = array.name});
       }
       const int thread = transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane;
@@ -191,12 +188,35 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
       trap(instr, lane,
            {.code = "RACE",
             .what = fmt::format("race on {}: {} here and {} by thread {} with no barrier between",
-                                element_at(lane, byte), transfer.is_load ? "read" : "written",
+                                shared_element_name(transfer, lane, byte),
+                                transfer.is_load ? "read" : "written",
                                 conflict->wrote ? "written" : "read", conflict->thread),
             .argument = array.name,
             .related = conflict->statement});
     }
   });
+}
+
+std::string Machine::shared_element_name(const Transfer& transfer, int lane, int64_t byte) const {
+  const Array& array = *storage(transfer.storage).array;
+  const int64_t element =
+      (byte - array.shared_offset) * 8 / bits(array.dtype) - column<int64_t>(transfer.offset)[lane];
+  return element_name(transfer, lane, static_cast<int>(std::max<int64_t>(element, 0)), 1);
+}
+
+void Machine::check_landed(const Instr& instr, const Transfer& transfer, int lane,
+                           int64_t byte) const {
+  const int32_t statement = shadow_->in_flight(byte);
+  if (statement == 0) return;
+  trap(instr, lane,
+       {.code = "ASYNC_PENDING",
+        .what = fmt::format("{} is {} while an asynchronous copy into it is under way",
+                            shared_element_name(transfer, lane, byte),
+                            transfer.is_load ? "read" : "written"),
+        .argument = storage(transfer.storage).array->name,
+        .expected = "a wait between the copy and this access",
+        .got = "none",
+        .related = statement});
 }
 
 void Machine::check_initialised(const Instr& instr, const Storage& storage, int64_t element) const {

@@ -22,6 +22,7 @@ Bytecode Compiler::compile() {
   if (checked_) collect_index_vars(program_.body);
   code_ = &out_.block;
   compile_body(program_.body);
+  for (const int leave : leaves_) land(leave);
   return std::move(out_);
 }
 
@@ -341,6 +342,10 @@ void Compiler::collect_index_vars(const Body& body) {
     if (const auto* load = std::get_if<Load>(&statement.node)) access(load->from);
     if (const auto* load = std::get_if<LoadMatrix>(&statement.node)) access(load->from);
     if (const auto* store = std::get_if<Store>(&statement.node)) access(store->to);
+    if (const auto* copy = std::get_if<AsyncCopy>(&statement.node)) {
+      access(copy->from);
+      access(copy->to);
+    }
     if (const auto* loop = std::get_if<For>(&statement.node)) collect_index_vars(loop->body);
     if (const auto* branch = std::get_if<If>(&statement.node)) {
       collect_index_vars(branch->then);

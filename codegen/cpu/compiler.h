@@ -29,12 +29,17 @@ class Compiler {
   void stmt(const Mma& mma);
   void stmt(const For& loop);
   void stmt(const If& branch);
+  void stmt(const AsyncCopy& copy);  // compile_async.cpp
+  void stmt(const AsyncCommit&);
+  void stmt(const AsyncWait& wait);
+  void stmt(const Return& leave);
   void stmt(const Barrier&);
   void stmt(const WarpBarrier&);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
   void stmt(const Declare& declare);
   void transfer(const Access& access, Transfer transfer);
+  Transfer address(const Access& access, bool is_load);
   SlotRange range(const Slice& slice);
   int storage(const ArrayRef& array);
   void collect_index_vars(const Body& body);
@@ -76,6 +81,7 @@ class Compiler {
   std::unordered_map<int32_t, int> initial_at_;          // uniform slot offset -> out_.initials
   std::unordered_set<const ir::Var*> index_vars_;        // checked: variables that reach an index
   std::unordered_map<const ir::Var*, Expr> lets_;
+  std::vector<int> leaves_;  // instructions that jump to the end of the block
 };
 
 }  // namespace tessera::codegen::cpu

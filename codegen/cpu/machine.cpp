@@ -24,7 +24,11 @@ void store_integer(std::byte* to, DType type, int64_t value) {
 }  // namespace
 
 Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch& launch)
-    : program_(program), code_(bytecode), launch_(launch) {
+    : program_(program),
+      code_(bytecode),
+      launch_(launch),
+      in_flight_(bytecode.asyncs.empty() ? 0 : static_cast<size_t>(bytecode.threads)),
+      groups_(static_cast<size_t>(bytecode.threads), 0) {
   const int64_t below = round_up(code_.below);
   const int64_t frame_bytes = below + round_up(code_.above);
   const int64_t shared_bytes = round_up(program.shared_bytes);
@@ -77,6 +81,11 @@ void Machine::run_block(const std::array<int64_t, 3>& block) {
     const Slot slot = code_.blocks[axis];
     if (slot) store_integer(at(slot), slot.type, block[axis]);
   }
+  masks_[0].begin = 0;
+  masks_[0].end = masks_[0].count = code_.threads;
+  if (left_ > 0) std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
+  left_ = 0;
+  drop_copies();
   if (shadow_) shadow_->start_block();
   execute(code_.block);
 }
@@ -141,6 +150,22 @@ void Machine::execute(const std::vector<Instr>& code) {
         break;
       case Code::declare:
         declare(storage(instr.index));
+        break;
+      case Code::async_read:
+        async_read(instr);
+        break;
+      case Code::async_copy:
+        async_copy(instr);
+        break;
+      case Code::async_commit:
+        async_commit();
+        break;
+      case Code::async_wait:
+        async_wait(instr);
+        break;
+      case Code::leave:
+        leave(instr);
+        jump_if(masks_[0].count == 0, instr, next);
         break;
       case Code::barrier:
         barrier(instr);
@@ -228,6 +253,25 @@ void Machine::convert(const Instr& instr) {
                   nullptr, active.end - active.begin);
     if (!direct) copy_column(to, result, into_size);
     if (code_.checked) mark_initialised(into, into_base + i);
+  }
+}
+
+/// Takes the threads with the condition out of every mask.
+void Machine::leave(const Instr& instr) {
+  const auto* condition = column<uint8_t>(instr.args[0]);
+  std::vector<int> lanes;
+  for_each_lane(mask(), [&](int lane) {
+    if (condition[lane] != 0) lanes.push_back(lane);
+  });
+  left_ += static_cast<int>(lanes.size());
+  for (int depth = 0; depth <= depth_; ++depth) {
+    Mask& open = masks_[static_cast<size_t>(depth)];
+    for (const int lane : lanes) {
+      open.count -= open.lanes[lane];
+      open.lanes[lane] = 0;
+    }
+    while (open.begin < open.end && open.lanes[open.begin] == 0) ++open.begin;
+    while (open.end > open.begin && open.lanes[open.end - 1] == 0) --open.end;
   }
 }
 

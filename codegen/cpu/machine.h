@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -93,6 +94,21 @@ class Machine {
   uint8_t* initialised_column(const Storage& storage, int64_t element) const;
   void mark_initialised(const Storage& storage, int64_t element);
 
+  // ---- asynchronous copies (async.cpp)
+  struct Landing {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;  // null = zeros
+    int bytes = 0;
+    int64_t group = 0;
+    int32_t statement = 0;
+  };
+  void async_read(const Instr& instr);
+  void async_copy(const Instr& instr);
+  void async_commit();
+  void async_wait(const Instr& instr);
+  void drop_copies();
+  void leave(const Instr& instr);
+
   // ---- matrices (matrix.cpp)
   /// What a LoadMatrix does once its rows are checked.
   void load_matrices(const Transfer& transfer, const std::byte* base);
@@ -117,6 +133,8 @@ class Machine {
   void check_span(const Instr& instr, const Transfer& transfer, const std::byte* base) const;
   void check_shared(const Instr& instr, const Transfer& transfer);
   void check_initialised(const Instr& instr, const Storage& storage, int64_t element) const;
+  void check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
+  std::string shared_element_name(const Transfer& transfer, int lane, int64_t byte) const;
   void check_whole_warps(const Instr& instr, const char* what) const;
   /// "x[12, 7168]", or "x[12, 7168..7175]" for all `width` elements.
   std::string element_name(const Transfer& transfer, int lane, int first, int width) const;
@@ -147,7 +165,10 @@ class Machine {
   std::vector<Mask> masks_;
   int depth_ = 0;
   std::array<int64_t, 3> block_{};
-  std::unique_ptr<SharedShadow> shadow_;  // checked programs
+  std::unique_ptr<SharedShadow> shadow_;        // checked programs
+  std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
+  std::vector<int64_t> groups_;                 // committed, by thread
+  int left_ = 0;                                // threads that have returned
   Counts counts_;
 };
 

@@ -4,6 +4,7 @@ namespace tessera::codegen::cpu {
 
 SharedShadow::SharedShadow(int64_t bytes, int threads)
     : cells_(static_cast<size_t>(bytes)),
+      in_flight_(static_cast<size_t>(bytes), 0),
       warp_epochs_(static_cast<size_t>((threads + kWarp - 1) / kWarp), 0) {}
 
 void SharedShadow::start_block() {

@@ -32,6 +32,12 @@ class SharedShadow {
   /// Records an access of one byte by `thread`, made by `statement`; the conflict, if there is one.
   std::optional<Conflict> read(int64_t byte, int thread, int statement);
   std::optional<Conflict> write(int64_t byte, int thread, int statement);
+  /// Marks a byte as the destination of an asynchronous copy that `statement` started; 0 = landed.
+  void set_in_flight(int64_t byte, int32_t statement) {
+    in_flight_[static_cast<size_t>(byte)] = statement;
+  }
+  /// The statement whose copy into the byte has not landed; 0 = none.
+  int32_t in_flight(int64_t byte) const { return in_flight_[static_cast<size_t>(byte)]; }
   /// Whether this block has written the byte.
   bool initialised(int64_t byte) const;
   int64_t bytes() const { return static_cast<int64_t>(cells_.size()); }
@@ -56,6 +62,7 @@ class SharedShadow {
   static Conflict conflict(const Mark& mark, int thread, bool wrote);
 
   std::vector<Cell> cells_;
+  std::vector<int32_t> in_flight_;
   std::vector<uint32_t> warp_epochs_;
   uint32_t epoch_ = 1;
   uint32_t first_epoch_ =

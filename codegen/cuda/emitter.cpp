@@ -260,6 +260,10 @@ void Emitter::print(const If& branch) {
   out_.close();
 }
 
+void Emitter::print(const Return& leave) {
+  out_.line(fmt::format("if ({}) return;", expressions_.value(leave.condition)));
+}
+
 void Emitter::print(const Barrier&) {
   out_.line("__syncthreads();");
 }

@@ -34,6 +34,10 @@ class Emitter {
   void print(const Mma& mma);
   void print(const For& loop);
   void print(const If& branch);
+  void print(const AsyncCopy& copy);  // emitter_async.cpp
+  void print(const AsyncCommit&);
+  void print(const AsyncWait& wait);
+  void print(const Return& leave);
   void print(const Barrier&);
   void print(const WarpBarrier&);
   void print(const Collective& collective);

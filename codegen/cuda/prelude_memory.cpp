@@ -73,6 +73,48 @@ __device__ __forceinline__ void store(T* memory, const T* registers) {
   *reinterpret_cast<Word<kCount * sizeof(T)>*>(memory) = word;
 }
 )"},
+    {"copy_async", "u32", R"(
+// Starts copying kBytes bytes to shared memory, without a detour through registers.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(kBytes)
+                 : "memory");
+  }
+}
+)"},
+    {"copy_async_or_zero", "u32", R"(
+// As copy_async, but reads no memory and writes zeros where `inside` is false.
+template <int kBytes>
+__device__ __forceinline__ void copy_async_or_zero(bool inside, void* shared, const void* global) {
+  const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
+  const int count = inside ? kBytes : 0;
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(count)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
+                 "n"(kBytes), "r"(count)
+                 : "memory");
+  }
+}
+)"},
+    {"commit_copies", "", R"(
+// Closes the group of the copies that this thread has started.
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+)"},
+    {"wait_for_copies", "", R"(
+// Waits until at most kPending groups of this thread are under way.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+)"},
     {"e2m1_at", "e2m1 e2m1x2 i64", R"(
 // Element `offset` of packed 4-bit floats.
 __device__ __forceinline__ e2m1 e2m1_at(const e2m1x2* memory, i64 offset) {

@@ -23,7 +23,9 @@ bool disturbs(const Stmt& stmt, const Array& array) {
   const bool memory = array.space != ArraySpace::registers;
   if (std::holds_alternative<Barrier>(stmt.node) ||
       std::holds_alternative<WarpBarrier>(stmt.node) ||
-      std::holds_alternative<Collective>(stmt.node)) {
+      std::holds_alternative<Collective>(stmt.node) ||
+      std::holds_alternative<AsyncCopy>(stmt.node) ||
+      std::holds_alternative<AsyncWait>(stmt.node) || std::holds_alternative<Return>(stmt.node)) {
     return memory;
   }
   if (const auto* store = std::get_if<Store>(&stmt.node)) return may_write(*store->to.array, array);
@@ -129,6 +131,11 @@ void Usage::visit(const Stmt& stmt, Place place) {
   } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     use(convert->into, 1, place);
     use(convert->from, 1, place);
+  } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
+    use(copy->to, place);
+    use(copy->from, place);
+  } else if (const auto* leave = std::get_if<Return>(&stmt.node)) {
+    use(leave->condition, Role::value, place);
   } else if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
     use(matrices->into, 4, place);
     use(matrices->from, place);

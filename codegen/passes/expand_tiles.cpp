@@ -11,7 +11,7 @@ class Expander {
 
   ir::Body body(const ir::Body& from) {
     ir::Body to;
-    for (const ir::Stmt& stmt : from) to.push_back({stmt.node, stmt.loc});
+    for (const ir::Stmt& stmt : from) to.push_back(stmt);
     for (ir::Stmt& stmt : to) {
       if (auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
         loop->body = body(loop->body);
@@ -78,6 +78,7 @@ class Expander {
     loop.body.push_back(
         {ir::ElementStore{copy.to.buffer, indices(copy.to, loop), value, copy.to.unchecked}, loc});
     loop.label = fmt::format("copy {} -> {}", from.name, copy.to.buffer->name);
+    loop.mode = copy.mode;
     return loop;
   }
 

@@ -22,6 +22,7 @@ constexpr int64_t kMaxPoints = int64_t{1} << 18;
 struct Footprint {
   const Array* array = nullptr;
   bool writes = false;
+  bool in_background = false;     // lands at a wait
   bool by_warp = false;           // what one lane names, the whole warp receives
   std::vector<int> thread, warp;  // by element: kNobody, kSeveral or the number
   SourceLoc loc;
@@ -52,9 +53,12 @@ class BarrierPlanner {
 
   /// All shared accesses of one statement, inner ones included, with the predicates above them.
   void collect(const Stmt& stmt, std::vector<Footprint>& out) {
-    if (const Access* access = access_of(stmt)) {
-      if (access->array->space == ArraySpace::shared) out.push_back(footprint(stmt, *access));
-    } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
+    for_each_access(stmt, [&](const Access& access, bool writes) {
+      if (access.array->space == ArraySpace::shared) {
+        out.push_back(footprint(stmt, access, writes));
+      }
+    });
+    if (const auto* loop = std::get_if<For>(&stmt.node)) {
       loops_.push_back(loop);
       for (const Stmt& inner : loop->body) collect(inner, out);
       loops_.pop_back();
@@ -69,10 +73,11 @@ class BarrierPlanner {
     }
   }
 
-  Footprint footprint(const Stmt& stmt, const Access& access) {
+  Footprint footprint(const Stmt& stmt, const Access& access, bool writes) {
     Footprint result;
     result.array = access.array.get();
-    result.writes = std::holds_alternative<Store>(stmt.node);
+    result.writes = writes;
+    result.in_background = writes && std::holds_alternative<AsyncCopy>(stmt.node);
     result.by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
     result.loc = stmt.loc;
     const auto size = static_cast<size_t>(access.array->size);
@@ -246,6 +251,11 @@ class BarrierPlanner {
         for (Footprint& f : pending) f.after_warp_barrier = true;
         continue;
       }
+      if (const auto* wait = std::get_if<AsyncWait>(&body[i].node)) {
+        pending.insert(pending.end(), in_flight_.begin(), in_flight_.end());
+        if (wait->pending == 0) in_flight_.clear();
+        continue;
+      }
       note_uniform(body[i]);
       std::vector<Footprint> here;
       collect(body[i], here);
@@ -270,7 +280,10 @@ class BarrierPlanner {
       one = branch->then;
       one.insert(one.end(), branch->otherwise.begin(), branch->otherwise.end());
     }
-    walk(one, [&](const Stmt& s) { found = found || std::holds_alternative<Barrier>(s.node); });
+    walk(one, [&](const Stmt& s) {
+      found = found || std::holds_alternative<Barrier>(s.node) ||
+              std::holds_alternative<AsyncWait>(s.node);
+    });
     return found;
   }
 
@@ -309,9 +322,10 @@ class BarrierPlanner {
       pending.insert(pending.end(), after_then.begin(), after_then.end());
       return;
     }
-    pending.insert(pending.end(), here.begin(), here.end());
+    for (Footprint& f : here) (f.in_background ? in_flight_ : pending).push_back(f);
   }
 
+  std::vector<Footprint> in_flight_;  // what asynchronous copies will have written at a wait
   Program& program_;
   Environment environment_;
   std::vector<const For*> loops_;

@@ -22,7 +22,9 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
       values_[loop.vars[axis].get()] = it.coordinates[axis];
     }
     sole_owner_ = it.sole_owner;
-    if (it.vector > 1) {
+    if (loop.mode != ir::CopyMode::plain && lower_async(loop, it, loc)) {
+      // done
+    } else if (it.vector > 1) {
       lower_lanes(loop.body, it, loc, false);
     } else {
       lower_body(loop.body);

@@ -34,6 +34,7 @@ void TileLowering::lower_body(const ir::Body& body) {
 
 void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   const SourceLoc loc = stmt.loc;
+  manual_sync_ = stmt.manual_sync;
   if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
     const Expr value = resolve(let->value);
     if (is_integer(let->var->type)) math_.define(let->var, value);
@@ -77,6 +78,14 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   } else if (const auto* assume = std::get_if<ir::Assume>(&stmt.node)) {
     // A fact for the rest of the body it stands in.
     math_.add_fact(resolve(assume->condition));
+  } else if (std::holds_alternative<ir::AsyncCommit>(stmt.node)) {
+    emit({AsyncCommit{}, loc});
+  } else if (const auto* wait = std::get_if<ir::AsyncWait>(&stmt.node)) {
+    emit({AsyncWait{wait->pending}, loc});
+  } else if (const auto* leave = std::get_if<ir::Return>(&stmt.node)) {
+    const Expr condition = resolve(leave->condition);
+    emit({Return{condition}, loc});
+    math_.add_fact(ir::unary(ir::Op::logical_not, condition));
   } else {
     internal_error("a copy or fill reached lower_tiles");
   }
@@ -172,11 +181,13 @@ ArrayRef TileLowering::new_registers(std::string name, DType dtype, int64_t size
 Body TileLowering::nested(const std::function<void()>& fn) {
   Body body;
   Body* outer = out_;
+  const bool manual_sync = manual_sync_;
   out_ = &body;
   math_.enter_scope();
   fn();
   math_.leave_scope();
   out_ = outer;
+  manual_sync_ = manual_sync;
   return body;
 }
 

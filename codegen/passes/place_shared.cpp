@@ -102,9 +102,10 @@ std::vector<std::string> place_shared(Program& program) {
   // Sample points: first and last value of every loop, one warp of threads.
   std::vector<VarRef> loops;
   walk(program.body, [&](Stmt& stmt) {
-    Access* access = access_of(stmt);
-    if (access != nullptr && access->array->space == ArraySpace::shared)
-      accesses[access->array.get()].push_back(access);
+    for_each_access(stmt, [&](Access& access, bool) {
+      if (access.array->space == ArraySpace::shared)
+        accesses[access.array.get()].push_back(&access);
+    });
     if (const auto* loop = std::get_if<For>(&stmt.node)) loops.push_back(loop->var);
     if (const auto* let = std::get_if<Let>(&stmt.node)) {
       if (is_integer(let->var->type)) math.define(let->var, let->value);

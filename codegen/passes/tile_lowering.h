@@ -65,6 +65,11 @@ class TileLowering {
                    bool contract);  // lower_lanes.cpp
   bool is_straight_line(const ir::Body& body) const;
 
+  // lower_async.cpp
+  /// One vector of a copy that goes on in the background. False if the hardware cannot do it and it
+  /// may be done otherwise.
+  bool lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc);
+
   // lower_reduce.cpp
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
   void combine_across_threads(const ir::Reduce& reduce, const ArrayRef& result, int64_t outputs,
@@ -76,7 +81,10 @@ class TileLowering {
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});
   ArrayRef new_registers(std::string name, DType dtype, int64_t size, SourceLoc loc);
-  void emit(Stmt stmt) { out_->push_back(std::move(stmt)); }
+  void emit(Stmt stmt) {
+    stmt.manual_sync = manual_sync_;
+    out_->push_back(std::move(stmt));
+  }
   /// Records the statements of `fn` into a new body.
   Body nested(const std::function<void()>& fn);
   /// An unrolled loop of `count`, or just its body with index 0 when there is one round.
@@ -95,6 +103,7 @@ class TileLowering {
   Body* out_ = nullptr;
   IndexMath math_;
   Substitution values_;
+  bool manual_sync_ = false;        // the statement being lowered stands in a manual-sync region
   Expr sole_owner_;                 // predicate on side effects in the iteration being lowered
   std::map<int, ArrayRef> arrays_;  // by storage: id of the root buffer
 };

@@ -18,14 +18,19 @@ void walk(BodyType& body, const Fn& fn) {
   }
 }
 
-/// The memory access of a Load, LoadMatrix or Store; null for other statements.
-template <class StmtType>
-auto* access_of(StmtType& stmt) {
-  using Result = std::conditional_t<std::is_const_v<StmtType>, const Access, Access>;
-  if (auto* load = std::get_if<Load>(&stmt.node)) return static_cast<Result*>(&load->from);
-  if (auto* load = std::get_if<LoadMatrix>(&stmt.node)) return static_cast<Result*>(&load->from);
-  if (auto* store = std::get_if<Store>(&stmt.node)) return static_cast<Result*>(&store->to);
-  return static_cast<Result*>(nullptr);
+/// Calls fn(access, writes) for the accesses that one statement makes itself.
+template <class StmtType, class Fn>
+void for_each_access(StmtType& stmt, const Fn& fn) {
+  if (auto* load = std::get_if<Load>(&stmt.node)) {
+    fn(load->from, false);
+  } else if (auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
+    fn(matrices->from, false);
+  } else if (auto* store = std::get_if<Store>(&stmt.node)) {
+    fn(store->to, true);
+  } else if (auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
+    fn(copy->from, false);
+    fn(copy->to, true);
+  }
 }
 
 }  // namespace tessera::codegen

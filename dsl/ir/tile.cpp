@@ -60,7 +60,9 @@ struct Printer {
     line(fmt::format("{}[{}] = {}", s.buffer->name, list(s.indices), to_string(s.value)), loc);
   }
   void operator()(const Copy& s, SourceLoc loc) {
-    line(fmt::format("copy {} -> {}", region_text(s.from), region_text(s.to)), loc);
+    line(fmt::format("{} {} -> {}", s.mode == CopyMode::plain ? "copy" : "copy_async",
+                     region_text(s.from), region_text(s.to)),
+         loc);
   }
   void operator()(const Fill& s, SourceLoc loc) {
     line(fmt::format("fill {} with {}", region_text(s.to), to_string(s.value)), loc);
@@ -82,8 +84,9 @@ struct Printer {
       for (const VarRef& var : s.vars) vars += (vars.empty() ? "" : ", ") + var->name;
       line(fmt::format("parallel ({}) in [{}]", vars, list(s.extents)), loc);
     } else {
-      line(fmt::format("{} {} in {} .. {} step {}", name(s.kind), s.vars[0]->name,
-                       to_string(s.begin), to_string(s.extents[0]), to_string(s.step)),
+      line(fmt::format("{} {} in {} .. {} step {}{}", name(s.kind), s.vars[0]->name,
+                       to_string(s.begin), to_string(s.extents[0]), to_string(s.step),
+                       s.stages > 0 ? fmt::format(" stages {}", s.stages) : ""),
            loc);
     }
     nested(s.body);
@@ -105,6 +108,17 @@ struct Printer {
   }
   void operator()(const Assume& s, SourceLoc loc) {
     line(fmt::format("assume {}", to_string(s.condition)), loc);
+  }
+  void operator()(const AsyncCommit& s, SourceLoc loc) {
+    line(s.group < 0 ? "commit" : fmt::format("commit group {}", s.group), loc);
+  }
+  void operator()(const AsyncWait& s, SourceLoc loc) {
+    line(s.group < 0 ? fmt::format("wait until {} groups pending", s.pending)
+                     : fmt::format("wait for group {}", s.group),
+         loc);
+  }
+  void operator()(const Return& s, SourceLoc loc) {
+    line(fmt::format("return if {}", to_string(s.condition)), loc);
   }
 };
 
@@ -136,6 +150,8 @@ std::string_view name(LoopKind kind) {
       return "vectorized";
     case LoopKind::parallel:
       return "parallel";
+    case LoopKind::pipelined:
+      return "pipelined";
   }
   return "?";
 }

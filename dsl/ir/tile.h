@@ -47,9 +47,15 @@ struct Region {
       false;  // the author vouches for the bounds: no guard, the checked executor traps
 };
 
-enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel };
+enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipelined };
 enum class ReduceOp : uint8_t { sum, max, absmax, min };
 enum class SyncKind : uint8_t { block, warp };
+/// Whether a copy from global to shared memory goes on in the background.
+enum class CopyMode : uint8_t {
+  plain,
+  async_if_possible,  // a copy that a pipelined loop issues ahead
+  async,              // the author asked for it: an error if the hardware cannot
+};
 enum class CollectiveKind : uint8_t {
   shuffle,       // value, source lane
   shuffle_xor,   // value, lane mask
@@ -90,6 +96,7 @@ struct ElementStore {
 };
 struct Copy {
   Region from, to;
+  CopyMode mode = CopyMode::plain;
 };
 struct Fill {
   Region to;
@@ -119,6 +126,8 @@ struct Loop {
   Expr step;                  // serial; 1 otherwise
   Body body;
   std::string label = {};  // what the author wrote, where it was not a loop: "copy x -> x_frag"
+  CopyMode mode = CopyMode::plain;  // parallel: the loop of a copy
+  int stages = 0;                   // pipelined: iterations that copies are issued ahead
 };
 struct If {
   Expr condition;
@@ -137,12 +146,26 @@ struct Collective {
 struct Assume {
   Expr condition;
 };
+/// Closes the group of the asynchronous copies since the last commit.
+struct AsyncCommit {
+  int group = -1;  // number of the author's token, -1 = nobody waits for it by name
+};
+/// Waits until the copies of a group have landed, or until at most `pending` groups have not.
+struct AsyncWait {
+  int group = -1;  // of an AsyncCommit; -1 = `pending` says it
+  int pending = 0;
+};
+/// Threads that meet the condition leave the kernel.
+struct Return {
+  Expr condition;
+};
 
 struct Stmt {
   std::variant<Let, ElementLoad, ElementStore, Copy, Fill, Reduce, Gemm, Loop, If, Sync, Collective,
-               Assume>
+               Assume, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
+  bool manual_sync = false;  // in a region where only the author's barriers stand
 };
 
 /// A whole kernel.

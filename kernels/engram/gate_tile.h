@@ -19,10 +19,10 @@ struct GateTile {
 
 /// Four runs per thread where that divides the row (7168 = 4 x 224 x 8, 4096 = 4 x 128 x 8): 16-byte
 /// loads of three rows are 192 bytes in flight per thread, and the weights of a run fit registers.
-/// Then 5, 3 or 2; else the last run is ragged. Rows beyond 32768 columns take 1024 threads.
+/// Then 5, 3, 2 or 1; else the last run is ragged. Rows beyond 32768 columns take 1024 threads.
 inline GateTile pick_gate_tile(int64_t hidden) {
   const int64_t warps_of_runs = hidden / kRun / 32;
-  for (const int64_t runs : {4, 5, 3, 2}) {
+  for (const int64_t runs : {4, 5, 3, 2, 1}) {
     const int64_t warps = warps_of_runs / runs;
     if (warps_of_runs % runs == 0 && warps >= 2 && warps <= 16) return {warps * 32, runs, false};
   }

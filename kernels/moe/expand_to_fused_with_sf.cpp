@@ -224,7 +224,7 @@ OpInfo op_info() {
       {"token_topk_to_pos", Role::in, false, false, false, {"i32"}, {"T", "K"}, "row_major"},
       {"pos_to_expert", Role::in, false, false, false, {"i32"}, {"P"}, "row_major"},
       {"out", Role::out, false, false, false, {"as x"}, {"P", "H"}, "row_major"},
-      {"out_sf", Role::out, false, false, false, {"as x_sf"}, {"P", "C"}, "sf_layout"}};
+      {"out_sf", Role::out, false, false, false, {"as x_sf"}, {"P", "C"}, "in sf_layout"}};
   op.params = {{"num_per_channels", ParamInfo::Type::integer, {}, {"32", "128"}, {}, ""},
                sf_layout_param("sf_layout")};
   op.outputs = outputs;

@@ -7,9 +7,9 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/prelude.h"
-#include "tests/support/nvrtc.h"
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"
+#include "tests/support/nvrtc.h"
 
 namespace tessera {
 namespace {

@@ -94,7 +94,7 @@ std::vector<OpCase> engram_gate_fwd_cases() {
   for (const int64_t hidden : {512, 768, 2048, 2560, 3072, 3328, 4096, 6144, 7168}) {
     cases.push_back(gate_case({3}, 4, hidden, hidden % 1024 != 0));
   }
-  cases.push_back(gate_case({2}, 4, 16640, true));
+  cases.push_back(gate_case({2}, 4, 9472, true));
   cases.push_back(gate_case({17}, 3, 512, true));
   cases.push_back(gate_case({33}, 1, 512, false));
   cases.push_back(gate_case({2, 5}, 4, 512, true));

@@ -1,0 +1,27 @@
+#pragma once
+// Pipelined loops to serial ones: copies from global to shared memory become asynchronous and are
+// issued `stages` iterations ahead, into `stages` + 1 versions of their tile.
+//
+//   for p in 0 .. stages:  if p is an iteration: copy(p);  commit
+//   for i in begin .. end:
+//     wait until the copies of iteration i have landed
+//     if i + stages is an iteration: copy(i + stages);  commit
+//     the rest of the body, on version i % (stages + 1)
+//
+// Copies that are first read at different places form groups of their own, each with its wait. A
+// group is committed whether it copies anything or not, so the count of pending groups is a
+// constant. The wait stands before the issue: one barrier after it covers the data that arrives and
+// the version that is about to be overwritten.
+
+#include <string>
+#include <vector>
+
+#include "dsl/ir/tile.h"
+
+namespace tessera::codegen {
+
+/// Returns the kernel without pipelined loops. Adds a note per loop to `notes`: what was pipelined,
+/// and what stayed in place and why.
+ir::Kernel pipeline_loops(const ir::Kernel& kernel, std::vector<std::string>& notes);
+
+}  // namespace tessera::codegen
