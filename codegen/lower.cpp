@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/passes/check_returns.h"
 #include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/insert_barriers.h"
@@ -62,6 +63,7 @@ Lowered lower_all(const ir::Kernel& kernel) {
   result.accesses = std::move(tiles.notes);
   result.arena = place_shared(result.program);
   result.barriers = insert_barriers(result.program);
+  check_returns(result.program);
   place_declarations(result.program);
   return result;
 }

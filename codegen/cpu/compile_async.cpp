@@ -55,8 +55,9 @@ void Compiler::stmt(const AsyncWait& wait) {
 
 void Compiler::stmt(const Return& leave) {
   const int64_t mark = top_;
+  const Slot condition = as_column(eval(leave.condition));
   leaves_.push_back(here());
-  emit(Code::leave, {}, as_column(eval(leave.condition)));
+  emit(Code::leave, {}, condition);
   top_ = mark;
 }
 

@@ -23,6 +23,7 @@ struct Footprint {
   const Array* array = nullptr;
   bool writes = false;
   bool in_background = false;     // lands at a wait
+  bool manual_sync = false;       // the author's barriers order it
   bool by_warp = false;           // what one lane names, the whole warp receives
   std::vector<int> thread, warp;  // by element: kNobody, kSeveral or the number
   SourceLoc loc;
@@ -78,6 +79,7 @@ class BarrierPlanner {
     result.array = access.array.get();
     result.writes = writes;
     result.in_background = writes && std::holds_alternative<AsyncCopy>(stmt.node);
+    result.manual_sync = stmt.manual_sync;
     result.by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
     result.loc = stmt.loc;
     const auto size = static_cast<size_t>(access.array->size);
@@ -178,6 +180,7 @@ class BarrierPlanner {
                                          const std::vector<Footprint>& next,
                                          const Footprint*& with) {
     for (const Footprint& b : next) {
+      if (b.manual_sync) continue;
       for (const Footprint& a : pending) {
         if (conflict(a, b)) {
           with = &a;

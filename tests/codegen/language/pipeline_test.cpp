@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
@@ -90,4 +92,223 @@ TEST_CASE("P01 a pipelined matrix product equals the product", "[language]") {
   }
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "copy_async<16>(") + count(text, "copy_async_or_zero<16>(") == 4);
+}
+
+TEST_CASE("P02 copies with readers of their own keep other groups in flight", "[language]") {
+  Builder k("two_tiles");
+  auto x = k.input("x", DType::i32, {6, 64});
+  auto z = k.input("z", DType::i32, {6, 64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto a = k.shared(DType::i32, {64}, "a");
+  auto b = k.shared(DType::i32, {64}, "b");
+  auto sum = k.fragment(DType::i32, {64}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, 6, 2, [&](Value i) {
+    k.copy(x(i), a);
+    k.copy(z(i), b);
+    k.parallel({64}, [&](Value r) { sum(r) += a(63 - r); });
+    k.parallel({64}, [&](Value r) { sum(r) += 2 * b(63 - r); });
+  });
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor first = iota(DType::i32, {6, 64});
+  const HostTensor second = iota(DType::i32, {6, 64});
+  HostTensor result(DType::i32, {64});
+  run_kernel(kernel, {&first, &second, &result});
+  for (int64_t r = 0; r < 64; ++r) {
+    double want = 0;
+    for (int64_t i = 0; i < 6; ++i) want += 3 * first.value(i * 64 + 63 - r);
+    CHECK(result.value(r) == want);
+  }
+  CHECK(count(cuda_text(kernel), "wait_for_copies<3>();") == 2);
+}
+
+TEST_CASE("P03 a tile that is read before it is overwritten stays where it is", "[language]") {
+  Builder k("read_first");
+  auto x = k.input("x", DType::i32, {5, 64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {64}, "tile");
+  auto sum = k.fragment(DType::i32, {64}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, 5, 2, [&](Value i) {
+    k.if_(i > 0, [&] { k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r); }); });
+    k.copy(x(i), tile);
+  });
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::i32, {5, 64});
+  HostTensor result(DType::i32, {64});
+  run_kernel(kernel, {&source, &result});
+  for (int64_t r = 0; r < 64; ++r) {
+    double want = 0;
+    for (int64_t i = 0; i < 4; ++i) want += source.value(i * 64 + 63 - r);
+    CHECK(result.value(r) == want);
+  }
+  CHECK_THAT(codegen::explain(kernel), Catch::Contains("not ahead: 'tile' is read first"));
+}
+
+TEST_CASE("P04 a guarded tail is copied asynchronously and reads as zero", "[language]") {
+  Builder k("tail");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::f32, {n});
+  auto y = k.output("y", DType::f32, {64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {64}, "tile");
+  auto sum = k.fragment(DType::f32, {64}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, ceil_div(n, 64), 2, [&](Value i) {
+    k.copy(x.tile({i * 64}, {64}), tile);
+    k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r); });
+  });
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::f32, {150});
+  HostTensor result(DType::f32, {64});
+  run_kernel(kernel, {&source, &result});
+  for (int64_t r = 0; r < 64; ++r) {
+    double want = 0;
+    for (int64_t i = 63 - r; i < 150; i += 64) want += source.value(i);
+    CHECK(result.value(r) == want);
+  }
+  CHECK(count(cuda_text(kernel), "copy_async_or_zero<4>(") == 2);
+}
+
+TEST_CASE("P05 a conditional copy keeps the count of groups", "[language]") {
+  Builder k("every_other");
+  auto tiles = k.dim("tiles");
+  auto x = k.input("x", DType::i32, {tiles, 64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto a = k.shared(DType::i32, {64}, "a");
+  auto b = k.shared(DType::i32, {64}, "b");
+  auto sum = k.fragment(DType::i32, {64}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, tiles, 2, [&](Value i) {
+    k.if_(i % 2 == 0, [&] { k.copy(x(i), a); });
+    k.copy(x(i), b);
+    k.if_(i % 2 == 0, [&] { k.parallel({64}, [&](Value r) { sum(r) += a(63 - r); }); });
+    k.parallel({64}, [&](Value r) { sum(r) += b(63 - r); });
+  });
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::i32, {7, 64});
+  HostTensor result(DType::i32, {64});
+  run_kernel(kernel, {&source, &result});
+  for (int64_t r = 0; r < 64; ++r) {
+    double want = 0;
+    for (int64_t i = 0; i < 7; ++i) want += (i % 2 == 0 ? 2 : 1) * source.value(i * 64 + 63 - r);
+    CHECK(result.value(r) == want);
+  }
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "commit_copies();") == 4);
+  CHECK(count(text, "wait_for_copies<3>();") == 2);
+}
+
+TEST_CASE("P06 an asynchronous copy of two bytes is rejected", "[language]") {
+  Builder k("two_bytes");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::bf16, {n, 65});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::bf16, {8, 64}, "tile");
+  k.copy_async(x.tile({0, 0}, {8, 64}), tile);
+  const ir::Kernel kernel = k.finish();
+  const std::string error = error_of([&] { codegen::lower(kernel); });
+  CHECK_THAT(error, Catch::Contains("CPASYNC_WIDTH"));
+  CHECK_THAT(error, Catch::Contains("aligned runs of 4, 8 or 16 bytes"));
+  CHECK_THAT(error, Catch::Contains("1 x bf16, 16 bits"));
+}
+
+TEST_CASE("P07 explicit copies are waited for in the order in which they were started",
+          "[language]") {
+  const auto program = [](bool wait_first) {
+    Builder k("two_copies");
+    auto x = k.input("x", DType::i32, {2, 64});
+    auto y = k.output("y", DType::i32, {2, 64});
+    k.launch({1}, {.threads = 64});
+    auto a = k.shared(DType::i32, {64}, "a");
+    auto b = k.shared(DType::i32, {64}, "b");
+    const AsyncToken first = k.copy_async(x(0), a);
+    const AsyncToken second = k.copy_async(x(1), b);
+    if (wait_first) k.wait(first);
+    k.parallel({64}, [&](Value i) { y(0, i) = a(63 - i); });
+    k.wait(second);
+    k.parallel({64}, [&](Value i) { y(1, i) = b(63 - i); });
+    return k.finish();
+  };
+  const HostTensor source = iota(DType::i32, {2, 64});
+  HostTensor result(DType::i32, {2, 64});
+  const ir::Kernel kernel = program(true);
+  run_kernel(kernel, {&source, &result});
+  for (int64_t i = 0; i < 64; ++i) {
+    CHECK(result.value(i) == static_cast<double>(63 - i));
+    CHECK(result.value(64 + i) == static_cast<double>(127 - i));
+  }
+  const std::string text = cuda_text(kernel);
+  CHECK(text.find("wait_for_copies<1>();") < text.find("wait_for_copies<0>();"));
+  CHECK(count(text, "__syncthreads();") == 2);
+  CHECK_THAT(error_of([&] {
+               run_kernel(program(false), {&source, &result});
+             }),
+             Catch::Contains("ASYNC_PENDING"));
+}
+
+TEST_CASE("P07 a token is only good in the body that started its copy", "[language]") {
+  Builder k("escaped_token");
+  auto x = k.input("x", DType::i32, {64});
+  auto at = k.launch({1}, {.threads = 64});
+  auto a = k.shared(DType::i32, {64}, "a");
+  std::optional<AsyncToken> token;
+  k.if_(at.x > 0, [&] { token = k.copy_async(x.tile({0}, {64}), a); });
+  CHECK_THAT(error_of([&] { k.wait(*token); }), Catch::Contains("ASYNC_TOKEN"));
+}
+
+TEST_CASE("P08 a value loaded per iteration is loaded again where the copy is issued",
+          "[language]") {
+  Builder k("gather");
+  auto count_of_rows = k.dim("rows");
+  auto order = k.input("order", DType::i32, {count_of_rows});
+  auto x = k.input("x", DType::i32, {8, 64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {64}, "tile");
+  auto sum = k.fragment(DType::i32, {64}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, count_of_rows, 2, [&](Value i) {
+    auto row = k.let("row", order(i) % 8);
+    k.copy(x(row), tile);
+    k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r) * row; });
+  });
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor rows = tensor_of(DType::i32, {5}, {3, 1, 7, 7, 2});
+  const HostTensor source = iota(DType::i32, {8, 64});
+  HostTensor result(DType::i32, {64});
+  run_kernel(kernel, {&rows, &source, &result});
+  for (int64_t r = 0; r < 64; ++r) {
+    double want = 0;
+    for (int64_t i = 0; i < 5; ++i) {
+      want += source.value(static_cast<int64_t>(rows.value(i)) * 64 + 63 - r) * rows.value(i);
+    }
+    CHECK(result.value(r) == want);
+  }
+  CHECK(count(cuda_text(kernel), "copy_async") >= 2);
+}
+
+TEST_CASE("P09 the body of a pipelined loop is emitted once", "[language]") {
+  Builder k("large_body");
+  auto tiles = k.dim("tiles");
+  auto x = k.input("x", DType::f32, {tiles, 128, 64});
+  auto y = k.output("y", DType::f32, {128, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {128, 64}, "tile");
+  auto sum = k.fragment(DType::f32, {128, 64}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, tiles, 3, [&](Value i) {
+    k.copy(x(i), tile);
+    k.parallel({128, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
+  });
+  k.copy(sum, y);
+  CHECK(count(cuda_text(k.finish()), "// parallel") == 1);
 }

@@ -1,0 +1,104 @@
+// Tile programs about barriers and about leaving early.
+
+#include "codegen/lower.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Builder;
+using dsl::Value;
+
+TEST_CASE("S05 a conflict among the first 48 threads is rejected", "[language]") {
+  Builder k("first_threads");
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto s = k.shared(DType::i32, {64}, "s");
+  k.if_(k.thread() < 48, [&] {
+    s(k.thread()) = k.thread();
+    y(k.thread()) = s(47 - k.thread());
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK_THAT(error_of([&] { codegen::lower(kernel); }), Catch::Contains("SYNC_DIVERGENT"));
+}
+
+TEST_CASE("S09 a fill and a copy over part of it are ordered", "[language]") {
+  Builder k("overwrite");
+  auto x = k.input("x", DType::i32, {128});
+  auto y = k.output("y", DType::i32, {256});
+  k.launch({1}, {.threads = 64});
+  auto s = k.shared(DType::i32, {256}, "s");
+  k.fill(s, 7);
+  k.copy(x, s.tile({32}, {128}));
+  k.parallel({256}, [&](Value i) { y(i) = s(255 - i); });
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::i32, {128});
+  HostTensor result(DType::i32, {256});
+  run_kernel(kernel, {&source, &result});
+  for (int64_t i = 0; i < 256; ++i) {
+    const int64_t from = 255 - i;
+    CHECK(result.value(i) == (from >= 32 && from < 160 ? source.value(from - 32) : 7));
+  }
+  CHECK(count(cuda_text(kernel), "__syncthreads();") == 2);
+}
+
+TEST_CASE("S12 leaving before a barrier is rejected unless the whole block leaves", "[language]") {
+  const auto program = [](bool whole_block) {
+    Builder k("leave_early");
+    auto n = k.dim("n");
+    auto y = k.output("y", DType::i32, {n, 64});
+    auto at = k.launch({4}, {.threads = 64});
+    auto s = k.shared(DType::i32, {64}, "s");
+    if (whole_block) {
+      k.return_if(at.x >= n);
+    } else {
+      k.return_if(k.thread() + at.x * 64 >= n * 64);
+    }
+    k.parallel({64}, [&](Value i) { s(i) = i; });
+    k.parallel({64}, [&](Value i) { y(at.x, i) = s(63 - i); });
+    return k.finish();
+  };
+  HostTensor result(DType::i32, {3, 64});
+  const ir::Kernel kernel = program(true);
+  run_kernel(kernel, {&result});
+  for (int64_t i = 0; i < 192; ++i) CHECK(result.value(i) == static_cast<double>(63 - i % 64));
+  CHECK(count(cuda_text(kernel), "< n") == 0);
+  const std::string error = error_of([&] { codegen::lower(program(false)); });
+  CHECK_THAT(error, Catch::Contains("RETURN_BEFORE_BARRIER"));
+  CHECK_THAT(error, Catch::Contains("the same for the whole block"));
+}
+
+TEST_CASE("threads may leave where nobody waits for them", "[language]") {
+  Builder k("leave");
+  auto n = k.dim("n");
+  auto y = k.output("y", DType::i32, {n});
+  auto at = k.launch({ceil_div(n, 64)}, {.threads = 64});
+  auto i = k.let("i", at.x * 64 + k.thread());
+  k.return_if(i >= n);
+  y(i) = i;
+  const ir::Kernel kernel = k.finish();
+  HostTensor result(DType::i32, {100});
+  run_kernel(kernel, {&result});
+  for (int64_t e = 0; e < 100; ++e) CHECK(result.value(e) == static_cast<double>(e));
+}
+
+TEST_CASE("a manual-sync region holds the author's barriers only", "[language]") {
+  const auto program = [](bool sync) {
+    Builder k("by_hand");
+    auto y = k.output("y", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    auto s = k.shared(DType::i32, {64}, "s");
+    k.manual_sync([&] {
+      k.parallel({64}, [&](Value i) { s(i) = i; });
+      if (sync) k.sync();
+      k.parallel({64}, [&](Value i) { y(i) = s(63 - i); });
+    });
+    return k.finish();
+  };
+  HostTensor result(DType::i32, {64});
+  run_kernel(program(true), {&result});
+  CHECK(result.value(0) == 63);
+  CHECK(count(cuda_text(program(true)), "__syncthreads();") == 1);
+  CHECK(count(cuda_text(program(false)), "__syncthreads();") == 0);
+  CHECK_THAT(error_of([&] { run_kernel(program(false), {&result}); }), Catch::Contains("RACE"));
+}
