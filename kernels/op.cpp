@@ -9,9 +9,13 @@
 #include "kernels/engram/engram_gate_fwd.h"
 #include "kernels/engram/engram_hash.h"
 #include "kernels/mhc/expand_to_mhc_fwd.h"
+#include "kernels/mhc/norm_fn_fwd.h"
+#include "kernels/mhc/post_bwd.h"
 #include "kernels/mhc/post_fwd.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/pre_big_fuse.h"
 #include "kernels/mhc/pre_split_mixes_fwd.h"
+#include "kernels/mhc/sinkhorn_bwd.h"
 #include "kernels/mhc/sinkhorn_fwd.h"
 #include "kernels/moe/expand_to_fused_with_sf.h"
 #include "kernels/moe/reduce_fused.h"
@@ -133,10 +137,14 @@ const std::vector<OpInfo>& ops() {
                                                    engram_gate_fwd_op(),
                                                    engram_hash_op(),
                                                    expand_to_mhc_fwd_op(),
+                                                   norm_fn_fwd_op(),
                                                    pre_split_mixes_fwd_op(),
                                                    sinkhorn_fwd_op(),
+                                                   sinkhorn_bwd_op(),
                                                    pre_apply_mix_fwd_op(),
-                                                   post_fwd_op()};
+                                                   post_fwd_op(),
+                                                   post_bwd_op(),
+                                                   pre_big_fuse_op()};
   return *all;
 }
 

@@ -6,6 +6,8 @@
 #include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
 #include "tests/reference/mhc.h"
+#include "tests/reference/mhc_bwd.h"
+#include "tests/reference/mhc_pre.h"
 #include "tests/reference/moe.h"
 #include "tests/reference/per_channel_cast.h"
 #include "tests/reference/per_token_cast.h"
@@ -18,6 +20,7 @@ namespace tessera::reference {
 namespace {
 
 using kernels::Params;
+using test::HostTensor;
 using test::HostTensors;
 
 template <class T>
@@ -58,6 +61,38 @@ HostTensors run_with_precomputed_sf(const HostTensors& inputs, const Params& par
   return {
       {"out", per_token_cast_with_precomputed_sf(inputs.at("x"), inputs.at("sf"), format,
                                                  param<int64_t>(params, "num_per_channels", 0))}};
+}
+
+const HostTensor* optional_input(const HostTensors& inputs, const std::string& name) {
+  const auto found = inputs.find(name);
+  return found == inputs.end() ? nullptr : &found->second;
+}
+
+HostTensors run_norm_fn_fwd(const HostTensors& inputs, const Params& params) {
+  NormFnResult result =
+      norm_fn_fwd(inputs.at("residual"), inputs.at("fn"), optional_input(inputs, "norm_weight"),
+                  param<double>(params, "norm_eps", 1e-6));
+  HostTensors outputs = {{"out", std::move(result.out)}};
+  if (param<bool>(params, "save_for_backward", true)) {
+    outputs["out_mul"] = std::move(result.out_mul);
+    outputs["sqrsum"] = std::move(result.sqrsum);
+  }
+  return outputs;
+}
+
+HostTensors run_pre_big_fuse(const HostTensors& inputs, const Params& params) {
+  PreBigFuseOptions options;
+  options.norm_eps = param<double>(params, "norm_eps", 1e-6);
+  options.pre_eps = param<double>(params, "pre_eps", 1e-6);
+  options.sinkhorn_eps = param<double>(params, "sinkhorn_eps", 1e-6);
+  options.post_mult = param<double>(params, "post_mult_value", 1);
+  options.sinkhorn_repeat = param<int64_t>(params, "sinkhorn_repeat", 10);
+  PreBigFuseResult result =
+      pre_big_fuse(inputs.at("residual"), inputs.at("fn"), inputs.at("scale"), inputs.at("base"),
+                   optional_input(inputs, "norm_weight"), options);
+  return {{"post_mix", std::move(result.post_mix)},
+          {"comb_mix", std::move(result.comb_mix)},
+          {"layer_input", std::move(result.layer_input)}};
 }
 
 HostTensors run_cast_back(const HostTensors& inputs, const Params& params) {
@@ -230,6 +265,25 @@ Runner runner(const std::string& op) {
                                               param<double>(params, "eps", 1e-6))}};
     };
   }
+  if (op == "sinkhorn_bwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return HostTensors{{"grad_x", sinkhorn_bwd(inputs.at("grad_out"), inputs.at("x"),
+                                                 param<int64_t>(params, "repeat", 10),
+                                                 param<double>(params, "eps", 1e-6))}};
+    };
+  }
+  if (op == "post_bwd") {
+    return [](const HostTensors& inputs, const Params&) {
+      PostGradients grad = post_bwd(inputs.at("grad_out"), inputs.at("x"), inputs.at("residual"),
+                                    inputs.at("post_mix"), inputs.at("comb_mix"));
+      return HostTensors{{"grad_x", std::move(grad.x)},
+                         {"grad_residual", std::move(grad.residual)},
+                         {"grad_post_mix", std::move(grad.post_mix)},
+                         {"grad_comb_mix", std::move(grad.comb_mix)}};
+    };
+  }
+  if (op == "norm_fn_fwd") return run_norm_fn_fwd;
+  if (op == "pre_big_fuse") return run_pre_big_fuse;
   if (op == "pre_split_mixes_fwd") {
     return [](const HostTensors& inputs, const Params& params) {
       SplitMixes mixes = pre_split_mixes_fwd(

@@ -154,6 +154,8 @@ const std::map<std::string, Renames>& renames() {
         {{"num_experts", "B"}, {"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
       {"pre_apply_mix", {"pre_apply_mix_fwd", {{"n", "T"}, {"h", "H"}}}},
       {"pre_split_mixes", {"pre_split_mixes_fwd", {{"n", "T"}, {"h", ""}}}},
+      {"norm_fn_fwd", {"norm_fn_fwd", {{"n", "T"}, {"h", "H"}, {"n_splits", "n_splits"}}}},
+      {"pre_big_fuse", {"pre_big_fuse", {{"n", "T"}, {"h", "H"}}}},
       {"post_fwd", {"post_fwd", {{"n", "T"}, {"h", "H"}}}},
       {"expand_fwd", {"expand_to_mhc_fwd", {{"n", "T"}, {"h", "H"}}}},
       {"sinkhorn_fwd", {"sinkhorn_fwd", {{"n", "T"}, {"h", ""}}}}};

@@ -1,6 +1,7 @@
 #pragma once
 // Inputs of the op tests, one list per op, run on the executor and on the GPU alike.
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,8 +23,9 @@ struct OpCase {
   std::string label;
   HostTensors inputs;
   kernels::Params params;
-  bool may_be_unsupported = false;          // outside of the domain that the op promises
-  std::optional<Tolerance> tolerance = {};  // absent: outputs are compared bit for bit
+  bool may_be_unsupported = false;                   // outside of the domain that the op promises
+  std::optional<Tolerance> tolerance = {};           // absent: outputs are compared bit for bit
+  std::map<std::string, Tolerance> tolerances = {};  // of outputs that differ from the others
   bool quantised =
       false;  // codes and scales may be one step apart here and there (exp before them)
 };
@@ -54,6 +56,10 @@ std::vector<OpCase> pre_split_mixes_fwd_cases();
 std::vector<OpCase> sinkhorn_fwd_cases();
 std::vector<OpCase> pre_apply_mix_fwd_cases();
 std::vector<OpCase> post_fwd_cases();
+std::vector<OpCase> sinkhorn_bwd_cases();
+std::vector<OpCase> post_bwd_cases();
+std::vector<OpCase> norm_fn_fwd_cases();
+std::vector<OpCase> pre_big_fuse_cases();
 
 /// Runs `got` and the reference of `op` on one case and compares all outputs as the case
 /// says.
