@@ -91,6 +91,7 @@ std::string explain(const ir::Kernel& kernel) {
   append(text, "pipelines", lowered.pipelines);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
+  append(text, "warnings: uncoalesced accesses", lowered.layouts.uncoalesced);
   append(text, "relayouts", lowered.layouts.relayouts);
   std::vector<std::string> layouts;
   for (const ir::BufferRef& fragment : lowered.fragments) {

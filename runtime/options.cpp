@@ -16,8 +16,9 @@ namespace {
 
 // Switches that other rooms read (tests and tools): known here only so that typos can be told from
 // them.
-constexpr std::array<std::string_view, 4> kOtherSwitches = {"TESSERA_APPROVE", "TESSERA_GOLDEN_DIR",
-                                                            "TESSERA_PEER_DIR", "TESSERA_SPEC_DIR"};
+constexpr std::array<std::string_view, 8> kOtherSwitches = {
+    "TESSERA_APPROVE",  "TESSERA_FUZZ_FIRST", "TESSERA_FUZZ_PROGRAMS", "TESSERA_GOLDEN_DIR",
+    "TESSERA_PEER_DIR", "TESSERA_SPEC_DIR",   "TESSERA_TEST_THOROUGH", "TESSERA_TEST_ON"};
 constexpr std::array<std::string_view, 6> kSwitches = {"TESSERA_CACHE_DIR", "TESSERA_CACHE",
                                                        "TESSERA_NVRTC",     "TESSERA_ARCH",
                                                        "TESSERA_DUMP_DIR",  "TESSERA_LOG"};

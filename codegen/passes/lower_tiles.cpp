@@ -68,7 +68,10 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
       math_.add_fact(node.condition);
       lower_body(branch->then);
     });
-    node.otherwise = nested([&] { lower_body(branch->otherwise); });
+    node.otherwise = nested([&] {
+      math_.add_fact(ir::unary(ir::Op::logical_not, node.condition));
+      lower_body(branch->otherwise);
+    });
     emit({std::move(node), loc});
   } else if (const auto* sync = std::get_if<ir::Sync>(&stmt.node)) {
     if (sync->kind == ir::SyncKind::block) {

@@ -52,6 +52,13 @@ class Solver {
     for (int component = 0; component < participants_.num_components; ++component) {
       if (auto conflict = solve_component(component, state)) return conflict;
     }
+    for (const Participant& p : participants_.all) {
+      if (p.loop == nullptr) continue;
+      for (std::string& note :
+           uncoalesced_accesses(p, state.loops.at(p.loop), kernel_.threads, participants_.math)) {
+        plan_.uncoalesced.push_back(std::move(note));
+      }
+    }
     plan_.fragments = std::move(state.fragments);
     plan_.loops = std::move(state.loops);
     return std::nullopt;

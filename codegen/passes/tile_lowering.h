@@ -57,6 +57,7 @@ class TileLowering {
   }
   Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
                 bool unchecked, SourceLoc loc);
+  std::vector<Expr> in_root(const ir::Buffer& view, const std::vector<Expr>& indices) const;
   void load(const ir::ElementLoad& element, SourceLoc loc);
   void store(const ir::ElementStore& element, SourceLoc loc);
   void atomic(const ir::Atomic& atomic, SourceLoc loc);

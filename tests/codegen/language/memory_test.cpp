@@ -337,3 +337,20 @@ TEST_CASE("a value stored and read back in one iteration is the new one", "[lang
     CHECK(twice.value(i) == static_cast<double>(2 * i + 2));
   }
 }
+
+TEST_CASE("a reshaped shared buffer names the same elements in another shape", "[language]") {
+  for (const int64_t columns : {128, 32, 6}) {
+    CAPTURE(columns);
+    Builder k("view");
+    auto x = k.input("x", DType::f32, {24, 64});
+    auto y = k.output("y", DType::f32, {24 * 64 / columns, columns});
+    k.launch({1}, {.threads = 64});
+    auto tile = k.shared(DType::f32, {24, 64}, "tile");
+    k.copy(x, tile);
+    k.copy(tile.reshape({24 * 64 / columns, columns}), y);
+    const HostTensor in = iota(DType::f32, {24, 64});
+    const HostTensor out(DType::f32, {24 * 64 / columns, columns});
+    run_kernel(k.finish(), {&in, &out});
+    CHECK(values_of(out) == values_of(in));
+  }
+}
