@@ -38,6 +38,11 @@ void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
     } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
       add(reduce->from.buffer);
       add(reduce->to.buffer);
+    } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
+      add(update->reducer);
+    } else if (const auto* close = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
+      add(close->reducer);
+      if (close->to) add(close->to);
     } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
       add(gemm->a.buffer);
       add(gemm->c.buffer);
@@ -86,6 +91,7 @@ std::string explain(const ir::Kernel& kernel) {
   append(text, "pipelines", lowered.pipelines);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
+  append(text, "warnings: uncoalesced accesses", lowered.layouts.uncoalesced);
   append(text, "relayouts", lowered.layouts.relayouts);
   std::vector<std::string> layouts;
   for (const ir::BufferRef& fragment : lowered.fragments) {

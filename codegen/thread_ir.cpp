@@ -65,6 +65,14 @@ class Printer {
         store.from.array ? text(store.from, store.to.width) : to_string(store.value);
     line(fmt::format("store {} = {}{}", text(store.to), from, facts(store.to)));
   }
+  void print(const Atomic& atomic) {
+    line(fmt::format("{}atomic {} {} with {}{}{}{}",
+                     atomic.old ? fmt::format("{} = ", atomic.old->name) : std::string(),
+                     ir::name(atomic.op), text(atomic.to), to_string(atomic.value),
+                     atomic.compare ? fmt::format(" where {}", to_string(atomic.compare)) : "",
+                     atomic.order == ir::MemoryOrder::acq_rel ? ", acq_rel" : "",
+                     facts(atomic.to)));
+  }
   void print(const Convert& convert) {
     line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
                      tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
@@ -112,8 +120,34 @@ class Printer {
     line(loc_.known() ? fmt::format("# {}  ({})", comment.text, to_string(loc_))
                       : fmt::format("# {}", comment.text));
   }
+  void print(const Present& present) {
+    line(fmt::format("{} = {} is given", present.var->name, present.array->name));
+  }
+  void print(const Assert& check) {
+    line(fmt::format("{} {}", check.assumed ? "assume" : "assert", to_string(check.condition)));
+  }
+  void print(const Print& node) {
+    std::vector<std::string> args;
+    for (const Expr& arg : node.args) args.push_back(to_string(arg));
+    line(fmt::format("print \"{}\" ({})", node.text, fmt::join(args, ", ")));
+  }
+  void print(const Dependency& node) {
+    line(node.kind == ir::DependencyKind::wait ? "wait for the previous kernel"
+                                               : "let the next kernel start");
+  }
+  void print(const ExternCall& call) {
+    std::vector<std::string> args;
+    for (const Expr& arg : call.args) args.push_back(to_string(arg));
+    line(fmt::format("{} = {}({})", call.var->name, call.function->name, fmt::join(args, ", ")));
+  }
   void print(const Declare& declare) {
     const Array& array = *declare.array;
+    if (array.space == ArraySpace::global) {
+      line(fmt::format("pointer {}: {}{} at {}, aligned to {}", array.name,
+                       tessera::name(array.dtype), list(array.shape), to_string(array.address),
+                       array.align));
+      return;
+    }
     line(fmt::format("registers {}: {}[{}]{}", array.name, tessera::name(array.dtype), array.size,
                      declare.zero ? " = 0" : ""));
   }

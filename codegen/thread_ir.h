@@ -28,6 +28,8 @@ struct Array {
   int64_t shared_offset = 0;  // shared: byte offset in the arena
   std::vector<Expr> shape;    // logical extents, for checks and messages (global, shared)
   bool read_only = false;     // global: never written by this kernel
+  Expr address;       // global: of the first element, where a Declare binds it; null = a parameter
+  int64_t align = 1;  // global with an address: bytes
   SourceLoc loc;
 };
 using ArrayRef = std::shared_ptr<const Array>;
@@ -74,6 +76,16 @@ struct Store {
   Access to;
   Expr value;
   Slice from;
+};
+/// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
+/// the guard is false nothing happens and `old` is 0.
+struct Atomic {
+  ir::AtomicOp op;
+  Access to;
+  Expr value;
+  Expr compare;  // compare_exchange only
+  VarRef old;    // null = not wanted
+  ir::MemoryOrder order = ir::MemoryOrder::relaxed;
 };
 /// into[0..width) = cast(from[0..width)), the dtypes of the two arrays.
 struct Convert {
@@ -136,15 +148,33 @@ struct Collective {
 struct Comment {
   std::string text;
 };
-/// Declares a register array from here to the end of the enclosing body. `zero` fills it first.
+/// Declares a register array, or a global one at a run-time address, from here to the end of the
+/// enclosing body. `zero` fills registers first.
 struct Declare {
   ArrayRef array;
   bool zero = false;
 };
 
+/// var = the argument of an array parameter is not null.
+struct Present {
+  VarRef var;
+  ArrayRef array;
+};
+/// Stops the program where the condition does not hold. What is assumed is checked by the executor
+/// alone, with traps on.
+struct Assert {
+  Expr condition;
+  std::string message;
+  bool assumed = false;
+};
+using ir::Dependency;
+using ir::ExternCall;
+using ir::Print;
+
 struct Stmt {
-  std::variant<Let, Load, Store, Convert, LoadMatrix, Mma, For, If, Barrier, WarpBarrier,
-               Collective, Comment, Declare, AsyncCopy, AsyncCommit, AsyncWait, Return>
+  std::variant<Let, Load, Store, Atomic, Convert, LoadMatrix, Mma, For, If, Barrier, WarpBarrier,
+               Collective, Comment, Declare, Present, Assert, Print, Dependency, ExternCall,
+               AsyncCopy, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it

@@ -13,18 +13,6 @@ namespace {
 
 constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
 
-/// Names reach generated code and file names.
-void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
-  bool good = !text.empty() && text.size() <= 64 &&
-              (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
-  for (const char c : text) {
-    good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_');
-  }
-  if (!good) {
-    r.fail("NAME", "a name is not an identifier", loc, "[A-Za-z_][A-Za-z0-9_]{0,63}", text);
-  }
-}
-
 std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_t>& shape,
                                      const std::string& what, SourceLoc loc) {
   std::vector<ir::Expr> result;
@@ -77,6 +65,34 @@ void require_tile(const Recorder& r, const Ref& ref, const char* what, SourceLoc
 
 }  // namespace
 
+void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
+  bool good = !text.empty() && text.size() <= 64 &&
+              (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
+  for (const char c : text) {
+    good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_');
+  }
+  if (!good) {
+    r.fail("NAME", "a name is not an identifier", loc, "[A-Za-z_][A-Za-z0-9_]{0,63}", text);
+  }
+}
+
+void set_shape(const Recorder& r, ir::Buffer& buffer, const std::vector<Arg>& shape,
+               const std::vector<Arg>& strides, SourceLoc loc) {
+  if (!strides.empty() && strides.size() != shape.size()) {
+    r.fail("RANK", fmt::format("tensor '{}' needs one stride per dimension", buffer.name), loc,
+           fmt::format("{}", shape.size()), fmt::format("{}", strides.size()));
+  }
+  for (const Arg& extent : shape) buffer.shape.push_back(extent.value().expr());
+  for (const Arg& stride : strides) buffer.strides.push_back(stride.value().expr());
+  if (!strides.empty()) return;
+  ir::Expr stride = ir::constant(DType::i64, 1);
+  buffer.strides.resize(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    buffer.strides[d] = stride;
+    stride = stride * ir::cast(DType::i64, buffer.shape[d]);
+  }
+}
+
 void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc) {
   if (extents != static_cast<size_t>(arity)) {
     recorder.fail("RANK", "the loop body takes another number of indices than there are extents",
@@ -128,10 +144,6 @@ Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, Tenso
                       other->loc);
     }
   }
-  if (!options.strides.empty() && options.strides.size() != shape.size()) {
-    recorder_->fail("RANK", fmt::format("tensor '{}' needs one stride per dimension", name), loc,
-                    fmt::format("{}", shape.size()), fmt::format("{}", options.strides.size()));
-  }
   ir::Buffer buffer;
   buffer.name = std::move(name);
   buffer.dtype = dtype;
@@ -140,17 +152,7 @@ Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, Tenso
   buffer.is_output = is_output;
   buffer.optional = options.optional;
   buffer.loc = loc;
-  for (const Arg& extent : shape) buffer.shape.push_back(extent.value().expr());
-  if (!options.strides.empty()) {
-    for (const Arg& stride : options.strides) buffer.strides.push_back(stride.value().expr());
-  } else {
-    ir::Expr stride = ir::constant(DType::i64, 1);
-    buffer.strides.resize(shape.size());
-    for (size_t d = shape.size(); d-- > 0;) {
-      buffer.strides[d] = stride;
-      stride = stride * ir::cast(DType::i64, buffer.shape[d]);
-    }
-  }
+  set_shape(*recorder_, buffer, shape, options.strides, loc);
   Ref ref = recorder_->new_buffer(std::move(buffer));
   recorder_->kernel.tensors.push_back(ref.region().buffer);
   return ref;
@@ -368,7 +370,9 @@ void Builder::parallel_loop(std::vector<int64_t> extents,
                                              ir::index(0), ir::index(extents[d])));
       indices.emplace_back(recorder_.get(), ir::var(loop.vars.back()));
     }
+    ++recorder_->parallel_depth;
     body(indices);
+    --recorder_->parallel_depth;
   });
   recorder_->add({std::move(loop), loc});
 }

@@ -11,9 +11,14 @@
 #include <vector>
 
 #include "dsl/ir/tile.h"
+#include "dsl/reducer.h"
 #include "dsl/value.h"
 
 namespace tessera::dsl {
+
+using ir::ExternFunction;
+using ir::MemoryOrder;
+using ir::ReduceOp;
 
 struct DimOptions {
   int64_t multiple_of = 1;  // declared by the author, checked by the host on every call
@@ -22,7 +27,7 @@ struct DimOptions {
 struct TensorOptions {
   std::vector<Arg> strides = {};  // in elements, one per dimension; empty = row-major
   int64_t align = 16;     // bytes, declared alignment of the base pointer, checked by the host
-  bool optional = false;  // may be null: reading or writing it is then the author's duty to avoid
+  bool optional = false;  // may be null: used under Builder::if_present only
 };
 
 struct LaunchOptions {
@@ -51,7 +56,19 @@ struct BlockIndex {
   Value x, y, z;
 };
 
+/// A tensor at a run-time address.
+struct PointerOptions {
+  std::vector<Arg> strides = {};  // in elements; empty = row-major
+  int64_t align = 0;       // bytes that the address is a multiple of; 0 = the size of an element
+  bool is_output = false;  // may be written
+};
+
 enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
+
+struct PersistentOptions {
+  int64_t group =
+      1;  // this many neighbours along the last axis are walked before the other axis moves
+};
 
 /// Throws if a loop body takes another number of indices than the loop has extents.
 void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
@@ -75,6 +92,19 @@ class Builder {
             SourceLoc loc = SourceLoc::here());
   Ref output(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
              SourceLoc loc = SourceLoc::here());
+  /// Runs `then` where the optional tensor was given, `otherwise` where it was not. Accesses to an
+  /// optional tensor anywhere else are refused (OPTIONAL). Of a tensor that is not optional only
+  /// `then` is recorded.
+  void if_present(const Ref& tensor, const std::function<void()>& then,
+                  const std::function<void()>& otherwise = nullptr,
+                  SourceLoc loc = SourceLoc::here());
+  /// The tensor that begins at `address` (u64 or i64, not null), a value that was read from a table
+  /// for example. Accesses are as wide as `align` allows; nothing checks the extents but the bounds
+  /// guards. The address has to be that of the device which runs the kernel.
+  ///
+  ///   auto row = k.tensor_at(table(layer), DType::bf16, {tokens, 7168}, {.align = 16});
+  Ref tensor_at(Arg address, DType dtype, std::vector<Arg> shape, PointerOptions options = {},
+                std::string name = "pointee", SourceLoc loc = SourceLoc::here());
   /// Exactly once, before any statement. One to three grid extents.
   BlockIndex launch(std::vector<Arg> grid, LaunchOptions options = {},
                     SourceLoc loc = SourceLoc::here());
@@ -122,6 +152,48 @@ class Builder {
   void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
 
+  /// to[.., i, ..] = sum (or maximum) of from[.., 0 .. i, ..] along one axis. Each side is a whole
+  /// shared buffer or fragment of one dtype (i32, u32, i64, u64 or f32) and 1 or 2 dimensions; both
+  /// may be the same buffer. Needs whole warps. f32 sums are taken in an order that depends on the
+  /// shape and, for a single line, on the block size.
+  ///
+  ///   k.scan_sum(counts, first, Axis(0));   // first[i] = counts[0] + .. + counts[i]
+  void scan_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+  void scan_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+
+  /// A deferred accumulator of the whole block, see dsl/reducer.h. Ops sum, max, min on f32, i32
+  /// and i64.
+  Reducer reducer(ReduceOp op, DType dtype, std::vector<int64_t> shape = {1},
+                  ReducerOptions options = {}, std::string name = "reducer",
+                  SourceLoc loc = SourceLoc::here());
+
+  // ---- atomics: one element of a shared buffer or of an output tensor, in one indivisible step
+  /// element = element + value: i32, u32, i64, u64, f32, f16 or bf16. Outside of a global tensor
+  /// nothing happens. Float sums depend on the order in which threads come; f32 sums in global
+  /// memory flush subnormals to zero, as the instruction does.
+  void atomic_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                  SourceLoc loc = SourceLoc::here());
+  /// i32, u32, i64, u64 or f32; NaN is dropped.
+  void atomic_max(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                  SourceLoc loc = SourceLoc::here());
+  void atomic_min(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                  SourceLoc loc = SourceLoc::here());
+  /// The same, giving the value that was there before (0 outside of a global tensor). Not in a
+  /// parallel loop with fewer iterations than threads: a copy of an iteration has no old value.
+  Value atomic_fetch_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                         SourceLoc loc = SourceLoc::here());
+  Value atomic_fetch_max(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                         SourceLoc loc = SourceLoc::here());
+  Value atomic_fetch_min(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                         SourceLoc loc = SourceLoc::here());
+  /// i32, u32, i64, u64 or f32 (compared as bits).
+  Value atomic_exchange(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                        SourceLoc loc = SourceLoc::here());
+  /// Writes `value` if the element is `expected`; gives what was found.
+  Value atomic_compare_exchange(const Ref& element, Arg expected, Arg value,
+                                MemoryOrder order = MemoryOrder::relaxed,
+                                SourceLoc loc = SourceLoc::here());
+
   /// c += a * b by the tensor cores. a [m, k] is a fragment or shared, b [k, n] is shared, c [m, n]
   /// is a fragment; a transposed operand is a transposed view: k.gemm(x, w.transposed(), sum).
   ///
@@ -150,6 +222,13 @@ class Builder {
   void serial(Arg begin, Arg end, const Fn& body, Arg step = 1, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::serial, begin, end, step, body, loc);
   }
+  /// A walk over a domain of 1 or 2 axes, last axis fastest, by all blocks of a 1-D grid together:
+  /// block b runs tiles b, b + grid, b + 2 grid, ... in order. `body` takes one Value per axis.
+  ///
+  ///   k.persistent({ceil_div(rows, 64), 4}, [&](Value row_tile, Value column_tile) { ... });
+  template <class Fn>
+  void persistent(std::vector<Arg> tiles, const Fn& body, PersistentOptions options = {},
+                  SourceLoc loc = SourceLoc::here());
   /// for (i = begin; i < end; ++i) with the result of a serial loop, but the copies from global to
   /// shared memory are issued `stages` iterations ahead. Their shared tiles take stages + 1 times
   /// their size. A copy whose tile is used outside the loop, or read before it is copied, or whose
@@ -179,9 +258,27 @@ class Builder {
   /// Threads that meet the condition leave the kernel. RETURN_BEFORE_BARRIER if the rest of the
   /// block would meet a barrier without them.
   void return_if(Arg condition, SourceLoc loc = SourceLoc::here());
-  /// States a fact for the prover, for the rest of the body it stands in. The author vouches for it: nothing checks it at
-  /// run time, and guards that it makes unnecessary are left out.
+  /// States a fact for the prover, for the rest of the body it stands in. The author vouches for it:
+  /// guards that it makes unnecessary are left out. Only the executor with traps on checks it.
   void assume(Arg condition, SourceLoc loc = SourceLoc::here());
+
+  /// Stops the kernel with the message and the author's line where the condition does not hold, on
+  /// the GPU (the launch then fails at the next synchronisation) and on the executor (trap ASSERT).
+  void device_assert(Arg condition, std::string message, SourceLoc loc = SourceLoc::here());
+  /// One line per thread that comes here, on standard output; each {} stands for the next value.
+  ///   k.if_(k.thread() == 0, [&] { k.print("row {}: {}", {row, sum}); });
+  void print(std::string text, std::vector<Arg> values = {}, SourceLoc loc = SourceLoc::here());
+  /// Calls a CUDA device function.
+  ///   static const ExternFunction half_down{.name = "__float2half_rz", ...};
+  Value call(const ir::ExternFunction& function, std::vector<Arg> args,
+             SourceLoc loc = SourceLoc::here());
+
+  // ---- overlap with the neighbours in the stream (sm_90 and later, where the launch allows it)
+  /// What the kernel before has written is visible after this. What is read earlier must not come
+  /// from it.
+  void wait_for_previous_kernel(SourceLoc loc = SourceLoc::here());
+  /// The next kernel may start now; what this one writes is visible to it after its own wait.
+  void let_next_kernel_start(SourceLoc loc = SourceLoc::here());
 
   // ---- threads of a block and lanes of a warp
   void sync(SourceLoc loc = SourceLoc::here());
@@ -193,11 +290,13 @@ class Builder {
   Value shuffle_xor(Arg value, Arg mask, int width = 32, SourceLoc loc = SourceLoc::here());
   Value shuffle_up(Arg value, Arg delta, int width = 32, SourceLoc loc = SourceLoc::here());
   Value shuffle_down(Arg value, Arg delta, int width = 32, SourceLoc loc = SourceLoc::here());
-  /// Over the warp, same result in every lane. i32/u32 take one instruction; f32 goes by xor 16, 8,
-  /// 4, 2, 1.
+  /// Over the warp, same result in every lane. i32 and u32 take one instruction, other dtypes go by
+  /// xor 16, 8, 4, 2, 1.
   Value warp_sum(Arg value, SourceLoc loc = SourceLoc::here());
   Value warp_max(Arg value, SourceLoc loc = SourceLoc::here());
   Value warp_min(Arg value, SourceLoc loc = SourceLoc::here());
+  Value warp_and(Arg value, SourceLoc loc = SourceLoc::here());  // of the bits of an integer
+  Value warp_or(Arg value, SourceLoc loc = SourceLoc::here());
   Value warp_any(Arg condition, SourceLoc loc = SourceLoc::here());
   Value warp_all(Arg condition, SourceLoc loc = SourceLoc::here());
   Value ballot(Arg condition, SourceLoc loc = SourceLoc::here());  // u32, bit = lane
@@ -214,7 +313,13 @@ class Builder {
   void copy(const Ref& from, const Ref& to, ir::CopyMode mode, SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
              bool is_output, SourceLoc loc);
+  void persistent_loop(std::vector<Arg> tiles,
+                       const std::function<void(const std::vector<Value>&)>& body,
+                       PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
+  void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
+  Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
+               bool fetch, MemoryOrder order, SourceLoc loc);
   Value warp_reduce(ir::CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc);
 
   std::unique_ptr<Recorder> recorder_;
@@ -241,6 +346,23 @@ void Builder::parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc l
         }
       },
       loc);
+}
+
+template <class Fn>
+void Builder::persistent(std::vector<Arg> tiles, const Fn& body, PersistentOptions options,
+                         SourceLoc loc) {
+  constexpr int arity = std::is_invocable_v<Fn, Value> ? 1 : 2;
+  require_arity(*recorder_, tiles.size(), arity, loc);
+  persistent_loop(
+      std::move(tiles),
+      [&](const std::vector<Value>& tile) {
+        if constexpr (arity == 1) {
+          body(tile[0]);
+        } else {
+          body(tile[0], tile[1]);
+        }
+      },
+      options, loc);
 }
 
 }  // namespace tessera::dsl

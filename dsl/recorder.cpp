@@ -64,11 +64,32 @@ void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
   for (const ir::Expr& arg : e->args) check_in_scope(arg, loc);
 }
 
+void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
+  check_in_scope(buffer.address, loc);
+  if (!buffer.optional) return;
+  if (std::find(present.begin(), present.end(), buffer.id) != present.end()) return;
+  fail("OPTIONAL", fmt::format("the optional tensor '{}' may be absent here", buffer.name), loc,
+       fmt::format("k.if_present({}, [&] {{ ... }}) around it", buffer.name), "no such condition",
+       "declare the tensor without .optional where it is known to be given", buffer.loc);
+}
+
 void Recorder::add(ir::Stmt stmt) {
   if (finished) fail("SPENT_BUILDER", "a statement after finish()", stmt.loc);
   if (!launched) {
     fail("NO_LAUNCH", "a statement before launch()", stmt.loc, {}, {},
          "declare dims and tensors, then call k.launch({grid}, {.threads = ...})");
+  }
+  if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
+    check_available(*load->buffer, stmt.loc);
+  } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
+    check_available(*store->buffer, stmt.loc);
+  } else if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
+    check_available(*atomic->buffer, stmt.loc);
+  } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
+    check_available(*copy->from.buffer, stmt.loc);
+    check_available(*copy->to.buffer, stmt.loc);
+  } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.node)) {
+    check_available(*fill->to.buffer, stmt.loc);
   }
   stmt.manual_sync = manual_sync;
   open_.back().push_back(std::move(stmt));

@@ -18,6 +18,7 @@ class Recorder {
   ir::Kernel kernel;
   bool launched = false;
   bool finished = false;
+  int parallel_depth = 0;  // parallel loops around the statement being recorded
 
   /// Throws an Error of kind program at `loc`.
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
@@ -46,11 +47,17 @@ class Recorder {
     open_.pop_back();
     return done;
   }
+  /// Identifies the innermost open body.
+  int scope() const { return scopes_.back(); }
   int depth() const { return static_cast<int>(open_.size()); }
   ir::Body take_body();
-  /// The innermost scope, and whether a scope is still open.
-  int scope() const { return scopes_.back(); }
+
+  std::vector<int> present;  // optional tensors that are known to be given here, by buffer id
+
+  /// Whether a scope is still open.
   bool in_scope(int scope) const;
+  /// Throws unless the tensor that a statement touches is there: given, its address in scope.
+  void check_available(const ir::Buffer& buffer, SourceLoc loc) const;
 
   int async_groups = 0;      // tokens handed out
   bool manual_sync = false;  // statements recorded now stand in a manual-sync region
@@ -60,6 +67,12 @@ class Recorder {
   std::vector<int> scopes_;
   int last_scope_ = 0;
 };
+
+/// Throws unless the text may be a name: names reach generated code and file names.
+void check_name(const Recorder& recorder, const std::string& text, SourceLoc loc);
+/// Shape and strides of a tensor; without strides row-major ones.
+void set_shape(const Recorder& recorder, ir::Buffer& buffer, const std::vector<Arg>& shape,
+               const std::vector<Arg>& strides, SourceLoc loc);
 
 /// The region of a whole buffer.
 ir::Region whole(const ir::BufferRef& buffer);

@@ -299,6 +299,25 @@ Value max(const Arg& a, const Arg& b) {
 Value min(const Arg& a, const Arg& b) {
   return arithmetic(Op::min, a, b, "min", Domain::number);
 }
+namespace {
+
+Value propagate_nan(const Arg& a, const Arg& b, const char* what, const Value& number) {
+  auto [x, y] = unify(a, b, what);
+  require(Domain::floating, x, what, a.loc(), recorder_of(a, b));
+  // The sum with a NaN is the canonical NaN.
+  const Arg first(x, a.loc());
+  const Arg second(y, b.loc());
+  return select(is_nan(first) || is_nan(second), first + second, number);
+}
+
+}  // namespace
+
+Value max_nan(const Arg& a, const Arg& b) {
+  return propagate_nan(a, b, "max_nan", max(a, b));
+}
+Value min_nan(const Arg& a, const Arg& b) {
+  return propagate_nan(a, b, "min_nan", min(a, b));
+}
 Value abs(const Arg& a) {
   return function(Op::abs, a, "abs", Domain::number);
 }
@@ -371,6 +390,19 @@ Value reinterpret(DType dtype, const Arg& a) {
          fmt::format("{} ({} bits)", name(dtype), bits(dtype)));
   }
   return Value(a.recorder(), ir::bitcast(dtype, x.expr(), a.loc()));
+}
+
+Value floor_mod(const Arg& a, const Arg& b) {
+  const Value rest = a % b;
+  const Arg divisor(unify(a, b, "floor_mod").second, b.loc());
+  return select(rest != 0 && (rest ^ divisor) < 0, rest + divisor, rest);
+}
+
+Value floor_div(const Arg& a, const Arg& b) {
+  const Value quotient = a / b;
+  const Value rest = a % b;
+  const Arg divisor(unify(a, b, "floor_div").second, b.loc());
+  return select(rest != 0 && (rest ^ divisor) < 0, quotient - 1, quotient);
 }
 
 Value ceil_div(const Arg& a, int64_t b) {

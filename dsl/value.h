@@ -135,6 +135,9 @@ Value operator!(const Arg& a);
 /// max and min drop NaN and order -0 below +0.
 Value max(const Arg& a, const Arg& b);
 Value min(const Arg& a, const Arg& b);
+/// As max and min of floats, but NaN if one of them is NaN.
+Value max_nan(const Arg& a, const Arg& b);
+Value min_nan(const Arg& a, const Arg& b);
 Value abs(const Arg& a);
 Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
 Value sqrt(const Arg& a);                             // IEEE
@@ -170,5 +173,9 @@ inline Value i64(const Arg& a) {
 }
 /// ceil(a / b) for a >= 0 and a positive constant b.
 Value ceil_div(const Arg& a, int64_t b);
+/// Signed division towards minus infinity, and the remainder that goes with it (the sign of b, or
+/// 0): floor_div(-7, 2) = -4, floor_mod(-7, 2) = 1.
+Value floor_div(const Arg& a, const Arg& b);
+Value floor_mod(const Arg& a, const Arg& b);
 
 }  // namespace tessera::dsl

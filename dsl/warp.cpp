@@ -30,6 +30,13 @@ Value collective(Recorder& r, CollectiveKind kind, std::vector<ir::Expr> args, D
   return Value(&r, ir::var(var));
 }
 
+void require_integer(const Recorder& r, const char* what, const Arg& value, SourceLoc loc) {
+  const DType type = value.value().dtype();
+  if (is_integer(type)) return;
+  r.fail("DTYPE", fmt::format("operand of '{}' has the wrong dtype", what), loc, "an integer",
+         std::string(name(type)));
+}
+
 }  // namespace
 
 void Builder::sync(SourceLoc loc) {
@@ -81,6 +88,15 @@ Value Builder::warp_max(Arg value, SourceLoc loc) {
 }
 Value Builder::warp_min(Arg value, SourceLoc loc) {
   return warp_reduce(CollectiveKind::reduce_min, ir::Op::min, std::move(value), loc);
+}
+
+Value Builder::warp_and(Arg value, SourceLoc loc) {
+  require_integer(*recorder_, "warp_and", value, loc);
+  return warp_reduce(CollectiveKind::reduce_and, ir::Op::bit_and, std::move(value), loc);
+}
+Value Builder::warp_or(Arg value, SourceLoc loc) {
+  require_integer(*recorder_, "warp_or", value, loc);
+  return warp_reduce(CollectiveKind::reduce_or, ir::Op::bit_or, std::move(value), loc);
 }
 
 Value Builder::warp_any(Arg condition, SourceLoc loc) {

@@ -23,6 +23,7 @@ constexpr auto kBf16 = ts::DType::bf16;
 ts::ir::Kernel gemm() {
   constexpr int kTile = 128;  // 4 warps of 64 x 64: 16 multiplications per byte read from shared
   constexpr int kStep = 32;   // along depth
+  constexpr int kAhead = 3;   // steps on their way: 96 KiB of shared memory, two blocks per SM
   ts::dsl::Builder k("gemm_bf16");
   auto m = k.dim("m", {.multiple_of = kTile}), n = k.dim("n", {.multiple_of = kTile});
   auto depth = k.dim("depth", {.multiple_of = kStep});
@@ -36,7 +37,7 @@ ts::ir::Kernel gemm() {
   auto b_tile = k.shared(kBf16, {kTile, kStep}, "b_tile");
   auto sum = k.fragment(ts::DType::f32, {kTile, kTile}, "sum");
   k.fill(sum, 0.0f);
-  k.serial(0, depth / kStep, [&](auto step) {
+  k.pipelined(0, depth / kStep, kAhead, [&](auto step) {
     k.copy(a.tile({row, step * kStep}, {kTile, kStep}), a_tile);
     k.copy(b.tile({column, step * kStep}, {kTile, kStep}), b_tile);
     k.gemm(a_tile, b_tile.transposed(), sum);

@@ -10,9 +10,13 @@
 #include "kernels/engram/engram_hash.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/mhc/expand_to_mhc_fwd.h"
+#include "kernels/mhc/norm_fn_fwd.h"
+#include "kernels/mhc/post_bwd.h"
 #include "kernels/mhc/post_fwd.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/pre_big_fuse.h"
 #include "kernels/mhc/pre_split_mixes_fwd.h"
+#include "kernels/mhc/sinkhorn_bwd.h"
 #include "kernels/mhc/sinkhorn_fwd.h"
 #include "kernels/moe/expand_to_fused_with_sf.h"
 #include "kernels/moe/reduce_fused.h"
@@ -20,10 +24,14 @@
 #include "kernels/moe/topk_gate.h"
 #include "kernels/nearest_name.h"
 #include "kernels/quant/cast_back.h"
+#include "kernels/quant/cast_back_e5m6.h"
+#include "kernels/quant/per_channel_cast_and_transpose.h"
 #include "kernels/quant/per_token_cast.h"
 #include "kernels/quant/per_token_cast_back.h"
+#include "kernels/quant/per_token_cast_to_e5m6.h"
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 #include "kernels/quant/per_token_cast_with_sf_only.h"
+#include "kernels/quant/swiglu_forward_and_per_token_cast.h"
 #include "kernels/transpose/batched_transpose.h"
 
 namespace tessera::kernels {
@@ -130,17 +138,25 @@ const std::vector<OpInfo>& ops() {
                                                    per_token_cast_op(),
                                                    per_token_cast_with_sf_only_op(),
                                                    per_token_cast_with_precomputed_sf_op(),
+                                                   per_token_cast_to_e5m6_op(),
+                                                   per_channel_cast_and_transpose_op(),
                                                    cast_back_op(),
                                                    per_token_cast_back_op(),
+                                                   cast_back_e5m6_op(),
+                                                   swiglu_forward_and_per_token_cast_op(),
                                                    transpose_op(),
                                                    batched_transpose_op(),
                                                    engram_gate_fwd_op(),
                                                    engram_hash_op(),
                                                    expand_to_mhc_fwd_op(),
+                                                   norm_fn_fwd_op(),
                                                    pre_split_mixes_fwd_op(),
                                                    sinkhorn_fwd_op(),
+                                                   sinkhorn_bwd_op(),
                                                    pre_apply_mix_fwd_op(),
-                                                   post_fwd_op()};
+                                                   post_fwd_op(),
+                                                   post_bwd_op(),
+                                                   pre_big_fuse_op()};
   static const auto* remembering = with_memory(*all);
   return *remembering;
 }

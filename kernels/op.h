@@ -53,6 +53,9 @@ struct OutputInfo {
   Dims shape;
   Dims strides;
   int64_t storage_elements = 0;  // what to allocate; padding belongs to the tensor and is zero
+  /// Memory that the op needs during the call only: allocated by the caller like an output, passed
+  /// under its name, undefined before and after, and no result.
+  bool workspace = false;
 };
 
 /// CUDA stream of the caller; null is the legacy default stream. Ignored for CPU tensors.
@@ -84,7 +87,8 @@ struct OpInfo {
   std::vector<TensorInfo> tensors;
   std::vector<ParamInfo> params;
 
-  /// Shapes, strides and dtypes of the outputs; throws the argument errors of the call.
+  /// Shapes, strides and dtypes of the outputs and workspaces; throws the argument errors of the
+  /// call.
   std::function<std::vector<OutputInfo>(const Tensors& inputs, const Params&)> outputs;
   /// Checks everything, then runs on the device of the tensors. `tensors` holds inputs and
   /// allocated outputs.

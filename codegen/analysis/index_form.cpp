@@ -117,20 +117,37 @@ void IndexMath::add_fact(const Expr& condition) {
     if (e->op == Op::logical_and) {
       open.push_back(e->args[0]);
       open.push_back(e->args[1]);
-    } else if ((e->op == Op::lt || e->op == Op::le) && is_integer(e->args[0]->type)) {
-      Form larger = form(e->args[1], true);
-      if (e->op == Op::le) larger.constant += 1;
-      facts_.push_back({form(e->args[0], true), larger});
     } else if (e->op == Op::logical_not) {
-      const Expr& denied = e->args[0];
-      if (denied->op == Op::logical_or) {
-        for (const Expr& side : denied->args) open.push_back(ir::unary(Op::logical_not, side));
-      } else if (denied->op == Op::lt) {
-        open.push_back(ir::binary(Op::le, denied->args[1], denied->args[0]));
-      } else if (denied->op == Op::le) {
-        open.push_back(ir::binary(Op::lt, denied->args[1], denied->args[0]));
+      const Expr& inner = e->args[0];
+      if (inner->op == Op::logical_not) {
+        open.push_back(inner->args[0]);
+      } else if (inner->op == Op::logical_or) {
+        open.push_back(ir::unary(Op::logical_not, inner->args[0]));
+        open.push_back(ir::unary(Op::logical_not, inner->args[1]));
+      } else if (inner->op == Op::lt || inner->op == Op::le) {
+        open.push_back(
+            ir::binary(inner->op == Op::lt ? Op::le : Op::lt, inner->args[1], inner->args[0]));
       }
+    } else if ((e->op == Op::lt || e->op == Op::le) && is_integer(e->args[0]->type)) {
+      Form slack = add(form(e->args[1], true), form(e->args[0], true), -1);
+      if (e->op == Op::lt) slack.constant -= 1;
+      add_scaled_fact(slack);
+      facts_.push_back(std::move(slack));
     }
+  }
+}
+
+/// n / by + rest >= 0 is n + by * rest >= 0 for n >= 0: whole tiles below a count of tiles are inside
+/// the extent.
+void IndexMath::add_scaled_fact(const Form& slack) {
+  for (const Term& term : slack.terms) {
+    const Expr& atom = term.atom;
+    if (term.coefficient != 1 || atom->op != Op::div || !ir::is_constant(atom->args[1])) continue;
+    const int64_t by = atom->args[1]->integer;
+    const Form whole = form(atom->args[0], true);
+    if (by <= 0 || range(whole).low.value_or(-1) < 0) continue;
+    const Form rest = add(slack, atom_form(atom), -1);
+    facts_.push_back(add(whole, rest, by));
   }
 }
 
@@ -346,6 +363,30 @@ Range IndexMath::atom_range(const Expr& atom) const {
 }
 
 Range IndexMath::range(const Form& f) const {
+  Range result = range_of_terms(f);
+  if (facts_.empty() || weighs_facts_) return result;
+  // With slack >= 0: f - k * slack <= f for k > 0 and f <= f - k * slack for k < 0. Worth trying is
+  // the k that cancels an atom. One fact at a time: the ranges below know of none, so that facts
+  // about each other end.
+  weighs_facts_ = true;
+  for (const Form& slack : facts_) {
+    for (const Term& part : slack.terms) {
+      for (const Term& term : f.terms) {
+        if (compare(term.atom, part.atom) != 0 || term.coefficient % part.coefficient != 0)
+          continue;
+        const int64_t k = term.coefficient / part.coefficient;
+        const Range rest = range_of_terms(add(f, slack, -k));
+        if (k > 0 && rest.low) result.low = std::max(result.low.value_or(*rest.low), *rest.low);
+        if (k < 0 && rest.high)
+          result.high = std::min(result.high.value_or(*rest.high), *rest.high);
+      }
+    }
+  }
+  weighs_facts_ = false;
+  return result;
+}
+
+Range IndexMath::range_of_terms(const Form& f) const {
   Range result{f.constant, f.constant};
   for (const Term& term : f.terms) {
     Range r;
@@ -394,46 +435,76 @@ int64_t IndexMath::divisor(const Form& f) const {
   return result;
 }
 
+/// bound += factor * atom; floor(m / c) with c | factor loses its rounding.
+void IndexMath::add_at_most(Form& bound, const Expr& atom, int64_t factor) const {
+  const bool quotient =
+      atom->op == Op::div && ir::is_constant(atom->args[1]) && atom->args[1]->integer > 0;
+  if (!quotient || factor % atom->args[1]->integer != 0 || factor <= 0) {
+    bound = add(bound, atom_form(atom), factor);
+    return;
+  }
+  const int64_t by = atom->args[1]->integer;
+  Form inner = form(atom->args[0], true);
+  Form varying = inner;
+  varying.constant = 0;
+  if (divisor(varying) % by == 0) inner.constant -= ((inner.constant % by) + by) % by;
+  bound = add(bound, inner, factor / by);
+}
+
+/// Values of `atom` are at most this over dims and quotients of dims.
+std::optional<Form> IndexMath::atom_bound(const Expr& atom) const {
+  const Range r = atom_range(atom);
+  if (r.high) return constant_form(*r.high);
+  if (atom->op == Op::var) {
+    const ir::Var& var = *atom->var;
+    // A dim stands for itself: it may cancel against the other side.
+    if (var.kind == ir::VarKind::dim || var.kind == ir::VarKind::scalar) return atom_form(atom);
+    if (!var.upper) return std::nullopt;
+    Form bound = form(var.upper, true);
+    bound.constant -= 1;
+    return bound;
+  }
+  if (atom->op == Op::div && ir::is_constant(atom->args[1]) && atom->args[1]->integer > 0) {
+    // m <= c * q + d gives m / c <= q + floor(d / c).
+    const int64_t by = atom->args[1]->integer;
+    const Form inner = form(atom->args[0], true);
+    if (inner.terms.size() != 1 || inner.terms[0].coefficient != 1 || inner.constant != 0 ||
+        range(inner).low.value_or(-1) < 0) {
+      return std::nullopt;
+    }
+    const std::optional<Form> whole = atom_bound(inner.terms[0].atom);
+    if (!whole) return std::nullopt;
+    Form bound;
+    for (const Term& term : whole->terms) {
+      if (term.coefficient % by != 0) return std::nullopt;
+      bound.terms.push_back({term.atom, term.coefficient / by});
+    }
+    const int64_t rest = ((whole->constant % by) + by) % by;
+    bound.constant = (whole->constant - rest) / by;
+    return bound;
+  }
+  return std::nullopt;
+}
+
 std::optional<Form> IndexMath::upper_bound(const Form& f) const {
   Form bound = constant_form(f.constant);
   for (const Term& term : f.terms) {
-    const Range r = atom_range(term.atom);
-    const auto& best = term.coefficient > 0 ? r.high : r.low;
-    if (best) {
-      bound.constant += term.coefficient * *best;
-      continue;
-    }
-    if (term.coefficient < 0 || term.atom->op != Op::var) {
-      if (term.atom->op == Op::var && term.atom->var->kind == ir::VarKind::dim) {
+    if (term.coefficient < 0) {
+      const auto low = atom_range(term.atom).low;
+      if (low) {
+        bound.constant += term.coefficient * *low;
+      } else if (term.atom->op == Op::var && term.atom->var->kind == ir::VarKind::dim) {
         bound = add(bound, atom_form(term.atom), term.coefficient);
-        continue;
+      } else {
+        return std::nullopt;
       }
-      return std::nullopt;
-    }
-    const ir::Var& var = *term.atom->var;
-    if (!var.upper || var.kind == ir::VarKind::dim) {
-      // A dim stands for itself: it may cancel against the other side.
-      if (var.kind != ir::VarKind::dim && var.kind != ir::VarKind::scalar) return std::nullopt;
-      bound = add(bound, atom_form(term.atom), term.coefficient);
       continue;
     }
-    // coefficient * (upper - 1); floor(m / c) with c | coefficient loses its rounding.
-    const Form upper = form(var.upper, true);
-    bound.constant += term.coefficient * (upper.constant - 1);
-    for (const Term& part : upper.terms) {
-      const int64_t factor = term.coefficient * part.coefficient;
-      const bool quotient = part.atom->op == Op::div && ir::is_constant(part.atom->args[1]) &&
-                            part.atom->args[1]->integer > 0;
-      if (quotient && factor % part.atom->args[1]->integer == 0 && factor > 0) {
-        const int64_t by = part.atom->args[1]->integer;
-        Form inner = form(part.atom->args[0], true);
-        Form varying = inner;
-        varying.constant = 0;
-        if (divisor(varying) % by == 0) inner.constant -= ((inner.constant % by) + by) % by;
-        bound = add(bound, inner, factor / by);
-      } else {
-        bound = add(bound, atom_form(part.atom), factor);
-      }
+    const std::optional<Form> most = atom_bound(term.atom);
+    if (!most) return std::nullopt;
+    bound.constant += term.coefficient * most->constant;
+    for (const Term& part : most->terms) {
+      add_at_most(bound, part.atom, term.coefficient * part.coefficient);
     }
   }
   return bound;
@@ -478,24 +549,18 @@ bool IndexMath::proves_less(const Expr& a, const Expr& b) const {
     const auto gap = range(add(*bound, right, -1)).high;
     if (gap && *gap <= -1) return true;
   }
-  for (const Fact& fact : facts_) {
-    const auto below = range(add(left, fact.smaller, -1)).high;
-    const auto above = range(add(fact.larger, right, -1)).high;
-    if (below && above && *below <= 0 && *above <= 0) return true;
-  }
   return false;
 }
 
 bool IndexMath::proves_non_negative(const Expr& a) const {
-  const Form f = form(a, true);
-  if (range(f).low.value_or(-1) >= 0) return true;
-  for (const Fact& fact : facts_) {
-    // a >= larger - gap >= smaller + 1 - gap
-    const auto gap = range(add(fact.larger, f, -1)).high;
-    const auto low = range(fact.smaller).low;
-    if (gap && low && *low + 1 - *gap >= 0) return true;
+  // Looking through lets may take apart what a fact speaks of, and so may the normal form.
+  for (const bool through_lets : {true, false}) {
+    if (range(form(a, through_lets)).low.value_or(-1) >= 0) return true;
   }
-  return false;
+  if ((a->op == Op::div || a->op == Op::mod) && ir::is_constant(a->args[1])) {
+    return a->args[1]->integer > 0 && proves_non_negative(a->args[0]);
+  }
+  return is_index_cast(a) && proves_non_negative(a->args[0]);
 }
 
 bool IndexMath::same(const Expr& a, const Expr& b) const {

@@ -42,7 +42,8 @@ class IndexMath {
     conditions_.resize(marks_.back().conditions);
     marks_.pop_back();
   }
-  /// A condition known to hold in the rest of this scope: comparisons joined by && are taken apart.
+  /// A condition known to hold in the rest of this scope: comparisons joined by && are taken apart,
+  /// and so are the negations of comparisons and of those joined by ||.
   void add_fact(const ir::Expr& condition);
 
   /// The normal form; `through_lets` also expands the Vars of define().
@@ -75,7 +76,10 @@ class IndexMath {
   std::optional<DigitSplit> split_digit(const Form& rest, int64_t by) const;
   Form divide(const Form& f, int64_t by, DType type) const;
   Form modulo(const Form& f, int64_t by, DType type) const;
+  Range range_of_terms(const Form& f) const;
   Range atom_range(const ir::Expr& atom) const;
+  std::optional<Form> atom_bound(const ir::Expr& atom) const;
+  void add_at_most(Form& bound, const ir::Expr& atom, int64_t factor) const;
   int64_t atom_divisor(const ir::Expr& atom) const;
   /// An upper bound of `f` over dims alone; nothing if an atom has no bound.
   std::optional<Form> upper_bound(const Form& f) const;
@@ -84,16 +88,15 @@ class IndexMath {
   bool proves_non_negative(const ir::Expr& a) const;
   void log(Claim claim) const;
 
-  struct Fact {
-    Form smaller, larger;  // smaller < larger
-  };
+  void add_scaled_fact(const Form& slack);
   struct Mark {
     size_t facts, conditions;
   };
   std::map<const ir::Var*, ir::Expr> definitions_;
-  std::vector<Fact> facts_;
+  std::vector<Form> facts_;           // each is >= 0
   std::vector<ir::Expr> conditions_;  // where the facts come from
   std::vector<Mark> marks_;
+  mutable bool weighs_facts_ = false;
 };
 
 }  // namespace tessera::codegen

@@ -11,6 +11,8 @@ UniformValues::UniformValues(const Program& program) {
   walk(program.body, [&](const Stmt& stmt) {
     if (const auto* let = std::get_if<Let>(&stmt.node)) {
       if ((*this)(let->value)) values_.insert(let->var.get());
+    } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
+      values_.insert(present->var.get());
     } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
       const Access& from = load->from;
       const bool constant_memory = from.array->space == ArraySpace::global && from.array->read_only;

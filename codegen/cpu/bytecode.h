@@ -4,6 +4,8 @@
 // scalar operation per block, so it is kept apart from the start: that is most index arithmetic.
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "codegen/cpu/column_ops.h"
@@ -38,11 +40,16 @@ enum class Code : uint8_t {
   guard,  // like mask_push, and zeroes the destination of transfers[index] for threads that fail
   load,   // transfers[index]
   store,
-  convert,     // conversions[index]
-  multiply,    // products[index]
-  declare,     // arrays[index]
-  async_read,  // checks and counts what asyncs[index] reads, for the threads that read
-  async_copy,  // starts asyncs[index]; threads without args[0], if given, will get zeros
+  atomic,
+  pointer,      // column out = address args[0] as an element offset; arrays[index]
+  require,      // requirements[index] holds: args[0]
+  print,        // prints[index]
+  extern_call,  // out = calls[index]
+  convert,      // conversions[index]
+  multiply,     // products[index]
+  declare,      // arrays[index]
+  async_read,   // checks and counts what asyncs[index] reads, for the threads that read
+  async_copy,   // starts asyncs[index]; threads without args[0], if given, will get zeros
   async_commit,
   async_wait,  // until at most `index` groups are under way
   leave,       // active threads with args[0] have finished; to target if none is left
@@ -70,6 +77,7 @@ struct Storage {
   int32_t initialised = 0;    // registers, checked: frame offset of one byte per element and thread
   bool zero = false;          // registers: filled by declare
   std::vector<Slot> extents;  // checked: logical shape, uniform i64
+  Slot base;                  // global at an address: i64 column, added to every offset
 };
 
 /// `width` columns of a register array.
@@ -87,9 +95,34 @@ struct Transfer {
   std::vector<Slot> indices;  // checked: i64 columns
   Slot value;
   SlotRange range;
+  int atomic = -1;  // in Bytecode::atomics: a load into `value` that also writes
   // Rows of matrices, each for its whole warp: LoadMatrix. `width` elements are one row then.
   int matrices = 0;
   bool transposed = false;
+};
+
+struct AtomicStep {
+  ir::AtomicOp op = ir::AtomicOp::add;
+  ColumnOp combine = nullptr;  // add, max, min
+  bool flushes = false;        // f32 sums in global memory
+  Slot operand, compare;       // columns
+};
+
+/// What an assertion or assumption says.
+struct Requirement {
+  ir::Expr condition;
+  std::string message;
+  bool assumed = false;
+};
+
+struct PrintStep {
+  std::string format;  // as printf takes it
+  std::vector<Slot> args;
+};
+
+struct ExternStep {
+  std::shared_ptr<const ir::ExternFunction> function;
+  std::vector<Slot> args;
 };
 
 /// A copy from global to shared memory that lands at a wait.
@@ -132,6 +165,10 @@ struct Bytecode {
   Slot blocks[3];
   std::vector<Storage> arrays;
   std::vector<Transfer> transfers;
+  std::vector<AtomicStep> atomics;
+  std::vector<Requirement> requirements;
+  std::vector<PrintStep> prints;
+  std::vector<ExternStep> calls;
   std::vector<Conversion> conversions;
   std::vector<AsyncMove> asyncs;
   std::vector<Product> products;
@@ -140,6 +177,7 @@ struct Bytecode {
   std::vector<SourceLoc> locs;        // by statement
   int64_t below = 0, above = 0;       // bytes of the frame on either side of offset zero
   int mask_depth = 1;
+  bool in_block_order = false;  // results depend on which block comes first
 };
 
 enum class Checks : uint8_t { off, on };

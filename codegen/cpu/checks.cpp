@@ -83,7 +83,7 @@ void Machine::check_divisor(const Instr& instr) const {
 
 void Machine::check_transfer(const Instr& instr, const Transfer& transfer, const std::byte* base) {
   const Array& array = *storage(transfer.storage).array;
-  if (array.read_only && !transfer.is_load) {
+  if (array.read_only && (!transfer.is_load || transfer.atomic >= 0)) {
     trap(instr, mask().begin,
          {.code = "WRITE_READ_ONLY",
           .what = array.name + " is written, but declared read-only",
@@ -130,15 +130,18 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
   const int64_t element_bits = bits(array.dtype);
   const int64_t access_bits = transfer.width * element_bits;
   const bool is_global = array.space == ArraySpace::global;
-  const int64_t span_bits = is_global ? launch_.memory[static_cast<size_t>(memory.param)].bytes * 8
-                                      : array.size * element_bits;
+  const int64_t span_bits = memory.base ? 0
+                            : is_global
+                                ? launch_.memory[static_cast<size_t>(memory.param)].bytes * 8
+                                : array.size * element_bits;
   const int64_t last_element = (span_bits - access_bits) / element_bits;
   // The position of `base` in bits, modulo any access size.
   const auto base_bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) % 4096) * 8;
   const int64_t* offsets = column<int64_t>(transfer.offset);
   for_each_lane(mask(), [&](int lane) {
     const int64_t element = offsets[lane];
-    if (element < 0 || access_bits > span_bits || element > last_element) {
+    const bool unknown = static_cast<bool>(memory.base);  // what lies at an address is not known
+    if (!unknown && (element < 0 || access_bits > span_bits || element > last_element)) {
       trap(instr, lane,
            {.code = "OOB",
             .what = fmt::format("{} is outside the memory of {}",
@@ -182,15 +185,18 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
               .argument = array.name});
       }
       const int thread = transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane;
-      const auto conflict = transfer.is_load ? shadow_->read(byte, thread, instr.statement)
-                                             : shadow_->write(byte, thread, instr.statement);
+      const auto conflict = transfer.atomic >= 0 ? shadow_->atomic(byte, thread, instr.statement)
+                            : transfer.is_load   ? shadow_->read(byte, thread, instr.statement)
+                                                 : shadow_->write(byte, thread, instr.statement);
       if (!conflict) continue;
+      const char* here = transfer.atomic >= 0 ? "changed atomically"
+                         : transfer.is_load   ? "read"
+                                              : "written";
       trap(instr, lane,
            {.code = "RACE",
             .what = fmt::format("race on {}: {} here and {} by thread {} with no barrier between",
-                                shared_element_name(transfer, lane, byte),
-                                transfer.is_load ? "read" : "written",
-                                conflict->wrote ? "written" : "read", conflict->thread),
+                                shared_element_name(transfer, lane, byte), here, conflict->how,
+                                conflict->thread),
             .argument = array.name,
             .related = conflict->statement});
     }

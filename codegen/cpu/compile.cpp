@@ -78,8 +78,16 @@ void Compiler::compile_body(const Body& body) {
     // What the statement binds lives to the end of this body.
     if (const auto* let = std::get_if<Let>(&statement.node)) bound.push_back(let->var.get());
     if (const auto* load = std::get_if<Load>(&statement.node)) bound.push_back(load->var.get());
+    if (const auto* atomic = std::get_if<Atomic>(&statement.node))
+      bound.push_back(atomic->old.get());
     if (const auto* collective = std::get_if<Collective>(&statement.node)) {
       bound.push_back(collective->var.get());
+    }
+    if (const auto* present = std::get_if<Present>(&statement.node)) {
+      bound.push_back(present->var.get());
+    }
+    if (const auto* call = std::get_if<ExternCall>(&statement.node)) {
+      bound.push_back(call->var.get());
     }
     if (const auto* declare = std::get_if<Declare>(&statement.node)) {
       declared.push_back(declare->array.get());
@@ -130,6 +138,31 @@ void Compiler::stmt(const Store& store) {
   top_ = mark;
 }
 
+void Compiler::stmt(const Atomic& atomic) {
+  const DType type = atomic.to.array->dtype;
+  const bool global = atomic.to.array->space == ArraySpace::global;
+  const bool adds = atomic.op == ir::AtomicOp::add;
+  Transfer result;
+  result.is_load = true;
+  result.atomic = static_cast<int>(out_.atomics.size());
+  result.value = allocate(type, false);
+  const Slot old = result.value;
+  const int64_t mark = top_;
+  AtomicStep step;
+  step.op = atomic.op;
+  if (adds) step.combine = find_op(ir::Op::add, type);
+  if (atomic.op == ir::AtomicOp::max) step.combine = find_op(ir::Op::max, type);
+  if (atomic.op == ir::AtomicOp::min) step.combine = find_op(ir::Op::min, type);
+  step.flushes = global && adds && type == DType::f32;
+  step.operand = as_column(eval(atomic.value));
+  if (atomic.compare) step.compare = as_column(eval(atomic.compare));
+  out_.atomics.push_back(step);
+  out_.in_block_order = out_.in_block_order || (global && (atomic.old || (adds && is_float(type))));
+  transfer(atomic.to, std::move(result));
+  if (atomic.old) vars_[atomic.old.get()] = old;
+  top_ = mark;
+}
+
 /// The guard comes first: address arithmetic runs, and may trap, only for the threads that pass.
 void Compiler::transfer(const Access& access, Transfer transfer) {
   transfer.storage = storage(access.array);
@@ -146,12 +179,18 @@ void Compiler::transfer(const Access& access, Transfer transfer) {
   const bool in_registers = access.array->space == ArraySpace::registers;
   transfer.offset = eval_i64(access.offset);
   if (!in_registers) transfer.offset = as_column(transfer.offset);
+  if (const Slot base = out_.arrays[static_cast<size_t>(transfer.storage)].base; base) {
+    const Slot sum = allocate(DType::i64, false);
+    emit(Code::compute, sum, transfer.offset, base).op = find_op(ir::Op::add, DType::i64);
+    transfer.offset = sum;
+  }
   if (checked_) {
     for (const Expr& logical : access.indices) {
       transfer.indices.push_back(as_column(eval_i64(logical)));
     }
   }
-  emit(transfer.is_load ? Code::load : Code::store).index = index;
+  const Code move = transfer.is_load ? Code::load : Code::store;
+  emit(transfer.atomic >= 0 ? Code::atomic : move).index = index;
   out_.transfers[static_cast<size_t>(index)] = std::move(transfer);
   if (access.guard) {
     land(guard);
@@ -313,6 +352,7 @@ void Compiler::stmt(const Collective& collective) {
 
 void Compiler::stmt(const Declare& declare) {
   const Array& array = *declare.array;
+  if (array.space == ArraySpace::global) return declare_pointer(declare.array);
   TESSERA_CHECK(array.space == ArraySpace::registers, "only register arrays are declared");
   Storage entry;
   entry.array = declare.array;
@@ -342,6 +382,7 @@ void Compiler::collect_index_vars(const Body& body) {
     if (const auto* load = std::get_if<Load>(&statement.node)) access(load->from);
     if (const auto* load = std::get_if<LoadMatrix>(&statement.node)) access(load->from);
     if (const auto* store = std::get_if<Store>(&statement.node)) access(store->to);
+    if (const auto* atomic = std::get_if<Atomic>(&statement.node)) access(atomic->to);
     if (const auto* copy = std::get_if<AsyncCopy>(&statement.node)) {
       access(copy->from);
       access(copy->to);

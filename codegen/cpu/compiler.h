@@ -24,6 +24,7 @@ class Compiler {
   void stmt(const Let& let);
   void stmt(const Load& load);
   void stmt(const Store& store);
+  void stmt(const Atomic& atomic);
   void stmt(const Convert& convert);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
@@ -38,6 +39,12 @@ class Compiler {
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
   void stmt(const Declare& declare);
+  void stmt(const Present& present);
+  void stmt(const Assert& check);
+  void stmt(const Print& print);
+  void stmt(const Dependency&) {}  // kernels run one after the other
+  void stmt(const ExternCall& call);
+  void declare_pointer(const ArrayRef& array);
   void transfer(const Access& access, Transfer transfer);
   Transfer address(const Access& access, bool is_load);
   SlotRange range(const Slice& slice);

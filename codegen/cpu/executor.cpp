@@ -81,6 +81,7 @@ Launch check_arguments(const Program& program, std::span<const Argument> argumen
     const Param& param = program.params[i];
     if (param.array) {
       launch.memory[i] = check_tensor(program, param, arguments[i].tensor);
+      launch.scalars[i] = launch.memory[i].data != nullptr ? 1 : 0;  // whether it is present
     } else {
       launch.scalars[i] = scalar_bits(program, param, arguments[i]);
     }
@@ -102,6 +103,7 @@ void add(Counts& sum, const Counts& part) {
   sum.warp_barriers += part.warp_barriers;
   sum.shuffles += part.shuffles;
   sum.guards += part.guards;
+  sum.atomics += part.atomics;
 }
 
 /// Hands out blocks in order and keeps the failure of the lowest one, so that an error does not
@@ -184,6 +186,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   const Program& program = impl_->program;
   Launch launch = check_arguments(program, arguments);
   launch.count = options.counts != nullptr;
+  if (options.print) launch.print = &options.print;
   if (options.counts != nullptr) *options.counts = {};
   const Bytecode& bytecode = impl_->bytecode(options.traps);
 
@@ -194,7 +197,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   const int64_t cores = options.workers > 0
                             ? options.workers
                             : std::max<int64_t>(1, std::thread::hardware_concurrency());
-  const int64_t workers = std::min(cores, blocks);
+  const int64_t workers = bytecode.in_block_order ? 1 : std::min(cores, blocks);
   // Several batches per worker even out blocks of different cost.
   BlockQueue queue(blocks, std::clamp<int64_t>(blocks / (workers * 16), 1, 64));
   const auto drain = [&](Machine& machine) {

@@ -6,12 +6,15 @@
 // integers, clamped shifts, saturating conversions, no contraction. f16 and bf16 operations, fma
 // included, compute in f32 and round once more. exp, log1p, tanh and rsqrt are within 1 ulp.
 //
-// Blocks run in any order on several CPU threads. Accesses of two blocks to one element of a
-// tensor, at least one of them a write, are undefined and not detected.
+// Blocks run in any order on several CPU threads; in ascending order on one where atomics make the
+// order visible. Accesses of two blocks to one element of a tensor, at least one of them a write and
+// not both atomic, are undefined and not detected. Atomics take the threads of a block in order.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "codegen/thread_ir.h"
 #include "dsl/base/tensor_view.h"
@@ -46,12 +49,14 @@ struct Counts {
   int64_t warp_barriers = 0;  // per warp
   int64_t shuffles = 0;       // any warp collective, per warp
   int64_t guards = 0;         // guards evaluated, per warp
+  int64_t atomics = 0;        // per warp
 };
 
 struct Options {
   bool traps = false;        // stop at the first thing that is undefined or wrong, see run()
   int workers = 0;           // blocks run in parallel on this many CPU threads; 0 = all cores
   Counts* counts = nullptr;  // filled when given
+  std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
 };
 
 /// A program prepared for execution. Immutable; run() may be called from several threads.
@@ -74,13 +79,14 @@ class Executable {
   /// Runs the whole grid; an extent of 0 is a no-op. Throws Error of kind argument for arguments
   /// that do not fit the parameters, and of kind trap, with the author's line, thread and block, of
   /// the lowest block that failed:
-  ///   always            NULL_TENSOR; OOB of register arrays
+  ///   always            NULL_TENSOR; OOB of register arrays; ASSERT
   ///   with traps        OOB              logical index or address outside the array
   ///                     MISALIGNED       address no multiple of the access size
   ///                     UNINITIALISED    register slot or shared byte never written
   ///                     RACE             shared byte, no barrier between; the other line is given
   ///                     DIVERGENT_BARRIER  a barrier or warp collective that not all threads reach
   ///                     INDEX_OVERFLOW   i32 arithmetic that wraps on its way to an address
+  ///                     FALSE_ASSUME     an assumption of the author's does not hold
   ///                     WRITE_READ_ONLY, DIV_BY_ZERO
   /// Without traps these are undefined, as on the GPU; an access whose guard is false touches
   /// nothing either way. After a trap the contents of written tensors are unspecified.

@@ -142,6 +142,21 @@ void Machine::execute(const std::vector<Instr>& code) {
       case Code::store:
         transfer(instr);
         break;
+      case Code::pointer:
+        pointer(instr);
+        break;
+      case Code::require:
+        require(instr);
+        break;
+      case Code::print:
+        print(instr);
+        break;
+      case Code::extern_call:
+        extern_call(instr);
+        break;
+      case Code::atomic:
+        atomic(instr);
+        break;
       case Code::convert:
         convert(instr);
         break;

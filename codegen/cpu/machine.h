@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/cpu/bytecode.h"
@@ -49,6 +51,7 @@ struct Launch {
   std::vector<Memory> memory;     // by parameter
   std::vector<uint64_t> scalars;  // by parameter, native storage
   bool count = false;
+  const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
 };
 
 class Machine {
@@ -81,6 +84,8 @@ class Machine {
 
   // ---- memory (memory.cpp)
   void transfer(const Instr& instr);
+  /// The memory behind a global or shared array; traps where it is null.
+  std::byte* memory_of(const Instr& instr, const Transfer& transfer) const;
   void transfer_registers(const Instr& instr, const Transfer& transfer);
   void copy_column(std::byte* to, const std::byte* from, int bytes) const;
   /// First of the columns that a transfer reads or writes, and the bytes between them.
@@ -93,6 +98,11 @@ class Machine {
   std::byte* register_column(const Instr& instr, const Storage& storage, int64_t element) const;
   uint8_t* initialised_column(const Storage& storage, int64_t element) const;
   void mark_initialised(const Storage& storage, int64_t element);
+
+  // ---- atomics.cpp
+  void atomic(const Instr& instr);
+  template <class T>
+  void atomic_lanes(const Transfer& transfer, std::byte* base);
 
   // ---- asynchronous copies (async.cpp)
   struct Landing {
@@ -115,6 +125,12 @@ class Machine {
   void multiply(const Instr& instr);
   /// The thread that receives `byte` of the row that `lane` names.
   static int receiver(const Transfer& transfer, int lane, int64_t byte);
+
+  // ---- device_calls.cpp
+  void pointer(const Instr& instr);
+  void require(const Instr& instr) const;
+  void print(const Instr& instr) const;
+  void extern_call(const Instr& instr);
 
   // ---- traps (checks.cpp)
   struct Fault {

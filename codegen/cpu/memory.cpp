@@ -77,18 +77,7 @@ void Machine::transfer(const Instr& instr) {
     transfer_registers(instr, transfer);
     return;
   }
-  std::byte* base = shared_ + array.shared_offset;
-  if (array.space == ArraySpace::global) {
-    base = launch_.memory[static_cast<size_t>(memory.param)].data;
-    if (base == nullptr) {
-      trap(instr, mask().begin,
-           {.code = "NULL_TENSOR",
-            .what = array.name + " is null and accessed",
-            .argument = array.name,
-            .expected = "memory",
-            .got = "null"});
-    }
-  }
+  std::byte* base = memory_of(instr, transfer);
   if (code_.checked) check_transfer(instr, transfer, base);
   if (launch_.count) count_transfer(transfer);
   if (transfer.matrices > 0) {
@@ -130,6 +119,23 @@ void Machine::transfer(const Instr& instr) {
   for (int i = 0; i < transfer.width && transfer.is_load; ++i) {
     mark_initialised(storage(transfer.range.storage), first + i);
   }
+}
+
+std::byte* Machine::memory_of(const Instr& instr, const Transfer& transfer) const {
+  const Storage& memory = storage(transfer.storage);
+  const Array& array = *memory.array;
+  if (array.space == ArraySpace::shared) return shared_ + array.shared_offset;
+  if (memory.base) return frame_;  // offsets count from here, see pointer()
+  std::byte* base = launch_.memory[static_cast<size_t>(memory.param)].data;
+  if (base == nullptr) {
+    trap(instr, mask().begin,
+         {.code = "NULL_TENSOR",
+          .what = array.name + " is null and accessed",
+          .argument = array.name,
+          .expected = "memory",
+          .got = "null"});
+  }
+  return base;
 }
 
 void Machine::transfer_registers(const Instr& instr, const Transfer& transfer) {

@@ -2,6 +2,7 @@
 // Who touched each byte of shared memory since the last barrier: finds races and reads of bytes
 // never written.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,12 +13,14 @@ namespace tessera::codegen::cpu {
 struct Conflict {
   int thread = 0;
   int statement = 0;
-  bool wrote = false;
+  const char* how = "";  // "read", "written" or "changed atomically"
 };
 
 /// Shadow of one block's shared memory. Two accesses of different threads to a byte race if at
 /// least one writes and no barrier lies between: a block barrier orders everything, a warp barrier
 /// orders the threads of one warp.
+///
+/// Atomics do not race with atomics, but with every other access.
 ///
 /// Per byte it keeps the last write and at most one read of each of two warps. That is enough: with
 /// reads of two warps recorded, a write of any thread is unordered with one of them.
@@ -32,6 +35,7 @@ class SharedShadow {
   /// Records an access of one byte by `thread`, made by `statement`; the conflict, if there is one.
   std::optional<Conflict> read(int64_t byte, int thread, int statement);
   std::optional<Conflict> write(int64_t byte, int thread, int statement);
+  std::optional<Conflict> atomic(int64_t byte, int thread, int statement);
   /// Marks a byte as the destination of an asynchronous copy that `statement` started; 0 = landed.
   void set_in_flight(int64_t byte, int32_t statement) {
     in_flight_[static_cast<size_t>(byte)] = statement;
@@ -53,15 +57,20 @@ class SharedShadow {
   };
   struct Cell {
     Mark write;
-    Mark reads[2];  // of different warps
+    std::array<Mark, 2> reads;  // of different warps
   };
   /// Whether `mark` is by another thread and not ordered before an access of `thread` now.
   bool races(const Mark& mark, int thread) const;
   Mark mark(int thread, int statement) const;
   /// The conflict of an access by `thread` with what `mark` records.
-  static Conflict conflict(const Mark& mark, int thread, bool wrote);
+  static Conflict conflict(const Mark& mark, int thread, const char* how);
+  using WarpMarks = std::array<Mark, 2>;  // of different warps
+  /// Adds an access that does not race with others of its kind.
+  void note(WarpMarks& marks, int thread, int statement) const;
+  std::optional<Conflict> find(const WarpMarks& marks, int thread, const char* how) const;
 
   std::vector<Cell> cells_;
+  std::vector<WarpMarks> atomics_;  // by byte; empty until there is one
   std::vector<int32_t> in_flight_;
   std::vector<uint32_t> warp_epochs_;
   uint32_t epoch_ = 1;

@@ -36,10 +36,12 @@ KernelSource emit(const Program& program) {
   KernelSource source;
   source.op = program.name;
   source.entry = "tessera_" + program.name;
-  source.text = device_functions(emitter.called()) + headline(program) + emitter.text();
+  source.text = device_functions(emitter.called()) + emitter.extern_text() + headline(program) +
+                emitter.text();
   for (const Param& param : program.params) source.params.push_back(kernel_param(param));
   source.threads = program.threads;
   source.shared_bytes = program.shared_bytes;
+  source.waits_for_previous = emitter.waits_for_previous();
   return source;
 }
 

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "codegen/cuda/literal.h"
+#include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
@@ -19,6 +20,12 @@ int access_bytes(const Array& array, int width) {
 }  // namespace
 
 Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
+  walk(program.body, [this](const Stmt& stmt) {
+    const auto* dependency = std::get_if<Dependency>(&stmt.node);
+    if (dependency != nullptr && dependency->kind == ir::DependencyKind::wait) {
+      waits_for_previous_ = true;
+    }
+  });
   signature();
   indices();
   shared_arrays();
@@ -37,8 +44,9 @@ void Emitter::signature() {
   for (const Param& param : program_.params) {
     if (!params.empty()) params += ", ";
     if (param.array) {
-      const bool read_only = param.array->read_only;
-      params += fmt::format("{}{}*{} {}", read_only ? "const " : "",
+      // Reads through the read-only cache must not move above a wait for the kernel that writes.
+      const bool read_only = param.array->read_only && !waits_for_previous_;
+      params += fmt::format("{}{}*{} {}", param.array->read_only ? "const " : "",
                             memory_type(param.array->dtype), read_only ? " __restrict__" : "",
                             names_.declare(param.array.get(), param.name));
     } else {
@@ -343,6 +351,14 @@ void Emitter::print(const Comment& comment) {
 void Emitter::print(const Declare& declare) {
   const Array& array = *declare.array;
   const std::string type = expressions_.type(array.dtype);
+  if (array.space == ArraySpace::global) {
+    // The name is declared after its address is printed, which may use an outer one.
+    const std::string address = expressions_.index(array.address);
+    const std::string pointee = (array.read_only ? "const " : "") + memory_type(array.dtype);
+    out_.line(fmt::format("{}* const {} = reinterpret_cast<{}*>({});", pointee,
+                          names_.declare(&array, array.name), pointee, address));
+    return;
+  }
   const std::string& name = names_.declare(&array, array.name);
   if (array.size == 1 && !usage_.is_vector(array)) {
     const char* zero = array.dtype == DType::f32 ? " = 0.0f" : " = 0";

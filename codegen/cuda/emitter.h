@@ -19,6 +19,10 @@ class Emitter {
   const std::string& text() const { return out_.str(); }
   /// The device functions and types it names.
   const std::set<std::string, std::less<>>& called() const { return expressions_.called(); }
+  /// The text of the author's own device functions that it calls, each once.
+  const std::string& extern_text() const { return extern_text_; }
+  /// True if the kernel waits for the one before it in the stream.
+  bool waits_for_previous() const { return waits_for_previous_; }
 
  private:
   void signature();
@@ -29,6 +33,7 @@ class Emitter {
   void print(const Let& let);
   void print(const Load& load);
   void print(const Store& store);
+  void print(const Atomic& atomic);
   void print(const Convert& convert);
   void print(const LoadMatrix& load);
   void print(const Mma& mma);
@@ -43,7 +48,13 @@ class Emitter {
   void print(const Collective& collective);
   void print(const Comment& comment);
   void print(const Declare& declare);
+  void print(const Present& present);
+  void print(const Assert& check);
+  void print(const Print& print);
+  void print(const Dependency& dependency);
+  void print(const ExternCall& call);
 
+  std::string atomic_call(const Atomic& atomic);
   std::string collective_call(const Collective& collective);
   /// "const float name = text;"
   void bind(const VarRef& var, const std::string& text);
@@ -56,6 +67,9 @@ class Emitter {
   ExpressionPrinter expressions_{usage_, names_};
   SourceText out_;
   SourceLoc loc_;  // of the statement being printed
+  std::set<std::string> extern_names_;
+  std::string extern_text_;
+  bool waits_for_previous_ = false;
 };
 
 }  // namespace tessera::codegen::cuda

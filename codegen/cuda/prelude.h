@@ -23,6 +23,7 @@ std::span<const Snippet> memory_snippets();
 std::span<const Snippet> narrowing_snippets();
 std::span<const Snippet> widening_snippets();
 std::span<const Snippet> arithmetic_snippets();
+std::span<const Snippet> atomic_snippets();
 std::span<const Snippet> matrix_snippets();
 
 /// The text of `used` and of everything they need, each once, in table order: the same set gives

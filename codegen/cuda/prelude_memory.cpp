@@ -142,13 +142,19 @@ __device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, cons
   for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }
 )"},
-    {"store_e2m1", "e2m1 e2m1x2 i64 store", R"(
+    {"store_e2m1", "e2m1 e2m1x2 i64 store u32", R"(
 // Packs codes[0..kCount) to the elements from `offset` on, an even number of them, in one access.
 template <int kCount>
 __device__ __forceinline__ void store_e2m1(e2m1x2* memory, i64 offset, const e2m1* codes) {
-  e2m1x2 pairs[kCount / 2];
+  constexpr int kRun = kCount < 8 ? kCount : 8;  // codes of one word
+  alignas(4) e2m1x2 pairs[kCount / 2];
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] | (codes[2 * i + 1] << 4);
+  for (int i = 0; i < kCount; i += kRun) {
+    u32 word = 0;
+#pragma unroll
+    for (int j = kRun - 1; j >= 0; --j) word = word * 16 + codes[i + j];
+    memcpy(&pairs[i / 2], &word, kRun / 2);
+  }
   store<kCount / 2>(memory + (offset >> 1), pairs);
 }
 )"},

@@ -28,7 +28,15 @@ bool disturbs(const Stmt& stmt, const Array& array) {
       std::holds_alternative<AsyncWait>(stmt.node) || std::holds_alternative<Return>(stmt.node)) {
     return memory;
   }
+  if (std::holds_alternative<Dependency>(stmt.node)) return memory;
+  if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
+    return memory && (!call->function->pure || call->function->synchronises);
+  }
   if (const auto* store = std::get_if<Store>(&stmt.node)) return may_write(*store->to.array, array);
+  if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
+    const bool ordered = atomic->order == ir::MemoryOrder::acq_rel;
+    return (ordered && memory) || may_write(*atomic->to.array, array);
+  }
   if (const auto* load = std::get_if<Load>(&stmt.node)) {
     return load->into.array && may_write(*load->into.array, array);
   }
@@ -95,8 +103,12 @@ void Usage::mark_data(const Body& body) {
       if (depends_on_data(let->value)) data_.insert(let->var.get());
     } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
       if (load->var) data_.insert(load->var.get());
+    } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
+      if (atomic->old) data_.insert(atomic->old.get());
     } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
       data_.insert(collective->var.get());
+    } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
+      data_.insert(call->var.get());
     } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
       mark_data(loop->body);
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
@@ -128,6 +140,10 @@ void Usage::visit(const Stmt& stmt, Place place) {
     } else {
       use(store->value, Role::value, place);
     }
+  } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
+    use(atomic->to, place);
+    use(atomic->value, Role::value, place);
+    use(atomic->compare, Role::value, place);
   } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     use(convert->into, 1, place);
     use(convert->from, 1, place);
@@ -159,7 +175,28 @@ void Usage::visit(const Stmt& stmt, Place place) {
     }
     use(branch->condition, Role::value, place);
   } else if (const auto* declare = std::get_if<Declare>(&stmt.node)) {
-    if (!is_accessed(*declare->array)) dead_.insert(&stmt);
+    if (!is_accessed(*declare->array)) {
+      dead_.insert(&stmt);
+      return;
+    }
+    use(declare->array->address, Role::index, place);
+  } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
+    if (!is_used(*present->var)) dead_.insert(&stmt);
+  } else if (const auto* check = std::get_if<Assert>(&stmt.node)) {
+    if (check->assumed) {
+      dead_.insert(&stmt);
+      return;
+    }
+    use(check->condition, Role::value, place);
+  } else if (const auto* print = std::get_if<Print>(&stmt.node)) {
+    for (const Expr& arg : print->args) use(arg, Role::value, place);
+  } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
+    const bool needed = !call->function->pure || call->function->synchronises;
+    if (!needed && !is_used(*call->var)) {
+      dead_.insert(&stmt);
+      return;
+    }
+    for (const Expr& arg : call->args) use(arg, Role::value, place);
   }
 }
 

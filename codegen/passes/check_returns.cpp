@@ -13,7 +13,9 @@ class ReturnCheck {
 
  private:
   static bool waits(const Stmt& stmt) {
+    const auto* call = std::get_if<ExternCall>(&stmt.node);
     return std::holds_alternative<Barrier>(stmt.node) ||
+           (call != nullptr && call->function->synchronises) ||
            std::holds_alternative<WarpBarrier>(stmt.node) ||
            std::holds_alternative<Collective>(stmt.node) ||
            std::holds_alternative<LoadMatrix>(stmt.node) || std::holds_alternative<Mma>(stmt.node);

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <memory>
 #include <set>
+#include <utility>
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/passes/walk.h"
@@ -22,14 +22,15 @@ constexpr int64_t kMaxPoints = int64_t{1} << 18;
 struct Footprint {
   const Array* array = nullptr;
   bool writes = false;
+  bool atomic = false;
   bool in_background = false;     // lands at a wait
   bool manual_sync = false;       // the author's barriers order it
   bool by_warp = false;           // what one lane names, the whole warp receives
   std::vector<int> thread, warp;  // by element: kNobody, kSeveral or the number
   SourceLoc loc;
   bool after_warp_barrier = false;
+  int id = 0;  // of the collection: copies keep it
 };
-using FootprintRef = std::shared_ptr<Footprint>;
 
 void touch(int& owner, int who) {
   if (owner == kNobody) {
@@ -77,6 +78,8 @@ class BarrierPlanner {
   Footprint footprint(const Stmt& stmt, const Access& access, bool writes) {
     Footprint result;
     result.array = access.array.get();
+    result.id = next_footprint_++;
+    result.atomic = std::holds_alternative<Atomic>(stmt.node);
     result.writes = writes;
     result.in_background = writes && std::holds_alternative<AsyncCopy>(stmt.node);
     result.manual_sync = stmt.manual_sync;
@@ -165,7 +168,7 @@ class BarrierPlanner {
   }
 
   static bool conflict(const Footprint& a, const Footprint& b) {
-    if (a.array != b.array || (!a.writes && !b.writes)) return false;
+    if (a.array != b.array || (!a.writes && !b.writes) || (a.atomic && b.atomic)) return false;
     const bool by_warp = a.after_warp_barrier;
     const std::vector<int>& x = by_warp ? a.warp : a.thread;
     const std::vector<int>& y = by_warp ? b.warp : b.thread;
@@ -207,6 +210,8 @@ class BarrierPlanner {
   void note_uniform(const Stmt& stmt) {
     if (const auto* let = std::get_if<Let>(&stmt.node)) {
       if (uniform(let->value)) uniform_values_.insert(let->var.get());
+    } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
+      uniform_values_.insert(present->var.get());
     } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
       const Access& from = load->from;
       const bool constant_memory = from.array->space == ArraySpace::global && from.array->read_only;
@@ -246,7 +251,7 @@ class BarrierPlanner {
   /// after.
   void process(Body& body, std::vector<Footprint>& pending, bool at_uniform_point) {
     for (size_t i = 0; i < body.size(); ++i) {
-      if (std::holds_alternative<Barrier>(body[i].node)) {
+      if (synchronises(body[i])) {
         pending.clear();
         continue;
       }
@@ -275,6 +280,22 @@ class BarrierPlanner {
     }
   }
 
+  /// Adds those accesses that `into` does not have: what was pending before a branch is on both of
+  /// its sides.
+  static void merge(const std::vector<Footprint>& from, std::vector<Footprint>& into) {
+    std::set<std::pair<int, bool>> known;
+    for (const Footprint& f : into) known.emplace(f.id, f.after_warp_barrier);
+    for (const Footprint& f : from) {
+      if (known.emplace(f.id, f.after_warp_barrier).second) into.push_back(f);
+    }
+  }
+
+  static bool synchronises(const Stmt& stmt) {
+    const auto* call = std::get_if<ExternCall>(&stmt.node);
+    return std::holds_alternative<Barrier>(stmt.node) ||
+           (call != nullptr && call->function->synchronises);
+  }
+
   static bool contains_barrier(const Stmt& stmt) {
     Body one;
     bool found = false;
@@ -284,8 +305,7 @@ class BarrierPlanner {
       one.insert(one.end(), branch->otherwise.begin(), branch->otherwise.end());
     }
     walk(one, [&](const Stmt& s) {
-      found = found || std::holds_alternative<Barrier>(s.node) ||
-              std::holds_alternative<AsyncWait>(s.node);
+      found = found || synchronises(s) || std::holds_alternative<AsyncWait>(s.node);
     });
     return found;
   }
@@ -322,7 +342,7 @@ class BarrierPlanner {
       predicates_.back() = ir::unary(ir::Op::logical_not, branch->condition);
       process(branch->otherwise, pending, inside_uniform);
       predicates_.pop_back();
-      pending.insert(pending.end(), after_then.begin(), after_then.end());
+      merge(after_then, pending);
       return;
     }
     for (Footprint& f : here) (f.in_background ? in_flight_ : pending).push_back(f);
@@ -331,9 +351,10 @@ class BarrierPlanner {
   std::vector<Footprint> in_flight_;  // what asynchronous copies will have written at a wait
   Program& program_;
   Environment environment_;
+  int next_footprint_ = 0;
   std::vector<const For*> loops_;
   std::vector<Expr> predicates_;
-  std::vector<Let> lets_;
+  std::vector<Let> lets_;  // copies: inserting a barrier moves statements
   std::set<const ir::Var*> uniform_values_;
   std::vector<std::string> notes_;
 };

@@ -37,10 +37,7 @@ class Collector {
     for (const ir::Stmt& stmt : body) {
       if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
         if (loop->kind == ir::LoopKind::parallel) {
-          if (inside != nullptr) {
-            fail("NESTED_PARALLEL", "a parallel loop inside a parallel loop", stmt.loc, inside->loc,
-                 "one parallel loop takes up to four extents; use serial or unrolled inside");
-          }
+          forbid_inside(inside, loop->label.empty() ? "a parallel loop" : loop->label, stmt.loc);
           Participant p = participant(stmt);
           p.loop = loop;
           collect(loop->body, &p);
@@ -54,12 +51,29 @@ class Collector {
       } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
         if (is_integer(let->var->type)) out_.math.define(let->var, let->value);
       } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
+        forbid_inside(inside, "a reduction", stmt.loc);
         Participant p = participant(stmt);
         p.reduce = reduce;
         add_whole(p, reduce->from.buffer, false);
         add_whole(p, reduce->to.buffer, true);
         out_.all.push_back(std::move(p));
+      } else if (const auto* init = std::get_if<ir::ReducerInit>(&stmt.node)) {
+        note_fragment(init->reducer);
+        out_.reducers.insert(init->reducer->id);
+      } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
+        TESSERA_CHECK(inside != nullptr, "a reducer is updated outside of a parallel loop");
+        // A thread that runs an iteration must hold a part; others may hold one too.
+        use(*inside, update->reducer, update->indices, false, stmt.loc);
+        out_.updated.insert(update->reducer->id);
+      } else if (const auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
+        if (!finalize->to) continue;
+        Participant p = participant(stmt);
+        p.finalize = finalize;
+        add_whole(p, finalize->reducer, false);
+        add_whole(p, finalize->to, true);
+        out_.all.push_back(std::move(p));
       } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
+        forbid_inside(inside, "a matrix product", stmt.loc);
         Participant p = participant(stmt);
         p.gemm = gemm;
         add_whole(p, gemm->c.buffer, true);
@@ -85,6 +99,14 @@ class Collector {
         }
       }
     }
+  }
+
+  /// What all threads of the block do together cannot be done once per iteration.
+  void forbid_inside(const Participant* parallel, const std::string& what, SourceLoc loc) const {
+    if (parallel == nullptr) return;
+    fail("NESTED_PARALLEL", fmt::format("{} inside a parallel loop", what), loc, parallel->loc,
+         "one parallel loop takes up to four extents; use serial or unrolled inside, and put work "
+         "of the whole block before or behind it");
   }
 
   static Participant participant(const ir::Stmt& stmt) {

@@ -1,8 +1,9 @@
 #pragma once
-// Everything that has a say in the layout of a fragment: parallel loops, reductions, matrix products,
-// and reads outside of any parallel loop.
+// Everything that has a say in the layout of a fragment: parallel loops, reductions, ends of reducers,
+// matrix products, and reads outside of any parallel loop.
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "codegen/analysis/index_form.h"
@@ -17,14 +18,16 @@ struct MemoryUse {
   std::vector<ir::Expr> indices;
 };
 
-/// Exactly one of loop, reduce, gemm and read is set.
+/// Exactly one of loop, reduce, finalize, gemm and read is set.
 struct Participant {
   const ir::Stmt* stmt = nullptr;  // the statement of the kernel that it is
   const ir::Loop* loop = nullptr;
   const ir::Reduce* reduce = nullptr;
+  const ir::ReducerFinalize* finalize = nullptr;
   const ir::Gemm* gemm = nullptr;
   const ir::ElementLoad* read = nullptr;  // of a fragment, by every thread
-  std::vector<FragmentUse> fragments;     // of a loop: one entry per index tuple; reduce: from, to
+  std::vector<FragmentUse>
+      fragments;  // of a loop: one entry per index tuple; reduce, finalize: from, to
   std::vector<MemoryUse> memory;
   SourceLoc loc;
   int component = -1;  // participants of one component are connected through fragments
@@ -33,6 +36,8 @@ struct Participant {
 struct Participants {
   std::vector<Participant> all;            // in program order
   std::map<int, ir::BufferRef> fragments;  // by Buffer::id, views included
+  std::set<int> reducers;                  // fragments whose copies differ until they are finalized
+  std::set<int> updated;                   // reducers that something is contributed to
   int num_components = 0;
   IndexMath math;  // knows the values of integer lets
 };

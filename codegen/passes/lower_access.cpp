@@ -50,6 +50,20 @@ Expr TileLowering::register_slot(const ir::Buffer& buffer, const std::vector<Exp
   return ir::cast(DType::i32, slot);
 }
 
+/// The place in the root buffer of an element of a reshaped view.
+std::vector<Expr> TileLowering::in_root(const ir::Buffer& view,
+                                        const std::vector<Expr>& indices) const {
+  Expr flat = ir::index(0);
+  for (size_t d = 0; d < indices.size(); ++d) flat = flat * view.shape[d] + indices[d];
+  const std::vector<Expr>& shape = view.alias_of->shape;
+  std::vector<Expr> result(shape.size());
+  for (size_t d = shape.size(); d-- > 0;) {
+    result[d] = math_.simplify(d == 0 ? flat : flat % shape[d]);
+    flat = flat / shape[d];
+  }
+  return result;
+}
+
 Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
                             int width, bool unchecked, SourceLoc loc) {
   Access result;
@@ -79,6 +93,7 @@ Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>
     if (!low) require(ir::binary(ir::Op::le, ir::constant(index->type, 0), index, loc));
     if (!high) require(index < extent);
   }
+  if (shared && buffer->alias_of) result.indices = in_root(*buffer, result.indices);
   result.bounds = proved ? Bounds::proved : result.guard ? Bounds::guarded : Bounds::unchecked;
   if (!shared) {
     result.offset = ir::constant(DType::i64, 0);
@@ -116,6 +131,27 @@ void TileLowering::store(const ir::ElementStore& element, SourceLoc loc) {
   require_writable(buffer, loc);
   Store node{access(element, 1, loc), resolve(element.value), {}};
   when(registers ? Expr() : sole_owner_, loc, [&] { emit({node, loc}); });
+}
+
+void TileLowering::atomic(const ir::Atomic& from, SourceLoc loc) {
+  require_writable(*from.buffer, loc);
+  if (from.old && sole_owner_) {
+    fail(
+        "ATOMIC_COPIES",
+        fmt::format("'{}' is changed once per iteration, but several threads run each one and want "
+                    "the old value",
+                    from.buffer->name),
+        loc, "a parallel loop with as many iterations as threads", "fewer",
+        "index with k.thread(), or use the form without a result");
+  }
+  Atomic node;
+  node.op = from.op;
+  node.to = access(from, 1, loc);
+  node.value = resolve(from.value);
+  if (from.compare) node.compare = resolve(from.compare);
+  node.old = from.old;
+  node.order = from.order;
+  when(sole_owner_, loc, [&] { emit({node, loc}); });
 }
 
 void TileLowering::require_writable(const ir::Buffer& buffer, SourceLoc loc) const {

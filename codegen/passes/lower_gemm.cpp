@@ -107,7 +107,9 @@ class GemmLowering {
     const ir::Buffer& buffer = *operand.region.buffer;
     const size_t last = buffer.shape.size() - 1;
     const int64_t chunk = 128 / bits(buffer.dtype);
+    const ir::Buffer& root = buffer.alias_of ? *buffer.alias_of : buffer;
     const bool aligned = buffer.shape[last]->integer % chunk == 0 &&
+                         root.shape.back()->integer % chunk == 0 &&
                          t_.math_.divisor(t_.resolve(operand.region.offsets[last])) % chunk == 0;
     if (!aligned || buffer.shape.size() < 2) return LoadKind::element;
     if (operand.depth_dim == last) return LoadKind::matrix;

@@ -77,6 +77,10 @@ class LaneLowering {
     std::set<const Array*> written;
     for (const ir::Stmt& stmt : body_) {
       if (const auto* store = store_in(stmt)) written.insert(array(store->buffer));
+      if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
+        written.insert(array(atomic->buffer));
+        in_order_.insert(array(atomic->buffer));
+      }
       const auto* load = load_in(stmt);
       if (load != nullptr && written.contains(array(load->buffer)))
         in_order_.insert(array(load->buffer));
@@ -146,7 +150,9 @@ class LaneLowering {
     return std::any_of(body_.begin(), body_.end(), [&](const ir::Stmt& stmt) {
       const auto* let = std::get_if<ir::Let>(&stmt.node);
       const auto* load = load_in(stmt);
-      return (let != nullptr && uses(let->var)) || (load != nullptr && uses(load->var));
+      const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
+      return (let != nullptr && uses(let->var)) || (load != nullptr && uses(load->var)) ||
+             (atomic != nullptr && atomic->old && uses(atomic->old));
     });
   }
 
@@ -249,7 +255,8 @@ class LaneLowering {
     });
     // A loop that only re-reads what a whole vector holds is empty work.
     const bool needed = std::any_of(loop.body.begin(), loop.body.end(), [](const Stmt& s) {
-      return std::holds_alternative<Store>(s.node) || std::holds_alternative<If>(s.node);
+      return std::holds_alternative<Store>(s.node) || std::holds_alternative<If>(s.node) ||
+             std::holds_alternative<For>(s.node) || std::holds_alternative<Atomic>(s.node);
     });
     if (needed) t_.emit({std::move(loop), loc_});
   }

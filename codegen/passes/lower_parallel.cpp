@@ -6,14 +6,24 @@
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
+namespace {
+
+/// Neighbours along the last axis in one thread, wherever their registers are.
+bool is_run(const layout::Digit& digit, size_t rank) {
+  return digit.axis + 1 == static_cast<int>(rank) && digit.div == 1 && digit.slot > 0;
+}
+
+}  // namespace
+
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
   const layout::Layout& layout = plan_.loops.at(&loop);
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
-  // Runs of at most 16 slots along the last axis are handled as one vector.
+  // Runs of at most 16 elements are handled as one vector.
   int64_t vector = 1;
   for (const layout::Digit& digit : layout.digits()) {
-    if (digit.axis + 1 == static_cast<int>(loop.vars.size()) && digit.div == 1 && digit.slot == 1) {
+    if (is_run(digit, loop.vars.size())) {
       vector = std::min<int64_t>(digit.extent & -digit.extent, 16);
+      while (layout.shape().back() % vector != 0) vector /= 2;
     }
   }
   if (!is_straight_line(loop.body)) vector = 1;
@@ -64,15 +74,20 @@ void TileLowering::for_each_slot(const layout::Layout& layout, const std::vector
   Expr in_use;
   if (used < kernel_.threads) in_use = thread() < ir::index(used);
 
-  // The part that the slot decides: one unrolled loop per digit, the largest stride outside.
-  std::sort(slots.begin(), slots.end(),
-            [](const auto& a, const auto& b) { return a.slot > b.slot; });
+  // The part that the slot decides: one unrolled loop per digit, the largest stride outside, the
+  // vector inside.
+  const auto is_vector = [&](const layout::Digit& digit) {
+    return vector > 1 && is_run(digit, extents.size());
+  };
+  std::sort(slots.begin(), slots.end(), [&](const auto& a, const auto& b) {
+    return is_vector(a) != is_vector(b) ? is_vector(b) : a.slot > b.slot;
+  });
   std::function<void(size_t)> open = [&](size_t next) {
     if (next < slots.size()) {
       const layout::Digit& digit = slots[next];
       Expr& coordinate = it.coordinates[static_cast<size_t>(digit.axis)];
       const Expr before = coordinate;
-      if (digit.slot == 1 && vector > 1) {
+      if (is_vector(digit)) {
         unrolled("s", digit.extent / vector, loc, [&](const Expr& s) {
           it.lane = new_var("lane", DType::i32, ir::VarKind::loop, ir::index(0), ir::index(vector));
           coordinate = before + s * ir::index(vector) + ir::var(it.lane);
@@ -112,7 +127,9 @@ bool TileLowering::is_straight_line(const ir::Body& body) const {
   return std::all_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
     return std::holds_alternative<ir::Let>(stmt.node) ||
            std::holds_alternative<ir::ElementLoad>(stmt.node) ||
-           std::holds_alternative<ir::ElementStore>(stmt.node);
+           std::holds_alternative<ir::ElementStore>(stmt.node) ||
+           std::holds_alternative<ir::Atomic>(stmt.node) ||
+           std::holds_alternative<ir::ReducerUpdate>(stmt.node);
   });
 }
 

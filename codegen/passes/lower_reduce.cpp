@@ -21,8 +21,9 @@ bool power_of_two(int64_t value) {
   return value > 0 && (value & (value - 1)) == 0;
 }
 
-/// What a thread without elements contributes.
-Expr identity(ir::ReduceOp op, DType dtype) {
+}  // namespace
+
+Expr reduction_identity(ir::ReduceOp op, DType dtype) {
   if (is_float(dtype)) {
     const double infinity = std::numeric_limits<double>::infinity();
     switch (op) {
@@ -49,7 +50,7 @@ Expr identity(ir::ReduceOp op, DType dtype) {
   }
 }
 
-ir::Op operation(ir::ReduceOp op) {
+ir::Op reduction_op(ir::ReduceOp op) {
   switch (op) {
     case ir::ReduceOp::sum:
       return ir::Op::add;
@@ -60,15 +61,13 @@ ir::Op operation(ir::ReduceOp op) {
   }
 }
 
-}  // namespace
-
 void TileLowering::combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc) {
   Access at;
   at.array = into.array;
   at.offset = into.base;
   const VarRef before = new_var(into.array->name + "_value", into.array->dtype, ir::VarKind::value);
   emit({Load{at, before, {}}, loc});
-  emit({Store{at, ir::binary(operation(op), ir::var(before), value), {}}, loc});
+  emit({Store{at, ir::binary(reduction_op(op), ir::var(before), value), {}}, loc});
 }
 
 void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
@@ -96,7 +95,7 @@ void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
     Access at;
     at.array = out;
     at.offset = s;
-    emit({Store{at, identity(reduce.op, out->dtype), {}}, loc});
+    emit({Store{at, reduction_identity(reduce.op, out->dtype), {}}, loc});
   });
   // The thread's own slots.
   std::vector<Expr> extents;
@@ -113,23 +112,25 @@ void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
     if (reduce.op == ir::ReduceOp::absmax) value = ir::unary(ir::Op::abs, value);
     combine(reduce.op, {out, register_slot(*reduce.to.buffer, kept, loc)}, value, loc);
   });
-  combine_across_threads(reduce, out, outputs, loc);
+  std::vector<layout::Digit> parts;
+  for (const layout::Digit& digit : source.digits()) {
+    if (digit.axis == reduce.axis && digit.thread > 0) parts.push_back(digit);
+  }
+  combine_across_threads(reduce.op, parts, out, outputs, loc);
 }
 
-void TileLowering::combine_across_threads(const ir::Reduce& reduce, const ArrayRef& result,
-                                          int64_t outputs, SourceLoc loc) {
-  const layout::Layout& source = plan_.fragments.at(reduce.from.buffer->id);
+void TileLowering::combine_across_threads(ir::ReduceOp op, const std::vector<layout::Digit>& digits,
+                                          const ArrayRef& result, int64_t outputs, SourceLoc loc) {
   std::vector<layout::Digit> shuffled;
   std::vector<layout::Digit> exchanged;
-  for (const layout::Digit& digit : source.digits()) {
-    if (digit.axis != reduce.axis || digit.thread == 0) continue;
-    const bool butterfly =
-        power_of_two(digit.thread) && power_of_two(digit.extent) && kernel_.threads % 32 == 0;
-    if (!butterfly || digit.thread >= 32) {
+  for (const layout::Digit& digit : digits) {
+    const int64_t inside = digit.thread < 32 ? std::min(digit.extent, 32 / digit.thread) : 1;
+    const bool butterfly = power_of_two(digit.thread) && inside > 1 && power_of_two(inside) &&
+                           digit.extent % inside == 0 && kernel_.threads % 32 == 0;
+    if (!butterfly) {
       exchanged.push_back(digit);
       continue;
     }
-    const int64_t inside = std::min(digit.extent, 32 / digit.thread);
     shuffled.push_back({digit.axis, digit.div, inside, digit.thread, 0});
     if (inside < digit.extent) {
       exchanged.push_back(
@@ -154,7 +155,7 @@ void TileLowering::combine_across_threads(const ir::Reduce& reduce, const ArrayR
       emit(
           {Collective{other, ir::CollectiveKind::shuffle_xor, {ir::var(mine), ir::index(mask)}, 32},
            loc});
-      emit({Store{at, ir::binary(operation(reduce.op), ir::var(mine), ir::var(other)), {}}, loc});
+      emit({Store{at, ir::binary(reduction_op(op), ir::var(mine), ir::var(other)), {}}, loc});
     });
   }
   if (exchanged.empty()) return;
@@ -190,7 +191,7 @@ void TileLowering::combine_across_threads(const ir::Reduce& reduce, const ArrayR
     Access into;
     into.array = result;
     into.offset = s;
-    emit({Store{into, identity(reduce.op, result->dtype), {}}, loc});
+    emit({Store{into, reduction_identity(op, result->dtype), {}}, loc});
     std::function<void(size_t, Expr)> fold = [&](size_t next, const Expr& position) {
       if (next < exchanged.size()) {
         unrolled("p", exchanged[next].extent, loc, [&](const Expr& p) {
@@ -203,7 +204,7 @@ void TileLowering::combine_across_threads(const ir::Reduce& reduce, const ArrayR
       part.indices = {s, math_.simplify(position)};
       const VarRef other = new_var(result->name + "_other", result->dtype, ir::VarKind::value);
       emit({Load{part, other, {}}, loc});
-      combine(reduce.op, {result, s}, ir::var(other), loc);
+      combine(op, {result, s}, ir::var(other), loc);
     };
     fold(0, base);
   });

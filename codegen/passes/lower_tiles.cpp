@@ -43,6 +43,8 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
     load(*element, loc);
   } else if (const auto* target = std::get_if<ir::ElementStore>(&stmt.node)) {
     store(*target, loc);
+  } else if (const auto* indivisible = std::get_if<ir::Atomic>(&stmt.node)) {
+    atomic(*indivisible, loc);
   } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
     if (loop->kind == ir::LoopKind::parallel) {
       lower_parallel(*loop, loc);
@@ -51,6 +53,12 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
     }
   } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
     lower_reduce(*reduce, loc);
+  } else if (const auto* init = std::get_if<ir::ReducerInit>(&stmt.node)) {
+    reducer_init(*init, loc);
+  } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
+    reducer_update(*update, loc);
+  } else if (const auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
+    reducer_finalize(*finalize, loc);
   } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
     lower_gemm(*gemm, loc);
   } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
@@ -60,7 +68,10 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
       math_.add_fact(node.condition);
       lower_body(branch->then);
     });
-    node.otherwise = nested([&] { lower_body(branch->otherwise); });
+    node.otherwise = nested([&] {
+      math_.add_fact(ir::unary(ir::Op::logical_not, node.condition));
+      lower_body(branch->otherwise);
+    });
     emit({std::move(node), loc});
   } else if (const auto* sync = std::get_if<ir::Sync>(&stmt.node)) {
     if (sync->kind == ir::SyncKind::block) {
@@ -74,7 +85,23 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
           loc});
   } else if (const auto* assume = std::get_if<ir::Assume>(&stmt.node)) {
     // A fact for the rest of the body it stands in.
-    math_.add_fact(resolve(assume->condition));
+    const Expr condition = resolve(assume->condition);
+    math_.add_fact(condition);
+    emit({Assert{condition, "a false assumption", true}, loc});
+  } else if (const auto* present = std::get_if<ir::Present>(&stmt.node)) {
+    emit({Present{present->var, array_of(present->buffer)}, loc});
+  } else if (const auto* pointer = std::get_if<ir::Pointer>(&stmt.node)) {
+    // Each place where it begins is an array of its own: the address may be another.
+    arrays_.erase(pointer->buffer->id);
+    emit({Declare{array_of(pointer->buffer), false}, loc});
+  } else if (const auto* check = std::get_if<ir::Assert>(&stmt.node)) {
+    emit({Assert{resolve(check->condition), check->message, false}, loc});
+  } else if (const auto* print = std::get_if<ir::Print>(&stmt.node)) {
+    when(sole_owner_, loc, [&] { emit({Print{print->text, resolve(print->args)}, loc}); });
+  } else if (const auto* dependency = std::get_if<ir::Dependency>(&stmt.node)) {
+    emit({*dependency, loc});
+  } else if (const auto* call = std::get_if<ir::ExternCall>(&stmt.node)) {
+    emit({ExternCall{call->var, call->function, resolve(call->args)}, loc});
   } else if (std::holds_alternative<ir::AsyncCommit>(stmt.node)) {
     emit({AsyncCommit{}, loc});
   } else if (const auto* wait = std::get_if<ir::AsyncWait>(&stmt.node)) {
@@ -134,6 +161,8 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
       array->size = 0;
       array->shape = buffer->shape;
       array->read_only = !buffer->is_output;
+      if (buffer->address) array->address = resolve(buffer->address);
+      array->align = buffer->align;
       break;
     case ir::Space::shared:
       array->space = ArraySpace::shared;

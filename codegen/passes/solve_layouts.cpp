@@ -52,6 +52,13 @@ class Solver {
     for (int component = 0; component < participants_.num_components; ++component) {
       if (auto conflict = solve_component(component, state)) return conflict;
     }
+    for (const Participant& p : participants_.all) {
+      if (p.loop == nullptr) continue;
+      for (std::string& note :
+           uncoalesced_accesses(p, state.loops.at(p.loop), kernel_.threads, participants_.math)) {
+        plan_.uncoalesced.push_back(std::move(note));
+      }
+    }
     plan_.fragments = std::move(state.fragments);
     plan_.loops = std::move(state.loops);
     return std::nullopt;
@@ -78,6 +85,12 @@ class Solver {
       if (auto conflict = set_fragment(state, buffer, whole_block(*buffer->layout), buffer->loc)) {
         return conflict;
       }
+    }
+    for (const int reducer : participants_.reducers) {
+      // Where nothing is contributed any layout does.
+      if (participants_.updated.contains(reducer) || state.fragments.contains(reducer)) continue;
+      const std::vector<int64_t> shape = constants(participants_.fragments.at(reducer)->shape);
+      state.fragments[reducer] = layout::replicated(shape, kernel_.threads);
     }
     for (const bool products : {true, false}) {
       for (const Participant& p : participants_.all) {
@@ -181,19 +194,32 @@ class Solver {
     if (readable && complete) return std::nullopt;
     return Conflict{fmt::format("fragment '{}' has the layout {} but this loop needs {}",
                                 use.buffer->name, to_string(have), to_string(needed)),
-                    use.loc, p.loc, &p, &use};
+                    use.loc, p.loc, &p, movable(use)};
   }
 
-  static Conflict no_digits(const Participant& p, const FragmentUse& use) {
+  Conflict no_digits(const Participant& p, const FragmentUse& use) const {
     return {fmt::format("the index of fragment '{}' does not follow the digits of the loop layout",
                         use.buffer->name),
-            use.loc, p.loc, &p, &use};
+            use.loc, p.loc, &p, movable(use)};
+  }
+
+  /// True if every thread holds a part of every element: then any thread may contribute anywhere.
+  bool is_wide_reducer(const State& state, const FragmentUse& use) const {
+    const auto have = state.fragments.find(use.buffer->id);
+    return participants_.reducers.contains(use.buffer->id) && have != state.fragments.end() &&
+           have->second == layout::replicated(constants(use.buffer->shape), kernel_.threads);
+  }
+
+  /// The use, if its fragment may go through shared memory: the copies of a reducer differ.
+  const FragmentUse* movable(const FragmentUse& use) const {
+    return participants_.reducers.contains(use.buffer->id) ? nullptr : &use;
   }
 
   /// Gives fragments of a planned loop their layout, or checks the one they have.
   std::optional<Conflict> push_to_fragments(State& state, const Participant& p) {
     const Layout& iteration = state.loops.at(p.loop);
     for (const FragmentUse& use : p.fragments) {
+      if (is_wide_reducer(state, use)) continue;
       const auto needed = fragment_from_loop(*p.loop, use, iteration, participants_.math);
       const bool known = state.fragments.contains(use.buffer->id);
       if (needed && !known) {
@@ -215,7 +241,7 @@ class Solver {
     for (const int preference : {0, 1, 2}) {
       for (const FragmentUse& use : p.fragments) {
         const auto found = state.fragments.find(use.buffer->id);
-        if (found == state.fragments.end()) continue;
+        if (found == state.fragments.end() || is_wide_reducer(state, use)) continue;
         const bool single = found->second.num_replicas() == 1;
         const int rank = use.written ? 0 : single ? 1 : 2;
         if (rank != preference) continue;
@@ -234,14 +260,17 @@ class Solver {
       changed = false;
       for (const Participant& p : participants_.all) {
         if (p.component != component || done.contains(&p)) continue;
-        if (p.loop == nullptr && p.reduce == nullptr) {
+        const bool reduces = p.reduce != nullptr || p.finalize != nullptr;
+        if (p.loop == nullptr && !reduces) {
           done.insert(&p);  // given
           continue;
         }
-        if (p.reduce != nullptr) {
+        if (reduces) {
           const auto source = state.fragments.find(p.fragments[0].buffer->id);
           if (source == state.fragments.end()) continue;
-          const Layout result = layout::reduce(source->second, p.reduce->axis);
+          // A reducer folds its copies, so its result lies where it does.
+          const Layout result =
+              p.reduce != nullptr ? layout::reduce(source->second, p.reduce->axis) : source->second;
           const ir::BufferRef& to = p.fragments[1].buffer;
           const auto have = state.fragments.find(to->id);
           if (have == state.fragments.end()) {
@@ -356,7 +385,8 @@ class Solver {
   double component_cost(const State& state, int component) const {
     double cost = 0;
     for (const Participant& p : participants_.all) {
-      if (p.component != component || (p.loop == nullptr && p.reduce == nullptr)) continue;
+      const bool counts = p.loop != nullptr || p.reduce != nullptr || p.finalize != nullptr;
+      if (p.component != component || !counts) continue;
       const Layout& layout = p.loop != nullptr ? state.loops.at(p.loop)
                                                : state.fragments.at(p.fragments[0].buffer->id);
       cost += layout_cost(p, layout, kernel_.threads, participants_.math);

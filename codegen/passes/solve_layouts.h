@@ -21,6 +21,7 @@ struct LayoutPlan {
   std::map<int, layout::Layout> fragments;          // by Buffer::id, views included
   std::map<const ir::Loop*, layout::Layout> loops;  // parallel loops of the kernel given
   std::vector<std::string> notes;                   // candidates and costs, for `explain`
+  std::vector<std::string> uncoalesced;             // accesses that waste sectors, for `explain`
   std::vector<std::string> relayouts;               // what was staged, for `explain`
 };
 

@@ -124,13 +124,16 @@ std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& use) {
   const SourceLoc loc = stmt.loc;
   const ir::BufferRef staged = shared_copy(*use.buffer, loc);
   std::vector<ir::Stmt> before, after;
-  if (auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
+  auto* reduce = std::get_if<ir::Reduce>(&stmt.node);
+  auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node);
+  if (reduce != nullptr || finalize != nullptr) {
     auto result = std::make_shared<ir::Buffer>(*use.buffer);
     result->name += "_reduced";
     result->id = kernel_.num_buffers++;
     result->alias_of = nullptr;
     result->layout = nullptr;
-    reduce->to.buffer = result;
+    if (reduce != nullptr) reduce->to.buffer = result;
+    if (finalize != nullptr) finalize->to = result;
     after.push_back(copy(result, staged, loc));
     after.push_back(copy(staged, use.buffer, loc));
   } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {

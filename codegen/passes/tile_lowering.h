@@ -12,6 +12,10 @@
 
 namespace tessera::codegen {
 
+/// What a thread without elements contributes to a reduction, and how two parts are combined.
+Expr reduction_identity(ir::ReduceOp op, DType dtype);
+ir::Op reduction_op(ir::ReduceOp op);
+
 class TileLowering {
  public:
   TileLowering(const ir::Kernel& kernel, const LayoutPlan& plan);
@@ -53,8 +57,10 @@ class TileLowering {
   }
   Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
                 bool unchecked, SourceLoc loc);
+  std::vector<Expr> in_root(const ir::Buffer& view, const std::vector<Expr>& indices) const;
   void load(const ir::ElementLoad& element, SourceLoc loc);
   void store(const ir::ElementStore& element, SourceLoc loc);
+  void atomic(const ir::Atomic& atomic, SourceLoc loc);
   void require_writable(const ir::Buffer& buffer, SourceLoc loc) const;
 
   // lower_parallel.cpp
@@ -72,10 +78,16 @@ class TileLowering {
 
   // lower_reduce.cpp
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
-  void combine_across_threads(const ir::Reduce& reduce, const ArrayRef& result, int64_t outputs,
-                              SourceLoc loc);
+  /// Folds `outputs` registers of `result` over the threads that the digits number.
+  void combine_across_threads(ir::ReduceOp op, const std::vector<layout::Digit>& digits,
+                              const ArrayRef& result, int64_t outputs, SourceLoc loc);
   void combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc);
 
+  // lower_reducer.cpp
+  void reducer_init(const ir::ReducerInit& init, SourceLoc loc);
+  void reducer_update(const ir::ReducerUpdate& update, SourceLoc loc);
+  void reducer_finalize(const ir::ReducerFinalize& finalize, SourceLoc loc);
+  bool is_wide(const ir::Buffer& reducer) const;
   void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);  // lower_gemm.cpp
 
   // building blocks

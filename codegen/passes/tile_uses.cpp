@@ -9,6 +9,7 @@ struct Uses {
   void operator()(const ir::Let&) const {}
   void operator()(const ir::ElementLoad& s) const { fn(s.buffer, false); }
   void operator()(const ir::ElementStore& s) const { fn(s.buffer, true); }
+  void operator()(const ir::Atomic& s) const { fn(s.buffer, true); }
   void operator()(const ir::Copy& s) const {
     fn(s.from.buffer, false);
     fn(s.to.buffer, true);
@@ -17,6 +18,12 @@ struct Uses {
   void operator()(const ir::Reduce& s) const {
     fn(s.from.buffer, false);
     fn(s.to.buffer, true);
+  }
+  void operator()(const ir::ReducerInit& s) const { fn(s.reducer, true); }
+  void operator()(const ir::ReducerUpdate& s) const { fn(s.reducer, true); }
+  void operator()(const ir::ReducerFinalize& s) const {
+    fn(s.reducer, true);
+    if (s.to) fn(s.to, true);
   }
   void operator()(const ir::Gemm& s) const {
     fn(s.a.buffer, false);
@@ -31,6 +38,12 @@ struct Uses {
   void operator()(const ir::Sync&) const {}
   void operator()(const ir::Collective&) const {}
   void operator()(const ir::Assume&) const {}
+  void operator()(const ir::Present&) const {}
+  void operator()(const ir::Pointer&) const {}
+  void operator()(const ir::Assert&) const {}
+  void operator()(const ir::Print&) const {}
+  void operator()(const ir::Dependency&) const {}
+  void operator()(const ir::ExternCall&) const {}
   void operator()(const ir::AsyncCommit&) const {}
   void operator()(const ir::AsyncWait&) const {}
   void operator()(const ir::Return&) const {}
@@ -42,6 +55,7 @@ struct Mover {
   void operator()(ir::Let&) const {}
   void operator()(ir::ElementLoad& s) const { move.element(s.buffer, s.indices); }
   void operator()(ir::ElementStore& s) const { move.element(s.buffer, s.indices); }
+  void operator()(ir::Atomic& s) const { move.element(s.buffer, s.indices); }
   void operator()(ir::Copy& s) const {
     move.region(s.from);
     move.region(s.to);
@@ -63,7 +77,17 @@ struct Mover {
   }
   void operator()(ir::Sync&) const {}
   void operator()(ir::Collective&) const {}
+  // Reducers are fragments, which are no tiles of memory.
+  void operator()(ir::ReducerInit&) const {}
+  void operator()(ir::ReducerUpdate&) const {}
+  void operator()(ir::ReducerFinalize&) const {}
   void operator()(ir::Assume&) const {}
+  void operator()(ir::Present&) const {}
+  void operator()(ir::Pointer&) const {}
+  void operator()(ir::Assert&) const {}
+  void operator()(ir::Print&) const {}
+  void operator()(ir::Dependency&) const {}
+  void operator()(ir::ExternCall&) const {}
   void operator()(ir::AsyncCommit&) const {}
   void operator()(ir::AsyncWait&) const {}
   void operator()(ir::Return&) const {}

@@ -27,6 +27,8 @@ void for_each_access(StmtType& stmt, const Fn& fn) {
     fn(matrices->from, false);
   } else if (auto* store = std::get_if<Store>(&stmt.node)) {
     fn(store->to, true);
+  } else if (auto* atomic = std::get_if<Atomic>(&stmt.node)) {
+    fn(atomic->to, true);
   } else if (auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
     fn(copy->from, false);
     fn(copy->to, true);

@@ -59,6 +59,29 @@ struct Printer {
   void operator()(const ElementStore& s, SourceLoc loc) {
     line(fmt::format("{}[{}] = {}", s.buffer->name, list(s.indices), to_string(s.value)), loc);
   }
+  void operator()(const Atomic& s, SourceLoc loc) {
+    std::string args = to_string(s.value);
+    if (s.compare) args = fmt::format("if {} then {}", to_string(s.compare), args);
+    line(fmt::format("{}atomic_{} {}[{}] with {}{}",
+                     s.old ? fmt::format("{} = ", s.old->name) : std::string(), name(s.op),
+                     s.buffer->name, list(s.indices), args,
+                     s.order == MemoryOrder::acq_rel ? " acq_rel" : ""),
+         loc);
+  }
+  void operator()(const ReducerInit& s, SourceLoc loc) {
+    line(fmt::format("reducer {} of {} opens", s.reducer->name, name(s.op)), loc);
+  }
+  void operator()(const ReducerUpdate& s, SourceLoc loc) {
+    line(fmt::format("reducer {}[{}] takes {}", s.reducer->name, list(s.indices),
+                     to_string(s.value)),
+         loc);
+  }
+  void operator()(const ReducerFinalize& s, SourceLoc loc) {
+    line(fmt::format("reducer {} closes into {}{}", s.reducer->name,
+                     s.to ? s.to->name : s.value->name,
+                     s.start ? fmt::format(", started from {}", to_string(s.start)) : ""),
+         loc);
+  }
   void operator()(const Copy& s, SourceLoc loc) {
     line(fmt::format("{} {} -> {}", s.mode == CopyMode::plain ? "copy" : "copy_async",
                      region_text(s.from), region_text(s.to)),
@@ -105,6 +128,29 @@ struct Printer {
   void operator()(const Collective& s, SourceLoc loc) {
     line(fmt::format("{} = {}({}) width {}", s.var->name, name(s.kind), list(s.args), s.width),
          loc);
+  }
+  void operator()(const Present& s, SourceLoc loc) {
+    line(fmt::format("{} = {} is given", s.var->name, s.buffer->name), loc);
+  }
+  void operator()(const Pointer& s, SourceLoc loc) {
+    line(fmt::format("{} at {}: {} [{}] strides [{}] align {}", s.buffer->name,
+                     to_string(s.buffer->address), name(s.buffer->dtype), list(s.buffer->shape),
+                     list(s.buffer->strides), s.buffer->align),
+         loc);
+  }
+  void operator()(const Assert& s, SourceLoc loc) {
+    line(fmt::format("assert {}: {}", to_string(s.condition), s.message), loc);
+  }
+  void operator()(const Print& s, SourceLoc loc) {
+    line(fmt::format("print \"{}\" ({})", s.text, list(s.args)), loc);
+  }
+  void operator()(const Dependency& s, SourceLoc loc) {
+    line(s.kind == DependencyKind::wait ? "wait for the previous kernel"
+                                        : "let the next kernel start",
+         loc);
+  }
+  void operator()(const ExternCall& s, SourceLoc loc) {
+    line(fmt::format("{} = {}({})", s.var->name, s.function->name, list(s.args)), loc);
   }
   void operator()(const Assume& s, SourceLoc loc) {
     line(fmt::format("assume {}", to_string(s.condition)), loc);
@@ -166,6 +212,22 @@ std::string_view name(ReduceOp op) {
       return "absmax";
     case ReduceOp::min:
       return "min";
+  }
+  return "?";
+}
+
+std::string_view name(AtomicOp op) {
+  switch (op) {
+    case AtomicOp::add:
+      return "add";
+    case AtomicOp::max:
+      return "max";
+    case AtomicOp::min:
+      return "min";
+    case AtomicOp::exchange:
+      return "exchange";
+    case AtomicOp::compare_exchange:
+      return "compare_exchange";
   }
   return "?";
 }

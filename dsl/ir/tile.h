@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dsl/ir/expr.h"
+#include "dsl/ir/extern_function.h"
 #include "dsl/layout/mma.h"
 
 namespace tessera::ir {
@@ -28,9 +29,10 @@ struct Buffer {
   std::vector<Expr> strides;  // global only, in elements
   int64_t align =
       16;  // global: bytes, declared alignment of the base pointer (checked by the host)
-  bool is_output = false;                        // global
-  bool optional = false;                         // global: may be null
-  BufferRef alias_of;                            // reshape: same storage, same element order
+  bool is_output = false;  // global
+  bool optional = false;   // global: may be null
+  Expr address;            // global: u64 address of the first element; null = a tensor parameter
+  BufferRef alias_of;      // reshape: same storage, same element order
   std::shared_ptr<const layout::Layout> layout;  // fragment: given by the author, else inferred
   SourceLoc loc;
 };
@@ -71,8 +73,12 @@ enum class CollectiveKind : uint8_t {
   ballot,     // boolean -> u32
   match_any,  // u32/i32/u64/i64 -> u32 mask of lanes with an equal value
 };
+enum class AtomicOp : uint8_t { add, max, min, exchange, compare_exchange };
+/// Relaxed atomics order nothing else; acq_rel ones also order the thread's other accesses.
+enum class MemoryOrder : uint8_t { relaxed, acq_rel };
 std::string_view name(LoopKind kind);
 std::string_view name(ReduceOp op);
+std::string_view name(AtomicOp op);
 std::string_view name(CollectiveKind kind);
 
 struct Stmt;
@@ -94,6 +100,17 @@ struct ElementStore {
   Expr value;
   bool unchecked = false;
 };
+/// buffer[indices] = op(buffer[indices], value) in one indivisible step, on shared or global memory.
+struct Atomic {
+  AtomicOp op;
+  BufferRef buffer;
+  std::vector<Expr> indices;
+  Expr value;
+  Expr compare;  // compare_exchange: the value is written where this was found
+  VarRef old;    // what was found; null = not wanted
+  MemoryOrder order = MemoryOrder::relaxed;
+  bool unchecked = false;
+};
 struct Copy {
   Region from, to;
   CopyMode mode = CopyMode::plain;
@@ -107,6 +124,28 @@ struct Reduce {
   Region from, to;
   int axis;
 };  // whole fragments; `to` is overwritten
+/// Opens a reducer: a fragment whose copies hold the parts of different threads until it is
+/// finalized. Every part starts from the identity of `op`.
+struct ReducerInit {
+  ReduceOp op;
+  BufferRef reducer;
+};
+/// One contribution, made exactly once per iteration of the parallel loop around it.
+struct ReducerUpdate {
+  ReduceOp op;
+  BufferRef reducer;
+  std::vector<Expr> indices;
+  Expr value;
+};
+/// Combines the parts and then `start` (null = none) into the fragment `to`, or, for a reducer of
+/// one element, into `value`, the same in every thread.
+struct ReducerFinalize {
+  ReduceOp op;
+  BufferRef reducer;
+  Expr start;
+  BufferRef to;
+  VarRef value;
+};
 /// What happens to f32 operands of a matrix product, of which the hardware uses 19 bits.
 enum class Tf32 : uint8_t {
   round,     // to nearest, ties away from zero (cvt.rna), NaN kept
@@ -123,7 +162,7 @@ struct Loop {
   std::vector<VarRef> vars;   // parallel: one per dimension; else one
   Expr begin;                 // serial; 0 otherwise
   std::vector<Expr> extents;  // parallel: constants; serial: [end]
-  Expr step;                  // serial; 1 otherwise
+  Expr step;                  // serial: positive; 1 otherwise
   Body body;
   std::string label = {};  // what the author wrote, where it was not a loop: "copy x -> x_frag"
   CopyMode mode = CopyMode::plain;  // parallel: the loop of a copy
@@ -146,6 +185,38 @@ struct Collective {
 struct Assume {
   Expr condition;
 };
+/// Whether an optional tensor was given.
+struct Present {
+  VarRef var;
+  BufferRef buffer;
+};
+/// Begins a tensor at the address that a value gives (Buffer::address).
+struct Pointer {
+  BufferRef buffer;
+};
+/// Stops the kernel with `message` where the condition does not hold.
+struct Assert {
+  Expr condition;
+  std::string message;
+};
+/// One line of text per thread; each {} is the next argument.
+struct Print {
+  std::string text;
+  std::vector<Expr> args;
+};
+/// Between this kernel and its neighbours in the stream, where the launch lets them overlap.
+enum class DependencyKind : uint8_t {
+  wait,     // for what the kernel before has written
+  trigger,  // the next kernel may start
+};
+struct Dependency {
+  DependencyKind kind;
+};
+struct ExternCall {
+  VarRef var;
+  std::shared_ptr<const ExternFunction> function;
+  std::vector<Expr> args;
+};
 /// Closes the group of the asynchronous copies since the last commit.
 struct AsyncCommit {
   int group = -1;  // number of the author's token, -1 = nobody waits for it by name
@@ -161,8 +232,9 @@ struct Return {
 };
 
 struct Stmt {
-  std::variant<Let, ElementLoad, ElementStore, Copy, Fill, Reduce, Gemm, Loop, If, Sync, Collective,
-               Assume, AsyncCommit, AsyncWait, Return>
+  std::variant<Let, ElementLoad, ElementStore, Atomic, Copy, Fill, Reduce, ReducerInit,
+               ReducerUpdate, ReducerFinalize, Gemm, Loop, If, Sync, Collective, Assume, Present,
+               Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // in a region where only the author's barriers stand

@@ -13,6 +13,12 @@ inline dsl::Value sigmoid(const dsl::Value& z) {
   return 1.0f / (1.0f + dsl::exp(0.0f - z));
 }
 
+/// What entry j of a projected row becomes before its sigmoid: one fma.
+inline dsl::Value mix_logit(const dsl::Value& entry, const dsl::Value& scale,
+                            const dsl::Value& base) {
+  return dsl::fma(entry, scale, base);
+}
+
 /// The weight with which a sub-layer reads a stream, in (eps, 1 + eps).
 inline dsl::Value pre_mix(const dsl::Value& z, const dsl::Value& eps) {
   return sigmoid(z) + eps;

@@ -49,13 +49,13 @@ ir::Kernel build(const Spec& s) {
   auto j = k.let("j", entry % entries);
   k.if_(token < tokens, [&] {
     Value mix = input_mixes(token, j);
-    auto z = k.let("z", fma(mix, scale(min(j / n, 2)), base(j)));
+    auto z = k.let("z", mhc::mix_logit(mix, scale(min(j / n, 2)), base(j)));
     k.if_else(
         j < n, [&] { pre_mix(token, j) = mhc::pre_mix(z, eps); },
         [&] {
           k.if_else(
-              j < 2 * n, [&] { post_mix.unchecked()(token, j - n) = mhc::post_mix(z, post_mult); },
-              [&] { comb_logits.unchecked()(token, (j - 2 * n) / n, (j - 2 * n) % n) = z; });
+              j < 2 * n, [&] { post_mix(token, j - n) = mhc::post_mix(z, post_mult); },
+              [&] { comb_logits(token, (j - 2 * n) / n, (j - 2 * n) % n) = z; });
         });
   });
   return k.finish();

@@ -36,6 +36,26 @@ inline dsl::Value lane_sum(dsl::Builder& k, dsl::Value value, int64_t side, int6
   return value;
 }
 
+/// `value` inside of the matrix, `padding` on the lanes of a padded side.
+inline dsl::Value inside(const MatrixLanes& matrix, const dsl::Value& lane, const dsl::Value& value,
+                         float padding) {
+  if (!matrix.padded()) return value;
+  return dsl::select(dsl::max(matrix.row(lane), matrix.col(lane)) < matrix.streams, value, padding);
+}
+
+/// Softmax over the columns, without eps. On padded lanes: no number.
+inline dsl::Value softmax(dsl::Builder& k, const MatrixLanes& matrix, const dsl::Value& lane,
+                          const dsl::Value& logit) {
+  using namespace dsl;
+  const int64_t side = matrix.side();
+  auto top = k.let("top", inside(matrix, lane, logit, -std::numeric_limits<float>::infinity()));
+  for (int64_t offset = side / 2; offset > 0; offset /= 2) {
+    top = k.let("top", max(top, k.shuffle_xor(top, offset)));
+  }
+  auto power = k.let("power", inside(matrix, lane, exp(logit - top), 0.0f));
+  return power / lane_sum(k, power, side, 1);
+}
+
 /// This lane's element of the projection of `logit`. All lanes of the warp take part; `lane` counts
 /// from the first lane of the warp or the block. Softmax over the columns without eps in its
 /// divisor, eps added to the result; then columns, then repeat - 1 times rows and columns, each
@@ -45,22 +65,11 @@ inline dsl::Value sinkhorn(dsl::Builder& k, const MatrixLanes& matrix, const dsl
                            const dsl::Value& eps) {
   using namespace dsl;
   const int64_t side = matrix.side();
-  const auto keep = [&](const Value& value, float padding) {
-    if (!matrix.padded()) return value;
-    return select(max(matrix.row(lane), matrix.col(lane)) < matrix.streams, value, padding);
-  };
-  // softmax over o
-  auto top = k.let("top", keep(logit, -std::numeric_limits<float>::infinity()));
-  for (int64_t offset = side / 2; offset > 0; offset /= 2) {
-    top = k.let("top", max(top, k.shuffle_xor(top, offset)));
-  }
-  auto power = k.let("power", keep(exp(logit - top), 0.0f));
-  auto element =
-      k.var(DType::f32, keep(power / lane_sum(k, power, side, 1) + eps, 0.0f), "element");
-  // columns, then rows and columns
+  auto element = k.var(
+      DType::f32, inside(matrix, lane, softmax(k, matrix, lane, logit) + eps, 0.0f), "element");
   const auto normalise = [&](int64_t stride) {
     Value x = element;
-    element = keep(x / (lane_sum(k, x, side, stride) + eps), 0.0f);
+    element = inside(matrix, lane, x / (lane_sum(k, x, side, stride) + eps), 0.0f);
   };
   normalise(side);
   k.serial(1, repeat, [&](Value) {

@@ -17,13 +17,7 @@ namespace {
 
 // 3. Host function
 Dequantise check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
-  const ParamValue& value = params.at("x_block_size");
-  const auto& block = std::get<std::vector<int64_t>>(value);
-  constexpr int64_t kLargest = int64_t{1} << 30;
-  check.require(block.size() == 2 && block[0] >= 1 && block[1] >= 1 && block[0] <= kLargest &&
-                    block[1] <= kLargest,
-                "x_block_size", "parameter 'x_block_size' has a wrong value",
-                "rows,columns, each from 1 to 2^30", to_string(value));
+  const Dims block = block_size_of(check, params, "x_block_size");
   return check_dequantise(check, tensors, params, block[0], block[1]);
 }
 

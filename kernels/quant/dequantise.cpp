@@ -8,14 +8,6 @@
 #include "kernels/quant/token_grid.h"
 
 namespace tessera::kernels {
-namespace {
-
-int64_t blocks(int64_t extent, int64_t block) {
-  return extent == 0 ? 0 : (extent - 1) / block + 1;
-}
-
-}  // namespace
-
 DequantiseSpec spec_of(const TensorView& x, const TensorView& x_sf, const Dequantise& call) {
   DequantiseSpec s;
   s.in = x.dtype == DType::i8 ? DType::e2m1 : x.dtype;
@@ -41,14 +33,14 @@ ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {
   // 32 elements per thread, along a row as far as that leaves few of them idle.
   constexpr int64_t kElements = 4096;
   int64_t cols = 1024;
-  while (cols > 64 && blocks(s.hidden, cols) * cols * 8 > s.hidden * int64_t{9}) cols /= 2;
+  while (cols > 64 && num_blocks(s.hidden, cols) * cols * 8 > s.hidden * int64_t{9}) cols /= 2;
   const int64_t rows = kElements / cols;
 
   Builder k(op);
   auto tokens = k.dim("tokens");
   auto x = k.input("x", s.in, {tokens, s.hidden}, {.align = s.align});
   const ScaleReader x_sf(k, "x_sf", s.sf_layout, ceil_div(tokens, s.block_rows),
-                         blocks(s.hidden, s.block_cols), s.sf_vector);
+                         num_blocks(s.hidden, s.block_cols), s.sf_vector);
   auto out = k.output("out", s.out, {tokens, s.hidden});
   const TileOrigin at = launch_tiles(k, tokens, rows, s.hidden, cols, 128);
 
@@ -81,8 +73,10 @@ Dequantise check_dequantise(ArgCheck& check, const Tensors& tensors, const Param
     check.tensor("x", tensors).dtype({DType::e4m3, DType::i8}).shape("T", "H").row_major();
   }
   check.multiple_of("H", 64);
-  check.bind("R", blocks(check["T"], block_rows), "ceil(T / " + std::to_string(block_rows) + ")");
-  check.bind("C", blocks(check["H"], block_cols), "ceil(H / " + std::to_string(block_cols) + ")");
+  check.bind("R", num_blocks(check["T"], block_rows),
+             "ceil(T / " + std::to_string(block_rows) + ")");
+  check.bind("C", num_blocks(check["H"], block_cols),
+             "ceil(H / " + std::to_string(block_cols) + ")");
   check_scale_input(check, "x_sf", tensors, call.sf_layout, "R", "C");
   return call;
 }
@@ -130,7 +124,7 @@ BenchCase dequantise_case(int64_t tokens, int64_t hidden, DType x, DType out, co
   BenchCase c;
   const bool pairs = x == DType::e2m1;
   const OutputInfo scales =
-      scale_output("x_sf", layout, blocks(tokens, block[0]), blocks(hidden, block[1]));
+      scale_output("x_sf", layout, num_blocks(tokens, block[0]), num_blocks(hidden, block[1]));
   c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " " +
             std::string(name(x)) + " / " + std::to_string(block[0]) + "x" +
             std::to_string(block[1]) + " to " + std::string(name(out));

@@ -1,7 +1,8 @@
 // per_token_cast: rows to e4m3 or e2m1 with one scale per group of columns.
 //
 // Shapes   x [tokens, hidden], out [tokens, hidden], out_sf [tokens, ceil(hidden / group)]
-// Dtypes   x bf16|f32, out e4m3|e2m1 (two per byte), out_sf f32 or the exponents of powers of two
+// Dtypes   x bf16|f32, out e4m3|e2m1 (two per byte), out_sf f32 or the exponents of powers of two;
+//          an x of codes with scales: recast.cpp
 // Method   one pass: load a tile, amax per group (warp shuffles), scales, multiply, store.
 //          x is read once and out written once, so the bound is bytes / copy bandwidth.
 // Maths    scale = max(amax, floor) / max, code = cast(x * (max / max(amax, floor))): see
@@ -10,11 +11,13 @@
 
 #include "kernels/quant/per_token_cast.h"
 
+#include <array>
+
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/quant/recast.h"
 #include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_cast.h"
-#include "kernels/quant/token_grid.h"
+#include "kernels/quant/token_rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -23,22 +26,19 @@ namespace {
 using Spec = TokenCastSpec;
 
 // 2. Builder
-ir::Kernel build(const Spec& s) {
+ir::Kernel build_cast(const Spec& s) {
   using namespace dsl;
   const TokenTile tile = pick_token_tile(s, ScaleWriter::cols_together(s.sf_layout));
 
   Builder k("per_token_cast");
-  auto tokens = k.dim("tokens");
-  auto row_stride = k.stride("x_row_stride", {.multiple_of = s.stride_multiple});
-  auto x = k.input("x", s.in, {tokens, s.hidden}, {.strides = {row_stride, 1}, .align = s.align});
-  auto out = k.output("out", s.format, {tokens, s.hidden});
-  const ScaleWriter out_sf(k, s.sf_layout, tokens, (s.hidden + s.group - 1) / s.group);
+  const TokenRows rows = declare_rows(k, s);  // x [tokens, hidden]
+  auto out = k.output("out", s.format, {rows.tokens, s.hidden});
+  const ScaleWriter out_sf(k, s.sf_layout, rows.tokens, num_blocks(s.hidden, s.group));
   const TileOrigin at =
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
 
   // load
-  auto x_frag = k.fragment(s.in, {tile.rows, tile.cols}, "x_frag");  // (rows, cols)
-  k.copy(x.tile({at.row, at.col}, {tile.rows, tile.cols}), x_frag);
+  auto x_frag = load_tile(k, rows, at, tile);  // (rows, cols)
 
   // amax per group
   auto amax = k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");  // (rows, groups)
@@ -62,34 +62,20 @@ ir::Kernel build(const Spec& s) {
 }
 
 // 3. Host function
-/// A quantised x is part of the contract and not there yet.
-void require_plain(const ArgCheck& check, const Tensors& tensors, const Params& params) {
-  auto unsupported = [&](bool fine, const char* argument, const char* expected,
-                         const std::string& got) {
-    check.require(fine, argument,
-                  std::string("this form of '") + argument + "' is not supported yet", expected,
-                  got, ErrorKind::unsupported);
-  };
-  const auto x = tensors.find("x");
-  if (x != tensors.end()) {
-    const DType dtype = x->second.dtype;
-    unsupported(dtype != DType::e4m3 && dtype != DType::i8, "x", "bf16 or f32",
-                std::string(name(dtype)));
-  }
-  unsupported(!tensors.contains("x_sf") &&
-                  std::holds_alternative<std::monostate>(params.at("x_block_size")),
-              "x_sf", "an x that is not quantised", "x_sf or x_block_size given");
-}
-
 TokenCast check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
+  if (is_quantised(tensors)) return check_recast(check, tensors, params);
   require_plain(check, tensors, params);
   return check_token_cast(check, tensors, params);
+}
+
+ir::Kernel build(const Spec& s) {
+  return s.block_cols > 0 ? build_recast(s) : build_cast(s);
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("per_token_cast");
   const TokenCast call = check_input(check, inputs, params);
-  return {codes_output("out", call.format, inputs.at("x").shape),
+  return {codes_output("out", call.format, {check["T"], check["H"]}),
           scale_output("out_sf", call.sf_layout, check["T"], call.num_groups)};
 }
 
@@ -102,11 +88,20 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView& x = tensors.at("x");
   if (x.size() == 0) return;
   const Spec spec = spec_of(x, call);
-  const TensorView arguments[] = {
-      x, codes_view(tensors.at("out")),
-      written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], call.num_groups)};
-  jit::run(
-      "per_token_cast", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
+  const TensorView out = codes_view(tensors.at("out"));
+  const TensorView out_sf =
+      written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], call.num_groups);
+  const auto launch = [&](std::span<const TensorView> arguments) {
+    jit::run(
+        "per_token_cast", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {},
+        stream);
+  };
+  if (call.block_cols > 0) {
+    const TensorView x_sf = read_scales(tensors.at("x_sf"), call.x_sf_layout);
+    launch(std::array{codes_view(x), x_sf, out, out_sf});
+  } else {
+    launch(std::array{x, out, out_sf});
+  }
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -127,7 +122,7 @@ BenchCase bench_case(int64_t tokens, int64_t hidden, DType in, int64_t group, bo
   const SfLayout layout = sf_layout_of(c.params, "sf_layout");
   if (layout != SfLayout::row_major) c.label += std::string(" ") + sf_layout;
   c.bytes = tokens * hidden * bytes(in) + codes_bytes(tokens, hidden, format) +
-            scale_bytes(tokens, (hidden + group - 1) / group, layout);
+            scale_bytes(tokens, num_blocks(hidden, group), layout);
   return c;
 }
 
@@ -151,7 +146,8 @@ OpInfo op_info() {
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;
-  constexpr DType bf16 = DType::bf16, f32 = DType::f32, e2m1 = DType::e2m1;
+  constexpr DType bf16 = DType::bf16, f32 = DType::f32;
+  constexpr DType e4m3 = DType::e4m3, e2m1 = DType::e2m1;
   op.examples = {bench_case(37, 7168, bf16, 128, false),
                  bench_case(13, 576, f32, 128, true),
                  bench_case(9, 320, bf16, 16, false),
@@ -162,13 +158,18 @@ OpInfo op_info() {
                  bench_case(37, 7168, bf16, 128, true, "packed_ue8m0"),
                  bench_case(13, 576, f32, 32, true, "packed_ue8m0", e2m1),
                  bench_case(7, 2048, bf16, 128, false, "col_major_tma", e2m1),
-                 bench_case(3, 576, bf16, 576, true, "packed_ue8m0")};
+                 bench_case(3, 576, bf16, 576, true, "packed_ue8m0"),
+                 recast_case(13, 320, e4m3, {32, 32}, 128, "row_major", e2m1),
+                 recast_case(13, 576, e4m3, {128, 128}, 32, "packed_ue8m0", e4m3),
+                 recast_case(9, 640, e2m1, {1, 64}, 64, "col_major_tma", e4m3)};
   op.bench = {bench_case(8001, 7168, bf16, 128, false),
               bench_case(8001, 7168, bf16, 32, true),
               bench_case(8001, 7168, f32, 128, false),
               bench_case(8001, 7168, f32, 32, true),
               bench_case(8001, 7168, f32, 32, true, "packed_ue8m0"),
               bench_case(8001, 7168, f32, 128, true, "packed_ue8m0", e2m1),
+              recast_case(8001, 7168, e4m3, {128, 128}, 32, "packed_ue8m0", e4m3),
+              recast_case(8001, 7168, e4m3, {128, 128}, 128, "packed_ue8m0", e2m1),
               bench_case(8001, 7168, bf16, 7168, false),
               bench_case(8001, 576, bf16, 128, false),
               bench_case(1, 7168, bf16, 128, false),
@@ -180,18 +181,36 @@ OpInfo op_info() {
 
 }  // namespace
 
+Params params_of(const PerTokenCastOptions& options) {
+  return {{"format", std::string(name(options.format))},
+          {"num_per_channels", options.num_per_channels},
+          {"sf_layout", std::string(name(options.sf_layout))},
+          {"round_sf", options.round_sf}};
+}
+
 void per_token_cast(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                     const PerTokenCastOptions& options, Stream stream) {
-  jit::call(
-      "per_token_cast", {&x, &out, &out_sf},
-      {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream, [&] {
-        const Params params =
-            check_params(per_token_cast_op(), {{"format", std::string(name(options.format))},
-                                               {"num_per_channels", options.num_per_channels},
-                                               {"sf_layout", std::string(name(options.sf_layout))},
-                                               {"round_sf", options.round_sf}});
-        run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
-      });
+  jit::call("per_token_cast", {&x, &out, &out_sf},
+            {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream,
+            [&] {
+              run({{"x", x}, {"out", out}, {"out_sf", out_sf}},
+                  check_params(per_token_cast_op(), params_of(options)), stream);
+            });
+}
+
+void per_token_cast(const TensorView& x, const InputScales& x_scales, const TensorView& out,
+                    const TensorView& out_sf, const PerTokenCastOptions& options, Stream stream) {
+  jit::call("per_token_cast x_sf", {&x, &x_scales.sf, &out, &out_sf},
+            {options.format, options.num_per_channels, options.sf_layout, options.round_sf,
+             x_scales.block_rows, x_scales.block_cols, x_scales.layout},
+            stream, [&] {
+              Params params = params_of(options);
+              params["x_block_size"] =
+                  std::vector<int64_t>{x_scales.block_rows, x_scales.block_cols};
+              params["x_sf_layout"] = std::string(name(x_scales.layout));
+              run({{"x", x}, {"x_sf", x_scales.sf}, {"out", out}, {"out_sf", out_sf}},
+                  check_params(per_token_cast_op(), params), stream);
+            });
 }
 
 const OpInfo& per_token_cast_op() {

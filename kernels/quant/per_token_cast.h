@@ -30,6 +30,33 @@ struct PerTokenCastOptions {
 void per_token_cast(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                     const PerTokenCastOptions& options, Stream stream = nullptr);
 
+/// The scales of an x that is quantised already.
+struct InputScales {
+  TensorView sf;                           // one per block of x, as `layout` says
+  int64_t block_rows = 0, block_cols = 0;  // rows and columns of x that share one
+  SfLayout layout = SfLayout::row_major;
+};
+
+/// The same of an x of codes: each counts as code * scale of its block. The factor scale * inverse
+/// is rounded once, then multiplied by the code.
+///
+///   x            e4m3   [tokens, hidden], or e2m1: i8 [tokens, hidden / 2]   rows any stride apart
+///   x_scales.sf  [ceil(tokens / block_rows), ceil(hidden / block_cols)]      columns (row_major:
+///                rows) may be further apart
+///
+/// block_cols is a multiple of 16, and divides num_per_channels (16, 32, 64 or 128) or is a
+/// multiple of it.
+///
+/// Errors:  as above.
+/// Example: per_token_cast(x, {.sf = x_sf, .block_rows = 128, .block_cols = 128}, out, out_sf,
+///                         {.format = DType::e2m1, .num_per_channels = 32}, stream);
+void per_token_cast(const TensorView& x, const InputScales& x_scales, const TensorView& out,
+                    const TensorView& out_sf, const PerTokenCastOptions& options,
+                    Stream stream = nullptr);
+
+/// The options as the op table names them.
+Params params_of(const PerTokenCastOptions& options);
+
 const OpInfo& per_token_cast_op();
 
 }  // namespace tessera::kernels

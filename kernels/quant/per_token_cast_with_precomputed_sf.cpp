@@ -12,8 +12,7 @@
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_cast.h"
-#include "kernels/quant/token_grid.h"
+#include "kernels/quant/token_rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -27,22 +26,22 @@ ir::Kernel build(const Spec& s) {
   const TokenTile tile = pick_token_tile(s, 1);
 
   Builder k("per_token_cast_with_precomputed_sf");
-  auto tokens = k.dim("tokens");
-  auto row_stride = k.stride("x_row_stride", {.multiple_of = s.stride_multiple});
-  auto x = k.input("x", s.in, {tokens, s.hidden}, {.strides = {row_stride, 1}, .align = s.align});
-  const ScaleReader sf(k, "sf", SfLayout::row_major, tokens, (s.hidden + s.group - 1) / s.group);
-  auto out = k.output("out", s.format, {tokens, s.hidden});
-  const TileOrigin at = launch_tiles(k, tokens, tile.rows, s.hidden, tile.cols, tile.threads);
+  const TokenRows rows = declare_rows(k, s);  // x [tokens, hidden]
+  const ScaleReader sf(k, "sf", SfLayout::row_major, rows.tokens, num_blocks(s.hidden, s.group));
+  auto out = k.output("out", s.format, {rows.tokens, s.hidden});
+  const TileOrigin at = launch_tiles(k, rows.tokens, tile.rows, s.hidden, tile.cols, tile.threads);
 
   // load
-  auto x_frag = k.fragment(s.in, {tile.rows, tile.cols}, "x_frag");  // (rows, cols)
-  k.copy(x.tile({at.row, at.col}, {tile.rows, tile.cols}), x_frag);
+  auto x_frag = load_tile(k, rows, at, tile);                                  // (rows, cols)
+  auto inverse = k.fragment(DType::f32, {tile.rows, tile.groups}, "inverse");  // (rows, groups)
+  k.parallel({tile.rows, tile.groups}, [&](Value r, Value g) {
+    inverse(r, g) = 1.0f / sf.load(at.row + r, at.col_tile * tile.groups + g);
+  });
 
   // cast and store
   auto codes = k.fragment(s.format, {tile.rows, tile.cols}, "codes");  // (rows, cols)
   k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
-    auto inverse = 1.0f / sf.load(at.row + r, at.col_tile * tile.groups + c / tile.group);
-    codes(r, c) = cast(s.format, f32(x_frag(r, c)) * inverse);
+    codes(r, c) = cast(s.format, f32(x_frag(r, c)) * inverse(r, c / tile.group));
   });
   k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
   return k.finish();
@@ -86,7 +85,7 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
 // 4. Registration
 BenchCase bench_case(int64_t tokens, int64_t hidden, DType in, int64_t group, DType format) {
   BenchCase c = token_cast_case(tokens, hidden, in, format, group);
-  const int64_t num_groups = (hidden + group - 1) / group;
+  const int64_t num_groups = num_blocks(hidden, group);
   c.inputs.push_back({"sf", DType::f32, {tokens, num_groups}, {num_groups, 1}});
   c.bytes = tokens * hidden * bytes(in) + codes_bytes(tokens, hidden, format) +
             scale_bytes(tokens, num_groups, SfLayout::row_major);

@@ -12,8 +12,7 @@
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_cast.h"
-#include "kernels/quant/token_grid.h"
+#include "kernels/quant/token_rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -27,16 +26,13 @@ ir::Kernel build(const Spec& s) {
   const TokenTile tile = pick_token_tile(s, ScaleWriter::cols_together(s.sf_layout));
 
   Builder k("per_token_cast_with_sf_only");
-  auto tokens = k.dim("tokens");
-  auto row_stride = k.stride("x_row_stride", {.multiple_of = s.stride_multiple});
-  auto x = k.input("x", s.in, {tokens, s.hidden}, {.strides = {row_stride, 1}, .align = s.align});
-  const ScaleWriter out_sf(k, s.sf_layout, tokens, (s.hidden + s.group - 1) / s.group);
+  const TokenRows rows = declare_rows(k, s);  // x [tokens, hidden]
+  const ScaleWriter out_sf(k, s.sf_layout, rows.tokens, num_blocks(s.hidden, s.group));
   const TileOrigin at =
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
 
   // load
-  auto x_frag = k.fragment(s.in, {tile.rows, tile.cols}, "x_frag");  // (rows, cols)
-  k.copy(x.tile({at.row, at.col}, {tile.rows, tile.cols}), x_frag);
+  auto x_frag = load_tile(k, rows, at, tile);  // (rows, cols)
 
   // amax per group
   auto amax = k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");  // (rows, groups)
@@ -87,7 +83,7 @@ BenchCase bench_case(int64_t tokens, int64_t hidden, DType in, int64_t group, Sf
   c.label += " " + std::string(name(layout));
   c.params["round_sf"] = layout == SfLayout::packed_ue8m0;
   c.params["sf_layout"] = std::string(name(layout));
-  c.bytes = tokens * hidden * bytes(in) + scale_bytes(tokens, (hidden + group - 1) / group, layout);
+  c.bytes = tokens * hidden * bytes(in) + scale_bytes(tokens, num_blocks(hidden, group), layout);
   return c;
 }
 
@@ -124,12 +120,7 @@ void per_token_cast_with_sf_only(const TensorView& x, const TensorView& out_sf,
             {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream,
             [&] {
               run({{"x", x}, {"out_sf", out_sf}},
-                  check_params(per_token_cast_with_sf_only_op(),
-                               {{"format", std::string(name(options.format))},
-                                {"num_per_channels", options.num_per_channels},
-                                {"sf_layout", std::string(name(options.sf_layout))},
-                                {"round_sf", options.round_sf}}),
-                  stream);
+                  check_params(per_token_cast_with_sf_only_op(), params_of(options)), stream);
             });
 }
 

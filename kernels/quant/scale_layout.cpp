@@ -3,12 +3,8 @@
 namespace tessera::kernels {
 namespace {
 
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 int64_t padded(int64_t rows) {
-  return 4 * ceil_div(rows, 4);
+  return 4 * num_blocks(rows, 4);
 }
 
 DType scale_dtype(SfLayout layout) {
@@ -16,7 +12,7 @@ DType scale_dtype(SfLayout layout) {
 }
 
 Dims scale_shape(SfLayout layout, int64_t rows, int64_t cols) {
-  return {rows, layout == SfLayout::packed_ue8m0 ? ceil_div(cols, 4) : cols};
+  return {rows, layout == SfLayout::packed_ue8m0 ? num_blocks(cols, 4) : cols};
 }
 
 void check_shape(ArgCheck& check, ArgCheck::Tensor& tensor, SfLayout layout,
@@ -27,11 +23,25 @@ void check_shape(ArgCheck& check, ArgCheck::Tensor& tensor, SfLayout layout,
     return;
   }
   const std::string words = cols + "/4";
-  check.bind(words, ceil_div(check[cols], 4), "ceil(" + cols + " / 4)");
+  check.bind(words, num_blocks(check[cols], 4), "ceil(" + cols + " / 4)");
   tensor.shape(rows, words);
 }
 
 }  // namespace
+
+Dims block_size_of(const ArgCheck& check, const Params& params, const std::string& name) {
+  const auto& block = std::get<std::vector<int64_t>>(params.at(name));
+  constexpr int64_t kLargest = int64_t{1} << 30;
+  check.require(block.size() == 2 && block[0] >= 1 && block[1] >= 1 && block[0] <= kLargest &&
+                    block[1] <= kLargest,
+                name, "parameter '" + name + "' has a wrong value",
+                "rows,columns, each from 1 to 2^30", to_string(params.at(name)));
+  return {block[0], block[1]};
+}
+
+int64_t num_blocks(int64_t extent, int64_t block) {
+  return extent == 0 ? 0 : (extent - 1) / block + 1;
+}
 
 std::string_view name(SfLayout layout) {
   if (layout == SfLayout::row_major) return "row_major";
@@ -91,7 +101,7 @@ TensorView written_scales(const TensorView& scales, SfLayout layout, int64_t row
       return {scales.data, DType::f32, {cols, padded(rows)}, scales.device};
     case SfLayout::packed_ue8m0:
       if (cols == 1) return {scales.data, DType::i32, {1, padded(rows)}, scales.device};
-      return {scales.data, DType::u8, {ceil_div(cols, 4), padded(rows), 4}, scales.device};
+      return {scales.data, DType::u8, {num_blocks(cols, 4), padded(rows), 4}, scales.device};
   }
   return scales;
 }

@@ -21,6 +21,12 @@ SfLayout sf_layout_of(const Params& params, const std::string& name);
 /// The parameter itself: the three words, row_major by default.
 ParamInfo sf_layout_param(const std::string& name);
 
+/// A tuple parameter of rows and columns that share a scale, each from 1 to 2^30.
+Dims block_size_of(const ArgCheck& check, const Params& params, const std::string& name);
+
+/// How many blocks of `block` cover `extent`.
+int64_t num_blocks(int64_t extent, int64_t block);
+
 /// Shape, strides and storage of scales of `rows` x `cols` blocks that an op writes.
 OutputInfo scale_output(const std::string& name, SfLayout layout, int64_t rows, int64_t cols);
 /// Checks an output against scale_output(); `rows` and `cols` are symbols bound before.

@@ -58,6 +58,26 @@ TEST_CASE("digits of a mixed-radix number come apart without carries", "[prover]
   CHECK(text(v.s * c(1024) + v.thread % c(128) * c(8) - v.s * c(1024)) == "thread % 128 * 8");
 }
 
+TEST_CASE("a tile below the count of whole tiles is inside the extent", "[prover]") {
+  const Symbols v;
+  IndexMath math;
+  const Expr column =
+      v.s * c(32) + c(96) + v.lane * c(4);  // lane * 4 + 3 is the last of a tile of 32
+  CHECK_FALSE(math.less(column + c(3), v.m));
+  math.add_fact(v.s + c(3) < v.m / c(32));
+  CHECK(math.less(column, v.m));
+  CHECK(math.less(column + c(3), v.m));
+  CHECK_FALSE(math.less(column + c(4), v.m));
+  // Nothing follows for an extent that may be negative: -1 / 32 is 0.
+  IndexMath unknown;
+  auto shift = std::make_shared<ir::Var>();
+  shift->name = "shift";
+  shift->id = 8;
+  const Expr extent = ir::var(shift);
+  unknown.add_fact(v.s < extent / c(32) + c(1));
+  CHECK_FALSE(unknown.less(v.s * c(32) - c(1), extent));
+}
+
 TEST_CASE("bounds against symbolic extents", "[prover]") {
   const Symbols v;
   IndexMath math;
@@ -76,6 +96,65 @@ TEST_CASE("bounds against symbolic extents", "[prover]") {
   CHECK_FALSE(math.less(v.block * c(8) + v.thread + c(1), v.n));
   math.leave_scope();
   CHECK_FALSE(math.less(v.block * c(8) + v.thread, v.n));
+}
+
+TEST_CASE("a quotient of a block index is below the extent that the grid multiplies", "[prover]") {
+  const Symbols v;
+  const IndexMath math;
+  const Expr chunked = make_var("chunked", ir::VarKind::block, 10, v.n * c(4));
+  CHECK(math.less(chunked / c(4), v.n));
+  CHECK_FALSE(math.less(chunked / c(3), v.n));
+  CHECK_FALSE(math.less(chunked / c(4) + c(1), v.n));
+  CHECK(math.less(chunked / c(2), v.n * c(2)));
+  // Two rows per block, four chunks per row: the first of the rows exists.
+  const Expr paired = make_var("paired", ir::VarKind::block, 11, (v.n + c(1)) / c(2) * c(4));
+  CHECK(math.less(paired / c(4) * c(2), v.n));
+  CHECK_FALSE(math.less(paired / c(4) * c(2) + c(1), v.n));
+  const Expr whole = make_var("whole", ir::VarKind::block, 12, v.m / c(64) * c(5));
+  CHECK(math.less(whole / c(5) * c(64) + v.thread % c(64), v.m));
+}
+
+TEST_CASE("facts bound differences, quotients and what a branch excludes", "[prover]") {
+  const Symbols v;
+  IndexMath math;
+  const Expr j = v.thread % c(24);
+  CHECK_FALSE(math.non_negative(j - c(4)));
+  const auto negation = [](const Expr& e) { return ir::unary(ir::Op::logical_not, e); };
+  math.enter_scope();
+  math.add_fact(negation(j < c(4)));
+  CHECK(math.non_negative(j - c(4)));
+  CHECK_FALSE(math.non_negative(j - c(5)));
+  CHECK_FALSE(math.less(j - c(4), c(4)));
+  math.enter_scope();
+  math.add_fact(j < c(8));
+  CHECK(math.less(j - c(4), c(4)));
+  CHECK_FALSE(math.less(j - c(4), c(3)));
+  math.leave_scope();
+  math.enter_scope();
+  math.add_fact(negation(j < c(8)));
+  CHECK(math.non_negative((j - c(8)) / c(4)));
+  CHECK(math.less((j - c(8)) / c(4), c(4)));
+  CHECK(math.non_negative((j - c(8)) % c(4)));
+  CHECK(math.less((j - c(8)) % c(4), c(4)));
+  CHECK_FALSE(math.non_negative((j - c(9)) / c(4) - c(1)));
+  math.leave_scope();
+  math.leave_scope();
+  CHECK_FALSE(math.non_negative(j - c(4)));
+  // A fact counted in steps bounds what is counted in elements.
+  const Expr tile = v.s * c(4) + v.lane % c(4) + c(1);
+  math.enter_scope();
+  math.add_fact(tile < c(16));
+  CHECK(math.less(tile * c(64) + v.thread % c(64), c(1024)));
+  CHECK_FALSE(math.less(tile * c(64) + v.thread % c(65), c(1024)));
+  math.leave_scope();
+  // not (a or b) excludes both.
+  const Expr at = v.thread - c(2);
+  math.enter_scope();
+  math.add_fact(negation(ir::binary(ir::Op::logical_or, at < c(0), c(7) < at)));
+  CHECK(math.non_negative(at));
+  CHECK(math.less(at, c(8)));
+  CHECK_FALSE(math.less(at, c(7)));
+  math.leave_scope();
 }
 
 TEST_CASE("divisibility", "[prover]") {

@@ -34,9 +34,15 @@ __device__ __forceinline__ void store(T* memory, const T* registers) {
 // Packs codes[0..kCount) to the elements from `offset` on, an even number of them, in one access.
 template <int kCount>
 __device__ __forceinline__ void store_e2m1(e2m1x2* memory, i64 offset, const e2m1* codes) {
-  e2m1x2 pairs[kCount / 2];
+  constexpr int kRun = kCount < 8 ? kCount : 8;  // codes of one word
+  alignas(4) e2m1x2 pairs[kCount / 2];
 #pragma unroll
-  for (int i = 0; i < kCount / 2; ++i) pairs[i] = codes[2 * i] | (codes[2 * i + 1] << 4);
+  for (int i = 0; i < kCount; i += kRun) {
+    u32 word = 0;
+#pragma unroll
+    for (int j = kRun - 1; j >= 0; --j) word = word * 16 + codes[i + j];
+    memcpy(&pairs[i / 2], &word, kRun / 2);
+  }
   store<kCount / 2>(memory + (offset >> 1), pairs);
 }
 
@@ -67,12 +73,13 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
 }
 #else
 __device__ __forceinline__ e2m1 round_to_e2m1(float x) {
-  const float magnitude = fminf(fabsf(x), 6.0f);
-  // Adding `unit` rounds to its last place: 1/2, 1 or 2. `first` is the range's first code.
-  const float unit = magnitude < 2.0f ? 0x1p22f : magnitude < 4.0f ? 0x1p23f : 0x1p24f;
-  const u32 first = magnitude < 2.0f ? 0u : magnitude < 4.0f ? 2u : 4u;
-  const u32 code = __float_as_uint(magnitude + unit) - __float_as_uint(unit) + first;
-  return x != x ? 7u : code | (__float_as_uint(x) >> 28 & 8u);
+  const float value = fmaxf(fminf(x, 6.0f), -6.0f);  // NaN: 6
+  const u32 bits = __float_as_uint(value);
+  const u32 power = max(bits & 0x7F800000u, 0x3F800000u);  // of two below the magnitude, 1, 2 or 4
+  // Codes are power / 2 apart, which is the last place of power * 2^22: the sum rounds there and
+  // counts, from 2 on. Every doubling of power skips two codes more; 127 << 1 is 6 modulo 8.
+  const float sum = fmaf(__uint_as_float(power), 0x1.000004p22f, fabsf(value));
+  return ((__float_as_uint(sum) + (power >> 22)) & 7u) | (bits >> 28 & 8u);
 }
 __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
   into[0] = round_to_e2m1(even);

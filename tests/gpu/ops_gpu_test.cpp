@@ -3,6 +3,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/ops/mhc_chain.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
@@ -25,11 +26,19 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "per_token_cast_with_precomputed_sf") return per_token_cast_with_precomputed_sf_cases();
   if (op == "cast_back") return cast_back_cases();
   if (op == "per_token_cast_back") return per_token_cast_back_cases();
+  if (op == "per_token_cast_to_e5m6") return per_token_cast_to_e5m6_cases();
+  if (op == "per_channel_cast_and_transpose") return per_channel_cast_and_transpose_cases();
+  if (op == "swiglu_forward_and_per_token_cast") return swiglu_forward_and_per_token_cast_cases();
+  if (op == "cast_back_e5m6") return cast_back_e5m6_cases();
   if (op == "expand_to_mhc_fwd") return expand_to_mhc_fwd_cases();
   if (op == "pre_split_mixes_fwd") return pre_split_mixes_fwd_cases();
   if (op == "sinkhorn_fwd") return sinkhorn_fwd_cases();
   if (op == "pre_apply_mix_fwd") return pre_apply_mix_fwd_cases();
   if (op == "post_fwd") return post_fwd_cases();
+  if (op == "sinkhorn_bwd") return sinkhorn_bwd_cases();
+  if (op == "post_bwd") return post_bwd_cases();
+  if (op == "norm_fn_fwd") return norm_fn_fwd_cases();
+  if (op == "pre_big_fuse") return pre_big_fuse_cases();
   return per_token_cast_cases();
 }
 
@@ -52,12 +61,14 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
-  const std::string op = GENERATE("transpose", "batched_transpose", "topk_gate", "top2_sum_gate",
-                                  "expand_to_fused_with_sf", "reduce_fused", "engram_gate_fwd",
-                                  "engram_hash", "per_token_cast", "per_token_cast_with_sf_only",
-                                  "per_token_cast_with_precomputed_sf", "cast_back",
-                                  "per_token_cast_back", "expand_to_mhc_fwd", "pre_split_mixes_fwd",
-                                  "sinkhorn_fwd", "pre_apply_mix_fwd", "post_fwd");
+  const std::string op = GENERATE(
+      "transpose", "batched_transpose", "topk_gate", "top2_sum_gate", "expand_to_fused_with_sf",
+      "reduce_fused", "engram_gate_fwd", "engram_hash", "per_token_cast",
+      "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
+      "per_token_cast_back", "per_token_cast_to_e5m6", "cast_back_e5m6",
+      "per_channel_cast_and_transpose", "swiglu_forward_and_per_token_cast", "expand_to_mhc_fwd",
+      "pre_split_mixes_fwd", "sinkhorn_fwd", "sinkhorn_bwd", "pre_apply_mix_fwd", "post_fwd",
+      "post_bwd", "norm_fn_fwd", "pre_big_fuse");
   if (!op_exists(op)) TESSERA_SKIP("no op " + op);
   check_cases(op, cases_of(op));
 }
@@ -95,6 +106,19 @@ TEST_CASE("ops equal their references at the sizes of models", "[gpu]") {
                 {one_tensor("4001 x 7168", "x",
                             random_tensor(DType::bf16, {4001, 7168}, Values::normal, 4), params)});
   }
+}
+
+TEST_CASE("pre_big_fuse equals the chain bit for bit on the GPU", "[gpu]") {
+  if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  std::vector<OpCase> cases = pre_big_fuse_cases();
+  OpCase model = cases.front();
+  model.label = "1100 x 4 x 7168";
+  model.inputs["residual"] = random_tensor(DType::bf16, {1100, 4, 7168}, Values::normal, 7);
+  model.inputs["fn"] = random_tensor(DType::f32, {24, 4 * 7168}, Values::uniform, 8);
+  cases.push_back(model);
+  const CaseReport report = compare_with_pre_chain(cases, Device::cuda(0));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed > 0);
 }
 
 TEST_CASE("offsets beyond 2^31 elements", "[gpu]") {

@@ -2,8 +2,6 @@
 
 #include "kernels/quant/per_token_cast.h"
 
-#include <iostream>
-
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"
@@ -30,11 +28,11 @@ const kernels::Params kGroupsOf128 = with("num_per_channels", int64_t{128});
 
 TEST_CASE("per_token_cast gives the reference's bytes on the executor", "[per_token_cast]") {
   if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
-  const CaseReport report = run_cases("per_token_cast", per_token_cast_cases(),
-                                      op_runner("per_token_cast", Device::cpu()));
+  const auto cases = per_token_cast_cases();
+  const CaseReport report =
+      run_cases("per_token_cast", cases, op_runner("per_token_cast", Device::cpu()));
   for (const std::string& failure : report.failures) FAIL_CHECK(failure);
-  CHECK(report.passed > 0);
-  std::cout << "per_token_cast: " << report.unsupported.size() << " cases unsupported\n";
+  CHECK(report.passed == std::ssize(cases));
 }
 
 TEST_CASE("per_token_cast explains a wrong input", "[per_token_cast][errors]") {
@@ -170,8 +168,50 @@ TEST_CASE("per_token_cast explains what e2m1 needs", "[per_token_cast][errors]")
         "tessera: per_token_cast: argument 'x' has the wrong shape\n"
         "  expected  H % 2 = 0\n"
         "  got       H = 33 from x dim 1");
-  CHECK(outputs_error("per_token_cast", {{"x", HostTensor(DType::e4m3, {4, 256})}}, kGroupsOf128) ==
-        "tessera: per_token_cast: this form of 'x' is not supported yet\n"
-        "  expected  bf16 or f32\n"
-        "  got       e4m3");
+}
+
+TEST_CASE("per_token_cast explains what a quantised x needs", "[per_token_cast][errors]") {
+  const HostTensor codes(DType::e4m3, {4, 256}), pairs(DType::i8, {4, 128});
+  const HostTensor x_sf(DType::f32, {1, 2});
+  const auto told = [&](const HostTensor& x, std::vector<int64_t> block, int64_t group) {
+    kernels::Params params = with("num_per_channels", group);
+    params["x_block_size"] = std::move(block);
+    return outputs_error("per_token_cast", {{"x", x}, {"x_sf", x_sf}}, params);
+  };
+  CHECK(told(codes, {4, 128}, 128) == "no error");
+  CHECK(told(pairs, {128, 128}, 32) == "no error");
+  CHECK(outputs_error("per_token_cast", {{"x", codes}, {"x_sf", x_sf}}, kGroupsOf128) ==
+        "tessera: per_token_cast: a quantised x needs 'x_block_size'\n"
+        "  expected  rows,columns of the blocks of x that share a scale\n"
+        "  got       none");
+  CHECK(outputs_error("per_token_cast", {{"x", codes}},
+                      with("x_block_size", std::vector<int64_t>{1, 128}))
+            .starts_with("tessera: per_token_cast: argument 'x_sf' is missing\n"));
+  CHECK(outputs_error("per_token_cast", {{"x", x_of({4, 256})}, {"x_sf", x_sf}}, kGroupsOf128) ==
+        "tessera: per_token_cast: argument 'x_sf' belongs to a quantised x\n"
+        "  expected  none\n"
+        "  got       x_sf given");
+  CHECK(outputs_error("per_token_cast", {{"x", x_of({4, 256})}},
+                      with("x_block_size", std::vector<int64_t>{1, 128})) ==
+        "tessera: per_token_cast: parameter 'x_block_size' belongs to a quantised x\n"
+        "  expected  none\n"
+        "  got       1,128");
+  CHECK(told(codes, {4, 96}, 64) ==
+        "tessera: per_token_cast: blocks of x and groups of 'out' do not nest\n"
+        "  expected  a second number that is a multiple of 16 and divides num_per_channels = 64 or "
+        "is a multiple of it\n"
+        "  got       4,96");
+  CHECK(told(codes, {4, 8}, 64).find("a multiple of 16") != std::string::npos);
+  CHECK(told(codes, {0, 32}, 64) ==
+        "tessera: per_token_cast: parameter 'x_block_size' has a wrong value\n"
+        "  expected  rows,columns, each from 1 to 2^30\n"
+        "  got       0,32");
+  CHECK(told(codes, {4, 128}, 256) ==
+        "tessera: per_token_cast: parameter 'num_per_channels' is out of range for a quantised x\n"
+        "  expected  16, 32, 64 or 128\n"
+        "  got       256");
+  CHECK(told(codes, {3, 128}, 128) ==
+        "tessera: per_token_cast: argument 'x_sf' has the wrong shape\n"
+        "  expected  f32[2, 2]   (R = 2 = ceil(T / 3); B = 2 = ceil(H / 128))\n"
+        "  got       f32[1, 2] on cpu");
 }

@@ -146,8 +146,10 @@ TEST_CASE("the references pass the golden cases of their ops", "[reference][gold
       const reference::Runner run = reference::runner(golden.op);
       if (run == nullptr) continue;
       INFO(golden.id);
+      // The reference of SwiGLU rounds exp correctly, as the executor may and CUDA's does not.
+      const bool exact_exp = golden.op.starts_with("swiglu_");
       const Comparison result =
-          compare_golden(golden, run(golden.inputs, golden.params), /*on_cpu=*/false);
+          compare_golden(golden, run(golden.inputs, golden.params), /*on_cpu=*/exact_exp);
       INFO(result.report);
       CHECK(result.ok);
       ++passed;

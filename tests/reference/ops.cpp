@@ -1,10 +1,17 @@
 #include "tests/reference/ops.h"
 
+#include <algorithm>
+
 #include "dsl/base/error.h"
+#include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
 #include "tests/reference/mhc.h"
+#include "tests/reference/mhc_bwd.h"
+#include "tests/reference/mhc_pre.h"
 #include "tests/reference/moe.h"
+#include "tests/reference/per_channel_cast.h"
 #include "tests/reference/per_token_cast.h"
+#include "tests/reference/swiglu.h"
 #include "tests/reference/top2_sum_gate.h"
 #include "tests/reference/topk_gate.h"
 #include "tests/reference/transpose.h"
@@ -13,6 +20,7 @@ namespace tessera::reference {
 namespace {
 
 using kernels::Params;
+using test::HostTensor;
 using test::HostTensors;
 
 template <class T>
@@ -55,6 +63,38 @@ HostTensors run_with_precomputed_sf(const HostTensors& inputs, const Params& par
                                                  param<int64_t>(params, "num_per_channels", 0))}};
 }
 
+const HostTensor* optional_input(const HostTensors& inputs, const std::string& name) {
+  const auto found = inputs.find(name);
+  return found == inputs.end() ? nullptr : &found->second;
+}
+
+HostTensors run_norm_fn_fwd(const HostTensors& inputs, const Params& params) {
+  NormFnResult result =
+      norm_fn_fwd(inputs.at("residual"), inputs.at("fn"), optional_input(inputs, "norm_weight"),
+                  param<double>(params, "norm_eps", 1e-6));
+  HostTensors outputs = {{"out", std::move(result.out)}};
+  if (param<bool>(params, "save_for_backward", true)) {
+    outputs["out_mul"] = std::move(result.out_mul);
+    outputs["sqrsum"] = std::move(result.sqrsum);
+  }
+  return outputs;
+}
+
+HostTensors run_pre_big_fuse(const HostTensors& inputs, const Params& params) {
+  PreBigFuseOptions options;
+  options.norm_eps = param<double>(params, "norm_eps", 1e-6);
+  options.pre_eps = param<double>(params, "pre_eps", 1e-6);
+  options.sinkhorn_eps = param<double>(params, "sinkhorn_eps", 1e-6);
+  options.post_mult = param<double>(params, "post_mult_value", 1);
+  options.sinkhorn_repeat = param<int64_t>(params, "sinkhorn_repeat", 10);
+  PreBigFuseResult result =
+      pre_big_fuse(inputs.at("residual"), inputs.at("fn"), inputs.at("scale"), inputs.at("base"),
+                   optional_input(inputs, "norm_weight"), options);
+  return {{"post_mix", std::move(result.post_mix)},
+          {"comb_mix", std::move(result.comb_mix)},
+          {"layer_input", std::move(result.layer_input)}};
+}
+
 HostTensors run_cast_back(const HostTensors& inputs, const Params& params) {
   const auto block = param<std::vector<int64_t>>(
       params, "x_block_size", {1, param<int64_t>(params, "num_per_channels", 0)});
@@ -65,9 +105,57 @@ HostTensors run_cast_back(const HostTensors& inputs, const Params& params) {
                         dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
 }
 
+HostTensors run_to_e5m6(const HostTensors& inputs, const Params& params) {
+  E5m6Result result = per_token_cast_to_e5m6(
+      inputs.at("x"), sf_layout_of(param<std::string>(params, "sf_layout", "row_major")),
+      param<bool>(params, "round_sf", false));
+  return {{"out", std::move(result.out)}, {"out_sf", std::move(result.out_sf)}};
+}
+
+HostTensors run_cast_back_e5m6(const HostTensors& inputs, const Params& params) {
+  const test::HostTensor& x = inputs.at("x");
+  const int64_t hidden = x.shape()[1] / 3 * 2;
+  const auto block =
+      param<std::vector<int64_t>>(params, "x_block_size", {1, std::max<int64_t>(hidden, 1)});
+  return {{"out", cast_back_e5m6(
+                      x, inputs.at("x_sf"),
+                      sf_layout_of(param<std::string>(params, "x_sf_layout", "row_major")),
+                      Dims(std::span<const int64_t>(block)),
+                      dtype_from_name(param<std::string>(params, "out_dtype", "bf16")).value())}};
+}
+
 const test::HostTensor* optional(const HostTensors& inputs, const std::string& name) {
   const auto found = inputs.find(name);
   return found == inputs.end() ? nullptr : &found->second;
+}
+
+HostTensors run_swiglu(const HostTensors& inputs, const Params& params) {
+  const auto number = [&](const char* name) -> std::optional<float> {
+    const auto found = params.find(name);
+    if (found == params.end() || std::holds_alternative<std::monostate>(found->second)) return {};
+    return static_cast<float>(std::get<double>(found->second));
+  };
+  SwigluOptions options;
+  options.num_per_channels = param<int64_t>(params, "num_per_channels", 0);
+  options.sf_layout = sf_layout_of(param<std::string>(params, "sf_layout", "row_major"));
+  options.round_sf = param<bool>(params, "round_sf", false);
+  options.clamp_value = number("swiglu_clamp_value");
+  options.sf_clamp_min = number("sf_clamp_min");
+  SwigluResult result = swiglu_forward_and_per_token_cast(
+      inputs.at("x"),
+      {optional(inputs, "pos_to_token_topk"), optional(inputs, "topk_weights"),
+       optional(inputs, "pos_to_expert")},
+      options);
+  HostTensors outputs = {{"out", std::move(result.cast.out)},
+                         {"out_sf", std::move(result.cast.out_sf)}};
+  if (const auto* count = optional(inputs, "clamped_count")) {
+    test::HostTensor& sum = outputs.try_emplace("clamped_count", *count).first->second;
+    for (int64_t i = 0; i < 3; ++i) {
+      const int64_t more = result.clamped_count[static_cast<size_t>(i)];
+      sum.set_bits(i, sum.bits(i) + static_cast<uint64_t>(more));
+    }
+  }
+  return outputs;
 }
 
 HostTensors run_expand(const HostTensors& inputs, const Params& params) {
@@ -143,6 +231,17 @@ Runner runner(const std::string& op) {
   if (op == "per_token_cast_with_sf_only") return run_with_sf_only;
   if (op == "per_token_cast_with_precomputed_sf") return run_with_precomputed_sf;
   if (op == "cast_back" || op == "per_token_cast_back") return run_cast_back;
+  if (op == "per_token_cast_to_e5m6") return run_to_e5m6;
+  if (op == "cast_back_e5m6") return run_cast_back_e5m6;
+  if (op == "swiglu_forward_and_per_token_cast") return run_swiglu;
+  if (op == "per_channel_cast_and_transpose") {
+    return [](const HostTensors& inputs, const Params& params) {
+      ChannelCastResult result = per_channel_cast_and_transpose(
+          inputs.at("x"), param<int64_t>(params, "num_per_tokens", 0),
+          param<bool>(params, "round_sf", false));
+      return HostTensors{{"out", std::move(result.out)}, {"out_sf", std::move(result.out_sf)}};
+    };
+  }
   if (op == "pre_apply_mix_fwd") {
     return [](const HostTensors& inputs, const Params&) {
       return HostTensors{{"out", pre_apply_mix_fwd(inputs.at("x"), inputs.at("mix"))}};
@@ -166,6 +265,25 @@ Runner runner(const std::string& op) {
                                               param<double>(params, "eps", 1e-6))}};
     };
   }
+  if (op == "sinkhorn_bwd") {
+    return [](const HostTensors& inputs, const Params& params) {
+      return HostTensors{{"grad_x", sinkhorn_bwd(inputs.at("grad_out"), inputs.at("x"),
+                                                 param<int64_t>(params, "repeat", 10),
+                                                 param<double>(params, "eps", 1e-6))}};
+    };
+  }
+  if (op == "post_bwd") {
+    return [](const HostTensors& inputs, const Params&) {
+      PostGradients grad = post_bwd(inputs.at("grad_out"), inputs.at("x"), inputs.at("residual"),
+                                    inputs.at("post_mix"), inputs.at("comb_mix"));
+      return HostTensors{{"grad_x", std::move(grad.x)},
+                         {"grad_residual", std::move(grad.residual)},
+                         {"grad_post_mix", std::move(grad.post_mix)},
+                         {"grad_comb_mix", std::move(grad.comb_mix)}};
+    };
+  }
+  if (op == "norm_fn_fwd") return run_norm_fn_fwd;
+  if (op == "pre_big_fuse") return run_pre_big_fuse;
   if (op == "pre_split_mixes_fwd") {
     return [](const HostTensors& inputs, const Params& params) {
       SplitMixes mixes = pre_split_mixes_fwd(

@@ -17,8 +17,11 @@ int64_t ceil_div(int64_t a, int64_t b) {
 Scale scale_of(float amax, DType format, bool round_sf) {
   const bool is_e4m3 = format == DType::e4m3;
   TESSERA_CHECK(is_e4m3 || format == DType::e2m1, "scales are defined for e4m3 and e2m1");
-  const float largest = is_e4m3 ? 448.0F : 6.0F;
-  const float floor = is_e4m3 ? 1e-4F : 0x1.8p-124F;  // the second is 6 * 2^-126
+  if (is_e4m3) return scale_of(amax, 448.0F, 1e-4F, round_sf);
+  return scale_of(amax, 6.0F, 0x1.8p-124F, round_sf);  // the floor is 6 * 2^-126
+}
+
+Scale scale_of(float amax, float largest, float floor, bool round_sf) {
   const float clamped = amax > floor ? amax : floor;
   const float quotient = clamped / largest;
   if (!round_sf) return {quotient, largest / clamped, 0};

@@ -20,6 +20,8 @@ struct Scale {
 ///
 /// Example: scale_of(448, DType::e4m3, true) is {1, 1, 127}.
 Scale scale_of(float amax, DType format, bool round_sf);
+/// The same for a format given by its largest value; maxima below `floor` count as that.
+Scale scale_of(float amax, float largest, float floor, bool round_sf);
 
 enum class SfLayout : uint8_t { row_major, col_major_tma, packed_ue8m0 };
 SfLayout sf_layout_of(std::string_view word);

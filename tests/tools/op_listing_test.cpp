@@ -86,9 +86,10 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
       "| n int 1..E; m {16, H} (H: x); f {a, none} = none; t tuple = none; sf_layout = row_major; "
       "e float = 1e-6; r bool = false | B | B |\n"
       "| gate_back | x: as gate; z: as x [T] | out: f32 [T] | as above | B | B |\n"
+      "| gate_twice | x, z: as gate (n = 4) | out: f32 [T] | a, b float = 1 | B | B |\n"
       "## 3. Decisions\n"
       "| A1 | no op | x | y |\n";
-  CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate", "gate_back"});
+  CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate", "gate_back", "gate_twice"});
   CHECK(tests::spec_row(markdown, "A1").empty());
   const Json row = Json::parse(tests::spec_row(markdown, "gate"));
   CHECK(row.at("family") == "moe");
@@ -116,6 +117,13 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
   CHECK(back.at("tensors").at(0) == row.at("tensors").at(0));
   CHECK(back.at("tensors").at(1).at("dtypes") == Json::parse(R"(["as x"])"));
   CHECK(back.at("params") == row.at("params"));
+  // Names may share a type.
+  const Json twice = Json::parse(tests::spec_row(markdown, "gate_twice"));
+  CHECK(twice.at("tensors").at(0) == row.at("tensors").at(0));
+  CHECK(twice.at("tensors").at(1) == row.at("tensors").at(3));
+  CHECK(twice.at("params").at(0) ==
+        Json::parse(R"({"name": "a", "type": "float", "default": 1.0, "allowed": null})"));
+  CHECK(twice.at("params").at(1).at("name") == "b");
 }
 
 TEST_CASE("tessera list --json equals the contract's tables for the ops that exist",

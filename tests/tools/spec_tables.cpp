@@ -141,6 +141,17 @@ Json param_of(const std::string& entry) {
   return param;
 }
 
+/// "a, b float = 1" is "a float = 1" and "b float = 1".
+std::vector<std::string> one_by_one(const std::string& entry) {
+  std::vector<std::string> parts = split(entry, ',');
+  const size_t space = parts.back().find(' ');
+  if (parts.size() == 1 || parts[0].find(' ') != std::string::npos || space == std::string::npos) {
+    return {entry};
+  }
+  for (size_t i = 0; i + 1 < parts.size(); ++i) parts[i] += parts.back().substr(space);
+  return parts;
+}
+
 struct Row {
   std::string family;
   std::vector<std::string> cells;
@@ -199,8 +210,15 @@ std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row,
       result.push_back(entry);
       continue;
     }
-    for (const std::string& theirs : entries_of(all, *other, column)) {
-      if (theirs.rfind(name + ":", 0) == 0) result.push_back(theirs);
+    const std::vector<std::string> theirs = entries_of(all, *other, column);
+    for (const std::string& wanted : split(name, ',')) {
+      for (const std::string& entry_of_theirs : theirs) {
+        const size_t end = entry_of_theirs.find(':');
+        const auto names = split(entry_of_theirs.substr(0, end), ',');
+        if (std::count(names.begin(), names.end(), wanted) > 0) {
+          result.push_back(wanted + entry_of_theirs.substr(end));
+        }
+      }
     }
   }
   return result;
@@ -219,7 +237,7 @@ std::string spec_row(const std::string& markdown, const std::string& op) {
     json["params"] = Json::array();
     // The transpose table has no column for parameters beyond an empty one.
     for (const std::string& entry : entries_of(all, row, 3)) {
-      json["params"].push_back(param_of(entry));
+      for (const std::string& one : one_by_one(entry)) json["params"].push_back(param_of(one));
     }
     return json.dump();
   }

@@ -122,7 +122,11 @@ void OpCall::allocate_outputs() {
     }
   }
   for (const OutputInfo& output : op_->outputs(tensors_, params_)) {
-    result_names_.push_back(output.name);
+    if (output.workspace) {
+      workspace_bytes_ += num_elements(output.shape) * tessera::bytes(output.dtype);
+    } else {
+      result_names_.push_back(output.name);
+    }
     if (tensors_.count(output.name) != 0) continue;  // in place
     DeviceMemory memory =
         allocate(*op_, output.name, device_, output.storage_elements, output.dtype);
@@ -169,7 +173,7 @@ Safetensors OpCall::results() const {
 int64_t OpCall::bytes() const {
   int64_t total = 0;
   for (const auto& [name, view] : tensors_) total += view.size() * tessera::bytes(view.dtype);
-  return total;
+  return total - workspace_bytes_;
 }
 
 Tensors views_of(const kernels::BenchCase& example) {

@@ -36,7 +36,7 @@ class OpCall {
   const kernels::Params& params() const { return params_; }
   const kernels::Tensors& tensors() const { return tensors_; }
   Device device() const { return device_; }
-  /// Bytes of the elements of all inputs and outputs, padding not counted.
+  /// Bytes of the elements of all inputs and outputs; padding and workspaces are not counted.
   int64_t bytes() const;
 
  private:
@@ -50,6 +50,7 @@ class OpCall {
   kernels::Tensors tensors_;
   std::vector<DeviceMemory> memory_;
   std::vector<std::string> result_names_;
+  int64_t workspace_bytes_ = 0;
 };
 
 /// Views of a case's inputs without data: what OpInfo::outputs and OpInfo::kernels need.

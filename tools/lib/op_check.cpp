@@ -18,7 +18,7 @@ using codegen::cpu::Counts;
 
 constexpr int64_t kSectorBytes = 32;
 
-constexpr std::array<std::pair<const char*, int64_t Counts::*>, 13> kFields = {{
+constexpr std::array<std::pair<const char*, int64_t Counts::*>, 14> kFields = {{
     {"global_load_requests", &Counts::global_load_requests},
     {"global_load_sectors", &Counts::global_load_sectors},
     {"global_load_bytes", &Counts::global_load_bytes},
@@ -32,6 +32,7 @@ constexpr std::array<std::pair<const char*, int64_t Counts::*>, 13> kFields = {{
     {"warp_barriers", &Counts::warp_barriers},
     {"shuffles", &Counts::shuffles},
     {"guards", &Counts::guards},
+    {"atomics", &Counts::atomics},
 }};
 
 std::string ratio(int64_t part, int64_t whole) {

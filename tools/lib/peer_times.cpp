@@ -65,6 +65,28 @@ const std::map<std::string, Renames>& renames() {
          {"num_per_channels", "num_per_channels"},
          {"x_block_size", "x_block_size"},
          {"round_sf", "round_sf"}}}},
+      {"per_token_cast_to_e5m6",
+       {"per_token_cast_to_e5m6",
+        {{"num_tokens", "T"},
+         {"hidden", "H"},
+         {"in_dtype", "dtype"},
+         {"num_per_channels", ""},
+         {"round_sf", "round_sf"}}}},
+      {"cast_back_e5m6",
+       {"cast_back_e5m6",
+        {{"num_tokens", "T"},
+         {"hidden", "H"},
+         {"out_dtype", "out_dtype"},
+         {"num_per_channels", "block_cols"},
+         {"round_sf", ""}},
+        true}},
+      {"per_channel_cast_and_transpose",
+       {"per_channel_cast_and_transpose",
+        {{"num_tokens", "T"},
+         {"hidden", "H"},
+         {"dtype", "dtype"},
+         {"num_per_channels", "num_per_tokens"},
+         {"round_sf", "round_sf"}}}},
       {"cast_back_per_token",
        {"per_token_cast_back",
         {{"num_tokens", "T"},
@@ -132,6 +154,8 @@ const std::map<std::string, Renames>& renames() {
         {{"num_experts", "B"}, {"num_tokens", "R"}, {"hidden", "C"}, {"dtype", "dtype"}}}},
       {"pre_apply_mix", {"pre_apply_mix_fwd", {{"n", "T"}, {"h", "H"}}}},
       {"pre_split_mixes", {"pre_split_mixes_fwd", {{"n", "T"}, {"h", ""}}}},
+      {"norm_fn_fwd", {"norm_fn_fwd", {{"n", "T"}, {"h", "H"}, {"n_splits", "n_splits"}}}},
+      {"pre_big_fuse", {"pre_big_fuse", {{"n", "T"}, {"h", "H"}}}},
       {"post_fwd", {"post_fwd", {{"n", "T"}, {"h", "H"}}}},
       {"expand_fwd", {"expand_to_mhc_fwd", {{"n", "T"}, {"h", "H"}}}},
       {"sinkhorn_fwd", {"sinkhorn_fwd", {{"n", "T"}, {"h", ""}}}}};
@@ -156,7 +180,8 @@ std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
     const bool is_dtype = ours->second == "dtype" || ours->second == "out_dtype";
     facts[ours->second] = is_dtype ? dtype_word(text) : text;
   }
-  if (facts.contains("block_rows")) {
+  if (facts.contains("block_cols")) {
+    facts.emplace("block_rows", "1");
     facts["x_block_size"] = facts["block_rows"] + "," + facts["block_cols"];
     facts.erase("block_rows");
     facts.erase("block_cols");
@@ -179,7 +204,7 @@ std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
     const auto dtype = facts.find("dtype");
     const bool quantised =
         dtype != facts.end() && (dtype->second == "e4m3" || dtype->second == "e2m1");
-    if (quantised) facts["x_sf_layout"] = word;
+    if (quantised || rename.casts_back) facts["x_sf_layout"] = word;
   }
   return facts;
 }
@@ -206,11 +231,14 @@ CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_ca
     facts[name] = kernels::to_string(value);
   }
   if (!bench_case.inputs.empty()) facts["dtype"] = name(bench_case.inputs.front().dtype);
-  // In ops that take e2m1, i8 means two of its codes.
-  const auto is_pairs = [](const kernels::BenchCase::Input& input,
-                           const kernels::TensorInfo& info) {
-    return input.dtype == DType::i8 &&
-           std::find(info.dtypes.begin(), info.dtypes.end(), "e2m1") != info.dtypes.end();
+  // In ops that take e2m1, i8 means two of its codes; three bytes hold two codes of e5m6.
+  const auto codes_in = [](const kernels::BenchCase::Input& input,
+                           const kernels::TensorInfo& info) -> std::string {
+    const auto lists = [&](const char* word) {
+      return std::find(info.dtypes.begin(), info.dtypes.end(), word) != info.dtypes.end();
+    };
+    if (input.dtype == DType::i8 && lists("e2m1")) return "e2m1";
+    return input.dtype == DType::u8 && lists("e5m6") ? "e5m6" : "";
   };
   for (const kernels::TensorInfo& info : op.tensors) {
     if (!info.optional || info.role == kernels::Role::out) continue;
@@ -224,12 +252,15 @@ CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_ca
       if (info.name != input.name || info.shape.size() != static_cast<size_t>(input.shape.rank)) {
         continue;
       }
+      const std::string codes = codes_in(input, info);
       for (int i = 0; i < input.shape.rank; ++i) {
         const std::string& symbol = info.shape[static_cast<size_t>(i)];
-        const int64_t per_byte = i + 1 == input.shape.rank && is_pairs(input, info) ? 2 : 1;
-        if (is_symbol(symbol)) facts[symbol] = fmt::format("{}", input.shape[i] * per_byte);
+        const bool packed = i + 1 == input.shape.rank && !codes.empty();
+        const int64_t extent = input.shape[i];
+        const int64_t columns = !packed ? extent : codes == "e2m1" ? extent * 2 : extent / 3 * 2;
+        if (is_symbol(symbol)) facts[symbol] = fmt::format("{}", columns);
       }
-      if (&input == &bench_case.inputs.front() && is_pairs(input, info)) facts["dtype"] = "e2m1";
+      if (&input == &bench_case.inputs.front() && !codes.empty()) facts["dtype"] = codes;
     }
   }
   return facts;

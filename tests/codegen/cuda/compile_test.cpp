@@ -65,7 +65,8 @@ TEST_CASE("NVRTC compiles each device function with only what it needs", "[codeg
   if (!nvrtc) TESSERA_SKIP(reason);
   using namespace codegen::cuda;
   for (const auto table : {type_snippets(), memory_snippets(), narrowing_snippets(),
-                           widening_snippets(), arithmetic_snippets(), matrix_snippets()}) {
+                           widening_snippets(), arithmetic_snippets(), matrix_snippets(),
+                           atomic_snippets()}) {
     for (const Snippet& snippet : table) {
       CAPTURE(std::string(snippet.name));
       // The oldest and the newest path through the #if lines.

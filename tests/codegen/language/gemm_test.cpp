@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "codegen/cpu/executor.h"
 #include "codegen/lower.h"
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
@@ -203,6 +204,29 @@ TEST_CASE("gemm reads shared operands by ldmatrix where rows of 16 bytes allow i
   CHECK(count(text, "load_matrix<4>") == 1);
   CHECK(count(text, "load_matrix_transposed") == 0);
   CHECK(codegen::explain(product_kernel(p)).find("right element by element") != std::string::npos);
+}
+
+TEST_CASE("matrix loads of bf16 tiles have no bank conflicts", "[language][gemm]") {
+  for (const int64_t depth : {32, 64, 128}) {
+    for (const bool b_by_columns : {false, true}) {
+      CAPTURE(depth, b_by_columns);
+      Product p;
+      p.m = 64;
+      p.n = 64;
+      p.k = depth;
+      p.b_by_columns = b_by_columns;
+      const codegen::cpu::Executable executable(codegen::lower(product_kernel(p)));
+      HostTensor a(p.dtype, a_shape(p)), b(p.dtype, b_shape(p)), y = zeros(64, 64);
+      for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, small_integer(i));
+      for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, small_integer(i));
+      codegen::cpu::Counts counts;
+      const codegen::cpu::Argument arguments[] = {
+          {.tensor = a.view()}, {.tensor = b.view()}, {.tensor = y.view()}};
+      executable.run(arguments, {.counts = &counts});
+      CHECK(counts.shared_ideal_wavefronts > 0);
+      CHECK(counts.shared_wavefronts == counts.shared_ideal_wavefronts);
+    }
+  }
 }
 
 TEST_CASE("gemm explains operands that do not fit", "[language][gemm]") {

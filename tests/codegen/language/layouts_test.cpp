@@ -283,3 +283,27 @@ TEST_CASE("two e2m1 codes of a byte stay in one thread where the other side has 
     REQUIRE(out.bits(i) == static_cast<uint64_t>(i * 10 % 8 + (i * 10 + 5) % 8 * 16));
   }
 }
+
+TEST_CASE("a thread's 4 x 4 piece is read along rows and written along columns, as vectors",
+          "[language]") {
+  Builder k("turn");
+  auto x = k.input("x", DType::f32, {32, 32});
+  auto y = k.output("y", DType::f32, {32, 32});
+  k.launch({1}, {.threads = 64});
+  // registers: row * 4 + col; eight threads down, eight across
+  const layout::Layout pieces({32, 32},
+                              {{0, 1, 4, 0, 4}, {0, 4, 8, 1, 0}, {1, 1, 4, 0, 1}, {1, 4, 8, 8, 0}});
+  auto tile = k.fragment(DType::f32, pieces, "tile");
+  k.copy(x, tile);
+  k.parallel({32, 32}, [&](Value col, Value row) { y(col, row) = tile(row, col) * 2.0f; });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "load<4>(") == 1);
+  CHECK(count(text, "store<4>(&y[") == 1);
+  const HostTensor in = iota(DType::f32, {32, 32});
+  const HostTensor out(DType::f32, {32, 32});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    REQUIRE(out.value(i) == 2.0 * static_cast<double>(i % 32 * 32 + i / 32));
+  }
+}

@@ -362,6 +362,29 @@ TEST_CASE("I17 the author's layout of a fragment gives 16-byte stores at a guard
   CHECK(values_of(out) == values_of(in));
 }
 
+TEST_CASE("I18 E16 the author's rows per lane hold 48 slots and are told what they cost",
+          "[language]") {
+  const auto rows_in_turn = layout::from_function({64, 24}, [](const std::vector<int64_t>& at) {
+    return layout::Place{at[0] % 32, at[0] / 32 * 24 + at[1]};
+  });
+  REQUIRE(rows_in_turn.has_value());
+  Builder k("rows_in_turn");
+  auto x = k.input("x", DType::f32, {64, 24});
+  auto y = k.output("y", DType::f32, {64, 24});
+  k.launch({1}, {.threads = 32});
+  auto tile = k.fragment(DType::f32, *rows_in_turn, "tile");
+  k.copy(x, tile);
+  k.copy(tile, y);
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "float tile[48]") == 1);
+  CHECK(says(kernel, "warnings: uncoalesced accesses"));
+  CHECK(says(kernel, "'x': 32 sectors of 32 bytes per request, its bytes fill 16"));
+  const HostTensor in = iota(DType::f32, {64, 24});
+  const HostTensor out(DType::f32, {64, 24});
+  run_kernel(kernel, {&in, &out});
+  CHECK(values_of(out) == values_of(in));
+}
+
 TEST_CASE("index values by let stay digits: vectors, registers and guards see through them",
           "[language]") {
   Builder k("let");
@@ -401,6 +424,20 @@ TEST_CASE("two warp grids on one product are the author's conflict", "[language]
   CAPTURE(text);
   CHECK(text.find("[LAYOUT_CONFLICT]") != std::string::npos);
   CHECK(text.find("but the gemm needs") != std::string::npos);
+}
+
+TEST_CASE("work of the whole block inside a parallel loop is explained", "[language][gemm]") {
+  const std::string text = error_of([] {
+    Builder k("nested");
+    k.launch({1}, {.threads = 32});
+    auto left = k.shared(DType::bf16, {16, 16}, "left");
+    auto sum = k.fragment(DType::f32, {16, 16}, "sum");
+    k.parallel({16}, [&](Value) { k.gemm(left, left.transposed(), sum); });
+    codegen::lower(k.finish());
+  });
+  CAPTURE(text);
+  CHECK(text.find("[NESTED_PARALLEL]") != std::string::npos);
+  CHECK(text.find("a matrix product inside a parallel loop") != std::string::npos);
 }
 
 TEST_CASE("a store to a fragment outside of parallel loops is explained", "[language]") {

@@ -9,8 +9,12 @@
 namespace tessera::test {
 namespace {
 
-Comparison compare(const TensorView& got, const TensorView& want,
-                   const std::optional<Tolerance>& tolerance) {
+Comparison compare(const TensorView& got, const TensorView& want, const std::string& output,
+                   const OpCase& test) {
+  const auto own = test.tolerances.find(output);
+  const std::optional<Tolerance> tolerance =
+      own == test.tolerances.end() ? test.tolerance : std::optional<Tolerance>(own->second);
+  if (test.quantised) return compare_quantised(got, want);
   if (!tolerance) return compare_bits(got, want);
   if (tolerance->calc_diff > 0) return compare_calc_diff(got, want, tolerance->calc_diff);
   return compare_close(got, want, tolerance->rtol, tolerance->atol);
@@ -28,7 +32,7 @@ Comparison compare_with_reference(const std::string& op, const OpCase& test,
   for (const auto& [name, tensor] : want) {
     const auto found = outputs.find(name);
     if (found == outputs.end()) return Comparison::failed("no output " + name);
-    const Comparison result = compare(found->second.view(), tensor.view(), test.tolerance);
+    const Comparison result = compare(found->second.view(), tensor.view(), name, test);
     if (!result.ok) return Comparison::failed(name + ": " + result.report);
   }
   return {};

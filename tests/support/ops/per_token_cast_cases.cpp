@@ -36,11 +36,12 @@ OpCase make_case(const std::string& label, HostTensor x, const Form& form) {
 // A quantised x with scales in `layout`; `powers_of_two` scales cannot tell (code * s) * inv from
 // code * (s * inv).
 OpCase make_quantised_case(DType x_dtype, Dims block, const std::string& layout, bool powers_of_two,
-                           const Form& form) {
-  const int64_t num_tokens = 45, hidden = 384;
+                           const Form& form, int64_t num_tokens = 45, int64_t hidden = 384,
+                           int64_t apart = 0) {
   const bool pairs = x_dtype == DType::e2m1;
-  HostTensor x = pairs ? random_tensor(DType::i8, {num_tokens, hidden / 2}, Values::bits, 21)
-                       : random_tensor(DType::e4m3, {num_tokens, hidden}, Values::bits, 22);
+  const int64_t width = pairs ? hidden / 2 : hidden;
+  HostTensor x = random_tensor(pairs ? DType::i8 : DType::e4m3, {num_tokens, width},
+                               {width + apart, 1}, Values::bits, pairs ? 21 : 22);
   const reference::SfLayout sf_layout = reference::sf_layout_of(layout);
   const int64_t rows = (num_tokens + block[0] - 1) / block[0];
   const int64_t cols = (hidden + block[1] - 1) / block[1];
@@ -59,7 +60,26 @@ OpCase make_quantised_case(DType x_dtype, Dims block, const std::string& layout,
   test.inputs["x_sf"] = std::move(x_sf);
   test.params["x_block_size"] = std::vector<int64_t>{block[0], block[1]};
   test.params["x_sf_layout"] = layout;
-  test.may_be_unsupported = true;
+  return test;
+}
+
+// Zeros, infinities, NaN, subnormals and negative numbers as scales of x.
+OpCase hostile_input_scales(DType x_dtype, const Form& form) {
+  OpCase test = make_quantised_case(x_dtype, {1, 16}, "row_major", false, form, 12, 192);
+  test.label = "hostile x_sf, " + test.label;
+  const double special[] = {0.0,
+                            -0.0,
+                            std::numeric_limits<double>::infinity(),
+                            std::numeric_limits<double>::quiet_NaN(),
+                            0x1p-149,
+                            -1.5,
+                            0x1.FFFFFEp127,
+                            3.0,
+                            1.0};
+  HostTensor& x_sf = test.inputs.at("x_sf");
+  for (int64_t i = 0; i < x_sf.size(); ++i) {
+    x_sf.set_value(i, special[static_cast<size_t>(i * 5 / 3) % std::size(special)]);
+  }
   return test;
 }
 
@@ -200,6 +220,20 @@ std::vector<OpCase> per_token_cast_cases() {
         cases.push_back(make_quantised_case(x_dtype, block, "packed_ue8m0", true,
                                             {format, 128, true, "packed_ue8m0"}));
       }
+      for (const int64_t group : {16, 32, 64, 128}) {
+        const Form form{format, group, false, "row_major"};
+        cases.push_back(make_quantised_case(x_dtype, {3, 16}, "row_major", false, form, 7, 576));
+        cases.push_back(make_quantised_case(x_dtype, {2, 1024}, "col_major_tma", false, form, 9));
+        cases.push_back(make_quantised_case(x_dtype, {64, 128}, "packed_ue8m0", true, form, 65));
+        cases.push_back(make_quantised_case(x_dtype, {1, group}, "row_major", false, form, 5, 80));
+        cases.push_back(make_quantised_case(x_dtype, {1, 16}, "row_major", false, form, 1, 16));
+      }
+      const Form form{format, 64, true, "packed_ue8m0"};
+      cases.push_back(make_quantised_case(x_dtype, {32, 32}, "row_major", false, form, 6, 192, 64));
+      cases.push_back(make_quantised_case(x_dtype, {32, 32}, "row_major", false, form, 6, 192, 7));
+      cases.push_back(make_quantised_case(x_dtype, {32, 32}, "row_major", false, form, 3, 102));
+      cases.push_back(make_quantised_case(x_dtype, {32, 32}, "packed_ue8m0", true, form, 0, 64));
+      cases.push_back(hostile_input_scales(x_dtype, form));
     }
   }
   return cases;

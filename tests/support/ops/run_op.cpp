@@ -28,8 +28,8 @@ kernels::Tensors views_of(const HostTensors& tensors) {
   return views;
 }
 
-// Outputs as the op shapes them; accumulators that were not given start from zero, the rest stays
-// unset.
+// Outputs and workspaces as the op shapes them; accumulators that were not given start from zero,
+// the rest stays unset.
 HostTensors allocate_outputs(const OpInfo& op, const HostTensors& inputs,
                              const kernels::Params& params) {
   HostTensors outputs;
@@ -101,6 +101,8 @@ HostTensors run_op(const OpInfo& op, const HostTensors& inputs, const kernels::P
   for (const auto& [name, tensor] : outputs) {
     check_output(name, tensor, inputs.count(name) == 0 ? std::byte{0} : kUnset);
   }
+  std::erase_if(outputs,
+                [&](const auto& output) { return find_tensor(op, output.first) == nullptr; });
   return outputs;
 }
 

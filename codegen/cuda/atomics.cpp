@@ -1,0 +1,64 @@
+// Emitter: atomics. CUDA's own functions where they have the dtype, device functions elsewhere.
+
+#include <fmt/format.h>
+
+#include "codegen/cuda/emitter.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+using ir::AtomicOp;
+
+/// CUDA's function for an operation on a dtype; empty if it has none.
+std::string_view native_name(AtomicOp op, DType type) {
+  const bool word = type == DType::i32 || type == DType::u32 || type == DType::u64;
+  switch (op) {
+    case AtomicOp::add:
+      return word || type == DType::f32 ? "atomicAdd" : "";
+    case AtomicOp::max:
+      return word || type == DType::i64 ? "atomicMax" : "";
+    case AtomicOp::min:
+      return word || type == DType::i64 ? "atomicMin" : "";
+    case AtomicOp::exchange:
+      return word || type == DType::f32 ? "atomicExch" : "";
+    case AtomicOp::compare_exchange:
+      return word ? "atomicCAS" : "";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string Emitter::atomic_call(const Atomic& atomic) {
+  const DType type = atomic.to.array->dtype;
+  const std::string_view native = native_name(atomic.op, type);
+  const std::string function =
+      native.empty()
+          ? expressions_.call(fmt::format("atomic_{}_{}", ir::name(atomic.op), name(type)))
+          : std::string(native);
+  std::string args = expressions_.address(*atomic.to.array, atomic.to.offset);
+  if (atomic.compare) args += ", " + expressions_.value(atomic.compare);
+  return fmt::format("{}({}, {})", function, args, expressions_.value(atomic.value));
+}
+
+void Emitter::print(const Atomic& atomic) {
+  const bool ordered = atomic.order == ir::MemoryOrder::acq_rel;
+  if (ordered) out_.line("__threadfence();");
+  const std::string call = atomic_call(atomic);
+  const bool wanted = atomic.old && usage_.is_used(*atomic.old);
+  if (atomic.to.guard && wanted) {
+    bind(atomic.old,
+         fmt::format("{} ? {} : 0",
+                     expressions_.print(atomic.to.guard, Role::index, Precedence::logical_or),
+                     call));
+  } else if (wanted) {
+    bind(atomic.old, call);
+  } else if (atomic.to.guard) {
+    out_.line(fmt::format("if ({}) {};", expressions_.index(atomic.to.guard), call));
+  } else {
+    out_.line(call + ";");
+  }
+  if (ordered) out_.line("__threadfence();");
+}
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,112 @@
+// Atomics that CUDA has no function for, each giving the old value, and the order of kernels in a
+// stream.
+
+#include "codegen/cuda/prelude.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+constexpr Snippet kAtomics[] = {
+    {"wait_for_previous_kernel", "", R"(
+// Before sm_90 kernels of a stream do not overlap.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+)"},
+    {"let_next_kernel_start", "", R"(
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+)"},
+    {"atomic_add_i64", "i64 u64", R"(
+__device__ __forceinline__ i64 atomic_add_i64(i64* memory, i64 value) {
+  return i64(atomicAdd(reinterpret_cast<u64*>(memory), u64(value)));
+}
+)"},
+    {"atomic_exchange_i64", "i64 u64", R"(
+__device__ __forceinline__ i64 atomic_exchange_i64(i64* memory, i64 value) {
+  return i64(atomicExch(reinterpret_cast<u64*>(memory), u64(value)));
+}
+)"},
+    {"atomic_compare_exchange_i64", "i64 u64", R"(
+__device__ __forceinline__ i64 atomic_compare_exchange_i64(i64* memory, i64 expected, i64 value) {
+  return i64(atomicCAS(reinterpret_cast<u64*>(memory), u64(expected), u64(value)));
+}
+)"},
+    {"atomic_compare_exchange_f32", "u32", R"(
+// Compares bits.
+__device__ __forceinline__ float atomic_compare_exchange_f32(float* memory, float expected,
+                                                             float value) {
+  return __uint_as_float(atomicCAS(reinterpret_cast<u32*>(memory), __float_as_uint(expected),
+                                   __float_as_uint(value)));
+}
+)"},
+    {"atomic_max_f32", "u32", R"(
+// Drops NaN, -0 is below +0.
+__device__ __forceinline__ float atomic_max_f32(float* memory, float value) {
+  u32 seen = *reinterpret_cast<volatile u32*>(memory);
+  for (;;) {
+    const u32 wanted = __float_as_uint(fmaxf(__uint_as_float(seen), value));
+    if (wanted == seen) return __uint_as_float(seen);
+    const u32 found = atomicCAS(reinterpret_cast<u32*>(memory), seen, wanted);
+    if (found == seen) return __uint_as_float(seen);
+    seen = found;
+  }
+}
+)"},
+    {"atomic_min_f32", "u32", R"(
+// Drops NaN, -0 is below +0.
+__device__ __forceinline__ float atomic_min_f32(float* memory, float value) {
+  u32 seen = *reinterpret_cast<volatile u32*>(memory);
+  for (;;) {
+    const u32 wanted = __float_as_uint(fminf(__uint_as_float(seen), value));
+    if (wanted == seen) return __uint_as_float(seen);
+    const u32 found = atomicCAS(reinterpret_cast<u32*>(memory), seen, wanted);
+    if (found == seen) return __uint_as_float(seen);
+    seen = found;
+  }
+}
+)"},
+    {"atomic_add_f16", "f16", R"(
+// Rounds to nearest even, keeps subnormals.
+__device__ __forceinline__ f16 atomic_add_f16(f16* memory, f16 value) {
+  f16 old;
+  asm volatile("atom.add.noftz.f16 %0, [%1], %2;"
+               : "=h"(old) : "l"(memory), "h"(value) : "memory");
+  return old;
+}
+)"},
+    {"atomic_add_bf16", "bf16 bf16_to_f32 f32_to_bf16", R"(
+// Rounds to nearest even, keeps subnormals.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ bf16 atomic_add_bf16(bf16* memory, bf16 value) {
+  bf16 old;
+  asm volatile("atom.add.noftz.bf16 %0, [%1], %2;"
+               : "=h"(old) : "l"(memory), "h"(value) : "memory");
+  return old;
+}
+#else
+__device__ __forceinline__ bf16 atomic_add_bf16(bf16* memory, bf16 value) {
+  bf16 seen = *reinterpret_cast<volatile bf16*>(memory);
+  for (;;) {
+    const bf16 found =
+        atomicCAS(memory, seen, f32_to_bf16(bf16_to_f32(seen) + bf16_to_f32(value)));
+    if (found == seen) return seen;
+    seen = found;
+  }
+}
+#endif
+)"},
+};
+
+}  // namespace
+
+std::span<const Snippet> atomic_snippets() {
+  return kAtomics;
+}
+
+}  // namespace tessera::codegen::cuda

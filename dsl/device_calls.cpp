@@ -1,0 +1,68 @@
+// Builder: assertions, printing, CUDA functions of the author's own, and the order of kernels in a
+// stream.
+
+#include <fmt/format.h>
+
+#include "dsl/builder.h"
+#include "dsl/recorder.h"
+
+namespace tessera::dsl {
+namespace {
+
+size_t count_places(const std::string& text) {
+  size_t found = 0;
+  for (size_t at = text.find("{}"); at != std::string::npos; at = text.find("{}", at + 2)) ++found;
+  return found;
+}
+
+}  // namespace
+
+void Builder::device_assert(Arg condition, std::string message, SourceLoc loc) {
+  const Value test = condition.as(DType::boolean, recorder_.get());
+  recorder_->check_in_scope(test.expr(), loc);
+  recorder_->add({ir::Assert{test.expr(), std::move(message)}, loc});
+}
+
+void Builder::print(std::string text, std::vector<Arg> values, SourceLoc loc) {
+  Recorder& r = *recorder_;
+  if (count_places(text) != values.size()) {
+    r.fail("PRINT", "a text has another number of places than there are values", loc,
+           fmt::format("{} values for \"{}\"", count_places(text), text),
+           fmt::format("{}", values.size()));
+  }
+  ir::Print node;
+  node.text = std::move(text);
+  for (const Arg& value : values) {
+    node.args.push_back(value.value().expr());
+    r.check_in_scope(node.args.back(), loc);
+  }
+  r.add({std::move(node), loc});
+}
+
+Value Builder::call(const ir::ExternFunction& function, std::vector<Arg> args, SourceLoc loc) {
+  Recorder& r = *recorder_;
+  check_name(r, function.name, loc);
+  if (args.size() != function.params.size()) {
+    r.fail("RANK", fmt::format("'{}' is called with the wrong number of values", function.name),
+           loc, fmt::format("{}", function.params.size()), fmt::format("{}", args.size()));
+  }
+  ir::ExternCall node;
+  node.function = std::make_shared<const ir::ExternFunction>(function);
+  for (size_t i = 0; i < args.size(); ++i) {
+    node.args.push_back(args[i].as(function.params[i], &r).expr());
+    r.check_in_scope(node.args.back(), loc);
+  }
+  node.var = r.new_var(function.name + "_result", function.result, ir::VarKind::value, loc);
+  const ir::VarRef result = node.var;
+  r.add({std::move(node), loc});
+  return Value(&r, ir::var(result));
+}
+
+void Builder::wait_for_previous_kernel(SourceLoc loc) {
+  recorder_->add({ir::Dependency{ir::DependencyKind::wait}, loc});
+}
+void Builder::let_next_kernel_start(SourceLoc loc) {
+  recorder_->add({ir::Dependency{ir::DependencyKind::trigger}, loc});
+}
+
+}  // namespace tessera::dsl

@@ -1,0 +1,68 @@
+#pragma once
+// A reducer: an accumulator of the whole block whose parts stay in the threads that made them until
+// it is finalized. It has a life cycle instead of ordinary reads and writes, so that a value never
+// counts once per copy of an iteration.
+//
+//   auto total = k.reducer(ReduceOp::sum, DType::f32, {rows});
+//   total.init();                                              // opens
+//   k.serial(0, tiles, [&](Value t) {
+//     k.copy(x.tile({0, t * columns}, {rows, columns}), tile);
+//     k.parallel({rows, columns}, [&](Value r, Value c) { total.update(r, f32(tile(r, c))); });
+//   });
+//   total.finalize(sums);                                      // closes; sums: fragment of {rows}
+//
+// Order, a function of shapes and block size alone: each thread folds its own contributions in
+// program order, starting from the identity; parts fold as those of reduce_sum do; the start value
+// comes last.
+//
+// Errors: REDUCER_STATE for a call out of order, an update outside of a parallel loop, and for init
+// and finalize in different loops or branches.
+
+#include <memory>
+
+#include "dsl/value.h"
+
+namespace tessera::dsl {
+
+/// Where the parts live. Narrow: each thread holds those elements that it contributes to, which its
+/// place in the parallel loop must decide. Wide: each thread holds all elements, so the indices of
+/// update may be any values; for few elements only.
+enum class ReducerPlan : uint8_t { narrow, wide };
+
+struct ReducerOptions {
+  ReducerPlan plan = ReducerPlan::narrow;
+};
+
+class Reducer {
+ public:
+  struct State;
+  explicit Reducer(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+  /// Opens the reducer. `start` is combined into every element exactly once.
+  void init(SourceLoc loc = SourceLoc::here()) const;
+  void init(const Arg& start, SourceLoc loc = SourceLoc::here()) const;
+
+  /// Contributes to one element, inside a parallel loop, once per iteration of it.
+  void update(const Arg& value, SourceLoc loc = SourceLoc::here()) const;
+  void update(const Arg& i, const Arg& value, SourceLoc loc = SourceLoc::here()) const;
+  void update(const Arg& i, const Arg& j, const Arg& value,
+              SourceLoc loc = SourceLoc::here()) const;
+  void update(const Arg& i, const Arg& j, const Arg& k, const Arg& value,
+              SourceLoc loc = SourceLoc::here()) const;
+
+  /// Closes the reducer and writes the results to a whole fragment of its shape and dtype.
+  void finalize(const Ref& to, SourceLoc loc = SourceLoc::here()) const;
+  /// Closes a reducer of one element; the result is the same in every thread.
+  Value finalize(SourceLoc loc = SourceLoc::here()) const;
+  /// The result of finalize() again.
+  Value value(SourceLoc loc = SourceLoc::here()) const;
+
+ private:
+  void contribute(std::vector<ir::Expr> indices, const Arg& value, SourceLoc loc) const;
+  void open(ir::Expr start, SourceLoc loc) const;
+  void close(const ir::BufferRef& to, ir::VarRef value, SourceLoc loc) const;
+
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tessera::dsl

@@ -1,0 +1,63 @@
+// Builder: optional tensors, and tensors at addresses that are run-time values.
+
+#include <fmt/format.h>
+
+#include "dsl/builder.h"
+#include "dsl/recorder.h"
+
+namespace tessera::dsl {
+
+void Builder::if_present(const Ref& tensor, const std::function<void()>& then,
+                         const std::function<void()>& otherwise, SourceLoc loc) {
+  Recorder& r = *recorder_;
+  const ir::BufferRef& buffer = tensor.region().buffer;
+  if (!buffer->optional) {
+    then();
+    return;
+  }
+  auto var = r.new_var(buffer->name + "_present", DType::boolean, ir::VarKind::value, loc);
+  r.add({ir::Present{var, buffer}, loc});
+  const auto recorded = [&] {
+    r.present.push_back(buffer->id);
+    then();
+    r.present.pop_back();
+  };
+  if_else(Value(&r, ir::var(var)), recorded, otherwise, loc);
+}
+
+Ref Builder::tensor_at(Arg address, DType dtype, std::vector<Arg> shape, PointerOptions options,
+                       std::string name, SourceLoc loc) {
+  Recorder& r = *recorder_;
+  check_name(r, name, loc);
+  const Value base = address.value();
+  if (base.dtype() != DType::u64 && base.dtype() != DType::i64) {
+    r.fail("DTYPE", fmt::format("the address of '{}' has the wrong dtype", name), loc, "u64 or i64",
+           std::string(tessera::name(base.dtype())));
+  }
+  if (bits(dtype) < 8) {
+    r.fail("DTYPE", fmt::format("'{}' at an address holds less than a byte per element", name), loc,
+           "a dtype of whole bytes", std::string(tessera::name(dtype)));
+  }
+  const int64_t element = bytes(dtype);
+  ir::Buffer buffer;
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = ir::Space::global;
+  buffer.align = options.align == 0 ? element : options.align;
+  if (buffer.align < element || (buffer.align & (buffer.align - 1)) != 0) {
+    r.fail("ALIGN", fmt::format("the alignment of '{}' is impossible", buffer.name), loc,
+           fmt::format("a power of two from {} on", element), fmt::format("{}", buffer.align));
+  }
+  buffer.is_output = options.is_output;
+  buffer.address = base.expr();
+  buffer.loc = loc;
+  set_shape(r, buffer, shape, options.strides, loc);
+  for (const ir::Expr& extent : buffer.shape) r.check_in_scope(extent, loc);
+  for (const ir::Expr& stride : buffer.strides) r.check_in_scope(stride, loc);
+  r.check_in_scope(buffer.address, loc);
+  Ref ref = r.new_buffer(std::move(buffer));
+  r.add({ir::Pointer{ref.region().buffer}, loc});
+  return ref;
+}
+
+}  // namespace tessera::dsl

@@ -1,0 +1,225 @@
+// norm_fn_fwd: the projection of the normalised residual and its sum of squares.
+//
+// Shapes   residual [tokens, streams, hidden], fn [entries, streams * hidden], norm_weight [streams *
+//          hidden], out and out_mul [tokens, entries], sqrsum [tokens]
+// Dtypes   residual bf16, the rest f32
+// Method   two launches: the projection writes partial sums of the columns, this kernel adds them,
+//          one lane per entry, and scales. Its bytes are few.
+// Maths    projection.h; norm_factor with an approximate rsqrt, one product
+// Tuned    H200; see projection.cpp.
+
+#include "kernels/mhc/norm_fn_fwd.h"
+
+#include "kernels/arg_check.h"
+#include "kernels/jit/jit.h"
+#include "kernels/mhc/projection.h"
+#include "kernels/mhc/projection_args.h"
+#include "kernels/mhc/token_dims.h"
+
+namespace tessera::kernels {
+namespace {
+
+// 1. Spec of the second launch
+struct Spec {
+  int32_t entries, width, save;
+  mhc::PartSum sum;
+};
+
+constexpr int64_t kThreads = 256;
+constexpr int64_t kBlockTokens = kThreads / mhc::kMaxEntries;
+
+// 2. Builder
+ir::Kernel build(const Spec& s) {
+  using namespace dsl;
+  Builder k("norm_fn_fwd");
+  auto tokens = k.dim("tokens");
+  std::vector<Ref> products, squares;  // absent without columns
+  if (s.sum.parts > 0) {
+    products.push_back(
+        k.input("products", DType::f32, {s.sum.parts, tokens, s.entries}, {.align = 4}));
+    squares.push_back(k.input("squares", DType::f32, {s.sum.parts, tokens}, {.align = 4}));
+  }
+  auto out = k.output("out", DType::f32, {tokens, s.entries}, {.align = 4});
+  std::vector<Ref> saved;
+  if (s.save != 0) {
+    saved.push_back(k.output("out_mul", DType::f32, {tokens, s.entries}, {.align = 4}));
+    saved.push_back(k.output("sqrsum", DType::f32, {tokens}, {.align = 4}));
+  }
+  auto eps = k.scalar("norm_eps", DType::f32);
+  auto at = k.launch({ceil_div(tokens, kBlockTokens)}, {.threads = kThreads});
+
+  auto token = k.let("token", at.x * kBlockTokens + k.warp());
+  auto j = k.let("j", k.lane());
+  Value product = Arg(0.0f).value(), square = product, scaled = product;
+  if (s.sum.parts > 0) {
+    product = mhc::sum_parts(k, s.sum, [&](const Value& p) { return products[0](p, token, j); });
+    square = mhc::sum_parts(k, s.sum, [&](const Value& p) { return squares[0](p, token); });
+    scaled = product * mhc::norm_factor(square, s.width, eps);
+  }
+  out(token, j) = scaled;
+  if (!saved.empty()) {
+    saved[0](token, j) = product;
+    k.if_(j == 0, [&] { saved[1](token) = square; });
+  }
+  return k.finish();
+}
+
+// 3. Host function
+struct Call {
+  mhc::TokenDims tokens;
+  mhc::ProjectionShape shape;
+  float eps;
+  bool save;
+};
+
+Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
+  Call call{mhc::TokenDims(tensors, "residual", 2),
+            {},
+            static_cast<float>(std::get<double>(params.at("norm_eps"))),
+            std::get<bool>(params.at("save_for_backward"))};
+  call.shape =
+      mhc::check_projection(check, call.tokens, tensors, std::get<int64_t>(params.at("n_splits")));
+  return call;
+}
+
+Spec spec_of(const Call& call) {
+  return {static_cast<int32_t>(call.shape.entries), static_cast<int32_t>(call.shape.width),
+          call.save ? 1 : 0, mhc::PartSum(mhc::ProjectionParts(call.shape))};
+}
+
+std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
+  ArgCheck check("norm_fn_fwd");
+  const Call call = check_input(check, inputs, params);
+  const Dims rows = call.tokens.output(inputs.at("residual"), {call.shape.entries});
+  const Dims tokens = call.tokens.output(inputs.at("residual"), {});
+  std::vector<OutputInfo> result = {
+      {"out", DType::f32, rows, row_major_strides(rows), num_elements(rows)}};
+  if (call.save) {
+    result.push_back({"out_mul", DType::f32, rows, row_major_strides(rows), num_elements(rows)});
+    result.push_back({"sqrsum", DType::f32, tokens, row_major_strides(tokens), call.shape.tokens});
+  }
+  result.push_back(mhc::workspace_info(mhc::projection_workspace(call.shape)));
+  return result;
+}
+
+void run(const Tensors& tensors, const Params& params, Stream stream) {
+  ArgCheck check("norm_fn_fwd");
+  const Call call = check_input(check, tensors, params);
+  const auto rows = call.tokens.shape({"M"});
+  check.output("out", tensors).dtype(DType::f32).shape_of(rows).row_major();
+  if (call.save) {
+    check.output("out_mul", tensors).dtype(DType::f32).shape_of(rows).row_major();
+    check.output("sqrsum", tensors).dtype(DType::f32).shape_of(call.tokens.shape({})).row_major();
+  }
+  mhc::check_workspace(check, tensors, mhc::projection_workspace(call.shape));
+  check.memory();
+  if (call.shape.tokens == 0) return;
+  const Spec spec = spec_of(call);
+  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  mhc::run_projection("norm_fn_fwd", call.shape, inputs, stream);
+  std::vector<TensorView> arguments;
+  if (spec.sum.parts > 0) {
+    arguments = {mhc::product_parts(call.shape, inputs.workspace),
+                 mhc::square_parts(call.shape, inputs.workspace)};
+  }
+  arguments.push_back(call.tokens.flat(tensors.at("out")));
+  if (call.save) {
+    arguments.push_back(call.tokens.flat(tensors.at("out_mul")));
+    arguments.push_back(call.tokens.flat(tensors.at("sqrsum")));
+  }
+  const int64_t scalars[] = {jit::scalar_bits(call.eps)};
+  jit::run(
+      "norm_fn_fwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
+      stream);
+}
+
+std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
+  ArgCheck check("norm_fn_fwd");
+  const Call call = check_input(check, tensors, params);
+  if (call.shape.tokens == 0) return {};
+  if (call.shape.width == 0) return {build(spec_of(call))};
+  return {mhc::projection_kernel(call.shape, mhc::pick_tiling(call.shape),
+                                 mhc::projection_tensors(tensors)),
+          build(spec_of(call))};
+}
+
+// 4. Registration
+BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden, int64_t n_splits,
+                     bool weight = false) {
+  const int64_t width = streams * hidden, entries = streams * (streams + 2);
+  BenchCase c;
+  c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(streams) +
+            " H=" + std::to_string(hidden) + " splits=" + std::to_string(n_splits) +
+            (weight ? " weighted" : "");
+  c.params = {{"n_splits", n_splits}};
+  c.inputs = {{"residual", DType::bf16, {tokens, streams, hidden}, {width, hidden, 1}},
+              {"fn", DType::f32, {entries, width}, {width, 1}}};
+  if (weight) c.inputs.push_back({"norm_weight", DType::f32, {width}, {1}});
+  c.bytes = 2 * tokens * width + 4 * entries * width + 4 * tokens * (2 * entries + 1);
+  return c;
+}
+
+OpInfo op_info() {
+  OpInfo op;
+  op.name = "norm_fn_fwd";
+  op.family = "mhc";
+  op.purpose = "projection of the normalised residual, from which the mixes are made";
+  const auto tensor = [](std::string name, Role role, bool optional, const char* dtype,
+                         std::vector<std::string> shape) {
+    return TensorInfo{std::move(name), role,    optional,         false,
+                      false,           {dtype}, std::move(shape), "row_major"};
+  };
+  op.tensors = {tensor("residual", Role::in, false, "bf16", {"T", "n", "H"}),
+                tensor("fn", Role::in, false, "f32", {"M", "n*H"}),
+                tensor("norm_weight", Role::in, true, "f32", {"n*H"}),
+                tensor("out", Role::out, false, "f32", {"T", "M"}),
+                tensor("out_mul", Role::out, true, "f32", {"T", "M"}),
+                tensor("sqrsum", Role::out, true, "f32", {"T"})};
+  using Type = ParamInfo::Type;
+  op.params = {{"norm_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
+               {"n_splits", Type::integer, ParamValue(int64_t{16}), {}, 1, "1..16"},
+               {"save_for_backward", Type::boolean, ParamValue(true), {}, {}, ""}};
+  op.outputs = outputs;
+  op.run = run;
+  op.kernels = kernels;
+  op.examples = {bench_case(13, 4, 1280, 16), bench_case(600, 4, 256, 16, true),
+                 bench_case(2050, 4, 64, 1), bench_case(9, 2, 384, 3)};
+  for (const int64_t tokens : {1, 16, 128, 512, 4096, 8192}) {
+    op.bench.push_back(bench_case(tokens, 4, 7168, 16));
+  }
+  op.bench.push_back(bench_case(4096, 4, 7168, 1));
+  op.bench.push_back(bench_case(4096, 4, 2560, 1));
+  op.bench.push_back(bench_case(8192, 4, 4096, 1));
+  op.bench.push_back(bench_case(8192, 4, 4096, 16));
+  return op;
+}
+
+}  // namespace
+
+int64_t norm_fn_workspace(int64_t tokens, int64_t entries, int64_t columns, int64_t n_splits) {
+  return mhc::projection_workspace({tokens, entries, columns, n_splits});
+}
+
+void norm_fn_fwd(const TensorView& residual, const TensorView& fn, const TensorView& norm_weight,
+                 const NormFnOutputs& outputs, const TensorView& workspace,
+                 const NormFnOptions& options, Stream stream) {
+  const Params params =
+      check_params(norm_fn_fwd_op(), {{"norm_eps", static_cast<double>(options.norm_eps)},
+                                      {"n_splits", options.n_splits},
+                                      {"save_for_backward", options.save_for_backward}});
+  run({{"residual", residual},
+       {"fn", fn},
+       {"norm_weight", norm_weight},
+       {"out", outputs.out},
+       {"out_mul", outputs.out_mul},
+       {"sqrsum", outputs.sqrsum},
+       {"workspace", workspace}},
+      params, stream);
+}
+
+const OpInfo& norm_fn_fwd_op() {
+  static const OpInfo* const op = new OpInfo(op_info());
+  return *op;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,285 @@
+// post_bwd: gradients of the residual streams behind a sub-layer.
+//
+// Shapes   x and grad_x [tokens, hidden], residual, grad_out and grad_residual [tokens, streams,
+//          hidden], post_mix and grad_post_mix [tokens, streams], comb_mix and grad_comb_mix
+//          [tokens, streams, streams]
+// Dtypes   mixes and their gradients f32, the rest bf16
+// Method   one block per token walks along its row, one 16-byte vector of x and of every stream per
+//          thread and step, all loads before the first product. Each thread keeps n (n + 1) sums of
+//          its columns; at the end they meet by shuffles and once through shared memory. Every byte
+//          is moved once, so the bound is bytes / copy bandwidth.
+// Maths    post_bwd.h. A thread sums its columns in ascending order from +0, a warp its lanes by xor
+//          16, 8, 4, 2, 1, the block its warps in ascending order.
+// Tuned    H200; see pick_threads.
+
+#include "kernels/mhc/post_bwd.h"
+
+#include "dsl/builder.h"
+#include "dsl/layout/layout.h"
+#include "kernels/arg_check.h"
+#include "kernels/jit/jit.h"
+#include "kernels/mhc/row_tile.h"
+#include "kernels/mhc/token_dims.h"
+
+namespace tessera::kernels {
+namespace {
+
+// 1. Spec
+struct Spec {
+  int32_t streams, hidden;
+  int32_t align;  // bytes, of the bf16 tensors
+};
+
+constexpr int64_t kMaxStreams =
+    4;  // n (n + 1) sums, the mixes and one vector of each fit registers
+constexpr int64_t kVector = 8;
+
+/// Threads of a block: those that divide the row into whole vectors (7168 = 4 x 224 x 8, 2560 = 2 x
+/// 160 x 8), else enough for the row, 256 at most.
+int pick_threads(int64_t hidden) {
+  for (int threads = 256; threads >= 128; threads -= 32) {
+    if (hidden % (threads * kVector) == 0) return threads;
+  }
+  const int64_t vectors = (hidden + kVector - 1) / kVector;
+  return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, 256));
+}
+
+// 2. Builder
+ir::Kernel build(const Spec& s) {
+  using namespace dsl;
+  const int threads = pick_threads(s.hidden);
+  const int64_t n = s.streams, cols = threads * kVector, num_sums = n * (n + 1);
+  const int64_t warps = threads / 32, chunks = (s.hidden + cols - 1) / cols;
+  Builder k("post_bwd");
+  auto tokens = k.dim("tokens");
+  const std::vector<Arg> row = {tokens, s.hidden}, rows = {tokens, n, s.hidden};
+  auto grad_out = k.input("grad_out", DType::bf16, rows, {.align = s.align});
+  auto x = k.input("x", DType::bf16, row, {.align = s.align});
+  auto residual = k.input("residual", DType::bf16, rows, {.align = s.align});
+  auto post_mix = k.input("post_mix", DType::f32, {tokens, n}, {.align = 4});
+  auto comb_mix = k.input("comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
+  auto grad_x = k.output("grad_x", DType::bf16, row, {.align = s.align});
+  auto grad_residual = k.output("grad_residual", DType::bf16, rows, {.align = s.align});
+  auto grad_post_mix = k.output("grad_post_mix", DType::f32, {tokens, n}, {.align = 4});
+  auto grad_comb_mix = k.output("grad_comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
+  auto at = k.launch({tokens}, {.threads = threads});
+  auto token = at.x;
+
+  // The mixes of the token: comb[i * n + o], then post[o], as the sums.
+  std::vector<Value> mixes;
+  for (int64_t v = 0; v < n * n; ++v) mixes.push_back(comb_mix(token, v / n, v % n));
+  for (int64_t o = 0; o < n; ++o) mixes.push_back(post_mix(token, o));
+  auto sums = k.local(DType::f32, {num_sums}, "sums");
+  k.unrolled(num_sums, [&](Value v) { sums(v) = 0.0f; });
+
+  // Which thread sums which column must not depend on how wide a load can be.
+  auto x_frag =
+      k.fragment(DType::bf16, layout::plan({cols}, threads, kVector), "x_frag");  // (cols)
+  k.serial(0, chunks, [&](Value chunk) {
+    auto first_col = k.let("first_col", chunk * cols);
+    k.copy(x(token).tile({first_col}, {cols}), x_frag);
+    k.parallel({cols}, [&](Value col) {
+      auto h = first_col + col;
+      // load: columns beyond the row read +0 and add nothing
+      std::vector<Value> gradients, sources;  // sources: the streams, then the layer's output
+      for (int64_t o = 0; o < n; ++o) gradients.push_back(f32(grad_out(token, o, h)));
+      for (int64_t i = 0; i < n; ++i) sources.push_back(f32(residual(token, i, h)));
+      sources.push_back(f32(x_frag(col)));
+      // gradients of the sources, store; sums for the gradients of the mixes
+      for (int64_t i = 0; i <= n; ++i) {
+        const auto source = static_cast<size_t>(i);
+        Value chain = Arg(0.0f).value();
+        for (int64_t o = 0; o < n; ++o) {
+          const auto stream = static_cast<size_t>(o);
+          const int64_t v = i * n + o;
+          chain = fma(mixes[static_cast<size_t>(v)], gradients[stream], chain);
+          sums(v) = fma(sources[source], gradients[stream], sums(v));
+        }
+        if (i < n) {
+          grad_residual(token, i, h) = cast(DType::bf16, chain);
+        } else {
+          grad_x(token, h) = cast(DType::bf16, chain);
+        }
+      }
+    });
+  });
+
+  // the sums of the block
+  auto partials = k.shared(DType::f32, {num_sums, warps}, "partials");
+  for (int64_t v = 0; v < num_sums; ++v) {
+    auto sum = k.warp_sum(sums(v));
+    k.if_(k.lane() == 0, [&] { partials(v, k.warp()) = sum; });
+  }
+  k.if_(k.thread() < num_sums, [&] {
+    auto total = k.var(DType::f32, 0.0f, "total");
+    k.unrolled(warps, [&](Value warp) { total += partials(k.thread(), warp); });
+    k.if_else(
+        k.thread() < n * n, [&] { grad_comb_mix(token, k.thread() / n, k.thread() % n) = total; },
+        [&] { grad_post_mix(token, k.thread() - n * n) = total; });
+  });
+  return k.finish();
+}
+
+/// Rows without columns: all sums are +0.
+ir::Kernel build_empty(int64_t n) {
+  using namespace dsl;
+  constexpr int64_t kThreads = 128;
+  Builder k("post_bwd_empty");
+  auto tokens = k.dim("tokens");
+  auto grad_post_mix = k.output("grad_post_mix", DType::f32, {tokens, n}, {.align = 4});
+  auto grad_comb_mix = k.output("grad_comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
+  auto at = k.launch({ceil_div(tokens, kThreads)}, {.threads = kThreads});
+  auto token = k.let("token", at.x * kThreads + k.thread());
+  for (int64_t o = 0; o < n; ++o) {
+    grad_post_mix(token, o) = 0.0f;
+    for (int64_t i = 0; i < n; ++i) grad_comb_mix(token, i, o) = 0.0f;
+  }
+  return k.finish();
+}
+
+// 3. Host function
+mhc::TokenDims check_input(ArgCheck& check, const Tensors& tensors) {
+  const mhc::TokenDims tokens(tensors, "grad_out", 2);
+  check.tensor("grad_out", tensors)
+      .dtype(DType::bf16)
+      .shape_of(tokens.shape({"n", "H"}))
+      .row_major();
+  check.tensor("x", tensors).dtype(DType::bf16).shape_of(tokens.shape({"H"})).row_major();
+  check.tensor("residual", tensors).dtype(DType::bf16).same_shape("grad_out").row_major();
+  check.tensor("post_mix", tensors).dtype(DType::f32).shape_of(tokens.shape({"n"})).row_major();
+  check.tensor("comb_mix", tensors)
+      .dtype(DType::f32)
+      .shape_of(tokens.shape({"n", "n"}))
+      .row_major();
+  mhc::require_streams(check, "grad_out", kMaxStreams);
+  return tokens;
+}
+
+Spec spec_of(const ArgCheck& check, const Tensors& tensors) {
+  int32_t align = 16;
+  for (const char* name : {"grad_out", "x", "residual", "grad_x", "grad_residual"}) {
+    const auto found = tensors.find(name);
+    if (found != tensors.end()) align = std::min(align, mhc::common_alignment({found->second}));
+  }
+  return {static_cast<int32_t>(check["n"]), static_cast<int32_t>(check["H"]), align};
+}
+
+std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
+  ArgCheck check("post_bwd");
+  check_input(check, inputs);
+  std::vector<OutputInfo> result;
+  for (const char* name : {"x", "residual", "post_mix", "comb_mix"}) {
+    const TensorView& like = inputs.at(name);
+    result.push_back({std::string("grad_") + name, like.dtype, like.shape,
+                      row_major_strides(like.shape), num_elements(like.shape)});
+  }
+  return result;
+}
+
+void run(const Tensors& tensors, const Params&, Stream stream) {
+  ArgCheck check("post_bwd");
+  const mhc::TokenDims tokens = check_input(check, tensors);
+  check.output("grad_x", tensors).dtype(DType::bf16).same_shape("x").row_major();
+  check.output("grad_residual", tensors).dtype(DType::bf16).same_shape("residual").row_major();
+  check.output("grad_post_mix", tensors).dtype(DType::f32).same_shape("post_mix").row_major();
+  check.output("grad_comb_mix", tensors).dtype(DType::f32).same_shape("comb_mix").row_major();
+  check.memory();
+  if (tensors.at("post_mix").size() == 0) return;
+  const Spec spec = spec_of(check, tensors);
+  const auto views = [&](std::initializer_list<const char*> names) {
+    std::vector<TensorView> flat;
+    for (const char* name : names) flat.push_back(tokens.flat(tensors.at(name)));
+    return flat;
+  };
+  if (spec.hidden == 0) {
+    jit::run(
+        "post_bwd", jit::spec_bytes(spec), [&] { return build_empty(spec.streams); },
+        views({"grad_post_mix", "grad_comb_mix"}), {}, stream);
+    return;
+  }
+  jit::run(
+      "post_bwd", jit::spec_bytes(spec), [&] { return build(spec); },
+      views({"grad_out", "x", "residual", "post_mix", "comb_mix", "grad_x", "grad_residual",
+             "grad_post_mix", "grad_comb_mix"}),
+      {}, stream);
+}
+
+std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {
+  ArgCheck check("post_bwd");
+  check_input(check, tensors);
+  if (tensors.at("post_mix").size() == 0) return {};
+  const Spec spec = spec_of(check, tensors);
+  return {spec.hidden == 0 ? build_empty(spec.streams) : build(spec)};
+}
+
+// 4. Registration
+BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden) {
+  const int64_t n = streams;
+  BenchCase c;
+  c.label =
+      "T=" + std::to_string(tokens) + " n=" + std::to_string(n) + " H=" + std::to_string(hidden);
+  c.inputs = {{"grad_out", DType::bf16, {tokens, n, hidden}, {n * hidden, hidden, 1}},
+              {"x", DType::bf16, {tokens, hidden}, {hidden, 1}},
+              {"residual", DType::bf16, {tokens, n, hidden}, {n * hidden, hidden, 1}},
+              {"post_mix", DType::f32, {tokens, n}, {n, 1}},
+              {"comb_mix", DType::f32, {tokens, n, n}, {n * n, n, 1}}};
+  c.bytes = tokens * (6 * n * hidden + 4 * hidden + 8 * n + 8 * n * n);
+  return c;
+}
+
+OpInfo op_info() {
+  OpInfo op;
+  op.name = "post_bwd";
+  op.family = "mhc";
+  op.purpose = "gradients of the residual streams behind a sub-layer and of their mixes";
+  const auto tensor = [](std::string name, Role role, const char* dtype,
+                         std::vector<std::string> shape) {
+    return TensorInfo{std::move(name),  role,       false, false, false, {dtype},
+                      std::move(shape), "row_major"};
+  };
+  op.tensors = {tensor("grad_out", Role::in, "bf16", {"T", "n", "H"}),
+                tensor("x", Role::in, "bf16", {"T", "H"}),
+                tensor("residual", Role::in, "bf16", {"T", "n", "H"}),
+                tensor("post_mix", Role::in, "f32", {"T", "n"}),
+                tensor("comb_mix", Role::in, "f32", {"T", "n", "n"}),
+                tensor("grad_x", Role::out, "bf16", {"T", "H"}),
+                tensor("grad_residual", Role::out, "bf16", {"T", "n", "H"}),
+                tensor("grad_post_mix", Role::out, "f32", {"T", "n"}),
+                tensor("grad_comb_mix", Role::out, "f32", {"T", "n", "n"})};
+  op.outputs = outputs;
+  op.run = run;
+  op.kernels = kernels;
+  op.examples = {bench_case(5, 4, 7168), bench_case(3, 4, 2560), bench_case(7, 4, 1280),
+                 bench_case(9, 2, 512),  bench_case(3, 3, 100),  bench_case(2, 4, 0)};
+  for (const int64_t hidden : {7168, 4096, 2560, 1280}) {
+    op.bench.push_back(bench_case(4096, 4, hidden));
+  }
+  for (const int64_t tokens : {8192, 512, 128, 1}) {
+    op.bench.push_back(bench_case(tokens, 4, 7168));
+  }
+  return op;
+}
+
+}  // namespace
+
+void post_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& residual,
+              const TensorView& post_mix, const TensorView& comb_mix, const PostGradients& grad,
+              Stream stream) {
+  run({{"grad_out", grad_out},
+       {"x", x},
+       {"residual", residual},
+       {"post_mix", post_mix},
+       {"comb_mix", comb_mix},
+       {"grad_x", grad.x},
+       {"grad_residual", grad.residual},
+       {"grad_post_mix", grad.post_mix},
+       {"grad_comb_mix", grad.comb_mix}},
+      {}, stream);
+}
+
+const OpInfo& post_bwd_op() {
+  static const OpInfo* const op = new OpInfo(op_info());
+  return *op;
+}
+
+}  // namespace tessera::kernels

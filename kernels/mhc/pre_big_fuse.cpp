@@ -1,0 +1,284 @@
+// pre_big_fuse: everything in front of a sub-layer.
+//
+// Shapes   residual [tokens, streams, hidden], fn [entries, streams * hidden], scale [3], base
+//          [entries], post_mix [tokens, streams], comb_mix [tokens, streams, streams], layer_input
+//          [tokens, hidden]
+// Dtypes   residual and layer_input bf16, the rest f32
+// Method   three launches: the projection of the residual; the mixes of a token on as many lanes as
+//          its matrix has elements; the kernel of pre_apply_mix_fwd. The bound is reading the
+//          residual twice, the second time from L2 where it fits.
+// Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of the single ops.
+// Tuned    H200; see projection.cpp and pick_row_tile.
+
+#include "kernels/mhc/pre_big_fuse.h"
+
+#include "kernels/arg_check.h"
+#include "kernels/jit/jit.h"
+#include "kernels/mhc/mix_sequences.h"
+#include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/projection.h"
+#include "kernels/mhc/projection_args.h"
+#include "kernels/mhc/sinkhorn.h"
+
+namespace tessera::kernels {
+namespace {
+
+// 1. Spec of the second launch
+struct Spec {
+  int32_t streams, width;
+  mhc::PartSum sum;
+};
+
+constexpr int64_t kThreads = 128;
+constexpr int64_t kMaxRepeat = 45;
+
+// 2. Builder
+ir::Kernel build(const Spec& s) {
+  using namespace dsl;
+  const int64_t n = s.streams, entries = n * (n + 2);
+  const mhc::MatrixLanes matrix{n};
+  const int64_t block_tokens = kThreads / matrix.lanes();
+  Builder k("pre_big_fuse_mixes");
+  auto tokens = k.dim("tokens");
+  std::vector<Ref> parts;  // products and squares, absent without columns
+  if (s.sum.parts > 0) {
+    parts.push_back(k.input("products", DType::f32, {s.sum.parts, tokens, entries}, {.align = 4}));
+    parts.push_back(k.input("squares", DType::f32, {s.sum.parts, tokens}, {.align = 4}));
+  }
+  auto scale = k.input("scale", DType::f32, {3}, {.align = 4});
+  auto base = k.input("base", DType::f32, {entries}, {.align = 4});
+  auto pre_mix = k.output("pre_mix", DType::f32, {tokens, n}, {.align = 4});
+  auto post_mix = k.output("post_mix", DType::f32, {tokens, n}, {.align = 4});
+  auto comb_mix = k.output("comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
+  auto norm_eps = k.scalar("norm_eps", DType::f32);
+  auto pre_eps = k.scalar("pre_eps", DType::f32);
+  auto sinkhorn_eps = k.scalar("sinkhorn_eps", DType::f32);
+  auto post_mult = k.scalar("post_mult_value", DType::f32);
+  auto repeat = k.scalar("sinkhorn_repeat", DType::i32);
+  auto at = k.launch({ceil_div(tokens, block_tokens)}, {.threads = kThreads});
+
+  auto token = k.let("token", at.x * block_tokens + k.thread() / matrix.lanes());
+  auto lane = k.let("matrix_lane", k.thread() % matrix.lanes());
+  auto i = k.let("i", matrix.row(k.thread()));
+  auto o = k.let("o", matrix.col(k.thread()));
+
+  // norm: the factor of the token, then z of one entry
+  Value factor = Arg(0.0f).value();
+  if (!parts.empty()) {
+    Value square =
+        mhc::sum_parts(k, s.sum, [&](const Value& p) { return Value(parts[1](p, token)); });
+    factor = k.let("factor", mhc::norm_factor(square, s.width, norm_eps));
+  }
+  const auto z_of = [&](const Value& j) {
+    Value mix = Arg(0.0f).value();
+    if (!parts.empty()) {
+      Value product =
+          mhc::sum_parts(k, s.sum, [&](const Value& p) { return Value(parts[0](p, token, j)); });
+      mix = k.let("mix", product * factor);
+    }
+    return k.let("z", mhc::mix_logit(mix, scale(min(j / n, 2)), base(j)));
+  };
+  // the mixes of the sub-layer's input and output
+  for (int64_t first = 0; first < 2 * n; first += matrix.lanes()) {
+    auto j = k.let("j", lane + first);
+    k.if_(j < 2 * n, [&] {
+      auto z = z_of(j);
+      k.if_else(
+          j < n, [&] { pre_mix(token, j) = mhc::pre_mix(z, pre_eps); },
+          [&] { post_mix(token, j - n) = mhc::post_mix(z, post_mult); });
+    });
+  }
+  // the mix of the streams; lanes outside of the matrix take part in the shuffles
+  auto logit = z_of(2 * n + min(i * n + o, n * n - 1));
+  comb_mix(token, i, o) = mhc::sinkhorn(k, matrix, k.thread(), logit, repeat, sinkhorn_eps);
+  return k.finish();
+}
+
+// 3. Host function
+struct Call {
+  mhc::TokenDims tokens;
+  mhc::ProjectionShape shape;
+  int64_t streams = 0, hidden = 0;
+};
+
+Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
+  Call call{mhc::TokenDims(tensors, "residual", 2), {}};
+  call.shape =
+      mhc::check_projection(check, call.tokens, tensors, std::get<int64_t>(params.at("n_splits")));
+  call.streams = check["n"];
+  call.hidden = check["H"];
+  mhc::require_streams(check, "residual", mhc::kMaxSinkhornStreams);
+  const int64_t entries = call.streams * (call.streams + 2);
+  check.require(check["M"] == entries, "fn", "argument 'fn' has the wrong number of rows",
+                "M = n (n + 2) = " + std::to_string(entries), std::to_string(check["M"]));
+  check.tensor("scale", tensors).dtype(DType::f32).shape(3).row_major();
+  check.tensor("base", tensors).dtype(DType::f32).shape("M").row_major();
+  const int64_t repeat = std::get<int64_t>(params.at("sinkhorn_repeat"));
+  check.require(repeat >= 1 && repeat <= kMaxRepeat, "sinkhorn_repeat",
+                "parameter 'sinkhorn_repeat' is out of range", "1 .. " + std::to_string(kMaxRepeat),
+                std::to_string(repeat));
+  return call;
+}
+
+int64_t workspace_of(const Call& call) {
+  return mhc::projection_workspace(call.shape) + call.shape.tokens * call.streams;
+}
+
+Spec spec_of(const Call& call) {
+  return {static_cast<int32_t>(call.streams), static_cast<int32_t>(call.shape.width),
+          mhc::PartSum(mhc::ProjectionParts(call.shape))};
+}
+
+std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
+  ArgCheck check("pre_big_fuse");
+  const Call call = check_input(check, inputs, params);
+  const TensorView& residual = inputs.at("residual");
+  const Dims post = call.tokens.output(residual, {call.streams});
+  const Dims comb = call.tokens.output(residual, {call.streams, call.streams});
+  const Dims rows = call.tokens.output(residual, {call.hidden});
+  return {{"post_mix", DType::f32, post, row_major_strides(post), num_elements(post)},
+          {"comb_mix", DType::f32, comb, row_major_strides(comb), num_elements(comb)},
+          {"layer_input", DType::bf16, rows, row_major_strides(rows), num_elements(rows)},
+          mhc::workspace_info(workspace_of(call))};
+}
+
+void run(const Tensors& tensors, const Params& params, Stream stream) {
+  ArgCheck check("pre_big_fuse");
+  const Call call = check_input(check, tensors, params);
+  const mhc::TokenDims& dims = call.tokens;
+  check.output("post_mix", tensors).dtype(DType::f32).shape_of(dims.shape({"n"})).row_major();
+  check.output("comb_mix", tensors).dtype(DType::f32).shape_of(dims.shape({"n", "n"})).row_major();
+  check.output("layer_input", tensors).dtype(DType::bf16).shape_of(dims.shape({"H"})).row_major();
+  mhc::check_workspace(check, tensors, workspace_of(call));
+  check.memory();
+  if (call.shape.tokens == 0) return;
+  const Spec spec = spec_of(call);
+  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  mhc::run_projection("pre_big_fuse", call.shape, inputs, stream);
+
+  const TensorView pre_mix(
+      static_cast<float*>(inputs.workspace.data) + mhc::projection_workspace(call.shape),
+      DType::f32, {call.shape.tokens, call.streams}, inputs.workspace.device);
+  std::vector<TensorView> arguments;
+  if (spec.sum.parts > 0) {
+    arguments = {mhc::product_parts(call.shape, inputs.workspace),
+                 mhc::square_parts(call.shape, inputs.workspace)};
+  }
+  for (const TensorView& view :
+       {tensors.at("scale"), tensors.at("base"), pre_mix, dims.flat(tensors.at("post_mix")),
+        dims.flat(tensors.at("comb_mix"))}) {
+    arguments.push_back(view);
+  }
+  std::vector<int64_t> scalars;
+  for (const char* name : {"norm_eps", "pre_eps", "sinkhorn_eps", "post_mult_value"}) {
+    scalars.push_back(jit::scalar_bits(static_cast<float>(std::get<double>(params.at(name)))));
+  }
+  scalars.push_back(std::get<int64_t>(params.at("sinkhorn_repeat")));
+  jit::run(
+      "pre_big_fuse", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
+      stream);
+  pre_apply_mix_fwd(dims.flat(inputs.residual), pre_mix, dims.flat(tensors.at("layer_input")),
+                    stream);
+}
+
+std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
+  ArgCheck check("pre_big_fuse");
+  const Call call = check_input(check, tensors, params);
+  if (call.shape.tokens == 0) return {};
+  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  if (call.shape.width == 0) return {build(spec_of(call))};
+  const TensorView pre_mix(nullptr, DType::f32, {call.shape.tokens, call.streams});
+  const auto apply = pre_apply_mix_fwd_op().kernels(
+      {{"x", call.tokens.flat(inputs.residual)}, {"mix", pre_mix}}, {});
+  return {mhc::projection_kernel(call.shape, mhc::pick_tiling(call.shape), inputs),
+          build(spec_of(call)), apply.front()};
+}
+
+// 4. Registration
+BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden, bool weight = false) {
+  const int64_t n = streams, width = n * hidden, entries = n * (n + 2);
+  BenchCase c;
+  c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(n) +
+            " H=" + std::to_string(hidden) + (weight ? " weighted" : "");
+  c.inputs = {{"residual", DType::bf16, {tokens, n, hidden}, {width, hidden, 1}},
+              {"fn", DType::f32, {entries, width}, {width, 1}},
+              {"scale", DType::f32, {3}, {1}},
+              {"base", DType::f32, {entries}, {1}}};
+  if (weight) c.inputs.push_back({"norm_weight", DType::f32, {width}, {1}});
+  c.bytes = 2 * tokens * (width + hidden) + 4 * tokens * (n + n * n) + 4 * entries * width;
+  return c;
+}
+
+OpInfo op_info() {
+  OpInfo op;
+  op.name = "pre_big_fuse";
+  op.family = "mhc";
+  op.purpose = "mixes and input of a sub-layer from the residual, in one";
+  const auto tensor = [](std::string name, Role role, bool optional, const char* dtype,
+                         std::vector<std::string> shape) {
+    return TensorInfo{std::move(name), role,    optional,         false,
+                      false,           {dtype}, std::move(shape), "row_major"};
+  };
+  op.tensors = {tensor("residual", Role::in, false, "bf16", {"T", "n", "H"}),
+                tensor("fn", Role::in, false, "f32", {"M", "n*H"}),
+                tensor("scale", Role::in, false, "f32", {"3"}),
+                tensor("base", Role::in, false, "f32", {"M"}),
+                tensor("norm_weight", Role::in, true, "f32", {"n*H"}),
+                tensor("post_mix", Role::out, false, "f32", {"T", "n"}),
+                tensor("comb_mix", Role::out, false, "f32", {"T", "n", "n"}),
+                tensor("layer_input", Role::out, false, "bf16", {"T", "H"})};
+  using Type = ParamInfo::Type;
+  op.params = {{"norm_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
+               {"pre_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
+               {"sinkhorn_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
+               {"post_mult_value", Type::floating, ParamValue(1.0), {}, {}, ""},
+               {"sinkhorn_repeat", Type::integer, ParamValue(int64_t{10}), {}, 1, "1..45"},
+               {"n_splits", Type::integer, ParamValue(int64_t{16}), {}, 1, "1..16"}};
+  op.outputs = outputs;
+  op.run = run;
+  op.kernels = kernels;
+  op.examples = {bench_case(13, 4, 1280), bench_case(600, 4, 256, true), bench_case(9, 3, 256),
+                 bench_case(5, 1, 512)};
+  for (const int64_t tokens : {1, 16, 128, 512, 4096, 8192}) {
+    op.bench.push_back(bench_case(tokens, 4, 7168));
+  }
+  op.bench.push_back(bench_case(8192, 4, 4096));
+  return op;
+}
+
+}  // namespace
+
+int64_t pre_big_fuse_workspace(int64_t tokens, int64_t streams, int64_t hidden, int64_t n_splits) {
+  return mhc::projection_workspace({tokens, streams * (streams + 2), streams * hidden, n_splits}) +
+         tokens * streams;
+}
+
+void pre_big_fuse(const TensorView& residual, const TensorView& fn, const TensorView& scale,
+                  const TensorView& base, const TensorView& norm_weight,
+                  const PreBigFuseOutputs& outputs, const TensorView& workspace,
+                  const PreBigFuseOptions& options, Stream stream) {
+  const Params params = check_params(
+      pre_big_fuse_op(), {{"norm_eps", static_cast<double>(options.norm_eps)},
+                          {"pre_eps", static_cast<double>(options.pre_eps)},
+                          {"sinkhorn_eps", static_cast<double>(options.sinkhorn_eps)},
+                          {"post_mult_value", static_cast<double>(options.post_mult_value)},
+                          {"sinkhorn_repeat", options.sinkhorn_repeat},
+                          {"n_splits", options.n_splits}});
+  run({{"residual", residual},
+       {"fn", fn},
+       {"scale", scale},
+       {"base", base},
+       {"norm_weight", norm_weight},
+       {"post_mix", outputs.post_mix},
+       {"comb_mix", outputs.comb_mix},
+       {"layer_input", outputs.layer_input},
+       {"workspace", workspace}},
+      params, stream);
+}
+
+const OpInfo& pre_big_fuse_op() {
+  static const OpInfo* const op = new OpInfo(op_info());
+  return *op;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,56 @@
+#include "kernels/mhc/projection_args.h"
+
+#include <string>
+
+namespace tessera::kernels::mhc {
+namespace {
+
+constexpr int64_t kMaxStreams = 65536;  // widths stay far below 2^31
+constexpr int64_t kMaxWidth = int64_t{1} << 24;
+
+TensorView find(const Tensors& tensors, const char* name) {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? TensorView() : found->second;
+}
+
+}  // namespace
+
+ProjectionShape check_projection(ArgCheck& check, const TokenDims& tokens, const Tensors& tensors,
+                                 int64_t num_splits) {
+  check.tensor("residual", tensors)
+      .dtype(DType::bf16)
+      .shape_of(tokens.shape({"n", "H"}))
+      .row_major();
+  require_streams(check, "residual", kMaxStreams);
+  const int64_t width = check["n"] * check["H"];
+  check.bind("n*H", width, "n * H of residual");
+  check.require(width % kSumColumns == 0, "residual", "a row has the wrong number of columns",
+                "n * H a multiple of " + std::to_string(kSumColumns), std::to_string(width));
+  check.require(width <= kMaxWidth, "residual", "rows this long are not supported",
+                "n * H at most " + std::to_string(kMaxWidth), std::to_string(width),
+                ErrorKind::unsupported);
+  check.tensor("fn", tensors).dtype(DType::f32).shape("M", "n*H").row_major();
+  check.require(check["M"] >= 1, "fn", "there must be a row", "M >= 1", "0");
+  check.require(check["M"] <= kMaxEntries, "fn", "so many rows are not supported",
+                "M at most " + std::to_string(kMaxEntries), std::to_string(check["M"]),
+                ErrorKind::unsupported);
+  check.optional("norm_weight", tensors).dtype(DType::f32).shape("n*H").row_major();
+  check.require(num_splits >= 1 && num_splits <= 16, "n_splits",
+                "parameter 'n_splits' is out of range", "1 .. 16", std::to_string(num_splits));
+  return {num_elements(tokens.output(tensors.at("residual"), {})), check["M"], width, num_splits};
+}
+
+void check_workspace(ArgCheck& check, const Tensors& tensors, int64_t elements) {
+  check.output("workspace", tensors).dtype(DType::f32).shape(elements).row_major();
+}
+
+OutputInfo workspace_info(int64_t elements) {
+  return {"workspace", DType::f32, {elements}, {1}, elements, /*workspace=*/true};
+}
+
+ProjectionTensors projection_tensors(const Tensors& tensors) {
+  return {find(tensors, "residual"), find(tensors, "fn"), find(tensors, "norm_weight"),
+          find(tensors, "workspace")};
+}
+
+}  // namespace tessera::kernels::mhc

@@ -1,0 +1,169 @@
+// per_channel_cast_and_transpose: columns to e4m3 with one scale per run of tokens, transposed.
+//
+// Shapes   x [tokens, hidden], out [hidden, tokens], out_sf [tokens / run, hidden]
+// Dtypes   x bf16, out e4m3, out_sf f32
+// Method   one pass, in registers: a thread holds 16 tokens x 8 columns, so it reads 16-byte
+//          vectors along a row and writes 16-byte vectors along a column; eight neighbours write
+//          128 bytes. amax by warp shuffles. No shared memory; the bound is bytes / copy bandwidth.
+// Maths    scale = max(amax, floor) / max, code = cast(x * (max / max(amax, floor))): see
+//          scale_factor.h
+// Tuned    not yet measured
+
+#include "kernels/quant/per_channel_cast_and_transpose.h"
+
+#include <numeric>
+
+#include "kernels/arg_check.h"
+#include "kernels/jit/jit.h"
+#include "kernels/quant/scale_factor.h"
+#include "kernels/quant/token_grid.h"
+
+namespace tessera::kernels {
+namespace {
+
+// 1. Spec
+struct Spec {
+  int32_t hidden, run;
+  int32_t align;  // bytes of x, at most 16
+  int32_t round_sf;
+};
+
+constexpr int64_t kTokens = 128, kCols = 64;  // of a block: whole lines of 128 bytes on both sides
+constexpr int kThreads = 64;
+
+/// (tokens, cols): 16 tokens x 8 columns per thread, 8 threads along the tokens, 4 along the columns
+/// of a warp.
+layout::Layout register_tile() {
+  return layout::Layout({kTokens, kCols},
+                        {{0, 1, 16, 0, 8}, {0, 16, 8, 1, 0}, {1, 1, 8, 0, 1}, {1, 8, 8, 8, 0}});
+}
+
+// 2. Builder
+ir::Kernel build(const Spec& s) {
+  using namespace dsl;
+  const int64_t runs = kTokens / s.run;
+
+  Builder k("per_channel_cast_and_transpose");
+  auto tokens = k.dim("tokens", {.multiple_of = kTokens});
+  auto x = k.input("x", DType::bf16, {tokens, s.hidden}, {.align = s.align});
+  auto out = k.output("out", DType::e4m3, {s.hidden, tokens});
+  auto out_sf = k.output("out_sf", DType::f32, {tokens / s.run, s.hidden});
+  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, kCols, kThreads);
+  k.assume(at.row + (kTokens - 1) < tokens);  // a multiple of kTokens
+
+  // load
+  auto x_frag = k.fragment(DType::bf16, register_tile(), "x_frag");  // (tokens, cols)
+  k.copy(x.tile({at.row, at.col}, {kTokens, kCols}), x_frag);
+
+  // amax per run of tokens
+  auto amax = k.fragment(DType::f32, {runs, kCols}, "amax");  // (runs, cols)
+  k.reduce_absmax(x_frag.reshape({runs, s.run, kCols}), amax, Axis(1));
+
+  // scales
+  auto inverse = k.fragment(DType::f32, {runs, kCols}, "inverse");  // (runs, cols)
+  k.parallel({runs, kCols}, [&](Value r, Value c) {
+    auto sf = scale_factor(k, kE4m3, amax(r, c), s.round_sf != 0);
+    inverse(r, c) = sf.inverse;
+    out_sf(at.row / s.run + r, at.col + c) = sf.scale;
+  });
+
+  // cast and store
+  k.parallel({kCols, kTokens}, [&](Value c, Value t) {
+    out(at.col + c, at.row + t) = cast(DType::e4m3, f32(x_frag(t, c)) * inverse(t / s.run, c));
+  });
+  return k.finish();
+}
+
+// 3. Host function
+Spec check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
+  check.tensor("x", tensors).dtype(DType::bf16).shape("T", "H").row_major();
+  check.multiple_of("T", kTokens);
+  check.multiple_of("H", kCols);
+  Spec s;
+  s.hidden = static_cast<int32_t>(check["H"]);
+  s.run = static_cast<int32_t>(std::get<int64_t>(params.at("num_per_tokens")));
+  s.align = static_cast<int32_t>(std::gcd(
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensors.at("x").data)), int64_t{16}));
+  s.round_sf = std::get<bool>(params.at("round_sf")) ? 1 : 0;
+  check.bind("R", check["T"] / s.run, "T / " + std::to_string(s.run));
+  return s;
+}
+
+std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
+  ArgCheck check("per_channel_cast_and_transpose");
+  check_input(check, inputs, params);
+  const Dims out{check["H"], check["T"]}, out_sf{check["R"], check["H"]};
+  return {{"out", DType::e4m3, out, row_major_strides(out), num_elements(out)},
+          {"out_sf", DType::f32, out_sf, row_major_strides(out_sf), num_elements(out_sf)}};
+}
+
+void run(const Tensors& tensors, const Params& params, Stream stream) {
+  ArgCheck check("per_channel_cast_and_transpose");
+  const Spec spec = check_input(check, tensors, params);
+  check.output("out", tensors).dtype(DType::e4m3).shape("H", "T").row_major().aligned(16);
+  check.output("out_sf", tensors).dtype(DType::f32).shape("R", "H").row_major().aligned(16);
+  check.memory();
+  const TensorView& x = tensors.at("x");
+  if (x.size() == 0) return;
+  const TensorView arguments[] = {x, tensors.at("out"), tensors.at("out_sf")};
+  jit::run(
+      "per_channel_cast_and_transpose", jit::spec_bytes(spec), [&] { return build(spec); },
+      arguments, {}, stream);
+}
+
+std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
+  ArgCheck check("per_channel_cast_and_transpose");
+  const Spec spec = check_input(check, tensors, params);
+  if (tensors.at("x").size() == 0) return {};
+  return {build(spec)};
+}
+
+// 4. Registration
+BenchCase bench_case(int64_t tokens, int64_t hidden, int64_t per_tokens, bool round_sf) {
+  BenchCase c;
+  c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " / " +
+            std::to_string(per_tokens) + (round_sf ? " rounded" : "");
+  c.params = {{"num_per_tokens", per_tokens}, {"round_sf", round_sf}};
+  c.inputs.push_back({"x", DType::bf16, {tokens, hidden}, {hidden, 1}});
+  c.bytes = tokens * hidden * 3 + tokens / per_tokens * hidden * 4;
+  return c;
+}
+
+OpInfo op_info() {
+  OpInfo op;
+  op.name = "per_channel_cast_and_transpose";
+  op.family = "quant";
+  op.purpose = "columns to 8-bit floats with one scale per run of tokens, transposed";
+  op.tensors = {{"x", Role::in, false, false, false, {"bf16"}, {"T", "H"}, "row_major"},
+                {"out", Role::out, false, false, false, {"e4m3"}, {"H", "T"}, "row_major"},
+                {"out_sf", Role::out, false, false, false, {}, {}, "SF(num_per_tokens,1)"}};
+  using Type = ParamInfo::Type;
+  op.params = {{"num_per_tokens", Type::integer, {}, {"32", "128"}, {}, ""},
+               {"round_sf", Type::boolean, ParamValue(false), {}, {}, ""},
+               {"format", Type::word, ParamValue(std::string("e4m3")), {"e4m3"}, {}, ""}};
+  op.outputs = outputs;
+  op.run = run;
+  op.kernels = kernels;
+  op.examples = {bench_case(256, 192, 128, true), bench_case(128, 576, 32, false)};
+  op.bench = {bench_case(8064, 7168, 128, true), bench_case(8064, 7168, 32, true),
+              bench_case(8064, 7168, 128, false), bench_case(128, 7168, 128, true)};
+  return op;
+}
+
+}  // namespace
+
+void per_channel_cast_and_transpose(const TensorView& x, const TensorView& out,
+                                    const TensorView& out_sf, const PerChannelCastOptions& options,
+                                    Stream stream) {
+  const Params params =
+      check_params(per_channel_cast_and_transpose_op(),
+                   {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}});
+  run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+}
+
+const OpInfo& per_channel_cast_and_transpose_op() {
+  static const OpInfo* const op = new OpInfo(op_info());
+  return *op;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,114 @@
+// swiglu_forward: gated activation, then the cast of per_token_cast.
+//
+// Shapes   x [rows, 2, hidden] (gate, up), out [rows, hidden], out_sf [rows, ceil(hidden / group)]
+// Dtypes   x bf16|f32, out e4m3, out_sf f32 or the exponents of powers of two
+// Method   one pass: both halves of a tile in registers, activation, amax per group (warp shuffles),
+//          scale, cast, store. x is read once, so the bound is bytes / copy bandwidth.
+// Maths    v = gate / (1 + exp(-gate)) * up * weight in f32, every step rounded; scale and code: see
+//          scale_factor.h
+// Tuned    not yet measured
+
+#include "kernels/quant/swiglu_forward.h"
+
+#include <optional>
+
+#include "kernels/quant/scale_access.h"
+#include "kernels/quant/token_cast.h"
+#include "kernels/quant/token_grid.h"
+
+namespace tessera::kernels {
+namespace {
+
+using Weights = SwigluSpec::Weights;
+
+TokenTile pick_tile(const SwigluSpec& s) {
+  TokenCastSpec cast{};
+  cast.in = s.in;
+  cast.hidden = s.hidden;
+  cast.group = s.group;
+  if (!is_ordinary_group(s.group)) return whole_row_tile(s.hidden, 8, 32);
+  return pick_token_tile(cast, ScaleWriter::cols_together(s.sf_layout));
+}
+
+}  // namespace
+
+ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
+  using namespace dsl;
+  const TokenTile tile = pick_tile(s);
+
+  Builder k("swiglu_forward_and_per_token_cast");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", s.in, {rows, 2, s.hidden}, {.align = s.align});
+  std::optional<Ref> slots, weights, experts;
+  if (s.weights == Weights::given) {
+    slots = k.input("pos_to_token_topk", DType::i32, {rows}, {.align = 4});
+    weights = k.input("topk_weights", DType::f32, {k.dim("num_weights")}, {.align = 4});
+  }
+  if (s.has_experts) {
+    experts = k.input("pos_to_expert", DType::i32, {rows}, {.align = 4});
+  }
+  auto out = k.output("out", DType::e4m3, {rows, s.hidden});
+  const ScaleWriter out_sf(k, s.sf_layout, rows, num_blocks(s.hidden, s.group));
+  auto amax_floor = k.scalar("amax_floor", DType::f32);
+  const Value clamp = s.has_clamp ? k.scalar("clamp_value", DType::f32) : Value();
+  const TileOrigin at =
+      launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
+
+  // load
+  std::vector<Ref> halves;  // gate, up: (rows, cols)
+  for (const int64_t half : {0, 1}) {
+    halves.push_back(k.fragment(s.in, {tile.rows, tile.cols}, half == 0 ? "gate" : "up"));
+    k.parallel({tile.rows, tile.cols},
+               [&](Value r, Value c) { halves.back()(r, c) = x(at.row + r, half, at.col + c); });
+  }
+  std::optional<Ref> weight, expert;  // (rows); a negative expert marks padding
+  if (s.weights != Weights::none) weight = k.fragment(DType::f32, {tile.rows}, "weight");
+  if (s.weights == Weights::all_zero) k.fill(*weight, 0.0f);
+  if (s.weights == Weights::given) {
+    k.parallel({tile.rows}, [&](Value r) { (*weight)(r) = (*weights)((*slots)(at.row + r)); });
+  }
+  if (s.has_experts) {
+    expert = k.fragment(DType::i32, {tile.rows}, "expert");
+    k.parallel({tile.rows}, [&](Value r) { (*expert)(r) = (*experts)(at.row + r); });
+  }
+
+  // activation
+  const auto unless_padding = [&](const Value& r, const Value& value, const Arg& otherwise) {
+    return s.has_experts ? select((*expert)(r) >= 0, value, otherwise) : value;
+  };
+  auto v = k.fragment(DType::f32, {tile.rows, tile.cols}, "v");  // (rows, cols)
+  k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
+    auto gate = f32(halves[0](r, c)), up = f32(halves[1](r, c));
+    if (s.has_clamp) {  // comparisons, so that a NaN stays
+      gate = select(gate > clamp, clamp, gate);
+      up = select(up > clamp, clamp, select(up < -clamp, -clamp, up));
+    }
+    auto value = gate / (1.0f + exp(-gate)) * up;
+    if (s.weights != Weights::none) value = value * (*weight)(r);
+    v(r, c) = unless_padding(r, value, 0.0f);
+  });
+
+  // amax per group
+  auto amax = k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");  // (rows, groups)
+  k.reduce_absmax(v.reshape({tile.rows, tile.groups, tile.group}), amax, Axis(2));
+
+  // scales
+  auto inverse = k.fragment(DType::f32, {tile.rows, tile.groups}, "inverse");  // (rows, groups)
+  k.parallel({tile.rows, tile.groups}, [&](Value r, Value g) {
+    auto sf = scale_factor(k, kE4m3.max, amax_floor, amax(r, g), s.round_sf);
+    inverse(r, g) = sf.inverse;
+    sf.scale = unless_padding(r, sf.scale, 0.0f);
+    if (s.round_sf) sf.exponent = unless_padding(r, sf.exponent, 0);
+    out_sf.store(at.row + r, at.col_tile * tile.groups + g, sf);
+  });
+
+  // cast and store
+  auto codes = k.fragment(DType::e4m3, {tile.rows, tile.cols}, "codes");  // (rows, cols)
+  k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
+    codes(r, c) = cast(DType::e4m3, v(r, c) * inverse(r, c / tile.group));
+  });
+  k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
+  return k.finish();
+}
+
+}  // namespace tessera::kernels

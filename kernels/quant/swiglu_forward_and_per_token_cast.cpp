@@ -1,0 +1,237 @@
+// swiglu_forward_and_per_token_cast: host side; the kernel and its description are in
+// swiglu_forward.cpp.
+
+#include "kernels/quant/swiglu_forward_and_per_token_cast.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "kernels/arg_check.h"
+#include "kernels/jit/jit.h"
+#include "kernels/quant/swiglu_forward.h"
+#include "kernels/quant/token_cast.h"
+
+namespace tessera::kernels {
+namespace {
+
+// 3. Host function
+struct Call {
+  SwigluSpec spec;
+  float clamp = 0, amax_floor = 1e-4f;
+};
+
+std::optional<float> number(const Params& params, const std::string& name) {
+  const ParamValue& value = params.at(name);
+  if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
+  return static_cast<float>(std::get<double>(value));
+}
+
+void check_row_tensors(ArgCheck& check, const Tensors& tensors, const Params& params) {
+  check.optional("pos_to_token_topk", tensors).dtype(DType::i32).shape("P").row_major();
+  check.optional("topk_weights", tensors).dtype(DType::f32).shape("T", "K").row_major();
+  check.optional("pos_to_expert", tensors).dtype(DType::i32).shape("P").row_major();
+  check.require(check.has("pos_to_token_topk") == check.has("topk_weights"),
+                check.has("topk_weights") ? "pos_to_token_topk" : "topk_weights",
+                "'pos_to_token_topk' and 'topk_weights' belong together", "both or none",
+                "one of them");
+  check.optional_output("clamped_count", tensors).dtype(DType::i64).shape(3).row_major();
+  check.require(!check.has("clamped_count") || number(params, "swiglu_clamp_value"),
+                "clamped_count", "'clamped_count' needs 'swiglu_clamp_value'",
+                "swiglu_clamp_value given", "none");
+  check.require(!check.has("clamped_count"), "clamped_count",
+                "counting clamped values is not supported yet", "none", "clamped_count given",
+                ErrorKind::unsupported);
+}
+
+void check_numbers(const ArgCheck& check, const Params& params, Call& call) {
+  const std::optional<float> clamp = number(params, "swiglu_clamp_value");
+  call.spec.has_clamp = clamp.has_value();
+  call.clamp = clamp.value_or(0.0f);
+  check.require(!clamp || *clamp > 0, "swiglu_clamp_value",
+                "parameter 'swiglu_clamp_value' is out of range", "a number above 0",
+                to_string(params.at("swiglu_clamp_value")));
+  call.amax_floor = number(params, "sf_clamp_min").value_or(1e-4f);
+  check.require(call.amax_floor >= 0x1p-117f && std::isfinite(call.amax_floor), "sf_clamp_min",
+                "parameter 'sf_clamp_min' is out of range", "2^-117 (6.02e-36) or more, finite",
+                to_string(params.at("sf_clamp_min")));
+}
+
+Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
+  check.tensor("x", tensors).dtype({DType::bf16, DType::f32}).shape("P", "2H").row_major();
+  check.multiple_of("2H", 256);
+  const int64_t hidden = check["2H"] / 2;
+  const TensorView& x = tensors.at("x");
+  check.bind("H", hidden, "2H / 2");
+  check_row_tensors(check, tensors, params);
+
+  Call call;
+  TokenCast cast;
+  cast.group = std::get<int64_t>(params.at("num_per_channels"));
+  check.require(cast.group == 128 || cast.group == hidden, "num_per_channels",
+                "parameter 'num_per_channels' is out of range",
+                "128 or H = " + std::to_string(hidden), std::to_string(cast.group));
+  check_scale_params(check, params, cast);
+  check.require(cast.group == 128 || cast.sf_layout == SfLayout::row_major, "sf_layout",
+                "one scale per row is stored row-major", "row_major",
+                std::string(name(cast.sf_layout)));
+  check.require(cast.group == 128 || hidden <= 32768, "num_per_channels",
+                "one scale for so many columns is not supported", "at most 32768",
+                std::to_string(cast.group), ErrorKind::unsupported);
+  check.bind("C", num_blocks(hidden, cast.group), "ceil(H / num_per_channels)");
+  check_numbers(check, params, call);
+
+  using Weights = SwigluSpec::Weights;
+  SwigluSpec& s = call.spec;
+  s.in = x.dtype;
+  s.sf_layout = cast.sf_layout;
+  s.round_sf = cast.round_sf;
+  s.align = static_cast<uint8_t>(
+      std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)), int64_t{16}));
+  s.weights = !check.has("topk_weights")               ? Weights::none
+              : tensors.at("topk_weights").size() == 0 ? Weights::all_zero
+                                                       : Weights::given;
+  s.has_experts = check.has("pos_to_expert");
+  s.unused = 0;
+  s.hidden = static_cast<int32_t>(hidden);
+  s.group = static_cast<int32_t>(cast.group);
+  return call;
+}
+
+std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
+  ArgCheck check("swiglu_forward_and_per_token_cast");
+  const Call call = check_input(check, inputs, params);
+  return {codes_output("out", DType::e4m3, {check["P"], check["H"]}),
+          scale_output("out_sf", call.spec.sf_layout, check["P"], check["C"])};
+}
+
+void run(const Tensors& tensors, const Params& params, Stream stream) {
+  ArgCheck check("swiglu_forward_and_per_token_cast");
+  const Call call = check_input(check, tensors, params);
+  const SwigluSpec& s = call.spec;
+  check.output("out", tensors).dtype(DType::e4m3).shape("P", "H").row_major().aligned(16);
+  check_scale_output(check, "out_sf", tensors, s.sf_layout, "P", "C");
+  check.memory();
+  const TensorView& x = tensors.at("x");
+  if (x.size() == 0) return;
+
+  TensorView arguments[6];
+  size_t used = 0;
+  const auto pass = [&](const TensorView& view) { arguments[used++] = view; };
+  pass({x.data, x.dtype, {x.shape[0], 2, s.hidden}, x.device});
+  if (s.weights == SwigluSpec::Weights::given) {
+    const TensorView& weights = tensors.at("topk_weights");
+    pass(tensors.at("pos_to_token_topk"));
+    pass({weights.data, DType::f32, {weights.size()}, weights.device});
+  }
+  if (s.has_experts) pass(tensors.at("pos_to_expert"));
+  pass(tensors.at("out"));
+  pass(written_scales(tensors.at("out_sf"), s.sf_layout, check["P"], check["C"]));
+  const int64_t scalars[] = {jit::scalar_bits(call.amax_floor), jit::scalar_bits(call.clamp)};
+  jit::run(
+      "swiglu_forward_and_per_token_cast", jit::spec_bytes(s),
+      [&] { return build_swiglu_forward(s); }, std::span(arguments, used),
+      std::span(scalars, s.has_clamp ? 2 : 1), stream);
+}
+
+std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
+  ArgCheck check("swiglu_forward_and_per_token_cast");
+  const Call call = check_input(check, tensors, params);
+  if (tensors.at("x").size() == 0) return {};
+  return {build_swiglu_forward(call.spec)};
+}
+
+// 4. Registration
+struct Form {
+  DType in = DType::bf16;
+  int64_t group = 128;
+  SfLayout layout = SfLayout::packed_ue8m0;
+  bool has_experts = true, has_weights = false;
+  std::optional<double> clamp = {};
+};
+
+BenchCase bench_case(int64_t rows, int64_t hidden, const Form& form) {
+  BenchCase c;
+  c.label = "P=" + std::to_string(rows) + " H=" + std::to_string(hidden) + " " +
+            std::string(name(form.in)) + " / " + std::to_string(form.group) + " " +
+            std::string(name(form.layout)) + (form.has_experts ? ", experts" : "") +
+            (form.has_weights ? ", weights" : "") + (form.clamp ? ", clamped" : "");
+  c.params = {{"num_per_channels", form.group},
+              {"round_sf", form.layout != SfLayout::row_major},
+              {"sf_layout", std::string(name(form.layout))}};
+  if (form.clamp) c.params["swiglu_clamp_value"] = *form.clamp;
+  c.inputs.push_back({"x", form.in, {rows, 2 * hidden}, {2 * hidden, 1}});
+  if (form.has_weights) {
+    c.inputs.push_back({"pos_to_token_topk", DType::i32, {rows}, {1}});
+    c.inputs.push_back({"topk_weights", DType::f32, {rows, 2}, {2, 1}});
+  }
+  if (form.has_experts) c.inputs.push_back({"pos_to_expert", DType::i32, {rows}, {1}});
+  c.bytes = rows * hidden * (2 * bytes(form.in) + 1) +
+            scale_bytes(rows, num_blocks(hidden, form.group), form.layout);
+  return c;
+}
+
+OpInfo op_info() {
+  OpInfo op;
+  op.name = "swiglu_forward_and_per_token_cast";
+  op.family = "quant";
+  op.purpose = "gated activation of an expert's rows to 8-bit floats with one scale per group";
+  op.tensors = {
+      {"x", Role::in, false, false, false, {"bf16", "f32"}, {"P", "2H"}, "row_major"},
+      {"pos_to_token_topk", Role::in, true, false, false, {"i32"}, {"P"}, "row_major"},
+      {"topk_weights", Role::in, true, false, false, {"f32"}, {"T", "K"}, "row_major"},
+      {"pos_to_expert", Role::in, true, false, false, {"i32"}, {"P"}, "row_major"},
+      {"out", Role::out, false, false, false, {"e4m3"}, {"P", "H"}, "row_major"},
+      {"out_sf", Role::out, false, false, false, {}, {}, "SF(1,num_per_channels) sf_layout"},
+      {"clamped_count", Role::inout, true, false, false, {"i64"}, {"3"}, "row_major"}};
+  using Type = ParamInfo::Type;
+  op.params = {{"num_per_channels", Type::integer, {}, {"128", "H"}, {}, ""},
+               sf_layout_param("sf_layout"),
+               {"round_sf", Type::boolean, ParamValue(false), {}, {}, ""},
+               {"swiglu_clamp_value", Type::floating, ParamValue(), {}, {}, ""},
+               {"sf_clamp_min", Type::floating, ParamValue(), {}, {}, ""},
+               {"format", Type::word, ParamValue(std::string("e4m3")), {"e4m3"}, {}, ""}};
+  op.outputs = outputs;
+  op.run = run;
+  op.kernels = kernels;
+  constexpr SfLayout by_row = SfLayout::row_major, packed = SfLayout::packed_ue8m0;
+  op.examples = {
+      bench_case(37, 1024, {}), bench_case(5, 1280, {.layout = by_row, .has_experts = false}),
+      bench_case(9, 512, {.in = DType::f32, .layout = SfLayout::col_major_tma, .clamp = 0.5}),
+      bench_case(3, 3584, {.group = 3584, .layout = by_row, .has_weights = true, .clamp = 10}),
+      bench_case(6, 512, {.has_weights = true, .clamp = 0.5})};
+  op.bench = {bench_case(8656, 1024, {}),
+              bench_case(22023, 1024, {}),
+              bench_case(32593, 1024, {}),
+              bench_case(8656, 1024, {.clamp = 0.5}),
+              bench_case(8656, 3584, {.layout = packed}),
+              bench_case(128, 2048, {})};
+  return op;
+}
+
+}  // namespace
+
+void swiglu_forward_and_per_token_cast(const TensorView& x, const SwigluRows& rows,
+                                       const TensorView& out, const TensorView& out_sf,
+                                       const SwigluForwardOptions& options, Stream stream) {
+  Params params = {{"num_per_channels", options.num_per_channels},
+                   {"sf_layout", std::string(name(options.sf_layout))},
+                   {"round_sf", options.round_sf}};
+  if (options.clamp_value) params["swiglu_clamp_value"] = double{*options.clamp_value};
+  if (options.sf_clamp_min) params["sf_clamp_min"] = double{*options.sf_clamp_min};
+  Tensors tensors = {{"x", x}, {"out", out}, {"out_sf", out_sf}};
+  const auto give = [&](const char* name, const TensorView& view) {
+    if (view.rank() > 0) tensors[name] = view;
+  };
+  give("pos_to_token_topk", rows.pos_to_token_topk);
+  give("topk_weights", rows.topk_weights);
+  give("pos_to_expert", rows.pos_to_expert);
+  give("clamped_count", rows.clamped_count);
+  run(tensors, check_params(swiglu_forward_and_per_token_cast_op(), params), stream);
+}
+
+const OpInfo& swiglu_forward_and_per_token_cast_op() {
+  static const OpInfo* const op = new OpInfo(op_info());
+  return *op;
+}
+
+}  // namespace tessera::kernels

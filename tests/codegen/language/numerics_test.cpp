@@ -1,0 +1,205 @@
+// Tile programs about numbers: what is computed is what is written, bit for bit.
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/jit/jit.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Axis;
+using dsl::Builder;
+using dsl::Value;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// y[i] = compute(x[i]) for up to 64 values.
+template <class Compute>
+std::vector<double> mapped(DType to, const std::vector<double>& values, const Compute& compute,
+                           std::string* text = nullptr) {
+  const auto n = static_cast<int64_t>(values.size());
+  Builder k("mapped");
+  auto x = k.input("x", DType::f32, {n});
+  auto y = k.output("y", to, {n});
+  k.launch({1}, {.threads = 64});
+  k.if_(k.thread() < n, [&] { y(k.thread()) = compute(Value(x(k.thread()))); });
+  const ir::Kernel kernel = k.finish();
+  if (text != nullptr) *text = cuda_text(kernel);
+  const HostTensor in = tensor_of(DType::f32, {n}, values);
+  const HostTensor out(to, {n});
+  run_kernel(kernel, {&in, &out});
+  return values_of(out);
+}
+
+}  // namespace
+
+TEST_CASE("N01 a row gives the same bits in a grid of 1 and of 1000", "[language]") {
+  Builder k("rows");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::f32, {n, 96});
+  auto y = k.output("y", DType::f32, {n});
+  auto at = k.launch({n}, {.threads = 32});
+  auto row = k.fragment(DType::f32, {96}, "row");
+  auto sum = k.fragment(DType::f32, {1}, "sum");
+  k.copy(x(at.x), row);
+  k.reduce_sum(row.reshape({1, 96}), sum, Axis(1));
+  k.parallel({1}, [&](Value i) { y(at.x + i) = sum(i) / 3.0f; });
+  const ir::Kernel kernel = k.finish();
+  const auto value = [](int64_t i) { return 1.0 / static_cast<double>(1 + i * 31 % 97); };
+  HostTensor one(DType::f32, {1, 96});
+  HostTensor many(DType::f32, {1000, 96});
+  for (int64_t i = 0; i < 96; ++i) one.set_value(i, value(i));
+  for (int64_t i = 0; i < many.size(); ++i) {
+    many.set_value(i, i < 96 ? value(i) : static_cast<double>(i * 7919 % 1013) - 500);
+  }
+  const HostTensor first(DType::f32, {1});
+  const HostTensor all(DType::f32, {1000});
+  run_kernel(kernel, {&one, &first});
+  run_kernel(kernel, {&many, &all});
+  CHECK(first.bits(0) == all.bits(0));
+}
+
+TEST_CASE("N02 exp, rsqrt and the sigmoid are the precise ones", "[language]") {
+  const std::vector<double> inputs = {0.5, 1.0, 2.0, 3.25, 10.0, 87.0};
+  std::string text;
+  const auto within = [&](const std::vector<double>& got, double (*exact)(double), double ulps) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const double want = exact(inputs[i]);
+      const double ulp = std::ldexp(1.0, std::ilogb(want) - 23);
+      CHECK(std::fabs(got[i] - want) <= ulps * ulp);
+    }
+    for (const char* approximate :
+         {"__expf", "ex2.approx", "__frsqrt", "__fdividef", "rcp.approx", "use_fast_math"}) {
+      CHECK(count(text, approximate) == 0);
+    }
+  };
+  // On the executor alone: the GPU approximates these, and is compared where operators use them.
+  const auto run = [&](const auto& compute) {
+    const ir::Kernel kernel = [&] {
+      Builder b("function");
+      auto in = b.input("x", DType::f32, {6});
+      auto out = b.output("y", DType::f32, {6});
+      b.launch({1}, {.threads = 32});
+      b.if_(b.thread() < 6, [&] { out(b.thread()) = compute(Value(in(b.thread()))); });
+      return b.finish();
+    }();
+    text = cuda_text(kernel);
+    const HostTensor in = tensor_of(DType::f32, {6}, inputs);
+    const HostTensor out(DType::f32, {6});
+    const TensorView views[] = {in.view(), out.view()};
+    const kernels::jit::TrapScope traps;
+    kernels::jit::run(kernel, views, {}, nullptr);
+    return values_of(out);
+  };
+  within(
+      run([](const Value& v) { return exp(v); }), [](double v) { return std::exp(v); }, 1);
+  CHECK(count(text, "expf(") == 1);
+  within(
+      run([](const Value& v) { return rsqrt(v); }), [](double v) { return 1 / std::sqrt(v); }, 1);
+  CHECK(count(text, "rsqrtf(") == 1);
+  within(
+      run([](const Value& v) { return 1.0f / (1.0f + exp(-v)); }),
+      [](double v) { return 1 / (1 + std::exp(-v)); }, 3);
+}
+
+TEST_CASE("N03 a product and a sum round twice, fma once", "[language]") {
+  const float a = 1.0f + 0x1p-12f;
+  std::string text;
+  const std::vector<double> twice = mapped(
+      DType::f32, {a}, [](const Value& v) { return v * v - 1.0f; }, &text);
+  const float product = a * a;
+  CHECK(twice[0] == static_cast<double>(product - 1.0f));
+  CHECK(count(text, "fmaf") == 0);
+  const std::vector<double> once = mapped(
+      DType::f32, {a}, [](const Value& v) { return fma(v, v, -1.0f); }, &text);
+  CHECK(once[0] == static_cast<double>(std::fmaf(a, a, -1.0f)));
+  CHECK(count(text, "fmaf(") == 1);
+  CHECK(twice[0] != once[0]);
+}
+
+TEST_CASE("N04 scales round up to powers of two by their bits", "[language]") {
+  // The exponent byte of the least power of two that is not below x.
+  const auto exponent = [](const Value& v) {
+    const Value bits = reinterpret(DType::u32, v);
+    return i32((bits + 0x7FFFFFu) >> 23);
+  };
+  for (int first = -126; first < 127; first += 21) {
+    std::vector<double> inputs, expected;
+    for (int e = first; e < std::min(first + 21, 127); ++e) {
+      inputs.push_back(std::ldexp(1.0, e));
+      expected.push_back(e + 127);
+      inputs.push_back(std::ldexp(1.0 + 0x1p-23, e));
+      expected.push_back(e + 128);
+      inputs.push_back(std::ldexp(2.0 - 0x1p-23, e));
+      expected.push_back(e + 128);
+    }
+    CHECK(mapped(DType::i32, inputs, exponent) == expected);
+  }
+}
+
+TEST_CASE("N05 a bf16 sum in f32 rounds once, at the end", "[language]") {
+  Builder k("bf16_sum");
+  auto x = k.input("x", DType::bf16, {128});
+  auto y = k.output("y", DType::bf16, {1});
+  auto wide = k.output("wide", DType::f32, {1});
+  k.launch({1}, {.threads = 32});
+  auto row = k.fragment(DType::bf16, {1, 128}, "row");
+  auto sum = k.fragment(DType::f32, {1}, "sum");
+  k.copy(x, row.reshape({128}));
+  k.reduce_sum(row, sum, Axis(1));
+  k.parallel({1}, [&](Value i) {
+    y(i) = cast(DType::bf16, sum(i));
+    wide(i) = sum(i);
+  });
+  HostTensor in(DType::bf16, {128});
+  for (int64_t i = 0; i < 128; ++i) in.set_value(i, 1.0 + static_cast<double>(i % 5) / 128);
+  const HostTensor narrow(DType::bf16, {1});
+  const HostTensor total(DType::f32, {1});
+  run_kernel(k.finish(), {&in, &narrow, &total});
+  double exact = 0;  // every partial sum is a multiple of 1/128 below 2^24 / 128: exact in f32
+  for (int64_t i = 0; i < 128; ++i) exact += in.value(i);
+  CHECK(total.value(0) == exact);
+  HostTensor rounded(DType::bf16, {1});
+  rounded.set_value(0, exact);
+  CHECK(narrow.bits(0) == rounded.bits(0));
+}
+
+TEST_CASE("N06 max drops NaN, max_nan keeps it", "[language]") {
+  const std::vector<double> inputs = {1.0, kNaN, -kInfinity, 5.0};
+  const auto drops = mapped(DType::f32, inputs, [](const Value& v) { return max(v, 2.0f); });
+  CHECK(drops == std::vector<double>{2, 2, 2, 5});
+  const auto keeps = mapped(DType::f32, inputs, [](const Value& v) { return max_nan(v, 2.0f); });
+  CHECK(keeps[0] == 2);
+  CHECK(std::isnan(keeps[1]));
+  CHECK(keeps[2] == 2);
+  CHECK(keeps[3] == 5);
+  const auto least = mapped(DType::bf16, inputs,
+                            [](const Value& v) { return min_nan(cast(DType::bf16, v), 2.0f); });
+  CHECK(least[0] == 1);
+  CHECK(std::isnan(least[1]));
+  CHECK(least[2] == -kInfinity);
+  CHECK(least[3] == 2);
+}
+
+TEST_CASE("N07 f32 to e4m3 saturates and rounds to nearest even", "[language]") {
+  const auto convert = [](const Value& v) { return cast(DType::e4m3, v); };
+  const std::vector<double> inputs = {448,     464,      465,      kInfinity, kNaN,   -0.0,  0x1p-9,
+                                      0x1p-10, 0x1.8p-9, 0x1.4p-9, -1e9,      1.0625, 1.1875};
+  const std::vector<double> got = mapped(DType::e4m3, inputs, convert);
+  const std::vector<double> expected = {448, 448,    448,    448,  kNaN, -0.0, 0x1p-9,
+                                        0,   0x1p-8, 0x1p-9, -448, 1.0,  1.25};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    CAPTURE(inputs[i]);
+    if (std::isnan(expected[i])) {
+      CHECK(std::isnan(got[i]));
+    } else {
+      CHECK(got[i] == expected[i]);
+      CHECK(std::signbit(got[i]) == std::signbit(expected[i]));
+    }
+  }
+}

@@ -1,0 +1,172 @@
+// norm_fn_fwd and pre_big_fuse on the executor: the references, the chain that the fused op equals,
+// rows that do not depend on their neighbours, and what bad calls are told.
+
+#include <algorithm>
+
+#include "kernels/jit/jit.h"
+#include "kernels/mhc/projection.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
+#include "tests/support/ops/mhc_chain.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
+#include "tests/support/random_tensor.h"
+
+using namespace tessera;
+using namespace tessera::test;
+
+namespace {
+
+void check_report(const CaseReport& report, size_t num_cases) {
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(static_cast<size_t>(report.passed) + report.unsupported.size() == num_cases);
+  CHECK(report.unsupported.size() <= 1);
+}
+
+HostTensor some(DType dtype, Dims shape) {
+  return random_tensor(dtype, shape, Values::normal, 1);
+}
+
+}  // namespace
+
+TEST_CASE("norm_fn_fwd equals its reference on the executor", "[norm_fn_fwd]") {
+  const auto cases = norm_fn_fwd_cases();
+  check_report(run_cases("norm_fn_fwd", cases, op_runner("norm_fn_fwd", Device::cpu())),
+               cases.size());
+}
+
+TEST_CASE("a projection has the same bits whoever adds its columns", "[norm_fn_fwd]") {
+  // 10 sums of 256 columns: 3 runs of 4, the last one shorter; 16 runs of 1; 1 run of 2 groups.
+  const int64_t splits = GENERATE(1, 3, 16);
+  const kernels::mhc::ProjectionShape shape{130, 3, 2560, splits};
+  const HostTensor residual = some(DType::bf16, {130, 2560}), fn = some(DType::f32, {3, 2560});
+  std::vector<float> first;
+  for (const int rows : {64, 128}) {
+    for (const bool whole_groups : {true, false}) {
+      CAPTURE(splits, rows, whole_groups);
+      const kernels::mhc::ProjectionTiling tiling{rows, whole_groups};
+      const kernels::mhc::ProjectionParts parts(shape, tiling);
+      const HostTensor products(DType::f32, {parts.parts, 130, 3});
+      const HostTensor squares(DType::f32, {parts.parts, 130});
+      const kernels::jit::TrapScope traps;
+      kernels::jit::run(
+          kernels::mhc::projection_kernel(shape, tiling,
+                                          {residual.view(), fn.view(), {}, products.view()}),
+          std::vector<TensorView>{residual.view(), fn.view(), products.view(), squares.view()}, {},
+          nullptr);
+      // The tree of the header, by hand.
+      const auto total = [&](const HostTensor& of, int64_t pitch, int64_t element) {
+        float sum = 0;
+        for (int64_t run = 0; run < parts.parts; run += parts.parts_per_run) {
+          float run_sum = 0;
+          const int64_t run_end = std::min(run + parts.parts_per_run, parts.parts);
+          for (int64_t group = run; group < run_end; group += parts.parts_per_group) {
+            float group_sum = 0;
+            for (int64_t p = group; p < std::min(group + parts.parts_per_group, run_end); ++p) {
+              group_sum += static_cast<float>(of.value(p * pitch + element));
+            }
+            run_sum += group_sum;
+          }
+          sum += run_sum;
+        }
+        return sum;
+      };
+      std::vector<float> sums;
+      for (int64_t e = 0; e < 130 * 3; ++e) sums.push_back(total(products, 130 * 3, e));
+      for (int64_t t = 0; t < 130; ++t) sums.push_back(total(squares, 130, t));
+      if (first.empty()) first = sums;
+      CHECK(sums == first);
+    }
+  }
+}
+
+TEST_CASE("rows of norm_fn_fwd have the same bits alone and among others", "[norm_fn_fwd]") {
+  const int64_t tokens = 4100, width = 256;
+  const HostTensor residual = some(DType::bf16, {tokens, 4, 64});
+  const HostTensor fn = some(DType::f32, {3, width});
+  const auto run = op_runner("norm_fn_fwd", Device::cpu());
+  const HostTensors all = run({{"residual", residual}, {"fn", fn}}, {});
+  HostTensor few(DType::bf16, {3, 4, 64});
+  const int64_t picked[] = {0, 77, tokens - 1};
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t h = 0; h < width; ++h) {
+      few.set_bits(row * width + h, residual.bits(picked[row] * width + h));
+    }
+  }
+  const HostTensors alone = run({{"residual", few}, {"fn", fn}}, {});
+  for (int64_t row = 0; row < 3; ++row) {
+    for (int64_t j = 0; j < 3; ++j) {
+      CHECK(alone.at("out_mul").bits(row * 3 + j) == all.at("out_mul").bits(picked[row] * 3 + j));
+      CHECK(alone.at("out").bits(row * 3 + j) == all.at("out").bits(picked[row] * 3 + j));
+    }
+    CHECK(alone.at("sqrsum").bits(row) == all.at("sqrsum").bits(picked[row]));
+  }
+}
+
+TEST_CASE("norm_fn_fwd explains wrong arguments", "[norm_fn_fwd][errors]") {
+  const auto told = [](HostTensors inputs, kernels::Params params = {}) {
+    return outputs_error("norm_fn_fwd", inputs, params);
+  };
+  const HostTensor residual = some(DType::bf16, {6, 4, 64}), fn = some(DType::f32, {24, 256});
+  CHECK(told({{"residual", residual}, {"fn", fn}}) == "no error");
+  CHECK(told({{"residual", some(DType::bf16, {6, 4, 65})}, {"fn", fn}}) ==
+        "tessera: norm_fn_fwd: a row has the wrong number of columns\n"
+        "  expected  n * H a multiple of 256\n"
+        "  got       260");
+  const std::string columns = told({{"residual", residual}, {"fn", some(DType::f32, {24, 512})}});
+  CHECK(columns.starts_with("tessera: norm_fn_fwd: argument 'fn' has the wrong shape\n"));
+  CHECK(told({{"residual", residual}, {"fn", some(DType::f32, {33, 256})}}) ==
+        "tessera: norm_fn_fwd: so many rows are not supported\n"
+        "  expected  M at most 32\n"
+        "  got       33");
+  CHECK(told({{"residual", residual}, {"fn", fn}}, {{"n_splits", int64_t{17}}}) ==
+        "tessera: norm_fn_fwd: parameter 'n_splits' is out of range\n"
+        "  expected  1 .. 16\n"
+        "  got       17");
+  CHECK(told({{"residual", residual}, {"fn", fn}, {"norm_weight", some(DType::bf16, {256})}}) ==
+        "tessera: norm_fn_fwd: argument 'norm_weight' has the wrong dtype\n"
+        "  expected  f32\n"
+        "  got       bf16[256] on cpu");
+}
+
+TEST_CASE("pre_big_fuse equals its reference on the executor", "[pre_big_fuse]") {
+  const auto cases = pre_big_fuse_cases();
+  check_report(run_cases("pre_big_fuse", cases, op_runner("pre_big_fuse", Device::cpu())),
+               cases.size());
+}
+
+TEST_CASE("pre_big_fuse equals the chain bit for bit on the executor", "[pre_big_fuse]") {
+  const auto cases = pre_big_fuse_cases();
+  check_report(compare_with_pre_chain(cases, Device::cpu()), cases.size());
+}
+
+TEST_CASE("pre_big_fuse explains wrong arguments", "[pre_big_fuse][errors]") {
+  HostTensors inputs;
+  inputs["residual"] = some(DType::bf16, {6, 4, 64});
+  inputs["fn"] = some(DType::f32, {24, 256});
+  inputs["scale"] = some(DType::f32, {3});
+  inputs["base"] = some(DType::f32, {24});
+  const auto told = [&](const std::string& name, const HostTensor& tensor,
+                        kernels::Params params = {}) {
+    HostTensors changed = inputs;
+    changed[name] = tensor;
+    return outputs_error("pre_big_fuse", changed, params);
+  };
+  CHECK(told("fn", inputs["fn"]) == "no error");
+  CHECK(told("fn", some(DType::f32, {23, 256})) ==
+        "tessera: pre_big_fuse: argument 'fn' has the wrong number of rows\n"
+        "  expected  M = n (n + 2) = 24\n"
+        "  got       23");
+  CHECK(told("base", some(DType::f32, {23})) ==
+        "tessera: pre_big_fuse: argument 'base' has the wrong shape\n"
+        "  expected  f32[24]   (M = 24 from fn dim 0)\n"
+        "  got       f32[23] on cpu");
+  CHECK(told("scale", some(DType::f32, {2})) ==
+        "tessera: pre_big_fuse: argument 'scale' has the wrong shape\n"
+        "  expected  f32[3]\n"
+        "  got       f32[2] on cpu");
+  CHECK(told("fn", inputs["fn"], {{"sinkhorn_repeat", int64_t{46}}}) ==
+        "tessera: pre_big_fuse: parameter 'sinkhorn_repeat' is out of range\n"
+        "  expected  1 .. 45\n"
+        "  got       46");
+}

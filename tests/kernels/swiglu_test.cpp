@@ -1,0 +1,157 @@
+// swiglu_forward_and_per_token_cast on the executor: the reference, mistakes that the cases must
+// catch, and what bad calls are told.
+
+#include "tests/reference/swiglu.h"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/catch.h"
+#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
+#include "tests/support/random_tensor.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using kernels::Params;
+
+namespace {
+
+const std::string kOp = "swiglu_forward_and_per_token_cast";
+
+}  // namespace
+
+TEST_CASE("swiglu_forward_and_per_token_cast gives the reference's bytes on the executor",
+          "[swiglu]") {
+  const auto cases = swiglu_forward_and_per_token_cast_cases();
+  const CaseReport report = run_cases(kOp, cases, op_runner(kOp, Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed == std::ssize(cases));
+}
+
+namespace {
+
+enum class Mutant {
+  none,
+  up_is_activated,
+  clamps_gate_below,
+  no_lower_clamp_of_up,
+  nan_becomes_clamp,
+  ignores_weight,
+  keeps_padding,
+  floor_on_scale,
+};
+
+HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant mutant) {
+  HostTensors other = inputs;
+  Params changed = params;
+  HostTensor& x = other.at("x");
+  const int64_t rows = x.shape()[0], hidden = x.shape()[1] / 2;
+  const auto clamp = params.find("swiglu_clamp_value");
+  const double c = clamp == params.end() ? std::numeric_limits<double>::infinity()
+                                         : std::get<double>(clamp->second);
+  const auto each = [&](const auto& change) {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t h = 0; h < hidden; ++h) {
+        double gate = x.value(r * 2 * hidden + h), up = x.value(r * 2 * hidden + hidden + h);
+        change(gate, up);
+        x.set_value(r * 2 * hidden + h, gate);
+        x.set_value(r * 2 * hidden + hidden + h, up);
+      }
+    }
+  };
+  if (mutant == Mutant::up_is_activated) each([](double& g, double& u) { std::swap(g, u); });
+  if (mutant == Mutant::clamps_gate_below)
+    each([&](double& g, double&) {
+      if (g < -c) g = -c;
+    });
+  if (mutant == Mutant::nan_becomes_clamp) {
+    each([&](double& g, double&) {
+      if (std::isnan(g) && std::isfinite(c)) g = c;
+    });
+  }
+  if (mutant == Mutant::ignores_weight) {
+    other.erase("topk_weights");
+    other.erase("pos_to_token_topk");
+  }
+  if (mutant == Mutant::keeps_padding) other.erase("pos_to_expert");
+  if (mutant == Mutant::floor_on_scale && params.contains("sf_clamp_min")) {
+    changed["sf_clamp_min"] = 448 * std::get<double>(params.at("sf_clamp_min"));
+  }
+  if (mutant == Mutant::no_lower_clamp_of_up) {
+    each([&](double&, double& u) {
+      if (u < -c) u = -2 * c;
+    });
+    Params wide = params;  // -2 c survives a clamp of 2 c, and so does everything above c
+    if (std::isfinite(c)) wide["swiglu_clamp_value"] = 2 * c;
+    return reference::runner(kOp)(other, wide);
+  }
+  return reference::runner(kOp)(other, changed);
+}
+
+}  // namespace
+
+TEST_CASE("the swiglu_forward_and_per_token_cast tests catch every mutant", "[swiglu][mutants]") {
+  const auto caught = [](Mutant mutant) {
+    const CaseReport report =
+        run_cases(kOp, swiglu_forward_and_per_token_cast_cases(),
+                  [=](const HostTensors& in, const Params& p) { return mutated(in, p, mutant); });
+    return !report.failures.empty();
+  };
+  CHECK_FALSE(caught(Mutant::none));
+  for (const Mutant mutant :
+       {Mutant::up_is_activated, Mutant::clamps_gate_below, Mutant::no_lower_clamp_of_up,
+        Mutant::nan_becomes_clamp, Mutant::ignores_weight, Mutant::keeps_padding,
+        Mutant::floor_on_scale}) {
+    CAPTURE(static_cast<int>(mutant));
+    CHECK(caught(mutant));
+  }
+}
+
+TEST_CASE("swiglu_forward_and_per_token_cast explains wrong arguments", "[swiglu][errors]") {
+  const HostTensor x(DType::bf16, {4, 512}), slots(DType::i32, {4}), count(DType::i64, {3});
+  const auto told = [&](HostTensors more, Params params) {
+    more.try_emplace("x", x);
+    params.try_emplace("num_per_channels", int64_t{128});
+    return outputs_error(kOp, more, params);
+  };
+  const std::string op = "tessera: " + kOp + ": ";
+  CHECK(told({}, {}) == "no error");
+  CHECK(told({{"x", HostTensor(DType::bf16, {4, 384})}}, {}) ==
+        op + "argument 'x' has the wrong shape\n"
+             "  expected  2H % 256 = 0\n"
+             "  got       2H = 384 from x dim 1");
+  CHECK(told({}, {{"num_per_channels", int64_t{64}}}) ==
+        op + "parameter 'num_per_channels' is out of range\n"
+             "  expected  128 or H = 256\n"
+             "  got       64");
+  CHECK(
+      told({}, {{"num_per_channels", int64_t{256}}, {"sf_layout", std::string("col_major_tma")}}) ==
+      op + "one scale per row is stored row-major\n"
+           "  expected  row_major\n"
+           "  got       col_major_tma");
+  CHECK(told({{"pos_to_token_topk", slots}}, {}) ==
+        op + "'pos_to_token_topk' and 'topk_weights' belong together\n"
+             "  expected  both or none\n"
+             "  got       one of them");
+  CHECK(told({{"pos_to_expert", HostTensor(DType::i32, {5})}}, {}).find("'pos_to_expert'") !=
+        std::string::npos);
+  CHECK(told({{"clamped_count", count}}, {}) == op + "'clamped_count' needs 'swiglu_clamp_value'\n"
+                                                     "  expected  swiglu_clamp_value given\n"
+                                                     "  got       none");
+  CHECK(told({{"clamped_count", count}}, {{"swiglu_clamp_value", 0.5}}) ==
+        op + "counting clamped values is not supported yet\n"
+             "  expected  none\n"
+             "  got       clamped_count given");
+  for (const double clamp : {0.0, -1.0, std::nan("")}) {
+    CHECK(told({}, {{"swiglu_clamp_value", clamp}})
+              .starts_with(op + "parameter 'swiglu_clamp_value' is out of range\n"
+                                "  expected  a number above 0\n"));
+  }
+  for (const double least : {0.0, 1e-36, std::numeric_limits<double>::infinity()}) {
+    CHECK(told({}, {{"sf_clamp_min", least}})
+              .starts_with(op + "parameter 'sf_clamp_min' is out of range\n"
+                                "  expected  2^-117 (6.02e-36) or more, finite\n"));
+  }
+}
