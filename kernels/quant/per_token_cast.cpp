@@ -200,17 +200,17 @@ void per_token_cast(const TensorView& x, const TensorView& out, const TensorView
 
 void per_token_cast(const TensorView& x, const InputScales& x_scales, const TensorView& out,
                     const TensorView& out_sf, const PerTokenCastOptions& options, Stream stream) {
-  jit::call("per_token_cast x_sf", {&x, &x_scales.sf, &out, &out_sf},
-            {options.format, options.num_per_channels, options.sf_layout, options.round_sf,
-             x_scales.block_rows, x_scales.block_cols, x_scales.layout},
-            stream, [&] {
-              Params params = params_of(options);
-              params["x_block_size"] =
-                  std::vector<int64_t>{x_scales.block_rows, x_scales.block_cols};
-              params["x_sf_layout"] = std::string(name(x_scales.layout));
-              run({{"x", x}, {"x_sf", x_scales.sf}, {"out", out}, {"out_sf", out_sf}},
-                  check_params(per_token_cast_op(), params), stream);
-            });
+  jit::call(
+      "per_token_cast x_sf", {&x, &x_scales.sf, &out, &out_sf},
+      {options.format, options.num_per_channels, options.sf_layout, options.round_sf,
+       x_scales.block_rows, x_scales.block_cols, x_scales.layout},
+      stream, [&] {
+        Params params = params_of(options);
+        params["x_block_size"] = std::vector<int64_t>{x_scales.block_rows, x_scales.block_cols};
+        params["x_sf_layout"] = std::string(name(x_scales.layout));
+        run({{"x", x}, {"x_sf", x_scales.sf}, {"out", out}, {"out_sf", out_sf}},
+            check_params(per_token_cast_op(), params), stream);
+      });
 }
 
 const OpInfo& per_token_cast_op() {
