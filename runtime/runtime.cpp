@@ -184,8 +184,9 @@ std::shared_ptr<const Image> Runtime::image(const KernelRequest& request, Target
 
 BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
   Job job = job_for(request, target);
+  // An image from a bundle keeps the name of the compiler that made it.
   const auto image = image_of(job);
-  return {job.key.kernel, encode_entry(job.key.entry, *image)};
+  return {job.key.kernel, encode_entry(image->key, *image)};
 }
 
 std::shared_ptr<const Image> Runtime::image_of(Job& job) {
@@ -272,7 +273,9 @@ std::shared_ptr<const Image> Runtime::compile_now(Job& job) {
   std::shared_ptr<const Image> image;
   try {
     const CompileOptions how{.line_info = options_.line_info, .stop = job.request.stop};
-    image = std::make_shared<const Image>(compile(nvrtc(), *job.source, job.target, how));
+    Image made = compile(nvrtc(), *job.source, job.target, how);
+    made.key = job.key.entry;
+    image = std::make_shared<const Image>(std::move(made));
   } catch (const Error&) {
     tell(job, true, true, static_cast<double>(microseconds_since(start)) / 1e3);
     throw;

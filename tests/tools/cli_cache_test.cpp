@@ -95,6 +95,29 @@ TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and
   CHECK(keys_in(run_tessera({"cache", "ls"}, cache).out).empty());
 }
 
+TEST_CASE("R22.10 a bundle of every op serves every op where no libnvrtc is", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string bundle = folder.path("kernels.tsb");
+  const ProgramResult made = run_tessera({"compile", "all", "--out", bundle});
+  CAPTURE(made.err);
+  REQUIRE(made.exit_code == 0);
+  const std::vector<std::string> without = {"TESSERA_JIT=off",
+                                            "TESSERA_NVRTC=/nowhere/libnvrtc.so"};
+  const std::string again = folder.path("again.tsb");
+  const ProgramResult served = run_tessera({"compile", "all", "--out", again}, bundle, without);
+  CHECK(served.err.empty());
+  CHECK(served.exit_code == 0);
+  const auto count = [](const ProgramResult& result) {
+    return result.out.substr(result.out.find(": "),
+                             result.out.find(" kernels") - result.out.find(": "));
+  };
+  CHECK(count(served) == count(made));
+  // What it served is a bundle as good as the first.
+  CHECK(run_tessera({"compile", "all", "--out", folder.path("third.tsb")}, again, without)
+            .exit_code == 0);
+}
+
 TEST_CASE("verify names a damaged entry and fails", "[cli][cache]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;

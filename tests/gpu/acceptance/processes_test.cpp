@@ -1,0 +1,52 @@
+// The runtime's acceptance list on a real GPU, 10 and 20: the shipped kernels in other processes.
+
+#include <string>
+
+#include "runtime/driver/device.h"
+#include "runtime/nvrtc/target.h"
+#include "tests/gpu/acceptance/vectors.h"
+#include "tests/runtime/long_tests.h"
+#include "tests/runtime/scratch_folder.h"
+#include "tests/support/catch.h"
+#include "tests/support/child_process.h"
+
+using namespace tessera;
+using namespace tessera::runtime;
+
+TEST_CASE("R22.10 all shipped kernels run from a bundle on a machine without libnvrtc", "[gpu]") {
+  REQUIRE_GPU();
+  const DeviceInfo& device = device_info(0);
+  const std::string arch = to_string(targets_that_run_on(device.major, device.minor).front());
+  const test::ScratchFolder scratch;
+  const std::string bundle = scratch / "kernels.tsb";
+  const std::string program = TESSERA_BINARY_DIR "/every_op_program";
+  const test::ChildResult made = test::run_program(
+      {TESSERA_BINARY_DIR "/tools/tessera", "compile", "all", "--arch", arch, "--out", bundle},
+      {"TESSERA_CACHE_DIR=" + scratch / "cache"});
+  CAPTURE(made.output);
+  REQUIRE(made.exit_code == 0);
+  const test::ChildResult compiled =
+      test::run_program({program}, {"TESSERA_CACHE_DIR=" + scratch / "cache"});
+  const test::ChildResult bundled = test::run_program(
+      {program, "no-compiler"},
+      {"TESSERA_JIT=off", "TESSERA_NVRTC=/nowhere/libnvrtc.so", "TESSERA_CACHE_DIR=" + bundle});
+  CHECK(compiled.exit_code == 0);
+  CHECK(bundled.exit_code == 0);
+  CHECK(bundled.output == compiled.output);
+}
+
+TEST_CASE("R22.20 compute-sanitizer finds nothing in the shipped kernels", "[gpu][slow]") {
+  REQUIRE_GPU();
+  if (!test::long_tests()) TESSERA_SKIP("takes minutes; set TESSERA_LONG_TESTS=1");
+  const std::string tool = GENERATE(as<std::string>(), "memcheck", "racecheck");
+  const test::ChildResult checked =
+      test::run_program({"compute-sanitizer", "--tool", tool, "--error-exitcode", "9",
+                         TESSERA_BINARY_DIR "/test_gpu", "ops equal their references on the GPU"},
+                        {"TESSERA_CACHE=off"});
+  if (checked.exit_code == 127) TESSERA_SKIP("no compute-sanitizer");
+  CAPTURE(tool, checked.output);
+  CHECK(checked.exit_code == 0);
+  const std::string summary =
+      tool == "memcheck" ? "ERROR SUMMARY: 0 errors" : "RACECHECK SUMMARY: 0 hazards";
+  CHECK(checked.output.find(summary) != std::string::npos);
+}
