@@ -152,3 +152,27 @@ TEST_CASE("a manual-sync region holds the author's barriers only", "[language]")
   CHECK(count(cuda_text(program(false)), "__syncthreads();") == 0);
   CHECK_THAT(error_of([&] { run_kernel(program(false), {&result}); }), Catch::Contains("RACE"));
 }
+
+TEST_CASE("fewer elements than threads are changed in place by one copy of each iteration",
+          "[language]") {
+  const int64_t rows = GENERATE(1, 3, 8);
+  CAPTURE(rows);
+  Builder k("in_place");
+  auto y = k.output("y", DType::i32, {rows, 4});
+  k.launch({1}, {.threads = 96});
+  auto s = k.shared(DType::i32, {rows, 4}, "s");
+  k.parallel({rows, 4}, [&](Value i, Value j) { s(i, j) = i * 4 + j; });
+  k.serial(0, 3, [&](Value step) {
+    k.parallel({rows, 4}, [&](Value i, Value j) {
+      k.if_(s(i, j) % 2 == 0, [&] { s(i, j) = s(i, j) + step; });
+    });
+  });
+  k.copy(s, y);
+  HostTensor result(DType::i32, {rows, 4});
+  run_kernel(k.finish(), {&result});
+  for (int64_t e = 0; e < result.size(); ++e) {
+    int64_t want = e;
+    for (int64_t step = 0; step < 3; ++step) want += want % 2 == 0 ? step : 0;
+    CHECK(result.value(e) == static_cast<double>(want));
+  }
+}
