@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dsl/base/kernel_source.h"
+#include "runtime/cache/key.h"
 #include "runtime/nvrtc/target.h"
 
 namespace tessera::runtime {
@@ -33,6 +34,7 @@ struct Image {
   std::string source;    // the CUDA text
   std::string log;       // of the compiler
   std::string compiler;  // NVRTC identity
+  CacheKey key;          // what it was made of and by whom
 };
 
 }  // namespace tessera::runtime

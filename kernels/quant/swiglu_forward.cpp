@@ -1,9 +1,10 @@
 // swiglu_forward: gated activation, then the cast of per_token_cast.
 //
 // Shapes   x [rows, 2, hidden] (gate, up), out [rows, hidden], out_sf [rows, ceil(hidden / group)]
-// Dtypes   x bf16|f32, out e4m3, out_sf f32 or the exponents of powers of two
+// Dtypes   x bf16|f32, out e4m3, out_sf f32 or the exponents of powers of two, clamped_count i64
 // Method   one pass: both halves of a tile in registers, activation, amax per group (warp shuffles),
-//          scale, cast, store. x is read once, so the bound is bytes / copy bandwidth.
+//          scale, cast, store. x is read once, so the bound is bytes / copy bandwidth. Clamped values
+//          are counted per block and added by at most three atomics.
 // Maths    v = gate / (1 + exp(-gate)) * up * weight in f32, every step rounded; scale and code: see
 //          scale_factor.h
 // Tuned    not yet measured
@@ -49,6 +50,8 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   }
   auto out = k.output("out", DType::e4m3, {rows, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows, num_blocks(s.hidden, s.group));
+  std::optional<Ref> counts;
+  if (s.has_count) counts = k.output("clamped_count", DType::i64, {3}, {.align = 8});
   auto amax_floor = k.scalar("amax_floor", DType::f32);
   const Value clamp = s.has_clamp ? k.scalar("clamp_value", DType::f32) : Value();
   const TileOrigin at =
@@ -77,8 +80,21 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
     return s.has_experts ? select((*expert)(r) >= 0, value, otherwise) : value;
   };
   auto v = k.fragment(DType::f32, {tile.rows, tile.cols}, "v");  // (rows, cols)
+  std::optional<Reducer> clamped;                                // gate above, up above, up below
+  if (s.has_count) {
+    clamped = k.reducer(ReduceOp::sum, DType::i32, {3}, {.plan = ReducerPlan::wide}, "clamped");
+    clamped->init();
+  }
   k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
     auto gate = f32(halves[0](r, c)), up = f32(halves[1](r, c));
+    if (s.has_count) {
+      const auto count = [&](int which, const Value& beyond) {
+        clamped->update(which, unless_padding(r, select(beyond, i32(1), i32(0)), 0));
+      };
+      count(0, gate > clamp);
+      count(1, up > clamp);
+      count(2, up < -clamp);
+    }
     if (s.has_clamp) {  // comparisons, so that a NaN stays
       gate = select(gate > clamp, clamp, gate);
       up = select(up > clamp, clamp, select(up < -clamp, -clamp, up));
@@ -108,6 +124,15 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
     codes(r, c) = cast(DType::e4m3, v(r, c) * inverse(r, c / tile.group));
   });
   k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
+
+  // add what was clamped
+  if (s.has_count) {
+    auto sums = k.fragment(DType::i32, {3}, "sums");
+    clamped->finalize(sums);
+    k.parallel({3}, [&](Value which) {
+      k.if_(sums(which) > 0, [&] { k.atomic_add((*counts)(which), i64(sums(which))); });
+    });
+  }
   return k.finish();
 }
 

@@ -14,13 +14,13 @@ struct SwigluSpec {
   bool round_sf;
   uint8_t align;  // bytes of x, at most 16
   Weights weights;
-  bool has_experts, has_clamp;
-  uint8_t unused;  // no padding: a Spec is compared as bytes
+  bool has_experts, has_clamp, has_count;
   int32_t hidden, group;
 };
 
 /// Parameters: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] and pos_to_expert as
-/// far as the Spec has them; out, out_sf. Scalars: amax_floor and, with a clamp, clamp_value.
+/// far as the Spec has them; out, out_sf; clamped_count if it has that. Scalars: amax_floor and,
+/// with a clamp, clamp_value.
 ir::Kernel build_swiglu_forward(const SwigluSpec& spec);
 
 }  // namespace tessera::kernels

@@ -38,9 +38,6 @@ void check_row_tensors(ArgCheck& check, const Tensors& tensors, const Params& pa
   check.require(!check.has("clamped_count") || number(params, "swiglu_clamp_value"),
                 "clamped_count", "'clamped_count' needs 'swiglu_clamp_value'",
                 "swiglu_clamp_value given", "none");
-  check.require(!check.has("clamped_count"), "clamped_count",
-                "counting clamped values is not supported yet", "none", "clamped_count given",
-                ErrorKind::unsupported);
 }
 
 void check_numbers(const ArgCheck& check, const Params& params, Call& call) {
@@ -91,7 +88,7 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
               : tensors.at("topk_weights").size() == 0 ? Weights::all_zero
                                                        : Weights::given;
   s.has_experts = check.has("pos_to_expert");
-  s.unused = 0;
+  s.has_count = check.has("clamped_count");
   s.hidden = static_cast<int32_t>(hidden);
   s.group = static_cast<int32_t>(cast.group);
   return call;
@@ -114,7 +111,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView& x = tensors.at("x");
   if (x.size() == 0) return;
 
-  TensorView arguments[6];
+  TensorView arguments[7];
   size_t used = 0;
   const auto pass = [&](const TensorView& view) { arguments[used++] = view; };
   pass({x.data, x.dtype, {x.shape[0], 2, s.hidden}, x.device});
@@ -126,6 +123,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (s.has_experts) pass(tensors.at("pos_to_expert"));
   pass(tensors.at("out"));
   pass(written_scales(tensors.at("out_sf"), s.sf_layout, check["P"], check["C"]));
+  if (s.has_count) pass(tensors.at("clamped_count"));
   const int64_t scalars[] = {jit::scalar_bits(call.amax_floor), jit::scalar_bits(call.clamp)};
   jit::run(
       "swiglu_forward_and_per_token_cast", jit::spec_bytes(s),
@@ -145,7 +143,7 @@ struct Form {
   DType in = DType::bf16;
   int64_t group = 128;
   SfLayout layout = SfLayout::packed_ue8m0;
-  bool has_experts = true, has_weights = false;
+  bool has_experts = true, has_weights = false, has_count = false;
   std::optional<double> clamp = {};
 };
 
@@ -154,7 +152,8 @@ BenchCase bench_case(int64_t rows, int64_t hidden, const Form& form) {
   c.label = "P=" + std::to_string(rows) + " H=" + std::to_string(hidden) + " " +
             std::string(name(form.in)) + " / " + std::to_string(form.group) + " " +
             std::string(name(form.layout)) + (form.has_experts ? ", experts" : "") +
-            (form.has_weights ? ", weights" : "") + (form.clamp ? ", clamped" : "");
+            (form.has_weights ? ", weights" : "") + (form.clamp ? ", clamped" : "") +
+            (form.has_count ? " and counted" : "");
   c.params = {{"num_per_channels", form.group},
               {"round_sf", form.layout != SfLayout::row_major},
               {"sf_layout", std::string(name(form.layout))}};
@@ -164,7 +163,12 @@ BenchCase bench_case(int64_t rows, int64_t hidden, const Form& form) {
     c.inputs.push_back({"pos_to_token_topk", DType::i32, {rows}, {1}});
     c.inputs.push_back({"topk_weights", DType::f32, {rows, 2}, {2, 1}});
   }
-  if (form.has_experts) c.inputs.push_back({"pos_to_expert", DType::i32, {rows}, {1}});
+  if (form.has_experts) {  // one row of padding in 128
+    c.inputs.push_back({"pos_to_expert", DType::i32, {rows}, {1}, [](int64_t row) {
+                          return row % 128 == 127 ? -1 : row / 128;
+                        }});
+  }
+  if (form.has_count) c.inputs.push_back({"clamped_count", DType::i64, {3}, {1}});
   c.bytes = rows * hidden * (2 * bytes(form.in) + 1) +
             scale_bytes(rows, num_blocks(hidden, form.group), form.layout);
   return c;
@@ -198,13 +202,15 @@ OpInfo op_info() {
       bench_case(37, 1024, {}), bench_case(5, 1280, {.layout = by_row, .has_experts = false}),
       bench_case(9, 512, {.in = DType::f32, .layout = SfLayout::col_major_tma, .clamp = 0.5}),
       bench_case(3, 3584, {.group = 3584, .layout = by_row, .has_weights = true, .clamp = 10}),
-      bench_case(6, 512, {.has_weights = true, .clamp = 0.5})};
+      bench_case(6, 512, {.has_weights = true, .has_count = true, .clamp = 0.5})};
   op.bench = {bench_case(8656, 1024, {}),
-              bench_case(22023, 1024, {}),
-              bench_case(32593, 1024, {}),
-              bench_case(8656, 1024, {.clamp = 0.5}),
+              bench_case(10080, 1024, {}),
+              bench_case(32736, 1024, {}),
+              bench_case(34080, 1024, {}),
+              bench_case(8656, 1024, {.has_count = true, .clamp = 0.5}),
               bench_case(8656, 3584, {.layout = packed}),
-              bench_case(128, 2048, {})};
+              bench_case(8, 2048, {.layout = by_row, .has_experts = false}),
+              bench_case(1024, 2048, {.layout = by_row, .has_experts = false})};
   return op;
 }
 

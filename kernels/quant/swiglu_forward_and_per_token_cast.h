@@ -38,8 +38,7 @@ struct SwigluForwardOptions {
 ///
 /// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees, outputs overlap or
 ///          one of two tensors that belong together is missing;
-///          UnsupportedError for clamped_count, which is not there yet, and for one scale per row
-///          of more than 32768 columns.
+///          UnsupportedError for one scale per row of more than 32768 columns.
 /// Example: swiglu_forward_and_per_token_cast(x, {.pos_to_expert = pos_to_expert}, out, out_sf,
 ///                                            {.clamp_value = 10.0f}, stream);
 void swiglu_forward_and_per_token_cast(const TensorView& x, const SwigluRows& rows,

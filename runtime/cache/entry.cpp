@@ -93,6 +93,7 @@ std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason) {
   if (!looks_like_cubin(cubin)) return reason = "holds no CUDA binary", std::nullopt;
   entry.image.cubin = cubin;
   entry.image.source = source;
+  entry.image.key = entry.key;
   return entry;
 }
 

@@ -38,9 +38,12 @@ enum class Mutant {
   clamps_gate_below,
   no_lower_clamp_of_up,
   nan_becomes_clamp,
+  counts_padding,
+  counts_equal,
   ignores_weight,
   keeps_padding,
   floor_on_scale,
+  replaces_count,
 };
 
 HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant mutant) {
@@ -75,9 +78,30 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
     other.erase("topk_weights");
     other.erase("pos_to_token_topk");
   }
-  if (mutant == Mutant::keeps_padding) other.erase("pos_to_expert");
+  if (mutant == Mutant::keeps_padding || mutant == Mutant::counts_padding) {
+    other.erase("pos_to_expert");
+  }
   if (mutant == Mutant::floor_on_scale && params.contains("sf_clamp_min")) {
     changed["sf_clamp_min"] = 448 * std::get<double>(params.at("sf_clamp_min"));
+  }
+  HostTensors result = reference::runner(kOp)(other, changed);
+  const HostTensors right = reference::runner(kOp)(inputs, params);
+  if (mutant == Mutant::counts_padding || mutant == Mutant::keeps_padding) {
+    const bool counts = mutant == Mutant::counts_padding;
+    for (auto& [name, tensor] : result) {
+      if ((name == "clamped_count") != counts) tensor = right.at(name);
+    }
+  }
+  const auto count = result.find("clamped_count");
+  if (count != result.end() && mutant == Mutant::replaces_count) {
+    for (int64_t i = 0; i < 3; ++i) {
+      count->second.set_bits(i, count->second.bits(i) - inputs.at("clamped_count").bits(i));
+    }
+  }
+  if (count != result.end() && mutant == Mutant::counts_equal) {
+    for (int64_t i = 0; i < x.size(); ++i) {
+      if (x.value(i) == c) count->second.set_bits(0, count->second.bits(0) + 1);
+    }
   }
   if (mutant == Mutant::no_lower_clamp_of_up) {
     each([&](double&, double& u) {
@@ -87,7 +111,7 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
     if (std::isfinite(c)) wide["swiglu_clamp_value"] = 2 * c;
     return reference::runner(kOp)(other, wide);
   }
-  return reference::runner(kOp)(other, changed);
+  return result;
 }
 
 }  // namespace
@@ -102,8 +126,9 @@ TEST_CASE("the swiglu_forward_and_per_token_cast tests catch every mutant", "[sw
   CHECK_FALSE(caught(Mutant::none));
   for (const Mutant mutant :
        {Mutant::up_is_activated, Mutant::clamps_gate_below, Mutant::no_lower_clamp_of_up,
-        Mutant::nan_becomes_clamp, Mutant::ignores_weight, Mutant::keeps_padding,
-        Mutant::floor_on_scale}) {
+        Mutant::nan_becomes_clamp, Mutant::counts_padding, Mutant::counts_equal,
+        Mutant::ignores_weight, Mutant::keeps_padding, Mutant::floor_on_scale,
+        Mutant::replaces_count}) {
     CAPTURE(static_cast<int>(mutant));
     CHECK(caught(mutant));
   }
@@ -140,10 +165,6 @@ TEST_CASE("swiglu_forward_and_per_token_cast explains wrong arguments", "[swiglu
   CHECK(told({{"clamped_count", count}}, {}) == op + "'clamped_count' needs 'swiglu_clamp_value'\n"
                                                      "  expected  swiglu_clamp_value given\n"
                                                      "  got       none");
-  CHECK(told({{"clamped_count", count}}, {{"swiglu_clamp_value", 0.5}}) ==
-        op + "counting clamped values is not supported yet\n"
-             "  expected  none\n"
-             "  got       clamped_count given");
   for (const double clamp : {0.0, -1.0, std::nan("")}) {
     CHECK(told({}, {{"swiglu_clamp_value", clamp}})
               .starts_with(op + "parameter 'swiglu_clamp_value' is out of range\n"

@@ -201,6 +201,8 @@ Comparison compare_quantised(const TensorView& got, const TensorView& want) {
     case DType::i32:
       return compare_steps(word_bytes(got), word_bytes(want),
                            std::max<int64_t>(1, 4 * want.size() / 1000));
+    case DType::i64:  // counts
+      return compare_bits(got, want);
     default:
       internal_error("no rule for quantised " + std::string(name(want.dtype)));
   }

@@ -30,7 +30,8 @@ Comparison compare_calc_diff(const TensorView& got, const TensorView& want, doub
 Comparison compare_sorted_rows(const TensorView& got, const TensorView& want);
 /// Quantised results of approximate arithmetic. e4m3, i8 (e2m1 pairs): codes at most one step apart
 /// on at most max(2, n / 1000) elements. f32 scales: within relative 1e-6, or one power of two on
-/// at most max(1, n / 1000). i32 (UE8M0 bytes): one apart on at most max(1, n / 1000) bytes.
+/// at most max(1, n / 1000). i32 (UE8M0 bytes): one apart on at most max(1, n / 1000) bytes. i64
+/// counts: bit for bit.
 Comparison compare_quantised(const TensorView& got, const TensorView& want);
 
 }  // namespace tessera::test

@@ -117,6 +117,24 @@ TEST_CASE("peer lines of ops that cast back match codes, blocks and the layout o
   CHECK(time_of("cast_back", "T=8001 H=7168 e4m3 / 128x128 to bf16") == 0.0);
 }
 
+TEST_CASE("expanded rows of a swiglu line follow from its bytes", "[peer]") {
+  const TemporaryFolder folder;
+  write_text(
+      folder.path("a.jsonl"),
+      R"({"kernel": "swiglu_forward_and_per_token_cast", "params": {"enable_pos_to_expert": true, "hidden": 1024, "num_ep_ranks": 64, "num_experts": 4, "num_per_channels": 128, "num_tokens": 9979, "num_topk": 2, "round_sf": true, "swiglu_clamp_value": null, "use_packed_ue8m0": true, "use_tma_aligned_col_major_sf": true, "with_weights": false}, "time_us": 20.89, "bandwidth_gbs": 2474.0966}
+{"op": "swiglu_forward_and_per_token_cast", "params": {"P": 8, "H": 2048, "num_per_channels": 128}, "time_us": 2.04}
+)");
+  const PeerTimes times = PeerTimes::load(folder.path("a.jsonl"));
+  const OpInfo& op = kernels::find_op("swiglu_forward_and_per_token_cast");
+  std::vector<std::pair<std::string, double>> found;
+  for (const BenchCase& c : op.bench) {
+    if (const auto us = times.find(op, c)) found.emplace_back(c.label, *us);
+  }
+  CHECK(found == std::vector<std::pair<std::string, double>>{
+                     {"P=10080 H=1024 bf16 / 128 packed_ue8m0, experts", 20.89},
+                     {"P=8 H=2048 bf16 / 128 row_major", 2.04}});
+}
+
 TEST_CASE("peer lines of routing and Engram ops say what is given", "[peer]") {
   const TemporaryFolder folder;
   write_text(

@@ -126,6 +126,18 @@ const std::map<std::string, Renames>& renames() {
          {"with_weights", "topk_weights given"},
          {"num_experts", ""},
          {"num_ep_ranks", ""}}}},
+      {"swiglu_forward_and_per_token_cast",
+       {"swiglu_forward_and_per_token_cast",
+        {{"num_tokens", ""},  // before the expansion; P follows from the bytes
+         {"hidden", "H"},
+         {"num_per_channels", "num_per_channels"},
+         {"round_sf", "round_sf"},
+         {"swiglu_clamp_value", "swiglu_clamp_value"},
+         {"enable_pos_to_expert", "pos_to_expert given"},
+         {"with_weights", "topk_weights given"},
+         {"num_topk", ""},
+         {"num_experts", ""},
+         {"num_ep_ranks", ""}}}},
       {"top2_sum_gate",
        {"top2_sum_gate",
         {{"num_routed_experts", "E"},
@@ -168,8 +180,21 @@ std::string layout_word(bool col_major, bool packed) {
   return col_major ? "col_major_tma" : "row_major";
 }
 
+/// Expanded rows of a swiglu line, which names tokens only: what the bytes that it moved make of a
+/// multiple of the alignment, 16. Those are x, out and its scales.
+int64_t expanded_rows(const Json& line) {
+  const Json& params = line["params"];
+  const int64_t hidden = params.value("hidden", 1), group = params.value("num_per_channels", 1);
+  const int64_t groups = (hidden + group - 1) / group;
+  const bool packed = params.value("use_packed_ue8m0", false);
+  const int64_t row_bytes = 5 * hidden + 4 * (packed ? (groups + 3) / 4 : groups);
+  const double bytes = line["time_us"].get<double>() * line.value("bandwidth_gbs", 0.0) * 1e3;
+  return 16 * std::llround(bytes / static_cast<double>(16 * row_bytes));
+}
+
 /// The facts of a line in the peer's names; nothing for a parameter that we cannot translate.
-std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
+std::optional<CaseFacts> translate(const Renames& rename, const Json& line) {
+  const Json& params = line["params"];
   CaseFacts facts = rename.always;
   for (const auto& [key, value] : params.items()) {
     if (key == "use_tma_aligned_col_major_sf" || key == "use_packed_ue8m0") continue;
@@ -189,6 +214,12 @@ std::optional<CaseFacts> translate(const Renames& rename, const Json& params) {
   if (rename.op == "reduce_fused") {  // the peer's words for our format
     facts["format"] = facts["out_dtype"] == "e4m3" ? "e4m3" : "none";
     facts.erase("out_dtype");
+  }
+  if (rename.op == "swiglu_forward_and_per_token_cast") {
+    facts["P"] = std::to_string(expanded_rows(line));
+    const bool counts =
+        facts["swiglu_clamp_value"] != "none" && facts["num_per_channels"] != facts["H"];
+    facts["clamped_count given"] = counts ? "true" : "false";
   }
   if (rename.op == "top2_sum_gate") {
     const int64_t topk = params.value("num_topk", 1),
@@ -213,6 +244,17 @@ bool is_symbol(const std::string& word) {
   return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
     return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
   });
+}
+
+/// An extent of an op's table, "T" or "2H".
+struct TableExtent {
+  int64_t factor = 1;
+  std::string symbol;
+};
+TableExtent table_extent(const std::string& text) {
+  const size_t digits = text.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string::npos) return {1, text};
+  return {std::stoll(text.substr(0, digits)), text.substr(digits)};
 }
 
 std::string read_all(const std::string& path) {
@@ -254,11 +296,13 @@ CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_ca
       }
       const std::string codes = codes_in(input, info);
       for (int i = 0; i < input.shape.rank; ++i) {
-        const std::string& symbol = info.shape[static_cast<size_t>(i)];
+        const TableExtent table = table_extent(info.shape[static_cast<size_t>(i)]);
         const bool packed = i + 1 == input.shape.rank && !codes.empty();
         const int64_t extent = input.shape[i];
         const int64_t columns = !packed ? extent : codes == "e2m1" ? extent * 2 : extent / 3 * 2;
-        if (is_symbol(symbol)) facts[symbol] = fmt::format("{}", columns);
+        if (is_symbol(table.symbol)) {
+          facts[table.symbol] = fmt::format("{}", columns / table.factor);
+        }
       }
       if (&input == &bench_case.inputs.front() && !codes.empty()) facts["dtype"] = codes;
     }
@@ -304,7 +348,7 @@ void PeerTimes::load_file(const std::string& path) {
     } else if (json.contains("kernel")) {
       const auto known = renames().find(fact(json["kernel"]));
       if (known == renames().end()) continue;
-      std::optional<CaseFacts> facts = translate(known->second, json["params"]);
+      std::optional<CaseFacts> facts = translate(known->second, json);
       if (facts) lines_.push_back({known->second.op, std::move(*facts), us});
     } else {
       fail(path, where + " names neither op nor kernel", line.substr(0, 80));

@@ -130,6 +130,23 @@ TEST_CASE("a bundle is searched in its turn, also for a device of a lower target
   CHECK(to_string(process.runtime->load(process.with_spec("a"), 0)->image->target) == "sm_86");
 }
 
+TEST_CASE("a bundle made from a bundle is the same, whatever compiler is there now, if any") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  const std::string bytes = bundle_of(fake, {"a", "b"});
+  put(scratch / "kernels.tsb", bytes);
+  Options options;
+  options.cache_roots = {scratch / "kernels.tsb"};
+  options.jit = GENERATE(JitMode::off, JitMode::on);
+  fake.state().nvrtc_identity = "build-id of another";
+  Process process(fake, options);
+  std::vector<BundleItem> items;
+  for (const char* spec : {"a", "b"}) {
+    items.push_back(process.runtime->bundle_item(process.with_spec(spec), kTarget));
+  }
+  CHECK(encode_bundle(items) == bytes);
+}
+
 TEST_CASE("a damaged bundle is said once and passed over") {
   FakeCuda fake;
   const ScratchFolder scratch;

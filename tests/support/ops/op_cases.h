@@ -47,7 +47,6 @@ std::vector<OpCase> per_token_cast_back_cases();
 std::vector<OpCase> per_token_cast_to_e5m6_cases();
 std::vector<OpCase> cast_back_e5m6_cases();
 std::vector<OpCase> per_channel_cast_and_transpose_cases();
-/// Without clamped_count.
 std::vector<OpCase> swiglu_forward_and_per_token_cast_cases();
 std::vector<OpCase> engram_gate_fwd_cases();
 std::vector<OpCase> engram_hash_cases();

@@ -15,7 +15,7 @@ namespace {
 struct Form {
   int64_t rows = 13, hidden = 384, group = 128;
   std::string layout = "row_major";
-  bool round_sf = false, experts = false, weights = false;
+  bool round_sf = false, experts = false, weights = false, count = false;
   std::optional<double> clamp = {}, sf_clamp_min = {};
 };
 
@@ -46,6 +46,11 @@ OpCase make_case(const std::string& label, HostTensor x, const Form& form) {
     }
     test.inputs["pos_to_token_topk"] = std::move(slots);
     test.inputs["topk_weights"] = random_tensor(DType::f32, {4, 3}, Values::normal, 101);
+  }
+  if (form.count) {
+    HostTensor count(DType::i64, {3});
+    for (int64_t i = 0; i < 3; ++i) count.set_value(i, static_cast<double>(1000 * i));
+    test.inputs["clamped_count"] = std::move(count);
   }
   return test;
 }
@@ -83,9 +88,9 @@ std::vector<OpCase> swiglu_forward_and_per_token_cast_cases() {
     add({.round_sf = round_sf, .experts = true, .weights = true});
     add({.round_sf = round_sf, .weights = true, .clamp = 1});
     add({.round_sf = round_sf, .sf_clamp_min = 3.5});
-    add({.round_sf = round_sf, .experts = true, .clamp = 0.5});
-    add({.hidden = 256, .group = 256, .round_sf = round_sf, .clamp = 0.75});
-    const Form special{.hidden = 128, .round_sf = round_sf, .clamp = 10};
+    add({.round_sf = round_sf, .experts = true, .count = true, .clamp = 0.5});
+    add({.hidden = 256, .group = 256, .round_sf = round_sf, .count = true, .clamp = 0.75});
+    const Form special{.hidden = 128, .round_sf = round_sf, .count = true, .clamp = 10};
     cases.push_back(make_case("special", special_rows(128), special));
     cases.push_back(make_case("special", special_rows(128), {.hidden = 128, .round_sf = round_sf}));
   }
@@ -96,8 +101,9 @@ std::vector<OpCase> swiglu_forward_and_per_token_cast_cases() {
        .round_sf = true,
        .experts = true,
        .weights = true,
+       .count = true,
        .clamp = 0.5});
-  add({.rows = 0, .clamp = 0.5});
+  add({.rows = 0, .count = true, .clamp = 0.5});
   OpCase no_weights =
       make_case("no weights at all", random_tensor(DType::bf16, {3, 256}, Values::normal, 104),
                 {.hidden = 128, .weights = true});
