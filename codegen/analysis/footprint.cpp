@@ -18,10 +18,20 @@ void note(int16_t& owner, int64_t who) {
   }
 }
 
+/// Arrays that share a part of the arena.
+bool overlap(const Array& a, const Array& b) {
+  const auto end = [](const Array& array) {
+    return array.shared_offset + (array.size * bits(array.dtype) + 7) / 8;
+  };
+  return a.shared_offset < end(b) && b.shared_offset < end(a);
+}
+
 }  // namespace
 
 Order order_needed(const Footprint& a, const Footprint& b) {
-  if (a.array != b.array || (!a.writes && !b.writes) || (a.atomic && b.atomic)) return Order::none;
+  if (!a.writes && !b.writes) return Order::none;
+  if (a.array != b.array) return overlap(*a.array, *b.array) ? Order::block : Order::none;
+  if (a.atomic && b.atomic) return Order::none;
   Order result = Order::none;
   for (size_t e = 0; e < a.thread.size(); ++e) {
     if (a.thread[e] == Footprint::kNobody || b.thread[e] == Footprint::kNobody) continue;

@@ -29,7 +29,7 @@ using FootprintRef = std::shared_ptr<const Footprint>;
 /// What must stand between two accesses.
 enum class Order : uint8_t { none, warp, block };
 /// An element is touched by different threads and one of them writes: `warp` if they always belong
-/// to one warp.
+/// to one warp. Different arrays in the same memory: always `block`.
 Order order_needed(const Footprint& a, const Footprint& b);
 
 /// Some rounds of a loop: those whose index has the remainder `phase` by `period`.
