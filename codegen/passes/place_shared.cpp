@@ -109,9 +109,9 @@ bool fills_the_device(int64_t arena, int threads) {
 
 /// One after the other; where that keeps blocks off the device, arrays that are not in use together
 /// take the same memory, each the lowest that is free. Returns the size of the arena.
-int64_t choose_places(const Program& program) {
+int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<Array>>& arrays) {
   int64_t sum = 0;
-  for (const ArrayRef& array : program.shared) sum += bytes_of(*array);
+  for (const auto& array : arrays) sum += bytes_of(*array);
   const bool share = !fills_the_device(sum, program.threads);
   const std::map<const Array*, Lifetime> lifetimes = shared_lifetimes(program);
   const auto in_use_together = [&](const Array& a, const Array& b) {
@@ -121,11 +121,9 @@ int64_t choose_places(const Program& program) {
     return !share || !known || one->second.meets(other->second);
   };
   int64_t end = 0;
-  std::vector<Array*> done;
-  for (const ArrayRef& array : program.shared) {
-    // The array is shared by everything that holds a reference: the program owns it, so it may
-    // still be placed.
-    auto& placed = const_cast<Array&>(*array);
+  std::vector<const Array*> done;
+  for (const auto& array : arrays) {
+    Array& placed = *array;
     placed.shared_offset = 0;
     std::sort(done.begin(), done.end(),
               [](const Array* a, const Array* b) { return a->shared_offset < b->shared_offset; });
@@ -161,7 +159,8 @@ std::vector<std::string> place_shared(Program& program) {
 
   std::vector<std::string> notes;
   std::vector<Arrangement> chosen;
-  for (const ArrayRef& array : program.shared) {
+  std::vector<std::shared_ptr<Array>> arrays;
+  for (ArrayRef& array : program.shared) {
     const std::vector<Access*>& uses = accesses[array.get()];
     const bool has_vectors =
         std::any_of(uses.begin(), uses.end(), [](const Access* a) { return a->width > 1; });
@@ -195,14 +194,19 @@ std::vector<std::string> place_shared(Program& program) {
         best_cost = cost;
       }
     }
-    auto& placed = const_cast<Array&>(*array);  // the program owns it
+    const auto placed = std::make_shared<Array>(*array);
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
-    placed.size = rows * best.pitch;
-    for (Access* use : uses) use->offset = offset_of(best, *array, use->indices, math);
+    placed->size = rows * best.pitch;
+    for (Access* use : uses) {
+      use->offset = offset_of(best, *array, use->indices, math);
+      use->array = placed;
+    }
+    array = placed;
+    arrays.push_back(placed);
     chosen.push_back(best);
   }
-  program.shared_bytes = choose_places(program);
+  program.shared_bytes = choose_places(program, arrays);
   for (size_t i = 0; i < program.shared.size(); ++i) {
     const Array& array = *program.shared[i];
     notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array.loc), array.name,
