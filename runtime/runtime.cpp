@@ -88,7 +88,8 @@ Runtime::Runtime(Options options, Surroundings surroundings)
     : options_(std::move(options)),
       surroundings_(std::move(surroundings)),
       log_(options_.log),
-      disk_(options_, log_, counters_) {
+      disk_(options_, log_, counters_),
+      nvrtc_(surroundings_.loader, {options_.nvrtc, options_.cuda_homes, kDependencies}) {
   for (const std::string& warning : options_.warnings) {
     log_.write_once(LogLevel::warn, warning, warning);
   }
@@ -122,23 +123,15 @@ const Nvrtc& Runtime::nvrtc() {
     raise(ErrorKind::unsupported, "", "compiling is switched off",
           {.expected = "TESSERA_JIT=on, warn or error", .got = "off"});
   }
-  std::call_once(nvrtc_once_, [&] {
-    try {
-      nvrtc_ =
-          open_nvrtc(surroundings_.loader, {options_.nvrtc, options_.cuda_homes, kDependencies});
-      log_.write(LogLevel::info, "compiler: " + nvrtc_->describe());
-    } catch (const Error& error) {
-      nvrtc_error_ = error;
-    }
-  });
-  if (nvrtc_error_) throw Error(*nvrtc_error_);
-  return *nvrtc_;
+  const Nvrtc& opened = nvrtc_.open();
+  std::call_once(nvrtc_told_,
+                 [&] { log_.write(LogLevel::info, "compiler: " + opened.describe()); });
+  return opened;
 }
 
-Target Runtime::target_for(const DeviceInfo& device) {
+Target Runtime::target_for(const DeviceInfo& device) const {
   if (const auto target = parse_target(options_.arch)) return *target;
-  if (options_.jit == JitMode::off) return targets_that_run_on(device.major, device.minor).front();
-  return choose_target(device.major, device.minor, nvrtc().archs, nvrtc().describe());
+  return targets_that_run_on(device.major, device.minor).front();
 }
 
 bool Runtime::uses_disk(const KernelRequest& request) const {
@@ -164,17 +157,22 @@ KernelKey Runtime::key_of(const KernelRequest& request, const std::optional<Kern
   key.kernel = builder.finish();
   if (options_.jit == JitMode::off) return key;
   const CompileOptions how{.line_info = options_.line_info};
-  builder.add("options", fmt::format("{}", fmt::join(standard_options(nvrtc(), target, how), " ")));
-  builder.add("compiler", nvrtc().identity);
+  const NvrtcId compiler = nvrtc_.id();
+  builder.add("options",
+              fmt::format("{}", fmt::join(standard_options(compiler.version, target, how), " ")));
+  builder.add("compiler", compiler.identity);
   key.entry = builder.finish();
   return key;
 }
 
-Runtime::Job Runtime::job_for(const KernelRequest& request, Target target) {
+Runtime::Job Runtime::job_for(const KernelRequest& request, Target target,
+                              const DeviceInfo* device) {
   std::optional<KernelSource> source;
   if (!request.spec) source = request.emit();
   KernelKey key = key_of(request, source, target);
-  return {request, std::move(source), target, std::move(key)};
+  Job job{request, std::move(source), target, std::move(key)};
+  job.device = device;
+  return job;
 }
 
 std::shared_ptr<const Image> Runtime::image(const KernelRequest& request, Target target) {
@@ -220,6 +218,9 @@ std::shared_ptr<const Image> Runtime::find_or_compile(Job& job) {
   if (auto image = find_on_disk(job)) return image;
   ++counters_.misses;
   check_may_compile(job);
+  if (opens_another_compiler(job)) {
+    if (auto image = find_on_disk(job)) return image;
+  }
   if (!uses_disk(job.request) || !disk_.is_writable()) return compile_now(job);
   job.lock = std::make_unique<PeerLock>(job.key.entry.hex,
                                         std::chrono::milliseconds(options_.peer_patience_ms));
@@ -230,6 +231,19 @@ std::shared_ptr<const Image> Runtime::find_or_compile(Job& job) {
   auto image = compile_now(job);
   job.is_new = true;
   return image;
+}
+
+// Opens the compiler. Its files may have promised another than the one that could be opened: the key
+// then follows the compiler.
+bool Runtime::opens_another_compiler(Job& job) {
+  const Nvrtc& opened = nvrtc();
+  if (job.device && options_.arch.empty()) {
+    choose_target(job.device->major, job.device->minor, opened.archs, opened.describe());
+  }
+  KernelKey key = key_of(job.request, job.request.spec ? std::nullopt : job.source, job.target);
+  if (key.entry == job.key.entry) return false;
+  job.key = std::move(key);
+  return true;
 }
 
 void Runtime::check_may_compile(const Job& job) {
@@ -310,7 +324,8 @@ std::shared_ptr<const LoadedKernel> Runtime::load(const KernelRequest& request, 
     return source;
   };
   const bool only_bundles = options_.jit == JitMode::off && options_.arch.empty();
-  Job job = job_for(checked, only_bundles ? bundled_target(checked, info) : target_for(info));
+  Job job =
+      job_for(checked, only_bundles ? bundled_target(checked, info) : target_for(info), &info);
   Flight flight = Flight::found;
   const auto make = [&] {
     check_not_capturing(driver, request.op, device, stream);
@@ -383,6 +398,7 @@ void Runtime::record(const Job& job, const Image& image) {
 }
 
 void Runtime::before_fork() {
+  nvrtc_.before_fork();
   images_.before_fork();
   loaded_.before_fork();
   log_.before_fork();
@@ -397,6 +413,7 @@ void Runtime::after_fork(bool in_child) {
     loaded_.after_fork_in_parent();
     images_.after_fork_in_parent();
   }
+  nvrtc_.after_fork();
 }
 
 }  // namespace tessera::runtime

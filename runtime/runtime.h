@@ -18,7 +18,7 @@
 #include "runtime/image.h"
 #include "runtime/launch.h"
 #include "runtime/log.h"
-#include "runtime/nvrtc/nvrtc.h"
+#include "runtime/nvrtc/lazy_nvrtc.h"
 #include "runtime/options.h"
 #include "runtime/single_flight.h"
 
@@ -76,9 +76,9 @@ class Runtime {
   std::shared_ptr<const LoadedKernel> load(const KernelRequest& request, int device,
                                            StreamHandle stream = nullptr);
 
-  /// TESSERA_ARCH, else what fits the device and is known to the compiler (with JitMode::off: what
-  /// fits best).
-  Target target_for(const DeviceInfo& device);
+  /// TESSERA_ARCH, else what fits the device best. Whether the compiler knows it is seen when
+  /// something has to be compiled: there is no silent downgrade.
+  Target target_for(const DeviceInfo& device) const;
 
   /// From now on the program expects to compile nothing more: what JitMode::warn reports and
   /// JitMode::error refuses.
@@ -110,8 +110,9 @@ class Runtime {
     std::string reason = "in no cache";   // why it would be compiled
     bool is_new = false;                  // compiled just now, to be published
     std::unique_ptr<PeerLock> lock = {};  // other processes of the host wait while it lives
+    const DeviceInfo* device = nullptr;   // whose target it is
   };
-  Job job_for(const KernelRequest& request, Target target);
+  Job job_for(const KernelRequest& request, Target target, const DeviceInfo* device = nullptr);
   KernelKey key_of(const KernelRequest& request, const std::optional<KernelSource>& source,
                    Target target);
   std::shared_ptr<const Image> image_of(Job& job);
@@ -119,6 +120,7 @@ class Runtime {
   std::shared_ptr<const Image> find_on_disk(const Job& job);
   std::shared_ptr<const Image> compile_now(Job& job);
   void check_may_compile(const Job& job);
+  bool opens_another_compiler(Job& job);
   void tell(const Job& job, bool ended, bool failed, double ms) const;
   std::shared_ptr<const LoadedKernel> load_or_recompile(Job& job, const DeviceInfo& device);
   Target bundled_target(const KernelRequest& request, const DeviceInfo& device);
@@ -131,9 +133,8 @@ class Runtime {
   Log log_;
   Counters counters_;
   DiskCache disk_;
-  std::once_flag nvrtc_once_;
-  std::unique_ptr<const Nvrtc> nvrtc_;
-  std::optional<Error> nvrtc_error_;
+  LazyNvrtc nvrtc_;
+  std::once_flag nvrtc_told_;
   std::atomic<bool> sealed_ = false;
   SingleFlight<Image> images_;
   SingleFlight<LoadedKernel> loaded_;

@@ -58,8 +58,13 @@ void Machine::count_transfer(const Transfer& transfer) {
 void Machine::count_global(const Transfer& transfer, int64_t element_bits) {
   const int64_t* offsets = column<int64_t>(transfer.offset);
   const int64_t access_bits = transfer.width * element_bits;
-  int64_t requests = 0, sectors = 0, lanes_active = 0;
+  int64_t requests = 0, sectors = 0, least_sectors = 0, lanes_active = 0;
   for_each_warp(mask(), [&](const int* lanes, int count) {
+    std::array<int64_t, kWarpSize> places{};
+    for (int i = 0; i < count; ++i) places[static_cast<size_t>(i)] = offsets[lanes[i]];
+    const int64_t distinct_bits =
+        access_bits * count_distinct(places.data(), places.data() + count);
+    least_sectors += (distinct_bits + 8 * kSectorBytes - 1) / (8 * kSectorBytes);
     // An access is aligned to its size, so one of up to 32 bytes touches one sector; first and last
     // cover wider ones.
     std::array<int64_t, kWarpSize * 4> touched{};
@@ -79,6 +84,8 @@ void Machine::count_global(const Transfer& transfer, int64_t element_bits) {
   const int64_t asked = lanes_active * ((access_bits + 7) / 8);
   (transfer.is_load ? counts_.global_load_requests : counts_.global_store_requests) += requests;
   (transfer.is_load ? counts_.global_load_sectors : counts_.global_store_sectors) += sectors;
+  (transfer.is_load ? counts_.global_load_least_sectors : counts_.global_store_least_sectors) +=
+      least_sectors;
   (transfer.is_load ? counts_.global_load_bytes : counts_.global_store_bytes) += asked;
 }
 

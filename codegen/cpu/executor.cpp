@@ -15,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "codegen/analysis/live_registers.h"
 #include "codegen/cpu/machine.h"
 #include "dsl/base/error.h"
 
@@ -90,20 +91,7 @@ Launch check_arguments(const Program& program, std::span<const Argument> argumen
 }
 
 void add(Counts& sum, const Counts& part) {
-  sum.global_load_requests += part.global_load_requests;
-  sum.global_load_sectors += part.global_load_sectors;
-  sum.global_load_bytes += part.global_load_bytes;
-  sum.global_store_requests += part.global_store_requests;
-  sum.global_store_sectors += part.global_store_sectors;
-  sum.global_store_bytes += part.global_store_bytes;
-  sum.shared_requests += part.shared_requests;
-  sum.shared_wavefronts += part.shared_wavefronts;
-  sum.shared_ideal_wavefronts += part.shared_ideal_wavefronts;
-  sum.barriers += part.barriers;
-  sum.warp_barriers += part.warp_barriers;
-  sum.shuffles += part.shuffles;
-  sum.guards += part.guards;
-  sum.atomics += part.atomics;
+  for (const auto& [name, count] : kCountNames) sum.*count += part.*count;
 }
 
 /// Hands out blocks in order and keeps the failure of the lowest one, so that an error does not
@@ -224,6 +212,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   for (std::thread& thread : threads) thread.join();
   queue.rethrow();
   if (options.counts == nullptr) return;
+  options.counts->live_registers = live_registers(program);
   add(*options.counts, first.counts());
   for (const Counts& part : parts) add(*options.counts, part);
 }

@@ -10,11 +10,13 @@
 // order visible. Accesses of two blocks to one element of a tensor, at least one of them a write and
 // not both atomic, are undefined and not detected. Atomics take the threads of a block in order.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "codegen/thread_ir.h"
 #include "dsl/base/tensor_view.h"
@@ -33,12 +35,15 @@ struct Argument {
 /// What a run did, exact and repeatable. Requests count warps with at least one active lane.
 /// Addresses count from the start of a tensor, so the place of the host's memory does not matter.
 struct Counts {
-  // Sectors are the distinct 32-byte pieces that a warp touches; bytes are those it asked for.
+  // Sectors are the distinct 32-byte pieces that a warp touches; the least are as many as its distinct
+  // bytes fill. Bytes are those its lanes asked for, each lane for itself.
   int64_t global_load_requests = 0;
   int64_t global_load_sectors = 0;
+  int64_t global_load_least_sectors = 0;
   int64_t global_load_bytes = 0;
   int64_t global_store_requests = 0;
   int64_t global_store_sectors = 0;
+  int64_t global_store_least_sectors = 0;
   int64_t global_store_bytes = 0;
   // Wavefronts over the ideal are bank conflicts. The ideal is one per phase: a warp for accesses
   // of up to 4 bytes, half a warp for 8, a quarter for 16.
@@ -50,7 +55,30 @@ struct Counts {
   int64_t shuffles = 0;       // any warp collective, per warp
   int64_t guards = 0;         // guards evaluated, per warp
   int64_t atomics = 0;        // per warp
+  /// Of the program, not of the run: see live_registers().
+  int64_t live_registers = 0;
 };
+
+/// Every count by its name.
+inline constexpr std::array<std::pair<std::string_view, int64_t Counts::*>, 17> kCountNames = {{
+    {"global_load_requests", &Counts::global_load_requests},
+    {"global_load_sectors", &Counts::global_load_sectors},
+    {"global_load_least_sectors", &Counts::global_load_least_sectors},
+    {"global_load_bytes", &Counts::global_load_bytes},
+    {"global_store_requests", &Counts::global_store_requests},
+    {"global_store_sectors", &Counts::global_store_sectors},
+    {"global_store_least_sectors", &Counts::global_store_least_sectors},
+    {"global_store_bytes", &Counts::global_store_bytes},
+    {"shared_requests", &Counts::shared_requests},
+    {"shared_wavefronts", &Counts::shared_wavefronts},
+    {"shared_ideal_wavefronts", &Counts::shared_ideal_wavefronts},
+    {"barriers", &Counts::barriers},
+    {"warp_barriers", &Counts::warp_barriers},
+    {"shuffles", &Counts::shuffles},
+    {"guards", &Counts::guards},
+    {"atomics", &Counts::atomics},
+    {"live_registers", &Counts::live_registers},
+}};
 
 struct Options {
   bool traps = false;        // stop at the first thing that is undefined or wrong, see run()

@@ -113,9 +113,8 @@ std::vector<std::string> place_shared(Program& program) {
   });
 
   std::vector<std::string> notes;
-  std::map<const Array*, Arrangement> chosen;
   int64_t used = 0;
-  for (const ArrayRef& array : program.shared) {
+  for (ArrayRef& array : program.shared) {
     const std::vector<Access*>& uses = accesses[array.get()];
     const bool has_vectors =
         std::any_of(uses.begin(), uses.end(), [](const Access* a) { return a->width > 1; });
@@ -149,19 +148,20 @@ std::vector<std::string> place_shared(Program& program) {
         best_cost = cost;
       }
     }
-    // The array is shared by everything that holds a reference: the program owns it, so it may
-    // still be placed.
-    auto& placed = const_cast<Array&>(*array);
+    const auto placed = std::make_shared<Array>(*array);
     used = (used + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
-    placed.shared_offset = used;
+    placed->shared_offset = used;
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
-    placed.size = rows * best.pitch;
-    used += (placed.size * bits(array->dtype) + 7) / 8;
-    chosen[array.get()] = best;
+    placed->size = rows * best.pitch;
+    used += (placed->size * bits(array->dtype) + 7) / 8;
     notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array->loc),
-                                array->name, placed.shared_offset, best.text()));
-    for (Access* use : uses) use->offset = offset_of(best, *array, use->indices, math);
+                                array->name, placed->shared_offset, best.text()));
+    for (Access* use : uses) {
+      use->offset = offset_of(best, *array, use->indices, math);
+      use->array = placed;
+    }
+    array = placed;
   }
   program.shared_bytes = used;
   if (used > kArenaLimit) {

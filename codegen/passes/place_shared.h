@@ -1,7 +1,8 @@
 #pragma once
 // Gives every shared array its place in the arena and its arrangement: plain rows, rows with their
 // 16-byte chunks exchanged by XOR, or padded rows, whichever costs the accesses of this program the
-// fewest bank conflicts (ties: the simplest). Fills in Access::offset of all shared accesses.
+// fewest bank conflicts (ties: the simplest). Fills in Access::offset of all shared accesses, and
+// puts the placed arrays in place of those that the passes before made.
 
 #include <string>
 #include <vector>

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "runtime/cache/sha256.h"
 
@@ -93,6 +94,33 @@ std::string build_id_of(const void* address) {
   return search.id;
 }
 
+// The notes of an ELF file of this machine's kind, read without mapping it.
+std::optional<std::string> identity_of_file(const std::string& path) {
+  constexpr size_t kMaxNoteBytes = 4096;
+  constexpr size_t kMaxHeaders = 64;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  const auto read = [&](auto* to, size_t bytes, uint64_t offset) {
+    file.seekg(static_cast<std::streamoff>(offset));
+    file.read(reinterpret_cast<char*>(to), static_cast<std::streamsize>(bytes));
+    return static_cast<bool>(file);
+  };
+  ElfW(Ehdr) head{};
+  if (!read(&head, sizeof(head), 0) || std::memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+      head.e_phentsize != sizeof(ElfW(Phdr)) || head.e_phnum > kMaxHeaders) {
+    return "";
+  }
+  std::vector<ElfW(Phdr)> headers(head.e_phnum);
+  if (!read(headers.data(), headers.size() * sizeof(headers[0]), head.e_phoff)) return "";
+  for (const ElfW(Phdr) & header : headers) {
+    if (header.p_type != PT_NOTE || header.p_filesz > kMaxNoteBytes) continue;
+    std::vector<uint8_t> notes(header.p_filesz);
+    if (!read(notes.data(), notes.size(), header.p_offset)) continue;
+    if (const std::string id = build_id_in(notes); !id.empty()) return "build-id " + id;
+  }
+  return "";
+}
+
 // The program itself has no path in the loader's list.
 std::string file_of(const void* address) {
   Dl_info info{};
@@ -107,8 +135,10 @@ const LibraryLoader& system_loader() {
   static const LibraryLoader* loader = new LibraryLoader{
       open_library,
       [](const std::string& name) { return dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD); },
-      [](void* library, const char* symbol) { return dlsym(library, symbol); }, path_of_library,
-      identity_of_library};
+      [](void* library, const char* symbol) { return dlsym(library, symbol); },
+      path_of_library,
+      identity_of_library,
+      identity_of_file};
   return *loader;
 }
 

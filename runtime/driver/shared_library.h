@@ -2,6 +2,7 @@
 // Opening libraries at run time, behind a table so that tests can stand in for the system.
 
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace tessera::runtime {
@@ -18,6 +19,9 @@ struct LibraryLoader {
   std::function<std::string(void* library)> path_of;
   /// What identifies its code, see image_identity.
   std::function<std::string(void* library)> identity_of;
+  /// The same of a library that is not opened: nothing if there is no such file, empty if it has no
+  /// build id.
+  std::function<std::optional<std::string>(const std::string& path)> identity_of_file;
 };
 
 /// dlopen, dlsym, dlinfo.

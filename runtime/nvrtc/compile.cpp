@@ -230,11 +230,11 @@ int64_t sum_before(std::string_view log, std::string_view unit) {
 
 }  // namespace
 
-std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target,
+std::vector<std::string> standard_options(int nvrtc_version, Target target,
                                           const CompileOptions& how) {
   std::vector<std::string> options = {"--gpu-architecture=" + to_string(target), "--std=c++17",
                                       "--fmad=false", "--ptxas-options=-v"};
-  if (nvrtc.version >= kFirstVersionWithNoCache) options.push_back("--no-cache");
+  if (nvrtc_version >= kFirstVersionWithNoCache) options.push_back("--no-cache");
   if (how.line_info) options.push_back("--generate-line-info");
   return options;
 }
@@ -243,7 +243,7 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
               const CompileOptions& how) {
   check_source(source);
   check_target(nvrtc, source, target);
-  std::vector<std::string> options = standard_options(nvrtc, target, how);
+  std::vector<std::string> options = standard_options(nvrtc.version, target, how);
   options.insert(options.end(), source.options.begin(), source.options.end());
   Compilation compilation(nvrtc, source);
   compilation.stop_with(how.stop);
@@ -269,7 +269,7 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
 std::string compile_to_ptx(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
   check_source(source);
   check_target(nvrtc, source, target);
-  std::vector<std::string> options = standard_options(nvrtc, target);
+  std::vector<std::string> options = standard_options(nvrtc.version, target);
   // A virtual architecture stops before ptxas.
   options.front() = "--gpu-architecture=compute_" + to_string(target).substr(3);
   std::erase(options, "--ptxas-options=-v");

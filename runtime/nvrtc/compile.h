@@ -20,7 +20,7 @@ inline constexpr const char* kCancelled = "CANCELLED";
 
 /// What every kernel is compiled with: target, C++17, no contraction of a * b + c, ptxas facts in
 /// the log, and no cache of NVRTC's own (from 12.9 on). No include path: texts are self-contained.
-std::vector<std::string> standard_options(const Nvrtc& nvrtc, Target target,
+std::vector<std::string> standard_options(int nvrtc_version, Target target,
                                           const CompileOptions& how = {});
 
 /// Compiles to a cubin, with registers, spills and shared memory read from the log. Needs no GPU.

@@ -13,6 +13,9 @@ namespace tessera::runtime {
 namespace {
 
 constexpr std::array kFileNames = {"libnvrtc.so.13", "libnvrtc.so.12"};
+// Versions whose builtins are looked for beside a library that is not opened.
+constexpr int kLastOf12 = 12090;
+constexpr int kLastNvrtcVersion = 13090;
 
 std::vector<std::string> folders_of(const NvrtcSearch& search) {
   std::vector<std::string> folders;
@@ -69,17 +72,26 @@ std::string adopt(const LibraryLoader& loader, void* library, Nvrtc& nvrtc) {
   return "";
 }
 
+std::string builtins_of(int version) {
+  return fmt::format("libnvrtc-builtins.so.{}", cuda_version_text(version));
+}
+
+std::string identity_text(int version, const std::string& library, const std::string& builtins) {
+  return fmt::format("NVRTC {}, {}{}{}", cuda_version_text(version), library,
+                     builtins.empty() ? "" : ", builtins ", builtins);
+}
+
 // NVRTC opens its builtins by bare name at the first compile: having the neighbour mapped decides
-// which it gets.
-void open_builtins(const LibraryLoader& loader, Nvrtc& nvrtc, std::string& identity) {
-  nvrtc.wanted_builtins = fmt::format("libnvrtc-builtins.so.{}", cuda_version_text(nvrtc.version));
+// which it gets. Returns their identity.
+std::string open_builtins(const LibraryLoader& loader, Nvrtc& nvrtc) {
+  nvrtc.wanted_builtins = builtins_of(nvrtc.version);
   const size_t slash = nvrtc.path.rfind('/');
-  if (slash == std::string::npos) return;
+  if (slash == std::string::npos) return "";
   std::string error;
   void* builtins = loader.open(nvrtc.path.substr(0, slash + 1) + nvrtc.wanted_builtins, error);
-  if (!builtins) return;
+  if (!builtins) return "";
   nvrtc.builtins = loader.path_of(builtins);
-  identity += ", builtins " + loader.identity_of(builtins);
+  return loader.identity_of(builtins);
 }
 
 class Search {
@@ -107,10 +119,8 @@ class Search {
     auto nvrtc = std::make_unique<Nvrtc>();
     const std::string problem = adopt(loader_, library, *nvrtc);
     if (!problem.empty()) return note(place, problem);
-    std::string identity = fmt::format("NVRTC {}, {}", cuda_version_text(nvrtc->version),
-                                       loader_.identity_of(library));
-    open_builtins(loader_, *nvrtc, identity);
-    nvrtc->identity = std::move(identity);
+    const std::string builtins = open_builtins(loader_, *nvrtc);
+    nvrtc->identity = identity_text(nvrtc->version, loader_.identity_of(library), builtins);
     found_ = std::move(nvrtc);
     return true;
   }
@@ -136,6 +146,27 @@ bool run(Search& search, const NvrtcSearch& places) {
   return false;
 }
 
+// A library's file and the builtins beside it. The version is that of the builtins, if they are of
+// one version only.
+std::optional<NvrtcId> identify_file(const LibraryLoader& loader, const std::string& path,
+                                     const std::string& identity) {
+  const size_t slash = path.rfind('/');
+  if (identity.empty() || slash == std::string::npos) return std::nullopt;
+  std::optional<NvrtcId> found;
+  const auto try_version = [&](int version) {
+    const auto builtins = loader.identity_of_file(path.substr(0, slash + 1) + builtins_of(version));
+    if (!builtins) return true;
+    if (found || builtins->empty()) return false;
+    found = {version, identity_text(version, identity, *builtins)};
+    return true;
+  };
+  for (int version = kMinNvrtcVersion; version <= kLastNvrtcVersion;
+       version += version == kLastOf12 ? 13000 - kLastOf12 : 10) {
+    if (!try_version(version)) return std::nullopt;
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string Nvrtc::describe() const {
@@ -151,6 +182,24 @@ std::unique_ptr<const Nvrtc> open_nvrtc(const LibraryLoader& loader, const Nvrtc
        .got = tries.tried(),
        .hint = search.given.empty() ? "install the CUDA toolkit or name the file with TESSERA_NVRTC"
                                     : "TESSERA_NVRTC names this file and no other is tried"});
+}
+
+std::optional<NvrtcId> identify_nvrtc(const LibraryLoader& loader, const NvrtcSearch& search) {
+  if (!search.given.empty()) {
+    return identify_file(loader, search.given, loader.identity_of_file(search.given).value_or(""));
+  }
+  for (const char* name : kFileNames) {
+    if (loader.open_mapped(name)) return std::nullopt;
+  }
+  for (const std::string& folder : folders_of(search)) {
+    for (const char* name : kFileNames) {
+      const std::string path = folder + "/" + name;
+      if (const auto identity = loader.identity_of_file(path)) {
+        return identify_file(loader, path, *identity);
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace tessera::runtime

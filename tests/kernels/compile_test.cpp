@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
@@ -35,22 +36,26 @@ int known_spill(const std::string& op) {
 
 }  // namespace
 
-TEST_CASE("every shipped kernel compiles for every target", "[kernels][compile]") {
+TEST_CASE("R22.12 every shipped kernel compiles for every target that NVRTC lists",
+          "[kernels][compile]") {
   std::string why;
   const runtime::Nvrtc* const nvrtc = nvrtc_here(why);
   if (nvrtc == nullptr) TESSERA_SKIP(why);
+  std::vector<runtime::Target> targets;
+  for (const char* word : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
+    const runtime::Target target = runtime::parse_target(word).value();
+    const bool listed = std::count(nvrtc->archs.begin(), nvrtc->archs.end(), target.number()) > 0;
+    if (listed) targets.push_back(target);
+    if (!listed) WARN(nvrtc->describe() << " does not list " << word);
+  }
+  REQUIRE(targets.size() >= 3);
   for (const kernels::OpInfo& op : kernels::ops()) {
     REQUIRE_FALSE(op.examples.empty());
     for (const kernels::BenchCase& example : op.examples) {
       for (const ir::Kernel& kernel : tools::kernels_of(op, example)) {
         const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
-        for (const char* word : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
-          CAPTURE(op.name, example.label, word);
-          const runtime::Target target = runtime::parse_target(word).value();
-          if (std::count(nvrtc->archs.begin(), nvrtc->archs.end(), target.number()) == 0) {
-            WARN("this NVRTC does not know " << word);
-            continue;
-          }
+        for (const runtime::Target target : targets) {
+          CAPTURE(op.name, example.label, to_string(target));
           const runtime::Image image = runtime::compile(*nvrtc, source, target);
           CHECK(image.resources.spill_bytes <= known_spill(op.name));
         }

@@ -1,14 +1,18 @@
-// Runs the examples of every op on the GPU and prints the digest of each output. With the word "no-compiler" it fails
-// if that has opened libnvrtc.
+// Runs the examples of every op on the GPU and prints the digest of each output; without a GPU brings their kernels to
+// cubins for sm_90a and prints the digests of these. With the word "no-compiler" it fails if that has opened libnvrtc.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 
 #include "dsl/base/error.h"
 #include "kernels/op.h"
 #include "runtime/cache/sha256.h"
+#include "runtime/driver/device.h"
+#include "runtime/runtime.h"
+#include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_call.h"
 
 namespace {
@@ -17,14 +21,26 @@ using namespace tessera;
 
 constexpr uint64_t kSeed = 22;
 
+void print_digest(const kernels::OpInfo& op, const kernels::BenchCase& example,
+                  const std::string& what, std::string_view bytes) {
+  fmt::print("{} {}: {} {}\n", op.name, example.label, what,
+             runtime::to_hex(runtime::sha256(bytes)));
+}
+
 void run(const kernels::OpInfo& op, const kernels::BenchCase& example) {
   tools::OpCall call(op, example, Device::cuda(0), kSeed);
   call.run();
   for (const tools::StoredTensor& output : call.results().tensors) {
     const auto bytes = output.data.bytes();
-    const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    fmt::print("{} {}: {} {}\n", op.name, example.label, output.name,
-               runtime::to_hex(runtime::sha256(text)));
+    print_digest(op, example, output.name,
+                 {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  }
+}
+
+void compile(const kernels::OpInfo& op, const kernels::BenchCase& example) {
+  for (const runtime::KernelRequest& request : tools::requests_of(op, example)) {
+    const auto image = runtime::Runtime::instance().image(request, {9, 0, 'a'});
+    print_digest(op, example, image->entry, image->cubin);
   }
 }
 
@@ -40,7 +56,7 @@ int main(int argc, char** argv) {
   for (const kernels::OpInfo& op : kernels::ops()) {
     for (const kernels::BenchCase& example : op.examples) {
       try {
-        run(op, example);
+        runtime::num_devices() > 0 ? run(op, example) : compile(op, example);
       } catch (const Error& error) {
         fmt::print("{} {}: {}\n", op.name, example.label, error.what());
         ++failures;

@@ -219,10 +219,10 @@ TEST_CASE("builtins of another version are explained") {
 TEST_CASE("the standard options are few and fixed") {
   test::FakeCuda fake;
   using Words = std::vector<std::string>;
-  CHECK(standard_options(*open_nvrtc(fake.loader(), {}), {9, 0, 'a'}) ==
+  CHECK(standard_options(open_nvrtc(fake.loader(), {})->version, {9, 0, 'a'}) ==
         Words{"--gpu-architecture=sm_90a", "--std=c++17", "--fmad=false", "--ptxas-options=-v",
               "--no-cache"});
   fake.state().nvrtc_version = 12040;  // knows no --no-cache
-  CHECK(standard_options(*open_nvrtc(fake.loader(), {}), {8, 0, 0}) ==
+  CHECK(standard_options(open_nvrtc(fake.loader(), {})->version, {8, 0, 0}) ==
         Words{"--gpu-architecture=sm_80", "--std=c++17", "--fmad=false", "--ptxas-options=-v"});
 }

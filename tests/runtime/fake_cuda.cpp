@@ -316,9 +316,17 @@ LibraryLoader FakeCuda::loader() const {
             g_nvrtc_path = "/mapped/" + name;
             return &g_nvrtc_library;
           },
-          symbol_of, path_of,
+          symbol_of,
+          path_of,
           [](void* library) {
             return library == &g_nvrtc_library ? g_state->nvrtc_identity : "build-id bb";
+          },
+          [](const std::string& path) -> std::optional<std::string> {
+            if (g_state->nvrtc_files.count(path) > 0) {
+              return g_state->identity_of_file.value_or(g_state->nvrtc_identity);
+            }
+            if (g_state->builtins_files.count(path) > 0) return "build-id bb";
+            return std::nullopt;
           }};
 }
 

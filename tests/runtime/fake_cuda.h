@@ -4,6 +4,7 @@
 // globals.
 
 #include <atomic>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ struct FakeState {
   std::string mapped;  // name that is already in the process
   int nvrtc_version = 13000;
   std::string nvrtc_identity = "build-id aa";
+  std::optional<std::string> identity_of_file;  // of libnvrtc before it is opened, if another
   int compile_result = 0;
   std::string compile_log;
   std::atomic<int> compile_ms = 0;

@@ -90,6 +90,38 @@ TEST_CASE("scalars reach the kernel") {
   CHECK(memory == std::vector<float>{-6.5F, -6.5F, -6.5F});
 }
 
+TEST_CASE("R22.13 a type error in a kernel names the author's file and line") {
+  int line = 0;
+  const auto build = [&] {
+    dsl::Builder k("mistyped");
+    auto x = k.input("x", DType::bf16, {64});
+    auto out = k.output("out", DType::f32, {64});
+    k.launch({1}, {.threads = 64});
+    line = __LINE__ + 1;
+    out(k.thread()) = x(k.thread());
+    return k.finish();
+  };
+  std::vector<float> memory(64);
+  try {
+    jit::run("mistyped", "R22.13", build,
+             std::vector{TensorView(memory.data(), DType::bf16, {64}),
+                         TensorView(memory.data(), DType::f32, {64})},
+             {}, nullptr);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "tessera: mistyped: a value has the wrong dtype [DTYPE]\n"
+          "  expected  f32\n"
+          "  got       bf16\n"
+          "  hint      convert it with cast(DType::f32, value)\n"
+          "  at        jit_run_test.cpp:" +
+              std::to_string(line) +
+              "\n"
+              "    out(k.thread()) = x(k.thread());\n"
+              "    ^");
+  }
+}
+
 TEST_CASE("tensors on different devices are refused") {
   Vectors v(4);
   std::vector<TensorView> views = v.views();

@@ -13,6 +13,7 @@
 using namespace tessera;
 using namespace tessera::runtime;
 using test::FakeCuda;
+using test::FakeState;
 
 namespace {
 
@@ -104,4 +105,56 @@ TEST_CASE("an NVRTC that is too old is passed over with its version") {
   CHECK(
       text.find("/usr/local/cuda/lib64/libnvrtc.so.13: is version 11.8, needed is 12.3 or newer") !=
       std::string::npos);
+}
+
+TEST_CASE("NVRTC is named from its files as it names itself when it is open") {
+  FakeCuda fake;
+  const NvrtcSearch search = {"", {"/opt/cuda"}, "/src/.deps"};
+  FakeState& state = fake.state();
+  const auto told = [&] {
+    state.opened.clear();
+    const auto id = identify_nvrtc(fake.loader(), search);
+    CHECK(state.opened.empty());
+    return id;
+  };
+  CHECK(told() == open_nvrtc(fake.loader(), search)->id());
+  SECTION("a library that comes earlier in the search") {
+    state.nvrtc_files.insert("/opt/cuda/lib64/libnvrtc.so.12");
+    state.builtins_files.insert("/opt/cuda/lib64/libnvrtc-builtins.so.12.8");
+    CHECK(told()->identity == "NVRTC 12.8, build-id aa, builtins build-id bb");
+    CHECK(told()->version == 12080);
+    CHECK(
+        identify_nvrtc(fake.loader(), {"/usr/local/cuda/lib64/libnvrtc.so.13", {}, ""})->version ==
+        13000);
+  }
+  SECTION("one that the process has mapped is opened") {
+    state.mapped = "libnvrtc.so.12";
+    CHECK_FALSE(told());
+  }
+  SECTION("one without a build id is opened") {
+    state.identity_of_file = "";
+    CHECK_FALSE(told());
+  }
+  SECTION("one without builtins is opened") {
+    state.builtins_files.clear();
+    CHECK_FALSE(told());
+  }
+  SECTION("one with builtins of several versions is opened") {
+    state.builtins_files.insert("/usr/local/cuda/lib64/libnvrtc-builtins.so.13.1");
+    CHECK_FALSE(told());
+  }
+  SECTION("one that only the loader knows is opened") {
+    state.nvrtc_files = {"libnvrtc.so.13"};
+    CHECK_FALSE(told());
+  }
+}
+
+TEST_CASE("the real NVRTC is named from its files as it names itself when it is open") {
+  const LibraryLoader& loader = system_loader();
+  const NvrtcSearch search = {"", {}, TESSERA_SOURCE_DIR "/.deps"};
+  LibraryLoader files = loader;  // another test may have opened it
+  files.open_mapped = [](const std::string&) -> void* { return nullptr; };
+  const auto told = identify_nvrtc(files, search);
+  if (!told) TESSERA_SKIP("no NVRTC in a folder");
+  CHECK(*told == open_nvrtc(files, search)->id());
 }

@@ -95,6 +95,41 @@ TEST_CASE("what must not change the key does not: path of libnvrtc, folder of th
   CHECK(fake.state().num_compiles == 1);
 }
 
+TEST_CASE(
+    "the key follows the compiler that could be opened, not the one that its files promised") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  fake.state().identity_of_file = "build-id of what cannot be opened";
+  Process first(fake, scratch / "cache");
+  const auto image = first.runtime->image(first.with_spec("a"), kTarget);
+  CHECK(image->key.fields.back().value == "NVRTC 13.0, build-id aa, builtins build-id bb");
+  first.runtime->image(first.with_spec("b"), kTarget);
+  Process second(fake, scratch / "cache");
+  second.runtime->image(second.with_spec("a"), kTarget);
+  CHECK(second.runtime->counters().disk_hits == 1);
+  CHECK(fake.state().num_compiles == 2);
+  fake.state().identity_of_file.reset();
+  Process third(fake, scratch / "cache");
+  third.runtime->image(third.with_spec("a"), kTarget);
+  third.runtime->image(third.with_spec("b"), kTarget);
+  CHECK(third.runtime->counters().disk_hits == 2);
+}
+
+TEST_CASE("a device that the compiler does not know is an error when something must be compiled") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  fake.state().major = 11;
+  fake.state().minor = 0;
+  Process process(fake, scratch / "cache");
+  CHECK(
+      error_of([&] { process.runtime->load(process.with_spec("a"), 0); }) ==
+      "tessera: NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13) cannot compile for this device\n"
+      "  expected  one of sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n"
+      "  got       sm_110a (compute capability 11.0)\n"
+      "  hint      install an NVRTC that knows this device, or name one with TESSERA_NVRTC");
+  CHECK(fake.state().num_compiles == 0);
+}
+
 TEST_CASE("code without an identity keeps kernels with a Spec off the disk, texts not") {
   FakeCuda fake;
   const ScratchFolder scratch;

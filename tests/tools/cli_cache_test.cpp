@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/child_process.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
 
@@ -116,6 +117,19 @@ TEST_CASE("R22.10 a bundle of every op serves every op where no libnvrtc is", "[
   // What it served is a bundle as good as the first.
   CHECK(run_tessera({"compile", "all", "--out", folder.path("third.tsb")}, again, without)
             .exit_code == 0);
+}
+
+TEST_CASE("a process that finds all its kernels in the cache opens no libnvrtc", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string program = TESSERA_BINARY_DIR "/every_op_program";
+  const std::vector<std::string> cache = {"TESSERA_CACHE_DIR=" + folder.path("cache")};
+  const test::ChildResult cold = test::run_program({program}, cache);
+  const test::ChildResult warm = test::run_program({program, "no-compiler"}, cache);
+  CHECK(cold.exit_code == 0);
+  CHECK(warm.exit_code == 0);
+  CHECK(warm.output == cold.output);
+  CHECK(cold.output.size() > 1000);
 }
 
 TEST_CASE("verify names a damaged entry and fails", "[cli][cache]") {

@@ -16,7 +16,7 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   CHECK(typo.out.empty());
   CHECK(typo.err ==
         "tessera: unknown command 'lsit'\n"
-        "  expected  list, run, show, check, bench, compile, cache, doctor\n"
+        "  expected  list, run, show, check, bench, report, compile, cache, doctor\n"
         "  got       lsit\n"
         "  hint      did you mean 'list'?\n");
   const ProgramResult none = run_tessera({});
@@ -55,7 +55,7 @@ TEST_CASE("help is no error", "[cli]") {
   CHECK(help.exit_code == 0);
   CHECK(help.err.empty());
   for (const char* command :
-       {"list", "run", "show", "check", "bench", "compile", "cache", "doctor"}) {
+       {"list", "run", "show", "check", "bench", "report", "compile", "cache", "doctor"}) {
     CHECK(help.out.find(command) != std::string::npos);
     const ProgramResult sub = run_tessera({command, "--help"});
     CHECK(sub.exit_code == 0);

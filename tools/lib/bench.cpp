@@ -98,12 +98,16 @@ BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& benc
   }  // its memory is free again when the copy is measured
   result.gbs = static_cast<double>(result.bytes) / result.timing.us / 1e3;
   result.copy_gbs = copy.gbs(result.bytes / 2);
-  result.peer_us = bench_case.peer_us ? bench_case.peer_us : peer.find(op, bench_case);
-  if (result.peer_us) {
-    const std::optional<double> theirs = peer.copy_gbs(result.bytes / 2);
-    result.peer_scaled_us = *result.peer_us * (theirs ? *theirs / result.copy_gbs : 1.0);
-  }
+  const std::optional<double> peer_us =
+      bench_case.peer_us ? bench_case.peer_us : peer.find(op, bench_case);
+  if (peer_us) scale_peer(result, *peer_us, peer);
   return result;
+}
+
+void scale_peer(BenchResult& result, double peer_us, const PeerTimes& peer) {
+  const std::optional<double> theirs = peer.copy_gbs(result.bytes / 2);
+  result.peer_us = peer_us;
+  result.peer_scaled_us = peer_us * (theirs ? *theirs / result.copy_gbs : 1.0);
 }
 
 LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& example, int device) {

@@ -28,6 +28,8 @@ struct BenchResult {
 /// Measures one case on the timer's device.
 BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& bench_case,
                        DeviceTimer& timer, CopyRate& copy, const PeerTimes& peer);
+/// Enters the peer's time, as recorded and for a machine that copies as fast as ours.
+void scale_peer(BenchResult& result, double peer_us, const PeerTimes& peer);
 
 /// Host time of a call on small tensors, nothing waiting for the GPU: medians over batches of
 /// launches, the three ways in turn.

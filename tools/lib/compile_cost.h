@@ -2,7 +2,6 @@
 // What it costs to get from a kernel's IR to a cubin: CPU time of this process, so that a busy
 // machine does not matter.
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,22 +11,38 @@
 
 namespace tessera::tools {
 
+/// What a kernel may take.
+struct CompileLimit {
+  double lower_ms = 0, nvrtc_ms = 0;
+};
+
+/// 15 and 100 ms for casts and transposes, 60 and 400 ms for ops that compute more.
+CompileLimit compile_limit(const kernels::OpInfo& op);
+
 struct CompileCost {
   std::string op, label, kernel;
   double lower_ms = 0;  // tile IR to CUDA text, median of 5
   double nvrtc_ms = 0;  // CUDA text to cubin, median of 5
   int registers = 0;
   int64_t spill_bytes = 0;
+  CompileLimit limit;
 
   double total_ms() const { return lower_ms + nvrtc_ms; }
+  /// Time by limit, of whichever of the two is worse: over it above 1.
+  double share_of_limit() const;
 };
 
-/// Every kernel of an example.
-std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
-                                       const runtime::Nvrtc& nvrtc, runtime::Target target);
+/// The cases that stand for an op: its examples, ten of them at most, spread evenly.
+std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op);
 
-/// A row per kernel; kernels above `limit_ms` are marked.
-std::string compile_table(const std::vector<CompileCost>& costs, std::optional<double> limit_ms);
+/// Every kernel of an example. One that takes more than `again_above` of its limit is measured up to
+/// twice more and the least counts: a busy machine adds to CPU time too, through its caches.
+std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
+                                       const runtime::Nvrtc& nvrtc, runtime::Target target,
+                                       double again_above);
+
+/// A row per kernel; what is over its limit is marked.
+std::string compile_table(const std::vector<CompileCost>& costs);
 std::string compile_json(const std::vector<CompileCost>& costs);
 
 }  // namespace tessera::tools

@@ -2,12 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
 #include "dsl/base/error.h"
+#include "kernels/jit/count_scope.h"
 #include "kernels/jit/jit.h"
+#include "runtime/nvrtc/compile.h"
+#include "tools/lib/example.h"
 #include "tools/lib/op_call.h"
 #include "tools/lib/text_table.h"
 
@@ -18,29 +23,45 @@ using codegen::cpu::Counts;
 
 constexpr int64_t kSectorBytes = 32;
 
-constexpr std::array<std::pair<const char*, int64_t Counts::*>, 14> kFields = {{
-    {"global_load_requests", &Counts::global_load_requests},
-    {"global_load_sectors", &Counts::global_load_sectors},
-    {"global_load_bytes", &Counts::global_load_bytes},
-    {"global_store_requests", &Counts::global_store_requests},
-    {"global_store_sectors", &Counts::global_store_sectors},
-    {"global_store_bytes", &Counts::global_store_bytes},
-    {"shared_requests", &Counts::shared_requests},
-    {"shared_wavefronts", &Counts::shared_wavefronts},
-    {"shared_ideal_wavefronts", &Counts::shared_ideal_wavefronts},
-    {"barriers", &Counts::barriers},
-    {"warp_barriers", &Counts::warp_barriers},
-    {"shuffles", &Counts::shuffles},
-    {"guards", &Counts::guards},
-    {"atomics", &Counts::atomics},
-}};
-
 std::string ratio(int64_t part, int64_t whole) {
   if (whole == 0) return "-";
   return fmt::format("{:.2f}", static_cast<double>(part) / static_cast<double>(whole));
 }
 
+int64_t sectors(const Counts& c) {
+  return c.global_load_sectors + c.global_store_sectors;
+}
+
+/// The cells of one kernel after those of its case.
+std::vector<std::string> cells(const KernelWork& work) {
+  const Counts& c = work.counts;
+  std::vector<std::string> row = {
+      ratio(sectors(c), c.global_load_requests + c.global_store_requests),
+      ratio(c.global_load_sectors, c.global_load_least_sectors),
+      ratio(c.global_store_sectors, c.global_store_least_sectors),
+      ratio(c.shared_wavefronts, c.shared_ideal_wavefronts)};
+  for (const int64_t count : {c.barriers, c.shuffles, c.guards, c.live_registers}) {
+    row.push_back(fmt::format("{}", count));
+  }
+  if (work.resources) {
+    row.push_back(fmt::format("{}", work.resources->registers));
+    row.push_back(fmt::format("{}", work.resources->spill_bytes));
+    row.push_back(fmt::format("{}", work.shared_bytes));
+  }
+  return row;
+}
+
 }  // namespace
+
+int64_t KernelWork::moved_bytes() const {
+  return kSectorBytes * sectors(counts);
+}
+int64_t KernelWork::sectors_over_least() const {
+  return sectors(counts) - counts.global_load_least_sectors - counts.global_store_least_sectors;
+}
+int64_t KernelWork::bank_conflicts() const {
+  return counts.shared_wavefronts - counts.shared_ideal_wavefronts;
+}
 
 CheckResult check_example(const kernels::OpInfo& op, const kernels::BenchCase& example,
                           uint64_t seed) {
@@ -56,40 +77,71 @@ CheckResult check_example(const kernels::OpInfo& op, const kernels::BenchCase& e
   } catch (const Error& error) {
     result.error = error.what();
   }
-  result.kernels = counted.kernels();
+  for (const kernels::jit::KernelCounts& one : counted.kernels()) {
+    result.kernels.push_back({one.kernel, one.counts, {}, 0});
+  }
   return result;
 }
 
+void add_resources(CheckResult& result, const kernels::OpInfo& op,
+                   const kernels::BenchCase& example, const runtime::Nvrtc& nvrtc,
+                   runtime::Target target) {
+  if (!result.error.empty()) return;
+  const std::vector<ir::Kernel> kernels = kernels_of(op, example);
+  TESSERA_CHECK(kernels.size() == result.kernels.size(),
+                op.name + ": the kernels that it lists are not those that it launches");
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    KernelWork& work = result.kernels[i];
+    TESSERA_CHECK(kernels[i].name == work.kernel, op.name + ": lists its kernels in another order");
+    const runtime::Image image =
+        runtime::compile(nvrtc, codegen::cuda::emit(codegen::lower(kernels[i])), target);
+    work.resources = image.resources;
+    work.shared_bytes = image.shared_bytes + image.resources.static_shared;
+  }
+}
+
 std::string check_table(const std::vector<CheckResult>& results) {
-  TextTable table({{"op", Align::left},
-                   {"case", Align::left},
-                   {"kernel", Align::left},
-                   {"result", Align::left},
-                   {"bytes/least", Align::right},
-                   {"load sectors/bytes", Align::right},
-                   {"store sectors/bytes", Align::right},
-                   {"wavefronts/ideal", Align::right},
-                   {"barriers", Align::right},
-                   {"shuffles", Align::right},
-                   {"guards", Align::right}});
+  std::vector<TextTable::Column> columns = {{"op", Align::left},
+                                            {"case", Align::left},
+                                            {"kernel", Align::left},
+                                            {"result", Align::left},
+                                            {"moved/least", Align::right},
+                                            {"sectors/request", Align::right},
+                                            {"load sectors/least", Align::right},
+                                            {"store sectors/least", Align::right},
+                                            {"wavefronts/ideal", Align::right},
+                                            {"barriers", Align::right},
+                                            {"shuffles", Align::right},
+                                            {"guards", Align::right},
+                                            {"live", Align::right}};
+  const bool compiled = std::any_of(results.begin(), results.end(), [](const CheckResult& r) {
+    return !r.kernels.empty() && r.kernels.front().resources.has_value();
+  });
+  if (compiled) {
+    for (const char* title : {"registers", "spilled", "shared"}) {
+      columns.push_back({title, Align::right});
+    }
+  }
+  const size_t width = columns.size();
+  TextTable table(std::move(columns));
+  const auto add_row = [&](std::vector<std::string> row, const char* rest) {
+    row.resize(width, rest);
+    table.row(std::move(row));
+  };
   for (const CheckResult& r : results) {
     if (!r.error.empty()) {
-      table.row({r.op, r.label, "", "FAILED", "", "", "", "", "", "", ""});
+      add_row({r.op, r.label, "", "FAILED"}, "");
       continue;
     }
     int64_t moved = 0;
-    for (const auto& [kernel, c] : r.kernels) moved += c.global_load_bytes + c.global_store_bytes;
-    for (const auto& [kernel, c] : r.kernels) {
-      table.row({r.op, r.label, kernel, "ok", ratio(moved, r.least_bytes),
-                 ratio(c.global_load_sectors * kSectorBytes, c.global_load_bytes),
-                 ratio(c.global_store_sectors * kSectorBytes, c.global_store_bytes),
-                 ratio(c.shared_wavefronts, c.shared_ideal_wavefronts),
-                 fmt::format("{}", c.barriers), fmt::format("{}", c.shuffles),
-                 fmt::format("{}", c.guards)});
+    for (const KernelWork& work : r.kernels) moved += work.moved_bytes();
+    for (const KernelWork& work : r.kernels) {
+      std::vector<std::string> row = {r.op, r.label, work.kernel, "ok",
+                                      ratio(moved, r.least_bytes)};
+      for (std::string& cell : cells(work)) row.push_back(std::move(cell));
+      add_row(std::move(row), "-");
     }
-    if (r.kernels.empty()) {
-      table.row({r.op, r.label, "no launch", "ok", "-", "-", "-", "-", "-", "-", "-"});
-    }
+    if (r.kernels.empty()) add_row({r.op, r.label, "no launch", "ok"}, "-");
   }
   return table.text();
 }
@@ -99,9 +151,19 @@ std::string check_json(const std::vector<CheckResult>& results) {
   Json list = Json::array();
   for (const CheckResult& r : results) {
     Json kernels = Json::array();
-    for (const auto& [kernel, counts] : r.kernels) {
-      Json entry = {{"kernel", kernel}};
-      for (const auto& [name, field] : kFields) entry[name] = counts.*field;
+    for (const KernelWork& work : r.kernels) {
+      Json entry = {{"kernel", work.kernel},
+                    {"moved_bytes", work.moved_bytes()},
+                    {"sectors_over_least", work.sectors_over_least()},
+                    {"bank_conflicts", work.bank_conflicts()}};
+      for (const auto& [name, count] : codegen::cpu::kCountNames) {
+        entry[std::string(name)] = work.counts.*count;
+      }
+      if (work.resources) {
+        entry["registers"] = work.resources->registers;
+        entry["spill_bytes"] = work.resources->spill_bytes;
+        entry["shared_bytes"] = work.shared_bytes;
+      }
       kernels.push_back(std::move(entry));
     }
     list.push_back({{"op", r.op},

@@ -5,27 +5,49 @@
 #include <string>
 #include <vector>
 
-#include "kernels/jit/count_scope.h"
+#include "codegen/cpu/executor.h"
 #include "kernels/op.h"
+#include "runtime/image.h"
+#include "runtime/nvrtc/nvrtc.h"
 
 namespace tessera::tools {
+
+/// What one kernel of a call did, and what it takes of the machine.
+struct KernelWork {
+  std::string kernel;
+  codegen::cpu::Counts counts;
+  std::optional<runtime::KernelResources> resources;  // see add_resources()
+  int64_t shared_bytes = 0;                           // per block; with the resources
+
+  /// Between the caches: every sector touched.
+  int64_t moved_bytes() const;
+  int64_t sectors_over_least() const;
+  int64_t bank_conflicts() const;
+};
 
 struct CheckResult {
   std::string op;
   std::string label;
-  int64_t least_bytes = 0;                          // what any implementation must move
-  std::vector<kernels::jit::KernelCounts> kernels;  // in launch order
-  std::string error;                                // text of the trap or error; empty = passed
+  int64_t least_bytes = 0;          // what any implementation must move
+  std::vector<KernelWork> kernels;  // in launch order
+  std::string error;                // text of the trap or error; empty = passed
 };
 
 /// Runs one example on inputs from `seed`. A trap is a result, not an exception.
 CheckResult check_example(const kernels::OpInfo& op, const kernels::BenchCase& example,
                           uint64_t seed);
 
-/// A row per kernel: global traffic against the least, sectors against bytes, bank conflicts,
-/// synchronisation, guards.
+/// Compiles the kernels of a result of this example: registers, spills and shared memory. Nothing
+/// to do for one that failed. Throws the errors of runtime::compile.
+void add_resources(CheckResult& result, const kernels::OpInfo& op,
+                   const kernels::BenchCase& example, const runtime::Nvrtc& nvrtc,
+                   runtime::Target target);
+
+/// A row per kernel: traffic against the least, bank conflicts, synchronisation, guards, registers.
 std::string check_table(const std::vector<CheckResult>& results);
-/// {"checks": [{"op", "case", "least_bytes", "error", "kernels": [{"kernel", counts...}]}]}
+/// {"checks": [{"op", "case", "least_bytes", "error", "kernels": [{"kernel", "moved_bytes",
+/// "sectors_over_least", "bank_conflicts", each count by its name; "registers", "spill_bytes" and
+/// "shared_bytes" where there are resources}]}]}
 std::string check_json(const std::vector<CheckResult>& results);
 
 }  // namespace tessera::tools

@@ -1,8 +1,10 @@
-// tessera check: the executor with every trap on, and what it counted.
+// tessera check: the executor with every trap on, and what it counted; what NVRTC made of it.
 
 #include <fmt/format.h>
 
 #include "kernels/op.h"
+#include "runtime/runtime.h"
+#include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_check.h"
 #include "tools/lib/op_choice.h"
 #include "tools/tessera/command.h"
@@ -11,18 +13,25 @@ namespace tessera::tools {
 namespace {
 
 struct CheckOptions {
-  std::string op, json;
+  std::string op, json, arch;
   uint64_t seed = 1;
 };
 
 int check(const CheckOptions& options) {
   const std::vector<const kernels::OpInfo*> chosen =
       reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+  const runtime::Nvrtc* nvrtc = nullptr;
+  runtime::Target target;
+  if (!options.arch.empty()) {
+    target = reading_arguments([&] { return parse_targets(options.arch); }).front();
+    nvrtc = &runtime::Runtime::instance().nvrtc();
+  }
   std::vector<CheckResult> results;
   std::string errors;
   for (const kernels::OpInfo* op : chosen) {
     for (const kernels::BenchCase& example : op->examples) {
       results.push_back(check_example(*op, example, options.seed));
+      if (nvrtc != nullptr) add_resources(results.back(), *op, example, *nvrtc, target);
       if (!results.back().error.empty()) errors += results.back().error + "\n";
     }
   }
@@ -39,6 +48,8 @@ void add_check(CLI::App& app, Command& command) {
   CLI::App* sub = app.add_subcommand("check", "run the examples with every trap on, and count");
   sub->add_option("op", options->op, "an op, a family or all")->required();
   sub->add_option("--json", options->json, "write the counts to this file");
+  sub->add_option("--arch", options->arch,
+                  "compile too, for this target: registers, spills, shared memory (needs NVRTC)");
   sub->add_option("--seed", options->seed, "of the random inputs (default 1)");
   sub->callback([options, &command] { command = [options] { return check(*options); }; });
 }

@@ -60,6 +60,7 @@ int run_program(int argc, char** argv) {
   add_show(app, command);
   add_check(app, command);
   add_bench(app, command);
+  add_report(app, command);
   add_compile(app, command);
   add_cache(app, command);
   add_doctor(app, command);

@@ -51,6 +51,17 @@ TEST_CASE("global requests count warps, sectors and bytes", "[cpu][counts]") {
   CHECK(half.global_load_sectors == 16);
 }
 
+TEST_CASE("the least sectors hold the distinct bytes of a warp", "[cpu][counts]") {
+  // Stride, width and the least for two warps: touched sectors may be more, asked bytes too.
+  CHECK(count_loads(DType::f32, 1, 1).global_load_least_sectors == 8);
+  CHECK(count_loads(DType::f32, 8, 1).global_load_least_sectors == 8);
+  CHECK(count_loads(DType::f32, 0, 1).global_load_least_sectors == 2);
+  CHECK(count_loads(DType::bf16, 8, 8).global_load_least_sectors == 32);
+  CHECK(count_loads(DType::f32, 8, 4).global_load_sectors == 64);
+  CHECK(count_loads(DType::f32, 8, 4).global_load_least_sectors == 32);
+  CHECK(count_loads(DType::e2m1, 8, 8).global_load_least_sectors == 8);
+}
+
 TEST_CASE("guards and masks leave only active threads to count", "[cpu][counts]") {
   ThreadKernel k(128);
   const ArrayRef x = k.tensor("x", DType::f32, {integer(128)});
@@ -121,6 +132,62 @@ TEST_CASE("barriers count blocks, warp barriers and shuffles count warps", "[cpu
   CHECK(counts.barriers == 15);
   CHECK(counts.warp_barriers == 60);
   CHECK(counts.shuffles == 10);
+}
+
+TEST_CASE("registers are live from the first to the last statement that names them",
+          "[cpu][counts]") {
+  const auto live = [](const std::function<void(ThreadKernel&, const ArrayRef&)>& write) {
+    ThreadKernel k(32);
+    const ArrayRef x = k.tensor("x", DType::f32, {integer(4096)});
+    write(k, x);
+    std::vector<float> data(4096);
+    return k.count({argument(data, DType::f32)}).live_registers;
+  };
+  CHECK(live([](ThreadKernel& k, const ArrayRef& x) { k.store(x, {k.thread()}, number(1)); }) == 0);
+  // b takes the place of a.
+  CHECK(live([](ThreadKernel& k, const ArrayRef& x) {
+          const Expr a = k.load(x, {k.thread()});
+          const Expr b = k.let(a + a);
+          k.store(x, {k.thread()}, b);
+        }) == 1);
+  CHECK(live([](ThreadKernel& k, const ArrayRef& x) {
+          const Expr a = k.load(x, {k.thread()});
+          const Expr b = k.let(a + a);
+          k.store(x, {k.thread()}, a + b);
+        }) == 2);
+  // Two arrays, one after the other, and together.
+  const auto arrays = [](bool together) {
+    return [together](ThreadKernel& k, const ArrayRef& x) {
+      const ArrayRef a = k.registers("a", DType::f32, 4), b = k.registers("b", DType::f32, 4);
+      k.load_vector(x, {k.thread() * integer(4)}, 4, a);
+      if (!together) k.store_vector(x, {k.thread() * integer(4)}, 4, a);
+      k.load_vector(x, {k.thread() * integer(4)}, 4, b);
+      k.store_vector(x, {k.thread() * integer(4)}, 4, b);
+      if (together) k.store_vector(x, {k.thread() * integer(4)}, 4, a);
+    };
+  };
+  CHECK(live(arrays(false)) == 4);
+  CHECK(live(arrays(true)) == 8);
+  // What a loop needs in every round stays until its end: a, the loop's index, and b or c.
+  CHECK(live([](ThreadKernel& k, const ArrayRef& x) {
+          const Expr a = k.load(x, {k.thread()});
+          k.loop(integer(0), integer(3), integer(1), [&](const Expr& i) {
+            const Expr b = k.let(a + number(1));
+            k.store(x, {k.thread() + i}, b);
+            const Expr c = k.load(x, {k.thread()});
+            k.store(x, {k.thread()}, c);
+          });
+        }) == 3);
+  // Two 16-bit elements share a register; 64-bit values take two.
+  CHECK(live([](ThreadKernel& k, const ArrayRef&) {
+          const ArrayRef h = k.registers("h", DType::bf16, 8);
+          const ArrayRef y = k.shared("y", DType::bf16, {256});
+          k.store_vector(y, {k.thread() * integer(8)}, 8, h);
+        }) == 4);
+  CHECK(live([](ThreadKernel& k, const ArrayRef& x) {
+          const Expr wide = k.let(ir::cast(DType::i64, k.thread()));
+          k.store(x, {wide}, number(1));
+        }) == 2);
 }
 
 }  // namespace tessera::codegen::cpu

@@ -103,7 +103,7 @@ TEST_CASE(
   CHECK(damaged > 50);
 }
 
-TEST_CASE("R22.6 whatever stands in an entry's place is a miss, said once, healed") {
+TEST_CASE("R22.6 C04 whatever stands in an entry's place is a miss, said once, healed") {
   FakeCuda fake;
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
@@ -218,7 +218,7 @@ TEST_CASE("R22.7 blanks and quotes are part of a name, a missing home means memo
   CHECK(second.runtime->counters().disk_hits == 1);
 }
 
-TEST_CASE("R22.8 every input of the compile is in the key, the place is not") {
+TEST_CASE("R22.8 C02 every input of the compile is in the key, the place is not") {
   FakeCuda fake;
   const ScratchFolder scratch;
   int folder = 0;

@@ -84,7 +84,7 @@ TEST_CASE("R22.1 many threads that want one kernel compile it once, other kernel
   CHECK(fake.state().most_at_once == 4);
 }
 
-TEST_CASE("R22.2 processes that fill one folder all succeed and leave whole entries only") {
+TEST_CASE("R22.2 C03 processes that fill one folder all succeed and leave whole entries only") {
   FakeCuda fake;
   const int num_processes = rounds(16, 64);
   constexpr int kKeys = 20;
@@ -119,7 +119,8 @@ TEST_CASE("R22.2 processes that fill one folder all succeed and leave whole entr
   }
 }
 
-TEST_CASE("R22.3 a writer killed at any point leaves nothing that is read, and its file is swept") {
+TEST_CASE(
+    "R22.3 C04 a writer killed at any point leaves nothing that is read, and its file is swept") {
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
   const int kills = rounds(40, 500);
@@ -158,7 +159,7 @@ TEST_CASE("R22.3 a writer killed at any point leaves nothing that is read, and i
   CHECK(fs::exists(root + "/tmp/young"));
 }
 
-TEST_CASE("R22.4 a store that fails costs one warning, the kernel runs") {
+TEST_CASE("R22.4 C11 a store that fails costs one warning, the kernel runs") {
   struct Case {
     FileCall call;
     int error;

@@ -1,0 +1,131 @@
+#include "tools/lib/bench_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "dsl/base/error.h"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+[[noreturn]] void fail(const std::string& path, std::string got) {
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = path + ": holds no benchmark";
+  fields.expected = "a file written by tessera bench --json";
+  fields.got = std::move(got);
+  throw Error(std::move(fields));
+}
+
+std::optional<double> optional(const Json& json, const char* name) {
+  const Json& value = json.at(name);
+  return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+}
+
+BenchResult result_of(const Json& json) {
+  BenchResult result;
+  json.at("op").get_to(result.op);
+  json.at("case").get_to(result.label);
+  json.at("bytes").get_to(result.bytes);
+  json.at("time_us").get_to(result.timing.us);
+  json.at("spread").get_to(result.timing.spread);
+  json.at("samples").get_to(result.timing.samples);
+  json.at("bandwidth_gbs").get_to(result.gbs);
+  json.at("copy_gbs").get_to(result.copy_gbs);
+  result.peer_us = optional(json, "peer_us");
+  result.peer_scaled_us = optional(json, "peer_scaled_us");
+  return result;
+}
+
+LaunchCost launch_of(const Json& json) {
+  LaunchCost cost;
+  json.at("op").get_to(cost.op);
+  json.at("case").get_to(cost.label);
+  json.at("tensors").get_to(cost.num_tensors);
+  json.at("kernels").get_to(cost.num_kernels);
+  json.at("bare_ns").get_to(cost.bare_ns);
+  json.at("plan_ns").get_to(cost.plan_ns);
+  json.at("call_ns").get_to(cost.call_ns);
+  return cost;
+}
+
+}  // namespace
+
+BenchFile read_bench(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail(path, "a file that cannot be opened");
+  BenchFile file;
+  try {
+    const Json json = Json::parse(in);
+    const Json& machine = json.at("machine");
+    machine.at("device").get_to(file.machine.device);
+    machine.at("driver").get_to(file.machine.driver);
+    machine.at("nvrtc").get_to(file.machine.nvrtc);
+    machine.at("method").get_to(file.machine.method);
+    for (const Json& one : json.at("cases")) file.results.push_back(result_of(one));
+    for (const Json& one : json.at("launch")) file.launches.push_back(launch_of(one));
+  } catch (const Json::exception& error) {
+    fail(path, error.what());
+  }
+  for (const BenchResult& r : file.results) {
+    const bool times = r.timing.us > 0 && r.gbs > 0 && r.copy_gbs > 0 && r.bytes > 0;
+    if (!times || (r.peer_scaled_us && !(*r.peer_scaled_us > 0))) {
+      fail(path, fmt::format("{}, {}: times, bytes and rates that are not above 0", r.op, r.label));
+    }
+  }
+  return file;
+}
+
+void set_peer_times(BenchFile& file, const PeerTimes& peer) {
+  for (BenchResult& result : file.results) {
+    for (const kernels::OpInfo& op : kernels::ops()) {
+      if (op.name != result.op) continue;
+      for (const kernels::BenchCase& one : op.bench) {
+        if (one.label != result.label) continue;
+        if (const std::optional<double> us = peer.find(op, one)) scale_peer(result, *us, peer);
+      }
+    }
+  }
+}
+
+double peer_ratio(const BenchResult& result) {
+  return result.timing.us / result.peer_scaled_us.value();
+}
+
+bool keeps_up(const BenchResult& result) {
+  const double theirs = result.peer_scaled_us.value();
+  const double leeway = theirs < 10 ? std::max(0.02 * theirs, 0.15) : 0.02 * theirs;
+  return result.timing.us <= theirs + leeway;
+}
+
+std::vector<OpRatio> op_ratios(const BenchFile& file) {
+  std::vector<OpRatio> ratios;
+  for (const BenchResult& result : file.results) {
+    if (!result.peer_scaled_us) continue;
+    auto found = std::find_if(ratios.begin(), ratios.end(),
+                              [&](const OpRatio& r) { return r.op == result.op; });
+    if (found == ratios.end()) found = ratios.insert(ratios.end(), {result.op, 0, {}});
+    found->cases.push_back(&result);
+  }
+  for (OpRatio& op : ratios) {
+    double sum = 0;
+    for (const BenchResult* one : op.cases) sum += std::log(peer_ratio(*one));
+    op.ratio = std::exp(sum / static_cast<double>(op.cases.size()));
+  }
+  return ratios;
+}
+
+double mean_ratio(const std::vector<OpRatio>& ratios) {
+  if (ratios.empty()) return 0;
+  double sum = 0;
+  for (const OpRatio& op : ratios) sum += std::log(op.ratio);
+  return std::exp(sum / static_cast<double>(ratios.size()));
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,14 @@
+#pragma once
+// `tessera report`: the numbers of a benchmark run as one page for a browser.
+
+#include <string>
+
+#include "tools/lib/bench_file.h"
+
+namespace tessera::tools {
+
+/// Summary, peer comparison, roofline, all cases, launch costs; parts without numbers are left out.
+/// The page refers to nothing outside itself.
+std::string report_page(const BenchFile& file);
+
+}  // namespace tessera::tools
