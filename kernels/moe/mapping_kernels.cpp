@@ -13,9 +13,23 @@ constexpr int kThreads = 256, kWarps = 8;
 constexpr int kOffsetThreads = 1024;
 constexpr int64_t kPairsPerLane = kPairsPerBlock / kThreads;
 
+const char* kernel_name(MappingPhase phase) {
+  switch (phase) {
+    case MappingPhase::whole:
+      return "get_fused_mapping";
+    case MappingPhase::count:
+      return "get_fused_mapping_count";
+    case MappingPhase::offset:
+      return "get_fused_mapping_offset";
+    case MappingPhase::place:
+      return "get_fused_mapping_place";
+  }
+  return "get_fused_mapping";
+}
+
 class Mapping {
  public:
-  explicit Mapping(const MappingSpec& s) : s_(s), k_("get_fused_mapping") { declare(); }
+  explicit Mapping(const MappingSpec& s) : s_(s), k_(kernel_name(s.phase)) { declare(); }
 
   ir::Kernel build() {
     switch (s_.phase) {
