@@ -135,8 +135,14 @@ struct AsyncWait {
 struct Return {
   Expr condition;
 };
-struct Barrier {};      // all threads of the block
-struct WarpBarrier {};  // all threads of the warp
+/// All threads of the block meet.
+struct Barrier {
+  int reason = 0;  // of the compiler: which of insert_barriers' conflicts, from 1; 0 = the author's
+};
+/// All threads of the warp meet.
+struct WarpBarrier {
+  int reason = 0;  // as above
+};
 /// var = collective(args); see ir::CollectiveKind. All 32 lanes of the warp take part.
 struct Collective {
   VarRef var;

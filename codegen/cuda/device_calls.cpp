@@ -60,6 +60,7 @@ void Emitter::print(const Dependency& dependency) {
 
 void Emitter::print(const ExternCall& call) {
   const ir::ExternFunction& function = *call.function;
+  calls_author_text_ = true;
   if (!function.source.empty() && extern_names_.insert(function.name).second) {
     extern_text_ += function.source + "\n";
     // The author's text may name any type of the generated one.

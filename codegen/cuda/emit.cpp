@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/prelude.h"
 #include "dsl/base/error.h"
@@ -36,8 +38,13 @@ KernelSource emit(const Program& program) {
   KernelSource source;
   source.op = program.name;
   source.entry = "tessera_" + program.name;
-  source.text = device_functions(emitter.called()) + emitter.extern_text() + headline(program) +
-                emitter.text();
+  source.text = device_functions(emitter.called()) + emitter.extern_text() + headline(program);
+  const auto lines_before =
+      static_cast<int>(std::count(source.text.begin(), source.text.end(), '\n'));
+  source.text += emitter.text();
+  source.origins = emitter.origins();
+  for (LineOrigin& origin : source.origins) origin.line += lines_before;
+  source.calls_author_text = emitter.calls_author_text();
   for (const Param& param : program.params) source.params.push_back(kernel_param(param));
   source.threads = program.threads;
   source.shared_bytes = program.shared_bytes;

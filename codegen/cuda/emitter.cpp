@@ -87,6 +87,7 @@ void Emitter::body(const Body& body) {
   for (const Stmt& stmt : body) {
     if (usage_.is_dead(stmt)) continue;
     loc_ = stmt.loc;
+    if (loc_.known()) origins_.push_back({out_.num_lines() + 1, loc_});
     std::visit([&](const auto& node) { print(node); }, stmt.node);
   }
 }

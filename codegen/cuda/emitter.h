@@ -8,6 +8,7 @@
 #include "codegen/cuda/source_text.h"
 #include "codegen/cuda/usage.h"
 #include "codegen/thread_ir.h"
+#include "dsl/base/kernel_source.h"
 
 namespace tessera::codegen::cuda {
 
@@ -21,6 +22,10 @@ class Emitter {
   const std::set<std::string, std::less<>>& called() const { return expressions_.called(); }
   /// The text of the author's own device functions that it calls, each once.
   const std::string& extern_text() const { return extern_text_; }
+  /// True if it calls functions that the author named, his own or CUDA's.
+  bool calls_author_text() const { return calls_author_text_; }
+  /// Where the author wrote what a line of text() came from.
+  const std::vector<LineOrigin>& origins() const { return origins_; }
   /// True if the kernel waits for the one before it in the stream.
   bool waits_for_previous() const { return waits_for_previous_; }
 
@@ -67,9 +72,11 @@ class Emitter {
   ExpressionPrinter expressions_{usage_, names_};
   SourceText out_;
   SourceLoc loc_;  // of the statement being printed
+  std::vector<LineOrigin> origins_;
   std::set<std::string> extern_names_;
   std::string extern_text_;
   bool waits_for_previous_ = false;
+  bool calls_author_text_ = false;
 };
 
 }  // namespace tessera::codegen::cuda

@@ -34,7 +34,12 @@ size_t break_position(std::string_view text, size_t room) {
 void SourceText::put(std::string_view text, int extra_indent) {
   text_.append(static_cast<size_t>(2 * depth_ + extra_indent), ' ');
   text_ += text;
+  end_line();
+}
+
+void SourceText::end_line() {
   text_ += '\n';
+  ++num_lines_;
 }
 
 void SourceText::line(std::string_view text) {
@@ -57,7 +62,7 @@ bool SourceText::fits(std::string_view text) const {
 }
 
 void SourceText::comment(std::string_view text) {
-  if (last_ == Last::other) text_ += '\n';
+  if (last_ == Last::other) end_line();
   while (true) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string line = "// " + std::string(text.substr(0, end));
@@ -76,7 +81,7 @@ void SourceText::directive(std::string_view text) {
 }
 
 void SourceText::empty_line() {
-  text_ += '\n';
+  end_line();
   last_ = Last::open;
 }
 

@@ -26,13 +26,17 @@ class SourceText {
   void close(std::string_view tail = "");
 
   const std::string& str() const { return text_; }
+  /// Lines so far.
+  int num_lines() const { return num_lines_; }
 
  private:
   enum class Last { open, comment, other };
 
   void put(std::string_view text, int extra_indent);
+  void end_line();
 
   std::string text_;
+  int num_lines_ = 0;
   int depth_ = 0;
   Last last_ = Last::open;
 };

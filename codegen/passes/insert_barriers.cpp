@@ -3,360 +3,390 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <map>
+#include <numeric>
 #include <set>
 #include <utility>
 
-#include "codegen/analysis/evaluate.h"
+#include "codegen/analysis/footprint.h"
+#include "codegen/analysis/uniform.h"
+#include "codegen/passes/pending_accesses.h"
 #include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
 
-constexpr int kNobody = -1;
-constexpr int kSeveral = -2;
-constexpr int64_t kMaxPoints = int64_t{1} << 18;
+constexpr int64_t kMaxPeriod = 12;  // more phases of a loop are not told apart
+constexpr int64_t kMaxRounds = 16;  // a loop of no more is run to its end
 
-/// Which thread (and which warp) touches each element.
-struct Footprint {
-  const Array* array = nullptr;
-  bool writes = false;
-  bool atomic = false;
-  bool in_background = false;     // lands at a wait
-  bool manual_sync = false;       // the author's barriers order it
-  bool by_warp = false;           // what one lane names, the whole warp receives
-  std::vector<int> thread, warp;  // by element: kNobody, kSeveral or the number
-  SourceLoc loc;
-  bool after_warp_barrier = false;
-  int id = 0;  // of the collection: copies keep it
+struct Conflict {
+  Order order = Order::none;
+  FootprintRef before, after;
 };
 
-void touch(int& owner, int who) {
-  if (owner == kNobody) {
-    owner = who;
-  } else if (owner != who) {
-    owner = kSeveral;
+bool is_block_barrier(const Stmt& stmt) {
+  const auto* call = std::get_if<ExternCall>(&stmt.node);
+  return std::holds_alternative<Barrier>(stmt.node) ||
+         (call != nullptr && call->function->synchronises);
+}
+
+/// True if the statement, or one inside it, changes what is pending without an access.
+bool contains_order(const Stmt& stmt) {
+  if (const auto* loop = std::get_if<For>(&stmt.node)) {
+    return std::any_of(loop->body.begin(), loop->body.end(), contains_order);
   }
+  if (const auto* branch = std::get_if<If>(&stmt.node)) {
+    return std::any_of(branch->then.begin(), branch->then.end(), contains_order) ||
+           std::any_of(branch->otherwise.begin(), branch->otherwise.end(), contains_order);
+  }
+  return is_block_barrier(stmt) || std::holds_alternative<WarpBarrier>(stmt.node) ||
+         std::holds_alternative<AsyncWait>(stmt.node) ||
+         std::holds_alternative<AsyncCommit>(stmt.node);
+}
+
+int reason_of(const Stmt& stmt) {
+  if (const auto* barrier = std::get_if<Barrier>(&stmt.node)) return barrier->reason;
+  if (const auto* barrier = std::get_if<WarpBarrier>(&stmt.node)) return barrier->reason;
+  return 0;
 }
 
 class BarrierPlanner {
  public:
-  explicit BarrierPlanner(Program& program) : program_(program), environment_(program.num_vars) {}
+  explicit BarrierPlanner(Program& program)
+      : program_(program), footprints_(program), uniform_(program) {}
 
   std::vector<std::string> run() {
-    std::vector<Footprint> pending;
-    process(program_.body, pending, true);
-    return std::move(notes_);
+    PendingAccesses state;
+    process(program_.body, state);
+    only_check_ = true;
+    if (!inserted_.empty()) remove_unneeded(program_.body);
+    return notes();
   }
 
  private:
-  // ---- footprints
+  // ---- accesses
 
   /// All shared accesses of one statement, inner ones included, with the predicates above them.
-  void collect(const Stmt& stmt, std::vector<Footprint>& out) {
+  std::vector<FootprintRef> accesses_of(const Stmt& stmt) {
+    std::vector<FootprintRef> result;
+    std::set<const Footprint*> seen;
+    collect(stmt, result);
+    result.erase(
+        std::remove_if(result.begin(), result.end(),
+                       [&](const FootprintRef& f) { return !seen.insert(f.get()).second; }),
+        result.end());
+    return result;
+  }
+
+  void collect(const Stmt& stmt, std::vector<FootprintRef>& out) {
     for_each_access(stmt, [&](const Access& access, bool writes) {
-      if (access.array->space == ArraySpace::shared) {
-        out.push_back(footprint(stmt, access, writes));
-      }
+      if (access.array->space != ArraySpace::shared) return;
+      out.push_back(footprints_.of(stmt, access, writes, loops_, predicates_));
     });
     if (const auto* loop = std::get_if<For>(&stmt.node)) {
-      loops_.push_back(loop);
+      loops_.push_back({loop});
       for (const Stmt& inner : loop->body) collect(inner, out);
       loops_.pop_back();
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       predicates_.push_back(branch->condition);
       for (const Stmt& inner : branch->then) collect(inner, out);
-      predicates_.back() = ir::unary(ir::Op::logical_not, branch->condition);
+      predicates_.back() = negation(*branch);
       for (const Stmt& inner : branch->otherwise) collect(inner, out);
       predicates_.pop_back();
-    } else if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      lets_.push_back(*let);
     }
   }
 
-  Footprint footprint(const Stmt& stmt, const Access& access, bool writes) {
-    Footprint result;
-    result.array = access.array.get();
-    result.id = next_footprint_++;
-    result.atomic = std::holds_alternative<Atomic>(stmt.node);
-    result.writes = writes;
-    result.in_background = writes && std::holds_alternative<AsyncCopy>(stmt.node);
-    result.manual_sync = stmt.manual_sync;
-    result.by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
-    result.loc = stmt.loc;
-    const auto size = static_cast<size_t>(access.array->size);
-    result.thread.assign(size, kNobody);
-    result.warp.assign(size, kNobody);
-    const std::vector<const For*> steering = steering_loops(access);
-    int64_t points = program_.threads;
-    for (const For* loop : steering) {
-      const bool constant =
-          ir::is_constant(loop->begin) && ir::is_constant(loop->end) && ir::is_constant(loop->step);
-      points *=
-          constant ? std::max<int64_t>(0, loop->end->integer - loop->begin->integer) : kMaxPoints;
-      if (points >= kMaxPoints) break;
-    }
-    bool exact = points < kMaxPoints;
-    if (exact) enumerate(steering, 0, access, result, exact);
-    if (!exact) {
-      std::fill(result.thread.begin(), result.thread.end(), kSeveral);
-      std::fill(result.warp.begin(), result.warp.end(), kSeveral);
+  /// One object per condition, so that the footprints under it are found again.
+  Expr negation(const If& branch) {
+    Expr& known = negations_[branch.condition.get()];
+    if (!known) known = ir::unary(ir::Op::logical_not, branch.condition);
+    return known;
+  }
+
+  Order order_between(const FootprintRef& before, const FootprintRef& after) {
+    const auto [entry, is_new] = orders_.try_emplace({before.get(), after.get()}, Order::none);
+    if (is_new) entry->second = order_needed(*before, *after);
+    return entry->second;
+  }
+
+  /// The strongest order that is missing between what is pending and what comes next.
+  Conflict conflict_with(const std::vector<PendingAccess>& pending,
+                         const std::vector<FootprintRef>& next) {
+    Conflict result;
+    for (const FootprintRef& after : next) {
+      if (after->manual_sync) continue;
+      for (const PendingAccess& before : pending) {
+        Order order = order_between(before.access, after);
+        if (order == Order::warp && before.after_warp_barrier) order = Order::none;
+        if (order <= result.order) continue;
+        result = {order, before.access, after};
+        if (order == Order::block) return result;
+      }
     }
     return result;
   }
 
-  /// The loops around an access that decide what it touches: a serial loop over tiles of global memory
-  /// writes the same shared elements in every round.
-  std::vector<const For*> steering_loops(const Access& access) const {
-    std::vector<VarRef> vars;
-    ir::collect_vars(access.offset, vars);
-    if (access.guard) ir::collect_vars(access.guard, vars);
-    for (const Expr& predicate : predicates_) ir::collect_vars(predicate, vars);
-    const auto uses = [&](const VarRef& var) {
-      return std::find(vars.begin(), vars.end(), var) != vars.end();
-    };
-    // A definition stands before its uses.
-    for (size_t i = lets_.size(); i-- > 0;) {
-      if (uses(lets_[i].var)) ir::collect_vars(lets_[i].value, vars);
-    }
-    std::vector<const For*> result;
-    for (const For* loop : loops_) {
-      if (uses(loop->var)) result.push_back(loop);
-    }
-    return result;
-  }
-
-  void enumerate(const std::vector<const For*>& loops, size_t depth, const Access& access,
-                 Footprint& result, bool& exact) {
-    if (!exact) return;
-    if (depth < loops.size()) {
-      const For& loop = *loops[depth];
-      for (int64_t i = loop.begin->integer; i < loop.end->integer; i += loop.step->integer) {
-        environment_.set(*loop.var, i);
-        enumerate(loops, depth + 1, access, result, exact);
-      }
-      environment_.clear(*loop.var);
-      return;
-    }
-    for (int thread = 0; thread < program_.threads && exact; ++thread) {
-      environment_.set(*program_.thread, thread);
-      for (const Let& let : lets_) {
-        if (const auto value = evaluate(let.value, environment_)) {
-          environment_.set(*let.var, *value);
-        } else {
-          environment_.clear(*let.var);
-        }
-      }
-      bool active = true;
-      for (const Expr& predicate : predicates_)
-        active = active && evaluate(predicate, environment_).value_or(1) != 0;
-      if (access.guard) active = active && evaluate(access.guard, environment_).value_or(1) != 0;
-      if (!active) continue;
-      const auto first = evaluate(access.offset, environment_);
-      if (!first) {
-        exact = false;
-        break;
-      }
-      for (int64_t e = *first; e < *first + access.width; ++e) {
-        if (e < 0 || e >= access.array->size)
-          continue;  // out of bounds: the checked executor's business
-        touch(result.thread[static_cast<size_t>(e)], result.by_warp ? kSeveral : thread);
-        touch(result.warp[static_cast<size_t>(e)], thread / 32);
-      }
-    }
-  }
-
-  static bool conflict(const Footprint& a, const Footprint& b) {
-    if (a.array != b.array || (!a.writes && !b.writes) || (a.atomic && b.atomic)) return false;
-    const bool by_warp = a.after_warp_barrier;
-    const std::vector<int>& x = by_warp ? a.warp : a.thread;
-    const std::vector<int>& y = by_warp ? b.warp : b.thread;
-    for (size_t e = 0; e < x.size(); ++e) {
-      if (x[e] == kNobody || y[e] == kNobody) continue;
-      if (x[e] == kSeveral || y[e] == kSeveral || x[e] != y[e]) return true;
-    }
-    return false;
-  }
-
-  static const Footprint* first_conflict(const std::vector<Footprint>& pending,
-                                         const std::vector<Footprint>& next,
-                                         const Footprint*& with) {
-    for (const Footprint& b : next) {
-      if (b.manual_sync) continue;
-      for (const Footprint& a : pending) {
-        if (conflict(a, b)) {
-          with = &a;
-          return &b;
-        }
-      }
-    }
-    return nullptr;
+  /// True if nothing inside the statement needs or makes an order.
+  bool is_quiet(const Stmt& stmt, const std::vector<FootprintRef>& here) {
+    const bool compound =
+        std::holds_alternative<For>(stmt.node) || std::holds_alternative<If>(stmt.node);
+    if (!compound) return true;
+    if (contains_order(stmt)) return false;
+    std::vector<PendingAccess> own;
+    for (const FootprintRef& access : here) own.push_back({access, false});
+    return conflict_with(own, here).order == Order::none;
   }
 
   // ---- uniformity
 
-  bool uniform(const Expr& e) const {
-    std::vector<VarRef> vars;
-    ir::collect_vars(e, vars);
-    return std::none_of(vars.begin(), vars.end(), [&](const VarRef& var) {
-      if (var->kind == ir::VarKind::thread) return true;
-      return var->kind == ir::VarKind::value && !uniform_values_.contains(var.get());
-    });
-  }
-
-  /// Values that are the same in the whole block: computed from such values, or read from memory that nobody writes at
-  /// an address that is.
-  void note_uniform(const Stmt& stmt) {
-    if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      if (uniform(let->value)) uniform_values_.insert(let->var.get());
-    } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
-      uniform_values_.insert(present->var.get());
-    } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
-      const Access& from = load->from;
-      const bool constant_memory = from.array->space == ArraySpace::global && from.array->read_only;
-      if (load->var && constant_memory && uniform(from.offset) &&
-          (!from.guard || uniform(from.guard))) {
-        uniform_values_.insert(load->var.get());
+  /// The same for all threads of a warp.
+  bool same_in_warp(const Expr& e) const {
+    if (uniform_(e)) return true;
+    if (const auto values = footprints_.values().evaluate(e)) {
+      for (size_t t = 0; t < values->lanes.size(); ++t) {
+        if (values->lanes[t] != values->lanes[t / 32 * 32]) return false;
       }
+      return true;
     }
+    if (e->op == ir::Op::var) {
+      if (const Expr* value = footprints_.values().definition(*e->var)) return same_in_warp(*value);
+      for (const Rounds& open : loops_) {
+        if (open.loop->var == e->var) return same_in_warp(*open.loop);
+      }
+      return false;
+    }
+    return std::all_of(e->args.begin(), e->args.end(),
+                       [&](const Expr& arg) { return same_in_warp(arg); });
+  }
+  bool same_in_warp(const For& loop) const {
+    return same_in_warp(loop.begin) && same_in_warp(loop.end) && same_in_warp(loop.step);
   }
 
-  // ---- placement
-
-  Stmt barrier(const Footprint& before, const Footprint& after) {
-    notes_.push_back(fmt::format("{}: barrier: '{}' is {} here and {} at {} by another thread",
-                                 to_string(after.loc), after.array->name,
-                                 after.writes ? "written" : "read",
-                                 before.writes ? "written" : "read", to_string(before.loc)));
-    return {Barrier{}, after.loc};
-  }
-
-  [[noreturn]] void divergent(const Footprint& before, const Footprint& after) const {
+  [[noreturn]] void divergent(const Conflict& conflict) const {
     ErrorFields fields;
     fields.kind = ErrorKind::program;
     fields.op = program_.name;
     fields.code = "SYNC_DIVERGENT";
     fields.what =
         fmt::format("shared '{}' needs a barrier under a condition that differs between threads",
-                    after.array->name);
+                    conflict.after->array->name);
     fields.hint =
         "move the two accesses out of the condition, or make it the same for the whole block";
-    fields.loc = after.loc;
-    fields.related = before.loc;
+    fields.loc = conflict.after->loc;
+    fields.related = conflict.before->loc;
     throw Error(std::move(fields));
   }
 
-  /// Inserts barriers into `body`; `pending` are the accesses since the last barrier, before and
-  /// after.
-  void process(Body& body, std::vector<Footprint>& pending, bool at_uniform_point) {
+  // ---- placement
+
+  Stmt barrier(const Conflict& conflict) {
+    if (conflict.order == Order::block ? divergence_ > 0 : warp_divergence_ > 0) {
+      divergent(conflict);
+    }
+    inserted_.push_back(conflict);
+    const auto reason = static_cast<int>(inserted_.size());
+    Stmt stmt;
+    if (conflict.order == Order::block) {
+      stmt.node = Barrier{reason};
+    } else {
+      stmt.node = WarpBarrier{reason};
+    }
+    stmt.loc = conflict.after->loc;
+    return stmt;
+  }
+
+  /// Brings `state` over `body` and puts barriers where they are needed. When only checking: false
+  /// at the first place where one is missing.
+  bool process(Body& body, PendingAccesses& state) {
     for (size_t i = 0; i < body.size(); ++i) {
-      if (synchronises(body[i])) {
-        pending.clear();
-        continue;
+      if (&body == left_out_of_ && i == left_out_) continue;
+      if (is_block_barrier(body[i])) {
+        state.block_barrier();
+      } else if (std::holds_alternative<WarpBarrier>(body[i].node)) {
+        state.warp_barrier();
+      } else if (const auto* wait = std::get_if<AsyncWait>(&body[i].node)) {
+        state.wait(wait->pending);
+      } else if (std::holds_alternative<AsyncCommit>(body[i].node)) {
+        state.commit();
+      } else {
+        const std::vector<FootprintRef> here = accesses_of(body[i]);
+        if (here.empty() && !contains_order(body[i])) continue;
+        const bool quiet = is_quiet(body[i], here);
+        // What orders its own accesses is looked into before it is judged, once its barriers stand.
+        if (quiet || !only_check_) {
+          const Conflict conflict = conflict_with(state.all(), here);
+          if (conflict.order != Order::none) {
+            if (only_check_) return false;
+            body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), barrier(conflict));
+            --i;  // the barrier takes effect first
+            continue;
+          }
+        }
+        if (quiet) {
+          for (const FootprintRef& access : here) state.add(access);
+        } else if (!enter(body[i], state)) {
+          return false;
+        }
       }
-      if (std::holds_alternative<WarpBarrier>(body[i].node)) {
-        for (Footprint& f : pending) f.after_warp_barrier = true;
-        continue;
-      }
-      if (const auto* wait = std::get_if<AsyncWait>(&body[i].node)) {
-        pending.insert(pending.end(), in_flight_.begin(), in_flight_.end());
-        if (wait->pending == 0) in_flight_.clear();
-        continue;
-      }
-      note_uniform(body[i]);
-      std::vector<Footprint> here;
-      collect(body[i], here);
-      if (here.empty() && !contains_barrier(body[i])) continue;
-      const Footprint* before = nullptr;
-      if (const Footprint* after = first_conflict(pending, here, before)) {
-        if (!at_uniform_point) divergent(*before, *after);
-        Stmt sync = barrier(*before, *after);
-        pending.clear();
-        body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), std::move(sync));
-        ++i;
-      }
-      enter(body[i], here, pending, at_uniform_point);
     }
+    return true;
   }
 
-  /// Adds those accesses that `into` does not have: what was pending before a branch is on both of
-  /// its sides.
-  static void merge(const std::vector<Footprint>& from, std::vector<Footprint>& into) {
-    std::set<std::pair<int, bool>> known;
-    for (const Footprint& f : into) known.emplace(f.id, f.after_warp_barrier);
-    for (const Footprint& f : from) {
-      if (known.emplace(f.id, f.after_warp_barrier).second) into.push_back(f);
-    }
-  }
-
-  static bool synchronises(const Stmt& stmt) {
-    const auto* call = std::get_if<ExternCall>(&stmt.node);
-    return std::holds_alternative<Barrier>(stmt.node) ||
-           (call != nullptr && call->function->synchronises);
-  }
-
-  static bool contains_barrier(const Stmt& stmt) {
-    Body one;
-    bool found = false;
-    if (const auto* loop = std::get_if<For>(&stmt.node)) one = loop->body;
-    if (const auto* branch = std::get_if<If>(&stmt.node)) {
-      one = branch->then;
-      one.insert(one.end(), branch->otherwise.begin(), branch->otherwise.end());
-    }
-    walk(one, [&](const Stmt& s) {
-      found = found || synchronises(s) || std::holds_alternative<AsyncWait>(s.node);
-    });
-    return found;
-  }
-
-  static bool runs_at_least_once(const For& loop) {
-    return ir::is_constant(loop.begin) && ir::is_constant(loop.end) &&
-           loop.begin->integer < loop.end->integer;
-  }
-
-  /// Handles the inside of one statement whose accesses (`here`) do not conflict with what came
-  /// before.
-  void enter(Stmt& stmt, std::vector<Footprint>& here, std::vector<Footprint>& pending,
-             bool at_uniform_point) {
+  bool enter(Stmt& stmt, PendingAccesses& state) {
     if (auto* loop = std::get_if<For>(&stmt.node)) {
-      const Footprint* before = nullptr;
-      const bool quiet = first_conflict(here, here, before) == nullptr && !contains_barrier(stmt);
-      if (!quiet) {
-        const bool inside_uniform = at_uniform_point && uniform(loop->begin) && uniform(loop->end);
-        const std::vector<Footprint> skipped =
-            runs_at_least_once(*loop) ? std::vector<Footprint>() : pending;
-        loops_.push_back(loop);
-        // Twice: the second round sees what the previous iteration left.
-        process(loop->body, pending, inside_uniform);
-        process(loop->body, pending, inside_uniform);
-        loops_.pop_back();
-        pending.insert(pending.end(), skipped.begin(), skipped.end());
-        return;
-      }
-    } else if (auto* branch = std::get_if<If>(&stmt.node)) {
-      const bool inside_uniform = at_uniform_point && uniform(branch->condition);
-      std::vector<Footprint> after_then = pending;
-      predicates_.push_back(branch->condition);
-      process(branch->then, after_then, inside_uniform);
-      predicates_.back() = ir::unary(ir::Op::logical_not, branch->condition);
-      process(branch->otherwise, pending, inside_uniform);
-      predicates_.pop_back();
-      merge(after_then, pending);
-      return;
+      const bool differs = !uniform_(loop->begin) || !uniform_(loop->end) || !uniform_(loop->step);
+      const bool differs_in_warp = differs && !same_in_warp(*loop);
+      divergence_ += differs;
+      warp_divergence_ += differs_in_warp;
+      const bool good = run_rounds(*loop, state);
+      divergence_ -= differs;
+      warp_divergence_ -= differs_in_warp;
+      return good;
     }
-    for (Footprint& f : here) (f.in_background ? in_flight_ : pending).push_back(f);
+    auto& branch = std::get<If>(stmt.node);
+    const bool differs = !uniform_(branch.condition);
+    const bool differs_in_warp = differs && !same_in_warp(branch.condition);
+    divergence_ += differs;
+    warp_divergence_ += differs_in_warp;
+    PendingAccesses then = state;
+    predicates_.push_back(branch.condition);
+    bool good = process(branch.then, then);
+    predicates_.back() = negation(branch);
+    good = good && process(branch.otherwise, state);
+    predicates_.pop_back();
+    divergence_ -= differs;
+    warp_divergence_ -= differs_in_warp;
+    state.merge(then);
+    return good;
   }
 
-  std::vector<Footprint> in_flight_;  // what asynchronous copies will have written at a wait
+  // ---- rounds of a loop
+
+  /// The index repeats in its effects: every phase in turn, twice, sees what all rounds before it
+  /// have left. Short loops run to their end, so that their asynchronous groups are counted.
+  bool run_rounds(For& loop, PendingAccesses& state) {
+    const bool steps = ir::is_constant(loop.step);
+    const int64_t step = steps ? loop.step->integer : 1;
+    const int64_t period = steps ? period_of_loop(loop) : 1;
+    const bool starts = ir::is_constant(loop.begin);
+    const int64_t enough = 2 * period + max_under_way(loop.body);
+    const bool counted = starts && steps && ir::is_constant(loop.end);
+    const int64_t count =
+        counted ? std::max<int64_t>(0, (loop.end->integer - loop.begin->integer + step - 1) / step)
+                : -1;
+    const bool all_rounds = counted && count <= std::max(enough, kMaxRounds);
+    const int64_t rounds = all_rounds ? count : enough;
+
+    const PendingAccesses before = state;
+    PendingAccesses after = before;
+    bool any_round = !counted || count == 0;  // false: `after` is not a way out of the loop yet
+    bool good = true;
+    for (int64_t start = 0; good && start < (starts ? 1 : period); ++start) {
+      PendingAccesses now = before;
+      const int64_t first = starts ? loop.begin->integer : start;
+      for (int64_t round = 0; good && round < rounds; ++round) {
+        const int64_t index = first + round * step;
+        loops_.push_back({&loop, period, (index % period + period) % period});
+        good = process(loop.body, now);
+        loops_.pop_back();
+        // Two states of the same phase: a merge of different numbers of asynchronous groups shows that
+        // they have not settled.
+        const bool may_leave =
+            all_rounds ? round + 1 == count : !counted || round >= rounds - period - 1;
+        if (!may_leave) continue;
+        if (any_round) {
+          after.merge(now);
+        } else {
+          after = now;
+        }
+        any_round = true;
+      }
+    }
+    state = std::move(after);
+    return good;
+  }
+
+  /// The period in which shared accesses of the body and the conditions on them repeat.
+  static int64_t period_of_loop(const For& loop) {
+    int64_t period = 1;
+    const auto consider = [&](const Expr& e) {
+      if (e) period = std::lcm(period, period_of(e, *loop.var));
+    };
+    walk(loop.body, [&](const Stmt& stmt) {
+      if (const auto* let = std::get_if<Let>(&stmt.node)) consider(let->value);
+      if (const auto* branch = std::get_if<If>(&stmt.node)) consider(branch->condition);
+      for_each_access(stmt, [&](const Access& access, bool) {
+        if (access.array->space != ArraySpace::shared) return;
+        consider(access.offset);
+        consider(access.guard);
+      });
+      if (period > kMaxPeriod) period = kMaxPeriod + 1;
+    });
+    return period <= kMaxPeriod ? period : 1;
+  }
+
+  static int64_t max_under_way(const Body& body) {
+    int64_t most = 0;
+    walk(body, [&](const Stmt& stmt) {
+      const auto* wait = std::get_if<AsyncWait>(&stmt.node);
+      if (wait != nullptr) most = std::max<int64_t>(most, wait->pending);
+    });
+    return std::min(most, kMaxPeriod);
+  }
+
+  // ---- fewer barriers
+
+  void remove_unneeded(Body& body) {
+    for (size_t i = 0; i < body.size();) {
+      if (reason_of(body[i]) > 0) {
+        left_out_of_ = &body;
+        left_out_ = i;
+        PendingAccesses state;
+        const bool unneeded = process(program_.body, state);
+        left_out_of_ = nullptr;
+        if (unneeded) {
+          body.erase(body.begin() + static_cast<std::ptrdiff_t>(i));
+          continue;
+        }
+      } else if (auto* loop = std::get_if<For>(&body[i].node)) {
+        remove_unneeded(loop->body);
+      } else if (auto* branch = std::get_if<If>(&body[i].node)) {
+        remove_unneeded(branch->then);
+        remove_unneeded(branch->otherwise);
+      }
+      ++i;
+    }
+  }
+
+  std::vector<std::string> notes() const {
+    std::vector<std::string> result;
+    walk(program_.body, [&](const Stmt& stmt) {
+      const int reason = reason_of(stmt);
+      if (reason == 0) return;
+      const Conflict& why = inserted_[static_cast<size_t>(reason - 1)];
+      const bool of_block = why.order == Order::block;
+      result.push_back(fmt::format("{}: {}: '{}' is {} here and {} at {} by another thread{}",
+                                   to_string(why.after->loc), of_block ? "barrier" : "warp barrier",
+                                   why.after->array->name, why.after->writes ? "written" : "read",
+                                   why.before->writes ? "written" : "read",
+                                   to_string(why.before->loc), of_block ? "" : " of the warp"));
+    });
+    return result;
+  }
+
   Program& program_;
-  Environment environment_;
-  int next_footprint_ = 0;
-  std::vector<const For*> loops_;
+  Footprints footprints_;
+  const UniformValues uniform_;
+  std::vector<Rounds> loops_;  // around the current statement
   std::vector<Expr> predicates_;
-  std::vector<Let> lets_;  // copies: inserting a barrier moves statements
-  std::set<const ir::Var*> uniform_values_;
-  std::vector<std::string> notes_;
+  std::map<const ir::Node*, Expr> negations_;
+  std::map<std::pair<const Footprint*, const Footprint*>, Order> orders_;
+  std::vector<Conflict> inserted_;
+  int divergence_ = 0, warp_divergence_ = 0;  // enclosing conditions that differ between threads
+  bool only_check_ = false;
+  const Body* left_out_of_ = nullptr;  // the barrier that a check does without
+  size_t left_out_ = 0;
 };
 
 }  // namespace

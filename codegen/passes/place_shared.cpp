@@ -8,6 +8,7 @@
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
+#include "codegen/analysis/shared_lifetimes.h"
 #include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
@@ -15,6 +16,7 @@ namespace tessera::codegen {
 namespace {
 
 constexpr int64_t kArenaAlign = 128;
+constexpr int kDeviceThreads = 2048;  // of one multiprocessor
 constexpr int64_t kArenaLimit =
     227 * 1024;  // what one block may have on sm_90; smaller devices are told at load
 
@@ -94,6 +96,49 @@ int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) 
   return total;
 }
 
+int64_t bytes_of(const Array& array) {
+  const int64_t bytes = (array.size * bits(array.dtype) + 7) / 8;
+  return (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
+}
+
+/// Whether so much shared memory in each block leaves room for as many blocks as there are threads
+/// for on a multiprocessor.
+bool fills_the_device(int64_t arena, int threads) {
+  return arena * (kDeviceThreads / threads) <= kArenaLimit;
+}
+
+/// One after the other; where that keeps blocks off the device, arrays that are not in use together
+/// take the same memory, each the lowest that is free. Returns the size of the arena.
+int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<Array>>& arrays) {
+  int64_t sum = 0;
+  for (const auto& array : arrays) sum += bytes_of(*array);
+  const bool share = !fills_the_device(sum, program.threads);
+  const std::map<const Array*, Lifetime> lifetimes = shared_lifetimes(program);
+  const auto in_use_together = [&](const Array& a, const Array& b) {
+    const auto one = lifetimes.find(&a);
+    const auto other = lifetimes.find(&b);
+    const bool known = one != lifetimes.end() && other != lifetimes.end();
+    return !share || !known || one->second.meets(other->second);
+  };
+  int64_t end = 0;
+  std::vector<const Array*> done;
+  for (const auto& array : arrays) {
+    Array& placed = *array;
+    placed.shared_offset = 0;
+    std::sort(done.begin(), done.end(),
+              [](const Array* a, const Array* b) { return a->shared_offset < b->shared_offset; });
+    for (const Array* other : done) {
+      const int64_t other_end = other->shared_offset + bytes_of(*other);
+      const bool overlap = placed.shared_offset < other_end &&
+                           other->shared_offset < placed.shared_offset + bytes_of(placed);
+      if (overlap && in_use_together(placed, *other)) placed.shared_offset = other_end;
+    }
+    done.push_back(&placed);
+    end = std::max(end, placed.shared_offset + (placed.size * bits(placed.dtype) + 7) / 8);
+  }
+  return end;
+}
+
 }  // namespace
 
 std::vector<std::string> place_shared(Program& program) {
@@ -113,7 +158,8 @@ std::vector<std::string> place_shared(Program& program) {
   });
 
   std::vector<std::string> notes;
-  int64_t used = 0;
+  std::vector<Arrangement> chosen;
+  std::vector<std::shared_ptr<Array>> arrays;
   for (ArrayRef& array : program.shared) {
     const std::vector<Access*>& uses = accesses[array.get()];
     const bool has_vectors =
@@ -149,22 +195,24 @@ std::vector<std::string> place_shared(Program& program) {
       }
     }
     const auto placed = std::make_shared<Array>(*array);
-    used = (used + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
-    placed->shared_offset = used;
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
     placed->size = rows * best.pitch;
-    used += (placed->size * bits(array->dtype) + 7) / 8;
-    notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array->loc),
-                                array->name, placed->shared_offset, best.text()));
     for (Access* use : uses) {
       use->offset = offset_of(best, *array, use->indices, math);
       use->array = placed;
     }
     array = placed;
+    arrays.push_back(placed);
+    chosen.push_back(best);
   }
-  program.shared_bytes = used;
-  if (used > kArenaLimit) {
+  program.shared_bytes = choose_places(program, arrays);
+  for (size_t i = 0; i < program.shared.size(); ++i) {
+    const Array& array = *program.shared[i];
+    notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array.loc), array.name,
+                                array.shared_offset, chosen[i].text()));
+  }
+  if (program.shared_bytes > kArenaLimit) {
     ErrorFields fields;
     fields.kind = ErrorKind::program;
     fields.op = program.name;

@@ -320,6 +320,11 @@ class Solver {
     return result;
   }
 
+  Layout whole_rows(const Participant& p) const {
+    const std::vector<int64_t> extents = constants(p.loop->extents);
+    return whole_block(layout::plan(extents, kernel_.threads, extents.back()));
+  }
+
   bool resolved(const State& state, int component) const {
     for (const Participant& p : participants_.all) {
       if (p.component != component) continue;
@@ -352,34 +357,51 @@ class Solver {
   std::optional<Conflict> solve_component(int component, State& state) {
     if (auto conflict = propagate(state, component)) return conflict;
     if (resolved(state, component)) return std::nullopt;
-    std::optional<State> best;
-    std::optional<Conflict> first;
-    double best_cost = 0;
-    for (const Participant& root : participants_.all) {
-      if (root.component != component || root.loop == nullptr || state.loops.contains(root.loop))
-        continue;
-      for (const Layout& proposal : proposals(root)) {
-        State attempt = state;
-        attempt.loops[root.loop] = proposal;
-        if (const auto conflict = attempt_from(attempt, root, component)) {
-          note(root, proposal, "rejected: " + conflict->what);
-          if (!first) first = conflict;
-          continue;
-        }
-        const double cost = component_cost(attempt, component);
-        note(root, proposal, fmt::format("cost {:.1f}", cost));
-        if (!best || cost < best_cost) {
-          best = std::move(attempt);
-          best_cost = cost;
-        }
+    Search search;
+    const auto roots = [&](const auto& propose) {
+      for (const Participant& root : participants_.all) {
+        const bool open =
+            root.component == component && root.loop != nullptr && !state.loops.contains(root.loop);
+        if (open) try_root(search, state, root, propose(root));
       }
+    };
+    roots([&](const Participant& root) { return proposals(root); });
+    // Views that cut the rows in different ways agree on rows that no thread shares.
+    const bool by_views = search.first && search.first->use == nullptr;
+    if (!search.best && by_views) {
+      roots([&](const Participant& root) { return std::vector<Layout>{whole_rows(root)}; });
     }
-    if (!best) {
-      if (first) return first;
+    if (!search.best) {
+      if (search.first) return search.first;
       return Conflict{"no layout fits this program", kernel_.body.front().loc, {}};
     }
-    state = std::move(*best);
+    state = std::move(*search.best);
     return std::nullopt;
+  }
+
+  struct Search {
+    std::optional<State> best;
+    double best_cost = 0;
+    std::optional<Conflict> first;  // why the first proposal does not fit
+  };
+
+  void try_root(Search& search, const State& state, const Participant& root,
+                const std::vector<Layout>& proposals) {
+    for (const Layout& proposal : proposals) {
+      State attempt = state;
+      attempt.loops[root.loop] = proposal;
+      if (const auto conflict = attempt_from(attempt, root, root.component)) {
+        note(root, proposal, "rejected: " + conflict->what);
+        if (!search.first) search.first = conflict;
+        continue;
+      }
+      const double cost = component_cost(attempt, root.component);
+      note(root, proposal, fmt::format("cost {:.1f}", cost));
+      if (!search.best || cost < search.best_cost) {
+        search.best = std::move(attempt);
+        search.best_cost = cost;
+      }
+    }
   }
 
   double component_cost(const State& state, int component) const {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dsl/base/dtype.h"
+#include "dsl/base/source_loc.h"
 
 namespace tessera {
 
@@ -14,6 +15,12 @@ struct KernelParam {
   std::string name;
   bool is_pointer = false;
   DType dtype = DType::i32;  // of the scalar, or of the elements behind the pointer
+};
+
+/// From this line of a text on, counted from 1, to the next origin: what the author wrote there.
+struct LineOrigin {
+  int line = 0;
+  SourceLoc loc;
 };
 
 struct KernelSource {
@@ -25,6 +32,8 @@ struct KernelSource {
   int64_t shared_bytes = 0;          // dynamic shared memory
   std::vector<std::string> options;  // extra NVRTC options, in order
   bool waits_for_previous = false;   // contains the wait for the previous kernel in the stream
+  std::vector<LineOrigin> origins;   // of a generated text, ascending
+  bool calls_author_text = false;    // a generated text that calls CUDA functions of the author's
 };
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "codegen/analysis/evaluate.h"
 #include "dsl/base/error.h"
 
 namespace tessera::kernels::jit {
@@ -35,74 +36,11 @@ int64_t convert(DType type, int64_t value) {
   }
 }
 
-// False where the operation has no value.
-bool apply(Op op, int64_t a, int64_t b, int64_t& result) {
-  switch (op) {
-    case Op::add:
-      return !__builtin_add_overflow(a, b, &result);
-    case Op::sub:
-      return !__builtin_sub_overflow(a, b, &result);
-    case Op::mul:
-      return !__builtin_mul_overflow(a, b, &result);
-    case Op::div:
-    case Op::mod:
-      if (b == 0 || b == -1) return false;  // -1: a may be the smallest value
-      result = op == Op::div ? a / b : a % b;
-      return true;
-    case Op::min:
-      result = std::min(a, b);
-      return true;
-    case Op::max:
-      result = std::max(a, b);
-      return true;
-    case Op::lt:
-      result = a < b;
-      return true;
-    case Op::le:
-      result = a <= b;
-      return true;
-    case Op::eq:
-      result = a == b;
-      return true;
-    case Op::ne:
-      result = a != b;
-      return true;
-    case Op::logical_and:
-      result = a != 0 && b != 0;
-      return true;
-    case Op::logical_or:
-      result = a != 0 || b != 0;
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool is_binary(Op op) {
-  switch (op) {
-    case Op::add:
-    case Op::sub:
-    case Op::mul:
-    case Op::div:
-    case Op::mod:
-    case Op::min:
-    case Op::max:
-    case Op::lt:
-    case Op::le:
-    case Op::eq:
-    case Op::ne:
-    case Op::logical_and:
-    case Op::logical_or:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool is_supported(const ir::Node& node) {
   if (is_float(node.type)) return false;
-  return is_binary(node.op) || node.op == Op::constant || node.op == Op::var ||
-         node.op == Op::cast || node.op == Op::select;
+  const bool has_value = node.args.size() == 2 && codegen::apply(node.op, 1, 1).has_value();
+  return has_value || node.op == Op::constant || node.op == Op::var || node.op == Op::cast ||
+         node.op == Op::select;
 }
 
 }  // namespace
@@ -160,8 +98,8 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
         break;
       default: {
         --top;
-        int64_t result = 0;
-        if (!apply(instruction.op, stack[top - 1], stack[top], result)) {
+        const auto result = codegen::apply(instruction.op, stack[top - 1], stack[top]);
+        if (!result) {
           ErrorFields fields;
           fields.kind = ErrorKind::argument;
           fields.op = op;
@@ -171,7 +109,7 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
               fmt::format("{} of {} and {}", ir::name(instruction.op), stack[top - 1], stack[top]);
           throw Error(std::move(fields));
         }
-        stack[top - 1] = result;
+        stack[top - 1] = *result;
       }
     }
   }

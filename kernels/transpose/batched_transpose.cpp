@@ -209,6 +209,7 @@ OpInfo op_info(bool batched) {
       op.bench.push_back(bench_case("R=8064 C=7168 " + std::string(name(dtype)), dtype,
                                     {8064, 7168}, {2 * 7168, 1}));
     }
+    op.examples.push_back(bench_case("R=70 C=33 f32", DType::f32, {70, 33}, {33, 1}));
   }
   return op;
 }

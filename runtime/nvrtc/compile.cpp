@@ -10,6 +10,7 @@
 
 #include "runtime/cache/manifest.h"
 #include "runtime/driver/driver.h"
+#include "runtime/nvrtc/reproduction.h"
 #include "runtime/raise.h"
 
 namespace tessera::runtime {
@@ -87,22 +88,13 @@ std::string lines_around(std::string_view text, int number) {
   return result;
 }
 
-// Where in the author's file the statement around generated line `number` was written: the place in
-// the last comment before it, "// copy x to tile  (cast.cpp:41)".
-std::string author_line(std::string_view text, int number) {
-  std::string place;
-  for (int line = 1; !text.empty() && line <= number; ++line) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view words = text.substr(0, end);
-    const size_t open = words.rfind('(');
-    const size_t colon = words.rfind(':');
-    if (words.find("// ") != std::string_view::npos && words.back() == ')' &&
-        open != std::string_view::npos && colon != std::string_view::npos && open < colon) {
-      place = words.substr(open + 1, words.size() - open - 2);
-    }
-    text.remove_prefix(std::min(end + 1, text.size()));
+// Where the author wrote what line `number` was generated from.
+SourceLoc origin_of(const KernelSource& source, int number) {
+  SourceLoc loc;
+  for (const LineOrigin& origin : source.origins) {
+    if (origin.line <= number) loc = origin.loc;
   }
-  return place;
+  return loc;
 }
 
 std::string first_error(std::string_view log) {
@@ -146,7 +138,7 @@ class Compilation {
     if (result == nvrtc_api::kCancelled) say_cancelled();
     log_ = bounded(read(nvrtc_.call.get_log_size, nvrtc_.call.get_log, "the log"));
     while (!log_.empty() && (log_.back() == '\0' || log_.back() == '\n')) log_.pop_back();
-    if (result == nvrtc_api::kCompilation) refuse(target);
+    if (result == nvrtc_api::kCompilation) refuse(options, target);
     if (result == nvrtc_api::kBuiltinOperationFailure) complain_about_builtins();
     check(result, "nvrtcCompileProgram");
   }
@@ -179,17 +171,26 @@ class Compilation {
     raise(ErrorKind::compile, source_.op, fmt::format("{}: {} failed", nvrtc_.describe(), call),
           {.got = std::move(got)});
   }
-  [[noreturn]] void refuse(Target target) const {
-    std::string got = first_error(log_);
+  [[noreturn]] void refuse(const std::vector<std::string>& options, Target target) const {
+    ErrorFields fields;
+    fields.kind = ErrorKind::compile;
+    fields.op = source_.op;
+    fields.what =
+        fmt::format("{} refused the CUDA text for {}", nvrtc_.describe(), to_string(target));
+    fields.got = first_error(log_);
     if (const int line = line_of_first_error(log_, file_)) {
-      got += "\n" + lines_around(source_.text, line);
-      if (const std::string place = author_line(source_.text, line); !place.empty()) {
-        got += "generated for " + place + "\n";
-      }
+      fields.got += "\n" + lines_around(source_.text, line);
+      fields.loc = origin_of(source_, line);
     }
-    raise(ErrorKind::compile, source_.op,
-          fmt::format("{} refused the CUDA text for {}", nvrtc_.describe(), to_string(target)),
-          {.got = got + "\nwhole log:\n" + log_});
+    fields.got += "\nwhole log:\n" + log_;
+    if (!source_.origins.empty() && !source_.calls_author_text) {
+      fields.kind = ErrorKind::internal;
+      fields.what = "internal error, a bug in Tessera: " + fields.what;
+      const std::string folder = keep_reproduction(
+          {file_, source_.text, options, nvrtc_.describe(), nvrtc_.identity, log_});
+      if (!folder.empty()) fields.hint = "please report it, with what is in " + folder;
+    }
+    throw Error(std::move(fields));
   }
   [[noreturn]] void say_cancelled() const {
     ErrorFields fields;

@@ -100,5 +100,5 @@ TEST_CASE("random programs do what they mean", "[fuzz]") {
     std::cout << fmt::format("  refused {}: {}\n", code, count);
   for (const std::string& text : tally.differences) std::cout << "  " << text << "\n";
   CHECK(tally.differences.empty());
-  CHECK(tally.refused * 5 <= programs);
+  CHECK(tally.refused * 200 <= programs + 200);  // what is refused is not tested
 }

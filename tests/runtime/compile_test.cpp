@@ -2,11 +2,17 @@
 
 #include "runtime/nvrtc/compile.h"
 
+#include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <string>
 
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
 #include "dsl/base/error.h"
+#include "dsl/builder.h"
 #include "runtime/options.h"
 #include "tests/runtime/fake_cuda.h"
 #include "tests/support/catch.h"
@@ -110,6 +116,65 @@ TEST_CASE("a compile error shows the compiler's words and the lines around them"
         "\n"
         "whole log:\n";
     CHECK(error.got().substr(0, expected.size()) == expected);
+  }
+}
+
+TEST_CASE("R22.13 an error in the CUDA text of a kernel names the author's file and line") {
+  REQUIRE_NVRTC();
+  dsl::ExternFunction f;
+  f.name = "takes_a_pointer";
+  f.source = "__device__ float takes_a_pointer(const float* x) { return *x; }\n";
+  f.result = DType::f32;
+  f.params = {DType::f32};  // which it does not take
+  dsl::Builder k("mistyped");
+  auto x = k.input("x", DType::f32, {64});
+  auto y = k.output("y", DType::f32, {64});
+  k.launch({1}, {.threads = 64});
+  auto twice = k.let("twice", x(k.thread()) * 2.0f);
+  const int line = __LINE__ + 1;
+  y(k.thread()) = k.call(f, {twice});
+  const KernelSource source = codegen::cuda::emit(codegen::lower(k.finish()));
+  try {
+    compile(*nvrtc, source, {9, 0, 'a'});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::compile);
+    CHECK(error.loc().line == line);
+    const std::string text = error.what();
+    CHECK(text.find("mistyped.cu(") != std::string::npos);
+    CHECK(text.find("takes_a_pointer(") != std::string::npos);
+    const std::string end = "\n  at        compile_test.cpp:" + std::to_string(line) +
+                            "\n    y(k.thread()) = k.call(f, {twice});\n    ^";
+    REQUIRE(text.size() > end.size());
+    CHECK(text.substr(text.size() - end.size()) == end);
+  }
+}
+
+TEST_CASE("generated text that does not compile is our bug, with all that a report needs") {
+  REQUIRE_NVRTC();
+  KernelSource source = scale_source();
+  source.text.replace(source.text.find("factor +"), 6, "fcator");
+  source.origins = {{1, {}}, {3, SourceLoc::here()}};
+  try {
+    compile(*nvrtc, source, {9, 0, 'a'});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::internal);
+    CHECK(error.fields().what == "internal error, a bug in Tessera: " + nvrtc->describe() +
+                                     " refused the CUDA text for sm_90a");
+    CHECK(error.loc().line == source.origins[1].loc.line);
+    const std::string words = "please report it, with what is in ";
+    REQUIRE(error.hint().find(words) == 0);
+    const std::filesystem::path folder = error.hint().substr(words.size());
+    const auto content = [&](const char* name) {
+      std::ifstream file(folder / name);
+      return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    };
+    CHECK(content("scale.cu") == source.text);
+    CHECK(content("log.txt").find("identifier \"fcator\" is undefined") != std::string::npos);
+    CHECK(content("compile.txt").find(nvrtc->identity + "\n--gpu-architecture=sm_90a\n") !=
+          std::string::npos);
+    std::filesystem::remove_all(folder);
   }
 }
 

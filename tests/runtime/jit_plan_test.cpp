@@ -1,5 +1,6 @@
 // How tensors become the parameters of a kernel, and what is said when they do not fit.
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -259,6 +260,8 @@ TEST_CASE("host expressions are evaluated in 64 bits and refuse what has no valu
   CHECK(at(ir::select(n < c(5), c(1), n + c(2)), 4) == 1);
   CHECK(at(ir::cast(DType::i32, n), (int64_t{1} << 32) + 5) == 5);
   CHECK(at(n * n, int64_t{1} << 31) == int64_t{1} << 62);
+  CHECK(at(n / c(-1), 7) == -7);
+  CHECK_THROWS_AS(at(n / c(-1), std::numeric_limits<int64_t>::min()), Error);
   try {
     at(n * n, int64_t{1} << 32);
     FAIL("no error");

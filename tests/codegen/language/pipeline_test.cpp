@@ -312,3 +312,26 @@ TEST_CASE("P09 the body of a pipelined loop is emitted once", "[language]") {
   k.copy(sum, y);
   CHECK(count(cuda_text(k.finish()), "// parallel") == 1);
 }
+
+TEST_CASE("G07 a run of eight at the end of nine reads nothing past the end", "[language]") {
+  const bool async = GENERATE(false, true);
+  CAPTURE(async);
+  Builder k("last_of_nine");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::f32, {n});
+  auto y = k.output("y", DType::f32, {8});
+  k.launch({1}, {.threads = 32});
+  auto tile = k.shared(DType::f32, {8}, "tile");
+  if (async) {
+    k.wait(k.copy_async(x.tile({8}, {8}), tile));
+  } else {
+    k.copy(x.tile({8}, {8}), tile);
+  }
+  k.copy(tile, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::f32, {9});
+  HostTensor result(DType::f32, {8});
+  run_kernel(kernel, {&source, &result});  // traps on a read past the end
+  CHECK(values_of(result) == std::vector<double>{8, 0, 0, 0, 0, 0, 0, 0});
+  CHECK(count(cuda_text(kernel), "copy_async_or_zero<4>(") == (async ? 1 : 0));
+}

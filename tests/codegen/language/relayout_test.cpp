@@ -453,3 +453,27 @@ TEST_CASE("a store to a fragment outside of parallel loops is explained", "[lang
   CHECK(text.find("fragment 'f' is written outside a parallel loop") != std::string::npos);
   CHECK(text.find("write it in k.parallel({extents}, ...)") != std::string::npos);
 }
+
+TEST_CASE("views of one fragment may cut its rows into groups of 4 and of 3", "[language]") {
+  const int threads = GENERATE(32, 96);
+  CAPTURE(threads);
+  Builder k("groups_of_two_sizes");
+  auto x = k.input("x", DType::i32, {32, 24});
+  auto fours = k.output("fours", DType::i32, {32, 6});
+  auto threes = k.output("threes", DType::i32, {32, 8});
+  k.launch({1}, {.threads = threads});
+  auto tile = k.fragment(DType::i32, {32, 24}, "tile");
+  auto sum_of_4 = k.fragment(DType::i32, {32, 6}, "sum_of_4");
+  auto sum_of_3 = k.fragment(DType::i32, {32, 8}, "sum_of_3");
+  k.copy(x, tile);
+  k.reduce_sum(tile.reshape({32, 6, 4}), sum_of_4, dsl::Axis(2));
+  k.reduce_sum(tile.reshape({32, 8, 3}), sum_of_3, dsl::Axis(2));
+  k.copy(sum_of_4, fours);
+  k.copy(sum_of_3, threes);
+  const HostTensor source = iota(DType::i32, {32, 24});
+  const HostTensor by_4(DType::i32, {32, 6});
+  const HostTensor by_3(DType::i32, {32, 8});
+  run_kernel(k.finish(), {&source, &by_4, &by_3});
+  for (int64_t i = 0; i < by_4.size(); ++i) CHECK(by_4.value(i) == static_cast<double>(16 * i + 6));
+  for (int64_t i = 0; i < by_3.size(); ++i) CHECK(by_3.value(i) == static_cast<double>(9 * i + 3));
+}

@@ -1,0 +1,215 @@
+#include "codegen/analysis/footprint.h"
+
+#include <algorithm>
+#include <set>
+
+#include "codegen/passes/walk.h"
+
+namespace tessera::codegen {
+namespace {
+
+constexpr int64_t kMaxPoints = int64_t{1} << 18;
+
+void note(int16_t& owner, int64_t who) {
+  if (owner == Footprint::kNobody) {
+    owner = static_cast<int16_t>(who);
+  } else if (owner != who) {
+    owner = Footprint::kSeveral;
+  }
+}
+
+/// Arrays that share a part of the arena.
+bool overlap(const Array& a, const Array& b) {
+  const auto end = [](const Array& array) {
+    return array.shared_offset + (array.size * bits(array.dtype) + 7) / 8;
+  };
+  return a.shared_offset < end(b) && b.shared_offset < end(a);
+}
+
+}  // namespace
+
+Order order_needed(const Footprint& a, const Footprint& b) {
+  if (!a.writes && !b.writes) return Order::none;
+  if (a.array != b.array) return overlap(*a.array, *b.array) ? Order::block : Order::none;
+  if (a.atomic && b.atomic) return Order::none;
+  Order result = Order::none;
+  for (size_t e = 0; e < a.thread.size(); ++e) {
+    if (a.thread[e] == Footprint::kNobody || b.thread[e] == Footprint::kNobody) continue;
+    if (a.thread[e] != Footprint::kSeveral && a.thread[e] == b.thread[e]) continue;
+    if (a.warp[e] == Footprint::kSeveral || a.warp[e] != b.warp[e]) return Order::block;
+    result = Order::warp;
+  }
+  return result;
+}
+
+/// One access on its way through the loops around it.
+struct Footprints::Visit {
+  const Access& access;
+  const std::vector<Rounds>& loops;
+  const std::vector<Expr>& predicates;
+  Footprint& result;
+  int64_t run;
+  bool by_warp;  // what one lane names, the whole warp receives
+  int64_t points = 0;
+};
+
+Footprints::Footprints(const Program& program)
+    : program_(program), values_(program.thread, program.threads) {
+  std::set<int> several;  // values that are bound at more than one place
+  walk(program.body, [&](const Stmt& stmt) {
+    if (const auto* let = std::get_if<Let>(&stmt.node)) {
+      const Expr* other = values_.definition(*let->var);
+      if (other != nullptr && other->get() != let->value.get()) several.insert(let->var->id);
+      values_.define(*let->var, let->value);
+    }
+    for_each_access(stmt, [&](const Access& access, bool) {
+      if (access.array->space != ArraySpace::shared) return;
+      const auto entry = run_.try_emplace(access.array.get(), access.width).first;
+      entry->second = std::min<int64_t>(entry->second, access.width);
+    });
+  });
+  for (const int id : several) values_.forget(id);
+}
+
+FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
+                            const std::vector<Rounds>& loops, const std::vector<Expr>& predicates) {
+  const std::vector<Rounds> relevant = steering(access, loops, predicates);
+  const bool by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
+  auto result = std::make_shared<Footprint>();
+  result->array = access.array;
+  result->writes = writes;
+  result->atomic = std::holds_alternative<Atomic>(stmt.node);
+  result->in_background = writes && std::holds_alternative<AsyncCopy>(stmt.node);
+  result->manual_sync = stmt.manual_sync;
+  result->loc = stmt.loc;
+
+  // The program keeps its expressions alive, so their addresses name them.
+  const auto address = [](const void* p) {
+    return static_cast<int64_t>(reinterpret_cast<intptr_t>(p));
+  };
+  std::vector<int64_t> key = {address(access.array.get()),
+                              address(access.offset.get()),
+                              address(access.guard.get()),
+                              access.width,
+                              writes,
+                              result->atomic,
+                              result->in_background,
+                              result->manual_sync,
+                              by_warp};
+  for (const Rounds& rounds : relevant) {
+    const For& loop = *rounds.loop;
+    key.insert(key.end(), {loop.var->id, address(loop.begin.get()), address(loop.end.get()),
+                           address(loop.step.get()), rounds.period, rounds.phase});
+  }
+  key.push_back(-1);
+  for (const Expr& predicate : predicates) key.push_back(address(predicate.get()));
+  FootprintRef& known = known_[key];
+  if (known) return known;
+
+  const int64_t run = run_.at(access.array.get());
+  const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
+  result->thread.assign(size, Footprint::kNobody);
+  result->warp.assign(size, Footprint::kNobody);
+  Visit visit{access, relevant, predicates, *result, run, by_warp};
+  if (!enumerate(0, visit)) {
+    std::fill(result->thread.begin(), result->thread.end(), Footprint::kSeveral);
+    std::fill(result->warp.begin(), result->warp.end(), Footprint::kSeveral);
+  }
+  for (const Rounds& rounds : relevant) values_.unbind(*rounds.loop->var);
+  known = result;
+  return known;
+}
+
+/// The loops that decide what an access touches: a serial loop over tiles of global memory writes
+/// the same shared elements in every round.
+std::vector<Rounds> Footprints::steering(const Access& access, const std::vector<Rounds>& loops,
+                                         const std::vector<Expr>& predicates) const {
+  std::set<int> used;
+  std::vector<VarRef> open;
+  const auto visit = [&](const Expr& e) {
+    open.clear();
+    ir::collect_vars(e, open);
+    while (!open.empty()) {
+      const VarRef var = open.back();
+      open.pop_back();
+      if (!used.insert(var->id).second) continue;
+      if (const Expr* value = values_.definition(*var)) ir::collect_vars(*value, open);
+    }
+  };
+  visit(access.offset);
+  if (access.guard) visit(access.guard);
+  for (const Expr& predicate : predicates) visit(predicate);
+  std::vector<Rounds> result;
+  for (size_t i = loops.size(); i-- > 0;) {
+    const For& loop = *loops[i].loop;
+    if (used.count(loop.var->id) == 0) continue;
+    visit(loop.begin);
+    visit(loop.end);
+    result.insert(result.begin(), loops[i]);
+  }
+  return result;
+}
+
+/// False if the access may touch anything.
+bool Footprints::enumerate(size_t depth, Visit& visit) {
+  if (depth == visit.loops.size()) return touch(visit);
+  const Rounds& rounds = visit.loops[depth];
+  const For& loop = *rounds.loop;
+  const auto begin = values_.evaluate(loop.begin);
+  const auto end = values_.evaluate(loop.end);
+  const bool known =
+      begin && end && begin->lanes.empty() && end->lanes.empty() && ir::is_constant(loop.step) &&
+      loop.step->integer > 0 &&
+      (end->value - begin->value) / loop.step->integer * program_.threads <= kMaxPoints;
+  bool exact = true;
+  if (known) {
+    for (int64_t i = begin->value; exact && i < end->value; i += loop.step->integer) {
+      if ((i % rounds.period + rounds.period) % rounds.period != rounds.phase) continue;
+      values_.bind(*loop.var, i);
+      exact = enumerate(depth + 1, visit);
+    }
+  } else if (rounds.period > 1) {
+    values_.bind_phase(*loop.var, rounds.phase, rounds.period);
+    exact = enumerate(depth + 1, visit);
+  } else {
+    const int64_t period = period_of(visit.access.offset, *loop.var);
+    for (int64_t phase = 0; exact && phase < period; ++phase) {
+      values_.bind_phase(*loop.var, phase, period);
+      exact = enumerate(depth + 1, visit);
+    }
+  }
+  return exact;
+}
+
+bool Footprints::touch(Visit& visit) {
+  visit.points += program_.threads;
+  if (visit.points > kMaxPoints) return false;
+  const auto first = values_.evaluate(visit.access.offset);
+  if (!first) return false;
+  std::vector<ThreadColumn> conditions;
+  for (const Expr& predicate : visit.predicates) {
+    if (auto value = values_.evaluate(predicate)) conditions.push_back(std::move(*value));
+  }
+  if (visit.access.guard) {
+    if (auto value = values_.evaluate(visit.access.guard)) conditions.push_back(std::move(*value));
+  }
+  const auto size = static_cast<int64_t>(visit.result.thread.size());
+  for (int thread = 0; thread < program_.threads; ++thread) {
+    const auto t = static_cast<size_t>(thread);
+    const bool active = std::all_of(conditions.begin(), conditions.end(),
+                                    [&](const ThreadColumn& c) { return c.at(t) != 0; });
+    if (!active) continue;
+    const int64_t begin = first->at(t);
+    if (begin < 0) continue;  // out of bounds: the checked executor's business
+    const int64_t last = std::min((begin + visit.access.width - 1) / visit.run, size - 1);
+    for (int64_t e = begin / visit.run; e <= last; ++e) {
+      const auto place = static_cast<size_t>(e);
+      note(visit.result.thread[place], thread);
+      if (visit.by_warp) visit.result.thread[place] = Footprint::kSeveral;
+      note(visit.result.warp[place], thread / 32);
+    }
+  }
+  return true;
+}
+
+}  // namespace tessera::codegen

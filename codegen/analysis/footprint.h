@@ -1,0 +1,64 @@
+#pragma once
+// Which thread of a block touches which element of a shared array: decided by enumerating the
+// threads and the loops around an access.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "codegen/analysis/thread_values.h"
+#include "codegen/thread_ir.h"
+
+namespace tessera::codegen {
+
+struct Footprint {
+  static constexpr int16_t kNobody = -1;
+  static constexpr int16_t kSeveral = -2;
+
+  ArrayRef array;
+  bool writes = false;
+  bool atomic = false;
+  bool in_background = false;         // an asynchronous copy: written at a wait
+  bool manual_sync = false;           // the author's barriers order it
+  std::vector<int16_t> thread, warp;  // by run of elements: kNobody, kSeveral or the number
+  SourceLoc loc;
+};
+using FootprintRef = std::shared_ptr<const Footprint>;
+
+/// What must stand between two accesses.
+enum class Order : uint8_t { none, warp, block };
+/// An element is touched by different threads and one of them writes: `warp` if they always belong
+/// to one warp. Different arrays in the same memory: always `block`.
+Order order_needed(const Footprint& a, const Footprint& b);
+
+/// Some rounds of a loop: those whose index has the remainder `phase` by `period`.
+struct Rounds {
+  const For* loop = nullptr;
+  int64_t period = 1, phase = 0;
+};
+
+class Footprints {
+ public:
+  explicit Footprints(const Program& program);
+
+  const ThreadValues& values() const { return values_; }
+  /// The footprint of one access under `predicates`, over these rounds of the loops around it; what
+  /// cannot be evaluated may be anything. The same object for the same question.
+  FootprintRef of(const Stmt& stmt, const Access& access, bool writes,
+                  const std::vector<Rounds>& loops, const std::vector<Expr>& predicates);
+
+ private:
+  struct Visit;
+  std::vector<Rounds> steering(const Access& access, const std::vector<Rounds>& loops,
+                               const std::vector<Expr>& predicates) const;
+  bool enumerate(size_t depth, Visit& visit);
+  bool touch(Visit& visit);
+
+  const Program& program_;
+  ThreadValues values_;
+  std::map<const Array*, int64_t> run_;  // elements that always go together
+  std::map<std::vector<int64_t>, FootprintRef> known_;
+};
+
+}  // namespace tessera::codegen

@@ -1,0 +1,59 @@
+#pragma once
+// Index expressions evaluated for all threads of a block at once: what passes need that ask which
+// thread touches what.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "dsl/ir/expr.h"
+
+namespace tessera::codegen {
+
+/// One value per thread, or one for all.
+struct ThreadColumn {
+  std::vector<int64_t> lanes;  // empty = `value` everywhere
+  int64_t value = 0;
+  int64_t at(size_t thread) const { return lanes.empty() ? value : lanes[thread]; }
+};
+
+class ThreadValues {
+ public:
+  ThreadValues(ir::VarRef thread, int threads) : thread_(std::move(thread)), threads_(threads) {}
+
+  /// The value of a Let: looked through when its Var is needed.
+  void define(const ir::Var& var, const ir::Expr& value);
+  void forget(int id);
+  /// What a Var stands for; null if that is not known.
+  const ir::Expr* definition(const ir::Var& var) const;
+
+  void bind(const ir::Var& var, int64_t value);
+  /// Only the remainder by `period` (and so by its divisors) is known.
+  void bind_phase(const ir::Var& var, int64_t phase, int64_t period);
+  void unbind(const ir::Var& var);
+
+  /// Nothing if a Var has no value, an operation is not an integer one, or a result leaves the range
+  /// of its dtype.
+  std::optional<ThreadColumn> evaluate(const ir::Expr& e) const;
+
+ private:
+  struct Binding {
+    int64_t value, period;  // period 0: the value itself is known
+  };
+  std::optional<ThreadColumn> evaluate_modulo(const ir::Expr& e, int64_t modulus) const;
+  std::optional<ThreadColumn> remainder(const ir::Expr& dividend, int64_t divisor) const;
+
+  ir::VarRef thread_;
+  int threads_;
+  std::map<int, Binding> bound_;
+  std::map<int, ir::Expr> definitions_;
+  mutable std::map<int, std::optional<ThreadColumn>>
+      known_;  // of definitions, under these bindings
+};
+
+/// Least common multiple of the constants by which expressions with `var` are divided with
+/// remainder: the period in which they repeat, if `var` stands nowhere else.
+int64_t period_of(const ir::Expr& e, const ir::Var& var);
+
+}  // namespace tessera::codegen
