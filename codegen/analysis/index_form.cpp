@@ -549,7 +549,23 @@ bool IndexMath::proves_less(const Expr& a, const Expr& b) const {
     const auto gap = range(add(*bound, right, -1)).high;
     if (gap && *gap <= -1) return true;
   }
-  return false;
+  return proves_quotient_less(a, b);
+}
+
+/// Quotients by one divisor c: x / c < y / c if x + c <= y, or if x < y and c divides y.
+bool IndexMath::proves_quotient_less(const Expr& a, const Expr& b) const {
+  if (is_index_cast(a)) return proves_quotient_less(a->args[0], b);
+  if (is_index_cast(b)) return proves_quotient_less(a, b->args[0]);
+  const bool quotients = a->op == Op::div && b->op == Op::div && ir::is_constant(a->args[1]) &&
+                         ir::is_constant(b->args[1], a->args[1]->integer);
+  if (!quotients || a->args[1]->integer <= 0) return false;
+  const Expr& x = a->args[0];
+  const Expr& y = b->args[0];
+  const int64_t by = a->args[1]->integer;
+  if (!proves_non_negative(x)) return false;
+  const int64_t known = divisor(y);
+  if (known != 0 && known % by == 0) return proves_less(x, y);
+  return proves_less(x + ir::constant(x->type, by - 1), y);
 }
 
 bool IndexMath::proves_non_negative(const Expr& a) const {

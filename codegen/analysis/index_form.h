@@ -85,6 +85,7 @@ class IndexMath {
   std::optional<Form> upper_bound(const Form& f) const;
 
   bool proves_less(const ir::Expr& a, const ir::Expr& b) const;
+  bool proves_quotient_less(const ir::Expr& a, const ir::Expr& b) const;
   bool proves_non_negative(const ir::Expr& a) const;
   void log(Claim claim) const;
 

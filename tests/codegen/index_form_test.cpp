@@ -114,6 +114,22 @@ TEST_CASE("a quotient of a block index is below the extent that the grid multipl
   CHECK(math.less(whole / c(5) * c(64) + v.thread % c(64), v.m));
 }
 
+TEST_CASE("quotients by one divisor keep an order that is wide enough", "[prover]") {
+  const Symbols v;
+  IndexMath math;
+  const Expr row = v.thread;
+  CHECK_FALSE(math.less(row / c(64), v.m / c(64)));
+  math.enter_scope();
+  math.add_fact(row < v.m);
+  CHECK(math.less(row / c(64), v.m / c(64)));  // m is a multiple of 64
+  CHECK(math.less(row / c(32), v.m / c(32)));
+  CHECK_FALSE(math.less(row / c(96), v.m / c(96)));
+  CHECK(math.less(row / c(96), (v.m + c(95)) / c(96)));
+  CHECK_FALSE(math.less(row / c(96), (v.m + c(94)) / c(96)));
+  CHECK_FALSE(math.less((row - c(1)) / c(64), v.m / c(64) - c(1)));
+  math.leave_scope();
+}
+
 TEST_CASE("facts bound differences, quotients and what a branch excludes", "[prover]") {
   const Symbols v;
   IndexMath math;
