@@ -265,10 +265,26 @@ Value Builder::let(std::string name, Arg value, SourceLoc loc) {
 }
 
 void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
-  copy(from, to, ir::CopyMode::plain, loc);
+  copy(from, to, ir::CopyMode::plain, {}, loc);
 }
 
-void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, SourceLoc loc) {
+void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc) {
+  const ir::Buffer& source = *from.region().buffer;
+  if (!options.outside.is_literal()) {
+    recorder_->fail("COPY_OUTSIDE",
+                    fmt::format("copy from '{}' with a computed value outside", source.name), loc,
+                    "a constant", "a value of run time", "use k.parallel and select");
+  }
+  if (on_chip(from)) {
+    recorder_->fail("COPY_OUTSIDE",
+                    fmt::format("copy from '{}', which has no outside", source.name), loc,
+                    "from a global tensor", fmt::format("from {}", name(source.space)));
+  }
+  copy(from, to, ir::CopyMode::plain, options.outside.as(to.dtype(), recorder_.get()).expr(), loc);
+}
+
+void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside,
+                   SourceLoc loc) {
   require_tile(*recorder_, from, "copy", loc);
   require_tile(*recorder_, to, "copy", loc);
   const auto a = region_shape(from.region());
@@ -289,7 +305,7 @@ void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, SourceLoc 
                     fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
                     "a tensor declared with k.output", "k.input");
   }
-  recorder_->add({ir::Copy{from.region(), to.region(), mode}, loc});
+  recorder_->add({ir::Copy{from.region(), to.region(), mode, std::move(outside)}, loc});
 }
 
 void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {

@@ -35,6 +35,10 @@ struct LaunchOptions {
   int min_blocks_per_sm = 0;  // 0 = not stated
 };
 
+struct CopyOptions {
+  Arg outside = 0;  // a constant of the target's dtype: what is read outside of a global tensor
+};
+
 /// An asynchronous copy under way; see Builder::copy_async.
 class AsyncToken {
  private:
@@ -133,6 +137,10 @@ class Builder {
   /// Equal extents after dropping single indices; dtypes convert on the way. Reads outside a global
   /// tensor give 0, writes outside are dropped.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  /// The same with another value for what is outside. COPY_OUTSIDE if `from` is not global, which
+  /// has no outside, or the value is not a constant.
+  ///   k.copy(scores.tile({row, 0}, {8, 64}), tile, {.outside = -1.0f});
+  void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
   void fill(const Ref& to, Arg value, SourceLoc loc = SourceLoc::here());
   /// Starts a copy from global to shared memory and goes on; the data must not be touched before a
   /// wait. Equal shapes and dtypes; outside the tensor it gives 0. CPASYNC_WIDTH if the parts are not
@@ -310,7 +318,7 @@ class Builder {
             const std::function<void(const Value&)>& body, SourceLoc loc, int stages = 0);
   void parallel_loop(std::vector<int64_t> extents,
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc);
-  void copy(const Ref& from, const Ref& to, ir::CopyMode mode, SourceLoc loc);
+  void copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside, SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
              bool is_output, SourceLoc loc);
   void persistent_loop(std::vector<Arg> tiles,

@@ -67,11 +67,34 @@ class Expander {
     return result;
   }
 
+  /// Whether the element of this iteration exists; null if all do by constants alone.
+  static ir::Expr inside(const ir::Region& region, const ir::Loop& loop) {
+    const std::vector<ir::Expr> at = indices(region, loop);
+    ir::Expr result;
+    const auto require = [&](const ir::Expr& test) { result = result ? result && test : test; };
+    for (size_t d = 0; d < at.size(); ++d) {
+      const ir::Expr& extent = region.buffer->shape[d];
+      const ir::Expr& offset = region.offsets[d];
+      const int64_t size = region.extents[d] ? region.extents[d]->integer : 1;
+      const bool exists = ir::is_constant(offset) && ir::is_constant(extent) &&
+                          offset->integer >= 0 && offset->integer + size <= extent->integer;
+      if (exists) continue;
+      require(ir::binary(ir::Op::le, ir::constant(at[d]->type, 0), at[d]));
+      require(at[d] < extent);
+    }
+    return result;
+  }
+
   ir::Loop expand(const ir::Copy& copy, SourceLoc loc) {
     ir::Loop loop = loop_over(copy.to, loc);
     const ir::Buffer& from = *copy.from.buffer;
     auto var = new_var(from.name + "_value", from.dtype, ir::VarKind::value, loc, {});
-    const ir::Expr value = ir::cast(copy.to.buffer->dtype, ir::var(var), loc);
+    ir::Expr value = ir::cast(copy.to.buffer->dtype, ir::var(var), loc);
+    if (copy.outside) {
+      if (const ir::Expr test = inside(copy.from, loop)) {
+        value = ir::select(test, value, copy.outside, loc);
+      }
+    }
     loop.body.push_back(
         {ir::ElementLoad{var, copy.from.buffer, indices(copy.from, loop), copy.from.unchecked},
          loc});

@@ -40,7 +40,7 @@ Producer as_producer(const ir::Stmt& stmt, size_t position) {
   }
   for (const ir::Stmt& inner : copies) {
     const auto* copy = std::get_if<ir::Copy>(&inner.node);
-    const bool loads = copy != nullptr && copy->mode == ir::CopyMode::plain &&
+    const bool loads = copy != nullptr && copy->mode == ir::CopyMode::plain && !copy->outside &&
                        copy->from.buffer->space == ir::Space::global &&
                        copy->to.buffer->space == ir::Space::shared;
     if (!loads) {

@@ -83,8 +83,9 @@ struct Printer {
          loc);
   }
   void operator()(const Copy& s, SourceLoc loc) {
-    line(fmt::format("{} {} -> {}", s.mode == CopyMode::plain ? "copy" : "copy_async",
-                     region_text(s.from), region_text(s.to)),
+    line(fmt::format("{} {} -> {}{}", s.mode == CopyMode::plain ? "copy" : "copy_async",
+                     region_text(s.from), region_text(s.to),
+                     s.outside ? fmt::format(", outside {}", to_string(s.outside)) : ""),
          loc);
   }
   void operator()(const Fill& s, SourceLoc loc) {

@@ -114,6 +114,7 @@ struct Atomic {
 struct Copy {
   Region from, to;
   CopyMode mode = CopyMode::plain;
+  Expr outside;  // constant of the dtype of `to`, where `from` has no element; null = 0
 };
 struct Fill {
   Region to;

@@ -152,7 +152,12 @@ class Generator {
     const Ref from = pick(inputs_);
     const bool is_shared = chance(30);
     const Ref to = new_tile(is_shared, chance(50) ? from.dtype() : compute_type());
-    k_.copy(from.tile({row_ + shift(), column_ + shift()}, {height_, width_}), to);
+    const Ref part = from.tile({row_ + shift(), column_ + shift()}, {height_, width_});
+    if (chance(20)) {
+      k_.copy(part, to, {.outside = between(0, 7)});
+    } else {
+      k_.copy(part, to);
+    }
     tiles_.push_back({to, limit(to.dtype(), 8), is_shared});
   }
   int64_t shift() { return pick<int64_t>({0, 0, 0, 0, 1, -1, 4}); }

@@ -163,8 +163,12 @@ class Interpreter {
     const DType from = node.from.buffer->dtype;
     const DType to = node.to.buffer->dtype;
     for_each_index(extents_of(node.from, thread), [&](const Index& at) {
-      values.push_back(
-          converted(to, from, read(*node.from.buffer, place(node.from, at, thread), thread)));
+      const Index source = place(node.from, at, thread);
+      if (node.outside && is_outside(*node.from.buffer, source)) {
+        values.push_back(evaluate(node.outside, thread));
+      } else {
+        values.push_back(converted(to, from, read(*node.from.buffer, source, thread)));
+      }
     });
     size_t next = 0;
     for_each_index(extents_of(node.to, thread), [&](const Index& at) {
@@ -272,6 +276,10 @@ class Interpreter {
     Index result = indices(region.offsets, thread);
     for (size_t i = 0; i < at.size(); ++i) result[static_cast<size_t>(region.order[i])] += at[i];
     return result;
+  }
+
+  bool is_outside(const ir::Buffer& global, const Index& at) const {
+    return element_of(globals_.at(global.id)->shape(), at) < 0;
   }
 
   Scalar read(const ir::Buffer& buffer, const Index& at, Thread& thread) {

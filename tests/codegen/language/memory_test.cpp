@@ -354,3 +354,43 @@ TEST_CASE("a reshaped shared buffer names the same elements in another shape", "
     CHECK(values_of(out) == values_of(in));
   }
 }
+
+TEST_CASE("G09 what lies outside of a tensor is read as the author says", "[language]") {
+  const bool through_shared = GENERATE(false, true);
+  const int64_t height = GENERATE(8, 13);
+  CAPTURE(through_shared, height);
+  Builder k("padding");
+  auto n = k.dim("n");
+  auto m = k.dim("m");
+  auto x = k.input("x", DType::i32, {n, m});
+  auto y = k.output("y", DType::f32, {16, 32});
+  auto at = k.launch({1}, {.threads = 64});
+  auto tile = through_shared ? k.shared(DType::f32, {16, 32}, "tile")
+                             : k.fragment(DType::f32, {16, 32}, "tile");
+  k.copy(x.tile({at.x - 1, 0}, {16, 32}), tile, {.outside = -99});
+  k.copy(tile, y);
+  const HostTensor source = iota(DType::i32, {height, 30});
+  const HostTensor result(DType::f32, {16, 32});
+  run_kernel(k.finish(), {&source, &result});
+  for (int64_t i = 0; i < 16; ++i) {
+    for (int64_t j = 0; j < 32; ++j) {
+      const bool inside = i >= 1 && i <= height && j < 30;
+      CHECK(result.value(i * 32 + j) == (inside ? source.value((i - 1) * 30 + j) : -99.0));
+    }
+  }
+}
+
+TEST_CASE("a copy with a value outside says what it cannot do", "[language]") {
+  Builder k("padding");
+  auto x = k.input("x", DType::f32, {32});
+  k.launch({1}, {.threads = 32});
+  auto a = k.shared(DType::f32, {32}, "a");
+  auto b = k.shared(DType::f32, {32}, "b");
+  const std::string on_chip = error_of([&] { k.copy(a, b, {.outside = 1}); });
+  CHECK(on_chip.find("copy from 'a', which has no outside [COPY_OUTSIDE]") != std::string::npos);
+  CHECK(on_chip.find("from a global tensor") != std::string::npos);
+  const Value t = cast(DType::f32, k.thread());
+  const std::string computed = error_of([&] { k.copy(x.tile({0}, {32}), a, {.outside = t}); });
+  CHECK(computed.find("copy from 'x' with a computed value outside [COPY_OUTSIDE]") !=
+        std::string::npos);
+}
