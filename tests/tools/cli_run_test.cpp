@@ -121,6 +121,48 @@ TEST_CASE("run exits 2 for what is written wrongly and 1 for what cannot be done
   CHECK_FALSE(std::filesystem::exists(folder.path("y")));
 }
 
+TEST_CASE("a value that the tensors or other parameters forbid is wrong usage", "[cli][run]") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& op, DType x, std::vector<std::string> params) {
+    Safetensors file;
+    file.tensors.push_back({"x", x, {4, 256}, HostBuffer(4 * 256 * bytes(x))});
+    if (x == DType::e4m3) {
+      file.tensors.push_back({"x_sf", DType::f32, {4, 2}, HostBuffer(4 * 2 * 4)});
+    }
+    if (op == "topk_gate") file.tensors.front().name = "scores";
+    write_safetensors(folder.path("x"), file);
+    std::vector<std::string> words = {
+        "run", op, "--in", folder.path("x"), "--out", folder.path("y"), "--device", "cpu"};
+    for (const std::string& param : params) words.insert(words.end(), {"-p", param});
+    return run_tessera(words);
+  };
+  const std::vector<std::string> cast = {"format=e4m3", "num_per_channels=128"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), cast.begin(), cast.end());
+    return more;
+  };
+  CHECK(run("per_token_cast", DType::bf16, cast).exit_code == 0);
+  CHECK(run("per_token_cast", DType::e4m3, with({"x_block_size=1,128"})).exit_code == 0);
+  // not with the other parameters
+  const ProgramResult layout = run("per_token_cast", DType::bf16, with({"sf_layout=packed_ue8m0"}));
+  CHECK(layout.exit_code == 2);
+  CHECK(layout.err ==
+        "tessera: per_token_cast: packed_ue8m0 scales are powers of two\n"
+        "  expected  round_sf=true\n"
+        "  got       round_sf=false\n");
+  // not at all
+  for (const char* block : {"x_block_size=0,128", "x_block_size=1,100", "x_block_size=1"}) {
+    CAPTURE(block);
+    CHECK(run("per_token_cast", DType::e4m3, with({block})).exit_code == 2);
+  }
+  // not with these tensors
+  CHECK(run("per_token_cast", DType::bf16, with({"x_block_size=1,128"})).exit_code == 2);
+  CHECK(run("topk_gate", DType::f32, {"num_topk=257"}).exit_code == 2);
+  // the tensors are what is wrong
+  CHECK(run("per_token_cast", DType::f16, cast).exit_code == 1);
+  CHECK(run("per_token_cast", DType::e4m3, with({"x_block_size=128,128"})).exit_code == 1);
+}
+
 TEST_CASE("an output that cannot be written is a failure that leaves nothing", "[cli][run]") {
   const TemporaryFolder folder;
   write_safetensors(folder.path("x"), matrix(64, 64));
