@@ -18,6 +18,7 @@
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/even_mapping.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
@@ -156,6 +157,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const DType dtype = check_input(check, tensors, params);
   check.output("out", tensors).dtype(dtype).shape("T", "H").row_major();
   check.memory();
+  require_values(check, "token_topk_to_pos", tensors.at("token_topk_to_pos"), -1, check["P"] - 1);
   if (tensors.at("out").size() == 0) return;
   const Spec spec = spec_of(check, tensors, dtype);
   std::vector<TensorView> arguments = {tensors.at("out")};
