@@ -19,6 +19,7 @@
 #include "kernels/mhc/sinkhorn_bwd.h"
 #include "kernels/mhc/sinkhorn_fwd.h"
 #include "kernels/moe/expand_to_fused_with_sf.h"
+#include "kernels/moe/get_fused_mapping.h"
 #include "kernels/moe/reduce_fused.h"
 #include "kernels/moe/top2_sum_gate.h"
 #include "kernels/moe/topk_gate.h"
@@ -133,6 +134,7 @@ const std::vector<OpInfo>& ops() {
   // in kernels/<family>.
   static const auto* all = new std::vector<OpInfo>{topk_gate_op(),
                                                    top2_sum_gate_op(),
+                                                   get_fused_mapping_op(),
                                                    expand_to_fused_with_sf_op(),
                                                    reduce_fused_op(),
                                                    per_token_cast_op(),

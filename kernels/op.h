@@ -93,6 +93,10 @@ struct OpInfo {
   /// Checks everything, then runs on the device of the tensors. `tensors` holds inputs and
   /// allocated outputs.
   std::function<void(const Tensors& tensors, const Params&, Stream)> run;
+  /// Where data decides how long outputs are: `outputs` gives the most that they may be, `run` leaves
+  /// the rest unspecified, and this, after it, makes their views as long as they came to be. Waits
+  /// for the stream. Absent in ops without such outputs.
+  std::function<void(Tensors& tensors, const Params&, Stream)> trim = {};
   /// The kernels that `run` would launch for tensors like these (data pointers are not read).
   std::function<std::vector<ir::Kernel>(const Tensors& tensors, const Params&)> kernels;
   /// Specs that stand for the op in compile tests, `show` without tensors and warm-up: parameters

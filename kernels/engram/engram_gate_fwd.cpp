@@ -20,6 +20,7 @@
 #include "kernels/arg_check.h"
 #include "kernels/engram/block_sums.h"
 #include "kernels/engram/gate_tile.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/token_dims.h"
 
@@ -282,22 +283,29 @@ OpInfo op_info() {
 
 void engram_gate_fwd(const EngramGateTensors& tensors, const EngramGateFwdOptions& options,
                      Stream stream) {
-  Tensors given = {{"hidden_states", tensors.hidden_states},
-                   {"k", tensors.k},
-                   {"v", tensors.v},
-                   {"weight_fused", tensors.weight_fused},
-                   {"out", tensors.out}};
-  const TensorView* const saved[] = {&tensors.dot, &tensors.gate_score, &tensors.rstd_x,
-                                     &tensors.rstd_k};
-  bool save = false;
-  for (size_t i = 0; i < std::size(saved); ++i) {
-    if (saved[i]->rank() == 0) continue;
-    given[kSaved[i]] = *saved[i];
-    save = true;
-  }
-  run(given,
-      {{"eps", options.eps}, {"clamp_value", options.clamp_value}, {"save_for_backward", save}},
-      stream);
+  jit::call("engram_gate_fwd",
+            {&tensors.hidden_states, &tensors.k, &tensors.v, &tensors.weight_fused, &tensors.out,
+             &tensors.dot, &tensors.gate_score, &tensors.rstd_x, &tensors.rstd_k},
+            {options.eps, options.clamp_value}, stream, [&] {
+              Tensors given = {{"hidden_states", tensors.hidden_states},
+                               {"k", tensors.k},
+                               {"v", tensors.v},
+                               {"weight_fused", tensors.weight_fused},
+                               {"out", tensors.out}};
+              const TensorView* const saved[] = {&tensors.dot, &tensors.gate_score, &tensors.rstd_x,
+                                                 &tensors.rstd_k};
+              bool save = false;
+              for (size_t i = 0; i < std::size(saved); ++i) {
+                if (saved[i]->rank() == 0) continue;
+                given[kSaved[i]] = *saved[i];
+                save = true;
+              }
+              run(given,
+                  {{"eps", options.eps},
+                   {"clamp_value", options.clamp_value},
+                   {"save_for_backward", save}},
+                  stream);
+            });
 }
 
 const OpInfo& engram_gate_fwd_op() {

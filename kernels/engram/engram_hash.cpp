@@ -13,6 +13,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 
 namespace tessera::kernels {
@@ -160,12 +161,15 @@ OpInfo op_info() {
 void engram_hash(const TensorView& ngram_token_ids, const TensorView& multipliers,
                  const TensorView& vocab_sizes, const TensorView& offsets, const TensorView& out,
                  Stream stream) {
-  run({{"ngram_token_ids", ngram_token_ids},
-       {"multipliers", multipliers},
-       {"vocab_sizes", vocab_sizes},
-       {"offsets", offsets},
-       {"out", out}},
-      {}, stream);
+  jit::call("engram_hash", {&ngram_token_ids, &multipliers, &vocab_sizes, &offsets, &out}, {},
+            stream, [&] {
+              run({{"ngram_token_ids", ngram_token_ids},
+                   {"multipliers", multipliers},
+                   {"vocab_sizes", vocab_sizes},
+                   {"offsets", offsets},
+                   {"out", out}},
+                  {}, stream);
+            });
 }
 
 const OpInfo& engram_hash_op() {

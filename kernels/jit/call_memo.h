@@ -5,10 +5,12 @@
 // without names, maps, allocation or locks. Overlapping memory is looked for every time.
 
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -46,14 +48,20 @@ class CallMemo {
   bool is_usable_ = true;
 };
 
-/// An option of a call, of any plain type.
+/// An option of a call: a plain value, one that may be absent, or a word (which must outlive the
+/// call).
 struct CallOption {
   template <class T>
   CallOption(T value) {  // not explicit: options are listed
-    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(word));
+    static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
     std::memcpy(&word, &value, sizeof(value));
   }
+  CallOption(std::optional<float> value)
+      : word(value ? uint64_t{1} << 32 | std::bit_cast<uint32_t>(*value) : 0) {}
+  CallOption(std::string_view value) : text(value) {}
+
   uint64_t word = 0;
+  std::string_view text = {};
 };
 
 /// A call of an op's C++ function with all its options; `checked` is the call in full.
@@ -64,7 +72,10 @@ void call(std::string_view op, std::initializer_list<const TensorView*> tensors,
           std::initializer_list<CallOption> options, Stream stream, const Checked& checked) {
   CallMemo memo(op);
   for (const TensorView* view : tensors) memo.add_tensor(*view);
-  for (const CallOption option : options) memo.add(option.word);
+  for (const CallOption& option : options) {
+    memo.add(option.word);
+    if (option.text.data()) memo.add_text(option.text);
+  }
   if (!memo.launch_again(stream)) memo.learn([&] { checked(); });
 }
 

@@ -17,6 +17,7 @@
 #include "dsl/builder.h"
 #include "dsl/layout/layout.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
@@ -265,16 +266,21 @@ OpInfo op_info() {
 void post_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& residual,
               const TensorView& post_mix, const TensorView& comb_mix, const PostGradients& grad,
               Stream stream) {
-  run({{"grad_out", grad_out},
-       {"x", x},
-       {"residual", residual},
-       {"post_mix", post_mix},
-       {"comb_mix", comb_mix},
-       {"grad_x", grad.x},
-       {"grad_residual", grad.residual},
-       {"grad_post_mix", grad.post_mix},
-       {"grad_comb_mix", grad.comb_mix}},
-      {}, stream);
+  jit::call("post_bwd",
+            {&grad_out, &x, &residual, &post_mix, &comb_mix, &grad.x, &grad.residual,
+             &grad.post_mix, &grad.comb_mix},
+            {}, stream, [&] {
+              run({{"grad_out", grad_out},
+                   {"x", x},
+                   {"residual", residual},
+                   {"post_mix", post_mix},
+                   {"comb_mix", comb_mix},
+                   {"grad_x", grad.x},
+                   {"grad_residual", grad.residual},
+                   {"grad_post_mix", grad.post_mix},
+                   {"grad_comb_mix", grad.comb_mix}},
+                  {}, stream);
+            });
 }
 
 const OpInfo& post_bwd_op() {

@@ -13,6 +13,7 @@
 #include "kernels/mhc/pre_big_fuse.h"
 
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
@@ -257,23 +258,31 @@ void pre_big_fuse(const TensorView& residual, const TensorView& fn, const Tensor
                   const TensorView& base, const TensorView& norm_weight,
                   const PreBigFuseOutputs& outputs, const TensorView& workspace,
                   const PreBigFuseOptions& options, Stream stream) {
-  const Params params = check_params(
-      pre_big_fuse_op(), {{"norm_eps", static_cast<double>(options.norm_eps)},
-                          {"pre_eps", static_cast<double>(options.pre_eps)},
-                          {"sinkhorn_eps", static_cast<double>(options.sinkhorn_eps)},
-                          {"post_mult_value", static_cast<double>(options.post_mult_value)},
-                          {"sinkhorn_repeat", options.sinkhorn_repeat},
-                          {"n_splits", options.n_splits}});
-  run({{"residual", residual},
-       {"fn", fn},
-       {"scale", scale},
-       {"base", base},
-       {"norm_weight", norm_weight},
-       {"post_mix", outputs.post_mix},
-       {"comb_mix", outputs.comb_mix},
-       {"layer_input", outputs.layer_input},
-       {"workspace", workspace}},
-      params, stream);
+  jit::call("pre_big_fuse",
+            {&residual, &fn, &scale, &base, &norm_weight, &outputs.post_mix, &outputs.comb_mix,
+             &outputs.layer_input, &workspace},
+            {options.norm_eps, options.pre_eps, options.sinkhorn_eps, options.post_mult_value,
+             options.sinkhorn_repeat, options.n_splits},
+            stream, [&] {
+              const Params params =
+                  check_params(pre_big_fuse_op(),
+                               {{"norm_eps", static_cast<double>(options.norm_eps)},
+                                {"pre_eps", static_cast<double>(options.pre_eps)},
+                                {"sinkhorn_eps", static_cast<double>(options.sinkhorn_eps)},
+                                {"post_mult_value", static_cast<double>(options.post_mult_value)},
+                                {"sinkhorn_repeat", options.sinkhorn_repeat},
+                                {"n_splits", options.n_splits}});
+              run({{"residual", residual},
+                   {"fn", fn},
+                   {"scale", scale},
+                   {"base", base},
+                   {"norm_weight", norm_weight},
+                   {"post_mix", outputs.post_mix},
+                   {"comb_mix", outputs.comb_mix},
+                   {"layer_input", outputs.layer_input},
+                   {"workspace", workspace}},
+                  params, stream);
+            });
 }
 
 const OpInfo& pre_big_fuse_op() {

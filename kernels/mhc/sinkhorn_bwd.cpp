@@ -13,6 +13,7 @@
 #include "kernels/mhc/sinkhorn_bwd.h"
 
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/sinkhorn.h"
 #include "kernels/mhc/token_dims.h"
@@ -183,9 +184,11 @@ OpInfo op_info() {
 
 void sinkhorn_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& grad_x,
                   const SinkhornOptions& options, Stream stream) {
-  const Params params = check_params(
-      sinkhorn_bwd_op(), {{"repeat", options.repeat}, {"eps", static_cast<double>(options.eps)}});
-  run({{"grad_out", grad_out}, {"x", x}, {"grad_x", grad_x}}, params, stream);
+  jit::call("sinkhorn_bwd", {&grad_out, &x, &grad_x}, {options.repeat, options.eps}, stream, [&] {
+    const Params params = check_params(
+        sinkhorn_bwd_op(), {{"repeat", options.repeat}, {"eps", static_cast<double>(options.eps)}});
+    run({{"grad_out", grad_out}, {"x", x}, {"grad_x", grad_x}}, params, stream);
+  });
 }
 
 const OpInfo& sinkhorn_bwd_op() {

@@ -15,6 +15,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/even_mapping.h"
 
@@ -233,17 +234,23 @@ OpInfo op_info() {
 }  // namespace
 
 void reduce_fused(const ReduceFusedTensors& tensors, Stream stream) {
-  Tensors given = {
-      {"x", tensors.x}, {"token_topk_to_pos", tensors.token_topk_to_pos}, {"out", tensors.out}};
-  const auto add = [&](const char* name, const TensorView& view) {
-    if (view.rank() > 0) given[name] = view;
-  };
-  add("x_sf", tensors.x_sf);
-  add("topk_weights", tensors.topk_weights);
-  add("sf", tensors.sf);
-  Params params = {{"format", ParamValue()}};
-  if (tensors.out.dtype == DType::e4m3) params["format"] = std::string("e4m3");
-  run(given, params, stream);
+  jit::call("reduce_fused",
+            {&tensors.x, &tensors.x_sf, &tensors.topk_weights, &tensors.token_topk_to_pos,
+             &tensors.sf, &tensors.out},
+            {}, stream, [&] {
+              Tensors given = {{"x", tensors.x},
+                               {"token_topk_to_pos", tensors.token_topk_to_pos},
+                               {"out", tensors.out}};
+              const auto add = [&](const char* name, const TensorView& view) {
+                if (view.rank() > 0) given[name] = view;
+              };
+              add("x_sf", tensors.x_sf);
+              add("topk_weights", tensors.topk_weights);
+              add("sf", tensors.sf);
+              Params params = {{"format", ParamValue()}};
+              if (tensors.out.dtype == DType::e4m3) params["format"] = std::string("e4m3");
+              run(given, params, stream);
+            });
 }
 
 const OpInfo& reduce_fused_op() {

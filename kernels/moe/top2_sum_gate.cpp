@@ -12,6 +12,7 @@
 
 #include "kernels/moe/top2_sum_gate.h"
 
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/router_bench.h"
 #include "kernels/moe/router_call.h"
@@ -104,33 +105,41 @@ OpInfo op_info() {
 
 }  // namespace
 
-void top2_sum_gate(const Top2SumGateTensors& tensors, const Top2SumGateOptions& options,
-                   Stream stream) {
-  Tensors given = {{"logits", tensors.logits},
-                   {"bias", tensors.bias},
-                   {"topk_idx", tensors.topk_idx},
-                   {"topk_weights", tensors.topk_weights}};
-  const auto add = [&](const char* name, const TensorView& view) {
-    if (view.rank() > 0) given[name] = view;
-  };
-  add("mask", tensors.mask);
-  add("fix_routing_mask", tensors.fix_routing_mask);
-  add("to_physical_map", tensors.to_physical_map);
-  add("logical_count", tensors.logical_count);
-  add("unmapped_topk_idx", tensors.unmapped_topk_idx);
-  run(given,
-      check_params(top2_sum_gate_op(), {{"num_topk", options.num_topk},
-                                        {"num_topk_groups", options.num_topk_groups},
-                                        {"num_groups", options.num_groups},
-                                        {"use_shared_as_routed", options.use_shared_as_routed},
-                                        {"num_shared_experts", options.num_shared_experts},
-                                        {"routed_scaling_factor", options.routed_scaling_factor},
-                                        {"ep_rank", options.ep_rank},
-                                        {"num_ep_ranks", options.num_ep_ranks},
-                                        {"tp_rank", options.tp_rank},
-                                        {"num_tp_ranks", options.num_tp_ranks},
-                                        {"scoring_func", options.scoring_func}}),
-      stream);
+void top2_sum_gate(const Top2SumGateTensors& t, const Top2SumGateOptions& o, Stream stream) {
+  jit::call(
+      "top2_sum_gate",
+      {&t.logits, &t.bias, &t.mask, &t.fix_routing_mask, &t.to_physical_map, &t.logical_count,
+       &t.unmapped_topk_idx, &t.topk_idx, &t.topk_weights},
+      {o.num_topk, o.num_topk_groups, o.num_groups, o.use_shared_as_routed, o.num_shared_experts,
+       o.routed_scaling_factor, o.ep_rank, o.num_ep_ranks, o.tp_rank, o.num_tp_ranks,
+       std::string_view(o.scoring_func)},
+      stream, [&] {
+        Tensors given = {{"logits", t.logits},
+                         {"bias", t.bias},
+                         {"topk_idx", t.topk_idx},
+                         {"topk_weights", t.topk_weights}};
+        const auto add = [&](const char* name, const TensorView& view) {
+          if (view.rank() > 0) given[name] = view;
+        };
+        add("mask", t.mask);
+        add("fix_routing_mask", t.fix_routing_mask);
+        add("to_physical_map", t.to_physical_map);
+        add("logical_count", t.logical_count);
+        add("unmapped_topk_idx", t.unmapped_topk_idx);
+        run(given,
+            check_params(top2_sum_gate_op(), {{"num_topk", o.num_topk},
+                                              {"num_topk_groups", o.num_topk_groups},
+                                              {"num_groups", o.num_groups},
+                                              {"use_shared_as_routed", o.use_shared_as_routed},
+                                              {"num_shared_experts", o.num_shared_experts},
+                                              {"routed_scaling_factor", o.routed_scaling_factor},
+                                              {"ep_rank", o.ep_rank},
+                                              {"num_ep_ranks", o.num_ep_ranks},
+                                              {"tp_rank", o.tp_rank},
+                                              {"num_tp_ranks", o.num_tp_ranks},
+                                              {"scoring_func", o.scoring_func}}),
+            stream);
+      });
 }
 
 const OpInfo& top2_sum_gate_op() {

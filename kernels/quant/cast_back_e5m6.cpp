@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
@@ -188,12 +189,17 @@ OpInfo op_info() {
 
 void cast_back_e5m6(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                     const CastBackE5m6Options& options, Stream stream) {
-  Params params = {{"out_dtype", std::string(name(out.dtype))},
-                   {"x_sf_layout", std::string(name(options.x_sf_layout))}};
-  if (options.block_cols > 0) {
-    params["x_block_size"] = std::vector<int64_t>{options.block_rows, options.block_cols};
-  }
-  run({{"x", x}, {"x_sf", x_sf}, {"out", out}}, check_params(cast_back_e5m6_op(), params), stream);
+  jit::call(
+      "cast_back_e5m6", {&x, &x_sf, &out},
+      {options.block_rows, options.block_cols, options.x_sf_layout}, stream, [&] {
+        Params params = {{"out_dtype", std::string(name(out.dtype))},
+                         {"x_sf_layout", std::string(name(options.x_sf_layout))}};
+        if (options.block_cols > 0) {
+          params["x_block_size"] = std::vector<int64_t>{options.block_rows, options.block_cols};
+        }
+        run({{"x", x}, {"x_sf", x_sf}, {"out", out}}, check_params(cast_back_e5m6_op(), params),
+            stream);
+      });
 }
 
 const OpInfo& cast_back_e5m6_op() {

@@ -14,6 +14,7 @@
 #include <numeric>
 
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_factor.h"
 #include "kernels/quant/token_grid.h"
@@ -155,10 +156,13 @@ OpInfo op_info() {
 void per_channel_cast_and_transpose(const TensorView& x, const TensorView& out,
                                     const TensorView& out_sf, const PerChannelCastOptions& options,
                                     Stream stream) {
-  const Params params =
-      check_params(per_channel_cast_and_transpose_op(),
-                   {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}});
-  run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+  jit::call("per_channel_cast_and_transpose", {&x, &out, &out_sf},
+            {options.num_per_tokens, options.round_sf}, stream, [&] {
+              const Params params = check_params(
+                  per_channel_cast_and_transpose_op(),
+                  {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}});
+              run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+            });
 }
 
 const OpInfo& per_channel_cast_and_transpose_op() {

@@ -10,6 +10,7 @@
 
 #include "kernels/quant/per_token_cast_to_e5m6.h"
 
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
@@ -177,10 +178,13 @@ OpInfo op_info() {
 
 void per_token_cast_to_e5m6(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                             const PerTokenCastToE5m6Options& options, Stream stream) {
-  const Params params = check_params(
-      per_token_cast_to_e5m6_op(),
-      {{"sf_layout", std::string(name(options.sf_layout))}, {"round_sf", options.round_sf}});
-  run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+  jit::call("per_token_cast_to_e5m6", {&x, &out, &out_sf}, {options.sf_layout, options.round_sf},
+            stream, [&] {
+              const Params params = check_params(
+                  per_token_cast_to_e5m6_op(), {{"sf_layout", std::string(name(options.sf_layout))},
+                                                {"round_sf", options.round_sf}});
+              run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+            });
 }
 
 const OpInfo& per_token_cast_to_e5m6_op() {

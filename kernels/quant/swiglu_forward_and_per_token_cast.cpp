@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/swiglu_forward.h"
 #include "kernels/quant/token_cast.h"
@@ -219,20 +220,27 @@ OpInfo op_info() {
 void swiglu_forward_and_per_token_cast(const TensorView& x, const SwigluRows& rows,
                                        const TensorView& out, const TensorView& out_sf,
                                        const SwigluForwardOptions& options, Stream stream) {
-  Params params = {{"num_per_channels", options.num_per_channels},
-                   {"sf_layout", std::string(name(options.sf_layout))},
-                   {"round_sf", options.round_sf}};
-  if (options.clamp_value) params["swiglu_clamp_value"] = double{*options.clamp_value};
-  if (options.sf_clamp_min) params["sf_clamp_min"] = double{*options.sf_clamp_min};
-  Tensors tensors = {{"x", x}, {"out", out}, {"out_sf", out_sf}};
-  const auto give = [&](const char* name, const TensorView& view) {
-    if (view.rank() > 0) tensors[name] = view;
-  };
-  give("pos_to_token_topk", rows.pos_to_token_topk);
-  give("topk_weights", rows.topk_weights);
-  give("pos_to_expert", rows.pos_to_expert);
-  give("clamped_count", rows.clamped_count);
-  run(tensors, check_params(swiglu_forward_and_per_token_cast_op(), params), stream);
+  jit::call("swiglu_forward_and_per_token_cast",
+            {&x, &rows.pos_to_token_topk, &rows.topk_weights, &rows.pos_to_expert,
+             &rows.clamped_count, &out, &out_sf},
+            {options.num_per_channels, options.sf_layout, options.round_sf, options.clamp_value,
+             options.sf_clamp_min},
+            stream, [&] {
+              Params params = {{"num_per_channels", options.num_per_channels},
+                               {"sf_layout", std::string(name(options.sf_layout))},
+                               {"round_sf", options.round_sf}};
+              if (options.clamp_value) params["swiglu_clamp_value"] = double{*options.clamp_value};
+              if (options.sf_clamp_min) params["sf_clamp_min"] = double{*options.sf_clamp_min};
+              Tensors tensors = {{"x", x}, {"out", out}, {"out_sf", out_sf}};
+              const auto give = [&](const char* name, const TensorView& view) {
+                if (view.rank() > 0) tensors[name] = view;
+              };
+              give("pos_to_token_topk", rows.pos_to_token_topk);
+              give("topk_weights", rows.topk_weights);
+              give("pos_to_expert", rows.pos_to_expert);
+              give("clamped_count", rows.clamped_count);
+              run(tensors, check_params(swiglu_forward_and_per_token_cast_op(), params), stream);
+            });
 }
 
 const OpInfo& swiglu_forward_and_per_token_cast_op() {

@@ -18,6 +18,7 @@ std::vector<OpCase> cases_of(const std::string& op) {
   if (op == "batched_transpose") return batched_transpose_cases();
   if (op == "topk_gate") return topk_gate_cases();
   if (op == "top2_sum_gate") return top2_sum_gate_cases();
+  if (op == "get_fused_mapping") return get_fused_mapping_cases();
   if (op == "expand_to_fused_with_sf") return expand_to_fused_with_sf_cases();
   if (op == "reduce_fused") return reduce_fused_cases();
   if (op == "engram_gate_fwd") return engram_gate_fwd_cases();
@@ -62,8 +63,8 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   const std::string op = GENERATE(
-      "transpose", "batched_transpose", "topk_gate", "top2_sum_gate", "expand_to_fused_with_sf",
-      "reduce_fused", "engram_gate_fwd", "engram_hash", "per_token_cast",
+      "transpose", "batched_transpose", "topk_gate", "top2_sum_gate", "get_fused_mapping",
+      "expand_to_fused_with_sf", "reduce_fused", "engram_gate_fwd", "engram_hash", "per_token_cast",
       "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
       "per_token_cast_back", "per_token_cast_to_e5m6", "cast_back_e5m6",
       "per_channel_cast_and_transpose", "swiglu_forward_and_per_token_cast", "expand_to_mhc_fwd",

@@ -5,6 +5,7 @@
 #include "dsl/base/error.h"
 #include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
+#include "tests/reference/get_fused_mapping.h"
 #include "tests/reference/mhc.h"
 #include "tests/reference/mhc_bwd.h"
 #include "tests/reference/mhc_pre.h"
@@ -218,6 +219,14 @@ Runner runner(const std::string& op) {
     };
   }
   if (op == "expand_to_fused_with_sf") return run_expand;
+  if (op == "get_fused_mapping") {
+    return [](const HostTensors& inputs, const Params& params) {
+      const int64_t capacity = param<int64_t>(params, "num_expanded_tokens", 0);
+      const bool as_needed = capacity == 0 && !param<bool>(params, "force_no_sync", false);
+      return get_fused_mapping(inputs.at("topk_idx"), param<int64_t>(params, "num_experts", 0),
+                               param<int64_t>(params, "alignment", 1), as_needed ? -1 : capacity);
+    };
+  }
   if (op == "reduce_fused") return run_reduce;
   if (op == "top2_sum_gate") return run_gate;
   if (op == "engram_gate_fwd") return run_engram_gate;

@@ -163,6 +163,30 @@ TEST_CASE("memory that overlaps is looked for on every call") {
   call(neighbours);
 }
 
+TEST_CASE("calls with other options are other calls") {
+  OnFakes on;
+  const jit::Function function(sum_of_nine());
+  const TenTensors t = tensors_at(0x10000000, 1000);
+  int full_calls = 0;
+  const auto call = [&](bool flag, std::optional<float> limit, std::string_view word) {
+    jit::call("options_test",
+              {&t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7], &t[8], &t[9]},
+              {flag, limit, word}, nullptr, [&] {
+                ++full_calls;
+                function(t, {}, nullptr);
+              });
+  };
+  for (int i = 0; i < 2; ++i) {
+    call(false, {}, "sqrtsoftplus");
+    call(true, {}, "sqrtsoftplus");
+    call(false, 0.0f, "sqrtsoftplus");  // zero is not the same as absent
+    call(false, 1.0f, "sqrtsoftplus");
+    call(false, {}, "sqrtsoftmax");
+    call(false, {}, "");
+  }
+  CHECK(full_calls == 6);
+}
+
 TEST_CASE("R22.16 a prepared call launches during capture, another is refused by name") {
   OnFakes on;
   const Pair pair(0x10000000, 100);

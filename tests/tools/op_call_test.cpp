@@ -89,6 +89,23 @@ TEST_CASE("empty tensors are ordinary", "[op_call]") {
   CHECK(results.metadata.empty());
 }
 
+TEST_CASE("outputs are as long as the data made them", "[op_call]") {
+  Safetensors file;
+  file.tensors.push_back({"topk_idx", DType::i64, {2, 2}, HostBuffer(32)});
+  const int64_t ids[] = {1, -1, 1, 0};
+  std::memcpy(file.tensors.front().data.data(), ids, sizeof(ids));
+  const OpInfo& op = kernels::find_op("get_fused_mapping");
+  const auto pairs = [&](const std::vector<std::string>& params) {
+    OpCall call(op, parse_params(op, params), file, Device::cpu());
+    call.run();
+    return values<int32_t>(call.results(), "pos_to_token_topk");
+  };
+  CHECK(pairs({"num_experts=2", "alignment=2"}) == std::vector<int32_t>{3, -1, 0, 2});
+  CHECK(pairs({"num_experts=2", "alignment=2", "num_expanded_tokens=5"}) ==
+        std::vector<int32_t>{3, -1, 0, 2, -1});
+  CHECK(pairs({"num_experts=2", "alignment=2", "force_no_sync=true"}).empty());
+}
+
 TEST_CASE("tensors that do not belong are refused", "[op_call]") {
   Safetensors unknown = file_with_x({2, 3});
   unknown.tensors.push_back(bytes_tensor("bais", {1}, 0));

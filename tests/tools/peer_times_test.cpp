@@ -144,6 +144,8 @@ TEST_CASE("peer lines of routing and Engram ops say what is given", "[peer]") {
 {"kernel": "expand_to_fused_with_sf", "params": {"hidden": 7168, "num_ep_ranks": 64, "num_experts": 4, "num_per_channels": 32, "num_tokens": 32515, "num_topk": 8, "round_sf": true, "use_packed_ue8m0": false, "use_tma_aligned_col_major_sf": false}, "time_us": 135.18}
 {"kernel": "top2_sum_gate", "params": {"num_groups": 0, "num_routed_experts": 72, "num_shared_experts": 1, "num_topk": 6, "num_topk_groups": 0, "scoring_func": "sigmoid"}, "time_us": 4.72}
 {"op": "top2_sum_gate", "params": {"T": 128, "E": 256, "num_topk": 8, "num_groups": 8, "num_topk_groups": 4, "scoring_func": "sigmoid", "routed_scaling_factor": 2.5}, "time_us": 6.45}
+{"kernel": "get_fused_mapping", "params": {"alignment": 128, "num_ep_ranks": 64, "num_experts": 4, "num_tokens": 9813, "num_topk": 2}, "time_us": 7.06}
+{"op": "get_fused_mapping", "params": {"T": 128, "K": 8, "num_experts": 256, "alignment": 16, "num_expanded_tokens": 5120, "force_no_sync": true}, "time_us": 6.34}
 {"kernel": "engram_hash", "params": {"layers": 2, "ngram": 3, "num_tokens": 4001, "tables": 8}, "time_us": 4.53}
 {"kernel": "engram_gate_fwd", "params": {"hc": 4, "hidden": 7168, "num_tokens": 8001, "save": false}, "time_us": 390.03}
 )");
@@ -162,6 +164,8 @@ TEST_CASE("peer lines of routing and Engram ops say what is given", "[peer]") {
         Found{{"T=32515 K=8 E=4 H=7168 e4m3 / 32 row_major", 135.18}});
   CHECK(found("top2_sum_gate") == Found{{"T=36 E=72 K=6 sigmoid rank of 4 x 2, 1 shared", 4.72},
                                         {"T=128 E=256 K=8 sigmoid groups 4 of 8", 6.45}});
+  CHECK(found("get_fused_mapping") ==
+        Found{{"T=9813 K=2 E=4 A=128", 7.06}, {"T=128 K=8 E=256 A=16 P=5120", 6.34}});
   CHECK(found("engram_hash") == Found{{"T=4001 L=2 N=3 J=8", 4.53}});
   CHECK(found("engram_gate_fwd") == Found{{"T=8001 hc=4 D=7168", 390.03}});
 }

@@ -148,8 +148,10 @@ void OpCall::run() {
 Safetensors OpCall::results() const {
   wait_for(device_);
   Safetensors file;
+  Tensors tensors = tensors_;
+  if (op_->trim) op_->trim(tensors, params_, nullptr);
   for (const std::string& name : result_names_) {
-    const TensorView& view = tensors_.at(name);
+    const TensorView& view = tensors.at(name);
     StoredTensor tensor{name, view.dtype, view.shape,
                         HostBuffer(view.size() * tessera::bytes(view.dtype))};
     for (const DeviceMemory& memory : memory_) {

@@ -29,7 +29,8 @@ class OpCall {
 
   /// Starts the op in the legacy default stream; on the CPU it is done when this returns.
   void run();
-  /// Outputs and in-place tensors, logical values, with the strides that are not row-major.
+  /// Outputs and in-place tensors, logical values, with the strides that are not row-major; those
+  /// whose length data decides are as long as they came to be.
   Safetensors results() const;
 
   const kernels::OpInfo& op() const { return *op_; }

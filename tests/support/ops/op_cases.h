@@ -34,6 +34,7 @@ std::vector<OpCase> transpose_cases();
 std::vector<OpCase> batched_transpose_cases();
 std::vector<OpCase> topk_gate_cases();
 std::vector<OpCase> top2_sum_gate_cases();
+std::vector<OpCase> get_fused_mapping_cases();
 std::vector<OpCase> expand_to_fused_with_sf_cases();
 std::vector<OpCase> reduce_fused_cases();
 /// All forms, a quantised x among them.

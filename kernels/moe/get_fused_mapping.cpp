@@ -1,0 +1,254 @@
+// get_fused_mapping: the expert-major layout of the pairs of a routing.
+//
+// Shapes   topk_idx and token_topk_to_pos [tokens, num_topk], pos_to_expert, pos_to_token and
+//          pos_to_token_topk [positions], expert_start, expert_end and num_tokens_per_expert [experts]
+// Dtypes   topk_idx i64, the rest i32
+// Method   a stable counting sort; up to 2048 pairs by one block, more by three kernels over chunks of
+//          1024 to 2048 pairs: counts per chunk, their sums over chunks, positions. Counts wait in
+//          token_topk_to_pos, which the last kernel overwrites. A few bytes per pair: the bound is the
+//          latency of three kernels.
+// Maths    position = start of the expert + pairs of the expert before this one
+// Tuned    not yet measured: 8 warps per block, 8 pairs per lane, read once into registers
+
+#include "kernels/moe/get_fused_mapping.h"
+
+#include <algorithm>
+
+#include "kernels/arg_check.h"
+#include "kernels/jit/call_memo.h"
+#include "kernels/jit/host_copy.h"
+#include "kernels/jit/jit.h"
+#include "kernels/moe/mapping_kernels.h"
+
+namespace tessera::kernels {
+namespace {
+
+// 1. Spec: MappingSpec; 2. Builder: build_mapping
+using moe::MappingPhase;
+using Spec = moe::MappingSpec;
+
+// 3. Host function
+constexpr const char* kOp = "get_fused_mapping";
+constexpr const char* kByPosition[] = {"pos_to_expert", "pos_to_token", "pos_to_token_topk"};
+constexpr const char* kByExpert[] = {"expert_start", "expert_end", "num_tokens_per_expert"};
+
+GetFusedMappingOptions options_of(const Params& params) {
+  return {std::get<int64_t>(params.at("num_experts")), std::get<int64_t>(params.at("alignment")),
+          std::get<int64_t>(params.at("num_expanded_tokens")),
+          std::get<bool>(params.at("force_no_sync"))};
+}
+
+bool synchronises(const GetFusedMappingOptions& options) {
+  return options.num_expanded_tokens == 0 && !options.force_no_sync;
+}
+
+void check_input(ArgCheck& check, const Tensors& tensors, const GetFusedMappingOptions& o) {
+  check.tensor("topk_idx", tensors).dtype(DType::i64).shape("T", "K").row_major();
+  const auto text = [](int64_t value) { return std::to_string(value); };
+  check.require(o.num_experts >= 1 && o.num_experts <= moe::kMaxMappedExperts, "num_experts",
+                "parameter 'num_experts' is out of range", "1 .. 1024", text(o.num_experts));
+  constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 24) - 1;  // positions are i32
+  check.require(o.alignment >= 1 && o.alignment <= kMost / o.num_experts, "alignment",
+                "parameter 'alignment' is out of range", "1 .. " + text(kMost / o.num_experts),
+                text(o.alignment));
+  check.require(o.num_expanded_tokens >= 0 && o.num_expanded_tokens <= kMost, "num_expanded_tokens",
+                "parameter 'num_expanded_tokens' is out of range", "0 .. " + text(kMost),
+                text(o.num_expanded_tokens));
+  const int64_t pairs = check["T"] * check["K"];
+  check.require(pairs + (o.alignment - 1) * o.num_experts <= kMost, "topk_idx",
+                "'topk_idx' has too many pairs", "at most " + text(kMost) + " padded positions",
+                text(pairs) + " pairs", ErrorKind::unsupported);
+  check.bind("E", o.num_experts, "num_experts");
+}
+
+/// The length of the pos arrays that is enough for every routing of this shape.
+int64_t most_positions(const ArgCheck& check, const GetFusedMappingOptions& o) {
+  if (!synchronises(o)) return o.num_expanded_tokens;
+  return fused_mapping_bound(check["T"] * check["K"], o.num_experts, o.alignment);
+}
+
+std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
+  ArgCheck check(kOp);
+  const GetFusedMappingOptions options = options_of(params);
+  check_input(check, inputs, options);
+  const int64_t positions = most_positions(check, options);
+  std::vector<OutputInfo> result;
+  const auto add = [&](const char* name, const Dims& shape) {
+    result.push_back({name, DType::i32, shape, row_major_strides(shape), num_elements(shape)});
+  };
+  for (const char* name : kByPosition) add(name, {positions});
+  add("token_topk_to_pos", {check["T"], check["K"]});
+  for (const char* name : kByExpert) add(name, {options.num_experts});
+  return result;
+}
+
+void check_outputs(ArgCheck& check, const Tensors& tensors, const GetFusedMappingOptions& o) {
+  if (!synchronises(o)) check.bind("P", o.num_expanded_tokens, "num_expanded_tokens");
+  for (const char* name : kByPosition) {
+    check.output(name, tensors).dtype(DType::i32).shape("P").row_major();
+  }
+  check.output("token_topk_to_pos", tensors).dtype(DType::i32).shape("T", "K").row_major();
+  for (const char* name : kByExpert) {
+    check.output(name, tensors).dtype(DType::i32).shape("E").row_major();
+  }
+}
+
+Spec spec_of(const ArgCheck& check, int64_t positions, MappingPhase phase) {
+  Spec s;
+  s.experts = static_cast<int32_t>(check["E"]);
+  s.topk = static_cast<int32_t>(check["K"]);
+  s.phase = phase;
+  s.has_pairs = check["T"] * check["K"] > 0;
+  s.has_positions = positions > 0;
+  return s;
+}
+
+std::vector<MappingPhase> phases_for(int64_t pairs) {
+  if (pairs <= moe::kPairsPerBlock) return {MappingPhase::whole};
+  return {MappingPhase::count, MappingPhase::offset, MappingPhase::place};
+}
+
+TensorView flat(const TensorView& view) {
+  return {view.data, view.dtype, {view.size()}, view.device};
+}
+
+void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMappingOptions& o,
+            Stream stream) {
+  const int64_t pairs = check["T"] * check["K"], positions = check["P"];
+  std::vector<TensorView> arguments;
+  if (pairs > 0) {
+    arguments = {flat(tensors.at("topk_idx")), flat(tensors.at("token_topk_to_pos"))};
+  }
+  for (const char* name : kByPosition) {
+    if (positions > 0) arguments.push_back(tensors.at(name));
+  }
+  for (const char* name : kByExpert) arguments.push_back(tensors.at(name));
+  const int64_t chunks = (pairs + moe::kPairsPerBlock - 1) / moe::kPairsPerBlock;
+  const int64_t scalars[] = {o.alignment, std::max<int64_t>(chunks, 1)};
+  for (const MappingPhase phase : phases_for(pairs)) {
+    const Spec spec = spec_of(check, positions, phase);
+    jit::run(
+        kOp, jit::spec_bytes(spec), [&] { return moe::build_mapping(spec); }, arguments, scalars,
+        stream);
+  }
+}
+
+void run(const Tensors& tensors, const GetFusedMappingOptions& options, Stream stream) {
+  ArgCheck check(kOp);
+  check_input(check, tensors, options);
+  check_outputs(check, tensors, options);
+  check.memory();
+  launch(check, tensors, options, stream);
+}
+
+void trim(Tensors& tensors, const Params& params, Stream stream) {
+  if (!synchronises(options_of(params))) return;
+  int64_t needed = 0;
+  for (const int32_t size : jit::to_host<int32_t>(tensors.at("num_tokens_per_expert"), stream)) {
+    needed += size;
+  }
+  for (const char* name : kByPosition) tensors.at(name).shape[0] = needed;
+}
+
+std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
+  ArgCheck check(kOp);
+  const GetFusedMappingOptions options = options_of(params);
+  check_input(check, tensors, options);
+  const int64_t positions = most_positions(check, options);
+  std::vector<ir::Kernel> result;
+  for (const MappingPhase phase : phases_for(check["T"] * check["K"])) {
+    result.push_back(moe::build_mapping(spec_of(check, positions, phase)));
+  }
+  return result;
+}
+
+// 4. Registration
+
+/// `valid` pairs that have an expert, spread evenly over pairs and experts.
+BenchCase bench_case(int64_t tokens, int64_t topk, int64_t experts, int64_t alignment,
+                     int64_t valid, int64_t capacity = 0) {
+  BenchCase c;
+  c.label = "T=" + std::to_string(tokens) + " K=" + std::to_string(topk) +
+            " E=" + std::to_string(experts) + " A=" + std::to_string(alignment);
+  c.params = {{"num_experts", experts}, {"alignment", alignment}};
+  if (capacity > 0) {
+    c.label += " P=" + std::to_string(capacity);
+    c.params["num_expanded_tokens"] = capacity;
+    c.params["force_no_sync"] = true;
+  }
+  const int64_t pairs = tokens * topk;
+  c.inputs = {{"topk_idx", DType::i64, {tokens, topk}, {topk, 1}, [=](int64_t pair) {
+                 const int64_t step = pair * valid / pairs;
+                 return step == (pair + 1) * valid / pairs ? int64_t{-1} : step % experts;
+               }}};
+  int64_t positions = 0;
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t size = (valid - e + experts - 1) / experts;
+    positions += (size + alignment - 1) / alignment * alignment;
+  }
+  c.bytes = 12 * pairs + 12 * (std::max(positions, capacity) + experts);
+  return c;
+}
+
+OpInfo op_info() {
+  using Type = ParamInfo::Type;
+  OpInfo op;
+  op.name = kOp;
+  op.family = "moe";
+  op.purpose = "positions of the pairs of a routing, sorted by expert";
+  op.tensors = {{"topk_idx", Role::in, false, false, false, {"i64"}, {"T", "K"}, "row_major"}};
+  const auto add = [&](const char* name, std::vector<std::string> shape) {
+    op.tensors.push_back({name, Role::out, false, false, false, {"i32"}, shape, "row_major"});
+  };
+  for (const char* name : kByPosition) add(name, {"P"});
+  add("token_topk_to_pos", {"T", "K"});
+  for (const char* name : kByExpert) add(name, {"E"});
+  op.params = {{"num_experts", Type::integer, {}, {}, 1, "1..1024"},
+               {"alignment", Type::integer, {}, {}, 1, ""},
+               {"num_expanded_tokens", Type::integer, ParamValue(int64_t{0}), {}, 0, ""},
+               {"force_no_sync", Type::boolean, ParamValue(false), {}, {}, ""}};
+  op.outputs = outputs;
+  op.run = [](const Tensors& t, const Params& p, Stream stream) { run(t, options_of(p), stream); };
+  op.trim = trim;
+  op.kernels = kernels;
+  op.examples = {bench_case(65, 8, 9, 16, 300), bench_case(700, 6, 256, 128, 2000),
+                 bench_case(9, 2, 1024, 1, 18, 40)};
+  op.bench = {bench_case(7902, 2, 9, 128, 8640),   bench_case(9813, 2, 4, 128, 9856),
+              bench_case(21779, 8, 9, 128, 32448), bench_case(32506, 8, 4, 128, 33920),
+              bench_case(1, 8, 256, 16, 8, 4104),  bench_case(128, 8, 256, 16, 1024, 5120)};
+  return op;
+}
+
+}  // namespace
+
+int64_t fused_mapping_bound(int64_t num_pairs, int64_t num_experts, int64_t alignment) {
+  return (num_pairs + (alignment - 1) * num_experts) / alignment * alignment;
+}
+
+std::vector<int32_t> get_fused_mapping(const TensorView& topk_idx, const FusedMapping& mapping,
+                                       const GetFusedMappingOptions& o, Stream stream) {
+  jit::call("get_fused_mapping",
+            {&topk_idx, &mapping.pos_to_expert, &mapping.pos_to_token, &mapping.pos_to_token_topk,
+             &mapping.token_topk_to_pos, &mapping.expert_start, &mapping.expert_end,
+             &mapping.num_tokens_per_expert},
+            {o.num_experts, o.alignment, o.num_expanded_tokens, o.force_no_sync}, stream, [&] {
+              run({{"topk_idx", topk_idx},
+                   {"pos_to_expert", mapping.pos_to_expert},
+                   {"pos_to_token", mapping.pos_to_token},
+                   {"pos_to_token_topk", mapping.pos_to_token_topk},
+                   {"token_topk_to_pos", mapping.token_topk_to_pos},
+                   {"expert_start", mapping.expert_start},
+                   {"expert_end", mapping.expert_end},
+                   {"num_tokens_per_expert", mapping.num_tokens_per_expert}},
+                  o, stream);
+            });
+  if (!synchronises(o)) return {};
+  return jit::to_host<int32_t>(mapping.num_tokens_per_expert, stream);
+}
+
+const OpInfo& get_fused_mapping_op() {
+  static const OpInfo* const op = new OpInfo(op_info());
+  return *op;
+}
+
+}  // namespace tessera::kernels
