@@ -271,6 +271,15 @@ TEST_CASE("check runs the examples with every trap and counts", "[cli][check]") 
     CHECK(check.at("error").is_null());
     CHECK_FALSE(check.at("kernels").empty());
     CHECK(check.at("kernels").at(0).at("global_store_bytes").get<int64_t>() > 0);
+    for (const auto& kernel : check.at("kernels")) {
+      int64_t sectors = 0, wavefronts = 0;
+      for (const auto& access : kernel.at("accesses")) {
+        sectors += access.at("sectors").get<int64_t>();
+        wavefronts += access.at("wavefronts").get<int64_t>();
+      }
+      CHECK(32 * sectors == kernel.at("moved_bytes").get<int64_t>());
+      CHECK(wavefronts == kernel.at("shared_wavefronts").get<int64_t>());
+    }
   }
 }
 
@@ -290,6 +299,12 @@ TEST_CASE("check counts the same with and without the compiler", "[cli][check]")
   CHECK(first.at("sectors_over_least") == 0);
   CHECK(first.at("live_registers") > 0);
   CHECK_FALSE(first.contains("registers"));
+
+  const ProgramResult lines = run_tessera({"check", "batched_transpose", "--lines"});
+  CHECK(lines.exit_code == 0);
+  CHECK(lines.out.find("  sectors over least  wavefronts over ideal\n") != std::string::npos);
+  CHECK(lines.out.find("  batched_transpose.cpp:") != std::string::npos);
+  CHECK(lines.out.find("  store 16 x u8 out ") != std::string::npos);
 
   const ProgramResult wrong = run_tessera({"check", "topk_gate", "--arch", "hopper"});
   CHECK(wrong.exit_code == 2);
