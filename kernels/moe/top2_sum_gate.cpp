@@ -72,21 +72,27 @@ void check_values(const ArgCheck& check, const Tensors& tensors) {
     return check.has(name) ? integer_at(tensors.at(name), token) != 0 : otherwise;
   };
   const auto* values = static_cast<const float*>(logits.data);
+  const int64_t experts = check["E"], topk = check["K"];
+  const auto refuse = [&](const std::string& name, const std::string& expected,
+                          const std::string& value, const Dims& place) {
+    check.require(false, name, "argument '" + name + "' has a value out of range", expected,
+                  value + " at " + to_string(place));
+  };
   for (int64_t t = 0; t < check["T"]; ++t) {
     if (!is_set("mask", t, true)) continue;
-    for (int64_t e = 0; e < check["E"]; ++e) {
-      const float value = values[t * check["E"] + e];
-      check.require(std::isfinite(value), "logits", "argument 'logits' has a value out of range",
-                    "finite logits of tokens that are not masked",
-                    std::to_string(value) + " at " + to_string(Dims{t, e}));
+    for (int64_t e = 0; e < experts; ++e) {
+      const float value = values[t * experts + e];
+      if (std::isfinite(value)) continue;
+      refuse("logits", "finite logits of tokens that are not masked", std::to_string(value),
+             {t, e});
     }
     if (!is_set("fix_routing_mask", t, false)) continue;
-    for (int64_t k = 0; k < check["K"]; ++k) {
-      const int64_t id = integer_at(tensors.at("unmapped_topk_idx"), t * check["K"] + k);
-      check.require(id >= 0 && id < check["E"], "unmapped_topk_idx",
-                    "argument 'unmapped_topk_idx' has a value out of range",
-                    "0 .. " + std::to_string(check["E"] - 1) + " where fix_routing_mask is true",
-                    std::to_string(id) + " at " + to_string(Dims{t, k}));
+    for (int64_t k = 0; k < topk; ++k) {
+      const int64_t id = integer_at(tensors.at("unmapped_topk_idx"), t * topk + k);
+      if (id >= 0 && id < experts) continue;
+      refuse("unmapped_topk_idx",
+             "0 .. " + std::to_string(experts - 1) + " where fix_routing_mask is true",
+             std::to_string(id), {t, k});
     }
   }
 }
