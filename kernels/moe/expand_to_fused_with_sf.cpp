@@ -20,6 +20,7 @@
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/row_scatter.h"
 #include "kernels/quant/token_cast.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
@@ -157,6 +158,25 @@ TensorView words_view(const TensorView& rows, const moe::RowWords& row) {
   return {rows.data, row.dtype, {rows.shape[0], row.words}, rows.device};
 }
 
+/// Positions exist, and every one is either padding or that of one pair.
+void check_values(const ArgCheck& check, const Tensors& tensors) {
+  const TensorView &to_pos = tensors.at("token_topk_to_pos"),
+                   &experts = tensors.at("pos_to_expert");
+  require_values(check, "token_topk_to_pos", to_pos, -1, check["P"] - 1);
+  if (!values_are_checked(to_pos) || !values_are_checked(experts)) return;
+  std::vector<int> pairs(static_cast<size_t>(check["P"]));
+  for (int64_t i = 0; i < to_pos.size(); ++i) {
+    const int64_t position = integer_at(to_pos, i);
+    if (position >= 0) ++pairs[static_cast<size_t>(position)];
+  }
+  for (int64_t p = 0; p < check["P"]; ++p) {
+    const int count = pairs[static_cast<size_t>(p)];
+    check.require(count <= 1 && (count == 1 || integer_at(experts, p) < 0), "token_topk_to_pos",
+                  "position " + std::to_string(p) + " is not that of one pair",
+                  "one pair, or none and an expert of -1", std::to_string(count) + " pairs");
+  }
+}
+
 void run(const Tensors& tensors, const Params& params, Stream stream) {
   ArgCheck check("expand_to_fused_with_sf");
   const Call call = call_of(params);
@@ -168,6 +188,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
       .row_major();
   check_scale_output(check, "out_sf", tensors, call.sf_layout, "P", "C");
   check.memory();
+  check_values(check, tensors);
   if (out.size() == 0) return;
   const Spec spec = spec_of(check, tensors, call);
   const moe::RowWords row = moe::row_words(spec.row_bytes, spec.align);

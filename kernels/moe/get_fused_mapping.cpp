@@ -19,6 +19,7 @@
 #include "kernels/jit/host_copy.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/mapping_kernels.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
@@ -112,6 +113,21 @@ TensorView flat(const TensorView& view) {
   return {view.data, view.dtype, {view.size()}, view.device};
 }
 
+/// Ids are -1 or an expert, and their positions fit.
+void check_values(const ArgCheck& check, const TensorView& topk_idx, int64_t alignment) {
+  require_values(check, "topk_idx", topk_idx, -1, check["E"] - 1);
+  if (!values_are_checked(topk_idx)) return;
+  std::vector<int64_t> counts(static_cast<size_t>(check["E"]));
+  for (int64_t i = 0; i < topk_idx.size(); ++i) {
+    const int64_t id = integer_at(topk_idx, i);
+    if (id >= 0) ++counts[static_cast<size_t>(id)];
+  }
+  int64_t needed = 0;
+  for (const int64_t count : counts) needed += (count + alignment - 1) / alignment * alignment;
+  check.require(needed <= check["P"], "topk_idx", "the experts of 'topk_idx' need more positions",
+                "at most " + std::to_string(check["P"]), std::to_string(needed));
+}
+
 void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMappingOptions& o,
             Stream stream) {
   const int64_t pairs = check["T"] * check["K"], positions = check["P"];
@@ -138,6 +154,7 @@ void run(const Tensors& tensors, const GetFusedMappingOptions& options, Stream s
   check_input(check, tensors, options);
   check_outputs(check, tensors, options);
   check.memory();
+  check_values(check, tensors.at("topk_idx"), options.alignment);
   launch(check, tensors, options, stream);
 }
 
