@@ -134,6 +134,8 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "user or group", value, "user");
        }
      }},
+    {"TESSERA_CACHE_KEY_FILE", [](const std::string&, const std::string& value,
+                                  Options& options) { options.cache_key_file = value; }},
     {"TESSERA_JIT",
      [](const std::string& key, const std::string& value, Options& options) {
        constexpr std::array<std::pair<const char*, JitMode>, 4> kWords = {

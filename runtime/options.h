@@ -39,6 +39,8 @@ struct Options {
   std::vector<std::string> cache_roots;
   CacheMode cache = CacheMode::read_write;
   CacheTrust trust = CacheTrust::user;
+  /// File with the site's secret, which signs entries: unsigned ones are not used. Empty = none.
+  std::string cache_key_file;
   /// Bounds of the written folder; 0 = none.
   int64_t cache_max_bytes = int64_t{2} << 30;
   int64_t cache_max_entries = 50000;
@@ -79,6 +81,7 @@ Environment process_environment();
 ///   TESSERA_CACHE           rw | ro | off
 ///   TESSERA_CACHE_MAX_SIZE  bytes, or with K, M, G; 0 = unbounded
 ///   TESSERA_CACHE_TRUST     user | group
+///   TESSERA_CACHE_KEY_FILE  file with a secret of 16 bytes or more; entries are signed with it
 ///   TESSERA_JIT             on | warn | error | off
 ///   TESSERA_RECORD          file that gets every kernel that was needed
 ///   TESSERA_JOBS            threads of prepare_all

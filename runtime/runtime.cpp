@@ -184,7 +184,7 @@ BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
   Job job = job_for(request, target);
   // An image from a bundle keeps the name of the compiler that made it.
   const auto image = image_of(job);
-  return {job.key.kernel, encode_entry(image->key, *image)};
+  return {job.key.kernel, disk_.encode(image->key, *image)};
 }
 
 std::shared_ptr<const Image> Runtime::image_of(Job& job) {

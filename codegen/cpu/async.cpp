@@ -31,7 +31,7 @@ void Machine::async_read(const Instr& instr) {
     check_bounds(instr, from);
     check_span(instr, from, base);
   }
-  if (launch_.count) count_transfer(from);
+  if (launch_.count) count_transfer(instr, from);
 }
 
 void Machine::async_copy(const Instr& instr) {
@@ -47,7 +47,7 @@ void Machine::async_copy(const Instr& instr) {
     check_shared(instr, move.to);
   }
   if (launch_.count) {
-    count_transfer(move.to);
+    count_transfer(instr, move.to);
     if (guarded) counts_.guards += active_warps();
   }
   const int count = move.to.width * bits(target.dtype) / 8;

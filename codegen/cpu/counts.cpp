@@ -46,13 +46,17 @@ int64_t wavefronts(int64_t* words, int count) {
 
 }  // namespace
 
-void Machine::count_transfer(const Transfer& transfer) {
+void Machine::count_transfer(const Instr& instr, const Transfer& transfer) {
+  const Counts before = counts_;
   const Array& array = *storage(transfer.storage).array;
   if (array.space == ArraySpace::global) {
     count_global(transfer, bits(array.dtype));
   } else {
     count_shared(transfer, bits(array.dtype));
   }
+  if (!launch_.count_accesses) return;
+  Counts& sum = accesses_[{instr.statement, &transfer}];
+  for (const auto& [name, count] : kCountNames) sum.*count += counts_.*count - before.*count;
 }
 
 void Machine::count_global(const Transfer& transfer, int64_t element_bits) {

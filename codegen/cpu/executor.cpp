@@ -94,6 +94,32 @@ void add(Counts& sum, const Counts& part) {
   for (const auto& [name, count] : kCountNames) sum.*count += part.*count;
 }
 
+void add(Machine::Accesses& sum, const Machine::Accesses& part) {
+  for (const auto& [access, counts] : part) add(sum[access], counts);
+}
+
+/// Those of one line that look the same are one: the rounds of an unrolled loop.
+std::vector<AccessCounts> by_line(const Bytecode& bytecode, const Machine::Accesses& accesses) {
+  std::vector<AccessCounts> lines;
+  for (const auto& [access, counts] : accesses) {
+    const auto& [statement, transfer] = access;
+    const Array& array = *bytecode.arrays[static_cast<size_t>(transfer->storage)].array;
+    const AccessCounts line{bytecode.locs[static_cast<size_t>(statement)],
+                            array.name,
+                            array.dtype,
+                            transfer->width,
+                            transfer->is_load,
+                            {}};
+    auto same = std::find_if(lines.begin(), lines.end(), [&](const AccessCounts& other) {
+      return to_string(other.loc) == to_string(line.loc) && other.array == line.array &&
+             other.width == line.width && other.is_load == line.is_load;
+    });
+    if (same == lines.end()) same = lines.insert(lines.end(), line);
+    add(same->counts, counts);
+  }
+  return lines;
+}
+
 /// Hands out blocks in order and keeps the failure of the lowest one, so that an error does not
 /// depend on timing.
 class BlockQueue {
@@ -173,9 +199,11 @@ const Program& Executable::program() const {
 void Executable::run(std::span<const Argument> arguments, const Options& options) const {
   const Program& program = impl_->program;
   Launch launch = check_arguments(program, arguments);
-  launch.count = options.counts != nullptr;
+  launch.count_accesses = options.accesses != nullptr;
+  launch.count = options.counts != nullptr || launch.count_accesses;
   if (options.print) launch.print = &options.print;
   if (options.counts != nullptr) *options.counts = {};
+  if (options.accesses != nullptr) options.accesses->clear();
   const Bytecode& bytecode = impl_->bytecode(options.traps);
 
   Machine first(program, bytecode, launch);
@@ -193,28 +221,38 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   };
 
   std::vector<std::thread> threads;
-  std::vector<Counts> parts(static_cast<size_t>(workers - 1));
-  const auto work = [&](Counts& part) {
+  struct Part {
+    Counts counts;
+    Machine::Accesses accesses;
+  };
+  std::vector<Part> parts(static_cast<size_t>(workers - 1));
+  const auto work = [&](Part& part) {
     try {
       Machine machine(program, bytecode, launch);
       drain(machine);
-      part = machine.counts();
+      part = {machine.counts(), machine.accesses()};
     } catch (...) {
       queue.fail(-1, std::current_exception());  // not a trap: no memory for the frame
     }
   };
   try {
-    for (Counts& part : parts) threads.emplace_back(work, std::ref(part));
+    for (Part& part : parts) threads.emplace_back(work, std::ref(part));
   } catch (const std::system_error&) {
     // The system has no more threads; those that exist do the work.
   }
   drain(first);
   for (std::thread& thread : threads) thread.join();
   queue.rethrow();
-  if (options.counts == nullptr) return;
-  options.counts->live_registers = live_registers(program);
-  add(*options.counts, first.counts());
-  for (const Counts& part : parts) add(*options.counts, part);
+  if (options.counts != nullptr) {
+    options.counts->live_registers = live_registers(program);
+    add(*options.counts, first.counts());
+    for (const Part& part : parts) add(*options.counts, part.counts);
+  }
+  if (options.accesses != nullptr) {
+    Machine::Accesses accesses = first.accesses();
+    for (const Part& part : parts) add(accesses, part.accesses);
+    *options.accesses = by_line(bytecode, accesses);
+  }
 }
 
 }  // namespace tessera::codegen::cpu

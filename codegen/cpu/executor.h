@@ -15,8 +15,10 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "codegen/thread_ir.h"
 #include "dsl/base/tensor_view.h"
@@ -80,10 +82,21 @@ inline constexpr std::array<std::pair<std::string_view, int64_t Counts::*>, 17> 
     {"live_registers", &Counts::live_registers},
 }};
 
+/// What one access to memory did, all its runs together.
+struct AccessCounts {
+  SourceLoc loc;  // of the author's statement
+  std::string array;
+  DType dtype = DType::f32;
+  int width = 1;  // elements per thread
+  bool is_load = true;
+  Counts counts;  // requests, sectors and bytes, or wavefronts
+};
+
 struct Options {
   bool traps = false;        // stop at the first thing that is undefined or wrong, see run()
   int workers = 0;           // blocks run in parallel on this many CPU threads; 0 = all cores
   Counts* counts = nullptr;  // filled when given
+  std::vector<AccessCounts>* accesses = nullptr;     // those that ran, in the order of the program
   std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
 };
 

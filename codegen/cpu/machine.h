@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -51,6 +52,7 @@ struct Launch {
   std::vector<Memory> memory;     // by parameter
   std::vector<uint64_t> scalars;  // by parameter, native storage
   bool count = false;
+  bool count_accesses = false;                                   // each by itself, too
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
 };
 
@@ -63,6 +65,9 @@ class Machine {
   /// Runs one block. Throws Error of kind trap.
   void run_block(const std::array<int64_t, 3>& block);
   const Counts& counts() const { return counts_; }
+  /// By statement and transfer.
+  using Accesses = std::map<std::pair<int32_t, const Transfer*>, Counts>;
+  const Accesses& accesses() const { return accesses_; }
 
  private:
   // ---- control (machine.cpp)
@@ -156,7 +161,7 @@ class Machine {
   std::string element_name(const Transfer& transfer, int lane, int first, int width) const;
 
   // ---- counts (counts.cpp)
-  void count_transfer(const Transfer& transfer);
+  void count_transfer(const Instr& instr, const Transfer& transfer);
   void count_global(const Transfer& transfer, int64_t element_bits);
   void count_shared(const Transfer& transfer, int64_t element_bits);
 
@@ -186,6 +191,7 @@ class Machine {
   std::vector<int64_t> groups_;                 // committed, by thread
   int left_ = 0;                                // threads that have returned
   Counts counts_;
+  Accesses accesses_;
 };
 
 }  // namespace tessera::codegen::cpu

@@ -79,7 +79,7 @@ void Machine::transfer(const Instr& instr) {
   }
   std::byte* base = memory_of(instr, transfer);
   if (code_.checked) check_transfer(instr, transfer, base);
-  if (launch_.count) count_transfer(transfer);
+  if (launch_.count) count_transfer(instr, transfer);
   if (transfer.matrices > 0) {
     if (code_.checked) check_whole_warps(instr, "a matrix load");
     load_matrices(transfer, base);

@@ -143,7 +143,7 @@ void Emitter::print(const Store& store) {
   if (width == 1) {
     const std::string value = store.from.array
                                   ? expressions_.element(*store.from.array, store.from.base)
-                                  : expressions_.value(store.value);
+                                  : expressions_.print(store.value, usage_.store_role(array));
     text = fmt::format("{} = {};", expressions_.element(array, store.to.offset), value);
   } else {
     const int count = access_bytes(array, width);

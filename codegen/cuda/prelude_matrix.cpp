@@ -9,9 +9,9 @@ constexpr Snippet kMatrix[] = {
     {"round_tf32", "u32", R"(
 // To 10 mantissa bits, ties away from zero.
 __device__ __forceinline__ float round_tf32(float x) {
-  u32 bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return x == x ? __uint_as_float(bits & 0xFFFFE000u) : __uint_as_float(0x7FFFFFFFu);
+  // Of an infinity the mask takes away what the addition put in.
+  const u32 bits = (__float_as_uint(x) + 0x1000u) & 0xFFFFE000u;
+  return x == x ? __uint_as_float(bits) : __uint_as_float(0x7FFFFFFFu);
 }
 )"},
     {"load_matrix", "u32", R"(

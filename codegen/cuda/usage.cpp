@@ -78,6 +78,7 @@ Usage::Usage(const Program& program) {
     if (param.var && param.var->kind == ir::VarKind::scalar) data_.insert(param.var.get());
   }
   mark_data(program.body);
+  mark_reads(program.body);
   visit(program.body);
 }
 
@@ -89,6 +90,11 @@ const Access* Usage::inlined_load(const ir::Var& var) const {
 Role Usage::role(const ir::Var& var) const {
   const auto found = uses_.find(&var);
   return found == uses_.end() ? Role::index : found->second.role;
+}
+
+Role Usage::store_role(const Array& to) const {
+  const bool to_products = to.space == ArraySpace::registers && !read_.contains(&to);
+  return to_products ? Role::operand : Role::value;
 }
 
 bool Usage::depends_on_data(const Expr& e) const {
@@ -118,6 +124,26 @@ void Usage::mark_data(const Body& body) {
   }
 }
 
+void Usage::mark_reads(const Body& body) {
+  const auto mark = [&](const auto& place) { read_.insert(place.array.get()); };
+  for (const Stmt& stmt : body) {
+    if (const auto* load = std::get_if<Load>(&stmt.node)) {
+      mark(load->from);
+    } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
+      mark(store->from);
+    } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+      mark(convert->from);
+    } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
+      mark(mma->c);
+    } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
+      mark_reads(loop->body);
+    } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
+      mark_reads(branch->then);
+      mark_reads(branch->otherwise);
+    }
+  }
+}
+
 // Backwards: every use of a variable or array stands behind its definition, so it has been seen by
 // then.
 void Usage::visit(const Body& body) {
@@ -138,7 +164,7 @@ void Usage::visit(const Stmt& stmt, Place place) {
     if (store->from.array) {
       use(store->from, store->to.width, place);
     } else {
-      use(store->value, Role::value, place);
+      use(store->value, store_role(*store->to.array), place);
     }
   } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
     use(atomic->to, place);

@@ -41,6 +41,9 @@ class Usage {
   /// The strongest role in which the variable is used.
   Role role(const ir::Var& var) const;
 
+  /// The role of what is stored to the array: operand if only matrix products read it.
+  Role store_role(const Array& to) const;
+
   /// True if `e` depends on memory, another thread or a scalar parameter, not only on where the
   /// thread is.
   bool depends_on_data(const Expr& e) const;
@@ -65,6 +68,7 @@ class Usage {
   };
 
   void mark_data(const Body& body);
+  void mark_reads(const Body& body);
   void visit(const Body& body);
   void visit(const Stmt& stmt, Place place);
   void visit_load(const Stmt& stmt, Place place);
@@ -79,6 +83,7 @@ class Usage {
   std::set<const ir::Var*> data_;
   std::set<const Array*> accessed_;
   std::set<const Array*> vectors_;
+  std::set<const Array*> read_;  // by other statements than the products of an Mma
 };
 
 }  // namespace tessera::codegen::cuda

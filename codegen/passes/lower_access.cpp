@@ -64,6 +64,26 @@ std::vector<Expr> TileLowering::in_root(const ir::Buffer& view,
   return result;
 }
 
+Expr TileLowering::offset_term(const Expr& index, const Expr& stride) const {
+  const Expr whole = ir::cast(DType::i64, index) * ir::cast(DType::i64, stride);
+  if (!ir::is_constant(stride) || ir::is_constant(stride, 1)) return whole;
+  // The rest of the index is not above it, so it does not overflow either.
+  Form rest = math_.form(index);
+  Expr steps = ir::constant(DType::i64, 0);
+  for (size_t i = rest.terms.size(); i-- > 0;) {
+    const Term& term = rest.terms[i];
+    const bool is_step = term.coefficient > 0 && term.atom->op == ir::Op::var &&
+                         unrolled_vars_.contains(term.atom->var.get());
+    if (!is_step) continue;
+    steps = steps + ir::cast(DType::i64, term.atom) *
+                        ir::constant(DType::i64, term.coefficient * stride->integer);
+    rest.terms.erase(rest.terms.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  if (ir::is_constant(steps, 0) || rest.is_constant()) return whole;
+  return ir::cast(DType::i64, math_.to_expr(rest, index->type)) * ir::cast(DType::i64, stride) +
+         steps;
+}
+
 Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
                             int width, bool unchecked, SourceLoc loc) {
   Access result;
@@ -98,8 +118,7 @@ Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>
   if (!shared) {
     result.offset = ir::constant(DType::i64, 0);
     for (size_t d = 0; d < indices.size(); ++d) {
-      result.offset = result.offset + ir::cast(DType::i64, result.indices[d]) *
-                                          ir::cast(DType::i64, buffer->strides[d]);
+      result.offset = result.offset + offset_term(result.indices[d], buffer->strides[d]);
     }
   }
   result_.notes.push_back(fmt::format("{}: {}: {} x {}, {}{}", to_string(loc), buffer->name, width,

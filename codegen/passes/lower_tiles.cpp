@@ -142,6 +142,7 @@ void TileLowering::lower_loop(const ir::Loop& loop, SourceLoc loc) {
     fail("UNROLL_EXTENT", "an unrolled loop needs a constant extent", loc, "a constant",
          ir::to_string(node.end));
   }
+  if (node.unrolled) unrolled_vars_.insert(var.get());
   node.body = nested([&] { lower_body(loop.body); });
   emit({std::move(node), loc});
 }
@@ -229,6 +230,7 @@ void TileLowering::unrolled(const std::string& name, int64_t count, SourceLoc lo
   loop.end = ir::index(count);
   loop.step = ir::index(1);
   loop.unrolled = true;
+  unrolled_vars_.insert(loop.var.get());
   const Expr index = ir::var(loop.var);
   loop.body = nested([&] { fn(index); });
   emit({std::move(loop), loc});

@@ -22,15 +22,17 @@ constexpr int64_t kArenaLimit =
 
 /// How logical (row, column) become an element offset; the leading dimensions together are the row.
 struct Arrangement {
-  int64_t pitch = 0;  // elements from row to row
-  int64_t chunk = 0;  // elements of 16 bytes, 0 = no exchange
-  int shift = 0;      // chunk ^ ((row >> shift) & mask)
-  int64_t mask = 0;
+  int64_t pitch = 0;      // elements from row to row
+  int64_t chunk = 0;      // elements of 16 bytes, 0 = no exchange
+  int64_t exchanged = 0;  // chunks among each other, a power of two
+  int shift = 0;          // chunk ^ (row >> shift) % exchanged
+  int rotation = 0;       // the bits of the row rotated to the left by this before
 
   std::string text() const {
-    if (chunk > 0)
-      return fmt::format("16-byte chunks exchanged by xor (row >> {}) & {}", shift, mask);
-    return fmt::format("rows {} elements apart", pitch);
+    if (chunk == 0) return fmt::format("rows {} elements apart", pitch);
+    const std::string row = shift > 0 ? fmt::format("(row >> {})", shift) : "row";
+    const std::string turned = rotation > 0 ? fmt::format(", rotated by {}", rotation) : "";
+    return fmt::format("16-byte chunks exchanged by xor {} % {}{}", row, exchanged, turned);
   }
 };
 
@@ -41,8 +43,11 @@ Expr offset_of(const Arrangement& a, const Array& array, const std::vector<Expr>
   const Expr column = indices.back();
   Expr offset = row * ir::index(a.pitch);
   if (a.chunk > 0) {
-    const Expr exchange =
-        math.simplify(row / ir::index(int64_t{1} << a.shift) % ir::index(a.mask + 1));
+    const int64_t turn = int64_t{1} << a.rotation;
+    const Expr bits = row / ir::index(int64_t{1} << a.shift);
+    const Expr low = bits % ir::index(a.exchanged / turn) * ir::index(turn);
+    const Expr high = bits / ir::index(a.exchanged / turn) % ir::index(turn);
+    const Expr exchange = math.simplify(low + high);
     const Expr chunk = math.simplify(column / ir::index(a.chunk));
     offset = offset + ir::binary(ir::Op::bit_xor, chunk, exchange) * ir::index(a.chunk) +
              math.simplify(column % ir::index(a.chunk));
@@ -62,11 +67,13 @@ std::vector<Arrangement> arrangements(const Array& array, bool has_vectors) {
   const int64_t chunk = 16 / bytes(array.dtype);
   const int64_t chunks = columns / chunk;
   if (columns % chunk == 0 && chunks >= 2 && (chunks & (chunks - 1)) == 0) {
-    for (int shift = 0; shift <= 4; ++shift) {
-      Arrangement swizzled = plain;
-      swizzled.chunk = chunk;
-      swizzled.shift = shift;
-      swizzled.mask = std::min<int64_t>(chunks, 8) - 1;
+    Arrangement swizzled = plain;
+    swizzled.chunk = chunk;
+    swizzled.exchanged = std::min<int64_t>(chunks, 8);
+    for (swizzled.shift = 0; swizzled.shift <= 4; ++swizzled.shift) result.push_back(swizzled);
+    swizzled.shift = 0;
+    for (swizzled.rotation = 1; int64_t{1} << swizzled.rotation < swizzled.exchanged;
+         ++swizzled.rotation) {
       result.push_back(swizzled);
     }
   } else {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,9 @@ class TileLowering {
   Access access(const Element& element, int width, SourceLoc loc) {
     return access(element.buffer, resolve(element.indices), width, element.unchecked, loc);
   }
+  /// index * stride in i64. What unrolling makes constant is multiplied for itself, so that the
+  /// accesses of an unrolled loop differ by constants.
+  Expr offset_term(const Expr& index, const Expr& stride) const;
   Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
                 bool unchecked, SourceLoc loc);
   std::vector<Expr> in_root(const ir::Buffer& view, const std::vector<Expr>& indices) const;
@@ -115,6 +119,7 @@ class TileLowering {
   Body* out_ = nullptr;
   IndexMath math_;
   Substitution values_;
+  std::set<const ir::Var*> unrolled_vars_;
   bool manual_sync_ = false;        // the statement being lowered stands in a manual-sync region
   Expr sole_owner_;                 // predicate on side effects in the iteration being lowered
   std::map<int, ArrayRef> arrays_;  // by storage: id of the root buffer

@@ -15,6 +15,7 @@
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
@@ -96,6 +97,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   check_input(check, tensors);
   check.output("out", tensors).dtype(DType::i32).shape("L", "T", "(N-1)*J").row_major();
   check.memory();
+  require_values(check, "vocab_sizes", tensors.at("vocab_sizes"), 1, INT32_MAX);
   if (tensors.at("out").size() == 0) return;
   const Spec spec = spec_of(check);
   TensorView sizes = tensors.at("vocab_sizes");

@@ -11,6 +11,7 @@ namespace tessera::kernels::jit {
 struct KernelCounts {
   std::string kernel;
   codegen::cpu::Counts counts;
+  std::vector<codegen::cpu::AccessCounts> accesses;  // in the order of the program
 };
 
 /// While it lives, CPU calls made by this thread are counted: one entry per kernel run, in order.

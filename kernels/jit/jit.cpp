@@ -83,9 +83,12 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
   }
   codegen::cpu::Options options;
   options.traps = trap_depth > 0;
-  KernelCounts counted{prepared.program->program().name, {}};
+  KernelCounts counted{prepared.program->program().name, {}, {}};
   CountScope* scope = CountScope::active();
-  if (scope) options.counts = &counted.counts;
+  if (scope) {
+    options.counts = &counted.counts;
+    options.accesses = &counted.accesses;
+  }
   prepared.program->run(arguments, options);
   if (scope) scope->add(std::move(counted));
 }

@@ -4,11 +4,13 @@
 //          hidden], out and out_mul [tokens, entries], sqrsum [tokens]
 // Dtypes   residual bf16, the rest f32
 // Method   two launches: the projection writes partial sums of the columns, this kernel adds them,
-//          one lane per entry, and scales. Its bytes are few.
+//          groups on all threads, then one lane per entry, and scales. Its bytes are few.
 // Maths    projection.h; norm_factor with an approximate rsqrt, one product
 // Tuned    H200; see projection.cpp.
 
 #include "kernels/mhc/norm_fn_fwd.h"
+
+#include <optional>
 
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
@@ -25,9 +27,6 @@ struct Spec {
   int32_t entries, width, save;
   mhc::PartSum sum;
 };
-
-constexpr int64_t kThreads = 256;
-constexpr int64_t kBlockTokens = kThreads / mhc::kMaxEntries;
 
 // 2. Builder
 ir::Kernel build(const Spec& s) {
@@ -47,21 +46,27 @@ ir::Kernel build(const Spec& s) {
     saved.push_back(k.output("sqrsum", DType::f32, {tokens}, {.align = 4}));
   }
   auto eps = k.scalar("norm_eps", DType::f32);
-  auto at = k.launch({ceil_div(tokens, kBlockTokens)}, {.threads = kThreads});
+  const mhc::SumBlock block(s.sum, mhc::kMaxEntries);
+  auto at = k.launch({ceil_div(tokens, block.rows)}, {.threads = block.threads});
 
-  auto token = k.let("token", at.x * kBlockTokens + k.warp());
+  auto first_token = k.let("first_token", at.x * block.rows);
+  std::optional<mhc::SummedParts> sums;
+  if (s.sum.parts > 0) sums.emplace(k, s.sum, products[0], squares[0], first_token, block.rows);
   auto j = k.let("j", k.lane());
-  Value product = Arg(0.0f).value(), square = product, scaled = product;
-  if (s.sum.parts > 0) {
-    product = mhc::sum_parts(k, s.sum, [&](const Value& p) { return products[0](p, token, j); });
-    square = mhc::sum_parts(k, s.sum, [&](const Value& p) { return squares[0](p, token); });
-    scaled = product * mhc::norm_factor(square, s.width, eps);
-  }
-  out(token, j) = scaled;
-  if (!saved.empty()) {
-    saved[0](token, j) = product;
-    k.if_(j == 0, [&] { saved[1](token) = square; });
-  }
+  k.if_(k.warp() < block.rows && j < s.entries, [&] {
+    auto token = k.let("token", first_token + k.warp());
+    Value product = Arg(0.0f).value(), square = product, scaled = product;
+    if (sums) {
+      product = sums->product(k.warp(), j);
+      square = sums->square(k.warp());
+      scaled = product * mhc::norm_factor(square, s.width, eps);
+    }
+    out(token, j) = scaled;
+    if (!saved.empty()) {
+      saved[0](token, j) = product;
+      k.if_(j == 0, [&] { saved[1](token) = square; });
+    }
+  });
   return k.finish();
 }
 
@@ -85,7 +90,7 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
 
 Spec spec_of(const Call& call) {
   return {static_cast<int32_t>(call.shape.entries), static_cast<int32_t>(call.shape.width),
-          call.save ? 1 : 0, mhc::PartSum(mhc::ProjectionParts(call.shape))};
+          call.save ? 1 : 0, mhc::PartSum(call.shape)};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {

@@ -12,6 +12,8 @@
 
 #include "kernels/mhc/pre_big_fuse.h"
 
+#include <optional>
+
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -30,7 +32,6 @@ struct Spec {
   mhc::PartSum sum;
 };
 
-constexpr int64_t kThreads = 128;
 constexpr int64_t kMaxRepeat = 45;
 
 // 2. Builder
@@ -38,7 +39,7 @@ ir::Kernel build(const Spec& s) {
   using namespace dsl;
   const int64_t n = s.streams, entries = n * (n + 2);
   const mhc::MatrixLanes matrix{n};
-  const int64_t block_tokens = kThreads / matrix.lanes();
+  const mhc::SumBlock block(s.sum, matrix.lanes());
   Builder k("pre_big_fuse_mixes");
   auto tokens = k.dim("tokens");
   std::vector<Ref> parts;  // products and squares, absent without columns
@@ -56,42 +57,40 @@ ir::Kernel build(const Spec& s) {
   auto sinkhorn_eps = k.scalar("sinkhorn_eps", DType::f32);
   auto post_mult = k.scalar("post_mult_value", DType::f32);
   auto repeat = k.scalar("sinkhorn_repeat", DType::i32);
-  auto at = k.launch({ceil_div(tokens, block_tokens)}, {.threads = kThreads});
+  auto at = k.launch({ceil_div(tokens, block.rows)}, {.threads = block.threads});
 
-  auto token = k.let("token", at.x * block_tokens + k.thread() / matrix.lanes());
-  auto lane = k.let("matrix_lane", k.thread() % matrix.lanes());
-  auto i = k.let("i", matrix.row(k.thread()));
-  auto o = k.let("o", matrix.col(k.thread()));
+  auto first_token = k.let("first_token", at.x * block.rows);
+  std::optional<mhc::SummedParts> sums;
+  if (!parts.empty()) sums.emplace(k, s.sum, parts[0], parts[1], first_token, block.rows);
+  k.if_(k.warp() < block.rows * matrix.lanes() / 32, [&] {
+    auto row = k.let("row", k.thread() / matrix.lanes());
+    auto token = k.let("token", first_token + row);
+    auto lane = k.let("matrix_lane", k.thread() % matrix.lanes());
+    auto i = k.let("i", matrix.row(k.thread()));
+    auto o = k.let("o", matrix.col(k.thread()));
 
-  // norm: the factor of the token, then z of one entry
-  Value factor = Arg(0.0f).value();
-  if (!parts.empty()) {
-    Value square =
-        mhc::sum_parts(k, s.sum, [&](const Value& p) { return Value(parts[1](p, token)); });
-    factor = k.let("factor", mhc::norm_factor(square, s.width, norm_eps));
-  }
-  const auto z_of = [&](const Value& j) {
-    Value mix = Arg(0.0f).value();
-    if (!parts.empty()) {
-      Value product =
-          mhc::sum_parts(k, s.sum, [&](const Value& p) { return Value(parts[0](p, token, j)); });
-      mix = k.let("mix", product * factor);
+    // norm: the factor of the token, then z of one entry
+    Value factor = Arg(0.0f).value();
+    if (sums) factor = k.let("factor", mhc::norm_factor(sums->square(row), s.width, norm_eps));
+    const auto z_of = [&](const Value& j) {
+      Value mix = Arg(0.0f).value();
+      if (sums) mix = k.let("mix", sums->product(row, j) * factor);
+      return k.let("z", mhc::mix_logit(mix, scale(min(j / n, 2)), base(j)));
+    };
+    // the mixes of the sub-layer's input and output
+    for (int64_t first = 0; first < 2 * n; first += matrix.lanes()) {
+      auto j = k.let("j", lane + first);
+      k.if_(j < 2 * n, [&] {
+        auto z = z_of(j);
+        k.if_else(
+            j < n, [&] { pre_mix(token, j) = mhc::pre_mix(z, pre_eps); },
+            [&] { post_mix(token, j - n) = mhc::post_mix(z, post_mult); });
+      });
     }
-    return k.let("z", mhc::mix_logit(mix, scale(min(j / n, 2)), base(j)));
-  };
-  // the mixes of the sub-layer's input and output
-  for (int64_t first = 0; first < 2 * n; first += matrix.lanes()) {
-    auto j = k.let("j", lane + first);
-    k.if_(j < 2 * n, [&] {
-      auto z = z_of(j);
-      k.if_else(
-          j < n, [&] { pre_mix(token, j) = mhc::pre_mix(z, pre_eps); },
-          [&] { post_mix(token, j - n) = mhc::post_mix(z, post_mult); });
-    });
-  }
-  // the mix of the streams; lanes outside of the matrix take part in the shuffles
-  auto logit = z_of(2 * n + min(i * n + o, n * n - 1));
-  comb_mix(token, i, o) = mhc::sinkhorn(k, matrix, k.thread(), logit, repeat, sinkhorn_eps);
+    // the mix of the streams; lanes outside of the matrix take part in the shuffles
+    auto logit = z_of(2 * n + min(i * n + o, n * n - 1));
+    comb_mix(token, i, o) = mhc::sinkhorn(k, matrix, k.thread(), logit, repeat, sinkhorn_eps);
+  });
   return k.finish();
 }
 
@@ -127,7 +126,7 @@ int64_t workspace_of(const Call& call) {
 
 Spec spec_of(const Call& call) {
   return {static_cast<int32_t>(call.streams), static_cast<int32_t>(call.shape.width),
-          mhc::PartSum(mhc::ProjectionParts(call.shape))};
+          mhc::PartSum(call.shape)};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {

@@ -3,15 +3,14 @@
 // Shapes   residual [tokens, width] bf16, fn [entries, width] f32, norm_weight [width] f32,
 //          products [parts, tokens, entries] f32, squares [parts, tokens] f32
 // Method   a block multiplies 64 or 128 rows by all entries along one part of the columns, on tensor
-//          cores. Residual vectors of 16 bytes go from global memory into the registers of the very
-//          lane that feeds them to the instruction: the columns of a block of 32 are taken in the
-//          order that makes it so, for both operands. fn passes through shared memory, rounded to
-//          tf32 once per block. The next step's loads are in flight during this step's products.
-//          The bound is reading the residual once.
+//          cores. Residual and fn go through shared memory, copied some steps ahead; fn is rounded to
+//          tf32 there once per block. The columns of a block of 32 are taken in an order that gives
+//          every lane whole vectors of the residual. The bound is reading the residual once.
 // Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of 256
 //          columns, ascending in steps of 8. Squares: lane c of 4 sums the columns with h / 8 % 4 =
 //          c in ascending order by fma, then (c0 + c2) + (c1 + c3).
-// Tuned    H200: many rows per block read fn less often, few keep all SMs busy.
+// Tuned    H200: many rows per block read fn less often, few keep all SMs busy. Steps of 32 or 128
+//          columns are slower (barriers; registers), more steps ahead too (blocks per SM).
 
 #include "kernels/mhc/projection.h"
 
@@ -30,25 +29,12 @@ struct Spec {
   int32_t align, fn_align, workspace_align;
 };
 
+constexpr int64_t kStep = 64;  // columns staged at once: 128 bytes of every row
 constexpr int kThreads = 128;
 constexpr int64_t kWarps = kThreads / 32;
-constexpr int64_t kStep = 64;  // columns staged at once: 128 bytes of every row
 constexpr int64_t kMaxGroupSums = 8;
 int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
-}
-
-/// Lane 4 * (row % 8) + c of a warp holds columns 8 c .. 8 c + 7 of every 32: whole vectors, and the
-/// rows of the instruction's left operand.
-layout::Layout residual_layout(int64_t rows) {
-  const int64_t tiles = rows / kWarps / 16, blocks = kStep / 32;
-  return layout::Layout({rows, kStep}, {{0, 1, 8, 4, 0},
-                                        {0, 8, 2, 0, 8 * blocks},
-                                        {0, 16, tiles, 0, 16 * blocks},
-                                        {0, 16 * tiles, kWarps, 32, 0},
-                                        {1, 1, 8, 0, 1},
-                                        {1, 8, 4, 1, 0},
-                                        {1, 32, blocks, 0, 8}});
 }
 
 ir::Kernel build(const Spec& s) {
@@ -65,13 +51,13 @@ ir::Kernel build(const Spec& s) {
   auto products =
       k.output("products", DType::f32, {parts, tokens, s.entries}, {.align = s.workspace_align});
   auto squares = k.output("squares", DType::f32, {parts, tokens}, {.align = 4});
-  auto at = k.launch({parts, ceil_div(tokens, rows)}, {.threads = kThreads});
+  auto at = k.launch({parts, ceil_div(tokens, rows)},
+                     {.threads = kThreads, .min_blocks_per_sm = rows > 64 ? 2 : 4});
   auto first_row = k.let("first_row", at.y * rows);
   auto first_col = k.let("first_col", at.x * s.part_columns);
 
-  auto x = k.fragment(DType::bf16, residual_layout(rows), "x");           // (rows, columns)
-  auto x_lanes = x.reshape({rows, blocks, 4, 8});                         // (rows, 32s, c, v)
-  auto f = k.fragment(DType::f32, {entries, kStep}, "f");                 // (entries, order)
+  auto x = k.shared(DType::bf16, {rows, kStep}, "x");                     // (rows, columns)
+  auto f = k.shared(DType::f32, {s.entries, kStep}, "f");                 // (entries, columns)
   auto left = k.fragment(DType::f32, {rows, kStep}, "left");              // (rows, order)
   auto left_lanes = left.reshape({rows, blocks, 8, 4});                   // (rows, 32s, v, c)
   auto right = k.shared(DType::f32, {entries, kStep}, "right");           // (entries, order)
@@ -80,54 +66,51 @@ ir::Kernel build(const Spec& s) {
   auto square = k.fragment(DType::f32, {rows}, "square");
   auto part_product = k.fragment(DType::f32, {rows, entries}, "part_product");
   auto part_square = k.fragment(DType::f32, {rows}, "part_square");
-
-  auto w = k.fragment(DType::f32, {entries, kStep}, "w");  // norm_weight, if any
+  std::vector<Ref> w;  // (columns)
+  if (!weight.empty()) w.push_back(k.shared(DType::f32, {kStep}, "w"));
 
   // Place p of 32 in the order of multiplication is column 8 c + v with p = 4 v + c.
-  const auto load = [&](const Value& col) {
-    k.copy(residual.tile({first_row, col}, {rows, kStep}), x);
-    k.parallel({entries, kStep}, [&](Value j, Value p) {
-      auto h = col + (p / 32 * 32 + p % 4 * 8 + p / 4 % 8);
-      f(j, p) = fn(j, h);
-      if (!weight.empty()) w(j, p) = weight[0](h);
-    });
-  };
   const auto stage = [&] {
-    k.parallel({entries, kStep}, [&](Value j, Value p) {
-      Value value = f(j, p);
-      if (!weight.empty()) value = value * w(j, p);
+    k.parallel({s.entries, kStep}, [&](Value j, Value p) {
+      auto h = p / 32 * 32 + p % 4 * 8 + p / 4 % 8;
+      Value value = f(j, h);
+      if (!w.empty()) value = value * w[0](h);
       right(j, p) = round_tf32(value);
     });
     k.parallel({rows, blocks, 4, 8}, [&](Value row, Value block, Value c, Value v) {
-      auto value = f32(x_lanes(row, block, c, v));
+      auto value = f32(x(row, block * 32 + c * 8 + v));
       left_lanes(row, block, v, c) = value;
       square_lanes(row, c) = dsl::fma(value, value, square_lanes(row, c));
     });
   };
+  if (entries > s.entries) k.fill(right, 0.0f);  // rows that make the instruction's eight
   k.fill(part_product, 0.0f);
   k.fill(part_square, 0.0f);
-  load(first_col);
+  k.fill(product, 0.0f);
+  k.fill(square_lanes, 0.0f);
   // The last part may be shorter.
   const int64_t most_sums = s.part_columns / kSumColumns, all_sums = s.width / kSumColumns;
   auto sums = all_sums % most_sums == 0
                   ? Arg(most_sums).value()
                   : k.let("sums", min(all_sums - at.x * most_sums, most_sums));
   constexpr int64_t kSteps = kSumColumns / kStep;
-  k.serial(0, sums, [&](Value sum) {
-    k.fill(product, 0.0f);
-    k.fill(square_lanes, 0.0f);
-    k.serial(0, kSteps, [&](Value step) {
-      stage();
-      // load the next step, multiply this one
-      auto next = k.let("next", sum * kSteps + step + 1);
-      k.if_(next < sums * kSteps, [&] { load(first_col + next * kStep); });
-      k.gemm(left, right.transposed(), product,
-             {.warp_rows = kWarps, .warp_columns = 1, .tf32 = ir::Tf32::truncate});
+  k.pipelined(0, sums * kSteps, rows > 64 ? 3 : 2, [&](Value step) {
+    auto col = first_col + step * kStep;
+    k.copy(residual.tile({first_row, col}, {rows, kStep}), x);
+    k.copy(fn.tile({0, col}, {s.entries, kStep}), f);
+    if (!weight.empty()) k.copy(weight[0].tile({col}, {kStep}), w[0]);
+    stage();
+    k.gemm(left, right.transposed(), product,
+           {.warp_rows = kWarps, .warp_columns = 1, .tf32 = ir::Tf32::truncate});
+    k.if_(step % kSteps == kSteps - 1, [&] {
+      k.reduce_sum(square_lanes, square, Axis(1));
+      k.parallel({rows, entries}, [&](Value row, Value j) {
+        part_product(row, j) += product(row, j);
+        product(row, j) = 0.0f;
+      });
+      k.parallel({rows}, [&](Value row) { part_square(row) += square(row); });
+      k.fill(square_lanes, 0.0f);
     });
-    k.reduce_sum(square_lanes, square, Axis(1));
-    k.parallel({rows, entries},
-               [&](Value row, Value j) { part_product(row, j) += product(row, j); });
-    k.parallel({rows}, [&](Value row) { part_square(row) += square(row); });
   });
   k.parallel({rows, entries}, [&](Value row, Value j) {
     products(at.x, first_row + row, j) = part_product(row, j);
@@ -151,12 +134,13 @@ Spec spec_of(const ProjectionShape& shape, const ProjectionTiling& tiling,
 }  // namespace
 
 ProjectionTiling pick_tiling(const ProjectionShape& shape) {
-  constexpr int64_t kManyTokens = 4096;   // then 128 rows still make 2 blocks for each of 132 SMs
-  constexpr int64_t kEnoughBlocks = 512;  // 4 of 64 rows fit an SM
-  const ProjectionTiling large{shape.tokens >= kManyTokens ? 128 : 64, true};
-  const int64_t row_blocks = (shape.tokens + 63) / 64;
-  if (row_blocks * ProjectionParts(shape, large).parts >= kEnoughBlocks) return large;
-  return {large.rows, false};
+  constexpr int64_t kEnoughBlocks = 250;  // about 2 for each of 132 SMs
+  for (const int rows : {128, 64}) {
+    const ProjectionTiling tiling{rows, true};
+    const int64_t row_blocks = (shape.tokens + rows - 1) / rows;
+    if (row_blocks * ProjectionParts(shape, tiling).parts >= kEnoughBlocks) return tiling;
+  }
+  return {64, false};
 }
 
 ProjectionParts::ProjectionParts(const ProjectionShape& shape, const ProjectionTiling& tiling) {
@@ -208,35 +192,65 @@ ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTilin
   return build(spec_of(shape, tiling, tensors));
 }
 
-dsl::Value sum_parts(dsl::Builder& k, const PartSum& sum,
-                     const std::function<dsl::Value(const dsl::Value& part)>& part) {
+PartSum::PartSum(const ProjectionShape& shape) : entries(static_cast<int32_t>(shape.entries)) {
+  const ProjectionParts p(shape);
+  parts = static_cast<int32_t>(p.parts);
+  parts_per_group = static_cast<int32_t>(p.parts_per_group);
+  parts_per_run = static_cast<int32_t>(p.parts_per_run);
+}
+
+SumBlock::SumBlock(const PartSum& sum, int64_t row_lanes)
+    : threads(sum.parts_per_group > 1 ? 384 : 128), rows(threads / row_lanes) {
+  if (sum.parts_per_group > 1) rows = 32 / row_lanes;
+}
+
+SummedParts::SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& products,
+                         const dsl::Ref& squares, const dsl::Value& first_token, int64_t rows)
+    : k_(k),
+      groups_per_run_(sum.parts_per_run / sum.parts_per_group),
+      runs_((sum.parts + sum.parts_per_run - 1) / sum.parts_per_run),
+      products_(k.shared(DType::f32, {runs_ * groups_per_run_, rows, sum.entries}, "products_sum")),
+      squares_(k.shared(DType::f32, {runs_ * groups_per_run_, rows}, "squares_sum")) {
   using namespace dsl;
-  constexpr int64_t kMostUnrolled = 16;  // loads of one run that are in flight together, in groups
-  const int64_t groups_per_run = sum.parts_per_run / sum.parts_per_group;
-  const int64_t runs = (sum.parts + sum.parts_per_run - 1) / sum.parts_per_run;
-  auto total = k.var(DType::f32, 0.0f, "total");
-  k.unrolled(runs, [&](Value run) {
-    auto run_total = k.var(DType::f32, 0.0f, "run_total");
-    const auto add_group = [&](Value group) {
-      auto group_total = k.var(DType::f32, 0.0f, "group_total");
-      k.unrolled(sum.parts_per_group, [&](Value i) {
-        auto p = k.let("part", run * sum.parts_per_run + group * sum.parts_per_group + i);
-        if (sum.parts % sum.parts_per_run == 0) {
-          group_total += part(p);
-        } else {
-          k.if_(p < sum.parts, [&] { group_total += part(p); });
-        }
-      });
-      run_total += group_total;
-    };
-    if (groups_per_run <= kMostUnrolled) {
-      k.unrolled(groups_per_run, add_group);
-    } else {
-      k.serial(0, groups_per_run, add_group);
+  const int64_t groups = runs_ * groups_per_run_, entries = sum.entries;
+  const auto add_group = [&](const Value& group, const auto& part) {
+    Value total = Arg(0.0f).value();
+    for (int64_t i = 0; i < sum.parts_per_group; ++i) {
+      total = total + part(group * sum.parts_per_group + i);
     }
+    return total;
+  };
+  k.parallel({groups * rows * entries}, [&](Value item) {
+    auto group = item / (rows * entries), row = item / entries % rows, j = item % entries;
+    products_(group, row, j) =
+        add_group(group, [&](const Value& p) { return products(p, first_token + row, j); });
+  });
+  k.parallel({groups * rows}, [&](Value item) {
+    auto group = item / rows, row = item % rows;
+    squares_(group, row) =
+        add_group(group, [&](const Value& p) { return squares(p, first_token + row); });
+  });
+}
+
+dsl::Value SummedParts::add_runs(
+    const std::function<dsl::Value(const dsl::Value& group)>& of_group) const {
+  using namespace dsl;
+  auto total = k_.var(DType::f32, 0.0f, "total");
+  k_.unrolled(runs_, [&](Value run) {
+    auto run_total = k_.var(DType::f32, 0.0f, "run_total");
+    k_.unrolled(groups_per_run_,
+                [&](Value group) { run_total += of_group(run * groups_per_run_ + group); });
     total += run_total;
   });
   return total;
+}
+
+dsl::Value SummedParts::product(const dsl::Value& row, const dsl::Value& entry) const {
+  return add_runs([&](const dsl::Value& group) { return products_(group, row, entry); });
+}
+
+dsl::Value SummedParts::square(const dsl::Value& row) const {
+  return add_runs([&](const dsl::Value& group) { return squares_(group, row); });
 }
 
 }  // namespace tessera::kernels::mhc

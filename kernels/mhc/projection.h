@@ -65,16 +65,43 @@ TensorView square_parts(const ProjectionShape& shape, const TensorView& workspac
 
 /// How a kernel adds partial results.
 struct PartSum {
-  int32_t parts, parts_per_group, parts_per_run;
+  int32_t entries, parts, parts_per_group, parts_per_run;
 
-  explicit PartSum(const ProjectionParts& p)
-      : parts(static_cast<int32_t>(p.parts)),
-        parts_per_group(static_cast<int32_t>(p.parts_per_group)),
-        parts_per_run(static_cast<int32_t>(p.parts_per_run)) {}
+  explicit PartSum(const ProjectionShape& shape);
 };
-/// The sum of part(p) over all parts, by groups and runs.
-dsl::Value sum_parts(dsl::Builder& k, const PartSum& sum,
-                     const std::function<dsl::Value(const dsl::Value& part)>& part);
+/// The sums over all parts of `rows` tokens of a block, from `first_token` on. All threads of the
+/// block add the groups, each element on its own thread, and leave them in shared memory; who asks
+/// for a sum adds the runs. Outside of the tensors: 0. Shared memory: 4 bytes for every group, token
+/// and entry.
+///
+///   const SummedParts sums(k, sum, products, squares, first_token, rows);
+///   out(first_token + row, j) = sums.product(row, j);
+class SummedParts {
+ public:
+  /// products [parts, tokens, entries], squares [parts, tokens].
+  SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& products,
+              const dsl::Ref& squares, const dsl::Value& first_token, int64_t rows);
+
+  dsl::Value product(const dsl::Value& row, const dsl::Value& entry) const;
+  dsl::Value square(const dsl::Value& row) const;
+
+ private:
+  dsl::Value add_runs(const std::function<dsl::Value(const dsl::Value& group)>& of_group) const;
+
+  dsl::Builder& k_;
+  int64_t groups_per_run_, runs_;
+  dsl::Ref products_;  // shared [groups, rows, entries]
+  dsl::Ref squares_;   // shared [groups, rows]
+};
+
+/// Threads and tokens of a block that adds the parts: with many tokens several of them, a lane of
+/// which takes `row_lanes` threads; with few the threads share the work of one warp's tokens.
+struct SumBlock {
+  int threads;
+  int64_t rows;
+
+  SumBlock(const PartSum& sum, int64_t row_lanes);
+};
 
 /// 1 / sqrt(squares / width + eps), the factor of every product.
 inline dsl::Value norm_factor(const dsl::Value& squares, int64_t width, const dsl::Value& eps) {

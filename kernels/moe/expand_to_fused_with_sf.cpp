@@ -18,75 +18,16 @@
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/even_mapping.h"
+#include "kernels/moe/expand_kernel.h"
+#include "kernels/moe/mapping_values.h"
 #include "kernels/moe/row_scatter.h"
 #include "kernels/quant/token_cast.h"
 
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec
-struct Spec {
-  int32_t row_bytes, scales;  // bytes of a row of x, 4-byte scales per row
-  int32_t num_topk;           // 0: no tokens, nothing but padding
-  int32_t align;              // bytes of x and out, at most 16
-  SfLayout sf_layout;
-  uint8_t unused[3] = {};
-};
-
-constexpr int kWarps = 4;  // rows per block
-
-// 2. Builder
-ir::Kernel build(const Spec& s) {
-  using namespace dsl;
-  const moe::RowWords row = moe::row_words(s.row_bytes, s.align);
-  const moe::RowWords sf_row{DType::u32, s.scales, 1};
-  const bool by_column = s.sf_layout != SfLayout::row_major;
-  Builder k("expand_to_fused_with_sf");
-  auto positions = k.dim("positions");
-  auto pos_to_expert = k.input("pos_to_expert", DType::i32, {positions}, {.align = 4});
-  auto out = k.output("out", row.dtype, {positions, row.words}, {.align = s.align});
-  auto written = by_column ? k.dim("padded_positions", {.multiple_of = 4}) : positions;
-  auto out_sf = by_column ? k.output("out_sf", DType::u32, {s.scales, written}, {.align = 4})
-                          : k.output("out_sf", DType::u32, {written, s.scales}, {.align = 4});
-  moe::RowStream data{row, {}, [&](const Value& p, const Value& word) { return out(p, word); }};
-  moe::RowStream scales{sf_row, {}, [&](const Value& p, const Value& word) {
-                          return by_column ? out_sf(word, p) : out_sf(p, word);
-                        }};
-
-  auto clear = [&](const Value& position) {
-    k.if_(position < positions, [&] {
-      k.if_(pos_to_expert(position) < 0, [&] {
-        moe::clear_row(k, data, position);
-        moe::clear_row(k, scales, position);
-      });
-    });
-    if (!by_column) return;
-    k.if_(position >= positions && position < written,
-          [&] { moe::clear_row(k, scales, position); });
-  };
-  if (s.num_topk == 0) {
-    auto at = k.launch({ceil_div(written, kWarps)}, {.threads = kWarps * 32});
-    clear(k.let("position", at.x * kWarps + k.warp()));
-    return k.finish();
-  }
-
-  auto tokens = k.dim("tokens");
-  auto sf_rows = k.stride("x_sf_row_stride"), sf_cols = k.stride("x_sf_col_stride");
-  auto x = k.input("x", row.dtype, {tokens, row.words}, {.align = s.align});
-  auto x_sf =
-      k.input("x_sf", DType::u32, {tokens, s.scales}, {.strides = {sf_rows, sf_cols}, .align = 4});
-  auto token_topk_to_pos =
-      k.input("token_topk_to_pos", DType::i32, {tokens, s.num_topk}, {.align = 4});
-  auto at = k.launch({ceil_div(max(tokens, written), kWarps)}, {.threads = kWarps * 32});
-  auto token = k.let("token", at.x * kWarps + k.warp());
-  data.from = [&](const Value& t, const Value& word) { return x(t, word); };
-  scales.from = [&](const Value& t, const Value& word) { return x_sf(t, word); };
-  k.if_(token < tokens, [&] {
-    moe::scatter_rows(k, {data, scales}, token_topk_to_pos, token, s.num_topk, positions);
-  });
-  clear(token);
-  return k.finish();
-}
+// 1. Spec: ExpandSpec; 2. Builder: build_expand
+using Spec = moe::ExpandSpec;
 
 // 3. Host function
 struct Call {
@@ -168,6 +109,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
       .row_major();
   check_scale_output(check, "out_sf", tensors, call.sf_layout, "P", "C");
   check.memory();
+  moe::require_expansion(check, tensors.at("token_topk_to_pos"), tensors.at("pos_to_expert"));
   if (out.size() == 0) return;
   const Spec spec = spec_of(check, tensors, call);
   const moe::RowWords row = moe::row_words(spec.row_bytes, spec.align);
@@ -181,8 +123,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
     arguments.insert(arguments.end(), {words_view(x, row), sf, tensors.at("token_topk_to_pos")});
   }
   jit::run(
-      "expand_to_fused_with_sf", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {},
-      stream);
+      "expand_to_fused_with_sf", jit::spec_bytes(spec), [&] { return moe::build_expand(spec); },
+      arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -190,7 +132,7 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   const Call call = call_of(params);
   check_input(check, tensors, call);
   if (check["P"] * check["H"] == 0) return {};
-  return {build(spec_of(check, tensors, call))};
+  return {moe::build_expand(spec_of(check, tensors, call))};
 }
 
 // 4. Registration

@@ -28,7 +28,8 @@ struct ExpandToFusedWithSfOptions {
 /// are neither mapped nor padding are unspecified.
 ///
 /// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, num_per_channels is
-///          neither 32 nor 128, or packed_ue8m0 is asked for f32 scales or another layout for i32.
+///          neither 32 nor 128, or packed_ue8m0 is asked for f32 scales or another layout for i32;
+///          on CPU tensors also for a position that does not exist or is not that of one pair.
 /// Example: expand_to_fused_with_sf(x, x_sf, token_topk_to_pos, pos_to_expert, out, out_sf,
 ///                                  {.num_per_channels = 128}, stream);
 void expand_to_fused_with_sf(const TensorView& x, const TensorView& x_sf,

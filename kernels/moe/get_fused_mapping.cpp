@@ -19,6 +19,7 @@
 #include "kernels/jit/host_copy.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/mapping_kernels.h"
+#include "kernels/moe/mapping_values.h"
 
 namespace tessera::kernels {
 namespace {
@@ -138,6 +139,7 @@ void run(const Tensors& tensors, const GetFusedMappingOptions& options, Stream s
   check_input(check, tensors, options);
   check_outputs(check, tensors, options);
   check.memory();
+  moe::require_routing(check, tensors.at("topk_idx"), options.alignment);
   launch(check, tensors, options, stream);
 }
 

@@ -3,14 +3,16 @@
 // Shapes   x [positions, hidden], x_sf [positions], topk_weights and token_topk_to_pos
 //          [tokens, num_topk], sf [1], out [tokens, hidden]
 // Dtypes   x f32|bf16, factors f32, positions i32, out as x or e4m3
-// Method   one 16-byte vector of columns per thread and every slot, the loads of up to 8 slots
-//          before the first product; no shared memory. Rows are read once, so the bound is bytes /
-//          copy bandwidth.
+// Method   16-byte vectors of columns, straight from the rows into the sums; no shared memory. With
+//          many tokens a thread adds slot by slot, up to 4 vectors each: most slots are empty, and
+//          other blocks hide the latency. With few it loads the vectors of 8 slots at once. Rows are
+//          read once, so the bound is bytes / copy bandwidth.
 // Maths    acc = fma(x, weight * x_sf, acc) in the order of the slots from +0, then acc * sf
-// Tuned    H200; see pick_row_tile. Columns are independent, so few tokens still fill the SMs.
+// Tuned    H200: pick_walk. Columns are independent, so few tokens still fill the SMs.
 
 #include "kernels/moe/reduce_fused.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "dsl/builder.h"
@@ -18,30 +20,49 @@
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/even_mapping.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
 
 // 1. Spec
+/// How a row of columns is shared out.
+struct Walk {
+  uint8_t runs;   // vectors per thread
+  uint8_t slots;  // rows that a thread loads before it adds them
+  int16_t threads;
+};
+
 struct Spec {
   DType in, out;
   bool has_x_sf, has_weights, has_sf;
-  uint8_t vector;  // columns per thread
+  uint8_t vector;  // columns of a vector
   uint8_t align;   // bytes of x and out, at most 16
   uint8_t unused = 0;
+  Walk walk;
   int32_t hidden, num_topk;  // num_topk 0: there are no positions
 };
 
-constexpr int64_t kSlots = 8;  // rows in flight per thread
+/// 128 to 256 threads along a row where they divide it (7168 = 4 x 224 x 8), fewer along a short row.
+Walk pick_walk(int64_t tokens, int64_t vectors) {
+  constexpr int64_t kManyTokens = 1024;  // then 8 blocks and more for each of 132 SMs
+  const bool many = tokens >= kManyTokens;
+  const uint8_t slots = many ? 1 : 8;
+  for (int runs = many ? 4 : 1; runs > 0; --runs) {
+    for (int threads = 256; threads >= 128; threads -= 32) {
+      if (vectors % (threads * runs) != 0) continue;
+      return {static_cast<uint8_t>(runs), slots, static_cast<int16_t>(threads)};
+    }
+  }
+  const auto threads = static_cast<int16_t>(std::min<int64_t>((vectors + 31) / 32 * 32, 128));
+  return {1, slots, threads};
+}
 
 // 2. Builder
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  // 128 to 256 threads along a row where they divide it (7168 = 4 x 224 x 8)
-  const int64_t vectors = s.hidden / s.vector;
-  int64_t threads = 256;
-  while (threads > 128 && vectors % threads != 0) threads -= 32;
-  const int64_t chunks = (vectors + threads - 1) / threads;
+  const int64_t runs = s.walk.runs, threads = s.walk.threads, vector = s.vector;
+  const int64_t chunks = (s.hidden + threads * runs * vector - 1) / (threads * runs * vector);
 
   Builder k("reduce_fused");
   auto tokens = k.dim("tokens");
@@ -59,50 +80,55 @@ ir::Kernel build(const Spec& s) {
     weights.push_back(k.input("topk_weights", DType::f32, {tokens, s.num_topk}, {.align = 4}));
   }
   if (s.has_sf) sf.push_back(k.input("sf", DType::f32, {1}, {.align = 4}));
-  auto at = k.launch({tokens * chunks}, {.threads = static_cast<int>(threads)});
+  auto at = k.launch({tokens * chunks}, {.threads = s.walk.threads});
   auto token = k.let("token", at.x / chunks);
   k.assume(token < tokens);
-  auto col = k.let("col", (at.x % chunks * threads + k.thread()) * s.vector);
+  auto first_col = k.let("first_col", (at.x % chunks * runs * threads + k.thread()) * vector);
+  auto column = [&](const Value& run) { return first_col + run * (threads * vector); };
 
-  k.if_(col < s.hidden, [&] {
-    auto acc = k.local(DType::f32, {s.vector}, "acc");
-    k.unrolled(s.vector, [&](Value i) { acc(i) = 0.0f; });
-    auto add_slots = [&](const Value& first, int64_t slots) {
-      auto rows = k.local(s.in, {slots, s.vector}, "rows");
-      auto factors = k.local(DType::f32, {slots}, "factors");
-      auto valid = k.local(DType::boolean, {slots}, "valid");
-      // load
-      k.unrolled(slots, [&](Value i) {
-        auto position = k.let("position", slots_of[0](token, first + i));
-        valid(i) = position >= 0 && position < positions;
-        Value factor = cast(DType::f32, 1);
-        for (const Ref& w : weights) factor = w(token, first + i);
-        for (const Ref& scale : x_sf) {
-          factor = s.has_weights ? factor * scale(position) : Value(scale(position));
-        }
-        factors(i) = factor;
-        k.if_(position >= 0 && position < positions, [&] {
-          k.vectorized(s.vector, [&](Value j) { rows(i, j) = x[0](position, col + j); });
+  auto acc = k.local(DType::f32, {runs, vector}, "acc");
+  k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
+  auto add_slots = [&](const Value& first, int64_t slots) {
+    auto rows = k.local(s.in, {slots, runs, vector}, "rows");
+    auto factors = k.local(DType::f32, {slots}, "factors");
+    auto position = k.local(DType::i32, {slots}, "position");
+    // load
+    k.unrolled(slots, [&](Value i) {
+      position(i) = slots_of[0](token, first + i);
+      factors(i) = 1.0f;
+      for (const Ref& w : weights) factors(i) = w(token, first + i);
+    });
+    k.unrolled(slots, [&](Value i) {
+      auto row = k.let("row", position(i));
+      k.if_(row >= 0 && row < positions, [&] {
+        for (const Ref& scale : x_sf) factors(i) *= scale(row);
+        k.unrolled(runs, [&](Value r) {
+          k.vectorized(vector, [&](Value j) { rows(i, r, j) = x[0](row, column(r) + j); });
         });
       });
-      // sum
-      k.unrolled(slots, [&](Value i) {
-        k.if_(valid(i), [&] {
-          k.unrolled(s.vector, [&](Value j) { acc(j) = fma(f32(rows(i, j)), factors(i), acc(j)); });
+    });
+    // sum
+    k.unrolled(slots, [&](Value i) {
+      k.if_(position(i) >= 0 && position(i) < positions, [&] {
+        k.unrolled(runs, [&](Value r) {
+          k.unrolled(vector,
+                     [&](Value j) { acc(r, j) = fma(f32(rows(i, r, j)), factors(i), acc(r, j)); });
         });
       });
-    };
-    const int64_t whole = s.num_topk / kSlots, rest = s.num_topk % kSlots;
-    if (whole == 1) add_slots(i32(0), kSlots);
-    if (whole > 1) {
-      k.serial(0, whole, [&](Value i) { add_slots(i * kSlots, kSlots); });
-    }
-    if (rest > 0) add_slots(i32(whole * kSlots), rest);
-    // scale and store
-    k.vectorized(s.vector, [&](Value j) {
-      Value sum = acc(j);
+    });
+  };
+  const int64_t whole = s.num_topk / s.walk.slots, rest = s.num_topk % s.walk.slots;
+  if (whole == 1) add_slots(i32(0), s.walk.slots);
+  if (whole > 1) {
+    k.serial(0, whole, [&](Value i) { add_slots(i * s.walk.slots, s.walk.slots); });
+  }
+  if (rest > 0) add_slots(i32(whole * s.walk.slots), rest);
+  // scale and store
+  k.unrolled(runs, [&](Value r) {
+    k.vectorized(vector, [&](Value j) {
+      Value sum = acc(r, j);
       for (const Ref& scale : sf) sum = sum * scale(0);
-      out(token, col + j) = cast(s.out, sum);
+      out(token, column(r) + j) = cast(s.out, sum);
     });
   });
   return k.finish();
@@ -141,6 +167,7 @@ Spec spec_of(const ArgCheck& check, const Tensors& tensors, DType out_dtype) {
   s.align = static_cast<uint8_t>(std::gcd(address, uintptr_t{16}));
   s.vector = static_cast<uint8_t>(std::max(1, s.align / bytes(s.in)));
   s.hidden = static_cast<int32_t>(check["H"]);
+  s.walk = pick_walk(check["T"], s.hidden / s.vector);
   return s;
 }
 
@@ -156,6 +183,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const DType dtype = check_input(check, tensors, params);
   check.output("out", tensors).dtype(dtype).shape("T", "H").row_major();
   check.memory();
+  require_values(check, "token_topk_to_pos", tensors.at("token_topk_to_pos"), -1, check["P"] - 1);
   if (tensors.at("out").size() == 0) return;
   const Spec spec = spec_of(check, tensors, dtype);
   std::vector<TensorView> arguments = {tensors.at("out")};

@@ -20,7 +20,8 @@ struct ReduceFusedTensors {
 /// position below `positions` are skipped. The dtype of `out` says the format.
 ///
 /// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, hidden is no multiple of
-///          256, or sf is given without e4m3.
+///          256, or sf is given without e4m3; on CPU tensors also for a position that does
+///          not exist.
 /// Example: reduce_fused({.x = x, .topk_weights = weights, .token_topk_to_pos = positions,
 ///                        .out = out}, stream);
 void reduce_fused(const ReduceFusedTensors& tensors, Stream stream = nullptr);

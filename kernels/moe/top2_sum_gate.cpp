@@ -12,11 +12,14 @@
 
 #include "kernels/moe/top2_sum_gate.h"
 
+#include <cmath>
+
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/router_bench.h"
 #include "kernels/moe/router_call.h"
 #include "kernels/moe/router_kernel.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
@@ -57,12 +60,50 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   return {output(check, "topk_idx", DType::i64), output(check, "topk_weights", DType::f32)};
 }
 
+/// Of tokens that are not masked: logits are finite and the experts that they keep exist. Experts
+/// have replicas.
+void check_values(const ArgCheck& check, const Tensors& tensors) {
+  const TensorView& logits = tensors.at("logits");
+  if (!values_are_checked(logits)) return;
+  if (check.has("logical_count")) {
+    require_values(check, "logical_count", tensors.at("logical_count"), 1, check["D"]);
+  }
+  const auto is_set = [&](const char* name, int64_t token, bool otherwise) {
+    return check.has(name) ? integer_at(tensors.at(name), token) != 0 : otherwise;
+  };
+  const auto* values = static_cast<const float*>(logits.data);
+  const int64_t experts = check["E"], topk = check["K"];
+  const auto refuse = [&](const std::string& name, const std::string& expected,
+                          const std::string& value, const Dims& place) {
+    check.require(false, name, "argument '" + name + "' has a value out of range", expected,
+                  value + " at " + to_string(place));
+  };
+  for (int64_t t = 0; t < check["T"]; ++t) {
+    if (!is_set("mask", t, true)) continue;
+    for (int64_t e = 0; e < experts; ++e) {
+      const float value = values[t * experts + e];
+      if (std::isfinite(value)) continue;
+      refuse("logits", "finite logits of tokens that are not masked", std::to_string(value),
+             {t, e});
+    }
+    if (!is_set("fix_routing_mask", t, false)) continue;
+    for (int64_t k = 0; k < topk; ++k) {
+      const int64_t id = integer_at(tensors.at("unmapped_topk_idx"), t * topk + k);
+      if (id >= 0 && id < experts) continue;
+      refuse("unmapped_topk_idx",
+             "0 .. " + std::to_string(experts - 1) + " where fix_routing_mask is true",
+             std::to_string(id), {t, k});
+    }
+  }
+}
+
 void run(const Tensors& tensors, const Params& params, Stream stream) {
   ArgCheck check(kOp);
   const moe::RouterCall call = moe::check_router(check, tensors, params);
   check.output("topk_idx", tensors).dtype(DType::i64).shape("T", "K+S").row_major();
   check.output("topk_weights", tensors).dtype(DType::f32).shape("T", "K+S").row_major();
   check.memory();
+  check_values(check, tensors);
   if (check["T"] == 0) return;
   std::vector<TensorView> arguments;
   for (const char* name : {"logits", "bias", "topk_idx", "topk_weights", "mask", "fix_routing_mask",

@@ -45,7 +45,8 @@ struct Top2SumGateTensors {
 /// out of range gives id -1.
 ///
 /// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, one of a pair of tensors
-///          is missing, or a parameter is out of range;
+///          is missing, or a parameter is out of range; on CPU tensors also for what the last
+///          paragraph says of logits, fixed ids and replica counts;
 ///          UnsupportedError beyond 4096 experts.
 /// Example: top2_sum_gate({.logits = logits, .bias = bias, .topk_idx = ids, .topk_weights = w},
 ///                        {.num_topk = 8, .num_topk_groups = 4, .num_groups = 8,

@@ -11,6 +11,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/quant/swiglu_forward.h"
 #include "kernels/quant/token_cast.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
@@ -109,6 +110,10 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check.output("out", tensors).dtype(DType::e4m3).shape("P", "H").row_major().aligned(16);
   check_scale_output(check, "out_sf", tensors, s.sf_layout, "P", "C");
   check.memory();
+  if (check.has("topk_weights")) {
+    require_values(check, "pos_to_token_topk", tensors.at("pos_to_token_topk"), INT32_MIN,
+                   tensors.at("topk_weights").size() - 1);
+  }
   const TensorView& x = tensors.at("x");
   if (x.size() == 0) return;
 
@@ -161,7 +166,8 @@ BenchCase bench_case(int64_t rows, int64_t hidden, const Form& form) {
   if (form.clamp) c.params["swiglu_clamp_value"] = *form.clamp;
   c.inputs.push_back({"x", form.in, {rows, 2 * hidden}, {2 * hidden, 1}});
   if (form.has_weights) {
-    c.inputs.push_back({"pos_to_token_topk", DType::i32, {rows}, {1}});
+    c.inputs.push_back(
+        {"pos_to_token_topk", DType::i32, {rows}, {1}, [](int64_t row) { return 2 * row; }});
     c.inputs.push_back({"topk_weights", DType::f32, {rows, 2}, {2, 1}});
   }
   if (form.has_experts) {  // one row of padding in 128

@@ -50,9 +50,10 @@ std::string_view text_of(const Digest& digest) {
 
 }  // namespace
 
-std::optional<Bundle> Bundle::open(const std::string& path, CacheTrust trust,
-                                   std::string& problem) {
+std::optional<Bundle> Bundle::open(const std::string& path, CacheTrust trust, std::string& problem,
+                                   const std::string& secret) {
   Bundle bundle;
+  bundle.secret_ = secret;
   bundle.fd_ = open_file(path, trust, problem);
   if (!bundle.fd_) return std::nullopt;
   const std::string header = read_at(bundle.fd_.get(), 0, kHeaderBytes);
@@ -104,7 +105,7 @@ std::optional<Image> Bundle::find(const CacheKey& kernel, std::string& problem) 
 std::optional<Entry> Bundle::at(size_t idx, std::string& problem) const {
   const Row& row = rows_.at(idx);
   if (row.size > kMaxEntryBytes) return problem = "is too large", std::nullopt;
-  return decode_entry(read_at(fd_.get(), row.offset, row.size), problem);
+  return decode_entry(read_at(fd_.get(), row.offset, row.size), problem, secret_);
 }
 
 std::string encode_bundle(std::vector<BundleItem> items) {

@@ -25,9 +25,10 @@ namespace tessera::runtime {
 /// An opened bundle. The index is verified when it is opened, a kernel when it is read.
 class Bundle {
  public:
-  /// Nothing, and in `problem` why, if the file is not a whole bundle or cannot be trusted.
-  static std::optional<Bundle> open(const std::string& path, CacheTrust trust,
-                                    std::string& problem);
+  /// Nothing, and in `problem` why, if the file is not a whole bundle or cannot be trusted. Its
+  /// kernels must be signed under `secret`, if there is one.
+  static std::optional<Bundle> open(const std::string& path, CacheTrust trust, std::string& problem,
+                                    const std::string& secret = {});
 
   size_t size() const { return rows_.size(); }
   bool contains(const CacheKey& kernel) const;
@@ -45,6 +46,7 @@ class Bundle {
 
   Descriptor fd_;
   std::vector<Row> rows_;
+  std::string secret_;
 };
 
 struct BundleItem {

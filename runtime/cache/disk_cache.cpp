@@ -9,6 +9,7 @@
 
 #include "runtime/cache/entry.h"
 #include "runtime/cache/folder.h"
+#include "runtime/cache/site_key.h"
 
 namespace tessera::runtime {
 namespace {
@@ -32,6 +33,19 @@ Folder open_entry_folder(Folder root, Target target, const CacheKey& key, Missin
   return folder;
 }
 
+std::string secret_of(const Options& options, Log& log) {
+  if (options.cache_key_file.empty()) return "";
+  std::string problem;
+  const std::string secret = read_site_key(options.cache_key_file, problem);
+  if (secret.empty()) {
+    log.write_once(LogLevel::warn, "site key",
+                   fmt::format("no kernel is taken from or kept in a cache: {} {} "
+                               "(TESSERA_CACHE_KEY_FILE)",
+                               options.cache_key_file, problem));
+  }
+  return secret;
+}
+
 }  // namespace
 
 std::string entry_path(const std::string& op, Target target, const CacheKey& key) {
@@ -41,22 +55,26 @@ std::string entry_path(const std::string& op, Target target, const CacheKey& key
 }
 
 DiskCache::DiskCache(const Options& options, Log& log, Counters& counters)
-    : roots_(open_roots(options)),
+    : secret_(secret_of(options, log)),
+      roots_(open_roots(options, secret_)),
       mode_(options.cache),
       trust_(options.trust),
       limits_{options.cache_max_bytes, options.cache_max_entries},
       log_(log),
       counters_(counters) {}
 
-std::vector<DiskCache::Root> DiskCache::open_roots(const Options& options) {
+std::vector<DiskCache::Root> DiskCache::open_roots(const Options& options,
+                                                   const std::string& secret) {
   std::vector<Root> roots;
-  if (options.cache == CacheMode::off) return roots;
+  // A site that signs its kernels would rather compile than take unsigned ones.
+  const bool lacks_secret = !options.cache_key_file.empty() && secret.empty();
+  if (options.cache == CacheMode::off || lacks_secret) return roots;
   for (const std::string& path : options.cache_roots) {
     Root root;
     root.path = path;
     struct stat info = {};
     root.is_bundle = stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
-    if (root.is_bundle) root.bundle = Bundle::open(path, options.trust, root.problem);
+    if (root.is_bundle) root.bundle = Bundle::open(path, options.trust, root.problem, secret);
     roots.push_back(std::move(root));
   }
   return roots;
@@ -133,7 +151,7 @@ std::optional<Image> DiskCache::find_in_folder(size_t root_idx, const std::strin
   if (file.missing) return std::nullopt;
   std::string reason = file.problem;
   if (file.bytes) {
-    if (auto image = decode_entry(*file.bytes, key, reason)) {
+    if (auto image = decode_entry(*file.bytes, key, reason, secret_)) {
       if (is_written(root_idx)) mark_used(folder, name, file.seen, std::time(nullptr));
       return image;
     }
@@ -141,6 +159,10 @@ std::optional<Image> DiskCache::find_in_folder(size_t root_idx, const std::strin
   report_corrupt(op, root + "/" + entry_path(op, target, key), reason);
   if (is_written(root_idx)) remove_if_unchanged(folder, name, file.seen);
   return std::nullopt;
+}
+
+std::string DiskCache::encode(const CacheKey& key, const Image& image) const {
+  return encode_entry(key, image, secret_);
 }
 
 void DiskCache::publish(const CacheKey& key, const Image& image) {
@@ -156,7 +178,7 @@ void DiskCache::publish(const CacheKey& key, const Image& image) {
     if (!swept_.exchange(true)) sweep_stale_files(staging);
     const Folder folder = open_entry_folder(open_root(path, Missing::leave, trust_), image.target,
                                             key, Missing::create);
-    const std::string bytes = encode_entry(key, image);
+    const std::string bytes = encode(key, image);
     problem = folder.fd ? publish_file(staging, folder, entry_name(image.op, key), bytes)
                         : folder.problem;
     if (problem.empty()) {

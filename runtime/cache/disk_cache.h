@@ -50,6 +50,9 @@ class DiskCache {
   /// Whether publish() would try.
   bool is_writable() const { return is_written(0); }
 
+  /// The bytes of an entry, signed where the site has a secret.
+  std::string encode(const CacheKey& key, const Image& image) const;
+
   /// Removes an entry that the driver refused.
   void discard(const std::string& op, Target target, const CacheKey& key,
                const std::string& reason);
@@ -63,7 +66,7 @@ class DiskCache {
     std::optional<Bundle> bundle;
     std::string problem;  // of the bundle
   };
-  static std::vector<Root> open_roots(const Options& options);
+  static std::vector<Root> open_roots(const Options& options, const std::string& secret);
   std::optional<Image> find_in_folder(size_t root_idx, const std::string& op, Target target,
                                       const CacheKey& key);
   std::optional<Image> find_in_bundle(const Root& root, const std::string& op,
@@ -73,6 +76,7 @@ class DiskCache {
   void keep_within_bounds(const Folder& root);
   bool is_written(size_t root_idx) const;
 
+  const std::string secret_;
   const std::vector<Root> roots_;
   const CacheMode mode_;
   const CacheTrust trust_;

@@ -35,12 +35,20 @@ bool looks_like_cubin(std::string_view cubin) {
          read_integer<uint16_t>(cubin, 18) == kElfMachineCuda;
 }
 
+// What stands behind the header: its digest, or its signature.
+Digest seal_of(std::string_view header, const std::string& secret) {
+  return secret.empty() ? sha256(header) : hmac_sha256(secret, header);
+}
+
 // The section payloads, or nothing and the reason.
-std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std::string& reason) {
+std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std::string& reason,
+                                                     const std::string& secret) {
   if (bytes.size() < kHeaderBytes) return reason = "truncated", std::nullopt;
   if (bytes.substr(0, kMagic.size()) != kMagic) return reason = "not a cache entry", std::nullopt;
-  if (bytes.substr(kTableEnd, sizeof(Digest)) != as_text(sha256(bytes.substr(0, kTableEnd)))) {
-    return reason = "the header has the wrong digest", std::nullopt;
+  const Digest seal = seal_of(bytes.substr(0, kTableEnd), secret);
+  if (!is_same(seal, bytes.substr(kTableEnd, sizeof(Digest)))) {
+    reason = secret.empty() ? "the header has the wrong digest" : "it is not signed by this site";
+    return std::nullopt;
   }
   const auto schema = read_integer<uint32_t>(bytes, 8);
   const auto count = read_integer<uint32_t>(bytes, 12);
@@ -66,7 +74,7 @@ std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std
 
 }  // namespace
 
-std::string encode_entry(const CacheKey& key, const Image& image) {
+std::string encode_entry(const CacheKey& key, const Image& image, const std::string& secret) {
   const std::string manifest = encode_manifest(key, image);
   const std::array<std::string_view, 3> sections = {manifest, image.cubin, image.source};
   std::string bytes(kMagic);
@@ -78,13 +86,14 @@ std::string encode_entry(const CacheKey& key, const Image& image) {
     append_integer(bytes, static_cast<uint32_t>(i));
     append_integer(bytes, uint32_t{0});
   }
-  bytes += as_text(sha256(bytes));
+  bytes += as_text(seal_of(bytes, secret));
   for (const std::string_view section : sections) bytes += section;
   return bytes;
 }
 
-std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason) {
-  const auto sections = split(bytes, reason);
+std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason,
+                                  const std::string& secret) {
+  const auto sections = split(bytes, reason, secret);
   if (!sections) return std::nullopt;
   const auto& [manifest_text, cubin, source] = *sections;
   auto manifest = decode_manifest(manifest_text);
@@ -97,9 +106,9 @@ std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason) {
   return entry;
 }
 
-std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key,
-                                  std::string& reason) {
-  auto entry = decode_entry(bytes, reason);
+std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, std::string& reason,
+                                  const std::string& secret) {
+  auto entry = decode_entry(bytes, reason, secret);
   if (!entry) return std::nullopt;
   if (entry->key != key) return reason = "holds another key", std::nullopt;
   return std::move(entry->image);

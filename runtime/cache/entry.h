@@ -6,7 +6,7 @@
 //        8     4   schema (all integers little-endian)
 //       12     4   number of sections, 3
 //       16    48   per section: size (8), SHA-256 (32), kind (4), 0 (4)
-//      160    32   SHA-256 of the 160 bytes before
+//      160    32   SHA-256 of the 160 bytes before, or their HMAC under the site's secret (site_key.h)
 //      192         manifest (JSON), cubin, source, one after the other, nothing behind them
 
 #include <optional>
@@ -18,18 +18,20 @@
 
 namespace tessera::runtime {
 
-/// The bytes of a cache file.
-std::string encode_entry(const CacheKey& key, const Image& image);
+/// The bytes of a cache file, signed if there is a secret.
+std::string encode_entry(const CacheKey& key, const Image& image, const std::string& secret = {});
 
 /// The image in `bytes`, or nothing and in `reason` what is wrong ("truncated", "section cubin has
 /// the wrong digest", "holds another key", ...). Bounded work for any input, never throws.
-std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, std::string& reason);
+std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, std::string& reason,
+                                  const std::string& secret = {});
 
 /// The same for any key.
 struct Entry {
   CacheKey key;
   Image image;
 };
-std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason);
+std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason,
+                                  const std::string& secret = {});
 
 }  // namespace tessera::runtime

@@ -121,6 +121,48 @@ TEST_CASE("run exits 2 for what is written wrongly and 1 for what cannot be done
   CHECK_FALSE(std::filesystem::exists(folder.path("y")));
 }
 
+TEST_CASE("a value that the tensors or other parameters forbid is wrong usage", "[cli][run]") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& op, DType x, std::vector<std::string> params) {
+    Safetensors file;
+    file.tensors.push_back({"x", x, {4, 256}, HostBuffer(4 * 256 * bytes(x))});
+    if (x == DType::e4m3) {
+      file.tensors.push_back({"x_sf", DType::f32, {4, 2}, HostBuffer(4 * 2 * 4)});
+    }
+    if (op == "topk_gate") file.tensors.front().name = "scores";
+    write_safetensors(folder.path("x"), file);
+    std::vector<std::string> words = {
+        "run", op, "--in", folder.path("x"), "--out", folder.path("y"), "--device", "cpu"};
+    for (const std::string& param : params) words.insert(words.end(), {"-p", param});
+    return run_tessera(words);
+  };
+  const std::vector<std::string> cast = {"format=e4m3", "num_per_channels=128"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), cast.begin(), cast.end());
+    return more;
+  };
+  CHECK(run("per_token_cast", DType::bf16, cast).exit_code == 0);
+  CHECK(run("per_token_cast", DType::e4m3, with({"x_block_size=1,128"})).exit_code == 0);
+  // not with the other parameters
+  const ProgramResult layout = run("per_token_cast", DType::bf16, with({"sf_layout=packed_ue8m0"}));
+  CHECK(layout.exit_code == 2);
+  CHECK(layout.err ==
+        "tessera: per_token_cast: packed_ue8m0 scales are powers of two\n"
+        "  expected  round_sf=true\n"
+        "  got       round_sf=false\n");
+  // not at all
+  for (const char* block : {"x_block_size=0,128", "x_block_size=1,100", "x_block_size=1"}) {
+    CAPTURE(block);
+    CHECK(run("per_token_cast", DType::e4m3, with({block})).exit_code == 2);
+  }
+  // not with these tensors
+  CHECK(run("per_token_cast", DType::bf16, with({"x_block_size=1,128"})).exit_code == 2);
+  CHECK(run("topk_gate", DType::f32, {"num_topk=257"}).exit_code == 2);
+  // the tensors are what is wrong
+  CHECK(run("per_token_cast", DType::f16, cast).exit_code == 1);
+  CHECK(run("per_token_cast", DType::e4m3, with({"x_block_size=128,128"})).exit_code == 1);
+}
+
 TEST_CASE("an output that cannot be written is a failure that leaves nothing", "[cli][run]") {
   const TemporaryFolder folder;
   write_safetensors(folder.path("x"), matrix(64, 64));
@@ -229,6 +271,15 @@ TEST_CASE("check runs the examples with every trap and counts", "[cli][check]") 
     CHECK(check.at("error").is_null());
     CHECK_FALSE(check.at("kernels").empty());
     CHECK(check.at("kernels").at(0).at("global_store_bytes").get<int64_t>() > 0);
+    for (const auto& kernel : check.at("kernels")) {
+      int64_t sectors = 0, wavefronts = 0;
+      for (const auto& access : kernel.at("accesses")) {
+        sectors += access.at("sectors").get<int64_t>();
+        wavefronts += access.at("wavefronts").get<int64_t>();
+      }
+      CHECK(32 * sectors == kernel.at("moved_bytes").get<int64_t>());
+      CHECK(wavefronts == kernel.at("shared_wavefronts").get<int64_t>());
+    }
   }
 }
 
@@ -248,6 +299,12 @@ TEST_CASE("check counts the same with and without the compiler", "[cli][check]")
   CHECK(first.at("sectors_over_least") == 0);
   CHECK(first.at("live_registers") > 0);
   CHECK_FALSE(first.contains("registers"));
+
+  const ProgramResult lines = run_tessera({"check", "batched_transpose", "--lines"});
+  CHECK(lines.exit_code == 0);
+  CHECK(lines.out.find("  sectors over least  wavefronts over ideal\n") != std::string::npos);
+  CHECK(lines.out.find("  batched_transpose.cpp:") != std::string::npos);
+  CHECK(lines.out.find("  store 16 x u8 out ") != std::string::npos);
 
   const ProgramResult wrong = run_tessera({"check", "topk_gate", "--arch", "hopper"});
   CHECK(wrong.exit_code == 2);

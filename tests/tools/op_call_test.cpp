@@ -103,7 +103,6 @@ TEST_CASE("outputs are as long as the data made them", "[op_call]") {
   CHECK(pairs({"num_experts=2", "alignment=2"}) == std::vector<int32_t>{3, -1, 0, 2});
   CHECK(pairs({"num_experts=2", "alignment=2", "num_expanded_tokens=5"}) ==
         std::vector<int32_t>{3, -1, 0, 2, -1});
-  CHECK(pairs({"num_experts=2", "alignment=2", "force_no_sync=true"}).empty());
 }
 
 TEST_CASE("tensors that do not belong are refused", "[op_call]") {

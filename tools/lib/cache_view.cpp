@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dsl/base/error.h"
+#include "runtime/cache/site_key.h"
 #include "tools/lib/text_table.h"
 
 namespace tessera::tools {
@@ -28,7 +29,7 @@ std::optional<runtime::Entry> read_entry(const CacheFolder& cache,
   if (!folder.fd) return reason = folder.problem, std::nullopt;
   const runtime::FileBytes file = runtime::read_file(folder, stored.name);
   if (!file.bytes) return reason = file.problem, std::nullopt;
-  auto entry = runtime::decode_entry(*file.bytes, reason);
+  auto entry = runtime::decode_entry(*file.bytes, reason, cache.secret);
   if (entry && entry->key.hex != stored.key()) return reason = "holds another key", std::nullopt;
   return entry;
 }
@@ -46,6 +47,15 @@ std::map<std::string, std::string> fields_of(const runtime::Entry& entry) {
 
 std::vector<CacheFolder> open_cache(const runtime::Options& options) {
   std::vector<CacheFolder> cache;
+  std::string secret;
+  if (!options.cache_key_file.empty()) {
+    std::string problem;
+    secret = runtime::read_site_key(options.cache_key_file, problem);
+    if (secret.empty()) {
+      fail("the site's secret cannot be used", "a private file of 16 to 4096 bytes",
+           options.cache_key_file + " " + problem);
+    }
+  }
   for (const std::string& path : options.cache_roots) {
     struct stat info = {};
     if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) continue;
@@ -55,7 +65,7 @@ std::vector<CacheFolder> open_cache(const runtime::Options& options) {
       fail(fmt::format("cache folder {} cannot be used", path), "a folder that can be trusted",
            "it " + folder.problem);
     }
-    CacheFolder opened{path, std::move(folder), {}};
+    CacheFolder opened{path, std::move(folder), {}, secret};
     opened.entries = runtime::list_entries(opened.folder);
     cache.push_back(std::move(opened));
   }

@@ -17,6 +17,7 @@ struct CacheFolder {
   std::string path;
   runtime::Folder folder;
   std::vector<runtime::StoredEntry> entries;
+  std::string secret;  // of the site; empty = none
 };
 
 /// The folders of these options (bundles and missing folders are left out). Throws an argument error

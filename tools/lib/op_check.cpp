@@ -32,6 +32,28 @@ int64_t sectors(const Counts& c) {
   return c.global_load_sectors + c.global_store_sectors;
 }
 
+struct AccessWork {
+  std::string text;  // "load 8 x bf16 x"
+  int64_t requests = 0;
+  int64_t sectors = 0, least_sectors = 0;        // global memory
+  int64_t wavefronts = 0, ideal_wavefronts = 0;  // shared memory
+
+  int64_t wasted() const { return sectors - least_sectors + wavefronts - ideal_wavefronts; }
+};
+
+AccessWork work_of(const codegen::cpu::AccessCounts& access) {
+  const Counts& c = access.counts;
+  AccessWork work;
+  work.text = fmt::format("{} {} x {} {}", access.is_load ? "load" : "store", access.width,
+                          name(access.dtype), access.array);
+  work.requests = c.global_load_requests + c.global_store_requests + c.shared_requests;
+  work.sectors = sectors(c);
+  work.least_sectors = c.global_load_least_sectors + c.global_store_least_sectors;
+  work.wavefronts = c.shared_wavefronts;
+  work.ideal_wavefronts = c.shared_ideal_wavefronts;
+  return work;
+}
+
 /// The cells of one kernel after those of its case.
 std::vector<std::string> cells(const KernelWork& work) {
   const Counts& c = work.counts;
@@ -78,7 +100,7 @@ CheckResult check_example(const kernels::OpInfo& op, const kernels::BenchCase& e
     result.error = error.what();
   }
   for (const kernels::jit::KernelCounts& one : counted.kernels()) {
-    result.kernels.push_back({one.kernel, one.counts, {}, 0});
+    result.kernels.push_back({one.kernel, one.counts, one.accesses, {}, 0});
   }
   return result;
 }
@@ -146,6 +168,39 @@ std::string check_table(const std::vector<CheckResult>& results) {
   return table.text();
 }
 
+std::string access_table(const std::vector<CheckResult>& results) {
+  struct Row {
+    AccessWork work;
+    std::vector<std::string> cells;
+  };
+  std::vector<Row> rows;
+  for (const CheckResult& r : results) {
+    for (const KernelWork& kernel : r.kernels) {
+      for (const codegen::cpu::AccessCounts& access : kernel.accesses) {
+        const AccessWork work = work_of(access);
+        rows.push_back(
+            {work,
+             {r.op, r.label, to_string(access.loc), work.text, fmt::format("{}", work.requests),
+              work.sectors > 0 ? ratio(work.sectors, work.requests) : "-",
+              fmt::format("{}", work.sectors - work.least_sectors),
+              fmt::format("{}", work.wavefronts - work.ideal_wavefronts)}});
+      }
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.work.wasted() > b.work.wasted(); });
+  TextTable table({{"op", Align::left},
+                   {"case", Align::left},
+                   {"line", Align::left},
+                   {"access", Align::left},
+                   {"requests", Align::right},
+                   {"sectors/request", Align::right},
+                   {"sectors over least", Align::right},
+                   {"wavefronts over ideal", Align::right}});
+  for (Row& row : rows) table.row(std::move(row.cells));
+  return table.text();
+}
+
 std::string check_json(const std::vector<CheckResult>& results) {
   using Json = nlohmann::ordered_json;
   Json list = Json::array();
@@ -163,6 +218,17 @@ std::string check_json(const std::vector<CheckResult>& results) {
         entry["registers"] = work.resources->registers;
         entry["spill_bytes"] = work.resources->spill_bytes;
         entry["shared_bytes"] = work.shared_bytes;
+      }
+      entry["accesses"] = Json::array();
+      for (const codegen::cpu::AccessCounts& access : work.accesses) {
+        const AccessWork w = work_of(access);
+        entry["accesses"].push_back({{"line", to_string(access.loc)},
+                                     {"access", w.text},
+                                     {"requests", w.requests},
+                                     {"sectors", w.sectors},
+                                     {"least_sectors", w.least_sectors},
+                                     {"wavefronts", w.wavefronts},
+                                     {"ideal_wavefronts", w.ideal_wavefronts}});
       }
       kernels.push_back(std::move(entry));
     }

@@ -16,6 +16,7 @@ namespace tessera::tools {
 struct KernelWork {
   std::string kernel;
   codegen::cpu::Counts counts;
+  std::vector<codegen::cpu::AccessCounts> accesses;   // in the order of the program
   std::optional<runtime::KernelResources> resources;  // see add_resources()
   int64_t shared_bytes = 0;                           // per block; with the resources
 
@@ -45,9 +46,13 @@ void add_resources(CheckResult& result, const kernels::OpInfo& op,
 
 /// A row per kernel: traffic against the least, bank conflicts, synchronisation, guards, registers.
 std::string check_table(const std::vector<CheckResult>& results);
+/// A row per access to memory of the kernels, those with the most sectors and wavefronts too many
+/// first: "load 8 x bf16 x" at a line.
+std::string access_table(const std::vector<CheckResult>& results);
 /// {"checks": [{"op", "case", "least_bytes", "error", "kernels": [{"kernel", "moved_bytes",
 /// "sectors_over_least", "bank_conflicts", each count by its name; "registers", "spill_bytes" and
-/// "shared_bytes" where there are resources}]}]}
+/// "shared_bytes" where there are resources; "accesses": [{"line", "access", "requests", "sectors",
+/// "least_sectors", "wavefronts", "ideal_wavefronts"}]}]}]}
 std::string check_json(const std::vector<CheckResult>& results);
 
 }  // namespace tessera::tools

@@ -14,6 +14,7 @@ namespace {
 
 struct CheckOptions {
   std::string op, json, arch;
+  bool lines = false;
   uint64_t seed = 1;
 };
 
@@ -36,7 +37,7 @@ int check(const CheckOptions& options) {
     }
   }
   if (!options.json.empty()) write_file(options.json, check_json(results));
-  const bool printed = print(check_table(results));
+  const bool printed = print(options.lines ? access_table(results) : check_table(results));
   fmt::print(stderr, "{}", errors);
   return printed && errors.empty() ? kOk : kFailed;
 }
@@ -50,6 +51,8 @@ void add_check(CLI::App& app, Command& command) {
   sub->add_option("--json", options->json, "write the counts to this file");
   sub->add_option("--arch", options->arch,
                   "compile too, for this target: registers, spills, shared memory (needs NVRTC)");
+  sub->add_flag("--lines", options->lines,
+                "each access to memory with its line, the most wasteful first");
   sub->add_option("--seed", options->seed, "of the random inputs (default 1)");
   sub->callback([options, &command] { command = [options] { return check(*options); }; });
 }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <optional>
 
 #include "kernels/op.h"
 #include "tools/lib/op_call.h"
@@ -17,6 +19,24 @@ struct RunOptions {
   std::string op, in, out, device = "auto";
   std::vector<std::string> params;
 };
+
+/// An argument error that names a parameter is wrong usage too where only the other parameters or
+/// the tensors show that its value is not allowed.
+template <class Fn>
+void calling(const kernels::OpInfo& op, const Fn& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    const auto& params = op.params;
+    if (error.kind() == ErrorKind::argument &&
+        std::any_of(params.begin(), params.end(), [&](const kernels::ParamInfo& param) {
+          return param.name == error.argument();
+        })) {
+      throw UsageError(error);
+    }
+    throw;
+  }
+}
 
 int run(const RunOptions& options) {
   const kernels::OpInfo* op = nullptr;
@@ -37,14 +57,15 @@ int run(const RunOptions& options) {
     }
   }();
 
-  OpCall call(*op, params, inputs, device);
+  std::optional<OpCall> call;
+  calling(*op, [&] { call.emplace(*op, params, inputs, device); });
   const auto begin = std::chrono::steady_clock::now();
-  call.run();
+  calling(*op, [&] { call->run(); });
   wait_for(device);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
-  write_safetensors(options.out, call.results());
+  write_safetensors(options.out, call->results());
   fmt::print("{} on {}: {:.3f} ms, first call included; {} bytes of tensors\n", op->name,
-             describe(device), spent.count(), call.bytes());
+             describe(device), spent.count(), call->bytes());
   return kOk;
 }
 

@@ -134,6 +134,47 @@ TEST_CASE("barriers count blocks, warp barriers and shuffles count warps", "[cpu
   CHECK(counts.shuffles == 10);
 }
 
+TEST_CASE("each access is counted at its line", "[cpu][counts]") {
+  ThreadKernel k(64, {integer(7)});
+  const ArrayRef x = k.tensor("x", DType::f32, {integer(4096)}, true);
+  const ArrayRef y = k.tensor("y", DType::f32, {integer(7), integer(64)});
+  const ArrayRef tile = k.shared("tile", DType::f32, {4096});
+  const SourceLoc first{"a.cpp", 10}, second{"a.cpp", 20};
+  const Expr a = k.load(x, {k.thread() * integer(8)}, {}, first);
+  const Expr b = k.load(x, {k.thread() * integer(16)}, {}, first);  // looks the same: one with a
+  k.store(tile, {k.thread() * integer(2)}, a + b, {}, second);
+  k.store(y, {k.block(0), k.thread()}, a, {}, second);
+  std::vector<float> read(4096), written(7 * 64);
+  const Argument arguments[] = {argument(read, DType::f32), argument(written, DType::f32)};
+  const Executable executable(k.program());
+  const int workers = GENERATE(1, 3);
+  Counts counts;
+  std::vector<AccessCounts> accesses(1);
+  Options options;
+  options.workers = workers;
+  options.counts = &counts;
+  options.accesses = &accesses;
+  executable.run(arguments, options);
+  REQUIRE(accesses.size() == 3);
+  CHECK(to_string(accesses[0].loc) == "a.cpp:10");
+  CHECK(accesses[0].array == "x");
+  CHECK(accesses[0].is_load);
+  CHECK(accesses[0].counts.global_load_requests == 2 * 2 * 7);
+  CHECK(accesses[0].counts.global_load_sectors == counts.global_load_sectors);
+  CHECK(accesses[0].counts.global_store_sectors == 0);
+  CHECK(accesses[1].array == "tile");
+  CHECK_FALSE(accesses[1].is_load);
+  CHECK(accesses[1].counts.shared_wavefronts == 2 * 2 * 7);
+  CHECK(accesses[1].counts.shared_ideal_wavefronts == 2 * 7);
+  CHECK(to_string(accesses[2].loc) == "a.cpp:20");
+  CHECK(accesses[2].counts.global_store_sectors == counts.global_store_sectors);
+
+  // Without the sums, too.
+  options.counts = nullptr;
+  executable.run(arguments, options);
+  CHECK(accesses.size() == 3);
+}
+
 TEST_CASE("registers are live from the first to the last statement that names them",
           "[cpu][counts]") {
   const auto live = [](const std::function<void(ThreadKernel&, const ArrayRef&)>& write) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <fstream>
 #include <random>
 #include <string>
@@ -284,10 +285,9 @@ TEST_CASE("R22.11 a manifest made of anything is read in bounded time or refused
           text.insert(at, std::string(number(3000), "[{\"0 "[number(5)]));
       }
     }
-    const auto one = std::chrono::steady_clock::now();
+    const std::clock_t one = std::clock();
     const auto manifest = decode_manifest(text);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - one;
-    REQUIRE(took.count() < 1);
+    REQUIRE(std::clock() - one < CLOCKS_PER_SEC);  // of this process, however busy the machine is
     ++tried;
     if (!manifest) continue;
     ++accepted;

@@ -1,0 +1,23 @@
+#pragma once
+// The kernel that copies rows of tokens and their scales to the positions of their experts.
+
+#include "dsl/ir/tile.h"
+#include "kernels/quant/scale_layout.h"
+
+namespace tessera::kernels::moe {
+
+struct ExpandSpec {
+  int32_t row_bytes, scales;  // bytes of a row of x, 4-byte scales per row
+  int32_t num_topk;           // 0: no tokens, nothing but padding
+  int32_t align;              // bytes of x and out, at most 16
+  SfLayout sf_layout;
+  uint8_t unused[3] = {};
+};
+
+/// Tensors in order: pos_to_expert i32 [positions], out [positions, words], out_sf u32 [positions,
+/// scales] or, in a column layout, [scales, positions padded to 4]; where there are tokens also x
+/// [tokens, words], x_sf u32 [tokens, scales] of any strides and token_topk_to_pos i32 [tokens,
+/// num_topk]. Rows are made of the words of row_words().
+ir::Kernel build_expand(const ExpandSpec& s);
+
+}  // namespace tessera::kernels::moe

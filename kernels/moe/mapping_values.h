@@ -1,0 +1,14 @@
+#pragma once
+// What mappings of tokens to experts promise about their values, checked on CPU tensors.
+
+#include "kernels/value_check.h"
+
+namespace tessera::kernels::moe {
+
+/// Ids are -1 or an expert, and there are positions for all of them; E and P are bound.
+void require_routing(const ArgCheck& check, const TensorView& topk_idx, int64_t alignment);
+/// Positions exist, and every one is either padding or that of one pair; P is bound.
+void require_expansion(const ArgCheck& check, const TensorView& token_topk_to_pos,
+                       const TensorView& pos_to_expert);
+
+}  // namespace tessera::kernels::moe
