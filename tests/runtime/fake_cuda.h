@@ -28,8 +28,8 @@ struct FakeState {
   int launch_result = 0;
   int capture_status = 0;
   std::atomic<int> num_loads = 0, num_launches = 0, num_attribute_calls = 0;
-  std::vector<int> pushed;  // device whose context was pushed, in order
-  int current_device = -1;  // whose primary context is current; -1 = none
+  std::vector<int> pushed;               // device whose context was pushed, in order
+  std::atomic<int> current_device = -1;  // whose primary context is current; -1 = none
   unsigned grid[3] = {0, 0, 0};
   int64_t first_argument = 0;
   int attribute_id = 0;  // of the last launch
