@@ -94,8 +94,8 @@ class SummedParts {
   dsl::Ref squares_;   // shared [groups, rows]
 };
 
-/// Threads and tokens of a block that adds the parts: with many tokens several of them, a lane of
-/// which takes `row_lanes` threads; with few the threads share the work of one warp's tokens.
+/// Threads of a block that adds the parts, and its tokens. `row_lanes` threads go on with one token:
+/// with many tokens all threads do; with few, one warp does, and the others only help to add.
 struct SumBlock {
   int threads;
   int64_t rows;

@@ -45,7 +45,7 @@ struct Spec {
 
 /// 128 to 256 threads along a row where they divide it (7168 = 4 x 224 x 8), fewer along a short row.
 Walk pick_walk(int64_t tokens, int64_t vectors) {
-  constexpr int64_t kManyTokens = 1024;  // then 8 blocks and more for each of 132 SMs
+  constexpr int64_t kManyTokens = 1024;  // about 8 blocks for each of 132 SMs
   const bool many = tokens >= kManyTokens;
   const uint8_t slots = many ? 1 : 8;
   for (int runs = many ? 4 : 1; runs > 0; --runs) {
