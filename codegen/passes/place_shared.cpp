@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
-#include <set>
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
@@ -89,16 +89,19 @@ std::vector<Arrangement> arrangements(const Array& array, bool has_vectors) {
 int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) {
   const size_t phase = access_bytes <= 4 ? 32 : access_bytes == 8 ? 16 : 8;
   int64_t total = 0;
+  std::vector<int64_t> words;
   for (size_t first = 0; first < addresses.size(); first += phase) {
-    std::map<int64_t, std::set<int64_t>> words_of_bank;
+    words.clear();
     for (size_t i = first; i < std::min(first + phase, addresses.size()); ++i) {
       for (int64_t word = addresses[i] / 4; word * 4 < addresses[i] + access_bytes; ++word) {
-        words_of_bank[word % 32].insert(word);
+        words.push_back(word);
       }
     }
-    size_t worst = 0;
-    for (const auto& [bank, words] : words_of_bank) worst = std::max(worst, words.size());
-    total += static_cast<int64_t>(worst);
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    std::array<int64_t, 32> words_of_bank{};
+    for (const int64_t word : words) ++words_of_bank[static_cast<size_t>(word % 32)];
+    total += *std::max_element(words_of_bank.begin(), words_of_bank.end());
   }
   return total;
 }

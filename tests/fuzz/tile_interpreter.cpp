@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <functional>
+#include <initializer_list>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -30,14 +31,55 @@ struct Thread {
 };
 
 using Threads = std::vector<Thread*>;
-using Index = std::vector<int64_t>;
+
+/// A few indices or extents, in place: there is one per element that anything touches.
+class Index {
+ public:
+  Index() = default;
+  Index(std::initializer_list<int64_t> values) {
+    for (const int64_t value : values) push_back(value);
+  }
+  static Index zeros(size_t size) {
+    Index result;
+    result.size_ = size;
+    return result;
+  }
+  size_t size() const { return size_; }
+  int64_t& operator[](size_t d) { return values_[d]; }
+  int64_t operator[](size_t d) const { return values_[d]; }
+  const int64_t* begin() const { return values_.data(); }
+  const int64_t* end() const { return values_.data() + size_; }
+  void push_back(int64_t value) {
+    if (size_ == values_.size()) fail("more dimensions than it knows");
+    values_[size_++] = value;
+  }
+  Index with(size_t d, int64_t value) const {  // one dimension more
+    Index result;
+    for (size_t i = 0; i < d; ++i) result.push_back(values_[i]);
+    result.push_back(value);
+    for (size_t i = d; i < size_; ++i) result.push_back(values_[i]);
+    return result;
+  }
+  Index without(size_t d) const {
+    Index result;
+    for (size_t i = 0; i < size_; ++i) {
+      if (i != d) result.push_back(values_[i]);
+    }
+    return result;
+  }
+
+ private:
+  std::array<int64_t, 6> values_{};
+  size_t size_ = 0;
+};
 
 int storage_id(const ir::Buffer& buffer) {
   return buffer.alias_of ? storage_id(*buffer.alias_of) : buffer.id;
 }
 
-void for_each_index(const Index& extents, const std::function<void(const Index&)>& body) {
-  Index at(extents.size(), 0);
+template <class Body>
+void for_each_index(const Index& extents, const Body& body) {
+  Index at = Index::zeros(extents.size());
   if (std::find(extents.begin(), extents.end(), 0) != extents.end()) return;
   while (true) {
     body(at);
@@ -65,7 +107,7 @@ class Interpreter {
   void run() {
     Index grid;
     for (const ir::Expr& extent : kernel_.grid) grid.push_back(evaluate(extent, host_).integer);
-    grid.resize(3, 1);
+    while (grid.size() < 3) grid.push_back(1);
     for_each_index({grid[2], grid[1], grid[0]}, [&](const Index& at) {
       run_block({at[2], at[1], at[0]});
     });
@@ -77,7 +119,7 @@ class Interpreter {
   }
 
   void run_block(const Index& block) {
-    tiles_.clear();
+    tiles_.assign(static_cast<size_t>(kernel_.num_buffers), {});
     std::vector<Thread> threads(static_cast<size_t>(kernel_.threads), host_);
     Threads all;
     for (size_t t = 0; t < threads.size(); ++t) {
@@ -187,12 +229,11 @@ class Interpreter {
     const DType from = node.from.buffer->dtype;
     const DType to = node.to.buffer->dtype;
     const auto axis = static_cast<size_t>(node.axis);
-    Index outer = extents_of(node.from, thread);
-    const int64_t length = outer[axis];
-    outer.erase(outer.begin() + node.axis);
-    for_each_index(outer, [&](const Index& at) {
-      Index inner = at;
-      inner.insert(inner.begin() + node.axis, 0);
+    const Index extents = extents_of(node.from, thread);
+    const int64_t length = extents[axis];
+    const bool keeps_axis = extents_of(node.to, thread).size() == extents.size();
+    for_each_index(extents.without(axis), [&](const Index& at) {
+      Index inner = at.with(axis, 0);
       Scalar result;
       for (int64_t i = 0; i < length; ++i) {
         inner[axis] = i;
@@ -202,10 +243,8 @@ class Interpreter {
         const Scalar pair[] = {result, value};
         result = i == 0 ? value : apply(reduction(node.op), to, to, pair);
       }
-      Index target = at;
-      if (target.size() < extents_of(node.to, thread).size())
-        target.insert(target.begin() + node.axis, 0);
-      write(*node.to.buffer, place(node.to, target, thread), result, thread);
+      write(*node.to.buffer, place(node.to, keeps_axis ? at.with(axis, 0) : at, thread), result,
+            thread);
     });
   }
   template <class Node>
@@ -309,7 +348,8 @@ class Interpreter {
 
   Storage& storage_of(const ir::Buffer& buffer, Thread& thread) {
     const bool is_own = buffer.space == ir::Space::local || buffer.space == ir::Space::scalar;
-    Storage& storage = (is_own ? thread.own : tiles_)[storage_id(buffer)];
+    const int id = storage_id(buffer);
+    Storage& storage = is_own ? thread.own[id] : tiles_[static_cast<size_t>(id)];
     if (storage.elements.empty()) {
       int64_t size = 1;
       for (const ir::Expr& extent : buffer.shape) size *= extent->integer;
@@ -345,8 +385,8 @@ class Interpreter {
 
   const ir::Kernel& kernel_;
   std::map<int, HostTensor*> globals_;
-  std::map<int, Storage> tiles_;  // of the block that runs
-  Thread host_;                   // dims and scalars
+  std::vector<Storage> tiles_;  // of the block that runs, by Buffer::id
+  Thread host_;                 // dims and scalars
 };
 
 }  // namespace
