@@ -13,6 +13,7 @@
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/plan.h"
+#include "tests/fuzz/planted_bugs.h"
 #include "tests/fuzz/random_program.h"
 #include "tests/fuzz/tile_interpreter.h"
 #include "tests/support/catch.h"
@@ -27,32 +28,51 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-void execute(const ir::Kernel& kernel, const std::vector<HostTensor>& tensors) {
+/// What running a program showed.
+struct Outcome {
+  bool is_planted = true;  // the bug found a place in it
+  std::string difference;  // what went wrong; empty if nothing
+};
+
+/// Compiles the program, `bug` and all, and runs it on the executor. False if there was no place for the bug.
+bool execute(RandomProgram& program, Bug bug, uint64_t choice) {
+  ir::Kernel& kernel = program.kernel;
   std::vector<TensorView> views;
-  for (const HostTensor& tensor : tensors) views.push_back(tensor.view());
+  for (const HostTensor& tensor : program.tensors) views.push_back(tensor.view());
   const kernels::jit::Plan plan(kernel.name, kernel);
   const kernels::jit::Binding binding = plan.bind(views, {});
   std::vector<codegen::cpu::Argument> arguments;
   for (const TensorView& view : views) arguments.emplace_back().tensor = view;
   for (size_t i = 0; i < plan.num_dims(); ++i) arguments.emplace_back().integer = binding.slots[i];
-  codegen::cpu::Executable(codegen::lower(kernel)).run(arguments, {.traps = true, .workers = 1});
+  if (!plant_before(bug, kernel)) return false;
+  codegen::Program lowered = codegen::lower(kernel);
+  if (!plant_after(bug, lowered, choice)) return false;
+  codegen::cpu::Executable(std::move(lowered)).run(arguments, {.traps = true, .workers = 1});
+  return true;
 }
 
-/// What went wrong; empty if nothing.
-std::string difference(const RandomProgram& program) {
+/// Throws Error of kind program or unsupported where the compiler refuses the program.
+Outcome outcome_of(RandomProgram program, Bug bug = Bug::none, uint64_t choice = 0) {
   std::vector<HostTensor> expected = program.tensors;
   std::vector<HostTensor*> pointers;
   for (HostTensor& tensor : expected) pointers.push_back(&tensor);
   interpret(program.kernel, pointers);
-  execute(program.kernel, program.tensors);
+  try {
+    if (!execute(program, bug, choice)) return {false, {}};
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::program || error.kind() == ErrorKind::unsupported) throw;
+    return {true, error.what()};
+  }
   for (size_t t = 0; t < expected.size(); ++t) {
     for (int64_t i = 0; i < expected[t].size(); ++i) {
       if (expected[t].bits(i) != program.tensors[t].bits(i)) {
-        return fmt::format("{}[{}] is {}, not {}", program.kernel.tensors[t]->name, i,
-                           program.tensors[t].value(i), expected[t].value(i));
+        return {true, fmt::format("{}[{}] is {}, not {}", program.kernel.tensors[t]->name, i,
+                                  program.tensors[t].value(i), expected[t].value(i))};
       }
     }
-    if (expected[t].raw() != program.tensors[t].raw()) return "bytes outside the elements changed";
+    if (expected[t].raw() != program.tensors[t].raw()) {
+      return {true, "bytes outside the elements changed"};
+    }
   }
   return {};
 }
@@ -65,22 +85,18 @@ struct Tally {
 
 void try_one(uint64_t seed, bool is_alone, Tally& tally) {
   try {
-    const RandomProgram program = random_program(seed);
+    RandomProgram program = random_program(seed);
     if (is_alone) std::cout << ir::to_string(program.kernel);
-    const std::string wrong = difference(program);
-    if (wrong.empty()) {
+    const Outcome outcome = outcome_of(std::move(program));
+    if (outcome.difference.empty()) {
       ++tally.agreed;
     } else {
-      tally.differences.push_back(fmt::format("seed {}: {}", seed, wrong));
+      tally.differences.push_back(fmt::format("seed {}: {}", seed, outcome.difference));
     }
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::program || error.kind() == ErrorKind::unsupported) {
-      ++tally.refused;
-      ++tally.refusals[error.code()];
-      if (is_alone) std::cout << error.what() << "\n";
-    } else {
-      tally.differences.push_back(fmt::format("seed {}: {}", seed, error.what()));
-    }
+  } catch (const Error& refusal) {
+    ++tally.refused;
+    ++tally.refusals[refusal.code()];
+    if (is_alone) std::cout << refusal.what() << "\n";
   }
 }
 
@@ -101,4 +117,21 @@ TEST_CASE("random programs do what they mean", "[fuzz]") {
   for (const std::string& text : tally.differences) std::cout << "  " << text << "\n";
   CHECK(tally.differences.empty());
   CHECK(tally.refused * 200 <= programs + 200);  // what is refused is not tested
+}
+
+TEST_CASE("bugs planted in what the compiler makes are found", "[fuzz][mutants]") {
+  const Bug bug = GENERATE(Bug::barrier_left_out, Bug::guard_left_out, Bug::vector_too_wide,
+                           Bug::reduction_counts_twice);
+  int planted = 0;
+  int found = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    try {
+      const Outcome outcome = outcome_of(random_program(seed), bug, seed);
+      if (outcome.is_planted) ++planted;
+      if (!outcome.difference.empty()) ++found;
+    } catch (const Error&) {  // refused
+    }
+  }
+  std::cout << fmt::format("{}: planted in {} programs, found in {}\n", name(bug), planted, found);
+  CHECK(found >= 10);
 }

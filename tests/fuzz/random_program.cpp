@@ -228,7 +228,7 @@ class Generator {
   }
 
   int64_t reduce(const Ref& from, const Ref& to, dsl::Axis axis, int64_t bound, int64_t length) {
-    switch (between(0, 3)) {
+    switch (between(0, 5)) {
       case 0:
         k_.reduce_max(from, to, axis);
         return bound;
@@ -381,7 +381,7 @@ class Generator {
   }
 
   Bounded leaf(const Value& i, const Value& j, const Tile& target) {
-    switch (between(0, lines_.empty() ? 5 : 7)) {
+    switch (between(0, lines_.empty() ? 5 : 10)) {
       case 0:
         return {Value(k_.let("c", between(-5, 5))), 5};
       case 1:
@@ -390,7 +390,10 @@ class Generator {
         if (!counters_.empty()) return {counters_.back(), 4};
         return input_element(i, j);
       case 6:
-      case 7: {
+      case 7:
+      case 8:
+      case 9:
+      case 10: {
         const Line line = pick(lines_);
         return {line.ref(line.is_per_row ? i : j), line.bound};
       }
