@@ -1,5 +1,5 @@
 #pragma once
-// How a warp ranks experts: unsigned keys that order like scores, and one round of picking the best
+// How a warp ranks experts: unsigned keys that order like scores, and rounds that each pick the best
 // of all keys that its lanes hold.
 
 #include <cstdint>
@@ -10,40 +10,33 @@
 namespace tessera::kernels::moe {
 
 inline constexpr int64_t kTaken = 0;  // the key of no expert, below every other
-inline constexpr int64_t kMinusInfinityKey = 0x007FFFFF;
-inline constexpr int64_t kNoExpert = 0x7FFFFFFF;
 
-/// An unsigned key that orders like the score; +0 equals -0, NaN counts as -inf.
-inline dsl::Value order_key(dsl::Builder& k, const dsl::Value& score) {
-  using namespace dsl;
-  auto bits = k.let("bits", reinterpret(DType::u32, score));
-  auto key = select(bits >> 31 == 0, bits | 0x80000000, bits ^ 0xFFFFFFFF);
-  auto plus_zero = cast(DType::u32, 0x80000000);
-  return select(is_nan(score), cast(DType::u32, kMinusInfinityKey),
-                select(score == 0.0f, plus_zero, key));
-}
+/// The score without what has no rank of its own: -0 becomes +0, NaN becomes -inf.
+dsl::Value rankable(const dsl::Value& score);
 
-/// The expert whose key a slot of this lane holds.
-using ExpertOf = std::function<dsl::Value(const dsl::Value& slot)>;
+/// An unsigned key, never kTaken, that orders like a rankable score.
+dsl::Value order_key(dsl::Builder& k, const dsl::Value& rankable_score);
 
-/// The expert with the largest key of the warp, the smallest id among equals, and marks it taken.
-///
-///   keys   u32 [slots], local
-inline dsl::Value take_best(dsl::Builder& k, const dsl::Ref& keys, int64_t slots,
-                            const ExpertOf& expert_of) {
-  using namespace dsl;
-  auto best = k.var(DType::u32, kTaken, "best");
-  k.unrolled(slots, [&](Value slot) { best = max(best, keys(slot)); });
-  auto top = k.let("top", k.warp_max(best));
-  auto candidate = k.var(DType::i32, kNoExpert, "candidate");
-  k.unrolled(slots, [&](Value slot) {
-    candidate = min(candidate, select(keys(slot) == top, expert_of(slot), i32(kNoExpert)));
-  });
-  auto expert = k.let("expert", k.warp_min(candidate));
-  k.unrolled(slots, [&](Value slot) {
-    keys(slot) = select(expert_of(slot) == expert, cast(DType::u32, kTaken), keys(slot));
-  });
-  return expert;
-}
+/// The experts of a warp in the order of their keys, the smaller id first among equals. A lane keeps
+/// its keys in runs of four that are sorted once, so that a round looks at the first of each alone.
+class Ranking {
+ public:
+  using OfSlot = std::function<dsl::Value(const dsl::Value& slot)>;
+
+  /// Slot i of a lane holds expert expert_of(i), which grows with i, and its key.
+  Ranking(dsl::Builder& k, int64_t slots, const OfSlot& key_of, OfSlot expert_of);
+
+  /// The id of the best expert that was not taken before. There has to be one.
+  dsl::Value take();
+
+ private:
+  void sort(const dsl::Value& run);
+
+  dsl::Builder& k_;
+  OfSlot expert_of_;
+  int64_t runs_;
+  dsl::Ref keys_;    // u32 [4 runs]
+  dsl::Ref places_;  // u32 [runs], two bits per key that is left: which of its run it was
+};
 
 }  // namespace tessera::kernels::moe

@@ -1,5 +1,6 @@
 #include "kernels/moe/router_kernel.h"
 
+#include <bit>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -11,6 +12,10 @@ namespace tessera::kernels::moe {
 namespace {
 
 constexpr int kWarps = 4;  // tokens per block
+
+int64_t lanes_per_group(const RouterSpec& s) {
+  return 32 / static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(s.num_groups)));
+}
 
 /// What one lane holds of a row: slot 4 i + j is expert 128 i + 4 lane + j.
 class Row {
@@ -45,40 +50,54 @@ class Row {
   int64_t slots_;
 };
 
-/// Keys of experts outside of the winning groups become kTaken.
-void drop_losing_groups(dsl::Builder& k, const RouterSpec& s, const Row& row,
-                        const dsl::Ref& values, const dsl::Ref& keys) {
+/// Which groups win: bit g * lanes_per_group(s) of the result. The lanes of the warp are dealt to
+/// the groups in turn: each looks at some of the members, then they put together what they found.
+///
+///   values   f32 [slots] of a row, rankable
+dsl::Value winning_groups(dsl::Builder& k, const RouterSpec& s, const Row& row,
+                          const dsl::Ref& values) {
   using namespace dsl;
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const int64_t members = s.experts / s.num_groups;
-  auto ranked = k.shared(DType::f32, {kWarps, s.experts}, "ranked");
+  const int64_t members = s.experts / s.num_groups, lanes = lanes_per_group(s);
+  // Rows are longer than a group, so that neighbours start at different banks.
+  auto ranked = k.shared(DType::f32, {kWarps, s.num_groups * (members + lanes)}, "ranked");
   row.each([&](const Value& slot, const Value& expert) {
-    k.if_(expert < s.experts, [&] { ranked(k.warp(), expert) = values(slot); });
+    k.if_(expert < s.experts,
+          [&] { ranked(k.warp(), expert + expert / members * lanes) = values(slot); });
   });
   k.sync_warp();
-  // the two best of each group, by lane; neighbours start at different banks
+  // the two best of each group
+  auto group = k.let("group", k.lane() / lanes), place = k.let("place", k.lane() % lanes);
   auto best = k.var(DType::f32, -kInfinity, "best_of_group");
   auto second = k.var(DType::f32, -kInfinity, "second_of_group");
-  k.if_(k.lane() < s.num_groups, [&] {
-    k.serial(0, members, [&](Value i) {
-      auto value = k.let("value", ranked(k.warp(), k.lane() * members + (i + k.lane()) % members));
-      second = select(value > best, best, select(value > second, value, second));
-      best = select(value > best, value, best);
+  k.unrolled((members + lanes - 1) / lanes, [&](Value i) {
+    auto member = i * lanes + place;
+    k.if_(group < s.num_groups && member < members, [&] {
+      auto value = k.let("value", ranked(k.warp(), group * (members + lanes) + member));
+      second = max(second, min(best, value));
+      best = max(best, value);
     });
   });
+  for (int64_t distance = 1; distance < lanes; distance *= 2) {
+    auto other_best = k.let("other_best", k.shuffle_xor(best, distance));
+    auto other_second = k.let("other_second", k.shuffle_xor(second, distance));
+    second = max(min(best, other_best), max(second, other_second));
+    best = max(best, other_best);
+  }
   auto sum = k.let("sum", best + second);
-  auto group_value = k.let("group_value", select(is_nan(sum), -kInfinity, sum));
+  auto mine = k.let("group_value", select(is_nan(sum), -kInfinity, sum));
+  // how many groups are better
   auto rank = k.var(DType::i32, 0, "rank");
-  k.unrolled(s.num_groups, [&](Value group) {
-    auto other = k.let("other", k.shuffle(group_value, group));
-    auto beats = other > group_value || (other == group_value && group < k.lane());
-    rank = rank + select(beats, 1, 0);
+  k.unrolled((s.num_groups + lanes - 1) / lanes, [&](Value i) {
+    auto other_group = i * lanes + place;
+    auto other = k.let("other", k.shuffle(mine, min(other_group, s.num_groups - 1) * lanes));
+    auto beats = select(other_group<group, other >= mine, other> mine);
+    rank = rank + select(other_group < s.num_groups && beats, 1, 0);
   });
-  auto winners = k.let("winners", k.ballot(k.lane() < s.num_groups && rank < s.num_topk_groups));
-  row.each([&](const Value& slot, const Value& expert) {
-    auto wins = (winners >> u32(min(expert / members, 31)) & 1) == 1;
-    keys(slot) = select(wins, keys(slot), cast(DType::u32, kTaken));
-  });
+  for (int64_t distance = 1; distance < lanes; distance *= 2) {
+    rank = rank + k.shuffle_xor(rank, distance);
+  }
+  return k.ballot(group < s.num_groups && rank < s.num_topk_groups);
 }
 
 }  // namespace
@@ -125,7 +144,7 @@ ir::Kernel build_router(const RouterSpec& s) {
     auto b = row.load("b", [&](const Value& expert) { return bias(expert); });
     auto bad = k.var(DType::boolean, false, "bad");
     row.each([&](const Value& slot, const Value&) {
-      bad = Value(bad) || is_nan(x(slot)) || is_inf(x(slot));
+      bad = Value(bad) || !(abs(x(slot)) <= std::numeric_limits<float>::max());
     });
     Value routed = !k.warp_any(bad);
     for (const Ref& given : mask) routed = routed && given(token);
@@ -149,19 +168,29 @@ ir::Kernel build_router(const RouterSpec& s) {
       auto mine = k.var(DType::i32, -1, "mine");
       auto choose = [&] {
         auto values = k.local(DType::f32, {row.slots()}, "values");
-        auto keys = k.local(DType::u32, {row.slots()}, "keys");
-        row.each([&](const Value& slot, const Value& expert) {
+        row.each([&](const Value& slot, const Value&) {
           const bool by_logit = s.scoring == Scoring::softmax;
           Value logit = x(slot);
-          values(slot) =
-              (by_logit ? logit : expert_score(s.scoring, logit, maximum, sum)) + b(slot);
-          keys(slot) =
-              select(expert < s.experts, order_key(k, values(slot)), cast(DType::u32, kTaken));
+          auto score = by_logit ? logit : expert_score(s.scoring, logit, maximum, sum);
+          values(slot) = rankable(score + b(slot));
         });
-        if (s.num_groups > 0) drop_losing_groups(k, s, row, values, keys);
+        Value winners;
+        if (s.num_groups > 0) winners = k.let("winners", winning_groups(k, s, row, values));
+        Ranking ranking(
+            k, row.slots(),
+            [&](const Value& slot) {
+              auto expert = row.expert(slot);
+              auto candidate = expert < s.experts;
+              if (s.num_groups > 0) {
+                auto group = expert / (s.experts / s.num_groups);
+                auto bit = u32(min(group * lanes_per_group(s), 31));
+                candidate = candidate && (winners >> bit & 1) == 1;
+              }
+              return select(candidate, order_key(k, values(slot)), cast(DType::u32, kTaken));
+            },
+            [&](const Value& slot) { return row.expert(slot); });
         k.unrolled(s.num_topk, [&](Value round) {
-          auto expert =
-              take_best(k, keys, row.slots(), [&](const Value& slot) { return row.expert(slot); });
+          auto expert = ranking.take();
           mine = select(lane == round, expert, mine);
         });
         for (const Ref& ids : unmapped) {
@@ -197,10 +226,9 @@ ir::Kernel build_router(const RouterSpec& s) {
                                       physical[0](logical, i32(choice)), -1));
       }
       auto rank = k.let("rank", max(id, 0) / experts_per_rank);
-      auto stride = experts_per_rank * num_tp_ranks;
-      auto from_first = max(id, 0) - tp_rank * experts_per_rank;
-      auto local = from_first - from_first / stride * (stride - experts_per_rank);
-      auto here = id >= 0 && id < num_physical && rank % num_tp_ranks == tp_rank;
+      auto row_of_ranks = k.let("row_of_ranks", rank / num_tp_ranks);
+      auto here = id >= 0 && id < num_physical && rank - row_of_ranks * num_tp_ranks == tp_rank;
+      auto local = id - (rank - row_of_ranks) * experts_per_rank;
       k.if_(lane < all, [&] {
         topk_idx(token, lane) = i64(select(here, local, -1));
         topk_weights(token, lane) = weight;

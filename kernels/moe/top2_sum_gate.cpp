@@ -3,10 +3,12 @@
 // Shapes   logits [tokens, experts], bias [experts], topk_idx and topk_weights [tokens, slots] with
 //          slots = num_topk + shared experts; the rest in top2_sum_gate.h
 // Dtypes   f32, ids i64, maps i32, masks bool
-// Method   one warp per token: lane l holds experts 128 i + 4 l + j. Groups are ranked by one lane
-//          each; num_topk rounds take the best key of the warp by two warp reductions. Slot s then
-//          belongs to lane s, which fetches the logit of its expert again, so that no scores stay
-//          in registers. Few bytes: the bound is the latency of one load and of the rounds.
+// Method   one warp per token: lane l holds experts 128 i + 4 l + j. All lanes share the work of
+//          ranking the groups; num_topk rounds take the best key of the warp by two warp reductions
+//          over runs of four keys that every lane has sorted. Slot s then belongs to lane s, which
+//          fetches the logit of its expert again, so that no scores stay in registers. Few bytes:
+//          with few tokens the bound is the latency of one load and of the rounds, with thousands
+//          the instructions.
 // Maths    weight = score / (1e-20 + scores in rank order) * scale; see expert_score.h
 // Tuned    H200: 4 warps per block, so that even 128 tokens spread over 32 SMs.
 

@@ -3,12 +3,12 @@
 // Shapes   scores [tokens, experts], topk_idx [tokens, num_topk]
 // Dtypes   scores f32, topk_idx i64
 // Method   one warp per token: scores become unsigned keys of the same order, lane l holds experts
-// l, l + 32, ...; each
-//          of the K rounds takes the largest key and the smallest id that has it, by two warp
-//          reductions. Few bytes, so the bound is the latency of one load, 2 K warp reductions and
-//          one store.
+//          l, l + 32, ... in sorted runs of four; each of the K rounds takes the largest key and the
+//          smallest id that has it, by two warp reductions. Few bytes, so the bound is the latency
+//          of one load, 2 K warp reductions and one store.
 // Maths    key = bits of the score, all flipped if negative, else with the sign set; NaN and -inf
-// share a key Tuned    H200: 8 warps per block.
+//          share a key, and so do the zeros
+// Tuned    H200: 8 warps per block.
 
 #include "kernels/moe/topk_gate.h"
 
@@ -41,22 +41,21 @@ ir::Kernel build(const Spec& s) {
   auto token = k.let("token", at.x * kWarps + k.warp());
   auto lane = k.let("lane", k.lane());
   k.if_(token < tokens, [&] {
-    // load
-    const int64_t slots = (s.experts + 31) / 32;
-    auto keys = k.local(DType::u32, {slots}, "keys");
-    k.unrolled(slots, [&](Value slot) {
-      auto expert = slot * 32 + lane;
-      auto key = moe::order_key(k, scores(token, expert));
-      keys(slot) = select(expert < s.experts, key, cast(DType::u32, moe::kTaken));
-    });
+    moe::Ranking ranking(
+        k, (s.experts + 31) / 32,
+        [&](const Value& slot) {
+          auto expert = slot * 32 + lane;
+          auto key = moe::order_key(k, moe::rankable(scores(token, expert)));
+          return select(expert < s.experts, key, cast(DType::u32, moe::kTaken));
+        },
+        [&](const Value& slot) { return slot * 32 + lane; });
     // K rounds; lane r keeps the winner of round r of a batch of 32, so that a row is stored at
     // once
     for (int64_t first = 0; first < s.num_topk; first += 32) {
       const int64_t rounds = std::min<int64_t>(32, s.num_topk - first);
       auto winner = k.var(DType::i32, 0, "winner");
       auto one_round = [&](Value round) {
-        auto expert =
-            moe::take_best(k, keys, slots, [&](const Value& slot) { return slot * 32 + lane; });
+        auto expert = ranking.take();
         winner = select(lane == round, expert, winner);
       };
       if (s.num_topk <= 32) {
