@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -301,7 +302,8 @@ void sweep_stale_files(const Folder& staging) {
   for (const std::string& name : names_in(staging)) {
     struct stat info = {};
     if (fstatat(staging.fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (!S_ISREG(info.st_mode) || time(nullptr) - info.st_mtim.tv_sec < kStaleSeconds) continue;
+    const time_t age = time(nullptr) - info.st_mtim.tv_sec;  // a wrong clock makes it negative
+    if (!S_ISREG(info.st_mode) || std::abs(age) < kStaleSeconds) continue;
     unlinkat(staging.fd.get(), name.c_str(), 0);
     if (++swept == kMaxSweptFiles) break;
   }

@@ -17,6 +17,11 @@ constexpr time_t kHour = 3600;
 constexpr std::string_view kSuffix = ".tsk";
 constexpr size_t kKeyDigits = 64;
 
+// By how far it is from now: a clock that was wrong, here or on a server, leaves times to come.
+bool is_recent(time_t then, time_t now) {
+  return then > now - kHour && then < now + kHour;
+}
+
 bool is_current(const StoredEntry& entry) {
   return entry.schema == fmt::format("v{}", kCacheSchema);
 }
@@ -89,15 +94,18 @@ int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
   int64_t bytes = 0;
   for (const StoredEntry& entry : entries) bytes += entry.bytes;
   auto count = static_cast<int64_t>(entries.size());
-  std::sort(entries.begin(), entries.end(), [](const StoredEntry& a, const StoredEntry& b) {
-    return std::tuple(is_current(a), a.used, a.name) < std::tuple(is_current(b), b.used, b.name);
-  });
+  const auto rank = [&](const StoredEntry& entry) {
+    const bool is_to_come = entry.used > now && !is_recent(entry.used, now);
+    return std::tuple(is_current(entry), is_to_come ? 0 : entry.used, entry.name);
+  };
+  std::sort(entries.begin(), entries.end(),
+            [&](const StoredEntry& a, const StoredEntry& b) { return rank(a) < rank(b); });
   int64_t removed = 0;
   for (const StoredEntry& entry : entries) {
     const bool fits = (limits.bytes == 0 || bytes <= limits.bytes) &&
                       (limits.entries == 0 || count <= limits.entries);
     if (fits) break;
-    if (now - entry.used < kHour || !remove_entry(root, entry)) continue;
+    if (is_recent(entry.used, now) || !remove_entry(root, entry)) continue;
     bytes -= entry.bytes;
     --count;
     ++removed;
@@ -106,7 +114,7 @@ int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
 }
 
 void mark_used(const Folder& folder, const std::string& name, const struct stat& seen, time_t now) {
-  if (now - seen.st_mtim.tv_sec < kHour) return;
+  if (is_recent(seen.st_mtim.tv_sec, now)) return;
   constexpr std::array<timespec, 2> kNow = {{{0, UTIME_OMIT}, {0, UTIME_NOW}}};
   // It may have been removed meanwhile: nothing is lost then.
   static_cast<void>(utimensat(folder.fd.get(), name.c_str(), kNow.data(), AT_SYMLINK_NOFOLLOW));

@@ -42,7 +42,8 @@ struct CacheLimits {
 };
 
 /// Removes entries until the limits hold: first those of other schemas, then the least recently
-/// used; none that was stored or used within the last hour. Returns how many; -1 if another process
+/// used; none that was stored or used within the last hour. A time to come by more than that counts as
+/// long ago. Returns how many; -1 if another process
 /// is at it. `now` is for tests.
 int64_t prune(const Folder& root, CacheLimits limits, time_t now);
 

@@ -10,6 +10,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 4;
+constexpr size_t kMaxTextBytes = size_t{4} << 20;  // the log in it has 64 KB at most
 constexpr size_t kMaxParams = 4096;
 constexpr int64_t kMaxBytesPerBlock = int64_t{1} << 24;  // far above any device's shared memory
 
@@ -142,6 +143,7 @@ std::string encode_manifest(const CacheKey& key, const Image& image) {
 }
 
 std::optional<Manifest> decode_manifest(std::string_view text) {
+  if (text.size() > kMaxTextBytes) return std::nullopt;
   bool too_deep = false;
   const auto watch_depth = [&](int depth, json::parse_event_t, json&) {
     too_deep = too_deep || depth > kMaxDepth;
