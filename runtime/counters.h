@@ -11,13 +11,13 @@ namespace tessera::runtime {
 inline constexpr int kCountedRoots = 8;
 
 struct CounterValues {
-  int64_t memory_hits = 0;                            // images found in this process
+  int64_t memory_hits = 0;                            // kernels found in this process
   int64_t disk_hits = 0;                              // images read from a cache folder or a bundle
   std::array<int64_t, kCountedRoots> root_hits = {};  // the same, per root in their order
   int64_t misses = 0;                                 // images found in neither
   int64_t compiles = 0;                               // calls of NVRTC
   int64_t compile_ms = 0;                             // their wall time
-  int64_t waits = 0;             // calls that waited for another thread's compile
+  int64_t waits = 0;             // calls that waited for another thread's compile or load
   int64_t peer_waits = 0;        // compiles that waited for another process's
   int64_t corrupt_entries = 0;   // cache files that were not what they should be
   int64_t failed_publishes = 0;  // images that could not be written to disk

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <utility>
 
 #include "runtime/raise.h"
@@ -34,17 +35,42 @@ std::string text_of(Grid grid) {
 [[noreturn]] void fail_launch(const LoadedKernel& kernel, Grid grid, cu::Result result) {
   const Image& image = *kernel.image;
   const std::string shape =
-      fmt::format("grid {}, {} threads, {} bytes of shared memory, cuda:{}", text_of(grid),
-                  image.threads, image.shared_bytes, kernel.device);
+      fmt::format("grid {}, {} threads, {} bytes of shared memory, cuda:{}, Spec {}", text_of(grid),
+                  image.threads, image.shared_bytes, kernel.device, kernel.spec);
   const bool sticky = is_sticky(result);
   raise(ErrorKind::driver, image.op,
         sticky ? fmt::format("cannot launch: an earlier kernel on cuda:{} failed", kernel.device)
                : "the launch failed: " + shape,
         {.got = kernel.driver->describe(result),
          .hint = result == cu::kInvalidHandle || result == cu::kInvalidContext
-                     ? "does the stream belong to the tensors' device?"
+                     ? "does the stream still exist?"
                  : sticky ? "the context is lost; run the program under compute-sanitizer"
                           : ""});
+}
+
+// The driver launches in the stream's context, whatever is current: a stream of another device would
+// run the kernel there, on memory that is not that device's. `current` is a context of the kernel's
+// device. What is no stream the launch itself refuses.
+void check_stream(const LoadedKernel& kernel, cu::Context current, StreamHandle stream) {
+  constexpr uintptr_t kLastSpecial = 2;  // 0, legacy and per-thread: of the current context
+  if (reinterpret_cast<uintptr_t>(stream) <= kLastSpecial) return;
+  const cu::Functions& call = kernel.driver->call;
+  cu::Context context = nullptr;
+  if (call.stream_get_ctx(static_cast<cu::Stream>(stream), &context) != cu::kSuccess) return;
+  if (context == current) return;
+  cu::Device device = 0;
+  cu::Device wanted = 0;
+  cu::Context popped = nullptr;
+  kernel.driver->check(call.ctx_push_current(context), "cuCtxPushCurrent", kernel.image->op);
+  const cu::Result result = call.ctx_get_device(&device);
+  static_cast<void>(call.ctx_pop_current(&popped));
+  kernel.driver->check(result, "cuCtxGetDevice", kernel.image->op);
+  kernel.driver->check(call.device_get(&wanted, kernel.device), "cuDeviceGet", kernel.image->op);
+  if (device == wanted) return;
+  raise(ErrorKind::argument, kernel.image->op, "the stream belongs to another device",
+        {.argument = "stream",
+         .expected = fmt::format("a stream of cuda:{}, like the tensors", kernel.device),
+         .got = fmt::format("a stream of cuda:{}", device)});
 }
 
 }  // namespace
@@ -84,7 +110,8 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
                 "cuLibraryLoadData") ||
       !accepted(driver.call.library_get_kernel(&kernel.handle, library, image->entry.c_str()),
                 "cuLibraryGetKernel") ||
-      !accepted(driver.call.kernel_get_function(&function, kernel.handle), "cuKernelGetFunction")) {
+      !accepted(driver.call.kernel_get_function(&function, kernel.handle), "cuKernelGetFunction") ||
+      !accepted(driver.call.function_load(function), "cuFuncLoad")) {
     return std::nullopt;
   }
   if (image->shared_bytes > kDefaultDynamicShared) {
@@ -123,6 +150,7 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   check_grid(image.op, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const ContextScope context(*kernel.driver, kernel.device);
+  check_stream(kernel, context.current(), stream);
   cu::LaunchConfig config = {};
   config.grid_x = static_cast<unsigned>(grid.x);
   config.grid_y = static_cast<unsigned>(grid.y);

@@ -15,6 +15,7 @@ namespace tessera::runtime {
 /// Immutable once loaded; never unloaded, graphs may hold it.
 struct LoadedKernel {
   std::shared_ptr<const Image> image;
+  std::string spec;  // as messages show it
   const Driver* driver = nullptr;
   int device = 0;
   cu::Kernel handle = nullptr;
@@ -41,7 +42,7 @@ struct Grid {
 /// parameter, in order. A grid with a zero is a no-op.
 ///
 /// Errors: argument, if the grid is negative or beyond the device's limits (x 2^31-1, y and z
-/// 65535);
+///         65535), or if the stream belongs to another device;
 ///         driver, if the launch fails or an earlier kernel has already broken the context.
 /// Example: void* arguments[] = {&x_pointer, &y_pointer, &count};
 ///          launch(kernel, {.x = blocks}, arguments, stream);

@@ -180,6 +180,8 @@ constexpr Switch kSwitches[] = {
      }},
     {"TESSERA_DUMP_DIR", [](const std::string&, const std::string& value,
                             Options& options) { options.dump_dir = value; }},
+    {"TESSERA_OVERRIDE_DIR", [](const std::string&, const std::string& value,
+                                Options& options) { options.override_dir = value; }},
     {"TESSERA_LOG",
      [](const std::string& key, const std::string& value, Options& options) {
        if (const auto level = log_level_from_name(value)) {

@@ -22,9 +22,11 @@ enum class CacheTrust { user, group };
 /// then the program is warming up. With `off` libnvrtc is never opened; kernels come from bundles.
 enum class JitMode { on, warn, error, off };
 
-/// One compile, told to Options::on_compile when it begins and again when it has ended.
-struct CompileEvent {
+/// One compile or one load, told when it begins and again when it has ended, on the thread that does
+/// it: also the place for ranges of a profiler (NVTX or another), which the library brings none of.
+struct StepEvent {
   std::string op;
+  std::string spec;    // as spec_text() shows it
   std::string target;  // "sm_90a"
   std::string key;     // 64 digits
   std::string reason;  // "in no cache", "the driver refused the cached kernel"
@@ -48,15 +50,21 @@ struct Options {
   /// compiles as well.
   int peer_patience_ms = 10000;
   JitMode jit = JitMode::on;
-  std::string record;      // every kernel that was needed is appended to this file; empty = nowhere
-  int jobs = 0;            // threads of prepare_all; 0 = by cores and memory
-  bool pdl = true;         // kernels that wait for the one before them may begin early
-  bool line_info = false;  // source lines in the binary, for profilers
+  std::string record;  // every kernel that was needed is appended to this file; empty = nowhere
+  int jobs = 0;        // threads of prepare_all; 0 = by cores and memory
+  bool pdl = true;     // kernels that wait for the one before them may begin early
+  /// Source lines in the binary, for profilers; the text is where the lines say it is: in dump_dir,
+  /// else in "source" below the written cache folder.
+  bool line_info = false;
   bool check_spills = false;  // a kernel that spills registers is an error
-  std::function<void(const CompileEvent&)> on_compile;
-  std::string nvrtc;     // path of libnvrtc; empty = search
-  std::string arch;      // "sm_90a"; empty = the device's
+  std::function<void(const StepEvent&)> on_compile;
+  std::function<void(const StepEvent&)> on_load;  // into the driver
+  std::string nvrtc;                              // path of libnvrtc; empty = search
+  std::string arch;                               // "sm_90a"; empty = the device's
   std::string dump_dir;  // CUDA text and compiler log of each kernel go here; empty = nowhere
+  /// A file of this folder that has a dump's name is compiled in place of that kernel's text, and
+  /// kept in no cache. For trying a change by hand.
+  std::string override_dir;
   LogLevel log = LogLevel::warn;
   /// Toolkit folders of the environment (CUDA_HOME, CUDA_PATH), searched for libnvrtc.
   std::vector<std::string> cuda_homes;
@@ -91,6 +99,7 @@ Environment process_environment();
 ///   TESSERA_LINEINFO        1: source lines for profilers
 ///   TESSERA_CHECK_SPILLS    1: a kernel that spills registers is an error
 ///   TESSERA_DUMP_DIR        folder for the CUDA text and the compiler log of each kernel
+///   TESSERA_OVERRIDE_DIR    folder with edited dumps, compiled in place of their kernels
 ///   TESSERA_LOG             error | warn | info | debug
 ///
 /// Never throws: a bad value keeps the default and an unknown TESSERA_ name is ignored, each with a

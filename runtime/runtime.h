@@ -1,13 +1,12 @@
 #pragma once
-// From "this kernel, this device" to a loaded kernel: memory, disk, compiler, driver, in this
-// order.
+// From "this kernel, this device" to a loaded kernel: memory, disk, compiler, driver, in this order
+// (find_image.cpp, load_kernel.cpp).
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -20,22 +19,10 @@
 #include "runtime/log.h"
 #include "runtime/nvrtc/lazy_nvrtc.h"
 #include "runtime/options.h"
+#include "runtime/request.h"
 #include "runtime/single_flight.h"
 
 namespace tessera::runtime {
-
-/// What is wanted.
-struct KernelRequest {
-  std::string op;
-  /// Bytes that decide the text within this op and this build of the program: a warm cache then
-  /// needs no emit(). Absent (a user's kernel): the text itself is what identifies the kernel.
-  std::optional<std::string> spec;
-  std::function<KernelSource()> emit;
-  /// Identity of the generator if it is not this program's (a kernel from a recording).
-  std::string code = {};
-  /// Ends the compile early: an error with code "CANCELLED".
-  std::stop_token stop = {};
-};
 
 /// What a Runtime stands on; tests put their own.
 struct Surroundings {
@@ -54,6 +41,12 @@ class Runtime {
   /// The process's runtime, with the switches of the environment. Made on first use, never
   /// destroyed.
   static Runtime& instance();
+
+  /// Changes the options of the process's runtime, over what the environment says. For the begin of a
+  /// program: throws an argument error once the runtime is in use.
+  ///
+  /// Example: Runtime::configure([](Options& options) { options.jobs = 4; });
+  static void configure(std::function<void(Options&)> change);
 
   /// Puts another runtime in its place and returns the one before: for tests on fake libraries. Null
   /// puts back the process's own.
@@ -109,7 +102,8 @@ class Runtime {
     KernelKey key;
     std::string reason = "in no cache";   // why it would be compiled
     bool is_new = false;                  // compiled just now, to be published
-    std::unique_ptr<PeerLock> lock = {};  // other processes of the host wait while it lives
+    bool may_be_overridden = true;        // by a text of TESSERA_OVERRIDE_DIR
+    std::shared_ptr<PeerLock> lock = {};  // other processes of the host wait while it lives
     const DeviceInfo* device = nullptr;   // whose target it is
   };
   Job job_for(const KernelRequest& request, Target target, const DeviceInfo* device = nullptr);
@@ -117,14 +111,20 @@ class Runtime {
                    Target target);
   std::shared_ptr<const Image> image_of(Job& job);
   std::shared_ptr<const Image> find_or_compile(Job& job);
+  std::shared_ptr<const Image> compile_override(Job& job);
   std::shared_ptr<const Image> find_on_disk(const Job& job);
   std::shared_ptr<const Image> compile_now(Job& job);
   void check_may_compile(const Job& job);
   bool opens_another_compiler(Job& job);
-  void tell(const Job& job, bool ended, bool failed, double ms) const;
+  using Listener = std::function<void(const StepEvent&)>;
+  void tell_begin(const Listener& listener, const Job& job) const;
+  void tell_end(const Listener& listener, const Job& job, bool failed, int64_t us) const;
+  void store(Job& job, std::shared_ptr<const Image> image);
   std::shared_ptr<const LoadedKernel> load_or_recompile(Job& job, const DeviceInfo& device);
   Target bundled_target(const KernelRequest& request, const DeviceInfo& device);
   bool uses_disk(const KernelRequest& request) const;
+  std::string file_stem(const Job& job) const;
+  std::string text_path(const Job& job) const;
   void dump(const Job& job, const Image& image);
   void record(const Job& job, const Image& image);
 
@@ -136,8 +136,23 @@ class Runtime {
   LazyNvrtc nvrtc_;
   std::once_flag nvrtc_told_;
   std::atomic<bool> sealed_ = false;
-  SingleFlight<Image> images_;
-  SingleFlight<LoadedKernel> loaded_;
+  SingleFlight<Image> images_{counters_.memory_hits, counters_.waits};
+  SingleFlight<LoadedKernel> loaded_{counters_.memory_hits, counters_.waits};
+};
+
+/// While one lives, what its thread compiles goes to disk when it ends and not before the kernel is
+/// handed out: no launch waits for a slow disk.
+class StoreLater {
+ public:
+  StoreLater();
+  ~StoreLater();
+  StoreLater(const StoreLater&) = delete;
+  StoreLater& operator=(const StoreLater&) = delete;
+
+ private:
+  friend class Runtime;
+  StoreLater* const outer_;
+  std::vector<std::function<void()>> stores_;
 };
 
 }  // namespace tessera::runtime

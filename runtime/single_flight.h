@@ -2,14 +2,18 @@
 // Values made once per key: the first caller makes, callers of the same key wait for it, other keys
 // never wait.
 
+#include <atomic>
+#include <cstdint>
 #include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "dsl/base/error.h"
+#include "runtime/nvrtc/compile.h"  // kCancelled
 
 namespace tessera::runtime {
 
@@ -22,18 +26,24 @@ class SingleFlight {
  public:
   using Result = std::shared_ptr<const Value>;
 
+  /// Counts values found, and callers from the moment they wait.
+  SingleFlight(std::atomic<int64_t>& hits, std::atomic<int64_t>& waits)
+      : hits_(hits), waits_(waits) {}
+
   /// `make` returns a Result. `flight` says what happened.
   template <class Make>
   Result get(const std::string& key, const Make& make, Flight& flight) {
     std::unique_lock lock(mutex_);
     if (const auto found = values_.find(key); found != values_.end()) {
       flight = Flight::found;
+      ++hits_;
       return found->second;
     }
     if (const auto found = in_flight_.find(key); found != in_flight_.end()) {
       const std::shared_future<Outcome> future = found->second;
       lock.unlock();
       flight = Flight::waited;
+      ++waits_;
       const Outcome& outcome = future.get();
       if (outcome.error) throw Error(*outcome.error);
       return outcome.value;
@@ -90,9 +100,28 @@ class SingleFlight {
     }
   }
 
+  std::atomic<int64_t>& hits_;
+  std::atomic<int64_t>& waits_;
   std::mutex mutex_;
   std::map<std::string, Result> values_;
   std::map<std::string, std::shared_future<Outcome>> in_flight_;
 };
+
+/// The same; but a caller who waited for another one's compile, which was then told to stop, tries for
+/// itself.
+template <class Value, class Make>
+std::shared_ptr<const Value> get_despite_cancelled_leader(SingleFlight<Value>& flights,
+                                                          const std::string& key,
+                                                          const std::stop_token& stop,
+                                                          const Make& make, Flight& flight) {
+  for (;;) {
+    try {
+      return flights.get(key, make, flight);
+    } catch (const Error& error) {
+      const bool led_by_other = flight == Flight::waited && error.code() == kCancelled;
+      if (!led_by_other || stop.stop_requested()) throw;
+    }
+  }
+}
 
 }  // namespace tessera::runtime

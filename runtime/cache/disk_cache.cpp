@@ -168,31 +168,46 @@ std::string DiskCache::encode(const CacheKey& key, const Image& image) const {
 void DiskCache::publish(const CacheKey& key, const Image& image) {
   if (!is_written(0)) return;
   const std::string& path = roots_.front().path;
-  std::string problem;
   const Folder root = open_root(path, Missing::create, trust_);
-  if (!root.fd) {
-    problem = root.problem;
-  } else if (const Folder staging = open_inside(root, "tmp", Missing::create); !staging.fd) {
-    problem = "tmp: " + staging.problem;
-  } else {
-    if (!swept_.exchange(true)) sweep_stale_files(staging);
-    const Folder folder = open_entry_folder(open_root(path, Missing::leave, trust_), image.target,
-                                            key, Missing::create);
-    const std::string bytes = encode(key, image);
-    problem = folder.fd ? publish_file(staging, folder, entry_name(image.op, key), bytes)
-                        : folder.problem;
-    if (problem.empty()) {
-      counters_.published_bytes += static_cast<int64_t>(bytes.size());
-      keep_within_bounds(root);
-    }
-  }
-  if (problem.empty()) return;
+  if (!root.fd) return report_unwritten("root " + path, root.problem);
+  const Folder staging = open_inside(root, "tmp", Missing::create);
+  if (!staging.fd) return report_unwritten("write " + path, "tmp: " + staging.problem);
+  if (!swept_.exchange(true)) sweep_stale_files(staging);
+  const Folder folder = open_entry_folder(open_root(path, Missing::leave, trust_), image.target,
+                                          key, Missing::create);
+  const std::string bytes = encode(key, image);
+  const std::string problem =
+      folder.fd ? publish_file(staging, folder, entry_name(image.op, key), bytes) : folder.problem;
+  if (!problem.empty()) return report_unwritten("write " + path, problem);
+  counters_.published_bytes += static_cast<int64_t>(bytes.size());
+  keep_within_bounds(root);
+}
+
+// A folder that cannot be opened was perhaps said to be unused: the subject is then the same.
+void DiskCache::report_unwritten(const std::string& subject, const std::string& problem) {
   ++counters_.failed_publishes;
   log_.write_once(
-      LogLevel::warn, "write " + path,
+      LogLevel::warn, subject,
       fmt::format("cannot write to cache folder {} ({}); compiled kernels stay in memory, set "
                   "TESSERA_CACHE_DIR to a private, writable folder to keep them",
-                  path, problem));
+                  roots_.front().path, problem));
+}
+
+std::string DiskCache::text_folder() const {
+  return is_written(0) ? roots_.front().path + "/source" : "";
+}
+
+void DiskCache::keep_text(const std::string& name, const std::string& text) {
+  if (!is_written(0)) return;
+  const std::string& path = roots_.front().path;
+  const Folder root = open_root(path, Missing::create, trust_);
+  if (!root.fd) return report_unwritten("root " + path, root.problem);
+  const Folder staging = open_inside(root, "tmp", Missing::create);
+  const Folder folder = open_inside(root, "source", Missing::create);
+  const std::string problem = !staging.fd  ? staging.problem
+                              : !folder.fd ? folder.problem
+                                           : publish_file(staging, folder, name, text);
+  if (!problem.empty()) report_unwritten("write " + path, problem);
 }
 
 // Walking a large folder takes a while: at most once a minute, and only after a compile, which took

@@ -4,6 +4,7 @@
 //
 //   <root>/v<schema>/<target>/<first two digits of key>/<op>-<key>.tsk
 //   <root>/tmp/                                          entries being written
+//   <root>/source/                                       texts for profilers, where asked for
 
 #include <atomic>
 #include <cstdint>
@@ -47,6 +48,11 @@ class DiskCache {
   /// its bounds, at most once a minute. Best effort.
   void publish(const CacheKey& key, const Image& image);
 
+  /// Where keep_text() puts texts: "source" below the written folder; empty if none is written.
+  std::string text_folder() const;
+  /// Keeps a kernel's text under that name, for profilers. Best effort, like publish().
+  void keep_text(const std::string& name, const std::string& text);
+
   /// Whether publish() would try.
   bool is_writable() const { return is_written(0); }
 
@@ -73,6 +79,7 @@ class DiskCache {
                                       const CacheKey& kernel);
   void report_unused(const std::string& path, const std::string& problem);
   void report_corrupt(const std::string& op, const std::string& path, const std::string& reason);
+  void report_unwritten(const std::string& subject, const std::string& problem);
   void keep_within_bounds(const Folder& root);
   bool is_written(size_t root_idx) const;
 

@@ -91,10 +91,9 @@ const DeviceInfo& device_info(int ordinal) {
 
 ContextScope::ContextScope(const Driver& driver, int ordinal) : driver_(driver) {
   const cu::Context primary = primary_context(driver, ordinal);
-  cu::Context current = nullptr;
-  driver.check(driver.call.ctx_get_current(&current), "cuCtxGetCurrent");
-  if (current == primary) return;
-  if (current) {
+  driver.check(driver.call.ctx_get_current(&current_), "cuCtxGetCurrent");
+  if (current_ == primary) return;
+  if (current_) {
     // NOTE: a context which the caller made on the same device owns the caller's streams.
     cu::Device device = -1;
     cu::Device wanted = 0;
@@ -103,6 +102,7 @@ ContextScope::ContextScope(const Driver& driver, int ordinal) : driver_(driver) 
     if (device == wanted) return;
   }
   driver.check(driver.call.ctx_push_current(primary), "cuCtxPushCurrent");
+  current_ = primary;
   pushed_ = true;
 }
 

@@ -33,17 +33,21 @@ DeviceInfo query_device(const Driver& driver, int ordinal);
 
 /// While it lives, a context of the device is current on this thread: the one that was, if it
 /// belongs to the device, else the device's primary context, which is popped again. Costs one
-/// driver call when nothing has to change.
+/// driver call when nothing has to change. (Launching first and looking for a context only when that
+/// fails would save it, but a thread with another device's context would launch there.)
 class ContextScope {
  public:
   explicit ContextScope(int ordinal) : ContextScope(driver(), ordinal) {}
   ContextScope(const Driver& driver, int ordinal);
   ~ContextScope();
+  /// The context of the device that is current now.
+  cu::Context current() const { return current_; }
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
 
  private:
   const Driver& driver_;
+  cu::Context current_ = nullptr;
   bool pushed_ = false;
 };
 

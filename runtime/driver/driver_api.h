@@ -109,6 +109,7 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(event_record, cuEventRecord, 2000, (Event event, Stream stream))                               \
   X(event_synchronize, cuEventSynchronize, 2000, (Event event))                                    \
   X(event_elapsed_time, cuEventElapsedTime, 2000, (float* ms, Event start, Event end))             \
+  X(stream_get_ctx, cuStreamGetCtx, 9020, (Stream stream, Context * context))                      \
   X(library_load_data, cuLibraryLoadData, 12000,                                                   \
     (Library * library, const void* code, int* jit_options, void** jit_values,                     \
      unsigned num_jit_options, int* library_options, void** library_values,                        \
@@ -116,6 +117,7 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(library_get_kernel, cuLibraryGetKernel, 12000,                                                 \
     (Kernel * kernel, Library library, const char* name))                                          \
   X(kernel_get_function, cuKernelGetFunction, 12000, (Function * function, Kernel kernel))         \
+  X(function_load, cuFuncLoad, 12040, (Function function))                                         \
   X(kernel_get_attribute, cuKernelGetAttribute, 12000,                                             \
     (int* value, FunctionAttribute attribute, Kernel kernel, Device device))                       \
   X(kernel_set_attribute, cuKernelSetAttribute, 12000,                                             \

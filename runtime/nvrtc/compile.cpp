@@ -18,6 +18,7 @@ namespace {
 
 constexpr size_t kMaxLogBytes = 64 * 1024;
 constexpr int kFirstVersionWithNoCache = 12090;
+constexpr int kFirstVersionWithFamilies = 12090;  // sm_100f and its like
 
 // Options whose whole effect is in the output. Others would need a place in the cache key (include
 // paths) or write files beside the output (timings, precompiled headers).
@@ -29,7 +30,9 @@ constexpr std::array<std::string_view, 6> kAllowedOptions = {"-D",
                                                              "--extra-device-vectorization"};
 
 void check_source(const KernelSource& source) {
-  for (const std::string& name : {source.op, source.entry}) {
+  std::vector<std::string> names = {source.op, source.entry};
+  for (const KernelParam& param : source.params) names.push_back(param.name);
+  for (const std::string& name : names) {
     if (is_identifier(name)) continue;
     raise(ErrorKind::argument, source.op, "a kernel has a name that cannot be used",
           {.expected = "letters, digits and _, at most 64, no digit first", .got = name});
@@ -47,6 +50,13 @@ void check_source(const KernelSource& source) {
 
 void check_target(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
   const auto& archs = nvrtc.archs;
+  if (target.letter == 'f' && nvrtc.version < kFirstVersionWithFamilies) {
+    raise(ErrorKind::unsupported, source.op,
+          fmt::format("{} does not know families of targets", nvrtc.describe()),
+          {.expected = fmt::format("NVRTC {} or newer for {}",
+                                   cuda_version_text(kFirstVersionWithFamilies), to_string(target)),
+           .got = "NVRTC " + cuda_version_text(nvrtc.version)});
+  }
   if (std::find(archs.begin(), archs.end(), target.number()) != archs.end()) return;
   raise(ErrorKind::unsupported, source.op,
         fmt::format("{} does not know the target", nvrtc.describe()),
@@ -108,8 +118,8 @@ std::string first_error(std::string_view log) {
 // One NVRTC program: created, compiled, read, destroyed.
 class Compilation {
  public:
-  Compilation(const Nvrtc& nvrtc, const KernelSource& source)
-      : nvrtc_(nvrtc), source_(source), file_(source.op + ".cu") {
+  Compilation(const Nvrtc& nvrtc, const KernelSource& source, const CompileOptions& how)
+      : nvrtc_(nvrtc), source_(source), file_(how.file.empty() ? source.op + ".cu" : how.file) {
     check(nvrtc.call.create_program(&program_, source.text.c_str(), file_.c_str(), 0, nullptr,
                                     nullptr),
           "nvrtcCreateProgram");
@@ -183,11 +193,12 @@ class Compilation {
       fields.loc = origin_of(source_, line);
     }
     fields.got += "\nwhole log:\n" + log_;
+    fields.got += fmt::format("\noptions: {}", fmt::join(options, " "));
     if (!source_.origins.empty() && !source_.calls_author_text) {
       fields.kind = ErrorKind::internal;
       fields.what = "internal error, a bug in Tessera: " + fields.what;
       const std::string folder = keep_reproduction(
-          {file_, source_.text, options, nvrtc_.describe(), nvrtc_.identity, log_});
+          {source_.op + ".cu", source_.text, options, nvrtc_.describe(), nvrtc_.identity, log_});
       if (!folder.empty()) fields.hint = "please report it, with what is in " + folder;
     }
     throw Error(std::move(fields));
@@ -246,7 +257,7 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
   check_target(nvrtc, source, target);
   std::vector<std::string> options = standard_options(nvrtc.version, target, how);
   options.insert(options.end(), source.options.begin(), source.options.end());
-  Compilation compilation(nvrtc, source);
+  Compilation compilation(nvrtc, source, how);
   compilation.stop_with(how.stop);
   compilation.run(options, target);
 
@@ -275,7 +286,7 @@ std::string compile_to_ptx(const Nvrtc& nvrtc, const KernelSource& source, Targe
   options.front() = "--gpu-architecture=compute_" + to_string(target).substr(3);
   std::erase(options, "--ptxas-options=-v");
   options.insert(options.end(), source.options.begin(), source.options.end());
-  Compilation compilation(nvrtc, source);
+  Compilation compilation(nvrtc, source, {});
   compilation.run(options, target);
   return compilation.ptx();
 }

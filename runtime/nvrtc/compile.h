@@ -13,13 +13,16 @@ namespace tessera::runtime {
 
 struct CompileOptions {
   bool line_info = false;  // for profilers
+  std::string file =
+      {};  // what the text is called in messages and line information; "OP.cu" if empty
   /// Ends a compile early, where NVRTC can (12.8 and newer): an error with code kCancelled.
   std::stop_token stop = {};
 };
 inline constexpr const char* kCancelled = "CANCELLED";
 
 /// What every kernel is compiled with: target, C++17, no contraction of a * b + c, ptxas facts in
-/// the log, and no cache of NVRTC's own (from 12.9 on). No include path: texts are self-contained.
+/// the log, and no cache of NVRTC's own (from 12.9 on). No include path and no search for headers, not
+/// for hand-written CUDA either: a text is self-contained, so that its bytes are all of its key.
 std::vector<std::string> standard_options(int nvrtc_version, Target target,
                                           const CompileOptions& how = {});
 

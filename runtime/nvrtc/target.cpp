@@ -36,6 +36,9 @@ std::optional<Target> parse_target(std::string_view word) {
   return target;
 }
 
+// The exact device's, always: its cubins are the fastest, and a process compiles for its own devices
+// only. Where fewer variants matter, in a bundle, sm_100f or sm_90 serve as well: see
+// targets_that_run_on().
 Target choose_target(int major, int minor, std::span<const int> supported,
                      std::string_view compiler) {
   const Target target{major, minor, major >= 9 ? 'a' : '\0'};

@@ -116,6 +116,8 @@ TEST_CASE("a compile error shows the compiler's words and the lines around them"
         "\n"
         "whole log:\n";
     CHECK(error.got().substr(0, expected.size()) == expected);
+    CHECK(error.got().find("\noptions: --gpu-architecture=sm_90a --std=c++17") !=
+          std::string::npos);
   }
 }
 
@@ -228,7 +230,7 @@ TEST_CASE("what ptxas says is parsed") {
 }
 
 TEST_CASE("kernels that cannot be cached or named are refused") {
-  const test::FakeCuda fake;
+  test::FakeCuda fake;
   const auto nvrtc = open_nvrtc(fake.loader(), {});
   const auto error_of = [&](const KernelSource& source, Target target) {
     try {
@@ -253,6 +255,24 @@ TEST_CASE("kernels that cannot be cached or named are refused") {
           "tessera: ../x: a kernel has a name that cannot be used\n"
           "  expected  letters, digits and _, at most 64, no digit first\n"
           "  got       ../x");
+  }
+  SECTION("a parameter's name that the manifest would not take") {
+    source.params[0].name = "x-y";
+    CHECK(error_of(source, {9, 0, 'a'}).find("got       x-y") != std::string::npos);
+  }
+  SECTION("a family before there were any") {
+    fake.state().nvrtc_version = 12080;
+    CHECK([&] {
+      try {
+        compile(*open_nvrtc(fake.loader(), {}), source, {10, 0, 'f'});
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string("no error");
+    }() == "tessera: scale: NVRTC 12.8 (/usr/local/cuda/lib64/libnvrtc.so.13) does not know "
+           "families of targets\n"
+           "  expected  NVRTC 12.9 or newer for sm_100f\n"
+           "  got       NVRTC 12.8");
   }
   SECTION("a target that this NVRTC does not know") {
     CHECK(error_of(source, {13, 0, 'a'}) ==

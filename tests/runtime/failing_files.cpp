@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
+#include <utility>
 
 namespace tessera::test {
 namespace {
@@ -16,6 +17,7 @@ struct Failure {
   FileCall call;
   int error;
   std::string part;
+  std::function<void()> watch;
   std::atomic<int> count = 0;
 };
 std::atomic<Failure*> g_failure = nullptr;
@@ -26,6 +28,7 @@ bool fails(FileCall call, const char* path) {
   if (!failure || failure->call != call) return false;
   if (!failure->part.empty() && !std::strstr(path, failure->part.c_str())) return false;
   ++failure->count;
+  if (failure->watch) return failure->watch(), false;
   errno = failure->error;
   return true;
 }
@@ -38,7 +41,10 @@ Function next(const char* name) {
 }  // namespace
 
 FailingFiles::FailingFiles(FileCall call, int error, std::string part) {
-  g_failure = new Failure{call, error, std::move(part)};
+  g_failure = new Failure{call, error, std::move(part), {}};
+}
+FailingFiles::FailingFiles(FileCall call, std::function<void()> watch) {
+  g_failure = new Failure{call, 0, "", std::move(watch)};
 }
 FailingFiles::~FailingFiles() {
   delete g_failure.exchange(nullptr);

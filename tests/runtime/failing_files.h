@@ -3,6 +3,7 @@
 // The test program defines them itself, so that the runtime needs no layer of its own for tests.
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 namespace tessera::test {
@@ -15,11 +16,13 @@ enum class FileCall { open, open_for_writing, write, sync, link, rename, make_fo
 class FailingFiles {
  public:
   FailingFiles(FileCall call, int error, std::string part = "");
+  /// The same without failing: `watch` is called before each call.
+  FailingFiles(FileCall call, std::function<void()> watch);
   ~FailingFiles();
   FailingFiles(const FailingFiles&) = delete;
   FailingFiles& operator=(const FailingFiles&) = delete;
 
-  /// Calls that were made to fail.
+  /// Calls that were made to fail or watched.
   int count() const;
 };
 

@@ -88,6 +88,12 @@ cu::Result error_string(cu::Result, const char** text) {
 cu::Result is_capturing(cu::Stream, cu::StreamCaptureStatus* status) {
   return *status = static_cast<cu::StreamCaptureStatus>(g_state->capture_status), 0;
 }
+cu::Result get_stream_context(cu::Stream, cu::Context* context) {
+  return *context = context_of(g_state->device_of_streams), g_state->stream_result;
+}
+cu::Result load_function(cu::Function) {
+  return ++g_state->num_functions_loaded, 0;
+}
 cu::Result load_data(cu::Library*, const void*, int*, void**, unsigned, int*, void**, unsigned) {
   ++g_state->num_loads;
   return g_state->num_refused_loads-- > 0 ? g_state->load_result : 0;
@@ -139,6 +145,8 @@ cu::Result get_proc_address(const char* symbol, void** function, int, uint64_t, 
       {"cuGetErrorName", address(error_name)},
       {"cuGetErrorString", address(error_string)},
       {"cuStreamIsCapturing", address(is_capturing)},
+      {"cuStreamGetCtx", address(get_stream_context)},
+      {"cuFuncLoad", address(load_function)},
       {"cuLibraryLoadData", address(load_data)},
       {"cuLibraryGetKernel", address(get_kernel)},
       {"cuKernelGetFunction", address(get_function)},
@@ -185,8 +193,10 @@ int num_archs(int* count) {
 int archs(int* values) {
   return std::copy(std::begin(kArchs), std::end(kArchs), values), 0;
 }
-int create(Program* program, const char* source, const char*, int, const char* const*,
+int create(Program* program, const char* source, const char* file, int, const char* const*,
            const char* const*) {
+  const std::lock_guard lock(g_mutex);
+  g_state->file = file;
   *program = reinterpret_cast<Program>(new FakeProgram{source, nullptr, nullptr});
   return 0;
 }

@@ -26,10 +26,13 @@ struct FakeState {
   int load_result = 0;                     // of cuLibraryLoadData...
   std::atomic<int> num_refused_loads = 0;  // ...for so many calls; then it works
   int launch_result = 0;
+  int device_of_streams = 0;  // of every stream but the default ones
+  int stream_result = 0;      // of cuStreamGetCtx
   int capture_status = 0;
   std::atomic<int> num_loads = 0, num_launches = 0, num_attribute_calls = 0;
-  std::vector<int> pushed;               // device whose context was pushed, in order
-  std::atomic<int> current_device = -1;  // whose primary context is current; -1 = none
+  std::atomic<int> num_functions_loaded = 0;  // cuFuncLoad
+  std::vector<int> pushed;                    // device whose context was pushed, in order
+  std::atomic<int> current_device = -1;       // whose primary context is current; -1 = none
   unsigned grid[3] = {0, 0, 0};
   int64_t first_argument = 0;
   int attribute_id = 0;  // of the last launch
@@ -49,6 +52,7 @@ struct FakeState {
   std::atomic<int> most_at_once = 0;  // that were running together
   bool stops_on_request = true;       // has nvrtcSetFlowCallback
   std::vector<std::string> options;   // of the last compile
+  std::string file;                   // what its text was called
   std::vector<std::string> opened;    // every path that was tried
 };
 

@@ -1,6 +1,10 @@
 // Calls on CUDA tensors, on a fake driver: what is checked once, prepared ahead, launched again.
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <stop_token>
 #include <string>
@@ -8,6 +12,7 @@
 #include <vector>
 
 #include "kernels/jit/prepare.h"
+#include "tests/runtime/failing_files.h"
 #include "tests/runtime/fake_process.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
@@ -201,6 +206,7 @@ TEST_CASE("R22.16 a prepared call launches during capture, another is refused by
   CHECK(on.fake.state().num_launches == 1);
   CHECK(error_of([&] { late(pair.views(), {}, &stream); }) ==
         "tessera: capture_late: the kernel is not loaded yet and the stream is being captured\n"
+        "  got       Spec (the text itself)\n"
         "  hint      before the capture begins make the call once, or let jit::prepare() have it");
   CHECK(on.fake.state().num_loads == 1);
 }
@@ -295,6 +301,53 @@ TEST_CASE("an op that is compiled again and again is pointed out once") {
   CHECK(on.process.lines[0] ==
         "varies: 64 different kernels in this process; something that varies from call to call is "
         "part of its Spec");
+}
+
+TEST_CASE("a first call launches before its kernel goes to disk") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Process process(fake, scratch / "cache");
+  Runtime::replace_instance(process.runtime.get());
+  std::vector<int> launches;
+  const FailingFiles files(FileCall::sync, [&] { launches.push_back(fake.state().num_launches); });
+  copy_function("stored_late")(Pair(0x10000000, 100).views(), {}, nullptr);
+  Runtime::replace_instance(nullptr);
+  CHECK(launches == std::vector<int>{1, 1});
+  CHECK(process.runtime->counters().published_bytes > 0);
+}
+
+TEST_CASE("children of fork prepare kernels although another thread was at it") {
+  const auto run = [](const std::string& op, int number) {
+    std::vector<float> memory(64);
+    const TensorView view(memory.data(), DType::f32, {64});
+    const auto build = [&] {
+      dsl::Builder k("filled");
+      auto out = k.output("out", DType::f32, {64});
+      k.launch({1}, {.threads = 64});
+      out(k.thread()) = static_cast<float>(number);
+      return k.finish();
+    };
+    jit::run(op, std::to_string(number), build, std::vector{view}, {}, nullptr);
+    return memory[63] == static_cast<float>(number);
+  };
+  std::atomic<bool> done = false;
+  std::thread busy([&] {
+    for (int number = 0; !done; ++number) run("fork_parent", number);
+  });
+  int failures = 0;
+  for (int i = 0; i < 40; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);  // a child that waits for the parent's thread would wait for ever
+      _exit(run("fork_child", i) ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    failures += status == 0 ? 0 : 1;
+  }
+  done = true;
+  busy.join();
+  CHECK(failures == 0);
 }
 
 TEST_CASE("C05 a warm hit reads no text and compiles nothing") {

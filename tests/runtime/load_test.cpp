@@ -17,6 +17,7 @@ TEST_CASE("a loaded kernel is launched with its grid and arguments") {
   const auto kernel = process.runtime->load(process.with_spec("a"), 0);
   CHECK(process.runtime->load(process.with_spec("a"), 0) == kernel);
   CHECK(fake.state().num_loads == 1);
+  CHECK(fake.state().num_functions_loaded == 1);  // not by the first launch
   CHECK(kernel->registers == 16);
   CHECK(kernel->image->target == kTarget);
   int64_t pointer = 0x1234;
@@ -49,7 +50,7 @@ TEST_CASE("a loaded kernel is launched with its grid and arguments") {
             launch(*kernel, {3, 2, 1}, arguments, nullptr);
           }) ==
           "tessera: scale: the launch failed: grid (3, 2, 1), 128 threads, 0 bytes of shared "
-          "memory, cuda:0\n"
+          "memory, cuda:0, Spec 61\n"
           "  got       CUDA_ERROR_FAKE (701): a fake failure");
   }
   SECTION("a broken context is blamed on an earlier kernel") {
@@ -61,6 +62,38 @@ TEST_CASE("a loaded kernel is launched with its grid and arguments") {
           "  got       CUDA_ERROR_FAKE (700): a fake failure\n"
           "  hint      the context is lost; run the program under compute-sanitizer");
   }
+}
+
+TEST_CASE("a stream of another device is refused before its device runs the kernel") {
+  FakeCuda fake;
+  fake.state().num_devices = 2;
+  Process process(fake, "");
+  const auto kernel = process.runtime->load(process.with_spec("a"), 1);
+  int64_t pointer = 0x1234;
+  void* arguments[] = {&pointer};
+  int stream = 0;
+  const auto text = [&] {
+    return error_of([&] { launch(*kernel, {1, 1, 1}, arguments, &stream); });
+  };
+  fake.state().device_of_streams = 0;
+  CHECK(text() ==
+        "tessera: scale: the stream belongs to another device\n"
+        "  expected  a stream of cuda:1, like the tensors\n"
+        "  got       a stream of cuda:0");
+  CHECK(fake.state().num_launches == 0);
+  CHECK(fake.state().current_device == -1);
+  fake.state().device_of_streams = 1;
+  CHECK(text() == "no error");
+  CHECK(fake.state().num_launches == 1);
+  // The default streams are of every device; what is no stream the driver's launch refuses.
+  fake.state().device_of_streams = 0;
+  for (const uintptr_t special : {0, 1, 2}) {
+    launch(*kernel, {1, 1, 1}, arguments, reinterpret_cast<StreamHandle>(special));
+  }
+  CHECK(fake.state().num_launches == 4);
+  fake.state().stream_result = 400;
+  fake.state().launch_result = 400;
+  CHECK(text().find("hint      does the stream still exist?") != std::string::npos);
 }
 
 TEST_CASE("shared memory: the limit is raised once per kernel, too much is refused unbuilt") {
@@ -92,6 +125,7 @@ TEST_CASE("a kernel that is not loaded is not loaded during capture") {
   fake.state().capture_status = 1;
   CHECK(error_of([&] { process.runtime->load(process.with_spec("a"), 0, &stream); }) ==
         "tessera: scale: the kernel is not loaded yet and the stream is being captured\n"
+        "  got       Spec 61\n"
         "  hint      before the capture begins make the call once, or let jit::prepare() have it");
   CHECK(fake.state().num_compiles == 0);
   fake.state().capture_status = 0;
@@ -117,14 +151,15 @@ TEST_CASE("an image that the driver refuses is compiled again, once") {
   }
   SECTION("and is an error with both texts when refused again") {
     fake.state().num_refused_loads = 2;
-    CHECK(error_of([&] { process.runtime->load(Process::with_text("a"), 0); }) ==
-          "tessera: scale: the driver refuses the compiled kernel\n"
-          "  expected  a kernel for cuda:0 (Fake GPU), driver of CUDA 13.0\n"
-          "  got       CUDA_ERROR_INVALID_IMAGE (200): a fake failure; compiled again for sm_90a "
-          "by NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13): CUDA_ERROR_INVALID_IMAGE (200): "
-          "a fake failure\n"
-          "  hint      the driver may be older than NVRTC: update it or name an older libnvrtc "
-          "with TESSERA_NVRTC");
+    CHECK(
+        error_of([&] { process.runtime->load(Process::with_text("a"), 0); }) ==
+        "tessera: scale: the driver refuses the compiled kernel\n"
+        "  expected  a kernel for cuda:0 (Fake GPU), driver of CUDA 13.0, Spec (the text itself)\n"
+        "  got       CUDA_ERROR_INVALID_IMAGE (200): a fake failure; compiled again for sm_90a "
+        "by NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13): CUDA_ERROR_INVALID_IMAGE (200): "
+        "a fake failure\n"
+        "  hint      the driver may be older than NVRTC: update it or name an older libnvrtc "
+        "with TESSERA_NVRTC");
     CHECK(fake.state().num_compiles == 2);
   }
   SECTION("but a dead context does not blame the image") {

@@ -16,6 +16,7 @@ TEST_CASE("every switch reaches its field") {
                                         {"TESSERA_NVRTC", "/x/libnvrtc.so"},
                                         {"TESSERA_ARCH", "sm_80"},
                                         {"TESSERA_DUMP_DIR", "/dump"},
+                                        {"TESSERA_OVERRIDE_DIR", "/mine"},
                                         {"TESSERA_LOG", "debug"},
                                         {"TESSERA_CACHE_MAX_SIZE", "3M"},
                                         {"TESSERA_CACHE_TRUST", "group"},
@@ -32,6 +33,7 @@ TEST_CASE("every switch reaches its field") {
   CHECK(options.nvrtc == "/x/libnvrtc.so");
   CHECK(options.arch == "sm_80");
   CHECK(options.dump_dir == "/dump");
+  CHECK(options.override_dir == "/mine");
   CHECK(options.log == LogLevel::debug);
   CHECK(options.cache_max_bytes == 3 << 20);
   CHECK(options.trust == CacheTrust::group);

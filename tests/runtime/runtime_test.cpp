@@ -13,6 +13,7 @@
 #include "tests/runtime/fake_process.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/child_process.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
@@ -206,8 +207,9 @@ TEST_CASE("an unwritable cache works from memory with one warning") {
   process.runtime->image(process.with_spec("b"), kTarget);
   process.runtime->image(process.with_spec("a"), kTarget);
   CHECK(fake.state().num_compiles == 2);
-  REQUIRE(process.lines.size() == 2);  // it cannot be searched, it cannot be written
-  CHECK(process.lines[1].find("compiled kernels stay in memory") != std::string::npos);
+  REQUIRE(process.lines.size() == 1);
+  CHECK(process.lines[0].find("cache folder " + scratch / "file/cache" +
+                              " is not used: it is not a directory") == 0);
 }
 
 TEST_CASE("kernels are dumped where asked, from a warm cache too") {
@@ -226,6 +228,123 @@ TEST_CASE("kernels are dumped where asked, from a warm cache too") {
   }
   REQUIRE(names.size() == 2);
   CHECK(names[0].substr(0, 12) == "scale-sm_90a");
+}
+
+TEST_CASE("a text of the override folder is compiled in place of a kernel's and kept nowhere") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  options.dump_dir = scratch / "dump";
+  std::string stem;
+  {
+    Process process(fake, options);
+    process.runtime->image(process.with_spec("a"), kTarget);
+    for (const auto& item : fs::directory_iterator(scratch / "dump")) stem = item.path().stem();
+  }
+  options.dump_dir.clear();
+  options.override_dir = scratch / "mine";
+  REQUIRE(fs::create_directory(scratch / "mine"));
+  const std::string file = scratch / ("mine/" + stem + ".cu");
+  std::ofstream(file) << "edited text";
+  Process process(fake, options);
+  CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source == "edited text");
+  CHECK(process.runtime->image(process.with_spec("b"), kTarget)->source == "text of b");
+  CHECK(process.lines ==
+        std::vector<std::string>{"scale: compiled from " + file + " (TESSERA_OVERRIDE_DIR)"});
+  Process maker(fake, options);  // no bundle holds an edited kernel
+  const BundleItem item = maker.runtime->bundle_item(maker.with_spec("a"), kTarget);
+  CHECK(item.bytes.find("text of a") != std::string::npos);
+  options.override_dir.clear();
+  Process other(fake, options);
+  CHECK(other.runtime->image(other.with_spec("a"), kTarget)->source == "text of a");
+  CHECK(other.runtime->counters().disk_hits == 1);
+}
+
+TEST_CASE("line information names a text that is there") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  options.line_info = true;
+  const bool is_dumped = GENERATE(false, true);
+  if (is_dumped) options.dump_dir = scratch / "dump";
+  for (int process = 0; process < 2; ++process) {  // compiled, from the cache
+    const std::string folder = scratch / (is_dumped ? "dump" : "cache/source");
+    if (process == 1) fs::remove_all(folder);
+    Process(fake, options).runtime->image(Process::with_text("the text"), kTarget);
+    std::vector<std::string> texts;
+    for (const auto& item : fs::directory_iterator(folder)) {
+      if (item.path().extension() == ".cu") texts.push_back(item.path());
+    }
+    REQUIRE(texts.size() == 1);
+    std::ifstream text(texts[0]);
+    CHECK(std::string{std::istreambuf_iterator<char>(text), {}} == "the text");
+    CHECK(fake.state().file == texts[0]);
+  }
+  CHECK(fake.state().num_compiles == 1);
+}
+
+TEST_CASE("compiles and loads are told when they begin and when they have ended") {
+  FakeCuda fake;
+  std::vector<std::string> told;
+  const auto listener = [&](const std::string& what) {
+    return [&told, what](const StepEvent& event) {
+      told.push_back(what + " " + event.op + " " + event.spec + " " + event.target + " " +
+                     event.reason + (event.ended ? " ended" : "") +
+                     (event.failed ? " failed" : ""));
+      CHECK(event.key.size() == 64);
+      CHECK((event.ended || event.ms == 0));
+    };
+  };
+  Options options;
+  options.on_compile = listener("compile");
+  options.on_load = listener("load");
+  Process process(fake, options);
+  process.runtime->load(process.with_spec("a"), 0);
+  fake.state().compile_result = 6;
+  error_of([&] { process.runtime->load(process.with_spec("b"), 0); });
+  CHECK(told == std::vector<std::string>{
+                    "compile scale 61 sm_90a in no cache",
+                    "compile scale 61 sm_90a in no cache ended", "load scale 61 sm_90a in no cache",
+                    "load scale 61 sm_90a in no cache ended", "compile scale 62 sm_90a in no cache",
+                    "compile scale 62 sm_90a in no cache ended failed"});
+}
+
+TEST_CASE("a name that is a path reaches no folder") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Process process(fake, scratch / "cache");
+  CHECK(error_of([&] {
+          process.runtime->image({"../../x", "a", [] { return source_of("a"); }}, kTarget);
+        }) ==
+        "tessera: ../../x: a kernel has a name that cannot be used\n"
+        "  expected  letters, digits and _, at most 64, no digit first\n"
+        "  got       ../../x");
+  KernelSource source = source_of("a");
+  source.params[0].name = "x y";
+  CHECK(error_of([&] {
+          process.runtime->image({"scale", {}, [&] { return source; }}, kTarget);
+        }).find("got       x y") != std::string::npos);
+}
+
+// Run by the next one alone in a process: the process's own runtime is made once.
+TEST_CASE("configured by code", "[.]") {
+  Runtime::configure([](Options& options) { options.jobs = 3; });
+  CHECK(Runtime::instance().options().jobs == 3);
+  CHECK_FALSE(Runtime::instance().options().pdl);
+  CHECK(error_of([] { Runtime::configure([](Options&) {}); }) ==
+        "tessera: the runtime cannot be configured any more\n"
+        "  expected  Runtime::configure before the first kernel is asked for\n"
+        "  got       a runtime that is in use");
+}
+
+TEST_CASE("code wins over the environment") {
+  const ChildResult child = run_program({TESSERA_BINARY_DIR "/test_runtime", "configured by code"},
+                                        {"TESSERA_JOBS=5", "TESSERA_PDL=0"});
+  CAPTURE(child.output);
+  CHECK(child.exit_code == 0);
+  CHECK(child.output.find("1 test case") != std::string::npos);
 }
 
 TEST_CASE("a child of fork has the kernels and no unfinished business") {

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <thread>
 
+#include "dsl/base/error.h"
 #include "runtime/driver/device.h"
 #include "tests/gpu/acceptance/vectors.h"
 #include "tests/support/catch.h"
@@ -107,7 +109,30 @@ TEST_CASE("R22.14 a context that the caller made is used with its stream and sta
   CHECK(v.holds(45));
 }
 
-TEST_CASE("R22.15 kernels with much shared memory, on every device, side by side", "[gpu]") {
+TEST_CASE("R22.14 a stream of another device is refused, not used", "[gpu][multigpu]") {
+  if (num_devices() < 2) TESSERA_SKIP("needs two CUDA devices");
+  const Vectors v(0);
+  const OwnedStream stream(0);
+  const OwnedStream other(1);
+  for (int i = 0; i < 2; ++i) {  // in full and by the shorter way
+    std::string refused = "no error";
+    try {
+      test::call_sum_of_nine(sum_function(), v.tensors, other.handle());
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+    CHECK(refused ==
+          "tessera: sum_of_nine: the stream belongs to another device\n"
+          "  expected  a stream of cuda:0, like the tensors\n"
+          "  got       a stream of cuda:1");
+    test::call_sum_of_nine(sum_function(), v.tensors, stream.handle());
+  }
+  synchronize(0, stream.handle());
+  synchronize(1, other.handle());
+  CHECK(v.holds(45));
+}
+
+TEST_CASE("R22.15 C09 kernels with much shared memory, on every device, side by side", "[gpu]") {
   REQUIRE_GPU();
   const int devices = std::min(num_devices(), 2);
   if (devices < 2) WARN("one CUDA device: the second half of R22.15 is not tested");

@@ -72,6 +72,7 @@ TEST_CASE("R22.16 an op that is not prepared is refused by name and does not spo
   });
   CHECK(refused ==
         "tessera: late_in_capture: the kernel is not loaded yet and the stream is being captured\n"
+        "  got       Spec (the text itself)\n"
         "  hint      before the capture begins make the call once, or let jit::prepare() have it");
   check_replays(graphs, exec, stream.handle(), {&v});
   late(two, {}, stream.handle());  // afterwards it may load

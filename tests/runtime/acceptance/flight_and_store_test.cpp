@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -53,25 +55,30 @@ int good_entries(const std::string& path) {
 
 TEST_CASE("R22.1 many threads that want one kernel compile it once, other kernels meanwhile") {
   FakeCuda fake;
-  fake.state().compile_ms = 300;
   const ScratchFolder scratch;
-  Process process(fake, scratch / "cache");
   constexpr int kThreads = 32;
-  std::vector<std::shared_ptr<const Image>> images(kThreads);
+  const Runtime* waited_for = nullptr;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  options.on_compile = [&](const StepEvent& event) {  // the compile lasts until all others wait
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!event.ended && event.spec == "61" && waited_for->counters().waits < kThreads - 1 &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  };
+  Process process(fake, options);
+  waited_for = process.runtime.get();
+  std::vector<std::shared_ptr<const LoadedKernel>> kernels(kThreads);
   std::vector<std::thread> threads;
-  std::atomic<int> ready = 0;
-  for (size_t i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&, i] {
-      ++ready;
-      while (ready < kThreads) std::this_thread::yield();
-      images[i] = process.runtime->image(process.with_spec("a"), kTarget);
-    });
+  for (auto& kernel : kernels) {
+    threads.emplace_back([&] { kernel = process.runtime->load(process.with_spec("a"), 0); });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const auto& image : images) CHECK(image == images[0]);
+  for (const auto& kernel : kernels) CHECK(kernel == kernels[0]);
   CHECK(fake.state().num_compiles == 1);
-  CHECK(process.runtime->counters().waits + process.runtime->counters().memory_hits ==
-        kThreads - 1);
+  CHECK(fake.state().num_loads == 1);
+  CHECK(process.runtime->counters().waits == kThreads - 1);
 
   // Different kernels overlap: in the fake compiler all of them meet.
   threads.clear();
@@ -146,17 +153,48 @@ TEST_CASE(
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);
   }
-  if (fs::exists(root)) CHECK(good_entries(root) >= 0);
-
-  // What the killed left behind goes once it is an hour old, and stays before.
   fs::create_directories(root + "/tmp");
-  for (const auto& item : fs::directory_iterator(root + "/tmp")) fs::remove(item);
-  std::ofstream(root + "/tmp/old") << "x";
+  fs::permissions(root, fs::perms::owner_all);
+  fs::permissions(root + "/tmp", fs::perms::owner_all);
+  const int whole = good_entries(root);
+  const int halves = files_below(root + "/tmp");
+  if (long_tests()) WARN(kills << " kills: " << whole << " whole entries, " << halves << " halves");
+  CHECK(whole >= 0);
+  if (long_tests()) CHECK(halves > 0);  // some were killed in the middle
+
+  // The halves go with the first store of a process once they are an hour old, and stay before; a
+  // clock that was wrong saves none of them.
   std::ofstream(root + "/tmp/young") << "x";
-  fs::last_write_time(root + "/tmp/old", fs::file_time_type::clock::now() - std::chrono::hours(2));
-  sweep_stale_files(open_inside(open_root(root, Missing::leave), "tmp", Missing::leave));
-  CHECK_FALSE(fs::exists(root + "/tmp/old"));
+  std::ofstream(root + "/tmp/to_come") << "x";
+  const auto now = fs::file_time_type::clock::now();
+  for (const auto& item : fs::directory_iterator(root + "/tmp")) {
+    const std::string name = item.path().filename();
+    if (name == "young") continue;
+    fs::last_write_time(item, now + std::chrono::hours(name == "to_come" ? 2 : -2));
+  }
+  FakeCuda fake;
+  Process(fake, root).runtime->image(Process::with_text("a"), kTarget);
   CHECK(fs::exists(root + "/tmp/young"));
+  CHECK_FALSE(fs::exists(root + "/tmp/to_come"));
+  CHECK(files_below(root + "/tmp") == std::max(1, halves + 2 - 64));  // 64 in one sweep
+}
+
+TEST_CASE("R22.4 a slow disk holds up no launch") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Process process(fake, scratch / "cache");
+  int synced = 0;
+  int stored_before = -1;
+  const FailingFiles files(FileCall::sync, [&] { ++synced; });
+  {
+    const StoreLater later;
+    process.runtime->image(process.with_spec("a"), kTarget);
+    process.runtime->image(process.with_spec("b"), kTarget);
+    stored_before = synced;
+  }
+  CHECK(stored_before == 0);
+  CHECK(synced == 4);  // two files, two folders
+  CHECK(good_entries(scratch / "cache") == 2);
 }
 
 TEST_CASE("R22.4 C11 a store that fails costs one warning, the kernel runs") {
