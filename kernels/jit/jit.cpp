@@ -1,6 +1,7 @@
 #include "kernels/jit/jit.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <array>
 #include <map>
@@ -27,8 +28,28 @@ namespace {
 // cause.
 constexpr int kManySpecs = 64;
 
-OpTable<Prepared>& table() {
-  static auto* made = new OpTable<Prepared>;  // lives as long as the process: kernels stay loaded
+struct Known {
+  OpTable<Prepared> table;
+  std::mutex mutex;                      // of num_specs
+  std::map<std::string, int> num_specs;  // per op
+};
+
+Known& known();
+
+void before_fork() {
+  known().table.before_fork();
+  known().mutex.lock();
+}
+void after_fork() {
+  known().mutex.unlock();
+  known().table.after_fork();
+}
+
+Known& known() {
+  static auto* made = [] {
+    pthread_atfork(before_fork, after_fork, after_fork);
+    return new Known;  // lives as long as the process: kernels stay loaded
+  }();
   return *made;
 }
 
@@ -124,10 +145,10 @@ void finish_call(const Prepared& prepared, Binding& binding, std::span<const Ten
 }
 
 void count_spec(const std::string& op) {
-  static auto* mutex = new std::mutex;
-  static auto* counts = new std::map<std::string, int>;
-  const std::lock_guard lock(*mutex);
-  if (++(*counts)[op] != kManySpecs) return;
+  {
+    const std::lock_guard lock(known().mutex);
+    if (++known().num_specs[op] != kManySpecs) return;
+  }
   runtime::Runtime::instance().warn_once(
       "specs " + op, fmt::format("{}: {} different kernels in this process; something that varies "
                                  "from call to call is part of its Spec",
@@ -183,7 +204,7 @@ void run_kernel(std::string_view op, const std::string& spec,
                 std::span<const int64_t> scalars, Stream stream, Kind kind) {
   const Device device = device_of(op, tensors);
   const bool is_named_only = call_mode().until == CallMode::Until::named;
-  if (const Prepared* prepared = is_named_only ? nullptr : table().find(op, spec, device)) {
+  if (const Prepared* prepared = is_named_only ? nullptr : known().table.find(op, spec, device)) {
     Binding binding = prepared->plan.bind(tensors, scalars);
     finish_call(*prepared, binding, tensors, stream);
     return;
@@ -196,8 +217,9 @@ void run_kernel(std::string_view op, const std::string& spec,
     call_mode().named->push_back(request_for(op, spec, kernel, kind));
     return;
   }
+  const runtime::StoreLater after_the_launch;
   const Prepared& prepared =
-      table().insert(make_prepared(op, spec, device, kernel, std::move(plan), stream, kind));
+      known().table.insert(make_prepared(op, spec, device, kernel, std::move(plan), stream, kind));
   finish_call(prepared, binding, tensors, stream);
 }
 

@@ -7,6 +7,8 @@
 
 namespace tessera::kernels::jit {
 
+// Kernels have a parameter per tensor and value, not one struct of all: only a pointer that is a
+// parameter can be __restrict__, and the text reads like its declaration.
 void LaunchPlan::operator()(std::span<void* const> data, Stream stream) const {
   TESSERA_CHECK(data.size() == num_tensors_, "a launch plan got another number of addresses");
   std::array<void*, kMaxArguments> addresses;

@@ -42,6 +42,10 @@ class OpTable {
     return *entries_.back();
   }
 
+  // Around fork: no child begins with the lock taken.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
+
  private:
   struct Table {
     explicit Table(size_t num_entries) {
