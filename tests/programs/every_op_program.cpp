@@ -1,11 +1,13 @@
 // Runs the examples of every op on the GPU and prints the digest of each output; without a GPU brings their kernels to
-// cubins for sm_90a and prints the digests of these. With the word "no-compiler" it fails if that has opened libnvrtc.
+// cubins for sm_90a and prints their keys and the digests of these. With the word "no-compiler" it fails if that has opened
+// libnvrtc. Other words are names of ops: those, in that order.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "dsl/base/error.h"
 #include "kernels/op.h"
@@ -40,7 +42,7 @@ void run(const kernels::OpInfo& op, const kernels::BenchCase& example) {
 void compile(const kernels::OpInfo& op, const kernels::BenchCase& example) {
   for (const runtime::KernelRequest& request : tools::requests_of(op, example)) {
     const auto image = runtime::Runtime::instance().image(request, {9, 0, 'a'});
-    print_digest(op, example, image->entry, image->cubin);
+    print_digest(op, example, image->entry + " " + image->key.hex, image->cubin);
   }
 }
 
@@ -51,9 +53,19 @@ bool is_mapped(const char* library) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool without_compiler = argc > 1 && std::string_view(argv[1]) == "no-compiler";
+  bool without_compiler = false;
+  std::vector<kernels::OpInfo> ops;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "no-compiler") {
+      without_compiler = true;
+    } else {
+      ops.push_back(kernels::find_op(std::string(word)));
+    }
+  }
+  if (ops.empty()) ops.assign(kernels::ops().begin(), kernels::ops().end());
   int failures = 0;
-  for (const kernels::OpInfo& op : kernels::ops()) {
+  for (const kernels::OpInfo& op : ops) {
     for (const kernels::BenchCase& example : op.examples) {
       try {
         runtime::num_devices() > 0 ? run(op, example) : compile(op, example);

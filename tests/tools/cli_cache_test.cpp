@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -130,6 +131,24 @@ TEST_CASE("a process that finds all its kernels in the cache opens no libnvrtc",
   CHECK(warm.exit_code == 0);
   CHECK(warm.output == cold.output);
   CHECK(cold.output.size() > 1000);
+}
+
+TEST_CASE("C01 keys and binaries do not depend on what a process made before", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const std::string program = TESSERA_BINARY_DIR "/every_op_program";
+  const auto made = [&](const std::string& first, const std::string& second) {
+    const test::ChildResult child =
+        test::run_program({program, first, second}, {"TESSERA_CACHE=off"});
+    CHECK(child.exit_code == 0);
+    std::vector<std::string> lines;
+    std::istringstream text(child.output);
+    for (std::string line; std::getline(text, line);) lines.push_back(line);
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  };
+  const std::vector<std::string> one_way = made("transpose", "topk_gate");
+  CHECK(one_way.size() >= 4);
+  CHECK(made("topk_gate", "transpose") == one_way);
 }
 
 TEST_CASE("verify names a damaged entry and fails", "[cli][cache]") {
