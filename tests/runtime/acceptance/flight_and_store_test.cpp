@@ -1,6 +1,7 @@
 // The runtime's acceptance list, 1 to 5: one compile for many callers, and a store that survives
 // races, kills and file systems that fail. On a fake compiler.
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -130,29 +132,46 @@ TEST_CASE(
     "R22.3 C04 a writer killed at any point leaves nothing that is read, and its file is swept") {
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
+  const auto store = [](const std::string& path, const std::string& name, int count) {
+    Options options;
+    options.cache_roots = {path};
+    Log log;
+    Counters counters;
+    DiskCache disk(options, log, counters);
+    Image image = sample_image();
+    image.source.assign(300000, 'x');  // several pages, so that a kill finds it half written
+    for (int key = 0; key < count; ++key) {
+      disk.publish(sample_key(name + "." + std::to_string(key)), image);
+    }
+  };
+  constexpr int kTimed = 10;
+  const auto start = std::chrono::steady_clock::now();
+  store(scratch / "timed", "timed", kTimed);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
+  // Kills at every point of a store and into the next.
+  std::uniform_real_distribution<double> delay(0, 1.5 * took.count() / kTimed);
+
+  auto* const has_begun =
+      static_cast<std::atomic<int>*>(mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(has_begun != MAP_FAILED);
   const int kills = rounds(40, 500);
   std::mt19937 random(7);
-  std::uniform_int_distribution<int> delay(0, 4000);
   for (int i = 0; i < kills; ++i) {
+    *has_begun = 0;
     const pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-      Options options;
-      options.cache_roots = {root};
-      Log log;
-      Counters counters;
-      DiskCache disk(options, log, counters);
-      Image image = sample_image();
-      image.source.assign(300000, 'x');  // several pages, so that a kill finds it half written
-      for (int key = 0;; ++key) {
-        disk.publish(sample_key(std::to_string(i) + "." + std::to_string(key)), image);
-      }
+      *has_begun = 1;
+      store(root, std::to_string(i), std::numeric_limits<int>::max());
     }
+    while (*has_begun == 0) std::this_thread::yield();
     usleep(static_cast<useconds_t>(delay(random)));
     kill(child, SIGKILL);
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);
   }
+  munmap(has_begun, sizeof(std::atomic<int>));
   fs::create_directories(root + "/tmp");
   fs::permissions(root, fs::perms::owner_all);
   fs::permissions(root + "/tmp", fs::perms::owner_all);
