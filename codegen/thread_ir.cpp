@@ -33,6 +33,7 @@ std::string facts(const Access& access) {
   if (access.array->space != ArraySpace::registers)
     out += fmt::format(", {}", codegen::name(access.bounds));
   if (access.guard) out += fmt::format(", if {}", to_string(access.guard));
+  if (access.cache != ir::CacheHint::none) out += fmt::format(", {}", ir::name(access.cache));
   return out;
 }
 

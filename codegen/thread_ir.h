@@ -55,7 +55,8 @@ struct Access {
   std::vector<Expr> indices;
   int width = 1;
   Bounds bounds = Bounds::proved;
-  Expr guard;  // boolean; null = always
+  Expr guard;                                 // boolean; null = always
+  ir::CacheHint cache = ir::CacheHint::none;  // global
 };
 
 struct Stmt;

@@ -47,6 +47,10 @@ Value Builder::atomic(AtomicOp op, const Ref& element, const Arg& value, const A
     r.fail("WRITE_READ_ONLY", fmt::format("{} writes the input tensor '{}'", what, buffer.name),
            loc, "a tensor declared with k.output", "k.input");
   }
+  if (region.terms.cache != ir::CacheHint::none) {
+    r.fail("CACHE_HINT", fmt::format("{} on '{}' takes no hint for the caches", what, buffer.name),
+           loc);
+  }
   if (!has_atomic(op, buffer.dtype)) {
     const bool known = has_atomic(AtomicOp::add, buffer.dtype);
     r.fail(
@@ -62,7 +66,7 @@ Value Builder::atomic(AtomicOp op, const Ref& element, const Arg& value, const A
   node.value = value.as(buffer.dtype, &r).expr();
   if (expected != nullptr) node.compare = expected->as(buffer.dtype, &r).expr();
   node.order = order;
-  node.unchecked = region.unchecked;
+  node.terms = region.terms;
   for (const ir::Expr& index : node.indices) r.check_in_scope(index, loc);
   r.check_in_scope(node.value, loc);
   r.check_in_scope(node.compare, loc);

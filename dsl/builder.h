@@ -16,6 +16,7 @@
 
 namespace tessera::dsl {
 
+using ir::CacheHint;
 using ir::ExternFunction;
 using ir::MemoryOrder;
 using ir::ReduceOp;

@@ -99,14 +99,14 @@ Value Recorder::load(const ir::Region& element, SourceLoc loc) {
   for (const ir::Expr& index : element.offsets) check_in_scope(index, loc);
   const ir::BufferRef& buffer = element.buffer;
   auto var = new_var(buffer->name + "_value", buffer->dtype, ir::VarKind::value, loc);
-  add({ir::ElementLoad{var, buffer, element.offsets, element.unchecked}, loc});
+  add({ir::ElementLoad{var, buffer, element.offsets, element.terms}, loc});
   return Value(this, ir::var(var));
 }
 
 void Recorder::store(const ir::Region& element, const Value& value, SourceLoc loc) {
   for (const ir::Expr& index : element.offsets) check_in_scope(index, loc);
   check_in_scope(value.expr(), loc);
-  add({ir::ElementStore{element.buffer, element.offsets, value.expr(), element.unchecked}, loc});
+  add({ir::ElementStore{element.buffer, element.offsets, value.expr(), element.terms}, loc});
 }
 
 ir::Body Recorder::take_body() {

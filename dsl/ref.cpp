@@ -140,7 +140,19 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
 
 Ref Ref::unchecked() const {
   ir::Region part = region_;
-  part.unchecked = true;
+  part.terms.unchecked = true;
+  return Ref(recorder_, std::move(part), loc_);
+}
+
+Ref Ref::cached(ir::CacheHint hint, SourceLoc loc) const {
+  const ir::Buffer& buffer = *region_.buffer;
+  if (buffer.space != ir::Space::global || buffer.dtype == DType::e2m1) {
+    recorder_->fail("CACHE_HINT", fmt::format("'{}' takes no hint for the caches", buffer.name),
+                    loc, "a global tensor of another dtype than e2m1",
+                    fmt::format("{} {}", ir::name(buffer.space), name(buffer.dtype)));
+  }
+  ir::Region part = region_;
+  part.terms.cache = hint;
   return Ref(recorder_, std::move(part), loc_);
 }
 

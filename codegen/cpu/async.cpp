@@ -77,6 +77,7 @@ void Machine::async_commit() {
 }
 
 void Machine::async_wait(const Instr& instr) {
+  if (in_flight_.empty()) return;  // no copy of the program goes on by itself
   for_each_lane(mask(), [&](int lane) {
     const auto thread = static_cast<size_t>(lane);
     std::deque<Landing>& copies = in_flight_[thread];

@@ -102,7 +102,10 @@ std::string ExpressionPrinter::address(const Array& array, const Expr& offset) {
 
 Text ExpressionPrinter::element(const Access& access) {
   TESSERA_CHECK(access.width == 1, "one variable cannot hold a vector");
-  const std::string text = element(*access.array, access.offset);
+  std::string text = element(*access.array, access.offset);
+  if (access.cache != ir::CacheHint::none) {
+    text = fmt::format("{}<{}>(&{})", call("read_as"), load_hint(access), text);
+  }
   if (!access.guard) return {text};
   const DType dtype = access.array->dtype;
   const std::string guard = index(access.guard, Precedence::logical_or);
@@ -112,6 +115,10 @@ Text ExpressionPrinter::element(const Access& access) {
   }
   return {fmt::format("{} ? {} : {}", guard, text, dtype == DType::f32 ? "0.0f" : "0"),
           Precedence::conditional};
+}
+
+std::string ExpressionPrinter::load_hint(const Access& access) {
+  return fmt::format("{}, {}", call(ir::name(access.cache)), usage_.is_constant(*access.array));
 }
 
 }  // namespace tessera::codegen::cuda

@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "codegen/cuda/literal.h"
-#include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
@@ -20,12 +19,6 @@ int access_bytes(const Array& array, int width) {
 }  // namespace
 
 Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
-  walk(program.body, [this](const Stmt& stmt) {
-    const auto* dependency = std::get_if<Dependency>(&stmt.node);
-    if (dependency != nullptr && dependency->kind == ir::DependencyKind::wait) {
-      waits_for_previous_ = true;
-    }
-  });
   signature();
   indices();
   shared_arrays();
@@ -44,8 +37,7 @@ void Emitter::signature() {
   for (const Param& param : program_.params) {
     if (!params.empty()) params += ", ";
     if (param.array) {
-      // Reads through the read-only cache must not move above a wait for the kernel that writes.
-      const bool read_only = param.array->read_only && !waits_for_previous_;
+      const bool read_only = usage_.is_constant(*param.array);
       params += fmt::format("{}{}*{} {}", param.array->read_only ? "const " : "",
                             memory_type(param.array->dtype), read_only ? " __restrict__" : "",
                             names_.declare(param.array.get(), param.name));
@@ -122,12 +114,15 @@ void Emitter::print(const Load& load) {
   const bool packed = array.dtype == DType::e2m1 && array.space != ArraySpace::registers;
   const std::string guard =
       load.from.guard ? expressions_.index(load.from.guard) + ", " : std::string();
-  const std::string& function = expressions_.call(
-      fmt::format("load{}{}", packed ? "_e2m1" : "", load.from.guard ? "_or_zero" : ""));
+  const bool has_hint = load.from.cache != ir::CacheHint::none;
+  const std::string& function =
+      expressions_.call(fmt::format("load{}{}{}", packed ? "_e2m1" : "",
+                                    load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
+  const std::string hint = has_hint ? expressions_.load_hint(load.from) + ", " : std::string();
   const std::string from =
       packed ? fmt::format("{}, {}", names_.of(&array), expressions_.index(load.from.offset))
              : expressions_.address(array, load.from.offset);
-  out_.line(fmt::format("{}<{}>({}{}, {});", function, width, guard,
+  out_.line(fmt::format("{}<{}{}>({}{}, {});", function, hint, width, guard,
                         expressions_.address(*load.into.array, load.into.base), from));
 }
 
@@ -139,22 +134,29 @@ void Emitter::print(const Store& store) {
   TESSERA_CHECK(
       !packed || width % 2 == 0,
       fmt::format("a store of one e2m1 to '{}' would tear the byte it shares", array.name));
+  const bool has_hint = store.to.cache != ir::CacheHint::none;
+  const std::string hint = has_hint ? expressions_.call(ir::name(store.to.cache)) : std::string();
   std::string text;
   if (width == 1) {
     const std::string value = store.from.array
                                   ? expressions_.element(*store.from.array, store.from.base)
                                   : expressions_.print(store.value, usage_.store_role(array));
-    text = fmt::format("{} = {};", expressions_.element(array, store.to.offset), value);
+    const std::string element = expressions_.element(array, store.to.offset);
+    text = has_hint ? fmt::format("{}<{}, {}>(&{}, {});", expressions_.call("write_as"), hint,
+                                  memory_type(array.dtype), element, value)
+                    : fmt::format("{} = {};", element, value);
   } else {
     const int count = access_bytes(array, width);
     TESSERA_CHECK(count <= 16 && std::has_single_bit(static_cast<unsigned>(count)),
                   fmt::format("a store of {} bytes to '{}'", count, array.name));
     const std::string from = expressions_.address(*store.from.array, store.from.base);
-    const std::string& function = expressions_.call(packed ? "store_e2m1" : "store");
+    const std::string& function = expressions_.call(packed     ? "store_e2m1"
+                                                    : has_hint ? "store_as"
+                                                               : "store");
     const std::string to =
         packed ? fmt::format("{}, {}", names_.of(&array), expressions_.index(store.to.offset))
                : expressions_.address(array, store.to.offset);
-    text = fmt::format("{}<{}>({}, {});", function, width, to, from);
+    text = fmt::format("{}<{}{}>({}, {});", function, has_hint ? hint + ", " : "", width, to, from);
   }
   if (!store.to.guard) {
     out_.line(text);

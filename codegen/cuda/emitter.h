@@ -27,7 +27,7 @@ class Emitter {
   /// Where the author wrote what a line of text() came from.
   const std::vector<LineOrigin>& origins() const { return origins_; }
   /// True if the kernel waits for the one before it in the stream.
-  bool waits_for_previous() const { return waits_for_previous_; }
+  bool waits_for_previous() const { return usage_.waits_for_previous(); }
 
  private:
   void signature();
@@ -75,7 +75,6 @@ class Emitter {
   std::vector<LineOrigin> origins_;
   std::set<std::string> extern_names_;
   std::string extern_text_;
-  bool waits_for_previous_ = false;
   bool calls_author_text_ = false;
 };
 

@@ -22,9 +22,15 @@ void Emitter::print(const AsyncCopy& copy) {
   };
   const std::string guard =
       copy.from.guard ? expressions_.index(copy.from.guard) + ", " : std::string();
+  const std::string to = place(copy.to);
+  if (copy.from.cache != ir::CacheHint::none) {
+    const std::string& hint = expressions_.call(ir::name(copy.from.cache));
+    out_.line(fmt::format("{}<{}, {}>({}{}, {});", expressions_.call("copy_async_as"), hint, count,
+                          copy.from.guard ? guard : "true, ", to, place(copy.from)));
+    return;
+  }
   const std::string& function =
       expressions_.call(copy.from.guard ? "copy_async_or_zero" : "copy_async");
-  const std::string to = place(copy.to);
   out_.line(fmt::format("{}<{}>({}{}, {});", function, count, guard, to, place(copy.from)));
 }
 

@@ -46,6 +46,8 @@ class ExpressionPrinter {
 
   /// `x[offset]`, with `guard ? .. : 0` around it if the access is guarded. Width 1.
   Text element(const Access& access);
+  /// "evict_first, true": the hint for the caches and whether nobody writes the memory.
+  std::string load_hint(const Access& access);
   /// "x[offset]": what a width-1 access names.
   std::string element(const Array& array, const Expr& offset);
   /// "x[8 * i + step]", for a loop over a slice.

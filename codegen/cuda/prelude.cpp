@@ -12,9 +12,9 @@
 namespace tessera::codegen::cuda {
 namespace {
 
-std::array<std::span<const Snippet>, 7> tables() {
-  return {type_snippets(),       memory_snippets(), narrowing_snippets(), widening_snippets(),
-          arithmetic_snippets(), matrix_snippets(), atomic_snippets()};
+std::array<std::span<const Snippet>, 8> tables() {
+  return {type_snippets(),     memory_snippets(),     cache_snippets(),  narrowing_snippets(),
+          widening_snippets(), arithmetic_snippets(), matrix_snippets(), atomic_snippets()};
 }
 
 const Snippet* find(std::string_view name) {

@@ -20,6 +20,7 @@ struct Snippet {
 /// The tables, in the order in which they are printed.
 std::span<const Snippet> type_snippets();
 std::span<const Snippet> memory_snippets();
+std::span<const Snippet> cache_snippets();
 std::span<const Snippet> narrowing_snippets();
 std::span<const Snippet> widening_snippets();
 std::span<const Snippet> arithmetic_snippets();

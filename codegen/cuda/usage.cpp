@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "codegen/passes/walk.h"
+
 namespace tessera::codegen::cuda {
 namespace {
 
@@ -77,6 +79,12 @@ Usage::Usage(const Program& program) {
   for (const Param& param : program.params) {
     if (param.var && param.var->kind == ir::VarKind::scalar) data_.insert(param.var.get());
   }
+  walk(program.body, [this](const Stmt& stmt) {
+    const auto* dependency = std::get_if<Dependency>(&stmt.node);
+    if (dependency != nullptr && dependency->kind == ir::DependencyKind::wait) {
+      waits_for_previous_ = true;
+    }
+  });
   mark_data(program.body);
   mark_reads(program.body);
   visit(program.body);

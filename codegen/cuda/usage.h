@@ -51,6 +51,13 @@ class Usage {
   /// True if some live statement accesses the array.
   bool is_accessed(const Array& array) const { return accessed_.contains(&array); }
 
+  /// True if the kernel waits for the one before it in the stream.
+  bool waits_for_previous() const { return waits_for_previous_; }
+
+  /// True if nobody writes the global array while the kernel runs, so that its reads may move: not above a
+  /// wait for the kernel that writes it.
+  bool is_constant(const Array& array) const { return array.read_only && !waits_for_previous_; }
+
   /// True if the register array takes part in an access of more than one element.
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
@@ -77,6 +84,7 @@ class Usage {
   void use(const Slice& slice, int width, Place place);
   bool can_move(const Load& load, Place from, Place to) const;
 
+  bool waits_for_previous_ = false;
   std::set<const Stmt*> dead_;
   std::map<const ir::Var*, Use> uses_;
   std::map<const ir::Var*, const Access*> inlined_;

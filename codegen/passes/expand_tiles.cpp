@@ -96,10 +96,9 @@ class Expander {
       }
     }
     loop.body.push_back(
-        {ir::ElementLoad{var, copy.from.buffer, indices(copy.from, loop), copy.from.unchecked},
-         loc});
+        {ir::ElementLoad{var, copy.from.buffer, indices(copy.from, loop), copy.from.terms}, loc});
     loop.body.push_back(
-        {ir::ElementStore{copy.to.buffer, indices(copy.to, loop), value, copy.to.unchecked}, loc});
+        {ir::ElementStore{copy.to.buffer, indices(copy.to, loop), value, copy.to.terms}, loc});
     loop.label = fmt::format("copy {} -> {}", from.name, copy.to.buffer->name);
     loop.mode = copy.mode;
     return loop;
@@ -108,8 +107,7 @@ class Expander {
   ir::Loop expand(const ir::Fill& fill, SourceLoc loc) {
     ir::Loop loop = loop_over(fill.to, loc);
     loop.body.push_back(
-        {ir::ElementStore{fill.to.buffer, indices(fill.to, loop), fill.value, fill.to.unchecked},
-         loc});
+        {ir::ElementStore{fill.to.buffer, indices(fill.to, loop), fill.value, fill.to.terms}, loc});
     loop.label = fmt::format("fill {}", fill.to.buffer->name);
     return loop;
   }

@@ -85,7 +85,7 @@ Expr TileLowering::offset_term(const Expr& index, const Expr& stride) const {
 }
 
 Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
-                            int width, bool unchecked, SourceLoc loc) {
+                            int width, ir::AccessTerms terms, SourceLoc loc) {
   Access result;
   result.array = array_of(buffer);
   result.width = width;
@@ -105,7 +105,7 @@ Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>
     const bool high = math_.less(index, extent);
     if (low && high) continue;
     proved = false;
-    if (unchecked || shared) continue;
+    if (terms.unchecked || shared) continue;
     auto require = [&](const Expr& test) {
       math_.keep_guard(test);
       result.guard = result.guard ? result.guard && test : test;
@@ -116,14 +116,17 @@ Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>
   if (shared && buffer->alias_of) result.indices = in_root(*buffer, result.indices);
   result.bounds = proved ? Bounds::proved : result.guard ? Bounds::guarded : Bounds::unchecked;
   if (!shared) {
+    result.cache = terms.cache;
     result.offset = ir::constant(DType::i64, 0);
     for (size_t d = 0; d < indices.size(); ++d) {
       result.offset = result.offset + offset_term(result.indices[d], buffer->strides[d]);
     }
   }
-  result_.notes.push_back(fmt::format("{}: {}: {} x {}, {}{}", to_string(loc), buffer->name, width,
-                                      name(buffer->dtype), name(result.bounds),
-                                      result.guard ? ": " + ir::to_string(result.guard) : ""));
+  const std::string guard = result.guard ? ": " + ir::to_string(result.guard) : "";
+  const bool has_hint = result.cache != ir::CacheHint::none;
+  result_.notes.push_back(fmt::format(
+      "{}: {}: {} x {}, {}{}{}{}", to_string(loc), buffer->name, width, name(buffer->dtype),
+      name(result.bounds), guard, has_hint ? ", " : "", has_hint ? ir::name(result.cache) : ""));
   return result;
 }
 

@@ -43,8 +43,8 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
       };
       const int elements = static_cast<int>(width);
       AsyncCopy copy;
-      copy.from = access(load.buffer, at_first(from), elements, load.unchecked, loc);
-      copy.to = access(store.buffer, at_first(to), elements, store.unchecked, loc);
+      copy.from = access(load.buffer, at_first(from), elements, load.terms, loc);
+      copy.to = access(store.buffer, at_first(to), elements, store.terms, loc);
       emit({std::move(copy), loc});
     }
   });

@@ -121,7 +121,7 @@ class GemmLowering {
     std::vector<Expr> indices = t_.resolve(operand.region.offsets);
     indices[operand.row_dim] = indices[operand.row_dim] + row;
     indices[operand.depth_dim] = indices[operand.depth_dim] + depth;
-    return t_.access(operand.region.buffer, indices, width, operand.region.unchecked, loc_);
+    return t_.access(operand.region.buffer, indices, width, operand.region.terms, loc_);
   }
 
   void load_matrices(const SharedOperand& operand, LoadKind kind, const Slice& into, int count,

@@ -201,7 +201,7 @@ class LaneLowering {
                   : new_vector(element.buffer->name + "_vec", element.buffer->dtype, stmt.loc);
     for (int64_t first = 0; first < width_; first += fits) {
       const Access from = t_.access(element.buffer, at_lane(indices, first), static_cast<int>(fits),
-                                    element.unchecked, stmt.loc);
+                                    element.terms, stmt.loc);
       t_.emit({Load{from, {}, part(into, first)}, stmt.loc});
     }
     vectors_[element.var.get()] = into;
@@ -292,7 +292,7 @@ class LaneLowering {
     t_.when(t_.sole_owner_, c.loc, [&] {
       for (int64_t first = 0; first < width_; first += c.fits) {
         const Access to = t_.access(c.element->buffer, at_lane(indices, first),
-                                    static_cast<int>(c.fits), c.element->unchecked, c.loc);
+                                    static_cast<int>(c.fits), c.element->terms, c.loc);
         t_.emit({Store{to, {}, part(c.values, first)}, c.loc});
       }
     });

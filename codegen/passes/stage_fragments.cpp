@@ -112,8 +112,8 @@ ir::Stmt FragmentStaging::copy(const ir::BufferRef& from, const ir::BufferRef& t
     loop.vars.push_back(var);
   }
   const ir::VarRef value = new_var(from->name + "_value", from->dtype, ir::VarKind::value);
-  loop.body.push_back({ir::ElementLoad{value, from, indices}, loc});
-  loop.body.push_back({ir::ElementStore{to, indices, ir::var(value)}, loc});
+  loop.body.push_back({ir::ElementLoad{value, from, indices, {}}, loc});
+  loop.body.push_back({ir::ElementStore{to, indices, ir::var(value), {}}, loc});
   return {std::move(loop), loc};
 }
 

@@ -54,13 +54,13 @@ class TileLowering {
   /// ElementStore.
   template <class Element>
   Access access(const Element& element, int width, SourceLoc loc) {
-    return access(element.buffer, resolve(element.indices), width, element.unchecked, loc);
+    return access(element.buffer, resolve(element.indices), width, element.terms, loc);
   }
   /// index * stride in i64. What unrolling makes constant is multiplied for itself, so that the
   /// accesses of an unrolled loop differ by constants.
   Expr offset_term(const Expr& index, const Expr& stride) const;
   Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
-                bool unchecked, SourceLoc loc);
+                ir::AccessTerms terms, SourceLoc loc);
   std::vector<Expr> in_root(const ir::Buffer& view, const std::vector<Expr>& indices) const;
   void load(const ir::ElementLoad& element, SourceLoc loc);
   void store(const ir::ElementStore& element, SourceLoc loc);

@@ -24,10 +24,12 @@ std::string region_text(const Region& region) {
     if (region.extents[d]) text += fmt::format(" +: {}", to_string(region.extents[d]));
   }
   text = fmt::format("{}[{}]", region.buffer->name, text);
+  const CacheHint cache = region.terms.cache;
+  const std::string hint = cache == CacheHint::none ? "" : fmt::format(".{}", name(cache));
   for (size_t i = 1; i < region.order.size(); ++i) {
-    if (region.order[i] < region.order[i - 1]) return text + ".transposed";
+    if (region.order[i] < region.order[i - 1]) return text + ".transposed" + hint;
   }
-  return text;
+  return text + hint;
 }
 
 struct Printer {
@@ -183,6 +185,20 @@ std::string_view name(Space space) {
       return "local";
     case Space::scalar:
       return "scalar";
+  }
+  return "?";
+}
+
+std::string_view name(CacheHint hint) {
+  switch (hint) {
+    case CacheHint::none:
+      return "none";
+    case CacheHint::evict_first:
+      return "evict_first";
+    case CacheHint::evict_last:
+      return "evict_last";
+    case CacheHint::no_allocate:
+      return "no_allocate";
   }
   return "?";
 }

@@ -37,6 +37,21 @@ struct Buffer {
   SourceLoc loc;
 };
 
+/// What is likely to become of data in the caches after an access to global memory. Changes no value.
+enum class CacheHint : uint8_t {
+  none,
+  evict_first,  // nobody needs it soon: the first to leave both caches
+  evict_last,   // others will read it: the last to leave both caches
+  no_allocate,  // takes no place in the cache of the multiprocessor
+};
+std::string_view name(CacheHint hint);
+
+/// What the author says about an access.
+struct AccessTerms {
+  bool unchecked = false;  // he vouches for the bounds: no guard, the checked executor traps
+  CacheHint cache = CacheHint::none;
+};
+
 /// A rectangular part of a buffer. `extents[d]` null means dimension d is indexed by one value and
 /// is not part of the region's shape. `order` lists the remaining dimensions in the region's order
 /// (a transposed view permutes it).
@@ -45,8 +60,7 @@ struct Region {
   std::vector<Expr> offsets;
   std::vector<Expr> extents;
   std::vector<int> order;
-  bool unchecked =
-      false;  // the author vouches for the bounds: no guard, the checked executor traps
+  AccessTerms terms;
 };
 
 enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipelined };
@@ -92,13 +106,13 @@ struct ElementLoad {
   VarRef var;
   BufferRef buffer;
   std::vector<Expr> indices;
-  bool unchecked = false;
+  AccessTerms terms;
 };
 struct ElementStore {
   BufferRef buffer;
   std::vector<Expr> indices;
   Expr value;
-  bool unchecked = false;
+  AccessTerms terms;
 };
 /// buffer[indices] = op(buffer[indices], value) in one indivisible step, on shared or global memory.
 struct Atomic {
@@ -109,7 +123,7 @@ struct Atomic {
   Expr compare;  // compare_exchange: the value is written where this was found
   VarRef old;    // what was found; null = not wanted
   MemoryOrder order = MemoryOrder::relaxed;
-  bool unchecked = false;
+  AccessTerms terms;
 };
 struct Copy {
   Region from, to;

@@ -335,3 +335,26 @@ TEST_CASE("G07 a run of eight at the end of nine reads nothing past the end", "[
   CHECK(values_of(result) == std::vector<double>{8, 0, 0, 0, 0, 0, 0, 0});
   CHECK(count(cuda_text(kernel), "copy_async_or_zero<4>(") == (async ? 1 : 0));
 }
+
+TEST_CASE("a pipelined loop runs whose copies are all too narrow to go on by themselves",
+          "[language][pipeline]") {
+  Builder k("narrow_pipeline");
+  auto tiles = k.dim("tiles");
+  auto x = k.input("x", DType::u8, {tiles, 33}, {.align = 1});
+  auto y = k.output("y", DType::i32, {33});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::u8, {33}, "tile");
+  auto sum = k.fragment(DType::i32, {33}, "sum");
+  k.fill(sum, 0);
+  k.pipelined(0, tiles, 2, [&](Value t) {
+    k.copy(x(t), tile);
+    k.parallel({33}, [&](Value i) { sum(i) += i32(tile(i)); });
+  });
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "copy_async") == 0);
+  const HostTensor source = iota(DType::u8, {5, 33});
+  const HostTensor result(DType::i32, {33});
+  run_kernel(kernel, {&source, &result});
+  for (int64_t i = 0; i < 33; ++i) CHECK(result.value(i) == 5 * static_cast<double>(i) + 330);
+}
