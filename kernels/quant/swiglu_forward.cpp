@@ -28,7 +28,9 @@ TokenTile pick_tile(const SwigluSpec& s) {
   cast.hidden = s.hidden;
   cast.group = s.group;
   if (!is_ordinary_group(s.group)) return whole_row_tile(s.hidden, 8, 32);
-  return pick_token_tile(cast, ScaleWriter::cols_together(s.sf_layout));
+  TokenTile tile = pick_token_tile(cast, ScaleWriter::cols_together(s.sf_layout));
+  if (s.in == DType::f32) tile.rows /= 2;  // two inputs: 32 registers of each take too many
+  return tile;
 }
 
 }  // namespace
