@@ -91,7 +91,11 @@ double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUs
                    const IndexMath& math) {
   const Requests requests = requests_of(loop, iteration, use, threads, math);
   if (use.buffer->space == ir::Space::shared) return 0.25 * requests.count;
-  return requests.count * (static_cast<double>(requests.sectors) + 4.0);
+  // A load leaves the rest of its sectors in L1 for the next one. A store writes every piece of a
+  // sector apart: it pays again for what it does not fill.
+  int64_t sectors = requests.sectors;
+  if (use.written) sectors += std::max<int64_t>(0, requests.sectors - requests.filled);
+  return requests.count * (static_cast<double>(sectors) + 4.0);
 }
 
 }  // namespace

@@ -137,7 +137,7 @@ class Collector {
       }
       p.fragments.push_back({buffer, indices, written, loc});
     } else if (buffer->space == ir::Space::global || buffer->space == ir::Space::shared) {
-      p.memory.push_back({buffer, indices});
+      p.memory.push_back({buffer, indices, written});
     }
   }
 

@@ -16,6 +16,7 @@ namespace tessera::codegen {
 struct MemoryUse {
   ir::BufferRef buffer;
   std::vector<ir::Expr> indices;
+  bool written = false;
 };
 
 /// Exactly one of loop, reduce, finalize, gemm and read is set.
