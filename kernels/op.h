@@ -58,7 +58,8 @@ struct OutputInfo {
   bool workspace = false;
 };
 
-/// CUDA stream of the caller; null is the legacy default stream. Ignored for CPU tensors.
+/// CUDA stream of the caller; null is the legacy default stream, which a call has to ask for. Ignored for
+/// CPU tensors.
 using Stream = void*;
 
 /// How a CPU call runs.

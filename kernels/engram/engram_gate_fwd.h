@@ -35,7 +35,7 @@ struct EngramGateFwdOptions {
 /// Example: engram_gate_fwd({.hidden_states = x, .k = k, .v = v, .weight_fused = w, .out = out},
 ///                          {.eps = 1e-20}, stream);
 void engram_gate_fwd(const EngramGateTensors& tensors, const EngramGateFwdOptions& options,
-                     Stream stream = nullptr);
+                     Stream stream);
 
 const OpInfo& engram_gate_fwd_op();
 

@@ -22,7 +22,7 @@ namespace tessera::kernels {
 /// Example: engram_hash(ngram_token_ids, multipliers, vocab_sizes, offsets, out, stream);
 void engram_hash(const TensorView& ngram_token_ids, const TensorView& multipliers,
                  const TensorView& vocab_sizes, const TensorView& offsets, const TensorView& out,
-                 Stream stream = nullptr);
+                 Stream stream);
 
 const OpInfo& engram_hash_op();
 

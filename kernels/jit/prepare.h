@@ -15,7 +15,7 @@ namespace tessera::kernels::jit {
 /// Compiles and loads what `call` needs and launches nothing. Afterwards the call may be made while
 /// its stream is captured. Throws what the call would throw.
 ///
-/// Example: jit::prepare([&] { per_token_cast(x, out, out_sf, {.num_per_channels = 128}); });
+/// Example: jit::prepare([&] { per_token_cast(x, out, out_sf, {.num_per_channels = 128}, stream); });
 void prepare(const std::function<void()>& call);
 
 struct PrepareOptions {
@@ -30,7 +30,7 @@ void prepare_all(std::span<const std::function<void()>> calls, const PrepareOpti
 ///
 /// Errors: those of the call; argument, if the call is not on CUDA tensors or uses memory that is
 ///         none of `tensors`.
-/// Example: auto again = jit::plan(std::array{x, out}, [&] { transpose(x, out); });
+/// Example: auto again = jit::plan(std::array{x, out}, [&] { transpose(x, out, nullptr); });
 ///          again(std::array{x2, out2}, stream);
 LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call);
 

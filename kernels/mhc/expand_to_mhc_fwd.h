@@ -20,7 +20,7 @@ struct ExpandToMhcOptions {
 ///          UnsupportedError beyond 65536 streams.
 /// Example: expand_to_mhc_fwd(x, out, {.mhc_mult = 4}, stream);
 void expand_to_mhc_fwd(const TensorView& x, const TensorView& out,
-                       const ExpandToMhcOptions& options, Stream stream = nullptr);
+                       const ExpandToMhcOptions& options, Stream stream);
 
 const OpInfo& expand_to_mhc_fwd_op();
 

@@ -37,7 +37,7 @@ struct NormFnOutputs {
 /// Example: norm_fn_fwd(residual, fn, {}, {out, out_mul, sqrsum}, workspace, {}, stream);
 void norm_fn_fwd(const TensorView& residual, const TensorView& fn, const TensorView& norm_weight,
                  const NormFnOutputs& outputs, const TensorView& workspace,
-                 const NormFnOptions& options, Stream stream = nullptr);
+                 const NormFnOptions& options, Stream stream);
 
 /// Elements of the workspace, for tokens rows of streams * hidden = columns.
 int64_t norm_fn_workspace(int64_t tokens, int64_t entries, int64_t columns, int64_t n_splits);

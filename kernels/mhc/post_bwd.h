@@ -34,7 +34,7 @@ struct PostGradients {
 };
 void post_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& residual,
               const TensorView& post_mix, const TensorView& comb_mix, const PostGradients& grad,
-              Stream stream = nullptr);
+              Stream stream);
 
 const OpInfo& post_bwd_op();
 

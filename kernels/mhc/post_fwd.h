@@ -21,7 +21,7 @@ namespace tessera::kernels {
 ///          UnsupportedError beyond 8 streams.
 /// Example: post_fwd(x, residual, post_mix, comb_mix, out, stream);
 void post_fwd(const TensorView& x, const TensorView& residual, const TensorView& post_mix,
-              const TensorView& comb_mix, const TensorView& out, Stream stream = nullptr);
+              const TensorView& comb_mix, const TensorView& out, Stream stream);
 
 const OpInfo& post_fwd_op();
 

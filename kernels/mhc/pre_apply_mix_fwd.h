@@ -18,7 +18,7 @@ namespace tessera::kernels {
 ///          UnsupportedError beyond 16 streams.
 /// Example: pre_apply_mix_fwd(x, mix, out, stream);
 void pre_apply_mix_fwd(const TensorView& x, const TensorView& mix, const TensorView& out,
-                       Stream stream = nullptr);
+                       Stream stream);
 
 const OpInfo& pre_apply_mix_fwd_op();
 

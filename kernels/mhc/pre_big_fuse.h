@@ -40,7 +40,7 @@ struct PreBigFuseOutputs {
 void pre_big_fuse(const TensorView& residual, const TensorView& fn, const TensorView& scale,
                   const TensorView& base, const TensorView& norm_weight,
                   const PreBigFuseOutputs& outputs, const TensorView& workspace,
-                  const PreBigFuseOptions& options, Stream stream = nullptr);
+                  const PreBigFuseOptions& options, Stream stream);
 
 /// Elements of the workspace.
 int64_t pre_big_fuse_workspace(int64_t tokens, int64_t streams, int64_t hidden, int64_t n_splits);

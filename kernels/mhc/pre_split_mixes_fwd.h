@@ -29,7 +29,7 @@ struct PreSplitMixesOptions {
 void pre_split_mixes_fwd(const TensorView& input_mixes, const TensorView& scale,
                          const TensorView& base, const TensorView& pre_mix,
                          const TensorView& post_mix, const TensorView& comb_logits,
-                         const PreSplitMixesOptions& options, Stream stream = nullptr);
+                         const PreSplitMixesOptions& options, Stream stream);
 
 const OpInfo& pre_split_mixes_fwd_op();
 

@@ -20,7 +20,7 @@ namespace tessera::kernels {
 ///          UnsupportedError beyond 4 streams.
 /// Example: sinkhorn_bwd(grad_out, x, grad_x, {.repeat = 10}, stream);
 void sinkhorn_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& grad_x,
-                  const SinkhornOptions& options, Stream stream = nullptr);
+                  const SinkhornOptions& options, Stream stream);
 
 const OpInfo& sinkhorn_bwd_op();
 

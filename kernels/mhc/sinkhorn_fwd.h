@@ -24,7 +24,7 @@ struct SinkhornOptions {
 ///          UnsupportedError beyond 4 streams.
 /// Example: sinkhorn_fwd(x, out, {.repeat = 10}, stream);
 void sinkhorn_fwd(const TensorView& x, const TensorView& out, const SinkhornOptions& options,
-                  Stream stream = nullptr);
+                  Stream stream);
 
 const OpInfo& sinkhorn_fwd_op();
 

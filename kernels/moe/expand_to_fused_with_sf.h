@@ -35,7 +35,7 @@ struct ExpandToFusedWithSfOptions {
 void expand_to_fused_with_sf(const TensorView& x, const TensorView& x_sf,
                              const TensorView& token_topk_to_pos, const TensorView& pos_to_expert,
                              const TensorView& out, const TensorView& out_sf,
-                             const ExpandToFusedWithSfOptions& options, Stream stream = nullptr);
+                             const ExpandToFusedWithSfOptions& options, Stream stream);
 
 const OpInfo& expand_to_fused_with_sf_op();
 

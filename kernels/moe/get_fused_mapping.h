@@ -38,8 +38,7 @@ struct FusedMapping {
 ///          on CPU tensors also for an id that is neither -1 nor an expert, and for pairs beyond P.
 /// Example: const auto counts = get_fused_mapping(topk_idx, mapping, {.num_experts = 64}, stream);
 std::vector<int32_t> get_fused_mapping(const TensorView& topk_idx, const FusedMapping& mapping,
-                                       const GetFusedMappingOptions& options,
-                                       Stream stream = nullptr);
+                                       const GetFusedMappingOptions& options, Stream stream);
 
 /// Positions that are enough for any routing of `num_pairs` pairs.
 int64_t fused_mapping_bound(int64_t num_pairs, int64_t num_experts, int64_t alignment);

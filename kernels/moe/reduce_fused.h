@@ -24,7 +24,7 @@ struct ReduceFusedTensors {
 ///          not exist.
 /// Example: reduce_fused({.x = x, .topk_weights = weights, .token_topk_to_pos = positions,
 ///                        .out = out}, stream);
-void reduce_fused(const ReduceFusedTensors& tensors, Stream stream = nullptr);
+void reduce_fused(const ReduceFusedTensors& tensors, Stream stream);
 
 const OpInfo& reduce_fused_op();
 

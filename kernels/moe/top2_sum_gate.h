@@ -51,8 +51,7 @@ struct Top2SumGateTensors {
 /// Example: top2_sum_gate({.logits = logits, .bias = bias, .topk_idx = ids, .topk_weights = w},
 ///                        {.num_topk = 8, .num_topk_groups = 4, .num_groups = 8,
 ///                         .scoring_func = "sigmoid"}, stream);
-void top2_sum_gate(const Top2SumGateTensors& t, const Top2SumGateOptions& o,
-                   Stream stream = nullptr);
+void top2_sum_gate(const Top2SumGateTensors& t, const Top2SumGateOptions& o, Stream stream);
 
 const OpInfo& top2_sum_gate_op();
 

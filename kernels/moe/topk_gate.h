@@ -22,7 +22,7 @@ struct TopkGateOptions {
 ///          UnsupportedError beyond 4096 experts.
 /// Example: topk_gate(scores, topk_idx, {.num_topk = 8}, stream);
 void topk_gate(const TensorView& scores, const TensorView& topk_idx, const TopkGateOptions& options,
-               Stream stream = nullptr);
+               Stream stream);
 
 const OpInfo& topk_gate_op();
 

@@ -24,7 +24,7 @@ struct CastBackOptions {
 ///          multiple of 64.
 /// Example: cast_back(x, x_sf, out, {.block_rows = 128, .block_cols = 128}, stream);
 void cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,
-               const CastBackOptions& options, Stream stream = nullptr);
+               const CastBackOptions& options, Stream stream);
 
 const OpInfo& cast_back_op();
 

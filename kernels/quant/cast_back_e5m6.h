@@ -25,7 +25,7 @@ struct CastBackE5m6Options {
 /// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees.
 /// Example: cast_back_e5m6(x, x_sf, out, {}, stream);
 void cast_back_e5m6(const TensorView& x, const TensorView& x_sf, const TensorView& out,
-                    const CastBackE5m6Options& options, Stream stream = nullptr);
+                    const CastBackE5m6Options& options, Stream stream);
 
 const OpInfo& cast_back_e5m6_op();
 

@@ -23,7 +23,7 @@ struct PerChannelCastOptions {
 /// Example: per_channel_cast_and_transpose(x, out, out_sf, {.num_per_tokens = 32}, stream);
 void per_channel_cast_and_transpose(const TensorView& x, const TensorView& out,
                                     const TensorView& out_sf, const PerChannelCastOptions& options,
-                                    Stream stream = nullptr);
+                                    Stream stream);
 
 const OpInfo& per_channel_cast_and_transpose_op();
 

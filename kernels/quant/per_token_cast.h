@@ -28,7 +28,7 @@ struct PerTokenCastOptions {
 ///          UnsupportedError for one scale per row of more than 65536 columns.
 /// Example: per_token_cast(x, out, out_sf, {.num_per_channels = 128}, stream);
 void per_token_cast(const TensorView& x, const TensorView& out, const TensorView& out_sf,
-                    const PerTokenCastOptions& options, Stream stream = nullptr);
+                    const PerTokenCastOptions& options, Stream stream);
 
 /// The scales of an x that is quantised already.
 struct InputScales {
@@ -51,8 +51,7 @@ struct InputScales {
 /// Example: per_token_cast(x, {.sf = x_sf, .block_rows = 128, .block_cols = 128}, out, out_sf,
 ///                         {.format = DType::e2m1, .num_per_channels = 32}, stream);
 void per_token_cast(const TensorView& x, const InputScales& x_scales, const TensorView& out,
-                    const TensorView& out_sf, const PerTokenCastOptions& options,
-                    Stream stream = nullptr);
+                    const TensorView& out_sf, const PerTokenCastOptions& options, Stream stream);
 
 /// The options as the op table names them.
 Params params_of(const PerTokenCastOptions& options);

@@ -21,7 +21,7 @@ struct PerTokenCastBackOptions {
 /// Errors:  as cast_back.
 /// Example: per_token_cast_back(x, x_sf, out, {.num_per_channels = 128}, stream);
 void per_token_cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,
-                         const PerTokenCastBackOptions& options, Stream stream = nullptr);
+                         const PerTokenCastBackOptions& options, Stream stream);
 
 const OpInfo& per_token_cast_back_op();
 

@@ -25,7 +25,7 @@ struct PerTokenCastToE5m6Options {
 ///          UnsupportedError for more than 24576 columns.
 /// Example: per_token_cast_to_e5m6(x, out, out_sf, {.round_sf = true}, stream);
 void per_token_cast_to_e5m6(const TensorView& x, const TensorView& out, const TensorView& out_sf,
-                            const PerTokenCastToE5m6Options& options, Stream stream = nullptr);
+                            const PerTokenCastToE5m6Options& options, Stream stream);
 
 const OpInfo& per_token_cast_to_e5m6_op();
 

@@ -19,7 +19,7 @@ namespace tessera::kernels {
 /// Example: per_token_cast_with_precomputed_sf(x, sf, out, DType::e4m3, 128, stream);
 void per_token_cast_with_precomputed_sf(const TensorView& x, const TensorView& sf,
                                         const TensorView& out, DType format,
-                                        int64_t num_per_channels, Stream stream = nullptr);
+                                        int64_t num_per_channels, Stream stream);
 
 const OpInfo& per_token_cast_with_precomputed_sf_op();
 

@@ -14,7 +14,7 @@ namespace tessera::kernels {
 /// Errors:  as per_token_cast.
 /// Example: per_token_cast_with_sf_only(x, out_sf, {.num_per_channels = 128}, stream);
 void per_token_cast_with_sf_only(const TensorView& x, const TensorView& out_sf,
-                                 const PerTokenCastOptions& options, Stream stream = nullptr);
+                                 const PerTokenCastOptions& options, Stream stream);
 
 const OpInfo& per_token_cast_with_sf_only_op();
 

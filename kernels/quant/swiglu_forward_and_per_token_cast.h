@@ -44,8 +44,7 @@ struct SwigluForwardOptions {
 ///                                            {.clamp_value = 10.0f}, stream);
 void swiglu_forward_and_per_token_cast(const TensorView& x, const SwigluRows& rows,
                                        const TensorView& out, const TensorView& out_sf,
-                                       const SwigluForwardOptions& options,
-                                       Stream stream = nullptr);
+                                       const SwigluForwardOptions& options, Stream stream);
 
 const OpInfo& swiglu_forward_and_per_token_cast_op();
 

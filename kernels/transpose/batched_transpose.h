@@ -13,7 +13,7 @@ namespace tessera::kernels {
 /// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or out overlaps x;
 ///          UnsupportedError if batch or cols / 64 exceeds 65535 (grid limits).
 /// Example: batched_transpose(x, out, stream);
-void batched_transpose(const TensorView& x, const TensorView& out, Stream stream = nullptr);
+void batched_transpose(const TensorView& x, const TensorView& out, Stream stream);
 
 /// Writes out[c, r] = x[r, c]: batched_transpose of one batch.
 ///
@@ -22,7 +22,7 @@ void batched_transpose(const TensorView& x, const TensorView& out, Stream stream
 ///
 /// Errors:  as batched_transpose.
 /// Example: transpose(x, out, stream);
-void transpose(const TensorView& x, const TensorView& out, Stream stream = nullptr);
+void transpose(const TensorView& x, const TensorView& out, Stream stream);
 
 const OpInfo& batched_transpose_op();
 const OpInfo& transpose_op();

@@ -128,7 +128,8 @@ TEST_CASE("per_token_cast takes more rows than 65535 blocks of one grid dimensio
   std::vector<uint8_t> out(x.size(), 0xEE);
   std::vector<float> out_sf(static_cast<size_t>(rows), -1.0f);
   kernels::per_token_cast({x.data(), DType::f32, {rows, 64}}, {out.data(), DType::e4m3, {rows, 64}},
-                          {out_sf.data(), DType::f32, {rows, 1}}, {.num_per_channels = 64});
+                          {out_sf.data(), DType::f32, {rows, 1}}, {.num_per_channels = 64},
+                          nullptr);
   CHECK(out_sf.front() == 1.0f / 448.0f);
   CHECK(out_sf.back() == 2.0f);
   CHECK(out.front() == 0x7E);  // 448
