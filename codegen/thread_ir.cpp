@@ -78,6 +78,12 @@ class Printer {
     line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
                      tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
   }
+  void print(const Packed& packed) {
+    std::vector<std::string> args;
+    for (const Slice& arg : packed.args) args.push_back(text(arg, packed.width));
+    line(fmt::format("{} = packed {}({})", text(packed.into, packed.width), ir::name(packed.op),
+                     fmt::join(args, ", ")));
+  }
   void print(const LoadMatrix& load) {
     const int width = load.count * 32 / bits(load.from.array->dtype);
     line(fmt::format("{} = load {} matrices{} {}{}", text(load.into, width), load.count,

@@ -93,6 +93,14 @@ struct Convert {
   Slice into, from;
   int width;
 };
+/// into[i] = op(args[0][i], ..) for i in [0, width), f16 or bf16, an even number of them: add, sub, mul,
+/// min, max or abs. Two at a time on the GPU, with the bits of one at a time. `into` may be an argument.
+struct Packed {
+  ir::Op op;
+  Slice into;
+  std::vector<Slice> args;
+  int width;
+};
 /// Eight rows of 16 bytes are a matrix; the warp reads `count` (2 or 4) of them from shared memory. Lane l
 /// names row l % 8 of matrix l / 8 (of matrix l / 8 % count). Into register m of each lane, E = 4 /
 /// element bytes elements: those of row lane / 4 from column lane % 4 * E on, of matrix m; transposed
@@ -179,9 +187,9 @@ using ir::ExternCall;
 using ir::Print;
 
 struct Stmt {
-  std::variant<Let, Load, Store, Atomic, Convert, LoadMatrix, Mma, For, If, Barrier, WarpBarrier,
-               Collective, Comment, Declare, Present, Assert, Print, Dependency, ExternCall,
-               AsyncCopy, AsyncCommit, AsyncWait, Return>
+  std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, For, If, Barrier,
+               WarpBarrier, Collective, Comment, Declare, Present, Assert, Print, Dependency,
+               ExternCall, AsyncCopy, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it

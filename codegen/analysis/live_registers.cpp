@@ -100,6 +100,10 @@ class LiveRanges {
     name(convert.from);
     name(convert.into);
   }
+  void visit(const Packed& packed) {
+    for (const Slice& arg : packed.args) name(arg);
+    name(packed.into);
+  }
   void visit(const LoadMatrix& matrices) {
     name(matrices.from);
     name(matrices.into);

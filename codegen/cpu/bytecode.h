@@ -45,7 +45,7 @@ enum class Code : uint8_t {
   require,      // requirements[index] holds: args[0]
   print,        // prints[index]
   extern_call,  // out = calls[index]
-  convert,      // conversions[index]
+  lanewise,     // lanewise[index]
   multiply,     // products[index]
   declare,      // arrays[index]
   async_read,   // checks and counts what asyncs[index] reads, for the threads that read
@@ -130,8 +130,10 @@ struct AsyncMove {
   Transfer from, to;
 };
 
-struct Conversion {
-  SlotRange into, from;
+/// into[i] = op(args[0][i], ..), one column after the other.
+struct Lanewise {
+  SlotRange into;
+  std::vector<SlotRange> args;
   int width = 1;
   ColumnOp op = nullptr;
 };
@@ -169,7 +171,7 @@ struct Bytecode {
   std::vector<Requirement> requirements;
   std::vector<PrintStep> prints;
   std::vector<ExternStep> calls;
-  std::vector<Conversion> conversions;
+  std::vector<Lanewise> lanewise;
   std::vector<AsyncMove> asyncs;
   std::vector<Product> products;
   std::vector<CollectiveOp> collectives;

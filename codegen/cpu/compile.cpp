@@ -224,16 +224,25 @@ int Compiler::storage(const ArrayRef& array) {
 }
 
 void Compiler::stmt(const Convert& convert) {
+  lanewise(convert.into, {convert.from}, convert.width,
+           find_conversion(convert.from.array->dtype, convert.into.array->dtype));
+}
+
+void Compiler::stmt(const Packed& packed) {
+  lanewise(packed.into, packed.args, packed.width, find_op(packed.op, packed.into.array->dtype));
+}
+
+void Compiler::lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op) {
   const int64_t mark = top_;
-  Conversion conversion;
-  conversion.into = range(convert.into);
-  conversion.from = range(convert.from);
-  conversion.width = convert.width;
-  conversion.op = find_conversion(convert.from.array->dtype, convert.into.array->dtype);
+  Lanewise result;
+  result.into = range(into);
+  for (const Slice& arg : args) result.args.push_back(range(arg));
+  result.width = width;
+  result.op = op;
   // Scratch for one column, used where only some threads are active.
-  const Slot scratch = allocate(convert.into.array->dtype, false);
-  emit(Code::convert, scratch).index = static_cast<int32_t>(out_.conversions.size());
-  out_.conversions.push_back(conversion);
+  const Slot scratch = allocate(into.array->dtype, false);
+  emit(Code::lanewise, scratch).index = static_cast<int32_t>(out_.lanewise.size());
+  out_.lanewise.push_back(std::move(result));
   top_ = mark;
 }
 

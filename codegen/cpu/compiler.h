@@ -26,6 +26,8 @@ class Compiler {
   void stmt(const Store& store);
   void stmt(const Atomic& atomic);
   void stmt(const Convert& convert);
+  void stmt(const Packed& packed);
+  void lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
   void stmt(const For& loop);

@@ -157,8 +157,8 @@ void Machine::execute(const std::vector<Instr>& code) {
       case Code::atomic:
         atomic(instr);
         break;
-      case Code::convert:
-        convert(instr);
+      case Code::lanewise:
+        lanewise(instr);
         break;
       case Code::multiply:
         multiply(instr);
@@ -249,23 +249,26 @@ void Machine::declare(const Storage& storage) {
   }
 }
 
-void Machine::convert(const Instr& instr) {
-  const Conversion& conversion = code_.conversions[static_cast<size_t>(instr.index)];
-  const Storage& into = storage(conversion.into.storage);
-  const Storage& from = storage(conversion.from.storage);
-  const int64_t into_base = uniform<int64_t>(conversion.into.base);
-  const int64_t from_base = uniform<int64_t>(conversion.from.base);
+void Machine::lanewise(const Instr& instr) {
+  const Lanewise& step = code_.lanewise[static_cast<size_t>(instr.index)];
+  const Storage& into = storage(step.into.storage);
+  const int64_t into_base = uniform<int64_t>(step.into.base);
   const Mask& active = mask();
   const int into_size = bytes(into.array->dtype);
-  const int from_size = bytes(from.array->dtype);
-  for (int i = 0; i < conversion.width; ++i) {
+  bool direct = active.dense();
+  for (const SlotRange& arg : step.args) direct = direct && arg.storage != step.into.storage;
+  for (int i = 0; i < step.width; ++i) {
     std::byte* to = register_column(instr, into, into_base + i);
-    const std::byte* values = register_column(instr, from, from_base + i);
-    if (code_.checked) check_initialised(instr, from, from_base + i);
-    const bool direct = active.dense() && &into != &from;
+    const std::byte* values[3] = {};
+    for (size_t k = 0; k < step.args.size(); ++k) {
+      const Storage& from = storage(step.args[k].storage);
+      const int64_t element = uniform<int64_t>(step.args[k].base) + i;
+      values[k] = register_column(instr, from, element) + active.begin * bytes(from.array->dtype);
+      if (code_.checked) check_initialised(instr, from, element);
+    }
     std::byte* result = direct ? to : at(instr.out);
-    conversion.op(result + active.begin * into_size, values + active.begin * from_size, nullptr,
-                  nullptr, active.end - active.begin);
+    step.op(result + active.begin * into_size, values[0], values[1], values[2],
+            active.end - active.begin);
     if (!direct) copy_column(to, result, into_size);
     if (code_.checked) mark_initialised(into, into_base + i);
   }

@@ -76,7 +76,7 @@ class Machine {
   void copy(const Instr& instr);
   void broadcast(const Instr& instr);
   void declare(const Storage& storage);
-  void convert(const Instr& instr);
+  void lanewise(const Instr& instr);
   void push_mask(Slot condition);
   void flip_mask(Slot condition);
   void narrow_mask(Slot condition);

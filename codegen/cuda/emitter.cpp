@@ -209,6 +209,19 @@ void Emitter::print(const Convert& convert) {
   names_.leave();
 }
 
+void Emitter::print(const Packed& packed) {
+  const DType dtype = packed.into.array->dtype;
+  const std::string op = packed.op == ir::Op::abs
+                             ? "abs_x2"
+                             : fmt::format("{}_{}x2", ir::name(packed.op), name(dtype));
+  std::string args = expressions_.address(*packed.into.array, packed.into.base);
+  for (const Slice& arg : packed.args) {
+    args += ", " + expressions_.address(*arg.array, arg.base);
+  }
+  out_.line(fmt::format("{}<{}, {}>({});", expressions_.call("in_pairs"), expressions_.call(op),
+                        packed.width, args));
+}
+
 void Emitter::print(const LoadMatrix& load) {
   const std::string& function =
       expressions_.call(load.transposed ? "load_matrix_transposed" : "load_matrix");

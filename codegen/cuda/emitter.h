@@ -40,6 +40,7 @@ class Emitter {
   void print(const Store& store);
   void print(const Atomic& atomic);
   void print(const Convert& convert);
+  void print(const Packed& packed);
   void print(const LoadMatrix& load);
   void print(const Mma& mma);
   void print(const For& loop);

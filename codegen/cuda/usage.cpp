@@ -45,6 +45,9 @@ bool disturbs(const Stmt& stmt, const Array& array) {
   if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     return may_write(*convert->into.array, array);
   }
+  if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
+    return may_write(*packed->into.array, array);
+  }
   if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
     return may_write(*matrices->into.array, array);
   }
@@ -141,6 +144,8 @@ void Usage::mark_reads(const Body& body) {
       mark(store->from);
     } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
       mark(convert->from);
+    } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
+      for (const Slice& arg : packed->args) mark(arg);
     } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
       mark(mma->c);
     } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
@@ -181,6 +186,9 @@ void Usage::visit(const Stmt& stmt, Place place) {
   } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     use(convert->into, 1, place);
     use(convert->from, 1, place);
+  } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
+    use(packed->into, packed->width, place);
+    for (const Slice& arg : packed->args) use(arg, packed->width, place);
   } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
     use(copy->to, place);
     use(copy->from, place);

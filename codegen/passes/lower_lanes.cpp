@@ -17,6 +17,15 @@ bool converts_in_pairs(DType to, DType from) {
   return from == DType::f32 && is_float(to) && to != DType::f32;
 }
 
+bool is_half(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16;
+}
+
+bool has_packed_form(ir::Op op) {
+  return op == ir::Op::add || op == ir::Op::sub || op == ir::Op::mul || op == ir::Op::min ||
+         op == ir::Op::max || op == ir::Op::abs;
+}
+
 const ir::ElementLoad* load_in(const ir::Stmt& stmt) {
   return std::get_if<ir::ElementLoad>(&stmt.node);
 }
@@ -59,10 +68,11 @@ class LaneLowering {
   struct Collected {
     const ir::ElementStore* element = nullptr;
     SourceLoc loc;
-    int64_t fits = 1;    // elements per instruction
-    Slice values;        // of the stored dtype: goes to memory from here
-    Slice wide;          // f32 to be converted into `values`
-    bool whole = false;  // `values` is a vector already: nothing to do per lane
+    int64_t fits = 1;           // elements per instruction
+    Slice values;               // of the stored dtype: goes to memory from here
+    Slice wide;                 // f32 to be converted into `values`
+    std::vector<Slice> packed;  // arguments of the operation on pairs that gives `values`
+    bool whole = false;         // `values` is a vector already: nothing to do per lane
   };
 
   // ---- facts
@@ -177,9 +187,9 @@ class LaneLowering {
   bool load_ahead(const ir::Stmt& stmt) {
     const ir::ElementLoad& element = *load_in(stmt);
     if (in_registers(element.buffer)) {
-      if (written_.contains(array(element.buffer))) return false;
-      if (const Slice run = register_run(element.buffer, element.indices); run.array)
-        vectors_[element.var.get()] = run;
+      const Slice run = register_run(element.buffer, element.indices);
+      if (!run.array) return false;
+      (written_.contains(array(element.buffer)) ? changed_ : vectors_)[element.var.get()] = run;
       return false;
     }
     const std::vector<Expr> indices = indices_of(element);
@@ -225,8 +235,10 @@ class LaneLowering {
     Collected c;
     c.element = &element;
     c.loc = stmt.loc;
+    const bool packs = width_ % 2 == 0 && is_half(value->type) && has_packed_form(value->op) &&
+                       can_pack(value, element);
     if (in_registers(element.buffer)) {
-      if (pairs) c.values = register_run(element.buffer, element.indices);
+      if (pairs || packs) c.values = register_run(element.buffer, element.indices);
       if (!c.values.array) return;
     } else {
       t_.require_writable(*element.buffer, stmt.loc);
@@ -240,7 +252,67 @@ class LaneLowering {
                      : new_vector(element.buffer->name + "_vec", element.buffer->dtype, stmt.loc);
     }
     if (pairs) c.wide = new_vector(element.buffer->name + "_f32", DType::f32, stmt.loc);
+    if (packs) {
+      for (const Expr& arg : value->args)
+        c.packed.push_back(packed(arg, element.buffer->name, c.loc));
+    }
     collected_[&stmt] = c;
+  }
+
+  // ---- two 16-bit floats at a time
+
+  /// True if all lanes of a 16-bit float are in registers, or are the result of operations on pairs of such.
+  /// `target` is where the result goes: its own registers may take part if nothing else writes them.
+  bool can_pack(const Expr& e, const ir::ElementStore& target) const {
+    if (!is_half(e->type)) return false;
+    if (is_same_in_all_lanes(e)) return true;
+    if (e->op == ir::Op::var) {
+      if (vectors_.contains(e->var.get())) return true;
+      const auto own = changed_.find(e->var.get());
+      if (own == changed_.end() || own->second.array.get() != array(target.buffer)) return false;
+      const Slice run = register_run(target.buffer, target.indices);
+      return run.array && t_.math_.same(run.base, own->second.base) && stores_to(*run.array) == 1;
+    }
+    return has_packed_form(e->op) &&
+           std::all_of(e->args.begin(), e->args.end(),
+                       [&](const Expr& arg) { return can_pack(arg, target); });
+  }
+  bool is_same_in_all_lanes(const Expr& e) const {
+    std::vector<VarRef> vars;
+    ir::collect_vars(t_.resolve(e), vars);
+    return std::none_of(vars.begin(), vars.end(), [](const VarRef& var) {
+      return var->kind == ir::VarKind::loop || var->kind == ir::VarKind::value;
+    });
+  }
+  std::ptrdiff_t stores_to(const Array& registers) const {
+    return std::count_if(body_.begin(), body_.end(), [&](const ir::Stmt& stmt) {
+      const auto* store = store_in(stmt);
+      return store != nullptr && array(store->buffer) == &registers;
+    });
+  }
+
+  /// The lanes of an expression that can_pack.
+  Slice packed(const Expr& e, const std::string& name, SourceLoc loc) {
+    if (e->op == ir::Op::var) {
+      if (const auto found = vectors_.find(e->var.get()); found != vectors_.end())
+        return found->second;
+      if (const auto found = changed_.find(e->var.get()); found != changed_.end())
+        return found->second;
+    }
+    const Slice into = new_vector(name + "_pairs", e->type, loc);
+    if (is_same_in_all_lanes(e)) {
+      t_.unrolled("lane", width_, loc, [&](const Expr& lane) {
+        Access at;
+        at.array = into.array;
+        at.offset = lane;
+        t_.emit({Store{at, t_.resolve(e), {}}, loc});
+      });
+      return into;
+    }
+    Packed step{e->op, into, {}, static_cast<int>(width_)};
+    for (const Expr& arg : e->args) step.args.push_back(packed(arg, name, loc));
+    t_.emit({std::move(step), loc});
+    return into;
   }
 
   void lane_loop() {
@@ -276,7 +348,7 @@ class LaneLowering {
       return;
     }
     const Collected& c = found->second;
-    if (c.whole) return;
+    if (c.whole || !c.packed.empty()) return;
     const Expr& value = c.element->value;
     if (c.wide.array) {
       t_.emit({Store{element_of(c.wide), t_.resolve(value->args[0]), {}}, stmt.loc});
@@ -286,6 +358,9 @@ class LaneLowering {
   }
 
   void store_vector(const Collected& c) {
+    if (!c.packed.empty()) {
+      t_.emit({Packed{c.element->value->op, c.values, c.packed, static_cast<int>(width_)}, c.loc});
+    }
     if (c.wide.array) t_.emit({Convert{c.values, c.wide, static_cast<int>(width_)}, c.loc});
     if (in_registers(c.element->buffer)) return;
     const std::vector<Expr> indices = indices_of(*c.element);
@@ -307,6 +382,7 @@ class LaneLowering {
   std::map<const ir::Var*, Expr> lets_;  // integer values of the body, without lets
   std::set<const Array*> written_, in_order_;
   std::map<const ir::Var*, Slice> vectors_;  // loaded as a whole: lane l in element l
+  std::map<const ir::Var*, Slice> changed_;  // the same of registers that the body writes
   std::set<const ir::Stmt*> done_;           // loads done before the lane loop
   std::map<const ir::Stmt*, Collected> collected_;
 };

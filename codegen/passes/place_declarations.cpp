@@ -21,6 +21,9 @@ void named_arrays(const Stmt& stmt, std::vector<ArrayRef>& out) {
   } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     add(convert->into.array);
     add(convert->from.array);
+  } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
+    add(packed->into.array);
+    for (const Slice& arg : packed->args) add(arg.array);
   } else if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
     add(matrices->into.array);
   } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {

@@ -1,0 +1,97 @@
+// Arithmetic on pairs of 16-bit floats in one register, with the bits that one element at a time gives.
+
+#include "codegen/cuda/prelude.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+#define TESSERA_BINARY(NAME, INSTRUCTION)                           \
+  "struct " NAME                                                    \
+  " {\n"                                                            \
+  "  static __device__ __forceinline__ u32 apply(u32 a, u32 b) {\n" \
+  "    u32 result;\n"                                               \
+  "    asm(\"" INSTRUCTION                                          \
+  " %0, %1, %2;\" : \"=r\"(result) : \"r\"(a), \"r\"(b));\n"        \
+  "    return result;\n"                                            \
+  "  }\n"                                                           \
+  "};\n"
+// Below sm_90 bf16 has no instruction but fma: a * 1 + b and b * -1 + a round as often.
+#define TESSERA_BF16(NAME, INSTRUCTION, OLDER)                          \
+  "struct " NAME                                                        \
+  " {\n"                                                                \
+  "  static __device__ __forceinline__ u32 apply(u32 a, u32 b) {\n"     \
+  "    u32 result;\n"                                                   \
+  "#if __CUDA_ARCH__ >= 900\n"                                          \
+  "    asm(\"" INSTRUCTION                                              \
+  " %0, %1, %2;\" : \"=r\"(result) : \"r\"(a), \"r\"(b));\n"            \
+  "#else\n"                                                             \
+  "    asm(\"fma.rn.bf16x2 %0, %1, %2, %3;\" : \"=r\"(result) : " OLDER \
+  ");\n"                                                                \
+  "#endif\n"                                                            \
+  "    return result;\n"                                                \
+  "  }\n"                                                               \
+  "};\n"
+
+constexpr Snippet kPacked[] = {
+    {"add_f16x2", "u32", TESSERA_BINARY("add_f16x2", "add.rn.f16x2")},
+    {"sub_f16x2", "u32", TESSERA_BINARY("sub_f16x2", "sub.rn.f16x2")},
+    {"mul_f16x2", "u32", TESSERA_BINARY("mul_f16x2", "mul.rn.f16x2")},
+    {"max_f16x2", "u32", TESSERA_BINARY("max_f16x2", "max.f16x2")},
+    {"min_f16x2", "u32", TESSERA_BINARY("min_f16x2", "min.f16x2")},
+    {"add_bf16x2", "u32",
+     TESSERA_BF16("add_bf16x2", "add.rn.bf16x2", "\"r\"(a), \"r\"(0x3F803F80u), \"r\"(b)")},
+    {"sub_bf16x2", "u32",
+     TESSERA_BF16("sub_bf16x2", "sub.rn.bf16x2", "\"r\"(b), \"r\"(0xBF80BF80u), \"r\"(a)")},
+    {"max_bf16x2", "u32", TESSERA_BINARY("max_bf16x2", "max.bf16x2")},
+    {"min_bf16x2", "u32", TESSERA_BINARY("min_bf16x2", "min.bf16x2")},
+    {"abs_x2", "u32", R"(
+// Sign bits off: the same for both formats.
+struct abs_x2 {
+  static __device__ __forceinline__ u32 apply(u32 a) { return a & 0x7FFF7FFFu; }
+};
+)"},
+    // One rounding of the exact result is not always what two give: these go by f32, as single elements do.
+    {"bf16_pair", "u32", R"(
+__device__ __forceinline__ float low_bf16(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_bf16(u32 pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+__device__ __forceinline__ u32 bf16_pair(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+)"},
+    {"mul_bf16x2", "bf16_pair", R"(
+struct mul_bf16x2 {
+  static __device__ __forceinline__ u32 apply(u32 a, u32 b) {
+    return bf16_pair(low_bf16(a) * low_bf16(b), high_bf16(a) * high_bf16(b));
+  }
+};
+)"},
+    {"in_pairs", "u16 u32", R"(
+// into[i] = Op(args[i]..) for i in [0, kCount), two 16-bit floats at a time.
+template <class Op, int kCount, class... Args>
+__device__ __forceinline__ void in_pairs(u16* into, const Args*... args) {
+#pragma unroll
+  for (int i = 0; i < kCount; i += 2) {
+    const auto pair = [i](const u16* from) {
+      u32 both;
+      memcpy(&both, from + i, 4);
+      return both;
+    };
+    const u32 result = Op::apply(pair(args)...);
+    memcpy(into + i, &result, 4);
+  }
+}
+)"},
+};
+
+#undef TESSERA_BINARY
+#undef TESSERA_BF16
+
+}  // namespace
+
+std::span<const Snippet> packed_snippets() {
+  return kPacked;
+}
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,149 @@
+// Tile programs whose 16-bit arithmetic goes two lanes at a time: what is emitted, and that no bit differs from one
+// lane at a time.
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <random>
+
+#include "tests/reference/numeric.h"
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Builder;
+using dsl::Value;
+
+namespace {
+
+/// Numbers of every kind: NaN, infinities, zeros and subnormals of both signs, ties, and bits at random.
+HostTensor all_kinds(DType dtype, Dims shape, uint64_t seed) {
+  HostTensor tensor(dtype, shape);
+  std::mt19937_64 random(seed);
+  const uint32_t special[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x007F, 0x0080, 0x7F80, 0xFF80,
+                              0x7FC1, 0xFFFF, 0x7C00, 0xFC00, 0x3C00, 0x3F80, 0x03FF, 0x7BFF};
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    const uint64_t bits = random();
+    tensor.set_bits(i, bits % 4 == 0 ? special[bits / 4 % 16] : bits >> 16 & 0xFFFF);
+  }
+  return tensor;
+}
+
+/// One operation with two roundings, as the language defines it, on the values of two elements.
+uint64_t rounded(DType dtype, float result) {
+  return reference::encode(dtype, result);
+}
+
+float larger(float a, float b) {
+  if (a == 0 && b == 0) return std::signbit(a) ? b : a;
+  return std::fmax(a, b);
+}
+float smaller(float a, float b) {
+  if (a == 0 && b == 0) return std::signbit(a) ? a : b;
+  return std::fmin(a, b);
+}
+
+}  // namespace
+
+TEST_CASE("16-bit arithmetic goes two lanes at a time and keeps its bits", "[language][packed]") {
+  const DType dtype = GENERATE(DType::bf16, DType::f16);
+  CAPTURE(dtype);
+  const Dims shape{32, 64};
+  Builder k("pairs");
+  auto a = k.input("a", dtype, {32, 64});
+  auto b = k.input("b", dtype, {32, 64});
+  std::vector<dsl::Ref> out;
+  for (const char* name : {"sum", "difference", "product", "low", "high", "magnitude"}) {
+    out.push_back(k.output(name, dtype, {32, 64}));
+  }
+  k.launch({1}, {.threads = 64});
+  k.parallel({32, 64}, [&](Value i, Value j) { out[0](i, j) = a(i, j) + b(i, j); });
+  k.parallel({32, 64}, [&](Value i, Value j) { out[1](i, j) = a(i, j) - b(i, j); });
+  k.parallel({32, 64}, [&](Value i, Value j) { out[2](i, j) = a(i, j) * b(i, j); });
+  k.parallel({32, 64}, [&](Value i, Value j) { out[3](i, j) = min(a(i, j), b(i, j)); });
+  k.parallel({32, 64}, [&](Value i, Value j) { out[4](i, j) = max(a(i, j), b(i, j)); });
+  k.parallel({32, 64}, [&](Value i, Value j) { out[5](i, j) = abs(a(i, j)); });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  for (const char* op : {"add", "sub", "mul", "min", "max"}) {
+    CHECK(count(text, fmt::format("in_pairs<{}_{}x2, 8>(", op, name(dtype))) == 1);
+  }
+  CHECK(count(text, "in_pairs<abs_x2, 8>(") == 1);
+
+  const HostTensor x = all_kinds(dtype, shape, 1);
+  const HostTensor y = all_kinds(dtype, shape, 2);
+  std::vector<HostTensor> results(6, HostTensor(dtype, shape));
+  std::vector<const HostTensor*> tensors = {&x, &y};
+  for (const HostTensor& result : results) tensors.push_back(&result);
+  run_kernel(kernel, tensors);
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const auto p = static_cast<float>(x.value(i));
+    const auto q = static_cast<float>(y.value(i));
+    CAPTURE(i, x.bits(i), y.bits(i));
+    CHECK(results[0].bits(i) == rounded(dtype, p + q));
+    CHECK(results[1].bits(i) == rounded(dtype, p - q));
+    CHECK(results[2].bits(i) == rounded(dtype, p * q));
+    CHECK(results[3].bits(i) == rounded(dtype, smaller(p, q)));
+    CHECK(results[4].bits(i) == rounded(dtype, larger(p, q)));
+    CHECK(results[5].bits(i) == (x.bits(i) & 0x7FFF));
+  }
+}
+
+TEST_CASE("a fragment is updated in pairs in place, with constants", "[language][packed]") {
+  const DType dtype = GENERATE(DType::bf16, DType::f16);
+  Builder k("update_in_pairs");
+  auto x = k.input("x", dtype, {3, 16, 64});
+  auto y = k.output("y", dtype, {16, 64});
+  k.launch({1}, {.threads = 128});
+  auto sum = k.fragment(dtype, {16, 64}, "sum");
+  k.fill(sum, 0);
+  k.serial(0, 3, [&](Value t) {
+    k.parallel({16, 64},
+               [&](Value i, Value j) { sum(i, j) = max(sum(i, j), abs(x(t, i, j)) + 0.5f); });
+  });
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, fmt::format("in_pairs<max_{}x2, 8>(sum", name(dtype))) +
+            count(text, fmt::format("in_pairs<max_{}x2, 8>(&sum", name(dtype))) ==
+        1);
+  CHECK(count(text, fmt::format("in_pairs<add_{}x2, 8>(", name(dtype))) == 1);
+  HostTensor source(dtype, {3, 16, 64});
+  for (int64_t i = 0; i < source.size(); ++i) source.set_value(i, static_cast<double>(i % 9 - 4));
+  const HostTensor result(dtype, {16, 64});
+  run_kernel(kernel, {&source, &result});
+  for (int64_t i = 0; i < result.size(); ++i) {
+    double want = 0;
+    for (int64_t t = 0; t < 3; ++t) {
+      want = std::max(want, std::fabs(source.value(t * 1024 + i)) + 0.5);
+    }
+    CHECK(result.value(i) == want);
+  }
+}
+
+TEST_CASE("what the body reads elsewhere is the value before an update in pairs",
+          "[language][packed]") {
+  Builder k("read_before");
+  auto x = k.input("x", DType::bf16, {16, 64});
+  auto y = k.output("y", DType::bf16, {16, 64});
+  auto z = k.output("z", DType::f32, {16, 64});
+  k.launch({1}, {.threads = 128});
+  auto kept = k.fragment(DType::bf16, {16, 64}, "kept");
+  k.copy(x, kept);
+  k.parallel({16, 64}, [&](Value i, Value j) {
+    z(i, j) = f32(kept(i, j));
+    kept(i, j) = kept(i, j) * x(i, j);
+  });
+  k.copy(kept, y);
+  const ir::Kernel kernel = k.finish();
+  HostTensor source(DType::bf16, {16, 64});
+  for (int64_t i = 0; i < source.size(); ++i) source.set_value(i, static_cast<double>(i % 13));
+  const HostTensor squares(DType::bf16, {16, 64});
+  const HostTensor before(DType::f32, {16, 64});
+  run_kernel(kernel, {&source, &squares, &before});
+  for (int64_t i = 0; i < source.size(); ++i) {
+    CHECK(before.value(i) == source.value(i));
+    CHECK(squares.value(i) == source.value(i) * source.value(i));
+  }
+}
