@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <string>
+
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
@@ -47,7 +49,7 @@ TEST_CASE("a copy hints at the caches and moves the same bytes", "[language]") {
   const std::string text = unbroken_text(kernel);
   CHECK(count(text, fmt::format("load_or_zero_as<{}, true, {}>(", word, width)) == 1);
   CHECK(count(text, fmt::format("store_as<{}, {}>(", word, width)) == 1);
-  CHECK_THAT(codegen::explain(kernel), Catch::Contains(", " + word));
+  CHECK(codegen::explain(kernel).find(", " + word) != std::string::npos);
   const HostTensor source = iota(dtype, {48, 64});
   const HostTensor result(dtype, {48, 64});
   run_kernel(kernel, {&source, &result});
@@ -138,12 +140,12 @@ TEST_CASE("what cannot carry a hint says so", "[language][errors]") {
   k.launch({1}, {.threads = 32});
   auto tile = k.shared(DType::f32, {64}, "tile");
   const std::string on_chip = error_of([&] { tile.cached(CacheHint::evict_last); });
-  CHECK_THAT(on_chip, Catch::Contains("CACHE_HINT"));
-  CHECK_THAT(on_chip, Catch::Contains("'tile' takes no hint for the caches"));
-  CHECK_THAT(on_chip, Catch::Contains("got       shared f32"));
+  CHECK(on_chip.find("CACHE_HINT") != std::string::npos);
+  CHECK(on_chip.find("'tile' takes no hint for the caches") != std::string::npos);
+  CHECK(on_chip.find("got       shared f32") != std::string::npos);
   const std::string packed = error_of([&] { codes.cached(CacheHint::evict_last); });
-  CHECK_THAT(packed, Catch::Contains("expected  a global tensor of another dtype than e2m1"));
+  CHECK(packed.find("expected  a global tensor of another dtype than e2m1") != std::string::npos);
   const std::string atomic =
       error_of([&] { k.atomic_add(counts(0).cached(CacheHint::evict_last), 1); });
-  CHECK_THAT(atomic, Catch::Contains("on 'counts' takes no hint for the caches"));
+  CHECK(atomic.find("on 'counts' takes no hint for the caches") != std::string::npos);
 }

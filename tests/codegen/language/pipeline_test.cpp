@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <string>
 
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
@@ -146,7 +147,7 @@ TEST_CASE("P03 a tile that is read before it is overwritten stays where it is", 
     for (int64_t i = 0; i < 4; ++i) want += source.value(i * 64 + 63 - r);
     CHECK(result.value(r) == want);
   }
-  CHECK_THAT(codegen::explain(kernel), Catch::Contains("not ahead: 'tile' is read first"));
+  CHECK(codegen::explain(kernel).find("not ahead: 'tile' is read first") != std::string::npos);
 }
 
 TEST_CASE("P04 a guarded tail is copied asynchronously and reads as zero", "[language]") {
@@ -215,9 +216,9 @@ TEST_CASE("P06 an asynchronous copy of two bytes is rejected", "[language]") {
   k.copy_async(x.tile({0, 0}, {8, 64}), tile);
   const ir::Kernel kernel = k.finish();
   const std::string error = error_of([&] { codegen::lower(kernel); });
-  CHECK_THAT(error, Catch::Contains("CPASYNC_WIDTH"));
-  CHECK_THAT(error, Catch::Contains("aligned runs of 4, 8 or 16 bytes"));
-  CHECK_THAT(error, Catch::Contains("1 x bf16, 16 bits"));
+  CHECK(error.find("CPASYNC_WIDTH") != std::string::npos);
+  CHECK(error.find("aligned runs of 4, 8 or 16 bytes") != std::string::npos);
+  CHECK(error.find("1 x bf16, 16 bits") != std::string::npos);
 }
 
 TEST_CASE("P07 explicit copies are waited for in the order in which they were started",
@@ -248,10 +249,9 @@ TEST_CASE("P07 explicit copies are waited for in the order in which they were st
   const std::string text = cuda_text(kernel);
   CHECK(text.find("wait_for_copies<1>();") < text.find("wait_for_copies<0>();"));
   CHECK(count(text, "__syncthreads();") == 2);
-  CHECK_THAT(error_of([&] {
-               run_kernel(program(false), {&source, &result});
-             }),
-             Catch::Contains("ASYNC_PENDING"));
+  CHECK(error_of([&] {
+          run_kernel(program(false), {&source, &result});
+        }).find("ASYNC_PENDING") != std::string::npos);
 }
 
 TEST_CASE("P07 a token is only good in the body that started its copy", "[language]") {
@@ -261,7 +261,7 @@ TEST_CASE("P07 a token is only good in the body that started its copy", "[langua
   auto a = k.shared(DType::i32, {64}, "a");
   std::optional<AsyncToken> token;
   k.if_(at.x > 0, [&] { token = k.copy_async(x.tile({0}, {64}), a); });
-  CHECK_THAT(error_of([&] { k.wait(*token); }), Catch::Contains("ASYNC_TOKEN"));
+  CHECK(error_of([&] { k.wait(*token); }).find("ASYNC_TOKEN") != std::string::npos);
 }
 
 TEST_CASE("P08 a value loaded per iteration is loaded again where the copy is issued",
