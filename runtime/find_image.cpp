@@ -264,6 +264,9 @@ std::shared_ptr<const Image> Runtime::compile_now(Job& job) {
     tell_end(options_.on_compile, job, true, microseconds_since(start));
     ErrorFields fields = error.fields();
     if (!fields.got.empty()) fields.got += "\nSpec: " + spec_text(job.request);
+    if (fields.kind == ErrorKind::compile && !fields.got.empty() && fields.hint.empty()) {
+      fields.hint = keep_refused_text(job);
+    }
     throw Error(std::move(fields));
   }
   const int64_t elapsed = microseconds_since(start);
@@ -273,6 +276,17 @@ std::shared_ptr<const Image> Runtime::compile_now(Job& job) {
              fmt::format("{}: compiled for {} in {} ms, {} registers", job.request.op,
                          to_string(job.target), elapsed / 1000, image->resources.registers));
   return image;
+}
+
+// Where the text is that the compiler refused, or how to get it.
+std::string Runtime::keep_refused_text(const Job& job) const {
+  if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
+  const std::string path = text_path(job);
+  std::error_code error;
+  std::filesystem::create_directories(options_.dump_dir, error);
+  std::ofstream file(path, std::ios::binary);
+  file << job.source->text;
+  return file.flush() ? "the whole text is in " + path : "";
 }
 
 std::string Runtime::file_stem(const Job& job) const {

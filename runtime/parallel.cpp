@@ -1,28 +1,38 @@
 #include "runtime/parallel.h"
 
-#include <sys/sysinfo.h>
-
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <fstream>
+#include <limits>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace tessera::runtime {
 
+namespace {
+
+// What programs may still take, with what the page cache would give up.
+int64_t available_bytes() {
+  std::ifstream facts("/proc/meminfo");
+  for (std::string word; facts >> word;) {
+    int64_t kilobytes = 0;
+    if (word == "MemAvailable:" && facts >> kilobytes) return kilobytes * 1024;
+  }
+  return std::numeric_limits<int64_t>::max();
+}
+
+}  // namespace
+
 int num_jobs(const Options& options) {
   if (options.jobs > 0) return options.jobs;
   constexpr int64_t kMostJobs = 8;
   constexpr int64_t kBytesPerJob = int64_t{512} << 20;
-  int64_t jobs = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostJobs);
-  struct sysinfo info = {};
-  if (::sysinfo(&info) == 0) {
-    // What the page cache holds would be given up: count it as free.
-    const auto free = static_cast<int64_t>((info.freeram + info.bufferram) * info.mem_unit);
-    jobs = std::min(jobs, std::max<int64_t>(free / kBytesPerJob, 1));
-  }
-  return static_cast<int>(jobs);
+  const int64_t by_cores = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostJobs);
+  const int64_t by_memory = std::max<int64_t>(available_bytes() / kBytesPerJob, 1);
+  return static_cast<int>(std::min(by_cores, by_memory));
 }
 
 void run_in_parallel(size_t count, int jobs, const std::stop_token& stop,

@@ -123,6 +123,7 @@ class Runtime {
   std::shared_ptr<const LoadedKernel> load_or_recompile(Job& job, const DeviceInfo& device);
   Target bundled_target(const KernelRequest& request, const DeviceInfo& device);
   bool uses_disk(const KernelRequest& request) const;
+  std::string keep_refused_text(const Job& job) const;
   std::string file_stem(const Job& job) const;
   std::string text_path(const Job& job) const;
   void dump(const Job& job, const Image& image);

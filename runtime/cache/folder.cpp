@@ -60,7 +60,7 @@ Folder judge(int fd, int error, CacheTrust trust) {
   Folder folder;
   folder.trust = trust;
   if (fd < 0) {
-    folder.missing = error == ENOENT;
+    folder.missing = error == ENOENT || error == ESTALE;
     folder.problem = error == ELOOP || error == ENOTDIR
                          ? "is not a directory (links are not followed)"
                          : error_text(error);
@@ -80,6 +80,20 @@ void share_with_group(int fd, CacheTrust trust, mode_t mode) {
 
 constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
+void pause_before_retry(int attempt) {
+  std::random_device random;
+  std::this_thread::sleep_for(std::chrono::milliseconds(attempt + static_cast<int>(random() % 4)));
+}
+
+// A folder below `parent`, or at an absolute path.
+int open_folder(int parent, const std::string& path) {
+  for (int attempt = 0;; ++attempt) {
+    const int fd = openat(parent, path.c_str(), kFolderFlags);
+    if (fd >= 0 || errno != ESTALE || attempt >= kStaleRetries) return fd;
+    pause_before_retry(attempt);
+  }
+}
+
 // mkdir -p; a folder that exists is success, also when another process was faster.
 int make_folders(const std::string& path) {
   for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
@@ -89,11 +103,6 @@ int make_folders(const std::string& path) {
     }
   }
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
-}
-
-void pause_before_retry(int attempt) {
-  std::random_device random;
-  std::this_thread::sleep_for(std::chrono::milliseconds(attempt + static_cast<int>(random() % 4)));
 }
 
 std::string read_all(int fd, size_t size, std::string& bytes) {
@@ -165,21 +174,21 @@ Folder open_root(const std::string& given, Missing missing, CacheTrust trust) {
     folder.problem = "is not an absolute path";
     return folder;
   }
-  int fd = open(path.c_str(), kFolderFlags);
+  int fd = open_folder(AT_FDCWD, path);
   if (fd < 0 && errno == ENOENT && missing == Missing::create) {
     if (const int error = make_folders(path)) return judge(-1, error, trust);
-    fd = open(path.c_str(), kFolderFlags);
+    fd = open_folder(AT_FDCWD, path);
     share_with_group(fd, trust, 0770);
   }
   return judge(fd, errno, trust);
 }
 
 Folder open_inside(const Folder& parent, const std::string& name, Missing missing) {
-  int fd = openat(parent.fd.get(), name.c_str(), kFolderFlags);
+  int fd = open_folder(parent.fd.get(), name);
   if (fd < 0 && errno == ENOENT && missing == Missing::create) {
     const bool made = mkdirat(parent.fd.get(), name.c_str(), 0700) == 0;
     if (!made && errno != EEXIST) return judge(-1, errno, parent.trust);
-    fd = openat(parent.fd.get(), name.c_str(), kFolderFlags);
+    fd = open_folder(parent.fd.get(), name);
     if (made) share_with_group(fd, parent.trust, 0770);
   }
   return judge(fd, errno, parent.trust);

@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -326,6 +328,48 @@ TEST_CASE("a name that is a path reaches no folder") {
   CHECK(error_of([&] {
           process.runtime->image({"scale", {}, [&] { return source; }}, kTarget);
         }).find("got       x y") != std::string::npos);
+}
+
+TEST_CASE("a text that the compiler refuses can be had, with the Spec it was made from") {
+  FakeCuda fake;
+  fake.state().compile_result = 6;
+  fake.state().compile_log = "scale.cu(1): error: no such thing\n";
+  const ScratchFolder scratch;
+  Options options;
+  const bool is_dumped = GENERATE(false, true);
+  if (is_dumped) options.dump_dir = scratch / "dump";
+  Process process(fake, options);
+  const std::string text =
+      error_of([&] { process.runtime->image(process.with_spec("a"), kTarget); });
+  CHECK(text.find("\noptions: --gpu-architecture=sm_90a ") != std::string::npos);
+  CHECK(text.find("\nSpec: 61\n  hint      ") != std::string::npos);
+  if (!is_dumped) {
+    CHECK(text.find("hint      TESSERA_DUMP_DIR=FOLDER keeps the whole text") != std::string::npos);
+    return;
+  }
+  const std::string words = "hint      the whole text is in ";
+  REQUIRE(text.find(words) != std::string::npos);
+  std::ifstream file(text.substr(text.find(words) + words.size()));
+  CHECK(std::string{std::istreambuf_iterator<char>(file), {}} == "text of a");
+}
+
+// Run by the next one alone in a process.
+TEST_CASE("ends during a compile", "[.]") {
+  auto* fake = new FakeCuda;
+  fake->state().compile_ms = 60000;
+  auto* process = new Process(*fake, "");
+  std::thread([=] { process->runtime->image(process->with_spec("a"), kTarget); }).detach();
+  while (fake->state().num_compiles == 0) std::this_thread::yield();
+  std::exit(0);
+}
+
+TEST_CASE("a process that ends does not wait for a compile") {
+  const auto start = std::chrono::steady_clock::now();
+  const ChildResult child =
+      run_program({TESSERA_BINARY_DIR "/test_runtime", "ends during a compile"}, {});
+  CAPTURE(child.output);
+  CHECK(child.exit_code == 0);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
 }
 
 // Run by the next one alone in a process: the process's own runtime is made once.
