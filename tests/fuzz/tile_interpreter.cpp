@@ -198,7 +198,52 @@ class Interpreter {
     }
   }
 
+  void run_node(const ir::Atomic& node, const Threads& threads) {
+    if (node.old) fail("an atomic that gives the old value");
+    for (Thread* thread : threads) {
+      const Index at = indices(node.indices, *thread);
+      const DType type = node.buffer->dtype;
+      const Scalar pair[] = {read(*node.buffer, at, *thread), evaluate(node.value, *thread)};
+      const ir::Op op = node.op == ir::AtomicOp::add   ? ir::Op::add
+                        : node.op == ir::AtomicOp::max ? ir::Op::max
+                        : node.op == ir::AtomicOp::min ? ir::Op::min
+                                                       : ir::Op::constant;
+      write(*node.buffer, at, apply(op, type, type, pair), *thread);
+    }
+  }
+
   // ---- statements of the block
+  void run_node(const ir::ReducerInit& node, const Threads& threads) {
+    storage_of(*node.reducer, *threads[0]) = {};  // no contribution yet
+  }
+  void run_node(const ir::ReducerUpdate& node, const Threads& threads) {
+    for (Thread* thread : threads) {
+      const Index at = indices(node.indices, *thread);
+      write(*node.reducer, at,
+            contributed(node.op, *node.reducer, at, evaluate(node.value, *thread), *thread),
+            *thread);
+    }
+  }
+  void run_node(const ir::ReducerFinalize& node, const Threads& threads) {
+    Thread& thread = *threads[0];
+    if (!node.to) fail("a reducer that closes into a value");
+    Index extents;
+    for (const ir::Expr& extent : node.to->shape) extents.push_back(extent->integer);
+    for_each_index(extents, [&](const Index& at) {
+      const Scalar result =
+          node.start ? contributed(node.op, *node.reducer, at, evaluate(node.start, thread), thread)
+                     : read(*node.reducer, at, thread);
+      write(*node.to, at, result, thread);
+    });
+  }
+  /// What an element of a reducer is after one more contribution.
+  Scalar contributed(ir::ReduceOp op, const ir::Buffer& reducer, const Index& at, Scalar value,
+                     Thread& thread) {
+    if (!storage_of(reducer, thread).written[element_of(reducer, at)]) return value;
+    const Scalar pair[] = {read(reducer, at, thread), value};
+    return apply(reduction(op), reducer.dtype, reducer.dtype, pair);
+  }
+
   void run_node(const ir::Copy& node, const Threads& threads) {
     Thread& thread = *threads[0];
     std::vector<Scalar> values;
@@ -275,6 +320,8 @@ class Interpreter {
         return values[first + argument() % width];
       case ir::CollectiveKind::shuffle_xor:
         return values[(lane ^ argument()) < first + width ? lane ^ argument() : lane];
+      case ir::CollectiveKind::shuffle_up:
+        return values[lane >= first + argument() ? lane - argument() : lane];
       case ir::CollectiveKind::reduce_add:
       case ir::CollectiveKind::reduce_min:
       case ir::CollectiveKind::reduce_max: {
