@@ -171,12 +171,23 @@ class Interpreter {
       });
       return;
     }
-    const int64_t step = node.step ? evaluate(node.step, *threads[0]).integer : 1;
-    const int64_t end = evaluate(node.extents[0], *threads[0]).integer;
-    for (int64_t i = node.begin ? evaluate(node.begin, *threads[0]).integer : 0; i < end;
-         i += step) {
-      for (Thread* thread : threads) set(*thread, node.vars[0], {i, 0});
-      run(node.body, threads);
+    // Bounds may differ between threads: those that are done wait for the others.
+    std::map<Thread*, int64_t> next, end, step;
+    for (Thread* thread : threads) {
+      next[thread] = node.begin ? evaluate(node.begin, *thread).integer : 0;
+      end[thread] = evaluate(node.extents[0], *thread).integer;
+      step[thread] = node.step ? evaluate(node.step, *thread).integer : 1;
+    }
+    for (;;) {
+      Threads active;
+      for (Thread* thread : threads) {
+        if (next[thread] >= end[thread]) continue;
+        set(*thread, node.vars[0], {next[thread], 0});
+        next[thread] += step[thread];
+        active.push_back(thread);
+      }
+      if (active.empty()) return;
+      run(node.body, active);
     }
   }
   void run_node(const ir::Collective& node, const Threads& threads) {
