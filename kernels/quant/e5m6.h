@@ -35,16 +35,18 @@ inline dsl::Value decode(const dsl::Value& code_and_zeros) {
   return f32(reinterpret(DType::f16, cast(DType::u16, code_and_zeros)));
 }
 
-/// What code `i` of eight, a constant or an index, adds to word `w` of its string.
-inline dsl::Value part_of_word(const dsl::Value& code, const dsl::Value& i, int64_t w) {
+/// Word `w` of the string of these codes.
+inline dsl::Value word(const std::array<dsl::Value, kCodes>& codes, int64_t w) {
   using namespace dsl;
-  Value part = u32(0);
+  Value sum;
   for (int64_t n = 0; n < kCodes; ++n) {
     const int64_t shift = 20 - 12 * n + 32 * w;  // bit 0 of the code is bit `shift` of the word
     if (shift <= -12 || shift >= 32) continue;
-    part = select(i == n, shift >= 0 ? code << shift : code >> -shift, part);
+    const Value& code = codes[static_cast<size_t>(n)];
+    const Value part = shift >= 0 ? code << shift : code >> -shift;
+    sum = sum.expr() ? sum | part : part;
   }
-  return part;
+  return sum;
 }
 
 /// Code `i` of the string, followed by four zeros.

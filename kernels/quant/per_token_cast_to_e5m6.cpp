@@ -54,28 +54,16 @@ ir::Kernel build(const Spec& s) {
     out_sf.store(at.row + r, g, sf);
   });
 
-  // encode and pack
-  std::vector<Ref> parts, words;
-  for (int64_t w = 0; w < kWords; ++w) {
-    const std::string name = "word" + std::to_string(w);
-    parts.push_back(k.fragment(DType::u32, {tile.rows, strings, kCodes}, name + "_parts"));
-    words.push_back(k.fragment(DType::u32, {tile.rows, strings}, name));
-  }
+  // encode, pack and store
   auto x_strings = x_frag.reshape({tile.rows, strings, kCodes});
-  k.parallel({tile.rows, strings, kCodes}, [&](Value r, Value n, Value i) {
-    auto code = k.let("code", e5m6::encode(k, f32(x_strings(r, n, i)) * inverse(r, 0)));
-    for (int64_t w = 0; w < kWords; ++w) {
-      parts[static_cast<size_t>(w)](r, n, i) = e5m6::part_of_word(code, i, w);
-    }
-  });
-  for (size_t w = 0; w < words.size(); ++w) k.reduce_sum(parts[w], words[w], Axis(2));
-
-  // store
   auto row_words = k.shared(DType::u32, {tile.rows, strings * kWords}, "row_words");
   k.parallel({tile.rows, strings}, [&](Value r, Value n) {
-    for (int64_t w = 0; w < kWords; ++w) {
-      row_words(r, n * kWords + w) = words[static_cast<size_t>(w)](r, n);
+    std::array<Value, kCodes> codes;
+    for (int64_t i = 0; i < kCodes; ++i) {
+      auto code = e5m6::encode(k, f32(x_strings(r, n, i)) * inverse(r, 0));
+      codes[static_cast<size_t>(i)] = k.let("code", code);
     }
+    for (int64_t w = 0; w < kWords; ++w) row_words(r, n * kWords + w) = e5m6::word(codes, w);
   });
   k.copy(row_words, out.tile({at.row, at.col / kCodes * kWords}, {tile.rows, strings * kWords}));
   return k.finish();
