@@ -6,6 +6,7 @@
 #include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/insert_barriers.h"
+#include "codegen/passes/keep_blocks.h"
 #include "codegen/passes/lower_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
 #include "codegen/passes/place_declarations.h"
@@ -68,6 +69,7 @@ Lowered lower_all(const ir::Kernel& kernel) {
   result.accesses = std::move(tiles.notes);
   result.arena = place_shared(result.program);
   result.barriers = insert_barriers(result.program);
+  keep_blocks(result.program);
   check_returns(result.program);
   place_declarations(result.program);
   return result;

@@ -113,7 +113,7 @@ class Printer {
     line(fmt::format("wait until {} groups pending", wait.pending));
   }
   void print(const Return& leave) { line(fmt::format("return if {}", to_string(leave.condition))); }
-  void print(const Barrier&) { line("barrier"); }
+  void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
   void print(const WarpBarrier&) { line("warp barrier"); }
   void print(const Collective& collective) {
     std::vector<std::string> args;
@@ -155,6 +155,11 @@ class Printer {
                        array.align));
       return;
     }
+    if (array.space == ArraySpace::cluster) {
+      line(fmt::format("pointer {}: {} of block {} of the cluster", array.name, array.mine->name,
+                       to_string(array.block)));
+      return;
+    }
     line(fmt::format("registers {}: {}[{}]{}", array.name, tessera::name(array.dtype), array.size,
                      declare.zero ? " = 0" : ""));
   }
@@ -169,6 +174,7 @@ std::string Printer::program(const Program& program) {
   if (program.min_blocks_per_sm > 0) {
     bounds = fmt::format(", at least {} blocks per SM", program.min_blocks_per_sm);
   }
+  if (program.cluster > 1) bounds += fmt::format(", clusters of {}", program.cluster);
   line(fmt::format("program {}: grid {}, {} threads{}", program.name, list(program.grid),
                    program.threads, bounds));
   ++depth_;
@@ -204,6 +210,20 @@ std::string_view name(Bounds bounds) {
       return "guarded";
     case Bounds::unchecked:
       return "unchecked";
+  }
+  return "?";
+}
+
+std::string_view name(BarrierScope scope) {
+  switch (scope) {
+    case BarrierScope::block:
+      return "barrier";
+    case BarrierScope::cluster:
+      return "cluster barrier";
+    case BarrierScope::cluster_arrive:
+      return "arrive at the cluster barrier";
+    case BarrierScope::cluster_wait:
+      return "wait at the cluster barrier";
   }
   return "?";
 }

@@ -17,7 +17,12 @@ namespace tessera::codegen {
 using ir::Expr;
 using ir::VarRef;
 
-enum class ArraySpace : uint8_t { global, shared, registers };
+enum class ArraySpace : uint8_t {
+  global,
+  shared,
+  cluster,  // shared memory of a block of the same cluster
+  registers
+};
 
 /// Memory that an access names. Identity is the object.
 struct Array {
@@ -30,6 +35,10 @@ struct Array {
   bool read_only = false;     // global: never written by this kernel
   Expr address;       // global: of the first element, where a Declare binds it; null = a parameter
   int64_t align = 1;  // global with an address: bytes
+  // cluster: the rank of the owner, where a Declare binds it, and what stands in the same place of this
+  // block's memory.
+  Expr block;
+  std::shared_ptr<const Array> mine;
   SourceLoc loc;
 };
 using ArrayRef = std::shared_ptr<const Array>;
@@ -144,9 +153,13 @@ struct AsyncWait {
 struct Return {
   Expr condition;
 };
-/// All threads of the block meet.
+/// All threads of the block, or of all blocks of the cluster, meet. The barrier of a cluster may be
+/// taken in two parts: nobody goes on from `cluster_wait` before all have come to `cluster_arrive`.
+enum class BarrierScope : uint8_t { block, cluster, cluster_arrive, cluster_wait };
+std::string_view name(BarrierScope scope);
 struct Barrier {
   int reason = 0;  // of the compiler: which of insert_barriers' conflicts, from 1; 0 = the author's
+  BarrierScope scope = BarrierScope::block;
 };
 /// All threads of the warp meet.
 struct WarpBarrier {
@@ -163,8 +176,8 @@ struct Collective {
 struct Comment {
   std::string text;
 };
-/// Declares a register array, or a global one at a run-time address, from here to the end of the
-/// enclosing body. `zero` fills registers first.
+/// Declares a register array, a global one at a run-time address, or one in another block's shared
+/// memory, from here to the end of the enclosing body. `zero` fills registers first.
 struct Declare {
   ArrayRef array;
   bool zero = false;
@@ -210,6 +223,7 @@ struct Program {
   std::vector<VarRef> blocks;
   int threads = 128;
   int min_blocks_per_sm = 0;
+  int cluster = 1;  // blocks along x
   int64_t shared_bytes = 0;
   std::vector<ArrayRef> shared;  // arrays of the arena
   Body body;

@@ -39,7 +39,8 @@ Value Builder::atomic(AtomicOp op, const Ref& element, const Arg& value, const A
            loc, fmt::format("{} indices", region.offsets.size()),
            fmt::format("{} dimensions left free", region.order.size()));
   }
-  if (buffer.space != ir::Space::global && buffer.space != ir::Space::shared) {
+  if (buffer.space != ir::Space::global && buffer.space != ir::Space::shared &&
+      buffer.space != ir::Space::cluster) {
     r.fail("ATOMIC", fmt::format("{} on '{}', which other threads cannot see", what, buffer.name),
            loc, "a shared buffer or an output tensor", std::string(name(buffer.space)));
   }

@@ -180,6 +180,8 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
   }
   kernel.threads = options.threads;
   kernel.min_blocks_per_sm = options.min_blocks_per_sm;
+  check_cluster(*recorder_, grid, options.cluster, loc);
+  kernel.cluster = options.cluster;
   // The thread index gets its bound now that the block size is known; it is created with the
   // builder so that its id does not depend on the order of declarations.
   auto thread = std::make_shared<ir::Var>(*kernel.thread);

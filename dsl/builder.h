@@ -34,6 +34,9 @@ struct TensorOptions {
 struct LaunchOptions {
   int threads = 128;
   int min_blocks_per_sm = 0;  // 0 = not stated
+  /// Blocks that run together and reach each other's shared memory: runs of neighbours along the
+  /// first axis of the grid, whose extent is a multiple. 1 to 16 (devices promise 8), from sm_90 on.
+  int cluster = 1;
 };
 
 struct CopyOptions {
@@ -110,12 +113,15 @@ class Builder {
   ///   auto row = k.tensor_at(table(layer), DType::bf16, {tokens, 7168}, {.align = 16});
   Ref tensor_at(Arg address, DType dtype, std::vector<Arg> shape, PointerOptions options = {},
                 std::string name = "pointee", SourceLoc loc = SourceLoc::here());
-  /// Exactly once, before any statement. One to three grid extents.
+  /// Exactly once, before any statement. One to three grid extents. CLUSTER for a cluster that is
+  /// impossible; a target below sm_90 and a grid that is no multiple are errors of the launch.
   BlockIndex launch(std::vector<Arg> grid, LaunchOptions options = {},
                     SourceLoc loc = SourceLoc::here());
   Value thread() const;  // index in the block
   Value lane() const;    // thread % 32
   Value warp() const;    // thread / 32
+  /// Index of the block in its cluster.
+  Value cluster_rank() const;
 
   // ---- memory
   Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
@@ -131,6 +137,16 @@ class Builder {
             SourceLoc loc = SourceLoc::here());
   /// One mutable value per thread.
   Ref var(DType dtype, Arg init, std::string name = "value", SourceLoc loc = SourceLoc::here());
+  /// The shared buffer that stands in the place of `mine` in block `rank` (i32) of the cluster: its
+  /// elements can be read, written, copied and changed atomically. Between accesses of two blocks to
+  /// an element stands a k.sync_cluster() that the author writes, as before the first access of all;
+  /// the checked executor traps where it is missing. A block stays until no other needs its memory:
+  /// the compiler sees to that. CLUSTER if `mine` is not shared or the launch has no cluster.
+  ///
+  ///   k.parallel({experts}, [&](Value e) { counts(e) = ...; });
+  ///   k.sync_cluster();
+  ///   k.unrolled(8, [&](Value rank) { sum += k.of_block(counts, rank)(k.thread()); });
+  Ref of_block(const Ref& mine, Arg rank, SourceLoc loc = SourceLoc::here());
   /// Names a value, so that the generated code computes it once.
   Value let(std::string name, Arg value, SourceLoc loc = SourceLoc::here());
 
@@ -292,6 +308,8 @@ class Builder {
   // ---- threads of a block and lanes of a warp
   void sync(SourceLoc loc = SourceLoc::here());
   void sync_warp(SourceLoc loc = SourceLoc::here());
+  /// All threads of all blocks of the cluster meet; what they have written is visible to each other.
+  void sync_cluster(SourceLoc loc = SourceLoc::here());
   /// In `body` the compiler puts no barriers: the author's syncs are the only ones. The checked
   /// executor traps on what they miss.
   void manual_sync(const std::function<void()>& body);

@@ -66,6 +66,7 @@ void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
 
 void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
   check_in_scope(buffer.address, loc);
+  check_in_scope(buffer.block, loc);
   if (!buffer.optional) return;
   if (std::find(present.begin(), present.end(), buffer.id) != present.end()) return;
   fail("OPTIONAL", fmt::format("the optional tensor '{}' may be absent here", buffer.name), loc,

@@ -74,6 +74,10 @@ void check_name(const Recorder& recorder, const std::string& text, SourceLoc loc
 void set_shape(const Recorder& recorder, ir::Buffer& buffer, const std::vector<Arg>& shape,
                const std::vector<Arg>& strides, SourceLoc loc);
 
+/// Throws unless blocks of such a grid can run in clusters of that size.
+void check_cluster(const Recorder& recorder, const std::vector<Arg>& grid, int cluster,
+                   SourceLoc loc);
+
 /// The region of a whole buffer.
 ir::Region whole(const ir::BufferRef& buffer);
 /// Extents of a region, in its own order.

@@ -108,7 +108,7 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   const ir::Buffer& buffer = *region_.buffer;
   int64_t have = 1;
   int64_t want = 1;
-  bool is_whole = buffer.space != ir::Space::global;
+  bool is_whole = buffer.space != ir::Space::global && buffer.space != ir::Space::cluster;
   for (size_t d = 0; d < buffer.shape.size(); ++d) {
     is_whole = is_whole && ir::is_constant(region_.offsets[d], 0) && region_.extents[d] &&
                ir::equal(region_.extents[d], buffer.shape[d]) &&

@@ -137,6 +137,7 @@ class LiveRanges {
   void visit(const Declare& declare) {
     if (declare.zero) name(declare.array);
     name(declare.array->address);
+    name(declare.array->block);
   }
   void visit(const Present& present) { name(present.var); }
   void visit(const Assert& assertion) { name(assertion.condition); }

@@ -34,6 +34,10 @@ std::map<const Array*, Lifetime> shared_lifetimes(const Program& program) {
   const bool forever = threads_leave_apart(program);
   size_t step = 0;
   const auto use = [&](const Stmt& stmt) {
+    const auto* view = std::get_if<Declare>(&stmt.node);
+    if (view != nullptr && view->array->mine) {  // other blocks come at any time
+      result[view->array->mine.get()] = {0, program.body.size()};
+    }
     for_each_access(stmt, [&](const Access& access, bool writes) {
       if (access.array->space != ArraySpace::shared) return;
       Lifetime& lifetime =

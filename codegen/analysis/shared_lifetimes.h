@@ -17,8 +17,9 @@ struct Lifetime {
 };
 
 /// Of all arrays that are touched. To the end of the program live those that are written
-/// asynchronously or in a manual-sync region, where no barrier can be put; and all if some threads
-/// leave early, which a barrier would wait for.
+/// asynchronously or in a manual-sync region, where no barrier can be put, or reached by other blocks,
+/// which no barrier of this one waits for; and all if some threads leave early, which a barrier would
+/// wait for.
 std::map<const Array*, Lifetime> shared_lifetimes(const Program& program);
 
 }  // namespace tessera::codegen

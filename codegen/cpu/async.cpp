@@ -94,7 +94,7 @@ void Machine::async_wait(const Instr& instr) {
         const int64_t first = landing.to - shared_;
         for (int64_t byte = first; byte < first + landing.bytes; ++byte) {
           shadow_->set_in_flight(byte, 0);
-          shadow_->write(byte, lane, landing.statement);
+          shadow_->write(byte, number(lane), landing.statement);
         }
       }
       copies.pop_front();

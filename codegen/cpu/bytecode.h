@@ -54,6 +54,8 @@ enum class Code : uint8_t {
   async_wait,  // until at most `index` groups are under way
   leave,       // active threads with args[0] have finished; to target if none is left
   barrier,
+  cluster_barrier,  // the block stops here until all of its cluster have come
+  view,             // column out = the block args[0] as an element offset; arrays[index]
   warp_barrier,
   collective,  // out = collectives[index](args)
 };
@@ -77,7 +79,8 @@ struct Storage {
   int32_t initialised = 0;    // registers, checked: frame offset of one byte per element and thread
   bool zero = false;          // registers: filled by declare
   std::vector<Slot> extents;  // checked: logical shape, uniform i64
-  Slot base;                  // global at an address: i64 column, added to every offset
+  Slot base;                  // global at an address, cluster: i64 column, added to every offset
+  Slot block;                 // cluster: rank of the owner, i32 column
 };
 
 /// `width` columns of a register array.
@@ -93,6 +96,7 @@ struct Transfer {
   bool is_load = true;
   Slot offset;                // i64; a column unless a register array is indexed by a uniform value
   std::vector<Slot> indices;  // checked: i64 columns
+  Slot in_owner;              // cluster: i64 column, the offset in the owner's array
   Slot value;
   SlotRange range;
   int atomic = -1;  // in Bytecode::atomics: a load into `value` that also writes

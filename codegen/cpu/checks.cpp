@@ -98,6 +98,7 @@ void Machine::check_transfer(const Instr& instr, const Transfer& transfer, const
   check_bounds(instr, transfer);
   check_span(instr, transfer, base);
   if (array.space == ArraySpace::shared) check_shared(instr, transfer);
+  if (array.space == ArraySpace::cluster) check_cluster_access(instr, transfer);
 }
 
 /// Logical indices against the declared shape. The vector runs along the last dimension.
@@ -130,17 +131,17 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
   const int64_t element_bits = bits(array.dtype);
   const int64_t access_bits = transfer.width * element_bits;
   const bool is_global = array.space == ArraySpace::global;
-  const int64_t span_bits = memory.base ? 0
+  const bool unknown = is_global && memory.base;  // what lies at an address is not known
+  const int64_t span_bits = unknown ? 0
                             : is_global
                                 ? launch_.memory[static_cast<size_t>(memory.param)].bytes * 8
                                 : array.size * element_bits;
   const int64_t last_element = (span_bits - access_bits) / element_bits;
   // The position of `base` in bits, modulo any access size.
   const auto base_bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) % 4096) * 8;
-  const int64_t* offsets = column<int64_t>(transfer.offset);
+  const int64_t* offsets = column<int64_t>(transfer.in_owner ? transfer.in_owner : transfer.offset);
   for_each_lane(mask(), [&](int lane) {
     const int64_t element = offsets[lane];
-    const bool unknown = static_cast<bool>(memory.base);  // what lies at an address is not known
     if (!unknown && (element < 0 || access_bits > span_bits || element > last_element)) {
       trap(instr, lane,
            {.code = "OOB",
@@ -166,53 +167,68 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
 
 /// Races and reads of bytes that the block never wrote.
 void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
+  for_each_lane(mask(), [&](int lane) { check_shared(instr, transfer, lane, *this); });
+}
+
+void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lane,
+                           const Machine& owner) const {
   const Array& array = *storage(transfer.storage).array;
+  SharedShadow& shadow = *owner.shadow_;
   const int64_t element_bits = bits(array.dtype);
-  const int64_t* offsets = column<int64_t>(transfer.offset);
-  for_each_lane(mask(), [&](int lane) {
-    const int64_t first_bit = offsets[lane] * element_bits;
-    const int64_t begin = array.shared_offset + first_bit / 8;
-    const int64_t end = array.shared_offset + (first_bit + transfer.width * element_bits + 7) / 8;
-    if (begin < 0 || end > shadow_->bytes()) {
-      internal_error(fmt::format("shared array '{}' is outside the arena", array.name));
-    }
-    for (int64_t byte = begin; byte < end; ++byte) {
-      check_landed(instr, transfer, lane, byte);
-      if (transfer.is_load && !shadow_->initialised(byte)) {
-        trap(instr, lane,
-             {.code = "UNINITIALISED",
-              .what = shared_element_name(transfer, lane, byte) + " is read before it is written",
-              .argument = array.name});
-      }
-      const int thread = transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane;
-      const auto conflict = transfer.atomic >= 0 ? shadow_->atomic(byte, thread, instr.statement)
-                            : transfer.is_load   ? shadow_->read(byte, thread, instr.statement)
-                                                 : shadow_->write(byte, thread, instr.statement);
-      if (!conflict) continue;
-      const char* here = transfer.atomic >= 0 ? "changed atomically"
-                         : transfer.is_load   ? "read"
-                                              : "written";
+  const int64_t start = shared_start(array);
+  const int64_t first_bit = offset_in_owner(transfer, lane) * element_bits;
+  const int64_t begin = start + first_bit / 8;
+  const int64_t end = start + (first_bit + transfer.width * element_bits + 7) / 8;
+  if (begin < 0 || end > shadow.bytes()) {
+    internal_error(fmt::format("shared array '{}' is outside the arena", array.name));
+  }
+  for (int64_t byte = begin; byte < end; ++byte) {
+    check_landed(instr, transfer, lane, byte, shadow);
+    if (transfer.is_load && !shadow.initialised(byte)) {
       trap(instr, lane,
-           {.code = "RACE",
-            .what = fmt::format("race on {}: {} here and {} by thread {} with no barrier between",
-                                shared_element_name(transfer, lane, byte), here, conflict->how,
-                                conflict->thread),
-            .argument = array.name,
-            .related = conflict->statement});
+           {.code = "UNINITIALISED",
+            .what = shared_element_name(transfer, lane, byte) + " is read before it is written",
+            .argument = array.name});
     }
-  });
+    const int thread =
+        number(transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane);
+    const auto conflict = transfer.atomic >= 0 ? shadow.atomic(byte, thread, instr.statement)
+                          : transfer.is_load   ? shadow.read(byte, thread, instr.statement)
+                                               : shadow.write(byte, thread, instr.statement);
+    if (!conflict) continue;
+    const char* here = transfer.atomic >= 0 ? "changed atomically"
+                       : transfer.is_load   ? "read"
+                                            : "written";
+    const bool in_block = conflict->thread / kThreadsPerBlock == rank_;
+    trap(instr, lane,
+         {.code = "RACE",
+          .what =
+              fmt::format("race on {}: {} here and {} by {} with no {} between",
+                          shared_element_name(transfer, lane, byte), here, conflict->how,
+                          thread_name(conflict->thread), in_block ? "barrier" : "cluster barrier"),
+          .argument = array.name,
+          .related = conflict->statement});
+  }
+}
+
+int64_t Machine::shared_start(const Array& array) {
+  return array.mine ? array.mine->shared_offset : array.shared_offset;
+}
+
+int64_t Machine::offset_in_owner(const Transfer& transfer, int lane) const {
+  return column<int64_t>(transfer.in_owner ? transfer.in_owner : transfer.offset)[lane];
 }
 
 std::string Machine::shared_element_name(const Transfer& transfer, int lane, int64_t byte) const {
   const Array& array = *storage(transfer.storage).array;
   const int64_t element =
-      (byte - array.shared_offset) * 8 / bits(array.dtype) - column<int64_t>(transfer.offset)[lane];
+      (byte - shared_start(array)) * 8 / bits(array.dtype) - offset_in_owner(transfer, lane);
   return element_name(transfer, lane, static_cast<int>(std::max<int64_t>(element, 0)), 1);
 }
 
-void Machine::check_landed(const Instr& instr, const Transfer& transfer, int lane,
-                           int64_t byte) const {
-  const int32_t statement = shadow_->in_flight(byte);
+void Machine::check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte,
+                           const SharedShadow& shadow) const {
+  const int32_t statement = shadow.in_flight(byte);
   if (statement == 0) return;
   trap(instr, lane,
        {.code = "ASYNC_PENDING",
@@ -269,7 +285,7 @@ void Machine::check_whole_warps(const Instr& instr, const char* what) const {
             .expected = fmt::format("all {} threads of the warp", last - first),
             .got = fmt::format("{} threads", count)});
     }
-    shadow_->warp_barrier(warp);
+    neighbours_.clock.warp_barrier(number(first) / kWarpSize);
   }
 }
 

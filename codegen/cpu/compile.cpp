@@ -182,6 +182,7 @@ void Compiler::transfer(const Access& access, Transfer transfer) {
   if (const Slot base = out_.arrays[static_cast<size_t>(transfer.storage)].base; base) {
     const Slot sum = allocate(DType::i64, false);
     emit(Code::compute, sum, transfer.offset, base).op = find_op(ir::Op::add, DType::i64);
+    if (access.array->space == ArraySpace::cluster) transfer.in_owner = transfer.offset;
     transfer.offset = sum;
   }
   if (checked_) {
@@ -336,8 +337,12 @@ void Compiler::stmt(const If& branch) {
   top_ = mark;
 }
 
-void Compiler::stmt(const Barrier&) {
-  emit(Code::barrier);
+void Compiler::stmt(const Barrier& barrier) {
+  if (barrier.scope == BarrierScope::block) {
+    emit(Code::barrier);
+  } else if (barrier.scope != BarrierScope::cluster_arrive) {
+    emit(Code::cluster_barrier);
+  }
 }
 
 void Compiler::stmt(const WarpBarrier&) {
@@ -362,6 +367,7 @@ void Compiler::stmt(const Collective& collective) {
 void Compiler::stmt(const Declare& declare) {
   const Array& array = *declare.array;
   if (array.space == ArraySpace::global) return declare_pointer(declare.array);
+  if (array.space == ArraySpace::cluster) return declare_view(declare.array);
   TESSERA_CHECK(array.space == ArraySpace::registers, "only register arrays are declared");
   Storage entry;
   entry.array = declare.array;

@@ -88,4 +88,20 @@ void Compiler::declare_pointer(const ArrayRef& array) {
   top_ = mark;
 }
 
+void Compiler::declare_view(const ArrayRef& array) {
+  Storage entry;
+  entry.array = array;
+  entry.base = allocate(DType::i64, false);
+  entry.block = allocate(DType::i32, false);
+  if (checked_) entry.extents = out_.arrays[static_cast<size_t>(storage(array->mine))].extents;
+  const int64_t mark = top_;
+  const Slot rank = as_column(eval(array->block, checked_ ? Context::index : Context::value));
+  emit(Code::copy, entry.block, rank);
+  const auto index = static_cast<int>(out_.arrays.size());
+  arrays_[array.get()] = index;
+  emit(Code::view, entry.base, entry.block).index = index;
+  out_.arrays.push_back(std::move(entry));
+  top_ = mark;
+}
+
 }  // namespace tessera::codegen::cpu

@@ -36,7 +36,7 @@ class Compiler {
   void stmt(const AsyncCommit&);
   void stmt(const AsyncWait& wait);
   void stmt(const Return& leave);
-  void stmt(const Barrier&);
+  void stmt(const Barrier& barrier);
   void stmt(const WarpBarrier&);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
@@ -47,6 +47,7 @@ class Compiler {
   void stmt(const Dependency&) {}  // kernels run one after the other
   void stmt(const ExternCall& call);
   void declare_pointer(const ArrayRef& array);
+  void declare_view(const ArrayRef& array);
   void transfer(const Access& access, Transfer transfer);
   Transfer address(const Access& access, bool is_load);
   SlotRange range(const Slice& slice);

@@ -51,6 +51,8 @@ void Machine::count_transfer(const Instr& instr, const Transfer& transfer) {
   const Array& array = *storage(transfer.storage).array;
   if (array.space == ArraySpace::global) {
     count_global(transfer, bits(array.dtype));
+  } else if (array.space == ArraySpace::cluster) {
+    count_cluster(transfer, bits(array.dtype));
   } else {
     count_shared(transfer, bits(array.dtype));
   }
@@ -91,6 +93,11 @@ void Machine::count_global(const Transfer& transfer, int64_t element_bits) {
   (transfer.is_load ? counts_.global_load_least_sectors : counts_.global_store_least_sectors) +=
       least_sectors;
   (transfer.is_load ? counts_.global_load_bytes : counts_.global_store_bytes) += asked;
+}
+
+void Machine::count_cluster(const Transfer& transfer, int64_t element_bits) {
+  counts_.cluster_requests += active_warps();
+  counts_.cluster_bytes += mask().count * ((transfer.width * element_bits + 7) / 8);
 }
 
 /// Shared memory serves 32 banks of 4 bytes at a time: accesses of 8 bytes take two phases of half

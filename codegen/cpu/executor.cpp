@@ -1,4 +1,4 @@
-// Executable: argument checks, and the spreading of blocks over worker threads.
+// Executable: argument checks, and the spreading of clusters over worker threads.
 
 #include "codegen/cpu/executor.h"
 
@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "codegen/analysis/live_registers.h"
-#include "codegen/cpu/machine.h"
+#include "codegen/cpu/cluster.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
@@ -90,14 +90,6 @@ Launch check_arguments(const Program& program, std::span<const Argument> argumen
   return launch;
 }
 
-void add(Counts& sum, const Counts& part) {
-  for (const auto& [name, count] : kCountNames) sum.*count += part.*count;
-}
-
-void add(Machine::Accesses& sum, const Machine::Accesses& part) {
-  for (const auto& [access, counts] : part) add(sum[access], counts);
-}
-
 /// Those of one line that look the same are one: the rounds of an unrolled loop.
 std::vector<AccessCounts> by_line(const Bytecode& bytecode, const Machine::Accesses& accesses) {
   std::vector<AccessCounts> lines;
@@ -120,23 +112,23 @@ std::vector<AccessCounts> by_line(const Bytecode& bytecode, const Machine::Acces
   return lines;
 }
 
-/// Hands out blocks in order and keeps the failure of the lowest one, so that an error does not
+/// Hands out clusters in order and keeps the failure of the lowest one, so that an error does not
 /// depend on timing.
-class BlockQueue {
+class ClusterQueue {
  public:
-  explicit BlockQueue(int64_t blocks, int64_t batch) : blocks_(blocks), batch_(batch) {}
+  explicit ClusterQueue(int64_t clusters, int64_t batch) : clusters_(clusters), batch_(batch) {}
 
-  /// Runs run_block(index) until no block is left. A failure stops blocks above it; those below
+  /// Runs run_cluster(index) until no cluster is left. A failure stops clusters above it; those below
   /// still run.
   template <class F>
-  void drain(const F& run_block) {
+  void drain(const F& run_cluster) {
     for (;;) {
       const int64_t first = next_.fetch_add(batch_);
-      if (first >= blocks_) return;
-      for (int64_t i = first; i < std::min(first + batch_, blocks_); ++i) {
+      if (first >= clusters_) return;
+      for (int64_t i = first; i < std::min(first + batch_, clusters_); ++i) {
         if (i > failed_.load(std::memory_order_relaxed)) return;
         try {
-          run_block(i);
+          run_cluster(i);
         } catch (...) {
           fail(i, std::current_exception());
           return;
@@ -145,10 +137,10 @@ class BlockQueue {
     }
   }
 
-  void fail(int64_t block, std::exception_ptr error) {
+  void fail(int64_t cluster, std::exception_ptr error) {
     const std::lock_guard lock(mutex_);
-    if (block >= failed_) return;
-    failed_ = block;
+    if (cluster >= failed_) return;
+    failed_ = cluster;
     error_ = std::move(error);
   }
 
@@ -157,7 +149,7 @@ class BlockQueue {
   }
 
  private:
-  int64_t blocks_;
+  int64_t clusters_;
   int64_t batch_;
   std::atomic<int64_t> next_{0};
   std::atomic<int64_t> failed_{std::numeric_limits<int64_t>::max()};
@@ -165,8 +157,10 @@ class BlockQueue {
   std::exception_ptr error_;
 };
 
-std::array<int64_t, 3> block_at(int64_t index, const std::array<int64_t, 3>& grid) {
-  return {index % grid[0], index / grid[0] % grid[1], index / grid[0] / grid[1]};
+void check_grid(const Program& program, const std::array<int64_t, 3>& grid) {
+  if (grid[0] % program.cluster == 0) return;
+  argument_error(program, "", "the first extent of the grid is no multiple of the cluster",
+                 fmt::format("a multiple of {}", program.cluster), fmt::format("{}", grid[0]));
 }
 
 }  // namespace
@@ -206,18 +200,19 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   if (options.accesses != nullptr) options.accesses->clear();
   const Bytecode& bytecode = impl_->bytecode(options.traps);
 
-  Machine first(program, bytecode, launch);
+  Cluster first(program, bytecode, launch);
   const std::array<int64_t, 3> grid = first.grid();
   if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return;
-  const int64_t blocks = grid[0] * grid[1] * grid[2];
+  check_grid(program, grid);
+  const int64_t clusters = grid[0] * grid[1] * grid[2] / program.cluster;
   const int64_t cores = options.workers > 0
                             ? options.workers
                             : std::max<int64_t>(1, std::thread::hardware_concurrency());
-  const int64_t workers = bytecode.in_block_order ? 1 : std::min(cores, blocks);
+  const int64_t workers = bytecode.in_block_order ? 1 : std::min(cores, clusters);
   // Several batches per worker even out blocks of different cost.
-  BlockQueue queue(blocks, std::clamp<int64_t>(blocks / (workers * 16), 1, 64));
-  const auto drain = [&](Machine& machine) {
-    queue.drain([&](int64_t index) { machine.run_block(block_at(index, grid)); });
+  ClusterQueue queue(clusters, std::clamp<int64_t>(clusters / (workers * 16), 1, 64));
+  const auto drain = [&](Cluster& cluster) {
+    queue.drain([&](int64_t index) { cluster.run(index); });
   };
 
   std::vector<std::thread> threads;
@@ -228,9 +223,9 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   std::vector<Part> parts(static_cast<size_t>(workers - 1));
   const auto work = [&](Part& part) {
     try {
-      Machine machine(program, bytecode, launch);
-      drain(machine);
-      part = {machine.counts(), machine.accesses()};
+      Cluster cluster(program, bytecode, launch);
+      drain(cluster);
+      part = {cluster.counts(), cluster.accesses()};
     } catch (...) {
       queue.fail(-1, std::current_exception());  // not a trap: no memory for the frame
     }

@@ -7,7 +7,7 @@
 // included, compute in f32 and round once more. exp, log1p, tanh and rsqrt are within 1 ulp.
 //
 // Blocks run in any order on several CPU threads; in ascending order on one where atomics make the
-// order visible. Accesses of two blocks to one element of a tensor, at least one of them a write and
+// order visible. Those of a cluster take turns, each from one cluster barrier to the next. Accesses of two blocks to one element of a tensor, at least one of them a write and
 // not both atomic, are undefined and not detected. Atomics take the threads of a block in order.
 
 #include <array>
@@ -52,17 +52,21 @@ struct Counts {
   int64_t shared_requests = 0;
   int64_t shared_wavefronts = 0;
   int64_t shared_ideal_wavefronts = 0;
-  int64_t barriers = 0;       // per block
-  int64_t warp_barriers = 0;  // per warp
-  int64_t shuffles = 0;       // any warp collective, per warp
-  int64_t guards = 0;         // guards evaluated, per warp
-  int64_t atomics = 0;        // per warp
+  // Accesses to the shared memory of a block of the cluster, atomics not among them.
+  int64_t cluster_requests = 0;
+  int64_t cluster_bytes = 0;
+  int64_t cluster_barriers = 0;  // per block
+  int64_t barriers = 0;          // per block
+  int64_t warp_barriers = 0;     // per warp
+  int64_t shuffles = 0;          // any warp collective, per warp
+  int64_t guards = 0;            // guards evaluated, per warp
+  int64_t atomics = 0;           // per warp
   /// Of the program, not of the run: see live_registers().
   int64_t live_registers = 0;
 };
 
 /// Every count by its name.
-inline constexpr std::array<std::pair<std::string_view, int64_t Counts::*>, 17> kCountNames = {{
+inline constexpr std::array<std::pair<std::string_view, int64_t Counts::*>, 20> kCountNames = {{
     {"global_load_requests", &Counts::global_load_requests},
     {"global_load_sectors", &Counts::global_load_sectors},
     {"global_load_least_sectors", &Counts::global_load_least_sectors},
@@ -74,6 +78,9 @@ inline constexpr std::array<std::pair<std::string_view, int64_t Counts::*>, 17> 
     {"shared_requests", &Counts::shared_requests},
     {"shared_wavefronts", &Counts::shared_wavefronts},
     {"shared_ideal_wavefronts", &Counts::shared_ideal_wavefronts},
+    {"cluster_requests", &Counts::cluster_requests},
+    {"cluster_bytes", &Counts::cluster_bytes},
+    {"cluster_barriers", &Counts::cluster_barriers},
     {"barriers", &Counts::barriers},
     {"warp_barriers", &Counts::warp_barriers},
     {"shuffles", &Counts::shuffles},
@@ -118,13 +125,14 @@ class Executable {
   const Program& program() const;
 
   /// Runs the whole grid; an extent of 0 is a no-op. Throws Error of kind argument for arguments
-  /// that do not fit the parameters, and of kind trap, with the author's line, thread and block, of
+  /// that do not fit the parameters, or a grid that is no multiple of the cluster, and of kind trap, with the author's line, thread and block, of
   /// the lowest block that failed:
-  ///   always            NULL_TENSOR; OOB of register arrays; ASSERT
+  ///   always            NULL_TENSOR; OOB of register arrays, of ranks in a cluster; ASSERT
   ///   with traps        OOB              logical index or address outside the array
   ///                     MISALIGNED       address no multiple of the access size
   ///                     UNINITIALISED    register slot or shared byte never written
   ///                     RACE             shared byte, no barrier between; the other line is given
+  ///                     CLUSTER_ACCESS   memory of a block that may not have begun, or has ended
   ///                     DIVERGENT_BARRIER  a barrier or warp collective that not all threads reach
   ///                     INDEX_OVERFLOW   i32 arithmetic that wraps on its way to an address
   ///                     FALSE_ASSUME     an assumption of the author's does not hold

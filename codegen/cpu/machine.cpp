@@ -23,10 +23,13 @@ void store_integer(std::byte* to, DType type, int64_t value) {
 
 }  // namespace
 
-Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch& launch)
+Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch& launch,
+                 Neighbours& neighbours, int rank)
     : program_(program),
       code_(bytecode),
       launch_(launch),
+      neighbours_(neighbours),
+      rank_(rank),
       in_flight_(bytecode.asyncs.empty() ? 0 : static_cast<size_t>(bytecode.threads)),
       groups_(static_cast<size_t>(bytecode.threads), 0) {
   const int64_t below = round_up(code_.below);
@@ -47,7 +50,9 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   }
   masks_[0].end = masks_[0].count = code_.threads;
   std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
-  if (code_.checked) shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, code_.threads);
+  if (code_.checked) {
+    shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clock);
+  }
 
   for (const Initial& initial : code_.initials) {
     const uint64_t bits =
@@ -65,7 +70,7 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
       store_integer(at(code_.thread) + lane * size, code_.thread.type, lane);
     }
   }
-  execute(code_.launch);
+  execute(code_.launch, 0);
 }
 
 std::array<int64_t, 3> Machine::grid() const {
@@ -74,7 +79,7 @@ std::array<int64_t, 3> Machine::grid() const {
   return extents;
 }
 
-void Machine::run_block(const std::array<int64_t, 3>& block) {
+void Machine::start_block(const std::array<int64_t, 3>& block) {
   block_ = block;
   depth_ = 0;
   for (size_t axis = 0; axis < 3; ++axis) {
@@ -87,14 +92,23 @@ void Machine::run_block(const std::array<int64_t, 3>& block) {
   left_ = 0;
   drop_copies();
   if (shadow_) shadow_->start_block();
-  execute(code_.block);
+  next_ = 0;
+  has_ended_ = false;
+  visitor_.reset();
 }
 
-void Machine::execute(const std::vector<Instr>& code) {
-  const auto jump_if = [](bool condition, const Instr& instr, size_t& next) {
+void Machine::resume() {
+  is_at_barrier_ = false;
+  next_ = execute(code_.block, next_);
+  has_ended_ = !is_at_barrier_;
+  if (has_ended_) check_visitor();
+}
+
+size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
+  size_t next = from;
+  const auto jump_if = [&](bool condition, const Instr& instr) {
     if (condition) next = static_cast<size_t>(instr.target);
   };
-  size_t next = 0;
   while (next < code.size()) {
     const Instr& instr = code[next++];
     switch (instr.code) {
@@ -114,29 +128,29 @@ void Machine::execute(const std::vector<Instr>& code) {
         check_divisor(instr);
         break;
       case Code::jump:
-        jump_if(true, instr, next);
+        jump_if(true, instr);
         break;
       case Code::jump_unless:
-        jump_if(uniform<uint8_t>(instr.args[0]) == 0, instr, next);
+        jump_if(uniform<uint8_t>(instr.args[0]) == 0, instr);
         break;
       case Code::mask_push:
         push_mask(instr.args[0]);
-        jump_if(mask().count == 0, instr, next);
+        jump_if(mask().count == 0, instr);
         break;
       case Code::mask_else:
         flip_mask(instr.args[0]);
-        jump_if(mask().count == 0, instr, next);
+        jump_if(mask().count == 0, instr);
         break;
       case Code::mask_and:
         narrow_mask(instr.args[0]);
-        jump_if(mask().count == 0, instr, next);
+        jump_if(mask().count == 0, instr);
         break;
       case Code::mask_pop:
         --depth_;
         break;
       case Code::guard:
         guard(instr);
-        jump_if(mask().count == 0, instr, next);
+        jump_if(mask().count == 0, instr);
         break;
       case Code::load:
       case Code::store:
@@ -180,10 +194,16 @@ void Machine::execute(const std::vector<Instr>& code) {
         break;
       case Code::leave:
         leave(instr);
-        jump_if(masks_[0].count == 0, instr, next);
+        jump_if(masks_[0].count == 0, instr);
         break;
       case Code::barrier:
         barrier(instr);
+        break;
+      case Code::cluster_barrier:
+        cluster_barrier(instr);
+        return next;
+      case Code::view:
+        view(instr);
         break;
       case Code::warp_barrier:
         warp_barrier(instr);
@@ -193,6 +213,7 @@ void Machine::execute(const std::vector<Instr>& code) {
         break;
     }
   }
+  return next;
 }
 
 void Machine::compute(const Instr& instr) {
@@ -377,18 +398,22 @@ int Machine::active_warps() const {
 void Machine::barrier(const Instr& instr) {
   if (launch_.count) ++counts_.barriers;
   if (!code_.checked) return;
+  check_whole_block(instr, "a barrier");
+  neighbours_.clock.block_barrier(rank_);
+}
+
+void Machine::check_whole_block(const Instr& instr, const char* what) const {
   const Mask& active = mask();
   if (active.count != code_.threads) {
     int missing = 0;
     while (missing >= active.begin && missing < active.end && active.lanes[missing] != 0) ++missing;
     trap(instr, missing,
          {.code = "DIVERGENT_BARRIER",
-          .what = fmt::format("a barrier is reached by {} of {} threads; missing", active.count,
+          .what = fmt::format("{} is reached by {} of {} threads; missing", what, active.count,
                               code_.threads),
           .expected = fmt::format("all {} threads of the block", code_.threads),
           .got = fmt::format("{} threads", active.count)});
   }
-  shadow_->barrier();
 }
 
 void Machine::warp_barrier(const Instr& instr) {

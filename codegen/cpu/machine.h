@@ -1,6 +1,6 @@
 #pragma once
-// Runs bytecode: one Machine per worker thread, one block at a time, all threads of the block in
-// lockstep. Pure arithmetic runs for every thread between the first and the last active one; only
+// Runs bytecode: one Machine per block of a cluster and worker thread, one block at a time, all
+// threads of the block in lockstep. Pure arithmetic runs for every thread between the first and the last active one; only
 // memory looks at the mask.
 
 #include <array>
@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,14 +57,34 @@ struct Launch {
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
 };
 
+class Machine;
+
+/// What the blocks of one cluster share.
+struct Neighbours {
+  explicit Neighbours(int size) : clock(size) {}
+
+  std::vector<Machine*> blocks;  // by rank
+  BarrierClock clock;
+  bool have_met = false;  // at a cluster barrier: before, some may not have begun
+};
+
 class Machine {
  public:
-  Machine(const Program& program, const Bytecode& bytecode, const Launch& launch);
+  /// `neighbours` gets this machine when all have been made.
+  Machine(const Program& program, const Bytecode& bytecode, const Launch& launch,
+          Neighbours& neighbours, int rank);
 
   /// Extents of the grid, 1 where the program names none.
   std::array<int64_t, 3> grid() const;
-  /// Runs one block. Throws Error of kind trap.
-  void run_block(const std::array<int64_t, 3>& block);
+  /// Goes to the beginning of a block.
+  void start_block(const std::array<int64_t, 3>& block);
+  /// Runs it to its end or to its next cluster barrier. Throws Error of kind trap.
+  void resume();
+  bool has_ended() const { return has_ended_; }
+  /// Traps at the cluster barrier where the block stands, if the others never come.
+  [[noreturn]] void trap_alone(const Machine& ended) const;
+  /// Forgets who has reached this block's memory.
+  void pass_cluster_barrier() { visitor_.reset(); }
   const Counts& counts() const { return counts_; }
   /// By statement and transfer.
   using Accesses = std::map<std::pair<int32_t, const Transfer*>, Counts>;
@@ -71,7 +92,8 @@ class Machine {
 
  private:
   // ---- control (machine.cpp)
-  void execute(const std::vector<Instr>& code);
+  /// Runs from an instruction on; gives the one after the cluster barrier that it met, or the end.
+  size_t execute(const std::vector<Instr>& code, size_t from);
   void compute(const Instr& instr);
   void copy(const Instr& instr);
   void broadcast(const Instr& instr);
@@ -82,6 +104,8 @@ class Machine {
   void narrow_mask(Slot condition);
   void guard(const Instr& instr);
   void barrier(const Instr& instr);
+  void cluster_barrier(const Instr& instr);
+  void check_whole_block(const Instr& instr, const char* what) const;
   void warp_barrier(const Instr& instr);
   void collective(const Instr& instr);  // collectives.cpp
   const Mask& mask() const { return masks_[static_cast<size_t>(depth_)]; }
@@ -131,6 +155,15 @@ class Machine {
   /// The thread that receives `byte` of the row that `lane` names.
   static int receiver(const Transfer& transfer, int lane, int64_t byte);
 
+  // ---- cluster.cpp
+  void view(const Instr& instr);
+  void check_cluster_access(const Instr& instr, const Transfer& transfer);
+  void check_visitor() const;
+  /// The number of a thread in the cluster, as the shadows count.
+  int number(int lane) const { return rank_ * kThreadsPerBlock + lane; }
+  /// "thread 5", or "thread 5 of block 2 of the cluster" for one of another block.
+  std::string thread_name(int number) const;
+
   // ---- device_calls.cpp
   void pointer(const Instr& instr);
   void require(const Instr& instr) const;
@@ -154,7 +187,13 @@ class Machine {
   void check_span(const Instr& instr, const Transfer& transfer, const std::byte* base) const;
   void check_shared(const Instr& instr, const Transfer& transfer);
   void check_initialised(const Instr& instr, const Storage& storage, int64_t element) const;
-  void check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
+  /// One thread's access to the memory of a block.
+  void check_shared(const Instr& instr, const Transfer& transfer, int lane,
+                    const Machine& owner) const;
+  static int64_t shared_start(const Array& array);  // byte in the owner's arena
+  int64_t offset_in_owner(const Transfer& transfer, int lane) const;
+  void check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte,
+                    const SharedShadow& shadow) const;
   std::string shared_element_name(const Transfer& transfer, int lane, int64_t byte) const;
   void check_whole_warps(const Instr& instr, const char* what) const;
   /// "x[12, 7168]", or "x[12, 7168..7175]" for all `width` elements.
@@ -164,6 +203,7 @@ class Machine {
   void count_transfer(const Instr& instr, const Transfer& transfer);
   void count_global(const Transfer& transfer, int64_t element_bits);
   void count_shared(const Transfer& transfer, int64_t element_bits);
+  void count_cluster(const Transfer& transfer, int64_t element_bits);
 
   // ---- slots
   std::byte* at(Slot slot) const { return frame_ + slot.offset; }
@@ -186,7 +226,17 @@ class Machine {
   std::vector<Mask> masks_;
   int depth_ = 0;
   std::array<int64_t, 3> block_{};
-  std::unique_ptr<SharedShadow> shadow_;        // checked programs
+  std::unique_ptr<SharedShadow> shadow_;  // checked programs
+  Neighbours& neighbours_;
+  int rank_;
+  size_t next_ = 0;  // instruction of the block's code
+  bool has_ended_ = false;
+  bool is_at_barrier_ = false;  // of the cluster
+  struct Visitor {
+    int thread = 0;
+    int32_t statement = 0;
+  };
+  std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
   std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
   std::vector<int64_t> groups_;                 // committed, by thread
   int left_ = 0;                                // threads that have returned

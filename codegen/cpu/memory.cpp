@@ -124,7 +124,7 @@ void Machine::transfer(const Instr& instr) {
 std::byte* Machine::memory_of(const Instr& instr, const Transfer& transfer) const {
   const Storage& memory = storage(transfer.storage);
   const Array& array = *memory.array;
-  if (array.space == ArraySpace::shared) return shared_ + array.shared_offset;
+  if (array.space != ArraySpace::global) return shared_ + shared_start(array);
   if (memory.base) return frame_;  // offsets count from here, see pointer()
   std::byte* base = launch_.memory[static_cast<size_t>(memory.param)].data;
   if (base == nullptr) {

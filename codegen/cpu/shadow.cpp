@@ -2,31 +2,27 @@
 
 namespace tessera::codegen::cpu {
 
-SharedShadow::SharedShadow(int64_t bytes, int threads)
+SharedShadow::SharedShadow(int64_t bytes, const BarrierClock& clock)
     : cells_(static_cast<size_t>(bytes)),
       in_flight_(static_cast<size_t>(bytes), 0),
-      warp_epochs_(static_cast<size_t>((threads + kWarp - 1) / kWarp), 0) {}
-
-void SharedShadow::start_block() {
-  ++epoch_;
-  first_epoch_ = epoch_;
-}
+      clock_(clock) {}
 
 bool SharedShadow::initialised(int64_t byte) const {
   return cells_[static_cast<size_t>(byte)].write.epoch >= first_epoch_;
 }
 
 bool SharedShadow::races(const Mark& mark, int thread) const {
-  if (mark.epoch != epoch_) return false;
+  if (!same_block(mark, thread)) return mark.epoch >= clock_.of_cluster();
+  if (mark.epoch != clock_.of_thread(thread)) return false;
   const int warp = thread / kWarp;
   if (mark.thread / kWarp != warp) return true;
-  if (mark.warp_epoch != warp_epochs_[static_cast<size_t>(warp)]) return false;
+  if (mark.warp_epoch != clock_.of_warp(warp)) return false;
   return mark.thread != thread || mark.other >= 0;
 }
 
 SharedShadow::Mark SharedShadow::mark(int thread, int statement) const {
-  return {.epoch = epoch_,
-          .warp_epoch = warp_epochs_[static_cast<size_t>(thread / kWarp)],
+  return {.epoch = clock_.of_thread(thread),
+          .warp_epoch = clock_.of_warp(thread / kWarp),
           .thread = static_cast<int16_t>(thread),
           .other = -1,
           .statement = statement};
@@ -40,18 +36,25 @@ Conflict SharedShadow::conflict(const Mark& mark, int thread, const char* how) {
 
 void SharedShadow::note(WarpMarks& marks, int thread, int statement) const {
   Mark fresh = mark(thread, statement);
-  // Replaces the mark of the same warp, else one that a block barrier has made irrelevant, else
-  // nothing.
-  Mark* place = nullptr;
-  for (Mark& old : marks) {
-    if (old.epoch == epoch_ && old.thread / kWarp == thread / kWarp) {
-      place = &old;
-      break;
-    }
-    if (old.epoch != epoch_ && place == nullptr) place = &old;
-  }
+  Mark& first = marks[0];
+  Mark& second = marks[1];
+  const auto in_warp = [&](const Mark& old) {
+    return old.epoch == fresh.epoch && old.thread / kWarp == thread / kWarp;
+  };
+  // What conflicts with a mark from before a barrier of the block conflicts with the fresh one, too.
+  const auto is_passed = [&](const Mark& old) {
+    return old.epoch < (same_block(old, thread) ? fresh.epoch : clock_.of_cluster());
+  };
+  const bool both_of_another = !same_block(first, thread) &&
+                               first.thread / kThreadsPerBlock == second.thread / kThreadsPerBlock;
+  Mark* const place = in_warp(first)      ? &first
+                      : in_warp(second)   ? &second
+                      : is_passed(first)  ? &first
+                      : is_passed(second) ? &second
+                      : both_of_another   ? &first
+                                          : nullptr;
   if (place == nullptr) return;
-  const bool same_warp_epoch = place->epoch == epoch_ && place->warp_epoch == fresh.warp_epoch;
+  const bool same_warp_epoch = in_warp(*place) && place->warp_epoch == fresh.warp_epoch;
   if (same_warp_epoch) fresh.other = place->thread != thread ? place->thread : place->other;
   *place = fresh;
 }

@@ -1,6 +1,6 @@
 #pragma once
 // Who touched each byte of shared memory since the last barrier: finds races and reads of bytes
-// never written.
+// never written. Threads are numbered through the cluster, kThreadsPerBlock for each block.
 
 #include <array>
 #include <cstdint>
@@ -16,21 +16,51 @@ struct Conflict {
   const char* how = "";  // "read", "written" or "changed atomically"
 };
 
+inline constexpr int kThreadsPerBlock = 1024;
+
+/// The barriers that the blocks of one cluster have passed. Epochs are never reused, so nothing is
+/// cleared between clusters.
+class BarrierClock {
+ public:
+  explicit BarrierClock(int blocks)
+      : blocks_(static_cast<size_t>(blocks), 1),
+        warps_(static_cast<size_t>(blocks) * kThreadsPerBlock / 32, 0) {}
+
+  void block_barrier(int block) { blocks_[static_cast<size_t>(block)] = ++now_; }
+  void warp_barrier(int warp) { ++warps_[static_cast<size_t>(warp)]; }
+  /// Also where a cluster begins.
+  void cluster_barrier() {
+    cluster_ = ++now_;
+    for (uint32_t& block : blocks_) block = now_;
+  }
+
+  uint32_t of_thread(int thread) const {
+    return blocks_[static_cast<size_t>(thread / kThreadsPerBlock)];
+  }
+  uint32_t of_warp(int warp) const { return warps_[static_cast<size_t>(warp)]; }
+  uint32_t of_cluster() const { return cluster_; }
+
+ private:
+  uint32_t now_ = 1;
+  uint32_t cluster_ = 1;          // at the last cluster barrier
+  std::vector<uint32_t> blocks_;  // at the last barrier of each block
+  std::vector<uint32_t> warps_;   // warp barriers of each warp
+};
+
 /// Shadow of one block's shared memory. Two accesses of different threads to a byte race if at
-/// least one writes and no barrier lies between: a block barrier orders everything, a warp barrier
-/// orders the threads of one warp.
+/// least one writes and no barrier lies between: a cluster barrier orders everything, a block barrier
+/// the threads of one block, a warp barrier those of one warp.
 ///
 /// Atomics do not race with atomics, but with every other access.
 ///
 /// Per byte it keeps the last write and at most one read of each of two warps. That is enough: with
-/// reads of two warps recorded, a write of any thread is unordered with one of them.
+/// reads of two warps recorded, a write of any thread is unordered with one of them, until a barrier
+/// of their block; reads of two blocks stay so until the next cluster barrier.
 class SharedShadow {
  public:
-  SharedShadow(int64_t bytes, int threads);
+  SharedShadow(int64_t bytes, const BarrierClock& clock);
 
-  void start_block();
-  void barrier() { ++epoch_; }
-  void warp_barrier(int warp) { ++warp_epochs_[static_cast<size_t>(warp)]; }
+  void start_block() { first_epoch_ = clock_.of_cluster(); }
 
   /// Records an access of one byte by `thread`, made by `statement`; the conflict, if there is one.
   std::optional<Conflict> read(int64_t byte, int thread, int statement);
@@ -49,7 +79,7 @@ class SharedShadow {
  private:
   static constexpr int kWarp = 32;
   struct Mark {
-    uint32_t epoch = 0;  // block epoch of the access, 0 = none
+    uint32_t epoch = 0;  // of the thread's block at the access, 0 = none
     uint32_t warp_epoch = 0;
     int16_t thread = 0;
     int16_t other = -1;  // another thread of this warp that did the same in this warp epoch
@@ -59,6 +89,9 @@ class SharedShadow {
     Mark write;
     std::array<Mark, 2> reads;  // of different warps
   };
+  static bool same_block(const Mark& mark, int thread) {
+    return mark.thread / kThreadsPerBlock == thread / kThreadsPerBlock;
+  }
   /// Whether `mark` is by another thread and not ordered before an access of `thread` now.
   bool races(const Mark& mark, int thread) const;
   Mark mark(int thread, int statement) const;
@@ -72,10 +105,8 @@ class SharedShadow {
   std::vector<Cell> cells_;
   std::vector<WarpMarks> atomics_;  // by byte; empty until there is one
   std::vector<int32_t> in_flight_;
-  std::vector<uint32_t> warp_epochs_;
-  uint32_t epoch_ = 1;
-  uint32_t first_epoch_ =
-      1;  // of this block; epochs are never reused, so nothing is cleared between blocks
+  const BarrierClock& clock_;
+  uint32_t first_epoch_ = 1;  // of this block
 };
 
 }  // namespace tessera::codegen::cpu

@@ -288,8 +288,17 @@ void Emitter::print(const Return& leave) {
   out_.line(fmt::format("if ({}) return;", expressions_.value(leave.condition)));
 }
 
-void Emitter::print(const Barrier&) {
-  out_.line("__syncthreads();");
+void Emitter::print(const Barrier& barrier) {
+  switch (barrier.scope) {
+    case BarrierScope::block:
+      return out_.line("__syncthreads();");
+    case BarrierScope::cluster:
+      return out_.line(expressions_.call("sync_cluster") + "();");
+    case BarrierScope::cluster_arrive:
+      return out_.line(expressions_.call("arrive_cluster") + "();");
+    case BarrierScope::cluster_wait:
+      return out_.line(expressions_.call("wait_cluster") + "();");
+  }
 }
 
 void Emitter::print(const WarpBarrier&) {
@@ -373,6 +382,14 @@ void Emitter::print(const Declare& declare) {
     const std::string pointee = (array.read_only ? "const " : "") + memory_type(array.dtype);
     out_.line(fmt::format("{}* const {} = reinterpret_cast<{}*>({});", pointee,
                           names_.declare(&array, array.name), pointee, address));
+    return;
+  }
+  if (array.space == ArraySpace::cluster) {
+    const std::string view =
+        fmt::format("{}({}, {})", expressions_.call("of_block"), names_.of(array.mine.get()),
+                    expressions_.index(array.block));
+    out_.line(fmt::format("{}* const {} = {};", memory_type(array.dtype),
+                          names_.declare(&array, array.name), view));
     return;
   }
   const std::string& name = names_.declare(&array, array.name);

@@ -49,7 +49,7 @@ class Emitter {
   void print(const AsyncCommit&);
   void print(const AsyncWait& wait);
   void print(const Return& leave);
-  void print(const Barrier&);
+  void print(const Barrier& barrier);
   void print(const WarpBarrier&);
   void print(const Collective& collective);
   void print(const Comment& comment);

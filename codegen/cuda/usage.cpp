@@ -9,8 +9,10 @@ namespace {
 
 bool may_write(const Array& written, const Array& read) {
   if (read.space == ArraySpace::registers) return &written == &read;
-  // Arrays of the arena may share bytes, and two global tensors of a call may be the same memory.
-  return written.space == read.space && !read.read_only;
+  // Arrays of the arena may share bytes, the block of a cluster may be this one, and two global tensors
+  // of a call may be the same memory.
+  return (written.space == ArraySpace::global) == (read.space == ArraySpace::global) &&
+         written.space != ArraySpace::registers && !read.read_only;
 }
 
 /// True if `stmt` may change what a load of `array` sees.
@@ -222,6 +224,8 @@ void Usage::visit(const Stmt& stmt, Place place) {
       return;
     }
     use(declare->array->address, Role::index, place);
+    use(declare->array->block, Role::index, place);
+    if (declare->array->mine) accessed_.insert(declare->array->mine.get());
   } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
     if (!is_used(*present->var)) dead_.insert(&stmt);
   } else if (const auto* check = std::get_if<Assert>(&stmt.node)) {

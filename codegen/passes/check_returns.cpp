@@ -25,8 +25,17 @@ class ReturnCheck {
     for (const Stmt& stmt : body) {
       if (const auto* leave = std::get_if<Return>(&stmt.node)) {
         if (divergence_ > 0 || !uniform_(leave->condition)) left_ = &stmt;
+        any_left_ = &stmt;
+      } else if (any_left_ != nullptr && meets_blocks(stmt)) {
+        fail(
+            "some blocks of the cluster may have left the kernel before this point, where they "
+            "meet",
+            "no return_if before it", *any_left_, stmt);
       } else if (left_ != nullptr && waits(stmt)) {
-        fail(stmt);
+        fail(std::holds_alternative<Barrier>(stmt.node)
+                 ? "some threads have left the kernel before this barrier of the block"
+                 : "some threads have left the kernel before this step of the whole warp",
+             "a condition of return_if that is the same for the whole block", *left_, stmt);
       } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
         const bool differs = !uniform_(loop->begin) || !uniform_(loop->end);
         if (differs) ++divergence_;
@@ -43,25 +52,30 @@ class ReturnCheck {
     }
   }
 
-  [[noreturn]] void fail(const Stmt& stmt) const {
+  static bool meets_blocks(const Stmt& stmt) {
+    const auto* barrier = std::get_if<Barrier>(&stmt.node);
+    return barrier != nullptr && barrier->scope != BarrierScope::block;
+  }
+
+  [[noreturn]] void fail(const char* what, const char* expected, const Stmt& left,
+                         const Stmt& stmt) const {
     ErrorFields fields;
     fields.kind = ErrorKind::program;
     fields.op = program_.name;
     fields.code = "RETURN_BEFORE_BARRIER";
-    fields.what = std::holds_alternative<Barrier>(stmt.node)
-                      ? "some threads have left the kernel before this barrier of the block"
-                      : "some threads have left the kernel before this step of the whole warp";
-    fields.expected = "a condition of return_if that is the same for the whole block";
+    fields.what = what;
+    fields.expected = expected;
     fields.hint = "return later, or put the work under if_ and keep the barrier outside";
     fields.loc = stmt.loc;
-    fields.related = left_->loc;
+    fields.related = left.loc;
     throw Error(std::move(fields));
   }
 
   const Program& program_;
   const UniformValues uniform_;
-  const Stmt* left_ = nullptr;  // a return that not all threads of the block take together
-  int divergence_ = 0;          // conditions around the statement that differ between threads
+  const Stmt* left_ = nullptr;      // a return that not all threads of the block take together
+  const Stmt* any_left_ = nullptr;  // any return
+  int divergence_ = 0;              // conditions around the statement that differ between threads
 };
 
 }  // namespace

@@ -90,7 +90,7 @@ Requests requests_of(const ir::Loop& loop, const Layout& iteration, const Memory
 double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUse& use, int threads,
                    const IndexMath& math) {
   const Requests requests = requests_of(loop, iteration, use, threads, math);
-  if (use.buffer->space == ir::Space::shared) return 0.25 * requests.count;
+  if (use.buffer->space != ir::Space::global) return 0.25 * requests.count;
   // A load leaves the rest of its sectors in L1 for the next one. A store writes every piece of a
   // sector apart: it pays again for what it does not fill.
   int64_t sectors = requests.sectors;

@@ -136,7 +136,8 @@ class Collector {
         return;
       }
       p.fragments.push_back({buffer, indices, written, loc});
-    } else if (buffer->space == ir::Space::global || buffer->space == ir::Space::shared) {
+    } else if (buffer->space == ir::Space::global || buffer->space == ir::Space::shared ||
+               buffer->space == ir::Space::cluster) {
       p.memory.push_back({buffer, indices, written});
     }
   }

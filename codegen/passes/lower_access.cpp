@@ -93,7 +93,7 @@ Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>
     result.offset = register_slot(*buffer, indices, loc);
     return result;
   }
-  const bool shared = result.array->space == ArraySpace::shared;
+  const bool shared = result.array->space != ArraySpace::global;
   bool proved = true;
   for (size_t d = 0; d < indices.size(); ++d) {
     const Expr index = math_.simplify(indices[d]);

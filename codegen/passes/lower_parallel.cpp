@@ -35,7 +35,9 @@ bool belongs_to_first_copy(const ir::Body& body) {
   std::set<int> read, written;
   bool writes_registers = false;
   for_each_use(body, [&](const ir::BufferRef& buffer, bool writes) {
-    const bool in_memory = buffer->space == ir::Space::shared || buffer->space == ir::Space::global;
+    const bool in_memory = buffer->space == ir::Space::shared ||
+                           buffer->space == ir::Space::cluster ||
+                           buffer->space == ir::Space::global;
     writes_registers = writes_registers || (writes && !in_memory);
     (writes ? written : read).insert(storage_of(*buffer).id);
   });

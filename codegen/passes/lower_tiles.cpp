@@ -18,6 +18,7 @@ LoweredTiles TileLowering::lower() {
   program.blocks = kernel_.blocks;
   program.threads = kernel_.threads;
   program.min_blocks_per_sm = kernel_.min_blocks_per_sm;
+  program.cluster = kernel_.cluster;
   program.num_vars = kernel_.num_vars;
   for (const ir::BufferRef& tensor : kernel_.tensors) {
     program.params.push_back({tensor->name, array_of(tensor), {}});
@@ -74,10 +75,11 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
     });
     emit({std::move(node), loc});
   } else if (const auto* sync = std::get_if<ir::Sync>(&stmt.node)) {
-    if (sync->kind == ir::SyncKind::block) {
-      emit({Barrier{}, loc});
-    } else {
+    if (sync->kind == ir::SyncKind::warp) {
       emit({WarpBarrier{}, loc});
+    } else {
+      const bool of_block = sync->kind == ir::SyncKind::block;
+      emit({Barrier{0, of_block ? BarrierScope::block : BarrierScope::cluster}, loc});
     }
   } else if (const auto* collective = std::get_if<ir::Collective>(&stmt.node)) {
     emit({Collective{collective->var, collective->kind, resolve(collective->args),
@@ -91,7 +93,7 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   } else if (const auto* present = std::get_if<ir::Present>(&stmt.node)) {
     emit({Present{present->var, array_of(present->buffer)}, loc});
   } else if (const auto* pointer = std::get_if<ir::Pointer>(&stmt.node)) {
-    // Each place where it begins is an array of its own: the address may be another.
+    // Each place where it begins is an array of its own: the address or the block may be another.
     arrays_.erase(pointer->buffer->id);
     emit({Declare{array_of(pointer->buffer), false}, loc});
   } else if (const auto* check = std::get_if<ir::Assert>(&stmt.node)) {
@@ -148,7 +150,8 @@ void TileLowering::lower_loop(const ir::Loop& loop, SourceLoc loc) {
 }
 
 ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
-  const ir::BufferRef& buffer = view->alias_of ? view->alias_of : view;
+  const bool is_reshaped = view->alias_of && !view->block;
+  const ir::BufferRef& buffer = is_reshaped ? view->alias_of : view;
   ArrayRef& entry = arrays_[buffer->id];
   if (entry) return entry;
   auto array = std::make_shared<Array>();
@@ -170,6 +173,13 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
       array->shape = buffer->shape;
       for (const Expr& extent : buffer->shape) array->size *= extent->integer;
       result_.program.shared.push_back(array);
+      break;
+    case ir::Space::cluster:
+      array->space = ArraySpace::cluster;
+      array->block = resolve(buffer->block);
+      array->mine = array_of(buffer->alias_of);
+      array->shape = array->mine->shape;
+      array->size = array->mine->size;
       break;
     case ir::Space::fragment:
       array->size = plan_.fragments.at(buffer->id).num_slots();

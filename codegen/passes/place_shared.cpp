@@ -149,6 +149,33 @@ int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<
   return end;
 }
 
+/// The array of this block whose arrangement an access follows; null for other memory.
+const Array* shared_array(const Access& access) {
+  const Array& array = *access.array;
+  if (array.space == ArraySpace::cluster) return array.mine.get();
+  return array.space == ArraySpace::shared ? &array : nullptr;
+}
+
+/// Views of other blocks' arrays stand in the place of this block's.
+void move_views(Body& body, const std::map<ArrayRef, ArrayRef>& placed_as) {
+  std::map<ArrayRef, ArrayRef> views;
+  const auto moved = [&](ArrayRef& array) {
+    if (array->space != ArraySpace::cluster) return;
+    ArrayRef& view = views[array];
+    if (!view) {
+      const auto fresh = std::make_shared<Array>(*array);
+      fresh->mine = placed_as.at(array->mine);
+      fresh->size = fresh->mine->size;
+      view = fresh;
+    }
+    array = view;
+  };
+  walk(body, [&](Stmt& stmt) {
+    if (auto* declare = std::get_if<Declare>(&stmt.node)) moved(declare->array);
+    for_each_access(stmt, [&](Access& access, bool) { moved(access.array); });
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> place_shared(Program& program) {
@@ -158,8 +185,7 @@ std::vector<std::string> place_shared(Program& program) {
   std::vector<VarRef> loops;
   walk(program.body, [&](Stmt& stmt) {
     for_each_access(stmt, [&](Access& access, bool) {
-      if (access.array->space == ArraySpace::shared)
-        accesses[access.array.get()].push_back(&access);
+      if (const Array* array = shared_array(access)) accesses[array].push_back(&access);
     });
     if (const auto* loop = std::get_if<For>(&stmt.node)) loops.push_back(loop->var);
     if (const auto* let = std::get_if<Let>(&stmt.node)) {
@@ -170,6 +196,7 @@ std::vector<std::string> place_shared(Program& program) {
   std::vector<std::string> notes;
   std::vector<Arrangement> chosen;
   std::vector<std::shared_ptr<Array>> arrays;
+  std::map<ArrayRef, ArrayRef> placed_as;
   for (ArrayRef& array : program.shared) {
     const std::vector<Access*>& uses = accesses[array.get()];
     const bool has_vectors =
@@ -210,12 +237,14 @@ std::vector<std::string> place_shared(Program& program) {
     placed->size = rows * best.pitch;
     for (Access* use : uses) {
       use->offset = offset_of(best, *array, use->indices, math);
-      use->array = placed;
+      if (use->array->space == ArraySpace::shared) use->array = placed;
     }
+    placed_as[array] = placed;
     array = placed;
     arrays.push_back(placed);
     chosen.push_back(best);
   }
+  move_views(program.body, placed_as);
   program.shared_bytes = choose_places(program, arrays);
   for (size_t i = 0; i < program.shared.size(); ++i) {
     const Array& array = *program.shared[i];

@@ -39,7 +39,10 @@ struct Uses {
   void operator()(const ir::Collective&) const {}
   void operator()(const ir::Assume&) const {}
   void operator()(const ir::Present&) const {}
-  void operator()(const ir::Pointer&) const {}
+  // Other blocks may do anything with it.
+  void operator()(const ir::Pointer& s) const {
+    if (s.buffer->alias_of) fn(s.buffer->alias_of, true);
+  }
   void operator()(const ir::Assert&) const {}
   void operator()(const ir::Print&) const {}
   void operator()(const ir::Dependency&) const {}

@@ -30,6 +30,7 @@ struct KernelSource {
   std::vector<KernelParam> params;
   int threads = 0;                   // block size
   int64_t shared_bytes = 0;          // dynamic shared memory
+  int cluster = 1;                   // blocks of a cluster, along x; more than 1 from sm_90 on
   std::vector<std::string> options;  // extra NVRTC options, in order
   bool waits_for_previous = false;   // contains the wait for the previous kernel in the stream
   std::vector<LineOrigin> origins;   // of a generated text, ascending

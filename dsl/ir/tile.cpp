@@ -125,9 +125,7 @@ struct Printer {
       nested(s.otherwise);
     }
   }
-  void operator()(const Sync& s, SourceLoc loc) {
-    line(s.kind == SyncKind::block ? "sync" : "sync_warp", loc);
-  }
+  void operator()(const Sync& s, SourceLoc loc) { line(std::string(name(s.kind)), loc); }
   void operator()(const Collective& s, SourceLoc loc) {
     line(fmt::format("{} = {}({}) width {}", s.var->name, name(s.kind), list(s.args), s.width),
          loc);
@@ -136,6 +134,11 @@ struct Printer {
     line(fmt::format("{} = {} is given", s.var->name, s.buffer->name), loc);
   }
   void operator()(const Pointer& s, SourceLoc loc) {
+    if (s.buffer->block) {
+      line(fmt::format("{} of block {} of the cluster", s.buffer->name, to_string(s.buffer->block)),
+           loc);
+      return;
+    }
     line(fmt::format("{} at {}: {} [{}] strides [{}] align {}", s.buffer->name,
                      to_string(s.buffer->address), name(s.buffer->dtype), list(s.buffer->shape),
                      list(s.buffer->strides), s.buffer->align),
@@ -179,6 +182,8 @@ std::string_view name(Space space) {
       return "global";
     case Space::shared:
       return "shared";
+    case Space::cluster:
+      return "shared memory of a block of the cluster";
     case Space::fragment:
       return "fragment";
     case Space::local:
@@ -215,6 +220,18 @@ std::string_view name(LoopKind kind) {
       return "parallel";
     case LoopKind::pipelined:
       return "pipelined";
+  }
+  return "?";
+}
+
+std::string_view name(SyncKind kind) {
+  switch (kind) {
+    case SyncKind::block:
+      return "sync";
+    case SyncKind::warp:
+      return "sync_warp";
+    case SyncKind::cluster:
+      return "sync_cluster";
   }
   return "?";
 }
@@ -300,7 +317,10 @@ std::string to_string(const Kernel& kernel) {
   for (const VarRef& s : kernel.scalars) {
     p.line(fmt::format("scalar {}: {}", s->name, name(s->type)), s->loc);
   }
-  p.line(fmt::format("launch grid [{}] threads {}", list(kernel.grid), kernel.threads), {});
+  const std::string cluster =
+      kernel.cluster > 1 ? fmt::format(" clusters of {}", kernel.cluster) : "";
+  p.line(fmt::format("launch grid [{}] threads {}{}", list(kernel.grid), kernel.threads, cluster),
+         {});
   for (const Stmt& stmt : kernel.body) p.print(stmt);
   return p.out;
 }

@@ -13,13 +13,15 @@
 
 namespace tessera::ir {
 
-enum class Space : uint8_t { global, shared, fragment, local, scalar };
+/// `cluster`: shared memory of a block of the same cluster.
+enum class Space : uint8_t { global, shared, cluster, fragment, local, scalar };
 std::string_view name(Space space);
 
 struct Buffer;
 using BufferRef = std::shared_ptr<const Buffer>;
 
-/// A block of storage, or a reshaped view of one (`alias_of`).
+/// A block of storage, a reshaped view of one (`alias_of`), or the buffer that stands in its place in
+/// another block of the cluster (`alias_of` and `block`).
 struct Buffer {
   std::string name;
   DType dtype = DType::f32;
@@ -33,6 +35,7 @@ struct Buffer {
   bool optional = false;   // global: may be null
   Expr address;            // global: u64 address of the first element; null = a tensor parameter
   BufferRef alias_of;      // reshape: same storage, same element order
+  Expr block;              // cluster: rank of the block that owns it
   std::shared_ptr<const layout::Layout> layout;  // fragment: given by the author, else inferred
   SourceLoc loc;
 };
@@ -65,7 +68,8 @@ struct Region {
 
 enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipelined };
 enum class ReduceOp : uint8_t { sum, max, absmax, min };
-enum class SyncKind : uint8_t { block, warp };
+enum class SyncKind : uint8_t { block, warp, cluster };
+std::string_view name(SyncKind kind);
 /// Whether a copy from global to shared memory goes on in the background.
 enum class CopyMode : uint8_t {
   plain,
@@ -205,7 +209,8 @@ struct Present {
   VarRef var;
   BufferRef buffer;
 };
-/// Begins a tensor at the address that a value gives (Buffer::address).
+/// Begins a tensor at the address that a value gives (Buffer::address), or a view of the shared memory
+/// of the block that a value names (Buffer::block).
 struct Pointer {
   BufferRef buffer;
 };
@@ -266,6 +271,7 @@ struct Kernel {
   std::vector<VarRef> blocks;
   int threads = 128;
   int min_blocks_per_sm = 0;  // 0 = not stated
+  int cluster = 1;            // blocks, along the first axis of the grid
   Body body;
   int num_vars = 0;
   int num_buffers = 0;

@@ -1,0 +1,143 @@
+#include "codegen/cpu/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cpu {
+
+Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch& launch)
+    : neighbours_(program.cluster) {
+  for (int rank = 0; rank < program.cluster; ++rank) {
+    machines_.push_back(std::make_unique<Machine>(program, bytecode, launch, neighbours_, rank));
+    neighbours_.blocks.push_back(machines_.back().get());
+  }
+}
+
+void Cluster::run(int64_t index) {
+  const std::array<int64_t, 3> extents = grid();
+  neighbours_.clock.cluster_barrier();
+  neighbours_.have_met = false;
+  int64_t block = index * static_cast<int64_t>(machines_.size());
+  for (const auto& machine : machines_) {
+    machine->start_block(
+        {block % extents[0], block / extents[0] % extents[1], block / extents[0] / extents[1]});
+    ++block;
+  }
+  for (;;) {
+    for (const auto& machine : machines_) machine->resume();
+    const Machine* ended = nullptr;
+    const Machine* waits = nullptr;
+    for (const auto& machine : machines_) (machine->has_ended() ? ended : waits) = machine.get();
+    if (waits == nullptr) return;
+    if (ended != nullptr) waits->trap_alone(*ended);
+    neighbours_.clock.cluster_barrier();
+    neighbours_.have_met = true;
+    for (const auto& machine : machines_) machine->pass_cluster_barrier();
+  }
+}
+
+Counts Cluster::counts() const {
+  Counts sum;
+  for (const auto& machine : machines_) add(sum, machine->counts());
+  return sum;
+}
+
+Machine::Accesses Cluster::accesses() const {
+  Machine::Accesses sum;
+  for (const auto& machine : machines_) add(sum, machine->accesses());
+  return sum;
+}
+
+void add(Counts& sum, const Counts& part) {
+  for (const auto& [name, count] : kCountNames) sum.*count += part.*count;
+}
+
+void add(Machine::Accesses& sum, const Machine::Accesses& part) {
+  for (const auto& [access, counts] : part) add(sum[access], counts);
+}
+
+// ---- Machine: blocks that meet, and each other's memory
+
+void Machine::cluster_barrier(const Instr& instr) {
+  is_at_barrier_ = true;
+  if (launch_.count) ++counts_.cluster_barriers;
+  if (code_.checked) check_whole_block(instr, "a cluster barrier");
+}
+
+void Machine::trap_alone(const Machine& ended) const {
+  trap(code_.block[next_ - 1], 0,
+       {.code = "DIVERGENT_BARRIER",
+        .what = fmt::format("a cluster barrier that block {} of the cluster never reaches",
+                            ended.rank_),
+        .expected = fmt::format("all {} blocks of the cluster", neighbours_.blocks.size()),
+        .got = fmt::format("block {} has ended", ended.rank_)});
+}
+
+void Machine::view(const Instr& instr) {
+  const Array& array = *storage(instr.index).array;
+  const auto blocks = static_cast<int>(neighbours_.blocks.size());
+  const int32_t* ranks = column<int32_t>(instr.args[0]);
+  int64_t* offsets = column<int64_t>(instr.out);
+  for_each_lane(mask(), [&](int lane) {
+    if (ranks[lane] < 0 || ranks[lane] >= blocks) {
+      trap(instr, lane,
+           {.code = "OOB",
+            .what = fmt::format("{} of block {} of the cluster", array.name, ranks[lane]),
+            .argument = array.name,
+            .expected = fmt::format("a rank from 0 to {}", blocks - 1),
+            .got = fmt::format("{}", ranks[lane])});
+    }
+    const std::byte* owner = neighbours_.blocks[static_cast<size_t>(ranks[lane])]->shared_;
+    const auto apart = static_cast<int64_t>(reinterpret_cast<uintptr_t>(owner) -
+                                            reinterpret_cast<uintptr_t>(shared_));
+    offsets[lane] = apart * 8 / bits(array.dtype);
+  });
+}
+
+void Machine::check_cluster_access(const Instr& instr, const Transfer& transfer) {
+  const Storage& view = storage(transfer.storage);
+  const int32_t* ranks = column<int32_t>(view.block);
+  for_each_lane(mask(), [&](int lane) {
+    Machine& owner = *neighbours_.blocks[static_cast<size_t>(ranks[lane])];
+    const bool too_late = owner.has_ended();
+    if (too_late || !neighbours_.have_met) {
+      trap(instr, lane,
+           {.code = "CLUSTER_ACCESS",
+            .what = fmt::format("{} of block {} of the cluster, which {}",
+                                element_name(transfer, lane, 0, transfer.width), ranks[lane],
+                                too_late ? "has ended" : "may not have begun"),
+            .argument = view.array->name,
+            .expected = too_late ? "a cluster barrier between this access and its end"
+                                 : "a cluster barrier before the first access",
+            .got = "none"});
+    }
+    check_shared(instr, transfer, lane, owner);
+    if (&owner != this) owner.visitor_ = Visitor{number(lane), instr.statement};
+  });
+}
+
+/// A block that ends while others are at its memory.
+void Machine::check_visitor() const {
+  if (!visitor_) return;
+  Instr last{};
+  last.code = Code::leave;
+  trap(last, 0,
+       {.code = "CLUSTER_ACCESS",
+        .what = fmt::format("block {} of the cluster ends while {} may be at its memory", rank_,
+                            thread_name(visitor_->thread)),
+        .expected = "a cluster barrier between that access and the end",
+        .got = "none",
+        .related = visitor_->statement});
+}
+
+std::string Machine::thread_name(int number) const {
+  const int block = number / kThreadsPerBlock;
+  const int thread = number % kThreadsPerBlock;
+  return block == rank_ ? fmt::format("thread {}", thread)
+                        : fmt::format("thread {} of block {} of the cluster", thread, block);
+}
+
+}  // namespace tessera::codegen::cpu
