@@ -27,6 +27,7 @@ struct Image {
   std::vector<KernelParam> params;
   int threads = 0;
   int64_t shared_bytes = 0;          // dynamic, per block
+  int cluster = 1;                   // blocks, along x
   std::vector<std::string> options;  // of KernelSource
   bool waits_for_previous = false;   // of KernelSource
   KernelResources resources;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "runtime/raise.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxGridYZ = 65535;
 constexpr int64_t kDefaultDynamicShared = 48 * 1024;  // more must be asked for per kernel
+constexpr int kPortableCluster = 8;                   // and here, too
 
 bool is_refusal(cu::Result result) {
   constexpr std::array kRefusals = {cu::kInvalidImage, cu::kNoBinaryForGpu, cu::kInvalidPtx,
@@ -34,9 +36,11 @@ std::string text_of(Grid grid) {
 
 [[noreturn]] void fail_launch(const LoadedKernel& kernel, Grid grid, cu::Result result) {
   const Image& image = *kernel.image;
-  const std::string shape =
-      fmt::format("grid {}, {} threads, {} bytes of shared memory, cuda:{}, Spec {}", text_of(grid),
-                  image.threads, image.shared_bytes, kernel.device, kernel.spec);
+  const std::string cluster =
+      image.cluster > 1 ? fmt::format(", clusters of {}", image.cluster) : "";
+  const std::string shape = fmt::format(
+      "grid {}, {} threads, {} bytes of shared memory{}, cuda:{}, Spec {}", text_of(grid),
+      image.threads, image.shared_bytes, cluster, kernel.device, kernel.spec);
   const bool sticky = is_sticky(result);
   raise(ErrorKind::driver, image.op,
         sticky ? fmt::format("cannot launch: an earlier kernel on cuda:{} failed", kernel.device)
@@ -71,6 +75,47 @@ void check_stream(const LoadedKernel& kernel, cu::Context current, StreamHandle 
         {.argument = "stream",
          .expected = fmt::format("a stream of cuda:{}, like the tensors", kernel.device),
          .got = fmt::format("a stream of cuda:{}", device)});
+}
+
+cu::LaunchConfig config_of(const Image& image, Grid grid) {
+  cu::LaunchConfig config = {};
+  config.grid_x = static_cast<unsigned>(grid.x);
+  config.grid_y = static_cast<unsigned>(grid.y);
+  config.grid_z = static_cast<unsigned>(grid.z);
+  config.block_x = static_cast<unsigned>(image.threads);
+  config.block_y = 1;
+  config.block_z = 1;
+  config.shared_bytes = static_cast<unsigned>(image.shared_bytes);
+  return config;
+}
+
+cu::LaunchAttribute cluster_attribute(const Image& image) {
+  cu::LaunchAttribute attribute = {};
+  attribute.id = cu::kClusterDimension;
+  const std::array<unsigned, 3> extents = {static_cast<unsigned>(image.cluster), 1, 1};
+  std::memcpy(attribute.value, extents.data(), sizeof(extents));
+  return attribute;
+}
+
+// Whether the device can hold one cluster at all; where the driver cannot say it, the launch will.
+void check_cluster(const LoadedKernel& kernel, const Image& image, const DeviceInfo& device) {
+  const Driver& driver = *kernel.driver;
+  if (!driver.call.occupancy_max_clusters) return;
+  cu::LaunchConfig config = config_of(image, {.x = image.cluster});
+  cu::LaunchAttribute cluster = cluster_attribute(image);
+  config.attributes = &cluster;
+  config.num_attributes = 1;
+  int at_once = 0;
+  driver.check(driver.call.occupancy_max_clusters(
+                   &at_once, reinterpret_cast<cu::Function>(kernel.handle), &config),
+               "cuOccupancyMaxActiveClusters", image.op);
+  if (at_once > 0) return;
+  raise(ErrorKind::unsupported, image.op, "the device cannot run one cluster of the kernel",
+        {.expected = fmt::format("a cluster that fits cuda:{} ({})", device.ordinal, device.name),
+         .got = fmt::format("{} blocks of {} threads, {} registers each, {} bytes of shared memory",
+                            image.cluster, image.threads, kernel.registers, image.shared_bytes),
+         .hint = "fewer blocks per cluster, fewer threads or less shared memory",
+         .code = "CLUSTER_TOO_LARGE"});
 }
 
 }  // namespace
@@ -120,6 +165,11 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
                                                   kernel.handle, handle),
                  "cuKernelSetAttribute", op);
   }
+  if (image->cluster > kPortableCluster) {
+    driver.check(
+        driver.call.kernel_set_attribute(cu::kNonPortableClusterSize, 1, kernel.handle, handle),
+        "cuKernelSetAttribute", op);
+  }
   const auto attribute = [&](cu::FunctionAttribute which) {
     int value = 0;
     driver.check(driver.call.kernel_get_attribute(&value, which, kernel.handle, handle),
@@ -130,6 +180,7 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   kernel.local_bytes = attribute(cu::kLocalBytes);
   kernel.driver = &driver;
   kernel.device = device.ordinal;
+  if (image->cluster > 1) check_cluster(kernel, *image, device);
   kernel.image = std::move(image);
   return kernel;
 }
@@ -150,22 +201,22 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   check_grid(image.op, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const ContextScope context(*kernel.driver, kernel.device);
+  if (grid.x % image.cluster != 0) {
+    raise(ErrorKind::argument, image.op,
+          "the first extent of the grid is no multiple of the cluster",
+          {.expected = fmt::format("a multiple of {}", image.cluster), .got = text_of(grid)});
+  }
   check_stream(kernel, context.current(), stream);
-  cu::LaunchConfig config = {};
-  config.grid_x = static_cast<unsigned>(grid.x);
-  config.grid_y = static_cast<unsigned>(grid.y);
-  config.grid_z = static_cast<unsigned>(grid.z);
-  config.block_x = static_cast<unsigned>(image.threads);
-  config.block_y = 1;
-  config.block_z = 1;
-  config.shared_bytes = static_cast<unsigned>(image.shared_bytes);
+  cu::LaunchConfig config = config_of(image, grid);
   config.stream = static_cast<cu::Stream>(stream);
-  cu::LaunchAttribute begin_early = {};
+  std::array<cu::LaunchAttribute, 2> attributes;
+  config.attributes = attributes.data();
+  if (image.cluster > 1) attributes[config.num_attributes++] = cluster_attribute(image);
   if (kernel.begins_early) {
+    cu::LaunchAttribute& begin_early = attributes[config.num_attributes++];
+    begin_early = {};
     begin_early.id = cu::kProgrammaticStreamSerialization;
     begin_early.value[0] = 1;
-    config.attributes = &begin_early;
-    config.num_attributes = 1;
   }
   // A CUkernel may stand where the driver wants a CUfunction: it then uses the current context's
   // copy.

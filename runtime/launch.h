@@ -25,8 +25,8 @@ struct LoadedKernel {
 };
 
 /// Loads an image and sets its attributes on one device. Nothing, and the driver's words in
-/// `refusal`, if the driver refuses the image itself. Throws unsupported errors (target or shared
-/// memory does not fit the device) and driver errors.
+/// `refusal`, if the driver refuses the image itself. Throws unsupported errors (target, shared
+/// memory or cluster does not fit the device) and driver errors.
 std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<const Image> image,
                                        const DeviceInfo& device, std::string& refusal);
 
@@ -41,8 +41,8 @@ struct Grid {
 /// Puts one launch into the stream and returns. `arguments` points to one value per kernel
 /// parameter, in order. A grid with a zero is a no-op.
 ///
-/// Errors: argument, if the grid is negative or beyond the device's limits (x 2^31-1, y and z
-///         65535), or if the stream belongs to another device;
+/// Errors: argument, if the grid is negative, beyond the device's limits (x 2^31-1, y and z 65535) or
+///         along x no multiple of the cluster, or if the stream belongs to another device;
 ///         driver, if the launch fails or an earlier kernel has already broken the context.
 /// Example: void* arguments[] = {&x_pointer, &y_pointer, &count};
 ///          launch(kernel, {.x = blocks}, arguments, stream);

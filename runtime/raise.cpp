@@ -13,6 +13,7 @@ void raise(ErrorKind kind, std::string_view op, std::string what, ErrorDetails d
   fields.expected = std::move(details.expected);
   fields.got = std::move(details.got);
   fields.hint = std::move(details.hint);
+  fields.code = std::move(details.code);
   throw Error(std::move(fields));
 }
 

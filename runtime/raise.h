@@ -13,6 +13,7 @@ struct ErrorDetails {
   std::string expected = {};
   std::string got = {};
   std::string hint = {};
+  std::string code = {};
 };
 
 /// Example: raise(ErrorKind::load, "per_token_cast", "the driver refused the image", {.got =

@@ -43,6 +43,7 @@ KernelSource source_of(const json& object) {
   source.text = object.at("text").get<std::string>();
   source.threads = object.at("threads").get<int>();
   source.shared_bytes = object.at("shared_bytes").get<int64_t>();
+  source.cluster = object.at("cluster").get<int>();
   source.waits_for_previous = object.at("waits_for_previous").get<bool>();
   source.options = object.at("options").get<std::vector<std::string>>();
   for (const json& item : object.at("params")) {
@@ -70,6 +71,7 @@ std::string append_record(const std::string& path, const RecordedKernel& kernel)
                  {"target", to_string(image.target)},
                  {"threads", image.threads},
                  {"shared_bytes", image.shared_bytes},
+                 {"cluster", image.cluster},
                  {"options", image.options},
                  {"waits_for_previous", image.waits_for_previous},
                  {"params", std::move(params)},

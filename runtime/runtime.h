@@ -72,6 +72,10 @@ class Runtime {
   /// TESSERA_ARCH, else what fits the device best. Whether the compiler knows it is seen when
   /// something has to be compiled: there is no silent downgrade.
   Target target_for(const DeviceInfo& device) const;
+  /// The same for a device by its number.
+  Target target_on(int device) const {
+    return target_for(query_device(surroundings_.driver(), device));
+  }
 
   /// From now on the program expects to compile nothing more: what JitMode::warn reports and
   /// JitMode::error refuses.

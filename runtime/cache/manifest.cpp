@@ -132,6 +132,7 @@ std::string encode_manifest(const CacheKey& key, const Image& image) {
                {"params", encode_params(image.params)},
                {"threads", image.threads},
                {"shared_bytes", image.shared_bytes},
+               {"cluster", image.cluster},
                {"options", image.options},
                {"waits_for_previous", image.waits_for_previous},
                {"registers", image.resources.registers},
@@ -163,6 +164,7 @@ std::optional<Manifest> decode_manifest(std::string_view text) {
   image.target = *target;
   image.threads = static_cast<int>(reader.integer("threads", 1, 1024));
   image.shared_bytes = reader.integer("shared_bytes", 0, kMaxBytesPerBlock);
+  image.cluster = static_cast<int>(reader.integer("cluster", 1, 16));
   image.resources.registers = static_cast<int>(reader.integer("registers", 0, 255));
   image.resources.spill_bytes = reader.integer("spill_bytes", 0, kMaxBytesPerBlock);
   image.resources.stack_bytes = reader.integer("stack_bytes", 0, kMaxBytesPerBlock);

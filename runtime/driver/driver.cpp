@@ -28,19 +28,24 @@ int driver_version(const LibraryLoader& loader, void* library) {
 // Each function is asked for in the version of our prototype: the plain symbol may be an older
 // interface, the newest version of the driver a newer one.
 void resolve(cu::GetProcAddress get, cu::Functions& functions, const std::string& path) {
-  const auto find = [&](const char* symbol, int version) {
+  const auto find = [&](const char* symbol, int version, bool optional) {
     void* address = nullptr;
     int status = cu::kSymbolNotFound;
     const cu::Result result = get(symbol, &address, version, 0, &status);
     if (result == cu::kSuccess && address) return address;
+    if (optional) return static_cast<void*>(nullptr);
     raise(ErrorKind::unsupported, "", fmt::format("the CUDA driver lacks {}", symbol),
           {.expected = fmt::format("{} of CUDA {}", symbol, cuda_version_text(version)),
            .got = fmt::format("{} without it (code {}, status {})", path, result, status),
            .hint = "reinstall the NVIDIA driver"});
   };
 #define TESSERA_RESOLVE(member, symbol, version, parameters) \
-  functions.member = as_function<decltype(functions.member)>(find(#symbol, version));
+  functions.member = as_function<decltype(functions.member)>(find(#symbol, version, false));
   TESSERA_DRIVER_FUNCTIONS(TESSERA_RESOLVE)
+#undef TESSERA_RESOLVE
+#define TESSERA_RESOLVE(member, symbol, version, parameters) \
+  functions.member = as_function<decltype(functions.member)>(find(#symbol, version, true));
+  TESSERA_OPTIONAL_DRIVER_FUNCTIONS(TESSERA_RESOLVE)
 #undef TESSERA_RESOLVE
 }
 

@@ -47,14 +47,16 @@ enum FunctionAttribute : int {
   kLocalBytes = 3,
   kNumRegisters = 4,
   kMaxDynamicSharedBytes = 8,
+  kNonPortableClusterSize = 14,
 };
 
 enum StreamCaptureStatus : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureInvalidated = 2 };
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 
-/// LaunchAttribute::id; its value is an int.
-inline constexpr int kProgrammaticStreamSerialization = 6;
+/// LaunchAttribute::id, with what its value begins with.
+inline constexpr int kClusterDimension = 4;                 // three unsigned: x, y, z
+inline constexpr int kProgrammaticStreamSerialization = 6;  // an int
 
 struct LaunchAttribute {  // 72 bytes
   int id;
@@ -125,10 +127,16 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(launch_kernel_ex, cuLaunchKernelEx, 11060,                                                     \
     (const LaunchConfig* config, Function function, void** parameters, void** extra))
 
+// Null where the driver lacks them.
+#define TESSERA_OPTIONAL_DRIVER_FUNCTIONS(X)                     \
+  X(occupancy_max_clusters, cuOccupancyMaxActiveClusters, 11080, \
+    (int* count, Function function, const LaunchConfig* config))
+
 /// The driver's functions, resolved once.
 struct Functions {
 #define TESSERA_MEMBER(member, symbol, version, parameters) Result(*member) parameters = nullptr;
   TESSERA_DRIVER_FUNCTIONS(TESSERA_MEMBER)
+  TESSERA_OPTIONAL_DRIVER_FUNCTIONS(TESSERA_MEMBER)
 #undef TESSERA_MEMBER
 };
 

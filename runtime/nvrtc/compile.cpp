@@ -49,6 +49,13 @@ void check_source(const KernelSource& source) {
 }
 
 void check_target(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
+  if (source.cluster > 1 && target.major < 9) {
+    raise(ErrorKind::unsupported, source.op, "the target has no clusters of blocks",
+          {.expected = "sm_90 or newer",
+           .got = fmt::format("{}, clusters of {}", to_string(target), source.cluster),
+           .hint = "launch without .cluster for this target",
+           .code = "CLUSTER_TARGET"});
+  }
   const auto& archs = nvrtc.archs;
   if (target.letter == 'f' && nvrtc.version < kFirstVersionWithFamilies) {
     raise(ErrorKind::unsupported, source.op,
@@ -268,6 +275,7 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
   image.params = source.params;
   image.threads = source.threads;
   image.shared_bytes = source.shared_bytes;
+  image.cluster = source.cluster;
   image.options = source.options;
   image.waits_for_previous = source.waits_for_previous;
   image.resources = parse_ptxas_log(compilation.log());

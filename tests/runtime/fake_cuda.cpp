@@ -107,16 +107,30 @@ cu::Result get_function(cu::Function*, cu::Kernel) {
 cu::Result get_kernel_attribute(int* value, cu::FunctionAttribute, cu::Kernel, cu::Device) {
   return *value = 16, 0;
 }
-cu::Result set_kernel_attribute(cu::FunctionAttribute, int, cu::Kernel, cu::Device) {
+cu::Result set_kernel_attribute(cu::FunctionAttribute attribute, int value, cu::Kernel,
+                                cu::Device) {
+  const std::lock_guard lock(g_mutex);
   ++g_state->num_attribute_calls;
+  g_state->attributes.emplace_back(attribute, value);
   return 0;
+}
+cu::Result max_clusters(int* count, cu::Function, const cu::LaunchConfig*) {
+  return *count = g_state->max_clusters, 0;
 }
 cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments, void**) {
   ++g_state->num_launches;
   g_state->grid[0] = config->grid_x;
   g_state->grid[1] = config->grid_y;
   g_state->grid[2] = config->grid_z;
-  g_state->attribute_id = config->num_attributes > 0 ? config->attributes[0].id : 0;
+  g_state->attribute_id = 0;
+  g_state->cluster = 0;
+  for (unsigned i = 0; i < config->num_attributes; ++i) {
+    const cu::LaunchAttribute& attribute = config->attributes[i];
+    g_state->attribute_id = attribute.id;
+    if (attribute.id == cu::kClusterDimension) {
+      std::memcpy(&g_state->cluster, attribute.value, sizeof(unsigned));
+    }
+  }
   if (arguments) std::memcpy(&g_state->first_argument, arguments[0], sizeof(int64_t));
   return g_state->launch_result;
 }
@@ -152,6 +166,7 @@ cu::Result get_proc_address(const char* symbol, void** function, int, uint64_t, 
       {"cuKernelGetFunction", address(get_function)},
       {"cuKernelGetAttribute", address(get_kernel_attribute)},
       {"cuKernelSetAttribute", address(set_kernel_attribute)},
+      {"cuOccupancyMaxActiveClusters", address(max_clusters)},
       {"cuLaunchKernelEx", address(launch)}};
   if (g_state->missing_function == symbol) return *status = cu::kSymbolNotFound, 500;
   const auto found = kFunctions.find(symbol);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/driver/driver.h"
@@ -35,7 +36,10 @@ struct FakeState {
   std::atomic<int> current_device = -1;       // whose primary context is current; -1 = none
   unsigned grid[3] = {0, 0, 0};
   int64_t first_argument = 0;
-  int attribute_id = 0;  // of the last launch
+  int attribute_id = 0;                         // the last one of the last launch
+  unsigned cluster = 0;                         // of the last launch
+  int max_clusters = 1;                         // that fit the device
+  std::vector<std::pair<int, int>> attributes;  // set on kernels, with their values
 
   // NVRTC
   std::set<std::string> nvrtc_files = {"/usr/local/cuda/lib64/libnvrtc.so.13"};

@@ -187,6 +187,64 @@ TEST_CASE("TESSERA_ARCH picks the target, which must run on the device") {
   CHECK(process.runtime->load(process.with_spec("a"), 0)->image->target == Target{8, 0, 0});
 }
 
+TEST_CASE("R16.4 a cluster is launched as one, if the device can hold it") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  const auto with_cluster = [](int cluster) {
+    KernelSource source = source_of("a");
+    source.cluster = cluster;
+    source.waits_for_previous = true;
+    return KernelRequest{"scale", {}, [source] { return source; }};
+  };
+  int64_t pointer = 0;
+  void* arguments[] = {&pointer};
+  for (const bool warm : {false, true}) {  // from the compiler, from disk
+    CAPTURE(warm);
+    Process process(fake, options);
+    fake.state().attributes.clear();
+    const auto eight = process.runtime->load(with_cluster(8), 0);
+    CHECK(fake.state().attributes.empty());
+    launch(*eight, {16, 2, 1}, arguments, nullptr);
+    CHECK(fake.state().cluster == 8);
+    CHECK(fake.state().attribute_id == 6);  // and it may begin early, too
+    CHECK(error_of([&] {
+            launch(*eight, {12, 1, 1}, arguments, nullptr);
+          }) ==
+          "tessera: scale: the first extent of the grid is no multiple of the cluster\n"
+          "  expected  a multiple of 8\n"
+          "  got       (12, 1, 1)");
+    const auto sixteen = process.runtime->load(with_cluster(16), 0);
+    CHECK(fake.state().attributes == std::vector<std::pair<int, int>>{{14, 1}});
+    launch(*sixteen, {16, 1, 1}, arguments, nullptr);
+    launch(*sixteen, {16, 1, 1}, arguments, nullptr);
+    CHECK(fake.state().attributes.size() == 1);  // set once
+    CHECK(process.runtime->counters().disk_hits == (warm ? 2 : 0));
+  }
+  SECTION("too large for the device") {
+    fake.state().max_clusters = 0;
+    Process process(fake, options);
+    const std::string error = error_of([&] { process.runtime->load(with_cluster(16), 0); });
+    CHECK_THAT(error, Catch::Contains("CLUSTER_TOO_LARGE"));
+    CHECK_THAT(error, Catch::Contains("the device cannot run one cluster of the kernel"));
+  }
+  SECTION("a driver that cannot say it") {
+    fake.state().max_clusters = 0;
+    fake.state().missing_function = "cuOccupancyMaxActiveClusters";
+    Process process(fake, options);
+    CHECK(process.runtime->load(with_cluster(16), 0)->image->cluster == 16);
+  }
+  SECTION("a device without clusters") {
+    fake.state().major = 8;
+    Process process(fake, options);
+    const std::string error = error_of([&] { process.runtime->load(with_cluster(2), 0); });
+    CHECK_THAT(error, Catch::Contains("CLUSTER_TARGET"));
+    CHECK_THAT(error, Catch::Contains("expected  sm_90 or newer"));
+    CHECK_THAT(error, Catch::Contains("got       sm_80, clusters of 2"));
+  }
+}
+
 TEST_CASE("a kernel begins early only if it waits itself, can, and may") {
   FakeCuda fake;
   struct Case {

@@ -78,6 +78,7 @@ TEST_CASE("what must change the key changes it") {
   CHECK(compiles(with([](KernelSource& s) { s.entry = "other"; }), "code 1") == 1);
   CHECK(compiles(with([](KernelSource& s) { s.threads = 64; }), "code 1") == 1);
   CHECK(compiles(with([](KernelSource& s) { s.shared_bytes = 64; }), "code 1") == 1);
+  CHECK(compiles(with([](KernelSource& s) { s.cluster = 2; }), "code 1") == 1);
   CHECK(compiles(with([](KernelSource& s) { s.options = {"-DX"}; }), "code 1") == 1);
   CHECK(compiles(with([](KernelSource& s) { s.params[0].dtype = DType::f16; }), "code 1") == 1);
   fake.state().nvrtc_identity = "build-id cc";  // a patch release of the same version

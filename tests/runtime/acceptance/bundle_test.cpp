@@ -191,6 +191,7 @@ TEST_CASE("what a program needed is recorded and makes its bundle") {
     process.runtime->image(process.with_spec(std::string("\x01\x00\xff", 3)), kTarget);
     KernelSource source = source_of("own text");
     source.options = {"-DX"};
+    source.cluster = 4;
     process.runtime->image({"scale", {}, [&] { return source; }}, kTarget);
   }
   { Process(fake, options).runtime->image(Process::with_text("third"), kTarget); }
@@ -211,7 +212,8 @@ TEST_CASE("what a program needed is recorded and makes its bundle") {
   process.runtime->load(process.with_spec(std::string("\x01\x00\xff", 3)), 0);
   KernelSource source = source_of("own text");
   source.options = {"-DX"};
-  process.runtime->load({"scale", {}, [&] { return source; }}, 0);
+  source.cluster = 4;
+  CHECK(process.runtime->load({"scale", {}, [&] { return source; }}, 0)->image->cluster == 4);
   process.runtime->load(Process::with_text("third"), 0);
   CHECK(process.runtime->counters().disk_hits == 3);
   CHECK(error_of([&] { parse_record("{\"op\": 3}", "specs.jsonl:4"); })

@@ -255,6 +255,7 @@ TEST_CASE("R22.8 C02 every input of the compile is in the key, the place is not"
   CHECK_FALSE(hits([](KernelSource& s, Options&, Target&) { s.entry = "other"; }));
   CHECK_FALSE(hits([](KernelSource& s, Options&, Target&) { s.threads = 64; }));
   CHECK_FALSE(hits([](KernelSource& s, Options&, Target&) { s.shared_bytes = 64; }));
+  CHECK_FALSE(hits([](KernelSource& s, Options&, Target&) { s.cluster = 2; }));
   CHECK_FALSE(hits([](KernelSource& s, Options&, Target&) { s.options = {"-DX"}; }));
   CHECK_FALSE(hits([](KernelSource& s, Options&, Target&) { s.waits_for_previous = true; }));
   CHECK_FALSE(hits([](KernelSource& s, Options&, Target&) { s.params[0].is_pointer = false; }));
