@@ -3,12 +3,12 @@
 // Shapes   topk_idx and token_topk_to_pos [tokens, num_topk], pos_to_expert, pos_to_token and
 //          pos_to_token_topk [positions], expert_start, expert_end and num_tokens_per_expert [experts]
 // Dtypes   topk_idx i64, the rest i32
-// Method   a stable counting sort; up to 2048 pairs by one block, more by three kernels over chunks of
-//          1024 to 2048 pairs: counts per chunk, their sums over chunks, positions. Counts wait in
-//          token_topk_to_pos, which the last kernel overwrites. A few bytes per pair: the bound is the
-//          latency of three kernels.
+// Method   a stable counting sort; up to 2048 pairs by one block, up to 2^16 by one cluster, where a pair
+//          stays in a register from the load to the store. Beyond, and on devices without clusters of
+//          16, three kernels over chunks of 1024 to 2048 pairs: counts per chunk, their
+//          sums over chunks, positions. Counts wait in token_topk_to_pos, which the last kernel
+//          overwrites. A few bytes per pair: the bound is latency.
 // Maths    position = start of the expert + pairs of the expert before this one
-// Tuned    not yet measured: 8 warps per block, 8 pairs per lane, read once into registers
 
 #include "kernels/moe/get_fused_mapping.h"
 
@@ -18,6 +18,8 @@
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/host_copy.h"
 #include "kernels/jit/jit.h"
+#include "kernels/jit/target.h"
+#include "kernels/moe/mapping_bench.h"
 #include "kernels/moe/mapping_kernels.h"
 #include "kernels/moe/mapping_values.h"
 
@@ -94,18 +96,21 @@ void check_outputs(ArgCheck& check, const Tensors& tensors, const GetFusedMappin
   }
 }
 
-Spec spec_of(const ArgCheck& check, int64_t positions, MappingPhase phase) {
+Spec spec_of(const ArgCheck& check, int64_t positions, MappingPhase phase, bool fills) {
   Spec s;
   s.experts = static_cast<int32_t>(check["E"]);
   s.topk = static_cast<int32_t>(check["K"]);
   s.phase = phase;
   s.has_pairs = check["T"] * check["K"] > 0;
   s.has_positions = positions > 0;
+  s.fills = fills;
   return s;
 }
 
-std::vector<MappingPhase> phases_for(int64_t pairs) {
-  if (pairs <= moe::kPairsPerBlock) return {MappingPhase::whole};
+std::vector<MappingPhase> phases_for(int64_t pairs, int cluster_limit) {
+  if (pairs <= moe::kMaxBlockPairs) return {MappingPhase::block};
+  const bool in_cluster = pairs <= moe::kMaxClusterPairs && moe::kMappingCluster <= cluster_limit;
+  if (in_cluster) return {MappingPhase::cluster};
   return {MappingPhase::count, MappingPhase::offset, MappingPhase::place};
 }
 
@@ -124,13 +129,21 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
     if (positions > 0) arguments.push_back(tensors.at(name));
   }
   for (const char* name : kByExpert) arguments.push_back(tensors.at(name));
-  const int64_t chunks = (pairs + moe::kPairsPerBlock - 1) / moe::kPairsPerBlock;
+  const int64_t chunks = (pairs + moe::kPairsPerChunk - 1) / moe::kPairsPerChunk;
   const int64_t scalars[] = {o.alignment, std::max<int64_t>(chunks, 1)};
-  for (const MappingPhase phase : phases_for(pairs)) {
-    const Spec spec = spec_of(check, positions, phase);
-    jit::run(
-        kOp, jit::spec_bytes(spec), [&] { return moe::build_mapping(spec); }, arguments, scalars,
-        stream);
+  const auto launch_all = [&](int cluster_limit) {
+    for (const MappingPhase phase : phases_for(pairs, cluster_limit)) {
+      const Spec spec = spec_of(check, positions, phase, !synchronises(o));
+      jit::run(
+          kOp, jit::spec_bytes(spec), [&] { return moe::build_mapping(spec); }, arguments, scalars,
+          stream);
+    }
+  };
+  try {
+    launch_all(jit::cluster_limit(tensors.at("topk_idx").device));
+  } catch (const Error& error) {
+    if (error.code() != "CLUSTER_TOO_LARGE") throw;
+    launch_all(1);  // the device is a part of a GPU
   }
 }
 
@@ -158,39 +171,14 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   check_input(check, tensors, options);
   const int64_t positions = most_positions(check, options);
   std::vector<ir::Kernel> result;
-  for (const MappingPhase phase : phases_for(check["T"] * check["K"])) {
-    result.push_back(moe::build_mapping(spec_of(check, positions, phase)));
+  const int cluster_limit = jit::cluster_limit(tensors.at("topk_idx").device);
+  for (const MappingPhase phase : phases_for(check["T"] * check["K"], cluster_limit)) {
+    result.push_back(moe::build_mapping(spec_of(check, positions, phase, !synchronises(options))));
   }
   return result;
 }
 
 // 4. Registration
-
-/// `valid` pairs that have an expert, spread evenly over pairs and experts.
-BenchCase bench_case(int64_t tokens, int64_t topk, int64_t experts, int64_t alignment,
-                     int64_t valid, int64_t capacity = 0) {
-  BenchCase c;
-  c.label = "T=" + std::to_string(tokens) + " K=" + std::to_string(topk) +
-            " E=" + std::to_string(experts) + " A=" + std::to_string(alignment);
-  c.params = {{"num_experts", experts}, {"alignment", alignment}};
-  if (capacity > 0) {
-    c.label += " P=" + std::to_string(capacity);
-    c.params["num_expanded_tokens"] = capacity;
-    c.params["force_no_sync"] = true;
-  }
-  const int64_t pairs = tokens * topk;
-  c.inputs = {{"topk_idx", DType::i64, {tokens, topk}, {topk, 1}, [=](int64_t pair) {
-                 const int64_t step = pair * valid / pairs;
-                 return step == (pair + 1) * valid / pairs ? int64_t{-1} : step % experts;
-               }}};
-  int64_t positions = 0;
-  for (int64_t e = 0; e < experts; ++e) {
-    const int64_t size = (valid - e + experts - 1) / experts;
-    positions += (size + alignment - 1) / alignment * alignment;
-  }
-  c.bytes = 12 * pairs + 12 * (std::max(positions, capacity) + experts);
-  return c;
-}
 
 OpInfo op_info() {
   using Type = ParamInfo::Type;
@@ -213,11 +201,8 @@ OpInfo op_info() {
   op.run = [](const Tensors& t, const Params& p, Stream stream) { run(t, options_of(p), stream); };
   op.trim = trim;
   op.kernels = kernels;
-  op.examples = {bench_case(65, 8, 9, 16, 300), bench_case(700, 6, 256, 128, 2000),
-                 bench_case(9, 2, 1024, 1, 18, 40)};
-  op.bench = {bench_case(7902, 2, 9, 128, 8640),   bench_case(9813, 2, 4, 128, 9856),
-              bench_case(21779, 8, 9, 128, 32448), bench_case(32506, 8, 4, 128, 33920),
-              bench_case(1, 8, 256, 16, 8, 4104),  bench_case(128, 8, 256, 16, 1024, 5120)};
+  op.examples = moe::mapping_examples();
+  op.bench = moe::mapping_bench();
   return op;
 }
 

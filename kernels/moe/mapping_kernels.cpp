@@ -1,287 +1,191 @@
+// get_fused_mapping in one kernel. Every warp takes a run of pairs and numbers those of each expert in
+// registers and in its own row of a table; thread e then adds up expert e, over the warps of its
+// block and, through their shared memory, over the blocks of the cluster before it.
+
 #include "kernels/moe/mapping_kernels.h"
 
-#include <optional>
-
-#include "dsl/builder.h"
+#include "kernels/moe/mapping_chunks.h"
+#include "kernels/moe/mapping_tensors.h"
 
 namespace tessera::kernels::moe {
 namespace {
 
 using namespace dsl;
 
-constexpr int kThreads = 256, kWarps = 8;
-constexpr int kOffsetThreads = 1024;
-constexpr int64_t kPairsPerLane = kPairsPerBlock / kThreads;
+constexpr int kWarps = kMappingThreads / 32;
 
-const char* kernel_name(MappingPhase phase) {
-  switch (phase) {
-    case MappingPhase::whole:
-      return "get_fused_mapping";
-    case MappingPhase::count:
-      return "get_fused_mapping_count";
-    case MappingPhase::offset:
-      return "get_fused_mapping_offset";
-    case MappingPhase::place:
-      return "get_fused_mapping_place";
-  }
-  return "get_fused_mapping";
-}
-
-class Mapping {
+class OneKernel : MappingTensors {
  public:
-  explicit Mapping(const MappingSpec& s) : s_(s), k_(kernel_name(s.phase)) { declare(); }
+  explicit OneKernel(const MappingSpec& s)
+      : MappingTensors("get_fused_mapping", s),
+        blocks_(s.phase == MappingPhase::cluster ? kMappingCluster : 1),
+        per_thread_(s.phase == MappingPhase::cluster ? kClusterPairsPerThread
+                                                     : kBlockPairsPerThread) {
+    k_.scalar("num_chunks", DType::i32);
+  }
 
   ir::Kernel build() {
-    switch (s_.phase) {
-      case MappingPhase::whole:
-        whole();
-        break;
-      case MappingPhase::count:
-        count();
-        break;
-      case MappingPhase::offset:
-        offset();
-        break;
-      case MappingPhase::place:
-        place();
-        break;
-    }
+    k_.launch({blocks_}, {.threads = kMappingThreads, .cluster = blocks_});
+    rank_ = k_.let("rank", k_.cluster_rank());
+    table_ = k_.shared(DType::i32, {kWarps, s_.experts}, "table");
+    first_pair_ = k_.shared(DType::i32, {s_.experts}, "first_pair");
+    if (s_.has_pairs) load_pairs();
+    if (s_.fills) pad(rank_ * kMappingThreads + k_.thread(), positions_, blocks_ * kMappingThreads);
+    if (s_.has_pairs) number_pairs();
+    lay_out();
+    if (s_.has_pairs) place_pairs();
+    if (!s_.fills) pad_experts();
     return k_.finish();
   }
 
  private:
-  void declare() {
-    if (s_.has_pairs) {
-      pairs_ = k_.dim("pairs");
-      topk_idx_ = k_.input("topk_idx", DType::i64, {pairs_}, {.align = 8});
-      token_topk_to_pos_ = output("token_topk_to_pos", pairs_);
-    }
-    positions_ = i32(0);
-    if (s_.has_positions) {
-      positions_ = k_.dim("positions");
-      pos_to_expert_ = output("pos_to_expert", positions_);
-      pos_to_token_ = output("pos_to_token", positions_);
-      pos_to_token_topk_ = output("pos_to_token_topk", positions_);
-    }
-    expert_start_ = output("expert_start", i32(s_.experts));
-    expert_end_ = output("expert_end", i32(s_.experts));
-    num_tokens_per_expert_ = output("num_tokens_per_expert", i32(s_.experts));
-    alignment_ = k_.scalar("alignment", DType::i32);
-    num_chunks_ = k_.scalar("num_chunks", DType::i32);
+  Ref per_expert(const char* name) { return k_.shared(DType::i32, {s_.experts}, name); }
+  Value expert() const { return k_.thread(); }
+  Value owns_expert() const { return k_.thread() < s_.experts; }
+  /// Does body(i, pair) for the pairs of this thread: 32 apart, those of a warp are one run.
+  template <class Body>
+  void each_pair(const Body& body) {
+    k_.unrolled(per_thread_, [&](Value i) {
+      k_.if_(i < rounds_, [&] { body(i, k_.let("pair", first_ + i * 32)); });
+    });
   }
-  Ref output(const char* name, const Value& extent) {
-    return k_.output(name, DType::i32, {extent}, {.align = 4});
-  }
-  Ref shared(const char* name) { return k_.shared(DType::i32, {s_.experts}, name); }
-  Ref shared_table() { return k_.shared(DType::i32, {kWarps, s_.experts}, "table"); }
 
-  Value aligned(const Value& size) const {
-    return (size + alignment_ - 1) / alignment_ * alignment_;
-  }
-  Value begin_of(const Value& chunk) const { return i32(i64(chunk) * pairs_ / i64(num_chunks_)); }
-
-  /// The pairs of this block, [begin, end), to registers: those of a lane are 32 apart, those of a
-  /// warp one run.
-  void load_pairs(const Value& chunk) {
-    begin_ = k_.let("begin", begin_of(chunk));
-    end_ = k_.let("end", begin_of(chunk + 1));
-    first_ = k_.let("first", begin_ + k_.warp() * (32 * kPairsPerLane) + k_.lane());
-    experts_ = k_.local(DType::i32, {kPairsPerLane}, "experts");
-    k_.unrolled(kPairsPerLane, [&](Value i) {
+  void load_pairs() {
+    auto begin = k_.let("begin", i32(i64(rank_) * pairs_ / i64(blocks_)));
+    end_ = k_.let("end", i32(i64(rank_ + 1) * pairs_ / i64(blocks_)));
+    rounds_ = k_.let("rounds", (end_ - begin + (kMappingThreads - 1)) / kMappingThreads);
+    first_ = k_.let("first", begin + k_.warp() * (rounds_ * 32) + k_.lane());
+    ids_ = k_.local(DType::i64, {per_thread_}, "ids");
+    k_.unrolled(per_thread_, [&](Value i) {
       auto pair = k_.let("pair", first_ + i * 32);
-      auto id = k_.let("id", select(pair < end_, (*topk_idx_)(pair), i64(-1)));
-      (*experts_)(i) = select(id >= 0 && id < s_.experts, i32(id), -1);
-    });
-  }
-  /// Adds one to counter(expert) for every pair of the block.
-  template <class Counter>
-  void count_pairs(const Counter& counter) {
-    k_.unrolled(kPairsPerLane, [&](Value i) {
-      auto expert = k_.let("expert", (*experts_)(i));
-      k_.if_(expert >= 0, [&] { k_.atomic_add(counter(expert), 1); });
-    });
-  }
-  /// Row w of the table: pairs of each expert in the warps before w. `sizes`: in all of them.
-  void fill_table(const Ref& table, const Ref& sizes) {
-    k_.fill(table, 0);
-    if (s_.has_pairs) {
-      count_pairs([&](const Value& expert) { return table(k_.warp(), expert); });
-    }
-    for (int64_t begin = 0; begin < s_.experts; begin += kThreads) {
-      auto expert = k_.let("expert", k_.thread() + i32(begin));
-      k_.if_(expert < s_.experts, [&] {
-        auto size = k_.var(DType::i32, 0, "size");
-        k_.unrolled(kWarps, [&](Value warp) {
-          auto here = k_.let("here", table(warp, expert));
-          table(warp, expert) = size;
-          size = size + here;
-        });
-        sizes(expert) = size;
-      });
-    }
-  }
-
-  /// Ranges of experts of these sizes, padded and one after the other: writes expert_start and
-  /// num_tokens_per_expert, and calls then(expert, start, end). `ends` is shared memory.
-  template <class Then>
-  void lay_out(const Ref& sizes, const Ref& ends, const Then& then) {
-    k_.parallel({s_.experts}, [&](Value expert) { ends(expert) = aligned(sizes(expert)); });
-    k_.scan_sum(ends, ends, Axis(0));
-    k_.parallel({s_.experts}, [&](Value expert) {
-      auto padded = k_.let("padded", aligned(sizes(expert)));
-      auto end = k_.let("end_of_expert", ends(expert));
-      (*expert_start_)(expert) = end - padded;
-      (*num_tokens_per_expert_)(expert) = padded;
-      then(expert, end - padded, end);
+      (*ids_)(i) = i64(-1);
+      k_.if_(i < rounds_ && pair < end_, [&] { (*ids_)(i) = (*topk_idx_)(pair).unchecked(); });
     });
   }
 
-  /// Gives every pair its position, in ascending order of pairs. `starts` [experts]: position of
-  /// the first pair of the block; `table` counts what each warp has placed since.
-  void place_pairs(const Ref& starts, const Ref& table) {
+  /// numbered(i) = the expert of pair i and, times 1024, how many of it the warp has had before.
+  void number_pairs() {
+    numbered_ = k_.local(DType::i32, {per_thread_}, "numbered");
     auto lower_lanes = k_.let("lower_lanes", (u32(1) << u32(k_.lane())) - 1);
-    k_.sync();
     k_.manual_sync([&] {  // a warp reads and writes its own row of the table
-      k_.unrolled(kPairsPerLane, [&](Value i) {
-        auto pair = k_.let("pair", first_ + i * 32);
-        auto expert = k_.let("expert", (*experts_)(i));
-        auto is_valid = expert >= 0;
-        auto column = k_.let("column", max(expert, 0));
+      k_.unrolled((s_.experts + 31) / 32, [&](Value i) {
+        auto column = k_.let("column", i * 32 + k_.lane());
+        k_.if_(column < s_.experts, [&] { (*table_)(k_.warp(), column) = i32(0); });
+      });
+      k_.sync_warp();
+      each_pair([&](const Value& i, const Value&) {
+        auto expert = k_.let("expert", expert_of((*ids_)(i)));
         auto same = k_.let("same", k_.match_any(expert));
         auto before = k_.let("before", i32(popcount(same & lower_lanes)));
-        auto placed = k_.let("placed", table(k_.warp(), column));
+        auto column = k_.let("column", max(expert, 0));
+        auto seen = k_.let("seen", (*table_)(k_.warp(), column));
         k_.sync_warp();
-        k_.if_(is_valid && before == 0,
-               [&] { table(k_.warp(), expert) = placed + i32(popcount(same)); });
+        k_.if_(expert >= 0 && before == 0,
+               [&] { (*table_)(k_.warp(), column) = seen + i32(popcount(same)); });
         k_.sync_warp();
-        auto position = k_.let("position", starts(column) + placed + before);
-        auto fits = k_.let("fits", is_valid && position < positions_);
-        k_.if_(pair < end_, [&] { (*token_topk_to_pos_)(pair) = select(fits, position, -1); });
-        if (!s_.has_positions) return;
-        k_.if_(fits, [&] {
-          (*pos_to_expert_)(position) = expert;
-          (*pos_to_token_)(position) = pair / s_.topk;
-          (*pos_to_token_topk_)(position) = pair;
-        });
+        (*numbered_)(i) = select(expert >= 0, (seen + before) * 1024 + expert, -1);
       });
     });
   }
-  /// Padding at positions first, first + step, ... below `end`.
-  void pad(const Value& first, const Value& end, const Value& step) {
-    if (!s_.has_positions) return;
-    auto count = k_.let("count", max(end - first + step - 1, 0) / step);
-    k_.serial(0, count, [&](Value i) {
-      auto position = k_.let("position", first + i * step);
-      (*pos_to_expert_)(position) = i32(-1);
-      (*pos_to_token_)(position) = i32(-1);
-      (*pos_to_token_topk_)(position) = i32(-1);
+
+  /// Turns a column of the table into sums over the warps before; gives their sum.
+  Value count_block() {
+    auto size = k_.var(DType::i32, 0, "size");
+    if (!s_.has_pairs) return size;
+    k_.if_(owns_expert(), [&] {
+      auto counts = k_.local(DType::i32, {kWarps}, "counts");
+      k_.unrolled(kWarps, [&](Value warp) { counts(warp) = (*table_)(warp, expert()); });
+      k_.unrolled(kWarps, [&](Value warp) {
+        (*table_)(warp, expert()) = size;
+        size += counts(warp);
+      });
     });
+    return size;
   }
 
-  void whole() {
-    auto at = k_.launch({1}, {.threads = kThreads});
-    auto table = shared_table(), sizes = shared("sizes");
-    auto starts = shared("starts"), ends = shared("ends");
-    if (s_.has_pairs) load_pairs(at.x);
-    pad(k_.thread(), positions_, i32(kThreads));  // all of them; pairs come later
-    fill_table(table, sizes);
-    lay_out(sizes, ends, [&](const Value& expert, const Value& start, const Value& end) {
-      starts(expert) = start;
-      (*expert_end_)(expert) = end;
-    });
-    if (s_.has_pairs) place_pairs(starts, table);
-  }
-
-  void count() {
-    auto at = k_.launch({num_chunks_}, {.threads = kThreads});
-    auto sizes = shared("sizes");
-    load_pairs(at.x);
-    k_.fill(sizes, 0);
-    count_pairs([&](const Value& expert) { return sizes(expert); });
-    k_.parallel({s_.experts},
-                [&](Value expert) { (*token_topk_to_pos_)(begin_ + expert) = sizes(expert); });
-  }
-
-  /// The sum over the lanes up to this one.
+  /// The sum over the threads up to this one, of values of those that own an expert.
   Value inclusive(const Value& value) {
     auto sum = k_.var(DType::i32, value, "sum");
     for (int delta = 1; delta < 32; delta *= 2) {
       auto lower = k_.let("lower", k_.shuffle_up(sum, delta));
-      sum = sum + select(k_.lane() >= delta, lower, 0);
+      sum += select(k_.lane() >= delta, lower, 0);
     }
-    return k_.let("inclusive", sum);
+    if (s_.experts <= 32) return sum;
+    auto sums = k_.shared(DType::i32, {kWarps}, "sums");
+    k_.if_(k_.lane() == 31, [&] { sums(k_.warp()) = sum; });
+    k_.sync();
+    return sum + k_.warp_sum(select(k_.lane() < k_.warp(), sums(k_.lane()), 0));
   }
-  /// Turns the counts of an expert by chunk into sums over the chunks before; gives their sum. By
-  /// one warp.
-  Value offsets_of(const Value& expert) {
-    auto size = k_.var(DType::i32, 0, "total");
-    k_.serial(0, (num_chunks_ + 31) / 32, [&](Value round) {
-      auto chunk = k_.let("chunk", round * 32 + k_.lane());
-      auto slot = k_.let("slot", begin_of(chunk) + expert);
-      auto mine = k_.let("mine", select(chunk < num_chunks_, (*token_topk_to_pos_)(slot), 0));
-      auto sum = inclusive(mine);
-      k_.if_(chunk < num_chunks_, [&] { (*token_topk_to_pos_)(slot) = size + sum - mine; });
-      size = size + k_.shuffle(sum, 31);
+
+  /// Ranges of experts, padded and one after the other, and where in them the block begins.
+  void lay_out() {
+    auto size = k_.let("size_in_block", count_block());
+    auto total = k_.var(DType::i32, size, "total"), before = k_.var(DType::i32, 0, "before");
+    if (blocks_ > 1) {
+      auto sizes = per_expert("sizes");
+      k_.if_(owns_expert(), [&] { sizes(expert()) = size; });
+      k_.sync_cluster();
+      k_.if_(owns_expert(), [&] {
+        total = i32(0);
+        k_.unrolled(blocks_, [&](Value block) {
+          auto there = k_.let("there", k_.of_block(sizes, block)(expert()));
+          total += there;
+          before += select(block < rank_, there, 0);
+        });
+      });
+    }
+    auto padded = k_.let("padded", select(owns_expert(), aligned(total), 0));
+    auto end = k_.let("end_of_expert", inclusive(padded));
+    if (!s_.fills) behind_ = per_expert("behind"), ends_ = per_expert("ends");
+    k_.if_(owns_expert(), [&] {
+      (*first_pair_)(expert()) = end - padded + before;
+      if (!s_.fills) {
+        (*behind_)(expert()) = end - padded + total;
+        (*ends_)(expert()) = end;
+      }
     });
-    return size;
+    k_.if_(owns_expert() && rank_ == 0, [&] {
+      (*expert_start_)(expert()) = end - padded;
+      (*expert_end_)(expert()) = end;
+      (*num_tokens_per_expert_)(expert()) = padded;
+    });
   }
-  void offset() {
-    k_.launch({1}, {.threads = kOffsetThreads});
-    auto sizes = shared("sizes"), ends = shared("ends");
-    constexpr int64_t kTogether = kOffsetThreads / 32;  // experts, one warp each
-    k_.serial(0, (s_.experts + kTogether - 1) / kTogether, [&](Value i) {
-      auto expert = k_.let("expert", i * kTogether + k_.warp());
-      k_.if_(expert < s_.experts, [&] {
-        auto size = k_.let("size", offsets_of(expert));
-        k_.if_(k_.lane() == 0, [&] { sizes(expert) = size; });
+
+  void place_pairs() {
+    each_pair([&](const Value& i, const Value& pair) {
+      auto number = k_.let("number", (*numbered_)(i));
+      auto expert = k_.let("expert", select(number >= 0, number & 1023, 0));
+      auto position = k_.let(
+          "position", (*first_pair_)(expert) + (*table_)(k_.warp(), expert) + (number >> 10));
+      k_.if_(pair < end_, [&] {
+        place(pair, expert, position, k_.let("fits", number >= 0 && position < positions_));
       });
     });
-    lay_out(sizes, ends, [&](const Value& expert, const Value& start, const Value&) {
-      (*expert_end_)(expert) = start + sizes(expert);
+  }
+
+  /// One warp of the cluster for each expert.
+  void pad_experts() {
+    const int64_t warps = int64_t{kWarps} * blocks_;
+    k_.unrolled((s_.experts + warps - 1) / warps, [&](Value i) {
+      auto expert = k_.let("expert", i * warps + rank_ * kWarps + k_.warp());
+      k_.if_(expert < s_.experts,
+             [&] { pad((*behind_)(expert) + k_.lane(), min((*ends_)(expert), positions_), 32); });
     });
   }
 
-  void place() {
-    auto at = k_.launch({num_chunks_}, {.threads = kThreads});
-    auto table = shared_table(), starts = shared("starts");
-    load_pairs(at.x);
-    fill_table(table, starts);
-    k_.parallel({s_.experts}, [&](Value expert) {
-      starts(expert) = (*expert_start_)(expert) + (*token_topk_to_pos_)(begin_ + expert);
-    });
-    place_pairs(starts, table);
-    // padding of the experts chunk, chunk + num_chunks, ..., one warp each
-    auto warps = k_.let("warps", num_chunks_ * kWarps);
-    auto first = k_.let("first_expert", at.x + k_.warp() * num_chunks_);
-    k_.serial(0, max(s_.experts - first + warps - 1, 0) / warps, [&](Value i) {
-      auto expert = k_.let("expert", first + i * warps);
-      auto behind = k_.let("behind", (*expert_end_)(expert));
-      auto end =
-          k_.let("end_of_expert", (*expert_start_)(expert) + (*num_tokens_per_expert_)(expert));
-      k_.sync_warp();
-      k_.if_(k_.lane() == 0, [&] { (*expert_end_)(expert) = end; });
-      pad(behind + k_.lane(), min(end, positions_), i32(32));
-    });
-    // and behind the last expert
-    const int64_t last = s_.experts - 1;
-    auto total = k_.let("total", (*expert_start_)(last) + (*num_tokens_per_expert_)(last));
-    pad(total + at.x * kThreads + k_.thread(), positions_, num_chunks_ * kThreads);
-  }
-
-  const MappingSpec& s_;
-  Builder k_;
-  Value pairs_, positions_, alignment_, num_chunks_;
-  std::optional<Ref> topk_idx_, token_topk_to_pos_;
-  std::optional<Ref> pos_to_expert_, pos_to_token_, pos_to_token_topk_;
-  std::optional<Ref> expert_start_, expert_end_, num_tokens_per_expert_;
-  Value begin_, end_, first_;   // pairs of the block, first pair of the lane
-  std::optional<Ref> experts_;  // of the pairs of the lane, -1: none
+  const int blocks_, per_thread_;
+  Value rank_, end_, rounds_, first_;  // pairs of the block up to end_, of the lane from first_ on
+  std::optional<Ref> ids_, numbered_;  // of the pairs of the lane
+  std::optional<Ref> table_;           // pairs of each expert by warp, then in the warps before
+  std::optional<Ref> first_pair_;      // position of the first pair of the block, by expert
+  std::optional<Ref> behind_, ends_;   // padding of each expert
 };
 
 }  // namespace
 
 ir::Kernel build_mapping(const MappingSpec& s) {
-  return Mapping(s).build();
+  const bool one = s.phase == MappingPhase::block || s.phase == MappingPhase::cluster;
+  return one ? OneKernel(s).build() : build_chunked_mapping(s);
 }
 
 }  // namespace tessera::kernels::moe

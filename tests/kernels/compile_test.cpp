@@ -9,6 +9,7 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
+#include "kernels/jit/target.h"
 #include "runtime/runtime.h"
 #include "tests/support/catch.h"
 #include "tools/lib/example.h"
@@ -55,9 +56,10 @@ TEST_CASE("R22.12 every shipped kernel compiles for every target that NVRTC list
   for (const kernels::OpInfo& op : kernels::ops()) {
     REQUIRE_FALSE(op.examples.empty());
     for (const kernels::BenchCase& example : op.examples) {
-      for (const ir::Kernel& kernel : tools::kernels_of(op, example)) {
-        const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
-        for (const runtime::Target target : targets) {
+      for (const runtime::Target target : targets) {
+        const kernels::jit::TargetScope scope(target);
+        for (const ir::Kernel& kernel : tools::kernels_of(op, example)) {
+          const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
           CAPTURE(op.name, example.label, to_string(target));
           const runtime::Image image = runtime::compile(*nvrtc, source, target);
           CHECK(image.resources.spill_bytes <= known_spill(op.name, nvrtc->version));

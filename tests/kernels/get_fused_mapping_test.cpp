@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "kernels/jit/target.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"
@@ -32,11 +33,34 @@ HostTensor i32(int64_t size) {
 
 }  // namespace
 
-TEST_CASE("get_fused_mapping sorts like its reference on the executor", "[get_fused_mapping]") {
+TEST_CASE("get_fused_mapping sorts like its reference on the executor, with clusters and without",
+          "[get_fused_mapping]") {
+  const kernels::jit::TargetScope scope({GENERATE(8, 9), 0, 0});
   const auto cases = get_fused_mapping_cases();
   const CaseReport report = run_cases(kOp, cases, op_runner(kOp, Device::cpu()));
   for (const std::string& failure : report.failures) FAIL_CHECK(failure);
   CHECK(report.passed == std::ssize(cases));
+}
+
+TEST_CASE("get_fused_mapping takes one kernel where there are clusters of 16",
+          "[get_fused_mapping]") {
+  const auto kernels_for = [](int64_t pairs, int major) {
+    const kernels::jit::TargetScope scope({major, 0, 0});
+    const TensorView topk_idx(nullptr, DType::i64, {pairs, 1}, Device::cpu());
+    const kernels::OpInfo& op = kernels::find_op(kOp);
+    return op.kernels(
+        {{"topk_idx", topk_idx}},
+        kernels::check_params(op, {{"num_experts", int64_t{9}}, {"alignment", int64_t{16}}}));
+  };
+  CHECK(kernels_for(2048, 8).size() == 1);
+  CHECK(kernels_for(2048, 9)[0].cluster == 1);
+  CHECK(kernels_for(2049, 8).size() == 3);
+  CHECK(kernels_for(2049, 12).size() == 3);  // clusters of 8
+  for (const int major : {9, 10}) {
+    REQUIRE(kernels_for(2049, major).size() == 1);
+    CHECK(kernels_for(int64_t{1} << 16, major)[0].cluster == 16);
+    CHECK(kernels_for((int64_t{1} << 16) + 1, major).size() == 3);
+  }
 }
 
 TEST_CASE("a call that waits returns the padded counts", "[get_fused_mapping]") {
@@ -48,8 +72,8 @@ TEST_CASE("a call that waits returns the padded counts", "[get_fused_mapping]") 
   const kernels::FusedMapping mapping = {to_expert.view(), to_token.view(), to_pair.view(),
                                          positions.view(), start.view(),    end.view(),
                                          size.view()};
-  const auto counts =
-      kernels::get_fused_mapping(topk_idx.view(), mapping, {.num_experts = 3, .alignment = 4});
+  const auto counts = kernels::get_fused_mapping(topk_idx.view(), mapping,
+                                                 {.num_experts = 3, .alignment = 4}, nullptr);
   CHECK(counts == std::vector<int32_t>{4, 4, 4});
   const int kExperts[] = {0, -1, -1, -1, 1, -1, -1, -1, 2, 2, 2, -1};
   const int kPairs[] = {1, -1, -1, -1, 5, -1, -1, -1, 0, 3, 4, -1};
@@ -59,7 +83,8 @@ TEST_CASE("a call that waits returns the padded counts", "[get_fused_mapping]") 
     CHECK(to_token.value(p) == (kPairs[p] < 0 ? -1 : kPairs[p] / 2));
   }
   CHECK(kernels::get_fused_mapping(topk_idx.view(), mapping,
-                                   {.num_experts = 3, .alignment = 4, .num_expanded_tokens = bound})
+                                   {.num_experts = 3, .alignment = 4, .num_expanded_tokens = bound},
+                                   nullptr)
             .empty());
 }
 

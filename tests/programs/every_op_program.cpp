@@ -40,8 +40,9 @@ void run(const kernels::OpInfo& op, const kernels::BenchCase& example) {
 }
 
 void compile(const kernels::OpInfo& op, const kernels::BenchCase& example) {
-  for (const runtime::KernelRequest& request : tools::requests_of(op, example)) {
-    const auto image = runtime::Runtime::instance().image(request, {9, 0, 'a'});
+  const runtime::Target target = {9, 0, 'a'};
+  for (const runtime::KernelRequest& request : tools::requests_of(op, example, target)) {
+    const auto image = runtime::Runtime::instance().image(request, target);
     print_digest(op, example, image->entry + " " + image->key.hex, image->cubin);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "dsl/base/error.h"
 #include "kernels/jit/prepare.h"
+#include "kernels/jit/target.h"
 #include "runtime/parallel.h"
 #include "runtime/record.h"
 #include "tools/lib/op_call.h"
@@ -33,19 +34,21 @@ kernels::Tensors placed_nowhere(const kernels::OpInfo& op, const kernels::BenchC
 }  // namespace
 
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
-                                                const kernels::BenchCase& example) {
+                                                const kernels::BenchCase& example,
+                                                runtime::Target target) {
+  const kernels::jit::TargetScope scope(target);
   kernels::BenchCase complete = example;
   complete.params = kernels::check_params(op, example.params);
   const kernels::Tensors tensors = placed_nowhere(op, complete);
   return kernels::jit::kernels_needed([&] { op.run(tensors, complete.params, nullptr); });
 }
 
-std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op) {
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target) {
   std::vector<runtime::KernelRequest> requests;
   std::set<std::string> specs;
   for (const auto* cases : {&op.examples, &op.bench}) {
     for (const kernels::BenchCase& example : *cases) {
-      for (runtime::KernelRequest& request : requests_of(op, example)) {
+      for (runtime::KernelRequest& request : requests_of(op, example, target)) {
         if (specs.insert(request.spec.value_or("")).second) requests.push_back(std::move(request));
       }
     }
@@ -90,14 +93,13 @@ std::vector<runtime::Target> parse_targets(const std::string& list) {
   return targets;
 }
 
-std::vector<runtime::BundleItem> compile_all(const std::vector<runtime::KernelRequest>& requests,
-                                             const std::vector<runtime::Target>& targets, int jobs,
+std::vector<runtime::BundleItem> compile_all(const std::vector<Wanted>& wanted, int jobs,
                                              const std::function<void(size_t, size_t)>& progress) {
   runtime::Runtime& runtime = runtime::Runtime::instance();
-  std::vector<runtime::BundleItem> items(requests.size() * targets.size());
+  std::vector<runtime::BundleItem> items(wanted.size());
   std::atomic<size_t> done = 0;
   runtime::run_in_parallel(items.size(), jobs, {}, [&](size_t i) {
-    items[i] = runtime.bundle_item(requests[i / targets.size()], targets[i % targets.size()]);
+    items[i] = runtime.bundle_item(wanted[i].request, wanted[i].target);
     progress(++done, items.size());
   });
   return items;

@@ -11,22 +11,28 @@
 
 namespace tessera::tools {
 
-/// The kernels of an op's examples and benchmark cases, each Spec once.
-std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op);
+/// A kernel for a target.
+struct Wanted {
+  runtime::KernelRequest request;
+  runtime::Target target;
+};
+
+/// The kernels of an op's examples and benchmark cases for a target, each Spec once.
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target);
 /// Those of one case.
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
-                                                const kernels::BenchCase& example);
+                                                const kernels::BenchCase& example,
+                                                runtime::Target target);
 
-/// The kernels of a recording (TESSERA_RECORD). Throws an argument error naming the line.
+/// The kernels of a recording (TESSERA_RECORD), as they are. Throws an argument error naming the
+/// line.
 std::vector<runtime::KernelRequest> requests_in(const std::string& path);
 
 /// "sm_90a,sm_100a". Throws an argument error.
 std::vector<runtime::Target> parse_targets(const std::string& list);
 
-/// Compiles every kernel for every target, side by side. `progress` is told done and total, from any
-/// thread.
-std::vector<runtime::BundleItem> compile_all(const std::vector<runtime::KernelRequest>& requests,
-                                             const std::vector<runtime::Target>& targets, int jobs,
+/// Compiles side by side. `progress` is told done and total, from any thread.
+std::vector<runtime::BundleItem> compile_all(const std::vector<Wanted>& wanted, int jobs,
                                              const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace tessera::tools

@@ -36,10 +36,11 @@ Sample measure(const kernels::OpInfo& op, const kernels::BenchCase& example, boo
                const std::string& arch) {
   Sample sample;
   if (!on_gpu) {
-    const std::vector<runtime::KernelRequest> requests = requests_of(op, example);
+    const runtime::Target target = parse_targets(arch).front();
+    const std::vector<runtime::KernelRequest> requests = requests_of(op, example, target);
     const auto start = Clock::now();
     for (const runtime::KernelRequest& request : requests) {
-      runtime::Runtime::instance().image(request, parse_targets(arch).front());
+      runtime::Runtime::instance().image(request, target);
     }
     sample.call_ms = ms_since(start);
     return sample;

@@ -9,6 +9,7 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
+#include "kernels/jit/target.h"
 #include "runtime/nvrtc/compile.h"
 #include "tools/lib/example.h"
 #include "tools/lib/text_table.h"
@@ -78,6 +79,7 @@ std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels:
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
                                        double again_above) {
   constexpr int kMeasurements = 3;
+  const kernels::jit::TargetScope scope(target);
   std::vector<CompileCost> costs;
   for (const ir::Kernel& kernel : kernels_of(op, example)) {
     CompileCost least;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
+#include "kernels/jit/target.h"
 #include "kernels/op.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
@@ -23,9 +26,11 @@ int check(const CheckOptions& options) {
       reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
   const runtime::Nvrtc* nvrtc = nullptr;
   runtime::Target target;
+  std::optional<kernels::jit::TargetScope> scope;
   if (!options.arch.empty()) {
     target = reading_arguments([&] { return parse_targets(options.arch); }).front();
     nvrtc = &runtime::Runtime::instance().nvrtc();
+    scope.emplace(target);
   }
   std::vector<CheckResult> results;
   std::string errors;

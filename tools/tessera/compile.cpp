@@ -22,23 +22,29 @@ struct CompileOptions {
   int jobs = 0;
 };
 
-std::vector<runtime::KernelRequest> requests_for(const CompileOptions& options) {
-  std::vector<runtime::KernelRequest> requests;
-  if (!options.specs.empty()) requests = requests_in(options.specs);
+std::vector<Wanted> wanted_by(const CompileOptions& options,
+                              const std::vector<runtime::Target>& targets) {
+  std::vector<Wanted> wanted;
+  const auto add = [&](const std::vector<runtime::KernelRequest>& requests,
+                       runtime::Target target) {
+    for (const runtime::KernelRequest& request : requests) wanted.push_back({request, target});
+  };
+  if (!options.specs.empty()) {
+    const std::vector<runtime::KernelRequest> recorded = requests_in(options.specs);
+    for (const runtime::Target target : targets) add(recorded, target);
+  }
   if (options.specs.empty() || !options.op.empty()) {
     const std::string op = options.op.empty() ? "all" : options.op;
     for (const kernels::OpInfo* chosen : choose_ops(kernels::ops(), op)) {
-      for (runtime::KernelRequest& request : requests_of(*chosen)) {
-        requests.push_back(std::move(request));
-      }
+      for (const runtime::Target target : targets) add(requests_of(*chosen, target), target);
     }
   }
-  return requests;
+  return wanted;
 }
 
-void warn_about_other_programs(const std::vector<runtime::KernelRequest>& requests) {
+void warn_about_other_programs(const std::vector<Wanted>& wanted) {
   std::set<std::string> codes;
-  for (const runtime::KernelRequest& request : requests) {
+  for (const auto& [request, target] : wanted) {
     if (!request.code.empty() && request.code != runtime::code_stamp()) codes.insert(request.code);
   }
   for (const std::string& code : codes) {
@@ -50,17 +56,16 @@ void warn_about_other_programs(const std::vector<runtime::KernelRequest>& reques
 }
 
 int compile(const CompileOptions& options) {
-  const std::vector<runtime::KernelRequest> requests =
-      reading_arguments([&] { return requests_for(options); });
   const std::vector<runtime::Target> targets =
       reading_arguments([&] { return parse_targets(options.arch); });
-  warn_about_other_programs(requests);
+  const std::vector<Wanted> wanted = reading_arguments([&] { return wanted_by(options, targets); });
+  warn_about_other_programs(wanted);
   const int jobs =
       options.jobs > 0 ? options.jobs : runtime::num_jobs(runtime::Runtime::instance().options());
   std::mutex mutex;
   const bool watched = ::isatty(STDERR_FILENO) != 0;
   std::vector<runtime::BundleItem> items =
-      compile_all(requests, targets, jobs, [&](size_t done, size_t total) {
+      compile_all(wanted, jobs, [&](size_t done, size_t total) {
         if (!watched) return;
         const std::lock_guard lock(mutex);
         fmt::print(stderr, "\r\x1b[K{} of {} kernels", done, total);
@@ -70,9 +75,8 @@ int compile(const CompileOptions& options) {
   write_file(options.out, bytes);
   // A bundle that a group or others could write would not be used.
   ::chmod(options.out.c_str(), 0644);
-  return print(fmt::format("{}: {} kernels for {} target{}, {} bytes\n", options.out,
-                           requests.size(), targets.size(), targets.size() == 1 ? "" : "s",
-                           bytes.size()))
+  return print(fmt::format("{}: {} kernels for {} target{}, {} bytes\n", options.out, wanted.size(),
+                           targets.size(), targets.size() == 1 ? "" : "s", bytes.size()))
              ? kOk
              : kFailed;
 }

@@ -5,6 +5,7 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "dsl/ir/tile.h"
+#include "kernels/jit/target.h"
 #include "kernels/op.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/compile.h"
@@ -64,6 +65,7 @@ int show(const ShowOptions& options) {
   std::string which;
   reading_arguments([&] { op = &kernels::find_op(options.op); });
   const runtime::Target target = target_of(options);
+  const kernels::jit::TargetScope scope(target);
   if (options.in.empty()) {
     const kernels::BenchCase& example = reading_arguments(
         [&]() -> const kernels::BenchCase& { return find_example(*op, options.params); });

@@ -1,0 +1,31 @@
+#include "kernels/jit/target.h"
+
+#include "kernels/jit/prepared.h"
+#include "runtime/runtime.h"
+
+namespace tessera::kernels::jit {
+namespace {
+
+thread_local runtime::Target scope_target = {9, 0, 0};
+
+int cluster_limit(runtime::Target target) {
+  if (target.major < 9) return 1;
+  return target.major <= 10 ? 16 : 8;
+}
+
+}  // namespace
+
+int cluster_limit(Device device) {
+  const bool exists = device.is_cuda() && call_mode().until != CallMode::Until::named;
+  return cluster_limit(exists ? runtime::Runtime::instance().target_on(device.ordinal)
+                              : scope_target);
+}
+
+TargetScope::TargetScope(runtime::Target target) : before_(scope_target) {
+  scope_target = target;
+}
+TargetScope::~TargetScope() {
+  scope_target = before_;
+}
+
+}  // namespace tessera::kernels::jit
