@@ -11,6 +11,14 @@ using namespace tessera;
 using namespace tessera::runtime;
 using namespace tessera::test;
 
+namespace {
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
 TEST_CASE("a loaded kernel is launched with its grid and arguments") {
   FakeCuda fake;
   Process process(fake, "");
@@ -226,8 +234,8 @@ TEST_CASE("R16.4 a cluster is launched as one, if the device can hold it") {
     fake.state().max_clusters = 0;
     Process process(fake, options);
     const std::string error = error_of([&] { process.runtime->load(with_cluster(16), 0); });
-    CHECK_THAT(error, Catch::Contains("CLUSTER_TOO_LARGE"));
-    CHECK_THAT(error, Catch::Contains("the device cannot run one cluster of the kernel"));
+    CHECK(has(error, "CLUSTER_TOO_LARGE"));
+    CHECK(has(error, "the device cannot run one cluster of the kernel"));
   }
   SECTION("a driver that cannot say it") {
     fake.state().max_clusters = 0;
@@ -239,9 +247,9 @@ TEST_CASE("R16.4 a cluster is launched as one, if the device can hold it") {
     fake.state().major = 8;
     Process process(fake, options);
     const std::string error = error_of([&] { process.runtime->load(with_cluster(2), 0); });
-    CHECK_THAT(error, Catch::Contains("CLUSTER_TARGET"));
-    CHECK_THAT(error, Catch::Contains("expected  sm_90 or newer"));
-    CHECK_THAT(error, Catch::Contains("got       sm_80, clusters of 2"));
+    CHECK(has(error, "CLUSTER_TARGET"));
+    CHECK(has(error, "expected  sm_90 or newer"));
+    CHECK(has(error, "got       sm_80, clusters of 2"));
   }
 }
 

@@ -38,6 +38,10 @@ std::string trap_of(const ir::Kernel& kernel, int64_t blocks) {
   return error_of([&] { run(kernel, blocks); });
 }
 
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace
 
 TEST_CASE("blocks of a cluster read each other's shared memory", "[language]") {
@@ -164,9 +168,8 @@ TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[lang
     const ir::Kernel kernel =
         in_clusters(2, 2, [&](Builder& k, Ref tile, Ref y) { y(k.thread()) = neighbour(k, tile); });
     const std::string error = trap_of(kernel, 2);
-    CHECK_THAT(error, Catch::Contains("CLUSTER_ACCESS"));
-    CHECK_THAT(error,
-               Catch::Contains("tile[0] of block 1 of the cluster, which may not have begun"));
+    CHECK(has(error, "CLUSTER_ACCESS"));
+    CHECK(has(error, "tile[0] of block 1 of the cluster, which may not have begun"));
   }
   SECTION("a write that no barrier parts from another block's read") {
     const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref tile, Ref y) {
@@ -175,10 +178,10 @@ TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[lang
       tile(k.thread()) = 0;
     });
     const std::string error = trap_of(kernel, 2);
-    CHECK_THAT(error, Catch::Contains("RACE"));
-    CHECK_THAT(error, Catch::Contains(
-                          "race on tile[0]: read here and written by thread 0 of block 0 of the "
-                          "cluster with no cluster barrier between"));
+    CHECK(has(error, "RACE"));
+    CHECK(has(error,
+              "race on tile[0]: read here and written by thread 0 of block 0 of the "
+              "cluster with no cluster barrier between"));
   }
   SECTION("a barrier of the block does not part them") {
     const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref tile, Ref y) {
@@ -189,7 +192,7 @@ TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[lang
       k.sync();
       k.if_(k.thread() == 5, [&] { tile(5) = 0; });
     });
-    CHECK_THAT(trap_of(kernel, 2), Catch::Contains("with no cluster barrier between"));
+    CHECK(has(trap_of(kernel, 2), "with no cluster barrier between"));
   }
   SECTION("a rank that the cluster does not have") {
     const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref tile, Ref y) {
@@ -197,15 +200,15 @@ TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[lang
       y(k.thread()) = k.of_block(tile, k.thread() / 32 + k.cluster_rank())(k.thread());
     });
     const std::string error = trap_of(kernel, 2);
-    CHECK_THAT(error, Catch::Contains("OOB"));
-    CHECK_THAT(error, Catch::Contains("a rank from 0 to 1"));
+    CHECK(has(error, "OOB"));
+    CHECK(has(error, "a rank from 0 to 1"));
   }
   SECTION("an index outside of the tile") {
     const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref tile, Ref y) {
       k.sync_cluster();
       y(k.thread()) = k.of_block(tile, 1)(k.thread() + 1);
     });
-    CHECK_THAT(trap_of(kernel, 2), Catch::Contains("tile[64] is out of bounds"));
+    CHECK(has(trap_of(kernel, 2), "tile[64] is out of bounds"));
   }
   SECTION("a barrier that one block does not reach") {
     const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref, Ref y) {
@@ -213,9 +216,8 @@ TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[lang
       y(k.thread()) = 0;
     });
     const std::string error = trap_of(kernel, 2);
-    CHECK_THAT(error, Catch::Contains("DIVERGENT_BARRIER"));
-    CHECK_THAT(error,
-               Catch::Contains("a cluster barrier that block 1 of the cluster never reaches"));
+    CHECK(has(error, "DIVERGENT_BARRIER"));
+    CHECK(has(error, "a cluster barrier that block 1 of the cluster never reaches"));
   }
 }
 
@@ -232,8 +234,8 @@ TEST_CASE("a block that would end too early is trapped", "[language]") {
   const codegen::cpu::Argument arguments[] = {{.tensor = result.view()}};
   const codegen::cpu::Executable executable(std::move(program));
   const std::string error = error_of([&] { executable.run(arguments, {.traps = true}); });
-  CHECK_THAT(error, Catch::Contains("CLUSTER_ACCESS"));
-  CHECK_THAT(error, Catch::Contains("tile[0] of block 0 of the cluster, which has ended"));
+  CHECK(has(error, "CLUSTER_ACCESS"));
+  CHECK(has(error, "tile[0] of block 0 of the cluster, which has ended"));
 }
 
 TEST_CASE("clusters that are impossible are refused", "[language]") {
@@ -241,24 +243,24 @@ TEST_CASE("clusters that are impossible are refused", "[language]") {
     return error_of([&] { in_clusters(cluster, blocks, body); });
   };
   const auto nothing = [](Builder&, const Ref&, const Ref&) {};
-  CHECK_THAT(launched(0, 4, nothing), Catch::Contains("CLUSTER"));
-  CHECK_THAT(launched(17, 34, nothing), Catch::Contains("1 .. 16 blocks"));
-  CHECK_THAT(launched(4, 6, nothing), Catch::Contains("a multiple of 4"));
+  CHECK(has(launched(0, 4, nothing), "CLUSTER"));
+  CHECK(has(launched(17, 34, nothing), "1 .. 16 blocks"));
+  CHECK(has(launched(4, 6, nothing), "a multiple of 4"));
   const auto sync = [](Builder& k, const Ref&, const Ref&) { k.sync_cluster(); };
-  CHECK_THAT(launched(1, 4, sync), Catch::Contains("sync_cluster() in a launch without clusters"));
+  CHECK(has(launched(1, 4, sync), "sync_cluster() in a launch without clusters"));
   const auto reach = [](Builder& k, const Ref& tile, const Ref&) { k.of_block(tile, 0); };
-  CHECK_THAT(launched(1, 4, reach), Catch::Contains("in a launch without clusters"));
+  CHECK(has(launched(1, 4, reach), "in a launch without clusters"));
   const auto too_far = [](Builder& k, const Ref& tile, const Ref&) { k.of_block(tile, 2); };
-  CHECK_THAT(launched(2, 4, too_far), Catch::Contains("a rank from 0 to 1"));
+  CHECK(has(launched(2, 4, too_far), "a rank from 0 to 1"));
   const auto global = [](Builder& k, const Ref&, const Ref& y) { k.of_block(y, 0); };
-  CHECK_THAT(launched(2, 4, global), Catch::Contains("has no counterpart in another block"));
+  CHECK(has(launched(2, 4, global), "has no counterpart in another block"));
   const auto leave = [](Builder& k, const Ref& tile, const Ref& y) {
     k.return_if(k.cluster_rank() == 1);
     k.sync_cluster();
     y(k.thread()) = k.of_block(tile, 0)(k.thread());
   };
   const ir::Kernel kernel = in_clusters(2, 2, leave);
-  CHECK_THAT(error_of([&] { codegen::lower(kernel); }), Catch::Contains("RETURN_BEFORE_BARRIER"));
+  CHECK(has(error_of([&] { codegen::lower(kernel); }), "RETURN_BEFORE_BARRIER"));
 }
 
 TEST_CASE("a grid of run time must be a multiple of the cluster", "[language]") {
@@ -271,8 +273,8 @@ TEST_CASE("a grid of run time must be a multiple of the cluster", "[language]") 
   HostTensor even(DType::i32, {6}), odd(DType::i32, {5});
   run_kernel(kernel, {&even});
   for (int64_t i = 0; i < 6; ++i) CHECK(even.value(i) == static_cast<double>(i % 2));
-  CHECK_THAT(error_of([&] { run_kernel(kernel, {&odd}); }),
-             Catch::Contains("the first extent of the grid is no multiple of the cluster"));
+  CHECK(has(error_of([&] { run_kernel(kernel, {&odd}); }),
+            "the first extent of the grid is no multiple of the cluster"));
 }
 
 TEST_CASE("accesses to other blocks are counted", "[language]") {
