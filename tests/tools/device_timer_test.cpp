@@ -23,6 +23,16 @@ TEST_CASE("activity between two flushes belongs to one call", "[bench]") {
   CHECK(activity_per_call({}, 512).empty());
 }
 
+TEST_CASE("a kernel that begins early counts from the end of the one before", "[bench]") {
+  const std::vector<Activity> activities = {
+      {Kind::fill, 1000, 2000, 512},
+      {Kind::kernel, 2000, 5000, 0},
+      {Kind::kernel, 2500, 6000, 0},  // waits for the first one
+      {Kind::kernel, 3000, 5500, 0},  // inside of it
+      {Kind::kernel, 7000, 7500, 0}};
+  CHECK(activity_per_call(activities, 512) == std::vector<double>{4.5});
+}
+
 TEST_CASE("tables line up", "[bench]") {
   TextTable table({{"op", Align::left}, {"us", Align::right}});
   table.row({"transpose", "1.5"});

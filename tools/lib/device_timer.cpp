@@ -20,11 +20,15 @@ constexpr int kMinSamples = 10, kMaxSamples = 1000;
 
 std::vector<double> activity_per_call(std::span<const Activity> activities, uint64_t flush_bytes) {
   std::vector<double> calls;
+  uint64_t counted_until = 0;  // kernels that begin early overlap
   for (const Activity& activity : activities) {
     if (activity.kind == Activity::Kind::fill && activity.bytes == flush_bytes) {
       calls.push_back(0);
-    } else if (!calls.empty()) {
-      calls.back() += static_cast<double>(activity.end_ns - activity.start_ns) / 1e3;
+      counted_until = activity.end_ns;
+    } else if (!calls.empty() && activity.end_ns > counted_until) {
+      const uint64_t begin = std::max(activity.start_ns, counted_until);
+      calls.back() += static_cast<double>(activity.end_ns - begin) / 1e3;
+      counted_until = activity.end_ns;
     }
   }
   return calls;

@@ -19,8 +19,9 @@ struct Timing {
   int samples = 0;    // calls per run
 };
 
-/// Sums the activity between flushes: one entry per flush, in us. A flush is a fill of exactly
-/// `flush_bytes`; what comes before the first is dropped.
+/// How long something ran between flushes: one entry per flush, in us. Kernels that overlap count once,
+/// gaps between kernels do not. A flush is a fill of exactly `flush_bytes`; what comes before the
+/// first is dropped. `activities` by start time.
 std::vector<double> activity_per_call(std::span<const Activity> activities, uint64_t flush_bytes);
 
 class DeviceTimer {
