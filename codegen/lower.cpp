@@ -46,6 +46,7 @@ void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
       if (close->to) add(close->to);
     } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
       add(gemm->a.buffer);
+      add(gemm->b.buffer);
       add(gemm->c.buffer);
     } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
       find_fragments(loop->body, out);

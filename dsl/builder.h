@@ -53,9 +53,12 @@ class AsyncToken {
 
 struct GemmOptions {
   /// Warps along the rows and columns of the product; 0 = the compiler chooses the grid that reads
-  /// the operands least often. Their product is the number of warps of the block.
+  /// the operands least often. The product of all three is the number of warps of the block.
   int warp_rows = 0;
   int warp_columns = 0;
+  /// Parts of k that warps of their own multiply; with more than 1 the product is [warp_depths, m, n],
+  /// the partial products, which the author adds.
+  int warp_depths = 1;
   ir::Tf32 tf32 = ir::Tf32::round;  // of f32 operands
 };
 
@@ -219,16 +222,17 @@ class Builder {
                                 MemoryOrder order = MemoryOrder::relaxed,
                                 SourceLoc loc = SourceLoc::here());
 
-  /// c += a * b by the tensor cores. a [m, k] is a fragment or shared, b [k, n] is shared, c [m, n]
-  /// is a fragment; a transposed operand is a transposed view: k.gemm(x, w.transposed(), sum).
+  /// c += a * b by the tensor cores. a [m, k] and b [k, n] are shared or whole fragments, c [m, n] is
+  /// a fragment; a transposed shared operand is a transposed view: k.gemm(x, w.transposed(), sum). An
+  /// operand that every iteration of a loop multiplies is best kept in a fragment.
   ///
   ///   a, b                 c      m, n, k are multiples of
-  ///   f32 (as tf32)        f32    16 x warp_rows, 8 x warp_columns, 8
-  ///   bf16, f16            f32    16 x warp_rows, 8 x warp_columns, 16
-  ///   e4m3, e5m2 (mixed)   f32    16 x warp_rows, 8 x warp_columns, 32
-  ///   i8                   i32    16 x warp_rows, 8 x warp_columns, 32
+  ///   f32 (as tf32)        f32    16 x warp_rows, 8 x warp_columns, 8 x warp_depths
+  ///   bf16, f16            f32    16 x warp_rows, 8 x warp_columns, 16 x warp_depths
+  ///   e4m3, e5m2 (mixed)   f32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
+  ///   i8                   i32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
   ///
-  /// k is consumed in ascending steps of that multiple. Integers wrap. The order inside one step is
+  /// k is consumed in ascending steps of its multiple for one depth. Integers wrap. The order inside one step is
   /// the hardware's and not specified: the executor adds c and the exact products in f64 in
   /// ascending k and rounds once to f32, the GPU may differ in the last bits (and below sm_89 takes
   /// 8-bit floats in two steps of 16, widened to f16).

@@ -25,17 +25,17 @@ DType product_dtype(const Recorder& r, DType a, DType b, SourceLoc loc) {
   return DType::f32;
 }
 
-/// The extents of a tile of rank 2.
-std::vector<int64_t> matrix_shape(const Recorder& r, const Ref& ref, const char* role,
+/// The extents of a tile of this rank.
+std::vector<int64_t> matrix_shape(const Recorder& r, const Ref& ref, const char* role, size_t rank,
                                   SourceLoc loc) {
   std::vector<int64_t> extents;
   for (const ir::Expr& extent : region_shape(ref.region())) {
     if (ir::is_constant(extent)) extents.push_back(extent->integer);
   }
-  if (extents.size() != 2 || ref.region().order.size() != 2) {
+  if (extents.size() != rank || ref.region().order.size() != rank) {
     r.fail(
         "GEMM", fmt::format("{} of a gemm is no matrix of constant extents", role), loc,
-        "two dimensions",
+        rank == 2 ? "two dimensions" : "[warp_depths, m, n]",
         fmt::format("'{}' {}", ref.region().buffer->name, shape_text(region_shape(ref.region()))));
   }
   return extents;
@@ -44,9 +44,11 @@ std::vector<int64_t> matrix_shape(const Recorder& r, const Ref& ref, const char*
 void require_space(const Recorder& r, const Ref& ref, const char* role, bool shared, bool fragment,
                    SourceLoc loc) {
   const ir::Buffer& buffer = *ref.region().buffer;
-  const bool whole = ref.region().order == std::vector<int>{0, 1} && buffer.shape.size() == 2 &&
-                     ir::equal(ref.region().extents[0], buffer.shape[0]) &&
-                     ir::equal(ref.region().extents[1], buffer.shape[1]);
+  bool whole = ref.region().order.size() == buffer.shape.size();
+  for (size_t d = 0; whole && d < buffer.shape.size(); ++d) {
+    whole = ref.region().order[d] == static_cast<int>(d) &&
+            ir::equal(ref.region().extents[d], buffer.shape[d]);
+  }
   if (shared && buffer.space == ir::Space::shared) return;
   if (fragment && buffer.space == ir::Space::fragment && whole) return;
   r.fail("GEMM", fmt::format("{} of a gemm is in the wrong memory", role), loc,
@@ -62,15 +64,20 @@ void require_space(const Recorder& r, const Ref& ref, const char* role, bool sha
 /// first; of equal ones the one with more rows.
 layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const GemmOptions& options,
                               SourceLoc loc) {
-  const int64_t warps = r.kernel.threads / 32;
   if (r.kernel.threads % 32 != 0) {
     r.fail("PARTIAL_WARP", "a gemm needs whole warps", loc, "a block size that is a multiple of 32",
            fmt::format("{} threads", r.kernel.threads));
   }
-  layout::WarpGrid best{0, 0};
+  const int64_t depths = options.warp_depths;
+  if (depths < 1 || r.kernel.threads / 32 % depths != 0) {
+    r.fail("GEMM", "warp_depths does not divide the warps of the block", loc,
+           fmt::format("a divisor of {}", r.kernel.threads / 32), fmt::format("{}", depths));
+  }
+  const int64_t warps = r.kernel.threads / 32 / depths;
+  layout::WarpGrid best{0, 0, depths};
   for (int64_t rows = warps; rows > 0; --rows) {
     if (warps % rows != 0) continue;
-    const layout::WarpGrid grid{rows, warps / rows};
+    const layout::WarpGrid grid{rows, warps / rows, depths};
     if (m % (16 * grid.rows) != 0 || n % (8 * grid.columns) != 0) continue;
     if (options.warp_rows != 0 && options.warp_rows != grid.rows) continue;
     if (options.warp_columns != 0 && options.warp_columns != grid.columns) continue;
@@ -83,7 +90,7 @@ layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const Gem
     };
     r.fail("GEMM", "the warps of the block do not divide the product", loc,
            "m a multiple of 16 x warp_rows, n of 8 x warp_columns, warp_rows x warp_columns = "
-           "number of warps",
+           "number of warps for each depth",
            fmt::format("m {}, n {}, {} warps, warp_rows {}, warp_columns {}", m, n, warps,
                        wanted(options.warp_rows), wanted(options.warp_columns)));
   }
@@ -94,19 +101,27 @@ layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const Gem
 
 void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options, SourceLoc loc) {
   const Recorder& r = *recorder_;
-  const std::vector<int64_t> left = matrix_shape(r, a, "the left operand", loc);
-  const std::vector<int64_t> right = matrix_shape(r, b, "the right operand", loc);
-  const std::vector<int64_t> product = matrix_shape(r, c, "the product", loc);
+  const std::vector<int64_t> left = matrix_shape(r, a, "the left operand", 2, loc);
+  const std::vector<int64_t> right = matrix_shape(r, b, "the right operand", 2, loc);
+  const bool has_depths = options.warp_depths > 1;
+  const std::vector<int64_t> product = matrix_shape(r, c, "the product", has_depths ? 3 : 2, loc);
   require_space(r, a, "the left operand", true, true, loc);
-  require_space(r, b, "the right operand", true, false, loc);
+  require_space(r, b, "the right operand", true, true, loc);
   require_space(r, c, "the product", false, true, loc);
   for (const Ref* operand : {&a, &b}) {
     for (const ir::Expr& offset : operand->region().offsets) r.check_in_scope(offset, loc);
   }
-  if (left[1] != right[0] || product[0] != left[0] || product[1] != right[1]) {
-    r.fail("SHAPE", "the operands of a gemm do not fit", loc, "[m, k] * [k, n] -> [m, n]",
-           fmt::format("[{}, {}] * [{}, {}] -> [{}, {}]", left[0], left[1], right[0], right[1],
-                       product[0], product[1]));
+  if (a.region().buffer == b.region().buffer && a.region().buffer->space == ir::Space::fragment) {
+    r.fail("GEMM", "both operands of a gemm are one fragment", loc, "two fragments",
+           fmt::format("'{}' twice", a.region().buffer->name), "copy it");
+  }
+  std::vector<int64_t> expected_product = {left[0], right[1]};
+  if (has_depths) expected_product.insert(expected_product.begin(), options.warp_depths);
+  if (left[1] != right[0] || product != expected_product) {
+    r.fail("SHAPE", "the operands of a gemm do not fit", loc,
+           has_depths ? "[m, k] * [k, n] -> [warp_depths, m, n]" : "[m, k] * [k, n] -> [m, n]",
+           fmt::format("[{}, {}] * [{}, {}] -> [{}]", left[0], left[1], right[0], right[1],
+                       fmt::join(product, ", ")));
   }
   const DType expected = product_dtype(r, a.dtype(), b.dtype(), loc);
   if (c.dtype() != expected) {
@@ -114,16 +129,18 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
            fmt::format("the product '{}' of a gemm has the wrong dtype", c.region().buffer->name),
            loc, std::string(name(expected)), std::string(name(c.dtype())));
   }
-  if (left[1] % step_of(a.dtype()) != 0) {
+  const layout::WarpGrid warps = choose_warps(r, left[0], right[1], options, loc);
+  const int64_t step = step_of(a.dtype()) * warps.depths;
+  if (left[1] % step != 0) {
     r.fail("GEMM", "k is no whole number of matrix instructions", loc,
-           fmt::format("a multiple of {} for {}", step_of(a.dtype()), name(a.dtype())),
+           fmt::format("a multiple of {} for {}", step, name(a.dtype())),
            fmt::format("{}", left[1]), "fill the rest of the operands with zeros");
   }
   ir::Gemm node;
   node.a = a.region();
   node.b = b.region();
   node.c = c.region();
-  node.warps = choose_warps(r, left[0], right[1], options, loc);
+  node.warps = warps;
   node.tf32 = options.tf32;
   recorder_->add({std::move(node), loc});
 }

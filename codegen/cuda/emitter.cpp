@@ -138,9 +138,12 @@ void Emitter::print(const Store& store) {
   const std::string hint = has_hint ? expressions_.call(ir::name(store.to.cache)) : std::string();
   std::string text;
   if (width == 1) {
-    const std::string value = store.from.array
-                                  ? expressions_.element(*store.from.array, store.from.base)
-                                  : expressions_.print(store.value, usage_.store_role(array));
+    std::string value = store.from.array
+                            ? expressions_.element(*store.from.array, store.from.base)
+                            : expressions_.print(store.value, usage_.store_role(array));
+    if (array.dtype == DType::f32 && !store.from.array && usage_.is_kept_for_loop(array)) {
+      value = fmt::format("{}({})", expressions_.call("computed_here"), value);
+    }
     const std::string element = expressions_.element(array, store.to.offset);
     text = has_hint ? fmt::format("{}<{}, {}>(&{}, {});", expressions_.call("write_as"), hint,
                                   memory_type(array.dtype), element, value)

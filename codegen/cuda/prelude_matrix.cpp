@@ -14,6 +14,13 @@ __device__ __forceinline__ float round_tf32(float x) {
   return x == x ? __uint_as_float(bits) : __uint_as_float(0x7FFFFFFFu);
 }
 )"},
+    {"computed_here", "", R"(
+// x; what it takes to compute it stays before this place, and out of later loops.
+__device__ __forceinline__ float computed_here(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
+)"},
     {"load_matrix", "u32", R"(
 // kCount matrices of eight 16-byte rows from shared memory; lane l names row l % 8 of matrix l / 8.
 template <int kCount, class T>

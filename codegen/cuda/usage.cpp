@@ -110,6 +110,12 @@ Role Usage::store_role(const Array& to) const {
   return to_products ? Role::operand : Role::value;
 }
 
+bool Usage::is_kept_for_loop(const Array& array) const {
+  const auto filled = fill_loops_.find(&array), read = product_loops_.find(&array);
+  return filled != fill_loops_.end() && read != product_loops_.end() &&
+         filled->second < read->second;
+}
+
 bool Usage::depends_on_data(const Expr& e) const {
   if (e->op == ir::Op::var) return data_.contains(e->var.get());
   return std::any_of(e->args.begin(), e->args.end(),
@@ -137,24 +143,31 @@ void Usage::mark_data(const Body& body) {
   }
 }
 
-void Usage::mark_reads(const Body& body) {
+void Usage::mark_reads(const Body& body, int loops) {
   const auto mark = [&](const auto& place) { read_.insert(place.array.get()); };
+  const auto deepest = [&](std::map<const Array*, int>& depths, const auto& place) {
+    int& depth = depths[place.array.get()];
+    depth = std::max(depth, loops);
+  };
   for (const Stmt& stmt : body) {
     if (const auto* load = std::get_if<Load>(&stmt.node)) {
       mark(load->from);
     } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
       mark(store->from);
+      deepest(fill_loops_, store->to);
     } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
       mark(convert->from);
     } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
       for (const Slice& arg : packed->args) mark(arg);
     } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
       mark(mma->c);
+      deepest(product_loops_, mma->a);
+      deepest(product_loops_, mma->b);
     } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
-      mark_reads(loop->body);
+      mark_reads(loop->body, loop->unrolled ? loops : loops + 1);
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-      mark_reads(branch->then);
-      mark_reads(branch->otherwise);
+      mark_reads(branch->then, loops);
+      mark_reads(branch->otherwise, loops);
     }
   }
 }

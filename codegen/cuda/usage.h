@@ -44,6 +44,10 @@ class Usage {
   /// The role of what is stored to the array: operand if only matrix products read it.
   Role store_role(const Array& to) const;
 
+  /// True if matrix products read the register array in a loop that does not fill it. A compiler
+  /// would move what fills it into that loop, to compute it again on every round.
+  bool is_kept_for_loop(const Array& array) const;
+
   /// True if `e` depends on memory, another thread or a scalar parameter, not only on where the
   /// thread is.
   bool depends_on_data(const Expr& e) const;
@@ -75,7 +79,7 @@ class Usage {
   };
 
   void mark_data(const Body& body);
-  void mark_reads(const Body& body);
+  void mark_reads(const Body& body, int loops = 0);
   void visit(const Body& body);
   void visit(const Stmt& stmt, Place place);
   void visit_load(const Stmt& stmt, Place place);
@@ -92,6 +96,8 @@ class Usage {
   std::set<const Array*> accessed_;
   std::set<const Array*> vectors_;
   std::set<const Array*> read_;  // by other statements than the products of an Mma
+  // Loops, not counting unrolled ones, around what fills an array and around products that read it.
+  std::map<const Array*, int> fill_loops_, product_loops_;
 };
 
 }  // namespace tessera::codegen::cuda

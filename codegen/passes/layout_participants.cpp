@@ -77,7 +77,9 @@ class Collector {
         Participant p = participant(stmt);
         p.gemm = gemm;
         add_whole(p, gemm->c.buffer, true);
-        if (gemm->a.buffer->space == ir::Space::fragment) add_whole(p, gemm->a.buffer, false);
+        for (const ir::BufferRef& operand : {gemm->a.buffer, gemm->b.buffer}) {
+          if (operand->space == ir::Space::fragment) add_whole(p, operand, false);
+        }
         out_.all.push_back(std::move(p));
       } else if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
         if (inside != nullptr) {

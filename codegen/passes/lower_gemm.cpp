@@ -26,27 +26,33 @@ class GemmLowering {
     per_register_ = 32 / bits(gemm.a.buffer->dtype);
     row_tiles_ = m / gemm.warps.rows / 16;
     column_tiles_ = n / gemm.warps.columns / 8;
-    steps_ = extent(gemm.a, 1) / (8 * per_register_);
+    steps_ = extent(gemm.a, 1) / gemm.warps.depths / (8 * per_register_);
     lane_ = t_.thread() % ir::index(32);
     const Expr warp = t_.thread() / ir::index(32);
     first_row_ = warp % ir::index(gemm.warps.rows) * ir::index(row_tiles_ * 16);
-    first_column_ = warp / ir::index(gemm.warps.rows) * ir::index(column_tiles_ * 8);
+    const Expr column = warp / ir::index(gemm.warps.rows) % ir::index(gemm.warps.columns);
+    first_column_ = column * ir::index(column_tiles_ * 8);
+    first_depth_ = warp / ir::index(gemm.warps.rows * gemm.warps.columns) *
+                   ir::index(steps_ * 8 * per_register_);
   }
 
   void lower() {
     const int64_t e = per_register_;
     const ArrayRef sum = t_.array_of(gemm_.c.buffer);
     const bool left_in_registers = gemm_.a.buffer->space == ir::Space::fragment;
+    const bool right_in_registers = gemm_.b.buffer->space == ir::Space::fragment;
     const bool rounds = gemm_.a.buffer->dtype == DType::f32 && gemm_.tf32 == ir::Tf32::round;
     const SharedOperand left{gemm_.a, dim(gemm_.a, 0), dim(gemm_.a, 1)};
     const SharedOperand right{gemm_.b, dim(gemm_.b, 1), dim(gemm_.b, 0)};
     t_.result_.notes.push_back(fmt::format(
-        "{}: gemm over {} x {} warps, m16n8k{} of {}: left {}, right {}", to_string(loc_),
-        gemm_.warps.rows, gemm_.warps.columns, 8 * e, name(gemm_.a.buffer->dtype),
-        left_in_registers ? "in registers" : text(load_kind(left)), text(load_kind(right))));
+        "{}: gemm over {} x {}{} warps, m16n8k{} of {}: left {}, right {}", to_string(loc_),
+        gemm_.warps.rows, gemm_.warps.columns,
+        gemm_.warps.depths > 1 ? fmt::format(" x {}", gemm_.warps.depths) : "", 8 * e,
+        name(gemm_.a.buffer->dtype), left_in_registers ? "in registers" : text(load_kind(left)),
+        right_in_registers ? "in registers" : text(load_kind(right))));
 
     t_.unrolled("k", steps_, loc_, [&](const Expr& step) {
-      const Expr depth = step * ir::index(8 * e);
+      const Expr depth = first_depth_ + step * ir::index(8 * e);
       Slice a{t_.array_of(gemm_.a.buffer), step * ir::index(4 * e)};
       int64_t a_pitch = 4 * e * steps_;  // slots from one row tile to the next
       if (!left_in_registers || rounds) {
@@ -64,14 +70,28 @@ class GemmLowering {
           if (rounds) copy_rounded(into, into, 4 * e);
         });
       }
-      const Slice b = declare(gemm_.b.buffer, column_tiles_ * 2 * e);
-      load_all_right(right, b, depth);
-      if (rounds) copy_rounded(b, b, column_tiles_ * 2 * e);
+      Slice b{t_.array_of(gemm_.b.buffer), step * ir::index(2 * e)};
+      int64_t b_pitch = 2 * e * steps_;  // slots from one column tile to the next
+      if (!right_in_registers || rounds) {
+        const Slice source = b;
+        const int64_t source_pitch = b_pitch;
+        b = declare(gemm_.b.buffer, column_tiles_ * 2 * e);
+        b_pitch = 2 * e;
+        if (!right_in_registers) {
+          load_all_right(right, b, depth);
+          if (rounds) copy_rounded(b, b, column_tiles_ * 2 * e);
+        } else {
+          t_.unrolled("n", column_tiles_, loc_, [&](const Expr& tile) {
+            copy_rounded(part(b, tile * ir::index(b_pitch)),
+                         part(source, tile * ir::index(source_pitch)), 2 * e);
+          });
+        }
+      }
       t_.unrolled("m", row_tiles_, loc_, [&](const Expr& row) {
         t_.unrolled("n", column_tiles_, loc_, [&](const Expr& column) {
           const Slice c{
               sum, t_.math_.simplify(row * ir::index(4 * column_tiles_) + column * ir::index(4))};
-          t_.emit({Mma{c, part(a, row * ir::index(a_pitch)), part(b, column * ir::index(2 * e))},
+          t_.emit({Mma{c, part(a, row * ir::index(a_pitch)), part(b, column * ir::index(b_pitch))},
                    loc_});
         });
       });
@@ -213,7 +233,7 @@ class GemmLowering {
   const SourceLoc loc_;
   int64_t per_register_ = 1;                              // elements of a 32-bit register
   int64_t row_tiles_ = 1, column_tiles_ = 1, steps_ = 1;  // of one warp
-  Expr lane_, first_row_, first_column_;
+  Expr lane_, first_row_, first_column_, first_depth_;
 };
 
 void TileLowering::lower_gemm(const ir::Gemm& gemm, SourceLoc loc) {

@@ -40,6 +40,19 @@ std::vector<int64_t> constants(const std::vector<ir::Expr>& list) {
   return values;
 }
 
+/// The layout that the instructions of `gemm` want of one of its fragments.
+Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
+  const std::vector<int64_t> shape = constants(fragment->shape);
+  const int element_bits = bits(fragment->dtype);
+  if (fragment == gemm.a.buffer) {
+    return layout::mma_left(shape[0], shape[1], element_bits, gemm.warps);
+  }
+  if (fragment == gemm.b.buffer) {
+    return layout::mma_right(shape[0], shape[1], element_bits, gemm.warps);
+  }
+  return layout::mma_accumulator(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
+}
+
 class Solver {
  public:
   explicit Solver(const ir::Kernel& kernel)
@@ -97,12 +110,8 @@ class Solver {
         if (p.gemm == nullptr) continue;
         for (const FragmentUse& use : p.fragments) {
           if (use.written != products) continue;
-          const std::vector<int64_t> shape = constants(use.buffer->shape);
-          const layout::WarpGrid warps = p.gemm->warps;
-          const Layout needed =
-              products ? layout::mma_accumulator(shape[0], shape[1], warps)
-                       : layout::mma_left(shape[0], shape[1], bits(use.buffer->dtype), warps);
-          if (auto conflict = require(state, p, use, needed, "the gemm")) {
+          if (auto conflict =
+                  require(state, p, use, layout_in_gemm(*p.gemm, use.buffer), "the gemm")) {
             if (products) conflict->use = nullptr;  // two layouts by the author's own choice
             return conflict;
           }

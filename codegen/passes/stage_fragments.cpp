@@ -137,7 +137,7 @@ std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& use) {
     after.push_back(copy(result, staged, loc));
     after.push_back(copy(staged, use.buffer, loc));
   } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
-    gemm->a.buffer = staged;
+    (gemm->a.buffer == use.buffer ? gemm->a : gemm->b).buffer = staged;
     before.push_back(copy(use.buffer, staged, loc));
   } else {
     const auto* loop = std::get_if<ir::Loop>(&stmt.node);

@@ -99,8 +99,9 @@ struct Printer {
          loc);
   }
   void operator()(const Gemm& s, SourceLoc loc) {
-    line(fmt::format("gemm {} * {} -> {} over {} x {} warps{}", region_text(s.a), region_text(s.b),
-                     s.c.buffer->name, s.warps.rows, s.warps.columns,
+    line(fmt::format("gemm {} * {} -> {} over {} x {}{} warps{}", region_text(s.a),
+                     region_text(s.b), s.c.buffer->name, s.warps.rows, s.warps.columns,
+                     s.warps.depths > 1 ? fmt::format(" x {}", s.warps.depths) : "",
                      s.tf32 == Tf32::truncate ? ", tf32 truncated" : ""),
          loc);
   }

@@ -170,9 +170,10 @@ enum class Tf32 : uint8_t {
   round,     // to nearest, ties away from zero (cvt.rna), NaN kept
   truncate,  // the low 13 bits are ignored: for operands that are tf32 values already
 };
-/// c += a * b; c is a whole fragment, a a fragment or shared, b shared.
+/// c += a * b; c is a whole fragment, a and b are whole fragments or shared. With several depths in
+/// the grid of warps, c[d] += the product of the d-th part of k.
 struct Gemm {
-  Region a, b, c;  // [m, k], [k, n], [m, n]
+  Region a, b, c;  // [m, k], [k, n], [m, n] or [depths, m, n]
   layout::WarpGrid warps;
   Tf32 tf32 = Tf32::round;
 };

@@ -32,20 +32,27 @@ int64_t per_register(const char* op, int element_bits) {
 Layout mma_accumulator(int64_t m, int64_t n, WarpGrid grid) {
   const int64_t row_tiles = parts("mma_accumulator", "m", m, 16, grid.rows);
   const int64_t column_tiles = parts("mma_accumulator", "n", n, 8, grid.columns);
-  return Layout({m, n}, {{0, 1, 8, 4, 0},
-                         {0, 8, 2, 0, 2},
-                         {0, 16, row_tiles, 0, 4 * column_tiles},
-                         {0, 16 * row_tiles, grid.rows, 32, 0},
-                         {1, 1, 2, 0, 1},
-                         {1, 2, 4, 1, 0},
-                         {1, 8, column_tiles, 0, 4},
-                         {1, 8 * column_tiles, grid.columns, 32 * grid.rows, 0}});
+  const int rows = grid.depths > 1 ? 1 : 0, columns = rows + 1;  // axes
+  std::vector<int64_t> shape = {m, n};
+  std::vector<Digit> digits = {{rows, 1, 8, 4, 0},
+                               {rows, 8, 2, 0, 2},
+                               {rows, 16, row_tiles, 0, 4 * column_tiles},
+                               {rows, 16 * row_tiles, grid.rows, 32, 0},
+                               {columns, 1, 2, 0, 1},
+                               {columns, 2, 4, 1, 0},
+                               {columns, 8, column_tiles, 0, 4},
+                               {columns, 8 * column_tiles, grid.columns, 32 * grid.rows, 0}};
+  if (grid.depths > 1) {
+    shape.insert(shape.begin(), grid.depths);
+    digits.push_back({0, 1, grid.depths, 32 * grid.rows * grid.columns, 0});
+  }
+  return Layout(std::move(shape), std::move(digits));
 }
 
 Layout mma_left(int64_t m, int64_t k, int element_bits, WarpGrid grid) {
   const int64_t e = per_register("mma_left", element_bits);
   const int64_t row_tiles = parts("mma_left", "m", m, 16, grid.rows);
-  const int64_t depth_tiles = parts("mma_left", "k", k, 8 * e, 1);
+  const int64_t depth_tiles = parts("mma_left", "k", k, 8 * e, grid.depths);
   return Layout({m, k},
                 {{0, 1, 8, 4, 0},
                  {0, 8, 2, 0, e},
@@ -54,19 +61,21 @@ Layout mma_left(int64_t m, int64_t k, int element_bits, WarpGrid grid) {
                  {1, 1, e, 0, 1},
                  {1, e, 4, 1, 0},
                  {1, 4 * e, 2, 0, 2 * e},
-                 {1, 8 * e, depth_tiles, 0, 4 * e}},
+                 {1, 8 * e, depth_tiles, 0, 4 * e},
+                 {1, 8 * e * depth_tiles, grid.depths, 32 * grid.rows * grid.columns, 0}},
                 {{grid.columns, 32 * grid.rows}});
 }
 
 Layout mma_right(int64_t k, int64_t n, int element_bits, WarpGrid grid) {
   const int64_t e = per_register("mma_right", element_bits);
-  const int64_t depth_tiles = parts("mma_right", "k", k, 8 * e, 1);
+  const int64_t depth_tiles = parts("mma_right", "k", k, 8 * e, grid.depths);
   const int64_t column_tiles = parts("mma_right", "n", n, 8, grid.columns);
   return Layout({k, n},
                 {{0, 1, e, 0, 1},
                  {0, e, 4, 1, 0},
                  {0, 4 * e, 2, 0, e},
                  {0, 8 * e, depth_tiles, 0, 2 * e},
+                 {0, 8 * e * depth_tiles, grid.depths, 32 * grid.rows * grid.columns, 0},
                  {1, 1, 8, 4, 0},
                  {1, 8, column_tiles, 0, 2 * e * depth_tiles},
                  {1, 8 * column_tiles, grid.columns, 32 * grid.rows, 0}},

@@ -4,7 +4,8 @@
 // One warp multiplies 16 x K by K x 8 per instruction (mma.sync m16n8kK), K elements being 32 bytes:
 // 8 of tf32, 16 of bf16 and f16, 32 of e4m3, e5m2 and i8. A register holds E = 32 / element_bits
 // neighbours along k. The warps of a block stand in a grid; every warp owns one contiguous part of
-// the product. Warp w is in row w % rows and column w / rows of the grid.
+// the product and of k. Warp w is in row w % rows, column w / rows % columns and depth w / (rows *
+// columns) of the grid.
 //
 // Errors: Error of kind `program` if an extent is no whole number of instructions and warps.
 
@@ -15,12 +16,14 @@ namespace tessera::layout {
 struct WarpGrid {
   int64_t rows = 1;
   int64_t columns = 1;
+  int64_t depths = 1;  // parts of k
   friend bool operator==(const WarpGrid&, const WarpGrid&) = default;
 };
 
 /// The product, m x n, 32-bit elements. 32 x 32 over 2 x 2 warps:
 ///   thread = (j / 16) * 64 + (i / 16) * 32 + (i % 8) * 4 + (j % 8) / 2,
 ///   slot   = ((j % 16) / 8) * 4 + ((i % 16) / 8) * 2 + j % 2
+/// With several depths: depths x m x n, the product of every part of k.
 Layout mma_accumulator(int64_t m, int64_t n, WarpGrid grid);
 
 /// The left operand, m x k, with one copy per warp column. 32 x 256 of tf32 over 2 x 2 warps:

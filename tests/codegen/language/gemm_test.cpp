@@ -22,7 +22,7 @@ struct Product {
   int threads = 128;
   bool a_by_columns = false;  // a is stored [k, m]
   bool b_by_columns = false;  // b is stored [n, k]
-  bool a_in_registers = false;
+  bool a_in_registers = false, b_in_registers = false;
   dsl::GemmOptions options = {};
 };
 
@@ -37,18 +37,26 @@ Dims b_shape(const Product& p) {
   return p.b_by_columns ? Dims{p.n, p.k} : Dims{p.k, p.n};
 }
 
+/// [m, n], or one such product for every depth of the warps.
+std::vector<int64_t> product_shape(const Product& p) {
+  if (p.options.warp_depths == 1) return {p.m, p.n};
+  return {p.options.warp_depths, p.m, p.n};
+}
+
 /// y = y + a * b in one block.
 ir::Kernel product_kernel(const Product& p) {
   Builder k("product");
   auto a = k.input("a", p.dtype, {a_shape(p)[0], a_shape(p)[1]});
   auto b = k.input("b", p.dtype, {b_shape(p)[0], b_shape(p)[1]});
-  auto y = k.output("y", sum_dtype(p.dtype), {p.m, p.n});
+  const std::vector<int64_t> shape = product_shape(p);
+  auto y = k.output("y", sum_dtype(p.dtype), {shape.begin(), shape.end()});
   k.launch({1}, {.threads = p.threads});
-  auto right = k.shared(p.dtype, {b_shape(p)[0], b_shape(p)[1]}, "right");
-  auto sum = k.fragment(sum_dtype(p.dtype), {p.m, p.n}, "sum");
-  k.copy(b, right);
+  auto right = p.b_in_registers ? k.fragment(p.dtype, {p.k, p.n}, "right")
+                                : k.shared(p.dtype, {b_shape(p)[0], b_shape(p)[1]}, "right");
+  auto sum = k.fragment(sum_dtype(p.dtype), shape, "sum");
+  k.copy(p.b_in_registers && p.b_by_columns ? b.transposed() : b, right);
   k.copy(y, sum);
-  const Ref b_view = p.b_by_columns ? right.transposed() : right;
+  const Ref b_view = p.b_by_columns && !p.b_in_registers ? right.transposed() : right;
   if (p.a_in_registers) {
     auto left = k.fragment(p.dtype, {p.m, p.k}, "left");
     k.copy(p.a_by_columns ? a.transposed() : a, left);
@@ -76,23 +84,23 @@ double small_integer(int64_t i) {
 /// Runs the product of small integers, which every order of summation gives exactly.
 void check_product(const Product& p) {
   CAPTURE(name(p.dtype), p.m, p.n, p.k, p.threads, p.a_by_columns, p.b_by_columns, p.a_in_registers,
-          p.options.warp_rows, p.options.warp_columns);
+          p.b_in_registers, p.options.warp_depths, p.options.warp_rows, p.options.warp_columns);
   HostTensor a(p.dtype, a_shape(p));
   HostTensor b(p.dtype, b_shape(p));
-  const HostTensor y = iota(sum_dtype(p.dtype), {p.m, p.n});
+  const int64_t depths = p.options.warp_depths;
+  const HostTensor y = iota(sum_dtype(p.dtype), product_shape(p));
   for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, small_integer(i));
   for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, small_integer(3 * i + 1));
   run_kernel(product_kernel(p), {&a, &b, &y});
-  for (int64_t row = 0; row < p.m; ++row) {
-    for (int64_t column = 0; column < p.n; ++column) {
-      double want = static_cast<double>(row * p.n + column);
-      for (int64_t k = 0; k < p.k; ++k) {
-        want += a.value(p.a_by_columns ? k * p.m + row : row * p.k + k) *
-                b.value(p.b_by_columns ? column * p.k + k : k * p.n + column);
-      }
-      CAPTURE(row, column);
-      REQUIRE(y.value(row * p.n + column) == want);
+  for (int64_t element = 0; element < y.size(); ++element) {
+    const int64_t column = element % p.n, row = element / p.n % p.m, depth = element / (p.m * p.n);
+    auto want = static_cast<double>(element);
+    for (int64_t k = depth * p.k / depths; k < (depth + 1) * p.k / depths; ++k) {
+      want += a.value(p.a_by_columns ? k * p.m + row : row * p.k + k) *
+              b.value(p.b_by_columns ? column * p.k + k : k * p.n + column);
     }
+    CAPTURE(depth, row, column);
+    REQUIRE(y.value(element) == want);
   }
 }
 
@@ -112,6 +120,77 @@ TEST_CASE("gemm of every dtype, stored by rows and by columns, left operand shar
       check_product(p);
     }
   }
+}
+
+TEST_CASE("gemm of every dtype with the right operand or both in registers", "[language][gemm]") {
+  for (const DType dtype :
+       {DType::f32, DType::bf16, DType::f16, DType::e4m3, DType::e5m2, DType::i8}) {
+    for (const int form : {0, 1, 2}) {
+      Product p;
+      p.dtype = dtype;
+      p.b_in_registers = true;
+      p.b_by_columns = (form & 1) != 0;
+      p.a_in_registers = (form & 2) != 0;
+      p.k = 64;
+      check_product(p);
+    }
+  }
+}
+
+TEST_CASE("gemm with warps along k gives the product of every part of k", "[language][gemm]") {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::e4m3, DType::i8}) {
+    for (const int form : {0, 1, 2, 3, 4}) {
+      Product p;
+      p.dtype = dtype;
+      p.k = 256;
+      p.a_in_registers = (form & 1) != 0;
+      p.b_in_registers = (form & 2) != 0;
+      p.a_by_columns = p.b_by_columns = form == 4;
+      p.options.warp_depths = 4;
+      check_product(p);
+      p.threads = 256;
+      p.options.warp_depths = 2;
+      check_product(p);
+    }
+  }
+  Product p;  // depths that are no power of two
+  p.m = 16;
+  p.n = 24;
+  p.k = 7 * 32;
+  p.threads = 7 * 32;
+  p.options.warp_depths = 7;
+  p.dtype = DType::f32;
+  p.a_in_registers = p.b_in_registers = true;
+  check_product(p);
+}
+
+TEST_CASE("an operand in registers that a loop multiplies is computed once, before the loop",
+          "[language][gemm]") {
+  const auto text_of = [](bool filled_in_loop) {
+    Builder k("repeated");
+    auto x = k.input("x", DType::f32, {64, 32});
+    auto w = k.input("w", DType::f32, {32, 8});
+    auto y = k.output("y", DType::f32, {64, 8});
+    k.launch({1}, {.threads = 32});
+    auto right = k.fragment(DType::f32, {32, 8}, "right");
+    auto left = k.shared(DType::f32, {16, 32}, "left");
+    auto sum = k.fragment(DType::f32, {16, 8}, "sum");
+    const auto fill = [&] {
+      k.parallel({32, 8},
+                 [&](dsl::Value i, dsl::Value j) { right(i, j) = dsl::round_tf32(w(i, j)); });
+    };
+    if (!filled_in_loop) fill();
+    k.serial(0, 4, [&](dsl::Value i) {
+      if (filled_in_loop) fill();
+      k.copy(x.tile({i * 16, 0}, {16, 32}), left);
+      k.fill(sum, 0.0f);
+      k.gemm(left, right, sum, {.tf32 = ir::Tf32::truncate});
+      k.copy(sum, y.tile({i * 16, 0}, {16, 8}));
+    });
+    return cuda_text(k.finish());
+  };
+  CHECK(count(text_of(false), "= computed_here(round_tf32(") == 1);
+  CHECK(count(text_of(true), "computed_here") == 0);
 }
 
 TEST_CASE("gemm over warp grids 1x1, 2x2, 4x1, 1x4 and 2x4", "[language][gemm]") {
@@ -249,6 +328,28 @@ TEST_CASE("gemm explains operands that do not fit", "[language][gemm]") {
   contains(text, "[m, k] * [k, n] -> [m, n]");
   contains(text, "[32, 32] * [64, 32] -> [32, 32]");
   text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 64}, "x"), k.shared(DType::bf16, {64, 32}, "w"),
+           k.fragment(DType::f32, {32, 32}, "sum"), {.warp_depths = 2});
+  });
+  contains(text, "the product of a gemm is no matrix of constant extents");
+  contains(text, "[warp_depths, m, n]");
+  text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 64}, "x"), k.shared(DType::bf16, {64, 32}, "w"),
+           k.fragment(DType::f32, {3, 32, 32}, "sum"), {.warp_depths = 3});
+  });
+  contains(text, "warp_depths does not divide the warps of the block");
+  contains(text, "a divisor of 4");
+  text = message([](Builder& k) {
+    k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.shared(DType::bf16, {32, 32}, "w"),
+           k.fragment(DType::f32, {4, 32, 32}, "sum"), {.warp_depths = 4});
+  });
+  contains(text, "a multiple of 64 for bf16");
+  text = message([](Builder& k) {
+    auto x = k.fragment(DType::bf16, {32, 32}, "x");
+    k.gemm(x, x, k.fragment(DType::f32, {32, 32}, "sum"));
+  });
+  contains(text, "both operands of a gemm are one fragment");
+  text = message([](Builder& k) {
     k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.shared(DType::f16, {32, 32}, "w"),
            k.fragment(DType::f32, {32, 32}, "sum"));
   });
@@ -260,7 +361,8 @@ TEST_CASE("gemm explains operands that do not fit", "[language][gemm]") {
   });
   contains(text, "a multiple of 16 for bf16");
   text = message([](Builder& k) {
-    k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.fragment(DType::bf16, {32, 32}, "w"),
+    k.gemm(k.shared(DType::bf16, {32, 32}, "x"),
+           k.fragment(DType::bf16, {32, 32}, "w").transposed(),
            k.fragment(DType::f32, {32, 32}, "sum"));
   });
   contains(text, "the right operand of a gemm is in the wrong memory");
