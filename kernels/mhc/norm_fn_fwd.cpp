@@ -36,7 +36,7 @@ ir::Kernel build(const Spec& s) {
   std::vector<Ref> products, squares;  // absent without columns
   if (s.sum.parts > 0) {
     products.push_back(
-        k.input("products", DType::f32, {s.sum.parts, tokens, s.entries}, {.align = 4}));
+        k.input("products", DType::f32, {s.sum.parts, tokens * s.entries}, {.align = s.sum.align}));
     squares.push_back(k.input("squares", DType::f32, {s.sum.parts, tokens}, {.align = 4}));
   }
   auto out = k.output("out", DType::f32, {tokens, s.entries}, {.align = 4});
@@ -48,6 +48,7 @@ ir::Kernel build(const Spec& s) {
   auto eps = k.scalar("norm_eps", DType::f32);
   const mhc::SumBlock block(s.sum, mhc::kMaxEntries);
   auto at = k.launch({ceil_div(tokens, block.rows)}, {.threads = block.threads});
+  k.wait_for_previous_kernel();
 
   auto first_token = k.let("first_token", at.x * block.rows);
   std::optional<mhc::SummedParts> sums;
@@ -88,9 +89,9 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
   return call;
 }
 
-Spec spec_of(const Call& call) {
+Spec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
   return {static_cast<int32_t>(call.shape.entries), static_cast<int32_t>(call.shape.width),
-          call.save ? 1 : 0, mhc::PartSum(call.shape)};
+          call.save ? 1 : 0, mhc::PartSum(call.shape, tensors.workspace)};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
@@ -120,8 +121,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   mhc::check_workspace(check, tensors, mhc::projection_workspace(call.shape));
   check.memory();
   if (call.shape.tokens == 0) return;
-  const Spec spec = spec_of(call);
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  const Spec spec = spec_of(call, inputs);
   mhc::run_projection("norm_fn_fwd", call.shape, inputs, stream);
   std::vector<TensorView> arguments;
   if (spec.sum.parts > 0) {
@@ -143,10 +144,10 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   ArgCheck check("norm_fn_fwd");
   const Call call = check_input(check, tensors, params);
   if (call.shape.tokens == 0) return {};
-  if (call.shape.width == 0) return {build(spec_of(call))};
-  return {mhc::projection_kernel(call.shape, mhc::pick_tiling(call.shape),
-                                 mhc::projection_tensors(tensors)),
-          build(spec_of(call))};
+  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  const ir::Kernel add = build(spec_of(call, inputs));
+  if (call.shape.width == 0) return {add};
+  return {mhc::projection_kernel(call.shape, inputs), add};
 }
 
 // 4. Registration

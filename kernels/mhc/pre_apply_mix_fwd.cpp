@@ -37,8 +37,11 @@ ir::Kernel build(const Spec& s) {
   auto x = k.input("x", DType::bf16, {tokens, s.streams, s.hidden}, {.align = s.align});
   auto mix = k.input("mix", DType::f32, {tokens, s.streams}, {.align = 4});
   auto out = k.output("out", DType::bf16, {tokens, s.hidden}, {.align = s.align});
-  auto at = k.launch({ceil_div(tokens, tile.rows) * tile.chunks}, {.threads = tile.threads});
-  auto first_token = k.let("first_token", at.x / tile.chunks * tile.rows);
+  auto row_tiles = ceil_div(tokens, tile.rows);
+  auto at = k.launch({row_tiles * tile.chunks}, {.threads = tile.threads});
+  k.wait_for_previous_kernel();
+  // Backwards: the end of x is what the kernel before has left in L2.
+  auto first_token = k.let("first_token", (row_tiles - 1 - at.x / tile.chunks) * tile.rows);
   auto first_col = k.let("first_col", at.x % tile.chunks * tile.cols);
 
   k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {

@@ -44,7 +44,8 @@ ir::Kernel build(const Spec& s) {
   auto tokens = k.dim("tokens");
   std::vector<Ref> parts;  // products and squares, absent without columns
   if (s.sum.parts > 0) {
-    parts.push_back(k.input("products", DType::f32, {s.sum.parts, tokens, entries}, {.align = 4}));
+    parts.push_back(
+        k.input("products", DType::f32, {s.sum.parts, tokens * entries}, {.align = s.sum.align}));
     parts.push_back(k.input("squares", DType::f32, {s.sum.parts, tokens}, {.align = 4}));
   }
   auto scale = k.input("scale", DType::f32, {3}, {.align = 4});
@@ -58,6 +59,8 @@ ir::Kernel build(const Spec& s) {
   auto post_mult = k.scalar("post_mult_value", DType::f32);
   auto repeat = k.scalar("sinkhorn_repeat", DType::i32);
   auto at = k.launch({ceil_div(tokens, block.rows)}, {.threads = block.threads});
+  k.wait_for_previous_kernel();
+  k.let_next_kernel_start();
 
   auto first_token = k.let("first_token", at.x * block.rows);
   std::optional<mhc::SummedParts> sums;
@@ -124,9 +127,9 @@ int64_t workspace_of(const Call& call) {
   return mhc::projection_workspace(call.shape) + call.shape.tokens * call.streams;
 }
 
-Spec spec_of(const Call& call) {
+Spec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
   return {static_cast<int32_t>(call.streams), static_cast<int32_t>(call.shape.width),
-          mhc::PartSum(call.shape)};
+          mhc::PartSum(call.shape, tensors.workspace)};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
@@ -152,8 +155,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   mhc::check_workspace(check, tensors, workspace_of(call));
   check.memory();
   if (call.shape.tokens == 0) return;
-  const Spec spec = spec_of(call);
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  const Spec spec = spec_of(call, inputs);
   mhc::run_projection("pre_big_fuse", call.shape, inputs, stream);
 
   const TensorView pre_mix(
@@ -186,12 +189,12 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   const Call call = check_input(check, tensors, params);
   if (call.shape.tokens == 0) return {};
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
-  if (call.shape.width == 0) return {build(spec_of(call))};
+  const ir::Kernel mixes = build(spec_of(call, inputs));
+  if (call.shape.width == 0) return {mixes};
   const TensorView pre_mix(nullptr, DType::f32, {call.shape.tokens, call.streams});
   const auto apply = pre_apply_mix_fwd_op().kernels(
       {{"x", call.tokens.flat(inputs.residual)}, {"mix", pre_mix}}, {});
-  return {mhc::projection_kernel(call.shape, mhc::pick_tiling(call.shape), inputs),
-          build(spec_of(call)), apply.front()};
+  return {mhc::projection_kernel(call.shape, inputs), mixes, apply.front()};
 }
 
 // 4. Registration

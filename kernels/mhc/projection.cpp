@@ -1,16 +1,17 @@
 // The projection kernel.
 //
 // Shapes   residual [tokens, width] bf16, fn [entries, width] f32, norm_weight [width] f32,
-//          products [parts, tokens, entries] f32, squares [parts, tokens] f32
-// Method   a block multiplies 64 or 128 rows by all entries along one part of the columns, on tensor
-//          cores. Residual and fn go through shared memory, copied some steps ahead; fn is rounded to
-//          tf32 there once per block. The columns of a block of 32 are taken in an order that gives
-//          every lane whole vectors of the residual. The bound is reading the residual once.
-// Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of 256
-//          columns, ascending in steps of 8. Squares: lane c of 4 sums the columns with h / 8 % 4 =
-//          c in ascending order by fma, then (c0 + c2) + (c1 + c3).
-// Tuned    H200: many rows per block read fn less often, few keep all SMs busy. Steps of 32 or 128
-//          columns are slower (barriers; registers), more steps ahead too (blocks per SM).
+//          products [parts, tokens * entries] f32, squares [parts, tokens] f32
+// Method   a block of 4 warps takes one part of the columns and every so many tiles of 16 rows. Every
+//          warp keeps fn of its quarter of the columns, rounded once, in registers, and multiplies one
+//          tile after the other on the tensor cores; the tiles come through shared memory, copied
+//          ahead. The warps' sums are added through shared memory. The columns of a block of 32 are
+//          taken in an order that gives every lane whole vectors of the residual and of fn. The bound
+//          is reading the residual once.
+// Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of a
+//          quarter of a part, ascending in steps of 8. Squares: lane c of 4 sums the columns with
+//          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
+// Tuned    H200: two blocks per SM with up to 255 registers, all of them resident at once.
 
 #include "kernels/mhc/projection.h"
 
@@ -24,23 +25,28 @@ namespace {
 
 struct Spec {
   int32_t entries, width, part_columns;
-  int32_t rows;        // of one block
   int32_t has_weight;  // 0 or 1
   int32_t align, fn_align, workspace_align;
 };
 
-constexpr int64_t kStep = 64;  // columns staged at once: 128 bytes of every row
-constexpr int kThreads = 128;
-constexpr int64_t kWarps = kThreads / 32;
-constexpr int64_t kMaxGroupSums = 8;
+constexpr int64_t kWarps = 4;
+constexpr int64_t kRows = 16;           // of a tile
+constexpr int64_t kTogether = 32;       // columns of a warp that are multiplied together
+constexpr int64_t kPartUnit = 128;      // columns, kTogether for each warp
+constexpr int64_t kMostColumns = 1024;  // of a part
+constexpr int64_t kMostKept = 192;      // elements of fn that one lane keeps
+constexpr int64_t kRingBytes = 92'000;  // of tiles: with the sums below the 99 KiB of every target
+constexpr int64_t kBlocks = 264;        // two for each of 132 SMs
+
 int64_t round_up(int64_t value, int64_t to) {
   return (value + to - 1) / to * to;
 }
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const int64_t rows = s.rows, entries = round_up(s.entries, 8), blocks = kStep / 32;
-  const int64_t parts = (s.width + s.part_columns - 1) / s.part_columns;
+  const int64_t entries = round_up(s.entries, 8), columns = s.part_columns;
+  const int64_t warp_columns = columns / kWarps;
+  const int64_t parts = (s.width + columns - 1) / columns;
   Builder k("mhc_projection");
   auto tokens = k.dim("tokens");
   auto residual = k.input("residual", DType::bf16, {tokens, s.width}, {.align = s.align});
@@ -49,111 +55,104 @@ ir::Kernel build(const Spec& s) {
   if (s.has_weight != 0)
     weight.push_back(k.input("norm_weight", DType::f32, {s.width}, {.align = 4}));
   auto products =
-      k.output("products", DType::f32, {parts, tokens, s.entries}, {.align = s.workspace_align});
+      k.output("products", DType::f32, {parts, tokens * s.entries}, {.align = s.workspace_align});
   auto squares = k.output("squares", DType::f32, {parts, tokens}, {.align = 4});
-  auto at = k.launch({parts, ceil_div(tokens, rows)},
-                     {.threads = kThreads, .min_blocks_per_sm = rows > 64 ? 2 : 4});
-  auto first_row = k.let("first_row", at.y * rows);
-  auto first_col = k.let("first_col", at.x * s.part_columns);
+  auto row_blocks = k.scalar("row_blocks", DType::i32);
+  auto at = k.launch({parts, row_blocks}, {.threads = 32 * kWarps, .min_blocks_per_sm = 2});
+  k.let_next_kernel_start();
+  auto first_col = k.let("first_col", at.x * columns);
 
-  auto x = k.shared(DType::bf16, {rows, kStep}, "x");                     // (rows, columns)
-  auto f = k.shared(DType::f32, {s.entries, kStep}, "f");                 // (entries, columns)
-  auto left = k.fragment(DType::f32, {rows, kStep}, "left");              // (rows, order)
-  auto left_lanes = left.reshape({rows, blocks, 8, 4});                   // (rows, 32s, v, c)
-  auto right = k.shared(DType::f32, {entries, kStep}, "right");           // (entries, order)
-  auto product = k.fragment(DType::f32, {rows, entries}, "product");      // of 256 columns
-  auto square_lanes = k.fragment(DType::f32, {rows, 4}, "square_lanes");  // of 256 columns, by c
-  auto square = k.fragment(DType::f32, {rows}, "square");
-  auto part_product = k.fragment(DType::f32, {rows, entries}, "part_product");
-  auto part_square = k.fragment(DType::f32, {rows}, "part_square");
-  std::vector<Ref> w;  // (columns)
-  if (!weight.empty()) w.push_back(k.shared(DType::f32, {kStep}, "w"));
+  // Row blocks take turns, so that the last rows are read last: who reads the residual again backwards
+  // finds them in L2.
+  auto all_tiles = ceil_div(tokens, kRows);
+  auto tiles = k.let("tiles", (all_tiles - at.y + row_blocks - 1) / row_blocks);
 
   // Place p of 32 in the order of multiplication is column 8 c + v with p = 4 v + c.
-  const auto stage = [&] {
-    k.parallel({s.entries, kStep}, [&](Value j, Value p) {
-      auto h = p / 32 * 32 + p % 4 * 8 + p / 4 % 8;
-      Value value = f(j, h);
-      if (!w.empty()) value = value * w[0](h);
-      right(j, p) = round_tf32(value);
-    });
-    k.parallel({rows, blocks, 4, 8}, [&](Value row, Value block, Value c, Value v) {
-      auto value = f32(x(row, block * 32 + c * 8 + v));
-      left_lanes(row, block, v, c) = value;
-      square_lanes(row, c) = dsl::fma(value, value, square_lanes(row, c));
-    });
+  const auto column = [&](const Value& w, int64_t first, const Value& c, const Value& v) {
+    return w * warp_columns + first + c * 8 + v;
   };
-  if (entries > s.entries) k.fill(right, 0.0f);  // rows that make the instruction's eight
-  k.fill(part_product, 0.0f);
-  k.fill(part_square, 0.0f);
-  k.fill(product, 0.0f);
-  k.fill(square_lanes, 0.0f);
-  // The last part may be shorter.
-  const int64_t most_sums = s.part_columns / kSumColumns, all_sums = s.width / kSumColumns;
-  auto sums = all_sums % most_sums == 0
-                  ? Arg(most_sums).value()
-                  : k.let("sums", min(all_sums - at.x * most_sums, most_sums));
-  constexpr int64_t kSteps = kSumColumns / kStep;
-  k.pipelined(0, sums * kSteps, rows > 64 ? 3 : 2, [&](Value step) {
-    auto col = first_col + step * kStep;
-    k.copy(residual.tile({first_row, col}, {rows, kStep}), x);
-    k.copy(fn.tile({0, col}, {s.entries, kStep}), f);
-    if (!weight.empty()) k.copy(weight[0].tile({col}, {kStep}), w[0]);
-    stage();
-    k.gemm(left, right.transposed(), product,
-           {.warp_rows = kWarps, .warp_columns = 1, .tf32 = ir::Tf32::truncate});
-    k.if_(step % kSteps == kSteps - 1, [&] {
-      k.reduce_sum(square_lanes, square, Axis(1));
-      k.parallel({rows, entries}, [&](Value row, Value j) {
-        part_product(row, j) += product(row, j);
-        product(row, j) = 0.0f;
+  std::vector<Ref> right;  // of every 32 columns of a warp (order, entries)
+  for (int64_t first = 0; first < warp_columns; first += kTogether) {
+    right.push_back(k.fragment(DType::f32, {kWarps * kTogether, entries}, "right"));
+    auto right_lanes = right.back().reshape({kWarps, 8, 4, entries});
+    k.parallel({kWarps, 4, entries, 8}, [&](Value w, Value c, Value j, Value v) {
+      auto h = first_col + column(w, first, c, v);
+      Value value = fn(j, h);
+      if (!weight.empty()) value = value * weight[0](h);
+      right_lanes(w, v, c, j) = round_tf32(value);
+    });
+  }
+
+  auto x = k.shared(DType::bf16, {kRows, columns}, "x");
+  auto product = k.fragment(DType::f32, {kWarps, kRows, entries}, "product");
+  auto square_lanes = k.fragment(DType::f32, {kRows, kWarps, 4}, "square_lanes");  // by c
+  auto square = k.fragment(DType::f32, {kRows, kWarps}, "square");
+  auto warp_products = k.shared(DType::f32, {kWarps, kRows, entries}, "warp_products");
+  auto warp_squares = k.shared(DType::f32, {kRows, kWarps}, "warp_squares");
+  const int ahead = 3 * 2 * kRows * columns <= kRingBytes ? 2 : 1;
+  k.pipelined(0, tiles, ahead, [&](Value tile) {
+    auto row = k.let("row", (at.y + tile * row_blocks) * kRows);
+    k.copy(residual.tile({row, first_col}, {kRows, columns}), x);
+    k.fill(product, 0.0f);
+    k.fill(square_lanes, 0.0f);
+    for (size_t i = 0; i < right.size(); ++i) {
+      const int64_t first = static_cast<int64_t>(i) * kTogether;
+      auto left = k.fragment(DType::f32, {kRows, kWarps * kTogether}, "left");  // (rows, order)
+      auto left_lanes = left.reshape({kRows, kWarps, 8, 4});
+      k.parallel({kRows, kWarps, 4, 8}, [&](Value r, Value w, Value c, Value v) {
+        auto value = f32(x(r, column(w, first, c, v)));
+        left_lanes(r, w, v, c) = value;
+        square_lanes(r, w, c) = dsl::fma(value, value, square_lanes(r, w, c));
       });
-      k.parallel({rows}, [&](Value row) { part_square(row) += square(row); });
-      k.fill(square_lanes, 0.0f);
+      k.gemm(
+          left, right[i], product,
+          {.warp_rows = 1, .warp_columns = 1, .warp_depths = kWarps, .tf32 = ir::Tf32::truncate});
+    }
+    k.reduce_sum(square_lanes, square, Axis(2));
+    k.copy(product, warp_products);
+    k.copy(square, warp_squares);
+    k.parallel({kRows, s.entries}, [&](Value r, Value j) {
+      Value total = warp_products(0, r, j);
+      for (int w = 1; w < kWarps; ++w) total = total + warp_products(w, r, j);
+      products(at.x, (row + r) * s.entries + j) = total;
+    });
+    k.parallel({kRows}, [&](Value r) {
+      Value total = warp_squares(r, 0);
+      for (int w = 1; w < kWarps; ++w) total = total + warp_squares(r, w);
+      squares(at.x, row + r) = total;
     });
   });
-  k.parallel({rows, entries}, [&](Value row, Value j) {
-    products(at.x, first_row + row, j) = part_product(row, j);
-  });
-  k.copy(part_square, squares(at.x).tile({first_row}, {rows}));
   return k.finish();
 }
 
-Spec spec_of(const ProjectionShape& shape, const ProjectionTiling& tiling,
-             const ProjectionTensors& tensors) {
+Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
   return {static_cast<int32_t>(shape.entries),
           static_cast<int32_t>(shape.width),
-          static_cast<int32_t>(ProjectionParts(shape, tiling).part_columns),
-          tiling.rows,
+          static_cast<int32_t>(ProjectionParts(shape).part_columns),
           tensors.norm_weight.rank() != 0 ? 1 : 0,
           common_alignment({tensors.residual}),
           common_alignment({tensors.fn}),
           common_alignment({tensors.workspace})};
 }
 
-}  // namespace
-
-ProjectionTiling pick_tiling(const ProjectionShape& shape) {
-  constexpr int64_t kEnoughBlocks = 250;  // about 2 for each of 132 SMs
-  for (const int rows : {128, 64}) {
-    const ProjectionTiling tiling{rows, true};
-    const int64_t row_blocks = (shape.tokens + rows - 1) / rows;
-    if (row_blocks * ProjectionParts(shape, tiling).parts >= kEnoughBlocks) return tiling;
-  }
-  return {64, false};
+/// Runs of rows: so few that all blocks are resident at once, and a block has two tiles.
+int64_t row_blocks(const ProjectionShape& shape) {
+  const int64_t tiles = (shape.tokens + kRows - 1) / kRows;
+  const int64_t most = kBlocks / ProjectionParts(shape).parts;
+  return std::max<int64_t>(1, std::min(most, (tiles + 1) / 2));
 }
 
-ProjectionParts::ProjectionParts(const ProjectionShape& shape, const ProjectionTiling& tiling) {
-  const int64_t sums = shape.width / kSumColumns;
-  if (sums == 0) return;
-  const int64_t sums_per_run = (sums + shape.num_splits - 1) / shape.num_splits;
-  int64_t sums_per_group = kMaxGroupSums;
-  while (sums_per_run % sums_per_group != 0) --sums_per_group;
-  const int64_t sums_per_part = tiling.whole_groups ? sums_per_group : 1;
-  part_columns = sums_per_part * kSumColumns;
-  parts = (sums + sums_per_part - 1) / sums_per_part;
-  parts_per_group = sums_per_group / sums_per_part;
-  parts_per_run = sums_per_run / sums_per_part;
+}  // namespace
+
+ProjectionParts::ProjectionParts(const ProjectionShape& shape) {
+  if (shape.width == 0) return;
+  const int64_t run = (shape.width / kRunUnit + shape.num_splits - 1) / shape.num_splits * kRunUnit;
+  // Of a unit a lane keeps one element of every entry.
+  int64_t units = std::min(kMostKept / round_up(shape.entries, 8), kMostColumns / kPartUnit);
+  while (run % (units * kPartUnit) != 0) --units;
+  part_columns = units * kPartUnit;
+  parts = (shape.width + part_columns - 1) / part_columns;
+  parts_per_run = run / part_columns;
 }
 
 int64_t projection_workspace(const ProjectionShape& shape) {
@@ -161,7 +160,7 @@ int64_t projection_workspace(const ProjectionShape& shape) {
 }
 
 TensorView product_parts(const ProjectionShape& shape, const TensorView& workspace) {
-  const Dims dims = {ProjectionParts(shape).parts, shape.tokens, shape.entries};
+  const Dims dims = {ProjectionParts(shape).parts, shape.tokens * shape.entries};
   return TensorView(workspace.data, DType::f32, dims, workspace.device);
 }
 
@@ -175,7 +174,7 @@ TensorView square_parts(const ProjectionShape& shape, const TensorView& workspac
 void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,
                     Stream stream) {
   if (shape.width == 0) return;
-  const Spec spec = spec_of(shape, pick_tiling(shape), tensors);
+  const Spec spec = spec_of(shape, tensors);
   std::vector<TensorView> arguments = {
       TensorView(tensors.residual.data, DType::bf16, {shape.tokens, shape.width},
                  tensors.residual.device),
@@ -183,74 +182,63 @@ void run_projection(const char* op, const ProjectionShape& shape, const Projecti
   if (spec.has_weight != 0) arguments.push_back(tensors.norm_weight);
   arguments.push_back(product_parts(shape, tensors.workspace));
   arguments.push_back(square_parts(shape, tensors.workspace));
+  const int64_t scalars[] = {row_blocks(shape)};
   jit::run(
-      op, "projection" + jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
+      op, "projection" + jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
+      stream);
 }
 
-ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTiling& tiling,
-                             const ProjectionTensors& tensors) {
-  return build(spec_of(shape, tiling, tensors));
+ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTensors& tensors) {
+  return build(spec_of(shape, tensors));
 }
 
-PartSum::PartSum(const ProjectionShape& shape) : entries(static_cast<int32_t>(shape.entries)) {
+PartSum::PartSum(const ProjectionShape& shape, const TensorView& workspace)
+    : entries(static_cast<int32_t>(shape.entries)),
+      align(common_alignment({workspace})),
+      has_few_tokens(shape.tokens <= 512 ? 1 : 0) {
   const ProjectionParts p(shape);
   parts = static_cast<int32_t>(p.parts);
-  parts_per_group = static_cast<int32_t>(p.parts_per_group);
   parts_per_run = static_cast<int32_t>(p.parts_per_run);
 }
 
-SumBlock::SumBlock(const PartSum& sum, int64_t row_lanes)
-    : threads(sum.parts_per_group > 1 ? 384 : 128), rows(threads / row_lanes) {
-  if (sum.parts_per_group > 1) rows = 32 / row_lanes;
+SumBlock::SumBlock(const PartSum& sum, int64_t row_lanes) : rows(threads / row_lanes) {
+  constexpr int64_t kMostBytes = 48 << 10;
+  const int64_t least = std::max<int64_t>(1, 32 / row_lanes);
+  if (sum.has_few_tokens != 0) rows = least;
+  while (rows > least && 4 * sum.parts * rows * (sum.entries + 1) > kMostBytes) rows /= 2;
 }
 
 SummedParts::SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& products,
                          const dsl::Ref& squares, const dsl::Value& first_token, int64_t rows)
     : k_(k),
-      groups_per_run_(sum.parts_per_run / sum.parts_per_group),
-      runs_((sum.parts + sum.parts_per_run - 1) / sum.parts_per_run),
-      products_(k.shared(DType::f32, {runs_ * groups_per_run_, rows, sum.entries}, "products_sum")),
-      squares_(k.shared(DType::f32, {runs_ * groups_per_run_, rows}, "squares_sum")) {
-  using namespace dsl;
-  const int64_t groups = runs_ * groups_per_run_, entries = sum.entries;
-  const auto add_group = [&](const Value& group, const auto& part) {
-    Value total = Arg(0.0f).value();
-    for (int64_t i = 0; i < sum.parts_per_group; ++i) {
-      total = total + part(group * sum.parts_per_group + i);
-    }
-    return total;
-  };
-  k.parallel({groups * rows * entries}, [&](Value item) {
-    auto group = item / (rows * entries), row = item / entries % rows, j = item % entries;
-    products_(group, row, j) =
-        add_group(group, [&](const Value& p) { return products(p, first_token + row, j); });
-  });
-  k.parallel({groups * rows}, [&](Value item) {
-    auto group = item / rows, row = item % rows;
-    squares_(group, row) =
-        add_group(group, [&](const Value& p) { return squares(p, first_token + row); });
-  });
+      sum_(sum),
+      products_(k.shared(DType::f32, {sum.parts, rows * sum.entries}, "products_sum")),
+      squares_(k.shared(DType::f32, {sum.parts, rows}, "squares_sum")) {
+  const dsl::Value first = first_token * sum.entries;
+  k.copy_async(products.tile({0, first}, {sum.parts, rows * sum.entries}), products_);
+  k.wait(k.copy_async(squares.tile({0, first_token}, {sum.parts, rows}), squares_));
 }
 
 dsl::Value SummedParts::add_runs(
-    const std::function<dsl::Value(const dsl::Value& group)>& of_group) const {
+    const std::function<dsl::Value(const dsl::Value& part)>& of_part) const {
   using namespace dsl;
   auto total = k_.var(DType::f32, 0.0f, "total");
-  k_.unrolled(runs_, [&](Value run) {
+  k_.unrolled(sum_.parts / sum_.parts_per_run, [&](Value run) {
     auto run_total = k_.var(DType::f32, 0.0f, "run_total");
-    k_.unrolled(groups_per_run_,
-                [&](Value group) { run_total += of_group(run * groups_per_run_ + group); });
+    k_.unrolled(sum_.parts_per_run,
+                [&](Value part) { run_total += of_part(run * sum_.parts_per_run + part); });
     total += run_total;
   });
   return total;
 }
 
 dsl::Value SummedParts::product(const dsl::Value& row, const dsl::Value& entry) const {
-  return add_runs([&](const dsl::Value& group) { return products_(group, row, entry); });
+  return add_runs(
+      [&](const dsl::Value& part) { return products_(part, row * sum_.entries + entry); });
 }
 
 dsl::Value SummedParts::square(const dsl::Value& row) const {
-  return add_runs([&](const dsl::Value& group) { return squares_(group, row); });
+  return add_runs([&](const dsl::Value& part) { return squares_(part, row); });
 }
 
 }  // namespace tessera::kernels::mhc

@@ -24,8 +24,8 @@ ProjectionShape check_projection(ArgCheck& check, const TokenDims& tokens, const
   require_streams(check, "residual", kMaxStreams);
   const int64_t width = check["n"] * check["H"];
   check.bind("n*H", width, "n * H of residual");
-  check.require(width % kSumColumns == 0, "residual", "a row has the wrong number of columns",
-                "n * H a multiple of " + std::to_string(kSumColumns), std::to_string(width));
+  check.require(width % kRunUnit == 0, "residual", "a row has the wrong number of columns",
+                "n * H a multiple of " + std::to_string(kRunUnit), std::to_string(width));
   check.require(width <= kMaxWidth, "residual", "rows this long are not supported",
                 "n * H at most " + std::to_string(kMaxWidth), std::to_string(width),
                 ErrorKind::unsupported);
