@@ -128,6 +128,7 @@ class ChunkedMapping : MappingTensors {
 
   void count() {
     auto at = k_.launch({num_chunks_}, {.threads = kThreads});
+    k_.let_next_kernel_start();
     auto sizes = shared("sizes");
     load_pairs(at.x);
     k_.fill(sizes, 0);
@@ -161,6 +162,8 @@ class ChunkedMapping : MappingTensors {
   }
   void offset() {
     k_.launch({1}, {.threads = kOffsetThreads});
+    k_.let_next_kernel_start();
+    k_.wait_for_previous_kernel();
     auto sizes = shared("sizes"), ends = shared("ends");
     constexpr int64_t kTogether = kOffsetThreads / 32;  // experts, one warp each
     k_.serial(0, (s_.experts + kTogether - 1) / kTogether, [&](Value i) {
@@ -178,6 +181,7 @@ class ChunkedMapping : MappingTensors {
     auto table = shared_table(), starts = shared("starts");
     load_pairs(at.x);
     fill_table(table, starts);
+    k_.wait_for_previous_kernel();  // the pairs are the caller's
     k_.parallel({s_.experts}, [&](Value expert) {
       starts(expert) = (*expert_start_)(expert) + (*token_topk_to_pos_)(begin_ + expert);
     });

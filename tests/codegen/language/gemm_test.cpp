@@ -38,7 +38,7 @@ Dims b_shape(const Product& p) {
 }
 
 /// [m, n], or one such product for every depth of the warps.
-std::vector<int64_t> product_shape(const Product& p) {
+Dims product_shape(const Product& p) {
   if (p.options.warp_depths == 1) return {p.m, p.n};
   return {p.options.warp_depths, p.m, p.n};
 }
@@ -48,7 +48,8 @@ ir::Kernel product_kernel(const Product& p) {
   Builder k("product");
   auto a = k.input("a", p.dtype, {a_shape(p)[0], a_shape(p)[1]});
   auto b = k.input("b", p.dtype, {b_shape(p)[0], b_shape(p)[1]});
-  const std::vector<int64_t> shape = product_shape(p);
+  const Dims dims = product_shape(p);
+  const std::vector<int64_t> shape(dims.begin(), dims.end());
   auto y = k.output("y", sum_dtype(p.dtype), {shape.begin(), shape.end()});
   k.launch({1}, {.threads = p.threads});
   auto right = p.b_in_registers ? k.fragment(p.dtype, {p.k, p.n}, "right")
