@@ -65,12 +65,11 @@ std::vector<Arrangement> arrangements(const Array& array, bool has_vectors) {
   result.push_back(plain);
   if (array.shape.size() < 2 || array.dtype == DType::e2m1) return result;
   const int64_t chunk = 16 / bytes(array.dtype);
-  const int64_t chunks = columns % chunk == 0 ? columns / chunk : 1;
-  const int64_t exchanged = std::min<int64_t>(chunks & -chunks, 8);  // groups of them fill the row
-  if (exchanged >= 2) {
+  const int64_t chunks = columns / chunk;
+  if (columns % chunk == 0 && chunks >= 2 && (chunks & (chunks - 1)) == 0) {
     Arrangement swizzled = plain;
     swizzled.chunk = chunk;
-    swizzled.exchanged = exchanged;
+    swizzled.exchanged = std::min<int64_t>(chunks, 8);
     for (swizzled.shift = 0; swizzled.shift <= 4; ++swizzled.shift) result.push_back(swizzled);
     swizzled.shift = 0;
     for (swizzled.rotation = 1; int64_t{1} << swizzled.rotation < swizzled.exchanged;
