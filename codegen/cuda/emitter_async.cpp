@@ -23,9 +23,10 @@ void Emitter::print(const AsyncCopy& copy) {
   const std::string guard =
       copy.from.guard ? expressions_.index(copy.from.guard) + ", " : std::string();
   const std::string to = place(copy.to);
-  if (copy.from.cache != ir::CacheHint::none) {
+  // Narrower copies go without: an H200 calls cp.async.ca with a cache policy illegal.
+  if (copy.from.cache != ir::CacheHint::none && count == 16) {
     const std::string& hint = expressions_.call(ir::name(copy.from.cache));
-    out_.line(fmt::format("{}<{}, {}>({}{}, {});", expressions_.call("copy_async_as"), hint, count,
+    out_.line(fmt::format("{}<{}>({}{}, {});", expressions_.call("copy_async_as"), hint,
                           copy.from.guard ? guard : "true, ", to, place(copy.from)));
     return;
   }

@@ -114,18 +114,12 @@ __device__ __forceinline__ void write_as(T* memory, T element) {
 }
 )"},
     {"copy_async_as", "u32", R"(
-// As copy_async_or_zero, with a hint for the cache of the device.
-template <class Hint, int kBytes>
+// As copy_async_or_zero of 16 bytes, with a hint for the cache of the device.
+template <class Hint>
 __device__ __forceinline__ void copy_async_as(bool inside, void* shared, const void* global) {
   const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
-  const int count = inside ? kBytes : 0;
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;"
-                 ::"r"(to), "l"(global), "r"(count), "l"(Hint::policy()) : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3, %4;"
-                 ::"r"(to), "l"(global), "n"(kBytes), "r"(count), "l"(Hint::policy()) : "memory");
-  }
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;"
+               ::"r"(to), "l"(global), "r"(inside ? 16 : 0), "l"(Hint::policy()) : "memory");
 }
 )"},
 };

@@ -44,7 +44,7 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
   std::vector<std::vector<std::byte>> first;
   for (const int64_t row_blocks : {1, 4, 9}) {
     CAPTURE(splits, row_blocks);
-    const HostTensor products(DType::f32, {parts.parts, 130, 3});
+    const HostTensor products(DType::f32, {parts.parts, 130 * 3});
     const HostTensor squares(DType::f32, {parts.parts, 130});
     const kernels::jit::TrapScope traps;
     kernels::jit::run(

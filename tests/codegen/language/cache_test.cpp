@@ -121,7 +121,9 @@ TEST_CASE("asynchronous copies carry the hint of their source", "[language]") {
   });
   k.copy(sum, y);
   const ir::Kernel kernel = k.finish();
-  CHECK(count(unbroken_text(kernel), fmt::format("copy_async_as<{}, ", ir::name(hint))) > 0);
+  // An illegal instruction was the answer to copies of 4 bytes with a hint.
+  const std::string hinted = fmt::format("copy_async_as<{}>(", ir::name(hint));
+  CHECK((count(unbroken_text(kernel), hinted) > 0) == (columns == 64));
   HostTensor source(DType::f32, {3, 32, columns});
   for (int64_t i = 0; i < source.size(); ++i) source.set_value(i, static_cast<double>(i % 7));
   const HostTensor result(DType::f32, {32, columns});
