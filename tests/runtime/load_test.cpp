@@ -95,7 +95,7 @@ TEST_CASE("a stream of another device is refused before its device runs the kern
   CHECK(fake.state().num_launches == 1);
   // The default streams are of every device; what is no stream the driver's launch refuses.
   fake.state().device_of_streams = 0;
-  for (const uintptr_t special : {0, 1, 2}) {
+  for (const uintptr_t special : {uintptr_t{0}, uintptr_t{1}, uintptr_t{2}}) {
     launch(*kernel, {1, 1, 1}, arguments, reinterpret_cast<StreamHandle>(special));
   }
   CHECK(fake.state().num_launches == 4);
