@@ -15,7 +15,8 @@ namespace {
 
 using namespace runtime;
 
-std::unique_ptr<FakeState> g_state;
+// Not destroyed at exit: a compile of a thread that nobody waits for may still look at it.
+std::unique_ptr<FakeState>& g_state = *new std::unique_ptr<FakeState>;
 std::mutex g_mutex;
 // Addresses that stand for libraries and contexts.
 int g_driver_library, g_nvrtc_library, g_builtins_library;
