@@ -78,7 +78,7 @@ std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op
 std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
                                        double again_above) {
-  constexpr int kMeasurements = 3;
+  constexpr int kMeasurements = 7;  // a busy machine only adds
   const kernels::jit::TargetScope scope(target);
   std::vector<CompileCost> costs;
   for (const ir::Kernel& kernel : kernels_of(op, example)) {
