@@ -40,7 +40,7 @@ ir::Kernel build(const Spec& s) {
   auto row_tiles = ceil_div(tokens, tile.rows);
   auto at = k.launch({row_tiles * tile.chunks}, {.threads = tile.threads});
   k.wait_for_previous_kernel();
-  // Backwards: the end of x is what the kernel before has left in L2.
+  // Backwards: the end of x is what the kernel before may have left in L2.
   auto first_token = k.let("first_token", (row_tiles - 1 - at.x / tile.chunks) * tile.rows);
   auto first_col = k.let("first_col", at.x % tile.chunks * tile.cols);
 

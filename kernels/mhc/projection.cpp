@@ -61,8 +61,8 @@ ir::Kernel build(const Spec& s) {
   k.let_next_kernel_start();
   auto first_col = k.let("first_col", at.x * columns);
 
-  // Row blocks take turns, so that the last rows are read last: who reads the residual again backwards
-  // finds them in L2.
+  // Row blocks take turns, so that the last rows are read last and may still be in L2 for who reads the
+  // residual again backwards.
   auto all_tiles = ceil_div(tokens, kRows);
   auto tiles = k.let("tiles", (all_tiles - at.y + row_blocks - 1) / row_blocks);
 
