@@ -203,8 +203,11 @@ std::vector<std::string> place_shared(Program& program) {
         std::any_of(uses.begin(), uses.end(), [](const Access* a) { return a->width > 1; });
     Arrangement best;
     int64_t best_cost = -1;
+    int64_t rows = 1;
+    for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
     const auto candidates = arrangements(*array, has_vectors);
     for (const Arrangement& candidate : candidates) {
+      const int64_t size = rows * candidate.pitch;
       int64_t cost = 0;
       for (const Access* use : uses) {
         if (candidates.size() == 1) break;
@@ -219,7 +222,9 @@ std::vector<std::string> place_shared(Program& program) {
           std::vector<int64_t> addresses;
           for (int thread = 0; thread < std::min(32, program.threads); ++thread) {
             environment.set(*program.thread, thread);
-            if (const auto element = evaluate(offset, environment)) {
+            const auto element = evaluate(offset, environment);
+            // A lane outside of the array is one that the guard of the access turns off.
+            if (element && *element >= 0 && *element < size) {
               addresses.push_back(*element * bits(array->dtype) / 8);
             }
           }
@@ -232,8 +237,6 @@ std::vector<std::string> place_shared(Program& program) {
       }
     }
     const auto placed = std::make_shared<Array>(*array);
-    int64_t rows = 1;
-    for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
     placed->size = rows * best.pitch;
     for (Access* use : uses) {
       use->offset = offset_of(best, *array, use->indices, math);

@@ -112,3 +112,25 @@ TEST_CASE("what asynchronous copies write, and manual-sync regions use, shares n
   CHECK(result.value(5) == 5);
   CHECK(codegen::lower(kernel).shared_bytes == 32 * kKib);
 }
+
+// Found by the address sanitizer: the banks of elements before the array were counted, in front of
+// the counters.
+TEST_CASE("lanes that a guard turns off count no banks in front of the array", "[language]") {
+  Builder k("shifted");
+  constexpr int64_t rows = 4, columns = 64;
+  auto y = k.output("y", DType::i32, {rows, columns});
+  k.launch({1}, {.threads = 128});
+  auto tile = k.shared(DType::i32, {rows, columns}, "tile");
+  k.parallel({rows, columns}, [&](Value r, Value c) { tile(r, c) = r * 100 + c; });
+  k.parallel({rows, columns}, [&](Value r, Value c) {
+    y(r, c) = -1;
+    k.if_(r > 0, [&] { y(r, c) = tile(r - 1, columns - 1 - c); });
+  });
+  const ir::Kernel kernel = k.finish();
+  const HostTensor result(DType::i32, {rows, columns});
+  run_kernel(kernel, {&result});
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    const int64_t r = i / columns, c = i % columns;
+    CHECK(result.value(i) == static_cast<double>(r == 0 ? -1 : (r - 1) * 100 + columns - 1 - c));
+  }
+}
