@@ -26,15 +26,20 @@ TEST_CASE("a table of compile costs marks what is over its limit", "[bench]") {
   costs[3] = {"c", "T=2", "c", 30.25, 250, 255, 0, other};
   CHECK(costs[0].share_of_limit() == 0.5);
   CHECK(costs[2].share_of_limit() == 2.5);
+  costs[1].slowness = 1.25;  // a slow machine may take longer
+  CHECK(costs[1].share_of_limit() == 130 / 100.0 / 1.25);
+  costs[2].slowness = 0.5;  // a fast one gets no less
+  CHECK(costs[2].share_of_limit() == 2.5);
   CHECK(tools::compile_table(costs) ==
-        "op  case  kernel  lower ms  NVRTC ms  total ms  registers  spilled\n"
-        "--  ----  ------  --------  --------  --------  ---------  -------  "
+        "op  case  kernel  lower ms  NVRTC ms  total ms  registers  spilled  machine\n"
+        "--  ----  ------  --------  --------  --------  ---------  -------  -------  "
         "--------------------------------------\n"
-        "a   T=1   a            3.0      50.0      53.0         32        0\n"
-        "b   T=1   b            3.0     130.0     133.0         32        0  NVRTC over 100 ms\n"
-        "b   T=2   b           30.2     250.0     280.2         32        8  "
+        "a   T=1   a            3.0      50.0      53.0         32        0     1.00\n"
+        "b   T=1   b            3.0     130.0     133.0         32        0     1.25  "
+        "NVRTC over 100 ms\n"
+        "b   T=2   b           30.2     250.0     280.2         32        8     0.50  "
         "lowering over 15 ms, NVRTC over 100 ms\n"
-        "c   T=2   c           30.2     250.0     280.2        255        0\n");
+        "c   T=2   c           30.2     250.0     280.2        255        0     1.00\n");
 }
 
 TEST_CASE("at most ten examples stand for an op, the first among them", "[bench]") {

@@ -1,6 +1,7 @@
 #pragma once
-// What it costs to get from a kernel's IR to a cubin: CPU time of this process, so that a busy
-// machine does not matter.
+// What it costs to get from a kernel's IR to a cubin: CPU time of this process. That too depends on
+// the machine, and on what runs on the other half of its cores: a fixed kernel, compiled in turns
+// with the one that is measured, tells by how much.
 
 #include <string>
 #include <vector>
@@ -26,17 +27,19 @@ struct CompileCost {
   int registers = 0;
   int64_t spill_bytes = 0;
   CompileLimit limit;
+  double slowness = 1;  // NVRTC's time for the fixed kernel by that of a quiet core
 
   double total_ms() const { return lower_ms + nvrtc_ms; }
-  /// Time by limit, of whichever of the two is worse: over it above 1.
+  /// Time by limit, of whichever of the two is worse: over it above 1. A slow machine may take
+  /// longer by its slowness; a fast one gets no less time.
   double share_of_limit() const;
 };
 
 /// The cases that stand for an op: its examples, ten of them at most, spread evenly.
 std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op);
 
-/// Every kernel of an example. One that takes more than `again_above` of its limit is measured up to
-/// twice more and the least counts: a busy machine adds to CPU time too, through its caches.
+/// Every kernel of an example. One that takes more than `again_above` of its limit is measured again,
+/// up to seven times, and the least counts.
 std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
                                        double again_above);
