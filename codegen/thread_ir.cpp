@@ -224,6 +224,8 @@ std::string_view name(BarrierScope scope) {
       return "arrive at the cluster barrier";
     case BarrierScope::cluster_wait:
       return "wait at the cluster barrier";
+    case BarrierScope::grid:
+      return "grid barrier";
   }
   return "?";
 }

@@ -153,9 +153,10 @@ struct AsyncWait {
 struct Return {
   Expr condition;
 };
-/// All threads of the block, or of all blocks of the cluster, meet. The barrier of a cluster may be
-/// taken in two parts: nobody goes on from `cluster_wait` before all have come to `cluster_arrive`.
-enum class BarrierScope : uint8_t { block, cluster, cluster_arrive, cluster_wait };
+/// All threads of the block, or of all blocks of the cluster or grid, meet. The barrier of a
+/// cluster may be taken in two parts: nobody goes on from `cluster_wait` before all have come to
+/// `cluster_arrive`.
+enum class BarrierScope : uint8_t { block, cluster, cluster_arrive, cluster_wait, grid };
 std::string_view name(BarrierScope scope);
 struct Barrier {
   int reason = 0;  // of the compiler: which of insert_barriers' conflicts, from 1; 0 = the author's
@@ -223,7 +224,8 @@ struct Program {
   std::vector<VarRef> blocks;
   int threads = 128;
   int min_blocks_per_sm = 0;
-  int cluster = 1;  // blocks along x
+  int cluster = 1;           // blocks along x
+  bool cooperative = false;  // has barriers of the grid
   int64_t shared_bytes = 0;
   std::vector<ArrayRef> shared;  // arrays of the arena
   Body body;

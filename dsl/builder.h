@@ -312,6 +312,14 @@ class Builder {
   // ---- threads of a block and lanes of a warp
   void sync(SourceLoc loc = SourceLoc::here());
   void sync_warp(SourceLoc loc = SourceLoc::here());
+  /// All threads of all blocks meet; what they have written is visible to each other. The kernel is
+  /// launched cooperatively: a grid that does not fit on the device at once is an error of the
+  /// launch. Stands under conditions and in loops that are the same for all blocks
+  /// (SYNC_DIVERGENT), after no return_if that is not (RETURN_BEFORE_BARRIER). Graphs that were
+  /// instantiated from one capture may not run side by side: their launches meet at one counter.
+  ///
+  ///   parts(at.x) = sum;  k.sync_grid();  total = ...parts of all blocks...
+  void sync_grid(SourceLoc loc = SourceLoc::here());
   /// All threads of all blocks of the cluster meet; what they have written is visible to each other.
   void sync_cluster(SourceLoc loc = SourceLoc::here());
   /// In `body` the compiler puts no barriers: the author's syncs are the only ones. The checked

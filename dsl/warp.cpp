@@ -46,6 +46,10 @@ void Builder::sync_warp(SourceLoc loc) {
   recorder_->add({ir::Sync{ir::SyncKind::warp}, loc});
 }
 
+void Builder::sync_grid(SourceLoc loc) {
+  recorder_->add({ir::Sync{ir::SyncKind::grid}, loc});
+}
+
 Value Builder::shuffle(Arg value, Arg lane, int width, SourceLoc loc) {
   const Value v = value.value();
   return collective(*recorder_, CollectiveKind::shuffle,

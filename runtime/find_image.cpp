@@ -28,9 +28,9 @@ int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
 
 // The launch facts that are not in the text.
 std::string launch_facts(const KernelSource& source) {
-  std::string facts =
-      fmt::format("threads {} shared {} cluster {}{}", source.threads, source.shared_bytes,
-                  source.cluster, source.waits_for_previous ? " waits" : "");
+  std::string facts = fmt::format(
+      "threads {} shared {} cluster {}{}{}", source.threads, source.shared_bytes, source.cluster,
+      source.waits_for_previous ? " waits" : "", source.cooperative ? " cooperative" : "");
   for (const KernelParam& param : source.params) {
     facts += fmt::format(" {}{} {}", name(param.dtype), param.is_pointer ? "*" : "", param.name);
   }

@@ -30,6 +30,7 @@ struct Image {
   int cluster = 1;                   // blocks, along x
   std::vector<std::string> options;  // of KernelSource
   bool waits_for_previous = false;   // of KernelSource
+  bool cooperative = false;          // of KernelSource
   KernelResources resources;
   std::string cubin;
   std::string source;    // the CUDA text

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "runtime/raise.h"
 
@@ -181,9 +182,33 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   kernel.driver = &driver;
   kernel.device = device.ordinal;
   if (image->cluster > 1) check_cluster(kernel, *image, device);
+  if (image->cooperative) {
+    int per_sm = 0;
+    driver.check(driver.call.occupancy_max_blocks(&per_sm, function, image->threads,
+                                                  static_cast<size_t>(image->shared_bytes)),
+                 "cuOccupancyMaxActiveBlocksPerMultiprocessor", op);
+    kernel.max_blocks = int64_t{per_sm} * device.num_sms;
+    kernel.barriers = std::make_shared<GridBarriers>(driver, op);
+  }
   kernel.image = std::move(image);
   return kernel;
 }
+
+namespace {
+
+void check_runs_at_once(const LoadedKernel& kernel, Grid grid) {
+  if (grid.x <= kernel.max_blocks && grid.y <= kernel.max_blocks && grid.z <= kernel.max_blocks &&
+      grid.x * grid.y * grid.z <= kernel.max_blocks) {
+    return;
+  }
+  raise(ErrorKind::argument, kernel.image->op,
+        "the blocks of the grid meet, and do not fit on the device at once",
+        {.expected = fmt::format("at most {} blocks on cuda:{}", kernel.max_blocks, kernel.device),
+         .got = text_of(grid),
+         .hint = "let each block do more, for example by k.persistent"});
+}
+
+}  // namespace
 
 void check_grid(const std::string& op, Grid grid) {
   const auto check = [&](const char* axis, int64_t extent, int64_t limit) {
@@ -209,8 +234,21 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   check_stream(kernel, context.current(), stream);
   cu::LaunchConfig config = config_of(image, grid);
   config.stream = static_cast<cu::Stream>(stream);
-  std::array<cu::LaunchAttribute, 2> attributes;
+  std::array<cu::LaunchAttribute, 3> attributes;
   config.attributes = attributes.data();
+  std::vector<void*> with_barrier;
+  cu::DevicePtr barrier = 0;
+  if (image.cooperative) {
+    check_runs_at_once(kernel, grid);
+    barrier = kernel.barriers->of(stream);
+    with_barrier.assign(arguments, arguments + image.params.size());
+    with_barrier.push_back(&barrier);
+    arguments = with_barrier.data();
+    cu::LaunchAttribute& cooperative = attributes[config.num_attributes++];
+    cooperative = {};
+    cooperative.id = cu::kCooperative;
+    cooperative.value[0] = 1;
+  }
   if (image.cluster > 1) attributes[config.num_attributes++] = cluster_attribute(image);
   if (kernel.begins_early) {
     cu::LaunchAttribute& begin_early = attributes[config.num_attributes++];

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "runtime/driver/device.h"
+#include "runtime/driver/grid_barriers.h"
 #include "runtime/driver/memory.h"
 #include "runtime/image.h"
 
@@ -22,6 +23,9 @@ struct LoadedKernel {
   bool begins_early = false;  // before the previous kernel of its stream has ended; it waits itself
   int registers = 0;          // per thread, as loaded
   int64_t local_bytes = 0;    // per thread: stack and spills
+  // Of a cooperative kernel: how many blocks the device runs at once, and where they meet.
+  int64_t max_blocks = 0;
+  std::shared_ptr<GridBarriers> barriers;
 };
 
 /// Loads an image and sets its attributes on one device. Nothing, and the driver's words in
@@ -42,7 +46,8 @@ struct Grid {
 /// parameter, in order. A grid with a zero is a no-op.
 ///
 /// Errors: argument, if the grid is negative, beyond the device's limits (x 2^31-1, y and z 65535) or
-///         along x no multiple of the cluster, or if the stream belongs to another device;
+///         along x no multiple of the cluster, if the stream belongs to another device, or if the
+///         blocks of a cooperative kernel do not run at once;
 ///         driver, if the launch fails or an earlier kernel has already broken the context.
 /// Example: void* arguments[] = {&x_pointer, &y_pointer, &count};
 ///          launch(kernel, {.x = blocks}, arguments, stream);

@@ -101,9 +101,10 @@ std::shared_ptr<const LoadedKernel> Runtime::load_or_recompile(Job& job, const D
                      "TESSERA_NVRTC"});
     }
   }
-  // A kernel that was compiled without the wait must not begin early: it would read too soon.
-  kernel->begins_early =
-      options_.pdl && kernel->image->waits_for_previous && kernel->image->target.major >= 9;
+  // A kernel that was compiled without the wait must not begin early: it would read too soon. Nor
+  // may a cooperative one: the launches of a stream share a counter.
+  kernel->begins_early = options_.pdl && kernel->image->waits_for_previous &&
+                         kernel->image->target.major >= 9 && !kernel->image->cooperative;
   kernel->spec = spec_text(job.request);
   return std::make_shared<const LoadedKernel>(std::move(*kernel));
 }

@@ -45,6 +45,7 @@ KernelSource source_of(const json& object) {
   source.shared_bytes = object.at("shared_bytes").get<int64_t>();
   source.cluster = object.at("cluster").get<int>();
   source.waits_for_previous = object.at("waits_for_previous").get<bool>();
+  source.cooperative = object.at("cooperative").get<bool>();
   source.options = object.at("options").get<std::vector<std::string>>();
   for (const json& item : object.at("params")) {
     const auto dtype = dtype_from_name(item.at("dtype").get<std::string>());
@@ -74,6 +75,7 @@ std::string append_record(const std::string& path, const RecordedKernel& kernel)
                  {"cluster", image.cluster},
                  {"options", image.options},
                  {"waits_for_previous", image.waits_for_previous},
+                 {"cooperative", image.cooperative},
                  {"params", std::move(params)},
                  {"text", image.source}};
   if (kernel.spec) object["spec"] = numbers_of(*kernel.spec);

@@ -6,7 +6,7 @@
 
 namespace tessera::codegen {
 
-UniformValues::UniformValues(const Program& program) {
+UniformValues::UniformValues(const Program& program, Over over) : over_(over) {
   // Definitions come before uses.
   walk(program.body, [&](const Stmt& stmt) {
     if (const auto* let = std::get_if<Let>(&stmt.node)) {
@@ -31,6 +31,7 @@ bool UniformValues::operator()(const Expr& e) const {
   ir::collect_vars(e, vars);
   return std::none_of(vars.begin(), vars.end(), [&](const VarRef& var) {
     if (var->kind == ir::VarKind::thread) return true;
+    if (var->kind == ir::VarKind::block && over_ == Over::grid) return true;
     if (varying_loops_.contains(var.get())) return true;
     return var->kind == ir::VarKind::value && !values_.contains(var.get());
   });

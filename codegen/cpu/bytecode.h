@@ -54,6 +54,7 @@ enum class Code : uint8_t {
   async_wait,  // until at most `index` groups are under way
   leave,       // active threads with args[0] have finished; to target if none is left
   barrier,
+  grid_barrier,     // the block stops here until all of the grid have come
   cluster_barrier,  // the block stops here until all of its cluster have come
   view,             // column out = the block args[0] as an element offset; arrays[index]
   warp_barrier,

@@ -16,7 +16,7 @@ Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch&
   }
 }
 
-void Cluster::run(int64_t index) {
+void Cluster::start(int64_t index) {
   const std::array<int64_t, 3> extents = grid();
   neighbours_.clock.cluster_barrier();
   neighbours_.have_met = false;
@@ -26,16 +26,23 @@ void Cluster::run(int64_t index) {
         {block % extents[0], block / extents[0] % extents[1], block / extents[0] / extents[1]});
     ++block;
   }
+}
+
+bool Cluster::resume() {
   for (;;) {
     for (const auto& machine : machines_) machine->resume();
     const Machine* ended = nullptr;
     const Machine* waits = nullptr;
     for (const auto& machine : machines_) (machine->has_ended() ? ended : waits) = machine.get();
-    if (waits == nullptr) return;
+    if (waits == nullptr) return true;
     if (ended != nullptr) waits->trap_alone(*ended);
+    for (const auto& machine : machines_) {
+      if (machine->is_at_grid_barrier() != waits->is_at_grid_barrier()) waits->trap_alone(*machine);
+    }
     neighbours_.clock.cluster_barrier();
     neighbours_.have_met = true;
     for (const auto& machine : machines_) machine->pass_cluster_barrier();
+    if (waits->is_at_grid_barrier()) return false;
   }
 }
 
@@ -67,13 +74,14 @@ void Machine::cluster_barrier(const Instr& instr) {
   if (code_.checked) check_whole_block(instr, "a cluster barrier");
 }
 
-void Machine::trap_alone(const Machine& ended) const {
+void Machine::trap_alone(const Machine& other) const {
   trap(code_.block[next_ - 1], 0,
        {.code = "DIVERGENT_BARRIER",
-        .what = fmt::format("a cluster barrier that block {} of the cluster never reaches",
-                            ended.rank_),
+        .what = fmt::format("a {} barrier that block {} of the cluster never reaches",
+                            is_at_grid_barrier_ ? "grid" : "cluster", other.rank_),
         .expected = fmt::format("all {} blocks of the cluster", neighbours_.blocks.size()),
-        .got = fmt::format("block {} has ended", ended.rank_)});
+        .got = fmt::format("block {} {}", other.rank_,
+                           other.has_ended_ ? "has ended" : "waits at another barrier")});
 }
 
 void Machine::view(const Instr& instr) {

@@ -16,8 +16,10 @@ class Cluster {
   Cluster(const Program& program, const Bytecode& bytecode, const Launch& launch);
 
   std::array<int64_t, 3> grid() const { return machines_.front()->grid(); }
-  /// Runs cluster `index`; they are counted with x fastest. Throws Error of kind trap.
-  void run(int64_t index);
+  /// Goes to the beginning of cluster `index`; they are counted with x fastest.
+  void start(int64_t index);
+  /// Runs it to its end (true) or to its next barrier of the grid. Throws Error of kind trap.
+  bool resume();
   /// Of all that ran.
   Counts counts() const;
   Machine::Accesses accesses() const;

@@ -340,6 +340,8 @@ void Compiler::stmt(const If& branch) {
 void Compiler::stmt(const Barrier& barrier) {
   if (barrier.scope == BarrierScope::block) {
     emit(Code::barrier);
+  } else if (barrier.scope == BarrierScope::grid) {
+    emit(Code::grid_barrier);
   } else if (barrier.scope != BarrierScope::cluster_arrive) {
     emit(Code::cluster_barrier);
   }

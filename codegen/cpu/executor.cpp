@@ -112,6 +112,43 @@ std::vector<AccessCounts> by_line(const Bytecode& bytecode, const Machine::Acces
   return lines;
 }
 
+/// What one worker has counted.
+struct Part {
+  Counts counts;
+  Machine::Accesses accesses;
+};
+
+void report(const Program& program, const Bytecode& bytecode, const std::vector<Part>& parts,
+            const Options& options) {
+  if (options.counts != nullptr) {
+    options.counts->live_registers = live_registers(program);
+    for (const Part& part : parts) add(*options.counts, part.counts);
+  }
+  if (options.accesses != nullptr) {
+    Machine::Accesses accesses;
+    for (const Part& part : parts) add(accesses, part.accesses);
+    *options.accesses = by_line(bytecode, accesses);
+  }
+}
+
+/// Clusters that meet as a grid take turns on one thread, each from one barrier of the grid to the
+/// next.
+template <class F>
+void run_together(const Program& program, const Bytecode& bytecode, const Launch& launch,
+                  int64_t clusters, const F& count) {
+  std::vector<std::unique_ptr<Cluster>> all;
+  for (int64_t i = 0; i < clusters; ++i) {
+    all.push_back(std::make_unique<Cluster>(program, bytecode, launch));
+    all.back()->start(i);
+  }
+  for (int64_t ended = 0; ended < clusters;) {
+    for (const auto& cluster : all) ended += cluster->resume() ? 1 : 0;
+    TESSERA_CHECK(ended == 0 || ended == clusters,
+                  "blocks that end while others wait at a barrier of the grid");
+  }
+  for (const auto& cluster : all) count(*cluster);
+}
+
 /// Hands out clusters in order and keeps the failure of the lowest one, so that an error does not
 /// depend on timing.
 class ClusterQueue {
@@ -200,11 +237,18 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   if (options.accesses != nullptr) options.accesses->clear();
   const Bytecode& bytecode = impl_->bytecode(options.traps);
 
+  std::vector<Part> parts;
   Cluster first(program, bytecode, launch);
   const std::array<int64_t, 3> grid = first.grid();
   if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return;
   check_grid(program, grid);
   const int64_t clusters = grid[0] * grid[1] * grid[2] / program.cluster;
+  if (program.cooperative) {
+    run_together(program, bytecode, launch, clusters, [&](const Cluster& cluster) {
+      parts.push_back({cluster.counts(), cluster.accesses()});
+    });
+    return report(program, bytecode, parts, options);
+  }
   const int64_t cores = options.workers > 0
                             ? options.workers
                             : std::max<int64_t>(1, std::thread::hardware_concurrency());
@@ -212,15 +256,14 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   // Several batches per worker even out blocks of different cost.
   ClusterQueue queue(clusters, std::clamp<int64_t>(clusters / (workers * 16), 1, 64));
   const auto drain = [&](Cluster& cluster) {
-    queue.drain([&](int64_t index) { cluster.run(index); });
+    queue.drain([&](int64_t index) {
+      cluster.start(index);
+      cluster.resume();
+    });
   };
 
   std::vector<std::thread> threads;
-  struct Part {
-    Counts counts;
-    Machine::Accesses accesses;
-  };
-  std::vector<Part> parts(static_cast<size_t>(workers - 1));
+  parts.resize(static_cast<size_t>(workers - 1));
   const auto work = [&](Part& part) {
     try {
       Cluster cluster(program, bytecode, launch);
@@ -238,16 +281,8 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   drain(first);
   for (std::thread& thread : threads) thread.join();
   queue.rethrow();
-  if (options.counts != nullptr) {
-    options.counts->live_registers = live_registers(program);
-    add(*options.counts, first.counts());
-    for (const Part& part : parts) add(*options.counts, part.counts);
-  }
-  if (options.accesses != nullptr) {
-    Machine::Accesses accesses = first.accesses();
-    for (const Part& part : parts) add(accesses, part.accesses);
-    *options.accesses = by_line(bytecode, accesses);
-  }
+  parts.push_back({first.counts(), first.accesses()});
+  report(program, bytecode, parts, options);
 }
 
 }  // namespace tessera::codegen::cpu

@@ -98,7 +98,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block) {
 }
 
 void Machine::resume() {
-  is_at_barrier_ = false;
+  is_at_barrier_ = is_at_grid_barrier_ = false;
   next_ = execute(code_.block, next_);
   has_ended_ = !is_at_barrier_;
   if (has_ended_) check_visitor();
@@ -199,6 +199,10 @@ size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
       case Code::barrier:
         barrier(instr);
         break;
+      case Code::grid_barrier:
+        barrier(instr);
+        is_at_barrier_ = is_at_grid_barrier_ = true;
+        return next;
       case Code::cluster_barrier:
         cluster_barrier(instr);
         return next;

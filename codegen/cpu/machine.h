@@ -81,8 +81,10 @@ class Machine {
   /// Runs it to its end or to its next cluster barrier. Throws Error of kind trap.
   void resume();
   bool has_ended() const { return has_ended_; }
+  /// Where it stands is a barrier of the grid, not of the cluster.
+  bool is_at_grid_barrier() const { return is_at_grid_barrier_; }
   /// Traps at the cluster barrier where the block stands, if the others never come.
-  [[noreturn]] void trap_alone(const Machine& ended) const;
+  [[noreturn]] void trap_alone(const Machine& other) const;
   /// Forgets who has reached this block's memory.
   void pass_cluster_barrier() { visitor_.reset(); }
   const Counts& counts() const { return counts_; }
@@ -231,6 +233,7 @@ class Machine {
   int rank_;
   size_t next_ = 0;  // instruction of the block's code
   bool has_ended_ = false;
+  bool is_at_grid_barrier_ = false;
   bool is_at_barrier_ = false;  // of the cluster
   struct Visitor {
     int thread = 0;

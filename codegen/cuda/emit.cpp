@@ -18,6 +18,7 @@ std::string headline(const Program& program) {
   for (const Expr& extent : program.grid) extents.push_back(to_string(extent));
   std::string text = fmt::format("// {}: grid ({}), {} threads", program.name,
                                  fmt::join(extents, ", "), program.threads);
+  if (program.cooperative) text += ", launched cooperatively";
   if (program.cluster > 1) text += fmt::format(", clusters of {}", program.cluster);
   if (program.shared_bytes > 0) {
     text += fmt::format(", {} bytes of shared memory", program.shared_bytes);
@@ -50,6 +51,7 @@ KernelSource emit(const Program& program) {
   source.threads = program.threads;
   source.shared_bytes = program.shared_bytes;
   source.cluster = program.cluster;
+  source.cooperative = program.cooperative;
   source.waits_for_previous = emitter.waits_for_previous();
   return source;
 }

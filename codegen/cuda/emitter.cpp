@@ -46,6 +46,11 @@ void Emitter::signature() {
                             names_.declare(param.var.get(), param.name));
     }
   }
+  if (program_.cooperative) {
+    grid_barrier_ = names_.fresh("grid_barrier");
+    params += fmt::format("{}{}* {}", params.empty() ? "" : ", ", expressions_.call("u32"),
+                          grid_barrier_);
+  }
   out_.directive(fmt::format("extern \"C\" __global__ void __launch_bounds__({})", bounds));
   out_.open(fmt::format("tessera_{}({})", program_.name, params));
 }
@@ -301,6 +306,8 @@ void Emitter::print(const Barrier& barrier) {
       return out_.line(expressions_.call("arrive_cluster") + "();");
     case BarrierScope::cluster_wait:
       return out_.line(expressions_.call("wait_cluster") + "();");
+    case BarrierScope::grid:
+      return out_.line(fmt::format("{}({});", expressions_.call("sync_grid"), grid_barrier_));
   }
 }
 

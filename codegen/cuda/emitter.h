@@ -76,6 +76,7 @@ class Emitter {
   std::vector<LineOrigin> origins_;
   std::set<std::string> extern_names_;
   std::string extern_text_;
+  std::string grid_barrier_;  // name of the parameter
   bool calls_author_text_ = false;
 };
 

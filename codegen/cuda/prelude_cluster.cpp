@@ -1,4 +1,5 @@
-// Blocks of a cluster: where they meet, and the way to each other's shared memory. From sm_90 on.
+// Blocks that run together. Of a cluster: where they meet, and the way to each other's shared
+// memory, from sm_90 on. Of a grid that was launched cooperatively: where they meet.
 
 #include "codegen/cuda/prelude.h"
 
@@ -30,6 +31,28 @@ __device__ __forceinline__ T* of_block(T* mine, int rank) {
   T* place;
   asm("mapa.u64 %0, %1, %2;" : "=l"(place) : "l"(mine), "r"(rank));
   return place;
+}
+)"},
+    {"sync_grid", "u32", R"(
+// barrier[0] counts the blocks that have come, the last one takes it back to 0; barrier[1] counts
+// the meetings.
+__device__ __forceinline__ void sync_grid(u32* barrier) {
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    u32 meeting, before;
+    asm volatile("ld.relaxed.gpu.u32 %0, [%1];" : "=r"(meeting) : "l"(barrier + 1) : "memory");
+    asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(barrier) : "memory");
+    if (before + 1 == gridDim.x * gridDim.y * gridDim.z) {
+      asm volatile("st.relaxed.gpu.u32 [%0], 0;" ::"l"(barrier) : "memory");
+      asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(barrier + 1), "r"(meeting + 1) : "memory");
+    } else {
+      u32 now;
+      do {
+        asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(barrier + 1) : "memory");
+      } while (now == meeting);
+    }
+  }
+  __syncthreads();
 }
 )"},
 };

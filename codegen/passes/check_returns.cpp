@@ -54,7 +54,8 @@ class ReturnCheck {
 
   static bool meets_blocks(const Stmt& stmt) {
     const auto* barrier = std::get_if<Barrier>(&stmt.node);
-    return barrier != nullptr && barrier->scope != BarrierScope::block;
+    return barrier != nullptr && barrier->scope != BarrierScope::block &&
+           barrier->scope != BarrierScope::grid;
   }
 
   [[noreturn]] void fail(const char* what, const char* expected, const Stmt& left,

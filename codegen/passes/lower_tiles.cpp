@@ -78,8 +78,11 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
     if (sync->kind == ir::SyncKind::warp) {
       emit({WarpBarrier{}, loc});
     } else {
-      const bool of_block = sync->kind == ir::SyncKind::block;
-      emit({Barrier{0, of_block ? BarrierScope::block : BarrierScope::cluster}, loc});
+      const BarrierScope scope = sync->kind == ir::SyncKind::block     ? BarrierScope::block
+                                 : sync->kind == ir::SyncKind::cluster ? BarrierScope::cluster
+                                                                       : BarrierScope::grid;
+      emit({Barrier{0, scope}, loc});
+      if (scope == BarrierScope::grid) result_.program.cooperative = true;
     }
   } else if (const auto* collective = std::get_if<ir::Collective>(&stmt.node)) {
     emit({Collective{collective->var, collective->kind, resolve(collective->args),

@@ -33,8 +33,11 @@ struct KernelSource {
   int cluster = 1;                   // blocks of a cluster, along x; more than 1 from sm_90 on
   std::vector<std::string> options;  // extra NVRTC options, in order
   bool waits_for_previous = false;   // contains the wait for the previous kernel in the stream
-  std::vector<LineOrigin> origins;   // of a generated text, ascending
-  bool calls_author_text = false;    // a generated text that calls CUDA functions of the author's
+  /// All blocks run at once. The entry takes one pointer more than `params`, to two unsigned words
+  /// that no launch beside this one uses: zeros at first, later what the launch before has left.
+  bool cooperative = false;
+  std::vector<LineOrigin> origins;  // of a generated text, ascending
+  bool calls_author_text = false;   // a generated text that calls CUDA functions of the author's
 };
 
 }  // namespace tessera

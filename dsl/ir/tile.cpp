@@ -233,6 +233,8 @@ std::string_view name(SyncKind kind) {
       return "sync_warp";
     case SyncKind::cluster:
       return "sync_cluster";
+    case SyncKind::grid:
+      return "sync_grid";
   }
   return "?";
 }

@@ -68,7 +68,7 @@ struct Region {
 
 enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipelined };
 enum class ReduceOp : uint8_t { sum, max, absmax, min };
-enum class SyncKind : uint8_t { block, warp, cluster };
+enum class SyncKind : uint8_t { block, warp, cluster, grid };
 std::string_view name(SyncKind kind);
 /// Whether a copy from global to shared memory goes on in the background.
 enum class CopyMode : uint8_t {

@@ -135,6 +135,7 @@ std::string encode_manifest(const CacheKey& key, const Image& image) {
                {"cluster", image.cluster},
                {"options", image.options},
                {"waits_for_previous", image.waits_for_previous},
+               {"cooperative", image.cooperative},
                {"registers", image.resources.registers},
                {"spill_bytes", image.resources.spill_bytes},
                {"stack_bytes", image.resources.stack_bytes},
@@ -172,6 +173,7 @@ std::optional<Manifest> decode_manifest(std::string_view text) {
   image.compiler = reader.text("compiler");
   image.log = reader.text("log");
   image.waits_for_previous = reader.boolean("waits_for_previous");
+  image.cooperative = reader.boolean("cooperative");
   for (const json& option : reader.array("options")) {
     if (!option.is_string()) return std::nullopt;
     image.options.push_back(option.get<std::string>());

@@ -55,6 +55,7 @@ enum StreamCaptureStatus : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureI
 inline constexpr unsigned kStreamNonBlocking = 1;
 
 /// LaunchAttribute::id, with what its value begins with.
+inline constexpr int kCooperative = 2;                      // an int
 inline constexpr int kClusterDimension = 4;                 // three unsigned: x, y, z
 inline constexpr int kProgrammaticStreamSerialization = 6;  // an int
 
@@ -104,6 +105,9 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(stream_create, cuStreamCreate, 2000, (Stream * stream, unsigned flags))                        \
   X(stream_destroy, cuStreamDestroy, 4000, (Stream stream))                                        \
   X(stream_synchronize, cuStreamSynchronize, 2000, (Stream stream))                                \
+  X(stream_get_id, cuStreamGetId, 12000, (Stream stream, unsigned long long* id))                  \
+  X(occupancy_max_blocks, cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050,                       \
+    (int* count, Function function, int threads, size_t shared_bytes))                             \
   X(stream_is_capturing, cuStreamIsCapturing, 10000,                                               \
     (Stream stream, StreamCaptureStatus * status))                                                 \
   X(event_create, cuEventCreate, 2000, (Event * event, unsigned flags))                            \

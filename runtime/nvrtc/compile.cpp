@@ -278,6 +278,7 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
   image.cluster = source.cluster;
   image.options = source.options;
   image.waits_for_previous = source.waits_for_previous;
+  image.cooperative = source.cooperative;
   image.resources = parse_ptxas_log(compilation.log());
   image.cubin = compilation.cubin();
   image.source = source.text;

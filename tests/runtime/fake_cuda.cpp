@@ -118,6 +118,15 @@ cu::Result set_kernel_attribute(cu::FunctionAttribute attribute, int value, cu::
 cu::Result max_clusters(int* count, cu::Function, const cu::LaunchConfig*) {
   return *count = g_state->max_clusters, 0;
 }
+cu::Result max_blocks(int* count, cu::Function, int, size_t) {
+  return *count = g_state->blocks_per_sm, 0;
+}
+cu::Result stream_id(cu::Stream, unsigned long long* id) {
+  return *id = g_state->stream_id, 0;
+}
+cu::Result allocate(cu::DevicePtr* pointer, size_t) {
+  return *pointer = 0x10000, 0;
+}
 cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments, void**) {
   ++g_state->num_launches;
   g_state->grid[0] = config->grid_x;
@@ -128,6 +137,9 @@ cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments
   for (unsigned i = 0; i < config->num_attributes; ++i) {
     const cu::LaunchAttribute& attribute = config->attributes[i];
     g_state->attribute_id = attribute.id;
+    if (attribute.id == cu::kCooperative) {
+      std::memcpy(&g_state->last_argument, arguments[1], sizeof(g_state->last_argument));
+    }
     if (attribute.id == cu::kClusterDimension) {
       std::memcpy(&g_state->cluster, attribute.value, sizeof(unsigned));
     }
@@ -168,6 +180,9 @@ cu::Result get_proc_address(const char* symbol, void** function, int, uint64_t, 
       {"cuKernelGetAttribute", address(get_kernel_attribute)},
       {"cuKernelSetAttribute", address(set_kernel_attribute)},
       {"cuOccupancyMaxActiveClusters", address(max_clusters)},
+      {"cuOccupancyMaxActiveBlocksPerMultiprocessor", address(max_blocks)},
+      {"cuStreamGetId", address(stream_id)},
+      {"cuMemAlloc", address(allocate)},
       {"cuLaunchKernelEx", address(launch)}};
   if (g_state->missing_function == symbol) return *status = cu::kSymbolNotFound, 500;
   const auto found = kFunctions.find(symbol);

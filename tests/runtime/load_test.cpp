@@ -1,5 +1,7 @@
 // From a compiled kernel to its launch, on a fake driver and a fake NVRTC.
 
+#include <fmt/format.h>
+
 #include <string>
 
 #include "runtime/launch.h"
@@ -280,4 +282,46 @@ TEST_CASE("a kernel begins early only if it waits itself, can, and may") {
     CHECK(fake.state().attribute_id == one.attribute);
     CHECK(process.runtime->counters().disk_hits == (warm ? 1 : 0));
   }
+}
+
+TEST_CASE("a cooperative kernel gets the counter of its stream and fits the device at once") {
+  FakeCuda fake;
+  Process process(fake, "");
+  KernelSource source = source_of("a");
+  source.cooperative = true;
+  const auto kernel = process.runtime->load({"scale", {}, [&] { return source; }}, 0);
+  const int64_t most = kernel->max_blocks;
+  CHECK(most > 0);
+  int64_t pointer = 0;
+  void* arguments[] = {&pointer};
+  const auto counter = [&] {
+    launch(*kernel, {most, 1, 1}, arguments, nullptr);
+    CHECK(fake.state().attribute_id == cu::kCooperative);
+    return fake.state().last_argument;
+  };
+  const auto first = counter();
+  CHECK(counter() == first);
+  fake.state().stream_id = 2;
+  const auto second = counter();
+  CHECK(second != first);
+  fake.state().capture_status = 1;
+  const auto captured = counter();
+  CHECK(captured != second);
+  CHECK(counter() != captured);  // each launch of a graph has its own
+  CHECK(error_of([&] {
+          for (int i = 0; i < 1000; ++i) counter();
+        }) ==
+        "tessera: scale: no counter is left for the barrier of the grid\n"
+        "  hint      launch the kernel once outside of the capture");
+  fake.state().capture_status = 0;
+  CHECK(counter() == second);
+  CHECK(error_of([&] {
+          launch(*kernel, {most, 2, 1}, arguments, nullptr);
+        }) ==
+        fmt::format(
+            "tessera: scale: the blocks of the grid meet, and do not fit on the device at once\n"
+            "  expected  at most {0} blocks on cuda:0\n"
+            "  got       ({0}, 2, 1)\n"
+            "  hint      let each block do more, for example by k.persistent",
+            most));
 }

@@ -219,6 +219,17 @@ TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[lang
     CHECK(has(error, "DIVERGENT_BARRIER"));
     CHECK(has(error, "a cluster barrier that block 1 of the cluster never reaches"));
   }
+  SECTION("a barrier of the cluster while another block waits for the grid") {
+    const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref, Ref y) {
+      k.if_(k.cluster_rank() == 0, [&] { k.sync_cluster(); });
+      k.sync_grid();
+      y(k.thread()) = 0;
+    });
+    const std::string error = trap_of(kernel, 2);
+    CHECK(has(error, "DIVERGENT_BARRIER"));
+    CHECK(has(error, "a grid barrier that block 0 of the cluster never reaches"));
+    CHECK(has(error, "block 0 waits at another barrier"));
+  }
 }
 
 TEST_CASE("a block that would end too early is trapped", "[language]") {
