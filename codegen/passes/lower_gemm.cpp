@@ -39,60 +39,25 @@ class GemmLowering {
   void lower() {
     const int64_t e = per_register_;
     const ArrayRef sum = t_.array_of(gemm_.c.buffer);
-    const bool left_in_registers = gemm_.a.buffer->space == ir::Space::fragment;
-    const bool right_in_registers = gemm_.b.buffer->space == ir::Space::fragment;
-    const bool rounds = gemm_.a.buffer->dtype == DType::f32 && gemm_.tf32 == ir::Tf32::round;
     const SharedOperand left{gemm_.a, dim(gemm_.a, 0), dim(gemm_.a, 1)};
     const SharedOperand right{gemm_.b, dim(gemm_.b, 1), dim(gemm_.b, 0)};
-    t_.result_.notes.push_back(fmt::format(
-        "{}: gemm over {} x {}{} warps, m16n8k{} of {}: left {}, right {}", to_string(loc_),
-        gemm_.warps.rows, gemm_.warps.columns,
-        gemm_.warps.depths > 1 ? fmt::format(" x {}", gemm_.warps.depths) : "", 8 * e,
-        name(gemm_.a.buffer->dtype), left_in_registers ? "in registers" : text(load_kind(left)),
-        right_in_registers ? "in registers" : text(load_kind(right))));
+    t_.result_.notes.push_back(
+        fmt::format("{}: gemm over {} x {}{} warps, m16n8k{} of {}: left {}, right {}",
+                    to_string(loc_), gemm_.warps.rows, gemm_.warps.columns,
+                    gemm_.warps.depths > 1 ? fmt::format(" x {}", gemm_.warps.depths) : "", 8 * e,
+                    name(gemm_.a.buffer->dtype), place(left), place(right)));
 
     t_.unrolled("k", steps_, loc_, [&](const Expr& step) {
       const Expr depth = first_depth_ + step * ir::index(8 * e);
-      Slice a{t_.array_of(gemm_.a.buffer), step * ir::index(4 * e)};
-      int64_t a_pitch = 4 * e * steps_;  // slots from one row tile to the next
-      if (!left_in_registers || rounds) {
-        const Slice source = a;
-        const int64_t source_pitch = a_pitch;
-        a = declare(gemm_.a.buffer, row_tiles_ * 4 * e);
-        a_pitch = 4 * e;
-        t_.unrolled("m", row_tiles_, loc_, [&](const Expr& tile) {
-          const Slice into = part(a, tile * ir::index(a_pitch));
-          if (left_in_registers) {
-            copy_rounded(into, part(source, tile * ir::index(source_pitch)), 4 * e);
-            return;
-          }
-          load_left(left, into, first_row_ + tile * ir::index(16), depth);
-          if (rounds) copy_rounded(into, into, 4 * e);
-        });
-      }
-      Slice b{t_.array_of(gemm_.b.buffer), step * ir::index(2 * e)};
-      int64_t b_pitch = 2 * e * steps_;  // slots from one column tile to the next
-      if (!right_in_registers || rounds) {
-        const Slice source = b;
-        const int64_t source_pitch = b_pitch;
-        b = declare(gemm_.b.buffer, column_tiles_ * 2 * e);
-        b_pitch = 2 * e;
-        if (!right_in_registers) {
-          load_all_right(right, b, depth);
-          if (rounds) copy_rounded(b, b, column_tiles_ * 2 * e);
-        } else {
-          t_.unrolled("n", column_tiles_, loc_, [&](const Expr& tile) {
-            copy_rounded(part(b, tile * ir::index(b_pitch)),
-                         part(source, tile * ir::index(source_pitch)), 2 * e);
-          });
-        }
-      }
+      const Tiles a = operand(gemm_.a.buffer, "m", row_tiles_, 4 * e, step,
+                              [&](const Slice& into) { load_left(left, into, depth); });
+      const Tiles b = operand(gemm_.b.buffer, "n", column_tiles_, 2 * e, step,
+                              [&](const Slice& into) { load_right(right, into, depth); });
       t_.unrolled("m", row_tiles_, loc_, [&](const Expr& row) {
         t_.unrolled("n", column_tiles_, loc_, [&](const Expr& column) {
           const Slice c{
               sum, t_.math_.simplify(row * ir::index(4 * column_tiles_) + column * ir::index(4))};
-          t_.emit({Mma{c, part(a, row * ir::index(a_pitch)), part(b, column * ir::index(b_pitch))},
-                   loc_});
+          t_.emit({Mma{c, tile_of(a, row), tile_of(b, column)}, loc_});
         });
       });
     });
@@ -101,7 +66,37 @@ class GemmLowering {
  private:
   enum class LoadKind : uint8_t { matrix, transposed, element };
 
-  static const char* text(LoadKind kind) {
+  /// One step's tiles of an operand in registers: the first, and slots from one to the next.
+  struct Tiles {
+    Slice first;
+    int64_t pitch = 0;
+  };
+
+  /// `count` tiles of `size` slots as the instruction takes them: those of a fragment, or loaded by
+  /// `load` into registers of their own; rounded where the product asks for it.
+  template <class Load>
+  Tiles operand(const ir::BufferRef& buffer, const char* index, int64_t count, int64_t size,
+                const Expr& step, const Load& load) {
+    const bool rounds = buffer->dtype == DType::f32 && gemm_.tf32 == ir::Tf32::round;
+    const Tiles held{{t_.array_of(buffer), step * ir::index(size)}, size * steps_};
+    if (in_registers(*buffer) && !rounds) return held;
+    const Tiles fresh{declare(buffer, count * size), size};
+    if (!in_registers(*buffer)) load(fresh.first);
+    if (rounds) {
+      const Tiles& from = in_registers(*buffer) ? held : fresh;
+      t_.unrolled(index, count, loc_,
+                  [&](const Expr& i) { copy_rounded(tile_of(fresh, i), tile_of(from, i), size); });
+    }
+    return fresh;
+  }
+  Slice tile_of(const Tiles& tiles, const Expr& i) const {
+    return part(tiles.first, i * ir::index(tiles.pitch));
+  }
+
+  static bool in_registers(const ir::Buffer& buffer) { return buffer.space == ir::Space::fragment; }
+  const char* place(const SharedOperand& operand) const {
+    if (in_registers(*operand.region.buffer)) return "in registers";
+    const LoadKind kind = load_kind(operand);
     return kind == LoadKind::matrix       ? "by ldmatrix"
            : kind == LoadKind::transposed ? "by transposed ldmatrix"
                                           : "element by element";
@@ -152,27 +147,30 @@ class GemmLowering {
          loc_});
   }
 
-  /// Registers in the order (half of rows, half of k): rows first.
-  void load_left(const SharedOperand& operand, const Slice& into, const Expr& row,
-                 const Expr& depth) {
+  /// Registers of a tile in the order (half of rows, half of k): rows first.
+  void load_left(const SharedOperand& operand, const Slice& into, const Expr& depth) {
     const int64_t e = per_register_;
     const LoadKind kind = load_kind(operand);
-    if (kind == LoadKind::matrix) {
-      load_matrices(operand, kind, into, 4, row + lane_ % ir::index(16),
-                    depth + lane_ / ir::index(16) * ir::index(4 * e));
-    } else if (kind == LoadKind::transposed) {
-      load_matrices(operand, kind, into, 4,
-                    row + lane_ / ir::index(8) % ir::index(2) * ir::index(8),
-                    depth + lane_ / ir::index(16) * ir::index(8) + lane_ % ir::index(8));
-    } else {
-      for (int64_t reg = 0; reg < 4; ++reg) {
-        load_elements(operand, part(into, ir::index(reg * e)), row + ir::index(reg % 2 * 8),
-                      depth + ir::index(reg / 2 * 4 * e));
+    t_.unrolled("m", row_tiles_, loc_, [&](const Expr& tile) {
+      const Slice to = part(into, tile * ir::index(4 * e));
+      const Expr row = first_row_ + tile * ir::index(16);
+      if (kind == LoadKind::matrix) {
+        load_matrices(operand, kind, to, 4, row + lane_ % ir::index(16),
+                      depth + lane_ / ir::index(16) * ir::index(4 * e));
+      } else if (kind == LoadKind::transposed) {
+        load_matrices(operand, kind, to, 4,
+                      row + lane_ / ir::index(8) % ir::index(2) * ir::index(8),
+                      depth + lane_ / ir::index(16) * ir::index(8) + lane_ % ir::index(8));
+      } else {
+        for (int64_t reg = 0; reg < 4; ++reg) {
+          load_elements(operand, part(to, ir::index(reg * e)), row + ir::index(reg % 2 * 8),
+                        depth + ir::index(reg / 2 * 4 * e));
+        }
       }
-    }
+    });
   }
 
-  void load_all_right(const SharedOperand& operand, const Slice& into, const Expr& depth) {
+  void load_right(const SharedOperand& operand, const Slice& into, const Expr& depth) {
     const int64_t e = per_register_;
     const LoadKind kind = load_kind(operand);
     if (kind == LoadKind::element) {
