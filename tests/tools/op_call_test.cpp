@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "dsl/base/error.h"
+#include "kernels/jit/count_scope.h"
 #include "tests/support/catch.h"
 #include "tests/tools/fake_op.h"
 #include "tools/lib/param_grammar.h"
@@ -103,6 +104,30 @@ TEST_CASE("outputs are as long as the data made them", "[op_call]") {
   CHECK(pairs({"num_experts=2", "alignment=2"}) == std::vector<int32_t>{3, -1, 0, 2});
   CHECK(pairs({"num_experts=2", "alignment=2", "num_expanded_tokens=5"}) ==
         std::vector<int32_t>{3, -1, 0, 2, -1});
+}
+
+TEST_CASE("values are checked without a run", "[op_call]") {
+  const OpInfo& op = kernels::find_op("get_fused_mapping");
+  const std::vector<std::string> params = {"num_experts=3", "alignment=4"};
+  const auto told = [&](int64_t id) -> std::string {
+    Safetensors file;
+    file.tensors.push_back({"topk_idx", DType::i64, {1, 1}, HostBuffer(8)});
+    std::memcpy(file.tensors.front().data.data(), &id, sizeof(id));
+    try {
+      const kernels::jit::CountScope scope;
+      check_values(op, parse_params(op, params), file);
+      CHECK(scope.kernels().empty());  // nothing ran
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  CHECK(told(-1) == "no error");
+  CHECK(told(2) == "no error");
+  CHECK(told(3) ==
+        "tessera: get_fused_mapping: argument 'topk_idx' has a value out of range\n"
+        "  expected  -1 .. 2\n"
+        "  got       3 at [0, 0]");
 }
 
 TEST_CASE("tensors that do not belong are refused", "[op_call]") {

@@ -8,6 +8,7 @@
 
 #include "dsl/base/error.h"
 #include "kernels/arg_check.h"
+#include "kernels/jit/prepare.h"
 #include "tools/lib/random_tensor.h"
 #include "tools/lib/tensor_placement.h"
 
@@ -139,6 +140,11 @@ void OpCall::allocate_outputs() {
       result_names_.push_back(name);
     }
   }
+}
+
+void check_values(const OpInfo& op, const kernels::Params& params, const Safetensors& inputs) {
+  OpCall on_cpu(op, params, inputs, Device::cpu());
+  kernels::jit::kernels_needed([&] { on_cpu.run(); });
 }
 
 void OpCall::run() {

@@ -54,6 +54,11 @@ class OpCall {
   int64_t workspace_bytes_ = 0;
 };
 
+/// What the op has to say of the values of a file, such as ids in range: it looks at them in CPU
+/// memory only, so a call on a GPU asks before. Throws Error (argument); runs nothing.
+void check_values(const kernels::OpInfo& op, const kernels::Params& params,
+                  const Safetensors& inputs);
+
 /// Views of a case's inputs without data: what OpInfo::outputs and OpInfo::kernels need.
 kernels::Tensors views_of(const kernels::BenchCase& example);
 /// The same with the outputs that the op would make for them.

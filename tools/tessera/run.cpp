@@ -57,6 +57,7 @@ int run(const RunOptions& options) {
     }
   }();
 
+  if (device.is_cuda()) calling(*op, [&] { check_values(*op, params, inputs); });
   std::optional<OpCall> call;
   calling(*op, [&] { call.emplace(*op, params, inputs, device); });
   const auto begin = std::chrono::steady_clock::now();
