@@ -78,6 +78,19 @@ std::string bounded(const std::string& log) {
                      log.size() - kMaxLogBytes, log.substr(log.size() - half));
 }
 
+// ptxas says how long it took; what is kept of a kernel is the same from one compile to the next.
+std::string without_times(std::string_view log) {
+  constexpr std::string_view kTime = "Compile time = ";
+  std::string result;
+  while (!log.empty()) {
+    const size_t end = log.find('\n');
+    const std::string_view line = log.substr(0, end == std::string_view::npos ? end : end + 1);
+    if (line.find(kTime) == std::string_view::npos) result += line;
+    log.remove_prefix(line.size());
+  }
+  return result;
+}
+
 // The number N of "name.cu(N): error", or 0.
 int line_of_first_error(std::string_view log, std::string_view file) {
   size_t at = log.find(": error");
@@ -153,7 +166,7 @@ class Compilation {
     const nvrtc_api::Result result =
         nvrtc_.call.compile_program(program_, static_cast<int>(pointers.size()), pointers.data());
     if (result == nvrtc_api::kCancelled) say_cancelled();
-    log_ = bounded(read(nvrtc_.call.get_log_size, nvrtc_.call.get_log, "the log"));
+    log_ = bounded(without_times(read(nvrtc_.call.get_log_size, nvrtc_.call.get_log, "the log")));
     while (!log_.empty() && (log_.back() == '\0' || log_.back() == '\n')) log_.pop_back();
     if (result == nvrtc_api::kCompilation) refuse(options, target);
     if (result == nvrtc_api::kBuiltinOperationFailure) complain_about_builtins();

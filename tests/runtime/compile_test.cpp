@@ -89,10 +89,13 @@ TEST_CASE("a * b + c stays two roundings, fma is one") {
   CHECK(ptx.find("fma") == std::string::npos);
 }
 
-TEST_CASE("the same text gives the same cubin") {
+TEST_CASE("the same text gives the same cubin and log") {
   REQUIRE_NVRTC();
-  CHECK(compile(*nvrtc, scale_source(), {8, 0, 0}).cubin ==
-        compile(*nvrtc, scale_source(), {8, 0, 0}).cubin);
+  const Image first = compile(*nvrtc, scale_source(), {8, 0, 0});
+  const Image second = compile(*nvrtc, scale_source(), {8, 0, 0});
+  CHECK(first.cubin == second.cubin);
+  CHECK(first.log == second.log);
+  CHECK(first.log.find("Used ") != std::string::npos);
 }
 
 TEST_CASE("a compile error shows the compiler's words and the lines around them") {
