@@ -9,12 +9,6 @@ using layout::Digit;
 using layout::Layout;
 using layout::Replica;
 
-std::vector<int64_t> constants(const std::vector<ir::Expr>& list) {
-  std::vector<int64_t> values;
-  for (const ir::Expr& e : list) values.push_back(e->integer);
-  return values;
-}
-
 /// index = (loop var / div) % mod, mod 0 = no modulo; axis -1 = a constant.
 struct DigitIndex {
   int axis = -1;
@@ -255,6 +249,12 @@ std::optional<Layout> fragment_from_chains(const std::vector<Chain>& chains,
 }
 
 }  // namespace
+
+std::vector<int64_t> constants(const std::vector<ir::Expr>& list) {
+  std::vector<int64_t> values;
+  for (const ir::Expr& e : list) values.push_back(e->integer);
+  return values;
+}
 
 bool same_indices(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),

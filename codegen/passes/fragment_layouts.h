@@ -18,6 +18,9 @@ struct FragmentUse {
   SourceLoc loc;
 };
 
+/// The values of constant expressions, such as the shape of a fragment.
+std::vector<int64_t> constants(const std::vector<ir::Expr>& list);
+
 /// Whether two index tuples are equal for all values of their Vars.
 bool same_indices(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b);
 
