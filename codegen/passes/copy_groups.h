@@ -1,0 +1,37 @@
+#pragma once
+// Which copies of a pipelined loop can be issued ahead of the iteration that reads them.
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "dsl/ir/tile.h"
+
+namespace tessera::codegen {
+
+/// A statement of the body that only copies from global to shared memory, perhaps under a condition.
+/// Positions are those of statements in the body.
+struct Producer {
+  size_t position = 0;
+  size_t consumer = 0;        // the first statement that reads one of its tiles
+  std::set<size_t> replayed;  // statements that define what its condition and its addresses use
+  ir::Expr condition;         // null = always
+  std::vector<ir::Copy> copies;
+  SourceLoc loc;
+};
+
+/// Producers whose tiles are first read by the same statement.
+struct CopyGroup {
+  size_t consumer = 0;
+  std::vector<Producer> producers;
+};
+
+/// The copies of a pipelined loop that can be issued ahead, groups in the order of their first
+/// readers. `uses` counts the uses of each storage in the whole kernel, by id. Adds a note per
+/// statement that only copies: what is issued ahead, or why not.
+std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int, int>& uses,
+                                        std::vector<std::string>& notes);
+
+}  // namespace tessera::codegen
