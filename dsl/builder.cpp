@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cctype>
 
 #include "dsl/recorder.h"
@@ -12,6 +11,33 @@ namespace tessera::dsl {
 namespace {
 
 constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
+
+Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_t>& shape,
+             std::string name, SourceLoc loc,
+             std::shared_ptr<const layout::Layout> layout = nullptr) {
+  check_name(r, name, loc);
+  ir::Buffer buffer;
+  buffer.shape = constant_shape(r, shape, name, loc);
+  buffer.name = std::move(name);
+  buffer.dtype = dtype;
+  buffer.space = space;
+  buffer.layout = std::move(layout);
+  buffer.loc = loc;
+  return r.new_buffer(std::move(buffer));
+}
+
+}  // namespace
+
+void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
+  bool good = !text.empty() && text.size() <= 64 &&
+              (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
+  for (const char c : text) {
+    good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_');
+  }
+  if (!good) {
+    r.fail("NAME", "a name is not an identifier", loc, "[A-Za-z_][A-Za-z0-9_]{0,63}", text);
+  }
+}
 
 std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_t>& shape,
                                      const std::string& what, SourceLoc loc) {
@@ -30,52 +56,6 @@ std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_
   return result;
 }
 
-Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_t>& shape,
-             std::string name, SourceLoc loc,
-             std::shared_ptr<const layout::Layout> layout = nullptr) {
-  check_name(r, name, loc);
-  ir::Buffer buffer;
-  buffer.shape = constant_shape(r, shape, name, loc);
-  buffer.name = std::move(name);
-  buffer.dtype = dtype;
-  buffer.space = space;
-  buffer.layout = std::move(layout);
-  buffer.loc = loc;
-  return r.new_buffer(std::move(buffer));
-}
-
-bool on_chip(const Ref& ref) {
-  return ref.region().buffer->space != ir::Space::global;
-}
-
-void require_tile(const Recorder& r, const Ref& ref, const char* what, SourceLoc loc) {
-  const ir::Buffer& buffer = *ref.region().buffer;
-  if (ref.region().order.empty()) {
-    r.fail("REGION", fmt::format("{} of '{}' needs a tile, not one element", what, buffer.name),
-           loc);
-  }
-  for (const ir::Expr& extent : region_shape(ref.region())) {
-    if (!ir::is_constant(extent)) {
-      r.fail("REGION",
-             fmt::format("{} of '{}' needs a tile of constant extents", what, buffer.name), loc,
-             "x.tile({offsets}, {extents})", shape_text(region_shape(ref.region())));
-    }
-  }
-}
-
-}  // namespace
-
-void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
-  bool good = !text.empty() && text.size() <= 64 &&
-              (std::isalpha(static_cast<unsigned char>(text[0])) != 0 || text[0] == '_');
-  for (const char c : text) {
-    good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_');
-  }
-  if (!good) {
-    r.fail("NAME", "a name is not an identifier", loc, "[A-Za-z_][A-Za-z0-9_]{0,63}", text);
-  }
-}
-
 void set_shape(const Recorder& r, ir::Buffer& buffer, const std::vector<Arg>& shape,
                const std::vector<Arg>& strides, SourceLoc loc) {
   if (!strides.empty() && strides.size() != shape.size()) {
@@ -90,13 +70,6 @@ void set_shape(const Recorder& r, ir::Buffer& buffer, const std::vector<Arg>& sh
   for (size_t d = shape.size(); d-- > 0;) {
     buffer.strides[d] = stride;
     stride = stride * ir::cast(DType::i64, buffer.shape[d]);
-  }
-}
-
-void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc) {
-  if (extents != static_cast<size_t>(arity)) {
-    recorder.fail("RANK", "the loop body takes another number of indices than there are extents",
-                  loc, fmt::format("{} extents", arity), fmt::format("{}", extents));
   }
 }
 
@@ -264,187 +237,6 @@ Value Builder::let(std::string name, Arg value, SourceLoc loc) {
   auto var = recorder_->new_var(std::move(name), v.dtype(), ir::VarKind::value, loc);
   recorder_->add({ir::Let{var, v.expr()}, loc});
   return Value(recorder_.get(), ir::var(var));
-}
-
-void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
-  copy(from, to, ir::CopyMode::plain, {}, loc);
-}
-
-void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc) {
-  const ir::Buffer& source = *from.region().buffer;
-  if (!options.outside.is_literal()) {
-    recorder_->fail("COPY_OUTSIDE",
-                    fmt::format("copy from '{}' with a computed value outside", source.name), loc,
-                    "a constant", "a value of run time", "use k.parallel and select");
-  }
-  if (on_chip(from)) {
-    recorder_->fail("COPY_OUTSIDE",
-                    fmt::format("copy from '{}', which has no outside", source.name), loc,
-                    "from a global tensor", fmt::format("from {}", name(source.space)));
-  }
-  copy(from, to, ir::CopyMode::plain, options.outside.as(to.dtype(), recorder_.get()).expr(), loc);
-}
-
-void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside,
-                   SourceLoc loc) {
-  require_tile(*recorder_, from, "copy", loc);
-  require_tile(*recorder_, to, "copy", loc);
-  const auto a = region_shape(from.region());
-  const auto b = region_shape(to.region());
-  bool same = a.size() == b.size();
-  for (size_t i = 0; same && i < a.size(); ++i) same = a[i]->integer == b[i]->integer;
-  if (!same) {
-    recorder_->fail("SHAPE",
-                    fmt::format("copy from '{}' to '{}' between different shapes",
-                                from.region().buffer->name, to.region().buffer->name),
-                    loc, shape_text(b), shape_text(a));
-  }
-  for (const Ref* side : {&from, &to}) {
-    for (const ir::Expr& offset : side->region().offsets) recorder_->check_in_scope(offset, loc);
-  }
-  if (!on_chip(to) && !to.region().buffer->is_output) {
-    recorder_->fail("WRITE_READ_ONLY",
-                    fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
-                    "a tensor declared with k.output", "k.input");
-  }
-  recorder_->add({ir::Copy{from.region(), to.region(), mode, std::move(outside)}, loc});
-}
-
-void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {
-  require_tile(*recorder_, to, "fill", loc);
-  const Value v = value.as(to.dtype(), recorder_.get());
-  recorder_->check_in_scope(v.expr(), loc);
-  recorder_->add({ir::Fill{to.region(), v.expr()}, loc});
-}
-
-void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
-  const auto d = static_cast<int>(axis);
-  const ir::Buffer& source = *from.region().buffer;
-  const ir::Buffer& result = *to.region().buffer;
-  for (const Ref* side : {&from, &to}) {
-    const ir::Buffer& buffer = *side->region().buffer;
-    if (buffer.space != ir::Space::fragment || side->region().order.size() != buffer.shape.size()) {
-      recorder_->fail("REDUCE",
-                      fmt::format("reduce works on whole fragments, '{}' is not one", buffer.name),
-                      loc, "fragment", std::string(name(buffer.space)));
-    }
-  }
-  if (d < 0 || d >= static_cast<int>(source.shape.size())) {
-    recorder_->fail("REDUCE",
-                    fmt::format("reduce of '{}' over an axis it does not have", source.name), loc,
-                    fmt::format("0 .. {}", source.shape.size() - 1), fmt::format("{}", d));
-  }
-  std::vector<ir::Expr> expected = source.shape;
-  expected.erase(expected.begin() + d);
-  bool same = expected.size() == result.shape.size();
-  for (size_t i = 0; same && i < expected.size(); ++i) {
-    same = ir::equal(expected[i], result.shape[i]);
-  }
-  if (!same) {
-    recorder_->fail("SHAPE",
-                    fmt::format("the result '{}' of a reduction has the wrong shape", result.name),
-                    loc, shape_text(expected), shape_text(result.shape));
-  }
-  // 16-bit and 8-bit floats may be folded in f32, which holds each of them exactly.
-  const bool widened = is_float(source.dtype) && result.dtype == DType::f32;
-  if (source.dtype != result.dtype && !widened) {
-    recorder_->fail("DTYPE",
-                    fmt::format("the result '{}' of a reduction of '{}' has the wrong dtype",
-                                result.name, source.name),
-                    loc,
-                    is_float(source.dtype) ? fmt::format("{} or f32", name(source.dtype))
-                                           : std::string(name(source.dtype)),
-                    std::string(name(result.dtype)));
-  }
-  recorder_->add({ir::Reduce{op, from.region(), to.region(), d}, loc});
-}
-
-void Builder::reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
-  reduce(ir::ReduceOp::sum, from, to, axis, loc);
-}
-void Builder::reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
-  reduce(ir::ReduceOp::max, from, to, axis, loc);
-}
-void Builder::reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
-  reduce(ir::ReduceOp::min, from, to, axis, loc);
-}
-void Builder::reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
-  reduce(ir::ReduceOp::absmax, from, to, axis, loc);
-}
-
-void Builder::parallel_loop(std::vector<int64_t> extents,
-                            const std::function<void(const std::vector<Value>&)>& body,
-                            SourceLoc loc) {
-  static const char* const kNames[] = {"i", "j", "k", "l"};
-  ir::Loop loop;
-  loop.kind = ir::LoopKind::parallel;
-  loop.extents = constant_shape(*recorder_, extents, "parallel", loc);
-  loop.begin = ir::index(0);
-  loop.step = ir::index(1);
-  loop.body = recorder_->record([&] {
-    std::vector<Value> indices;
-    for (size_t d = 0; d < extents.size(); ++d) {
-      loop.vars.push_back(recorder_->new_var(kNames[d], DType::i32, ir::VarKind::loop, loc,
-                                             ir::index(0), ir::index(extents[d])));
-      indices.emplace_back(recorder_.get(), ir::var(loop.vars.back()));
-    }
-    ++recorder_->parallel_depth;
-    body(indices);
-    --recorder_->parallel_depth;
-  });
-  recorder_->add({std::move(loop), loc});
-}
-
-void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
-                   const std::function<void(const Value&)>& body, SourceLoc loc, int stages) {
-  const DType type = end.value().dtype() == DType::i64 || begin.value().dtype() == DType::i64
-                         ? DType::i64
-                         : DType::i32;
-  ir::Loop node;
-  node.kind = kind;
-  node.begin = begin.as(type, recorder_.get()).expr();
-  node.extents = {end.as(type, recorder_.get()).expr()};
-  node.step = step.as(type, recorder_.get()).expr();
-  recorder_->check_in_scope(node.begin, loc);
-  recorder_->check_in_scope(node.extents[0], loc);
-  if (!ir::is_constant(node.step) || node.step->integer <= 0) {
-    recorder_->fail("LOOP_STEP", "the step of a loop must be a positive constant", loc);
-  }
-  if (stages < 0 || stages > 8) {
-    recorder_->fail("PIPELINE_STAGES", "the stages of a pipelined loop are out of range", loc,
-                    "0 .. 8", fmt::format("{}", stages));
-  }
-  node.stages = stages;
-  const char* name = kind == ir::LoopKind::unrolled     ? "u"
-                     : kind == ir::LoopKind::vectorized ? "v"
-                                                        : "s";
-  node.body = recorder_->record([&] {
-    node.vars.push_back(
-        recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));
-    body(Value(recorder_.get(), ir::var(node.vars[0])));
-  });
-  recorder_->add({std::move(node), loc});
-}
-
-void Builder::if_(Arg condition, const std::function<void()>& then, SourceLoc loc) {
-  if_else(std::move(condition), then, nullptr, loc);
-}
-
-void Builder::if_else(Arg condition, const std::function<void()>& then,
-                      const std::function<void()>& otherwise, SourceLoc loc) {
-  const Value test = condition.as(DType::boolean, recorder_.get());
-  recorder_->check_in_scope(test.expr(), loc);
-  ir::If node;
-  node.condition = test.expr();
-  node.then = recorder_->record(then);
-  if (otherwise) node.otherwise = recorder_->record(otherwise);
-  recorder_->add({std::move(node), loc});
-}
-
-void Builder::assume(Arg condition, SourceLoc loc) {
-  const Value fact = condition.as(DType::boolean, recorder_.get());
-  recorder_->check_in_scope(fact.expr(), loc);
-  recorder_->add({ir::Assume{fact.expr()}, loc});
 }
 
 ir::Kernel Builder::finish(SourceLoc loc) {

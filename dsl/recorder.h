@@ -70,6 +70,9 @@ class Recorder {
 
 /// Throws unless the text may be a name: names reach generated code and file names.
 void check_name(const Recorder& recorder, const std::string& text, SourceLoc loc);
+/// Throws unless the extents may be those of a tile or of a parallel loop; `what` names it.
+std::vector<ir::Expr> constant_shape(const Recorder& recorder, const std::vector<int64_t>& shape,
+                                     const std::string& what, SourceLoc loc);
 /// Shape and strides of a tensor; without strides row-major ones.
 void set_shape(const Recorder& recorder, ir::Buffer& buffer, const std::vector<Arg>& shape,
                const std::vector<Arg>& strides, SourceLoc loc);

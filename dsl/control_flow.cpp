@@ -1,0 +1,92 @@
+// Builder: loops, conditions and assumptions.
+
+#include <fmt/format.h>
+
+#include "dsl/builder.h"
+#include "dsl/recorder.h"
+
+namespace tessera::dsl {
+
+void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc) {
+  if (extents != static_cast<size_t>(arity)) {
+    recorder.fail("RANK", "the loop body takes another number of indices than there are extents",
+                  loc, fmt::format("{} extents", arity), fmt::format("{}", extents));
+  }
+}
+
+void Builder::parallel_loop(std::vector<int64_t> extents,
+                            const std::function<void(const std::vector<Value>&)>& body,
+                            SourceLoc loc) {
+  static const char* const kNames[] = {"i", "j", "k", "l"};
+  ir::Loop loop;
+  loop.kind = ir::LoopKind::parallel;
+  loop.extents = constant_shape(*recorder_, extents, "parallel", loc);
+  loop.begin = ir::index(0);
+  loop.step = ir::index(1);
+  loop.body = recorder_->record([&] {
+    std::vector<Value> indices;
+    for (size_t d = 0; d < extents.size(); ++d) {
+      loop.vars.push_back(recorder_->new_var(kNames[d], DType::i32, ir::VarKind::loop, loc,
+                                             ir::index(0), ir::index(extents[d])));
+      indices.emplace_back(recorder_.get(), ir::var(loop.vars.back()));
+    }
+    ++recorder_->parallel_depth;
+    body(indices);
+    --recorder_->parallel_depth;
+  });
+  recorder_->add({std::move(loop), loc});
+}
+
+void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
+                   const std::function<void(const Value&)>& body, SourceLoc loc, int stages) {
+  const DType type = end.value().dtype() == DType::i64 || begin.value().dtype() == DType::i64
+                         ? DType::i64
+                         : DType::i32;
+  ir::Loop node;
+  node.kind = kind;
+  node.begin = begin.as(type, recorder_.get()).expr();
+  node.extents = {end.as(type, recorder_.get()).expr()};
+  node.step = step.as(type, recorder_.get()).expr();
+  recorder_->check_in_scope(node.begin, loc);
+  recorder_->check_in_scope(node.extents[0], loc);
+  if (!ir::is_constant(node.step) || node.step->integer <= 0) {
+    recorder_->fail("LOOP_STEP", "the step of a loop must be a positive constant", loc);
+  }
+  if (stages < 0 || stages > 8) {
+    recorder_->fail("PIPELINE_STAGES", "the stages of a pipelined loop are out of range", loc,
+                    "0 .. 8", fmt::format("{}", stages));
+  }
+  node.stages = stages;
+  const char* name = kind == ir::LoopKind::unrolled     ? "u"
+                     : kind == ir::LoopKind::vectorized ? "v"
+                                                        : "s";
+  node.body = recorder_->record([&] {
+    node.vars.push_back(
+        recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));
+    body(Value(recorder_.get(), ir::var(node.vars[0])));
+  });
+  recorder_->add({std::move(node), loc});
+}
+
+void Builder::if_(Arg condition, const std::function<void()>& then, SourceLoc loc) {
+  if_else(std::move(condition), then, nullptr, loc);
+}
+
+void Builder::if_else(Arg condition, const std::function<void()>& then,
+                      const std::function<void()>& otherwise, SourceLoc loc) {
+  const Value test = condition.as(DType::boolean, recorder_.get());
+  recorder_->check_in_scope(test.expr(), loc);
+  ir::If node;
+  node.condition = test.expr();
+  node.then = recorder_->record(then);
+  if (otherwise) node.otherwise = recorder_->record(otherwise);
+  recorder_->add({std::move(node), loc});
+}
+
+void Builder::assume(Arg condition, SourceLoc loc) {
+  const Value fact = condition.as(DType::boolean, recorder_.get());
+  recorder_->check_in_scope(fact.expr(), loc);
+  recorder_->add({ir::Assume{fact.expr()}, loc});
+}
+
+}  // namespace tessera::dsl

@@ -1,0 +1,140 @@
+// Builder: copies, fills and reductions of tiles.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "dsl/builder.h"
+#include "dsl/recorder.h"
+
+namespace tessera::dsl {
+namespace {
+
+bool on_chip(const Ref& ref) {
+  return ref.region().buffer->space != ir::Space::global;
+}
+
+void require_tile(const Recorder& r, const Ref& ref, const char* what, SourceLoc loc) {
+  const ir::Buffer& buffer = *ref.region().buffer;
+  if (ref.region().order.empty()) {
+    r.fail("REGION", fmt::format("{} of '{}' needs a tile, not one element", what, buffer.name),
+           loc);
+  }
+  for (const ir::Expr& extent : region_shape(ref.region())) {
+    if (!ir::is_constant(extent)) {
+      r.fail("REGION",
+             fmt::format("{} of '{}' needs a tile of constant extents", what, buffer.name), loc,
+             "x.tile({offsets}, {extents})", shape_text(region_shape(ref.region())));
+    }
+  }
+}
+
+/// Of constant extents.
+bool same_shape(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const ir::Expr& x, const ir::Expr& y) { return x->integer == y->integer; });
+}
+
+}  // namespace
+
+void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
+  copy(from, to, ir::CopyMode::plain, {}, loc);
+}
+
+void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc) {
+  const ir::Buffer& source = *from.region().buffer;
+  if (!options.outside.is_literal()) {
+    recorder_->fail("COPY_OUTSIDE",
+                    fmt::format("copy from '{}' with a computed value outside", source.name), loc,
+                    "a constant", "a value of run time", "use k.parallel and select");
+  }
+  if (on_chip(from)) {
+    recorder_->fail("COPY_OUTSIDE",
+                    fmt::format("copy from '{}', which has no outside", source.name), loc,
+                    "from a global tensor", fmt::format("from {}", name(source.space)));
+  }
+  copy(from, to, ir::CopyMode::plain, options.outside.as(to.dtype(), recorder_.get()).expr(), loc);
+}
+
+void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside,
+                   SourceLoc loc) {
+  require_tile(*recorder_, from, "copy", loc);
+  require_tile(*recorder_, to, "copy", loc);
+  const auto a = region_shape(from.region());
+  const auto b = region_shape(to.region());
+  if (!same_shape(a, b)) {
+    recorder_->fail("SHAPE",
+                    fmt::format("copy from '{}' to '{}' between different shapes",
+                                from.region().buffer->name, to.region().buffer->name),
+                    loc, shape_text(b), shape_text(a));
+  }
+  for (const Ref* side : {&from, &to}) {
+    for (const ir::Expr& offset : side->region().offsets) recorder_->check_in_scope(offset, loc);
+  }
+  if (!on_chip(to) && !to.region().buffer->is_output) {
+    recorder_->fail("WRITE_READ_ONLY",
+                    fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
+                    "a tensor declared with k.output", "k.input");
+  }
+  recorder_->add({ir::Copy{from.region(), to.region(), mode, std::move(outside)}, loc});
+}
+
+void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {
+  require_tile(*recorder_, to, "fill", loc);
+  const Value v = value.as(to.dtype(), recorder_.get());
+  recorder_->check_in_scope(v.expr(), loc);
+  recorder_->add({ir::Fill{to.region(), v.expr()}, loc});
+}
+
+void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  const auto d = static_cast<int>(axis);
+  const ir::Buffer& source = *from.region().buffer;
+  const ir::Buffer& result = *to.region().buffer;
+  for (const Ref* side : {&from, &to}) {
+    const ir::Buffer& buffer = *side->region().buffer;
+    if (buffer.space != ir::Space::fragment || side->region().order.size() != buffer.shape.size()) {
+      recorder_->fail("REDUCE",
+                      fmt::format("reduce works on whole fragments, '{}' is not one", buffer.name),
+                      loc, "fragment", std::string(name(buffer.space)));
+    }
+  }
+  if (d < 0 || d >= static_cast<int>(source.shape.size())) {
+    recorder_->fail("REDUCE",
+                    fmt::format("reduce of '{}' over an axis it does not have", source.name), loc,
+                    fmt::format("0 .. {}", source.shape.size() - 1), fmt::format("{}", d));
+  }
+  std::vector<ir::Expr> expected = source.shape;
+  expected.erase(expected.begin() + d);
+  if (!same_shape(expected, result.shape)) {
+    recorder_->fail("SHAPE",
+                    fmt::format("the result '{}' of a reduction has the wrong shape", result.name),
+                    loc, shape_text(expected), shape_text(result.shape));
+  }
+  // 16-bit and 8-bit floats may be folded in f32, which holds each of them exactly.
+  const bool widened = is_float(source.dtype) && result.dtype == DType::f32;
+  if (source.dtype != result.dtype && !widened) {
+    recorder_->fail("DTYPE",
+                    fmt::format("the result '{}' of a reduction of '{}' has the wrong dtype",
+                                result.name, source.name),
+                    loc,
+                    is_float(source.dtype) ? fmt::format("{} or f32", name(source.dtype))
+                                           : std::string(name(source.dtype)),
+                    std::string(name(result.dtype)));
+  }
+  recorder_->add({ir::Reduce{op, from.region(), to.region(), d}, loc});
+}
+
+void Builder::reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::sum, from, to, axis, loc);
+}
+void Builder::reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::max, from, to, axis, loc);
+}
+void Builder::reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::min, from, to, axis, loc);
+}
+void Builder::reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+  reduce(ir::ReduceOp::absmax, from, to, axis, loc);
+}
+
+}  // namespace tessera::dsl
