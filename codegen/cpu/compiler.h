@@ -22,38 +22,42 @@ class Compiler {
   void compile_body(const Body& body);
   void compile_stmt(const Stmt& stmt);
   void stmt(const Let& let);
+  void stmt(const For& loop);
+  void stmt(const If& branch);
+  void stmt(const Barrier& barrier);
+  void stmt(const WarpBarrier&);
+  void stmt(const Collective& collective);
+  void stmt(const Comment&) {}
+  void stmt(const Dependency&) {}  // kernels run one after the other
+
+  // ---- arrays and registers (compile_arrays.cpp)
   void stmt(const Load& load);
   void stmt(const Store& store);
   void stmt(const Atomic& atomic);
   void stmt(const Convert& convert);
   void stmt(const Packed& packed);
-  void lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
-  void stmt(const For& loop);
-  void stmt(const If& branch);
-  void stmt(const AsyncCopy& copy);  // compile_async.cpp
+  void stmt(const Declare& declare);
+  void transfer(const Access& access, Transfer transfer);
+  void lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op);
+  SlotRange range(const Slice& slice);
+  int storage(const ArrayRef& array);
+
+  // ---- asynchronous copies (compile_async.cpp)
+  void stmt(const AsyncCopy& copy);
   void stmt(const AsyncCommit&);
   void stmt(const AsyncWait& wait);
   void stmt(const Return& leave);
-  void stmt(const Barrier& barrier);
-  void stmt(const WarpBarrier&);
-  void stmt(const Collective& collective);
-  void stmt(const Comment&) {}
-  void stmt(const Declare& declare);
+  Transfer address(const Access& access, bool is_load);
+
+  // ---- pointers and calls (compile_device_calls.cpp)
   void stmt(const Present& present);
   void stmt(const Assert& check);
   void stmt(const Print& print);
-  void stmt(const Dependency&) {}  // kernels run one after the other
   void stmt(const ExternCall& call);
   void declare_pointer(const ArrayRef& array);
   void declare_view(const ArrayRef& array);
-  void transfer(const Access& access, Transfer transfer);
-  Transfer address(const Access& access, bool is_load);
-  SlotRange range(const Slice& slice);
-  int storage(const ArrayRef& array);
-  void collect_index_vars(const Body& body);
-  void add_index_expr(const Expr& e);
 
   // ---- expressions (compile_expressions.cpp)
   enum class Context : uint8_t { value, index };
@@ -90,7 +94,6 @@ class Compiler {
   std::map<std::pair<DType, uint64_t>, int> constants_;  // into out_.initials
   std::unordered_map<int32_t, int> initial_at_;          // uniform slot offset -> out_.initials
   std::unordered_set<const ir::Var*> index_vars_;        // checked: variables that reach an index
-  std::unordered_map<const ir::Var*, Expr> lets_;
   std::vector<int> leaves_;  // instructions that jump to the end of the block
 };
 
