@@ -1,5 +1,6 @@
 #include "kernels/jit/target.h"
 
+#include "dsl/base/error.h"
 #include "kernels/jit/prepared.h"
 #include "runtime/runtime.h"
 
@@ -19,6 +20,15 @@ int cluster_limit(Device device) {
   const bool exists = device.is_cuda() && call_mode().until != CallMode::Until::named;
   return cluster_limit(exists ? runtime::Runtime::instance().target_on(device.ordinal)
                               : scope_target);
+}
+
+void launch_in_clusters(Device device, const std::function<void(int limit)>& launch) {
+  try {
+    launch(cluster_limit(device));
+  } catch (const Error& error) {
+    if (error.code() != "CLUSTER_TOO_LARGE") throw;
+    launch(1);
+  }
 }
 
 TargetScope::TargetScope(runtime::Target target) : before_(scope_target) {

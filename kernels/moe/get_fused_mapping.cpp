@@ -131,20 +131,14 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
   for (const char* name : kByExpert) arguments.push_back(tensors.at(name));
   const int64_t chunks = (pairs + moe::kPairsPerChunk - 1) / moe::kPairsPerChunk;
   const int64_t scalars[] = {o.alignment, std::max<int64_t>(chunks, 1)};
-  const auto launch_all = [&](int cluster_limit) {
+  jit::launch_in_clusters(tensors.at("topk_idx").device, [&](int cluster_limit) {
     for (const MappingPhase phase : phases_for(pairs, cluster_limit)) {
       const Spec spec = spec_of(check, positions, phase, !synchronises(o));
       jit::run(
           kOp, jit::spec_bytes(spec), [&] { return moe::build_mapping(spec); }, arguments, scalars,
           stream);
     }
-  };
-  try {
-    launch_all(jit::cluster_limit(tensors.at("topk_idx").device));
-  } catch (const Error& error) {
-    if (error.code() != "CLUSTER_TOO_LARGE") throw;
-    launch_all(1);  // the device is a part of a GPU
-  }
+  });
 }
 
 void run(const Tensors& tensors, const GetFusedMappingOptions& options, Stream stream) {

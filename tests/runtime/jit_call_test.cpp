@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/jit/prepare.h"
+#include "kernels/jit/target.h"
 #include "tests/runtime/failing_files.h"
 #include "tests/runtime/fake_process.h"
 #include "tests/runtime/scratch_folder.h"
@@ -374,4 +375,35 @@ TEST_CASE("C05 a warm hit reads no text and compiles nothing") {
   }
   std::sort(ms.begin(), ms.end());
   CHECK(ms.front() < 1);  // the best: other programs of the machine only ever add
+}
+
+TEST_CASE("a part of a GPU that is too small for the cluster gets the kernel without") {
+  OnFakes on;
+  const bool is_part = GENERATE(false, true);
+  on.fake.state().max_clusters = is_part ? 0 : 1;
+  const auto in_clusters = [&](int cluster) {
+    dsl::Builder k(is_part ? "part" : "whole");
+    auto out = k.output("out", DType::i32, {64});
+    auto at = k.launch({64}, {.threads = 32, .cluster = cluster});
+    out(at.x) = at.x;
+    return jit::Function(k.finish());
+  };
+  const TensorView out(reinterpret_cast<void*>(0x10000000), DType::i32, {64}, Device::cuda(0));
+  std::vector<int> limits;
+  jit::launch_in_clusters(Device::cuda(0), [&](int limit) {
+    limits.push_back(limit);
+    in_clusters(limit)(std::array{out}, {}, nullptr);
+  });
+  CHECK(limits == (is_part ? std::vector<int>{16, 1} : std::vector<int>{16}));
+  CHECK(on.fake.state().num_launches == 1);
+  CHECK(on.fake.state().cluster == (is_part ? 0 : 16));
+  const auto fail_otherwise = [&] {
+    jit::launch_in_clusters(Device::cuda(0), [](int) {
+      ErrorFields fields;
+      fields.kind = ErrorKind::driver;
+      fields.what = "something else";
+      throw Error(std::move(fields));
+    });
+  };
+  CHECK(error_of(fail_otherwise) == "tessera: something else");
 }
