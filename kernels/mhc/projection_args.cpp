@@ -1,5 +1,6 @@
 #include "kernels/mhc/projection_args.h"
 
+#include <cstdint>
 #include <string>
 
 namespace tessera::kernels::mhc {
@@ -7,6 +8,7 @@ namespace {
 
 constexpr int64_t kMaxStreams = 65536;  // widths stay far below 2^31
 constexpr int64_t kMaxWidth = int64_t{1} << 24;
+constexpr int64_t kMaxSums = INT32_MAX;  // tokens * M: the sums of a part are one row
 
 TensorView find(const Tensors& tensors, const char* name) {
   const auto found = tensors.find(name);
@@ -37,7 +39,11 @@ ProjectionShape check_projection(ArgCheck& check, const TokenDims& tokens, const
   check.optional("norm_weight", tensors).dtype(DType::f32).shape("n*H").row_major();
   check.require(num_splits >= 1 && num_splits <= 16, "n_splits",
                 "parameter 'n_splits' is out of range", "1 .. 16", std::to_string(num_splits));
-  return {num_elements(tokens.output(tensors.at("residual"), {})), check["M"], width, num_splits};
+  const int64_t count = num_elements(tokens.output(tensors.at("residual"), {}));
+  check.require(count <= kMaxSums / check["M"], "residual", "so many tokens are not supported",
+                "at most " + std::to_string(kMaxSums / check["M"]), std::to_string(count),
+                ErrorKind::unsupported);
+  return {count, check["M"], width, num_splits};
 }
 
 void check_workspace(ArgCheck& check, const Tensors& tensors, int64_t elements) {

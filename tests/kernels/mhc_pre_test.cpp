@@ -11,6 +11,7 @@
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/run_kernel.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -104,6 +105,19 @@ TEST_CASE("norm_fn_fwd explains wrong arguments", "[norm_fn_fwd][errors]") {
         "tessera: norm_fn_fwd: argument 'norm_weight' has the wrong dtype\n"
         "  expected  f32\n"
         "  got       bf16[256] on cpu");
+  const kernels::OpInfo& op = kernels::find_op("norm_fn_fwd");
+  const auto with_tokens = [&](int64_t tokens) {
+    return error_of([&] {
+      op.outputs({{"residual", TensorView(nullptr, DType::bf16, {tokens, 1, 256})},
+                  {"fn", TensorView(nullptr, DType::f32, {24, 256})}},
+                 kernels::check_params(op, {}));
+    });
+  };
+  CHECK(with_tokens(89478485).empty());
+  CHECK(with_tokens(89478486) ==
+        "tessera: norm_fn_fwd: so many tokens are not supported\n"
+        "  expected  at most 89478485\n"
+        "  got       89478486");
 }
 
 TEST_CASE("pre_big_fuse equals its reference on the executor", "[pre_big_fuse]") {
