@@ -101,17 +101,20 @@ class Machine {
   void broadcast(const Instr& instr);
   void declare(const Storage& storage);
   void lanewise(const Instr& instr);
-  void push_mask(Slot condition);
-  void flip_mask(Slot condition);
-  void narrow_mask(Slot condition);
-  void guard(const Instr& instr);
   void barrier(const Instr& instr);
   void cluster_barrier(const Instr& instr);
   void check_whole_block(const Instr& instr, const char* what) const;
   void warp_barrier(const Instr& instr);
   void collective(const Instr& instr);  // collectives.cpp
+
+  // ---- who executes (masks.cpp)
   const Mask& mask() const { return masks_[static_cast<size_t>(depth_)]; }
   int active_warps() const;
+  void push_mask(Slot condition);
+  void flip_mask(Slot condition);
+  void narrow_mask(Slot condition);
+  void guard(const Instr& instr);
+  void leave(const Instr& instr);
 
   // ---- memory (memory.cpp)
   void transfer(const Instr& instr);
@@ -148,7 +151,6 @@ class Machine {
   void async_commit();
   void async_wait(const Instr& instr);
   void drop_copies();
-  void leave(const Instr& instr);
 
   // ---- matrices (matrix.cpp)
   /// What a LoadMatrix does once its rows are checked.
