@@ -5,26 +5,17 @@
 
 #include <chrono>
 #include <exception>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "runtime/cache/manifest.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/raise.h"
-#include "runtime/record.h"
 #include "runtime/runtime.h"
 
 namespace tessera::runtime {
 namespace {
 
 thread_local StoreLater* store_later = nullptr;
-
-int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
-  const auto elapsed = std::chrono::steady_clock::now() - start;
-  return std::chrono::duration_cast<std::chrono::microseconds>(elapsed).count();
-}
 
 // The launch facts that are not in the text.
 std::string launch_facts(const KernelSource& source) {
@@ -181,23 +172,6 @@ std::shared_ptr<const Image> Runtime::find_or_compile(Job& job) {
   return image;
 }
 
-// The text that stands in the override folder under this kernel's name, compiled. Nothing without one.
-std::shared_ptr<const Image> Runtime::compile_override(Job& job) {
-  if (options_.override_dir.empty() || options_.jit == JitMode::off || !job.may_be_overridden) {
-    return nullptr;
-  }
-  const std::string path = fmt::format("{}/{}.cu", options_.override_dir, file_stem(job));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return nullptr;
-  if (!job.source) job.source = job.request.emit();
-  job.source->text.assign(std::istreambuf_iterator<char>(file), {});
-  job.source->origins.clear();  // the author of this text is the user
-  log_.write_once(LogLevel::warn, path,
-                  fmt::format("{}: compiled from {} (TESSERA_OVERRIDE_DIR)", job.request.op, path));
-  job.reason = "overridden by " + path;
-  return compile_now(job);
-}
-
 // Opens the compiler. Its files may have promised another than the one that could be opened: the key
 // then follows the compiler.
 bool Runtime::opens_another_compiler(Job& job) {
@@ -209,124 +183,6 @@ bool Runtime::opens_another_compiler(Job& job) {
   if (key.entry == job.key.entry) return false;
   job.key = std::move(key);
   return true;
-}
-
-void Runtime::check_may_compile(const Job& job) {
-  const bool off = options_.jit == JitMode::off;
-  const bool late = sealed_ && (options_.jit == JitMode::error || options_.jit == JitMode::warn);
-  if (!off && !late) return;
-  const std::string what = fmt::format("{}, Spec {}, key {}", to_string(job.target),
-                                       spec_text(job.request), job.key.kernel.hex);
-  if (!off && options_.jit == JitMode::warn) {
-    log_.write(LogLevel::warn,
-               fmt::format("{}: compiled after the program was sealed: {}", job.request.op, what));
-    return;
-  }
-  raise(ErrorKind::unsupported, job.request.op,
-        off ? "the kernel is in no bundle, and compiling is switched off (TESSERA_JIT=off)"
-            : "the kernel would have to be compiled after the program was sealed "
-              "(TESSERA_JIT=error)",
-        {.expected = fmt::format("{} with {}", off ? "a bundle" : "a cache", what),
-         .got = options_.cache_roots.empty()
-                    ? "TESSERA_CACHE_DIR names none"
-                    : fmt::format("not in {}", fmt::join(options_.cache_roots, ", ")),
-         .hint = fmt::format("tessera compile {} --arch {} --out kernels.tsb makes a bundle of its "
-                             "usual forms, --specs FILE one of what TESSERA_RECORD=FILE recorded; "
-                             "name it in TESSERA_CACHE_DIR",
-                             job.request.op, to_string(job.target))});
-}
-
-void Runtime::tell_begin(const Listener& listener, const Job& job) const {
-  if (!listener) return;
-  listener({job.request.op, spec_text(job.request), to_string(job.target), job.key.entry.hex,
-            job.reason});
-}
-
-void Runtime::tell_end(const Listener& listener, const Job& job, bool failed, int64_t us) const {
-  if (!listener) return;
-  listener({job.request.op, spec_text(job.request), to_string(job.target), job.key.entry.hex,
-            job.reason, true, failed, static_cast<double>(us) / 1e3});
-}
-
-std::shared_ptr<const Image> Runtime::compile_now(Job& job) {
-  if (!job.source) job.source = job.request.emit();
-  TESSERA_CHECK(job.source->op == job.request.op, "a kernel's text was emitted under another op");
-  ++counters_.compiles;
-  tell_begin(options_.on_compile, job);
-  const auto start = std::chrono::steady_clock::now();
-  std::shared_ptr<const Image> image;
-  try {
-    CompileOptions how{.line_info = options_.line_info, .file = {}, .stop = job.request.stop};
-    if (options_.line_info) how.file = text_path(job);
-    Image made = compile(nvrtc(), *job.source, job.target, how);
-    made.key = job.key.entry;
-    image = std::make_shared<const Image>(std::move(made));
-  } catch (const Error& error) {
-    tell_end(options_.on_compile, job, true, microseconds_since(start));
-    ErrorFields fields = error.fields();
-    if (!fields.got.empty()) fields.got += "\nSpec: " + spec_text(job.request);
-    if (fields.kind == ErrorKind::compile && !fields.got.empty() && fields.hint.empty()) {
-      fields.hint = keep_refused_text(job);
-    }
-    throw Error(std::move(fields));
-  }
-  const int64_t elapsed = microseconds_since(start);
-  counters_.compile_us += elapsed;
-  tell_end(options_.on_compile, job, false, elapsed);
-  log_.write(LogLevel::info,
-             fmt::format("{}: compiled for {} in {} ms, {} registers", job.request.op,
-                         to_string(job.target), elapsed / 1000, image->resources.registers));
-  return image;
-}
-
-// Where the text is that the compiler refused, or how to get it.
-std::string Runtime::keep_refused_text(const Job& job) const {
-  if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
-  const std::string path = text_path(job);
-  std::error_code error;
-  std::filesystem::create_directories(options_.dump_dir, error);
-  std::ofstream file(path, std::ios::binary);
-  file << job.source->text;
-  return file.flush() ? "the whole text is in " + path : "";
-}
-
-std::string Runtime::file_stem(const Job& job) const {
-  return fmt::format("{}-{}-{}", job.request.op, to_string(job.target),
-                     job.key.kernel.hex.substr(0, 8));
-}
-
-// Where profilers find the text that line information names; empty if nowhere.
-std::string Runtime::text_path(const Job& job) const {
-  const std::string folder = options_.dump_dir.empty() ? disk_.text_folder() : options_.dump_dir;
-  return folder.empty() ? "" : fmt::format("{}/{}.cu", folder, file_stem(job));
-}
-
-void Runtime::dump(const Job& job, const Image& image) {
-  if (options_.dump_dir.empty()) {
-    if (options_.line_info) disk_.keep_text(file_stem(job) + ".cu", image.source);
-    return;
-  }
-  const std::string stem = options_.dump_dir + "/" + file_stem(job);
-  std::error_code error;
-  std::filesystem::create_directories(options_.dump_dir, error);
-  const auto write = [&](const char* suffix, const std::string& text) {
-    std::ofstream file(stem + suffix, std::ios::binary);
-    file << text;
-    return static_cast<bool>(file.flush());
-  };
-  if (write(".cu", image.source) && write(".log", image.log)) return;
-  log_.write_once(LogLevel::warn, "dump",
-                  fmt::format("cannot write {}.cu (TESSERA_DUMP_DIR)", stem));
-}
-
-void Runtime::record(const Job& job, const Image& image) {
-  if (options_.record.empty()) return;
-  const std::string& code =
-      job.request.code.empty() ? surroundings_.code_identity : job.request.code;
-  const std::string problem = append_record(options_.record, {job.request.spec, code, image});
-  if (problem.empty()) return;
-  log_.write_once(LogLevel::warn, "record",
-                  fmt::format("cannot write {} (TESSERA_RECORD): {}", options_.record, problem));
 }
 
 }  // namespace tessera::runtime

@@ -1,6 +1,6 @@
 #pragma once
 // From "this kernel, this device" to a loaded kernel: memory, disk, compiler, driver, in this order
-// (find_image.cpp, load_kernel.cpp).
+// (find_image.cpp, compile_image.cpp, load_kernel.cpp).
 
 #include <atomic>
 #include <functional>
@@ -110,28 +110,36 @@ class Runtime {
     std::shared_ptr<PeerLock> lock = {};  // other processes of the host wait while it lives
     const DeviceInfo* device = nullptr;   // whose target it is
   };
+
+  // ---- find_image.cpp
   Job job_for(const KernelRequest& request, Target target, const DeviceInfo* device = nullptr);
   KernelKey key_of(const KernelRequest& request, const std::optional<KernelSource>& source,
                    Target target);
+  bool uses_disk(const KernelRequest& request) const;
   std::shared_ptr<const Image> image_of(Job& job);
   std::shared_ptr<const Image> find_or_compile(Job& job);
-  std::shared_ptr<const Image> compile_override(Job& job);
   std::shared_ptr<const Image> find_on_disk(const Job& job);
-  std::shared_ptr<const Image> compile_now(Job& job);
-  void check_may_compile(const Job& job);
   bool opens_another_compiler(Job& job);
+  void store(Job& job, std::shared_ptr<const Image> image);
+
+  // ---- compile_image.cpp
+  void check_may_compile(const Job& job);
+  std::shared_ptr<const Image> compile_override(Job& job);
+  std::shared_ptr<const Image> compile_now(Job& job);
   using Listener = std::function<void(const StepEvent&)>;
   void tell_begin(const Listener& listener, const Job& job) const;
   void tell_end(const Listener& listener, const Job& job, bool failed, int64_t us) const;
-  void store(Job& job, std::shared_ptr<const Image> image);
-  std::shared_ptr<const LoadedKernel> load_or_recompile(Job& job, const DeviceInfo& device);
-  Target bundled_target(const KernelRequest& request, const DeviceInfo& device);
-  bool uses_disk(const KernelRequest& request) const;
-  std::string keep_refused_text(const Job& job) const;
+
+  // ---- keep_texts.cpp
   std::string file_stem(const Job& job) const;
   std::string text_path(const Job& job) const;
+  std::string keep_refused_text(const Job& job) const;
   void dump(const Job& job, const Image& image);
   void record(const Job& job, const Image& image);
+
+  // ---- load_kernel.cpp
+  std::shared_ptr<const LoadedKernel> load_or_recompile(Job& job, const DeviceInfo& device);
+  Target bundled_target(const KernelRequest& request, const DeviceInfo& device);
 
   const Options options_;
   const Surroundings surroundings_;
