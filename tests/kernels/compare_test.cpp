@@ -43,6 +43,14 @@ TEST_CASE("compare_bits reports the first mismatch, the count and the distance",
         "got strides [1, 4], want strides [3, 1]");
 }
 
+TEST_CASE("compare_values reports the first mismatch and the count", "[support]") {
+  const HostTensor got = f32_tensor({0, 2, 5, 6.5, kNan});
+  CHECK_THAT(f32_tensor({-0.0, 2, 4}), HasValues([](int64_t i) { return 2 * i; }));
+  CHECK_THAT(got, !HasValues([&](int64_t i) { return got.value(i); }));  // for its NaN
+  CHECK(compare_values(got.view(), [](int64_t i) { return 2.0 * static_cast<double>(i); }).report ==
+        "first mismatch at [2]: got 0x40a00000 (5), want 4; 3 of 5 differ");
+}
+
 TEST_CASE("compare_bits tells zeros and NaN payloads apart", "[support]") {
   CHECK_FALSE(compare_bits(f32_tensor({0.0}).view(), f32_tensor({-0.0}).view()).ok);
   HostTensor payload = f32_tensor({kNan});

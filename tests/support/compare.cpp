@@ -124,6 +124,18 @@ Comparison compare_scales(const TensorView& got, const TensorView& want, int64_t
 
 }  // namespace
 
+Comparison compare_values(const TensorView& got, const std::function<double(int64_t)>& want) {
+  int64_t mismatches = 0, first = 0;
+  for (int64_t i = 0; i < got.size(); ++i) {
+    if (value_of(got.dtype, element_bits(got, i)) == want(i)) continue;
+    if (mismatches++ == 0) first = i;
+  }
+  if (mismatches == 0) return {};
+  return Comparison::failed(fmt::format(
+      "first mismatch at {}: got {}, want {}; {} of {} differ", element_name(got.shape, first),
+      element_text(got.dtype, element_bits(got, first)), want(first), mismatches, got.size()));
+}
+
 Comparison compare_bits(const TensorView& got, const TensorView& want) {
   if (auto type = compare_type(got, want)) return *type;
   if (want.size() > 0 && !(got.strides == want.strides)) {

@@ -3,6 +3,7 @@
 // many, how far.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "dsl/base/tensor_view.h"
@@ -16,8 +17,11 @@ struct Comparison {
   static Comparison failed(std::string report) { return {false, std::move(report)}; }
 };
 
-// All take CPU views and first compare dtype and shape; "n of m differ" counts elements.
+// All take CPU views; those of two tensors first compare dtype and shape. "n of m differ" counts
+// elements.
 
+/// Every element equals want(element), by its row-major number; NaN equals nothing.
+Comparison compare_values(const TensorView& got, const std::function<double(int64_t)>& want);
 /// Same dtype, shape, strides (unless empty) and bytes: +0 is not -0, NaN payloads count.
 Comparison compare_bits(const TensorView& got, const TensorView& want);
 /// Floats at most `ulps` representable values apart (+0 and -0 are one); NaN equals NaN.

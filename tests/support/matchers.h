@@ -16,19 +16,31 @@ using TensorMatcherBase = Catch::Matchers::MatcherBase<HostTensor>;
 using TensorMatcherBase = Catch::MatcherBase<HostTensor>;
 #endif
 
-/// Holds a pointer to `want`: use it inside one CHECK_THAT.
 class TensorMatcher : public TensorMatcherBase {
  public:
-  using Compare = std::function<Comparison(const TensorView& got, const TensorView& want)>;
-  TensorMatcher(const HostTensor& want, Compare compare);
+  using Compare = std::function<Comparison(const TensorView& got)>;
+  /// `wanted` says in a failure what the tensor should have done: "equals f32[3]".
+  TensorMatcher(std::string wanted, Compare compare);
   bool match(const HostTensor& got) const override;
   std::string describe() const override;
 
  private:
-  const HostTensor* want_;
+  std::string wanted_;
   Compare compare_;
   mutable std::string report_;
 };
+
+/// All elements, by their row-major number, have exactly these values.
+///
+/// Example: CHECK_THAT(out, HasValues([](int64_t i) { return 2 * i; }));
+template <class Fn>
+TensorMatcher HasValues(const Fn& want) {
+  return {"has the values", [want](const TensorView& got) {
+            return compare_values(got, [&](int64_t i) { return static_cast<double>(want(i)); });
+          }};
+}
+
+// These hold a pointer to `want`: use them inside one CHECK_THAT.
 
 /// Example: CHECK_THAT(out, EqualsBits(want));
 TensorMatcher EqualsBits(const HostTensor& want);

@@ -13,15 +13,11 @@
 namespace tessera::test {
 
 HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values) {
-  HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i) tensor.set_value(i, values[static_cast<size_t>(i)]);
-  return tensor;
+  return tensor_by(dtype, shape, [&](int64_t i) { return values[static_cast<size_t>(i)]; });
 }
 
 HostTensor iota(DType dtype, Dims shape) {
-  HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i) tensor.set_value(i, static_cast<double>(i));
-  return tensor;
+  return tensor_by(dtype, shape, [](int64_t i) { return i; });
 }
 
 std::vector<double> values_of(const HostTensor& tensor) {

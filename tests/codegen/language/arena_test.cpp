@@ -2,6 +2,7 @@
 
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -37,9 +38,7 @@ TEST_CASE("S10 buffers that are not in use together share memory, with a barrier
   const ir::Kernel kernel = k.finish();
   HostTensor result(DType::i32, {3, size});
   run_kernel(kernel, {&result});  // traps on a race between generations
-  for (int64_t i = 0; i < 3 * size; ++i) {
-    CHECK(result.value(i) == static_cast<double>((size - 1 - i % size) % 100));
-  }
+  CHECK_THAT(result, HasValues([](int64_t i) { return (size - 1 - i % size) % 100; }));
   CHECK(codegen::lower(kernel).shared_bytes == 16 * kKib);  // of 36
   CHECK(count(cuda_text(kernel), "__syncthreads();") == 5);
 }
@@ -129,8 +128,8 @@ TEST_CASE("lanes that a guard turns off count no banks in front of the array", "
   const ir::Kernel kernel = k.finish();
   const HostTensor result(DType::i32, {rows, columns});
   run_kernel(kernel, {&result});
-  for (int64_t i = 0; i < rows * columns; ++i) {
-    const int64_t r = i / columns, c = i % columns;
-    CHECK(result.value(i) == static_cast<double>(r == 0 ? -1 : (r - 1) * 100 + columns - 1 - c));
-  }
+  CHECK_THAT(result, HasValues([](int64_t i) {
+               const int64_t r = i / columns, c = i % columns;
+               return r == 0 ? -1 : (r - 1) * 100 + columns - 1 - c;
+             }));
 }

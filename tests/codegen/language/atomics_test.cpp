@@ -4,6 +4,7 @@
 
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -71,7 +72,7 @@ TEST_CASE("V12 an f32 value added to a bf16 array is converted, not reinterprete
   const HostTensor in = iota(DType::f32, {64});
   const HostTensor out = tensor_of(DType::bf16, {64}, std::vector<double>(64, 1));
   run_kernel(k.finish(), {&in, &out});
-  for (int64_t i = 0; i < 64; ++i) CHECK(out.value(i) == static_cast<double>(i + 1));
+  CHECK_THAT(out, HasValues([](int64_t i) { return i + 1; }));
 
   const std::string text =
       error_in(DType::bf16, [](Builder& b, const Ref& e) { b.atomic_add(e(0), f32(b.thread())); });
@@ -90,7 +91,7 @@ TEST_CASE("V13 ordered atomics stay single and are fenced", "[language]") {
   CHECK(count(text, "atomicAdd(&y[") == 1);
   const HostTensor out = iota(DType::i32, {256});
   run_kernel(kernel, {&out});
-  for (int64_t i = 0; i < 256; ++i) REQUIRE(out.value(i) == static_cast<double>(2 * i));
+  CHECK_THAT(out, HasValues([](int64_t i) { return 2 * i; }));
 }
 
 TEST_CASE("S15 no barrier between atomics on shared counters", "[language]") {
@@ -154,12 +155,11 @@ TEST_CASE("exchange and compare-exchange give what they found", "[language]") {
     out.set_value(4 * i + 1, static_cast<double>(i % 4));
   }
   run_kernel(k.finish(), {&out});
-  for (int64_t i = 0; i < 32; ++i) {
-    CHECK(out.value(4 * i) == static_cast<double>(i + 7));
-    CHECK(out.value(4 * i + 1) == static_cast<double>(i % 4 == 3 ? i + 50 : i % 4));
-    CHECK(out.value(4 * i + 2) == 1);
-    CHECK(out.value(4 * i + 3) == static_cast<double>(i % 4));
-  }
+  CHECK_THAT(out, HasValues([](int64_t element) {
+               const int64_t i = element / 4;
+               const int64_t row[] = {i + 7, i % 4 == 3 ? i + 50 : i % 4, 1, i % 4};
+               return row[element % 4];
+             }));
 }
 
 TEST_CASE("float maxima drop NaN and know the sign of zero", "[language]") {
@@ -216,7 +216,7 @@ TEST_CASE("an atomic outside of a tensor does nothing and finds 0", "[language]"
   const HostTensor found(DType::i32, {64});
   run_kernel(k.finish(), {&out, &found});  // the canaries around both are checked
   CHECK(values_of(out) == std::vector<double>(40, 10));
-  for (int64_t i = 0; i < 64; ++i) CHECK(found.value(i) == (i < 40 ? 9 : 0));
+  CHECK_THAT(found, HasValues([](int64_t i) { return i < 40 ? 9 : 0; }));
 }
 
 TEST_CASE("copies of an iteration change an element once", "[language]") {

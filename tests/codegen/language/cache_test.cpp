@@ -7,6 +7,7 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -124,15 +125,15 @@ TEST_CASE("asynchronous copies carry the hint of their source", "[language]") {
   // An illegal instruction was the answer to copies of 4 bytes with a hint.
   const std::string hinted = fmt::format("copy_async_as<{}>(", ir::name(hint));
   CHECK((count(unbroken_text(kernel), hinted) > 0) == (columns == 64));
-  HostTensor source(DType::f32, {3, 32, columns});
-  for (int64_t i = 0; i < source.size(); ++i) source.set_value(i, static_cast<double>(i % 7));
+  const HostTensor source =
+      tensor_by(DType::f32, {3, 32, columns}, [](int64_t i) { return i % 7; });
   const HostTensor result(DType::f32, {32, columns});
   run_kernel(kernel, {&source, &result});
-  for (int64_t i = 0; i < result.size(); ++i) {
-    double want = 0;
-    for (int64_t t = 0; t < 3; ++t) want += source.value(t * result.size() + i);
-    CHECK(result.value(i) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               double want = 0;
+               for (int64_t t = 0; t < 3; ++t) want += source.value(t * result.size() + i);
+               return want;
+             }));
 }
 
 TEST_CASE("what cannot carry a hint says so", "[language][errors]") {

@@ -3,6 +3,7 @@
 #include "codegen/cpu/executor.h"
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -56,15 +57,14 @@ TEST_CASE("blocks of a cluster read each other's shared memory", "[language]") {
     y(k.thread()) = sum;
   });
   const HostTensor result = run(kernel, blocks);
-  for (int64_t block = 0; block < blocks; ++block) {
-    for (int64_t thread = 0; thread < kThreads; ++thread) {
-      int64_t want = 0;
-      for (int64_t rank = 0; rank < cluster; ++rank) {
-        want += (block / cluster * cluster + rank) * 100 + (thread + rank) % kThreads;
-      }
-      CHECK(result.value(block * kThreads + thread) == static_cast<double>(want));
-    }
-  }
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               const int64_t block = i / kThreads, thread = i % kThreads;
+               int64_t want = 0;
+               for (int64_t rank = 0; rank < cluster; ++rank) {
+                 want += (block / cluster * cluster + rank) * 100 + (thread + rank) % kThreads;
+               }
+               return want;
+             }));
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "sync_cluster();") == 1);
   CHECK(count(text, "arrive_cluster();") == 1);  // the reads are done
@@ -83,13 +83,11 @@ TEST_CASE("blocks of a cluster write into each other's shared memory", "[languag
     y(k.thread()) = got(k.thread());
   });
   const HostTensor result = run(kernel, 2 * kCluster);
-  for (int64_t block = 0; block < 2 * kCluster; ++block) {
-    const int64_t from = block / kCluster * kCluster + (block + kCluster - 1) % kCluster;
-    for (int64_t thread = 0; thread < kThreads; ++thread) {
-      CHECK(result.value(block * kThreads + thread) ==
-            static_cast<double>(from * 100 + kThreads - 1 - thread));
-    }
-  }
+  CHECK_THAT(result, HasValues([](int64_t i) {
+               const int64_t block = i / kThreads, thread = i % kThreads;
+               const int64_t from = block / kCluster * kCluster + (block + kCluster - 1) % kCluster;
+               return from * 100 + kThreads - 1 - thread;
+             }));
   CHECK(count(cuda_text(kernel), "arrive_cluster();") == 0);  // the last barrier does
 }
 
@@ -105,14 +103,15 @@ TEST_CASE("a counter of one block is changed by all of its cluster", "[language]
     y(k.thread()) = counts(k.thread());
   });
   const HostTensor result = run(kernel, kCluster);
-  for (int64_t block = 0; block < kCluster; ++block) {
-    for (int64_t slot = 0; slot < kThreads; ++slot) {
-      const bool has_pair = slot < kThreads / 2;
-      int64_t threads = 0;
-      for (int64_t t = 2 * slot; has_pair && t < 2 * slot + 2; ++t) threads += t % 8 == block;
-      CHECK(result.value(block * kThreads + slot) == static_cast<double>(36 * threads));
-    }
-  }
+  CHECK_THAT(result, HasValues([](int64_t i) {
+               const int64_t block = i / kThreads, slot = i % kThreads;
+               const bool has_pair = slot < kThreads / 2;
+               int64_t threads = 0;
+               for (int64_t t = 2 * slot; has_pair && t < 2 * slot + 2; ++t) {
+                 threads += t % 8 == block;
+               }
+               return 36 * threads;
+             }));
 }
 
 TEST_CASE("a tile of another block is copied like one's own", "[language]") {
@@ -132,9 +131,9 @@ TEST_CASE("a tile of another block is copied like one's own", "[language]") {
   HostTensor result(DType::f32, {4, kRows, kColumns});
   run_kernel(kernel, {&source, &result});
   constexpr int64_t kTile = kRows * kColumns;
-  for (int64_t i = 0; i < 4 * kTile; ++i) {
-    CHECK(result.value(i) == source.value((i / kTile ^ 1) * kTile + i % kTile));
-  }
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               return source.value((i / kTile ^ 1) * kTile + i % kTile);
+             }));
   CHECK(count(cuda_text(kernel), "load<4>(") == 2);  // four elements at once
 }
 
@@ -157,7 +156,7 @@ TEST_CASE("shared memory that other blocks reach is not used for anything else",
   const ir::Kernel kernel = k.finish();
   HostTensor result(DType::i32, {4, 64});
   run_kernel(kernel, {&result});
-  for (int64_t i = 0; i < 256; ++i) CHECK(result.value(i) == static_cast<double>(i / 64 ^ 1));
+  CHECK_THAT(result, HasValues([](int64_t i) { return i / 64 ^ 1; }));
 }
 
 TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[language]") {
@@ -283,7 +282,7 @@ TEST_CASE("a grid of run time must be a multiple of the cluster", "[language]") 
   const ir::Kernel kernel = k.finish();
   HostTensor even(DType::i32, {6}), odd(DType::i32, {5});
   run_kernel(kernel, {&even});
-  for (int64_t i = 0; i < 6; ++i) CHECK(even.value(i) == static_cast<double>(i % 2));
+  CHECK_THAT(even, HasValues([](int64_t i) { return i % 2; }));
   CHECK(has(error_of([&] { run_kernel(kernel, {&odd}); }),
             "the first extent of the grid is no multiple of the cluster"));
 }

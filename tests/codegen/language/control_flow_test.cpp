@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -92,10 +93,10 @@ TEST_CASE("R08 a variable carries a value through branches and loops", "[languag
   y(k.thread()) = value;
   const HostTensor out(DType::i32, {64});
   run_kernel(k.finish(), {&out});
-  for (int64_t t = 0; t < 64; ++t) {
-    const int64_t steps = t % 5;
-    REQUIRE(out.value(t) == static_cast<double>((t % 2 == 0 ? t : -t) + steps * (steps + 1) / 2));
-  }
+  CHECK_THAT(out, HasValues([](int64_t t) {
+               const int64_t steps = t % 5;
+               return (t % 2 == 0 ? t : -t) + steps * (steps + 1) / 2;
+             }));
 
   Builder b("escaping");
   auto z = b.output("z", DType::i32, {64});
@@ -134,10 +135,8 @@ TEST_CASE("R09 select guards its loads, a branch does not run them", "[language]
         [&] { y(k.thread()) = -1; });
     run_kernel(k.finish(), {&in, &branched});
   }
-  for (int64_t i = 0; i < 32; ++i) {
-    CHECK(selected.value(i) == (i < 4 ? static_cast<double>(10 + i) : i < 6 ? 0 : -1));
-    CHECK(branched.value(i) == (i < 4 ? static_cast<double>(10 + i) : -1));
-  }
+  CHECK_THAT(selected, HasValues([](int64_t i) { return i < 4 ? 10 + i : i < 6 ? 0 : -1; }));
+  CHECK_THAT(branched, HasValues([](int64_t i) { return i < 4 ? 10 + i : -1; }));
 }
 
 TEST_CASE("R10 division towards minus infinity, towards zero and upwards", "[language]") {

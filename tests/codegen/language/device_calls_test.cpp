@@ -9,6 +9,7 @@
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -144,13 +145,11 @@ TEST_CASE("a function of the author's own is called and modelled", "[language]")
   const std::string text = codegen::cuda::emit(codegen::lower(kernel)).text;
   CHECK(count(text, "half_towards_zero(float x) {") == 1);
   CHECK(count(text, "half_towards_zero(") == 2);
-  HostTensor in(DType::f32, {64});
-  for (int64_t i = 0; i < 64; ++i) in.set_value(i, 1.0 + static_cast<double>(i) * 0x1p-11);
+  const HostTensor in =
+      tensor_by(DType::f32, {64}, [](int64_t i) { return 1.0 + static_cast<double>(i) * 0x1p-11; });
   const HostTensor out(DType::f16, {64});
   run_kernel(kernel, {&in, &out});
-  for (int64_t i = 0; i < 64; ++i) {
-    REQUIRE(out.value(i) == 1.0 + static_cast<double>(i / 2) * 0x1p-10);
-  }
+  CHECK_THAT(out, HasValues([](int64_t i) { return 1.0 + static_cast<double>(i / 2) * 0x1p-10; }));
 }
 
 TEST_CASE("a function without a model runs on the GPU only", "[language]") {
@@ -196,7 +195,7 @@ TEST_CASE("a function that synchronises is a barrier", "[language]") {
   CHECK(count(cuda_text(kernel), "__syncthreads()") == 0);
   const HostTensor out(DType::i32, {64});
   run_kernel(kernel, {&out});
-  for (int64_t i = 0; i < 64; ++i) REQUIRE(out.value(i) == static_cast<double>(63 - i));
+  CHECK_THAT(out, HasValues([](int64_t i) { return 63 - i; }));
 }
 
 TEST_CASE("a kernel that waits for its predecessor reads nothing from a read-only cache",
@@ -230,5 +229,5 @@ TEST_CASE("a kernel that waits for its predecessor reads nothing from a read-onl
   const HostTensor a = iota(DType::f32, {128});
   const HostTensor out(DType::f32, {128});
   run_kernel(kernel, {&a, &a, &out});
-  for (int64_t i = 0; i < 128; ++i) REQUIRE(out.value(i) == static_cast<double>(i * i));
+  CHECK_THAT(out, HasValues([](int64_t i) { return i * i; }));
 }

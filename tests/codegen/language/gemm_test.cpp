@@ -6,6 +6,7 @@
 #include "codegen/lower.h"
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -72,9 +73,7 @@ ir::Kernel product_kernel(const Product& p) {
 }
 
 HostTensor zeros(int64_t rows, int64_t columns) {
-  HostTensor tensor(DType::f32, {rows, columns});
-  for (int64_t i = 0; i < tensor.size(); ++i) tensor.set_value(i, 0.0);
-  return tensor;
+  return tensor_by(DType::f32, {rows, columns}, [](int64_t) { return 0; });
 }
 
 /// Small integers, exact in every operand dtype and in every sum.
@@ -86,23 +85,21 @@ double small_integer(int64_t i) {
 void check_product(const Product& p) {
   CAPTURE(name(p.dtype), p.m, p.n, p.k, p.threads, p.a_by_columns, p.b_by_columns, p.a_in_registers,
           p.b_in_registers, p.options.warp_depths, p.options.warp_rows, p.options.warp_columns);
-  HostTensor a(p.dtype, a_shape(p));
-  HostTensor b(p.dtype, b_shape(p));
+  const HostTensor a = tensor_by(p.dtype, a_shape(p), small_integer);
+  const HostTensor b =
+      tensor_by(p.dtype, b_shape(p), [](int64_t i) { return small_integer(3 * i + 1); });
   const int64_t depths = p.options.warp_depths;
   const HostTensor y = iota(sum_dtype(p.dtype), product_shape(p));
-  for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, small_integer(i));
-  for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, small_integer(3 * i + 1));
   run_kernel(product_kernel(p), {&a, &b, &y});
-  for (int64_t element = 0; element < y.size(); ++element) {
-    const int64_t column = element % p.n, row = element / p.n % p.m, depth = element / (p.m * p.n);
-    auto want = static_cast<double>(element);
-    for (int64_t k = depth * p.k / depths; k < (depth + 1) * p.k / depths; ++k) {
-      want += a.value(p.a_by_columns ? k * p.m + row : row * p.k + k) *
-              b.value(p.b_by_columns ? column * p.k + k : k * p.n + column);
-    }
-    CAPTURE(depth, row, column);
-    REQUIRE(y.value(element) == want);
-  }
+  CHECK_THAT(y, HasValues([&](int64_t i) {
+               const int64_t column = i % p.n, row = i / p.n % p.m, depth = i / (p.m * p.n);
+               auto want = static_cast<double>(i);
+               for (int64_t k = depth * p.k / depths; k < (depth + 1) * p.k / depths; ++k) {
+                 want += a.value(p.a_by_columns ? k * p.m + row : row * p.k + k) *
+                         b.value(p.b_by_columns ? column * p.k + k : k * p.n + column);
+               }
+               return want;
+             }));
 }
 
 }  // namespace
@@ -226,10 +223,9 @@ TEST_CASE("N08 a tf32 product rounds its operands to nearest, or ignores their l
     p.k = 8;
     p.threads = 32;
     p.options.tf32 = policy;
-    HostTensor a(DType::f32, {16, 8});
-    HostTensor b(DType::f32, {8, 8});
-    for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, i % 8 == 0 ? odd : 0.0);
-    for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, i < 8 ? 1.0 : 0.0);
+    const HostTensor a =
+        tensor_by(DType::f32, {16, 8}, [=](int64_t i) { return i % 8 == 0 ? odd : 0.0; });
+    const HostTensor b = tensor_by(DType::f32, {8, 8}, [](int64_t i) { return i < 8; });
     const HostTensor y = zeros(16, 8);
     run_kernel(product_kernel(p), {&a, &b, &y});
     CHECK(y.value(0) == (policy == ir::Tf32::round ? 1.0 + 0x1p-10 : 1.0));
@@ -243,10 +239,10 @@ TEST_CASE("a product of floats adds c and the exact products of a step and round
   p.n = 8;
   p.k = 32;
   p.threads = 32;
-  HostTensor a(DType::bf16, {16, 32});
-  HostTensor b(DType::bf16, {32, 8});
-  for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, 1.0 / static_cast<double>(i % 91 + 3));
-  for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, 1.0 / (static_cast<double>(i % 53) - 26.5));
+  const HostTensor a = tensor_by(DType::bf16, {16, 32},
+                                 [](int64_t i) { return 1.0 / static_cast<double>(i % 91 + 3); });
+  const HostTensor b = tensor_by(
+      DType::bf16, {32, 8}, [](int64_t i) { return 1.0 / (static_cast<double>(i % 53) - 26.5); });
   const HostTensor y = zeros(16, 8);
   {
     // Not on the GPU, whose order of summation is its own.
@@ -254,18 +250,18 @@ TEST_CASE("a product of floats adds c and the exact products of a step and round
     const TensorView views[] = {a.view(), b.view(), y.view()};
     kernels::jit::run(product_kernel(p), views, {}, nullptr);
   }
-  for (int64_t row = 0; row < 16; ++row) {
-    for (int64_t column = 0; column < 8; ++column) {
-      float want = 0;
-      for (int64_t step = 0; step < 32; step += 16) {
-        double sum = want;
-        for (int64_t k = step; k < step + 16; ++k)
-          sum += a.value(row * 32 + k) * b.value(k * 8 + column);
-        want = static_cast<float>(sum);
-      }
-      REQUIRE(static_cast<float>(y.value(row * 8 + column)) == want);
-    }
-  }
+  CHECK_THAT(y, HasValues([&](int64_t i) {
+               const int64_t row = i / 8, column = i % 8;
+               float want = 0;
+               for (int64_t step = 0; step < 32; step += 16) {
+                 double sum = want;
+                 for (int64_t k = step; k < step + 16; ++k) {
+                   sum += a.value(row * 32 + k) * b.value(k * 8 + column);
+                 }
+                 want = static_cast<float>(sum);
+               }
+               return want;
+             }));
 }
 
 TEST_CASE("gemm reads shared operands by ldmatrix where rows of 16 bytes allow it",
@@ -296,9 +292,9 @@ TEST_CASE("matrix loads of bf16 tiles have no bank conflicts", "[language][gemm]
       p.k = depth;
       p.b_by_columns = b_by_columns;
       const codegen::cpu::Executable executable(codegen::lower(product_kernel(p)));
-      HostTensor a(p.dtype, a_shape(p)), b(p.dtype, b_shape(p)), y = zeros(64, 64);
-      for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, small_integer(i));
-      for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, small_integer(i));
+      const HostTensor a = tensor_by(p.dtype, a_shape(p), small_integer);
+      const HostTensor b = tensor_by(p.dtype, b_shape(p), small_integer);
+      const HostTensor y = zeros(64, 64);
       codegen::cpu::Counts counts;
       const codegen::cpu::Argument arguments[] = {
           {.tensor = a.view()}, {.tensor = b.view()}, {.tensor = y.view()}};

@@ -5,6 +5,7 @@
 
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -71,7 +72,7 @@ TEST_CASE("I01 copy, scale and copy back of 64 x 128 uses 16-byte vectors and no
   const HostTensor in = iota(DType::f32, {64, 128});
   const HostTensor out(DType::f32, {64, 128});
   run_kernel(kernel, {&in, &out});
-  for (int64_t i = 0; i < out.size(); ++i) REQUIRE(out.value(i) == 2.0 * static_cast<double>(i));
+  CHECK_THAT(out, HasValues([](int64_t i) { return 2 * i; }));
 }
 
 TEST_CASE("I02 row sum of 64 x 128 follows the documented tree without shared memory",
@@ -80,24 +81,22 @@ TEST_CASE("I02 row sum of 64 x 128 follows the documented tree without shared me
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "arena") == 0);
   CHECK(count(text, "__syncthreads") == 0);
-  HostTensor in(DType::f32, {64, 128});
-  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, 1.0 / static_cast<double>(i + 3));
+  const HostTensor in =
+      tensor_by(DType::f32, {64, 128}, [](int64_t i) { return 1.0 / static_cast<double>(i + 3); });
   const HostTensor out(DType::f32, {64});
   run_kernel(kernel, {&in, &out});
-  for (int64_t row = 0; row < 64; ++row) {
-    float lanes[32];
-    for (int64_t lane = 0; lane < 32; ++lane) {
-      float sum = 0;
-      for (int64_t j = 0; j < 4; ++j) sum += static_cast<float>(in.value(row * 128 + lane * 4 + j));
-      lanes[lane] = sum;
-    }
-    for (int distance = 16; distance > 0; distance /= 2) {
-      float next[32];
-      for (int lane = 0; lane < 32; ++lane) next[lane] = lanes[lane] + lanes[lane ^ distance];
-      std::copy(next, next + 32, lanes);
-    }
-    REQUIRE(static_cast<float>(out.value(row)) == lanes[0]);
-  }
+  CHECK_THAT(out, HasValues([&](int64_t row) {
+               float lanes[32] = {};
+               for (int64_t i = 0; i < 128; ++i) {
+                 lanes[i / 4] += static_cast<float>(in.value(row * 128 + i));
+               }
+               for (int distance = 16; distance > 0; distance /= 2) {
+                 float next[32];
+                 for (int l = 0; l < 32; ++l) next[l] = lanes[l] + lanes[l ^ distance];
+                 std::copy(next, next + 32, lanes);
+               }
+               return lanes[0];
+             }));
 }
 
 TEST_CASE("I03 column sum crosses warps with at most two barriers", "[language]") {
@@ -106,8 +105,7 @@ TEST_CASE("I03 column sum crosses warps with at most two barriers", "[language]"
   const HostTensor in = iota(DType::i32, {64, 128});
   const HostTensor out(DType::i32, {128});
   run_kernel(kernel, {&in, &out});
-  for (int64_t j = 0; j < 128; ++j)
-    REQUIRE(out.value(j) == 64.0 * static_cast<double>(j) + 128.0 * (63.0 * 64.0 / 2.0));
+  CHECK_THAT(out, HasValues([](int64_t j) { return 64 * j + 128 * (63 * 64 / 2); }));
 }
 
 TEST_CASE("I04 rows that span all warps need one exchange", "[language]") {
@@ -116,8 +114,7 @@ TEST_CASE("I04 rows that span all warps need one exchange", "[language]") {
   const HostTensor in = iota(DType::i32, {8, 1024});
   const HostTensor out(DType::i32, {8});
   run_kernel(kernel, {&in, &out});
-  for (int64_t r = 0; r < 8; ++r)
-    REQUIRE(out.value(r) == static_cast<double>(r * 1024 * 1024 + 1024 * 1023 / 2));
+  CHECK_THAT(out, HasValues([](int64_t r) { return r * 1024 * 1024 + 1024 * 1023 / 2; }));
 }
 
 TEST_CASE("I05 ragged shapes compile and reduce every element once", "[language]") {
@@ -180,8 +177,7 @@ TEST_CASE("I08 grouped sums through a reshaped fragment count nothing twice", "[
   const HostTensor in = iota(DType::i32, {2, 192});
   const HostTensor out(DType::i32, {2, 6});
   run_kernel(k.finish(), {&in, &out});
-  for (int64_t g = 0; g < 12; ++g)
-    CHECK(out.value(g) == static_cast<double>(g * 32 * 32 + 31 * 16));
+  CHECK_THAT(out, HasValues([](int64_t g) { return g * 32 * 32 + 31 * 16; }));
 }
 
 TEST_CASE("I09 a row value and a column value are broadcast without shared memory", "[language]") {
@@ -204,9 +200,7 @@ TEST_CASE("I09 a row value and a column value are broadcast without shared memor
   const HostTensor column = iota(DType::f32, {128});
   const HostTensor out(DType::f32, {64, 128});
   run_kernel(kernel, {&in, &column, &out});
-  for (int64_t i = 0; i < out.size(); ++i) {
-    REQUIRE(out.value(i) == static_cast<double>((i % 128 - 127) * (i % 128)));
-  }
+  CHECK_THAT(out, HasValues([](int64_t i) { return (i % 128 - 127) * (i % 128); }));
 }
 
 TEST_CASE("reductions drop NaN, and absmax of bf16 may be folded in f32", "[language]") {
@@ -303,7 +297,5 @@ TEST_CASE("a thread's 4 x 4 piece is read along rows and written along columns, 
   const HostTensor in = iota(DType::f32, {32, 32});
   const HostTensor out(DType::f32, {32, 32});
   run_kernel(kernel, {&in, &out});
-  for (int64_t i = 0; i < out.size(); ++i) {
-    REQUIRE(out.value(i) == 2.0 * static_cast<double>(i % 32 * 32 + i / 32));
-  }
+  CHECK_THAT(out, HasValues([](int64_t i) { return 2 * (i % 32 * 32 + i / 32); }));
 }

@@ -2,6 +2,7 @@
 
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -194,8 +195,7 @@ TEST_CASE("V09 an index modulo something that does not divide the loop", "[langu
   const HostTensor in = iota(DType::i32, {5});
   const HostTensor out(DType::i32, {4, 12});
   run_kernel(k.finish(), {&in, &out});
-  for (int64_t i = 0; i < 48; ++i)
-    CHECK(out.value(i) == static_cast<double>(i % 12 % 5 + i / 12 * 100));
+  CHECK_THAT(out, HasValues([](int64_t i) { return i % 12 % 5 + i / 12 * 100; }));
 }
 
 TEST_CASE("S01 S02 a barrier stands exactly where another thread reads", "[language]") {
@@ -227,7 +227,7 @@ TEST_CASE("S03 a loop that writes and reads reversed has two barriers per round"
   CHECK(count(cuda_text(kernel), "__syncthreads") == 2);
   const HostTensor out(DType::i32, {256});
   run_kernel(kernel, {&out});
-  for (int64_t i = 0; i < 256; ++i) REQUIRE(out.value(i) == static_cast<double>((255 - i) * 15));
+  CHECK_THAT(out, HasValues([](int64_t i) { return (255 - i) * 15; }));
 }
 
 TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole block",
@@ -332,10 +332,8 @@ TEST_CASE("a value stored and read back in one iteration is the new one", "[lang
   const HostTensor out(DType::f32, {256});
   const HostTensor twice(DType::bf16, {256});
   run_kernel(k.finish(), {&in, &out, &twice});
-  for (int64_t i = 0; i < 100; ++i) {
-    CHECK(out.value(i) == static_cast<double>(i + 1));
-    CHECK(twice.value(i) == static_cast<double>(2 * i + 2));
-  }
+  CHECK_THAT(out, HasValues([](int64_t i) { return i + 1; }));
+  CHECK_THAT(twice, HasValues([](int64_t i) { return 2 * i + 2; }));
 }
 
 TEST_CASE("a reshaped shared buffer names the same elements in another shape", "[language]") {
@@ -372,12 +370,11 @@ TEST_CASE("G09 what lies outside of a tensor is read as the author says", "[lang
   const HostTensor source = iota(DType::i32, {height, 30});
   const HostTensor result(DType::f32, {16, 32});
   run_kernel(k.finish(), {&source, &result});
-  for (int64_t i = 0; i < 16; ++i) {
-    for (int64_t j = 0; j < 32; ++j) {
-      const bool inside = i >= 1 && i <= height && j < 30;
-      CHECK(result.value(i * 32 + j) == (inside ? source.value((i - 1) * 30 + j) : -99.0));
-    }
-  }
+  CHECK_THAT(result, HasValues([&](int64_t element) {
+               const int64_t i = element / 32, j = element % 32;
+               const bool inside = i >= 1 && i <= height && j < 30;
+               return inside ? source.value((i - 1) * 30 + j) : -99.0;
+             }));
 }
 
 TEST_CASE("a copy with a value outside says what it cannot do", "[language]") {

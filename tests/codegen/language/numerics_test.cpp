@@ -156,8 +156,8 @@ TEST_CASE("N05 a bf16 sum in f32 rounds once, at the end", "[language]") {
     y(i) = cast(DType::bf16, sum(i));
     wide(i) = sum(i);
   });
-  HostTensor in(DType::bf16, {128});
-  for (int64_t i = 0; i < 128; ++i) in.set_value(i, 1.0 + static_cast<double>(i % 5) / 128);
+  const HostTensor in = tensor_by(DType::bf16, {128},
+                                  [](int64_t i) { return 1.0 + static_cast<double>(i % 5) / 128; });
   const HostTensor narrow(DType::bf16, {1});
   const HostTensor total(DType::f32, {1});
   run_kernel(k.finish(), {&in, &narrow, &total});

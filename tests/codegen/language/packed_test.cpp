@@ -8,6 +8,7 @@
 
 #include "tests/reference/numeric.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -109,17 +110,16 @@ TEST_CASE("a fragment is updated in pairs in place, with constants", "[language]
             count(text, fmt::format("in_pairs<max_{}x2, 8>(&sum", name(dtype))) ==
         1);
   CHECK(count(text, fmt::format("in_pairs<add_{}x2, 8>(", name(dtype))) == 1);
-  HostTensor source(dtype, {3, 16, 64});
-  for (int64_t i = 0; i < source.size(); ++i) source.set_value(i, static_cast<double>(i % 9 - 4));
+  const HostTensor source = tensor_by(dtype, {3, 16, 64}, [](int64_t i) { return i % 9 - 4; });
   const HostTensor result(dtype, {16, 64});
   run_kernel(kernel, {&source, &result});
-  for (int64_t i = 0; i < result.size(); ++i) {
-    double want = 0;
-    for (int64_t t = 0; t < 3; ++t) {
-      want = std::max(want, std::fabs(source.value(t * 1024 + i)) + 0.5);
-    }
-    CHECK(result.value(i) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               double most = 0;
+               for (int64_t t = 0; t < 3; ++t) {
+                 most = std::max(most, std::fabs(source.value(t * 1024 + i)) + 0.5);
+               }
+               return most;
+             }));
 }
 
 TEST_CASE("what the body reads elsewhere is the value before an update in pairs",
@@ -137,13 +137,10 @@ TEST_CASE("what the body reads elsewhere is the value before an update in pairs"
   });
   k.copy(kept, y);
   const ir::Kernel kernel = k.finish();
-  HostTensor source(DType::bf16, {16, 64});
-  for (int64_t i = 0; i < source.size(); ++i) source.set_value(i, static_cast<double>(i % 13));
+  const HostTensor source = tensor_by(DType::bf16, {16, 64}, [](int64_t i) { return i % 13; });
   const HostTensor squares(DType::bf16, {16, 64});
   const HostTensor before(DType::f32, {16, 64});
   run_kernel(kernel, {&source, &squares, &before});
-  for (int64_t i = 0; i < source.size(); ++i) {
-    CHECK(before.value(i) == source.value(i));
-    CHECK(squares.value(i) == source.value(i) * source.value(i));
-  }
+  CHECK_THAT(before, HasValues([](int64_t i) { return i % 13; }));
+  CHECK_THAT(squares, HasValues([](int64_t i) { return (i % 13) * (i % 13); }));
 }

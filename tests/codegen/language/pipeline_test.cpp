@@ -7,6 +7,7 @@
 
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -49,11 +50,11 @@ TEST_CASE("P01 a pipelined loop equals the serial one for any depth and trip cou
   HostTensor y(DType::i32, {64});
   const ir::Kernel kernel = sum_of_tiles(stages, dynamic ? -1 : trips);
   run_kernel(kernel, {&x, &y});
-  for (int64_t r = 0; r < 64; ++r) {
-    double want = 0;
-    for (int64_t tile = 0; tile < trips; ++tile) want += x.value(tile * 64 + 63 - r);
-    CHECK(y.value(r) == want);
-  }
+  CHECK_THAT(y, HasValues([&](int64_t r) {
+               double want = 0;
+               for (int64_t tile = 0; tile < trips; ++tile) want += x.value(tile * 64 + 63 - r);
+               return want;
+             }));
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "copy_async<4>(") + count(text, "copy_async_or_zero<4>(") == 2);
   CHECK(count(text, fmt::format("wait_for_copies<{}>();", stages - 1)) == 1);
@@ -77,20 +78,19 @@ TEST_CASE("P01 a pipelined matrix product equals the product", "[language]") {
   });
   k.copy(sum, c);
   const ir::Kernel kernel = k.finish();
-  HostTensor x(DType::bf16, {kRows, kDepth}), y(DType::bf16, {kDepth, kColumns});
-  for (int64_t i = 0; i < x.size(); ++i) x.set_value(i, static_cast<double>(i % 7) - 3);
-  for (int64_t i = 0; i < y.size(); ++i) y.set_value(i, static_cast<double>(i % 5) - 2);
+  const HostTensor x = tensor_by(DType::bf16, {kRows, kDepth}, [](int64_t i) { return i % 7 - 3; });
+  const HostTensor y =
+      tensor_by(DType::bf16, {kDepth, kColumns}, [](int64_t i) { return i % 5 - 2; });
   HostTensor result(DType::f32, {kRows, kColumns});
   run_kernel(kernel, {&x, &y, &result});
-  for (int64_t row = 0; row < kRows; ++row) {
-    for (int64_t column = 0; column < kColumns; ++column) {
-      double want = 0;
-      for (int64_t d = 0; d < kDepth; ++d) {
-        want += x.value(row * kDepth + d) * y.value(d * kColumns + column);
-      }
-      CHECK(result.value(row * kColumns + column) == want);
-    }
-  }
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               const int64_t row = i / kColumns, column = i % kColumns;
+               double want = 0;
+               for (int64_t d = 0; d < kDepth; ++d) {
+                 want += x.value(row * kDepth + d) * y.value(d * kColumns + column);
+               }
+               return want;
+             }));
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "copy_async<16>(") + count(text, "copy_async_or_zero<16>(") == 4);
 }
@@ -117,11 +117,11 @@ TEST_CASE("P02 copies with readers of their own keep other groups in flight", "[
   const HostTensor second = iota(DType::i32, {6, 64});
   HostTensor result(DType::i32, {64});
   run_kernel(kernel, {&first, &second, &result});
-  for (int64_t r = 0; r < 64; ++r) {
-    double want = 0;
-    for (int64_t i = 0; i < 6; ++i) want += 3 * first.value(i * 64 + 63 - r);
-    CHECK(result.value(r) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t r) {
+               double want = 0;
+               for (int64_t i = 0; i < 6; ++i) want += 3 * first.value(i * 64 + 63 - r);
+               return want;
+             }));
   CHECK(count(cuda_text(kernel), "wait_for_copies<3>();") == 2);
 }
 
@@ -142,11 +142,11 @@ TEST_CASE("P03 a tile that is read before it is overwritten stays where it is", 
   const HostTensor source = iota(DType::i32, {5, 64});
   HostTensor result(DType::i32, {64});
   run_kernel(kernel, {&source, &result});
-  for (int64_t r = 0; r < 64; ++r) {
-    double want = 0;
-    for (int64_t i = 0; i < 4; ++i) want += source.value(i * 64 + 63 - r);
-    CHECK(result.value(r) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t r) {
+               double want = 0;
+               for (int64_t i = 0; i < 4; ++i) want += source.value(i * 64 + 63 - r);
+               return want;
+             }));
   CHECK(codegen::explain(kernel).find("not ahead: 'tile' is read first") != std::string::npos);
 }
 
@@ -168,11 +168,11 @@ TEST_CASE("P04 a guarded tail is copied asynchronously and reads as zero", "[lan
   const HostTensor source = iota(DType::f32, {150});
   HostTensor result(DType::f32, {64});
   run_kernel(kernel, {&source, &result});
-  for (int64_t r = 0; r < 64; ++r) {
-    double want = 0;
-    for (int64_t i = 63 - r; i < 150; i += 64) want += source.value(i);
-    CHECK(result.value(r) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t r) {
+               double want = 0;
+               for (int64_t i = 63 - r; i < 150; i += 64) want += source.value(i);
+               return want;
+             }));
   CHECK(count(cuda_text(kernel), "copy_async_or_zero<4>(") == 2);
 }
 
@@ -197,11 +197,13 @@ TEST_CASE("P05 a conditional copy keeps the count of groups", "[language]") {
   const HostTensor source = iota(DType::i32, {7, 64});
   HostTensor result(DType::i32, {64});
   run_kernel(kernel, {&source, &result});
-  for (int64_t r = 0; r < 64; ++r) {
-    double want = 0;
-    for (int64_t i = 0; i < 7; ++i) want += (i % 2 == 0 ? 2 : 1) * source.value(i * 64 + 63 - r);
-    CHECK(result.value(r) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t r) {
+               double want = 0;
+               for (int64_t i = 0; i < 7; ++i) {
+                 want += (i % 2 == 0 ? 2 : 1) * source.value(i * 64 + 63 - r);
+               }
+               return want;
+             }));
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "commit_copies();") == 4);
   CHECK(count(text, "wait_for_copies<3>();") == 2);
@@ -242,10 +244,7 @@ TEST_CASE("P07 explicit copies are waited for in the order in which they were st
   HostTensor result(DType::i32, {2, 64});
   const ir::Kernel kernel = program(true);
   run_kernel(kernel, {&source, &result});
-  for (int64_t i = 0; i < 64; ++i) {
-    CHECK(result.value(i) == static_cast<double>(63 - i));
-    CHECK(result.value(64 + i) == static_cast<double>(127 - i));
-  }
+  CHECK_THAT(result, HasValues([](int64_t i) { return i < 64 ? 63 - i : 191 - i; }));
   const std::string text = cuda_text(kernel);
   CHECK(text.find("wait_for_copies<1>();") < text.find("wait_for_copies<0>();"));
   CHECK(count(text, "__syncthreads();") == 2);
@@ -286,13 +285,13 @@ TEST_CASE("P08 a value loaded per iteration is loaded again where the copy is is
   const HostTensor source = iota(DType::i32, {8, 64});
   HostTensor result(DType::i32, {64});
   run_kernel(kernel, {&rows, &source, &result});
-  for (int64_t r = 0; r < 64; ++r) {
-    double want = 0;
-    for (int64_t i = 0; i < 5; ++i) {
-      want += source.value(static_cast<int64_t>(rows.value(i)) * 64 + 63 - r) * rows.value(i);
-    }
-    CHECK(result.value(r) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t r) {
+               double want = 0;
+               for (const double row : values_of(rows)) {
+                 want += source.value(static_cast<int64_t>(row) * 64 + 63 - r) * row;
+               }
+               return want;
+             }));
   CHECK(count(cuda_text(kernel), "copy_async") >= 2);
 }
 
@@ -356,5 +355,5 @@ TEST_CASE("a pipelined loop runs whose copies are all too narrow to go on by the
   const HostTensor source = iota(DType::u8, {5, 33});
   const HostTensor result(DType::i32, {33});
   run_kernel(kernel, {&source, &result});
-  for (int64_t i = 0; i < 33; ++i) CHECK(result.value(i) == 5 * static_cast<double>(i) + 330);
+  CHECK_THAT(result, HasValues([](int64_t i) { return 5 * i + 330; }));
 }

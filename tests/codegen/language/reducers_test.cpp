@@ -3,6 +3,7 @@
 #include "codegen/lower.h"
 #include "dsl/layout/layout.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -262,11 +263,10 @@ TEST_CASE("a reducer over tiles keeps the layout of the loops that fill it", "[l
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "load_or_zero<4>") == 1);  // still 16 bytes at a time
   CHECK(count(text, "__syncthreads()") <= 2);  // one exchange, after the loop
-  HostTensor in(DType::f32, {40, 64});
-  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, static_cast<double>(i % 64 + i / 64));
+  const HostTensor in = tensor_by(DType::f32, {40, 64}, [](int64_t i) { return i % 64 + i / 64; });
   const HostTensor out(DType::f32, {64});
   run_kernel(kernel, {&in, &out});
-  for (int64_t c = 0; c < 64; ++c) CHECK(out.value(c) == static_cast<double>(40 * c + 39 * 20));
+  CHECK_THAT(out, HasValues([](int64_t c) { return 40 * c + 39 * 20; }));
 }
 
 TEST_CASE("a reducer without contributions gives its start value", "[language]") {

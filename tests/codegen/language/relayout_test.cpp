@@ -5,6 +5,7 @@
 
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -23,10 +24,7 @@ bool says(const ir::Kernel& kernel, const std::string& part) {
 
 HostTensor small_integers(DType dtype, Dims shape) {
   HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    tensor.set_value(i, static_cast<double>((i * 31 + i / 5) % 7 - 3));
-  }
-  return tensor;
+  return tensor_by(dtype, shape, [](int64_t i) { return (i * 31 + i / 5) % 7 - 3; });
 }
 
 /// [m, k] * [k, n] of row-major values.
@@ -57,8 +55,7 @@ TEST_CASE("I10 a fragment written by 100 iterations and read by 256 keeps its wh
   k.parallel({256}, [&](Value i) { y(i) = f(i); });
   const HostTensor out(DType::i32, {256});
   run_kernel(k.finish(), {&out});
-  for (int64_t i = 0; i < 256; ++i)
-    REQUIRE(out.value(i) == static_cast<double>(i < 100 ? i * 2 : -1));
+  CHECK_THAT(out, HasValues([](int64_t i) { return i < 100 ? i * 2 : -1; }));
 }
 
 TEST_CASE("I11 f[i] and f[(i + 1) mod N] in one loop see the values from before the loop",
@@ -73,13 +70,10 @@ TEST_CASE("I11 f[i] and f[(i + 1) mod N] in one loop see the values from before 
   k.copy(f, y);
   const ir::Kernel kernel = k.finish();
   CHECK(says(kernel, "'f' goes through shared memory"));
-  HostTensor in(DType::i32, {256});
-  for (int64_t i = 0; i < 256; ++i) in.set_value(i, static_cast<double>(i * i % 101));
+  const HostTensor in = tensor_by(DType::i32, {256}, [](int64_t i) { return i * i % 101; });
   const HostTensor out(DType::i32, {256});
   run_kernel(kernel, {&in, &out});
-  for (int64_t i = 0; i < 256; ++i) {
-    REQUIRE(out.value(i) == in.value((i + 1) % 256) - in.value(i));
-  }
+  CHECK_THAT(out, HasValues([&](int64_t i) { return in.value((i + 1) % 256) - in.value(i); }));
 }
 
 TEST_CASE("I12 a serial loop over a distributed axis reads through shared memory", "[language]") {
@@ -133,10 +127,7 @@ TEST_CASE("E15 a serial inner index stays in the thread where the layout allows 
   const HostTensor in = iota(DType::f32, {128, 4});
   const HostTensor out(DType::f32, {128});
   run_kernel(kernel, {&in, &out});
-  for (int64_t i = 0; i < 128; ++i) {
-    REQUIRE(out.value(i) ==
-            4 * (4.0 * static_cast<double>(i)) + 6 + 4.0 * static_cast<double>(i) + 3);
-  }
+  CHECK_THAT(out, HasValues([](int64_t i) { return 4 * (4 * i) + 6 + 4 * i + 3; }));
 }
 
 TEST_CASE("E7 squares of a left operand are summed by column class where they are", "[language]") {
@@ -174,16 +165,19 @@ TEST_CASE("E7 squares of a left operand are summed by column class where they ar
   const HostTensor out(DType::f32, {32, 32});
   const HostTensor norms(DType::f32, {32});
   run_kernel(kernel, {&in, &weights, &out, &norms});
-  for (int64_t i = 0; i < 32; ++i) {
-    double norm = 0;
-    for (int64_t l = 0; l < 64; ++l) norm += in.value(i * 64 + l) * in.value(i * 64 + l);
-    REQUIRE(norms.value(i) == norm);
-    for (int64_t j = 0; j < 32; ++j) {
-      double want = 0;
-      for (int64_t l = 0; l < 64; ++l) want += in.value(i * 64 + l) * weights.value(j * 64 + l);
-      REQUIRE(out.value(i * 32 + j) == want);
-    }
-  }
+  CHECK_THAT(norms, HasValues([&](int64_t i) {
+               double norm = 0;
+               for (int64_t l = 0; l < 64; ++l) norm += in.value(i * 64 + l) * in.value(i * 64 + l);
+               return norm;
+             }));
+  CHECK_THAT(out, HasValues([&](int64_t element) {
+               const int64_t i = element / 32, j = element % 32;
+               double want = 0;
+               for (int64_t l = 0; l < 64; ++l) {
+                 want += in.value(i * 64 + l) * weights.value(j * 64 + l);
+               }
+               return want;
+             }));
 }
 
 TEST_CASE("I13 a constant index of a distributed fragment is broadcast", "[language]") {
@@ -197,7 +191,7 @@ TEST_CASE("I13 a constant index of a distributed fragment is broadcast", "[langu
   const HostTensor in = iota(DType::i32, {128});
   const HostTensor out(DType::i32, {128});
   run_kernel(k.finish(), {&in, &out});
-  for (int64_t i = 0; i < 128; ++i) REQUIRE(out.value(i) == static_cast<double>(i - 2));
+  CHECK_THAT(out, HasValues([](int64_t i) { return i - 2; }));
 }
 
 TEST_CASE("I14 E13 a fragment read in a condition and as a gather index is held by every thread",
@@ -223,10 +217,10 @@ TEST_CASE("I14 E13 a fragment read in a condition and as a gather index is held 
   const HostTensor in = iota(DType::f32, {16, 64});
   const HostTensor out(DType::f32, {8, 64});
   run_kernel(kernel, {&at, &in, &out});
-  for (int64_t i = 0; i < out.size(); ++i) {
-    const double row = at.value(i / 64);
-    REQUIRE(out.value(i) == (row < 0 ? -1.0 : row * 64 + static_cast<double>(i % 64)));
-  }
+  CHECK_THAT(out, HasValues([&](int64_t i) {
+               const double row = at.value(i / 64);
+               return row < 0 ? -1.0 : row * 64 + static_cast<double>(i % 64);
+             }));
 }
 
 TEST_CASE("I14 a large fragment, and a row sum, read by every thread", "[language]") {
@@ -249,9 +243,7 @@ TEST_CASE("I14 a large fragment, and a row sum, read by every thread", "[languag
   run_kernel(kernel, {&in, &out});
   double sum = 0;
   for (int64_t j = 0; j < 64; ++j) sum += in.value(3 * 64 + j);
-  for (int64_t i = 0; i < out.size(); ++i) {
-    REQUIRE(out.value(i) == in.value(i) * sum + in.value(0));
-  }
+  CHECK_THAT(out, HasValues([&](int64_t i) { return in.value(i) * sum + in.value(0); }));
 }
 
 TEST_CASE("I15 a product becomes the left operand of the next one", "[language][gemm]") {
@@ -404,7 +396,7 @@ TEST_CASE("index values by let stay digits: vectors, registers and guards see th
   const HostTensor in = iota(DType::f32, {4, 256});
   const HostTensor out(DType::f32, {4, 256});
   run_kernel(kernel, {&in, &out});
-  for (int64_t i = 0; i < out.size(); ++i) REQUIRE(out.value(i) == 2.0 * static_cast<double>(i));
+  CHECK_THAT(out, HasValues([](int64_t i) { return 2 * i; }));
 }
 
 TEST_CASE("two warp grids on one product are the author's conflict", "[language][gemm]") {
@@ -474,6 +466,6 @@ TEST_CASE("views of one fragment may cut its rows into groups of 4 and of 3", "[
   const HostTensor by_4(DType::i32, {32, 6});
   const HostTensor by_3(DType::i32, {32, 8});
   run_kernel(k.finish(), {&source, &by_4, &by_3});
-  for (int64_t i = 0; i < by_4.size(); ++i) CHECK(by_4.value(i) == static_cast<double>(16 * i + 6));
-  for (int64_t i = 0; i < by_3.size(); ++i) CHECK(by_3.value(i) == static_cast<double>(9 * i + 3));
+  CHECK_THAT(by_4, HasValues([](int64_t i) { return 16 * i + 6; }));
+  CHECK_THAT(by_3, HasValues([](int64_t i) { return 9 * i + 3; }));
 }

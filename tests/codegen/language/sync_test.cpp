@@ -7,6 +7,7 @@
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -58,11 +59,11 @@ TEST_CASE("S04 a ping-pong buffer needs one barrier per round", "[language]") {
   const HostTensor source = iota(DType::i32, {5, 64});
   HostTensor result(DType::i32, {64});
   run_kernel(kernel, {&source, &result});
-  for (int64_t r = 0; r < 64; ++r) {
-    double want = 0;
-    for (int64_t i = 0; i < 5; ++i) want += source.value(i * 64 + 63 - r);
-    CHECK(result.value(r) == want);
-  }
+  CHECK_THAT(result, HasValues([&](int64_t r) {
+               double want = 0;
+               for (int64_t i = 0; i < 5; ++i) want += source.value(i * 64 + 63 - r);
+               return want;
+             }));
   CHECK(count(cuda_text(kernel), "__syncthreads();") == 1);
 }
 
@@ -92,7 +93,7 @@ TEST_CASE("S08 neighbours of one warp exchange through shared memory with a warp
   const HostTensor source = iota(DType::i32, {128});
   HostTensor result(DType::i32, {128});
   run_kernel(kernel, {&source, &result});
-  for (int64_t i = 0; i < 128; ++i) CHECK(result.value(i) == static_cast<double>(i ^ 1));
+  CHECK_THAT(result, HasValues([](int64_t i) { return i ^ 1; }));
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "__syncwarp();") == 1);
   CHECK(count(text, "__syncthreads();") == 0);
@@ -111,10 +112,10 @@ TEST_CASE("S09 a fill and a copy over part of it are ordered", "[language]") {
   const HostTensor source = iota(DType::i32, {128});
   HostTensor result(DType::i32, {256});
   run_kernel(kernel, {&source, &result});
-  for (int64_t i = 0; i < 256; ++i) {
-    const int64_t from = 255 - i;
-    CHECK(result.value(i) == (from >= 32 && from < 160 ? source.value(from - 32) : 7));
-  }
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               const int64_t from = 255 - i;
+               return from >= 32 && from < 160 ? source.value(from - 32) : 7;
+             }));
   CHECK(count(cuda_text(kernel), "__syncthreads();") == 2);
 }
 
@@ -137,7 +138,7 @@ TEST_CASE("S12 leaving before a barrier is rejected unless the whole block leave
   HostTensor result(DType::i32, {3, 64});
   const ir::Kernel kernel = program(true);
   run_kernel(kernel, {&result});
-  for (int64_t i = 0; i < 192; ++i) CHECK(result.value(i) == static_cast<double>(63 - i % 64));
+  CHECK_THAT(result, HasValues([](int64_t i) { return 63 - i % 64; }));
   CHECK(count(cuda_text(kernel), "< n") == 0);
   const std::string error = error_of([&] { codegen::lower(program(false)); });
   CHECK(error.find("RETURN_BEFORE_BARRIER") != std::string::npos);
@@ -155,7 +156,7 @@ TEST_CASE("threads may leave where nobody waits for them", "[language]") {
   const ir::Kernel kernel = k.finish();
   HostTensor result(DType::i32, {100});
   run_kernel(kernel, {&result});
-  for (int64_t e = 0; e < 100; ++e) CHECK(result.value(e) == static_cast<double>(e));
+  CHECK_THAT(result, HasValues([](int64_t e) { return e; }));
 }
 
 TEST_CASE("a manual-sync region holds the author's barriers only", "[language]") {
@@ -196,11 +197,11 @@ TEST_CASE("fewer elements than threads are changed in place by one copy of each 
   k.copy(s, y);
   HostTensor result(DType::i32, {rows, 4});
   run_kernel(k.finish(), {&result});
-  for (int64_t e = 0; e < result.size(); ++e) {
-    int64_t want = e;
-    for (int64_t step = 0; step < 3; ++step) want += want % 2 == 0 ? step : 0;
-    CHECK(result.value(e) == static_cast<double>(want));
-  }
+  CHECK_THAT(result, HasValues([](int64_t e) {
+               int64_t want = e;
+               for (int64_t step = 0; step < 3; ++step) want += want % 2 == 0 ? step : 0;
+               return want;
+             }));
 }
 
 TEST_CASE("S14 blocks of a grid meet and read what all of them wrote", "[language][grid]") {
@@ -215,8 +216,7 @@ TEST_CASE("S14 blocks of a grid meet and read what all of them wrote", "[languag
   const HostTensor y(DType::i32, {rows});
   for (int launch = 0; launch < 3; ++launch) {  // they share the counter
     run_kernel(kernel, {&x, &parts, &y});
-    const auto total = static_cast<double>(rows * 64 * (rows * 64 - 1) / 2);
-    for (int64_t r = 0; r < rows; ++r) CHECK(y.value(r) == total);
+    CHECK_THAT(y, HasValues([&](int64_t) { return rows * 64 * (rows * 64 - 1) / 2; }));
   }
 }
 
@@ -254,9 +254,7 @@ TEST_CASE("S14 a barrier of the grid is one of the block, too", "[language][grid
   CHECK(count(text.substr(text.find("extern \"C\"")), "__syncthreads();") == 0);
   const HostTensor result(DType::i32, {3, 64});
   run_kernel(kernel, {&result});
-  for (int64_t i = 0; i < 3 * 64; ++i) {
-    CHECK(result.value(i) == static_cast<double>(i / 64 * 100 + 63 - i % 64));
-  }
+  CHECK_THAT(result, HasValues([](int64_t i) { return i / 64 * 100 + 63 - i % 64; }));
 }
 
 TEST_CASE("S14 a barrier of the grid that some blocks never reach is refused", "[language][grid]") {

@@ -6,6 +6,7 @@
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -58,7 +59,7 @@ TEST_CASE("an optional tensor is used where it is given", "[language]") {
   const ir::Kernel kernel = with_bias();
   CHECK(count(cuda_text(kernel), "bias != nullptr") == 1);
   run_kernel(kernel, {&in, &ones, &out});
-  for (int64_t i = 0; i < 100; ++i) REQUIRE(out.value(i) == static_cast<double>(i + 1));
+  CHECK_THAT(out, HasValues([](int64_t i) { return i + 1; }));
 
   const TensorView views[] = {in.view(), TensorView{}, out.view()};
   {
@@ -109,9 +110,7 @@ TEST_CASE("of a tensor that is always given only the first branch remains", "[la
 TEST_CASE("V05 a tensor at an address is accessed as its alignment allows", "[language]") {
   std::vector<HostTensor> rows;
   for (int64_t layer = 0; layer < 3; ++layer) {
-    HostTensor row(DType::f32, {256});
-    for (int64_t i = 0; i < 256; ++i) row.set_value(i, static_cast<double>(i * layer + 1));
-    rows.push_back(row);
+    rows.push_back(tensor_by(DType::f32, {256}, [&](int64_t i) { return i * layer + 1; }));
   }
   const int64_t align = GENERATE(0, 4, 8, 16);
   CAPTURE(align);
@@ -132,7 +131,7 @@ TEST_CASE("V05 a tensor at an address is accessed as its alignment allows", "[la
     const kernels::jit::TrapScope traps;
     kernels::jit::run(kernel, views, {}, nullptr);
   }
-  for (int64_t i = 0; i < 256; ++i) REQUIRE(out.value(i) == static_cast<double>(3 * i + 3));
+  CHECK_THAT(out, HasValues([](int64_t i) { return 3 * i + 3; }));
 
   if (!why_no_gpu().empty()) return;
   std::vector<DeviceTensor> on_device;

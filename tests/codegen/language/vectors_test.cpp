@@ -13,6 +13,7 @@
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"
+#include "tests/support/matchers.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/run_kernel.h"
 
@@ -48,12 +49,11 @@ TEST_CASE("V06 e4m3 is converted in pairs and stored 16 at a time", "[language]"
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "store<16>(") == 1);
   CHECK(count(text, "f32_to_e4m3x2(") == 1);
-  HostTensor in(DType::f32, {512});
-  for (int64_t i = 0; i < 512; ++i) in.set_value(i, static_cast<double>(i % 32));
+  const HostTensor in = tensor_by(DType::f32, {512}, [](int64_t i) { return i % 32; });
   const HostTensor out(DType::e4m3, {512});
   run_kernel(kernel, {&in, &out});
-  HostTensor rounded(DType::e4m3, {512});
-  for (int64_t i = 0; i < 512; ++i) rounded.set_value(i, in.value(i) * 0.5);
+  const HostTensor rounded =
+      tensor_by(DType::e4m3, {512}, [&](int64_t i) { return in.value(i) * 0.5; });
   CHECK(values_of(out) == values_of(rounded));
 }
 
@@ -90,9 +90,7 @@ TEST_CASE("V08 a condition that varies inside a vector is kept per element", "[l
   const HostTensor in = iota(DType::f32, {256});
   const HostTensor out(DType::f32, {256});
   run_kernel(k.finish(), {&in, &out});
-  for (int64_t i = 0; i < 256; ++i) {
-    REQUIRE(out.value(i) == (i % 3 == 0 ? static_cast<double>(2 * i) : 1));
-  }
+  CHECK_THAT(out, HasValues([](int64_t i) { return i % 3 == 0 ? 2 * i : 1; }));
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -66,19 +67,18 @@ TEST_CASE("64-bit shuffles and matches see all bits", "[language]") {
   const Value value = x(t) << 32;  // the low half says nothing
   y(t) = k.shuffle_xor(value, 1) >> 32;
   equal(t) = k.match_any(value);
-  HostTensor in(dtype, {32});
-  for (int64_t i = 0; i < 32; ++i) in.set_value(i, static_cast<double>(i / 4 % 3));
+  const HostTensor in = tensor_by(dtype, {32}, [](int64_t i) { return i / 4 % 3; });
   const HostTensor out(dtype, {32});
   const HostTensor masks(DType::u32, {32});
   run_kernel(k.finish(), {&in, &out, &masks});
-  for (int64_t i = 0; i < 32; ++i) {
-    CHECK(out.value(i) == in.value(i ^ 1));
-    uint32_t mask = 0;
-    for (int64_t j = 0; j < 32; ++j) {
-      if (in.value(i) == in.value(j)) mask |= 1u << j;
-    }
-    CHECK(masks.bits(i) == mask);
-  }
+  CHECK_THAT(out, HasValues([&](int64_t i) { return in.value(i ^ 1); }));
+  CHECK_THAT(masks, HasValues([&](int64_t i) {
+               uint32_t mask = 0;
+               for (int64_t j = 0; j < 32; ++j) {
+                 if (in.value(i) == in.value(j)) mask |= 1u << j;
+               }
+               return mask;
+             }));
 }
 
 TEST_CASE("bitwise warp reductions take integers only", "[language]") {
