@@ -10,10 +10,6 @@
 namespace tessera::kernels {
 namespace {
 
-bool is_absent(const TensorView& view) {
-  return view.data == nullptr && view.rank() == 0;
-}
-
 const TensorView* lookup(std::string_view name, const Tensors& tensors) {
   const auto found = tensors.find(std::string(name));
   return found == tensors.end() ? nullptr : &found->second;
@@ -117,6 +113,13 @@ void ArgCheck::in_range(std::string_view symbol, int64_t lowest, int64_t highest
   fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
        fmt::format("{} <= {} <= {}", lowest, symbol, highest),
        fmt::format("{} = {} {}{}", symbol, value, s.argument.empty() ? "" : "from ", s.origin));
+}
+
+void ArgCheck::param_in_range(std::string_view name, int64_t value, int64_t lowest,
+                              int64_t highest) const {
+  if (lowest <= value && value <= highest) return;
+  fail(name, fmt::format("parameter '{}' is out of range", name),
+       fmt::format("{} .. {}", lowest, highest), fmt::format("{}", value));
 }
 
 void ArgCheck::require(bool condition, std::string_view argument, std::string_view what,

@@ -127,7 +127,42 @@ const std::vector<OpInfo>* with_memory(std::vector<OpInfo> listed) {
   return new std::vector<OpInfo>(std::move(listed));
 }
 
+TensorInfo row(Role role, std::string name, std::vector<std::string> dtypes,
+               std::vector<std::string> shape, std::string layout) {
+  TensorInfo tensor;
+  tensor.name = std::move(name);
+  tensor.role = role;
+  tensor.dtypes = std::move(dtypes);
+  tensor.shape = std::move(shape);
+  tensor.layout = std::move(layout);
+  return tensor;
+}
+
 }  // namespace
+
+TensorInfo input(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
+                 std::string layout) {
+  return row(Role::in, std::move(name), std::move(dtypes), std::move(shape), std::move(layout));
+}
+
+TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
+                  std::string layout) {
+  return row(Role::out, std::move(name), std::move(dtypes), std::move(shape), std::move(layout));
+}
+
+TensorInfo inout(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
+                 std::string layout) {
+  return row(Role::inout, std::move(name), std::move(dtypes), std::move(shape), std::move(layout));
+}
+
+TensorInfo optional(TensorInfo tensor) {
+  tensor.optional = true;
+  return tensor;
+}
+
+OutputInfo row_major_output(std::string name, DType dtype, const Dims& shape) {
+  return {std::move(name), dtype, shape, row_major_strides(shape), num_elements(shape)};
+}
 
 const std::vector<OpInfo>& ops() {
   // In the order of the contract: moe, quant, transpose, engram, mhc. One line per op: copies of the tables

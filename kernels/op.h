@@ -29,6 +29,19 @@ struct TensorInfo {
   std::string layout;  // "row_major", "rows", "any", "SF(1,num_per_channels) sf_layout"
 };
 
+/// Rows of an op's table of tensors.
+///
+/// Example: op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
+///                        optional(input("weights", {"f32"}, {"H"})),
+///                        output("out", {"as x"}, {"T", "H"})};
+TensorInfo input(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
+                 std::string layout = "row_major");
+TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
+                  std::string layout = "row_major");
+TensorInfo inout(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
+                 std::string layout = "row_major");
+TensorInfo optional(TensorInfo tensor);
+
 /// A parameter value: absent, int, float, bool, enum word, tuple.
 using ParamValue =
     std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
@@ -46,6 +59,11 @@ struct ParamInfo {
 using Params = std::map<std::string, ParamValue>;
 using Tensors = std::map<std::string, TensorView>;
 
+/// What stands for an optional tensor that was not given.
+inline bool is_absent(const TensorView& view) {
+  return view.data == nullptr && view.rank() == 0;
+}
+
 /// What an output of a call looks like.
 struct OutputInfo {
   std::string name;
@@ -57,6 +75,9 @@ struct OutputInfo {
   /// under its name, undefined before and after, and no result.
   bool workspace = false;
 };
+
+/// An output without padding.
+OutputInfo row_major_output(std::string name, DType dtype, const Dims& shape);
 
 /// CUDA stream of the caller; null is the legacy default stream, which a call has to ask for. Ignored for
 /// CPU tensors.
@@ -74,7 +95,7 @@ struct BenchCase {
     std::string name;
     DType dtype;
     Dims shape;
-    Dims strides;
+    Dims strides = {};  // none: row-major
     /// Integers: the value of each element in row-major order; absent = random.
     std::function<int64_t(int64_t)> values = {};
   };

@@ -188,12 +188,11 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check(kOp);
   const mhc::TokenDims tokens = check_input(check, inputs);
   const TensorView& x = inputs.at("hidden_states");
-  std::vector<OutputInfo> result = {
-      {"out", DType::bf16, x.shape, row_major_strides(x.shape), num_elements(x.shape)}};
+  std::vector<OutputInfo> result = {row_major_output("out", DType::bf16, x.shape)};
   const Dims scores = tokens.output(x, {check["hc"]});
   for (const char* name : kSaved) {
     if (saves(params)) {
-      result.push_back({name, DType::f32, scores, row_major_strides(scores), num_elements(scores)});
+      result.push_back(row_major_output(name, DType::f32, scores));
     }
   }
   return result;
@@ -217,14 +216,11 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   for (const char* name : kSaved) {
     if (spec.save) arguments.push_back(tokens.flat(tensors.at(name)));
   }
-  const auto scalar = [&](const char* name) {
-    return jit::scalar_bits(static_cast<float>(std::get<double>(params.at(name))));
-  };
   // Enough blocks for every SM first, then fewer reads of the weights.
   const int64_t tokens_per_block = std::clamp<int64_t>(x.shape[0] * spec.streams / 2048, 1, 8);
-  const int64_t scalars[] = {scalar("eps"), scalar("clamp_value"), tokens_per_block};
-  jit::run(
-      kOp, jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars, stream);
+  const int64_t scalars[] = {jit::scalar_bits(params, "eps"),
+                             jit::scalar_bits(params, "clamp_value"), tokens_per_block};
+  jit::run(kOp, spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -243,8 +239,8 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden, bool save)
   c.params = {{"eps", 1e-20}, {"save_for_backward", save}};
   c.inputs = {{"hidden_states", DType::bf16, {tokens, streams, hidden}, {token, hidden, 1}},
               {"k", DType::bf16, {tokens, streams, hidden}, {token, hidden, 1}},
-              {"v", DType::bf16, {tokens, hidden}, {hidden, 1}},
-              {"weight_fused", DType::f32, {streams, hidden}, {hidden, 1}}};
+              {"v", DType::bf16, {tokens, hidden}},
+              {"weight_fused", DType::f32, {streams, hidden}}};
   c.bytes = tokens * hidden * (6 * streams + 2) + 4 * streams * hidden +
             (save ? 16 * tokens * streams : 0);
   return c;
@@ -257,13 +253,11 @@ OpInfo op_info() {
   op.family = "engram";
   op.purpose = "residual streams plus the value row, weighted by the gate of each stream";
   op.tensors = {
-      {"hidden_states", Role::in, false, false, false, {"bf16"}, {"T", "hc", "D"}, "row_major"},
-      {"k", Role::in, false, false, false, {"bf16"}, {"T", "hc", "D"}, "rows"},
-      {"v", Role::in, false, false, false, {"bf16"}, {"T", "D"}, "rows"},
-      {"weight_fused", Role::in, false, false, false, {"f32"}, {"hc", "D"}, "row_major"},
-      {"out", Role::out, false, false, false, {"bf16"}, {"T", "hc", "D"}, "row_major"}};
+      input("hidden_states", {"bf16"}, {"T", "hc", "D"}),
+      input("k", {"bf16"}, {"T", "hc", "D"}, "rows"), input("v", {"bf16"}, {"T", "D"}, "rows"),
+      input("weight_fused", {"f32"}, {"hc", "D"}), output("out", {"bf16"}, {"T", "hc", "D"})};
   for (const char* name : kSaved) {
-    op.tensors.push_back({name, Role::out, true, false, false, {"f32"}, {"T", "hc"}, "row_major"});
+    op.tensors.push_back(optional(output(name, {"f32"}, {"T", "hc"})));
   }
   op.params = {{"eps", Type::floating, {}, {}, {}, ""},
                {"clamp_value", Type::floating, ParamValue(1e-6), {}, {}, ""},
@@ -284,22 +278,18 @@ OpInfo op_info() {
 void engram_gate_fwd(const EngramGateTensors& tensors, const EngramGateFwdOptions& options,
                      Stream stream) {
   jit::call("engram_gate_fwd",
-            {&tensors.hidden_states, &tensors.k, &tensors.v, &tensors.weight_fused, &tensors.out,
-             &tensors.dot, &tensors.gate_score, &tensors.rstd_x, &tensors.rstd_k},
-            {options.eps, options.clamp_value}, stream, [&] {
-              Tensors given = {{"hidden_states", tensors.hidden_states},
-                               {"k", tensors.k},
-                               {"v", tensors.v},
-                               {"weight_fused", tensors.weight_fused},
-                               {"out", tensors.out}};
-              const TensorView* const saved[] = {&tensors.dot, &tensors.gate_score, &tensors.rstd_x,
-                                                 &tensors.rstd_k};
-              bool save = false;
-              for (size_t i = 0; i < std::size(saved); ++i) {
-                if (saved[i]->rank() == 0) continue;
-                given[kSaved[i]] = *saved[i];
-                save = true;
-              }
+            {{"hidden_states", tensors.hidden_states},
+             {"k", tensors.k},
+             {"v", tensors.v},
+             {"weight_fused", tensors.weight_fused},
+             {"out", tensors.out},
+             {"dot", tensors.dot},
+             {"gate_score", tensors.gate_score},
+             {"rstd_x", tensors.rstd_x},
+             {"rstd_k", tensors.rstd_k}},
+            {options.eps, options.clamp_value}, stream, [&](const Tensors& given) {
+              const bool save = std::any_of(std::begin(kSaved), std::end(kSaved),
+                                            [&](const char* name) { return given.contains(name); });
               run(given,
                   {{"eps", options.eps},
                    {"clamp_value", options.clamp_value},

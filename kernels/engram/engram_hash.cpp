@@ -89,7 +89,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
   ArgCheck check(kOp);
   check_input(check, inputs);
   const Dims shape{check["L"], check["T"], check["(N-1)*J"]};
-  return {{"out", DType::i32, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", DType::i32, shape)};
 }
 
 void run(const Tensors& tensors, const Params&, Stream stream) {
@@ -105,8 +105,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   sizes.strides = row_major_strides(sizes.shape);
   const TensorView arguments[] = {tensors.at("ngram_token_ids"), tensors.at("multipliers"), sizes,
                                   tensors.at("offsets"), tensors.at("out")};
-  jit::run(
-      kOp, jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
+  jit::run(kOp, spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {
@@ -144,11 +143,9 @@ OpInfo op_info() {
   op.family = "engram";
   op.purpose = "rows of hashed embedding tables for the last token ids";
   op.tensors = {
-      {"ngram_token_ids", Role::in, false, false, false, {"i32"}, {"T", "N"}, "row_major"},
-      {"multipliers", Role::in, false, false, false, {"i64"}, {"L", "N"}, "row_major"},
-      {"vocab_sizes", Role::in, false, false, false, {"i32"}, {"L", "N-1", "J"}, "row_major"},
-      {"offsets", Role::in, false, false, false, {"i32"}, {"L", "(N-1)*J"}, "row_major"},
-      {"out", Role::out, false, false, false, {"i32"}, {"L", "T", "(N-1)*J"}, "row_major"}};
+      input("ngram_token_ids", {"i32"}, {"T", "N"}), input("multipliers", {"i64"}, {"L", "N"}),
+      input("vocab_sizes", {"i32"}, {"L", "N-1", "J"}), input("offsets", {"i32"}, {"L", "(N-1)*J"}),
+      output("out", {"i32"}, {"L", "T", "(N-1)*J"})};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;
@@ -163,15 +160,13 @@ OpInfo op_info() {
 void engram_hash(const TensorView& ngram_token_ids, const TensorView& multipliers,
                  const TensorView& vocab_sizes, const TensorView& offsets, const TensorView& out,
                  Stream stream) {
-  jit::call("engram_hash", {&ngram_token_ids, &multipliers, &vocab_sizes, &offsets, &out}, {},
-            stream, [&] {
-              run({{"ngram_token_ids", ngram_token_ids},
-                   {"multipliers", multipliers},
-                   {"vocab_sizes", vocab_sizes},
-                   {"offsets", offsets},
-                   {"out", out}},
-                  {}, stream);
-            });
+  jit::call("engram_hash",
+            {{"ngram_token_ids", ngram_token_ids},
+             {"multipliers", multipliers},
+             {"vocab_sizes", vocab_sizes},
+             {"offsets", offsets},
+             {"out", out}},
+            {}, stream, [&](const Tensors& given) { run(given, {}, stream); });
 }
 
 const OpInfo& engram_hash_op() {

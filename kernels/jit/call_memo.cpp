@@ -58,8 +58,7 @@ void CallMemo::add_tensor(const TensorView& view) {
   }
   tensors_[num_tensors_++] = &view;
   const uintptr_t address = address_of(view);
-  const bool is_absent = address == 0 && view.rank() == 0;
-  is_usable_ = is_usable_ && (is_absent || view.device.is_cuda());
+  is_usable_ = is_usable_ && (is_absent(view) || view.device.is_cuda());
   // The largest power of two that divides the address; 0 for no address.
   const uint64_t alignment =
       address == 0 ? 0 : uint64_t{1} << std::countr_zero(address | kLargestAlignment);
@@ -108,6 +107,14 @@ void CallMemo::learn(const std::function<void()>& call) const {
   fresh.words.assign(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(num_words_));
   for (size_t i = 0; i < num_tensors_; ++i) fresh.spans.push_back(tensors_[i]->span_bytes());
   slots()[hash_ % kSlots] = std::move(fresh);
+}
+
+Tensors given_tensors(std::initializer_list<NamedTensor> tensors) {
+  Tensors given;
+  for (const auto& [name, view] : tensors) {
+    if (!is_absent(*view)) given.emplace(name, *view);
+  }
+  return given;
 }
 
 void call(std::string_view op, const decltype(OpInfo::run)& run, const Tensors& tensors,

@@ -64,22 +64,35 @@ struct CallOption {
   std::string_view text = {};
 };
 
-/// A call of an op's C++ function with all its options; `checked` is the call in full.
+/// A tensor of a call, under its name in the op's table; it must outlive the call.
+struct NamedTensor {
+  NamedTensor(const char* name_, const TensorView& view_) : name(name_), view(&view_) {}
+
+  const char* name;
+  const TensorView* view;
+};
+
+/// The tensors by name, without those that are absent (rank 0, no data).
+Tensors given_tensors(std::initializer_list<NamedTensor> tensors);
+
+/// A call of an op's C++ function with all its options; `checked` is the call in full, from the
+/// tensors that were given.
 ///
-/// Example: jit::call("transpose", {&x, &out}, {}, stream, [&] { run(x, out, stream); });
+/// Example: jit::call("transpose", {{"x", x}, {"out", out}}, {}, stream,
+///                    [&](const Tensors& given) { run(given, {}, stream); });
 template <class Checked>
-void call(std::string_view op, std::initializer_list<const TensorView*> tensors,
+void call(std::string_view op, std::initializer_list<NamedTensor> tensors,
           std::initializer_list<CallOption> options, Stream stream, const Checked& checked) {
   CallMemo memo(op);
-  for (const TensorView* view : tensors) memo.add_tensor(*view);
+  for (const NamedTensor& tensor : tensors) memo.add_tensor(*tensor.view);
   for (const CallOption& option : options) {
     memo.add(option.word);
     if (option.text.data()) memo.add_text(option.text);
   }
-  if (!memo.launch_again(stream)) memo.learn([&] { checked(); });
+  if (!memo.launch_again(stream)) memo.learn([&] { checked(given_tensors(tensors)); });
 }
 
-/// The same by names, around an op's `run`.
+/// The same around an op's `run`.
 void call(std::string_view op, const decltype(OpInfo::run)& run, const Tensors& tensors,
           const Params& params, Stream stream);
 

@@ -55,10 +55,6 @@ Known& known() {
 
 thread_local int trap_depth = 0;
 
-bool is_absent(const TensorView& view) {
-  return !view.data && view.rank() == 0;
-}
-
 Device device_of(std::string_view op, std::span<const TensorView> tensors) {
   const TensorView* first = nullptr;
   for (const TensorView& view : tensors) {

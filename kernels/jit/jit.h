@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
@@ -35,9 +36,24 @@ std::string spec_bytes(const Spec& spec) {
 void run(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
          std::span<const TensorView> tensors, std::span<const int64_t> scalars, Stream stream);
 
+/// The same for a Spec as a struct and the function that builds its kernel.
+///
+/// Example: jit::run("post_fwd", spec, build, arguments, {}, stream);
+template <class Spec, class Build>
+requires std::is_invocable_r_v<ir::Kernel, Build, const Spec&>
+void run(std::string_view op, const Spec& spec, const Build& build,
+         std::span<const TensorView> tensors, std::span<const int64_t> scalars, Stream stream) {
+  run(
+      op, spec_bytes(spec), [&] { return build(spec); }, tensors, scalars, stream);
+}
+
 /// How a float scalar parameter is passed to run().
 inline int64_t scalar_bits(float value) {
   return std::bit_cast<int32_t>(value);
+}
+/// The same of a parameter of the op.
+inline int64_t scalar_bits(const Params& params, const std::string& name) {
+  return scalar_bits(static_cast<float>(std::get<double>(params.at(name))));
 }
 
 /// A kernel of the user's own: lowered once, compiled on first use on each device, identified by

@@ -6,15 +6,12 @@
 #include <utility>
 
 #include "dsl/base/error.h"
+#include "kernels/op.h"
 
 namespace tessera::kernels::jit {
 namespace {
 
 constexpr std::array<int64_t, 3> kMaxGrid = {(int64_t{1} << 31) - 1, 65535, 65535};
-
-bool is_absent(const TensorView& view) {
-  return !view.data && view.rank() == 0;
-}
 
 int64_t value_at(const TensorView& view, int dim, bool is_stride) {
   return is_stride ? view.strides[dim] : view.shape[dim];

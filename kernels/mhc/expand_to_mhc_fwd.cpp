@@ -10,6 +10,7 @@
 #include "kernels/mhc/expand_to_mhc_fwd.h"
 
 #include "dsl/builder.h"
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -69,17 +70,15 @@ mhc::TokenDims check_input(ArgCheck& check, const Tensors& tensors, const Params
 }
 
 Spec spec_of(const Tensors& tensors, int64_t streams, int64_t hidden) {
-  const auto out = tensors.find("out");
-  return {
-      static_cast<int32_t>(streams), static_cast<int32_t>(hidden),
-      mhc::common_alignment({tensors.at("x"), out == tensors.end() ? TensorView() : out->second})};
+  return {static_cast<int32_t>(streams), static_cast<int32_t>(hidden),
+          common_alignment(tensors, {"x", "out"})};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("expand_to_mhc_fwd");
   const mhc::TokenDims tokens = check_input(check, inputs, params);
   const Dims shape = tokens.output(inputs.at("x"), {check["n"], check["H"]});
-  return {{"out", DType::bf16, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", DType::bf16, shape)};
 }
 
 void run(const Tensors& tensors, const Params& params, Stream stream) {
@@ -90,9 +89,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (tensors.at("x").size() == 0) return;
   const Spec spec = spec_of(tensors, check["n"], check["H"]);
   const TensorView arguments[] = {tokens.flat(tensors.at("x")), tokens.flat(tensors.at("out"))};
-  jit::run(
-      "expand_to_mhc_fwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {},
-      stream);
+  jit::run("expand_to_mhc_fwd", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -108,7 +105,7 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden) {
   c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(streams) +
             " H=" + std::to_string(hidden);
   c.params = {{"mhc_mult", streams}};
-  c.inputs = {{"x", DType::bf16, {tokens, hidden}, {hidden, 1}}};
+  c.inputs = {{"x", DType::bf16, {tokens, hidden}}};
   c.bytes = 2 * tokens * hidden * (1 + streams);
   return c;
 }
@@ -118,8 +115,7 @@ OpInfo op_info() {
   op.name = "expand_to_mhc_fwd";
   op.family = "mhc";
   op.purpose = "copies each row into every residual stream";
-  op.tensors = {{"x", Role::in, false, false, false, {"bf16"}, {"T", "H"}, "row_major"},
-                {"out", Role::out, false, false, false, {"bf16"}, {"T", "n", "H"}, "row_major"}};
+  op.tensors = {input("x", {"bf16"}, {"T", "H"}), output("out", {"bf16"}, {"T", "n", "H"})};
   op.params = {{"mhc_mult", ParamInfo::Type::integer, ParamValue(int64_t{4}), {}, 1, ""}};
   op.outputs = outputs;
   op.run = run;
@@ -136,10 +132,11 @@ OpInfo op_info() {
 
 void expand_to_mhc_fwd(const TensorView& x, const TensorView& out,
                        const ExpandToMhcOptions& options, Stream stream) {
-  jit::call("expand_to_mhc_fwd", {&x, &out}, {options.mhc_mult}, stream, [&] {
-    const Params params = check_params(expand_to_mhc_fwd_op(), {{"mhc_mult", options.mhc_mult}});
-    run({{"x", x}, {"out", out}}, params, stream);
-  });
+  jit::call(
+      "expand_to_mhc_fwd", {{"x", x}, {"out", out}}, {options.mhc_mult}, stream,
+      [&](const Tensors& given) {
+        run(given, check_params(expand_to_mhc_fwd_op(), {{"mhc_mult", options.mhc_mult}}), stream);
+      });
 }
 
 const OpInfo& expand_to_mhc_fwd_op() {

@@ -99,11 +99,10 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   const Call call = check_input(check, inputs, params);
   const Dims rows = call.tokens.output(inputs.at("residual"), {call.shape.entries});
   const Dims tokens = call.tokens.output(inputs.at("residual"), {});
-  std::vector<OutputInfo> result = {
-      {"out", DType::f32, rows, row_major_strides(rows), num_elements(rows)}};
+  std::vector<OutputInfo> result = {row_major_output("out", DType::f32, rows)};
   if (call.save) {
-    result.push_back({"out_mul", DType::f32, rows, row_major_strides(rows), num_elements(rows)});
-    result.push_back({"sqrsum", DType::f32, tokens, row_major_strides(tokens), call.shape.tokens});
+    result.push_back(row_major_output("out_mul", DType::f32, rows));
+    result.push_back(row_major_output("sqrsum", DType::f32, tokens));
   }
   result.push_back(mhc::workspace_info(mhc::projection_workspace(call.shape)));
   return result;
@@ -135,9 +134,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
     arguments.push_back(call.tokens.flat(tensors.at("sqrsum")));
   }
   const int64_t scalars[] = {jit::scalar_bits(call.eps)};
-  jit::run(
-      "norm_fn_fwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
-      stream);
+  jit::run("norm_fn_fwd", spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -160,8 +157,8 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden, int64_t n_
             (weight ? " weighted" : "");
   c.params = {{"n_splits", n_splits}};
   c.inputs = {{"residual", DType::bf16, {tokens, streams, hidden}, {width, hidden, 1}},
-              {"fn", DType::f32, {entries, width}, {width, 1}}};
-  if (weight) c.inputs.push_back({"norm_weight", DType::f32, {width}, {1}});
+              {"fn", DType::f32, {entries, width}}};
+  if (weight) c.inputs.push_back({"norm_weight", DType::f32, {width}});
   c.bytes = 2 * tokens * width + 4 * entries * width + 4 * tokens * (2 * entries + 1);
   return c;
 }
@@ -171,17 +168,10 @@ OpInfo op_info() {
   op.name = "norm_fn_fwd";
   op.family = "mhc";
   op.purpose = "projection of the normalised residual, from which the mixes are made";
-  const auto tensor = [](std::string name, Role role, bool optional, const char* dtype,
-                         std::vector<std::string> shape) {
-    return TensorInfo{std::move(name), role,    optional,         false,
-                      false,           {dtype}, std::move(shape), "row_major"};
-  };
-  op.tensors = {tensor("residual", Role::in, false, "bf16", {"T", "n", "H"}),
-                tensor("fn", Role::in, false, "f32", {"M", "n*H"}),
-                tensor("norm_weight", Role::in, true, "f32", {"n*H"}),
-                tensor("out", Role::out, false, "f32", {"T", "M"}),
-                tensor("out_mul", Role::out, true, "f32", {"T", "M"}),
-                tensor("sqrsum", Role::out, true, "f32", {"T"})};
+  op.tensors = {
+      input("residual", {"bf16"}, {"T", "n", "H"}),     input("fn", {"f32"}, {"M", "n*H"}),
+      optional(input("norm_weight", {"f32"}, {"n*H"})), output("out", {"f32"}, {"T", "M"}),
+      optional(output("out_mul", {"f32"}, {"T", "M"})), optional(output("sqrsum", {"f32"}, {"T"}))};
   using Type = ParamInfo::Type;
   op.params = {{"norm_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
                {"n_splits", Type::integer, ParamValue(int64_t{16}), {}, 1, "1..16"},
@@ -210,23 +200,22 @@ int64_t norm_fn_workspace(int64_t tokens, int64_t entries, int64_t columns, int6
 void norm_fn_fwd(const TensorView& residual, const TensorView& fn, const TensorView& norm_weight,
                  const NormFnOutputs& outputs, const TensorView& workspace,
                  const NormFnOptions& options, Stream stream) {
-  jit::call(
-      "norm_fn_fwd",
-      {&residual, &fn, &norm_weight, &outputs.out, &outputs.out_mul, &outputs.sqrsum, &workspace},
-      {options.norm_eps, options.n_splits, options.save_for_backward}, stream, [&] {
-        const Params params =
-            check_params(norm_fn_fwd_op(), {{"norm_eps", static_cast<double>(options.norm_eps)},
-                                            {"n_splits", options.n_splits},
-                                            {"save_for_backward", options.save_for_backward}});
-        run({{"residual", residual},
+  jit::call("norm_fn_fwd",
+            {{"residual", residual},
              {"fn", fn},
              {"norm_weight", norm_weight},
              {"out", outputs.out},
              {"out_mul", outputs.out_mul},
              {"sqrsum", outputs.sqrsum},
              {"workspace", workspace}},
-            params, stream);
-      });
+            {options.norm_eps, options.n_splits, options.save_for_backward}, stream,
+            [&](const Tensors& given) {
+              const Params params = check_params(
+                  norm_fn_fwd_op(), {{"norm_eps", options.norm_eps},
+                                     {"n_splits", options.n_splits},
+                                     {"save_for_backward", options.save_for_backward}});
+              run(given, params, stream);
+            });
 }
 
 const OpInfo& norm_fn_fwd_op() {

@@ -16,10 +16,10 @@
 
 #include "dsl/builder.h"
 #include "dsl/layout/layout.h"
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
-#include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
 
 namespace tessera::kernels {
@@ -122,8 +122,9 @@ ir::Kernel build(const Spec& s) {
 }
 
 /// Rows without columns: all sums are +0.
-ir::Kernel build_empty(int64_t n) {
+ir::Kernel build_empty(const Spec& s) {
   using namespace dsl;
+  const int64_t n = s.streams;
   constexpr int64_t kThreads = 128;
   Builder k("post_bwd_empty");
   auto tokens = k.dim("tokens");
@@ -157,12 +158,8 @@ mhc::TokenDims check_input(ArgCheck& check, const Tensors& tensors) {
 }
 
 Spec spec_of(const ArgCheck& check, const Tensors& tensors) {
-  int32_t align = 16;
-  for (const char* name : {"grad_out", "x", "residual", "grad_x", "grad_residual"}) {
-    const auto found = tensors.find(name);
-    if (found != tensors.end()) align = std::min(align, mhc::common_alignment({found->second}));
-  }
-  return {static_cast<int32_t>(check["n"]), static_cast<int32_t>(check["H"]), align};
+  return {static_cast<int32_t>(check["n"]), static_cast<int32_t>(check["H"]),
+          common_alignment(tensors, {"grad_out", "x", "residual", "grad_x", "grad_residual"})};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
@@ -171,8 +168,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
   std::vector<OutputInfo> result;
   for (const char* name : {"x", "residual", "post_mix", "comb_mix"}) {
     const TensorView& like = inputs.at(name);
-    result.push_back({std::string("grad_") + name, like.dtype, like.shape,
-                      row_major_strides(like.shape), num_elements(like.shape)});
+    result.push_back(row_major_output(std::string("grad_") + name, like.dtype, like.shape));
   }
   return result;
 }
@@ -193,16 +189,13 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
     return flat;
   };
   if (spec.hidden == 0) {
-    jit::run(
-        "post_bwd", jit::spec_bytes(spec), [&] { return build_empty(spec.streams); },
-        views({"grad_post_mix", "grad_comb_mix"}), {}, stream);
+    jit::run("post_bwd", spec, build_empty, views({"grad_post_mix", "grad_comb_mix"}), {}, stream);
     return;
   }
-  jit::run(
-      "post_bwd", jit::spec_bytes(spec), [&] { return build(spec); },
-      views({"grad_out", "x", "residual", "post_mix", "comb_mix", "grad_x", "grad_residual",
-             "grad_post_mix", "grad_comb_mix"}),
-      {}, stream);
+  jit::run("post_bwd", spec, build,
+           views({"grad_out", "x", "residual", "post_mix", "comb_mix", "grad_x", "grad_residual",
+                  "grad_post_mix", "grad_comb_mix"}),
+           {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {
@@ -210,7 +203,7 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {
   check_input(check, tensors);
   if (tensors.at("post_mix").size() == 0) return {};
   const Spec spec = spec_of(check, tensors);
-  return {spec.hidden == 0 ? build_empty(spec.streams) : build(spec)};
+  return {spec.hidden == 0 ? build_empty(spec) : build(spec)};
 }
 
 // 4. Registration
@@ -219,11 +212,11 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden) {
   BenchCase c;
   c.label =
       "T=" + std::to_string(tokens) + " n=" + std::to_string(n) + " H=" + std::to_string(hidden);
-  c.inputs = {{"grad_out", DType::bf16, {tokens, n, hidden}, {n * hidden, hidden, 1}},
-              {"x", DType::bf16, {tokens, hidden}, {hidden, 1}},
-              {"residual", DType::bf16, {tokens, n, hidden}, {n * hidden, hidden, 1}},
-              {"post_mix", DType::f32, {tokens, n}, {n, 1}},
-              {"comb_mix", DType::f32, {tokens, n, n}, {n * n, n, 1}}};
+  c.inputs = {{"grad_out", DType::bf16, {tokens, n, hidden}},
+              {"x", DType::bf16, {tokens, hidden}},
+              {"residual", DType::bf16, {tokens, n, hidden}},
+              {"post_mix", DType::f32, {tokens, n}},
+              {"comb_mix", DType::f32, {tokens, n, n}}};
   c.bytes = tokens * (6 * n * hidden + 4 * hidden + 8 * n + 8 * n * n);
   return c;
 }
@@ -233,20 +226,15 @@ OpInfo op_info() {
   op.name = "post_bwd";
   op.family = "mhc";
   op.purpose = "gradients of the residual streams behind a sub-layer and of their mixes";
-  const auto tensor = [](std::string name, Role role, const char* dtype,
-                         std::vector<std::string> shape) {
-    return TensorInfo{std::move(name),  role,       false, false, false, {dtype},
-                      std::move(shape), "row_major"};
-  };
-  op.tensors = {tensor("grad_out", Role::in, "bf16", {"T", "n", "H"}),
-                tensor("x", Role::in, "bf16", {"T", "H"}),
-                tensor("residual", Role::in, "bf16", {"T", "n", "H"}),
-                tensor("post_mix", Role::in, "f32", {"T", "n"}),
-                tensor("comb_mix", Role::in, "f32", {"T", "n", "n"}),
-                tensor("grad_x", Role::out, "bf16", {"T", "H"}),
-                tensor("grad_residual", Role::out, "bf16", {"T", "n", "H"}),
-                tensor("grad_post_mix", Role::out, "f32", {"T", "n"}),
-                tensor("grad_comb_mix", Role::out, "f32", {"T", "n", "n"})};
+  op.tensors = {input("grad_out", {"bf16"}, {"T", "n", "H"}),
+                input("x", {"bf16"}, {"T", "H"}),
+                input("residual", {"bf16"}, {"T", "n", "H"}),
+                input("post_mix", {"f32"}, {"T", "n"}),
+                input("comb_mix", {"f32"}, {"T", "n", "n"}),
+                output("grad_x", {"bf16"}, {"T", "H"}),
+                output("grad_residual", {"bf16"}, {"T", "n", "H"}),
+                output("grad_post_mix", {"f32"}, {"T", "n"}),
+                output("grad_comb_mix", {"f32"}, {"T", "n", "n"})};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;
@@ -267,20 +255,16 @@ void post_bwd(const TensorView& grad_out, const TensorView& x, const TensorView&
               const TensorView& post_mix, const TensorView& comb_mix, const PostGradients& grad,
               Stream stream) {
   jit::call("post_bwd",
-            {&grad_out, &x, &residual, &post_mix, &comb_mix, &grad.x, &grad.residual,
-             &grad.post_mix, &grad.comb_mix},
-            {}, stream, [&] {
-              run({{"grad_out", grad_out},
-                   {"x", x},
-                   {"residual", residual},
-                   {"post_mix", post_mix},
-                   {"comb_mix", comb_mix},
-                   {"grad_x", grad.x},
-                   {"grad_residual", grad.residual},
-                   {"grad_post_mix", grad.post_mix},
-                   {"grad_comb_mix", grad.comb_mix}},
-                  {}, stream);
-            });
+            {{"grad_out", grad_out},
+             {"x", x},
+             {"residual", residual},
+             {"post_mix", post_mix},
+             {"comb_mix", comb_mix},
+             {"grad_x", grad.x},
+             {"grad_residual", grad.residual},
+             {"grad_post_mix", grad.post_mix},
+             {"grad_comb_mix", grad.comb_mix}},
+            {}, stream, [&](const Tensors& given) { run(given, {}, stream); });
 }
 
 const OpInfo& post_bwd_op() {

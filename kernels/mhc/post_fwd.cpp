@@ -12,6 +12,7 @@
 #include "kernels/mhc/post_fwd.h"
 
 #include "dsl/builder.h"
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -86,17 +87,15 @@ mhc::TokenDims check_input(ArgCheck& check, const Tensors& tensors) {
 }
 
 Spec spec_of(const Tensors& tensors, int64_t streams, int64_t hidden) {
-  const auto out = tensors.find("out");
   return {static_cast<int32_t>(streams), static_cast<int32_t>(hidden),
-          mhc::common_alignment({tensors.at("x"), tensors.at("residual"),
-                                 out == tensors.end() ? TensorView() : out->second})};
+          common_alignment(tensors, {"x", "residual", "out"})};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
   ArgCheck check("post_fwd");
   check_input(check, inputs);
   const Dims shape = inputs.at("residual").shape;
-  return {{"out", DType::bf16, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", DType::bf16, shape)};
 }
 
 void run(const Tensors& tensors, const Params&, Stream stream) {
@@ -110,8 +109,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   for (const char* name : {"x", "residual", "post_mix", "comb_mix", "out"}) {
     arguments.push_back(tokens.flat(tensors.at(name)));
   }
-  jit::run(
-      "post_fwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
+  jit::run("post_fwd", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {
@@ -127,10 +125,10 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden) {
   BenchCase c;
   c.label =
       "T=" + std::to_string(tokens) + " n=" + std::to_string(n) + " H=" + std::to_string(hidden);
-  c.inputs = {{"x", DType::bf16, {tokens, hidden}, {hidden, 1}},
-              {"residual", DType::bf16, {tokens, n, hidden}, {n * hidden, hidden, 1}},
-              {"post_mix", DType::f32, {tokens, n}, {n, 1}},
-              {"comb_mix", DType::f32, {tokens, n, n}, {n * n, n, 1}}};
+  c.inputs = {{"x", DType::bf16, {tokens, hidden}},
+              {"residual", DType::bf16, {tokens, n, hidden}},
+              {"post_mix", DType::f32, {tokens, n}},
+              {"comb_mix", DType::f32, {tokens, n, n}}};
   c.bytes = tokens * (2 * hidden + 4 * n * hidden + 4 * n + 4 * n * n);
   return c;
 }
@@ -140,11 +138,9 @@ OpInfo op_info() {
   op.name = "post_fwd";
   op.family = "mhc";
   op.purpose = "new residual streams from a sub-layer's output and the mixed old ones";
-  op.tensors = {{"x", Role::in, false, false, false, {"bf16"}, {"T", "H"}, "row_major"},
-                {"residual", Role::in, false, false, false, {"bf16"}, {"T", "n", "H"}, "row_major"},
-                {"post_mix", Role::in, false, false, false, {"f32"}, {"T", "n"}, "row_major"},
-                {"comb_mix", Role::in, false, false, false, {"f32"}, {"T", "n", "n"}, "row_major"},
-                {"out", Role::out, false, false, false, {"bf16"}, {"T", "n", "H"}, "row_major"}};
+  op.tensors = {input("x", {"bf16"}, {"T", "H"}), input("residual", {"bf16"}, {"T", "n", "H"}),
+                input("post_mix", {"f32"}, {"T", "n"}), input("comb_mix", {"f32"}, {"T", "n", "n"}),
+                output("out", {"bf16"}, {"T", "n", "H"})};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;
@@ -160,14 +156,13 @@ OpInfo op_info() {
 
 void post_fwd(const TensorView& x, const TensorView& residual, const TensorView& post_mix,
               const TensorView& comb_mix, const TensorView& out, Stream stream) {
-  jit::call("post_fwd", {&x, &residual, &post_mix, &comb_mix, &out}, {}, stream, [&] {
-    run({{"x", x},
-         {"residual", residual},
-         {"post_mix", post_mix},
-         {"comb_mix", comb_mix},
-         {"out", out}},
-        {}, stream);
-  });
+  jit::call("post_fwd",
+            {{"x", x},
+             {"residual", residual},
+             {"post_mix", post_mix},
+             {"comb_mix", comb_mix},
+             {"out", out}},
+            {}, stream, [&](const Tensors& given) { run(given, {}, stream); });
 }
 
 const OpInfo& post_fwd_op() {

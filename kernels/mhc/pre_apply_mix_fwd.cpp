@@ -10,6 +10,7 @@
 #include "kernels/mhc/pre_apply_mix_fwd.h"
 
 #include "dsl/builder.h"
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -67,17 +68,15 @@ mhc::TokenDims check_input(ArgCheck& check, const Tensors& tensors) {
 }
 
 Spec spec_of(const Tensors& tensors, int64_t streams, int64_t hidden) {
-  const auto out = tensors.find("out");
-  return {
-      static_cast<int32_t>(streams), static_cast<int32_t>(hidden),
-      mhc::common_alignment({tensors.at("x"), out == tensors.end() ? TensorView() : out->second})};
+  return {static_cast<int32_t>(streams), static_cast<int32_t>(hidden),
+          common_alignment(tensors, {"x", "out"})};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
   ArgCheck check("pre_apply_mix_fwd");
   const mhc::TokenDims tokens = check_input(check, inputs);
   const Dims shape = tokens.output(inputs.at("x"), {check["H"]});
-  return {{"out", DType::bf16, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", DType::bf16, shape)};
 }
 
 void run(const Tensors& tensors, const Params&, Stream stream) {
@@ -89,9 +88,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   const Spec spec = spec_of(tensors, check["n"], check["H"]);
   const TensorView arguments[] = {tokens.flat(tensors.at("x")), tokens.flat(tensors.at("mix")),
                                   tokens.flat(tensors.at("out"))};
-  jit::run(
-      "pre_apply_mix_fwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {},
-      stream);
+  jit::run("pre_apply_mix_fwd", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {
@@ -106,8 +103,8 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden) {
   BenchCase c;
   c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(streams) +
             " H=" + std::to_string(hidden);
-  c.inputs = {{"x", DType::bf16, {tokens, streams, hidden}, {streams * hidden, hidden, 1}},
-              {"mix", DType::f32, {tokens, streams}, {streams, 1}}};
+  c.inputs = {{"x", DType::bf16, {tokens, streams, hidden}},
+              {"mix", DType::f32, {tokens, streams}}};
   c.bytes = tokens * (2 * streams * hidden + 4 * streams + 2 * hidden);
   return c;
 }
@@ -117,9 +114,8 @@ OpInfo op_info() {
   op.name = "pre_apply_mix_fwd";
   op.family = "mhc";
   op.purpose = "mixes the residual streams of each token into the input of a sub-layer";
-  op.tensors = {{"x", Role::in, false, false, false, {"bf16"}, {"T", "n", "H"}, "row_major"},
-                {"mix", Role::in, false, false, false, {"f32"}, {"T", "n"}, "row_major"},
-                {"out", Role::out, false, false, false, {"bf16"}, {"T", "H"}, "row_major"}};
+  op.tensors = {input("x", {"bf16"}, {"T", "n", "H"}), input("mix", {"f32"}, {"T", "n"}),
+                output("out", {"bf16"}, {"T", "H"})};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;
@@ -135,9 +131,8 @@ OpInfo op_info() {
 
 void pre_apply_mix_fwd(const TensorView& x, const TensorView& mix, const TensorView& out,
                        Stream stream) {
-  jit::call("pre_apply_mix_fwd", {&x, &mix, &out}, {}, stream, [&] {
-    run({{"x", x}, {"mix", mix}, {"out", out}}, {}, stream);
-  });
+  jit::call("pre_apply_mix_fwd", {{"x", x}, {"mix", mix}, {"out", out}}, {}, stream,
+            [&](const Tensors& given) { run(given, {}, stream); });
 }
 
 const OpInfo& pre_apply_mix_fwd_op() {

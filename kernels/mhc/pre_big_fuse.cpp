@@ -32,8 +32,6 @@ struct Spec {
   mhc::PartSum sum;
 };
 
-constexpr int64_t kMaxRepeat = 45;
-
 // 2. Builder
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
@@ -116,10 +114,8 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
                 "M = n (n + 2) = " + std::to_string(entries), std::to_string(check["M"]));
   check.tensor("scale", tensors).dtype(DType::f32).shape(3).row_major();
   check.tensor("base", tensors).dtype(DType::f32).shape("M").row_major();
-  const int64_t repeat = std::get<int64_t>(params.at("sinkhorn_repeat"));
-  check.require(repeat >= 1 && repeat <= kMaxRepeat, "sinkhorn_repeat",
-                "parameter 'sinkhorn_repeat' is out of range", "1 .. " + std::to_string(kMaxRepeat),
-                std::to_string(repeat));
+  check.param_in_range("sinkhorn_repeat", std::get<int64_t>(params.at("sinkhorn_repeat")), 1,
+                       mhc::kMaxSinkhornRepeat);
   return call;
 }
 
@@ -139,9 +135,9 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   const Dims post = call.tokens.output(residual, {call.streams});
   const Dims comb = call.tokens.output(residual, {call.streams, call.streams});
   const Dims rows = call.tokens.output(residual, {call.hidden});
-  return {{"post_mix", DType::f32, post, row_major_strides(post), num_elements(post)},
-          {"comb_mix", DType::f32, comb, row_major_strides(comb), num_elements(comb)},
-          {"layer_input", DType::bf16, rows, row_major_strides(rows), num_elements(rows)},
+  return {row_major_output("post_mix", DType::f32, post),
+          row_major_output("comb_mix", DType::f32, comb),
+          row_major_output("layer_input", DType::bf16, rows),
           mhc::workspace_info(workspace_of(call))};
 }
 
@@ -174,12 +170,10 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   }
   std::vector<int64_t> scalars;
   for (const char* name : {"norm_eps", "pre_eps", "sinkhorn_eps", "post_mult_value"}) {
-    scalars.push_back(jit::scalar_bits(static_cast<float>(std::get<double>(params.at(name)))));
+    scalars.push_back(jit::scalar_bits(params, name));
   }
   scalars.push_back(std::get<int64_t>(params.at("sinkhorn_repeat")));
-  jit::run(
-      "pre_big_fuse", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
-      stream);
+  jit::run("pre_big_fuse", spec, build, arguments, scalars, stream);
   pre_apply_mix_fwd(dims.flat(inputs.residual), pre_mix, dims.flat(tensors.at("layer_input")),
                     stream);
 }
@@ -204,10 +198,10 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden, bool weigh
   c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(n) +
             " H=" + std::to_string(hidden) + (weight ? " weighted" : "");
   c.inputs = {{"residual", DType::bf16, {tokens, n, hidden}, {width, hidden, 1}},
-              {"fn", DType::f32, {entries, width}, {width, 1}},
-              {"scale", DType::f32, {3}, {1}},
-              {"base", DType::f32, {entries}, {1}}};
-  if (weight) c.inputs.push_back({"norm_weight", DType::f32, {width}, {1}});
+              {"fn", DType::f32, {entries, width}},
+              {"scale", DType::f32, {3}},
+              {"base", DType::f32, {entries}}};
+  if (weight) c.inputs.push_back({"norm_weight", DType::f32, {width}});
   c.bytes = 2 * tokens * (width + hidden) + 4 * tokens * (n + n * n) + 4 * entries * width;
   return c;
 }
@@ -217,19 +211,14 @@ OpInfo op_info() {
   op.name = "pre_big_fuse";
   op.family = "mhc";
   op.purpose = "mixes and input of a sub-layer from the residual, in one";
-  const auto tensor = [](std::string name, Role role, bool optional, const char* dtype,
-                         std::vector<std::string> shape) {
-    return TensorInfo{std::move(name), role,    optional,         false,
-                      false,           {dtype}, std::move(shape), "row_major"};
-  };
-  op.tensors = {tensor("residual", Role::in, false, "bf16", {"T", "n", "H"}),
-                tensor("fn", Role::in, false, "f32", {"M", "n*H"}),
-                tensor("scale", Role::in, false, "f32", {"3"}),
-                tensor("base", Role::in, false, "f32", {"M"}),
-                tensor("norm_weight", Role::in, true, "f32", {"n*H"}),
-                tensor("post_mix", Role::out, false, "f32", {"T", "n"}),
-                tensor("comb_mix", Role::out, false, "f32", {"T", "n", "n"}),
-                tensor("layer_input", Role::out, false, "bf16", {"T", "H"})};
+  op.tensors = {input("residual", {"bf16"}, {"T", "n", "H"}),
+                input("fn", {"f32"}, {"M", "n*H"}),
+                input("scale", {"f32"}, {"3"}),
+                input("base", {"f32"}, {"M"}),
+                optional(input("norm_weight", {"f32"}, {"n*H"})),
+                output("post_mix", {"f32"}, {"T", "n"}),
+                output("comb_mix", {"f32"}, {"T", "n", "n"}),
+                output("layer_input", {"bf16"}, {"T", "H"})};
   using Type = ParamInfo::Type;
   op.params = {{"norm_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
                {"pre_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
@@ -261,29 +250,26 @@ void pre_big_fuse(const TensorView& residual, const TensorView& fn, const Tensor
                   const PreBigFuseOutputs& outputs, const TensorView& workspace,
                   const PreBigFuseOptions& options, Stream stream) {
   jit::call("pre_big_fuse",
-            {&residual, &fn, &scale, &base, &norm_weight, &outputs.post_mix, &outputs.comb_mix,
-             &outputs.layer_input, &workspace},
+            {{"residual", residual},
+             {"fn", fn},
+             {"scale", scale},
+             {"base", base},
+             {"norm_weight", norm_weight},
+             {"post_mix", outputs.post_mix},
+             {"comb_mix", outputs.comb_mix},
+             {"layer_input", outputs.layer_input},
+             {"workspace", workspace}},
             {options.norm_eps, options.pre_eps, options.sinkhorn_eps, options.post_mult_value,
              options.sinkhorn_repeat, options.n_splits},
-            stream, [&] {
+            stream, [&](const Tensors& given) {
               const Params params =
-                  check_params(pre_big_fuse_op(),
-                               {{"norm_eps", static_cast<double>(options.norm_eps)},
-                                {"pre_eps", static_cast<double>(options.pre_eps)},
-                                {"sinkhorn_eps", static_cast<double>(options.sinkhorn_eps)},
-                                {"post_mult_value", static_cast<double>(options.post_mult_value)},
-                                {"sinkhorn_repeat", options.sinkhorn_repeat},
-                                {"n_splits", options.n_splits}});
-              run({{"residual", residual},
-                   {"fn", fn},
-                   {"scale", scale},
-                   {"base", base},
-                   {"norm_weight", norm_weight},
-                   {"post_mix", outputs.post_mix},
-                   {"comb_mix", outputs.comb_mix},
-                   {"layer_input", outputs.layer_input},
-                   {"workspace", workspace}},
-                  params, stream);
+                  check_params(pre_big_fuse_op(), {{"norm_eps", options.norm_eps},
+                                                   {"pre_eps", options.pre_eps},
+                                                   {"sinkhorn_eps", options.sinkhorn_eps},
+                                                   {"post_mult_value", options.post_mult_value},
+                                                   {"sinkhorn_repeat", options.sinkhorn_repeat},
+                                                   {"n_splits", options.n_splits}});
+              run(given, params, stream);
             });
 }
 

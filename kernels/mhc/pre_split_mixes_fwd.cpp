@@ -92,9 +92,9 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
   const int64_t n = call.streams;
   const Dims mix = call.tokens.output(inputs.at("input_mixes"), {n});
   const Dims comb = call.tokens.output(inputs.at("input_mixes"), {n, n});
-  return {{"pre_mix", DType::f32, mix, row_major_strides(mix), num_elements(mix)},
-          {"post_mix", DType::f32, mix, row_major_strides(mix), num_elements(mix)},
-          {"comb_logits", DType::f32, comb, row_major_strides(comb), num_elements(comb)}};
+  return {row_major_output("pre_mix", DType::f32, mix),
+          row_major_output("post_mix", DType::f32, mix),
+          row_major_output("comb_logits", DType::f32, comb)};
 }
 
 void run(const Tensors& tensors, const Params& params, Stream stream) {
@@ -116,13 +116,9 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
                                   dims.flat(tensors.at("pre_mix")),
                                   dims.flat(tensors.at("post_mix")),
                                   dims.flat(tensors.at("comb_logits"))};
-  const auto scalar = [&](const char* name) {
-    return jit::scalar_bits(static_cast<float>(std::get<double>(params.at(name))));
-  };
-  const int64_t scalars[] = {scalar("post_mult_value"), scalar("pre_eps")};
-  jit::run(
-      "pre_split_mixes_fwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
-      stream);
+  const int64_t scalars[] = {jit::scalar_bits(params, "post_mult_value"),
+                             jit::scalar_bits(params, "pre_eps")};
+  jit::run("pre_split_mixes_fwd", spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {
@@ -137,9 +133,9 @@ BenchCase bench_case(int64_t tokens, int64_t streams) {
   const int64_t entries = streams * (streams + 2);
   BenchCase c;
   c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(streams);
-  c.inputs = {{"input_mixes", DType::f32, {tokens, entries}, {entries, 1}},
-              {"scale", DType::f32, {3}, {1}},
-              {"base", DType::f32, {entries}, {1}}};
+  c.inputs = {{"input_mixes", DType::f32, {tokens, entries}},
+              {"scale", DType::f32, {3}},
+              {"base", DType::f32, {entries}}};
   c.bytes = 8 * tokens * entries;
   return c;
 }
@@ -149,16 +145,12 @@ OpInfo op_info() {
   op.name = "pre_split_mixes_fwd";
   op.family = "mhc";
   op.purpose = "splits the projected residual into the mixes of a sub-layer";
-  const auto f32 = [](std::string name, Role role, std::vector<std::string> shape) {
-    return TensorInfo{std::move(name),  role,       false, false, false, {"f32"},
-                      std::move(shape), "row_major"};
-  };
-  op.tensors = {f32("input_mixes", Role::in, {"T", "M"}),
-                f32("scale", Role::in, {"3"}),
-                f32("base", Role::in, {"M"}),
-                f32("pre_mix", Role::out, {"T", "n"}),
-                f32("post_mix", Role::out, {"T", "n"}),
-                f32("comb_logits", Role::out, {"T", "n", "n"})};
+  op.tensors = {input("input_mixes", {"f32"}, {"T", "M"}),
+                input("scale", {"f32"}, {"3"}),
+                input("base", {"f32"}, {"M"}),
+                output("pre_mix", {"f32"}, {"T", "n"}),
+                output("post_mix", {"f32"}, {"T", "n"}),
+                output("comb_logits", {"f32"}, {"T", "n", "n"})};
   using Type = ParamInfo::Type;
   op.params = {{"post_mult_value", Type::floating, ParamValue(1.0), {}, {}, ""},
                {"pre_eps", Type::floating, ParamValue(1e-6), {}, {}, ""}};
@@ -178,19 +170,18 @@ void pre_split_mixes_fwd(const TensorView& input_mixes, const TensorView& scale,
                          const TensorView& base, const TensorView& pre_mix,
                          const TensorView& post_mix, const TensorView& comb_logits,
                          const PreSplitMixesOptions& options, Stream stream) {
-  jit::call("pre_split_mixes_fwd", {&input_mixes, &scale, &base, &pre_mix, &post_mix, &comb_logits},
-            {options.post_mult_value, options.pre_eps}, stream, [&] {
-              const Params params =
-                  check_params(pre_split_mixes_fwd_op(),
-                               {{"post_mult_value", static_cast<double>(options.post_mult_value)},
-                                {"pre_eps", static_cast<double>(options.pre_eps)}});
-              run({{"input_mixes", input_mixes},
-                   {"scale", scale},
-                   {"base", base},
-                   {"pre_mix", pre_mix},
-                   {"post_mix", post_mix},
-                   {"comb_logits", comb_logits}},
-                  params, stream);
+  jit::call("pre_split_mixes_fwd",
+            {{"input_mixes", input_mixes},
+             {"scale", scale},
+             {"base", base},
+             {"pre_mix", pre_mix},
+             {"post_mix", post_mix},
+             {"comb_logits", comb_logits}},
+            {options.post_mult_value, options.pre_eps}, stream, [&](const Tensors& given) {
+              const Params params = check_params(
+                  pre_split_mixes_fwd_op(),
+                  {{"post_mult_value", options.post_mult_value}, {"pre_eps", options.pre_eps}});
+              run(given, params, stream);
             });
 }
 

@@ -17,8 +17,8 @@
 
 #include <algorithm>
 
+#include "kernels/alignment.h"
 #include "kernels/jit/jit.h"
-#include "kernels/mhc/row_tile.h"
 
 namespace tessera::kernels::mhc {
 namespace {

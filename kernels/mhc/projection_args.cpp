@@ -37,8 +37,7 @@ ProjectionShape check_projection(ArgCheck& check, const TokenDims& tokens, const
                 "M at most " + std::to_string(kMaxEntries), std::to_string(check["M"]),
                 ErrorKind::unsupported);
   check.optional("norm_weight", tensors).dtype(DType::f32).shape("n*H").row_major();
-  check.require(num_splits >= 1 && num_splits <= 16, "n_splits",
-                "parameter 'n_splits' is out of range", "1 .. 16", std::to_string(num_splits));
+  check.param_in_range("n_splits", num_splits, 1, 16);
   const int64_t count = num_elements(tokens.output(tensors.at("residual"), {}));
   check.require(count <= kMaxSums / check["M"], "residual", "so many tokens are not supported",
                 "at most " + std::to_string(kMaxSums / check["M"]), std::to_string(count),

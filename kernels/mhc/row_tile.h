@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <initializer_list>
 #include <numeric>
-
-#include "dsl/base/tensor_view.h"
 
 namespace tessera::kernels::mhc {
 
@@ -32,15 +29,6 @@ inline RowTile pick_row_tile(int64_t hidden) {
   const int64_t cols =
       hidden % 64 == 0 ? std::gcd(hidden, kElements) : std::clamp(power_of_two, kVector, kElements);
   return {kElements / cols, cols, (hidden + cols - 1) / cols, 128};
-}
-
-/// The alignment in bytes that all these tensors have, at most 16.
-inline int32_t common_alignment(std::initializer_list<TensorView> tensors) {
-  int64_t alignment = 16;
-  for (const TensorView& tensor : tensors) {
-    alignment = std::gcd(alignment, static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)));
-  }
-  return static_cast<int32_t>(alignment);
 }
 
 }  // namespace tessera::kernels::mhc

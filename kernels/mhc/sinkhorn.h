@@ -12,6 +12,7 @@
 namespace tessera::kernels::mhc {
 
 inline constexpr int64_t kMaxSinkhornStreams = 4;  // 16 lanes per matrix
+inline constexpr int64_t kMaxSinkhornRepeat = 45;
 
 /// An n x n matrix on `lanes()` neighbouring lanes: element (i, o) is on lane i * side() + o of the
 /// group. A side that is no power of two is padded; padded lanes hold +0 throughout.

@@ -27,7 +27,6 @@ struct Spec {
 };
 
 constexpr int64_t kThreads = 128;
-constexpr int64_t kMaxRepeat = 45;
 
 // 2. Builder
 ir::Kernel build(const Spec& s) {
@@ -104,9 +103,7 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
       .row_major();
   check.tensor("x", tensors).dtype(DType::f32).same_shape("grad_out").row_major();
   mhc::require_streams(check, "grad_out", mhc::kMaxSinkhornStreams);
-  check.require(call.repeat >= 1 && call.repeat <= kMaxRepeat, "repeat",
-                "parameter 'repeat' is out of range", "1 .. " + std::to_string(kMaxRepeat),
-                std::to_string(call.repeat));
+  check.param_in_range("repeat", call.repeat, 1, mhc::kMaxSinkhornRepeat);
   return call;
 }
 
@@ -118,7 +115,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("sinkhorn_bwd");
   check_input(check, inputs, params);
   const Dims shape = inputs.at("x").shape;
-  return {{"grad_x", DType::f32, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("grad_x", DType::f32, shape)};
 }
 
 void run(const Tensors& tensors, const Params& params, Stream stream) {
@@ -132,9 +129,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
                                   call.tokens.flat(tensors.at("x")),
                                   call.tokens.flat(tensors.at("grad_x"))};
   const int64_t scalars[] = {jit::scalar_bits(call.eps)};
-  jit::run(
-      "sinkhorn_bwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
-      stream);
+  jit::run("sinkhorn_bwd", spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -151,8 +146,7 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t repeat) {
   c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(streams) +
             " repeat=" + std::to_string(repeat);
   c.params = {{"repeat", repeat}};
-  c.inputs = {{"grad_out", DType::f32, shape, row_major_strides(shape)},
-              {"x", DType::f32, shape, row_major_strides(shape)}};
+  c.inputs = {{"grad_out", DType::f32, shape}, {"x", DType::f32, shape}};
   c.bytes = 12 * num_elements(shape);
   return c;
 }
@@ -162,11 +156,8 @@ OpInfo op_info() {
   op.name = "sinkhorn_bwd";
   op.family = "mhc";
   op.purpose = "gradient of the Sinkhorn projection with respect to its logits";
-  const auto matrices = [](const char* name, Role role) {
-    return TensorInfo{name, role, false, false, false, {"f32"}, {"T", "n", "n"}, "row_major"};
-  };
-  op.tensors = {matrices("grad_out", Role::in), matrices("x", Role::in),
-                matrices("grad_x", Role::out)};
+  op.tensors = {input("grad_out", {"f32"}, {"T", "n", "n"}), input("x", {"f32"}, {"T", "n", "n"}),
+                output("grad_x", {"f32"}, {"T", "n", "n"})};
   using Type = ParamInfo::Type;
   op.params = {{"repeat", Type::integer, ParamValue(int64_t{10}), {}, 1, "1..45"},
                {"eps", Type::floating, ParamValue(1e-6), {}, {}, ""}};
@@ -184,11 +175,13 @@ OpInfo op_info() {
 
 void sinkhorn_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& grad_x,
                   const SinkhornOptions& options, Stream stream) {
-  jit::call("sinkhorn_bwd", {&grad_out, &x, &grad_x}, {options.repeat, options.eps}, stream, [&] {
-    const Params params = check_params(
-        sinkhorn_bwd_op(), {{"repeat", options.repeat}, {"eps", static_cast<double>(options.eps)}});
-    run({{"grad_out", grad_out}, {"x", x}, {"grad_x", grad_x}}, params, stream);
-  });
+  jit::call(
+      "sinkhorn_bwd", {{"grad_out", grad_out}, {"x", x}, {"grad_x", grad_x}},
+      {options.repeat, options.eps}, stream, [&](const Tensors& given) {
+        run(given,
+            check_params(sinkhorn_bwd_op(), {{"repeat", options.repeat}, {"eps", options.eps}}),
+            stream);
+      });
 }
 
 const OpInfo& sinkhorn_bwd_op() {

@@ -25,7 +25,6 @@ struct Spec {
 };
 
 constexpr int64_t kThreads = 128;
-constexpr int64_t kMaxRepeat = 45;
 
 // 2. Builder
 ir::Kernel build(const Spec& s) {
@@ -61,9 +60,7 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
                   static_cast<float>(std::get<double>(params.at("eps")))};
   check.tensor("x", tensors).dtype(DType::f32).shape_of(call.tokens.shape({"n", "n"})).row_major();
   mhc::require_streams(check, "x", mhc::kMaxSinkhornStreams);
-  check.require(call.repeat >= 1 && call.repeat <= kMaxRepeat, "repeat",
-                "parameter 'repeat' is out of range", "1 .. " + std::to_string(kMaxRepeat),
-                std::to_string(call.repeat));
+  check.param_in_range("repeat", call.repeat, 1, mhc::kMaxSinkhornRepeat);
   return call;
 }
 
@@ -71,7 +68,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("sinkhorn_fwd");
   check_input(check, inputs, params);
   const Dims shape = inputs.at("x").shape;
-  return {{"out", DType::f32, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", DType::f32, shape)};
 }
 
 void run(const Tensors& tensors, const Params& params, Stream stream) {
@@ -84,9 +81,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView arguments[] = {call.tokens.flat(tensors.at("x")),
                                   call.tokens.flat(tensors.at("out"))};
   const int64_t scalars[] = {call.repeat, jit::scalar_bits(call.eps)};
-  jit::run(
-      "sinkhorn_fwd", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
-      stream);
+  jit::run("sinkhorn_fwd", spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -102,7 +97,7 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t repeat) {
   c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(streams) +
             " repeat=" + std::to_string(repeat);
   c.params = {{"repeat", repeat}};
-  c.inputs = {{"x", DType::f32, {tokens, streams, streams}, {streams * streams, streams, 1}}};
+  c.inputs = {{"x", DType::f32, {tokens, streams, streams}}};
   c.bytes = 8 * tokens * streams * streams;
   return c;
 }
@@ -112,8 +107,7 @@ OpInfo op_info() {
   op.name = "sinkhorn_fwd";
   op.family = "mhc";
   op.purpose = "logits of the residual mix to nearly doubly stochastic matrices";
-  op.tensors = {{"x", Role::in, false, false, false, {"f32"}, {"T", "n", "n"}, "row_major"},
-                {"out", Role::out, false, false, false, {"f32"}, {"T", "n", "n"}, "row_major"}};
+  op.tensors = {input("x", {"f32"}, {"T", "n", "n"}), output("out", {"f32"}, {"T", "n", "n"})};
   using Type = ParamInfo::Type;
   op.params = {{"repeat", Type::integer, ParamValue(int64_t{10}), {}, 1, "1..45"},
                {"eps", Type::floating, ParamValue(1e-6), {}, {}, ""}};
@@ -131,11 +125,13 @@ OpInfo op_info() {
 
 void sinkhorn_fwd(const TensorView& x, const TensorView& out, const SinkhornOptions& options,
                   Stream stream) {
-  jit::call("sinkhorn_fwd", {&x, &out}, {options.repeat, options.eps}, stream, [&] {
-    const Params params = check_params(
-        sinkhorn_fwd_op(), {{"repeat", options.repeat}, {"eps", static_cast<double>(options.eps)}});
-    run({{"x", x}, {"out", out}}, params, stream);
-  });
+  jit::call(
+      "sinkhorn_fwd", {{"x", x}, {"out", out}}, {options.repeat, options.eps}, stream,
+      [&](const Tensors& given) {
+        run(given,
+            check_params(sinkhorn_fwd_op(), {{"repeat", options.repeat}, {"eps", options.eps}}),
+            stream);
+      });
 }
 
 const OpInfo& sinkhorn_fwd_op() {

@@ -12,8 +12,7 @@
 
 #include "kernels/moe/expand_to_fused_with_sf.h"
 
-#include <numeric>
-
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -66,21 +65,16 @@ void check_input(ArgCheck& check, const Tensors& tensors, const Call& call) {
 
 OutputInfo out_info(const ArgCheck& check, const TensorView& x) {
   const Dims shape{check["P"], x.shape[1]};
-  return {"out", x.dtype, shape, row_major_strides(shape), num_elements(shape)};
+  return row_major_output("out", x.dtype, shape);
 }
 
 Spec spec_of(const ArgCheck& check, const Tensors& tensors, const Call& call) {
   const TensorView &x = tensors.at("x"), &x_sf = tensors.at("x_sf");
-  const auto out = tensors.find("out");
-  int64_t align = std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)), int64_t{16});
-  if (out != tensors.end()) {
-    align = std::gcd(align, static_cast<int64_t>(reinterpret_cast<uintptr_t>(out->second.data)));
-  }
   Spec s;
   s.row_bytes = static_cast<int32_t>(x.shape[1]);
   s.scales = static_cast<int32_t>(x_sf.shape[1]);
   s.num_topk = check["T"] == 0 ? 0 : static_cast<int32_t>(check["K"]);
-  s.align = static_cast<int32_t>(align);
+  s.align = common_alignment(tensors, {"x", "out"});
   s.sf_layout = call.sf_layout;
   return s;
 }
@@ -122,9 +116,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (spec.num_topk > 0) {
     arguments.insert(arguments.end(), {words_view(x, row), sf, tensors.at("token_topk_to_pos")});
   }
-  jit::run(
-      "expand_to_fused_with_sf", jit::spec_bytes(spec), [&] { return moe::build_expand(spec); },
-      arguments, {}, stream);
+  jit::run("expand_to_fused_with_sf", spec, moe::build_expand, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -161,13 +153,12 @@ OpInfo op_info() {
   op.name = "expand_to_fused_with_sf";
   op.family = "moe";
   op.purpose = "quantised rows and their scales to the positions of their experts";
-  op.tensors = {
-      {"x", Role::in, false, false, false, {"e4m3", "e2m1"}, {"T", "H"}, "row_major"},
-      {"x_sf", Role::in, false, false, false, {"f32", "i32"}, {"T", "C"}, "any"},
-      {"token_topk_to_pos", Role::in, false, false, false, {"i32"}, {"T", "K"}, "row_major"},
-      {"pos_to_expert", Role::in, false, false, false, {"i32"}, {"P"}, "row_major"},
-      {"out", Role::out, false, false, false, {"as x"}, {"P", "H"}, "row_major"},
-      {"out_sf", Role::out, false, false, false, {"as x_sf"}, {"P", "C"}, "in sf_layout"}};
+  op.tensors = {input("x", {"e4m3", "e2m1"}, {"T", "H"}),
+                input("x_sf", {"f32", "i32"}, {"T", "C"}, "any"),
+                input("token_topk_to_pos", {"i32"}, {"T", "K"}),
+                input("pos_to_expert", {"i32"}, {"P"}),
+                output("out", {"as x"}, {"P", "H"}),
+                output("out_sf", {"as x_sf"}, {"P", "C"}, "in sf_layout")};
   op.params = {{"num_per_channels", ParamInfo::Type::integer, {}, {"32", "128"}, {}, ""},
                sf_layout_param("sf_layout")};
   op.outputs = outputs;
@@ -193,20 +184,20 @@ void expand_to_fused_with_sf(const TensorView& x, const TensorView& x_sf,
                              const TensorView& token_topk_to_pos, const TensorView& pos_to_expert,
                              const TensorView& out, const TensorView& out_sf,
                              const ExpandToFusedWithSfOptions& options, Stream stream) {
-  jit::call(
-      "expand_to_fused_with_sf", {&x, &x_sf, &token_topk_to_pos, &pos_to_expert, &out, &out_sf},
-      {options.num_per_channels, options.sf_layout}, stream, [&] {
-        const Params params = check_params(expand_to_fused_with_sf_op(),
-                                           {{"num_per_channels", options.num_per_channels},
-                                            {"sf_layout", std::string(name(options.sf_layout))}});
-        run({{"x", x},
+  jit::call("expand_to_fused_with_sf",
+            {{"x", x},
              {"x_sf", x_sf},
              {"token_topk_to_pos", token_topk_to_pos},
              {"pos_to_expert", pos_to_expert},
              {"out", out},
              {"out_sf", out_sf}},
-            params, stream);
-      });
+            {options.num_per_channels, options.sf_layout}, stream, [&](const Tensors& given) {
+              const Params params =
+                  check_params(expand_to_fused_with_sf_op(),
+                               {{"num_per_channels", options.num_per_channels},
+                                {"sf_layout", std::string(name(options.sf_layout))}});
+              run(given, params, stream);
+            });
 }
 
 const OpInfo& expand_to_fused_with_sf_op() {

@@ -47,20 +47,15 @@ bool synchronises(const GetFusedMappingOptions& options) {
 
 void check_input(ArgCheck& check, const Tensors& tensors, const GetFusedMappingOptions& o) {
   check.tensor("topk_idx", tensors).dtype(DType::i64).shape("T", "K").row_major();
-  const auto text = [](int64_t value) { return std::to_string(value); };
-  check.require(o.num_experts >= 1 && o.num_experts <= moe::kMaxMappedExperts, "num_experts",
-                "parameter 'num_experts' is out of range", "1 .. 1024", text(o.num_experts));
   constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 24) - 1;  // positions are i32
-  check.require(o.alignment >= 1 && o.alignment <= kMost / o.num_experts, "alignment",
-                "parameter 'alignment' is out of range", "1 .. " + text(kMost / o.num_experts),
-                text(o.alignment));
-  check.require(o.num_expanded_tokens >= 0 && o.num_expanded_tokens <= kMost, "num_expanded_tokens",
-                "parameter 'num_expanded_tokens' is out of range", "0 .. " + text(kMost),
-                text(o.num_expanded_tokens));
+  check.param_in_range("num_experts", o.num_experts, 1, moe::kMaxMappedExperts);
+  check.param_in_range("alignment", o.alignment, 1, kMost / o.num_experts);
+  check.param_in_range("num_expanded_tokens", o.num_expanded_tokens, 0, kMost);
   const int64_t pairs = check["T"] * check["K"];
   check.require(pairs + (o.alignment - 1) * o.num_experts <= kMost, "topk_idx",
-                "'topk_idx' has too many pairs", "at most " + text(kMost) + " padded positions",
-                text(pairs) + " pairs", ErrorKind::unsupported);
+                "'topk_idx' has too many pairs",
+                "at most " + std::to_string(kMost) + " padded positions",
+                std::to_string(pairs) + " pairs", ErrorKind::unsupported);
   check.bind("E", o.num_experts, "num_experts");
 }
 
@@ -77,7 +72,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   const int64_t positions = most_positions(check, options);
   std::vector<OutputInfo> result;
   const auto add = [&](const char* name, const Dims& shape) {
-    result.push_back({name, DType::i32, shape, row_major_strides(shape), num_elements(shape)});
+    result.push_back(row_major_output(name, DType::i32, shape));
   };
   for (const char* name : kByPosition) add(name, {positions});
   add("token_topk_to_pos", {check["T"], check["K"]});
@@ -134,9 +129,7 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
   jit::launch_in_clusters(tensors.at("topk_idx").device, [&](int cluster_limit) {
     for (const MappingPhase phase : phases_for(pairs, cluster_limit)) {
       const Spec spec = spec_of(check, positions, phase, !synchronises(o));
-      jit::run(
-          kOp, jit::spec_bytes(spec), [&] { return moe::build_mapping(spec); }, arguments, scalars,
-          stream);
+      jit::run(kOp, spec, moe::build_mapping, arguments, scalars, stream);
     }
   });
 }
@@ -180,9 +173,9 @@ OpInfo op_info() {
   op.name = kOp;
   op.family = "moe";
   op.purpose = "positions of the pairs of a routing, sorted by expert";
-  op.tensors = {{"topk_idx", Role::in, false, false, false, {"i64"}, {"T", "K"}, "row_major"}};
+  op.tensors = {input("topk_idx", {"i64"}, {"T", "K"})};
   const auto add = [&](const char* name, std::vector<std::string> shape) {
-    op.tensors.push_back({name, Role::out, false, false, false, {"i32"}, shape, "row_major"});
+    op.tensors.push_back(output(name, {"i32"}, shape));
   };
   for (const char* name : kByPosition) add(name, {"P"});
   add("token_topk_to_pos", {"T", "K"});
@@ -209,20 +202,16 @@ int64_t fused_mapping_bound(int64_t num_pairs, int64_t num_experts, int64_t alig
 std::vector<int32_t> get_fused_mapping(const TensorView& topk_idx, const FusedMapping& mapping,
                                        const GetFusedMappingOptions& o, Stream stream) {
   jit::call("get_fused_mapping",
-            {&topk_idx, &mapping.pos_to_expert, &mapping.pos_to_token, &mapping.pos_to_token_topk,
-             &mapping.token_topk_to_pos, &mapping.expert_start, &mapping.expert_end,
-             &mapping.num_tokens_per_expert},
-            {o.num_experts, o.alignment, o.num_expanded_tokens, o.force_no_sync}, stream, [&] {
-              run({{"topk_idx", topk_idx},
-                   {"pos_to_expert", mapping.pos_to_expert},
-                   {"pos_to_token", mapping.pos_to_token},
-                   {"pos_to_token_topk", mapping.pos_to_token_topk},
-                   {"token_topk_to_pos", mapping.token_topk_to_pos},
-                   {"expert_start", mapping.expert_start},
-                   {"expert_end", mapping.expert_end},
-                   {"num_tokens_per_expert", mapping.num_tokens_per_expert}},
-                  o, stream);
-            });
+            {{"topk_idx", topk_idx},
+             {"pos_to_expert", mapping.pos_to_expert},
+             {"pos_to_token", mapping.pos_to_token},
+             {"pos_to_token_topk", mapping.pos_to_token_topk},
+             {"token_topk_to_pos", mapping.token_topk_to_pos},
+             {"expert_start", mapping.expert_start},
+             {"expert_end", mapping.expert_end},
+             {"num_tokens_per_expert", mapping.num_tokens_per_expert}},
+            {o.num_experts, o.alignment, o.num_expanded_tokens, o.force_no_sync}, stream,
+            [&](const Tensors& given) { run(given, o, stream); });
   if (!synchronises(o)) return {};
   return jit::to_host<int32_t>(mapping.num_tokens_per_expert, stream);
 }

@@ -13,9 +13,9 @@
 #include "kernels/moe/reduce_fused.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "dsl/builder.h"
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -153,10 +153,6 @@ DType check_input(ArgCheck& check, const Tensors& tensors, const Params& params)
 
 Spec spec_of(const ArgCheck& check, const Tensors& tensors, DType out_dtype) {
   const TensorView& x = tensors.at("x");
-  auto address = reinterpret_cast<uintptr_t>(x.data);
-  if (const auto out = tensors.find("out"); out != tensors.end()) {
-    address |= reinterpret_cast<uintptr_t>(out->second.data);
-  }
   Spec s;
   s.in = x.dtype;
   s.out = out_dtype;
@@ -164,7 +160,7 @@ Spec spec_of(const ArgCheck& check, const Tensors& tensors, DType out_dtype) {
   s.has_x_sf = s.num_topk > 0 && tensors.contains("x_sf");
   s.has_weights = s.num_topk > 0 && tensors.contains("topk_weights");
   s.has_sf = tensors.contains("sf");
-  s.align = static_cast<uint8_t>(std::gcd(address, uintptr_t{16}));
+  s.align = static_cast<uint8_t>(common_alignment(tensors, {"x", "out"}));
   s.vector = static_cast<uint8_t>(std::max(1, s.align / bytes(s.in)));
   s.hidden = static_cast<int32_t>(check["H"]);
   s.walk = pick_walk(check["T"], s.hidden / s.vector);
@@ -175,7 +171,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check(kOp);
   const DType dtype = check_input(check, inputs, params);
   const Dims shape{check["T"], check["H"]};
-  return {{"out", dtype, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", dtype, shape)};
 }
 
 void run(const Tensors& tensors, const Params& params, Stream stream) {
@@ -195,8 +191,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   add("x_sf", spec.has_x_sf);
   add("topk_weights", spec.has_weights);
   add("sf", spec.has_sf);
-  jit::run(
-      kOp, jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
+  jit::run(kOp, spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -215,12 +210,12 @@ BenchCase bench_case(const moe::EvenMapping& mapping, int64_t hidden, DType in, 
             " E=" + std::to_string(mapping.num_experts) + " H=" + std::to_string(hidden) + " " +
             std::string(name(in)) + (x_sf ? " x_sf" : "") + (weights ? " weights" : "") +
             (e4m3 ? " to e4m3" : "");
-  c.inputs = {{"x", in, {positions, hidden}, {hidden, 1}}, mapping.token_topk_to_pos()};
-  if (x_sf) c.inputs.push_back({"x_sf", DType::f32, {positions}, {1}});
-  if (weights) c.inputs.push_back({"topk_weights", DType::f32, {tokens, topk}, {topk, 1}});
+  c.inputs = {{"x", in, {positions, hidden}}, mapping.token_topk_to_pos()};
+  if (x_sf) c.inputs.push_back({"x_sf", DType::f32, {positions}});
+  if (weights) c.inputs.push_back({"topk_weights", DType::f32, {tokens, topk}});
   if (e4m3) {
     c.params["format"] = std::string("e4m3");
-    c.inputs.push_back({"sf", DType::f32, {1}, {1}});
+    c.inputs.push_back({"sf", DType::f32, {1}});
   }
   c.bytes = positions * (4 + (x_sf ? 4 : 0) + (weights ? 4 : 0)) +
             tokens * hidden * (e4m3 ? 1 : bytes(in)) + mapping.num_entries * hidden * bytes(in);
@@ -232,13 +227,12 @@ OpInfo op_info() {
   op.name = kOp;
   op.family = "moe";
   op.purpose = "the rows of each token's positions, weighted and summed";
-  op.tensors = {
-      {"x", Role::in, false, false, false, {"f32", "bf16"}, {"P", "H"}, "row_major"},
-      {"x_sf", Role::in, true, false, false, {"f32"}, {"P"}, "row_major"},
-      {"topk_weights", Role::in, true, false, false, {"f32"}, {"T", "K"}, "row_major"},
-      {"token_topk_to_pos", Role::in, false, false, false, {"i32"}, {"T", "K"}, "row_major"},
-      {"sf", Role::in, true, false, false, {"f32"}, {"1"}, "row_major"},
-      {"out", Role::out, false, false, false, {"as x, or e4m3"}, {"T", "H"}, "row_major"}};
+  op.tensors = {input("x", {"f32", "bf16"}, {"P", "H"}),
+                optional(input("x_sf", {"f32"}, {"P"})),
+                optional(input("topk_weights", {"f32"}, {"T", "K"})),
+                input("token_topk_to_pos", {"i32"}, {"T", "K"}),
+                optional(input("sf", {"f32"}, {"1"})),
+                output("out", {"as x, or e4m3"}, {"T", "H"})};
   op.params = {{"format", ParamInfo::Type::word, ParamValue(), {"none", "e4m3"}, {}, ""}};
   op.outputs = outputs;
   op.run = run;
@@ -263,18 +257,13 @@ OpInfo op_info() {
 
 void reduce_fused(const ReduceFusedTensors& tensors, Stream stream) {
   jit::call("reduce_fused",
-            {&tensors.x, &tensors.x_sf, &tensors.topk_weights, &tensors.token_topk_to_pos,
-             &tensors.sf, &tensors.out},
-            {}, stream, [&] {
-              Tensors given = {{"x", tensors.x},
-                               {"token_topk_to_pos", tensors.token_topk_to_pos},
-                               {"out", tensors.out}};
-              const auto add = [&](const char* name, const TensorView& view) {
-                if (view.rank() > 0) given[name] = view;
-              };
-              add("x_sf", tensors.x_sf);
-              add("topk_weights", tensors.topk_weights);
-              add("sf", tensors.sf);
+            {{"x", tensors.x},
+             {"x_sf", tensors.x_sf},
+             {"topk_weights", tensors.topk_weights},
+             {"token_topk_to_pos", tensors.token_topk_to_pos},
+             {"sf", tensors.sf},
+             {"out", tensors.out}},
+            {}, stream, [&](const Tensors& given) {
               Params params = {{"format", ParamValue()}};
               if (tensors.out.dtype == DType::e4m3) params["format"] = std::string("e4m3");
               run(given, params, stream);

@@ -24,8 +24,8 @@ BenchCase plain_case(const Size& size, Scoring scoring, double scale) {
               {"num_topk_groups", size.topk_groups},
               {"scoring_func", std::string(name(scoring))},
               {"routed_scaling_factor", scale}};
-  c.inputs = {{"logits", DType::f32, {size.tokens, size.experts}, {size.experts, 1}},
-              {"bias", DType::f32, {size.experts}, {1}}};
+  c.inputs = {{"logits", DType::f32, {size.tokens, size.experts}},
+              {"bias", DType::f32, {size.experts}}};
   c.bytes = 4 * size.tokens * size.experts + 4 * size.experts;
   return c;
 }
@@ -44,7 +44,7 @@ BenchCase rank_case(const Size& size, int64_t num_shared, Scoring scoring) {
       {"mask", DType::boolean, {size.tokens}, {1}, [tokens = size.tokens](int64_t t) {
          return t < tokens - 4 ? 1 : 0;
        }});
-  c.inputs.push_back({"unmapped_topk_idx", DType::i64, {size.tokens, size.topk}, {size.topk, 1}});
+  c.inputs.push_back({"unmapped_topk_idx", DType::i64, {size.tokens, size.topk}});
   if (!shared) return c;
   const int64_t rows = size.experts + num_shared;
   c.inputs.push_back({"to_physical_map", DType::i32, {rows, 33}, {33, 1}, [](int64_t element) {

@@ -60,9 +60,7 @@ void check_ranks(const ArgCheck& check, const RouterCall& call) {
                 "parameter 'ep_rank' is out of range",
                 "0 .. num_ep_ranks - 1 = " + text(call.num_ep_ranks - 1), text(call.ep_rank));
   const int64_t most = ((int64_t{1} << 31) - 1) / call.num_physical;  // products stay in 32 bits
-  check.require(call.num_tp_ranks >= 1 && call.num_tp_ranks <= most, "num_tp_ranks",
-                "parameter 'num_tp_ranks' is out of range", "1 .. " + text(most),
-                text(call.num_tp_ranks));
+  check.param_in_range("num_tp_ranks", call.num_tp_ranks, 1, most);
   check.require(call.tp_rank >= 0 && call.tp_rank < call.num_tp_ranks, "tp_rank",
                 "parameter 'tp_rank' is out of range",
                 "0 .. num_tp_ranks - 1 = " + text(call.num_tp_ranks - 1), text(call.tp_rank));
@@ -124,15 +122,15 @@ RouterCall check_router(ArgCheck& check, const Tensors& tensors, const Params& p
 }
 
 std::vector<TensorInfo> router_tensors() {
-  return {{"logits", Role::in, false, false, false, {"f32"}, {"T", "E"}, "row_major"},
-          {"bias", Role::in, false, false, false, {"f32"}, {"E"}, "row_major"},
-          {"mask", Role::in, true, false, false, {"bool"}, {"T"}, "row_major"},
-          {"fix_routing_mask", Role::in, true, false, false, {"bool"}, {"T"}, "row_major"},
-          {"to_physical_map", Role::in, true, false, false, {"i32"}, {"E+S", "D"}, "row_major"},
-          {"logical_count", Role::in, true, false, false, {"i32"}, {"E+S"}, "row_major"},
-          {"topk_idx", Role::out, false, false, false, {"i64"}, {"T", "K+S"}, "row_major"},
-          {"topk_weights", Role::out, false, false, false, {"f32"}, {"T", "K+S"}, "row_major"},
-          {"unmapped_topk_idx", Role::inout, true, false, false, {"i64"}, {"T", "K"}, "rows"}};
+  return {input("logits", {"f32"}, {"T", "E"}),
+          input("bias", {"f32"}, {"E"}),
+          optional(input("mask", {"bool"}, {"T"})),
+          optional(input("fix_routing_mask", {"bool"}, {"T"})),
+          optional(input("to_physical_map", {"i32"}, {"E+S", "D"})),
+          optional(input("logical_count", {"i32"}, {"E+S"})),
+          output("topk_idx", {"i64"}, {"T", "K+S"}),
+          output("topk_weights", {"f32"}, {"T", "K+S"}),
+          optional(inout("unmapped_topk_idx", {"i64"}, {"T", "K"}, "rows"))};
 }
 
 std::vector<ParamInfo> router_params() {

@@ -16,6 +16,7 @@
 
 #include <cmath>
 
+#include "kernels/alignment.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/router_bench.h"
@@ -34,7 +35,7 @@ constexpr const char* kOp = "top2_sum_gate";
 
 OutputInfo output(const ArgCheck& check, const char* name, DType dtype) {
   const Dims shape{check["T"], check["K+S"]};
-  return {name, dtype, shape, row_major_strides(shape), num_elements(shape)};
+  return row_major_output(name, dtype, shape);
 }
 
 Spec spec_of(const ArgCheck& check, const moe::RouterCall& call, const Tensors& tensors) {
@@ -49,10 +50,8 @@ Spec spec_of(const ArgCheck& check, const moe::RouterCall& call, const Tensors& 
   s.has_fixed = tensors.contains("fix_routing_mask");
   s.has_unmapped = tensors.contains("unmapped_topk_idx");
   s.has_map = tensors.contains("to_physical_map");
-  const auto address = [&](const char* name) {
-    return reinterpret_cast<uintptr_t>(tensors.at(name).data);
-  };
-  s.vector = (address("logits") | address("bias")) % 16 == 0 && s.experts % 4 == 0 ? 4 : 1;
+  const int32_t align = common_alignment(tensors, {"logits", "bias"});
+  s.vector = align == 16 && s.experts % 4 == 0 ? 4 : 1;
   return s;
 }
 
@@ -118,9 +117,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
       jit::scalar_bits(call.routed_scaling_factor), call.ep_rank, call.num_physical,
       call.num_physical / call.num_ep_ranks,        call.tp_rank, call.num_tp_ranks};
   const Spec spec = spec_of(check, call, tensors);
-  jit::run(
-      kOp, jit::spec_bytes(spec), [&] { return moe::build_router(spec); }, arguments, scalars,
-      stream);
+  jit::run(kOp, spec, moe::build_router, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -151,24 +148,19 @@ OpInfo op_info() {
 void top2_sum_gate(const Top2SumGateTensors& t, const Top2SumGateOptions& o, Stream stream) {
   jit::call(
       "top2_sum_gate",
-      {&t.logits, &t.bias, &t.mask, &t.fix_routing_mask, &t.to_physical_map, &t.logical_count,
-       &t.unmapped_topk_idx, &t.topk_idx, &t.topk_weights},
+      {{"logits", t.logits},
+       {"bias", t.bias},
+       {"mask", t.mask},
+       {"fix_routing_mask", t.fix_routing_mask},
+       {"to_physical_map", t.to_physical_map},
+       {"logical_count", t.logical_count},
+       {"unmapped_topk_idx", t.unmapped_topk_idx},
+       {"topk_idx", t.topk_idx},
+       {"topk_weights", t.topk_weights}},
       {o.num_topk, o.num_topk_groups, o.num_groups, o.use_shared_as_routed, o.num_shared_experts,
        o.routed_scaling_factor, o.ep_rank, o.num_ep_ranks, o.tp_rank, o.num_tp_ranks,
        std::string_view(o.scoring_func)},
-      stream, [&] {
-        Tensors given = {{"logits", t.logits},
-                         {"bias", t.bias},
-                         {"topk_idx", t.topk_idx},
-                         {"topk_weights", t.topk_weights}};
-        const auto add = [&](const char* name, const TensorView& view) {
-          if (view.rank() > 0) given[name] = view;
-        };
-        add("mask", t.mask);
-        add("fix_routing_mask", t.fix_routing_mask);
-        add("to_physical_map", t.to_physical_map);
-        add("logical_count", t.logical_count);
-        add("unmapped_topk_idx", t.unmapped_topk_idx);
+      stream, [&](const Tensors& given) {
         run(given,
             check_params(top2_sum_gate_op(), {{"num_topk", o.num_topk},
                                               {"num_topk_groups", o.num_topk_groups},

@@ -91,7 +91,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   const int64_t num_topk = std::get<int64_t>(params.at("num_topk"));
   ArgCheck check = check_input(inputs, num_topk);
   const Dims shape{check["T"], num_topk};
-  return {{"topk_idx", DType::i64, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("topk_idx", DType::i64, shape)};
 }
 
 void run(const Tensors& tensors, int64_t num_topk, Stream stream) {
@@ -101,8 +101,7 @@ void run(const Tensors& tensors, int64_t num_topk, Stream stream) {
   const Spec spec = spec_of(tensors.at("scores"), num_topk);
   const TensorView arguments[] = {tensors.at("scores"), tensors.at("topk_idx")};
   if (check["T"] == 0) return;
-  jit::run(
-      "topk_gate", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
+  jit::run("topk_gate", spec, build, arguments, {}, stream);
 }
 
 // 4. Registration
@@ -111,7 +110,7 @@ BenchCase bench_case(int64_t tokens, int64_t experts, int64_t num_topk) {
   c.label = "T=" + std::to_string(tokens) + " E=" + std::to_string(experts) +
             " K=" + std::to_string(num_topk);
   c.params = {{"num_topk", num_topk}};
-  c.inputs.push_back({"scores", DType::f32, {tokens, experts}, {experts, 1}});
+  c.inputs.push_back({"scores", DType::f32, {tokens, experts}});
   c.bytes = 4 * tokens * experts + 8 * tokens * num_topk;
   return c;
 }
@@ -121,8 +120,7 @@ OpInfo op_info() {
   op.name = "topk_gate";
   op.family = "moe";
   op.purpose = "ids of the num_topk largest scores of each token";
-  op.tensors = {{"scores", Role::in, false, false, false, {"f32"}, {"T", "E"}, "row_major"},
-                {"topk_idx", Role::out, false, false, false, {"i64"}, {"T", "K"}, "row_major"}};
+  op.tensors = {input("scores", {"f32"}, {"T", "E"}), output("topk_idx", {"i64"}, {"T", "K"})};
   ParamInfo num_topk;
   num_topk.name = "num_topk";
   num_topk.min = 1;
@@ -149,9 +147,8 @@ OpInfo op_info() {
 
 void topk_gate(const TensorView& scores, const TensorView& topk_idx, const TopkGateOptions& options,
                Stream stream) {
-  jit::call("topk_gate", {&scores, &topk_idx}, {options.num_topk}, stream, [&] {
-    run({{"scores", scores}, {"topk_idx", topk_idx}}, options.num_topk, stream);
-  });
+  jit::call("topk_gate", {{"scores", scores}, {"topk_idx", topk_idx}}, {options.num_topk}, stream,
+            [&](const Tensors& given) { run(given, options.num_topk, stream); });
 }
 
 const OpInfo& topk_gate_op() {

@@ -73,14 +73,16 @@ OpInfo op_info() {
 
 void cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                const CastBackOptions& options, Stream stream) {
-  jit::call("cast_back", {&x, &x_sf, &out},
-            {options.block_rows, options.block_cols, options.x_sf_layout}, stream, [&] {
-              const Params params = check_params(
-                  cast_back_op(),
-                  {{"x_block_size", std::vector<int64_t>{options.block_rows, options.block_cols}},
-                   {"out_dtype", std::string(name(out.dtype))},
-                   {"x_sf_layout", std::string(name(options.x_sf_layout))}});
-              run({{"x", x}, {"x_sf", x_sf}, {"out", out}}, params, stream);
+  jit::call("cast_back", {{"x", x}, {"x_sf", x_sf}, {"out", out}},
+            {options.block_rows, options.block_cols, options.x_sf_layout}, stream,
+            [&](const Tensors& given) {
+              run(given,
+                  check_params(cast_back_op(),
+                               {{"x_block_size",
+                                 std::vector<int64_t>{options.block_rows, options.block_cols}},
+                                {"out_dtype", std::string(name(out.dtype))},
+                                {"x_sf_layout", std::string(name(options.x_sf_layout))}}),
+                  stream);
             });
 }
 

@@ -114,7 +114,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("cast_back_e5m6");
   const Call call = check_input(check, inputs, params);
   const Dims shape{check["T"], check["H"]};
-  return {{"out", call.out, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", call.out, shape)};
 }
 
 void run(const Tensors& tensors, const Params& params, Stream stream) {
@@ -128,8 +128,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView arguments[] = {{x.data, DType::u32, {x.shape[0], x.shape[1] / 4}, x.device},
                                   read_scales(tensors.at("x_sf"), call.sf_layout),
                                   tensors.at("out")};
-  jit::run(
-      "cast_back_e5m6", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {}, stream);
+  jit::run("cast_back_e5m6", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -153,7 +152,7 @@ BenchCase bench_case(int64_t tokens, int64_t hidden, DType out, const Dims& bloc
               {"out_dtype", std::string(name(out))},
               {"x_sf_layout", std::string(name(layout))}};
   const int64_t width = hidden / 2 * 3;
-  c.inputs = {{"x", DType::u8, {tokens, width}, {width, 1}},
+  c.inputs = {{"x", DType::u8, {tokens, width}},
               {"x_sf", scales.dtype, scales.shape, scales.strides}};
   c.bytes = tokens * width + num_elements(scales.shape) * 4 + tokens * hidden * bytes(out);
   return c;
@@ -164,9 +163,9 @@ OpInfo op_info() {
   op.name = "cast_back_e5m6";
   op.family = "quant";
   op.purpose = "12-bit floats with one scale per block back to bf16 or f32";
-  op.tensors = {{"x", Role::in, false, false, false, {"e5m6"}, {"T", "H"}, "row_major"},
-                {"x_sf", Role::in, false, false, false, {}, {}, "SF(x_block_size) x_sf_layout"},
-                {"out", Role::out, false, false, false, {"out_dtype"}, {"T", "H"}, "row_major"}};
+  op.tensors = {input("x", {"e5m6"}, {"T", "H"}),
+                input("x_sf", {}, {}, "SF(x_block_size) x_sf_layout"),
+                output("out", {"out_dtype"}, {"T", "H"})};
   using Type = ParamInfo::Type;
   op.params = {{"x_block_size", Type::tuple, ParamValue(), {}, {}, ""},
                {"out_dtype", Type::word, ParamValue(std::string("bf16")), {"bf16", "f32"}, {}, ""},
@@ -190,15 +189,15 @@ OpInfo op_info() {
 void cast_back_e5m6(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                     const CastBackE5m6Options& options, Stream stream) {
   jit::call(
-      "cast_back_e5m6", {&x, &x_sf, &out},
-      {options.block_rows, options.block_cols, options.x_sf_layout}, stream, [&] {
+      "cast_back_e5m6", {{"x", x}, {"x_sf", x_sf}, {"out", out}},
+      {options.block_rows, options.block_cols, options.x_sf_layout}, stream,
+      [&](const Tensors& given) {
         Params params = {{"out_dtype", std::string(name(out.dtype))},
                          {"x_sf_layout", std::string(name(options.x_sf_layout))}};
         if (options.block_cols > 0) {
           params["x_block_size"] = std::vector<int64_t>{options.block_rows, options.block_cols};
         }
-        run({{"x", x}, {"x_sf", x_sf}, {"out", out}}, check_params(cast_back_e5m6_op(), params),
-            stream);
+        run(given, check_params(cast_back_e5m6_op(), params), stream);
       });
 }
 

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "kernels/alignment.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
@@ -13,8 +14,7 @@ DequantiseSpec spec_of(const TensorView& x, const TensorView& x_sf, const Dequan
   s.in = x.dtype == DType::i8 ? DType::e2m1 : x.dtype;
   s.out = call.out;
   s.sf_layout = call.sf_layout;
-  s.align = static_cast<uint8_t>(
-      std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)), int64_t{16}));
+  s.align = static_cast<uint8_t>(common_alignment({x}));
   s.hidden = static_cast<int32_t>(codes_view(x).shape[1]);
   s.block_rows = static_cast<int32_t>(call.block_rows);
   s.block_cols = static_cast<int32_t>(call.block_cols);
@@ -83,7 +83,7 @@ Dequantise check_dequantise(ArgCheck& check, const Tensors& tensors, const Param
 
 std::vector<OutputInfo> dequantise_outputs(const ArgCheck& check, const Dequantise& call) {
   const Dims shape{check["T"], check["H"]};
-  return {{"out", call.out, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", call.out, shape)};
 }
 
 void run_dequantise(const std::string& op, ArgCheck& check, const Dequantise& call,
@@ -107,9 +107,9 @@ std::vector<ir::Kernel> dequantise_kernels(const std::string& op, const Dequanti
 }
 
 std::vector<TensorInfo> dequantise_tensors(const std::string& x_sf_blocks) {
-  return {{"x", Role::in, false, false, false, {"e4m3", "e2m1"}, {"T", "H"}, "row_major"},
-          {"x_sf", Role::in, false, false, false, {}, {}, "SF(" + x_sf_blocks + ") x_sf_layout"},
-          {"out", Role::out, false, false, false, {"out_dtype"}, {"T", "H"}, "row_major"}};
+  return {input("x", {"e4m3", "e2m1"}, {"T", "H"}),
+          input("x_sf", {}, {}, "SF(" + x_sf_blocks + ") x_sf_layout"),
+          output("out", {"out_dtype"}, {"T", "H"})};
 }
 
 std::vector<ParamInfo> dequantise_params(const ParamInfo& block) {

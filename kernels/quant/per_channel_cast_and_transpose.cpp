@@ -11,8 +11,7 @@
 
 #include "kernels/quant/per_channel_cast_and_transpose.h"
 
-#include <numeric>
-
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -83,8 +82,7 @@ Spec check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
   Spec s;
   s.hidden = static_cast<int32_t>(check["H"]);
   s.run = static_cast<int32_t>(std::get<int64_t>(params.at("num_per_tokens")));
-  s.align = static_cast<int32_t>(std::gcd(
-      static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensors.at("x").data)), int64_t{16}));
+  s.align = common_alignment(tensors, {"x"});
   s.round_sf = std::get<bool>(params.at("round_sf")) ? 1 : 0;
   check.bind("R", check["T"] / s.run, "T / " + std::to_string(s.run));
   return s;
@@ -94,8 +92,8 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("per_channel_cast_and_transpose");
   check_input(check, inputs, params);
   const Dims out{check["H"], check["T"]}, out_sf{check["R"], check["H"]};
-  return {{"out", DType::e4m3, out, row_major_strides(out), num_elements(out)},
-          {"out_sf", DType::f32, out_sf, row_major_strides(out_sf), num_elements(out_sf)}};
+  return {row_major_output("out", DType::e4m3, out),
+          row_major_output("out_sf", DType::f32, out_sf)};
 }
 
 void run(const Tensors& tensors, const Params& params, Stream stream) {
@@ -107,9 +105,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView& x = tensors.at("x");
   if (x.size() == 0) return;
   const TensorView arguments[] = {x, tensors.at("out"), tensors.at("out_sf")};
-  jit::run(
-      "per_channel_cast_and_transpose", jit::spec_bytes(spec), [&] { return build(spec); },
-      arguments, {}, stream);
+  jit::run("per_channel_cast_and_transpose", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -125,7 +121,7 @@ BenchCase bench_case(int64_t tokens, int64_t hidden, int64_t per_tokens, bool ro
   c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " / " +
             std::to_string(per_tokens) + (round_sf ? " rounded" : "");
   c.params = {{"num_per_tokens", per_tokens}, {"round_sf", round_sf}};
-  c.inputs.push_back({"x", DType::bf16, {tokens, hidden}, {hidden, 1}});
+  c.inputs.push_back({"x", DType::bf16, {tokens, hidden}});
   c.bytes = tokens * hidden * 3 + tokens / per_tokens * hidden * 4;
   return c;
 }
@@ -135,9 +131,8 @@ OpInfo op_info() {
   op.name = "per_channel_cast_and_transpose";
   op.family = "quant";
   op.purpose = "columns to 8-bit floats with one scale per run of tokens, transposed";
-  op.tensors = {{"x", Role::in, false, false, false, {"bf16"}, {"T", "H"}, "row_major"},
-                {"out", Role::out, false, false, false, {"e4m3"}, {"H", "T"}, "row_major"},
-                {"out_sf", Role::out, false, false, false, {}, {}, "SF(num_per_tokens,1)"}};
+  op.tensors = {input("x", {"bf16"}, {"T", "H"}), output("out", {"e4m3"}, {"H", "T"}),
+                output("out_sf", {}, {}, "SF(num_per_tokens,1)")};
   using Type = ParamInfo::Type;
   op.params = {{"num_per_tokens", Type::integer, {}, {"32", "128"}, {}, ""},
                {"round_sf", Type::boolean, ParamValue(false), {}, {}, ""},
@@ -156,12 +151,13 @@ OpInfo op_info() {
 void per_channel_cast_and_transpose(const TensorView& x, const TensorView& out,
                                     const TensorView& out_sf, const PerChannelCastOptions& options,
                                     Stream stream) {
-  jit::call("per_channel_cast_and_transpose", {&x, &out, &out_sf},
-            {options.num_per_tokens, options.round_sf}, stream, [&] {
-              const Params params = check_params(
-                  per_channel_cast_and_transpose_op(),
-                  {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}});
-              run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+  jit::call("per_channel_cast_and_transpose", {{"x", x}, {"out", out}, {"out_sf", out_sf}},
+            {options.num_per_tokens, options.round_sf}, stream, [&](const Tensors& given) {
+              run(given,
+                  check_params(
+                      per_channel_cast_and_transpose_op(),
+                      {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}}),
+                  stream);
             });
 }
 

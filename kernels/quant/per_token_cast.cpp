@@ -92,9 +92,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView out_sf =
       written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], call.num_groups);
   const auto launch = [&](std::span<const TensorView> arguments) {
-    jit::run(
-        "per_token_cast", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {},
-        stream);
+    jit::run("per_token_cast", spec, build, arguments, {}, stream);
   };
   if (call.block_cols > 0) {
     const TensorView x_sf = read_scales(tensors.at("x_sf"), call.x_sf_layout);
@@ -131,11 +129,10 @@ OpInfo op_info() {
   op.name = "per_token_cast";
   op.family = "quant";
   op.purpose = "rows to 8-bit or 4-bit floats with one scale per group of columns";
-  op.tensors = {
-      {"x", Role::in, false, false, false, {"bf16", "f32", "e4m3", "e2m1"}, {"T", "H"}, "rows"},
-      {"x_sf", Role::in, true, false, false, {}, {}, "SF(x_block_size) x_sf_layout"},
-      {"out", Role::out, false, false, false, {"format"}, {"T", "H"}, "row_major"},
-      {"out_sf", Role::out, false, false, false, {}, {}, "SF(1,num_per_channels) sf_layout"}};
+  op.tensors = {input("x", {"bf16", "f32", "e4m3", "e2m1"}, {"T", "H"}, "rows"),
+                optional(input("x_sf", {}, {}, "SF(x_block_size) x_sf_layout")),
+                output("out", {"format"}, {"T", "H"}),
+                output("out_sf", {}, {}, "SF(1,num_per_channels) sf_layout")};
   using Type = ParamInfo::Type;
   op.params = {format_param(),
                group_param(),
@@ -190,26 +187,24 @@ Params params_of(const PerTokenCastOptions& options) {
 
 void per_token_cast(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                     const PerTokenCastOptions& options, Stream stream) {
-  jit::call("per_token_cast", {&x, &out, &out_sf},
+  jit::call("per_token_cast", {{"x", x}, {"out", out}, {"out_sf", out_sf}},
             {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream,
-            [&] {
-              run({{"x", x}, {"out", out}, {"out_sf", out_sf}},
-                  check_params(per_token_cast_op(), params_of(options)), stream);
+            [&](const Tensors& given) {
+              run(given, check_params(per_token_cast_op(), params_of(options)), stream);
             });
 }
 
 void per_token_cast(const TensorView& x, const InputScales& x_scales, const TensorView& out,
                     const TensorView& out_sf, const PerTokenCastOptions& options, Stream stream) {
   jit::call(
-      "per_token_cast x_sf", {&x, &x_scales.sf, &out, &out_sf},
+      "per_token_cast x_sf", {{"x", x}, {"x_sf", x_scales.sf}, {"out", out}, {"out_sf", out_sf}},
       {options.format, options.num_per_channels, options.sf_layout, options.round_sf,
        x_scales.block_rows, x_scales.block_cols, x_scales.layout},
-      stream, [&] {
+      stream, [&](const Tensors& given) {
         Params params = params_of(options);
         params["x_block_size"] = std::vector<int64_t>{x_scales.block_rows, x_scales.block_cols};
         params["x_sf_layout"] = std::string(name(x_scales.layout));
-        run({{"x", x}, {"x_sf", x_scales.sf}, {"out", out}, {"out_sf", out_sf}},
-            check_params(per_token_cast_op(), params), stream);
+        run(given, check_params(per_token_cast_op(), params), stream);
       });
 }
 

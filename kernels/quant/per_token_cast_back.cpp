@@ -78,14 +78,14 @@ OpInfo op_info() {
 
 void per_token_cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                          const PerTokenCastBackOptions& options, Stream stream) {
-  jit::call("per_token_cast_back", {&x, &x_sf, &out},
-            {options.num_per_channels, options.x_sf_layout}, stream, [&] {
-              const Params params =
+  jit::call("per_token_cast_back", {{"x", x}, {"x_sf", x_sf}, {"out", out}},
+            {options.num_per_channels, options.x_sf_layout}, stream, [&](const Tensors& given) {
+              run(given,
                   check_params(per_token_cast_back_op(),
                                {{"num_per_channels", options.num_per_channels},
                                 {"out_dtype", std::string(name(out.dtype))},
-                                {"x_sf_layout", std::string(name(options.x_sf_layout))}});
-              run({{"x", x}, {"x_sf", x_sf}, {"out", out}}, params, stream);
+                                {"x_sf_layout", std::string(name(options.x_sf_layout))}}),
+                  stream);
             });
 }
 

@@ -93,7 +93,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("per_token_cast_to_e5m6");
   const TokenCast call = check_input(check, inputs, params);
   const Dims shape = bytes_shape(check);
-  return {{"out", DType::u8, shape, row_major_strides(shape), num_elements(shape)},
+  return {row_major_output("out", DType::u8, shape),
           scale_output("out_sf", call.sf_layout, check["T"], call.num_groups)};
 }
 
@@ -112,9 +112,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
       x,
       {out.data, DType::u32, {out.shape[0], out.shape[1] / 4}, out.device},
       written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], 1)};
-  jit::run(
-      "per_token_cast_to_e5m6", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {},
-      stream);
+  jit::run("per_token_cast_to_e5m6", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -132,7 +130,7 @@ BenchCase bench_case(int64_t tokens, int64_t hidden, DType in, bool round_sf, Sf
             std::string(name(in)) + (round_sf ? " rounded" : "");
   if (layout != SfLayout::row_major) c.label += " " + std::string(name(layout));
   c.params = {{"round_sf", round_sf}, {"sf_layout", std::string(name(layout))}};
-  c.inputs.push_back({"x", in, {tokens, hidden}, {hidden, 1}});
+  c.inputs.push_back({"x", in, {tokens, hidden}});
   c.bytes = tokens * hidden * bytes(in) + tokens * hidden / 2 * 3 + scale_bytes(tokens, 1, layout);
   return c;
 }
@@ -142,9 +140,8 @@ OpInfo op_info() {
   op.name = "per_token_cast_to_e5m6";
   op.family = "quant";
   op.purpose = "rows to 12-bit floats with one scale per row";
-  op.tensors = {{"x", Role::in, false, false, false, {"bf16", "f32"}, {"T", "H"}, "rows"},
-                {"out", Role::out, false, false, false, {"e5m6"}, {"T", "H"}, "row_major"},
-                {"out_sf", Role::out, false, false, false, {}, {}, "SF(1,H) sf_layout"}};
+  op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
+                output("out", {"e5m6"}, {"T", "H"}), output("out_sf", {}, {}, "SF(1,H) sf_layout")};
   op.params = {sf_layout_param("sf_layout"),
                {"round_sf", ParamInfo::Type::boolean, ParamValue(false), {}, {}, ""}};
   op.outputs = outputs;
@@ -166,12 +163,13 @@ OpInfo op_info() {
 
 void per_token_cast_to_e5m6(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                             const PerTokenCastToE5m6Options& options, Stream stream) {
-  jit::call("per_token_cast_to_e5m6", {&x, &out, &out_sf}, {options.sf_layout, options.round_sf},
-            stream, [&] {
-              const Params params = check_params(
-                  per_token_cast_to_e5m6_op(), {{"sf_layout", std::string(name(options.sf_layout))},
-                                                {"round_sf", options.round_sf}});
-              run({{"x", x}, {"out", out}, {"out_sf", out_sf}}, params, stream);
+  jit::call("per_token_cast_to_e5m6", {{"x", x}, {"out", out}, {"out_sf", out_sf}},
+            {options.sf_layout, options.round_sf}, stream, [&](const Tensors& given) {
+              run(given,
+                  check_params(per_token_cast_to_e5m6_op(),
+                               {{"sf_layout", std::string(name(options.sf_layout))},
+                                {"round_sf", options.round_sf}}),
+                  stream);
             });
 }
 

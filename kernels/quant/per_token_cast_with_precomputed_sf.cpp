@@ -69,9 +69,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (x.size() == 0) return;
   const Spec spec = spec_of(x, call);
   const TensorView arguments[] = {x, tensors.at("sf"), codes_view(tensors.at("out"))};
-  jit::run(
-      "per_token_cast_with_precomputed_sf", jit::spec_bytes(spec), [&] { return build(spec); },
-      arguments, {}, stream);
+  jit::run("per_token_cast_with_precomputed_sf", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -86,7 +84,7 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
 BenchCase bench_case(int64_t tokens, int64_t hidden, DType in, int64_t group, DType format) {
   BenchCase c = token_cast_case(tokens, hidden, in, format, group);
   const int64_t num_groups = num_blocks(hidden, group);
-  c.inputs.push_back({"sf", DType::f32, {tokens, num_groups}, {num_groups, 1}});
+  c.inputs.push_back({"sf", DType::f32, {tokens, num_groups}});
   c.bytes = tokens * hidden * bytes(in) + codes_bytes(tokens, hidden, format) +
             scale_bytes(tokens, num_groups, SfLayout::row_major);
   return c;
@@ -97,9 +95,8 @@ OpInfo op_info() {
   op.name = "per_token_cast_with_precomputed_sf";
   op.family = "quant";
   op.purpose = "rows to 8-bit or 4-bit floats with given scales per group of columns";
-  op.tensors = {{"x", Role::in, false, false, false, {"bf16", "f32"}, {"T", "H"}, "rows"},
-                {"sf", Role::in, false, false, false, {"f32"}, {"T", "C"}, "rows"},
-                {"out", Role::out, false, false, false, {"format"}, {"T", "H"}, "row_major"}};
+  op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
+                input("sf", {"f32"}, {"T", "C"}, "rows"), output("out", {"format"}, {"T", "H"})};
   op.params = {format_param(), group_param()};
   op.outputs = outputs;
   op.run = run;
@@ -118,12 +115,13 @@ OpInfo op_info() {
 void per_token_cast_with_precomputed_sf(const TensorView& x, const TensorView& sf,
                                         const TensorView& out, DType format,
                                         int64_t num_per_channels, Stream stream) {
-  jit::call("per_token_cast_with_precomputed_sf", {&x, &sf, &out}, {format, num_per_channels},
-            stream, [&] {
-              const Params params = check_params(
-                  per_token_cast_with_precomputed_sf_op(),
-                  {{"format", std::string(name(format))}, {"num_per_channels", num_per_channels}});
-              run({{"x", x}, {"sf", sf}, {"out", out}}, params, stream);
+  jit::call("per_token_cast_with_precomputed_sf", {{"x", x}, {"sf", sf}, {"out", out}},
+            {format, num_per_channels}, stream, [&](const Tensors& given) {
+              run(given,
+                  check_params(per_token_cast_with_precomputed_sf_op(),
+                               {{"format", std::string(name(format))},
+                                {"num_per_channels", num_per_channels}}),
+                  stream);
             });
 }
 

@@ -63,9 +63,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const Spec spec = spec_of(x, call);
   const TensorView arguments[] = {
       x, written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], call.num_groups)};
-  jit::run(
-      "per_token_cast_with_sf_only", jit::spec_bytes(spec), [&] { return build(spec); }, arguments,
-      {}, stream);
+  jit::run("per_token_cast_with_sf_only", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -92,9 +90,8 @@ OpInfo op_info() {
   op.name = "per_token_cast_with_sf_only";
   op.family = "quant";
   op.purpose = "the scales of per_token_cast alone";
-  op.tensors = {
-      {"x", Role::in, false, false, false, {"bf16", "f32"}, {"T", "H"}, "rows"},
-      {"out_sf", Role::out, false, false, false, {}, {}, "SF(1,num_per_channels) sf_layout"}};
+  op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
+                output("out_sf", {}, {}, "SF(1,num_per_channels) sf_layout")};
   op.params = {format_param(),
                group_param(),
                sf_layout_param("sf_layout"),
@@ -116,11 +113,11 @@ OpInfo op_info() {
 
 void per_token_cast_with_sf_only(const TensorView& x, const TensorView& out_sf,
                                  const PerTokenCastOptions& options, Stream stream) {
-  jit::call("per_token_cast_with_sf_only", {&x, &out_sf},
+  jit::call("per_token_cast_with_sf_only", {{"x", x}, {"out_sf", out_sf}},
             {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream,
-            [&] {
-              run({{"x", x}, {"out_sf", out_sf}},
-                  check_params(per_token_cast_with_sf_only_op(), params_of(options)), stream);
+            [&](const Tensors& given) {
+              run(given, check_params(per_token_cast_with_sf_only_op(), params_of(options)),
+                  stream);
             });
 }
 

@@ -66,7 +66,7 @@ ParamInfo sf_layout_param(const std::string& name) {
 OutputInfo scale_output(const std::string& name, SfLayout layout, int64_t rows, int64_t cols) {
   const Dims shape = scale_shape(layout, rows, cols);
   if (layout == SfLayout::row_major || rows == 0) {
-    return {name, scale_dtype(layout), shape, row_major_strides(shape), num_elements(shape)};
+    return row_major_output(name, scale_dtype(layout), shape);
   }
   return {name, scale_dtype(layout), shape, {1, padded(rows)}, shape[1] * padded(rows)};
 }

@@ -4,8 +4,8 @@
 #include "kernels/quant/swiglu_forward_and_per_token_cast.h"
 
 #include <cmath>
-#include <numeric>
 
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -84,8 +84,7 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
   s.in = x.dtype;
   s.sf_layout = cast.sf_layout;
   s.round_sf = cast.round_sf;
-  s.align = static_cast<uint8_t>(
-      std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)), int64_t{16}));
+  s.align = static_cast<uint8_t>(common_alignment({x}));
   s.weights = !check.has("topk_weights")               ? Weights::none
               : tensors.at("topk_weights").size() == 0 ? Weights::all_zero
                                                        : Weights::given;
@@ -131,10 +130,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   pass(written_scales(tensors.at("out_sf"), s.sf_layout, check["P"], check["C"]));
   if (s.has_count) pass(tensors.at("clamped_count"));
   const int64_t scalars[] = {jit::scalar_bits(call.amax_floor), jit::scalar_bits(call.clamp)};
-  jit::run(
-      "swiglu_forward_and_per_token_cast", jit::spec_bytes(s),
-      [&] { return build_swiglu_forward(s); }, std::span(arguments, used),
-      std::span(scalars, s.has_clamp ? 2 : 1), stream);
+  jit::run("swiglu_forward_and_per_token_cast", s, build_swiglu_forward, std::span(arguments, used),
+           std::span(scalars, s.has_clamp ? 2 : 1), stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -164,18 +161,18 @@ BenchCase bench_case(int64_t rows, int64_t hidden, const Form& form) {
               {"round_sf", form.layout != SfLayout::row_major},
               {"sf_layout", std::string(name(form.layout))}};
   if (form.clamp) c.params["swiglu_clamp_value"] = *form.clamp;
-  c.inputs.push_back({"x", form.in, {rows, 2 * hidden}, {2 * hidden, 1}});
+  c.inputs.push_back({"x", form.in, {rows, 2 * hidden}});
   if (form.has_weights) {
     c.inputs.push_back(
         {"pos_to_token_topk", DType::i32, {rows}, {1}, [](int64_t row) { return 2 * row; }});
-    c.inputs.push_back({"topk_weights", DType::f32, {rows, 2}, {2, 1}});
+    c.inputs.push_back({"topk_weights", DType::f32, {rows, 2}});
   }
   if (form.has_experts) {  // one row of padding in 128
     c.inputs.push_back({"pos_to_expert", DType::i32, {rows}, {1}, [](int64_t row) {
                           return row % 128 == 127 ? -1 : row / 128;
                         }});
   }
-  if (form.has_count) c.inputs.push_back({"clamped_count", DType::i64, {3}, {1}});
+  if (form.has_count) c.inputs.push_back({"clamped_count", DType::i64, {3}});
   c.bytes = rows * hidden * (2 * bytes(form.in) + 1) +
             scale_bytes(rows, num_blocks(hidden, form.group), form.layout);
   return c;
@@ -186,14 +183,13 @@ OpInfo op_info() {
   op.name = "swiglu_forward_and_per_token_cast";
   op.family = "quant";
   op.purpose = "gated activation of an expert's rows to 8-bit floats with one scale per group";
-  op.tensors = {
-      {"x", Role::in, false, false, false, {"bf16", "f32"}, {"P", "2H"}, "row_major"},
-      {"pos_to_token_topk", Role::in, true, false, false, {"i32"}, {"P"}, "row_major"},
-      {"topk_weights", Role::in, true, false, false, {"f32"}, {"T", "K"}, "row_major"},
-      {"pos_to_expert", Role::in, true, false, false, {"i32"}, {"P"}, "row_major"},
-      {"out", Role::out, false, false, false, {"e4m3"}, {"P", "H"}, "row_major"},
-      {"out_sf", Role::out, false, false, false, {}, {}, "SF(1,num_per_channels) sf_layout"},
-      {"clamped_count", Role::inout, true, false, false, {"i64"}, {"3"}, "row_major"}};
+  op.tensors = {input("x", {"bf16", "f32"}, {"P", "2H"}),
+                optional(input("pos_to_token_topk", {"i32"}, {"P"})),
+                optional(input("topk_weights", {"f32"}, {"T", "K"})),
+                optional(input("pos_to_expert", {"i32"}, {"P"})),
+                output("out", {"e4m3"}, {"P", "H"}),
+                output("out_sf", {}, {}, "SF(1,num_per_channels) sf_layout"),
+                optional(inout("clamped_count", {"i64"}, {"3"}))};
   using Type = ParamInfo::Type;
   op.params = {{"num_per_channels", Type::integer, {}, {"128", "H"}, {}, ""},
                sf_layout_param("sf_layout"),
@@ -227,25 +223,22 @@ void swiglu_forward_and_per_token_cast(const TensorView& x, const SwigluRows& ro
                                        const TensorView& out, const TensorView& out_sf,
                                        const SwigluForwardOptions& options, Stream stream) {
   jit::call("swiglu_forward_and_per_token_cast",
-            {&x, &rows.pos_to_token_topk, &rows.topk_weights, &rows.pos_to_expert,
-             &rows.clamped_count, &out, &out_sf},
+            {{"x", x},
+             {"pos_to_token_topk", rows.pos_to_token_topk},
+             {"topk_weights", rows.topk_weights},
+             {"pos_to_expert", rows.pos_to_expert},
+             {"clamped_count", rows.clamped_count},
+             {"out", out},
+             {"out_sf", out_sf}},
             {options.num_per_channels, options.sf_layout, options.round_sf, options.clamp_value,
              options.sf_clamp_min},
-            stream, [&] {
+            stream, [&](const Tensors& given) {
               Params params = {{"num_per_channels", options.num_per_channels},
                                {"sf_layout", std::string(name(options.sf_layout))},
                                {"round_sf", options.round_sf}};
               if (options.clamp_value) params["swiglu_clamp_value"] = double{*options.clamp_value};
               if (options.sf_clamp_min) params["sf_clamp_min"] = double{*options.sf_clamp_min};
-              Tensors tensors = {{"x", x}, {"out", out}, {"out_sf", out_sf}};
-              const auto give = [&](const char* name, const TensorView& view) {
-                if (view.rank() > 0) tensors[name] = view;
-              };
-              give("pos_to_token_topk", rows.pos_to_token_topk);
-              give("topk_weights", rows.topk_weights);
-              give("pos_to_expert", rows.pos_to_expert);
-              give("clamped_count", rows.clamped_count);
-              run(tensors, check_params(swiglu_forward_and_per_token_cast_op(), params), stream);
+              run(given, check_params(swiglu_forward_and_per_token_cast_op(), params), stream);
             });
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/alignment.h"
+
 namespace tessera::kernels {
 namespace {
 
@@ -26,8 +28,7 @@ TokenCastSpec spec_of(const TensorView& x, const TokenCast& call) {
   s.sf_layout = call.sf_layout;
   s.x_sf_layout = call.x_sf_layout;
   s.round_sf = call.round_sf;
-  s.align = static_cast<uint8_t>(
-      std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)), int64_t{16}));
+  s.align = static_cast<uint8_t>(common_alignment({x}));
   s.stride_multiple =
       static_cast<int16_t>(std::gcd(x.shape[0] <= 1 ? 0 : rows.strides[0], int64_t{16}));
   s.hidden = static_cast<int32_t>(call.hidden);
@@ -142,7 +143,7 @@ BenchCase token_cast_case(int64_t tokens, int64_t hidden, DType in, DType format
             std::string(name(in)) + " / " + std::to_string(group) +
             (format == DType::e2m1 ? " e2m1" : "");
   c.params = {{"format", std::string(name(format))}, {"num_per_channels", group}};
-  c.inputs.push_back({"x", in, {tokens, hidden}, {hidden, 1}});
+  c.inputs.push_back({"x", in, {tokens, hidden}});
   return c;
 }
 

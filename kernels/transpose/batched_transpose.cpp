@@ -2,18 +2,20 @@
 //
 // Shapes   x [batch, rows, cols], out [batch, cols, rows]
 // Dtypes   any of 1, 2 or 4 bytes, moved as integers
-// Method   one tile through shared memory: rows come in as 16-byte vectors, columns go out as
-// 16-byte vectors.
-//          x is read once and out written once, so the bound is bytes / copy bandwidth.
+// Method   one tile through shared memory: rows come in as 16-byte vectors, columns go out as 16-byte
+//          vectors. x is read once and out written once, so the bound is bytes / copy bandwidth.
 // Maths    none
 // Tuned    H200; see the table of tile sizes below.
 
 #include "kernels/transpose/batched_transpose.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
 #include "dsl/builder.h"
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
@@ -21,10 +23,13 @@
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec: what the generated code depends on. The divisibilities are powers of two, at most
-// kMostMultiple.
+// 1. Spec
+constexpr int64_t kMostMultiple = 256;
+
+/// The divisibilities are powers of two, at most kMostMultiple.
 struct Spec {
-  int32_t element_bytes;
+  DType dtype;  // u8, u16 or u32
+  uint8_t unused[3] = {};
   int32_t rows_multiple, cols_multiple, stride_multiple;
   int32_t align;  // bytes, of x and out
 };
@@ -47,68 +52,52 @@ Tile tile_of(int element_bytes) {
       return {64, 64, 512};
   }
 }
-constexpr int kMostMultiple = 256;
 
 // 2. Builder
 ir::Kernel build(const Spec& s) {
-  const DType dtype = s.element_bytes == 1   ? DType::u8
-                      : s.element_bytes == 2 ? DType::u16
-                                             : DType::u32;
-  const Tile t = tile_of(s.element_bytes);
+  const Tile t = tile_of(bytes(s.dtype));
   dsl::Builder k("batched_transpose");
   auto batch = k.dim("batch");
   auto rows = k.dim("rows", {.multiple_of = s.rows_multiple});
   auto cols = k.dim("cols", {.multiple_of = s.cols_multiple});
   auto batch_stride = k.stride("x_batch_stride", {.multiple_of = s.stride_multiple});
   auto row_stride = k.stride("x_row_stride", {.multiple_of = s.stride_multiple});
-  auto x = k.input("x", dtype, {batch, rows, cols},
+  auto x = k.input("x", s.dtype, {batch, rows, cols},
                    {.strides = {batch_stride, row_stride, 1}, .align = s.align});
-  auto out = k.output("out", dtype, {batch, cols, rows}, {.align = s.align});
+  auto out = k.output("out", s.dtype, {batch, cols, rows}, {.align = s.align});
   auto at =
       k.launch({ceil_div(rows, t.rows), ceil_div(cols, t.cols), batch}, {.threads = t.threads});
 
-  auto tile = k.shared(dtype, {t.rows, t.cols});  // (rows, cols) of one block
+  auto tile = k.shared(s.dtype, {t.rows, t.cols});  // (rows, cols) of one block
   k.copy(x(at.z).tile({at.x * t.rows, at.y * t.cols}, {t.rows, t.cols}), tile);
   k.copy(tile.transposed(), out(at.z).tile({at.y * t.cols, at.x * t.rows}, {t.cols, t.rows}));
   return k.finish();
 }
 
 // 3. Host function
-int32_t power_of_two_divisor(int64_t value, int64_t limit) {
-  return static_cast<int32_t>(std::gcd(value, limit));  // limit is a power of two
+int32_t power_of_two_divisor(int64_t value) {
+  return static_cast<int32_t>(std::gcd(value, kMostMultiple));
 }
 
 Spec spec_of(const TensorView& x, const TensorView& out) {
-  const bool one_row = x.shape[1] <= 1;
-  const bool one_batch = x.shape[0] <= 1;
+  const int64_t batch_stride = x.shape[0] <= 1 ? 0 : x.strides[0];
+  const int64_t row_stride = x.shape[1] <= 1 ? 0 : x.strides[1];
   Spec s;
-  s.element_bytes = bytes(x.dtype);
-  s.rows_multiple = power_of_two_divisor(x.shape[1], kMostMultiple);
-  s.cols_multiple = power_of_two_divisor(x.shape[2], kMostMultiple);
-  s.stride_multiple = power_of_two_divisor(
-      std::gcd(one_batch ? 0 : x.strides[0], one_row ? 0 : x.strides[1]), kMostMultiple);
-  s.align =
-      power_of_two_divisor(std::gcd(static_cast<int64_t>(reinterpret_cast<uintptr_t>(x.data)),
-                                    static_cast<int64_t>(reinterpret_cast<uintptr_t>(out.data))),
-                           16);
+  s.dtype = x.dtype;
+  s.rows_multiple = power_of_two_divisor(x.shape[1]);
+  s.cols_multiple = power_of_two_divisor(x.shape[2]);
+  s.stride_multiple = power_of_two_divisor(std::gcd(batch_stride, row_stride));
+  s.align = common_alignment({x, out});
   return s;
-}
-
-DType moved_as(DType dtype) {
-  const int size = bytes(dtype);
-  return size == 1 ? DType::u8 : size == 2 ? DType::u16 : DType::u32;
 }
 
 /// Elements as plain integers, a matrix as a batch of one.
 TensorView as_batch(TensorView x) {
-  x.dtype = moved_as(x.dtype);
+  const int size = bytes(x.dtype);
+  x.dtype = size == 1 ? DType::u8 : size == 2 ? DType::u16 : DType::u32;
   if (x.rank() != 2) return x;
   return TensorView(x.data, x.dtype, {1, x.shape[0], x.shape[1]},
                     {x.shape[0] * x.strides[0], x.strides[0], x.strides[1]}, x.device);
-}
-
-TensorView transposed_view(const TensorView& x, void* data) {
-  return TensorView(data, x.dtype, Dims{x.shape[0], x.shape[2], x.shape[1]}, x.device);
 }
 
 void check_input(ArgCheck& check, const Tensors& tensors, bool batched) {
@@ -134,7 +123,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, bool batched) {
   const TensorView& x = inputs.at("x");
   Dims shape = x.shape;
   std::swap(shape[shape.rank - 1], shape[shape.rank - 2]);
-  return {{"out", x.dtype, shape, row_major_strides(shape), num_elements(shape)}};
+  return {row_major_output("out", x.dtype, shape)};
 }
 
 void run(const Tensors& tensors, bool batched, Stream stream) {
@@ -151,21 +140,20 @@ void run(const Tensors& tensors, bool batched, Stream stream) {
   const TensorView x = as_batch(tensors.at("x"));
   const Spec spec = spec_of(x, as_batch(tensors.at("out")));
   const TensorView arguments[] = {x, as_batch(tensors.at("out"))};
-  jit::run(
-      "batched_transpose", jit::spec_bytes(spec), [&] { return build(spec); }, arguments, {},
-      stream);
+  jit::run("batched_transpose", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors) {
   if (tensors.at("x").size() == 0) return {};
   const TensorView x = as_batch(tensors.at("x"));
-  return {build(spec_of(x, transposed_view(x, nullptr)))};
+  return {build(spec_of(x, TensorView()))};
 }
 
 // 4. Registration
-BenchCase bench_case(std::string label, DType dtype, Dims shape, Dims strides) {
+BenchCase bench_case(DType dtype, const Dims& shape, const Dims& strides = {}) {
   BenchCase c;
-  c.label = std::move(label);
+  if (shape.rank == 3) c.label = fmt::format("B={} ", shape[0]);
+  c.label += fmt::format("R={} C={} {}", shape[shape.rank - 2], shape[shape.rank - 1], name(dtype));
   c.bytes = 2 * num_elements(shape) * bytes(dtype);
   c.inputs.push_back({"x", dtype, shape, strides});
   return c;
@@ -177,9 +165,8 @@ OpInfo op_info(bool batched) {
   op.family = "transpose";
   op.purpose =
       batched ? "transposes the last two dimensions of every batch" : "transposes a matrix";
-  TensorInfo x{
-      "x", Role::in, false, false, false, {"bytes1", "bytes2", "bytes4"}, {"B", "R", "C"}, "rows"};
-  TensorInfo out{"out", Role::out, false, false, false, {"as x"}, {"B", "C", "R"}, "row_major"};
+  TensorInfo x = input("x", {"bytes1", "bytes2", "bytes4"}, {"B", "R", "C"}, "rows");
+  TensorInfo out = output("out", {"as x"}, {"B", "C", "R"});
   if (!batched) {
     x.shape = {"R", "C"};
     out.shape = {"C", "R"};
@@ -189,27 +176,19 @@ OpInfo op_info(bool batched) {
   op.run = [batched](const Tensors& t, const Params&, Stream stream) { run(t, batched, stream); };
   op.kernels = [](const Tensors& t, const Params&) { return kernels(t); };
   if (batched) {
-    for (const DType dtype : {DType::e4m3, DType::bf16, DType::f32}) {
-      op.examples.push_back(bench_case("B=2 R=192 C=128 " + std::string(name(dtype)), dtype,
-                                       {2, 192, 128}, row_major_strides({2, 192, 128})));
-    }
-    op.examples.push_back(
-        bench_case("B=1 R=70 C=33 bf16", DType::bf16, {1, 70, 33}, {70 * 33, 33, 1}));
-    for (const int64_t b : {8, 32}) {
+    op.examples = {bench_case(DType::e4m3, {2, 192, 128}), bench_case(DType::bf16, {2, 192, 128}),
+                   bench_case(DType::f32, {2, 192, 128}), bench_case(DType::bf16, {1, 70, 33})};
+    for (const int64_t batches : {8, 32}) {
       for (const DType dtype : {DType::e4m3, DType::bf16}) {
-        op.bench.push_back(
-            bench_case("B=" + std::to_string(b) + " R=8064 C=7168 " + std::string(name(dtype)),
-                       dtype, {b, 8064, 7168}, row_major_strides({b, 8064, 7168})));
+        op.bench.push_back(bench_case(dtype, {batches, 8064, 7168}));
       }
     }
   } else {
     for (const DType dtype : {DType::e4m3, DType::bf16}) {
-      op.examples.push_back(
-          bench_case("R=192 C=128 " + std::string(name(dtype)), dtype, {192, 128}, {256, 1}));
-      op.bench.push_back(bench_case("R=8064 C=7168 " + std::string(name(dtype)), dtype,
-                                    {8064, 7168}, {2 * 7168, 1}));
+      op.examples.push_back(bench_case(dtype, {192, 128}, {256, 1}));
+      op.bench.push_back(bench_case(dtype, {8064, 7168}, {2 * 7168, 1}));
     }
-    op.examples.push_back(bench_case("R=70 C=33 f32", DType::f32, {70, 33}, {33, 1}));
+    op.examples.push_back(bench_case(DType::f32, {70, 33}));
   }
   return op;
 }
@@ -217,15 +196,13 @@ OpInfo op_info(bool batched) {
 }  // namespace
 
 void batched_transpose(const TensorView& x, const TensorView& out, Stream stream) {
-  jit::call("batched_transpose", {&x, &out}, {}, stream, [&] {
-    run({{"x", x}, {"out", out}}, true, stream);
-  });
+  jit::call("batched_transpose", {{"x", x}, {"out", out}}, {}, stream,
+            [&](const Tensors& given) { run(given, true, stream); });
 }
 
 void transpose(const TensorView& x, const TensorView& out, Stream stream) {
-  jit::call("transpose", {&x, &out}, {}, stream, [&] {
-    run({{"x", x}, {"out", out}}, false, stream);
-  });
+  jit::call("transpose", {{"x", x}, {"out", out}}, {}, stream,
+            [&](const Tensors& given) { run(given, false, stream); });
 }
 
 const OpInfo& batched_transpose_op() {

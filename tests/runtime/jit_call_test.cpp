@@ -154,10 +154,11 @@ TEST_CASE("memory that overlaps is looked for on every call") {
   const TenTensors good = tensors_at(0x10000000, 1000);
   int full_calls = 0;
   const auto call = [&](const TenTensors& t) {
-    jit::call("overlap_test", {&t[0], &t[9]}, {1, 2.0F, true}, nullptr, [&] {
-      ++full_calls;
-      function(good, {}, nullptr);
-    });
+    jit::call("overlap_test", {{"x0", t[0]}, {"out", t[9]}}, {1, 2.0F, true}, nullptr,
+              [&](const kernels::Tensors&) {
+                ++full_calls;
+                function(good, {}, nullptr);
+              });
   };
   call(good);
   TenTensors overlapping = good;
@@ -176,8 +177,17 @@ TEST_CASE("calls with other options are other calls") {
   int full_calls = 0;
   const auto call = [&](bool flag, std::optional<float> limit, std::string_view word) {
     jit::call("options_test",
-              {&t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7], &t[8], &t[9]},
-              {flag, limit, word}, nullptr, [&] {
+              {{"x0", t[0]},
+               {"x1", t[1]},
+               {"x2", t[2]},
+               {"x3", t[3]},
+               {"x4", t[4]},
+               {"x5", t[5]},
+               {"x6", t[6]},
+               {"x7", t[7]},
+               {"x8", t[8]},
+               {"out", t[9]}},
+              {flag, limit, word}, nullptr, [&](const kernels::Tensors&) {
                 ++full_calls;
                 function(t, {}, nullptr);
               });

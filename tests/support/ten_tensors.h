@@ -35,8 +35,17 @@ using TenTensors = std::array<TensorView, 10>;
 inline void call_sum_of_nine(const kernels::jit::Function& function, const TenTensors& t,
                              kernels::Stream stream) {
   kernels::jit::call("sum_of_nine",
-                     {&t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7], &t[8], &t[9]}, {},
-                     stream, [&] { function(t, {}, stream); });
+                     {{"x0", t[0]},
+                      {"x1", t[1]},
+                      {"x2", t[2]},
+                      {"x3", t[3]},
+                      {"x4", t[4]},
+                      {"x5", t[5]},
+                      {"x6", t[6]},
+                      {"x7", t[7]},
+                      {"x8", t[8]},
+                      {"out", t[9]}},
+                     {}, stream, [&](const kernels::Tensors&) { function(t, {}, stream); });
 }
 
 }  // namespace tessera::test

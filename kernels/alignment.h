@@ -1,0 +1,34 @@
+#pragma once
+// How wide an access to the tensors of a call may be.
+
+#include <cstdint>
+#include <initializer_list>
+#include <numeric>
+
+#include "kernels/op.h"
+
+namespace tessera::kernels {
+
+/// The alignment in bytes that all these tensors have, at most 16; that is also what memory has
+/// which is not allocated yet.
+inline int32_t common_alignment(std::initializer_list<TensorView> tensors) {
+  int64_t alignment = 16;
+  for (const TensorView& tensor : tensors) {
+    alignment = std::gcd(alignment, static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)));
+  }
+  return static_cast<int32_t>(alignment);
+}
+
+/// The same of those of the tensors named that there are.
+///
+/// Example: s.align = common_alignment(tensors, {"x", "out"});
+inline int32_t common_alignment(const Tensors& tensors, std::initializer_list<const char*> names) {
+  int32_t alignment = 16;
+  for (const char* name : names) {
+    const auto found = tensors.find(name);
+    if (found != tensors.end()) alignment = std::gcd(alignment, common_alignment({found->second}));
+  }
+  return alignment;
+}
+
+}  // namespace tessera::kernels
