@@ -31,4 +31,15 @@ inline int32_t common_alignment(const Tensors& tensors, std::initializer_list<co
   return alignment;
 }
 
+/// Elements, at most `most`, that one access may have wherever it begins at a multiple of them in a
+/// row of the view.
+inline int64_t common_vector(const TensorView& view, int64_t most) {
+  int64_t vector = std::gcd(
+      most, static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data)) / bytes(view.dtype));
+  for (int i = 0; i + 1 < view.rank(); ++i) {
+    if (view.shape[i] > 1) vector = std::gcd(vector, view.strides[i]);
+  }
+  return vector;
+}
+
 }  // namespace tessera::kernels

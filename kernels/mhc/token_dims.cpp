@@ -34,6 +34,28 @@ TensorView TokenDims::flat(const TensorView& checked) const {
   return TensorView(checked.data, checked.dtype, shape, checked.device);
 }
 
+TensorView TokenDims::flat_rows(const ArgCheck& check, std::string_view name,
+                                const TensorView& checked) const {
+  TensorView flat = checked;
+  flat.shape = Dims{1};
+  flat.strides = Dims{checked.strides[rank_ - 1]};
+  int64_t expected = 0;  // stride that the next larger dimension must have
+  for (int i = rank_ - 1; i >= 0; --i) {
+    if (checked.shape[i] == 1) continue;
+    check.require(expected == 0 || checked.strides[i] == expected, name,
+                  "rows of several token dimensions must lie evenly apart", "even strides",
+                  to_string(checked), ErrorKind::unsupported);
+    if (expected == 0) flat.strides[0] = checked.strides[i];
+    expected = checked.strides[i] * checked.shape[i];
+  }
+  for (int i = 0; i < rank_; ++i) flat.shape[0] *= checked.shape[i];
+  for (int i = rank_; i < checked.rank(); ++i) {
+    flat.shape.push_back(checked.shape[i]);
+    flat.strides.push_back(checked.strides[i]);
+  }
+  return flat;
+}
+
 void require_streams(const ArgCheck& check, std::string_view tensor, int64_t most) {
   const int64_t streams = check["n"];
   const std::string expected = "1 <= n <= " + std::to_string(most);

@@ -22,6 +22,10 @@ class TokenDims {
   Dims output(const TensorView& checked, std::initializer_list<int64_t> others) const;
   /// A checked, contiguous tensor as [tokens, others...].
   TensorView flat(const TensorView& checked) const;
+  /// The same of a checked tensor with free strides: they stay, and several token dimensions must
+  /// lie evenly apart, else an unsupported Error.
+  TensorView flat_rows(const ArgCheck& check, std::string_view name,
+                       const TensorView& checked) const;
 
  private:
   int rank_ = 1;

@@ -1,7 +1,5 @@
 #include "kernels/quant/dequantise.h"
 
-#include <numeric>
-
 #include "kernels/alignment.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
@@ -19,12 +17,8 @@ DequantiseSpec spec_of(const TensorView& x, const TensorView& x_sf, const Dequan
   s.block_rows = static_cast<int32_t>(call.block_rows);
   s.block_cols = static_cast<int32_t>(call.block_cols);
   // Neighbouring columns read neighbouring scales only where each has its own.
-  s.sf_vector = 1;
-  if (call.block_cols == 1 && call.sf_layout == SfLayout::row_major) {
-    const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(x_sf.data)) / 4;
-    const int64_t stride = x_sf.shape[0] <= 1 ? 0 : x_sf.strides[0];
-    s.sf_vector = static_cast<int32_t>(std::gcd(std::gcd(address, stride), int64_t{4}));
-  }
+  const bool vectors = call.block_cols == 1 && call.sf_layout == SfLayout::row_major;
+  s.sf_vector = vectors ? static_cast<int32_t>(common_vector(x_sf, 4)) : 1;
   return s;
 }
 
