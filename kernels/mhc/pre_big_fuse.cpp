@@ -4,20 +4,18 @@
 //          [entries], post_mix [tokens, streams], comb_mix [tokens, streams, streams], layer_input
 //          [tokens, hidden]
 // Dtypes   residual and layer_input bf16, the rest f32
-// Method   three launches: the projection of the residual; the mixes of a token on as many lanes as
-//          its matrix has elements; the kernel of pre_apply_mix_fwd. The bound is reading the
-//          residual twice, the second time from L2 where it fits.
+// Method   three launches: the projection of the residual; the mixes of every token, in
+//          mixes_kernel.cpp; the kernel of pre_apply_mix_fwd. The bound is reading the residual
+//          twice, the second time from L2 where it fits.
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of the single ops.
 // Tuned    H200; see projection.cpp and pick_row_tile.
 
 #include "kernels/mhc/pre_big_fuse.h"
 
-#include <optional>
-
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
-#include "kernels/mhc/mix_sequences.h"
+#include "kernels/mhc/mixes_kernel.h"
 #include "kernels/mhc/pre_apply_mix_fwd.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
@@ -25,75 +23,6 @@
 
 namespace tessera::kernels {
 namespace {
-
-// 1. Spec of the second launch
-struct Spec {
-  int32_t streams, width;
-  mhc::PartSum sum;
-};
-
-// 2. Builder
-ir::Kernel build(const Spec& s) {
-  using namespace dsl;
-  const int64_t n = s.streams, entries = n * (n + 2);
-  const mhc::MatrixLanes matrix{n};
-  const mhc::SumBlock block(s.sum, matrix.lanes());
-  Builder k("pre_big_fuse_mixes");
-  auto tokens = k.dim("tokens");
-  std::vector<Ref> parts;  // products and squares, absent without columns
-  if (s.sum.parts > 0) {
-    parts.push_back(
-        k.input("products", DType::f32, {s.sum.parts, tokens * entries}, {.align = s.sum.align}));
-    parts.push_back(k.input("squares", DType::f32, {s.sum.parts, tokens}, {.align = 4}));
-  }
-  auto scale = k.input("scale", DType::f32, {3}, {.align = 4});
-  auto base = k.input("base", DType::f32, {entries}, {.align = 4});
-  auto pre_mix = k.output("pre_mix", DType::f32, {tokens, n}, {.align = 4});
-  auto post_mix = k.output("post_mix", DType::f32, {tokens, n}, {.align = 4});
-  auto comb_mix = k.output("comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
-  auto norm_eps = k.scalar("norm_eps", DType::f32);
-  auto pre_eps = k.scalar("pre_eps", DType::f32);
-  auto sinkhorn_eps = k.scalar("sinkhorn_eps", DType::f32);
-  auto post_mult = k.scalar("post_mult_value", DType::f32);
-  auto repeat = k.scalar("sinkhorn_repeat", DType::i32);
-  auto at = k.launch({ceil_div(tokens, block.rows)}, {.threads = block.threads});
-  k.wait_for_previous_kernel();
-  k.let_next_kernel_start();
-
-  auto first_token = k.let("first_token", at.x * block.rows);
-  std::optional<mhc::SummedParts> sums;
-  if (!parts.empty()) sums.emplace(k, s.sum, parts[0], parts[1], first_token, block.rows);
-  k.if_(k.warp() < block.rows * matrix.lanes() / 32, [&] {
-    auto row = k.let("row", k.thread() / matrix.lanes());
-    auto token = k.let("token", first_token + row);
-    auto lane = k.let("matrix_lane", k.thread() % matrix.lanes());
-    auto i = k.let("i", matrix.row(k.thread()));
-    auto o = k.let("o", matrix.col(k.thread()));
-
-    // norm: the factor of the token, then z of one entry
-    Value factor = Arg(0.0f).value();
-    if (sums) factor = k.let("factor", mhc::norm_factor(sums->square(row), s.width, norm_eps));
-    const auto z_of = [&](const Value& j) {
-      Value mix = Arg(0.0f).value();
-      if (sums) mix = k.let("mix", sums->product(row, j) * factor);
-      return k.let("z", mhc::mix_logit(mix, scale(min(j / n, 2)), base(j)));
-    };
-    // the mixes of the sub-layer's input and output
-    for (int64_t first = 0; first < 2 * n; first += matrix.lanes()) {
-      auto j = k.let("j", lane + first);
-      k.if_(j < 2 * n, [&] {
-        auto z = z_of(j);
-        k.if_else(
-            j < n, [&] { pre_mix(token, j) = mhc::pre_mix(z, pre_eps); },
-            [&] { post_mix(token, j - n) = mhc::post_mix(z, post_mult); });
-      });
-    }
-    // the mix of the streams; lanes outside of the matrix take part in the shuffles
-    auto logit = z_of(2 * n + min(i * n + o, n * n - 1));
-    comb_mix(token, i, o) = mhc::sinkhorn(k, matrix, k.thread(), logit, repeat, sinkhorn_eps);
-  });
-  return k.finish();
-}
 
 // 3. Host function
 struct Call {
@@ -123,7 +52,7 @@ int64_t workspace_of(const Call& call) {
   return mhc::projection_workspace(call.shape) + call.shape.tokens * call.streams;
 }
 
-Spec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
+mhc::MixesSpec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
   return {static_cast<int32_t>(call.streams), static_cast<int32_t>(call.shape.width),
           mhc::PartSum(call.shape, tensors.workspace)};
 }
@@ -152,7 +81,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check.memory();
   if (call.shape.tokens == 0) return;
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
-  const Spec spec = spec_of(call, inputs);
+  const mhc::MixesSpec spec = spec_of(call, inputs);
   mhc::run_projection("pre_big_fuse", call.shape, inputs, stream);
 
   const TensorView pre_mix(
@@ -173,7 +102,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
     scalars.push_back(jit::scalar_bits(params, name));
   }
   scalars.push_back(std::get<int64_t>(params.at("sinkhorn_repeat")));
-  jit::run("pre_big_fuse", spec, build, arguments, scalars, stream);
+  jit::run("pre_big_fuse", spec, mhc::build_mixes, arguments, scalars, stream);
   pre_apply_mix_fwd(dims.flat(inputs.residual), pre_mix, dims.flat(tensors.at("layer_input")),
                     stream);
 }
@@ -183,7 +112,7 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   const Call call = check_input(check, tensors, params);
   if (call.shape.tokens == 0) return {};
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
-  const ir::Kernel mixes = build(spec_of(call, inputs));
+  const ir::Kernel mixes = mhc::build_mixes(spec_of(call, inputs));
   if (call.shape.width == 0) return {mixes};
   const TensorView pre_mix(nullptr, DType::f32, {call.shape.tokens, call.streams});
   const auto apply = pre_apply_mix_fwd_op().kernels(
