@@ -1,138 +1,19 @@
-// reduce_fused: the rows of each token's positions, weighted and summed.
-//
-// Shapes   x [positions, hidden], x_sf [positions], topk_weights and token_topk_to_pos
-//          [tokens, num_topk], sf [1], out [tokens, hidden]
-// Dtypes   x f32|bf16, factors f32, positions i32, out as x or e4m3
-// Method   16-byte vectors of columns, straight from the rows into the sums; no shared memory. With
-//          many tokens a thread adds slot by slot, up to 4 vectors each: most slots are empty, and
-//          other blocks hide the latency. With few it loads the vectors of 8 slots at once. Rows are
-//          read once, so the bound is bytes / copy bandwidth.
-// Maths    acc = fma(x, weight * x_sf, acc) in the order of the slots from +0, then acc * sf
-// Tuned    H200: pick_walk. Columns are independent, so few tokens still fill the SMs.
+// reduce_fused: host side; the kernel and its description are in reduce_kernel.cpp.
 
 #include "kernels/moe/reduce_fused.h"
 
 #include <algorithm>
 
-#include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/even_mapping.h"
+#include "kernels/moe/reduce_kernel.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
-
-// 1. Spec
-/// How a row of columns is shared out.
-struct Walk {
-  uint8_t runs;   // vectors per thread
-  uint8_t slots;  // rows that a thread loads before it adds them
-  int16_t threads;
-};
-
-struct Spec {
-  DType in, out;
-  bool has_x_sf, has_weights, has_sf;
-  uint8_t vector;  // columns of a vector
-  uint8_t align;   // bytes of x and out, at most 16
-  uint8_t unused = 0;
-  Walk walk;
-  int32_t hidden, num_topk;  // num_topk 0: there are no positions
-};
-
-/// 128 to 256 threads along a row where they divide it (7168 = 4 x 224 x 8), fewer along a short row.
-Walk pick_walk(int64_t tokens, int64_t vectors) {
-  constexpr int64_t kManyTokens = 1024;  // about 8 blocks for each of 132 SMs
-  const bool many = tokens >= kManyTokens;
-  const uint8_t slots = many ? 1 : 8;
-  for (int runs = many ? 4 : 1; runs > 0; --runs) {
-    for (int threads = 256; threads >= 128; threads -= 32) {
-      if (vectors % (threads * runs) != 0) continue;
-      return {static_cast<uint8_t>(runs), slots, static_cast<int16_t>(threads)};
-    }
-  }
-  const auto threads = static_cast<int16_t>(std::min<int64_t>((vectors + 31) / 32 * 32, 128));
-  return {1, slots, threads};
-}
-
-// 2. Builder
-ir::Kernel build(const Spec& s) {
-  using namespace dsl;
-  const int64_t runs = s.walk.runs, threads = s.walk.threads, vector = s.vector;
-  const int64_t chunks = (s.hidden + threads * runs * vector - 1) / (threads * runs * vector);
-
-  Builder k("reduce_fused");
-  auto tokens = k.dim("tokens");
-  auto out = k.output("out", s.out, {tokens, s.hidden}, {.align = s.align});
-  std::vector<Ref> x, slots_of, x_sf, weights, sf;  // one or none
-  Value positions;
-  if (s.num_topk > 0) {
-    positions = k.dim("positions");
-    x.push_back(k.input("x", s.in, {positions, s.hidden}, {.align = s.align}));
-    slots_of.push_back(
-        k.input("token_topk_to_pos", DType::i32, {tokens, s.num_topk}, {.align = 4}));
-  }
-  if (s.has_x_sf) x_sf.push_back(k.input("x_sf", DType::f32, {positions}, {.align = 4}));
-  if (s.has_weights) {
-    weights.push_back(k.input("topk_weights", DType::f32, {tokens, s.num_topk}, {.align = 4}));
-  }
-  if (s.has_sf) sf.push_back(k.input("sf", DType::f32, {1}, {.align = 4}));
-  auto at = k.launch({tokens * chunks}, {.threads = s.walk.threads});
-  auto token = k.let("token", at.x / chunks);
-  k.assume(token < tokens);
-  auto first_col = k.let("first_col", (at.x % chunks * runs * threads + k.thread()) * vector);
-  auto column = [&](const Value& run) { return first_col + run * (threads * vector); };
-
-  auto acc = k.local(DType::f32, {runs, vector}, "acc");
-  k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
-  auto add_slots = [&](const Value& first, int64_t slots) {
-    auto rows = k.local(s.in, {slots, runs, vector}, "rows");
-    auto factors = k.local(DType::f32, {slots}, "factors");
-    auto position = k.local(DType::i32, {slots}, "position");
-    // load
-    k.unrolled(slots, [&](Value i) {
-      position(i) = slots_of[0](token, first + i);
-      factors(i) = 1.0f;
-      for (const Ref& w : weights) factors(i) = w(token, first + i);
-    });
-    k.unrolled(slots, [&](Value i) {
-      auto row = k.let("row", position(i));
-      k.if_(row >= 0 && row < positions, [&] {
-        for (const Ref& scale : x_sf) factors(i) *= scale(row);
-        k.unrolled(runs, [&](Value r) {
-          k.vectorized(vector, [&](Value j) { rows(i, r, j) = x[0](row, column(r) + j); });
-        });
-      });
-    });
-    // sum
-    k.unrolled(slots, [&](Value i) {
-      k.if_(position(i) >= 0 && position(i) < positions, [&] {
-        k.unrolled(runs, [&](Value r) {
-          k.unrolled(vector,
-                     [&](Value j) { acc(r, j) = fma(f32(rows(i, r, j)), factors(i), acc(r, j)); });
-        });
-      });
-    });
-  };
-  const int64_t whole = s.num_topk / s.walk.slots, rest = s.num_topk % s.walk.slots;
-  if (whole == 1) add_slots(i32(0), s.walk.slots);
-  if (whole > 1) {
-    k.serial(0, whole, [&](Value i) { add_slots(i * s.walk.slots, s.walk.slots); });
-  }
-  if (rest > 0) add_slots(i32(whole * s.walk.slots), rest);
-  // scale and store
-  k.unrolled(runs, [&](Value r) {
-    k.vectorized(vector, [&](Value j) {
-      Value sum = acc(r, j);
-      for (const Ref& scale : sf) sum = sum * scale(0);
-      out(token, column(r) + j) = cast(s.out, sum);
-    });
-  });
-  return k.finish();
-}
 
 // 3. Host function
 constexpr const char* kOp = "reduce_fused";
@@ -151,9 +32,9 @@ DType check_input(ArgCheck& check, const Tensors& tensors, const Params& params)
   return e4m3 ? DType::e4m3 : tensors.at("x").dtype;
 }
 
-Spec spec_of(const ArgCheck& check, const Tensors& tensors, DType out_dtype) {
+moe::ReduceSpec spec_of(const ArgCheck& check, const Tensors& tensors, DType out_dtype) {
   const TensorView& x = tensors.at("x");
-  Spec s;
+  moe::ReduceSpec s;
   s.in = x.dtype;
   s.out = out_dtype;
   s.num_topk = x.shape[0] == 0 ? 0 : static_cast<int32_t>(check["K"]);
@@ -163,7 +44,7 @@ Spec spec_of(const ArgCheck& check, const Tensors& tensors, DType out_dtype) {
   s.align = static_cast<uint8_t>(common_alignment(tensors, {"x", "out"}));
   s.vector = static_cast<uint8_t>(std::max(1, s.align / bytes(s.in)));
   s.hidden = static_cast<int32_t>(check["H"]);
-  s.walk = pick_walk(check["T"], s.hidden / s.vector);
+  s.walk = moe::pick_walk(check["T"], s.hidden / s.vector);
   return s;
 }
 
@@ -181,7 +62,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check.memory();
   require_values(check, "token_topk_to_pos", tensors.at("token_topk_to_pos"), -1, check["P"] - 1);
   if (tensors.at("out").size() == 0) return;
-  const Spec spec = spec_of(check, tensors, dtype);
+  const moe::ReduceSpec spec = spec_of(check, tensors, dtype);
   std::vector<TensorView> arguments = {tensors.at("out")};
   const auto add = [&](const char* name, bool used) {
     if (used) arguments.push_back(tensors.at(name));
@@ -191,14 +72,14 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   add("x_sf", spec.has_x_sf);
   add("topk_weights", spec.has_weights);
   add("sf", spec.has_sf);
-  jit::run(kOp, spec, build, arguments, {}, stream);
+  jit::run(kOp, spec, moe::build_reduce, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   ArgCheck check(kOp);
   const DType dtype = check_input(check, tensors, params);
   if (check["T"] * check["H"] == 0) return {};
-  return {build(spec_of(check, tensors, dtype))};
+  return {moe::build_reduce(spec_of(check, tensors, dtype))};
 }
 
 // 4. Registration

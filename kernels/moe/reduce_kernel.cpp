@@ -1,0 +1,111 @@
+// reduce_fused: the rows of each token's positions, weighted and summed.
+//
+// Shapes   x [positions, hidden], x_sf [positions], topk_weights and token_topk_to_pos
+//          [tokens, num_topk], sf [1], out [tokens, hidden]
+// Dtypes   x f32|bf16, factors f32, positions i32, out as x or e4m3
+// Method   16-byte vectors of columns, straight from the rows into the sums; no shared memory. With
+//          many tokens a thread adds slot by slot, up to 4 vectors each: most slots are empty, and
+//          other blocks hide the latency. With few it loads the vectors of 8 slots at once. Rows are
+//          read once, so the bound is bytes / copy bandwidth.
+// Maths    acc = fma(x, weight * x_sf, acc) in the order of the slots from +0, then acc * sf
+// Tuned    H200: pick_walk. Columns are independent, so few tokens still fill the SMs.
+
+#include "kernels/moe/reduce_kernel.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "dsl/builder.h"
+
+namespace tessera::kernels::moe {
+
+Walk pick_walk(int64_t tokens, int64_t vectors) {
+  constexpr int64_t kManyTokens = 1024;  // about 8 blocks for each of 132 SMs
+  const bool many = tokens >= kManyTokens;
+  const uint8_t slots = many ? 1 : 8;
+  for (int runs = many ? 4 : 1; runs > 0; --runs) {
+    for (int threads = 256; threads >= 128; threads -= 32) {
+      if (vectors % (threads * runs) != 0) continue;
+      return {static_cast<uint8_t>(runs), slots, static_cast<int16_t>(threads)};
+    }
+  }
+  const auto threads = static_cast<int16_t>(std::min<int64_t>((vectors + 31) / 32 * 32, 128));
+  return {1, slots, threads};
+}
+
+ir::Kernel build_reduce(const ReduceSpec& s) {
+  using namespace dsl;
+  const int64_t runs = s.walk.runs, threads = s.walk.threads, vector = s.vector;
+  const int64_t chunks = (s.hidden + threads * runs * vector - 1) / (threads * runs * vector);
+
+  Builder k("reduce_fused");
+  auto tokens = k.dim("tokens");
+  auto out = k.output("out", s.out, {tokens, s.hidden}, {.align = s.align});
+  std::vector<Ref> x, slots_of, x_sf, weights, sf;  // one or none
+  Value positions;
+  if (s.num_topk > 0) {
+    positions = k.dim("positions");
+    x.push_back(k.input("x", s.in, {positions, s.hidden}, {.align = s.align}));
+    slots_of.push_back(
+        k.input("token_topk_to_pos", DType::i32, {tokens, s.num_topk}, {.align = 4}));
+  }
+  if (s.has_x_sf) x_sf.push_back(k.input("x_sf", DType::f32, {positions}, {.align = 4}));
+  if (s.has_weights) {
+    weights.push_back(k.input("topk_weights", DType::f32, {tokens, s.num_topk}, {.align = 4}));
+  }
+  if (s.has_sf) sf.push_back(k.input("sf", DType::f32, {1}, {.align = 4}));
+  auto at = k.launch({tokens * chunks}, {.threads = s.walk.threads});
+  auto token = k.let("token", at.x / chunks);
+  k.assume(token < tokens);
+  auto first_col = k.let("first_col", (at.x % chunks * runs * threads + k.thread()) * vector);
+  auto column = [&](const Value& run) { return first_col + run * (threads * vector); };
+
+  auto acc = k.local(DType::f32, {runs, vector}, "acc");
+  k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
+  auto add_slots = [&](const Value& first, int64_t slots) {
+    auto rows = k.local(s.in, {slots, runs, vector}, "rows");
+    auto factors = k.local(DType::f32, {slots}, "factors");
+    auto position = k.local(DType::i32, {slots}, "position");
+    // load
+    k.unrolled(slots, [&](Value i) {
+      position(i) = slots_of[0](token, first + i);
+      factors(i) = 1.0f;
+      for (const Ref& w : weights) factors(i) = w(token, first + i);
+    });
+    k.unrolled(slots, [&](Value i) {
+      auto row = k.let("row", position(i));
+      k.if_(row >= 0 && row < positions, [&] {
+        for (const Ref& scale : x_sf) factors(i) *= scale(row);
+        k.unrolled(runs, [&](Value r) {
+          k.vectorized(vector, [&](Value j) { rows(i, r, j) = x[0](row, column(r) + j); });
+        });
+      });
+    });
+    // sum
+    k.unrolled(slots, [&](Value i) {
+      k.if_(position(i) >= 0 && position(i) < positions, [&] {
+        k.unrolled(runs, [&](Value r) {
+          k.unrolled(vector,
+                     [&](Value j) { acc(r, j) = fma(f32(rows(i, r, j)), factors(i), acc(r, j)); });
+        });
+      });
+    });
+  };
+  const int64_t whole = s.num_topk / s.walk.slots, rest = s.num_topk % s.walk.slots;
+  if (whole == 1) add_slots(i32(0), s.walk.slots);
+  if (whole > 1) {
+    k.serial(0, whole, [&](Value i) { add_slots(i * s.walk.slots, s.walk.slots); });
+  }
+  if (rest > 0) add_slots(i32(whole * s.walk.slots), rest);
+  // scale and store
+  k.unrolled(runs, [&](Value r) {
+    k.vectorized(vector, [&](Value j) {
+      Value sum = acc(r, j);
+      for (const Ref& scale : sf) sum = sum * scale(0);
+      out(token, column(r) + j) = cast(s.out, sum);
+    });
+  });
+  return k.finish();
+}
+
+}  // namespace tessera::kernels::moe
