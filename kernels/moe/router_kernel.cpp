@@ -1,106 +1,14 @@
 #include "kernels/moe/router_kernel.h"
 
-#include <bit>
-#include <functional>
 #include <limits>
 #include <vector>
 
 #include "dsl/builder.h"
 #include "kernels/moe/best_expert.h"
+#include "kernels/moe/expert_groups.h"
 
 namespace tessera::kernels::moe {
-namespace {
-
 constexpr int kWarps = 4;  // tokens per block
-
-int64_t lanes_per_group(const RouterSpec& s) {
-  return 32 / static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(s.num_groups)));
-}
-
-/// What one lane holds of a row: slot 4 i + j is expert 128 i + 4 lane + j.
-class Row {
- public:
-  Row(dsl::Builder& k, const RouterSpec& s) : k_(k), s_(s), slots_((s.experts + 127) / 128 * 4) {}
-
-  int64_t slots() const { return slots_; }
-  dsl::Value expert(const dsl::Value& slot) const {
-    return slot / 4 * 128 + k_.lane() * 4 + slot % 4;
-  }
-  /// Elements of a row of `experts` floats; 0 where there is no expert.
-  dsl::Ref load(const char* name, const std::function<dsl::Ref(const dsl::Value&)>& at) const {
-    using namespace dsl;
-    auto values = k_.local(DType::f32, {slots_}, name);
-    k_.unrolled(slots_ / s_.vector, [&](Value part) {
-      auto first = k_.let("first", expert(part * s_.vector));
-      k_.unrolled(s_.vector, [&](Value j) { values(part * s_.vector + j) = 0.0f; });
-      k_.if_(first < s_.experts, [&] {
-        k_.vectorized(s_.vector, [&](Value j) { values(part * s_.vector + j) = at(first + j); });
-      });
-    });
-    return values;
-  }
-  template <class Fn>
-  void each(const Fn& fn) const {
-    k_.unrolled(slots_, [&](dsl::Value slot) { fn(slot, expert(slot)); });
-  }
-
- private:
-  dsl::Builder& k_;
-  const RouterSpec& s_;
-  int64_t slots_;
-};
-
-/// Which groups win: bit g * lanes_per_group(s) of the result. The lanes of the warp are dealt to
-/// the groups in turn: each looks at some of the members, then they put together what they found.
-///
-///   values   f32 [slots] of a row, rankable
-dsl::Value winning_groups(dsl::Builder& k, const RouterSpec& s, const Row& row,
-                          const dsl::Ref& values) {
-  using namespace dsl;
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const int64_t members = s.experts / s.num_groups, lanes = lanes_per_group(s);
-  // Rows are longer than a group, so that neighbours start at different banks.
-  auto ranked = k.shared(DType::f32, {kWarps, s.num_groups * (members + lanes)}, "ranked");
-  row.each([&](const Value& slot, const Value& expert) {
-    k.if_(expert < s.experts,
-          [&] { ranked(k.warp(), expert + expert / members * lanes) = values(slot); });
-  });
-  k.sync_warp();
-  // the two best of each group
-  auto group = k.let("group", k.lane() / lanes), place = k.let("place", k.lane() % lanes);
-  auto best = k.var(DType::f32, -kInfinity, "best_of_group");
-  auto second = k.var(DType::f32, -kInfinity, "second_of_group");
-  k.unrolled((members + lanes - 1) / lanes, [&](Value i) {
-    auto member = i * lanes + place;
-    k.if_(group < s.num_groups && member < members, [&] {
-      auto value = k.let("value", ranked(k.warp(), group * (members + lanes) + member));
-      second = max(second, min(best, value));
-      best = max(best, value);
-    });
-  });
-  for (int64_t distance = 1; distance < lanes; distance *= 2) {
-    auto other_best = k.let("other_best", k.shuffle_xor(best, distance));
-    auto other_second = k.let("other_second", k.shuffle_xor(second, distance));
-    second = max(min(best, other_best), max(second, other_second));
-    best = max(best, other_best);
-  }
-  auto sum = k.let("sum", best + second);
-  auto mine = k.let("group_value", select(is_nan(sum), -kInfinity, sum));
-  // how many groups are better
-  auto rank = k.var(DType::i32, 0, "rank");
-  k.unrolled((s.num_groups + lanes - 1) / lanes, [&](Value i) {
-    auto other_group = i * lanes + place;
-    auto other = k.let("other", k.shuffle(mine, min(other_group, s.num_groups - 1) * lanes));
-    auto beats = select(other_group<group, other >= mine, other> mine);
-    rank = rank + select(other_group < s.num_groups && beats, 1, 0);
-  });
-  for (int64_t distance = 1; distance < lanes; distance *= 2) {
-    rank = rank + k.shuffle_xor(rank, distance);
-  }
-  return k.ballot(group < s.num_groups && rank < s.num_topk_groups);
-}
-
-}  // namespace
 
 ir::Kernel build_router(const RouterSpec& s) {
   using namespace dsl;
@@ -139,7 +47,7 @@ ir::Kernel build_router(const RouterSpec& s) {
   auto lane = k.let("lane", k.lane());
   k.if_(token < tokens, [&] {
     // load
-    const Row row(k, s);
+    const ExpertRow row(k, s);
     auto x = row.load("x", [&](const Value& expert) { return logits(token, expert); });
     auto b = row.load("b", [&](const Value& expert) { return bias(expert); });
     auto bad = k.var(DType::boolean, false, "bad");
@@ -175,7 +83,7 @@ ir::Kernel build_router(const RouterSpec& s) {
           values(slot) = rankable(score + b(slot));
         });
         Value winners;
-        if (s.num_groups > 0) winners = k.let("winners", winning_groups(k, s, row, values));
+        if (s.num_groups > 0) winners = k.let("winners", winning_groups(k, s, kWarps, row, values));
         Ranking ranking(
             k, row.slots(),
             [&](const Value& slot) {
