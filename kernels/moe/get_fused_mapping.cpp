@@ -20,6 +20,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/target.h"
 #include "kernels/moe/mapping_bench.h"
+#include "kernels/moe/mapping_call.h"
 #include "kernels/moe/mapping_kernels.h"
 #include "kernels/moe/mapping_values.h"
 
@@ -32,63 +33,12 @@ using Spec = moe::MappingSpec;
 
 // 3. Host function
 constexpr const char* kOp = "get_fused_mapping";
-constexpr const char* kByPosition[] = {"pos_to_expert", "pos_to_token", "pos_to_token_topk"};
-constexpr const char* kByExpert[] = {"expert_start", "expert_end", "num_tokens_per_expert"};
-
-GetFusedMappingOptions options_of(const Params& params) {
-  return {std::get<int64_t>(params.at("num_experts")), std::get<int64_t>(params.at("alignment")),
-          std::get<int64_t>(params.at("num_expanded_tokens")),
-          std::get<bool>(params.at("force_no_sync"))};
-}
-
-bool synchronises(const GetFusedMappingOptions& options) {
-  return options.num_expanded_tokens == 0 && !options.force_no_sync;
-}
-
-void check_input(ArgCheck& check, const Tensors& tensors, const GetFusedMappingOptions& o) {
-  check.tensor("topk_idx", tensors).dtype(DType::i64).shape("T", "K").row_major();
-  constexpr int64_t kMost = (int64_t{1} << 31) - (int64_t{1} << 24) - 1;  // positions are i32
-  check.param_in_range("num_experts", o.num_experts, 1, moe::kMaxMappedExperts);
-  check.param_in_range("alignment", o.alignment, 1, kMost / o.num_experts);
-  check.param_in_range("num_expanded_tokens", o.num_expanded_tokens, 0, kMost);
-  const int64_t pairs = check["T"] * check["K"];
-  check.require(pairs + (o.alignment - 1) * o.num_experts <= kMost, "topk_idx",
-                "'topk_idx' has too many pairs",
-                "at most " + std::to_string(kMost) + " padded positions",
-                std::to_string(pairs) + " pairs", ErrorKind::unsupported);
-  check.bind("E", o.num_experts, "num_experts");
-}
-
-/// The length of the pos arrays that is enough for every routing of this shape.
-int64_t most_positions(const ArgCheck& check, const GetFusedMappingOptions& o) {
-  if (!synchronises(o)) return o.num_expanded_tokens;
-  return fused_mapping_bound(check["T"] * check["K"], o.num_experts, o.alignment);
-}
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check(kOp);
-  const GetFusedMappingOptions options = options_of(params);
-  check_input(check, inputs, options);
-  const int64_t positions = most_positions(check, options);
-  std::vector<OutputInfo> result;
-  const auto add = [&](const char* name, const Dims& shape) {
-    result.push_back(row_major_output(name, DType::i32, shape));
-  };
-  for (const char* name : kByPosition) add(name, {positions});
-  add("token_topk_to_pos", {check["T"], check["K"]});
-  for (const char* name : kByExpert) add(name, {options.num_experts});
-  return result;
-}
-
-void check_outputs(ArgCheck& check, const Tensors& tensors, const GetFusedMappingOptions& o) {
-  if (!synchronises(o)) check.bind("P", o.num_expanded_tokens, "num_expanded_tokens");
-  for (const char* name : kByPosition) {
-    check.output(name, tensors).dtype(DType::i32).shape("P").row_major();
-  }
-  check.output("token_topk_to_pos", tensors).dtype(DType::i32).shape("T", "K").row_major();
-  for (const char* name : kByExpert) {
-    check.output(name, tensors).dtype(DType::i32).shape("E").row_major();
-  }
+  const GetFusedMappingOptions options = moe::mapping_options(params);
+  moe::check_mapping_input(check, inputs, options);
+  return moe::mapping_outputs(check, options);
 }
 
 Spec spec_of(const ArgCheck& check, int64_t positions, MappingPhase phase, bool fills) {
@@ -102,13 +52,6 @@ Spec spec_of(const ArgCheck& check, int64_t positions, MappingPhase phase, bool 
   return s;
 }
 
-std::vector<MappingPhase> phases_for(int64_t pairs, int cluster_limit) {
-  if (pairs <= moe::kMaxBlockPairs) return {MappingPhase::block};
-  const bool in_cluster = pairs <= moe::kMaxClusterPairs && moe::kMappingCluster <= cluster_limit;
-  if (in_cluster) return {MappingPhase::cluster};
-  return {MappingPhase::count, MappingPhase::offset, MappingPhase::place};
-}
-
 TensorView flat(const TensorView& view) {
   return {view.data, view.dtype, {view.size()}, view.device};
 }
@@ -120,15 +63,15 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
   if (pairs > 0) {
     arguments = {flat(tensors.at("topk_idx")), flat(tensors.at("token_topk_to_pos"))};
   }
-  for (const char* name : kByPosition) {
+  for (const char* name : moe::kByPosition) {
     if (positions > 0) arguments.push_back(tensors.at(name));
   }
-  for (const char* name : kByExpert) arguments.push_back(tensors.at(name));
+  for (const char* name : moe::kByExpert) arguments.push_back(tensors.at(name));
   const int64_t chunks = (pairs + moe::kPairsPerChunk - 1) / moe::kPairsPerChunk;
   const int64_t scalars[] = {o.alignment, std::max<int64_t>(chunks, 1)};
   jit::launch_in_clusters(tensors.at("topk_idx").device, [&](int cluster_limit) {
-    for (const MappingPhase phase : phases_for(pairs, cluster_limit)) {
-      const Spec spec = spec_of(check, positions, phase, !synchronises(o));
+    for (const MappingPhase phase : moe::mapping_phases(pairs, cluster_limit)) {
+      const Spec spec = spec_of(check, positions, phase, !moe::synchronises(o));
       jit::run(kOp, spec, moe::build_mapping, arguments, scalars, stream);
     }
   });
@@ -136,37 +79,37 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
 
 void run(const Tensors& tensors, const GetFusedMappingOptions& options, Stream stream) {
   ArgCheck check(kOp);
-  check_input(check, tensors, options);
-  check_outputs(check, tensors, options);
+  moe::check_mapping_input(check, tensors, options);
+  moe::check_mapping_outputs(check, tensors, options);
   check.memory();
   moe::require_routing(check, tensors.at("topk_idx"), options.alignment);
   launch(check, tensors, options, stream);
 }
 
 void trim(Tensors& tensors, const Params& params, Stream stream) {
-  if (!synchronises(options_of(params))) return;
+  if (!moe::synchronises(moe::mapping_options(params))) return;
   int64_t needed = 0;
   for (const int32_t size : jit::to_host<int32_t>(tensors.at("num_tokens_per_expert"), stream)) {
     needed += size;
   }
-  for (const char* name : kByPosition) tensors.at(name).shape[0] = needed;
+  for (const char* name : moe::kByPosition) tensors.at(name).shape[0] = needed;
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   ArgCheck check(kOp);
-  const GetFusedMappingOptions options = options_of(params);
-  check_input(check, tensors, options);
-  const int64_t positions = most_positions(check, options);
+  const GetFusedMappingOptions options = moe::mapping_options(params);
+  moe::check_mapping_input(check, tensors, options);
+  const int64_t positions = moe::most_positions(check, options);
   std::vector<ir::Kernel> result;
   const int cluster_limit = jit::cluster_limit(tensors.at("topk_idx").device);
-  for (const MappingPhase phase : phases_for(check["T"] * check["K"], cluster_limit)) {
-    result.push_back(moe::build_mapping(spec_of(check, positions, phase, !synchronises(options))));
+  for (const MappingPhase phase : moe::mapping_phases(check["T"] * check["K"], cluster_limit)) {
+    result.push_back(
+        moe::build_mapping(spec_of(check, positions, phase, !moe::synchronises(options))));
   }
   return result;
 }
 
 // 4. Registration
-
 OpInfo op_info() {
   using Type = ParamInfo::Type;
   OpInfo op;
@@ -177,15 +120,17 @@ OpInfo op_info() {
   const auto add = [&](const char* name, std::vector<std::string> shape) {
     op.tensors.push_back(output(name, {"i32"}, shape));
   };
-  for (const char* name : kByPosition) add(name, {"P"});
+  for (const char* name : moe::kByPosition) add(name, {"P"});
   add("token_topk_to_pos", {"T", "K"});
-  for (const char* name : kByExpert) add(name, {"E"});
+  for (const char* name : moe::kByExpert) add(name, {"E"});
   op.params = {{"num_experts", Type::integer, {}, {}, 1, "1..1024"},
                {"alignment", Type::integer, {}, {}, 1, ""},
                {"num_expanded_tokens", Type::integer, ParamValue(int64_t{0}), {}, 0, ""},
                {"force_no_sync", Type::boolean, ParamValue(false), {}, {}, ""}};
   op.outputs = outputs;
-  op.run = [](const Tensors& t, const Params& p, Stream stream) { run(t, options_of(p), stream); };
+  op.run = [](const Tensors& t, const Params& p, Stream stream) {
+    run(t, moe::mapping_options(p), stream);
+  };
   op.trim = trim;
   op.kernels = kernels;
   op.examples = moe::mapping_examples();
@@ -194,10 +139,6 @@ OpInfo op_info() {
 }
 
 }  // namespace
-
-int64_t fused_mapping_bound(int64_t num_pairs, int64_t num_experts, int64_t alignment) {
-  return (num_pairs + (alignment - 1) * num_experts) / alignment * alignment;
-}
 
 std::vector<int32_t> get_fused_mapping(const TensorView& topk_idx, const FusedMapping& mapping,
                                        const GetFusedMappingOptions& o, Stream stream) {
@@ -212,7 +153,7 @@ std::vector<int32_t> get_fused_mapping(const TensorView& topk_idx, const FusedMa
              {"num_tokens_per_expert", mapping.num_tokens_per_expert}},
             {o.num_experts, o.alignment, o.num_expanded_tokens, o.force_no_sync}, stream,
             [&](const Tensors& given) { run(given, o, stream); });
-  if (!synchronises(o)) return {};
+  if (!moe::synchronises(o)) return {};
   return jit::to_host<int32_t>(mapping.num_tokens_per_expert, stream);
 }
 

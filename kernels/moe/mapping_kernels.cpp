@@ -183,6 +183,13 @@ class OneKernel : MappingTensors {
 
 }  // namespace
 
+std::vector<MappingPhase> mapping_phases(int64_t pairs, int cluster_limit) {
+  if (pairs <= kMaxBlockPairs) return {MappingPhase::block};
+  const bool in_cluster = pairs <= kMaxClusterPairs && kMappingCluster <= cluster_limit;
+  if (in_cluster) return {MappingPhase::cluster};
+  return {MappingPhase::count, MappingPhase::offset, MappingPhase::place};
+}
+
 ir::Kernel build_mapping(const MappingSpec& s) {
   const bool one = s.phase == MappingPhase::block || s.phase == MappingPhase::cluster;
   return one ? OneKernel(s).build() : build_chunked_mapping(s);

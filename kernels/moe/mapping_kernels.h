@@ -1,6 +1,8 @@
 #pragma once
 // A counting sort of (token, slot) pairs by expert, stable, every expert's range padded.
 
+#include <vector>
+
 #include "dsl/ir/tile.h"
 
 namespace tessera::kernels::moe {
@@ -29,6 +31,9 @@ enum class MappingPhase : uint8_t {
             // expert_end still without padding
   place,    // positions, padding, expert_end
 };
+
+/// The launches for so many pairs on a device with clusters of at most `cluster_limit` blocks.
+std::vector<MappingPhase> mapping_phases(int64_t pairs, int cluster_limit);
 
 struct MappingSpec {
   int32_t experts, topk;
