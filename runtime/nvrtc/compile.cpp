@@ -17,6 +17,7 @@ namespace tessera::runtime {
 namespace {
 
 constexpr size_t kMaxLogBytes = 64 * 1024;
+constexpr int kFirstVersionWithMinimal = 12040;
 constexpr int kFirstVersionWithNoCache = 12090;
 constexpr int kFirstVersionWithFamilies = 12090;  // sm_100f and its like
 
@@ -118,6 +119,11 @@ std::string lines_around(std::string_view text, int number) {
   return result;
 }
 
+// Whether nothing of the text is an author's.
+bool is_generated(const KernelSource& source) {
+  return !source.origins.empty() && !source.calls_author_text;
+}
+
 // Where the author wrote what line `number` was generated from.
 SourceLoc origin_of(const KernelSource& source, int number) {
   SourceLoc loc;
@@ -214,7 +220,7 @@ class Compilation {
     }
     fields.got += "\nwhole log:\n" + log_;
     fields.got += fmt::format("\noptions: {}", fmt::join(options, " "));
-    if (!source_.origins.empty() && !source_.calls_author_text) {
+    if (is_generated(source_)) {
       fields.kind = ErrorKind::internal;
       fields.what = "internal error, a bug in Tessera: " + fields.what;
       const std::string folder = keep_reproduction(
@@ -276,6 +282,10 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
   check_source(source);
   check_target(nvrtc, source, target);
   std::vector<std::string> options = standard_options(nvrtc.version, target, how);
+  // Without textures, the types of the runtime API and launches from the device: less to read for
+  // the same binary.
+  const bool is_minimal = is_generated(source) && nvrtc.version >= kFirstVersionWithMinimal;
+  if (is_minimal) options.push_back("--minimal");
   options.insert(options.end(), source.options.begin(), source.options.end());
   Compilation compilation(nvrtc, source, how);
   compilation.stop_with(how.stop);

@@ -27,6 +27,8 @@ std::vector<std::string> standard_options(int nvrtc_version, Target target,
                                           const CompileOptions& how = {});
 
 /// Compiles to a cubin, with registers, spills and shared memory read from the log. Needs no GPU.
+/// A generated text is read without textures and the runtime API's types (--minimal, from 12.4 on):
+/// the same cubin 4 ms sooner.
 ///
 /// Errors: compile, with the compiler's first message, the lines around it and the log (64 KB at
 /// most);

@@ -2,6 +2,7 @@
 
 #include "runtime/nvrtc/compile.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -313,4 +314,22 @@ TEST_CASE("the standard options are few and fixed") {
   fake.state().nvrtc_version = 12040;  // knows no --no-cache
   CHECK(standard_options(open_nvrtc(fake.loader(), {})->version, {8, 0, 0}) ==
         Words{"--gpu-architecture=sm_80", "--std=c++17", "--fmad=false", "--ptxas-options=-v"});
+}
+
+TEST_CASE("a generated text is compiled without the features that it never uses") {
+  test::FakeCuda fake;
+  KernelSource source = scale_source();
+  const auto is_minimal = [&] {
+    compile(*open_nvrtc(fake.loader(), {}), source, {9, 0, 'a'});
+    const std::vector<std::string>& options = fake.state().options;
+    return std::find(options.begin(), options.end(), "--minimal") != options.end();
+  };
+  CHECK_FALSE(is_minimal());  // hand-written: may use anything
+  source.origins = {{1, {}}};
+  CHECK(is_minimal());
+  source.calls_author_text = true;
+  CHECK_FALSE(is_minimal());
+  source.calls_author_text = false;
+  fake.state().nvrtc_version = 12030;  // does not know the option
+  CHECK_FALSE(is_minimal());
 }
