@@ -384,7 +384,10 @@ TEST_CASE("C05 a warm hit reads no text and compiles nothing") {
                      .count());
   }
   std::sort(ms.begin(), ms.end());
-  CHECK(ms.front() < 1);  // the best: other programs of the machine only ever add
+// Sanitizers are slow; of the rest the best counts, other programs of the machine only ever add.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  CHECK(ms.front() < 1);
+#endif
 }
 
 TEST_CASE("a part of a GPU that is too small for the cluster gets the kernel without") {
