@@ -176,21 +176,10 @@ TEST_CASE("calls with other options are other calls") {
   const TenTensors t = tensors_at(0x10000000, 1000);
   int full_calls = 0;
   const auto call = [&](bool flag, std::optional<float> limit, std::string_view word) {
-    jit::call("options_test",
-              {{"x0", t[0]},
-               {"x1", t[1]},
-               {"x2", t[2]},
-               {"x3", t[3]},
-               {"x4", t[4]},
-               {"x5", t[5]},
-               {"x6", t[6]},
-               {"x7", t[7]},
-               {"x8", t[8]},
-               {"out", t[9]}},
-              {flag, limit, word}, nullptr, [&](const kernels::Tensors&) {
-                ++full_calls;
-                function(t, {}, nullptr);
-              });
+    call_with_ten("options_test", t, {flag, limit, word}, nullptr, [&] {
+      ++full_calls;
+      function(t, {}, nullptr);
+    });
   };
   for (int i = 0; i < 2; ++i) {
     call(false, {}, "sqrtsoftplus");

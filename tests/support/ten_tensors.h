@@ -2,7 +2,9 @@
 // An op with ten tensors, as C++ callers see one: for what a call costs.
 
 #include <array>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dsl/builder.h"
@@ -31,10 +33,12 @@ inline ir::Kernel sum_of_nine() {
 
 using TenTensors = std::array<TensorView, 10>;
 
-/// The op's function, with its checks.
-inline void call_sum_of_nine(const kernels::jit::Function& function, const TenTensors& t,
-                             kernels::Stream stream) {
-  kernels::jit::call("sum_of_nine",
+/// A call of an op with these tensors; `checked` is the call in full.
+template <class Checked>
+void call_with_ten(std::string_view op, const TenTensors& t,
+                   std::initializer_list<kernels::jit::CallOption> options, kernels::Stream stream,
+                   const Checked& checked) {
+  kernels::jit::call(op,
                      {{"x0", t[0]},
                       {"x1", t[1]},
                       {"x2", t[2]},
@@ -45,7 +49,13 @@ inline void call_sum_of_nine(const kernels::jit::Function& function, const TenTe
                       {"x7", t[7]},
                       {"x8", t[8]},
                       {"out", t[9]}},
-                     {}, stream, [&](const kernels::Tensors&) { function(t, {}, stream); });
+                     options, stream, [&](const kernels::Tensors&) { checked(); });
+}
+
+/// The op's function, with its checks.
+inline void call_sum_of_nine(const kernels::jit::Function& function, const TenTensors& t,
+                             kernels::Stream stream) {
+  call_with_ten("sum_of_nine", t, {}, stream, [&] { function(t, {}, stream); });
 }
 
 }  // namespace tessera::test
