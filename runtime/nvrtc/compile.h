@@ -28,7 +28,7 @@ std::vector<std::string> standard_options(int nvrtc_version, Target target,
 
 /// Compiles to a cubin, with registers, spills and shared memory read from the log. Needs no GPU.
 /// A generated text is read without textures and the runtime API's types (--minimal, from 12.4 on):
-/// the same cubin 4 ms sooner.
+/// the same cubin, sooner.
 ///
 /// Errors: compile, with the compiler's first message, the lines around it and the log (64 KB at
 /// most);
