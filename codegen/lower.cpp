@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes/check_grid_barriers.h"
-#include "codegen/passes/check_returns.h"
+#include "codegen/passes/check_reached.h"
 #include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/insert_barriers.h"
@@ -72,8 +71,7 @@ Lowered lower_all(const ir::Kernel& kernel) {
   result.arena = place_shared(result.program);
   result.barriers = insert_barriers(result.program);
   keep_blocks(result.program);
-  check_returns(result.program);
-  check_grid_barriers(result.program);
+  check_reached(result.program);
   place_declarations(result.program);
   return result;
 }
