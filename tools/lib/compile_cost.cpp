@@ -107,7 +107,7 @@ std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op
 std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
                                        double again_above) {
-  constexpr int kMeasurements = 7;
+  constexpr int kMeasurements = 3;
   const kernels::jit::TargetScope scope(target);
   std::vector<CompileCost> costs;
   for (const ir::Kernel& kernel : kernels_of(op, example)) {

@@ -39,7 +39,7 @@ struct CompileCost {
 std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op);
 
 /// Every kernel of an example. One that takes more than `again_above` of its limit is measured again,
-/// up to seven times, and the least counts.
+/// up to twice more, and the least counts.
 std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
                                        double again_above);
