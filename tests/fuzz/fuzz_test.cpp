@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -15,6 +16,7 @@
 #include "kernels/jit/plan.h"
 #include "tests/fuzz/planted_bugs.h"
 #include "tests/fuzz/random_program.h"
+#include "tests/fuzz/scalar.h"
 #include "tests/fuzz/tile_interpreter.h"
 #include "tests/support/catch.h"
 
@@ -117,6 +119,14 @@ TEST_CASE("random programs do what they mean", "[fuzz]") {
   for (const std::string& text : tally.differences) std::cout << "  " << text << "\n";
   CHECK(tally.differences.empty());
   CHECK(tally.refused * 200 <= programs + 200);  // what is refused is not tested
+}
+
+TEST_CASE("the maximum of -0 and its magnitude is +0 to the interpreter too", "[fuzz]") {
+  const Scalar zeros[] = {{0, -0.0}, {0, 0.0}}, swapped[] = {zeros[1], zeros[0]};
+  for (const Scalar* pair : {zeros, swapped}) {
+    CHECK_FALSE(std::signbit(apply(ir::Op::max, DType::f16, DType::f16, pair).number));
+    CHECK(std::signbit(apply(ir::Op::min, DType::f16, DType::f16, pair).number));
+  }
 }
 
 TEST_CASE("bugs planted in what the compiler makes are found", "[fuzz][mutants]") {

@@ -99,6 +99,11 @@ int64_t integer_result(Op op, DType type, int64_t a, int64_t b) {
   }
 }
 
+/// With -0 below +0.
+bool is_below(double a, double b) {
+  return a < b || (a == b && std::signbit(a) && !std::signbit(b));
+}
+
 double float_result(Op op, double a, double b) {
   switch (op) {
     case Op::add:
@@ -110,9 +115,9 @@ double float_result(Op op, double a, double b) {
     case Op::div:
       return a / b;
     case Op::min:
-      return std::isnan(a) || b < a ? b : a;
+      return std::isnan(a) || is_below(b, a) ? b : a;
     case Op::max:
-      return std::isnan(a) || b > a ? b : a;
+      return std::isnan(a) || is_below(a, b) ? b : a;
     default:
       throw std::logic_error("the interpreter knows no float " + std::string(ir::name(op)));
   }
