@@ -7,9 +7,9 @@ namespace {
 
 using namespace dsl;
 
-constexpr int kThreads = 256, kWarps = 8;
+constexpr int kThreads = 512, kWarps = 16;
 constexpr int kOffsetThreads = 1024;
-constexpr int64_t kPairsPerLane = kPairsPerChunk / kThreads;
+constexpr int64_t kPairsPerLane = kPairsPerChunk / kThreads, kChunksPerLane = 4;
 
 const char* kernel_name(MappingPhase phase) {
   switch (phase) {
@@ -44,47 +44,19 @@ class ChunkedMapping : MappingTensors {
 
  private:
   Ref shared(const char* name) { return k_.shared(DType::i32, {s_.experts}, name); }
-  Ref shared_table() { return k_.shared(DType::i32, {kWarps, s_.experts}, "table"); }
 
-  Value begin_of(const Value& chunk) const { return i32(i64(chunk) * pairs_ / i64(num_chunks_)); }
+  Value launch(const Value& blocks, int threads) {
+    auto at = k_.launch({blocks}, {.threads = threads});
+    length_ = k_.let("length", pairs_ / num_chunks_);
+    longer_ = k_.let("longer", pairs_ % num_chunks_);
+    return at.x;
+  }
+  /// The first pair of a chunk: chunks differ by one pair at most.
+  Value begin_of(const Value& chunk) const { return chunk * length_ + min(chunk, longer_); }
 
-  /// The pairs of this block, [begin, end), to registers: those of a lane are 32 apart, those of a
-  /// warp one run.
-  void load_pairs(const Value& chunk) {
+  void load_chunk(const Value& chunk) {
     begin_ = k_.let("begin", begin_of(chunk));
-    end_ = k_.let("end", begin_of(chunk + 1));
-    first_ = k_.let("first", begin_ + k_.warp() * (32 * kPairsPerLane) + k_.lane());
-    experts_ = k_.local(DType::i32, {kPairsPerLane}, "experts");
-    k_.unrolled(kPairsPerLane, [&](Value i) {
-      auto pair = k_.let("pair", first_ + i * 32);
-      auto id = k_.let("id", select(pair < end_, (*topk_idx_)(pair), i64(-1)));
-      (*experts_)(i) = expert_of(id);
-    });
-  }
-  /// Adds one to counter(expert) for every pair of the block.
-  template <class Counter>
-  void count_pairs(const Counter& counter) {
-    k_.unrolled(kPairsPerLane, [&](Value i) {
-      auto expert = k_.let("expert", (*experts_)(i));
-      k_.if_(expert >= 0, [&] { k_.atomic_add(counter(expert), 1); });
-    });
-  }
-  /// Row w of the table: pairs of each expert in the warps before w. `sizes`: in all of them.
-  void fill_table(const Ref& table, const Ref& sizes) {
-    k_.fill(table, 0);
-    count_pairs([&](const Value& expert) { return table(k_.warp(), expert); });
-    for (int64_t begin = 0; begin < s_.experts; begin += kThreads) {
-      auto expert = k_.let("expert", k_.thread() + i32(begin));
-      k_.if_(expert < s_.experts, [&] {
-        auto size = k_.var(DType::i32, 0, "size");
-        k_.unrolled(kWarps, [&](Value warp) {
-          auto here = k_.let("here", table(warp, expert));
-          table(warp, expert) = size;
-          size = size + here;
-        });
-        sizes(expert) = size;
-      });
-    }
+    load_pairs(begin_, k_.let("end", begin_of(chunk + 1)), i32(kPairsPerLane), kPairsPerLane);
   }
 
   /// Ranges of experts of these sizes, padded and one after the other: writes expert_start and
@@ -101,38 +73,16 @@ class ChunkedMapping : MappingTensors {
     });
   }
 
-  /// Gives every pair its position, in ascending order of pairs. `starts` [experts]: position of
-  /// the first pair of the block; `table` counts what each warp has placed since.
-  void place_pairs(const Ref& starts, const Ref& table) {
-    auto lower_lanes = k_.let("lower_lanes", (u32(1) << u32(k_.lane())) - 1);
-    k_.sync();
-    k_.manual_sync([&] {  // a warp reads and writes its own row of the table
-      k_.unrolled(kPairsPerLane, [&](Value i) {
-        auto pair = k_.let("pair", first_ + i * 32);
-        auto expert = k_.let("expert", (*experts_)(i));
-        auto is_valid = expert >= 0;
-        auto column = k_.let("column", max(expert, 0));
-        auto same = k_.let("same", k_.match_any(expert));
-        auto before = k_.let("before", i32(popcount(same & lower_lanes)));
-        auto placed = k_.let("placed", table(k_.warp(), column));
-        k_.sync_warp();
-        k_.if_(is_valid && before == 0,
-               [&] { table(k_.warp(), expert) = placed + i32(popcount(same)); });
-        k_.sync_warp();
-        auto position = k_.let("position", starts(column) + placed + before);
-        auto fits = k_.let("fits", is_valid && position < positions_);
-        k_.if_(pair < end_, [&] { place(pair, expert, position, fits); });
-      });
-    });
-  }
-
   void count() {
-    auto at = k_.launch({num_chunks_}, {.threads = kThreads});
+    auto chunk = launch(num_chunks_, kThreads);
     k_.let_next_kernel_start();
     auto sizes = shared("sizes");
-    load_pairs(at.x);
+    load_chunk(chunk);
     k_.fill(sizes, 0);
-    count_pairs([&](const Value& expert) { return sizes(expert); });
+    each_pair([&](const Value& i, const Value&) {
+      auto expert = expert_of(i);
+      k_.if_(expert >= 0, [&] { k_.atomic_add(sizes(expert), 1); });
+    });
     k_.parallel({s_.experts},
                 [&](Value expert) { (*token_topk_to_pos_)(begin_ + expert) = sizes(expert); });
   }
@@ -147,21 +97,31 @@ class ChunkedMapping : MappingTensors {
     return k_.let("inclusive", sum);
   }
   /// Turns the counts of an expert by chunk into sums over the chunks before; gives their sum. By
-  /// one warp.
+  /// one warp, which reads 128 counts at a time: a trip to the L2 takes longer than all else.
   Value offsets_of(const Value& expert) {
-    auto size = k_.var(DType::i32, 0, "total");
-    k_.serial(0, (num_chunks_ + 31) / 32, [&](Value round) {
-      auto chunk = k_.let("chunk", round * 32 + k_.lane());
-      auto slot = k_.let("slot", begin_of(chunk) + expert);
-      auto mine = k_.let("mine", select(chunk < num_chunks_, (*token_topk_to_pos_)(slot), 0));
-      auto sum = inclusive(mine);
-      k_.if_(chunk < num_chunks_, [&] { (*token_topk_to_pos_)(slot) = size + sum - mine; });
-      size = size + k_.shuffle(sum, 31);
+    auto total = k_.var(DType::i32, 0, "total");
+    auto slots = k_.local(DType::i32, {kChunksPerLane}, "slots");
+    auto counts = k_.local(DType::i32, {kChunksPerLane}, "counts");
+    constexpr int64_t kTogether = 32 * kChunksPerLane;
+    k_.serial(0, (num_chunks_ + (kTogether - 1)) / kTogether, [&](Value round) {
+      auto first = k_.let("first_chunk", round * kTogether + k_.lane() * kChunksPerLane);
+      k_.unrolled(kChunksPerLane, [&](Value i) {
+        slots(i) = begin_of(first + i) + expert;
+        counts(i) = select(first + i < num_chunks_, (*token_topk_to_pos_)(slots(i)), 0);
+      });
+      auto mine = k_.var(DType::i32, 0, "mine");
+      k_.unrolled(kChunksPerLane, [&](Value i) { mine += counts(i); });
+      auto before = k_.var(DType::i32, total + inclusive(mine) - mine, "before");
+      total = k_.shuffle(before + mine, 31);
+      k_.unrolled(kChunksPerLane, [&](Value i) {
+        k_.if_(first + i < num_chunks_, [&] { (*token_topk_to_pos_)(slots(i)) = before; });
+        before += counts(i);
+      });
     });
-    return size;
+    return total;
   }
   void offset() {
-    k_.launch({1}, {.threads = kOffsetThreads});
+    launch(i32(1), kOffsetThreads);
     k_.let_next_kernel_start();
     k_.wait_for_previous_kernel();
     auto sizes = shared("sizes"), ends = shared("ends");
@@ -177,37 +137,49 @@ class ChunkedMapping : MappingTensors {
   }
 
   void place_chunk() {
-    auto at = k_.launch({num_chunks_}, {.threads = kThreads});
-    auto table = shared_table(), starts = shared("starts");
-    load_pairs(at.x);
-    fill_table(table, starts);
-    k_.wait_for_previous_kernel();  // the pairs are the caller's
+    auto chunk = launch(num_chunks_, kThreads);
+    auto starts = shared("starts");
+    make_table(kWarps);
+    load_chunk(chunk);
+    number_pairs();
+    for (int64_t begin = 0; begin < s_.experts; begin += kThreads) {
+      auto expert = k_.let("expert", k_.thread() + i32(begin));
+      auto size = k_.var(DType::i32, 0, "size");
+      k_.if_(expert < s_.experts, [&] { sum_over_warps(expert, size); });
+    }
+    // experts that this warp pads: the last warps of a block first, the first ones are busy with starts
+    auto warps = k_.let("warps", num_chunks_ * kWarps);
+    auto first = k_.let("first_expert", chunk + (kWarps - 1 - k_.warp()) * num_chunks_);
+    auto rounds = k_.let("rounds_of_padding", max(s_.experts - first + warps - 1, 0) / warps);
+    k_.wait_for_previous_kernel();  // nothing before needs it: the pairs are the caller's
     k_.parallel({s_.experts}, [&](Value expert) {
       starts(expert) = (*expert_start_)(expert) + (*token_topk_to_pos_)(begin_ + expert);
     });
-    place_pairs(starts, table);
-    // padding of the experts chunk, chunk + num_chunks, ..., one warp each
-    auto warps = k_.let("warps", num_chunks_ * kWarps);
-    auto first = k_.let("first_expert", at.x + k_.warp() * num_chunks_);
-    k_.serial(0, max(s_.experts - first + warps - 1, 0) / warps, [&](Value i) {
-      auto expert = k_.let("expert", first + i * warps);
-      auto behind = k_.let("behind", (*expert_end_)(expert));
-      auto end =
-          k_.let("end_of_expert", (*expert_start_)(expert) + (*num_tokens_per_expert_)(expert));
-      k_.sync_warp();
-      k_.if_(k_.lane() == 0, [&] { (*expert_end_)(expert) = end; });
-      pad(behind + k_.lane(), min(end, positions_), i32(32));
-    });
-    if (!s_.fills) return;
-    // behind the last expert
-    const int64_t last = s_.experts - 1;
-    auto total = k_.let("total", (*expert_start_)(last) + (*num_tokens_per_expert_)(last));
-    pad(total + at.x * kThreads + k_.thread(), positions_, num_chunks_ * kThreads);
+    k_.serial(0, rounds, [&](Value i) { pad_expert(first + i * warps); });
+    if (s_.fills) pad_rest(chunk);
+    place_pairs(starts);
   }
 
-  Value num_chunks_;
-  Value begin_, end_, first_;   // pairs of the block, first pair of the lane
-  std::optional<Ref> experts_;  // of the pairs of the lane, -1: none
+  /// By one warp.
+  void pad_expert(const Value& index) {
+    auto expert = k_.let("expert", index);
+    auto behind = k_.let("behind", (*expert_end_)(expert));
+    auto end =
+        k_.let("end_of_expert", (*expert_start_)(expert) + (*num_tokens_per_expert_)(expert));
+    k_.sync_warp();
+    k_.if_(k_.lane() == 0, [&] { (*expert_end_)(expert) = end; });
+    pad(behind + k_.lane(), min(end, positions_), i32(32));
+  }
+
+  /// Behind the last expert.
+  void pad_rest(const Value& block) {
+    const int64_t last = s_.experts - 1;
+    auto total = k_.let("total", (*expert_start_)(last) + (*num_tokens_per_expert_)(last));
+    pad(total + block * kThreads + k_.thread(), positions_, num_chunks_ * kThreads);
+  }
+
+  Value num_chunks_, length_, longer_;  // pairs of most chunks, how many chunks have one more
+  Value begin_;
 };
 
 }  // namespace

@@ -27,13 +27,13 @@ class OneKernel : MappingTensors {
   ir::Kernel build() {
     k_.launch({blocks_}, {.threads = kMappingThreads, .cluster = blocks_});
     rank_ = k_.let("rank", k_.cluster_rank());
-    table_ = k_.shared(DType::i32, {kWarps, s_.experts}, "table");
+    make_table(kWarps);
     first_pair_ = k_.shared(DType::i32, {s_.experts}, "first_pair");
-    if (s_.has_pairs) load_pairs();
+    if (s_.has_pairs) load_block();
     if (s_.fills) pad(rank_ * kMappingThreads + k_.thread(), positions_, blocks_ * kMappingThreads);
     if (s_.has_pairs) number_pairs();
     lay_out();
-    if (s_.has_pairs) place_pairs();
+    if (s_.has_pairs) place_pairs(*first_pair_);
     if (!s_.fills) pad_experts();
     return k_.finish();
   }
@@ -42,64 +42,18 @@ class OneKernel : MappingTensors {
   Ref per_expert(const char* name) { return k_.shared(DType::i32, {s_.experts}, name); }
   Value expert() const { return k_.thread(); }
   Value owns_expert() const { return k_.thread() < s_.experts; }
-  /// Does body(i, pair) for the pairs of this thread: 32 apart, those of a warp are one run.
-  template <class Body>
-  void each_pair(const Body& body) {
-    k_.unrolled(per_thread_, [&](Value i) {
-      k_.if_(i < rounds_, [&] { body(i, k_.let("pair", first_ + i * 32)); });
-    });
-  }
 
-  void load_pairs() {
+  void load_block() {
     auto begin = k_.let("begin", i32(i64(rank_) * pairs_ / i64(blocks_)));
-    end_ = k_.let("end", i32(i64(rank_ + 1) * pairs_ / i64(blocks_)));
-    rounds_ = k_.let("rounds", (end_ - begin + (kMappingThreads - 1)) / kMappingThreads);
-    first_ = k_.let("first", begin + k_.warp() * (rounds_ * 32) + k_.lane());
-    ids_ = k_.local(DType::i64, {per_thread_}, "ids");
-    k_.unrolled(per_thread_, [&](Value i) {
-      auto pair = k_.let("pair", first_ + i * 32);
-      (*ids_)(i) = i64(-1);
-      k_.if_(i < rounds_ && pair < end_, [&] { (*ids_)(i) = (*topk_idx_)(pair).unchecked(); });
-    });
+    auto end = k_.let("end", i32(i64(rank_ + 1) * pairs_ / i64(blocks_)));
+    auto rounds = k_.let("rounds", (end - begin + (kMappingThreads - 1)) / kMappingThreads);
+    load_pairs(begin, end, rounds, per_thread_);
   }
 
-  /// numbered(i) = the expert of pair i and, times 1024, how many of it the warp has had before.
-  void number_pairs() {
-    numbered_ = k_.local(DType::i32, {per_thread_}, "numbered");
-    auto lower_lanes = k_.let("lower_lanes", (u32(1) << u32(k_.lane())) - 1);
-    k_.manual_sync([&] {  // a warp reads and writes its own row of the table
-      k_.unrolled((s_.experts + 31) / 32, [&](Value i) {
-        auto column = k_.let("column", i * 32 + k_.lane());
-        k_.if_(column < s_.experts, [&] { (*table_)(k_.warp(), column) = i32(0); });
-      });
-      k_.sync_warp();
-      each_pair([&](const Value& i, const Value&) {
-        auto expert = k_.let("expert", expert_of((*ids_)(i)));
-        auto same = k_.let("same", k_.match_any(expert));
-        auto before = k_.let("before", i32(popcount(same & lower_lanes)));
-        auto column = k_.let("column", max(expert, 0));
-        auto seen = k_.let("seen", (*table_)(k_.warp(), column));
-        k_.sync_warp();
-        k_.if_(expert >= 0 && before == 0,
-               [&] { (*table_)(k_.warp(), column) = seen + i32(popcount(same)); });
-        k_.sync_warp();
-        (*numbered_)(i) = select(expert >= 0, (seen + before) * 1024 + expert, -1);
-      });
-    });
-  }
-
-  /// Turns a column of the table into sums over the warps before; gives their sum.
+  /// Pairs of the thread's expert in this block.
   Value count_block() {
     auto size = k_.var(DType::i32, 0, "size");
-    if (!s_.has_pairs) return size;
-    k_.if_(owns_expert(), [&] {
-      auto counts = k_.local(DType::i32, {kWarps}, "counts");
-      k_.unrolled(kWarps, [&](Value warp) { counts(warp) = (*table_)(warp, expert()); });
-      k_.unrolled(kWarps, [&](Value warp) {
-        (*table_)(warp, expert()) = size;
-        size += counts(warp);
-      });
-    });
+    if (s_.has_pairs) k_.if_(owns_expert(), [&] { sum_over_warps(expert(), size); });
     return size;
   }
 
@@ -151,18 +105,6 @@ class OneKernel : MappingTensors {
     });
   }
 
-  void place_pairs() {
-    each_pair([&](const Value& i, const Value& pair) {
-      auto number = k_.let("number", (*numbered_)(i));
-      auto expert = k_.let("expert", select(number >= 0, number & 1023, 0));
-      auto position = k_.let(
-          "position", (*first_pair_)(expert) + (*table_)(k_.warp(), expert) + (number >> 10));
-      k_.if_(pair < end_, [&] {
-        place(pair, expert, position, k_.let("fits", number >= 0 && position < positions_));
-      });
-    });
-  }
-
   /// One warp of the cluster for each expert.
   void pad_experts() {
     const int64_t warps = int64_t{kWarps} * blocks_;
@@ -174,11 +116,9 @@ class OneKernel : MappingTensors {
   }
 
   const int blocks_, per_thread_;
-  Value rank_, end_, rounds_, first_;  // pairs of the block up to end_, of the lane from first_ on
-  std::optional<Ref> ids_, numbered_;  // of the pairs of the lane
-  std::optional<Ref> table_;           // pairs of each expert by warp, then in the warps before
-  std::optional<Ref> first_pair_;      // position of the first pair of the block, by expert
-  std::optional<Ref> behind_, ends_;   // padding of each expert
+  Value rank_;
+  std::optional<Ref> first_pair_;     // position of the first pair of the block, by expert
+  std::optional<Ref> behind_, ends_;  // padding of each expert
 };
 
 }  // namespace

@@ -31,8 +31,80 @@ Value MappingTensors::aligned(const Value& size) const {
   return (size + alignment_ - 1) / alignment_ * alignment_;
 }
 
-Value MappingTensors::expert_of(const Value& id) const {
-  return select(id >= 0 && id < s_.experts, i32(id), -1);
+void MappingTensors::make_table(int warps) {
+  warps_ = warps;
+  table_ = k_.shared(DType::i32, {warps, s_.experts}, "table");
+}
+
+void MappingTensors::load_pairs(const Value& begin, const Value& end, const Value& rounds,
+                                int64_t most) {
+  most_ = most;
+  rounds_ = rounds;
+  end_ = end;
+  first_ = k_.let("first", begin + k_.warp() * (rounds * 32) + k_.lane());
+  ids_ = k_.local(DType::i64, {most}, "ids");
+  k_.unrolled(most, [&](Value i) {
+    auto pair = k_.let("pair", first_ + i * 32);
+    (*ids_)(i) = i64(-1);
+    k_.if_(i < rounds_ && pair < end_, [&] { (*ids_)(i) = (*topk_idx_)(pair).unchecked(); });
+  });
+}
+
+void MappingTensors::each_pair(const std::function<void(Value, Value)>& body) {
+  k_.unrolled(most_, [&](Value i) {
+    k_.if_(i < rounds_, [&] { body(i, k_.let("pair", first_ + i * 32)); });
+  });
+}
+
+Value MappingTensors::expert_of(const Value& i) {
+  const Value id = (*ids_)(i);
+  return k_.let("expert", select(id >= 0 && id < s_.experts, i32(id), -1));
+}
+
+// numbered(i) = the expert of pair i and, times 1024, how many of it the warp has had before.
+void MappingTensors::number_pairs() {
+  numbered_ = k_.local(DType::i32, {most_}, "numbered");
+  auto lower_lanes = k_.let("lower_lanes", (u32(1) << u32(k_.lane())) - 1);
+  k_.manual_sync([&] {  // a warp reads and writes its own row of the table
+    k_.unrolled((s_.experts + 31) / 32, [&](Value i) {
+      auto column = k_.let("column", i * 32 + k_.lane());
+      k_.if_(column < s_.experts, [&] { (*table_)(k_.warp(), column) = i32(0); });
+    });
+    k_.sync_warp();
+    each_pair([&](const Value& i, const Value&) {
+      auto expert = expert_of(i);
+      auto same = k_.let("same", k_.match_any(expert));
+      auto before = k_.let("before", i32(popcount(same & lower_lanes)));
+      auto column = k_.let("column", max(expert, 0));
+      auto seen = k_.let("seen", (*table_)(k_.warp(), column));
+      k_.sync_warp();
+      k_.if_(expert >= 0 && before == 0,
+             [&] { (*table_)(k_.warp(), column) = seen + i32(popcount(same)); });
+      k_.sync_warp();
+      (*numbered_)(i) = select(expert >= 0, (seen + before) * 1024 + expert, -1);
+    });
+  });
+}
+
+void MappingTensors::sum_over_warps(const Value& expert, Ref& size) {
+  auto counts = k_.local(DType::i32, {warps_}, "counts");
+  k_.unrolled(warps_, [&](Value warp) { counts(warp) = (*table_)(warp, expert); });
+  k_.unrolled(warps_, [&](Value warp) {
+    (*table_)(warp, expert) = size;
+    size += counts(warp);
+  });
+}
+
+void MappingTensors::place_pairs(const Ref& starts) {
+  each_pair([&](const Value& i, const Value& pair) {
+    auto number = k_.let("number", (*numbered_)(i));
+    auto expert = k_.let("expert", select(number >= 0, number & 1023, 0));
+    auto position =
+        k_.let("position", starts(expert) + (*table_)(k_.warp(), expert) + (number >> 10));
+    k_.if_(pair < end_, [&] {
+      place(pair, expert, position, k_.let("fits", number >= 0 && position < positions_));
+    });
+  });
 }
 
 void MappingTensors::pad(const Value& first, const Value& end, int64_t step) {
