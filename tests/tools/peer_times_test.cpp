@@ -141,6 +141,7 @@ TEST_CASE("peer lines of routing and Engram ops say what is given", "[peer]") {
       folder.path("a.jsonl"),
       R"({"kernel": "reduce_fused", "params": {"hidden": 7168, "in_dtype": "bf16", "num_ep_ranks": 8, "num_experts": 9, "num_tokens": 18431, "num_topk": 6, "out_dtype": "bf16", "with_sf": true, "with_weights": true}, "time_us": 150.64}
 {"kernel": "reduce_fused", "params": {"hidden": 7168, "in_dtype": "bf16", "num_ep_ranks": 8, "num_experts": 32, "num_tokens": 18578, "num_topk": 6, "out_dtype": "e4m3", "with_sf": true, "with_weights": true}, "time_us": 1.0}
+{"op": "reduce_fused", "params": {"T": 128, "H": 7168, "K": 8}, "time_us": 9.63}
 {"kernel": "expand_to_fused_with_sf", "params": {"hidden": 7168, "num_ep_ranks": 64, "num_experts": 4, "num_per_channels": 32, "num_tokens": 32515, "num_topk": 8, "round_sf": true, "use_packed_ue8m0": false, "use_tma_aligned_col_major_sf": false}, "time_us": 135.18}
 {"kernel": "top2_sum_gate", "params": {"num_groups": 0, "num_routed_experts": 72, "num_shared_experts": 1, "num_topk": 6, "num_topk_groups": 0, "scoring_func": "sigmoid"}, "time_us": 4.72}
 {"op": "top2_sum_gate", "params": {"T": 128, "E": 256, "num_topk": 8, "num_groups": 8, "num_topk_groups": 4, "scoring_func": "sigmoid", "routed_scaling_factor": 2.5}, "time_us": 6.45}
@@ -159,7 +160,9 @@ TEST_CASE("peer lines of routing and Engram ops say what is given", "[peer]") {
     return all;
   };
   using Found = std::vector<std::pair<std::string, double>>;
-  CHECK(found("reduce_fused") == Found{{"T=18431 K=6 E=9 H=7168 bf16 x_sf weights", 150.64}});
+  // a line without a dtype means bf16, not the f32 that the op lists first
+  CHECK(found("reduce_fused") == Found{{"T=18431 K=6 E=9 H=7168 bf16 x_sf weights", 150.64},
+                                       {"T=128 K=8 E=256 H=7168 bf16 weights", 9.63}});
   CHECK(found("expand_to_fused_with_sf") ==
         Found{{"T=32515 K=8 E=4 H=7168 e4m3 / 32 row_major", 135.18}});
   CHECK(found("top2_sum_gate") == Found{{"T=36 E=72 K=6 sigmoid rank of 4 x 2, 1 shared", 4.72},

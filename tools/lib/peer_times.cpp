@@ -379,12 +379,15 @@ std::optional<double> PeerTimes::find(const kernels::OpInfo& op,
   for (const Line& line : lines_) {
     if (line.op != op.name) continue;
     CaseFacts theirs = line.facts;
-    // What a line leaves out stands at its default; the dtype at the first that the op lists.
+    // What a line leaves out stands at its default; the dtype at bf16, as in a model that serves, or
+    // at the first that the op lists.
     for (const kernels::ParamInfo& param : op.params) {
       if (param.def.has_value()) theirs.emplace(param.name, kernels::to_string(*param.def));
     }
     if (!op.tensors.empty() && !op.tensors.front().dtypes.empty()) {
-      theirs.emplace("dtype", op.tensors.front().dtypes.front());
+      const std::vector<std::string>& dtypes = op.tensors.front().dtypes;
+      const bool takes_bf16 = std::find(dtypes.begin(), dtypes.end(), "bf16") != dtypes.end();
+      theirs.emplace("dtype", takes_bf16 ? "bf16" : dtypes.front());
     }
     if (std::all_of(theirs.begin(), theirs.end(), [&](const auto& item) {
           const auto found = ours.find(item.first);
