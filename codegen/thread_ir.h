@@ -132,6 +132,7 @@ struct For {
   Expr begin, end, step;
   bool unrolled = false;
   Body body;
+  bool over_slots = false;  // unrolled, by the compiler: one round per slot of the thread
 };
 struct If {
   Expr condition;

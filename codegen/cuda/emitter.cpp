@@ -251,13 +251,23 @@ void Emitter::print(const Mma& mma) {
                         operand(mma.a), operand(mma.b)));
 }
 
+// Many slots that are only moved between memories go in four rounds: written out whole they take
+// NVRTC longer than the rest of a kernel, and registers that other blocks could use.
+std::string Emitter::unroll_directive(const For& loop) const {
+  constexpr int64_t kMostSlots = 16, kRounds = 4;
+  const int64_t slots = loop.end->integer;
+  const bool whole = !loop.over_slots || usage_.picks_register(*loop.var) || slots <= kMostSlots;
+  if (whole) return "#pragma unroll";
+  return fmt::format("#pragma unroll {}", (slots + kRounds - 1) / kRounds);
+}
+
 void Emitter::print(const For& loop) {
   const std::string begin = expressions_.index(loop.begin);
   const std::string end = expressions_.index(loop.end, Precedence::shift);
   const std::string step = expressions_.index(loop.step);
   names_.enter();
   const std::string& i = names_.declare(loop.var.get(), loop.var->name);
-  if (loop.unrolled) out_.directive("#pragma unroll");
+  if (loop.unrolled) out_.directive(unroll_directive(loop));
   const std::string advance =
       ir::is_constant(loop.step, 1) ? "++" + i : fmt::format("{} += {}", i, step);
   out_.open(fmt::format("for ({} {} = {}; {} < {}; {})", expressions_.type(loop.var->type), i,

@@ -185,6 +185,7 @@ void Usage::visit(const Stmt& stmt, Place place) {
       return;
     }
     use(let->value, role(*let->var), place);
+    if (picks_register(*let->var)) mark_picks(let->value);
   } else if (std::holds_alternative<Load>(stmt.node)) {
     visit_load(stmt, place);
   } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
@@ -306,6 +307,7 @@ void Usage::use(const Expr& e, Role role, Place place) {
 void Usage::use(const Access& access, Place place) {
   accessed_.insert(access.array.get());
   if (access.width > 1) vectors_.insert(access.array.get());
+  if (access.array->space == ArraySpace::registers) mark_picks(access.offset);
   use(access.offset, Role::index, place);
   use(access.guard, Role::index, place);
 }
@@ -313,7 +315,14 @@ void Usage::use(const Access& access, Place place) {
 void Usage::use(const Slice& slice, int width, Place place) {
   accessed_.insert(slice.array.get());
   if (width > 1) vectors_.insert(slice.array.get());
+  mark_picks(slice.base);
   use(slice.base, Role::index, place);
+}
+
+void Usage::mark_picks(const Expr& e) {
+  std::vector<VarRef> vars;
+  ir::collect_vars(e, vars);
+  for (const VarRef& var : vars) register_picks_.insert(var.get());
 }
 
 bool Usage::is_empty(const Body& body) const {

@@ -48,6 +48,9 @@ class Usage {
   /// would move what fills it into that loop, to compute it again on every round.
   bool is_kept_for_loop(const Array& array) const;
 
+  /// True if which register some access names depends on the variable.
+  bool picks_register(const ir::Var& var) const { return register_picks_.contains(&var); }
+
   /// True if `e` depends on memory, another thread or a scalar parameter, not only on where the
   /// thread is.
   bool depends_on_data(const Expr& e) const;
@@ -86,6 +89,7 @@ class Usage {
   void use(const Expr& e, Role role, Place place);
   void use(const Access& access, Place place);
   void use(const Slice& slice, int width, Place place);
+  void mark_picks(const Expr& e);
   bool can_move(const Load& load, Place from, Place to) const;
 
   bool waits_for_previous_ = false;
@@ -93,6 +97,7 @@ class Usage {
   std::map<const ir::Var*, Use> uses_;
   std::map<const ir::Var*, const Access*> inlined_;
   std::set<const ir::Var*> data_;
+  std::set<const ir::Var*> register_picks_;
   std::set<const Array*> accessed_;
   std::set<const Array*> vectors_;
   std::set<const Array*> read_;  // by other statements than the products of an Mma

@@ -243,6 +243,7 @@ void TileLowering::unrolled(const std::string& name, int64_t count, SourceLoc lo
   loop.end = ir::index(count);
   loop.step = ir::index(1);
   loop.unrolled = true;
+  loop.over_slots = true;
   unrolled_vars_.insert(loop.var.get());
   const Expr index = ir::var(loop.var);
   loop.body = nested([&] { fn(index); });

@@ -166,6 +166,26 @@ TEST_CASE("V02 V03 the declared divisibility of a stride decides the width", "[l
   CHECK(count(scalar, "? x[") == 1);
 }
 
+TEST_CASE("many slots are moved in four rounds, those of registers are written out", "[language]") {
+  const auto kernel = [](bool through_registers) {
+    Builder k("copy");
+    auto x = k.input("x", DType::u8, {4096}, {.align = 1});
+    auto y = k.output("y", DType::u8, {4096}, {.align = 1});
+    k.launch({1}, {.threads = 128});
+    auto held = through_registers ? k.fragment(DType::u8, {4096}, "held")
+                                  : k.shared(DType::u8, {4096}, "held");
+    k.copy(x, held);
+    k.copy(held, y);
+    return k.finish();
+  };
+  const HostTensor x = tensor_by(DType::u8, {4096}, [](int64_t i) { return i % 251; });
+  const HostTensor y(DType::u8, {4096});
+  run_kernel(kernel(false), {&x, &y});
+  CHECK(values_of(y) == values_of(x));
+  CHECK(count(cuda_text(kernel(false)), "#pragma unroll 8\n  for (int s = 0; s < 32; ++s)") == 2);
+  CHECK(count(cuda_text(kernel(true)), "#pragma unroll\n  for (int s = 0; s < 32; ++s)") == 2);
+}
+
 TEST_CASE("V10 a vectorized loop is a contract", "[language]") {
   auto kernel = [](int64_t step) {
     Builder k("contract");
