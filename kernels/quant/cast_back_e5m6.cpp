@@ -33,13 +33,15 @@ struct Spec {
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
   constexpr int64_t kCodes = e5m6::kCodes, kWords = e5m6::kWords;
-  // 32 elements per thread, along a row as far as that leaves few of them idle.
-  constexpr int64_t kElements = 4096;
+  const int64_t vector = 16 / bytes(s.out);  // columns of one store
+  // 32 elements per thread, along a row as far as that leaves few of them idle; 16 where a store may
+  // need several scales.
+  const bool one_scale = s.block_cols >= s.hidden || s.block_cols % vector == 0;
+  const int64_t elements = one_scale ? 4096 : 2048;
   int64_t cols = 1024;
   while (cols > 64 && num_blocks(s.hidden, cols) * cols * 8 > s.hidden * int64_t{9}) cols /= 2;
-  const int64_t rows = kElements / cols;
+  const int64_t rows = elements / cols;
   const int64_t strings = cols / kCodes;
-  const int64_t vector = 16 / bytes(s.out);  // columns of one store
 
   Builder k("cast_back_e5m6");
   auto tokens = k.dim("tokens");
