@@ -344,6 +344,10 @@ Value round_tf32(const Arg& a) {
 Value exp(const Arg& a) {
   return function(Op::exp, a, "exp", Domain::floating);
 }
+Value silu(const Arg& a) {
+  const Value x = a.as(DType::f32, a.recorder());
+  return Value(a.recorder(), ir::unary(Op::silu, x.expr(), a.loc()));
+}
 Value log1p(const Arg& a) {
   return function(Op::log1p, a, "log1p", Domain::floating);
 }

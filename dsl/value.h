@@ -149,6 +149,8 @@ Value rsqrt(const Arg& a);
 /// An f32 rounded to tf32 (10 mantissa bits, ties away from zero), as f32. NaN stays NaN.
 Value round_tf32(const Arg& a);
 Value exp(const Arg& a);
+/// The f32 x / (1 + exp(-x)) to the bit, without the branch of a division: many at once overlap.
+Value silu(const Arg& a);
 Value log1p(const Arg& a);
 Value tanh(const Arg& a);
 Value copysign(const Arg& magnitude, const Arg& sign);

@@ -110,6 +110,7 @@ struct Rsqrt {
   float operator()(float a) const { return static_cast<float>(1.0 / std::sqrt(double{a})); }
 };
 struct Exp { float operator()(float a) const { return static_cast<float>(std::exp(double{a})); } };
+struct Silu { float operator()(float a) const { return a / (1.0f + Exp()(-a)); } };
 struct Log1p {
   float operator()(float a) const { return static_cast<float>(std::log1p(double{a})); }
 };
@@ -167,6 +168,8 @@ ColumnOp find(ir::Op op) {
       return sizeof(Bits) == 4 ? map1<Format, RoundTf32> : nullptr;
     case Op::exp:
       return map1<Format, Exp>;
+    case Op::silu:
+      return sizeof(Bits) == 4 ? map1<Format, Silu> : nullptr;
     case Op::log1p:
       return map1<Format, Log1p>;
     case Op::tanh:

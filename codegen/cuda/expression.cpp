@@ -287,6 +287,8 @@ Text ExpressionPrinter::function(const Expr& e, Role role) {
         return call("round_tf32").c_str();
       case Op::exp:
         return "expf";
+      case Op::silu:
+        return call("silu").c_str();
       case Op::log1p:
         return "log1pf";
       case Op::tanh:

@@ -6,6 +6,23 @@ namespace tessera::codegen::cuda {
 namespace {
 
 constexpr Snippet kArithmetic[] = {
+    {"silu", "", R"(
+// x / (1 + expf(-x)) as if divided: quotient and remainder by a reciprocal, as the division does where
+// its operands are far from the ends of the range. Scaled by 1/4 the divisor, which is at least 1, has
+// a normal reciprocal. Without a remainder (infinities) the product is what the division gives; so it
+// is for zeros, which keep their sign.
+__device__ __forceinline__ float silu(float x) {
+  const float divisor = 1.0f + expf(-x);
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(divisor * 0.25f));
+  r *= 0.25f;
+  const float product = x * r;
+  r = fmaf(r, fmaf(-divisor, r, 1.0f), r);
+  const float q = x * r;
+  const float quotient = fmaf(r, fmaf(-divisor, q, x), q);
+  return fabsf(quotient) > 0.0f ? quotient : product;
+}
+)"},
     {"wrapping_add", "u32 i64 u64", R"(
 __device__ __forceinline__ int wrapping_add(int a, int b) { return int(u32(a) + u32(b)); }
 __device__ __forceinline__ i64 wrapping_add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }

@@ -51,6 +51,7 @@ enum class Op : uint8_t {
   rsqrt,
   round_tf32,  // f32: to 10 mantissa bits, ties away from zero; NaN becomes canonical
   exp,
+  silu,  // f32: x / (1 + exp(-x)), each step rounded
   log1p,
   tanh,
   copysign,

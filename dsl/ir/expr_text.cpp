@@ -188,6 +188,8 @@ std::string_view name(Op op) {
       return "round_tf32";
     case Op::exp:
       return "exp";
+    case Op::silu:
+      return "silu";
     case Op::log1p:
       return "log1p";
     case Op::tanh:

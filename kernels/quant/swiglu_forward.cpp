@@ -35,11 +35,12 @@ TokenTile pick_tile(const SwigluSpec& s) {
 
 }  // namespace
 
-int32_t values_per_thread(int64_t rows, int64_t hidden, bool has_count) {
-  // One value after the other: the division may branch. So few values each, and more warps, as long
-  // as all blocks of 1024 fit on an H200 at once; many short blocks cost more, above all atomics.
-  const int64_t few = has_count ? int64_t{1} << 18 : int64_t{1} << 21;
-  return rows * hidden <= few ? 8 : 16;
+int32_t values_per_thread(const SwigluSpec& s, int64_t rows) {
+  // Short threads get over the latency where all blocks are on an H200 at once. Many short blocks cost
+  // more, above all the atomics of their counts. 32 values of f32 take too many registers.
+  const int64_t values = rows * s.hidden;
+  if (values <= (s.has_count ? int64_t{1} << 18 : int64_t{1} << 21)) return 8;
+  return s.in == DType::f32 || values <= int64_t{1} << 24 ? 16 : 32;
 }
 
 ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
@@ -108,7 +109,7 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
       gate = select(gate > clamp, clamp, gate);
       up = select(up > clamp, clamp, select(up < -clamp, -clamp, up));
     }
-    auto value = gate / (1.0f + exp(-gate)) * up;
+    auto value = silu(gate) * up;
     if (s.weights != Weights::none) value = value * (*weight)(r);
     v(r, c) = unless_padding(r, value, 0.0f);
   });

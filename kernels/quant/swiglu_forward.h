@@ -16,11 +16,11 @@ struct SwigluSpec {
   Weights weights;
   bool has_experts, has_clamp, has_count;
   int32_t hidden, group;
-  int32_t per_thread;  // values, of groups below a row: see values_per_thread
+  int32_t per_thread;  // values; 8, 16 or 32, leaves results as they are
 };
 
-/// How many values of `rows` x `hidden` a thread takes: few where that leaves the GPU with idle places.
-int32_t values_per_thread(int64_t rows, int64_t hidden, bool has_count);
+/// The per_thread for so many rows; the rest of `spec` is there.
+int32_t values_per_thread(const SwigluSpec& spec, int64_t rows);
 
 /// Parameters: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] and pos_to_expert as
 /// far as the Spec has them; out, out_sf; clamped_count if it has that. Scalars: amax_floor and,

@@ -93,7 +93,7 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
   s.has_count = check.has("clamped_count");
   s.hidden = static_cast<int32_t>(hidden);
   s.group = static_cast<int32_t>(cast.group);
-  s.per_thread = values_per_thread(check["P"], hidden, s.has_count);
+  s.per_thread = values_per_thread(s, check["P"]);
   return call;
 }
 

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/jit/jit.h"
+#include "kernels/quant/swiglu_forward.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
@@ -28,6 +31,38 @@ TEST_CASE("swiglu_forward_and_per_token_cast gives the reference's bytes on the 
   const CaseReport report = run_cases(kOp, cases, op_runner(kOp, Device::cpu()));
   for (const std::string& failure : report.failures) FAIL_CHECK(failure);
   CHECK(report.passed == std::ssize(cases));
+}
+
+TEST_CASE("values per thread leave the bits of the gated cast as they are", "[swiglu]") {
+  const int64_t rows = 13, hidden = 640;
+  const HostTensor x = random_tensor(DType::bf16, {rows, 2, hidden}, Values::normal, 105);
+  const auto run_with = [&](int32_t per_thread) {
+    kernels::SwigluSpec s{};
+    s.in = DType::bf16;
+    s.align = 16;
+    s.has_clamp = s.has_count = true;
+    s.hidden = static_cast<int32_t>(hidden);
+    s.group = 128;
+    s.per_thread = per_thread;
+    std::vector<HostTensor> outputs = {HostTensor(DType::e4m3, {rows, hidden}),
+                                       HostTensor(DType::f32, {rows, hidden / 128}),
+                                       HostTensor(DType::i64, {3})};
+    outputs[2].fill_bytes(std::byte{0});
+    const TensorView arguments[] = {x.view(), outputs[0].view(), outputs[1].view(),
+                                    outputs[2].view()};
+    using kernels::jit::scalar_bits;
+    const int64_t scalars[] = {scalar_bits(1e-4f), scalar_bits(0.5f)};
+    const kernels::jit::TrapScope traps;
+    kernels::jit::run(kernels::build_swiglu_forward(s), arguments, scalars, nullptr);
+    return outputs;
+  };
+  const std::vector<HostTensor> want = run_with(8);
+  CHECK(want[2].value(0) > 1000);
+  for (const int32_t per_thread : {16, 32}) {
+    CAPTURE(per_thread);
+    const std::vector<HostTensor> got = run_with(per_thread);
+    for (size_t i = 0; i < got.size(); ++i) CHECK_THAT(got[i], EqualsBits(want[i]));
+  }
 }
 
 namespace {

@@ -59,7 +59,7 @@ TEST_CASE("f32 arithmetic rounds once and makes canonical NaNs", "[cpu][ops]") {
   CHECK(f32_bits(Op::sub, kInf, kInf) == kCanonical);
   CHECK(f32_bits(Op::sqrt, -1.0f) == kCanonical);
   CHECK(f32_bits(Op::fma, kNan, 1.0f, 1.0f) == kCanonical);
-  for (const Op op : {Op::sqrt, Op::rsqrt, Op::exp, Op::log1p, Op::tanh}) {
+  for (const Op op : {Op::sqrt, Op::rsqrt, Op::exp, Op::silu, Op::log1p, Op::tanh}) {
     CAPTURE(name(op));
     CHECK(f32_bits(op, kNan) == kCanonical);
   }
@@ -142,6 +142,12 @@ TEST_CASE("approximated functions are within one ulp", "[cpu][ops]") {
     if (x > -1) CHECK(ulps(f32(Op::log1p, x), std::log1p(static_cast<long double>(x))) <= 1);
     if (x > 0) CHECK(ulps(f32(Op::rsqrt, x), 1 / std::sqrt(static_cast<long double>(x))) <= 1);
   }
+  for (const float x : {-88.9f, -88.0f, -3.5f, -1e-30f, 0.25f, 7.0f, 90.0f, kInf}) {
+    CHECK(f32(Op::silu, x) == x / (1.0f + f32(Op::exp, -x)));
+  }
+  CHECK(f32_bits(Op::silu, -0.0f) == 0x80000000u);
+  CHECK(f32_bits(Op::silu, -1e30f) == 0x80000000u);
+  CHECK(f32_bits(Op::silu, -kInf) == kCanonical);
   CHECK(f32(Op::exp, -kInf) == 0.0f);
   CHECK(f32(Op::exp, 1000.0f) == kInf);
   CHECK(f32(Op::rsqrt, 0.0f) == kInf);

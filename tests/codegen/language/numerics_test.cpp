@@ -105,6 +105,10 @@ TEST_CASE("N02 exp, rsqrt and the sigmoid are the precise ones", "[language]") {
   within(
       run([](const Value& v) { return 1.0f / (1.0f + exp(-v)); }),
       [](double v) { return 1 / (1 + std::exp(-v)); }, 3);
+  within(
+      run([](const Value& v) { return silu(v); }), [](double v) { return v / (1 + std::exp(-v)); },
+      3);
+  CHECK(count(text, "silu(") == 1);
 }
 
 TEST_CASE("N03 a product and a sum round twice, fma once", "[language]") {

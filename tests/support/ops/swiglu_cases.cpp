@@ -103,12 +103,6 @@ std::vector<OpCase> swiglu_forward_and_per_token_cast_cases() {
        .weights = true,
        .count = true,
        .clamp = 0.5});
-  add({.rows = 700,  // enough for 16 values per thread
-       .layout = "packed_ue8m0",
-       .round_sf = true,
-       .experts = true,
-       .count = true,
-       .clamp = 0.5});
   add({.rows = 0, .count = true, .clamp = 0.5});
   OpCase no_weights =
       make_case("no weights at all", random_tensor(DType::bf16, {3, 256}, Values::normal, 104),

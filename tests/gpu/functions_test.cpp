@@ -1,0 +1,59 @@
+// Functions of the language that promise the bits of another expression, over every f32.
+
+#include "dsl/builder.h"
+#include "kernels/jit/jit.h"
+#include "tests/support/catch.h"
+#include "tests/support/device_tensor.h"
+
+namespace tessera {
+namespace {
+
+using namespace dsl;
+
+constexpr int64_t kBlocks = 4096, kThreads = 256;
+constexpr int64_t kPerThread = (int64_t{1} << 32) / (kBlocks * kThreads);
+
+/// wrong(0): how many floats `function` and `definition` differ for; wrong(1): the bits of one.
+template <class Function, class Definition>
+ir::Kernel differences(const Function& function, const Definition& definition) {
+  Builder k("differences");
+  auto wrong = k.output("wrong", DType::i64, {2}, {.align = 8});
+  auto at = k.launch({kBlocks}, {.threads = kThreads});
+  auto first = k.let("first", i64(at.x * kThreads + k.thread()) * kPerThread);
+  k.serial(0, kPerThread, [&](Value i) {
+    auto bits = k.let("bits", first + i64(i));
+    auto x = k.let("x", reinterpret(DType::f32, u32(bits)));
+    auto got = k.let("got", function(x)), expected = k.let("expected", definition(x));
+    auto same = (is_nan(got) && is_nan(expected)) ||
+                reinterpret(DType::u32, got) == reinterpret(DType::u32, expected);
+    k.if_(!same, [&] {
+      k.atomic_add(wrong(0), i64(1));
+      k.atomic_max(wrong(1), bits);
+    });
+  });
+  return k.finish();
+}
+
+int64_t count_differences(const ir::Kernel& kernel) {
+  test::HostTensor wrong(DType::i64, {2});
+  wrong.fill_bytes(std::byte{0});
+  const test::DeviceTensor on_device(wrong, Device::cuda(0));
+  const TensorView arguments[] = {on_device.view()};
+  kernels::jit::run(kernel, arguments, {}, nullptr);
+  on_device.download(wrong);
+  UNSCOPED_INFO("differs for f32 bits " << wrong.bits(1));
+  return static_cast<int64_t>(wrong.bits(0));
+}
+
+TEST_CASE("silu is its quotient for every f32 on the GPU", "[gpu]") {
+  if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  const auto function = [](const Value& x) { return silu(x); };
+  CHECK(count_differences(
+            differences(function, [](const Value& x) { return x / (1.0f + exp(-x)); })) == 0);
+  // a product with the reciprocal, rounded once more, is another function
+  CHECK(count_differences(differences(
+            function, [](const Value& x) { return x * (1.0f / (1.0f + exp(-x))); })) > 1000);
+}
+
+}  // namespace
+}  // namespace tessera
