@@ -57,7 +57,7 @@ class Ref {
   /// traps.
   Ref unchecked() const;
   /// The same part of a global tensor with a hint for the caches, in copies and element accesses. No
-  /// value changes. CACHE_HINT for other memory, e2m1 and atomics.
+  /// value changes; asynchronous copies drop it. CACHE_HINT for other memory, e2m1 and atomics.
   ///   k.copy(x.tile({row, 0}, {8, 512}).cached(CacheHint::evict_first), tile);   // read once
   Ref cached(ir::CacheHint hint, SourceLoc loc = SourceLoc::here()) const;
 

@@ -1,4 +1,4 @@
-// Accesses to global memory with a hint for the caches. They move the same bytes as load, store and copy_async.
+// Accesses to global memory with a hint for the caches. They move the same bytes as load and store.
 
 #include "codegen/cuda/prelude.h"
 
@@ -111,15 +111,6 @@ __device__ __forceinline__ void store_as(T* memory, const T* registers) {
 template <class Hint, class T>
 __device__ __forceinline__ void write_as(T* memory, T element) {
   store_as<Hint, 1>(memory, &element);
-}
-)"},
-    {"copy_async_as", "u32", R"(
-// As copy_async_or_zero of 16 bytes, with a hint for the cache of the device.
-template <class Hint>
-__device__ __forceinline__ void copy_async_as(bool inside, void* shared, const void* global) {
-  const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;"
-               ::"r"(to), "l"(global), "r"(inside ? 16 : 0), "l"(Hint::policy()) : "memory");
 }
 )"},
 };
