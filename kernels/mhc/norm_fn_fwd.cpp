@@ -15,6 +15,7 @@
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/mhc/part_sum.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
 #include "kernels/mhc/token_dims.h"
@@ -25,8 +26,20 @@ namespace {
 // 1. Spec of the second launch
 struct Spec {
   int32_t entries, width, save;
+  int32_t has_few_tokens;  // 0 or 1: speed alone
   mhc::PartSum sum;
 };
+
+constexpr int kThreads = 128;  // a warp to a token
+
+/// Tokens of a block, so many that their parts fit in shared memory. With few tokens one warp goes on
+/// alone, and the others only help to fetch.
+int64_t block_rows(const Spec& s) {
+  constexpr int64_t kMostBytes = 48 << 10;
+  int64_t rows = s.has_few_tokens != 0 ? 1 : kThreads / 32;
+  while (rows > 1 && 4 * s.sum.parts * rows * (s.sum.entries + 1) > kMostBytes) rows /= 2;
+  return rows;
+}
 
 // 2. Builder
 ir::Kernel build(const Spec& s) {
@@ -37,7 +50,7 @@ ir::Kernel build(const Spec& s) {
   if (s.sum.parts > 0) {
     products.push_back(
         k.input("products", DType::f32, {s.sum.parts, tokens * s.entries}, {.align = s.sum.align}));
-    squares.push_back(k.input("squares", DType::f32, {s.sum.parts, tokens}, {.align = 4}));
+    squares.push_back(k.input("squares", DType::f32, {tokens, s.sum.parts}, {.align = 4}));
   }
   auto out = k.output("out", DType::f32, {tokens, s.entries}, {.align = 4});
   std::vector<Ref> saved;
@@ -46,15 +59,15 @@ ir::Kernel build(const Spec& s) {
     saved.push_back(k.output("sqrsum", DType::f32, {tokens}, {.align = 4}));
   }
   auto eps = k.scalar("norm_eps", DType::f32);
-  const mhc::SumBlock block(s.sum, mhc::kMaxEntries);
-  auto at = k.launch({ceil_div(tokens, block.rows)}, {.threads = block.threads});
+  const int64_t rows = block_rows(s);
+  auto at = k.launch({ceil_div(tokens, rows)}, {.threads = kThreads});
   k.wait_for_previous_kernel();
 
-  auto first_token = k.let("first_token", at.x * block.rows);
+  auto first_token = k.let("first_token", at.x * rows);
   std::optional<mhc::SummedParts> sums;
-  if (s.sum.parts > 0) sums.emplace(k, s.sum, products[0], squares[0], first_token, block.rows);
+  if (s.sum.parts > 0) sums.emplace(k, s.sum, products[0], squares[0], first_token, rows);
   auto j = k.let("j", k.lane());
-  k.if_(k.warp() < block.rows && j < s.entries, [&] {
+  k.if_(k.warp() < rows && j < s.entries, [&] {
     auto token = k.let("token", first_token + k.warp());
     Value product = Arg(0.0f).value(), square = product, scaled = product;
     if (sums) {
@@ -91,7 +104,8 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
 
 Spec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
   return {static_cast<int32_t>(call.shape.entries), static_cast<int32_t>(call.shape.width),
-          call.save ? 1 : 0, mhc::PartSum(call.shape, tensors.workspace)};
+          call.save ? 1 : 0, call.shape.tokens <= 512 ? 1 : 0,
+          mhc::PartSum(call.shape, tensors.workspace)};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {

@@ -4,19 +4,18 @@
 //          [entries], post_mix [tokens, streams], comb_mix [tokens, streams, streams], layer_input
 //          [tokens, hidden]
 // Dtypes   residual and layer_input bf16, the rest f32
-// Method   three launches: the projection of the residual; the mixes of every token, in
-//          mixes_kernel.cpp; the kernel of pre_apply_mix_fwd. The bound is reading the residual
-//          twice, the second time from L2 where it fits.
+// Method   two launches: the projection of the residual, then everything else, in mix_kernel.cpp. The
+//          bound is reading the residual twice, the second time from L2 where it fits.
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of the single ops.
 // Tuned    H200; see projection.cpp and pick_row_tile.
 
 #include "kernels/mhc/pre_big_fuse.h"
 
+#include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
-#include "kernels/mhc/mixes_kernel.h"
-#include "kernels/mhc/pre_apply_mix_fwd.h"
+#include "kernels/mhc/mix_kernel.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
 #include "kernels/mhc/sinkhorn.h"
@@ -49,12 +48,13 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
 }
 
 int64_t workspace_of(const Call& call) {
-  return mhc::projection_workspace(call.shape) + call.shape.tokens * call.streams;
+  return mhc::projection_workspace(call.shape);
 }
 
-mhc::MixesSpec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
-  return {static_cast<int32_t>(call.streams), static_cast<int32_t>(call.shape.width),
-          mhc::PartSum(call.shape, tensors.workspace)};
+mhc::MixSpec spec_of(const Call& call, const Tensors& tensors) {
+  return {static_cast<int32_t>(call.streams), static_cast<int32_t>(call.hidden),
+          common_alignment(tensors, {"residual", "layer_input"}),
+          mhc::PartSum(call.shape, mhc::projection_tensors(tensors).workspace)};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
@@ -81,19 +81,16 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check.memory();
   if (call.shape.tokens == 0) return;
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
-  const mhc::MixesSpec spec = spec_of(call, inputs);
   mhc::run_projection("pre_big_fuse", call.shape, inputs, stream);
 
-  const TensorView pre_mix(
-      static_cast<float*>(inputs.workspace.data) + mhc::projection_workspace(call.shape),
-      DType::f32, {call.shape.tokens, call.streams}, inputs.workspace.device);
   std::vector<TensorView> arguments;
-  if (spec.sum.parts > 0) {
+  if (call.shape.width > 0) {
     arguments = {mhc::product_parts(call.shape, inputs.workspace),
-                 mhc::square_parts(call.shape, inputs.workspace)};
+                 mhc::square_parts(call.shape, inputs.workspace), dims.flat(inputs.residual),
+                 dims.flat(tensors.at("layer_input"))};
   }
   for (const TensorView& view :
-       {tensors.at("scale"), tensors.at("base"), pre_mix, dims.flat(tensors.at("post_mix")),
+       {tensors.at("scale"), tensors.at("base"), dims.flat(tensors.at("post_mix")),
         dims.flat(tensors.at("comb_mix"))}) {
     arguments.push_back(view);
   }
@@ -102,22 +99,16 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
     scalars.push_back(jit::scalar_bits(params, name));
   }
   scalars.push_back(std::get<int64_t>(params.at("sinkhorn_repeat")));
-  jit::run("pre_big_fuse", spec, mhc::build_mixes, arguments, scalars, stream);
-  pre_apply_mix_fwd(dims.flat(inputs.residual), pre_mix, dims.flat(tensors.at("layer_input")),
-                    stream);
+  jit::run("pre_big_fuse", spec_of(call, tensors), mhc::build_mix, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   ArgCheck check("pre_big_fuse");
   const Call call = check_input(check, tensors, params);
   if (call.shape.tokens == 0) return {};
-  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
-  const ir::Kernel mixes = mhc::build_mixes(spec_of(call, inputs));
-  if (call.shape.width == 0) return {mixes};
-  const TensorView pre_mix(nullptr, DType::f32, {call.shape.tokens, call.streams});
-  const auto apply = pre_apply_mix_fwd_op().kernels(
-      {{"x", call.tokens.flat(inputs.residual)}, {"mix", pre_mix}}, {});
-  return {mhc::projection_kernel(call.shape, inputs), mixes, apply.front()};
+  const ir::Kernel mix = mhc::build_mix(spec_of(call, tensors));
+  if (call.shape.width == 0) return {mix};
+  return {mhc::projection_kernel(call.shape, mhc::projection_tensors(tensors)), mix};
 }
 
 // 4. Registration
@@ -170,8 +161,7 @@ OpInfo op_info() {
 }  // namespace
 
 int64_t pre_big_fuse_workspace(int64_t tokens, int64_t streams, int64_t hidden, int64_t n_splits) {
-  return mhc::projection_workspace({tokens, streams * (streams + 2), streams * hidden, n_splits}) +
-         tokens * streams;
+  return mhc::projection_workspace({tokens, streams * (streams + 2), streams * hidden, n_splits});
 }
 
 void pre_big_fuse(const TensorView& residual, const TensorView& fn, const TensorView& scale,

@@ -1,7 +1,7 @@
 // The projection kernel.
 //
 // Shapes   residual [tokens, width] bf16, fn [entries, width] f32, norm_weight [width] f32,
-//          products [parts, tokens * entries] f32, squares [parts, tokens] f32
+//          products [parts, tokens * entries] f32, squares [tokens, parts] f32
 // Method   a block of 4 warps takes one part of the columns and every so many tiles of 16 rows. Every
 //          warp keeps fn of its quarter of the columns, rounded once, in registers, and multiplies one
 //          tile after the other on the tensor cores; the tiles come through shared memory, copied
@@ -55,7 +55,7 @@ ir::Kernel build(const Spec& s) {
     weight.push_back(k.input("norm_weight", DType::f32, {s.width}, {.align = 4}));
   auto products =
       k.output("products", DType::f32, {parts, tokens * s.entries}, {.align = s.workspace_align});
-  auto squares = k.output("squares", DType::f32, {parts, tokens}, {.align = 4});
+  auto squares = k.output("squares", DType::f32, {tokens, parts}, {.align = 4});
   auto row_blocks = k.scalar("row_blocks", DType::i32);
   auto at = k.launch({parts, row_blocks}, {.threads = 32 * kWarps, .min_blocks_per_sm = 2});
   k.let_next_kernel_start();
@@ -114,12 +114,12 @@ ir::Kernel build(const Spec& s) {
     k.parallel({kRows, s.entries}, [&](Value r, Value j) {
       Value total = warp_products(0, r, j);
       for (int w = 1; w < kWarps; ++w) total = total + warp_products(w, r, j);
-      products(at.x, (row + r) * s.entries + j) = total;
+      products.cached(CacheHint::evict_last)(at.x, (row + r) * s.entries + j) = total;
     });
     k.parallel({kRows}, [&](Value r) {
       Value total = warp_squares(r, 0);
       for (int w = 1; w < kWarps; ++w) total = total + warp_squares(r, w);
-      squares(at.x, row + r) = total;
+      squares(row + r, at.x) = total;
     });
   });
   return k.finish();
@@ -168,7 +168,7 @@ TensorView square_parts(const ProjectionShape& shape, const TensorView& workspac
   const int64_t parts = ProjectionParts(shape).parts;
   float* const first = static_cast<float*>(workspace.data);
   float* const data = first == nullptr ? first : first + parts * shape.tokens * shape.entries;
-  return TensorView(data, DType::f32, {parts, shape.tokens}, workspace.device);
+  return TensorView(data, DType::f32, {shape.tokens, parts}, workspace.device);
 }
 
 void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,
@@ -190,55 +190,6 @@ void run_projection(const char* op, const ProjectionShape& shape, const Projecti
 
 ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTensors& tensors) {
   return build(spec_of(shape, tensors));
-}
-
-PartSum::PartSum(const ProjectionShape& shape, const TensorView& workspace)
-    : entries(static_cast<int32_t>(shape.entries)),
-      align(common_alignment({workspace})),
-      has_few_tokens(shape.tokens <= 512 ? 1 : 0) {
-  const ProjectionParts p(shape);
-  parts = static_cast<int32_t>(p.parts);
-  parts_per_run = static_cast<int32_t>(p.parts_per_run);
-}
-
-SumBlock::SumBlock(const PartSum& sum, int64_t row_lanes) : rows(threads / row_lanes) {
-  constexpr int64_t kMostBytes = 48 << 10;
-  const int64_t least = std::max<int64_t>(1, 32 / row_lanes);
-  if (sum.has_few_tokens != 0) rows = least;
-  while (rows > least && 4 * sum.parts * rows * (sum.entries + 1) > kMostBytes) rows /= 2;
-}
-
-SummedParts::SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& products,
-                         const dsl::Ref& squares, const dsl::Value& first_token, int64_t rows)
-    : k_(k),
-      sum_(sum),
-      products_(k.shared(DType::f32, {sum.parts, rows * sum.entries}, "products_sum")),
-      squares_(k.shared(DType::f32, {sum.parts, rows}, "squares_sum")) {
-  const dsl::Value first = first_token * sum.entries;
-  k.copy_async(products.tile({0, first}, {sum.parts, rows * sum.entries}), products_);
-  k.wait(k.copy_async(squares.tile({0, first_token}, {sum.parts, rows}), squares_));
-}
-
-dsl::Value SummedParts::add_runs(
-    const std::function<dsl::Value(const dsl::Value& part)>& of_part) const {
-  using namespace dsl;
-  auto total = k_.var(DType::f32, 0.0f, "total");
-  k_.unrolled(sum_.parts / sum_.parts_per_run, [&](Value run) {
-    auto run_total = k_.var(DType::f32, 0.0f, "run_total");
-    k_.unrolled(sum_.parts_per_run,
-                [&](Value part) { run_total += of_part(run * sum_.parts_per_run + part); });
-    total += run_total;
-  });
-  return total;
-}
-
-dsl::Value SummedParts::product(const dsl::Value& row, const dsl::Value& entry) const {
-  return add_runs(
-      [&](const dsl::Value& part) { return products_(part, row * sum_.entries + entry); });
-}
-
-dsl::Value SummedParts::square(const dsl::Value& row) const {
-  return add_runs([&](const dsl::Value& part) { return squares_(part, row); });
 }
 
 }  // namespace tessera::kernels::mhc

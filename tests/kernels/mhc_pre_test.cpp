@@ -46,7 +46,7 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
   for (const int64_t row_blocks : {1, 4, 9}) {
     CAPTURE(splits, row_blocks);
     const HostTensor products(DType::f32, {parts.parts, 130 * 3});
-    const HostTensor squares(DType::f32, {parts.parts, 130});
+    const HostTensor squares(DType::f32, {130, parts.parts});
     const kernels::jit::TrapScope traps;
     kernels::jit::run(
         kernels::mhc::projection_kernel(shape, {residual.view(), fn.view(), {}, products.view()}),

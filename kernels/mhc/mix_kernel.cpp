@@ -1,0 +1,122 @@
+// The mixes of a sub-layer from the projected residual, and its input.
+//
+// Shapes   products [parts, tokens * entries], squares [tokens, parts], residual [tokens, streams,
+//          hidden], layer_input [tokens, hidden], scale [3], base [entries], post_mix [tokens,
+//          streams], comb_mix [tokens, streams, streams]
+// Dtypes   residual and layer_input bf16, the rest f32
+// Method   the tiles of pre_apply_mix_fwd. Every block adds the parts of its tokens for their weights,
+//          while its vectors of the residual are on their way, and the first block of a row makes
+//          the other mixes behind its share of the streaming: a token on as many lanes as its matrix
+//          has elements.
+// Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of norm_fn_fwd,
+//          pre_split_mixes_fwd, sinkhorn_fwd and pre_apply_mix_fwd
+// Tuned    H200; see pick_row_tile
+
+#include "kernels/mhc/mix_kernel.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "dsl/builder.h"
+#include "kernels/mhc/mix_sequences.h"
+#include "kernels/mhc/row_tile.h"
+#include "kernels/mhc/sinkhorn.h"
+
+namespace tessera::kernels::mhc {
+
+ir::Kernel build_mix(const MixSpec& s) {
+  using namespace dsl;
+  const int64_t n = s.streams, width = n * s.hidden, entries = n * (n + 2);
+  const bool has_columns = width > 0;
+  const RowTile tile = has_columns ? pick_row_tile(s.hidden) : RowTile{1, 0, 1, 32};
+  const MatrixLanes matrix{n};
+  Builder k("pre_big_fuse_mix");
+  auto tokens = k.dim("tokens");
+  std::vector<Ref> of_columns;
+  if (has_columns) {
+    of_columns = {
+        k.input("products", DType::f32, {s.sum.parts, tokens * entries}, {.align = s.sum.align}),
+        k.input("squares", DType::f32, {tokens, s.sum.parts}, {.align = 4}),
+        k.input("residual", DType::bf16, {tokens, n, s.hidden}, {.align = s.align}),
+        k.output("layer_input", DType::bf16, {tokens, s.hidden}, {.align = s.align})};
+  }
+  auto scale = k.input("scale", DType::f32, {3}, {.align = 4});
+  auto base = k.input("base", DType::f32, {entries}, {.align = 4});
+  auto post_mix = k.output("post_mix", DType::f32, {tokens, n}, {.align = 4});
+  auto comb_mix = k.output("comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
+  auto norm_eps = k.scalar("norm_eps", DType::f32);
+  auto pre_eps = k.scalar("pre_eps", DType::f32);
+  auto sinkhorn_eps = k.scalar("sinkhorn_eps", DType::f32);
+  auto post_mult = k.scalar("post_mult_value", DType::f32);
+  auto repeat = k.scalar("sinkhorn_repeat", DType::i32);
+  auto row_tiles = ceil_div(tokens, tile.rows);
+  auto at = k.launch({row_tiles * tile.chunks}, {.threads = tile.threads});
+  // Backwards: the end of the residual is what the projection may have left in L2.
+  auto first_token = k.let("first_token", (row_tiles - 1 - at.x / tile.chunks) * tile.rows);
+  auto chunk = k.let("chunk", at.x % tile.chunks);
+  auto first_col = k.let("first_col", chunk * tile.cols);
+
+  // What is older than the projection is read before its end.
+  std::vector<Ref> streams;
+  for (int64_t i = 0; has_columns && i < n; ++i) {
+    streams.push_back(k.fragment(DType::bf16, {tile.rows, tile.cols}, "stream"));
+    k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
+      streams.back()(row, col) = of_columns[2](first_token + row, i, first_col + col);
+    });
+  }
+  auto scale_of = k.shared(DType::f32, {entries}, "scale_of");
+  auto base_of = k.shared(DType::f32, {entries}, "base_of");
+  k.parallel({entries}, [&](Value j) {
+    scale_of(j) = scale(min(j / n, 2));
+    base_of(j) = base(j);
+  });
+  k.wait_for_previous_kernel();
+  std::optional<SummedParts> sums;
+  if (has_columns)
+    sums.emplace(k, s.sum, of_columns[0], of_columns[1], first_token, tile.rows,
+                 FewProducts{n, chunk == 0});
+  // Of each token the weights of the streams, then what the mix of the streams is made of.
+  auto mixes = k.shared(DType::f32, {tile.rows, entries}, "mixes");
+  for (int64_t first = 0; first < tile.rows * entries; first += tile.threads) {
+    auto at_entry = k.let("entry", first + k.thread());
+    k.if_(at_entry <
+              (tile.rows > 1 ? i32(tile.rows * entries) : select(chunk == 0, i32(entries), i32(n))),
+          [&] {
+            auto row = k.let("row", at_entry / entries), j = k.let("j", at_entry % entries);
+            Value mix = Arg(0.0f).value();
+            if (sums) mix = sums->product(row, j) * norm_factor(sums->square(row), width, norm_eps);
+            auto z = k.let("z", mix_logit(mix, scale_of(j), base_of(j)));
+            mixes(row, j) = select(j < n, pre_mix(z, pre_eps), z);
+            k.if_(chunk == 0 && j >= n && j < 2 * n,
+                  [&] { post_mix(first_token + row, j - n) = mhc::post_mix(z, post_mult); });
+          });
+  }
+  if (has_columns) {
+    k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
+      std::vector<Value> weights, values;
+      for (int64_t i = 0; i < n; ++i) {
+        weights.push_back(mixes(row, i));
+        values.push_back(f32(streams[static_cast<size_t>(i)](row, col)));
+      }
+      of_columns[3](first_token + row, first_col + col) =
+          cast(DType::bf16, apply_pre_mix(weights, values));
+    });
+  }
+  const int64_t together = tile.threads / matrix.lanes();  // tokens
+  for (int64_t first = 0; first < tile.rows; first += together) {
+    const int64_t rows = std::min(together, tile.rows - first);
+    k.if_(chunk == 0 && k.warp() * 32 < rows * matrix.lanes(), [&] {
+      // Lanes behind the last matrix repeat it: all lanes of a warp take part in the shuffles.
+      auto mine = k.let("mine", k.thread() / matrix.lanes());
+      auto row = k.let("row", first + min(mine, rows - 1));
+      auto i = k.let("i", matrix.row(k.thread())), o = k.let("o", matrix.col(k.thread()));
+      auto logit = k.let("logit", mixes(row, 2 * n + min(i * n + o, n * n - 1)));
+      auto comb = sinkhorn(k, matrix, k.thread(), logit, repeat, sinkhorn_eps);
+      k.if_(mine < rows, [&] { comb_mix(first_token + row, i, o) = comb; });
+    });
+  }
+  return k.finish();
+}
+
+}  // namespace tessera::kernels::mhc

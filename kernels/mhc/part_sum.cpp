@@ -1,0 +1,60 @@
+#include "kernels/mhc/part_sum.h"
+
+#include "kernels/alignment.h"
+
+namespace tessera::kernels::mhc {
+
+PartSum::PartSum(const ProjectionShape& shape, const TensorView& workspace)
+    : entries(static_cast<int32_t>(shape.entries)), align(common_alignment({workspace})) {
+  const ProjectionParts p(shape);
+  parts = static_cast<int32_t>(p.parts);
+  parts_per_run = static_cast<int32_t>(p.parts_per_run);
+}
+
+SummedParts::SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& products,
+                         const dsl::Ref& squares, const dsl::Value& first_token, int64_t rows,
+                         const FewProducts& few)
+    : k_(k),
+      sum_(sum),
+      products_(k.shared(DType::f32, {sum.parts, rows * sum.entries}, "products_sum")),
+      squares_(k.shared(DType::f32, {rows, sum.parts}, "squares_sum")) {
+  const auto squares_copied =
+      k.copy_async(squares.tile({first_token, 0}, {rows, sum.parts}), squares_);
+  // The last use: the projection asked the cache to keep the products.
+  const auto fetch = [&](int64_t first, int64_t count) {
+    const auto values = k.fragment(DType::f32, {sum.parts, count}, "values");
+    const auto from = products.tile({0, first_token * sum.entries + first}, {sum.parts, count});
+    k.copy(from.cached(dsl::CacheHint::evict_first), values);
+    return
+        [&k, values, to = products_.tile({0, first}, {sum.parts, count})] { k.copy(values, to); };
+  };
+  const bool has_few = few.entries > 0 && rows == 1;
+  const auto store = fetch(0, has_few ? few.entries : rows * sum.entries);
+  if (has_few) k.if_(few.all, [&] { fetch(few.entries, sum.entries - few.entries)(); });
+  store();
+  k.wait(squares_copied);
+}
+
+dsl::Value SummedParts::add_runs(
+    const std::function<dsl::Value(const dsl::Value& part)>& of_part) const {
+  using namespace dsl;
+  auto total = k_.var(DType::f32, 0.0f, "total");
+  k_.unrolled(sum_.parts / sum_.parts_per_run, [&](Value run) {
+    auto run_total = k_.var(DType::f32, 0.0f, "run_total");
+    k_.unrolled(sum_.parts_per_run,
+                [&](Value part) { run_total += of_part(run * sum_.parts_per_run + part); });
+    total += run_total;
+  });
+  return total;
+}
+
+dsl::Value SummedParts::product(const dsl::Value& row, const dsl::Value& entry) const {
+  return add_runs(
+      [&](const dsl::Value& part) { return products_(part, row * sum_.entries + entry); });
+}
+
+dsl::Value SummedParts::square(const dsl::Value& row) const {
+  return add_runs([&](const dsl::Value& part) { return squares_(row, part); });
+}
+
+}  // namespace tessera::kernels::mhc

@@ -1,0 +1,56 @@
+#pragma once
+// The partial results of a projection, added by the kernel behind it.
+
+#include <cstdint>
+#include <functional>
+
+#include "dsl/builder.h"
+#include "kernels/mhc/projection.h"
+
+namespace tessera::kernels::mhc {
+
+/// How a kernel adds partial results.
+struct PartSum {
+  int32_t entries, parts, parts_per_run;
+  int32_t align;  // bytes, of the workspace
+
+  PartSum(const ProjectionShape& shape, const TensorView& workspace);
+};
+
+/// A block of one token that needs the products of the first `entries` alone, unless `all`.
+struct FewProducts {
+  int64_t entries = 0;
+  dsl::Value all;
+};
+
+/// The sums over all parts of `rows` tokens of a block, from `first_token` on. All threads of the
+/// block fetch the parts into shared memory; who asks for a sum adds them. Outside of the tensors: 0.
+/// Shared memory: 4 bytes for every part, token, and entry or square.
+///
+///   const SummedParts sums(k, sum, products, squares, first_token, rows);
+///   out(first_token + row, j) = sums.product(row, j);
+class SummedParts {
+ public:
+  /// products [parts, tokens * entries], squares [tokens, parts].
+  SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& products,
+              const dsl::Ref& squares, const dsl::Value& first_token, int64_t rows,
+              const FewProducts& few = {});
+
+  dsl::Value product(const dsl::Value& row, const dsl::Value& entry) const;
+  dsl::Value square(const dsl::Value& row) const;
+
+ private:
+  dsl::Value add_runs(const std::function<dsl::Value(const dsl::Value& part)>& of_part) const;
+
+  dsl::Builder& k_;
+  PartSum sum_;
+  dsl::Ref products_;  // shared [parts, rows * entries]
+  dsl::Ref squares_;   // shared [rows, parts]
+};
+
+/// 1 / sqrt(squares / width + eps), the factor of every product.
+inline dsl::Value norm_factor(const dsl::Value& squares, int64_t width, const dsl::Value& eps) {
+  return dsl::rsqrt(squares / static_cast<float>(width) + eps);
+}
+
+}  // namespace tessera::kernels::mhc
