@@ -39,12 +39,14 @@ dsl::Value SummedParts::add_runs(
     const std::function<dsl::Value(const dsl::Value& part)>& of_part) const {
   using namespace dsl;
   auto total = k_.var(DType::f32, 0.0f, "total");
-  k_.unrolled(sum_.parts / sum_.parts_per_run, [&](Value run) {
+  const auto add_run = [&](const Value& first, int64_t parts) {
     auto run_total = k_.var(DType::f32, 0.0f, "run_total");
-    k_.unrolled(sum_.parts_per_run,
-                [&](Value part) { run_total += of_part(run * sum_.parts_per_run + part); });
+    k_.unrolled(parts, [&](Value part) { run_total += of_part(first + part); });
     total += run_total;
-  });
+  };
+  const int64_t runs = sum_.parts / sum_.parts_per_run, rest = sum_.parts % sum_.parts_per_run;
+  k_.unrolled(runs, [&](Value run) { add_run(run * sum_.parts_per_run, sum_.parts_per_run); });
+  if (rest > 0) add_run(i32(sum_.parts - rest), rest);
   return total;
 }
 

@@ -60,6 +60,7 @@ std::vector<OpCase> norm_fn_fwd_cases() {
   add({130}, 4, 64, 24, 1);
   add({6}, 4, 1280, 24, 16, true);
   add({3}, 4, 2560, 24, 16);
+  add({3}, 3, 1792, 24, 5);  // a last run of one part
   add({65}, 4, 192, 24, 2);
   add({1}, 1, 256, 3, 4);
   add({2}, 2, 384, 8, 3, true);
