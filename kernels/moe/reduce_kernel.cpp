@@ -5,8 +5,9 @@
 // Dtypes   x f32|bf16, factors f32, positions i32, out as x or e4m3
 // Method   16-byte vectors of columns, straight from the rows into the sums; no shared memory. With
 //          many tokens a thread adds slot by slot, up to 4 vectors each: most slots are empty, and
-//          other blocks hide the latency. With few it loads the vectors of 8 slots at once. Rows are
-//          read once, so the bound is bytes / copy bandwidth.
+//          other blocks hide the latency. With few each lane of a warp loads position and factor of
+//          one slot, then all vectors of 8 slots at once: two trips to memory. Rows are read once, so
+//          the bound is bytes / copy bandwidth.
 // Maths    acc = fma(x, weight * x_sf, acc) in the order of the slots from +0, then acc * sf
 // Tuned    H200: pick_walk. Columns are independent, so few tokens still fill the SMs.
 
@@ -24,7 +25,8 @@ Walk pick_walk(int64_t tokens, int64_t vectors) {
   const bool many = tokens >= kManyTokens;
   const uint8_t slots = many ? 1 : 8;
   for (int runs = many ? 4 : 1; runs > 0; --runs) {
-    for (int threads = 256; threads >= 128; threads -= 32) {
+    for (int step = 0; step <= 128; step += 32) {
+      const int threads = many ? 256 - step : 128 + step;
       if (vectors % (threads * runs) != 0) continue;
       return {static_cast<uint8_t>(runs), slots, static_cast<int16_t>(threads)};
     }
@@ -62,28 +64,48 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
 
   auto acc = k.local(DType::f32, {runs, vector}, "acc");
   k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
+  const bool by_lanes = s.walk.slots > 1;  // lane l has what the l-th slot of a group needs
+  Value mine, factor;
+  auto exists = [&](const Value& row) { return row >= 0 && row < positions; };
+  auto position_of = [&](const Value& slot) { return slots_of[0](token, slot); };
+  auto weight_of = [&](const Value& slot) {
+    return weights.empty() ? Value(f32(1.0f)) : Value(weights[0](token, slot));
+  };
+  auto load_lanes = [&](int64_t first, int64_t slots) {
+    auto position = k.var(DType::i32, -1, "own_position");
+    auto product = k.var(DType::f32, 1.0f, "own_factor");
+    k.if_(k.lane() < slots, [&] {
+      position = position_of(first + k.lane());
+      product = weight_of(first + k.lane());
+    });
+    mine = k.let("mine", position);
+    for (const Ref& scale : x_sf) k.if_(exists(mine), [&] { product *= scale(mine); });
+    factor = k.let("factor", product);
+  };
   auto add_slots = [&](const Value& first, int64_t slots) {
     auto rows = k.local(s.in, {slots, runs, vector}, "rows");
     auto factors = k.local(DType::f32, {slots}, "factors");
     auto position = k.local(DType::i32, {slots}, "position");
     // load
     k.unrolled(slots, [&](Value i) {
-      position(i) = slots_of[0](token, first + i);
-      factors(i) = 1.0f;
-      for (const Ref& w : weights) factors(i) = w(token, first + i);
+      position(i) = by_lanes ? k.shuffle(mine, first + i) : position_of(first + i);
+      if (!by_lanes) factors(i) = weight_of(first + i);
     });
     k.unrolled(slots, [&](Value i) {
       auto row = k.let("row", position(i));
-      k.if_(row >= 0 && row < positions, [&] {
-        for (const Ref& scale : x_sf) factors(i) *= scale(row);
+      k.if_(exists(row), [&] {
+        for (const Ref& scale : x_sf) {
+          if (!by_lanes) factors(i) *= scale(row);
+        }
         k.unrolled(runs, [&](Value r) {
           k.vectorized(vector, [&](Value j) { rows(i, r, j) = x[0](row, column(r) + j); });
         });
       });
     });
     // sum
+    if (by_lanes) k.unrolled(slots, [&](Value i) { factors(i) = k.shuffle(factor, first + i); });
     k.unrolled(slots, [&](Value i) {
-      k.if_(position(i) >= 0 && position(i) < positions, [&] {
+      k.if_(exists(position(i)), [&] {
         k.unrolled(runs, [&](Value r) {
           k.unrolled(vector,
                      [&](Value j) { acc(r, j) = fma(f32(rows(i, r, j)), factors(i), acc(r, j)); });
@@ -91,12 +113,17 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
       });
     });
   };
-  const int64_t whole = s.num_topk / s.walk.slots, rest = s.num_topk % s.walk.slots;
-  if (whole == 1) add_slots(i32(0), s.walk.slots);
-  if (whole > 1) {
-    k.serial(0, whole, [&](Value i) { add_slots(i * s.walk.slots, s.walk.slots); });
+  const int64_t together = by_lanes ? 32 : std::max(s.num_topk, 1);
+  for (int64_t group = 0; group < s.num_topk; group += together) {
+    const int64_t slots = std::min(s.num_topk - group, together);
+    const int64_t whole = slots / s.walk.slots, rest = slots % s.walk.slots;
+    if (by_lanes) load_lanes(group, slots);
+    if (whole == 1) add_slots(i32(0), s.walk.slots);
+    if (whole > 1) {
+      k.serial(0, whole, [&](Value i) { add_slots(i * s.walk.slots, s.walk.slots); });
+    }
+    if (rest > 0) add_slots(i32(whole * s.walk.slots), rest);
   }
-  if (rest > 0) add_slots(i32(whole * s.walk.slots), rest);
   // scale and store
   k.unrolled(runs, [&](Value r) {
     k.vectorized(vector, [&](Value j) {
