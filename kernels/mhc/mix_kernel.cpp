@@ -57,7 +57,9 @@ ir::Kernel build_mix(const MixSpec& s) {
   auto chunk = k.let("chunk", at.x % tile.chunks);
   auto first_col = k.let("first_col", chunk * tile.cols);
 
-  // What is older than the projection is read before its end.
+  // What is older than the projection is read before its end. Without columns there is none, and the
+  // kernel before may be anyone's.
+  if (!has_columns) k.wait_for_previous_kernel();
   std::vector<Ref> streams;
   for (int64_t i = 0; has_columns && i < n; ++i) {
     streams.push_back(k.fragment(DType::bf16, {tile.rows, tile.cols}, "stream"));
@@ -71,7 +73,7 @@ ir::Kernel build_mix(const MixSpec& s) {
     scale_of(j) = scale(min(j / n, 2));
     base_of(j) = base(j);
   });
-  k.wait_for_previous_kernel();
+  if (has_columns) k.wait_for_previous_kernel();
   std::optional<SummedParts> sums;
   if (has_columns)
     sums.emplace(k, s.sum, of_columns[0], of_columns[1], first_token, tile.rows,
