@@ -226,7 +226,7 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   check_grid(image.op, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   const ContextScope context(*kernel.driver, kernel.device);
-  if (grid.x % image.cluster != 0) {
+  if (image.cluster > 1 && grid.x % image.cluster != 0) {
     raise(ErrorKind::argument, image.op,
           "the first extent of the grid is no multiple of the cluster",
           {.expected = fmt::format("a multiple of {}", image.cluster), .got = text_of(grid)});
