@@ -1,6 +1,8 @@
 #pragma once
 // Scale factors from absolute maxima: the rule that every quantising op shares.
 
+#include <bit>
+
 #include "dsl/builder.h"
 
 namespace tessera::kernels {
@@ -26,16 +28,20 @@ struct ScaleFactor {
 };
 
 /// Two IEEE divisions; with `round`, powers of two: the smallest one >= amax / max and its exact
-/// inverse. An infinite amax gives an inverse of +0.
+/// inverse, for floors that leave amax / max normal. An infinite amax gives an inverse of +0.
 inline ScaleFactor scale_factor(dsl::Builder& k, float largest, const dsl::Arg& amax_floor,
                                 const dsl::Value& amax, bool round) {
   using namespace dsl;
   auto clamped = k.let("clamped", max(amax, amax_floor));
-  auto quotient = clamped / largest;
-  if (!round) return {quotient, largest / clamped, {}};
-  // The biased exponent of the smallest power of two >= quotient; infinity is kept at 2^127.
-  auto bits = reinterpret(DType::u32, quotient);
-  auto exponent = k.let("exponent", min(((bits - 1) >> 23) + 1, 254));
+  if (!round) return {clamped / largest, largest / clamped, {}};
+  // clamped <= largest * 2^n just where the rounded quotient is <= 2^n: a step of clamped's mantissa
+  // changes the quotient by more than half a step of its own. So the mantissa is compared with that
+  // of `largest`, by a carry into the exponent, and nothing is divided. Infinity counts as 2^127.
+  constexpr uint32_t kBelowTwo = 0x3FFFFFFF, kInfinity = 0x7F800000;
+  auto bits = reinterpret(DType::u32, clamped);
+  auto exponent =
+      k.let("exponent", select(bits == kInfinity, 254,
+                               (bits - (std::bit_cast<uint32_t>(largest) - kBelowTwo)) >> 23));
   return {reinterpret(DType::f32, exponent << 23), reinterpret(DType::f32, (254 - exponent) << 23),
           exponent};
 }

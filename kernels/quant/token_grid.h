@@ -13,9 +13,11 @@ struct TileOrigin {
 /// Launches one block per tile, column tiles of one row after each other. One grid dimension, so that the number of
 /// tokens is not limited to 65535 tiles.
 inline TileOrigin launch_tiles(dsl::Builder& k, const dsl::Value& tokens, int64_t tile_rows,
-                               int64_t hidden, int64_t tile_cols, int threads) {
+                               int64_t hidden, int64_t tile_cols, int threads,
+                               int min_blocks_per_sm = 0) {
   const int64_t col_tiles = (hidden + tile_cols - 1) / tile_cols;
-  const auto at = k.launch({ceil_div(tokens, tile_rows) * col_tiles}, {.threads = threads});
+  const auto at = k.launch({ceil_div(tokens, tile_rows) * col_tiles},
+                           {.threads = threads, .min_blocks_per_sm = min_blocks_per_sm});
   const dsl::Value col_tile = at.x % col_tiles;
   return {k.let("row", at.x / col_tiles * tile_rows), k.let("col", col_tile * tile_cols), col_tile};
 }
