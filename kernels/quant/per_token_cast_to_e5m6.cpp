@@ -10,6 +10,8 @@
 
 #include "kernels/quant/per_token_cast_to_e5m6.h"
 
+#include <bit>
+
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/e5m6.h"
@@ -23,11 +25,25 @@ namespace {
 using Spec = TokenCastSpec;
 constexpr int64_t kMaxHidden = 24576;  // the words of a row fit the shared memory of a block
 
+/// Short rows: one string of eight codes per thread, and several rows in a block. Of f32 up to four strings where
+/// whole warps share a row evenly, for the compiler's sake; bf16 wants the loads of seven in flight.
+TokenTile row_tile(const Spec& s) {
+  const int64_t strings = s.hidden / e5m6::kCodes;
+  for (int threads = 128; threads <= 1024 && s.in == DType::f32; threads += 32) {
+    if (strings % threads == 0 && strings / threads <= 4) {
+      return {1, s.hidden, threads, s.hidden, 1};
+    }
+  }
+  const auto lanes = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(strings)));
+  if (lanes > 128) return whole_row_tile(s.hidden, e5m6::kCodes);
+  return {128 / lanes, lanes * e5m6::kCodes, 128, s.hidden, 1};
+}
+
 // 2. Builder
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
   constexpr int64_t kCodes = e5m6::kCodes, kWords = e5m6::kWords;
-  const TokenTile tile = whole_row_tile(s.hidden, kCodes);
+  const TokenTile tile = row_tile(s);
   const int64_t strings = tile.cols / kCodes;  // of eight codes, in a row of the tile
 
   Builder k("per_token_cast_to_e5m6");
