@@ -3,19 +3,15 @@
 // Shapes   residual [tokens, streams, hidden], fn [entries, streams * hidden], norm_weight [streams *
 //          hidden], out and out_mul [tokens, entries], sqrsum [tokens]
 // Dtypes   residual bf16, the rest f32
-// Method   two launches: the projection writes partial sums of the columns, this kernel adds them,
-//          groups on all threads, then one lane per entry, and scales. Its bytes are few.
-// Maths    projection.h; norm_factor with an approximate rsqrt, one product
-// Tuned    H200; see projection.cpp.
+// Method   two launches: the projection writes partial sums of the columns, norm_kernel.cpp adds them
+//          and scales
 
 #include "kernels/mhc/norm_fn_fwd.h"
-
-#include <optional>
 
 #include "kernels/arg_check.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
-#include "kernels/mhc/part_sum.h"
+#include "kernels/mhc/norm_kernel.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
 #include "kernels/mhc/token_dims.h"
@@ -23,68 +19,7 @@
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec of the second launch
-struct Spec {
-  int32_t entries, width, save;
-  int32_t has_few_tokens;  // 0 or 1: speed alone
-  mhc::PartSum sum;
-};
-
-constexpr int kThreads = 128;  // a warp to a token
-
-/// Tokens of a block, so many that their parts fit in shared memory. With few tokens one warp goes on
-/// alone, and the others only help to fetch.
-int64_t block_rows(const Spec& s) {
-  constexpr int64_t kMostBytes = 48 << 10;
-  int64_t rows = s.has_few_tokens != 0 ? 1 : kThreads / 32;
-  while (rows > 1 && 4 * s.sum.parts * rows * (s.sum.entries + 1) > kMostBytes) rows /= 2;
-  return rows;
-}
-
-// 2. Builder
-ir::Kernel build(const Spec& s) {
-  using namespace dsl;
-  Builder k("norm_fn_fwd");
-  auto tokens = k.dim("tokens");
-  std::vector<Ref> products, squares;  // absent without columns
-  if (s.sum.parts > 0) {
-    products.push_back(
-        k.input("products", DType::f32, {s.sum.parts, tokens * s.entries}, {.align = s.sum.align}));
-    squares.push_back(k.input("squares", DType::f32, {tokens, s.sum.parts}, {.align = 4}));
-  }
-  auto out = k.output("out", DType::f32, {tokens, s.entries}, {.align = 4});
-  std::vector<Ref> saved;
-  if (s.save != 0) {
-    saved.push_back(k.output("out_mul", DType::f32, {tokens, s.entries}, {.align = 4}));
-    saved.push_back(k.output("sqrsum", DType::f32, {tokens}, {.align = 4}));
-  }
-  auto eps = k.scalar("norm_eps", DType::f32);
-  const int64_t rows = block_rows(s);
-  auto at = k.launch({ceil_div(tokens, rows)}, {.threads = kThreads});
-  k.wait_for_previous_kernel();
-
-  auto first_token = k.let("first_token", at.x * rows);
-  std::optional<mhc::SummedParts> sums;
-  if (s.sum.parts > 0) sums.emplace(k, s.sum, products[0], squares[0], first_token, rows);
-  auto j = k.let("j", k.lane());
-  k.if_(k.warp() < rows && j < s.entries, [&] {
-    auto token = k.let("token", first_token + k.warp());
-    Value product = Arg(0.0f).value(), square = product, scaled = product;
-    if (sums) {
-      product = sums->product(k.warp(), j);
-      square = sums->square(k.warp());
-      scaled = product * mhc::norm_factor(square, s.width, eps);
-    }
-    out(token, j) = scaled;
-    if (!saved.empty()) {
-      saved[0](token, j) = product;
-      k.if_(j == 0, [&] { saved[1](token) = square; });
-    }
-  });
-  return k.finish();
-}
-
-// 3. Host function
+// Host function
 struct Call {
   mhc::TokenDims tokens;
   mhc::ProjectionShape shape;
@@ -102,7 +37,7 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
   return call;
 }
 
-Spec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
+mhc::NormSpec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
   return {static_cast<int32_t>(call.shape.entries), static_cast<int32_t>(call.shape.width),
           call.save ? 1 : 0, call.shape.tokens <= 512 ? 1 : 0,
           mhc::PartSum(call.shape, tensors.workspace)};
@@ -135,7 +70,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check.memory();
   if (call.shape.tokens == 0) return;
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
-  const Spec spec = spec_of(call, inputs);
+  const mhc::NormSpec spec = spec_of(call, inputs);
   mhc::run_projection("norm_fn_fwd", call.shape, inputs, stream);
   std::vector<TensorView> arguments;
   if (spec.sum.parts > 0) {
@@ -148,7 +83,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
     arguments.push_back(call.tokens.flat(tensors.at("sqrsum")));
   }
   const int64_t scalars[] = {jit::scalar_bits(call.eps)};
-  jit::run("norm_fn_fwd", spec, build, arguments, scalars, stream);
+  jit::run("norm_fn_fwd", spec, mhc::build_norm, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
@@ -156,12 +91,12 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   const Call call = check_input(check, tensors, params);
   if (call.shape.tokens == 0) return {};
   const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
-  const ir::Kernel add = build(spec_of(call, inputs));
+  const ir::Kernel add = mhc::build_norm(spec_of(call, inputs));
   if (call.shape.width == 0) return {add};
   return {mhc::projection_kernel(call.shape, inputs), add};
 }
 
-// 4. Registration
+// Registration
 BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden, int64_t n_splits,
                      bool weight = false) {
   const int64_t width = streams * hidden, entries = streams * (streams + 2);
