@@ -33,13 +33,13 @@ ir::Kernel build_mix(const MixSpec& s) {
   const MatrixLanes matrix{n};
   Builder k("pre_big_fuse_mix");
   auto tokens = k.dim("tokens");
-  std::vector<Ref> of_columns;
+  std::optional<Ref> products, squares, residual, layer_input;
   if (has_columns) {
-    of_columns = {
-        k.input("products", DType::f32, {s.sum.parts, tokens * entries}, {.align = s.sum.align}),
-        k.input("squares", DType::f32, {tokens, s.sum.parts}, {.align = 4}),
-        k.input("residual", DType::bf16, {tokens, n, s.hidden}, {.align = s.align}),
-        k.output("layer_input", DType::bf16, {tokens, s.hidden}, {.align = s.align})};
+    products =
+        k.input("products", DType::f32, {s.sum.parts, tokens * entries}, {.align = s.sum.align});
+    squares = k.input("squares", DType::f32, {tokens, s.sum.parts}, {.align = 4});
+    residual = k.input("residual", DType::bf16, {tokens, n, s.hidden}, {.align = s.align});
+    layer_input = k.output("layer_input", DType::bf16, {tokens, s.hidden}, {.align = s.align});
   }
   auto scale = k.input("scale", DType::f32, {3}, {.align = 4});
   auto base = k.input("base", DType::f32, {entries}, {.align = 4});
@@ -64,7 +64,7 @@ ir::Kernel build_mix(const MixSpec& s) {
   for (int64_t i = 0; has_columns && i < n; ++i) {
     streams.push_back(k.fragment(DType::bf16, {tile.rows, tile.cols}, "stream"));
     k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
-      streams.back()(row, col) = of_columns[2](first_token + row, i, first_col + col);
+      streams.back()(row, col) = (*residual)(first_token + row, i, first_col + col);
     });
   }
   auto scale_of = k.shared(DType::f32, {entries}, "scale_of");
@@ -73,26 +73,27 @@ ir::Kernel build_mix(const MixSpec& s) {
     scale_of(j) = scale(min(j / n, 2));
     base_of(j) = base(j);
   });
-  if (has_columns) k.wait_for_previous_kernel();
   std::optional<SummedParts> sums;
-  if (has_columns)
-    sums.emplace(k, s.sum, of_columns[0], of_columns[1], first_token, tile.rows,
-                 FewProducts{n, chunk == 0});
-  // Of each token the weights of the streams, then what the mix of the streams is made of.
+  if (has_columns) {
+    k.wait_for_previous_kernel();
+    sums.emplace(k, s.sum, *products, *squares, first_token, tile.rows, FewProducts{n, chunk == 0});
+  }
+  // Of each token the weights of the streams, then what the mix of the streams is made of. A block of
+  // one token that is not the first of its row needs, and has, the weights alone.
+  auto needed =
+      tile.rows > 1 ? i32(tile.rows * entries) : Value(select(chunk == 0, i32(entries), i32(n)));
   auto mixes = k.shared(DType::f32, {tile.rows, entries}, "mixes");
   for (int64_t first = 0; first < tile.rows * entries; first += tile.threads) {
     auto at_entry = k.let("entry", first + k.thread());
-    k.if_(at_entry <
-              (tile.rows > 1 ? i32(tile.rows * entries) : select(chunk == 0, i32(entries), i32(n))),
-          [&] {
-            auto row = k.let("row", at_entry / entries), j = k.let("j", at_entry % entries);
-            Value mix = Arg(0.0f).value();
-            if (sums) mix = sums->product(row, j) * norm_factor(sums->square(row), width, norm_eps);
-            auto z = k.let("z", mix_logit(mix, scale_of(j), base_of(j)));
-            mixes(row, j) = select(j < n, pre_mix(z, pre_eps), z);
-            k.if_(chunk == 0 && j >= n && j < 2 * n,
-                  [&] { post_mix(first_token + row, j - n) = mhc::post_mix(z, post_mult); });
-          });
+    k.if_(at_entry < needed, [&] {
+      auto row = k.let("row", at_entry / entries), j = k.let("j", at_entry % entries);
+      Value mix = Arg(0.0f).value();
+      if (sums) mix = sums->product(row, j) * norm_factor(sums->square(row), width, norm_eps);
+      auto z = k.let("z", mix_logit(mix, scale_of(j), base_of(j)));
+      mixes(row, j) = select(j < n, pre_mix(z, pre_eps), z);
+      k.if_(chunk == 0 && j >= n && j < 2 * n,
+            [&] { post_mix(first_token + row, j - n) = mhc::post_mix(z, post_mult); });
+    });
   }
   if (has_columns) {
     k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
@@ -101,7 +102,7 @@ ir::Kernel build_mix(const MixSpec& s) {
         weights.push_back(mixes(row, i));
         values.push_back(f32(streams[static_cast<size_t>(i)](row, col)));
       }
-      of_columns[3](first_token + row, first_col + col) =
+      (*layer_input)(first_token + row, first_col + col) =
           cast(DType::bf16, apply_pre_mix(weights, values));
     });
   }

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 
+#include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/jit/jit.h"
 

@@ -7,10 +7,8 @@
 // and n_splits alone, so that the bits do not depend on the other tokens.
 
 #include <cstdint>
-#include <functional>
-#include <span>
 
-#include "dsl/builder.h"
+#include "dsl/ir/tile.h"
 #include "kernels/op.h"
 
 namespace tessera::kernels::mhc {
