@@ -53,12 +53,26 @@ std::string text_of(Grid grid) {
                           : ""});
 }
 
-// The driver launches in the stream's context, whatever is current: a stream of another device would
-// run the kernel there, on memory that is not that device's. `current` is a context of the kernel's
-// device. What is no stream the launch itself refuses.
+// 0, legacy and per-thread: of whatever context is current.
+bool is_default(StreamHandle stream) {
+  constexpr uintptr_t kLastSpecial = 2;
+  return reinterpret_cast<uintptr_t>(stream) <= kLastSpecial;
+}
+
+// The driver launches in the stream's context, and for a default stream in the current one. Where
+// that is the primary context of the kernel's device, as nearly always, nothing has to change.
+bool is_at_home(const LoadedKernel::Hot& hot, StreamHandle stream) {
+  cu::Context context = nullptr;
+  const cu::Result result = is_default(stream)
+                                ? hot.ctx_get_current(&context)
+                                : hot.stream_get_ctx(static_cast<cu::Stream>(stream), &context);
+  return result == cu::kSuccess && context == hot.primary;
+}
+
+// A stream of another device would run the kernel there, on memory that is not that device's.
+// `current` is a context of the kernel's device. What is no stream the launch itself refuses.
 void check_stream(const LoadedKernel& kernel, cu::Context current, StreamHandle stream) {
-  constexpr uintptr_t kLastSpecial = 2;  // 0, legacy and per-thread: of the current context
-  if (reinterpret_cast<uintptr_t>(stream) <= kLastSpecial) return;
+  if (is_default(stream)) return;
   const cu::Functions& call = kernel.driver->call;
   cu::Context context = nullptr;
   if (call.stream_get_ctx(static_cast<cu::Stream>(stream), &context) != cu::kSuccess) return;
@@ -78,16 +92,22 @@ void check_stream(const LoadedKernel& kernel, cu::Context current, StreamHandle 
          .got = fmt::format("a stream of cuda:{}", device)});
 }
 
-cu::LaunchConfig config_of(const Image& image, Grid grid) {
+// Of one block.
+cu::LaunchConfig config_of(const Image& image) {
   cu::LaunchConfig config = {};
-  config.grid_x = static_cast<unsigned>(grid.x);
-  config.grid_y = static_cast<unsigned>(grid.y);
-  config.grid_z = static_cast<unsigned>(grid.z);
+  config.grid_x = config.grid_y = config.grid_z = 1;
   config.block_x = static_cast<unsigned>(image.threads);
   config.block_y = 1;
   config.block_z = 1;
   config.shared_bytes = static_cast<unsigned>(image.shared_bytes);
   return config;
+}
+
+cu::LaunchAttribute flag(int id) {
+  cu::LaunchAttribute attribute = {};
+  attribute.id = id;
+  attribute.value[0] = 1;
+  return attribute;
 }
 
 cu::LaunchAttribute cluster_attribute(const Image& image) {
@@ -102,13 +122,14 @@ cu::LaunchAttribute cluster_attribute(const Image& image) {
 void check_cluster(const LoadedKernel& kernel, const Image& image, const DeviceInfo& device) {
   const Driver& driver = *kernel.driver;
   if (!driver.call.occupancy_max_clusters) return;
-  cu::LaunchConfig config = config_of(image, {.x = image.cluster});
+  cu::LaunchConfig config = config_of(image);
+  config.grid_x = static_cast<unsigned>(image.cluster);
   cu::LaunchAttribute cluster = cluster_attribute(image);
   config.attributes = &cluster;
   config.num_attributes = 1;
   int at_once = 0;
   driver.check(driver.call.occupancy_max_clusters(
-                   &at_once, reinterpret_cast<cu::Function>(kernel.handle), &config),
+                   &at_once, reinterpret_cast<cu::Function>(kernel.hot.handle), &config),
                "cuOccupancyMaxActiveClusters", image.op);
   if (at_once > 0) return;
   raise(ErrorKind::unsupported, image.op, "the device cannot run one cluster of the kernel",
@@ -154,26 +175,27 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   if (!accepted(driver.call.library_load_data(&library, image->cubin.data(), nullptr, nullptr, 0,
                                               nullptr, nullptr, 0),
                 "cuLibraryLoadData") ||
-      !accepted(driver.call.library_get_kernel(&kernel.handle, library, image->entry.c_str()),
+      !accepted(driver.call.library_get_kernel(&kernel.hot.handle, library, image->entry.c_str()),
                 "cuLibraryGetKernel") ||
-      !accepted(driver.call.kernel_get_function(&function, kernel.handle), "cuKernelGetFunction") ||
+      !accepted(driver.call.kernel_get_function(&function, kernel.hot.handle),
+                "cuKernelGetFunction") ||
       !accepted(driver.call.function_load(function), "cuFuncLoad")) {
     return std::nullopt;
   }
   if (image->shared_bytes > kDefaultDynamicShared) {
     driver.check(driver.call.kernel_set_attribute(cu::kMaxDynamicSharedBytes,
                                                   static_cast<int>(image->shared_bytes),
-                                                  kernel.handle, handle),
+                                                  kernel.hot.handle, handle),
                  "cuKernelSetAttribute", op);
   }
   if (image->cluster > kPortableCluster) {
     driver.check(
-        driver.call.kernel_set_attribute(cu::kNonPortableClusterSize, 1, kernel.handle, handle),
+        driver.call.kernel_set_attribute(cu::kNonPortableClusterSize, 1, kernel.hot.handle, handle),
         "cuKernelSetAttribute", op);
   }
   const auto attribute = [&](cu::FunctionAttribute which) {
     int value = 0;
-    driver.check(driver.call.kernel_get_attribute(&value, which, kernel.handle, handle),
+    driver.check(driver.call.kernel_get_attribute(&value, which, kernel.hot.handle, handle),
                  "cuKernelGetAttribute", op);
     return value;
   };
@@ -181,8 +203,19 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   kernel.local_bytes = attribute(cu::kLocalBytes);
   kernel.driver = &driver;
   kernel.device = device.ordinal;
-  if (image->cluster > 1) check_cluster(kernel, *image, device);
+  kernel.hot.config = config_of(*image);
+  kernel.hot.launch_kernel_ex = driver.call.launch_kernel_ex;
+  kernel.hot.ctx_get_current = driver.call.ctx_get_current;
+  kernel.hot.stream_get_ctx = driver.call.stream_get_ctx;
+  kernel.hot.primary = driver.primary.at(static_cast<size_t>(device.ordinal));
+  kernel.hot.cluster = image->cluster;
+  kernel.hot.cooperative = image->cooperative;
+  if (image->cluster > 1) {
+    check_cluster(kernel, *image, device);
+    kernel.attributes.push_back(cluster_attribute(*image));
+  }
   if (image->cooperative) {
+    kernel.attributes.push_back(flag(cu::kCooperative));
     int per_sm = 0;
     driver.check(driver.call.occupancy_max_blocks(&per_sm, function, image->threads,
                                                   static_cast<size_t>(image->shared_bytes)),
@@ -192,6 +225,10 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   }
   kernel.image = std::move(image);
   return kernel;
+}
+
+void LoadedKernel::begin_early() {
+  attributes.push_back(flag(cu::kProgrammaticStreamSerialization));
 }
 
 namespace {
@@ -208,6 +245,44 @@ void check_runs_at_once(const LoadedKernel& kernel, Grid grid) {
          .hint = "let each block do more, for example by k.persistent"});
 }
 
+bool fits(Grid grid) {
+  return grid.x >= 0 && grid.x <= kMaxGridX && grid.y >= 0 && grid.y <= kMaxGridYZ && grid.z >= 0 &&
+         grid.z <= kMaxGridYZ;
+}
+
+void check_clusters(const LoadedKernel& kernel, Grid grid) {
+  if (grid.x % kernel.hot.cluster == 0) return;
+  raise(ErrorKind::argument, kernel.image->op,
+        "the first extent of the grid is no multiple of the cluster",
+        {.expected = fmt::format("a multiple of {}", kernel.hot.cluster), .got = text_of(grid)});
+}
+
+// In the context that the driver finds by itself.
+void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream) {
+  cu::LaunchConfig config = kernel.hot.config;
+  config.grid_x = static_cast<unsigned>(grid.x);
+  config.grid_y = static_cast<unsigned>(grid.y);
+  config.grid_z = static_cast<unsigned>(grid.z);
+  config.stream = static_cast<cu::Stream>(stream);
+  // The driver takes mutable attributes and does not write them.
+  config.attributes = const_cast<cu::LaunchAttribute*>(kernel.attributes.data());
+  config.num_attributes = static_cast<unsigned>(kernel.attributes.size());
+  // A CUkernel may stand where the driver wants a CUfunction: it then uses the copy of the stream's
+  // context, or the current one's for a default stream.
+  auto* const function = reinterpret_cast<cu::Function>(kernel.hot.handle);
+  const cu::Result result = kernel.hot.launch_kernel_ex(&config, function, arguments, nullptr);
+  if (result != cu::kSuccess) fail_launch(kernel, grid, result);
+}
+
+// Blocks that meet do so at counters of the stream, which come behind the kernel's own arguments.
+void enqueue_meeting(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream) {
+  check_runs_at_once(kernel, grid);
+  cu::DevicePtr barrier = kernel.barriers->of(stream);
+  std::vector<void*> with_barrier(arguments, arguments + kernel.image->params.size());
+  with_barrier.push_back(&barrier);
+  enqueue(kernel, grid, with_barrier.data(), stream);
+}
+
 }  // namespace
 
 void check_grid(const std::string& op, Grid grid) {
@@ -222,46 +297,20 @@ void check_grid(const std::string& op, Grid grid) {
 }
 
 void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream) {
-  const Image& image = *kernel.image;
-  check_grid(image.op, grid);
+  if (!fits(grid)) check_grid(kernel.image->op, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  if (kernel.hot.cluster > 1) check_clusters(kernel, grid);
+  if (!kernel.hot.cooperative && is_at_home(kernel.hot, stream)) {
+    enqueue(kernel, grid, arguments, stream);
+    return;
+  }
   const ContextScope context(*kernel.driver, kernel.device);
-  if (image.cluster > 1 && grid.x % image.cluster != 0) {
-    raise(ErrorKind::argument, image.op,
-          "the first extent of the grid is no multiple of the cluster",
-          {.expected = fmt::format("a multiple of {}", image.cluster), .got = text_of(grid)});
-  }
   check_stream(kernel, context.current(), stream);
-  cu::LaunchConfig config = config_of(image, grid);
-  config.stream = static_cast<cu::Stream>(stream);
-  std::array<cu::LaunchAttribute, 3> attributes;
-  config.attributes = attributes.data();
-  std::vector<void*> with_barrier;
-  cu::DevicePtr barrier = 0;
-  if (image.cooperative) {
-    check_runs_at_once(kernel, grid);
-    barrier = kernel.barriers->of(stream);
-    with_barrier.assign(arguments, arguments + image.params.size());
-    with_barrier.push_back(&barrier);
-    arguments = with_barrier.data();
-    cu::LaunchAttribute& cooperative = attributes[config.num_attributes++];
-    cooperative = {};
-    cooperative.id = cu::kCooperative;
-    cooperative.value[0] = 1;
+  if (kernel.hot.cooperative) {
+    enqueue_meeting(kernel, grid, arguments, stream);
+  } else {
+    enqueue(kernel, grid, arguments, stream);
   }
-  if (image.cluster > 1) attributes[config.num_attributes++] = cluster_attribute(image);
-  if (kernel.begins_early) {
-    cu::LaunchAttribute& begin_early = attributes[config.num_attributes++];
-    begin_early = {};
-    begin_early.id = cu::kProgrammaticStreamSerialization;
-    begin_early.value[0] = 1;
-  }
-  // A CUkernel may stand where the driver wants a CUfunction: it then uses the current context's
-  // copy.
-  auto* const function = reinterpret_cast<cu::Function>(kernel.handle);
-  const cu::Result result =
-      kernel.driver->call.launch_kernel_ex(&config, function, arguments, nullptr);
-  if (result != cu::kSuccess) fail_launch(kernel, grid, result);
 }
 
 }  // namespace tessera::runtime

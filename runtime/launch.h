@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runtime/driver/device.h"
 #include "runtime/driver/grid_barriers.h"
@@ -15,17 +16,31 @@ namespace tessera::runtime {
 
 /// Immutable once loaded; never unloaded, graphs may hold it.
 struct LoadedKernel {
+  /// What every launch reads, in two lines of the cache: between two launches the driver has used
+  /// the rest of it for its own work, and what is read anew costs more than what is computed.
+  struct alignas(64) Hot {
+    cu::LaunchConfig config = {};  // all but the grid, the stream and the attributes
+    cu::Kernel handle = nullptr;
+    decltype(cu::Functions::launch_kernel_ex) launch_kernel_ex = nullptr;
+    decltype(cu::Functions::ctx_get_current) ctx_get_current = nullptr;
+    decltype(cu::Functions::stream_get_ctx) stream_get_ctx = nullptr;
+    cu::Context primary = nullptr;  // of the device
+    int64_t cluster = 1;            // blocks, along x
+    bool cooperative = false;
+  } hot;
+  std::vector<cu::LaunchAttribute> attributes;
   std::shared_ptr<const Image> image;
   std::string spec;  // as messages show it
   const Driver* driver = nullptr;
   int device = 0;
-  cu::Kernel handle = nullptr;
-  bool begins_early = false;  // before the previous kernel of its stream has ended; it waits itself
-  int registers = 0;          // per thread, as loaded
-  int64_t local_bytes = 0;    // per thread: stack and spills
+  int registers = 0;        // per thread, as loaded
+  int64_t local_bytes = 0;  // per thread: stack and spills
   // Of a cooperative kernel: how many blocks the device runs at once, and where they meet.
   int64_t max_blocks = 0;
   std::shared_ptr<GridBarriers> barriers;
+
+  /// Launches may begin before the previous kernel of their stream has ended; the kernel waits.
+  void begin_early();
 };
 
 /// Loads an image and sets its attributes on one device. Nothing, and the driver's words in

@@ -103,8 +103,10 @@ std::shared_ptr<const LoadedKernel> Runtime::load_or_recompile(Job& job, const D
   }
   // A kernel that was compiled without the wait must not begin early: it would read too soon. Nor
   // may a cooperative one: the launches of a stream share a counter.
-  kernel->begins_early = options_.pdl && kernel->image->waits_for_previous &&
-                         kernel->image->target.major >= 9 && !kernel->image->cooperative;
+  if (options_.pdl && kernel->image->waits_for_previous && kernel->image->target.major >= 9 &&
+      !kernel->image->cooperative) {
+    kernel->begin_early();
+  }
   kernel->spec = spec_text(job.request);
   return std::make_shared<const LoadedKernel>(std::move(*kernel));
 }

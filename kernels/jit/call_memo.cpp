@@ -12,12 +12,18 @@
 namespace tessera::kernels::jit {
 namespace {
 
-constexpr size_t kSlots = 128;
+constexpr int kSlotBits = 7;
+constexpr size_t kSlots = size_t{1} << kSlotBits;
 constexpr uint64_t kLargestAlignment = 256;  // no kernel asks for more
+
+struct Memory {
+  size_t tensor = 0;
+  int64_t bytes = 0;
+};
 
 struct Slot {
   std::vector<uint64_t> words;
-  std::vector<int64_t> spans;  // bytes of each tensor
+  std::vector<Memory> memories;  // by address, when the call was made in full
   std::optional<LaunchPlan> plan;
 };
 
@@ -31,7 +37,46 @@ uintptr_t address_of(const TensorView& view) {
   return reinterpret_cast<uintptr_t>(view.data);
 }
 
+// Whether any two share a byte. Buffers are rarely allocated in another order than before: then
+// neighbours decide.
+bool any_overlap(std::span<const Memory> memories, std::span<void* const> data) {
+  const auto begin_of = [&](const Memory& m) {
+    return reinterpret_cast<uintptr_t>(data[m.tensor]);
+  };
+  const auto end_of = [&](const Memory& m) {
+    return begin_of(m) + static_cast<uintptr_t>(m.bytes);
+  };
+  bool in_order = true;
+  uintptr_t last_end = 0;
+  for (const Memory& memory : memories) {
+    in_order &= begin_of(memory) >= last_end;
+    last_end = end_of(memory);
+  }
+  if (in_order) return false;
+  for (size_t i = 0; i < memories.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (begin_of(memories[i]) < end_of(memories[j]) &&
+          begin_of(memories[j]) < end_of(memories[i])) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+// Products of pairs, added: no step waits for the one before. The high bits depend on all others.
+size_t CallMemo::slot_idx() const {
+  uint64_t sum = 0;
+  uint64_t key = 0x9E3779B97F4A7C15u;
+  for (size_t i = 0; i + 1 < num_words_; i += 2) {
+    sum += (words_[i] + key) * (words_[i + 1] + ~key);
+    key += 0xBF58476D1CE4E5B8u;
+  }
+  if (num_words_ % 2 == 1) sum += words_[num_words_ - 1] * key;
+  return sum >> (64 - kSlotBits);
+}
 
 void CallMemo::add(uint64_t word) {
   if (num_words_ == kMaxWords) {
@@ -39,7 +84,6 @@ void CallMemo::add(uint64_t word) {
     return;
   }
   words_[num_words_++] = word;
-  hash_ = (std::rotl(hash_, 5) ^ word) * 0x9E3779B97F4A7C15u;
 }
 
 void CallMemo::add_text(std::string_view text) {
@@ -52,7 +96,7 @@ void CallMemo::add_text(std::string_view text) {
 }
 
 void CallMemo::add_tensor(const TensorView& view) {
-  if (num_tensors_ == kMaxTensors) {
+  if (num_tensors_ == kMaxTensors || num_words_ + 1 + 2 * kMaxRank > kMaxWords) {
     is_usable_ = false;
     return;
   }
@@ -62,31 +106,29 @@ void CallMemo::add_tensor(const TensorView& view) {
   // The largest power of two that divides the address; 0 for no address.
   const uint64_t alignment =
       address == 0 ? 0 : uint64_t{1} << std::countr_zero(address | kLargestAlignment);
-  add(static_cast<uint64_t>(view.dtype) | static_cast<uint64_t>(view.device.ordinal) << 8 |
-      static_cast<uint64_t>(view.rank()) << 24 | static_cast<uint64_t>(view.strides.rank) << 32 |
-      alignment << 40);
-  for (const int64_t extent : view.shape) add(static_cast<uint64_t>(extent));
-  for (const int64_t stride : view.strides) add(static_cast<uint64_t>(stride));
+  uint64_t* word = &words_[num_words_];
+  *word++ = static_cast<uint64_t>(view.dtype) | static_cast<uint64_t>(view.device.ordinal) << 8 |
+            static_cast<uint64_t>(view.rank()) << 24 |
+            static_cast<uint64_t>(view.strides.rank) << 32 | alignment << 40;
+  // All of the array each time, of which the next words leave what counts: no loop, no branch.
+  for (const Dims* dims : {&view.shape, &view.strides}) {
+    std::memcpy(word, dims->values.data(), sizeof(dims->values));
+    word += dims->rank;
+  }
+  num_words_ = static_cast<size_t>(word - words_.data());
 }
 
 bool CallMemo::launch_again(Stream stream) const {
   const CallMode& mode = call_mode();
   if (!is_usable_ || mode.until != CallMode::Until::done || mode.recorder) return false;
-  const Slot& slot = slots()[hash_ % kSlots];
+  const Slot& slot = slots()[slot_idx()];
   if (!slot.plan || slot.words.size() != num_words_ ||
       std::memcmp(slot.words.data(), words_.data(), num_words_ * sizeof(uint64_t)) != 0) {
     return false;
   }
   std::array<void*, kMaxTensors> data;
-  for (size_t i = 0; i < num_tensors_; ++i) {
-    data[i] = tensors_[i]->data;
-    const uintptr_t begin = address_of(*tensors_[i]);
-    const uintptr_t end = begin + static_cast<uintptr_t>(slot.spans[i]);
-    for (size_t j = 0; j < i; ++j) {
-      const uintptr_t other = address_of(*tensors_[j]);
-      if (begin < other + static_cast<uintptr_t>(slot.spans[j]) && other < end) return false;
-    }
-  }
+  for (size_t i = 0; i < num_tensors_; ++i) data[i] = tensors_[i]->data;
+  if (any_overlap(slot.memories, {data.data(), num_tensors_})) return false;
   (*slot.plan)({data.data(), num_tensors_}, stream);
   return true;
 }
@@ -105,8 +147,13 @@ void CallMemo::learn(const std::function<void()>& call) const {
   fresh.plan = std::move(recorder).plan();
   if (!fresh.plan) return;
   fresh.words.assign(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(num_words_));
-  for (size_t i = 0; i < num_tensors_; ++i) fresh.spans.push_back(tensors_[i]->span_bytes());
-  slots()[hash_ % kSlots] = std::move(fresh);
+  for (size_t i = 0; i < num_tensors_; ++i) {
+    fresh.memories.push_back({i, tensors_[i]->span_bytes()});
+  }
+  std::sort(fresh.memories.begin(), fresh.memories.end(), [&](const Memory& a, const Memory& b) {
+    return address_of(*tensors_[a.tensor]) < address_of(*tensors_[b.tensor]);
+  });
+  slots()[slot_idx()] = std::move(fresh);
 }
 
 Tensors given_tensors(std::initializer_list<NamedTensor> tensors) {

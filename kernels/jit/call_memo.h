@@ -40,11 +40,12 @@ class CallMemo {
   static constexpr size_t kMaxWords = 512;
   static constexpr size_t kMaxTensors = 24;
 
+  size_t slot_idx() const;
+
   std::array<uint64_t, kMaxWords> words_;
   std::array<const TensorView*, kMaxTensors> tensors_;
   size_t num_words_ = 0;
   size_t num_tensors_ = 0;
-  uint64_t hash_ = 0;
   bool is_usable_ = true;
 };
 

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kernels/jit/prepare.h"
@@ -150,24 +151,30 @@ TEST_CASE("C08 a call that differs from an earlier one only where it is wrong is
 
 TEST_CASE("memory that overlaps is looked for on every call") {
   OnFakes on;
-  const jit::Function function(sum_of_nine());
-  const TenTensors good = tensors_at(0x10000000, 1000);
+  const jit::Function function = copy_function("overlap_test");
   int full_calls = 0;
-  const auto call = [&](const TenTensors& t) {
-    jit::call("overlap_test", {{"x0", t[0]}, {"out", t[9]}}, {1, 2.0F, true}, nullptr,
+  const auto call = [&](const Pair& pair) {
+    jit::call("overlap_test", {{"x", pair.x}, {"out", pair.out}}, {1, 2.0F, true}, nullptr,
               [&](const kernels::Tensors&) {
                 ++full_calls;
-                function(good, {}, nullptr);
+                function(pair.views(), {}, nullptr);
               });
   };
-  call(good);
-  TenTensors overlapping = good;
-  overlapping[9].data = static_cast<char*>(overlapping[0].data) + 3984;
-  call(overlapping);
-  CHECK(full_calls == 2);
-  TenTensors neighbours = good;
-  neighbours[9].data = static_cast<char*>(neighbours[0].data) + 4096;
-  call(neighbours);
+  Pair pair(0x10000000, 1024);  // 4096 bytes each
+  for (int i = 0; i < 2; ++i) call(pair);
+  CHECK(full_calls == 1);
+  std::swap(pair.x.data, pair.out.data);  // another order
+  call(pair);
+  for (const int64_t bytes : {4096, -4096}) {  // side by side
+    pair.out.data = static_cast<char*>(pair.x.data) + bytes;
+    call(pair);
+  }
+  CHECK(full_calls == 1);
+  for (const int64_t bytes : {3840, -3840, 0}) {
+    pair.out.data = static_cast<char*>(pair.x.data) + bytes;
+    call(pair);
+  }
+  CHECK(full_calls == 4);
 }
 
 TEST_CASE("calls with other options are other calls") {

@@ -93,8 +93,10 @@ TEST_CASE("a stream of another device is refused before its device runs the kern
   CHECK(fake.state().num_launches == 0);
   CHECK(fake.state().current_device == -1);
   fake.state().device_of_streams = 1;
+  const size_t pushed = fake.state().pushed.size();
   CHECK(text() == "no error");
   CHECK(fake.state().num_launches == 1);
+  CHECK(fake.state().pushed.size() == pushed);  // the stream names the context by itself
   // The default streams are of every device; what is no stream the driver's launch refuses.
   fake.state().device_of_streams = 0;
   for (const uintptr_t special : {uintptr_t{0}, uintptr_t{1}, uintptr_t{2}}) {

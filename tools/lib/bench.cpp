@@ -50,7 +50,7 @@ class BareLaunches {
         ready.values.push_back(reinterpret_cast<int64_t>(base + source.offset));
       }
       ready.values.insert(ready.values.end(), launch.values.begin(), launch.values.end());
-      ready.function = reinterpret_cast<runtime::cu::Function>(launch.kernel->handle);
+      ready.function = reinterpret_cast<runtime::cu::Function>(launch.kernel->hot.handle);
       ready.config.grid_x = static_cast<unsigned>(launch.grid.x);
       ready.config.grid_y = static_cast<unsigned>(launch.grid.y);
       ready.config.grid_z = static_cast<unsigned>(launch.grid.z);

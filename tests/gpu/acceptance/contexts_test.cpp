@@ -44,24 +44,31 @@ Function driver_function(const char* name) {
 TEST_CASE("R22.14 a thread without a context launches and is left without", "[gpu]") {
   REQUIRE_GPU();
   const Vectors v(0);
+  const Vectors in_stream(0);
+  const OwnedStream stream(0);
   bool left_alone = false;
   std::thread([&] {
     const cu::Context before = current_context();
     test::call_sum_of_nine(sum_function(), v.tensors, nullptr);
     test::call_sum_of_nine(sum_function(), v.tensors, nullptr);  // by the shorter way
+    test::call_sum_of_nine(sum_function(), in_stream.tensors, stream.handle());
     left_alone = before == nullptr && current_context() == nullptr;
   }).join();
   CHECK(left_alone);
   CHECK(v.holds(45));
+  CHECK(in_stream.holds(45));
 }
 
 TEST_CASE("R22.14 tensors decide the device, whatever is current", "[gpu][multigpu]") {
   if (num_devices() < 2) TESSERA_SKIP("needs two CUDA devices");
   const Vectors v(0);
+  const OwnedStream own(0);
+  const StreamHandle stream = GENERATE(0, 1) == 0 ? nullptr : own.handle();
   const ContextScope other(1);
   const cu::Context before = current_context();
-  for (int i = 0; i < 2; ++i) test::call_sum_of_nine(sum_function(), v.tensors, nullptr);
+  for (int i = 0; i < 2; ++i) test::call_sum_of_nine(sum_function(), v.tensors, stream);
   CHECK(current_context() == before);
+  synchronize(0, stream);
   CHECK(v.holds(45));
 }
 

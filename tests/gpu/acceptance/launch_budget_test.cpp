@@ -66,7 +66,7 @@ TEST_CASE("R22.18 C07 launches within their budget, without allocation", "[gpu]"
   for (size_t i = 0; i < data.size(); ++i) arguments[i] = &data[i];
   int64_t rows = launch.values.at(0);
   arguments[10] = &rows;
-  auto* const handle = reinterpret_cast<cu::Function>(launch.kernel->handle);
+  auto* const handle = reinterpret_cast<cu::Function>(launch.kernel->hot.handle);
   const auto bare = [&] {
     driver().call.launch_kernel_ex(&config, handle, arguments.data(), nullptr);
   };
