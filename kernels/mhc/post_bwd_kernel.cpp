@@ -5,9 +5,11 @@
 //          [tokens, streams, streams]
 // Dtypes   mixes and their gradients f32, the rest bf16
 // Method   one block per token walks along its row, one 16-byte vector of x and of every stream per
-//          thread and step, all loads before the first product. Each thread keeps n (n + 1) sums of
-//          its columns; at the end they meet by shuffles and once through shared memory. Every byte
-//          is moved once, so the bound is bytes / copy bandwidth.
+//          thread and step. They come through shared memory two steps ahead, each thread its own,
+//          without a barrier: as ordinary loads the compiler moves half of them behind the products
+//          of the others to save registers, and waits again. Each thread keeps n (n + 1) sums of its
+//          columns; at the end they meet by shuffles and once through shared memory. Every byte is
+//          moved once, so the bound is bytes / copy bandwidth.
 // Maths    post_bwd.h. A thread sums its columns in ascending order from +0, a warp its lanes by xor
 //          16, 8, 4, 2, 1, the block its warps in ascending order.
 // Tuned    H200; see pick_threads.
@@ -19,20 +21,22 @@
 
 #include "dsl/builder.h"
 #include "dsl/layout/layout.h"
+#include "kernels/mhc/warp_sums.h"
 
 namespace tessera::kernels::mhc {
 namespace {
 
 constexpr int64_t kVector = 8;
+constexpr int kMostThreads = 224;  // three steps of 4 streams fit 99 KiB of shared memory
 
 /// Threads of a block: those that divide the row into whole vectors (7168 = 4 x 224 x 8, 2560 = 2 x
-/// 160 x 8), else enough for the row, 256 at most.
+/// 160 x 8), else enough for the row, kMostThreads at most.
 int pick_threads(int64_t hidden) {
-  for (int threads = 256; threads >= 128; threads -= 32) {
+  for (int threads = kMostThreads; threads >= 128; threads -= 32) {
     if (hidden % (threads * kVector) == 0) return threads;
   }
   const int64_t vectors = (hidden + kVector - 1) / kVector;
-  return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, 256));
+  return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, kMostThreads));
 }
 
 /// Rows without columns: all sums are +0.
@@ -83,18 +87,25 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
   auto sums = k.local(DType::f32, {num_sums}, "sums");
   k.unrolled(num_sums, [&](Value v) { sums(v) = 0.0f; });
 
+  auto grad_tile = k.shared(DType::bf16, {n, cols}, "grad_tile");
+  auto residual_tile = k.shared(DType::bf16, {n, cols}, "residual_tile");
+  auto x_tile = k.shared(DType::bf16, {cols}, "x_tile");
   // Which thread sums which column must not depend on how wide a load can be.
   auto x_frag =
       k.fragment(DType::bf16, layout::plan({cols}, threads, kVector), "x_frag");  // (cols)
-  k.serial(0, chunks, [&](Value chunk) {
+  const int ahead = static_cast<int>(std::clamp<int64_t>(chunks - 1, 1, 2));
+  k.pipelined(0, chunks, ahead, [&](Value chunk) {
     auto first_col = k.let("first_col", chunk * cols);
-    k.copy(x(token).tile({first_col}, {cols}), x_frag);
+    // load: columns beyond the row read +0 and add nothing
+    k.copy(grad_out(token).tile({0, first_col}, {n, cols}), grad_tile);
+    k.copy(residual(token).tile({0, first_col}, {n, cols}), residual_tile);
+    k.copy(x(token).tile({first_col}, {cols}), x_tile);
+    k.copy(x_tile, x_frag);
     k.parallel({cols}, [&](Value col) {
       auto h = first_col + col;
-      // load: columns beyond the row read +0 and add nothing
       std::vector<Value> gradients, sources;  // sources: the streams, then the layer's output
-      for (int64_t o = 0; o < n; ++o) gradients.push_back(f32(grad_out(token, o, h)));
-      for (int64_t i = 0; i < n; ++i) sources.push_back(f32(residual(token, i, h)));
+      for (int64_t o = 0; o < n; ++o) gradients.push_back(f32(grad_tile(o, col)));
+      for (int64_t i = 0; i < n; ++i) sources.push_back(f32(residual_tile(i, col)));
       sources.push_back(f32(x_frag(col)));
       // gradients of the sources, store; sums for the gradients of the mixes
       for (int64_t i = 0; i <= n; ++i) {
@@ -117,10 +128,10 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
 
   // the sums of the block
   auto partials = k.shared(DType::f32, {num_sums, warps}, "partials");
-  for (int64_t v = 0; v < num_sums; ++v) {
-    auto sum = k.warp_sum(sums(v));
-    k.if_(k.lane() == 0, [&] { partials(v, k.warp()) = sum; });
-  }
+  std::vector<Value> thread_sums;
+  for (int64_t v = 0; v < num_sums; ++v) thread_sums.push_back(sums(v));
+  const LaneSum sum = warp_sums(k, thread_sums);
+  k.if_(sum.is_own, [&] { partials(sum.index, k.warp()) = sum.value; });
   k.if_(k.thread() < num_sums, [&] {
     auto total = k.var(DType::f32, 0.0f, "total");
     k.unrolled(warps, [&](Value warp) { total += partials(k.thread(), warp); });
