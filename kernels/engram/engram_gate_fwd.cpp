@@ -78,9 +78,12 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView x = tokens.flat(tensors.at("hidden_states"));
   if (x.size() == 0) return;
   const engram::GateSpec spec = spec_of(check, tensors, saves(params));
-  std::vector<TensorView> arguments = {x, tokens.flat_rows(check, "k", tensors.at("k")),
+  const auto rows = [&](const TensorView& view) {  // of all tokens and streams
+    return TensorView(view.data, view.dtype, {x.shape[0] * spec.streams, spec.hidden}, view.device);
+  };
+  std::vector<TensorView> arguments = {rows(x), tokens.flat_rows(check, "k", tensors.at("k")),
                                        tokens.flat_rows(check, "v", tensors.at("v")),
-                                       tensors.at("weight_fused"), tokens.flat(tensors.at("out"))};
+                                       tensors.at("weight_fused"), rows(tensors.at("out"))};
   for (const char* name : kSaved) {
     if (spec.save) arguments.push_back(tokens.flat(tensors.at(name)));
   }

@@ -1,7 +1,7 @@
 // engram_gate_fwd: every residual stream plus the value row, weighted by the stream's gate.
 //
-// Shapes   hidden_states, k and out [tokens, streams, hidden], v [tokens, hidden],
-//          weight_fused [streams, hidden], dot, gate_score, rstd_x and rstd_k [tokens, streams]
+// Shapes   hidden_states and out [tokens x streams, hidden], k [tokens, streams, hidden], v [tokens,
+//          hidden], weight_fused [streams, hidden], dot, gate_score, rstd_x and rstd_k [tokens, streams]
 // Dtypes   rows bf16, weights and scores f32
 // Method   one block per stream and run of tokens: it keeps the weights of its columns in registers,
 //          loads x, k and v of a token at once, sums over the block, and adds. x, k and out are
@@ -30,19 +30,20 @@ ir::Kernel build_gate(const GateSpec& s) {
   const Columns columns(k, s.hidden);
   const GateTile& tile = columns.tile();
   const int64_t align = s.vector * 2;
-  auto tokens = k.dim("tokens");
+  // NOTE: rows of x and out count tokens and streams together. An address with a term for each is one
+  // that NVRTC 13.0 cannot keep together: it splits the 16-byte stores into four.
+  auto tokens = k.dim("tokens"), rows = k.dim("rows");
   const DimOptions apart{.multiple_of = s.vector};
   auto k_token = k.stride("k_token_stride", apart), k_stream = k.stride("k_stream_stride", apart);
   auto v_token = k.stride("v_token_stride", apart);
-  auto hidden_states =
-      k.input("hidden_states", DType::bf16, {tokens, s.streams, s.hidden}, {.align = align});
+  auto hidden_states = k.input("hidden_states", DType::bf16, {rows, s.hidden}, {.align = align});
   auto keys = k.input("k", DType::bf16, {tokens, s.streams, s.hidden},
                       {.strides = {k_token, k_stream, 1}, .align = align});
   auto values =
       k.input("v", DType::bf16, {tokens, s.hidden}, {.strides = {v_token, 1}, .align = align});
   auto weight_fused =
       k.input("weight_fused", DType::f32, {s.streams, s.hidden}, {.align = s.weight_vector * 4});
-  auto out = k.output("out", DType::bf16, {tokens, s.streams, s.hidden}, {.align = align});
+  auto out = k.output("out", DType::bf16, {rows, s.hidden}, {.align = align});
   std::vector<Ref> saved;
   if (s.save) {
     for (const char* name : {"dot", "gate_score", "rstd_x", "rstd_k"}) {
@@ -59,10 +60,11 @@ ir::Kernel build_gate(const GateSpec& s) {
   auto w = columns.load("w", DType::f32, s.weight_vector,
                         [&](const Value& col) { return weight_fused(stream, col); });
   k.serial(first_token, min(first_token + tokens_per_block, tokens), [&](Value token) {
-    k.assume(token >= 0 && token < tokens);
+    auto row = k.let("row", token * s.streams + stream);
+    k.assume(token >= 0 && token < tokens && row >= 0 && row < rows);
     // load
     auto x = columns.load("x", DType::bf16, s.vector,
-                          [&](const Value& col) { return hidden_states(token, stream, col); });
+                          [&](const Value& col) { return hidden_states(row, col); });
     auto key = columns.load("key", DType::bf16, s.vector,
                             [&](const Value& col) { return keys(token, stream, col); });
     auto v = columns.load("v", DType::bf16, s.vector,
@@ -88,7 +90,7 @@ ir::Kernel build_gate(const GateSpec& s) {
     auto gate = k.let("gate", 1.0f / (1.0f + exp(-z)));
     // add and store
     columns.each(s.vector, [&](const Value& run, const Value& col, const Value& i) {
-      out(token, stream, col) = cast(DType::bf16, fma(gate, f32(v(run, i)), f32(x(run, i))));
+      out(row, col) = cast(DType::bf16, fma(gate, f32(v(run, i)), f32(x(run, i))));
     });
     if (s.save) {
       k.if_(k.thread() == 0, [&] {

@@ -14,8 +14,9 @@ struct GateSpec {
   uint8_t unused = 0;
 };
 
-/// Tensors: hidden_states, k, v, weight_fused, out; dot, gate_score, rstd_x and rstd_k if they are
-/// saved. Scalars: eps, clamp_value, tokens_per_block.
+/// Tensors: hidden_states (rows of all tokens and streams), k, v, weight_fused, out (as
+/// hidden_states); dot, gate_score, rstd_x and rstd_k if they are saved. Scalars: eps, clamp_value,
+/// tokens_per_block.
 ir::Kernel build_gate(const GateSpec& s);
 
 }  // namespace tessera::kernels::engram
