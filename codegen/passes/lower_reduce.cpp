@@ -91,16 +91,35 @@ void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
   const ArrayRef out = array_of(reduce.to.buffer);
   const int64_t outputs = target.num_slots();
 
-  unrolled("s", outputs, loc, [&](const Expr& s) {
+  std::vector<layout::Digit> parts;
+  for (const layout::Digit& digit : source.digits()) {
+    if (digit.axis == reduce.axis && digit.thread > 0) parts.push_back(digit);
+  }
+  const Meeting meeting = meeting_of(parts);
+  if (!lower_extreme(reduce, meeting.masks, loc)) {
+    fold_own_slots(reduce, loc);
+    fold_lanes(reduce.op, meeting.masks, out, outputs, loc);
+  }
+  fold_warps(reduce.op, meeting.exchanged, out, outputs, loc);
+}
+
+void TileLowering::fill(const ArrayRef& registers, const Expr& value, SourceLoc loc) {
+  unrolled("s", registers->size, loc, [&](const Expr& s) {
     Access at;
-    at.array = out;
+    at.array = registers;
     at.offset = s;
-    emit({Store{at, reduction_identity(reduce.op, out->dtype), {}}, loc});
+    emit({Store{at, value, {}}, loc});
   });
-  // The thread's own slots.
+}
+
+void TileLowering::fold_own_slots(const ir::Reduce& reduce, SourceLoc loc) {
+  const ir::Buffer& from = *reduce.from.buffer;
+  const ArrayRef in = array_of(reduce.from.buffer);
+  const ArrayRef out = array_of(reduce.to.buffer);
+  fill(out, reduction_identity(reduce.op, out->dtype), loc);
   std::vector<Expr> extents;
   for (const Expr& extent : from.shape) extents.push_back(extent);
-  for_each_slot(source, extents, 1, loc, [&](const Iteration& it) {
+  for_each_slot(plan_.fragments.at(from.id), extents, 1, loc, [&](const Iteration& it) {
     std::vector<Expr> kept = it.coordinates;
     kept.erase(kept.begin() + reduce.axis);
     Access at;
@@ -112,38 +131,31 @@ void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
     if (reduce.op == ir::ReduceOp::absmax) value = ir::unary(ir::Op::abs, value);
     combine(reduce.op, {out, register_slot(*reduce.to.buffer, kept, loc)}, value, loc);
   });
-  std::vector<layout::Digit> parts;
-  for (const layout::Digit& digit : source.digits()) {
-    if (digit.axis == reduce.axis && digit.thread > 0) parts.push_back(digit);
-  }
-  combine_across_threads(reduce.op, parts, out, outputs, loc);
 }
 
-void TileLowering::combine_across_threads(ir::ReduceOp op, const std::vector<layout::Digit>& digits,
-                                          const ArrayRef& result, int64_t outputs, SourceLoc loc) {
-  std::vector<layout::Digit> shuffled;
-  std::vector<layout::Digit> exchanged;
+TileLowering::Meeting TileLowering::meeting_of(const std::vector<layout::Digit>& digits) const {
+  Meeting meeting;
   for (const layout::Digit& digit : digits) {
     const int64_t inside = digit.thread < 32 ? std::min(digit.extent, 32 / digit.thread) : 1;
     const bool butterfly = power_of_two(digit.thread) && inside > 1 && power_of_two(inside) &&
                            digit.extent % inside == 0 && kernel_.threads % 32 == 0;
     if (!butterfly) {
-      exchanged.push_back(digit);
+      meeting.exchanged.push_back(digit);
       continue;
     }
-    shuffled.push_back({digit.axis, digit.div, inside, digit.thread, 0});
+    for (int64_t mask = digit.thread; mask < digit.thread * inside; mask *= 2)
+      meeting.masks.push_back(mask);
     if (inside < digit.extent) {
-      exchanged.push_back(
+      meeting.exchanged.push_back(
           {digit.axis, digit.div * inside, digit.extent / inside, digit.thread * inside, 0});
     }
   }
-  // Inside the warp.
-  std::vector<int64_t> masks;
-  for (const layout::Digit& digit : shuffled) {
-    for (int64_t mask = digit.thread; mask < digit.thread * digit.extent; mask *= 2)
-      masks.push_back(mask);
-  }
-  std::sort(masks.rbegin(), masks.rend());
+  std::sort(meeting.masks.rbegin(), meeting.masks.rend());
+  return meeting;
+}
+
+void TileLowering::fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks,
+                              const ArrayRef& result, int64_t outputs, SourceLoc loc) {
   for (const int64_t mask : masks) {
     unrolled("s", outputs, loc, [&](const Expr& s) {
       Access at;
@@ -158,10 +170,12 @@ void TileLowering::combine_across_threads(ir::ReduceOp op, const std::vector<lay
       emit({Store{at, ir::binary(reduction_op(op), ir::var(mine), ir::var(other)), {}}, loc});
     });
   }
-  if (exchanged.empty()) return;
+}
 
-  // Between warps: scratch[output][thread]; every thread folds the parts of its group in ascending
-  // order.
+// Through scratch[output][thread]; every thread folds the parts of its group in ascending order.
+void TileLowering::fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>& exchanged,
+                              const ArrayRef& result, int64_t outputs, SourceLoc loc) {
+  if (exchanged.empty()) return;
   auto scratch = std::make_shared<Array>();
   scratch->name = result->name + "_exchange";
   scratch->dtype = result->dtype;

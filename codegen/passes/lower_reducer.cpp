@@ -10,12 +10,7 @@ namespace tessera::codegen {
 void TileLowering::reducer_init(const ir::ReducerInit& init, SourceLoc loc) {
   const ArrayRef parts = array_of(init.reducer);
   emit({Comment{fmt::format("reducer {} opens", parts->name)}, loc});
-  unrolled("s", parts->size, loc, [&](const Expr& s) {
-    Access at;
-    at.array = parts;
-    at.offset = s;
-    emit({Store{at, reduction_identity(init.op, parts->dtype), {}}, loc});
-  });
+  fill(parts, reduction_identity(init.op, parts->dtype), loc);
 }
 
 void TileLowering::reducer_update(const ir::ReducerUpdate& update, SourceLoc loc) {
@@ -63,7 +58,9 @@ void TileLowering::reducer_finalize(const ir::ReducerFinalize& finalize, SourceL
   for (const layout::Replica& replica : plan_.fragments.at(finalize.reducer->id).replicas()) {
     copies.push_back({0, 1, replica.extent, replica.thread, 0});
   }
-  combine_across_threads(finalize.op, copies, parts, parts->size, loc);
+  const Meeting meeting = meeting_of(copies);
+  fold_lanes(finalize.op, meeting.masks, parts, parts->size, loc);
+  fold_warps(finalize.op, meeting.exchanged, parts, parts->size, loc);
 
   const auto total = [&](const Expr& part) {
     if (!finalize.start) return part;

@@ -25,6 +25,7 @@ class TileLowering {
  private:
   friend class LaneLowering;
   friend class GemmLowering;
+  friend class ExtremeLowering;
   /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
   using Substitution = std::map<const ir::Var*, Expr>;
 
@@ -82,10 +83,26 @@ class TileLowering {
 
   // lower_reduce.cpp
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
-  /// Folds `outputs` registers of `result` over the threads that the digits number.
-  void combine_across_threads(ir::ReduceOp op, const std::vector<layout::Digit>& digits,
-                              const ArrayRef& result, int64_t outputs, SourceLoc loc);
+  /// Folds the slots of each thread alone.
+  void fold_own_slots(const ir::Reduce& reduce, SourceLoc loc);
+  /// How threads that hold parts of one output come together.
+  struct Meeting {
+    std::vector<int64_t> masks;            // inside the warp: xor of lanes, the largest first
+    std::vector<layout::Digit> exchanged;  // the others, through shared memory
+  };
+  Meeting meeting_of(const std::vector<layout::Digit>& digits) const;
+  /// Folds `outputs` registers of `result` over the lanes of the masks.
+  void fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks, const ArrayRef& result,
+                  int64_t outputs, SourceLoc loc);
+  /// The same over the threads that the digits number.
+  void fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>& exchanged,
+                  const ArrayRef& result, int64_t outputs, SourceLoc loc);
+  void fill(const ArrayRef& registers, const Expr& value, SourceLoc loc);
   void combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc);
+  /// Maxima and minima of 16-bit floats, folded over the lanes of the masks too. False if the
+  /// reduction is none of these.
+  bool lower_extreme(const ir::Reduce& reduce, const std::vector<int64_t>& masks,
+                     SourceLoc loc);  // lower_extremes.cpp
 
   // lower_reducer.cpp
   void reducer_init(const ir::ReducerInit& init, SourceLoc loc);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "tests/reference/numeric.h"
@@ -89,6 +90,63 @@ TEST_CASE("16-bit arithmetic goes two lanes at a time and keeps its bits", "[lan
     CHECK(results[4].bits(i) == rounded(dtype, larger(p, q)));
     CHECK(results[5].bits(i) == (x.bits(i) & 0x7FFF));
   }
+}
+
+TEST_CASE("maxima of 16-bit floats are found in pairs, in and between threads",
+          "[language][packed]") {
+  const DType dtype = GENERATE(DType::bf16, DType::f16);
+  const int threads = GENERATE(32, 128);  // several outputs per thread along the rows, and one
+  CAPTURE(dtype, threads);
+  constexpr int64_t kRows = 32, kCols = 64;
+  Builder k("extremes");
+  auto x = k.input("x", dtype, {kRows, kCols});
+  auto along = k.output("along", DType::f32, {3, kRows});
+  auto across = k.output("across", DType::f32, {3, kCols});
+  k.launch({1}, {.threads = threads});
+  auto tile = k.fragment(dtype, {kRows, kCols}, "tile");
+  k.copy(x.tile({0, 0}, {kRows, kCols}), tile);
+  for (const int axis : {1, 0}) {
+    const int64_t extent = axis == 1 ? kRows : kCols;
+    const dsl::Ref& out = axis == 1 ? along : across;
+    auto greatest = k.fragment(DType::f32, {extent}, "greatest");
+    auto least = k.fragment(DType::f32, {extent}, "least");
+    auto magnitude = k.fragment(DType::f32, {extent}, "magnitude");
+    k.reduce_max(tile, greatest, dsl::Axis(axis));
+    k.reduce_min(tile, least, dsl::Axis(axis));
+    k.reduce_absmax(tile, magnitude, dsl::Axis(axis));
+    k.parallel({extent}, [&](Value i) { out(0, i) = greatest(i); });
+    k.parallel({extent}, [&](Value i) { out(1, i) = least(i); });
+    k.parallel({extent}, [&](Value i) { out(2, i) = magnitude(i); });
+  }
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, fmt::format("in_pairs<max_{}x2, ", name(dtype))) > 3);
+  CHECK(count(text, fmt::format("in_pairs<min_{}x2, ", name(dtype))) > 1);
+  CHECK(count(text, "in_pairs<abs_x2, ") == 2);
+
+  HostTensor values = all_kinds(dtype, {kRows, kCols}, 3);
+  for (int64_t j = 0; j < kCols; ++j) values.set_bits(3 * kCols + j, 0xFFFF);  // nothing but NaN
+  for (int64_t j = 0; j < kCols; ++j) values.set_bits(4 * kCols + j, (j % 2) << 15);  // zeros
+  HostTensor row_results(DType::f32, {3, kRows}), column_results(DType::f32, {3, kCols});
+  run_kernel(kernel, {&values, &row_results, &column_results});
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto check = [&](const HostTensor& results, int64_t i, int64_t first, int64_t step,
+                         int64_t number) {
+    float most = -infinity, fewest = infinity, magnitude = 0;
+    for (int64_t n = 0; n < number; ++n) {
+      const auto value = static_cast<float>(values.value(first + n * step));
+      most = larger(most, value);
+      fewest = smaller(fewest, value);
+      magnitude = larger(magnitude, std::fabs(value));
+    }
+    CAPTURE(i, number);
+    const int64_t outputs = results.size() / 3;
+    CHECK(results.bits(i) == reference::bits_of(most));
+    CHECK(results.bits(outputs + i) == reference::bits_of(fewest));
+    CHECK(results.bits(2 * outputs + i) == reference::bits_of(magnitude));
+  };
+  for (int64_t i = 0; i < kRows; ++i) check(row_results, i, i * kCols, 1, kCols);
+  for (int64_t j = 0; j < kCols; ++j) check(column_results, j, j, kCols, kRows);
 }
 
 TEST_CASE("a fragment is updated in pairs in place, with constants", "[language][packed]") {
