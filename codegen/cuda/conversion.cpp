@@ -8,6 +8,8 @@
 
 namespace tessera::codegen::cuda {
 
+using ir::Op;
+
 Text ExpressionPrinter::widen(DType from, Text operand) {
   if (from == DType::f32) return operand;
   const auto wrap = [&](std::string_view function) {
@@ -54,8 +56,27 @@ Text ExpressionPrinter::convert(DType to, DType from, Text operand, Role role) {
   return {fmt::format("{}({})", type(to), operand.text)};
 }
 
+// Elements of 16 bits and below are widened from the word that they share with a neighbour, which is in one
+// register: taken out of it alone, each would be a value of its own to the compiler first.
+std::optional<Text> ExpressionPrinter::widened_from_pair(const Expr& e) {
+  const Access* load = e->op == Op::var ? usage_.inlined_load(*e->var) : nullptr;
+  if (load == nullptr) return {};
+  const Array& array = *load->array;
+  const bool has_form = array.dtype == DType::bf16 || array.dtype == DType::e4m3;
+  if (!has_form || array.space != ArraySpace::registers || array.size % 2 != 0 ||
+      !usage_.is_vector(array)) {
+    return {};
+  }
+  return Text{fmt::format("{}({}, {})", call(fmt::format("{}_at", name(array.dtype))),
+                          names_.of(&array), index(load->offset))};
+}
+
 Text ExpressionPrinter::cast(const Expr& e, Role role) {
   const Expr& arg = e->args[0];
+  const bool keeps_nan = arg->type == DType::bf16 && role == Role::value;  // a bf16 is but shifted
+  if (e->type == DType::f32 && !keeps_nan) {
+    if (const std::optional<Text> wide = widened_from_pair(arg)) return *wide;
+  }
   if (ir::is_constant(arg) && is_float(arg->type)) {
     return convert(e->type, DType::f32, {f32_argument(e, 0)}, role);
   }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "codegen/analysis/float_range.h"
 #include "codegen/cuda/literal.h"
 #include "dsl/base/error.h"
 
@@ -150,6 +151,7 @@ std::string ExpressionPrinter::f32_argument(const Expr& e, size_t i, Precedence 
     return parenthesise(
         {f32_literal(arg->number), negative ? Precedence::unary : Precedence::primary}, outer);
   }
+  if (const std::optional<Text> wide = widened_from_pair(arg)) return wide->text;
   return parenthesise(convert(DType::f32, arg->type, text(arg, Role::operand), Role::operand),
                       outer);
 }
@@ -248,8 +250,35 @@ std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role rol
   return argument(e, i, role, same ? infix(e->op).precedence : outer);
 }
 
+// A division tests its operands and branches for some. Of positive operands, one of them a constant, it is
+// known which are out of the way of overflow and underflow, and of those the quotient is a few multiplications.
+std::optional<Text> ExpressionPrinter::quotient(const Expr& e) {
+  if (e->op != Op::div || e->type != DType::f32) return {};
+  const auto range = [&](size_t i) {
+    return float_range(e->args[i], [&](const ir::Var& var) { return usage_.definition(var); });
+  };
+  constexpr double kSmallest = 0x1p-126, kLargest = 0x1p20;  // normal; far from overflow
+  const FloatRange over = range(0), under = range(1);
+  if (over.may_be_nan || under.may_be_nan || over.low <= 0 || under.low <= 0) return {};
+  const std::string a = f32_argument(e, 0), b = f32_argument(e, 1);
+  if (under.low == under.high) {
+    // A whole divisor leaves a remainder that has a float, however small.
+    const double divisor = under.low;
+    const bool fits =
+        divisor == std::floor(divisor) && divisor <= kLargest && over.low / divisor >= kSmallest;
+    if (!fits) return {};
+    return Text{fmt::format("{}({}, {}, {})", call("quotient_by"), a, b,
+                            f32_literal(1.0f / static_cast<float>(divisor)))};
+  }
+  const bool fits = over.low == over.high && over.low >= 4 && over.low <= kLargest &&
+                    under.low / 4 >= kSmallest && over.low / under.low < 0x1p127;
+  if (!fits) return {};
+  return Text{fmt::format("{}({}, {})", call("quotient"), a, b)};
+}
+
 // Computes in f32; small floats round the result.
 Text ExpressionPrinter::float_arithmetic(const Expr& e) {
+  if (std::optional<Text> text = quotient(e)) return *std::move(text);
   const Operator op = infix(e->op);
   if (*op.symbol == '\0')
     return convert(e->type, DType::f32, function(e, Role::operand), Role::operand);

@@ -1,6 +1,7 @@
 #pragma once
 // Expressions as C++ text: no redundant parentheses, the types and rounding of the IR.
 
+#include <optional>
 #include <set>
 #include <string>
 
@@ -81,11 +82,13 @@ class ExpressionPrinter {
   Text integer_binary(const Expr& e, Role role);
   std::string integer_operand(const Expr& e, size_t i, Role role);
   Text float_arithmetic(const Expr& e);
+  std::optional<Text> quotient(const Expr& e);
   Text comparison(const Expr& e, Role role);
   Text shift(const Expr& e, Role role);
   Text sign_operation(const Expr& e, Role role);
   Text small_float_sign(const Expr& e, Role role);
   Text select(const Expr& e, Role role);
+  std::optional<Text> widened_from_pair(const Expr& e);
   Text cast(const Expr& e, Role role);
   Text bitcast(const Expr& e, Role role);
   Text function(const Expr& e, Role role);

@@ -23,6 +23,28 @@ __device__ __forceinline__ float silu(float x) {
   return fabsf(quotient) > 0.0f ? quotient : product;
 }
 )"},
+    {"quotient", "", R"(
+// a / b for 4 <= a <= 2^20 and 2^-124 <= b, where a / b < 2^127: as the division does it out of the way of
+// its special cases. A quarter of b has a normal reciprocal.
+__device__ __forceinline__ float quotient(float a, float b) {
+  const float x = a * 0.25f, y = b * 0.25f;
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+  r = fmaxf(r, 0x1p-126f);
+  r = fmaf(r, fmaf(-y, r, 1.0f), r);
+  float q = x * r;
+  q = fmaf(r, fmaf(-y, q, x), q);
+  q = fmaf(r, fmaf(-y, q, x), q);
+  return __float_as_uint(b) == 0x7F800000u ? 0.0f : q;
+}
+)"},
+    {"quotient_by", "", R"(
+// a / b for a whole number b <= 2^20 with the reciprocal r, and a >= b * 2^-126: a remainder is exact.
+__device__ __forceinline__ float quotient_by(float a, float b, float r) {
+  const float q = a * r;
+  return __float_as_uint(a) == 0x7F800000u ? a : fmaf(r, fmaf(-b, q, a), q);
+}
+)"},
     {"wrapping_add", "u32 i64 u64", R"(
 __device__ __forceinline__ int wrapping_add(int a, int b) { return int(u32(a) + u32(b)); }
 __device__ __forceinline__ i64 wrapping_add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }

@@ -167,6 +167,14 @@ __device__ __forceinline__ float bf16_to_f32(bf16 x) {
   return __uint_as_float(u32(x) << 16);
 }
 )"},
+    {"bf16_at", "bf16 u32", R"(
+// x[i], from the word that holds it and its neighbour
+__device__ __forceinline__ float bf16_at(const bf16* x, int i) {
+  u32 pair;
+  memcpy(&pair, &x[i & ~1], sizeof(pair));
+  return __uint_as_float(i & 1 ? pair & 0xFFFF0000u : pair << 16);
+}
+)"},
     {"f16_to_f32", "f16", R"(
 __device__ __forceinline__ float f16_to_f32(f16 x) {
   float wide;
@@ -189,6 +197,20 @@ __device__ __forceinline__ float e4m3_to_f32(e4m3 x) {
   return __uint_as_float(code == 0x7Fu ? 0x7FFFFFFFu : magnitude | (x & 0x80u) << 24);
 }
 #endif
+)"},
+    {"e4m3_at", "e4m3_to_f32", R"(
+// x[i], converted together with its neighbour
+__device__ __forceinline__ float e4m3_at(const e4m3* x, int i) {
+#if __CUDA_ARCH__ >= 890
+  u16 pair;
+  memcpy(&pair, &x[i & ~1], sizeof(pair));
+  u32 halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+  return f16_to_f32(f16(i & 1 ? halves >> 16 : halves));
+#else
+  return e4m3_to_f32(x[i]);
+#endif
+}
 )"},
     {"e5m2_to_f32", "e5m2 f16_to_f32", R"(
 // An e5m2 is the upper byte of a half.

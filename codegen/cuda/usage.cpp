@@ -100,6 +100,11 @@ const Access* Usage::inlined_load(const ir::Var& var) const {
   return found == inlined_.end() ? nullptr : found->second;
 }
 
+Expr Usage::definition(const ir::Var& var) const {
+  const auto found = definitions_.find(&var);
+  return found == definitions_.end() ? Expr() : found->second;
+}
+
 Role Usage::role(const ir::Var& var) const {
   const auto found = uses_.find(&var);
   return found == uses_.end() ? Role::index : found->second.role;
@@ -184,6 +189,7 @@ void Usage::visit(const Stmt& stmt, Place place) {
       dead_.insert(&stmt);
       return;
     }
+    definitions_[let->var.get()] = let->value;
     use(let->value, role(*let->var), place);
     if (picks_register(*let->var)) mark_picks(let->value);
   } else if (std::holds_alternative<Load>(stmt.node)) {

@@ -55,6 +55,9 @@ class Usage {
   /// thread is.
   bool depends_on_data(const Expr& e) const;
 
+  /// What a Let binds the variable to; null if none does.
+  Expr definition(const ir::Var& var) const;
+
   /// True if some live statement accesses the array.
   bool is_accessed(const Array& array) const { return accessed_.contains(&array); }
 
@@ -96,6 +99,7 @@ class Usage {
   std::set<const Stmt*> dead_;
   std::map<const ir::Var*, Use> uses_;
   std::map<const ir::Var*, const Access*> inlined_;
+  std::map<const ir::Var*, Expr> definitions_;
   std::set<const ir::Var*> data_;
   std::set<const ir::Var*> register_picks_;
   std::set<const Array*> accessed_;

@@ -69,6 +69,33 @@ __device__ __forceinline__ float bf16_to_f32(bf16 x) {
   return __uint_as_float(u32(x) << 16);
 }
 
+// x[i], from the word that holds it and its neighbour
+__device__ __forceinline__ float bf16_at(const bf16* x, int i) {
+  u32 pair;
+  memcpy(&pair, &x[i & ~1], sizeof(pair));
+  return __uint_as_float(i & 1 ? pair & 0xFFFF0000u : pair << 16);
+}
+
+// a / b for 4 <= a <= 2^20 and 2^-124 <= b, where a / b < 2^127: as the division does it out of the way of
+// its special cases. A quarter of b has a normal reciprocal.
+__device__ __forceinline__ float quotient(float a, float b) {
+  const float x = a * 0.25f, y = b * 0.25f;
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(y));
+  r = fmaxf(r, 0x1p-126f);
+  r = fmaf(r, fmaf(-y, r, 1.0f), r);
+  float q = x * r;
+  q = fmaf(r, fmaf(-y, q, x), q);
+  q = fmaf(r, fmaf(-y, q, x), q);
+  return __float_as_uint(b) == 0x7F800000u ? 0.0f : q;
+}
+
+// a / b for a whole number b <= 2^20 with the reciprocal r, and a >= b * 2^-126: a remainder is exact.
+__device__ __forceinline__ float quotient_by(float a, float b, float r) {
+  const float q = a * r;
+  return __float_as_uint(a) == 0x7F800000u ? a : fmaf(r, fmaf(-b, q, a), q);
+}
+
 // cast_rows: grid (56, (tokens + 15) / 16), 256 threads
 extern "C" __global__ void __launch_bounds__(256, 4)
 tessera_cast_rows(int tokens, const bf16* __restrict__ x, e4m3* out, float* out_sf) {
@@ -101,12 +128,12 @@ tessera_cast_rows(int tokens, const bf16* __restrict__ x, e4m3* out, float* out_
 
   // scale and store  (sample.cpp:35)
   const float bounded = fmaxf(amax, 0.0001f);
-  const float sf = bounded / 448.0f;
-  const float inverse = 448.0f / bounded;
+  const float sf = quotient_by(bounded, 448.0f, 0.002232143f);
+  const float inverse = quotient(448.0f, bounded);
   float scaled[8];
   #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    scaled[i] = bf16_to_f32(x_frag[i]) * inverse;
+    scaled[i] = bf16_at(x_frag, i) * inverse;
   }
   alignas(16) e4m3 q[8];
   #pragma unroll

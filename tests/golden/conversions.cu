@@ -95,6 +95,13 @@ __device__ __forceinline__ float bf16_to_f32(bf16 x) {
   return __uint_as_float(u32(x) << 16);
 }
 
+// x[i], from the word that holds it and its neighbour
+__device__ __forceinline__ float bf16_at(const bf16* x, int i) {
+  u32 pair;
+  memcpy(&pair, &x[i & ~1], sizeof(pair));
+  return __uint_as_float(i & 1 ? pair & 0xFFFF0000u : pair << 16);
+}
+
 __device__ __forceinline__ float f16_to_f32(f16 x) {
   float wide;
   asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x));
@@ -133,6 +140,5 @@ tessera_conversions(const bf16* __restrict__ x, const i64* __restrict__ ids, f16
   }
   store_e2m1<8>(codes, offset, &code_frag[0]);
   rounded[thread] = f32_to_bf16(i64_to_f32_odd(ids[thread]));
-  bytes[thread] = f32_to_u8(bf16_to_f32(f32_to_bf16(bf16_to_f32(x_frag[0]) +
-      bf16_to_f32(x_frag[1]))));
+  bytes[thread] = f32_to_u8(bf16_to_f32(f32_to_bf16(bf16_at(x_frag, 0) + bf16_at(x_frag, 1))));
 }

@@ -55,5 +55,30 @@ TEST_CASE("silu is its quotient for every f32 on the GPU", "[gpu]") {
             function, [](const Value& x) { return x * (1.0f / (1.0f + exp(-x))); })) > 1000);
 }
 
+TEST_CASE("quotients with a constant are divisions for every f32 on the GPU", "[gpu]") {
+  if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  struct Format {
+    float max, amax_floor;
+  };
+  for (const Format format : {Format{448.0f, 1e-4f}, {6.0f, 0x1.8p-124f}, {65024.0f, 1e-4f}}) {
+    CAPTURE(format.max);
+    const auto clamped = [&](const Value& x) { return max(x, format.amax_floor); };
+    // of its bits the compiler knows no range: a division
+    const auto unknown = [&](const Value& x) {
+      return reinterpret(DType::f32, reinterpret(DType::u32, clamped(x)));
+    };
+    CHECK(count_differences(differences([&](const Value& x) { return format.max / clamped(x); },
+                                        [&](const Value& x) { return format.max / unknown(x); })) ==
+          0);
+    CHECK(count_differences(differences([&](const Value& x) { return clamped(x) / format.max; },
+                                        [&](const Value& x) { return unknown(x) / format.max; })) ==
+          0);
+    // a product with the reciprocal is another function
+    CHECK(count_differences(differences(
+              [&](const Value& x) { return clamped(x) / format.max; },
+              [&](const Value& x) { return clamped(x) * (1.0f / format.max); })) > 1000);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -54,6 +54,33 @@ Expr call2(Op op, const Expr& a, const Expr& b) {
   return ir::binary(op, a, b);
 }
 
+TEST_CASE("a quotient with a constant far from overflow does not branch", "[codegen][cuda]") {
+  using E = const Expr&;
+  const auto floored = [](E x, double least) {
+    return ir::binary(Op::max, x, ir::float_constant(DType::f32, least));
+  };
+  const auto constant = [](double value) { return ir::float_constant(DType::f32, value); };
+  const auto of_x = [&](const std::function<Expr(E)>& build) {
+    return printed([&](ProgramBuilder& k) { return build(k.scalar("x", DType::f32)); });
+  };
+  CHECK(of_x([&](E x) { return constant(448) / floored(x, 0.5); }) ==
+        "quotient(448.0f, fmaxf(x, 0.5f))");
+  CHECK(of_x([&](E x) { return floored(x, 0.5) / constant(6); }) ==
+        "quotient_by(fmaxf(x, 0.5f), 6.0f, 0.16666667f)");
+  // of these a division knows better: no floor or one too low, too large a quotient, no whole divisor
+  CHECK(of_x([&](E x) { return constant(448) / x; }) == "448.0f / x");
+  CHECK(of_x([&](E x) { return constant(448) / floored(x, 0x1p-125); }) ==
+        "448.0f / fmaxf(x, 2.3509887e-38f)");
+  CHECK(of_x([&](E x) { return constant(448) / floored(x, 0x1p-119); }) ==
+        "448.0f / fmaxf(x, 1.5046328e-36f)");
+  CHECK(of_x([&](E x) { return constant(448) / floored(x, -1); }) == "448.0f / fmaxf(x, -1.0f)");
+  CHECK(of_x([&](E x) { return constant(1) / floored(x, 0.5); }) == "1.0f / fmaxf(x, 0.5f)");
+  CHECK(of_x([&](E x) { return x / constant(6); }) == "x / 6.0f");
+  CHECK(of_x([&](E x) { return floored(x, 0x1p-124) / constant(6); }) ==
+        "fmaxf(x, 4.7019774e-38f) / 6.0f");
+  CHECK(of_x([&](E x) { return floored(x, 0.5) / constant(0.75); }) == "fmaxf(x, 0.5f) / 0.75f");
+}
+
 TEST_CASE("parentheses stand only where they change the meaning", "[codegen][cuda]") {
   using E = const Expr&;
   CHECK(printed_f32([](E a, E b, E c) { return (a + b) + c; }) == "a + b + c");
