@@ -48,7 +48,8 @@ ir::Kernel build(const Spec& s) {
   auto x = k.input("x", DType::bf16, {tokens, s.hidden}, {.align = s.align});
   auto out = k.output("out", DType::e4m3, {s.hidden, tokens});
   auto out_sf = k.output("out_sf", DType::f32, {tokens / s.run, s.hidden});
-  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, kCols, kThreads);
+  // Up to 128 registers: left to itself ptxas finds room for ten blocks and puts off loads for that.
+  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, kCols, kThreads, 8);
   k.assume(at.row + (kTokens - 1) < tokens);  // a multiple of kTokens
 
   // load
