@@ -12,8 +12,9 @@
 namespace tessera::kernels::jit {
 namespace {
 
-constexpr int kSlotBits = 7;
-constexpr size_t kSlots = size_t{1} << kSlotBits;
+constexpr int kSetBits = 6;
+constexpr size_t kSets = size_t{1} << kSetBits;
+constexpr size_t kWays = 8;
 constexpr uint64_t kLargestAlignment = 256;  // no kernel asks for more
 
 struct Memory {
@@ -27,9 +28,41 @@ struct Slot {
   std::optional<LaunchPlan> plan;
 };
 
+// Calls whose hashes begin alike share a set, where the oldest makes room: the hashes of a set are
+// one line of the cache, and many calls of a model rarely push each other out.
+class RememberedCalls {
+ public:
+  Slot* find(uint64_t hash) {
+    Set& set = sets_[hash >> (64 - kSetBits)];
+    for (size_t way = 0; way < kWays; ++way) {
+      if (set.hashes[way] == hash) return &slot_of(set, way);
+    }
+    return nullptr;
+  }
+  Slot& make(uint64_t hash) {
+    if (Slot* slot = find(hash)) return *slot;
+    Set& set = sets_[hash >> (64 - kSetBits)];
+    const size_t way = set.oldest++ % kWays;
+    set.hashes[way] = hash;
+    return slot_of(set, way);
+  }
+
+ private:
+  struct alignas(64) Set {
+    std::array<uint64_t, kWays> hashes = {};
+    size_t oldest = 0;
+  };
+  Slot& slot_of(const Set& set, size_t way) {
+    return slots_[static_cast<size_t>(&set - sets_.data()) * kWays + way];
+  }
+
+  std::vector<Set> sets_ = std::vector<Set>(kSets);
+  std::vector<Slot> slots_ = std::vector<Slot>(kSets * kWays);
+};
+
 // Of this thread: nothing is shared, so nothing is locked.
-std::vector<Slot>& slots() {
-  thread_local std::vector<Slot> of_thread(kSlots);
+RememberedCalls& remembered() {
+  thread_local RememberedCalls of_thread;
   return of_thread;
 }
 
@@ -67,7 +100,7 @@ bool any_overlap(std::span<const Memory> memories, std::span<void* const> data) 
 }  // namespace
 
 // Products of pairs, added: no step waits for the one before. The high bits depend on all others.
-size_t CallMemo::slot_idx() const {
+uint64_t CallMemo::hash() const {
   uint64_t sum = 0;
   uint64_t key = 0x9E3779B97F4A7C15u;
   for (size_t i = 0; i + 1 < num_words_; i += 2) {
@@ -75,7 +108,7 @@ size_t CallMemo::slot_idx() const {
     key += 0xBF58476D1CE4E5B8u;
   }
   if (num_words_ % 2 == 1) sum += words_[num_words_ - 1] * key;
-  return sum >> (64 - kSlotBits);
+  return sum;
 }
 
 void CallMemo::add(uint64_t word) {
@@ -121,15 +154,15 @@ void CallMemo::add_tensor(const TensorView& view) {
 bool CallMemo::launch_again(Stream stream) const {
   const CallMode& mode = call_mode();
   if (!is_usable_ || mode.until != CallMode::Until::done || mode.recorder) return false;
-  const Slot& slot = slots()[slot_idx()];
-  if (!slot.plan || slot.words.size() != num_words_ ||
-      std::memcmp(slot.words.data(), words_.data(), num_words_ * sizeof(uint64_t)) != 0) {
+  const Slot* slot = remembered().find(hash());
+  if (!slot || !slot->plan || slot->words.size() != num_words_ ||
+      std::memcmp(slot->words.data(), words_.data(), num_words_ * sizeof(uint64_t)) != 0) {
     return false;
   }
   std::array<void*, kMaxTensors> data;
   for (size_t i = 0; i < num_tensors_; ++i) data[i] = tensors_[i]->data;
-  if (any_overlap(slot.memories, {data.data(), num_tensors_})) return false;
-  (*slot.plan)({data.data(), num_tensors_}, stream);
+  if (any_overlap(slot->memories, {data.data(), num_tensors_})) return false;
+  (*slot->plan)({data.data(), num_tensors_}, stream);
   return true;
 }
 
@@ -153,7 +186,7 @@ void CallMemo::learn(const std::function<void()>& call) const {
   std::sort(fresh.memories.begin(), fresh.memories.end(), [&](const Memory& a, const Memory& b) {
     return address_of(*tensors_[a.tensor]) < address_of(*tensors_[b.tensor]);
   });
-  slots()[slot_idx()] = std::move(fresh);
+  remembered().make(hash()) = std::move(fresh);
 }
 
 Tensors given_tensors(std::initializer_list<NamedTensor> tensors) {

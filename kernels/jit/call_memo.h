@@ -20,7 +20,7 @@
 
 namespace tessera::kernels::jit {
 
-/// One call in words. Remembered per thread, the last 128 or so.
+/// One call in words. Remembered per thread, the last 512 or so.
 class CallMemo {
  public:
   explicit CallMemo(std::string_view op) { add_text(op); }
@@ -40,7 +40,7 @@ class CallMemo {
   static constexpr size_t kMaxWords = 512;
   static constexpr size_t kMaxTensors = 24;
 
-  size_t slot_idx() const;
+  uint64_t hash() const;
 
   std::array<uint64_t, kMaxWords> words_;
   std::array<const TensorView*, kMaxTensors> tensors_;

@@ -177,6 +177,23 @@ TEST_CASE("memory that overlaps is looked for on every call") {
   CHECK(full_calls == 4);
 }
 
+TEST_CASE("a thread remembers the calls of a model") {
+  OnFakes on;
+  const jit::Function function = copy_function("many_calls");
+  int full_calls = 0;
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t layer = 0; layer < 200; ++layer) {
+      const Pair pair(0x10000000, 64 + 64 * layer);
+      jit::call("many_calls", {{"x", pair.x}, {"out", pair.out}}, {layer % 7}, nullptr,
+                [&](const kernels::Tensors&) {
+                  ++full_calls;
+                  function(pair.views(), {}, nullptr);
+                });
+    }
+  }
+  CHECK(full_calls == 200);
+}
+
 TEST_CASE("calls with other options are other calls") {
   OnFakes on;
   const jit::Function function(sum_of_nine());
