@@ -49,8 +49,11 @@ ir::Kernel build(const Spec& s) {
   const auto keep = [&](const Value& v) { return mhc::inside(matrix, k.thread(), v, 0.0f); };
 
   // Forward: state 0 is the softmax plus eps, state s that of step s, sums along `stride`.
-  // Lanes without a token or outside of the matrix read 0 and take part in the shuffles.
-  Value logit = x(token, i, o), out_gradient = grad_out(token, i, o);
+  // Lanes outside of the matrix read 0 and take part in the shuffles. Lanes without a token do as the
+  // last one: with zeros every division would take its long way.
+  auto source = k.let("source", min(token, tokens - 1));
+  k.assume(source >= 0 && source < tokens);
+  Value logit = x(source, i, o), out_gradient = grad_out(source, i, o);
   auto p = k.let("p", keep(mhc::softmax(k, matrix, k.thread(), logit)));
   auto states = k.local(DType::f32, {last + 1}, "states");
   auto divisors = k.local(DType::f32, {last + 1}, "divisors");
