@@ -11,7 +11,9 @@
 
 #include "kernels/quant/swiglu_forward.h"
 
+#include <limits>
 #include <optional>
+#include <vector>
 
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
@@ -90,24 +92,30 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
     return s.has_experts ? select((*expert)(r) >= 0, value, otherwise) : value;
   };
   auto v = k.fragment(DType::f32, {tile.rows, tile.cols}, "v");  // (rows, cols)
-  std::optional<Reducer> clamped;                                // gate above, up above, up below
+  // What a row is clamped at. Nothing of padding is beyond infinity, so that one comparison clamps
+  // and counts.
+  std::optional<Ref> limit;    // (rows)
+  std::optional<Ref> clamped;  // of a thread: gate above, up above, up below
+  if (s.has_clamp) {
+    limit = k.fragment(DType::f32, {tile.rows}, "limit");
+    k.parallel({tile.rows}, [&](Value r) {
+      (*limit)(r) = unless_padding(r, clamp, std::numeric_limits<float>::infinity());
+    });
+  }
   if (s.has_count) {
-    clamped = k.reducer(ReduceOp::sum, DType::i32, {3}, {.plan = ReducerPlan::wide}, "clamped");
-    clamped->init();
+    clamped = k.local(DType::i32, {3}, "clamped");
+    k.unrolled(3, [&](Value which) { (*clamped)(which) = 0; });
   }
   k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
     auto gate = f32(halves[0](r, c)), up = f32(halves[1](r, c));
-    if (s.has_count) {
-      const auto count = [&](int which, const Value& beyond) {
-        clamped->update(which, unless_padding(r, select(beyond, i32(1), i32(0)), 0));
-      };
-      count(0, gate > clamp);
-      count(1, up > clamp);
-      count(2, up < -clamp);
-    }
     if (s.has_clamp) {  // comparisons, so that a NaN stays
-      gate = select(gate > clamp, clamp, gate);
-      up = select(up > clamp, clamp, select(up < -clamp, -clamp, up));
+      const Value most = (*limit)(r);
+      const Value beyond[] = {gate > most, up > most, up < -most};
+      for (int which = 0; s.has_count && which < 3; ++which) {
+        (*clamped)(which) = (*clamped)(which) + select(beyond[which], i32(1), i32(0));
+      }
+      gate = k.let("gate", select(beyond[0], most, gate));
+      up = k.let("up", select(beyond[1], most, select(beyond[2], -most, up)));
     }
     auto value = silu(gate) * up;
     if (s.weights != Weights::none) value = value * (*weight)(r);
@@ -137,10 +145,19 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
 
   // add what was clamped
   if (s.has_count) {
-    auto sums = k.fragment(DType::i32, {3}, "sums");
-    clamped->finalize(sums);
-    k.parallel({3}, [&](Value which) {
-      k.if_(sums(which) > 0, [&] { k.atomic_add((*counts)(which), i64(sums(which))); });
+    const int64_t warps = tile.threads / 32;
+    auto warp_counts = k.shared(DType::i32, {3, warps}, "warp_counts");
+    std::vector<Value> sums;
+    for (int which = 0; which < 3; ++which) sums.push_back(k.warp_sum((*clamped)(which)));
+    k.if_(k.lane() == 0, [&] {
+      for (int which = 0; which < 3; ++which) {
+        warp_counts(which, k.warp()) = sums[static_cast<size_t>(which)];
+      }
+    });
+    k.if_(k.thread() < 3, [&] {
+      auto total = k.var(DType::i32, 0, "total");
+      k.unrolled(warps, [&](Value warp) { total += warp_counts(k.thread(), warp); });
+      k.if_(total > 0, [&] { k.atomic_add((*counts)(k.thread()), i64(total)); });
     });
   }
   return k.finish();
