@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "codegen/passes/copy_groups.h"
+#include "codegen/passes/first_copies.h"
 #include "codegen/passes/tile_uses.h"
 #include "dsl/base/error.h"
 
@@ -248,10 +249,15 @@ class Pipeliner {
       const auto* loop = std::get_if<ir::Loop>(&stmt.node);
       if (loop != nullptr && loop->kind == ir::LoopKind::pipelined) {
         ir::Body rounds = LoopPipeline(kernel_, *loop, stmt.loc).run(uses_, notes_);
-        for (ir::Stmt& round : rounds) {
-          round.manual_sync = stmt.manual_sync;
-          to.push_back(std::move(round));
+        for (ir::Stmt& round : rounds) round.manual_sync = stmt.manual_sync;
+        if (rounds.size() == 2) {
+          const size_t place = earliest_place(to, rounds.front());
+          if (place < to.size()) {
+            notes_.push_back("the first copies are issued before " + to_string(to[place].loc));
+          }
+          to.insert(to.begin() + static_cast<ptrdiff_t>(place), std::move(rounds.front()));
         }
+        to.push_back(std::move(rounds.back()));
         continue;
       }
       to.push_back(stmt);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,6 +16,7 @@ using namespace tessera::test;
 using dsl::Arg;
 using dsl::AsyncToken;
 using dsl::Builder;
+using dsl::Ref;
 using dsl::Value;
 
 namespace {
@@ -93,6 +95,74 @@ TEST_CASE("P01 a pipelined matrix product equals the product", "[language]") {
              }));
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "copy_async<16>(") + count(text, "copy_async_or_zero<16>(") == 4);
+}
+
+namespace {
+
+/// y[r] = w[r] * (sum of x[tile, 63 - r]), with `between` after the loads of w and before the loop.
+ir::Kernel weighted_sum(
+    const std::function<void(Builder&, const Ref& out, const Value& tiles)>& between) {
+  Builder k("weighted_sum");
+  auto tiles = k.dim("tiles");
+  auto x = k.input("x", DType::i32, {tiles, 64});
+  auto w = k.input("w", DType::i32, {64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {64}, "tile");
+  auto weight = k.fragment(DType::i32, {64}, "weight");
+  auto sum = k.fragment(DType::i32, {64}, "sum");
+  auto last = k.let("last", tiles - 1);
+  k.copy(w, weight);
+  if (between) between(k, y, tiles);
+  k.fill(sum, 0);
+  k.pipelined(0, tiles, 1, [&](Value i) {
+    k.copy(x(last - i), tile);
+    k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r); });
+  });
+  k.parallel({64}, [&](Value r) { y(r) = weight(r) * sum(r); });
+  return k.finish();
+}
+
+/// Whether the first copy stands before the load of the weights.
+bool copies_first(const ir::Kernel& kernel) {
+  const std::string text = cuda_text(kernel);
+  const size_t copy = text.find("copy_async<"), load = text.find("copy w -> weight");
+  REQUIRE(copy != std::string::npos);
+  REQUIRE(load != std::string::npos);
+  return copy < load;
+}
+
+}  // namespace
+
+TEST_CASE("the first copies of a pipelined loop are issued before what only fills registers",
+          "[language]") {
+  const ir::Kernel kernel = weighted_sum({});
+  const HostTensor x = iota(DType::i32, {3, 64}), w = iota(DType::i32, {64});
+  HostTensor y(DType::i32, {64});
+  run_kernel(kernel, {&x, &w, &y});
+  CHECK_THAT(y, HasValues([&](int64_t r) {
+               double sum = 0;
+               for (int64_t tile = 0; tile < 3; ++tile) sum += x.value(tile * 64 + 63 - r);
+               return w.value(r) * sum;
+             }));
+  const std::string text = cuda_text(kernel);
+  CHECK(text.find(" last = ") < text.find("copy_async<"));  // what the copies use stays in front
+  CHECK(copies_first(kernel));
+  CHECK(codegen::explain(kernel).find("the first copies are issued before pipeline_test.cpp") !=
+        std::string::npos);
+}
+
+TEST_CASE("the first copies of a pipelined loop do not pass a wait, a return or a store",
+          "[language]") {
+  CHECK_FALSE(copies_first(
+      weighted_sum([](Builder& k, const Ref&, const Value&) { k.wait_for_previous_kernel(); })));
+  CHECK_FALSE(copies_first(weighted_sum([](Builder& k, const Ref&, const Value&) { k.sync(); })));
+  CHECK_FALSE(copies_first(
+      weighted_sum([](Builder& k, const Ref&, const Value& tiles) { k.return_if(tiles == 7); })));
+  CHECK_FALSE(
+      copies_first(weighted_sum([](Builder& k, const Ref& y, const Value&) { k.fill(y, 0); })));
+  CHECK_FALSE(copies_first(
+      weighted_sum([](Builder& k, const Ref&, const Value& tiles) { k.assume(tiles > 0); })));
 }
 
 TEST_CASE("P02 copies with readers of their own keep other groups in flight", "[language]") {
