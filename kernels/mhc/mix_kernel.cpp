@@ -1,6 +1,6 @@
 // The mixes of a sub-layer from the projected residual, and its input.
 //
-// Shapes   products [parts, tokens * entries], squares [tokens, parts], residual [tokens, streams,
+// Shapes   products [stored, tokens * entries], squares [tokens, stored], residual [tokens, streams,
 //          hidden], layer_input [tokens, hidden], scale [3], base [entries], post_mix [tokens,
 //          streams], comb_mix [tokens, streams, streams]
 // Dtypes   residual and layer_input bf16, the rest f32
@@ -36,8 +36,8 @@ ir::Kernel build_mix(const MixSpec& s) {
   std::optional<Ref> products, squares, residual, layer_input;
   if (has_columns) {
     products =
-        k.input("products", DType::f32, {s.sum.parts, tokens * entries}, {.align = s.sum.align});
-    squares = k.input("squares", DType::f32, {tokens, s.sum.parts}, {.align = 4});
+        k.input("products", DType::f32, {s.sum.stored(), tokens * entries}, {.align = s.sum.align});
+    squares = k.input("squares", DType::f32, {tokens, s.sum.stored()}, {.align = 4});
     residual = k.input("residual", DType::bf16, {tokens, n, s.hidden}, {.align = s.align});
     layer_input = k.output("layer_input", DType::bf16, {tokens, s.hidden}, {.align = s.align});
   }

@@ -1,6 +1,6 @@
 // The products and squares of a projection, added and scaled.
 //
-// Shapes   products [parts, tokens * entries], squares [tokens, parts], out and out_mul [tokens,
+// Shapes   products [stored, tokens * entries], squares [tokens, stored], out and out_mul [tokens,
 //          entries], sqrsum [tokens]
 // Dtypes   f32
 // Method   all threads fetch the parts of a group of tokens, then one lane adds those of an entry. Its
@@ -25,7 +25,7 @@ constexpr int kThreads = 128;  // a warp to a token
 int64_t block_rows(const NormSpec& s) {
   constexpr int64_t kMostBytes = 48 << 10;
   int64_t rows = s.has_few_tokens != 0 ? 1 : kThreads / 32;
-  while (rows > 1 && 4 * s.sum.parts * rows * (s.sum.entries + 1) > kMostBytes) rows /= 2;
+  while (rows > 1 && 4 * s.sum.stored() * rows * (s.sum.entries + 1) > kMostBytes) rows /= 2;
   return rows;
 }
 
@@ -37,9 +37,9 @@ ir::Kernel build_norm(const NormSpec& s) {
   auto tokens = k.dim("tokens");
   std::vector<Ref> products, squares;  // absent without columns
   if (s.sum.parts > 0) {
-    products.push_back(
-        k.input("products", DType::f32, {s.sum.parts, tokens * s.entries}, {.align = s.sum.align}));
-    squares.push_back(k.input("squares", DType::f32, {tokens, s.sum.parts}, {.align = 4}));
+    products.push_back(k.input("products", DType::f32, {s.sum.stored(), tokens * s.entries},
+                               {.align = s.sum.align}));
+    squares.push_back(k.input("squares", DType::f32, {tokens, s.sum.stored()}, {.align = 4}));
   }
   auto out = k.output("out", DType::f32, {tokens, s.entries}, {.align = 4});
   std::vector<Ref> saved;

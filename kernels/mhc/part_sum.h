@@ -5,16 +5,17 @@
 #include <functional>
 
 #include "dsl/builder.h"
-#include "kernels/mhc/projection.h"
+#include "kernels/mhc/projection_parts.h"
 
 namespace tessera::kernels::mhc {
 
 /// How a kernel adds partial results.
 struct PartSum {
-  int32_t entries, parts, parts_per_run;
-  int32_t align;  // bytes, of the workspace
+  int32_t entries, parts, parts_per_run, halves;  // projection_parts.h
+  int32_t align;                                  // bytes, of the workspace
 
   PartSum(const ProjectionShape& shape, const TensorView& workspace);
+  int64_t stored() const { return int64_t{parts} * halves; }
 };
 
 /// A block of one token that needs the products of the first `entries` alone, unless `all`.
@@ -25,13 +26,13 @@ struct FewProducts {
 
 /// The sums over all parts of `rows` tokens of a block, from `first_token` on. All threads of the
 /// block fetch the parts into shared memory; who asks for a sum adds them. Outside of the tensors: 0.
-/// Shared memory: 4 bytes for every part, token, and entry or square.
+/// Shared memory: 4 bytes for every stored part, token, and entry or square.
 ///
 ///   const SummedParts sums(k, sum, products, squares, first_token, rows);
 ///   out(first_token + row, j) = sums.product(row, j);
 class SummedParts {
  public:
-  /// products [parts, tokens * entries], squares [tokens, parts].
+  /// products [stored, tokens * entries], squares [tokens, stored].
   SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& products,
               const dsl::Ref& squares, const dsl::Value& first_token, int64_t rows,
               const FewProducts& few = {});
@@ -40,12 +41,12 @@ class SummedParts {
   dsl::Value square(const dsl::Value& row) const;
 
  private:
-  dsl::Value add_runs(const std::function<dsl::Value(const dsl::Value& part)>& of_part) const;
+  dsl::Value add_runs(const std::function<dsl::Value(const dsl::Value& stored)>& of_stored) const;
 
   dsl::Builder& k_;
   PartSum sum_;
-  dsl::Ref products_;  // shared [parts, rows * entries]
-  dsl::Ref squares_;   // shared [rows, parts]
+  dsl::Ref products_;  // shared [stored, rows * entries]
+  dsl::Ref squares_;   // shared [rows, stored]
 };
 
 /// 1 / sqrt(squares / width + eps), the factor of every product.

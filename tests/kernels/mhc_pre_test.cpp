@@ -2,6 +2,7 @@
 // rows that do not depend on their neighbours, and what bad calls are told.
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/projection.h"
@@ -37,7 +38,7 @@ TEST_CASE("norm_fn_fwd equals its reference on the executor", "[norm_fn_fwd]") {
 }
 
 TEST_CASE("a projection has the same bits however rows are given to blocks", "[norm_fn_fwd]") {
-  // 20 sums of 128 columns: 1 run of 3 parts; 3 runs of 8 sums, the last one shorter; 10 runs of 2.
+  // 10 units of 256 columns: 1 run of 2 parts; 3 runs of 4 units, the last one shorter; 10 runs of one.
   const int64_t splits = GENERATE(1, 3, 16);
   const kernels::mhc::ProjectionShape shape{130, 3, 2560, splits};
   const HostTensor residual = some(DType::bf16, {130, 2560}), fn = some(DType::f32, {3, 2560});
@@ -45,8 +46,8 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
   std::vector<std::vector<std::byte>> first;
   for (const int64_t row_blocks : {1, 4, 9}) {
     CAPTURE(splits, row_blocks);
-    const HostTensor products(DType::f32, {parts.parts, 130 * 3});
-    const HostTensor squares(DType::f32, {130, parts.parts});
+    const HostTensor products(DType::f32, {parts.stored(), 130 * 3});
+    const HostTensor squares(DType::f32, {130, parts.stored()});
     const kernels::jit::TrapScope traps;
     kernels::jit::run(
         kernels::mhc::projection_kernel(shape, {residual.view(), fn.view(), {}, products.view()}),
@@ -59,19 +60,22 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
 }
 
 TEST_CASE("rows of norm_fn_fwd have the same bits alone and among others", "[norm_fn_fwd]") {
-  const int64_t tokens = 4100, width = 256;
-  const HostTensor residual = some(DType::bf16, {tokens, 4, 64});
+  // With few tokens the halves of a part come from different blocks.
+  const auto [tokens, hidden, splits] =
+      GENERATE(std::array<int64_t, 3>{4100, 64, 16}, std::array<int64_t, 3>{140, 1088, 3});
+  const int64_t width = 4 * hidden;
+  const HostTensor residual = some(DType::bf16, {tokens, 4, hidden});
   const HostTensor fn = some(DType::f32, {3, width});
   const auto run = op_runner("norm_fn_fwd", Device::cpu());
-  const HostTensors all = run({{"residual", residual}, {"fn", fn}}, {});
-  HostTensor few(DType::bf16, {3, 4, 64});
+  const HostTensors all = run({{"residual", residual}, {"fn", fn}}, {{"n_splits", splits}});
+  HostTensor few(DType::bf16, {3, 4, hidden});
   const int64_t picked[] = {0, 77, tokens - 1};
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t h = 0; h < width; ++h) {
       few.set_bits(row * width + h, residual.bits(picked[row] * width + h));
     }
   }
-  const HostTensors alone = run({{"residual", few}, {"fn", fn}}, {});
+  const HostTensors alone = run({{"residual", few}, {"fn", fn}}, {{"n_splits", splits}});
   for (int64_t row = 0; row < 3; ++row) {
     for (int64_t j = 0; j < 3; ++j) {
       CHECK(alone.at("out_mul").bits(row * 3 + j) == all.at("out_mul").bits(picked[row] * 3 + j));

@@ -72,6 +72,10 @@ std::vector<OpCase> norm_fn_fwd_cases() {
   add({0}, 4, 64, 24, 16);
   add({3}, 4, 0, 24, 16);
   add({1030}, 4, 192, 3, 8);
+  add({2150}, 1, 256, 3, 1);   // more tiles than blocks
+  add({18}, 4, 1024, 24, 1);   // the longest parts
+  add({140}, 4, 1024, 24, 1);  // and with more than few tokens
+  add({140}, 4, 960, 32, 2);   // entries that make them shorter
 
   add({4}, 4, 64, 24, 1);
   cases.back().label += " nothing saved";

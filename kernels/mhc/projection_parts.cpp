@@ -1,0 +1,43 @@
+#include "kernels/mhc/projection_parts.h"
+
+#include <algorithm>
+
+namespace tessera::kernels::mhc {
+namespace {
+
+constexpr int64_t kUnit = 256;          // columns, of which 8 warps keep one element of each entry
+constexpr int64_t kMostColumns = 2048;  // of a part
+constexpr int64_t kMostKept = 192;      // elements that one lane keeps
+constexpr int64_t kFewTokens = 128;  // so many leave multiprocessors idle unless parts are halved
+
+}  // namespace
+
+ProjectionParts::ProjectionParts(const ProjectionShape& shape) {
+  if (shape.width == 0) return;
+  const int64_t run = (shape.width / kRunUnit + shape.num_splits - 1) / shape.num_splits * kRunUnit;
+  const int64_t entries = (shape.entries + 7) / 8 * 8;
+  columns = std::min(kMostKept / entries * kUnit, kMostColumns);
+  while (run % columns != 0) columns -= kUnit;
+  parts = (shape.width + columns - 1) / columns;
+  parts_per_run = run / columns;
+  halves = shape.tokens <= kFewTokens ? 2 : 1;
+}
+
+int64_t projection_workspace(const ProjectionShape& shape) {
+  const ProjectionParts few({1, shape.entries, shape.width, shape.num_splits});
+  return few.stored() * shape.tokens * (shape.entries + 1);
+}
+
+TensorView product_parts(const ProjectionShape& shape, const TensorView& workspace) {
+  const Dims dims = {ProjectionParts(shape).stored(), shape.tokens * shape.entries};
+  return TensorView(workspace.data, DType::f32, dims, workspace.device);
+}
+
+TensorView square_parts(const ProjectionShape& shape, const TensorView& workspace) {
+  const int64_t stored = ProjectionParts(shape).stored();
+  float* const first = static_cast<float*>(workspace.data);
+  float* const data = first == nullptr ? first : first + stored * shape.tokens * shape.entries;
+  return TensorView(data, DType::f32, {shape.tokens, stored}, workspace.device);
+}
+
+}  // namespace tessera::kernels::mhc

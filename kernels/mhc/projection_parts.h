@@ -1,0 +1,41 @@
+#pragma once
+// What a projection leaves for the kernel behind it: sums over parts of the columns.
+//
+// Eight sums of a part's columns, each from +0, are added by fours, ((s0 + s1) + s2) + s3, and the two
+// halves to the part. Parts are added in ascending order from +0 in runs (n_splits of them), runs in the
+// result: a tree that depends on width, entries and n_splits alone, so that the bits do not depend on
+// the other tokens.
+
+#include <cstdint>
+
+#include "kernels/op.h"
+
+namespace tessera::kernels::mhc {
+
+inline constexpr int64_t kMaxEntries = 32;
+inline constexpr int64_t kRunUnit = 256;  // columns; width and runs are multiples of it
+
+/// What the result depends on, and the number of tokens.
+struct ProjectionShape {
+  int64_t tokens = 0, entries = 0, width = 0;  // residual [tokens, width], fn [entries, width]
+  int64_t num_splits = 1;                      // 1 .. 16
+};
+
+struct ProjectionParts {
+  int64_t columns = 0;  // of a part; the last one may be shorter
+  int64_t parts = 0, parts_per_run = 1;
+  int64_t halves = 1;  // 2: few tokens, the halves of a part come from different blocks
+
+  explicit ProjectionParts(const ProjectionShape& shape);
+  int64_t stored() const { return parts * halves; }
+};
+
+/// Elements of the f32 workspace for the partial results: products [stored(), tokens * entries], then
+/// squares [tokens, stored()]. More tokens never need less.
+int64_t projection_workspace(const ProjectionShape& shape);
+
+/// The products and the squares in the workspace.
+TensorView product_parts(const ProjectionShape& shape, const TensorView& workspace);
+TensorView square_parts(const ProjectionShape& shape, const TensorView& workspace);
+
+}  // namespace tessera::kernels::mhc
