@@ -3,7 +3,8 @@
 // Shapes   x [tokens, hidden], out_sf [tokens, ceil(hidden / group)]
 // Dtypes   x bf16|f32, out_sf f32 or the exponents of powers of two
 // Method   one pass: load a tile, amax per group (warp shuffles), scales.
-//          x is read once, so the bound is bytes / read bandwidth.
+//          x is read once, so the bound is bytes / read bandwidth. Nothing is written that would
+//          push what others wrote out of L2, and x shall not do it either.
 // Maths    see scale_factor.h
 // Tuned    as per_token_cast
 
@@ -32,7 +33,7 @@ ir::Kernel build(const Spec& s) {
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
 
   // load
-  auto x_frag = load_tile(k, rows, at, tile);  // (rows, cols)
+  auto x_frag = load_tile(k, {rows.tokens, rows.x.cached(CacheHint::evict_first)}, at, tile);
 
   // amax per group
   auto amax = k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");  // (rows, groups)
