@@ -13,35 +13,35 @@ using namespace tessera::test;
 
 namespace {
 
-std::vector<OpCase> cases_of(const std::string& op) {
-  if (op == "transpose") return transpose_cases();
-  if (op == "batched_transpose") return batched_transpose_cases();
-  if (op == "topk_gate") return topk_gate_cases();
-  if (op == "top2_sum_gate") return top2_sum_gate_cases();
-  if (op == "get_fused_mapping") return get_fused_mapping_cases();
-  if (op == "expand_to_fused_with_sf") return expand_to_fused_with_sf_cases();
-  if (op == "reduce_fused") return reduce_fused_cases();
-  if (op == "engram_gate_fwd") return engram_gate_fwd_cases();
-  if (op == "engram_hash") return engram_hash_cases();
-  if (op == "per_token_cast_with_sf_only") return per_token_cast_with_sf_only_cases();
-  if (op == "per_token_cast_with_precomputed_sf") return per_token_cast_with_precomputed_sf_cases();
-  if (op == "cast_back") return cast_back_cases();
-  if (op == "per_token_cast_back") return per_token_cast_back_cases();
-  if (op == "per_token_cast_to_e5m6") return per_token_cast_to_e5m6_cases();
-  if (op == "per_channel_cast_and_transpose") return per_channel_cast_and_transpose_cases();
-  if (op == "swiglu_forward_and_per_token_cast") return swiglu_forward_and_per_token_cast_cases();
-  if (op == "cast_back_e5m6") return cast_back_e5m6_cases();
-  if (op == "expand_to_mhc_fwd") return expand_to_mhc_fwd_cases();
-  if (op == "pre_split_mixes_fwd") return pre_split_mixes_fwd_cases();
-  if (op == "sinkhorn_fwd") return sinkhorn_fwd_cases();
-  if (op == "pre_apply_mix_fwd") return pre_apply_mix_fwd_cases();
-  if (op == "post_fwd") return post_fwd_cases();
-  if (op == "sinkhorn_bwd") return sinkhorn_bwd_cases();
-  if (op == "post_bwd") return post_bwd_cases();
-  if (op == "norm_fn_fwd") return norm_fn_fwd_cases();
-  if (op == "pre_big_fuse") return pre_big_fuse_cases();
-  return per_token_cast_cases();
-}
+const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
+    {"transpose", transpose_cases},
+    {"batched_transpose", batched_transpose_cases},
+    {"topk_gate", topk_gate_cases},
+    {"top2_sum_gate", top2_sum_gate_cases},
+    {"get_fused_mapping", get_fused_mapping_cases},
+    {"expand_to_fused_with_sf", expand_to_fused_with_sf_cases},
+    {"reduce_fused", reduce_fused_cases},
+    {"engram_gate_fwd", engram_gate_fwd_cases},
+    {"engram_hash", engram_hash_cases},
+    {"per_token_cast_with_sf_only", per_token_cast_with_sf_only_cases},
+    {"per_token_cast_with_precomputed_sf", per_token_cast_with_precomputed_sf_cases},
+    {"cast_back", cast_back_cases},
+    {"per_token_cast_back", per_token_cast_back_cases},
+    {"per_token_cast_to_e5m6", per_token_cast_to_e5m6_cases},
+    {"per_channel_cast_and_transpose", per_channel_cast_and_transpose_cases},
+    {"swiglu_forward_and_per_token_cast", swiglu_forward_and_per_token_cast_cases},
+    {"cast_back_e5m6", cast_back_e5m6_cases},
+    {"expand_to_mhc_fwd", expand_to_mhc_fwd_cases},
+    {"pre_split_mixes_fwd", pre_split_mixes_fwd_cases},
+    {"sinkhorn_fwd", sinkhorn_fwd_cases},
+    {"pre_apply_mix_fwd", pre_apply_mix_fwd_cases},
+    {"post_fwd", post_fwd_cases},
+    {"sinkhorn_bwd", sinkhorn_bwd_cases},
+    {"post_bwd", post_bwd_cases},
+    {"norm_fn_fwd", norm_fn_fwd_cases},
+    {"pre_big_fuse", pre_big_fuse_cases},
+    {"per_token_cast", per_token_cast_cases},
+};
 
 void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
   const CaseReport report = run_cases(op, cases, op_runner(op, Device::cuda(0)));
@@ -62,43 +62,35 @@ OpCase one_tensor(const std::string& label, const std::string& name, HostTensor 
 
 TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
-  const std::string op = GENERATE(
-      "transpose", "batched_transpose", "topk_gate", "top2_sum_gate", "get_fused_mapping",
-      "expand_to_fused_with_sf", "reduce_fused", "engram_gate_fwd", "engram_hash", "per_token_cast",
-      "per_token_cast_with_sf_only", "per_token_cast_with_precomputed_sf", "cast_back",
-      "per_token_cast_back", "per_token_cast_to_e5m6", "cast_back_e5m6",
-      "per_channel_cast_and_transpose", "swiglu_forward_and_per_token_cast", "expand_to_mhc_fwd",
-      "pre_split_mixes_fwd", "sinkhorn_fwd", "sinkhorn_bwd", "pre_apply_mix_fwd", "post_fwd",
-      "post_bwd", "norm_fn_fwd", "pre_big_fuse");
-  if (!op_exists(op)) TESSERA_SKIP("no op " + op);
-  check_cases(op, cases_of(op));
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    DYNAMIC_SECTION(op.name) {
+      REQUIRE(kCases.count(op.name) == 1);
+      check_cases(op.name, kCases.at(op.name)());
+    }
+  }
 }
 
 TEST_CASE("ops equal their references at the sizes of models", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   SECTION("transpose") {
-    if (!op_exists("transpose")) TESSERA_SKIP("no op transpose");
     const DType dtype = GENERATE(DType::e4m3, DType::bf16, DType::f32);
     check_cases("transpose",
                 {one_tensor("8064 x 7168, pitch 14336", "x",
                             random_tensor(dtype, {8064, 7168}, {14336, 1}, Values::bits, 1))});
   }
   SECTION("batched_transpose") {
-    if (!op_exists("batched_transpose")) TESSERA_SKIP("no op batched_transpose");
     const DType dtype = GENERATE(DType::e4m3, DType::bf16, DType::f32);
     check_cases(
         "batched_transpose",
         {one_tensor("8 x 4032 x 576", "x", random_tensor(dtype, {8, 4032, 576}, Values::bits, 2))});
   }
   SECTION("topk_gate") {
-    if (!op_exists("topk_gate")) TESSERA_SKIP("no op topk_gate");
     const kernels::Params params = {{"num_topk", int64_t{8}}};
     check_cases("topk_gate",
                 {one_tensor("8001 x 256", "scores",
                             random_tensor(DType::f32, {8001, 256}, Values::normal, 3), params)});
   }
   SECTION("per_token_cast") {
-    if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
     const bool round_sf = GENERATE(false, true);
     const kernels::Params params = {{"format", std::string("e4m3")},
                                     {"num_per_channels", int64_t{128}},
@@ -126,14 +118,12 @@ TEST_CASE("offsets beyond 2^31 elements", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   // Few rows, far apart: the storage is large, the logical tensor is not.
   SECTION("transpose") {
-    if (!op_exists("transpose")) TESSERA_SKIP("no op transpose");
     const int64_t pitch = 40'000'000;  // 64 rows end beyond 2^31
     check_cases("transpose",
                 {one_tensor("64 x 256, pitch 4e7", "x",
                             random_tensor(DType::u8, {64, 256}, {pitch, 1}, Values::bits, 5))});
   }
   SECTION("per_token_cast") {
-    if (!op_exists("per_token_cast")) TESSERA_SKIP("no op per_token_cast");
     const int64_t pitch = 800'000'000;
     const kernels::Params params = {{"format", std::string("e4m3")},
                                     {"num_per_channels", int64_t{128}}};
