@@ -262,6 +262,7 @@ class Builder {
   /// shared memory are issued `stages` iterations ahead. Their shared tiles take stages + 1 times
   /// their size. A copy whose tile is used outside the loop, or read before it is copied, or whose
   /// place depends on what the iteration computes, stays where it is (`explain` says so).
+  /// The first copies are issued before statements in front of the loop that only fill registers.
   ///   k.pipelined(0, ceil_div(depth, 64), 2, [&](Value i) {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
