@@ -24,7 +24,7 @@ TEST_CASE("per_channel_cast_and_transpose gives the reference's bytes on the exe
   CHECK(report.passed == std::ssize(cases));
 }
 
-TEST_CASE("per_channel_cast_and_transpose moves 16-byte vectors and needs no shared memory",
+TEST_CASE("per_channel_cast_and_transpose moves 16-byte vectors and needs no barrier",
           "[per_channel_cast]") {
   const kernels::OpInfo& op = kernels::find_op("per_channel_cast_and_transpose");
   const HostTensor x(DType::bf16, {256, 192}), out(DType::e4m3, {192, 256}),
@@ -35,7 +35,7 @@ TEST_CASE("per_channel_cast_and_transpose moves 16-byte vectors and needs no sha
   const std::string text = cuda_text(built.front());
   CHECK(count(text, "load<8>(") == 1);
   CHECK(count(text, "store<16>(&out[") == 1);
-  CHECK(count(text, "store<4>(&out_sf[") == 2);
+  CHECK(count(text, "store<4>(&out_sf[") == 1);  // of half of the columns: two threads share a run
   CHECK(count(text, "__syncthreads") == 0);
 }
 
