@@ -120,8 +120,13 @@ void Emitter::print(const Load& load) {
   const std::string guard =
       load.from.guard ? expressions_.index(load.from.guard) + ", " : std::string();
   const bool has_hint = load.from.cache != ir::CacheHint::none;
+  const bool plain = !packed && !has_hint;
+  // What is only moved on needs fewer registers where each branch ends with its store.
+  const bool branches = load.from.guard && plain &&
+                        (array.space != ArraySpace::global || !usage_.is_constant(array) ||
+                         usage_.is_only_moved(*load.into.array));
   const std::string& function =
-      expressions_.call(fmt::format("load{}{}{}", packed ? "_e2m1" : "",
+      expressions_.call(fmt::format("load{}{}{}{}", packed ? "_e2m1" : "", branches ? "_here" : "",
                                     load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
   const std::string hint = has_hint ? expressions_.load_hint(load.from) + ", " : std::string();
   const std::string from =
@@ -180,12 +185,15 @@ void Emitter::print(const Store& store) {
   out_.close();
 }
 
-// Two elements at a time where the target type has such a conversion.
+// Two or four elements at a time where the target type has such a conversion.
 void Emitter::print(const Convert& convert) {
   const Array& into = *convert.into.array;
   const Array& from = *convert.from.array;
   const bool pairs =
       is_small_float(into.dtype) && into.dtype != from.dtype && convert.width % 2 == 0;
+  const bool fours =
+      into.dtype == DType::e4m3 && from.dtype == DType::f32 && convert.width % 4 == 0;
+  const bool widens = into.dtype == DType::f16 && from.dtype == DType::e4m3;
   const auto element = [&](const Slice& slice, const std::string& step) {
     if (!step.empty()) return expressions_.element(*slice.array, slice.base, step);
     return expressions_.element(*slice.array, slice.base);
@@ -197,12 +205,20 @@ void Emitter::print(const Convert& convert) {
           "{} = {};", element(convert.into, step),
           expressions_.convert(into.dtype, from.dtype, {source(step)}, Role::value).text);
     }
+    if (fours) {
+      return fmt::format("{}(&{}, &{});", expressions_.call("f32_to_e4m3x4"),
+                         element(convert.into, step), source(step));
+    }
+    if (widens) {
+      return fmt::format("{}(&{}, &{});", expressions_.call("e4m3x2_to_f16x2"),
+                         element(convert.into, step), source(step));
+    }
     return fmt::format(
         "{}(&{}, {}, {});", expressions_.call(fmt::format("f32_to_{}x2", name(into.dtype))),
         element(convert.into, step), expressions_.widen(from.dtype, {source(step)}).text,
         expressions_.widen(from.dtype, {source(next)}).text);
   };
-  const int step = pairs ? 2 : 1;
+  const int step = fours ? 4 : pairs ? 2 : 1;
   if (convert.width == step) {
     out_.line(statement("", "1"));
     return;
@@ -211,7 +227,7 @@ void Emitter::print(const Convert& convert) {
   const std::string i = names_.fresh("i");
   out_.directive("#pragma unroll");
   out_.open(fmt::format("for (int {0} = 0; {0} < {1}; {2})", i, convert.width,
-                        pairs ? i + " += 2" : "++" + i));
+                        step > 1 ? fmt::format("{} += {}", i, step) : "++" + i));
   out_.line(statement(i, i + " + 1"));
   out_.close();
   names_.leave();

@@ -35,7 +35,7 @@ __device__ __forceinline__ float quotient(float a, float b) {
   float q = x * r;
   q = fmaf(r, fmaf(-y, q, x), q);
   q = fmaf(r, fmaf(-y, q, x), q);
-  return __float_as_uint(b) == 0x7F800000u ? 0.0f : q;
+  return fmaxf(q, 0.0f);  // of an infinite b q is -infinity here
 }
 )"},
     {"quotient_by", "", R"(

@@ -64,6 +64,21 @@ __device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd)
 }
 #endif
 )"},
+    {"f32_to_e4m3x4", "f32_to_e4m3x2", R"(
+// into[0..4) = from[0..4), in one word
+__device__ __forceinline__ void f32_to_e4m3x4(e4m3* into, const float* from) {
+#if __CUDA_ARCH__ >= 890
+  u32 word;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "  cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
+      : "=r"(word) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
+  memcpy(into, &word, sizeof(word));
+#else
+  f32_to_e4m3x2(into, from[0], from[1]);
+  f32_to_e4m3x2(into + 2, from[2], from[3]);
+#endif
+}
+)"},
     {"f32_to_e4m3", "f32_to_e4m3x2", R"(
 __device__ __forceinline__ e4m3 f32_to_e4m3(float x) {
   e4m3 pair[2];
@@ -92,7 +107,7 @@ __device__ __forceinline__ void f32_to_e5m2x2(e5m2* into, float even, float odd)
 }
 )"},
     {"f32_to_e2m1x2", "e2m1 u16 u32", R"(
-// into[0], into[1] = even, odd. Saturates to +-6, infinities too; NaN becomes code 7.
+// into[0], into[1] = even, odd. Saturates to +-6, infinities too; a positive NaN becomes code 7.
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM121_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
@@ -105,13 +120,14 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
 }
 #else
 __device__ __forceinline__ e2m1 round_to_e2m1(float x) {
-  const float value = fmaxf(fminf(x, 6.0f), -6.0f);  // NaN: 6
-  const u32 bits = __float_as_uint(value);
-  const u32 power = max(bits & 0x7F800000u, 0x3F800000u);  // of two below the magnitude, 1, 2 or 4
-  // Codes are power / 2 apart, which is the last place of power * 2^22: the sum rounds there and
-  // counts, from 2 on. Every doubling of power skips two codes more; 127 << 1 is 6 modulo 8.
-  const float sum = fmaf(__uint_as_float(power), 0x1.000004p22f, fabsf(value));
-  return ((__float_as_uint(sum) + (power >> 22)) & 7u) | (bits >> 28 & 8u);
+  // Codes are 1/2 apart up to 2, 1 up to 4 and 2 from there on: the code is the lowest of three lines. Their
+  // last place is one, so that each sum rounds. On the third there are two codes, 6 up to 5.
+  const float magnitude = fabsf(x);
+  const float halves = fmaf(magnitude, 2.0f, 12582912.0f), ones = magnitude + 12582914.0f;
+  float six;  // 1 or 0
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(six) : "f"(magnitude), "f"(-0x1p21f), "f"(10485761.0f));
+  const float code = fminf(fminf(halves, ones), 12582919.0f - six);
+  return (__float_as_uint(code) & 7u) | (__float_as_uint(x) >> 28 & ~7u);
 }
 __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
   into[0] = round_to_e2m1(even);
@@ -122,7 +138,7 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
     {"f32_to_e2m1", "f32_to_e2m1x2", R"(
 __device__ __forceinline__ e2m1 f32_to_e2m1(float x) {
   e2m1 pair[2];
-  f32_to_e2m1x2(pair, x, 0.0f);
+  f32_to_e2m1x2(pair, x != x ? 1e9f : x, 0.0f);  // what saturates has the code of NaN
   return pair[0];
 }
 )"},
@@ -197,6 +213,21 @@ __device__ __forceinline__ float e4m3_to_f32(e4m3 x) {
   return __uint_as_float(code == 0x7Fu ? 0x7FFFFFFFu : magnitude | (x & 0x80u) << 24);
 }
 #endif
+)"},
+    {"e4m3x2_to_f16x2", "e4m3_to_f32 f32_to_f16", R"(
+// into[0], into[1] = from[0], from[1]
+__device__ __forceinline__ void e4m3x2_to_f16x2(f16* into, const e4m3* from) {
+#if __CUDA_ARCH__ >= 890
+  u16 pair;
+  memcpy(&pair, from, sizeof(pair));
+  u32 halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+  memcpy(into, &halves, sizeof(halves));
+#else
+  into[0] = f32_to_f16(e4m3_to_f32(from[0]));
+  into[1] = f32_to_f16(e4m3_to_f32(from[1]));
+#endif
+}
 )"},
     {"e4m3_at", "e4m3_to_f32", R"(
 // x[i], converted together with its neighbour

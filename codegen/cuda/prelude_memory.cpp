@@ -40,8 +40,8 @@ template <int kBytes> using Word = typename WordOf<kBytes>::type;
 // registers[0..kCount) = memory[0..kCount) in one access; memory is aligned to its size.
 template <int kCount, class T>
 __device__ __forceinline__ void load(T* registers, const T* memory) {
-  const auto word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
-  memcpy(registers, &word, sizeof(word));
+  using Words = Word<kCount * sizeof(T)>;
+  *reinterpret_cast<Words*>(registers) = *reinterpret_cast<const Words*>(memory);
 }
 )"},
     {"keep_whole", "u8 u16 u32", R"(
@@ -54,23 +54,56 @@ __device__ __forceinline__ void keep_whole(uint4& word) {
   asm("" : "+r"(word.x), "+r"(word.y), "+r"(word.z), "+r"(word.w));
 }
 )"},
-    {"load_or_zero", "Word keep_whole", R"(
-// As load, but reads no memory and gives zeros where `inside` is false.
+    {"load_here_or_zero", "Word keep_whole", R"(
+// As load, but reads no memory and gives zeros where `inside` is false. In its place between other accesses.
 template <int kCount, class T>
-__device__ __forceinline__ void load_or_zero(bool inside, T* registers, const T* memory) {
+__device__ __forceinline__ void load_here_or_zero(bool inside, T* registers, const T* memory) {
   Word<kCount * sizeof(T)> word = {};
   if (inside) word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
   keep_whole(word);
   memcpy(registers, &word, sizeof(word));
 }
 )"},
+    {"load_or_zero", "Word", R"(
+// word = *memory, global memory that nobody writes while the kernel runs; 0 where `inside` is false. One
+// instruction with a predicate: loads that branches stand between would not come together.
+__device__ __forceinline__ void read_or_zero(bool inside, u16& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %2, 0; mov.b16 %0, 0;\n"
+      "  @inside ld.global.nc.u16 %0, [%1]; }" : "=&h"(word) : "l"(memory), "r"(int(inside)));
+}
+__device__ __forceinline__ void read_or_zero(bool inside, u8& word, const void* memory) {
+  u16 wide;
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %2, 0; mov.b16 %0, 0;\n"
+      "  @inside ld.global.nc.u8 %0, [%1]; }" : "=&h"(wide) : "l"(memory), "r"(int(inside)));
+  word = u8(wide);
+}
+__device__ __forceinline__ void read_or_zero(bool inside, u32& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %2, 0; mov.b32 %0, 0;\n"
+      "  @inside ld.global.nc.u32 %0, [%1]; }" : "=&r"(word) : "l"(memory), "r"(int(inside)));
+}
+__device__ __forceinline__ void read_or_zero(bool inside, uint2& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0;\n"
+      "  @inside ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+      : "=&r"(word.x), "=&r"(word.y) : "l"(memory), "r"(int(inside)));
+}
+__device__ __forceinline__ void read_or_zero(bool inside, uint4& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0;\n"
+      "  mov.b32 %2, 0; mov.b32 %3, 0; @inside ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "=&r"(word.x), "=&r"(word.y), "=&r"(word.z), "=&r"(word.w) : "l"(memory), "r"(int(inside)));
+}
+
+// As load of such memory, but reads nothing and gives zeros where `inside` is false.
+template <int kCount, class T>
+__device__ __forceinline__ void load_or_zero(bool inside, T* registers, const T* memory) {
+  read_or_zero(inside, *reinterpret_cast<Word<kCount * sizeof(T)>*>(registers), memory);
+}
+)"},
     {"store", "Word", R"(
 // memory[0..kCount) = registers[0..kCount) in one access; memory is aligned to its size.
 template <int kCount, class T>
 __device__ __forceinline__ void store(T* memory, const T* registers) {
-  Word<kCount * sizeof(T)> word;
-  memcpy(&word, registers, sizeof(word));
-  *reinterpret_cast<Word<kCount * sizeof(T)>*>(memory) = word;
+  using Words = Word<kCount * sizeof(T)>;
+  *reinterpret_cast<Words*>(memory) = *reinterpret_cast<const Words*>(registers);
 }
 )"},
     {"copy_async", "u32", R"(
@@ -131,13 +164,13 @@ __device__ __forceinline__ void load_e2m1(e2m1* codes, const e2m1x2* memory, i64
   for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }
 )"},
-    {"load_e2m1_or_zero", "e2m1 e2m1x2 i64 load_or_zero", R"(
+    {"load_e2m1_or_zero", "e2m1 e2m1x2 i64 load_here_or_zero", R"(
 // As load_e2m1, but reads no memory and gives zeros where `inside` is false.
 template <int kCount>
 __device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, const e2m1x2* memory,
                                                   i64 offset) {
   e2m1x2 pairs[kCount / 2];
-  load_or_zero<kCount / 2>(inside, pairs, memory + (offset >> 1));
+  load_here_or_zero<kCount / 2>(inside, pairs, memory + (offset >> 1));
 #pragma unroll
   for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }

@@ -149,7 +149,10 @@ void Usage::mark_data(const Body& body) {
 }
 
 void Usage::mark_reads(const Body& body, int loops) {
-  const auto mark = [&](const auto& place) { read_.insert(place.array.get()); };
+  const auto mark = [&](const auto& place) {
+    read_.insert(place.array.get());
+    computed_on_.insert(place.array.get());
+  };
   const auto deepest = [&](std::map<const Array*, int>& depths, const auto& place) {
     int& depth = depths[place.array.get()];
     depth = std::max(depth, loops);
@@ -158,7 +161,7 @@ void Usage::mark_reads(const Body& body, int loops) {
     if (const auto* load = std::get_if<Load>(&stmt.node)) {
       mark(load->from);
     } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
-      mark(store->from);
+      read_.insert(store->from.array.get());
       deepest(fill_loops_, store->to);
     } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
       mark(convert->from);

@@ -68,6 +68,9 @@ class Usage {
   /// wait for the kernel that writes it.
   bool is_constant(const Array& array) const { return array.read_only && !waits_for_previous_; }
 
+  /// True if what the register array holds goes nowhere but to memory, as it is.
+  bool is_only_moved(const Array& array) const { return !computed_on_.contains(&array); }
+
   /// True if the register array takes part in an access of more than one element.
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
@@ -103,6 +106,7 @@ class Usage {
   std::set<const ir::Var*> data_;
   std::set<const ir::Var*> register_picks_;
   std::set<const Array*> accessed_;
+  std::set<const Array*> computed_on_;
   std::set<const Array*> vectors_;
   std::set<const Array*> read_;  // by other statements than the products of an Mma
   // Loops, not counting unrolled ones, around what fills an array and around products that read it.

@@ -1,6 +1,6 @@
-// TileLowering: maxima and minima of 16-bit floats, two at a time.
+// TileLowering: maxima and minima of 16-bit floats, and of 8-bit ones as such, two at a time.
 //
-// The extreme of such elements is one of them, so it is found in their own dtype and widened once. The order
+// The extreme of such elements is one of them, so it is found in 16 bits and widened once. The order
 // of the comparisons is free: a NaN loses against everything, and -0 is below +0.
 
 #include <fmt/format.h>
@@ -12,6 +12,10 @@
 namespace tessera::codegen {
 namespace {
 
+/// The 16-bit float that holds every value of the dtype; the dtype itself if there is none.
+DType half_for(DType dtype) {
+  return dtype == DType::e4m3 ? DType::f16 : dtype;
+}
 bool is_half(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
@@ -63,12 +67,13 @@ class ExtremeLowering {
         source_(t_.plan_.fragments.at(from_.id)),
         in_(t_.array_of(reduce.from.buffer)),
         out_(t_.array_of(reduce.to.buffer)),
+        half_(half_for(in_->dtype)),
         outputs_(t_.plan_.fragments.at(to_.id).num_slots()),
         vector_(neighbours(source_)) {}
 
   bool applies() const {
-    return reduce_op_ != ir::ReduceOp::sum && is_half(in_->dtype) && vector_ > 1 &&
-           (out_->dtype == DType::f32 || out_->dtype == in_->dtype) &&
+    return reduce_op_ != ir::ReduceOp::sum && is_half(half_) && vector_ > 1 &&
+           (out_->dtype == DType::f32 || out_->dtype == half_) &&
            fills_all_slots(source_, t_.kernel_.threads);
   }
 
@@ -76,8 +81,8 @@ class ExtremeLowering {
     // Of neighbours that belong to one output, those at even and at odd places have an extreme each.
     const bool along_neighbours = axis_ + 1 == static_cast<int>(from_.shape.size());
     parts_ = along_neighbours ? 2 : 1;
-    found_ = declare(out_->name, outputs_ * parts_);
-    t_.fill(found_, reduction_identity(reduce_op_, found_->dtype), loc_);
+    found_ = out_->dtype == half_ && parts_ == 1 ? out_ : declare(out_->name, outputs_ * parts_);
+    t_.fill(found_, reduction_identity(reduce_op_, half_), loc_);
     fold_own_slots();
     if (!masks.empty() && outputs_ % 2 == 0) {
       join_parts();
@@ -91,9 +96,8 @@ class ExtremeLowering {
 
  private:
   ArrayRef declare(const std::string& name, int64_t size) {
-    const DType dtype = in_->dtype;
     const ArrayRef array =
-        t_.new_registers(fmt::format("{}_{}", name, tessera::name(dtype)), dtype, size, loc_);
+        t_.new_registers(fmt::format("{}_{}", name, tessera::name(half_)), half_, size, loc_);
     t_.emit({Declare{array, false}, loc_});
     return array;
   }
@@ -125,6 +129,11 @@ class ExtremeLowering {
             coordinate, [&](const VarRef& var) { return var == it.lane ? ir::index(0) : Expr(); }));
       }
       Slice values{in_, t_.register_slot(from_, first, loc_)};
+      if (in_->dtype != half_) {
+        const Slice halves{declare(from_.name, vector_), ir::index(0)};
+        t_.emit({Convert{halves, values, static_cast<int>(vector_)}, loc_});
+        values = halves;
+      }
       if (reduce_op_ == ir::ReduceOp::absmax) {
         const Slice magnitudes{declare(from_.name + "_abs", vector_), ir::index(0)};
         pairwise(ir::Op::abs, magnitudes, {values}, vector_);
@@ -165,8 +174,8 @@ class ExtremeLowering {
       const Expr mine = pair_of(load(found_, even), load(found_, odd));
       t_.emit(
           {Collective{other, ir::CollectiveKind::shuffle_xor, {mine, ir::index(mask)}, 32}, loc_});
-      store(others, even, half_of(others->dtype, ir::var(other), 0));
-      store(others, odd, half_of(others->dtype, ir::var(other), 16));
+      store(others, even, half_of(half_, ir::var(other), 0));
+      store(others, odd, half_of(half_, ir::var(other), 16));
     });
     pairwise(op_, {found_, ir::index(0)}, {{found_, ir::index(0)}, {others, ir::index(0)}},
              outputs_);
@@ -174,6 +183,7 @@ class ExtremeLowering {
 
   /// The identity again, so that the value is that of a comparison: no NaN for the compiler to care for.
   void widen() {
+    if (found_ == out_) return;
     t_.unrolled("s", outputs_, loc_, [&](const Expr& s) {
       const Expr first = load(found_, s * ir::index(parts_));
       const Expr second = parts_ == 1 ? reduction_identity(reduce_op_, out_->dtype)
@@ -191,6 +201,7 @@ class ExtremeLowering {
   const SourceLoc loc_;
   const layout::Layout& source_;
   const ArrayRef in_, out_;
+  const DType half_;
   const int64_t outputs_;
   const int64_t vector_;  // neighbours in one thread
   int64_t parts_ = 1;     // registers of found_ per output

@@ -15,30 +15,44 @@ template <> struct WordOf<8> { using type = uint2; };
 template <> struct WordOf<16> { using type = uint4; };
 template <int kBytes> using Word = typename WordOf<kBytes>::type;
 
-// No instruction; but the compiler may no longer look into the word, and guard each of its elements.
-__device__ __forceinline__ void keep_whole(u8&) {}
-__device__ __forceinline__ void keep_whole(u16&) {}
-__device__ __forceinline__ void keep_whole(u32& word) { asm("" : "+r"(word)); }
-__device__ __forceinline__ void keep_whole(uint2& word) { asm("" : "+r"(word.x), "+r"(word.y)); }
-__device__ __forceinline__ void keep_whole(uint4& word) {
-  asm("" : "+r"(word.x), "+r"(word.y), "+r"(word.z), "+r"(word.w));
+// word = *memory, global memory that nobody writes while the kernel runs; 0 where `inside` is false. One
+// instruction with a predicate: loads that branches stand between would not come together.
+__device__ __forceinline__ void read_or_zero(bool inside, u16& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %2, 0; mov.b16 %0, 0;\n"
+      "  @inside ld.global.nc.u16 %0, [%1]; }" : "=&h"(word) : "l"(memory), "r"(int(inside)));
+}
+__device__ __forceinline__ void read_or_zero(bool inside, u8& word, const void* memory) {
+  u16 wide;
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %2, 0; mov.b16 %0, 0;\n"
+      "  @inside ld.global.nc.u8 %0, [%1]; }" : "=&h"(wide) : "l"(memory), "r"(int(inside)));
+  word = u8(wide);
+}
+__device__ __forceinline__ void read_or_zero(bool inside, u32& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %2, 0; mov.b32 %0, 0;\n"
+      "  @inside ld.global.nc.u32 %0, [%1]; }" : "=&r"(word) : "l"(memory), "r"(int(inside)));
+}
+__device__ __forceinline__ void read_or_zero(bool inside, uint2& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0;\n"
+      "  @inside ld.global.nc.v2.u32 {%0, %1}, [%2]; }"
+      : "=&r"(word.x), "=&r"(word.y) : "l"(memory), "r"(int(inside)));
+}
+__device__ __forceinline__ void read_or_zero(bool inside, uint4& word, const void* memory) {
+  asm("{ .reg .pred inside; setp.ne.s32 inside, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0;\n"
+      "  mov.b32 %2, 0; mov.b32 %3, 0; @inside ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+      : "=&r"(word.x), "=&r"(word.y), "=&r"(word.z), "=&r"(word.w) : "l"(memory), "r"(int(inside)));
 }
 
-// As load, but reads no memory and gives zeros where `inside` is false.
+// As load of such memory, but reads nothing and gives zeros where `inside` is false.
 template <int kCount, class T>
 __device__ __forceinline__ void load_or_zero(bool inside, T* registers, const T* memory) {
-  Word<kCount * sizeof(T)> word = {};
-  if (inside) word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
-  keep_whole(word);
-  memcpy(registers, &word, sizeof(word));
+  read_or_zero(inside, *reinterpret_cast<Word<kCount * sizeof(T)>*>(registers), memory);
 }
 
 // memory[0..kCount) = registers[0..kCount) in one access; memory is aligned to its size.
 template <int kCount, class T>
 __device__ __forceinline__ void store(T* memory, const T* registers) {
-  Word<kCount * sizeof(T)> word;
-  memcpy(&word, registers, sizeof(word));
-  *reinterpret_cast<Word<kCount * sizeof(T)>*>(memory) = word;
+  using Words = Word<kCount * sizeof(T)>;
+  *reinterpret_cast<Words*>(memory) = *reinterpret_cast<const Words*>(registers);
 }
 
 // into[0], into[1] = even, odd. Saturates to +-448, infinities too; NaN becomes 0x7F.
@@ -65,6 +79,20 @@ __device__ __forceinline__ void f32_to_e4m3x2(e4m3* into, float even, float odd)
 }
 #endif
 
+// into[0..4) = from[0..4), in one word
+__device__ __forceinline__ void f32_to_e4m3x4(e4m3* into, const float* from) {
+#if __CUDA_ARCH__ >= 890
+  u32 word;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "  cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
+      : "=r"(word) : "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]));
+  memcpy(into, &word, sizeof(word));
+#else
+  f32_to_e4m3x2(into, from[0], from[1]);
+  f32_to_e4m3x2(into + 2, from[2], from[3]);
+#endif
+}
+
 __device__ __forceinline__ float bf16_to_f32(bf16 x) {
   return __uint_as_float(u32(x) << 16);
 }
@@ -87,7 +115,7 @@ __device__ __forceinline__ float quotient(float a, float b) {
   float q = x * r;
   q = fmaf(r, fmaf(-y, q, x), q);
   q = fmaf(r, fmaf(-y, q, x), q);
-  return __float_as_uint(b) == 0x7F800000u ? 0.0f : q;
+  return fmaxf(q, 0.0f);  // of an infinite b q is -infinity here
 }
 
 // a / b for a whole number b <= 2^20 with the reciprocal r, and a >= b * 2^-126: a remainder is exact.
@@ -137,8 +165,8 @@ tessera_cast_rows(int tokens, const bf16* __restrict__ x, e4m3* out, float* out_
   }
   alignas(16) e4m3 q[8];
   #pragma unroll
-  for (int i = 0; i < 8; i += 2) {
-    f32_to_e4m3x2(&q[i], scaled[i], scaled[i + 1]);
+  for (int i = 0; i < 8; i += 4) {
+    f32_to_e4m3x4(&q[i], &scaled[i]);
   }
   if (inside) store<8>(&out[offset], &q[0]);
   if (inside && col == 0) out_sf[i64(row) * 56 + group] = sf;

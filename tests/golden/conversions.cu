@@ -19,16 +19,15 @@ template <int kBytes> using Word = typename WordOf<kBytes>::type;
 // registers[0..kCount) = memory[0..kCount) in one access; memory is aligned to its size.
 template <int kCount, class T>
 __device__ __forceinline__ void load(T* registers, const T* memory) {
-  const auto word = *reinterpret_cast<const Word<kCount * sizeof(T)>*>(memory);
-  memcpy(registers, &word, sizeof(word));
+  using Words = Word<kCount * sizeof(T)>;
+  *reinterpret_cast<Words*>(registers) = *reinterpret_cast<const Words*>(memory);
 }
 
 // memory[0..kCount) = registers[0..kCount) in one access; memory is aligned to its size.
 template <int kCount, class T>
 __device__ __forceinline__ void store(T* memory, const T* registers) {
-  Word<kCount * sizeof(T)> word;
-  memcpy(&word, registers, sizeof(word));
-  *reinterpret_cast<Word<kCount * sizeof(T)>*>(memory) = word;
+  using Words = Word<kCount * sizeof(T)>;
+  *reinterpret_cast<Words*>(memory) = *reinterpret_cast<const Words*>(registers);
 }
 
 // Packs codes[0..kCount) to the elements from `offset` on, an even number of them, in one access.
@@ -60,7 +59,7 @@ __device__ __forceinline__ void f32_to_f16x2(f16* into, float even, float odd) {
   memcpy(into, &pair, sizeof(pair));
 }
 
-// into[0], into[1] = even, odd. Saturates to +-6, infinities too; NaN becomes code 7.
+// into[0], into[1] = even, odd. Saturates to +-6, infinities too; a positive NaN becomes code 7.
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM121_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
@@ -73,13 +72,14 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
 }
 #else
 __device__ __forceinline__ e2m1 round_to_e2m1(float x) {
-  const float value = fmaxf(fminf(x, 6.0f), -6.0f);  // NaN: 6
-  const u32 bits = __float_as_uint(value);
-  const u32 power = max(bits & 0x7F800000u, 0x3F800000u);  // of two below the magnitude, 1, 2 or 4
-  // Codes are power / 2 apart, which is the last place of power * 2^22: the sum rounds there and
-  // counts, from 2 on. Every doubling of power skips two codes more; 127 << 1 is 6 modulo 8.
-  const float sum = fmaf(__uint_as_float(power), 0x1.000004p22f, fabsf(value));
-  return ((__float_as_uint(sum) + (power >> 22)) & 7u) | (bits >> 28 & 8u);
+  // Codes are 1/2 apart up to 2, 1 up to 4 and 2 from there on: the code is the lowest of three lines. Their
+  // last place is one, so that each sum rounds. On the third there are two codes, 6 up to 5.
+  const float magnitude = fabsf(x);
+  const float halves = fmaf(magnitude, 2.0f, 12582912.0f), ones = magnitude + 12582914.0f;
+  float six;  // 1 or 0
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(six) : "f"(magnitude), "f"(-0x1p21f), "f"(10485761.0f));
+  const float code = fminf(fminf(halves, ones), 12582919.0f - six);
+  return (__float_as_uint(code) & 7u) | (__float_as_uint(x) >> 28 & ~7u);
 }
 __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
   into[0] = round_to_e2m1(even);

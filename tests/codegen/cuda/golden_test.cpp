@@ -44,7 +44,7 @@ TEST_CASE("the kernel text leaves the device functions out and names them", "[co
   CHECK(text.rfind("// cast_rows: grid (56, (tokens + 15) / 16), 256 threads\n"
                    "// device functions: ",
                    0) == 0);
-  CHECK(text.find("f32_to_e4m3x2") != std::string::npos);
+  CHECK(text.find("f32_to_e4m3x4") != std::string::npos);
   CHECK(text.find("__forceinline__") == std::string::npos);
   const std::string whole = codegen::cuda::emit(test::cast_rows()).text;
   const size_t kernel = text.find("extern \"C\"");

@@ -160,7 +160,7 @@ TEST_CASE("V01 7168 bf16 columns over 128 threads are seven 16-byte accesses", "
 }
 
 TEST_CASE("V02 V03 the declared divisibility of a stride decides the width", "[language]") {
-  CHECK(count(cuda_text(copy_rows(1, 4, DType::bf16)), "load_or_zero<4>") == 1);
+  CHECK(count(cuda_text(copy_rows(1, 4, DType::bf16)), "load_here_or_zero<4>") == 1);
   const std::string scalar = cuda_text(copy_rows(1, 1, DType::bf16));
   CHECK(count(scalar, "load") == 0);  // element by element
   CHECK(count(scalar, "? x[") == 1);

@@ -92,9 +92,11 @@ TEST_CASE("16-bit arithmetic goes two lanes at a time and keeps its bits", "[lan
   }
 }
 
-TEST_CASE("maxima of 16-bit floats are found in pairs, in and between threads",
+TEST_CASE("maxima of 16- and 8-bit floats are found in pairs, in and between threads",
           "[language][packed]") {
-  const DType dtype = GENERATE(DType::bf16, DType::f16);
+  const DType dtype = GENERATE(DType::bf16, DType::f16, DType::e4m3);
+  const DType pair = dtype == DType::e4m3 ? DType::f16 : dtype;
+  const int sign = bits(dtype) - 1;
   const int threads = GENERATE(32, 128);  // several outputs per thread along the rows, and one
   CAPTURE(dtype, threads);
   constexpr int64_t kRows = 32, kCols = 64;
@@ -103,7 +105,7 @@ TEST_CASE("maxima of 16-bit floats are found in pairs, in and between threads",
   auto along = k.output("along", DType::f32, {3, kRows});
   auto across = k.output("across", DType::f32, {3, kCols});
   k.launch({1}, {.threads = threads});
-  auto tile = k.fragment(dtype, {kRows, kCols}, "tile");
+  auto tile = k.fragment(dtype, layout::plan({kRows, kCols}, threads, 8), "tile");
   k.copy(x.tile({0, 0}, {kRows, kCols}), tile);
   for (const int axis : {1, 0}) {
     const int64_t extent = axis == 1 ? kRows : kCols;
@@ -120,13 +122,14 @@ TEST_CASE("maxima of 16-bit floats are found in pairs, in and between threads",
   }
   const ir::Kernel kernel = k.finish();
   const std::string text = cuda_text(kernel);
-  CHECK(count(text, fmt::format("in_pairs<max_{}x2, ", name(dtype))) > 3);
-  CHECK(count(text, fmt::format("in_pairs<min_{}x2, ", name(dtype))) > 1);
+  CHECK(count(text, fmt::format("in_pairs<max_{}x2, ", name(pair))) > 3);
+  CHECK(count(text, fmt::format("in_pairs<min_{}x2, ", name(pair))) > 1);
   CHECK(count(text, "in_pairs<abs_x2, ") == 2);
 
   HostTensor values = all_kinds(dtype, {kRows, kCols}, 3);
-  for (int64_t j = 0; j < kCols; ++j) values.set_bits(3 * kCols + j, 0xFFFF);  // nothing but NaN
-  for (int64_t j = 0; j < kCols; ++j) values.set_bits(4 * kCols + j, (j % 2) << 15);  // zeros
+  for (int64_t j = 0; j < kCols; ++j)
+    values.set_bits(3 * kCols + j, (2u << sign) - 1);  // nothing but NaN
+  for (int64_t j = 0; j < kCols; ++j) values.set_bits(4 * kCols + j, (j % 2) << sign);  // zeros
   HostTensor row_results(DType::f32, {3, kRows}), column_results(DType::f32, {3, kCols});
   run_kernel(kernel, {&values, &row_results, &column_results});
   const float infinity = std::numeric_limits<float>::infinity();

@@ -345,7 +345,7 @@ TEST_CASE("I17 the author's layout of a fragment gives 16-byte stores at a guard
   k.copy(tile, y.tile({at.x * 64, 0}, {64, 64}));
   const ir::Kernel kernel = k.finish();
   const std::string text = cuda_text(kernel);
-  CHECK(count(text, "load_or_zero<4>") == 1);
+  CHECK(count(text, "load_here_or_zero<4>") == 1);
   CHECK(count(text, "store<4>") == 1);
   CHECK(count(text, "s < 4") == 2);
   const HostTensor in = iota(DType::f32, {70, 64});

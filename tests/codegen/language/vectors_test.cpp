@@ -48,7 +48,7 @@ TEST_CASE("V06 e4m3 is converted in pairs and stored 16 at a time", "[language]"
   const ir::Kernel kernel = k.finish();
   const std::string text = cuda_text(kernel);
   CHECK(count(text, "store<16>(") == 1);
-  CHECK(count(text, "f32_to_e4m3x2(") == 1);
+  CHECK(count(text, "f32_to_e4m3x4(") == 1);
   const HostTensor in = tensor_by(DType::f32, {512}, [](int64_t i) { return i % 32; });
   const HostTensor out(DType::e4m3, {512});
   run_kernel(kernel, {&in, &out});
