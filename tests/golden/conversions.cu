@@ -59,7 +59,7 @@ __device__ __forceinline__ void f32_to_f16x2(f16* into, float even, float odd) {
   memcpy(into, &pair, sizeof(pair));
 }
 
-// into[0], into[1] = even, odd. Saturates to +-6, infinities too; a positive NaN becomes code 7.
+// into[0], into[1] = even, odd. Saturates to +-6, infinities too; NaN becomes code 7.
 #if defined(__CUDA_ARCH_FEAT_SM100_ALL) || defined(__CUDA_ARCH_FEAT_SM101_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM120_ALL) || \
     defined(__CUDA_ARCH_FEAT_SM121_ALL) || defined(__CUDA_ARCH_FEAT_SM110_ALL)
@@ -79,7 +79,8 @@ __device__ __forceinline__ e2m1 round_to_e2m1(float x) {
   float six;  // 1 or 0
   asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(six) : "f"(magnitude), "f"(-0x1p21f), "f"(10485761.0f));
   const float code = fminf(fminf(halves, ones), 12582919.0f - six);
-  return (__float_as_uint(code) & 7u) | (__float_as_uint(x) >> 28 & ~7u);
+  const u32 sign = __float_as_uint(fminf(x, 6.0f)) >> 28 & 8u;  // NaN has none
+  return (__float_as_uint(code) & 7u) | sign;
 }
 __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
   into[0] = round_to_e2m1(even);
