@@ -129,7 +129,8 @@ TEST_CASE("maxima of 16- and 8-bit floats are found in pairs, in and between thr
   HostTensor values = all_kinds(dtype, {kRows, kCols}, 3);
   for (int64_t j = 0; j < kCols; ++j)
     values.set_bits(3 * kCols + j, (2u << sign) - 1);  // nothing but NaN
-  for (int64_t j = 0; j < kCols; ++j) values.set_bits(4 * kCols + j, (j % 2) << sign);  // zeros
+  for (int64_t j = 0; j < kCols; ++j)
+    values.set_bits(4 * kCols + j, static_cast<uint64_t>(j % 2) << sign);  // zeros
   HostTensor row_results(DType::f32, {3, kRows}), column_results(DType::f32, {3, kCols});
   run_kernel(kernel, {&values, &row_results, &column_results});
   const float infinity = std::numeric_limits<float>::infinity();
