@@ -99,9 +99,11 @@ TEST_CASE("P01 a pipelined matrix product equals the product", "[language]") {
 
 namespace {
 
-/// y[r] = w[r] * (sum of x[tile, 63 - r]), with `between` after the loads of w and before the loop.
+/// y[r] = w[r] * (sum of x[tile, 63 - r]), with `between` after the loads of w and before the loop. What the copies use
+/// is defined before the loads or, `defined_late`, behind them.
 ir::Kernel weighted_sum(
-    const std::function<void(Builder&, const Ref& out, const Value& tiles)>& between) {
+    const std::function<void(Builder&, const Ref& out, const Value& tiles)>& between,
+    bool defined_late = false) {
   Builder k("weighted_sum");
   auto tiles = k.dim("tiles");
   auto x = k.input("x", DType::i32, {tiles, 64});
@@ -111,12 +113,14 @@ ir::Kernel weighted_sum(
   auto tile = k.shared(DType::i32, {64}, "tile");
   auto weight = k.fragment(DType::i32, {64}, "weight");
   auto sum = k.fragment(DType::i32, {64}, "sum");
-  auto last = k.let("last", tiles - 1);
+  std::optional<Value> last;
+  if (!defined_late) last = k.let("last", tiles - 1);
   k.copy(w, weight);
+  if (defined_late) last = k.let("last", tiles - 1);
   if (between) between(k, y, tiles);
   k.fill(sum, 0);
   k.pipelined(0, tiles, 1, [&](Value i) {
-    k.copy(x(last - i), tile);
+    k.copy(x(*last - i), tile);
     k.parallel({64}, [&](Value r) { sum(r) += tile(63 - r); });
   });
   k.parallel({64}, [&](Value r) { y(r) = weight(r) * sum(r); });
@@ -154,6 +158,7 @@ TEST_CASE("the first copies of a pipelined loop are issued before what only fill
 
 TEST_CASE("the first copies of a pipelined loop do not pass a wait, a return or a store",
           "[language]") {
+  CHECK_FALSE(copies_first(weighted_sum({}, true)));  // nor what they use
   CHECK_FALSE(copies_first(
       weighted_sum([](Builder& k, const Ref&, const Value&) { k.wait_for_previous_kernel(); })));
   CHECK_FALSE(copies_first(weighted_sum([](Builder& k, const Ref&, const Value&) { k.sync(); })));
