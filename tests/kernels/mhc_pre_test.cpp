@@ -59,6 +59,18 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
   }
 }
 
+TEST_CASE("the workspace of a projection of many tokens is enough for fewer", "[norm_fn_fwd]") {
+  int64_t before = 0;
+  for (int64_t tokens = 1; tokens < 300; ++tokens) {
+    CAPTURE(tokens);
+    const kernels::mhc::ProjectionShape shape{tokens, 24, 4 * 7168, 16};
+    const int64_t elements = kernels::mhc::projection_workspace(shape);
+    CHECK(elements >= kernels::mhc::ProjectionParts(shape).stored() * tokens * (24 + 1));
+    CHECK(elements >= before);
+    before = elements;
+  }
+}
+
 TEST_CASE("rows of norm_fn_fwd have the same bits alone and among others", "[norm_fn_fwd]") {
   // With few tokens the halves of a part come from different blocks.
   const auto [tokens, hidden, splits] =
