@@ -26,15 +26,6 @@ bool has_packed_form(ir::Op op) {
          op == ir::Op::max || op == ir::Op::abs;
 }
 
-/// What a conversion in pairs converts. To e2m1 a NaN must be positive, as that of every arithmetic is.
-Expr with_positive_nan(const Expr& cast) {
-  const Expr& from = cast->args[0];
-  const bool arithmetic = from->op == ir::Op::add || from->op == ir::Op::sub ||
-                          from->op == ir::Op::mul || from->op == ir::Op::div ||
-                          from->op == ir::Op::fma;
-  return cast->type != DType::e2m1 || arithmetic ? from : from * ir::float_constant(DType::f32, 1);
-}
-
 const ir::ElementLoad* load_in(const ir::Stmt& stmt) {
   return std::get_if<ir::ElementLoad>(&stmt.node);
 }
@@ -360,7 +351,7 @@ class LaneLowering {
     if (c.whole || !c.packed.empty()) return;
     const Expr& value = c.element->value;
     if (c.wide.array) {
-      t_.emit({Store{element_of(c.wide), t_.resolve(with_positive_nan(value)), {}}, stmt.loc});
+      t_.emit({Store{element_of(c.wide), t_.resolve(value->args[0]), {}}, stmt.loc});
     } else {
       t_.emit({Store{element_of(c.values), t_.resolve(value), {}}, stmt.loc});
     }
