@@ -41,7 +41,7 @@ constexpr int64_t kMostUnderWay = 2048;  // columns of tiles that are copied ahe
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const int64_t entries = (s.entries + 7) / 8 * 8;
+  const int64_t entries = padded_entries(s.entries);
   const int64_t columns = s.part_columns / s.halves;  // of a block
   const int warps = 8 / s.halves;
   const int64_t warp_columns = columns / warps;

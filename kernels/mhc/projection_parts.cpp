@@ -15,8 +15,7 @@ constexpr int64_t kFewTokens = 128;  // so many leave multiprocessors idle unles
 ProjectionParts::ProjectionParts(const ProjectionShape& shape) {
   if (shape.width == 0) return;
   const int64_t run = (shape.width / kRunUnit + shape.num_splits - 1) / shape.num_splits * kRunUnit;
-  const int64_t entries = (shape.entries + 7) / 8 * 8;
-  columns = std::min(kMostKept / entries * kUnit, kMostColumns);
+  columns = std::min(kMostKept / padded_entries(shape.entries) * kUnit, kMostColumns);
   while (run % columns != 0) columns -= kUnit;
   parts = (shape.width + columns - 1) / columns;
   parts_per_run = run / columns;

@@ -15,6 +15,11 @@ namespace tessera::kernels::mhc {
 inline constexpr int64_t kMaxEntries = 32;
 inline constexpr int64_t kRunUnit = 256;  // columns; width and runs are multiples of it
 
+/// Entries of a matrix product: a whole number of its 8 columns.
+inline int64_t padded_entries(int64_t entries) {
+  return (entries + 7) / 8 * 8;
+}
+
 /// What the result depends on, and the number of tokens.
 struct ProjectionShape {
   int64_t tokens = 0, entries = 0, width = 0;  // residual [tokens, width], fn [entries, width]
