@@ -56,8 +56,8 @@ class Ref {
   /// The same part without bounds guards: the author vouches for every index, the checked executor
   /// traps.
   Ref unchecked() const;
-  /// The same part of a global tensor with a hint for the caches, in copies and element accesses. No
-  /// value changes; asynchronous copies drop it. CACHE_HINT for other memory, e2m1 and atomics.
+  /// The same part of a global tensor with a hint for the caches. No value changes. Asynchronous
+  /// copies heed evict_first alone, for all of it. CACHE_HINT for other memory, e2m1 and atomics.
   ///   k.copy(x.tile({row, 0}, {8, 512}).cached(CacheHint::evict_first), tile);   // read once
   Ref cached(ir::CacheHint hint, SourceLoc loc = SourceLoc::here()) const;
 

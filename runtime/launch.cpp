@@ -18,6 +18,7 @@ constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxGridYZ = 65535;
 constexpr int64_t kDefaultDynamicShared = 48 * 1024;  // more must be asked for per kernel
 constexpr int kPortableCluster = 8;                   // and here, too
+constexpr size_t kMaxAttributes = 4;                  // of a launch
 
 bool is_refusal(cu::Result result) {
   constexpr std::array kRefusals = {cu::kInvalidImage, cu::kNoBinaryForGpu, cu::kInvalidPtx,
@@ -118,6 +119,15 @@ cu::LaunchAttribute cluster_attribute(const Image& image) {
   return attribute;
 }
 
+cu::LaunchAttribute window_attribute(void* base, int64_t bytes) {
+  cu::LaunchAttribute attribute = {};
+  attribute.id = cu::kAccessPolicyWindow;
+  const cu::AccessPolicyWindow window = {base, static_cast<size_t>(bytes), 1.0f, cu::kStreaming,
+                                         cu::kNormal};
+  std::memcpy(attribute.value, &window, sizeof(window));
+  return attribute;
+}
+
 // Whether the device can hold one cluster at all; where the driver cannot say it, the launch will.
 void check_cluster(const LoadedKernel& kernel, const Image& image, const DeviceInfo& device) {
   const Driver& driver = *kernel.driver;
@@ -203,6 +213,8 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   kernel.local_bytes = attribute(cu::kLocalBytes);
   kernel.driver = &driver;
   kernel.device = device.ordinal;
+  kernel.l2_bytes = device.l2_bytes;
+  kernel.window_bytes = device.window_bytes;
   kernel.hot.config = config_of(*image);
   kernel.hot.launch_kernel_ex = driver.call.launch_kernel_ex;
   kernel.hot.ctx_get_current = driver.call.ctx_get_current;
@@ -257,8 +269,14 @@ void check_clusters(const LoadedKernel& kernel, Grid grid) {
         {.expected = fmt::format("a multiple of {}", kernel.hot.cluster), .got = text_of(grid)});
 }
 
+bool pays(const LoadedKernel& kernel, Streamed streamed) {
+  return streamed.argument >= 0 && streamed.bytes > kernel.l2_bytes &&
+         streamed.bytes <= kernel.window_bytes;
+}
+
 // In the context that the driver finds by itself.
-void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream) {
+void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
+             Streamed streamed) {
   cu::LaunchConfig config = kernel.hot.config;
   config.grid_x = static_cast<unsigned>(grid.x);
   config.grid_y = static_cast<unsigned>(grid.y);
@@ -267,6 +285,14 @@ void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHand
   // The driver takes mutable attributes and does not write them.
   config.attributes = const_cast<cu::LaunchAttribute*>(kernel.attributes.data());
   config.num_attributes = static_cast<unsigned>(kernel.attributes.size());
+  std::array<cu::LaunchAttribute, kMaxAttributes> with_window;
+  if (pays(kernel, streamed)) {
+    auto* const last =
+        std::copy(kernel.attributes.begin(), kernel.attributes.end(), with_window.begin());
+    *last = window_attribute(*static_cast<void**>(arguments[streamed.argument]), streamed.bytes);
+    config.attributes = with_window.data();
+    ++config.num_attributes;
+  }
   // A CUkernel may stand where the driver wants a CUfunction: it then uses the copy of the stream's
   // context, or the current one's for a default stream.
   auto* const function = reinterpret_cast<cu::Function>(kernel.hot.handle);
@@ -275,12 +301,13 @@ void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHand
 }
 
 // Blocks that meet do so at counters of the stream, which come behind the kernel's own arguments.
-void enqueue_meeting(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream) {
+void enqueue_meeting(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
+                     Streamed streamed) {
   check_runs_at_once(kernel, grid);
   cu::DevicePtr barrier = kernel.barriers->of(stream);
   std::vector<void*> with_barrier(arguments, arguments + kernel.image->params.size());
   with_barrier.push_back(&barrier);
-  enqueue(kernel, grid, with_barrier.data(), stream);
+  enqueue(kernel, grid, with_barrier.data(), stream, streamed);
 }
 
 }  // namespace
@@ -296,20 +323,21 @@ void check_grid(const std::string& op, Grid grid) {
   check("z", grid.z, kMaxGridYZ);
 }
 
-void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream) {
+void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
+            Streamed streamed) {
   if (!fits(grid)) check_grid(kernel.image->op, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   if (kernel.hot.cluster > 1) check_clusters(kernel, grid);
   if (!kernel.hot.cooperative && is_at_home(kernel.hot, stream)) {
-    enqueue(kernel, grid, arguments, stream);
+    enqueue(kernel, grid, arguments, stream, streamed);
     return;
   }
   const ContextScope context(*kernel.driver, kernel.device);
   check_stream(kernel, context.current(), stream);
   if (kernel.hot.cooperative) {
-    enqueue_meeting(kernel, grid, arguments, stream);
+    enqueue_meeting(kernel, grid, arguments, stream, streamed);
   } else {
-    enqueue(kernel, grid, arguments, stream);
+    enqueue(kernel, grid, arguments, stream, streamed);
   }
 }
 

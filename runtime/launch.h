@@ -33,8 +33,9 @@ struct LoadedKernel {
   std::string spec;  // as messages show it
   const Driver* driver = nullptr;
   int device = 0;
-  int registers = 0;        // per thread, as loaded
-  int64_t local_bytes = 0;  // per thread: stack and spills
+  int registers = 0;                       // per thread, as loaded
+  int64_t local_bytes = 0;                 // per thread: stack and spills
+  int64_t l2_bytes = 0, window_bytes = 0;  // of the device
   // Of a cooperative kernel: how many blocks the device runs at once, and where they meet.
   int64_t max_blocks = 0;
   std::shared_ptr<GridBarriers> barriers;
@@ -57,8 +58,16 @@ struct Grid {
   int64_t x = 1, y = 1, z = 1;
 };
 
+/// An argument that points to memory which the launch reads once.
+struct Streamed {
+  int argument = -1;  // none
+  int64_t bytes = 0;
+};
+
 /// Puts one launch into the stream and returns. `arguments` points to one value per kernel
-/// parameter, in order. A grid with a zero is a no-op.
+/// parameter, in order. A grid with a zero is a no-op. Memory that is `streamed` leaves L2 before what
+/// others have there, if it is more than L2 holds (else it may stay for the next reader) and no more
+/// than one window of the device (of a part the rest would not profit).
 ///
 /// Errors: argument, if the grid is negative, beyond the device's limits (x 2^31-1, y and z 65535) or
 ///         along x no multiple of the cluster, if the stream belongs to another device, or if the
@@ -66,7 +75,8 @@ struct Grid {
 ///         driver, if the launch fails or an earlier kernel has already broken the context.
 /// Example: void* arguments[] = {&x_pointer, &y_pointer, &count};
 ///          launch(kernel, {.x = blocks}, arguments, stream);
-void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream);
+void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
+            Streamed streamed = {});
 
 /// Throws an argument error naming the axis unless every extent is within the device's limits.
 void check_grid(const std::string& op, Grid grid);

@@ -124,7 +124,8 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
     arguments[num_tensors + i] = &binding.slots[i];
   }
   const auto [x, y, z] = binding.grid;
-  runtime::launch(*prepared.on_device, {x, y, z}, arguments.data(), stream);
+  runtime::launch(*prepared.on_device, {x, y, z}, arguments.data(), stream,
+                  prepared.plan.streamed(tensors));
 }
 
 void finish_call(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,

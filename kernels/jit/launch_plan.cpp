@@ -27,7 +27,7 @@ void LaunchPlan::operator()(std::span<void* const> data, Stream stream) const {
       // The driver takes pointers to mutable values and does not write them.
       arguments[num_pointers + i] = const_cast<int64_t*>(&launch.values[i]);
     }
-    runtime::launch(*launch.kernel, launch.grid, arguments.data(), stream);
+    runtime::launch(*launch.kernel, launch.grid, arguments.data(), stream, launch.streamed);
   }
 }
 

@@ -25,6 +25,7 @@ class LaunchPlan {
     runtime::Grid grid;
     std::vector<Source> pointers;
     std::vector<int64_t> values;  // dims and scalars, after the pointers
+    runtime::Streamed streamed;
   };
 
   LaunchPlan(size_t num_tensors, std::vector<Launch> launches)

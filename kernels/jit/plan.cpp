@@ -34,6 +34,32 @@ bool stride_matters(const TensorView& view, int dim) {
   return view.shape[dim] != 1 && view.size() > 0;
 }
 
+// The tensors that asynchronous copies of `body` read with evict_first.
+void add_streamed(const ir::Body& body, bool pipelined, std::vector<ir::BufferRef>& found) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
+      const bool in_background = pipelined ? copy->to.buffer->space == ir::Space::shared
+                                           : copy->mode == ir::CopyMode::async;
+      if (in_background && copy->from.terms.cache == ir::CacheHint::evict_first) {
+        found.push_back(copy->from.buffer);
+      }
+    } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+      add_streamed(loop->body, pipelined || loop->kind == ir::LoopKind::pipelined, found);
+    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+      add_streamed(branch->then, pipelined, found);
+      add_streamed(branch->otherwise, pipelined, found);
+    }
+  }
+}
+
+int streamed_tensor(const ir::Kernel& kernel) {
+  std::vector<ir::BufferRef> streamed;
+  add_streamed(kernel.body, false, streamed);
+  if (streamed.empty()) return -1;
+  const auto at = std::find(kernel.tensors.begin(), kernel.tensors.end(), streamed.front());
+  return at == kernel.tensors.end() ? -1 : static_cast<int>(at - kernel.tensors.begin());
+}
+
 }  // namespace
 
 Plan::Plan(std::string op, const ir::Kernel& kernel) : op_(std::move(op)) {
@@ -77,6 +103,7 @@ Plan::Plan(std::string op, const ir::Kernel& kernel) : op_(std::move(op)) {
     }
   }
   for (const ir::Expr& extent : kernel.grid) grid_.emplace_back(extent, slot_of);
+  streamed_ = streamed_tensor(kernel);
 }
 
 void Plan::add_places(const ir::Kernel& kernel, bool strides) {
@@ -110,6 +137,11 @@ std::vector<std::string> Plan::parameter_names() const {
   for (const Dim& dim : dims_) names.push_back(dim.name);
   for (const std::string& scalar : scalars_) names.push_back(scalar);
   return names;
+}
+
+runtime::Streamed Plan::streamed(std::span<const TensorView> tensors) const {
+  if (streamed_ < 0) return {};
+  return {streamed_, tensors[static_cast<size_t>(streamed_)].span_bytes()};
 }
 
 Binding Plan::bind(std::span<const TensorView> tensors, std::span<const int64_t> scalars) const {

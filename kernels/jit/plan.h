@@ -13,6 +13,7 @@
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
 #include "kernels/jit/host_expr.h"
+#include "runtime/launch.h"
 
 namespace tessera::kernels::jit {
 
@@ -39,6 +40,10 @@ class Plan {
   /// extent, stride, multiple,
   ///         alignment; grid beyond 2^31-1, 65535, 65535 blocks.
   Binding bind(std::span<const TensorView> tensors, std::span<const int64_t> scalars) const;
+
+  /// What the kernel streams through L2: the first tensor that asynchronous copies read with
+  /// CacheHint::evict_first, as a whole.
+  runtime::Streamed streamed(std::span<const TensorView> tensors) const;
 
   const std::string& op() const { return op_; }
   size_t num_tensors() const { return tensors_.size(); }
@@ -93,6 +98,7 @@ class Plan {
   std::vector<std::string> scalars_;
   std::vector<Check> checks_;
   std::vector<HostExpr> grid_;
+  int streamed_ = -1;  // a tensor
 };
 
 }  // namespace tessera::kernels::jit

@@ -38,6 +38,7 @@ void LaunchRecorder::add(const Prepared& prepared, const Binding& binding,
   }
   const auto num_values = static_cast<std::ptrdiff_t>(prepared.slot_types.size());
   launch.values.assign(binding.slots.begin(), binding.slots.begin() + num_values);
+  launch.streamed = prepared.plan.streamed(tensors);
   launches_.push_back(std::move(launch));
 }
 

@@ -69,7 +69,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   mhc::check_workspace(check, tensors, mhc::projection_workspace(call.shape));
   check.memory();
   if (call.shape.tokens == 0) return;
-  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors, /*is_last_reader=*/true);
   const mhc::NormSpec spec = spec_of(call, inputs);
   mhc::run_projection("norm_fn_fwd", call.shape, inputs, stream);
   std::vector<TensorView> arguments;
@@ -90,7 +90,7 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   ArgCheck check("norm_fn_fwd");
   const Call call = check_input(check, tensors, params);
   if (call.shape.tokens == 0) return {};
-  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors, /*is_last_reader=*/true);
   const ir::Kernel add = mhc::build_norm(spec_of(call, inputs));
   if (call.shape.width == 0) return {add};
   return {mhc::projection_kernel(call.shape, inputs), add};

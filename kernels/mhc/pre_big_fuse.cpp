@@ -51,10 +51,14 @@ int64_t workspace_of(const Call& call) {
   return mhc::projection_workspace(call.shape);
 }
 
+mhc::ProjectionTensors tensors_of(const Tensors& tensors) {
+  return mhc::projection_tensors(tensors, /*is_last_reader=*/false);
+}
+
 mhc::MixSpec spec_of(const Call& call, const Tensors& tensors) {
   return {static_cast<int32_t>(call.streams), static_cast<int32_t>(call.hidden),
           common_alignment(tensors, {"residual", "layer_input"}),
-          mhc::PartSum(call.shape, mhc::projection_tensors(tensors).workspace)};
+          mhc::PartSum(call.shape, tensors_of(tensors).workspace)};
 }
 
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
@@ -80,7 +84,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   mhc::check_workspace(check, tensors, workspace_of(call));
   check.memory();
   if (call.shape.tokens == 0) return;
-  const mhc::ProjectionTensors inputs = mhc::projection_tensors(tensors);
+  const mhc::ProjectionTensors inputs = tensors_of(tensors);
   mhc::run_projection("pre_big_fuse", call.shape, inputs, stream);
 
   std::vector<TensorView> arguments;
@@ -108,7 +112,7 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   if (call.shape.tokens == 0) return {};
   const ir::Kernel mix = mhc::build_mix(spec_of(call, tensors));
   if (call.shape.width == 0) return {mix};
-  return {mhc::projection_kernel(call.shape, mhc::projection_tensors(tensors)), mix};
+  return {mhc::projection_kernel(call.shape, tensors_of(tensors)), mix};
 }
 
 // 4. Registration

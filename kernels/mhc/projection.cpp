@@ -29,8 +29,8 @@ namespace {
 
 struct Spec {
   int32_t entries, width, part_columns;
-  int32_t halves;      // 2: blocks of half a part
-  int32_t has_weight;  // 0 or 1
+  int32_t halves;                      // 2: blocks of half a part
+  int32_t has_weight, is_last_reader;  // 0 or 1
   int32_t align, fn_align, workspace_align;
 };
 
@@ -91,10 +91,11 @@ ir::Kernel build(const Spec& s) {
   auto warp_products = k.shared(DType::f32, {warps, kRows, entries}, "warp_products");
   auto warp_squares = k.shared(DType::f32, {kRows, warps}, "warp_squares");
   // With few tokens a block has one tile or two.
+  const auto hint = s.is_last_reader != 0 ? CacheHint::evict_first : CacheHint::none;
   const int64_t ahead = s.halves == 2 ? 1 : std::clamp<int64_t>(kMostUnderWay / columns, 1, 4);
   k.pipelined(0, tiles, static_cast<int>(ahead), [&](Value tile) {
     auto row = k.let("row", (at.y + tile * row_blocks) * kRows);
-    k.copy(residual.tile({row, first_col}, {kRows, columns}), x);
+    k.copy(residual.tile({row, first_col}, {kRows, columns}).cached(hint), x);
     k.fill(product, 0.0f);
     k.fill(square_lanes, 0.0f);
     for (size_t i = 0; i < right.size(); ++i) {
@@ -137,8 +138,9 @@ Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
   const ProjectionParts parts(shape);
   return {static_cast<int32_t>(shape.entries),     static_cast<int32_t>(shape.width),
           static_cast<int32_t>(parts.columns),     static_cast<int32_t>(parts.halves),
-          tensors.norm_weight.rank() != 0 ? 1 : 0, common_alignment({tensors.residual}),
-          common_alignment({tensors.fn}),          common_alignment({tensors.workspace})};
+          tensors.norm_weight.rank() != 0 ? 1 : 0, tensors.is_last_reader ? 1 : 0,
+          common_alignment({tensors.residual}),    common_alignment({tensors.fn}),
+          common_alignment({tensors.workspace})};
 }
 
 /// Runs of rows: so few that all blocks are resident at once, and a block has two tiles.

@@ -11,6 +11,7 @@ namespace tessera::kernels::mhc {
 /// An absent weight has rank 0.
 struct ProjectionTensors {
   TensorView residual, fn, norm_weight, workspace;
+  bool is_last_reader = false;  // nobody reads the residual again soon
 };
 /// Writes the partial results. `op` names the launch.
 void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,

@@ -53,9 +53,9 @@ OutputInfo workspace_info(int64_t elements) {
   return {"workspace", DType::f32, {elements}, {1}, elements, /*workspace=*/true};
 }
 
-ProjectionTensors projection_tensors(const Tensors& tensors) {
+ProjectionTensors projection_tensors(const Tensors& tensors, bool is_last_reader) {
   return {find(tensors, "residual"), find(tensors, "fn"), find(tensors, "norm_weight"),
-          find(tensors, "workspace")};
+          find(tensors, "workspace"), is_last_reader};
 }
 
 }  // namespace tessera::kernels::mhc

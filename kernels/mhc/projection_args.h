@@ -17,6 +17,6 @@ void check_workspace(ArgCheck& check, const Tensors& tensors, int64_t elements);
 OutputInfo workspace_info(int64_t elements);
 
 /// Those of a call; what is absent has rank 0.
-ProjectionTensors projection_tensors(const Tensors& tensors);
+ProjectionTensors projection_tensors(const Tensors& tensors, bool is_last_reader);
 
 }  // namespace tessera::kernels::mhc

@@ -72,6 +72,7 @@ DeviceInfo query_device(const Driver& used, int ordinal) {
   info.num_sms = attribute(cu::kMultiprocessorCount);
   info.shared_optin = attribute(cu::kMaxSharedPerBlockOptin);
   info.l2_bytes = attribute(cu::kL2CacheSize);
+  info.window_bytes = attribute(cu::kMaxAccessPolicyWindow);
   size_t bytes = 0;
   used.check(used.call.device_total_mem(&bytes, device), "cuDeviceTotalMem");
   info.memory_bytes = static_cast<int64_t>(bytes);

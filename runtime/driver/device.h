@@ -16,6 +16,7 @@ struct DeviceInfo {
   int num_sms = 0;
   int64_t shared_optin = 0;  // bytes of shared memory that one block may ask for
   int64_t l2_bytes = 0;
+  int64_t window_bytes = 0;  // of the largest window with a policy for L2
   int64_t memory_bytes = 0;
 };
 

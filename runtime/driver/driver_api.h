@@ -40,6 +40,7 @@ enum DeviceAttribute : int {
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kMaxSharedPerBlockOptin = 97,
+  kMaxAccessPolicyWindow = 109,
 };
 
 enum FunctionAttribute : int {
@@ -55,6 +56,7 @@ enum StreamCaptureStatus : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureI
 inline constexpr unsigned kStreamNonBlocking = 1;
 
 /// LaunchAttribute::id, with what its value begins with.
+inline constexpr int kAccessPolicyWindow = 1;               // an AccessPolicyWindow
 inline constexpr int kCooperative = 2;                      // an int
 inline constexpr int kClusterDimension = 4;                 // three unsigned: x, y, z
 inline constexpr int kProgrammaticStreamSerialization = 6;  // an int
@@ -64,6 +66,16 @@ struct LaunchAttribute {  // 72 bytes
   char padding[4];
   alignas(8) unsigned char value[64];
 };
+
+/// What L2 does with lines of a range of memory that a launch touches.
+struct AccessPolicyWindow {
+  void* base;
+  size_t bytes;
+  float hit_ratio;  // so many of the lines have hit_property, the others miss_property
+  int hit_property, miss_property;  // kNormal, kStreaming
+};
+inline constexpr int kNormal = 0;
+inline constexpr int kStreaming = 1;  // evicted first
 
 struct LaunchConfig {
   unsigned grid_x, grid_y, grid_z;

@@ -123,12 +123,25 @@ TEST_CASE("our declarations have the layout of the driver's") {
   STATIC_REQUIRE(offsetof(cu::LaunchConfig, num_attributes) == offsetof(CUlaunchConfig, numAttrs));
   STATIC_REQUIRE(sizeof(cu::LaunchAttribute) == sizeof(CUlaunchAttribute));
   STATIC_REQUIRE(offsetof(cu::LaunchAttribute, value) == offsetof(CUlaunchAttribute, value));
+  STATIC_REQUIRE(sizeof(cu::AccessPolicyWindow) == sizeof(CUaccessPolicyWindow));
+  STATIC_REQUIRE(offsetof(cu::AccessPolicyWindow, bytes) ==
+                 offsetof(CUaccessPolicyWindow, num_bytes));
+  STATIC_REQUIRE(offsetof(cu::AccessPolicyWindow, hit_ratio) ==
+                 offsetof(CUaccessPolicyWindow, hitRatio));
+  STATIC_REQUIRE(offsetof(cu::AccessPolicyWindow, hit_property) ==
+                 offsetof(CUaccessPolicyWindow, hitProp));
+  STATIC_REQUIRE(offsetof(cu::AccessPolicyWindow, miss_property) ==
+                 offsetof(CUaccessPolicyWindow, missProp));
   STATIC_REQUIRE(sizeof(cu::DevicePtr) == sizeof(CUdeviceptr));
   CHECK(int{cu::kMaxSharedPerBlockOptin} == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   CHECK(int{cu::kComputeCapabilityMajor} == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
   CHECK(int{cu::kComputeCapabilityMinor} == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
   CHECK(int{cu::kMultiprocessorCount} == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   CHECK(int{cu::kL2CacheSize} == CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+  CHECK(int{cu::kMaxAccessPolicyWindow} == CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE);
+  CHECK(int{cu::kAccessPolicyWindow} == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW);
+  CHECK(int{cu::kStreaming} == CU_ACCESS_PROPERTY_STREAMING);
+  CHECK(int{cu::kNormal} == CU_ACCESS_PROPERTY_NORMAL);
   CHECK(int{cu::kMaxDynamicSharedBytes} == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
   CHECK(int{cu::kNumRegisters} == CU_FUNC_ATTRIBUTE_NUM_REGS);
   CHECK(int{cu::kLocalBytes} == CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES);

@@ -54,7 +54,8 @@ cu::Result get_attribute(int* value, cu::DeviceAttribute attribute, cu::Device) 
                                      {cu::kComputeCapabilityMinor, g_state->minor},
                                      {cu::kMultiprocessorCount, 132},
                                      {cu::kMaxSharedPerBlockOptin, g_state->shared_optin},
-                                     {cu::kL2CacheSize, 50 << 20}};
+                                     {cu::kL2CacheSize, 50 << 20},
+                                     {cu::kMaxAccessPolicyWindow, 128 << 20}};
   return *value = values.at(attribute), 0;
 }
 cu::Result total_mem(size_t* bytes, cu::Device) {
@@ -133,12 +134,17 @@ cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments
   g_state->grid[1] = config->grid_y;
   g_state->grid[2] = config->grid_z;
   g_state->attribute_id = 0;
+  g_state->num_attributes = config->num_attributes;
   g_state->cluster = 0;
+  g_state->window = {};
   for (unsigned i = 0; i < config->num_attributes; ++i) {
     const cu::LaunchAttribute& attribute = config->attributes[i];
     g_state->attribute_id = attribute.id;
     if (attribute.id == cu::kCooperative) {
       std::memcpy(&g_state->last_argument, arguments[1], sizeof(g_state->last_argument));
+    }
+    if (attribute.id == cu::kAccessPolicyWindow) {
+      std::memcpy(&g_state->window, attribute.value, sizeof(g_state->window));
     }
     if (attribute.id == cu::kClusterDimension) {
       std::memcpy(&g_state->cluster, attribute.value, sizeof(unsigned));

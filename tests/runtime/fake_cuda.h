@@ -36,8 +36,10 @@ struct FakeState {
   std::atomic<int> current_device = -1;       // whose primary context is current; -1 = none
   unsigned grid[3] = {0, 0, 0};
   int64_t first_argument = 0;
-  int attribute_id = 0;  // the last one of the last launch
-  unsigned cluster = 0;  // of the last launch
+  int attribute_id = 0;                         // the last one of the last launch
+  unsigned num_attributes = 0;                  // of the last launch
+  unsigned cluster = 0;                         // of the last launch
+  runtime::cu::AccessPolicyWindow window = {};  // of the last launch
   int blocks_per_sm = 2;
   unsigned long long stream_id = 1;
   unsigned long long last_argument = 0;         // of a cooperative launch

@@ -280,3 +280,46 @@ TEST_CASE("host expressions are evaluated in 64 bits and refuse what has no valu
     CHECK(error.kind() == ErrorKind::program);
   }
 }
+
+TEST_CASE("the tensor that asynchronous copies read with evict_first is streamed") {
+  using dsl::CacheHint;
+  enum class Read { pipelined, in_background, plainly };
+  struct Case {
+    Read read;
+    CacheHint hint;
+    int streamed;
+  };
+  const Case one = GENERATE(Case{Read::pipelined, CacheHint::evict_first, 1},
+                            Case{Read::in_background, CacheHint::evict_first, 1},
+                            Case{Read::plainly, CacheHint::evict_first, -1},
+                            Case{Read::pipelined, CacheHint::evict_last, -1},
+                            Case{Read::in_background, CacheHint::none, -1});
+  CAPTURE(static_cast<int>(one.read), static_cast<int>(one.hint));
+  dsl::Builder k("sums");
+  auto rows = k.dim("rows");
+  k.input("unused", DType::f32, {64});
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {rows, 64});
+  auto at = k.launch({rows}, {.threads = 32});
+  auto tile = k.shared(DType::f32, {1, 64}, "tile");
+  const auto from = x.tile({at.x, 0}, {1, 64}).cached(one.hint);
+  const auto to = y.tile({at.x, 0}, {1, 64});
+  if (one.read == Read::pipelined) {
+    k.pipelined(0, 1, 1, [&](auto) {
+      k.copy(from, tile);
+      k.copy(tile, to);
+    });
+  } else if (one.read == Read::in_background) {
+    k.wait(k.copy_async(from, tile));
+    k.copy(tile, to);
+  } else {
+    k.copy(from, tile);
+    k.copy(tile, to);
+  }
+  const Plan plan("sums", k.finish());
+  const std::vector<TensorView> tensors = {view(DType::f32, {64}), view(DType::f32, {3, 64}),
+                                           view(DType::f32, {3, 64})};
+  const runtime::Streamed streamed = plan.streamed(tensors);
+  CHECK(streamed.argument == one.streamed);
+  CHECK(streamed.bytes == (one.streamed >= 0 ? 3 * 64 * 4 : 0));
+}

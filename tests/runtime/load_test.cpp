@@ -286,6 +286,35 @@ TEST_CASE("a kernel begins early only if it waits itself, can, and may") {
   }
 }
 
+TEST_CASE("memory that a launch streams is evicted first, where that leaves others' in L2") {
+  FakeCuda fake;
+  Process process(fake, "");
+  KernelSource source = source_of("a");
+  source.waits_for_previous = true;
+  const auto kernel = process.runtime->load({"scale", {}, [&] { return source; }}, 0);
+  void* pointer = fake.state().grid;  // any address
+  void* arguments[] = {&pointer};
+  const auto window_of = [&](Streamed streamed) {
+    launch(*kernel, {1, 1, 1}, arguments, nullptr, streamed);
+    return fake.state().window;
+  };
+  constexpr int64_t kL2 = 50 << 20, kWindow = 128 << 20;  // of the fake
+  for (const int64_t bytes : {kL2 + 1, kWindow}) {
+    const cu::AccessPolicyWindow window = window_of({0, bytes});
+    CHECK(window.base == pointer);
+    CHECK(window.bytes == static_cast<size_t>(bytes));
+    CHECK(window.hit_ratio == 1.0f);
+    CHECK(window.hit_property == cu::kStreaming);
+    CHECK(window.miss_property == cu::kNormal);
+    CHECK(fake.state().num_attributes == 2);  // and it may begin early, too
+  }
+  for (const Streamed none : {Streamed{}, Streamed{-1, kWindow}, Streamed{0, kL2},
+                              Streamed{0, kWindow + 1}, Streamed{0, 0}}) {
+    CHECK(window_of(none).base == nullptr);
+    CHECK(fake.state().num_attributes == 1);
+  }
+}
+
 TEST_CASE("a cooperative kernel gets the counter of its stream and fits the device at once") {
   FakeCuda fake;
   Process process(fake, "");
