@@ -1,8 +1,10 @@
 // The ops of the library on the GPU: the cases of the executor tests, then sizes of models and
 // offsets beyond 2^31.
 
+#include "tests/runtime/long_tests.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/ops/bench_inputs.h"
 #include "tests/support/ops/mhc_chain.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/run_op.h"
@@ -66,6 +68,27 @@ TEST_CASE("ops equal their references on the GPU", "[gpu]") {
     DYNAMIC_SECTION(op.name) {
       REQUIRE(kCases.count(op.name) == 1);
       check_cases(op.name, kCases.at(op.name)());
+    }
+  }
+}
+
+// TESSERA_LONG_TESTS=1 takes all of them, some with most of a minute in the reference; else the smaller ones.
+TEST_CASE("what is measured equals its reference", "[gpu]") {
+  if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  constexpr int64_t kSmall = int64_t{1} << 25;  // bytes of traffic
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    DYNAMIC_SECTION(op.name) {
+      const OpCase own = kCases.at(op.name)().front();
+      for (const kernels::BenchCase& measured : op.bench) {
+        if (measured.bytes > kSmall && !long_tests()) continue;
+        DYNAMIC_SECTION(measured.label) {
+          OpCase test = case_of(measured);
+          test.tolerance = own.tolerance;
+          test.tolerances = own.tolerances;
+          test.quantised = own.quantised;
+          check_cases(op.name, {test});
+        }
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ class HostTensor {
   std::string padding_other_than(std::byte byte) const;
   /// Of the storage and the guards.
   uint64_t checksum() const;
+
+  /// All of it, gaps and padding too.
+  std::span<std::byte> storage() {
+    return std::span(raw_).subspan(kGuardBytes, raw_.size() - 2 * kGuardBytes);
+  }
 
   /// Storage with its guards, for copies to and from a device.
   std::vector<std::byte>& raw() { return raw_; }
