@@ -83,6 +83,28 @@ TEST_CASE("optional and in-place tensors", "[op_call]") {
   CHECK(values<int64_t>(inputs, "total") == std::vector<int64_t>{100});
 }
 
+TEST_CASE("a call goes on with its tensors elsewhere", "[op_call]") {
+  Safetensors inputs = file_with_x({2, 3});
+  StoredTensor total{"total", DType::i64, {1}, HostBuffer(8)};
+  total.data.data()[0] = std::byte{100};
+  inputs.tensors.push_back(std::move(total));
+  const OpInfo op = fake_op();
+  const std::vector<std::string> params = {"amount=1"};
+  OpCall call(op, parse_params(op, params), inputs, Device::cpu());
+  call.run();
+  const kernels::Tensors before = call.tensors();
+  call.move_elsewhere();
+  REQUIRE(call.tensors().size() == before.size());
+  for (const auto& [name, view] : call.tensors()) {
+    CAPTURE(name);
+    CHECK(view.data != before.at(name).data);
+  }
+  CHECK(values<uint8_t>(call.results(), "out") == std::vector<uint8_t>{2, 3, 4, 5, 6, 7});
+  call.run();
+  CHECK(values<uint8_t>(call.results(), "out") == std::vector<uint8_t>{2, 3, 4, 5, 6, 7});
+  CHECK(values<int64_t>(call.results(), "total") == std::vector<int64_t>{112});
+}
+
 TEST_CASE("empty tensors are ordinary", "[op_call]") {
   const Safetensors results = run(file_with_x({0, 3}), {"amount=1", "sf_layout=col_major_tma"});
   CHECK(results.find("out")->shape == Dims{0, 3});

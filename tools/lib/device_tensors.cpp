@@ -69,6 +69,17 @@ void DeviceMemory::download(std::span<std::byte> to) const {
   }
 }
 
+void DeviceMemory::move_elsewhere() {
+  DeviceMemory other(device(), bytes());
+  if (const auto* host = std::get_if<HostBuffer>(&impl_->storage)) {
+    std::copy_n(host->data(), host->size(), static_cast<std::byte*>(other.data()));
+  } else if (bytes() > 0) {
+    runtime::copy_async(device().ordinal, other.data(), data(), bytes(), nullptr);
+    runtime::synchronize(device().ordinal);
+  }
+  *this = std::move(other);
+}
+
 void wait_for(Device device) {
   if (device.is_cuda()) runtime::synchronize(device.ordinal);
 }

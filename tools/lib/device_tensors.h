@@ -27,6 +27,8 @@ class DeviceMemory {
   /// returns.
   void upload(std::span<const std::byte> from);
   void download(std::span<std::byte> to) const;
+  /// The same content at another address; the old one is free when the call returns.
+  void move_elsewhere();
 
  private:
   struct Impl;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "dsl/base/error.h"
@@ -82,7 +83,8 @@ double DeviceTimer::mean_us(const std::function<void()>& call, int samples) {
   return std::accumulate(calls.begin(), calls.end(), 0.0) / samples;
 }
 
-Timing DeviceTimer::measure(const std::function<void()>& call) {
+Timing DeviceTimer::measure(const std::function<void()>& call,
+                            const std::function<void()>& before_next_run) {
   call();  // compiles and loads
   runtime::synchronize(device_);
   // Warm up and learn how long a call with its flush takes.
@@ -99,15 +101,17 @@ Timing DeviceTimer::measure(const std::function<void()>& call) {
   Timing timing;
   timing.samples =
       std::clamp(static_cast<int>(kSampleUs / std::max(each_us, 1.0)), kMinSamples, kMaxSamples);
-  double lowest = 0, highest = 0, total = 0;
-  for (int run = 0; run < kRuns; ++run) {
-    const double us = mean_us(call, timing.samples);
-    lowest = run == 0 ? us : std::min(lowest, us);
-    highest = std::max(highest, us);
-    total += us;
+  std::array<double, kRuns> runs;
+  for (double& us : runs) {
+    if (&us != runs.data() && before_next_run) {
+      before_next_run();
+      call();
+    }
+    us = mean_us(call, timing.samples);
   }
-  timing.us = total / kRuns;
-  timing.spread = timing.us > 0 ? (highest - lowest) / timing.us : 0;
+  std::sort(runs.begin(), runs.end());
+  timing.us = runs[kRuns / 2];
+  timing.spread = timing.us > 0 ? (runs.back() - runs.front()) / timing.us : 0;
   return timing;
 }
 

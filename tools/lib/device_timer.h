@@ -1,7 +1,7 @@
 #pragma once
 // GPU time of one call, measured so that nobody can fool himself: a 256 MiB write flushes the L2
 // before each call, the time is the sum of the device activity of the call alone, about 30 ms of
-// samples, three runs.
+// samples, the median of three runs.
 
 #include <functional>
 #include <memory>
@@ -14,8 +14,8 @@
 namespace tessera::tools {
 
 struct Timing {
-  double us = 0;      // mean of the runs' means
-  double spread = 0;  // (largest - smallest run) / mean
+  double us = 0;      // median of the runs' means
+  double spread = 0;  // (largest - smallest run) / median
   int samples = 0;    // calls per run
 };
 
@@ -31,8 +31,9 @@ class DeviceTimer {
   explicit DeviceTimer(int device);
 
   /// `call` puts its work into the legacy default stream. It has been called once before it is
-  /// measured.
-  Timing measure(const std::function<void()>& call);
+  /// measured. `before_next_run` runs between two runs, say to move what `call` works on.
+  Timing measure(const std::function<void()>& call,
+                 const std::function<void()>& before_next_run = {});
 
   /// "CUPTI" or "CUDA events (no libcupti; ...)".
   const std::string& method() const { return method_; }

@@ -151,6 +151,18 @@ void OpCall::run() {
   op_->run(tensors_, params_, nullptr);
 }
 
+void OpCall::move_elsewhere() {
+  wait_for(device_);
+  for (DeviceMemory& memory : memory_) {
+    if (memory.bytes() == 0) continue;
+    const void* before = memory.data();
+    memory.move_elsewhere();
+    for (auto& [name, view] : tensors_) {
+      if (view.data == before) view.data = memory.data();
+    }
+  }
+}
+
 Safetensors OpCall::results() const {
   wait_for(device_);
   Safetensors file;
