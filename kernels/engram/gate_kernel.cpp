@@ -21,6 +21,15 @@
 #include "kernels/engram/gate_tile.h"
 
 namespace tessera::kernels::engram {
+namespace {
+
+/// Two blocks of more than 128 threads fit with all the registers that a token takes. Unless told so, ptxas
+/// saves some and reads v behind the sums, which then waits for the memory twice.
+int blocks_per_sm(int64_t threads) {
+  return threads > 128 && threads <= 256 ? 2 : 0;
+}
+
+}  // namespace
 
 ir::Kernel build_gate(const GateSpec& s) {
   using namespace dsl;
@@ -53,7 +62,8 @@ ir::Kernel build_gate(const GateSpec& s) {
   auto eps = k.scalar("eps", DType::f32), clamp = k.scalar("clamp_value", DType::f32);
   auto tokens_per_block = k.scalar("tokens_per_block", DType::i32);
   auto at = k.launch({(tokens + tokens_per_block - 1) / tokens_per_block * s.streams},
-                     {.threads = static_cast<int>(tile.threads)});
+                     {.threads = static_cast<int>(tile.threads),
+                      .min_blocks_per_sm = blocks_per_sm(tile.threads)});
   auto stream = k.let("stream", at.x % s.streams);
   auto first_token = k.let("first_token", at.x / s.streams * tokens_per_block);
 
