@@ -341,6 +341,13 @@ Value round_tf32(const Arg& a) {
   const Value x = a.as(DType::f32, a.recorder());
   return Value(a.recorder(), ir::unary(Op::round_tf32, x.expr(), a.loc()));
 }
+Value f16x2_toward_zero(const Arg& high, const Arg& low) {
+  Recorder* recorder = recorder_of(high, low);
+  const Value x = high.as(DType::f32, recorder);
+  const Value y = low.as(DType::f32, recorder);
+  return Value(recorder,
+               ir::call(Op::f16x2_toward_zero, DType::u32, {x.expr(), y.expr()}, high.loc()));
+}
 Value exp(const Arg& a) {
   return function(Op::exp, a, "exp", Domain::floating);
 }

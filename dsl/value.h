@@ -148,6 +148,10 @@ Value sqrt(const Arg& a);                             // IEEE
 Value rsqrt(const Arg& a);
 /// An f32 rounded to tf32 (10 mantissa bits, ties away from zero), as f32. NaN stays NaN.
 Value round_tf32(const Arg& a);
+/// The f16 of two f32, rounded toward zero, in one u32: `low` in bits 0 to 15. What is finite stays finite (65504 at
+/// most), NaN becomes 0x7FFF.
+///   f16x2_toward_zero(1.0f, -2.0f) is 0x3C00C000
+Value f16x2_toward_zero(const Arg& high, const Arg& low);
 Value exp(const Arg& a);
 /// The f32 x / (1 + exp(-x)) to the bit, without the branch of a division: many at once overlap.
 Value silu(const Arg& a);

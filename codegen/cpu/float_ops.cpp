@@ -122,6 +122,11 @@ struct RoundTf32 {
     return finite ? std::bit_cast<float>((bits + 0x1000u) & ~0x1FFFu) : a;
   }
 };
+/// An f16 nearest to `a` or, where that is the larger of two, its neighbour.
+uint32_t f16_toward_zero(float a) {
+  const uint16_t nearest = F16::encode(a);
+  return std::fabs(F16::decode(nearest)) > std::fabs(a) ? nearest - 1u : nearest;
+}
 struct IsNan {
   bool operator()(float a) const { return (std::bit_cast<uint32_t>(a) & 0x7FFFFFFFu) > kInfinity; }
 };
@@ -141,6 +146,15 @@ struct Copysign {
   template <class U> auto operator()(U a, U b, U sign) const { return (a & ~sign) | (b & sign); }
 };
 // clang-format on
+
+void f16x2_toward_zero(void* out, const void* a, const void* b, const void*, int64_t count) {
+  auto* __restrict to = static_cast<uint32_t*>(out);
+  const auto* __restrict high = column<float>(a);
+  const auto* __restrict low = column<float>(b);
+  for (int64_t i = 0; i < count; ++i) {
+    to[i] = f16_toward_zero(high[i]) << 16 | f16_toward_zero(low[i]);
+  }
+}
 
 template <class Format, class Bits>
 ColumnOp find(ir::Op op) {
@@ -166,6 +180,8 @@ ColumnOp find(ir::Op op) {
       return map1<Format, Rsqrt>;
     case Op::round_tf32:
       return sizeof(Bits) == 4 ? map1<Format, RoundTf32> : nullptr;
+    case Op::f16x2_toward_zero:
+      return sizeof(Bits) == 4 ? f16x2_toward_zero : nullptr;
     case Op::exp:
       return map1<Format, Exp>;
     case Op::silu:

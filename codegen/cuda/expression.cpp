@@ -185,6 +185,9 @@ Text ExpressionPrinter::text(const Expr& e, Role role) {
     case Op::is_nan:
     case Op::is_inf:
       return {fmt::format("{}({})", call(ir::name(e->op)), f32_argument(e, 0))};
+    case Op::f16x2_toward_zero:
+      return {
+          fmt::format("{}({}, {})", call(ir::name(e->op)), f32_argument(e, 0), f32_argument(e, 1))};
     case Op::popcount:
       return {fmt::format("{}({})", bits(e->args[0]->type) == 64 ? "__popcll" : "__popc",
                           argument(e, 0, role))};

@@ -39,6 +39,14 @@ __device__ __forceinline__ void f32_to_f16x2(f16* into, float even, float odd) {
   memcpy(into, &pair, sizeof(pair));
 }
 )"},
+    {"f16x2_toward_zero", "u32", R"(
+// Beyond 65504 what is finite stays so, NaN becomes 0x7FFF.
+__device__ __forceinline__ u32 f16x2_toward_zero(float high, float low) {
+  u32 pair;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+)"},
     {"f32_to_e4m3x2", "e4m3 u16 u32", R"(
 // into[0], into[1] = even, odd. Saturates to +-448, infinities too; NaN becomes 0x7F.
 #if __CUDA_ARCH__ >= 890

@@ -274,7 +274,9 @@ Expr rebuild(const Node& node, std::vector<Expr> args) {
       break;
   }
   if (args.size() == 1) return unary(node.op, args[0], node.loc);
-  if (node.op == Op::copysign) return call(node.op, node.type, std::move(args), node.loc);
+  if (node.op == Op::copysign || node.op == Op::f16x2_toward_zero) {
+    return call(node.op, node.type, std::move(args), node.loc);
+  }
   return binary(node.op, args[0], args[1], node.loc);
 }
 

@@ -186,6 +186,8 @@ std::string_view name(Op op) {
       return "rsqrt";
     case Op::round_tf32:
       return "round_tf32";
+    case Op::f16x2_toward_zero:
+      return "f16x2_toward_zero";
     case Op::exp:
       return "exp";
     case Op::silu:

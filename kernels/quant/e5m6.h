@@ -11,22 +11,22 @@ namespace tessera::kernels::e5m6 {
 
 inline constexpr int64_t kCodes = 8, kWords = 3;  // of one string
 
-/// The code of `value`, a product (so that a NaN is positive) of at most the largest e5m6, 65024,
-/// and an ulp; NaN gives 0x7FF.
+/// The codes of two values, each in the upper 12 bits of a word; the bits below are not theirs. Values are products (so
+/// that a NaN is positive) of at most the largest e5m6, 65024, and an ulp; NaN gives 0x7FF.
 ///
-/// The value is truncated, then rounded up if its low 17 bits say so: to nearest even from 2^-14
-/// on. Below, truncation has dropped more than these 17 bits; the rule is the same.
-inline dsl::Value encode(dsl::Builder& k, const dsl::Value& value) {
+/// A value is truncated to an f16, then its code rounded up if the low 17 bits of the f32 say so: to nearest even from
+/// 2^-14 on. Below, truncation has dropped more than these 17 bits; the rule is the same.
+inline std::array<dsl::Value, 2> encode(dsl::Builder& k, const dsl::Value& even,
+                                        const dsl::Value& odd) {
   using namespace dsl;
-  constexpr uint32_t kLow = 0x1FFFF, kLargestCode = 0x7FF;
-  auto bits = k.let("bits", reinterpret(DType::u32, value));
-  // The product moves the exponent's bias from 127 to 15; what becomes subnormal by that loses its
-  // lowest bits below bit 17, because only 7 are left.
-  auto moved = reinterpret(DType::f32, bits & (0x7FFFFFFFu & ~kLow)) * 0x1p-112f;
-  auto truncated = (reinterpret(DType::u32, moved) & ~kLow) | (bits & kLow);
-  auto magnitude = k.let("magnitude", min(truncated, kLargestCode << 17));  // less is a NaN alone
-  auto rounded = (magnitude + (kLow >> 1) + ((magnitude >> 17) & 1)) >> 17;
-  return rounded | ((bits >> 20) & 0x800);
+  auto halves = k.let("halves", f16x2_toward_zero(odd, even));
+  // `odd_bit` holds the last bit of the code at bit 4. The minimum is without the 17 bits of a NaN.
+  const auto rounded = [&](const Value& code, const Value& value, const Value& odd_bit) {
+    auto dropped = reinterpret(DType::u32, min(value, 65536.0f)) << 15;
+    return select((dropped | (odd_bit & 16)) > (1u << 31), code + (1u << 20), code);
+  };
+  return {k.let("code", rounded(halves << 16, even, halves)),
+          k.let("code", rounded(halves, odd, halves >> 16))};
 }
 
 /// The f32 value of a code in the upper 12 of 16 bits.
@@ -35,18 +35,16 @@ inline dsl::Value decode(const dsl::Value& code_and_zeros) {
   return f32(reinterpret(DType::f16, cast(DType::u16, code_and_zeros)));
 }
 
-/// Word `w` of the string of these codes.
-inline dsl::Value word(const std::array<dsl::Value, kCodes>& codes, int64_t w) {
+/// The string of codes in the upper 12 bits of words, as `encode` gives them.
+inline std::array<dsl::Value, kWords> pack(const std::array<dsl::Value, kCodes>& codes) {
   using namespace dsl;
-  Value sum;
-  for (int64_t n = 0; n < kCodes; ++n) {
-    const int64_t shift = 20 - 12 * n + 32 * w;  // bit 0 of the code is bit `shift` of the word
-    if (shift <= -12 || shift >= 32) continue;
-    const Value& code = codes[static_cast<size_t>(n)];
-    const Value part = shift >= 0 ? code << shift : code >> -shift;
-    sum = sum.expr() ? sum | part : part;
-  }
-  return sum;
+  // Shifts the upper bits of a code into a word from below.
+  const auto append = [](const Value& word, const Value& code, int bits) {
+    return (word << bits) | (code >> (32 - bits));
+  };
+  return {append(append(codes[0] >> 20, codes[1], 12), codes[2], 8),
+          append(append(append(codes[2] >> 20, codes[3], 12), codes[4], 12), codes[5], 4),
+          append(append(codes[5] >> 20, codes[6], 12), codes[7], 12)};
 }
 
 /// Code `i` of the string, followed by four zeros.

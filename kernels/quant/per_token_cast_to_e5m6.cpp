@@ -75,11 +75,19 @@ ir::Kernel build(const Spec& s) {
   auto row_words = k.shared(DType::u32, {tile.rows, strings * kWords}, "row_words");
   k.parallel({tile.rows, strings}, [&](Value r, Value n) {
     std::array<Value, kCodes> codes;
-    for (int64_t i = 0; i < kCodes; ++i) {
-      auto code = e5m6::encode(k, f32(x_strings(r, n, i)) * inverse(r, 0));
-      codes[static_cast<size_t>(i)] = k.let("code", code);
+    const auto value = [&](size_t i) {
+      return k.let("value", f32(x_strings(r, n, static_cast<int64_t>(i))) * inverse(r, 0));
+    };
+    for (size_t i = 0; i < codes.size(); i += 2) {
+      const Value even = value(i), odd = value(i + 1);
+      const auto pair = e5m6::encode(k, even, odd);
+      codes[i] = pair[0];
+      codes[i + 1] = pair[1];
     }
-    for (int64_t w = 0; w < kWords; ++w) row_words(r, n * kWords + w) = e5m6::word(codes, w);
+    const auto words = e5m6::pack(codes);
+    for (size_t w = 0; w < words.size(); ++w) {
+      row_words(r, n * kWords + static_cast<int64_t>(w)) = words[w];
+    }
   });
   k.copy(row_words, out.tile({at.row, at.col / kCodes * kWords}, {tile.rows, strings * kWords}));
   return k.finish();

@@ -89,6 +89,18 @@ TEST_CASE("min and max drop NaN and order the zeros", "[cpu][ops]") {
   CHECK_FALSE(std::signbit(f32(Op::max, -0.0f, 0.0f)));
 }
 
+TEST_CASE("f16x2_toward_zero truncates two floats to one word", "[cpu][ops]") {
+  const auto halves = [](float high, float low) {
+    return apply<uint32_t>(Op::f16x2_toward_zero, DType::f32, high, low);
+  };
+  CHECK(halves(1.0f, -2.0f) == 0x3C00C000);
+  CHECK(halves(0x1.FFFp0f, -0x1.FFFp0f) == 0x3FFFBFFF);
+  CHECK(halves(70000.0f, -70000.0f) == 0x7BFFFBFF);
+  CHECK(halves(kInf, -kInf) == 0x7C00FC00);
+  CHECK(halves(0x1.8p-24f, -0x1.8p-25f) == 0x00018000);  // subnormal, and below
+  CHECK(halves(kNan, 0.0f) == 0x7FFF0000);
+}
+
 TEST_CASE("neg, abs and copysign touch the sign bit only", "[cpu][ops]") {
   CHECK(f32_bits(Op::neg, kNan) == 0x7FC12345u);
   CHECK(f32_bits(Op::abs, kNan) == 0x7FC12345u);
