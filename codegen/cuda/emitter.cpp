@@ -16,6 +16,34 @@ int access_bytes(const Array& array, int width) {
                                               : width * bits(array.dtype) / 8;
 }
 
+/// Half of an even sum. Terms with an even factor are halved by themselves, so that the compiler sees how far apart
+/// accesses are; the others, whose sum is even then, together.
+Expr half(const Expr& sum) {
+  const Expr zero = ir::constant(sum->type, 0);
+  Expr halves = zero, rest = zero;
+  const auto add = [&](const auto& self, const Expr& e) -> void {
+    const bool is_even = ir::is_constant(e) && e->integer % 2 == 0;
+    if (e->op == ir::Op::add) {
+      self(self, e->args[0]);
+      self(self, e->args[1]);
+    } else if (is_even) {
+      halves = halves + ir::constant(e->type, e->integer / 2);
+    } else if (e->op == ir::Op::mul && ir::is_constant(e->args[1]) &&
+               e->args[1]->integer % 2 == 0) {
+      halves = halves + e->args[0] * ir::constant(e->type, e->args[1]->integer / 2);
+    } else {
+      rest = rest + e;
+    }
+  };
+  add(add, sum);
+  if (ir::is_constant(rest, 0)) return halves;
+  const auto shifted = [](const Expr& e) {
+    return ir::binary(ir::Op::shr, e, ir::constant(DType::i32, 1));
+  };
+  const bool is_widened = rest->op == ir::Op::cast && rest->args[0]->type == DType::i32;
+  return halves + (is_widened ? ir::cast(rest->type, shifted(rest->args[0])) : shifted(rest));
+}
+
 }  // namespace
 
 Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
@@ -130,8 +158,7 @@ void Emitter::print(const Load& load) {
                                     load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
   const std::string hint = has_hint ? expressions_.load_hint(load.from) + ", " : std::string();
   const std::string from =
-      packed ? fmt::format("{}, {}", names_.of(&array), expressions_.index(load.from.offset))
-             : expressions_.address(array, load.from.offset);
+      expressions_.address(array, packed ? half(load.from.offset) : load.from.offset);
   out_.line(fmt::format("{}<{}{}>({}{}, {});", function, hint, width, guard,
                         expressions_.address(*load.into.array, load.into.base), from));
 }
@@ -167,8 +194,7 @@ void Emitter::print(const Store& store) {
                                                     : has_hint ? "store_as"
                                                                : "store");
     const std::string to =
-        packed ? fmt::format("{}, {}", names_.of(&array), expressions_.index(store.to.offset))
-               : expressions_.address(array, store.to.offset);
+        expressions_.address(array, packed ? half(store.to.offset) : store.to.offset);
     text = fmt::format("{}<{}{}>({}, {});", function, has_hint ? hint + ", " : "", width, to, from);
   }
   if (!store.to.guard) {
@@ -191,8 +217,8 @@ void Emitter::print(const Convert& convert) {
   const Array& from = *convert.from.array;
   const bool pairs =
       is_small_float(into.dtype) && into.dtype != from.dtype && convert.width % 2 == 0;
-  const bool fours =
-      into.dtype == DType::e4m3 && from.dtype == DType::f32 && convert.width % 4 == 0;
+  const bool fours = (into.dtype == DType::e4m3 || into.dtype == DType::e2m1) &&
+                     from.dtype == DType::f32 && convert.width % 4 == 0;
   const bool widens = into.dtype == DType::f16 && from.dtype == DType::e4m3;
   const auto element = [&](const Slice& slice, const std::string& step) {
     if (!step.empty()) return expressions_.element(*slice.array, slice.base, step);
@@ -206,8 +232,9 @@ void Emitter::print(const Convert& convert) {
           expressions_.convert(into.dtype, from.dtype, {source(step)}, Role::value).text);
     }
     if (fours) {
-      return fmt::format("{}(&{}, &{});", expressions_.call("f32_to_e4m3x4"),
-                         element(convert.into, step), source(step));
+      const std::string function = fmt::format("f32_to_{}x4", name(into.dtype));
+      return fmt::format("{}(&{}, &{});", expressions_.call(function), element(convert.into, step),
+                         source(step));
     }
     if (widens) {
       return fmt::format("{}(&{}, &{});", expressions_.call("e4m3x2_to_f16x2"),

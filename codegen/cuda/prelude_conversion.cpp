@@ -127,22 +127,47 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
   into[1] = pair >> 4 & 15;
 }
 #else
-__device__ __forceinline__ e2m1 round_to_e2m1(float x) {
+#define TESSERA_ROUNDS_TO_E2M1
+// The code of |x|, 0 to 7, beside 12582912: the bits of a float whose last place is one.
+__device__ __forceinline__ u32 magnitude_of_e2m1(float x) {
   // Codes are 1/2 apart up to 2, 1 up to 4 and 2 from there on: the code is the lowest of three lines. Their
   // last place is one, so that each sum rounds. On the third there are two codes, 6 up to 5.
   const float magnitude = fabsf(x);
   const float halves = fmaf(magnitude, 2.0f, 12582912.0f), ones = magnitude + 12582914.0f;
   float six;  // 1 or 0
   asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(six) : "f"(magnitude), "f"(-0x1p21f), "f"(10485761.0f));
-  const float code = fminf(fminf(halves, ones), 12582919.0f - six);
-  const u32 sign = __float_as_uint(fminf(x, 6.0f)) >> 28 & 8u;  // NaN has none
-  return (__float_as_uint(code) & 7u) | sign;
+  return __float_as_uint(fminf(fminf(halves, ones), 12582919.0f - six));
+}
+__device__ __forceinline__ u32 sign_of_e2m1(float x) {
+  return __float_as_uint(fminf(x, 6.0f));  // in the highest bit; NaN has none
+}
+__device__ __forceinline__ e2m1 round_to_e2m1(float x) {
+  return (magnitude_of_e2m1(x) & 7u) | (sign_of_e2m1(x) >> 28 & 8u);
 }
 __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
   into[0] = round_to_e2m1(even);
   into[1] = round_to_e2m1(odd);
 }
 #endif
+)"},
+    {"f32_to_e2m1x4", "f32_to_e2m1x2", R"(
+// into[0..4) = from[0..4)
+__device__ __forceinline__ void f32_to_e2m1x4(e2m1* into, const float* from) {
+#ifdef TESSERA_ROUNDS_TO_E2M1
+  u32 magnitudes = 0, signs = 0;
+#pragma unroll
+  for (int i = 3; i >= 0; --i) {
+    magnitudes = magnitudes * 16 + magnitude_of_e2m1(from[i]);
+    signs = __funnelshift_l(sign_of_e2m1(from[i]), signs, 4);
+  }
+  const u32 codes = (magnitudes & 0x7777u) | (signs & 0x8888u);  // 12582912 is below no code: its low 16 bits are 0
+#pragma unroll
+  for (int i = 0; i < 4; ++i) into[i] = codes >> i * 4 & 15u;
+#else
+  f32_to_e2m1x2(into, from[0], from[1]);
+  f32_to_e2m1x2(into + 2, from[2], from[3]);
+#endif
+}
 )"},
     {"f32_to_e2m1", "f32_to_e2m1x2", R"(
 __device__ __forceinline__ e2m1 f32_to_e2m1(float x) {

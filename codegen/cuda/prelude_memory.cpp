@@ -154,41 +154,40 @@ __device__ __forceinline__ e2m1 e2m1_at(const e2m1x2* memory, i64 offset) {
   return (memory[offset >> 1] >> ((offset & 1) * 4)) & 15;
 }
 )"},
-    {"load_e2m1", "e2m1 e2m1x2 i64 load", R"(
-// codes[0..kCount) = the packed elements from `offset` on, an even number of them, in one access.
+    {"load_e2m1", "e2m1 e2m1x2 load", R"(
+// codes[0..kCount) = packed elements, an even number of them, in one access.
 template <int kCount>
-__device__ __forceinline__ void load_e2m1(e2m1* codes, const e2m1x2* memory, i64 offset) {
+__device__ __forceinline__ void load_e2m1(e2m1* codes, const e2m1x2* memory) {
   e2m1x2 pairs[kCount / 2];
-  load<kCount / 2>(pairs, memory + (offset >> 1));
+  load<kCount / 2>(pairs, memory);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }
 )"},
-    {"load_e2m1_or_zero", "e2m1 e2m1x2 i64 load_here_or_zero", R"(
+    {"load_e2m1_or_zero", "e2m1 e2m1x2 load_here_or_zero", R"(
 // As load_e2m1, but reads no memory and gives zeros where `inside` is false.
 template <int kCount>
-__device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, const e2m1x2* memory,
-                                                  i64 offset) {
+__device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, const e2m1x2* memory) {
   e2m1x2 pairs[kCount / 2];
-  load_here_or_zero<kCount / 2>(inside, pairs, memory + (offset >> 1));
+  load_here_or_zero<kCount / 2>(inside, pairs, memory);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }
 )"},
-    {"store_e2m1", "e2m1 e2m1x2 i64 store u32", R"(
-// Packs codes[0..kCount) to the elements from `offset` on, an even number of them, in one access.
+    {"store_e2m1", "e2m1 e2m1x2 store u32", R"(
+// Packs codes[0..kCount), an even number of them, in one access. Codes that one conversion has packed already stay so.
 template <int kCount>
-__device__ __forceinline__ void store_e2m1(e2m1x2* memory, i64 offset, const e2m1* codes) {
+__device__ __forceinline__ void store_e2m1(e2m1x2* memory, const e2m1* codes) {
   constexpr int kRun = kCount < 8 ? kCount : 8;  // codes of one word
   alignas(4) e2m1x2 pairs[kCount / 2];
 #pragma unroll
   for (int i = 0; i < kCount; i += kRun) {
     u32 word = 0;
 #pragma unroll
-    for (int j = kRun - 1; j >= 0; --j) word = word * 16 + codes[i + j];
+    for (int j = 0; j < kRun; ++j) word |= u32(codes[i + j]) << j * 4;
     memcpy(&pairs[i / 2], &word, kRun / 2);
   }
-  store<kCount / 2>(memory + (offset >> 1), pairs);
+  store<kCount / 2>(memory, pairs);
 }
 )"},
 };

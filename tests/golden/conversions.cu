@@ -30,19 +30,19 @@ __device__ __forceinline__ void store(T* memory, const T* registers) {
   *reinterpret_cast<Words*>(memory) = *reinterpret_cast<const Words*>(registers);
 }
 
-// Packs codes[0..kCount) to the elements from `offset` on, an even number of them, in one access.
+// Packs codes[0..kCount), an even number of them, in one access. Codes that one conversion has packed already stay so.
 template <int kCount>
-__device__ __forceinline__ void store_e2m1(e2m1x2* memory, i64 offset, const e2m1* codes) {
+__device__ __forceinline__ void store_e2m1(e2m1x2* memory, const e2m1* codes) {
   constexpr int kRun = kCount < 8 ? kCount : 8;  // codes of one word
   alignas(4) e2m1x2 pairs[kCount / 2];
 #pragma unroll
   for (int i = 0; i < kCount; i += kRun) {
     u32 word = 0;
 #pragma unroll
-    for (int j = kRun - 1; j >= 0; --j) word = word * 16 + codes[i + j];
+    for (int j = 0; j < kRun; ++j) word |= u32(codes[i + j]) << j * 4;
     memcpy(&pairs[i / 2], &word, kRun / 2);
   }
-  store<kCount / 2>(memory + (offset >> 1), pairs);
+  store<kCount / 2>(memory, pairs);
 }
 
 // NaN becomes 0x7FFF.
@@ -71,16 +71,22 @@ __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd)
   into[1] = pair >> 4 & 15;
 }
 #else
-__device__ __forceinline__ e2m1 round_to_e2m1(float x) {
+#define TESSERA_ROUNDS_TO_E2M1
+// The code of |x|, 0 to 7, beside 12582912: the bits of a float whose last place is one.
+__device__ __forceinline__ u32 magnitude_of_e2m1(float x) {
   // Codes are 1/2 apart up to 2, 1 up to 4 and 2 from there on: the code is the lowest of three lines. Their
   // last place is one, so that each sum rounds. On the third there are two codes, 6 up to 5.
   const float magnitude = fabsf(x);
   const float halves = fmaf(magnitude, 2.0f, 12582912.0f), ones = magnitude + 12582914.0f;
   float six;  // 1 or 0
   asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(six) : "f"(magnitude), "f"(-0x1p21f), "f"(10485761.0f));
-  const float code = fminf(fminf(halves, ones), 12582919.0f - six);
-  const u32 sign = __float_as_uint(fminf(x, 6.0f)) >> 28 & 8u;  // NaN has none
-  return (__float_as_uint(code) & 7u) | sign;
+  return __float_as_uint(fminf(fminf(halves, ones), 12582919.0f - six));
+}
+__device__ __forceinline__ u32 sign_of_e2m1(float x) {
+  return __float_as_uint(fminf(x, 6.0f));  // in the highest bit; NaN has none
+}
+__device__ __forceinline__ e2m1 round_to_e2m1(float x) {
+  return (magnitude_of_e2m1(x) & 7u) | (sign_of_e2m1(x) >> 28 & 8u);
 }
 __device__ __forceinline__ void f32_to_e2m1x2(e2m1* into, float even, float odd) {
   into[0] = round_to_e2m1(even);
@@ -139,7 +145,7 @@ tessera_conversions(const bf16* __restrict__ x, const i64* __restrict__ ids, f16
   for (int i = 0; i < 8; i += 2) {
     f32_to_e2m1x2(&code_frag[i], f16_to_f32(half_frag[i]), f16_to_f32(half_frag[i + 1]));
   }
-  store_e2m1<8>(codes, offset, &code_frag[0]);
+  store_e2m1<8>(&codes[offset >> 1], &code_frag[0]);
   rounded[thread] = f32_to_bf16(i64_to_f32_odd(ids[thread]));
   bytes[thread] = f32_to_u8(bf16_to_f32(f32_to_bf16(bf16_at(x_frag, 0) + bf16_at(x_frag, 1))));
 }
