@@ -148,9 +148,8 @@ void Emitter::print(const Load& load) {
   const std::string guard =
       load.from.guard ? expressions_.index(load.from.guard) + ", " : std::string();
   const bool has_hint = load.from.cache != ir::CacheHint::none;
-  const bool plain = !packed && !has_hint;
   // What is only moved on needs fewer registers where each branch ends with its store.
-  const bool branches = load.from.guard && plain &&
+  const bool branches = load.from.guard && !has_hint &&
                         (array.space != ArraySpace::global || !usage_.is_constant(array) ||
                          usage_.is_only_moved(*load.into.array));
   const std::string& function =

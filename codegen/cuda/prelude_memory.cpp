@@ -164,12 +164,22 @@ __device__ __forceinline__ void load_e2m1(e2m1* codes, const e2m1x2* memory) {
   for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }
 )"},
-    {"load_e2m1_or_zero", "e2m1 e2m1x2 load_here_or_zero", R"(
-// As load_e2m1, but reads no memory and gives zeros where `inside` is false.
+    {"load_e2m1_here_or_zero", "e2m1 e2m1x2 load_here_or_zero", R"(
+// As load_e2m1, but reads no memory and gives zeros where `inside` is false. In its place between other accesses.
+template <int kCount>
+__device__ __forceinline__ void load_e2m1_here_or_zero(bool inside, e2m1* codes, const e2m1x2* memory) {
+  alignas(16) e2m1x2 pairs[kCount / 2];
+  load_here_or_zero<kCount / 2>(inside, pairs, memory);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
+}
+)"},
+    {"load_e2m1_or_zero", "e2m1 e2m1x2 load_or_zero", R"(
+// As load_e2m1, but reads no memory and gives zeros where `inside` is false. Memory that nobody writes.
 template <int kCount>
 __device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, const e2m1x2* memory) {
-  e2m1x2 pairs[kCount / 2];
-  load_here_or_zero<kCount / 2>(inside, pairs, memory);
+  alignas(16) e2m1x2 pairs[kCount / 2];
+  load_or_zero<kCount / 2>(inside, pairs, memory);
 #pragma unroll
   for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
 }

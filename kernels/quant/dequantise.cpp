@@ -1,5 +1,7 @@
 #include "kernels/quant/dequantise.h"
 
+#include <numeric>
+
 #include "kernels/alignment.h"
 #include "kernels/jit/jit.h"
 #include "kernels/quant/scale_access.h"
@@ -26,6 +28,7 @@ ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {
   using namespace dsl;
   // 32 elements per thread, along a row as far as that leaves few of them idle.
   constexpr int64_t kElements = 4096;
+  constexpr int64_t kLeastRun = 16;  // columns under one scale: more than a vector of a thread
   int64_t cols = 1024;
   while (cols > 64 && num_blocks(s.hidden, cols) * cols * 8 > s.hidden * int64_t{9}) cols /= 2;
   const int64_t rows = kElements / cols;
@@ -41,13 +44,23 @@ ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {
   // load
   auto codes = k.fragment(s.in, {rows, cols}, "codes");  // (rows, cols)
   k.copy(x.tile({at.row, at.col}, {rows, cols}), codes);
+  const auto scale_at = [&](const Value& r, const Value& c) {
+    // Spelled out instead of at.col, a name: so the compiler sees which neighbours share a scale.
+    return x_sf.load((at.row + r) / s.block_rows, (at.col_tile * cols + c) / s.block_cols);
+  };
+  const int64_t run = std::gcd<int64_t>(s.block_cols, cols);  // columns of the tile under one scale
+  if (run < kLeastRun) {
+    k.parallel({rows, cols}, [&](Value r, Value c) {
+      out(at.row + r, at.col + c) = cast(s.out, f32(codes(r, c)) * scale_at(r, c));
+    });
+    return k.finish();
+  }
+  auto scale = k.fragment(DType::f32, {rows, cols / run}, "scale");  // (rows, runs)
+  k.parallel({rows, cols / run}, [&](Value r, Value i) { scale(r, i) = scale_at(r, i * run); });
 
   // scale and store
   k.parallel({rows, cols}, [&](Value r, Value c) {
-    // Spelled out instead of at.col, a name: so the compiler sees which neighbours share a scale.
-    auto col = at.col_tile * cols + c;
-    auto scale = x_sf.load((at.row + r) / s.block_rows, col / s.block_cols);
-    out(at.row + r, at.col + c) = cast(s.out, f32(codes(r, c)) * scale);
+    out(at.row + r, at.col + c) = cast(s.out, f32(codes(r, c)) * scale(r, c / run));
   });
   return k.finish();
 }
