@@ -219,6 +219,7 @@ void Emitter::print(const Convert& convert) {
   const bool fours = (into.dtype == DType::e4m3 || into.dtype == DType::e2m1) &&
                      from.dtype == DType::f32 && convert.width % 4 == 0;
   const bool widens = into.dtype == DType::f16 && from.dtype == DType::e4m3;
+  const bool halves = into.dtype == DType::e2m1 && from.dtype == DType::f16;
   const auto element = [&](const Slice& slice, const std::string& step) {
     if (!step.empty()) return expressions_.element(*slice.array, slice.base, step);
     return expressions_.element(*slice.array, slice.base);
@@ -235,8 +236,9 @@ void Emitter::print(const Convert& convert) {
       return fmt::format("{}(&{}, &{});", expressions_.call(function), element(convert.into, step),
                          source(step));
     }
-    if (widens) {
-      return fmt::format("{}(&{}, &{});", expressions_.call("e4m3x2_to_f16x2"),
+    if (widens || halves) {
+      return fmt::format("{}(&{}, &{});",
+                         expressions_.call(widens ? "e4m3x2_to_f16x2" : "f16x2_to_e2m1x2"),
                          element(convert.into, step), source(step));
     }
     return fmt::format(

@@ -14,6 +14,8 @@ namespace {
 
 /// Formats whose conversions come in pairs: worth collecting a vector before converting.
 bool converts_in_pairs(DType to, DType from) {
+  if (from == DType::f16) return to == DType::e2m1;
+  if (from == DType::e4m3) return to == DType::f16;
   return from == DType::f32 && is_float(to) && to != DType::f32;
 }
 
@@ -70,7 +72,8 @@ class LaneLowering {
     SourceLoc loc;
     int64_t fits = 1;           // elements per instruction
     Slice values;               // of the stored dtype: goes to memory from here
-    Slice wide;                 // f32 to be converted into `values`
+    Slice wide;                 // to be converted into `values`
+    bool given = false;         // `wide` is a vector already
     std::vector<Slice> packed;  // arguments of the operation on pairs that gives `values`
     bool whole = false;         // `values` is a vector already: nothing to do per lane
   };
@@ -149,6 +152,13 @@ class LaneLowering {
     return {t_.array_of(buffer), first};
   }
 
+  /// True if all lanes read the same register and none writes its array.
+  bool is_one_register(const ir::ElementLoad& element) const {
+    if (written_.contains(array(element.buffer))) return false;
+    const Expr slot = t_.register_slot(*element.buffer, t_.resolve(expand(element.indices)), loc_);
+    return t_.math_.same(slot, t_.math_.simplify(at_lane(slot, 0)));
+  }
+
   /// True if an index uses the lane, or a value that is bound inside the lane loop.
   bool varies(const std::vector<Expr>& indices) const {
     std::vector<VarRef> vars;
@@ -188,7 +198,10 @@ class LaneLowering {
     const ir::ElementLoad& element = *load_in(stmt);
     if (in_registers(element.buffer)) {
       const Slice run = register_run(element.buffer, element.indices);
-      if (!run.array) return false;
+      if (!run.array) {
+        if (is_one_register(element)) same_registers_[element.var.get()] = &stmt;
+        return false;
+      }
       (written_.contains(array(element.buffer)) ? changed_ : vectors_)[element.var.get()] = run;
       return false;
     }
@@ -251,7 +264,16 @@ class LaneLowering {
                      ? vector->second
                      : new_vector(element.buffer->name + "_vec", element.buffer->dtype, stmt.loc);
     }
-    if (pairs) c.wide = new_vector(element.buffer->name + "_f32", DType::f32, stmt.loc);
+    if (pairs) {
+      const Expr& from = value->args[0];
+      const auto vector = from->type != DType::f32 && from->op == ir::Op::var
+                              ? vectors_.find(from->var.get())
+                              : vectors_.end();
+      c.given = vector != vectors_.end();
+      c.wide = c.given ? vector->second
+                       : new_vector(fmt::format("{}_{}", element.buffer->name, name(from->type)),
+                                    from->type, stmt.loc);
+    }
     if (packs) {
       for (const Expr& arg : value->args)
         c.packed.push_back(packed(arg, element.buffer->name, c.loc));
@@ -267,6 +289,7 @@ class LaneLowering {
     if (!is_half(e->type)) return false;
     if (is_same_in_all_lanes(e)) return true;
     if (e->op == ir::Op::var) {
+      if (same_registers_.contains(e->var.get())) return true;
       if (vectors_.contains(e->var.get())) return true;
       const auto own = changed_.find(e->var.get());
       if (own == changed_.end() || own->second.array.get() != array(target.buffer)) return false;
@@ -300,7 +323,12 @@ class LaneLowering {
         return found->second;
     }
     const Slice into = new_vector(name + "_pairs", e->type, loc);
-    if (is_same_in_all_lanes(e)) {
+    const auto same =
+        e->op == ir::Op::var ? same_registers_.find(e->var.get()) : same_registers_.end();
+    if (same != same_registers_.end() && done_.insert(same->second).second) {
+      t_.load(*load_in(*same->second), same->second->loc);
+    }
+    if (same != same_registers_.end() || is_same_in_all_lanes(e)) {
       t_.unrolled("lane", width_, loc, [&](const Expr& lane) {
         Access at;
         at.array = into.array;
@@ -348,7 +376,7 @@ class LaneLowering {
       return;
     }
     const Collected& c = found->second;
-    if (c.whole || !c.packed.empty()) return;
+    if (c.whole || c.given || !c.packed.empty()) return;
     const Expr& value = c.element->value;
     if (c.wide.array) {
       t_.emit({Store{element_of(c.wide), t_.resolve(value->args[0]), {}}, stmt.loc});
@@ -383,7 +411,8 @@ class LaneLowering {
   std::set<const Array*> written_, in_order_;
   std::map<const ir::Var*, Slice> vectors_;  // loaded as a whole: lane l in element l
   std::map<const ir::Var*, Slice> changed_;  // the same of registers that the body writes
-  std::set<const ir::Stmt*> done_;           // loads done before the lane loop
+  std::map<const ir::Var*, const ir::Stmt*> same_registers_;  // loads of one register for all lanes
+  std::set<const ir::Stmt*> done_;                            // loads done before the lane loop
   std::map<const ir::Stmt*, Collected> collected_;
 };
 

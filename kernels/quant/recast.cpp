@@ -11,11 +11,23 @@
 #include "kernels/quant/recast.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
 
 namespace tessera::kernels {
+namespace {
+
+/// True if codes times factors have the same e2m1 code as f16. Factors are powers of two, at most 2^11 where
+/// a code is neither zero nor NaN, so that products lose bits only below 2^-24, far below the first tie at 1/4.
+/// A larger factor, but not an infinite one, gives the same products of zero as any.
+bool products_fit_f16(const TokenCastSpec& s) {
+  return s.in == DType::e4m3 && s.format == DType::e2m1 && s.round_sf &&
+         s.x_sf_layout == SfLayout::packed_ue8m0;
+}
+
+}  // namespace
 
 bool is_quantised(const Tensors& tensors) {
   const auto x = tensors.find("x");
@@ -68,9 +80,25 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
 
   // cast and store
   auto codes = k.fragment(s.format, {tile.rows, tile.cols}, "codes");  // (rows, cols)
-  k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
-    codes(r, c) = cast(s.format, f32(x_frag(r, c)) * factor(r, c / run));
-  });
+  if (products_fit_f16(s)) {
+    auto factor_f16 = k.fragment(DType::f16, {tile.rows, runs}, "factor_f16");  // (rows, runs)
+    k.parallel({tile.rows, runs}, [&](Value r, Value i) {
+      const Value f = factor(r, i);
+      const Value too_large = f > 32768.0f && f < std::numeric_limits<float>::infinity();
+      factor_f16(r, i) = cast(DType::f16, select(too_large, 32768.0f, f));
+    });
+    auto scaled = k.fragment(DType::f16, {tile.rows, tile.cols}, "scaled");  // (rows, cols)
+    k.parallel({tile.rows, tile.cols},
+               [&](Value r, Value c) { scaled(r, c) = cast(DType::f16, x_frag(r, c)); });
+    k.parallel({tile.rows, tile.cols},
+               [&](Value r, Value c) { scaled(r, c) = scaled(r, c) * factor_f16(r, c / run); });
+    k.parallel({tile.rows, tile.cols},
+               [&](Value r, Value c) { codes(r, c) = cast(s.format, scaled(r, c)); });
+  } else {
+    k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
+      codes(r, c) = cast(s.format, f32(x_frag(r, c)) * factor(r, c / run));
+    });
+  }
   k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
   return k.finish();
 }

@@ -115,6 +115,28 @@ __device__ __forceinline__ float f16_to_f32(f16 x) {
   return wide;
 }
 
+// into[0], into[1] = from[0], from[1], as by f32.
+__device__ __forceinline__ void f16x2_to_e2m1x2(e2m1* into, const f16* from) {
+#if __CUDA_ARCH__ >= 1000
+  f32_to_e2m1x2(into, f16_to_f32(from[0]), f16_to_f32(from[1]));
+#else
+  // The lowest of three lines as in round_to_e2m1; one is the last place of an f16 from 1024 on.
+  u32 code;
+  memcpy(&code, from, sizeof(code));
+  asm("{ .reg .b32 x, magnitude, halves, ones, twos, sign;\n"
+      "  min.f16x2 x, %0, %1; max.f16x2 x, x, %2; abs.f16x2 magnitude, x;\n"  // NaN becomes 6
+      "  fma.rn.f16x2 halves, magnitude, %3, %4; add.rn.f16x2 ones, magnitude, %5;\n"
+      "  fma.rn.f16x2 twos, magnitude, %6, %7; min.f16x2 %0, halves, ones; min.f16x2 %0, %0, twos;\n"
+      "  shr.b32 sign, x, 12; lop3.b32 %0, %0, sign, 0x00070007, 0xE4; }"  // there %0, else sign
+      : "+r"(code)
+      : "r"(0x46004600u), "r"(0xC600C600u), "r"(0x40004000u), "r"(0x64006400u), "r"(0x64026402u),
+        "r"(0x38003800u), "r"(0x64046404u));
+  const u32 pair = (code & 15u) | (code >> 12 & 0xF0u);  // as store_e2m1 puts it together again
+  into[0] = pair & 15u;
+  into[1] = pair >> 4;
+#endif
+}
+
 // Rounds toward zero and sets the last bit if that was inexact: rounding the result to a small
 // float is then as good as rounding x.
 __device__ __forceinline__ float i64_to_f32_odd(i64 x) {
@@ -143,7 +165,7 @@ tessera_conversions(const bf16* __restrict__ x, const i64* __restrict__ ids, f16
   alignas(16) e2m1 code_frag[8];
   #pragma unroll
   for (int i = 0; i < 8; i += 2) {
-    f32_to_e2m1x2(&code_frag[i], f16_to_f32(half_frag[i]), f16_to_f32(half_frag[i + 1]));
+    f16x2_to_e2m1x2(&code_frag[i], &half_frag[i]);
   }
   store_e2m1<8>(&codes[offset >> 1], &code_frag[0]);
   rounded[thread] = f32_to_bf16(i64_to_f32_odd(ids[thread]));

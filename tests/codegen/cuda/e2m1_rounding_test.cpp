@@ -23,7 +23,30 @@ uint32_t round_to_e2m1(float x) {
   return (bits_of(code) & 7U) | sign;
 }
 
+/// The nearest f16 of a sum that a double holds exactly.
+double as_f16(double x) {
+  return reference::decode(DType::f16, reference::encode(DType::f16, x));
+}
+
+/// The same by f16, of numbers only.
+uint32_t round_f16_to_e2m1(double x) {
+  const double magnitude = std::fabs(std::fmax(std::fmin(x, 6.0), -6.0));
+  const double halves = as_f16(magnitude * 2 + 1024), ones = as_f16(magnitude + 1026);
+  const double twos = as_f16(magnitude / 2 + 1028);
+  const uint32_t code = reference::encode(DType::f16, std::fmin(std::fmin(halves, ones), twos));
+  return (code & 7U) | (std::signbit(x) ? 8U : 0U);
+}
+
 }  // namespace
+
+TEST_CASE("the lowest of three lines rounds f16 to e2m1", "[conversions]") {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const double x = reference::decode(DType::f16, bits);
+    if (std::isnan(x)) continue;
+    CAPTURE(bits);
+    REQUIRE(round_f16_to_e2m1(x) == reference::encode(DType::e2m1, x));
+  }
+}
 
 TEST_CASE("the lowest of three lines rounds f32 to e2m1", "[conversions]") {
   // Sign, exponent and the upper mantissa bits in all combinations, with the lower bits at both ends

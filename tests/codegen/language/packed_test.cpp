@@ -206,3 +206,50 @@ TEST_CASE("what the body reads elsewhere is the value before an update in pairs"
   CHECK_THAT(before, HasValues([](int64_t i) { return i % 13; }));
   CHECK_THAT(squares, HasValues([](int64_t i) { return (i % 13) * (i % 13); }));
 }
+
+TEST_CASE("small floats are scaled as halves and rounded to e2m1 in pairs", "[language][packed]") {
+  constexpr int64_t kRows = 64, kCols = 64;
+  Builder k("halves");
+  auto x = k.input("x", DType::e4m3, {kRows, kCols});
+  auto factors = k.input("factors", DType::f16, {kRows, 2});
+  auto out = k.output("out", DType::e2m1, {kRows, kCols});
+  auto products = k.output("products", DType::f16, {kRows, kCols});
+  k.launch({1}, {.threads = 128});
+  auto tile = k.fragment(DType::e4m3, layout::plan({kRows, kCols}, 128, 8), "tile");
+  auto factor = k.fragment(DType::f16, {kRows, 2}, "factor");  // one for 32 columns
+  auto scaled = k.fragment(DType::f16, {kRows, kCols}, "scaled");
+  auto codes = k.fragment(DType::e2m1, {kRows, kCols}, "codes");
+  k.copy(x.tile({0, 0}, {kRows, kCols}), tile);
+  k.parallel({kRows, 2}, [&](Value r, Value g) { factor(r, g) = factors(r, g); });
+  k.parallel({kRows, kCols},
+             [&](Value r, Value c) { scaled(r, c) = cast(DType::f16, tile(r, c)); });
+  k.parallel({kRows, kCols},
+             [&](Value r, Value c) { scaled(r, c) = scaled(r, c) * factor(r, c / 32); });
+  k.parallel({kRows, kCols},
+             [&](Value r, Value c) { codes(r, c) = cast(DType::e2m1, scaled(r, c)); });
+  k.copy(codes, out.tile({0, 0}, {kRows, kCols}));
+  k.copy(scaled, products.tile({0, 0}, {kRows, kCols}));
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "  e4m3x2_to_f16x2(") == 1);
+  CHECK(count(text, "in_pairs<mul_f16x2, 8>(") == 1);
+  CHECK(count(text, "  f16x2_to_e2m1x2(") == 1);
+  CHECK(count(text, "f32") == 0);
+
+  HostTensor codes_in(DType::e4m3, {kRows, kCols});
+  for (int64_t i = 0; i < codes_in.size(); ++i) {
+    codes_in.set_bits(i, static_cast<uint64_t>(i) % 256);
+  }
+  const HostTensor by = all_kinds(DType::f16, {kRows, 2}, 3);
+  const HostTensor got(DType::e2m1, {kRows, kCols}), product(DType::f16, {kRows, kCols});
+  run_kernel(kernel, {&codes_in, &by, &got, &product});
+  for (int64_t i = 0; i < codes_in.size(); ++i) {
+    CAPTURE(i, codes_in.bits(i), by.bits(i / 32));
+    const uint64_t want = rounded(
+        DType::f16, static_cast<float>(codes_in.value(i)) * static_cast<float>(by.value(i / 32)));
+    CHECK(product.bits(i) == want);
+    const uint64_t code = got.bits(i / 2) >> (i % 2 * 4) & 15;  // two to a byte
+    CHECK(code == reference::encode(DType::e2m1,
+                                    reference::decode(DType::f16, static_cast<uint32_t>(want))));
+  }
+}

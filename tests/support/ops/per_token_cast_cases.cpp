@@ -83,6 +83,27 @@ OpCase hostile_input_scales(DType x_dtype, const Form& form) {
   return test;
 }
 
+// Rows under every packed scale there is: of zeros, of NaN, of the smallest codes, of the largest, of all.
+OpCase every_input_exponent(const Form& form) {
+  constexpr int64_t kHidden = 128, kExponents = 256;
+  const std::vector<std::vector<uint64_t>> contents = {
+      {0x00, 0x80}, {0x7F, 0xFF, 0x80}, {0x01, 0x81, 0x00}, {0x7E, 0xFE, 0x38, 0x81, 0x7F}, {}};
+  const int64_t kinds = std::ssize(contents), rows = kExponents * kinds;
+  OpCase test =
+      make_quantised_case(DType::e4m3, {1, kHidden}, "packed_ue8m0", true, form, rows, kHidden);
+  test.label = "every x_sf, " + test.label;
+  HostTensor &x = test.inputs.at("x"), &x_sf = test.inputs.at("x_sf");
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto exponent = static_cast<uint8_t>(row / kinds);
+    reference::store_scale(x_sf, reference::SfLayout::packed_ue8m0, row, 0, {0, 0, exponent});
+    const std::vector<uint64_t>& codes = contents[static_cast<size_t>(row % kinds)];
+    for (int64_t c = 0; c < kHidden && !codes.empty(); ++c) {
+      x.set_bits(row * kHidden + c, codes[static_cast<size_t>(c) % codes.size()]);
+    }
+  }
+  return test;
+}
+
 // Rows of `group` columns whose largest value is the format's: the scale is 1 and the other values
 // are the ties between neighbouring codes, one step to either side of them, and the codes
 // themselves.
@@ -208,6 +229,9 @@ std::vector<OpCase> per_token_cast_cases() {
         cases.push_back(make_case("layout", x, {format, group, true, "col_major_tma"}));
         cases.push_back(make_case("layout", x, {format, group, true, "packed_ue8m0"}));
       }
+    }
+    for (const int64_t group : {32, 128}) {
+      cases.push_back(every_input_exponent({format, group, true, "packed_ue8m0"}));
     }
     for (const DType x_dtype : {DType::e4m3, DType::e2m1}) {
       for (const Dims& block : {Dims{32, 32}, Dims{128, 128}, Dims{1, 64}}) {
