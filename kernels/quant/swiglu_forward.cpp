@@ -39,10 +39,8 @@ TokenTile pick_tile(const SwigluSpec& s) {
 
 int32_t values_per_thread(const SwigluSpec& s, int64_t rows) {
   // Short threads get over the latency where all blocks are on an H200 at once. Many short blocks cost
-  // more, above all the atomics of their counts. 32 values of f32 take too many registers.
-  const int64_t values = rows * s.hidden;
-  if (values <= (s.has_count ? int64_t{1} << 18 : int64_t{1} << 21)) return 8;
-  return s.in == DType::f32 || values <= int64_t{1} << 24 ? 16 : 32;
+  // more, above all the atomics of their counts. Of 32 values ptxas reads one row after the other.
+  return rows * s.hidden <= int64_t{1} << (s.has_count ? 18 : 21) ? 8 : 16;
 }
 
 ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
@@ -117,9 +115,15 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
       gate = k.let("gate", select(beyond[0], most, gate));
       up = k.let("up", select(beyond[1], most, select(beyond[2], -most, up)));
     }
-    auto value = silu(gate) * up;
-    if (s.weights != Weights::none) value = value * (*weight)(r);
-    v(r, c) = unless_padding(r, value, 0.0f);
+    const auto activate = [&] {
+      auto value = silu(gate) * up;
+      v(r, c) = s.weights != Weights::none ? value * (*weight)(r) : value;
+    };
+    if (s.has_experts) {  // one branch for all values of a row: their operands are read before it
+      k.if_else((*expert)(r) >= 0, activate, [&] { v(r, c) = 0.0f; });
+    } else {
+      activate();
+    }
   });
 
   // amax per group
