@@ -1,5 +1,7 @@
 #include "kernels/moe/expand_kernel.h"
 
+#include <algorithm>
+
 #include "kernels/moe/row_scatter.h"
 
 namespace tessera::kernels::moe {
@@ -7,7 +9,14 @@ namespace {
 
 constexpr int kWarps = 4;  // rows per block
 
+// Up to so many tokens no two warps of a block store one: each has an SM for itself, more or less.
+constexpr int64_t kFewTokens = 512;
+
 }  // namespace
+
+int64_t rows_apart(int64_t tokens, int64_t positions) {
+  return tokens <= kFewTokens ? (std::max(tokens, positions) + kWarps - 1) / kWarps : 1;
+}
 
 ir::Kernel build_expand(const ExpandSpec& s) {
   using namespace dsl;
@@ -49,8 +58,10 @@ ir::Kernel build_expand(const ExpandSpec& s) {
       k.input("x_sf", DType::u32, {tokens, s.scales}, {.strides = {sf_rows, sf_cols}, .align = 4});
   auto token_topk_to_pos =
       k.input("token_topk_to_pos", DType::i32, {tokens, s.num_topk}, {.align = 4});
+  auto rows_apart = k.scalar("rows_apart", DType::i32);
   auto at = k.launch({ceil_div(max(tokens, written), kWarps)}, {.threads = kWarps * 32});
-  auto token = k.let("token", at.x * kWarps + k.warp());
+  auto token = k.let("token", at.x * select(rows_apart == 1, kWarps, 1) + k.warp() * rows_apart);
+  k.assume(token >= 0);
   data.from = [&](const Value& t, const Value& word) { return x(t, word); };
   scales.from = [&](const Value& t, const Value& word) { return x_sf(t, word); };
   k.if_(token < tokens, [&] {

@@ -18,6 +18,10 @@ struct ExpandSpec {
 /// scales] or, in a column layout, [scales, positions padded to 4]; where there are tokens also x
 /// [tokens, words], x_sf u32 [tokens, scales] of any strides and token_topk_to_pos i32 [tokens,
 /// num_topk]. Rows are made of the words of row_words().
+/// Where there are tokens the scalar is rows_apart().
 ir::Kernel build_expand(const ExpandSpec& s);
+/// The distance of the rows that the warps of a block move; `positions` as many as are written. Neighbours are
+/// fastest where there are many tokens.
+int64_t rows_apart(int64_t tokens, int64_t positions);
 
 }  // namespace tessera::kernels::moe

@@ -108,7 +108,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const Spec spec = spec_of(check, tensors, call);
   const moe::RowWords row = moe::row_words(spec.row_bytes, spec.align);
   TensorView sf = tensors.at("x_sf"), out_sf = tensors.at("out_sf");
-  if (call.sf_layout != SfLayout::row_major) {
+  const bool sf_by_column = call.sf_layout != SfLayout::row_major;
+  if (sf_by_column) {
     out_sf = {out_sf.data, DType::u32, {spec.scales, (check["P"] + 3) / 4 * 4}, out_sf.device};
   }
   sf.dtype = out_sf.dtype = DType::u32;
@@ -116,7 +117,9 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (spec.num_topk > 0) {
     arguments.insert(arguments.end(), {words_view(x, row), sf, tensors.at("token_topk_to_pos")});
   }
-  jit::run("expand_to_fused_with_sf", spec, moe::build_expand, arguments, {}, stream);
+  const int64_t scalars[] = {moe::rows_apart(check["T"], out_sf.shape[sf_by_column ? 1 : 0])};
+  jit::run("expand_to_fused_with_sf", spec, moe::build_expand, arguments,
+           std::span(scalars, spec.num_topk > 0 ? 1 : 0), stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
