@@ -131,7 +131,10 @@ class Printer {
     line(fmt::format("{} = {} is given", present.var->name, present.array->name));
   }
   void print(const Assert& check) {
-    line(fmt::format("{} {}", check.assumed ? "assume" : "assert", to_string(check.condition)));
+    const char* word = check.otherwise == Otherwise::trap     ? "assume"
+                       : check.otherwise == Otherwise::report ? "report unless"
+                                                              : "assert";
+    line(fmt::format("{} {}", word, to_string(check.condition)));
   }
   void print(const Print& node) {
     std::vector<std::string> args;

@@ -190,12 +190,17 @@ struct Present {
   VarRef var;
   ArrayRef array;
 };
-/// Stops the program where the condition does not hold. What is assumed is checked by the executor
-/// alone, with traps on.
+/// What follows where the condition does not hold.
+enum class Otherwise : uint8_t {
+  stop,
+  trap,    // an assumption: checked by the executor alone, with traps on
+  report,  // goes on, having noted the number of a report
+};
 struct Assert {
   Expr condition;
   std::string message;
-  bool assumed = false;
+  Otherwise otherwise = Otherwise::stop;
+  int report = -1;
 };
 using ir::Dependency;
 using ir::ExternCall;

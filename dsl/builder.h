@@ -295,6 +295,10 @@ class Builder {
   /// Stops the kernel with the message and the author's line where the condition does not hold, on
   /// the GPU (the launch then fails at the next synchronisation) and on the executor (trap ASSERT).
   void device_assert(Arg condition, std::string message, SourceLoc loc = SourceLoc::here());
+  /// Notes where the condition does not hold, and goes on: for values that the caller promised, where
+  /// the kernel then does the safe thing. jit::take_value_errors tells the message.
+  ///   k.report_unless(expert < experts, "argument 'ids' has a value out of range");
+  void report_unless(Arg condition, std::string message, SourceLoc loc = SourceLoc::here());
   /// One line per thread that comes here, on standard output; each {} stands for the next value.
   ///   k.if_(k.thread() == 0, [&] { k.print("row {}: {}", {row, sum}); });
   void print(std::string text, std::vector<Arg> values = {}, SourceLoc loc = SourceLoc::here());

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
 
@@ -21,6 +23,16 @@ void Builder::device_assert(Arg condition, std::string message, SourceLoc loc) {
   const Value test = condition.as(DType::boolean, recorder_.get());
   recorder_->check_in_scope(test.expr(), loc);
   recorder_->add({ir::Assert{test.expr(), std::move(message)}, loc});
+}
+
+void Builder::report_unless(Arg condition, std::string message, SourceLoc loc) {
+  const Value test = condition.as(DType::boolean, recorder_.get());
+  recorder_->check_in_scope(test.expr(), loc);
+  std::vector<std::string>& reports = recorder_->kernel.reports;
+  const auto known = std::find(reports.begin(), reports.end(), message);
+  const auto number = static_cast<int>(known - reports.begin());
+  if (known == reports.end()) reports.push_back(message);
+  recorder_->add({ir::Assert{test.expr(), std::move(message), number}, loc});
 }
 
 void Builder::print(std::string text, std::vector<Arg> values, SourceLoc loc) {

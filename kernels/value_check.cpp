@@ -40,13 +40,17 @@ int64_t integer_at(const TensorView& view, int64_t element) {
   return load<uint8_t>(address);
 }
 
+std::string out_of_range(std::string_view name) {
+  return "argument '" + std::string(name) + "' has a value out of range";
+}
+
 void require_values(const ArgCheck& check, std::string_view name, const TensorView& view,
                     int64_t lowest, int64_t highest) {
   if (!values_are_checked(view)) return;
   for (int64_t i = 0; i < view.size(); ++i) {
     const int64_t value = integer_at(view, i);
     if (value >= lowest && value <= highest) continue;
-    check.require(false, name, "argument '" + std::string(name) + "' has a value out of range",
+    check.require(false, name, out_of_range(name),
                   std::to_string(lowest) + " .. " + std::to_string(highest),
                   std::to_string(value) + " at " + to_string(place_of(view, i)));
   }

@@ -1,9 +1,10 @@
 #pragma once
 // Values that callers promise, such as ids in range. They are looked at where that costs next to
 // nothing: on CPU tensors. On a GPU nothing reads them on the host; there the kernels do the safe
-// thing that each op names.
+// thing that each op names, and report it (jit::take_value_errors).
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "kernels/arg_check.h"
@@ -23,6 +24,11 @@ int64_t integer_at(const TensorView& view, int64_t element);
 /// Example: require_values(check, "topk_idx", tensors.at("topk_idx"), -1, num_experts - 1);
 void require_values(const ArgCheck& check, std::string_view name, const TensorView& view,
                     int64_t lowest, int64_t highest);
+
+/// What a kernel reports of such a tensor, and require_values says of it.
+///
+/// Example: k.report_unless(size > 0, out_of_range("vocab_sizes"));
+std::string out_of_range(std::string_view name);
 
 /// While it lives, CPU calls of this thread take any values, as a GPU does.
 class UncheckedValues {

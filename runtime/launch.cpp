@@ -212,6 +212,7 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   kernel.registers = attribute(cu::kNumRegisters);
   kernel.local_bytes = attribute(cu::kLocalBytes);
   kernel.driver = &driver;
+  kernel.library = library;
   kernel.device = device.ordinal;
   kernel.l2_bytes = device.l2_bytes;
   kernel.window_bytes = device.window_bytes;
@@ -339,6 +340,24 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   } else {
     enqueue(kernel, grid, arguments, stream, streamed);
   }
+}
+
+uint32_t take_variable(const LoadedKernel& kernel, const char* name, StreamHandle stream) {
+  const Driver& driver = *kernel.driver;
+  const std::string& op = kernel.image->op;
+  const ContextScope context(driver, kernel.device);
+  auto* const in = static_cast<cu::Stream>(stream);
+  cu::DevicePtr place = 0;
+  size_t bytes = 0;
+  uint32_t value = 0;
+  driver.check(driver.call.library_get_global(&place, &bytes, kernel.library, name),
+               "cuLibraryGetGlobal", op);
+  driver.check(
+      driver.call.memcpy_async(reinterpret_cast<cu::DevicePtr>(&value), place, sizeof(value), in),
+      "cuMemcpyAsync", op);
+  driver.check(driver.call.memset_async(place, 0, sizeof(value), in), "cuMemsetD8Async", op);
+  driver.check(driver.call.stream_synchronize(in), "cuStreamSynchronize", op);
+  return value;
 }
 
 }  // namespace tessera::runtime

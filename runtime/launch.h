@@ -30,6 +30,7 @@ struct LoadedKernel {
   } hot;
   std::vector<cu::LaunchAttribute> attributes;
   std::shared_ptr<const Image> image;
+  cu::Library library = nullptr;
   std::string spec;  // as messages show it
   const Driver* driver = nullptr;
   int device = 0;
@@ -77,6 +78,10 @@ struct Streamed {
 ///          launch(kernel, {.x = blocks}, arguments, stream);
 void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
             Streamed streamed = {});
+
+/// The value of a 32-bit variable of the kernel's text (__device__, extern "C") on its device when the
+/// work of `stream` is done; it is 0 afterwards. Throws driver errors.
+uint32_t take_variable(const LoadedKernel& kernel, const char* name, StreamHandle stream);
 
 /// Throws an argument error naming the axis unless every extent is within the device's limits.
 void check_grid(const std::string& op, Grid grid);

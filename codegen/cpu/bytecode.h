@@ -113,13 +113,6 @@ struct AtomicStep {
   Slot operand, compare;       // columns
 };
 
-/// What an assertion or assumption says.
-struct Requirement {
-  ir::Expr condition;
-  std::string message;
-  bool assumed = false;
-};
-
 struct PrintStep {
   std::string format;  // as printf takes it
   std::vector<Slot> args;
@@ -173,7 +166,7 @@ struct Bytecode {
   std::vector<Storage> arrays;
   std::vector<Transfer> transfers;
   std::vector<AtomicStep> atomics;
-  std::vector<Requirement> requirements;
+  std::vector<Assert> requirements;
   std::vector<PrintStep> prints;
   std::vector<ExternStep> calls;
   std::vector<Lanewise> lanewise;

@@ -21,11 +21,11 @@ void Compiler::stmt(const Present& present) {
 }
 
 void Compiler::stmt(const Assert& check) {
-  if (check.assumed && !checked_) return;
+  if (check.otherwise == Otherwise::trap && !checked_) return;
   const int64_t mark = top_;
   const Slot condition = as_column(eval(check.condition));
   emit(Code::require, {}, condition).index = static_cast<int32_t>(out_.requirements.size());
-  out_.requirements.push_back({check.condition, check.message, check.assumed});
+  out_.requirements.push_back(check);
   top_ = mark;
 }
 

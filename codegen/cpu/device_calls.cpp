@@ -39,11 +39,15 @@ void Machine::pointer(const Instr& instr) {
 }
 
 void Machine::require(const Instr& instr) const {
-  const Requirement& requirement = code_.requirements[static_cast<size_t>(instr.index)];
+  const Assert& requirement = code_.requirements[static_cast<size_t>(instr.index)];
   const uint8_t* holds = column<uint8_t>(instr.args[0]);
   for_each_lane(mask(), [&](int lane) {
     if (holds[lane] != 0) return;
-    if (requirement.assumed) {
+    if (requirement.otherwise == Otherwise::report) {
+      if (launch_.reported) launch_.reported->store(requirement.report + 1);
+      return;
+    }
+    if (requirement.otherwise == Otherwise::trap) {
       trap(instr, lane,
            {.code = "FALSE_ASSUME",
             .what =

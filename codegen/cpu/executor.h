@@ -11,6 +11,7 @@
 // not both atomic, are undefined and not detected. Atomics take the threads of a block in order.
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -105,6 +106,7 @@ struct Options {
   Counts* counts = nullptr;  // filled when given
   std::vector<AccessCounts>* accesses = nullptr;     // those that ran, in the order of the program
   std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
+  std::atomic<int>* reported = nullptr;  // gets 1 + the number of a report, if any is made
 };
 
 /// A program prepared for execution. Immutable; run() may be called from several threads.

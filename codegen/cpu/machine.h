@@ -4,6 +4,7 @@
 // memory looks at the mask.
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -55,6 +56,7 @@ struct Launch {
   bool count = false;
   bool count_accesses = false;                                   // each by itself, too
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
+  std::atomic<int>* reported = nullptr;                          // null = nobody asks
 };
 
 class Machine;

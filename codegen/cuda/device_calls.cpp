@@ -31,6 +31,11 @@ void Emitter::print(const Present& present) {
 }
 
 void Emitter::print(const Assert& check) {
+  if (check.otherwise == Otherwise::report) {
+    out_.line(fmt::format("if (!({})) {}({});", expressions_.value(check.condition),
+                          expressions_.call("report"), check.report + 1));
+    return;
+  }
   const std::string call =
       fmt::format("__assertfail({}, {}, {}, {}, 1);", quoted(check.message),
                   quoted(loc_.known() ? loc_.file : ""), loc_.line, quoted(program_.name));

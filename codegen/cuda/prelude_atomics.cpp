@@ -1,5 +1,5 @@
-// Atomics that CUDA has no function for, each giving the old value, and the order of kernels in a
-// stream.
+// Atomics that CUDA has no function for, each giving the old value; reports; the order of kernels in
+// a stream.
 
 #include "codegen/cuda/prelude.h"
 
@@ -7,6 +7,13 @@ namespace tessera::codegen::cuda {
 namespace {
 
 constexpr Snippet kAtomics[] = {
+    {"report", "", R"(
+// The number of a report that was made, for whoever asks; 0 = none.
+extern "C" {
+__device__ unsigned tessera_report;
+}
+__device__ __forceinline__ void report(unsigned number) { tessera_report = number; }
+)"},
     {"wait_for_previous_kernel", "", R"(
 // Before sm_90 kernels of a stream do not overlap.
 __device__ __forceinline__ void wait_for_previous_kernel() {

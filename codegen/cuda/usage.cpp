@@ -252,7 +252,7 @@ void Usage::visit(const Stmt& stmt, Place place) {
   } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
     if (!is_used(*present->var)) dead_.insert(&stmt);
   } else if (const auto* check = std::get_if<Assert>(&stmt.node)) {
-    if (check->assumed) {
+    if (check->otherwise == Otherwise::trap) {
       dead_.insert(&stmt);
       return;
     }

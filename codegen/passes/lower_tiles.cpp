@@ -92,7 +92,7 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
     // A fact for the rest of the body it stands in.
     const Expr condition = resolve(assume->condition);
     math_.add_fact(condition);
-    emit({Assert{condition, "a false assumption", true}, loc});
+    emit({Assert{condition, "a false assumption", Otherwise::trap}, loc});
   } else if (const auto* present = std::get_if<ir::Present>(&stmt.node)) {
     emit({Present{present->var, array_of(present->buffer)}, loc});
   } else if (const auto* pointer = std::get_if<ir::Pointer>(&stmt.node)) {
@@ -100,7 +100,9 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
     arrays_.erase(pointer->buffer->id);
     emit({Declare{array_of(pointer->buffer), false}, loc});
   } else if (const auto* check = std::get_if<ir::Assert>(&stmt.node)) {
-    emit({Assert{resolve(check->condition), check->message, false}, loc});
+    emit({Assert{resolve(check->condition), check->message,
+                 check->report < 0 ? Otherwise::stop : Otherwise::report, check->report},
+          loc});
   } else if (const auto* print = std::get_if<ir::Print>(&stmt.node)) {
     when(sole_owner_, loc, [&] { emit({Print{print->text, resolve(print->args)}, loc}); });
   } else if (const auto* dependency = std::get_if<ir::Dependency>(&stmt.node)) {

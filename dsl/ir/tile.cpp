@@ -146,7 +146,9 @@ struct Printer {
          loc);
   }
   void operator()(const Assert& s, SourceLoc loc) {
-    line(fmt::format("assert {}: {}", to_string(s.condition), s.message), loc);
+    line(fmt::format("{} {}: {}", s.report < 0 ? "assert" : "report unless", to_string(s.condition),
+                     s.message),
+         loc);
   }
   void operator()(const Print& s, SourceLoc loc) {
     line(fmt::format("print \"{}\" ({})", s.text, list(s.args)), loc);

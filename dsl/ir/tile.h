@@ -215,10 +215,12 @@ struct Present {
 struct Pointer {
   BufferRef buffer;
 };
-/// Stops the kernel with `message` where the condition does not hold.
+/// Stops the kernel with `message` where the condition does not hold. Or goes on, having noted the
+/// number of one of Kernel::reports.
 struct Assert {
   Expr condition;
   std::string message;
+  int report = -1;  // none: stops
 };
 /// One line of text per thread; each {} is the next argument.
 struct Print {
@@ -274,6 +276,7 @@ struct Kernel {
   int min_blocks_per_sm = 0;  // 0 = not stated
   int cluster = 1;            // blocks, along the first axis of the grid
   Body body;
+  std::vector<std::string> reports;  // what Builder::report_unless may tell
   int num_vars = 0;
   int num_buffers = 0;
 };

@@ -47,6 +47,7 @@ ir::Kernel build(const Spec& s) {
   k.if_(token < tokens, [&] {
     // load
     auto size = k.let("size", vocab_sizes(at.y, column));
+    k.report_unless(size > 0, out_of_range("vocab_sizes"));
     auto offset = k.let("offset", offsets(at.y, column));
     // hash the ids of this order
     auto order = k.let("order", column / s.tables + 1);

@@ -100,6 +100,7 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
   }
   codegen::cpu::Options options;
   options.traps = trap_depth > 0;
+  options.reported = prepared.reported.get();
   KernelCounts counted{prepared.program->program().name, {}, {}};
   CountScope* scope = CountScope::active();
   if (scope) {
@@ -183,9 +184,16 @@ runtime::KernelRequest request_for(std::string_view op, const std::string& spec,
 std::unique_ptr<Prepared> make_prepared(std::string_view op, const std::string& spec, Device device,
                                         const ir::Kernel& kernel, Plan plan, Stream stream,
                                         Kind kind) {
-  auto prepared = std::make_unique<Prepared>(
-      Prepared{std::string(op), spec, device, std::move(plan), slot_types_of(kernel), {}, {}});
+  auto prepared = std::make_unique<Prepared>(Prepared{std::string(op),
+                                                      spec,
+                                                      device,
+                                                      std::move(plan),
+                                                      slot_types_of(kernel),
+                                                      {},
+                                                      {},
+                                                      kernel.reports});
   if (!device.is_cuda()) {
+    prepared->reported = std::make_shared<std::atomic<int>>(0);
     prepared->program.emplace(codegen::lower(kernel));
     return prepared;
   }
@@ -248,6 +256,18 @@ void Function::operator()(std::span<const TensorView> tensors, std::span<const i
 void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
          std::span<const int64_t> scalars, Stream stream) {
   Function{kernel}(tensors, scalars, stream);
+}
+
+std::vector<std::string> take_value_errors(Device device, Stream stream) {
+  std::vector<std::string> errors;
+  known().table.for_each([&](const Prepared& prepared) {
+    if (prepared.device != device || prepared.reports.empty()) return;
+    const auto made = device.is_cuda()
+                          ? runtime::take_variable(*prepared.on_device, "tessera_report", stream)
+                          : static_cast<uint32_t>(prepared.reported->exchange(0));
+    if (made > 0) errors.push_back(prepared.op + ": " + prepared.reports.at(made - 1));
+  });
+  return errors;
 }
 
 TrapScope::TrapScope() {

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
@@ -77,6 +78,14 @@ class Function {
 /// Function(kernel)(...): lowers on every call, so keep a Function where speed matters.
 void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
          std::span<const int64_t> scalars, Stream stream);
+
+/// What kernels have reported (Builder::report_unless) on a device since it was last asked: values that
+/// break a caller's promise, such as an id out of range. Waits for `stream`; kernels of other streams are
+/// heard too if they have run. One report per kernel and question. Throws driver errors.
+///
+/// Example: for (const std::string& error : jit::take_value_errors(Device::cuda(0), stream)) log(error);
+///          // expand_to_fused_with_sf: argument 'token_topk_to_pos' has a value out of range
+std::vector<std::string> take_value_errors(Device device, Stream stream);
 
 /// CPU calls made by this thread run with traps on while it lives.
 class TrapScope {

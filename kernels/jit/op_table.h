@@ -31,6 +31,16 @@ class OpTable {
     }
   }
 
+  /// Calls fn(entry) for all that are here.
+  template <class Fn>
+  void for_each(const Fn& fn) const {
+    const Table* table = current_.load(std::memory_order_acquire);
+    if (!table) return;
+    for (const Entry* entry : table->slots) {
+      if (entry) fn(*entry);
+    }
+  }
+
   /// The entry of that name: the one given, or one that another thread was faster to insert.
   const Entry& insert(std::unique_ptr<const Entry> entry) {
     const std::lock_guard lock(mutex_);

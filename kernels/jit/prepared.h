@@ -1,6 +1,7 @@
 #pragma once
 // Inside kernels/jit: a kernel on one device, ready to run, and how a thread wants its calls done.
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +28,8 @@ struct Prepared {
   std::vector<DType> slot_types;                           // of dims and scalars
   std::optional<codegen::cpu::Executable> program;         // CPU
   std::shared_ptr<const runtime::LoadedKernel> on_device;  // GPU
+  std::vector<std::string> reports;                        // ir::Kernel::reports
+  std::shared_ptr<std::atomic<int>> reported = {};         // CPU: 1 + the last one made
 };
 
 /// Notes what the calls of a thread launch, in terms of the tensors of the outermost call.

@@ -1,6 +1,7 @@
 #include "kernels/moe/mapping_chunks.h"
 
 #include "kernels/moe/mapping_tensors.h"
+#include "kernels/moe/mapping_values.h"
 
 namespace tessera::kernels::moe {
 namespace {
@@ -69,6 +70,7 @@ class ChunkedMapping : MappingTensors {
       auto end = k_.let("end_of_expert", ends(expert));
       (*expert_start_)(expert) = end - padded;
       (*num_tokens_per_expert_)(expert) = padded;
+      k_.report_unless(end <= positions_, kTooFewPositions);
       (*expert_end_)(expert) = end - padded + sizes(expert);
     });
   }

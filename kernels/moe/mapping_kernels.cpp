@@ -6,6 +6,7 @@
 
 #include "kernels/moe/mapping_chunks.h"
 #include "kernels/moe/mapping_tensors.h"
+#include "kernels/moe/mapping_values.h"
 
 namespace tessera::kernels::moe {
 namespace {
@@ -101,6 +102,7 @@ class OneKernel : MappingTensors {
     k_.if_(owns_expert() && rank_ == 0, [&] {
       (*expert_start_)(expert()) = end - padded;
       (*expert_end_)(expert()) = end;
+      k_.report_unless(end <= positions_, kTooFewPositions);
       (*num_tokens_per_expert_)(expert()) = padded;
     });
   }

@@ -1,5 +1,7 @@
 #include "kernels/moe/mapping_tensors.h"
 
+#include "kernels/moe/mapping_values.h"
+
 namespace tessera::kernels::moe {
 
 using namespace dsl;
@@ -58,6 +60,7 @@ void MappingTensors::each_pair(const std::function<void(Value, Value)>& body) {
 
 Value MappingTensors::expert_of(const Value& i) {
   const Value id = (*ids_)(i);
+  k_.report_unless(id >= -1 && id < s_.experts, out_of_range("topk_idx"));
   return k_.let("expert", select(id >= 0 && id < s_.experts, i32(id), -1));
 }
 

@@ -15,7 +15,7 @@ void require_routing(const ArgCheck& check, const TensorView& topk_idx, int64_t 
   }
   int64_t needed = 0;
   for (const int64_t count : counts) needed += (count + alignment - 1) / alignment * alignment;
-  check.require(needed <= check["P"], "topk_idx", "the experts of 'topk_idx' need more positions",
+  check.require(needed <= check["P"], "topk_idx", kTooFewPositions,
                 "at most " + std::to_string(check["P"]), std::to_string(needed));
 }
 

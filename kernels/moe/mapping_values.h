@@ -1,9 +1,12 @@
 #pragma once
-// What mappings of tokens to experts promise about their values, checked on CPU tensors.
+// What mappings of tokens to experts promise about their values, checked on CPU tensors
+// and reported by kernels.
 
 #include "kernels/value_check.h"
 
 namespace tessera::kernels::moe {
+
+inline constexpr const char* kTooFewPositions = "the experts of 'topk_idx' need more positions";
 
 /// Ids are -1 or an expert, and there are positions for all of them; E and P are bound.
 void require_routing(const ArgCheck& check, const TensorView& topk_idx, int64_t alignment);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "dsl/builder.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels::moe {
 
@@ -67,6 +68,9 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   const bool by_lanes = s.walk.slots > 1;  // lane l has what the l-th slot of a group needs
   Value mine, factor;
   auto exists = [&](const Value& row) { return row >= 0 && row < positions; };
+  auto require = [&](const Value& row) {
+    k.report_unless(row >= -1 && row < positions, out_of_range("token_topk_to_pos"));
+  };
   auto position_of = [&](const Value& slot) { return slots_of[0](token, slot); };
   auto weight_of = [&](const Value& slot) {
     return weights.empty() ? Value(f32(1.0f)) : Value(weights[0](token, slot));
@@ -76,6 +80,7 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
     auto product = k.var(DType::f32, 1.0f, "own_factor");
     k.if_(k.lane() < slots, [&] {
       position = position_of(first + k.lane());
+      require(position);
       product = weight_of(first + k.lane());
     });
     mine = k.let("mine", position);
@@ -93,6 +98,7 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
     });
     k.unrolled(slots, [&](Value i) {
       auto row = k.let("row", position(i));
+      if (!by_lanes) require(row);
       k.if_(exists(row), [&] {
         for (const Ref& scale : x_sf) {
           if (!by_lanes) factors(i) *= scale(row);

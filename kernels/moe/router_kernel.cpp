@@ -6,6 +6,7 @@
 #include "dsl/builder.h"
 #include "kernels/moe/best_expert.h"
 #include "kernels/moe/expert_groups.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels::moe {
 constexpr int kWarps = 4;  // tokens per block
@@ -54,8 +55,14 @@ ir::Kernel build_router(const RouterSpec& s) {
     row.each([&](const Value& slot, const Value&) {
       bad = Value(bad) || !(abs(x(slot)) <= std::numeric_limits<float>::max());
     });
-    Value routed = !k.warp_any(bad);
-    for (const Ref& given : mask) routed = routed && given(token);
+    auto finite = k.let("finite", !k.warp_any(bad));
+    Value routed = finite;
+    if (mask.empty()) k.report_unless(finite, out_of_range("logits"));
+    for (const Ref& given : mask) {
+      auto wanted = k.let("wanted", given(token));
+      k.report_unless(finite || !wanted, out_of_range("logits"));
+      routed = routed && wanted;
+    }
 
     auto route = [&] {
       // softmax over the row
@@ -109,6 +116,7 @@ ir::Kernel build_router(const RouterSpec& s) {
         auto keep = [&] {
           auto stored = k.let("stored", unmapped[0](token, min(lane, s.num_topk - 1)));
           auto known = lane < s.num_topk && stored >= 0 && stored < s.experts;
+          k.report_unless(known || lane >= s.num_topk, out_of_range("unmapped_topk_idx"));
           mine = select(known, i32(stored), -1);
         };
         k.if_else(fixed[0](token), keep, choose);
@@ -130,8 +138,9 @@ ir::Kernel build_router(const RouterSpec& s) {
       if (s.has_map) {
         auto replicas = k.let("replicas_of_expert", count[0](logical));
         auto choice = (i64(ep_rank) + i64(token) * 23333) % i64(max(replicas, 1));
-        id = k.let("physical", select(replicas >= 1 && replicas <= num_replicas,
-                                      physical[0](logical, i32(choice)), -1));
+        auto has_replicas = replicas >= 1 && replicas <= num_replicas;
+        k.report_unless(has_replicas || lane >= all || logical < 0, out_of_range("logical_count"));
+        id = k.let("physical", select(has_replicas, physical[0](logical, i32(choice)), -1));
       }
       auto rank = k.let("rank", max(id, 0) / experts_per_rank);
       auto row_of_ranks = k.let("row_of_ranks", rank / num_tp_ranks);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "kernels/value_check.h"
+
 namespace tessera::kernels::moe {
 namespace {
 
@@ -38,6 +40,7 @@ void for_each_position(Builder& k, const Ref& token_topk_to_pos, const Value& to
     const int64_t slots = std::min<int64_t>(32, num_topk - first);
     auto slot = k.let("slot", min(k.lane(), i32(slots - 1)) + i32(first));
     auto mine = k.let("mine", token_topk_to_pos(token, slot));
+    k.report_unless(mine >= -1 && mine < positions, out_of_range("token_topk_to_pos"));
     k.serial(0, slots, [&](const Value& i) {
       auto position = k.let("position", k.shuffle(mine, i));
       k.if_(position >= 0 && position < positions, [&] { body(position); });

@@ -76,8 +76,7 @@ void check_values(const ArgCheck& check, const Tensors& tensors) {
   const int64_t experts = check["E"], topk = check["K"];
   const auto refuse = [&](const std::string& name, const std::string& expected,
                           const std::string& value, const Dims& place) {
-    check.require(false, name, "argument '" + name + "' has a value out of range", expected,
-                  value + " at " + to_string(place));
+    check.require(false, name, out_of_range(name), expected, value + " at " + to_string(place));
   };
   for (int64_t t = 0; t < check["T"]; ++t) {
     if (!is_set("mask", t, true)) continue;

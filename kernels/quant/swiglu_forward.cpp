@@ -18,6 +18,7 @@
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
 #include "kernels/quant/token_grid.h"
+#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
@@ -51,9 +52,11 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   auto rows = k.dim("rows");
   auto x = k.input("x", s.in, {rows, 2, s.hidden}, {.align = s.align});
   std::optional<Ref> slots, weights, experts;
+  Value num_weights;
   if (s.weights == Weights::given) {
     slots = k.input("pos_to_token_topk", DType::i32, {rows}, {.align = 4});
-    weights = k.input("topk_weights", DType::f32, {k.dim("num_weights")}, {.align = 4});
+    num_weights = k.dim("num_weights");
+    weights = k.input("topk_weights", DType::f32, {num_weights}, {.align = 4});
   }
   if (s.has_experts) {
     experts = k.input("pos_to_expert", DType::i32, {rows}, {.align = 4});
@@ -78,7 +81,11 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   if (s.weights != Weights::none) weight = k.fragment(DType::f32, {tile.rows}, "weight");
   if (s.weights == Weights::all_zero) k.fill(*weight, 0.0f);
   if (s.weights == Weights::given) {
-    k.parallel({tile.rows}, [&](Value r) { (*weight)(r) = (*weights)((*slots)(at.row + r)); });
+    k.parallel({tile.rows}, [&](Value r) {
+      Value slot = (*slots)(at.row + r);
+      k.report_unless(slot < num_weights, out_of_range("pos_to_token_topk"));
+      (*weight)(r) = (*weights)(slot);
+    });
   }
   if (s.has_experts) {
     expert = k.fragment(DType::i32, {tile.rows}, "expert");

@@ -112,6 +112,8 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(mem_free, cuMemFree, 3020, (DevicePtr pointer))                                                \
   X(memcpy_async, cuMemcpyAsync, 4000,                                                             \
     (DevicePtr to, DevicePtr from, size_t bytes, Stream stream))                                   \
+  X(library_get_global, cuLibraryGetGlobal, 12000,                                                 \
+    (DevicePtr * pointer, size_t * bytes, Library library, const char* name))                      \
   X(memset_async, cuMemsetD8Async, 3020,                                                           \
     (DevicePtr pointer, unsigned char value, size_t bytes, Stream stream))                         \
   X(stream_create, cuStreamCreate, 2000, (Stream * stream, unsigned flags))                        \

@@ -153,6 +153,19 @@ cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments
   if (arguments) std::memcpy(&g_state->first_argument, arguments[0], sizeof(int64_t));
   return g_state->launch_result;
 }
+cu::Result get_global(cu::DevicePtr* pointer, size_t* bytes, cu::Library, const char*) {
+  *pointer = reinterpret_cast<cu::DevicePtr>(&g_state->variable);
+  return *bytes = sizeof(g_state->variable), 0;
+}
+// Of the variable; other memory of the device is not there.
+cu::Result copy_async(cu::DevicePtr to, cu::DevicePtr from, size_t bytes, cu::Stream) {
+  if (reinterpret_cast<uint32_t*>(from) != &g_state->variable) return 0;
+  return std::memcpy(reinterpret_cast<void*>(to), &g_state->variable, bytes), 0;
+}
+cu::Result set_async(cu::DevicePtr to, unsigned char value, size_t bytes, cu::Stream) {
+  if (reinterpret_cast<uint32_t*>(to) != &g_state->variable) return 0;
+  return std::memset(&g_state->variable, value, bytes), 0;
+}
 cu::Result succeed() {
   return 0;
 }
@@ -180,6 +193,9 @@ cu::Result get_proc_address(const char* symbol, void** function, int, uint64_t, 
       {"cuStreamIsCapturing", address(is_capturing)},
       {"cuStreamGetCtx", address(get_stream_context)},
       {"cuFuncLoad", address(load_function)},
+      {"cuLibraryGetGlobal", address(get_global)},
+      {"cuMemcpyAsync", address(copy_async)},
+      {"cuMemsetD8Async", address(set_async)},
       {"cuLibraryLoadData", address(load_data)},
       {"cuLibraryGetKernel", address(get_kernel)},
       {"cuKernelGetFunction", address(get_function)},

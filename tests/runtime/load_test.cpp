@@ -286,6 +286,15 @@ TEST_CASE("a kernel begins early only if it waits itself, can, and may") {
   }
 }
 
+TEST_CASE("a variable of a kernel is read once") {
+  FakeCuda fake;
+  Process process(fake, "");
+  const auto kernel = process.runtime->load(process.with_spec("a"), 0);
+  fake.state().variable = 7;
+  CHECK(take_variable(*kernel, "tessera_report", nullptr) == 7);
+  CHECK(take_variable(*kernel, "tessera_report", nullptr) == 0);
+}
+
 TEST_CASE("memory that a launch streams is evicted first, where that leaves others' in L2") {
   FakeCuda fake;
   Process process(fake, "");

@@ -104,6 +104,42 @@ TEST_CASE("a device assertion stops the kernel with the author's line", "[langua
   }
 }
 
+TEST_CASE("a report is noted and the kernel goes on", "[language]") {
+  Builder k("reported");
+  auto x = k.input("x", DType::i32, {32});
+  auto y = k.output("y", DType::i32, {32});
+  k.launch({1}, {.threads = 32});
+  const Value value = k.let("value", x(k.thread()));
+  k.report_unless(value >= 0, "an index is \"negative\"");
+  k.if_(value < 100, [&] { k.report_unless(value < 50, "an index is large"); });
+  k.report_unless(value >= 0, "an index is \"negative\"");
+  y(k.thread()) = value;
+  const ir::Kernel kernel = k.finish();
+  CHECK(kernel.reports ==
+        std::vector<std::string>{"an index is \"negative\"", "an index is large"});
+  const std::string text = cuda_text(kernel);
+  CHECK(text.find("report(2);") != std::string::npos);
+  const auto reported = [&](int64_t element, double value_there) {
+    HostTensor given = iota(DType::i32, {32});
+    given.set_value(element, value_there);
+    const HostTensor out(DType::i32, {32});
+    std::atomic<int> number = 0;
+    codegen::cpu::Options options;
+    options.reported = &number;
+    const codegen::cpu::Executable executable(codegen::lower(kernel));
+    const codegen::cpu::Argument arguments[] = {{.tensor = given.view()}, {.tensor = out.view()}};
+    executable.run(arguments, options);
+    CHECK(out.value(element) == value_there);
+    executable.run(arguments);  // nobody asks
+    run_kernel(kernel, {&given, &out});
+    return number.load();
+  };
+  CHECK(reported(7, 31) == 0);
+  CHECK(reported(7, -1) == 1);
+  CHECK(reported(0, 99) == 2);
+  CHECK(reported(31, 100) == 0);
+}
+
 TEST_CASE("a device print writes one line per thread", "[language]") {
   Builder k("printed");
   auto x = k.input("x", DType::f32, {32});
