@@ -68,9 +68,9 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   const bool by_lanes = s.walk.slots > 1;  // lane l has what the l-th slot of a group needs
   Value mine, factor;
   auto exists = [&](const Value& row) { return row >= 0 && row < positions; };
-  auto require = [&](const Value& row) {
-    k.report_unless(row >= -1 && row < positions, out_of_range("token_topk_to_pos"));
-  };
+  // Reported at the end: in between it would hold up the loads behind it.
+  auto fits = k.var(DType::boolean, true, "fits");
+  auto require = [&](const Value& row) { fits = Value(fits) && row >= -1 && row < positions; };
   auto position_of = [&](const Value& slot) { return slots_of[0](token, slot); };
   auto weight_of = [&](const Value& slot) {
     return weights.empty() ? Value(f32(1.0f)) : Value(weights[0](token, slot));
@@ -130,6 +130,7 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
     }
     if (rest > 0) add_slots(i32(whole * s.walk.slots), rest);
   }
+  k.report_unless(fits, out_of_range("token_topk_to_pos"));
   // scale and store
   k.unrolled(runs, [&](Value r) {
     k.vectorized(vector, [&](Value j) {
