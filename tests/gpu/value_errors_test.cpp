@@ -7,19 +7,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/ops/run_op.h"
+#include "tests/support/tensor_of.h"
 
 using namespace tessera;
 using namespace tessera::test;
 
 namespace {
-
-HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values) {
-  HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    tensor.set_value(i, values[static_cast<size_t>(i) % values.size()]);
-  }
-  return tensor;
-}
 
 /// What the call reports on the GPU; on the CPU the same, and the same outputs.
 std::vector<std::string> reported(const std::string& op, const HostTensors& inputs,

@@ -7,20 +7,13 @@
 #include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/run_op.h"
+#include "tests/support/tensor_of.h"
 
 using namespace tessera;
 using namespace tessera::test;
 using kernels::Params;
 
 namespace {
-
-HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values) {
-  HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    tensor.set_value(i, values[static_cast<size_t>(i) % values.size()]);
-  }
-  return tensor;
-}
 
 /// What a CPU call is told; the same call without the checks must go through, and its kernels report the
 /// same where they see it.
