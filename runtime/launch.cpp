@@ -355,6 +355,8 @@ uint32_t take_variable(const LoadedKernel& kernel, const char* name, StreamHandl
   driver.check(
       driver.call.memcpy_async(reinterpret_cast<cu::DevicePtr>(&value), place, sizeof(value), in),
       "cuMemcpyAsync", op);
+  driver.check(driver.call.stream_synchronize(in), "cuStreamSynchronize", op);
+  if (value == 0) return 0;  // what other streams write meanwhile stays for the next question
   driver.check(driver.call.memset_async(place, 0, sizeof(value), in), "cuMemsetD8Async", op);
   driver.check(driver.call.stream_synchronize(in), "cuStreamSynchronize", op);
   return value;
