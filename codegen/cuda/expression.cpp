@@ -410,7 +410,26 @@ Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
   return result;
 }
 
+// The sum of two numbers of which one is NaN, else the smaller or the larger: one instruction.
+std::optional<Text> ExpressionPrinter::extreme_with_nan(const Expr& e) {
+  const Expr &either = e->args[0], &sum = e->args[1], &number = e->args[2];
+  if (e->type != DType::f32 || either->op != Op::logical_or || sum->op != Op::add ||
+      (number->op != Op::min && number->op != Op::max)) {
+    return {};
+  }
+  std::string args[2];
+  for (size_t i = 0; i < 2; ++i) {
+    const Expr& is_nan = either->args[i];
+    if (is_nan->op != Op::is_nan || is_nan->args[0]->type != DType::f32) return {};
+    args[i] = f32_argument(number, i);
+    if (f32_argument(is_nan, 0) != args[i] || f32_argument(sum, i) != args[i]) return {};
+  }
+  const std::string& function = call(number->op == Op::min ? "min_nan" : "max_nan");
+  return Text{fmt::format("{}({}, {})", function, args[0], args[1])};
+}
+
 Text ExpressionPrinter::select(const Expr& e, Role role) {
+  if (std::optional<Text> text = extreme_with_nan(e)) return *std::move(text);
   return {fmt::format("{} ? {} : {}", argument(e, 0, role, Precedence::logical_or),
                       argument(e, 1, role, Precedence::logical_or),
                       argument(e, 2, role, Precedence::conditional)),

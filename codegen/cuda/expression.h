@@ -82,6 +82,7 @@ class ExpressionPrinter {
   Text integer_binary(const Expr& e, Role role);
   std::string integer_operand(const Expr& e, size_t i, Role role);
   Text float_arithmetic(const Expr& e);
+  std::optional<Text> extreme_with_nan(const Expr& e);
   std::optional<Text> quotient(const Expr& e);
   Text comparison(const Expr& e, Role role);
   Text shift(const Expr& e, Role role);

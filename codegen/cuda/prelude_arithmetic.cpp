@@ -119,6 +119,22 @@ __device__ __forceinline__ float clear_sign(float x) {
   return __uint_as_float(__float_as_uint(x) & 0x7FFFFFFFu);
 }
 )"},
+    {"min_nan", "", R"(
+// min(a, b), the canonical NaN if one is a NaN
+__device__ __forceinline__ float min_nan(float a, float b) {
+  float result;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+)"},
+    {"max_nan", "", R"(
+// max(a, b), the canonical NaN if one is a NaN
+__device__ __forceinline__ float max_nan(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+  return result;
+}
+)"},
     {"is_nan", "", R"(
 __device__ __forceinline__ bool is_nan(float x) { return x != x; }
 )"},

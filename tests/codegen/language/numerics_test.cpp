@@ -190,6 +190,36 @@ TEST_CASE("N06 max drops NaN, max_nan keeps it", "[language]") {
   CHECK(least[3] == 2);
 }
 
+TEST_CASE("max_nan and min_nan of f32 are one instruction", "[language]") {
+  const std::vector<double> x = {1, kNaN, 3, kNaN, -0.0, 0.0, -kInfinity, 7};
+  const std::vector<double> y = {2, 2, kNaN, kNaN, 0.0, -0.0, kInfinity, 7};
+  const bool largest = GENERATE(true, false);
+  Builder k("extremes");
+  auto a = k.input("a", DType::f32, {8});
+  auto b = k.input("b", DType::f32, {8});
+  auto c = k.output("c", DType::f32, {8});
+  k.launch({1}, {.threads = 32});
+  k.parallel({8}, [&](Value i) { c(i) = largest ? max_nan(a(i), b(i)) : min_nan(a(i), b(i)); });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, largest ? "max_nan(" : "min_nan(") == 1);
+  CHECK(count(text, "is_nan(") == 0);
+  const auto element = [](const std::vector<double>& from) {
+    return [&from](int64_t i) { return from[static_cast<size_t>(i)]; };
+  };
+  const HostTensor in = tensor_by(DType::f32, {8}, element(x));
+  const HostTensor other = tensor_by(DType::f32, {8}, element(y));
+  const HostTensor out(DType::f32, {8});
+  run_kernel(kernel, {&in, &other, &out});
+  const HostTensor expected =
+      tensor_by(DType::f32, {8},
+                element(largest ? std::vector<double>{2, 0, 0, 0, 0.0, 0.0, kInfinity, 7}
+                                : std::vector<double>{1, 0, 0, 0, -0.0, -0.0, -kInfinity, 7}));
+  for (int64_t i = 0; i < 8; ++i) {
+    CHECK(out.bits(i) == (i >= 1 && i <= 3 ? 0x7FFFFFFF : expected.bits(i)));
+  }
+}
+
 TEST_CASE("N07 f32 to e4m3 saturates and rounds to nearest even", "[language]") {
   const auto convert = [](const Value& v) { return cast(DType::e4m3, v); };
   const std::vector<double> inputs = {448,     464,      465,      kInfinity, kNaN,   -0.0,  0x1p-9,
