@@ -46,6 +46,25 @@ bool belongs_to_first_copy(const ir::Body& body) {
   return reads_what_it_writes && !writes_registers && !needs_other_threads(body);
 }
 
+/// The branch that all there is to do for an element stands in, if it does not depend on `lane`: nor does
+/// anything before it, which only reads.
+const ir::If* shared_branch(const ir::Body& body, const VarRef& lane) {
+  std::vector<VarRef> vars;
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
+      for (const Expr& index : load->indices) ir::collect_vars(index, vars);
+    } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
+      ir::collect_vars(let->value, vars);
+    } else if (&stmt != &body.back()) {
+      return nullptr;
+    }
+  }
+  const auto* branch = body.empty() ? nullptr : std::get_if<ir::If>(&body.back().node);
+  if (branch == nullptr) return nullptr;
+  ir::collect_vars(branch->condition, vars);
+  return std::find(vars.begin(), vars.end(), lane) == vars.end() ? branch : nullptr;
+}
+
 }  // namespace
 
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
@@ -59,7 +78,11 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
       while (layout.shape().back() % vector != 0) vector /= 2;
     }
   }
-  if (!is_straight_line(loop.body)) vector = 1;
+  const ir::If* const branch = shared_branch(loop.body, loop.vars.back());
+  const bool straight = branch != nullptr
+                            ? is_straight_line(branch->then) && is_straight_line(branch->otherwise)
+                            : is_straight_line(loop.body);
+  if (!straight) vector = 1;
   const bool first_copy_only = belongs_to_first_copy(loop.body);
   for_each_slot(layout, loop.extents, vector, loc, [&](const Iteration& iteration) {
     Iteration it = iteration;
@@ -72,6 +95,10 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
     when(alone, loc, [&] {
       if (loop.mode != ir::CopyMode::plain && lower_async(loop, it, loc)) {
         // done
+      } else if (it.vector > 1 && branch != nullptr) {  // once around all lanes
+        lower_body({loop.body.begin(), loop.body.end() - 1});
+        lower_branch(*branch, loc,
+                     [&](const ir::Body& body) { lower_lanes(body, it, loc, false); });
       } else if (it.vector > 1) {
         lower_lanes(loop.body, it, loc, false);
       } else {

@@ -33,6 +33,21 @@ void TileLowering::lower_body(const ir::Body& body) {
   for (const ir::Stmt& stmt : body) lower_stmt(stmt);
 }
 
+void TileLowering::lower_branch(const ir::If& branch, SourceLoc loc,
+                                const std::function<void(const ir::Body&)>& lower) {
+  If node;
+  node.condition = resolve(branch.condition);
+  node.then = nested([&] {
+    math_.add_fact(node.condition);
+    lower(branch.then);
+  });
+  node.otherwise = nested([&] {
+    math_.add_fact(ir::unary(ir::Op::logical_not, node.condition));
+    lower(branch.otherwise);
+  });
+  emit({std::move(node), loc});
+}
+
 void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   const SourceLoc loc = stmt.loc;
   manual_sync_ = stmt.manual_sync;
@@ -63,17 +78,7 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
     lower_gemm(*gemm, loc);
   } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-    If node;
-    node.condition = resolve(branch->condition);
-    node.then = nested([&] {
-      math_.add_fact(node.condition);
-      lower_body(branch->then);
-    });
-    node.otherwise = nested([&] {
-      math_.add_fact(ir::unary(ir::Op::logical_not, node.condition));
-      lower_body(branch->otherwise);
-    });
-    emit({std::move(node), loc});
+    lower_branch(*branch, loc, [&](const ir::Body& body) { lower_body(body); });
   } else if (const auto* sync = std::get_if<ir::Sync>(&stmt.node)) {
     if (sync->kind == ir::SyncKind::warp) {
       emit({WarpBarrier{}, loc});

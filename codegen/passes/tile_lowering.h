@@ -42,6 +42,9 @@ class TileLowering {
   // lower_tiles.cpp: statements outside parallel loops
   void lower_body(const ir::Body& body);
   void lower_stmt(const ir::Stmt& stmt);
+  /// Both sides with `lower`, each knowing the condition.
+  void lower_branch(const ir::If& branch, SourceLoc loc,
+                    const std::function<void(const ir::Body&)>& lower);
   void lower_loop(const ir::Loop& loop, SourceLoc loc);
   ArrayRef array_of(const ir::BufferRef& buffer);
 

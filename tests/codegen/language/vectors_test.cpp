@@ -76,6 +76,39 @@ TEST_CASE("V07 an e2m1 tile that begins at an odd column is refused", "[language
   CHECK(error_of([&] { codegen::lower(write_at(4)); }).empty());
 }
 
+TEST_CASE("a branch that all lanes of a vector take stands around their loop", "[language]") {
+  const auto doubled_if = [](bool by_row) {
+    Builder k("rows");
+    auto x = k.input("x", DType::bf16, {4, 256});
+    auto wanted = k.input("wanted", DType::i32, {4});
+    auto y = k.output("y", DType::bf16, {4, 256});
+    k.launch({1}, {.threads = 32});
+    auto tile = k.fragment(DType::bf16, {4, 256}, "tile");
+    k.copy(x, tile);
+    k.parallel({4, 256}, [&](Value i, Value j) {
+      const Value condition = by_row ? wanted(i) >= 0 : wanted(i) >= j;
+      k.if_else(
+          condition, [&] { y(i, j) = tile(i, j) + tile(i, j); }, [&] { y(i, j) = 1.0f; });
+    });
+    return k.finish();
+  };
+  const HostTensor in = tensor_by(DType::bf16, {4, 256}, [](int64_t i) { return i % 128; });
+  const HostTensor wanted = tensor_by(DType::i32, {4}, [](int64_t i) { return i % 2 * 9 - 3; });
+  for (const bool by_row : {true, false}) {
+    CAPTURE(by_row);
+    const ir::Kernel kernel = doubled_if(by_row);
+    const std::string text = cuda_text(kernel);
+    CHECK(count(text, "store<8>(") == (by_row ? 2 : 0));
+    CHECK(count(text, "in_pairs<add_bf16x2, 8>(") == (by_row ? 1 : 0));
+    const HostTensor out(DType::bf16, {4, 256});
+    run_kernel(kernel, {&in, &wanted, &out});
+    for (int64_t i = 0; i < 4 * 256; ++i) {
+      const bool taken = wanted.value(i / 256) >= (by_row ? 0 : static_cast<double>(i % 256));
+      REQUIRE(out.value(i) == (taken ? 2 * in.value(i) : 1));
+    }
+  }
+}
+
 TEST_CASE("V08 a condition that varies inside a vector is kept per element", "[language]") {
   Builder k("varying");
   auto x = k.input("x", DType::f32, {256});
