@@ -210,7 +210,7 @@ void Emitter::print(const Store& store) {
   out_.close();
 }
 
-// Two or four elements at a time where the target type has such a conversion.
+// Two, four or eight elements at a time where the target type has such a conversion.
 void Emitter::print(const Convert& convert) {
   const Array& into = *convert.into.array;
   const Array& from = *convert.from.array;
@@ -219,7 +219,8 @@ void Emitter::print(const Convert& convert) {
   const bool fours = (into.dtype == DType::e4m3 || into.dtype == DType::e2m1) &&
                      from.dtype == DType::f32 && convert.width % 4 == 0;
   const bool widens = into.dtype == DType::f16 && from.dtype == DType::e4m3;
-  const bool halves = into.dtype == DType::e2m1 && from.dtype == DType::f16;
+  const bool eights =
+      into.dtype == DType::e2m1 && from.dtype == DType::f16 && convert.width % 8 == 0;
   const auto element = [&](const Slice& slice, const std::string& step) {
     if (!step.empty()) return expressions_.element(*slice.array, slice.base, step);
     return expressions_.element(*slice.array, slice.base);
@@ -236,9 +237,9 @@ void Emitter::print(const Convert& convert) {
       return fmt::format("{}(&{}, &{});", expressions_.call(function), element(convert.into, step),
                          source(step));
     }
-    if (widens || halves) {
+    if (widens || eights) {
       return fmt::format("{}(&{}, &{});",
-                         expressions_.call(widens ? "e4m3x2_to_f16x2" : "f16x2_to_e2m1x2"),
+                         expressions_.call(widens ? "e4m3x2_to_f16x2" : "f16x8_to_e2m1x8"),
                          element(convert.into, step), source(step));
     }
     return fmt::format(
@@ -246,7 +247,7 @@ void Emitter::print(const Convert& convert) {
         element(convert.into, step), expressions_.widen(from.dtype, {source(step)}).text,
         expressions_.widen(from.dtype, {source(next)}).text);
   };
-  const int step = fours ? 4 : pairs ? 2 : 1;
+  const int step = eights ? 8 : fours ? 4 : pairs ? 2 : 1;
   if (convert.width == step) {
     out_.line(statement("", "1"));
     return;
@@ -263,7 +264,7 @@ void Emitter::print(const Convert& convert) {
 
 void Emitter::print(const Packed& packed) {
   const DType dtype = packed.into.array->dtype;
-  const std::string op = packed.op == ir::Op::abs
+  const std::string op = packed.op == ir::Op::abs && !packed.any_nan
                              ? "abs_x2"
                              : fmt::format("{}_{}x2", ir::name(packed.op), name(dtype));
   std::string args = expressions_.address(*packed.into.array, packed.into.base);

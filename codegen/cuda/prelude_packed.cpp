@@ -5,6 +5,16 @@
 namespace tessera::codegen::cuda {
 namespace {
 
+#define TESSERA_UNARY(NAME, INSTRUCTION)                     \
+  "struct " NAME                                             \
+  " {\n"                                                     \
+  "  static __device__ __forceinline__ u32 apply(u32 a) {\n" \
+  "    u32 result;\n"                                        \
+  "    asm(\"" INSTRUCTION                                   \
+  " %0, %1;\" : \"=r\"(result) : \"r\"(a));\n"               \
+  "    return result;\n"                                     \
+  "  }\n"                                                    \
+  "};\n"
 #define TESSERA_BINARY(NAME, INSTRUCTION)                           \
   "struct " NAME                                                    \
   " {\n"                                                            \
@@ -44,6 +54,9 @@ constexpr Snippet kPacked[] = {
      TESSERA_BF16("sub_bf16x2", "sub.rn.bf16x2", "\"r\"(b), \"r\"(0xBF80BF80u), \"r\"(a)")},
     {"max_bf16x2", "u32", TESSERA_BINARY("max_bf16x2", "max.bf16x2")},
     {"min_bf16x2", "u32", TESSERA_BINARY("min_bf16x2", "min.bf16x2")},
+    // Part of the maximum that follows, where there is an instruction for that; but it may change a NaN.
+    {"abs_f16x2", "u32", TESSERA_UNARY("abs_f16x2", "abs.f16x2")},
+    {"abs_bf16x2", "u32", TESSERA_UNARY("abs_bf16x2", "abs.bf16x2")},
     {"abs_x2", "u32", R"(
 // Sign bits off: the same for both formats.
 struct abs_x2 {

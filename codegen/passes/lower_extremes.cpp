@@ -136,7 +136,7 @@ class ExtremeLowering {
       }
       if (reduce_op_ == ir::ReduceOp::absmax) {
         const Slice magnitudes{declare(from_.name + "_abs", vector_), ir::index(0)};
-        pairwise(ir::Op::abs, magnitudes, {values}, vector_);
+        t_.emit({Packed{ir::Op::abs, magnitudes, {values}, static_cast<int>(vector_), true}, loc_});
         values = magnitudes;
       }
       first.erase(first.begin() + axis_);

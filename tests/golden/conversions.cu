@@ -115,25 +115,38 @@ __device__ __forceinline__ float f16_to_f32(f16 x) {
   return wide;
 }
 
-// into[0], into[1] = from[0], from[1], as by f32.
-__device__ __forceinline__ void f16x2_to_e2m1x2(e2m1* into, const f16* from) {
-#if __CUDA_ARCH__ >= 1000
-  f32_to_e2m1x2(into, f16_to_f32(from[0]), f16_to_f32(from[1]));
+// into[0..8) = from[0..8), as by f32, in one word
+__device__ __forceinline__ void f16x8_to_e2m1x8(e2m1* into, const f16* from) {
+#ifdef TESSERA_ROUNDS_TO_E2M1
+  // The lowest of three lines as in magnitude_of_e2m1; one is the last place of an f16 from 1024 on. Most of it
+  // is arithmetic, which has twice the rate of logic. A product has no sign where it is NaN.
+  u32 codes[2];  // of a pair in bytes 1 and 3
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    u32 pairs[2];
+    memcpy(pairs, &from[i * 4], sizeof(pairs));
+    u32 magnitudes[2], signs[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      asm("{ .reg .b32 x, halves, ones, six;\n"
+          "  abs.f16x2 x, %2; mul.rn.f16x2 %1, %2, %4;\n"
+          "  fma.rn.f16x2 halves, x, %3, %5; add.rn.f16x2 ones, x, %6;\n"
+          "  fma.rn.sat.f16x2 six, x, %7, %8; sub.rn.f16x2 six, %9, six;\n"
+          "  min.f16x2 halves, halves, ones; min.f16x2 %0, halves, six; }"
+          : "=r"(magnitudes[j]), "=r"(signs[j])
+          : "r"(pairs[j]), "r"(0x40004000u), "r"(0x38003800u), "r"(0x64006400u), "r"(0x64026402u),
+            "r"(0xDC00DC00u), "r"(0x65016501u), "r"(0x64076407u));
+    }
+    const u32 magnitude = __byte_perm(magnitudes[0], magnitudes[1], 0x6420);
+    const u32 sign = __byte_perm(signs[0], signs[1], 0x7531) & 0x80808080u;
+    codes[i] = (magnitude * 16 + sign) * 17;
+  }
+  const u32 word = __byte_perm(codes[0], codes[1], 0x7531);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) into[i] = word >> i * 4 & 15u;
 #else
-  // The lowest of three lines as in round_to_e2m1; one is the last place of an f16 from 1024 on.
-  u32 code;
-  memcpy(&code, from, sizeof(code));
-  asm("{ .reg .b32 x, magnitude, halves, ones, twos, sign;\n"
-      "  min.f16x2 x, %0, %1; max.f16x2 x, x, %2; abs.f16x2 magnitude, x;\n"  // NaN becomes 6
-      "  fma.rn.f16x2 halves, magnitude, %3, %4; add.rn.f16x2 ones, magnitude, %5;\n"
-      "  fma.rn.f16x2 twos, magnitude, %6, %7; min.f16x2 %0, halves, ones; min.f16x2 %0, %0, twos;\n"
-      "  shr.b32 sign, x, 12; lop3.b32 %0, %0, sign, 0x00070007, 0xE4; }"  // there %0, else sign
-      : "+r"(code)
-      : "r"(0x46004600u), "r"(0xC600C600u), "r"(0x40004000u), "r"(0x64006400u), "r"(0x64026402u),
-        "r"(0x38003800u), "r"(0x64046404u));
-  const u32 pair = (code & 15u) | (code >> 12 & 0xF0u);  // as store_e2m1 puts it together again
-  into[0] = pair & 15u;
-  into[1] = pair >> 4;
+#pragma unroll
+  for (int i = 0; i < 8; i += 2) f32_to_e2m1x2(into + i, f16_to_f32(from[i]), f16_to_f32(from[i + 1]));
 #endif
 }
 
@@ -163,10 +176,7 @@ tessera_conversions(const bf16* __restrict__ x, const i64* __restrict__ ids, f16
   }
   store<8>(&halves[offset], &half_frag[0]);
   alignas(16) e2m1 code_frag[8];
-  #pragma unroll
-  for (int i = 0; i < 8; i += 2) {
-    f16x2_to_e2m1x2(&code_frag[i], &half_frag[i]);
-  }
+  f16x8_to_e2m1x8(&code_frag[0], &half_frag[0]);
   store_e2m1<8>(&codes[offset >> 1], &code_frag[0]);
   rounded[thread] = f32_to_bf16(i64_to_f32_odd(ids[thread]));
   bytes[thread] = f32_to_u8(bf16_to_f32(f32_to_bf16(bf16_at(x_frag, 0) + bf16_at(x_frag, 1))));
