@@ -339,6 +339,13 @@ TEST_CASE("bench says what it needs", "[cli][bench]") {
   const ProgramResult peer = run_tessera({"bench", "--peer", "/no/such/file"});
   CHECK(peer.exit_code == 2);
   CHECK(peer.err.find("tessera: /no/such/file: cannot be opened\n") == 0);
+  const ProgramResult no_case = run_tessera({"bench", "transpose", "--case", "no such"});
+  CHECK(no_case.exit_code == 2);
+  CHECK(no_case.err ==
+        "tessera: no case has this in its label\n"
+        "  expected  part of a label such as 'R=8064 C=7168 e4m3'\n"
+        "  got       'no such'\n");
+  CHECK(run_tessera({"bench", "transpose", "--case", "bf16", "--launch"}).exit_code == 2);
   const ProgramResult limit = run_tessera({"bench", "transpose", "--fail-at", "2"});
   CHECK(limit.exit_code == 2);
   CHECK(limit.err.find("--fail-at requires --compile") != std::string::npos);

@@ -26,7 +26,7 @@ namespace tessera::tools {
 namespace {
 
 struct BenchOptions {
-  std::string op = "all", json, peer, arch = "sm_90a";
+  std::string op = "all", cases, json, peer, arch = "sm_90a";
   bool launch = false, compile = false, cold = false, skip_without_gpu = false;
   std::optional<double> fail_at;
 };
@@ -135,11 +135,32 @@ int bench_cold(const BenchOptions& options) {
   return print(fmt::format("{}, median of 3\n\n{}", what, cold_table(costs))) ? kOk : kFailed;
 }
 
+bool is_chosen(const kernels::BenchCase& one, const BenchOptions& options) {
+  return one.label.find(options.cases) != std::string::npos;
+}
+
+void check_cases(const std::vector<const kernels::OpInfo*>& chosen, const BenchOptions& options) {
+  for (const kernels::OpInfo* op : chosen) {
+    for (const kernels::BenchCase& one : op->bench) {
+      if (is_chosen(one, options)) return;
+    }
+  }
+  ErrorFields fields;
+  fields.kind = ErrorKind::argument;
+  fields.what = "no case has this in its label";
+  fields.argument = "case";
+  fields.expected =
+      fmt::format("part of a label such as '{}'", chosen.front()->bench.front().label);
+  fields.got = fmt::format("'{}'", options.cases);
+  throw UsageError(Error(std::move(fields)));
+}
+
 int bench(const BenchOptions& options) {
   if (options.compile) return bench_compile(options);
   if (options.cold) return bench_cold(options);
   const std::vector<const kernels::OpInfo*> chosen =
       reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+  check_cases(chosen, options);
   const PeerTimes peer = reading_arguments([&] { return load_peer(options); });
   if (runtime::num_devices() == 0) {
     if (!options.skip_without_gpu) fail_without_gpu();
@@ -159,6 +180,7 @@ int bench(const BenchOptions& options) {
       continue;
     }
     for (const kernels::BenchCase& one : op->bench) {
+      if (!is_chosen(one, options)) continue;
       show_progress(fmt::format("{} {}", op->name, one.label));
       results.push_back(bench_case(*op, one, timer, copy, peer));
     }
@@ -180,11 +202,16 @@ void add_bench(CLI::App& app, Command& command) {
   sub->add_option("--json", options->json, "write the numbers to this file");
   sub->add_option("--peer", options->peer,
                   "peer times: a JSON-lines file or a folder (default: TESSERA_PEER_DIR)");
-  sub->add_flag("--launch", options->launch, "host time of a call instead of GPU time");
+  CLI::Option* launch =
+      sub->add_flag("--launch", options->launch, "host time of a call instead of GPU time");
   CLI::Option* compile = sub->add_flag("--compile", options->compile,
                                        "CPU time of lowering and NVRTC per kernel, no GPU");
-  sub->add_flag("--cold", options->cold,
-                "the first call of a process, with an empty and with a warm cache");
+  CLI::Option* cold = sub->add_flag(
+      "--cold", options->cold, "the first call of a process, with an empty and with a warm cache");
+  sub->add_option("--case", options->cases, "only the cases with this text in their label")
+      ->excludes(launch)
+      ->excludes(compile)
+      ->excludes(cold);
   sub->add_option("--arch", options->arch,
                   "target of --compile, and of --cold without a GPU (default sm_90a)");
   sub->add_option("--fail-at", options->fail_at,
