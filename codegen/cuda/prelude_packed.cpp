@@ -25,7 +25,7 @@ namespace {
   "    return result;\n"                                            \
   "  }\n"                                                           \
   "};\n"
-// Below sm_90 bf16 has no instruction but fma: a * 1 + b and b * -1 + a round as often.
+// Below sm_90 bf16 has no instruction but fma: a * 1 + b, b * -1 + a and a * b - 0 round as often.
 #define TESSERA_BF16(NAME, INSTRUCTION, OLDER)                          \
   "struct " NAME                                                        \
   " {\n"                                                                \
@@ -52,6 +52,10 @@ constexpr Snippet kPacked[] = {
      TESSERA_BF16("add_bf16x2", "add.rn.bf16x2", "\"r\"(a), \"r\"(0x3F803F80u), \"r\"(b)")},
     {"sub_bf16x2", "u32",
      TESSERA_BF16("sub_bf16x2", "sub.rn.bf16x2", "\"r\"(b), \"r\"(0xBF80BF80u), \"r\"(a)")},
+    // By f32 it would be rounded once too: a product has 16 bits, and where some are below the last of f32 all
+    // are below half of the least bf16.
+    {"mul_bf16x2", "u32",
+     TESSERA_BF16("mul_bf16x2", "mul.rn.bf16x2", "\"r\"(a), \"r\"(b), \"r\"(0x80008000u)")},
     {"max_bf16x2", "u32", TESSERA_BINARY("max_bf16x2", "max.bf16x2")},
     {"min_bf16x2", "u32", TESSERA_BINARY("min_bf16x2", "min.bf16x2")},
     // Part of the maximum that follows, where there is an instruction for that; but it may change a NaN.
@@ -61,23 +65,6 @@ constexpr Snippet kPacked[] = {
 // Sign bits off: the same for both formats.
 struct abs_x2 {
   static __device__ __forceinline__ u32 apply(u32 a) { return a & 0x7FFF7FFFu; }
-};
-)"},
-    // One rounding of the exact result is not always what two give: these go by f32, as single elements do.
-    {"bf16_pair", "u32", R"(
-__device__ __forceinline__ float low_bf16(u32 pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_bf16(u32 pair) { return __uint_as_float(pair & 0xFFFF0000u); }
-__device__ __forceinline__ u32 bf16_pair(float low, float high) {
-  u32 pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
-)"},
-    {"mul_bf16x2", "bf16_pair", R"(
-struct mul_bf16x2 {
-  static __device__ __forceinline__ u32 apply(u32 a, u32 b) {
-    return bf16_pair(low_bf16(a) * low_bf16(b), high_bf16(a) * high_bf16(b));
-  }
 };
 )"},
     {"in_pairs", "u16 u32", R"(

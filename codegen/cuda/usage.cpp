@@ -111,8 +111,8 @@ Role Usage::role(const ir::Var& var) const {
 }
 
 Role Usage::store_role(const Array& to) const {
-  const bool to_products = to.space == ArraySpace::registers && !read_.contains(&to);
-  return to_products ? Role::operand : Role::value;
+  const bool to_arithmetic = to.space == ArraySpace::registers && !read_.contains(&to);
+  return to_arithmetic ? Role::operand : Role::value;
 }
 
 bool Usage::is_kept_for_loop(const Array& array) const {
@@ -164,7 +164,10 @@ void Usage::mark_reads(const Body& body, int loops) {
       read_.insert(store->from.array.get());
       deepest(fill_loops_, store->to);
     } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
-      mark(convert->from);
+      computed_on_.insert(convert->from.array.get());
+      // To another dtype: every NaN becomes canonical.
+      const bool as_it_is = convert->from.array->dtype == convert->into.array->dtype;
+      if (as_it_is) read_.insert(convert->from.array.get());
     } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
       for (const Slice& arg : packed->args) mark(arg);
     } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {

@@ -41,7 +41,7 @@ class Usage {
   /// The strongest role in which the variable is used.
   Role role(const ir::Var& var) const;
 
-  /// The role of what is stored to the array: operand if only matrix products read it.
+  /// The role of what is stored to the array: operand if only matrix products and conversions read it.
   Role store_role(const Array& to) const;
 
   /// True if matrix products read the register array in a loop that does not fill it. A compiler
@@ -108,7 +108,7 @@ class Usage {
   std::set<const Array*> accessed_;
   std::set<const Array*> computed_on_;
   std::set<const Array*> vectors_;
-  std::set<const Array*> read_;  // by other statements than the products of an Mma
+  std::set<const Array*> read_;  // by other statements than the products of an Mma and conversions
   // Loops, not counting unrolled ones, around what fills an array and around products that read it.
   std::map<const Array*, int> fill_loops_, product_loops_;
 };

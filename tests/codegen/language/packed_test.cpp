@@ -207,6 +207,35 @@ TEST_CASE("what the body reads elsewhere is the value before an update in pairs"
   CHECK_THAT(squares, HasValues([](int64_t i) { return (i % 13) * (i % 13); }));
 }
 
+TEST_CASE("a NaN that is converted on may come as it is, one that is kept may not",
+          "[language][packed]") {
+  constexpr int64_t kRows = 16, kCols = 64;
+  Builder k("converted");
+  auto x = k.input("x", DType::bf16, {kRows, kCols});
+  auto codes = k.output("codes", DType::e4m3, {kRows, kCols});
+  auto wide = k.output("wide", DType::f32, {kRows, kCols});
+  k.launch({1}, {.threads = 128});
+  auto tile = k.fragment(DType::bf16, {kRows, kCols}, "tile");
+  k.copy(x, tile);
+  k.parallel({kRows, kCols},
+             [&](Value i, Value j) { codes(i, j) = cast(DType::e4m3, f32(tile(i, j))); });
+  k.parallel({kRows, kCols}, [&](Value i, Value j) { wide(i, j) = f32(tile(i, j)); });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "= bf16_at(tile, ") == 1);
+  CHECK(count(text, "= canonical_nan(") == 1);
+
+  const HostTensor values = all_kinds(DType::bf16, {kRows, kCols}, 4);
+  const HostTensor small(DType::e4m3, {kRows, kCols}), large(DType::f32, {kRows, kCols});
+  run_kernel(kernel, {&values, &small, &large});
+  for (int64_t i = 0; i < values.size(); ++i) {
+    const auto value = static_cast<float>(values.value(i));
+    CAPTURE(i, values.bits(i));
+    CHECK(small.bits(i) == rounded(DType::e4m3, value));
+    CHECK(large.bits(i) == (std::isnan(value) ? 0x7FFFFFFFu : reference::bits_of(value)));
+  }
+}
+
 TEST_CASE("small floats are scaled as halves and rounded to e2m1", "[language][packed]") {
   constexpr int64_t kRows = 64, kCols = 64;
   Builder k("halves");
