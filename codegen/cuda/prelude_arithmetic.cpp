@@ -39,10 +39,11 @@ __device__ __forceinline__ float quotient(float a, float b) {
 }
 )"},
     {"quotient_by", "", R"(
-// a / b for a whole number b <= 2^20 with the reciprocal r, and a >= b * 2^-126: a remainder is exact.
+// a / b for a whole number b <= 2^20 with the reciprocal r, and a >= b * 2^-126: a remainder is exact. Of an
+// infinite a it is infinite.
 __device__ __forceinline__ float quotient_by(float a, float b, float r) {
-  const float q = a * r;
-  return __float_as_uint(a) == 0x7F800000u ? a : fmaf(r, fmaf(-b, q, a), q);
+  const float q = fminf(a * r, 0x1.fffffep127f);
+  return fmaf(r, fmaf(-b, q, a), q);
 }
 )"},
     {"wrapping_add", "u32 i64 u64", R"(

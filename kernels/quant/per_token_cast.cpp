@@ -34,9 +34,9 @@ ir::Kernel build_cast(const Spec& s) {
   const TokenRows rows = declare_rows(k, s);  // x [tokens, hidden]
   auto out = k.output("out", s.format, {rows.tokens, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows.tokens, num_blocks(s.hidden, s.group));
-  // Up to 64 registers: left to itself ptxas finds room for 16 blocks when no division is in the way,
-  // and puts off half of the loads for that.
-  const int blocks = is_ordinary_group(s.group) && s.round_sf ? 8 : 0;
+  // Up to 64 registers: left to itself ptxas finds room for 16 blocks, and puts off half of the loads
+  // for that.
+  const int blocks = is_ordinary_group(s.group) ? 8 : 0;
   const TileOrigin at =
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, blocks);
 

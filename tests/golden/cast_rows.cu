@@ -118,10 +118,11 @@ __device__ __forceinline__ float quotient(float a, float b) {
   return fmaxf(q, 0.0f);  // of an infinite b q is -infinity here
 }
 
-// a / b for a whole number b <= 2^20 with the reciprocal r, and a >= b * 2^-126: a remainder is exact.
+// a / b for a whole number b <= 2^20 with the reciprocal r, and a >= b * 2^-126: a remainder is exact. Of an
+// infinite a it is infinite.
 __device__ __forceinline__ float quotient_by(float a, float b, float r) {
-  const float q = a * r;
-  return __float_as_uint(a) == 0x7F800000u ? a : fmaf(r, fmaf(-b, q, a), q);
+  const float q = fminf(a * r, 0x1.fffffep127f);
+  return fmaf(r, fmaf(-b, q, a), q);
 }
 
 // cast_rows: grid (56, (tokens + 15) / 16), 256 threads
