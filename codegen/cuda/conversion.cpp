@@ -80,6 +80,11 @@ Text ExpressionPrinter::cast(const Expr& e, Role role) {
   if (ir::is_constant(arg) && is_float(arg->type)) {
     return convert(e->type, DType::f32, {f32_argument(e, 0)}, role);
   }
+  if (e->type == DType::u16 && arg->type == DType::u32 && !ir::is_constant(arg)) {
+    const bool high = arg->op == ir::Op::shr && ir::is_constant(arg->args[1], 16);
+    const std::string word = high ? argument(arg, 0, role) : argument(e, 0, role);
+    return {fmt::format("{}({})", call(high ? "high_half" : "low_half"), word)};
+  }
   return convert(e->type, arg->type, text(arg, argument_role(*e, 0, role)), role);
 }
 

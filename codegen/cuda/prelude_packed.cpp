@@ -42,7 +42,19 @@ namespace {
   "  }\n"                                                               \
   "};\n"
 
+// By a move, which costs nothing where the halves are put together again; by a shift it does.
+#define TESSERA_HALF(NAME, MOVE)               \
+  "__device__ __forceinline__ u16 " NAME       \
+  "(u32 word) {\n"                             \
+  "  u16 half;\n"                              \
+  "  asm(\"{ .reg .b16 other; mov.b32 " MOVE   \
+  ", %1; }\" : \"=h\"(half) : \"r\"(word));\n" \
+  "  return half;\n"                           \
+  "}\n"
+
 constexpr Snippet kPacked[] = {
+    {"low_half", "u16 u32", TESSERA_HALF("low_half", "{%0, other}")},
+    {"high_half", "u16 u32", TESSERA_HALF("high_half", "{other, %0}")},
     {"add_f16x2", "u32", TESSERA_BINARY("add_f16x2", "add.rn.f16x2")},
     {"sub_f16x2", "u32", TESSERA_BINARY("sub_f16x2", "sub.rn.f16x2")},
     {"mul_f16x2", "u32", TESSERA_BINARY("mul_f16x2", "mul.rn.f16x2")},

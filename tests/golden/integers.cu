@@ -28,6 +28,12 @@ __device__ __forceinline__ i64 shift_right(i64 x, u32 amount) {
   return result;
 }
 
+__device__ __forceinline__ u16 low_half(u32 word) {
+  u16 half;
+  asm("{ .reg .b16 other; mov.b32 {%0, other}, %1; }" : "=h"(half) : "r"(word));
+  return half;
+}
+
 // integers: grid (1), 32 threads
 extern "C" __global__ void __launch_bounds__(32)
 tessera_integers(const i64* __restrict__ seeds, const u32* __restrict__ amounts, i64* hashes,
@@ -39,6 +45,6 @@ tessera_integers(const i64* __restrict__ seeds, const u32* __restrict__ amounts,
   const i64 mixed = wrapping_mul(seed, 712544676207699905ll) ^ seed;
   const i64 shifted = shift_right(mixed, amount) % 97;
   hashes[place] = shifted;
-  const u16 low = u16(amount & 0xFFFFu);
+  const u16 low = low_half(amount & 0xFFFFu);
   small[place] = u16(u32(low) * low);
 }
