@@ -60,7 +60,14 @@ std::string Emitter::memory_type(DType dtype) {
 
 void Emitter::signature() {
   std::string bounds = fmt::format("{}", program_.threads);
-  if (program_.min_blocks_per_sm > 0) bounds += fmt::format(", {}", program_.min_blocks_per_sm);
+  const int blocks = program_.min_blocks_per_sm;
+  constexpr int kThreadsOfAnySm = 1536;
+  if (blocks * program_.threads > kThreadsOfAnySm) {
+    bounds +=
+        fmt::format(", {}<{}, {}>", expressions_.call("blocks_per_sm"), blocks, program_.threads);
+  } else if (blocks > 0) {
+    bounds += fmt::format(", {}", blocks);
+  }
   std::string params;
   for (const Param& param : program_.params) {
     if (!params.empty()) params += ", ";

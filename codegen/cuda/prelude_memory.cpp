@@ -8,6 +8,13 @@ namespace {
 // The small floats are their bits: arithmetic on them is written with conversions, so a plain
 // operator never hides one.
 constexpr Snippet kTypes[] = {
+    {"blocks_per_sm", "", R"(
+// The blocks wanted, or as many as the threads of an SM allow.
+inline constexpr int threads_per_sm = __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ||
+    __CUDA_ARCH__ == 1030 ? 2048 : 1536;
+template <int kWanted, int kThreads>
+inline constexpr int blocks_per_sm = kWanted * kThreads <= threads_per_sm ? kWanted : threads_per_sm / kThreads;
+)"},
     {"i8", "", "using i8 = signed char;\n"},
     {"u8", "", "using u8 = unsigned char;\n"},
     {"i16", "", "using i16 = short;\n"},

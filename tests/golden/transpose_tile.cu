@@ -1,5 +1,11 @@
+// The blocks wanted, or as many as the threads of an SM allow.
+inline constexpr int threads_per_sm = __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ||
+    __CUDA_ARCH__ == 1030 ? 2048 : 1536;
+template <int kWanted, int kThreads>
+inline constexpr int blocks_per_sm = kWanted * kThreads <= threads_per_sm ? kWanted : threads_per_sm / kThreads;
+
 // transpose_tile: grid (1), 1024 threads, 4352 bytes of shared memory
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(1024, blocks_per_sm<2, 1024>)
 tessera_transpose_tile(const float* __restrict__ x, const float* __restrict__ bias, float* y) {
   const int thread = threadIdx.x;
   extern __shared__ __align__(128) unsigned char arena[];

@@ -63,6 +63,7 @@ namespace {
 // Shared memory: two arrays of one arena, a barrier, a transposed read.
 Program transpose_tile() {
   ProgramBuilder k("transpose_tile", 1024);
+  k.min_blocks(2);  // more threads than some SMs hold
   const ArrayRef x = k.input("x", DType::f32, {number(32), number(32)});
   const ArrayRef bias = k.input("bias", DType::f32, {number(32)});
   const ArrayRef y = k.output("y", DType::f32, {number(32), number(32)});
