@@ -50,8 +50,10 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
                          num_blocks(s.hidden, s.block_cols));
   auto out = k.output("out", s.format, {rows.tokens, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows.tokens, num_blocks(s.hidden, s.group));
+  // The arithmetic of halves decides, and wants all the warps that an SM holds.
+  const int blocks = products_fit_f16(s) ? 16 : 0;
   const TileOrigin at =
-      launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
+      launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, blocks);
 
   // load
   auto x_frag = load_tile(k, rows, at, tile);  // (rows, cols)
@@ -68,8 +70,11 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
   k.parallel({tile.rows, runs}, [&](Value r, Value i) {
     run_amax(r, i) = run_amax(r, i) * x_scale(r / block_rows, i);
   });
-  auto amax = k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");  // (rows, groups)
-  k.reduce_max(run_amax.reshape({tile.rows, tile.groups, runs_per_group}), amax, Axis(2));
+  const Ref amax =
+      runs_per_group == 1 ? run_amax : k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");
+  if (runs_per_group > 1) {  // (rows, groups)
+    k.reduce_max(run_amax.reshape({tile.rows, tile.groups, runs_per_group}), amax, Axis(2));
+  }
 
   // scales
   auto inverse = k.fragment(DType::f32, {tile.rows, tile.groups}, "inverse");  // (rows, groups)
