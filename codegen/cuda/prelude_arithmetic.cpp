@@ -7,13 +7,18 @@ namespace {
 
 constexpr Snippet kArithmetic[] = {
     {"silu", "", R"(
-// x / (1 + expf(-x)) as if divided: quotient and remainder by a reciprocal, as the division does where
-// its operands are far from the ends of the range. Scaled by 1/4 the divisor, which is at least 1, has
-// a normal reciprocal. Without a remainder (infinities) the product is what the division gives; so it
-// is for zeros, which keep their sign.
+// x / (1 + expf(-x)) as if divided. The steps of expf; its last product, which is exact, and the sum are one. Then
+// quotient and remainder by a reciprocal, as the division does where its operands are far from the ends of the range.
+// Scaled by 1/4 the divisor, which is at least 1, has a normal reciprocal. Without a remainder (infinities) the product
+// is what the division gives.
 __device__ __forceinline__ float silu(float x) {
-  const float divisor = 1.0f + expf(-x);
-  float r;
+  float step, power, r;
+  asm("fma.rn.sat.f32 %0, %1, 0f3BBB989D, 0f3F000000;" : "=f"(step) : "f"(-x));
+  step = __fmaf_rd(step, 252.0f, 12582913.0f);
+  power = fmaf(-x, __uint_as_float(0x3FB8AA3Bu), -(step - 12583039.0f));
+  power = fmaf(-x, __uint_as_float(0x32A57060u), power);
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(power));
+  const float divisor = fmaf(power, __uint_as_float(__float_as_uint(step) << 23), 1.0f);
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(divisor * 0.25f));
   r *= 0.25f;
   const float product = x * r;
