@@ -7,11 +7,10 @@
 //          are counted per block and added by at most three atomics.
 // Maths    v = gate / (1 + exp(-gate)) * up * weight in f32, every step rounded; scale and code: see
 //          scale_factor.h
-// Tuned    H200: values_per_thread
+// Tuned    H200: cut_work, pick_tile
 
 #include "kernels/quant/swiglu_forward.h"
 
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -25,6 +24,10 @@ namespace {
 
 using Weights = SwigluSpec::Weights;
 
+bool has_count(const SwigluSpec& s) {
+  return s.clamp == SwigluSpec::Clamp::counted;
+}
+
 TokenTile pick_tile(const SwigluSpec& s) {
   TokenCastSpec cast{};
   cast.in = s.in;
@@ -32,16 +35,31 @@ TokenTile pick_tile(const SwigluSpec& s) {
   cast.group = s.group;
   if (!is_ordinary_group(s.group)) return whole_row_tile(s.hidden, 8, 32);
   TokenTile tile = pick_token_tile(cast, ScaleWriter::cols_together(s.sf_layout));
+  // Small blocks keep the SMs evenly busy, but each one adds what it has counted.
+  if (s.per_thread == 16 && !has_count(s)) tile.threads = 64;
   tile.rows = s.per_thread * tile.threads / tile.cols;
   return tile;
 }
 
+/// Each thread has two runs of 8 columns, in one group: (rows, cols).
+layout::Layout runs_of_a_group(const TokenTile& tile) {
+  return layout::Layout({tile.rows, tile.cols}, {{0, 1, tile.rows, tile.groups * 8, 0},
+                                                 {1, 128, tile.groups, 8, 0},
+                                                 {1, 64, 2, 0, 8},
+                                                 {1, 8, 8, 1, 0},
+                                                 {1, 1, 8, 0, 1}});
+}
+
 }  // namespace
 
-int32_t values_per_thread(const SwigluSpec& s, int64_t rows) {
+void cut_work(SwigluSpec& s, int64_t rows) {
+  const int64_t values = rows * s.hidden;
   // Short threads get over the latency where all blocks are on an H200 at once. Many short blocks cost
-  // more, above all the atomics of their counts. Of 32 values ptxas reads one row after the other.
-  return rows * s.hidden <= int64_t{1} << (s.has_count ? 18 : 21) ? 8 : 16;
+  // more, above all the atomics of their counts.
+  s.per_thread = values <= int64_t{1} << (has_count(s) ? 18 : 21) ? 8 : 16;
+  // ptxas reads `up` behind the activation of `gate` unless it has registers to spare or a branch on padding stands
+  // between. Few blocks leave them.
+  s.blocks_per_sm = is_ordinary_group(s.group) && !s.has_experts && values <= 1 << 20 ? 10 : 0;
 }
 
 ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
@@ -64,16 +82,21 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   auto out = k.output("out", DType::e4m3, {rows, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows, num_blocks(s.hidden, s.group));
   std::optional<Ref> counts;
-  if (s.has_count) counts = k.output("clamped_count", DType::i64, {3}, {.align = 8});
-  auto amax_floor = k.scalar("amax_floor", DType::f32);
-  const Value clamp = s.has_clamp ? k.scalar("clamp_value", DType::f32) : Value();
+  if (has_count(s)) counts = k.output("clamped_count", DType::i64, {3}, {.align = 8});
+  const Arg amax_floor =
+      s.has_floor ? Arg(k.scalar("amax_floor", DType::f32)) : Arg(kE4m3.amax_floor);
+  const bool has_clamp = s.clamp != SwigluSpec::Clamp::none;
+  const Value clamp = has_clamp ? k.scalar("clamp_value", DType::f32) : Value();
   const TileOrigin at =
-      launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
+      launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, s.blocks_per_sm);
 
   // load
+  const bool has_runs = s.per_thread == 16 && is_ordinary_group(s.group);
   std::vector<Ref> halves;  // gate, up: (rows, cols)
   for (const int64_t half : {0, 1}) {
-    halves.push_back(k.fragment(s.in, {tile.rows, tile.cols}, half == 0 ? "gate" : "up"));
+    const char* name = half == 0 ? "gate" : "up";
+    halves.push_back(has_runs ? k.fragment(s.in, runs_of_a_group(tile), name)
+                              : k.fragment(s.in, {tile.rows, tile.cols}, name));
     k.parallel({tile.rows, tile.cols},
                [&](Value r, Value c) { halves.back()(r, c) = x(at.row + r, half, at.col + c); });
   }
@@ -93,41 +116,33 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   }
 
   // activation
-  const auto unless_padding = [&](const Value& r, const Value& value, const Arg& otherwise) {
-    return s.has_experts ? select((*expert)(r) >= 0, value, otherwise) : value;
-  };
+  const auto is_valid = [&](const Value& r) { return (*expert)(r) >= 0; };
   auto v = k.fragment(DType::f32, {tile.rows, tile.cols}, "v");  // (rows, cols)
-  // What a row is clamped at. Nothing of padding is beyond infinity, so that one comparison clamps
-  // and counts.
-  std::optional<Ref> limit;    // (rows)
   std::optional<Ref> clamped;  // of a thread: gate above, up above, up below
-  if (s.has_clamp) {
-    limit = k.fragment(DType::f32, {tile.rows}, "limit");
-    k.parallel({tile.rows}, [&](Value r) {
-      (*limit)(r) = unless_padding(r, clamp, std::numeric_limits<float>::infinity());
-    });
-  }
-  if (s.has_count) {
-    clamped = k.local(DType::i32, {3}, "clamped");
-    k.unrolled(3, [&](Value which) { (*clamped)(which) = 0; });
+  if (has_count(s)) {
+    clamped = k.local(DType::f32, {3}, "clamped");
+    k.unrolled(3, [&](Value which) { (*clamped)(which) = 0.0f; });
   }
   k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
-    auto gate = f32(halves[0](r, c)), up = f32(halves[1](r, c));
-    if (s.has_clamp) {  // comparisons, so that a NaN stays
-      const Value most = (*limit)(r);
-      const Value beyond[] = {gate > most, up > most, up < -most};
-      for (int which = 0; s.has_count && which < 3; ++which) {
-        (*clamped)(which) = (*clamped)(which) + select(beyond[which], i32(1), i32(0));
-      }
-      gate = k.let("gate", select(beyond[0], most, gate));
-      up = k.let("up", select(beyond[1], most, select(beyond[2], -most, up)));
-    }
     const auto activate = [&] {
+      auto gate = f32(halves[0](r, c)), up = f32(halves[1](r, c));
+      if (has_count(s)) {
+        gate = k.let("gate", gate);
+        up = k.let("up", up);
+        const Value beyond[] = {gate > clamp, up > clamp, up < -clamp};
+        for (int which = 0; which < 3; ++which) {
+          (*clamped)(which) = (*clamped)(which) + select(beyond[which], 1.0f, 0.0f);
+        }
+      }
+      if (has_clamp) {
+        gate = min_nan(gate, clamp);
+        up = max_nan(min_nan(up, clamp), -clamp);
+      }
       auto value = silu(gate) * up;
       v(r, c) = s.weights != Weights::none ? value * (*weight)(r) : value;
     };
-    if (s.has_experts) {  // one branch for all values of a row: their operands are read before it
-      k.if_else((*expert)(r) >= 0, activate, [&] { v(r, c) = 0.0f; });
+    if (s.has_experts) {
+      k.if_else(is_valid(r), activate, [&] { v(r, c) = 0.0f; });
     } else {
       activate();
     }
@@ -142,8 +157,10 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   k.parallel({tile.rows, tile.groups}, [&](Value r, Value g) {
     auto sf = scale_factor(k, kE4m3.max, amax_floor, amax(r, g), s.round_sf);
     inverse(r, g) = sf.inverse;
-    sf.scale = unless_padding(r, sf.scale, 0.0f);
-    if (s.round_sf) sf.exponent = unless_padding(r, sf.exponent, 0);
+    if (s.has_experts) {
+      sf.scale = select(is_valid(r), sf.scale, 0.0f);
+      if (s.round_sf) sf.exponent = select(is_valid(r), sf.exponent, 0);
+    }
     out_sf.store(at.row + r, at.col_tile * tile.groups + g, sf);
   });
 
@@ -155,11 +172,11 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
 
   // add what was clamped
-  if (s.has_count) {
+  if (has_count(s)) {
     const int64_t warps = tile.threads / 32;
     auto warp_counts = k.shared(DType::i32, {3, warps}, "warp_counts");
     std::vector<Value> sums;
-    for (int which = 0; which < 3; ++which) sums.push_back(k.warp_sum((*clamped)(which)));
+    for (int which = 0; which < 3; ++which) sums.push_back(k.warp_sum(i32((*clamped)(which))));
     k.if_(k.lane() == 0, [&] {
       for (int which = 0; which < 3; ++which) {
         warp_counts(which, k.warp()) = sums[static_cast<size_t>(which)];

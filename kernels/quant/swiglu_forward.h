@@ -8,23 +8,27 @@ namespace tessera::kernels {
 /// Everything that generated code depends on.
 struct SwigluSpec {
   enum class Weights : uint8_t { none, given, all_zero };  // all_zero: an empty topk_weights
+  enum class Clamp : uint8_t { none, given, counted };
 
   DType in;
   SfLayout sf_layout;
   bool round_sf;
   uint8_t align;  // bytes of x, at most 16
   Weights weights;
-  bool has_experts, has_clamp, has_count;
+  Clamp clamp;
+  bool has_experts;
+  bool has_floor;  // else that of e4m3
   int32_t hidden, group;
-  int32_t per_thread;  // values; 8, 16 or 32, leaves results as they are
+  int16_t per_thread;     // values; 8, 16 or 32, leaves results as they are
+  int16_t blocks_per_sm;  // at least so many; 0: as it comes
 };
 
-/// The per_thread for so many rows; the rest of `spec` is there.
-int32_t values_per_thread(const SwigluSpec& spec, int64_t rows);
+/// Sets per_thread and blocks_per_sm for so many rows; the rest of `spec` is there.
+void cut_work(SwigluSpec& spec, int64_t rows);
 
 /// Parameters: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] and pos_to_expert as
-/// far as the Spec has them; out, out_sf; clamped_count if it has that. Scalars: amax_floor and,
-/// with a clamp, clamp_value.
+/// far as the Spec has them; out, out_sf; clamped_count if it has that. Scalars: amax_floor and
+/// clamp_value, those of them that it has.
 ir::Kernel build_swiglu_forward(const SwigluSpec& spec);
 
 }  // namespace tessera::kernels

@@ -20,7 +20,7 @@ namespace {
 // 3. Host function
 struct Call {
   SwigluSpec spec;
-  float clamp = 0, amax_floor = 1e-4f;
+  float clamp = 0, amax_floor = 0;
 };
 
 std::optional<float> number(const Params& params, const std::string& name) {
@@ -45,13 +45,15 @@ void check_row_tensors(ArgCheck& check, const Tensors& tensors, const Params& pa
 
 void check_numbers(const ArgCheck& check, const Params& params, Call& call) {
   const std::optional<float> clamp = number(params, "swiglu_clamp_value");
-  call.spec.has_clamp = clamp.has_value();
+  const std::optional<float> floor = number(params, "sf_clamp_min");
+  call.spec.clamp = clamp ? SwigluSpec::Clamp::given : SwigluSpec::Clamp::none;
   call.clamp = clamp.value_or(0.0f);
   check.require(!clamp || *clamp > 0, "swiglu_clamp_value",
                 "parameter 'swiglu_clamp_value' is out of range", "a number above 0",
                 to_string(params.at("swiglu_clamp_value")));
-  call.amax_floor = number(params, "sf_clamp_min").value_or(1e-4f);
-  check.require(call.amax_floor >= 0x1p-117f && std::isfinite(call.amax_floor), "sf_clamp_min",
+  call.spec.has_floor = floor.has_value();
+  call.amax_floor = floor.value_or(0.0f);
+  check.require(!floor || (*floor >= 0x1p-117f && std::isfinite(*floor)), "sf_clamp_min",
                 "parameter 'sf_clamp_min' is out of range", "2^-117 (6.02e-36) or more, finite",
                 to_string(params.at("sf_clamp_min")));
 }
@@ -90,10 +92,10 @@ Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) 
               : tensors.at("topk_weights").size() == 0 ? Weights::all_zero
                                                        : Weights::given;
   s.has_experts = check.has("pos_to_expert");
-  s.has_count = check.has("clamped_count");
+  if (check.has("clamped_count")) s.clamp = SwigluSpec::Clamp::counted;
   s.hidden = static_cast<int32_t>(hidden);
   s.group = static_cast<int32_t>(cast.group);
-  s.per_thread = values_per_thread(s, check["P"]);
+  cut_work(s, check["P"]);
   return call;
 }
 
@@ -130,10 +132,13 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (s.has_experts) pass(tensors.at("pos_to_expert"));
   pass(tensors.at("out"));
   pass(written_scales(tensors.at("out_sf"), s.sf_layout, check["P"], check["C"]));
-  if (s.has_count) pass(tensors.at("clamped_count"));
-  const int64_t scalars[] = {jit::scalar_bits(call.amax_floor), jit::scalar_bits(call.clamp)};
+  if (s.clamp == SwigluSpec::Clamp::counted) pass(tensors.at("clamped_count"));
+  int64_t scalars[2];
+  size_t numbers = 0;
+  if (s.has_floor) scalars[numbers++] = jit::scalar_bits(call.amax_floor);
+  if (s.clamp != SwigluSpec::Clamp::none) scalars[numbers++] = jit::scalar_bits(call.clamp);
   jit::run("swiglu_forward_and_per_token_cast", s, build_swiglu_forward, std::span(arguments, used),
-           std::span(scalars, s.has_clamp ? 2 : 1), stream);
+           std::span(scalars, numbers), stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
+#include <vector>
 
 #include "kernels/jit/jit.h"
 #include "kernels/quant/swiglu_forward.h"
@@ -14,6 +16,7 @@
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
+#include "tests/support/run_kernel.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -36,29 +39,37 @@ TEST_CASE("swiglu_forward_and_per_token_cast gives the reference's bytes on the 
 TEST_CASE("values per thread leave the bits of the gated cast as they are", "[swiglu]") {
   const int64_t rows = 13, hidden = 640;
   const HostTensor x = random_tensor(DType::bf16, {rows, 2, hidden}, Values::normal, 105);
-  const auto run_with = [&](int32_t per_thread) {
+  const HostTensor experts =
+      tensor_by(DType::i32, {rows}, [](int64_t row) { return row % 5 == 3 ? -1 : row; });
+  using Clamp = kernels::SwigluSpec::Clamp;
+  const Clamp clamp = GENERATE(Clamp::counted, Clamp::none);
+  const auto run_with = [&](int16_t per_thread) {
     kernels::SwigluSpec s{};
     s.in = DType::bf16;
     s.align = 16;
-    s.has_clamp = s.has_count = true;
+    s.clamp = clamp;
+    s.has_experts = clamp == Clamp::none;
     s.hidden = static_cast<int32_t>(hidden);
     s.group = 128;
     s.per_thread = per_thread;
     std::vector<HostTensor> outputs = {HostTensor(DType::e4m3, {rows, hidden}),
-                                       HostTensor(DType::f32, {rows, hidden / 128}),
-                                       HostTensor(DType::i64, {3})};
-    outputs[2].fill_bytes(std::byte{0});
-    const TensorView arguments[] = {x.view(), outputs[0].view(), outputs[1].view(),
-                                    outputs[2].view()};
-    using kernels::jit::scalar_bits;
-    const int64_t scalars[] = {scalar_bits(1e-4f), scalar_bits(0.5f)};
+                                       HostTensor(DType::f32, {rows, hidden / 128})};
+    std::vector<TensorView> arguments = {x.view()};
+    if (s.has_experts) arguments.push_back(experts.view());
+    if (clamp == Clamp::counted) {
+      outputs.emplace_back(DType::i64, Dims{3});
+      outputs.back().fill_bytes(std::byte{0});
+    }
+    for (const HostTensor& output : outputs) arguments.push_back(output.view());
+    const int64_t clamp_value[] = {kernels::jit::scalar_bits(0.5f)};
+    const std::span<const int64_t> scalars(clamp_value, clamp == Clamp::counted ? 1 : 0);
     const kernels::jit::TrapScope traps;
     kernels::jit::run(kernels::build_swiglu_forward(s), arguments, scalars, nullptr);
     return outputs;
   };
   const std::vector<HostTensor> want = run_with(8);
-  CHECK(want[2].value(0) > 1000);
-  for (const int32_t per_thread : {16, 32}) {
+  if (clamp == Clamp::counted) CHECK(want[2].value(0) > 1000);
+  for (const int16_t per_thread : {int16_t{16}, int16_t{32}}) {
     CAPTURE(per_thread);
     const std::vector<HostTensor> got = run_with(per_thread);
     for (size_t i = 0; i < got.size(); ++i) CHECK_THAT(got[i], EqualsBits(want[i]));
