@@ -161,34 +161,38 @@ __device__ __forceinline__ e2m1 e2m1_at(const e2m1x2* memory, i64 offset) {
   return (memory[offset >> 1] >> ((offset & 1) * 4)) & 15;
 }
 )"},
-    {"load_e2m1", "e2m1 e2m1x2 load", R"(
+    {"unpack_e2m1", "e2m1 e2m1x2", R"(
+template <int kCount>
+__device__ __forceinline__ void unpack_e2m1(e2m1* codes, const e2m1x2* pairs) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
+}
+)"},
+    {"load_e2m1", "e2m1 e2m1x2 load unpack_e2m1", R"(
 // codes[0..kCount) = packed elements, an even number of them, in one access.
 template <int kCount>
 __device__ __forceinline__ void load_e2m1(e2m1* codes, const e2m1x2* memory) {
   e2m1x2 pairs[kCount / 2];
   load<kCount / 2>(pairs, memory);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
+  unpack_e2m1<kCount>(codes, pairs);
 }
 )"},
-    {"load_e2m1_here_or_zero", "e2m1 e2m1x2 load_here_or_zero", R"(
+    {"load_e2m1_here_or_zero", "e2m1 e2m1x2 load_here_or_zero unpack_e2m1", R"(
 // As load_e2m1, but reads no memory and gives zeros where `inside` is false. In its place between other accesses.
 template <int kCount>
 __device__ __forceinline__ void load_e2m1_here_or_zero(bool inside, e2m1* codes, const e2m1x2* memory) {
   alignas(16) e2m1x2 pairs[kCount / 2];
   load_here_or_zero<kCount / 2>(inside, pairs, memory);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
+  unpack_e2m1<kCount>(codes, pairs);
 }
 )"},
-    {"load_e2m1_or_zero", "e2m1 e2m1x2 load_or_zero", R"(
+    {"load_e2m1_or_zero", "e2m1 e2m1x2 load_or_zero unpack_e2m1", R"(
 // As load_e2m1, but reads no memory and gives zeros where `inside` is false. Memory that nobody writes.
 template <int kCount>
 __device__ __forceinline__ void load_e2m1_or_zero(bool inside, e2m1* codes, const e2m1x2* memory) {
   alignas(16) e2m1x2 pairs[kCount / 2];
   load_or_zero<kCount / 2>(inside, pairs, memory);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) codes[i] = (pairs[i / 2] >> (i % 2 * 4)) & 15;
+  unpack_e2m1<kCount>(codes, pairs);
 }
 )"},
     {"store_e2m1", "e2m1 e2m1x2 store u32", R"(
