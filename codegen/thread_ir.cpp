@@ -81,8 +81,8 @@ class Printer {
   void print(const Packed& packed) {
     std::vector<std::string> args;
     for (const Slice& arg : packed.args) args.push_back(text(arg, packed.width));
-    line(fmt::format("{} = packed {}({})", text(packed.into, packed.width), ir::name(packed.op),
-                     fmt::join(args, ", ")));
+    line(fmt::format("{} = packed {}{}({})", text(packed.into, packed.width), ir::name(packed.op),
+                     packed.of_magnitude ? " of magnitude" : "", fmt::join(args, ", ")));
   }
   void print(const LoadMatrix& load) {
     const int width = load.count * 32 / bits(load.from.array->dtype);

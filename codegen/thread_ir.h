@@ -109,7 +109,7 @@ struct Packed {
   Slice into;
   std::vector<Slice> args;
   int width;
-  bool any_nan = false;  // a NaN may come out with other bits: it is dropped later
+  bool of_magnitude = false;  // of max: max(a, |b|)
 };
 /// Eight rows of 16 bytes are a matrix; the warp reads `count` (2 or 4) of them from shared memory. Lane l
 /// names row l % 8 of matrix l / 8 (of matrix l / 8 % count). Into register m of each lane, E = 4 /

@@ -19,6 +19,9 @@ using ColumnOp = void (*)(void* out, const void* a, const void* b, const void* c
 ///   Example: find_op(ir::Op::lt, DType::i32) compares two i32 columns into a boolean column.
 ColumnOp find_op(ir::Op op, DType type);
 
+/// max(a[i], |b[i]|) of f16 or bf16.
+ColumnOp find_max_of_magnitude(DType type);
+
 /// The loop of a cast. Defined for every pair: between float formats through f32 with one rounding,
 /// from integers to narrow floats with one rounding of the integer, from floats to integers by
 /// truncation and saturation (NaN to 0).

@@ -129,7 +129,9 @@ void Compiler::stmt(const Convert& convert) {
 }
 
 void Compiler::stmt(const Packed& packed) {
-  lanewise(packed.into, packed.args, packed.width, find_op(packed.op, packed.into.array->dtype));
+  const DType dtype = packed.into.array->dtype;
+  lanewise(packed.into, packed.args, packed.width,
+           packed.of_magnitude ? find_max_of_magnitude(dtype) : find_op(packed.op, dtype));
 }
 
 void Compiler::lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op) {

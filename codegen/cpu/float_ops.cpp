@@ -103,6 +103,9 @@ struct Max {
     return pick(order(a, 0xFFFFFFFFu) > order(b, 0xFFFFFFFFu), a, b);  // NaN below all
   }
 };
+struct MaxOfMagnitude {
+  float operator()(float a, float b) const { return Max()(a, std::fabs(b)); }
+};
 struct Fma { float operator()(float a, float b, float c) const { return std::fma(a, b, c); } };
 struct Sqrt { float operator()(float a) const { return std::sqrt(a); } };
 // Functions that the GPU approximates: computed in double and rounded, within 1 ulp of the exact value.
@@ -214,6 +217,10 @@ ColumnOp find(ir::Op op) {
 }
 
 }  // namespace
+
+ColumnOp find_max_of_magnitude(DType type) {
+  return type == DType::f16 ? map2<F16, MaxOfMagnitude> : map2<Bf16, MaxOfMagnitude>;
+}
 
 ColumnOp find_float_op(ir::Op op, DType type) {
   switch (type) {

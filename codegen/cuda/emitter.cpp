@@ -271,9 +271,10 @@ void Emitter::print(const Convert& convert) {
 
 void Emitter::print(const Packed& packed) {
   const DType dtype = packed.into.array->dtype;
-  const std::string op = packed.op == ir::Op::abs && !packed.any_nan
+  const std::string op = packed.op == ir::Op::abs
                              ? "abs_x2"
-                             : fmt::format("{}_{}x2", ir::name(packed.op), name(dtype));
+                             : fmt::format("{}_{}{}x2", ir::name(packed.op),
+                                           packed.of_magnitude ? "abs_" : "", name(dtype));
   std::string args = expressions_.address(*packed.into.array, packed.into.base);
   for (const Slice& arg : packed.args) {
     args += ", " + expressions_.address(*arg.array, arg.base);

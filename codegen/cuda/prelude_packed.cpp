@@ -5,26 +5,20 @@
 namespace tessera::codegen::cuda {
 namespace {
 
-#define TESSERA_UNARY(NAME, INSTRUCTION)                     \
-  "struct " NAME                                             \
-  " {\n"                                                     \
-  "  static __device__ __forceinline__ u32 apply(u32 a) {\n" \
-  "    u32 result;\n"                                        \
-  "    asm(\"" INSTRUCTION                                   \
-  " %0, %1;\" : \"=r\"(result) : \"r\"(a));\n"               \
-  "    return result;\n"                                     \
-  "  }\n"                                                    \
-  "};\n"
-#define TESSERA_BINARY(NAME, INSTRUCTION)                           \
+#define TESSERA_BINARY(NAME, INSTRUCTION) TESSERA_TWO(NAME, INSTRUCTION " %0, %1, %2;")
+#define TESSERA_TWO(NAME, STATEMENTS)                               \
   "struct " NAME                                                    \
   " {\n"                                                            \
   "  static __device__ __forceinline__ u32 apply(u32 a, u32 b) {\n" \
   "    u32 result;\n"                                               \
-  "    asm(\"" INSTRUCTION                                          \
-  " %0, %1, %2;\" : \"=r\"(result) : \"r\"(a), \"r\"(b));\n"        \
+  "    asm(\"" STATEMENTS                                           \
+  "\" : \"=r\"(result) : \"r\"(a), \"r\"(b));\n"                    \
   "    return result;\n"                                            \
   "  }\n"                                                           \
   "};\n"
+// max(a, |b|)
+#define TESSERA_MAX_ABS(NAME, FORMAT) \
+  TESSERA_TWO(NAME, "{ .reg .b32 m; abs." FORMAT " m, %2; max." FORMAT " %0, %1, m; }")
 // Below sm_90 bf16 has no instruction but fma: a * 1 + b, b * -1 + a and a * b - 0 round as often.
 #define TESSERA_BF16(NAME, INSTRUCTION, OLDER)                          \
   "struct " NAME                                                        \
@@ -70,9 +64,8 @@ constexpr Snippet kPacked[] = {
      TESSERA_BF16("mul_bf16x2", "mul.rn.bf16x2", "\"r\"(a), \"r\"(b), \"r\"(0x80008000u)")},
     {"max_bf16x2", "u32", TESSERA_BINARY("max_bf16x2", "max.bf16x2")},
     {"min_bf16x2", "u32", TESSERA_BINARY("min_bf16x2", "min.bf16x2")},
-    // Part of the maximum that follows, where there is an instruction for that; but it may change a NaN.
-    {"abs_f16x2", "u32", TESSERA_UNARY("abs_f16x2", "abs.f16x2")},
-    {"abs_bf16x2", "u32", TESSERA_UNARY("abs_bf16x2", "abs.bf16x2")},
+    {"max_abs_f16x2", "u32", TESSERA_MAX_ABS("max_abs_f16x2", "f16x2")},
+    {"max_abs_bf16x2", "u32", TESSERA_MAX_ABS("max_abs_bf16x2", "bf16x2")},
     {"abs_x2", "u32", R"(
 // Sign bits off: the same for both formats.
 struct abs_x2 {
@@ -98,7 +91,9 @@ __device__ __forceinline__ void in_pairs(u16* into, const Args*... args) {
 };
 
 #undef TESSERA_BINARY
+#undef TESSERA_TWO
 #undef TESSERA_BF16
+#undef TESSERA_MAX_ABS
 
 }  // namespace
 

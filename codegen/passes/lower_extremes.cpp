@@ -134,23 +134,22 @@ class ExtremeLowering {
         t_.emit({Convert{halves, values, static_cast<int>(vector_)}, loc_});
         values = halves;
       }
-      if (reduce_op_ == ir::ReduceOp::absmax) {
-        const Slice magnitudes{declare(from_.name + "_abs", vector_), ir::index(0)};
-        t_.emit({Packed{ir::Op::abs, magnitudes, {values}, static_cast<int>(vector_), true}, loc_});
-        values = magnitudes;
-      }
       first.erase(first.begin() + axis_);
       const Expr output = t_.register_slot(to_, first, loc_);
       const Slice into{found_, t_.math_.simplify(output * ir::index(parts_))};
       if (parts_ == 1) {
-        pairwise(op_, into, {into, values}, vector_);
+        fold(into, values, vector_);
         return;
       }
       t_.unrolled("i", vector_ / 2, loc_, [&](const Expr& i) {
         const Slice pair{values.array, t_.math_.simplify(values.base + i * ir::index(2))};
-        pairwise(op_, into, {into, pair}, 2);
+        fold(into, pair, 2);
       });
     });
+  }
+  void fold(const Slice& into, const Slice& values, int64_t width) {
+    const bool of_magnitude = reduce_op_ == ir::ReduceOp::absmax;
+    t_.emit({Packed{op_, into, {into, values}, static_cast<int>(width), of_magnitude}, loc_});
   }
 
   void join_parts() {

@@ -124,7 +124,7 @@ TEST_CASE("maxima of 16- and 8-bit floats are found in pairs, in and between thr
   const std::string text = cuda_text(kernel);
   CHECK(count(text, fmt::format("in_pairs<max_{}x2, ", name(pair))) > 3);
   CHECK(count(text, fmt::format("in_pairs<min_{}x2, ", name(pair))) > 1);
-  CHECK(count(text, fmt::format("in_pairs<abs_{}x2, ", name(pair))) == 2);
+  CHECK(count(text, fmt::format("in_pairs<max_abs_{}x2, ", name(pair))) == 2);
 
   HostTensor values = all_kinds(dtype, {kRows, kCols}, 3);
   for (int64_t j = 0; j < kCols; ++j)
