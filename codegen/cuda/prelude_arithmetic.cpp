@@ -7,10 +7,11 @@ namespace {
 
 constexpr Snippet kArithmetic[] = {
     {"silu", "", R"(
-// x / (1 + expf(-x)) as if divided. The steps of expf; its last product, which is exact, and the sum are one. Then
-// quotient and remainder by a reciprocal, as the division does where its operands are far from the ends of the range.
-// Scaled by 1/4 the divisor, which is at least 1, has a normal reciprocal. Without a remainder (infinities) the product
-// is what the division gives.
+// x / (1 + expf(-x)) as if divided. exp(-x) is 2^n * 2^rest: the last bits of `step` hold n, the whole part of
+// -x * log2(e), and the rest is what log2(e) in two parts leaves. That is how expf rounds; but its product with 2^n
+// is exact, so that it and the sum are one step. Then quotient and remainder by a reciprocal, as the division does
+// where its operands are far from the ends of the range. Scaled by 1/4 the divisor, which is at least 1, has a normal
+// reciprocal. Without a remainder (infinities) the product is what the division gives.
 __device__ __forceinline__ float silu(float x) {
   float step, power, r;
   asm("fma.rn.sat.f32 %0, %1, 0f3BBB989D, 0f3F000000;" : "=f"(step) : "f"(-x));

@@ -94,6 +94,7 @@ __device__ __forceinline__ void in_pairs(u16* into, const Args*... args) {
 #undef TESSERA_TWO
 #undef TESSERA_BF16
 #undef TESSERA_MAX_ABS
+#undef TESSERA_HALF
 
 }  // namespace
 
