@@ -342,8 +342,8 @@ TEST_CASE("bench says what it needs", "[cli][bench]") {
   const ProgramResult no_case = run_tessera({"bench", "transpose", "--case", "no such"});
   CHECK(no_case.exit_code == 2);
   CHECK(no_case.err ==
-        "tessera: no case has this in its label\n"
-        "  expected  part of a label such as 'R=8064 C=7168 e4m3'\n"
+        "tessera: argument 'case' is in the label of no case\n"
+        "  expected  a part of a label, as the table shows it\n"
         "  got       'no such'\n");
   CHECK(run_tessera({"bench", "transpose", "--case", "bf16", "--launch"}).exit_code == 2);
   const ProgramResult limit = run_tessera({"bench", "transpose", "--fail-at", "2"});

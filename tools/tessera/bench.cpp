@@ -147,10 +147,9 @@ void check_cases(const std::vector<const kernels::OpInfo*>& chosen, const BenchO
   }
   ErrorFields fields;
   fields.kind = ErrorKind::argument;
-  fields.what = "no case has this in its label";
+  fields.what = "argument 'case' is in the label of no case";
   fields.argument = "case";
-  fields.expected =
-      fmt::format("part of a label such as '{}'", chosen.front()->bench.front().label);
+  fields.expected = "a part of a label, as the table shows it";
   fields.got = fmt::format("'{}'", options.cases);
   throw UsageError(Error(std::move(fields)));
 }
