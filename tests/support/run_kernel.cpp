@@ -12,10 +12,6 @@
 
 namespace tessera::test {
 
-HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values) {
-  return tensor_by(dtype, shape, [&](int64_t i) { return values[static_cast<size_t>(i)]; });
-}
-
 HostTensor iota(DType dtype, Dims shape) {
   return tensor_by(dtype, shape, [](int64_t i) { return i; });
 }

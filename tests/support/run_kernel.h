@@ -9,20 +9,10 @@
 #include "dsl/base/error.h"
 #include "dsl/builder.h"
 #include "tests/support/host_tensor.h"
+#include "tests/support/tensor_of.h"
 
 namespace tessera::test {
 
-/// A row-major tensor with these values.
-HostTensor tensor_of(DType dtype, Dims shape, const std::vector<double>& values);
-/// A tensor whose elements are value(row-major number).
-///
-/// Example: tensor_by(DType::i32, {8, 64}, [](int64_t i) { return i % 7 - 3; })
-template <class Fn>
-HostTensor tensor_by(DType dtype, Dims shape, const Fn& value) {
-  HostTensor tensor(dtype, shape);
-  for (int64_t i = 0; i < tensor.size(); ++i) tensor.set_value(i, static_cast<double>(value(i)));
-  return tensor;
-}
 /// 0, 1, 2, ... in row-major order.
 HostTensor iota(DType dtype, Dims shape);
 std::vector<double> values_of(const HostTensor& tensor);
