@@ -417,15 +417,14 @@ std::optional<Text> ExpressionPrinter::extreme_with_nan(const Expr& e) {
       (number->op != Op::min && number->op != Op::max)) {
     return {};
   }
-  std::string args[2];
   for (size_t i = 0; i < 2; ++i) {
-    const Expr& is_nan = either->args[i];
-    if (is_nan->op != Op::is_nan || is_nan->args[0]->type != DType::f32) return {};
-    args[i] = f32_argument(number, i);
-    if (f32_argument(is_nan, 0) != args[i] || f32_argument(sum, i) != args[i]) return {};
+    const Expr &is_nan = either->args[i], &arg = number->args[i];
+    if (is_nan->op != Op::is_nan || arg->type != DType::f32) return {};
+    if (!ir::equal(is_nan->args[0], arg) || !ir::equal(sum->args[i], arg)) return {};
   }
   const std::string& function = call(number->op == Op::min ? "min_nan" : "max_nan");
-  return Text{fmt::format("{}({}, {})", function, args[0], args[1])};
+  return Text{
+      fmt::format("{}({}, {})", function, f32_argument(number, 0), f32_argument(number, 1))};
 }
 
 Text ExpressionPrinter::select(const Expr& e, Role role) {

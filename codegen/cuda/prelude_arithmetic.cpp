@@ -5,6 +5,17 @@
 namespace tessera::codegen::cuda {
 namespace {
 
+#define TESSERA_EXTREME(NAME)                                        \
+  "// " NAME                                                         \
+  "(a, b), the canonical NaN if one is a NaN\n"                      \
+  "__device__ __forceinline__ float " NAME                           \
+  "_nan(float a, float b) {\n"                                       \
+  "  float result;\n"                                                \
+  "  asm(\"" NAME                                                    \
+  ".NaN.f32 %0, %1, %2;\" : \"=f\"(result) : \"f\"(a), \"f\"(b));\n" \
+  "  return result;\n"                                               \
+  "}\n"
+
 constexpr Snippet kArithmetic[] = {
     {"silu", "", R"(
 // x / (1 + expf(-x)) as if divided. exp(-x) is 2^n * 2^rest: the last bits of `step` hold n, the whole part of
@@ -126,22 +137,8 @@ __device__ __forceinline__ float clear_sign(float x) {
   return __uint_as_float(__float_as_uint(x) & 0x7FFFFFFFu);
 }
 )"},
-    {"min_nan", "", R"(
-// min(a, b), the canonical NaN if one is a NaN
-__device__ __forceinline__ float min_nan(float a, float b) {
-  float result;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
-)"},
-    {"max_nan", "", R"(
-// max(a, b), the canonical NaN if one is a NaN
-__device__ __forceinline__ float max_nan(float a, float b) {
-  float result;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
-  return result;
-}
-)"},
+    {"min_nan", "", TESSERA_EXTREME("min")},
+    {"max_nan", "", TESSERA_EXTREME("max")},
     {"is_nan", "", R"(
 __device__ __forceinline__ bool is_nan(float x) { return x != x; }
 )"},
@@ -149,6 +146,8 @@ __device__ __forceinline__ bool is_nan(float x) { return x != x; }
 __device__ __forceinline__ bool is_inf(float x) { return fabsf(x) == __uint_as_float(0x7F800000u); }
 )"},
 };
+
+#undef TESSERA_EXTREME
 
 }  // namespace
 
