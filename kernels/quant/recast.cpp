@@ -41,8 +41,8 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
   const int64_t run = std::min(s.block_cols, s.group);  // columns of one group under one scale
   const int64_t runs = tile.cols / run;                 // in a row of the tile
   const int64_t runs_per_group = s.group / run;
-  // A tile lies within one row of blocks where it can: then all its rows share their scales.
-  const int64_t block_rows = std::gcd(s.block_rows, tile.rows);  // of a tile
+  // Rows of the tile that share their scales: all of them where the tile lies within one row of blocks.
+  const int64_t rows_together = std::gcd(s.block_rows, tile.rows);
 
   Builder k("per_token_cast");
   const TokenRows rows = declare_rows(k, s);
@@ -57,22 +57,22 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
 
   // load
   auto x_frag = load_tile(k, rows, at, tile);  // (rows, cols)
-  const int64_t scale_rows = tile.rows / block_rows;
+  const int64_t scale_rows = tile.rows / rows_together;
   auto x_scale = k.fragment(DType::f32, {scale_rows, runs}, "x_scale");  // (scale rows, runs)
   k.parallel({scale_rows, runs}, [&](Value r, Value i) {
     auto col = at.col_tile * tile.cols + i * run;
-    x_scale(r, i) = x_sf.load((at.row + r * block_rows) / s.block_rows, col / s.block_cols);
+    x_scale(r, i) = x_sf.load((at.row + r * rows_together) / s.block_rows, col / s.block_cols);
   });
 
   // amax per group
   auto run_amax = k.fragment(DType::f32, {tile.rows, runs}, "run_amax");  // (rows, runs)
   k.reduce_absmax(x_frag.reshape({tile.rows, runs, run}), run_amax, Axis(2));
   k.parallel({tile.rows, runs}, [&](Value r, Value i) {
-    run_amax(r, i) = run_amax(r, i) * x_scale(r / block_rows, i);
+    run_amax(r, i) = run_amax(r, i) * x_scale(r / rows_together, i);
   });
-  const Ref amax =
+  const Ref amax =  // (rows, groups)
       runs_per_group == 1 ? run_amax : k.fragment(DType::f32, {tile.rows, tile.groups}, "amax");
-  if (runs_per_group > 1) {  // (rows, groups)
+  if (runs_per_group > 1) {
     k.reduce_max(run_amax.reshape({tile.rows, tile.groups, runs_per_group}), amax, Axis(2));
   }
 
@@ -85,7 +85,7 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
   });
   auto factor = k.fragment(DType::f32, {tile.rows, runs}, "factor");  // (rows, runs)
   k.parallel({tile.rows, runs}, [&](Value r, Value i) {
-    factor(r, i) = x_scale(r / block_rows, i) * inverse(r, i / runs_per_group);
+    factor(r, i) = x_scale(r / rows_together, i) * inverse(r, i / runs_per_group);
   });
 
   // cast and store
