@@ -33,7 +33,7 @@ struct TensorOptions {
 
 struct LaunchOptions {
   int threads = 128;
-  int min_blocks_per_sm = 0;  // 0 = not stated
+  int min_blocks_per_sm = 0;  // 0 = not stated; at most what an SM of the target holds is asked for
   /// Blocks that run together and reach each other's shared memory: runs of neighbours along the
   /// first axis of the grid, whose extent is a multiple. 1 to 16 (devices promise 8), from sm_90 on.
   int cluster = 1;
