@@ -44,7 +44,7 @@ TEST_CASE("tables line up", "[bench]") {
         "x          10.25\n");
 }
 
-TEST_CASE("the benchmark table shows copy and peer", "[bench]") {
+TEST_CASE("the benchmark table shows copy, stream and peer", "[bench]") {
   BenchResult r;
   r.op = "transpose";
   r.label = "8064 x 7168 bf16";
@@ -52,20 +52,21 @@ TEST_CASE("the benchmark table shows copy and peer", "[bench]") {
   r.timing = {58.0, 0.004, 200};
   r.gbs = 3986;
   r.copy_gbs = 4000;
+  r.stream_us = 57.42;
   r.peer_us = 59.33;
   r.peer_scaled_us = 58.9;
   BenchResult without = r;
   without.peer_us.reset();
   without.peer_scaled_us.reset();
   CHECK(bench_table({r, without}) ==
-        "op         case                 us  spread  GB/s  copy  % of copy  peer us  scaled  "
-        "peer/us\n"
-        "---------  ----------------  -----  ------  ----  ----  ---------  -------  ------  "
-        "-------\n"
-        "transpose  8064 x 7168 bf16  58.00   0.4 %  3986  4000       99.7    59.33   58.90     "
-        "1.02\n"
-        "transpose  8064 x 7168 bf16  58.00   0.4 %  3986  4000       99.7        -       -        "
-        "-\n");
+        "op         case                 us  spread  GB/s  copy  % of copy  % of stream  peer us  "
+        "scaled  peer/us\n"
+        "---------  ----------------  -----  ------  ----  ----  ---------  -----------  -------  "
+        "------  -------\n"
+        "transpose  8064 x 7168 bf16  58.00   0.4 %  3986  4000       99.7         99.0    59.33   "
+        "58.90     1.02\n"
+        "transpose  8064 x 7168 bf16  58.00   0.4 %  3986  4000       99.7         99.0        -   "
+        "    -        -\n");
 }
 
 }  // namespace

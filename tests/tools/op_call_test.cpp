@@ -128,6 +128,26 @@ TEST_CASE("outputs are as long as the data made them", "[op_call]") {
         std::vector<int32_t>{3, -1, 0, 2, -1});
 }
 
+TEST_CASE("the bytes of results are those of outputs and in-place tensors", "[op_call]") {
+  Safetensors inputs = file_with_x({3, 2});
+  inputs.tensors.push_back({"total", DType::i64, {1}, HostBuffer(8)});
+  const OpInfo op = fake_op();
+  const std::vector<std::string> params = {"amount=0", "sf_layout=col_major_tma"};
+  const OpCall call(op, parse_params(op, params), inputs, Device::cpu());
+  CHECK(call.result_bytes() == 3 * 2 + 4 * 3 + 8);  // out, out_sf without its padding, total
+}
+
+TEST_CASE("the bytes of results are those that the data called for", "[op_call]") {
+  Safetensors file;
+  file.tensors.push_back({"topk_idx", DType::i64, {2, 2}, HostBuffer(32)});
+  const OpInfo& op = kernels::find_op("get_fused_mapping");
+  const std::vector<std::string> params = {"num_experts=2", "alignment=8"};
+  OpCall call(op, parse_params(op, params), file, Device::cpu());
+  call.run();
+  // 8 positions in three maps, 4 pairs, 2 experts in three lists
+  CHECK(call.result_bytes() == 4 * (3 * 8 + 4 + 3 * 2));
+}
+
 TEST_CASE("values are checked without a run", "[op_call]") {
   const OpInfo& op = kernels::find_op("get_fused_mapping");
   const std::vector<std::string> params = {"num_experts=3", "alignment=4"};

@@ -24,9 +24,11 @@ BenchResult result(std::string op, std::string label, double us, std::optional<d
   r.op = std::move(op);
   r.label = std::move(label);
   r.bytes = 1'000'000;
+  r.written = 250'000;
   r.timing = {us, 0.01, 30};
   r.gbs = 1e3 / us;
   r.copy_gbs = 1000;
+  r.stream_us = 0.4 * us;
   r.peer_us = r.peer_scaled_us = peer_us;
   return r;
 }
@@ -113,6 +115,8 @@ TEST_CASE("the page holds every case once in each part", "[report]") {
   CHECK(page.find("<b>2 of 4</b>cases at 92 % of the copy rate") != std::string::npos);
   CHECK(count(page, "<tr>") == 1 + file.results.size());
   CHECK(count(page, "<td>R=3 &amp; &quot;C&quot;</td>") == 1);
+  CHECK(count(page, "<th>% of stream</th>") == 1);
+  CHECK(count(page, "<td>40.0</td>") == file.results.size());
   CHECK(count(page, "<span class=\"slower\">2.00</span>") == 1);
 
   const std::string peers = draw_peer_ratios(file);
@@ -169,6 +173,8 @@ TEST_CASE("what bench writes is read back whole", "[report]") {
   write_text(folder.path("b"), bench_json(file.machine, file.results, file.launches));
   const BenchFile read = read_bench(folder.path("b"));
   CHECK(report_page(read) == report_page(file));
+  CHECK(read.results[2].written == 250'000);
+  CHECK(read.results[2].stream_us == 8);
 
   const std::string none = folder.path("none");
   CHECK(message([&] { read_bench(none); }) ==

@@ -87,7 +87,8 @@ std::string us_text(std::optional<double> us) {
 }  // namespace
 
 BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& bench_case,
-                       DeviceTimer& timer, CopyRate& copy, const PeerTimes& peer) {
+                       DeviceTimer& timer, CopyRate& copy, StreamTime& stream,
+                       const PeerTimes& peer) {
   BenchResult result;
   result.op = op.name;
   result.label = bench_case.label;
@@ -95,9 +96,11 @@ BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& benc
     OpCall call(op, bench_case, Device::cuda(timer.device()), kSeed);
     result.bytes = bench_case.bytes > 0 ? bench_case.bytes : call.bytes();
     result.timing = timer.measure([&] { call.run(); }, [&] { call.move_elsewhere(); });
+    result.written = std::min(call.result_bytes(), result.bytes);
   }  // its memory is free again when the copy is measured
   result.gbs = static_cast<double>(result.bytes) / result.timing.us / 1e3;
   result.copy_gbs = copy.gbs(result.bytes / 2);
+  result.stream_us = stream.us(result.bytes - result.written, result.written);
   const std::optional<double> peer_us =
       bench_case.peer_us ? bench_case.peer_us : peer.find(op, bench_case);
   if (peer_us) scale_peer(result, *peer_us, peer);
@@ -156,13 +159,15 @@ std::string bench_table(const std::vector<BenchResult>& results) {
                    {"GB/s", Align::right},
                    {"copy", Align::right},
                    {"% of copy", Align::right},
+                   {"% of stream", Align::right},
                    {"peer us", Align::right},
                    {"scaled", Align::right},
                    {"peer/us", Align::right}});
   for (const BenchResult& r : results) {
     table.row({r.op, r.label, us_text(r.timing.us), fmt::format("{:.1f} %", 100 * r.timing.spread),
                fmt::format("{:.0f}", r.gbs), fmt::format("{:.0f}", r.copy_gbs),
-               fmt::format("{:.1f}", r.percent_of_copy()), us_text(r.peer_us),
+               fmt::format("{:.1f}", r.percent_of_copy()),
+               fmt::format("{:.1f}", r.percent_of_stream()), us_text(r.peer_us),
                us_text(r.peer_scaled_us),
                r.peer_scaled_us ? fmt::format("{:.2f}", *r.peer_scaled_us / r.timing.us) : "-"});
   }
@@ -202,12 +207,15 @@ std::string bench_json(const BenchMachine& machine, const std::vector<BenchResul
     json["cases"].push_back({{"op", r.op},
                              {"case", r.label},
                              {"bytes", r.bytes},
+                             {"written_bytes", r.written},
                              {"time_us", r.timing.us},
                              {"spread", r.timing.spread},
                              {"samples", r.timing.samples},
                              {"bandwidth_gbs", r.gbs},
                              {"copy_gbs", r.copy_gbs},
                              {"percent_of_copy", r.percent_of_copy()},
+                             {"stream_us", r.stream_us},
+                             {"percent_of_stream", r.percent_of_stream()},
                              {"peer_us", optional(r.peer_us)},
                              {"peer_scaled_us", optional(r.peer_scaled_us)}});
   }

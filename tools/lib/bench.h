@@ -1,5 +1,5 @@
 #pragma once
-// `tessera bench`: op times against the copy rate of the same machine and against the peer.
+// `tessera bench`: op times against what the memory of the same machine can do and against the peer.
 
 #include <optional>
 #include <string>
@@ -9,25 +9,30 @@
 #include "tools/lib/copy_rate.h"
 #include "tools/lib/device_timer.h"
 #include "tools/lib/peer_times.h"
+#include "tools/lib/stream_time.h"
 
 namespace tessera::tools {
 
 struct BenchResult {
   std::string op;
   std::string label;
-  int64_t bytes = 0;  // least traffic of the op
+  int64_t bytes = 0;    // least traffic of the op
+  int64_t written = 0;  // of it: outputs and in-place tensors
   Timing timing;
   double gbs = 0;
   double copy_gbs = 0;                   // of a copy with as many bytes
+  double stream_us = 0;                  // of a kernel that reads and writes as many bytes
   std::optional<double> peer_us;         // as recorded
   std::optional<double> peer_scaled_us;  // times (its machine's copy rate / ours)
 
   double percent_of_copy() const { return copy_gbs > 0 ? 100 * gbs / copy_gbs : 0; }
+  double percent_of_stream() const { return timing.us > 0 ? 100 * stream_us / timing.us : 0; }
 };
 
 /// Measures one case on the timer's device.
 BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& bench_case,
-                       DeviceTimer& timer, CopyRate& copy, const PeerTimes& peer);
+                       DeviceTimer& timer, CopyRate& copy, StreamTime& stream,
+                       const PeerTimes& peer);
 /// Enters the peer's time, as recorded and for a machine that copies as fast as ours.
 void scale_peer(BenchResult& result, double peer_us, const PeerTimes& peer);
 

@@ -33,11 +33,13 @@ BenchResult result_of(const Json& json) {
   json.at("op").get_to(result.op);
   json.at("case").get_to(result.label);
   json.at("bytes").get_to(result.bytes);
+  json.at("written_bytes").get_to(result.written);
   json.at("time_us").get_to(result.timing.us);
   json.at("spread").get_to(result.timing.spread);
   json.at("samples").get_to(result.timing.samples);
   json.at("bandwidth_gbs").get_to(result.gbs);
   json.at("copy_gbs").get_to(result.copy_gbs);
+  json.at("stream_us").get_to(result.stream_us);
   result.peer_us = optional(json, "peer_us");
   result.peer_scaled_us = optional(json, "peer_scaled_us");
   return result;
@@ -74,7 +76,8 @@ BenchFile read_bench(const std::string& path) {
     fail(path, error.what());
   }
   for (const BenchResult& r : file.results) {
-    const bool times = r.timing.us > 0 && r.gbs > 0 && r.copy_gbs > 0 && r.bytes > 0;
+    const bool times =
+        r.timing.us > 0 && r.gbs > 0 && r.copy_gbs > 0 && r.stream_us > 0 && r.bytes > 0;
     if (!times || (r.peer_scaled_us && !(*r.peer_scaled_us > 0))) {
       fail(path, fmt::format("{}, {}: times, bytes and rates that are not above 0", r.op, r.label));
     }

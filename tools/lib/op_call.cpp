@@ -163,11 +163,16 @@ void OpCall::move_elsewhere() {
   }
 }
 
-Safetensors OpCall::results() const {
+Tensors OpCall::trimmed() const {
   wait_for(device_);
-  Safetensors file;
   Tensors tensors = tensors_;
   if (op_->trim) op_->trim(tensors, params_, nullptr);
+  return tensors;
+}
+
+Safetensors OpCall::results() const {
+  const Tensors tensors = trimmed();
+  Safetensors file;
   for (const std::string& name : result_names_) {
     const TensorView& view = tensors.at(name);
     StoredTensor tensor{name, view.dtype, view.shape,
@@ -194,6 +199,16 @@ int64_t OpCall::bytes() const {
   int64_t total = 0;
   for (const auto& [name, view] : tensors_) total += view.size() * tessera::bytes(view.dtype);
   return total - workspace_bytes_;
+}
+
+int64_t OpCall::result_bytes() const {
+  const Tensors tensors = trimmed();
+  int64_t total = 0;
+  for (const std::string& name : result_names_) {
+    const TensorView& view = tensors.at(name);
+    total += view.size() * tessera::bytes(view.dtype);
+  }
+  return total;
 }
 
 Tensors views_of(const kernels::BenchCase& example) {

@@ -41,11 +41,15 @@ class OpCall {
   Device device() const { return device_; }
   /// Bytes of the elements of all inputs and outputs; padding and workspaces are not counted.
   int64_t bytes() const;
+  /// Bytes of the elements of what results() would bring back; waits for the call.
+  int64_t result_bytes() const;
 
  private:
   void add_input(const std::string& name, DType dtype, const Dims& shape, const Dims& strides,
                  int64_t storage_elements, std::span<const std::byte> logical);
   void allocate_outputs();
+  /// All tensors, outputs as long as they came to be; waits for the call.
+  kernels::Tensors trimmed() const;
 
   const kernels::OpInfo* op_;
   kernels::Params params_;

@@ -78,7 +78,7 @@ std::string row(const std::vector<std::string>& cells, const char* cell = "td") 
 
 std::string all_cases(const BenchFile& file) {
   std::string html = "<table>\n" + row({"op", "case", "us", "spread", "GB/s", "% of copy",
-                                        "peer us", "scaled", "ours / peer"},
+                                        "% of stream", "peer us", "scaled", "ours / peer"},
                                        "th");
   for (const BenchResult& r : file.results) {
     std::vector<std::string> cells = {escape_markup(r.op),
@@ -86,7 +86,8 @@ std::string all_cases(const BenchFile& file) {
                                       fmt::format("{:.2f}", r.timing.us),
                                       fmt::format("{:.1f} %", 100 * r.timing.spread),
                                       fmt::format("{:.0f}", r.gbs),
-                                      fmt::format("{:.1f}", r.percent_of_copy())};
+                                      fmt::format("{:.1f}", r.percent_of_copy()),
+                                      fmt::format("{:.1f}", r.percent_of_stream())};
     if (r.peer_us && r.peer_scaled_us) {
       cells.push_back(fmt::format("{:.2f}", *r.peer_us));
       cells.push_back(fmt::format("{:.2f}", *r.peer_scaled_us));

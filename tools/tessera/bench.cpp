@@ -172,6 +172,7 @@ int bench(const BenchOptions& options) {
   std::vector<BenchResult> results;
   std::vector<LaunchCost> costs;
   CopyRate copy(timer);
+  StreamTime stream(timer);
   for (const kernels::OpInfo* op : chosen) {
     if (options.launch) {
       if (op->examples.empty()) continue;
@@ -181,7 +182,7 @@ int bench(const BenchOptions& options) {
     for (const kernels::BenchCase& one : op->bench) {
       if (!is_chosen(one, options)) continue;
       show_progress(fmt::format("{} {}", op->name, one.label));
-      results.push_back(bench_case(*op, one, timer, copy, peer));
+      results.push_back(bench_case(*op, one, timer, copy, stream, peer));
     }
   }
   show_progress("");
