@@ -3,11 +3,11 @@
 // Shapes   residual [tokens, width] bf16, fn [entries, width] f32, norm_weight [width] f32,
 //          products [stored, tokens * entries] f32, squares [tokens, stored] f32
 // Method   a block of 8 warps takes one part of the columns, with few tokens a block of 4 half of it,
-//          and every so many tiles of 16 rows. Every warp keeps fn of its columns, rounded once, in
-//          registers, and multiplies one tile after the other on the tensor cores; the tiles come
-//          through shared memory, copied ahead. The warps' sums are added through shared memory. The
-//          columns of a block of 32 are taken in an order that gives every lane whole vectors of the
-//          residual and of fn. The bound is reading the residual once.
+//          and every so many tiles of 16 rows, or of 32 where rows are short. Every warp keeps fn of
+//          its columns, rounded once, in registers, and multiplies one tile after the other on the
+//          tensor cores; the tiles come through shared memory, copied ahead. The warps' sums are added
+//          through shared memory. The columns of a block of 32 are taken in an order that gives every
+//          lane whole vectors of the residual and of fn. The bound is reading the residual once.
 // Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of the
 //          columns of a warp, ascending in steps of 8. Squares: lane c of 4 sums the columns with
 //          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
@@ -34,10 +34,16 @@ struct Spec {
   int32_t align, fn_align, workspace_align;
 };
 
-constexpr int64_t kRows = 16;      // of a tile
+constexpr int64_t kMatrixRows = 16;
 constexpr int64_t kTogether = 32;  // columns of a warp that are multiplied together
 constexpr int64_t kSms = 132;
+constexpr int64_t kShortRow = 1024;
 constexpr int64_t kMostUnderWay = 2048;  // columns of tiles that are copied ahead
+
+/// Of a tile: short rows come in pairs of matrices, so that a round has work enough for its barriers.
+int64_t tile_rows(int64_t columns, int64_t halves) {
+  return halves == 1 && columns <= kShortRow ? 2 * kMatrixRows : kMatrixRows;
+}
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
@@ -45,6 +51,7 @@ ir::Kernel build(const Spec& s) {
   const int64_t columns = s.part_columns / s.halves;  // of a block
   const int warps = 8 / s.halves;
   const int64_t warp_columns = columns / warps;
+  const int64_t rows = tile_rows(s.part_columns, s.halves);
   const int64_t stored = (s.width + s.part_columns - 1) / s.part_columns * s.halves;
   Builder k("mhc_projection");
   auto tokens = k.dim("tokens");
@@ -63,7 +70,7 @@ ir::Kernel build(const Spec& s) {
 
   // Row blocks take turns, so that the last rows are read last and may still be in L2 for who reads the
   // residual again backwards.
-  auto all_tiles = ceil_div(tokens, kRows);
+  auto all_tiles = ceil_div(tokens, rows);
   auto tiles = k.let("tiles", (all_tiles - at.y + row_blocks - 1) / row_blocks);
 
   // Place p of 32 in the order of multiplication is column 8 c + v with p = 4 v + c.
@@ -83,26 +90,27 @@ ir::Kernel build(const Spec& s) {
   }
 
   // Neighbouring rows half of the banks apart: what 8 lanes read of two rows falls on different ones.
-  auto ring = k.shared(DType::bf16, {kRows, columns + 32}, "x");
-  auto x = ring.tile({0, 0}, {kRows, columns});
-  auto product = k.fragment(DType::f32, {warps, kRows, entries}, "product");
-  auto square_lanes = k.fragment(DType::f32, {kRows, warps, 4}, "square_lanes");  // by c
-  auto square = k.fragment(DType::f32, {kRows, warps}, "square");
-  auto warp_products = k.shared(DType::f32, {warps, kRows, entries}, "warp_products");
-  auto warp_squares = k.shared(DType::f32, {kRows, warps}, "warp_squares");
+  auto ring = k.shared(DType::bf16, {rows, columns + 32}, "x");
+  auto x = ring.tile({0, 0}, {rows, columns});
+  auto product = k.fragment(DType::f32, {warps, rows, entries}, "product");
+  auto square_lanes = k.fragment(DType::f32, {rows, warps, 4}, "square_lanes");  // by c
+  auto square = k.fragment(DType::f32, {rows, warps}, "square");
+  auto warp_products = k.shared(DType::f32, {warps, rows, entries}, "warp_products");
+  auto warp_squares = k.shared(DType::f32, {rows, warps}, "warp_squares");
   // With few tokens a block has one tile or two.
   const auto hint = s.is_last_reader != 0 ? CacheHint::evict_first : CacheHint::none;
-  const int64_t ahead = s.halves == 2 ? 1 : std::clamp<int64_t>(kMostUnderWay / columns, 1, 4);
+  const int64_t ahead =
+      s.halves == 2 ? 1 : std::clamp<int64_t>(kMostUnderWay * kMatrixRows / (rows * columns), 1, 4);
   k.pipelined(0, tiles, static_cast<int>(ahead), [&](Value tile) {
-    auto row = k.let("row", (at.y + tile * row_blocks) * kRows);
-    k.copy(residual.tile({row, first_col}, {kRows, columns}).cached(hint), x);
+    auto row = k.let("row", (at.y + tile * row_blocks) * rows);
+    k.copy(residual.tile({row, first_col}, {rows, columns}).cached(hint), x);
     k.fill(product, 0.0f);
     k.fill(square_lanes, 0.0f);
     for (size_t i = 0; i < right.size(); ++i) {
       const int64_t first = static_cast<int64_t>(i) * kTogether;
-      auto left = k.fragment(DType::f32, {kRows, warps * kTogether}, "left");  // (rows, order)
-      auto left_lanes = left.reshape({kRows, warps, 8, 4});
-      k.parallel({kRows, warps, 4, 8}, [&](Value r, Value w, Value c, Value v) {
+      auto left = k.fragment(DType::f32, {rows, warps * kTogether}, "left");  // (rows, order)
+      auto left_lanes = left.reshape({rows, warps, 8, 4});
+      k.parallel({rows, warps, 4, 8}, [&](Value r, Value w, Value c, Value v) {
         auto value = f32(x(r, column(w, first, c, v)));
         left_lanes(r, w, v, c) = value;
         square_lanes(r, w, c) = dsl::fma(value, value, square_lanes(r, w, c));
@@ -123,11 +131,11 @@ ir::Kernel build(const Spec& s) {
       }
       return *total;
     };
-    k.parallel({kRows, s.entries}, [&](Value r, Value j) {
+    k.parallel({rows, s.entries}, [&](Value r, Value j) {
       products.cached(CacheHint::evict_last)(at.x, (row + r) * s.entries + j) =
           add_warps([&](int w) -> Value { return warp_products(w, r, j); });
     });
-    k.parallel({kRows}, [&](Value r) {
+    k.parallel({rows}, [&](Value r) {
       squares(row + r, at.x) = add_warps([&](int w) -> Value { return warp_squares(r, w); });
     });
   });
@@ -145,8 +153,10 @@ Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
 
 /// Runs of rows: so few that all blocks are resident at once, and a block has two tiles.
 int64_t row_blocks(const ProjectionShape& shape) {
-  const int64_t tiles = (shape.tokens + kRows - 1) / kRows;
-  return std::max<int64_t>(1, std::min(kSms / ProjectionParts(shape).parts, (tiles + 1) / 2));
+  const ProjectionParts parts(shape);
+  const int64_t rows = tile_rows(parts.columns, parts.halves);
+  const int64_t tiles = (shape.tokens + rows - 1) / rows;
+  return std::max<int64_t>(1, std::min(kSms / parts.parts, (tiles + 1) / 2));
 }
 
 }  // namespace
