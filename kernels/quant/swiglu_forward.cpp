@@ -90,15 +90,17 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   const TileOrigin at =
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, s.blocks_per_sm);
 
-  // load
+  // load. Counting is bound by instructions, and slower with the hint.
+  const auto hint = has_count(s) ? CacheHint::none : CacheHint::evict_first;
   const bool has_runs = s.per_thread == 16 && is_ordinary_group(s.group);
   std::vector<Ref> halves;  // gate, up: (rows, cols)
   for (const int64_t half : {0, 1}) {
     const char* name = half == 0 ? "gate" : "up";
     halves.push_back(has_runs ? k.fragment(s.in, runs_of_a_group(tile), name)
                               : k.fragment(s.in, {tile.rows, tile.cols}, name));
-    k.parallel({tile.rows, tile.cols},
-               [&](Value r, Value c) { halves.back()(r, c) = x(at.row + r, half, at.col + c); });
+    k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
+      halves.back()(r, c) = x.cached(hint)(at.row + r, half, at.col + c);
+    });
   }
   std::optional<Ref> weight, expert;  // (rows); a negative expert marks padding
   if (s.weights != Weights::none) weight = k.fragment(DType::f32, {tile.rows}, "weight");
