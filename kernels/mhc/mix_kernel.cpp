@@ -60,11 +60,13 @@ ir::Kernel build_mix(const MixSpec& s) {
   // What is older than the projection is read before its end. Without columns there is none, and the
   // kernel before may be anyone's.
   if (!has_columns) k.wait_for_previous_kernel();
+  // Nobody reads the residual again: what L2 still has of it, further on, is to stay until then.
   std::vector<Ref> streams;
   for (int64_t i = 0; has_columns && i < n; ++i) {
     streams.push_back(k.fragment(DType::bf16, {tile.rows, tile.cols}, "stream"));
     k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
-      streams.back()(row, col) = (*residual)(first_token + row, i, first_col + col);
+      streams.back()(row, col) =
+          residual->cached(CacheHint::evict_first)(first_token + row, i, first_col + col);
     });
   }
   auto scale_of = k.shared(DType::f32, {entries}, "scale_of");
