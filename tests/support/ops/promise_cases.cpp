@@ -1,0 +1,159 @@
+#include "tests/support/ops/promise_cases.h"
+
+#include <cmath>
+
+#include "tests/support/tensor_of.h"
+
+namespace tessera::test {
+namespace {
+
+PromiseCase mapping(const std::string& label, const std::vector<double>& ids, int64_t capacity,
+                    const std::string& refusal) {
+  return {label,
+          "get_fused_mapping",
+          {{"topk_idx", tensor_of(DType::i64, {2, 2}, ids)}},
+          {{"num_experts", int64_t{3}},
+           {"alignment", int64_t{4}},
+           {"num_expanded_tokens", capacity},
+           {"force_no_sync", true}},
+          refusal};
+}
+
+PromiseCase expansion(const std::string& label, const std::vector<double>& positions,
+                      const std::string& refusal, bool is_reported = true) {
+  return {label,
+          "expand_to_fused_with_sf",
+          {{"x", tensor_of(DType::e4m3, {2, 128}, {1})},
+           {"x_sf", tensor_of(DType::f32, {2, 1}, {1})},
+           {"token_topk_to_pos", tensor_of(DType::i32, {2, 2}, positions)},
+           {"pos_to_expert", tensor_of(DType::i32, {4}, {0, -1, 1, 1})}},
+          {{"num_per_channels", int64_t{128}}},
+          refusal,
+          is_reported};
+}
+
+PromiseCase reduction(const std::string& label, double position, const std::string& refusal) {
+  return {label,
+          "reduce_fused",
+          {{"x", tensor_of(DType::f32, {2, 256}, {1})},
+           {"token_topk_to_pos", tensor_of(DType::i32, {1, 2}, {0, position})}},
+          {},
+          refusal};
+}
+
+PromiseCase gated_cast(const std::string& label, double slot, const std::string& refusal) {
+  return {label,
+          "swiglu_forward_and_per_token_cast",
+          {{"x", tensor_of(DType::bf16, {1, 256}, {1})},
+           {"pos_to_token_topk", tensor_of(DType::i32, {1}, {slot})},
+           {"topk_weights", tensor_of(DType::f32, {2, 3}, {1})}},
+          {{"num_per_channels", int64_t{128}}},
+          refusal};
+}
+
+PromiseCase hash(const std::string& label, double size, const std::string& refusal) {
+  return {label,
+          "engram_hash",
+          {{"ngram_token_ids", tensor_of(DType::i32, {2, 2}, {5, 6})},
+           {"multipliers", tensor_of(DType::i64, {1, 2}, {3})},
+           {"vocab_sizes", tensor_of(DType::i32, {1, 1, 2}, {7, size})},
+           {"offsets", tensor_of(DType::i32, {1, 2}, {0, 7})}},
+          {},
+          refusal};
+}
+
+struct Routing {
+  double logit = 3, kept = 1, replicas = 1;
+  bool is_masked = false;
+};
+
+PromiseCase gate(const std::string& label, const Routing& routing, const std::string& refusal) {
+  return {label,
+          "top2_sum_gate",
+          {{"logits", tensor_of(DType::f32, {1, 4}, {1, 2, routing.logit, 4})},
+           {"bias", tensor_of(DType::f32, {4}, {0})},
+           {"mask", tensor_of(DType::boolean, {1}, {routing.is_masked ? 0.0 : 1.0})},
+           {"fix_routing_mask", tensor_of(DType::boolean, {1}, {1})},
+           {"unmapped_topk_idx", tensor_of(DType::i64, {1, 2}, {0, routing.kept})},
+           {"to_physical_map", tensor_of(DType::i32, {4, 1}, {0, 1, 2, 3})},
+           {"logical_count", tensor_of(DType::i32, {4}, {1, 1, 1, routing.replicas})}},
+          {{"num_topk", int64_t{2}}, {"scoring_func", std::string("sigmoid")}},
+          refusal};
+}
+
+}  // namespace
+
+std::vector<std::string> PromiseCase::reports() const {
+  constexpr size_t kPrefix = 9;  // "tessera: "
+  if (refusal.empty() || !is_reported) return {};
+  return {refusal.substr(kPrefix, refusal.find('\n') - kPrefix)};
+}
+
+std::vector<PromiseCase> promise_cases() {
+  return {
+      mapping("ids in range", {0, 2, -1, 2}, 8, ""),
+      mapping("no id at all", {-1}, 0, ""),
+      mapping("an id beyond the experts", {0, 3, -1, 2}, 8,
+              "tessera: get_fused_mapping: argument 'topk_idx' has a value out of range\n"
+              "  expected  -1 .. 2\n"
+              "  got       3 at [0, 1]"),
+      mapping("an id below -1", {0, 2, -2, 2}, 8,
+              "tessera: get_fused_mapping: argument 'topk_idx' has a value out of range\n"
+              "  expected  -1 .. 2\n"
+              "  got       -2 at [1, 0]"),
+      mapping("no room at all", {0, 2, -1, 2}, 0,
+              "tessera: get_fused_mapping: the experts of 'topk_idx' need more positions\n"
+              "  expected  at most 0\n"
+              "  got       8"),
+      mapping("too little room", {0, 2, -1, 2}, 7,
+              "tessera: get_fused_mapping: the experts of 'topk_idx' need more positions\n"
+              "  expected  at most 7\n"
+              "  got       8"),
+      expansion("positions in range", {0, 3, -1, 2}, ""),
+      expansion("a position beyond the rows", {0, 4, -1, 2},
+                "tessera: expand_to_fused_with_sf: argument 'token_topk_to_pos' has a value out of "
+                "range\n"
+                "  expected  -1 .. 3\n"
+                "  got       4 at [0, 1]"),
+      // No kernel sees whether a position belongs to one pair.
+      expansion("a position of no pair", {0, -1, -1, 2},
+                "tessera: expand_to_fused_with_sf: position 3 is not that of one pair\n"
+                "  expected  one pair, or none and an expert of -1\n"
+                "  got       0 pairs",
+                false),
+      reduction("no second position", -1, ""),
+      reduction("a position beyond the rows", 2,
+                "tessera: reduce_fused: argument 'token_topk_to_pos' has a value out of range\n"
+                "  expected  -1 .. 1\n"
+                "  got       2 at [0, 1]"),
+      gated_cast("the last weight", 5, ""),
+      gated_cast("padding", -7, ""),
+      gated_cast("a weight that is not there", 6,
+                 "tessera: swiglu_forward_and_per_token_cast: argument 'pos_to_token_topk' has a "
+                 "value out of range\n"
+                 "  expected  -2147483648 .. 5\n"
+                 "  got       6 at [0]"),
+      hash("tables of one row", 1, ""),
+      hash("an empty table", 0,
+           "tessera: engram_hash: argument 'vocab_sizes' has a value out of range\n"
+           "  expected  1 .. 2147483647\n"
+           "  got       0 at [0, 0, 1]"),
+      gate("all in range", {}, ""),
+      gate("a masked token, of which nothing is read", {.logit = NAN, .kept = 9, .is_masked = true},
+           ""),
+      gate("an infinite logit", {.logit = INFINITY},
+           "tessera: top2_sum_gate: argument 'logits' has a value out of range\n"
+           "  expected  finite logits of tokens that are not masked\n"
+           "  got       inf at [0, 2]"),
+      gate("a kept expert beyond the experts", {.kept = 4},
+           "tessera: top2_sum_gate: argument 'unmapped_topk_idx' has a value out of range\n"
+           "  expected  0 .. 3 where fix_routing_mask is true\n"
+           "  got       4 at [0, 1]"),
+      gate("a replica that is not there", {.kept = 3, .replicas = 2},
+           "tessera: top2_sum_gate: argument 'logical_count' has a value out of range\n"
+           "  expected  1 .. 1\n"
+           "  got       2 at [3]"),
+  };
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,26 @@
+#pragma once
+// Calls with values that break what ops.md 1.4 lets callers promise, and what they are told.
+
+#include <string>
+#include <vector>
+
+#include "kernels/op.h"
+#include "tests/reference/ops.h"
+
+namespace tessera::test {
+
+struct PromiseCase {
+  std::string label;
+  std::string op;
+  HostTensors inputs;
+  kernels::Params params;
+  std::string refusal;      // of a CPU call, whole; empty: the promise is kept
+  bool is_reported = true;  // by the kernels, too; by its first line
+
+  /// What the kernels report, without the name of the library.
+  std::vector<std::string> reports() const;
+};
+
+std::vector<PromiseCase> promise_cases();
+
+}  // namespace tessera::test
