@@ -44,7 +44,7 @@ PromiseCase reduction(const std::string& label, double position, const std::stri
 PromiseCase gated_cast(const std::string& label, double slot, const std::string& refusal) {
   return {label,
           "swiglu_forward_and_per_token_cast",
-          {{"x", tensor_of(DType::bf16, {1, 256}, {1})},
+          {{"x", tensor_of(DType::bf16, {1, 256}, {0})},
            {"pos_to_token_topk", tensor_of(DType::i32, {1}, {slot})},
            {"topk_weights", tensor_of(DType::f32, {2, 3}, {1})}},
           {{"num_per_channels", int64_t{128}}},
@@ -63,14 +63,14 @@ PromiseCase hash(const std::string& label, double size, const std::string& refus
 }
 
 struct Routing {
-  double logit = 3, kept = 1, replicas = 1;
+  double logit = 0, kept = 1, replicas = 1;
   bool is_masked = false;
 };
 
 PromiseCase gate(const std::string& label, const Routing& routing, const std::string& refusal) {
   return {label,
           "top2_sum_gate",
-          {{"logits", tensor_of(DType::f32, {1, 4}, {1, 2, routing.logit, 4})},
+          {{"logits", tensor_of(DType::f32, {1, 4}, {0, 0, routing.logit, 0})},
            {"bias", tensor_of(DType::f32, {4}, {0})},
            {"mask", tensor_of(DType::boolean, {1}, {routing.is_masked ? 0.0 : 1.0})},
            {"fix_routing_mask", tensor_of(DType::boolean, {1}, {1})},
