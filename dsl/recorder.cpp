@@ -14,17 +14,15 @@ Recorder::Recorder(std::string kernel_name) {
 
 void Recorder::fail(const char* code, std::string what, SourceLoc loc, std::string expected,
                     std::string got, std::string hint, SourceLoc related) const {
-  ErrorFields fields;
-  fields.kind = ErrorKind::program;
-  fields.op = kernel.name;
-  fields.code = code;
-  fields.what = std::move(what);
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  fields.hint = std::move(hint);
-  fields.loc = loc;
-  fields.related = related;
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::program,
+               .op = kernel.name,
+               .what = std::move(what),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .hint = std::move(hint),
+               .code = code,
+               .loc = loc,
+               .related = related});
 }
 
 ir::VarRef Recorder::new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,

@@ -153,15 +153,13 @@ void ArgCheck::memory() const {
 
 void ArgCheck::fail(std::string_view argument, std::string what, std::string expected,
                     std::string got, std::string hint, ErrorKind kind) const {
-  ErrorFields fields;
-  fields.kind = kind;
-  fields.op = op_;
-  fields.what = std::move(what);
-  fields.argument = argument;
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  fields.hint = std::move(hint);
-  throw Error(std::move(fields));
+  throw Error({.kind = kind,
+               .op = op_,
+               .what = std::move(what),
+               .argument = std::string(argument),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .hint = std::move(hint)});
 }
 
 // ---- ArgCheck::Tensor
@@ -331,15 +329,13 @@ ArgCheck::Tensor& ArgCheck::Tensor::aligned(int64_t bytes) {
 void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
   const auto fail = [&](const std::string& argument, std::string what, std::string expected,
                         std::string got, std::string hint) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::argument;
-    fields.op = op.name;
-    fields.what = std::move(what);
-    fields.argument = argument;
-    fields.expected = std::move(expected);
-    fields.got = std::move(got);
-    fields.hint = std::move(hint);
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::argument,
+                 .op = op.name,
+                 .what = std::move(what),
+                 .argument = argument,
+                 .expected = std::move(expected),
+                 .got = std::move(got),
+                 .hint = std::move(hint)});
   };
   std::vector<std::string> known;
   for (const TensorInfo& info : op.tensors) known.push_back(info.name);

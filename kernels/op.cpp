@@ -40,15 +40,13 @@ namespace {
 
 [[noreturn]] void fail(const std::string& op, const std::string& argument, std::string what,
                        std::string expected, std::string got, std::string hint = {}) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.op = op;
-  fields.what = std::move(what);
-  fields.argument = argument;
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  fields.hint = std::move(hint);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .op = op,
+               .what = std::move(what),
+               .argument = argument,
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .hint = std::move(hint)});
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {

@@ -5,16 +5,14 @@
 namespace tessera::runtime {
 
 void raise(ErrorKind kind, std::string_view op, std::string what, ErrorDetails details) {
-  ErrorFields fields;
-  fields.kind = kind;
-  fields.op = op;
-  fields.what = std::move(what);
-  fields.argument = std::move(details.argument);
-  fields.expected = std::move(details.expected);
-  fields.got = std::move(details.got);
-  fields.hint = std::move(details.hint);
-  fields.code = std::move(details.code);
-  throw Error(std::move(fields));
+  throw Error({.kind = kind,
+               .op = std::string(op),
+               .what = std::move(what),
+               .argument = std::move(details.argument),
+               .expected = std::move(details.expected),
+               .got = std::move(details.got),
+               .hint = std::move(details.hint),
+               .code = std::move(details.code)});
 }
 
 }  // namespace tessera::runtime

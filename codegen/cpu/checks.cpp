@@ -11,18 +11,16 @@
 namespace tessera::codegen::cpu {
 
 void Machine::trap(const Instr& instr, int lane, Fault fault) const {
-  ErrorFields fields;
-  fields.kind = ErrorKind::trap;
-  fields.code = fault.code;
-  fields.op = program_.name;
-  fields.what = fmt::format("{} (thread {}, block ({}, {}, {}))", fault.what, lane, block_[0],
-                            block_[1], block_[2]);
-  fields.argument = std::move(fault.argument);
-  fields.expected = std::move(fault.expected);
-  fields.got = std::move(fault.got);
-  fields.loc = code_.locs[static_cast<size_t>(instr.statement)];
-  fields.related = code_.locs[static_cast<size_t>(fault.related)];
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::trap,
+               .op = program_.name,
+               .what = fmt::format("{} (thread {}, block ({}, {}, {}))", fault.what, lane,
+                                   block_[0], block_[1], block_[2]),
+               .argument = std::move(fault.argument),
+               .expected = std::move(fault.expected),
+               .got = std::move(fault.got),
+               .code = fault.code,
+               .loc = code_.locs[static_cast<size_t>(instr.statement)],
+               .related = code_.locs[static_cast<size_t>(fault.related)]});
 }
 
 std::string Machine::element_name(const Transfer& transfer, int lane, int first, int width) const {

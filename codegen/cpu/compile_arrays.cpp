@@ -103,15 +103,13 @@ SlotRange Compiler::range(const Slice& slice) {
   const int index = storage(slice.array);
   const Slot base = eval_i64(slice.base);
   if (slice.array->space != ArraySpace::registers || !base.uniform) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.op = program_.name;
-    fields.argument = slice.array->name;
-    fields.what = fmt::format("a slice of '{}' differs between threads", slice.array->name);
-    fields.expected = "registers at an index that is equal in all threads";
-    fields.got = to_string(slice.base);
-    fields.loc = out_.locs[static_cast<size_t>(statement_)];
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::program,
+                 .op = program_.name,
+                 .what = fmt::format("a slice of '{}' differs between threads", slice.array->name),
+                 .argument = slice.array->name,
+                 .expected = "registers at an index that is equal in all threads",
+                 .got = to_string(slice.base),
+                 .loc = out_.locs[static_cast<size_t>(statement_)]});
   }
   return {index, base};
 }

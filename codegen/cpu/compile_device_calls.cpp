@@ -46,14 +46,12 @@ void Compiler::stmt(const Print& print) {
 void Compiler::stmt(const ExternCall& call) {
   const ir::ExternFunction& function = *call.function;
   if (!function.model) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::unsupported;
-    fields.op = program_.name;
-    fields.what =
-        fmt::format("'{}' has no model, so the kernel runs on the GPU only", function.name);
-    fields.hint = "set ExternFunction::model";
-    fields.loc = out_.locs[static_cast<size_t>(statement_)];
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::unsupported,
+                 .op = program_.name,
+                 .what = fmt::format("'{}' has no model, so the kernel runs on the GPU only",
+                                     function.name),
+                 .hint = "set ExternFunction::model",
+                 .loc = out_.locs[static_cast<size_t>(statement_)]});
   }
   const Slot out = bind(call.var, false);
   const int64_t mark = top_;

@@ -34,14 +34,12 @@ bool can_overflow(Op op) {
 Slot Compiler::find(const ir::VarRef& var) const {
   const auto found = vars_.find(var.get());
   if (found != vars_.end()) return found->second;
-  ErrorFields fields;
-  fields.kind = ErrorKind::trap;
-  fields.code = "UNINITIALISED";
-  fields.op = program_.name;
-  fields.argument = var->name;
-  fields.what = fmt::format("variable '{}' is read where it is not bound", var->name);
-  fields.loc = out_.locs[static_cast<size_t>(statement_)];
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::trap,
+               .op = program_.name,
+               .what = fmt::format("variable '{}' is read where it is not bound", var->name),
+               .argument = var->name,
+               .code = "UNINITIALISED",
+               .loc = out_.locs[static_cast<size_t>(statement_)]});
 }
 
 bool Compiler::is_uniform(const Expr& e) const {
@@ -101,13 +99,11 @@ Slot Compiler::eval_op(const ir::Node& node, const Expr& e, Context context) {
     op = find_op(node.op, type);
   }
   if (op == nullptr) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::unsupported;
-    fields.op = program_.name;
-    fields.what = fmt::format("{} of {} is not defined", name(node.op), name(type));
-    fields.got = to_string(e);
-    fields.loc = node.loc.known() ? node.loc : out_.locs[static_cast<size_t>(statement_)];
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::unsupported,
+                 .op = program_.name,
+                 .what = fmt::format("{} of {} is not defined", name(node.op), name(type)),
+                 .got = to_string(e),
+                 .loc = node.loc.known() ? node.loc : out_.locs[static_cast<size_t>(statement_)]});
   }
   const bool divides = (node.op == Op::div || node.op == Op::mod) && !is_float(type);
   if (checked_ && divides && (!is_constant(node.args[1]) || is_constant(node.args[1], 0))) {

@@ -24,14 +24,12 @@ namespace {
 
 [[noreturn]] void argument_error(const Program& program, const std::string& argument,
                                  std::string what, std::string expected, std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.op = program.name;
-  fields.argument = argument;
-  fields.what = std::move(what);
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .op = program.name,
+               .what = std::move(what),
+               .argument = argument,
+               .expected = std::move(expected),
+               .got = std::move(got)});
 }
 
 Launch::Memory check_tensor(const Program& program, const Param& param, const TensorView& tensor) {

@@ -97,16 +97,14 @@ class ReachCheck {
 
   [[noreturn]] void fail(const char* code, const char* what, const char* expected, const char* hint,
                          const Stmt& cause, const Stmt& stmt) const {
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.op = program_.name;
-    fields.code = code;
-    fields.what = what;
-    fields.expected = expected;
-    fields.hint = hint;
-    fields.loc = stmt.loc;
-    fields.related = cause.loc;
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::program,
+                 .op = program_.name,
+                 .what = what,
+                 .expected = expected,
+                 .hint = hint,
+                 .code = code,
+                 .loc = stmt.loc,
+                 .related = cause.loc});
   }
 
   const Program& program_;

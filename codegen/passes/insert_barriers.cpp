@@ -164,18 +164,17 @@ class BarrierPlanner {
   }
 
   [[noreturn]] void divergent(const Conflict& conflict) const {
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.op = program_.name;
-    fields.code = "SYNC_DIVERGENT";
-    fields.what =
-        fmt::format("shared '{}' needs a barrier under a condition that differs between threads",
-                    conflict.after->array->name);
-    fields.hint =
-        "move the two accesses out of the condition, or make it the same for the whole block";
-    fields.loc = conflict.after->loc;
-    fields.related = conflict.before->loc;
-    throw Error(std::move(fields));
+    throw Error(
+        {.kind = ErrorKind::program,
+         .op = program_.name,
+         .what = fmt::format(
+             "shared '{}' needs a barrier under a condition that differs between threads",
+             conflict.after->array->name),
+         .hint =
+             "move the two accesses out of the condition, or make it the same for the whole block",
+         .code = "SYNC_DIVERGENT",
+         .loc = conflict.after->loc,
+         .related = conflict.before->loc});
   }
 
   // ---- placement

@@ -22,15 +22,13 @@ class Collector {
  private:
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc, SourceLoc related,
                          std::string hint) const {
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.op = kernel_.name;
-    fields.code = code;
-    fields.what = std::move(what);
-    fields.hint = std::move(hint);
-    fields.loc = loc;
-    fields.related = related;
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::program,
+                 .op = kernel_.name,
+                 .what = std::move(what),
+                 .hint = std::move(hint),
+                 .code = code,
+                 .loc = loc,
+                 .related = related});
   }
 
   void collect(const ir::Body& body, Participant* inside) {

@@ -273,16 +273,14 @@ void TileLowering::when(const Expr& predicate, SourceLoc loc, const std::functio
 
 void TileLowering::fail(const char* code, std::string what, SourceLoc loc, std::string expected,
                         std::string got, std::string hint) const {
-  ErrorFields fields;
-  fields.kind = ErrorKind::program;
-  fields.op = kernel_.name;
-  fields.code = code;
-  fields.what = std::move(what);
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  fields.hint = std::move(hint);
-  fields.loc = loc;
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::program,
+               .op = kernel_.name,
+               .what = std::move(what),
+               .expected = std::move(expected),
+               .got = std::move(got),
+               .hint = std::move(hint),
+               .code = code,
+               .loc = loc});
 }
 
 LoweredTiles lower_tiles(const ir::Kernel& kernel, const LayoutPlan& plan) {

@@ -35,15 +35,14 @@ class LoopPipeline {
 
  private:
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc) const {
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.op = kernel_.name;
-    fields.code = code;
-    fields.what = std::move(what);
-    fields.hint = "a pipelined loop counts its own copies: use k.copy in it, or a serial loop";
-    fields.loc = loc;
-    fields.related = loc_;
-    throw Error(std::move(fields));
+    throw Error(
+        {.kind = ErrorKind::program,
+         .op = kernel_.name,
+         .what = std::move(what),
+         .hint = "a pipelined loop counts its own copies: use k.copy in it, or a serial loop",
+         .code = code,
+         .loc = loc,
+         .related = loc_});
   }
 
   void require_no_waits(const ir::Body& body) const {

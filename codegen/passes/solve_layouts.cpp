@@ -178,17 +178,16 @@ class Solver {
 };
 
 [[noreturn]] void fail(const ir::Kernel& kernel, const LayoutConflict& conflict) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::program;
-  fields.op = kernel.name;
-  fields.code = "LAYOUT_CONFLICT";
-  fields.what = conflict.what;
-  fields.loc = conflict.loc;
-  fields.related = conflict.related;
-  fields.hint =
-      "copy the fragment into one with the layout that this use needs, or stage it through "
-      "shared memory";
-  throw Error(std::move(fields));
+  throw Error(
+      {.kind = ErrorKind::program,
+       .op = kernel.name,
+       .what = conflict.what,
+       .hint =
+           "copy the fragment into one with the layout that this use needs, or stage it through "
+           "shared memory",
+       .code = "LAYOUT_CONFLICT",
+       .loc = conflict.loc,
+       .related = conflict.related});
 }
 
 }  // namespace

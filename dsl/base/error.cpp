@@ -67,11 +67,9 @@ std::string_view name(ErrorKind kind) {
 Error::Error(ErrorFields fields) : std::runtime_error(render(fields)), fields_(std::move(fields)) {}
 
 void internal_error(const std::string& message, SourceLoc loc) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::internal;
-  fields.what = "internal error, a bug in Tessera: " + message;
-  fields.loc = loc;
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::internal,
+               .what = "internal error, a bug in Tessera: " + message,
+               .loc = loc});
 }
 
 }  // namespace tessera

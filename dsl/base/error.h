@@ -23,17 +23,18 @@ enum class ErrorKind {
 };
 std::string_view name(ErrorKind kind);
 
+/// Members that are not named are empty.
 struct ErrorFields {
   ErrorKind kind = ErrorKind::internal;
-  std::string op;        // op or kernel name
-  std::string what;      // one line: "argument 'x' has the wrong shape"
-  std::string argument;  // tensor, parameter or buffer name
-  std::string expected;
-  std::string got;
-  std::string hint;   // only when we really know
-  std::string code;   // stable code of a rejected program or trap: "OOB_CONST"
-  SourceLoc loc;      // the author's line
-  SourceLoc related;  // the other line of a conflict
+  std::string op = {};        // op or kernel name
+  std::string what = {};      // one line: "argument 'x' has the wrong shape"
+  std::string argument = {};  // tensor, parameter or buffer name
+  std::string expected = {};
+  std::string got = {};
+  std::string hint = {};   // only when we really know
+  std::string code = {};   // stable code of a rejected program or trap: "OOB_CONST"
+  SourceLoc loc = {};      // the author's line
+  SourceLoc related = {};  // the other line of a conflict
 };
 
 /// what() renders:

@@ -10,14 +10,12 @@ namespace tessera::layout {
 
 void reject(const char* op, const char* argument, const std::string& what, std::string expected,
             std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::program;
-  fields.op = op;
-  fields.argument = argument;
-  fields.what = fmt::format("argument '{}' {}", argument, what);
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::program,
+               .op = op,
+               .what = fmt::format("argument '{}' {}", argument, what),
+               .argument = argument,
+               .expected = std::move(expected),
+               .got = std::move(got)});
 }
 
 int64_t check_shape(const char* op, const std::vector<int64_t>& shape) {

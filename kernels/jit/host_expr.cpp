@@ -53,13 +53,12 @@ HostExpr::HostExpr(const ir::Expr& expr, const SlotOf& slot_of) : text_(ir::to_s
 // Returns the deepest stack that the code of `expr` needs.
 int HostExpr::compile(const ir::Expr& expr, const SlotOf& slot_of) {
   if (!is_supported(*expr)) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.what = "the host cannot evaluate this expression of a grid, shape or stride";
-    fields.expected = "integer arithmetic, comparisons, min, max and select over dims and scalars";
-    fields.got = ir::to_string(expr);
-    fields.loc = expr->loc;
-    throw Error(std::move(fields));
+    throw Error(
+        {.kind = ErrorKind::program,
+         .what = "the host cannot evaluate this expression of a grid, shape or stride",
+         .expected = "integer arithmetic, comparisons, min, max and select over dims and scalars",
+         .got = ir::to_string(expr),
+         .loc = expr->loc});
   }
   Instruction instruction;
   instruction.op = expr->op;
@@ -100,14 +99,12 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
         --top;
         const auto result = codegen::apply(instruction.op, stack[top - 1], stack[top]);
         if (!result) {
-          ErrorFields fields;
-          fields.kind = ErrorKind::argument;
-          fields.op = op;
-          fields.what = "the extents of this call cannot be computed with";
-          fields.expected = text_ + " within 64 bits, no division by zero";
-          fields.got =
-              fmt::format("{} of {} and {}", ir::name(instruction.op), stack[top - 1], stack[top]);
-          throw Error(std::move(fields));
+          throw Error({.kind = ErrorKind::argument,
+                       .op = op,
+                       .what = "the extents of this call cannot be computed with",
+                       .expected = text_ + " within 64 bits, no division by zero",
+                       .got = fmt::format("{} of {} and {}", ir::name(instruction.op),
+                                          stack[top - 1], stack[top])});
         }
         stack[top - 1] = *result;
       }

@@ -61,13 +61,11 @@ Device device_of(std::string_view op, std::span<const TensorView> tensors) {
     if (is_absent(view)) continue;
     if (!first) first = &view;
     if (view.device == first->device) continue;
-    ErrorFields fields;
-    fields.kind = ErrorKind::argument;
-    fields.op = op;
-    fields.what = "the tensors are on different devices";
-    fields.expected = fmt::format("all on {}, like the first", to_string(first->device));
-    fields.got = fmt::format("{} on {}", to_string(view), to_string(view.device));
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::argument,
+                 .op = std::string(op),
+                 .what = "the tensors are on different devices",
+                 .expected = fmt::format("all on {}, like the first", to_string(first->device)),
+                 .got = fmt::format("{} on {}", to_string(view), to_string(view.device))});
   }
   return first ? first->device : Device::cpu();
 }

@@ -121,13 +121,11 @@ void Plan::add_places(const ir::Kernel& kernel, bool strides) {
   if (!strides) return;
   for (size_t i = 0; i < dims_.size(); ++i) {
     if (!dims_[i].places.empty()) continue;
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.op = op_;
-    fields.what = fmt::format("no tensor determines dim '{}'", dims_[i].name);
-    fields.expected = "a tensor with this dim alone as one of its extents or strides";
-    fields.loc = kernel.dims[i]->loc;
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::program,
+                 .op = op_,
+                 .what = fmt::format("no tensor determines dim '{}'", dims_[i].name),
+                 .expected = "a tensor with this dim alone as one of its extents or strides",
+                 .loc = kernel.dims[i]->loc});
   }
 }
 
@@ -301,14 +299,12 @@ void Plan::bind_grid(Binding& binding) const {
 
 void Plan::fail(const std::string& argument, std::string what, std::string expected,
                 std::string got) const {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.op = op_;
-  fields.argument = argument;
-  fields.what = std::move(what);
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .op = op_,
+               .what = std::move(what),
+               .argument = argument,
+               .expected = std::move(expected),
+               .got = std::move(got)});
 }
 
 }  // namespace tessera::kernels::jit

@@ -32,12 +32,10 @@ LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>
     call();
   }
   if (auto made = std::move(recorder).plan()) return *std::move(made);
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = "this call cannot become a launch plan";
-  fields.expected = "a call whose kernels use the given CUDA tensors only";
-  fields.got = "a kernel on the CPU, or on other memory";
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .what = "this call cannot become a launch plan",
+               .expected = "a call whose kernels use the given CUDA tensors only",
+               .got = "a kernel on the CPU, or on other memory"});
 }
 
 std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call) {

@@ -230,12 +230,10 @@ class Compilation {
     throw Error(std::move(fields));
   }
   [[noreturn]] void say_cancelled() const {
-    ErrorFields fields;
-    fields.kind = ErrorKind::compile;
-    fields.op = source_.op;
-    fields.what = "the compile was cancelled";
-    fields.code = kCancelled;
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::compile,
+                 .op = source_.op,
+                 .what = "the compile was cancelled",
+                 .code = kCancelled});
   }
   [[noreturn]] void complain_about_builtins() const {
     raise(ErrorKind::compile, source_.op,

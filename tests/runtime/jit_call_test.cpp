@@ -425,10 +425,7 @@ TEST_CASE("a part of a GPU that is too small for the cluster gets the kernel wit
   CHECK(on.fake.state().cluster == (is_part ? 0 : 16));
   const auto fail_otherwise = [&] {
     jit::launch_in_clusters(Device::cuda(0), [](int) {
-      ErrorFields fields;
-      fields.kind = ErrorKind::driver;
-      fields.what = "something else";
-      throw Error(std::move(fields));
+      throw Error({.kind = ErrorKind::driver, .what = "something else"});
     });
   };
   CHECK(error_of(fail_otherwise) == "tessera: something else");

@@ -20,25 +20,21 @@ constexpr size_t kChunk = size_t{64} << 20;  // one write() moves at most 2 GiB
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), target_(path) {
   if (path.empty()) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::argument;
-    fields.what = "the name of the file to write is empty";
-    fields.expected = "a file name";
-    fields.got = "''";
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::argument,
+                 .what = "the name of the file to write is empty",
+                 .expected = "a file name",
+                 .got = "''"});
   }
   std::error_code ignored;
   const std::filesystem::path resolved = std::filesystem::canonical(path, ignored);
   if (!ignored) target_ = resolved.string();
   struct stat info {};
   if (::stat(target_.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::argument;
-    fields.what = fmt::format("cannot write '{}'", path_);
-    fields.argument = path_;
-    fields.expected = "a regular file, or a name that is free";
-    fields.got = S_ISDIR(info.st_mode) ? "a directory" : "a special file";
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::argument,
+                 .what = fmt::format("cannot write '{}'", path_),
+                 .argument = path_,
+                 .expected = "a regular file, or a name that is free",
+                 .got = S_ISDIR(info.st_mode) ? "a directory" : "a special file"});
   }
   const std::filesystem::path target(target_);
   std::random_device random;
@@ -86,12 +82,10 @@ void AtomicFile::commit() {
 
 void AtomicFile::fail(std::string_view action) const {
   const int code = errno;
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = fmt::format("cannot {} '{}'", action, path_);
-  fields.argument = path_;
-  fields.got = std::strerror(code);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .what = fmt::format("cannot {} '{}'", action, path_),
+               .argument = path_,
+               .got = std::strerror(code)});
 }
 
 }  // namespace tessera::tools

@@ -15,12 +15,10 @@ namespace {
 using Json = nlohmann::json;
 
 [[noreturn]] void fail(const std::string& path, std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = path + ": holds no benchmark";
-  fields.expected = "a file written by tessera bench --json";
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .what = path + ": holds no benchmark",
+               .expected = "a file written by tessera bench --json",
+               .got = std::move(got)});
 }
 
 std::optional<double> optional(const Json& json, const char* name) {

@@ -65,13 +65,11 @@ std::vector<runtime::KernelRequest> requests_in(const std::string& path) {
     requests.push_back(runtime::parse_record(line, fmt::format("{}:{}", path, number)));
   }
   if (!requests.empty()) return requests;
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = fmt::format("{} holds no recorded kernels", path);
-  fields.argument = "specs";
-  fields.expected = "a file written by TESSERA_RECORD";
-  fields.got = file.is_open() ? "an empty file" : "no file that can be read";
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .what = fmt::format("{} holds no recorded kernels", path),
+               .argument = "specs",
+               .expected = "a file written by TESSERA_RECORD",
+               .got = file.is_open() ? "an empty file" : "no file that can be read"});
 }
 
 std::vector<runtime::Target> parse_targets(const std::string& list) {
@@ -80,13 +78,11 @@ std::vector<runtime::Target> parse_targets(const std::string& list) {
   for (std::string word; std::getline(words, word, ',');) {
     const auto target = runtime::parse_target(word);
     if (!target) {
-      ErrorFields fields;
-      fields.kind = ErrorKind::argument;
-      fields.what = fmt::format("unknown target '{}'", word);
-      fields.argument = "arch";
-      fields.expected = "targets with commas between, such as sm_90a,sm_100a";
-      fields.got = list;
-      throw Error(std::move(fields));
+      throw Error({.kind = ErrorKind::argument,
+                   .what = fmt::format("unknown target '{}'", word),
+                   .argument = "arch",
+                   .expected = "targets with commas between, such as sm_90a,sm_100a",
+                   .got = list});
     }
     targets.push_back(*target);
   }

@@ -15,12 +15,10 @@ namespace tessera::tools {
 namespace {
 
 [[noreturn]] void fail(std::string what, std::string expected, std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = std::move(what);
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .what = std::move(what),
+               .expected = std::move(expected),
+               .got = std::move(got)});
 }
 
 std::optional<runtime::Entry> read_entry(const CacheFolder& cache,

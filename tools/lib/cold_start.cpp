@@ -83,12 +83,10 @@ Sample measure_in_child(const kernels::OpInfo& op, const kernels::BenchCase& exa
   int status = -1;
   waitpid(child, &status, 0);
   if (status == 0 && got == sizeof(sample)) return sample;
-  ErrorFields fields;
-  fields.kind = ErrorKind::driver;
-  fields.op = op.name;
-  fields.what = "the process that measures its first call failed";
-  fields.got = fmt::format("status {}", status);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::driver,
+               .op = op.name,
+               .what = "the process that measures its first call failed",
+               .got = fmt::format("status {}", status)});
 }
 
 double median(std::array<double, 3> values) {

@@ -164,11 +164,9 @@ void ActivityTrace::check(int result, const char* call) const {
   if (result == kSuccess) return;
   const char* text = nullptr;
   call_->result_string(result, &text);
-  ErrorFields fields;
-  fields.kind = ErrorKind::driver;
-  fields.what = fmt::format("{} failed", call);
-  fields.got = fmt::format("{} ({})", text == nullptr ? "unknown error" : text, result);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::driver,
+               .what = fmt::format("{} failed", call),
+               .got = fmt::format("{} ({})", text == nullptr ? "unknown error" : text, result)});
 }
 
 void ActivityTrace::start() {
@@ -189,11 +187,9 @@ std::vector<Activity> ActivityTrace::stop() {
   size_t dropped = 0;
   check(call_->dropped(nullptr, 0, &dropped), "cuptiActivityGetNumDroppedRecords");
   if (dropped > 0) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::driver;
-    fields.what = "CUPTI dropped activity records";
-    fields.got = fmt::format("{} dropped", dropped);
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::driver,
+                 .what = "CUPTI dropped activity records",
+                 .got = fmt::format("{} dropped", dropped)});
   }
   const std::lock_guard lock(collector().mutex);
   std::vector<Activity> activities = std::move(collector().activities);

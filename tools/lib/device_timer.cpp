@@ -73,12 +73,10 @@ double DeviceTimer::mean_us(const std::function<void()>& call, int samples) {
   runtime::synchronize(device_);
   const std::vector<double> calls = activity_per_call(trace_->stop(), kFlushBytes);
   if (calls.size() != static_cast<size_t>(samples)) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::driver;
-    fields.what = "CUPTI lost activity records";
-    fields.expected = fmt::format("{} flushes", samples);
-    fields.got = fmt::format("{}", calls.size());
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::driver,
+                 .what = "CUPTI lost activity records",
+                 .expected = fmt::format("{} flushes", samples),
+                 .got = fmt::format("{}", calls.size())});
   }
   return std::accumulate(calls.begin(), calls.end(), 0.0) / samples;
 }

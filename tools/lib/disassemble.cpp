@@ -46,13 +46,11 @@ Tool find_tool() {
       if (::access(candidate.c_str(), X_OK) == 0) return {candidate, options};
     }
   }
-  ErrorFields fields;
-  fields.kind = ErrorKind::unsupported;
-  fields.what = "no disassembler for SASS";
-  fields.argument = "stage";
-  fields.expected = "nvdisasm or cuobjdump of the CUDA toolkit";
-  fields.got = fmt::format("neither in {}", fmt::join(folders, ", "));
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::unsupported,
+               .what = "no disassembler for SASS",
+               .argument = "stage",
+               .expected = "nvdisasm or cuobjdump of the CUDA toolkit",
+               .got = fmt::format("neither in {}", fmt::join(folders, ", "))});
 }
 
 /// A folder that only this user can read, removed at the end.
@@ -61,11 +59,9 @@ class PrivateFolder {
   PrivateFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "tessera-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) {
-      ErrorFields fields;
-      fields.kind = ErrorKind::load;
-      fields.what = fmt::format("cannot make a folder like {}", name);
-      fields.got = std::strerror(errno);
-      throw Error(std::move(fields));
+      throw Error({.kind = ErrorKind::load,
+                   .what = fmt::format("cannot make a folder like {}", name),
+                   .got = std::strerror(errno)});
     }
     path_ = name;
   }
@@ -131,11 +127,9 @@ std::string disassemble(const std::string& cubin) {
   int status = 0;
   std::string text = output_of(words, status);
   if (status == 0) return text;
-  ErrorFields fields;
-  fields.kind = ErrorKind::load;
-  fields.what = fmt::format("{} failed", tool.path);
-  fields.got = text.substr(0, 1000);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::load,
+               .what = fmt::format("{} failed", tool.path),
+               .got = text.substr(0, 1000)});
 }
 
 }  // namespace tessera::tools

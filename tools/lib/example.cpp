@@ -30,15 +30,13 @@ const kernels::BenchCase& find_example(const kernels::OpInfo& op,
     if (parse_params(op, merged) == ours) return example;
     labels.push_back(example.label);
   }
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.op = op.name;
-  fields.what = "no example has these parameters";
-  fields.argument = "params";
-  fields.expected = fmt::format("one of: {}", fmt::join(labels, "; "));
-  fields.got = fmt::format("{}", fmt::join(assignments, " "));
-  fields.hint = "give tensors with --in FILE";
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .op = op.name,
+               .what = "no example has these parameters",
+               .argument = "params",
+               .expected = fmt::format("one of: {}", fmt::join(labels, "; ")),
+               .got = fmt::format("{}", fmt::join(assignments, " ")),
+               .hint = "give tensors with --in FILE"});
 }
 
 std::vector<ir::Kernel> kernels_of(const kernels::OpInfo& op, const kernels::BenchCase& example) {

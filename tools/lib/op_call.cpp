@@ -26,14 +26,12 @@ void refuse_outputs_as_inputs(const OpInfo& op, const std::string& name) {
   for (const TensorInfo& info : op.tensors) {
     if (info.role != Role::out || (info.name != name && !(info.list && info.name == stem)))
       continue;
-    ErrorFields fields;
-    fields.kind = ErrorKind::argument;
-    fields.op = op.name;
-    fields.what = fmt::format("tensor '{}' is an output", name);
-    fields.argument = name;
-    fields.expected = "inputs and in-place tensors only";
-    fields.got = name;
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::argument,
+                 .op = op.name,
+                 .what = fmt::format("tensor '{}' is an output", name),
+                 .argument = name,
+                 .expected = "inputs and in-place tensors only",
+                 .got = name});
   }
 }
 
@@ -46,15 +44,13 @@ DeviceMemory allocate(const OpInfo& op, const std::string& name, Device device, 
     }
     return DeviceMemory(device, size);
   } catch (const std::bad_alloc&) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::argument;
-    fields.op = op.name;
-    fields.what = fmt::format("argument '{}' needs more memory than there is", name);
-    fields.argument = name;
-    fields.expected = "a tensor that fits into memory";
-    fields.got = fmt::format("{} elements of {}, gaps between rows included", elements,
-                             tessera::name(dtype));
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::argument,
+                 .op = op.name,
+                 .what = fmt::format("argument '{}' needs more memory than there is", name),
+                 .argument = name,
+                 .expected = "a tensor that fits into memory",
+                 .got = fmt::format("{} elements of {}, gaps between rows included", elements,
+                                    tessera::name(dtype))});
   }
 }
 

@@ -19,14 +19,12 @@ using Type = kernels::ParamInfo::Type;
 
 [[noreturn]] void fail(const kernels::OpInfo& op, const std::string& argument, std::string what,
                        std::string expected, std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.op = op.name;
-  fields.what = std::move(what);
-  fields.argument = argument;
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .op = op.name,
+               .what = std::move(what),
+               .argument = argument,
+               .expected = std::move(expected),
+               .got = std::move(got)});
 }
 
 template <class Number>

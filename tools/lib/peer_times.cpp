@@ -18,13 +18,11 @@ namespace {
 using Json = nlohmann::json;
 
 [[noreturn]] void fail(const std::string& path, std::string what, std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = fmt::format("{}: {}", path, what);
-  fields.argument = path;
-  fields.expected = "JSON lines with op or kernel, params and time_us";
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .what = fmt::format("{}: {}", path, what),
+               .argument = path,
+               .expected = "JSON lines with op or kernel, params and time_us",
+               .got = std::move(got)});
 }
 
 /// A JSON value in the words of CaseFacts.

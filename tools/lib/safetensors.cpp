@@ -45,13 +45,11 @@ constexpr std::array kWords = {
 
 [[noreturn]] void fail(const std::string& path, std::string what, std::string expected,
                        std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = fmt::format("{}: {}", path, what);
-  fields.argument = path;
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .what = fmt::format("{}: {}", path, what),
+               .argument = path,
+               .expected = std::move(expected),
+               .got = std::move(got)});
 }
 
 /// An open file whose size is fixed when it is opened.

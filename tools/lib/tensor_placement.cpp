@@ -14,14 +14,12 @@ namespace {
 
 [[noreturn]] void fail(const kernels::OpInfo& op, const std::string& tensor, std::string expected,
                        std::string got) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.op = op.name;
-  fields.what = fmt::format("argument '{}' has the wrong strides", tensor);
-  fields.argument = tensor;
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::argument,
+               .op = op.name,
+               .what = fmt::format("argument '{}' has the wrong strides", tensor),
+               .argument = tensor,
+               .expected = std::move(expected),
+               .got = std::move(got)});
 }
 
 /// The word of the layout parameter of a scale tensor ("SF(1,num_per_channels) sf_layout"); empty

@@ -37,12 +37,10 @@ void show_progress(const std::string& text) {
 }
 
 [[noreturn]] void fail_without_gpu() {
-  ErrorFields fields;
-  fields.kind = ErrorKind::unsupported;
-  fields.what = "bench needs a GPU";
-  fields.expected = "a CUDA device";
-  fields.got = runtime::why_no_device();
-  throw Error(std::move(fields));
+  throw Error({.kind = ErrorKind::unsupported,
+               .what = "bench needs a GPU",
+               .expected = "a CUDA device",
+               .got = runtime::why_no_device()});
 }
 
 PeerTimes load_peer(const BenchOptions& options) {
@@ -53,13 +51,11 @@ PeerTimes load_peer(const BenchOptions& options) {
 
 void check_factor(const BenchOptions& options) {
   if (!options.fail_at || *options.fail_at > 0) return;  // NaN is not
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = "argument 'fail-at' has a wrong value";
-  fields.argument = "fail-at";
-  fields.expected = "a number above 0: times the limit";
-  fields.got = fmt::format("{}", *options.fail_at);
-  throw UsageError(Error(std::move(fields)));
+  throw UsageError(Error({.kind = ErrorKind::argument,
+                          .what = "argument 'fail-at' has a wrong value",
+                          .argument = "fail-at",
+                          .expected = "a number above 0: times the limit",
+                          .got = fmt::format("{}", *options.fail_at)}));
 }
 
 int bench_compile(const BenchOptions& options) {
@@ -73,13 +69,11 @@ int bench_compile(const BenchOptions& options) {
       target = *parsed;
       return;
     }
-    ErrorFields fields;
-    fields.kind = ErrorKind::argument;
-    fields.what = fmt::format("unknown target '{}'", options.arch);
-    fields.argument = "arch";
-    fields.expected = "sm_80, sm_89, sm_90a, ...";
-    fields.got = options.arch;
-    throw Error(std::move(fields));
+    throw Error({.kind = ErrorKind::argument,
+                 .what = fmt::format("unknown target '{}'", options.arch),
+                 .argument = "arch",
+                 .expected = "sm_80, sm_89, sm_90a, ...",
+                 .got = options.arch});
   });
   const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
   const double tolerated = options.fail_at.value_or(std::numeric_limits<double>::infinity());
@@ -145,13 +139,11 @@ void check_cases(const std::vector<const kernels::OpInfo*>& chosen, const BenchO
       if (is_chosen(one, options)) return;
     }
   }
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = "argument 'case' is in the label of no case";
-  fields.argument = "case";
-  fields.expected = "a part of a label, as the table shows it";
-  fields.got = fmt::format("'{}'", options.cases);
-  throw UsageError(Error(std::move(fields)));
+  throw UsageError(Error({.kind = ErrorKind::argument,
+                          .what = "argument 'case' is in the label of no case",
+                          .argument = "case",
+                          .expected = "a part of a label, as the table shows it",
+                          .got = fmt::format("'{}'", options.cases)}));
 }
 
 int bench(const BenchOptions& options) {

@@ -32,13 +32,11 @@ runtime::Target target_of(const ShowOptions& options) {
   }
   const std::optional<runtime::Target> target = runtime::parse_target(options.arch);
   if (target) return *target;
-  ErrorFields fields;
-  fields.kind = ErrorKind::argument;
-  fields.what = fmt::format("unknown target '{}'", options.arch);
-  fields.argument = "arch";
-  fields.expected = "sm_80, sm_89, sm_90a, ...";
-  fields.got = options.arch;
-  throw UsageError(Error(std::move(fields)));
+  throw UsageError(Error({.kind = ErrorKind::argument,
+                          .what = fmt::format("unknown target '{}'", options.arch),
+                          .argument = "arch",
+                          .expected = "sm_80, sm_89, sm_90a, ...",
+                          .got = options.arch}));
 }
 
 std::string show_stage(const ir::Kernel& kernel, const std::string& stage,
