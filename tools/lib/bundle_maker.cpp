@@ -72,6 +72,15 @@ std::vector<runtime::KernelRequest> requests_in(const std::string& path) {
                .got = file.is_open() ? "an empty file" : "no file that can be read"});
 }
 
+runtime::Target target_of(const std::string& word) {
+  if (const std::optional<runtime::Target> target = runtime::parse_target(word)) return *target;
+  throw Error({.kind = ErrorKind::argument,
+               .what = fmt::format("unknown target '{}'", word),
+               .argument = "arch",
+               .expected = "sm_80, sm_89, sm_90a, ...",
+               .got = word});
+}
+
 std::vector<runtime::Target> parse_targets(const std::string& list) {
   std::vector<runtime::Target> targets;
   std::istringstream words(list);

@@ -28,6 +28,8 @@ std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
 /// line.
 std::vector<runtime::KernelRequest> requests_in(const std::string& path);
 
+/// "sm_90a". Throws an argument error.
+runtime::Target target_of(const std::string& word);
 /// "sm_90a,sm_100a". Throws an argument error.
 std::vector<runtime::Target> parse_targets(const std::string& list);
 

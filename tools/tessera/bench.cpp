@@ -64,16 +64,7 @@ int bench_compile(const BenchOptions& options) {
   runtime::Target target;
   reading_arguments([&] {
     chosen = choose_ops(kernels::ops(), options.op);
-    const std::optional<runtime::Target> parsed = runtime::parse_target(options.arch);
-    if (parsed) {
-      target = *parsed;
-      return;
-    }
-    throw Error({.kind = ErrorKind::argument,
-                 .what = fmt::format("unknown target '{}'", options.arch),
-                 .argument = "arch",
-                 .expected = "sm_80, sm_89, sm_90a, ...",
-                 .got = options.arch});
+    target = target_of(options.arch);
   });
   const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
   const double tolerated = options.fail_at.value_or(std::numeric_limits<double>::infinity());

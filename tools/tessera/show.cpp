@@ -10,6 +10,7 @@
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/runtime.h"
+#include "tools/lib/bundle_maker.h"
 #include "tools/lib/disassemble.h"
 #include "tools/lib/example.h"
 #include "tools/lib/param_grammar.h"
@@ -24,19 +25,13 @@ struct ShowOptions {
 };
 
 /// --arch, else the switch or the device's target, else sm_90a.
-runtime::Target target_of(const ShowOptions& options) {
+runtime::Target chosen_target(const ShowOptions& options) {
   if (options.arch.empty()) {
     runtime::Runtime& runtime = runtime::Runtime::instance();
     if (runtime::num_devices() > 0) return runtime.target_for(runtime::device_info(0));
     return runtime::parse_target(runtime.options().arch).value_or(runtime::Target{9, 0, 'a'});
   }
-  const std::optional<runtime::Target> target = runtime::parse_target(options.arch);
-  if (target) return *target;
-  throw UsageError(Error({.kind = ErrorKind::argument,
-                          .what = fmt::format("unknown target '{}'", options.arch),
-                          .argument = "arch",
-                          .expected = "sm_80, sm_89, sm_90a, ...",
-                          .got = options.arch}));
+  return reading_arguments([&] { return target_of(options.arch); });
 }
 
 std::string show_stage(const ir::Kernel& kernel, const std::string& stage,
@@ -62,7 +57,7 @@ int show(const ShowOptions& options) {
   std::vector<ir::Kernel> shown;
   std::string which;
   reading_arguments([&] { op = &kernels::find_op(options.op); });
-  const runtime::Target target = target_of(options);
+  const runtime::Target target = chosen_target(options);
   const kernels::jit::TargetScope scope(target);
   if (options.in.empty()) {
     const kernels::BenchCase& example = reading_arguments(
