@@ -118,13 +118,6 @@ struct Log1p {
   float operator()(float a) const { return static_cast<float>(std::log1p(double{a})); }
 };
 struct Tanh { float operator()(float a) const { return static_cast<float>(std::tanh(double{a})); } };
-struct RoundTf32 {
-  float operator()(float a) const {
-    const auto bits = std::bit_cast<uint32_t>(a);
-    const bool finite = (bits & kInfinity) != kInfinity;
-    return finite ? std::bit_cast<float>((bits + 0x1000u) & ~0x1FFFu) : a;
-  }
-};
 /// An f16 nearest to `a` or, where that is the larger of two, its neighbour.
 uint32_t f16_toward_zero(float a) {
   const uint16_t nearest = F16::encode(a);
@@ -149,6 +142,15 @@ struct Copysign {
   template <class U> auto operator()(U a, U b, U sign) const { return (a & ~sign) | (b & sign); }
 };
 // clang-format on
+
+void round_tf32(void* out, const void* a, const void*, const void*, int64_t count) {
+  auto* __restrict to = static_cast<uint32_t*>(out);
+  const auto* __restrict bits = column<uint32_t>(a);
+  for (int64_t i = 0; i < count; ++i) {
+    const bool finite = (bits[i] & kInfinity) != kInfinity;
+    to[i] = (finite ? bits[i] + 0x1000u : bits[i]) & ~0x1FFFu;
+  }
+}
 
 void f16x2_toward_zero(void* out, const void* a, const void* b, const void*, int64_t count) {
   auto* __restrict to = static_cast<uint32_t*>(out);
@@ -182,7 +184,7 @@ ColumnOp find(ir::Op op) {
     case Op::rsqrt:
       return map1<Format, Rsqrt>;
     case Op::round_tf32:
-      return sizeof(Bits) == 4 ? map1<Format, RoundTf32> : nullptr;
+      return sizeof(Bits) == 4 ? round_tf32 : nullptr;
     case Op::f16x2_toward_zero:
       return sizeof(Bits) == 4 ? f16x2_toward_zero : nullptr;
     case Op::exp:

@@ -1,6 +1,9 @@
 // Matrix products: operand layouts, dtypes, warp grids, both transposed forms.
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include "codegen/cpu/executor.h"
 #include "codegen/lower.h"
@@ -189,6 +192,52 @@ TEST_CASE("an operand in registers that a loop multiplies is computed once, befo
   };
   CHECK(count(text_of(false), "= computed_here(round_tf32(") == 1);
   CHECK(count(text_of(true), "computed_here") == 0);
+}
+
+TEST_CASE("what is rounded to tf32 and multiplied is what is stored", "[language][gemm]") {
+  // Ties and their neighbours, what becomes infinite, infinities, zeros, the least normal numbers, NaN of all
+  // kinds: the last two differ from infinity in the 13 low bits alone.
+  const std::vector<uint32_t> patterns = {
+      0x3F801000, 0x3F800FFF, 0x3F801001, 0xBF803000, 0x3F802FFF, 0x7F7FF000,
+      0xFF7FFFFF, 0x7F7FEFFF, 0x7F800000, 0xFF800000, 0x00000000, 0x80000000,
+      0x00801000, 0x00800FFF, 0x80FFF000, 0x00FFF001, 0x7FFFFFFF, 0xFFFFFFFF,
+      0x7FC00000, 0xFFC00001, 0x7F802000, 0xFF803FFF, 0x7F801000, 0xFF800001};
+  const auto columns = static_cast<int64_t>(patterns.size());
+  Builder k("rounded");
+  auto x = k.input("x", DType::f32, {16, 8});
+  auto w = k.input("w", DType::f32, {8, columns});
+  auto y = k.output("y", DType::f32, {16, columns});
+  auto rounded = k.output("rounded", DType::f32, {8, columns});
+  k.launch({1}, {.threads = 32});
+  auto left = k.fragment(DType::f32, {16, 8}, "left");
+  auto right = k.fragment(DType::f32, {8, columns}, "right");
+  auto sum = k.fragment(DType::f32, {16, columns}, "sum");
+  k.copy(x, left);
+  const auto round = [&](const Ref& to) {
+    k.parallel({8, columns},
+               [&](dsl::Value i, dsl::Value j) { to(i, j) = dsl::round_tf32(w(i, j)); });
+  };
+  round(right);
+  round(rounded);
+  k.fill(sum, 0.0f);
+  k.gemm(left, right, sum, {.tf32 = ir::Tf32::truncate});
+  k.copy(sum, y);
+  const ir::Kernel kernel = k.finish();
+  HostTensor weights(DType::f32, {8, columns});
+  for (int64_t i = 0; i < 8 * columns; ++i) {
+    weights.set_bits(i, i < columns ? patterns[static_cast<size_t>(i)] : 0);
+  }
+  const HostTensor ones = tensor_by(DType::f32, {16, 8}, [](int64_t i) { return i % 8 == 0; });
+  HostTensor products(DType::f32, {16, columns}), stored(DType::f32, {8, columns});
+  run_kernel(kernel, {&ones, &weights, &products, &stored});
+  for (int64_t j = 0; j < columns; ++j) {
+    const uint32_t bits = patterns[static_cast<size_t>(j)];
+    CAPTURE(j, bits);
+    const bool is_nan = (bits & 0x7FFFFFFF) > 0x7F800000;
+    CHECK(stored.bits(j) == ((is_nan ? bits : bits + 0x1000) & 0xFFFFE000));
+    const auto want = std::bit_cast<float>(static_cast<uint32_t>(stored.bits(j)));
+    CHECK((std::isnan(want) ? std::isnan(products.value(j)) : products.value(j) == want));
+  }
 }
 
 TEST_CASE("gemm over warp grids 1x1, 2x2, 4x1, 1x4 and 2x4", "[language][gemm]") {
