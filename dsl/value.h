@@ -146,7 +146,7 @@ Value abs(const Arg& a);
 Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
 Value sqrt(const Arg& a);                             // IEEE
 Value rsqrt(const Arg& a);
-/// An f32 rounded to tf32 (10 mantissa bits, ties away from zero), as f32; of NaN these bits.
+/// An f32 rounded to tf32: 10 mantissa bits, ties away from zero. A NaN with none of these bits set becomes infinity.
 Value round_tf32(const Arg& a);
 /// The f16 of two f32, rounded toward zero, in one u32: `low` in bits 0 to 15. What is finite stays finite (65504 at
 /// most), NaN becomes 0x7FFF.

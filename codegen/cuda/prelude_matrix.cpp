@@ -7,8 +7,8 @@ namespace {
 
 constexpr Snippet kMatrix[] = {
     {"round_tf32", "u32", R"(
-// To 10 mantissa bits, ties away from zero. What goes to products alone the compiler does not mask: two
-// instructions.
+// To 10 mantissa bits, ties away from zero. Where only products read the result, which ignore the others, the
+// compiler drops the mask: two instructions.
 __device__ __forceinline__ float round_tf32(float x) {
   u32 bits = __float_as_uint(x);
   asm("{ .reg .pred is_number; setp.num.f32 is_number, %1, %1; @is_number add.u32 %0, %0, 0x1000; }"

@@ -49,7 +49,7 @@ enum class Op : uint8_t {
   fma,
   sqrt,
   rsqrt,
-  round_tf32,         // f32: to 10 mantissa bits, ties away from zero; of NaN these
+  round_tf32,         // f32: to 10 mantissa bits, ties away from zero; NaN is cut to them
   f16x2_toward_zero,  // f32 high, low -> u32, their f16; NaN becomes canonical
   exp,
   silu,  // f32: x / (1 + exp(-x)), each step rounded
