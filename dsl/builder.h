@@ -76,6 +76,14 @@ struct PointerOptions {
 
 enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
 
+/// How a pipelined loop copies ahead.
+struct PipelineOptions {
+  int stages = 1;  // iterations
+  // The copies of iteration i + stages go where those of iteration i were, as soon as all of its
+  // readers are through; else to a version of its own, when iteration i begins.
+  bool in_place = false;
+};
+
 struct PersistentOptions {
   int64_t group =
       1;  // this many neighbours along the last axis are walked before the other axis moves
@@ -260,9 +268,10 @@ class Builder {
                   SourceLoc loc = SourceLoc::here());
   /// for (i = begin; i < end; ++i) with the result of a serial loop, but the copies from global to
   /// shared memory are issued `stages` iterations ahead. Their shared tiles take stages + 1 times
-  /// their size. A copy whose tile is used outside the loop, or read before it is copied, or whose
-  /// place depends on what the iteration computes, stays where it is (`explain` says so).
-  /// The first copies are issued before statements in front of the loop that only fill registers.
+  /// their size, in place `stages` times. A copy whose tile is used outside the loop, or read before
+  /// it is copied, or whose place depends on what the iteration computes, stays where it is (`explain`
+  /// says so). The copies of the first iteration are issued before statements in front of the loop that
+  /// only fill registers, those of the next ones behind what these statements load.
   ///   k.pipelined(0, ceil_div(depth, 64), 2, [&](Value i) {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
@@ -270,7 +279,12 @@ class Builder {
   template <class Fn>
   void pipelined(Arg begin, Arg end, int stages, const Fn& body,
                  SourceLoc loc = SourceLoc::here()) {
-    loop(ir::LoopKind::pipelined, begin, end, 1, body, loc, stages);
+    loop(ir::LoopKind::pipelined, begin, end, 1, body, loc, {.stages = stages});
+  }
+  template <class Fn>
+  void pipelined(Arg begin, Arg end, PipelineOptions options, const Fn& body,
+                 SourceLoc loc = SourceLoc::here()) {
+    loop(ir::LoopKind::pipelined, begin, end, 1, body, loc, options);
   }
   template <class Fn>
   void unrolled(int64_t extent, const Fn& body, SourceLoc loc = SourceLoc::here()) {
@@ -351,7 +365,8 @@ class Builder {
 
  private:
   void loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
-            const std::function<void(const Value&)>& body, SourceLoc loc, int stages = 0);
+            const std::function<void(const Value&)>& body, SourceLoc loc,
+            PipelineOptions pipeline = {.stages = 0});
   void parallel_loop(std::vector<int64_t> extents,
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc);
   void copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside, SourceLoc loc);

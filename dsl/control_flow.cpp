@@ -38,7 +38,8 @@ void Builder::parallel_loop(std::vector<int64_t> extents,
 }
 
 void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
-                   const std::function<void(const Value&)>& body, SourceLoc loc, int stages) {
+                   const std::function<void(const Value&)>& body, SourceLoc loc,
+                   PipelineOptions pipeline) {
   const DType type = end.value().dtype() == DType::i64 || begin.value().dtype() == DType::i64
                          ? DType::i64
                          : DType::i32;
@@ -52,11 +53,12 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   if (!ir::is_constant(node.step) || node.step->integer <= 0) {
     recorder_->fail("LOOP_STEP", "the step of a loop must be a positive constant", loc);
   }
-  if (stages < 0 || stages > 8) {
+  if (pipeline.stages < 0 || pipeline.stages > 8) {
     recorder_->fail("PIPELINE_STAGES", "the stages of a pipelined loop are out of range", loc,
-                    "0 .. 8", fmt::format("{}", stages));
+                    "0 .. 8", fmt::format("{}", pipeline.stages));
   }
-  node.stages = stages;
+  node.stages = pipeline.stages;
+  node.in_place = pipeline.in_place;
   const char* name = kind == ir::LoopKind::unrolled     ? "u"
                      : kind == ir::LoopKind::vectorized ? "v"
                                                         : "s";

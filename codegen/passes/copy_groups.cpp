@@ -110,6 +110,7 @@ class GroupFinder {
         if (i < producer.position) return fmt::format("'{}' is read first", tile.name);
         has_read = true;
         producer.consumer = std::min(producer.consumer, i);
+        producer.last_reader = std::max(producer.last_reader, i);
         const auto* branch = std::get_if<ir::If>(&stmt.node);
         const bool inside = branch != nullptr && producer.condition &&
                             ir::equal(branch->condition, producer.condition) &&
@@ -172,7 +173,7 @@ std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int
     notes.push_back(
         obstacle.empty()
             ? fmt::format("{}: {}: {} iterations ahead, {} versions", to_string(producer.loc), what,
-                          loop.stages, loop.stages + 1)
+                          loop.stages, loop.versions())
             : fmt::format("{}: {}: not ahead: {}", to_string(producer.loc), what, obstacle));
     if (!obstacle.empty()) continue;
     CopyGroup& group = by_consumer[producer.consumer];

@@ -16,6 +16,7 @@ namespace tessera::codegen {
 struct Producer {
   size_t position = 0;
   size_t consumer = 0;        // the first statement that reads one of its tiles
+  size_t last_reader = 0;     // and the last one
   std::set<size_t> replayed;  // statements that define what its condition and its addresses use
   ir::Expr condition;         // null = always
   std::vector<ir::Copy> copies;

@@ -79,9 +79,25 @@ size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
                          (load != nullptr && used.contains(load->var));
     if (defines || !only_computes(stmt) || stmt.manual_sync != copies.manual_sync) break;
   }
-  // Nothing is won by passing definitions alone.
-  while (place < before.size() && std::holds_alternative<ir::Let>(before[place].node)) ++place;
+  // Nothing is won by passing definitions and constants alone.
+  while (place < before.size() && (std::holds_alternative<ir::Let>(before[place].node) ||
+                                   std::holds_alternative<ir::Fill>(before[place].node))) {
+    ++place;
+  }
   return place;
+}
+
+size_t place_behind_loads(const ir::Body& body, size_t place) {
+  const auto loads = [](const ir::Stmt& stmt) {
+    bool result = false;
+    for_each_use(stmt, [&](const ir::BufferRef& buffer, bool writes) {
+      result = result || (!writes && storage_of(*buffer).space == ir::Space::global);
+    });
+    return result;
+  };
+  size_t last = body.size();
+  while (last > place && !loads(body[last - 1])) --last;
+  return last;
 }
 
 }  // namespace tessera::codegen

@@ -12,4 +12,7 @@ namespace tessera::codegen {
 /// define what the copies use, that write memory, wait, or may leave the kernel are not passed.
 size_t earliest_place(const ir::Body& before, const ir::Stmt& copies);
 
+/// The place in `body`, from `place` on, behind all statements that read global memory.
+size_t place_behind_loads(const ir::Body& body, size_t place);
+
 }  // namespace tessera::codegen

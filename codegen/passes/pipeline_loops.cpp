@@ -1,5 +1,6 @@
 #include "codegen/passes/pipeline_loops.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -18,19 +19,31 @@ class LoopPipeline {
   LoopPipeline(ir::Kernel& kernel, const ir::Loop& loop, SourceLoc loc)
       : kernel_(kernel), loop_(loop), loc_(loc), counter_(loop.vars[0]) {}
 
-  /// `uses` counts the uses of each storage in the whole kernel.
-  ir::Body run(const std::map<int, int>& uses, std::vector<std::string>& notes) {
+  /// The loop without its copies that are issued ahead. `uses` counts the uses of each storage in the
+  /// whole kernel.
+  ir::Stmt run(const std::map<int, int>& uses, std::vector<std::string>& notes) {
     require_no_waits(loop_.body);
     if (loop_.stages > 0) groups_ = find_copy_groups(loop_, uses, notes);
-    ir::Body result;
     if (!groups_.empty()) {
       // The version is the remainder of a counter that starts at 0.
       if (!begins_at_zero()) counter_ = new_counter(loop_.vars[0]->name + "_count", rounds());
       version_tiles();
-      result.push_back(prologue());
     }
-    result.push_back(main_loop());
-    return result;
+    return main_loop();
+  }
+
+  bool copies_ahead() const { return !groups_.empty(); }
+
+  /// The copies of the rounds `begin` to `end`, which come before the loop.
+  ir::Stmt first_copies(int begin, int end) {
+    ir::Loop loop;
+    loop.kind = ir::LoopKind::unrolled;
+    loop.vars = {new_counter("stage", number(end))};
+    loop.begin = number(begin);
+    loop.step = number(1);
+    loop.extents = {number(end)};
+    for (const CopyGroup& group : groups_) issue(group, ir::var(loop.vars[0]), loop.body);
+    return {std::move(loop), loc_};
   }
 
  private:
@@ -93,7 +106,7 @@ class LoopPipeline {
         for (const ir::Copy& copy : producer.copies) tiles.insert(storage_of(*copy.to.buffer).id);
       }
     }
-    const ir::Expr versions = ir::index(loop_.stages + 1);
+    const ir::Expr versions = ir::index(loop_.versions());
     for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool) {
       const ir::Buffer& storage = storage_of(*buffer);
       if (!tiles.contains(storage.id)) return;
@@ -110,7 +123,7 @@ class LoopPipeline {
 
   /// The uses of versioned tiles in `body` as uses of version `iteration` % versions.
   void use_version(ir::Body& body, const ir::Expr& iteration) const {
-    const ir::Expr version = ir::cast(DType::i32, iteration % number(loop_.stages + 1));
+    const ir::Expr version = ir::cast(DType::i32, iteration % number(loop_.versions()));
     BufferMove move;
     move.region = [&](ir::Region& region) {
       const auto found = versioned_.find(region.buffer->id);
@@ -179,17 +192,6 @@ class LoopPipeline {
     out.push_back({ir::AsyncCommit{}, loc_});
   }
 
-  ir::Stmt prologue() {
-    ir::Loop loop;
-    loop.kind = ir::LoopKind::unrolled;
-    loop.vars = {new_counter("stage", number(loop_.stages))};
-    loop.begin = number(0);
-    loop.step = number(1);
-    loop.extents = {number(loop_.stages)};
-    for (const CopyGroup& group : groups_) issue(group, ir::var(loop.vars[0]), loop.body);
-    return {std::move(loop), loc_};
-  }
-
   ir::Stmt main_loop() {
     ir::Loop loop = loop_;
     loop.kind = ir::LoopKind::serial;
@@ -204,10 +206,14 @@ class LoopPipeline {
     }
     const ir::Expr round = ir::var(counter_);
     std::set<size_t> ahead;  // statements of the body that are issued ahead
+    size_t last_reader = 0;
     for (const CopyGroup& group : groups_) {
-      for (const Producer& producer : group.producers) ahead.insert(producer.position);
+      for (const Producer& producer : group.producers) {
+        ahead.insert(producer.position);
+        last_reader = std::max(last_reader, producer.last_reader);
+      }
     }
-    const int pending = loop_.stages * static_cast<int>(groups_.size()) - 1;
+    int pending = loop_.stages * static_cast<int>(groups_.size()) - 1;
     ir::Body consumers;
     const auto flush = [&] {
       use_version(consumers, round);
@@ -219,9 +225,16 @@ class LoopPipeline {
         if (group.consumer != i) continue;
         flush();
         loop.body.push_back({ir::AsyncWait{-1, pending}, loc_});
-        issue(group, round + number(loop_.stages), loop.body);
+        if (loop_.in_place) {
+          --pending;
+        } else {
+          issue(group, round + number(loop_.stages), loop.body);
+        }
       }
       if (!ahead.contains(i)) consumers.push_back(loop_.body[i]);
+      if (!loop_.in_place || i != last_reader) continue;
+      flush();
+      for (const CopyGroup& group : groups_) issue(group, round + number(loop_.stages), loop.body);
     }
     flush();
     return {std::move(loop), loc_};
@@ -247,16 +260,7 @@ class Pipeliner {
     for (const ir::Stmt& stmt : from) {
       const auto* loop = std::get_if<ir::Loop>(&stmt.node);
       if (loop != nullptr && loop->kind == ir::LoopKind::pipelined) {
-        ir::Body rounds = LoopPipeline(kernel_, *loop, stmt.loc).run(uses_, notes_);
-        for (ir::Stmt& round : rounds) round.manual_sync = stmt.manual_sync;
-        if (rounds.size() == 2) {
-          const size_t place = earliest_place(to, rounds.front());
-          if (place < to.size()) {
-            notes_.push_back("the first copies are issued before " + to_string(to[place].loc));
-          }
-          to.insert(to.begin() + static_cast<ptrdiff_t>(place), std::move(rounds.front()));
-        }
-        to.push_back(std::move(rounds.back()));
+        pipeline(*loop, stmt, to);
         continue;
       }
       to.push_back(stmt);
@@ -271,6 +275,36 @@ class Pipeliner {
   }
 
  private:
+  /// Adds the loop and the first copies: those of the first round as early as they can, those of the
+  /// others behind what is loaded there, in whose way they would be.
+  void pipeline(const ir::Loop& loop, const ir::Stmt& stmt, ir::Body& to) {
+    LoopPipeline pipeline(kernel_, loop, stmt.loc);
+    ir::Stmt rounds = pipeline.run(uses_, notes_);
+    rounds.manual_sync = stmt.manual_sync;
+    const auto first_copies = [&](int begin, int end) {
+      ir::Stmt copies = pipeline.first_copies(begin, end);
+      copies.manual_sync = stmt.manual_sync;
+      return copies;
+    };
+    if (pipeline.copies_ahead()) {
+      ir::Stmt first = first_copies(0, 1);
+      const size_t place = earliest_place(to, first);
+      if (place < to.size()) {
+        notes_.push_back("the first copies are issued before " + to_string(to[place].loc));
+        const size_t rest = place_behind_loads(to, place);
+        if (loop.stages > 1) insert(to, rest, first_copies(1, loop.stages));
+        insert(to, place, std::move(first));
+      } else {
+        to.push_back(first_copies(0, loop.stages));
+      }
+    }
+    to.push_back(std::move(rounds));
+  }
+
+  static void insert(ir::Body& body, size_t place, ir::Stmt stmt) {
+    body.insert(body.begin() + static_cast<ptrdiff_t>(place), std::move(stmt));
+  }
+
   ir::Kernel& kernel_;
   std::vector<std::string>& notes_;
   std::map<int, int> uses_;

@@ -11,7 +11,11 @@
 // Copies that are first read at different places form groups of their own, each with its wait. A
 // group is committed whether it copies anything or not, so the count of pending groups is a
 // constant. The wait stands before the issue: one barrier after it covers the data that arrives and
-// the version that is about to be overwritten. The first loop stands as early as first_copies.h allows.
+// the version that is about to be overwritten. The first round of the first loop stands as early as
+// first_copies.h allows.
+//
+// In place there are `stages` versions, and the copies of all groups follow the last reader of the
+// iteration, into the version that it has read.
 
 #include <string>
 #include <vector>

@@ -187,6 +187,9 @@ struct Loop {
   std::string label = {};  // what the author wrote, where it was not a loop: "copy x -> x_frag"
   CopyMode mode = CopyMode::plain;  // parallel: the loop of a copy
   int stages = 0;                   // pipelined: iterations that copies are issued ahead
+  bool in_place = false;            // pipelined: into the version that the iteration has read
+
+  int versions() const { return in_place ? stages : stages + 1; }  // of a tile
 };
 struct If {
   Expr condition;

@@ -25,7 +25,9 @@ class RandomCollectives : protected RandomTiles {
     const int64_t trips = between(0, 4);
     const dsl::Arg end = chance(40) ? dsl::Arg(min(*rows_, dsl::Arg(trips))) : dsl::Arg(trips);
     const int64_t turned = between(0, width_);
-    k_.pipelined(0, end, static_cast<int>(between(1, 3)), [&](Value t) {
+    const dsl::PipelineOptions options = {.stages = static_cast<int>(between(1, 3)),
+                                          .in_place = chance(50)};
+    k_.pipelined(0, end, options, [&](Value t) {
       k_.copy(from.tile({row_ + t, column_ + shift()}, {height_, width_}), staged);
       k_.parallel({height_, width_}, [&](Value i, Value j) {
         sum(i, j) = sum(i, j) + convert(sum.dtype(), staged(i, (j + turned) % width_));
