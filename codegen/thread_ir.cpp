@@ -106,7 +106,8 @@ class Printer {
     body(branch.otherwise);
   }
   void print(const AsyncCopy& copy) {
-    line(fmt::format("async copy {} = {}{}", text(copy.to), text(copy.from), facts(copy.from)));
+    line(fmt::format("async copy{} {} = {}{}", copy.is_row ? " row" : "", text(copy.to),
+                     text(copy.from), facts(copy.from)));
   }
   void print(const AsyncCommit&) { line("commit"); }
   void print(const AsyncWait& wait) {

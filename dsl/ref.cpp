@@ -156,6 +156,18 @@ Ref Ref::cached(ir::CacheHint hint, SourceLoc loc) const {
   return Ref(recorder_, std::move(part), loc_);
 }
 
+Ref Ref::whole_rows(SourceLoc loc) const {
+  const ir::Buffer& buffer = *region_.buffer;
+  if (buffer.space != ir::Space::global || buffer.dtype == DType::e2m1) {
+    recorder_->fail("CPASYNC_ROWS", fmt::format("'{}' has no rows to copy", buffer.name), loc,
+                    "a global tensor of another dtype than e2m1",
+                    fmt::format("{} {}", ir::name(buffer.space), name(buffer.dtype)));
+  }
+  ir::Region part = region_;
+  part.terms.whole_rows = true;
+  return Ref(recorder_, std::move(part), loc_);
+}
+
 Value Ref::read(SourceLoc loc) const {
   if (!region_.order.empty()) {
     recorder_->fail(

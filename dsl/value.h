@@ -60,6 +60,12 @@ class Ref {
   /// copies heed evict_first alone, for all of it. CACHE_HINT for other memory, e2m1 and atomics.
   ///   k.copy(x.tile({row, 0}, {8, 512}).cached(CacheHint::evict_first), tile);   // read once
   Ref cached(ir::CacheHint hint, SourceLoc loc = SourceLoc::here()) const;
+  /// The same part of a global tensor, of which asynchronous copies start whole rows, one
+  /// instruction each (bulk copies, from sm_90 on), instead of pieces of 16 bytes. A hint for the
+  /// cache then holds for these rows alone. CPASYNC_ROWS unless rows lie in one piece on both sides,
+  /// inside of the tensor, of a multiple of 16 bytes at such an address, and the block has whole warps.
+  ///   k.copy(x.tile({row, 0}, {16, 512}).whole_rows(), tile);   // in a pipelined loop
+  Ref whole_rows(SourceLoc loc = SourceLoc::here()) const;
 
   const Ref& operator=(const Arg& value) const;
   const Ref& operator=(const Ref& other) const;

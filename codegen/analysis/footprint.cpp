@@ -49,7 +49,8 @@ struct Footprints::Visit {
   const std::vector<Expr>& predicates;
   Footprint& result;
   int64_t run;
-  bool by_warp;  // what one lane names, the whole warp receives
+  bool by_warp;        // what one lane names, the whole warp receives
+  bool by_first_lane;  // all lanes name it, the first one acts
   int64_t points = 0;
 };
 
@@ -75,11 +76,13 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
                             const std::vector<Rounds>& loops, const std::vector<Expr>& predicates) {
   const std::vector<Rounds> relevant = steering(access, loops, predicates);
   const bool by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
+  const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
+  const bool by_first_lane = copy != nullptr && copy->is_row;
   auto result = std::make_shared<Footprint>();
   result->array = access.array;
   result->writes = writes;
   result->atomic = std::holds_alternative<Atomic>(stmt.node);
-  result->in_background = writes && std::holds_alternative<AsyncCopy>(stmt.node);
+  result->in_background = writes && copy != nullptr;
   result->manual_sync = stmt.manual_sync;
   result->loc = stmt.loc;
 
@@ -95,7 +98,8 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
                               result->atomic,
                               result->in_background,
                               result->manual_sync,
-                              by_warp};
+                              by_warp,
+                              by_first_lane};
   for (const Rounds& rounds : relevant) {
     const For& loop = *rounds.loop;
     key.insert(key.end(), {loop.var->id, address(loop.begin.get()), address(loop.end.get()),
@@ -110,7 +114,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
   const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
   result->thread.assign(size, Footprint::kNobody);
   result->warp.assign(size, Footprint::kNobody);
-  Visit visit{access, relevant, predicates, *result, run, by_warp};
+  Visit visit{access, relevant, predicates, *result, run, by_warp, by_first_lane};
   if (!enumerate(0, visit)) {
     std::fill(result->thread.begin(), result->thread.end(), Footprint::kSeveral);
     std::fill(result->warp.begin(), result->warp.end(), Footprint::kSeveral);
@@ -198,7 +202,7 @@ bool Footprints::touch(Visit& visit) {
     const auto t = static_cast<size_t>(thread);
     const bool active = std::all_of(conditions.begin(), conditions.end(),
                                     [&](const ThreadColumn& c) { return c.at(t) != 0; });
-    if (!active) continue;
+    if (!active || (visit.by_first_lane && thread % 32 != 0)) continue;
     const int64_t begin = first->at(t);
     if (begin < 0) continue;  // out of bounds: the checked executor's business
     const int64_t last = std::min((begin + visit.access.width - 1) / visit.run, size - 1);

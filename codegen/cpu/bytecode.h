@@ -104,6 +104,7 @@ struct Transfer {
   // Rows of matrices, each for its whole warp: LoadMatrix. `width` elements are one row then.
   int matrices = 0;
   bool transposed = false;
+  bool is_row = false;  // of an asynchronous copy
 };
 
 struct AtomicStep {

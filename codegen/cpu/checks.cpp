@@ -128,6 +128,7 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
   const Array& array = *memory.array;
   const int64_t element_bits = bits(array.dtype);
   const int64_t access_bits = transfer.width * element_bits;
+  const int64_t align_bits = transfer.is_row ? 128 : access_bits;
   const bool is_global = array.space == ArraySpace::global;
   const bool unknown = is_global && memory.base;  // what lies at an address is not known
   const int64_t span_bits = unknown ? 0
@@ -149,7 +150,7 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
             .expected = fmt::format("{} of {} elements", transfer.width, span_bits / element_bits),
             .got = fmt::format("element offset {}", element)});
     }
-    const int64_t misplaced = (base_bits + element * element_bits) % access_bits;
+    const int64_t misplaced = (base_bits + element * element_bits) % align_bits;
     if (misplaced == 0) return;
     const std::string size = access_bits % 8 == 0 ? fmt::format("{}-byte", access_bits / 8)
                                                   : fmt::format("{}-bit", access_bits);
@@ -158,7 +159,7 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
           .what = fmt::format("{} is not aligned for a {} access",
                               element_name(transfer, lane, 0, transfer.width), size),
           .argument = array.name,
-          .expected = fmt::format("an address that is a multiple of {} bytes", access_bits / 8),
+          .expected = fmt::format("an address that is a multiple of {} bytes", align_bits / 8),
           .got = fmt::format("a remainder of {} bytes", misplaced / 8)});
   });
 }

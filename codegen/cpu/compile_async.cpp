@@ -3,6 +3,11 @@
 #include "codegen/cpu/compiler.h"
 
 namespace tessera::codegen::cpu {
+namespace {
+
+constexpr int64_t kLanes = 32;
+
+}  // namespace
 
 Transfer Compiler::address(const Access& access, bool is_load) {
   Transfer result;
@@ -18,13 +23,29 @@ Transfer Compiler::address(const Access& access, bool is_load) {
   return result;
 }
 
-/// As for guarded loads, the source address is computed only for the threads that pass the guard.
 void Compiler::stmt(const AsyncCopy& copy) {
+  if (!copy.is_row) return start(copy);
+  const int64_t mark = top_;
+  const Expr lane = ir::var(program_.thread) % ir::constant(DType::i32, kLanes);
+  const Slot is_first = as_column(eval(ir::binary(ir::Op::eq, lane, ir::constant(DType::i32, 0))));
+  const int branch = here();
+  emit(Code::mask_push, {}, is_first);
+  enter_mask();
+  start(copy);
+  land(branch);
+  emit(Code::mask_pop);
+  leave_mask();
+  top_ = mark;
+}
+
+/// As for guarded loads, the source address is computed only for the threads that pass the guard.
+void Compiler::start(const AsyncCopy& copy) {
   const int64_t mark = top_;
   const auto index = static_cast<int32_t>(out_.asyncs.size());
   out_.asyncs.emplace_back();
   AsyncMove move;
   move.to = address(copy.to, false);
+  move.to.is_row = copy.is_row;
   Slot inside;
   int guard = -1;
   if (copy.from.guard) {
@@ -34,6 +55,7 @@ void Compiler::stmt(const AsyncCopy& copy) {
     enter_mask();
   }
   move.from = address(copy.from, true);
+  move.from.is_row = copy.is_row;
   out_.asyncs[static_cast<size_t>(index)] = std::move(move);
   emit(Code::async_read).index = index;
   if (copy.from.guard) {

@@ -46,6 +46,7 @@ class Compiler {
 
   // ---- asynchronous copies (compile_async.cpp)
   void stmt(const AsyncCopy& copy);
+  void start(const AsyncCopy& copy);
   void stmt(const AsyncCommit&);
   void stmt(const AsyncWait& wait);
   void stmt(const Return& leave);

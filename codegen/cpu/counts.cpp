@@ -79,6 +79,8 @@ void Machine::count_global(const Transfer& transfer, int64_t element_bits) {
       const int64_t first_bit = offsets[lanes[i]] * element_bits;
       const int64_t first = first_bit / 8 / kSectorBytes;
       const int64_t last = (first_bit + access_bits - 1) / 8 / kSectorBytes;
+      if (transfer.is_row) sectors += last - first + 1;
+      if (transfer.is_row) continue;
       for (int64_t sector = first; sector <= last && n < touched.size(); ++sector) {
         touched[n++] = sector;
       }
@@ -106,6 +108,13 @@ void Machine::count_shared(const Transfer& transfer, int64_t element_bits) {
   const Array& array = *storage(transfer.storage).array;
   const int64_t* offsets = column<int64_t>(transfer.offset);
   const int64_t access_bytes = (transfer.width * element_bits + 7) / 8;
+  if (transfer.is_row) {
+    const int64_t phases = active_warps() * ((access_bytes / kBankBytes + kBanks - 1) / kBanks);
+    counts_.shared_requests += active_warps();
+    counts_.shared_wavefronts += phases;
+    counts_.shared_ideal_wavefronts += phases;
+    return;
+  }
   const int words_per_lane = static_cast<int>((access_bytes + kBankBytes - 1) / kBankBytes);
   const int lanes_per_phase = std::max(1, kWarpSize / words_per_lane);
   for_each_warp(mask(), [&](const int* lanes, int count) {

@@ -50,6 +50,7 @@ Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
   signature();
   indices();
   shared_arrays();
+  row_copies();
   body(program.body);
   out_.close();
 }

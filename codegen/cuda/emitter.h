@@ -33,6 +33,7 @@ class Emitter {
   void signature();
   void indices();
   void shared_arrays();
+  void row_copies();  // emitter_async.cpp
   void body(const Body& body);
 
   void print(const Let& let);
@@ -78,6 +79,7 @@ class Emitter {
   std::set<std::string> extern_names_;
   std::string extern_text_;
   std::string grid_barrier_;  // name of the parameter
+  std::string row_copies_;    // name of the variable; empty without copies of whole rows
   bool calls_author_text_ = false;
 };
 

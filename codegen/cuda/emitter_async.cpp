@@ -2,14 +2,43 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "codegen/cuda/emitter.h"
+#include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
+namespace {
+
+constexpr int kMostRowGroups = 14;  // more are waited for earlier
+
+}  // namespace
+
+/// What keeps the groups of the copies of whole rows, where the program has any: a barrier for every group
+/// that may be under way, and one more.
+void Emitter::row_copies() {
+  bool any_row = false, any_piece = false;
+  int most = 0;
+  walk(program_.body, [&](const Stmt& stmt) {
+    if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
+      (copy->is_row ? any_row : any_piece) = true;
+    } else if (const auto* wait = std::get_if<AsyncWait>(&stmt.node)) {
+      most = std::max(most, wait->pending);
+    }
+  });
+  if (!any_row) return;
+  row_copies_ = names_.fresh("rows");
+  const int groups = std::min(most, kMostRowGroups) + 2;
+  const std::string barriers = names_.fresh("row_barriers");
+  out_.line(fmt::format("__shared__ {} {}[{}];", expressions_.call("u64"), barriers, groups));
+  out_.line(fmt::format("{}<{}, {}, {}> {}({});", expressions_.call("RowCopies"), groups,
+                        program_.threads / 32, any_piece, row_copies_, barriers));
+}
 
 void Emitter::print(const AsyncCopy& copy) {
   const int count = copy.from.width * bits(copy.from.array->dtype) / 8;
-  TESSERA_CHECK(count == 4 || count == 8 || count == 16,
+  TESSERA_CHECK(copy.is_row ? count % 16 == 0 : count == 4 || count == 8 || count == 16,
                 fmt::format("an asynchronous copy of {} bytes", count));
   TESSERA_CHECK(copy.from.array->dtype == copy.to.array->dtype && !copy.to.guard,
                 "an asynchronous copy that converts or skips");
@@ -22,6 +51,14 @@ void Emitter::print(const AsyncCopy& copy) {
   };
   const std::string guard =
       copy.from.guard ? expressions_.index(copy.from.guard) + ", " : std::string();
+  if (copy.is_row) {
+    const bool has_hint = copy.from.cache != ir::CacheHint::none;
+    const std::string hint =
+        has_hint ? ", " + expressions_.call(std::string(ir::name(copy.from.cache))) : "";
+    const std::string inside = copy.from.guard ? guard : "true, ";
+    return out_.line(fmt::format("{}.copy<{}{}>({}{}, {});", row_copies_, count, hint, inside,
+                                 place(copy.to), place(copy.from)));
+  }
   // A hint of the source is left to the launch (kernels/jit/plan.h): before 13.4 the compiler makes
   // an illegal instruction of some copies with a cache policy.
   const std::string& function =
@@ -31,10 +68,14 @@ void Emitter::print(const AsyncCopy& copy) {
 }
 
 void Emitter::print(const AsyncCommit&) {
+  if (!row_copies_.empty()) return out_.line(fmt::format("{}.commit();", row_copies_));
   out_.line(fmt::format("{}();", expressions_.call("commit_copies")));
 }
 
 void Emitter::print(const AsyncWait& wait) {
+  if (!row_copies_.empty()) {
+    return out_.line(fmt::format("{}.wait<{}>();", row_copies_, wait.pending));
+  }
   out_.line(fmt::format("{}<{}>();", expressions_.call("wait_for_copies"), wait.pending));
 }
 

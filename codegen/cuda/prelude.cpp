@@ -12,10 +12,10 @@
 namespace tessera::codegen::cuda {
 namespace {
 
-std::array<std::span<const Snippet>, 10> tables() {
+std::array<std::span<const Snippet>, 11> tables() {
   return {type_snippets(),     memory_snippets(),     cache_snippets(),  narrowing_snippets(),
           widening_snippets(), arithmetic_snippets(), packed_snippets(), matrix_snippets(),
-          atomic_snippets(),   cluster_snippets()};
+          atomic_snippets(),   cluster_snippets(),    row_snippets()};
 }
 
 const Snippet* find(std::string_view name) {

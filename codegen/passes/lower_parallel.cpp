@@ -70,6 +70,10 @@ const ir::If* shared_branch(const ir::Body& body, const VarRef& lane) {
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
   const layout::Layout& layout = plan_.loops.at(&loop);
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
+  if (loop.mode != ir::CopyMode::plain &&
+      std::get<ir::ElementLoad>(loop.body[0].node).terms.whole_rows) {
+    return lower_rows(loop, loc);
+  }
   // Runs of at most 16 elements are handled as one vector.
   int64_t vector = 1;
   for (const layout::Digit& digit : layout.digits()) {

@@ -53,6 +53,7 @@ std::string_view name(CacheHint hint);
 struct AccessTerms {
   bool unchecked = false;  // he vouches for the bounds: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
+  bool whole_rows = false;  // source of an asynchronous copy: by the row
 };
 
 /// A rectangular part of a buffer. `extents[d]` null means dimension d is indexed by one value and

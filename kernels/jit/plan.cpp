@@ -40,7 +40,9 @@ void add_streamed(const ir::Body& body, bool pipelined, std::vector<ir::BufferRe
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
       const bool in_background = pipelined ? copy->to.buffer->space == ir::Space::shared
                                            : copy->mode == ir::CopyMode::async;
-      if (in_background && copy->from.terms.cache == ir::CacheHint::evict_first) {
+      // Whole rows carry their hint themselves.
+      if (in_background && !copy->from.terms.whole_rows &&
+          copy->from.terms.cache == ir::CacheHint::evict_first) {
         found.push_back(copy->from.buffer);
       }
     } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {

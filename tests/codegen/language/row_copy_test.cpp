@@ -1,0 +1,188 @@
+// Tile programs whose asynchronous copies start whole rows.
+
+#include <functional>
+#include <string>
+
+#include "codegen/lower.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Arg;
+using dsl::Builder;
+using dsl::PipelineOptions;
+using dsl::Ref;
+using dsl::Value;
+
+namespace {
+
+constexpr int64_t kColumns = 96;
+
+struct Shape {
+  int64_t tile_rows = 8;
+  int threads = 64;
+  bool with_pieces = false;  // another tensor comes in pieces
+  ir::CacheHint hint = ir::CacheHint::none;
+};
+
+/// y[c] = sum over rows r of (r % tile_rows + 1) * x[r, c + 32], and of z[r, c]: each thread reads what others have
+/// copied.
+ir::Kernel weighted_columns(PipelineOptions options, Shape shape) {
+  const int64_t rows = shape.tile_rows;
+  Builder k("weighted_columns");
+  auto num_rows = k.dim("rows");
+  auto x = k.input("x", DType::bf16, {num_rows, kColumns + 32});
+  auto z = k.input("z", DType::bf16, {num_rows, kColumns});
+  auto y = k.output("y", DType::f32, {kColumns});
+  k.launch({1}, {.threads = shape.threads});
+  auto ring = k.shared(DType::bf16, {rows, kColumns + 8}, "ring");
+  auto tile = ring.tile({0, 0}, {rows, kColumns});
+  auto other = k.shared(DType::bf16, {rows, kColumns}, "other");
+  auto sum = k.fragment(DType::f32, {kColumns}, "sum");
+  k.fill(sum, 0.0f);
+  k.pipelined(0, ceil_div(num_rows, rows), options, [&](Value i) {
+    auto row = k.let("row", i * rows);
+    k.copy(x.tile({row, 32}, {rows, kColumns}).cached(shape.hint).whole_rows(), tile);
+    if (shape.with_pieces) k.copy(z.tile({row, 0}, {rows, kColumns}), other);
+    k.parallel({kColumns}, [&](Value c) {
+      for (int r = 0; r < rows; ++r) {
+        sum(c) += f32(tile(r, c)) * static_cast<float>(r + 1);
+        if (shape.with_pieces) sum(c) += f32(other(r, c));
+      }
+    });
+  });
+  k.copy(sum, y);
+  return k.finish();
+}
+
+/// Small whole numbers, exact in bf16.
+HostTensor numbers(Dims shape) {
+  HostTensor result(DType::bf16, std::move(shape));
+  for (int64_t i = 0; i < result.size(); ++i) result.set_value(i, static_cast<double>(i * 7 % 97));
+  return result;
+}
+
+void check(PipelineOptions options, Shape shape, int64_t rows) {
+  const HostTensor x = numbers({rows, kColumns + 32}), z = numbers({rows, kColumns});
+  HostTensor y(DType::f32, {kColumns});
+  run_kernel(weighted_columns(options, shape), {&x, &z, &y});
+  CHECK_THAT(y, HasValues([&](int64_t c) {
+               double want = 0;
+               for (int64_t r = 0; r < rows; ++r) {
+                 want += x.value(r * (kColumns + 32) + 32 + c) *
+                         static_cast<double>(r % shape.tile_rows + 1);
+                 if (shape.with_pieces) want += z.value(r * kColumns + c);
+               }
+               return want;
+             }));
+}
+
+/// The text of the error of lowering a copy of `from` to `to` by whole rows.
+std::string refusal(int threads, const Arg& columns, int64_t width, int64_t pitch) {
+  Builder k("refused");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::bf16, {rows, columns});
+  k.launch({1}, {.threads = threads});
+  auto ring = k.shared(DType::bf16, {8, pitch}, "ring");
+  k.copy_async(x.tile({0, 0}, {8, width}).whole_rows(), ring.tile({0, 0}, {8, width}));
+  return error_of([&] { codegen::lower(k.finish()); });
+}
+
+}  // namespace
+
+TEST_CASE("a pipelined loop that copies whole rows equals the serial one for any trip count",
+          "[language][rows]") {
+  const int stages = GENERATE(1, 2, 3);
+  const bool in_place = GENERATE(false, true);
+  const int64_t rows = GENERATE(1, 8, 13, 16, 40, 77);
+  CAPTURE(stages, in_place, rows);
+  check({.stages = stages, .in_place = in_place}, {}, rows);
+}
+
+TEST_CASE("whole rows are shared out among any number of warps", "[language][rows]") {
+  const int64_t tile_rows = GENERATE(1, 3, 8);
+  const int threads = GENERATE(32, 96, 512);
+  CAPTURE(tile_rows, threads);
+  check({.stages = 2, .in_place = true}, {tile_rows, threads}, 21);
+}
+
+TEST_CASE("whole rows and pieces land together", "[language][rows]") {
+  const bool in_place = GENERATE(false, true);
+  CAPTURE(in_place);
+  check({.stages = 2, .in_place = in_place}, {.with_pieces = true}, 45);
+}
+
+TEST_CASE("whole rows carry their hint for the caches", "[language][rows]") {
+  const auto text = [](ir::CacheHint hint) {
+    return cuda_text(weighted_columns({.stages = 2}, {.hint = hint}));
+  };
+  CHECK(count(text(ir::CacheHint::none), ".copy<192>(") == 2);
+  CHECK(count(text(ir::CacheHint::evict_first), ".copy<192, evict_first>(") == 2);
+  check({.stages = 2}, {.hint = ir::CacheHint::evict_first}, 20);
+}
+
+TEST_CASE("an explicit copy of whole rows is awaited by its token", "[language][rows]") {
+  Builder k("one_tile");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {8, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {8, 64}, "tile");
+  k.wait(k.copy_async(x.tile({0, 0}, {8, 64}).whole_rows(), tile));
+  k.parallel({8, 64}, [&](Value r, Value c) { y(r, c) = tile(r, 63 - c); });
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::f32, {5, 64});
+  HostTensor result(DType::f32, {8, 64});
+  run_kernel(kernel, {&source, &result});
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               return i < 5 * 64 ? source.value(i / 64 * 64 + 63 - i % 64) : 0;
+             }));
+}
+
+TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") {
+  SECTION("memory") {
+    Builder k("no_rows");
+    auto codes = k.input("codes", DType::e2m1, {64, 64});
+    k.launch({1}, {.threads = 32});
+    auto tile = k.shared(DType::f32, {8, 64}, "tile");
+    const std::string on_chip = error_of([&] { tile.whole_rows(); });
+    CHECK(on_chip.find("CPASYNC_ROWS") != std::string::npos);
+    CHECK(on_chip.find("'tile' has no rows to copy") != std::string::npos);
+    CHECK(on_chip.find("got       shared f32") != std::string::npos);
+    const std::string packed = error_of([&] { codes.whole_rows(); });
+    CHECK(packed.find("expected  a global tensor of another dtype than e2m1") != std::string::npos);
+  }
+  SECTION("warps") {
+    const std::string error = refusal(48, 64, 64, 64);
+    CHECK(error.find("'x' cannot be copied to 'ring' by whole rows") != std::string::npos);
+    CHECK(error.find("expected  a block of whole warps") != std::string::npos);
+    CHECK(error.find("got       48 threads") != std::string::npos);
+  }
+  SECTION("width") {
+    const std::string error = refusal(32, 64, 20, 24);
+    CHECK(error.find("expected  rows of multiples of 16 bytes, at such addresses") !=
+          std::string::npos);
+    CHECK(error.find("rows of 20 x bf16 of 'x'") != std::string::npos);
+  }
+  SECTION("address") {
+    CHECK(refusal(32, 68, 64, 64).find("rows of 64 x bf16 of 'x', 8 bytes at a time") !=
+          std::string::npos);
+  }
+  SECTION("place in shared memory") {
+    CHECK(refusal(32, 64, 64, 68).find("of 'ring', 8 bytes at a time") != std::string::npos);
+  }
+  SECTION("edge") {
+    Builder k("refused");
+    auto rows = k.dim("rows"), columns = k.dim("columns", {.multiple_of = 8});
+    auto x = k.input("x", DType::bf16, {rows, columns});
+    k.launch({1}, {.threads = 32});
+    auto tile = k.shared(DType::bf16, {8, 64}, "tile");
+    k.copy_async(x.tile({0, 0}, {8, 64}).whole_rows(), tile);
+    const std::string error = error_of([&] { codegen::lower(k.finish()); });
+    CHECK(error.find("expected  rows of the tile inside of the tensor's") != std::string::npos);
+    CHECK(error.find("got       a tile that may be wider") != std::string::npos);
+    CHECK(error.find("leave out whole_rows()") != std::string::npos);
+  }
+}
