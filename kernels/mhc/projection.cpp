@@ -5,9 +5,10 @@
 // Method   a block of 8 warps takes one part of the columns, with few tokens a block of 4 half of it,
 //          and every so many tiles of 16 rows, or of 32 where rows are short. Every warp keeps fn of
 //          its columns, rounded once, in registers, and multiplies one tile after the other on the
-//          tensor cores; the tiles come through shared memory, copied ahead. The warps' sums are added
-//          through shared memory. The columns of a block of 32 are taken in an order that gives every
-//          lane whole vectors of the residual and of fn. The bound is reading the residual once.
+//          tensor cores; the tiles come through shared memory, copied ahead, by whole rows where nobody
+//          reads the residual again. The warps' sums are added through shared memory. The columns of a
+//          block of 32 are taken in an order that gives every lane whole vectors of the residual and of
+//          fn. The bound is reading the residual once.
 // Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of the
 //          columns of a warp, ascending in steps of 8. Squares: lane c of 4 sums the columns with
 //          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
@@ -32,6 +33,7 @@ struct Spec {
   int32_t halves;                      // 2: blocks of half a part
   int32_t has_weight, is_last_reader;  // 0 or 1
   int32_t align, fn_align, workspace_align;
+  int32_t by_row;  // 0 or 1: the residual comes by whole rows
 };
 
 constexpr int64_t kMatrixRows = 16;
@@ -99,11 +101,18 @@ ir::Kernel build(const Spec& s) {
   auto warp_squares = k.shared(DType::f32, {rows, warps}, "warp_squares");
   // With few tokens a block has one tile or two.
   const auto hint = s.is_last_reader != 0 ? CacheHint::evict_first : CacheHint::none;
-  const int64_t ahead =
-      s.halves == 2 ? 1 : std::clamp<int64_t>(kMostUnderWay * kMatrixRows / (rows * columns), 1, 4);
-  k.pipelined(0, tiles, static_cast<int>(ahead), [&](Value tile) {
+  const int64_t tiles_under_way = kMostUnderWay * kMatrixRows / (rows * columns);
+  dsl::PipelineOptions ahead;
+  if (s.by_row != 0) {
+    ahead = {.stages = static_cast<int>(std::clamp<int64_t>(2 * tiles_under_way, 2, 8)),
+             .in_place = true};
+  } else if (s.halves == 1) {
+    ahead.stages = static_cast<int>(std::clamp<int64_t>(tiles_under_way, 1, 4));
+  }
+  k.pipelined(0, tiles, ahead, [&](Value tile) {
     auto row = k.let("row", (at.y + tile * row_blocks) * rows);
-    k.copy(residual.tile({row, first_col}, {rows, columns}).cached(hint), x);
+    const auto from = residual.tile({row, first_col}, {rows, columns}).cached(hint);
+    k.copy(s.by_row != 0 ? from.whole_rows() : from, x);
     k.fill(product, 0.0f);
     k.fill(square_lanes, 0.0f);
     for (size_t i = 0; i < right.size(); ++i) {
@@ -144,11 +153,20 @@ ir::Kernel build(const Spec& s) {
 
 Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
   const ProjectionParts parts(shape);
-  return {static_cast<int32_t>(shape.entries),     static_cast<int32_t>(shape.width),
-          static_cast<int32_t>(parts.columns),     static_cast<int32_t>(parts.halves),
-          tensors.norm_weight.rank() != 0 ? 1 : 0, tensors.is_last_reader ? 1 : 0,
-          common_alignment({tensors.residual}),    common_alignment({tensors.fn}),
-          common_alignment({tensors.workspace})};
+  const int32_t align = common_alignment({tensors.residual});
+  // Rows that end within a part are no whole rows.
+  const bool by_row = tensors.is_last_reader && parts.halves == 1 && align % 16 == 0 &&
+                      shape.width % parts.columns == 0;
+  return {static_cast<int32_t>(shape.entries),
+          static_cast<int32_t>(shape.width),
+          static_cast<int32_t>(parts.columns),
+          static_cast<int32_t>(parts.halves),
+          tensors.norm_weight.rank() != 0 ? 1 : 0,
+          tensors.is_last_reader ? 1 : 0,
+          align,
+          common_alignment({tensors.fn}),
+          common_alignment({tensors.workspace}),
+          by_row ? 1 : 0};
 }
 
 /// Runs of rows: so few that all blocks are resident at once, and a block has two tiles.
