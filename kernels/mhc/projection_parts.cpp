@@ -5,9 +5,10 @@
 namespace tessera::kernels::mhc {
 namespace {
 
-constexpr int64_t kUnit = 256;          // columns, of which 8 warps keep one element of each entry
-constexpr int64_t kMostColumns = 2048;  // of a part
-constexpr int64_t kMostKept = 192;      // elements that one lane keeps
+constexpr int64_t kUnit = 256;  // columns, of which 8 warps keep one element of each entry
+constexpr int64_t kFewestColumns = 1024, kMostColumns = 2048;  // of a part where runs are long
+constexpr int64_t kParts = 8;        // or more: each multiprocessor reads fn of one part
+constexpr int64_t kMostKept = 192;   // elements that one lane keeps
 constexpr int64_t kFewTokens = 128;  // so many leave multiprocessors idle unless parts are halved
 
 }  // namespace
@@ -15,7 +16,9 @@ constexpr int64_t kFewTokens = 128;  // so many leave multiprocessors idle unles
 ProjectionParts::ProjectionParts(const ProjectionShape& shape) {
   if (shape.width == 0) return;
   const int64_t run = (shape.width / kRunUnit + shape.num_splits - 1) / shape.num_splits * kRunUnit;
-  columns = std::min(kMostKept / padded_entries(shape.entries) * kUnit, kMostColumns);
+  const int64_t share = shape.width / kParts / kUnit * kUnit;
+  columns = std::min(kMostKept / padded_entries(shape.entries) * kUnit,
+                     std::clamp(share, kFewestColumns, kMostColumns));
   while (run % columns != 0) columns -= kUnit;
   parts = (shape.width + columns - 1) / columns;
   parts_per_run = run / columns;
