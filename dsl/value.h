@@ -61,9 +61,9 @@ class Ref {
   ///   k.copy(x.tile({row, 0}, {8, 512}).cached(CacheHint::evict_first), tile);   // read once
   Ref cached(ir::CacheHint hint, SourceLoc loc = SourceLoc::here()) const;
   /// The same part of a global tensor, of which asynchronous copies start whole rows, one
-  /// instruction each (bulk copies, from sm_90 on), instead of pieces of 16 bytes. A hint for the
-  /// cache then holds for these rows alone. CPASYNC_ROWS unless rows lie in one piece on both sides,
-  /// inside of the tensor, of a multiple of 16 bytes at such an address, and the block has whole warps.
+  /// instruction each (bulk copies, from sm_90 on). A hint for the cache holds for these rows alone.
+  /// CPASYNC_ROWS unless rows lie in one piece on both sides, inside of the tensor, of a multiple of 16
+  /// bytes at such an address, and the block has whole warps; SYNC_DIVERGENT where not all of it comes.
   ///   k.copy(x.tile({row, 0}, {16, 512}).whole_rows(), tile);   // in a pipelined loop
   Ref whole_rows(SourceLoc loc = SourceLoc::here()) const;
 

@@ -1,6 +1,7 @@
 #include "codegen/passes/check_reached.h"
 
 #include "codegen/analysis/uniform.h"
+#include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -12,7 +13,12 @@ using Over = UniformValues::Over;
 class ReachCheck {
  public:
   ReachCheck(const Program& program, Over over)
-      : program_(program), over_(over), uniform_(program, over) {}
+      : program_(program), over_(over), uniform_(program, over) {
+    walk(program.body, [&](const Stmt& stmt) {
+      const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
+      copies_rows_ = copies_rows_ || (copy != nullptr && copy->is_row);
+    });
+  }
   void run() { visit(program_.body); }
 
  private:
@@ -71,11 +77,21 @@ class ReachCheck {
            "some blocks of the cluster may have left the kernel before this point, where they meet",
            "no return_if before it", hint, *any_left_, stmt);
     }
-    if (left_ != nullptr && waits(stmt)) {
+    // Whole rows have landed when all warps have closed their group.
+    const bool closes_rows = copies_rows_ && std::holds_alternative<AsyncCommit>(stmt.node);
+    if (closes_rows && apart_ != nullptr) {
+      fail("SYNC_DIVERGENT",
+           "an asynchronous copy that some threads may never start, in a kernel that copies whole "
+           "rows",
+           "conditions and loop bounds that are the same for the whole block",
+           "copy outside of the condition, or leave out whole_rows()", *apart_, stmt);
+    }
+    if (left_ != nullptr && (closes_rows || waits(stmt))) {
       fail(code,
            std::holds_alternative<Barrier>(stmt.node)
                ? "some threads have left the kernel before this barrier of the block"
-               : "some threads have left the kernel before this step of the whole warp",
+           : closes_rows ? "some threads have left the kernel before this copy of the whole block"
+                         : "some threads have left the kernel before this step of the whole warp",
            "a condition of return_if that is the same for the whole block", hint, *left_, stmt);
     }
   }
@@ -113,6 +129,7 @@ class ReachCheck {
   const Stmt* apart_ = nullptr;     // the outermost condition around that not all threads share
   const Stmt* left_ = nullptr;      // a return that not all of them take together
   const Stmt* any_left_ = nullptr;  // any return
+  bool copies_rows_ = false;        // somewhere
 };
 
 }  // namespace

@@ -186,3 +186,29 @@ TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") 
     CHECK(error.find("leave out whole_rows()") != std::string::npos);
   }
 }
+
+TEST_CASE("whole rows need all warps of the block", "[language][rows][errors]") {
+  const bool by_return = GENERATE(false, true);
+  Builder k("some_warps");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {32});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {1, 64}, "tile");
+  const auto copy = [&] {
+    k.wait(k.copy_async(x.tile({0, 0}, {1, 64}).whole_rows(), tile));
+    k.if_(k.thread() < 32, [&] { y(k.thread()) = tile(0, k.thread()); });
+  };
+  if (by_return) {
+    k.return_if(k.thread() >= 32);
+    copy();
+  } else {
+    k.if_(k.thread() < 32, copy);
+  }
+  const std::string error = error_of([&] { codegen::lower(k.finish()); });
+  CHECK(error.find(by_return
+                       ? "some threads have left the kernel before this copy of the whole block"
+                       : "an asynchronous copy that some threads may never start, in a kernel "
+                         "that copies whole rows") != std::string::npos);
+  CHECK(error.find(by_return ? "RETURN_BEFORE_BARRIER" : "SYNC_DIVERGENT") != std::string::npos);
+}
