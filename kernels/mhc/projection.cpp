@@ -33,7 +33,11 @@ struct Spec {
   int32_t halves;                      // 2: blocks of half a part
   int32_t has_weight, is_last_reader;  // 0 or 1
   int32_t align, fn_align, workspace_align;
-  int32_t by_row;  // 0 or 1: the residual comes by whole rows
+
+  /// The residual comes by whole rows. Rows that end within a part are none.
+  bool by_row() const {
+    return is_last_reader != 0 && halves == 1 && align % 16 == 0 && width % part_columns == 0;
+  }
 };
 
 constexpr int64_t kMatrixRows = 16;
@@ -103,7 +107,7 @@ ir::Kernel build(const Spec& s) {
   const auto hint = s.is_last_reader != 0 ? CacheHint::evict_first : CacheHint::none;
   const int64_t tiles_under_way = kMostUnderWay * kMatrixRows / (rows * columns);
   dsl::PipelineOptions ahead;
-  if (s.by_row != 0) {
+  if (s.by_row()) {
     ahead = {.stages = static_cast<int>(std::clamp<int64_t>(2 * tiles_under_way, 2, 8)),
              .in_place = true};
   } else if (s.halves == 1) {
@@ -112,7 +116,7 @@ ir::Kernel build(const Spec& s) {
   k.pipelined(0, tiles, ahead, [&](Value tile) {
     auto row = k.let("row", (at.y + tile * row_blocks) * rows);
     const auto from = residual.tile({row, first_col}, {rows, columns}).cached(hint);
-    k.copy(s.by_row != 0 ? from.whole_rows() : from, x);
+    k.copy(s.by_row() ? from.whole_rows() : from, x);
     k.fill(product, 0.0f);
     k.fill(square_lanes, 0.0f);
     for (size_t i = 0; i < right.size(); ++i) {
@@ -153,20 +157,11 @@ ir::Kernel build(const Spec& s) {
 
 Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
   const ProjectionParts parts(shape);
-  const int32_t align = common_alignment({tensors.residual});
-  // Rows that end within a part are no whole rows.
-  const bool by_row = tensors.is_last_reader && parts.halves == 1 && align % 16 == 0 &&
-                      shape.width % parts.columns == 0;
-  return {static_cast<int32_t>(shape.entries),
-          static_cast<int32_t>(shape.width),
-          static_cast<int32_t>(parts.columns),
-          static_cast<int32_t>(parts.halves),
-          tensors.norm_weight.rank() != 0 ? 1 : 0,
-          tensors.is_last_reader ? 1 : 0,
-          align,
-          common_alignment({tensors.fn}),
-          common_alignment({tensors.workspace}),
-          by_row ? 1 : 0};
+  return {static_cast<int32_t>(shape.entries),     static_cast<int32_t>(shape.width),
+          static_cast<int32_t>(parts.columns),     static_cast<int32_t>(parts.halves),
+          tensors.norm_weight.rank() != 0 ? 1 : 0, tensors.is_last_reader ? 1 : 0,
+          common_alignment({tensors.residual}),    common_alignment({tensors.fn}),
+          common_alignment({tensors.workspace})};
 }
 
 /// Runs of rows: so few that all blocks are resident at once, and a block has two tiles.
