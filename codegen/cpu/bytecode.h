@@ -13,6 +13,8 @@
 
 namespace tessera::codegen::cpu {
 
+inline constexpr int kWarpSize = 32;
+
 /// A place in the frame. Offsets below zero live for the whole launch (constants, parameters, the
 /// thread index), offsets from zero on are a stack that follows the scopes of the program.
 struct Slot {

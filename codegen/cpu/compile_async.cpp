@@ -3,11 +3,6 @@
 #include "codegen/cpu/compiler.h"
 
 namespace tessera::codegen::cpu {
-namespace {
-
-constexpr int64_t kLanes = 32;
-
-}  // namespace
 
 Transfer Compiler::address(const Access& access, bool is_load) {
   Transfer result;
@@ -26,7 +21,7 @@ Transfer Compiler::address(const Access& access, bool is_load) {
 void Compiler::stmt(const AsyncCopy& copy) {
   if (!copy.is_row) return start(copy);
   const int64_t mark = top_;
-  const Expr lane = ir::var(program_.thread) % ir::constant(DType::i32, kLanes);
+  const Expr lane = ir::var(program_.thread) % ir::constant(DType::i32, kWarpSize);
   const Slot is_first = as_column(eval(ir::binary(ir::Op::eq, lane, ir::constant(DType::i32, 0))));
   const int branch = here();
   emit(Code::mask_push, {}, is_first);

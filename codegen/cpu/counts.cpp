@@ -79,8 +79,10 @@ void Machine::count_global(const Transfer& transfer, int64_t element_bits) {
       const int64_t first_bit = offsets[lanes[i]] * element_bits;
       const int64_t first = first_bit / 8 / kSectorBytes;
       const int64_t last = (first_bit + access_bits - 1) / 8 / kSectorBytes;
-      if (transfer.is_row) sectors += last - first + 1;
-      if (transfer.is_row) continue;
+      if (transfer.is_row) {  // too wide for the table; no two lanes share one
+        sectors += last - first + 1;
+        continue;
+      }
       for (int64_t sector = first; sector <= last && n < touched.size(); ++sector) {
         touched[n++] = sector;
       }

@@ -22,8 +22,6 @@
 
 namespace tessera::codegen::cpu {
 
-inline constexpr int kWarpSize = 32;
-
 /// The threads that execute a statement: lanes[i] is 1 for active threads, all of which lie in
 /// [begin, end).
 struct Mask {
