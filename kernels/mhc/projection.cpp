@@ -12,8 +12,8 @@
 // Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of the
 //          columns of a warp, ascending in steps of 8. Squares: lane c of 4 sums the columns with
 //          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
-// Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; copies of 64 KB
-//          under way (with twice as many it takes 7 % longer).
+// Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; pieces of 64 KB
+//          under way (with twice as many it takes 7 % longer), or whole rows of two such tiles in place.
 
 #include "kernels/mhc/projection.h"
 

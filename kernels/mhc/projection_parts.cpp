@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kUnit = 256;  // columns, of which 8 warps keep one element of each entry
 constexpr int64_t kFewestColumns = 1024, kMostColumns = 2048;  // of a part where runs are long
-constexpr int64_t kParts = 8;        // or more: each multiprocessor reads fn of one part
+constexpr int64_t kParts = 8;        // wanted, since each multiprocessor reads fn of its part
 constexpr int64_t kMostKept = 192;   // elements that one lane keeps
 constexpr int64_t kFewTokens = 128;  // so many leave multiprocessors idle unless parts are halved
 

@@ -27,8 +27,8 @@ struct Shape {
   ir::CacheHint hint = ir::CacheHint::none;
 };
 
-/// y[c] = sum over rows r of (r % tile_rows + 1) * x[r, c + 32], and of z[r, c]: each thread reads what others have
-/// copied.
+/// y[c] = sum over rows r of (r % tile_rows + 1) * x[r, c + 32], and of z[r, c]: each thread reads
+/// what others have copied.
 ir::Kernel weighted_columns(PipelineOptions options, Shape shape) {
   const int64_t rows = shape.tile_rows;
   Builder k("weighted_columns");
