@@ -158,6 +158,30 @@ TensorInfo optional(TensorInfo tensor) {
   return tensor;
 }
 
+ParamInfo integer(std::string name, std::vector<std::string> allowed, Default def) {
+  return {std::move(name), ParamInfo::Type::integer, std::move(def), std::move(allowed), {}, ""};
+}
+
+ParamInfo count(std::string name, std::string range, Default def, int64_t least) {
+  return {std::move(name), ParamInfo::Type::integer, std::move(def), {}, least, std::move(range)};
+}
+
+ParamInfo number(std::string name, Default def) {
+  return {std::move(name), ParamInfo::Type::floating, std::move(def), {}, {}, ""};
+}
+
+ParamInfo flag(std::string name, bool def) {
+  return {std::move(name), ParamInfo::Type::boolean, ParamValue(def), {}, {}, ""};
+}
+
+ParamInfo word(std::string name, std::vector<std::string> allowed, Default def) {
+  return {std::move(name), ParamInfo::Type::word, std::move(def), std::move(allowed), {}, ""};
+}
+
+ParamInfo tuple(std::string name, Default def) {
+  return {std::move(name), ParamInfo::Type::tuple, std::move(def), {}, {}, ""};
+}
+
 OutputInfo row_major_output(std::string name, DType dtype, const Dims& shape) {
   return {std::move(name), dtype, shape, row_major_strides(shape), num_elements(shape)};
 }

@@ -56,6 +56,21 @@ struct ParamInfo {
   std::string allowed_text;    // "1..E" where the list does not say it all
 };
 
+/// Rows of an op's table of parameters. One without a default has to be given; a default of
+/// ParamValue() is that of one which may be left out.
+///
+/// Example: op.params = {integer("num_per_tokens", {"32", "128"}), count("n_splits", "1..16", 16),
+///                       number("norm_eps", 1e-6), flag("round_sf", false),
+///                       word("out_dtype", {"bf16", "f32"}, "bf16"), tuple("x_block_size")};
+using Default = std::optional<ParamValue>;
+ParamInfo integer(std::string name, std::vector<std::string> allowed, Default def = {});
+/// An integer from `least` on; `range` says its end too, which the op itself compares.
+ParamInfo count(std::string name, std::string range, Default def = {}, int64_t least = 1);
+ParamInfo number(std::string name, Default def = {});
+ParamInfo flag(std::string name, bool def);
+ParamInfo word(std::string name, std::vector<std::string> allowed, Default def = {});
+ParamInfo tuple(std::string name, Default def = {});
+
 using Params = std::map<std::string, ParamValue>;
 using Tensors = std::map<std::string, TensorView>;
 

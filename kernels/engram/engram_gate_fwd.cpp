@@ -118,7 +118,6 @@ BenchCase bench_case(int64_t tokens, int64_t streams, int64_t hidden, bool save)
 }
 
 OpInfo op_info() {
-  using Type = ParamInfo::Type;
   OpInfo op;
   op.name = kOp;
   op.family = "engram";
@@ -130,9 +129,7 @@ OpInfo op_info() {
   for (const char* name : kSaved) {
     op.tensors.push_back(optional(output(name, {"f32"}, {"T", "hc"})));
   }
-  op.params = {{"eps", Type::floating, {}, {}, {}, ""},
-               {"clamp_value", Type::floating, ParamValue(1e-6), {}, {}, ""},
-               {"save_for_backward", Type::boolean, ParamValue(true), {}, {}, ""}};
+  op.params = {number("eps"), number("clamp_value", 1e-6), flag("save_for_backward", true)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

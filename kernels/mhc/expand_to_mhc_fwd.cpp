@@ -116,7 +116,7 @@ OpInfo op_info() {
   op.family = "mhc";
   op.purpose = "copies each row into every residual stream";
   op.tensors = {input("x", {"bf16"}, {"T", "H"}), output("out", {"bf16"}, {"T", "n", "H"})};
-  op.params = {{"mhc_mult", ParamInfo::Type::integer, ParamValue(int64_t{4}), {}, 1, ""}};
+  op.params = {count("mhc_mult", "", 4)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

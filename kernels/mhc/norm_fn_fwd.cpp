@@ -121,10 +121,8 @@ OpInfo op_info() {
       input("residual", {"bf16"}, {"T", "n", "H"}),     input("fn", {"f32"}, {"M", "n*H"}),
       optional(input("norm_weight", {"f32"}, {"n*H"})), output("out", {"f32"}, {"T", "M"}),
       optional(output("out_mul", {"f32"}, {"T", "M"})), optional(output("sqrsum", {"f32"}, {"T"}))};
-  using Type = ParamInfo::Type;
-  op.params = {{"norm_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
-               {"n_splits", Type::integer, ParamValue(int64_t{16}), {}, 1, "1..16"},
-               {"save_for_backward", Type::boolean, ParamValue(true), {}, {}, ""}};
+  op.params = {number("norm_eps", 1e-6), count("n_splits", "1..16", 16),
+               flag("save_for_backward", true)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

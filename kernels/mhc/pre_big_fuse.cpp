@@ -143,13 +143,12 @@ OpInfo op_info() {
                 output("post_mix", {"f32"}, {"T", "n"}),
                 output("comb_mix", {"f32"}, {"T", "n", "n"}),
                 output("layer_input", {"bf16"}, {"T", "H"})};
-  using Type = ParamInfo::Type;
-  op.params = {{"norm_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
-               {"pre_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
-               {"sinkhorn_eps", Type::floating, ParamValue(1e-6), {}, {}, ""},
-               {"post_mult_value", Type::floating, ParamValue(1.0), {}, {}, ""},
-               {"sinkhorn_repeat", Type::integer, ParamValue(int64_t{10}), {}, 1, "1..45"},
-               {"n_splits", Type::integer, ParamValue(int64_t{16}), {}, 1, "1..16"}};
+  op.params = {number("norm_eps", 1e-6),
+               number("pre_eps", 1e-6),
+               number("sinkhorn_eps", 1e-6),
+               number("post_mult_value", 1.0),
+               count("sinkhorn_repeat", "1..45", 10),
+               count("n_splits", "1..16", 16)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -151,9 +151,7 @@ OpInfo op_info() {
                 output("pre_mix", {"f32"}, {"T", "n"}),
                 output("post_mix", {"f32"}, {"T", "n"}),
                 output("comb_logits", {"f32"}, {"T", "n", "n"})};
-  using Type = ParamInfo::Type;
-  op.params = {{"post_mult_value", Type::floating, ParamValue(1.0), {}, {}, ""},
-               {"pre_eps", Type::floating, ParamValue(1e-6), {}, {}, ""}};
+  op.params = {number("post_mult_value", 1.0), number("pre_eps", 1e-6)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -161,9 +161,7 @@ OpInfo op_info() {
   op.purpose = "gradient of the Sinkhorn projection with respect to its logits";
   op.tensors = {input("grad_out", {"f32"}, {"T", "n", "n"}), input("x", {"f32"}, {"T", "n", "n"}),
                 output("grad_x", {"f32"}, {"T", "n", "n"})};
-  using Type = ParamInfo::Type;
-  op.params = {{"repeat", Type::integer, ParamValue(int64_t{10}), {}, 1, "1..45"},
-               {"eps", Type::floating, ParamValue(1e-6), {}, {}, ""}};
+  op.params = {count("repeat", "1..45", 10), number("eps", 1e-6)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

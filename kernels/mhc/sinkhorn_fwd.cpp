@@ -108,9 +108,7 @@ OpInfo op_info() {
   op.family = "mhc";
   op.purpose = "logits of the residual mix to nearly doubly stochastic matrices";
   op.tensors = {input("x", {"f32"}, {"T", "n", "n"}), output("out", {"f32"}, {"T", "n", "n"})};
-  using Type = ParamInfo::Type;
-  op.params = {{"repeat", Type::integer, ParamValue(int64_t{10}), {}, 1, "1..45"},
-               {"eps", Type::floating, ParamValue(1e-6), {}, {}, ""}};
+  op.params = {count("repeat", "1..45", 10), number("eps", 1e-6)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

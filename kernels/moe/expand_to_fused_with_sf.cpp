@@ -162,8 +162,7 @@ OpInfo op_info() {
                 input("pos_to_expert", {"i32"}, {"P"}),
                 output("out", {"as x"}, {"P", "H"}),
                 output("out_sf", {"as x_sf"}, {"P", "C"}, "in sf_layout")};
-  op.params = {{"num_per_channels", ParamInfo::Type::integer, {}, {"32", "128"}, {}, ""},
-               sf_layout_param("sf_layout")};
+  op.params = {integer("num_per_channels", {"32", "128"}), sf_layout_param("sf_layout")};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -23,8 +23,7 @@ Scoring scoring_of(const Params& params) {
 }
 
 ParamInfo scoring_param() {
-  return {
-      "scoring_func", ParamInfo::Type::word, {}, {"sigmoid", "sqrtsoftplus", "softmax"}, {}, ""};
+  return word("scoring_func", {"sigmoid", "sqrtsoftplus", "softmax"});
 }
 
 dsl::Value expert_score(Scoring scoring, const dsl::Value& logit, const dsl::Value& maximum,

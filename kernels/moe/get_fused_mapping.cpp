@@ -111,7 +111,6 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
 
 // 4. Registration
 OpInfo op_info() {
-  using Type = ParamInfo::Type;
   OpInfo op;
   op.name = kOp;
   op.family = "moe";
@@ -123,10 +122,8 @@ OpInfo op_info() {
   for (const char* name : moe::kByPosition) add(name, {"P"});
   add("token_topk_to_pos", {"T", "K"});
   for (const char* name : moe::kByExpert) add(name, {"E"});
-  op.params = {{"num_experts", Type::integer, {}, {}, 1, "1..1024"},
-               {"alignment", Type::integer, {}, {}, 1, ""},
-               {"num_expanded_tokens", Type::integer, ParamValue(int64_t{0}), {}, 0, ""},
-               {"force_no_sync", Type::boolean, ParamValue(false), {}, {}, ""}};
+  op.params = {count("num_experts", "1..1024"), count("alignment", ""),
+               count("num_expanded_tokens", "", 0, 0), flag("force_no_sync", false)};
   op.outputs = outputs;
   op.run = [](const Tensors& t, const Params& p, Stream stream) {
     run(t, moe::mapping_options(p), stream);

@@ -114,7 +114,7 @@ OpInfo op_info() {
                 input("token_topk_to_pos", {"i32"}, {"T", "K"}),
                 optional(input("sf", {"f32"}, {"1"})),
                 output("out", {"as x, or e4m3"}, {"T", "H"})};
-  op.params = {{"format", ParamInfo::Type::word, ParamValue(), {"none", "e4m3"}, {}, ""}};
+  op.params = {word("format", {"none", "e4m3"}, ParamValue())};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -134,20 +134,16 @@ std::vector<TensorInfo> router_tensors() {
 }
 
 std::vector<ParamInfo> router_params() {
-  using Type = ParamInfo::Type;
-  const auto integer = [](const char* name, int64_t standard) {
-    return ParamInfo{name, Type::integer, ParamValue(standard), {}, {}, ""};
-  };
-  return {{"num_topk", Type::integer, {}, {}, 1, "1..32"},
-          integer("num_topk_groups", 0),
-          integer("num_groups", 0),
-          {"use_shared_as_routed", Type::boolean, ParamValue(false), {}, {}, ""},
-          integer("num_shared_experts", 0),
-          {"routed_scaling_factor", Type::floating, ParamValue(1.0), {}, {}, ""},
-          integer("ep_rank", 0),
-          integer("num_ep_ranks", 1),
-          integer("tp_rank", 0),
-          integer("num_tp_ranks", 1),
+  return {count("num_topk", "1..32"),
+          integer("num_topk_groups", {}, 0),
+          integer("num_groups", {}, 0),
+          flag("use_shared_as_routed", false),
+          integer("num_shared_experts", {}, 0),
+          number("routed_scaling_factor", 1.0),
+          integer("ep_rank", {}, 0),
+          integer("num_ep_ranks", {}, 1),
+          integer("tp_rank", {}, 0),
+          integer("num_tp_ranks", {}, 1),
           scoring_param()};
 }
 

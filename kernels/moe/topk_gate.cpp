@@ -121,11 +121,7 @@ OpInfo op_info() {
   op.family = "moe";
   op.purpose = "ids of the num_topk largest scores of each token";
   op.tensors = {input("scores", {"f32"}, {"T", "E"}), output("topk_idx", {"i64"}, {"T", "K"})};
-  ParamInfo num_topk;
-  num_topk.name = "num_topk";
-  num_topk.min = 1;
-  num_topk.allowed_text = "1..E";
-  op.params = {num_topk};
+  op.params = {count("num_topk", "1..E")};
   op.outputs = outputs;
   op.run = [](const Tensors& t, const Params& p, Stream stream) {
     run(t, std::get<int64_t>(p.at("num_topk")), stream);

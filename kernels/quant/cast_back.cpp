@@ -53,7 +53,7 @@ OpInfo op_info() {
   op.family = "quant";
   op.purpose = "8-bit or 4-bit floats with one scale per block back to bf16 or f32";
   op.tensors = dequantise_tensors("x_block_size");
-  op.params = dequantise_params({"x_block_size", ParamInfo::Type::tuple, {}, {}, {}, ""});
+  op.params = dequantise_params(tuple("x_block_size"));
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

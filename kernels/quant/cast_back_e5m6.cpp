@@ -168,9 +168,7 @@ OpInfo op_info() {
   op.tensors = {input("x", {"e5m6"}, {"T", "H"}),
                 input("x_sf", {}, {}, "SF(x_block_size) x_sf_layout"),
                 output("out", {"out_dtype"}, {"T", "H"})};
-  using Type = ParamInfo::Type;
-  op.params = {{"x_block_size", Type::tuple, ParamValue(), {}, {}, ""},
-               {"out_dtype", Type::word, ParamValue(std::string("bf16")), {"bf16", "f32"}, {}, ""},
+  op.params = {tuple("x_block_size", ParamValue()), word("out_dtype", {"bf16", "f32"}, "bf16"),
                sf_layout_param("x_sf_layout")};
   op.outputs = outputs;
   op.run = run;

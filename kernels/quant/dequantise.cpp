@@ -120,10 +120,7 @@ std::vector<TensorInfo> dequantise_tensors(const std::string& x_sf_blocks) {
 }
 
 std::vector<ParamInfo> dequantise_params(const ParamInfo& block) {
-  using Type = ParamInfo::Type;
-  return {block,
-          {"out_dtype", Type::word, ParamValue(std::string("bf16")), {"bf16", "f32"}, {}, ""},
-          sf_layout_param("x_sf_layout")};
+  return {block, word("out_dtype", {"bf16", "f32"}, "bf16"), sf_layout_param("x_sf_layout")};
 }
 
 BenchCase dequantise_case(int64_t tokens, int64_t hidden, DType x, DType out, const Dims& block,

@@ -179,10 +179,8 @@ OpInfo op_info() {
   op.purpose = "columns to 8-bit floats with one scale per run of tokens, transposed";
   op.tensors = {input("x", {"bf16"}, {"T", "H"}), output("out", {"e4m3"}, {"H", "T"}),
                 output("out_sf", {}, {}, "SF(num_per_tokens,1)")};
-  using Type = ParamInfo::Type;
-  op.params = {{"num_per_tokens", Type::integer, {}, {"32", "128"}, {}, ""},
-               {"round_sf", Type::boolean, ParamValue(false), {}, {}, ""},
-               {"format", Type::word, ParamValue(std::string("e4m3")), {"e4m3"}, {}, ""}};
+  op.params = {integer("num_per_tokens", {"32", "128"}), flag("round_sf", false),
+               word("format", {"e4m3"}, "e4m3")};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -136,13 +136,12 @@ OpInfo op_info() {
                 optional(input("x_sf", {}, {}, "SF(x_block_size) x_sf_layout")),
                 output("out", {"format"}, {"T", "H"}),
                 output("out_sf", {}, {}, "SF(1,num_per_channels) sf_layout")};
-  using Type = ParamInfo::Type;
   op.params = {format_param(),
                group_param(),
-               {"x_block_size", Type::tuple, ParamValue(), {}, {}, ""},
+               tuple("x_block_size", ParamValue()),
                sf_layout_param("x_sf_layout"),
                sf_layout_param("sf_layout"),
-               {"round_sf", Type::boolean, ParamValue(false), {}, {}, ""}};
+               flag("round_sf", false)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

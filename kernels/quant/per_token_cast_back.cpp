@@ -58,7 +58,7 @@ OpInfo op_info() {
   op.family = "quant";
   op.purpose = "8-bit or 4-bit floats with one scale per group of columns back to bf16 or f32";
   op.tensors = dequantise_tensors("1,num_per_channels");
-  op.params = dequantise_params({"num_per_channels", ParamInfo::Type::integer, {}, {}, 1, "1..H"});
+  op.params = dequantise_params(count("num_per_channels", "1..H"));
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -166,8 +166,7 @@ OpInfo op_info() {
   op.purpose = "rows to 12-bit floats with one scale per row";
   op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
                 output("out", {"e5m6"}, {"T", "H"}), output("out_sf", {}, {}, "SF(1,H) sf_layout")};
-  op.params = {sf_layout_param("sf_layout"),
-               {"round_sf", ParamInfo::Type::boolean, ParamValue(false), {}, {}, ""}};
+  op.params = {sf_layout_param("sf_layout"), flag("round_sf", false)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -93,10 +93,8 @@ OpInfo op_info() {
   op.purpose = "the scales of per_token_cast alone";
   op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
                 output("out_sf", {}, {}, "SF(1,num_per_channels) sf_layout")};
-  op.params = {format_param(),
-               group_param(),
-               sf_layout_param("sf_layout"),
-               {"round_sf", ParamInfo::Type::boolean, ParamValue(false), {}, {}, ""}};
+  op.params = {format_param(), group_param(), sf_layout_param("sf_layout"),
+               flag("round_sf", false)};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

@@ -55,12 +55,7 @@ SfLayout sf_layout_of(const Params& params, const std::string& name) {
 }
 
 ParamInfo sf_layout_param(const std::string& name) {
-  return {name,
-          ParamInfo::Type::word,
-          ParamValue(std::string("row_major")),
-          {"row_major", "col_major_tma", "packed_ue8m0"},
-          {},
-          ""};
+  return word(name, {"row_major", "col_major_tma", "packed_ue8m0"}, "row_major");
 }
 
 OutputInfo scale_output(const std::string& name, SfLayout layout, int64_t rows, int64_t cols) {

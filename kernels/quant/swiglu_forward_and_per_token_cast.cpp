@@ -23,7 +23,7 @@ struct Call {
   float clamp = 0, amax_floor = 0;
 };
 
-std::optional<float> number(const Params& params, const std::string& name) {
+std::optional<float> number_of(const Params& params, const std::string& name) {
   const ParamValue& value = params.at(name);
   if (std::holds_alternative<std::monostate>(value)) return std::nullopt;
   return static_cast<float>(std::get<double>(value));
@@ -38,14 +38,14 @@ void check_row_tensors(ArgCheck& check, const Tensors& tensors, const Params& pa
                 "'pos_to_token_topk' and 'topk_weights' belong together", "both or none",
                 "one of them");
   check.optional_output("clamped_count", tensors).dtype(DType::i64).shape(3).row_major();
-  check.require(!check.has("clamped_count") || number(params, "swiglu_clamp_value"),
+  check.require(!check.has("clamped_count") || number_of(params, "swiglu_clamp_value"),
                 "clamped_count", "'clamped_count' needs 'swiglu_clamp_value'",
                 "swiglu_clamp_value given", "none");
 }
 
 void check_numbers(const ArgCheck& check, const Params& params, Call& call) {
-  const std::optional<float> clamp = number(params, "swiglu_clamp_value");
-  const std::optional<float> floor = number(params, "sf_clamp_min");
+  const std::optional<float> clamp = number_of(params, "swiglu_clamp_value");
+  const std::optional<float> floor = number_of(params, "sf_clamp_min");
   call.spec.clamp = clamp ? SwigluSpec::Clamp::given : SwigluSpec::Clamp::none;
   call.clamp = clamp.value_or(0.0f);
   check.require(!clamp || *clamp > 0, "swiglu_clamp_value",
@@ -161,13 +161,12 @@ OpInfo op_info() {
                 output("out", {"e4m3"}, {"P", "H"}),
                 output("out_sf", {}, {}, "SF(1,num_per_channels) sf_layout"),
                 optional(inout("clamped_count", {"i64"}, {"3"}))};
-  using Type = ParamInfo::Type;
-  op.params = {{"num_per_channels", Type::integer, {}, {"128", "H"}, {}, ""},
+  op.params = {integer("num_per_channels", {"128", "H"}),
                sf_layout_param("sf_layout"),
-               {"round_sf", Type::boolean, ParamValue(false), {}, {}, ""},
-               {"swiglu_clamp_value", Type::floating, ParamValue(), {}, {}, ""},
-               {"sf_clamp_min", Type::floating, ParamValue(), {}, {}, ""},
-               {"format", Type::word, ParamValue(std::string("e4m3")), {"e4m3"}, {}, ""}};
+               flag("round_sf", false),
+               number("swiglu_clamp_value", ParamValue()),
+               number("sf_clamp_min", ParamValue()),
+               word("format", {"e4m3"}, "e4m3")};
   op.outputs = outputs;
   op.run = run;
   op.kernels = kernels;

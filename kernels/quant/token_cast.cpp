@@ -130,11 +130,11 @@ TensorView codes_view(const TensorView& codes) {
 }
 
 ParamInfo format_param() {
-  return {"format", ParamInfo::Type::word, {}, {"e4m3", "e2m1"}, {}, ""};
+  return word("format", {"e4m3", "e2m1"});
 }
 
 ParamInfo group_param() {
-  return {"num_per_channels", ParamInfo::Type::integer, {}, {"16", "32", "64", "128", "H"}, {}, ""};
+  return integer("num_per_channels", {"16", "32", "64", "128", "H"});
 }
 
 BenchCase token_cast_case(int64_t tokens, int64_t hidden, DType in, DType format, int64_t group) {

@@ -17,20 +17,18 @@ std::string message(const std::function<void()>& call) {
   return "no error";
 }
 
-using Type = ParamInfo::Type;
-
 OpInfo cast_op() {
   OpInfo op;
   op.name = "per_token_cast";
-  ParamInfo format{"format", Type::word, std::nullopt, {"e4m3", "e2m1"}, std::nullopt, ""};
-  ParamInfo group{"num_per_channels", Type::integer, std::nullopt,
-                  {"16", "32", "H"},  std::nullopt,  ""};
-  ParamInfo block{"x_block_size", Type::tuple, ParamValue(), {}, 1, ""};
-  ParamInfo round{"round_sf", Type::boolean, ParamValue(false), {}, std::nullopt, ""};
-  ParamInfo topk{"num_topk", Type::integer, ParamValue(int64_t{8}), {}, 1, "1..E"};
-  ParamInfo eps{"eps", Type::floating, ParamValue(1e-6), {}, std::nullopt, ""};
-  ParamInfo target{"target", Type::word, ParamValue(), {"none", "e4m3"}, std::nullopt, ""};
-  op.params = {format, group, block, round, topk, eps, target};
+  ParamInfo block = tuple("x_block_size", ParamValue());
+  block.min = 1;
+  op.params = {word("format", {"e4m3", "e2m1"}),
+               integer("num_per_channels", {"16", "32", "H"}),
+               block,
+               flag("round_sf", false),
+               count("num_topk", "1..E", 8),
+               number("eps", 1e-6),
+               word("target", {"none", "e4m3"}, ParamValue())};
   return op;
 }
 

@@ -51,7 +51,6 @@ void run(const Tensors& tensors, const Params& params, kernels::Stream) {
 }  // namespace
 
 kernels::OpInfo fake_op() {
-  using Type = ParamInfo::Type;
   kernels::OpInfo op;
   op.name = "fake_add";
   op.family = "fake";
@@ -63,17 +62,11 @@ kernels::OpInfo fake_op() {
       {"out_sf", Role::out, false, false, false, {"f32"}, {"T", "1"}, "SF(1,H) sf_layout"},
       {"total", Role::inout, true, true, false, {"i64"}, {"1"}, "row_major"},
   };
-  op.params = {
-      {"amount", Type::integer, std::nullopt, {}, 0, "0..9"},
-      {"group", Type::integer, ParamValue(int64_t{16}), {"16", "32", "H"}, std::nullopt, ""},
-      {"sf_layout",
-       Type::word,
-       ParamValue(std::string("row_major")),
-       {"row_major", "col_major_tma"},
-       std::nullopt,
-       ""},
-      {"block", Type::tuple, ParamValue(), {}, 1, ""},
-  };
+  kernels::ParamInfo block = kernels::tuple("block", ParamValue());
+  block.min = 1;
+  op.params = {kernels::count("amount", "0..9", {}, 0),
+               kernels::integer("group", {"16", "32", "H"}, 16),
+               kernels::word("sf_layout", {"row_major", "col_major_tma"}, "row_major"), block};
   op.outputs = outputs;
   op.run = run;
   kernels::BenchCase example;
