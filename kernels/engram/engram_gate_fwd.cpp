@@ -9,9 +9,9 @@
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/engram/gate_kernel.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -145,25 +145,22 @@ OpInfo op_info() {
 
 void engram_gate_fwd(const EngramGateTensors& tensors, const EngramGateFwdOptions& options,
                      Stream stream) {
-  jit::call("engram_gate_fwd",
-            {{"hidden_states", tensors.hidden_states},
-             {"k", tensors.k},
-             {"v", tensors.v},
-             {"weight_fused", tensors.weight_fused},
-             {"out", tensors.out},
-             {"dot", tensors.dot},
-             {"gate_score", tensors.gate_score},
-             {"rstd_x", tensors.rstd_x},
-             {"rstd_k", tensors.rstd_k}},
-            {options.eps, options.clamp_value}, stream, [&](const Tensors& given) {
-              const bool save = std::any_of(std::begin(kSaved), std::end(kSaved),
-                                            [&](const char* name) { return given.contains(name); });
-              run(given,
-                  {{"eps", options.eps},
-                   {"clamp_value", options.clamp_value},
-                   {"save_for_backward", save}},
-                  stream);
-            });
+  const TensorView* const saved[] = {&tensors.dot, &tensors.gate_score, &tensors.rstd_x,
+                                     &tensors.rstd_k};
+  const bool save = !std::all_of(std::begin(saved), std::end(saved),
+                                 [](const TensorView* view) { return is_absent(*view); });
+  call_op(engram_gate_fwd_op(),
+          {{"hidden_states", tensors.hidden_states},
+           {"k", tensors.k},
+           {"v", tensors.v},
+           {"weight_fused", tensors.weight_fused},
+           {"out", tensors.out},
+           {"dot", tensors.dot},
+           {"gate_score", tensors.gate_score},
+           {"rstd_x", tensors.rstd_x},
+           {"rstd_k", tensors.rstd_k}},
+          {{"eps", options.eps}, {"clamp_value", options.clamp_value}, {"save_for_backward", save}},
+          stream);
 }
 
 const OpInfo& engram_gate_fwd_op() {

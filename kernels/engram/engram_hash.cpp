@@ -13,8 +13,8 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels {
@@ -161,13 +161,13 @@ OpInfo op_info() {
 void engram_hash(const TensorView& ngram_token_ids, const TensorView& multipliers,
                  const TensorView& vocab_sizes, const TensorView& offsets, const TensorView& out,
                  Stream stream) {
-  jit::call("engram_hash",
-            {{"ngram_token_ids", ngram_token_ids},
-             {"multipliers", multipliers},
-             {"vocab_sizes", vocab_sizes},
-             {"offsets", offsets},
-             {"out", out}},
-            {}, stream, [&](const Tensors& given) { run(given, {}, stream); });
+  call_op(engram_hash_op(),
+          {{"ngram_token_ids", ngram_token_ids},
+           {"multipliers", multipliers},
+           {"vocab_sizes", vocab_sizes},
+           {"offsets", offsets},
+           {"out", out}},
+          {}, stream);
 }
 
 const OpInfo& engram_hash_op() {

@@ -128,6 +128,22 @@ void CallMemo::add_text(std::string_view text) {
   }
 }
 
+void CallMemo::add_option(const OptionValue& value) {
+  add(value.index());
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    add(static_cast<uint64_t>(*integer));
+  } else if (const auto* number = std::get_if<double>(&value)) {
+    add(std::bit_cast<uint64_t>(*number));
+  } else if (const auto* flag = std::get_if<bool>(&value)) {
+    add(*flag ? 1 : 0);
+  } else if (const auto* word = std::get_if<std::string_view>(&value)) {
+    add_text(*word);
+  } else if (const auto* list = std::get_if<std::span<const int64_t>>(&value)) {
+    add(list->size());
+    for (const int64_t item : *list) add(static_cast<uint64_t>(item));
+  }
+}
+
 void CallMemo::add_tensor(const TensorView& view) {
   if (num_tensors_ == kMaxTensors || num_words_ + 1 + 2 * kMaxRank > kMaxWords) {
     is_usable_ = false;
@@ -187,40 +203,6 @@ void CallMemo::learn(const std::function<void()>& call) const {
     return address_of(*tensors_[a.tensor]) < address_of(*tensors_[b.tensor]);
   });
   remembered().make(hash()) = std::move(fresh);
-}
-
-Tensors given_tensors(std::initializer_list<NamedTensor> tensors) {
-  Tensors given;
-  for (const auto& [name, view] : tensors) {
-    if (!is_absent(*view)) given.emplace(name, *view);
-  }
-  return given;
-}
-
-void call(std::string_view op, const decltype(OpInfo::run)& run, const Tensors& tensors,
-          const Params& params, Stream stream) {
-  CallMemo memo(op);
-  for (const auto& [name, view] : tensors) {
-    memo.add_text(name);
-    memo.add_tensor(view);
-  }
-  for (const auto& [name, value] : params) {
-    memo.add_text(name);
-    memo.add(value.index());
-    if (const auto* integer = std::get_if<int64_t>(&value)) {
-      memo.add(static_cast<uint64_t>(*integer));
-    } else if (const auto* number = std::get_if<double>(&value)) {
-      memo.add(std::bit_cast<uint64_t>(*number));
-    } else if (const auto* flag = std::get_if<bool>(&value)) {
-      memo.add(*flag ? 1 : 0);
-    } else if (const auto* word = std::get_if<std::string>(&value)) {
-      memo.add_text(*word);
-    } else if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
-      memo.add(list->size());
-      for (const int64_t item : *list) memo.add(static_cast<uint64_t>(item));
-    }
-  }
-  if (!memo.launch_again(stream)) memo.learn([&] { run(tensors, params, stream); });
 }
 
 }  // namespace tessera::kernels::jit

@@ -12,10 +12,10 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -132,11 +132,8 @@ OpInfo op_info() {
 
 void expand_to_mhc_fwd(const TensorView& x, const TensorView& out,
                        const ExpandToMhcOptions& options, Stream stream) {
-  jit::call(
-      "expand_to_mhc_fwd", {{"x", x}, {"out", out}}, {options.mhc_mult}, stream,
-      [&](const Tensors& given) {
-        run(given, check_params(expand_to_mhc_fwd_op(), {{"mhc_mult", options.mhc_mult}}), stream);
-      });
+  call_op(expand_to_mhc_fwd_op(), {{"x", x}, {"out", out}}, {{"mhc_mult", options.mhc_mult}},
+          stream);
 }
 
 const OpInfo& expand_to_mhc_fwd_op() {

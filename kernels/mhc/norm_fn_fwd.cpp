@@ -9,12 +9,12 @@
 #include "kernels/mhc/norm_fn_fwd.h"
 
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/norm_kernel.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -147,22 +147,18 @@ int64_t norm_fn_workspace(int64_t tokens, int64_t entries, int64_t columns, int6
 void norm_fn_fwd(const TensorView& residual, const TensorView& fn, const TensorView& norm_weight,
                  const NormFnOutputs& outputs, const TensorView& workspace,
                  const NormFnOptions& options, Stream stream) {
-  jit::call("norm_fn_fwd",
-            {{"residual", residual},
-             {"fn", fn},
-             {"norm_weight", norm_weight},
-             {"out", outputs.out},
-             {"out_mul", outputs.out_mul},
-             {"sqrsum", outputs.sqrsum},
-             {"workspace", workspace}},
-            {options.norm_eps, options.n_splits, options.save_for_backward}, stream,
-            [&](const Tensors& given) {
-              const Params params = check_params(
-                  norm_fn_fwd_op(), {{"norm_eps", options.norm_eps},
-                                     {"n_splits", options.n_splits},
-                                     {"save_for_backward", options.save_for_backward}});
-              run(given, params, stream);
-            });
+  call_op(norm_fn_fwd_op(),
+          {{"residual", residual},
+           {"fn", fn},
+           {"norm_weight", norm_weight},
+           {"out", outputs.out},
+           {"out_mul", outputs.out_mul},
+           {"sqrsum", outputs.sqrsum},
+           {"workspace", workspace}},
+          {{"norm_eps", options.norm_eps},
+           {"n_splits", options.n_splits},
+           {"save_for_backward", options.save_for_backward}},
+          stream);
 }
 
 const OpInfo& norm_fn_fwd_op() {

@@ -4,10 +4,10 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/post_bwd_kernel.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -124,17 +124,17 @@ OpInfo op_info() {
 void post_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& residual,
               const TensorView& post_mix, const TensorView& comb_mix, const PostGradients& grad,
               Stream stream) {
-  jit::call("post_bwd",
-            {{"grad_out", grad_out},
-             {"x", x},
-             {"residual", residual},
-             {"post_mix", post_mix},
-             {"comb_mix", comb_mix},
-             {"grad_x", grad.x},
-             {"grad_residual", grad.residual},
-             {"grad_post_mix", grad.post_mix},
-             {"grad_comb_mix", grad.comb_mix}},
-            {}, stream, [&](const Tensors& given) { run(given, {}, stream); });
+  call_op(post_bwd_op(),
+          {{"grad_out", grad_out},
+           {"x", x},
+           {"residual", residual},
+           {"post_mix", post_mix},
+           {"comb_mix", comb_mix},
+           {"grad_x", grad.x},
+           {"grad_residual", grad.residual},
+           {"grad_post_mix", grad.post_mix},
+           {"grad_comb_mix", grad.comb_mix}},
+          {}, stream);
 }
 
 const OpInfo& post_bwd_op() {

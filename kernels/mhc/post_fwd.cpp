@@ -14,11 +14,11 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -156,13 +156,13 @@ OpInfo op_info() {
 
 void post_fwd(const TensorView& x, const TensorView& residual, const TensorView& post_mix,
               const TensorView& comb_mix, const TensorView& out, Stream stream) {
-  jit::call("post_fwd",
-            {{"x", x},
-             {"residual", residual},
-             {"post_mix", post_mix},
-             {"comb_mix", comb_mix},
-             {"out", out}},
-            {}, stream, [&](const Tensors& given) { run(given, {}, stream); });
+  call_op(post_fwd_op(),
+          {{"x", x},
+           {"residual", residual},
+           {"post_mix", post_mix},
+           {"comb_mix", comb_mix},
+           {"out", out}},
+          {}, stream);
 }
 
 const OpInfo& post_fwd_op() {

@@ -12,11 +12,11 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -131,8 +131,7 @@ OpInfo op_info() {
 
 void pre_apply_mix_fwd(const TensorView& x, const TensorView& mix, const TensorView& out,
                        Stream stream) {
-  jit::call("pre_apply_mix_fwd", {{"x", x}, {"mix", mix}, {"out", out}}, {}, stream,
-            [&](const Tensors& given) { run(given, {}, stream); });
+  call_op(pre_apply_mix_fwd_op(), {{"x", x}, {"mix", mix}, {"out", out}}, {}, stream);
 }
 
 const OpInfo& pre_apply_mix_fwd_op() {

@@ -13,12 +13,12 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_kernel.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
 #include "kernels/mhc/sinkhorn.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -171,28 +171,23 @@ void pre_big_fuse(const TensorView& residual, const TensorView& fn, const Tensor
                   const TensorView& base, const TensorView& norm_weight,
                   const PreBigFuseOutputs& outputs, const TensorView& workspace,
                   const PreBigFuseOptions& options, Stream stream) {
-  jit::call("pre_big_fuse",
-            {{"residual", residual},
-             {"fn", fn},
-             {"scale", scale},
-             {"base", base},
-             {"norm_weight", norm_weight},
-             {"post_mix", outputs.post_mix},
-             {"comb_mix", outputs.comb_mix},
-             {"layer_input", outputs.layer_input},
-             {"workspace", workspace}},
-            {options.norm_eps, options.pre_eps, options.sinkhorn_eps, options.post_mult_value,
-             options.sinkhorn_repeat, options.n_splits},
-            stream, [&](const Tensors& given) {
-              const Params params =
-                  check_params(pre_big_fuse_op(), {{"norm_eps", options.norm_eps},
-                                                   {"pre_eps", options.pre_eps},
-                                                   {"sinkhorn_eps", options.sinkhorn_eps},
-                                                   {"post_mult_value", options.post_mult_value},
-                                                   {"sinkhorn_repeat", options.sinkhorn_repeat},
-                                                   {"n_splits", options.n_splits}});
-              run(given, params, stream);
-            });
+  call_op(pre_big_fuse_op(),
+          {{"residual", residual},
+           {"fn", fn},
+           {"scale", scale},
+           {"base", base},
+           {"norm_weight", norm_weight},
+           {"post_mix", outputs.post_mix},
+           {"comb_mix", outputs.comb_mix},
+           {"layer_input", outputs.layer_input},
+           {"workspace", workspace}},
+          {{"norm_eps", options.norm_eps},
+           {"pre_eps", options.pre_eps},
+           {"sinkhorn_eps", options.sinkhorn_eps},
+           {"post_mult_value", options.post_mult_value},
+           {"sinkhorn_repeat", options.sinkhorn_repeat},
+           {"n_splits", options.n_splits}},
+          stream);
 }
 
 const OpInfo& pre_big_fuse_op() {

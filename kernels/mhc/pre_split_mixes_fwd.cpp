@@ -12,10 +12,10 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -168,19 +168,14 @@ void pre_split_mixes_fwd(const TensorView& input_mixes, const TensorView& scale,
                          const TensorView& base, const TensorView& pre_mix,
                          const TensorView& post_mix, const TensorView& comb_logits,
                          const PreSplitMixesOptions& options, Stream stream) {
-  jit::call("pre_split_mixes_fwd",
-            {{"input_mixes", input_mixes},
-             {"scale", scale},
-             {"base", base},
-             {"pre_mix", pre_mix},
-             {"post_mix", post_mix},
-             {"comb_logits", comb_logits}},
-            {options.post_mult_value, options.pre_eps}, stream, [&](const Tensors& given) {
-              const Params params = check_params(
-                  pre_split_mixes_fwd_op(),
-                  {{"post_mult_value", options.post_mult_value}, {"pre_eps", options.pre_eps}});
-              run(given, params, stream);
-            });
+  call_op(pre_split_mixes_fwd_op(),
+          {{"input_mixes", input_mixes},
+           {"scale", scale},
+           {"base", base},
+           {"pre_mix", pre_mix},
+           {"post_mix", post_mix},
+           {"comb_logits", comb_logits}},
+          {{"post_mult_value", options.post_mult_value}, {"pre_eps", options.pre_eps}}, stream);
 }
 
 const OpInfo& pre_split_mixes_fwd_op() {

@@ -13,10 +13,10 @@
 #include "kernels/mhc/sinkhorn_bwd.h"
 
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/sinkhorn.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -176,13 +176,8 @@ OpInfo op_info() {
 
 void sinkhorn_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& grad_x,
                   const SinkhornOptions& options, Stream stream) {
-  jit::call(
-      "sinkhorn_bwd", {{"grad_out", grad_out}, {"x", x}, {"grad_x", grad_x}},
-      {options.repeat, options.eps}, stream, [&](const Tensors& given) {
-        run(given,
-            check_params(sinkhorn_bwd_op(), {{"repeat", options.repeat}, {"eps", options.eps}}),
-            stream);
-      });
+  call_op(sinkhorn_bwd_op(), {{"grad_out", grad_out}, {"x", x}, {"grad_x", grad_x}},
+          {{"repeat", options.repeat}, {"eps", options.eps}}, stream);
 }
 
 const OpInfo& sinkhorn_bwd_op() {

@@ -11,10 +11,10 @@
 #include "kernels/mhc/sinkhorn_fwd.h"
 
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/sinkhorn.h"
 #include "kernels/mhc/token_dims.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -123,13 +123,8 @@ OpInfo op_info() {
 
 void sinkhorn_fwd(const TensorView& x, const TensorView& out, const SinkhornOptions& options,
                   Stream stream) {
-  jit::call(
-      "sinkhorn_fwd", {{"x", x}, {"out", out}}, {options.repeat, options.eps}, stream,
-      [&](const Tensors& given) {
-        run(given,
-            check_params(sinkhorn_fwd_op(), {{"repeat", options.repeat}, {"eps", options.eps}}),
-            stream);
-      });
+  call_op(sinkhorn_fwd_op(), {{"x", x}, {"out", out}},
+          {{"repeat", options.repeat}, {"eps", options.eps}}, stream);
 }
 
 const OpInfo& sinkhorn_fwd_op() {

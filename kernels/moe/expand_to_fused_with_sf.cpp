@@ -14,12 +14,12 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/expand_kernel.h"
 #include "kernels/moe/mapping_values.h"
 #include "kernels/moe/row_scatter.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/token_cast.h"
 
 namespace tessera::kernels {
@@ -186,20 +186,15 @@ void expand_to_fused_with_sf(const TensorView& x, const TensorView& x_sf,
                              const TensorView& token_topk_to_pos, const TensorView& pos_to_expert,
                              const TensorView& out, const TensorView& out_sf,
                              const ExpandToFusedWithSfOptions& options, Stream stream) {
-  jit::call("expand_to_fused_with_sf",
-            {{"x", x},
-             {"x_sf", x_sf},
-             {"token_topk_to_pos", token_topk_to_pos},
-             {"pos_to_expert", pos_to_expert},
-             {"out", out},
-             {"out_sf", out_sf}},
-            {options.num_per_channels, options.sf_layout}, stream, [&](const Tensors& given) {
-              const Params params =
-                  check_params(expand_to_fused_with_sf_op(),
-                               {{"num_per_channels", options.num_per_channels},
-                                {"sf_layout", std::string(name(options.sf_layout))}});
-              run(given, params, stream);
-            });
+  call_op(expand_to_fused_with_sf_op(),
+          {{"x", x},
+           {"x_sf", x_sf},
+           {"token_topk_to_pos", token_topk_to_pos},
+           {"pos_to_expert", pos_to_expert},
+           {"out", out},
+           {"out_sf", out_sf}},
+          {{"num_per_channels", options.num_per_channels}, {"sf_layout", options.sf_layout}},
+          stream);
 }
 
 const OpInfo& expand_to_fused_with_sf_op() {

@@ -15,7 +15,6 @@
 #include <algorithm>
 
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/host_copy.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/target.h"
@@ -23,6 +22,7 @@
 #include "kernels/moe/mapping_call.h"
 #include "kernels/moe/mapping_kernels.h"
 #include "kernels/moe/mapping_values.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -77,8 +77,9 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
   });
 }
 
-void run(const Tensors& tensors, const GetFusedMappingOptions& options, Stream stream) {
+void run(const Tensors& tensors, const Params& params, Stream stream) {
   ArgCheck check(kOp);
+  const GetFusedMappingOptions options = moe::mapping_options(params);
   moe::check_mapping_input(check, tensors, options);
   moe::check_mapping_outputs(check, tensors, options);
   check.memory();
@@ -125,9 +126,7 @@ OpInfo op_info() {
   op.params = {count("num_experts", "1..1024"), count("alignment", ""),
                count("num_expanded_tokens", "", 0, 0), flag("force_no_sync", false)};
   op.outputs = outputs;
-  op.run = [](const Tensors& t, const Params& p, Stream stream) {
-    run(t, moe::mapping_options(p), stream);
-  };
+  op.run = run;
   op.trim = trim;
   op.kernels = kernels;
   op.examples = moe::mapping_examples();
@@ -139,17 +138,20 @@ OpInfo op_info() {
 
 std::vector<int32_t> get_fused_mapping(const TensorView& topk_idx, const FusedMapping& mapping,
                                        const GetFusedMappingOptions& o, Stream stream) {
-  jit::call("get_fused_mapping",
-            {{"topk_idx", topk_idx},
-             {"pos_to_expert", mapping.pos_to_expert},
-             {"pos_to_token", mapping.pos_to_token},
-             {"pos_to_token_topk", mapping.pos_to_token_topk},
-             {"token_topk_to_pos", mapping.token_topk_to_pos},
-             {"expert_start", mapping.expert_start},
-             {"expert_end", mapping.expert_end},
-             {"num_tokens_per_expert", mapping.num_tokens_per_expert}},
-            {o.num_experts, o.alignment, o.num_expanded_tokens, o.force_no_sync}, stream,
-            [&](const Tensors& given) { run(given, o, stream); });
+  call_op(get_fused_mapping_op(),
+          {{"topk_idx", topk_idx},
+           {"pos_to_expert", mapping.pos_to_expert},
+           {"pos_to_token", mapping.pos_to_token},
+           {"pos_to_token_topk", mapping.pos_to_token_topk},
+           {"token_topk_to_pos", mapping.token_topk_to_pos},
+           {"expert_start", mapping.expert_start},
+           {"expert_end", mapping.expert_end},
+           {"num_tokens_per_expert", mapping.num_tokens_per_expert}},
+          {{"num_experts", o.num_experts},
+           {"alignment", o.alignment},
+           {"num_expanded_tokens", o.num_expanded_tokens},
+           {"force_no_sync", o.force_no_sync}},
+          stream);
   if (!moe::synchronises(o)) return {};
   return jit::to_host<int32_t>(mapping.num_tokens_per_expert, stream);
 }

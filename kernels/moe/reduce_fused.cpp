@@ -6,10 +6,10 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/reduce_kernel.h"
+#include "kernels/op_call.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels {
@@ -137,18 +137,14 @@ OpInfo op_info() {
 }  // namespace
 
 void reduce_fused(const ReduceFusedTensors& tensors, Stream stream) {
-  jit::call("reduce_fused",
-            {{"x", tensors.x},
-             {"x_sf", tensors.x_sf},
-             {"topk_weights", tensors.topk_weights},
-             {"token_topk_to_pos", tensors.token_topk_to_pos},
-             {"sf", tensors.sf},
-             {"out", tensors.out}},
-            {}, stream, [&](const Tensors& given) {
-              Params params = {{"format", ParamValue()}};
-              if (tensors.out.dtype == DType::e4m3) params["format"] = std::string("e4m3");
-              run(given, params, stream);
-            });
+  call_op(reduce_fused_op(),
+          {{"x", tensors.x},
+           {"x_sf", tensors.x_sf},
+           {"topk_weights", tensors.topk_weights},
+           {"token_topk_to_pos", tensors.token_topk_to_pos},
+           {"sf", tensors.sf},
+           {"out", tensors.out}},
+          {{"format", tensors.out.dtype == DType::e4m3 ? "e4m3" : "none"}}, stream);
 }
 
 const OpInfo& reduce_fused_op() {

@@ -17,11 +17,11 @@
 #include <cmath>
 
 #include "kernels/alignment.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/router_bench.h"
 #include "kernels/moe/router_call.h"
 #include "kernels/moe/router_kernel.h"
+#include "kernels/op_call.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels {
@@ -145,35 +145,28 @@ OpInfo op_info() {
 }  // namespace
 
 void top2_sum_gate(const Top2SumGateTensors& t, const Top2SumGateOptions& o, Stream stream) {
-  jit::call(
-      "top2_sum_gate",
-      {{"logits", t.logits},
-       {"bias", t.bias},
-       {"mask", t.mask},
-       {"fix_routing_mask", t.fix_routing_mask},
-       {"to_physical_map", t.to_physical_map},
-       {"logical_count", t.logical_count},
-       {"unmapped_topk_idx", t.unmapped_topk_idx},
-       {"topk_idx", t.topk_idx},
-       {"topk_weights", t.topk_weights}},
-      {o.num_topk, o.num_topk_groups, o.num_groups, o.use_shared_as_routed, o.num_shared_experts,
-       o.routed_scaling_factor, o.ep_rank, o.num_ep_ranks, o.tp_rank, o.num_tp_ranks,
-       std::string_view(o.scoring_func)},
-      stream, [&](const Tensors& given) {
-        run(given,
-            check_params(top2_sum_gate_op(), {{"num_topk", o.num_topk},
-                                              {"num_topk_groups", o.num_topk_groups},
-                                              {"num_groups", o.num_groups},
-                                              {"use_shared_as_routed", o.use_shared_as_routed},
-                                              {"num_shared_experts", o.num_shared_experts},
-                                              {"routed_scaling_factor", o.routed_scaling_factor},
-                                              {"ep_rank", o.ep_rank},
-                                              {"num_ep_ranks", o.num_ep_ranks},
-                                              {"tp_rank", o.tp_rank},
-                                              {"num_tp_ranks", o.num_tp_ranks},
-                                              {"scoring_func", o.scoring_func}}),
-            stream);
-      });
+  call_op(top2_sum_gate_op(),
+          {{"logits", t.logits},
+           {"bias", t.bias},
+           {"mask", t.mask},
+           {"fix_routing_mask", t.fix_routing_mask},
+           {"to_physical_map", t.to_physical_map},
+           {"logical_count", t.logical_count},
+           {"unmapped_topk_idx", t.unmapped_topk_idx},
+           {"topk_idx", t.topk_idx},
+           {"topk_weights", t.topk_weights}},
+          {{"num_topk", o.num_topk},
+           {"num_topk_groups", o.num_topk_groups},
+           {"num_groups", o.num_groups},
+           {"use_shared_as_routed", o.use_shared_as_routed},
+           {"num_shared_experts", o.num_shared_experts},
+           {"routed_scaling_factor", o.routed_scaling_factor},
+           {"ep_rank", o.ep_rank},
+           {"num_ep_ranks", o.num_ep_ranks},
+           {"tp_rank", o.tp_rank},
+           {"num_tp_ranks", o.num_tp_ranks},
+           {"scoring_func", o.scoring_func}},
+          stream);
 }
 
 const OpInfo& top2_sum_gate_op() {

@@ -14,9 +14,9 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
 #include "kernels/moe/best_expert.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -94,7 +94,8 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   return {row_major_output("topk_idx", DType::i64, shape)};
 }
 
-void run(const Tensors& tensors, int64_t num_topk, Stream stream) {
+void run(const Tensors& tensors, const Params& params, Stream stream) {
+  const int64_t num_topk = std::get<int64_t>(params.at("num_topk"));
   ArgCheck check = check_input(tensors, num_topk);
   check.output("topk_idx", tensors).dtype(DType::i64).shape("T", "K").row_major();
   check.memory();
@@ -123,9 +124,7 @@ OpInfo op_info() {
   op.tensors = {input("scores", {"f32"}, {"T", "E"}), output("topk_idx", {"i64"}, {"T", "K"})};
   op.params = {count("num_topk", "1..E")};
   op.outputs = outputs;
-  op.run = [](const Tensors& t, const Params& p, Stream stream) {
-    run(t, std::get<int64_t>(p.at("num_topk")), stream);
-  };
+  op.run = run;
   op.kernels = [](const Tensors& t, const Params& p) -> std::vector<ir::Kernel> {
     return {build(spec_of(t.at("scores"), std::get<int64_t>(p.at("num_topk"))))};
   };
@@ -143,8 +142,8 @@ OpInfo op_info() {
 
 void topk_gate(const TensorView& scores, const TensorView& topk_idx, const TopkGateOptions& options,
                Stream stream) {
-  jit::call("topk_gate", {{"scores", scores}, {"topk_idx", topk_idx}}, {options.num_topk}, stream,
-            [&](const Tensors& given) { run(given, options.num_topk, stream); });
+  call_op(topk_gate_op(), {{"scores", scores}, {"topk_idx", topk_idx}},
+          {{"num_topk", options.num_topk}}, stream);
 }
 
 const OpInfo& topk_gate_op() {

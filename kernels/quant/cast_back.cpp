@@ -9,7 +9,7 @@
 
 #include "kernels/quant/cast_back.h"
 
-#include "kernels/jit/call_memo.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/dequantise.h"
 
 namespace tessera::kernels {
@@ -73,17 +73,11 @@ OpInfo op_info() {
 
 void cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                const CastBackOptions& options, Stream stream) {
-  jit::call("cast_back", {{"x", x}, {"x_sf", x_sf}, {"out", out}},
-            {options.block_rows, options.block_cols, options.x_sf_layout}, stream,
-            [&](const Tensors& given) {
-              run(given,
-                  check_params(cast_back_op(),
-                               {{"x_block_size",
-                                 std::vector<int64_t>{options.block_rows, options.block_cols}},
-                                {"out_dtype", std::string(name(out.dtype))},
-                                {"x_sf_layout", std::string(name(options.x_sf_layout))}}),
-                  stream);
-            });
+  call_op(cast_back_op(), {{"x", x}, {"x_sf", x_sf}, {"out", out}},
+          {{"x_block_size", std::array{options.block_rows, options.block_cols}},
+           {"out_dtype", out.dtype},
+           {"x_sf_layout", options.x_sf_layout}},
+          stream);
 }
 
 const OpInfo& cast_back_op() {

@@ -12,8 +12,8 @@
 
 #include <algorithm>
 
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_grid.h"
@@ -188,17 +188,11 @@ OpInfo op_info() {
 
 void cast_back_e5m6(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                     const CastBackE5m6Options& options, Stream stream) {
-  jit::call(
-      "cast_back_e5m6", {{"x", x}, {"x_sf", x_sf}, {"out", out}},
-      {options.block_rows, options.block_cols, options.x_sf_layout}, stream,
-      [&](const Tensors& given) {
-        Params params = {{"out_dtype", std::string(name(out.dtype))},
-                         {"x_sf_layout", std::string(name(options.x_sf_layout))}};
-        if (options.block_cols > 0) {
-          params["x_block_size"] = std::vector<int64_t>{options.block_rows, options.block_cols};
-        }
-        run(given, check_params(cast_back_e5m6_op(), params), stream);
-      });
+  std::optional<std::array<int64_t, 2>> block;
+  if (options.block_cols > 0) block = {options.block_rows, options.block_cols};
+  call_op(cast_back_e5m6_op(), {{"x", x}, {"x_sf", x_sf}, {"out", out}},
+          {{"x_block_size", block}, {"out_dtype", out.dtype}, {"x_sf_layout", options.x_sf_layout}},
+          stream);
 }
 
 const OpInfo& cast_back_e5m6_op() {

@@ -15,8 +15,8 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/scale_factor.h"
 #include "kernels/quant/token_grid.h"
 
@@ -195,14 +195,8 @@ OpInfo op_info() {
 void per_channel_cast_and_transpose(const TensorView& x, const TensorView& out,
                                     const TensorView& out_sf, const PerChannelCastOptions& options,
                                     Stream stream) {
-  jit::call("per_channel_cast_and_transpose", {{"x", x}, {"out", out}, {"out_sf", out_sf}},
-            {options.num_per_tokens, options.round_sf}, stream, [&](const Tensors& given) {
-              run(given,
-                  check_params(
-                      per_channel_cast_and_transpose_op(),
-                      {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}}),
-                  stream);
-            });
+  call_op(per_channel_cast_and_transpose_op(), {{"x", x}, {"out", out}, {"out_sf", out_sf}},
+          {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}}, stream);
 }
 
 const OpInfo& per_channel_cast_and_transpose_op() {

@@ -13,8 +13,8 @@
 
 #include <array>
 
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/recast.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
@@ -180,34 +180,26 @@ OpInfo op_info() {
 
 }  // namespace
 
-Params params_of(const PerTokenCastOptions& options) {
-  return {{"format", std::string(name(options.format))},
-          {"num_per_channels", options.num_per_channels},
-          {"sf_layout", std::string(name(options.sf_layout))},
-          {"round_sf", options.round_sf}};
-}
-
 void per_token_cast(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                     const PerTokenCastOptions& options, Stream stream) {
-  jit::call("per_token_cast", {{"x", x}, {"out", out}, {"out_sf", out_sf}},
-            {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream,
-            [&](const Tensors& given) {
-              run(given, check_params(per_token_cast_op(), params_of(options)), stream);
-            });
+  call_op(per_token_cast_op(), {{"x", x}, {"out", out}, {"out_sf", out_sf}},
+          {{"format", options.format},
+           {"num_per_channels", options.num_per_channels},
+           {"sf_layout", options.sf_layout},
+           {"round_sf", options.round_sf}},
+          stream);
 }
 
 void per_token_cast(const TensorView& x, const InputScales& x_scales, const TensorView& out,
                     const TensorView& out_sf, const PerTokenCastOptions& options, Stream stream) {
-  jit::call(
-      "per_token_cast x_sf", {{"x", x}, {"x_sf", x_scales.sf}, {"out", out}, {"out_sf", out_sf}},
-      {options.format, options.num_per_channels, options.sf_layout, options.round_sf,
-       x_scales.block_rows, x_scales.block_cols, x_scales.layout},
-      stream, [&](const Tensors& given) {
-        Params params = params_of(options);
-        params["x_block_size"] = std::vector<int64_t>{x_scales.block_rows, x_scales.block_cols};
-        params["x_sf_layout"] = std::string(name(x_scales.layout));
-        run(given, check_params(per_token_cast_op(), params), stream);
-      });
+  call_op(per_token_cast_op(), {{"x", x}, {"x_sf", x_scales.sf}, {"out", out}, {"out_sf", out_sf}},
+          {{"format", options.format},
+           {"num_per_channels", options.num_per_channels},
+           {"sf_layout", options.sf_layout},
+           {"round_sf", options.round_sf},
+           {"x_block_size", std::array{x_scales.block_rows, x_scales.block_cols}},
+           {"x_sf_layout", x_scales.layout}},
+          stream);
 }
 
 const OpInfo& per_token_cast_op() {

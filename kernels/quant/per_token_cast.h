@@ -53,9 +53,6 @@ struct InputScales {
 void per_token_cast(const TensorView& x, const InputScales& x_scales, const TensorView& out,
                     const TensorView& out_sf, const PerTokenCastOptions& options, Stream stream);
 
-/// The options as the op table names them.
-Params params_of(const PerTokenCastOptions& options);
-
 const OpInfo& per_token_cast_op();
 
 }  // namespace tessera::kernels

@@ -8,7 +8,7 @@
 
 #include "kernels/quant/per_token_cast_back.h"
 
-#include "kernels/jit/call_memo.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/dequantise.h"
 
 namespace tessera::kernels {
@@ -78,15 +78,11 @@ OpInfo op_info() {
 
 void per_token_cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                          const PerTokenCastBackOptions& options, Stream stream) {
-  jit::call("per_token_cast_back", {{"x", x}, {"x_sf", x_sf}, {"out", out}},
-            {options.num_per_channels, options.x_sf_layout}, stream, [&](const Tensors& given) {
-              run(given,
-                  check_params(per_token_cast_back_op(),
-                               {{"num_per_channels", options.num_per_channels},
-                                {"out_dtype", std::string(name(out.dtype))},
-                                {"x_sf_layout", std::string(name(options.x_sf_layout))}}),
-                  stream);
-            });
+  call_op(per_token_cast_back_op(), {{"x", x}, {"x_sf", x_sf}, {"out", out}},
+          {{"num_per_channels", options.num_per_channels},
+           {"out_dtype", out.dtype},
+           {"x_sf_layout", options.x_sf_layout}},
+          stream);
 }
 
 const OpInfo& per_token_cast_back_op() {

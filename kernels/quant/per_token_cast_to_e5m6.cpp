@@ -12,8 +12,8 @@
 
 #include <bit>
 
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
@@ -186,14 +186,8 @@ OpInfo op_info() {
 
 void per_token_cast_to_e5m6(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                             const PerTokenCastToE5m6Options& options, Stream stream) {
-  jit::call("per_token_cast_to_e5m6", {{"x", x}, {"out", out}, {"out_sf", out_sf}},
-            {options.sf_layout, options.round_sf}, stream, [&](const Tensors& given) {
-              run(given,
-                  check_params(per_token_cast_to_e5m6_op(),
-                               {{"sf_layout", std::string(name(options.sf_layout))},
-                                {"round_sf", options.round_sf}}),
-                  stream);
-            });
+  call_op(per_token_cast_to_e5m6_op(), {{"x", x}, {"out", out}, {"out_sf", out_sf}},
+          {{"sf_layout", options.sf_layout}, {"round_sf", options.round_sf}}, stream);
 }
 
 const OpInfo& per_token_cast_to_e5m6_op() {

@@ -9,8 +9,8 @@
 
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
 
@@ -115,14 +115,8 @@ OpInfo op_info() {
 void per_token_cast_with_precomputed_sf(const TensorView& x, const TensorView& sf,
                                         const TensorView& out, DType format,
                                         int64_t num_per_channels, Stream stream) {
-  jit::call("per_token_cast_with_precomputed_sf", {{"x", x}, {"sf", sf}, {"out", out}},
-            {format, num_per_channels}, stream, [&](const Tensors& given) {
-              run(given,
-                  check_params(per_token_cast_with_precomputed_sf_op(),
-                               {{"format", std::string(name(format))},
-                                {"num_per_channels", num_per_channels}}),
-                  stream);
-            });
+  call_op(per_token_cast_with_precomputed_sf_op(), {{"x", x}, {"sf", sf}, {"out", out}},
+          {{"format", format}, {"num_per_channels", num_per_channels}}, stream);
 }
 
 const OpInfo& per_token_cast_with_precomputed_sf_op() {

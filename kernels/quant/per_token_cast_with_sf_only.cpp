@@ -10,8 +10,8 @@
 
 #include "kernels/quant/per_token_cast_with_sf_only.h"
 
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
 
@@ -112,12 +112,12 @@ OpInfo op_info() {
 
 void per_token_cast_with_sf_only(const TensorView& x, const TensorView& out_sf,
                                  const PerTokenCastOptions& options, Stream stream) {
-  jit::call("per_token_cast_with_sf_only", {{"x", x}, {"out_sf", out_sf}},
-            {options.format, options.num_per_channels, options.sf_layout, options.round_sf}, stream,
-            [&](const Tensors& given) {
-              run(given, check_params(per_token_cast_with_sf_only_op(), params_of(options)),
-                  stream);
-            });
+  call_op(per_token_cast_with_sf_only_op(), {{"x", x}, {"out_sf", out_sf}},
+          {{"format", options.format},
+           {"num_per_channels", options.num_per_channels},
+           {"sf_layout", options.sf_layout},
+           {"round_sf", options.round_sf}},
+          stream);
 }
 
 const OpInfo& per_token_cast_with_sf_only_op() {

@@ -7,8 +7,8 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 #include "kernels/quant/swiglu_bench.h"
 #include "kernels/quant/swiglu_forward.h"
 #include "kernels/quant/token_cast.h"
@@ -180,24 +180,20 @@ OpInfo op_info() {
 void swiglu_forward_and_per_token_cast(const TensorView& x, const SwigluRows& rows,
                                        const TensorView& out, const TensorView& out_sf,
                                        const SwigluForwardOptions& options, Stream stream) {
-  jit::call("swiglu_forward_and_per_token_cast",
-            {{"x", x},
-             {"pos_to_token_topk", rows.pos_to_token_topk},
-             {"topk_weights", rows.topk_weights},
-             {"pos_to_expert", rows.pos_to_expert},
-             {"clamped_count", rows.clamped_count},
-             {"out", out},
-             {"out_sf", out_sf}},
-            {options.num_per_channels, options.sf_layout, options.round_sf, options.clamp_value,
-             options.sf_clamp_min},
-            stream, [&](const Tensors& given) {
-              Params params = {{"num_per_channels", options.num_per_channels},
-                               {"sf_layout", std::string(name(options.sf_layout))},
-                               {"round_sf", options.round_sf}};
-              if (options.clamp_value) params["swiglu_clamp_value"] = double{*options.clamp_value};
-              if (options.sf_clamp_min) params["sf_clamp_min"] = double{*options.sf_clamp_min};
-              run(given, check_params(swiglu_forward_and_per_token_cast_op(), params), stream);
-            });
+  call_op(swiglu_forward_and_per_token_cast_op(),
+          {{"x", x},
+           {"pos_to_token_topk", rows.pos_to_token_topk},
+           {"topk_weights", rows.topk_weights},
+           {"pos_to_expert", rows.pos_to_expert},
+           {"clamped_count", rows.clamped_count},
+           {"out", out},
+           {"out_sf", out_sf}},
+          {{"num_per_channels", options.num_per_channels},
+           {"sf_layout", options.sf_layout},
+           {"round_sf", options.round_sf},
+           {"swiglu_clamp_value", options.clamp_value},
+           {"sf_clamp_min", options.sf_clamp_min}},
+          stream);
 }
 
 const OpInfo& swiglu_forward_and_per_token_cast_op() {

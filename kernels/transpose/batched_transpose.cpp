@@ -17,8 +17,8 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/call_memo.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op_call.h"
 
 namespace tessera::kernels {
 namespace {
@@ -196,13 +196,11 @@ OpInfo op_info(bool batched) {
 }  // namespace
 
 void batched_transpose(const TensorView& x, const TensorView& out, Stream stream) {
-  jit::call("batched_transpose", {{"x", x}, {"out", out}}, {}, stream,
-            [&](const Tensors& given) { run(given, true, stream); });
+  call_op(batched_transpose_op(), {{"x", x}, {"out", out}}, {}, stream);
 }
 
 void transpose(const TensorView& x, const TensorView& out, Stream stream) {
-  jit::call("transpose", {{"x", x}, {"out", out}}, {}, stream,
-            [&](const Tensors& given) { run(given, false, stream); });
+  call_op(transpose_op(), {{"x", x}, {"out", out}}, {}, stream);
 }
 
 const OpInfo& batched_transpose_op() {

@@ -1,4 +1,4 @@
-// Every op's C++ function goes through jit::call, which makes the second call of one kind cheap.
+// Every op's C++ function goes through call_op, which makes the second call of one kind cheap.
 
 #include <filesystem>
 #include <fstream>
@@ -13,10 +13,10 @@ using namespace tessera;
 
 namespace {
 
-/// The first arguments of all jit::call("...") in the sources of the kernels.
+/// The ops of all call_op(name_op(), ...) in the sources of the kernels.
 std::set<std::string> remembered_ops() {
   std::set<std::string> names;
-  const std::regex call(R"rx(jit::call\(\s*"(\w+)")rx");
+  const std::regex call(R"rx(call_op\(\s*(\w+)_op\(\))rx");
   const std::filesystem::path folder = std::filesystem::path(TESSERA_SOURCE_DIR) / "kernels";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".cpp") continue;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <stop_token>
@@ -63,6 +64,17 @@ struct Pair {
         out(reinterpret_cast<void*>(address + 0x100000), DType::f32, {rows}, Device::cuda(0)) {}
   std::vector<TensorView> views() const { return {x, out}; }
 };
+
+/// A call with these tensors; `checked` is the call in full.
+template <class Checked>
+void call_with_two(std::string_view op, const Pair& pair,
+                   std::initializer_list<jit::OptionValue> options, const Checked& checked) {
+  jit::CallMemo memo(op);
+  memo.add_tensor(pair.x);
+  memo.add_tensor(pair.out);
+  for (const jit::OptionValue& option : options) memo.add_option(option);
+  if (!memo.launch_again(nullptr)) memo.learn(checked);
+}
 
 }  // namespace
 
@@ -154,11 +166,10 @@ TEST_CASE("memory that overlaps is looked for on every call") {
   const jit::Function function = copy_function("overlap_test");
   int full_calls = 0;
   const auto call = [&](const Pair& pair) {
-    jit::call("overlap_test", {{"x", pair.x}, {"out", pair.out}}, {1, 2.0F, true}, nullptr,
-              [&](const kernels::Tensors&) {
-                ++full_calls;
-                function(pair.views(), {}, nullptr);
-              });
+    call_with_two("overlap_test", pair, {}, [&] {
+      ++full_calls;
+      function(pair.views(), {}, nullptr);
+    });
   };
   Pair pair(0x10000000, 1024);  // 4096 bytes each
   for (int i = 0; i < 2; ++i) call(pair);
@@ -184,11 +195,10 @@ TEST_CASE("a thread remembers the calls of a model") {
   for (int round = 0; round < 3; ++round) {
     for (int64_t layer = 0; layer < 200; ++layer) {
       const Pair pair(0x10000000, 64 + 64 * layer);
-      jit::call("many_calls", {{"x", pair.x}, {"out", pair.out}}, {layer % 7}, nullptr,
-                [&](const kernels::Tensors&) {
-                  ++full_calls;
-                  function(pair.views(), {}, nullptr);
-                });
+      call_with_two("many_calls", pair, {layer % 7}, [&] {
+        ++full_calls;
+        function(pair.views(), {}, nullptr);
+      });
     }
   }
   CHECK(full_calls == 200);
@@ -199,8 +209,9 @@ TEST_CASE("calls with other options are other calls") {
   const jit::Function function(sum_of_nine());
   const TenTensors t = tensors_at(0x10000000, 1000);
   int full_calls = 0;
-  const auto call = [&](bool flag, std::optional<float> limit, std::string_view word) {
-    call_with_ten("options_test", t, {flag, limit, word}, nullptr, [&] {
+  const auto call = [&](bool flag, const jit::OptionValue& limit, std::string_view word,
+                        std::span<const int64_t> block = {}) {
+    call_with_ten("options_test", t, {flag, limit, word, block}, nullptr, [&] {
       ++full_calls;
       function(t, {}, nullptr);
     });
@@ -208,12 +219,15 @@ TEST_CASE("calls with other options are other calls") {
   for (int i = 0; i < 2; ++i) {
     call(false, {}, "sqrtsoftplus");
     call(true, {}, "sqrtsoftplus");
-    call(false, 0.0f, "sqrtsoftplus");  // zero is not the same as absent
-    call(false, 1.0f, "sqrtsoftplus");
+    call(false, 0.0, "sqrtsoftplus");  // zero is not the same as absent
+    call(false, 1.0, "sqrtsoftplus");
+    call(false, int64_t{0}, "sqrtsoftplus");
     call(false, {}, "sqrtsoftmax");
     call(false, {}, "");
+    call(false, {}, "", std::array<int64_t, 2>{1, 128});
+    call(false, {}, "", std::array<int64_t, 2>{128, 1});
   }
-  CHECK(full_calls == 6);
+  CHECK(full_calls == 9);
 }
 
 TEST_CASE("R22.16 a prepared call launches during capture, another is refused by name") {

@@ -36,20 +36,12 @@ using TenTensors = std::array<TensorView, 10>;
 /// A call of an op with these tensors; `checked` is the call in full.
 template <class Checked>
 void call_with_ten(std::string_view op, const TenTensors& t,
-                   std::initializer_list<kernels::jit::CallOption> options, kernels::Stream stream,
+                   std::initializer_list<kernels::jit::OptionValue> options, kernels::Stream stream,
                    const Checked& checked) {
-  kernels::jit::call(op,
-                     {{"x0", t[0]},
-                      {"x1", t[1]},
-                      {"x2", t[2]},
-                      {"x3", t[3]},
-                      {"x4", t[4]},
-                      {"x5", t[5]},
-                      {"x6", t[6]},
-                      {"x7", t[7]},
-                      {"x8", t[8]},
-                      {"out", t[9]}},
-                     options, stream, [&](const kernels::Tensors&) { checked(); });
+  kernels::jit::CallMemo memo(op);
+  for (const TensorView& tensor : t) memo.add_tensor(tensor);
+  for (const kernels::jit::OptionValue& option : options) memo.add_option(option);
+  if (!memo.launch_again(stream)) memo.learn(checked);
 }
 
 /// The op's function, with its checks.

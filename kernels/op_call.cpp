@@ -1,0 +1,66 @@
+#include "kernels/op_call.h"
+
+#include <string>
+#include <vector>
+
+namespace tessera::kernels {
+namespace {
+
+struct AsParam {
+  template <class T>
+  ParamValue operator()(const T& value) const {
+    return value;
+  }
+  ParamValue operator()(std::string_view word) const { return std::string(word); }
+  ParamValue operator()(std::span<const int64_t> list) const {
+    return std::vector<int64_t>(list.begin(), list.end());
+  }
+};
+
+struct AsOption {
+  template <class T>
+  jit::OptionValue operator()(const T& value) const {
+    return value;
+  }
+  jit::OptionValue operator()(const std::string& word) const { return std::string_view(word); }
+  jit::OptionValue operator()(const std::vector<int64_t>& list) const {
+    return std::span<const int64_t>(list);
+  }
+};
+
+}  // namespace
+
+void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+             std::initializer_list<CallOption> options, Stream stream) {
+  jit::CallMemo memo(op.name);
+  memo.add(tensors.size());
+  for (const NamedTensor& tensor : tensors) memo.add_tensor(*tensor.view);
+  for (const CallOption& option : options) memo.add_option(option.value);
+  if (memo.launch_again(stream)) return;
+  memo.learn([&] {
+    Tensors given;
+    for (const NamedTensor& tensor : tensors) {
+      if (!is_absent(*tensor.view)) given.emplace(tensor.name, *tensor.view);
+    }
+    Params params;
+    for (const CallOption& option : options) {
+      params.emplace(option.param, std::visit(AsParam(), option.value));
+    }
+    op.run(given, check_params(op, params), stream);
+  });
+}
+
+void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream) {
+  jit::CallMemo memo(op.name);
+  for (const auto& [name, view] : tensors) {
+    memo.add_text(name);
+    memo.add_tensor(view);
+  }
+  for (const auto& [name, value] : params) {
+    memo.add_text(name);
+    memo.add_option(std::visit(AsOption(), value));
+  }
+  if (!memo.launch_again(stream)) memo.learn([&] { op.run(tensors, params, stream); });
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,69 @@
+#pragma once
+// How the C++ function of an op calls it: with its tensors and options by name, checked by its table
+// the first time, launched again without checks when such a call was made before.
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "dsl/base/tensor_view.h"
+#include "kernels/jit/call_memo.h"
+#include "kernels/op.h"
+
+namespace tessera::kernels {
+
+/// An option of a call under its name in the op's table: a number, a flag, a word (an enum, or text),
+/// a list, or one that may be absent and then has its default. Text and lists must outlive the call.
+struct CallOption {
+  template <class T>
+  CallOption(const char* param_, const T& value_) : param(param_), value(value_of(value_)) {}
+
+  const char* param;
+  jit::OptionValue value;
+
+ private:
+  template <class T>
+  static jit::OptionValue value_of(const T& value) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return value;
+    } else if constexpr (std::is_integral_v<T>) {
+      return int64_t{value};
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return double{value};
+    } else if constexpr (std::is_enum_v<T>) {
+      return name(value);
+    } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+      return std::string_view(value);
+    } else {
+      return std::span<const int64_t>(value);
+    }
+  }
+  template <class T>
+  static jit::OptionValue value_of(const std::optional<T>& value) {
+    return value ? value_of(*value) : jit::OptionValue();
+  }
+};
+
+/// A tensor of a call, under its name in the op's table; it must outlive the call.
+struct NamedTensor {
+  NamedTensor(const char* name_, const TensorView& view_) : name(name_), view(&view_) {}
+
+  const char* name;
+  const TensorView* view;
+};
+
+/// A call of an op's C++ function: its `run` with the tensors that are not absent (rank 0, no data)
+/// and the options, checked by its table; or what such a call launched before.
+///
+/// Errors:  those of check_params and of the op.
+/// Example: call_op(sinkhorn_fwd_op(), {{"x", x}, {"out", out}},
+///                  {{"repeat", options.repeat}, {"eps", options.eps}}, stream);
+void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+             std::initializer_list<CallOption> options, Stream stream);
+/// The same of tensors by name and parameters that were checked.
+void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream);
+
+}  // namespace tessera::kernels
