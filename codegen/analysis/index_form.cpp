@@ -1,6 +1,7 @@
 #include "codegen/analysis/index_form.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "codegen/analysis/form_parts.h"
 
@@ -31,6 +32,18 @@ int rank(const Expr& e) {
   }
 }
 
+template <class T>
+int three_way(T a, T b) {
+  return a < b ? -1 : static_cast<int>(a > b);
+}
+
+/// The index types are one: what is computed in either is taken for the same integer. Not so what is
+/// converted.
+DType type_in_order(const ir::Node& e) {
+  const bool converts = e.op == Op::cast || e.op == Op::bitcast;
+  return !converts && e.type == DType::i64 ? DType::i32 : e.type;
+}
+
 Form scale(const Form& f, int64_t by) {
   if (by == 0) return {};
   Form result = f;
@@ -53,14 +66,16 @@ int compare(const Expr& a, const Expr& b) {
   if (a->op != b->op) return a->op < b->op ? -1 : 1;
   if (a->op == Op::var) return a->var->id - b->var->id;
   if (a->op == Op::constant) {
-    return a->integer < b->integer ? -1 : static_cast<int>(a->integer > b->integer);
+    const int c = three_way(a->integer, b->integer);
+    if (c != 0) return c;
+    return three_way(std::bit_cast<uint64_t>(a->number), std::bit_cast<uint64_t>(b->number));
   }
   if (a->args.size() != b->args.size()) return a->args.size() < b->args.size() ? -1 : 1;
   for (size_t i = 0; i < a->args.size(); ++i) {
     const int c = compare(a->args[i], b->args[i]);
     if (c != 0) return c;
   }
-  return 0;
+  return three_way(type_in_order(*a), type_in_order(*b));
 }
 
 Form constant_form(int64_t value) {

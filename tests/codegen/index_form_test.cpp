@@ -194,6 +194,29 @@ TEST_CASE("a value bound by a let is looked through", "[prover]") {
   CHECK(math.non_negative(ir::var(let)));
 }
 
+TEST_CASE("what differs in a type or in a float constant is not one value", "[prover]") {
+  const Symbols v;
+  const IndexMath math;
+  auto value = std::make_shared<ir::Var>();
+  value->name = "value";
+  value->type = DType::f32;
+  value->id = 8;
+  const auto scaled = [&](double by) {
+    return ir::cast(DType::i32, ir::var(value) * ir::float_constant(DType::f32, by));
+  };
+  CHECK(math.same(scaled(2), scaled(2)));
+  CHECK_FALSE(math.same(scaled(2), scaled(3)));
+  CHECK_FALSE(math.same(scaled(0.0), scaled(-0.0)));
+  CHECK_FALSE(math.less(scaled(3) - scaled(2), c(1)));
+  const auto cut = [&](DType type) { return ir::cast(DType::i32, ir::cast(type, v.thread)); };
+  CHECK(math.same(cut(DType::u8), cut(DType::u8)));
+  CHECK_FALSE(math.same(cut(DType::u8), cut(DType::i8)));
+  const auto bits = [&](DType type) {
+    return ir::cast(DType::i32, ir::bitcast(type, ir::var(value)));
+  };
+  CHECK_FALSE(math.same(bits(DType::u32), bits(DType::i32)));
+}
+
 TEST_CASE("random expressions keep their value, and proofs hold, at random points", "[prover]") {
   const Symbols v;
   const IndexMath math;

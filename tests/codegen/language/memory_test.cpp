@@ -26,6 +26,10 @@ ir::Kernel copy_rows(int64_t multiple_of, int64_t stride_multiple, DType dtype) 
   return k.finish();
 }
 
+HostTensor zeros(Dims shape) {
+  return tensor_by(DType::i32, std::move(shape), [](int64_t) { return 0; });
+}
+
 /// s[i] = x[i]; y[i] = s[where(i)] in a block of 256.
 template <class Where>
 ir::Kernel through_shared(const Where& where) {
@@ -66,6 +70,39 @@ TEST_CASE("G03 one block per row needs no guard", "[language]") {
   const HostTensor out(DType::f32, {3, 128});
   run_kernel(kernel, {&in, &out});
   CHECK(values_of(out) == values_of(in));
+}
+
+TEST_CASE("G03 a guard of one product of floats does not stand for another", "[language]") {
+  Builder k("two_products");
+  auto v = k.input("v", DType::f32, {32});
+  auto n = k.dim("n");
+  auto y = k.output("y", DType::i32, {n});
+  k.launch({1}, {.threads = 32});
+  k.parallel({32}, [&](Value i) {
+    const Value a = v(i);
+    k.if_(i32(a * 2.0f) >= 0 && i32(a * 2.0f) < n, [&] { y(i32(a * 3.0f)) = 1; });
+  });
+  const HostTensor in = iota(DType::f32, {32});
+  const HostTensor out = zeros({64});
+  run_kernel(k.finish(), {&in, &out});
+  CHECK_THAT(out, HasValues([](int64_t i) { return i % 3 == 0; }));
+}
+
+TEST_CASE("G03 a difference of two casts is not their common argument's", "[language]") {
+  Builder k("two_casts");
+  auto v = k.input("v", DType::i32, {32});
+  auto x = k.input("x", DType::i32, {512});
+  auto y = k.output("y", DType::i32, {32});
+  k.launch({1}, {.threads = 32});
+  k.parallel({32}, [&](Value i) {
+    const Value a = v(i);
+    y(i) = x(i32(cast(DType::u8, a)) - i32(cast(DType::i8, a)));
+  });
+  const HostTensor in = tensor_by(DType::i32, {32}, [](int64_t i) { return i * 8; });
+  const HostTensor table = iota(DType::i32, {512});
+  const HostTensor out(DType::i32, {32});
+  run_kernel(k.finish(), {&in, &table, &out});
+  CHECK_THAT(out, HasValues([](int64_t i) { return i < 16 ? 0 : 256; }));
 }
 
 TEST_CASE("G04 rows outside read as zero and are not written", "[language]") {
