@@ -161,6 +161,7 @@ void IndexMath::add_at_most(Form& bound, const Expr& atom, int64_t factor) const
   Form inner = form(atom->args[0], true);
   Form varying = inner;
   varying.constant = 0;
+  if (range(inner).low.value_or(-1) < 0) inner.constant += by - 1;  // below 0 it is rounded up
   if (divisor(varying) % by == 0) inner.constant -= ((inner.constant % by) + by) % by;
   bound = add(bound, inner, factor / by);
 }

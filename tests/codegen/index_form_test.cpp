@@ -217,6 +217,31 @@ TEST_CASE("what differs in a type or in a float constant is not one value", "[pr
   CHECK_FALSE(math.same(bits(DType::u32), bits(DType::i32)));
 }
 
+TEST_CASE("a quotient of what may be negative is rounded up", "[prover]") {
+  // Windows of 16 at steps of 8: there is one even where n < 16, and it does not fit.
+  const Symbols v;
+  const IndexMath math;
+  const auto window = [](const Expr& windows) {
+    return make_var("window", ir::VarKind::loop, 8, windows);
+  };
+  CHECK_FALSE(math.less(window((v.n - c(16)) / c(8) + c(1)) * c(8) + c(15), v.n));
+  CHECK_FALSE(math.less(window((v.m - c(72)) / c(64) + c(1)) * c(64), v.m - c(71)));
+  CHECK(math.less(window((v.m - c(128)) / c(64) + c(1)) * c(64), v.m - c(64)));  // never rounded
+  for (int64_t offset = -20; offset <= 20; ++offset) {
+    for (const int64_t by : {2, 3, 8}) {
+      const Expr at = window((v.n + c(offset)) / c(by) + c(1)) * c(by);
+      for (int64_t last = -by; last <= 2 * by; ++last) {
+        if (!math.less(at + c(last), v.n + c(offset + by))) continue;
+        for (int64_t n = 1; n < 40; ++n) {
+          const int64_t windows = (n + offset) / by + 1;
+          CAPTURE(offset, by, last, n);
+          REQUIRE((windows <= 0 || (windows - 1) * by + last < n + offset + by));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("random expressions keep their value, and proofs hold, at random points", "[prover]") {
   const Symbols v;
   const IndexMath math;

@@ -105,6 +105,26 @@ TEST_CASE("G03 a difference of two casts is not their common argument's", "[lang
   CHECK_THAT(out, HasValues([](int64_t i) { return i < 16 ? 0 : 256; }));
 }
 
+TEST_CASE("G03 windows of a tensor that is too short for one are guarded", "[language]") {
+  const int64_t rows = GENERATE(9, 15, 16, 17, 24);
+  CAPTURE(rows);
+  Builder k("windows");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::i32, {n});
+  auto y = k.output("y", DType::i32, {ceil_div(n, 8), 16});
+  auto at = k.launch({(n - 16) / 8 + 1}, {.threads = 32});
+  auto window = k.fragment(DType::i32, {16}, "window");
+  k.copy(x.tile({at.x * 8}, {16}), window);
+  k.copy(window, y(at.x));
+  const HostTensor in = iota(DType::i32, {rows});
+  const HostTensor out = zeros({(rows + 7) / 8, 16});
+  run_kernel(k.finish(), {&in, &out});
+  CHECK_THAT(out, HasValues([&](int64_t i) {
+               const int64_t from = i / 16 * 8 + i % 16;
+               return i / 16 <= (rows - 16) / 8 && from < rows ? from : 0;
+             }));
+}
+
 TEST_CASE("G04 rows outside read as zero and are not written", "[language]") {
   const HostTensor in = iota(DType::f32, {13, 64});
   const HostTensor out(DType::f32, {13, 64});
