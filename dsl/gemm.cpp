@@ -111,7 +111,14 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
   for (const Ref* operand : {&a, &b}) {
     for (const ir::Expr& offset : operand->region().offsets) r.check_in_scope(offset, loc);
   }
-  if (a.region().buffer == b.region().buffer && a.region().buffer->space == ir::Space::fragment) {
+  const ir::Buffer& left_storage = storage_of(*a.region().buffer);
+  const ir::Buffer& right_storage = storage_of(*b.region().buffer);
+  const ir::Buffer& product_storage = storage_of(*c.region().buffer);
+  if (left_storage.id == product_storage.id || right_storage.id == product_storage.id) {
+    r.fail("GEMM", "an operand of a gemm is its product", loc, "another buffer",
+           fmt::format("'{}' twice", product_storage.name), "copy it");
+  }
+  if (left_storage.id == right_storage.id && left_storage.space == ir::Space::fragment) {
     r.fail("GEMM", "both operands of a gemm are one fragment", loc, "two fragments",
            fmt::format("'{}' twice", a.region().buffer->name), "copy it");
   }

@@ -112,6 +112,10 @@ ir::Body Recorder::take_body() {
   return std::move(open_.front());
 }
 
+const ir::Buffer& storage_of(const ir::Buffer& buffer) {
+  return buffer.alias_of ? *buffer.alias_of : buffer;
+}
+
 ir::Region whole(const ir::BufferRef& buffer) {
   ir::Region region;
   region.buffer = buffer;

@@ -81,6 +81,8 @@ void set_shape(const Recorder& recorder, ir::Buffer& buffer, const std::vector<A
 void check_cluster(const Recorder& recorder, const std::vector<Arg>& grid, int cluster,
                    SourceLoc loc);
 
+/// The buffer that `buffer` is a view of, or itself.
+const ir::Buffer& storage_of(const ir::Buffer& buffer);
 /// The region of a whole buffer.
 ir::Region whole(const ir::BufferRef& buffer);
 /// Extents of a region, in its own order.

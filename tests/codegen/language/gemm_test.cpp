@@ -395,6 +395,18 @@ TEST_CASE("gemm explains operands that do not fit", "[language][gemm]") {
     k.gemm(x, x, k.fragment(DType::f32, {32, 32}, "sum"));
   });
   contains(text, "both operands of a gemm are one fragment");
+  for (const bool left : {true, false}) {
+    for (const bool view : {true, false}) {
+      text = message([&](Builder& k) {
+        auto x = k.shared(DType::f32, {32, 32}, "x");
+        auto sum = k.fragment(DType::f32, {32, 32}, "sum");
+        auto again = view ? sum.reshape({32, 32}) : sum;
+        left ? k.gemm(again, x, sum) : k.gemm(x, again, sum);
+      });
+      contains(text, "an operand of a gemm is its product");
+      contains(text, "copy it");
+    }
+  }
   text = message([](Builder& k) {
     k.gemm(k.shared(DType::bf16, {32, 32}, "x"), k.shared(DType::f16, {32, 32}, "w"),
            k.fragment(DType::f32, {32, 32}, "sum"));
