@@ -35,6 +35,37 @@ bool same_shape(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) 
                     [](const ir::Expr& x, const ir::Expr& y) { return x->integer == y->integer; });
 }
 
+bool is_whole(const ir::Region& region) {
+  return std::equal(
+      region.extents.begin(), region.extents.end(), region.buffer->shape.begin(),
+      [](const ir::Expr& extent, const ir::Expr& all) { return ir::equal(extent, all); });
+}
+
+/// True if both regions name an element for sure, of one buffer or of views of it.
+bool overlap(const ir::Region& a, const ir::Region& b) {
+  if (storage_of(*a.buffer).id != storage_of(*b.buffer).id) return false;
+  if (a.buffer->space != b.buffer->space) return false;  // that of another block
+  if (a.buffer->id != b.buffer->id) return is_whole(a) && is_whole(b);
+  for (size_t d = 0; d < a.offsets.size(); ++d) {
+    const auto end = [&](const ir::Region& region) {  // an index has no extent
+      const ir::Expr& extent = region.extents[d];
+      return region.offsets[d]->integer + (extent ? extent->integer : 1);
+    };
+    const ir::Expr& from = a.offsets[d];
+    const ir::Expr& to = b.offsets[d];
+    if (ir::equal(from, to)) continue;
+    if (!ir::is_constant(from) || !ir::is_constant(to)) return false;
+    if (end(a) <= to->integer || end(b) <= from->integer) return false;
+  }
+  return true;
+}
+
+/// True if every element of a copy is copied onto itself.
+bool same_place(const ir::Region& from, const ir::Region& to) {
+  return from.buffer->id == to.buffer->id && from.order == to.order &&
+         std::equal(from.offsets.begin(), from.offsets.end(), to.offsets.begin(), ir::equal);
+}
+
 }  // namespace
 
 void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
@@ -71,6 +102,14 @@ void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr o
   for (const Ref* side : {&from, &to}) {
     for (const ir::Expr& offset : side->region().offsets) recorder_->check_in_scope(offset, loc);
   }
+  // One thread writes what another one has yet to read. Fragments move by value.
+  if (from.region().buffer->space == ir::Space::shared && overlap(from.region(), to.region()) &&
+      !same_place(from.region(), to.region())) {
+    recorder_->fail(
+        "COPY_OVERLAP",
+        fmt::format("a copy within '{}' writes what it reads", from.region().buffer->name), loc, {},
+        {}, "copy it into a fragment first");
+  }
   if (!on_chip(to) && !to.region().buffer->is_output) {
     recorder_->fail("WRITE_READ_ONLY",
                     fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
@@ -97,6 +136,10 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                       fmt::format("reduce works on whole fragments, '{}' is not one", buffer.name),
                       loc, "fragment", std::string(name(buffer.space)));
     }
+  }
+  if (storage_of(source).id == storage_of(result).id) {
+    recorder_->fail("REDUCE", fmt::format("a reduction of '{}' writes what it reads", source.name),
+                    loc, "another fragment", "a view of it");
   }
   if (d < 0 || d >= static_cast<int>(source.shape.size())) {
     recorder_->fail("REDUCE",

@@ -152,6 +152,44 @@ TEST_CASE("ranks, shapes and regions are checked at the call", "[dsl]") {
         "  got       2");
 }
 
+TEST_CASE("a reduction into its own fragment is refused", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.fragment(DType::f32, {64, 1}, "tile");
+          k.reduce_sum(tile, tile.reshape({64}), Axis(1));
+        }) ==
+        "tessera: sample: a reduction of 'tile' writes what it reads [REDUCE]\n"
+        "  expected  another fragment\n"
+        "  got       a view of it");
+}
+
+TEST_CASE("a copy onto what it reads is refused", "[dsl]") {
+  const std::string text =
+      "tessera: sample: a copy within 'tile' writes what it reads [COPY_OVERLAP]\n"
+      "  hint      copy it into a fragment first";
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.shared(DType::f32, {65}, "tile");
+          k.copy(tile.tile({0}, {64}), tile.tile({1}, {64}));
+        }) == text);
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.shared(DType::f32, {16, 16}, "tile");
+          k.copy(tile.transposed(), tile);
+        }) == text);
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.shared(DType::f32, {4, 16}, "tile");
+          k.copy(tile.reshape({16, 4}).transposed(), tile);
+        }) == text);
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.shared(DType::f32, {3, 65}, "tile");
+          k.copy(tile(k.thread() % 3).tile({1}, {64}), tile(k.thread() % 3).tile({0}, {64}));
+        }) == text);
+  // Other rows, rows that nobody can compare, and the same place.
+  Sample sample;
+  auto tile = sample.k.shared(DType::f32, {4, 16}, "tile");
+  sample.k.copy(tile.tile({0, 0}, {2, 16}), tile.tile({2, 0}, {2, 16}));
+  sample.k.copy(tile(sample.at.x), tile(sample.at.x + 1));
+  sample.k.copy(tile, tile);
+}
+
 TEST_CASE("a value may not leave its loop or branch", "[dsl]") {
   const std::string text = rejected([](Builder& k, Ref& x, Ref& y) {
     Value kept;
