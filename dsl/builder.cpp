@@ -26,6 +26,15 @@ Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_
   return r.new_buffer(std::move(buffer));
 }
 
+void check_layout_threads(const Recorder& r, const ir::Buffer& fragment) {
+  if (fragment.layout->num_threads() <= r.kernel.threads) return;
+  r.fail("LAYOUT_THREADS",
+         fmt::format("the layout of fragment '{}' needs more threads than the block has",
+                     fragment.name),
+         fragment.loc, fmt::format("at most {}", r.kernel.threads),
+         fmt::format("{}", fragment.layout->num_threads()));
+}
+
 }  // namespace
 
 void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
@@ -152,6 +161,9 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
                     fmt::format("{}", options.threads));
   }
   kernel.threads = options.threads;
+  for (const ir::BufferRef& fragment : recorder_->early_layouts) {
+    check_layout_threads(*recorder_, *fragment);
+  }
   kernel.min_blocks_per_sm = options.min_blocks_per_sm;
   check_cluster(*recorder_, grid, options.cluster, loc);
   kernel.cluster = options.cluster;
@@ -207,15 +219,14 @@ Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string nam
         fmt::format("{} and {} both in thread {} slot {}", tuple(collision->first),
                     tuple(collision->second), collision->thread, collision->slot));
   }
-  if (recorder_->launched && layout.num_threads() > recorder_->kernel.threads) {
-    recorder_->fail(
-        "LAYOUT_THREADS",
-        fmt::format("the layout of fragment '{}' needs more threads than the block has", name), loc,
-        fmt::format("at most {}", recorder_->kernel.threads),
-        fmt::format("{}", layout.num_threads()));
+  Ref ref = allocate(*recorder_, ir::Space::fragment, dtype, layout.shape(), std::move(name), loc,
+                     std::make_shared<const layout::Layout>(layout));
+  if (recorder_->launched) {
+    check_layout_threads(*recorder_, *ref.region().buffer);
+  } else {
+    recorder_->early_layouts.push_back(ref.region().buffer);
   }
-  return allocate(*recorder_, ir::Space::fragment, dtype, layout.shape(), std::move(name), loc,
-                  std::make_shared<const layout::Layout>(layout));
+  return ref;
 }
 
 Ref Builder::var(DType dtype, Arg init, std::string name, SourceLoc loc) {

@@ -52,6 +52,7 @@ class Recorder {
   int depth() const { return static_cast<int>(open_.size()); }
   ir::Body take_body();
 
+  std::vector<ir::BufferRef> early_layouts;  // fragments with a layout from before the launch
   std::vector<int> present;  // optional tensors that are known to be given here, by buffer id
 
   /// Whether a scope is still open.

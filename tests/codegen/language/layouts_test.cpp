@@ -249,6 +249,26 @@ TEST_CASE("a fragment with the author's layout is kept, and a collision is named
   CHECK(text.find("(0) and (32) both in thread 0 slot 0") != std::string::npos);
 }
 
+TEST_CASE("a layout of more threads than the block has is refused, before launch() as behind it",
+          "[language]") {
+  const layout::Layout wide = layout::plan({256}, 256, 1);
+  const auto message = [&](int threads, bool before) {
+    return error_of([&] {
+      Builder k("wide_layout");
+      if (before) k.fragment(DType::f32, wide, "tile");
+      k.launch({1}, {.threads = threads});
+      if (!before) k.fragment(DType::f32, wide, "tile");
+    });
+  };
+  const bool before = GENERATE(true, false);
+  CAPTURE(before);
+  const std::string text = message(128, before);
+  CHECK(text.find("[LAYOUT_THREADS]") != std::string::npos);
+  CHECK(text.find("at most 128") != std::string::npos);
+  CHECK(text.find("layouts_test.cpp") != std::string::npos);
+  CHECK(message(256, before).empty());
+}
+
 TEST_CASE("the same program gives the same text after others were lowered", "[language]") {
   const std::string first = cuda_text(reduce_rows(64, 96, 256, ir::ReduceOp::sum));
   for (int64_t cols = 8; cols < 64; cols += 8)
