@@ -5,20 +5,30 @@
 namespace tessera::codegen {
 namespace {
 
-bool reaches_other_blocks(const Stmt& outer) {
-  bool reaches = false;
-  const auto look = [&](const Stmt& stmt) {
-    for_each_access(stmt, [&](const Access& access, bool) {
-      reaches = reaches || access.array->space == ArraySpace::cluster;
-    });
-  };
-  look(outer);
+/// True if `holds` is, for the statement or for one inside it.
+template <class Predicate>
+bool any_in(const Stmt& outer, const Predicate& holds) {
+  bool found = holds(outer);
+  const auto look = [&](const Stmt& stmt) { found = found || holds(stmt); };
   if (const auto* loop = std::get_if<For>(&outer.node)) walk(loop->body, look);
   if (const auto* branch = std::get_if<If>(&outer.node)) {
     walk(branch->then, look);
     walk(branch->otherwise, look);
   }
+  return found;
+}
+
+bool reaches_other_blocks(const Stmt& stmt) {
+  bool reaches = false;
+  for_each_access(stmt, [&](const Access& access, bool) {
+    reaches = reaches || access.array->space == ArraySpace::cluster;
+  });
   return reaches;
+}
+
+bool is_cluster_barrier(const Stmt& stmt) {
+  const auto* barrier = std::get_if<Barrier>(&stmt.node);
+  return barrier != nullptr && barrier->scope == BarrierScope::cluster;
 }
 
 }  // namespace
@@ -26,14 +36,16 @@ bool reaches_other_blocks(const Stmt& outer) {
 void keep_blocks(Program& program) {
   Body& body = program.body;
   size_t behind = body.size();  // the last access
-  while (behind > 0 && !reaches_other_blocks(body[behind - 1])) {
-    const auto* barrier = std::get_if<Barrier>(&body[behind - 1].node);
-    if (barrier != nullptr && barrier->scope == BarrierScope::cluster) return;
+  bool meets = false;           // a loop or branch behind it waits for the cluster
+  while (behind > 0 && !any_in(body[behind - 1], reaches_other_blocks)) {
+    if (is_cluster_barrier(body[behind - 1])) return;
+    meets = meets || any_in(body[behind - 1], is_cluster_barrier);
     --behind;
   }
   if (behind == 0) return;
   const SourceLoc loc = body[behind - 1].loc;
-  if (behind == body.size()) {
+  // Between an arrival and its wait there is no other arrival.
+  if (behind == body.size() || meets) {
     body.push_back({Barrier{0, BarrierScope::cluster}, loc});
     return;
   }

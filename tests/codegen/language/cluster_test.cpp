@@ -248,6 +248,25 @@ TEST_CASE("a block that would end too early is trapped", "[language]") {
   CHECK(has(error, "tile[0] of block 0 of the cluster, which has ended"));
 }
 
+TEST_CASE("a loop of barriers behind the last access to another block is left before it ends",
+          "[language]") {
+  const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref tile, Ref y) {
+    k.sync_cluster();
+    auto sum = k.var(DType::i32, k.of_block(tile, 1 - k.cluster_rank())(k.thread()), "sum");
+    k.serial(0, 2, [&](Value) {
+      k.sync_cluster();
+      sum += 10;
+    });
+    y(k.thread()) = sum;
+  });
+  const HostTensor result = run(kernel, 2);
+  CHECK_THAT(result,
+             HasValues([](int64_t i) { return (1 - i / kThreads) * 100 + i % kThreads + 20; }));
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "arrive_cluster();") == 0);  // a barrier between it and its wait
+  CHECK(count(text, "sync_cluster();") == 3);
+}
+
 TEST_CASE("clusters that are impossible are refused", "[language]") {
   const auto launched = [](int cluster, int64_t blocks, const auto& body) {
     return error_of([&] { in_clusters(cluster, blocks, body); });
