@@ -82,6 +82,23 @@ bool is_associative(Op op, DType type) {
                              op == Op::logical_or || is_bitwise(op));
 }
 
+bool is_widening(const Expr& e) {
+  return e->op == Op::cast && e->type == DType::i64 && e->args[0]->type == DType::i32;
+}
+
+/// True if the text of the product, without parentheses, begins with a quotient or a remainder.
+bool begins_with_division(const Expr& e) {
+  if (e->op == Op::mul || is_widening(e)) return begins_with_division(e->args[0]);
+  return e->op == Op::div || e->op == Op::mod;
+}
+
+/// True if operand `i` is printed in one chain with the operator: a + (b + c) as a + b + c.
+bool is_chained(const Expr& e, size_t i) {
+  const Expr& arg = e->args[i];
+  if (arg->op != e->op || !is_associative(e->op, e->type)) return false;
+  return i == 0 || e->op != Op::mul || !begins_with_division(arg);  // not a * b / c * d
+}
+
 bool fits_int(int64_t value) {
   return value == static_cast<int32_t>(value);
 }
@@ -108,10 +125,6 @@ bool is_identity(const ir::Node& node) {
   const bool commutes = node.op == Op::add || node.op == Op::mul;
   return is_identity_constant(node.op, node.args[1]) ||
          (commutes && is_identity_constant(node.op, node.args[0]));
-}
-
-bool is_widening(const Expr& e) {
-  return e->op == Op::cast && e->type == DType::i64 && e->args[0]->type == DType::i32;
 }
 
 /// True if C++ itself converts the operand i64(arg) of an operator, because the other operand is an
@@ -249,8 +262,7 @@ std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role rol
   }
   const Precedence outer = operand_precedence(e->op, right);
   if (is_widened_by(arg, other, right)) return argument(arg, 0, role, outer);
-  const bool same = arg->op == e->op && is_associative(e->op, e->type);
-  return argument(e, i, role, same ? infix(e->op).precedence : outer);
+  return argument(e, i, role, is_chained(e, i) ? infix(e->op).precedence : outer);
 }
 
 // A division tests its operands and branches for some. Of positive operands, one of them a constant, it is

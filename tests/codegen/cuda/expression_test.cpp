@@ -112,6 +112,23 @@ TEST_CASE("integer sums lose the parentheses of their order", "[codegen][cuda]")
         }) == "thread + thread * 2 + 5");
 }
 
+TEST_CASE("a product keeps the parentheses of a right operand that divides first",
+          "[codegen][cuda]") {
+  using E = const Expr&;
+  const auto seven = ir::constant(DType::u32, 7);
+  CHECK(printed_pair(DType::u32, [&](E a, E b) { return a * (b * a); }) == "a * b * a");
+  CHECK(printed_pair(DType::u32, [&](E a, E b) { return a * (b % seven * a); }) ==
+        "a * (b % 7u * a)");
+  CHECK(printed_pair(DType::u32, [&](E a, E b) { return a * (b / seven * a * b); }) ==
+        "a * (b / 7u * a * b)");
+  CHECK(printed_pair(DType::u32, [&](E a, E b) { return a * (b * (a / seven)); }) ==
+        "a * b * (a / 7u)");
+  CHECK(printed([](ProgramBuilder& k) {
+          const Expr size = k.let("size", wide(k.dim("m")));
+          return size * (wide(k.thread() / number(7)) * size);
+        }) == "size * (thread / 7 * size)");
+}
+
 TEST_CASE("float literals denote exactly their value", "[codegen][cuda]") {
   using codegen::cuda::f32_literal;
   CHECK(f32_literal(448) == "448.0f");
