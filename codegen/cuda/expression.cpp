@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "codegen/analysis/float_range.h"
+#include "codegen/analysis/index_form.h"
 #include "codegen/cuda/literal.h"
 #include "dsl/base/error.h"
 
@@ -127,11 +128,37 @@ bool is_identity(const ir::Node& node) {
          (commutes && is_identity_constant(node.op, node.args[0]));
 }
 
-/// True if C++ itself converts the operand i64(arg) of an operator, because the other operand is an
-/// i64 anyway.
-bool is_widened_by(const Expr& arg, const Expr& other, bool right) {
-  if (!is_widening(arg) || ir::is_constant(other)) return false;
-  return !is_widening(other) || right;  // of two, the left one is written
+bool is_int_beside_wide(const Expr& e, size_t i);
+
+/// The sum or product of the ints with which the text of the chain `e`, an i64, begins; null if with
+/// none.
+Expr leading_ints(const Expr& e) {
+  if (is_chained(e, 0)) return leading_ints(e->args[0]);
+  if (!is_int_beside_wide(e, 0)) return {};
+  const Expr next = is_chained(e, 1) ? leading_ints(e->args[1]) : Expr();
+  return next ? ir::binary(e->op, e->args[0], next) : e->args[0];
+}
+
+/// True if no overflow of int comes of `a` and `b` meeting before an i64 does.
+bool fits_int(Op op, const Expr& a, const Expr& b) {
+  const IndexMath math;
+  const Range range = math.range(math.form(ir::binary(op, a, b)));
+  return range.low && range.high && fits_int(*range.low) && fits_int(*range.high);
+}
+
+/// True if C++ itself converts the i64 operand `i`, a literal or i64(int), because it meets another
+/// i64.
+bool is_int_beside_wide(const Expr& e, size_t i) {
+  const Expr &arg = e->args[i], &other = e->args[1 - i];
+  const bool right = i == 1;
+  if (ir::is_constant(other)) return false;
+  const bool is_literal = ir::is_constant(arg) && arg->type == DType::i64 &&
+                          fits_int(arg->integer) && arg->integer >= 0;
+  // Of two that are widened, the left one is written.
+  const bool is_widened = is_widening(arg) && (right || !is_widening(other));
+  if (!is_literal && !is_widened) return false;
+  const Expr next = !right && is_chained(e, 1) ? leading_ints(other) : Expr();
+  return !next || fits_int(e->op, arg, next);
 }
 
 }  // namespace
@@ -249,19 +276,14 @@ Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
 
 std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role role) {
   const Expr& arg = e->args[i];
-  const Expr& other = e->args[1 - i];
-  const bool right = i == 1;
-  // Beside an i64 an int literal is converted anyway.
-  if (ir::is_constant(arg) && arg->type == DType::i64 && !ir::is_constant(other) &&
-      fits_int(arg->integer) && arg->integer >= 0) {
-    return fmt::format("{}", arg->integer);
-  }
+  const bool is_int = is_int_beside_wide(e, i);
+  if (is_int && ir::is_constant(arg)) return fmt::format("{}", arg->integer);
   // Bit patterns read best in hexadecimal.
   if (ir::is_constant(arg) && is_bitwise(e->op) && arg->integer > 9) {
     return integer_literal(arg->type, arg->integer, true);
   }
-  const Precedence outer = operand_precedence(e->op, right);
-  if (is_widened_by(arg, other, right)) return argument(arg, 0, role, outer);
+  const Precedence outer = operand_precedence(e->op, i == 1);
+  if (is_int) return argument(arg, 0, role, outer);
   return argument(e, i, role, is_chained(e, i) ? infix(e->op).precedence : outer);
 }
 

@@ -129,6 +129,27 @@ TEST_CASE("a product keeps the parentheses of a right operand that divides first
         }) == "size * (thread / 7 * size)");
 }
 
+TEST_CASE("no int product or sum comes of the ints that lead an i64 chain", "[codegen][cuda]") {
+  using E = const Expr&;
+  const auto of_ints = [](const std::function<Expr(E, E, E)>& build) {
+    return printed([&](ProgramBuilder& k) {
+      return build(k.dim("a"), k.dim("b"), k.let("s", wide(k.dim("m"))));
+    });
+  };
+  const auto five = ir::constant(DType::i64, 5);
+  CHECK(of_ints([](E a, E, E s) { return wide(a) * s; }) == "a * s");
+  CHECK(of_ints([](E a, E b, E s) { return wide(a) * (wide(b) * s); }) == "i64(a) * b * s");
+  CHECK(of_ints([](E a, E b, E s) { return wide(a) + (wide(b) + s); }) == "i64(a) + b + s");
+  CHECK(of_ints([&](E, E b, E s) { return five * (wide(b) * s); }) == "5ll * b * s");
+  CHECK(of_ints([&](E a, E b, E s) { return wide(a) * (five * s * wide(b)); }) ==
+        "i64(a) * 5 * s * b");
+  CHECK(of_ints([](E a, E b, E s) { return wide(a) * (s * wide(b)); }) == "a * s * b");
+  // Ints whose product is known to fit may lead.
+  const auto large = ir::constant(DType::i64, 1 << 20);
+  CHECK(of_ints([&](E, E, E s) { return five * (large * s); }) == "5 * 1048576 * s");
+  CHECK(of_ints([&](E, E, E s) { return large * (large * s); }) == "1048576ll * 1048576 * s");
+}
+
 TEST_CASE("float literals denote exactly their value", "[codegen][cuda]") {
   using codegen::cuda::f32_literal;
   CHECK(f32_literal(448) == "448.0f");
