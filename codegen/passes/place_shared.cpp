@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
@@ -57,7 +58,13 @@ Expr offset_of(const Arrangement& a, const Array& array, const std::vector<Expr>
   return math.simplify(ir::cast(DType::i32, offset));
 }
 
-std::vector<Arrangement> arrangements(const Array& array, bool has_vectors) {
+/// What accesses need of an arrangement.
+struct Needs {
+  bool has_vectors = false;
+  bool has_rows = false;  // copied whole: nothing in them changes its place
+};
+
+std::vector<Arrangement> arrangements(const Array& array, Needs needs) {
   const int64_t columns = array.shape.back()->integer;
   std::vector<Arrangement> result;
   Arrangement plain;
@@ -67,6 +74,7 @@ std::vector<Arrangement> arrangements(const Array& array, bool has_vectors) {
   const int64_t chunk = 16 / bytes(array.dtype);
   const int64_t chunks = columns / chunk;
   if (columns % chunk == 0 && chunks >= 2 && (chunks & (chunks - 1)) == 0) {
+    if (needs.has_rows) return result;
     Arrangement swizzled = plain;
     swizzled.chunk = chunk;
     swizzled.exchanged = std::min<int64_t>(chunks, 8);
@@ -78,7 +86,7 @@ std::vector<Arrangement> arrangements(const Array& array, bool has_vectors) {
     }
   } else {
     Arrangement padded = plain;
-    padded.pitch += has_vectors ? chunk : std::max(1, 4 / bytes(array.dtype));
+    padded.pitch += needs.has_vectors ? chunk : std::max(1, 4 / bytes(array.dtype));
     result.push_back(padded);
   }
   return result;
@@ -180,6 +188,7 @@ void move_views(Body& body, const std::map<ArrayRef, ArrayRef>& placed_as) {
 
 std::vector<std::string> place_shared(Program& program) {
   std::map<const Array*, std::vector<Access*>> accesses;
+  std::set<const Array*> row_targets;
   IndexMath math;
   // Sample points: first and last value of every loop, one warp of threads.
   std::vector<VarRef> loops;
@@ -187,6 +196,8 @@ std::vector<std::string> place_shared(Program& program) {
     for_each_access(stmt, [&](Access& access, bool) {
       if (const Array* array = shared_array(access)) accesses[array].push_back(&access);
     });
+    const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
+    if (copy != nullptr && copy->is_row) row_targets.insert(copy->to.array.get());
     if (const auto* loop = std::get_if<For>(&stmt.node)) loops.push_back(loop->var);
     if (const auto* let = std::get_if<Let>(&stmt.node)) {
       if (is_integer(let->var->type)) math.define(let->var, let->value);
@@ -199,13 +210,14 @@ std::vector<std::string> place_shared(Program& program) {
   std::map<ArrayRef, ArrayRef> placed_as;
   for (ArrayRef& array : program.shared) {
     const std::vector<Access*>& uses = accesses[array.get()];
-    const bool has_vectors =
-        std::any_of(uses.begin(), uses.end(), [](const Access* a) { return a->width > 1; });
+    const Needs needs = {.has_vectors = std::any_of(uses.begin(), uses.end(),
+                                                    [](const Access* a) { return a->width > 1; }),
+                         .has_rows = row_targets.contains(array.get())};
     Arrangement best;
     int64_t best_cost = -1;
     int64_t rows = 1;
     for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
-    const auto candidates = arrangements(*array, has_vectors);
+    const auto candidates = arrangements(*array, needs);
     for (const Arrangement& candidate : candidates) {
       const int64_t size = rows * candidate.pitch;
       int64_t cost = 0;

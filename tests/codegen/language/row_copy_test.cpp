@@ -141,6 +141,35 @@ TEST_CASE("an explicit copy of whole rows is awaited by its token", "[language][
              }));
 }
 
+TEST_CASE("whole rows stay in one piece in a tile that a product reads", "[language][rows]") {
+  Builder k("product");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::bf16, {rows, 64});
+  auto y = k.output("y", DType::f32, {16, 16});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::bf16, {16, 64}, "tile");
+  auto acc = k.fragment(DType::f32, {16, 16}, "acc");
+  k.fill(acc, 0.0f);
+  k.pipelined(0, ceil_div(rows, 16), {.stages = 2, .in_place = true}, [&](Value i) {
+    k.copy(x.tile({i * 16, 0}, {16, 64}).whole_rows(), tile);
+    k.gemm(tile, tile.transposed(), acc);
+  });
+  k.copy(acc, y);
+  const ir::Kernel kernel = k.finish();
+  CHECK(codegen::explain(kernel).find("exchanged by xor") == std::string::npos);
+  HostTensor source(DType::bf16, {16, 64});
+  for (int64_t i = 0; i < source.size(); ++i) source.set_value(i, static_cast<double>(i * 5 % 7));
+  HostTensor result(DType::f32, {16, 16});
+  run_kernel(kernel, {&source, &result});
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               double want = 0;
+               for (int64_t c = 0; c < 64; ++c) {
+                 want += source.value(i / 16 * 64 + c) * source.value(i % 16 * 64 + c);
+               }
+               return want;
+             }));
+}
+
 TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") {
   SECTION("memory") {
     Builder k("no_rows");
