@@ -144,7 +144,7 @@ struct If {
 /// `from` is false zeros are written; `to` has none.
 struct AsyncCopy {
   Access from, to;
-  // A row of any multiple of 16 bytes: all lanes of the warp name the same, the first one copies it.
+  // A row of any multiple of 16 bytes: all lanes of the warp name the same and share it out.
   bool is_row = false;
 };
 /// Closes the group of the copies that this thread started since its last commit.

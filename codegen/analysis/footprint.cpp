@@ -49,8 +49,7 @@ struct Footprints::Visit {
   const std::vector<Expr>& predicates;
   Footprint& result;
   int64_t run;
-  bool by_warp;        // what one lane names, the whole warp receives
-  bool by_first_lane;  // all lanes name it, the first one acts
+  bool by_warp;  // what one lane names, the whole warp receives
   int64_t points = 0;
 };
 
@@ -77,7 +76,6 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
   const std::vector<Rounds> relevant = steering(access, loops, predicates);
   const bool by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
   const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
-  const bool by_first_lane = copy != nullptr && copy->is_row;
   auto result = std::make_shared<Footprint>();
   result->array = access.array;
   result->writes = writes;
@@ -98,8 +96,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
                               result->atomic,
                               result->in_background,
                               result->manual_sync,
-                              by_warp,
-                              by_first_lane};
+                              by_warp};
   for (const Rounds& rounds : relevant) {
     const For& loop = *rounds.loop;
     key.insert(key.end(), {loop.var->id, address(loop.begin.get()), address(loop.end.get()),
@@ -114,7 +111,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
   const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
   result->thread.assign(size, Footprint::kNobody);
   result->warp.assign(size, Footprint::kNobody);
-  Visit visit{access, relevant, predicates, *result, run, by_warp, by_first_lane};
+  Visit visit{access, relevant, predicates, *result, run, by_warp};
   if (!enumerate(0, visit)) {
     std::fill(result->thread.begin(), result->thread.end(), Footprint::kSeveral);
     std::fill(result->warp.begin(), result->warp.end(), Footprint::kSeveral);
@@ -202,7 +199,7 @@ bool Footprints::touch(Visit& visit) {
     const auto t = static_cast<size_t>(thread);
     const bool active = std::all_of(conditions.begin(), conditions.end(),
                                     [&](const ThreadColumn& c) { return c.at(t) != 0; });
-    if (!active || (visit.by_first_lane && thread % 32 != 0)) continue;
+    if (!active) continue;
     const int64_t begin = first->at(t);
     if (begin < 0) continue;  // out of bounds: the checked executor's business
     const int64_t last = std::min((begin + visit.access.width - 1) / visit.run, size - 1);

@@ -192,8 +192,9 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
     const int thread =
         number(transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane);
     const auto conflict = transfer.atomic >= 0 ? shadow.atomic(byte, thread, instr.statement)
-                          : transfer.is_load   ? shadow.read(byte, thread, instr.statement)
-                                               : shadow.write(byte, thread, instr.statement);
+                          : transfer.is_load
+                              ? shadow.read(byte, thread, instr.statement)
+                              : shadow.write(byte, thread, instr.statement, lanes_of(transfer));
     if (!conflict) continue;
     const char* here = transfer.atomic >= 0 ? "changed atomically"
                        : transfer.is_load   ? "read"

@@ -145,7 +145,9 @@ class Machine {
     int bytes = 0;
     int64_t group = 0;
     int32_t statement = 0;
+    int lanes = 1;  // of the warp that copy it
   };
+  static int lanes_of(const Transfer& transfer);
   void async_read(const Instr& instr);
   void async_copy(const Instr& instr);
   void async_commit();

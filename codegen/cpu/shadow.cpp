@@ -11,25 +11,25 @@ bool SharedShadow::initialised(int64_t byte) const {
   return cells_[static_cast<size_t>(byte)].write.epoch >= first_epoch_;
 }
 
-bool SharedShadow::races(const Mark& mark, int thread) const {
+bool SharedShadow::races(const Mark& mark, int thread, int lanes) const {
   if (!same_block(mark, thread)) return mark.epoch >= clock_.of_cluster();
   if (mark.epoch != clock_.of_thread(thread)) return false;
   const int warp = thread / kWarp;
   if (mark.thread / kWarp != warp) return true;
   if (mark.warp_epoch != clock_.of_warp(warp)) return false;
-  return mark.thread != thread || mark.other >= 0;
+  return mark.thread != thread || mark.other >= 0 || lanes > 1;
 }
 
-SharedShadow::Mark SharedShadow::mark(int thread, int statement) const {
+SharedShadow::Mark SharedShadow::mark(int thread, int statement, int lanes) const {
   return {.epoch = clock_.of_thread(thread),
           .warp_epoch = clock_.of_warp(thread / kWarp),
           .thread = static_cast<int16_t>(thread),
-          .other = -1,
+          .other = static_cast<int16_t>(lanes > 1 ? thread + 1 : -1),
           .statement = statement};
 }
 
 Conflict SharedShadow::conflict(const Mark& mark, int thread, const char* how) {
-  return {.thread = mark.thread != thread ? mark.thread : mark.other,
+  return {.thread = mark.thread != thread || mark.other < 0 ? mark.thread : mark.other,
           .statement = mark.statement,
           .how = how};
 }
@@ -59,10 +59,10 @@ void SharedShadow::note(WarpMarks& marks, int thread, int statement) const {
   *place = fresh;
 }
 
-std::optional<Conflict> SharedShadow::find(const WarpMarks& marks, int thread,
-                                           const char* how) const {
+std::optional<Conflict> SharedShadow::find(const WarpMarks& marks, int thread, const char* how,
+                                           int lanes) const {
   for (const Mark& mark : marks) {
-    if (races(mark, thread)) return conflict(mark, thread, how);
+    if (races(mark, thread, lanes)) return conflict(mark, thread, how);
   }
   return std::nullopt;
 }
@@ -75,13 +75,13 @@ std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int stateme
   return atomics_.empty() ? std::nullopt : find(atomics_[at], thread, "changed atomically");
 }
 
-std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement) {
+std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement, int lanes) {
   const auto at = static_cast<size_t>(byte);
   Cell& cell = cells_[at];
-  std::optional<Conflict> found = find(cell.reads, thread, "read");
-  if (races(cell.write, thread)) found = conflict(cell.write, thread, "written");
-  if (!found && !atomics_.empty()) found = find(atomics_[at], thread, "changed atomically");
-  cell.write = mark(thread, statement);
+  std::optional<Conflict> found = find(cell.reads, thread, "read", lanes);
+  if (races(cell.write, thread, lanes)) found = conflict(cell.write, thread, "written");
+  if (!found && !atomics_.empty()) found = find(atomics_[at], thread, "changed atomically", lanes);
+  cell.write = mark(thread, statement, lanes);
   return found;
 }
 

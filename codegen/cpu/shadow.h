@@ -64,7 +64,8 @@ class SharedShadow {
 
   /// Records an access of one byte by `thread`, made by `statement`; the conflict, if there is one.
   std::optional<Conflict> read(int64_t byte, int thread, int statement);
-  std::optional<Conflict> write(int64_t byte, int thread, int statement);
+  /// `lanes`: of the warp that write the byte, from `thread` on; nobody knows which of them.
+  std::optional<Conflict> write(int64_t byte, int thread, int statement, int lanes = 1);
   std::optional<Conflict> atomic(int64_t byte, int thread, int statement);
   /// Marks a byte as the destination of an asynchronous copy that `statement` started; 0 = landed.
   void set_in_flight(int64_t byte, int32_t statement) {
@@ -92,15 +93,17 @@ class SharedShadow {
   static bool same_block(const Mark& mark, int thread) {
     return mark.thread / kThreadsPerBlock == thread / kThreadsPerBlock;
   }
-  /// Whether `mark` is by another thread and not ordered before an access of `thread` now.
-  bool races(const Mark& mark, int thread) const;
-  Mark mark(int thread, int statement) const;
+  /// Whether `mark` is by another thread and not ordered before an access of `thread`, or of as many
+  /// lanes from it on, now.
+  bool races(const Mark& mark, int thread, int lanes = 1) const;
+  Mark mark(int thread, int statement, int lanes = 1) const;
   /// The conflict of an access by `thread` with what `mark` records.
   static Conflict conflict(const Mark& mark, int thread, const char* how);
   using WarpMarks = std::array<Mark, 2>;  // of different warps
   /// Adds an access that does not race with others of its kind.
   void note(WarpMarks& marks, int thread, int statement) const;
-  std::optional<Conflict> find(const WarpMarks& marks, int thread, const char* how) const;
+  std::optional<Conflict> find(const WarpMarks& marks, int thread, const char* how,
+                               int lanes = 1) const;
 
   std::vector<Cell> cells_;
   std::vector<WarpMarks> atomics_;  // by byte; empty until there is one

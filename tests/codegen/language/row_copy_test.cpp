@@ -141,6 +141,51 @@ TEST_CASE("an explicit copy of whole rows is awaited by its token", "[language][
              }));
 }
 
+TEST_CASE("a reader in lane 0 waits for the lanes that copied its row", "[language][rows]") {
+  Builder k("first_lanes");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {2});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {2, 64}, "tile");
+  k.wait(k.copy_async(x.tile({0, 0}, {2, 64}).whole_rows(), tile));
+  k.if_(k.lane() == 0, [&] {
+    auto sum = k.var(DType::f32, 0.0f);
+    k.serial(0, 64, [&](Value c) { sum += tile(k.warp(), c); });
+    y(k.warp()) = sum;
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "__syncwarp()") == 1);
+  const HostTensor source = iota(DType::f32, {2, 64});
+  HostTensor result(DType::f32, {2});
+  run_kernel(kernel, {&source, &result});
+  CHECK(values_of(result) == std::vector<double>{2016, 6112});
+}
+
+TEST_CASE("the executor counts a whole row as a write of all lanes", "[language][rows][errors]") {
+  const bool reads_first = GENERATE(false, true);
+  Builder k("first_lanes");
+  auto x = k.input("x", DType::f32, {1, 64});
+  auto y = k.output("y", DType::f32, {1});
+  k.launch({1}, {.threads = 32});
+  auto tile = k.shared(DType::f32, {1, 64}, "tile");
+  k.fill(tile, 1.0f);
+  k.sync();
+  k.manual_sync([&] {
+    const auto read = [&] { k.if_(k.lane() == 0, [&] { y(0) = tile(0, 0); }); };
+    if (reads_first) read();
+    k.wait(k.copy_async(x.tile({0, 0}, {1, 64}).whole_rows(), tile));
+    if (!reads_first) read();
+  });
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::f32, {1, 64});
+  HostTensor result(DType::f32, {1});
+  const std::string error = error_of([&] { run_kernel(kernel, {&source, &result}); });
+  CHECK(error.find("RACE") != std::string::npos);
+  CHECK(error.find(reads_first ? "written here and read by thread 0"
+                               : "read here and written by thread 1") != std::string::npos);
+}
+
 TEST_CASE("whole rows stay in one piece in a tile that a product reads", "[language][rows]") {
   Builder k("product");
   auto rows = k.dim("rows");
