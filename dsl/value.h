@@ -60,7 +60,7 @@ class Ref {
   /// copies heed evict_first alone, for all of it. CACHE_HINT for other memory, e2m1 and atomics.
   ///   k.copy(x.tile({row, 0}, {8, 512}).cached(CacheHint::evict_first), tile);   // read once
   Ref cached(ir::CacheHint hint, SourceLoc loc = SourceLoc::here()) const;
-  /// The same part of a global tensor, of which asynchronous copies start whole rows, one
+  /// The same part of a tensor that is not written, of which asynchronous copies start whole rows, one
   /// instruction each (bulk copies, from sm_90 on). A hint for the cache holds for these rows alone.
   /// CPASYNC_ROWS unless rows lie in one piece on both sides, inside of the tensor, of a multiple of 16
   /// bytes at such an address, and the block has whole warps; SYNC_DIVERGENT where not all of it comes.

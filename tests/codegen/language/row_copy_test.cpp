@@ -219,6 +219,7 @@ TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") 
   SECTION("memory") {
     Builder k("no_rows");
     auto codes = k.input("codes", DType::e2m1, {64, 64});
+    auto sums = k.output("sums", DType::f32, {64, 64});
     k.launch({1}, {.threads = 32});
     auto tile = k.shared(DType::f32, {8, 64}, "tile");
     const std::string on_chip = error_of([&] { tile.whole_rows(); });
@@ -227,6 +228,8 @@ TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") 
     CHECK(on_chip.find("got       shared f32") != std::string::npos);
     const std::string packed = error_of([&] { codes.whole_rows(); });
     CHECK(packed.find("expected  a global tensor of another dtype than e2m1") != std::string::npos);
+    const std::string written = error_of([&] { sums.whole_rows(); });
+    CHECK(written.find("expected  a tensor that the kernel does not write") != std::string::npos);
   }
   SECTION("warps") {
     const std::string error = refusal(48, 64, 64, 64);
