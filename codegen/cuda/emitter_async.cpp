@@ -2,34 +2,23 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "codegen/analysis/row_copies.h"
 #include "codegen/cuda/emitter.h"
 #include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
-namespace {
 
-constexpr int kMostRowGroups = 14;  // more are waited for earlier
-
-}  // namespace
-
-/// What keeps the groups of the copies of whole rows, where the program has any: a barrier for every group
-/// that may be under way, and one more.
+/// What keeps the groups of the copies of whole rows, where the program has any.
 void Emitter::row_copies() {
-  bool any_row = false, any_piece = false;
-  int most = 0;
+  const int groups = row_barriers(program_);
+  if (groups == 0) return;
+  bool any_piece = false;
   walk(program_.body, [&](const Stmt& stmt) {
-    if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
-      (copy->is_row ? any_row : any_piece) = true;
-    } else if (const auto* wait = std::get_if<AsyncWait>(&stmt.node)) {
-      most = std::max(most, wait->pending);
-    }
+    const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
+    any_piece = any_piece || (copy != nullptr && !copy->is_row);
   });
-  if (!any_row) return;
   row_copies_ = names_.fresh("rows");
-  const int groups = std::min(most, kMostRowGroups) + 2;
   const std::string barriers = names_.fresh("row_barriers");
   out_.line(fmt::format("__shared__ {} {}[{}];", expressions_.call("u64"), barriers, groups));
   out_.line(fmt::format("{}<{}, {}, {}> {}({});", expressions_.call("RowCopies"), groups,

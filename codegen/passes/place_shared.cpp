@@ -9,6 +9,7 @@
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
+#include "codegen/analysis/row_copies.h"
 #include "codegen/analysis/shared_lifetimes.h"
 #include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
@@ -266,13 +267,14 @@ std::vector<std::string> place_shared(Program& program) {
     notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array.loc), array.name,
                                 array.shared_offset, chosen[i].text()));
   }
-  if (program.shared_bytes > kArenaLimit) {
+  const int64_t limit = kArenaLimit - row_barriers(program) * kRowBarrierBytes;
+  if (program.shared_bytes > limit) {
     ErrorFields fields;
     fields.kind = ErrorKind::program;
     fields.op = program.name;
     fields.code = "SMEM_LIMIT";
     fields.what = "the block needs more shared memory than there is";
-    fields.expected = fmt::format("at most {} bytes", kArenaLimit);
+    fields.expected = fmt::format("at most {} bytes", limit);
     for (const ArrayRef& array : program.shared) {
       fields.got += fmt::format("{}{} {} bytes", fields.got.empty() ? "" : ", ", array->name,
                                 array->size * bits(array->dtype) / 8);

@@ -215,6 +215,22 @@ TEST_CASE("whole rows stay in one piece in a tile that a product reads", "[langu
              }));
 }
 
+TEST_CASE("the barriers of whole rows have their part of shared memory",
+          "[language][rows][errors]") {
+  const auto error_at = [](int64_t rows) {
+    Builder k("biggest");
+    auto x = k.input("x", DType::f32, {rows, 4});
+    auto y = k.output("y", DType::f32, {rows, 4});
+    k.launch({1}, {.threads = 256});
+    auto tile = k.shared(DType::f32, {rows, 4}, "tile");
+    k.wait(k.copy_async(x.tile({0, 0}, {rows, 4}).whole_rows(), tile));
+    k.parallel({rows, 4}, [&](Value r, Value c) { y(r, c) = tile(r, 3 - c); });
+    return error_of([&] { codegen::lower(k.finish()); });
+  };
+  CHECK(error_at(14527).empty());
+  CHECK(error_at(14528).find("at most 232432 bytes") != std::string::npos);
+}
+
 TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") {
   SECTION("memory") {
     Builder k("no_rows");
