@@ -4,6 +4,7 @@
 
 #include "codegen/passes/check_reached.h"
 #include "codegen/passes/count_async_groups.h"
+#include "codegen/passes/drain_rows.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/keep_blocks.h"
@@ -62,6 +63,7 @@ Lowered lower_all(const ir::Kernel& kernel) {
   Lowered result;
   ir::Kernel serial = pipeline_loops(kernel, result.pipelines);
   count_async_groups(serial.body);
+  drain_rows(serial.body);
   ir::Kernel loops = expand_tiles(serial);
   result.layouts = solve_layouts(loops);
   find_fragments(loops.body, result.fragments);

@@ -153,7 +153,7 @@ struct AsyncCommit {};
 struct AsyncWait {
   int pending = 0;
 };
-/// Threads that meet the condition leave the kernel.
+/// Threads that meet the condition leave the kernel, once their copies of whole rows have landed.
 struct Return {
   Expr condition;
 };

@@ -356,10 +356,6 @@ void Emitter::print(const If& branch) {
   out_.close();
 }
 
-void Emitter::print(const Return& leave) {
-  out_.line(fmt::format("if ({}) return;", expressions_.value(leave.condition)));
-}
-
 void Emitter::print(const Barrier& barrier) {
   switch (barrier.scope) {
     case BarrierScope::block:

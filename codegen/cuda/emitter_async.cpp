@@ -56,6 +56,16 @@ void Emitter::print(const AsyncCopy& copy) {
       fmt::format("{}<{}>({}{}, {});", function, count, guard, place(copy.to), place(copy.from)));
 }
 
+// A block must not end before its bulk copies.
+void Emitter::print(const Return& leave) {
+  const std::string condition = fmt::format("if ({})", expressions_.value(leave.condition));
+  if (row_copies_.empty()) return out_.line(condition + " return;");
+  out_.open(condition);
+  out_.line(row_copies_ + ".wait<0>();");
+  out_.line("return;");
+  out_.close();
+}
+
 void Emitter::print(const AsyncCommit&) {
   if (!row_copies_.empty()) return out_.line(fmt::format("{}.commit();", row_copies_));
   out_.line(fmt::format("{}();", expressions_.call("commit_copies")));

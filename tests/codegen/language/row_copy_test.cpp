@@ -215,6 +215,51 @@ TEST_CASE("whole rows stay in one piece in a tile that a product reads", "[langu
              }));
 }
 
+TEST_CASE("no block ends before the whole rows that it copies", "[language][rows]") {
+  const bool returns = GENERATE(false, true);
+  Builder k("leaves");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {64});
+  auto at = k.launch({2}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {8, 64}, "tile");
+  auto copied = k.copy_async(x.tile({0, 0}, {8, 64}).whole_rows(), tile);
+  if (returns) {
+    k.return_if(at.x == 1);
+    k.wait(copied);
+  }
+  y(k.thread()) = 1.0f;
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  const std::string name = "rows_2";
+  CHECK(count(text, "    " + name + ".wait<0>();\n    return;\n") == (returns ? 1 : 0));
+  CHECK(text.find("  " + name + ".wait<0>();\n}\n") != std::string::npos);
+  const HostTensor source = iota(DType::f32, {8, 64});
+  HostTensor result(DType::f32, {64});
+  run_kernel(kernel, {&source, &result});
+  CHECK_THAT(result, HasValues([](int64_t) { return 1; }));
+}
+
+TEST_CASE("a return from a pipelined loop waits for the whole rows under way", "[language][rows]") {
+  Builder k("leaves");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {8, 64}, "tile");
+  k.pipelined(0, ceil_div(rows, 8), 2, [&](Value i) {
+    k.copy(x.tile({i * 8, 0}, {8, 64}).whole_rows(), tile);
+    k.return_if(i == 1);
+    y(k.thread()) = tile(1, 63 - k.thread());
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), ".wait<0>();\n      return;\n") == 1);
+  const HostTensor source = iota(DType::f32, {32, 64});
+  HostTensor result(DType::f32, {64});
+  run_kernel(kernel, {&source, &result});
+  CHECK_THAT(result, HasValues([](int64_t i) { return 127 - i; }));
+}
+
 TEST_CASE("the barriers of whole rows have their part of shared memory",
           "[language][rows][errors]") {
   const auto error_at = [](int64_t rows) {
