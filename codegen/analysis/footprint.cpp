@@ -18,15 +18,14 @@ void note(int16_t& owner, int64_t who) {
   }
 }
 
-/// Arrays that share a part of the arena.
+}  // namespace
+
 bool overlap(const Array& a, const Array& b) {
   const auto end = [](const Array& array) {
     return array.shared_offset + (array.size * bits(array.dtype) + 7) / 8;
   };
   return a.shared_offset < end(b) && b.shared_offset < end(a);
 }
-
-}  // namespace
 
 Order order_needed(const Footprint& a, const Footprint& b) {
   if (!a.writes && !b.writes) return Order::none;

@@ -26,6 +26,9 @@ struct Footprint {
 };
 using FootprintRef = std::shared_ptr<const Footprint>;
 
+/// True if the shared arrays have a part of the arena in common.
+bool overlap(const Array& a, const Array& b);
+
 /// What must stand between two accesses.
 enum class Order : uint8_t { none, warp, block };
 /// An element is touched by different threads and one of them writes: `warp` if they always belong

@@ -10,4 +10,8 @@ namespace tessera::codegen {
 int row_barriers(const Program& program);
 inline constexpr int kRowBarrierBytes = 8;
 
+/// True if some row may be copied to where threads have stored before. A bulk copy does not see their
+/// stores without a fence between.
+bool rows_follow_stores(const Program& program);
+
 }  // namespace tessera::codegen

@@ -357,6 +357,7 @@ void Emitter::print(const If& branch) {
 }
 
 void Emitter::print(const Barrier& barrier) {
+  fence_stores();
   switch (barrier.scope) {
     case BarrierScope::block:
       return out_.line("__syncthreads();");
@@ -372,6 +373,7 @@ void Emitter::print(const Barrier& barrier) {
 }
 
 void Emitter::print(const WarpBarrier&) {
+  fence_stores();
   out_.line("__syncwarp();");
 }
 

@@ -34,6 +34,8 @@ class Emitter {
   void indices();
   void shared_arrays();
   void row_copies();  // emitter_async.cpp
+  /// In front of a barrier: rows that are copied behind it come after the stores before it.
+  void fence_stores();
   void body(const Body& body);
 
   void print(const Let& let);
@@ -80,6 +82,7 @@ class Emitter {
   std::string extern_text_;
   std::string grid_barrier_;  // name of the parameter
   std::string row_copies_;    // name of the variable; empty without copies of whole rows
+  bool rows_follow_stores_ = false;
   bool calls_author_text_ = false;
 };
 

@@ -18,6 +18,7 @@ void Emitter::row_copies() {
     const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
     any_piece = any_piece || (copy != nullptr && !copy->is_row);
   });
+  rows_follow_stores_ = rows_follow_stores(program_);
   row_copies_ = names_.fresh("rows");
   const std::string barriers = names_.fresh("row_barriers");
   out_.line(fmt::format("__shared__ {} {}[{}];", expressions_.call("u64"), barriers, groups));
@@ -54,6 +55,10 @@ void Emitter::print(const AsyncCopy& copy) {
       expressions_.call(copy.from.guard ? "copy_async_or_zero" : "copy_async");
   out_.line(
       fmt::format("{}<{}>({}{}, {});", function, count, guard, place(copy.to), place(copy.from)));
+}
+
+void Emitter::fence_stores() {
+  if (rows_follow_stores_) out_.line(expressions_.call("fence_stores") + "();");
 }
 
 // A block must not end before its bulk copies.

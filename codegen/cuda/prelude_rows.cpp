@@ -6,6 +6,14 @@ namespace tessera::codegen::cuda {
 namespace {
 
 constexpr Snippet kRows[] = {
+    {"fence_stores", "", R"(
+// What this thread has stored comes before the bulk copies behind the next barrier.
+__device__ __forceinline__ void fence_stores() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+)"},
     {"RowCopies", "u32 u64", R"(
 // Copies of whole rows, in groups as those of copy_async: all threads close and await the same
 // groups. Before sm_90 the lanes of the warp copy pieces. From then on one instruction copies a row,

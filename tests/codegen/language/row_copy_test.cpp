@@ -260,6 +260,38 @@ TEST_CASE("a return from a pipelined loop waits for the whole rows under way", "
   CHECK_THAT(result, HasValues([](int64_t i) { return 127 - i; }));
 }
 
+TEST_CASE("stores are fenced from the whole rows that follow them", "[language][rows]") {
+  const bool stores = GENERATE(false, true);
+  Builder k("in_turn");
+  auto rows = k.dim("rows");
+  auto x = k.input("x", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {rows, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {8, 64}, "tile");
+  k.serial(0, ceil_div(rows, 8), [&](Value i) {
+    k.wait(k.copy_async(x.tile({i * 8, 0}, {8, 64}).whole_rows(), tile));
+    if (stores) k.parallel({8, 64}, [&](Value r, Value c) { tile(r, c) = tile(r, c) * 2.0f; });
+    k.parallel({8, 64}, [&](Value r, Value c) {
+      k.if_(i * 8 + r < rows, [&] { y(i * 8 + r, c) = tile(r, 63 - c); });
+    });
+  });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  const int barriers = count(text, "__syncthreads();") + count(text, "__syncwarp();");
+  CHECK(barriers > 0);
+  CHECK(count(text, "fence_stores();\n") == (stores ? barriers : 0));
+  const HostTensor source = iota(DType::f32, {13, 64});
+  HostTensor result(DType::f32, {13, 64});
+  run_kernel(kernel, {&source, &result});
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               return source.value(i / 64 * 64 + 63 - i % 64) * (stores ? 2 : 1);
+             }));
+}
+
+TEST_CASE("stores behind all whole rows need no fence", "[language][rows]") {
+  CHECK(count(cuda_text(weighted_columns({.stages = 2}, {})), "fence_stores") == 0);
+}
+
 TEST_CASE("the barriers of whole rows have their part of shared memory",
           "[language][rows][errors]") {
   const auto error_at = [](int64_t rows) {
