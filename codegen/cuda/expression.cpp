@@ -128,6 +128,18 @@ bool is_identity(const ir::Node& node) {
          (commutes && is_identity_constant(node.op, node.args[0]));
 }
 
+/// Which argument is the x of x * -1, x / -1 or -0 - x; nothing if `node` is none of them.
+std::optional<size_t> negated_argument(const ir::Node& node) {
+  const auto is = [&](size_t i, double value) {
+    const Expr& arg = node.args[i];
+    return ir::is_constant(arg) && arg->number == value && std::signbit(arg->number);
+  };
+  const bool multiplies = node.op == Op::mul;
+  if ((multiplies || node.op == Op::div) && is(1, -1)) return 0;
+  if ((multiplies && is(0, -1)) || (node.op == Op::sub && is(0, 0))) return 1;
+  return {};
+}
+
 bool is_int_beside_wide(const Expr& e, size_t i);
 
 /// The sum or product of the ints with which the text of the chain `e`, an i64, begins; null if with
@@ -326,6 +338,9 @@ Text ExpressionPrinter::float_arithmetic(const Expr& e) {
     // The compiler would drop the operation, and with it what it does to a NaN.
     const size_t x = is_identity_constant(e->op, e->args[1]) ? 0 : 1;
     result = {fmt::format("{}({})", call("canonical_nan"), f32_argument(e, x))};
+  } else if (const std::optional<size_t> x = negated_argument(*e)) {
+    // Of two in a row it would drop both.
+    result = {fmt::format("{}({})", call("negated"), f32_argument(e, *x))};
   } else {
     result = {fmt::format("{} {} {}", f32_argument(e, 0, operand_precedence(e->op, false)),
                           op.symbol, f32_argument(e, 1, operand_precedence(e->op, true))),
@@ -337,6 +352,10 @@ Text ExpressionPrinter::float_arithmetic(const Expr& e) {
 // Calls of CUDA's own functions: f32 for every float, else integers.
 Text ExpressionPrinter::function(const Expr& e, Role role) {
   const bool floating = is_float(e->type);
+  const bool is_extreme = e->op == Op::min || e->op == Op::max;
+  if (floating && is_extreme && ir::equal(e->args[0], e->args[1])) {
+    return {fmt::format("{}({})", call("canonical_nan"), f32_argument(e, 0))};
+  }
   const auto callee = [&]() -> const char* {
     switch (e->op) {
       case Op::min:

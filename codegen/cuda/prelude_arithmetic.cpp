@@ -125,6 +125,10 @@ __device__ __forceinline__ i64 shift_right(i64 x, u32 amount) {
 // x; a NaN becomes 0x7FFFFFFF, as it does in all arithmetic. The compiler keeps this multiplication.
 __device__ __forceinline__ float canonical_nan(float x) { return __fmul_rn(x, 1.0f); }
 )"},
+    {"negated", "", R"(
+// -x; a NaN becomes 0x7FFFFFFF, as it does in all arithmetic. The compiler keeps this multiplication.
+__device__ __forceinline__ float negated(float x) { return __fmul_rn(x, -1.0f); }
+)"},
     {"flip_sign", "", R"(
 // -x, of a NaN too.
 __device__ __forceinline__ float flip_sign(float x) {

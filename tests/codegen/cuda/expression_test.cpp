@@ -324,6 +324,15 @@ TEST_CASE("the bits of a NaN are those of the language where they can be seen", 
   CHECK(printed_f32([](E a, E, E) { return f32(1) / a; }) == "1.0f / a");
   CHECK(printed_f32([](E a, E, E) { return a - f32(0); }) == "canonical_nan(a)");
   CHECK(printed_f32([](E a, E, E) { return a + f32(0); }) == "a + 0.0f");
+  // Nor is the larger of one number twice, or one number negated twice.
+  CHECK(printed_f32([](E a, E, E) { return call2(Op::max, a, a); }) == "canonical_nan(a)");
+  CHECK(printed_f32([](E a, E b, E) { return call2(Op::min, a + b, a + b); }) ==
+        "canonical_nan(a + b)");
+  CHECK(printed_f32([](E a, E b, E) { return call2(Op::max, a, b); }) == "fmaxf(a, b)");
+  CHECK(printed_f32([](E a, E, E) { return a * f32(-1) * f32(-1); }) == "negated(negated(a))");
+  CHECK(printed_f32([](E a, E, E) { return f32(-1) * (a / f32(-1)); }) == "negated(negated(a))");
+  CHECK(printed_f32([](E a, E, E) { return f32(-0.0) - a; }) == "negated(a)");
+  CHECK(printed_f32([](E a, E, E) { return f32(0) - a; }) == "0.0f - a");
 }
 
 TEST_CASE("bitcasts name the intrinsic or nothing", "[codegen][cuda]") {
