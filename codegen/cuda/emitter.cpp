@@ -62,8 +62,8 @@ std::string Emitter::memory_type(DType dtype) {
 void Emitter::signature() {
   std::string bounds = fmt::format("{}", program_.threads);
   const int blocks = program_.min_blocks_per_sm;
-  constexpr int kThreadsOfAnySm = 1536;
-  if (blocks * program_.threads > kThreadsOfAnySm) {
+  constexpr int kThreadsOfAnySm = 1536, kBlocksOfAnySm = 16;
+  if (blocks * program_.threads > kThreadsOfAnySm || blocks > kBlocksOfAnySm) {
     bounds +=
         fmt::format(", {}<{}, {}>", expressions_.call("blocks_per_sm"), blocks, program_.threads);
   } else if (blocks > 0) {

@@ -1,8 +1,11 @@
-// The blocks wanted, or as many as the threads of an SM allow.
+// The blocks wanted, or as many as an SM holds: by their threads, and any.
 inline constexpr int threads_per_sm = __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ||
     __CUDA_ARCH__ == 1030 ? 2048 : 1536;
+inline constexpr int places_per_sm = threads_per_sm == 2048 ? 32 : __CUDA_ARCH__ < 890 ? 16 : 24;
+template <int kThreads>
+inline constexpr int fit_in_sm = threads_per_sm / kThreads < places_per_sm ? threads_per_sm / kThreads : places_per_sm;
 template <int kWanted, int kThreads>
-inline constexpr int blocks_per_sm = kWanted * kThreads <= threads_per_sm ? kWanted : threads_per_sm / kThreads;
+inline constexpr int blocks_per_sm = kWanted < fit_in_sm<kThreads> ? kWanted : fit_in_sm<kThreads>;
 
 // transpose_tile: grid (1), 1024 threads, 4352 bytes of shared memory
 extern "C" __global__ void __launch_bounds__(1024, blocks_per_sm<2, 1024>)

@@ -10,6 +10,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"
 #include "tests/support/nvrtc.h"
+#include "tests/support/program_builder.h"
 
 namespace tessera {
 namespace {
@@ -90,6 +91,23 @@ TEST_CASE("NVRTC compiles every conversion, in software and by instruction",
       CAPTURE(name(from), target);
       CHECK(nvrtc->compile(text, target).log == "");
     }
+  }
+}
+
+TEST_CASE("no more blocks are asked for than an SM holds", "[codegen][cuda][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  const int threads = GENERATE(32, 64, 1024);
+  test::ProgramBuilder k("many_blocks", threads);
+  k.min_blocks(32);
+  const test::ArrayRef y = k.output("y", DType::f32, {test::number(1024)});
+  k.store(y, test::wide(k.thread()), test::f32(1));
+  const std::string text = codegen::cuda::emit(k.finish()).text;
+  for (const char* target : {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"}) {
+    if (!nvrtc->supports(target)) continue;
+    CAPTURE(threads, target);
+    CHECK(nvrtc->compile(text, target).log == "");
   }
 }
 
