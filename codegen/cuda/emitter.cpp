@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "codegen/cuda/literal.h"
+#include "codegen/passes/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
@@ -47,6 +48,10 @@ Expr half(const Expr& sum) {
 }  // namespace
 
 Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
+  walk(program.body, [&](const Stmt& stmt) {
+    if (const auto* call = std::get_if<ExternCall>(&stmt.node))
+      names_.reserve(call->function->name);
+  });
   signature();
   indices();
   shared_arrays();

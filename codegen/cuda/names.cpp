@@ -30,8 +30,11 @@ const std::set<std::string_view>& reserved_words() {
       // CUDA
       "blockDim", "blockIdx", "dim3", "gridDim", "threadIdx", "warpSize", "half",
       // what statements and expressions call
-      "arena", "copysignf", "expf", "fabsf", "fmaf", "fmaxf", "fminf", "log1pf", "max", "memcpy",
-      "min", "rsqrtf", "sqrtf", "tanhf"};
+      "abs", "arena", "atomicAdd", "atomicCAS", "atomicExch", "atomicMax", "atomicMin", "copysignf",
+      "expf", "fabsf", "fmaf", "fmaxf", "fminf", "log1pf", "max", "memcpy", "min", "printf",
+      "rsqrtf", "sqrtf", "tanhf",
+      // a macro of NVRTC
+      "NULL"};
   return words;
 }
 
@@ -79,6 +82,10 @@ std::string Names::fresh(std::string_view wanted) {
     name = fmt::format("{}{}{}", base, separator, suffix);
   scopes_.back().taken.insert(name);
   return name;
+}
+
+void Names::reserve(const std::string& name) {
+  scopes_.front().taken.insert(name);
 }
 
 const std::string& Names::declare(const void* object, std::string_view wanted) {

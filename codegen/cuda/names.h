@@ -20,6 +20,9 @@ class Names {
   void enter();
   void leave();
 
+  /// Leaves `name` to a function that the text calls. Before any name is declared.
+  void reserve(const std::string& name);
+
   /// Names `object`, for as long as the current scope lives: `wanted`, made an identifier, with a
   /// suffix on a clash.
   const std::string& declare(const void* object, std::string_view wanted);

@@ -210,6 +210,18 @@ TEST_CASE("names avoid C++, CUDA, the device functions and each other", "[codege
   CHECK(contains(thrown([&] { names.of(&objects[11]); }), "outside its scope"));
 }
 
+TEST_CASE("names avoid the functions that the text calls", "[codegen][cuda]") {
+  const std::string called = GENERATE("abs", "printf", "atomicAdd", "atomicMax", "fmaxf", "NULL");
+  CHECK(codegen::cuda::Names().fresh(called) == called + "_");
+}
+
+TEST_CASE("names avoid the author's device functions", "[codegen][cuda]") {
+  codegen::cuda::Names names;
+  names.reserve("half_it");
+  names.enter();
+  CHECK(names.fresh("half_it") == "half_it_2");
+}
+
 TEST_CASE("sibling scopes reuse names, nested ones do not", "[codegen][cuda]") {
   codegen::cuda::Names names;
   int objects[3] = {};

@@ -170,6 +170,18 @@ TEST_CASE("a device print writes one line per thread", "[language]") {
         }).find("a text has another number of places than there are values") != std::string::npos);
 }
 
+TEST_CASE("a tensor may be called like a function of the author's own", "[language]") {
+  Builder k("external");
+  auto x = k.input("half_towards_zero", DType::f32, {64});
+  auto y = k.output("printf", DType::f16, {64});
+  k.launch({1}, {.threads = 64});
+  y(k.thread()) = k.call(half_towards_zero(), {x(k.thread())});
+  k.print("{}", {k.thread()});
+  const std::string text = cuda_text(k.finish());
+  CHECK(count(text, "half_towards_zero(half_towards_zero_2[thread])") == 1);
+  CHECK(count(text, "printf_[thread] = ") == 1);
+}
+
 TEST_CASE("a function of the author's own is called and modelled", "[language]") {
   Builder k("external");
   auto x = k.input("x", DType::f32, {64});
