@@ -35,7 +35,9 @@ std::optional<LogLevel> log_level_from_name(std::string_view word) {
 }
 
 void print_to_stderr(LogLevel level, std::string_view message) {
-  fmt::print(stderr, "tessera: {}: {}\n", name(level), message);
+  const std::string line = fmt::format("tessera: {}: {}\n", name(level), message);
+  // stderr may be closed or full: then the line is lost.
+  static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 
 Log::Log(LogLevel threshold, LogSink sink) : threshold_(threshold), sink_(std::move(sink)) {}
@@ -48,13 +50,22 @@ void Log::set_sink(LogSink sink) {
 void Log::write(LogLevel level, std::string_view message) {
   if (level > threshold_) return;
   const std::lock_guard lock(mutex_);
-  if (sink_) sink_(level, message);
+  hand_over(level, message);
 }
 
 void Log::write_once(LogLevel level, const std::string& subject, std::string_view message) {
   if (level > threshold_) return;
   const std::lock_guard lock(mutex_);
-  if (subjects_.insert(subject).second && sink_) sink_(level, message);
+  if (subjects_.insert(subject).second) hand_over(level, message);
+}
+
+void Log::hand_over(LogLevel level, std::string_view message) {
+  if (!sink_) return;
+  try {
+    sink_(level, message);
+  } catch (...) {
+    // A message that gets lost is no reason for a call to fail.
+  }
 }
 
 }  // namespace tessera::runtime

@@ -15,10 +15,11 @@ enum class LogLevel { error, warn, info, debug };
 std::string_view name(LogLevel level);
 std::optional<LogLevel> log_level_from_name(std::string_view word);
 
-/// Gets one message without a line break. Called from any thread, one call at a time.
+/// Gets one message without a line break. Called from any thread, one call at a time. What it throws
+/// is dropped: no call fails for its message.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-/// Prints "tessera: warn: MESSAGE" on stderr.
+/// Prints "tessera: warn: MESSAGE" on stderr, where that can be written.
 void print_to_stderr(LogLevel level, std::string_view message);
 
 class Log {
@@ -35,6 +36,8 @@ class Log {
   void after_fork() { mutex_.unlock(); }
 
  private:
+  void hand_over(LogLevel level, std::string_view message);
+
   const LogLevel threshold_;
   std::mutex mutex_;
   LogSink sink_;

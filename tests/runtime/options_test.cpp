@@ -2,6 +2,10 @@
 
 #include "runtime/options.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -103,4 +107,26 @@ TEST_CASE("the log passes what its threshold lets through, and once where asked"
   log.write_once(LogLevel::error, "subject", "first");
   log.write_once(LogLevel::error, "subject", "second");
   CHECK(lines == Lines{"warn loud", "error first"});
+}
+
+TEST_CASE("a sink that throws loses its line and makes nothing fail") {
+  int num_lines = 0;
+  Log log(LogLevel::warn, [&](LogLevel, std::string_view) {
+    ++num_lines;
+    throw std::runtime_error("the sink is broken");
+  });
+  CHECK_NOTHROW(log.write(LogLevel::warn, "first"));
+  CHECK_NOTHROW(log.write_once(LogLevel::warn, "subject", "second"));
+  CHECK(num_lines == 2);
+}
+
+TEST_CASE("a line for a full stderr is lost and no error") {
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  if (full < 0) TESSERA_SKIP("no /dev/full");
+  const int kept = dup(STDERR_FILENO);
+  REQUIRE(dup2(full, STDERR_FILENO) == STDERR_FILENO);
+  CHECK_NOTHROW(print_to_stderr(LogLevel::warn, "nowhere to go"));
+  dup2(kept, STDERR_FILENO);
+  close(kept);
+  close(full);
 }

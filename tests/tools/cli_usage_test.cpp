@@ -4,6 +4,7 @@
 
 #include "kernels/op.h"
 #include "tests/support/catch.h"
+#include "tests/support/child_process.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
 
@@ -30,6 +31,15 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   const ProgramResult stage = run_tessera({"show", "transpose", "--stage", "asm"});
   CHECK(stage.exit_code == 2);
   CHECK(stage.err.find("--stage") != std::string::npos);
+}
+
+TEST_CASE("a message for a closed or full stderr is lost, the exit code stays", "[cli]") {
+  const std::string program = TESSERA_BINARY_DIR "/tools/tessera";
+  for (const char* to : {"2>&-", "2>/dev/full"}) {
+    const test::ChildResult result =
+        test::run_program({"sh", "-c", "exec \"$0\" lsit " + std::string(to), program}, {});
+    CHECK(result.exit_code == 2);
+  }
 }
 
 TEST_CASE("check and bench name ops, families and all", "[cli]") {

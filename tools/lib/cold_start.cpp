@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -70,7 +71,8 @@ Sample measure_in_child(const kernels::OpInfo& op, const kernels::BenchCase& exa
     try {
       sample = measure(op, example, on_gpu, arch);
     } catch (const Error& error) {
-      fmt::print(stderr, "{}\n", error.what());
+      const std::string text = fmt::format("{}\n", error.what());
+      static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
       _exit(1);
     }
     const ssize_t written = write(ends[1], &sample, sizeof(sample));

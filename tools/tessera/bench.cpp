@@ -33,7 +33,7 @@ struct BenchOptions {
 
 /// A line on stderr that the next one replaces, only for a person who is watching.
 void show_progress(const std::string& text) {
-  if (::isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\x1b[K{}", text);
+  if (::isatty(STDERR_FILENO) != 0) tell(fmt::format("\r\x1b[K{}", text));
 }
 
 [[noreturn]] void fail_without_gpu() {
@@ -88,8 +88,8 @@ int bench_compile(const BenchOptions& options) {
       nvrtc.describe(), runtime::to_string(target), above(1), costs.size(), compile_table(costs)));
   const auto failing = above(tolerated);
   if (failing > 0) {
-    fmt::print(stderr, "tessera: {} of {} kernels take more than {} times their limit\n", failing,
-               costs.size(), tolerated);
+    tell(fmt::format("tessera: {} of {} kernels take more than {} times their limit\n", failing,
+                     costs.size(), tolerated));
   }
   return printed && failing == 0 ? kOk : kFailed;
 }

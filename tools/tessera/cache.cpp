@@ -23,7 +23,7 @@ std::vector<CacheFolder> cache_here() {
 
 int verify() {
   const Verification result = verify_cache(cache_here());
-  for (const std::string& line : result.damaged) fmt::print(stderr, "tessera: {}\n", line);
+  for (const std::string& line : result.damaged) tell(fmt::format("tessera: {}\n", line));
   const bool printed =
       print(fmt::format("{} entries are whole, {} damaged\n", result.good, result.damaged.size()));
   return printed && result.damaged.empty() ? kOk : kFailed;
@@ -42,8 +42,8 @@ int shrink(bool to_nothing) {
     const int64_t count = runtime::prune(
         cache.folder, {options.cache_max_bytes, options.cache_max_entries}, std::time(nullptr));
     if (count < 0) {
-      fmt::print(stderr, "tessera: {}: another process is pruning it, or it is read-only\n",
-                 cache.path);
+      tell(fmt::format("tessera: {}: another process is pruning it, or it is read-only\n",
+                       cache.path));
     }
     removed += std::max<int64_t>(count, 0);
   }

@@ -43,7 +43,7 @@ int check(const CheckOptions& options) {
   }
   if (!options.json.empty()) write_file(options.json, check_json(results));
   const bool printed = print(options.lines ? access_table(results) : check_table(results));
-  fmt::print(stderr, "{}", errors);
+  tell(errors);
   return printed && errors.empty() ? kOk : kFailed;
 }
 

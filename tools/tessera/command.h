@@ -46,6 +46,8 @@ void add_doctor(CLI::App& app, Command& command);
 
 /// Writes the whole text on stdout; false if that fails (a full disk, a closed pipe).
 bool print(const std::string& text);
+/// Writes the text on stderr, where that can be written.
+void tell(const std::string& text);
 /// Writes a file whole or not at all.
 void write_file(const std::string& path, const std::string& text);
 

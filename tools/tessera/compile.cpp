@@ -48,10 +48,10 @@ void warn_about_other_programs(const std::vector<Wanted>& wanted) {
     if (!request.code.empty() && request.code != runtime::code_stamp()) codes.insert(request.code);
   }
   for (const std::string& code : codes) {
-    fmt::print(stderr,
-               "tessera: some kernels were recorded by another build (code {}); the bundle serves "
-               "them to that build\n",
-               code.substr(0, 16));
+    tell(
+        fmt::format("tessera: some kernels were recorded by another build (code {}); the bundle "
+                    "serves them to that build\n",
+                    code.substr(0, 16)));
   }
 }
 
@@ -68,9 +68,9 @@ int compile(const CompileOptions& options) {
       compile_all(wanted, jobs, [&](size_t done, size_t total) {
         if (!watched) return;
         const std::lock_guard lock(mutex);
-        fmt::print(stderr, "\r\x1b[K{} of {} kernels", done, total);
+        tell(fmt::format("\r\x1b[K{} of {} kernels", done, total));
       });
-  if (watched) fmt::print(stderr, "\r\x1b[K");
+  if (watched) tell("\r\x1b[K");
   const std::string bytes = runtime::encode_bundle(std::move(items));
   write_file(options.out, bytes);
   // A bundle that a group or others could write would not be used.

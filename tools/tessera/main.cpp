@@ -20,6 +20,10 @@ bool print(const std::string& text) {
          std::fflush(stdout) == 0;
 }
 
+void tell(const std::string& text) {
+  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
+}
+
 void write_file(const std::string& path, const std::string& text) {
   AtomicFile file(path);
   file.write(text);
@@ -29,7 +33,7 @@ void write_file(const std::string& path, const std::string& text) {
 namespace {
 
 int report(const std::string& message, ExitCode code) {
-  fmt::print(stderr, "{}\n", message);
+  tell(message + "\n");
   return code;
 }
 
