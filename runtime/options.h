@@ -66,6 +66,7 @@ struct Options {
   /// kept in no cache. For trying a change by hand.
   std::string override_dir;
   LogLevel log = LogLevel::warn;
+  LogSink log_sink = print_to_stderr;  // gets the warnings about the environment too
   /// Toolkit folders of the environment (CUDA_HOME, CUDA_PATH), searched for libnvrtc.
   std::vector<std::string> cuda_homes;
   /// What was wrong with the environment; the Runtime logs each line once.

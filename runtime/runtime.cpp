@@ -43,9 +43,13 @@ Options process_options() {
 Runtime::Runtime(Options options, Surroundings surroundings)
     : options_(std::move(options)),
       surroundings_(std::move(surroundings)),
-      log_(options_.log),
+      log_(options_.log, options_.log_sink),
       disk_(options_, log_, counters_),
       nvrtc_(surroundings_.loader, {options_.nvrtc, options_.cuda_homes, kDependencies}) {
+  if (!options_.arch.empty() && !parse_target(options_.arch)) {
+    raise(ErrorKind::argument, "", "Options::arch names no target",
+          {.expected = "sm_80, sm_89, sm_90a, ...", .got = options_.arch});
+  }
   for (const std::string& warning : options_.warnings) {
     log_.write_once(LogLevel::warn, warning, warning);
   }

@@ -34,6 +34,7 @@ struct Surroundings {
 
 class Runtime {
  public:
+  /// Throws an argument error if options.arch names no target.
   Runtime(Options options, Surroundings surroundings);
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -43,7 +44,8 @@ class Runtime {
   static Runtime& instance();
 
   /// Changes the options of the process's runtime, over what the environment says. For the begin of a
-  /// program: throws an argument error once the runtime is in use.
+  /// program: throws an argument error once the runtime is in use. Warnings about the environment go to
+  /// Options::log_sink; set_log_sink() comes too late for them.
   ///
   /// Example: Runtime::configure([](Options& options) { options.jobs = 4; });
   static void configure(std::function<void(Options&)> change);

@@ -392,6 +392,36 @@ TEST_CASE("code wins over the environment") {
   CHECK(child.output.find("1 test case") != std::string::npos);
 }
 
+// Run by the next one alone in a process.
+TEST_CASE("a sink from the begin on", "[.]") {
+  std::vector<std::string> lines;
+  Runtime::configure([&](Options& options) {
+    options.log_sink = [&](LogLevel, std::string_view line) { lines.emplace_back(line); };
+  });
+  Runtime::instance();
+  CHECK(lines == std::vector<std::string>{"unknown switch TESSERA_JIBS is ignored",
+                                          "TESSERA_PDL: expected 0 or 1, got 'no'; using 1"});
+}
+
+TEST_CASE("warnings about the environment reach a sink and not stderr") {
+  const ChildResult child =
+      run_program({TESSERA_BINARY_DIR "/test_runtime", "a sink from the begin on"},
+                  {"TESSERA_JIBS=5", "TESSERA_PDL=no"});
+  CAPTURE(child.output);
+  CHECK(child.exit_code == 0);
+  CHECK(child.output.find("tessera: warn") == std::string::npos);
+}
+
+TEST_CASE("a target in the options that names none is an error, not the device's") {
+  FakeCuda fake;
+  Options options;
+  options.arch = "sm90";
+  CHECK(error_of([&] { Process(fake, options); }) ==
+        "tessera: Options::arch names no target\n"
+        "  expected  sm_80, sm_89, sm_90a, ...\n"
+        "  got       sm90");
+}
+
 TEST_CASE("a child of fork has the kernels and no unfinished business") {
   FakeCuda fake;
   Process process(fake, "");
