@@ -160,7 +160,6 @@ Binding Plan::bind(std::span<const TensorView> tensors, std::span<const int64_t>
   std::copy(scalars.begin(), scalars.end(), binding.slots.begin() + dims_.size());
   for (const Check& check : checks_) check_place(check, binding, tensors);
   bind_grid(binding);
-  if (binding.empty) return binding;
 
   bool has_output = false;
   bool writes = false;
@@ -168,8 +167,11 @@ Binding Plan::bind(std::span<const TensorView> tensors, std::span<const int64_t>
     has_output = has_output || tensors_[t].is_output;
     writes = writes || (tensors_[t].is_output && !is_absent(tensors[t]) && tensors[t].size() > 0);
   }
-  binding.empty = has_output && !writes;
-  if (binding.empty) return binding;
+  if (has_output && !writes) {
+    binding.empty = true;
+    return binding;
+  }
+  // Where something is to be written, an empty grid is no excuse: half a tile makes one too.
   for (size_t i = 0; i < dims_.size(); ++i) {
     if (sources[i]) check_dim(dims_[i], *sources[i], binding, tensors, binding.slots[i]);
   }

@@ -225,6 +225,30 @@ TEST_CASE("an empty input of a kernel that has something to write is refused") {
   }
 }
 
+TEST_CASE("a dim below its multiple is refused although its grid is empty") {
+  dsl::Builder k("copy");
+  auto count = k.dim("count", {.multiple_of = 128});
+  k.input("x", DType::f32, {count});
+  k.output("out", DType::f32, {count});
+  k.launch({count / 128}, {.threads = 128});
+  const Plan plan("copy", k.finish());
+  const auto bind = [&](int64_t extent) {
+    const TensorView x = view(DType::f32, {extent});
+    return plan.bind(std::vector{x, x}, {});
+  };
+  CHECK_FALSE(bind(128).empty);
+  CHECK(bind(0).empty);
+  try {
+    bind(64);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "tessera: copy: argument 'x' has an extent 64 that the kernel does not take\n"
+          "  expected  count (dimension 0) a multiple of 128\n"
+          "  got       f32[64]");
+  }
+}
+
 TEST_CASE("a dim that no tensor determines is the author's mistake") {
   dsl::Builder k("lost");
   auto rows = k.dim("rows");
