@@ -80,11 +80,12 @@ KernelKey Runtime::key_of(const KernelRequest& request, const std::optional<Kern
   KernelKey key;
   key.kernel = builder.finish();
   if (options_.jit == JitMode::off) return key;
+  const std::optional<NvrtcId> compiler = nvrtc_.id();
+  if (!compiler) return key;  // only a bundle can have it
   const CompileOptions how{.line_info = options_.line_info};
-  const NvrtcId compiler = nvrtc_.id();
   builder.add("options",
-              fmt::format("{}", fmt::join(standard_options(compiler.version, target, how), " ")));
-  builder.add("compiler", compiler.identity);
+              fmt::format("{}", fmt::join(standard_options(compiler->version, target, how), " ")));
+  builder.add("compiler", compiler->identity);
   key.entry = builder.finish();
   return key;
 }

@@ -47,7 +47,7 @@ std::shared_ptr<const LoadedKernel> Runtime::load(const KernelRequest& request, 
     check_shared_memory(source.op, source.shared_bytes, info);
     return source;
   };
-  const bool only_bundles = options_.jit == JitMode::off && options_.arch.empty();
+  const bool only_bundles = options_.arch.empty() && (options_.jit == JitMode::off || !nvrtc_.id());
   Job job =
       job_for(checked, only_bundles ? bundled_target(checked, info) : target_for(info), &info);
   Flight flight = Flight::found;
@@ -89,16 +89,18 @@ std::shared_ptr<const LoadedKernel> Runtime::load_or_recompile(Job& job, const D
     std::string second_refusal;
     kernel = attempt(second_refusal);
     if (!kernel) {
-      raise(ErrorKind::load, job.request.op, "the driver refuses the compiled kernel",
-            {.expected = fmt::format("a kernel for cuda:{} ({}), driver of CUDA {}, Spec {}",
-                                     device.ordinal, device.name, cuda_version_text(driver.version),
-                                     spec_text(job.request)),
-             .got = options_.jit == JitMode::off
-                        ? refusal + "; nothing is compiled (TESSERA_JIT=off)"
-                        : fmt::format("{}; compiled again for {} by {}: {}", refusal,
-                                      to_string(job.target), nvrtc().describe(), second_refusal),
-             .hint = "the driver may be older than NVRTC: update it or name an older libnvrtc with "
-                     "TESSERA_NVRTC"});
+      raise(
+          ErrorKind::load, job.request.op, "the driver refuses the compiled kernel",
+          {.expected =
+               fmt::format("a kernel for cuda:{} ({}), driver of CUDA {}, Spec {}", device.ordinal,
+                           device.name, cuda_version_text(driver.version), spec_text(job.request)),
+           .got = options_.jit == JitMode::off ? refusal + "; nothing is compiled (TESSERA_JIT=off)"
+                  : job.key.entry.hex.empty()
+                      ? refusal + "; there is no NVRTC to compile it again"
+                      : fmt::format("{}; compiled again for {} by {}: {}", refusal,
+                                    to_string(job.target), nvrtc().describe(), second_refusal),
+           .hint = "the driver may be older than NVRTC: update it or name an older libnvrtc with "
+                   "TESSERA_NVRTC"});
     }
   }
   // A kernel that was compiled without the wait must not begin early: it would read too soon. Nor

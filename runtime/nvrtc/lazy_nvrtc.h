@@ -20,15 +20,17 @@ class LazyNvrtc {
   /// Opens libnvrtc on first use; throws open_nvrtc's error, each time the same.
   const Nvrtc& open();
 
-  /// What names it in keys, without opening it where its files tell. Throws like open() else. Opening
-  /// may correct it: the file that seemed to be it could not be opened.
-  NvrtcId id();
+  /// What names it in keys, without opening it where its files tell; nothing where there is none.
+  /// Opening may correct it: the file that seemed to be it could not be opened.
+  std::optional<NvrtcId> id();
 
   // Around fork: no child begins with the lock taken.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
 
  private:
+  void try_to_open();
+
   const LibraryLoader loader_;
   const NvrtcSearch search_;
   std::mutex mutex_;  // held while opening: all wait for one

@@ -94,6 +94,26 @@ TEST_CASE("R22.10 with a bundle and TESSERA_JIT=off no compiler is opened") {
   CHECK_FALSE(opened_nvrtc(fake));
 }
 
+TEST_CASE("R9.2 a bundle serves a machine without a compiler; what it lacks needs one") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  put(scratch / "kernels.tsb", bundle_of(fake, {"a"}));
+  Process maker(fake, "");
+  put(scratch / "plain.tsb",
+      encode_bundle({maker.runtime->bundle_item(maker.with_spec("b"), {9, 0, 0})}));
+  fake.state().nvrtc_files.clear();
+  Options options;
+  options.cache_roots = {scratch / "own", scratch / "kernels.tsb", scratch / "plain.tsb"};
+  Process process(fake, options);
+  CHECK(process.runtime->load(process.with_spec("a"), 0)->image->source == "text of a");
+  CHECK(to_string(process.runtime->load(process.with_spec("b"), 0)->image->target) == "sm_90");
+  CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source == "text of a");
+  CHECK(process.lines.empty());
+  CHECK(error_of([&] {
+          process.runtime->load(process.with_spec("c"), 0);
+        }).find("tessera: cannot compile CUDA: no usable libnvrtc\n") == 0);
+}
+
 TEST_CASE("R22.10 the real libnvrtc is not mapped with TESSERA_JIT=off") {
   if (dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_NOLOAD) ||
       dlopen("libnvrtc.so.12", RTLD_NOW | RTLD_NOLOAD)) {
