@@ -50,6 +50,7 @@ void check_source(const KernelSource& source) {
 }
 
 void check_target(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
+  check_supported(target, source.op);
   if (source.cluster > 1 && target.major < 9) {
     raise(ErrorKind::unsupported, source.op, "the target has no clusters of blocks",
           {.expected = "sm_90 or newer",

@@ -36,6 +36,14 @@ std::optional<Target> parse_target(std::string_view word) {
   return target;
 }
 
+void check_supported(Target target, std::string_view op) {
+  const int oldest = target.letter == 'f' ? 100 : target.letter == 'a' ? 90 : 80;
+  if (target.number() >= oldest) return;
+  raise(ErrorKind::unsupported, op, fmt::format("no kernel can be made for {}", to_string(target)),
+        {.expected = "sm_80 or newer; the letter a from sm_90a on, f from sm_100f on",
+         .got = to_string(target)});
+}
+
 // The exact device's, always: its cubins are the fastest, and a process compiles for its own devices
 // only. Where fewer variants matter, in a bundle, sm_100f or sm_90 serve as well: see
 // targets_that_run_on().

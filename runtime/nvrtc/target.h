@@ -23,6 +23,10 @@ struct Target {
 std::string to_string(Target target);  // "sm_90a"
 std::optional<Target> parse_target(std::string_view word);
 
+/// Throws an unsupported error for a target that is too old for generated code (below sm_80) or does
+/// not exist: sm_89a, sm_90f.
+void check_supported(Target target, std::string_view op = "");
+
 /// The target for a device: with letter 'a' from capability 9.0 on, plain below. Throws an
 /// unsupported error if the compiler's list (nvrtcGetSupportedArchs, as 80, 90, ...) lacks it:
 /// there is no silent downgrade.

@@ -278,6 +278,11 @@ TEST_CASE("kernels that cannot be cached or named are refused") {
            "  expected  NVRTC 12.9 or newer for sm_100f\n"
            "  got       NVRTC 12.8");
   }
+  SECTION("a target that does not exist") {
+    CHECK(error_of(source, {9, 0, 'f'}).find("tessera: scale: no kernel can be made for sm_90f") ==
+          0);
+    CHECK(error_of(source, {7, 5, 0}).find("tessera: scale: no kernel can be made for sm_75") == 0);
+  }
   SECTION("a target that this NVRTC does not know") {
     CHECK(error_of(source, {13, 0, 'a'}) ==
           "tessera: scale: NVRTC 13.0 (/usr/local/cuda/lib64/libnvrtc.so.13) does not know the "

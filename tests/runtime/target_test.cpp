@@ -24,6 +24,30 @@ TEST_CASE("targets are parsed and printed") {
   }
 }
 
+TEST_CASE("targets that are too old or do not exist are unsupported") {
+  const auto check = [](const char* word) {
+    try {
+      check_supported(*parse_target(word), "scale");
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::unsupported);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  for (const char* word : {"sm_80", "sm_90", "sm_90a", "sm_100f", "sm_121a"}) {
+    CHECK(check(word) == "no error");
+  }
+  for (const char* word : {"sm_75", "sm_52", "sm_80a", "sm_89a", "sm_90f"}) {
+    CAPTURE(word);
+    CHECK(check(word) == "tessera: scale: no kernel can be made for " + std::string(word) +
+                             "\n"
+                             "  expected  sm_80 or newer; the letter a from sm_90a on, f from "
+                             "sm_100f on\n"
+                             "  got       " +
+                             word);
+  }
+}
+
 TEST_CASE("the target is the device's own, with its letter from 9.0 on") {
   const std::vector<int> supported = {80, 86, 89, 90, 100, 120};
   CHECK(to_string(choose_target(8, 0, supported, "NVRTC")) == "sm_80");

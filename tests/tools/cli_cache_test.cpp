@@ -199,6 +199,17 @@ TEST_CASE("wrong words for compile and cache are wrong usage", "[cli][cache]") {
         "tessera: unknown target 'hopper'\n"
         "  expected  targets with commas between, such as sm_90a,sm_100a\n"
         "  got       sm_90a,hopper\n");
+  for (const char* target : {"sm_90f", "sm_80a", "sm_75"}) {
+    const std::string said = "tessera: no kernel can be made for " + std::string(target) + "\n";
+    const ProgramResult list =
+        run_tessera({"compile", "topk_gate", "--arch", target, "--out", folder.path("x")});
+    CHECK(list.exit_code == 2);
+    CHECK(list.err.find(said) == 0);
+    const ProgramResult show =
+        run_tessera({"show", "topk_gate", "--stage", "ptx", "--arch", target});
+    CHECK(show.exit_code == 2);
+    CHECK(show.err.find(said) == 0);
+  }
   CHECK(run_tessera({"cache"}).exit_code == 2);
   CHECK(run_tessera({"cache", "eat"}).exit_code == 2);
 }

@@ -73,7 +73,10 @@ std::vector<runtime::KernelRequest> requests_in(const std::string& path) {
 }
 
 runtime::Target target_of(const std::string& word) {
-  if (const std::optional<runtime::Target> target = runtime::parse_target(word)) return *target;
+  if (const std::optional<runtime::Target> target = runtime::parse_target(word)) {
+    runtime::check_supported(*target);
+    return *target;
+  }
   throw Error({.kind = ErrorKind::argument,
                .what = fmt::format("unknown target '{}'", word),
                .argument = "arch",
@@ -93,6 +96,7 @@ std::vector<runtime::Target> parse_targets(const std::string& list) {
                    .expected = "targets with commas between, such as sm_90a,sm_100a",
                    .got = list});
     }
+    runtime::check_supported(*target);
     targets.push_back(*target);
   }
   return targets;
