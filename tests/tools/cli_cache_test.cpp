@@ -1,6 +1,8 @@
 // tessera compile and tessera cache, as a user runs them. No GPU needed; NVRTC is.
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -149,6 +151,44 @@ TEST_CASE("C01 keys and binaries do not depend on what a process made before", "
   const std::vector<std::string> one_way = made("transpose", "topk_gate");
   CHECK(one_way.size() >= 4);
   CHECK(made("topk_gate", "transpose") == one_way);
+}
+
+TEST_CASE("prune and clear leave alone what is only read", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string own = folder.path("own"), layer = folder.path("layer");
+  REQUIRE(run_tessera({"compile", "topk_gate", "--out", folder.path("b")}, layer).exit_code == 0);
+  const size_t num_keys = keys_in(run_tessera({"cache", "ls"}, layer).out).size();
+  REQUIRE(num_keys > 0);
+  for (const char* word : {"prune", "clear"}) {
+    const ProgramResult read_only = run_tessera({"cache", word}, layer, {"TESSERA_CACHE=ro"});
+    CHECK(read_only.exit_code == 1);
+    CHECK(read_only.err ==
+          "tessera: no cache folder is written, and what is only read stays as it is\n"
+          "  expected  TESSERA_CACHE=rw, and a folder first in TESSERA_CACHE_DIR\n"
+          "  got       TESSERA_CACHE=ro\n");
+    const ProgramResult layered = run_tessera({"cache", word}, own + ":" + layer);
+    CHECK(layered.exit_code == 0);
+    CHECK(layered.out == "0 entries removed\n");
+    CHECK(run_tessera({"cache", word}, folder.path("b")).exit_code == 1);
+  }
+  CHECK(keys_in(run_tessera({"cache", "ls"}, layer).out).size() == num_keys);
+}
+
+TEST_CASE("a prune that cannot be made fails", "[cli][cache]") {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path("cache"));
+  const std::string path = folder.path("cache/prune.lock");
+  const int held = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  REQUIRE(::fcntl(held, F_OFD_SETLK, &lock) == 0);
+  const ProgramResult result = run_tessera({"cache", "prune"}, folder.path("cache"));
+  ::close(held);
+  CHECK(result.exit_code == 1);
+  CHECK(result.out.empty());
+  CHECK(result.err == "tessera: " + folder.path("cache") +
+                          ": another process is pruning it, or it cannot be written\n");
 }
 
 TEST_CASE("verify names a damaged entry and fails", "[cli][cache]") {

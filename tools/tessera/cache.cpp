@@ -1,8 +1,11 @@
 // tessera cache: looks into the folders of compiled kernels, checks and empties them.
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "runtime/cache/manifest.h"
@@ -29,23 +32,54 @@ int verify() {
   return printed && result.damaged.empty() ? kOk : kFailed;
 }
 
-int shrink(bool to_nothing) {
+/// The folder that programs write, if it is there: what is only read is left alone.
+std::vector<CacheFolder> written_cache() {
+  runtime::Options options = runtime::Runtime::instance().options();
+  options.cache_roots.resize(std::min<size_t>(options.cache_roots.size(), 1));
+  std::vector<CacheFolder> cache = open_cache(options);
+  const std::vector<runtime::RootStatus> roots = runtime::Runtime::instance().cache_roots();
+  if (!roots.empty() && roots.front().written) return cache;
+  throw Error({.kind = ErrorKind::unsupported,
+               .what = "no cache folder is written, and what is only read stays as it is",
+               .expected = "TESSERA_CACHE=rw, and a folder first in TESSERA_CACHE_DIR",
+               .got = roots.empty()          ? "no cache"
+                      : roots.front().bundle ? "a bundle, " + roots.front().path
+                                             : "TESSERA_CACHE=ro"});
+}
+
+bool is_there(const CacheFolder& cache, const runtime::StoredEntry& entry) {
+  const runtime::Folder folder = runtime::open_folder_of(cache.folder, entry);
+  struct stat info = {};
+  return folder.fd && fstatat(folder.fd.get(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+int clear() {
+  int64_t removed = 0;
+  int64_t kept = 0;
+  for (const CacheFolder& cache : written_cache()) {
+    for (const runtime::StoredEntry& entry : cache.entries) {
+      if (runtime::remove_entry(cache.folder, entry)) {
+        ++removed;
+      } else if (is_there(cache, entry)) {
+        ++kept;
+      }
+    }
+  }
+  if (kept > 0) tell(fmt::format("tessera: {} entries cannot be removed\n", kept));
+  const bool printed = print(fmt::format("{} entries removed\n", removed));
+  return printed && kept == 0 ? kOk : kFailed;
+}
+
+int prune() {
   const runtime::Options& options = runtime::Runtime::instance().options();
   int64_t removed = 0;
-  for (const CacheFolder& cache : cache_here()) {
-    if (to_nothing) {
-      for (const runtime::StoredEntry& entry : cache.entries) {
-        removed += runtime::remove_entry(cache.folder, entry) ? 1 : 0;
-      }
-      continue;
-    }
-    const int64_t count = runtime::prune(
-        cache.folder, {options.cache_max_bytes, options.cache_max_entries}, std::time(nullptr));
-    if (count < 0) {
-      tell(fmt::format("tessera: {}: another process is pruning it, or it is read-only\n",
-                       cache.path));
-    }
-    removed += std::max<int64_t>(count, 0);
+  for (const CacheFolder& cache : written_cache()) {
+    removed = runtime::prune(cache.folder, {options.cache_max_bytes, options.cache_max_entries},
+                             std::time(nullptr));
+    if (removed >= 0) continue;
+    tell(fmt::format("tessera: {}: another process is pruning it, or it cannot be written\n",
+                     cache.path));
+    return kFailed;
   }
   return print(fmt::format("{} entries removed\n", removed)) ? kOk : kFailed;
 }
@@ -83,8 +117,8 @@ void add_cache(CLI::App& app, Command& command) {
   add("ls", "every entry", [] { return print(cache_list(cache_here())) ? kOk : kFailed; });
   add("du", "entries and bytes", [] { return print(cache_usage(cache_here())) ? kOk : kFailed; });
   add("verify", "read every entry and check its digests", verify);
-  add("prune", "remove the least used beyond the bounds", [] { return shrink(false); });
-  add("clear", "remove every entry", [] { return shrink(true); });
+  add("prune", "remove the least used beyond the bounds", prune);
+  add("clear", "remove every entry", clear);
   CLI::App* explain_sub = add("explain", "what is in a key, or what makes two differ",
                               [options] { return explain_keys(*options); });
   explain_sub->add_option("a", options->key, "the first digits of a key")->required();
