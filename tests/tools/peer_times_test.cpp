@@ -53,6 +53,46 @@ const char* const kLines =
 {"op": "per_token_cast", "params": {"T": 128, "H": 7168, "format": "e4m3", "num_per_channels": 128, "sf_layout": "row_major", "round_sf": false}, "time_us": 2.88}
 )";
 
+TEST_CASE("a peer line with values that mean nothing is named", "[peer]") {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("a.jsonl");
+  const auto error_of = [&](const std::string& line) {
+    write_text(path, "\n" + line + "\n");
+    try {
+      PeerTimes::load(path);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::argument);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const std::string swiglu = R"({"kernel": "swiglu_forward_and_per_token_cast", "time_us": 1.0, )";
+  const std::string gate = R"({"kernel": "top2_sum_gate", "time_us": 1.0, )";
+  for (const std::string& line :
+       {swiglu + R"("params": {"num_per_channels": 0}})",
+        swiglu + R"("params": {"hidden": "wide"}})",
+        swiglu + R"("params": {"hidden": 9223372036854775807, "num_per_channels": 2}})",
+        swiglu + R"("bandwidth_gbs": "fast", "params": {"hidden": 128}})",
+        swiglu + R"("bandwidth_gbs": 1e300, "params": {"hidden": 128}})",
+        gate + R"("params": {"num_topk": 0, "num_shared_experts": 2}})",
+        gate + R"("params": {"num_topk": 1.5}})",
+        gate + R"("params": {"use_packed_ue8m0": "no"}})"}) {
+    CAPTURE(line);
+    CHECK(error_of(line).find("tessera: " + path + ": line 2 is no peer time\n") == 0);
+  }
+  CHECK(error_of(swiglu + R"("params": {"num_per_channels": 0}})")
+            .find("\n  got       num_per_channels is 0") != std::string::npos);
+}
+
+TEST_CASE("sizes without end in a README of copy rates are no sizes", "[peer]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("README.md"),
+             "99999999999999999999 MiB 3310 GB/s, 0 MiB 1000, 8 MiB 3000 GB/s\n");
+  const PeerTimes times = PeerTimes::load(folder.path(""));
+  CHECK(times.copy_gbs(int64_t{8} << 20) == 3000);
+  CHECK_FALSE(times.copy_gbs(int64_t{4} << 20).has_value());
+}
+
 TEST_CASE("peer lines match the case with the same facts and no other", "[peer]") {
   const TemporaryFolder folder;
   write_text(folder.path("a.jsonl"), kLines);

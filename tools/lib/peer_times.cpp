@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
+#include <stdexcept>
 
 #include "dsl/base/error.h"
 
@@ -185,19 +186,33 @@ std::string layout_word(bool col_major, bool packed) {
   return col_major ? "col_major_tma" : "row_major";
 }
 
+/// A count among the parameters of a line; throws std::out_of_range if it is none.
+int64_t count_in(const Json& params, const char* key, int64_t lowest, int64_t otherwise) {
+  if (!params.contains(key)) return otherwise;
+  constexpr int64_t kHighest = int64_t{1} << 31;
+  const Json& value = params[key];
+  const int64_t count = value.is_number_integer() ? value.get<int64_t>() : -1;
+  if (count >= lowest && count <= kHighest) return count;
+  throw std::out_of_range(fmt::format("{} is {}", key, value.dump()));
+}
+
 /// Expanded rows of a swiglu line, which names tokens only: what the bytes that it moved make of a
 /// multiple of the alignment, 16. Those are x, out and its scales.
 int64_t expanded_rows(const Json& line) {
   const Json& params = line["params"];
-  const int64_t hidden = params.value("hidden", 1), group = params.value("num_per_channels", 1);
+  const int64_t hidden = count_in(params, "hidden", 1, 1);
+  const int64_t group = count_in(params, "num_per_channels", 1, 1);
   const int64_t groups = (hidden + group - 1) / group;
   const bool packed = params.value("use_packed_ue8m0", false);
   const int64_t row_bytes = 5 * hidden + 4 * (packed ? (groups + 3) / 4 : groups);
   const double bytes = line["time_us"].get<double>() * line.value("bandwidth_gbs", 0.0) * 1e3;
+  constexpr double kMostBytes = 1e18;
+  if (!(std::abs(bytes) <= kMostBytes)) throw std::out_of_range(fmt::format("{} bytes", bytes));
   return 16 * std::llround(bytes / static_cast<double>(16 * row_bytes));
 }
 
-/// The facts of a line in the peer's names; nothing for a parameter that we cannot translate.
+/// The facts of a line in the peer's names; nothing for a parameter that we cannot translate. Throws
+/// Json::exception or std::out_of_range for values that mean nothing.
 std::optional<CaseFacts> translate(const Renames& rename, const Json& line) {
   const Json& params = line["params"];
   CaseFacts facts = rename.always;
@@ -227,10 +242,10 @@ std::optional<CaseFacts> translate(const Renames& rename, const Json& line) {
     facts["clamped_count given"] = counts ? "true" : "false";
   }
   if (rename.op == "top2_sum_gate") {
-    const int64_t topk = params.value("num_topk", 1),
-                  shared = params.value("num_shared_experts", 1);
+    const int64_t topk = count_in(params, "num_topk", 1, 1);
+    const int64_t shared = count_in(params, "num_shared_experts", 0, 1);
     const bool fits = shared > 0 && topk % shared == 0 &&
-                      params.value("num_routed_experts", 0) % (topk / shared) == 0;
+                      count_in(params, "num_routed_experts", 0, 0) % (topk / shared) == 0;
     facts["use_shared_as_routed"] = fits ? "true" : "false";
   }
   if (params.contains("use_packed_ue8m0")) {
@@ -353,7 +368,12 @@ void PeerTimes::load_file(const std::string& path) {
     } else if (json.contains("kernel")) {
       const auto known = renames().find(fact(json["kernel"]));
       if (known == renames().end()) continue;
-      std::optional<CaseFacts> facts = translate(known->second, json);
+      std::optional<CaseFacts> facts;
+      try {
+        facts = translate(known->second, json);
+      } catch (const std::exception& error) {
+        fail(path, where + " is no peer time", error.what());
+      }
       if (facts) lines_.push_back({known->second.op, std::move(*facts), us});
     } else {
       fail(path, where + " names neither op nor kernel", line.substr(0, 80));
@@ -364,7 +384,7 @@ void PeerTimes::load_file(const std::string& path) {
 void PeerTimes::load_copy_rates(const std::string& readme) {
   // "8 MiB 3310 GB/s, 32 MiB 3609, ..., 1 GiB 4242": a size, its unit, a rate.
   const std::string text = read_all(readme);
-  const std::regex pair(R"((\d+) (MiB|GiB) (\d{3,5})\b)");
+  const std::regex pair(R"(\b([1-9]\d{0,5}) (MiB|GiB) (\d{3,5})\b)");
   for (std::sregex_iterator it(text.begin(), text.end(), pair), end; it != end; ++it) {
     const int shift = (*it)[2].str() == "GiB" ? 30 : 20;
     copy_rates_[std::stoll((*it)[1].str()) << shift] = std::stod((*it)[3].str());
