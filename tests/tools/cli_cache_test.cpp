@@ -47,6 +47,9 @@ TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and
   CAPTURE(made.err);
   REQUIRE(made.exit_code == 0);
   CHECK(made.out.find(" kernels for 2 targets, ") != std::string::npos);
+  CHECK(
+      run_tessera({"compile", "topk_gate", "--arch", "sm_80,sm_90a,sm_80", "--out", bundle}, cache)
+          .out == made.out);
 
   const ProgramResult list = run_tessera({"cache", "ls"}, cache);
   const std::vector<std::string> keys = keys_in(list.out);
@@ -239,6 +242,20 @@ TEST_CASE("wrong words for compile and cache are wrong usage", "[cli][cache]") {
         "tessera: unknown target 'hopper'\n"
         "  expected  targets with commas between, such as sm_90a,sm_100a\n"
         "  got       sm_90a,hopper\n");
+  CHECK(run_tessera({"compile", "topk_gate", "--arch", "", "--out", folder.path("x")}).err ==
+        "tessera: no target\n"
+        "  expected  targets with commas between, such as sm_90a,sm_100a\n"
+        "  got       an empty list\n");
+  for (const char* list : {"", "sm_90a,sm_80"}) {
+    const std::string said = "tessera: unknown target '" + std::string(list) + "'\n";
+    const ProgramResult cold = run_tessera({"bench", "topk_gate", "--cold", "--arch", list});
+    CHECK(cold.exit_code == 2);
+    CHECK(cold.err.find(said) == 0);
+    if (*list == '\0') continue;  // check without a target compiles nothing
+    const ProgramResult check = run_tessera({"check", "topk_gate", "--arch", list});
+    CHECK(check.exit_code == 2);
+    CHECK(check.err.find(said) == 0);
+  }
   for (const char* target : {"sm_90f", "sm_80a", "sm_75"}) {
     const std::string said = "tessera: no kernel can be made for " + std::string(target) + "\n";
     const ProgramResult list =

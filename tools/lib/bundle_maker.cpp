@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <fstream>
 #include <set>
@@ -97,9 +98,16 @@ std::vector<runtime::Target> parse_targets(const std::string& list) {
                    .got = list});
     }
     runtime::check_supported(*target);
-    targets.push_back(*target);
+    if (std::find(targets.begin(), targets.end(), *target) == targets.end()) {
+      targets.push_back(*target);
+    }
   }
-  return targets;
+  if (!targets.empty()) return targets;
+  throw Error({.kind = ErrorKind::argument,
+               .what = "no target",
+               .argument = "arch",
+               .expected = "targets with commas between, such as sm_90a,sm_100a",
+               .got = "an empty list"});
 }
 
 std::vector<runtime::BundleItem> compile_all(const std::vector<Wanted>& wanted, int jobs,

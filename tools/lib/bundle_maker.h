@@ -28,9 +28,9 @@ std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
 /// line.
 std::vector<runtime::KernelRequest> requests_in(const std::string& path);
 
-/// "sm_90a". Throws an argument error.
+/// "sm_90a". Throws an argument error, unsupported for a target that does not exist.
 runtime::Target target_of(const std::string& word);
-/// "sm_90a,sm_100a". Throws an argument error.
+/// "sm_90a,sm_100a", each once. Throws an argument error, for an empty list too.
 std::vector<runtime::Target> parse_targets(const std::string& list);
 
 /// Compiles side by side. `progress` is told done and total, from any thread.

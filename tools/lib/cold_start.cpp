@@ -34,10 +34,9 @@ struct Sample {
 };
 
 Sample measure(const kernels::OpInfo& op, const kernels::BenchCase& example, bool on_gpu,
-               const std::string& arch) {
+               runtime::Target target) {
   Sample sample;
   if (!on_gpu) {
-    const runtime::Target target = parse_targets(arch).front();
     const std::vector<runtime::KernelRequest> requests = requests_of(op, example, target);
     const auto start = Clock::now();
     for (const runtime::KernelRequest& request : requests) {
@@ -59,7 +58,7 @@ Sample measure(const kernels::OpInfo& op, const kernels::BenchCase& example, boo
 
 // In a process of its own, with its cache in `folder`.
 Sample measure_in_child(const kernels::OpInfo& op, const kernels::BenchCase& example, bool on_gpu,
-                        const std::string& arch, const std::string& folder) {
+                        runtime::Target target, const std::string& folder) {
   std::array<int, 2> ends{};
   TESSERA_CHECK(pipe(ends.data()) == 0, "no pipe");
   const pid_t child = fork();
@@ -69,7 +68,7 @@ Sample measure_in_child(const kernels::OpInfo& op, const kernels::BenchCase& exa
     setenv("TESSERA_CACHE", "rw", 1);
     Sample sample;
     try {
-      sample = measure(op, example, on_gpu, arch);
+      sample = measure(op, example, on_gpu, target);
     } catch (const Error& error) {
       const std::string text = fmt::format("{}\n", error.what());
       static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
@@ -99,13 +98,13 @@ double median(std::array<double, 3> values) {
 }  // namespace
 
 ColdStart cold_start(const kernels::OpInfo& op, const kernels::BenchCase& example, bool on_gpu,
-                     const std::string& arch) {
+                     runtime::Target target) {
   std::array<double, 3> context{}, empty{}, warm{};
   for (size_t i = 0; i < empty.size(); ++i) {
     std::string folder = (std::filesystem::temp_directory_path() / "tessera-cold-XXXXXX").string();
     TESSERA_CHECK(mkdtemp(folder.data()) != nullptr, "no scratch folder");
-    const Sample first = measure_in_child(op, example, on_gpu, arch, folder);
-    const Sample second = measure_in_child(op, example, on_gpu, arch, folder);
+    const Sample first = measure_in_child(op, example, on_gpu, target, folder);
+    const Sample second = measure_in_child(op, example, on_gpu, target, folder);
     context[i] = first.context_ms;
     empty[i] = first.call_ms;
     warm[i] = second.call_ms;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/op.h"
+#include "runtime/nvrtc/target.h"
 
 namespace tessera::tools {
 
@@ -16,9 +17,9 @@ struct ColdStart {
 };
 
 /// Medians of three processes each, which this one starts: it must not have used a GPU or made the
-/// process's runtime yet. Without a GPU the kernels are only brought to a cubin for `arch`.
+/// process's runtime yet. Without a GPU the kernels are only brought to a cubin for `target`.
 ColdStart cold_start(const kernels::OpInfo& op, const kernels::BenchCase& example, bool on_gpu,
-                     const std::string& arch);
+                     runtime::Target target);
 
 std::string cold_table(const std::vector<ColdStart>& costs);
 std::string cold_json(const std::vector<ColdStart>& costs);

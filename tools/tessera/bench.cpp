@@ -105,13 +105,13 @@ bool has_gpu() {
 int bench_cold(const BenchOptions& options) {
   const std::vector<const kernels::OpInfo*> chosen =
       reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
-  reading_arguments([&] { return parse_targets(options.arch); });
+  const runtime::Target target = reading_arguments([&] { return target_of(options.arch); });
   const bool on_gpu = has_gpu();
   std::vector<ColdStart> costs;
   for (const kernels::OpInfo* op : chosen) {
     if (op->examples.empty()) continue;
     show_progress(fmt::format("{} {}", op->name, op->examples.front().label));
-    costs.push_back(cold_start(*op, op->examples.front(), on_gpu, options.arch));
+    costs.push_back(cold_start(*op, op->examples.front(), on_gpu, target));
   }
   show_progress("");
   if (!options.json.empty()) write_file(options.json, cold_json(costs));

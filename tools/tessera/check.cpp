@@ -28,7 +28,7 @@ int check(const CheckOptions& options) {
   runtime::Target target;
   std::optional<kernels::jit::TargetScope> scope;
   if (!options.arch.empty()) {
-    target = reading_arguments([&] { return parse_targets(options.arch); }).front();
+    target = reading_arguments([&] { return target_of(options.arch); });
     nvrtc = &runtime::Runtime::instance().nvrtc();
     scope.emplace(target);
   }

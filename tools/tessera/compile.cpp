@@ -71,12 +71,15 @@ int compile(const CompileOptions& options) {
         tell(fmt::format("\r\x1b[K{} of {} kernels", done, total));
       });
   if (watched) tell("\r\x1b[K");
+  std::set<std::string> kernels;
+  for (const runtime::BundleItem& item : items) kernels.insert(item.kernel.hex);
   const std::string bytes = runtime::encode_bundle(std::move(items));
   write_file(options.out, bytes);
   // A bundle that a group or others could write would not be used.
   ::chmod(options.out.c_str(), 0644);
-  return print(fmt::format("{}: {} kernels for {} target{}, {} bytes\n", options.out, wanted.size(),
-                           targets.size(), targets.size() == 1 ? "" : "s", bytes.size()))
+  return print(fmt::format("{}: {} kernels for {} target{}, {} bytes\n", options.out,
+                           kernels.size(), targets.size(), targets.size() == 1 ? "" : "s",
+                           bytes.size()))
              ? kOk
              : kFailed;
 }
