@@ -156,6 +156,15 @@ std::optional<Image> DiskCache::find_in_folder(size_t root_idx, const std::strin
       return image;
     }
   }
+  if (secret_.empty() && file.bytes && is_signed(*file.bytes)) {
+    // Of use to those who have the secret: not damaged, and not ours to remove.
+    log_.write_once(
+        LogLevel::warn, "signed " + root,
+        fmt::format("{}: entries of cache folder {} are signed, and this process has no "
+                    "secret (TESSERA_CACHE_KEY_FILE); compiling again",
+                    op, root));
+    return std::nullopt;
+  }
   report_corrupt(op, root + "/" + entry_path(op, target, key), reason);
   if (is_written(root_idx)) remove_if_unchanged(folder, name, file.seen);
   return std::nullopt;

@@ -17,6 +17,7 @@ constexpr std::string_view kMagic = "TESSERA\n";
 constexpr std::array<std::string_view, 3> kSections = {"manifest", "cubin", "source"};
 constexpr size_t kPrefixBytes = 16;
 constexpr size_t kSectionBytes = 48;
+constexpr size_t kSignedOffset = 44;  // in a section's row
 constexpr size_t kTableEnd = kPrefixBytes + kSections.size() * kSectionBytes;
 constexpr size_t kHeaderBytes = kTableEnd + sizeof(Digest);
 
@@ -47,7 +48,10 @@ std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std
   if (bytes.substr(0, kMagic.size()) != kMagic) return reason = "not a cache entry", std::nullopt;
   const Digest seal = seal_of(bytes.substr(0, kTableEnd), secret);
   if (!is_same(seal, bytes.substr(kTableEnd, sizeof(Digest)))) {
-    reason = secret.empty() ? "the header has the wrong digest" : "it is not signed by this site";
+    reason = !secret.empty() ? "it is not signed by this site"
+             : is_signed(bytes)
+                 ? "it is signed, and this process has no secret (TESSERA_CACHE_KEY_FILE)"
+                 : "the header has the wrong digest";
     return std::nullopt;
   }
   const auto schema = read_integer<uint32_t>(bytes, 8);
@@ -84,7 +88,7 @@ std::string encode_entry(const CacheKey& key, const Image& image, const std::str
     append_integer(bytes, uint64_t{sections.at(i).size()});
     bytes += as_text(sha256(sections.at(i)));
     append_integer(bytes, static_cast<uint32_t>(i));
-    append_integer(bytes, uint32_t{0});
+    append_integer(bytes, uint32_t{secret.empty() ? 0U : 1U});
   }
   bytes += as_text(seal_of(bytes, secret));
   for (const std::string_view section : sections) bytes += section;
@@ -112,6 +116,16 @@ std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, s
   if (!entry) return std::nullopt;
   if (entry->key != key) return reason = "holds another key", std::nullopt;
   return std::move(entry->image);
+}
+
+// In every row: no flipped bit makes a damaged file a signed one.
+bool is_signed(std::string_view bytes) {
+  if (bytes.size() < kHeaderBytes || bytes.substr(0, kMagic.size()) != kMagic) return false;
+  for (size_t i = 0; i < kSections.size(); ++i) {
+    const size_t row = kPrefixBytes + i * kSectionBytes;
+    if (read_integer<uint32_t>(bytes, row + kSignedOffset) != 1) return false;
+  }
+  return true;
 }
 
 }  // namespace tessera::runtime

@@ -5,7 +5,7 @@
 //        0     8   "TESSERA\n"
 //        8     4   schema (all integers little-endian)
 //       12     4   number of sections, 3
-//       16    48   per section: size (8), SHA-256 (32), kind (4), 0 (4)
+//       16    48   per section: size (8), SHA-256 (32), kind (4), 1 in signed files, else 0 (4)
 //      160    32   SHA-256 of the 160 bytes before, or their HMAC under the site's secret (site_key.h)
 //      192         manifest (JSON), cubin, source, one after the other, nothing behind them
 
@@ -33,5 +33,9 @@ struct Entry {
 };
 std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason,
                                   const std::string& secret = {});
+
+/// Whether the file says that it is signed: without the secret it cannot be told from a damaged one
+/// otherwise.
+bool is_signed(std::string_view bytes);
 
 }  // namespace tessera::runtime

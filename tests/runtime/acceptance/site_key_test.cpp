@@ -68,7 +68,10 @@ TEST_CASE("an entry is used under the secret that signed it, and under no other"
   CHECK_FALSE(decode_entry(bytes, sample_key(), reason, std::string(16, 't')));
   CHECK(reason == "it is not signed by this site");
   CHECK_FALSE(decode_entry(bytes, sample_key(), reason));
-  CHECK(reason == "the header has the wrong digest");
+  CHECK(reason == "it is signed, and this process has no secret (TESSERA_CACHE_KEY_FILE)");
+  CHECK(is_signed(bytes));
+  CHECK_FALSE(is_signed(encode_entry(sample_key(), sample_image())));
+  CHECK_FALSE(is_signed(bytes.substr(0, 100)));
   // Digests that fit do not help who has not the secret.
   CHECK_FALSE(
       decode_entry(encode_entry(sample_key(), sample_image()), sample_key(), reason, secret));
@@ -100,6 +103,27 @@ TEST_CASE("processes with the site's secret share a cache, a planted entry is co
   Process fourth(fake, options);  // and healed
   fourth.runtime->image(Process::with_text("a"), kTarget);
   CHECK(fourth.runtime->counters().disk_hits == 1);
+}
+
+TEST_CASE("R7.4 a process without the site's secret leaves signed entries as they are") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  put(scratch / "key", "a secret of this site");
+  const Options options = with_key(scratch / "cache", scratch / "key");
+  { Process(fake, options).runtime->image(Process::with_text("a"), kTarget); }
+  const std::string path = only_entry(scratch / "cache");
+  Process stranger(fake, scratch / "cache");
+  CHECK(stranger.runtime->image(Process::with_text("a"), kTarget)->source == "a");
+  CHECK(stranger.runtime->counters().disk_hits == 0);
+  CHECK(stranger.runtime->counters().corrupt_entries == 0);
+  CHECK(stranger.lines ==
+        std::vector<std::string>{"scale: entries of cache folder " + scratch / "cache" +
+                                 " are signed, and this process has no secret "
+                                 "(TESSERA_CACHE_KEY_FILE); compiling again"});
+  CHECK(only_entry(scratch / "cache") == path);
+  Process second(fake, options);
+  second.runtime->image(Process::with_text("a"), kTarget);
+  CHECK(second.runtime->counters().disk_hits == 1);
 }
 
 TEST_CASE("with the site's secret a bundle must be signed") {
