@@ -89,7 +89,10 @@ bool remove_entry(const Folder& root, const StoredEntry& entry) {
 int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
   const Descriptor lock(
       openat(root.fd.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!lock || !take_lock(lock.get())) return -1;
+  if (!lock) return -1;
+  // Another user of a shared folder must be able to take it as well.
+  if (root.trust == CacheTrust::group) static_cast<void>(fchmod(lock.get(), 0660));
+  if (!take_lock(lock.get())) return -1;
   std::vector<StoredEntry> entries = list_entries(root);
   int64_t bytes = 0;
   for (const StoredEntry& entry : entries) bytes += entry.bytes;

@@ -404,6 +404,18 @@ TEST_CASE("R22.9 a clock that was wrong makes no entry young for ever") {
   CHECK(fs::last_write_time(file("old")) < now + std::chrono::hours(1));
 }
 
+TEST_CASE("the lock of a prune is its user's, in a shared folder its group's") {
+  const ScratchFolder scratch;
+  const CacheTrust trust = GENERATE(CacheTrust::user, CacheTrust::group);
+  const Folder root = open_root(scratch / "cache", Missing::create, trust);
+  const mode_t before = umask(077);
+  CHECK(prune(root, {.bytes = 0, .entries = 1}, std::time(nullptr)) == 0);
+  umask(before);
+  struct stat info = {};
+  REQUIRE(stat((scratch / "cache/prune.lock").c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == (trust == CacheTrust::group ? 0660 : 0600));
+}
+
 TEST_CASE("R22.9 a store prunes at most once a minute, and skips while another process does") {
   const ScratchFolder scratch;
   const std::string path = scratch / "cache";
