@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "runtime/cache/key.h"
 
@@ -15,6 +16,7 @@ namespace {
 
 constexpr time_t kHour = 3600;
 constexpr std::string_view kSuffix = ".tsk";
+constexpr const char* kTexts = "source";
 constexpr size_t kKeyDigits = 64;
 
 // By how far it is from now: a clock that was wrong, here or on a server, leaves times to come.
@@ -26,6 +28,21 @@ bool is_current(const StoredEntry& entry) {
   return entry.schema == fmt::format("v{}", kCacheSchema);
 }
 
+// Adds the files of a folder to those of `entries`; `place` says what folder it is.
+void add_files(const Folder& folder, const StoredEntry& place, std::vector<StoredEntry>& entries) {
+  for (const std::string& name : names_in(folder)) {
+    StoredEntry entry = place;
+    entry.name = name;
+    if (fstatat(folder.fd.get(), name.c_str(), &entry.seen, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(entry.seen.st_mode)) {
+      continue;
+    }
+    entry.bytes = entry.seen.st_size;
+    entry.used = entry.seen.st_mtim.tv_sec;
+    entries.push_back(std::move(entry));
+  }
+}
+
 // Held while its descriptor is open; of the file, not of the process.
 bool take_lock(int fd) {
   struct flock lock = {};
@@ -34,6 +51,10 @@ bool take_lock(int fd) {
 }
 
 }  // namespace
+
+std::string StoredEntry::path() const {
+  return target.empty() ? schema + "/" + name : schema + "/" + target + "/" + shard + "/" + name;
+}
 
 std::string StoredEntry::key() const {
   const size_t tail = kKeyDigits + kSuffix.size();
@@ -48,6 +69,8 @@ std::string StoredEntry::op() const {
 
 std::vector<StoredEntry> list_entries(const Folder& root) {
   std::vector<StoredEntry> entries;
+  const Folder texts = open_inside(root, kTexts, Missing::leave);
+  if (texts.fd) add_files(texts, {kTexts, "", "", "", 0, 0, {}}, entries);
   for (const std::string& schema : names_in(root)) {
     if (schema.empty() || schema.front() != 'v') continue;
     const Folder schema_folder = open_inside(root, schema, Missing::leave);
@@ -57,17 +80,7 @@ std::vector<StoredEntry> list_entries(const Folder& root) {
       if (!target_folder.fd) continue;
       for (const std::string& shard : names_in(target_folder)) {
         const Folder folder = open_inside(target_folder, shard, Missing::leave);
-        if (!folder.fd) continue;
-        for (const std::string& name : names_in(folder)) {
-          StoredEntry entry{schema, target, shard, name, 0, 0, {}};
-          if (fstatat(folder.fd.get(), name.c_str(), &entry.seen, AT_SYMLINK_NOFOLLOW) != 0 ||
-              !S_ISREG(entry.seen.st_mode)) {
-            continue;
-          }
-          entry.bytes = entry.seen.st_size;
-          entry.used = entry.seen.st_mtim.tv_sec;
-          entries.push_back(std::move(entry));
-        }
+        if (folder.fd) add_files(folder, {schema, target, shard, "", 0, 0, {}}, entries);
       }
     }
   }
@@ -75,8 +88,9 @@ std::vector<StoredEntry> list_entries(const Folder& root) {
 }
 
 Folder open_folder_of(const Folder& root, const StoredEntry& entry) {
-  const Folder schema = open_inside(root, entry.schema, Missing::leave);
+  Folder schema = open_inside(root, entry.schema, Missing::leave);
   if (!schema.fd) return {};
+  if (entry.target.empty()) return schema;
   const Folder target = open_inside(schema, entry.target, Missing::leave);
   return target.fd ? open_inside(target, entry.shard, Missing::leave) : Folder();
 }

@@ -1,6 +1,6 @@
 #pragma once
-// All entries of a cache folder, whatever their schema: for keeping it within bounds and for
-// `tessera cache`.
+// All entries of a cache folder, whatever their schema, and the texts for profilers beside them: for
+// keeping it within bounds and for `tessera cache`.
 
 #include <sys/stat.h>
 
@@ -14,18 +14,20 @@
 namespace tessera::runtime {
 
 struct StoredEntry {
-  std::string schema, target, shard;  // its folders: "v2", "sm_90a", "3f"
-  std::string name;                   // "per_token_cast-<64 digits>.tsk"
+  // Its folders: "v2", "sm_90a", "3f". Of a text: "source" and none.
+  std::string schema, target, shard;
+  std::string name;  // "per_token_cast-<64 digits>.tsk"
   int64_t bytes = 0;
   time_t used = 0;  // when it was stored or last read, to the hour
   struct stat seen = {};
 
-  std::string path() const { return schema + "/" + target + "/" + shard + "/" + name; }
+  std::string path() const;
   std::string op() const;
   std::string key() const;  // 64 digits, or "" if the name is not an entry's
 };
 
-/// Every file three folders below `root`. Folders that are not trusted are left out.
+/// Every file three folders below `root`, and those of "source". Folders that are not trusted are left
+/// out.
 std::vector<StoredEntry> list_entries(const Folder& root);
 
 /// The folder that holds an entry.
@@ -41,10 +43,9 @@ struct CacheLimits {
   int64_t entries = 0;
 };
 
-/// Removes entries until the limits hold: first those of other schemas, then the least recently
-/// used; none that was stored or used within the last hour. A time to come by more than that counts as
-/// long ago. Returns how many; -1 if another process
-/// is at it. `now` is for tests.
+/// Removes entries until the limits hold: first texts and entries of other schemas, then the least
+/// recently used; none that was stored or used within the last hour. A time to come by more than that
+/// counts as long ago. Returns how many; -1 if another process is at it. `now` is for tests.
 int64_t prune(const Folder& root, CacheLimits limits, time_t now);
 
 /// Notes that an entry was read, at most once an hour.

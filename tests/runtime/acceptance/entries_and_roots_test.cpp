@@ -404,6 +404,26 @@ TEST_CASE("R22.9 a clock that was wrong makes no entry young for ever") {
   CHECK(fs::last_write_time(file("old")) < now + std::chrono::hours(1));
 }
 
+TEST_CASE("R8.1 the texts for profilers count, and are the first to go") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  options.line_info = true;
+  Process(fake, options).runtime->image(Process::with_text("a"), kTarget);
+  const Folder root = open_root(scratch / "cache", Missing::leave);
+  const std::vector<StoredEntry> entries = list_entries(root);
+  REQUIRE(entries.size() == 2);
+  CHECK(entries[0].schema == "source");
+  CHECK(entries[0].path() == "source/" + entries[0].name);
+  CHECK(entries[0].key().empty());
+  CHECK(open_folder_of(root, entries[0]).fd);
+  const time_t later = std::time(nullptr) + 7200;
+  CHECK(prune(root, {.bytes = 0, .entries = 1}, later) == 1);
+  REQUIRE(list_entries(root).size() == 1);
+  CHECK(list_entries(root)[0].schema == "v2");
+}
+
 TEST_CASE("the lock of a prune is its user's, in a shared folder its group's") {
   const ScratchFolder scratch;
   const CacheTrust trust = GENERATE(CacheTrust::user, CacheTrust::group);
