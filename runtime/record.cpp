@@ -1,6 +1,7 @@
 #include "runtime/record.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -56,6 +57,21 @@ KernelSource source_of(const json& object) {
   return source;
 }
 
+// Whether a file is empty or its last line whole: a process may have ended in the middle of one.
+bool ends_a_line(int fd) {
+  const off_t size = lseek(fd, 0, SEEK_END);
+  char last = '\n';
+  return size <= 0 || pread(fd, &last, 1, size - 1) != 1 || last == '\n';
+}
+
+// Removes what was just appended, unless another process has appended to it meanwhile.
+void take_back(int fd, ssize_t written) {
+  const off_t end = lseek(fd, 0, SEEK_CUR);
+  struct stat info = {};
+  if (end < written || fstat(fd, &info) != 0 || info.st_size != end) return;
+  static_cast<void>(ftruncate(fd, end - written));
+}
+
 }  // namespace
 
 std::string append_record(const std::string& path, const RecordedKernel& kernel) {
@@ -79,11 +95,15 @@ std::string append_record(const std::string& path, const RecordedKernel& kernel)
                  {"params", std::move(params)},
                  {"text", image.source}};
   if (kernel.spec) object["spec"] = numbers_of(*kernel.spec);
-  const std::string line = object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
-  const Descriptor fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  const Descriptor fd(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd) return std::strerror(errno);
+  std::string line = object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+  if (!ends_a_line(fd.get())) line.insert(0, "\n");
   const ssize_t written = write(fd.get(), line.data(), line.size());
-  return written == static_cast<ssize_t>(line.size()) ? "" : "the line could not be written whole";
+  if (written == static_cast<ssize_t>(line.size())) return "";
+  const std::string problem = written < 0 ? std::strerror(errno) : "no room for the line";
+  if (written > 0) take_back(fd.get(), written);
+  return problem;
 }
 
 KernelRequest parse_record(std::string_view line, const std::string& place) {

@@ -17,7 +17,7 @@ struct RecordedKernel {
   const Image& image;  // its text, parameters and launch facts are recorded, its cubin is not
 };
 
-/// Appends a line, in one write. Returns an error text or "".
+/// Appends a line, in one write; one that did not fit is taken back. Returns an error text or "".
 std::string append_record(const std::string& path, const RecordedKernel& kernel);
 
 /// A line as a request. Throws an argument error naming `place` ("specs.jsonl:3") and what is wrong.

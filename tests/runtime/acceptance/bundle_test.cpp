@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -239,6 +241,42 @@ TEST_CASE("what a program needed is recorded and makes its bundle") {
   CHECK(error_of([&] { parse_record("{\"op\": 3}", "specs.jsonl:4"); })
             .find("tessera: specs.jsonl:4 is not a recorded kernel\n"
                   "  expected  a line written by TESSERA_RECORD") == 0);
+}
+
+TEST_CASE("a line that a disk has no room for leaves the recording as it was") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "specs.jsonl";
+  const Image image = sample_image();
+  const RecordedKernel kernel{"spec", "code", image};
+  CHECK(append_record(path, kernel).empty());
+  const auto size = static_cast<rlim_t>(std::filesystem::file_size(path));
+  struct rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+  const struct rlimit full = {size + 20, before.rlim_max};
+  const auto old = std::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &full) == 0);
+  const std::string problem = append_record(path, kernel);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, old);
+  CHECK(problem == "no room for the line");
+  CHECK(std::filesystem::file_size(path) == size);
+}
+
+TEST_CASE("a torn line of a recording spoils no other") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "specs.jsonl";
+  const Image image = sample_image();
+  const RecordedKernel kernel{"spec", "code", image};
+  std::ofstream(path) << "{\"op\": \"sca";
+  CHECK(append_record(path, kernel).empty());
+  CHECK(append_record(path, kernel).empty());
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == "{\"op\": \"sca");
+  CHECK_NOTHROW(parse_record(lines[1], "specs.jsonl:2"));
+  CHECK(lines[2] == lines[1]);
 }
 
 TEST_CASE("after seal a compile is reported or refused, as the switch says") {
