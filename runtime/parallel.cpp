@@ -57,8 +57,12 @@ void run_in_parallel(size_t count, int jobs, const std::stop_token& stop,
     }
   };
   std::vector<std::jthread> threads;
-  for (size_t i = 1; i < std::min(count, static_cast<size_t>(jobs)); ++i)
-    threads.emplace_back(work);
+  try {
+    for (size_t i = 1; i < std::min(count, static_cast<size_t>(jobs)); ++i)
+      threads.emplace_back(work);
+  } catch (const std::exception&) {
+    // No more threads to be had: those that are there do it, this one at least.
+  }
   work();
   threads.clear();  // joins
   if (error) std::rethrow_exception(error);

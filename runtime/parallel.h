@@ -13,8 +13,9 @@ namespace tessera::runtime {
 /// free memory, which is what an NVRTC at work may take.
 int num_jobs(const Options& options);
 
-/// Runs task(0) ... task(count - 1), `jobs` at a time. All are run, or, once `stop` is requested,
-/// those that have begun; then the error of the lowest index is thrown.
+/// Runs task(0) ... task(count - 1), `jobs` at a time, or fewer where threads cannot be had. All are
+/// run, or, once `stop` is requested, those that have begun; then the error of the lowest index is
+/// thrown.
 void run_in_parallel(size_t count, int jobs, const std::stop_token& stop,
                      const std::function<void(size_t)>& task);
 
