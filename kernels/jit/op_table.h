@@ -1,7 +1,7 @@
 #pragma once
 // Everything a process has prepared to run, found without a lock: readers follow one atomic pointer
-// to an immutable table; writers copy it. Old tables and entries are never freed, since a reader
-// may still be in them.
+// to a table whose free slots writers fill; a full one is copied to one of twice the size. Old tables
+// and entries are never freed, since a reader may still be in them.
 
 #include <atomic>
 #include <cstdint>
@@ -25,7 +25,7 @@ class OpTable {
     const Table* table = current_.load(std::memory_order_acquire);
     if (!table) return nullptr;
     for (size_t i = hash(op, spec, device);; ++i) {
-      const Entry* entry = table->slots[i & table->mask];
+      const Entry* entry = table->slots[i & table->mask].load(std::memory_order_acquire);
       if (!entry) return nullptr;
       if (entry->op == op && entry->spec == spec && entry->device == device) return entry;
     }
@@ -36,8 +36,8 @@ class OpTable {
   void for_each(const Fn& fn) const {
     const Table* table = current_.load(std::memory_order_acquire);
     if (!table) return;
-    for (const Entry* entry : table->slots) {
-      if (entry) fn(*entry);
+    for (const auto& slot : table->slots) {
+      if (const Entry* entry = slot.load(std::memory_order_acquire)) fn(*entry);
     }
   }
 
@@ -46,9 +46,13 @@ class OpTable {
     const std::lock_guard lock(mutex_);
     if (const Entry* other = find(entry->op, entry->spec, entry->device)) return *other;
     entries_.push_back(entry.release());
-    auto* table = new Table(entries_.size());
-    for (const Entry* item : entries_) table->add(item);
-    retired_.push_back(current_.exchange(table, std::memory_order_acq_rel));
+    if (!tables_.empty() && tables_.back()->has_room_for(entries_.size())) {
+      tables_.back()->add(entries_.back());
+      return *entries_.back();
+    }
+    tables_.push_back(new Table(entries_.size()));
+    for (const Entry* item : entries_) tables_.back()->add(item);
+    current_.store(tables_.back(), std::memory_order_release);
     return *entries_.back();
   }
 
@@ -58,19 +62,20 @@ class OpTable {
 
  private:
   struct Table {
-    explicit Table(size_t num_entries) {
+    explicit Table(size_t num_entries) : slots(size_for(num_entries)), mask(slots.size() - 1) {}
+    static size_t size_for(size_t num_entries) {
       size_t size = 16;
       while (size < 2 * num_entries) size *= 2;  // at least half of the slots are free
-      mask = size - 1;
-      slots.resize(size);
+      return size;
     }
+    bool has_room_for(size_t num_entries) const { return 2 * num_entries <= slots.size(); }
     void add(const Entry* entry) {
       size_t i = hash(entry->op, entry->spec, entry->device);
-      while (slots[i & mask]) ++i;
-      slots[i & mask] = entry;
+      while (slots[i & mask].load(std::memory_order_relaxed)) ++i;
+      slots[i & mask].store(entry, std::memory_order_release);
     }
-    size_t mask = 0;
-    std::vector<const Entry*> slots;
+    std::vector<std::atomic<const Entry*>> slots;
+    const size_t mask;
   };
 
   static size_t hash(std::string_view op, std::string_view spec, Device device) {
@@ -82,7 +87,7 @@ class OpTable {
   std::atomic<const Table*> current_ = nullptr;
   std::mutex mutex_;
   std::vector<const Entry*> entries_;
-  std::vector<const Table*> retired_;  // reachable, so that leak checkers see them
+  std::vector<Table*> tables_;  // the last is current; leak checkers see the others here
 };
 
 }  // namespace tessera::kernels::jit

@@ -1,6 +1,9 @@
 // Kernels of the language on CPU tensors: prepared once, run on the executor.
 
+#include <malloc.h>
+
 #include <atomic>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -40,6 +43,13 @@ struct Vectors {
     return {TensorView(x.data(), DType::f32, {size}), TensorView(out.data(), DType::f32, {size})};
   }
   std::vector<float> x, out;
+};
+
+/// What a table holds.
+struct Entry {
+  std::string op, spec;
+  Device device;
+  int value;
 };
 
 }  // namespace
@@ -164,12 +174,21 @@ TEST_CASE("traps are on while a TrapScope lives") {
   CHECK(v.out[0] == 2.0F);
 }
 
+TEST_CASE("the table of prepared kernels grows with their number, not with its square") {
+  jit::OpTable<Entry> table;
+  const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+  constexpr int kEntries = 4000;
+  for (int i = 0; i < kEntries; ++i) {
+    table.insert(std::make_unique<const Entry>(Entry{"a", std::to_string(i), Device::cpu(), i}));
+  }
+  CHECK(mallinfo2().uordblks + mallinfo2().hblkhd - before < 4 << 20);
+  int sum = 0;
+  table.for_each([&](const Entry& entry) { sum += entry.value; });
+  CHECK(sum == kEntries * (kEntries - 1) / 2);
+  CHECK(table.find("a", "3999", Device::cpu())->value == 3999);
+}
+
 TEST_CASE("the table of prepared kernels is read while it grows") {
-  struct Entry {
-    std::string op, spec;
-    Device device;
-    int value;
-  };
   jit::OpTable<Entry> table;
   CHECK(table.find("a", "0", Device::cpu()) == nullptr);
   std::atomic<int> num_lost = 0;
