@@ -10,6 +10,8 @@
 namespace tessera::kernels {
 namespace {
 
+constexpr int64_t kMostBytes = int64_t{1} << 62;  // sums of two sizes do not overflow
+
 const TensorView* lookup(std::string_view name, const Tensors& tensors) {
   const auto found = tensors.find(std::string(name));
   return found == tensors.end() ? nullptr : &found->second;
@@ -33,6 +35,10 @@ ArgCheck::Tensor ArgCheck::add(std::string_view name, const TensorView* view, bo
            fmt::format("a tensor named {}", name), std::string(got));
     }
     return Tensor(*this, std::string(name), nullptr);
+  }
+  if (std::max(view->size(), view->span_bytes()) > kMostBytes) {
+    fail(name, fmt::format("argument '{}' is too large", name), "at most 2^62 bytes",
+         to_string(*view));
   }
   for (int i = 0; i < view->rank(); ++i) {
     if (view->strides.rank != view->rank() || (view->size() > 0 && view->strides[i] < 0)) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -90,6 +91,10 @@ TensorView view_of(const DlTensor& tensor, std::string_view argument, Access acc
              fmt::format("{} in dimension {}", tensor.strides[i], i));
     }
     view.strides[i] = tensor.strides[i];
+  }
+  constexpr int64_t kMostBytes = int64_t{1} << 62;
+  if (std::max(view.size(), view.span_bytes()) > kMostBytes) {
+    refuse(argument, "is too large", "at most 2^62 bytes", to_string(view));
   }
   if (!tensor.data && view.size() > 0) {
     refuse(argument, "has no data", "a data pointer", fmt::format("null for {}", to_string(view)));

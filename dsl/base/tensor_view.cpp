@@ -4,10 +4,27 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "dsl/base/error.h"
 
 namespace tessera {
+namespace {
+
+// Counts that no 64 bits hold stay at the largest: too many for every check, never few or none.
+constexpr int64_t kTooMany = std::numeric_limits<int64_t>::max();
+
+int64_t product_of(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? kTooMany : product;
+}
+
+int64_t sum_of(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return __builtin_add_overflow(a, b, &sum) ? kTooMany : sum;
+}
+
+}  // namespace
 
 std::string to_string(Device device) {
   return device.is_cuda() ? fmt::format("cuda:{}", device.ordinal) : "cpu";
@@ -31,7 +48,7 @@ int64_t num_elements(const Dims& shape) {
   // A zero decides before the others can overflow.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   int64_t product = 1;
-  for (const int64_t extent : shape) product *= extent;
+  for (const int64_t extent : shape) product = product_of(product, extent);
   return product;
 }
 
@@ -67,8 +84,8 @@ bool TensorView::is_row_major() const {
 int64_t TensorView::span_bytes() const {
   if (size() == 0) return 0;
   int64_t last = 0;
-  for (int i = 0; i < rank(); ++i) last += (shape[i] - 1) * strides[i];
-  return (last + 1) * bytes(dtype);
+  for (int i = 0; i < rank(); ++i) last = sum_of(last, product_of(shape[i] - 1, strides[i]));
+  return product_of(sum_of(last, 1), bytes(dtype));
 }
 
 std::string to_string(const TensorView& view) {

@@ -11,6 +11,7 @@
 namespace tessera::kernels::jit {
 namespace {
 
+constexpr int64_t kMostBytes = int64_t{1} << 62;  // sums of two sizes do not overflow
 constexpr std::array<int64_t, 3> kMaxGrid = {(int64_t{1} << 31) - 1, 65535, 65535};
 
 int64_t value_at(const TensorView& view, int dim, bool is_stride) {
@@ -192,7 +193,12 @@ void Plan::check_tensor(size_t tensor_idx, const TensorView& view) const {
     fail(tensor.name, fmt::format("argument '{}' has the wrong rank", tensor.name), tensor.declared,
          to_string(view));
   }
-  if (view.size() == 0) return;
+  const int64_t size = view.size();
+  if (size == 0) return;
+  if (std::max(size, view.span_bytes()) > kMostBytes) {
+    fail(tensor.name, fmt::format("argument '{}' is too large", tensor.name), "at most 2^62 bytes",
+         to_string(view));
+  }
   if (!view.data) {
     fail(tensor.name, fmt::format("argument '{}' has no data", tensor.name), tensor.declared,
          to_string(view) + " at a null pointer");

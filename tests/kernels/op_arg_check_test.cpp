@@ -55,6 +55,16 @@ TEST_CASE("a wrong dtype is explained", "[arg_check]") {
         "  got       i64[2] on cpu");
 }
 
+TEST_CASE("a tensor of more elements than 64 bits count is too large, not empty", "[arg_check]") {
+  ArgCheck check("per_token_cast");
+  CHECK(message([&] {
+          check.tensor("x", host(DType::bf16, {int64_t{1} << 56, 256}));
+        }) ==
+        "tessera: per_token_cast: argument 'x' is too large\n"
+        "  expected  at most 2^62 bytes\n"
+        "  got       bf16[72057594037927936, 256]");
+}
+
 TEST_CASE("a wrong rank shows the symbols", "[arg_check]") {
   ArgCheck check("per_token_cast");
   CHECK(message([&] {

@@ -65,6 +65,15 @@ TEST_CASE("a DLPack tensor that is no view is refused by name") {
         "  expected  an integer, f16, f32, bf16, bool, e4m3, e5m2, or e2m1 in pairs\n"
         "  got       DLPack code 2, 32 bits, 2 lanes";
   }
+  SECTION("more elements than 64 bits count") {
+    s.shape = {int64_t{1} << 32, int64_t{1} << 32};
+    s.tensor.strides = nullptr;
+    s.tensor.data = nullptr;
+    text =
+        "tessera: argument 'x' is too large\n"
+        "  expected  at most 2^62 bytes\n"
+        "  got       f32[4294967296, 4294967296]";
+  }
   SECTION("single e2m1") {
     s.tensor.type_code = 17;
     s.tensor.type_bits = 4;

@@ -225,6 +225,31 @@ TEST_CASE("an empty input of a kernel that has something to write is refused") {
   }
 }
 
+TEST_CASE("a tensor of more elements than 64 bits count is too large, not empty") {
+  constexpr int64_t kHuge = int64_t{1} << 32;
+  CHECK(num_elements({kHuge, kHuge}) > int64_t{1} << 62);
+  CHECK(num_elements({kHuge, kHuge, 0}) == 0);
+  CHECK(view(DType::f32, {kHuge, kHuge}).span_bytes() > int64_t{1} << 62);
+  CHECK(view(DType::f32, {2, 2}, {int64_t{1} << 61, 1}).span_bytes() > int64_t{1} << 62);
+  dsl::Builder k("copy");
+  auto rows = k.dim("rows");
+  auto cols = k.dim("cols");
+  k.input("x", DType::f32, {rows, cols});
+  k.output("out", DType::f32, {rows, cols});
+  k.launch({1}, {.threads = 32});
+  const Plan plan("copy", k.finish());
+  const TensorView x = view(DType::f32, {kHuge, kHuge});
+  try {
+    plan.bind(std::vector{x, x}, {});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(std::string(error.what()) ==
+          "tessera: copy: argument 'x' is too large\n"
+          "  expected  at most 2^62 bytes\n"
+          "  got       f32[4294967296, 4294967296]");
+  }
+}
+
 TEST_CASE("a dim below its multiple is refused although its grid is empty") {
   dsl::Builder k("copy");
   auto count = k.dim("count", {.multiple_of = 128});
