@@ -26,12 +26,6 @@ bool is_refusal(cu::Result result) {
   return std::find(kRefusals.begin(), kRefusals.end(), result) != kRefusals.end();
 }
 
-// Codes that every later call on the context returns as well: 700 illegal address, 702 timeout, 710
-// assert, 714-719 hardware faults.
-bool is_sticky(cu::Result result) {
-  return result == 700 || result == 702 || result == 710 || (result >= 714 && result <= 719);
-}
-
 std::string text_of(Grid grid) {
   return fmt::format("({}, {}, {})", grid.x, grid.y, grid.z);
 }

@@ -79,7 +79,16 @@ std::string Driver::describe(cu::Result result) const {
 
 void Driver::check(cu::Result result, std::string_view function, std::string_view op) const {
   if (result == cu::kSuccess) return;
+  if (is_sticky(result)) {
+    raise(ErrorKind::driver, op, fmt::format("{}: an earlier kernel failed", function),
+          {.got = describe(result),
+           .hint = "the context is lost; run the program under compute-sanitizer"});
+  }
   raise(ErrorKind::driver, op, fmt::format("{} failed", function), {.got = describe(result)});
+}
+
+bool is_sticky(cu::Result result) {
+  return result == 700 || result == 702 || result == 710 || (result >= 714 && result <= 719);
 }
 
 std::unique_ptr<const Driver> open_driver(const LibraryLoader& loader) {

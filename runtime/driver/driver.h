@@ -25,12 +25,16 @@ struct Driver {
   /// Primary contexts, retained on first use for the life of the process (runtime/driver/device.h).
   mutable std::array<std::atomic<cu::Context>, kMaxDevices> primary = {};
 
-  /// Throws a driver error naming `call`, the code and the driver's text unless `result` is
-  /// success.
+  /// Throws a driver error naming `call`, the code and the driver's text unless `result` is success;
+  /// and an earlier kernel, if that is what broke the context.
   void check(cu::Result result, std::string_view call, std::string_view op = "") const;
   /// "CUDA_ERROR_INVALID_IMAGE (200): device kernel image is invalid"
   std::string describe(cu::Result result) const;
 };
+
+/// Codes that every later call on the context returns as well: 700 illegal address, 702 timeout, 710
+/// assert, 714-719 hardware faults. Not the fault of who meets them.
+bool is_sticky(cu::Result result);
 
 /// Opens and initialises the driver. Throws an unsupported error if it is missing, older than
 /// kMinDriverVersion or lacks a function.

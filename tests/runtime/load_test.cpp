@@ -174,12 +174,13 @@ TEST_CASE("an image that the driver refuses is compiled again, once") {
         "with TESSERA_NVRTC");
     CHECK(fake.state().num_compiles == 2);
   }
-  SECTION("but a dead context does not blame the image") {
+  SECTION("R17.9 but a dead context blames an earlier kernel, not the image nor the op") {
     fake.state().load_result = 700;
     fake.state().num_refused_loads = 1;
     CHECK(error_of([&] { process.runtime->load(Process::with_text("a"), 0); }) ==
-          "tessera: scale: cuLibraryLoadData failed\n"
-          "  got       CUDA_ERROR_FAKE (700): a fake failure");
+          "tessera: scale: cuLibraryLoadData: an earlier kernel failed\n"
+          "  got       CUDA_ERROR_FAKE (700): a fake failure\n"
+          "  hint      the context is lost; run the program under compute-sanitizer");
     CHECK(fake.state().num_compiles == 1);
     CHECK(process.lines.empty());
   }
