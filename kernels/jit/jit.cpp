@@ -195,7 +195,6 @@ std::unique_ptr<Prepared> make_prepared(std::string_view op, const std::string& 
     prepared->program.emplace(codegen::lower(kernel));
     return prepared;
   }
-  count_spec(prepared->op);
   const runtime::KernelRequest request = request_for(op, spec, kernel, kind);
   prepared->on_device = runtime::Runtime::instance().load(request, device.ordinal, stream);
   check_parameters(prepared->plan, *prepared->on_device->image);
@@ -221,8 +220,10 @@ void run_kernel(std::string_view op, const std::string& spec,
     return;
   }
   const runtime::StoreLater after_the_launch;
-  const Prepared& prepared =
-      known().table.insert(make_prepared(op, spec, device, kernel, std::move(plan), stream, kind));
+  auto made = make_prepared(op, spec, device, kernel, std::move(plan), stream, kind);
+  const Prepared* const candidate = made.get();
+  const Prepared& prepared = known().table.insert(std::move(made));
+  if (&prepared == candidate && device.is_cuda()) count_spec(prepared.op);
   finish_call(prepared, binding, tensors, stream);
 }
 

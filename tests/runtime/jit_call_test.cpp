@@ -320,6 +320,20 @@ TEST_CASE("the kernels a call needs are named without a device") {
   CHECK(on.fake.state().num_compiles == 0);
 }
 
+TEST_CASE("a kernel whose load fails again and again is one kernel") {
+  OnFakes on;
+  const Pair pair(0x10000000, 100);
+  const jit::Function function = copy_function("refused");
+  on.fake.state().load_result = 1;
+  on.fake.state().num_refused_loads = 70;
+  for (int i = 0; i < 70; ++i) {
+    CHECK(error_of([&] { function(pair.views(), {}, nullptr); }).find("failed") !=
+          std::string::npos);
+  }
+  function(pair.views(), {}, nullptr);
+  CHECK(on.process.lines.empty());
+}
+
 TEST_CASE("an op that is compiled again and again is pointed out once") {
   OnFakes on;
   const Pair pair(0x10000000, 100);
