@@ -101,5 +101,21 @@ TEST_CASE("doctor tells what it finds and never fails", "[cli]") {
   CHECK(doctor.out.find(folder.path("cache") + ": not there yet") != std::string::npos);
 }
 
+TEST_CASE("doctor shows every switch that is set, and a site key that cannot be used", "[cli]") {
+  const TemporaryFolder folder;
+  const ProgramResult doctor =
+      run_tessera({"doctor"}, folder.path("cache"),
+                  {"TESSERA_CACHE_KEY_FILE=/nowhere/key", "TESSERA_OVERRIDE_DIR=/nowhere",
+                   "TESSERA_PDL=0", "TESSERA_FUZZ_FIRST=1"});
+  CHECK(doctor.exit_code == 0);
+  for (const char* word :
+       {"site key     NOT usable", "set          TESSERA_CACHE_KEY_FILE=/nowhere/key",
+        "set          TESSERA_OVERRIDE_DIR=/nowhere", "set          TESSERA_PDL=0",
+        "set          TESSERA_FUZZ_FIRST=1"}) {
+    CAPTURE(word, doctor.out);
+    CHECK(doctor.out.find(word) != std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace tessera::tests

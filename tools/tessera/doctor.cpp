@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cstdlib>
-
 #include "kernels/op.h"
+#include "runtime/cache/site_key.h"
 #include "runtime/code_stamp.h"
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
@@ -89,15 +88,25 @@ std::string about_cache(const runtime::Runtime& runtime) {
   return text;
 }
 
+std::string about_site_key(const runtime::Options& options) {
+  if (options.cache_key_file.empty()) return "";
+  std::string problem;
+  const bool usable = !runtime::read_site_key(options.cache_key_file, problem).empty();
+  return line("site key",
+              usable
+                  ? options.cache_key_file
+                  : fmt::format("NOT usable, so no kernel is taken from or kept in a cache: {} {}",
+                                options.cache_key_file, problem));
+}
+
 std::string about_environment() {
   std::string text;
-  for (const char* name :
-       {"TESSERA_CACHE_DIR", "TESSERA_CACHE", "TESSERA_CACHE_MAX_SIZE", "TESSERA_CACHE_TRUST",
-        "TESSERA_JIT", "TESSERA_RECORD", "TESSERA_JOBS", "TESSERA_NVRTC", "TESSERA_ARCH",
-        "TESSERA_LINEINFO", "TESSERA_CHECK_SPILLS", "TESSERA_DUMP_DIR", "TESSERA_LOG",
-        "TESSERA_PEER_DIR", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr) text += line("set", fmt::format("{}={}", name, value));
+  for (const auto& [name, value] : runtime::process_environment()) {
+    const bool is_cudas =
+        name == "CUDA_HOME" || name == "CUDA_PATH" || name == "CUDA_VISIBLE_DEVICES";
+    if (is_cudas || name.starts_with("TESSERA_")) {
+      text += line("set", fmt::format("{}={}", name, value));
+    }
   }
   return text;
 }
@@ -112,6 +121,7 @@ int doctor() {
   const std::unique_ptr<ActivityTrace> trace = ActivityTrace::open(why_not);
   text += line("cupti", trace ? trace->path() : why_not);
   text += about_cache(runtime);
+  text += about_site_key(runtime.options());
   text +=
       line("jit",
            fmt::format("{}, trust {}, bounds {} bytes and {} entries",
