@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <ctime>
 
 #include "runtime/cache/entry.h"
@@ -133,7 +135,12 @@ std::optional<Image> DiskCache::find_in_bundle(const Root& root, const std::stri
   }
   std::string problem;
   auto image = root.bundle->find(kernel, problem);
-  if (!problem.empty()) report_corrupt(op, root.path + ":" + kernel.hex, problem);
+  if (!problem.empty()) {
+    ++counters_.corrupt_entries;
+    const std::string place = root.path + ":" + kernel.hex;
+    log_.write_once(LogLevel::warn, "entry " + place,
+                    fmt::format("{}: cache entry {} cannot be used ({})", op, place, problem));
+  }
   return image;
 }
 
@@ -195,11 +202,15 @@ void DiskCache::publish(const CacheKey& key, const Image& image) {
 // A folder that cannot be opened was perhaps said to be unused: the subject is then the same.
 void DiskCache::report_unwritten(const std::string& subject, const std::string& problem) {
   ++counters_.failed_publishes;
+  const bool is_full = problem.find(std::strerror(ENOSPC)) != std::string::npos ||
+                       problem.find(std::strerror(EDQUOT)) != std::string::npos;
   log_.write_once(
       LogLevel::warn, subject,
-      fmt::format("cannot write to cache folder {} ({}); compiled kernels stay in memory, set "
-                  "TESSERA_CACHE_DIR to a private, writable folder to keep them",
-                  roots_.front().path, problem));
+      fmt::format("cannot write to cache folder {} ({}); compiled kernels stay in memory, {} to "
+                  "keep them",
+                  roots_.front().path, problem,
+                  is_full ? "make room there, or set TESSERA_CACHE_DIR to a folder with more,"
+                          : "set TESSERA_CACHE_DIR to a private, writable folder"));
 }
 
 std::string DiskCache::text_folder() const {
@@ -240,9 +251,9 @@ void DiskCache::keep_within_bounds(const Folder& root) {
 void DiskCache::discard(const std::string& op, Target target, const CacheKey& key,
                         const std::string& reason) {
   ++counters_.corrupt_entries;
-  log_.write_once(
-      LogLevel::warn, "refused " + key.hex,
-      fmt::format("{}: the driver refused a cached kernel ({}); compiling again", op, reason));
+  log_.write_once(LogLevel::warn, "refused " + key.hex,
+                  fmt::format("{}: the driver refused a cached kernel ({}){}", op, reason,
+                              key.hex.empty() ? "" : "; compiling again"));
   if (!is_written(0)) return;
   const Folder folder = open_entry_folder(open_root(roots_.front().path, Missing::leave, trust_),
                                           target, key, Missing::leave);

@@ -63,7 +63,7 @@ Folder judge(int fd, int error, CacheTrust trust) {
     folder.missing = error == ENOENT || error == ESTALE;
     folder.problem = error == ELOOP || error == ENOTDIR
                          ? "is not a directory (links are not followed)"
-                         : error_text(error);
+                         : "cannot be opened: " + error_text(error);
     return folder;
   }
   folder.fd = Descriptor(fd);
@@ -198,7 +198,7 @@ Descriptor open_file(const std::string& path, CacheTrust trust, std::string& pro
   Descriptor fd(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat info = {};
   if (!fd || fstat(fd.get(), &info) != 0) {
-    problem = errno == ELOOP ? "is a symbolic link" : error_text(errno);
+    problem = errno == ELOOP ? "is a symbolic link" : "cannot be opened: " + error_text(errno);
   } else if (!S_ISREG(info.st_mode)) {
     problem = "is not a regular file";
   } else {

@@ -146,7 +146,7 @@ TEST_CASE("a secret that is none leaves the program with its memory and one reas
   FakeCuda fake;
   const ScratchFolder scratch;
   const std::string file = scratch / "key";
-  CHECK(problem_of(file) == "No such file or directory");
+  CHECK(problem_of(file) == "cannot be opened: No such file or directory");
   put(file, "short");
   CHECK(problem_of(file) == "does not hold 16 to 4096 bytes");
   put(file, std::string(5000, 'x'));
