@@ -45,7 +45,7 @@ has_nvrtc() {
   local folder
   for folder in "$root/.deps/nvidia/cu13/lib" "${CUDA_HOME:-/nonexistent}"/{lib64,targets/x86_64-linux/lib} \
     "${CUDA_PATH:-/nonexistent}"/{lib64,targets/x86_64-linux/lib} /usr/local/cuda/{lib64,targets/x86_64-linux/lib}; do
-    compgen -G "$folder/libnvrtc.so*" >/dev/null && return 0
+    compgen -G "$folder/libnvrtc.so.1[23]" >/dev/null && return 0
   done
   has_library libnvrtc.so.13 || has_library libnvrtc.so.12
 }

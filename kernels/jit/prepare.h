@@ -31,7 +31,7 @@ void prepare_all(std::span<const std::function<void()>> calls, const PrepareOpti
 /// Errors: those of the call; argument, if the call is not on CUDA tensors or uses memory that is
 ///         none of `tensors`.
 /// Example: auto again = jit::plan(std::array{x, out}, [&] { transpose(x, out, nullptr); });
-///          again(std::array{x2, out2}, stream);
+///          again(std::array{x2.data, out2.data}, stream);
 LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call);
 
 /// The kernels that `call` needs on CUDA tensors of a device that need not exist. Their data is not
