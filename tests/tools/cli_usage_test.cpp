@@ -89,6 +89,28 @@ TEST_CASE("list prints every op, as JSON and as text", "[cli]") {
   CHECK(unknown.err.find("tessera: unknown family 'no_such_family'\n") == 0);
 }
 
+TEST_CASE("a seed that no 64 bits hold is wrong usage", "[cli]") {
+  for (const char* seed : {"-1", "99999999999999999999", "1x", ""}) {
+    CAPTURE(seed);
+    const ProgramResult result = run_tessera({"check", "transpose", "--seed", seed});
+    CHECK(result.exit_code == 2);
+    CHECK(result.err.find("a number of 0 to 2^64 - 1") != std::string::npos);
+  }
+}
+
+TEST_CASE("the help of list names every family", "[cli]") {
+  const ProgramResult help = run_tessera({"list", "--help"});
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    CHECK(help.out.find(op.family) != std::string::npos);
+  }
+}
+
+TEST_CASE("without a folder for temporary files bench --cold says so", "[cli]") {
+  const ProgramResult cold = run_tessera({"bench", "topk_gate", "--cold"}, "", {"TMPDIR=/nowhere"});
+  CHECK(cold.exit_code == 1);
+  CHECK(cold.err.find("tessera: cannot make a folder for temporary files\n") == 0);
+}
+
 TEST_CASE("doctor tells what it finds and never fails", "[cli]") {
   const TemporaryFolder folder;
   const ProgramResult doctor = run_tessera({"doctor"}, folder.path("cache"));

@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
@@ -17,6 +16,7 @@
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_call.h"
+#include "tools/lib/private_folder.h"
 #include "tools/lib/text_table.h"
 
 namespace tessera::tools {
@@ -101,15 +101,12 @@ ColdStart cold_start(const kernels::OpInfo& op, const kernels::BenchCase& exampl
                      runtime::Target target) {
   std::array<double, 3> context{}, empty{}, warm{};
   for (size_t i = 0; i < empty.size(); ++i) {
-    std::string folder = (std::filesystem::temp_directory_path() / "tessera-cold-XXXXXX").string();
-    TESSERA_CHECK(mkdtemp(folder.data()) != nullptr, "no scratch folder");
-    const Sample first = measure_in_child(op, example, on_gpu, target, folder);
-    const Sample second = measure_in_child(op, example, on_gpu, target, folder);
+    const PrivateFolder folder;
+    const Sample first = measure_in_child(op, example, on_gpu, target, folder.path());
+    const Sample second = measure_in_child(op, example, on_gpu, target, folder.path());
     context[i] = first.context_ms;
     empty[i] = first.call_ms;
     warm[i] = second.call_ms;
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
   }
   return {op.name, example.label, median(context), median(empty), median(warm)};
 }

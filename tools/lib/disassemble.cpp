@@ -9,13 +9,13 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <vector>
 
 #include "dsl/base/error.h"
 #include "tools/lib/atomic_file.h"
+#include "tools/lib/private_folder.h"
 
 extern char** environ;
 
@@ -52,30 +52,6 @@ Tool find_tool() {
                .expected = "nvdisasm or cuobjdump of the CUDA toolkit",
                .got = fmt::format("neither in {}", fmt::join(folders, ", "))});
 }
-
-/// A folder that only this user can read, removed at the end.
-class PrivateFolder {
- public:
-  PrivateFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tessera-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw Error({.kind = ErrorKind::load,
-                   .what = fmt::format("cannot make a folder like {}", name),
-                   .got = std::strerror(errno)});
-    }
-    path_ = name;
-  }
-  ~PrivateFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  PrivateFolder(const PrivateFolder&) = delete;
-  PrivateFolder& operator=(const PrivateFolder&) = delete;
-  std::string file(const char* name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 /// What a program printed on stdout and stderr together; no shell in between.
 std::string output_of(const std::vector<std::string>& words, int& status) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <optional>
+#include <system_error>
 
 #include "kernels/jit/target.h"
 #include "kernels/op.h"
@@ -58,7 +60,14 @@ void add_check(CLI::App& app, Command& command) {
                   "compile too, for this target: registers, spills, shared memory (needs NVRTC)");
   sub->add_flag("--lines", options->lines,
                 "each access to memory with its line, the most wasteful first");
-  sub->add_option("--seed", options->seed, "of the random inputs (default 1)");
+  // The parser takes -1 and what 64 bits do not hold for the largest.
+  sub->add_option("--seed", options->seed, "of the random inputs (default 1)")
+      ->check([](const std::string& word) {
+        uint64_t seed = 0;
+        const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), seed);
+        const bool whole = error == std::errc() && end == word.data() + word.size();
+        return whole ? std::string() : "a number of 0 to 2^64 - 1, not " + word;
+      });
   sub->callback([options, &command] { command = [options] { return check(*options); }; });
 }
 

@@ -1,5 +1,10 @@
 // tessera list: every op with its tensors and parameters.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
 #include "kernels/op.h"
 #include "tools/lib/op_listing.h"
 #include "tools/tessera/command.h"
@@ -25,7 +30,10 @@ int list(const ListOptions& options) {
 void add_list(CLI::App& app, Command& command) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* sub = app.add_subcommand("list", "every op, its tensors and its parameters");
-  sub->add_option("--family", options->family, "only this family: moe, quant, transpose");
+  std::set<std::string> families;
+  for (const kernels::OpInfo& op : kernels::ops()) families.insert(op.family);
+  sub->add_option("--family", options->family,
+                  fmt::format("only this family: {}", fmt::join(families, ", ")));
   sub->add_flag("--json", options->json, "for machines");
   sub->callback([options, &command] { command = [options] { return list(*options); }; });
 }

@@ -65,9 +65,10 @@ int run(const RunOptions& options) {
   wait_for(device);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
   write_safetensors(options.out, call->results());
-  fmt::print("{} on {}: {:.3f} ms, first call included; {} bytes of tensors\n", op->name,
-             describe(device), spent.count(), call->bytes());
-  return kOk;
+  const bool printed =
+      print(fmt::format("{} on {}: {:.3f} ms, first call included; {} bytes of tensors\n", op->name,
+                        describe(device), spent.count(), call->bytes()));
+  return printed ? kOk : kFailed;
 }
 
 }  // namespace
