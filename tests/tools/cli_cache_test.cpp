@@ -232,6 +232,29 @@ TEST_CASE("what a program needed is recorded, and compiled for another target", 
   CHECK(bad.err.find("tessera: " + record + ":1 is not a recorded kernel\n") == 0);
 }
 
+TEST_CASE("a recorded kernel with clusters is left out for a target without them", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string record = folder.path("specs.jsonl");
+  const std::string text = R"("text": "extern \"C\" __global__ void k() {}")";
+  const std::string rest =
+      R"("op": "k", "entry": "k", "code": "", "threads": 32, "shared_bytes": 0, "params": [], )"
+      R"("waits_for_previous": false, "cooperative": false, "options": [], )" +
+      text;
+  write_text(record, "{\"cluster\": 2, " + rest + "}\n{\"cluster\": 1, " + rest + "}\n");
+  const std::string out = folder.path("b");
+  const ProgramResult both =
+      run_tessera({"compile", "--specs", record, "--arch", "sm_80,sm_90a", "--out", out});
+  CHECK(both.exit_code == 0);
+  CHECK(both.out.find(out + ": 3 kernels for 2 targets, ") == 0);
+  CHECK(both.err.find("tessera: k: the target has no clusters of blocks [CLUSTER_TARGET]\n") == 0);
+  write_text(record, "{\"cluster\": 2, " + rest + "}\n");
+  const ProgramResult none =
+      run_tessera({"compile", "--specs", record, "--arch", "sm_80", "--out", out});
+  CHECK(none.exit_code == 1);
+  CHECK(none.err.find("tessera: no target can have any of the kernels\n") != std::string::npos);
+}
+
 TEST_CASE("wrong words for compile and cache are wrong usage", "[cli][cache]") {
   const TemporaryFolder folder;
   CHECK(run_tessera({"compile", "topk_gate"}).err.find("--out is required") != std::string::npos);

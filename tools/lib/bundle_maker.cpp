@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -110,16 +111,30 @@ std::vector<runtime::Target> parse_targets(const std::string& list) {
                .got = "an empty list"});
 }
 
-std::vector<runtime::BundleItem> compile_all(const std::vector<Wanted>& wanted, int jobs,
-                                             const std::function<void(size_t, size_t)>& progress) {
+Compiled compile_all(const std::vector<Wanted>& wanted, int jobs,
+                     const std::function<void(size_t, size_t)>& progress) {
   runtime::Runtime& runtime = runtime::Runtime::instance();
-  std::vector<runtime::BundleItem> items(wanted.size());
+  std::vector<std::optional<runtime::BundleItem>> items(wanted.size());
+  std::vector<std::string> problems(wanted.size());
   std::atomic<size_t> done = 0;
   runtime::run_in_parallel(items.size(), jobs, {}, [&](size_t i) {
-    items[i] = runtime.bundle_item(wanted[i].request, wanted[i].target);
+    try {
+      items[i] = runtime.bundle_item(wanted[i].request, wanted[i].target);
+    } catch (const Error& error) {
+      if (error.code() != "CLUSTER_TARGET") throw;
+      problems[i] = error.what();
+    }
     progress(++done, items.size());
   });
-  return items;
+  Compiled compiled;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items[i]) {
+      compiled.items.push_back(*std::move(items[i]));
+    } else {
+      compiled.left_out.push_back(std::move(problems[i]));
+    }
+  }
+  return compiled;
 }
 
 }  // namespace tessera::tools

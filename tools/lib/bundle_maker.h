@@ -33,8 +33,14 @@ runtime::Target target_of(const std::string& word);
 /// "sm_90a,sm_100a", each once. Throws an argument error, for an empty list too.
 std::vector<runtime::Target> parse_targets(const std::string& list);
 
-/// Compiles side by side. `progress` is told done and total, from any thread.
-std::vector<runtime::BundleItem> compile_all(const std::vector<Wanted>& wanted, int jobs,
-                                             const std::function<void(size_t, size_t)>& progress);
+struct Compiled {
+  std::vector<runtime::BundleItem> items;
+  std::vector<std::string> left_out;  // messages about kernels that their target cannot have
+};
+
+/// Compiles side by side. `progress` is told done and total, from any thread. Kernels with clusters are
+/// left out for targets that have none.
+Compiled compile_all(const std::vector<Wanted>& wanted, int jobs,
+                     const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace tessera::tools

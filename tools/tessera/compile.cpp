@@ -64,16 +64,21 @@ int compile(const CompileOptions& options) {
       options.jobs > 0 ? options.jobs : runtime::num_jobs(runtime::Runtime::instance().options());
   std::mutex mutex;
   const bool watched = ::isatty(STDERR_FILENO) != 0;
-  std::vector<runtime::BundleItem> items =
-      compile_all(wanted, jobs, [&](size_t done, size_t total) {
-        if (!watched) return;
-        const std::lock_guard lock(mutex);
-        tell(fmt::format("\r\x1b[K{} of {} kernels", done, total));
-      });
+  Compiled compiled = compile_all(wanted, jobs, [&](size_t done, size_t total) {
+    if (!watched) return;
+    const std::lock_guard lock(mutex);
+    tell(fmt::format("\r\x1b[K{} of {} kernels", done, total));
+  });
   if (watched) tell("\r\x1b[K");
+  for (const std::string& problem : compiled.left_out) tell(problem + "\n");
+  if (compiled.items.empty()) {
+    throw Error({.kind = ErrorKind::unsupported,
+                 .what = "no target can have any of the kernels",
+                 .got = options.arch});
+  }
   std::set<std::string> kernels;
-  for (const runtime::BundleItem& item : items) kernels.insert(item.kernel.hex);
-  const std::string bytes = runtime::encode_bundle(std::move(items));
+  for (const runtime::BundleItem& item : compiled.items) kernels.insert(item.kernel.hex);
+  const std::string bytes = runtime::encode_bundle(std::move(compiled.items));
   write_file(options.out, bytes);
   // A bundle that a group or others could write would not be used.
   ::chmod(options.out.c_str(), 0644);
