@@ -1,6 +1,7 @@
 #pragma once
 // How wide an access to the tensors of a call may be.
 
+#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <numeric>
@@ -34,8 +35,9 @@ inline int32_t common_alignment(const Tensors& tensors, std::initializer_list<co
 /// Elements, at most `most`, that one access may have wherever it begins at a multiple of them in a
 /// row of the view.
 inline int64_t common_vector(const TensorView& view, int64_t most) {
-  int64_t vector = std::gcd(
-      most, static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data)) / bytes(view.dtype));
+  const int64_t size = bytes(view.dtype);
+  const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data));
+  int64_t vector = std::max<int64_t>(std::gcd(most * size, address) / size, 1);
   for (int i = 0; i + 1 < view.rank(); ++i) {
     if (view.shape[i] > 1) vector = std::gcd(vector, view.strides[i]);
   }

@@ -140,6 +140,7 @@ void ArgCheck::memory() const {
       fail(g.name, fmt::format("argument '{}' has no data", g.name), "a data pointer",
            fmt::format("null for {}", to_string(g.view)));
     }
+    require_aligned(g.name, g.view, bytes(g.view.dtype));
   }
   for (size_t i = 0; i < given_.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -155,6 +156,14 @@ void ArgCheck::memory() const {
                        other.view.span_bytes(), fmt::ptr(other.view.data)));
     }
   }
+}
+
+void ArgCheck::require_aligned(std::string_view name, const TensorView& view, int64_t bytes) const {
+  const auto address = reinterpret_cast<uintptr_t>(view.data);
+  if (view.size() == 0 || address % static_cast<uintptr_t>(bytes) == 0) return;
+  fail(name, fmt::format("argument '{}' is not aligned", name),
+       fmt::format("an address that is a multiple of {} bytes", bytes),
+       fmt::format("{} at {}", to_string(view), fmt::ptr(view.data)));
 }
 
 void ArgCheck::fail(std::string_view argument, std::string what, std::string expected,
@@ -321,12 +330,7 @@ ArgCheck::Tensor& ArgCheck::Tensor::stride_multiple_of(int dim, int64_t divisor)
 }
 
 ArgCheck::Tensor& ArgCheck::Tensor::aligned(int64_t bytes) {
-  const auto address = reinterpret_cast<uintptr_t>(view_.data);
-  if (present_ && view_.size() > 0 && address % static_cast<uintptr_t>(bytes) != 0) {
-    check_->fail(name_, fmt::format("argument '{}' is misaligned", name_),
-                 fmt::format("data at a multiple of {} bytes", bytes),
-                 fmt::format("{} at {}", to_string(view_), fmt::ptr(view_.data)));
-  }
+  if (present_) check_->require_aligned(name_, view_, bytes);
   return *this;
 }
 

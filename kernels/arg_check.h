@@ -35,7 +35,7 @@ struct Extent {
 ///   check.bind("C", check["H"] / group, "H / num_per_channels");
 ///   check.output("out", tensors).dtype(DType::e4m3).shape("T", "H").row_major();
 ///   check.output("out_sf", tensors).dtype(DType::f32).shape("T", "C").row_major();
-///   check.memory();   // in run(): data, aliasing
+///   check.memory();   // in run(): data, alignment, aliasing
 ///
 /// Every failure throws Error with op, argument, expected and got. Strides of dimensions of extent
 /// 1 and of empty tensors are never checked. An absent optional tensor passes every check.
@@ -76,8 +76,8 @@ class ArgCheck {
                ErrorKind kind = ErrorKind::argument) const;
 
   /// The checks that need addresses, for calls that are about to run: every non-empty tensor has
-  /// data, and no output shares a byte with another tensor (views of one buffer that interleave are
-  /// recognised).
+  /// data at a multiple of its element size, and no output shares a byte with another tensor (views
+  /// of one buffer that interleave are recognised).
   void memory() const;
 
  private:
@@ -96,6 +96,7 @@ class ArgCheck {
   Tensor add(std::string_view name, const TensorView* view, bool optional, bool is_output,
              std::string_view got);
   const Symbol* find(std::string_view symbol) const;
+  void require_aligned(std::string_view name, const TensorView& view, int64_t bytes) const;
   [[noreturn]] void fail(std::string_view argument, std::string what, std::string expected,
                          std::string got, std::string hint = {},
                          ErrorKind kind = ErrorKind::argument) const;

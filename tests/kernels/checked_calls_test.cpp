@@ -1,4 +1,7 @@
-// Every op's C++ function goes through call_op, which makes the second call of one kind cheap.
+// Every op's C++ function goes through call_op, which makes the second call of one kind cheap, and
+// checks its arguments.
+
+#include <fmt/format.h>
 
 #include <filesystem>
 #include <fstream>
@@ -8,6 +11,8 @@
 
 #include "kernels/op.h"
 #include "tests/support/catch.h"
+#include "tests/support/ops/bench_inputs.h"
+#include "tests/support/ops/op_errors.h"
 
 using namespace tessera;
 
@@ -39,4 +44,27 @@ TEST_CASE("the C++ function of every op remembers its calls", "[kernels][call]")
     CHECK(remembered.contains(op.name));
   }
   CHECK(remembered.size() == kernels::ops().size());
+}
+
+TEST_CASE("no op takes a tensor that begins between two elements", "[kernels][call][errors]") {
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    const test::OpCase example = test::case_of(op.examples.front());
+    test::HostTensors all = example.inputs;
+    kernels::Tensors views;
+    for (const auto& [name, tensor] : all) views[name] = tensor.view();
+    for (const kernels::OutputInfo& info :
+         op.outputs(views, kernels::check_params(op, example.params))) {
+      all.try_emplace(info.name, info.dtype, info.shape, info.strides, info.storage_elements);
+    }
+    for (const auto& [name, tensor] : all) views[name] = tensor.view();
+    for (const auto& [name, tensor] : all) {
+      if (bytes(tensor.dtype()) == 1) continue;
+      CAPTURE(op.name, name);
+      kernels::Tensors moved = views;
+      moved[name].data = static_cast<char*>(moved[name].data) + 1;
+      const std::string text = test::run_error(op.name, moved, example.params);
+      CHECK(text.starts_with(
+          fmt::format("tessera: {}: argument '{}' is not aligned\n", op.name, name)));
+    }
+  }
 }

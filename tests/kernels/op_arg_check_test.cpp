@@ -211,9 +211,20 @@ TEST_CASE("memory: data, alignment and aliasing", "[arg_check]") {
     ArgCheck check("transpose");
     const TensorView view(storage + 2, DType::bf16, {8});
     CHECK(message([&] { check.tensor("x", view).aligned(16); }) ==
-          fmt::format("tessera: transpose: argument 'x' is misaligned\n"
-                      "  expected  data at a multiple of 16 bytes\n"
+          fmt::format("tessera: transpose: argument 'x' is not aligned\n"
+                      "  expected  an address that is a multiple of 16 bytes\n"
                       "  got       bf16[8] at {}",
+                      fmt::ptr(view.data)));
+  }
+  SECTION("an address between two elements") {
+    ArgCheck check("transpose");
+    const TensorView view(storage + 2, DType::f32, {8});
+    check.tensor("x", view);
+    check.tensor("empty", TensorView(storage + 1, DType::f32, {0}));
+    CHECK(message([&] { check.memory(); }) ==
+          fmt::format("tessera: transpose: argument 'x' is not aligned\n"
+                      "  expected  an address that is a multiple of 4 bytes\n"
+                      "  got       f32[8] at {}",
                       fmt::ptr(view.data)));
   }
   SECTION("an output on top of an input") {
