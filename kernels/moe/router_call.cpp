@@ -36,11 +36,12 @@ void check_groups(const ArgCheck& check, RouterCall& call) {
                 "num_groups and num_topk_groups go together", "both 0 or neither",
                 "num_groups = " + text(groups) + ", num_topk_groups = " + text(winners));
   if (groups == 0) return;
-  check.require(groups <= 32 && experts % groups == 0, "num_groups",
+  check.require(groups >= 1 && groups <= 32 && experts % groups == 0, "num_groups",
                 "parameter 'num_groups' is out of range",
                 "1..32, a divisor of E = " + text(experts), text(groups));
-  check.require(winners <= groups, "num_topk_groups", "parameter 'num_topk_groups' is out of range",
-                "1..num_groups = " + text(groups), text(winners));
+  check.require(winners >= 1 && winners <= groups, "num_topk_groups",
+                "parameter 'num_topk_groups' is out of range", "1..num_groups = " + text(groups),
+                text(winners));
   const int64_t members = experts / groups;
   check.require(members >= 2 && members <= 32, "num_groups",
                 "'num_groups' makes groups of the wrong size", "2 to 32 experts in each group",

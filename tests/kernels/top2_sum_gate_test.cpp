@@ -90,6 +90,21 @@ TEST_CASE("top2_sum_gate explains wrong parameters", "[top2_sum_gate][errors]") 
         "tessera: top2_sum_gate: parameter 'num_topk_groups' is out of range\n"
         "  expected  1..num_groups = 8\n"
         "  got       9");
+  // -1 and a product of 64 bits that wraps around to 16: winners * 16
+  for (const int64_t winners : {int64_t{-1}, int64_t{-3458764513820540927}}) {
+    CHECK(told(inputs, with({{"num_groups", 4}, {"num_topk_groups", winners}})) ==
+          "tessera: top2_sum_gate: parameter 'num_topk_groups' is out of range\n"
+          "  expected  1..num_groups = 4\n"
+          "  got       " +
+              std::to_string(winners));
+  }
+  for (const int64_t groups : {int64_t{-8}, INT64_MIN}) {
+    CHECK(told(inputs, with({{"num_groups", groups}, {"num_topk_groups", groups}})) ==
+          "tessera: top2_sum_gate: parameter 'num_groups' is out of range\n"
+          "  expected  1..32, a divisor of E = 64\n"
+          "  got       " +
+              std::to_string(groups));
+  }
   CHECK(told(inputs, with({{"num_groups", 32}, {"num_topk_groups", 2}})) ==
         "tessera: top2_sum_gate: 'num_topk_groups' leaves too few experts\n"
         "  expected  at least num_topk = 6 experts in them\n"
