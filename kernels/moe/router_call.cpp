@@ -9,14 +9,20 @@ std::string text(int64_t value) {
   return std::to_string(value);
 }
 
-/// How many shared experts take slots, and whether that is allowed.
-void check_shared(const ArgCheck& check, const Params& params, int64_t extra, RouterCall& call) {
-  if (!std::get<bool>(params.at("use_shared_as_routed"))) return;
-  call.num_shared = std::get<int64_t>(params.at("num_shared_experts"));
-  const int64_t shared = call.num_shared;
+/// How many shared experts take slots.
+int64_t shared_slots(const ArgCheck& check, const Params& params) {
+  if (!std::get<bool>(params.at("use_shared_as_routed"))) return 0;
+  const int64_t shared = std::get<int64_t>(params.at("num_shared_experts"));
   check.require(shared == 1 || shared == 2, "num_shared_experts",
                 "parameter 'num_shared_experts' is out of range",
                 "1 or 2 where use_shared_as_routed is true", text(shared));
+  return shared;
+}
+
+/// Whether that many are allowed.
+void check_shared(const ArgCheck& check, int64_t extra, const RouterCall& call) {
+  const int64_t shared = call.num_shared;
+  if (shared == 0) return;
   check.require(call.num_topk % shared == 0 && check["E"] % (call.num_topk / shared) == 0,
                 "num_shared_experts", "'num_shared_experts' does not fit num_topk and the experts",
                 "num_topk % num_shared_experts = 0 and E % (num_topk / num_shared_experts) = 0",
@@ -100,9 +106,8 @@ RouterCall check_router(ArgCheck& check, const Tensors& tensors, const Params& p
                 has_map ? "logical_count" : "to_physical_map",
                 "to_physical_map and logical_count go together", "both or none",
                 has_map ? "only to_physical_map" : "only logical_count");
-  const bool shared = std::get<bool>(params.at("use_shared_as_routed"));
-  check.bind("E+S", experts + (shared ? integer("num_shared_experts") : 0),
-             "experts and shared experts");
+  call.num_shared = shared_slots(check, params);
+  check.bind("E+S", experts + call.num_shared, "experts and shared experts");
   check.optional("to_physical_map", tensors).dtype(DType::i32).shape("E+S", "D").row_major();
   check.optional("logical_count", tensors).dtype(DType::i32).shape("E+S").row_major();
   const int64_t extra = has_map ? check["D"] - 1 : 0;
@@ -110,7 +115,7 @@ RouterCall check_router(ArgCheck& check, const Tensors& tensors, const Params& p
   call.num_physical = experts + extra;
 
   check_groups(check, call);
-  check_shared(check, params, extra, call);
+  check_shared(check, extra, call);
   check_ranks(check, call);
   if (call.num_groups == call.num_topk_groups) call.num_groups = call.num_topk_groups = 0;
   check.bind("K", call.num_topk, "num_topk");

@@ -144,6 +144,23 @@ TEST_CASE("top2_sum_gate explains wrong parameters", "[top2_sum_gate][errors]") 
         "  got       1");
 }
 
+TEST_CASE("a wrong num_shared_experts is named, not the tensors whose rows it counts",
+          "[top2_sum_gate][errors]") {
+  HostTensors inputs = inputs_of(4, 64);
+  inputs["to_physical_map"] = HostTensor(DType::i32, {65, 2});
+  inputs["logical_count"] = HostTensor(DType::i32, {65});
+  Params params = top(8);
+  params["use_shared_as_routed"] = true;
+  for (const int64_t shared : {INT64_MIN, int64_t{-1}, int64_t{0}, int64_t{3}, INT64_MAX}) {
+    params["num_shared_experts"] = shared;
+    CHECK(told(inputs, params) ==
+          "tessera: top2_sum_gate: parameter 'num_shared_experts' is out of range\n"
+          "  expected  1 or 2 where use_shared_as_routed is true\n"
+          "  got       " +
+              std::to_string(shared));
+  }
+}
+
 TEST_CASE("top2_sum_gate explains wrong tensors", "[top2_sum_gate][errors]") {
   HostTensors inputs = inputs_of(4, 64);
   inputs["bias"] = HostTensor(DType::f32, {63});
