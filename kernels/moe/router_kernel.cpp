@@ -141,6 +141,7 @@ ir::Kernel build_router(const RouterSpec& s) {
         auto has_replicas = replicas >= 1 && replicas <= num_replicas;
         k.report_unless(has_replicas || lane >= all || logical < 0, out_of_range("logical_count"));
         id = k.let("physical", select(has_replicas, physical[0](logical, i32(choice)), -1));
+        k.report_unless(id < num_physical, out_of_range("to_physical_map"));
       }
       auto rank = k.let("rank", max(id, 0) / experts_per_rank);
       auto row_of_ranks = k.let("row_of_ranks", rank / num_tp_ranks);

@@ -62,13 +62,10 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
 }
 
 /// Of tokens that are not masked: logits are finite and the experts that they keep exist. Experts
-/// have replicas.
-void check_values(const ArgCheck& check, const Tensors& tensors) {
+/// have replicas, which are among the physical experts.
+void check_values(const ArgCheck& check, const Tensors& tensors, int64_t num_physical) {
   const TensorView& logits = tensors.at("logits");
   if (!values_are_checked(logits)) return;
-  if (check.has("logical_count")) {
-    require_values(check, "logical_count", tensors.at("logical_count"), 1, check["D"]);
-  }
   const auto is_set = [&](const char* name, int64_t token, bool otherwise) {
     return check.has(name) ? integer_at(tensors.at(name), token) != 0 : otherwise;
   };
@@ -78,6 +75,18 @@ void check_values(const ArgCheck& check, const Tensors& tensors) {
                           const std::string& value, const Dims& place) {
     check.require(false, name, out_of_range(name), expected, value + " at " + to_string(place));
   };
+  if (check.has("logical_count")) {
+    const TensorView &count = tensors.at("logical_count"), &map = tensors.at("to_physical_map");
+    require_values(check, "logical_count", count, 1, check["D"]);
+    for (int64_t e = 0; e < check["E+S"]; ++e) {
+      for (int64_t d = 0; d < integer_at(count, e); ++d) {
+        const int64_t id = integer_at(map, e * check["D"] + d);
+        if (id < num_physical) continue;
+        refuse("to_physical_map", "at most " + std::to_string(num_physical - 1), std::to_string(id),
+               {e, d});
+      }
+    }
+  }
   for (int64_t t = 0; t < check["T"]; ++t) {
     if (!is_set("mask", t, true)) continue;
     for (int64_t e = 0; e < experts; ++e) {
@@ -103,7 +112,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check.output("topk_idx", tensors).dtype(DType::i64).shape("T", "K+S").row_major();
   check.output("topk_weights", tensors).dtype(DType::f32).shape("T", "K+S").row_major();
   check.memory();
-  check_values(check, tensors);
+  check_values(check, tensors, call.num_physical);
   if (check["T"] == 0) return;
   std::vector<TensorView> arguments;
   for (const char* name : {"logits", "bias", "topk_idx", "topk_weights", "mask", "fix_routing_mask",

@@ -4,6 +4,7 @@
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
+#include "tests/support/tensor_of.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -159,6 +160,15 @@ TEST_CASE("a wrong num_shared_experts is named, not the tensors whose rows it co
           "  got       " +
               std::to_string(shared));
   }
+}
+
+TEST_CASE("top2_sum_gate looks at no more replicas than there are", "[top2_sum_gate]") {
+  HostTensors inputs = inputs_of(1, 4);
+  inputs["to_physical_map"] = tensor_of(DType::i32, {4, 2}, {0, 99, 1, 99, 2, 99, 3, 4});
+  inputs["logical_count"] = tensor_of(DType::i32, {4}, {1, 1, 1, 2});
+  const auto got = op_runner("top2_sum_gate", Device::cpu())(inputs, top(2));
+  CHECK(got.at("topk_idx").value(0) == 0);
+  CHECK(got.at("topk_idx").value(1) == 1);
 }
 
 TEST_CASE("top2_sum_gate explains wrong tensors", "[top2_sum_gate][errors]") {

@@ -63,7 +63,7 @@ PromiseCase hash(const std::string& label, double size, const std::string& refus
 }
 
 struct Routing {
-  double logit = 0, kept = 1, replicas = 1;
+  double logit = 0, kept = 1, physical = 3, replicas = 1;  // the last two: of expert 3
   bool is_masked = false;
 };
 
@@ -75,7 +75,7 @@ PromiseCase gate(const std::string& label, const Routing& routing, const std::st
            {"mask", tensor_of(DType::boolean, {1}, {routing.is_masked ? 0.0 : 1.0})},
            {"fix_routing_mask", tensor_of(DType::boolean, {1}, {1})},
            {"unmapped_topk_idx", tensor_of(DType::i64, {1, 2}, {0, routing.kept})},
-           {"to_physical_map", tensor_of(DType::i32, {4, 1}, {0, 1, 2, 3})},
+           {"to_physical_map", tensor_of(DType::i32, {4, 1}, {0, 1, 2, routing.physical})},
            {"logical_count", tensor_of(DType::i32, {4}, {1, 1, 1, routing.replicas})}},
           {{"num_topk", int64_t{2}}, {"scoring_func", std::string("sigmoid")}},
           refusal};
@@ -153,6 +153,11 @@ std::vector<PromiseCase> promise_cases() {
            "tessera: top2_sum_gate: argument 'logical_count' has a value out of range\n"
            "  expected  1 .. 1\n"
            "  got       2 at [3]"),
+      gate("a replica that lives nowhere", {.kept = 3, .physical = -1}, ""),
+      gate("a replica beyond the physical experts", {.kept = 3, .physical = 4},
+           "tessera: top2_sum_gate: argument 'to_physical_map' has a value out of range\n"
+           "  expected  at most 3\n"
+           "  got       4 at [3, 0]"),
   };
 }
 
