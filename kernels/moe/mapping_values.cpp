@@ -30,10 +30,13 @@ void require_expansion(const ArgCheck& check, const TensorView& token_topk_to_po
   }
   for (int64_t p = 0; p < check["P"]; ++p) {
     const int count = pairs[static_cast<size_t>(p)];
-    if (count == 1 || (count == 0 && integer_at(pos_to_expert, p) < 0)) continue;
-    check.require(false, "token_topk_to_pos",
-                  "position " + std::to_string(p) + " is not that of one pair",
-                  "one pair, or none and an expert of -1", std::to_string(count) + " pairs");
+    const int64_t expert = integer_at(pos_to_expert, p);
+    if (count == (expert < 0 ? 0 : 1)) continue;
+    check.require(
+        false, "token_topk_to_pos",
+        "'token_topk_to_pos' and 'pos_to_expert' disagree on position " + std::to_string(p),
+        "one pair, or none and an expert of -1",
+        std::to_string(count) + " pairs and expert " + std::to_string(expert));
   }
 }
 

@@ -117,9 +117,16 @@ std::vector<PromiseCase> promise_cases() {
                 "  got       4 at [0, 1]"),
       // No kernel sees whether a position belongs to one pair.
       expansion("a position of no pair", {0, -1, -1, 2},
-                "tessera: expand_to_fused_with_sf: position 3 is not that of one pair\n"
+                "tessera: expand_to_fused_with_sf: 'token_topk_to_pos' and 'pos_to_expert' "
+                "disagree on position 3\n"
                 "  expected  one pair, or none and an expert of -1\n"
-                "  got       0 pairs",
+                "  got       0 pairs and expert 1",
+                false),
+      expansion("a position of a pair that is marked as padding", {0, 1, 3, 2},
+                "tessera: expand_to_fused_with_sf: 'token_topk_to_pos' and 'pos_to_expert' "
+                "disagree on position 1\n"
+                "  expected  one pair, or none and an expert of -1\n"
+                "  got       1 pairs and expert -1",
                 false),
       reduction("no second position", -1, ""),
       reduction("a position beyond the rows", 2,
