@@ -57,7 +57,7 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   const mhc::TokenDims tokens = check_input(check, inputs);
   const TensorView& x = inputs.at("hidden_states");
   std::vector<OutputInfo> result = {row_major_output("out", DType::bf16, x.shape)};
-  const Dims scores = tokens.output(x, {check["hc"]});
+  const Dims scores = tokens.output(check, "x", x, {check["hc"]});
   for (const char* name : kSaved) {
     if (saves(params)) {
       result.push_back(row_major_output(name, DType::f32, scores));

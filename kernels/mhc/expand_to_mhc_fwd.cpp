@@ -77,7 +77,7 @@ Spec spec_of(const Tensors& tensors, int64_t streams, int64_t hidden) {
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("expand_to_mhc_fwd");
   const mhc::TokenDims tokens = check_input(check, inputs, params);
-  const Dims shape = tokens.output(inputs.at("x"), {check["n"], check["H"]});
+  const Dims shape = tokens.output(check, "x", inputs.at("x"), {check["n"], check["H"]});
   return {row_major_output("out", DType::bf16, shape)};
 }
 

@@ -46,8 +46,9 @@ mhc::NormSpec spec_of(const Call& call, const mhc::ProjectionTensors& tensors) {
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("norm_fn_fwd");
   const Call call = check_input(check, inputs, params);
-  const Dims rows = call.tokens.output(inputs.at("residual"), {call.shape.entries});
-  const Dims tokens = call.tokens.output(inputs.at("residual"), {});
+  const Dims rows =
+      call.tokens.output(check, "residual", inputs.at("residual"), {call.shape.entries});
+  const Dims tokens = call.tokens.output(check, "residual", inputs.at("residual"), {});
   std::vector<OutputInfo> result = {row_major_output("out", DType::f32, rows)};
   if (call.save) {
     result.push_back(row_major_output("out_mul", DType::f32, rows));

@@ -75,7 +75,7 @@ Spec spec_of(const Tensors& tensors, int64_t streams, int64_t hidden) {
 std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
   ArgCheck check("pre_apply_mix_fwd");
   const mhc::TokenDims tokens = check_input(check, inputs);
-  const Dims shape = tokens.output(inputs.at("x"), {check["H"]});
+  const Dims shape = tokens.output(check, "x", inputs.at("x"), {check["H"]});
   return {row_major_output("out", DType::bf16, shape)};
 }
 

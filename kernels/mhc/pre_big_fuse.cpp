@@ -65,9 +65,9 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
   ArgCheck check("pre_big_fuse");
   const Call call = check_input(check, inputs, params);
   const TensorView& residual = inputs.at("residual");
-  const Dims post = call.tokens.output(residual, {call.streams});
-  const Dims comb = call.tokens.output(residual, {call.streams, call.streams});
-  const Dims rows = call.tokens.output(residual, {call.hidden});
+  const Dims post = call.tokens.output(check, "residual", residual, {call.streams});
+  const Dims comb = call.tokens.output(check, "residual", residual, {call.streams, call.streams});
+  const Dims rows = call.tokens.output(check, "residual", residual, {call.hidden});
   return {row_major_output("post_mix", DType::f32, post),
           row_major_output("comb_mix", DType::f32, comb),
           row_major_output("layer_input", DType::bf16, rows),

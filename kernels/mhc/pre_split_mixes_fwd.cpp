@@ -90,8 +90,9 @@ std::vector<OutputInfo> outputs(const Tensors& inputs, const Params&) {
   ArgCheck check("pre_split_mixes_fwd");
   const Call call = check_input(check, inputs);
   const int64_t n = call.streams;
-  const Dims mix = call.tokens.output(inputs.at("input_mixes"), {n});
-  const Dims comb = call.tokens.output(inputs.at("input_mixes"), {n, n});
+  const TensorView& mixes = inputs.at("input_mixes");
+  const Dims mix = call.tokens.output(check, "input_mixes", mixes, {n});
+  const Dims comb = call.tokens.output(check, "input_mixes", mixes, {n, n});
   return {row_major_output("pre_mix", DType::f32, mix),
           row_major_output("post_mix", DType::f32, mix),
           row_major_output("comb_logits", DType::f32, comb)};

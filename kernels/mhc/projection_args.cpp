@@ -38,7 +38,7 @@ ProjectionShape check_projection(ArgCheck& check, const TokenDims& tokens, const
                 ErrorKind::unsupported);
   check.optional("norm_weight", tensors).dtype(DType::f32).shape("n*H").row_major();
   check.param_in_range("n_splits", num_splits, 1, 16);
-  const int64_t count = num_elements(tokens.output(tensors.at("residual"), {}));
+  const int64_t count = num_elements(tokens.output(check, "residual", tensors.at("residual"), {}));
   check.require(count <= kMaxSums / check["M"], "residual", "so many tokens are not supported",
                 "at most " + std::to_string(kMaxSums / check["M"]), std::to_string(count),
                 ErrorKind::unsupported);

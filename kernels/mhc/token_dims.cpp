@@ -19,7 +19,11 @@ std::vector<Extent> TokenDims::shape(std::initializer_list<Extent> others) const
   return extents;
 }
 
-Dims TokenDims::output(const TensorView& checked, std::initializer_list<int64_t> others) const {
+Dims TokenDims::output(const ArgCheck& check, std::string_view name, const TensorView& checked,
+                       std::initializer_list<int64_t> others) const {
+  const int most = kMaxRank - static_cast<int>(others.size());
+  check.require(rank_ <= most, name, "so many token dimensions are not supported",
+                "at most " + std::to_string(most), std::to_string(rank_), ErrorKind::unsupported);
   Dims shape;
   for (int i = 0; i < rank_; ++i) shape.push_back(checked.shape[i]);
   for (const int64_t extent : others) shape.push_back(extent);

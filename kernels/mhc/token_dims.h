@@ -18,8 +18,10 @@ class TokenDims {
 
   /// What a check expects: "T" (or "T0", "T1", ...) and the other extents.
   std::vector<Extent> shape(std::initializer_list<Extent> others) const;
-  /// The token extents of a tensor that passed the check, then `others`: the shape of an output.
-  Dims output(const TensorView& checked, std::initializer_list<int64_t> others) const;
+  /// The token extents of a tensor that passed the check, then `others`: the shape of an output. An
+  /// unsupported Error if that is too many.
+  Dims output(const ArgCheck& check, std::string_view name, const TensorView& checked,
+              std::initializer_list<int64_t> others) const;
   /// A checked, contiguous tensor as [tokens, others...].
   TensorView flat(const TensorView& checked) const;
   /// The same of a checked tensor with free strides: they stay, and several token dimensions must

@@ -135,6 +135,11 @@ TEST_CASE("expand_to_mhc_fwd explains wrong arguments", "[expand_to_mhc_fwd][err
         "tessera: expand_to_mhc_fwd: so many streams are not supported\n"
         "  expected  at most 65536\n"
         "  got       65537");
+  CHECK(outputs_error("expand_to_mhc_fwd", {{"x", some(DType::bf16, {1, 1, 1, 1, 1, 1, 1, 64})}},
+                      {}) ==
+        "tessera: expand_to_mhc_fwd: argument 'x': so many token dimensions are not supported\n"
+        "  expected  at most 6\n"
+        "  got       7");
   const HostTensor out(DType::bf16, {6, 3, 64});
   CHECK(run_error("expand_to_mhc_fwd", {{"x", x.view()}, {"out", out.view()}},
                   {{"mhc_mult", int64_t{4}}}) ==
@@ -203,6 +208,11 @@ TEST_CASE("pre_split_mixes_fwd explains wrong arguments", "[pre_split_mixes_fwd]
         "tessera: pre_split_mixes_fwd: argument 'base' has the wrong shape\n"
         "  expected  f32[24]   (M = 24 from input_mixes dim 1)\n"
         "  got       f32[23] on cpu");
+  CHECK(told({1, 1, 1, 1, 1, 1, 1, 24}, 24) ==
+        "tessera: pre_split_mixes_fwd: argument 'input_mixes': so many token dimensions are not "
+        "supported\n"
+        "  expected  at most 6\n"
+        "  got       7");
 }
 
 TEST_CASE("rows that start anywhere in memory are mixed alike", "[mhc]") {
