@@ -96,7 +96,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   ArgCheck check("expand_to_fused_with_sf");
   const Call call = call_of(params);
   check_input(check, tensors, call);
-  const TensorView &x = tensors.at("x"), &out = tensors.at("out");
+  const TensorView& x = tensors.at("x");
   check.output("out", tensors)
       .dtype(x.dtype)
       .shape("P", x.dtype == DType::i8 ? "H/2" : "H")
@@ -104,6 +104,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check_scale_output(check, "out_sf", tensors, call.sf_layout, "P", "C");
   check.memory();
   moe::require_expansion(check, tensors.at("token_topk_to_pos"), tensors.at("pos_to_expert"));
+  const TensorView& out = tensors.at("out");
   if (out.size() == 0) return;
   const Spec spec = spec_of(check, tensors, call);
   const moe::RowWords row = moe::row_words(spec.row_bytes, spec.align);
