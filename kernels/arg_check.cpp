@@ -131,7 +131,9 @@ void ArgCheck::param_in_range(std::string_view name, int64_t value, int64_t lowe
 void ArgCheck::require(bool condition, std::string_view argument, std::string_view what,
                        std::string_view expected, std::string_view got, ErrorKind kind) const {
   if (condition) return;
-  fail(argument, std::string(what), std::string(expected), std::string(got), {}, kind);
+  const bool names_it = what.find(fmt::format("'{}'", argument)) != std::string_view::npos;
+  fail(argument, names_it ? std::string(what) : fmt::format("argument '{}': {}", argument, what),
+       std::string(expected), std::string(got), {}, kind);
 }
 
 void ArgCheck::memory() const {

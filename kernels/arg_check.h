@@ -69,8 +69,8 @@ class ArgCheck {
   void in_range(std::string_view symbol, int64_t lowest, int64_t highest);
   /// lowest <= value <= highest of an integer parameter.
   void param_in_range(std::string_view name, int64_t value, int64_t lowest, int64_t highest) const;
-  /// Anything else about an argument (tensor or parameter). `kind` unsupported: valid, but not
-  /// implemented.
+  /// Anything else about an argument (tensor or parameter); a `what` without 'argument' gets it in
+  /// front. `kind` unsupported: valid, but not implemented.
   void require(bool condition, std::string_view argument, std::string_view what,
                std::string_view expected, std::string_view got,
                ErrorKind kind = ErrorKind::argument) const;

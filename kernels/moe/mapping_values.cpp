@@ -16,7 +16,7 @@ void require_routing(const ArgCheck& check, const TensorView& topk_idx, int64_t 
   int64_t needed = 0;
   for (const int64_t count : counts) needed += (count + alignment - 1) / alignment * alignment;
   check.require(needed <= check["P"], "topk_idx", kTooFewPositions,
-                "at most " + std::to_string(check["P"]), std::to_string(needed));
+                "at least " + std::to_string(needed), std::to_string(check["P"]));
 }
 
 void require_expansion(const ArgCheck& check, const TensorView& token_topk_to_pos,

@@ -6,7 +6,8 @@
 
 namespace tessera::kernels::moe {
 
-inline constexpr const char* kTooFewPositions = "the experts of 'topk_idx' need more positions";
+inline constexpr const char* kTooFewPositions =
+    "the experts of 'topk_idx' need more positions than 'num_expanded_tokens'";
 
 /// Ids are -1 or an expert, and there are positions for all of them; E and P are bound.
 void require_routing(const ArgCheck& check, const TensorView& topk_idx, int64_t alignment);

@@ -27,7 +27,7 @@ DType check_input(ArgCheck& check, const Tensors& tensors, const Params& params)
   check.tensor("token_topk_to_pos", tensors).dtype(DType::i32).shape("T", "K").row_major();
   check.optional("topk_weights", tensors).dtype(DType::f32).shape("T", "K").row_major();
   check.optional("sf", tensors).dtype(DType::f32).shape(1).row_major();
-  check.require(e4m3 || !tensors.contains("sf"), "sf", "sf scales e4m3 outputs only",
+  check.require(e4m3 || !tensors.contains("sf"), "sf", "'sf' scales e4m3 outputs only",
                 "format=e4m3 or no sf", "format=none");
   return e4m3 ? DType::e4m3 : tensors.at("x").dtype;
 }

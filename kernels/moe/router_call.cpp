@@ -29,7 +29,7 @@ void check_shared(const ArgCheck& check, int64_t extra, const RouterCall& call) 
                 "num_topk = " + text(call.num_topk) + ", E = " + text(check["E"]) +
                     ", num_shared_experts = " + text(shared));
   check.require(shared <= extra, "to_physical_map",
-                "shared experts need as many extra columns of to_physical_map",
+                "shared experts need as many extra columns of 'to_physical_map'",
                 "at least " + text(shared + 1) + " columns", text(extra + 1));
   check.require(call.num_topk + shared <= 32, "num_topk",
                 "'num_topk' and shared experts are too many for a token",
@@ -39,7 +39,7 @@ void check_shared(const ArgCheck& check, int64_t extra, const RouterCall& call) 
 void check_groups(const ArgCheck& check, RouterCall& call) {
   const int64_t experts = check["E"], groups = call.num_groups, winners = call.num_topk_groups;
   check.require((groups == 0) == (winners == 0), "num_topk_groups",
-                "num_groups and num_topk_groups go together", "both 0 or neither",
+                "'num_groups' and 'num_topk_groups' go together", "both 0 or neither",
                 "num_groups = " + text(groups) + ", num_topk_groups = " + text(winners));
   if (groups == 0) return;
   check.require(groups >= 1 && groups <= 32 && experts % groups == 0, "num_groups",
@@ -104,14 +104,15 @@ RouterCall check_router(ArgCheck& check, const Tensors& tensors, const Params& p
   const bool has_map = tensors.contains("to_physical_map");
   check.require(has_map == tensors.contains("logical_count"),
                 has_map ? "logical_count" : "to_physical_map",
-                "to_physical_map and logical_count go together", "both or none",
+                "'to_physical_map' and 'logical_count' go together", "both or none",
                 has_map ? "only to_physical_map" : "only logical_count");
   call.num_shared = shared_slots(check, params);
   check.bind("E+S", experts + call.num_shared, "experts and shared experts");
   check.optional("to_physical_map", tensors).dtype(DType::i32).shape("E+S", "D").row_major();
   check.optional("logical_count", tensors).dtype(DType::i32).shape("E+S").row_major();
   const int64_t extra = has_map ? check["D"] - 1 : 0;
-  check.require(extra >= 0, "to_physical_map", "to_physical_map has no columns", "at least 1", "0");
+  check.require(extra >= 0, "to_physical_map", "'to_physical_map' has no columns", "at least 1",
+                "0");
   call.num_physical = experts + extra;
 
   check_groups(check, call);
@@ -121,7 +122,7 @@ RouterCall check_router(ArgCheck& check, const Tensors& tensors, const Params& p
   check.bind("K", call.num_topk, "num_topk");
   check.bind("K+S", call.num_topk + call.num_shared, "num_topk and shared experts");
   check.require(!tensors.contains("fix_routing_mask") || tensors.contains("unmapped_topk_idx"),
-                "unmapped_topk_idx", "fix_routing_mask needs unmapped_topk_idx",
+                "unmapped_topk_idx", "'fix_routing_mask' needs 'unmapped_topk_idx'",
                 "unmapped_topk_idx, whose experts it keeps", "none");
   check.optional_output("unmapped_topk_idx", tensors).dtype(DType::i64).shape("T", "K").rows();
   return call;

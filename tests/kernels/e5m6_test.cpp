@@ -170,11 +170,12 @@ TEST_CASE("e5m6 ops explain wrong arguments", "[e5m6][errors]") {
         "  expected  bf16|f32\n"
         "  got       f16[3, 64] on cpu");
   CHECK(told(HostTensor(DType::bf16, {1, 24584}), {}) ==
-        "tessera: per_token_cast_to_e5m6: rows of so many columns are not supported\n"
+        "tessera: per_token_cast_to_e5m6: argument 'x': rows of so many columns are not supported\n"
         "  expected  at most 24576\n"
         "  got       24584");
   CHECK(told(HostTensor(DType::bf16, {3, 64}), {{"sf_layout", std::string("packed_ue8m0")}}) ==
-        "tessera: per_token_cast_to_e5m6: packed_ue8m0 scales are powers of two\n"
+        "tessera: per_token_cast_to_e5m6: argument 'sf_layout': packed_ue8m0 scales are powers of "
+        "two\n"
         "  expected  round_sf=true\n"
         "  got       round_sf=false");
   const HostTensor x(DType::bf16, {4, 64}), out(DType::u8, {4, 64}), out_sf(DType::f32, {4, 1});

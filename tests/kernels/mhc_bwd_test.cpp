@@ -71,7 +71,7 @@ TEST_CASE("sinkhorn_bwd explains wrong arguments", "[sinkhorn_bwd][errors]") {
         "  expected  f32[6, 4, 4]   (the shape of grad_out)\n"
         "  got       f32[5, 4, 4] on cpu");
   CHECK(told({6, 5, 5}, {6, 5, 5}, 10) ==
-        "tessera: sinkhorn_bwd: so many streams are not supported\n"
+        "tessera: sinkhorn_bwd: argument 'grad_out': so many streams are not supported\n"
         "  expected  1 <= n <= 4\n"
         "  got       5");
 }
@@ -140,7 +140,7 @@ TEST_CASE("post_bwd explains wrong arguments", "[post_bwd][errors]") {
             {"post_mix", some(DType::f32, {6, 5})},
             {"comb_mix", some(DType::f32, {6, 5, 5})}};
   CHECK(told("x", inputs["x"]) ==
-        "tessera: post_bwd: so many streams are not supported\n"
+        "tessera: post_bwd: argument 'grad_out': so many streams are not supported\n"
         "  expected  1 <= n <= 4\n"
         "  got       5");
 }

@@ -104,13 +104,13 @@ TEST_CASE("norm_fn_fwd explains wrong arguments", "[norm_fn_fwd][errors]") {
   const HostTensor residual = some(DType::bf16, {6, 4, 64}), fn = some(DType::f32, {24, 256});
   CHECK(told({{"residual", residual}, {"fn", fn}}) == "no error");
   CHECK(told({{"residual", some(DType::bf16, {6, 4, 65})}, {"fn", fn}}) ==
-        "tessera: norm_fn_fwd: a row has the wrong number of columns\n"
+        "tessera: norm_fn_fwd: argument 'residual': a row has the wrong number of columns\n"
         "  expected  n * H a multiple of 256\n"
         "  got       260");
   const std::string columns = told({{"residual", residual}, {"fn", some(DType::f32, {24, 512})}});
   CHECK(columns.starts_with("tessera: norm_fn_fwd: argument 'fn' has the wrong shape\n"));
   CHECK(told({{"residual", residual}, {"fn", some(DType::f32, {33, 256})}}) ==
-        "tessera: norm_fn_fwd: so many rows are not supported\n"
+        "tessera: norm_fn_fwd: argument 'fn': so many rows are not supported\n"
         "  expected  M at most 32\n"
         "  got       33");
   CHECK(told({{"residual", residual}, {"fn", fn}}, {{"n_splits", int64_t{17}}}) ==
@@ -131,7 +131,7 @@ TEST_CASE("norm_fn_fwd explains wrong arguments", "[norm_fn_fwd][errors]") {
   };
   CHECK(with_tokens(89478485).empty());
   CHECK(with_tokens(89478486) ==
-        "tessera: norm_fn_fwd: so many tokens are not supported\n"
+        "tessera: norm_fn_fwd: argument 'residual': so many tokens are not supported\n"
         "  expected  at most 89478485\n"
         "  got       89478486");
 }

@@ -72,11 +72,11 @@ TEST_CASE("pre_apply_mix_fwd explains wrong arguments", "[pre_apply_mix_fwd][err
       streams.starts_with("tessera: pre_apply_mix_fwd: argument 'mix' has the wrong shape\n"
                           "  expected  f32[6, 4]"));
   CHECK(told({{"x", some(DType::bf16, {6, 17, 64})}, {"mix", some(DType::f32, {6, 17})}}) ==
-        "tessera: pre_apply_mix_fwd: so many streams are not supported\n"
+        "tessera: pre_apply_mix_fwd: argument 'x': so many streams are not supported\n"
         "  expected  1 <= n <= 16\n"
         "  got       17");
   CHECK(told({{"x", some(DType::bf16, {6, 0, 64})}, {"mix", some(DType::f32, {6, 0})}}) ==
-        "tessera: pre_apply_mix_fwd: there must be a stream\n"
+        "tessera: pre_apply_mix_fwd: argument 'x': there must be a stream\n"
         "  expected  1 <= n <= 16\n"
         "  got       0");
   const std::string alias = run_error("pre_apply_mix_fwd",
@@ -132,7 +132,7 @@ TEST_CASE("expand_to_mhc_fwd explains wrong arguments", "[expand_to_mhc_fwd][err
         "  expected  int >= 1\n"
         "  got       0");
   CHECK(told({{"mhc_mult", int64_t{65537}}}) ==
-        "tessera: expand_to_mhc_fwd: so many streams are not supported\n"
+        "tessera: expand_to_mhc_fwd: argument 'mhc_mult': so many streams are not supported\n"
         "  expected  at most 65536\n"
         "  got       65537");
   CHECK(outputs_error("expand_to_mhc_fwd", {{"x", some(DType::bf16, {1, 1, 1, 1, 1, 1, 1, 64})}},
@@ -182,7 +182,7 @@ TEST_CASE("sinkhorn_fwd explains wrong arguments", "[sinkhorn_fwd][errors]") {
         "  expected  f32[T, n, n]\n"
         "  got       f32[6, 4, 3] on cpu");
   CHECK(told({6, 5, 5}, 10) ==
-        "tessera: sinkhorn_fwd: so many streams are not supported\n"
+        "tessera: sinkhorn_fwd: argument 'x': so many streams are not supported\n"
         "  expected  1 <= n <= 4\n"
         "  got       5");
 }

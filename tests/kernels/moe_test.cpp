@@ -110,7 +110,7 @@ TEST_CASE("reduce_fused explains wrong arguments", "[reduce_fused][errors]") {
         "  expected  f32[6]   (P = 6 from x dim 0)\n"
         "  got       f32[5] on cpu");
   CHECK(told(with(reduce_inputs(), "sf", HostTensor(DType::f32, {1})), {}) ==
-        "tessera: reduce_fused: sf scales e4m3 outputs only\n"
+        "tessera: reduce_fused: 'sf' scales e4m3 outputs only\n"
         "  expected  format=e4m3 or no sf\n"
         "  got       format=none");
   CHECK(told(reduce_inputs(), {{"format", std::string("e5m2")}}) ==

@@ -122,6 +122,18 @@ TEST_CASE("divisibility and range of an extent name its tensor", "[arg_check]") 
         "  got       R = 4096 from x dim 0");
 }
 
+TEST_CASE("a requirement that does not name its argument gets the name in front", "[arg_check]") {
+  const ArgCheck check("transpose");
+  CHECK(message([&] { check.require(false, "x", "too many text boxes", "at most 2", "3"); }) ==
+        "tessera: transpose: argument 'x': too many text boxes\n"
+        "  expected  at most 2\n"
+        "  got       3");
+  CHECK(message([&] { check.require(false, "x", "'x' and 'y' go together", "both", "'y'"); }) ==
+        "tessera: transpose: 'x' and 'y' go together\n"
+        "  expected  both\n"
+        "  got       'y'");
+}
+
 TEST_CASE("wrong strides are explained", "[arg_check]") {
   ArgCheck check("transpose");
   const TensorView columns = host(DType::bf16, {64, 128}, {1, 64});

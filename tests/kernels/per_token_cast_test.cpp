@@ -154,7 +154,7 @@ TEST_CASE("per_token_cast explains scales that do not fit their layout",
         "  got       i32[5, 3], strides [1, 8] on cpu");
   CHECK(
       outputs_error("per_token_cast", {{"x", x}}, with("sf_layout", std::string("packed_ue8m0"))) ==
-      "tessera: per_token_cast: packed_ue8m0 scales are powers of two\n"
+      "tessera: per_token_cast: argument 'sf_layout': packed_ue8m0 scales are powers of two\n"
       "  expected  round_sf=true\n"
       "  got       round_sf=false");
 }
@@ -194,7 +194,8 @@ TEST_CASE("per_token_cast explains what a quantised x needs", "[per_token_cast][
         "  expected  none\n"
         "  got       1,128");
   CHECK(told(codes, {4, 96}, 64) ==
-        "tessera: per_token_cast: blocks of x and groups of 'out' do not nest\n"
+        "tessera: per_token_cast: argument 'x_block_size': blocks of x and groups of 'out' do not "
+        "nest\n"
         "  expected  a second number that is a multiple of 16 and divides num_per_channels = 64 or "
         "is a multiple of it\n"
         "  got       4,96");

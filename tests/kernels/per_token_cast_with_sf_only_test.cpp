@@ -28,7 +28,8 @@ TEST_CASE("per_token_cast_with_sf_only explains wrong arguments",
   params["sf_layout"] = std::string("packed_ue8m0");
   CHECK(outputs_error("per_token_cast_with_sf_only", {{"x", HostTensor(DType::f32, {4, 256})}},
                       params) ==
-        "tessera: per_token_cast_with_sf_only: packed_ue8m0 scales are powers of two\n"
+        "tessera: per_token_cast_with_sf_only: argument 'sf_layout': packed_ue8m0 scales are "
+        "powers of two\n"
         "  expected  round_sf=true\n"
         "  got       round_sf=false");
 }

@@ -199,7 +199,7 @@ TEST_CASE("swiglu_forward_and_per_token_cast explains wrong arguments", "[swiglu
              "  got       64");
   CHECK(
       told({}, {{"num_per_channels", int64_t{256}}, {"sf_layout", std::string("col_major_tma")}}) ==
-      op + "one scale per row is stored row-major\n"
+      op + "argument 'sf_layout': one scale per row is stored row-major\n"
            "  expected  row_major\n"
            "  got       col_major_tma");
   CHECK(told({{"pos_to_token_topk", slots}}, {}) ==

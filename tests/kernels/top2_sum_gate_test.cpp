@@ -80,7 +80,7 @@ TEST_CASE("top2_sum_gate explains wrong parameters", "[top2_sum_gate][errors]") 
         "  expected  {sigmoid, sqrtsoftplus, softmax}\n"
         "  got       identity");
   CHECK(told(inputs, with({{"num_groups", 8}})) ==
-        "tessera: top2_sum_gate: num_groups and num_topk_groups go together\n"
+        "tessera: top2_sum_gate: 'num_groups' and 'num_topk_groups' go together\n"
         "  expected  both 0 or neither\n"
         "  got       num_groups = 8, num_topk_groups = 0");
   CHECK(told(inputs, with({{"num_groups", 7}, {"num_topk_groups", 3}})) ==
@@ -140,7 +140,7 @@ TEST_CASE("top2_sum_gate explains wrong parameters", "[top2_sum_gate][errors]") 
         "  got       num_topk = 6, E = 64, num_shared_experts = 1");
   shared["num_topk"] = int64_t{8};
   CHECK(told(inputs, shared) ==
-        "tessera: top2_sum_gate: shared experts need as many extra columns of to_physical_map\n"
+        "tessera: top2_sum_gate: shared experts need as many extra columns of 'to_physical_map'\n"
         "  expected  at least 2 columns\n"
         "  got       1");
 }
@@ -181,7 +181,7 @@ TEST_CASE("top2_sum_gate explains wrong tensors", "[top2_sum_gate][errors]") {
   inputs = inputs_of(4, 64);
   inputs["fix_routing_mask"] = HostTensor(DType::boolean, {4});
   CHECK(told(inputs, top(6)) ==
-        "tessera: top2_sum_gate: fix_routing_mask needs unmapped_topk_idx\n"
+        "tessera: top2_sum_gate: 'fix_routing_mask' needs 'unmapped_topk_idx'\n"
         "  expected  unmapped_topk_idx, whose experts it keeps\n"
         "  got       none");
   inputs["unmapped_topk_idx"] = HostTensor(DType::i32, {4, 6});
@@ -192,7 +192,7 @@ TEST_CASE("top2_sum_gate explains wrong tensors", "[top2_sum_gate][errors]") {
   inputs = inputs_of(4, 64);
   inputs["logical_count"] = HostTensor(DType::i32, {64});
   CHECK(told(inputs, top(6)) ==
-        "tessera: top2_sum_gate: to_physical_map and logical_count go together\n"
+        "tessera: top2_sum_gate: 'to_physical_map' and 'logical_count' go together\n"
         "  expected  both or none\n"
         "  got       only logical_count");
   inputs["to_physical_map"] = HostTensor(DType::i32, {65, 3});
@@ -201,7 +201,7 @@ TEST_CASE("top2_sum_gate explains wrong tensors", "[top2_sum_gate][errors]") {
         "  expected  i32[64, D]   (E+S = 64 = experts and shared experts)\n"
         "  got       i32[65, 3] on cpu");
   CHECK(told(inputs_of(1, 5000), top(6)) ==
-        "tessera: top2_sum_gate: too many experts\n"
+        "tessera: top2_sum_gate: argument 'logits': too many experts\n"
         "  expected  at most 4096\n"
         "  got       5000");
 }

@@ -158,7 +158,7 @@ TEST_CASE("a value that the tensors or other parameters forbid is wrong usage", 
   const ProgramResult layout = run("per_token_cast", DType::bf16, with({"sf_layout=packed_ue8m0"}));
   CHECK(layout.exit_code == 2);
   CHECK(layout.err ==
-        "tessera: per_token_cast: packed_ue8m0 scales are powers of two\n"
+        "tessera: per_token_cast: argument 'sf_layout': packed_ue8m0 scales are powers of two\n"
         "  expected  round_sf=true\n"
         "  got       round_sf=false\n");
   // not at all

@@ -102,13 +102,15 @@ std::vector<PromiseCase> promise_cases() {
               "  expected  -1 .. 2\n"
               "  got       -2 at [1, 0]"),
       mapping("no room at all", {0, 2, -1, 2}, 0,
-              "tessera: get_fused_mapping: the experts of 'topk_idx' need more positions\n"
-              "  expected  at most 0\n"
-              "  got       8"),
+              "tessera: get_fused_mapping: the experts of 'topk_idx' need more positions than "
+              "'num_expanded_tokens'\n"
+              "  expected  at least 8\n"
+              "  got       0"),
       mapping("too little room", {0, 2, -1, 2}, 7,
-              "tessera: get_fused_mapping: the experts of 'topk_idx' need more positions\n"
-              "  expected  at most 7\n"
-              "  got       8"),
+              "tessera: get_fused_mapping: the experts of 'topk_idx' need more positions than "
+              "'num_expanded_tokens'\n"
+              "  expected  at least 8\n"
+              "  got       7"),
       expansion("positions in range", {0, 3, -1, 2}, ""),
       expansion("a position beyond the rows", {0, 4, -1, 2},
                 "tessera: expand_to_fused_with_sf: argument 'token_topk_to_pos' has a value out of "
