@@ -153,8 +153,16 @@ Expr leading_ints(const Expr& e) {
 
 /// True if no overflow of int comes of `a` and `b` meeting before an i64 does.
 bool fits_int(Op op, const Expr& a, const Expr& b) {
+  constexpr int64_t kMostBlocks = 65535;  // of a grid along y and z
+  const Expr ints = ir::substitute(ir::binary(op, a, b), [](const VarRef& var) {
+    if (var->kind != ir::VarKind::block || var->axis == 0) return Expr();
+    auto block = std::make_shared<ir::Var>(*var);
+    block->lower = ir::index(0);
+    block->upper = ir::index(kMostBlocks);
+    return ir::var(std::move(block));
+  });
   const IndexMath math;
-  const Range range = math.range(math.form(ir::binary(op, a, b)));
+  const Range range = math.range(math.form(ints));
   return range.low && range.high && fits_int(*range.low) && fits_int(*range.high);
 }
 

@@ -148,6 +148,14 @@ TEST_CASE("no int product or sum comes of the ints that lead an i64 chain", "[co
   const auto large = ir::constant(DType::i64, 1 << 20);
   CHECK(of_ints([&](E, E, E s) { return five * (large * s); }) == "5 * 1048576 * s");
   CHECK(of_ints([&](E, E, E s) { return large * (large * s); }) == "1048576ll * 1048576 * s");
+  const auto of_block = [&](int axis) {
+    return printed([&](ProgramBuilder& k) {
+      const Expr size = k.let("s", wide(k.dim("m")));
+      return wide(k.block("block", axis)) * (five * size);
+    });
+  };
+  CHECK(of_block(1) == "block * 5 * s");
+  CHECK(of_block(0) == "i64(block) * 5 * s");
 }
 
 TEST_CASE("float literals denote exactly their value", "[codegen][cuda]") {
