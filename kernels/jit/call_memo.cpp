@@ -193,11 +193,12 @@ void CallMemo::learn(const std::function<void()>& call) const {
     call();
   }
   Slot fresh;
+  const std::vector<int64_t> bytes = recorder.tensor_bytes();
   fresh.plan = std::move(recorder).plan();
   if (!fresh.plan) return;
   fresh.words.assign(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(num_words_));
   for (size_t i = 0; i < num_tensors_; ++i) {
-    fresh.memories.push_back({i, tensors_[i]->span_bytes()});
+    if (!is_absent(*tensors_[i])) fresh.memories.push_back({i, bytes[i]});
   }
   std::sort(fresh.memories.begin(), fresh.memories.end(), [&](const Memory& a, const Memory& b) {
     return address_of(*tensors_[a.tensor]) < address_of(*tensors_[b.tensor]);

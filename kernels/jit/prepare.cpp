@@ -32,10 +32,11 @@ LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>
     call();
   }
   if (auto made = std::move(recorder).plan()) return *std::move(made);
-  throw Error({.kind = ErrorKind::argument,
-               .what = "this call cannot become a launch plan",
-               .expected = "a call whose kernels use the given CUDA tensors only",
-               .got = "a kernel on the CPU, or on other memory"});
+  throw Error(
+      {.kind = ErrorKind::argument,
+       .what = "this call cannot become a launch plan",
+       .expected = "a call whose kernels use the given CUDA tensors only, each with its own memory",
+       .got = "a kernel on the CPU, on other memory, or on memory of several tensors"});
 }
 
 std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call) {

@@ -10,13 +10,24 @@ CallMode& call_mode() {
   return mode;
 }
 
+LaunchRecorder::LaunchRecorder(std::span<const TensorView* const> tensors) : tensors_(tensors) {
+  for (const TensorView* tensor : tensors) tensor_bytes_.push_back(tensor->span_bytes());
+}
+
+// The tensor that begins at the address, or else the one that holds it, if there is just one.
 std::optional<LaunchPlan::Source> LaunchRecorder::source_of(const TensorView& view) const {
   const auto address = reinterpret_cast<uintptr_t>(view.data);
-  for (size_t i = 0; i < tensors_.size(); ++i) {
-    const auto begin = reinterpret_cast<uintptr_t>(tensors_[i]->data);
-    if (begin == 0 || address < begin) continue;
-    const auto offset = static_cast<int64_t>(address - begin);
-    if (offset < tensors_[i]->span_bytes()) return LaunchPlan::Source{static_cast<int>(i), offset};
+  for (const bool at_begin : {true, false}) {
+    std::optional<LaunchPlan::Source> found;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const auto begin = reinterpret_cast<uintptr_t>(tensors_[i]->data);
+      if (begin == 0 || address < begin) continue;
+      const auto offset = static_cast<int64_t>(address - begin);
+      if (offset >= tensors_[i]->span_bytes() || (at_begin && offset > 0)) continue;
+      if (found) return std::nullopt;
+      found = LaunchPlan::Source{static_cast<int>(i), offset};
+    }
+    if (found) return found;
   }
   if (address == 0 || view.size() == 0) return LaunchPlan::Source{};
   return std::nullopt;
@@ -35,6 +46,10 @@ void LaunchRecorder::add(const Prepared& prepared, const Binding& binding,
     const auto source = source_of(view);
     is_complete_ = is_complete_ && source.has_value();
     launch.pointers.push_back(source.value_or(LaunchPlan::Source{}));
+    if (source && source->tensor >= 0) {
+      int64_t& bytes = tensor_bytes_[static_cast<size_t>(source->tensor)];
+      bytes = std::max(bytes, source->offset + view.span_bytes());
+    }
   }
   const auto num_values = static_cast<std::ptrdiff_t>(prepared.slot_types.size());
   launch.values.assign(binding.slots.begin(), binding.slots.begin() + num_values);

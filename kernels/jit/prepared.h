@@ -35,16 +35,20 @@ struct Prepared {
 /// Notes what the calls of a thread launch, in terms of the tensors of the outermost call.
 class LaunchRecorder {
  public:
-  explicit LaunchRecorder(std::span<const TensorView* const> tensors) : tensors_(tensors) {}
+  explicit LaunchRecorder(std::span<const TensorView* const> tensors);
 
   void add(const Prepared& prepared, const Binding& binding, std::span<const TensorView> tensors);
-  /// Nothing if a kernel got memory that is none of the tensors', or ran on the CPU.
+  /// Bytes of each tensor, with the padding behind it that a kernel got.
+  const std::vector<int64_t>& tensor_bytes() const { return tensor_bytes_; }
+  /// Nothing if a kernel ran on the CPU, or got memory of which nobody can say whose it is: of none of
+  /// the tensors, or of several that share it.
   std::optional<LaunchPlan> plan() &&;
 
  private:
   std::optional<LaunchPlan::Source> source_of(const TensorView& view) const;
 
   std::span<const TensorView* const> tensors_;
+  std::vector<int64_t> tensor_bytes_;
   std::vector<LaunchPlan::Launch> launches_;
   bool is_complete_ = true;
 };

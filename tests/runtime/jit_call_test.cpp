@@ -230,6 +230,113 @@ TEST_CASE("calls with other options are other calls") {
   CHECK(full_calls == 9);
 }
 
+TEST_CASE("a call with one tensor twice says nothing of a call with two") {
+  OnFakes on;
+  const jit::Function copy = copy_function("twice");
+  Pair pair(0x10000000, 100);
+  TensorView other = pair.x;
+  int full_calls = 0;
+  const auto call = [&] {  // copies `other`
+    jit::CallMemo memo("twice");
+    for (const TensorView* view : {&pair.x, &other, &pair.out}) memo.add_tensor(*view);
+    const auto in_full = [&] {
+      ++full_calls;
+      copy(std::array{other, pair.out}, {}, nullptr);
+    };
+    if (!memo.launch_again(nullptr)) memo.learn(in_full);
+  };
+  call();
+  CHECK(on.fake.state().first_argument == 0x10000000);
+  for (const uintptr_t address : {0x20000000, 0x30000000, 0x40000000}) {
+    other.data = reinterpret_cast<void*>(address);
+    call();
+    CHECK(on.fake.state().first_argument == static_cast<int64_t>(address));
+  }
+  CHECK(full_calls == 2);  // with two tensors, one is enough
+  other.data = pair.x.data;
+  const std::array views{pair.x, other, pair.out};
+  CHECK(error_of([&] {
+          jit::plan(views, [&] { copy(std::array{other, pair.out}, {}, nullptr); });
+        }).find("tessera: this call cannot become a launch plan") == 0);
+}
+
+TEST_CASE("columns of one buffer are remembered apart") {
+  OnFakes on;
+  const jit::Function copy = copy_function("columns");
+  // k and v [8, 2] as columns of one buffer [8, 4].
+  const auto columns = [](uintptr_t address) {
+    return TensorView(reinterpret_cast<void*>(address), DType::f32, {8, 2}, {4, 1},
+                      Device::cuda(0));
+  };
+  const TensorView k = columns(0x10000000);
+  TensorView v = columns(0x10000008);
+  const Pair out(0x20000000, 8);
+  for (const uintptr_t address : {0x10000008, 0x30000008, 0x40000008}) {
+    v.data = reinterpret_cast<void*>(address);
+    jit::CallMemo memo("columns");
+    memo.add_tensor(k);
+    memo.add_tensor(v);
+    memo.add_tensor(out.out);
+    const auto in_full = [&] {
+      const TensorView row(v.data, DType::f32, {8}, {1}, v.device);
+      copy(std::array{row, out.out}, {}, nullptr);
+    };
+    if (!memo.launch_again(nullptr)) memo.learn(in_full);
+    CHECK(on.fake.state().first_argument == static_cast<int64_t>(address));
+  }
+}
+
+TEST_CASE("a call that leaves tensors out is remembered") {
+  OnFakes on;
+  const jit::Function copy = copy_function("left_out");
+  const Pair pair(0x10000000, 100);
+  const TensorView none;
+  int full_calls = 0;
+  for (int i = 0; i < 3; ++i) {
+    jit::CallMemo memo("left_out");
+    for (const TensorView* view : {&pair.x, &none, &none, &pair.out}) memo.add_tensor(*view);
+    const auto in_full = [&] {
+      ++full_calls;
+      copy(pair.views(), {}, nullptr);
+    };
+    if (!memo.launch_again(nullptr)) memo.learn(in_full);
+  }
+  CHECK(full_calls == 1);
+  CHECK(on.fake.state().num_launches == 3);
+}
+
+TEST_CASE("the padding that a kernel writes is memory of its tensor") {
+  OnFakes on;
+  const jit::Function copy = copy_function("padded");
+  Pair pair(0x10000000, 100);
+  const TensorView first(pair.out.data, DType::f32, {97},
+                         Device::cuda(0));  // as the caller sees it
+  int full_calls = 0;
+  const auto call = [&](const TensorView& neighbour) {
+    jit::CallMemo memo("padded");
+    memo.add_tensor(pair.x);
+    memo.add_tensor(first);
+    memo.add_tensor(neighbour);
+    const auto in_full = [&] {
+      ++full_calls;
+      copy(pair.views(), {}, nullptr);
+    };
+    if (!memo.launch_again(nullptr)) memo.learn(in_full);
+  };
+  const auto behind = [&](int64_t bytes) {
+    return TensorView(static_cast<char*>(pair.out.data) + bytes, DType::f32, {64}, Device::cuda(0));
+  };
+  call(behind(4096));
+  call(behind(8192));
+  CHECK(full_calls == 1);
+  call(behind(384 + 16));  // behind the padding; 256 divides 4096 and 8192, so this is another call
+  call(behind(384 + 16));
+  CHECK(full_calls == 2);
+  call(behind(384 + 8));  // in it
+  call(behind(384 + 8));
+  CHECK(full_calls == 4);
+}
+
 TEST_CASE("R22.16 a prepared call launches during capture, another is refused by name") {
   OnFakes on;
   const Pair pair(0x10000000, 100);
@@ -295,10 +402,11 @@ TEST_CASE("a plan is made of calls on its own CUDA tensors only") {
   const Pair pair(0x10000000, 100);
   const jit::Function function = copy_function("planned");
   const std::vector<TensorView> one = {pair.x};
-  CHECK(error_of([&] { jit::plan(one, [&] { function(pair.views(), {}, nullptr); }); }) ==
-        "tessera: this call cannot become a launch plan\n"
-        "  expected  a call whose kernels use the given CUDA tensors only\n"
-        "  got       a kernel on the CPU, or on other memory");
+  CHECK(
+      error_of([&] { jit::plan(one, [&] { function(pair.views(), {}, nullptr); }); }) ==
+      "tessera: this call cannot become a launch plan\n"
+      "  expected  a call whose kernels use the given CUDA tensors only, each with its own memory\n"
+      "  got       a kernel on the CPU, on other memory, or on memory of several tensors");
   // A part of a tensor is that tensor at an offset.
   const std::vector<TensorView> whole = {
       TensorView(pair.x.data, DType::f32, {1 << 20}, Device::cuda(0))};
