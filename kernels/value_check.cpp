@@ -45,11 +45,11 @@ std::string out_of_range(std::string_view name) {
 }
 
 void require_values(const ArgCheck& check, std::string_view name, const TensorView& view,
-                    int64_t lowest, int64_t highest) {
+                    int64_t lowest, int64_t highest, const std::function<bool(int64_t)>& counts) {
   if (!values_are_checked(view)) return;
   for (int64_t i = 0; i < view.size(); ++i) {
     const int64_t value = integer_at(view, i);
-    if (value >= lowest && value <= highest) continue;
+    if ((value >= lowest && value <= highest) || (counts && !counts(i))) continue;
     check.require(false, name, out_of_range(name),
                   std::to_string(lowest) + " .. " + std::to_string(highest),
                   std::to_string(value) + " at " + to_string(place_of(view, i)));

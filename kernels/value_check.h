@@ -4,6 +4,7 @@
 // thing that each op names, and report it (jit::take_value_errors).
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -19,11 +20,12 @@ bool values_are_checked(const TensorView& view);
 int64_t integer_at(const TensorView& view, int64_t element);
 
 /// Throws an ArgumentError naming the tensor, unless all its elements lie in lowest .. highest or
-/// its values are not checked.
+/// its values are not checked. Elements that do not count, by their number, may have any value.
 ///
 /// Example: require_values(check, "topk_idx", tensors.at("topk_idx"), -1, num_experts - 1);
 void require_values(const ArgCheck& check, std::string_view name, const TensorView& view,
-                    int64_t lowest, int64_t highest);
+                    int64_t lowest, int64_t highest,
+                    const std::function<bool(int64_t)>& counts = {});
 
 /// What a kernel reports of such a tensor, and require_values says of it.
 ///

@@ -103,22 +103,24 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
     });
   }
   std::optional<Ref> weight, expert;  // (rows); a negative expert marks padding
+  if (s.has_experts) {
+    expert = k.fragment(DType::i32, {tile.rows}, "expert");
+    k.parallel({tile.rows}, [&](Value r) { (*expert)(r) = (*experts)(at.row + r); });
+  }
+  const auto is_valid = [&](const Value& r) { return (*expert)(r) >= 0; };
   if (s.weights != Weights::none) weight = k.fragment(DType::f32, {tile.rows}, "weight");
   if (s.weights == Weights::all_zero) k.fill(*weight, 0.0f);
   if (s.weights == Weights::given) {
     k.parallel({tile.rows}, [&](Value r) {
       Value slot = (*slots)(at.row + r);
-      k.report_unless(slot < num_weights, out_of_range("pos_to_token_topk"));
+      const Value fits = slot < num_weights;
+      k.report_unless(s.has_experts ? fits || !is_valid(r) : fits,
+                      out_of_range("pos_to_token_topk"));
       (*weight)(r) = (*weights)(slot);
     });
   }
-  if (s.has_experts) {
-    expert = k.fragment(DType::i32, {tile.rows}, "expert");
-    k.parallel({tile.rows}, [&](Value r) { (*expert)(r) = (*experts)(at.row + r); });
-  }
 
   // activation
-  const auto is_valid = [&](const Value& r) { return (*expert)(r) >= 0; };
   auto v = k.fragment(DType::f32, {tile.rows, tile.cols}, "v");  // (rows, cols)
   std::optional<Ref> clamped;  // of a thread: gate above, up above, up below
   if (has_count(s)) {

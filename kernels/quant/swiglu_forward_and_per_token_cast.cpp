@@ -60,6 +60,7 @@ void check_numbers(const ArgCheck& check, const Params& params, Call& call) {
 
 Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
   check.tensor("x", tensors).dtype({DType::bf16, DType::f32}).shape("P", "2H").row_major();
+  check.in_range("2H", 0, INT32_MAX, ErrorKind::unsupported);
   check.multiple_of("2H", 256);
   const int64_t hidden = check["2H"] / 2;
   const TensorView& x = tensors.at("x");
@@ -115,7 +116,9 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   check.memory();
   if (check.has("topk_weights")) {
     require_values(check, "pos_to_token_topk", tensors.at("pos_to_token_topk"), INT32_MIN,
-                   tensors.at("topk_weights").size() - 1);
+                   tensors.at("topk_weights").size() - 1, [&](int64_t row) {
+                     return !s.has_experts || integer_at(tensors.at("pos_to_expert"), row) >= 0;
+                   });
   }
   const TensorView& x = tensors.at("x");
   if (x.size() == 0) return;

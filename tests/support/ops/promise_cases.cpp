@@ -1,6 +1,7 @@
 #include "tests/support/ops/promise_cases.h"
 
 #include <cmath>
+#include <optional>
 
 #include "tests/support/tensor_of.h"
 
@@ -41,14 +42,17 @@ PromiseCase reduction(const std::string& label, double position, const std::stri
           refusal};
 }
 
-PromiseCase gated_cast(const std::string& label, double slot, const std::string& refusal) {
-  return {label,
-          "swiglu_forward_and_per_token_cast",
-          {{"x", tensor_of(DType::bf16, {1, 256}, {0})},
-           {"pos_to_token_topk", tensor_of(DType::i32, {1}, {slot})},
-           {"topk_weights", tensor_of(DType::f32, {2, 3}, {1})}},
-          {{"num_per_channels", int64_t{128}}},
-          refusal};
+PromiseCase gated_cast(const std::string& label, double slot, const std::string& refusal,
+                       std::optional<double> expert = {}) {
+  PromiseCase promise = {label,
+                         "swiglu_forward_and_per_token_cast",
+                         {{"x", tensor_of(DType::bf16, {1, 256}, {0})},
+                          {"pos_to_token_topk", tensor_of(DType::i32, {1}, {slot})},
+                          {"topk_weights", tensor_of(DType::f32, {2, 3}, {1})}},
+                         {{"num_per_channels", int64_t{128}}},
+                         refusal};
+  if (expert) promise.inputs.emplace("pos_to_expert", tensor_of(DType::i32, {1}, {*expert}));
+  return promise;
 }
 
 PromiseCase hash(const std::string& label, double size, const std::string& refusal) {
@@ -142,6 +146,13 @@ std::vector<PromiseCase> promise_cases() {
                  "value out of range\n"
                  "  expected  -2147483648 .. 5\n"
                  "  got       6 at [0]"),
+      gated_cast("a weight that is not there, of a row that is padding", 6, "", -1),
+      gated_cast("a weight that is not there, of a row that is an expert's", 6,
+                 "tessera: swiglu_forward_and_per_token_cast: argument 'pos_to_token_topk' has a "
+                 "value out of range\n"
+                 "  expected  -2147483648 .. 5\n"
+                 "  got       6 at [0]",
+                 0),
       hash("tables of one row", 1, ""),
       hash("an empty table", 0,
            "tessera: engram_hash: argument 'vocab_sizes' has a value out of range\n"
