@@ -41,7 +41,8 @@ ArgCheck::Tensor ArgCheck::add(std::string_view name, const TensorView* view, bo
          to_string(*view));
   }
   for (int i = 0; i < view->rank(); ++i) {
-    if (view->strides.rank != view->rank() || (view->size() > 0 && view->strides[i] < 0)) {
+    if (view->strides.rank != view->rank() ||
+        (view->size() > 0 && view->shape[i] > 1 && view->strides[i] < 0)) {
       fail(name, fmt::format("argument '{}' has impossible strides", name),
            fmt::format("{} strides, none negative", view->rank()),
            fmt::format("shape {}, strides {}", to_string(view->shape), to_string(view->strides)));
@@ -53,7 +54,7 @@ ArgCheck::Tensor ArgCheck::add(std::string_view name, const TensorView* view, bo
                      given_.front().name),
          fmt::format("{} on {}", to_string(*view), to_string(view->device)));
   }
-  given_.push_back({std::string(name), *view, is_output});
+  given_.push_back({std::string(name), *view, is_output, *view});
   return Tensor(*this, std::string(name), view);
 }
 
@@ -96,9 +97,11 @@ int64_t ArgCheck::operator[](std::string_view symbol) const {
   return found->value;
 }
 
-void ArgCheck::bind(std::string_view symbol, int64_t value, std::string_view formula) {
+void ArgCheck::bind(std::string_view symbol, int64_t value, std::string_view formula,
+                    std::string_view argument) {
   TESSERA_CHECK(find(symbol) == nullptr, fmt::format("{}: symbol {} is bound twice", op_, symbol));
-  symbols_.push_back({std::string(symbol), value, fmt::format("= {}", formula), {}});
+  symbols_.push_back(
+      {std::string(symbol), value, fmt::format("= {}", formula), std::string(argument)});
 }
 
 void ArgCheck::multiple_of(std::string_view symbol, int64_t divisor) {
@@ -108,17 +111,20 @@ void ArgCheck::multiple_of(std::string_view symbol, int64_t divisor) {
   const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
   fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
        fmt::format("{} % {} = 0", symbol, divisor),
-       fmt::format("{} = {} {}{}", symbol, value, s.argument.empty() ? "" : "from ", s.origin));
+       fmt::format("{} = {} {}{}", symbol, value, s.origin.starts_with("=") ? "" : "from ",
+                   s.origin));
 }
 
-void ArgCheck::in_range(std::string_view symbol, int64_t lowest, int64_t highest) {
+void ArgCheck::in_range(std::string_view symbol, int64_t lowest, int64_t highest, ErrorKind kind) {
   const int64_t value = (*this)[symbol];
   if (lowest <= value && value <= highest) return;
   const Symbol& s = *find(symbol);
   const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
   fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
        fmt::format("{} <= {} <= {}", lowest, symbol, highest),
-       fmt::format("{} = {} {}{}", symbol, value, s.argument.empty() ? "" : "from ", s.origin));
+       fmt::format("{} = {} {}{}", symbol, value, s.origin.starts_with("=") ? "" : "from ",
+                   s.origin),
+       {}, kind);
 }
 
 void ArgCheck::param_in_range(std::string_view name, int64_t value, int64_t lowest,
@@ -148,14 +154,14 @@ void ArgCheck::memory() const {
     for (size_t j = 0; j < i; ++j) {
       const Given& a = given_[i];
       const Given& b = given_[j];
-      if ((!a.is_output && !b.is_output) || disjoint(a.view, b.view)) continue;
+      if ((!a.is_output && !b.is_output) || disjoint(a.memory, b.memory)) continue;
       const Given& out = a.is_output ? a : b;
       const Given& other = a.is_output ? b : a;
       fail(out.name, fmt::format("argument '{}' shares memory with '{}'", out.name, other.name),
            "an output with memory of its own",
            fmt::format("{} of {} bytes at {}, {} of {} bytes at {}", out.name,
-                       out.view.span_bytes(), fmt::ptr(out.view.data), other.name,
-                       other.view.span_bytes(), fmt::ptr(other.view.data)));
+                       out.memory.span_bytes(), fmt::ptr(out.memory.data), other.name,
+                       other.memory.span_bytes(), fmt::ptr(other.memory.data)));
     }
   }
 }
@@ -327,6 +333,13 @@ ArgCheck::Tensor& ArgCheck::Tensor::strides(const Dims& expected) {
 ArgCheck::Tensor& ArgCheck::Tensor::stride_multiple_of(int dim, int64_t divisor) {
   if (present_ && checks_stride(dim) && view_.strides[dim] % divisor != 0) {
     fail_strides(fmt::format("stride of dimension {} a multiple of {} elements", dim, divisor));
+  }
+  return *this;
+}
+
+ArgCheck::Tensor& ArgCheck::Tensor::occupies(const TensorView& memory) {
+  for (Given& given : check_->given_) {
+    if (given.name == name_) given.memory = memory;
   }
   return *this;
 }

@@ -60,13 +60,16 @@ class ArgCheck {
   bool has(std::string_view name) const;
   /// The extent bound to a symbol, or set by bind(). An unbound symbol is a bug of the op.
   int64_t operator[](std::string_view symbol) const;
-  /// Gives a symbol a computed value; `formula` is what a message shows as its origin.
-  void bind(std::string_view symbol, int64_t value, std::string_view formula);
+  /// Gives a symbol a computed value; `formula` is what a message shows as its origin, `argument` the
+  /// tensor that is to blame for it.
+  void bind(std::string_view symbol, int64_t value, std::string_view formula,
+            std::string_view argument = {});
 
   /// symbol % divisor = 0, else an Error naming the tensor that the symbol came from.
   void multiple_of(std::string_view symbol, int64_t divisor);
-  /// lowest <= symbol <= highest.
-  void in_range(std::string_view symbol, int64_t lowest, int64_t highest);
+  /// lowest <= symbol <= highest; what is less or more is wrong, or of the `kind` given.
+  void in_range(std::string_view symbol, int64_t lowest, int64_t highest,
+                ErrorKind kind = ErrorKind::argument);
   /// lowest <= value <= highest of an integer parameter.
   void param_in_range(std::string_view name, int64_t value, int64_t lowest, int64_t highest) const;
   /// Anything else about an argument (tensor or parameter); a `what` without 'argument' gets it in
@@ -91,6 +94,7 @@ class ArgCheck {
     std::string name;
     TensorView view;
     bool is_output;
+    TensorView memory;  // the view, or more where the op uses padding
   };
 
   Tensor add(std::string_view name, const TensorView* view, bool optional, bool is_output,
@@ -138,6 +142,8 @@ class ArgCheck::Tensor {
   Tensor& stride_multiple_of(int dim, int64_t divisor);
   /// The data pointer is a multiple of `bytes`. A null pointer passes.
   Tensor& aligned(int64_t bytes);
+  /// What the op uses of the tensor, padding included: this is what memory() compares.
+  Tensor& occupies(const TensorView& memory);
 
  private:
   friend class ArgCheck;

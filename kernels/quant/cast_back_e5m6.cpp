@@ -84,8 +84,9 @@ struct Call {
 
 Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
   check.tensor("x", tensors).dtype(DType::u8).shape("T", "H*3/2").row_major().aligned(4);
+  check.in_range("H*3/2", 0, INT32_MAX, ErrorKind::unsupported);
   check.multiple_of("H*3/2", 12);
-  check.bind("H", check["H*3/2"] / 3 * 2, "2 / 3 of x dim 1, twelve bits per code");
+  check.bind("H", check["H*3/2"] / 3 * 2, "2 / 3 of x dim 1, twelve bits per code", "x");
   Call call;
   call.block = {1, std::max<int64_t>(check["H"], 1)};
   if (!std::holds_alternative<std::monostate>(params.at("x_block_size"))) {

@@ -75,10 +75,12 @@ Dequantise check_dequantise(ArgCheck& check, const Tensors& tensors, const Param
   const auto x = tensors.find("x");
   if (x != tensors.end() && x->second.dtype == DType::i8) {
     check.tensor("x", tensors).dtype({DType::e4m3, DType::i8}).shape("T", "H/2").row_major();
-    check.bind("H", check["H/2"] * 2, "two e2m1 codes per byte of x");
+    check.in_range("H/2", 0, INT32_MAX / 2, ErrorKind::unsupported);
+    check.bind("H", check["H/2"] * 2, "two e2m1 codes per byte of x", "x");
   } else {
     check.tensor("x", tensors).dtype({DType::e4m3, DType::i8}).shape("T", "H").row_major();
   }
+  check.in_range("H", 0, INT32_MAX, ErrorKind::unsupported);
   check.multiple_of("H", 64);
   check.bind("R", num_blocks(check["T"], block_rows),
              "ceil(T / " + std::to_string(block_rows) + ")");

@@ -123,6 +123,7 @@ ir::Kernel build(const Spec& s) {
 // 3. Host function
 Spec check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
   check.tensor("x", tensors).dtype(DType::bf16).shape("T", "H").row_major();
+  check.in_range("H", 0, INT32_MAX, ErrorKind::unsupported);
   check.multiple_of("T", kTokens);
   check.multiple_of("H", kCols);
   Spec s;

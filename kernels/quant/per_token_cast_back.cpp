@@ -8,6 +8,8 @@
 
 #include "kernels/quant/per_token_cast_back.h"
 
+#include <algorithm>
+
 #include "kernels/op_call.h"
 #include "kernels/quant/dequantise.h"
 
@@ -20,7 +22,7 @@ Dequantise check_input(ArgCheck& check, const Tensors& tensors, const Params& pa
   check.require(group >= 1, "num_per_channels", "parameter 'num_per_channels' is out of range",
                 "1..H", std::to_string(group));
   const Dequantise call = check_dequantise(check, tensors, params, 1, group);
-  check.require(group <= check["H"], "num_per_channels",
+  check.require(group <= std::max<int64_t>(check["H"], 1), "num_per_channels",
                 "parameter 'num_per_channels' is out of range",
                 "1..H = " + std::to_string(check["H"]), std::to_string(group));
   return call;

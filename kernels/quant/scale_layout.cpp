@@ -74,6 +74,7 @@ void check_scale_output(ArgCheck& check, const std::string& name, const Tensors&
     tensor.row_major();
   } else {
     tensor.strides({1, padded(check[rows])});
+    tensor.occupies(written_scales(tensors.at(name), layout, check[rows], check[cols]));
   }
 }
 

@@ -68,6 +68,7 @@ TokenCast check_token_cast(ArgCheck& check, const Tensors& tensors, const Params
 
 TokenCast check_cast_params(ArgCheck& check, const Params& params) {
   TokenCast call;
+  check.in_range("H", 0, INT32_MAX, ErrorKind::unsupported);
   call.hidden = check["H"];
   call.group = std::get<int64_t>(params.at("num_per_channels"));
   check.require(
@@ -100,7 +101,9 @@ void check_codes_input(ArgCheck& check, const std::string& name, const Tensors& 
   const auto x = tensors.find(name);
   const bool pairs = x != tensors.end() && x->second.dtype == DType::i8;
   check.tensor(name, tensors).dtype({DType::e4m3, DType::i8}).shape("T", pairs ? "W" : "H").rows();
-  if (pairs) check.bind("H", check["W"] * 2, "2 * W, two e2m1 codes per byte");
+  if (!pairs) return;
+  check.in_range("W", 0, INT32_MAX / 2, ErrorKind::unsupported);
+  check.bind("H", check["W"] * 2, "2 * W, two e2m1 codes per byte", name);
 }
 
 OutputInfo codes_output(const std::string& name, DType format, const Dims& logical) {

@@ -203,6 +203,14 @@ TEST_CASE("tensors of one call live on one device", "[arg_check]") {
         "  got       bf16[64, 64] on cpu");
 }
 
+TEST_CASE("the stride of a dimension of one element is not looked at", "[arg_check]") {
+  ArgCheck check("transpose");
+  check.tensor("x", host(DType::f32, {1, 256}, {-1, 1})).rows();
+  CHECK(message([&] {
+          check.tensor("y", host(DType::f32, {2, 256}, {-1, 1}));
+        }).starts_with("tessera: transpose: argument 'y' has impossible strides\n"));
+}
+
 TEST_CASE("memory: data, alignment and aliasing", "[arg_check]") {
   alignas(16) static std::byte storage[4096];
   SECTION("no data") {
@@ -248,6 +256,17 @@ TEST_CASE("memory: data, alignment and aliasing", "[arg_check]") {
                       "  expected  an output with memory of its own\n"
                       "  got       out of 64 bytes at {}, x of 64 bytes at {}",
                       fmt::ptr(storage + 63), fmt::ptr(storage)));
+  }
+  SECTION("an input in the padding of an output") {
+    ArgCheck check("cast");
+    check.tensor("x", TensorView(storage + 20, DType::u8, {64}));
+    check.output("out_sf", TensorView(storage, DType::f32, {5}))
+        .occupies(TensorView(storage, DType::f32, {8}));
+    CHECK(message([&] { check.memory(); }) ==
+          fmt::format("tessera: cast: argument 'out_sf' shares memory with 'x'\n"
+                      "  expected  an output with memory of its own\n"
+                      "  got       out_sf of 32 bytes at {}, x of 64 bytes at {}",
+                      fmt::ptr(storage), fmt::ptr(storage + 20)));
   }
   SECTION("two outputs, and an input listed after the output") {
     ArgCheck check("transpose");

@@ -17,6 +17,12 @@ TEST_CASE("per_token_cast_back gives the reference's bytes on the executor",
   CHECK(report.passed == std::ssize(cases));
 }
 
+TEST_CASE("per_token_cast_back of no columns is nothing", "[per_token_cast_back]") {
+  const HostTensor x(DType::e4m3, {5, 0}), x_sf(DType::f32, {5, 0});
+  CHECK(outputs_error("per_token_cast_back", {{"x", x}, {"x_sf", x_sf}},
+                      {{"num_per_channels", int64_t{1}}}) == "no error");
+}
+
 TEST_CASE("per_token_cast_back explains a wrong num_per_channels",
           "[per_token_cast_back][errors]") {
   const HostTensor x(DType::e4m3, {5, 128}), x_sf(DType::f32, {5, 1});

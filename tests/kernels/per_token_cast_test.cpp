@@ -116,6 +116,45 @@ TEST_CASE("per_token_cast explains a wrong output", "[per_token_cast][errors]") 
   const std::string alias = told(inside_x, out_sf.view());
   CHECK(alias.starts_with("tessera: per_token_cast: argument 'out' shares memory with 'x'\n"));
 }
+TEST_CASE("per_token_cast sees that the padding of its scales lies on x",
+          "[per_token_cast][errors]") {
+  alignas(16) std::byte storage[1024] = {};
+  const HostTensor out(DType::e4m3, {5, 64});
+  const TensorView out_sf(storage, DType::f32, {5, 1}, {1, 8}, Device::cpu());
+  kernels::Params params = with("num_per_channels", int64_t{64});
+  params["sf_layout"] = std::string("col_major_tma");
+  const auto told = [&](int64_t bytes) {
+    const TensorView x(storage + bytes, DType::bf16, {5, 64});
+    return run_error("per_token_cast", {{"x", x}, {"out", out.view()}, {"out_sf", out_sf}}, params);
+  };
+  CHECK(told(32) == "no error");
+  for (const int64_t bytes : {20, 30}) {
+    CHECK(told(bytes).starts_with(
+        "tessera: per_token_cast: argument 'out_sf' shares memory with 'x'\n"));
+  }
+}
+
+TEST_CASE("quant ops refuse rows of 2^31 columns and more by name", "[quant][errors]") {
+  const auto told = [](const char* op, kernels::Tensors tensors, const kernels::Params& params) {
+    return run_error(op, std::move(tensors), params);
+  };
+  const auto empty = [](DType dtype, int64_t cols) {
+    return TensorView(nullptr, dtype, {0, cols});
+  };
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  const std::string wrong = "argument 'x' has the wrong shape\n";
+  for (const int64_t cols : {kLimit, kLimit * 2 + 128, int64_t{1} << 62}) {
+    CAPTURE(cols);
+    CHECK(told("per_token_cast", {{"x", empty(DType::bf16, cols)}}, kGroupsOf128)
+              .starts_with("tessera: per_token_cast: " + wrong +
+                           "  expected  0 <= H <= 2147483647\n"));
+    CHECK(
+        told("cast_back", {{"x", empty(DType::i8, cols)}, {"x_sf", empty(DType::f32, 1)}},
+             {{"x_block_size", std::vector<int64_t>{1, 64}}})
+            .starts_with("tessera: cast_back: " + wrong + "  expected  0 <= H/2 <= 1073741823\n"));
+  }
+}
+
 TEST_CASE("per_token_cast takes more rows than 65535 blocks of one grid dimension hold",
           "[quant]") {
   const int64_t rows = 300'000;
