@@ -10,7 +10,8 @@
 
 namespace tessera::kernels::jit {
 
-/// The elements of a contiguous tensor, once the work before in `stream` is done.
+/// The elements of a contiguous tensor, once the work before in `stream` is done; none in a call that
+/// is only prepared or named.
 template <class Element>
 std::vector<Element> to_host(const TensorView& tensor, Stream stream);
 

@@ -14,12 +14,22 @@ int cluster_limit(runtime::Target target) {
   return target.major <= 10 ? 16 : 8;
 }
 
+runtime::Target target_of(Device device) {
+  const bool exists = device.is_cuda() && call_mode().until != CallMode::Until::named;
+  return exists ? runtime::Runtime::instance().target_on(device.ordinal) : scope_target;
+}
+
 }  // namespace
 
 int cluster_limit(Device device) {
-  const bool exists = device.is_cuda() && call_mode().until != CallMode::Until::named;
-  return cluster_limit(exists ? runtime::Runtime::instance().target_on(device.ordinal)
-                              : scope_target);
+  return cluster_limit(target_of(device));
+}
+
+int64_t shared_memory_limit(Device device) {
+  const runtime::Target target = target_of(device);
+  const bool is_small = target.major == 12 || (target.major == 8 && target.minor % 7 != 0);
+  if (is_small) return 99 * 1024;
+  return (target.major == 8 ? 163 : 227) * 1024;
 }
 
 void launch_in_clusters(Device device, const std::function<void(int limit)>& launch) {

@@ -24,6 +24,7 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/jit/jit.h"
+#include "kernels/jit/target.h"
 
 namespace tessera::kernels::mhc {
 namespace {
@@ -33,6 +34,7 @@ struct Spec {
   int32_t halves;                      // 2: blocks of half a part
   int32_t has_weight, is_last_reader;  // 0 or 1
   int32_t align, fn_align, workspace_align;
+  int32_t most_tiles;  // of the residual that fit into shared memory
 
   /// The residual comes by whole rows. Rows that end within a part are none.
   bool by_row() const {
@@ -45,6 +47,8 @@ constexpr int64_t kTogether = 32;  // columns of a warp that are multiplied toge
 constexpr int64_t kSms = 132;
 constexpr int64_t kShortRow = 1024;
 constexpr int64_t kMostUnderWay = 2048;  // columns of tiles that are copied ahead
+constexpr int64_t kPadding = 32;         // columns
+constexpr int64_t kOther = 1024;         // bytes of shared memory: what the compiler adds
 
 /// Of a tile: short rows come in pairs of matrices, so that a round has work enough for its barriers.
 int64_t tile_rows(int64_t columns, int64_t halves) {
@@ -96,7 +100,7 @@ ir::Kernel build(const Spec& s) {
   }
 
   // Neighbouring rows half of the banks apart: what 8 lanes read of two rows falls on different ones.
-  auto ring = k.shared(DType::bf16, {rows, columns + 32}, "x");
+  auto ring = k.shared(DType::bf16, {rows, columns + kPadding}, "x");
   auto x = ring.tile({0, 0}, {rows, columns});
   auto product = k.fragment(DType::f32, {warps, rows, entries}, "product");
   auto square_lanes = k.fragment(DType::f32, {rows, warps, 4}, "square_lanes");  // by c
@@ -108,10 +112,12 @@ ir::Kernel build(const Spec& s) {
   const int64_t tiles_under_way = kMostUnderWay * kMatrixRows / (rows * columns);
   dsl::PipelineOptions ahead;
   if (s.by_row()) {
-    ahead = {.stages = static_cast<int>(std::clamp<int64_t>(2 * tiles_under_way, 2, 8)),
+    const int64_t tiles_wanted = std::clamp<int64_t>(2 * tiles_under_way, 2, 8);
+    ahead = {.stages = static_cast<int>(std::min<int64_t>(tiles_wanted, s.most_tiles)),
              .in_place = true};
   } else if (s.halves == 1) {
-    ahead.stages = static_cast<int>(std::clamp<int64_t>(tiles_under_way, 1, 4));
+    const int64_t tiles_wanted = std::clamp<int64_t>(tiles_under_way, 1, 4);
+    ahead.stages = static_cast<int>(std::min<int64_t>(tiles_wanted, s.most_tiles - 1));
   }
   k.pipelined(0, tiles, ahead, [&](Value tile) {
     auto row = k.let("row", (at.y + tile * row_blocks) * rows);
@@ -155,13 +161,27 @@ ir::Kernel build(const Spec& s) {
   return k.finish();
 }
 
+/// Tiles that fit beside the sums of the warps: one at least, which is not copied ahead.
+int64_t most_tiles(const ProjectionShape& shape, const ProjectionParts& parts, Device device) {
+  const int64_t columns = parts.columns / parts.halves, warps = 8 / parts.halves;
+  const int64_t rows = tile_rows(parts.columns, parts.halves);
+  const int64_t sums = warps * rows * (padded_entries(shape.entries) + 1) * 4;
+  return std::clamp<int64_t>(
+      (jit::shared_memory_limit(device) - kOther - sums) / (rows * (columns + kPadding) * 2), 1, 8);
+}
+
 Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
   const ProjectionParts parts(shape);
-  return {static_cast<int32_t>(shape.entries),     static_cast<int32_t>(shape.width),
-          static_cast<int32_t>(parts.columns),     static_cast<int32_t>(parts.halves),
-          tensors.norm_weight.rank() != 0 ? 1 : 0, tensors.is_last_reader ? 1 : 0,
-          common_alignment({tensors.residual}),    common_alignment({tensors.fn}),
-          common_alignment({tensors.workspace})};
+  return {static_cast<int32_t>(shape.entries),
+          static_cast<int32_t>(shape.width),
+          static_cast<int32_t>(parts.columns),
+          static_cast<int32_t>(parts.halves),
+          tensors.norm_weight.rank() != 0 ? 1 : 0,
+          tensors.is_last_reader ? 1 : 0,
+          common_alignment({tensors.residual}),
+          common_alignment({tensors.fn}),
+          common_alignment({tensors.workspace}),
+          static_cast<int32_t>(most_tiles(shape, parts, tensors.residual.device))};
 }
 
 /// Runs of rows: so few that all blocks are resident at once, and a block has two tiles.

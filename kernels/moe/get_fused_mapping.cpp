@@ -69,8 +69,10 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
   for (const char* name : moe::kByExpert) arguments.push_back(tensors.at(name));
   const int64_t chunks = (pairs + moe::kPairsPerChunk - 1) / moe::kPairsPerChunk;
   const int64_t scalars[] = {o.alignment, std::max<int64_t>(chunks, 1)};
-  jit::launch_in_clusters(tensors.at("topk_idx").device, [&](int cluster_limit) {
-    for (const MappingPhase phase : moe::mapping_phases(pairs, cluster_limit)) {
+  const Device device = tensors.at("topk_idx").device;
+  jit::launch_in_clusters(device, [&](int cluster_limit) {
+    for (const MappingPhase phase :
+         moe::mapping_phases(pairs, check["E"], cluster_limit, jit::shared_memory_limit(device))) {
       const Spec spec = spec_of(check, positions, phase, !moe::synchronises(o));
       jit::run(kOp, spec, moe::build_mapping, arguments, scalars, stream);
     }
@@ -102,8 +104,10 @@ std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
   moe::check_mapping_input(check, tensors, options);
   const int64_t positions = moe::most_positions(check, options);
   std::vector<ir::Kernel> result;
-  const int cluster_limit = jit::cluster_limit(tensors.at("topk_idx").device);
-  for (const MappingPhase phase : moe::mapping_phases(check["T"] * check["K"], cluster_limit)) {
+  const Device device = tensors.at("topk_idx").device;
+  for (const MappingPhase phase :
+       moe::mapping_phases(check["T"] * check["K"], check["E"], jit::cluster_limit(device),
+                           jit::shared_memory_limit(device))) {
     result.push_back(
         moe::build_mapping(spec_of(check, positions, phase, !moe::synchronises(options))));
   }

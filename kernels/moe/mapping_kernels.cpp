@@ -125,10 +125,13 @@ class OneKernel : MappingTensors {
 
 }  // namespace
 
-std::vector<MappingPhase> mapping_phases(int64_t pairs, int cluster_limit) {
-  if (pairs <= kMaxBlockPairs) return {MappingPhase::block};
+std::vector<MappingPhase> mapping_phases(int64_t pairs, int64_t experts, int cluster_limit,
+                                         int64_t shared_memory) {
+  const int64_t table = 4 * experts * (kWarps + 4);  // with what else there is for each expert
+  const bool fits = table + 1024 <= shared_memory;
+  if (fits && pairs <= kMaxBlockPairs) return {MappingPhase::block};
   const bool in_cluster = pairs <= kMaxClusterPairs && kMappingCluster <= cluster_limit;
-  if (in_cluster) return {MappingPhase::cluster};
+  if (fits && in_cluster) return {MappingPhase::cluster};
   return {MappingPhase::count, MappingPhase::offset, MappingPhase::place};
 }
 

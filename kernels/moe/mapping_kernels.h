@@ -32,8 +32,10 @@ enum class MappingPhase : uint8_t {
   place,    // positions, padding, expert_end
 };
 
-/// The launches for so many pairs on a device with clusters of at most `cluster_limit` blocks.
-std::vector<MappingPhase> mapping_phases(int64_t pairs, int cluster_limit);
+/// The launches for so many pairs and experts on a device with clusters of at most `cluster_limit`
+/// blocks, and so much shared memory for a block.
+std::vector<MappingPhase> mapping_phases(int64_t pairs, int64_t experts, int cluster_limit,
+                                         int64_t shared_memory);
 
 struct MappingSpec {
   int32_t experts, topk;

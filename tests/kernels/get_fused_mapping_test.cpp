@@ -44,14 +44,18 @@ TEST_CASE("get_fused_mapping sorts like its reference on the executor, with clus
 
 TEST_CASE("get_fused_mapping takes one kernel where there are clusters of 16",
           "[get_fused_mapping]") {
-  const auto kernels_for = [](int64_t pairs, int major) {
-    const kernels::jit::TargetScope scope({major, 0, 0});
+  const auto kernels_for = [](int64_t pairs, int major, int minor = 0, int64_t experts = 9) {
+    const kernels::jit::TargetScope scope({major, minor, 0});
     const TensorView topk_idx(nullptr, DType::i64, {pairs, 1}, Device::cpu());
     const kernels::OpInfo& op = kernels::find_op(kOp);
     return op.kernels(
         {{"topk_idx", topk_idx}},
-        kernels::check_params(op, {{"num_experts", int64_t{9}}, {"alignment", int64_t{16}}}));
+        kernels::check_params(op, {{"num_experts", experts}, {"alignment", int64_t{16}}}));
   };
+  CHECK(kernels_for(512, 8, 0, 1024).size() == 1);
+  CHECK(kernels_for(512, 8, 6, 512).size() == 1);
+  CHECK(kernels_for(512, 8, 6, 1024).size() ==
+        3);  // shared memory is too small for one block's table
   CHECK(kernels_for(2048, 8).size() == 1);
   CHECK(kernels_for(2048, 9)[0].cluster == 1);
   CHECK(kernels_for(2049, 8).size() == 3);
