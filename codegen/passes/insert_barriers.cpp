@@ -20,6 +20,8 @@ namespace {
 constexpr int64_t kMaxPeriod = 12;  // more phases of a loop are not told apart
 constexpr int64_t kMaxRounds = 16;  // a loop of no more is run to its end
 
+using Accesses = std::vector<FootprintRef>;
+
 struct Conflict {
   Order order = Order::none;
   FootprintRef before, after;
@@ -68,10 +70,19 @@ class BarrierPlanner {
   // ---- accesses
 
   /// All shared accesses of one statement, inner ones included, with the predicates above them.
-  std::vector<FootprintRef> accesses_of(const Stmt& stmt) {
-    std::vector<FootprintRef> result;
-    std::set<const Footprint*> seen;
+  Accesses accesses_of(const Stmt& stmt) {
+    Accesses result;
     collect(stmt, result);
+    return each_once(std::move(result));
+  }
+  Accesses accesses_of(const Body& body) {
+    Accesses result;
+    for (const Stmt& stmt : body) collect(stmt, result);
+    return each_once(std::move(result));
+  }
+
+  static Accesses each_once(Accesses result) {
+    std::set<const Footprint*> seen;
     result.erase(
         std::remove_if(result.begin(), result.end(),
                        [&](const FootprintRef& f) { return !seen.insert(f.get()).second; }),
@@ -79,7 +90,7 @@ class BarrierPlanner {
     return result;
   }
 
-  void collect(const Stmt& stmt, std::vector<FootprintRef>& out) {
+  void collect(const Stmt& stmt, Accesses& out) {
     for_each_access(stmt, [&](const Access& access, bool writes) {
       if (access.array->space != ArraySpace::shared) return;
       out.push_back(footprints_.of(stmt, access, writes, loops_, predicates_));
@@ -111,8 +122,7 @@ class BarrierPlanner {
   }
 
   /// The strongest order that is missing between what is pending and what comes next.
-  Conflict conflict_with(const std::vector<PendingAccess>& pending,
-                         const std::vector<FootprintRef>& next) {
+  Conflict conflict_with(const std::vector<PendingAccess>& pending, const Accesses& next) {
     Conflict result;
     for (const FootprintRef& after : next) {
       if (after->manual_sync) continue;
@@ -128,7 +138,7 @@ class BarrierPlanner {
   }
 
   /// True if nothing inside the statement needs or makes an order.
-  bool is_quiet(const Stmt& stmt, const std::vector<FootprintRef>& here) {
+  bool is_quiet(const Stmt& stmt, const Accesses& here) {
     const bool compound =
         std::holds_alternative<For>(stmt.node) || std::holds_alternative<If>(stmt.node);
     if (!compound) return true;
@@ -209,7 +219,7 @@ class BarrierPlanner {
       } else if (std::holds_alternative<AsyncCommit>(body[i].node)) {
         state.commit();
       } else {
-        const std::vector<FootprintRef> here = accesses_of(body[i]);
+        const Accesses here = accesses_of(body[i]);
         if (here.empty() && !contains_order(body[i])) continue;
         const bool quiet = is_quiet(body[i], here);
         // What orders its own accesses is looked into before it is judged, once its barriers stand.
@@ -250,14 +260,27 @@ class BarrierPlanner {
     warp_divergence_ += differs_in_warp;
     PendingAccesses then = state;
     predicates_.push_back(branch.condition);
+    const Accesses of_then = differs ? accesses_of(branch.then) : Accesses();
     bool good = process(branch.then, then);
     predicates_.back() = negation(branch);
+    if (differs) check_arms(of_then, accesses_of(branch.otherwise), differs_in_warp);
     good = good && process(branch.otherwise, state);
     predicates_.pop_back();
     divergence_ -= differs;
     warp_divergence_ -= differs_in_warp;
     state.merge(then);
     return good;
+  }
+
+  /// Nothing orders the threads in one arm of a branch and those in the other.
+  void check_arms(const Accesses& then, const Accesses& otherwise, bool differs_in_warp) {
+    for (const FootprintRef& before : then) {
+      for (const FootprintRef& after : otherwise) {
+        const Order order = order_between(before, after);
+        const bool race = order == Order::block || (order == Order::warp && differs_in_warp);
+        if (race && !before->manual_sync && !after->manual_sync) divergent({order, before, after});
+      }
+    }
   }
 
   // ---- rounds of a loop

@@ -1,5 +1,6 @@
 // Tile programs about barriers: how few, of what kind, and where there must be none; and about leaving early.
 
+#include <functional>
 #include <string>
 
 #include "codegen/cuda/emit.h"
@@ -78,6 +79,62 @@ TEST_CASE("S05 a conflict among the first 48 threads is rejected", "[language]")
   });
   const ir::Kernel kernel = k.finish();
   CHECK(error_of([&] { codegen::lower(kernel); }).find("SYNC_DIVERGENT") != std::string::npos);
+}
+
+TEST_CASE("S05 arms that different threads take may not meet in shared memory", "[language]") {
+  const auto program = [](int threads_of_then, bool write_first, int turned) {
+    Builder k("arms");
+    auto y = k.output("y", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    auto s = k.shared(DType::i32, {64}, "s");
+    const Value t = k.thread();
+    const auto write = [&] { s(turned - t) = 1; };
+    const auto read = [&] { y(t) = s(t); };
+    s(t) = 7;
+    k.sync();
+    if (write_first) {
+      k.if_else(t < threads_of_then, write, read);
+    } else {
+      k.if_else(t < threads_of_then, read, write);
+    }
+    return k.finish();
+  };
+  const bool write_first = GENERATE(true, false);
+  CAPTURE(write_first);
+  const std::string error = error_of([&] { codegen::lower(program(32, write_first, 63)); });
+  CHECK(error.find("SYNC_DIVERGENT") != std::string::npos);
+  CHECK(error.find("shared 's'") != std::string::npos);
+  // Threads of one warp, too: the arms take turns there, in no order.
+  CHECK(error_of([&] { codegen::lower(program(16, write_first, 63)); }).find("SYNC_DIVERGENT") !=
+        std::string::npos);
+  const std::string in_warp = error_of([&] {
+    Builder k("arms_of_a_warp");
+    auto y = k.output("y", DType::i32, {32});
+    k.launch({1}, {.threads = 32});
+    auto s = k.shared(DType::i32, {32}, "s");
+    const Value t = k.thread();
+    k.if_else(
+        t < 16, [&] { s(31 - t) = 1; }, [&] { y(t) = s(t); });
+    codegen::lower(k.finish());
+  });
+  CHECK(in_warp.find("SYNC_DIVERGENT") != std::string::npos);
+}
+
+TEST_CASE("S05 arms that keep to different elements need no order", "[language]") {
+  Builder k("apart");
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto s = k.shared(DType::i32, {64}, "s");
+  const Value t = k.thread();
+  s(t) = t;
+  k.if_else(
+      t % 2 == 0, [&] { s(t) = s(t) + 100; }, [&] { y(t) = s(t); });
+  k.if_(t % 2 == 0, [&] { y(t) = s(t); });
+  HostTensor result(DType::i32, {64});
+  const ir::Kernel kernel = k.finish();
+  run_kernel(kernel, {&result});
+  CHECK_THAT(result, HasValues([](int64_t i) { return i % 2 == 0 ? i + 100 : i; }));
+  CHECK(count(cuda_text(kernel), "__sync") == 0);
 }
 
 TEST_CASE("S08 neighbours of one warp exchange through shared memory with a warp barrier",
