@@ -290,7 +290,8 @@ class BarrierPlanner {
   bool run_rounds(For& loop, PendingAccesses& state) {
     const bool steps = ir::is_constant(loop.step);
     const int64_t step = steps ? loop.step->integer : 1;
-    const int64_t period = steps ? period_of_loop(loop) : 1;
+    // Threads that begin at different indices are in different phases of one round.
+    const int64_t period = steps && uniform_(loop.begin) ? period_of_loop(loop) : 1;
     const bool starts = ir::is_constant(loop.begin);
     const int64_t enough = 2 * period + max_under_way(loop.body);
     const bool counted = starts && steps && ir::is_constant(loop.end);

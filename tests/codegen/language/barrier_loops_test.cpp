@@ -1,5 +1,6 @@
 // Barriers around and inside loops: how many, and that none is missing.
 
+#include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
 
@@ -87,6 +88,26 @@ TEST_CASE("a ring of buffers is ordered from wherever its loop starts", "[langua
     }
   }
   CHECK(count(cuda_text(kernel), "__syncthreads();") == (distance == 2 ? 1 : 2));
+}
+
+TEST_CASE("threads that begin a loop at different indices are in different phases",
+          "[language][barriers]") {
+  // While one thread writes row 0, another one reads it as the row before its own.
+  Builder k("thread_phases");
+  auto n = k.dim("n");
+  auto y = k.output("y", DType::i32, {n});
+  k.launch({1}, {.threads = 64});
+  const Value t = k.thread();
+  auto s = k.shared(DType::i32, {2, 64}, "s");
+  k.serial(
+      t, n,
+      [&](Value i) {
+        s(i % 2, t) = i;
+        y(i) = s((i + 1) % 2, 63 - t);
+      },
+      64);
+  const ir::Kernel kernel = k.finish();
+  CHECK(error_of([&] { codegen::lower(kernel); }).find("SYNC_DIVERGENT") != std::string::npos);
 }
 
 TEST_CASE("an index that wraps may touch everything", "[language][barriers]") {
