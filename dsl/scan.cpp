@@ -69,14 +69,17 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
     r.fail("REDUCE", fmt::format("a scan of '{}' along an axis it does not have", buffer.name), loc,
            fmt::format("0 .. {}", rank - 1), fmt::format("{}", static_cast<int>(axis)));
   }
-  // Fragments go through shared memory.
+  // Fragments go through shared memory. The author cannot name it: his syncs do not order it.
+  const bool by_hand = r.manual_sync;
   std::vector<int64_t> shape;
   for (const ir::Expr& extent : buffer.shape) shape.push_back(extent->integer);
   if (buffer.space == ir::Space::fragment || result.space == ir::Space::fragment) {
     const Ref staged = shared(buffer.dtype, shape, buffer.name + "_scan", loc);
+    r.manual_sync = false;
     copy(from, staged, loc);
     scan(op, staged, staged, axis, loc);
     copy(staged, to, loc);
+    r.manual_sync = by_hand;
     return;
   }
 
@@ -156,6 +159,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
   before = Arg(lane_before, loc);
   if (warps > 1) {
     const Ref totals = shared(dtype, {warps}, buffer.name + "_totals", loc);
+    r.manual_sync = false;
     if_(
         lane() == kWarp - 1 && warp() < warps - 1,
         [&] { totals(min(warp(), warps - 1)) = Arg(prefix.read(loc), loc); }, loc);
@@ -172,6 +176,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
               [&] { before = Arg(combine(sum.read(loc), lane_before), loc); }, loc);
         },
         loc);
+    r.manual_sync = by_hand;
   }
   for (int64_t i = 0; i < run; ++i) {
     if_(

@@ -50,7 +50,10 @@ void TileLowering::lower_branch(const ir::If& branch, SourceLoc loc,
 
 void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   const SourceLoc loc = stmt.loc;
-  manual_sync_ = stmt.manual_sync;
+  // Registers are exchanged through memory that the author cannot name.
+  const bool exchanges = std::holds_alternative<ir::Reduce>(stmt.node) ||
+                         std::holds_alternative<ir::ReducerFinalize>(stmt.node);
+  manual_sync_ = stmt.manual_sync && !exchanges;
   if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
     const Expr value = resolve(let->value);
     if (is_integer(let->var->type)) math_.define(let->var, value);

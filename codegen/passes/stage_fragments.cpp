@@ -147,6 +147,11 @@ std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& use) {
     redirect(stmt, use, staged);
     if (use.written) after.push_back(copy(staged, use.buffer, loc));
   }
+  if (stmt.manual_sync) {  // the author cannot name what is staged, and no barrier comes by itself
+    const ir::Stmt sync = {ir::Sync{ir::SyncKind::block}, loc};
+    before.push_back(sync);
+    if (!after.empty()) after.insert(after.begin(), sync);
+  }
   const auto position = [&] {
     return place.body->begin() + static_cast<std::ptrdiff_t>(place.position);
   };

@@ -237,6 +237,52 @@ TEST_CASE("a manual-sync region holds the author's barriers only", "[language]")
   CHECK(error_of([&] { run_kernel(program(false), {&result}); }).find("RACE") != std::string::npos);
 }
 
+TEST_CASE("what the compiler keeps in shared memory is ordered in a manual-sync region, too",
+          "[language]") {
+  using Body = std::function<void(Builder&, const dsl::Ref& x, const dsl::Ref& y)>;
+  const auto run = [](const Body& body) {
+    Builder k("own_memory");
+    auto x = k.input("x", DType::i32, {128});
+    auto y = k.output("y", DType::i32, {128});
+    k.launch({1}, {.threads = 128});
+    k.manual_sync([&] { body(k, x, y); });
+    const HostTensor source = iota(DType::i32, {128});
+    HostTensor result(DType::i32, {128});
+    run_kernel(k.finish(), {&source, &result});
+    return result;
+  };
+  const HostTensor reversed = run([](Builder& k, const dsl::Ref& x, const dsl::Ref& y) {
+    auto tile = k.fragment(DType::i32, {128}, "tile");
+    k.copy(x, tile);
+    k.parallel({128}, [&](Value i) { y(i) = tile(127 - i); });
+    k.parallel({128}, [&](Value i) { tile(127 - i) = x(i); });
+    k.copy(tile, y);
+  });
+  CHECK_THAT(reversed, HasValues([](int64_t i) { return 127 - i; }));
+  const HostTensor scanned = run([](Builder& k, const dsl::Ref& x, const dsl::Ref& y) {
+    auto tile = k.fragment(DType::i32, {128}, "tile");
+    k.copy(x, tile);
+    k.scan_sum(tile, tile, dsl::Axis(0));
+    k.copy(tile, y);
+  });
+  CHECK_THAT(scanned, HasValues([](int64_t i) { return i * (i + 1) / 2; }));
+  const HostTensor summed = run([](Builder& k, const dsl::Ref& x, const dsl::Ref& y) {
+    auto sum = k.reducer(dsl::ReduceOp::sum, DType::i32);
+    sum.init();
+    k.parallel({128}, [&](Value i) { sum.update(x(i)); });
+    y(k.thread()) = sum.finalize();
+  });
+  CHECK_THAT(summed, HasValues([](int64_t) { return 127 * 64; }));
+  const HostTensor by_columns = run([](Builder& k, const dsl::Ref& x, const dsl::Ref& y) {
+    auto tile = k.fragment(DType::i32, {64, 2}, "tile");
+    auto sums = k.fragment(DType::i32, {2}, "sums");
+    k.parallel({64, 2}, [&](Value r, Value c) { tile(r, c) = x(r * 2 + c); });
+    k.reduce_sum(tile, sums, dsl::Axis(0));
+    k.parallel({64, 2}, [&](Value r, Value c) { y(r * 2 + c) = sums(c); });
+  });
+  CHECK_THAT(by_columns, HasValues([](int64_t i) { return 64 * 63 + i % 2 * 64; }));
+}
+
 TEST_CASE("fewer elements than threads are changed in place by one copy of each iteration",
           "[language]") {
   const int64_t rows = GENERATE(1, 3, 8);
