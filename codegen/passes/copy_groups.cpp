@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "codegen/passes/tile_uses.h"
@@ -36,6 +37,19 @@ Producer as_producer(const ir::Stmt& stmt, size_t position) {
   return result;
 }
 
+/// The value that a statement binds; null if it binds none.
+ir::VarRef bound_by(const ir::Stmt& stmt) {
+  return std::visit(
+      [](const auto& node) -> ir::VarRef {
+        using Node = std::decay_t<decltype(node)>;
+        if constexpr (requires { node.var; }) return node.var;
+        if constexpr (std::is_same_v<Node, ir::Atomic>) return node.old;
+        if constexpr (std::is_same_v<Node, ir::ReducerFinalize>) return node.value;
+        return nullptr;
+      },
+      stmt.node);
+}
+
 class GroupFinder {
  public:
   GroupFinder(const ir::Loop& loop, const std::map<int, int>& uses) : loop_(loop), uses_(uses) {}
@@ -56,6 +70,7 @@ class GroupFinder {
       for (const ir::Expr& offset : copy.to.offsets) {
         if (!ir::is_constant(offset)) return "where it writes is not constant";
       }
+      if (begins_here(*copy.from.buffer)) return "the iteration computes its address";
       if (is_written(*copy.from.buffer)) {
         return fmt::format("the loop writes '{}'", copy.from.buffer->name);
       }
@@ -84,6 +99,14 @@ class GroupFinder {
       written = written || (writes && buffer->id == tensor.id);
     });
     return written;
+  }
+
+  /// True for a tensor at an address that the iteration gives.
+  bool begins_here(const ir::Buffer& tensor) const {
+    return std::any_of(loop_.body.begin(), loop_.body.end(), [&](const ir::Stmt& stmt) {
+      const auto* pointer = std::get_if<ir::Pointer>(&stmt.node);
+      return pointer != nullptr && pointer->buffer->id == tensor.id;
+    });
   }
 
   /// All copies into the tile come first, then only reads, under the condition of the copy.
@@ -132,20 +155,17 @@ class GroupFinder {
     return std::all_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
       if (var == loop_.vars[0]) return true;
       if (var->kind != ir::VarKind::value) return true;
-      const auto stmt = std::find_if(loop_.body.begin(), loop_.body.end(), [&](const ir::Stmt& s) {
-        if (const auto* let = std::get_if<ir::Let>(&s.node)) return let->var == var;
-        if (const auto* load = std::get_if<ir::ElementLoad>(&s.node)) return load->var == var;
-        if (const auto* warp = std::get_if<ir::Collective>(&s.node)) return warp->var == var;
-        return false;
-      });
+      const auto stmt = std::find_if(loop_.body.begin(), loop_.body.end(),
+                                     [&](const ir::Stmt& s) { return bound_by(s) == var; });
       if (stmt == loop_.body.end()) return true;  // defined outside
       defined.insert(static_cast<size_t>(stmt - loop_.body.begin()));
+      if (std::holds_alternative<ir::Present>(stmt->node)) return true;
       if (const auto* let = std::get_if<ir::Let>(&stmt->node)) {
         return replayable(let->value, defined);
       }
       const auto* load = std::get_if<ir::ElementLoad>(&stmt->node);
       return load != nullptr && load->buffer->space == ir::Space::global &&
-             !is_written(*load->buffer) &&
+             !is_written(*load->buffer) && !begins_here(*load->buffer) &&
              std::all_of(load->indices.begin(), load->indices.end(),
                          [&](const ir::Expr& index) { return replayable(index, defined); });
     });

@@ -171,6 +171,8 @@ class LoopPipeline {
       } else if (auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
         for (ir::Expr& index : load->indices) index = replayed(index);
         rename(load->var);
+      } else if (auto* present = std::get_if<ir::Present>(&stmt.node)) {
+        rename(present->var);
       }
       branch.then.push_back(std::move(stmt));
     }

@@ -409,6 +409,72 @@ TEST_CASE("P08 a value loaded per iteration is loaded again where the copy is is
   CHECK(count(cuda_text(kernel), "copy_async") >= 2);
 }
 
+TEST_CASE(
+    "P08 a copy whose place a call, a reducer, an atomic or an address gives stays where it is",
+    "[language]") {
+  // y[i] = x[3 - i], reversed; `place` finds the row.
+  using Place = std::function<Value(Builder&, Value i, const Ref& order, const Ref& count)>;
+  const auto check = [](const Place& place) {
+    Builder k("found_rows");
+    auto x = k.input("x", DType::i32, {4, 32});
+    auto order = k.input("order", DType::i32, {4, 32});
+    auto count_of_rows = k.output("count_of_rows", DType::i32, {1});
+    auto y = k.output("y", DType::i32, {4, 32});
+    k.launch({1}, {.threads = 32});
+    auto tile = k.shared(DType::i32, {32}, "tile");
+    k.pipelined(0, 4, 2, [&](Value i) {
+      k.copy(x(place(k, i, order, count_of_rows)), tile);
+      k.parallel({32}, [&](Value c) { y(i, c) = tile(31 - c); });
+    });
+    const ir::Kernel kernel = k.finish();
+    CHECK(codegen::explain(kernel).find("not ahead: where it reads depends on what") !=
+          std::string::npos);
+    const HostTensor source = iota(DType::i32, {4, 32});
+    const HostTensor rows = tensor_by(DType::i32, {4, 32}, [](int64_t e) { return 3 - e / 32; });
+    const HostTensor counter = tensor_by(DType::i32, {1}, [](int64_t) { return 3; });
+    HostTensor result(DType::i32, {4, 32});
+    run_kernel(kernel, {&source, &rows, &counter, &result});
+    CHECK_THAT(result, HasValues([](int64_t e) { return (3 - e / 32) * 32 + 31 - e % 32; }));
+  };
+  static const dsl::ExternFunction kFromEnd{
+      .name = "from_end",
+      .source = "__device__ int from_end(int i) { return 3 - i; }\n",
+      .result = DType::i32,
+      .params = {DType::i32},
+      .model = [](void* result, const void* const* args) {
+        *static_cast<int32_t*>(result) = 3 - *static_cast<const int32_t*>(args[0]);
+      }};
+  check([](Builder& k, Value i, const Ref&, const Ref&) { return k.call(kFromEnd, {i}); });
+  check([](Builder& k, Value i, const Ref& order, const Ref&) {
+    auto most = k.reducer(dsl::ReduceOp::max, DType::i32);
+    most.init();
+    k.parallel({32}, [&](Value c) { most.update(order(i, c)); });
+    return most.finalize();
+  });
+  check([](Builder& k, Value i, const Ref&, const Ref& count_of_rows) {
+    k.if_(k.thread() == 0, [&] { k.atomic_add(count_of_rows(0), 0); });
+    return k.shuffle(k.atomic_fetch_max(count_of_rows(0), 0) - i, 0);
+  });
+}
+
+TEST_CASE("P08 a tile at an address of the iteration is copied where the address is",
+          "[language]") {
+  Builder k("tiles_at_addresses");
+  auto n = k.dim("n");
+  auto table = k.input("table", DType::u64, {n});
+  auto y = k.output("y", DType::i32, {n, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::i32, {64}, "tile");
+  k.pipelined(0, n, 2, [&](Value i) {
+    k.copy(k.tensor_at(table(i), DType::i32, {64}, {.align = 16}, "row"), tile);
+    k.parallel({64}, [&](Value c) { y(i, c) = tile(63 - c); });
+  });
+  const ir::Kernel kernel = k.finish();
+  CHECK(codegen::explain(kernel).find("not ahead: the iteration computes its address") !=
+        std::string::npos);
+  CHECK(count(cuda_text(kernel), "__syncthreads();") > 0);
+}
+
 TEST_CASE("P09 the body of a pipelined loop is emitted once", "[language]") {
   Builder k("large_body");
   auto tiles = k.dim("tiles");
