@@ -51,7 +51,7 @@ class LaneLowering {
         lets_[let->var.get()] = expand(let->value);
       }
     }
-    note_read_after_write();
+    note_order();
     for (const ir::Stmt& stmt : body_) {
       if (load_in(stmt) != nullptr && load_ahead(stmt)) return;
     }
@@ -85,11 +85,18 @@ class LaneLowering {
     return array(buffer)->space == ArraySpace::registers;
   }
 
-  /// Arrays that the body writes and then reads: their accesses stay in order, lane by lane.
-  void note_read_after_write() {
+  /// Arrays that the body writes and then reads, or writes again at what may be the same place: their
+  /// accesses stay in order, lane by lane.
+  void note_order() {
     std::set<const Array*> written;
+    std::map<const Array*, const ir::ElementStore*> first;
     for (const ir::Stmt& stmt : body_) {
-      if (const auto* store = store_in(stmt)) written.insert(array(store->buffer));
+      if (const auto* store = store_in(stmt)) {
+        written.insert(array(store->buffer));
+        const auto [before, is_first] = first.try_emplace(array(store->buffer), store);
+        if (!is_first && !same_or_apart(*before->second, *store))
+          in_order_.insert(array(store->buffer));
+      }
       if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
         written.insert(array(atomic->buffer));
         in_order_.insert(array(atomic->buffer));
@@ -99,6 +106,21 @@ class LaneLowering {
         in_order_.insert(array(load->buffer));
     }
     written_ = std::move(written);
+  }
+
+  /// True if two stores of one lane are known to go to the same element, or to different ones.
+  bool same_or_apart(const ir::ElementStore& a, const ir::ElementStore& b) const {
+    if (a.buffer->id != b.buffer->id) return false;
+    const std::vector<Expr> left = indices_of(a);
+    const std::vector<Expr> right = indices_of(b);
+    bool same = true;
+    for (size_t d = 0; d < left.size(); ++d) {
+      const Form gap =
+          IndexMath::add(t_.math_.form(left[d], true), t_.math_.form(right[d], true), -1);
+      if (gap.is_constant() && gap.constant != 0) return true;
+      same = same && gap.is_constant();
+    }
+    return same;
   }
 
   /// The same without the body's own integer lets: these are bound inside the lane loop only.

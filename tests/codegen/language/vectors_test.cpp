@@ -157,6 +157,39 @@ ir::Kernel cast_matrix(DType from, const std::vector<DType>& targets) {
 }  // namespace
 
 // e2m1, two codes to a byte, is covered by the conversion programs of tests/codegen/cpu.
+TEST_CASE("V08 the second store to an element is the one that stays", "[language]") {
+  Builder k("two_stores");
+  auto x = k.input("x", DType::i32, {128});
+  auto place = k.input("place", DType::i32, {128});
+  auto y = k.output("y", DType::i32, {128});
+  k.launch({1}, {.threads = 32});
+  k.parallel({128}, [&](Value i) {
+    y(i) = 0;
+    y(place(i)) = x(i);
+  });
+  const HostTensor source = iota(DType::i32, {128});
+  HostTensor result(DType::i32, {128});
+  run_kernel(k.finish(), {&source, &source, &result});
+  CHECK_THAT(result, HasValues([](int64_t i) { return i; }));
+}
+
+TEST_CASE("V08 two stores to rows of their own stay vectors", "[language]") {
+  Builder k("two_rows");
+  auto x = k.input("x", DType::i32, {128});
+  auto y = k.output("y", DType::i32, {2, 128});
+  k.launch({1}, {.threads = 32});
+  k.parallel({128}, [&](Value i) {
+    y(0, i) = x(i);
+    y(1, i) = x(i) + 1;
+  });
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::i32, {128});
+  HostTensor result(DType::i32, {2, 128});
+  run_kernel(kernel, {&source, &result});
+  CHECK_THAT(result, HasValues([](int64_t e) { return e % 128 + e / 128; }));
+  CHECK(count(cuda_text(kernel), "store<") == 2);
+}
+
 TEST_CASE("V14 every cast at widths 1, 2, 4 and 8 equals the model", "[language]") {
   std::string reason;
   const auto nvrtc = Nvrtc::open(reason);
