@@ -65,6 +65,12 @@ void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
 void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
   check_in_scope(buffer.address, loc);
   check_in_scope(buffer.block, loc);
+  const auto view = view_scopes_.find(buffer.id);
+  if (view != view_scopes_.end() && !in_scope(view->second)) {
+    fail("VALUE_ESCAPED",
+         fmt::format("'{}' is used outside the loop or branch it begins in", buffer.name), loc, {},
+         {}, "begin it in front of the loop or branch", buffer.loc);
+  }
   if (!buffer.optional) return;
   if (std::find(present.begin(), present.end(), buffer.id) != present.end()) return;
   fail("OPTIONAL", fmt::format("the optional tensor '{}' may be absent here", buffer.name), loc,
@@ -89,6 +95,8 @@ void Recorder::add(ir::Stmt stmt) {
     check_available(*copy->to.buffer, stmt.loc);
   } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.node)) {
     check_available(*fill->to.buffer, stmt.loc);
+  } else if (const auto* view = std::get_if<ir::Pointer>(&stmt.node)) {
+    view_scopes_[view->buffer->id] = scope();
   }
   stmt.manual_sync = manual_sync;
   open_.back().push_back(std::move(stmt));

@@ -2,6 +2,7 @@
 // What a Builder has recorded so far: the kernel, the open bodies and the scopes that values may be
 // used in. Private to the room; authors use Builder.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -64,6 +65,7 @@ class Recorder {
   bool manual_sync = false;  // statements recorded now stand in a manual-sync region
 
  private:
+  std::map<int, int> view_scopes_;  // of Pointer statements, by buffer id
   std::vector<ir::Body> open_;
   std::vector<int> scopes_;
   int last_scope_ = 0;

@@ -120,6 +120,7 @@ void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr o
 
 void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {
   require_tile(*recorder_, to, "fill", loc);
+  for (const ir::Expr& offset : to.region().offsets) recorder_->check_in_scope(offset, loc);
   const Value v = value.as(to.dtype(), recorder_.get());
   recorder_->check_in_scope(v.expr(), loc);
   recorder_->add({ir::Fill{to.region(), v.expr()}, loc});

@@ -200,6 +200,11 @@ TEST_CASE("a value may not leave its loop or branch", "[dsl]") {
         "tessera: sample: value 'x_value' is used outside the loop or branch it belongs to "
         "[VALUE_ESCAPED]\n"
         "  hint      carry it in a variable: k.var(dtype, initial value)");
+  CHECK(rejected([](Builder& k, Ref&, Ref& y) {
+          Value kept;
+          k.serial(0, 4, [&](Value i) { kept = i; });
+          k.fill(y.tile({kept, 0}, {1, 16}), 0.0f);
+        }).find("value 's' is used outside the loop") != std::string::npos);
 }
 
 TEST_CASE("declarations, launch and statements come in order", "[dsl]") {

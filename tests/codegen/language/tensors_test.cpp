@@ -177,3 +177,24 @@ TEST_CASE("wrong addresses are refused where they are written", "[language]") {
   CHECK(error_of([&] { k.let("value", (*row)(0)); }).find("value 'table_value' is used outside") !=
         std::string::npos);
 }
+
+TEST_CASE("a view that begins in a branch is refused behind it", "[language]") {
+  Builder k("escaping_views");
+  auto n = k.dim("n");
+  auto address = k.scalar("address", DType::u64);
+  auto y = k.output("y", DType::f32, {64});
+  k.launch({2}, {.threads = 64, .cluster = 2});
+  auto tile = k.shared(DType::f32, {64}, "tile");
+  std::optional<Ref> pointee, other;
+  k.if_(n > 3, [&] {
+    pointee.emplace(k.tensor_at(address, DType::f32, {64}));
+    other.emplace(k.of_block(tile, 1));
+    k.copy(*pointee, tile);
+  });
+  for (const auto& view : {pointee, other}) {
+    const std::string text = error_of([&] { k.copy(*view, y); });
+    CHECK(text.find("is used outside the loop or branch it begins in [VALUE_ESCAPED]") !=
+          std::string::npos);
+    CHECK(text.find("begin it in front of the loop or branch") != std::string::npos);
+  }
+}
