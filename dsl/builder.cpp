@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cctype>
 
 #include "dsl/recorder.h"
@@ -63,6 +64,14 @@ std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_
            fmt::format("{}", shape.size()));
   }
   return result;
+}
+
+void check_align(const Recorder& r, const ir::Buffer& buffer, SourceLoc loc) {
+  const int64_t element = std::max<int64_t>(1, bits(buffer.dtype) / 8);
+  if (buffer.align < element || (buffer.align & (buffer.align - 1)) != 0) {
+    r.fail("ALIGN", fmt::format("the alignment of '{}' is impossible", buffer.name), loc,
+           fmt::format("a power of two from {} on", element), fmt::format("{}", buffer.align));
+  }
 }
 
 void set_shape(const Recorder& r, ir::Buffer& buffer, const std::vector<Arg>& shape,
@@ -131,6 +140,7 @@ Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, Tenso
   buffer.dtype = dtype;
   buffer.space = ir::Space::global;
   buffer.align = options.align;
+  check_align(*recorder_, buffer, loc);
   buffer.is_output = is_output;
   buffer.optional = options.optional;
   buffer.loc = loc;

@@ -76,6 +76,8 @@ void check_name(const Recorder& recorder, const std::string& text, SourceLoc loc
 /// Throws unless the extents may be those of a tile or of a parallel loop; `what` names it.
 std::vector<ir::Expr> constant_shape(const Recorder& recorder, const std::vector<int64_t>& shape,
                                      const std::string& what, SourceLoc loc);
+/// Throws unless the base of a tensor may be so aligned.
+void check_align(const Recorder& recorder, const ir::Buffer& buffer, SourceLoc loc);
 /// Shape and strides of a tensor; without strides row-major ones.
 void set_shape(const Recorder& recorder, ir::Buffer& buffer, const std::vector<Arg>& shape,
                const std::vector<Arg>& strides, SourceLoc loc);

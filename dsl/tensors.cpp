@@ -38,16 +38,12 @@ Ref Builder::tensor_at(Arg address, DType dtype, std::vector<Arg> shape, Pointer
     r.fail("DTYPE", fmt::format("'{}' at an address holds less than a byte per element", name), loc,
            "a dtype of whole bytes", std::string(tessera::name(dtype)));
   }
-  const int64_t element = bytes(dtype);
   ir::Buffer buffer;
   buffer.name = std::move(name);
   buffer.dtype = dtype;
   buffer.space = ir::Space::global;
-  buffer.align = options.align == 0 ? element : options.align;
-  if (buffer.align < element || (buffer.align & (buffer.align - 1)) != 0) {
-    r.fail("ALIGN", fmt::format("the alignment of '{}' is impossible", buffer.name), loc,
-           fmt::format("a power of two from {} on", element), fmt::format("{}", buffer.align));
-  }
+  buffer.align = options.align == 0 ? bytes(dtype) : options.align;
+  check_align(r, buffer, loc);
   buffer.is_output = options.is_output;
   buffer.address = base.expr();
   buffer.loc = loc;

@@ -207,6 +207,19 @@ TEST_CASE("a value may not leave its loop or branch", "[dsl]") {
         }).find("value 's' is used outside the loop") != std::string::npos);
 }
 
+TEST_CASE("an alignment that no tensor has is refused", "[dsl]") {
+  for (const int64_t align : {0, -16, 2, 12}) {
+    CAPTURE(align);
+    Builder k("alignments");
+    const std::string text = error_of([&] { k.input("x", DType::f32, {64}, {.align = align}); });
+    CHECK(text.find("the alignment of 'x' is impossible [ALIGN]") != std::string::npos);
+    CHECK(text.find("a power of two from 4 on") != std::string::npos);
+  }
+  Builder k("alignments");
+  k.input("x", DType::e2m1, {64}, {.align = 1});
+  k.input("z", DType::f32, {64}, {.align = 128});
+}
+
 TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
   CHECK(rejected([](Builder& k, Ref&, Ref&) { k.launch({1}); }) ==
         "tessera: sample: launch() is called twice [ORDER]");
