@@ -12,6 +12,7 @@ namespace tessera::dsl {
 namespace {
 
 constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
+constexpr int64_t kMaxTileElements = (int64_t{1} << 31) - 1;  // their numbers are i32
 
 Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_t>& shape,
              std::string name, SourceLoc loc,
@@ -52,12 +53,18 @@ void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
 std::vector<ir::Expr> constant_shape(const Recorder& r, const std::vector<int64_t>& shape,
                                      const std::string& what, SourceLoc loc) {
   std::vector<ir::Expr> result;
+  int64_t elements = 1;
   for (const int64_t extent : shape) {
     if (extent <= 0 || extent > kMaxTileExtent) {
       r.fail("SHAPE", fmt::format("'{}' has an impossible extent", what), loc, "1 .. 2^24",
              fmt::format("{}", extent));
     }
     result.push_back(ir::index(extent));
+    elements *= extent;
+    if (elements > kMaxTileElements) {
+      r.fail("SHAPE", fmt::format("'{}' has too many elements", what), loc, "at most 2^31 - 1",
+             fmt::format("[{}]", fmt::join(shape, ", ")));
+    }
   }
   if (shape.size() > 4) {
     r.fail("SHAPE", fmt::format("'{}' has too many dimensions", what), loc, "at most 4",

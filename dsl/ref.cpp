@@ -122,6 +122,7 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
                     buffer.name),
         loc);
   }
+  std::vector<ir::Expr> extents = constant_shape(*recorder_, shape, buffer.name, loc);
   for (const int64_t extent : shape) want *= extent;
   if (have != want) {
     recorder_->fail("RESHAPE",
@@ -134,7 +135,7 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   view.space = buffer.space;
   view.alias_of = buffer.alias_of ? buffer.alias_of : region_.buffer;
   view.loc = loc;
-  for (const int64_t extent : shape) view.shape.push_back(ir::index(extent));
+  view.shape = std::move(extents);
   return recorder_->new_buffer(std::move(view));
 }
 

@@ -220,6 +220,18 @@ TEST_CASE("an alignment that no tensor has is refused", "[dsl]") {
   k.input("z", DType::f32, {64}, {.align = 128});
 }
 
+TEST_CASE("sizes beyond what an i32 counts are refused", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          k.shared(DType::f32, {1 << 24, 1 << 24, 1 << 16}, "tile");
+        }) ==
+        "tessera: sample: 'tile' has too many elements [SHAPE]\n"
+        "  expected  at most 2^31 - 1\n"
+        "  got       [16777216, 16777216, 65536]");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          k.shared(DType::f32, {64}, "tile").reshape({-8, -8});
+        }).find("'tile' has an impossible extent [SHAPE]") != std::string::npos);
+}
+
 TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
   CHECK(rejected([](Builder& k, Ref&, Ref&) { k.launch({1}); }) ==
         "tessera: sample: launch() is called twice [ORDER]");
