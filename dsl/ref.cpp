@@ -88,6 +88,12 @@ Ref Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc 
           fmt::format("within 0..{}", part.extents[d]->integer),
           fmt::format("{}..{} in dimension {}", offset->integer, offset->integer + extents[i], d));
     }
+    // What lies outside of a global tensor is guarded.
+    if (buffer.space != ir::Space::global && extents[i] > part.extents[d]->integer) {
+      recorder_->fail("OOB_CONST", fmt::format("a tile of '{}' is larger than it", buffer.name),
+                      loc, fmt::format("at most {}", part.extents[d]->integer),
+                      fmt::format("{} in dimension {}", extents[i], d));
+    }
     part.offsets[d] = part.offsets[d] + offset;
     part.extents[d] = ir::index(extents[i]);
   }

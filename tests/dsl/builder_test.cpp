@@ -232,6 +232,15 @@ TEST_CASE("sizes beyond what an i32 counts are refused", "[dsl]") {
         }).find("'tile' has an impossible extent [SHAPE]") != std::string::npos);
 }
 
+TEST_CASE("a tile larger than its shared buffer is refused", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          k.shared(DType::f32, {64}, "tile").tile({k.thread()}, {100});
+        }) ==
+        "tessera: sample: a tile of 'tile' is larger than it [OOB_CONST]\n"
+        "  expected  at most 64\n"
+        "  got       100 in dimension 0");
+}
+
 TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
   CHECK(rejected([](Builder& k, Ref&, Ref&) { k.launch({1}); }) ==
         "tessera: sample: launch() is called twice [ORDER]");
