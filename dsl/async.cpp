@@ -55,6 +55,10 @@ void Builder::manual_sync(const std::function<void()>& body) {
 void Builder::return_if(Arg condition, SourceLoc loc) {
   const Value test = condition.as(DType::boolean, recorder_.get());
   recorder_->check_in_scope(test.expr(), loc);
+  if (recorder_->parallel_depth > 0) {
+    recorder_->fail("RETURN_IN_PARALLEL", "return_if() for one iteration of a parallel loop", loc,
+                    {}, {}, "put what the iteration does into k.if_");
+  }
   recorder_->add({ir::Return{test.expr()}, loc});
 }
 

@@ -241,6 +241,14 @@ TEST_CASE("a tile larger than its shared buffer is refused", "[dsl]") {
         "  got       100 in dimension 0");
 }
 
+TEST_CASE("threads do not leave the kernel in a parallel loop", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          k.parallel({64}, [&](Value i) { k.return_if(i == 0); });
+        }) ==
+        "tessera: sample: return_if() for one iteration of a parallel loop [RETURN_IN_PARALLEL]\n"
+        "  hint      put what the iteration does into k.if_");
+}
+
 TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
   CHECK(rejected([](Builder& k, Ref&, Ref&) { k.launch({1}); }) ==
         "tessera: sample: launch() is called twice [ORDER]");
