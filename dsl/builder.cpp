@@ -89,6 +89,8 @@ void set_shape(const Recorder& r, ir::Buffer& buffer, const std::vector<Arg>& sh
   }
   for (const Arg& extent : shape) buffer.shape.push_back(extent.value().expr());
   for (const Arg& stride : strides) buffer.strides.push_back(stride.value().expr());
+  for (const ir::Expr& extent : buffer.shape) r.check_in_scope(extent, loc);
+  for (const ir::Expr& stride : buffer.strides) r.check_in_scope(stride, loc);
   if (!strides.empty()) return;
   ir::Expr stride = ir::constant(DType::i64, 1);
   buffer.strides.resize(shape.size());
@@ -186,19 +188,20 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
   kernel.cluster = options.cluster;
   // The thread index gets its bound now that the block size is known; it is created with the
   // builder so that its id does not depend on the order of declarations.
-  auto thread = std::make_shared<ir::Var>(*kernel.thread);
-  thread->upper = ir::index(options.threads);
-  kernel.thread = thread;
+  ir::Var thread = *kernel.thread;
+  thread.upper = ir::index(options.threads);
+  kernel.thread = recorder_->updated(std::move(thread));
   const char* names[] = {"block_x", "block_y", "block_z"};
   std::vector<Value> blocks;
   for (size_t axis = 0; axis < 3; ++axis) {
     ir::Expr extent = axis < grid.size() ? grid[axis].value().expr() : ir::index(1);
+    recorder_->check_in_scope(extent, loc);
     if (axis < grid.size()) kernel.grid.push_back(extent);
-    auto block = std::make_shared<ir::Var>(*recorder_->new_var(
-        names[axis], DType::i32, ir::VarKind::block, loc, ir::index(0), extent));
-    block->axis = static_cast<int>(axis);
-    kernel.blocks.push_back(block);
-    blocks.emplace_back(recorder_.get(), ir::var(block));
+    ir::Var block =
+        *recorder_->new_var(names[axis], DType::i32, ir::VarKind::block, loc, ir::index(0), extent);
+    block.axis = static_cast<int>(axis);
+    kernel.blocks.push_back(recorder_->updated(std::move(block)));
+    blocks.emplace_back(recorder_.get(), ir::var(kernel.blocks.back()));
   }
   recorder_->launched = true;
   return {blocks[0], blocks[1], blocks[2]};

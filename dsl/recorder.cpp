@@ -37,12 +37,21 @@ ir::VarRef Recorder::new_var(std::string name, DType type, ir::VarKind kind, Sou
   var->upper = std::move(upper);
   var->scope = scopes_.back();
   var->loc = loc;
+  own_.insert(var.get());
   return var;
+}
+
+ir::VarRef Recorder::updated(ir::Var var) {
+  auto result = std::make_shared<const ir::Var>(std::move(var));
+  own_.insert(result.get());
+  return result;
 }
 
 Ref Recorder::new_buffer(ir::Buffer buffer) {
   buffer.id = kernel.num_buffers++;
-  return Ref(this, whole(std::make_shared<const ir::Buffer>(std::move(buffer))));
+  auto result = std::make_shared<const ir::Buffer>(std::move(buffer));
+  own_.insert(result.get());
+  return Ref(this, whole(result));
 }
 
 bool Recorder::in_scope(int scope) const {
@@ -52,6 +61,10 @@ bool Recorder::in_scope(int scope) const {
 void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
   if (!e) return;
   if (e->op == ir::Op::var) {
+    if (!own_.contains(e->var.get())) {
+      fail("OTHER_KERNEL", fmt::format("value '{}' belongs to another kernel", e->var->name), loc,
+           {}, {}, {}, e->var->loc);
+    }
     if (!in_scope(e->var->scope)) {
       fail("VALUE_ESCAPED",
            fmt::format("value '{}' is used outside the loop or branch it belongs to", e->var->name),
@@ -63,6 +76,10 @@ void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
 }
 
 void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
+  if (!own_.contains(&buffer)) {
+    fail("OTHER_KERNEL", fmt::format("'{}' belongs to another kernel", buffer.name), loc, {}, {},
+         {}, buffer.loc);
+  }
   check_in_scope(buffer.address, loc);
   check_in_scope(buffer.block, loc);
   const auto view = view_scopes_.find(buffer.id);
@@ -95,6 +112,13 @@ void Recorder::add(ir::Stmt stmt) {
     check_available(*copy->to.buffer, stmt.loc);
   } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.node)) {
     check_available(*fill->to.buffer, stmt.loc);
+  } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
+    check_available(*reduce->from.buffer, stmt.loc);
+    check_available(*reduce->to.buffer, stmt.loc);
+  } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
+    for (const ir::Region* side : {&gemm->a, &gemm->b, &gemm->c}) {
+      check_available(*side->buffer, stmt.loc);
+    }
   } else if (const auto* view = std::get_if<ir::Pointer>(&stmt.node)) {
     view_scopes_[view->buffer->id] = scope();
   }

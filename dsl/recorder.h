@@ -3,6 +3,7 @@
 // used in. Private to the room; authors use Builder.
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Recorder {
   ir::VarRef new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,
                      ir::Expr lower = {}, ir::Expr upper = {}, int64_t multiple_of = 1);
   Ref new_buffer(ir::Buffer buffer);
+  /// A Var of new_var() with what is known of it by now.
+  ir::VarRef updated(ir::Var var);
   /// Appends a statement to the innermost open body, after checking that a launch was declared and
   /// that each value is still in scope.
   void add(ir::Stmt stmt);
@@ -65,6 +68,7 @@ class Recorder {
   bool manual_sync = false;  // statements recorded now stand in a manual-sync region
 
  private:
+  std::set<const void*> own_;       // the Vars and Buffers of this kernel
   std::map<int, int> view_scopes_;  // of Pointer statements, by buffer id
   std::vector<ir::Body> open_;
   std::vector<int> scopes_;

@@ -48,8 +48,6 @@ Ref Builder::tensor_at(Arg address, DType dtype, std::vector<Arg> shape, Pointer
   buffer.address = base.expr();
   buffer.loc = loc;
   set_shape(r, buffer, shape, options.strides, loc);
-  for (const ir::Expr& extent : buffer.shape) r.check_in_scope(extent, loc);
-  for (const ir::Expr& stride : buffer.strides) r.check_in_scope(stride, loc);
   r.check_in_scope(buffer.address, loc);
   Ref ref = r.new_buffer(std::move(buffer));
   r.add({ir::Pointer{ref.region().buffer}, loc});

@@ -207,6 +207,25 @@ TEST_CASE("a value may not leave its loop or branch", "[dsl]") {
         }).find("value 's' is used outside the loop") != std::string::npos);
 }
 
+TEST_CASE("what belongs to another kernel is refused", "[dsl]") {
+  Builder other("other");
+  auto m = other.dim("m");
+  auto ours = other.input("ours", DType::f32, {8, 16});
+  other.launch({1}, {.threads = 64});
+  auto tile = other.shared(DType::f32, {8, 16}, "tile");
+  CHECK(rejected([&](Builder& k, Ref&, Ref&) { k.let("rows", m); }) ==
+        "tessera: sample: value 'm' belongs to another kernel [OTHER_KERNEL]");
+  CHECK(rejected([&](Builder& k, Ref&, Ref& y) { k.copy(ours, y); }) ==
+        "tessera: sample: 'ours' belongs to another kernel [OTHER_KERNEL]");
+  CHECK(rejected([&](Builder& k, Ref& x, Ref&) { k.copy(x, tile); }) ==
+        "tessera: sample: 'tile' belongs to another kernel [OTHER_KERNEL]");
+  Builder k("shapes");
+  CHECK(error_of([&] { k.input("x", DType::f32, {m}); }).find("[OTHER_KERNEL]") !=
+        std::string::npos);
+  CHECK(error_of([&] { k.launch({m}, {.threads = 64}); }).find("[OTHER_KERNEL]") !=
+        std::string::npos);
+}
+
 TEST_CASE("an alignment that no tensor has is refused", "[dsl]") {
   for (const int64_t align : {0, -16, 2, 12}) {
     CAPTURE(align);
