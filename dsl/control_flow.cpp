@@ -62,11 +62,15 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   const char* name = kind == ir::LoopKind::unrolled     ? "u"
                      : kind == ir::LoopKind::vectorized ? "v"
                                                         : "s";
+  const bool by_thread =
+      recorder_->uses_thread(node.begin) || recorder_->uses_thread(node.extents[0]);
+  recorder_->thread_depth += by_thread;
   node.body = recorder_->record([&] {
     node.vars.push_back(
         recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));
     body(Value(recorder_.get(), ir::var(node.vars[0])));
   });
+  recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
 }
 
@@ -80,8 +84,11 @@ void Builder::if_else(Arg condition, const std::function<void()>& then,
   recorder_->check_in_scope(test.expr(), loc);
   ir::If node;
   node.condition = test.expr();
+  const bool by_thread = recorder_->uses_thread(node.condition);
+  recorder_->thread_depth += by_thread;
   node.then = recorder_->record(then);
   if (otherwise) node.otherwise = recorder_->record(otherwise);
+  recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
 }
 

@@ -5,6 +5,20 @@
 #include <algorithm>
 
 namespace tessera::dsl {
+namespace {
+
+/// True if each thread of the block does its share of the statement.
+bool is_of_block(const ir::Stmt& stmt) {
+  const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+  return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
+         std::holds_alternative<ir::Copy>(stmt.node) ||
+         std::holds_alternative<ir::Fill>(stmt.node) ||
+         std::holds_alternative<ir::Reduce>(stmt.node) ||
+         std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<ir::Gemm>(stmt.node);
+}
+
+}  // namespace
 
 Recorder::Recorder(std::string kernel_name) {
   kernel.name = std::move(kernel_name);
@@ -95,12 +109,27 @@ void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
        "declare the tensor without .optional where it is known to be given", buffer.loc);
 }
 
+bool Recorder::uses_thread(const ir::Expr& e) const {
+  if (e->op == ir::Op::var) {
+    return e->var->kind == ir::VarKind::thread || thread_lets_.contains(e->var->id);
+  }
+  return std::any_of(e->args.begin(), e->args.end(),
+                     [&](const ir::Expr& arg) { return uses_thread(arg); });
+}
+
 void Recorder::add(ir::Stmt stmt) {
   if (finished) fail("SPENT_BUILDER", "a statement after finish()", stmt.loc);
   if (!launched) {
     fail("NO_LAUNCH", "a statement before launch()", stmt.loc, {}, {},
          "declare dims and tensors, then call k.launch({grid}, {.threads = ...})");
   }
+  if (thread_depth > 0 && is_of_block(stmt)) {
+    fail("SYNC_DIVERGENT", "a tile operation under a condition that uses the thread index",
+         stmt.loc, "all threads of the block", {},
+         "make the condition the same for the whole block, or move the elements one by one");
+  }
+  const auto* let = std::get_if<ir::Let>(&stmt.node);
+  if (let != nullptr && uses_thread(let->value)) thread_lets_.insert(let->var->id);
   if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
     check_available(*load->buffer, stmt.loc);
   } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {

@@ -21,6 +21,7 @@ class Recorder {
   bool launched = false;
   bool finished = false;
   int parallel_depth = 0;  // parallel loops around the statement being recorded
+  int thread_depth = 0;    // conditions and bounds around it that use the thread index
 
   /// Throws an Error of kind program at `loc`.
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
@@ -38,6 +39,8 @@ class Recorder {
   /// Reads an element: records the load, gives the bound value.
   Value load(const ir::Region& element, SourceLoc loc);
   void store(const ir::Region& element, const Value& value, SourceLoc loc);
+  /// True if the thread index, or a let of it, is part of `e`.
+  bool uses_thread(const ir::Expr& e) const;
   void check_in_scope(const ir::Expr& e, SourceLoc loc) const;
 
   /// Records what `body` does into a fresh scope.
@@ -68,6 +71,7 @@ class Recorder {
   bool manual_sync = false;  // statements recorded now stand in a manual-sync region
 
  private:
+  std::set<int> thread_lets_;       // ids of the Vars that are bound to what uses the thread index
   std::set<const void*> own_;       // the Vars and Buffers of this kernel
   std::map<int, int> view_scopes_;  // of Pointer statements, by buffer id
   std::vector<ir::Body> open_;

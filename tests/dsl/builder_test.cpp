@@ -2,6 +2,8 @@
 
 #include "dsl/builder.h"
 
+#include <functional>
+
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
 
@@ -224,6 +226,30 @@ TEST_CASE("what belongs to another kernel is refused", "[dsl]") {
         std::string::npos);
   CHECK(error_of([&] { k.launch({m}, {.threads = 64}); }).find("[OTHER_KERNEL]") !=
         std::string::npos);
+}
+
+TEST_CASE("a tile operation under a condition of the thread is refused", "[dsl]") {
+  const auto refused = [](const std::function<void(Builder&, Ref&, Ref&)>& body) {
+    const std::string text = rejected(body);
+    CAPTURE(text);
+    CHECK(text.find("a tile operation under a condition that uses the thread index "
+                    "[SYNC_DIVERGENT]") != std::string::npos);
+  };
+  refused([](Builder& k, Ref& x, Ref& y) { k.if_(k.thread() < 10, [&] { k.copy(x, y); }); });
+  refused([](Builder& k, Ref&, Ref& y) {
+    const Value warp = k.let("warp", k.warp());
+    k.if_else(
+        warp == 0, [&] { y(0, 0) = 1.0f; }, [&] { k.fill(y, 0.0f); });
+  });
+  refused([](Builder& k, Ref&, Ref& y) {
+    k.serial(k.thread(), 8, [&](Value r) { k.parallel({16}, [&](Value c) { y(r, c) = 1.0f; }); });
+  });
+  Sample sample;  // elements are each thread's own business, and a parallel loop may ask for it
+  sample.k.if_(sample.k.thread() < 8, [&] { sample.y(sample.k.thread(), 0) = 1.0f; });
+  sample.k.parallel({8, 16}, [&](Value r, Value c) {
+    sample.k.if_(sample.k.thread() < 32, [&] { sample.y(r, c) = sample.x(r, c); });
+  });
+  sample.k.if_(sample.at.x == 0, [&] { sample.k.copy(sample.x, sample.y); });
 }
 
 TEST_CASE("an alignment that no tensor has is refused", "[dsl]") {
