@@ -106,7 +106,9 @@ class Builder {
   Value stride(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
   /// A scalar parameter.
   Value scalar(std::string name, DType dtype, SourceLoc loc = SourceLoc::here());
-  /// A global tensor that the kernel reads / writes / both.
+  /// A global tensor that the kernel reads / writes / both. Between threads the compiler orders shared
+  /// memory alone, and nothing traps on global memory: what other threads of the block have written to
+  /// an output is there behind a k.sync(), and only behind one may they overwrite what was read.
   Ref input(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
             SourceLoc loc = SourceLoc::here());
   Ref output(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
@@ -161,9 +163,11 @@ class Builder {
   /// Names a value, so that the generated code computes it once.
   Value let(std::string name, Arg value, SourceLoc loc = SourceLoc::here());
 
-  // ---- tile operations, by all threads of the block
+  // ---- tile operations, by all threads of the block: SYNC_DIVERGENT under a condition that uses the
+  // thread index
   /// Equal extents after dropping single indices; dtypes convert on the way. Reads outside a global
-  /// tensor give 0, writes outside are dropped.
+  /// tensor give 0, writes outside are dropped. COPY_OVERLAP for two places of one shared buffer that
+  /// overlap for sure.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
   /// The same with another value for what is outside. COPY_OUTSIDE if `from` is not global, which
   /// has no outside, or the value is not a constant.
@@ -300,7 +304,7 @@ class Builder {
   void if_else(Arg condition, const std::function<void()>& then,
                const std::function<void()>& otherwise, SourceLoc loc = SourceLoc::here());
   /// Threads that meet the condition leave the kernel. RETURN_BEFORE_BARRIER if the rest of the
-  /// block would meet a barrier without them.
+  /// block would meet a barrier without them, RETURN_IN_PARALLEL in a parallel loop.
   void return_if(Arg condition, SourceLoc loc = SourceLoc::here());
   /// States a fact for the prover, for the rest of the body it stands in. The author vouches for it:
   /// guards that it makes unnecessary are left out. Only the executor with traps on checks it.
@@ -341,8 +345,9 @@ class Builder {
   void sync_grid(SourceLoc loc = SourceLoc::here());
   /// All threads of all blocks of the cluster meet; what they have written is visible to each other.
   void sync_cluster(SourceLoc loc = SourceLoc::here());
-  /// In `body` the compiler puts no barriers: the author's syncs are the only ones. The checked
-  /// executor traps on what they miss.
+  /// In `body` the compiler puts no barriers for the author's shared memory: his syncs are the only
+  /// ones, and the checked executor traps on what they miss. What reductions, scans and fragments that
+  /// change their layout keep in shared memory is ordered as everywhere.
   void manual_sync(const std::function<void()>& body);
   Value shuffle(Arg value, Arg lane, int width = 32, SourceLoc loc = SourceLoc::here());
   Value shuffle_xor(Arg value, Arg mask, int width = 32, SourceLoc loc = SourceLoc::here());
