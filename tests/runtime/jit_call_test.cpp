@@ -247,7 +247,7 @@ TEST_CASE("a call with one tensor twice says nothing of a call with two") {
   };
   call();
   CHECK(on.fake.state().first_argument == 0x10000000);
-  for (const uintptr_t address : {0x20000000, 0x30000000, 0x40000000}) {
+  for (const uintptr_t address : {0x20000000u, 0x30000000u, 0x40000000u}) {
     other.data = reinterpret_cast<void*>(address);
     call();
     CHECK(on.fake.state().first_argument == static_cast<int64_t>(address));
@@ -271,7 +271,7 @@ TEST_CASE("columns of one buffer are remembered apart") {
   const TensorView k = columns(0x10000000);
   TensorView v = columns(0x10000008);
   const Pair out(0x20000000, 8);
-  for (const uintptr_t address : {0x10000008, 0x30000008, 0x40000008}) {
+  for (const uintptr_t address : {0x10000008u, 0x30000008u, 0x40000008u}) {
     v.data = reinterpret_cast<void*>(address);
     jit::CallMemo memo("columns");
     memo.add_tensor(k);
