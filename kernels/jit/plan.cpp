@@ -81,8 +81,7 @@ Plan::Plan(std::string op, const ir::Kernel& kernel) : op_(std::move(op)) {
   };
   for (const ir::BufferRef& buffer : kernel.tensors) {
     tensors_.push_back({buffer->name, buffer->dtype, static_cast<int>(buffer->shape.size()),
-                        std::max<int64_t>(buffer->align, bytes(buffer->dtype)), buffer->optional,
-                        buffer->is_output, declaration(*buffer)});
+                        buffer->align, buffer->optional, buffer->is_output, declaration(*buffer)});
   }
   for (const ir::VarRef& var : kernel.dims) {
     Dim dim;

@@ -156,21 +156,6 @@ TEST_CASE("a tensor that does not fit is named") {
                     "  expected  an address that is a multiple of 16 bytes\n"
                     "  got       0x") == 0);
   }
-  SECTION("an address between two elements, whatever the declared alignment") {
-    dsl::Builder k("copy");
-    k.input("x", DType::f32, {64}, {.align = 1});
-    k.launch({1}, {.threads = 32});
-    const Plan plan("copy", k.finish());
-    const TensorView x(g_memory + 2, DType::f32, {64});
-    std::string text;
-    try {
-      plan.bind(std::vector{x}, {});
-    } catch (const Error& error) {
-      text = error.what();
-    }
-    CHECK(text.find("tessera: copy: argument 'x' is not aligned\n"
-                    "  expected  an address that is a multiple of 4 bytes\n") == 0);
-  }
   SECTION("no memory") {
     call.out.data = nullptr;
     CHECK(call.error() ==
