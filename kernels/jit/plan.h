@@ -63,7 +63,7 @@ class Plan {
     std::string name;
     DType dtype = DType::f32;
     int rank = 0;
-    int64_t align = 1;  // that of the elements, or the declared one
+    int64_t align = 1;  // bytes
     bool optional = false;
     bool is_output = false;
     std::string declared;  // "bf16[tokens, 7168]"
