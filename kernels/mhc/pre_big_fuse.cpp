@@ -7,7 +7,7 @@
 // Method   two launches: the projection of the residual, then everything else, in mix_kernel.cpp. The
 //          bound is reading the residual twice, the second time from L2 where it fits.
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of the single ops.
-// Tuned    H200; see projection.cpp and pick_row_tile.
+// Tuned    H200; see projection_kernel.cpp and pick_row_tile.
 
 #include "kernels/mhc/pre_big_fuse.h"
 

@@ -1,195 +1,50 @@
-// The projection kernel.
-//
-// Shapes   residual [tokens, width] bf16, fn [entries, width] f32, norm_weight [width] f32,
-//          products [stored, tokens * entries] f32, squares [tokens, stored] f32
-// Method   a block of 8 warps takes one part of the columns, with few tokens a block of 4 half of it,
-//          and every so many tiles of 16 rows, or of 32 where rows are short. Every warp keeps fn of
-//          its columns, rounded once, in registers, and multiplies one tile after the other on the
-//          tensor cores; the tiles come through shared memory, copied ahead, by whole rows where nobody
-//          reads the residual again. The warps' sums are added through shared memory. The columns of a
-//          block of 32 are taken in an order that gives every lane whole vectors of the residual and of
-//          fn. The bound is reading the residual once.
-// Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of the
-//          columns of a warp, ascending in steps of 8. Squares: lane c of 4 sums the columns with
-//          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
-// Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; pieces of 64 KB
-//          under way (with twice as many it takes 7 % longer), or whole rows of two such tiles in place.
+// Runs the projection: which kernel for which shape, and its grid.
 
 #include "kernels/mhc/projection.h"
 
 #include <algorithm>
-#include <functional>
-#include <optional>
 
-#include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/target.h"
+#include "kernels/mhc/projection_kernel.h"
 
 namespace tessera::kernels::mhc {
 namespace {
 
-struct Spec {
-  int32_t entries, width, part_columns;
-  int32_t halves;                      // 2: blocks of half a part
-  int32_t has_weight, is_last_reader;  // 0 or 1
-  int32_t align, fn_align, workspace_align;
-  int32_t most_tiles;  // of the residual that fit into shared memory
+constexpr int64_t kSms = 132;
+constexpr int64_t kManyTiles = 24;  // of a block: from here on sums are added late
 
-  /// The residual comes by whole rows. Rows that end within a part are none.
-  bool by_row() const {
-    return is_last_reader != 0 && halves == 1 && align % 16 == 0 && width % part_columns == 0;
-  }
+/// The runs of rows, and the tiles of the longest.
+struct Runs {
+  int64_t row_blocks, tiles;
 };
 
-constexpr int64_t kMatrixRows = 16;
-constexpr int64_t kTogether = 32;  // columns of a warp that are multiplied together
-constexpr int64_t kSms = 132;
-constexpr int64_t kShortRow = 1024;
-constexpr int64_t kMostUnderWay = 2048;  // columns of tiles that are copied ahead
-constexpr int64_t kPadding = 32;         // columns
-constexpr int64_t kOther = 1024;         // bytes of shared memory: what the compiler adds
-
-/// Of a tile: short rows come in pairs of matrices, so that a round has work enough for its barriers.
-int64_t tile_rows(int64_t columns, int64_t halves) {
-  return halves == 1 && columns <= kShortRow ? 2 * kMatrixRows : kMatrixRows;
+/// So few runs that all blocks are resident at once, and a block has two tiles.
+Runs runs_of(const ProjectionShape& shape, const ProjectionSpec& spec) {
+  const int64_t parts = ProjectionParts(shape).parts;
+  const int64_t tiles = (shape.tokens + spec.rows() - 1) / spec.rows();
+  const int64_t row_blocks = std::max<int64_t>(1, std::min(kSms / parts, (tiles + 1) / 2));
+  return {row_blocks, (tiles + row_blocks - 1) / row_blocks};
 }
 
-ir::Kernel build(const Spec& s) {
-  using namespace dsl;
-  const int64_t entries = padded_entries(s.entries);
-  const int64_t columns = s.part_columns / s.halves;  // of a block
-  const int warps = 8 / s.halves;
-  const int64_t warp_columns = columns / warps;
-  const int64_t rows = tile_rows(s.part_columns, s.halves);
-  const int64_t stored = (s.width + s.part_columns - 1) / s.part_columns * s.halves;
-  Builder k("mhc_projection");
-  auto tokens = k.dim("tokens");
-  auto residual = k.input("residual", DType::bf16, {tokens, s.width}, {.align = s.align});
-  auto fn = k.input("fn", DType::f32, {s.entries, s.width}, {.align = s.fn_align});
-  std::vector<Ref> weight;
-  if (s.has_weight != 0)
-    weight.push_back(k.input("norm_weight", DType::f32, {s.width}, {.align = 4}));
-  auto products =
-      k.output("products", DType::f32, {stored, tokens * s.entries}, {.align = s.workspace_align});
-  auto squares = k.output("squares", DType::f32, {tokens, stored}, {.align = 4});
-  auto row_blocks = k.scalar("row_blocks", DType::i32);
-  auto at = k.launch({stored, row_blocks}, {.threads = 32 * warps, .min_blocks_per_sm = s.halves});
-  k.let_next_kernel_start();
-  auto first_col = k.let("first_col", at.x * columns);
-
-  // Row blocks take turns, so that the last rows are read last and may still be in L2 for who reads the
-  // residual again backwards.
-  auto all_tiles = ceil_div(tokens, rows);
-  auto tiles = k.let("tiles", (all_tiles - at.y + row_blocks - 1) / row_blocks);
-
-  // Place p of 32 in the order of multiplication is column 8 c + v with p = 4 v + c.
-  const auto column = [&](const Value& w, int64_t first, const Value& c, const Value& v) {
-    return w * warp_columns + first + c * 8 + v;
-  };
-  std::vector<Ref> right;  // of every 32 columns of a warp (order, entries)
-  for (int64_t first = 0; first < warp_columns; first += kTogether) {
-    right.push_back(k.fragment(DType::f32, {warps * kTogether, entries}, "right"));
-    auto right_lanes = right.back().reshape({warps, 8, 4, entries});
-    k.parallel({warps, 4, entries, 8}, [&](Value w, Value c, Value j, Value v) {
-      auto h = first_col + column(w, first, c, v);
-      Value value = fn(j, h);
-      if (!weight.empty()) value = value * weight[0](h);
-      right_lanes(w, v, c, j) = round_tf32(value);
-    });
-  }
-
-  // Neighbouring rows half of the banks apart: what 8 lanes read of two rows falls on different ones.
-  auto ring = k.shared(DType::bf16, {rows, columns + kPadding}, "x");
-  auto x = ring.tile({0, 0}, {rows, columns});
-  auto product = k.fragment(DType::f32, {warps, rows, entries}, "product");
-  auto square_lanes = k.fragment(DType::f32, {rows, warps, 4}, "square_lanes");  // by c
-  auto square = k.fragment(DType::f32, {rows, warps}, "square");
-  auto warp_products = k.shared(DType::f32, {warps, rows, entries}, "warp_products");
-  auto warp_squares = k.shared(DType::f32, {rows, warps}, "warp_squares");
-  // With few tokens a block has one tile or two.
-  const auto hint = s.is_last_reader != 0 ? CacheHint::evict_first : CacheHint::none;
-  const int64_t tiles_under_way = kMostUnderWay * kMatrixRows / (rows * columns);
-  dsl::PipelineOptions ahead;
-  if (s.by_row()) {
-    const int64_t tiles_wanted = std::clamp<int64_t>(2 * tiles_under_way, 2, 8);
-    ahead = {.stages = static_cast<int>(std::min<int64_t>(tiles_wanted, s.most_tiles)),
-             .in_place = true};
-  } else if (s.halves == 1) {
-    const int64_t tiles_wanted = std::clamp<int64_t>(tiles_under_way, 1, 4);
-    ahead.stages = static_cast<int>(std::min<int64_t>(tiles_wanted, s.most_tiles - 1));
-  }
-  k.pipelined(0, tiles, ahead, [&](Value tile) {
-    auto row = k.let("row", (at.y + tile * row_blocks) * rows);
-    const auto from = residual.tile({row, first_col}, {rows, columns}).cached(hint);
-    k.copy(s.by_row() ? from.whole_rows() : from, x);
-    k.fill(product, 0.0f);
-    k.fill(square_lanes, 0.0f);
-    for (size_t i = 0; i < right.size(); ++i) {
-      const int64_t first = static_cast<int64_t>(i) * kTogether;
-      auto left = k.fragment(DType::f32, {rows, warps * kTogether}, "left");  // (rows, order)
-      auto left_lanes = left.reshape({rows, warps, 8, 4});
-      k.parallel({rows, warps, 4, 8}, [&](Value r, Value w, Value c, Value v) {
-        auto value = f32(x(r, column(w, first, c, v)));
-        left_lanes(r, w, v, c) = value;
-        square_lanes(r, w, c) = dsl::fma(value, value, square_lanes(r, w, c));
-      });
-      k.gemm(left, right[i], product,
-             {.warp_rows = 1, .warp_columns = 1, .warp_depths = warps, .tf32 = ir::Tf32::truncate});
-    }
-    k.reduce_sum(square_lanes, square, Axis(2));
-    k.copy(product, warp_products);
-    k.copy(square, warp_squares);
-    // Fours of warps, then their two halves where both are here.
-    const auto add_warps = [&](const std::function<Value(int)>& of_warp) {
-      std::optional<Value> total;
-      for (int first = 0; first < warps; first += 4) {
-        auto half = of_warp(first);
-        for (int w = first + 1; w < first + 4; ++w) half = half + of_warp(w);
-        total = total ? *total + half : half;
-      }
-      return *total;
-    };
-    k.parallel({rows, s.entries}, [&](Value r, Value j) {
-      products.cached(CacheHint::evict_last)(at.x, (row + r) * s.entries + j) =
-          add_warps([&](int w) -> Value { return warp_products(w, r, j); });
-    });
-    k.parallel({rows}, [&](Value r) {
-      squares(row + r, at.x) = add_warps([&](int w) -> Value { return warp_squares(r, w); });
-    });
-  });
-  return k.finish();
-}
-
-/// Tiles that fit beside the sums of the warps: one at least, which is not copied ahead.
-int64_t most_tiles(const ProjectionShape& shape, const ProjectionParts& parts, Device device) {
-  const int64_t columns = parts.columns / parts.halves, warps = 8 / parts.halves;
-  const int64_t rows = tile_rows(parts.columns, parts.halves);
-  const int64_t sums = warps * rows * (padded_entries(shape.entries) + 1) * 4;
-  return std::clamp<int64_t>(
-      (jit::shared_memory_limit(device) - kOther - sums) / (rows * (columns + kPadding) * 2), 1, 8);
-}
-
-Spec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
+ProjectionSpec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
   const ProjectionParts parts(shape);
-  return {static_cast<int32_t>(shape.entries),
-          static_cast<int32_t>(shape.width),
-          static_cast<int32_t>(parts.columns),
-          static_cast<int32_t>(parts.halves),
-          tensors.norm_weight.rank() != 0 ? 1 : 0,
-          tensors.is_last_reader ? 1 : 0,
-          common_alignment({tensors.residual}),
-          common_alignment({tensors.fn}),
-          common_alignment({tensors.workspace}),
-          static_cast<int32_t>(most_tiles(shape, parts, tensors.residual.device))};
-}
-
-/// Runs of rows: so few that all blocks are resident at once, and a block has two tiles.
-int64_t row_blocks(const ProjectionShape& shape) {
-  const ProjectionParts parts(shape);
-  const int64_t rows = tile_rows(parts.columns, parts.halves);
-  const int64_t tiles = (shape.tokens + rows - 1) / rows;
-  return std::max<int64_t>(1, std::min(kSms / parts.parts, (tiles + 1) / 2));
+  ProjectionSpec spec = {static_cast<int32_t>(shape.entries),
+                         static_cast<int32_t>(shape.width),
+                         static_cast<int32_t>(parts.columns),
+                         static_cast<int32_t>(parts.halves),
+                         tensors.norm_weight.rank() != 0 ? 1 : 0,
+                         tensors.is_last_reader ? 1 : 0,
+                         common_alignment({tensors.residual}),
+                         common_alignment({tensors.fn}),
+                         common_alignment({tensors.workspace}),
+                         /*most_tiles=*/1,
+                         /*adds_late=*/0};
+  const int64_t for_tiles = jit::shared_memory_limit(tensors.residual.device) - spec.other_bytes();
+  spec.most_tiles = static_cast<int32_t>(std::clamp<int64_t>(for_tiles / spec.tile_bytes(), 1, 8));
+  spec.adds_late = spec.by_row() && runs_of(shape, spec).tiles >= kManyTiles ? 1 : 0;
+  return spec;
 }
 
 }  // namespace
@@ -197,7 +52,7 @@ int64_t row_blocks(const ProjectionShape& shape) {
 void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,
                     Stream stream) {
   if (shape.width == 0) return;
-  const Spec spec = spec_of(shape, tensors);
+  const ProjectionSpec spec = spec_of(shape, tensors);
   std::vector<TensorView> arguments = {
       TensorView(tensors.residual.data, DType::bf16, {shape.tokens, shape.width},
                  tensors.residual.device),
@@ -205,14 +60,14 @@ void run_projection(const char* op, const ProjectionShape& shape, const Projecti
   if (spec.has_weight != 0) arguments.push_back(tensors.norm_weight);
   arguments.push_back(product_parts(shape, tensors.workspace));
   arguments.push_back(square_parts(shape, tensors.workspace));
-  const int64_t scalars[] = {row_blocks(shape)};
+  const int64_t scalars[] = {runs_of(shape, spec).row_blocks};
   jit::run(
-      op, "projection" + jit::spec_bytes(spec), [&] { return build(spec); }, arguments, scalars,
-      stream);
+      op, "projection" + jit::spec_bytes(spec), [&] { return build_projection(spec); }, arguments,
+      scalars, stream);
 }
 
 ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTensors& tensors) {
-  return build(spec_of(shape, tensors));
+  return build_projection(spec_of(shape, tensors));
 }
 
 }  // namespace tessera::kernels::mhc

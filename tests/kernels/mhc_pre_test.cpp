@@ -6,6 +6,7 @@
 
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/projection.h"
+#include "kernels/mhc/projection_kernel.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/ops/mhc_chain.h"
@@ -56,6 +57,39 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
     const std::vector<std::vector<std::byte>> bytes = {products.raw(), squares.raw()};
     if (first.empty()) first = bytes;
     CHECK(bytes == first);
+  }
+}
+
+TEST_CASE("a projection that adds up late has the same bits", "[norm_fn_fwd]") {
+  const auto [columns, tokens] = GENERATE(std::array<int64_t, 2>{1024, 130},  // tiles of 32 rows
+                                          std::array<int64_t, 2>{2048, 70});  // of 16
+  const int64_t width = 2 * columns;
+  const HostTensor residual = some(DType::bf16, {tokens, width}),
+                   fn = some(DType::f32, {24, width});
+  const auto run = [&](int32_t adds_late, int64_t row_blocks) {
+    const kernels::mhc::ProjectionSpec spec = {.entries = 24,
+                                               .width = static_cast<int32_t>(width),
+                                               .part_columns = static_cast<int32_t>(columns),
+                                               .halves = 1,
+                                               .has_weight = 0,
+                                               .is_last_reader = 1,
+                                               .align = 16,
+                                               .fn_align = 16,
+                                               .workspace_align = 16,
+                                               .most_tiles = 2,
+                                               .adds_late = adds_late};
+    REQUIRE(spec.by_row());
+    const HostTensor products(DType::f32, {2, tokens * 24}), squares(DType::f32, {tokens, 2});
+    const kernels::jit::TrapScope traps;
+    kernels::jit::run(
+        kernels::mhc::build_projection(spec),
+        std::vector<TensorView>{residual.view(), fn.view(), products.view(), squares.view()},
+        std::vector<int64_t>{row_blocks}, nullptr);
+    return std::vector<std::vector<std::byte>>{products.raw(), squares.raw()};
+  };
+  for (const int64_t row_blocks : {1, 2, 5}) {  // 5 tiles, then 3 and 2, then 1 each
+    CAPTURE(columns, row_blocks);
+    CHECK(run(1, row_blocks) == run(0, row_blocks));
   }
 }
 
