@@ -107,8 +107,9 @@ class Builder {
   /// A scalar parameter.
   Value scalar(std::string name, DType dtype, SourceLoc loc = SourceLoc::here());
   /// A global tensor that the kernel reads / writes / both. Between threads the compiler orders shared
-  /// memory alone, and nothing traps on global memory: what other threads of the block have written to
-  /// an output is there behind a k.sync(), and only behind one may they overwrite what was read.
+  /// memory alone: what other threads of the block have written to an output is there behind a
+  /// k.sync(), and only behind one may they overwrite what was read. Within a block the checked executor
+  /// traps where none stands between (RACE).
   Ref input(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
             SourceLoc loc = SourceLoc::here());
   Ref output(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},

@@ -76,11 +76,12 @@ struct Instr {
 /// An Array of the program with its place in the executor.
 struct Storage {
   ArrayRef array;
-  int param = -1;             // global: index of the argument
-  int32_t offset = 0;         // registers: frame offset; element i of all threads is one column
-  int32_t stride = 0;         // registers: bytes between columns
-  int32_t initialised = 0;    // registers, checked: frame offset of one byte per element and thread
-  bool zero = false;          // registers: filled by declare
+  int param = -1;           // global: index of the argument
+  int32_t offset = 0;       // registers: frame offset; element i of all threads is one column
+  int32_t stride = 0;       // registers: bytes between columns
+  int32_t initialised = 0;  // registers, checked: frame offset of one byte per element and thread
+  bool zero = false;        // registers: filled by declare
+  bool races = false;  // global, checked: accessed in more than one way, so that threads can race
   std::vector<Slot> extents;  // checked: logical shape, uniform i64
   Slot base;                  // global at an address, cluster: i64 column, added to every offset
   Slot block;                 // cluster: rank of the owner, i32 column

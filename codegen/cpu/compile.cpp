@@ -20,7 +20,28 @@ Bytecode Compiler::compile() {
   code_ = &out_.block;
   compile_body(program_.body);
   for (const int leave : leaves_) land(leave);
+  if (checked_) mark_races();
   return std::move(out_);
+}
+
+/// Of a tensor that is read only, or written only, nothing needs to be remembered. Asynchronous copies
+/// come from tensors alone that the kernel does not write.
+void Compiler::mark_races() {
+  struct Ways {
+    bool read = false, written = false, changed = false;  // changed: atomically
+  };
+  std::vector<Ways> ways(out_.arrays.size());
+  for (const Transfer& transfer : out_.transfers) {
+    Ways& of_array = ways[static_cast<size_t>(transfer.storage)];
+    (transfer.atomic >= 0 ? of_array.changed
+     : transfer.is_load   ? of_array.read
+                          : of_array.written) = true;
+  }
+  for (size_t i = 0; i < ways.size(); ++i) {
+    Storage& storage = out_.arrays[i];
+    storage.races = storage.array->space == ArraySpace::global && !storage.base &&
+                    int{ways[i].read} + int{ways[i].written} + int{ways[i].changed} > 1;
+  }
 }
 
 /// Parameters, thread and block indices, grid, extents of arrays.

@@ -50,6 +50,7 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
   if (code_.checked) {
     shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clock);
+    global_shadow_ = std::make_unique<GlobalShadow>(neighbours.clock);
   }
 
   for (const Initial& initial : code_.initials) {
@@ -89,7 +90,10 @@ void Machine::start_block(const std::array<int64_t, 3>& block) {
   if (left_ > 0) std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
   left_ = 0;
   drop_copies();
-  if (shadow_) shadow_->start_block();
+  if (code_.checked) {
+    shadow_->start_block();
+    global_shadow_->start_block();
+  }
   next_ = 0;
   has_ended_ = false;
   visitor_.reset();

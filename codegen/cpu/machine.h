@@ -191,19 +191,25 @@ class Machine {
   void check_transfer(const Instr& instr, const Transfer& transfer, const std::byte* base);
   void check_bounds(const Instr& instr, const Transfer& transfer) const;
   void check_span(const Instr& instr, const Transfer& transfer, const std::byte* base) const;
-  void check_shared(const Instr& instr, const Transfer& transfer);
   void check_initialised(const Instr& instr, const Storage& storage, int64_t element) const;
+  void check_whole_warps(const Instr& instr, const char* what) const;
+  /// "x[12, 7168]", or "x[12, 7168..7175]" for all `width` elements.
+  std::string element_name(const Transfer& transfer, int lane, int first, int width) const;
+
+  // ---- races (races.cpp)
+  void check_shared(const Instr& instr, const Transfer& transfer);
   /// One thread's access to the memory of a block.
   void check_shared(const Instr& instr, const Transfer& transfer, int lane,
                     const Machine& owner) const;
   static int64_t shared_start(const Array& array);  // byte in the owner's arena
   int64_t offset_in_owner(const Transfer& transfer, int lane) const;
+  /// Races on global elements within the block.
+  void check_global(const Instr& instr, const Transfer& transfer, const std::byte* base);
+  [[noreturn]] void trap_race(const Instr& instr, const Transfer& transfer, int lane,
+                              const std::string& element, const Conflict& conflict) const;
   void check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte,
                     const SharedShadow& shadow) const;
   std::string shared_element_name(const Transfer& transfer, int lane, int64_t byte) const;
-  void check_whole_warps(const Instr& instr, const char* what) const;
-  /// "x[12, 7168]", or "x[12, 7168..7175]" for all `width` elements.
-  std::string element_name(const Transfer& transfer, int lane, int first, int width) const;
 
   // ---- counts (counts.cpp)
   void count_transfer(const Instr& instr, const Transfer& transfer);
@@ -233,6 +239,7 @@ class Machine {
   int depth_ = 0;
   std::array<int64_t, 3> block_{};
   std::unique_ptr<SharedShadow> shadow_;  // checked programs
+  std::unique_ptr<GlobalShadow> global_shadow_;
   Neighbours& neighbours_;
   int rank_;
   size_t next_ = 0;  // instruction of the block's code

@@ -94,4 +94,29 @@ std::optional<Conflict> SharedShadow::atomic(int64_t byte, int thread, int state
   return find(cell.reads, thread, "read");
 }
 
+int64_t SharedShadow::append() {
+  cells_.emplace_back();
+  in_flight_.push_back(0);
+  if (!atomics_.empty()) atomics_.emplace_back();
+  return bytes() - 1;
+}
+
+void SharedShadow::clear() {
+  cells_.clear();
+  in_flight_.clear();
+  atomics_.clear();
+}
+
+void GlobalShadow::start_block() {
+  if (places_.empty()) return;
+  places_.clear();
+  shadow_.clear();
+}
+
+int64_t GlobalShadow::place(const std::byte* element) {
+  const auto [at, is_new] = places_.try_emplace(element, shadow_.bytes());
+  if (is_new) shadow_.append();
+  return at->second;
+}
+
 }  // namespace tessera::codegen::cpu

@@ -1,10 +1,13 @@
 #pragma once
 // Who touched each byte of shared memory since the last barrier: finds races and reads of bytes
-// never written. Threads are numbered through the cluster, kThreadsPerBlock for each block.
+// never written; and races on elements of global tensors that a kernel reads and writes. Threads are
+// numbered through the cluster, kThreadsPerBlock for each block.
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace tessera::codegen::cpu {
@@ -76,6 +79,9 @@ class SharedShadow {
   /// Whether this block has written the byte.
   bool initialised(int64_t byte) const;
   int64_t bytes() const { return static_cast<int64_t>(cells_.size()); }
+  /// One more byte, which nobody has touched: its number.
+  int64_t append();
+  void clear();
 
  private:
   static constexpr int kWarp = 32;
@@ -110,6 +116,30 @@ class SharedShadow {
   std::vector<int32_t> in_flight_;
   const BarrierClock& clock_;
   uint32_t first_epoch_ = 1;  // of this block
+};
+
+/// The same for the global elements that one block reads, writes or changes atomically: what other
+/// blocks do is not looked at.
+class GlobalShadow {
+ public:
+  explicit GlobalShadow(const BarrierClock& clock) : shadow_(0, clock) {}
+
+  void start_block();
+  std::optional<Conflict> read(const std::byte* element, int thread, int statement) {
+    return shadow_.read(place(element), thread, statement);
+  }
+  std::optional<Conflict> write(const std::byte* element, int thread, int statement) {
+    return shadow_.write(place(element), thread, statement);
+  }
+  std::optional<Conflict> atomic(const std::byte* element, int thread, int statement) {
+    return shadow_.atomic(place(element), thread, statement);
+  }
+
+ private:
+  int64_t place(const std::byte* element);
+
+  SharedShadow shadow_;  // a byte stands for an element
+  std::unordered_map<const std::byte*, int64_t> places_;
 };
 
 }  // namespace tessera::codegen::cpu

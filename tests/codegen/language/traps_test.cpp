@@ -2,6 +2,7 @@
 
 #include "codegen/cpu/executor.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -114,4 +115,75 @@ TEST_CASE("a planted barrier in divergent code is reported at its line", "[langu
   const Trap trap = trap_of(k.finish(), {&out});
   CHECK(trap.code == "DIVERGENT_BARRIER");
   CHECK(trap.line == line);
+}
+
+TEST_CASE("threads of a block that race on a global tensor are reported", "[language][traps]") {
+  // Each warp takes what the other one overwrites.
+  int line = 0;
+  const auto reversed_in_place = [&](bool sync) {
+    Builder k("reverse");
+    auto x = k.output("x", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    auto other = k.let("other", x(63 - k.thread()));
+    if (sync) k.sync();
+    line = __LINE__ + 1;
+    x(k.thread()) = other;
+    return k.finish();
+  };
+  const HostTensor x = iota(DType::i32, {64});
+  const Trap trap = trap_of(reversed_in_place(false), {&x});
+  CHECK(trap.code == "RACE");
+  CHECK(trap.line == line);
+  CHECK(trap.text.find("race on x[0]: written here and read by thread 63 with no barrier between "
+                       "(thread 0, block (0, 0, 0))") != std::string::npos);
+  const HostTensor fresh = iota(DType::i32, {64});
+  run_kernel(reversed_in_place(true), {&fresh});
+  CHECK_THAT(fresh, HasValues([](int64_t e) { return 63 - e; }));
+}
+
+TEST_CASE("a copy into shared memory races with who wrote its source", "[language][traps]") {
+  const auto shifted = [&](bool sync) {
+    Builder k("shift");
+    auto x = k.output("x", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    auto s = k.shared(DType::i32, {64}, "s");
+    x(63 - k.thread()) = k.thread();
+    if (sync) k.sync();
+    k.copy(x.tile({0}, {64}), s);
+    x(k.thread()) = s((k.thread() + 1) % 64);
+    return k.finish();
+  };
+  const HostTensor x(DType::i32, {64});
+  CHECK(trap_of(shifted(false), {&x}).code == "RACE");
+  run_kernel(shifted(true), {&x});
+  CHECK_THAT(x, HasValues([](int64_t e) { return 63 - (e + 1) % 64; }));
+}
+
+TEST_CASE("a plain read races with another thread's atomic", "[language][traps]") {
+  const auto counted = [&](bool sync) {
+    Builder k("counted");
+    auto count = k.output("count", DType::i32, {1});
+    auto y = k.output("y", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    k.atomic_add(count(0), 1);
+    if (sync) k.sync();
+    y(k.thread()) = count(0);
+    return k.finish();
+  };
+  const HostTensor count = iota(DType::i32, {1}), y(DType::i32, {64});
+  CHECK(trap_of(counted(false), {&count, &y})
+            .text.find("race on count[0]: read here and changed atomically by thread ") !=
+        std::string::npos);
+  const HostTensor from_zero = iota(DType::i32, {1});
+  run_kernel(counted(true), {&from_zero, &y});
+  CHECK_THAT(y, HasValues([](int64_t) { return 64; }));
+}
+
+TEST_CASE("what a thread does with its own global elements is no race", "[language][traps]") {
+  Builder k("own");
+  auto x = k.output("x", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  k.serial(0, 3, [&](Value) { x(k.thread()) = x(k.thread()) + 1; });
+  const HostTensor x_is(DType::i32, {64});
+  CHECK(trap_of(k.finish(), {&x_is}).code.empty());
 }

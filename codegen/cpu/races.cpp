@@ -1,0 +1,112 @@
+// Traps of memory that threads share: races, and shared bytes that are not there yet.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/cpu/machine.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen::cpu {
+
+/// Races and reads of bytes that the block never wrote.
+void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
+  for_each_lane(mask(), [&](int lane) { check_shared(instr, transfer, lane, *this); });
+}
+
+void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lane,
+                           const Machine& owner) const {
+  const Array& array = *storage(transfer.storage).array;
+  SharedShadow& shadow = *owner.shadow_;
+  const int64_t element_bits = bits(array.dtype);
+  const int64_t start = shared_start(array);
+  const int64_t first_bit = offset_in_owner(transfer, lane) * element_bits;
+  const int64_t begin = start + first_bit / 8;
+  const int64_t end = start + (first_bit + transfer.width * element_bits + 7) / 8;
+  if (begin < 0 || end > shadow.bytes()) {
+    internal_error(fmt::format("shared array '{}' is outside the arena", array.name));
+  }
+  for (int64_t byte = begin; byte < end; ++byte) {
+    check_landed(instr, transfer, lane, byte, shadow);
+    if (transfer.is_load && !shadow.initialised(byte)) {
+      trap(instr, lane,
+           {.code = "UNINITIALISED",
+            .what = shared_element_name(transfer, lane, byte) + " is read before it is written",
+            .argument = array.name});
+    }
+    const int thread =
+        number(transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane);
+    const auto conflict = transfer.atomic >= 0 ? shadow.atomic(byte, thread, instr.statement)
+                          : transfer.is_load
+                              ? shadow.read(byte, thread, instr.statement)
+                              : shadow.write(byte, thread, instr.statement, lanes_of(transfer));
+    if (!conflict) continue;
+    trap_race(instr, transfer, lane, shared_element_name(transfer, lane, byte), *conflict);
+  }
+}
+
+void Machine::check_global(const Instr& instr, const Transfer& transfer, const std::byte* base) {
+  const Storage& memory = storage(transfer.storage);
+  if (!memory.races) return;
+  const int64_t element_bits = bits(memory.array->dtype);
+  for_each_lane(mask(), [&](int lane) {
+    for (int i = 0; i < transfer.width; ++i) {
+      const int64_t element = column<int64_t>(transfer.offset)[lane] + i;
+      const std::byte* at = base + element * element_bits / 8;
+      const auto conflict =
+          transfer.atomic >= 0 ? global_shadow_->atomic(at, number(lane), instr.statement)
+          : transfer.is_load   ? global_shadow_->read(at, number(lane), instr.statement)
+                               : global_shadow_->write(at, number(lane), instr.statement);
+      if (conflict) {
+        trap_race(instr, transfer, lane, element_name(transfer, lane, i, 1), *conflict);
+      }
+    }
+  });
+}
+
+void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
+                        const std::string& element, const Conflict& conflict) const {
+  const char* here = transfer.atomic >= 0 ? "changed atomically"
+                     : transfer.is_load   ? "read"
+                                          : "written";
+  const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
+  trap(instr, lane,
+       {.code = "RACE",
+        .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element, here,
+                            conflict.how, thread_name(conflict.thread),
+                            in_block ? "barrier" : "cluster barrier"),
+        .argument = storage(transfer.storage).array->name,
+        .related = conflict.statement});
+}
+
+int64_t Machine::shared_start(const Array& array) {
+  return array.mine ? array.mine->shared_offset : array.shared_offset;
+}
+
+int64_t Machine::offset_in_owner(const Transfer& transfer, int lane) const {
+  return column<int64_t>(transfer.in_owner ? transfer.in_owner : transfer.offset)[lane];
+}
+
+std::string Machine::shared_element_name(const Transfer& transfer, int lane, int64_t byte) const {
+  const Array& array = *storage(transfer.storage).array;
+  const int64_t element =
+      (byte - shared_start(array)) * 8 / bits(array.dtype) - offset_in_owner(transfer, lane);
+  return element_name(transfer, lane, static_cast<int>(std::max<int64_t>(element, 0)), 1);
+}
+
+void Machine::check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte,
+                           const SharedShadow& shadow) const {
+  const int32_t statement = shadow.in_flight(byte);
+  if (statement == 0) return;
+  trap(instr, lane,
+       {.code = "ASYNC_PENDING",
+        .what = fmt::format("{} is {} while an asynchronous copy into it is under way",
+                            shared_element_name(transfer, lane, byte),
+                            transfer.is_load ? "read" : "written"),
+        .argument = storage(transfer.storage).array->name,
+        .expected = "a wait between the copy and this access",
+        .got = "none",
+        .related = statement});
+}
+
+}  // namespace tessera::codegen::cpu
