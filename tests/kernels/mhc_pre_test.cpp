@@ -61,8 +61,9 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
 }
 
 TEST_CASE("a projection that adds up late has the same bits", "[norm_fn_fwd]") {
-  const auto [columns, tokens] = GENERATE(std::array<int64_t, 2>{1024, 130},  // tiles of 32 rows
-                                          std::array<int64_t, 2>{2048, 70});  // of 16
+  const auto sizes = GENERATE(std::array<int64_t, 2>{1024, 130},  // tiles of 32 rows
+                              std::array<int64_t, 2>{2048, 70});  // of 16
+  const int64_t columns = sizes[0], tokens = sizes[1];
   const int64_t width = 2 * columns;
   const HostTensor residual = some(DType::bf16, {tokens, width}),
                    fn = some(DType::f32, {24, width});
