@@ -43,7 +43,8 @@ ProjectionSpec spec_of(const ProjectionShape& shape, const ProjectionTensors& te
                          /*adds_late=*/0};
   const int64_t for_tiles = jit::shared_memory_limit(tensors.residual.device) - spec.other_bytes();
   spec.most_tiles = static_cast<int32_t>(std::clamp<int64_t>(for_tiles / spec.tile_bytes(), 1, 8));
-  spec.adds_late = spec.by_row() && runs_of(shape, spec).tiles >= kManyTiles ? 1 : 0;
+  const bool has_many = runs_of(shape, spec).tiles >= kManyTiles;
+  spec.adds_late = spec.by_row() && !spec.has_paired_matrices() && has_many ? 1 : 0;
   return spec;
 }
 

@@ -15,7 +15,8 @@
 //          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
 // Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; pieces of 64 KB
 //          under way (with twice as many it takes 7 % longer), or whole rows of two such tiles in place.
-//          Adding late takes 1 to 2 % off 28 tiles and more per block, and costs 2 % of 16 and fewer.
+//          Adding late takes 1 to 2 % off 28 tiles and more per block and costs 2 % of 16 and fewer;
+//          tiles of 32 rows gain nothing.
 
 #include "kernels/mhc/projection_kernel.h"
 
@@ -37,8 +38,12 @@ constexpr int64_t kOther = 1024;  // bytes of shared memory: what the compiler a
 
 }  // namespace
 
+bool ProjectionSpec::has_paired_matrices() const {
+  return halves == 1 && part_columns <= kShortRow;
+}
+
 int64_t ProjectionSpec::rows() const {
-  return halves == 1 && part_columns <= kShortRow ? 2 * kMatrixRows : kMatrixRows;
+  return has_paired_matrices() ? 2 * kMatrixRows : kMatrixRows;
 }
 
 int64_t ProjectionSpec::tile_bytes() const {

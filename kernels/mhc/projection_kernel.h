@@ -18,8 +18,9 @@ struct ProjectionSpec {
   /// Of a block: its warps and its columns, each warp's share of which lies together.
   int64_t warps() const { return 8 / halves; }
   int64_t columns() const { return part_columns / halves; }
-  /// Rows of a tile: short ones come in pairs of matrices, so that a round has work enough for its
-  /// barriers.
+  /// Rows of a tile: those of few columns come in pairs of matrices, so that a round has work enough
+  /// for its barriers.
+  bool has_paired_matrices() const;
   int64_t rows() const;
   /// The residual comes by whole rows. Rows that end within a part are none.
   bool by_row() const {

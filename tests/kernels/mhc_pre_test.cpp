@@ -94,6 +94,29 @@ TEST_CASE("a projection that adds up late has the same bits", "[norm_fn_fwd]") {
   }
 }
 
+TEST_CASE("a projection adds up late where blocks have many tiles of 16 rows", "[norm_fn_fwd]") {
+  const auto adds_late = [](const kernels::mhc::ProjectionShape& shape,
+                            bool is_last_reader = true) {
+    void* const memory = reinterpret_cast<void*>(uintptr_t{1} << 40);  // nobody reads it
+    const auto view = [&](DType dtype, Dims dims) {
+      return TensorView(memory, dtype, dims, Device::cpu());
+    };
+    const ir::Kernel kernel = kernels::mhc::projection_kernel(
+        shape, {view(DType::bf16, {shape.tokens, shape.width}),
+                view(DType::f32, {shape.entries, shape.width}),
+                {},
+                view(DType::f32, {kernels::mhc::projection_workspace(shape)}),
+                is_last_reader});
+    return cuda_text(kernel).find("row_before") != std::string::npos;
+  };
+  CHECK(adds_late({4096, 24, 4 * 7168, 16}));
+  CHECK(adds_late({8192, 24, 4 * 4096, 1}));
+  CHECK_FALSE(adds_late({512, 24, 4 * 7168, 16}));
+  CHECK_FALSE(adds_late({4096, 24, 4 * 2560, 1}));
+  CHECK_FALSE(adds_late({8192, 24, 4 * 4096, 16}));  // tiles of 32 rows
+  CHECK_FALSE(adds_late({4096, 24, 4 * 7168, 16}, false));
+}
+
 TEST_CASE("the workspace of a projection of many tokens is enough for fewer", "[norm_fn_fwd]") {
   int64_t before = 0;
   for (int64_t tokens = 1; tokens < 300; ++tokens) {
