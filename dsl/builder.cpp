@@ -37,6 +37,23 @@ void check_layout_threads(const Recorder& r, const ir::Buffer& fragment) {
          fmt::format("{}", fragment.layout->num_threads()));
 }
 
+/// Of a dim, a stride or a scalar.
+void check_parameter(const Recorder& r, const std::string& text, int64_t multiple_of,
+                     SourceLoc loc) {
+  check_name(r, text, loc);
+  for (const auto* const list : {&r.kernel.dims, &r.kernel.scalars}) {
+    for (const ir::VarRef& other : *list) {
+      if (other->name != text) continue;
+      r.fail("NAME", fmt::format("two parameters are called '{}'", text), loc, {}, {}, {},
+             other->loc);
+    }
+  }
+  if (multiple_of < 1) {
+    r.fail("SHAPE", fmt::format("'{}' is a multiple of something impossible", text), loc,
+           "1 or more", fmt::format("{}", multiple_of));
+  }
+}
+
 }  // namespace
 
 void check_name(const Recorder& r, const std::string& text, SourceLoc loc) {
@@ -108,7 +125,7 @@ Builder::Builder(std::string name) : recorder_(std::make_unique<Recorder>(std::m
 Builder::~Builder() = default;
 
 Value Builder::dim(std::string name, DimOptions options, SourceLoc loc) {
-  check_name(*recorder_, name, loc);
+  check_parameter(*recorder_, name, options.multiple_of, loc);
   // A tile that begins inside an extent may reach past its end: its indices must still fit i32.
   auto var =
       recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
@@ -118,7 +135,7 @@ Value Builder::dim(std::string name, DimOptions options, SourceLoc loc) {
 }
 
 Value Builder::stride(std::string name, DimOptions options, SourceLoc loc) {
-  check_name(*recorder_, name, loc);
+  check_parameter(*recorder_, name, options.multiple_of, loc);
   auto var = recorder_->new_var(std::move(name), DType::i64, ir::VarKind::dim, loc, ir::index(0),
                                 {}, options.multiple_of);
   recorder_->kernel.dims.push_back(var);
@@ -126,7 +143,7 @@ Value Builder::stride(std::string name, DimOptions options, SourceLoc loc) {
 }
 
 Value Builder::scalar(std::string name, DType dtype, SourceLoc loc) {
-  check_name(*recorder_, name, loc);
+  check_parameter(*recorder_, name, 1, loc);
   auto var = recorder_->new_var(std::move(name), dtype, ir::VarKind::scalar, loc);
   recorder_->kernel.scalars.push_back(var);
   return Value(recorder_.get(), ir::var(var));

@@ -310,6 +310,33 @@ TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
         std::string::npos);
 }
 
+TEST_CASE("parameters have different names and possible multiples", "[dsl]") {
+  const auto told = [](const std::function<void(Builder&)>& declare) {
+    Builder k("early");
+    k.dim("n");
+    k.scalar("alpha", DType::f32);
+    const std::string text = error_of([&] { declare(k); });
+    return text.substr(0, text.find("\n  at "));
+  };
+  CHECK(told([](Builder& k) { k.dim("n"); }) ==
+        "tessera: early: two parameters are called 'n' [NAME]");
+  CHECK(told([](Builder& k) { k.stride("alpha"); }) ==
+        "tessera: early: two parameters are called 'alpha' [NAME]");
+  CHECK(told([](Builder& k) { k.scalar("n", DType::i32); }) ==
+        "tessera: early: two parameters are called 'n' [NAME]");
+  for (const int64_t multiple : {0, -8}) {
+    CAPTURE(multiple);
+    const std::string expected =
+        "tessera: early: 'm' is a multiple of something impossible [SHAPE]\n"
+        "  expected  1 or more\n"
+        "  got       " +
+        std::to_string(multiple);
+    CHECK(told([&](Builder& k) { k.dim("m", {.multiple_of = multiple}); }) == expected);
+    CHECK(told([&](Builder& k) { k.stride("m", {.multiple_of = multiple}); }) == expected);
+  }
+  CHECK(told([](Builder& k) { k.input("n", DType::f32, {k.dim("m")}); }).empty());
+}
+
 TEST_CASE("warp collectives need whole warps and good widths", "[dsl]") {
   Builder k("partial");
   k.launch({1}, {.threads = 48});
