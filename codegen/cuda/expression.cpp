@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "codegen/analysis/float_range.h"
-#include "codegen/analysis/index_form.h"
+#include "codegen/analysis/int_range.h"
 #include "codegen/cuda/literal.h"
 #include "dsl/base/error.h"
 
@@ -153,17 +154,11 @@ Expr leading_ints(const Expr& e) {
 
 /// True if no overflow of int comes of `a` and `b` meeting before an i64 does.
 bool fits_int(Op op, const Expr& a, const Expr& b) {
-  constexpr int64_t kMostBlocks = 65535;  // of a grid along y and z
-  const Expr ints = ir::substitute(ir::binary(op, a, b), [](const VarRef& var) {
-    if (var->kind != ir::VarKind::block || var->axis == 0) return Expr();
-    auto block = std::make_shared<ir::Var>(*var);
-    block->lower = ir::index(0);
-    block->upper = ir::index(kMostBlocks);
-    return ir::var(std::move(block));
-  });
-  const IndexMath math;
-  const Range range = math.range(math.form(ints));
-  return range.low && range.high && fits_int(*range.low) && fits_int(*range.high);
+  constexpr int kMostThreads = 1024;
+  IntRanges ranges([](const ir::Var&) { return Expr(); }, kMostThreads);
+  const IntRange range = ranges.of(ir::binary(op, a, b));
+  return range.low >= std::numeric_limits<int>::min() &&
+         range.high <= std::numeric_limits<int>::max();
 }
 
 /// True if C++ itself converts the i64 operand `i`, a literal or i64(int), because it meets another
@@ -276,7 +271,7 @@ Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
   if (e->op == Op::min || e->op == Op::max) return function(e, role);
   const bool arithmetic = e->op == Op::add || e->op == Op::sub || e->op == Op::mul;
   const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
-  if (arithmetic && is_signed_wide && role != Role::index && usage_.depends_on_data(e)) {
+  if (arithmetic && is_signed_wide && role != Role::index && usage_.may_wrap(e)) {
     return {fmt::format("{}({}, {})", call(fmt::format("wrapping_{}", ir::name(e->op))),
                         argument(e, 0, role), argument(e, 1, role))};
   }
@@ -460,7 +455,7 @@ Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
     return {fmt::format("{}(abs({}))", type(e->type), argument(e, 0, role))};
   }
   const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
-  if (is_signed_wide && role != Role::index && usage_.depends_on_data(e)) {
+  if (is_signed_wide && role != Role::index && usage_.may_wrap(e)) {
     return {fmt::format("{}({}, {})", call("wrapping_sub"), integer_literal(e->type, 0),
                         argument(e, 0, role))};
   }

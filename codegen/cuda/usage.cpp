@@ -80,7 +80,8 @@ Role argument_role(const ir::Node& node, size_t arg, Role role) {
   }
 }
 
-Usage::Usage(const Program& program) {
+Usage::Usage(const Program& program)
+    : ranges_([this](const ir::Var& var) { return definition(var); }, program.threads) {
   for (const Param& param : program.params) {
     if (param.var && param.var->kind == ir::VarKind::scalar) data_.insert(param.var.get());
   }
@@ -119,6 +120,10 @@ bool Usage::is_kept_for_loop(const Array& array) const {
   const auto filled = fill_loops_.find(&array), read = product_loops_.find(&array);
   return filled != fill_loops_.end() && read != product_loops_.end() &&
          filled->second < read->second;
+}
+
+bool Usage::may_wrap(const Expr& e) const {
+  return depends_on_data(e) || ranges_.may_wrap(e);
 }
 
 bool Usage::depends_on_data(const Expr& e) const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "codegen/analysis/int_range.h"
 #include "codegen/thread_ir.h"
 
 namespace tessera::codegen::cuda {
@@ -22,6 +23,8 @@ Role argument_role(const ir::Node& node, size_t arg, Role role);
 class Usage {
  public:
   explicit Usage(const Program& program);
+  Usage(const Usage&) = delete;
+  Usage& operator=(const Usage&) = delete;
 
   /// True if nothing observes the statement: its variable or array is never used, or its body is
   /// empty.
@@ -51,9 +54,9 @@ class Usage {
   /// True if which register some access names depends on the variable.
   bool picks_register(const ir::Var& var) const { return register_picks_.contains(&var); }
 
-  /// True if `e` depends on memory, another thread or a scalar parameter, not only on where the
-  /// thread is.
-  bool depends_on_data(const Expr& e) const;
+  /// True if a signed sum, difference, product or negation may leave its type: it depends on memory,
+  /// another thread or a scalar parameter, or what is known of indices and extents does not exclude it.
+  bool may_wrap(const Expr& e) const;
 
   /// What a Let binds the variable to; null if none does.
   Expr definition(const ir::Var& var) const;
@@ -75,6 +78,8 @@ class Usage {
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
  private:
+  /// On memory, another thread or a scalar parameter, not only on where the thread is.
+  bool depends_on_data(const Expr& e) const;
   /// Where an expression is evaluated. No body: somewhere a load must not move to, such as a loop
   /// header.
   struct Place {
@@ -104,6 +109,7 @@ class Usage {
   std::map<const ir::Var*, const Access*> inlined_;
   std::map<const ir::Var*, Expr> definitions_;
   std::set<const ir::Var*> data_;
+  mutable IntRanges ranges_;  // remembers
   std::set<const ir::Var*> register_picks_;
   std::set<const Array*> accessed_;
   std::set<const Array*> computed_on_;

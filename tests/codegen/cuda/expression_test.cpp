@@ -37,6 +37,16 @@ std::string printed(const std::function<Expr(ProgramBuilder&)>& build) {
   return text.substr(begin + before.size(), end - begin - before.size());
 }
 
+/// The text of the i64 place that a kernel stores to, where nothing wraps.
+std::string printed_place(const std::function<Expr(ProgramBuilder&)>& build) {
+  ProgramBuilder k("sample", 32);
+  const Expr place = build(k);
+  k.store(k.output("y", DType::i32, {number(32)}), place, number(7));
+  const std::string text = codegen::cuda::emit_kernel_text(k.finish());
+  const size_t begin = text.find("y[") + 2, end = text.find("] = 7;\n", begin);
+  return text.substr(begin, end - begin);
+}
+
 /// Three floats that no fold touches.
 std::string printed_f32(const std::function<Expr(Expr, Expr, Expr)>& build) {
   return printed([&](ProgramBuilder& k) {
@@ -123,7 +133,7 @@ TEST_CASE("a product keeps the parentheses of a right operand that divides first
         "a * (b / 7u * a * b)");
   CHECK(printed_pair(DType::u32, [&](E a, E b) { return a * (b * (a / seven)); }) ==
         "a * b * (a / 7u)");
-  CHECK(printed([](ProgramBuilder& k) {
+  CHECK(printed_place([](ProgramBuilder& k) {
           const Expr size = k.let("size", wide(k.dim("m")));
           return size * (wide(k.thread() / number(7)) * size);
         }) == "size * (thread / 7 * size)");
@@ -132,7 +142,7 @@ TEST_CASE("a product keeps the parentheses of a right operand that divides first
 TEST_CASE("no int product or sum comes of the ints that lead an i64 chain", "[codegen][cuda]") {
   using E = const Expr&;
   const auto of_ints = [](const std::function<Expr(E, E, E)>& build) {
-    return printed([&](ProgramBuilder& k) {
+    return printed_place([&](ProgramBuilder& k) {
       return build(k.dim("a"), k.dim("b"), k.let("s", wide(k.dim("m"))));
     });
   };
@@ -149,7 +159,7 @@ TEST_CASE("no int product or sum comes of the ints that lead an i64 chain", "[co
   CHECK(of_ints([&](E, E, E s) { return five * (large * s); }) == "5 * 1048576 * s");
   CHECK(of_ints([&](E, E, E s) { return large * (large * s); }) == "1048576ll * 1048576 * s");
   const auto of_block = [&](int axis) {
-    return printed([&](ProgramBuilder& k) {
+    return printed_place([&](ProgramBuilder& k) {
       const Expr size = k.let("s", wide(k.dim("m")));
       return wide(k.block("block", axis)) * (five * size);
     });
@@ -240,6 +250,20 @@ TEST_CASE("signed arithmetic on data wraps and on places does not", "[codegen][c
         "wrapping_sub(0ll, a)");
   CHECK(printed_pair(DType::u32, [](const Expr& a, const Expr& b) { return a * b; }) == "a * b");
   CHECK(printed([](ProgramBuilder& k) { return k.thread() + number(1); }) == "thread + 1");
+  // Of 32 threads, and of any number of blocks.
+  CHECK(printed([](ProgramBuilder& k) { return k.thread() * number(69273666) / number(8); }) ==
+        "thread * 69273666 / 8");  // 31 of them are 2^31 - 2
+  CHECK(printed([](ProgramBuilder& k) { return k.thread() * number(69273667) / number(8); }) ==
+        "wrapping_mul(thread, 69273667) / 8");
+  CHECK(printed([](ProgramBuilder& k) { return k.block("block", 0) * number(2); }) ==
+        "wrapping_mul(block, 2)");
+  CHECK(printed([](ProgramBuilder& k) { return k.block("block", 1) * number(2); }) == "block * 2");
+  CHECK(printed([](ProgramBuilder& k) {
+          return k.let("n", k.dim("m") / number(16)) * number(15);
+        }) == "n * 15");
+  CHECK(printed([](ProgramBuilder& k) {
+          return k.let("n", k.dim("m") / number(16)) * number(17);
+        }) == "wrapping_mul(n, 17)");
   // The same sum in an address is plain: an index that overflows is a bug, not a number.
   ProgramBuilder k("sample", 32);
   const Expr base = k.scalar("base", DType::i32);

@@ -237,3 +237,24 @@ TEST_CASE("N07 f32 to e4m3 saturates and rounds to nearest even", "[language]") 
     }
   }
 }
+
+TEST_CASE("integers of thread and block indices wrap like all others", "[language]") {
+  constexpr int64_t kLarge = 100'000'000;
+  Builder k("places");
+  auto y = k.output("y", DType::i32, {2, 64});
+  auto z = k.output("z", DType::i64, {2, 64});
+  auto at = k.launch({2}, {.threads = 64});
+  y(at.x, k.thread()) = (k.thread() * kLarge - at.x * 2'000'000'000) / 8;
+  z(at.x, k.thread()) = (i64(k.thread()) * (int64_t{1} << 58) + i64(at.x)) / 8;
+  const HostTensor of_ints(DType::i32, {2, 64}), of_longs(DType::i64, {2, 64});
+  run_kernel(k.finish(), {&of_ints, &of_longs});
+  const auto wrap = [](uint32_t value) { return static_cast<int32_t>(value); };
+  for (int64_t i = 0; i < 128; ++i) {
+    CAPTURE(i);
+    const auto block = static_cast<uint32_t>(i / 64), thread = static_cast<uint32_t>(i % 64);
+    const uint32_t sum = thread * static_cast<uint32_t>(kLarge) - block * 2'000'000'000u;
+    CHECK(static_cast<int32_t>(of_ints.bits(i)) == wrap(sum) / 8);
+    const uint64_t wide = (uint64_t{thread} << 58) + block;
+    CHECK(static_cast<int64_t>(of_longs.bits(i)) == static_cast<int64_t>(wide) / 8);
+  }
+}
