@@ -29,8 +29,9 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
   int best_distance = -1;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(word, candidate);
+    const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     const int allowed =
-        std::max<int>(2, static_cast<int>(std::max(word.size(), candidate.size()) / 3));
+        std::min(std::max(1, static_cast<int>(longer) / 3), static_cast<int>(shorter) - 1);
     if (distance > allowed || (best_distance >= 0 && distance >= best_distance)) continue;
     best = candidate;
     best_distance = distance;

@@ -11,7 +11,7 @@ namespace tessera::kernels {
 int edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate with the fewest edits, the first of equals; empty if all are further away than a
-/// third of the longer word (at least two edits are always allowed). Example:
+/// third of the longer word (one edit is allowed if a letter of either is left). Example:
 /// nearest_name("num_topks", names) == "num_topk".
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
 

@@ -116,8 +116,7 @@ TEST_CASE("reduce_fused explains wrong arguments", "[reduce_fused][errors]") {
   CHECK(told(reduce_inputs(), {{"format", std::string("e5m2")}}) ==
         "tessera: reduce_fused: parameter 'format' has a wrong value\n"
         "  expected  {none, e4m3}\n"
-        "  got       e5m2\n"
-        "  hint      did you mean 'e4m3'?");
+        "  got       e5m2");
   CHECK(told(with(reduce_inputs(), "topk_weights", HostTensor(DType::f32, {3, 3})), {}) ==
         "tessera: reduce_fused: argument 'topk_weights' has the wrong shape\n"
         "  expected  f32[3, 2]   (T = 3 from token_topk_to_pos dim 0; K = 2 from "

@@ -133,6 +133,12 @@ TEST_CASE("edit distance counts single edits", "[op]") {
   const std::vector<std::string> words = {"format", "num_topk"};
   CHECK(nearest_name("fromat", words) == "format");
   CHECK(nearest_name("completely_else", words).empty());
+  const std::vector<std::string> short_words = {"e4m3", "sf", "x"};
+  CHECK(nearest_name("e4m", short_words) == "e4m3");
+  CHECK(nearest_name("e5m2", short_words).empty());  // half of it is other
+  CHECK(nearest_name("sg", short_words) == "sf");
+  CHECK(nearest_name("y", short_words).empty());
+  CHECK(nearest_name("", short_words).empty());
 }
 
 }  // namespace
