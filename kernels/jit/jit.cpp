@@ -52,6 +52,8 @@ Known& known() {
   }();
   return *made;
 }
+// Before there are threads: a child of fork would wait for ever for a thread that was making it.
+[[maybe_unused]] const Known& made_at_the_start = known();
 
 thread_local int trap_depth = 0;
 
