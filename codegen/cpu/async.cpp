@@ -30,6 +30,7 @@ void Machine::async_read(const Instr& instr) {
   if (code_.checked) {
     check_bounds(instr, from);
     check_span(instr, from, base);
+    check_global(instr, from, base);
   }
   if (launch_.count) count_transfer(instr, from);
 }

@@ -24,8 +24,7 @@ Bytecode Compiler::compile() {
   return std::move(out_);
 }
 
-/// Of a tensor that is read only, or written only, nothing needs to be remembered. Asynchronous copies
-/// come from tensors alone that the kernel does not write.
+/// Of a tensor that is read only, or written only, nothing needs to be remembered.
 void Compiler::mark_races() {
   struct Ways {
     bool read = false, written = false, changed = false;  // changed: atomically
@@ -37,6 +36,8 @@ void Compiler::mark_races() {
      : transfer.is_load   ? of_array.read
                           : of_array.written) = true;
   }
+  for (const AsyncMove& move : out_.asyncs)
+    ways[static_cast<size_t>(move.from.storage)].read = true;
   for (size_t i = 0; i < ways.size(); ++i) {
     Storage& storage = out_.arrays[i];
     storage.races = storage.array->space == ArraySpace::global && !storage.base &&

@@ -134,7 +134,8 @@ class Executable {
   ///                     MISALIGNED       address no multiple of the access size
   ///                     UNINITIALISED    register slot or shared byte never written
   ///                     RACE             shared byte, or global element within a block, and no
-  ///                                      barrier between; the other line is given
+  ///                                      barrier between; the other line is given. Asynchronous
+  ///                                      copies read where they start.
   ///                     CLUSTER_ACCESS   memory of a block that may not have begun, or has ended
   ///                     DIVERGENT_BARRIER  a barrier or warp collective that not all threads reach
   ///                     INDEX_OVERFLOW   i32 arithmetic that wraps on its way to an address

@@ -142,6 +142,7 @@ TEST_CASE("threads of a block that race on a global tensor are reported", "[lang
 }
 
 TEST_CASE("a copy into shared memory races with who wrote its source", "[language][traps]") {
+  const bool in_background = GENERATE(false, true);
   const auto shifted = [&](bool sync) {
     Builder k("shift");
     auto x = k.output("x", DType::i32, {64});
@@ -149,7 +150,11 @@ TEST_CASE("a copy into shared memory races with who wrote its source", "[languag
     auto s = k.shared(DType::i32, {64}, "s");
     x(63 - k.thread()) = k.thread();
     if (sync) k.sync();
-    k.copy(x.tile({0}, {64}), s);
+    if (in_background) {
+      k.wait(k.copy_async(x.tile({0}, {64}), s));
+    } else {
+      k.copy(x.tile({0}, {64}), s);
+    }
     x(k.thread()) = s((k.thread() + 1) % 64);
     return k.finish();
   };
@@ -184,6 +189,7 @@ TEST_CASE("what a thread does with its own global elements is no race", "[langua
   auto x = k.output("x", DType::i32, {64});
   k.launch({1}, {.threads = 64});
   k.serial(0, 3, [&](Value) { x(k.thread()) = x(k.thread()) + 1; });
-  const HostTensor x_is(DType::i32, {64});
-  CHECK(trap_of(k.finish(), {&x_is}).code.empty());
+  const HostTensor counted = iota(DType::i32, {64});
+  run_kernel(k.finish(), {&counted});
+  CHECK_THAT(counted, HasValues([](int64_t e) { return e + 3; }));
 }
