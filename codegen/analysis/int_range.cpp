@@ -65,7 +65,7 @@ IntRange IntRanges::exact(const ir::Expr& e) {
       break;
   }
   if (e->args.empty() || is_float(e->args[0]->type)) return type_range(e->type);
-  const size_t last = e->args.size() - 1;
+  const size_t last = e->args.size() - 1;  // of a select: what it chooses between
   const IntRange a = of(e->args[last > 1 ? 1 : 0]), b = of(e->args[last]);
   switch (e->op) {
     case Op::add:

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -99,6 +100,17 @@ bool is_chained(const Expr& e, size_t i) {
   const Expr& arg = e->args[i];
   if (arg->op != e->op || !is_associative(e->op, e->type)) return false;
   return i == 0 || e->op != Op::mul || !begins_with_division(arg);  // not a * b / c * d
+}
+
+/// What stands between the operators of the chain `e`, in the order of its text.
+void add_terms(const Expr& e, std::vector<Expr>& terms) {
+  for (size_t i = 0; i < 2; ++i) {
+    if (is_chained(e, i)) {
+      add_terms(e->args[i], terms);
+    } else {
+      terms.push_back(e->args[i]);
+    }
+  }
 }
 
 bool fits_int(int64_t value) {
@@ -271,7 +283,7 @@ Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
   if (e->op == Op::min || e->op == Op::max) return function(e, role);
   const bool arithmetic = e->op == Op::add || e->op == Op::sub || e->op == Op::mul;
   const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
-  if (arithmetic && is_signed_wide && role != Role::index && usage_.may_wrap(e)) {
+  if (arithmetic && is_signed_wide && role != Role::index && may_wrap(e)) {
     return {fmt::format("{}({}, {})", call(fmt::format("wrapping_{}", ir::name(e->op))),
                         argument(e, 0, role), argument(e, 1, role))};
   }
@@ -287,6 +299,19 @@ Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
                         argument(e, 1, role, Precedence::unary))};
   }
   return {fmt::format("{}({})", type(e->type), result.text)};
+}
+
+// In the program's order, or in that of the text, where a + (b + c) loses its parentheses.
+bool ExpressionPrinter::may_wrap(const Expr& e) const {
+  if (usage_.may_wrap(e)) return true;
+  if (!is_chained(e, 1)) return false;
+  std::vector<Expr> terms;
+  add_terms(e, terms);
+  Expr sum = terms[0];
+  return std::any_of(terms.begin() + 1, terms.end(), [&](const Expr& term) {
+    sum = ir::binary(e->op, sum, term);
+    return sum->op == e->op && usage_.may_wrap(sum);
+  });
 }
 
 std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role role) {

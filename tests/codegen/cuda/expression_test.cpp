@@ -264,6 +264,11 @@ TEST_CASE("signed arithmetic on data wraps and on places does not", "[codegen][c
   CHECK(printed([](ProgramBuilder& k) {
           return k.let("n", k.dim("m") / number(16)) * number(17);
         }) == "wrapping_mul(n, 17)");
+  // The sums fit, but not in the order in which C++ adds without parentheses.
+  CHECK(printed([](ProgramBuilder& k) {
+          const Expr up = k.thread() * number(60'000'000);
+          return up + (up + number(-2'000'000'000));
+        }) == "wrapping_add(thread * 60000000, thread * 60000000 + -2000000000)");
   // The same sum in an address is plain: an index that overflows is a bug, not a number.
   ProgramBuilder k("sample", 32);
   const Expr base = k.scalar("base", DType::i32);
