@@ -100,7 +100,8 @@ class Builder {
   Builder& operator=(const Builder&) = delete;
 
   // ---- signature
-  /// A dynamic extent (i32, at least 1 inside the kernel, below 2^31 - 2^24).
+  /// A dynamic extent (i32, at least 1 inside the kernel, below 2^31 - 2^24). NAME if another dim,
+  /// stride or scalar is called so, SHAPE for a multiple below 1; the same below.
   Value dim(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
   /// A dynamic stride in elements (i64, not negative).
   Value stride(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
