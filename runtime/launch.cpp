@@ -176,10 +176,10 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
     return true;
   };
   cu::Function function = nullptr;
-  if (!accepted(driver.call.library_load_data(&library, image->cubin.data(), nullptr, nullptr, 0,
+  if (!accepted(driver.call.load_library_data(&library, image->cubin.data(), nullptr, nullptr, 0,
                                               nullptr, nullptr, 0),
                 "cuLibraryLoadData") ||
-      !accepted(driver.call.library_get_kernel(&kernel.hot.handle, library, image->entry.c_str()),
+      !accepted(driver.call.get_library_kernel(&kernel.hot.handle, library, image->entry.c_str()),
                 "cuLibraryGetKernel") ||
       !accepted(driver.call.kernel_get_function(&function, kernel.hot.handle),
                 "cuKernelGetFunction") ||
@@ -206,7 +206,7 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
   kernel.registers = attribute(cu::kNumRegisters);
   kernel.local_bytes = attribute(cu::kLocalBytes);
   kernel.driver = &driver;
-  kernel.library = library;
+  kernel.code = library;
   kernel.device = device.ordinal;
   kernel.l2_bytes = device.l2_bytes;
   kernel.window_bytes = device.window_bytes;
@@ -344,7 +344,7 @@ uint32_t take_variable(const LoadedKernel& kernel, const char* name, StreamHandl
   cu::DevicePtr place = 0;
   size_t bytes = 0;
   uint32_t value = 0;
-  driver.check(driver.call.library_get_global(&place, &bytes, kernel.library, name),
+  driver.check(driver.call.get_library_global(&place, &bytes, kernel.code, name),
                "cuLibraryGetGlobal", op);
   driver.check(
       driver.call.memcpy_async(reinterpret_cast<cu::DevicePtr>(&value), place, sizeof(value), in),

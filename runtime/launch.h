@@ -30,7 +30,7 @@ struct LoadedKernel {
   } hot;
   std::vector<cu::LaunchAttribute> attributes;
   std::shared_ptr<const Image> image;
-  cu::Library library = nullptr;
+  cu::Library code = nullptr;
   std::string spec;  // as messages show it
   const Driver* driver = nullptr;
   int device = 0;

@@ -112,7 +112,7 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(mem_free, cuMemFree, 3020, (DevicePtr pointer))                                                \
   X(memcpy_async, cuMemcpyAsync, 4000,                                                             \
     (DevicePtr to, DevicePtr from, size_t bytes, Stream stream))                                   \
-  X(library_get_global, cuLibraryGetGlobal, 12000,                                                 \
+  X(get_library_global, cuLibraryGetGlobal, 12000,                                                 \
     (DevicePtr * pointer, size_t * bytes, Library library, const char* name))                      \
   X(memset_async, cuMemsetD8Async, 3020,                                                           \
     (DevicePtr pointer, unsigned char value, size_t bytes, Stream stream))                         \
@@ -130,11 +130,11 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(event_synchronize, cuEventSynchronize, 2000, (Event event))                                    \
   X(event_elapsed_time, cuEventElapsedTime, 2000, (float* ms, Event start, Event end))             \
   X(stream_get_ctx, cuStreamGetCtx, 9020, (Stream stream, Context * context))                      \
-  X(library_load_data, cuLibraryLoadData, 12000,                                                   \
+  X(load_library_data, cuLibraryLoadData, 12000,                                                   \
     (Library * library, const void* code, int* jit_options, void** jit_values,                     \
      unsigned num_jit_options, int* library_options, void** library_values,                        \
      unsigned num_library_options))                                                                \
-  X(library_get_kernel, cuLibraryGetKernel, 12000,                                                 \
+  X(get_library_kernel, cuLibraryGetKernel, 12000,                                                 \
     (Kernel * kernel, Library library, const char* name))                                          \
   X(kernel_get_function, cuKernelGetFunction, 12000, (Function * function, Kernel kernel))         \
   X(function_load, cuFuncLoad, 12040, (Function function))                                         \

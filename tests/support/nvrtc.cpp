@@ -46,7 +46,7 @@ std::optional<Nvrtc> Nvrtc::open(std::string& reason) {
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
       open_builtins(library, path);
       Nvrtc nvrtc;
-      nvrtc.library_ = library;
+      nvrtc.handle_ = library;
       return nvrtc;
     }
   }
@@ -55,8 +55,8 @@ std::optional<Nvrtc> Nvrtc::open(std::string& reason) {
 }
 
 bool Nvrtc::supports(const std::string& target) const {
-  const auto count_targets = symbol<int(int*)>(library_, "nvrtcGetNumSupportedArchs");
-  const auto list_targets = symbol<int(int*)>(library_, "nvrtcGetSupportedArchs");
+  const auto count_targets = symbol<int(int*)>(handle_, "nvrtcGetNumSupportedArchs");
+  const auto list_targets = symbol<int(int*)>(handle_, "nvrtcGetSupportedArchs");
   int count = 0;
   count_targets(&count);
   std::vector<int> versions(static_cast<size_t>(count));
@@ -68,12 +68,11 @@ bool Nvrtc::supports(const std::string& target) const {
 Compiled Nvrtc::compile(const std::string& text, const std::string& target) const {
   const auto create =
       symbol<int(Handle*, const char*, const char*, int, const char* const*, const char* const*)>(
-          library_, "nvrtcCreateProgram");
-  const auto compile =
-      symbol<int(Handle, int, const char* const*)>(library_, "nvrtcCompileProgram");
-  const auto log_size = symbol<int(Handle, size_t*)>(library_, "nvrtcGetProgramLogSize");
-  const auto get_log = symbol<int(Handle, char*)>(library_, "nvrtcGetProgramLog");
-  const auto destroy = symbol<int(Handle*)>(library_, "nvrtcDestroyProgram");
+          handle_, "nvrtcCreateProgram");
+  const auto compile = symbol<int(Handle, int, const char* const*)>(handle_, "nvrtcCompileProgram");
+  const auto log_size = symbol<int(Handle, size_t*)>(handle_, "nvrtcGetProgramLogSize");
+  const auto get_log = symbol<int(Handle, char*)>(handle_, "nvrtcGetProgramLog");
+  const auto destroy = symbol<int(Handle*)>(handle_, "nvrtcDestroyProgram");
 
   Handle program = nullptr;
   Compiled result;

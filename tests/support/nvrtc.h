@@ -26,7 +26,7 @@ class Nvrtc {
   bool supports(const std::string& target) const;
 
  private:
-  void* library_ = nullptr;
+  void* handle_ = nullptr;
 };
 
 /// The targets that generated text is written for.
