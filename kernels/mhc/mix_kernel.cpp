@@ -4,13 +4,14 @@
 //          hidden], layer_input [tokens, hidden], scale [3], base [entries], post_mix [tokens,
 //          streams], comb_mix [tokens, streams, streams]
 // Dtypes   residual and layer_input bf16, the rest f32
-// Method   the tiles of pre_apply_mix_fwd. Every block adds the parts of its tokens for their weights,
+// Method   the tiles of pre_apply_mix_fwd, on half as many threads. Every block adds the parts of its tokens for their weights,
 //          while its vectors of the residual are on their way, and the first block of a row makes
 //          the other mixes behind its share of the streaming: a token on as many lanes as its matrix
 //          has elements.
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of norm_fn_fwd,
 //          pre_split_mixes_fwd, sinkhorn_fwd and pre_apply_mix_fwd
-// Tuned    H200; see pick_row_tile
+// Tuned    H200; see pick_row_tile. With all of its threads 512 tokens take 3 % longer, 8192 of 4096
+//          columns 0.7 %, 16 tokens 1.4 % less.
 
 #include "kernels/mhc/mix_kernel.h"
 
@@ -24,12 +25,22 @@
 #include "kernels/mhc/sinkhorn.h"
 
 namespace tessera::kernels::mhc {
+namespace {
+
+/// Two vectors of every stream per thread: more is under way while a block waits for its sums.
+RowTile tile_of(int64_t hidden) {
+  RowTile tile = pick_row_tile(hidden);
+  tile.threads = (tile.threads + 63) / 64 * 32;
+  return tile;
+}
+
+}  // namespace
 
 ir::Kernel build_mix(const MixSpec& s) {
   using namespace dsl;
   const int64_t n = s.streams, width = n * s.hidden, entries = n * (n + 2);
   const bool has_columns = width > 0;
-  const RowTile tile = has_columns ? pick_row_tile(s.hidden) : RowTile{1, 0, 1, 32};
+  const RowTile tile = has_columns ? tile_of(s.hidden) : RowTile{1, 0, 1, 32};
   const MatrixLanes matrix{n};
   Builder k("pre_big_fuse_mix");
   auto tokens = k.dim("tokens");
