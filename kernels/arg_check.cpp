@@ -352,16 +352,7 @@ ArgCheck::Tensor& ArgCheck::Tensor::aligned(int64_t bytes) {
 // ---- free functions
 
 void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
-  const auto fail = [&](const std::string& argument, std::string what, std::string expected,
-                        std::string got, std::string hint) {
-    throw Error({.kind = ErrorKind::argument,
-                 .op = op.name,
-                 .what = std::move(what),
-                 .argument = argument,
-                 .expected = std::move(expected),
-                 .got = std::move(got),
-                 .hint = std::move(hint)});
-  };
+  const ArgCheck check(op.name);
   std::vector<std::string> known;
   for (const TensorInfo& info : op.tensors) known.push_back(info.name);
   for (const auto& tensor : tensors) {
@@ -371,9 +362,8 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
       return t.list ? t.name == stem && stem != name : t.name == name;
     });
     if (info != op.tensors.end()) continue;
-    const std::string near = nearest_name(name, known);
-    fail(name, fmt::format("unknown tensor '{}'", name), fmt::format("{}", fmt::join(known, ", ")),
-         name, near.empty() ? "" : fmt::format("did you mean '{}'?", near));
+    check.fail(name, fmt::format("unknown tensor '{}'", name),
+               fmt::format("{}", fmt::join(known, ", ")), name, did_you_mean(name, known));
   }
   for (const TensorInfo& info : op.tensors) {
     if (info.role == Role::out) continue;
@@ -384,11 +374,11 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
       for (const auto& [name, view] : tensors) given += name.starts_with(info.name + ".") ? 1 : 0;
       if (given == count) continue;
       const std::string gap = fmt::format("{}.{}", info.name, count);
-      fail(gap, fmt::format("argument '{}' is missing", gap),
-           fmt::format("{} tensors without a gap", given), names_of(tensors), "");
+      check.fail(gap, fmt::format("argument '{}' is missing", gap),
+                 fmt::format("{} tensors without a gap", given), names_of(tensors));
     } else if (!info.optional && !info.accumulate && tensors.count(info.name) == 0) {
-      fail(info.name, fmt::format("argument '{}' is missing", info.name),
-           fmt::format("a tensor named {}", info.name), names_of(tensors), "");
+      check.fail(info.name, fmt::format("argument '{}' is missing", info.name),
+                 fmt::format("a tensor named {}", info.name), names_of(tensors));
     }
   }
 }

@@ -84,6 +84,8 @@ class ArgCheck {
   void memory() const;
 
  private:
+  friend void check_tensor_names(const OpInfo& op, const Tensors& tensors);
+
   struct Symbol {
     std::string name;
     int64_t value;

@@ -1,5 +1,7 @@
 #include "kernels/nearest_name.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -37,6 +39,11 @@ std::string nearest_name(std::string_view word, std::span<const std::string> can
     best_distance = distance;
   }
   return best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates) {
+  const std::string near = nearest_name(word, candidates);
+  return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
 }
 
 }  // namespace tessera::kernels

@@ -14,5 +14,7 @@ int edit_distance(std::string_view a, std::string_view b);
 /// third of the longer word (one edit is allowed if a letter of either is left). Example:
 /// nearest_name("num_topks", names) == "num_topk".
 std::string nearest_name(std::string_view word, std::span<const std::string> candidates);
+/// The hint of an error: "did you mean 'num_topk'?", or nothing.
+std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace tessera::kernels

@@ -22,11 +22,6 @@ namespace {
                .hint = std::move(hint)});
 }
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  const std::string near = nearest_name(word, candidates);
-  return near.empty() ? "" : fmt::format("did you mean '{}'?", near);
-}
-
 /// "H", "E": an allowed value that stands for an extent, which the op itself compares.
 bool is_symbol(const std::string& word) {
   return !word.empty() && word.front() >= 'A' && word.front() <= 'Z';

@@ -139,6 +139,8 @@ TEST_CASE("edit distance counts single edits", "[op]") {
   CHECK(nearest_name("sg", short_words) == "sf");
   CHECK(nearest_name("y", short_words).empty());
   CHECK(nearest_name("", short_words).empty());
+  CHECK(did_you_mean("fromat", words) == "did you mean 'format'?");
+  CHECK(did_you_mean("y", short_words).empty());
 }
 
 }  // namespace

@@ -23,14 +23,13 @@ namespace {
     if (std::find(words.begin(), words.end(), family) == words.end()) words.push_back(family);
   }
   words.push_back("all");
-  const std::string near = kernels::nearest_name(word, words);
   ErrorFields fields;
   fields.kind = ErrorKind::argument;
   fields.what = fmt::format("unknown op or family '{}'", word);
   fields.argument = "op";
   fields.expected = fmt::format("{}", fmt::join(words, ", "));
   fields.got = word;
-  if (!near.empty()) fields.hint = fmt::format("did you mean '{}'?", near);
+  fields.hint = kernels::did_you_mean(word, words);
   throw Error(std::move(fields));
 }
 

@@ -92,14 +92,13 @@ std::vector<const OpInfo*> of_family(const std::vector<OpInfo>& ops, const std::
     }
   }
   if (chosen.empty() && !family.empty()) {
-    const std::string near = kernels::nearest_name(family, families);
     ErrorFields fields;
     fields.kind = ErrorKind::argument;
     fields.what = fmt::format("unknown family '{}'", family);
     fields.argument = "family";
     fields.expected = fmt::format("{}", fmt::join(families, ", "));
     fields.got = family;
-    if (!near.empty()) fields.hint = fmt::format("did you mean '{}'?", near);
+    fields.hint = kernels::did_you_mean(family, families);
     throw Error(std::move(fields));
   }
   return chosen;

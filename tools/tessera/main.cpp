@@ -46,8 +46,8 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
       std::find(names.begin(), names.end(), argv[1]) == names.end()) {
     message = fmt::format("tessera: unknown command '{}'\n  expected  {}\n  got       {}", argv[1],
                           fmt::join(names, ", "), argv[1]);
-    const std::string near = kernels::nearest_name(argv[1], names);
-    if (!near.empty()) message += fmt::format("\n  hint      did you mean '{}'?", near);
+    const std::string hint = kernels::did_you_mean(argv[1], names);
+    if (!hint.empty()) message += fmt::format("\n  hint      {}", hint);
   } else {
     message += "\n  hint      run with --help for the words it knows";
   }
