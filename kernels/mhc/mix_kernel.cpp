@@ -4,14 +4,14 @@
 //          hidden], layer_input [tokens, hidden], scale [3], base [entries], post_mix [tokens,
 //          streams], comb_mix [tokens, streams, streams]
 // Dtypes   residual and layer_input bf16, the rest f32
-// Method   the tiles of pre_apply_mix_fwd, on half as many threads. Every block adds the parts of its tokens for their weights,
-//          while its vectors of the residual are on their way, and the first block of a row makes
-//          the other mixes behind its share of the streaming: a token on as many lanes as its matrix
-//          has elements.
+// Method   the tiles of pre_apply_mix_fwd, on half as many threads. Every block adds the parts of its
+//          tokens for their weights, while its vectors of the residual are on their way, and the first
+//          block of a row makes the other mixes behind its share of the streaming: a token on as many
+//          lanes as its matrix has elements.
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of norm_fn_fwd,
 //          pre_split_mixes_fwd, sinkhorn_fwd and pre_apply_mix_fwd
-// Tuned    H200; see pick_row_tile. With all of its threads 512 tokens take 3 % longer, 8192 of 4096
-//          columns 0.7 %, 16 tokens 1.4 % less.
+// Tuned    H200; see pick_row_tile. On all of its threads pre_big_fuse takes 3 % longer for 512 tokens
+//          of 7168 and 0.7 % for 8192 of 4096, 1.4 % less for 16.
 
 #include "kernels/mhc/mix_kernel.h"
 
@@ -27,7 +27,7 @@
 namespace tessera::kernels::mhc {
 namespace {
 
-/// Two vectors of every stream per thread: more is under way while a block waits for its sums.
+/// Up to two vectors of every stream per thread, in whole warps.
 RowTile tile_of(int64_t hidden) {
   RowTile tile = pick_row_tile(hidden);
   tile.threads = (tile.threads + 63) / 64 * 32;
