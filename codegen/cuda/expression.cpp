@@ -307,10 +307,10 @@ bool ExpressionPrinter::may_wrap(const Expr& e) const {
   if (!is_chained(e, 1)) return false;
   std::vector<Expr> terms;
   add_terms(e, terms);
-  Expr sum = terms[0];
+  Expr prefix = terms[0];
   return std::any_of(terms.begin() + 1, terms.end(), [&](const Expr& term) {
-    sum = ir::binary(e->op, sum, term);
-    return sum->op == e->op && usage_.may_wrap(sum);
+    prefix = ir::binary(e->op, prefix, term);
+    return prefix->op == e->op && usage_.may_wrap(prefix);
   });
 }
 
