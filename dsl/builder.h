@@ -109,8 +109,9 @@ class Builder {
   Value scalar(std::string name, DType dtype, SourceLoc loc = SourceLoc::here());
   /// A global tensor that the kernel reads / writes / both. Between threads the compiler orders shared
   /// memory alone: what other threads of the block have written to an output is there behind a
-  /// k.sync(), and only behind one may they overwrite what was read. Within a block the checked executor
-  /// traps where none stands between (RACE).
+  /// k.sync(), and only behind one may they overwrite what was read; threads of other blocks need
+  /// k.sync_grid(). The checked executor traps where none stands between (RACE), and where several
+  /// blocks write one element.
   Ref input(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
             SourceLoc loc = SourceLoc::here());
   Ref output(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
@@ -246,10 +247,10 @@ class Builder {
   ///   e4m3, e5m2 (mixed)   f32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
   ///   i8                   i32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
   ///
-  /// k is consumed in ascending steps of its multiple for one depth. Integers wrap. The order inside one step is
-  /// the hardware's and not specified: the executor adds c and the exact products in f64 in
-  /// ascending k and rounds once to f32, the GPU may differ in the last bits (and below sm_89 takes
-  /// 8-bit floats in two steps of 16, widened to f16).
+  /// k is consumed in ascending steps of its multiple for one depth. Integers wrap. The order
+  /// inside one step is the hardware's and not specified: the executor adds c and the exact
+  /// products in f64 in ascending k and rounds once to f32, the GPU may differ in the last bits
+  /// (and below sm_89 takes 8-bit floats in two steps of 16, widened to f16).
   ///
   /// Errors: GEMM, SHAPE, DTYPE. Example: tests/codegen/language/gemm_test.cpp.
   void gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options = {},

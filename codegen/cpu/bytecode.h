@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/cpu/column_ops.h"
+#include "codegen/cpu/grid_shadow.h"
 #include "codegen/thread_ir.h"
 
 namespace tessera::codegen::cpu {
@@ -76,12 +77,12 @@ struct Instr {
 /// An Array of the program with its place in the executor.
 struct Storage {
   ArrayRef array;
-  int param = -1;           // global: index of the argument
-  int32_t offset = 0;       // registers: frame offset; element i of all threads is one column
-  int32_t stride = 0;       // registers: bytes between columns
-  int32_t initialised = 0;  // registers, checked: frame offset of one byte per element and thread
-  bool zero = false;        // registers: filled by declare
-  bool races = false;  // global, checked: accessed in more than one way, so that threads can race
+  int param = -1;             // global: index of the argument
+  int32_t offset = 0;         // registers: frame offset; element i of all threads is one column
+  int32_t stride = 0;         // registers: bytes between columns
+  int32_t initialised = 0;    // registers, checked: frame offset of one byte per element and thread
+  bool zero = false;          // registers: filled by declare
+  Ways ways;                  // global, checked: in which the program accesses it
   std::vector<Slot> extents;  // checked: logical shape, uniform i64
   Slot base;                  // global at an address, cluster: i64 column, added to every offset
   Slot block;                 // cluster: rank of the owner, i32 column
@@ -109,6 +110,10 @@ struct Transfer {
   bool transposed = false;
   bool is_row = false;  // of an asynchronous copy
 };
+
+inline Way way_of(const Transfer& transfer) {
+  return transfer.atomic >= 0 ? Way::changed : transfer.is_load ? Way::read : Way::written;
+}
 
 struct AtomicStep {
   ir::AtomicOp op = ir::AtomicOp::add;

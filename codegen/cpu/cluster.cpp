@@ -23,7 +23,8 @@ void Cluster::start(int64_t index) {
   int64_t block = index * static_cast<int64_t>(machines_.size());
   for (const auto& machine : machines_) {
     machine->start_block(
-        {block % extents[0], block / extents[0] % extents[1], block / extents[0] / extents[1]});
+        {block % extents[0], block / extents[0] % extents[1], block / extents[0] / extents[1]},
+        block);
     ++block;
   }
 }

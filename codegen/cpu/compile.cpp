@@ -20,29 +20,16 @@ Bytecode Compiler::compile() {
   code_ = &out_.block;
   compile_body(program_.body);
   for (const int leave : leaves_) land(leave);
-  if (checked_) mark_races();
+  if (checked_) mark_ways();
   return std::move(out_);
 }
 
-/// Of a tensor that is read only, or written only, nothing needs to be remembered.
-void Compiler::mark_races() {
-  struct Ways {
-    bool read = false, written = false, changed = false;  // changed: atomically
+void Compiler::mark_ways() {
+  const auto mark = [&](int storage, Way way) {
+    out_.arrays[static_cast<size_t>(storage)].ways[way] = true;
   };
-  std::vector<Ways> ways(out_.arrays.size());
-  for (const Transfer& transfer : out_.transfers) {
-    Ways& of_array = ways[static_cast<size_t>(transfer.storage)];
-    (transfer.atomic >= 0 ? of_array.changed
-     : transfer.is_load   ? of_array.read
-                          : of_array.written) = true;
-  }
-  for (const AsyncMove& move : out_.asyncs)
-    ways[static_cast<size_t>(move.from.storage)].read = true;
-  for (size_t i = 0; i < ways.size(); ++i) {
-    Storage& storage = out_.arrays[i];
-    storage.races = storage.array->space == ArraySpace::global && !storage.base &&
-                    int{ways[i].read} + int{ways[i].written} + int{ways[i].changed} > 1;
-  }
+  for (const Transfer& transfer : out_.transfers) mark(transfer.storage, way_of(transfer));
+  for (const AsyncMove& move : out_.asyncs) mark(move.from.storage, Way::read);
 }
 
 /// Parameters, thread and block indices, grid, extents of arrays.

@@ -19,7 +19,7 @@ class Compiler {
  private:
   // ---- statements (compile.cpp)
   void compile_launch();
-  void mark_races();
+  void mark_ways();
   void compile_body(const Body& body);
   void compile_stmt(const Stmt& stmt);
   void stmt(const Let& let);

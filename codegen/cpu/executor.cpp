@@ -17,6 +17,7 @@
 
 #include "codegen/analysis/live_registers.h"
 #include "codegen/cpu/cluster.h"
+#include "codegen/cpu/grid_races.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
@@ -130,10 +131,10 @@ void report(const Program& program, const Bytecode& bytecode, const std::vector<
 }
 
 /// Clusters that meet as a grid take turns on one thread, each from one barrier of the grid to the
-/// next.
+/// next; met() is called when all of them have come.
 template <class F>
 void run_together(const Program& program, const Bytecode& bytecode, const Launch& launch,
-                  int64_t clusters, const F& count) {
+                  int64_t clusters, const std::function<void()>& met, const F& count) {
   std::vector<std::unique_ptr<Cluster>> all;
   for (int64_t i = 0; i < clusters; ++i) {
     all.push_back(std::make_unique<Cluster>(program, bytecode, launch));
@@ -143,6 +144,7 @@ void run_together(const Program& program, const Bytecode& bytecode, const Launch
     for (const auto& cluster : all) ended += cluster->resume() ? 1 : 0;
     TESSERA_CHECK(ended == 0 || ended == clusters,
                   "blocks that end while others wait at a barrier of the grid");
+    met();
   }
   for (const auto& cluster : all) count(*cluster);
 }
@@ -242,8 +244,15 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   if (grid[0] <= 0 || grid[1] <= 0 || grid[2] <= 0) return;
   check_grid(program, grid);
   const int64_t clusters = grid[0] * grid[1] * grid[2] / program.cluster;
+  std::optional<GridRaces> races;
+  if (options.traps && clusters > 1) {
+    launch.grid_shadow = races.emplace(program, bytecode, arguments, launch, grid).shadow();
+  }
+  const auto met = [&] {
+    if (races) races->meet();
+  };
   if (program.cooperative) {
-    run_together(program, bytecode, launch, clusters, [&](const Cluster& cluster) {
+    run_together(program, bytecode, launch, clusters, met, [&](const Cluster& cluster) {
       parts.push_back({cluster.counts(), cluster.accesses()});
     });
     return report(program, bytecode, parts, options);
@@ -280,6 +289,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   drain(first);
   for (std::thread& thread : threads) thread.join();
   queue.rethrow();
+  met();
   parts.push_back({first.counts(), first.accesses()});
   report(program, bytecode, parts, options);
 }

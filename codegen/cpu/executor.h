@@ -7,8 +7,9 @@
 // included, compute in f32 and round once more. exp, log1p, tanh and rsqrt are within 1 ulp.
 //
 // Blocks run in any order on several CPU threads; in ascending order on one where atomics make the
-// order visible. Those of a cluster take turns, each from one cluster barrier to the next. Accesses of two blocks to one element of a tensor, at least one of them a write and
-// not both atomic, are undefined and not detected. Atomics take the threads of a block in order.
+// order visible. Those of a cluster take turns, each from one cluster barrier to the next. Accesses
+// of two blocks to one element of a tensor, at least one of them a write and not both atomic, are
+// undefined where no barrier of the grid lies between. Atomics take the threads of a block in order.
 
 #include <array>
 #include <atomic>
@@ -127,15 +128,17 @@ class Executable {
   const Program& program() const;
 
   /// Runs the whole grid; an extent of 0 is a no-op. Throws Error of kind argument for arguments
-  /// that do not fit the parameters, or a grid that is no multiple of the cluster, and of kind trap, with the author's line, thread and block, of
-  /// the lowest block that failed:
+  /// that do not fit the parameters, or a grid that is no multiple of the cluster, and of kind
+  /// trap, with the author's line, thread and block, of the lowest block that failed:
   ///   always            NULL_TENSOR; OOB of register arrays, of ranks in a cluster; ASSERT
   ///   with traps        OOB              logical index or address outside the array
   ///                     MISALIGNED       address no multiple of the access size
   ///                     UNINITIALISED    register slot or shared byte never written
-  ///                     RACE             shared byte, or global element within a block, and no
+  ///                     RACE             shared byte, or global element within a block or
+  ///                                      between blocks that are not of one cluster, and no
   ///                                      barrier between; the other line is given. Asynchronous
-  ///                                      copies read where they start.
+  ///                                      copies read where they start. Races between blocks come
+  ///                                      last, when all have ended or met.
   ///                     CLUSTER_ACCESS   memory of a block that may not have begun, or has ended
   ///                     DIVERGENT_BARRIER  a barrier or warp collective that not all threads reach
   ///                     INDEX_OVERFLOW   i32 arithmetic that wraps on its way to an address

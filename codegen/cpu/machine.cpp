@@ -78,8 +78,9 @@ std::array<int64_t, 3> Machine::grid() const {
   return extents;
 }
 
-void Machine::start_block(const std::array<int64_t, 3>& block) {
+void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   block_ = block;
+  block_number_ = number;
   depth_ = 0;
   for (size_t axis = 0; axis < 3; ++axis) {
     const Slot slot = code_.blocks[axis];

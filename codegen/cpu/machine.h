@@ -1,7 +1,7 @@
 #pragma once
 // Runs bytecode: one Machine per block of a cluster and worker thread, one block at a time, all
-// threads of the block in lockstep. Pure arithmetic runs for every thread between the first and the last active one; only
-// memory looks at the mask.
+// threads of the block in lockstep. Pure arithmetic runs for every thread between the first and the
+// last active one; only memory looks at the mask.
 
 #include <array>
 #include <atomic>
@@ -55,6 +55,7 @@ struct Launch {
   bool count_accesses = false;                                   // each by itself, too
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
+  GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
 };
 
 class Machine;
@@ -76,8 +77,8 @@ class Machine {
 
   /// Extents of the grid, 1 where the program names none.
   std::array<int64_t, 3> grid() const;
-  /// Goes to the beginning of a block.
-  void start_block(const std::array<int64_t, 3>& block);
+  /// Goes to the beginning of a block; `number` counts them with x fastest.
+  void start_block(const std::array<int64_t, 3>& block, int64_t number);
   /// Runs it to its end or to its next cluster barrier. Throws Error of kind trap.
   void resume();
   bool has_ended() const { return has_ended_; }
@@ -203,7 +204,7 @@ class Machine {
                     const Machine& owner) const;
   static int64_t shared_start(const Array& array);  // byte in the owner's arena
   int64_t offset_in_owner(const Transfer& transfer, int lane) const;
-  /// Races on global elements within the block.
+  /// Races on global elements within the block; notes for those between blocks.
   void check_global(const Instr& instr, const Transfer& transfer, const std::byte* base);
   [[noreturn]] void trap_race(const Instr& instr, const Transfer& transfer, int lane,
                               const std::string& element, const Conflict& conflict) const;
@@ -238,6 +239,7 @@ class Machine {
   std::vector<Mask> masks_;
   int depth_ = 0;
   std::array<int64_t, 3> block_{};
+  int64_t block_number_ = 0;
   std::unique_ptr<SharedShadow> shadow_;  // checked programs
   std::unique_ptr<GlobalShadow> global_shadow_;
   Neighbours& neighbours_;

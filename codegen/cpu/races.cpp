@@ -47,16 +47,28 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
 
 void Machine::check_global(const Instr& instr, const Transfer& transfer, const std::byte* base) {
   const Storage& memory = storage(transfer.storage);
-  if (!memory.races) return;
+  if (memory.base) return;
+  const Way way = way_of(transfer);
   const int64_t element_bits = bits(memory.array->dtype);
+  const int64_t* offsets = column<int64_t>(transfer.offset);
+  if (launch_.grid_shadow != nullptr) {
+    for_each_lane(mask(), [&](int lane) {
+      const int64_t first = offsets[lane] * element_bits / 8;
+      const int64_t end = ((offsets[lane] + transfer.width) * element_bits + 7) / 8;
+      launch_.grid_shadow->note(memory.param, first, end - first, way, block_number_,
+                                instr.statement);
+    });
+  }
+  // Of a tensor that is read only, or written only, nothing needs to be remembered.
+  if (memory.ways.count() < 2) return;
   for_each_lane(mask(), [&](int lane) {
     for (int i = 0; i < transfer.width; ++i) {
-      const int64_t element = column<int64_t>(transfer.offset)[lane] + i;
-      const std::byte* at = base + element * element_bits / 8;
-      const auto conflict =
-          transfer.atomic >= 0 ? global_shadow_->atomic(at, number(lane), instr.statement)
-          : transfer.is_load   ? global_shadow_->read(at, number(lane), instr.statement)
-                               : global_shadow_->write(at, number(lane), instr.statement);
+      const std::byte* at = base + (offsets[lane] + i) * element_bits / 8;
+      const int thread = number(lane);
+      const auto conflict = way == Way::changed
+                                ? global_shadow_->atomic(at, thread, instr.statement)
+                            : way == Way::read ? global_shadow_->read(at, thread, instr.statement)
+                                               : global_shadow_->write(at, thread, instr.statement);
       if (conflict) {
         trap_race(instr, transfer, lane, element_name(transfer, lane, i, 1), *conflict);
       }
@@ -66,14 +78,11 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
 
 void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
                         const std::string& element, const Conflict& conflict) const {
-  const char* here = transfer.atomic >= 0 ? "changed atomically"
-                     : transfer.is_load   ? "read"
-                                          : "written";
   const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
   trap(instr, lane,
        {.code = "RACE",
-        .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element, here,
-                            conflict.how, thread_name(conflict.thread),
+        .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
+                            name(way_of(transfer)), conflict.how, thread_name(conflict.thread),
                             in_block ? "barrier" : "cluster barrier"),
         .argument = storage(transfer.storage).array->name,
         .related = conflict.statement});

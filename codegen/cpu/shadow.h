@@ -118,8 +118,8 @@ class SharedShadow {
   uint32_t first_epoch_ = 1;  // of this block
 };
 
-/// The same for the global elements that one block reads, writes or changes atomically: what other
-/// blocks do is not looked at.
+/// The same for the global elements that one block reads, writes or changes atomically; GridShadow
+/// knows what other blocks do.
 class GlobalShadow {
  public:
   explicit GlobalShadow(const BarrierClock& clock) : shadow_(0, clock) {}

@@ -20,7 +20,7 @@ using dsl::Value;
 namespace {
 
 /// y[b] = the sum over all rows of x, added up by every block from what every block has left in `parts`.
-ir::Kernel sum_of_grid() {
+ir::Kernel sum_of_grid(bool meets = true) {
   Builder k("sum_of_grid");
   auto rows = k.dim("rows");
   auto x = k.input("x", DType::i32, {rows, 64});
@@ -31,7 +31,11 @@ ir::Kernel sum_of_grid() {
   auto halves = k.shared(DType::i32, {2}, "halves");
   k.if_(k.lane() == 0, [&] { halves(k.warp()) = own; });
   k.if_(k.thread() == 0, [&] { parts(at.x) = halves(0) + halves(1); });
-  k.sync_grid();
+  if (meets) {
+    k.sync_grid();
+  } else {
+    k.sync();
+  }
   auto sum = k.var(DType::i32, 0, "sum");
   k.serial(0, rows, [&](Value r) { sum += parts(r); });
   k.if_(k.thread() == 0, [&] { y(at.x) = sum; });
@@ -321,6 +325,27 @@ TEST_CASE("S14 blocks of a grid meet and read what all of them wrote", "[languag
     run_kernel(kernel, {&x, &parts, &y});
     CHECK_THAT(y, HasValues([&](int64_t) { return rows * 64 * (rows * 64 - 1) / 2; }));
   }
+}
+
+TEST_CASE("S14 blocks that read each other's results without a meeting are reported",
+          "[language][grid]") {
+  const HostTensor x = iota(DType::i32, {7, 64}), parts(DType::i32, {7}), y(DType::i32, {7});
+  const std::string error = error_of([&] { run_kernel(sum_of_grid(false), {&x, &parts, &y}); });
+  CAPTURE(error);
+  CHECK(error.find("race on parts[0]: written by block (0, 0, 0) and read by block (6, 0, 0) with "
+                   "no barrier of the grid between") != std::string::npos);
+  // In the second round a block overwrites what its neighbour may still read.
+  Builder k("rotate_in_place");
+  auto now = k.output("now", DType::i32, {12});
+  const dsl::BlockIndex at = k.launch({12}, {.threads = 32});
+  k.if_(k.thread() == 0, [&] { now(at.x) = at.x; });
+  k.sync_grid();
+  k.if_(k.thread() == 0, [&] { now(at.x) = now((at.x + 1) % 12); });
+  const HostTensor result(DType::i32, {12});
+  CHECK(error_of([&] {
+          run_kernel(k.finish(), {&result});
+        }).find("race on now[0]: written by block (0, 0, 0) and read by block (11, 0, 0)") !=
+        std::string::npos);
 }
 
 TEST_CASE("S14 a grid meets in every round of a loop", "[language][grid]") {

@@ -193,3 +193,77 @@ TEST_CASE("what a thread does with its own global elements is no race", "[langua
   run_kernel(k.finish(), {&counted});
   CHECK_THAT(counted, HasValues([](int64_t e) { return e + 3; }));
 }
+
+TEST_CASE("blocks that write the same element are reported with both of them",
+          "[language][traps]") {
+  Builder k("everybody");
+  auto y = k.output("y", DType::i32, {2, 64});
+  auto at = k.launch({3, 2}, {.threads = 64});
+  const int line = __LINE__ + 1;
+  y(at.y, k.thread()) = 7;
+  const ir::Kernel kernel = k.finish();
+  for (int i = 0; i < 20; ++i) {
+    const HostTensor out(DType::i32, {2, 64});
+    const Trap trap = trap_of(kernel, {&out});
+    CHECK(trap.code == "RACE");
+    CHECK(trap.line == line);
+    CHECK(trap.text.find("race on y[0, 0]: written by block (2, 0, 0) and written by block "
+                         "(0, 0, 0) with no barrier of the grid between") != std::string::npos);
+  }
+}
+
+TEST_CASE("a block that reads what its neighbour writes is reported", "[language][traps]") {
+  const bool in_background = GENERATE(false, true);
+  int line = 0;
+  const auto moved = [&](int blocks_away) {
+    Builder k("moved");
+    auto x = k.output("x", DType::i32, {4, 64});
+    auto at = k.launch({4}, {.threads = 64});
+    auto s = k.shared(DType::i32, {1, 64}, "s");
+    const auto from = x.tile({(at.x + blocks_away) % 4, 0}, {1, 64});
+    if (in_background) {
+      k.wait(k.copy_async(from, s));
+    } else {
+      k.copy(from, s);
+    }
+    k.sync();
+    line = __LINE__ + 1;
+    x(at.x, k.thread()) = s(0, 63 - k.thread());
+    return k.finish();
+  };
+  const HostTensor x = iota(DType::i32, {4, 64});
+  const Trap trap = trap_of(moved(1), {&x});
+  CHECK(trap.code == "RACE");
+  CHECK(trap.line == line);
+  CHECK(trap.text.find("race on x[0, 0]: written by block (0, 0, 0) and read by block (3, 0, 0) "
+                       "with no barrier of the grid between") != std::string::npos);
+  const HostTensor fresh = iota(DType::i32, {4, 64});
+  run_kernel(moved(0), {&fresh});
+  CHECK_THAT(fresh, HasValues([](int64_t e) { return e / 64 * 64 + 63 - e % 64; }));
+}
+
+TEST_CASE("a plain read races with another block's atomic", "[language][traps]") {
+  const auto counted = [&](bool reads) {
+    Builder k("counted_by_all");
+    auto count = k.output("count", DType::i32, {1});
+    auto y = k.output("y", DType::i32, {4});
+    auto at = k.launch({4}, {.threads = 32});
+    k.atomic_add(count(0), 1);
+    k.sync();
+    k.if_(k.thread() == 0, [&] {
+      if (reads) {
+        y(at.x) = count(0);
+      } else {
+        y(at.x) = 1;
+      }
+    });
+    return k.finish();
+  };
+  const HostTensor count = iota(DType::i32, {1}), y(DType::i32, {4});
+  CHECK(trap_of(counted(true), {&count, &y})
+            .text.find("race on count[0]: changed atomically by block (3, 0, 0) and read by block "
+                       "(0, 0, 0) with no barrier of the grid between") != std::string::npos);
+  const HostTensor from_zero = iota(DType::i32, {1});
+  run_kernel(counted(false), {&from_zero, &y});
+  CHECK_THAT(from_zero, HasValues([](int64_t) { return 128; }));
+}

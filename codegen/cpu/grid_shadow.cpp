@@ -1,0 +1,212 @@
+#include "codegen/cpu/grid_shadow.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tessera::codegen::cpu {
+namespace {
+
+constexpr size_t kElementsPerPage = 1024;
+constexpr int kStatementBits = 24;
+
+/// Block and statement in one number, never 0.
+uint64_t packed(int64_t block, int32_t statement) {
+  return (static_cast<uint64_t>(block) + 1) << kStatementBits | static_cast<uint64_t>(statement);
+}
+
+GridConflict::Touch unpacked(Way way, uint64_t touch) {
+  return {.way = way,
+          .block = static_cast<int64_t>(touch >> kStatementBits) - 1,
+          .statement = static_cast<int32_t>(touch & ((uint64_t{1} << kStatementBits) - 1))};
+}
+
+/// The highest of all values, 0 before the first.
+class Highest {
+ public:
+  void add(uint64_t value) {
+    uint64_t old = value_.load(std::memory_order_relaxed);
+    while (old < value && !value_.compare_exchange_weak(old, value, std::memory_order_relaxed)) {
+    }
+  }
+  uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+/// The touches of one element in one way.
+struct Touches {
+  Highest last, before_last;  // before_last: of the complements, so that the lowest touch is kept
+
+  void add(uint64_t touch) {
+    last.add(touch);
+    before_last.add(~touch);
+  }
+  bool any() const { return last.get() != 0; }
+  uint64_t highest() const { return last.get(); }
+  uint64_t lowest() const { return ~before_last.get(); }
+};
+
+}  // namespace
+
+struct GridShadow::Page {
+  std::array<Touches, kElementsPerPage> elements;
+};
+
+/// Memory of one tensor or of several that overlap.
+struct GridShadow::Region {
+  const std::byte* data = nullptr;
+  int64_t bytes = 0;
+  int64_t element_bytes = 1;
+  int param = 0;  // the first
+  Ways ways;
+  size_t num_pages = 0;
+  std::array<std::vector<std::atomic<Page*>>, kWays> pages;  // null: not touched in this way
+
+  ~Region() { clear(); }
+  void clear() {
+    for (auto& of_way : pages) {
+      for (std::atomic<Page*>& page : of_way) delete page.exchange(nullptr);
+    }
+  }
+  Touches& at(Way way, size_t element) {
+    std::atomic<Page*>& place = pages[static_cast<size_t>(way)][element / kElementsPerPage];
+    Page* page = place.load(std::memory_order_acquire);
+    if (page == nullptr) {
+      auto fresh = std::make_unique<Page>();
+      if (place.compare_exchange_strong(page, fresh.get(), std::memory_order_acq_rel)) {
+        page = fresh.release();
+      }
+    }
+    return page->elements[element % kElementsPerPage];
+  }
+  /// Null: none in this way.
+  const Touches* find(Way way, size_t element) const {
+    const auto& of_way = pages[static_cast<size_t>(way)];
+    if (of_way.empty()) return nullptr;
+    const Page* page = of_way[element / kElementsPerPage].load(std::memory_order_acquire);
+    if (page == nullptr) return nullptr;
+    const Touches& touches = page->elements[element % kElementsPerPage];
+    return touches.any() ? &touches : nullptr;
+  }
+  bool is_touched(size_t page) const {
+    return std::any_of(pages.begin(), pages.end(), [&](const auto& of_way) {
+      return !of_way.empty() && of_way[page].load(std::memory_order_acquire) != nullptr;
+    });
+  }
+};
+
+GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluster)
+    : places_(tensors.size()), blocks_per_cluster_(blocks_per_cluster) {
+  std::vector<int> by_address;
+  for (int i = 0; i < static_cast<int>(tensors.size()); ++i) {
+    const Tensor& tensor = tensors[static_cast<size_t>(i)];
+    if (tensor.data != nullptr && tensor.bytes > 0) by_address.push_back(i);
+  }
+  const auto tensor = [&](int param) -> const Tensor& {
+    return tensors[static_cast<size_t>(param)];
+  };
+  std::stable_sort(by_address.begin(), by_address.end(),
+                   [&](int a, int b) { return tensor(a).data < tensor(b).data; });
+  for (const int param : by_address) {
+    const Tensor& t = tensor(param);
+    const bool overlaps =
+        !regions_.empty() && t.data < regions_.back()->data + regions_.back()->bytes;
+    if (!overlaps) {
+      regions_.push_back(std::make_unique<Region>());
+      regions_.back()->data = t.data;
+      regions_.back()->element_bytes = t.element_bytes;
+      regions_.back()->param = param;
+    }
+    Region& region = *regions_.back();
+    const int64_t first_byte = t.data - region.data;
+    region.bytes = std::max(region.bytes, first_byte + t.bytes);
+    region.element_bytes =
+        std::gcd(std::gcd(region.element_bytes, int64_t{t.element_bytes}), first_byte);
+    region.param = std::min(region.param, param);
+    for (size_t way = 0; way < kWays; ++way) region.ways.used[way] |= t.ways.used[way];
+    places_[static_cast<size_t>(param)] = {&region, first_byte, t.bytes};
+  }
+  // Of what is only read, or only changed atomically, nothing needs to be remembered.
+  const auto is_harmless = [](const Region& region) {
+    return !region.ways[Way::written] && !(region.ways[Way::changed] && region.ways[Way::read]);
+  };
+  for (Place& place : places_) {
+    if (place.region != nullptr && is_harmless(*place.region)) place = {};
+  }
+  std::erase_if(regions_, [&](const auto& region) { return is_harmless(*region); });
+  for (const auto& region : regions_) {
+    const int64_t per_page = region->element_bytes * static_cast<int64_t>(kElementsPerPage);
+    region->num_pages = static_cast<size_t>((region->bytes - 1) / per_page + 1);
+    for (size_t way = 0; way < kWays; ++way) {
+      if (region->ways.used[way])
+        region->pages[way] = std::vector<std::atomic<Page*>>(region->num_pages);
+    }
+  }
+  std::sort(regions_.begin(), regions_.end(),
+            [](const auto& a, const auto& b) { return a->param < b->param; });
+}
+
+GridShadow::~GridShadow() = default;
+
+void GridShadow::note(int param, int64_t byte, int64_t bytes, Way way, int64_t block,
+                      int32_t statement) {
+  const Place& place = places_[static_cast<size_t>(param)];
+  if (place.region == nullptr) return;
+  Region& region = *place.region;
+  const uint64_t touch = packed(block, statement);
+  const auto begin = static_cast<size_t>((place.first_byte + byte) / region.element_bytes);
+  const auto end =
+      static_cast<size_t>((place.first_byte + byte + bytes - 1) / region.element_bytes);
+  for (size_t element = begin; element <= end; ++element) {
+    region.at(way, element).add(touch);
+  }
+}
+
+std::optional<GridConflict> GridShadow::find_at(const Region& region, size_t element) const {
+  constexpr std::array<std::array<Way, 2>, 4> kConflicts = {{{Way::written, Way::written},
+                                                             {Way::written, Way::read},
+                                                             {Way::written, Way::changed},
+                                                             {Way::changed, Way::read}}};
+  const int64_t byte = static_cast<int64_t>(element) * region.element_bytes;
+  const auto has_it = [&](const Place& place) {
+    return place.region == &region && byte >= place.first_byte &&
+           byte < place.first_byte + place.bytes;
+  };
+  for (const auto& ways : kConflicts) {
+    const Way one = ways[0], other = ways[1];
+    const Touches* const a = region.find(one, element);
+    const Touches* const b = region.find(other, element);
+    if (a == nullptr || b == nullptr) continue;
+    GridConflict found;
+    const auto conflict = [&](uint64_t x, uint64_t y) {
+      found.one = unpacked(one, x);
+      found.other = unpacked(other, y);
+      return found.one.block / blocks_per_cluster_ != found.other.block / blocks_per_cluster_;
+    };
+    if (!conflict(a->highest(), b->lowest()) && !conflict(a->lowest(), b->highest())) continue;
+    const auto place = std::find_if(places_.begin(), places_.end(), has_it);
+    found.param = static_cast<int>(place - places_.begin());
+    found.byte = byte - place->first_byte;
+    return found;
+  }
+  return std::nullopt;
+}
+
+std::optional<GridConflict> GridShadow::find() const {
+  for (const auto& region : regions_) {
+    for (size_t page = 0; page < region->num_pages; ++page) {
+      if (!region->is_touched(page)) continue;
+      for (size_t i = 0; i < kElementsPerPage; ++i) {
+        if (auto found = find_at(*region, page * kElementsPerPage + i)) return found;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+void GridShadow::clear() {
+  for (const auto& region : regions_) region->clear();
+}
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,80 @@
+#pragma once
+// Which blocks touched each element of the tensors that a grid writes: finds what blocks do to each
+// other between two barriers of the grid. Within a cluster, whose blocks have barriers of their own,
+// it looks at nothing.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace tessera::codegen::cpu {
+
+enum class Way : uint8_t { read, written, changed };  // changed: atomically
+inline constexpr int kWays = 3;
+/// In which ways a program accesses a tensor.
+struct Ways {
+  std::array<bool, kWays> used{};
+
+  bool& operator[](Way way) { return used[static_cast<size_t>(way)]; }
+  bool operator[](Way way) const { return used[static_cast<size_t>(way)]; }
+  int count() const { return int{used[0]} + int{used[1]} + int{used[2]}; }
+};
+inline const char* name(Way way) {
+  return way == Way::read ? "read" : way == Way::written ? "written" : "changed atomically";
+}
+
+/// Two blocks of different clusters at one element, at least one of them not only reading, and not
+/// both atomically.
+struct GridConflict {
+  struct Touch {
+    Way way = Way::read;
+    int64_t block = 0;  // counted with x fastest
+    int32_t statement = 0;
+  };
+  int param = 0;     // the first that has the element
+  int64_t byte = 0;  // from its start
+  Touch one, other;
+};
+
+/// Tensors whose memory overlaps count as one. note() may be called from several threads; what it
+/// keeps, and so what find() finds, does not depend on their order: of each way of access the
+/// lowest and the highest block, each with its lowest or highest statement.
+class GridShadow {
+ public:
+  struct Tensor {
+    const std::byte* data = nullptr;  // null: absent
+    int64_t bytes = 0;
+    int element_bytes = 1;
+    Ways ways;
+  };
+  /// `tensors`: by parameter.
+  GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluster);
+  ~GridShadow();
+
+  /// An access of `bytes` bytes of parameter `param` from `byte` on.
+  void note(int param, int64_t byte, int64_t bytes, Way way, int64_t block, int32_t statement);
+  /// The conflict at the lowest address of the first tensor that has one.
+  std::optional<GridConflict> find() const;
+  /// A barrier of the grid: nothing before it conflicts with anything behind.
+  void clear();
+
+ private:
+  struct Page;
+  struct Region;
+  std::optional<GridConflict> find_at(const Region& region, size_t element) const;
+
+  std::vector<std::unique_ptr<Region>> regions_;
+  struct Place {
+    Region* region = nullptr;  // null: nobody can conflict
+    int64_t first_byte = 0;    // of the tensor in the region
+    int64_t bytes = 0;
+  };
+  std::vector<Place> places_;  // by parameter
+  int blocks_per_cluster_;
+};
+
+}  // namespace tessera::codegen::cpu
