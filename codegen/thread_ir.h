@@ -102,8 +102,9 @@ struct Convert {
   Slice into, from;
   int width;
 };
-/// into[i] = op(args[0][i], ..) for i in [0, width), f16 or bf16, an even number of them: add, sub, mul,
-/// min, max or abs. Two at a time on the GPU, with the bits of one at a time. `into` may be an argument.
+/// into[i] = op(args[0][i], ..) for i in [0, width), f16 or bf16, an even number of them: add, sub,
+/// mul, min, max or abs. Two at a time on the GPU, with the bits of one at a time. `into` may be an
+/// argument.
 struct Packed {
   ir::Op op;
   Slice into;
@@ -111,10 +112,10 @@ struct Packed {
   int width;
   bool of_magnitude = false;  // of max: max(a, |b|)
 };
-/// Eight rows of 16 bytes are a matrix; the warp reads `count` (2 or 4) of them from shared memory. Lane l
-/// names row l % 8 of matrix l / 8 (of matrix l / 8 % count). Into register m of each lane, E = 4 /
-/// element bytes elements: those of row lane / 4 from column lane % 4 * E on, of matrix m; transposed
-/// (16-bit elements only): rows lane % 4 * 2 and one more of column lane / 4.
+/// Eight rows of 16 bytes are a matrix; the warp reads `count` (2 or 4) of them from shared memory.
+/// Lane l names row l % 8 of matrix l / 8 (of matrix l / 8 % count). Into register m of each lane,
+/// E = 4 / element bytes elements: those of row lane / 4 from column lane % 4 * E on, of matrix m;
+/// transposed (16-bit elements only): rows lane % 4 * 2 and one more of column lane / 4.
 struct LoadMatrix {
   Access from;  // one row
   Slice into;   // count * E elements

@@ -152,10 +152,11 @@ Value abs(const Arg& a);
 Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
 Value sqrt(const Arg& a);                             // IEEE
 Value rsqrt(const Arg& a);
-/// An f32 rounded to tf32: 10 mantissa bits, ties away from zero. A NaN with none of these bits set becomes infinity.
+/// An f32 rounded to tf32: 10 mantissa bits, ties away from zero. A NaN with none of these bits set
+/// becomes infinity.
 Value round_tf32(const Arg& a);
-/// The f16 of two f32, rounded toward zero, in one u32: `low` in bits 0 to 15. What is finite stays finite (65504 at
-/// most), NaN becomes 0x7FFF.
+/// The f16 of two f32, rounded toward zero, in one u32: `low` in bits 0 to 15. What is finite stays
+/// finite (65504 at most), NaN becomes 0x7FFF.
 ///   f16x2_toward_zero(1.0f, -2.0f) is 0x3C00C000
 Value f16x2_toward_zero(const Arg& high, const Arg& low);
 Value exp(const Arg& a);

@@ -1,6 +1,6 @@
-// 04_dlpack: an op behind a C interface that takes DLPack tensors, the way a Python extension (torch's stable
-// ABI, tvm-ffi, ctypes) or another framework calls it. Four steps: validate, device, stream, launch. No framework
-// is linked: a DLTensor* of dlpack.h may be cast to DlTensor*.
+// 04_dlpack: an op behind a C interface that takes DLPack tensors, the way a Python extension
+// (torch's stable ABI, tvm-ffi, ctypes) or another framework calls it. Four steps: validate,
+// device, stream, launch. No framework is linked: a DLTensor* of dlpack.h may be cast to DlTensor*.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -14,9 +14,10 @@ namespace ts = tessera;
 using ts::runtime::Access;
 using ts::runtime::DlTensor;
 
-/// Casts x to e4m3 with one scale per 128 columns on `stream`, the framework's current one for x's device (torch:
-/// torch.cuda.current_stream(x.device).cuda_stream; DLPack: current_work_stream of the exchange interface, which
-/// costs less than converting through Python). Returns 0, or 1 and the reason in `message`.
+/// Casts x to e4m3 with one scale per 128 columns on `stream`, the framework's current one for x's
+/// device (torch: torch.cuda.current_stream(x.device).cuda_stream; DLPack: current_work_stream of
+/// the exchange interface, which costs less than converting through Python). Returns 0, or 1 and
+/// the reason in `message`.
 extern "C" int example_cast(const DlTensor* x, const DlTensor* out, const DlTensor* out_sf,
                             void* stream, char* message, size_t message_size) {
   try {
@@ -41,7 +42,8 @@ int main() {
   int64_t narrow[] = {4, 2};
   std::vector<float> x(4 * 256, 448.0f), scales(4 * 2);
   std::vector<unsigned char> codes(4 * 256);
-  // data, device (1 = CPU) and its number, rank, type code, bits, lanes, extents, strides (row-major), offset
+  // data, device (1 = CPU) and its number, rank, type code, bits, lanes, extents, strides
+  // (row-major), offset
   const DlTensor x_tensor{x.data(), 1, 0, 2, 2, 32, 1, wide, nullptr, 0};
   const DlTensor codes_tensor{codes.data(), 1, 0, 2, 10, 8, 1, wide, nullptr, 0};
   DlTensor scales_tensor{scales.data(), 1, 0, 2, 2, 32, 1, narrow, nullptr, 0};

@@ -94,8 +94,8 @@ struct OutputInfo {
 /// An output without padding.
 OutputInfo row_major_output(std::string name, DType dtype, const Dims& shape);
 
-/// CUDA stream of the caller; null is the legacy default stream, which a call has to ask for. Ignored for
-/// CPU tensors.
+/// CUDA stream of the caller; null is the legacy default stream, which a call has to ask for.
+/// Ignored for CPU tensors.
 using Stream = void*;
 
 /// How a CPU call runs.

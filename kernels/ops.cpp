@@ -45,8 +45,8 @@ const std::vector<OpInfo>* with_memory(std::vector<OpInfo> listed) {
 }  // namespace
 
 const std::vector<OpInfo>& ops() {
-  // In the order of the contract: moe, quant, transpose, engram, mhc. One line per op: copies of the tables
-  // in kernels/<family>.
+  // In the order of the contract: moe, quant, transpose, engram, mhc. One line per op: copies of
+  // the tables in kernels/<family>.
   static const auto* all = new std::vector<OpInfo>{topk_gate_op(),
                                                    top2_sum_gate_op(),
                                                    get_fused_mapping_op(),

@@ -28,7 +28,8 @@ class Environment {
 /// Nothing if a Var has no value or an operation is not an integer one.
 std::optional<int64_t> evaluate(const ir::Expr& e, const Environment& environment);
 
-/// An integer operation of two arguments; nothing for others, for a division by 0 and for results beyond 64 bits.
+/// An integer operation of two arguments; nothing for others, for a division by 0 and for results
+/// beyond 64 bits.
 inline std::optional<int64_t> apply(ir::Op op, int64_t a, int64_t b) {
   using ir::Op;
   int64_t result = 0;

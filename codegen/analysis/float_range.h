@@ -13,8 +13,8 @@ struct FloatRange {
   bool may_be_nan;
 };
 
-/// The range that constants and comparisons with them give an expression. `definition` knows what a variable
-/// was bound to, null if it was not bound to an expression.
+/// The range that constants and comparisons with them give an expression. `definition` knows what a
+/// variable was bound to, null if it was not bound to an expression.
 ///
 ///   float_range(max(x, 1e-4f)) is {1e-4, infinity, false}
 FloatRange float_range(const ir::Expr& e,

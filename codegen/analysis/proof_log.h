@@ -1,6 +1,6 @@
 #pragma once
-// What the prover claims while it lowers a kernel, for a judge outside the compiler. Nothing is kept unless a ProofLog
-// lives on the thread.
+// What the prover claims while it lowers a kernel, for a judge outside the compiler. Nothing is
+// kept unless a ProofLog lives on the thread.
 
 #include <cstdint>
 #include <string>

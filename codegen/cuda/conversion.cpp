@@ -56,8 +56,9 @@ Text ExpressionPrinter::convert(DType to, DType from, Text operand, Role role) {
   return {fmt::format("{}({})", type(to), operand.text)};
 }
 
-// Elements of 16 bits and below are widened from the word that they share with a neighbour, which is in one
-// register: taken out of it alone, each would be a value of its own to the compiler first.
+// Elements of 16 bits and below are widened from the word that they share with a neighbour, which
+// is in one register: taken out of it alone, each would be a value of its own to the compiler
+// first.
 std::optional<Text> ExpressionPrinter::widened_from_pair(const Expr& e) {
   const Access* load = e->op == Op::var ? usage_.inlined_load(*e->var) : nullptr;
   if (load == nullptr) return {};

@@ -17,8 +17,8 @@ int access_bytes(const Array& array, int width) {
                                               : width * bits(array.dtype) / 8;
 }
 
-/// Half of an even sum. Terms with an even factor are halved by themselves, so that the compiler sees how far apart
-/// accesses are; the others, whose sum is even then, together.
+/// Half of an even sum. Terms with an even factor are halved by themselves, so that the compiler
+/// sees how far apart accesses are; the others, whose sum is even then, together.
 Expr half(const Expr& sum) {
   const Expr zero = ir::constant(sum->type, 0);
   Expr halves = zero, rest = zero;

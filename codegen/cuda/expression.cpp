@@ -327,8 +327,9 @@ std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role rol
   return argument(e, i, role, is_chained(e, i) ? infix(e->op).precedence : outer);
 }
 
-// A division tests its operands and branches for some. Of positive operands, one of them a constant, it is
-// known which are out of the way of overflow and underflow, and of those the quotient is a few multiplications.
+// A division tests its operands and branches for some. Of positive operands, one of them a
+// constant, it is known which are out of the way of overflow and underflow, and of those the
+// quotient is a few multiplications.
 std::optional<Text> ExpressionPrinter::quotient(const Expr& e) {
   if (e->op != Op::div || e->type != DType::f32) return {};
   const auto range = [&](size_t i) {

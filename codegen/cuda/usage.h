@@ -67,8 +67,8 @@ class Usage {
   /// True if the kernel waits for the one before it in the stream.
   bool waits_for_previous() const { return waits_for_previous_; }
 
-  /// True if nobody writes the global array while the kernel runs, so that its reads may move: not above a
-  /// wait for the kernel that writes it.
+  /// True if nobody writes the global array while the kernel runs, so that its reads may move: not
+  /// above a wait for the kernel that writes it.
   bool is_constant(const Array& array) const { return array.read_only && !waits_for_previous_; }
 
   /// True if what the register array holds goes nowhere but to memory, as it is.

@@ -180,7 +180,8 @@ class ExtremeLowering {
              outputs_);
   }
 
-  /// The identity again, so that the value is that of a comparison: no NaN for the compiler to care for.
+  /// The identity again, so that the value is that of a comparison: no NaN for the compiler to care
+  /// for.
   void widen() {
     if (found_ == out_) return;
     t_.unrolled("s", outputs_, loc_, [&](const Expr& s) {

@@ -1,5 +1,6 @@
-// One vector of a straight-line body: vector loads, one unrolled loop over the lanes, conversions in pairs, vector
-// stores. Accesses that are not consecutive stay inside the lane loop, one element at a time.
+// One vector of a straight-line body: vector loads, one unrolled loop over the lanes, conversions
+// in pairs, vector stores. Accesses that are not consecutive stay inside the lane loop, one element
+// at a time.
 
 #include <fmt/format.h>
 
@@ -305,8 +306,9 @@ class LaneLowering {
 
   // ---- two 16-bit floats at a time
 
-  /// True if all lanes of a 16-bit float are in registers, or are the result of operations on pairs of such.
-  /// `target` is where the result goes: its own registers may take part if nothing else writes them.
+  /// True if all lanes of a 16-bit float are in registers, or are the result of operations on pairs
+  /// of such. `target` is where the result goes: its own registers may take part if nothing else
+  /// writes them.
   bool can_pack(const Expr& e, const ir::ElementStore& target) const {
     if (!is_half(e->type)) return false;
     if (is_same_in_all_lanes(e)) return true;

@@ -46,8 +46,8 @@ bool belongs_to_first_copy(const ir::Body& body) {
   return reads_what_it_writes && !writes_registers && !needs_other_threads(body);
 }
 
-/// The branch that all there is to do for an element stands in, if it does not depend on `lane`: nor does
-/// anything before it, which only reads.
+/// The branch that all there is to do for an element stands in, if it does not depend on `lane`:
+/// nor does anything before it, which only reads.
 const ir::If* shared_branch(const ir::Body& body, const VarRef& lane) {
   std::vector<VarRef> vars;
   for (const ir::Stmt& stmt : body) {

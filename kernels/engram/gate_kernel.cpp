@@ -1,7 +1,8 @@
 // engram_gate_fwd: every residual stream plus the value row, weighted by the stream's gate.
 //
 // Shapes   hidden_states and out [tokens x streams, hidden], k [tokens, streams, hidden], v [tokens,
-//          hidden], weight_fused [streams, hidden], dot, gate_score, rstd_x and rstd_k [tokens, streams]
+//          hidden], weight_fused [streams, hidden], dot, gate_score, rstd_x and rstd_k [tokens,
+//          streams]
 // Dtypes   rows bf16, weights and scores f32
 // Method   one block per stream and run of tokens: it keeps the weights of its columns in registers,
 //          loads x, k and v of a token at once, sums over the block, and adds. x, k and out are
@@ -23,8 +24,8 @@
 namespace tessera::kernels::engram {
 namespace {
 
-/// Two blocks of more than 128 threads fit with all the registers that a token takes. Unless told so, ptxas
-/// saves some and reads v behind the sums, which then waits for the memory twice.
+/// Two blocks of more than 128 threads fit with all the registers that a token takes. Unless told
+/// so, ptxas saves some and reads v behind the sums, which then waits for the memory twice.
 int blocks_per_sm(int64_t threads) {
   return threads > 128 && threads <= 256 ? 2 : 0;
 }

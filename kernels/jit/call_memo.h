@@ -16,7 +16,8 @@
 
 namespace tessera::kernels::jit {
 
-/// The value of an option: absent, a number, a flag, a word, a list. Words and lists must outlive its use.
+/// The value of an option: absent, a number, a flag, a word, a list. Words and lists must outlive
+/// its use.
 using OptionValue =
     std::variant<std::monostate, int64_t, double, bool, std::string_view, std::span<const int64_t>>;
 

@@ -14,9 +14,9 @@
 //          columns of a warp, ascending in steps of 8. Squares: lane c of 4 sums the columns with
 //          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
 // Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; pieces of 64 KB
-//          under way (with twice as many it takes 7 % longer), or whole rows of two such tiles in place.
-//          Adding late takes 1 to 2 % off 28 tiles and more per block and costs 2 % of 16 and fewer;
-//          tiles of 32 rows gain nothing.
+//          under way (with twice as many it takes 7 % longer), or whole rows of two such tiles in
+//          place. Adding late takes 1 to 2 % off 28 tiles and more per block and costs 2 % of 16
+//          and fewer; tiles of 32 rows gain nothing.
 
 #include "kernels/mhc/projection_kernel.h"
 

@@ -2,9 +2,9 @@
 // What a projection leaves for the kernel behind it: sums over parts of the columns.
 //
 // Eight sums of a part's columns, each from +0, are added by fours, ((s0 + s1) + s2) + s3, and the two
-// halves to the part. Parts are added in ascending order from +0 in runs (n_splits of them), runs in the
-// result: a tree that depends on width, entries and n_splits alone, so that the bits do not depend on
-// the other tokens.
+// halves to the part. Parts are added in ascending order from +0 in runs (n_splits of them), runs
+// in the result: a tree that depends on width, entries and n_splits alone, so that the bits do not
+// depend on the other tokens.
 
 #include <cstdint>
 

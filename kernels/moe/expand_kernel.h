@@ -20,8 +20,8 @@ struct ExpandSpec {
 /// num_topk]. Rows are made of the words of row_words().
 /// Where there are tokens the scalar is rows_apart().
 ir::Kernel build_expand(const ExpandSpec& s);
-/// The distance of the rows that the warps of a block move; `positions` as many as are written. Neighbours are
-/// fastest where there are many tokens.
+/// The distance of the rows that the warps of a block move; `positions` as many as are written.
+/// Neighbours are fastest where there are many tokens.
 int64_t rows_apart(int64_t tokens, int64_t positions);
 
 }  // namespace tessera::kernels::moe

@@ -3,9 +3,9 @@
 // Shapes   topk_idx and token_topk_to_pos [tokens, num_topk], pos_to_expert, pos_to_token and
 //          pos_to_token_topk [positions], expert_start, expert_end and num_tokens_per_expert [experts]
 // Dtypes   topk_idx i64, the rest i32
-// Method   a stable counting sort; up to 2048 pairs by one block, up to 2^16 by one cluster, where a pair
-//          stays in a register from the load to the store. Beyond, and on devices without clusters of
-//          16, three kernels over chunks of 1024 to 2048 pairs: counts per chunk, their
+// Method   a stable counting sort; up to 2048 pairs by one block, up to 2^16 by one cluster, where
+//          a pair stays in a register from the load to the store. Beyond, and on devices without
+//          clusters of 16, three kernels over chunks of 1024 to 2048 pairs: counts per chunk, their
 //          sums over chunks, positions. Counts wait in token_topk_to_pos, which the last kernel
 //          overwrites. A few bytes per pair: the bound is latency.
 // Maths    position = start of the expert + pairs of the expert before this one

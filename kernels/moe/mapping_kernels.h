@@ -10,8 +10,8 @@ namespace tessera::kernels::moe {
 inline constexpr int64_t kMaxMappedExperts = 1024;
 
 /// One kernel for as many as kMaxClusterPairs: a block, or the blocks of one cluster. More want more
-/// multiprocessors: on an H200 one cluster takes 4.6 us for 16 thousand pairs, and for 174 thousand 17.7
-/// where three kernels take 8.9.
+/// multiprocessors: on an H200 one cluster takes 4.6 us for 16 thousand pairs, and for 174 thousand
+/// 17.7 where three kernels take 8.9.
 inline constexpr int kMappingThreads = 1024;
 inline constexpr int kMappingCluster = 16;
 inline constexpr int kBlockPairsPerThread = 2;

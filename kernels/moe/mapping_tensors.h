@@ -20,8 +20,8 @@ class MappingTensors {
 
   /// table_, for a block of so many warps.
   void make_table(int warps);
-  /// Pairs [begin, end) to registers, `rounds` of them per thread, at most `most`: those of a thread are
-  /// 32 apart, those of a warp one run.
+  /// Pairs [begin, end) to registers, `rounds` of them per thread, at most `most`: those of a
+  /// thread are 32 apart, those of a warp one run.
   void load_pairs(const dsl::Value& begin, const dsl::Value& end, const dsl::Value& rounds,
                   int64_t most);
   /// Numbers the pairs of each expert within their warp; leaves how many there are in table_.

@@ -11,11 +11,13 @@ namespace tessera::kernels::e5m6 {
 
 inline constexpr int64_t kCodes = 8, kWords = 3;  // of one string
 
-/// The codes of two values, each in the upper 12 bits of a word; the bits below are not theirs. Values are products (so
-/// that a NaN is positive) of at most the largest e5m6, 65024, and an ulp; NaN gives 0x7FF.
+/// The codes of two values, each in the upper 12 bits of a word; the bits below are not theirs.
+/// Values are products (so that a NaN is positive) of at most the largest e5m6, 65024, and an ulp;
+/// NaN gives 0x7FF.
 ///
-/// A value is truncated to an f16, then its code rounded up if the low 17 bits of the f32 say so: to nearest even from
-/// 2^-14 on. Below, truncation has dropped more than these 17 bits; the rule is the same.
+/// A value is truncated to an f16, then its code rounded up if the low 17 bits of the f32 say so:
+/// to nearest even from 2^-14 on. Below, truncation has dropped more than these 17 bits; the rule
+/// is the same.
 inline std::array<dsl::Value, 2> encode(dsl::Builder& k, const dsl::Value& even,
                                         const dsl::Value& odd) {
   using namespace dsl;

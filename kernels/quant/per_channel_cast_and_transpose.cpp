@@ -40,7 +40,8 @@ layout::Layout register_tile() {
                         {{0, 1, 16, 0, 8}, {0, 16, 8, 8, 0}, {1, 1, 8, 0, 1}, {1, 8, 8, 1, 0}});
 }
 
-/// (runs, cols): the threads of a run share their eight columns out, so that no scale is computed twice.
+/// (runs, cols): the threads of a run share their eight columns out, so that no scale is computed
+/// twice.
 layout::Layout scale_tile(int64_t runs) {
   const int64_t own = runs, sharing = 8 / runs;  // columns of a thread, threads of a run
   return layout::Layout(

@@ -25,8 +25,9 @@ namespace {
 using Spec = TokenCastSpec;
 constexpr int64_t kMaxHidden = 24576;  // the words of a row fit the shared memory of a block
 
-/// Short rows: one string of eight codes per thread, and several rows in a block. Of f32 up to four strings where
-/// whole warps share a row evenly, for the compiler's sake; bf16 wants the loads of seven in flight.
+/// Short rows: one string of eight codes per thread, and several rows in a block. Of f32 up to four
+/// strings where whole warps share a row evenly, for the compiler's sake; bf16 wants the loads of
+/// seven in flight.
 TokenTile row_tile(const Spec& s) {
   const int64_t strings = s.hidden / e5m6::kCodes;
   for (int threads = 128; threads <= 1024 && s.in == DType::f32; threads += 32) {

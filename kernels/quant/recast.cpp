@@ -20,9 +20,10 @@
 namespace tessera::kernels {
 namespace {
 
-/// True if codes times factors have the same e2m1 code as f16. Factors are powers of two, at most 2^11 where
-/// a code is neither zero nor NaN, so that products lose bits only below 2^-24, far below the first tie at 1/4.
-/// A larger factor, but not an infinite one, gives the same products of zero as any.
+/// True if codes times factors have the same e2m1 code as f16. Factors are powers of two, at most
+/// 2^11 where a code is neither zero nor NaN, so that products lose bits only below 2^-24, far
+/// below the first tie at 1/4. A larger factor, but not an infinite one, gives the same products of
+/// zero as any.
 bool products_fit_f16(const TokenCastSpec& s) {
   return s.in == DType::e4m3 && s.format == DType::e2m1 && s.round_sf &&
          s.x_sf_layout == SfLayout::packed_ue8m0;

@@ -57,8 +57,8 @@ void cut_work(SwigluSpec& s, int64_t rows) {
   // Short threads get over the latency where all blocks are on an H200 at once. Many short blocks cost
   // more, above all the atomics of their counts.
   s.per_thread = values <= int64_t{1} << (has_count(s) ? 18 : 21) ? 8 : 16;
-  // ptxas reads `up` behind the activation of `gate` unless it has registers to spare or a branch on padding stands
-  // between. Few blocks leave them.
+  // ptxas reads `up` behind the activation of `gate` unless it has registers to spare or a branch
+  // on padding stands between. Few blocks leave them.
   s.blocks_per_sm = is_ordinary_group(s.group) && !s.has_experts && values <= 1 << 20 ? 10 : 0;
 }
 

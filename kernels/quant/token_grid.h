@@ -10,8 +10,8 @@ struct TileOrigin {
   dsl::Value row, col, col_tile;
 };
 
-/// Launches one block per tile, column tiles of one row after each other. One grid dimension, so that the number of
-/// tokens is not limited to 65535 tiles.
+/// Launches one block per tile, column tiles of one row after each other. One grid dimension, so
+/// that the number of tokens is not limited to 65535 tiles.
 inline TileOrigin launch_tiles(dsl::Builder& k, const dsl::Value& tokens, int64_t tile_rows,
                                int64_t hidden, int64_t tile_cols, int threads,
                                int min_blocks_per_sm = 0) {

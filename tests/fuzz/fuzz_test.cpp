@@ -1,7 +1,8 @@
-// Random tile programs: what the compiler makes of them, run on the executor with every trap on, against what they
-// mean. A fixed corpus here; long runs by hand:
+// Random tile programs: what the compiler makes of them, run on the executor with every trap on,
+// against what they mean. A fixed corpus here; long runs by hand:
 //   TESSERA_FUZZ_FIRST=1000000 TESSERA_FUZZ_PROGRAMS=1000000 build/test_fuzz
-// Prints the seed of every difference; TESSERA_FUZZ_FIRST=SEED TESSERA_FUZZ_PROGRAMS=1 repeats it and prints the program.
+// Prints the seed of every difference; TESSERA_FUZZ_FIRST=SEED TESSERA_FUZZ_PROGRAMS=1 repeats it
+// and prints the program.
 
 #include <fmt/format.h>
 
@@ -36,7 +37,8 @@ struct Outcome {
   std::string difference;  // what went wrong; empty if nothing
 };
 
-/// Compiles the program, `bug` and all, and runs it on the executor. False if there was no place for the bug.
+/// Compiles the program, `bug` and all, and runs it on the executor. False if there was no place
+/// for the bug.
 bool execute(RandomProgram& program, Bug bug, uint64_t choice) {
   ir::Kernel& kernel = program.kernel;
   std::vector<TensorView> views;

@@ -1,5 +1,6 @@
 #pragma once
-// The statements of a random program in which threads work together: scans, reducers, atomics, pipelines.
+// The statements of a random program in which threads work together: scans, reducers, atomics,
+// pipelines.
 
 #include <fmt/format.h>
 

@@ -1,6 +1,7 @@
 #pragma once
-// Random small tile programs that have one meaning: nothing is read before it is written, no two iterations of a
-// loop touch one element, and every float stays an integer small enough for sums in any order.
+// Random small tile programs that have one meaning: nothing is read before it is written, no two
+// iterations of a loop touch one element, and every float stays an integer small enough for sums in
+// any order.
 
 #include <cstdint>
 #include <memory>
@@ -16,7 +17,8 @@ struct RandomProgram {
   std::vector<HostTensor> tensors;  // in parameter order, inputs filled
 };
 
-/// The same seed gives the same program everywhere. Throws Error of kind program where the compiler's front refuses it.
+/// The same seed gives the same program everywhere. Throws Error of kind program where the
+/// compiler's front refuses it.
 RandomProgram random_program(uint64_t seed);
 
 }  // namespace tessera::test

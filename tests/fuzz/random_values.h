@@ -87,7 +87,8 @@ class RandomValues {
     }
   }
 
-  /// An element of `tile` in f32 or i32; of a shared tile that nobody writes here, sometimes another one than (i, j).
+  /// An element of `tile` in f32 or i32; of a shared tile that nobody writes here, sometimes
+  /// another one than (i, j).
   Bounded element(const Tile& tile, const Value& i, const Value& j, const Tile& target) {
     Value r = i;
     Value c = j;

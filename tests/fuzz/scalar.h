@@ -1,5 +1,6 @@
 #pragma once
-// Values of the naive interpreter and the arithmetic of the language on them, written from its description.
+// Values of the naive interpreter and the arithmetic of the language on them, written from its
+// description.
 
 #include <cstdint>
 
@@ -16,8 +17,8 @@ struct Scalar {
 /// `value` in the range and precision of `type`: integers wrap, floats round to nearest even.
 Scalar normalised(DType type, Scalar value);
 Scalar converted(DType to, DType from, Scalar value);
-/// One operation whose arguments have dtype `type` and whose result has dtype `result`. Throws std::logic_error for
-/// an operation it does not know.
+/// One operation whose arguments have dtype `type` and whose result has dtype `result`. Throws
+/// std::logic_error for an operation it does not know.
 Scalar apply(ir::Op op, DType type, DType result, const Scalar* arguments);
 
 /// The bits of one element in memory, and back.

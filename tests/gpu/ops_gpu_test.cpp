@@ -72,7 +72,8 @@ TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   }
 }
 
-// TESSERA_LONG_TESTS=1 takes all of them, some with most of a minute in the reference; else the smaller ones.
+// TESSERA_LONG_TESTS=1 takes all of them, some with most of a minute in the reference; else the
+// smaller ones.
 TEST_CASE("what is measured equals its reference", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   constexpr int64_t kSmall = int64_t{1} << 25;  // bytes of traffic

@@ -1,4 +1,5 @@
-// Values that break a caller's promise, on the GPU: the op does the safe thing, and whoever asks is told.
+// Values that break a caller's promise, on the GPU: the op does the safe thing, and whoever asks is
+// told.
 
 #include "kernels/jit/jit.h"
 #include "kernels/value_check.h"

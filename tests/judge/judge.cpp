@@ -201,8 +201,9 @@ z3::check_result ask(const Claim& claim) {
   return solver.check();
 }
 
-/// The claim at every value of its Vars, if these have constant bounds and few values: what Z3 gives up on is mostly
-/// divisions of a thread index. Conditions are not used: more than was claimed.
+/// The claim at every value of its Vars, if these have constant bounds and few values: what Z3
+/// gives up on is mostly divisions of a thread index. Conditions are not used: more than was
+/// claimed.
 bool holds_everywhere(const Claim& claim) {
   constexpr int64_t kMaxPoints = 1 << 20;
   const auto look_through = [&](ir::Expr e) {

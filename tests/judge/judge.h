@@ -1,6 +1,6 @@
 #pragma once
-// The prover's judge: Z3 on every claim that the prover makes while a kernel is lowered, and on every guard that it
-// keeps.
+// The prover's judge: Z3 on every claim that the prover makes while a kernel is lowered, and on
+// every guard that it keeps.
 
 #include <string>
 #include <vector>

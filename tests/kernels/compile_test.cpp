@@ -26,12 +26,13 @@ const runtime::Nvrtc* nvrtc_here(std::string& why) {
   }
 }
 
-/// Bytes that a thread of some example spills on some target; nothing else may spill. These keep a whole row of
-/// several tensors in registers, and a few bytes of it in L1 cost less than a second pass over the row.
+/// Bytes that a thread of some example spills on some target; nothing else may spill. These keep a
+/// whole row of several tensors in registers, and a few bytes of it in L1 cost less than a second
+/// pass over the row.
 int known_spill(const std::string& op, int nvrtc_version) {
   static const std::map<std::string, int> known = {{"engram_gate_fwd", 4}};
-  // Tiles were chosen with NVRTC 13.0. Seen elsewhere: 4 bytes in cast_back_e5m6 (12.8 and 12.9 for sm_100a), 8 in
-  // reduce_fused (13.1 for sm_100a and sm_120a).
+  // Tiles were chosen with NVRTC 13.0. Seen elsewhere: 4 bytes in cast_back_e5m6 (12.8 and 12.9 for
+  // sm_100a), 8 in reduce_fused (13.1 for sm_100a and sm_120a).
   const int least = nvrtc_version == 13000 ? 0 : 8;
   const auto found = known.find(op);
   return std::max(least, found == known.end() ? 0 : found->second);

@@ -8,7 +8,8 @@
 namespace tessera::test {
 namespace {
 
-/// The tensors that `kernel` reads or writes before it waits for the kernel in front; none if it does not wait.
+/// The tensors that `kernel` reads or writes before it waits for the kernel in front; none if it
+/// does not wait.
 std::vector<std::string> touched_early(const ir::Kernel& kernel) {
   const std::string text = cuda_text(kernel);
   const size_t body = text.find(") {\n"), wait = text.find("wait_for_previous_kernel();");

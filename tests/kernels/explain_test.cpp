@@ -1,5 +1,5 @@
-// Why six shipped kernels were lowered as they are (layouts, widths, guards, barriers), against the approved
-// texts in tests/golden/explain. TESSERA_APPROVE=1 rewrites them.
+// Why six shipped kernels were lowered as they are (layouts, widths, guards, barriers), against the
+// approved texts in tests/golden/explain. TESSERA_APPROVE=1 rewrites them.
 
 #include <cstdlib>
 #include <fstream>

@@ -1,4 +1,5 @@
-// Z3 confirms every fact that the prover uses on the shipped kernels, and says which guards it would have removed.
+// Z3 confirms every fact that the prover uses on the shipped kernels, and says which guards it
+// would have removed.
 
 #include "tests/judge/judge.h"
 

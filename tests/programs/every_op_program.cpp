@@ -1,6 +1,7 @@
-// Runs the examples of every op on the GPU and prints the digest of each output; without a GPU brings their kernels to
-// cubins for sm_90a and prints their keys and the digests of these. With the word "no-compiler" it fails if that has opened
-// libnvrtc. Other words are names of ops: those, in that order.
+// Runs the examples of every op on the GPU and prints the digest of each output; without a GPU
+// brings their kernels to cubins for sm_90a and prints their keys and the digests of these. With
+// the word "no-compiler" it fails if that has opened libnvrtc. Other words are names of ops: those,
+// in that order.
 
 #include <dlfcn.h>
 #include <fmt/format.h>

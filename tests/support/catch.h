@@ -11,7 +11,8 @@
 
 namespace tessera::test {
 
-/// Printed as "SKIPPED: reason" when the program ends, unless a test failed: a skip never hides a failure.
+/// Printed as "SKIPPED: reason" when the program ends, unless a test failed: a skip never hides a
+/// failure.
 void note_skip(const std::string& reason);
 
 }  // namespace tessera::test

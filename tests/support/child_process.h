@@ -11,8 +11,9 @@ struct ChildResult {
   std::string output;  // stdout and stderr
 };
 
-/// Starts words[0] (searched in PATH) without a shell and waits for its end. Of the variables TESSERA_* it sees those
-/// given as "NAME=value", and this process's TESSERA_NVRTC unless that is given too.
+/// Starts words[0] (searched in PATH) without a shell and waits for its end. Of the variables
+/// TESSERA_* it sees those given as "NAME=value", and this process's TESSERA_NVRTC unless that is
+/// given too.
 ///
 /// Example: run_program({TESSERA_BINARY_DIR "/tools/tessera", "doctor"}, {"TESSERA_CACHE=off"}).output
 ChildResult run_program(const std::vector<std::string>& words,

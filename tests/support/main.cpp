@@ -1,5 +1,5 @@
-// The program of every test binary: Catch2's, plus the reasons of skipped tests. With TESSERA_TEST_ON=gpu it does
-// nothing on a machine without a GPU.
+// The program of every test binary: Catch2's, plus the reasons of skipped tests. With
+// TESSERA_TEST_ON=gpu it does nothing on a machine without a GPU.
 
 #define CATCH_CONFIG_RUNNER
 #include <cstdlib>

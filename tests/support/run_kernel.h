@@ -1,6 +1,6 @@
 #pragma once
-// Small tile programs in tests: run on the executor with every trap on, on the GPU where there is one, and compiled
-// for every target.
+// Small tile programs in tests: run on the executor with every trap on, on the GPU where there is
+// one, and compiled for every target.
 
 #include <functional>
 #include <string>
@@ -17,9 +17,9 @@ namespace tessera::test {
 HostTensor iota(DType dtype, Dims shape);
 std::vector<double> values_of(const HostTensor& tensor);
 
-/// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the tensors changed and
-/// that a GPU leaves the same bytes in every tensor. With TESSERA_TEST_THOROUGH set, as ctest does, NVRTC must also
-/// take its text for every target, and the watcher sees it.
+/// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the
+/// tensors changed and that a GPU leaves the same bytes in every tensor. With TESSERA_TEST_THOROUGH
+/// set, as ctest does, NVRTC must also take its text for every target, and the watcher sees it.
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);
 
 /// Called with every kernel that a thorough run_kernel is given, before it runs.

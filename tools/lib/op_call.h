@@ -29,7 +29,8 @@ class OpCall {
 
   /// Starts the op in the legacy default stream; on the CPU it is done when this returns.
   void run();
-  /// Gives every tensor other memory, contents kept: where tensors lie may decide how long a call takes.
+  /// Gives every tensor other memory, contents kept: where tensors lie may decide how long a call
+  /// takes.
   void move_elsewhere();
   /// Outputs and in-place tensors, logical values, with the strides that are not row-major; those
   /// whose length data decides are as long as they came to be.

@@ -61,8 +61,8 @@ TEST_CASE("a loop that begins with a barrier needs none in front", "[language][b
 }
 
 TEST_CASE("a ring of buffers is ordered from wherever its loop starts", "[language][barriers]") {
-  // Each round writes one buffer and reads the one that was written `distance` rounds before. One barrier in each round
-  // is enough; in front of the write (distance 2) it also orders the fill.
+  // Each round writes one buffer and reads the one that was written `distance` rounds before. One
+  // barrier in each round is enough; in front of the write (distance 2) it also orders the fill.
   const int distance = GENERATE(0, 1, 2);
   const int grid = GENERATE(1, 2);
   CAPTURE(distance, grid);

@@ -195,8 +195,8 @@ TEST_CASE("an operand in registers that a loop multiplies is computed once, befo
 }
 
 TEST_CASE("what is rounded to tf32 and multiplied is what is stored", "[language][gemm]") {
-  // Ties and their neighbours, what becomes infinite, infinities, zeros, the least normal numbers, NaN of all
-  // kinds: the last two differ from infinity in the 13 low bits alone.
+  // Ties and their neighbours, what becomes infinite, infinities, zeros, the least normal numbers,
+  // NaN of all kinds: the last two differ from infinity in the 13 low bits alone.
   const std::vector<uint32_t> patterns = {
       0x3F801000, 0x3F800FFF, 0x3F801001, 0xBF803000, 0x3F802FFF, 0x7F7FF000,
       0xFF7FFFFF, 0x7F7FEFFF, 0x7F800000, 0xFF800000, 0x00000000, 0x80000000,

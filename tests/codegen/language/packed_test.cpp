@@ -1,5 +1,5 @@
-// Tile programs whose 16-bit arithmetic goes two lanes at a time: what is emitted, and that no bit differs from one
-// lane at a time.
+// Tile programs whose 16-bit arithmetic goes two lanes at a time: what is emitted, and that no bit
+// differs from one lane at a time.
 
 #include <fmt/format.h>
 
@@ -19,7 +19,8 @@ using dsl::Value;
 
 namespace {
 
-/// Numbers of every kind: NaN, infinities, zeros and subnormals of both signs, ties, and bits at random.
+/// Numbers of every kind: NaN, infinities, zeros and subnormals of both signs, ties, and bits at
+/// random.
 HostTensor all_kinds(DType dtype, Dims shape, uint64_t seed) {
   HostTensor tensor(dtype, shape);
   std::mt19937_64 random(seed);

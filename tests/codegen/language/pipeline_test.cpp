@@ -102,8 +102,8 @@ TEST_CASE("P01 a pipelined matrix product equals the product", "[language]") {
 
 namespace {
 
-/// y[r] = w[r] * (sum of x[tile, 63 - r]), with `between` after the loads of w and before the loop. What the copies use
-/// is defined before the loads or, `defined_late`, behind them.
+/// y[r] = w[r] * (sum of x[tile, 63 - r]), with `between` after the loads of w and before the loop.
+/// What the copies use is defined before the loads or, `defined_late`, behind them.
 ir::Kernel weighted_sum(
     const std::function<void(Builder&, const Ref& out, const Value& tiles)>& between,
     bool defined_late = false) {

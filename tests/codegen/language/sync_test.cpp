@@ -1,4 +1,5 @@
-// Tile programs about barriers: how few, of what kind, and where there must be none; and about leaving early.
+// Tile programs about barriers: how few, of what kind, and where there must be none; and about
+// leaving early.
 
 #include <functional>
 #include <string>
@@ -19,7 +20,8 @@ using dsl::Value;
 
 namespace {
 
-/// y[b] = the sum over all rows of x, added up by every block from what every block has left in `parts`.
+/// y[b] = the sum over all rows of x, added up by every block from what every block has left in
+/// `parts`.
 ir::Kernel sum_of_grid(bool meets = true) {
   Builder k("sum_of_grid");
   auto rows = k.dim("rows");

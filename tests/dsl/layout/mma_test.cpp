@@ -1,4 +1,5 @@
-// Operand layouts of the tensor-core instructions against the tables of the PTX ISA, written out here lane by lane.
+// Operand layouts of the tensor-core instructions against the tables of the PTX ISA, written out
+// here lane by lane.
 
 #include "dsl/layout/mma.h"
 

@@ -1,4 +1,5 @@
-// The runtime's acceptance list on a real GPU, 17: kernels that begin before the one before them has ended.
+// The runtime's acceptance list on a real GPU, 17: kernels that begin before the one before them
+// has ended.
 
 #include <algorithm>
 #include <memory>

@@ -1,5 +1,6 @@
 #pragma once
-// What the acceptance tests on a GPU launch: an op with ten tensors, and kernels with much shared memory.
+// What the acceptance tests on a GPU launch: an op with ten tensors, and kernels with much shared
+// memory.
 
 #include <algorithm>
 #include <string>

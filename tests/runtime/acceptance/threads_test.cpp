@@ -1,5 +1,5 @@
-// C10 of the acceptance list: many threads that compile and launch at once. Worth most under the thread sanitizer
-// (TESSERA_SANITIZE=thread).
+// C10 of the acceptance list: many threads that compile and launch at once. Worth most under the
+// thread sanitizer (TESSERA_SANITIZE=thread).
 
 #include <atomic>
 #include <string>

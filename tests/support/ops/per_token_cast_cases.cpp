@@ -83,7 +83,8 @@ OpCase hostile_input_scales(DType x_dtype, const Form& form) {
   return test;
 }
 
-// Rows under every packed scale there is: of zeros, of NaN, of the smallest codes, of the largest, of all.
+// Rows under every packed scale there is: of zeros, of NaN, of the smallest codes, of the largest,
+// of all.
 OpCase every_input_exponent(const Form& form) {
   constexpr int64_t kHidden = 128, kExponents = 256;
   const std::vector<std::vector<uint64_t>> contents = {
