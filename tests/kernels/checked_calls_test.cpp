@@ -13,6 +13,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/ops/bench_inputs.h"
 #include "tests/support/ops/op_errors.h"
+#include "tests/support/places.h"
 
 using namespace tessera;
 
@@ -22,7 +23,7 @@ namespace {
 std::set<std::string> remembered_ops() {
   std::set<std::string> names;
   const std::regex call(R"rx(call_op\(\s*(\w+)_op\(\))rx");
-  const std::filesystem::path folder = std::filesystem::path(TESSERA_SOURCE_DIR) / "kernels";
+  const std::filesystem::path folder = test::in_source("kernels");
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     if (entry.path().extension() != ".cpp") continue;
     std::ostringstream text;

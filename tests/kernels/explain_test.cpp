@@ -8,6 +8,7 @@
 
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/places.h"
 #include "tools/lib/example.h"
 
 namespace tessera {
@@ -41,7 +42,7 @@ TEST_CASE("6.10 every automatic choice in six kernels is explained as approved",
   // Deterministic: the same program, the same choices, after any history.
   CHECK(without_line_numbers(codegen::explain(kernel)) == explained);
 
-  const std::string path = TESSERA_SOURCE_DIR "/tests/golden/explain/" + kernel.name + ".txt";
+  const std::string path = test::in_source("tests/golden/explain/") + kernel.name + ".txt";
   const std::string text = op.name + ", " + op.examples.front().label + "\n\n" + explained;
   if (std::getenv("TESSERA_APPROVE") != nullptr) std::ofstream(path, std::ios::binary) << text;
   CHECK(text == read_file(path));

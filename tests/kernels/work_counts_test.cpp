@@ -14,12 +14,13 @@
 #include "dsl/base/error.h"
 #include "runtime/runtime.h"
 #include "tests/support/catch.h"
+#include "tests/support/places.h"
 #include "tools/lib/op_check.h"
 
 namespace tessera {
 namespace {
 
-constexpr const char* kPath = TESSERA_SOURCE_DIR "/tests/kernels/work_counts.txt";
+const std::string kPath = test::in_source("tests/kernels/work_counts.txt");
 constexpr const char* kTarget = "sm_90a";
 
 /// The columns, as `tessera check --json` names them. The last ones come from NVRTC.

@@ -17,6 +17,7 @@
 #include "runtime/options.h"
 #include "tests/runtime/fake_cuda.h"
 #include "tests/support/catch.h"
+#include "tests/support/places.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
@@ -45,7 +46,7 @@ const Nvrtc* real_nvrtc() {
     try {
       const Options options = options_from(process_environment());
       return open_nvrtc(system_loader(),
-                        {options.nvrtc, options.cuda_homes, TESSERA_SOURCE_DIR "/.deps"});
+                        {options.nvrtc, options.cuda_homes, test::in_source(".deps")});
     } catch (const Error& error) {
       std::cout << error.what() << std::endl;
       return nullptr;

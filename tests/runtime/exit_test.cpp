@@ -7,6 +7,7 @@
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/places.h"
 
 using tessera::test::ChildResult;
 using tessera::test::ScratchFolder;
@@ -17,8 +18,8 @@ ChildResult run(const std::vector<std::string>& words, const std::string& cache)
   return tessera::test::run_program(words, {"TESSERA_CACHE_DIR=" + cache});
 }
 
-const std::string kPlugin = TESSERA_BINARY_DIR "/libtessera_exit_plugin.so";
-const std::string kProgram = TESSERA_BINARY_DIR "/exit_program";
+const std::string kPlugin = tessera::test::in_build("libtessera_exit_plugin.so");
+const std::string kProgram = tessera::test::in_build("exit_program");
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "dsl/base/error.h"
 #include "tests/runtime/fake_cuda.h"
 #include "tests/support/catch.h"
+#include "tests/support/places.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
@@ -151,7 +152,7 @@ TEST_CASE("NVRTC is named from its files as it names itself when it is open") {
 
 TEST_CASE("the real NVRTC is named from its files as it names itself when it is open") {
   const LibraryLoader& loader = system_loader();
-  const NvrtcSearch search = {"", {}, TESSERA_SOURCE_DIR "/.deps"};
+  const NvrtcSearch search = {"", {}, test::in_source(".deps")};
   LibraryLoader files = loader;  // another test may have opened it
   files.open_mapped = [](const std::string&) -> void* { return nullptr; };
   const auto told = identify_nvrtc(files, search);

@@ -16,6 +16,7 @@
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/places.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
@@ -367,7 +368,7 @@ TEST_CASE("ends during a compile", "[.]") {
 TEST_CASE("a process that ends does not wait for a compile") {
   const auto start = std::chrono::steady_clock::now();
   const ChildResult child =
-      run_program({TESSERA_BINARY_DIR "/test_runtime", "ends during a compile"}, {});
+      run_program({test::in_build("test_runtime"), "ends during a compile"}, {});
   CAPTURE(child.output);
   CHECK(child.exit_code == 0);
   CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
@@ -385,7 +386,7 @@ TEST_CASE("configured by code", "[.]") {
 }
 
 TEST_CASE("code wins over the environment") {
-  const ChildResult child = run_program({TESSERA_BINARY_DIR "/test_runtime", "configured by code"},
+  const ChildResult child = run_program({test::in_build("test_runtime"), "configured by code"},
                                         {"TESSERA_JOBS=5", "TESSERA_PDL=0"});
   CAPTURE(child.output);
   CHECK(child.exit_code == 0);
@@ -405,7 +406,7 @@ TEST_CASE("a sink from the begin on", "[.]") {
 
 TEST_CASE("warnings about the environment reach a sink and not stderr") {
   const ChildResult child =
-      run_program({TESSERA_BINARY_DIR "/test_runtime", "a sink from the begin on"},
+      run_program({test::in_build("test_runtime"), "a sink from the begin on"},
                   {"TESSERA_JIBS=5", "TESSERA_PDL=no"});
   CAPTURE(child.output);
   CHECK(child.exit_code == 0);

@@ -15,7 +15,7 @@ struct ChildResult {
 /// TESSERA_* it sees those given as "NAME=value", and this process's TESSERA_NVRTC unless that is
 /// given too.
 ///
-/// Example: run_program({TESSERA_BINARY_DIR "/tools/tessera", "doctor"}, {"TESSERA_CACHE=off"}).output
+/// Example: run_program({in_build("tools/tessera"), "doctor"}, {"TESSERA_CACHE=off"}).output
 ChildResult run_program(const std::vector<std::string>& words,
                         const std::vector<std::string>& variables);
 

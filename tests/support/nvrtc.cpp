@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <ctime>
 
+#include "tests/support/places.h"
+
 namespace tessera::test {
 namespace {
 
@@ -23,8 +25,8 @@ std::vector<std::string> candidates() {
   if (const char* named = std::getenv("TESSERA_NVRTC")) paths.emplace_back(named);
   for (const char* version : {"13", "12"}) paths.push_back(fmt::format("libnvrtc.so.{}", version));
   paths.emplace_back("/usr/local/cuda/lib64/libnvrtc.so");
-  paths.emplace_back(TESSERA_SOURCE_DIR "/.deps/nvidia/cu13/lib/libnvrtc.so.13");
-  paths.emplace_back(TESSERA_SOURCE_DIR "/.deps/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+  paths.emplace_back(in_source(".deps/nvidia/cu13/lib/libnvrtc.so.13"));
+  paths.emplace_back(in_source(".deps/nvidia/cuda_nvrtc/lib/libnvrtc.so.12"));
   return paths;
 }
 

@@ -13,6 +13,7 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/places.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
 
@@ -128,7 +129,7 @@ TEST_CASE("R22.10 a bundle of every op serves every op where no libnvrtc is", "[
 TEST_CASE("a process that finds all its kernels in the cache opens no libnvrtc", "[cli][cache]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
-  const std::string program = TESSERA_BINARY_DIR "/every_op_program";
+  const std::string program = test::in_build("every_op_program");
   const std::vector<std::string> cache = {"TESSERA_CACHE_DIR=" + folder.path("cache")};
   const test::ChildResult cold = test::run_program({program}, cache);
   const test::ChildResult warm = test::run_program({program, "no-compiler"}, cache);
@@ -140,7 +141,7 @@ TEST_CASE("a process that finds all its kernels in the cache opens no libnvrtc",
 
 TEST_CASE("C01 keys and binaries do not depend on what a process made before", "[cli][cache]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
-  const std::string program = TESSERA_BINARY_DIR "/every_op_program";
+  const std::string program = test::in_build("every_op_program");
   const auto made = [&](const std::string& first, const std::string& second) {
     const test::ChildResult child =
         test::run_program({program, first, second}, {"TESSERA_CACHE=off"});

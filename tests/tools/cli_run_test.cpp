@@ -6,6 +6,7 @@
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/places.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/lib/safetensors.h"
@@ -36,9 +37,8 @@ TEST_CASE("a result that cannot be printed is a failure", "[cli][run]") {
   write_safetensors(folder.path("x"), matrix(64, 128));
   const std::string command = "exec \"$0\" run transpose --device cpu --in " + folder.path("x") +
                               " --out " + folder.path("y") + " > /dev/full";
-  CHECK(
-      test::run_program({"sh", "-c", command, TESSERA_BINARY_DIR "/tools/tessera"}, {}).exit_code ==
-      1);
+  CHECK(test::run_program({"sh", "-c", command, test::in_build("tools/tessera")}, {}).exit_code ==
+        1);
 }
 
 TEST_CASE("run transposes a file on the CPU", "[cli][run]") {

@@ -5,6 +5,7 @@
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/places.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
 
@@ -34,7 +35,7 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
 }
 
 TEST_CASE("a message for a closed or full stderr is lost, the exit code stays", "[cli]") {
-  const std::string program = TESSERA_BINARY_DIR "/tools/tessera";
+  const std::string program = test::in_build("tools/tessera");
   for (const char* to : {"2>&-", "2>/dev/full"}) {
     const test::ChildResult result =
         test::run_program({"sh", "-c", "exec \"$0\" lsit " + std::string(to), program}, {});

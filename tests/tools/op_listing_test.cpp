@@ -5,6 +5,7 @@
 
 #include "dsl/base/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/places.h"
 #include "tests/tools/fake_op.h"
 #include "tests/tools/spec_tables.h"
 #include "tests/tools/temporary_folder.h"
@@ -129,7 +130,7 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
 TEST_CASE("tessera list --json equals the contract's tables for the ops that exist",
           "[list][contract]") {
   const char* given = std::getenv("TESSERA_SPEC_DIR");
-  const std::string folder = given != nullptr ? given : TESSERA_SOURCE_DIR "/../shared/specs";
+  const std::string folder = given != nullptr ? given : test::in_source("../shared/specs");
   const std::string path = folder + "/ops.md";
   if (!std::filesystem::exists(path)) TESSERA_SKIP("no contract at " + path);
   const std::string markdown = tests::read_text(path);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "tests/support/places.h"
 #include "tests/tools/temporary_folder.h"
 
 extern char** environ;
@@ -16,7 +17,7 @@ namespace tessera::tests {
 ProgramResult run_tessera(const std::vector<std::string>& words, const std::string& cache,
                           const std::vector<std::string>& environment) {
   const TemporaryFolder folder;
-  const std::string program = TESSERA_BINARY_DIR "/tools/tessera";
+  const std::string program = test::in_build("tools/tessera");
   std::vector<std::string> arguments = {program};
   arguments.insert(arguments.end(), words.begin(), words.end());
   std::vector<std::string> variables = environment;

@@ -4,11 +4,12 @@
 #include <sstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/places.h"
 
 namespace {
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(std::string(TESSERA_SOURCE_DIR) + "/" + path);
+  std::ifstream file(tessera::test::in_source(path));
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();

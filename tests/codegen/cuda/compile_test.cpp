@@ -10,6 +10,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"
 #include "tests/support/nvrtc.h"
+#include "tests/support/places.h"
 #include "tests/support/program_builder.h"
 
 namespace tessera {
@@ -17,8 +18,7 @@ namespace {
 
 std::vector<std::filesystem::path> golden_files() {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/tests/golden")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::in_source("tests/golden"))) {
     if (entry.path().extension() == ".cu") paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());

@@ -8,12 +8,13 @@
 #include "codegen/cuda/emit.h"
 #include "tests/codegen/cuda/sample_programs.h"
 #include "tests/support/catch.h"
+#include "tests/support/places.h"
 
 namespace tessera {
 namespace {
 
 std::string golden_path(const codegen::Program& program) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/golden/") + program.name + ".cu";
+  return test::in_source("tests/golden/") + program.name + ".cu";
 }
 
 std::string read_file(const std::string& path) {

@@ -11,6 +11,7 @@
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/places.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
@@ -21,9 +22,9 @@ TEST_CASE("R22.10 all shipped kernels run from a bundle on a machine without lib
   const std::string arch = to_string(targets_that_run_on(device.major, device.minor).front());
   const test::ScratchFolder scratch;
   const std::string bundle = scratch / "kernels.tsb";
-  const std::string program = TESSERA_BINARY_DIR "/every_op_program";
+  const std::string program = test::in_build("every_op_program");
   const test::ChildResult made = test::run_program(
-      {TESSERA_BINARY_DIR "/tools/tessera", "compile", "all", "--arch", arch, "--out", bundle},
+      {test::in_build("tools/tessera"), "compile", "all", "--arch", arch, "--out", bundle},
       {"TESSERA_CACHE_DIR=" + scratch / "cache"});
   CAPTURE(made.output);
   REQUIRE(made.exit_code == 0);
@@ -50,8 +51,8 @@ TEST_CASE("R22.20 compute-sanitizer finds nothing in the shipped kernels", "[gpu
   for (const kernels::OpInfo& op : kernels::ops()) {
     checks[op.name] = std::async(std::launch::async, [&] {
       return test::run_program(
-          {"compute-sanitizer", "--tool", tool, "--error-exitcode", "9",
-           TESSERA_BINARY_DIR "/test_gpu", "ops equal their references on the GPU", "-c", op.name},
+          {"compute-sanitizer", "--tool", tool, "--error-exitcode", "9", test::in_build("test_gpu"),
+           "ops equal their references on the GPU", "-c", op.name},
           {"TESSERA_CACHE_DIR=" + scratch / "cache"});
     });
   }

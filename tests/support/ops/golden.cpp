@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
+#include "tests/support/places.h"
 #include "tools/lib/safetensors.h"
 
 namespace tessera::test {
@@ -170,7 +171,7 @@ std::filesystem::path golden_folder() {
   if (const char* given = std::getenv("TESSERA_GOLDEN_DIR"); given != nullptr && *given != '\0') {
     return given;
   }
-  return std::filesystem::path(TESSERA_SOURCE_DIR).parent_path() / "shared" / "golden";
+  return in_source("../shared/golden");
 }
 
 std::vector<std::string> golden_families(const std::filesystem::path& folder) {
