@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <utility>
 
+#include "runtime/no_write_signals.h"
+
 namespace tessera::runtime {
 namespace {
 
@@ -37,6 +39,7 @@ std::optional<LogLevel> log_level_from_name(std::string_view word) {
 void print_to_stderr(LogLevel level, std::string_view message) {
   const std::string line = fmt::format("tessera: {}: {}\n", name(level), message);
   // stderr may be closed or full: then the line is lost.
+  const NoWriteSignals guard;
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
 
