@@ -221,8 +221,8 @@ class Builder {
                   SourceLoc loc = SourceLoc::here());
   void atomic_min(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
-  /// The same, giving the value that was there before (0 outside of a global tensor). Not in a
-  /// parallel loop with fewer iterations than threads: a copy of an iteration has no old value.
+  /// The same, giving the value that was there before (0 outside of a global tensor). Once
+  /// per iteration in a parallel loop, also where the loop has fewer iterations than threads.
   Value atomic_fetch_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                          SourceLoc loc = SourceLoc::here());
   Value atomic_fetch_max(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,

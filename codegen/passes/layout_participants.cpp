@@ -11,7 +11,8 @@ namespace {
 
 class Collector {
  public:
-  explicit Collector(const ir::Kernel& kernel) : kernel_(kernel) {}
+  explicit Collector(const ir::Kernel& kernel)
+      : kernel_(kernel), copies_(copies_of_loops(kernel)) {}
 
   Participants collect() {
     collect(kernel_.body, nullptr);
@@ -38,6 +39,7 @@ class Collector {
           forbid_inside(inside, loop->label.empty() ? "a parallel loop" : loop->label, stmt.loc);
           Participant p = participant(stmt);
           p.loop = loop;
+          p.copies = copies_.at(loop);
           collect(loop->body, &p);
           out_.all.push_back(std::move(p));
         } else {
@@ -172,6 +174,7 @@ class Collector {
   }
 
   const ir::Kernel& kernel_;
+  const std::map<const ir::Loop*, Copies> copies_;
   Participants out_;
 };
 

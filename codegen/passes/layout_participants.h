@@ -8,6 +8,7 @@
 
 #include "codegen/analysis/index_form.h"
 #include "codegen/passes/fragment_layouts.h"
+#include "codegen/passes/iteration_copies.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
@@ -30,6 +31,7 @@ struct Participant {
   std::vector<FragmentUse>
       fragments;  // of a loop: one entry per index tuple; reduce, finalize: from, to
   std::vector<MemoryUse> memory;
+  Copies copies = Copies::all;  // of a loop
   SourceLoc loc;
   int component = -1;  // participants of one component are connected through fragments
 };

@@ -157,15 +157,6 @@ void TileLowering::store(const ir::ElementStore& element, SourceLoc loc) {
 
 void TileLowering::atomic(const ir::Atomic& from, SourceLoc loc) {
   require_writable(*from.buffer, loc);
-  if (from.old && sole_owner_) {
-    fail(
-        "ATOMIC_COPIES",
-        fmt::format("'{}' is changed once per iteration, but several threads run each one and want "
-                    "the old value",
-                    from.buffer->name),
-        loc, "a parallel loop with as many iterations as threads", "fewer",
-        "index with k.thread(), or use the form without a result");
-  }
   Atomic node;
   node.op = from.op;
   node.to = access(from, 1, loc);

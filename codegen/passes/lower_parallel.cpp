@@ -1,10 +1,8 @@
 // TileLowering: parallel loops to slots of one thread.
 
 #include <algorithm>
-#include <set>
 
 #include "codegen/passes/tile_lowering.h"
-#include "codegen/passes/tile_uses.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -13,37 +11,6 @@ namespace {
 /// Neighbours along the last axis in one thread, wherever their registers are.
 bool is_run(const layout::Digit& digit, size_t rank) {
   return digit.axis + 1 == static_cast<int>(rank) && digit.div == 1 && digit.slot > 0;
-}
-
-bool needs_other_threads(const ir::Body& body) {
-  return std::any_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
-    if (const auto* loop = std::get_if<ir::Loop>(&stmt.node))
-      return needs_other_threads(loop->body);
-    if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      return needs_other_threads(branch->then) || needs_other_threads(branch->otherwise);
-    }
-    return std::holds_alternative<ir::Collective>(stmt.node) ||
-           std::holds_alternative<ir::Sync>(stmt.node) ||
-           std::holds_alternative<ir::ExternCall>(stmt.node);
-  });
-}
-
-/// True if a loop needs to run on the first copy of each iteration alone: it reads memory that it
-/// writes, so that the other copies would read what the first one is writing. They have nothing else
-/// to do: only a loop that writes no registers and asks nothing of other threads qualifies.
-bool belongs_to_first_copy(const ir::Body& body) {
-  std::set<int> read, written;
-  bool writes_registers = false;
-  for_each_use(body, [&](const ir::BufferRef& buffer, bool writes) {
-    const bool in_memory = buffer->space == ir::Space::shared ||
-                           buffer->space == ir::Space::cluster ||
-                           buffer->space == ir::Space::global;
-    writes_registers = writes_registers || (writes && !in_memory);
-    (writes ? written : read).insert(storage_of(*buffer).id);
-  });
-  const bool reads_what_it_writes =
-      std::any_of(written.begin(), written.end(), [&](int id) { return read.count(id) > 0; });
-  return reads_what_it_writes && !writes_registers && !needs_other_threads(body);
 }
 
 /// The branch that all there is to do for an element stands in, if it does not depend on `lane`:
@@ -87,7 +54,7 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
                             ? is_straight_line(branch->then) && is_straight_line(branch->otherwise)
                             : is_straight_line(loop.body);
   if (!straight) vector = 1;
-  const bool first_copy_only = belongs_to_first_copy(loop.body);
+  const bool first_copy_only = plan_.copies.at(&loop) == Copies::first;
   for_each_slot(layout, loop.extents, vector, loc, [&](const Iteration& iteration) {
     Iteration it = iteration;
     for (size_t axis = 0; axis < loop.vars.size(); ++axis) {

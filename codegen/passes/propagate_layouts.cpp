@@ -189,10 +189,10 @@ class Propagation {
         const bool single = found->second.num_replicas() == 1;
         const int rank = use.written ? 0 : single ? 1 : 2;
         if (rank != preference) continue;
-        if (auto loop = loop_from_fragment(*p.loop, use, found->second, participants_.math)) {
-          known_.loops[p.loop] = *loop;
-          return true;
-        }
+        const auto loop = loop_from_fragment(*p.loop, use, found->second, participants_.math);
+        if (!loop || (p.copies == Copies::none && loop->num_replicas() > 1)) continue;
+        known_.loops[p.loop] = *loop;
+        return true;
       }
     }
     return false;
@@ -203,7 +203,11 @@ class Propagation {
     const Layout& iteration = known_.loops.at(p.loop);
     for (const FragmentUse& use : p.fragments) {
       if (is_wide_reducer(use)) continue;
-      const auto needed = fragment_from_loop(*p.loop, use, iteration, participants_.math);
+      // Every thread of the block gets the value of a reducer: it holds a part, if only an empty one.
+      const bool is_reducer = participants_.reducers.contains(use.buffer->id);
+      const auto needed = fragment_from_loop(
+          *p.loop, use, is_reducer ? whole_block(iteration, threads_) : iteration,
+          participants_.math);
       const bool known = known_.fragments.contains(use.buffer->id);
       if (needed && !known) {
         if (auto conflict = set_fragment(use.buffer, *needed, use.loc)) return conflict;

@@ -30,6 +30,7 @@ class Solver {
     }
     for (const Participant& p : participants_.all) {
       if (p.loop == nullptr) continue;
+      plan_.copies[p.loop] = p.copies;
       for (std::string& note :
            uncoalesced_accesses(p, known.loops.at(p.loop), kernel_.threads, participants_.math)) {
         plan_.uncoalesced.push_back(std::move(note));
@@ -42,8 +43,11 @@ class Solver {
   LayoutPlan& plan() { return plan_; }
 
  private:
-  Layout split(const std::vector<int64_t>& extents, int64_t width) const {
-    return whole_block(layout::plan(extents, kernel_.threads, width), kernel_.threads);
+  Layout split(const Participant& p, int64_t width) const {
+    const std::vector<int64_t> extents = constants(p.loop->extents);
+    const Layout plan = layout::plan(extents, kernel_.threads, width);
+    if (p.copies == Copies::none) return Layout(extents, plan.digits());
+    return whole_block(plan, kernel_.threads);
   }
 
   /// Splits proposed by one loop: one per distinct vector width of its accesses, widest first.
@@ -60,13 +64,12 @@ class Solver {
     std::sort(widths.rbegin(), widths.rend());
     widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
     std::vector<Layout> result;
-    for (const int64_t width : widths) result.push_back(split(extents, width));
+    for (const int64_t width : widths) result.push_back(split(p, width));
     return result;
   }
 
   Layout whole_rows(const Participant& p) const {
-    const std::vector<int64_t> extents = constants(p.loop->extents);
-    return split(extents, extents.back());
+    return split(p, p.loop->extents.back()->integer);
   }
 
   std::optional<LayoutConflict> propagate(KnownLayouts& known, int component) const {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codegen/analysis/index_form.h"
+#include "codegen/passes/iteration_copies.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
@@ -20,6 +21,7 @@ namespace tessera::codegen {
 struct LayoutPlan {
   std::map<int, layout::Layout> fragments;          // by Buffer::id, views included
   std::map<const ir::Loop*, layout::Layout> loops;  // parallel loops of the kernel given
+  std::map<const ir::Loop*, Copies> copies;         // the same loops
   std::vector<std::string> notes;                   // candidates and costs, for `explain`
   std::vector<std::string> uncoalesced;             // accesses that waste sectors, for `explain`
   std::vector<std::string> relayouts;               // what was staged, for `explain`
