@@ -13,11 +13,11 @@
 extern char** environ;
 
 namespace tessera::tests {
+namespace {
 
-ProgramResult run_tessera(const std::vector<std::string>& words, const std::string& cache,
-                          const std::vector<std::string>& environment) {
+ProgramResult run(const std::string& program, const std::vector<std::string>& words,
+                  const std::string& cache, const std::vector<std::string>& environment) {
   const TemporaryFolder folder;
-  const std::string program = test::in_build("tools/tessera");
   std::vector<std::string> arguments = {program};
   arguments.insert(arguments.end(), words.begin(), words.end());
   std::vector<std::string> variables = environment;
@@ -50,6 +50,18 @@ ProgramResult run_tessera(const std::vector<std::string>& words, const std::stri
   result.out = read_text(out);
   result.err = read_text(err);
   return result;
+}
+
+}  // namespace
+
+ProgramResult run_tessera(const std::vector<std::string>& words, const std::string& cache,
+                          const std::vector<std::string>& environment) {
+  return run(test::in_build("tools/tessera"), words, cache, environment);
+}
+
+ProgramResult run_own_program(const std::vector<std::string>& words, const std::string& cache,
+                              const std::vector<std::string>& environment) {
+  return run(test::in_build("own_kernels_program"), words, cache, environment);
 }
 
 }  // namespace tessera::tests

@@ -15,5 +15,8 @@ struct ProgramResult {
 /// kernel cache is `cache` when given, else off; "NAME=value" strings in `environment` are added.
 ProgramResult run_tessera(const std::vector<std::string>& words, const std::string& cache = "",
                           const std::vector<std::string>& environment = {});
+/// The same of build/own_kernels_program, which has kernels of its own.
+ProgramResult run_own_program(const std::vector<std::string>& words, const std::string& cache = "",
+                              const std::vector<std::string>& environment = {});
 
 }  // namespace tessera::tests

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
+#include "tools/lib/own_kernel.h"
 
 namespace tessera::tools {
 namespace {
@@ -85,7 +86,7 @@ BenchFile read_bench(const std::string& path) {
 
 void set_peer_times(BenchFile& file, const PeerTimes& peer) {
   for (BenchResult& result : file.results) {
-    for (const kernels::OpInfo& op : kernels::ops()) {
+    for (const kernels::OpInfo& op : program_ops()) {
       if (op.name != result.op) continue;
       for (const kernels::BenchCase& one : op.bench) {
         if (one.label != result.label) continue;

@@ -18,30 +18,14 @@
 #include "tools/lib/op_call.h"
 
 namespace tessera::tools {
-namespace {
-
-/// The tensors of a case on a GPU that need not exist, far from each other in its memory.
-kernels::Tensors placed_nowhere(const kernels::OpInfo& op, const kernels::BenchCase& example) {
-  kernels::Tensors tensors = views_with_outputs(op, views_of(example), example.params);
-  uintptr_t address = uintptr_t{1} << 40;
-  for (auto& [name, view] : tensors) {
-    view.device = Device::cuda(0);
-    // NOTE: never read; only its alignment and its distance from others count.
-    view.data = reinterpret_cast<void*>(address);
-    address += uintptr_t{1} << 40;
-  }
-  return tensors;
-}
-
-}  // namespace
-
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
                                                 const kernels::BenchCase& example,
                                                 runtime::Target target) {
   const kernels::jit::TargetScope scope(target);
   kernels::BenchCase complete = example;
   complete.params = kernels::check_params(op, example.params);
-  const kernels::Tensors tensors = placed_nowhere(op, complete);
+  const kernels::Tensors tensors =
+      placed_nowhere(views_with_outputs(op, views_of(complete), complete.params), Device::cuda(0));
   return kernels::jit::kernels_needed([&] { op.run(tensors, complete.params, nullptr); });
 }
 

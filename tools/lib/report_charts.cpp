@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "kernels/op.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/lib/svg.h"
 
 namespace tessera::tools {
@@ -57,7 +57,7 @@ std::string describe(const BenchResult& r) {
 }  // namespace
 
 std::string family_of(const std::string& op) {
-  for (const kernels::OpInfo& known : kernels::ops()) {
+  for (const kernels::OpInfo& known : program_ops()) {
     if (known.name == op) return known.family;
   }
   return "other";

@@ -20,6 +20,7 @@
 #include "tools/lib/cold_start.h"
 #include "tools/lib/compile_cost.h"
 #include "tools/lib/op_choice.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -63,7 +64,7 @@ int bench_compile(const BenchOptions& options) {
   std::vector<const kernels::OpInfo*> chosen;
   runtime::Target target;
   reading_arguments([&] {
-    chosen = choose_ops(kernels::ops(), options.op);
+    chosen = choose_ops(program_ops(), options.op);
     target = target_of(options.arch);
   });
   const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
@@ -104,7 +105,7 @@ bool has_gpu() {
 
 int bench_cold(const BenchOptions& options) {
   const std::vector<const kernels::OpInfo*> chosen =
-      reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+      reading_arguments([&] { return choose_ops(program_ops(), options.op); });
   const runtime::Target target = reading_arguments([&] { return target_of(options.arch); });
   const bool on_gpu = has_gpu();
   std::vector<ColdStart> costs;
@@ -141,7 +142,7 @@ int bench(const BenchOptions& options) {
   if (options.compile) return bench_compile(options);
   if (options.cold) return bench_cold(options);
   const std::vector<const kernels::OpInfo*> chosen =
-      reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+      reading_arguments([&] { return choose_ops(program_ops(), options.op); });
   check_cases(chosen, options);
   const PeerTimes peer = reading_arguments([&] { return load_peer(options); });
   if (runtime::num_devices() == 0) {

@@ -12,6 +12,7 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_check.h"
 #include "tools/lib/op_choice.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -25,7 +26,7 @@ struct CheckOptions {
 
 int check(const CheckOptions& options) {
   const std::vector<const kernels::OpInfo*> chosen =
-      reading_arguments([&] { return choose_ops(kernels::ops(), options.op); });
+      reading_arguments([&] { return choose_ops(program_ops(), options.op); });
   const runtime::Nvrtc* nvrtc = nullptr;
   runtime::Target target;
   std::optional<kernels::jit::TargetScope> scope;

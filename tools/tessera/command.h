@@ -44,6 +44,9 @@ void add_compile(CLI::App& app, Command& command);
 void add_cache(CLI::App& app, Command& command);
 void add_doctor(CLI::App& app, Command& command);
 
+/// The program: reads the words, does what they say and returns the exit code.
+int run_program(int argc, char** argv);
+
 /// Writes the whole text on stdout; false if that fails (a full disk, a closed pipe).
 bool print(const std::string& text);
 /// Writes the text on stderr, where that can be written.

@@ -12,6 +12,7 @@
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_choice.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -35,7 +36,7 @@ std::vector<Wanted> wanted_by(const CompileOptions& options,
   }
   if (options.specs.empty() || !options.op.empty()) {
     const std::string op = options.op.empty() ? "all" : options.op;
-    for (const kernels::OpInfo* chosen : choose_ops(kernels::ops(), op)) {
+    for (const kernels::OpInfo* chosen : choose_ops(program_ops(), op)) {
       for (const runtime::Target target : targets) add(requests_of(*chosen, target), target);
     }
   }

@@ -10,6 +10,7 @@
 #include "runtime/driver/device.h"
 #include "runtime/runtime.h"
 #include "tools/lib/device_activity.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -114,7 +115,7 @@ std::string about_environment() {
 int doctor() {
   runtime::Runtime& runtime = runtime::Runtime::instance();
   std::string text = line("tessera", fmt::format("{}, {} ops, built with {}", TESSERA_VERSION,
-                                                 kernels::ops().size(), __VERSION__));
+                                                 program_ops().size(), __VERSION__));
   text += about_gpus();
   text += about_nvrtc(runtime);
   std::string why_not;

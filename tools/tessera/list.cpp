@@ -7,6 +7,7 @@
 
 #include "kernels/op.h"
 #include "tools/lib/op_listing.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -19,8 +20,8 @@ struct ListOptions {
 
 int list(const ListOptions& options) {
   const std::string text = reading_arguments([&] {
-    return options.json ? list_json(kernels::ops(), options.family)
-                        : list_text(kernels::ops(), options.family);
+    return options.json ? list_json(program_ops(), options.family)
+                        : list_text(program_ops(), options.family);
   });
   return print(text) ? kOk : kFailed;
 }
@@ -31,7 +32,7 @@ void add_list(CLI::App& app, Command& command) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* sub = app.add_subcommand("list", "every op, its tensors and its parameters");
   std::set<std::string> families;
-  for (const kernels::OpInfo& op : kernels::ops()) families.insert(op.family);
+  for (const kernels::OpInfo& op : program_ops()) families.insert(op.family);
   sub->add_option("--family", options->family,
                   fmt::format("only this family: {}", fmt::join(families, ", ")));
   sub->add_flag("--json", options->json, "for machines");

@@ -11,6 +11,7 @@
 
 #include "kernels/nearest_name.h"
 #include "tools/lib/atomic_file.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -54,8 +55,15 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, ch
   return report(message, kUsage);
 }
 
-int run_program(int argc, char** argv) {
-  CLI::App app("tessera: kernels for DeepSeek-class models", "tessera");
+/// The file's name: a user's own program says its own in its help.
+std::string program_name(int argc, char** argv) {
+  const std::string path = argc > 0 ? argv[0] : "tessera";
+  return path.substr(path.rfind('/') + 1);
+}
+
+int parse_and_run(int argc, char** argv) {
+  program_ops();  // what is wrong with a user's own kernels is told whatever he asks for
+  CLI::App app("tessera: kernels for DeepSeek-class models", program_name(argc, argv));
   app.set_version_flag("--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);
   Command command;
@@ -75,8 +83,14 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return report_usage(app, error, argc, argv);
   }
+  return command();
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
   try {
-    return command();
+    return parse_and_run(argc, argv);
   } catch (const UsageError& error) {
     return report(error.what(), kUsage);
   } catch (const Error& error) {
@@ -89,9 +103,4 @@ int run_program(int argc, char** argv) {
   }
 }
 
-}  // namespace
 }  // namespace tessera::tools
-
-int main(int argc, char** argv) {
-  return tessera::tools::run_program(argc, argv);
-}

@@ -8,6 +8,7 @@
 
 #include "kernels/op.h"
 #include "tools/lib/op_call.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/lib/param_grammar.h"
 #include "tools/lib/safetensors.h"
 #include "tools/tessera/command.h"
@@ -43,7 +44,7 @@ int run(const RunOptions& options) {
   kernels::Params params;
   Safetensors inputs;
   reading_arguments([&] {
-    op = &kernels::find_op(options.op);
+    op = &kernels::find_op(program_ops(), options.op);
     params = parse_params(*op, options.params);
     inputs = read_safetensors(options.in);
   });

@@ -13,6 +13,7 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/disassemble.h"
 #include "tools/lib/example.h"
+#include "tools/lib/own_kernel.h"
 #include "tools/lib/param_grammar.h"
 #include "tools/tessera/command.h"
 
@@ -56,7 +57,7 @@ int show(const ShowOptions& options) {
   const kernels::OpInfo* op = nullptr;
   std::vector<ir::Kernel> shown;
   std::string which;
-  reading_arguments([&] { op = &kernels::find_op(options.op); });
+  reading_arguments([&] { op = &kernels::find_op(program_ops(), options.op); });
   const runtime::Target target = chosen_target(options);
   const kernels::jit::TargetScope scope(target);
   if (options.in.empty()) {
