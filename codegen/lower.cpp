@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
 #include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/drain_rows.h"
@@ -65,6 +66,7 @@ Lowered lower_all(const ir::Kernel& kernel) {
   count_async_groups(serial.body);
   drain_rows(serial.body);
   ir::Kernel loops = expand_tiles(serial);
+  check_iterations(loops);
   result.layouts = solve_layouts(loops);
   find_fragments(loops.body, result.fragments);
   LoweredTiles tiles = lower_tiles(loops, result.layouts);

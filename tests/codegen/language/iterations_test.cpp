@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
@@ -194,4 +196,104 @@ TEST_CASE("an impure function is called once per iteration in fewer iterations t
   run_kernel(k.finish(), {&result});
   CHECK(calls == 4);
   CHECK_THAT(result, HasValues([](int64_t i) { return i % 4 + 1; }));
+}
+
+namespace {
+
+/// The error of a program of one parallel loop over 64 elements of `s`, x[64] copied into it first.
+std::string error_of_loop(int threads,
+                          const std::function<void(Builder&, const dsl::Ref& s, Value i)>& body) {
+  return error_of([&] {
+    Builder k("order");
+    auto x = k.input("x", DType::i32, {64});
+    auto y = k.output("y", DType::i32, {64});
+    k.launch({1}, {.threads = threads});
+    auto s = k.shared(DType::i32, {64}, "s");
+    k.copy(x, s);
+    k.parallel({64}, [&](Value i) { body(k, s, i); });
+    k.copy(s, y);
+    codegen::lower(k.finish());
+  });
+}
+
+}  // namespace
+
+TEST_CASE("a loop whose iterations read what others write is refused at any block size",
+          "[language]") {
+  const int threads = GENERATE(32, 64, 128);
+  CAPTURE(threads);
+  const std::string text = error_of_loop(
+      threads, [](Builder&, const dsl::Ref& s, Value i) { s(i) = s((i + 1) % 64) + 1; });
+  CHECK(text.find("order: an iteration of a parallel loop reads from shared 's' what another "
+                  "iteration writes [ITERATION_ORDER]") != std::string::npos);
+  CHECK(
+      text.find("expected  iterations that read only what they write themselves, or what the loop "
+                "leaves alone") != std::string::npos);
+  CHECK(text.find("got       iteration (0) reads an element that iteration (1) writes") !=
+        std::string::npos);
+  CHECK(text.find("hint      read into a fragment in one parallel loop and write in the next") !=
+        std::string::npos);
+  CHECK(text.find("iterations_test.cpp") != std::string::npos);
+}
+
+TEST_CASE("the order of iterations is seen through lets, conditions and inner loops",
+          "[language]") {
+  const auto refused = [](const std::string& text) {
+    return text.find("ITERATION_ORDER") != std::string::npos;
+  };
+  CHECK(refused(error_of_loop(64, [](Builder& k, const dsl::Ref& s, Value i) {
+    const Value other = k.let("other", 63 - i);
+    s(i) = s(other);
+  })));
+  CHECK(refused(error_of_loop(
+      64, [](Builder& k, const dsl::Ref& s, Value i) { k.if_(i < 8, [&] { s(i) = s(i + 1); }); })));
+  CHECK(refused(error_of_loop(64, [](Builder& k, const dsl::Ref& s, Value i) {
+    auto sum = k.var(DType::i32, 0, "sum");
+    k.serial(0, 4, [&](Value j) { sum += s(i / 4 * 4 + j); });
+    s(i) = sum;
+  })));
+  CHECK(refused(
+      error_of_loop(64, [](Builder&, const dsl::Ref& s, Value i) { s(i / 2) = s(i / 2) + 1; })));
+  CHECK(refused(error_of_loop(64, [](Builder& k, const dsl::Ref& s, Value i) {
+    k.atomic_add(s(0), 1);
+    k.if_(i > 0, [&] { s(i) = s(0); });
+  })));
+}
+
+TEST_CASE("loops whose iterations keep to themselves are not refused for their order",
+          "[language]") {
+  Builder k("apart_iterations");
+  auto x = k.input("x", DType::i32, {64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 32});
+  auto s = k.shared(DType::i32, {64}, "s");
+  auto buffers = k.shared(DType::i32, {2, 64}, "buffers");
+  auto counts = k.shared(DType::i32, {4}, "counts");
+  auto square = s.reshape({8, 8});
+  k.copy(x, s);
+  k.fill(counts, 0);
+  k.parallel({64}, [&](Value i) { s(i) = s(i) + 1; });  // its own element
+  k.parallel({8, 8}, [&](Value i, Value j) { square(i, j) = s(i * 8 + j) + 1; });  // through a view
+  k.parallel({32}, [&](Value i) { s(i) = s(i + 32) + s(i); });  // what the loop leaves alone
+  k.parallel({16}, [&](Value i) {                               // its own four elements
+    k.serial(0, 3, [&](Value j) { s(i * 4 + j + 1) = s(i * 4 + j) + s(i * 4 + j + 1); });
+  });
+  k.parallel({64}, [&](Value i) { k.atomic_add(counts(i % 4), 1); });  // atomics with atomics
+  k.parallel({64}, [&](Value i) { buffers(0, i) = s(i); });
+  k.serial(0, 3, [&](Value t) {  // of the other buffer
+    k.parallel({64}, [&](Value i) { buffers((t + 1) % 2, i) = buffers(t % 2, 63 - i) + 1; });
+  });
+  k.parallel({64}, [&](Value i) { y(i) = buffers(1, i) * 100 + counts(i % 4); });
+  const HostTensor source = iota(DType::i32, {64});
+  const HostTensor result(DType::i32, {64});
+  run_kernel(k.finish(), {&source, &result});
+  std::vector<int64_t> want(64);
+  for (int64_t i = 0; i < 64; ++i) want[static_cast<size_t>(i)] = i + 2;
+  for (size_t i = 0; i < 32; ++i) want[i] += want[i + 32];
+  for (size_t i = 0; i < 64; ++i) {
+    if (i % 4 > 0) want[i] += want[i - 1];
+  }
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               return (want[static_cast<size_t>(63 - i)] + 3) * 100 + 16;
+             }));
 }

@@ -1,0 +1,329 @@
+#include "codegen/passes/check_iterations.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codegen/analysis/evaluate.h"
+#include "codegen/analysis/index_form.h"
+#include "codegen/passes/tile_uses.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+constexpr int64_t kMaxPoints = 1 << 16;  // of an access: a longer loop is judged by its beginning
+
+/// A loop variable and its values, 0 to extent - 1 in steps of 1.
+struct Axis {
+  ir::VarRef var;
+  int64_t extent = 1;
+};
+
+/// An access of the loop to shared memory.
+struct Access {
+  ir::BufferRef buffer;
+  std::vector<ir::Expr> indices;
+  bool reads = false, writes = false;  // both: an atomic
+  std::vector<ir::Expr> guards;        // the conditions that it stands under
+  std::vector<Axis> inner;             // the loops between it and the parallel one
+  SourceLoc loc;
+};
+
+/// Where an access goes, row-major over the whole buffer: what iterations share, and what differs.
+struct Place {
+  Form shared, own;
+};
+
+class LoopCheck {
+ public:
+  LoopCheck(const ir::Kernel& kernel, const ir::Loop& loop, IndexMath math)
+      : kernel_(kernel), math_(std::move(math)) {
+    for (size_t v = 0; v < loop.vars.size(); ++v) {
+      axes_.push_back({loop.vars[v], loop.extents[v]->integer});
+    }
+    Access outermost;
+    is_known_ = collect(loop.body, outermost);
+  }
+
+  void run() const {
+    if (!is_known_) return;
+    for (const Access& write : accesses_) {
+      if (!write.writes) continue;
+      for (const Access& read : accesses_) {
+        const bool atomics = read.writes && write.reads;
+        const bool same_memory = storage_of(*read.buffer).id == storage_of(*write.buffer).id;
+        if (read.reads && !atomics && same_memory) check(read, write);
+      }
+    }
+  }
+
+ private:
+  /// False if the loop has barriers of the author.
+  bool collect(const ir::Body& body, const Access& around) {
+    return std::all_of(body.begin(), body.end(),
+                       [&](const ir::Stmt& stmt) { return collect(stmt, around); });
+  }
+
+  bool collect(const ir::Stmt& stmt, const Access& around) {
+    if (stmt.manual_sync || std::holds_alternative<ir::Sync>(stmt.node)) return false;
+    if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+      Access inside = around;
+      const bool counts = ir::is_constant(loop->begin, 0) && ir::is_constant(loop->step, 1) &&
+                          ir::is_constant(loop->extents[0]);
+      // A loop of unknown length makes its accesses unknown: its variable has no value.
+      if (counts) inside.inner.push_back({loop->vars[0], loop->extents[0]->integer});
+      inner_vars_.insert(loop->vars[0].get());
+      return collect(loop->body, inside);
+    }
+    if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+      Access inside = around;
+      inside.guards.push_back(branch->condition);
+      if (!collect(branch->then, inside)) return false;
+      inside.guards.back() = ir::unary(ir::Op::logical_not, branch->condition);
+      return collect(branch->otherwise, inside);
+    }
+    if (const auto* call = std::get_if<ir::ExternCall>(&stmt.node)) {
+      return !call->function->synchronises;
+    }
+    if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
+      if (is_integer(let->var->type)) {
+        math_.define(let->var, let->value);
+        lets_[let->var.get()] = let->value;
+      }
+    } else if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
+      add(around, *load, true, false, stmt.loc);
+    } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
+      add(around, *store, false, true, stmt.loc);
+    } else if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
+      add(around, *atomic, true, true, stmt.loc);
+    }
+    return true;
+  }
+
+  template <class Element>
+  void add(const Access& around, const Element& element, bool reads, bool writes, SourceLoc loc) {
+    if (element.buffer->space != ir::Space::shared) return;
+    Access access = around;
+    access.buffer = element.buffer;
+    access.indices = element.indices;
+    access.reads = reads;
+    access.writes = writes;
+    access.loc = loc;
+    accesses_.push_back(std::move(access));
+  }
+
+  bool is_counted(const Access& access, const ir::VarRef& var) const {
+    const auto has = [&](const std::vector<Axis>& axes) {
+      return std::any_of(axes.begin(), axes.end(), [&](const Axis& a) { return a.var == var; });
+    };
+    return has(axes_) || has(access.inner);
+  }
+  /// True if all iterations have the same value of the Var.
+  bool is_shared(const ir::VarRef& var) const {
+    const bool outer_loop =
+        var->kind == ir::VarKind::loop && !inner_vars_.contains(var.get()) &&
+        std::none_of(axes_.begin(), axes_.end(), [&](const Axis& a) { return a.var == var; });
+    return outer_loop || var->kind == ir::VarKind::dim || var->kind == ir::VarKind::scalar ||
+           var->kind == ir::VarKind::block;
+  }
+
+  /// Nothing if the access depends on data, or mixes what iterations share with their indices.
+  std::optional<Place> place_of(const Access& access) const {
+    ir::Expr flat = ir::index(0);
+    for (size_t d = 0; d < access.indices.size(); ++d) {
+      flat = flat * access.buffer->shape[d] + access.indices[d];
+    }
+    const Form form = math_.form(flat, true);
+    Place place;
+    place.own.constant = form.constant;
+    for (const Term& term : form.terms) {
+      std::vector<ir::VarRef> vars;
+      ir::collect_vars(term.atom, vars);
+      const auto counted = [&](const ir::VarRef& var) { return is_counted(access, var); };
+      const auto shared = [&](const ir::VarRef& var) { return is_shared(var); };
+      if (std::all_of(vars.begin(), vars.end(), counted)) {
+        place.own.terms.push_back(term);
+      } else if (std::all_of(vars.begin(), vars.end(), shared)) {
+        place.shared.terms.push_back(term);
+      } else {
+        return std::nullopt;
+      }
+    }
+    return place;
+  }
+
+  static bool same(const Form& a, const Form& b) {
+    return a.constant == b.constant && std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(),
+                                                  b.terms.end(), [](const Term& x, const Term& y) {
+                                                    return x.coefficient == y.coefficient &&
+                                                           ir::equal(x.atom, y.atom);
+                                                  });
+  }
+
+  /// True if no two iterations meet at an element: the place is a number with the loop variables as its
+  /// digits.
+  bool keeps_apart(const Form& own) const {
+    std::vector<std::pair<int64_t, int64_t>> digits;  // coefficient, extent
+    for (const Axis& axis : axes_) {
+      const auto term = std::find_if(own.terms.begin(), own.terms.end(), [&](const Term& t) {
+        return t.atom->op == ir::Op::var && t.atom->var == axis.var;
+      });
+      if (axis.extent == 1) continue;
+      if (term == own.terms.end() || term->coefficient < 1) return false;
+      digits.push_back({term->coefficient, axis.extent});
+    }
+    if (own.terms.size() != digits.size()) return false;
+    std::sort(digits.begin(), digits.end());
+    for (size_t i = 1; i < digits.size(); ++i) {
+      if (digits[i].first < digits[i - 1].first * digits[i - 1].second) return false;
+    }
+    return true;
+  }
+
+  void check(const Access& read, const Access& write) const {
+    const auto from = place_of(read), to = place_of(write);
+    if (!from || !to || !same(from->shared, to->shared)) return;
+    if (same(from->own, to->own) && keeps_apart(to->own)) return;
+    std::map<int64_t, int64_t> writer;  // of an element: its iteration, the first of several
+    std::set<int64_t> several;
+    const bool writes_known = for_each_point(write, to->own, [&](int64_t element, int64_t at) {
+      const auto [entry, is_new] = writer.try_emplace(element, at);
+      if (!is_new && entry->second != at) several.insert(element);
+      return true;
+    });
+    if (!writes_known) return;
+    for_each_point(read, from->own, [&](int64_t element, int64_t at) {
+      const auto found = writer.find(element);
+      if (found == writer.end()) return true;
+      if (found->second == at && !several.contains(element)) return true;
+      refuse(read, write, at, found->second);
+    });
+  }
+
+  /// Calls fn(element, iteration) while it gives true. False if a condition has no value.
+  template <class Fn>
+  bool for_each_point(const Access& access, const Form& own, const Fn& fn) const {
+    std::vector<Axis> axes = axes_;
+    axes.insert(axes.end(), access.inner.begin(), access.inner.end());
+    std::vector<ir::Expr> guards;
+    for (const ir::Expr& guard : access.guards) guards.push_back(expand(guard));
+    int64_t iterations = 1, rounds = 1;
+    for (const Axis& axis : axes_) iterations *= axis.extent;
+    for (const Axis& axis : access.inner) rounds *= axis.extent;
+    Environment environment(kernel_.num_vars);
+    for (int64_t point = 0; point < std::min(iterations * rounds, kMaxPoints); ++point) {
+      int64_t rest = point;
+      for (size_t a = axes.size(); a-- > 0;) {
+        environment.set(*axes[a].var, rest % axes[a].extent);
+        rest /= axes[a].extent;
+      }
+      bool happens = true;
+      for (const ir::Expr& guard : guards) {
+        const auto value = evaluate(guard, environment);
+        if (!value) return false;
+        happens = happens && *value != 0;
+      }
+      if (!happens) continue;
+      int64_t element = own.constant;
+      for (const Term& term : own.terms) {
+        const auto value = evaluate(term.atom, environment);
+        if (!value) return false;
+        element += term.coefficient * *value;
+      }
+      if (!fn(element, point / rounds)) return true;
+    }
+    return true;
+  }
+
+  /// Without the integer lets of the loop.
+  ir::Expr expand(const ir::Expr& e) const {
+    return ir::substitute(e, [&](const ir::VarRef& var) {
+      const auto found = lets_.find(var.get());
+      return found == lets_.end() ? ir::Expr() : expand(found->second);
+    });
+  }
+
+  std::string iteration_name(int64_t iteration) const {
+    std::vector<int64_t> coordinates(axes_.size());
+    for (size_t a = axes_.size(); a-- > 0;) {
+      coordinates[a] = iteration % axes_[a].extent;
+      iteration /= axes_[a].extent;
+    }
+    return fmt::format("({})", fmt::join(coordinates, ", "));
+  }
+
+  [[noreturn]] void refuse(const Access& read, const Access& write, int64_t reader,
+                           int64_t writer) const {
+    const std::string& name = storage_of(*read.buffer).name;
+    throw Error(
+        {.kind = ErrorKind::program,
+         .op = kernel_.name,
+         .what = fmt::format("an iteration of a parallel loop reads from shared '{}' what another "
+                             "iteration writes",
+                             name),
+         .argument = name,
+         .expected =
+             "iterations that read only what they write themselves, or what the loop leaves "
+             "alone",
+         .got = reader == writer
+                    ? fmt::format("iteration {} reads an element that it is not alone to write",
+                                  iteration_name(reader))
+                    : fmt::format("iteration {} reads an element that iteration {} writes",
+                                  iteration_name(reader), iteration_name(writer)),
+         .hint = "read into a fragment in one parallel loop and write in the next",
+         .code = "ITERATION_ORDER",
+         .loc = read.loc,
+         .related = write.loc});
+  }
+
+  const ir::Kernel& kernel_;
+  IndexMath math_;
+  std::vector<Axis> axes_;  // of the parallel loop
+  std::vector<Access> accesses_;
+  std::set<const ir::Var*> inner_vars_;
+  std::map<const ir::Var*, ir::Expr> lets_;  // of the loop, integers
+  bool is_known_ = true;
+};
+
+/// True if some shared memory is both read and written.
+bool works_in_place(const ir::Body& body) {
+  std::set<int> read, written;
+  for_each_use(body, [&](const ir::BufferRef& buffer, bool writes) {
+    if (buffer->space != ir::Space::shared) return;
+    (writes ? written : read).insert(storage_of(*buffer).id);
+  });
+  return std::any_of(written.begin(), written.end(), [&](int id) { return read.contains(id); });
+}
+
+void visit(const ir::Kernel& kernel, const ir::Body& body, IndexMath& math) {
+  for (const ir::Stmt& stmt : body) {
+    if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+      if (loop->kind == ir::LoopKind::parallel) {
+        if (works_in_place(loop->body)) LoopCheck(kernel, *loop, math).run();
+      } else {
+        visit(kernel, loop->body, math);
+      }
+    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+      visit(kernel, branch->then, math);
+      visit(kernel, branch->otherwise, math);
+    } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
+      if (is_integer(let->var->type)) math.define(let->var, let->value);
+    }
+  }
+}
+
+}  // namespace
+
+void check_iterations(const ir::Kernel& kernel) {
+  IndexMath math;
+  visit(kernel, kernel.body, math);
+}
+
+}  // namespace tessera::codegen
