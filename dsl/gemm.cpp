@@ -44,13 +44,8 @@ std::vector<int64_t> matrix_shape(const Recorder& r, const Ref& ref, const char*
 void require_space(const Recorder& r, const Ref& ref, const char* role, bool shared, bool fragment,
                    SourceLoc loc) {
   const ir::Buffer& buffer = *ref.region().buffer;
-  bool whole = ref.region().order.size() == buffer.shape.size();
-  for (size_t d = 0; whole && d < buffer.shape.size(); ++d) {
-    whole = ref.region().order[d] == static_cast<int>(d) &&
-            ir::equal(ref.region().extents[d], buffer.shape[d]);
-  }
   if (shared && buffer.space == ir::Space::shared) return;
-  if (fragment && buffer.space == ir::Space::fragment && whole) return;
+  if (fragment && buffer.space == ir::Space::fragment && is_whole(ref.region())) return;
   r.fail("GEMM", fmt::format("{} of a gemm is in the wrong memory", role), loc,
          shared && fragment ? "shared, or a whole fragment"
          : shared           ? "shared"

@@ -68,6 +68,16 @@ Ref Recorder::new_buffer(ir::Buffer buffer) {
   return Ref(this, whole(result));
 }
 
+Ref Recorder::fragment_like(const ir::Region& region, SourceLoc loc) {
+  ir::Buffer buffer;
+  buffer.name = region.buffer->name + "_part";
+  buffer.dtype = region.buffer->dtype;
+  buffer.space = ir::Space::fragment;
+  buffer.shape = region_shape(region);
+  buffer.loc = loc;
+  return new_buffer(std::move(buffer));
+}
+
 bool Recorder::in_scope(int scope) const {
   return std::find(scopes_.begin(), scopes_.end(), scope) != scopes_.end();
 }
@@ -186,6 +196,18 @@ ir::Region whole(const ir::BufferRef& buffer) {
     region.order.push_back(static_cast<int>(d));
   }
   return region;
+}
+
+bool is_whole(const ir::Region& region) {
+  const std::vector<ir::Expr>& shape = region.buffer->shape;
+  if (region.order.size() != shape.size()) return false;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    const bool same = region.order[d] == static_cast<int>(d) &&
+                      ir::is_constant(region.offsets[d], 0) &&
+                      ir::equal(region.extents[d], shape[d]);
+    if (!same) return false;
+  }
+  return true;
 }
 
 std::vector<ir::Expr> region_shape(const ir::Region& region) {

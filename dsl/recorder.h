@@ -31,6 +31,8 @@ class Recorder {
   ir::VarRef new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,
                      ir::Expr lower = {}, ir::Expr upper = {}, int64_t multiple_of = 1);
   Ref new_buffer(ir::Buffer buffer);
+  /// A fragment of the shape and dtype of `region`.
+  Ref fragment_like(const ir::Region& region, SourceLoc loc);
   /// A Var of new_var() with what is known of it by now.
   ir::VarRef updated(ir::Var var);
   /// Appends a statement to the innermost open body, after checking that a launch was declared and
@@ -98,6 +100,8 @@ void check_cluster(const Recorder& recorder, const std::vector<Arg>& grid, int c
 const ir::Buffer& storage_of(const ir::Buffer& buffer);
 /// The region of a whole buffer.
 ir::Region whole(const ir::BufferRef& buffer);
+/// True if the region is all of its buffer in the buffer's own order: neither a part nor transposed.
+bool is_whole(const ir::Region& region);
 /// Extents of a region, in its own order.
 std::vector<ir::Expr> region_shape(const ir::Region& region);
 std::string shape_text(const std::vector<ir::Expr>& shape);

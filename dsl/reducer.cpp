@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
 
@@ -152,21 +154,28 @@ void Reducer::close(const ir::BufferRef& to, ir::VarRef value, SourceLoc loc) co
 }
 
 void Reducer::finalize(const Ref& to, SourceLoc loc) const {
+  Recorder& r = *state_->recorder;
   const ir::Buffer& from = state_->buffer();
   const ir::Buffer& result = *to.region().buffer;
-  bool same = result.space == ir::Space::fragment && result.dtype == from.dtype &&
-              result.shape.size() == from.shape.size() &&
-              to.region().order.size() == result.shape.size();
-  for (size_t d = 0; same && d < from.shape.size(); ++d) {
-    same = ir::equal(from.shape[d], result.shape[d]);
-  }
+  const std::vector<ir::Expr> shape = region_shape(to.region());
+  const bool same =
+      result.space == ir::Space::fragment && result.dtype == from.dtype &&
+      std::equal(from.shape.begin(), from.shape.end(), shape.begin(), shape.end(),
+                 [](const ir::Expr& a, const ir::Expr& b) { return ir::equal(a, b); });
   if (!same) {
-    state_->recorder->fail(
-        "REDUCE", fmt::format("reducer '{}' cannot close into '{}'", from.name, result.name), loc,
-        fmt::format("a whole fragment {}{}", name(from.dtype), shape_text(from.shape)),
-        fmt::format("{} {}{}", name(result.space), name(result.dtype), shape_text(result.shape)));
+    r.fail("REDUCE", fmt::format("reducer '{}' cannot close into '{}'", from.name, result.name),
+           loc, fmt::format("a fragment {}{}", name(from.dtype), shape_text(from.shape)),
+           fmt::format("{} {}{}", name(result.space), name(result.dtype), shape_text(shape)));
   }
-  close(to.region().buffer, {}, loc);
+  for (const ir::Expr& offset : to.region().offsets) r.check_in_scope(offset, loc);
+  if (is_whole(to.region())) {
+    close(to.region().buffer, {}, loc);
+    return;
+  }
+  // The lowering closes into whole fragments: a part or a transposed view gets a copy.
+  const Ref all = r.fragment_like(to.region(), loc);
+  close(all.region().buffer, {}, loc);
+  r.add({ir::Copy{all.region(), to.region(), ir::CopyMode::plain, {}}, loc});
 }
 
 Value Reducer::finalize(SourceLoc loc) const {

@@ -112,16 +112,8 @@ Ref Ref::transposed(SourceLoc loc) const {
 
 Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
   const ir::Buffer& buffer = *region_.buffer;
-  int64_t have = 1;
-  int64_t want = 1;
-  bool is_whole = buffer.space != ir::Space::global && buffer.space != ir::Space::cluster;
-  for (size_t d = 0; d < buffer.shape.size(); ++d) {
-    is_whole = is_whole && ir::is_constant(region_.offsets[d], 0) && region_.extents[d] &&
-               ir::equal(region_.extents[d], buffer.shape[d]) &&
-               region_.order[d] == static_cast<int>(d);
-    if (is_whole) have *= buffer.shape[d]->integer;
-  }
-  if (!is_whole) {
+  const bool fixed = buffer.space != ir::Space::global && buffer.space != ir::Space::cluster;
+  if (!fixed || !is_whole(region_)) {
     recorder_->fail(
         "RESHAPE",
         fmt::format("only a whole fragment, shared or local buffer can be reshaped, '{}' is not",
@@ -129,6 +121,9 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
         loc);
   }
   std::vector<ir::Expr> extents = constant_shape(*recorder_, shape, buffer.name, loc);
+  int64_t have = 1;
+  int64_t want = 1;
+  for (const ir::Expr& extent : buffer.shape) have *= extent->integer;
   for (const int64_t extent : shape) want *= extent;
   if (have != want) {
     recorder_->fail("RESHAPE",

@@ -27,14 +27,8 @@ struct Lines {
 void require_scannable(const Recorder& r, const Ref& side, SourceLoc loc) {
   const ir::Region& region = side.region();
   const ir::Buffer& buffer = *region.buffer;
-  bool whole_buffer = region.order.size() == buffer.shape.size() && region.order.size() <= 2;
-  for (size_t d = 0; whole_buffer && d < region.order.size(); ++d) {
-    whole_buffer = region.order[d] == static_cast<int>(d) &&
-                   ir::is_constant(region.offsets[d], 0) &&
-                   ir::equal(region.extents[d], buffer.shape[d]);
-  }
   const bool on_chip = buffer.space == ir::Space::shared || buffer.space == ir::Space::fragment;
-  if (!whole_buffer || !on_chip) {
+  if (!is_whole(region) || region.order.size() > 2 || !on_chip) {
     r.fail("SCAN", fmt::format("a scan does not take '{}'", buffer.name), loc,
            "a whole shared buffer or fragment of 1 or 2 dimensions",
            fmt::format("{} {}", name(buffer.space), shape_text(region_shape(region))));

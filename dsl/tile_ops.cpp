@@ -35,7 +35,8 @@ bool same_shape(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) 
                     [](const ir::Expr& x, const ir::Expr& y) { return x->integer == y->integer; });
 }
 
-bool is_whole(const ir::Region& region) {
+/// True if the region holds every element of its buffer, in whatever order.
+bool is_all(const ir::Region& region) {
   return std::equal(
       region.extents.begin(), region.extents.end(), region.buffer->shape.begin(),
       [](const ir::Expr& extent, const ir::Expr& all) { return ir::equal(extent, all); });
@@ -45,7 +46,7 @@ bool is_whole(const ir::Region& region) {
 bool overlap(const ir::Region& a, const ir::Region& b) {
   if (storage_of(*a.buffer).id != storage_of(*b.buffer).id) return false;
   if (a.buffer->space != b.buffer->space) return false;  // that of another block
-  if (a.buffer->id != b.buffer->id) return is_whole(a) && is_whole(b);
+  if (a.buffer->id != b.buffer->id) return is_all(a) && is_all(b);
   for (size_t d = 0; d < a.offsets.size(); ++d) {
     const auto end = [&](const ir::Region& region) {  // an index has no extent
       const ir::Expr& extent = region.extents[d];
@@ -131,28 +132,33 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
   const ir::Buffer& source = *from.region().buffer;
   const ir::Buffer& result = *to.region().buffer;
   for (const Ref* side : {&from, &to}) {
-    const ir::Buffer& buffer = *side->region().buffer;
-    if (buffer.space != ir::Space::fragment || side->region().order.size() != buffer.shape.size()) {
-      recorder_->fail("REDUCE",
-                      fmt::format("reduce works on whole fragments, '{}' is not one", buffer.name),
-                      loc, "fragment", std::string(name(buffer.space)));
+    const ir::Region& region = side->region();
+    if (region.buffer->space != ir::Space::fragment || region.order.empty()) {
+      recorder_->fail(
+          "REDUCE", fmt::format("reduce works on fragments, '{}' is not one", region.buffer->name),
+          loc, "a fragment or a part of one",
+          fmt::format("{}{}", region.order.empty() ? "one element, " : "",
+                      name(region.buffer->space)),
+          region.order.empty() ? "" : "copy it into k.fragment(...) first");
     }
   }
   if (storage_of(source).id == storage_of(result).id) {
     recorder_->fail("REDUCE", fmt::format("a reduction of '{}' writes what it reads", source.name),
                     loc, "another fragment", "a view of it");
   }
-  if (d < 0 || d >= static_cast<int>(source.shape.size())) {
+  const std::vector<ir::Expr> shape = region_shape(from.region());
+  if (d < 0 || d >= static_cast<int>(shape.size())) {
     recorder_->fail("REDUCE",
                     fmt::format("reduce of '{}' over an axis it does not have", source.name), loc,
-                    fmt::format("0 .. {}", source.shape.size() - 1), fmt::format("{}", d));
+                    fmt::format("0 .. {}", shape.size() - 1), fmt::format("{}", d));
   }
-  std::vector<ir::Expr> expected = source.shape;
+  std::vector<ir::Expr> expected = shape;
   expected.erase(expected.begin() + d);
-  if (!same_shape(expected, result.shape)) {
+  const std::vector<ir::Expr> have = region_shape(to.region());
+  if (!same_shape(expected, have)) {
     recorder_->fail("SHAPE",
                     fmt::format("the result '{}' of a reduction has the wrong shape", result.name),
-                    loc, shape_text(expected), shape_text(result.shape));
+                    loc, shape_text(expected), shape_text(have));
   }
   // 16-bit and 8-bit floats may be folded in f32, which holds each of them exactly.
   const bool widened = is_float(source.dtype) && result.dtype == DType::f32;
@@ -165,7 +171,12 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                                            : std::string(name(source.dtype)),
                     std::string(name(result.dtype)));
   }
-  recorder_->add({ir::Reduce{op, from.region(), to.region(), d}, loc});
+  // The lowering folds whole fragments: parts and transposed views go through fragments of their own.
+  const Ref all = is_whole(from.region()) ? from : recorder_->fragment_like(from.region(), loc);
+  if (!is_whole(from.region())) copy(from, all, loc);
+  const Ref folded = is_whole(to.region()) ? to : recorder_->fragment_like(to.region(), loc);
+  recorder_->add({ir::Reduce{op, all.region(), folded.region(), d}, loc});
+  if (!is_whole(to.region())) copy(folded, to, loc);
 }
 
 void Builder::reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
