@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/code_stamp.h"
+#include "runtime/nvrtc/nvrtc_use.h"
 #include "runtime/raise.h"
 
 namespace tessera::runtime {
@@ -113,6 +114,7 @@ void Runtime::before_fork() {
 void Runtime::after_fork(bool in_child) {
   log_.after_fork();
   if (in_child) {
+    NvrtcUse::forget_other_threads();
     loaded_.after_fork_in_child();
     images_.after_fork_in_child();
   } else {

@@ -12,9 +12,9 @@ namespace tessera::codegen::cuda {
 namespace {
 
 /// Words of C++17, and of CUDA as far as generated text uses them. Device functions are asked for
-/// separately.
+/// separately. Never destroyed: other threads may emit while the process exits.
 const std::set<std::string_view>& reserved_words() {
-  static const std::set<std::string_view> words = {
+  static const auto& words = *new std::set<std::string_view>{
       // C++
       "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
       "case", "catch", "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return",

@@ -71,13 +71,14 @@ bool is_device_name(std::string_view name) {
 }
 
 const std::string& prelude() {
-  static const std::string text = [] {
+  // Never destroyed: other threads may emit while the process exits.
+  static const auto& text = *new std::string([] {
     std::set<std::string_view> all;
     for (const std::span<const Snippet> table : tables()) {
       for (const Snippet& snippet : table) add_with_needs(snippet.name, all);
     }
     return print(all);
-  }();
+  }());
   return text;
 }
 

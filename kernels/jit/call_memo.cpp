@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kernels/jit/prepared.h"
@@ -60,10 +61,19 @@ class RememberedCalls {
   std::vector<Slot> slots_ = std::vector<Slot>(kSets * kWays);
 };
 
-// Of this thread: nothing is shared, so nothing is locked.
+// Of this thread: nothing is shared, so nothing is locked. Destructors of other objects may still make
+// calls after this thread's end has freed its memory: they get fresh memory, which is not freed.
 RememberedCalls& remembered() {
-  thread_local RememberedCalls of_thread;
-  return of_thread;
+  thread_local RememberedCalls* of_thread = nullptr;
+  struct Owner {
+    ~Owner() { delete std::exchange(of_thread, nullptr); }
+  };
+  if (of_thread == nullptr) {
+    of_thread = new RememberedCalls;
+    thread_local const Owner owner;
+    static_cast<void>(owner);
+  }
+  return *of_thread;
 }
 
 uintptr_t address_of(const TensorView& view) {

@@ -54,7 +54,8 @@ class Reader {
     return value->get<bool>();
   }
   const json& array(const char* name) {
-    static const json kEmpty = json::array();
+    // Never destroyed: other threads may read entries while the process exits.
+    static const auto& kEmpty = *new json(json::array());
     const json* value = find(name);
     if (value && value->is_array() && value->size() <= kMaxParams) return *value;
     ok_ = false;

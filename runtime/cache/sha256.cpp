@@ -1,30 +1,57 @@
+// The functions of OpenSSL that touch nothing but the state they are given. Those of its newer
+// interface look algorithms up in tables that OpenSSL frees at exit, while threads of ours may run.
+
+#define OPENSSL_SUPPRESS_DEPRECATED
 #include "runtime/cache/sha256.h"
 
 #include <fmt/format.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <openssl/sha.h>
+
+#include <algorithm>
 
 #include "dsl/base/error.h"
 
 namespace tessera::runtime {
+namespace {
 
-Digest sha256(std::string_view bytes) {
+constexpr size_t kBlockBytes = SHA256_CBLOCK;
+using Block = std::array<uint8_t, kBlockBytes>;
+
+Digest digest_of(std::string_view first, std::string_view second) {
+  SHA256_CTX state;
   Digest digest{};
-  const int done =
-      EVP_Digest(bytes.data(), bytes.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
-  TESSERA_CHECK(done == 1, "SHA-256 is not available");
+  const bool done = SHA256_Init(&state) == 1 &&
+                    SHA256_Update(&state, first.data(), first.size()) == 1 &&
+                    SHA256_Update(&state, second.data(), second.size()) == 1 &&
+                    SHA256_Final(digest.data(), &state) == 1;
+  TESSERA_CHECK(done, "SHA-256 is not available");
   return digest;
 }
 
+template <class Bytes>
+std::string_view text_of(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+Digest sha256(std::string_view bytes) {
+  return digest_of(bytes, {});
+}
+
+// RFC 2104.
 Digest hmac_sha256(std::string_view secret, std::string_view bytes) {
-  Digest digest{};
-  unsigned size = 0;
-  const auto* done = HMAC(EVP_sha256(), secret.data(), static_cast<int>(secret.size()),
-                          reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-                          digest.data(), &size);
-  TESSERA_CHECK(done && size == digest.size(), "HMAC-SHA256 is not available");
-  return digest;
+  Block key{};
+  const Digest short_key = sha256(secret);
+  if (secret.size() > kBlockBytes) secret = text_of(short_key);
+  std::copy(secret.begin(), secret.end(), key.begin());
+  Block inner{}, outer{};
+  for (size_t i = 0; i < kBlockBytes; ++i) {
+    inner[i] = key[i] ^ 0x36;
+    outer[i] = key[i] ^ 0x5C;
+  }
+  return digest_of(text_of(outer), text_of(digest_of(text_of(inner), bytes)));
 }
 
 bool is_same(const Digest& a, std::string_view b) {

@@ -10,6 +10,7 @@
 
 #include "runtime/cache/manifest.h"
 #include "runtime/driver/driver.h"
+#include "runtime/nvrtc/nvrtc_use.h"
 #include "runtime/nvrtc/reproduction.h"
 #include "runtime/raise.h"
 
@@ -159,9 +160,10 @@ class Compilation {
 
   void stop_with(const std::stop_token& stop) {
     stop_ = stop;
-    if (!stop_.stop_possible() || !nvrtc_.set_flow_callback) return;
+    if (!nvrtc_.set_flow_callback) return;
     const auto asked_to_stop = [](void* token, void*) {
-      return static_cast<const std::stop_token*>(token)->stop_requested() ? 1 : 0;
+      const bool cancelled = static_cast<const std::stop_token*>(token)->stop_requested();
+      return cancelled || NvrtcUse::should_end() ? 1 : 0;
     };
     check(nvrtc_.set_flow_callback(program_, asked_to_stop, &stop_), "nvrtcSetFlowCallback");
   }
@@ -244,6 +246,7 @@ class Compilation {
            .hint = "two CUDA versions are mixed: name one libnvrtc with TESSERA_NVRTC"});
   }
 
+  const NvrtcUse use_;  // outlives the program
   const Nvrtc& nvrtc_;
   const KernelSource& source_;
   const std::string file_;

@@ -1,5 +1,7 @@
 #include "runtime/nvrtc/lazy_nvrtc.h"
 
+#include "runtime/nvrtc/nvrtc_use.h"
+
 namespace tessera::runtime {
 
 const Nvrtc& LazyNvrtc::open() {
@@ -19,6 +21,7 @@ std::optional<NvrtcId> LazyNvrtc::id() {
 void LazyNvrtc::try_to_open() {
   if (nvrtc_ || error_) return;
   try {
+    const NvrtcUse use;
     nvrtc_ = open_nvrtc(loader_, search_);
     id_ = nvrtc_->id();
   } catch (const Error& error) {

@@ -7,6 +7,7 @@
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/nvrtc.h"
 #include "tests/support/places.h"
 
 using tessera::test::ChildResult;
@@ -20,6 +21,7 @@ ChildResult run(const std::vector<std::string>& words, const std::string& cache)
 
 const std::string kPlugin = tessera::test::in_build("libtessera_exit_plugin.so");
 const std::string kProgram = tessera::test::in_build("exit_program");
+const std::string kThreads = tessera::test::in_build("exit_threads_program");
 
 }  // namespace
 
@@ -49,6 +51,29 @@ TEST_CASE("R22.19 a Python interpreter ends with kernels loaded") {
                                  kPlugin},
                                 scratch / "cache");
   if (ended.exit_code == 127) TESSERA_SKIP("no python3");
+  CHECK(ended.output == "");
+  CHECK(ended.exit_code == 0);
+}
+
+TEST_CASE("a program that returns from main while threads lower and run kernels ends quietly") {
+  const ScratchFolder scratch;
+  const ChildResult ended = run({kThreads, "run"}, scratch / "cache");
+  CHECK(ended.output == "");
+  CHECK(ended.exit_code == 0);
+}
+
+TEST_CASE("a program that returns from main while threads compile ends quietly") {
+  std::string reason;
+  if (!tessera::test::Nvrtc::open(reason)) TESSERA_SKIP(reason);
+  const ScratchFolder scratch;
+  const ChildResult ended = run({kThreads, "compile"}, scratch / "cache");
+  CHECK(ended.output == "");
+  CHECK(ended.exit_code == 0);
+}
+
+TEST_CASE("the destructor of a global object may run a kernel after main has run one") {
+  const ScratchFolder scratch;
+  const ChildResult ended = run({kThreads, "destructor"}, scratch / "cache");
   CHECK(ended.output == "");
   CHECK(ended.exit_code == 0);
 }
