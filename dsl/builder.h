@@ -110,8 +110,8 @@ class Builder {
   /// A global tensor that the kernel reads / writes / both. Between threads the compiler orders shared
   /// memory alone: what other threads of the block have written to an output is there behind a
   /// k.sync(), and only behind one may they overwrite what was read; threads of other blocks need
-  /// k.sync_grid(). The checked executor traps where none stands between (RACE), and where several
-  /// blocks write one element.
+  /// k.sync_grid() or acq_rel atomics. The checked executor traps where nothing stands between (RACE),
+  /// and where several blocks write one element.
   Ref input(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},
             SourceLoc loc = SourceLoc::here());
   Ref output(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options = {},

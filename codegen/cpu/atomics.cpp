@@ -58,6 +58,11 @@ void Machine::atomic_lanes(const Transfer& transfer, std::byte* base) {
                                           std::memory_order_relaxed)) {
     }
     found[lane] = old;
+    if (launch_.block_order != nullptr && step.releases) {
+      const bool wrote = step.op != ir::AtomicOp::compare_exchange || old == compares[lane];
+      launch_.block_order->atomic(block_number_, lane, base + offsets[lane] * int64_t{sizeof(T)},
+                                  step.acquires, wrote);
+    }
   });
 }
 

@@ -119,6 +119,8 @@ struct AtomicStep {
   ir::AtomicOp op = ir::AtomicOp::add;
   ColumnOp combine = nullptr;  // add, max, min
   bool flushes = false;        // f32 sums in global memory
+  bool releases = false;       // acq_rel, in global memory
+  bool acquires = false;       // the same, and its old value is used
   Slot operand, compare;       // columns
 };
 
@@ -187,6 +189,7 @@ struct Bytecode {
   int64_t below = 0, above = 0;       // bytes of the frame on either side of offset zero
   int mask_depth = 1;
   bool in_block_order = false;  // results depend on which block comes first
+  bool orders_blocks = false;   // by atomics that acquire; implies in_block_order
 };
 
 enum class Checks : uint8_t { off, on };

@@ -9,7 +9,7 @@
 namespace tessera::codegen::cpu {
 
 Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch& launch)
-    : neighbours_(program.cluster) {
+    : launch_(launch), neighbours_(program.cluster) {
   for (int rank = 0; rank < program.cluster; ++rank) {
     machines_.push_back(std::make_unique<Machine>(program, bytecode, launch, neighbours_, rank));
     neighbours_.blocks.push_back(machines_.back().get());
@@ -20,7 +20,7 @@ void Cluster::start(int64_t index) {
   const std::array<int64_t, 3> extents = grid();
   neighbours_.clock.cluster_barrier();
   neighbours_.have_met = false;
-  int64_t block = index * static_cast<int64_t>(machines_.size());
+  int64_t block = first_block_ = index * static_cast<int64_t>(machines_.size());
   for (const auto& machine : machines_) {
     machine->start_block(
         {block % extents[0], block / extents[0] % extents[1], block / extents[0] / extents[1]},
@@ -41,6 +41,9 @@ bool Cluster::resume() {
       if (machine->is_at_grid_barrier() != waits->is_at_grid_barrier()) waits->trap_alone(*machine);
     }
     neighbours_.clock.cluster_barrier();
+    if (launch_.block_order != nullptr) {
+      launch_.block_order->cluster_barrier(first_block_, static_cast<int64_t>(machines_.size()));
+    }
     neighbours_.have_met = true;
     for (const auto& machine : machines_) machine->pass_cluster_barrier();
     if (waits->is_at_grid_barrier()) return false;

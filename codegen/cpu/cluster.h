@@ -25,6 +25,8 @@ class Cluster {
   Machine::Accesses accesses() const;
 
  private:
+  const Launch& launch_;
+  int64_t first_block_ = 0;  // its number
   Neighbours neighbours_;
   std::vector<std::unique_ptr<Machine>> machines_;  // by rank
 };

@@ -53,6 +53,9 @@ void Compiler::stmt(const Atomic& atomic) {
   if (atomic.op == ir::AtomicOp::max) step.combine = find_op(ir::Op::max, type);
   if (atomic.op == ir::AtomicOp::min) step.combine = find_op(ir::Op::min, type);
   step.flushes = global && adds && type == DType::f32;
+  step.releases = global && atomic.order == ir::MemoryOrder::acq_rel;
+  step.acquires = step.releases && atomic.old;
+  out_.orders_blocks = out_.orders_blocks || step.acquires;
   step.operand = as_column(eval(atomic.value));
   if (atomic.compare) step.compare = as_column(eval(atomic.compare));
   out_.atomics.push_back(step);

@@ -247,6 +247,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   std::optional<GridRaces> races;
   if (options.traps && clusters > 1) {
     launch.grid_shadow = races.emplace(program, bytecode, arguments, launch, grid).shadow();
+    launch.block_order = races->order();
   }
   const auto met = [&] {
     if (races) races->meet();

@@ -32,7 +32,8 @@ GridRaces::GridRaces(const Program& program, const Bytecode& bytecode,
       code_(bytecode),
       arguments_(arguments),
       grid_(grid),
-      shadow_(tensors(program, bytecode, launch), program.cluster) {}
+      order_(bytecode.orders_blocks ? std::optional<BlockOrder>(std::in_place) : std::nullopt),
+      shadow_(tensors(program, bytecode, launch), program.cluster, order()) {}
 
 void GridRaces::meet() {
   const std::optional<GridConflict> found = shadow_.find();
@@ -45,8 +46,9 @@ void GridRaces::meet() {
   };
   throw Error({.kind = ErrorKind::trap,
                .op = program_.name,
-               .what = fmt::format("race on {}: {} and {} with no barrier of the grid between",
-                                   element_name(*found), touch(found->one), touch(found->other)),
+               .what = fmt::format("race on {}: {} and {} with no barrier of the grid{} between",
+                                   element_name(*found), touch(found->one), touch(found->other),
+                                   order_ ? " or order by acq_rel atomics" : ""),
                .argument = program_.params[static_cast<size_t>(found->param)].name,
                .code = "RACE",
                .loc = loc(found->one),

@@ -17,6 +17,8 @@ class GridRaces {
             const Launch& launch, const std::array<int64_t, 3>& grid);
 
   GridShadow* shadow() { return &shadow_; }
+  /// Null: no atomics order blocks.
+  BlockOrder* order() { return order_ ? &*order_ : nullptr; }
   /// All blocks have come. Throws Error of kind trap, code RACE.
   void meet();
 
@@ -28,6 +30,7 @@ class GridRaces {
   const Bytecode& code_;
   std::span<const Argument> arguments_;
   std::array<int64_t, 3> grid_;
+  std::optional<BlockOrder> order_;
   GridShadow shadow_;
 };
 

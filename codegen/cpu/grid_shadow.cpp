@@ -6,7 +6,6 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-constexpr size_t kElementsPerPage = 1024;
 constexpr int kStatementBits = 24;
 
 /// Block and statement in one number, never 0.
@@ -61,12 +60,16 @@ struct GridShadow::Region {
   int param = 0;  // the first
   Ways ways;
   size_t num_pages = 0;
-  std::array<std::vector<std::atomic<Page*>>, kWays> pages;  // null: not touched in this way
+  std::array<std::vector<std::atomic<Page*>>, kWays> pages;        // null: not touched in this way
+  std::array<std::vector<std::unique_ptr<SeenPage>>, kWays> seen;  // instead, where atomics order
 
   ~Region() { clear(); }
   void clear() {
     for (auto& of_way : pages) {
       for (std::atomic<Page*>& page : of_way) delete page.exchange(nullptr);
+    }
+    for (auto& of_way : seen) {
+      for (std::unique_ptr<SeenPage>& page : of_way) page.reset();
     }
   }
   Touches& at(Way way, size_t element) {
@@ -96,8 +99,9 @@ struct GridShadow::Region {
   }
 };
 
-GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluster)
-    : places_(tensors.size()), blocks_per_cluster_(blocks_per_cluster) {
+GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluster,
+                       const BlockOrder* order)
+    : places_(tensors.size()), blocks_per_cluster_(blocks_per_cluster), order_(order) {
   std::vector<int> by_address;
   for (int i = 0; i < static_cast<int>(tensors.size()); ++i) {
     const Tensor& tensor = tensors[static_cast<size_t>(i)];
@@ -139,8 +143,12 @@ GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluste
     const int64_t per_page = region->element_bytes * static_cast<int64_t>(kElementsPerPage);
     region->num_pages = static_cast<size_t>((region->bytes - 1) / per_page + 1);
     for (size_t way = 0; way < kWays; ++way) {
-      if (region->ways.used[way])
+      if (!region->ways.used[way]) continue;
+      if (order_ != nullptr) {
+        region->seen[way].resize(region->num_pages);
+      } else {
         region->pages[way] = std::vector<std::atomic<Page*>>(region->num_pages);
+      }
     }
   }
   std::sort(regions_.begin(), regions_.end(),
@@ -150,7 +158,7 @@ GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluste
 GridShadow::~GridShadow() = default;
 
 void GridShadow::note(int param, int64_t byte, int64_t bytes, Way way, int64_t block,
-                      int32_t statement) {
+                      int32_t statement, int thread) {
   const Place& place = places_[static_cast<size_t>(param)];
   if (place.region == nullptr) return;
   Region& region = *place.region;
@@ -158,9 +166,57 @@ void GridShadow::note(int param, int64_t byte, int64_t bytes, Way way, int64_t b
   const auto begin = static_cast<size_t>((place.first_byte + byte) / region.element_bytes);
   const auto end =
       static_cast<size_t>((place.first_byte + byte + bytes - 1) / region.element_bytes);
+  if (order_ != nullptr) {
+    const Seen access{order_->moment(block, thread), statement};
+    for (size_t element = begin; element <= end; ++element) judge(region, element, way, access);
+    return;
+  }
   for (size_t element = begin; element <= end; ++element) {
     region.at(way, element).add(touch);
   }
+}
+
+void GridShadow::judge(Region& region, size_t element, Way way, const Seen& access) {
+  const auto is_ordered = [&](const Seen& seen) {
+    return seen.at.block / blocks_per_cluster_ == access.at.block / blocks_per_cluster_ ||
+           order_->is_before(seen.at, access.at.block, access.at.thread);
+  };
+  for (const Way other : {Way::written, Way::changed, Way::read}) {
+    const bool conflicts = way == Way::written || other == Way::written || way != other;
+    const auto& of_way = region.seen[static_cast<size_t>(other)];
+    if (!conflicts || judged_ || of_way.empty()) continue;
+    const SeenPage* page = of_way[element / kElementsPerPage].get();
+    if (page == nullptr) continue;
+    for (const Seen& seen : (*page)[element % kElementsPerPage]) {
+      if (seen.statement == 0 || is_ordered(seen) || judged_) continue;
+      const GridConflict::Touch now{way, access.at.block, access.statement};
+      const GridConflict::Touch before{other, seen.at.block, seen.statement};
+      const bool now_first = way == Way::written || (way == Way::changed && other == Way::read);
+      judged_ = named({.one = now_first ? now : before, .other = now_first ? before : now}, region,
+                      element);
+    }
+  }
+  std::unique_ptr<SeenPage>& page =
+      region.seen[static_cast<size_t>(way)][element / kElementsPerPage];
+  if (page == nullptr) page = std::make_unique<SeenPage>();
+  auto& kept = (*page)[element % kElementsPerPage];
+  // An access that is ordered before this one says nothing that this one does not.
+  const auto replaced = std::find_if(kept.begin(), kept.end(), [&](const Seen& seen) {
+    const bool own = seen.at.block == access.at.block && seen.at.thread == access.at.thread;
+    return seen.statement == 0 || own ||
+           order_->is_before(seen.at, access.at.block, access.at.thread);
+  });
+  if (replaced != kept.end()) *replaced = access;
+}
+
+GridConflict GridShadow::named(GridConflict conflict, const Region& region, size_t element) const {
+  const int64_t byte = static_cast<int64_t>(element) * region.element_bytes;
+  const auto place = std::find_if(places_.begin(), places_.end(), [&](const Place& p) {
+    return p.region == &region && byte >= p.first_byte && byte < p.first_byte + p.bytes;
+  });
+  conflict.param = static_cast<int>(place - places_.begin());
+  conflict.byte = byte - place->first_byte;
+  return conflict;
 }
 
 std::optional<GridConflict> GridShadow::find_at(const Region& region, size_t element) const {
@@ -168,11 +224,6 @@ std::optional<GridConflict> GridShadow::find_at(const Region& region, size_t ele
                                                              {Way::written, Way::read},
                                                              {Way::written, Way::changed},
                                                              {Way::changed, Way::read}}};
-  const int64_t byte = static_cast<int64_t>(element) * region.element_bytes;
-  const auto has_it = [&](const Place& place) {
-    return place.region == &region && byte >= place.first_byte &&
-           byte < place.first_byte + place.bytes;
-  };
   for (const auto& ways : kConflicts) {
     const Way one = ways[0], other = ways[1];
     const Touches* const a = region.find(one, element);
@@ -185,15 +236,13 @@ std::optional<GridConflict> GridShadow::find_at(const Region& region, size_t ele
       return found.one.block / blocks_per_cluster_ != found.other.block / blocks_per_cluster_;
     };
     if (!conflict(a->highest(), b->lowest()) && !conflict(a->lowest(), b->highest())) continue;
-    const auto place = std::find_if(places_.begin(), places_.end(), has_it);
-    found.param = static_cast<int>(place - places_.begin());
-    found.byte = byte - place->first_byte;
-    return found;
+    return named(found, region, element);
   }
   return std::nullopt;
 }
 
 std::optional<GridConflict> GridShadow::find() const {
+  if (order_ != nullptr) return judged_;
   for (const auto& region : regions_) {
     for (size_t page = 0; page < region->num_pages; ++page) {
       if (!region->is_touched(page)) continue;
@@ -206,6 +255,7 @@ std::optional<GridConflict> GridShadow::find() const {
 }
 
 void GridShadow::clear() {
+  judged_.reset();
   for (const auto& region : regions_) region->clear();
 }
 

@@ -11,6 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "codegen/cpu/block_order.h"
+
 namespace tessera::codegen::cpu {
 
 enum class Way : uint8_t { read, written, changed };  // changed: atomically
@@ -43,6 +45,9 @@ struct GridConflict {
 /// Tensors whose memory overlaps count as one. note() may be called from several threads; what it
 /// keeps, and so what find() finds, does not depend on their order: of each way of access the
 /// lowest and the highest block, each with its lowest or highest statement.
+///
+/// Where atomics order blocks an access is judged when it is made, by one thread alone, against at
+/// most two earlier ones of each way that nothing has ordered yet.
 class GridShadow {
  public:
   struct Tensor {
@@ -52,20 +57,34 @@ class GridShadow {
     Ways ways;
   };
   /// `tensors`: by parameter.
-  GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluster);
+  GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluster,
+             const BlockOrder* order = nullptr);
   ~GridShadow();
 
   /// An access of `bytes` bytes of parameter `param` from `byte` on.
-  void note(int param, int64_t byte, int64_t bytes, Way way, int64_t block, int32_t statement);
-  /// The conflict at the lowest address of the first tensor that has one.
+  /// `thread`: of the block.
+  void note(int param, int64_t byte, int64_t bytes, Way way, int64_t block, int32_t statement,
+            int thread = 0);
+  /// The conflict at the lowest address of the first tensor that has one; where atomics order blocks,
+  /// the first that was made.
   std::optional<GridConflict> find() const;
   /// A barrier of the grid: nothing before it conflicts with anything behind.
   void clear();
 
  private:
+  static constexpr size_t kElementsPerPage = 1024;
   struct Page;
   struct Region;
   std::optional<GridConflict> find_at(const Region& region, size_t element) const;
+  /// An access where atomics order blocks.
+  struct Seen {
+    BlockOrder::Moment at;
+    int32_t statement = 0;  // 0 = none
+  };
+  using SeenPage = std::array<std::array<Seen, 2>, kElementsPerPage>;
+  void judge(Region& region, size_t element, Way way, const Seen& access);
+  /// `conflict` with the tensor that has the element and the place in it.
+  GridConflict named(GridConflict conflict, const Region& region, size_t element) const;
 
   std::vector<std::unique_ptr<Region>> regions_;
   struct Place {
@@ -75,6 +94,8 @@ class GridShadow {
   };
   std::vector<Place> places_;  // by parameter
   int blocks_per_cluster_;
+  const BlockOrder* order_;             // null = nothing orders blocks but barriers of the grid
+  std::optional<GridConflict> judged_;  // the first conflict in spite of it
 };
 
 }  // namespace tessera::codegen::cpu

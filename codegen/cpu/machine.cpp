@@ -307,6 +307,7 @@ void Machine::barrier(const Instr& instr) {
   if (!code_.checked) return;
   check_whole_block(instr, "a barrier");
   neighbours_.clock.block_barrier(rank_);
+  if (launch_.block_order != nullptr) launch_.block_order->barrier(block_number_);
 }
 
 void Machine::check_whole_block(const Instr& instr, const char* what) const {
@@ -325,7 +326,10 @@ void Machine::check_whole_block(const Instr& instr, const char* what) const {
 
 void Machine::warp_barrier(const Instr& instr) {
   if (launch_.count) counts_.warp_barriers += active_warps();
-  if (code_.checked) check_whole_warps(instr, "a warp barrier");
+  if (!code_.checked) return;
+  check_whole_warps(instr, "a warp barrier");
+  const bool is_block = code_.threads <= 32;
+  if (is_block && launch_.block_order != nullptr) launch_.block_order->barrier(block_number_);
 }
 
 }  // namespace tessera::codegen::cpu

@@ -56,6 +56,7 @@ struct Launch {
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
   GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
+  BlockOrder* block_order = nullptr;  // null = no atomics order blocks
 };
 
 class Machine;
