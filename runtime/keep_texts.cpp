@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "runtime/cache/sha256.h"
 #include "runtime/record.h"
 #include "runtime/runtime.h"
 
@@ -24,12 +25,17 @@ std::string Runtime::text_path(const Job& job) const {
 // Where the text is that the compiler refused, or how to get it.
 std::string Runtime::keep_refused_text(const Job& job) const {
   if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
-  const std::string path = text_path(job);
+  const std::string name = file_stem(job) + ".cu";
+  return write_dump(name, job.source->text) ? "the whole text is in " + text_path(job) : "";
+}
+
+// False if it cannot be written.
+bool Runtime::write_dump(const std::string& name, const std::string& text) const {
   std::error_code error;
   std::filesystem::create_directories(options_.dump_dir, error);
-  std::ofstream file(path, std::ios::binary);
-  file << job.source->text;
-  return file.flush() ? "the whole text is in " + path : "";
+  std::ofstream file(fmt::format("{}/{}", options_.dump_dir, name), std::ios::binary);
+  file << text;
+  return static_cast<bool>(file.flush());
 }
 
 void Runtime::dump(const Job& job, const Image& image) {
@@ -37,17 +43,21 @@ void Runtime::dump(const Job& job, const Image& image) {
     if (options_.line_info) disk_.keep_text(file_stem(job) + ".cu", image.source);
     return;
   }
-  const std::string stem = options_.dump_dir + "/" + file_stem(job);
-  std::error_code error;
-  std::filesystem::create_directories(options_.dump_dir, error);
-  const auto write = [&](const char* suffix, const std::string& text) {
-    std::ofstream file(stem + suffix, std::ios::binary);
-    file << text;
-    return static_cast<bool>(file.flush());
-  };
-  if (write(".cu", image.source) && write(".log", image.log)) return;
+  const std::string stem = file_stem(job);
+  if (write_dump(stem + ".cu", image.source) && write_dump(stem + ".log", image.log)) return;
+  warn_about_dump(stem + ".cu");
+}
+
+void Runtime::dump(const KernelSource& source) {
+  if (options_.dump_dir.empty()) return;
+  const std::string name =
+      fmt::format("{}-cpu-{}.cu", source.op, to_hex(sha256(source.text)).substr(0, 8));
+  if (!write_dump(name, source.text)) warn_about_dump(name);
+}
+
+void Runtime::warn_about_dump(const std::string& name) {
   log_.write_once(LogLevel::warn, "dump",
-                  fmt::format("cannot write {}.cu (TESSERA_DUMP_DIR)", stem));
+                  fmt::format("cannot write {}/{} (TESSERA_DUMP_DIR)", options_.dump_dir, name));
 }
 
 void Runtime::record(const Job& job, const Image& image) {

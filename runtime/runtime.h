@@ -86,6 +86,10 @@ class Runtime {
   /// Opens libnvrtc on first use; throws open_nvrtc's error, each time the same.
   const Nvrtc& nvrtc();
 
+  /// Writes the text of a kernel that runs on the CPU to the dump folder, if there is one, under
+  /// "<op>-cpu-<8 digits of its digest>.cu". What cannot be written is a warning.
+  void dump(const KernelSource& source);
+
   const Options& options() const { return options_; }
   CounterValues counters() const { return counters_.values(); }
   std::vector<RootStatus> cache_roots() const { return disk_.status(); }
@@ -136,7 +140,9 @@ class Runtime {
   std::string file_stem(const Job& job) const;
   std::string text_path(const Job& job) const;
   std::string keep_refused_text(const Job& job) const;
+  bool write_dump(const std::string& name, const std::string& text) const;
   void dump(const Job& job, const Image& image);
+  void warn_about_dump(const std::string& name);
   void record(const Job& job, const Image& image);
 
   // ---- load_kernel.cpp

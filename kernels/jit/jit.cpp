@@ -194,7 +194,14 @@ std::unique_ptr<Prepared> make_prepared(std::string_view op, const std::string& 
                                                       kernel.reports});
   if (!device.is_cuda()) {
     prepared->reported = std::make_shared<std::atomic<int>>(0);
-    prepared->program.emplace(codegen::lower(kernel));
+    codegen::Program program = codegen::lower(kernel);
+    runtime::Runtime& runtime = runtime::Runtime::instance();
+    if (!runtime.options().dump_dir.empty()) {
+      KernelSource source = codegen::cuda::emit(program);
+      source.op = op;
+      runtime.dump(source);
+    }
+    prepared->program.emplace(std::move(program));
     return prepared;
   }
   const runtime::KernelRequest request = request_for(op, spec, kernel, kind);

@@ -3,6 +3,8 @@
 #include <array>
 #include <utility>
 
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/prepared.h"
 #include "runtime/parallel.h"
@@ -44,6 +46,10 @@ std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& 
   const CallModeScope scope({.until = CallMode::Until::named, .named = &requests});
   call();
   return requests;
+}
+
+std::string cuda_text(const ir::Kernel& kernel) {
+  return codegen::cuda::emit(codegen::lower(kernel)).text;
 }
 
 }  // namespace tessera::kernels::jit

@@ -1,12 +1,15 @@
 #pragma once
 // Work before the first launch: compiling and loading ahead, in parallel, or naming the kernels that
-// a bundle must hold. All take calls of ops or of jit::Function as they would be made.
+// a bundle must hold, which take calls of ops or of jit::Function as they would be made; and the text
+// of a kernel.
 
 #include <functional>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <vector>
 
+#include "dsl/ir/tile.h"
 #include "kernels/jit/launch_plan.h"
 #include "runtime/runtime.h"
 
@@ -37,5 +40,12 @@ LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>
 /// The kernels that `call` needs on CUDA tensors of a device that need not exist. Their data is not
 /// touched: any distinct, aligned addresses will do.
 std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call);
+
+/// The CUDA text of a kernel, whole, as the compiler gets it for every target. Needs neither a device
+/// nor tensors.
+///
+/// Errors: program, those of lowering.
+/// Example: std::puts(jit::cuda_text(rmsnorm(1000)).c_str());
+std::string cuda_text(const ir::Kernel& kernel);
 
 }  // namespace tessera::kernels::jit
