@@ -72,10 +72,12 @@ Lowered lower_all(const ir::Kernel& kernel) {
   LoweredTiles tiles = lower_tiles(loops, result.layouts);
   result.program = std::move(tiles.program);
   result.accesses = std::move(tiles.notes);
+  result.pipelines.insert(result.pipelines.end(), tiles.synchronous.begin(),
+                          tiles.synchronous.end());
   result.arena = place_shared(result.program);
-  result.barriers = insert_barriers(result.program);
+  result.barriers = insert_barriers(result.program, tiles.uniform);
   keep_blocks(result.program);
-  check_reached(result.program);
+  check_reached(result.program, tiles.uniform);
   place_declarations(result.program);
   return result;
 }

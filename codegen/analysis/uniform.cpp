@@ -1,40 +1,179 @@
 #include "codegen/analysis/uniform.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "codegen/passes/walk.h"
 
 namespace tessera::codegen {
+namespace {
 
-UniformValues::UniformValues(const Program& program, Over over) : over_(over) {
-  // Definitions come before uses.
+constexpr int kWarpSize = 32;
+
+/// True for a collective that gives all lanes of the warp the same.
+bool is_same_in_all_lanes(const Collective& collective) {
+  switch (collective.kind) {
+    case ir::CollectiveKind::reduce_add:
+    case ir::CollectiveKind::reduce_min:
+    case ir::CollectiveKind::reduce_max:
+    case ir::CollectiveKind::reduce_and:
+    case ir::CollectiveKind::reduce_or:
+    case ir::CollectiveKind::vote_any:
+    case ir::CollectiveKind::vote_all:
+    case ir::CollectiveKind::ballot:
+      return collective.width == kWarpSize;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+UniformValues::UniformValues(const Program& program, Over over, const std::vector<VarRef>& known)
+    : program_(program), over_(over) {
   walk(program.body, [&](const Stmt& stmt) {
-    if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      if ((*this)(let->value)) values_.insert(let->var.get());
-    } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
-      values_.insert(present->var.get());
-    } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
-      const Access& from = load->from;
-      const bool constant_memory = from.array->space == ArraySpace::global && from.array->read_only;
-      if (load->var && constant_memory && (*this)(from.offset) &&
-          (!from.guard || (*this)(from.guard))) {
-        values_.insert(load->var.get());
-      }
-    } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
-      if (!(*this)(loop->begin) || !(*this)(loop->end)) varying_loops_.insert(loop->var.get());
-    }
+    const auto* view = std::get_if<Declare>(&stmt.node);
+    if (view != nullptr && view->array->mine) ordered_by_author_.insert(view->array->mine.get());
+    if (!stmt.manual_sync) return;
+    for_each_access(
+        stmt, [&](const Access& access, bool) { ordered_by_author_.insert(access.array.get()); });
   });
+  // Registers count as uniform until a store shows otherwise, which may take others along.
+  size_t before = 0;
+  do {
+    before = varying_.size();
+    values_.clear();
+    varying_loops_.clear();
+    origins_.clear();
+    if (over == Over::block) {
+      for (const VarRef& var : known) values_.insert(var.get());
+    }
+    visit(program.body, true);
+  } while (varying_.size() != before);
+}
+
+/// `together`: all threads come here. Definitions come before uses.
+void UniformValues::visit(const Body& body, bool together) {
+  for (const Stmt& stmt : body) visit(stmt, together);
+}
+
+void UniformValues::visit(const Stmt& stmt, bool together) {
+  const auto define = [&](const VarRef& var, bool uniform, const auto& origin) {
+    if (!var || values_.contains(var.get())) return;
+    if (uniform) {
+      values_.insert(var.get());
+    } else {
+      origins_[var.get()] = origin();
+    }
+  };
+  if (const auto* let = std::get_if<Let>(&stmt.node)) {
+    define(let->var, (*this)(let->value), [&] { return Origin{let->value}; });
+  } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
+    values_.insert(present->var.get());
+  } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
+    if (load->into.array) store(*load->into.array, false);
+    define(load->var, is_uniform(*load, together), [&] { return origin_of(*load, together); });
+  } else if (const auto* to = std::get_if<Store>(&stmt.node)) {
+    const bool uniform = together && to->value && (*this)(to->value) && (*this)(to->to.offset);
+    store(*to->to.array, uniform);
+  } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
+    define(atomic->old, false, [&] {
+      return Origin{{}, "each thread finds another value of '{}'", atomic->to.array->name};
+    });
+  } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+    store(*convert->into.array, false);
+  } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
+    store(*packed->into.array, false);
+  } else if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
+    store(*matrices->into.array, false);
+  } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
+    store(*mma->c.array, false);
+  } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
+    const bool uniform = over_ == Over::block && program_.threads <= kWarpSize && together &&
+                         is_same_in_all_lanes(*collective);
+    define(collective->var, uniform, [] {
+      return Origin{{}, "a warp collective gives each warp its own result", {}};
+    });
+  } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
+    define(call->var, false, [&] {
+      return Origin{{}, "each thread calls '{}' for itself", call->function->name};
+    });
+  } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
+    const bool same = (*this)(loop->begin) && (*this)(loop->end) && (*this)(loop->step);
+    if (!same) varying_loops_.insert(loop->var.get());
+    visit(loop->body, together && same);
+  } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
+    const bool same = (*this)(branch->condition);
+    visit(branch->then, together && same);
+    visit(branch->otherwise, together && same);
+  }
+}
+
+void UniformValues::store(const Array& array, bool uniform) {
+  if (array.space == ArraySpace::registers && !uniform) varying_.insert(&array);
+}
+
+bool UniformValues::is_uniform(const Load& load, bool together) const {
+  const Access& from = load.from;
+  if (!(*this)(from.offset) || (from.guard && !(*this)(from.guard))) return false;
+  switch (from.array->space) {
+    case ArraySpace::global:
+      return from.array->read_only;
+    case ArraySpace::registers:
+      return !varying_.contains(from.array.get());
+    case ArraySpace::shared:
+      return over_ == Over::block && together && !ordered_by_author_.contains(from.array.get());
+    case ArraySpace::cluster:
+      return false;
+  }
+  return false;
+}
+
+UniformValues::Origin UniformValues::origin_of(const Load& load, bool together) const {
+  const Array& array = *load.from.array;
+  const bool one_element =
+      (*this)(load.from.offset) && (!load.from.guard || (*this)(load.from.guard));
+  const char* const reason =
+      array.space == ArraySpace::registers ? "'{}' is set by each thread for itself"
+      : !one_element                       ? "each thread reads another element of '{}'"
+      : array.space == ArraySpace::global  ? "'{}' is a tensor that the kernel may write"
+      : array.space == ArraySpace::shared && !together
+          ? "'{}' is read where not all threads come"
+          : "'{}' is ordered by the author's barriers alone";
+  return {{}, reason, array.name};
+}
+
+bool UniformValues::differs(const VarRef& var) const {
+  if (var->kind == ir::VarKind::thread) return true;
+  if (var->kind == ir::VarKind::block && over_ == Over::grid) return true;
+  if (varying_loops_.contains(var.get())) return true;
+  return var->kind == ir::VarKind::value && !values_.contains(var.get());
 }
 
 bool UniformValues::operator()(const Expr& e) const {
   std::vector<VarRef> vars;
   ir::collect_vars(e, vars);
-  return std::none_of(vars.begin(), vars.end(), [&](const VarRef& var) {
-    if (var->kind == ir::VarKind::thread) return true;
-    if (var->kind == ir::VarKind::block && over_ == Over::grid) return true;
-    if (varying_loops_.contains(var.get())) return true;
-    return var->kind == ir::VarKind::value && !values_.contains(var.get());
-  });
+  return std::none_of(vars.begin(), vars.end(), [&](const VarRef& var) { return differs(var); });
+}
+
+std::string UniformValues::why_not(const Expr& e) const {
+  std::vector<VarRef> vars;
+  ir::collect_vars(e, vars);
+  for (const VarRef& var : vars) {
+    if (!differs(var)) continue;
+    if (var->kind == ir::VarKind::thread) return "'thread' is another in each thread";
+    if (var->kind == ir::VarKind::block)
+      return fmt::format("'{}' is another in each block", var->name);
+    if (varying_loops_.contains(var.get())) {
+      return fmt::format("the bounds of the loop over '{}' differ between threads", var->name);
+    }
+    const auto origin = origins_.find(var.get());
+    if (origin == origins_.end()) return fmt::format("'{}' differs between threads", var->name);
+    const Origin& found = origin->second;
+    return found.value ? why_not(found.value) : fmt::format(fmt::runtime(found.reason), found.name);
+  }
+  return {};
 }
 
 }  // namespace tessera::codegen

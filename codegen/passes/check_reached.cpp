@@ -12,8 +12,8 @@ using Over = UniformValues::Over;
 /// Follows which threads of the block, or of the whole grid, may have parted from the others.
 class ReachCheck {
  public:
-  ReachCheck(const Program& program, Over over)
-      : program_(program), over_(over), uniform_(program, over) {
+  ReachCheck(const Program& program, Over over, const std::vector<VarRef>& uniform)
+      : program_(program), over_(over), uniform_(program, over, uniform) {
     walk(program.body, [&](const Stmt& stmt) {
       const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
       copies_rows_ = copies_rows_ || (copy != nullptr && copy->is_row);
@@ -134,9 +134,9 @@ class ReachCheck {
 
 }  // namespace
 
-void check_reached(const Program& program) {
-  if (program.cooperative) ReachCheck(program, Over::grid).run();
-  ReachCheck(program, Over::block).run();
+void check_reached(const Program& program, const std::vector<VarRef>& uniform) {
+  if (program.cooperative) ReachCheck(program, Over::grid, uniform).run();
+  ReachCheck(program, Over::block, uniform).run();
 }
 
 }  // namespace tessera::codegen

@@ -2,6 +2,8 @@
 // Refuses programs in which some threads may never come to a barrier or a warp collective that waits
 // for them.
 
+#include <vector>
+
 #include "codegen/thread_ir.h"
 
 namespace tessera::codegen {
@@ -9,6 +11,6 @@ namespace tessera::codegen {
 /// After insert_barriers. Throws RETURN_BEFORE_BARRIER with the line of the barrier and of the return
 /// that only some threads of the block, or of the grid for its barriers, may take; SYNC_DIVERGENT
 /// for a barrier of the grid under a condition or in a loop that may differ between blocks.
-void check_reached(const Program& program);
+void check_reached(const Program& program, const std::vector<VarRef>& uniform);
 
 }  // namespace tessera::codegen

@@ -11,6 +11,18 @@
 namespace tessera::codegen {
 namespace {
 
+/// True for a copy from global to shared memory that could go ahead.
+bool is_load(const ir::Stmt& stmt) {
+  const auto* copy = std::get_if<ir::Copy>(&stmt.node);
+  return copy != nullptr && copy->mode == ir::CopyMode::plain && !copy->outside &&
+         copy->from.buffer->space == ir::Space::global &&
+         copy->to.buffer->space == ir::Space::shared;
+}
+
+std::string text_of(const ir::Copy& copy) {
+  return fmt::format("copy {} -> {}", copy.from.buffer->name, copy.to.buffer->name);
+}
+
 /// `stmt` as a producer; one without copies if it is none.
 Producer as_producer(const ir::Stmt& stmt, size_t position) {
   Producer result;
@@ -24,15 +36,11 @@ Producer as_producer(const ir::Stmt& stmt, size_t position) {
     copies = {stmt};
   }
   for (const ir::Stmt& inner : copies) {
-    const auto* copy = std::get_if<ir::Copy>(&inner.node);
-    const bool loads = copy != nullptr && copy->mode == ir::CopyMode::plain && !copy->outside &&
-                       copy->from.buffer->space == ir::Space::global &&
-                       copy->to.buffer->space == ir::Space::shared;
-    if (!loads) {
+    if (!is_load(inner)) {
       result.copies.clear();
       break;
     }
-    result.copies.push_back(*copy);
+    result.copies.push_back(std::get<ir::Copy>(inner.node));
   }
   return result;
 }
@@ -177,17 +185,44 @@ class GroupFinder {
 
 }  // namespace
 
+namespace {
+
+/// Notes the copies inside of a statement that is no producer: they stay where they are.
+void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::string>& notes) {
+  const auto visit = [&](const ir::Body& body, bool inside_loop) {
+    for (const ir::Stmt& inner : body) {
+      if (is_load(inner)) {
+        notes.push_back(fmt::format("{}: {}: not ahead: it stands {}", to_string(inner.loc),
+                                    text_of(std::get<ir::Copy>(inner.node)),
+                                    inside_loop ? "in a loop of the iteration"
+                                                : "under a condition with other statements"));
+      } else {
+        note_inner_copies(inner, inside_loop, notes);
+      }
+    }
+  };
+  if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) visit(loop->body, true);
+  if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+    visit(branch->then, in_loop);
+    visit(branch->otherwise, in_loop);
+  }
+}
+
+}  // namespace
+
 std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int, int>& uses,
                                         std::vector<std::string>& notes) {
   const GroupFinder finder(loop, uses);
   std::map<size_t, CopyGroup> by_consumer;
   for (size_t i = 0; i < loop.body.size(); ++i) {
     Producer producer = as_producer(loop.body[i], i);
-    if (producer.copies.empty()) continue;
+    if (producer.copies.empty()) {
+      note_inner_copies(loop.body[i], false, notes);
+      continue;
+    }
     std::string what;
     for (const ir::Copy& copy : producer.copies) {
-      what += fmt::format("{}copy {} -> {}", what.empty() ? "" : ", ", copy.from.buffer->name,
-                          copy.to.buffer->name);
+      what += fmt::format("{}{}", what.empty() ? "" : ", ", text_of(copy));
     }
     const std::string obstacle = finder.obstacle_of(producer);
     notes.push_back(

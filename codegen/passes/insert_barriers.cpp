@@ -55,8 +55,10 @@ int reason_of(const Stmt& stmt) {
 
 class BarrierPlanner {
  public:
-  explicit BarrierPlanner(Program& program)
-      : program_(program), footprints_(program), uniform_(program) {}
+  BarrierPlanner(Program& program, const std::vector<VarRef>& uniform)
+      : program_(program),
+        footprints_(program),
+        uniform_(program, UniformValues::Over::block, uniform) {}
 
   std::vector<std::string> run() {
     PendingAccesses state;
@@ -180,6 +182,10 @@ class BarrierPlanner {
          .what = fmt::format(
              "shared '{}' needs a barrier under a condition that differs between threads",
              conflict.after->array->name),
+         .expected = "conditions and loop bounds that are the same for the whole block",
+         .got = fmt::format("the {} {} at {}: {}", parted_.back().what,
+                            ir::to_string(parted_.back().value), to_string(parted_.back().loc),
+                            uniform_.why_not(parted_.back().value)),
          .hint =
              "move the two accesses out of the condition, or make it the same for the whole block",
          .code = "SYNC_DIVERGENT",
@@ -242,22 +248,39 @@ class BarrierPlanner {
     return true;
   }
 
+  /// Around what is visited next threads may part.
+  struct Parting {
+    const char* what;
+    Expr value;
+    SourceLoc loc;
+  };
+  void part(bool differs, bool differs_in_warp, const Parting& where) {
+    divergence_ += differs;
+    warp_divergence_ += differs_in_warp;
+    if (differs) parted_.push_back(where);
+  }
+  void join(bool differs, bool differs_in_warp) {
+    divergence_ -= differs;
+    warp_divergence_ -= differs_in_warp;
+    if (differs) parted_.pop_back();
+  }
+
   bool enter(Stmt& stmt, PendingAccesses& state) {
     if (auto* loop = std::get_if<For>(&stmt.node)) {
       const bool differs = !uniform_(loop->begin) || !uniform_(loop->end) || !uniform_(loop->step);
       const bool differs_in_warp = differs && !same_in_warp(*loop);
-      divergence_ += differs;
-      warp_divergence_ += differs_in_warp;
+      const Expr& bound = !uniform_(loop->end)     ? loop->end
+                          : !uniform_(loop->begin) ? loop->begin
+                                                   : loop->step;
+      part(differs, differs_in_warp, {"loop bound", bound, stmt.loc});
       const bool good = run_rounds(*loop, state);
-      divergence_ -= differs;
-      warp_divergence_ -= differs_in_warp;
+      join(differs, differs_in_warp);
       return good;
     }
     auto& branch = std::get<If>(stmt.node);
     const bool differs = !uniform_(branch.condition);
     const bool differs_in_warp = differs && !same_in_warp(branch.condition);
-    divergence_ += differs;
-    warp_divergence_ += differs_in_warp;
+    part(differs, differs_in_warp, {"condition", branch.condition, stmt.loc});
     PendingAccesses then = state;
     predicates_.push_back(branch.condition);
     const Accesses of_then = differs ? accesses_of(branch.then) : Accesses();
@@ -266,8 +289,7 @@ class BarrierPlanner {
     if (differs) check_arms(of_then, accesses_of(branch.otherwise), differs_in_warp);
     good = good && process(branch.otherwise, state);
     predicates_.pop_back();
-    divergence_ -= differs;
-    warp_divergence_ -= differs_in_warp;
+    join(differs, differs_in_warp);
     state.merge(then);
     return good;
   }
@@ -407,6 +429,7 @@ class BarrierPlanner {
   std::map<std::pair<const Footprint*, const Footprint*>, Order> orders_;
   std::vector<Conflict> inserted_;
   int divergence_ = 0, warp_divergence_ = 0;  // enclosing conditions that differ between threads
+  std::vector<Parting> parted_;               // the same, outer before inner
   bool only_check_ = false;
   const Body* left_out_of_ = nullptr;  // the barrier that a check does without
   size_t left_out_ = 0;
@@ -414,8 +437,8 @@ class BarrierPlanner {
 
 }  // namespace
 
-std::vector<std::string> insert_barriers(Program& program) {
-  return BarrierPlanner(program).run();
+std::vector<std::string> insert_barriers(Program& program, const std::vector<VarRef>& uniform) {
+  return BarrierPlanner(program, uniform).run();
 }
 
 }  // namespace tessera::codegen

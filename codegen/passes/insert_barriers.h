@@ -15,8 +15,9 @@
 
 namespace tessera::codegen {
 
-/// Returns one note per barrier. Throws SYNC_DIVERGENT where a barrier would be needed under a
+/// Returns one note per barrier. `uniform`: values that are the same for the whole block by
+/// construction. Throws SYNC_DIVERGENT where a barrier would be needed under a
 /// condition that is not the same for the whole block (a warp barrier: warp).
-std::vector<std::string> insert_barriers(Program& program);
+std::vector<std::string> insert_barriers(Program& program, const std::vector<VarRef>& uniform);
 
 }  // namespace tessera::codegen

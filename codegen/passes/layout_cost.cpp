@@ -111,6 +111,9 @@ double layout_cost(const Participant& participant, const Layout& iteration, int 
   for (const MemoryUse& use : participant.memory) {
     cost += access_cost(*participant.loop, iteration, use, threads, math);
   }
+  // The first copy of an iteration alone starts an asynchronous copy.
+  const bool is_async = participant.loop->mode != ir::CopyMode::plain;
+  if (is_async) cost /= static_cast<double>(iteration.num_replicas());
   return cost + 0.001 * static_cast<double>(iteration.num_slots());
 }
 

@@ -14,6 +14,11 @@ namespace tessera::codegen {
 double layout_cost(const Participant& participant, const layout::Layout& iteration, int threads,
                    const IndexMath& math);
 
+/// Whether the hardware copies runs of so many bits in the background.
+inline bool is_async_width(int64_t run_bits) {
+  return run_bits == 32 || run_bits == 64 || run_bits == 128;
+}
+
 /// One line per global access of a loop whose warps touch at least twice the 32-byte sectors that
 /// their bytes fill.
 std::vector<std::string> uncoalesced_accesses(const Participant& participant,

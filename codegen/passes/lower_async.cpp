@@ -25,10 +25,17 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
                      feasible_vector(math_, *store.buffer, to, *it.lane, it.vector));
   }
   const int64_t moved = width * bits(load.buffer->dtype);
-  const bool possible =
-      load.buffer->dtype == store.buffer->dtype && (moved == 32 || moved == 64 || moved == 128);
-  if (!possible) {
-    if (loop.mode != ir::CopyMode::async) return false;
+  const bool same_dtype = load.buffer->dtype == store.buffer->dtype;
+  if (!same_dtype || !is_async_width(moved)) {
+    if (loop.mode != ir::CopyMode::async) {
+      note_synchronous(fmt::format(
+          "{}: copy {} -> {}: waits for its loads: {}", to_string(loc), load.buffer->name,
+          store.buffer->name,
+          same_dtype ? fmt::format("runs of {} bits, the hardware copies 4, 8 or 16 bytes", moved)
+                     : fmt::format("it converts {} to {}", name(load.buffer->dtype),
+                                   name(store.buffer->dtype))));
+      return false;
+    }
     fail("CPASYNC_WIDTH",
          fmt::format("'{}' cannot be copied to '{}' asynchronously", load.buffer->name,
                      store.buffer->name),
@@ -54,6 +61,11 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
     }
   });
   return true;
+}
+
+void TileLowering::note_synchronous(std::string note) {
+  std::vector<std::string>& notes = result_.synchronous;
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
 void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {

@@ -74,6 +74,7 @@ void TileLowering::reducer_finalize(const ir::ReducerFinalize& finalize, SourceL
     emit({Load{from, part, {}}, loc});
     if (!finalize.to) {
       emit({Let{finalize.value, total(ir::var(part))}, loc});
+      if (!finalize.start) result_.uniform.push_back(finalize.value);
       return;
     }
     Access to;

@@ -50,17 +50,26 @@ class Solver {
     return whole_block(plan, kernel_.threads);
   }
 
-  /// Splits proposed by one loop: one per distinct vector width of its accesses, widest first.
+  /// Splits proposed by one loop: one per distinct vector width of its accesses, widest first. An
+  /// asynchronous copy proposes the widths that the hardware copies, if it can have one.
   std::vector<Layout> proposals(const Participant& p) const {
-    const std::vector<int64_t> extents = constants(p.loop->extents);
     std::vector<int64_t> widths;
     int64_t limit = 16;
-    while (extents.back() % limit != 0) limit /= 2;
+    while (p.loop->extents.back()->integer % limit != 0) limit /= 2;
+    int64_t common = limit;
     for (const MemoryUse& use : p.memory) {
       widths.push_back(feasible_vector(participants_.math, *use.buffer, use.indices,
                                        *p.loop->vars.back(), limit));
+      common = std::min(common, widths.back());
     }
     widths.push_back(1);
+    if (p.loop->mode != ir::CopyMode::plain) {
+      std::vector<int64_t> copied;
+      for (int64_t width = common; width > 0; width /= 2) {
+        if (is_async_width(width * bits(p.memory.front().buffer->dtype))) copied.push_back(width);
+      }
+      if (!copied.empty()) widths = std::move(copied);
+    }
     std::sort(widths.rbegin(), widths.rend());
     widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
     std::vector<Layout> result;

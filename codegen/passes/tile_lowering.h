@@ -83,6 +83,8 @@ class TileLowering {
   /// One vector of a copy that goes on in the background. False if the hardware cannot do it and it
   /// may be done otherwise.
   bool lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc);
+  /// For `explain`: a copy that a pipelined loop issues ahead, but that cannot go on in the background.
+  void note_synchronous(std::string note);
   /// A whole copy that goes on in the background, row by row.
   void lower_rows(const ir::Loop& loop, SourceLoc loc);
 

@@ -61,7 +61,7 @@ TEST_CASE("P01 a pipelined loop equals the serial one for any depth and trip cou
                return want;
              }));
   const std::string text = cuda_text(kernel);
-  CHECK(count(text, "copy_async<4>(") + count(text, "copy_async_or_zero<4>(") == 2);
+  CHECK(count(text, "copy_async<16>(") + count(text, "copy_async_or_zero<16>(") == 2);
   CHECK(count(text, fmt::format("wait_for_copies<{}>();", stages - 1)) == 1);
 }
 
@@ -536,4 +536,71 @@ TEST_CASE("a pipelined loop runs whose copies are all too narrow to go on by the
   const HostTensor result(DType::i32, {33});
   run_kernel(kernel, {&source, &result});
   CHECK_THAT(result, HasValues([](int64_t i) { return 5 * i + 330; }));
+}
+
+TEST_CASE("copy_async of a short row takes a width that the hardware copies", "[language]") {
+  const int64_t elements = GENERATE(128, 256, 512, 576, 1024);
+  const int threads = GENERATE(128, 256);
+  CAPTURE(elements, threads);
+  Builder k("short_row");
+  auto x = k.input("x", DType::bf16, {elements});
+  auto y = k.output("y", DType::bf16, {elements});
+  k.launch({1}, {.threads = threads});
+  auto t = k.shared(DType::bf16, {elements}, "t");
+  k.wait(k.copy_async(x, t));
+  k.copy(t, y);
+  const ir::Kernel kernel = k.finish();
+  const HostTensor source = iota(DType::bf16, {elements});
+  const HostTensor result(DType::bf16, {elements});
+  run_kernel(kernel, {&source, &result});
+  CHECK(values_of(result) == values_of(source));
+  CHECK(cuda_text(kernel).find("copy_async<16>(") != std::string::npos);
+}
+
+TEST_CASE("a pipelined loop copies short rows in the background, or explain says why not",
+          "[language]") {
+  const auto program = [](int64_t elements, DType tile, int64_t align) {
+    Builder k("short_rows");
+    auto x = k.input("x", DType::bf16, {8, elements}, {.align = align});
+    auto y = k.output("y", DType::f32, {8, 256});
+    k.launch({1}, {.threads = 256});
+    auto t = k.shared(tile, {elements}, "t");
+    k.pipelined(0, 8, 2, [&](Value i) {
+      k.copy(x(i), t);
+      k.parallel({256},
+                 [&](Value c) { y(i, c) = cast(DType::f32, t(c % static_cast<int>(elements))); });
+    });
+    return k.finish();
+  };
+  const ir::Kernel kernel = program(256, DType::bf16, 16);
+  const HostTensor source = iota(DType::bf16, {8, 256});
+  const HostTensor result(DType::f32, {8, 256});
+  run_kernel(kernel, {&source, &result});
+  CHECK(values_of(result) == values_of(source));
+  CHECK(cuda_text(kernel).find("copy_async<16>(") != std::string::npos);
+  CHECK(codegen::explain(kernel).find("waits for its loads") == std::string::npos);
+  CHECK(
+      codegen::explain(program(256, DType::bf16, 2))
+          .find("copy x -> t: waits for its loads: runs of 16 bits, the hardware copies 4, 8 or 16 "
+                "bytes") != std::string::npos);
+  CHECK(codegen::explain(program(256, DType::f32, 16))
+            .find("copy x -> t: waits for its loads: it converts bf16 to f32") !=
+        std::string::npos);
+}
+
+TEST_CASE("explain names copies inside of an inner loop that do not go ahead", "[language]") {
+  Builder k("gather");
+  auto rows = k.dim("rows"), n = k.dim("n", {.multiple_of = 64});
+  auto x = k.input("x", DType::bf16, {rows, 64});
+  auto index = k.input("index", DType::i32, {n});
+  auto y = k.output("y", DType::bf16, {n, 64});
+  k.launch({1}, {.threads = 128});
+  auto t = k.shared(DType::bf16, {64, 64}, "t");
+  k.pipelined(0, n / 64, 2, [&](Value b) {
+    k.unrolled(64, [&](Value i) { k.copy(x(index(b * 64 + i)).whole_rows(), t(i)); });
+    k.copy(t, y.tile({b * 64, 0}, {64, 64}));
+  });
+  CHECK(codegen::explain(k.finish())
+            .find("copy x -> t: not ahead: it stands in a loop of the iteration") !=
+        std::string::npos);
 }

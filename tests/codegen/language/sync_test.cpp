@@ -426,3 +426,106 @@ TEST_CASE("S14 a grid larger than what runs at once is a launch error with the m
   CHECK(text.find("blocks on cuda:0") != std::string::npos);
   CHECK(text.find("(100000, 1, 1)") != std::string::npos);
 }
+
+TEST_CASE("a loop bound that the block has computed may stand around barriers", "[language]") {
+  const std::string kind =
+      GENERATE("shared element", "reducer", "variable", "counted variable", "warp vote");
+  CAPTURE(kind);
+  const int threads = kind == "warp vote" ? 32 : 128;
+  Builder k("computed_bound");
+  auto x = k.input("x", DType::i32, {threads});
+  auto y = k.output("y", DType::i32, {threads});
+  k.launch({1}, {.threads = threads});
+  auto s = k.shared(DType::i32, {threads}, "s");
+  auto n = k.shared(DType::i32, {1}, "n");
+  Value rounds;
+  if (kind == "shared element") {
+    k.fill(n, 0);
+    k.if_(x(k.thread()) == 1, [&] { k.atomic_add(n(0), 1); });
+    rounds = k.let("rounds", n(0) + 2);
+  } else if (kind == "reducer") {
+    auto sum = k.reducer(dsl::ReduceOp::max, DType::i32);
+    sum.init();
+    k.parallel({threads}, [&](Value i) { sum.update(x(i) % 4); });
+    rounds = sum.finalize();
+  } else if (kind == "variable") {
+    rounds = k.var(DType::i32, x(3), "rounds");
+  } else if (kind == "counted variable") {
+    auto v = k.var(DType::i32, 0, "v");
+    k.serial(0, x(5), [&](Value i) { k.if_(i % 2 == 0, [&] { v += 1; }); });
+    rounds = v;
+  } else {
+    rounds = dsl::select(k.warp_all(x(k.thread()) >= 0), 3, 9);
+  }
+  auto sum = k.var(DType::i32, 0, "sum");
+  k.serial(0, rounds, [&](Value round) {
+    s(k.thread()) = k.thread() + round;
+    sum += s(threads - 1 - k.thread());
+  });
+  y(k.thread()) = sum;
+  const HostTensor source = iota(DType::i32, {threads});
+  const HostTensor result(DType::i32, {threads});
+  run_kernel(k.finish(), {&source, &result});
+  CHECK_THAT(result, HasValues([&](int64_t i) { return 3 * (threads - 1 - i) + 3; }));
+}
+
+TEST_CASE("a barrier that threads may miss names the bound or condition and the value that differs",
+          "[language]") {
+  const auto text = [](const std::function<Value(Builder&, const dsl::Ref& x)>& bound) {
+    return error_of([&] {
+      Builder k("differs");
+      auto x = k.output("x", DType::i32, {128});
+      auto y = k.output("y", DType::i32, {128});
+      k.launch({1}, {.threads = 128});
+      auto s = k.shared(DType::i32, {128}, "s");
+      k.serial(0, bound(k, x), [&](Value) {
+        s(k.thread()) = k.thread();
+        y(k.thread()) = s(127 - k.thread());
+      });
+      codegen::lower(k.finish());
+    });
+  };
+  const std::string of_thread =
+      text([](Builder& k, const dsl::Ref&) { return k.let("rounds", k.thread() + 1); });
+  CHECK(of_thread.find("[SYNC_DIVERGENT]") != std::string::npos);
+  CHECK(of_thread.find(
+            "expected  conditions and loop bounds that are the same for the whole block") !=
+        std::string::npos);
+  CHECK(of_thread.find("got       the loop bound rounds at sync_test.cpp:") != std::string::npos);
+  CHECK(of_thread.find(": 'thread' is another in each thread") != std::string::npos);
+  const std::string of_variable = text([](Builder& k, const dsl::Ref&) {
+    auto lo = k.var(DType::i32, 0, "lo");
+    k.if_(k.thread() < 5, [&] { lo = 3; });
+    return Value(lo);
+  });
+  CHECK(of_variable.find(": 'lo' is set by each thread for itself") != std::string::npos);
+  const std::string of_tensor = text([](Builder&, const dsl::Ref& x) { return Value(x(0)); });
+  CHECK(of_tensor.find(": 'x' is a tensor that the kernel may write") != std::string::npos);
+  const std::string of_index =
+      text([](Builder& k, const dsl::Ref& x) { return Value(x(k.thread())); });
+  CHECK(of_index.find(": each thread reads another element of 'x'") != std::string::npos);
+  const std::string of_author = text([](Builder& k, const dsl::Ref&) {
+    auto n = k.shared(DType::i32, {1}, "n");
+    Value bound;
+    k.manual_sync([&] {
+      k.if_(k.thread() == 0, [&] { n(0) = 4; });
+      k.sync();
+    });
+    bound = k.let("bound", n(0));
+    return bound;
+  });
+  CHECK(of_author.find(": 'n' is ordered by the author's barriers alone") != std::string::npos);
+  const std::string condition = error_of([] {
+    Builder k("differs");
+    auto y = k.output("y", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    auto s = k.shared(DType::i32, {64}, "s");
+    k.if_(k.thread() < 48, [&] {
+      s(k.thread()) = k.thread();
+      y(k.thread()) = s(47 - k.thread());
+    });
+    codegen::lower(k.finish());
+  });
+  CHECK(condition.find("got       the condition thread < 48 at sync_test.cpp:") !=
+        std::string::npos);
+}
