@@ -258,7 +258,7 @@ class Builder {
 
   // ---- control flow
   /// Unordered iterations spread over the threads of the block. `body` takes one Value per extent
-  /// (1 to 4).
+  /// (1 to 4). ITERATION_ORDER where one reads from shared memory what another writes.
   template <class Fn>
   void parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc = SourceLoc::here());
   /// for (i = begin; i < end; i += step), in every thread.

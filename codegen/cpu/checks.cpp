@@ -18,6 +18,7 @@ void Machine::trap(const Instr& instr, int lane, Fault fault) const {
                .argument = std::move(fault.argument),
                .expected = std::move(fault.expected),
                .got = std::move(fault.got),
+               .hint = std::move(fault.hint),
                .code = fault.code,
                .loc = code_.locs[static_cast<size_t>(instr.statement)],
                .related = code_.locs[static_cast<size_t>(fault.related)]});

@@ -185,6 +185,7 @@ class Machine {
     std::string argument = {};
     std::string expected = {};
     std::string got = {};
+    std::string hint = {};
     int related = 0;  // statement
   };
   [[noreturn]] void trap(const Instr& instr, int lane, Fault fault) const;

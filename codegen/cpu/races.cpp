@@ -79,12 +79,18 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
 void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
                         const std::string& element, const Conflict& conflict) const {
   const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
+  const Array& array = *storage(transfer.storage).array;
+  // The author cannot see that copies of an iteration read what its first copy writes elsewhere.
+  const bool may_be_copies = in_block && array.space == ArraySpace::global;
   trap(instr, lane,
        {.code = "RACE",
         .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
                             name(way_of(transfer)), conflict.how, thread_name(conflict.thread),
                             in_block ? "barrier" : "cluster barrier"),
-        .argument = storage(transfer.storage).array->name,
+        .argument = array.name,
+        .hint = may_be_copies ? "put k.sync() between the two; a parallel loop or copy of fewer "
+                                "elements than threads reads each of them in several threads"
+                              : "",
         .related = conflict.statement});
 }
 

@@ -43,8 +43,9 @@ struct Place {
 
 class LoopCheck {
  public:
-  LoopCheck(const ir::Kernel& kernel, const ir::Loop& loop, IndexMath math)
-      : kernel_(kernel), math_(std::move(math)) {
+  LoopCheck(const ir::Kernel& kernel, const ir::Loop& loop, std::vector<const ir::Loop*> outer,
+            IndexMath math)
+      : kernel_(kernel), outer_(std::move(outer)), math_(std::move(math)) {
     for (size_t v = 0; v < loop.vars.size(); ++v) {
       axes_.push_back({loop.vars[v], loop.extents[v]->integer});
     }
@@ -134,7 +135,22 @@ class LoopCheck {
            var->kind == ir::VarKind::block;
   }
 
-  /// Nothing if the access depends on data, or mixes what iterations share with their indices.
+  /// The index of a loop around the parallel one in its first or last round, if that is constant.
+  std::optional<int64_t> outer_index(const ir::VarRef& var, bool last_round) const {
+    for (const ir::Loop* loop : outer_) {
+      if (loop->vars[0] != var) continue;
+      const bool counts = ir::is_constant(loop->begin) && ir::is_constant(loop->extents[0]) &&
+                          ir::is_constant(loop->step);
+      if (!counts || loop->begin->integer >= loop->extents[0]->integer) return std::nullopt;
+      const int64_t begin = loop->begin->integer, step = loop->step->integer;
+      const int64_t rounds = (loop->extents[0]->integer - begin + step - 1) / step;
+      return last_round ? begin + (rounds - 1) * step : begin;
+    }
+    return std::nullopt;
+  }
+  bool is_sampled(const ir::VarRef& var) const { return outer_index(var, false).has_value(); }
+
+  /// Nothing if the access depends on data, or mixes parameters with the indices of iterations.
   std::optional<Place> place_of(const Access& access) const {
     ir::Expr flat = ir::index(0);
     for (size_t d = 0; d < access.indices.size(); ++d) {
@@ -152,6 +168,10 @@ class LoopCheck {
         place.own.terms.push_back(term);
       } else if (std::all_of(vars.begin(), vars.end(), shared)) {
         place.shared.terms.push_back(term);
+      } else if (std::all_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
+                   return counted(var) || is_sampled(var);
+                 })) {
+        place.own.terms.push_back(term);
       } else {
         return std::nullopt;
       }
@@ -191,15 +211,22 @@ class LoopCheck {
     const auto from = place_of(read), to = place_of(write);
     if (!from || !to || !same(from->shared, to->shared)) return;
     if (same(from->own, to->own) && keeps_apart(to->own)) return;
+    for (const bool last_round : {false, true}) check_round(read, *from, write, *to, last_round);
+  }
+
+  /// In the first or the last round of the loops around the parallel one.
+  void check_round(const Access& read, const Place& from, const Access& write, const Place& to,
+                   bool last_round) const {
     std::map<int64_t, int64_t> writer;  // of an element: its iteration, the first of several
     std::set<int64_t> several;
-    const bool writes_known = for_each_point(write, to->own, [&](int64_t element, int64_t at) {
-      const auto [entry, is_new] = writer.try_emplace(element, at);
-      if (!is_new && entry->second != at) several.insert(element);
-      return true;
-    });
+    const bool writes_known =
+        for_each_point(write, to.own, last_round, [&](int64_t element, int64_t at) {
+          const auto [entry, is_new] = writer.try_emplace(element, at);
+          if (!is_new && entry->second != at) several.insert(element);
+          return true;
+        });
     if (!writes_known) return;
-    for_each_point(read, from->own, [&](int64_t element, int64_t at) {
+    for_each_point(read, from.own, last_round, [&](int64_t element, int64_t at) {
       const auto found = writer.find(element);
       if (found == writer.end()) return true;
       if (found->second == at && !several.contains(element)) return true;
@@ -209,7 +236,7 @@ class LoopCheck {
 
   /// Calls fn(element, iteration) while it gives true. False if a condition has no value.
   template <class Fn>
-  bool for_each_point(const Access& access, const Form& own, const Fn& fn) const {
+  bool for_each_point(const Access& access, const Form& own, bool last_round, const Fn& fn) const {
     std::vector<Axis> axes = axes_;
     axes.insert(axes.end(), access.inner.begin(), access.inner.end());
     std::vector<ir::Expr> guards;
@@ -218,6 +245,12 @@ class LoopCheck {
     for (const Axis& axis : axes_) iterations *= axis.extent;
     for (const Axis& axis : access.inner) rounds *= axis.extent;
     Environment environment(kernel_.num_vars);
+    std::vector<ir::VarRef> vars;
+    for (const Term& term : own.terms) ir::collect_vars(term.atom, vars);
+    for (const ir::Expr& guard : guards) ir::collect_vars(guard, vars);
+    for (const ir::VarRef& var : vars) {
+      if (const auto index = outer_index(var, last_round)) environment.set(*var, *index);
+    }
     for (int64_t point = 0; point < std::min(iterations * rounds, kMaxPoints); ++point) {
       int64_t rest = point;
       for (size_t a = axes.size(); a-- > 0;) {
@@ -284,6 +317,7 @@ class LoopCheck {
   }
 
   const ir::Kernel& kernel_;
+  const std::vector<const ir::Loop*> outer_;  // around the parallel loop
   IndexMath math_;
   std::vector<Axis> axes_;  // of the parallel loop
   std::vector<Access> accesses_;
@@ -302,17 +336,20 @@ bool works_in_place(const ir::Body& body) {
   return std::any_of(written.begin(), written.end(), [&](int id) { return read.contains(id); });
 }
 
-void visit(const ir::Kernel& kernel, const ir::Body& body, IndexMath& math) {
+void visit(const ir::Kernel& kernel, const ir::Body& body, std::vector<const ir::Loop*>& outer,
+           IndexMath& math) {
   for (const ir::Stmt& stmt : body) {
     if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
       if (loop->kind == ir::LoopKind::parallel) {
-        if (works_in_place(loop->body)) LoopCheck(kernel, *loop, math).run();
+        if (works_in_place(loop->body)) LoopCheck(kernel, *loop, outer, math).run();
       } else {
-        visit(kernel, loop->body, math);
+        outer.push_back(loop);
+        visit(kernel, loop->body, outer, math);
+        outer.pop_back();
       }
     } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      visit(kernel, branch->then, math);
-      visit(kernel, branch->otherwise, math);
+      visit(kernel, branch->then, outer, math);
+      visit(kernel, branch->otherwise, outer, math);
     } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
       if (is_integer(let->var->type)) math.define(let->var, let->value);
     }
@@ -323,7 +360,8 @@ void visit(const ir::Kernel& kernel, const ir::Body& body, IndexMath& math) {
 
 void check_iterations(const ir::Kernel& kernel) {
   IndexMath math;
-  visit(kernel, kernel.body, math);
+  std::vector<const ir::Loop*> outer;
+  visit(kernel, kernel.body, outer, math);
 }
 
 }  // namespace tessera::codegen

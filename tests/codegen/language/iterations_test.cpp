@@ -254,6 +254,19 @@ TEST_CASE("the order of iterations is seen through lets, conditions and inner lo
   })));
   CHECK(refused(
       error_of_loop(64, [](Builder&, const dsl::Ref& s, Value i) { s(i / 2) = s(i / 2) + 1; })));
+  const std::string turned = error_of([] {
+    Builder k("turned");
+    auto y = k.output("y", DType::i32, {64});
+    k.launch({1}, {.threads = 64});
+    auto s = k.shared(DType::i32, {64}, "s");
+    k.fill(s, 1);
+    k.serial(0, 4, [&](Value t) {
+      k.parallel({64}, [&](Value i) { s(i) = s((i + t) % 64) + 1; });  // its own at first
+    });
+    k.copy(s, y);
+    codegen::lower(k.finish());
+  });
+  CHECK(refused(turned));
   CHECK(refused(error_of_loop(64, [](Builder& k, const dsl::Ref& s, Value i) {
     k.atomic_add(s(0), 1);
     k.if_(i > 0, [&] { s(i) = s(0); });
@@ -279,6 +292,12 @@ TEST_CASE("loops whose iterations keep to themselves are not refused for their o
     k.serial(0, 3, [&](Value j) { s(i * 4 + j + 1) = s(i * 4 + j) + s(i * 4 + j + 1); });
   });
   k.parallel({64}, [&](Value i) { k.atomic_add(counts(i % 4), 1); });  // atomics with atomics
+  k.serial(
+      0, 128,
+      [&](Value t) {  // of t = 0 and 64 alone, its own
+        k.parallel({64}, [&](Value i) { s(i) = s((i + t) % 64); });
+      },
+      64);
   k.parallel({64}, [&](Value i) { buffers(0, i) = s(i); });
   k.serial(0, 3, [&](Value t) {  // of the other buffer
     k.parallel({64}, [&](Value i) { buffers((t + 1) % 2, i) = buffers(t % 2, 63 - i) + 1; });

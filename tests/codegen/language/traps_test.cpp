@@ -141,6 +141,28 @@ TEST_CASE("threads of a block that race on a global tensor are reported", "[lang
   CHECK_THAT(fresh, HasValues([](int64_t e) { return 63 - e; }));
 }
 
+TEST_CASE("a race between copies of one iteration says that they are copies", "[language][traps]") {
+  const auto program = [](bool sync) {
+    Builder k("copies_race");
+    auto x = k.output("x", DType::i32, {32});
+    k.launch({1}, {.threads = 64});
+    auto f = k.fragment(DType::i32, {32}, "f");
+    k.copy(x, f);  // each element in two threads
+    if (sync) k.sync();
+    k.parallel({32}, [&](Value i) { x(i) = f(i) + 1; });
+    return k.finish();
+  };
+  const HostTensor x = iota(DType::i32, {32});
+  const Trap trap = trap_of(program(false), {&x});
+  CHECK(trap.code == "RACE");
+  CHECK(trap.text.find("hint      put k.sync() between the two; a parallel loop or copy of fewer "
+                       "elements than threads reads each of them in several threads") !=
+        std::string::npos);
+  const HostTensor fresh = iota(DType::i32, {32});
+  run_kernel(program(true), {&fresh});
+  CHECK_THAT(fresh, HasValues([](int64_t i) { return i + 1; }));
+}
+
 TEST_CASE("a copy into shared memory races with who wrote its source", "[language][traps]") {
   const bool in_background = GENERATE(false, true);
   const auto shifted = [&](bool sync) {
