@@ -4,16 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
 #include <utility>
 
+#include "runtime/cache/folder.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/raise.h"
 #include "runtime/runtime.h"
 
 namespace tessera::runtime {
 namespace {
+
+constexpr int64_t kMaxTextBytes = int64_t{16} << 20;  // of a CUDA text
 
 int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
   const auto elapsed = std::chrono::steady_clock::now() - start;
@@ -22,16 +24,47 @@ int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-// The text that stands in the override folder under this kernel's name, compiled. Nothing without one.
+// What the file at `path`, of the override folder, puts in place of this kernel's text. The folder and
+// the file are trusted as those of the cache are: whoever writes there decides what runs on the GPU.
+std::optional<std::string> Runtime::overriding_text(const Job& job, const std::string& path) {
+  const auto refuse = [&](const std::string& what, const std::string& problem) {
+    raise(ErrorKind::argument, job.request.op, "the text of TESSERA_OVERRIDE_DIR cannot be used",
+          {.expected = fmt::format("a folder and a file that only this user can write, at most {} "
+                                   "bytes, no links",
+                                   kMaxTextBytes),
+           .got = fmt::format("{} {}", what, problem),
+           .hint = problem.find("writable") == std::string::npos ? "" : "chmod go-w it"});
+  };
+  const std::string& given = options_.override_dir;
+  const Folder folder = open_root(std::filesystem::absolute(given), Missing::leave, options_.trust);
+  if (folder.missing) {
+    log_.write_once(LogLevel::warn, "override " + given,
+                    fmt::format("there is no folder {} (TESSERA_OVERRIDE_DIR)", given));
+    return std::nullopt;
+  }
+  if (!folder.fd) refuse(given, folder.problem);
+  FileBytes file = read_file(folder, file_stem(job) + ".cu", kMaxTextBytes);
+  if (file.missing) return std::nullopt;
+  if (!file.bytes) refuse(path, file.problem);
+  return std::move(file.bytes);
+}
+
+// That text, compiled. Nothing without one.
 std::shared_ptr<const Image> Runtime::compile_override(Job& job) {
   if (options_.override_dir.empty() || options_.jit == JitMode::off || !job.may_be_overridden) {
     return nullptr;
   }
   const std::string path = fmt::format("{}/{}.cu", options_.override_dir, file_stem(job));
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return nullptr;
+  std::optional<std::string> text = overriding_text(job, path);
+  if (!text) return nullptr;
   if (!job.source) job.source = job.request.emit();
-  job.source->text.assign(std::istreambuf_iterator<char>(file), {});
+  if (text->find(job.source->entry) == std::string::npos) {
+    raise(ErrorKind::argument, job.request.op,
+          "the text of TESSERA_OVERRIDE_DIR does not define the kernel",
+          {.expected = fmt::format("an extern \"C\" function {} in {}", job.source->entry, path),
+           .got = text->empty() ? "an empty file" : "a text without that name"});
+  }
+  job.source->text = *std::move(text);
   job.source->origins.clear();  // the author of this text is the user
   log_.write_once(LogLevel::warn, path,
                   fmt::format("{}: compiled from {} (TESSERA_OVERRIDE_DIR)", job.request.op, path));

@@ -86,6 +86,7 @@ KernelKey Runtime::key_of(const KernelRequest& request, const std::optional<Kern
   builder.add("options",
               fmt::format("{}", fmt::join(standard_options(compiler->version, target, how), " ")));
   builder.add("compiler", compiler->identity);
+  if (!disk_.site().empty()) builder.add("site", disk_.site());
   key.entry = builder.finish();
   return key;
 }

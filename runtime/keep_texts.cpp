@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <fstream>
-
+#include "runtime/cache/folder.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/record.h"
 #include "runtime/runtime.h"
@@ -17,47 +15,50 @@ std::string Runtime::file_stem(const Job& job) const {
 }
 
 // Where profilers find the text that line information names; empty if nowhere.
-std::string Runtime::text_path(const Job& job) const {
+std::string Runtime::text_path(const Job& job) {
   const std::string folder = options_.dump_dir.empty() ? disk_.text_folder() : options_.dump_dir;
   return folder.empty() ? "" : fmt::format("{}/{}.cu", folder, file_stem(job));
 }
 
-// Where the text is that the compiler refused, or how to get it.
-std::string Runtime::keep_refused_text(const Job& job) const {
-  if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
-  const std::string name = file_stem(job) + ".cu";
-  return write_dump(name, job.source->text) ? "the whole text is in " + text_path(job) : "";
+// Writes a file of the dump folder. Whatever has its name is replaced, never followed or waited for:
+// the folder may be one that others can write, and the names can be foreseen. Returns an error text.
+std::string Runtime::write_dump(const std::string& name, const std::string& text) const {
+  const Folder folder = open_output_folder(options_.dump_dir);
+  return folder.fd ? replace_file(folder, name, text) : folder.problem;
 }
 
-// False if it cannot be written.
-bool Runtime::write_dump(const std::string& name, const std::string& text) const {
-  std::error_code error;
-  std::filesystem::create_directories(options_.dump_dir, error);
-  std::ofstream file(fmt::format("{}/{}", options_.dump_dir, name), std::ios::binary);
-  file << text;
-  return static_cast<bool>(file.flush());
+// Where the text is that the compiler refused, or how to get it.
+std::string Runtime::keep_refused_text(const Job& job) {
+  if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
+  const std::string path = text_path(job);
+  const std::string problem = write_dump(file_stem(job) + ".cu", job.source->text);
+  return problem.empty() ? "the whole text is in " + path
+                         : fmt::format("cannot write {} (TESSERA_DUMP_DIR): {}", path, problem);
 }
 
 void Runtime::dump(const Job& job, const Image& image) {
+  const std::string stem = file_stem(job);
   if (options_.dump_dir.empty()) {
-    if (options_.line_info) disk_.keep_text(file_stem(job) + ".cu", image.source);
+    if (options_.line_info) disk_.keep_text(stem + ".cu", image.source);
     return;
   }
-  const std::string stem = file_stem(job);
-  if (write_dump(stem + ".cu", image.source) && write_dump(stem + ".log", image.log)) return;
-  warn_about_dump(stem + ".cu");
+  std::string problem = write_dump(stem + ".cu", image.source);
+  if (problem.empty()) problem = write_dump(stem + ".log", image.log);
+  if (!problem.empty()) warn_about_dump(stem + ".cu", problem);
 }
 
 void Runtime::dump(const KernelSource& source) {
   if (options_.dump_dir.empty()) return;
   const std::string name =
       fmt::format("{}-cpu-{}.cu", source.op, to_hex(sha256(source.text)).substr(0, 8));
-  if (!write_dump(name, source.text)) warn_about_dump(name);
+  const std::string problem = write_dump(name, source.text);
+  if (!problem.empty()) warn_about_dump(name, problem);
 }
 
-void Runtime::warn_about_dump(const std::string& name) {
-  log_.write_once(LogLevel::warn, "dump",
-                  fmt::format("cannot write {}/{} (TESSERA_DUMP_DIR)", options_.dump_dir, name));
+void Runtime::warn_about_dump(const std::string& name, const std::string& problem) {
+  log_.write_once(
+      LogLevel::warn, "dump",
+      fmt::format("cannot write {}/{} (TESSERA_DUMP_DIR): {}", options_.dump_dir, name, problem));
 }
 
 void Runtime::record(const Job& job, const Image& image) {

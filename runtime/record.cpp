@@ -11,6 +11,7 @@
 
 #include "runtime/cache/folder.h"
 #include "runtime/cache/manifest.h"
+#include "runtime/no_write_signals.h"
 #include "runtime/raise.h"
 
 namespace tessera::runtime {
@@ -95,8 +96,13 @@ std::string append_record(const std::string& path, const RecordedKernel& kernel)
                  {"params", std::move(params)},
                  {"text", image.source}};
   if (kernel.spec) object["spec"] = numbers_of(*kernel.spec);
-  const Descriptor fd(open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (!fd) return std::strerror(errno);
+  const NoWriteSignals guard;
+  // O_NONBLOCK: a pipe in the file's place must not be waited for.
+  const Descriptor fd(
+      open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
+  if (!fd) return errno == ELOOP ? "is a symbolic link" : std::strerror(errno);
+  struct stat info = {};
+  if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "is not a regular file";
   std::string line = object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   if (!ends_a_line(fd.get())) line.insert(0, "\n");
   const ssize_t written = write(fd.get(), line.data(), line.size());

@@ -130,6 +130,7 @@ class Runtime {
 
   // ---- compile_image.cpp
   void check_may_compile(const Job& job);
+  std::optional<std::string> overriding_text(const Job& job, const std::string& path);
   std::shared_ptr<const Image> compile_override(Job& job);
   std::shared_ptr<const Image> compile_now(Job& job);
   using Listener = std::function<void(const StepEvent&)>;
@@ -138,11 +139,11 @@ class Runtime {
 
   // ---- keep_texts.cpp
   std::string file_stem(const Job& job) const;
-  std::string text_path(const Job& job) const;
-  std::string keep_refused_text(const Job& job) const;
-  bool write_dump(const std::string& name, const std::string& text) const;
+  std::string text_path(const Job& job);
+  std::string write_dump(const std::string& name, const std::string& text) const;
+  std::string keep_refused_text(const Job& job);
   void dump(const Job& job, const Image& image);
-  void warn_about_dump(const std::string& name);
+  void warn_about_dump(const std::string& name, const std::string& problem);
   void record(const Job& job, const Image& image);
 
   // ---- load_kernel.cpp

@@ -34,8 +34,9 @@ class Bundle {
   bool contains(const CacheKey& kernel) const;
   /// Nothing if it is not in the bundle; nothing and a `problem` if its bytes are damaged.
   std::optional<Image> find(const CacheKey& kernel, std::string& problem) const;
-  /// The kernel at a place of the index, for listings.
+  /// The kernel at a place of the index, for listings, and its size in the file.
   std::optional<Entry> at(size_t idx, std::string& problem) const;
+  int64_t bytes_at(size_t idx) const { return static_cast<int64_t>(rows_.at(idx).size); }
 
  private:
   struct Row {

@@ -9,8 +9,10 @@
 #include <cstring>
 #include <ctime>
 
+#include "runtime/cache/cache_root.h"
 #include "runtime/cache/entry.h"
 #include "runtime/cache/folder.h"
+#include "runtime/cache/sha256.h"
 #include "runtime/cache/site_key.h"
 
 namespace tessera::runtime {
@@ -26,11 +28,11 @@ std::string entry_name(const std::string& op, const CacheKey& key) {
 
 // Walks from an opened root to the folder of an entry; stops at the first that is missing or not
 // trusted.
-Folder open_entry_folder(Folder root, Target target, const CacheKey& key, Missing missing) {
-  Folder folder = std::move(root);
-  for (const std::string& name : entry_folders(target, key)) {
-    if (!folder.fd) break;
-    folder = open_inside(folder, name, missing);
+Folder open_entry_folder(const Folder& root, Target target, const CacheKey& key, Missing missing) {
+  const auto names = entry_folders(target, key);
+  Folder folder = open_inside(root, names[0], missing);
+  for (size_t i = 1; i < names.size() && folder.fd; ++i) {
+    folder = open_inside(folder, names.at(i), missing);
   }
   return folder;
 }
@@ -58,6 +60,7 @@ std::string entry_path(const std::string& op, Target target, const CacheKey& key
 
 DiskCache::DiskCache(const Options& options, Log& log, Counters& counters)
     : secret_(secret_of(options, log)),
+      site_(secret_.empty() ? "" : to_hex(hmac_sha256(secret_, "name of the site")).substr(0, 16)),
       roots_(open_roots(options, secret_)),
       mode_(options.cache),
       trust_(options.trust),
@@ -97,11 +100,11 @@ void DiskCache::report_unused(const std::string& path, const std::string& proble
 }
 
 void DiskCache::report_corrupt(const std::string& op, const std::string& path,
-                               const std::string& reason) {
+                               const std::string& reason, const std::string& leftover) {
   ++counters_.corrupt_entries;
-  log_.write_once(
-      LogLevel::warn, "entry " + path,
-      fmt::format("{}: cache entry {} cannot be used ({}); compiling again", op, path, reason));
+  log_.write_once(LogLevel::warn, "entry " + path,
+                  fmt::format("{}: cache entry {} cannot be used ({}); compiling again{}{}", op,
+                              path, reason, leftover.empty() ? "" : "; ", leftover));
 }
 
 std::optional<Image> DiskCache::find(const std::string& op, Target target, const KernelKey& key) {
@@ -146,34 +149,30 @@ std::optional<Image> DiskCache::find_in_bundle(const Root& root, const std::stri
 
 std::optional<Image> DiskCache::find_in_folder(size_t root_idx, const std::string& op,
                                                Target target, const CacheKey& key) {
-  const std::string& root = roots_.at(root_idx).path;
-  const Folder folder =
-      open_entry_folder(open_root(root, Missing::leave, trust_), target, key, Missing::leave);
+  const std::string& given = roots_.at(root_idx).path;
+  const CacheRoot root = open_cache_root(given, trust_);
+  if (!root.folder.fd) {
+    if (!root.folder.missing) report_unused(given, root.folder.problem);
+    return std::nullopt;
+  }
+  const Folder folder = open_entry_folder(root.folder, target, key, Missing::leave);
   if (!folder.fd) {
-    if (!folder.missing) report_unused(root, folder.problem);
+    if (!folder.missing) report_unused(given, folder.problem);
     return std::nullopt;
   }
   const std::string name = entry_name(op, key);
   const FileBytes file = read_file(folder, name);
   if (file.missing) return std::nullopt;
+  const bool may_change = is_written(root_idx) && root.is_marked;
   std::string reason = file.problem;
   if (file.bytes) {
     if (auto image = decode_entry(*file.bytes, key, reason, secret_)) {
-      if (is_written(root_idx)) mark_used(folder, name, file.seen, std::time(nullptr));
+      if (may_change) mark_used(folder, name, file.seen, std::time(nullptr));
       return image;
     }
   }
-  if (secret_.empty() && file.bytes && is_signed(*file.bytes)) {
-    // Of use to those who have the secret: not damaged, and not ours to remove.
-    log_.write_once(
-        LogLevel::warn, "signed " + root,
-        fmt::format("{}: entries of cache folder {} are signed, and this process has no "
-                    "secret (TESSERA_CACHE_KEY_FILE); compiling again",
-                    op, root));
-    return std::nullopt;
-  }
-  report_corrupt(op, root + "/" + entry_path(op, target, key), reason);
-  if (is_written(root_idx)) remove_if_unchanged(folder, name, file.seen);
+  const std::string leftover = may_change ? clear_place(folder, name, file.seen) : "";
+  report_corrupt(op, root.path + "/" + entry_path(op, target, key), reason, leftover);
   return std::nullopt;
 }
 
@@ -183,20 +182,34 @@ std::string DiskCache::encode(const CacheKey& key, const Image& image) const {
 
 void DiskCache::publish(const CacheKey& key, const Image& image) {
   if (!is_written(0)) return;
+  const CacheRoot root = open_root_to_write();
+  if (!root.folder.fd) return;
   const std::string& path = roots_.front().path;
-  const Folder root = open_root(path, Missing::create, trust_);
-  if (!root.fd) return report_unwritten("root " + path, root.problem);
-  const Folder staging = open_inside(root, "tmp", Missing::create);
+  const Folder staging = open_inside(root.folder, kStagingFolder, Missing::create);
   if (!staging.fd) return report_unwritten("write " + path, "tmp: " + staging.problem);
   if (!swept_.exchange(true)) sweep_stale_files(staging);
-  const Folder folder = open_entry_folder(open_root(path, Missing::leave, trust_), image.target,
-                                          key, Missing::create);
+  const Folder folder = open_entry_folder(root.folder, image.target, key, Missing::create);
   const std::string bytes = encode(key, image);
   const std::string problem =
       folder.fd ? publish_file(staging, folder, entry_name(image.op, key), bytes) : folder.problem;
   if (!problem.empty()) return report_unwritten("write " + path, problem);
   counters_.published_bytes += static_cast<int64_t>(bytes.size());
-  keep_within_bounds(root);
+  keep_within_bounds(root.folder);
+}
+
+// Reports why there is none, and a folder of our own in one with the user's files.
+CacheRoot DiskCache::open_root_to_write() {
+  const std::string& given = roots_.front().path;
+  CacheRoot root = open_written_root(given, trust_, Missing::create);
+  if (!root.folder.fd) {
+    report_unwritten("root " + given, root.folder.problem);
+  } else if (root.is_new) {
+    log_.write(LogLevel::warn,
+               fmt::format("cache folder {} holds other files: kernels are kept in {}, and nothing "
+                           "else there is touched",
+                           given, root.path));
+  }
+  return root;
 }
 
 // A folder that cannot be opened was perhaps said to be unused: the subject is then the same.
@@ -213,21 +226,22 @@ void DiskCache::report_unwritten(const std::string& subject, const std::string& 
                           : "set TESSERA_CACHE_DIR to a private, writable folder"));
 }
 
-std::string DiskCache::text_folder() const {
-  return is_written(0) ? roots_.front().path + "/source" : "";
+std::string DiskCache::text_folder() {
+  if (!is_written(0)) return "";
+  const CacheRoot root = open_root_to_write();
+  return root.folder.fd ? root.path + "/" + kTextFolder : "";
 }
 
 void DiskCache::keep_text(const std::string& name, const std::string& text) {
   if (!is_written(0)) return;
-  const std::string& path = roots_.front().path;
-  const Folder root = open_root(path, Missing::create, trust_);
-  if (!root.fd) return report_unwritten("root " + path, root.problem);
-  const Folder staging = open_inside(root, "tmp", Missing::create);
-  const Folder folder = open_inside(root, "source", Missing::create);
+  const CacheRoot root = open_root_to_write();
+  if (!root.folder.fd) return;
+  const Folder staging = open_inside(root.folder, kStagingFolder, Missing::create);
+  const Folder folder = open_inside(root.folder, kTextFolder, Missing::create);
   const std::string problem = !staging.fd  ? staging.problem
                               : !folder.fd ? folder.problem
                                            : publish_file(staging, folder, name, text);
-  if (!problem.empty()) report_unwritten("write " + path, problem);
+  if (!problem.empty()) report_unwritten("write " + roots_.front().path, problem);
 }
 
 // Walking a large folder takes a while: at most once a minute, and only after a compile, which took
@@ -255,8 +269,9 @@ void DiskCache::discard(const std::string& op, Target target, const CacheKey& ke
                   fmt::format("{}: the driver refused a cached kernel ({}){}", op, reason,
                               key.hex.empty() ? "" : "; compiling again"));
   if (!is_written(0)) return;
-  const Folder folder = open_entry_folder(open_root(roots_.front().path, Missing::leave, trust_),
-                                          target, key, Missing::leave);
+  const CacheRoot root = open_cache_root(roots_.front().path, trust_);
+  if (!root.folder.fd || !root.is_marked) return;
+  const Folder folder = open_entry_folder(root.folder, target, key, Missing::leave);
   if (!folder.fd) return;
   const FileBytes file = read_file(folder, entry_name(op, key));
   if (!file.missing) remove_if_unchanged(folder, entry_name(op, key), file.seen);
@@ -276,10 +291,12 @@ std::vector<RootStatus> DiskCache::status() const {
       status.trusted = root.bundle.has_value();
       status.problem = root.problem;
     } else {
-      const Folder folder = open_root(root.path, Missing::leave, trust_);
-      status.exists = !folder.missing;
-      status.trusted = static_cast<bool>(folder.fd);
-      status.problem = folder.problem;
+      const CacheRoot opened = is_written(i) ? open_written_root(root.path, trust_, Missing::leave)
+                                             : open_cache_root(root.path, trust_);
+      status.path = opened.path;
+      status.exists = !opened.folder.missing;
+      status.trusted = static_cast<bool>(opened.folder.fd);
+      status.problem = opened.folder.problem;
     }
     result.push_back(status);
   }

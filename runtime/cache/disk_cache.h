@@ -2,9 +2,13 @@
 // Compiled kernels on disk, in a list of folders and bundles: the first is written, all are
 // searched. Trouble with a folder or a file is a miss and one warning, never an error.
 //
+//   <root>/CACHEDIR.TAG                                  the marker (cache_root.h)
 //   <root>/v<schema>/<target>/<first two digits of key>/<op>-<key>.tsk
 //   <root>/tmp/                                          entries being written
 //   <root>/source/                                       texts for profilers, where asked for
+//   <root>/prune.lock                                    held while entries are evicted
+//
+// A written root that holds other files is used in a folder of its own, "tessera-cache".
 
 #include <atomic>
 #include <cstdint>
@@ -13,6 +17,7 @@
 #include <vector>
 
 #include "runtime/cache/bundle.h"
+#include "runtime/cache/cache_root.h"
 #include "runtime/cache/inventory.h"
 #include "runtime/cache/key.h"
 #include "runtime/counters.h"
@@ -49,12 +54,16 @@ class DiskCache {
   void publish(const CacheKey& key, const Image& image);
 
   /// Where keep_text() puts texts: "source" below the written folder; empty if none is written.
-  std::string text_folder() const;
+  std::string text_folder();
   /// Keeps a kernel's text under that name, for profilers. Best effort, like publish().
   void keep_text(const std::string& name, const std::string& text);
 
   /// Whether publish() would try.
   bool is_writable() const { return is_written(0); }
+
+  /// Names the site's secret in keys, so that sites share a folder without meeting each other's
+  /// entries; empty without a secret.
+  const std::string& site() const { return site_; }
 
   /// The bytes of an entry, signed where the site has a secret.
   std::string encode(const CacheKey& key, const Image& image) const;
@@ -78,12 +87,15 @@ class DiskCache {
   std::optional<Image> find_in_bundle(const Root& root, const std::string& op,
                                       const CacheKey& kernel);
   void report_unused(const std::string& path, const std::string& problem);
-  void report_corrupt(const std::string& op, const std::string& path, const std::string& reason);
+  void report_corrupt(const std::string& op, const std::string& path, const std::string& reason,
+                      const std::string& leftover);
   void report_unwritten(const std::string& subject, const std::string& problem);
   void keep_within_bounds(const Folder& root);
+  CacheRoot open_root_to_write();
   bool is_written(size_t root_idx) const;
 
   const std::string secret_;
+  const std::string site_;
   const std::vector<Root> roots_;
   const CacheMode mode_;
   const CacheTrust trust_;

@@ -18,14 +18,17 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/no_write_signals.h"
+
 namespace tessera::runtime {
 namespace {
 
-constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 constexpr int kStaleRetries =
     3;  // ESTALE: the file was replaced on a network mount while we looked
 constexpr int kMaxSweptFiles = 64;
 constexpr time_t kStaleSeconds = 3600;
+constexpr std::string_view kStagedPrefix = "tessera-";
+constexpr size_t kStagedDigits = 32;
 
 std::string error_text(int error) {
   return std::strerror(error);
@@ -56,17 +59,21 @@ std::string distrust(const struct stat& info, CacheTrust trust) {
   return "";
 }
 
-Folder judge(int fd, int error, CacheTrust trust) {
+Folder folder_of(int fd, int error) {
   Folder folder;
-  folder.trust = trust;
-  if (fd < 0) {
-    folder.missing = error == ENOENT || error == ESTALE;
-    folder.problem = error == ELOOP || error == ENOTDIR
-                         ? "is not a directory (links are not followed)"
-                         : "cannot be opened: " + error_text(error);
-    return folder;
-  }
   folder.fd = Descriptor(fd);
+  if (fd >= 0) return folder;
+  folder.missing = error == ENOENT || error == ESTALE;
+  folder.problem = error == ELOOP || error == ENOTDIR
+                       ? "is not a directory (links are not followed)"
+                       : "cannot be opened: " + error_text(error);
+  return folder;
+}
+
+Folder judge(int fd, int error, CacheTrust trust) {
+  Folder folder = folder_of(fd, error);
+  folder.trust = trust;
+  if (!folder.fd) return folder;
   struct stat info = {};
   folder.problem = fstat(fd, &info) == 0 ? distrust(info, trust) : error_text(errno);
   if (!folder.problem.empty()) folder.fd = Descriptor();
@@ -95,14 +102,20 @@ int open_folder(int parent, const std::string& path) {
 }
 
 // mkdir -p; a folder that exists is success, also when another process was faster.
-int make_folders(const std::string& path) {
+int make_folders(const std::string& path, mode_t mode) {
   for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
-    if (mkdir(path.substr(0, end).c_str(), 0700) != 0 && errno != EEXIST && errno != EROFS &&
+    if (mkdir(path.substr(0, end).c_str(), mode) != 0 && errno != EEXIST && errno != EROFS &&
         errno != EACCES) {
       return errno;
     }
   }
-  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
+  return mkdir(path.c_str(), mode) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+// "link/" would follow the link.
+std::string without_last_slash(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
 }
 
 std::string read_all(int fd, size_t size, std::string& bytes) {
@@ -126,7 +139,23 @@ std::string write_all(int fd, std::string_view bytes) {
     if (count < 0) return error_text(errno);
     bytes.remove_prefix(static_cast<size_t>(count));
   }
-  return fsync(fd) == 0 ? "" : error_text(errno);
+  return "";
+}
+
+// The bytes of an opened file; `problem` says why not.
+FileBytes bytes_of(int fd, const struct stat& info, int64_t max_bytes) {
+  FileBytes file;
+  file.seen = info;
+  if (!S_ISREG(info.st_mode)) {
+    file.problem = "is not a regular file";
+  } else if (info.st_size > max_bytes) {
+    file.problem = fmt::format("is too large ({} bytes, at most {})", info.st_size, max_bytes);
+  } else {
+    std::string bytes;
+    file.problem = read_all(fd, static_cast<size_t>(info.st_size), bytes);
+    if (file.problem.empty()) file.bytes = std::move(bytes);
+  }
+  return file;
 }
 
 // Process ids repeat across hosts and containers, hence host name and 128 random bits.
@@ -134,8 +163,27 @@ std::string staging_name() {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
   std::random_device random;
-  return fmt::format("{}-{}-{:08x}{:08x}{:08x}{:08x}", host.data(), getpid(), random(), random(),
-                     random(), random());
+  return fmt::format("{}{}-{}-{:08x}{:08x}{:08x}{:08x}", kStagedPrefix, host.data(), getpid(),
+                     random(), random(), random(), random());
+}
+
+// A new file with these bytes under `staged`, which is gone again if there is a problem.
+std::string write_staged(const Folder& staging, const std::string& staged, std::string_view bytes,
+                         mode_t mode, bool is_durable) {
+  const NoWriteSignals guard;
+  const Descriptor fd(openat(staging.fd.get(), staged.c_str(),
+                             O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+  if (!fd) return error_text(errno);
+  share_with_group(fd.get(), staging.trust, 0640);
+  std::string problem = write_all(fd.get(), bytes);
+  if (problem.empty() && is_durable && fsync(fd.get()) != 0) problem = error_text(errno);
+  if (!problem.empty()) unlinkat(staging.fd.get(), staged.c_str(), 0);
+  return problem;
+}
+
+bool is_same(const struct stat& now, const struct stat& seen) {
+  return now.st_ino == seen.st_ino && now.st_dev == seen.st_dev && now.st_size == seen.st_size &&
+         now.st_mtim.tv_sec == seen.st_mtim.tv_sec && now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec;
 }
 
 bool has_no_links(int error) {
@@ -145,12 +193,17 @@ bool has_no_links(int error) {
 // First publisher wins and a file that somebody has open is never swapped; rename where links are
 // not supported.
 std::string move_into_place(int from, const std::string& staged, int to, const std::string& name) {
-  if (linkat(from, staged.c_str(), to, name.c_str(), 0) == 0 || errno == EEXIST) {
-    unlinkat(from, staged.c_str(), 0);
-    return "";
+  std::string problem;
+  if (linkat(from, staged.c_str(), to, name.c_str(), 0) != 0) {
+    if (has_no_links(errno) && renameat(from, staged.c_str(), to, name.c_str()) == 0) return "";
+    struct stat info = {};
+    if (errno != EEXIST) {
+      problem = error_text(errno);
+    } else if (fstatat(to, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+               !S_ISREG(info.st_mode)) {
+      problem = name + " is there and is not a regular file";
+    }
   }
-  if (has_no_links(errno) && renameat(from, staged.c_str(), to, name.c_str()) == 0) return "";
-  const std::string problem = error_text(errno);
   unlinkat(from, staged.c_str(), 0);
   return problem;
 }
@@ -167,8 +220,7 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 }
 
 Folder open_root(const std::string& given, Missing missing, CacheTrust trust) {
-  std::string path = given;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();  // "link/" would follow the link
+  const std::string path = without_last_slash(given);
   if (path.empty() || path.front() != '/') {
     Folder folder;
     folder.problem = "is not an absolute path";
@@ -176,7 +228,7 @@ Folder open_root(const std::string& given, Missing missing, CacheTrust trust) {
   }
   int fd = open_folder(AT_FDCWD, path);
   if (fd < 0 && errno == ENOENT && missing == Missing::create) {
-    if (const int error = make_folders(path)) return judge(-1, error, trust);
+    if (const int error = make_folders(path, 0700)) return judge(-1, error, trust);
     fd = open_folder(AT_FDCWD, path);
     share_with_group(fd, trust, 0770);
   }
@@ -192,6 +244,16 @@ Folder open_inside(const Folder& parent, const std::string& name, Missing missin
     if (made) share_with_group(fd, parent.trust, 0770);
   }
   return judge(fd, errno, parent.trust);
+}
+
+Folder open_output_folder(const std::string& given) {
+  const std::string path = without_last_slash(given);
+  int fd = open_folder(AT_FDCWD, path);
+  if (fd < 0 && errno == ENOENT) {
+    if (const int error = make_folders(path, 0777)) return folder_of(-1, error);
+    fd = open_folder(AT_FDCWD, path);
+  }
+  return folder_of(fd, errno);
 }
 
 Descriptor open_file(const std::string& path, CacheTrust trust, std::string& problem) {
@@ -226,24 +288,28 @@ bool is_on_network(const std::string& path) {
   return std::find(kMagics.begin(), kMagics.end(), magic) != kMagics.end();
 }
 
-std::vector<std::string> names_in(const Folder& folder) {
-  std::vector<std::string> names;
+std::optional<std::vector<std::string>> names_in(const Folder& folder) {
   const int fd = openat(folder.fd.get(), ".", kFolderFlags);
-  if (fd < 0) return names;
+  if (fd < 0) return std::nullopt;
   const auto close_stream = [](DIR* stream) { closedir(stream); };
   const std::unique_ptr<DIR, decltype(close_stream)> stream(fdopendir(fd), close_stream);
   if (!stream) {
     close(fd);
-    return names;
+    return std::nullopt;
   }
-  while (const dirent* item = readdir(stream.get())) {
+  std::vector<std::string> names;
+  for (;;) {
+    errno = 0;
+    const dirent* item = readdir(stream.get());
+    if (!item) break;
     const std::string_view name = item->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
+  if (errno != 0) return std::nullopt;
   return names;
 }
 
-FileBytes read_file(const Folder& folder, const std::string& name) {
+FileBytes read_file(const Folder& folder, const std::string& name, int64_t max_bytes) {
   FileBytes file;
   for (int attempt = 0;; ++attempt) {
     const auto give_up = [&](int error) {
@@ -265,50 +331,81 @@ FileBytes read_file(const Folder& folder, const std::string& name) {
       pause_before_retry(attempt);
       continue;
     }
-    if (!S_ISREG(info.st_mode)) return file.problem = "is not a regular file", std::move(file);
-    file.problem = distrust(info, folder.trust);
-    if (!file.problem.empty()) return file;
-    if (info.st_size > kMaxFileBytes) return file.problem = "is too large", std::move(file);
-    std::string bytes;
-    file.problem = read_all(fd.get(), static_cast<size_t>(info.st_size), bytes);
-    if (file.problem.empty()) file.bytes = std::move(bytes);
+    const std::string problem = S_ISREG(info.st_mode) ? distrust(info, folder.trust) : "";
+    if (!problem.empty()) return file.problem = problem, std::move(file);
+    const struct stat seen = file.seen;
+    file = bytes_of(fd.get(), info, max_bytes);
+    file.seen = seen;
     return file;
   }
+}
+
+FileBytes read_named_file(const std::string& path, int64_t max_bytes) {
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat info = {};
+  if (fd && fstat(fd.get(), &info) == 0) return bytes_of(fd.get(), info, max_bytes);
+  FileBytes file;
+  file.missing = errno == ENOENT;
+  file.problem = "cannot be opened: " + error_text(errno);
+  return file;
 }
 
 std::string publish_file(const Folder& staging, const Folder& folder, const std::string& name,
                          std::string_view bytes) {
   const std::string staged = staging_name();
-  {
-    const Descriptor fd(openat(staging.fd.get(), staged.c_str(),
-                               O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-    if (!fd) return error_text(errno);
-    share_with_group(fd.get(), staging.trust, 0640);
-    const std::string problem = write_all(fd.get(), bytes);
-    if (!problem.empty()) {
-      unlinkat(staging.fd.get(), staged.c_str(), 0);
-      return problem;
-    }
-  }
-  const std::string problem = move_into_place(staging.fd.get(), staged, folder.fd.get(), name);
+  std::string problem = write_staged(staging, staged, bytes, 0600, true);
+  if (!problem.empty()) return problem;
+  problem = move_into_place(staging.fd.get(), staged, folder.fd.get(), name);
   // Some file systems cannot sync a folder; the entry is verified when read, so this may fail.
   if (problem.empty()) static_cast<void>(fsync(folder.fd.get()));
+  return problem;
+}
+
+std::string replace_file(const Folder& folder, const std::string& name, std::string_view bytes) {
+  const std::string staged = staging_name();
+  std::string problem = write_staged(folder, staged, bytes, 0666, false);
+  if (!problem.empty()) return problem;
+  if (renameat(folder.fd.get(), staged.c_str(), folder.fd.get(), name.c_str()) == 0) return "";
+  problem = error_text(errno);
+  unlinkat(folder.fd.get(), staged.c_str(), 0);
   return problem;
 }
 
 bool remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen) {
   struct stat now = {};
   if (fstatat(folder.fd.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) return false;
-  const bool same = now.st_ino == seen.st_ino && now.st_dev == seen.st_dev &&
-                    now.st_size == seen.st_size && now.st_mtim.tv_sec == seen.st_mtim.tv_sec &&
-                    now.st_mtim.tv_nsec == seen.st_mtim.tv_nsec;
   const int flags = S_ISDIR(now.st_mode) ? AT_REMOVEDIR : 0;
-  return same && unlinkat(folder.fd.get(), name.c_str(), flags) == 0;
+  return is_same(now, seen) && unlinkat(folder.fd.get(), name.c_str(), flags) == 0;
+}
+
+std::string clear_place(const Folder& folder, const std::string& name, const struct stat& seen) {
+  if (remove_if_unchanged(folder, name, seen)) return "";
+  const int error = errno;
+  struct stat now = {};
+  const bool is_there = fstatat(folder.fd.get(), name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0;
+  if (!is_there || !is_same(now, seen)) return "";  // another process was faster
+  if (!S_ISDIR(now.st_mode)) return "it cannot be removed: " + error_text(error);
+  const std::string aside = staging_name();
+  if (renameat(folder.fd.get(), name.c_str(), folder.fd.get(), aside.c_str()) == 0) {
+    return "it is not empty and was renamed to " + aside;
+  }
+  return "it cannot be renamed: " + error_text(errno);
+}
+
+bool is_staged_name(std::string_view name) {
+  if (name.size() <= kStagedPrefix.size() + kStagedDigits ||
+      name.substr(0, kStagedPrefix.size()) != kStagedPrefix) {
+    return false;
+  }
+  const std::string_view digits = name.substr(name.size() - kStagedDigits);
+  return name[name.size() - kStagedDigits - 1] == '-' &&
+         digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 void sweep_stale_files(const Folder& staging) {
   int swept = 0;
-  for (const std::string& name : names_in(staging)) {
+  for (const std::string& name : names_in(staging).value_or(std::vector<std::string>())) {
+    if (!is_staged_name(name)) continue;
     struct stat info = {};
     if (fstatat(staging.fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) continue;
     const time_t age = time(nullptr) - info.st_mtim.tv_sec;  // a wrong clock makes it negative

@@ -1,10 +1,12 @@
 #pragma once
-// File-system steps of the disk cache: folders are opened, judged by their descriptor and used by
-// descriptor from then on; files are read whole into memory (never mapped) and published in one
-// step.
+// File-system steps of the disk cache and of the folders for dumps and overrides: folders are opened,
+// judged by their descriptor and used by descriptor from then on; files are read whole into memory
+// (never mapped) and appear in one step. No symbolic link is followed and no pipe waited for. A write
+// that fails is an error text, never a signal.
 
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,14 +51,24 @@ Folder open_root(const std::string& path, Missing missing, CacheTrust trust = Ca
 /// The same for a folder inside an opened one. `name` is one component.
 Folder open_inside(const Folder& parent, const std::string& name, Missing missing);
 
-/// A file's bytes, or why it cannot be used. `seen` is what was there, for remove_if_unchanged.
+/// Opens a folder that the user named for files of his own (dumps), whoever else can write it, and
+/// makes it if it is missing. The last component may not be a symbolic link.
+Folder open_output_folder(const std::string& path);
+
+inline constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+
+/// A file's bytes, or why it cannot be used. `seen` is what was there, for clear_place.
 struct FileBytes {
   std::optional<std::string> bytes;
   std::string problem;
   bool missing = false;
   struct stat seen = {};
 };
-FileBytes read_file(const Folder& folder, const std::string& name);
+FileBytes read_file(const Folder& folder, const std::string& name,
+                    int64_t max_bytes = kMaxFileBytes);
+
+/// The bytes of a regular file that the user named, whoever owns it; links are followed.
+FileBytes read_named_file(const std::string& path, int64_t max_bytes);
 
 /// Opens a file by path for reading, under the same conditions. `problem` says why not.
 Descriptor open_file(const std::string& path, CacheTrust trust, std::string& problem);
@@ -65,8 +77,8 @@ Descriptor open_file(const std::string& path, CacheTrust trust, std::string& pro
 /// done differently there; it explains slow starts.
 bool is_on_network(const std::string& path);
 
-/// Names in a folder, without "." and "..", in no order.
-std::vector<std::string> names_in(const Folder& folder);
+/// Names in a folder, without "." and "..", in no order. Nothing if they cannot be read to the end.
+std::optional<std::vector<std::string>> names_in(const Folder& folder);
 
 /// Makes `name` appear with all of `bytes` or not at all. `staging` is a folder on the same file
 /// system. An existing file stays as it is and counts as success: whoever came first had the same
@@ -74,10 +86,20 @@ std::vector<std::string> names_in(const Folder& folder);
 std::string publish_file(const Folder& staging, const Folder& folder, const std::string& name,
                          std::string_view bytes);
 
+/// The same for a file that replaces what has its name. Its mode is left to the umask.
+std::string replace_file(const Folder& folder, const std::string& name, std::string_view bytes);
+
 /// Removes what is still the thing that was read. False if it stays.
 bool remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen);
 
-/// Removes files of crashed writers, an hour old or more, a bounded number of them.
+/// Removes it, or moves a folder with something in it aside. Returns what a message should add about
+/// it, or "".
+std::string clear_place(const Folder& folder, const std::string& name, const struct stat& seen);
+
+/// Whether a file being written has this name until it is whole: "tessera-<host>-<pid>-<32 digits>".
+bool is_staged_name(std::string_view name);
+
+/// Removes staged files of crashed writers, an hour old or more, a bounded number of them.
 void sweep_stale_files(const Folder& staging);
 
 }  // namespace tessera::runtime

@@ -9,15 +9,52 @@
 #include <tuple>
 #include <utility>
 
+#include "runtime/cache/cache_root.h"
 #include "runtime/cache/key.h"
+#include "runtime/cache/manifest.h"
+#include "runtime/nvrtc/target.h"
 
 namespace tessera::runtime {
 namespace {
 
 constexpr time_t kHour = 3600;
 constexpr std::string_view kSuffix = ".tsk";
-constexpr const char* kTexts = "source";
+constexpr std::string_view kTextSuffix = ".cu";
 constexpr size_t kKeyDigits = 64;
+constexpr size_t kTextDigits = 8;
+
+bool are_digits(std::string_view text, size_t count) {
+  return text.size() == count &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+// Takes `suffix` off the end of `name`. False if it does not end so.
+bool take_suffix(std::string_view& name, std::string_view suffix) {
+  if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) {
+    return false;
+  }
+  name.remove_suffix(suffix.size());
+  return true;
+}
+
+// "<op>-<64 digits>.tsk", in the folder of its first digits.
+bool is_entry_name(std::string_view name, std::string_view shard) {
+  const size_t dash = name.find('-');
+  if (!take_suffix(name, kSuffix) || dash >= name.size()) return false;
+  const std::string_view digits = name.substr(dash + 1);
+  return is_identifier(name.substr(0, dash)) && are_digits(digits, kKeyDigits) &&
+         digits.substr(0, shard.size()) == shard;
+}
+
+// "<op>-<target>-<8 digits>.cu".
+bool is_text_name(std::string_view name) {
+  const size_t first = name.find('-');
+  const size_t last = name.rfind('-');
+  if (!take_suffix(name, kTextSuffix) || first >= last || last >= name.size()) return false;
+  return is_identifier(name.substr(0, first)) &&
+         parse_target(name.substr(first + 1, last - first - 1)).has_value() &&
+         are_digits(name.substr(last + 1), kTextDigits);
+}
 
 // By how far it is from now: a clock that was wrong, here or on a server, leaves times to come.
 bool is_recent(time_t then, time_t now) {
@@ -28,9 +65,16 @@ bool is_current(const StoredEntry& entry) {
   return entry.schema == fmt::format("v{}", kCacheSchema);
 }
 
+std::vector<std::string> all_names_in(const Folder& folder) {
+  return names_in(folder).value_or(std::vector<std::string>());
+}
+
 // Adds the files of a folder to those of `entries`; `place` says what folder it is.
 void add_files(const Folder& folder, const StoredEntry& place, std::vector<StoredEntry>& entries) {
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : all_names_in(folder)) {
+    const bool is_ours =
+        place.shard.empty() ? is_text_name(name) : is_entry_name(name, place.shard);
+    if (!is_ours) continue;
     StoredEntry entry = place;
     entry.name = name;
     if (fstatat(folder.fd.get(), name.c_str(), &entry.seen, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -58,27 +102,27 @@ std::string StoredEntry::path() const {
 
 std::string StoredEntry::key() const {
   const size_t tail = kKeyDigits + kSuffix.size();
-  if (name.size() <= tail || name.substr(name.size() - kSuffix.size()) != kSuffix) return "";
-  const std::string digits = name.substr(name.size() - tail, kKeyDigits);
-  return digits.find_first_not_of("0123456789abcdef") == std::string::npos ? digits : "";
+  return shard.empty() || name.size() < tail ? "" : name.substr(name.size() - tail, kKeyDigits);
 }
 
 std::string StoredEntry::op() const {
-  return key().empty() ? "" : name.substr(0, name.size() - kKeyDigits - kSuffix.size() - 1);
+  return key().empty() ? "" : name.substr(0, name.find('-'));
 }
 
 std::vector<StoredEntry> list_entries(const Folder& root) {
   std::vector<StoredEntry> entries;
-  const Folder texts = open_inside(root, kTexts, Missing::leave);
-  if (texts.fd) add_files(texts, {kTexts, "", "", "", 0, 0, {}}, entries);
-  for (const std::string& schema : names_in(root)) {
-    if (schema.empty() || schema.front() != 'v') continue;
+  const Folder texts = open_inside(root, kTextFolder, Missing::leave);
+  if (texts.fd) add_files(texts, {kTextFolder, "", "", "", 0, 0, {}}, entries);
+  for (const std::string& schema : all_names_in(root)) {
+    if (!is_schema_name(schema)) continue;
     const Folder schema_folder = open_inside(root, schema, Missing::leave);
     if (!schema_folder.fd) continue;
-    for (const std::string& target : names_in(schema_folder)) {
+    for (const std::string& target : all_names_in(schema_folder)) {
+      if (!parse_target(target)) continue;
       const Folder target_folder = open_inside(schema_folder, target, Missing::leave);
       if (!target_folder.fd) continue;
-      for (const std::string& shard : names_in(target_folder)) {
+      for (const std::string& shard : all_names_in(target_folder)) {
+        if (!are_digits(shard, 2)) continue;
         const Folder folder = open_inside(target_folder, shard, Missing::leave);
         if (folder.fd) add_files(folder, {schema, target, shard, "", 0, 0, {}}, entries);
       }
@@ -102,7 +146,7 @@ bool remove_entry(const Folder& root, const StoredEntry& entry) {
 
 int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
   const Descriptor lock(
-      openat(root.fd.get(), "prune.lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+      openat(root.fd.get(), kPruneLock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock) return -1;
   // Another user of a shared folder must be able to take it as well.
   if (root.trust == CacheTrust::group) static_cast<void>(fchmod(lock.get(), 0660));

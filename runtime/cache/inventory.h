@@ -1,6 +1,10 @@
 #pragma once
 // All entries of a cache folder, whatever their schema, and the texts for profilers beside them: for
-// keeping it within bounds and for `tessera cache`.
+// keeping it within bounds and for `tessera cache`. A file counts only if it has the whole name that
+// the cache gives: what else a user keeps in these folders is neither listed nor removed.
+//
+//   v<number>/<target>/<first two digits of key>/<op>-<64 digits of key>.tsk
+//   source/<op>-<target>-<8 digits of key>.cu
 
 #include <sys/stat.h>
 
@@ -23,11 +27,10 @@ struct StoredEntry {
 
   std::string path() const;
   std::string op() const;
-  std::string key() const;  // 64 digits, or "" if the name is not an entry's
+  std::string key() const;  // 64 digits, or "" of a text
 };
 
-/// Every file three folders below `root`, and those of "source". Folders that are not trusted are left
-/// out.
+/// Every entry and text below `root`. Folders that are not trusted are left out.
 std::vector<StoredEntry> list_entries(const Folder& root);
 
 /// The folder that holds an entry.

@@ -5,8 +5,9 @@
 #include <stdlib.h>  // mkdtemp
 
 #include <filesystem>
-#include <fstream>
 #include <system_error>
+
+#include "runtime/cache/folder.h"
 
 namespace tessera::runtime {
 
@@ -14,18 +15,17 @@ std::string keep_reproduction(const FailedCompile& failed) {
   std::error_code error;
   const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
   if (error) return "";
-  std::string folder = (parent / "tessera-bug-XXXXXX").string();
-  if (!mkdtemp(folder.data())) return "";
+  std::string path = (parent / "tessera-bug-XXXXXX").string();
+  if (!mkdtemp(path.data())) return "";
+  const Folder folder = open_output_folder(path);
   const auto write = [&](const std::string& name, const std::string& bytes) {
-    std::ofstream file(folder + "/" + name, std::ios::binary);
-    file << bytes;
-    return static_cast<bool>(file.flush());
+    return folder.fd && replace_file(folder, name, bytes).empty();
   };
   const std::string how = fmt::format("{}\n{}\n{}\n", failed.compiler, failed.identity,
                                       fmt::join(failed.options, "\n"));
   const bool written =
       write(failed.file, failed.text) && write("log.txt", failed.log) && write("compile.txt", how);
-  return written ? folder : "";
+  return written ? path : "";
 }
 
 }  // namespace tessera::runtime

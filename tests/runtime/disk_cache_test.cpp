@@ -274,16 +274,25 @@ TEST_CASE("storing an entry twice keeps the first file") {
   CHECK(files_in(root + "/tmp") == 0);
 }
 
-TEST_CASE("files of crashed writers are swept after an hour") {
+TEST_CASE("files of crashed writers are swept after an hour, other files never") {
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
   store(root);
-  std::ofstream(root + "/tmp/old") << "x";
-  std::ofstream(root + "/tmp/young") << "x";
-  fs::last_write_time(root + "/tmp/old", fs::file_time_type::clock::now() - std::chrono::hours(2));
+  const std::string digits(32, '0');
+  const std::string old = root + "/tmp/tessera-host-12-" + digits;
+  const std::string young = root + "/tmp/tessera-host-13-" + digits;
+  const std::vector<std::string> others = {root + "/tmp/chapter1.tex", root + "/tmp/tessera-notes",
+                                           root + "/tmp/host-12-" + digits, root + "/tmp/" + digits,
+                                           root + "/tmp/tessera-host-12-" + digits + ".tex"};
+  const auto two_hours_ago = fs::file_time_type::clock::now() - std::chrono::hours(2);
+  for (const std::string& path : others) std::ofstream(path) << "x";
+  for (const std::string& path : {old, young}) std::ofstream(path) << "x";
+  for (const std::string& path : others) fs::last_write_time(path, two_hours_ago);
+  fs::last_write_time(old, two_hours_ago);
   store(root);
-  CHECK_FALSE(fs::exists(root + "/tmp/old"));
-  CHECK(fs::exists(root + "/tmp/young"));
+  CHECK_FALSE(fs::exists(old));
+  CHECK(fs::exists(young));
+  for (const std::string& path : others) CHECK(fs::exists(path));
 }
 
 TEST_CASE("what the driver refused is removed") {

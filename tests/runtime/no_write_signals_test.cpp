@@ -4,36 +4,22 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
-#include <functional>
 #include <string>
 
 #include "runtime/log.h"
+#include "tests/runtime/child_end.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 
 using namespace tessera::runtime;
+using tessera::test::in_child;
 using tessera::test::ScratchFolder;
 
 namespace {
-
-// The exit code of a child that runs `action`, 128 + N if signal N ended it.
-int exit_code_of(const std::function<int()>& action) {
-  const pid_t child = fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    std::signal(SIGXFSZ, SIG_DFL);
-    std::signal(SIGPIPE, SIG_DFL);
-    _exit(action());
-  }
-  int status = -1;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
 
 int write_beyond_the_limit(const std::string& path) {
   const struct rlimit none = {0, 0};
@@ -53,31 +39,31 @@ int write_into_a_closed_pipe() {
 
 TEST_CASE("a write beyond the file size limit is an error and not the end of the process") {
   const ScratchFolder scratch;
-  CHECK(exit_code_of([&] { return write_beyond_the_limit(scratch / "file"); }) == 128 + SIGXFSZ);
-  CHECK(exit_code_of([&] {
+  CHECK(in_child([&] { return write_beyond_the_limit(scratch / "file"); }).signal == SIGXFSZ);
+  CHECK(in_child([&] {
           int error = 0;
           {
             const NoWriteSignals guard;
             error = write_beyond_the_limit(scratch / "file");
           }
           return error;  // and no signal has waited for the end of the guard
-        }) == EFBIG);
+        }).exit_code == EFBIG);
 }
 
 TEST_CASE("a write into a pipe without a reader is an error and not the end of the process") {
-  CHECK(exit_code_of(write_into_a_closed_pipe) == 128 + SIGPIPE);
-  CHECK(exit_code_of([] {
+  CHECK(in_child(write_into_a_closed_pipe).signal == SIGPIPE);
+  CHECK(in_child([] {
           int error = 0;
           {
             const NoWriteSignals guard;
             error = write_into_a_closed_pipe();
           }
           return error;
-        }) == EPIPE);
+        }).exit_code == EPIPE);
 }
 
 TEST_CASE("a signal that was pending before a guarded write is still delivered after it") {
-  CHECK(exit_code_of([] {
+  CHECK(in_child([] {
           sigset_t pipes;
           sigemptyset(&pipes);
           sigaddset(&pipes, SIGPIPE);
@@ -89,11 +75,11 @@ TEST_CASE("a signal that was pending before a guarded write is still delivered a
           }
           pthread_sigmask(SIG_UNBLOCK, &pipes, nullptr);
           return 0;
-        }) == 128 + SIGPIPE);
+        }).signal == SIGPIPE);
 }
 
 TEST_CASE("a warning for a stderr that nobody reads is lost and ends nothing") {
-  CHECK(exit_code_of([] {
+  CHECK(in_child([] {
           int ends[2] = {};
           if (pipe(ends) != 0) return 1;
           dup2(ends[1], STDERR_FILENO);
@@ -101,5 +87,5 @@ TEST_CASE("a warning for a stderr that nobody reads is lost and ends nothing") {
           close(ends[1]);
           print_to_stderr(LogLevel::warn, "a folder cannot be used");
           return 0;
-        }) == 0);
+        }).exit_code == 0);
 }

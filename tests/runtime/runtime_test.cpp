@@ -250,9 +250,10 @@ TEST_CASE("a text of the override folder is compiled in place of a kernel's and 
   options.override_dir = scratch / "mine";
   REQUIRE(fs::create_directory(scratch / "mine"));
   const std::string file = scratch / ("mine/" + stem + ".cu");
-  std::ofstream(file) << "edited text";
+  std::ofstream(file) << "edited text of scale_kernel";
   Process process(fake, options);
-  CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source == "edited text");
+  CHECK(process.runtime->image(process.with_spec("a"), kTarget)->source ==
+        "edited text of scale_kernel");
   CHECK(process.runtime->image(process.with_spec("b"), kTarget)->source == "text of b");
   CHECK(process.lines ==
         std::vector<std::string>{"scale: compiled from " + file + " (TESSERA_OVERRIDE_DIR)"});

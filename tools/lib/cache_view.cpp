@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "dsl/base/error.h"
+#include "runtime/cache/cache_root.h"
 #include "runtime/cache/site_key.h"
 #include "tools/lib/text_table.h"
 
@@ -41,33 +42,81 @@ std::map<std::string, std::string> fields_of(const runtime::Entry& entry) {
   return fields;
 }
 
+std::string secret_of(const runtime::Options& options) {
+  if (options.cache_key_file.empty()) return "";
+  std::string problem;
+  std::string secret = runtime::read_site_key(options.cache_key_file, problem);
+  if (secret.empty()) {
+    fail("the site's secret cannot be used", "a private file of 16 to 4096 bytes",
+         options.cache_key_file + " " + problem);
+  }
+  return secret;
+}
+
+CacheFolder opened(runtime::CacheRoot root, const std::string& secret) {
+  if (!root.folder.fd) {
+    fail(fmt::format("cache folder {} cannot be used", root.path), "a folder that can be trusted",
+         "it " + root.folder.problem);
+  }
+  CacheFolder cache{root.path, std::move(root.folder), {}, secret};
+  cache.entries = runtime::list_entries(cache.folder);
+  return cache;
+}
+
+CacheFolder opened_bundle(const std::string& path, runtime::CacheTrust trust,
+                          const std::string& secret) {
+  std::string problem;
+  auto bundle = runtime::Bundle::open(path, trust, problem, secret);
+  if (!bundle) {
+    fail(fmt::format("bundle {} cannot be used", path), "a whole bundle that can be trusted",
+         "it " + problem);
+  }
+  return {path, {}, {}, secret, std::move(bundle)};
+}
+
+// Calls `use` with each kernel of a bundle, its place and its entry or what is wrong with it.
+template <class Use>
+void for_each_kernel(const CacheFolder& cache, const Use& use) {
+  for (size_t i = 0; cache.bundle && i < cache.bundle->size(); ++i) {
+    std::string problem;
+    const auto entry = cache.bundle->at(i, problem);
+    use(i, entry, problem);
+  }
+}
+
 }  // namespace
 
 std::vector<CacheFolder> open_cache(const runtime::Options& options) {
   std::vector<CacheFolder> cache;
-  std::string secret;
-  if (!options.cache_key_file.empty()) {
-    std::string problem;
-    secret = runtime::read_site_key(options.cache_key_file, problem);
-    if (secret.empty()) {
-      fail("the site's secret cannot be used", "a private file of 16 to 4096 bytes",
-           options.cache_key_file + " " + problem);
-    }
-  }
+  const std::string secret = secret_of(options);
   for (const std::string& path : options.cache_roots) {
     struct stat info = {};
-    if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) continue;
-    runtime::Folder folder = runtime::open_root(path, runtime::Missing::leave, options.trust);
-    if (folder.missing) continue;
-    if (!folder.fd) {
-      fail(fmt::format("cache folder {} cannot be used", path), "a folder that can be trusted",
-           "it " + folder.problem);
+    if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
+      cache.push_back(opened_bundle(path, options.trust, secret));
+      continue;
     }
-    CacheFolder opened{path, std::move(folder), {}, secret};
-    opened.entries = runtime::list_entries(opened.folder);
-    cache.push_back(std::move(opened));
+    runtime::CacheRoot root = runtime::open_cache_root(path, options.trust);
+    if (!root.folder.missing) cache.push_back(opened(std::move(root), secret));
   }
   return cache;
+}
+
+std::optional<CacheFolder> open_written_cache(const runtime::Options& options) {
+  const std::string& path = options.cache_roots.front();
+  const auto open = [&](runtime::Missing missing) {
+    return runtime::open_written_root(path, options.trust, missing);
+  };
+  runtime::CacheRoot root = open(runtime::Missing::leave);
+  if (root.folder.missing && root.path == path) return std::nullopt;
+  if (root.folder.missing) {
+    throw Error({.kind = ErrorKind::unsupported,
+                 .what = fmt::format("{} holds other files and no cache of Tessera", path),
+                 .expected = "a folder that Tessera has made or marked (CACHEDIR.TAG)",
+                 .got = "neither that nor " + root.path});
+  }
+  // A cache of a version without markers gets its marker now.
+  if (root.folder.fd && !root.is_marked) root = open(runtime::Missing::create);
+  return opened(std::move(root), secret_of(options));
 }
 
 std::string cache_list(const std::vector<CacheFolder>& cache) {
@@ -83,6 +132,12 @@ std::string cache_list(const std::vector<CacheFolder>& cache) {
                  fmt::format("{}", entry.bytes), fmt::format("{}", (now - entry.used) / 3600),
                  entry.key().substr(0, 16)});
     }
+    for_each_kernel(folder, [&](size_t idx, const auto& entry, const std::string&) {
+      table.row({entry ? entry->image.op : "(damaged)",
+                 entry ? runtime::to_string(entry->image.target) : "",
+                 fmt::format("{}", folder.bundle->bytes_at(idx)), "",
+                 entry ? entry->key.hex.substr(0, 16) : ""});
+    });
   }
   return table.text();
 }
@@ -100,6 +155,12 @@ std::string cache_usage(const std::vector<CacheFolder>& cache) {
       ++entries;
       bytes += entry.bytes;
     }
+    for_each_kernel(folder, [&](size_t idx, const auto& entry, const std::string&) {
+      auto& [entries, bytes] =
+          sums[{"bundle", entry ? runtime::to_string(entry->image.target) : "(damaged)"}];
+      ++entries;
+      bytes += folder.bundle->bytes_at(idx);
+    });
     for (const auto& [kind, sum] : sums) {
       table.row({folder.path, kind.first, kind.second, fmt::format("{}", sum.first),
                  fmt::format("{}", sum.second)});
@@ -120,21 +181,33 @@ Verification verify_cache(const std::vector<CacheFolder>& cache) {
         result.damaged.push_back(fmt::format("{}/{}: {}", folder.path, stored.path(), reason));
       }
     }
+    for_each_kernel(folder, [&](size_t idx, const auto& entry, const std::string& problem) {
+      if (entry) {
+        ++result.good;
+      } else {
+        result.damaged.push_back(fmt::format("{}, kernel {}: {}", folder.path, idx, problem));
+      }
+    });
   }
   return result;
 }
 
 runtime::Entry find_entry(const std::vector<CacheFolder>& cache, const std::string& key) {
   std::vector<std::pair<const CacheFolder*, const runtime::StoredEntry*>> found;
+  std::vector<runtime::Entry> bundled;
   for (const CacheFolder& folder : cache) {
     for (const runtime::StoredEntry& stored : folder.entries) {
       if (!key.empty() && stored.key().rfind(key, 0) == 0) found.emplace_back(&folder, &stored);
     }
+    for_each_kernel(folder, [&](size_t, const auto& entry, const std::string&) {
+      if (!key.empty() && entry && entry->key.hex.rfind(key, 0) == 0) bundled.push_back(*entry);
+    });
   }
-  if (found.size() != 1) {
+  if (found.size() + bundled.size() != 1) {
     fail("argument 'key' does not name one entry", "the first digits of a key of tessera cache ls",
-         fmt::format("'{}', which begins {} keys", key, found.size()));
+         fmt::format("'{}', which begins {} keys", key, found.size() + bundled.size()));
   }
+  if (!bundled.empty()) return std::move(bundled.front());
   std::string reason;
   auto entry = read_entry(*found.front().first, *found.front().second, reason);
   if (!entry) fail(fmt::format("entry {} is damaged", key), "a whole entry", reason);

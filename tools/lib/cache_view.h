@@ -1,32 +1,38 @@
 #pragma once
-// `tessera cache`: what the folders of compiled kernels hold. Safe while programs use them.
+// `tessera cache`: what the folders and bundles of compiled kernels hold. Safe while programs use them.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "runtime/cache/bundle.h"
 #include "runtime/cache/entry.h"
 #include "runtime/cache/inventory.h"
 #include "runtime/options.h"
 
 namespace tessera::tools {
 
-/// A cache folder, opened if it can be trusted.
+/// A cache folder or a bundle, opened if it can be trusted.
 struct CacheFolder {
   std::string path;
   runtime::Folder folder;
   std::vector<runtime::StoredEntry> entries;
-  std::string secret;  // of the site; empty = none
+  std::string secret;                          // of the site; empty = none
+  std::optional<runtime::Bundle> bundle = {};  // then there are no folder and no entries
 };
 
-/// The folders of these options (bundles and missing folders are left out). Throws an argument error
-/// for a folder that is not trusted.
+/// The folders and bundles of these options, missing ones left out. Throws an argument error for one
+/// that cannot be used.
 std::vector<CacheFolder> open_cache(const runtime::Options& options);
+
+/// The folder that these options write to, to remove from it; nothing if it is not there yet. Throws
+/// an unsupported error if a folder with other files is in its place, and what open_cache() throws.
+std::optional<CacheFolder> open_written_cache(const runtime::Options& options);
 
 /// A row per entry: op, target, bytes, hours since its last use, key.
 std::string cache_list(const std::vector<CacheFolder>& cache);
-/// Entries and bytes per folder, schema and target.
+/// Entries and bytes per folder or bundle, schema and target.
 std::string cache_usage(const std::vector<CacheFolder>& cache);
 
 /// Reads every entry; a line per damaged one.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <optional>
 
 #include "runtime/cache/manifest.h"
 #include "runtime/runtime.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct CacheOptions {
   std::string key, other, out = ".";
+  bool dry_run = false;
 };
 
 std::vector<CacheFolder> cache_here() {
@@ -33,12 +35,11 @@ int verify() {
 }
 
 /// The folder that programs write, if it is there: what is only read is left alone.
-std::vector<CacheFolder> written_cache() {
-  runtime::Options options = runtime::Runtime::instance().options();
-  options.cache_roots.resize(std::min<size_t>(options.cache_roots.size(), 1));
-  std::vector<CacheFolder> cache = open_cache(options);
+std::optional<CacheFolder> written_cache() {
   const std::vector<runtime::RootStatus> roots = runtime::Runtime::instance().cache_roots();
-  if (!roots.empty() && roots.front().written) return cache;
+  if (!roots.empty() && roots.front().written) {
+    return open_written_cache(runtime::Runtime::instance().options());
+  }
   throw Error({.kind = ErrorKind::unsupported,
                .what = "no cache folder is written, and what is only read stays as it is",
                .expected = "TESSERA_CACHE=rw, and a folder first in TESSERA_CACHE_DIR",
@@ -53,16 +54,24 @@ bool is_there(const CacheFolder& cache, const runtime::StoredEntry& entry) {
   return folder.fd && fstatat(folder.fd.get(), entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-int clear() {
+int clear(const CacheOptions& options) {
+  const std::optional<CacheFolder> cache = written_cache();
+  if (!cache) return print("0 entries removed\n") ? kOk : kFailed;
+  if (options.dry_run) {
+    int64_t bytes = 0;
+    for (const runtime::StoredEntry& entry : cache->entries) bytes += entry.bytes;
+    return print(fmt::format("{} entries of {} bytes would be removed from {}\n",
+                             cache->entries.size(), bytes, cache->path))
+               ? kOk
+               : kFailed;
+  }
   int64_t removed = 0;
   int64_t kept = 0;
-  for (const CacheFolder& cache : written_cache()) {
-    for (const runtime::StoredEntry& entry : cache.entries) {
-      if (runtime::remove_entry(cache.folder, entry)) {
-        ++removed;
-      } else if (is_there(cache, entry)) {
-        ++kept;
-      }
+  for (const runtime::StoredEntry& entry : cache->entries) {
+    if (runtime::remove_entry(cache->folder, entry)) {
+      ++removed;
+    } else if (is_there(*cache, entry)) {
+      ++kept;
     }
   }
   if (kept > 0) tell(fmt::format("tessera: {} entries cannot be removed\n", kept));
@@ -72,13 +81,14 @@ int clear() {
 
 int prune() {
   const runtime::Options& options = runtime::Runtime::instance().options();
-  int64_t removed = 0;
-  for (const CacheFolder& cache : written_cache()) {
-    removed = runtime::prune(cache.folder, {options.cache_max_bytes, options.cache_max_entries},
-                             std::time(nullptr));
-    if (removed >= 0) continue;
+  const std::optional<CacheFolder> cache = written_cache();
+  const int64_t removed =
+      cache ? runtime::prune(cache->folder, {options.cache_max_bytes, options.cache_max_entries},
+                             std::time(nullptr))
+            : 0;
+  if (removed < 0) {
     tell(fmt::format("tessera: {}: another process is pruning it, or it cannot be written\n",
-                     cache.path));
+                     cache->path));
     return kFailed;
   }
   return print(fmt::format("{} entries removed\n", removed)) ? kOk : kFailed;
@@ -118,7 +128,8 @@ void add_cache(CLI::App& app, Command& command) {
   add("du", "entries and bytes", [] { return print(cache_usage(cache_here())) ? kOk : kFailed; });
   add("verify", "read every entry and check its digests", verify);
   add("prune", "remove the least used beyond the bounds", prune);
-  add("clear", "remove every entry", clear);
+  CLI::App* clear_sub = add("clear", "remove every entry", [options] { return clear(*options); });
+  clear_sub->add_flag("--dry-run", options->dry_run, "say what would be removed, remove nothing");
   CLI::App* explain_sub = add("explain", "what is in a key, or what makes two differ",
                               [options] { return explain_keys(*options); });
   explain_sub->add_option("a", options->key, "the first digits of a key")->required();

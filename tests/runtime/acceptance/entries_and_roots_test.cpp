@@ -337,9 +337,9 @@ TEST_CASE("R22.9 eviction keeps the newest and the used, under parallel readers"
   REQUIRE(mkdir((path + "/v1").c_str(), 0700) == 0);
   REQUIRE(mkdir((path + "/v1/sm_90a").c_str(), 0700) == 0);
   REQUIRE(mkdir(foreign.c_str(), 0700) == 0);
-  put(foreign + "/old.tsk", "x");
-  fs::last_write_time(foreign + "/old.tsk",
-                      fs::file_time_type::clock::now() - std::chrono::hours(2));
+  const std::string old = foreign + "/scale-" + std::string(64, '0') + ".tsk";
+  put(old, "x");
+  fs::last_write_time(old, fs::file_time_type::clock::now() - std::chrono::hours(2));
   // Reading marks the oldest as used.
   REQUIRE(disk.find("scale", kTarget, {sample_key("kernel"), key(0)}).has_value());
   disk.publish(key(kEntries), sample_image());  // the newest: within the hour
@@ -367,7 +367,7 @@ TEST_CASE("R22.9 eviction keeps the newest and the used, under parallel readers"
   CHECK(damaged == 0);
   CHECK(removed == kEntries + 2 - 10);
   CHECK(list_entries(root).size() == 10);
-  CHECK_FALSE(fs::exists(foreign + "/old.tsk"));
+  CHECK_FALSE(fs::exists(old));
   CHECK(fs::exists(file(0)));         // used
   CHECK(fs::exists(file(kEntries)));  // newest
   CHECK_FALSE(fs::exists(file(1)));

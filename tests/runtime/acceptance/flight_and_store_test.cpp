@@ -182,20 +182,21 @@ TEST_CASE(
 
   // The halves go with the first store of a process once they are an hour old, and stay before; a
   // clock that was wrong saves none of them.
-  std::ofstream(root + "/tmp/young") << "x";
-  std::ofstream(root + "/tmp/to_come") << "x";
+  const std::string young = root + "/tmp/tessera-host-1-" + std::string(32, '0');
+  const std::string to_come = root + "/tmp/tessera-host-2-" + std::string(32, '0');
+  std::ofstream(young) << "x";
+  std::ofstream(to_come) << "x";
   const auto now = fs::file_time_type::clock::now();
   for (const auto& item : fs::directory_iterator(root + "/tmp")) {
-    const std::string name = item.path().filename();
-    if (name == "young") continue;
-    fs::last_write_time(item, now + std::chrono::hours(name == "to_come" ? 2 : -2));
+    if (item.path() == young) continue;
+    fs::last_write_time(item, now + std::chrono::hours(item.path() == to_come ? 2 : -2));
   }
   FakeCuda fake;
   for (int i = 0; i <= (halves + 1) / 64; ++i) {  // one sweeps 64
     Process(fake, root).runtime->image(Process::with_text(std::to_string(i)), kTarget);
   }
-  CHECK(fs::exists(root + "/tmp/young"));
-  CHECK_FALSE(fs::exists(root + "/tmp/to_come"));
+  CHECK(fs::exists(young));
+  CHECK_FALSE(fs::exists(to_come));
   CHECK(files_below(root + "/tmp") == 1);
 }
 
@@ -213,7 +214,7 @@ TEST_CASE("R22.4 a slow disk holds up no launch") {
     stored_before = synced;
   }
   CHECK(stored_before == 0);
-  CHECK(synced == 4);  // two files, two folders
+  CHECK(synced == 6);  // the marker and two files, and their folders
   CHECK(good_entries(scratch / "cache") == 2);
 }
 
@@ -245,6 +246,7 @@ TEST_CASE("R22.4 C11 a store that fails costs one warning, the kernel runs") {
   const bool is_full = failing.error == ENOSPC || failing.error == EDQUOT;
   CHECK((process.lines[0].find("make room there") != std::string::npos) == is_full);
   CHECK(process.runtime->counters().failed_publishes == 2);
+  fs::remove(scratch / "cache/CACHEDIR.TAG");
   CHECK(files_below(scratch.path()) == 0);  // no staged file is left
 }
 
