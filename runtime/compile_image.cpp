@@ -8,14 +8,13 @@
 #include <utility>
 
 #include "runtime/cache/folder.h"
+#include "runtime/check_source.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/raise.h"
 #include "runtime/runtime.h"
 
 namespace tessera::runtime {
 namespace {
-
-constexpr int64_t kMaxTextBytes = int64_t{16} << 20;  // of a CUDA text
 
 int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
   const auto elapsed = std::chrono::steady_clock::now() - start;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/cache/manifest.h"
+#include "runtime/check_source.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/raise.h"
 #include "runtime/runtime.h"
@@ -58,6 +59,12 @@ StoreLater::~StoreLater() {
   }
 }
 
+// A recording's text comes from outside: it is found by its own digest, so that it never stands where
+// this program's text for the same Spec belongs.
+bool Runtime::is_found_by_spec(const KernelRequest& request) {
+  return request.spec && request.code.empty();
+}
+
 bool Runtime::uses_disk(const KernelRequest& request) const {
   return !request.spec || !surroundings_.code_identity.empty() || !request.code.empty();
 }
@@ -98,7 +105,10 @@ Runtime::Job Runtime::job_for(const KernelRequest& request, Target target,
           {.expected = "letters, digits and _, at most 64, no digit first", .got = request.op});
   }
   std::optional<KernelSource> source;
-  if (!request.spec) source = request.emit();
+  if (!is_found_by_spec(request)) {
+    source = request.emit();
+    check_source(*source);
+  }
   KernelKey key = key_of(request, source, target);
   Job job{request, std::move(source), target, std::move(key)};
   job.device = device;
@@ -111,11 +121,32 @@ std::shared_ptr<const Image> Runtime::image(const KernelRequest& request, Target
 }
 
 BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
+  const auto item = [&](const CacheKey& kernel, const CacheKey& entry, const Image& image) {
+    std::string bytes = disk_.encode(entry, image);
+    if (const std::string problem = disk_.problem_of(bytes); !problem.empty()) {
+      raise(ErrorKind::argument, request.op, "the kernel cannot be kept in a bundle",
+            {.expected = "facts that fit a manifest", .got = problem});
+    }
+    return BundleItem{kernel, std::move(bytes)};
+  };
+  if (is_found_by_spec(request) || !request.spec) {
+    Job job = job_for(request, target);
+    job.may_be_overridden = false;
+    // An image from a bundle keeps the name of the compiler that made it.
+    const auto image = image_of(job);
+    return item(job.key.kernel, image->key, *image);
+  }
+  // A recorded kernel of an op: the bundle will be asked for its Spec. Another one may have it so.
+  const KernelKey by_spec = key_of(request, std::nullopt, target);
+  if (disk_.in_bundle(by_spec.kernel)) {
+    if (const auto image = disk_.find(request.op, target, by_spec)) {
+      return item(by_spec.kernel, image->key, *image);
+    }
+  }
   Job job = job_for(request, target);
   job.may_be_overridden = false;
-  // An image from a bundle keeps the name of the compiler that made it.
   const auto image = image_of(job);
-  return {job.key.kernel, disk_.encode(image->key, *image)};
+  return item(by_spec.kernel, key_of(request, std::nullopt, target).entry, *image);
 }
 
 std::shared_ptr<const Image> Runtime::image_of(Job& job) {
@@ -181,7 +212,8 @@ bool Runtime::opens_another_compiler(Job& job) {
   if (job.device && options_.arch.empty()) {
     choose_target(job.device->major, job.device->minor, opened.archs, opened.describe());
   }
-  KernelKey key = key_of(job.request, job.request.spec ? std::nullopt : job.source, job.target);
+  KernelKey key =
+      key_of(job.request, is_found_by_spec(job.request) ? std::nullopt : job.source, job.target);
   if (key.entry == job.key.entry) return false;
   job.key = std::move(key);
   return true;

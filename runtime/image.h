@@ -39,4 +39,9 @@ struct Image {
   CacheKey key;          // what it was made of and by whom
 };
 
+/// What a source and its image have in common: names, parameters, launch facts,
+/// options.
+void copy_facts(const KernelSource& source, Image& image);
+KernelSource facts_of(const Image& image);
+
 }  // namespace tessera::runtime

@@ -10,7 +10,8 @@
 #include <utility>
 
 #include "runtime/cache/folder.h"
-#include "runtime/cache/manifest.h"
+#include "runtime/cache/kernel_json.h"
+#include "runtime/check_source.h"
 #include "runtime/no_write_signals.h"
 #include "runtime/raise.h"
 
@@ -26,36 +27,23 @@ json numbers_of(const std::string& bytes) {
   return list;
 }
 
-[[noreturn]] void refuse(const std::string& place, const std::string& got) {
-  raise(ErrorKind::argument, "", place + " is not a recorded kernel",
-        {.expected = "a line written by TESSERA_RECORD", .got = got});
-}
-
-std::optional<std::string> spec_of(const json& object) {
-  if (!object.contains("spec")) return std::nullopt;
+std::optional<std::string> spec_of(JsonReader& reader) {
+  if (!reader.has("spec")) return std::nullopt;
   std::string bytes;
-  for (const json& number : object.at("spec")) bytes += static_cast<char>(number.get<uint8_t>());
+  const json* list = reader.list("spec");
+  for (size_t i = 0; list && i < list->size(); ++i) {
+    const json& item = list->at(i);
+    const bool is_byte = item.is_number_unsigned() && item.get<uint64_t>() <= 255;
+    if (!is_byte) return reader.fail("bytes from 0 to 255 in 'spec'", &item), std::nullopt;
+    bytes += static_cast<char>(item.get<uint8_t>());
+  }
   return bytes;
 }
 
-KernelSource source_of(const json& object) {
-  KernelSource source;
-  source.op = object.at("op").get<std::string>();
-  source.entry = object.at("entry").get<std::string>();
-  source.text = object.at("text").get<std::string>();
-  source.threads = object.at("threads").get<int>();
-  source.shared_bytes = object.at("shared_bytes").get<int64_t>();
-  source.cluster = object.at("cluster").get<int>();
-  source.waits_for_previous = object.at("waits_for_previous").get<bool>();
-  source.cooperative = object.at("cooperative").get<bool>();
-  source.options = object.at("options").get<std::vector<std::string>>();
-  for (const json& item : object.at("params")) {
-    const auto dtype = dtype_from_name(item.at("dtype").get<std::string>());
-    if (!dtype) throw std::invalid_argument("a dtype that does not exist");
-    source.params.push_back(
-        {item.at("name").get<std::string>(), item.at("pointer").get<bool>(), *dtype});
-  }
-  return source;
+[[noreturn]] void refuse(const std::string& place, const std::string& expected,
+                         const std::string& got) {
+  raise(ErrorKind::argument, "", place + " is not a recorded kernel",
+        {.expected = expected, .got = got});
 }
 
 // Whether a file is empty or its last line whole: a process may have ended in the middle of one.
@@ -76,26 +64,14 @@ void take_back(int fd, ssize_t written) {
 }  // namespace
 
 std::string append_record(const std::string& path, const RecordedKernel& kernel) {
-  const Image& image = kernel.image;
-  json params = json::array();
-  for (const KernelParam& param : image.params) {
-    params.push_back({{"name", param.name},
-                      {"pointer", param.is_pointer},
-                      {"dtype", std::string(name(param.dtype))}});
-  }
-  json object = {{"op", image.op},
-                 {"code", kernel.code},
-                 {"entry", image.entry},
-                 {"target", to_string(image.target)},
-                 {"threads", image.threads},
-                 {"shared_bytes", image.shared_bytes},
-                 {"cluster", image.cluster},
-                 {"options", image.options},
-                 {"waits_for_previous", image.waits_for_previous},
-                 {"cooperative", image.cooperative},
-                 {"params", std::move(params)},
-                 {"text", image.source}};
+  json object = encode_facts(facts_of(kernel.image));
+  object["code"] = kernel.code;
+  object["target"] = to_string(kernel.image.target);
+  object["text"] = kernel.image.source;
   if (kernel.spec) object["spec"] = numbers_of(*kernel.spec);
+  std::string line = object.dump(-1, ' ', true, json::error_handler_t::replace) + "\n";
+  // What is not UTF-8 would come back as another text, and so as another kernel.
+  if (json::parse(line)["text"] != object["text"]) return "the CUDA text is not UTF-8";
   const NoWriteSignals guard;
   // O_NONBLOCK: a pipe in the file's place must not be waited for.
   const Descriptor fd(
@@ -103,7 +79,6 @@ std::string append_record(const std::string& path, const RecordedKernel& kernel)
   if (!fd) return errno == ELOOP ? "is a symbolic link" : std::strerror(errno);
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return "is not a regular file";
-  std::string line = object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
   if (!ends_a_line(fd.get())) line.insert(0, "\n");
   const ssize_t written = write(fd.get(), line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) return "";
@@ -113,21 +88,23 @@ std::string append_record(const std::string& path, const RecordedKernel& kernel)
 }
 
 KernelRequest parse_record(std::string_view line, const std::string& place) {
+  const auto object = parse_json(line);
+  if (!object) refuse(place, "a line written by TESSERA_RECORD", "no JSON, or too deep");
+  JsonReader reader(*object);
+  KernelSource source = decode_facts(reader);
+  source.text = reader.text("text");
+  KernelRequest request;
+  request.op = source.op;
+  request.spec = spec_of(reader);
+  request.code = reader.text("code");
+  if (!reader.ok()) refuse(place, reader.expected(), reader.got());
   try {
-    const json object = json::parse(line.begin(), line.end());
-    KernelSource source = source_of(object);
-    if (!is_identifier(source.op) || !is_identifier(source.entry)) refuse(place, "a bad name");
-    KernelRequest request;
-    request.op = source.op;
-    request.spec = spec_of(object);
-    request.code = object.at("code").get<std::string>();
-    request.emit = [source = std::move(source)] { return source; };
-    return request;
-  } catch (const json::exception& error) {
-    refuse(place, error.what());
-  } catch (const std::invalid_argument& error) {
-    refuse(place, error.what());
+    check_source(source);
+  } catch (const Error& error) {
+    refuse(place, error.expected(), error.got());
   }
+  request.emit = [source = std::move(source)] { return source; };
+  return request;
 }
 
 }  // namespace tessera::runtime

@@ -16,7 +16,8 @@ struct KernelRequest {
   /// needs no emit(). Absent (a user's kernel): the text itself is what identifies the kernel.
   std::optional<std::string> spec;
   std::function<KernelSource()> emit;
-  /// Identity of the generator if it is not this program's (a kernel from a recording).
+  /// Identity of the generator if it is not this program's (a kernel from a recording). Such a text
+  /// identifies itself, whatever its Spec.
   std::string code = {};
   /// Ends the compile early: an error with code "CANCELLED".
   std::stop_token stop = {};

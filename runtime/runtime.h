@@ -62,7 +62,8 @@ class Runtime {
   /// 'a'});
   std::shared_ptr<const Image> image(const KernelRequest& request, Target target);
 
-  /// The same, as a piece of a bundle.
+  /// The same, as a piece of a bundle. A kernel of a recording is indexed by its recorded Spec, and
+  /// kept in the cache under its text.
   BundleItem bundle_item(const KernelRequest& request, Target target);
 
   /// The kernel on a device, ready to launch. Loading during stream capture would break the
@@ -121,6 +122,7 @@ class Runtime {
   Job job_for(const KernelRequest& request, Target target, const DeviceInfo* device = nullptr);
   KernelKey key_of(const KernelRequest& request, const std::optional<KernelSource>& source,
                    Target target);
+  static bool is_found_by_spec(const KernelRequest& request);
   bool uses_disk(const KernelRequest& request) const;
   std::shared_ptr<const Image> image_of(Job& job);
   std::shared_ptr<const Image> find_or_compile(Job& job);

@@ -180,6 +180,11 @@ std::string DiskCache::encode(const CacheKey& key, const Image& image) const {
   return encode_entry(key, image, secret_);
 }
 
+std::string DiskCache::problem_of(const std::string& bytes) const {
+  std::string reason;
+  return decode_entry(bytes, reason, secret_) ? "" : reason;
+}
+
 void DiskCache::publish(const CacheKey& key, const Image& image) {
   if (!is_written(0)) return;
   const CacheRoot root = open_root_to_write();

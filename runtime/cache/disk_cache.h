@@ -67,6 +67,8 @@ class DiskCache {
 
   /// The bytes of an entry, signed where the site has a secret.
   std::string encode(const CacheKey& key, const Image& image) const;
+  /// Why these bytes would not be read again, or "".
+  std::string problem_of(const std::string& bytes) const;
 
   /// Removes an entry that the driver refused.
   void discard(const std::string& op, Target target, const CacheKey& key,

@@ -4,11 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <string_view>
 
-#include "runtime/cache/manifest.h"
+#include "runtime/check_source.h"
 #include "runtime/driver/driver.h"
 #include "runtime/nvrtc/nvrtc_use.h"
 #include "runtime/nvrtc/reproduction.h"
@@ -21,34 +20,6 @@ constexpr size_t kMaxLogBytes = 64 * 1024;
 constexpr int kFirstVersionWithMinimal = 12040;
 constexpr int kFirstVersionWithNoCache = 12090;
 constexpr int kFirstVersionWithFamilies = 12090;  // sm_100f and its like
-
-// Options whose whole effect is in the output. Others would need a place in the cache key (include
-// paths) or write files beside the output (timings, precompiled headers).
-constexpr std::array<std::string_view, 6> kAllowedOptions = {"-D",
-                                                             "--define-macro=",
-                                                             "--maxrregcount=",
-                                                             "--ptxas-options=",
-                                                             "--generate-line-info",
-                                                             "--extra-device-vectorization"};
-
-void check_source(const KernelSource& source) {
-  std::vector<std::string> names = {source.op, source.entry};
-  for (const KernelParam& param : source.params) names.push_back(param.name);
-  for (const std::string& name : names) {
-    if (is_identifier(name)) continue;
-    raise(ErrorKind::argument, source.op, "a kernel has a name that cannot be used",
-          {.expected = "letters, digits and _, at most 64, no digit first", .got = name});
-  }
-  for (const std::string& option : source.options) {
-    const bool allowed = std::any_of(
-        kAllowedOptions.begin(), kAllowedOptions.end(),
-        [&](std::string_view prefix) { return option.substr(0, prefix.size()) == prefix; });
-    if (allowed) continue;
-    raise(ErrorKind::argument, source.op, "a compiler option cannot be used for cached kernels",
-          {.expected = fmt::format("one that begins with {}", fmt::join(kAllowedOptions, ", ")),
-           .got = option});
-  }
-}
 
 void check_target(const Nvrtc& nvrtc, const KernelSource& source, Target target) {
   check_supported(target, source.op);
@@ -119,11 +90,6 @@ std::string lines_around(std::string_view text, int number) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return result;
-}
-
-// Whether nothing of the text is an author's.
-bool is_generated(const KernelSource& source) {
-  return !source.origins.empty() && !source.calls_author_text;
 }
 
 // Where the author wrote what line `number` was generated from.
@@ -294,16 +260,8 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
   compilation.run(options, target);
 
   Image image;
-  image.op = source.op;
-  image.entry = source.entry;
+  copy_facts(source, image);
   image.target = target;
-  image.params = source.params;
-  image.threads = source.threads;
-  image.shared_bytes = source.shared_bytes;
-  image.cluster = source.cluster;
-  image.options = source.options;
-  image.waits_for_previous = source.waits_for_previous;
-  image.cooperative = source.cooperative;
   image.resources = parse_ptxas_log(compilation.log());
   image.cubin = compilation.cubin();
   image.source = source.text;

@@ -32,8 +32,8 @@ std::vector<std::string> standard_options(int nvrtc_version, Target target,
 ///
 /// Errors: compile, with the compiler's first message, the lines around it and the log (64 KB at
 /// most);
-///         argument, if source.options holds one that would make the result depend on more than the
-///         text; unsupported, if the target does not exist or this NVRTC does not know it.
+///         argument, from check_source(); unsupported, if the target does not exist or this NVRTC
+///         does not know it.
 /// Example: Image image = compile(*open_nvrtc(system_loader(), {}), source, {9, 0, 'a'});
 Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
               const CompileOptions& how = {});

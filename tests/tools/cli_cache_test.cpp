@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -35,7 +36,165 @@ std::vector<std::string> keys_in(const std::string& table) {
   return keys;
 }
 
+using Files = std::map<std::string, std::string>;
+
+Files files_below(const std::string& folder) {
+  Files files;
+  for (const auto& item : std::filesystem::recursive_directory_iterator(folder)) {
+    if (item.is_regular_file()) files[item.path().string()] = read_text(item.path().string());
+  }
+  return files;
+}
+
+// Files as people have them, some with names like the cache's, all older than what is swept.
+void fill_home(const std::string& home) {
+  const std::string digits(64, 'a');
+  std::vector<std::string> names = {"source/main.cpp",
+                                    "source/notes.txt",
+                                    "source/scale-sm_90a-0123abcd.cu.orig",
+                                    "vendor/lib/core/a.c",
+                                    "videos/2024/jan/party.mp4",
+                                    "v2/notes.txt",
+                                    "v2/sm_90a/aa/notes.txt",
+                                    "v2/sm_90a/aa/scale-" + digits + ".tsk.bak",
+                                    "v1.2/sm_90a/aa/scale-" + digits + ".tsk",
+                                    "CACHEDIR.TAG"};
+  for (int i = 0; i < 70; ++i) names.push_back("tmp/chapter" + std::to_string(i) + ".tex");
+  const auto then = std::filesystem::file_time_type::clock::now() - std::chrono::hours(48);
+  for (const std::string& name : names) {
+    const std::filesystem::path path = home + "/" + name;
+    std::filesystem::create_directories(path.parent_path());
+    write_text(path.string(), "precious " + name);
+    std::filesystem::last_write_time(path, then);
+  }
+}
+
+// A line of a recording with one member changed.
+std::string recorded(const std::string& member, const std::string& value) {
+  std::map<std::string, std::string> members = {
+      {"op", "\"k\""},
+      {"entry", "\"k\""},
+      {"code", "\"\""},
+      {"threads", "32"},
+      {"cluster", "1"},
+      {"shared_bytes", "0"},
+      {"params", "[]"},
+      {"options", "[]"},
+      {"waits_for_previous", "false"},
+      {"cooperative", "false"},
+      {"text", "\"extern \\\"C\\\" __global__ void k() {}\""}};
+  members[member] = value;
+  std::string line;
+  for (const auto& [name, text] : members) {
+    line += (line.empty() ? "{\"" : ", \"") + name + "\": " + text;
+  }
+  return line + "}\n";
+}
+
 }  // namespace
+
+TEST_CASE(
+    "a home folder named as the cache loses no file to compile, prune, clear, eviction, sweep",
+    "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string home = folder.path("home");
+  const std::string own = home + "/tessera-cache";
+  fill_home(home);
+  // With `marked` the files lie in the midst of a cache: only their names protect them.
+  const bool marked = GENERATE(false, true);
+  if (marked) {
+    REQUIRE(run_tessera({"compile", "topk_gate", "--out", folder.path("b")}, own).exit_code == 0);
+    std::filesystem::rename(own + "/CACHEDIR.TAG", home + "/CACHEDIR.TAG");
+    std::filesystem::remove_all(own);
+  }
+  const Files before = files_below(home);
+  const std::vector<std::string> tiny = {"TESSERA_CACHE_MAX_SIZE=1"};
+  const std::vector<std::string> compile = {"compile", "topk_gate", "--out", folder.path("b")};
+  const ProgramResult made = run_tessera(compile, home, tiny);
+  CHECK(made.exit_code == 0);
+  CHECK(made.err == (marked ? ""
+                            : "tessera: warn: cache folder " + home +
+                                  " holds other files: kernels are kept in " + own +
+                                  ", and nothing else there is touched\n"));
+  const size_t num_keys = keys_in(run_tessera({"cache", "ls"}, home).out).size();
+  CHECK(num_keys > 0);
+  for (int day = 0; day < 2; ++day) {  // on the second all entries are old enough to go
+    CHECK(run_tessera({"cache", "prune"}, home, tiny).exit_code == 0);
+    CHECK(run_tessera(compile, home, tiny).err.empty());
+    for (const auto& item : std::filesystem::recursive_directory_iterator(home)) {
+      if (item.path().extension() != ".tsk") continue;
+      std::filesystem::last_write_time(
+          item.path(), std::filesystem::file_time_type::clock::now() - std::chrono::hours(2));
+    }
+  }
+  const ProgramResult dry = run_tessera({"cache", "clear", "--dry-run"}, home);
+  CHECK(dry.out.find(" entries of ") != std::string::npos);
+  CHECK(dry.out.find(" bytes would be removed from " + (marked ? home : own) + "\n") !=
+        std::string::npos);
+  CHECK(keys_in(run_tessera({"cache", "ls"}, home).out).size() == num_keys);
+  CHECK(run_tessera({"cache", "clear"}, home).out ==
+        std::to_string(num_keys) + " entries removed\n");
+  Files after = files_below(home);
+  for (const auto& [path, text] : before) {
+    CAPTURE(path);
+    CHECK(after[path] == text);
+    after.erase(path);
+  }
+  for (const auto& [path, text] : after) {  // what is left of the cache's own
+    CAPTURE(path);
+    CHECK((path == own + "/CACHEDIR.TAG" || path == own + "/prune.lock" ||
+           path == home + "/prune.lock"));
+  }
+}
+
+TEST_CASE("clear removes nothing where there is no cache, and says so", "[cli][cache]") {
+  const TemporaryFolder folder;
+  const std::string home = folder.path("home");
+  fill_home(home);
+  const Files before = files_below(home);
+  for (const char* word : {"clear", "prune"}) {
+    const ProgramResult result = run_tessera({"cache", word}, home);
+    CHECK(result.exit_code == 1);
+    CHECK(result.err == "tessera: " + home +
+                            " holds other files and no cache of Tessera\n"
+                            "  expected  a folder that Tessera has made or marked (CACHEDIR.TAG)\n"
+                            "  got       neither that nor " +
+                            home + "/tessera-cache\n");
+  }
+  CHECK(files_below(home) == before);
+}
+
+TEST_CASE("a bundle can be listed, summed up, verified and explained", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string bundle = folder.path("kernels.tsb");
+  const std::vector<std::string> compile = {"compile",      "transpose", "--arch",
+                                            "sm_80,sm_90a", "--out",     bundle};
+  REQUIRE(run_tessera(compile).exit_code == 0);
+  const std::vector<std::string> keys = keys_in(run_tessera({"cache", "ls"}, bundle).out);
+  REQUIRE(keys.size() >= 2);
+  CHECK(run_tessera({"cache", "verify"}, bundle).out ==
+        std::to_string(keys.size()) + " entries are whole, 0 damaged\n");
+  const ProgramResult usage = run_tessera({"cache", "du"}, bundle);
+  CHECK(usage.out.find("bundle  sm_80 ") != std::string::npos);
+  CHECK(usage.out.find("bundle  sm_90a") != std::string::npos);
+  CHECK(run_tessera({"cache", "explain", keys[0]}, bundle).out.find("transpose") !=
+        std::string::npos);
+  std::string bytes = read_text(bundle);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_text(bundle, bytes);
+  const ProgramResult damaged = run_tessera({"cache", "verify"}, bundle);
+  CHECK(damaged.exit_code == 1);
+  CHECK(damaged.out == std::to_string(keys.size() - 1) + " entries are whole, 1 damaged\n");
+  CHECK(damaged.err.find("tessera: " + bundle + ", kernel ") == 0);
+  write_text(bundle, "TESSERAB but no more");
+  CHECK(run_tessera({"cache", "ls"}, bundle).err ==
+        "tessera: bundle " + bundle +
+            " cannot be used\n"
+            "  expected  a whole bundle that can be trusted\n"
+            "  got       it is not a bundle\n");
+}
 
 TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and emptied",
           "[cli][cache]") {
@@ -254,6 +413,74 @@ TEST_CASE("a recorded kernel with clusters is left out for a target without them
       run_tessera({"compile", "--specs", record, "--arch", "sm_80", "--out", out});
   CHECK(none.exit_code == 1);
   CHECK(none.err.find("tessera: no target can have any of the kernels\n") != std::string::npos);
+}
+
+TEST_CASE("compile refuses a recording with impossible values, names the line, writes no bundle",
+          "[cli][cache]") {
+  const TemporaryFolder folder;
+  const std::string record = folder.path("specs.jsonl"), out = folder.path("b");
+  const auto said = [&](const std::string& member, const std::string& value) {
+    write_text(record, recorded("op", "\"k\"") + recorded(member, value));
+    const ProgramResult result = run_tessera({"compile", "--specs", record, "--out", out});
+    CHECK(result.exit_code == 2);
+    CHECK_FALSE(std::filesystem::exists(out));
+    CHECK(result.err.find("json.exception") == std::string::npos);
+    return result.err;
+  };
+  const std::string what = "tessera: " + record + ":2 is not a recorded kernel\n";
+  CHECK(said("threads", "-1") == what + "  expected  threads from 1 to 1024\n  got       -1\n");
+  CHECK(said("threads", "1.5").find("  got       1.5\n") != std::string::npos);
+  CHECK(said("cluster", "1000000").find("cluster from 1 to 16") != std::string::npos);
+  CHECK(said("shared_bytes", "9223372036854775808").find(what) == 0);
+  CHECK(said("text", "\"\"").find("  got       0 bytes\n") != std::string::npos);
+  CHECK(said("spec", "[-1]").find("bytes from 0 to 255 in 'spec'") != std::string::npos);
+  CHECK(said("op", "{\"a\": [[[[[[1]]]]]]}").find(what) == 0);
+}
+
+TEST_CASE("a recording that is a pipe or a device is refused and not read for ever",
+          "[cli][cache]") {
+  const TemporaryFolder folder;
+  const std::string pipe = folder.path("pipe");
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& path : {pipe, std::string("/dev/zero")}) {
+    const ProgramResult result =
+        run_tessera({"compile", "--specs", path, "--out", folder.path("b")});
+    CHECK(result.exit_code == 2);
+    CHECK(result.err == "tessera: " + path +
+                            " holds no recorded kernels\n"
+                            "  expected  a file written by TESSERA_RECORD\n"
+                            "  got       a file that is not a regular file\n");
+  }
+}
+
+TEST_CASE("an edited recording does not put its text into the user's cache", "[cli][cache]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  const TemporaryFolder folder;
+  const std::string record = folder.path("specs.jsonl"), cache = folder.path("cache");
+  REQUIRE(run_tessera({"compile", "transpose", "--out", folder.path("first")}, "",
+                      {"TESSERA_RECORD=" + record})
+              .exit_code == 0);
+  std::string text = read_text(record);
+  const std::string begin = ") {\\n";
+  for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
+    text.replace(at, begin.size(), ") {  // EVIL\\n");
+  }
+  REQUIRE(text.find("EVIL") != std::string::npos);
+  write_text(record, text);
+  const ProgramResult evil =
+      run_tessera({"compile", "--specs", record, "--out", folder.path("evil")}, cache);
+  CAPTURE(evil.err);
+  CHECK(evil.exit_code == 0);
+  CHECK(read_text(folder.path("evil")).find("EVIL") != std::string::npos);
+  REQUIRE(run_tessera({"compile", "transpose", "--out", folder.path("honest")}, cache).exit_code ==
+          0);
+  CHECK(read_text(folder.path("honest")).find("EVIL") == std::string::npos);
+  CHECK(read_text(folder.path("honest")) == read_text(folder.path("first")));
+  // Where both are wanted, this build's text is the one that is kept.
+  REQUIRE(
+      run_tessera({"compile", "transpose", "--specs", record, "--out", folder.path("both")}, cache)
+          .exit_code == 0);
+  CHECK(read_text(folder.path("both")) == read_text(folder.path("first")));
 }
 
 TEST_CASE("wrong words for compile and cache are wrong usage", "[cli][cache]") {

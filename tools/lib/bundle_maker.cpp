@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "dsl/base/error.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/jit/target.h"
+#include "runtime/cache/folder.h"
 #include "runtime/parallel.h"
 #include "runtime/record.h"
 #include "tools/lib/op_call.h"
@@ -43,19 +44,26 @@ std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runti
 }
 
 std::vector<runtime::KernelRequest> requests_in(const std::string& path) {
-  std::ifstream file(path);
+  constexpr int64_t kMaxBytes = int64_t{1} << 30;
+  const auto refuse = [&](const std::string& got) {
+    throw Error({.kind = ErrorKind::argument,
+                 .what = fmt::format("{} holds no recorded kernels", path),
+                 .argument = "specs",
+                 .expected = "a file written by TESSERA_RECORD",
+                 .got = got});
+  };
+  const runtime::FileBytes file = runtime::read_named_file(path, kMaxBytes);
+  if (!file.bytes) refuse("a file that " + file.problem);
   std::vector<runtime::KernelRequest> requests;
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
+  std::string_view rest = *file.bytes;
+  for (int number = 1; !rest.empty(); ++number) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (line.empty()) continue;
     requests.push_back(runtime::parse_record(line, fmt::format("{}:{}", path, number)));
   }
-  if (!requests.empty()) return requests;
-  throw Error({.kind = ErrorKind::argument,
-               .what = fmt::format("{} holds no recorded kernels", path),
-               .argument = "specs",
-               .expected = "a file written by TESSERA_RECORD",
-               .got = file.is_open() ? "an empty file" : "no file that can be read"});
+  if (requests.empty()) refuse("an empty file");
+  return requests;
 }
 
 runtime::Target target_of(const std::string& word) {

@@ -53,6 +53,7 @@ CompileCost cost_of(const ir::Kernel& kernel, const runtime::Nvrtc& nvrtc, runti
   yardstick.op = "yardstick";
   yardstick.entry = "tessera_yardstick";
   yardstick.text = kYardstick;
+  yardstick.threads = 128;
   KernelSource source;
   runtime::Image image;
   Samples lower, compile, compare;

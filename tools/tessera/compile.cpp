@@ -30,15 +30,16 @@ std::vector<Wanted> wanted_by(const CompileOptions& options,
                        runtime::Target target) {
     for (const runtime::KernelRequest& request : requests) wanted.push_back({request, target});
   };
-  if (!options.specs.empty()) {
-    const std::vector<runtime::KernelRequest> recorded = requests_in(options.specs);
-    for (const runtime::Target target : targets) add(recorded, target);
-  }
   if (options.specs.empty() || !options.op.empty()) {
     const std::string op = options.op.empty() ? "all" : options.op;
     for (const kernels::OpInfo* chosen : choose_ops(program_ops(), op)) {
       for (const runtime::Target target : targets) add(requests_of(*chosen, target), target);
     }
+  }
+  // Of two kernels with one key the first is kept: that of this build and not of a recording.
+  if (!options.specs.empty()) {
+    const std::vector<runtime::KernelRequest> recorded = requests_in(options.specs);
+    for (const runtime::Target target : targets) add(recorded, target);
   }
   return wanted;
 }

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -209,7 +210,9 @@ TEST_CASE("what a program needed is recorded and makes its bundle") {
   options.record = scratch / "specs.jsonl";
   {
     Process process(fake, options);
-    process.runtime->image(process.with_spec(std::string("\x01\x00\xff", 3)), kTarget);
+    const std::string spec("\x01\x00\xff", 3);
+    process.runtime->image({"scale", spec, [] { return source_of("text of three bytes"); }},
+                           kTarget);
     KernelSource source = source_of("own text");
     source.options = {"-DX"};
     source.cluster = 4;
@@ -237,9 +240,96 @@ TEST_CASE("what a program needed is recorded and makes its bundle") {
   CHECK(process.runtime->load({"scale", {}, [&] { return source; }}, 0)->image->cluster == 4);
   process.runtime->load(Process::with_text("third"), 0);
   CHECK(process.runtime->counters().disk_hits == 3);
-  CHECK(error_of([&] { parse_record("{\"op\": 3}", "specs.jsonl:4"); })
-            .find("tessera: specs.jsonl:4 is not a recorded kernel\n"
-                  "  expected  a line written by TESSERA_RECORD") == 0);
+}
+
+TEST_CASE("a recorded line with a value that no kernel can have is refused with its place") {
+  const ScratchFolder scratch;
+  Image image = sample_image();
+  image.source = "void scale_kernel();";
+  REQUIRE(append_record(scratch / "specs", {std::string("\x01\xff", 2), "code", image}).empty());
+  std::ifstream file(scratch / "specs");
+  std::string good;
+  std::getline(file, good);
+  CHECK_NOTHROW(parse_record(good, "specs:1"));
+  const auto said = [&](const std::string& line) {
+    return error_of([&] { parse_record(line, "specs:4"); });
+  };
+  const auto with = [&](const std::string& member, const std::string& value) {
+    const std::regex old("\"" + member + "\":(\\[[^\\]]*\\]|\"[^\"]*\"|[^,}]*)");
+    const std::string line = std::regex_replace(good, old, "\"" + member + "\":" + value);
+    REQUIRE(line != good);
+    return said(line);
+  };
+  const std::string what = "tessera: specs:4 is not a recorded kernel\n";
+  CHECK(said("{\"op\": 3}") == what + "  expected  a text 'op'\n  got       3");
+  CHECK(said("no JSON") ==
+        what + "  expected  a line written by TESSERA_RECORD\n  got       no JSON, or too deep");
+  CHECK(said("[1]") == what + "  expected  an object\n  got       [1]");
+  for (const char* value : {"-1", "0", "1025", "1000000000"}) {
+    CHECK(with("threads", value) ==
+          what + "  expected  threads from 1 to 1024\n  got       " + value);
+  }
+  CHECK(with("threads", "1.5").find("a whole number 'threads'") != std::string::npos);
+  CHECK(with("shared_bytes", "-1") ==
+        what + "  expected  shared_bytes from 0 to 16777216\n  got       -1");
+  CHECK(with("shared_bytes", "9223372036854775808").find("a whole number 'shared_bytes'") !=
+        std::string::npos);
+  CHECK(with("cluster", "-5") == what + "  expected  cluster from 1 to 16\n  got       -5");
+  CHECK(with("text", "\"\"") ==
+        what + "  expected  CUDA text of 1 to 16777216 bytes\n  got       0 bytes");
+  CHECK(with("text", "\"#include <x>\"") ==
+        what + "  expected  a self-contained text\n  got       line 1: #include <x>");
+  CHECK(with("entry", "\"a b\"").find("got       a b") != std::string::npos);
+  CHECK(with("spec", "[1,256]") ==
+        what + "  expected  bytes from 0 to 255 in 'spec'\n  got       256");
+  CHECK(with("spec", "[-1]").find("got       -1") != std::string::npos);
+  CHECK(with("dtype", "\"f12\"").find("params[0] with the name of a dtype") != std::string::npos);
+  CHECK(with("options", "[\"-I/usr\"]").find("got       -I/usr") != std::string::npos);
+  std::string params;
+  for (int i = 0; i < 5000; ++i) {
+    params += std::string(i == 0 ? "[" : ",") + R"({"dtype":"f32","name":"x","pointer":true})";
+  }
+  CHECK(with("params", params + "]") ==
+        what + "  expected  params from 0 to 4096\n  got       5000");
+}
+
+TEST_CASE("the text of a recording never stands for an op's in the cache") {
+  FakeCuda fake;
+  const ScratchFolder scratch;
+  Options options;
+  options.cache_roots = {scratch / "cache"};
+  const bool is_signed = GENERATE(false, true);
+  if (is_signed) {
+    put(scratch / "key", "a secret of this site");
+    REQUIRE(chmod((scratch / "key").c_str(), 0600) == 0);
+    options.cache_key_file = scratch / "key";
+  }
+  KernelRequest evil{"scale", "a", [] { return source_of("evil text"); }};
+  evil.code = "code 1";  // of the honest program
+  BundleItem item;
+  {
+    Process victim(fake, options);
+    item = victim.runtime->bundle_item(evil, kTarget);
+    CHECK(item.bytes.find("evil text") != std::string::npos);
+    CHECK(victim.runtime->image(victim.with_spec("a"), kTarget)->source == "text of a");
+    CHECK(victim.runtime->bundle_item(victim.with_spec("a"), kTarget).bytes.find("evil") ==
+          std::string::npos);
+  }
+  Process honest(fake, options);
+  CHECK(honest.runtime->image(honest.with_spec("a"), kTarget)->source == "text of a");
+  // Under its own text it is kept: a second bundle costs no compile.
+  const int before = fake.state().num_compiles;
+  Process again(fake, options);
+  CHECK(again.runtime->bundle_item(evil, kTarget).bytes == item.bytes);
+  CHECK(fake.state().num_compiles == before);
+}
+
+TEST_CASE("a text that JSON cannot hold is not recorded") {
+  const ScratchFolder scratch;
+  Image image = sample_image();
+  image.source = "// \xff\n";
+  CHECK(append_record(scratch / "specs", {"spec", "code", image}) == "the CUDA text is not UTF-8");
+  CHECK_FALSE(std::filesystem::exists(scratch / "specs"));
 }
 
 TEST_CASE("a line that a disk has no room for leaves the recording as it was") {
