@@ -102,6 +102,7 @@ TensorView view_of(const DlTensor& tensor, std::string_view argument, Access acc
   if (access == Access::write && (flags & kDlReadOnly) != 0) {
     refuse(argument, "is read-only", "memory that may be written", to_string(view));
   }
+  view.read_only = (flags & kDlReadOnly) != 0;
   if (tensor.data) view.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
   return view;
 }

@@ -1,5 +1,6 @@
 #include "dsl/base/dtype.h"
 
+#include <algorithm>
 #include <array>
 
 namespace tessera {
@@ -11,7 +12,7 @@ struct Row {
   enum Kind { kFloat, kSigned, kUnsigned, kBool } kind;
 };
 
-constexpr std::array<Row, kNumDTypes> kRows = {{
+constexpr std::array<Row, kNumDTypes + 1> kRows = {{
     {"f32", 32, Row::kFloat},
     {"f16", 16, Row::kFloat},
     {"bf16", 16, Row::kFloat},
@@ -27,10 +28,11 @@ constexpr std::array<Row, kNumDTypes> kRows = {{
     {"i64", 64, Row::kSigned},
     {"u64", 64, Row::kUnsigned},
     {"bool", 8, Row::kBool},
+    {"no dtype", 8, Row::kBool},  // of a number that is none
 }};
 
 const Row& row(DType dtype) {
-  return kRows[static_cast<size_t>(dtype)];
+  return kRows[std::min<size_t>(static_cast<size_t>(dtype), kNumDTypes)];
 }
 
 }  // namespace
@@ -40,7 +42,7 @@ std::string_view name(DType dtype) {
 }
 
 std::optional<DType> dtype_from_name(std::string_view word) {
-  for (size_t i = 0; i < kRows.size(); ++i) {
+  for (size_t i = 0; i < size_t{kNumDTypes}; ++i) {
     if (kRows[i].name == word) return static_cast<DType>(i);
   }
   return std::nullopt;

@@ -24,6 +24,19 @@ int64_t sum_of(int64_t a, int64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? kTooMany : sum;
 }
 
+void check_rank(size_t rank) {
+  if (rank <= size_t{kMaxRank}) return;
+  throw Error({.kind = ErrorKind::argument,
+               .what = "a tensor has too many dimensions",
+               .expected = fmt::format("at most {}", kMaxRank),
+               .got = fmt::format("{}", rank)});
+}
+
+// Of those that the array has.
+int num_dims(const Dims& dims) {
+  return static_cast<int>(dims.end() - dims.begin());
+}
+
 }  // namespace
 
 std::string to_string(Device device) {
@@ -32,11 +45,12 @@ std::string to_string(Device device) {
 
 Dims::Dims(std::initializer_list<int64_t> list) : Dims(std::span(list.begin(), list.size())) {}
 Dims::Dims(std::span<const int64_t> list) {
+  check_rank(list.size());
   for (const int64_t value : list) push_back(value);
 }
 
 void Dims::push_back(int64_t value) {
-  TESSERA_CHECK(rank < kMaxRank, "a tensor of more than 8 dimensions");
+  check_rank(static_cast<size_t>(rank) + 1);
   values[static_cast<size_t>(rank++)] = value;
 }
 
@@ -55,7 +69,7 @@ int64_t num_elements(const Dims& shape) {
 Dims row_major_strides(const Dims& shape) {
   Dims strides = shape;
   uint64_t stride = 1;  // wraps only where the tensor is empty and strides mean nothing
-  for (int i = shape.rank - 1; i >= 0; --i) {
+  for (int i = num_dims(shape) - 1; i >= 0; --i) {
     strides[i] = static_cast<int64_t>(stride);
     stride *= static_cast<uint64_t>(shape[i]);
   }
@@ -75,7 +89,7 @@ TensorView::TensorView(void* data_, DType dtype_, Dims shape_, Dims strides_, De
 bool TensorView::is_row_major() const {
   if (size() == 0) return true;
   const Dims dense = row_major_strides(shape);
-  for (int i = 0; i < rank(); ++i) {
+  for (int i = 0; i < num_dims(shape); ++i) {
     if (shape[i] != 1 && strides[i] != dense[i]) return false;
   }
   return true;
@@ -84,11 +98,36 @@ bool TensorView::is_row_major() const {
 int64_t TensorView::span_bytes() const {
   if (size() == 0) return 0;
   int64_t last = 0;
-  for (int i = 0; i < rank(); ++i) last = sum_of(last, product_of(shape[i] - 1, strides[i]));
+  for (int i = 0; i < num_dims(shape); ++i)
+    last = sum_of(last, product_of(shape[i] - 1, strides[i]));
   return product_of(sum_of(last, 1), bytes(dtype));
 }
 
+std::optional<ViewDefect> find_defect(const TensorView& view) {
+  const int rank = view.shape.rank;
+  if (rank < 0 || rank > kMaxRank) {
+    return ViewDefect{fmt::format("0 to {} dimensions", kMaxRank), fmt::format("{}", rank)};
+  }
+  if (view.strides.rank != rank) {
+    return ViewDefect{fmt::format("{} strides, like extents", rank),
+                      fmt::format("{}", view.strides.rank)};
+  }
+  if (static_cast<int>(view.dtype) >= kNumDTypes) {
+    return ViewDefect{fmt::format("a dtype, number 0 to {}", kNumDTypes - 1),
+                      fmt::format("number {}", static_cast<int>(view.dtype))};
+  }
+  const bool exists = view.device.kind <= Device::Kind::cuda && view.device.ordinal >= 0;
+  if (!exists) {
+    return ViewDefect{
+        "a device, the cpu or a CUDA device from 0 on",
+        fmt::format("kind {}, number {}", static_cast<int>(view.device.kind), view.device.ordinal)};
+  }
+  return std::nullopt;
+}
+
 std::string to_string(const TensorView& view) {
+  const int rank = view.shape.rank;
+  if (rank < 0 || rank > kMaxRank) return fmt::format("{} of rank {}", name(view.dtype), rank);
   std::string text = fmt::format("{}{}", name(view.dtype), to_string(view.shape));
   if (!view.is_row_major()) text += ", strides " + to_string(view.strides);
   return text;

@@ -4,8 +4,10 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 
 #include "dsl/base/dtype.h"
 
@@ -22,7 +24,7 @@ struct Device {
 };
 std::string to_string(Device device);  // "cpu", "cuda:0"
 
-/// Extents or strides, at most kMaxRank of them, inline.
+/// Extents or strides, at most kMaxRank of them, inline. More are an argument error.
 inline constexpr int kMaxRank = 8;
 struct Dims {
   std::array<int64_t, kMaxRank> values{};
@@ -35,7 +37,11 @@ struct Dims {
   int64_t& operator[](int i) { return values[static_cast<size_t>(i)]; }
   void push_back(int64_t value);
   const int64_t* begin() const { return values.data(); }
-  const int64_t* end() const { return values.data() + rank; }
+  /// Within the array whatever `rank` says.
+  const int64_t* end() const {
+    const bool fits = rank >= 0 && rank <= kMaxRank;
+    return values.data() + (fits ? rank : 0);
+  }
   friend bool operator==(const Dims& a, const Dims& b);
 };
 int64_t num_elements(const Dims& shape);
@@ -47,6 +53,7 @@ struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
   Device device;
+  bool read_only = false;  // memory that nobody may write: an error as an output
   Dims shape;
   Dims strides;
 
@@ -54,6 +61,18 @@ struct TensorView {
   /// Row-major.
   TensorView(void* data, DType dtype, Dims shape, Device device = {});
   TensorView(void* data, DType dtype, Dims shape, Dims strides, Device device);
+  /// The same of constant memory: `read_only`.
+  template <class T>
+  requires std::is_const_v<T> TensorView(T* data_, DType dtype_, Dims shape_, Device device_ = {})
+      : TensorView(const_cast<std::remove_const_t<T>*>(data_), dtype_, shape_, device_) {
+    read_only = true;
+  }
+  template <class T>
+  requires std::is_const_v<T> TensorView(T* data_, DType dtype_, Dims shape_, Dims strides_,
+                                         Device device_)
+      : TensorView(const_cast<std::remove_const_t<T>*>(data_), dtype_, shape_, strides_, device_) {
+    read_only = true;
+  }
 
   int rank() const { return shape.rank; }
   int64_t size() const { return num_elements(shape); }
@@ -62,6 +81,13 @@ struct TensorView {
   /// Bytes from `data` to one past the last element; 0 if empty. Strides are never negative here.
   int64_t span_bytes() const;
 };
+/// What makes a view impossible, whatever it is for: a rank that no view has, a number of strides that
+/// is not the rank, a dtype or a device that does not exist. Nothing if all is well.
+struct ViewDefect {
+  std::string expected, got;
+};
+std::optional<ViewDefect> find_defect(const TensorView& view);
+
 /// "bf16[4096, 7168]", with ", strides [..]" appended when they are not row-major.
 std::string to_string(const TensorView& view);
 

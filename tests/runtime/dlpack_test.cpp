@@ -119,6 +119,7 @@ TEST_CASE("a DLPack tensor that is no view is refused by name") {
   }
   SECTION("read-only") {
     flags = kDlReadOnly;
+    CHECK(view_of(s.tensor, "x", Access::read, flags).read_only);
     text =
         "tessera: argument 'x' is read-only\n"
         "  expected  memory that may be written\n"
