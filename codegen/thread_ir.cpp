@@ -185,7 +185,8 @@ std::string Printer::program(const Program& program) {
   for (const Param& param : program.params) {
     if (param.array) {
       line(fmt::format("param {}: {}{}{}", param.name, tessera::name(param.array->dtype),
-                       list(param.array->shape), param.array->read_only ? ", read only" : ""));
+                       list(param.array->shape), param.array->read_only ? ", read only" : "",
+                       param.array->may_alias ? ", may alias" : ""));
     } else {
       line(fmt::format("param {}: {}", param.name, tessera::name(param.var->type)));
     }

@@ -32,7 +32,8 @@ struct Array {
   int64_t size = 0;           // registers, shared: elements. global: unknown here
   int64_t shared_offset = 0;  // shared: byte offset in the arena
   std::vector<Expr> shape;    // logical extents, for checks and messages (global, shared)
-  bool read_only = false;     // global: never written by this kernel
+  bool read_only = false;     // global: this kernel never writes to it by this name
+  bool may_alias = false;     // global: nor, if this is false, by another
   Expr address;       // global: of the first element, where a Declare binds it; null = a parameter
   int64_t align = 1;  // global with an address: bytes
   // cluster: the rank of the owner, where a Declare binds it, and what stands in the same place of this
@@ -40,6 +41,9 @@ struct Array {
   Expr block;
   std::shared_ptr<const Array> mine;
   SourceLoc loc;
+
+  /// Global memory that this kernel never writes.
+  bool is_constant() const { return space == ArraySpace::global && read_only && !may_alias; }
 };
 using ArrayRef = std::shared_ptr<const Array>;
 

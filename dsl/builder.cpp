@@ -12,6 +12,7 @@ namespace tessera::dsl {
 namespace {
 
 constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
+constexpr int64_t kAlign = 16;                                // bytes: the widest access
 constexpr int64_t kMaxTileElements = (int64_t{1} << 31) - 1;  // their numbers are i32
 
 Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_t>& shape,
@@ -165,12 +166,17 @@ Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, Tenso
   buffer.name = std::move(name);
   buffer.dtype = dtype;
   buffer.space = ir::Space::global;
-  buffer.align = options.align;
-  check_align(*recorder_, buffer, loc);
   buffer.is_output = is_output;
   buffer.optional = options.optional;
+  buffer.may_alias = options.may_alias;
   buffer.loc = loc;
   set_shape(*recorder_, buffer, shape, options.strides, loc);
+  const bool is_one_element =
+      std::all_of(buffer.shape.begin(), buffer.shape.end(),
+                  [](const ir::Expr& extent) { return ir::is_constant(extent, 1); });
+  const int64_t by_default = is_one_element ? bytes(dtype) : kAlign;
+  buffer.align = options.align == 0 ? by_default : options.align;
+  check_align(*recorder_, buffer, loc);
   Ref ref = recorder_->new_buffer(std::move(buffer));
   recorder_->kernel.tensors.push_back(ref.region().buffer);
   return ref;

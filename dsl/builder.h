@@ -27,8 +27,14 @@ struct DimOptions {
 
 struct TensorOptions {
   std::vector<Arg> strides = {};  // in elements, one per dimension; empty = row-major
-  int64_t align = 16;     // bytes, declared alignment of the base pointer, checked by the host
+  /// Bytes, declared alignment of the base pointer, checked by the host. 0 = 16, or the size of the
+  /// element for a tensor of one element.
+  int64_t align = 0;
   bool optional = false;  // may be null: used under Builder::if_present only
+  /// May share memory with the other tensors of which this is said: their reads and writes stay in
+  /// the order of the program, where it costs something too. Of other tensors a call whose outputs
+  /// overlap anything is refused.
+  bool may_alias = false;
 };
 
 struct LaunchOptions {

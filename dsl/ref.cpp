@@ -165,9 +165,10 @@ Ref Ref::whole_rows(SourceLoc loc) const {
                     "a global tensor of another dtype than e2m1",
                     fmt::format("{} {}", ir::name(buffer.space), name(buffer.dtype)));
   }
-  if (buffer.is_output) {  // bulk copies do not see what the kernel has stored
+  if (buffer.is_output || buffer.may_alias) {  // bulk copies do not see what the kernel has stored
     recorder_->fail("CPASYNC_ROWS", fmt::format("'{}' has no rows to copy", buffer.name), loc,
-                    "a tensor that the kernel does not write", "an output");
+                    "a tensor that the kernel does not write",
+                    buffer.is_output ? "an output" : "one that may be the memory of an output");
   }
   ir::Region part = region_;
   part.terms.whole_rows = true;

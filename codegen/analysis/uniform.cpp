@@ -119,7 +119,7 @@ bool UniformValues::is_uniform(const Load& load, bool together) const {
   if (!(*this)(from.offset) || (from.guard && !(*this)(from.guard))) return false;
   switch (from.array->space) {
     case ArraySpace::global:
-      return from.array->read_only;
+      return from.array->is_constant();
     case ArraySpace::registers:
       return !varying_.contains(from.array.get());
     case ArraySpace::shared:

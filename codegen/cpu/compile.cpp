@@ -30,6 +30,19 @@ void Compiler::mark_ways() {
   };
   for (const Transfer& transfer : out_.transfers) mark(transfer.storage, way_of(transfer));
   for (const AsyncMove& move : out_.asyncs) mark(move.from.storage, Way::read);
+  // What is done to one of the tensors that may be the same memory is done to all of them.
+  Ways shared;
+  const auto may_alias = [](const Storage& storage) {
+    return storage.array->space == ArraySpace::global && storage.array->may_alias;
+  };
+  for (const Storage& storage : out_.arrays) {
+    for (size_t way = 0; may_alias(storage) && way < kWays; ++way) {
+      shared.used[way] |= storage.ways.used[way];
+    }
+  }
+  for (Storage& storage : out_.arrays) {
+    if (may_alias(storage)) storage.ways = shared;
+  }
 }
 
 /// Parameters, thread and block indices, grid, extents of arrays.

@@ -61,16 +61,19 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
   }
   // Of a tensor that is read only, or written only, nothing needs to be remembered.
   if (memory.ways.count() < 2) return;
+  // Elements of another tensor that is the same memory may have another size.
+  const int64_t step = memory.array->may_alias ? 8 : element_bits;
   for_each_lane(mask(), [&](int lane) {
-    for (int i = 0; i < transfer.width; ++i) {
-      const std::byte* at = base + (offsets[lane] + i) * element_bits / 8;
+    for (int64_t bit = 0; bit < transfer.width * element_bits; bit += step) {
+      const std::byte* at = base + (offsets[lane] * element_bits + bit) / 8;
       const int thread = number(lane);
       const auto conflict = way == Way::changed
                                 ? global_shadow_->atomic(at, thread, instr.statement)
                             : way == Way::read ? global_shadow_->read(at, thread, instr.statement)
                                                : global_shadow_->write(at, thread, instr.statement);
       if (conflict) {
-        trap_race(instr, transfer, lane, element_name(transfer, lane, i, 1), *conflict);
+        const auto element = static_cast<int>(bit / element_bits);
+        trap_race(instr, transfer, lane, element_name(transfer, lane, element, 1), *conflict);
       }
     }
   });

@@ -12,7 +12,7 @@ bool may_write(const Array& written, const Array& read) {
   // Arrays of the arena may share bytes, the block of a cluster may be this one, and two global tensors
   // of a call may be the same memory.
   return (written.space == ArraySpace::global) == (read.space == ArraySpace::global) &&
-         written.space != ArraySpace::registers && !read.read_only;
+         written.space != ArraySpace::registers && !read.is_constant();
 }
 
 /// True if `stmt` may change what a load of `array` sees.

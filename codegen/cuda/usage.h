@@ -69,7 +69,7 @@ class Usage {
 
   /// True if nobody writes the global array while the kernel runs, so that its reads may move: not
   /// above a wait for the kernel that writes it.
-  bool is_constant(const Array& array) const { return array.read_only && !waits_for_previous_; }
+  bool is_constant(const Array& array) const { return array.is_constant() && !waits_for_previous_; }
 
   /// True if what the register array holds goes nowhere but to memory, as it is.
   bool is_only_moved(const Array& array) const { return !computed_on_.contains(&array); }

@@ -104,7 +104,7 @@ class GroupFinder {
   bool is_written(const ir::Buffer& tensor) const {
     bool written = false;
     for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool writes) {
-      written = written || (writes && buffer->id == tensor.id);
+      written = written || (writes && memory_of(*buffer) == memory_of(tensor));
     });
     return written;
   }

@@ -39,7 +39,7 @@ void add(const ir::Stmt& stmt, Effects& effects) {
   const bool contributes = std::holds_alternative<ir::ReducerUpdate>(stmt.node);  // once as it is
   for_each_use(stmt, [&](const ir::BufferRef& buffer, bool writes) {
     const ir::Space space = buffer->space;
-    const int id = storage_of(*buffer).id;
+    const int id = memory_of(*buffer);
     if (space == ir::Space::shared) {
       (writes ? effects.written : effects.read).insert(id);
     } else if (space == ir::Space::global || space == ir::Space::cluster) {

@@ -9,6 +9,7 @@
 
 #include "codegen/passes/layout_cost.h"
 #include "codegen/passes/tile_lowering.h"
+#include "codegen/passes/tile_uses.h"
 
 namespace tessera::codegen {
 namespace {
@@ -89,22 +90,22 @@ class LaneLowering {
   /// Arrays that the body writes and then reads, or writes again at what may be the same place: their
   /// accesses stay in order, lane by lane.
   void note_order() {
-    std::set<const Array*> written;
-    std::map<const Array*, const ir::ElementStore*> first;
+    std::set<int> written;
+    std::map<int, const ir::ElementStore*> first;
     for (const ir::Stmt& stmt : body_) {
       if (const auto* store = store_in(stmt)) {
-        written.insert(array(store->buffer));
-        const auto [before, is_first] = first.try_emplace(array(store->buffer), store);
-        if (!is_first && !same_or_apart(*before->second, *store))
-          in_order_.insert(array(store->buffer));
+        const int memory = memory_of(*store->buffer);
+        written.insert(memory);
+        const auto [before, is_first] = first.try_emplace(memory, store);
+        if (!is_first && !same_or_apart(*before->second, *store)) in_order_.insert(memory);
       }
       if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
-        written.insert(array(atomic->buffer));
-        in_order_.insert(array(atomic->buffer));
+        written.insert(memory_of(*atomic->buffer));
+        in_order_.insert(memory_of(*atomic->buffer));
       }
       const auto* load = load_in(stmt);
-      if (load != nullptr && written.contains(array(load->buffer)))
-        in_order_.insert(array(load->buffer));
+      if (load != nullptr && written.contains(memory_of(*load->buffer)))
+        in_order_.insert(memory_of(*load->buffer));
     }
     written_ = std::move(written);
   }
@@ -153,7 +154,7 @@ class LaneLowering {
 
   /// Elements per instruction, 1 = lane by lane.
   int64_t vector_of(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const {
-    const int64_t fits = in_order_.contains(array(buffer))
+    const int64_t fits = in_order_.contains(memory_of(*buffer))
                              ? 1
                              : feasible_vector(t_.math_, *buffer, indices, *lane_, width_);
     if (contract_ && fits < std::min<int64_t>(width_, 128 / bits(buffer->dtype))) {
@@ -168,7 +169,7 @@ class LaneLowering {
 
   /// The registers of a fragment or local buffer that the lanes name, if they are consecutive.
   Slice register_run(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const {
-    if (in_order_.contains(array(buffer))) return {};
+    if (in_order_.contains(memory_of(*buffer))) return {};
     const Expr slot = t_.register_slot(*buffer, t_.resolve(expand(indices)), loc_);
     const Expr first = t_.math_.simplify(at_lane(slot, 0));
     if (!t_.math_.same(slot, first + ir::var(lane_))) return {};
@@ -177,7 +178,7 @@ class LaneLowering {
 
   /// True if all lanes read the same register and none writes its array.
   bool is_one_register(const ir::ElementLoad& element) const {
-    if (written_.contains(array(element.buffer))) return false;
+    if (written_.contains(memory_of(*element.buffer))) return false;
     const Expr slot = t_.register_slot(*element.buffer, t_.resolve(expand(element.indices)), loc_);
     return t_.math_.same(slot, t_.math_.simplify(at_lane(slot, 0)));
   }
@@ -225,11 +226,12 @@ class LaneLowering {
         if (is_one_register(element)) same_registers_[element.var.get()] = &stmt;
         return false;
       }
-      (written_.contains(array(element.buffer)) ? changed_ : vectors_)[element.var.get()] = run;
+      (written_.contains(memory_of(*element.buffer)) ? changed_ : vectors_)[element.var.get()] =
+          run;
       return false;
     }
     const std::vector<Expr> indices = indices_of(element);
-    if (in_order_.contains(array(element.buffer))) {
+    if (in_order_.contains(memory_of(*element.buffer))) {
       vector_of(element.buffer, indices);  // a contract fails here
       return false;
     }
@@ -430,9 +432,9 @@ class LaneLowering {
   const VarRef lane_;
   const int64_t width_;
   const SourceLoc loc_;
-  const bool contract_;                  // every memory access must be one vector
-  std::map<const ir::Var*, Expr> lets_;  // integer values of the body, without lets
-  std::set<const Array*> written_, in_order_;
+  const bool contract_;                      // every memory access must be one vector
+  std::map<const ir::Var*, Expr> lets_;      // integer values of the body, without lets
+  std::set<int> written_, in_order_;         // of memory_of()
   std::map<const ir::Var*, Slice> vectors_;  // loaded as a whole: lane l in element l
   std::map<const ir::Var*, Slice> changed_;  // the same of registers that the body writes
   std::map<const ir::Var*, const ir::Stmt*> same_registers_;  // loads of one register for all lanes

@@ -178,6 +178,7 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
       array->size = 0;
       array->shape = buffer->shape;
       array->read_only = !buffer->is_output;
+      array->may_alias = buffer->may_alias;
       if (buffer->address) array->address = resolve(buffer->address);
       array->align = buffer->align;
       break;

@@ -310,6 +310,7 @@ std::string to_string(const Kernel& kernel) {
   p.out = fmt::format("kernel {}\n", kernel.name);
   for (const BufferRef& t : kernel.tensors) {
     std::string flags = t->is_output ? "output" : "input";
+    if (t->may_alias) flags += " may_alias";
     if (t->optional) flags += " optional";
     p.line(fmt::format("{} {}: {} [{}] strides [{}] align {}", flags, t->name, name(t->dtype),
                        list(t->shape), list(t->strides), t->align),

@@ -33,6 +33,7 @@ struct Buffer {
       16;  // global: bytes, declared alignment of the base pointer (checked by the host)
   bool is_output = false;  // global
   bool optional = false;   // global: may be null
+  bool may_alias = false;  // global: may share memory with the others of which this is said
   Expr address;            // global: u64 address of the first element; null = a tensor parameter
   BufferRef alias_of;      // reshape: same storage, same element order
   Expr block;              // cluster: rank of the block that owns it
