@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/jit/view_check.h"
 #include "kernels/nearest_name.h"
 
 namespace tessera::kernels {
@@ -36,13 +37,13 @@ ArgCheck::Tensor ArgCheck::add(std::string_view name, const TensorView* view, bo
     }
     return Tensor(*this, std::string(name), nullptr);
   }
+  check_view(op_, name, *view, is_output ? Use::written : Use::read);
   if (std::max(view->size(), view->span_bytes()) > kMostBytes) {
     fail(name, fmt::format("argument '{}' is too large", name), "at most 2^62 bytes",
          to_string(*view));
   }
   for (int i = 0; i < view->rank(); ++i) {
-    if (view->strides.rank != view->rank() ||
-        (view->size() > 0 && view->shape[i] > 1 && view->strides[i] < 0)) {
+    if (view->size() > 0 && view->shape[i] > 1 && view->strides[i] < 0) {
       fail(name, fmt::format("argument '{}' has impossible strides", name),
            fmt::format("{} strides, none negative", view->rank()),
            fmt::format("shape {}, strides {}", to_string(view->shape), to_string(view->strides)));
@@ -157,11 +158,7 @@ void ArgCheck::memory() const {
       if ((!a.is_output && !b.is_output) || disjoint(a.memory, b.memory)) continue;
       const Given& out = a.is_output ? a : b;
       const Given& other = a.is_output ? b : a;
-      fail(out.name, fmt::format("argument '{}' shares memory with '{}'", out.name, other.name),
-           "an output with memory of its own",
-           fmt::format("{} of {} bytes at {}, {} of {} bytes at {}", out.name,
-                       out.memory.span_bytes(), fmt::ptr(out.memory.data), other.name,
-                       other.memory.span_bytes(), fmt::ptr(other.memory.data)));
+      throw Error(shared_memory_error(op_, out.name, out.memory, other.name, other.memory));
     }
   }
 }

@@ -10,8 +10,8 @@
 
 #include "dsl/base/error.h"
 #include "dsl/base/tensor_view.h"
+#include "kernels/jit/overlap.h"  // disjoint, for callers that compare two views
 #include "kernels/op.h"
-#include "kernels/overlap.h"  // disjoint, for callers that compare two views
 
 namespace tessera::kernels {
 
@@ -51,7 +51,7 @@ class ArgCheck {
   /// An input that may be absent: not in `tensors`, or rank 0 and no data.
   Tensor optional(std::string_view name, const TensorView& view);
   Tensor optional(std::string_view name, const Tensors& tensors);
-  /// A tensor that the op writes: memory() forbids it to share bytes with any other tensor.
+  /// A tensor that the op writes, so not of constant memory: memory() forbids it to share bytes with any other tensor.
   Tensor output(std::string_view name, const TensorView& view);
   Tensor output(std::string_view name, const Tensors& tensors);
   Tensor optional_output(std::string_view name, const Tensors& tensors);

@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/jit/view_check.h"
+
 namespace tessera::kernels {
 namespace {
 
@@ -40,7 +42,9 @@ void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
   memo.learn([&] {
     Tensors given;
     for (const NamedTensor& tensor : tensors) {
-      if (!is_absent(*tensor.view)) given.emplace(tensor.name, *tensor.view);
+      if (is_absent(*tensor.view)) continue;
+      check_view(op.name, tensor.name, *tensor.view, Use::read);
+      given.emplace(tensor.name, *tensor.view);
     }
     Params params;
     for (const CallOption& option : options) {
@@ -60,7 +64,9 @@ void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Str
     memo.add_text(name);
     memo.add_option(std::visit(AsOption(), value));
   }
-  if (!memo.launch_again(stream)) memo.learn([&] { op.run(tensors, params, stream); });
+  if (memo.launch_again(stream)) return;
+  for (const auto& [name, view] : tensors) check_view(op.name, name, view, Use::read);
+  memo.learn([&] { op.run(tensors, params, stream); });
 }
 
 }  // namespace tessera::kernels

@@ -9,7 +9,7 @@
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
 #include "kernels/engram/gate_kernel.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/token_dims.h"
 #include "kernels/op_call.h"
 
@@ -89,9 +89,9 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   }
   // Enough blocks for every SM first, then fewer reads of the weights.
   const int64_t tokens_per_block = std::clamp<int64_t>(x.shape[0] * spec.streams / 2048, 1, 8);
-  const int64_t scalars[] = {jit::scalar_bits(params, "eps"),
-                             jit::scalar_bits(params, "clamp_value"), tokens_per_block};
-  jit::run(kOp, spec, engram::build_gate, arguments, scalars, stream);
+  const jit::Scalar scalars[] = {std::get<double>(params.at("eps")),
+                                 std::get<double>(params.at("clamp_value")), tokens_per_block};
+  jit::run_op(kOp, spec, engram::build_gate, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -13,7 +13,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/value_check.h"
 
@@ -106,7 +106,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   sizes.strides = row_major_strides(sizes.shape);
   const TensorView arguments[] = {tensors.at("ngram_token_ids"), tensors.at("multipliers"), sizes,
                                   tensors.at("offsets"), tensors.at("out")};
-  jit::run(kOp, spec, build, arguments, {}, stream);
+  jit::run_op(kOp, spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {

@@ -159,6 +159,12 @@ void CallMemo::add_tensor(const TensorView& view) {
     is_usable_ = false;
     return;
   }
+  // The call in full says what is wrong.
+  if (static_cast<unsigned>(view.shape.rank) > unsigned{kMaxRank} ||
+      static_cast<unsigned>(view.strides.rank) > unsigned{kMaxRank}) {
+    is_usable_ = false;
+    return;
+  }
   tensors_[num_tensors_++] = &view;
   const uintptr_t address = address_of(view);
   is_usable_ = is_usable_ && (is_absent(view) || view.device.is_cuda());
@@ -168,7 +174,8 @@ void CallMemo::add_tensor(const TensorView& view) {
   uint64_t* word = &words_[num_words_];
   *word++ = static_cast<uint64_t>(view.dtype) | static_cast<uint64_t>(view.device.ordinal) << 8 |
             static_cast<uint64_t>(view.rank()) << 24 |
-            static_cast<uint64_t>(view.strides.rank) << 32 | alignment << 40;
+            static_cast<uint64_t>(view.strides.rank) << 32 | alignment << 40 |
+            static_cast<uint64_t>(view.read_only) << 63;
   // All of the array each time, of which the next words leave what counts: no loop, no branch.
   for (const Dims* dims : {&view.shape, &view.strides}) {
     std::memcpy(word, dims->values.data(), sizeof(dims->values));

@@ -18,7 +18,9 @@
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/plan.h"
 #include "kernels/jit/prepared.h"
+#include "kernels/jit/run_op.h"
 #include "runtime/cache/sha256.h"
+#include "runtime/code_stamp.h"
 #include "runtime/runtime.h"
 
 namespace tessera::kernels::jit {
@@ -72,18 +74,6 @@ Device device_of(std::string_view op, std::span<const TensorView> tensors) {
   return first ? first->device : Device::cpu();
 }
 
-std::vector<DType> slot_types_of(const ir::Kernel& kernel) {
-  std::vector<DType> types;
-  for (const auto* vars : {&kernel.dims, &kernel.scalars}) {
-    for (const ir::VarRef& var : *vars) {
-      TESSERA_CHECK(!is_float(var->type) || var->type == DType::f32,
-                    kernel.name + ": float scalars are f32");
-      types.push_back(var->type);
-    }
-  }
-  return types;
-}
-
 void run_on_cpu(const Prepared& prepared, const Binding& binding,
                 std::span<const TensorView> tensors) {
   std::vector<codegen::cpu::Argument> arguments;
@@ -94,9 +84,8 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
     const int64_t value = binding.slots[i];
     codegen::cpu::Argument& argument = arguments.emplace_back();
     argument.integer = value;
-    if (prepared.slot_types[i] == DType::f32) {
-      argument.number = std::bit_cast<float>(static_cast<int32_t>(value));
-    }
+    const DType type = prepared.slot_types[i];
+    if (is_float(type)) argument.number = static_cast<double>(number_in(value, type));
   }
   codegen::cpu::Options options;
   options.traps = trap_depth > 0;
@@ -161,18 +150,28 @@ void check_parameters(const Plan& plan, const runtime::Image& image) {
                 plan.op() + ": the compiled kernel has other parameters than its declaration");
 }
 
-/// How a kernel gets to a device: as one of an op's (its Spec names it) or as a user's own (its
-/// text does).
-struct Kind {
-  bool is_shipped = true;
+/// What identifies a kernel.
+struct Identity {
+  std::string_view op;
+  const std::string& spec;  // in the table of this process
+  Author author = Author::caller;
+  std::string_view stamp = {};  // of a caller's builder; empty: the text says it all
 };
 
-runtime::KernelRequest request_for(std::string_view op, const std::string& spec,
-                                   const ir::Kernel& kernel, Kind kind) {
+std::string digest_of(const std::string& text) {
+  return runtime::to_hex(runtime::sha256(text));
+}
+
+runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& kernel) {
   runtime::KernelRequest request;
-  request.op = op;
-  if (kind.is_shipped) request.spec = kernel.name + '\0' + spec;
-  request.emit = [op = std::string(op), kernel] {
+  request.op = identity.op;
+  if (identity.author == Author::tessera) {
+    request.spec = kernel.name + '\0' + identity.spec;
+  } else if (!identity.stamp.empty()) {
+    request.spec = digest_of(ir::to_string(kernel));
+    request.code = fmt::format("{} {}", runtime::code_stamp(), identity.stamp);
+  }
+  request.emit = [op = request.op, kernel] {
     KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
     source.op = op;
     return source;
@@ -181,14 +180,14 @@ runtime::KernelRequest request_for(std::string_view op, const std::string& spec,
   return request;
 }
 
-std::unique_ptr<Prepared> make_prepared(std::string_view op, const std::string& spec, Device device,
-                                        const ir::Kernel& kernel, Plan plan, Stream stream,
-                                        Kind kind) {
-  auto prepared = std::make_unique<Prepared>(Prepared{std::string(op),
-                                                      spec,
+std::unique_ptr<Prepared> make_prepared(const Identity& identity, Device device,
+                                        const ir::Kernel& kernel, Plan plan, Stream stream) {
+  std::vector<DType> slot_types = plan.slot_types();
+  auto prepared = std::make_unique<Prepared>(Prepared{std::string(identity.op),
+                                                      identity.spec,
                                                       device,
                                                       std::move(plan),
-                                                      slot_types_of(kernel),
+                                                      std::move(slot_types),
                                                       {},
                                                       {},
                                                       kernel.reports});
@@ -198,38 +197,39 @@ std::unique_ptr<Prepared> make_prepared(std::string_view op, const std::string& 
     runtime::Runtime& runtime = runtime::Runtime::instance();
     if (!runtime.options().dump_dir.empty()) {
       KernelSource source = codegen::cuda::emit(program);
-      source.op = op;
+      source.op = identity.op;
       runtime.dump(source);
     }
     prepared->program.emplace(std::move(program));
     return prepared;
   }
-  const runtime::KernelRequest request = request_for(op, spec, kernel, kind);
+  const runtime::KernelRequest request = request_for(identity, kernel);
   prepared->on_device = runtime::Runtime::instance().load(request, device.ordinal, stream);
   check_parameters(prepared->plan, *prepared->on_device->image);
   return prepared;
 }
 
-void run_kernel(std::string_view op, const std::string& spec,
-                const std::function<ir::Kernel()>& build, std::span<const TensorView> tensors,
-                std::span<const int64_t> scalars, Stream stream, Kind kind) {
-  const Device device = device_of(op, tensors);
+void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& build,
+                std::span<const TensorView> tensors, std::span<const Scalar> scalars,
+                Stream stream) {
+  const Device device = device_of(identity.op, tensors);
   const bool is_named_only = call_mode().until == CallMode::Until::named;
-  if (const Prepared* prepared = is_named_only ? nullptr : known().table.find(op, spec, device)) {
+  if (const Prepared* prepared =
+          is_named_only ? nullptr : known().table.find(identity.op, identity.spec, device)) {
     Binding binding = prepared->plan.bind(tensors, scalars);
     finish_call(*prepared, binding, tensors, stream);
     return;
   }
   const ir::Kernel kernel = build();
-  Plan plan(std::string(op), kernel);
+  Plan plan(std::string(identity.op), kernel, identity.author);
   Binding binding = plan.bind(tensors, scalars);
   if (binding.empty) return;  // nothing to compile for
   if (is_named_only) {
-    call_mode().named->push_back(request_for(op, spec, kernel, kind));
+    call_mode().named->push_back(request_for(identity, kernel));
     return;
   }
   const runtime::StoreLater after_the_launch;
-  auto made = make_prepared(op, spec, device, kernel, std::move(plan), stream, kind);
+  auto made = make_prepared(identity, device, kernel, std::move(plan), stream);
   const Prepared* const candidate = made.get();
   const Prepared& prepared = known().table.insert(std::move(made));
   if (&prepared == candidate && device.is_cuda()) count_spec(prepared.op);
@@ -238,9 +238,9 @@ void run_kernel(std::string_view op, const std::string& spec,
 
 }  // namespace
 
-void run(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
-         std::span<const TensorView> tensors, std::span<const int64_t> scalars, Stream stream) {
-  run_kernel(op, spec, build, tensors, scalars, stream, {.is_shipped = true});
+void run_op(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
+            std::span<const TensorView> tensors, std::span<const Scalar> scalars, Stream stream) {
+  run_kernel({op, spec, Author::tessera}, build, tensors, scalars, stream);
 }
 
 struct Function::State {
@@ -249,21 +249,39 @@ struct Function::State {
 };
 
 Function::Function(ir::Kernel kernel) {
+  check_finished(kernel);
   const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
   // The CUDA text says what runs, the kernel's own text what the host checks.
-  const std::string digest = runtime::to_hex(runtime::sha256(source.text + ir::to_string(kernel)));
-  state_ = std::make_shared<const State>(State{std::move(kernel), "text " + digest});
+  std::string spec = "text " + digest_of(source.text + ir::to_string(kernel));
+  state_ = std::make_shared<const State>(State{std::move(kernel), std::move(spec)});
 }
 
-void Function::operator()(std::span<const TensorView> tensors, std::span<const int64_t> scalars,
+void Function::operator()(std::span<const TensorView> tensors, std::span<const Scalar> scalars,
                           Stream stream) const {
-  run_kernel(state_->kernel.name, state_->spec, [&] { return state_->kernel; }, tensors, scalars,
-             stream, {.is_shipped = false});
+  run_kernel(
+      {state_->kernel.name, state_->spec}, [&] { return state_->kernel; }, tensors, scalars,
+      stream);
 }
 
 void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
-         std::span<const int64_t> scalars, Stream stream) {
+         std::span<const Scalar> scalars, Stream stream) {
   Function{kernel}(tensors, scalars, stream);
+}
+
+Code Code::stamp(std::string digest) {
+  if (digest.empty()) {
+    throw Error({.kind = ErrorKind::argument,
+                 .what = "a stamp is empty",
+                 .argument = "digest",
+                 .expected = "a digest of the builder's sources, other bytes after every change"});
+  }
+  return Code(std::move(digest));
+}
+
+void run_built(std::string_view op, const std::string& spec, const Code& code,
+               const std::function<ir::Kernel()>& build, std::span<const TensorView> tensors,
+               std::span<const Scalar> scalars, Stream stream) {
+  run_kernel({op, spec, Author::caller, code.digest()}, build, tensors, scalars, stream);
 }
 
 std::vector<std::string> take_value_errors(Device device, Stream stream) {

@@ -1,11 +1,13 @@
 #include "kernels/jit/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "dsl/base/error.h"
+#include "kernels/jit/overlap.h"
+#include "kernels/jit/view_check.h"
 #include "kernels/op.h"
 
 namespace tessera::kernels::jit {
@@ -65,10 +67,28 @@ int streamed_tensor(const ir::Kernel& kernel) {
 
 }  // namespace
 
-Plan::Plan(std::string op, const ir::Kernel& kernel) : op_(std::move(op)) {
-  TESSERA_CHECK(kernel.dims.size() + kernel.scalars.size() <= kMaxSlots,
-                op_ + " has too many dims and scalars");
-  TESSERA_CHECK(!kernel.grid.empty() && kernel.grid.size() <= 3, op_ + " has no grid");
+void check_finished(const ir::Kernel& kernel) {
+  if (!kernel.grid.empty()) return;
+  throw Error({.kind = ErrorKind::program,
+               .op = kernel.name,
+               .what = "the kernel is empty",
+               .expected = "what Builder::finish() returned",
+               .got = "an ir::Kernel without a grid: default-constructed, or moved from"});
+}
+
+Plan::Plan(std::string op, const ir::Kernel& kernel, Author author)
+    : op_(std::move(op)), author_(author) {
+  check_finished(kernel);
+  const size_t num_slots = kernel.dims.size() + kernel.scalars.size();
+  if (num_slots > kMaxSlots || kernel.tensors.size() + num_slots > kMaxArguments) {
+    throw Error(
+        {.kind = ErrorKind::program,
+         .op = op_,
+         .what = "too many parameters",
+         .expected = fmt::format("at most {} dims and scalars, and {} with the tensors", kMaxSlots,
+                                 kMaxArguments),
+         .got = fmt::format("{} dims and scalars, {} tensors", num_slots, kernel.tensors.size())});
+  }
   const SlotOf slot_of = [&](const ir::VarRef& var) {
     for (size_t i = 0; i < kernel.dims.size(); ++i) {
       if (kernel.dims[i] == var) return static_cast<int>(i);
@@ -80,8 +100,10 @@ Plan::Plan(std::string op, const ir::Kernel& kernel) : op_(std::move(op)) {
                    ", which the host does not know");
   };
   for (const ir::BufferRef& buffer : kernel.tensors) {
+    if (buffer->is_output) outputs_.push_back(tensors_.size());
     tensors_.push_back({buffer->name, buffer->dtype, static_cast<int>(buffer->shape.size()),
-                        buffer->align, buffer->optional, buffer->is_output, declaration(*buffer)});
+                        buffer->align, buffer->optional, buffer->is_output, buffer->may_alias,
+                        declaration(*buffer), buffer->loc});
   }
   for (const ir::VarRef& var : kernel.dims) {
     Dim dim;
@@ -92,7 +114,17 @@ Plan::Plan(std::string op, const ir::Kernel& kernel) : op_(std::move(op)) {
     if (var->upper) dim.upper.emplace(var->upper, slot_of);
     dims_.push_back(std::move(dim));
   }
-  for (const ir::VarRef& var : kernel.scalars) scalars_.push_back(var->name);
+  for (const ir::VarRef& var : kernel.scalars) {
+    scalars_.push_back({var->name, var->type, var->loc});
+    if (bits(var->type) >= 8) continue;
+    throw Error({.kind = ErrorKind::program,
+                 .op = op_,
+                 .what = fmt::format("scalar '{}' cannot be passed", var->name),
+                 .argument = var->name,
+                 .expected = "a dtype of whole bytes",
+                 .got = std::string(name(var->type)),
+                 .loc = var->loc});
+  }
   add_places(kernel, false);
   add_places(kernel, true);
   for (size_t t = 0; t < kernel.tensors.size(); ++t) {
@@ -135,8 +167,15 @@ std::vector<std::string> Plan::parameter_names() const {
   std::vector<std::string> names;
   for (const Tensor& tensor : tensors_) names.push_back(tensor.name);
   for (const Dim& dim : dims_) names.push_back(dim.name);
-  for (const std::string& scalar : scalars_) names.push_back(scalar);
+  for (const ScalarParam& scalar : scalars_) names.push_back(scalar.name);
   return names;
+}
+
+std::vector<DType> Plan::slot_types() const {
+  std::vector<DType> types;
+  for (const Dim& dim : dims_) types.push_back(dim.type);
+  for (const ScalarParam& scalar : scalars_) types.push_back(scalar.type);
+  return types;
 }
 
 runtime::Streamed Plan::streamed(std::span<const TensorView> tensors) const {
@@ -144,30 +183,30 @@ runtime::Streamed Plan::streamed(std::span<const TensorView> tensors) const {
   return {streamed_, tensors[static_cast<size_t>(streamed_)].span_bytes()};
 }
 
-Binding Plan::bind(std::span<const TensorView> tensors, std::span<const int64_t> scalars) const {
+Binding Plan::bind(std::span<const TensorView> tensors, std::span<const Scalar> scalars) const {
   if (tensors.size() != tensors_.size() || scalars.size() != scalars_.size()) {
-    fail("", "wrong number of arguments",
-         fmt::format("{} tensors and {} scalars", tensors_.size(), scalars_.size()),
-         fmt::format("{} tensors and {} scalars", tensors.size(), scalars.size()));
+    fail_count(tensors.size(), scalars.size());
   }
-  for (size_t t = 0; t < tensors.size(); ++t) check_tensor(t, tensors[t]);
-
+  std::array<uintptr_t, kMaxArguments> begins, ends;
+  for (size_t t = 0; t < tensors.size(); ++t) {
+    begins[t] = reinterpret_cast<uintptr_t>(tensors[t].data);
+    ends[t] = begins[t] + static_cast<uintptr_t>(check_tensor(tensors_[t], tensors[t]));
+  }
   Binding binding;
   std::array<const Place*, kMaxSlots> sources{};
   for (size_t i = 0; i < dims_.size(); ++i) {
     sources[i] = bind_dim(dims_[i], tensors, binding.slots[i]);
   }
-  std::copy(scalars.begin(), scalars.end(), binding.slots.begin() + dims_.size());
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    binding.slots[dims_.size() + i] = bind_scalar(scalars_[i], scalars[i]);
+  }
   for (const Check& check : checks_) check_place(check, binding, tensors);
   bind_grid(binding);
 
-  bool has_output = false;
-  bool writes = false;
-  for (size_t t = 0; t < tensors.size(); ++t) {
-    has_output = has_output || tensors_[t].is_output;
-    writes = writes || (tensors_[t].is_output && !is_absent(tensors[t]) && tensors[t].size() > 0);
-  }
-  if (has_output && !writes) {
+  const bool writes = std::any_of(outputs_.begin(), outputs_.end(), [&](size_t output) {
+    return !is_absent(tensors[output]) && tensors[output].size() > 0;
+  });
+  if (!outputs_.empty() && !writes) {
     binding.empty = true;
     return binding;
   }
@@ -175,39 +214,70 @@ Binding Plan::bind(std::span<const TensorView> tensors, std::span<const int64_t>
   for (size_t i = 0; i < dims_.size(); ++i) {
     if (sources[i]) check_dim(dims_[i], *sources[i], binding, tensors, binding.slots[i]);
   }
+  for (const size_t output : outputs_) {
+    for (size_t t = 0; t < tensors.size(); ++t) {
+      const bool meet = begins[t] < ends[output] && begins[output] < ends[t] && t != output;
+      if (meet) check_apart(output, t, tensors);
+    }
+  }
   return binding;
 }
 
-void Plan::check_tensor(size_t tensor_idx, const TensorView& view) const {
-  const Tensor& tensor = tensors_[tensor_idx];
+int64_t Plan::check_tensor(const Tensor& tensor, const TensorView& view) const {
   if (is_absent(view) && tensor.rank > 0) {
-    if (tensor.optional) return;
-    fail(tensor.name, fmt::format("argument '{}' is missing", tensor.name), tensor.declared, "");
+    if (tensor.optional) return 0;
+    fail(tensor, fmt::format("argument '{}' is missing", tensor.name), tensor.declared, "");
   }
-  if (view.dtype != tensor.dtype) {
-    fail(tensor.name, fmt::format("argument '{}' has the wrong dtype", tensor.name),
+  if (view.dtype != tensor.dtype || view.rank() != tensor.rank ||
+      view.strides.rank != tensor.rank || (tensor.is_output && view.read_only) ||
+      view.device.kind > Device::Kind::cuda || view.device.ordinal < 0) {
+    check_view(op_, tensor.name, view, tensor.is_output ? Use::written : Use::read,
+               line(tensor.loc));
+    fail(tensor,
+         fmt::format("argument '{}' has the wrong {}", tensor.name,
+                     view.dtype != tensor.dtype ? "dtype" : "rank"),
          tensor.declared, to_string(view));
   }
-  if (view.rank() != tensor.rank) {
-    fail(tensor.name, fmt::format("argument '{}' has the wrong rank", tensor.name), tensor.declared,
-         to_string(view));
-  }
   const int64_t size = view.size();
-  if (size == 0) return;
-  if (std::max(size, view.span_bytes()) > kMostBytes) {
-    fail(tensor.name, fmt::format("argument '{}' is too large", tensor.name), "at most 2^62 bytes",
+  if (size == 0) return 0;
+  const int64_t bytes = view.span_bytes();
+  if (std::max(size, bytes) > kMostBytes) {
+    fail(tensor, fmt::format("argument '{}' is too large", tensor.name), "at most 2^62 bytes",
          to_string(view));
   }
   if (!view.data) {
-    fail(tensor.name, fmt::format("argument '{}' has no data", tensor.name), tensor.declared,
+    fail(tensor, fmt::format("argument '{}' has no data", tensor.name), tensor.declared,
          to_string(view) + " at a null pointer");
   }
   const auto address = reinterpret_cast<uintptr_t>(view.data);
   if (address % static_cast<uintptr_t>(tensor.align) != 0) {
-    fail(tensor.name, fmt::format("argument '{}' is not aligned", tensor.name),
+    fail(tensor, fmt::format("argument '{}' is not aligned", tensor.name),
          fmt::format("an address that is a multiple of {} bytes", tensor.align),
          fmt::format("{:#x}", address));
   }
+  return bytes;
+}
+
+int64_t Plan::bind_scalar(const ScalarParam& param, const Scalar& value) const {
+  if (const auto slot = value.slot(param.type)) return *slot;
+  const bool is_for = value.is_for(param.type);
+  fail(param.name, param.loc,
+       fmt::format("scalar '{}' {}", param.name, is_for ? "is out of range" : "has the wrong type"),
+       std::string(name(param.type)), is_for ? value.value_text() : value.text());
+}
+
+// Their spans meet.
+void Plan::check_apart(size_t output, size_t other, std::span<const TensorView> tensors) const {
+  const Tensor& a = tensors_[output];
+  const Tensor& b = tensors_[other];
+  if ((a.may_alias && b.may_alias) || disjoint(tensors[output], tensors[other])) return;
+  ErrorFields fields = shared_memory_error(op_, a.name, tensors[output], b.name, tensors[other]);
+  if (author_ == Author::caller) {
+    fields.hint = "if that is meant, declare both with {.may_alias = true}";
+    fields.loc = a.loc;
+    fields.related = b.loc;
+  }
+  throw Error(std::move(fields));
 }
 
 // The first place that matters decides. Nothing if none does: then any value with the declared
@@ -222,7 +292,7 @@ const Plan::Place* Plan::bind_dim(const Dim& dim, std::span<const TensorView> te
     const int64_t given = value_at(view, place.dim, place.is_stride);
     if (!place.is_stride || stride_matters(view, place.dim)) {
       if (!fits(dim.type, given) || given < 0) {
-        fail(tensors_[place.tensor].name,
+        fail(tensors_[place.tensor],
              fmt::format("argument '{}' has an extent or stride out of range",
                          tensors_[place.tensor].name),
              fmt::format("{} as a non-negative {}", dim.name, name(dim.type)), to_string(view));
@@ -240,10 +310,10 @@ const Plan::Place* Plan::bind_dim(const Dim& dim, std::span<const TensorView> te
 
 void Plan::check_dim(const Dim& dim, const Place& place, const Binding& binding,
                      std::span<const TensorView> tensors, int64_t value) const {
-  const std::string& argument = tensors_[place.tensor].name;
+  const Tensor& tensor = tensors_[place.tensor];
   const auto complain = [&](std::string expected) {
-    fail(argument,
-         fmt::format("argument '{}' has {} {} that the kernel does not take", argument,
+    fail(tensor,
+         fmt::format("argument '{}' has {} {} that the kernel does not take", tensor.name,
                      place.is_stride ? "a stride" : "an extent", value),
          fmt::format("{} (dimension {}) {}", dim.name, place.dim, expected),
          to_string(tensors[place.tensor]));
@@ -274,9 +344,9 @@ void Plan::check_place(const Check& check, const Binding& binding,
       if (dim.name == check.expected.text()) reason += origin(dim, tensors);
     }
   }
-  const std::string& argument = tensors_[place.tensor].name;
-  fail(argument,
-       fmt::format("argument '{}' has the wrong {}", argument,
+  const Tensor& tensor = tensors_[place.tensor];
+  fail(tensor,
+       fmt::format("argument '{}' has the wrong {}", tensor.name,
                    place.is_stride ? "strides" : "shape"),
        fmt::format("{} {} in dimension {}{}", place.is_stride ? "stride" : "extent", expected,
                    place.dim, reason),
@@ -296,7 +366,7 @@ void Plan::bind_grid(Binding& binding) const {
   for (size_t axis = 0; axis < grid_.size(); ++axis) {
     const int64_t extent = grid_[axis].evaluate(binding.slots, op_);
     if (extent < 0 || extent > kMaxGrid.at(axis)) {
-      fail("", "the tensors are too large for one launch",
+      fail("", {}, "the tensors are too large for one launch",
            fmt::format("0 to {} blocks along {}: {}", kMaxGrid.at(axis), "xyz"[axis],
                        grid_[axis].text()),
            fmt::format("{}", extent));
@@ -306,14 +376,36 @@ void Plan::bind_grid(Binding& binding) const {
   }
 }
 
-void Plan::fail(const std::string& argument, std::string what, std::string expected,
+void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {
+  const auto count = [](size_t n, const char* what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  std::vector<std::string> tensors, scalars;
+  for (const Tensor& tensor : tensors_) tensors.push_back(tensor.name + " " + tensor.declared);
+  for (const ScalarParam& scalar : scalars_) {
+    scalars.push_back(fmt::format("{} {}", scalar.name, name(scalar.type)));
+  }
+  std::string expected = count(tensors.size(), "tensor");
+  if (!tensors.empty()) expected += fmt::format(": {}", fmt::join(tensors, ", "));
+  expected += fmt::format("; {}", count(scalars.size(), "scalar"));
+  if (!scalars.empty()) expected += fmt::format(": {}", fmt::join(scalars, ", "));
+  // What comes first of what was left out.
+  SourceLoc loc;
+  if (num_scalars < scalars_.size()) loc = scalars_[num_scalars].loc;
+  if (num_tensors < tensors_.size()) loc = tensors_[num_tensors].loc;
+  fail("", loc, "wrong number of arguments", std::move(expected),
+       count(num_tensors, "tensor") + "; " + count(num_scalars, "scalar"));
+}
+
+void Plan::fail(const std::string& argument, SourceLoc loc, std::string what, std::string expected,
                 std::string got) const {
   throw Error({.kind = ErrorKind::argument,
                .op = op_,
                .what = std::move(what),
                .argument = argument,
                .expected = std::move(expected),
-               .got = std::move(got)});
+               .got = std::move(got),
+               .loc = line(loc)});
 }
 
 }  // namespace tessera::kernels::jit

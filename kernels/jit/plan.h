@@ -8,17 +8,23 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
 #include "kernels/jit/host_expr.h"
+#include "kernels/jit/scalar.h"
 #include "runtime/launch.h"
 
 namespace tessera::kernels::jit {
 
-/// Dims and scalars of one kernel.
+/// Dims and scalars of one kernel; these and its tensors.
 inline constexpr size_t kMaxSlots = 64;
+inline constexpr size_t kMaxArguments = 128;
+
+/// Whose kernel it is: of one of Tessera's ops, or a caller's own, to whose lines errors then point.
+enum class Author : uint8_t { tessera, caller };
 
 /// The values of one call.
 struct Binding {
@@ -27,19 +33,25 @@ struct Binding {
   bool empty = false;  // nothing to do: a grid extent is 0 or every output is empty
 };
 
+/// Throws a program error for an ir::Kernel that no Builder has finished.
+void check_finished(const ir::Kernel& kernel);
+
 class Plan {
  public:
-  /// Throws a program error for a dim that no tensor determines.
-  Plan(std::string op, const ir::Kernel& kernel);
+  /// Throws a program error for what is no finished kernel, has too many parameters, a scalar that
+  /// cannot be passed or a dim that no tensor determines.
+  Plan(std::string op, const ir::Kernel& kernel, Author author);
 
-  /// Checks `tensors` (in parameter order; rank 0 without data = absent) against the declaration
-  /// and reads the dims off them. Strides of extent-1 dimensions and of empty tensors do not
-  /// matter. Does not allocate unless it throws.
+  /// Checks `tensors` (in parameter order; rank 0 without data = absent) and `scalars` against the
+  /// declaration and reads the dims off the tensors. Strides of extent-1 dimensions and of empty
+  /// tensors do not matter. Does not allocate unless it throws.
   ///
-  /// Errors: argument, naming the tensor: number of tensors or scalars, missing, dtype, rank,
-  /// extent, stride, multiple,
-  ///         alignment; grid beyond 2^31-1, 65535, 65535 blocks.
-  Binding bind(std::span<const TensorView> tensors, std::span<const int64_t> scalars) const;
+  /// Errors: argument, naming the tensor or scalar and, for a kernel of the caller's, the line that
+  ///         declares it: number of tensors or scalars, impossible view, missing, read-only, dtype,
+  ///         rank, extent, stride, multiple, alignment, an output that shares memory with another
+  ///         tensor unless both may_alias; type or range of a scalar; grid beyond 2^31-1, 65535,
+  ///         65535 blocks.
+  Binding bind(std::span<const TensorView> tensors, std::span<const Scalar> scalars) const;
 
   /// What the kernel streams through L2: the first tensor that asynchronous copies read with
   /// CacheHint::evict_first, as a whole.
@@ -49,6 +61,8 @@ class Plan {
   size_t num_tensors() const { return tensors_.size(); }
   size_t num_dims() const { return dims_.size(); }
   size_t num_scalars() const { return scalars_.size(); }
+  /// Of dims, then scalars.
+  std::vector<DType> slot_types() const;
   /// Parameter names in order: tensors, dims, scalars.
   std::vector<std::string> parameter_names() const;
 
@@ -66,7 +80,14 @@ class Plan {
     int64_t align = 1;  // bytes
     bool optional = false;
     bool is_output = false;
+    bool may_alias = false;
     std::string declared;  // "bf16[tokens, 7168]"
+    SourceLoc loc;
+  };
+  struct ScalarParam {
+    std::string name;
+    DType type = DType::f32;
+    SourceLoc loc;
   };
   struct Dim {
     std::string name;
@@ -81,21 +102,33 @@ class Plan {
   };
 
   void add_places(const ir::Kernel& kernel, bool strides);
-  void check_tensor(size_t tensor_idx, const TensorView& view) const;
+  /// Bytes from the lowest to the highest that a tensor occupies; 0 for one without elements.
+  int64_t check_tensor(const Tensor& tensor, const TensorView& view) const;
+  int64_t bind_scalar(const ScalarParam& param, const Scalar& value) const;
+  void check_apart(size_t output, size_t other, std::span<const TensorView> tensors) const;
   const Place* bind_dim(const Dim& dim, std::span<const TensorView> tensors, int64_t& value) const;
   void check_dim(const Dim& dim, const Place& place, const Binding& binding,
                  std::span<const TensorView> tensors, int64_t value) const;
   void check_place(const Check& check, const Binding& binding,
                    std::span<const TensorView> tensors) const;
   void bind_grid(Binding& binding) const;
-  [[noreturn]] void fail(const std::string& argument, std::string what, std::string expected,
-                         std::string got) const;
+  [[noreturn]] void fail_count(size_t num_tensors, size_t num_scalars) const;
+  /// About a tensor, a scalar or, without a name, the whole call.
+  [[noreturn]] void fail(const std::string& argument, SourceLoc loc, std::string what,
+                         std::string expected, std::string got) const;
+  [[noreturn]] void fail(const Tensor& tensor, std::string what, std::string expected,
+                         std::string got) const {
+    fail(tensor.name, tensor.loc, std::move(what), std::move(expected), std::move(got));
+  }
+  SourceLoc line(SourceLoc loc) const { return author_ == Author::caller ? loc : SourceLoc(); }
   std::string origin(const Dim& dim, std::span<const TensorView> tensors) const;
 
   std::string op_;
+  Author author_;
   std::vector<Tensor> tensors_;
+  std::vector<size_t> outputs_;  // of tensors_
   std::vector<Dim> dims_;
-  std::vector<std::string> scalars_;
+  std::vector<ScalarParam> scalars_;
   std::vector<Check> checks_;
   std::vector<HostExpr> grid_;
   int streamed_ = -1;  // a tensor

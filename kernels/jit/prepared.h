@@ -17,8 +17,6 @@
 
 namespace tessera::kernels::jit {
 
-inline constexpr size_t kMaxArguments = 128;
-
 /// One kernel on one device.
 struct Prepared {
   std::string op;

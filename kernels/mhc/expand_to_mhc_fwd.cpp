@@ -12,7 +12,7 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
 #include "kernels/op_call.h"
@@ -89,7 +89,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (tensors.at("x").size() == 0) return;
   const Spec spec = spec_of(tensors, check["n"], check["H"]);
   const TensorView arguments[] = {tokens.flat(tensors.at("x")), tokens.flat(tensors.at("out"))};
-  jit::run("expand_to_mhc_fwd", spec, build, arguments, {}, stream);
+  jit::run_op("expand_to_mhc_fwd", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

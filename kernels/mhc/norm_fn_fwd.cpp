@@ -9,7 +9,7 @@
 #include "kernels/mhc/norm_fn_fwd.h"
 
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/norm_kernel.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
@@ -83,8 +83,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
     arguments.push_back(call.tokens.flat(tensors.at("out_mul")));
     arguments.push_back(call.tokens.flat(tensors.at("sqrsum")));
   }
-  const int64_t scalars[] = {jit::scalar_bits(call.eps)};
-  jit::run("norm_fn_fwd", spec, mhc::build_norm, arguments, scalars, stream);
+  const jit::Scalar scalars[] = {call.eps};
+  jit::run_op("norm_fn_fwd", spec, mhc::build_norm, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -4,7 +4,7 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/post_bwd_kernel.h"
 #include "kernels/mhc/token_dims.h"
 #include "kernels/op_call.h"
@@ -66,7 +66,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   for (const char* name : {"grad_post_mix", "grad_comb_mix"}) {
     arguments.push_back(tokens.flat(tensors.at(name)));
   }
-  jit::run("post_bwd", spec, mhc::build_post_bwd, arguments, {}, stream);
+  jit::run_op("post_bwd", spec, mhc::build_post_bwd, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {

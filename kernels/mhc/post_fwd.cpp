@@ -14,7 +14,7 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
@@ -109,7 +109,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   for (const char* name : {"x", "residual", "post_mix", "comb_mix", "out"}) {
     arguments.push_back(tokens.flat(tensors.at(name)));
   }
-  jit::run("post_fwd", spec, build, arguments, {}, stream);
+  jit::run_op("post_fwd", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {

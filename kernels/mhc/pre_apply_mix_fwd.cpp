@@ -12,7 +12,7 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/token_dims.h"
@@ -88,7 +88,7 @@ void run(const Tensors& tensors, const Params&, Stream stream) {
   const Spec spec = spec_of(tensors, check["n"], check["H"]);
   const TensorView arguments[] = {tokens.flat(tensors.at("x")), tokens.flat(tensors.at("mix")),
                                   tokens.flat(tensors.at("out"))};
-  jit::run("pre_apply_mix_fwd", spec, build, arguments, {}, stream);
+  jit::run_op("pre_apply_mix_fwd", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {

@@ -13,7 +13,7 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/mix_kernel.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/mhc/projection_args.h"
@@ -98,12 +98,12 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
         dims.flat(tensors.at("comb_mix"))}) {
     arguments.push_back(view);
   }
-  std::vector<int64_t> scalars;
+  std::vector<jit::Scalar> scalars;
   for (const char* name : {"norm_eps", "pre_eps", "sinkhorn_eps", "post_mult_value"}) {
-    scalars.push_back(jit::scalar_bits(params, name));
+    scalars.emplace_back(std::get<double>(params.at(name)));
   }
-  scalars.push_back(std::get<int64_t>(params.at("sinkhorn_repeat")));
-  jit::run("pre_big_fuse", spec_of(call, tensors), mhc::build_mix, arguments, scalars, stream);
+  scalars.emplace_back(std::get<int64_t>(params.at("sinkhorn_repeat")));
+  jit::run_op("pre_big_fuse", spec_of(call, tensors), mhc::build_mix, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

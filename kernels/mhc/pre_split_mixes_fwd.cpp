@@ -12,7 +12,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/mix_sequences.h"
 #include "kernels/mhc/token_dims.h"
 #include "kernels/op_call.h"
@@ -117,9 +117,9 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
                                   dims.flat(tensors.at("pre_mix")),
                                   dims.flat(tensors.at("post_mix")),
                                   dims.flat(tensors.at("comb_logits"))};
-  const int64_t scalars[] = {jit::scalar_bits(params, "post_mult_value"),
-                             jit::scalar_bits(params, "pre_eps")};
-  jit::run("pre_split_mixes_fwd", spec, build, arguments, scalars, stream);
+  const jit::Scalar scalars[] = {std::get<double>(params.at("post_mult_value")),
+                                 std::get<double>(params.at("pre_eps"))};
+  jit::run_op("pre_split_mixes_fwd", spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params&) {

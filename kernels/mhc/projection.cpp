@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/alignment.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/jit/target.h"
 #include "kernels/mhc/projection_kernel.h"
 
@@ -61,8 +61,8 @@ void run_projection(const char* op, const ProjectionShape& shape, const Projecti
   if (spec.has_weight != 0) arguments.push_back(tensors.norm_weight);
   arguments.push_back(product_parts(shape, tensors.workspace));
   arguments.push_back(square_parts(shape, tensors.workspace));
-  const int64_t scalars[] = {runs_of(shape, spec).row_blocks};
-  jit::run(
+  const jit::Scalar scalars[] = {runs_of(shape, spec).row_blocks};
+  jit::run_op(
       op, "projection" + jit::spec_bytes(spec), [&] { return build_projection(spec); }, arguments,
       scalars, stream);
 }

@@ -13,7 +13,7 @@
 #include "kernels/mhc/sinkhorn_bwd.h"
 
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/sinkhorn.h"
 #include "kernels/mhc/token_dims.h"
 #include "kernels/op_call.h"
@@ -131,8 +131,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView arguments[] = {call.tokens.flat(tensors.at("grad_out")),
                                   call.tokens.flat(tensors.at("x")),
                                   call.tokens.flat(tensors.at("grad_x"))};
-  const int64_t scalars[] = {jit::scalar_bits(call.eps)};
-  jit::run("sinkhorn_bwd", spec, build, arguments, scalars, stream);
+  const jit::Scalar scalars[] = {call.eps};
+  jit::run_op("sinkhorn_bwd", spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -11,7 +11,7 @@
 #include "kernels/mhc/sinkhorn_fwd.h"
 
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/mhc/sinkhorn.h"
 #include "kernels/mhc/token_dims.h"
 #include "kernels/op_call.h"
@@ -80,8 +80,8 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const Spec spec{static_cast<int32_t>(check["n"])};
   const TensorView arguments[] = {call.tokens.flat(tensors.at("x")),
                                   call.tokens.flat(tensors.at("out"))};
-  const int64_t scalars[] = {call.repeat, jit::scalar_bits(call.eps)};
-  jit::run("sinkhorn_fwd", spec, build, arguments, scalars, stream);
+  const jit::Scalar scalars[] = {call.repeat, call.eps};
+  jit::run_op("sinkhorn_fwd", spec, build, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -14,7 +14,7 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/expand_kernel.h"
 #include "kernels/moe/mapping_values.h"
@@ -118,9 +118,9 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (spec.num_topk > 0) {
     arguments.insert(arguments.end(), {words_view(x, row), sf, tensors.at("token_topk_to_pos")});
   }
-  const int64_t scalars[] = {moe::rows_apart(check["T"], out_sf.shape[sf_by_column ? 1 : 0])};
-  jit::run("expand_to_fused_with_sf", spec, moe::build_expand, arguments,
-           std::span(scalars, spec.num_topk > 0 ? 1 : 0), stream);
+  const jit::Scalar scalars[] = {moe::rows_apart(check["T"], out_sf.shape[sf_by_column ? 1 : 0])};
+  jit::run_op("expand_to_fused_with_sf", spec, moe::build_expand, arguments,
+              std::span(scalars, spec.num_topk > 0 ? 1 : 0), stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -16,7 +16,7 @@
 
 #include "kernels/arg_check.h"
 #include "kernels/jit/host_copy.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/jit/target.h"
 #include "kernels/moe/mapping_bench.h"
 #include "kernels/moe/mapping_call.h"
@@ -68,13 +68,13 @@ void launch(const ArgCheck& check, const Tensors& tensors, const GetFusedMapping
   }
   for (const char* name : moe::kByExpert) arguments.push_back(tensors.at(name));
   const int64_t chunks = (pairs + moe::kPairsPerChunk - 1) / moe::kPairsPerChunk;
-  const int64_t scalars[] = {o.alignment, std::max<int64_t>(chunks, 1)};
+  const jit::Scalar scalars[] = {o.alignment, std::max<int64_t>(chunks, 1)};
   const Device device = tensors.at("topk_idx").device;
   jit::launch_in_clusters(device, [&](int cluster_limit) {
     for (const MappingPhase phase :
          moe::mapping_phases(pairs, check["E"], cluster_limit, jit::shared_memory_limit(device))) {
       const Spec spec = spec_of(check, positions, phase, !moe::synchronises(o));
-      jit::run(kOp, spec, moe::build_mapping, arguments, scalars, stream);
+      jit::run_op(kOp, spec, moe::build_mapping, arguments, scalars, stream);
     }
   });
 }

@@ -6,7 +6,7 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/moe/even_mapping.h"
 #include "kernels/moe/reduce_kernel.h"
 #include "kernels/op_call.h"
@@ -72,7 +72,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   add("x_sf", spec.has_x_sf);
   add("topk_weights", spec.has_weights);
   add("sf", spec.has_sf);
-  jit::run(kOp, spec, moe::build_reduce, arguments, {}, stream);
+  jit::run_op(kOp, spec, moe::build_reduce, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

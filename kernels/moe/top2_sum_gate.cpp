@@ -17,7 +17,7 @@
 #include <cmath>
 
 #include "kernels/alignment.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/moe/router_bench.h"
 #include "kernels/moe/router_call.h"
 #include "kernels/moe/router_kernel.h"
@@ -121,11 +121,14 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
       arguments.push_back(found->second);
     }
   }
-  const int64_t scalars[] = {
-      jit::scalar_bits(call.routed_scaling_factor), call.ep_rank, call.num_physical,
-      call.num_physical / call.num_ep_ranks,        call.tp_rank, call.num_tp_ranks};
+  const jit::Scalar scalars[] = {call.routed_scaling_factor,
+                                 call.ep_rank,
+                                 call.num_physical,
+                                 call.num_physical / call.num_ep_ranks,
+                                 call.tp_rank,
+                                 call.num_tp_ranks};
   const Spec spec = spec_of(check, call, tensors);
-  jit::run(kOp, spec, moe::build_router, arguments, scalars, stream);
+  jit::run_op(kOp, spec, moe::build_router, arguments, scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

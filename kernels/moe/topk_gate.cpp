@@ -14,7 +14,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/moe/best_expert.h"
 #include "kernels/op_call.h"
 
@@ -102,7 +102,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const Spec spec = spec_of(tensors.at("scores"), num_topk);
   const TensorView arguments[] = {tensors.at("scores"), tensors.at("topk_idx")};
   if (check["T"] == 0) return;
-  jit::run("topk_gate", spec, build, arguments, {}, stream);
+  jit::run_op("topk_gate", spec, build, arguments, {}, stream);
 }
 
 // 4. Registration

@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
@@ -131,7 +131,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView arguments[] = {{x.data, DType::u32, {x.shape[0], x.shape[1] / 4}, x.device},
                                   read_scales(tensors.at("x_sf"), call.sf_layout),
                                   tensors.at("out")};
-  jit::run("cast_back_e5m6", spec, build, arguments, {}, stream);
+  jit::run_op("cast_back_e5m6", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "kernels/alignment.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
 #include "kernels/quant/token_grid.h"
@@ -104,7 +104,7 @@ void run_dequantise(const std::string& op, ArgCheck& check, const Dequantise& ca
   const DequantiseSpec spec = spec_of(x, tensors.at("x_sf"), call);
   const TensorView arguments[] = {codes_view(x), read_scales(tensors.at("x_sf"), call.sf_layout),
                                   tensors.at("out")};
-  jit::run(
+  jit::run_op(
       op, jit::spec_bytes(spec), [&] { return build_dequantise(op, spec); }, arguments, {}, stream);
 }
 

@@ -15,7 +15,7 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/quant/scale_factor.h"
 #include "kernels/quant/token_grid.h"
@@ -153,7 +153,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView& x = tensors.at("x");
   if (x.size() == 0) return;
   const TensorView arguments[] = {x, tensors.at("out"), tensors.at("out_sf")};
-  jit::run("per_channel_cast_and_transpose", spec, build, arguments, {}, stream);
+  jit::run_op("per_channel_cast_and_transpose", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

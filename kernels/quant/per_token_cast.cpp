@@ -13,7 +13,7 @@
 
 #include <array>
 
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/quant/recast.h"
 #include "kernels/quant/scale_access.h"
@@ -95,7 +95,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const TensorView out_sf =
       written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], call.num_groups);
   const auto launch = [&](std::span<const TensorView> arguments) {
-    jit::run("per_token_cast", spec, build, arguments, {}, stream);
+    jit::run_op("per_token_cast", spec, build, arguments, {}, stream);
   };
   if (call.block_cols > 0) {
     const TensorView x_sf = read_scales(tensors.at("x_sf"), call.x_sf_layout);

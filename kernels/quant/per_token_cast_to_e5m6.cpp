@@ -12,7 +12,7 @@
 
 #include <bit>
 
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
@@ -137,7 +137,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
       x,
       {out.data, DType::u32, {out.shape[0], out.shape[1] / 4}, out.device},
       written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], 1)};
-  jit::run("per_token_cast_to_e5m6", spec, build, arguments, {}, stream);
+  jit::run_op("per_token_cast_to_e5m6", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

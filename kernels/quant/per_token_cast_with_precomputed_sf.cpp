@@ -9,7 +9,7 @@
 
 #include "kernels/quant/per_token_cast_with_precomputed_sf.h"
 
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
@@ -69,7 +69,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   if (x.size() == 0) return;
   const Spec spec = spec_of(x, call);
   const TensorView arguments[] = {x, tensors.at("sf"), codes_view(tensors.at("out"))};
-  jit::run("per_token_cast_with_precomputed_sf", spec, build, arguments, {}, stream);
+  jit::run_op("per_token_cast_with_precomputed_sf", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

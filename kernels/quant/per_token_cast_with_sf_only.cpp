@@ -10,7 +10,7 @@
 
 #include "kernels/quant/per_token_cast_with_sf_only.h"
 
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
@@ -64,7 +64,7 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   const Spec spec = spec_of(x, call);
   const TensorView arguments[] = {
       x, written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], call.num_groups)};
-  jit::run("per_token_cast_with_sf_only", spec, build, arguments, {}, stream);
+  jit::run_op("per_token_cast_with_sf_only", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -7,7 +7,7 @@
 
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 #include "kernels/quant/swiglu_bench.h"
 #include "kernels/quant/swiglu_forward.h"
@@ -136,12 +136,11 @@ void run(const Tensors& tensors, const Params& params, Stream stream) {
   pass(tensors.at("out"));
   pass(written_scales(tensors.at("out_sf"), s.sf_layout, check["P"], check["C"]));
   if (s.clamp == SwigluSpec::Clamp::counted) pass(tensors.at("clamped_count"));
-  int64_t scalars[2];
-  size_t numbers = 0;
-  if (s.has_floor) scalars[numbers++] = jit::scalar_bits(call.amax_floor);
-  if (s.clamp != SwigluSpec::Clamp::none) scalars[numbers++] = jit::scalar_bits(call.clamp);
-  jit::run("swiglu_forward_and_per_token_cast", s, build_swiglu_forward, std::span(arguments, used),
-           std::span(scalars, numbers), stream);
+  std::vector<jit::Scalar> scalars;
+  if (s.has_floor) scalars.emplace_back(call.amax_floor);
+  if (s.clamp != SwigluSpec::Clamp::none) scalars.emplace_back(call.clamp);
+  jit::run_op("swiglu_forward_and_per_token_cast", s, build_swiglu_forward,
+              std::span(arguments, used), scalars, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {

@@ -17,7 +17,7 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/arg_check.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "kernels/op_call.h"
 
 namespace tessera::kernels {
@@ -140,7 +140,7 @@ void run(const Tensors& tensors, bool batched, Stream stream) {
   const TensorView x = as_batch(tensors.at("x"));
   const Spec spec = spec_of(x, as_batch(tensors.at("out")));
   const TensorView arguments[] = {x, as_batch(tensors.at("out"))};
-  jit::run("batched_transpose", spec, build, arguments, {}, stream);
+  jit::run_op("batched_transpose", spec, build, arguments, {}, stream);
 }
 
 std::vector<ir::Kernel> kernels(const Tensors& tensors) {

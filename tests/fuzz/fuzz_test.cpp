@@ -43,7 +43,7 @@ bool execute(RandomProgram& program, Bug bug, uint64_t choice) {
   ir::Kernel& kernel = program.kernel;
   std::vector<TensorView> views;
   for (const HostTensor& tensor : program.tensors) views.push_back(tensor.view());
-  const kernels::jit::Plan plan(kernel.name, kernel);
+  const kernels::jit::Plan plan(kernel.name, kernel, kernels::jit::Author::tessera);
   const kernels::jit::Binding binding = plan.bind(views, {});
   std::vector<codegen::cpu::Argument> arguments;
   for (const TensorView& view : views) arguments.emplace_back().tensor = view;

@@ -59,7 +59,7 @@ struct DeviceVectors {
 TEST_CASE("a kernel of the language runs on GPU tensors of any size with one compile", "[gpu]") {
   if (runtime::num_devices() == 0) TESSERA_SKIP(runtime::why_no_device());
   const jit::Function scale(scale_kernel());
-  const std::vector<int64_t> scalars = {jit::scalar_bits(0.5F), -3};
+  const std::vector<jit::Scalar> scalars = {0.5F, -3};
   const int64_t before = runtime::Runtime::instance().counters().loads;
   for (const int64_t size : {1, 64, 1000, 100003}) {
     const DeviceVectors v(size);
@@ -79,7 +79,7 @@ TEST_CASE("a kernel of the language runs on GPU tensors of any size with one com
 TEST_CASE("an empty call on the GPU is a no-op", "[gpu]") {
   if (runtime::num_devices() == 0) TESSERA_SKIP(runtime::why_no_device());
   const DeviceVectors v(0);
-  const std::vector<int64_t> scalars = {0, 0};
+  const std::vector<jit::Scalar> scalars = {0.0F, 0};
   jit::run(scale_kernel(), v.views(), scalars, nullptr);
   CHECK(v.result().empty());
 }
@@ -89,7 +89,7 @@ TEST_CASE("GPU arguments are checked like CPU arguments", "[gpu]") {
   const DeviceVectors v(8);
   std::vector<TensorView> views = v.views();
   views[1].shape = {7};
-  const std::vector<int64_t> scalars = {0, 0};
+  const std::vector<jit::Scalar> scalars = {0.0F, 0};
   try {
     jit::run(scale_kernel(), views, scalars, nullptr);
     FAIL("no error");

@@ -53,7 +53,7 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
     kernels::jit::run(
         kernels::mhc::projection_kernel(shape, {residual.view(), fn.view(), {}, products.view()}),
         std::vector<TensorView>{residual.view(), fn.view(), products.view(), squares.view()},
-        std::vector<int64_t>{row_blocks}, nullptr);
+        std::vector<kernels::jit::Scalar>{row_blocks}, nullptr);
     const std::vector<std::vector<std::byte>> bytes = {products.raw(), squares.raw()};
     if (first.empty()) first = bytes;
     CHECK(bytes == first);
@@ -85,7 +85,7 @@ TEST_CASE("a projection that adds up late has the same bits", "[norm_fn_fwd]") {
     kernels::jit::run(
         kernels::mhc::build_projection(spec),
         std::vector<TensorView>{residual.view(), fn.view(), products.view(), squares.view()},
-        std::vector<int64_t>{row_blocks}, nullptr);
+        std::vector<kernels::jit::Scalar>{row_blocks}, nullptr);
     return std::vector<std::vector<std::byte>>{products.raw(), squares.raw()};
   };
   for (const int64_t row_blocks : {1, 2, 5}) {  // 5 tiles, then 3 and 2, then 1 each

@@ -2,8 +2,11 @@
 
 #include <array>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "dsl/base/error.h"
+#include "kernels/transpose/batched_transpose.h"
 #include "tests/support/catch.h"
 
 namespace tessera::kernels {
@@ -46,6 +49,55 @@ TEST_CASE("an op gets the tensors and options of its C++ call by name", "[op]") 
   call_op(noting.op, {{"x", x}},
           {{"limit", std::optional<float>()}, {"dtype", std::string("e4m3")}}, nullptr);
   CHECK(noting.said == "x block=none dtype=e4m3 flag=false limit=none repeat=3 ");
+}
+
+TEST_CASE("a view that cannot be is refused before an op reads its extents", "[op]") {
+  NotingOp noting;
+  float value = 0;
+  TensorView x(&value, DType::f32, {1}, GENERATE(Device::cpu(), Device::cuda(0)));
+  const auto told = [&] {
+    try {
+      call_op(noting.op, {{"x", x}}, {}, nullptr);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  x.shape.rank = x.strides.rank = 200;
+  CHECK(told() ==
+        "tessera: noting_op: argument 'x' is no possible view\n"
+        "  expected  0 to 8 dimensions\n"
+        "  got       200");
+  x.shape.rank = x.strides.rank = -1;
+  CHECK(told().find("got       -1") != std::string::npos);
+  x.shape.rank = x.strides.rank = 1;
+  x.dtype = static_cast<DType>(200);
+  CHECK(told().find("got       number 200") != std::string::npos);
+  x.dtype = DType::f32;
+  x.strides.rank = 0;
+  CHECK(told().find("expected  1 strides, like extents") != std::string::npos);
+  CHECK(noting.said.empty());
+}
+
+TEST_CASE("an output of constant memory is refused, an input is not", "[op]") {
+  const std::vector<float> x(6, 1.0f);
+  std::vector<float> out(6);
+  transpose(TensorView(x.data(), DType::f32, {2, 3}), TensorView(out.data(), DType::f32, {3, 2}),
+            nullptr);
+  CHECK(out == x);
+  const std::vector<float> constant(6);
+  std::string said;
+  try {
+    transpose(TensorView(x.data(), DType::f32, {2, 3}),
+              TensorView(constant.data(), DType::f32, {3, 2}), nullptr);
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  CHECK(said ==
+        "tessera: transpose: argument 'out' is written, but its memory is constant\n"
+        "  expected  a view made from a pointer to memory that is not const\n"
+        "  got       f32[3, 2], read only");
+  CHECK(constant == std::vector<float>(6));
 }
 
 TEST_CASE("an option of a C++ call that is none of its values is refused by name", "[op]") {

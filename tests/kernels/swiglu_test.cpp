@@ -61,8 +61,9 @@ TEST_CASE("values per thread leave the bits of the gated cast as they are", "[sw
       outputs.back().fill_bytes(std::byte{0});
     }
     for (const HostTensor& output : outputs) arguments.push_back(output.view());
-    const int64_t clamp_value[] = {kernels::jit::scalar_bits(0.5f)};
-    const std::span<const int64_t> scalars(clamp_value, clamp == Clamp::counted ? 1 : 0);
+    const kernels::jit::Scalar clamp_value[] = {0.5f};
+    const std::span<const kernels::jit::Scalar> scalars(clamp_value,
+                                                        clamp == Clamp::counted ? 1 : 0);
     const kernels::jit::TrapScope traps;
     kernels::jit::run(kernels::build_swiglu_forward(s), arguments, scalars, nullptr);
     return outputs;

@@ -10,19 +10,25 @@
 #include "tests/support/catch.h"
 
 using namespace tessera;
+using kernels::jit::Author;
 using kernels::jit::Binding;
 using kernels::jit::HostExpr;
 using kernels::jit::Plan;
+using kernels::jit::Scalar;
 
 namespace {
 
-alignas(64) char g_memory[1024];  // addresses only: nothing reads behind them
-
+/// An address that no other tensor reaches; nothing reads behind it.
+void* apart() {
+  static uintptr_t next = 0;
+  next += uintptr_t{1} << 40;
+  return reinterpret_cast<void*>(next);
+}
 TensorView view(DType dtype, Dims shape) {
-  return {g_memory, dtype, shape};
+  return {apart(), dtype, shape};
 }
 TensorView view(DType dtype, Dims shape, Dims strides) {
-  return {g_memory, dtype, shape, strides, Device::cpu()};
+  return {apart(), dtype, shape, strides, Device::cpu()};
 }
 
 /// scale(x [tokens, 64 pitched], out [tokens, 64], bias [64] or absent; count)
@@ -42,10 +48,10 @@ struct Call {
   TensorView x = view(DType::bf16, {40, 64}, {72, 1});
   TensorView bias = view(DType::f32, {64});
   TensorView out = view(DType::f32, {40, 64});
-  std::vector<int64_t> scalars = {7};
+  std::vector<Scalar> scalars = {7};
 
   Binding bind() const {
-    const Plan plan("scale", scale_kernel());
+    const Plan plan("scale", scale_kernel(), Author::tessera);
     return plan.bind(std::vector{x, bias, out}, scalars);
   }
   std::string error() const {
@@ -68,7 +74,7 @@ TEST_CASE("dims are read off the tensors, scalars follow, the grid is computed")
   CHECK(binding.slots[1] == 72);  // pitch
   CHECK(binding.slots[2] == 7);   // count
   CHECK(binding.grid == std::array<int64_t, 3>{3, 2, 1});
-  CHECK(Plan("scale", scale_kernel()).parameter_names() ==
+  CHECK(Plan("scale", scale_kernel(), Author::tessera).parameter_names() ==
         std::vector<std::string>{"x", "bias", "out", "tokens", "pitch", "count"});
 }
 
@@ -150,7 +156,7 @@ TEST_CASE("a tensor that does not fit is named") {
           "  got       bf16[40, 64], strides [68, 1]");
   }
   SECTION("alignment") {
-    call.x.data = g_memory + 2;
+    call.x.data = static_cast<char*>(apart()) + 2;
     const std::string text = call.error();
     CHECK(text.find("tessera: scale: argument 'x' is not aligned\n"
                     "  expected  an address that is a multiple of 16 bytes\n"
@@ -167,8 +173,9 @@ TEST_CASE("a tensor that does not fit is named") {
     call.scalars = {1, 2};
     CHECK(call.error() ==
           "tessera: scale: wrong number of arguments\n"
-          "  expected  3 tensors and 1 scalars\n"
-          "  got       3 tensors and 2 scalars");
+          "  expected  3 tensors: x bf16[tokens, 64], bias f32[64], out f32[tokens, 64]; 1 scalar: "
+          "count i32\n"
+          "  got       3 tensors; 2 scalars");
   }
   SECTION("an extent beyond 32 bits") {
     call.x = view(DType::bf16, {int64_t{1} << 31, 64}, {64, 1});
@@ -184,7 +191,7 @@ TEST_CASE("a grid beyond the device's limits is refused") {
   auto rows = k.dim("rows");
   k.output("out", DType::i8, {rows});
   k.launch({1, ceil_div(rows, 2)});
-  const Plan plan("tall", k.finish());
+  const Plan plan("tall", k.finish(), Author::tessera);
   CHECK(plan.bind(std::vector{view(DType::i8, {131070})}, {}).grid[1] == 65535);
   try {
     plan.bind(std::vector{view(DType::i8, {131071})}, {});
@@ -203,7 +210,7 @@ TEST_CASE("an empty output is nothing to do even if the grid is not empty") {
   k.input("x", DType::f32, {rows});
   k.output("out", DType::f32, {rows});
   k.launch({4});
-  const Plan plan("reduce", k.finish());
+  const Plan plan("reduce", k.finish(), Author::tessera);
   CHECK(plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {0})}, {}).empty);
 }
 
@@ -213,7 +220,7 @@ TEST_CASE("an empty input of a kernel that has something to write is refused") {
   k.input("x", DType::f32, {rows});
   k.output("out", DType::f32, {1});
   k.launch({1});
-  const Plan plan("total", k.finish());
+  const Plan plan("total", k.finish(), Author::tessera);
   try {
     plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {1})}, {});
     FAIL("no error");
@@ -237,10 +244,9 @@ TEST_CASE("a tensor of more elements than 64 bits count is too large, not empty"
   k.input("x", DType::f32, {rows, cols});
   k.output("out", DType::f32, {rows, cols});
   k.launch({1}, {.threads = 32});
-  const Plan plan("copy", k.finish());
-  const TensorView x = view(DType::f32, {kHuge, kHuge});
+  const Plan plan("copy", k.finish(), Author::tessera);
   try {
-    plan.bind(std::vector{x, x}, {});
+    plan.bind(std::vector{view(DType::f32, {kHuge, kHuge}), view(DType::f32, {kHuge, kHuge})}, {});
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(std::string(error.what()) ==
@@ -256,10 +262,9 @@ TEST_CASE("a dim below its multiple is refused although its grid is empty") {
   k.input("x", DType::f32, {count});
   k.output("out", DType::f32, {count});
   k.launch({count / 128}, {.threads = 128});
-  const Plan plan("copy", k.finish());
+  const Plan plan("copy", k.finish(), Author::tessera);
   const auto bind = [&](int64_t extent) {
-    const TensorView x = view(DType::f32, {extent});
-    return plan.bind(std::vector{x, x}, {});
+    return plan.bind(std::vector{view(DType::f32, {extent}), view(DType::f32, {extent})}, {});
   };
   CHECK_FALSE(bind(128).empty);
   CHECK(bind(0).empty);
@@ -282,7 +287,7 @@ TEST_CASE("a dim that no tensor determines is the author's mistake") {
   k.launch({1});
   const ir::Kernel kernel = k.finish();
   try {
-    Plan("lost", kernel);
+    Plan("lost", kernel, Author::tessera);
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::program);
@@ -365,7 +370,7 @@ TEST_CASE("the tensor that asynchronous copies read with evict_first is streamed
     k.copy(from, tile);
     k.copy(tile, to);
   }
-  const Plan plan("sums", k.finish());
+  const Plan plan("sums", k.finish(), Author::tessera);
   const std::vector<TensorView> tensors = {view(DType::f32, {64}), view(DType::f32, {3, 64}),
                                            view(DType::f32, {3, 64})};
   const runtime::Streamed streamed = plan.streamed(tensors);

@@ -13,6 +13,7 @@
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/op_table.h"
+#include "kernels/jit/run_op.h"
 #include "tests/support/catch.h"
 
 using namespace tessera;
@@ -62,7 +63,7 @@ TEST_CASE("a kernel is built once per Spec and runs on CPU tensors") {
   };
   for (const int64_t size : {1, 64, 100}) {
     Vectors v(size);
-    jit::run("jit_run_test_scale", "spec 2", build, v.views(), {}, nullptr);
+    jit::run_op("jit_run_test_scale", "spec 2", build, v.views(), {}, nullptr);
     for (size_t i = 0; i < v.x.size(); ++i) CHECK(v.out[i] == 2.0F * v.x[i]);
   }
   CHECK(num_builds == 1);
@@ -70,7 +71,7 @@ TEST_CASE("a kernel is built once per Spec and runs on CPU tensors") {
 
 TEST_CASE("an empty call is a no-op and prepares nothing") {
   Vectors v(0);
-  jit::run(
+  jit::run_op(
       "jit_run_test_empty", "", [] { return scale_kernel(2.0F); }, v.views(), {}, nullptr);
 }
 
@@ -96,7 +97,7 @@ TEST_CASE("scalars reach the kernel") {
   k.if_(k.thread() < 1, [&] { out(at.x) = a + dsl::cast(DType::f32, b); });
   std::vector<float> memory(3);
   jit::run(k.finish(), std::vector{TensorView(memory.data(), DType::f32, {3})},
-           std::vector{jit::scalar_bits(0.5F), int64_t{-7}}, nullptr);
+           std::vector<jit::Scalar>{0.5F, -7}, nullptr);
   CHECK(memory == std::vector<float>{-6.5F, -6.5F, -6.5F});
 }
 
@@ -113,10 +114,10 @@ TEST_CASE("R22.13 a type error in a kernel names the author's file and line") {
   };
   std::vector<float> memory(64);
   try {
-    jit::run("mistyped", "R22.13", build,
-             std::vector{TensorView(memory.data(), DType::bf16, {64}),
-                         TensorView(memory.data(), DType::f32, {64})},
-             {}, nullptr);
+    jit::run_op("mistyped", "R22.13", build,
+                std::vector{TensorView(memory.data(), DType::bf16, {64}),
+                            TensorView(memory.data(), DType::f32, {64})},
+                {}, nullptr);
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(std::string(error.what()) ==
@@ -137,7 +138,7 @@ TEST_CASE("tensors on different devices are refused") {
   std::vector<TensorView> views = v.views();
   views[1].device = Device::cuda(1);
   try {
-    jit::run(
+    jit::run_op(
         "jit_run_test_devices", "", [] { return scale_kernel(2.0F); }, views, {}, nullptr);
     FAIL("no error");
   } catch (const Error& error) {

@@ -252,10 +252,12 @@ TEST_CASE("a case of a user's kernel that is wrong says what and where", "[own]"
 
 TEST_CASE("a case that the kernel's declaration refuses is told at the call", "[own]") {
   const kernels::OpInfo op = op_of("scaled", scaled(), {"rows=5 pitch=8 scale=1"});
-  CHECK(check_example(op, op.examples.front(), 1).error ==
-        "tessera: scaled: argument 'x' has an extent 5 that the kernel does not take\n"
-        "  expected  rows (dimension 0) a multiple of 4\n"
-        "  got       f32[5, 8]");
+  CHECK(check_example(op, op.examples.front(), 1)
+            .error.find(
+                "tessera: scaled: argument 'x' has an extent 5 that the kernel does not take\n"
+                "  expected  rows (dimension 0) a multiple of 4\n"
+                "  got       f32[5, 8]\n"
+                "  at        ") == 0);
 }
 
 TEST_CASE("a user's kernel has a name of its own", "[own]") {

@@ -16,6 +16,7 @@
 #include "kernels/jit/host_expr.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/plan.h"
+#include "kernels/jit/view_check.h"
 #include "tools/lib/op_call.h"
 #include "tools/lib/param_grammar.h"
 
@@ -29,6 +30,7 @@ using kernels::Params;
 using kernels::ParamValue;
 using kernels::TensorInfo;
 using kernels::Tensors;
+using kernels::jit::Scalar;
 
 /// The dims, then the scalars, of one call.
 using Slots = std::vector<int64_t>;
@@ -103,11 +105,9 @@ ParamInfo scalar_param(const ir::VarRef& scalar) {
   return param;
 }
 
-int64_t scalar_bits(const ir::Var& scalar, const ParamValue& value) {
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? 1 : 0;
-  if (const auto* number = std::get_if<double>(&value)) {
-    return kernels::jit::scalar_bits(static_cast<float>(*number));
-  }
+Scalar scalar_of(const ir::Var& scalar, const ParamValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag;
+  if (const auto* number = std::get_if<double>(&value)) return *number;
   const auto* integer = std::get_if<int64_t>(&value);
   TESSERA_CHECK(integer != nullptr, "scalar '" + scalar.name + "' was not checked");
   return *integer;
@@ -135,7 +135,9 @@ bool fits(DType dtype, int64_t value) {
 class KernelOp {
  public:
   KernelOp(std::string name, ir::Kernel kernel)
-      : name_(std::move(name)), kernel_(std::move(kernel)), plan_(name_, kernel_) {}
+      : name_(std::move(name)),
+        kernel_(std::move(kernel)),
+        plan_(name_, kernel_, kernels::jit::Author::caller) {}
 
   std::vector<TensorInfo> tensors() const;
   std::vector<ParamInfo> params() const;
@@ -155,7 +157,8 @@ class KernelOp {
   Slots slots_of(const Tensors& given, const Params& params) const;
   void check_kind(const ir::Buffer& tensor, const TensorView& view) const;
   Dims evaluate(const std::vector<ir::Expr>& exprs, const Slots& slots) const;
-  std::vector<int64_t> scalars_of(const Params& params) const;
+  std::vector<Scalar> scalars_of(const Params& params) const;
+  void add_scalars(Slots& slots, const Params& params) const;
   std::vector<TensorView> arguments(const Tensors& tensors) const;
   bool is_required_input(const ir::Buffer& tensor) const {
     return !tensor.is_output && !tensor.optional;
@@ -262,7 +265,7 @@ BenchCase KernelOp::case_of(const std::string& text, const OpInfo& op) const {
   for (const ir::VarRef& dim : kernel_.dims) {
     slots.push_back(std::get<int64_t>(values.at(dim->name)));
   }
-  for (const int64_t scalar : scalars_of(values)) slots.push_back(scalar);
+  add_scalars(slots, values);
   for (const ir::BufferRef& tensor : kernel_.tensors) {
     if (tensor->is_output) continue;
     const auto said = of_tensors.find(tensor->name);
@@ -345,11 +348,12 @@ Slots KernelOp::slots_of(const Tensors& given, const Params& params) const {
     }
     slots.push_back(value ? *value : *said);
   }
-  for (const int64_t scalar : scalars_of(params)) slots.push_back(scalar);
+  add_scalars(slots, params);
   return slots;
 }
 
 void KernelOp::check_kind(const ir::Buffer& tensor, const TensorView& view) const {
+  kernels::check_view(name_, tensor.name, view, kernels::Use::read);
   const bool same_rank = view.rank() == static_cast<int>(tensor.shape.size());
   if (same_rank && view.dtype == tensor.dtype) return;
   fail(name_, tensor.name,
@@ -373,12 +377,25 @@ Dims KernelOp::evaluate(const std::vector<ir::Expr>& exprs, const Slots& slots) 
   return numbers;
 }
 
-std::vector<int64_t> KernelOp::scalars_of(const Params& params) const {
-  std::vector<int64_t> scalars;
+std::vector<Scalar> KernelOp::scalars_of(const Params& params) const {
+  std::vector<Scalar> scalars;
   for (const ir::VarRef& scalar : kernel_.scalars) {
-    scalars.push_back(scalar_bits(*scalar, params.at(scalar->name)));
+    scalars.push_back(scalar_of(*scalar, params.at(scalar->name)));
   }
   return scalars;
+}
+
+void KernelOp::add_scalars(Slots& slots, const Params& params) const {
+  const std::vector<Scalar> scalars = scalars_of(params);
+  for (size_t i = 0; i < scalars.size(); ++i) {
+    const ir::Var& scalar = *kernel_.scalars[i];
+    const auto slot = scalars[i].slot(scalar.type);
+    if (!slot) {
+      fail(name_, scalar.name, fmt::format("parameter '{}' is out of range", scalar.name),
+           std::string(name(scalar.type)), scalars[i].value_text());
+    }
+    slots.push_back(*slot);
+  }
 }
 
 /// In the order of the kernel; nothing where an optional one is absent.

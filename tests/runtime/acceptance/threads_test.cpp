@@ -9,7 +9,7 @@
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "dsl/builder.h"
-#include "kernels/jit/jit.h"
+#include "kernels/jit/run_op.h"
 #include "tests/runtime/fake_process.h"
 #include "tests/runtime/long_tests.h"
 #include "tests/runtime/scratch_folder.h"
@@ -72,7 +72,7 @@ TEST_CASE("C10 64 threads compile 200 kernels and launch them on the executor") 
           {"numbered", spec,
            [&] { return codegen::cuda::emit(codegen::lower(numbered_kernel(number))); }},
           kTarget);
-      jit::run(
+      jit::run_op(
           "C10 numbered", spec, [&] { return numbered_kernel(number); }, tensors, {}, nullptr);
       if (image->op != "numbered" || !is_right(out, number)) ++wrong;
     }

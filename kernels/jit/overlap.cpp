@@ -1,4 +1,4 @@
-#include "kernels/overlap.h"
+#include "kernels/jit/overlap.h"
 
 #include <algorithm>
 #include <cstddef>

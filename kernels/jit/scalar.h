@@ -1,0 +1,53 @@
+#pragma once
+// The value of a scalar parameter in a call.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "dsl/base/dtype.h"
+
+namespace tessera::kernels::jit {
+
+/// A number or a flag that knows what it is: a float parameter takes floats, an integer one integers
+/// that it can hold, a bool one bools. A double is rounded to the parameter's dtype.
+///
+/// Example: const jit::Scalar scalars[] = {1e-6f, 3}; scale(tensors, scalars, stream);
+class Scalar {
+ public:
+  template <class T>
+  requires(std::is_arithmetic_v<T> && sizeof(T) <= 8) constexpr Scalar(T value) {  // NOLINT: 1e-6f
+    if constexpr (std::is_same_v<T, bool>) {
+      kind_ = Kind::boolean;
+      integer_ = value ? 1 : 0;
+    } else if constexpr (std::is_floating_point_v<T>) {
+      kind_ = Kind::floating;
+      number_ = static_cast<double>(value);
+    } else {
+      kind_ = std::is_unsigned_v<T> ? Kind::not_negative : Kind::integer;
+      integer_ = static_cast<int64_t>(value);
+    }
+  }
+
+  /// Whether a parameter of this dtype takes values of this kind, in range or not.
+  bool is_for(DType type) const;
+  /// What a launch passes: a value of the dtype in the low bytes. Nothing if it is not for the dtype,
+  /// or out of its range.
+  std::optional<int64_t> slot(DType type) const;
+  /// "the float 0.5", "the integer 2", "the bool true"
+  std::string text() const;
+  /// The value alone.
+  std::string value_text() const;
+
+ private:
+  enum class Kind : uint8_t { floating, integer, not_negative, boolean };
+  Kind kind_ = Kind::integer;
+  int64_t integer_ = 0;  // not_negative: the bits of a uint64_t
+  double number_ = 0;
+};
+
+/// The value of a float slot.
+float number_in(int64_t slot, DType type);
+
+}  // namespace tessera::kernels::jit
