@@ -20,7 +20,6 @@
 #include "kernels/jit/prepared.h"
 #include "kernels/jit/run_op.h"
 #include "runtime/cache/sha256.h"
-#include "runtime/code_stamp.h"
 #include "runtime/runtime.h"
 
 namespace tessera::kernels::jit {
@@ -168,8 +167,8 @@ runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& k
   if (identity.author == Author::tessera) {
     request.spec = kernel.name + '\0' + identity.spec;
   } else if (!identity.stamp.empty()) {
-    request.spec = digest_of(ir::to_string(kernel));
-    request.code = fmt::format("{} {}", runtime::code_stamp(), identity.stamp);
+    // No Spec of an op looks so: a kernel's name and a zero stand first there.
+    request.spec = fmt::format("{} {}", digest_of(ir::to_string(kernel)), identity.stamp);
   }
   request.emit = [op = request.op, kernel] {
     KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
