@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "dsl/base/printable.h"
 #include "runtime/no_write_signals.h"
 
 namespace tessera::runtime {
@@ -37,7 +38,7 @@ std::optional<LogLevel> log_level_from_name(std::string_view word) {
 }
 
 void print_to_stderr(LogLevel level, std::string_view message) {
-  const std::string line = fmt::format("tessera: {}: {}\n", name(level), message);
+  const std::string line = fmt::format("tessera: {}: {}\n", name(level), printable(message));
   // stderr may be closed or full: then the line is lost.
   const NoWriteSignals guard;
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));

@@ -2,40 +2,34 @@
 
 #include <fmt/format.h>
 
+#include "dsl/base/printable.h"
+
 namespace tessera {
 namespace {
 
-/// Names and values come from files: control characters must not reach a terminal, nor a NUL end
-/// the text.
-std::string printable(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool control = (byte < ' ' && c != '\n' && c != '\t') || byte == 0x7F;
-    result += control ? fmt::format("\\x{:02x}", byte) : std::string(1, c);
-  }
-  return result;
-}
+// Messages about arguments quote names and values of files and command lines.
+constexpr size_t kMostQuoted = 2000;
 
 std::string render(const ErrorFields& f) {
+  const auto quoted = [&](const std::string& field) {
+    return f.kind == ErrorKind::argument ? printable_line(field, kMostQuoted) : printable(field);
+  };
   std::string text = "tessera: ";
-  if (!f.op.empty()) text += f.op + ": ";
-  text += f.what;
+  if (!f.op.empty()) text += quoted(f.op) + ": ";
+  text += quoted(f.what);
   if (!f.code.empty()) text += fmt::format(" [{}]", f.code);
-  if (!f.expected.empty()) text += "\n  expected  " + f.expected;
-  if (!f.got.empty()) text += "\n  got       " + f.got;
-  if (!f.hint.empty()) text += "\n  hint      " + f.hint;
-  if (f.loc.known()) {
-    text += "\n  at        " + to_string(f.loc);
-    const std::string lines = excerpt(f.loc);
+  if (!f.expected.empty()) text += "\n  expected  " + printable(f.expected);
+  if (!f.got.empty()) text += "\n  got       " + quoted(f.got);
+  if (!f.hint.empty()) text += "\n  hint      " + printable(f.hint);
+  const auto add_place = [&](const char* label, const SourceLoc& loc) {
+    if (!loc.known()) return;
+    text += fmt::format("\n  {}       {}", label, printable(to_string(loc)));
+    const std::string lines = printable(excerpt(loc));
     if (!lines.empty()) text += "\n" + lines.substr(0, lines.size() - 1);
-  }
-  if (f.related.known()) {
-    text += "\n  and       " + to_string(f.related);
-    const std::string lines = excerpt(f.related);
-    if (!lines.empty()) text += "\n" + lines.substr(0, lines.size() - 1);
-  }
-  return printable(text);
+  };
+  add_place("at ", f.loc);
+  add_place("and", f.related);
+  return text;
 }
 
 }  // namespace
