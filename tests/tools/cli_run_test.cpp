@@ -1,5 +1,8 @@
 // tessera run, show, check and bench on a shipped op, as a user types them.
 
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
@@ -172,6 +175,100 @@ TEST_CASE("a value that the tensors or other parameters forbid is wrong usage", 
   // the tensors are what is wrong
   CHECK(run("per_token_cast", DType::f16, cast).exit_code == 1);
   CHECK(run("per_token_cast", DType::e4m3, with({"x_block_size=128,128"})).exit_code == 1);
+}
+
+TEST_CASE("a few bytes of strides take no gigabytes before the op refuses them", "[cli][run]") {
+  const TemporaryFolder folder;
+  Safetensors file;
+  const auto add = [&](const char* name, Dims shape) {
+    file.tensors.push_back({name, DType::f32, shape, HostBuffer(num_elements(shape) * 4)});
+  };
+  add("input_mixes", {1, 24});
+  add("scale", {3});
+  add("base", {24});
+  file.metadata["strides.scale"] = "536870912";  // 4 GB from the first element to the last
+  write_safetensors(folder.path("x"), file);
+  const std::string command =
+      "ulimit -v 2000000; exec \"$0\" run pre_split_mixes_fwd --device cpu --in " +
+      folder.path("x") + " --out " + folder.path("y");
+  const test::ChildResult result = test::run_program(
+      {"sh", "-c", command, test::in_build("tools/tessera")}, {"TESSERA_CACHE=off"});
+  CHECK(result.exit_code == 1);
+  CHECK(result.output.find(
+            "tessera: pre_split_mixes_fwd: argument 'scale' has the wrong strides\n") == 0);
+}
+
+TEST_CASE("gaps between rows cost no memory on the CPU", "[cli][run]") {
+  const TemporaryFolder folder;
+  Safetensors file = matrix(4, 128);
+  file.metadata["strides.x"] = "100000000,1";  // 600 MB, nearly all of them gaps
+  write_safetensors(folder.path("x"), file);
+  const std::string command = "exec \"$0\" run transpose --device cpu --in " + folder.path("x") +
+                              " --out " + folder.path("y");
+  struct rusage before {
+  }, after{};
+  ::getrusage(RUSAGE_CHILDREN, &before);
+  CHECK(run_tessera({"run", "transpose", "--device", "cpu", "--in", folder.path("x"), "--out",
+                     folder.path("y")})
+            .exit_code == 0);
+  ::getrusage(RUSAGE_CHILDREN, &after);
+  CHECK(after.ru_maxrss < std::max(before.ru_maxrss + 1, 300'000L));  // KB
+}
+
+TEST_CASE("a result beyond the file size limit is a failure, not the end of the process",
+          "[cli][run]") {
+  const TemporaryFolder folder;
+  write_safetensors(folder.path("x"), matrix(64, 64));
+  const std::string command = "ulimit -f 0; exec \"$0\" run transpose --device cpu --in " +
+                              folder.path("x") + " --out " + folder.path("y");
+  const test::ChildResult result = test::run_program(
+      {"sh", "-c", command, test::in_build("tools/tessera")}, {"TESSERA_CACHE=off"});
+  CHECK(result.exit_code == 1);
+  CHECK(result.output ==
+        "tessera: cannot write '" + folder.path("y") + "'\n  got       File too large\n");
+  CHECK(folder.num_files() == 1);
+}
+
+TEST_CASE("strides of a tensor that is not in the file are refused", "[cli][run]") {
+  const TemporaryFolder folder;
+  Safetensors file = matrix(64, 64);
+  file.metadata["strides.X"] = "128,1";
+  write_safetensors(folder.path("x"), file);
+  const std::string refusal =
+      "tessera: transpose: metadata 'strides.X' belongs to no tensor of the file\n"
+      "  expected  strides of x\n"
+      "  got       strides.X\n";
+  const ProgramResult run = run_tessera(
+      {"run", "transpose", "--device", "cpu", "--in", folder.path("x"), "--out", folder.path("y")});
+  CHECK(run.exit_code == 1);
+  CHECK(run.err.find(refusal) == 0);
+  const ProgramResult show = run_tessera({"show", "transpose", "--in", folder.path("x")});
+  CHECK(show.exit_code == 1);
+  CHECK(show.err.find(refusal) == 0);
+}
+
+TEST_CASE("an output that cannot be written is told before the work", "[cli][run]") {
+  const TemporaryFolder folder;
+  write_safetensors(folder.path("x"), matrix(64, 64));
+  write_text(folder.path("bench"),
+             R"({"machine": {"device": "d", "driver": "1", "nvrtc": "1", "method": "m"},
+    "cases": [], "launch": []})");
+  const std::string nowhere = folder.path("no/such/file");
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"check", "transpose", "--json", nowhere},
+           {"bench", "transpose", "--compile", "--json", nowhere},
+           {"bench", "transpose", "--cold", "--json", nowhere},
+           {"compile", "transpose", "--out", nowhere},
+           {"report", folder.path("bench"), "--out", nowhere},
+           {"run", "transpose", "--device", "cpu", "--in", folder.path("x"), "--out", nowhere}}) {
+    CAPTURE(words[0], words[2]);
+    // A compiler that is not there would be missed first if the work came first.
+    const ProgramResult result = run_tessera(words, "", {"TESSERA_NVRTC=/nowhere"});
+    CHECK(result.exit_code == 1);
+    CHECK(result.out.empty());
+    CHECK(result.err ==
+          "tessera: cannot create '" + nowhere + "'\n  got       No such file or directory\n");
+  }
 }
 
 TEST_CASE("an output that cannot be written is a failure that leaves nothing", "[cli][run]") {

@@ -21,6 +21,24 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
         "  expected  list, run, show, check, bench, report, compile, cache, doctor\n"
         "  got       lsit\n"
         "  hint      did you mean 'list'?\n");
+  const ProgramResult inner = run_tessera({"cache", "lss"});
+  CHECK(inner.exit_code == 2);
+  CHECK(inner.err.find("tessera: unknown command 'lss'\n  expected  ls, ") == 0);
+  CHECK(inner.err.find("  hint      did you mean 'ls'?\n") != std::string::npos);
+  const ProgramResult option = run_tessera({"--foo"});
+  CHECK(option.exit_code == 2);
+  CHECK(option.err ==
+        "tessera: unknown option '--foo'\n"
+        "  expected  -h, --help, -V, --version\n"
+        "  got       --foo\n");
+  const ProgramResult of_run =
+      run_tessera({"run", "transpose", "-pa=1", "--in", "--foo", "--ouT=x", "--device", "cpu"});
+  CHECK(of_run.exit_code == 2);
+  CHECK(of_run.err ==
+        "tessera: unknown option '--ouT'\n"
+        "  expected  -h, --help, -p, --param, --in, --out, --device\n"
+        "  got       --ouT\n"
+        "  hint      did you mean '--out'?\n");
   const ProgramResult none = run_tessera({});
   CHECK(none.exit_code == 2);
   CHECK(none.err ==
@@ -55,10 +73,58 @@ TEST_CASE("check and bench name ops, families and all", "[cli]") {
 }
 
 TEST_CASE("version is no error", "[cli]") {
-  const ProgramResult version = run_tessera({"--version"});
-  CHECK(version.exit_code == 0);
-  CHECK(version.out.find("tessera ") == 0);
-  CHECK(version.err.empty());
+  for (const char* option : {"-V", "--version"}) {
+    const ProgramResult version = run_tessera({option});
+    CHECK(version.exit_code == 0);
+    CHECK(version.out.find("tessera ") == 0);
+    CHECK(version.err.empty());
+  }
+}
+
+TEST_CASE("help is a command too", "[cli]") {
+  CHECK(run_tessera({"help"}).out == run_tessera({"--help"}).out);
+  const ProgramResult run = run_tessera({"help", "run"});
+  CHECK(run.exit_code == 0);
+  CHECK(run.out == run_tessera({"run", "--help"}).out);
+  CHECK(run_tessera({"help", "cache", "ls"}).out == run_tessera({"cache", "ls", "--help"}).out);
+  const ProgramResult typo = run_tessera({"help", "rnu"});
+  CHECK(typo.exit_code == 2);
+  CHECK(typo.err.find("  hint      did you mean 'run'?\n") != std::string::npos);
+}
+
+TEST_CASE("words with control characters do not reach the terminal", "[cli]") {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"list", "\x1B[31mred\xC2\x9B"},
+                                             {"list", "--json", "transpose", "\x1B[31m"},
+                                             {"\x1B[31m"},
+                                             {"--\x1B[31m"},
+                                             {"check", "transpose", "--seed", "\x1B[31m"},
+                                             {"show", "transpose", "--stage", "\x1B[31m"}}) {
+    const ProgramResult result = run_tessera(words);
+    CHECK(result.exit_code == 2);
+    CHECK(result.err.find("\\x1b[31m") != std::string::npos);
+    CHECK(result.err.find('\x1B') == std::string::npos);
+    CHECK(result.err.find('\x9B') == std::string::npos);
+  }
+  const ProgramResult warning =
+      run_tessera({"show", "transpose", "--stage", "ptx"}, "", {"TESSERA_PDL=\x1B[31m"});
+  CHECK(warning.err.find("\\x1b[31m") != std::string::npos);
+  CHECK(warning.err.find('\x1B') == std::string::npos);
+  const ProgramResult doctor = run_tessera({"doctor"}, "", {"TESSERA_PDL=\x1B[31m"});
+  CHECK(doctor.out.find("\\x1b[31m") != std::string::npos);
+  CHECK(doctor.out.find('\x1B') == std::string::npos);
+}
+
+TEST_CASE("a reader that goes away is a failure, not the end of the process", "[cli]") {
+  const std::string program = test::in_build("tools/tessera");
+  for (const char* command : {"list", "--help"}) {
+    const test::ChildResult result = test::run_program(
+        {"bash", "-c",
+         "{ sleep 0.2; \"$0\" " + std::string(command) + "; echo \"status $?\" >&2; } | true",
+         program},
+        {});
+    CHECK(result.output.find("status 1") != std::string::npos);
+  }
 }
 
 TEST_CASE("help is no error", "[cli]") {

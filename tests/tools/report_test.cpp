@@ -3,6 +3,7 @@
 #include "tools/lib/report.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <functional>
@@ -177,11 +178,24 @@ TEST_CASE("what bench writes is read back whole", "[report]") {
   CHECK(read.results[2].stream_us == 8);
 
   const std::string none = folder.path("none");
-  CHECK(message([&] { read_bench(none); }) ==
-        "tessera: " + none +
-            ": holds no benchmark\n"
-            "  expected  a file written by tessera bench --json\n"
-            "  got       a file that cannot be opened");
+  CHECK(message([&] { read_bench(none); }) == "tessera: " + none +
+                                                  ": cannot be opened\n"
+                                                  "  expected  a readable file\n"
+                                                  "  got       No such file or directory");
+  REQUIRE(::mkfifo(folder.path("fifo").c_str(), 0600) == 0);
+  CHECK(message([&] { read_bench(folder.path("fifo")); }) == "tessera: " + folder.path("fifo") +
+                                                                 ": cannot be read\n"
+                                                                 "  expected  a regular file\n"
+                                                                 "  got       a special file");
+  for (const char* other : {"compile", "cold"}) {
+    write_text(folder.path(other), std::string("{\"") + other + "\": []}");
+    CHECK(message([&] { read_bench(folder.path(other)); }) ==
+          "tessera: " + folder.path(other) +
+              ": holds no benchmark\n"
+              "  expected  a file written by tessera bench --json\n"
+              "  got       a file of bench --" +
+              other + ", which has no GPU times to draw");
+  }
   write_text(folder.path("list"), "[1, 2]");
   CHECK(message([&] { read_bench(folder.path("list")); }).find("holds no benchmark") !=
         std::string::npos);

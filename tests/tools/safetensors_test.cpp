@@ -119,11 +119,16 @@ struct Hostile {
 TEST_CASE("hostile headers are each explained", "[safetensors]") {
   const Hostile cases[] = {
       {"", 0,
+       "is not a safetensors file\n  expected  a header that begins with '{' and ends with '}'\n"
+       "  got       an empty header"},
+      {"[1]", 0,
+       "is not a safetensors file\n  expected  a header that begins with '{' and ends with '}'\n"
+       "  got       '[1]'"},
+      {"{,}", 0,
        "the header is not JSON\n  expected  a JSON object\n  got       parse error at line "
-       "1, column 1: syntax error while parsing value - unexpected end of input; expected "
-       "'[', '{', or a literal"},
-      {"[1]", 0, "the header is not an object\n  expected  a JSON object\n  got       array"},
-      {"[[[[[[[[1]]]]]]]]", 0,
+       "1, column 2: syntax error while parsing object key - unexpected ','; expected string "
+       "literal"},
+      {R"({"a":[[[[[[[[1]]]]]]]]})", 0,
        "the header is nested too deeply\n  expected  4 levels\n  got       more"},
       {R"({"a":1,"a":2})", 0,
        "the header names 'a' twice\n  expected  each name once\n  got       two"},
@@ -195,16 +200,88 @@ TEST_CASE("hostile headers are each explained", "[safetensors]") {
   }
 }
 
+/// "t0": value, "t1": value, ...
+std::string object_of(int count, const std::string& value) {
+  std::string text = "{";
+  for (int i = 0; i < count; ++i) {
+    text += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) + "\":" + value;
+  }
+  return text + "}";
+}
+
 TEST_CASE("a header of many tensors takes no quadratic time", "[safetensors]") {
   const TemporaryFolder folder;
-  constexpr int kTensors = 200'000;
-  std::string header = "{";
-  for (int i = 0; i < kTensors; ++i) {
-    header += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) +
-              R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
-  }
-  write_text(folder.path("many"), file_of(header + "}", 0));
+  constexpr int kTensors = 65'536;
+  write_text(folder.path("many"),
+             file_of(object_of(kTensors, R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})"), 0));
   CHECK(read_safetensors(folder.path("many")).tensors.size() == kTensors);
+}
+
+TEST_CASE("a million empty tensors or keys of metadata are refused while the header is scanned",
+          "[safetensors]") {
+  const TemporaryFolder folder;
+  constexpr int kMany = 1'000'000;
+  const std::string refusal =
+      "tessera: FILE: the header holds too many names\n"
+      "  expected  at most 65536 tensors and as many keys of __metadata__\n"
+      "  got       more";
+  write_text(folder.path("tensors"),
+             file_of(object_of(kMany, R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})"), 0));
+  CHECK(read_message(folder.path("tensors")) == refusal);
+  write_text(folder.path("keys"),
+             file_of(R"({"__metadata__":)" + object_of(kMany, R"("")") + "}", 0));
+  CHECK(read_message(folder.path("keys")) == refusal);
+}
+
+TEST_CASE("nothing hides before or behind the header's object", "[safetensors]") {
+  const TemporaryFolder folder;
+  const std::string good = R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})";
+  const auto message = [&](const std::string& header) {
+    write_text(folder.path("a"), file_of(header, 0));
+    return read_message(folder.path("a"));
+  };
+  CHECK(message(good) == "no error");
+  CHECK(message(good + "   ") == "no error");
+  for (const std::string& header :
+       {"\xEF\xBB\xBF" + good, " " + good, "\n" + good, good + "\n", good + std::string(1, '\0'),
+        good + std::string(1, '\0') + R"({"y":GARBAGE)"}) {
+    CAPTURE(header);
+    CHECK(message(header).find("tessera: FILE: is not a safetensors file\n") == 0);
+  }
+  CHECK(message(good + std::string(1, '\0') + R"({"y":1})") ==
+        "tessera: FILE: the header holds a NUL\n"
+        "  expected  JSON text\n"
+        "  got       a NUL at byte 53");
+}
+
+TEST_CASE("a text file given as safetensors is called what it is", "[safetensors]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("README.md"), "# Tessera\n\nTessera is an embedded tile language");
+  CHECK(read_message(folder.path("README.md")) ==
+        "tessera: FILE: is not a safetensors file\n"
+        "  expected  8 bytes that say how long the header is, at most 100000000\n"
+        "  got       8243121632430006307");
+}
+
+TEST_CASE("a name of nine megabytes is cut in messages", "[safetensors]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("long"),
+             file_of("{\"" + std::string(9'000'000, 'n') + R"(":{"dtype":3}})", 0));
+  const std::string message = read_message(folder.path("long"));
+  CHECK(message.size() < 3000);
+  CHECK(message.find("nnn ... 8998") != std::string::npos);
+  CHECK(message.find(" bytes left out ... nnn") != std::string::npos);
+  CHECK(message.find("has no field 'shape'") != std::string::npos);
+}
+
+TEST_CASE("a name cannot forge a line of a message or turn its text around", "[safetensors]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("forged"),
+             file_of("{\"a\\n  hint      run rm\\u009b31m\\u202e\\u2028\":1}", 0));
+  CHECK(read_message(folder.path("forged")) ==
+        "tessera: FILE: tensor 'a\\n  hint      run rm\\u009b31m\\u202e\\u2028' is not an object\n"
+        "  expected  {dtype, shape, data_offsets}\n"
+        "  got       number");
 }
 
 TEST_CASE("control characters of a file do not reach the terminal", "[safetensors]") {
@@ -233,9 +310,9 @@ TEST_CASE("header lengths beyond the file or the limit are refused", "[safetenso
   text.replace(0, 8, std::string(8, '\xFF'));
   write_text(folder.path("a"), text);
   CHECK(read_message(folder.path("a")) ==
-        "tessera: FILE: the header is too long\n"
-        "  expected  at most 100000000 bytes\n"
-        "  got       18446744073709551615 bytes");
+        "tessera: FILE: is not a safetensors file\n"
+        "  expected  8 bytes that say how long the header is, at most 100000000\n"
+        "  got       18446744073709551615");
 }
 
 TEST_CASE("no prefix of a good file and no flip of a header bit crashes the reader",

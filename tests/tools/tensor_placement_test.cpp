@@ -93,6 +93,23 @@ TEST_CASE("strides that make no sense are refused", "[placement]") {
         "  got       shape [5, 8], strides [4611686018427387904, 1]");
 }
 
+TEST_CASE("strides of a tensor that the file does not hold are no typo to ignore", "[placement]") {
+  const kernels::Tensors given = {{"x", TensorView(nullptr, DType::e4m3, {5, 8})}};
+  CHECK_NOTHROW(check_stride_names(op(), given, {{"strides.x", "16,1"}, {"note", "any"}}));
+  for (const char* name : {"xx", "x_sf", "out", ""}) {
+    CAPTURE(name);
+    try {
+      check_stride_names(op(), given, {{std::string("strides.") + name, "16,1"}});
+      CHECK(false);
+    } catch (const Error& e) {
+      CHECK(std::string(e.what()).find(std::string("tessera: cast_back: metadata 'strides.") +
+                                       name +
+                                       "' belongs to no tensor of the file\n"
+                                       "  expected  strides of x\n") == 0);
+    }
+  }
+}
+
 TEST_CASE("strides are written iff they differ from row-major", "[placement]") {
   CHECK(strides_text({5, 8}, {8, 1}).empty());
   CHECK(strides_text({5, 8}, {1, 8}) == "1,8");

@@ -4,16 +4,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
+#include "tools/lib/header_scan.h"
+#include "tools/lib/input_file.h"
 #include "tools/lib/own_kernel.h"
 
 namespace tessera::tools {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int64_t kMaxFile = int64_t{64} << 20;
 
 [[noreturn]] void fail(const std::string& path, std::string got) {
   throw Error({.kind = ErrorKind::argument,
@@ -59,11 +62,14 @@ LaunchCost launch_of(const Json& json) {
 }  // namespace
 
 BenchFile read_bench(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(path, "a file that cannot be opened");
+  const std::string text = read_text_file(path, kMaxFile);
   BenchFile file;
   try {
-    const Json json = Json::parse(in);
+    const Json json = Json::parse(text);
+    for (const char* other : {"compile", "cold"}) {
+      if (!json.is_object() || !json.contains(other)) continue;
+      fail(path, fmt::format("a file of bench --{}, which has no GPU times to draw", other));
+    }
     const Json& machine = json.at("machine");
     machine.at("device").get_to(file.machine.device);
     machine.at("driver").get_to(file.machine.driver);
@@ -72,7 +78,7 @@ BenchFile read_bench(const std::string& path) {
     for (const Json& one : json.at("cases")) file.results.push_back(result_of(one));
     for (const Json& one : json.at("launch")) file.launches.push_back(launch_of(one));
   } catch (const Json::exception& error) {
-    fail(path, error.what());
+    fail(path, json_problem(error));
   }
   for (const BenchResult& r : file.results) {
     const bool times =

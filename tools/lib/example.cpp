@@ -54,6 +54,7 @@ std::vector<ir::Kernel> kernels_of(const kernels::OpInfo& op, const kernels::Par
         TensorView(nullptr, tensor.dtype, tensor.shape, placement.strides, Device::cpu());
   }
   check_tensor_names(op, views);
+  check_stride_names(op, views, inputs.metadata);
   return op.kernels(views_with_outputs(op, views, params), params);
 }
 

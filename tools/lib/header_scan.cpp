@@ -13,7 +13,8 @@ using Json = nlohmann::json;
 /// Every handler returns whether to go on.
 class Scanner : public nlohmann::json_sax<Json> {
  public:
-  explicit Scanner(int most_levels) : most_levels_(static_cast<size_t>(most_levels)) {}
+  Scanner(int most_levels, size_t most_names)
+      : most_levels_(static_cast<size_t>(most_levels)), most_names_(most_names) {}
 
   HeaderScan found;
 
@@ -22,7 +23,10 @@ class Scanner : public nlohmann::json_sax<Json> {
   bool end_object() override { return leave(); }
   bool end_array() override { return leave(); }
   bool key(std::string& name) override {
-    if (names_.back().insert(name).second) return true;
+    if (names_.back().insert(name).second) {
+      found.too_many = names_.back().size() > most_names_;
+      return !found.too_many;
+    }
     found.repeats = true;
     found.repeated_name = std::move(name);
     return false;
@@ -50,16 +54,24 @@ class Scanner : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  size_t most_levels_;
+  size_t most_levels_, most_names_;
   std::vector<std::unordered_set<std::string>> names_;  // of the open objects; empty for arrays
 };
 
 }  // namespace
 
-HeaderScan scan_header(const std::string& text, int most_levels) {
-  Scanner scanner(most_levels);
+HeaderScan scan_header(const std::string& text, int most_levels, size_t most_names) {
+  Scanner scanner(most_levels, most_names);
   Json::sax_parse(text, &scanner);
   return scanner.found;
+}
+
+std::string json_problem(const std::exception& error) {
+  // "[json.exception.parse_error.101] parse error at line 1, column 1: ..."
+  const std::string_view text = error.what();
+  const size_t end =
+      text.starts_with("[json.exception.") ? text.find("] ") : std::string_view::npos;
+  return std::string(end == std::string_view::npos ? text : text.substr(end + 2));
 }
 
 }  // namespace tessera::tools

@@ -2,18 +2,25 @@
 // A first look at the JSON header of a file that nobody vouches for, in one pass and without
 // building a tree.
 
+#include <cstddef>
+#include <exception>
 #include <string>
 
 namespace tessera::tools {
 
 struct HeaderScan {
   bool too_deep = false;
+  bool too_many = false;
   bool repeats = false;
   std::string repeated_name;  // a name that stands twice in one object, if `repeats`
 };
 
-/// Stops at the first finding. Text that is no JSON has none: the parser explains it.
-/// Example: scan_header(R"({"a":1,"a":2})", 4).repeated_name == "a".
-HeaderScan scan_header(const std::string& text, int most_levels);
+/// Stops at the first finding: more than `most_levels` open objects and lists, more than
+/// `most_names` names in one object, a name twice. Text that is no JSON has none: the parser
+/// explains it. Example: scan_header(R"({"a":1,"a":2})", 4, 9).repeated_name == "a".
+HeaderScan scan_header(const std::string& text, int most_levels, size_t most_names);
+
+/// What an exception of the JSON library says, without the library's own prefix.
+std::string json_problem(const std::exception& error);
 
 }  // namespace tessera::tools

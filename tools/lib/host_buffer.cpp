@@ -1,14 +1,22 @@
 #include "tools/lib/host_buffer.h"
 
+#include <unistd.h>
+
 #include <new>
 
 namespace tessera::tools {
 namespace {
+
 constexpr int64_t kAlignment = 64;
+
+int64_t memory_of_machine() {
+  return int64_t{::sysconf(_SC_PHYS_PAGES)} * int64_t{::sysconf(_SC_PAGESIZE)};
 }
 
+}  // namespace
+
 HostBuffer::HostBuffer(int64_t bytes) : size_(bytes) {
-  if (bytes < 0 || bytes > INT64_MAX - kAlignment) throw std::bad_alloc();
+  if (bytes < 0 || bytes > memory_of_machine()) throw std::bad_alloc();
   // calloc maps large blocks lazily; an aligned form of it does not exist.
   storage_.reset(std::calloc(static_cast<size_t>(bytes + kAlignment), 1));
   if (storage_ == nullptr) throw std::bad_alloc();

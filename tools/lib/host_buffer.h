@@ -10,7 +10,8 @@
 
 namespace tessera::tools {
 
-/// At least 64-byte aligned (vector accesses need 16). Throws std::bad_alloc.
+/// At least 64-byte aligned (vector accesses need 16). Throws std::bad_alloc, at once beyond the
+/// memory of the machine: the system would grant it and end the process when it is filled.
 class HostBuffer {
  public:
   HostBuffer() = default;

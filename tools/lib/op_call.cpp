@@ -70,14 +70,26 @@ OpCall::OpCall(const OpInfo& op, kernels::Params params, const Safetensors& inpu
   Tensors names;
   for (const StoredTensor& tensor : inputs.tensors) {
     refuse_outputs_as_inputs(op, tensor.name);
-    names[tensor.name] = TensorView(nullptr, tensor.dtype, tensor.shape);
+    // Without data; a scalar without data would pass for one that is absent.
+    static std::byte scalar{};
+    names[tensor.name] =
+        TensorView(tensor.shape.rank == 0 ? &scalar : nullptr, tensor.dtype, tensor.shape);
   }
   check_tensor_names(op, names);
+  check_stride_names(op, names, inputs.metadata);
+  std::vector<Placement> placements;
   for (const StoredTensor& tensor : inputs.tensors) {
-    const Placement placement =
-        place_input(op, tensor.name, tensor.dtype, tensor.shape, params_, inputs.metadata);
-    add_input(tensor.name, tensor.dtype, tensor.shape, placement.strides,
-              placement.storage_elements, tensor.data.bytes());
+    placements.push_back(
+        place_input(op, tensor.name, tensor.dtype, tensor.shape, params_, inputs.metadata));
+    TensorView& view = names[tensor.name];
+    view = TensorView(view.data, view.dtype, view.shape, placements.back().strides, device);
+  }
+  // A few bytes of strides may ask for any amount of memory: the op sees them before it is taken.
+  op.outputs(names, params_);
+  for (size_t i = 0; i < placements.size(); ++i) {
+    const StoredTensor& tensor = inputs.tensors[i];
+    add_input(tensor.name, tensor.dtype, tensor.shape, placements[i].strides,
+              placements[i].storage_elements, tensor.data.bytes());
   }
   allocate_outputs();
 }
@@ -102,6 +114,10 @@ void OpCall::add_input(const std::string& name, DType dtype, const Dims& shape, 
   TensorView view(memory.data(), dtype, shape, strides, device_);
   if (view.is_row_major() && memory.bytes() == static_cast<int64_t>(logical.size())) {
     memory.upload(logical);
+  } else if (memory.bytes() > 0 && !device_.is_cuda()) {
+    // In place: what lies between the elements is never touched.
+    scatter(logical, shape, strides, tessera::bytes(dtype),
+            {static_cast<std::byte*>(memory.data()), static_cast<size_t>(memory.bytes())});
   } else if (memory.bytes() > 0) {
     HostBuffer storage(memory.bytes());
     scatter(logical, shape, strides, tessera::bytes(dtype), storage.bytes());
@@ -177,6 +193,9 @@ Safetensors OpCall::results() const {
       if (memory.bytes() == 0 || memory.data() != view.data) continue;
       if (view.is_row_major() && memory.bytes() == tensor.data.size()) {
         memory.download(tensor.data.bytes());
+      } else if (!device_.is_cuda()) {
+        gather({static_cast<const std::byte*>(memory.data()), static_cast<size_t>(memory.bytes())},
+               view.shape, view.strides, tessera::bytes(view.dtype), tensor.data.bytes());
       } else {
         HostBuffer storage(memory.bytes());
         memory.download(storage.bytes());

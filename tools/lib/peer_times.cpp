@@ -5,18 +5,20 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 #include <stdexcept>
 
 #include "dsl/base/error.h"
+#include "tools/lib/input_file.h"
 
 namespace tessera::tools {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr int64_t kMaxFile = int64_t{256} << 20;
 
 [[noreturn]] void fail(const std::string& path, std::string what, std::string got) {
   throw Error({.kind = ErrorKind::argument,
@@ -277,14 +279,6 @@ TableExtent table_extent(const std::string& text) {
   return {std::stoll(text.substr(0, digits)), text.substr(digits)};
 }
 
-std::string read_all(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) fail(path, "cannot be opened", "no such readable file");
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 }  // namespace
 
 CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_case) {
@@ -349,7 +343,7 @@ PeerTimes PeerTimes::load(const std::string& path) {
 }
 
 void PeerTimes::load_file(const std::string& path) {
-  std::istringstream text(read_all(path));
+  std::istringstream text(read_text_file(path, kMaxFile));
   int number = 0;
   for (std::string line; std::getline(text, line);) {
     ++number;
@@ -383,7 +377,7 @@ void PeerTimes::load_file(const std::string& path) {
 
 void PeerTimes::load_copy_rates(const std::string& readme) {
   // "8 MiB 3310 GB/s, 32 MiB 3609, ..., 1 GiB 4242": a size, its unit, a rate.
-  const std::string text = read_all(readme);
+  const std::string text = read_text_file(readme, kMaxFile);
   const std::regex pair(R"(\b([1-9]\d{0,5}) (MiB|GiB) (\d{3,5})\b)");
   for (std::sregex_iterator it(text.begin(), text.end(), pair), end; it != end; ++it) {
     const int shift = (*it)[2].str() == "GiB" ? 30 : 20;

@@ -1,20 +1,16 @@
 #include "tools/lib/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
-#include "tools/lib/atomic_file.h"
 #include "tools/lib/header_scan.h"
+#include "tools/lib/input_file.h"
 
 namespace tessera::tools {
 namespace {
@@ -23,8 +19,9 @@ using Json = nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "the format is little endian");
 
 constexpr int64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr size_t kMaxNames = 65'536;         // tensors, and keys of the metadata
+constexpr size_t kShownBytes = 16;           // of what is no header
 constexpr int kMaxDepth = 4;                 // header, tensor, shape: hostile nesting stops here
-constexpr int64_t kReadChunk = int64_t{64} << 20;
 
 constexpr std::array kWords = {
     std::pair{DType::f32, std::string_view("F32")},
@@ -52,59 +49,22 @@ constexpr std::array kWords = {
                .got = std::move(got)});
 }
 
-/// An open file whose size is fixed when it is opened.
-class InputFile {
- public:
-  explicit InputFile(const std::string& path) : path_(path) {
-    // O_NONBLOCK: opening a FIFO must not wait for a writer.
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat info {};
-    if (descriptor_ < 0 || ::fstat(descriptor_, &info) != 0) {
-      const std::string reason = std::strerror(errno);
-      close();
-      fail(path, "cannot be opened", "a readable file", reason);
-    }
-    if (!S_ISREG(info.st_mode)) {
-      close();
-      fail(path, "cannot be read", "a regular file",
-           S_ISDIR(info.st_mode) ? "a directory" : "a special file");
-    }
-    size_ = info.st_size;
-  }
-  ~InputFile() { close(); }
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
-
-  int64_t size() const { return size_; }
-
-  void read(int64_t offset, std::span<std::byte> into) const {
-    while (!into.empty()) {
-      const size_t count = std::min(into.size(), static_cast<size_t>(kReadChunk));
-      const ssize_t got = ::pread(descriptor_, into.data(), count, offset);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail(path_, "cannot be read", "a readable file", std::strerror(errno));
-      if (got == 0) {
-        fail(path_, "shrank while it was read", fmt::format("{} bytes", size_),
-             fmt::format("{} bytes", offset));
-      }
-      into = into.subspan(static_cast<size_t>(got));
-      offset += got;
-    }
-  }
-
- private:
-  void close() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = -1;
-  }
-
-  std::string path_;
-  int descriptor_ = -1;
-  int64_t size_ = 0;
-};
-
 Json parse_header(const std::string& path, const std::string& text) {
-  const HeaderScan scan = scan_header(text, kMaxDepth);
+  // Blanks at the end only, and nothing that one parser reads and another does not.
+  const size_t end = text.find_last_not_of(' ');
+  if (end == std::string::npos || text.front() != '{' || text[end] != '}') {
+    fail(path, "is not a safetensors file", "a header that begins with '{' and ends with '}'",
+         text.empty() ? "an empty header" : fmt::format("'{}'", text.substr(0, kShownBytes)));
+  }
+  if (text.find('\0') != std::string::npos) {
+    fail(path, "the header holds a NUL", "JSON text",
+         fmt::format("a NUL at byte {}", text.find('\0')));
+  }
+  const HeaderScan scan = scan_header(text, kMaxDepth, kMaxNames);
+  if (scan.too_many) {
+    fail(path, "the header holds too many names",
+         fmt::format("at most {} tensors and as many keys of __metadata__", kMaxNames), "more");
+  }
   if (scan.too_deep) {
     fail(path, "the header is nested too deeply", fmt::format("{} levels", kMaxDepth), "more");
   }
@@ -116,13 +76,7 @@ Json parse_header(const std::string& path, const std::string& text) {
   try {
     header = Json::parse(text);
   } catch (const Json::exception& e) {
-    // The text after the library's own "[json.exception.parse_error.101] ".
-    const std::string_view reason = e.what();
-    fail(path, "the header is not JSON", "a JSON object",
-         std::string(reason.substr(std::min(reason.size(), reason.find(']') + 2))));
-  }
-  if (!header.is_object()) {
-    fail(path, "the header is not an object", "a JSON object", header.type_name());
+    fail(path, "the header is not JSON", "a JSON object", json_problem(e));
   }
   return header;
 }
@@ -286,8 +240,9 @@ Safetensors read_safetensors(const std::string& path) {
   uint64_t stated = 0;
   file.read(0, std::as_writable_bytes(std::span(&stated, 1)));
   if (stated > static_cast<uint64_t>(kMaxHeader)) {
-    fail(path, "the header is too long", fmt::format("at most {} bytes", kMaxHeader),
-         fmt::format("{} bytes", stated));
+    fail(path, "is not a safetensors file",
+         fmt::format("8 bytes that say how long the header is, at most {}", kMaxHeader),
+         fmt::format("{}", stated));
   }
   const auto header_bytes = static_cast<int64_t>(stated);
   if (header_bytes > file.size() - kPrefix) {
@@ -332,6 +287,11 @@ Safetensors read_safetensors(const std::string& path) {
 }
 
 void write_safetensors(const std::string& path, const Safetensors& file) {
+  AtomicFile out(path);
+  write_safetensors(out, file);
+}
+
+void write_safetensors(AtomicFile& out, const Safetensors& file) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!file.metadata.empty()) header["__metadata__"] = file.metadata;
   int64_t offset = 0;
@@ -350,7 +310,6 @@ void write_safetensors(const std::string& path, const Safetensors& file) {
   text.append((8 - text.size() % 8) % 8, ' ');
   const uint64_t header_bytes = text.size();
 
-  AtomicFile out(path);
   out.write(std::as_bytes(std::span(&header_bytes, 1)));
   out.write(text);
   for (const StoredTensor& tensor : file.tensors) out.write(tensor.data.bytes());

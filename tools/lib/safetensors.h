@@ -9,6 +9,7 @@
 
 #include "dsl/base/dtype.h"
 #include "dsl/base/tensor_view.h"
+#include "tools/lib/atomic_file.h"
 #include "tools/lib/host_buffer.h"
 
 namespace tessera::tools {
@@ -33,13 +34,16 @@ struct Safetensors {
 std::string_view safetensors_word(DType dtype);
 
 /// Throws Error (argument): cannot be opened; truncated; header longer than the file or than 100
-/// MB; bad JSON; not an object; a name twice; a field missing, unknown or of the wrong type; an
-/// unknown dtype; negative or overflowing extents; offsets misordered, out of range, overlapping or
-/// with holes; a size that is not that of the shape. Example: const Safetensors file =
-/// read_safetensors("x.safetensors");
+/// MB; bad JSON; anything before its '{' or after its '}' but blanks; more than 65536 tensors or
+/// keys of the metadata; a name twice; a field missing, unknown or of the wrong type; an unknown
+/// dtype; negative or overflowing extents; offsets misordered, out of range, overlapping or with
+/// holes; a size that is not that of the shape.
+/// Example: const Safetensors file = read_safetensors("x.safetensors");
 Safetensors read_safetensors(const std::string& path);
 
 /// Whole or not at all, see AtomicFile. The header is padded with spaces to a multiple of 8 bytes.
 void write_safetensors(const std::string& path, const Safetensors& file);
+/// The same into a file that was opened before; commits it.
+void write_safetensors(AtomicFile& out, const Safetensors& file);
 
 }  // namespace tessera::tools

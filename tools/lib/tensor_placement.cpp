@@ -8,9 +8,12 @@
 #include <cstring>
 
 #include "dsl/base/error.h"
+#include "kernels/nearest_name.h"
 
 namespace tessera::tools {
 namespace {
+
+constexpr std::string_view kStrides = "strides.";  // of keys of the metadata
 
 [[noreturn]] void fail(const kernels::OpInfo& op, const std::string& tensor, std::string expected,
                        std::string got) {
@@ -164,7 +167,7 @@ Placement place_input(const kernels::OpInfo& op, const std::string& tensor, DTyp
                       const Dims& shape, const kernels::Params& params,
                       const std::map<std::string, std::string>& metadata) {
   const std::string layout = scale_layout(op, tensor, params);
-  const auto given = metadata.find("strides." + tensor);
+  const auto given = metadata.find(std::string(kStrides) + tensor);
   Placement placement;
   if (given != metadata.end()) {
     placement.strides = parse_strides(op, tensor, shape, given->second);
@@ -179,6 +182,24 @@ Placement place_input(const kernels::OpInfo& op, const std::string& tensor, DTyp
     placement.storage_elements = shape[1] * padded_rows(shape[0]);
   }
   return placement;
+}
+
+void check_stride_names(const kernels::OpInfo& op, const kernels::Tensors& given,
+                        const std::map<std::string, std::string>& metadata) {
+  for (const auto& [key, text] : metadata) {
+    if (!key.starts_with(kStrides)) continue;
+    const std::string name = key.substr(kStrides.size());
+    if (given.contains(name)) continue;
+    std::vector<std::string> names;
+    for (const auto& [known, view] : given) names.push_back(known);
+    throw Error({.kind = ErrorKind::argument,
+                 .op = op.name,
+                 .what = fmt::format("metadata '{}' belongs to no tensor of the file", key),
+                 .argument = name,
+                 .expected = fmt::format("strides of {}", fmt::join(names, ", ")),
+                 .got = key,
+                 .hint = kernels::did_you_mean(name, names)});
+  }
 }
 
 std::string strides_text(const Dims& shape, const Dims& strides) {

@@ -27,6 +27,11 @@ Placement place_input(const kernels::OpInfo& op, const std::string& tensor, DTyp
                       const Dims& shape, const kernels::Params& params,
                       const std::map<std::string, std::string>& metadata);
 
+/// Every "strides.<tensor>" of `metadata` must be of one of the tensors given, else Error (argument)
+/// naming the nearest: a misspelt name would give another layout.
+void check_stride_names(const kernels::OpInfo& op, const kernels::Tensors& given,
+                        const std::map<std::string, std::string>& metadata);
+
 /// The text for the metadata of an output; empty when nothing is to be written: row-major, or no
 /// elements.
 std::string strides_text(const Dims& shape, const Dims& strides);

@@ -32,11 +32,6 @@ struct BenchOptions {
   std::optional<double> fail_at;
 };
 
-/// A line on stderr that the next one replaces, only for a person who is watching.
-void show_progress(const std::string& text) {
-  if (::isatty(STDERR_FILENO) != 0) tell(fmt::format("\r\x1b[K{}", text));
-}
-
 [[noreturn]] void fail_without_gpu() {
   throw Error({.kind = ErrorKind::unsupported,
                .what = "bench needs a GPU",
@@ -67,6 +62,7 @@ int bench_compile(const BenchOptions& options) {
     chosen = choose_ops(program_ops(), options.op);
     target = target_of(options.arch);
   });
+  OptionalOutput json(options.json);
   const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
   const double tolerated = options.fail_at.value_or(std::numeric_limits<double>::infinity());
   std::vector<CompileCost> costs;
@@ -79,7 +75,7 @@ int bench_compile(const BenchOptions& options) {
     }
   }
   show_progress("");
-  if (!options.json.empty()) write_file(options.json, compile_json(costs));
+  json.write(compile_json(costs));
   const auto above = [&](double share) {
     return std::count_if(costs.begin(), costs.end(),
                          [&](const CompileCost& cost) { return cost.share_of_limit() > share; });
@@ -107,6 +103,7 @@ int bench_cold(const BenchOptions& options) {
   const std::vector<const kernels::OpInfo*> chosen =
       reading_arguments([&] { return choose_ops(program_ops(), options.op); });
   const runtime::Target target = reading_arguments([&] { return target_of(options.arch); });
+  OptionalOutput json(options.json);
   const bool on_gpu = has_gpu();
   std::vector<ColdStart> costs;
   for (const kernels::OpInfo* op : chosen) {
@@ -115,7 +112,7 @@ int bench_cold(const BenchOptions& options) {
     costs.push_back(cold_start(*op, op->examples.front(), on_gpu, target));
   }
   show_progress("");
-  if (!options.json.empty()) write_file(options.json, cold_json(costs));
+  json.write(cold_json(costs));
   const char* what = on_gpu ? "first call of a process until it is done"
                             : "no GPU: first kernel of a process, up to its cubin";
   return print(fmt::format("{}, median of 3\n\n{}", what, cold_table(costs))) ? kOk : kFailed;
@@ -150,6 +147,7 @@ int bench(const BenchOptions& options) {
     return print(fmt::format("SKIPPED: no CUDA device ({})\n", runtime::why_no_device())) ? kOk
                                                                                           : kFailed;
   }
+  OptionalOutput json(options.json);
   constexpr int kDevice = 0;
   DeviceTimer timer(kDevice);  // first: CUPTI wants to see the context being made
   const BenchMachine machine = bench_machine(timer);
@@ -170,7 +168,7 @@ int bench(const BenchOptions& options) {
     }
   }
   show_progress("");
-  if (!options.json.empty()) write_file(options.json, bench_json(machine, results, costs));
+  json.write(bench_json(machine, results, costs));
   std::string text = fmt::format("{}, driver {}, NVRTC {}, times from {}\n\n", machine.device,
                                  machine.driver, machine.nvrtc, machine.method);
   text += options.launch ? launch_table(costs) : bench_table(results);

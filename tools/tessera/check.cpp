@@ -35,6 +35,7 @@ int check(const CheckOptions& options) {
     nvrtc = &runtime::Runtime::instance().nvrtc();
     scope.emplace(target);
   }
+  OptionalOutput json(options.json);
   std::vector<CheckResult> results;
   std::string errors;
   for (const kernels::OpInfo* op : chosen) {
@@ -44,7 +45,7 @@ int check(const CheckOptions& options) {
       if (!results.back().error.empty()) errors += results.back().error + "\n";
     }
   }
-  if (!options.json.empty()) write_file(options.json, check_json(results));
+  json.write(check_json(results));
   const bool printed = print(options.lines ? access_table(results) : check_table(results));
   tell(errors);
   return printed && errors.empty() ? kOk : kFailed;

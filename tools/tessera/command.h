@@ -4,11 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "dsl/base/error.h"
+#include "tools/lib/atomic_file.h"
 
 namespace tessera::tools {
 
@@ -49,9 +51,25 @@ int run_program(int argc, char** argv);
 
 /// Writes the whole text on stdout; false if that fails (a full disk, a closed pipe).
 bool print(const std::string& text);
-/// Writes the text on stderr, where that can be written.
+/// Writes the text on stderr, where that can be written, with control characters escaped.
 void tell(const std::string& text);
+/// A line on stderr that the next one replaces, only for a person who is watching; an empty one
+/// wipes it.
+void show_progress(const std::string& text);
+
 /// Writes a file whole or not at all.
 void write_file(const std::string& path, const std::string& text);
+
+/// The file of an option that may be left out. A command opens it before it works, so that a path
+/// that cannot be written costs no result. Throws AtomicFile's errors.
+class OptionalOutput {
+ public:
+  explicit OptionalOutput(const std::string& path);
+  /// The whole contents; nothing without a path.
+  void write(const std::string& text);
+
+ private:
+  std::optional<AtomicFile> file_;
+};
 
 }  // namespace tessera::tools

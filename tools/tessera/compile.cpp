@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <mutex>
 #include <set>
@@ -64,14 +63,14 @@ int compile(const CompileOptions& options) {
   warn_about_other_programs(wanted);
   const int jobs =
       options.jobs > 0 ? options.jobs : runtime::num_jobs(runtime::Runtime::instance().options());
+  // A bundle that a group or others could write would not be used.
+  AtomicFile out(options.out, S_IWGRP | S_IWOTH);
   std::mutex mutex;
-  const bool watched = ::isatty(STDERR_FILENO) != 0;
   Compiled compiled = compile_all(wanted, jobs, [&](size_t done, size_t total) {
-    if (!watched) return;
     const std::lock_guard lock(mutex);
-    tell(fmt::format("\r\x1b[K{} of {} kernels", done, total));
+    show_progress(fmt::format("{} of {} kernels", done, total));
   });
-  if (watched) tell("\r\x1b[K");
+  show_progress("");
   for (const std::string& problem : compiled.left_out) tell(problem + "\n");
   if (compiled.items.empty()) {
     throw Error({.kind = ErrorKind::unsupported,
@@ -81,9 +80,8 @@ int compile(const CompileOptions& options) {
   std::set<std::string> kernels;
   for (const runtime::BundleItem& item : compiled.items) kernels.insert(item.kernel.hex);
   const std::string bytes = runtime::encode_bundle(std::move(compiled.items));
-  write_file(options.out, bytes);
-  // A bundle that a group or others could write would not be used.
-  ::chmod(options.out.c_str(), 0644);
+  out.write(bytes);
+  out.commit();
   return print(fmt::format("{}: {} kernels for {} target{}, {} bytes\n", options.out,
                            kernels.size(), targets.size(), targets.size() == 1 ? "" : "s",
                            bytes.size()))

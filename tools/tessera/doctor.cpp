@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "dsl/base/printable.h"
 #include "kernels/op.h"
 #include "runtime/cache/site_key.h"
 #include "runtime/code_stamp.h"
@@ -19,7 +20,7 @@ namespace {
 /// The first line of an error, and the rest indented below it.
 std::string indented(const std::string& text) {
   std::string result;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     result += c;
     if (c == '\n') result += "             ";
   }

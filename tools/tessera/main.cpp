@@ -4,31 +4,60 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <new>
+#include <sstream>
 
+#include "dsl/base/printable.h"
 #include "kernels/nearest_name.h"
-#include "tools/lib/atomic_file.h"
+#include "runtime/no_write_signals.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
 
 bool print(const std::string& text) {
+  const runtime::NoWriteSignals guard;
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
          std::fflush(stdout) == 0;
 }
 
-void tell(const std::string& text) {
+namespace {
+
+constexpr size_t kMostQuoted = 500;  // of what somebody typed
+
+void write_to_stderr(const std::string& text) {
+  const runtime::NoWriteSignals guard;
   static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
 }
+
+}  // namespace
 
 void write_file(const std::string& path, const std::string& text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
+}
+
+void tell(const std::string& text) {
+  write_to_stderr(printable(text));
+}
+
+void show_progress(const std::string& text) {
+  if (::isatty(STDERR_FILENO) != 0) write_to_stderr("\r\x1b[K" + text);
+}
+
+OptionalOutput::OptionalOutput(const std::string& path) {
+  if (!path.empty()) file_.emplace(path);
+}
+
+void OptionalOutput::write(const std::string& text) {
+  if (!file_) return;
+  file_->write(text);
+  file_->commit();
 }
 
 namespace {
@@ -38,21 +67,62 @@ int report(const std::string& message, ExitCode code) {
   return code;
 }
 
-/// The parser's message, with the nearest subcommand when the first word is none.
-int report_usage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  std::string message = fmt::format("tessera: {}", error.what());
+std::vector<std::string> names_of(const std::vector<const CLI::App*>& commands) {
   std::vector<std::string> names;
-  for (const CLI::App* sub : app.get_subcommands({})) names.push_back(sub->get_name());
-  if (argc > 1 && argv[1][0] != '-' &&
-      std::find(names.begin(), names.end(), argv[1]) == names.end()) {
-    message = fmt::format("tessera: unknown command '{}'\n  expected  {}\n  got       {}", argv[1],
-                          fmt::join(names, ", "), argv[1]);
-    const std::string hint = kernels::did_you_mean(argv[1], names);
-    if (!hint.empty()) message += fmt::format("\n  hint      {}", hint);
-  } else {
-    message += "\n  hint      run with --help for the words it knows";
+  for (const CLI::App* command : commands) names.push_back(command->get_name());
+  return names;
+}
+
+std::vector<std::string> option_names_of(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
-  return report(message, kUsage);
+  return names;
+}
+
+std::string unknown_word(const char* kind, const std::string& word,
+                         const std::vector<std::string>& known) {
+  const std::string shown = printable_line(word, kMostQuoted);
+  std::string message = fmt::format("tessera: unknown {} '{}'\n  expected  {}\n  got       {}",
+                                    kind, shown, fmt::join(known, ", "), shown);
+  const std::string hint = kernels::did_you_mean(word, known);
+  return hint.empty() ? message : message + fmt::format("\n  hint      {}", hint);
+}
+
+/// The first word that no command knows, which the parser may report as something else that is
+/// missing; empty if there is none.
+std::string explain_unknown_word(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* command = &app;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (word == "--") return "";
+    if (word.size() > 1 && word[0] == '-') {
+      // A short option may carry its value: -pname=value.
+      const std::string name = word[1] == '-' ? word.substr(0, word.find('=')) : word.substr(0, 2);
+      const CLI::Option* option = command->get_option_no_throw(name);
+      if (option == nullptr) return unknown_word("option", name, option_names_of(*command));
+      if (option->get_items_expected_min() > 0 && name == word) ++i;
+      continue;
+    }
+    const std::vector<const CLI::App*> commands = command->get_subcommands({});
+    if (commands.empty()) continue;
+    const auto chosen = std::find_if(commands.begin(), commands.end(),
+                                     [&](const CLI::App* one) { return one->get_name() == word; });
+    if (chosen == commands.end()) return unknown_word("command", word, names_of(commands));
+    command = *chosen;
+  }
+  return "";
+}
+
+int report_usage(const CLI::App& app, const CLI::ParseError& error,
+                 const std::vector<std::string>& words) {
+  const std::string unknown = explain_unknown_word(app, words);
+  if (!unknown.empty()) return report(unknown, kUsage);
+  return report(fmt::format("tessera: {}\n  hint      run with --help for the words it knows",
+                            printable_line(error.what(), kMostQuoted)),
+                kUsage);
 }
 
 /// The file's name: a user's own program says its own in its help.
@@ -64,7 +134,7 @@ std::string program_name(int argc, char** argv) {
 int parse_and_run(int argc, char** argv) {
   program_ops();  // what is wrong with a user's own kernels is told whatever he asks for
   CLI::App app("tessera: kernels for DeepSeek-class models", program_name(argc, argv));
-  app.set_version_flag("--version", "tessera " TESSERA_VERSION);
+  app.set_version_flag("-V,--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);
   Command command;
   add_list(app, command);
@@ -76,12 +146,21 @@ int parse_and_run(int argc, char** argv) {
   add_compile(app, command);
   add_cache(app, command);
   add_doctor(app, command);
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  if (!words.empty() && words.front() == "help") {  // help [COMMAND ...] is [COMMAND ...] --help
+    words.erase(words.begin());
+    const std::string unknown = explain_unknown_word(app, words);
+    if (!unknown.empty()) return report(unknown, kUsage);
+    words.emplace_back("--help");
+  }
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));  // it takes them reversed
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    std::ostringstream text;
+    app.exit(help, text, text);
+    return print(text.str()) ? kOk : kFailed;
   } catch (const CLI::ParseError& error) {
-    return report_usage(app, error, argc, argv);
+    return report_usage(app, error, words);
   }
   return command();
 }

@@ -17,7 +17,9 @@ int report(const ReportOptions& options) {
     if (!options.peer.empty()) set_peer_times(read, PeerTimes::load(options.peer));
     return read;
   });
-  write_file(options.out, report_page(file));
+  AtomicFile out(options.out);
+  out.write(report_page(file));
+  out.commit();
   return kOk;
 }
 

@@ -58,6 +58,7 @@ int run(const RunOptions& options) {
     }
   }();
 
+  AtomicFile out(options.out);
   if (device.is_cuda()) calling(*op, [&] { check_values(*op, params, inputs); });
   std::optional<OpCall> call;
   calling(*op, [&] { call.emplace(*op, params, inputs, device); });
@@ -65,7 +66,7 @@ int run(const RunOptions& options) {
   calling(*op, [&] { call->run(); });
   wait_for(device);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
-  write_safetensors(options.out, call->results());
+  write_safetensors(out, call->results());
   const bool printed =
       print(fmt::format("{} on {}: {:.3f} ms, first call included; {} bytes of tensors\n", op->name,
                         describe(device), spent.count(), call->bytes()));
