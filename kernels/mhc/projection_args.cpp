@@ -24,7 +24,8 @@ ProjectionShape check_projection(ArgCheck& check, const TokenDims& tokens, const
       .shape_of(tokens.shape({"n", "H"}))
       .row_major();
   require_streams(check, "residual", kMaxStreams);
-  const int64_t width = check["n"] * check["H"];
+  int64_t width = 0;
+  if (__builtin_mul_overflow(check["n"], check["H"], &width)) width = INT64_MAX;
   check.bind("n*H", width, "n * H of residual");
   check.require(width % kRunUnit == 0, "residual", "a row has the wrong number of columns",
                 "n * H a multiple of " + std::to_string(kRunUnit), std::to_string(width));

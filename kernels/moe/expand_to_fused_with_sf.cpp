@@ -45,9 +45,10 @@ void check_input(ArgCheck& check, const Tensors& tensors, const Call& call) {
       .dtype({DType::e4m3, DType::i8})
       .shape("T", pairs ? "H/2" : "H")
       .row_major();
+  check.in_range(pairs ? "H/2" : "H", 0, INT64_MAX / 2, ErrorKind::unsupported);
   if (pairs) check.bind("H", check["H/2"] * 2, "two e2m1 codes per byte of x");
-  check.bind("C", (check["H"] + call.num_per_channels - 1) / call.num_per_channels,
-             "ceil(H / num_per_channels)");
+  const int64_t rest = check["H"] % call.num_per_channels == 0 ? 0 : 1;  // no sum to overflow
+  check.bind("C", check["H"] / call.num_per_channels + rest, "ceil(H / num_per_channels)");
   const auto x_sf = tensors.find("x_sf");
   const bool packed = x_sf != tensors.end() && x_sf->second.dtype == DType::i32;
   check.bind("words", (check["C"] + 3) / 4, "ceil(C / 4), four exponents per word");
