@@ -19,10 +19,10 @@ namespace {
 
 // Switches that other rooms read (tests and tools): known here only so that typos can be told from
 // them.
-constexpr std::array<std::string_view, 9> kOtherSwitches = {
-    "TESSERA_APPROVE",    "TESSERA_FUZZ_FIRST", "TESSERA_FUZZ_PROGRAMS",
-    "TESSERA_GOLDEN_DIR", "TESSERA_LONG_TESTS", "TESSERA_PEER_DIR",
-    "TESSERA_SPEC_DIR",   "TESSERA_TEST_ON",    "TESSERA_TEST_THOROUGH"};
+constexpr std::array<std::string_view, 10> kOtherSwitches = {
+    "TESSERA_APPROVE",    "TESSERA_FUZZ_CALLS",   "TESSERA_FUZZ_FIRST", "TESSERA_FUZZ_PROGRAMS",
+    "TESSERA_GOLDEN_DIR", "TESSERA_LONG_TESTS",   "TESSERA_PEER_DIR",   "TESSERA_SPEC_DIR",
+    "TESSERA_TEST_ON",    "TESSERA_TEST_THOROUGH"};
 constexpr int kMaxJobs = 256;
 
 template <size_t N>
