@@ -60,6 +60,7 @@ void Builder::return_if(Arg condition, SourceLoc loc) {
                     {}, {}, "put what the iteration does into k.if_");
   }
   recorder_->add({ir::Return{test.expr()}, loc});
+  ++recorder_->returns;
 }
 
 }  // namespace tessera::dsl

@@ -73,7 +73,7 @@ Value Builder::atomic(AtomicOp op, const Ref& element, const Arg& value, const A
   r.check_in_scope(node.compare, loc);
   if (fetch) node.old = r.new_var(buffer.name + "_old", buffer.dtype, ir::VarKind::value, loc);
   const ir::VarRef old = node.old;
-  r.add({std::move(node), loc});
+  r.add({std::move(node), loc}, element.element_name());
   return old ? Value(&r, ir::var(old)) : Value();
 }
 

@@ -15,6 +15,31 @@ constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
 constexpr int64_t kAlign = 16;                                // bytes: the widest access
 constexpr int64_t kMaxTileElements = (int64_t{1} << 31) - 1;  // their numbers are i32
 
+/// Throws unless the fragment fits into the threads of the block and their registers.
+void check_fragment(const Recorder& r, const ir::Buffer& fragment) {
+  constexpr int64_t kRegisterBits = 255 * 32;  // of a thread
+  int64_t elements = 1;                        // of each thread, at least
+  for (const ir::Expr& extent : fragment.shape) elements *= extent->integer;
+  elements = fragment.layout ? fragment.layout->num_slots()
+                             : (elements + r.kernel.threads - 1) / r.kernel.threads;
+  const int64_t needed = elements * bits(fragment.dtype);
+  if (needed > kRegisterBits) {
+    r.fail("REGISTERS",
+           fmt::format("fragment '{}' does not fit into the registers of the block", fragment.name),
+           fragment.loc,
+           fmt::format("at most 255 registers in each of {} threads", r.kernel.threads),
+           fmt::format("{}{}, {} registers each", name(fragment.dtype), shape_text(fragment.shape),
+                       (needed + 31) / 32),
+           "take a smaller tile, more threads, or k.shared");
+  }
+  if (!fragment.layout || fragment.layout->num_threads() <= r.kernel.threads) return;
+  r.fail("LAYOUT_THREADS",
+         fmt::format("the layout of fragment '{}' needs more threads than the block has",
+                     fragment.name),
+         fragment.loc, fmt::format("at most {}", r.kernel.threads),
+         fmt::format("{}", fragment.layout->num_threads()));
+}
+
 Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_t>& shape,
              std::string name, SourceLoc loc,
              std::shared_ptr<const layout::Layout> layout = nullptr) {
@@ -26,16 +51,14 @@ Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_
   buffer.space = space;
   buffer.layout = std::move(layout);
   buffer.loc = loc;
-  return r.new_buffer(std::move(buffer));
-}
-
-void check_layout_threads(const Recorder& r, const ir::Buffer& fragment) {
-  if (fragment.layout->num_threads() <= r.kernel.threads) return;
-  r.fail("LAYOUT_THREADS",
-         fmt::format("the layout of fragment '{}' needs more threads than the block has",
-                     fragment.name),
-         fragment.loc, fmt::format("at most {}", r.kernel.threads),
-         fmt::format("{}", fragment.layout->num_threads()));
+  Ref ref = r.new_buffer(std::move(buffer));
+  if (space != ir::Space::fragment) return ref;
+  if (r.launched) {
+    check_fragment(r, *ref.region().buffer);
+  } else {
+    r.early_fragments.push_back(ref.region().buffer);
+  }
+  return ref;
 }
 
 /// Of a dim, a stride or a scalar.
@@ -203,8 +226,8 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
                     fmt::format("{}", options.threads));
   }
   kernel.threads = options.threads;
-  for (const ir::BufferRef& fragment : recorder_->early_layouts) {
-    check_layout_threads(*recorder_, *fragment);
+  for (const ir::BufferRef& fragment : recorder_->early_fragments) {
+    check_fragment(*recorder_, *fragment);
   }
   kernel.min_blocks_per_sm = options.min_blocks_per_sm;
   check_cluster(*recorder_, grid, options.cluster, loc);
@@ -214,6 +237,7 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
   ir::Var thread = *kernel.thread;
   thread.upper = ir::index(options.threads);
   kernel.thread = recorder_->updated(std::move(thread));
+  recorder_->iterate(kernel.thread, 0, options.threads - 1, false);
   const char* names[] = {"block_x", "block_y", "block_z"};
   std::vector<Value> blocks;
   for (size_t axis = 0; axis < 3; ++axis) {
@@ -224,6 +248,9 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
         *recorder_->new_var(names[axis], DType::i32, ir::VarKind::block, loc, ir::index(0), extent);
     block.axis = static_cast<int>(axis);
     kernel.blocks.push_back(recorder_->updated(std::move(block)));
+    if (ir::is_constant(extent)) {
+      recorder_->iterate(kernel.blocks.back(), 0, extent->integer - 1, false);
+    }
     blocks.emplace_back(recorder_.get(), ir::var(kernel.blocks.back()));
   }
   recorder_->launched = true;
@@ -262,14 +289,8 @@ Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string nam
         fmt::format("{} and {} both in thread {} slot {}", tuple(collision->first),
                     tuple(collision->second), collision->thread, collision->slot));
   }
-  Ref ref = allocate(*recorder_, ir::Space::fragment, dtype, layout.shape(), std::move(name), loc,
-                     std::make_shared<const layout::Layout>(layout));
-  if (recorder_->launched) {
-    check_layout_threads(*recorder_, *ref.region().buffer);
-  } else {
-    recorder_->early_layouts.push_back(ref.region().buffer);
-  }
-  return ref;
+  return allocate(*recorder_, ir::Space::fragment, dtype, layout.shape(), std::move(name), loc,
+                  std::make_shared<const layout::Layout>(layout));
 }
 
 Ref Builder::var(DType dtype, Arg init, std::string name, SourceLoc loc) {
@@ -297,6 +318,14 @@ ir::Kernel Builder::finish(SourceLoc loc) {
   if (recorder_->finished) recorder_->fail("SPENT_BUILDER", "finish() is called twice", loc);
   if (!recorder_->launched) recorder_->fail("NO_LAUNCH", "finish() without launch()", loc);
   recorder_->kernel.body = recorder_->take_body();
+  const ir::Kernel& kernel = recorder_->kernel;
+  const bool has_output = std::any_of(kernel.tensors.begin(), kernel.tensors.end(),
+                                      [](const ir::BufferRef& t) { return t->is_output; });
+  if (!recorder_->has_effect && (has_output || kernel.body.empty())) {
+    recorder_->fail("NO_EFFECT", "nobody can see what the kernel does", loc,
+                    "a statement that writes a tensor, prints, asserts or calls a function",
+                    kernel.body.empty() ? "no statements" : "none that does");
+  }
   recorder_->finished = true;
   return recorder_->kernel;
 }

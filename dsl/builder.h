@@ -3,6 +3,7 @@
 // IR with the author's line; misuse throws an Error of kind program at that line, before any CUDA
 // exists.
 
+#include <concepts>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dsl/base/error.h"
 #include "dsl/ir/tile.h"
 #include "dsl/reducer.h"
 #include "dsl/value.h"
@@ -95,6 +97,19 @@ struct PersistentOptions {
       1;  // this many neighbours along the last axis are walked before the other axis moves
 };
 
+/// What a loop of one index runs: [&](Value i) { ... }.
+template <class Fn>
+concept LoopBody = std::invocable<const Fn&, Value>;
+
+/// What a loop over two axes at most runs: one Value for each.
+template <class Fn>
+concept TileBody = std::invocable<const Fn&, Value> || std::invocable<const Fn&, Value, Value>;
+
+/// What a loop over several extents runs: one Value for each.
+template <class Fn>
+concept IterationBody = TileBody<Fn> || std::invocable<const Fn&, Value, Value, Value> ||
+    std::invocable<const Fn&, Value, Value, Value, Value>;
+
 /// Throws if a loop body takes another number of indices than the loop has extents.
 void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
 
@@ -148,7 +163,8 @@ class Builder {
   // ---- memory
   Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
              SourceLoc loc = SourceLoc::here());
-  /// A block-level tile in registers; the compiler decides which thread holds what.
+  /// A block-level tile in registers; the compiler decides which thread holds what. REGISTERS if it
+  /// cannot fit into the 255 registers of each thread.
   Ref fragment(DType dtype, std::vector<int64_t> shape, std::string name = "frag",
                SourceLoc loc = SourceLoc::here());
   /// A fragment with the author's layout (shapes must agree).
@@ -195,7 +211,8 @@ class Builder {
   /// Waits until at most `pending` of the copies started last are under way.
   void wait_pending(int pending, SourceLoc loc = SourceLoc::here());
   /// to = reduction of the fragment `from` over one axis, in the dtype of `to`: that of `from`, or
-  /// f32 for any float. NaN is dropped by max, min and absmax.
+  /// f32 for any float. NaN is dropped by max, min and absmax. Parts and transposed views of fragments
+  /// are copied into fragments of their own shape, through shared memory where threads differ.
   void reduce_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
@@ -265,10 +282,10 @@ class Builder {
   // ---- control flow
   /// Unordered iterations spread over the threads of the block. `body` takes one Value per extent
   /// (1 to 4). ITERATION_ORDER where one reads from shared memory what another writes.
-  template <class Fn>
+  template <IterationBody Fn>
   void parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc = SourceLoc::here());
   /// for (i = begin; i < end; i += step), in every thread.
-  template <class Fn>
+  template <LoopBody Fn>
   void serial(Arg begin, Arg end, const Fn& body, Arg step = 1, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::serial, begin, end, step, body, loc);
   }
@@ -276,7 +293,7 @@ class Builder {
   /// block b runs tiles b, b + grid, b + 2 grid, ... in order. `body` takes one Value per axis.
   ///
   ///   k.persistent({ceil_div(rows, 64), 4}, [&](Value row_tile, Value column_tile) { ... });
-  template <class Fn>
+  template <TileBody Fn>
   void persistent(std::vector<Arg> tiles, const Fn& body, PersistentOptions options = {},
                   SourceLoc loc = SourceLoc::here());
   /// for (i = begin; i < end; ++i) with the result of a serial loop, but the copies from global to
@@ -289,23 +306,23 @@ class Builder {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
   ///   });
-  template <class Fn>
+  template <LoopBody Fn>
   void pipelined(Arg begin, Arg end, int stages, const Fn& body,
                  SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::pipelined, begin, end, 1, body, loc, {.stages = stages});
   }
-  template <class Fn>
+  template <LoopBody Fn>
   void pipelined(Arg begin, Arg end, PipelineOptions options, const Fn& body,
                  SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::pipelined, begin, end, 1, body, loc, options);
   }
-  template <class Fn>
+  template <LoopBody Fn>
   void unrolled(int64_t extent, const Fn& body, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::unrolled, 0, extent, 1, body, loc);
   }
   /// A contract: every global and shared access of the body is one vector of `extent` elements, or
   /// an error says why not.
-  template <class Fn>
+  template <LoopBody Fn>
   void vectorized(int64_t extent, const Fn& body, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::vectorized, 0, extent, 1, body, loc);
   }
@@ -374,7 +391,8 @@ class Builder {
   Value ballot(Arg condition, SourceLoc loc = SourceLoc::here());  // u32, bit = lane
   Value match_any(Arg value, SourceLoc loc = SourceLoc::here());   // u32 mask of equal lanes
 
-  /// The finished kernel. The builder is spent afterwards.
+  /// The finished kernel. The builder is spent afterwards. NO_EFFECT for a kernel that writes no
+  /// tensor, calls no function of its author, and neither prints nor asserts.
   ir::Kernel finish(SourceLoc loc = SourceLoc::here());
 
  private:
@@ -398,7 +416,7 @@ class Builder {
   std::unique_ptr<Recorder> recorder_;
 };
 
-template <class Fn>
+template <IterationBody Fn>
 void Builder::parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc) {
   constexpr int arity = std::is_invocable_v<Fn, Value>                 ? 1
                         : std::is_invocable_v<Fn, Value, Value>        ? 2
@@ -421,7 +439,7 @@ void Builder::parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc l
       loc);
 }
 
-template <class Fn>
+template <TileBody Fn>
 void Builder::persistent(std::vector<Arg> tiles, const Fn& body, PersistentOptions options,
                          SourceLoc loc) {
   constexpr int arity = std::is_invocable_v<Fn, Value> ? 1 : 2;

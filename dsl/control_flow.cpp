@@ -23,11 +23,12 @@ void Builder::parallel_loop(std::vector<int64_t> extents,
   loop.extents = constant_shape(*recorder_, extents, "parallel", loc);
   loop.begin = ir::index(0);
   loop.step = ir::index(1);
-  loop.body = recorder_->record([&] {
+  loop.body = recorder_->record_loop(Recorder::Runs::always, [&] {
     std::vector<Value> indices;
     for (size_t d = 0; d < extents.size(); ++d) {
       loop.vars.push_back(recorder_->new_var(kNames[d], DType::i32, ir::VarKind::loop, loc,
                                              ir::index(0), ir::index(extents[d])));
+      recorder_->iterate(loop.vars.back(), 0, extents[d] - 1, true);
       indices.emplace_back(recorder_.get(), ir::var(loop.vars.back()));
     }
     ++recorder_->parallel_depth;
@@ -65,9 +66,18 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   const bool by_thread =
       recorder_->uses_thread(node.begin) || recorder_->uses_thread(node.extents[0]);
   recorder_->thread_depth += by_thread;
-  node.body = recorder_->record([&] {
+  // A loop whose bounds come at run time may not run for all indices around it, or not at all.
+  const bool fixed = ir::is_constant(node.begin) && ir::is_constant(node.extents[0]) &&
+                     node.begin->integer < node.extents[0]->integer;
+  const auto runs = fixed ? Recorder::Runs::always : Recorder::Runs::under_condition;
+  node.body = recorder_->record_loop(runs, [&] {
     node.vars.push_back(
         recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));
+    if (fixed) {
+      const int64_t first = node.begin->integer;
+      const int64_t turns = (node.extents[0]->integer - 1 - first) / node.step->integer;
+      recorder_->iterate(node.vars[0], first, first + turns * node.step->integer, false);
+    }
     body(Value(recorder_.get(), ir::var(node.vars[0])));
   });
   recorder_->thread_depth -= by_thread;
@@ -86,8 +96,8 @@ void Builder::if_else(Arg condition, const std::function<void()>& then,
   node.condition = test.expr();
   const bool by_thread = recorder_->uses_thread(node.condition);
   recorder_->thread_depth += by_thread;
-  node.then = recorder_->record(then);
-  if (otherwise) node.otherwise = recorder_->record(otherwise);
+  node.then = recorder_->record(Recorder::Runs::under_condition, then);
+  if (otherwise) node.otherwise = recorder_->record(Recorder::Runs::under_condition, otherwise);
   recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
 }

@@ -127,7 +127,7 @@ bool Recorder::uses_thread(const ir::Expr& e) const {
                      [&](const ir::Expr& arg) { return uses_thread(arg); });
 }
 
-void Recorder::add(ir::Stmt stmt) {
+void Recorder::add(ir::Stmt stmt, int name) {
   if (finished) fail("SPENT_BUILDER", "a statement after finish()", stmt.loc);
   if (!launched) {
     fail("NO_LAUNCH", "a statement before launch()", stmt.loc, {}, {},
@@ -161,6 +161,7 @@ void Recorder::add(ir::Stmt stmt) {
   } else if (const auto* view = std::get_if<ir::Pointer>(&stmt.node)) {
     view_scopes_[view->buffer->id] = scope();
   }
+  note_writes(stmt, name);
   stmt.manual_sync = manual_sync;
   open_.back().push_back(std::move(stmt));
 }
@@ -169,14 +170,18 @@ Value Recorder::load(const ir::Region& element, SourceLoc loc) {
   for (const ir::Expr& index : element.offsets) check_in_scope(index, loc);
   const ir::BufferRef& buffer = element.buffer;
   auto var = new_var(buffer->name + "_value", buffer->dtype, ir::VarKind::value, loc);
-  add({ir::ElementLoad{var, buffer, element.offsets, element.terms}, loc});
+  ir::ElementLoad load{var, buffer, element.offsets, element.terms};
+  if (parallel_depth > 0) loads_.emplace(var->id, load);
+  add({std::move(load), loc});
   return Value(this, ir::var(var));
 }
 
-void Recorder::store(const ir::Region& element, const Value& value, SourceLoc loc) {
+void Recorder::store(const ir::Region& element, const Value& value, SourceLoc loc, int name) {
   for (const ir::Expr& index : element.offsets) check_in_scope(index, loc);
   check_in_scope(value.expr(), loc);
-  add({ir::ElementStore{element.buffer, element.offsets, value.expr(), element.terms}, loc});
+  ir::ElementStore store{element.buffer, element.offsets, value.expr(), element.terms};
+  check_one_writer(store, loc);
+  add({std::move(store), loc}, name);
 }
 
 ir::Body Recorder::take_body() {

@@ -36,24 +36,62 @@ class Recorder {
   /// A Var of new_var() with what is known of it by now.
   ir::VarRef updated(ir::Var var);
   /// Appends a statement to the innermost open body, after checking that a launch was declared and
-  /// that each value is still in scope.
-  void add(ir::Stmt stmt);
+  /// that each value is still in scope. `name` is the number of the name that an element is written by.
+  void add(ir::Stmt stmt, int name = 0);
   /// Reads an element: records the load, gives the bound value.
   Value load(const ir::Region& element, SourceLoc loc);
-  void store(const ir::Region& element, const Value& value, SourceLoc loc);
+  void store(const ir::Region& element, const Value& value, SourceLoc loc, int name = 0);
+
+  /// Gives an element of the buffer a name, from here on.
+  int new_name(const ir::Buffer& buffer);
+  /// Throws if the element may have been written by another name since it was given this one, or will
+  /// be before the next iteration of a loop around the read.
+  void check_fresh(int name, const ir::Region& element, SourceLoc loc);
+
+  /// An index that takes both of these values here, whatever happens at run time.
+  struct Iteration {
+    ir::VarRef var;
+    int64_t first = 0, last = 0;
+    bool parallel = false;
+    int returns = 0;  // return_if() recorded before it began
+  };
+  /// `var` runs from `first` to `last` in what is recorded from here to the end of the body.
+  void iterate(const ir::VarRef& var, int64_t first, int64_t last, bool parallel);
+  /// The values of `e` at the first and last values of each index in it, the last ones first, with
+  /// what the index was. Empty if it holds anything that is not such an index.
+  struct Corner {
+    int64_t value = 0;
+    std::string where = {};  // "i = 7, j = 63"
+    SourceLoc loop = {};
+  };
+  std::vector<Corner> corners(const ir::Expr& e) const;
   /// True if the thread index, or a let of it, is part of `e`.
   bool uses_thread(const ir::Expr& e) const;
   void check_in_scope(const ir::Expr& e, SourceLoc loc) const;
 
-  /// Records what `body` does into a fresh scope.
+  /// Records what `body` does into a fresh scope. What is under a condition may not run for the
+  /// indices around it.
+  enum class Runs { always, under_condition };
   template <class Fn>
-  ir::Body record(const Fn& body) {
+  ir::Body record(Runs runs, const Fn& body) {
     open_.emplace_back();
     scopes_.push_back(++last_scope_);
+    const std::vector<Iteration> around = iterations_;
+    if (runs == Runs::under_condition) iterations_.clear();
     body();
+    iterations_ = around;
     scopes_.pop_back();
     ir::Body done = std::move(open_.back());
     open_.pop_back();
+    return done;
+  }
+  /// The same for the body of a loop, which runs more than once.
+  template <class Fn>
+  ir::Body record_loop(Runs runs, const Fn& body) {
+    loops_.push_back({names_.size(), reads_.size()});
+    ir::Body done = record(runs, body);
+    loops_.pop_back();
+    if (loops_.empty()) reads_.clear();
     return done;
   }
   /// Identifies the innermost open body.
@@ -61,7 +99,7 @@ class Recorder {
   int depth() const { return static_cast<int>(open_.size()); }
   ir::Body take_body();
 
-  std::vector<ir::BufferRef> early_layouts;  // fragments with a layout from before the launch
+  std::vector<ir::BufferRef> early_fragments;  // from before the launch
   std::vector<int> present;  // optional tensors that are known to be given here, by buffer id
 
   /// Whether a scope is still open.
@@ -71,8 +109,37 @@ class Recorder {
 
   int async_groups = 0;      // tokens handed out
   bool manual_sync = false;  // statements recorded now stand in a manual-sync region
+  int returns = 0;           // return_if() recorded
+  bool has_effect = false;   // a statement writes a tensor, prints, asserts or calls a function
 
  private:
+  /// What a statement has written: elements `region` of a buffer, by a name or (0) by none.
+  struct Write {
+    ir::Region region;
+    int name;
+    SourceLoc loc;
+  };
+  /// A read of an element that was named before the loop around it.
+  struct Read {
+    ir::Region element;
+    int name;
+    SourceLoc loc;
+  };
+  struct OpenLoop {
+    size_t names, reads;  // as many there were when it began
+  };
+
+  void note_write(const ir::Region& region, int name, SourceLoc loc);
+  void note_writes(const ir::Stmt& stmt, int name);
+  void check_one_writer(const ir::ElementStore& store, SourceLoc loc) const;
+  [[noreturn]] void fail_stale(const ir::Buffer& buffer, SourceLoc read, SourceLoc written) const;
+
+  std::map<int, std::vector<Write>> writes_;  // by the id of the storage
+  std::vector<size_t> names_;                 // by name: writes of its storage that leave it fresh
+  std::vector<Read> reads_;
+  std::vector<OpenLoop> loops_;
+  std::vector<Iteration> iterations_;
+  std::map<int, ir::ElementLoad> loads_;  // in parallel loops, by the id of what they bind
   std::set<int> thread_lets_;       // ids of the Vars that are bound to what uses the thread index
   std::set<const void*> own_;       // the Vars and Buffers of this kernel
   std::map<int, int> view_scopes_;  // of Pointer statements, by buffer id

@@ -50,7 +50,8 @@ class Reducer {
   void update(const Arg& i, const Arg& j, const Arg& k, const Arg& value,
               SourceLoc loc = SourceLoc::here()) const;
 
-  /// Closes the reducer and writes the results to a whole fragment of its shape and dtype.
+  /// Closes the reducer and writes the results to a fragment of its shape and dtype, or to such a part
+  /// or view of one.
   void finalize(const Ref& to, SourceLoc loc = SourceLoc::here()) const;
   /// Closes a reducer of one element; the result is the same in every thread.
   Value finalize(SourceLoc loc = SourceLoc::here()) const;

@@ -23,6 +23,22 @@ ir::Expr as_index(const Arg& arg, const Recorder& recorder) {
   return value.expr();
 }
 
+/// True if the region is narrower than its buffer in dimension d.
+bool is_part(const ir::Region& region, size_t d) {
+  return !ir::equal(region.extents[d], region.buffer->shape[d]);
+}
+
+/// True if nothing lies beyond dimension d of the region: reads outside of a global tensor give 0,
+/// writes are dropped, but a tile of one ends where it ends.
+bool has_no_outside(const ir::Region& region, size_t d) {
+  return region.buffer->space != ir::Space::global || is_part(region, d);
+}
+
+/// How an index comes to a value, for the end of a message.
+std::string reached(const Recorder::Corner& corner) {
+  return corner.where.empty() ? "" : fmt::format(", where {}", corner.where);
+}
+
 }  // namespace
 
 Ref Ref::index(std::vector<Arg> indices) const {
@@ -39,16 +55,25 @@ Ref Ref::index(std::vector<Arg> indices) const {
     part.order.erase(part.order.begin());
     const ir::Expr i = as_index(arg, *recorder_);
     const ir::Expr extent = part.extents[d];
-    if (ir::is_constant(i) &&
-        (i->integer < 0 || (ir::is_constant(extent) && i->integer >= extent->integer))) {
-      recorder_->fail("OOB_CONST", fmt::format("index of '{}' is out of range", buffer.name), loc,
-                      fmt::format("0 <= index < {}", to_string(extent)),
-                      fmt::format("{} in dimension {}", i->integer, d));
+    if (ir::is_constant(i) || has_no_outside(region_, d)) {
+      for (const Recorder::Corner& corner : recorder_->corners(i)) {
+        if (corner.value >= 0 && (!ir::is_constant(extent) || corner.value < extent->integer)) {
+          continue;
+        }
+        recorder_->fail("OOB_CONST",
+                        fmt::format("index of {}'{}' is out of range",
+                                    is_part(region_, d) ? "a tile of " : "", buffer.name),
+                        arg.loc(), fmt::format("0 <= index < {}", to_string(extent)),
+                        fmt::format("{} in dimension {}{}", corner.value, d, reached(corner)), {},
+                        corner.loop);
+      }
     }
     part.offsets[d] = part.offsets[d] + i;
     part.extents[d] = ir::Expr();
   }
-  return Ref(recorder_, std::move(part), loc);
+  Ref result(recorder_, std::move(part), loc);
+  if (result.region_.order.empty()) result.name_ = recorder_->new_name(buffer);
+  return result;
 }
 
 Ref Ref::operator()(Arg i) const {
@@ -81,18 +106,23 @@ Ref Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc 
       recorder_->fail("REGION", fmt::format("a tile of '{}' is empty", buffer.name), loc,
                       "positive extents", fmt::format("{}", extents[i]));
     }
-    if (ir::is_constant(offset) && ir::is_constant(part.extents[d]) &&
-        (offset->integer < 0 || offset->integer + extents[i] > part.extents[d]->integer)) {
-      recorder_->fail(
-          "OOB_CONST", fmt::format("a tile of '{}' reaches outside", buffer.name), loc,
-          fmt::format("within 0..{}", part.extents[d]->integer),
-          fmt::format("{}..{} in dimension {}", offset->integer, offset->integer + extents[i], d));
-    }
     // What lies outside of a global tensor is guarded.
     if (buffer.space != ir::Space::global && extents[i] > part.extents[d]->integer) {
       recorder_->fail("OOB_CONST", fmt::format("a tile of '{}' is larger than it", buffer.name),
                       loc, fmt::format("at most {}", part.extents[d]->integer),
                       fmt::format("{} in dimension {}", extents[i], d));
+    }
+    if (ir::is_constant(part.extents[d]) &&
+        (ir::is_constant(offset) || has_no_outside(region_, d))) {
+      for (const Recorder::Corner& corner : recorder_->corners(offset)) {
+        const int64_t end = corner.value + extents[i];
+        if (corner.value >= 0 && end <= part.extents[d]->integer) continue;
+        recorder_->fail(
+            "OOB_CONST", fmt::format("a tile of '{}' reaches outside", buffer.name), loc,
+            fmt::format("within 0..{}", part.extents[d]->integer),
+            fmt::format("{}..{} in dimension {}{}", corner.value, end, d, reached(corner)), {},
+            corner.loop);
+      }
     }
     part.offsets[d] = part.offsets[d] + offset;
     part.extents[d] = ir::index(extents[i]);
@@ -141,9 +171,9 @@ Ref Ref::reshape(std::vector<int64_t> shape, SourceLoc loc) const {
 }
 
 Ref Ref::unchecked() const {
-  ir::Region part = region_;
-  part.terms.unchecked = true;
-  return Ref(recorder_, std::move(part), loc_);
+  Ref part = *this;
+  part.region_.terms.unchecked = true;
+  return part;
 }
 
 Ref Ref::cached(ir::CacheHint hint, SourceLoc loc) const {
@@ -153,9 +183,9 @@ Ref Ref::cached(ir::CacheHint hint, SourceLoc loc) const {
                     loc, "a global tensor of another dtype than e2m1",
                     fmt::format("{} {}", ir::name(buffer.space), name(buffer.dtype)));
   }
-  ir::Region part = region_;
-  part.terms.cache = hint;
-  return Ref(recorder_, std::move(part), loc_);
+  Ref part = *this;
+  part.region_.terms.cache = hint;
+  return part;
 }
 
 Ref Ref::whole_rows(SourceLoc loc) const {
@@ -170,9 +200,9 @@ Ref Ref::whole_rows(SourceLoc loc) const {
                     "a tensor that the kernel does not write",
                     buffer.is_output ? "an output" : "one that may be the memory of an output");
   }
-  ir::Region part = region_;
-  part.terms.whole_rows = true;
-  return Ref(recorder_, std::move(part), loc_);
+  Ref part = *this;
+  part.region_.terms.whole_rows = true;
+  return part;
 }
 
 Value Ref::read(SourceLoc loc) const {
@@ -183,6 +213,7 @@ Value Ref::read(SourceLoc loc) const {
         fmt::format("{} indices", region_.offsets.size()),
         fmt::format("{} dimensions left free", region_.order.size()));
   }
+  if (name_ != 0) recorder_->check_fresh(name_, region_, loc);
   return recorder_->load(region_, loc);
 }
 
@@ -198,16 +229,24 @@ const Ref& Ref::operator=(const Arg& value) const {
                     fmt::format("{} dimensions left free", region_.order.size()),
                     "use k.fill or k.copy for tiles");
   }
-  recorder_->store(region_, value.as(region_.buffer->dtype, recorder_), value.loc());
+  recorder_->store(region_, value.as(region_.buffer->dtype, recorder_), value.loc(), name_);
   return *this;
 }
 
 const Ref& Ref::operator=(const Ref& other) const {
-  return *this = Arg(Value(other), loc_.known() ? loc_ : region_.buffer->loc);
+  const SourceLoc loc = loc_.known() ? loc_ : region_.buffer->loc;
+  if (!region_.order.empty() && !other.region_.order.empty()) {
+    recorder_->fail("NOT_AN_ELEMENT",
+                    fmt::format("'{}' is assigned to '{}', which does not rename it",
+                                other.region_.buffer->name, region_.buffer->name),
+                    loc, "one element on both sides", "buffers, or parts of them",
+                    "a Ref names its buffer for good: begin another one, keep a "
+                    "std::vector<Ref>, or copy with k.copy");
+  }
+  return *this = Arg(Value(other), loc);
 }
 const Ref& Ref::operator=(const Ref& other) {
-  return static_cast<const Ref&>(*this) =
-             Arg(Value(other), loc_.known() ? loc_ : region_.buffer->loc);
+  return static_cast<const Ref&>(*this) = other;
 }
 const Ref& Ref::operator+=(const Arg& value) const {
   return *this = Arg(Arg(*this, value.loc()) + value, value.loc());
@@ -217,6 +256,9 @@ const Ref& Ref::operator-=(const Arg& value) const {
 }
 const Ref& Ref::operator*=(const Arg& value) const {
   return *this = Arg(Arg(*this, value.loc()) * value, value.loc());
+}
+const Ref& Ref::operator/=(const Arg& value) const {
+  return *this = Arg(Arg(*this, value.loc()) / value, value.loc());
 }
 
 }  // namespace tessera::dsl

@@ -184,6 +184,17 @@ bool exact(DType type, double value) {
   return scaled == std::nearbyint(scaled) && std::fabs(value) <= f.max;
 }
 
+/// As C++ writes it: 0.1f, 2.0f.
+std::string float_literal(double number) {
+  std::string text = fmt::format("{}", static_cast<float>(number));
+  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+  return text + "f";
+}
+
+std::string suffix_hint(double number) {
+  return fmt::format("write it with the suffix f: {}", float_literal(number));
+}
+
 }  // namespace
 
 Arg::Arg(const Value& value, SourceLoc loc) : value_(value), loc_(loc) {
@@ -199,10 +210,11 @@ Value Arg::value() const {
       return Value(nullptr, ir::constant(DType::boolean, integer_));
     case Kind::integer:
       return Value(nullptr, ir::index(integer_));
+    case Kind::single:
     case Kind::floating:
       if (!exact(DType::f32, number_)) {
         fail(nullptr, "LITERAL", "a literal is not exact in f32", loc_, "an f32 value",
-             fmt::format("{}", number_), "write it with the suffix f: 0.1f");
+             literal_text(), suffix_hint(number_));
       }
       return Value(nullptr, ir::float_constant(DType::f32, number_));
   }
@@ -219,16 +231,57 @@ Value Arg::as(DType dtype, Recorder* recorder) const {
          fmt::format("convert it with cast(DType::{}, value)",
                      dtype == DType::boolean ? "boolean" : name(dtype)));
   }
-  const double number = kind_ == Kind::floating ? number_ : static_cast<double>(integer_);
-  if (kind_ == Kind::boolean || dtype == DType::boolean) {
-    if (kind_ == Kind::boolean && dtype == DType::boolean) return value();
-  } else if (is_float(dtype)) {
-    if (exact(dtype, number)) return Value(recorder, ir::float_constant(dtype, number));
-  } else if (kind_ == Kind::integer && exact(dtype, integer_)) {
-    return Value(recorder, ir::constant(dtype, integer_));
+  const double number = is_floating() ? number_ : static_cast<double>(integer_);
+  if (fits(dtype)) {
+    if (dtype == DType::boolean) return value();
+    return Value(recorder, is_float(dtype) ? ir::float_constant(dtype, number)
+                                           : ir::constant(dtype, integer_));
   }
-  fail(recorder, "LITERAL", "a literal is not exact in the dtype it is used as", loc_, word(dtype),
-       kind_ == Kind::integer ? fmt::format("{}", integer_) : fmt::format("{}", number));
+  std::string hint;
+  if (is_floating() && dtype == DType::f32) {
+    hint = suffix_hint(number);
+  } else if (is_floating() && is_float(dtype)) {
+    hint = fmt::format("compute in f32: f32(value) and {}; dsl::cast(DType::{}, {}) rounds",
+                       float_literal(number), name(dtype), float_literal(number));
+  } else if (is_floating() && dtype != DType::boolean) {
+    hint = number == std::trunc(number)
+               ? fmt::format("write {:.0f}, or compute in f32: f32(value) and {}", number,
+                             float_literal(number))
+               : fmt::format("compute in f32: f32(value) and {}", float_literal(number));
+  } else if (dtype == DType::boolean) {
+    hint = "write a comparison: value != 0";
+  } else if (kind_ == Kind::integer && is_float(dtype)) {
+    hint = fmt::format("dsl::cast(DType::{}, {}) rounds", name(dtype), integer_);
+  }
+  fail(recorder, "LITERAL", fmt::format("a literal is no value of {}", word(dtype)), loc_,
+       word(dtype), literal_text(), std::move(hint));
+}
+
+bool Arg::fits(DType dtype) const {
+  if (kind_ == Kind::value) return false;
+  if (kind_ == Kind::boolean || dtype == DType::boolean) {
+    return kind_ == Kind::boolean && dtype == DType::boolean;
+  }
+  if (is_float(dtype)) {
+    return exact(dtype, is_floating() ? number_ : static_cast<double>(integer_));
+  }
+  return kind_ == Kind::integer && exact(dtype, integer_);
+}
+
+std::string Arg::literal_text() const {
+  switch (kind_) {
+    case Kind::boolean:
+      return fmt::format("the boolean {}", integer_ != 0);
+    case Kind::integer:
+      return fmt::format("the integer {}", integer_);
+    case Kind::single:
+      return "the float " + float_literal(number_);
+    case Kind::floating:
+      return fmt::format("the double {}", number_);
+    case Kind::value:
+      break;
+  }
+  return {};
 }
 
 using ir::Op;
@@ -389,7 +442,7 @@ Value select(const Arg& condition, const Arg& then, const Arg& otherwise) {
 }
 
 Value cast(DType dtype, const Arg& a) {
-  if (a.is_literal()) return a.as(dtype, nullptr);
+  if (a.fits(dtype)) return a.as(dtype, nullptr);
   return Value(a.recorder(), ir::cast(dtype, a.value().expr(), a.loc()));
 }
 

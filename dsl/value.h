@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -33,14 +34,23 @@ class Value {
 };
 
 /// A buffer or a part of it. Fully indexed it is an element: converts to a Value (a load) and can
-/// be assigned (a store). Copies of a Ref name the same storage.
+/// be assigned (a store). Copies of a Ref name the same storage. A Ref never changes what it names:
+/// `a = b` copies the element b into the element a. Choose when it begins, or keep several:
+///   const Ref from = swap ? y : x;
+///   std::vector<Ref> stages = {x, y};
 class Ref {
  public:
   Ref(Recorder* recorder, ir::Region region, SourceLoc loc = {})
       : recorder_(recorder), region_(std::move(region)), loc_(loc) {}
   Ref(const Ref&) = default;
 
-  /// Indexes the leading dimensions that are still free.
+  /// Indexes the leading dimensions that are still free. An index of constants and of loops with
+  /// constant bounds that leaves a part on the chip, or a tile, in an iteration that is surely run is
+  /// refused (OOB_CONST).
+  ///
+  /// `auto old = t(r, c)` names the element and reads it where it is used; `Value old = t(r, c)` reads
+  /// it here. Reading through a name from before a write by another name that may have changed the
+  /// element is refused (STALE_ELEMENT).
   Ref operator()(Arg i) const;
   Ref operator()(Arg i, Arg j) const;
   Ref operator()(Arg i, Arg j, Arg k) const;
@@ -73,12 +83,15 @@ class Ref {
   const Ref& operator+=(const Arg& value) const;
   const Ref& operator-=(const Arg& value) const;
   const Ref& operator*=(const Arg& value) const;
+  const Ref& operator/=(const Arg& value) const;
   operator Value() const;
   Value read(SourceLoc loc = SourceLoc::here()) const;
 
   DType dtype() const { return region_.buffer->dtype; }
   const ir::Region& region() const { return region_; }
   Recorder* recorder() const { return recorder_; }
+  /// Number of the name that operator() gave the element, the same for copies; 0 = none.
+  int element_name() const { return name_; }
 
  private:
   Ref index(std::vector<Arg> indices) const;
@@ -86,9 +99,11 @@ class Ref {
   Recorder* recorder_;
   ir::Region region_;
   SourceLoc loc_;  // where the element was named
+  int name_ = 0;
 };
 
-/// An operand. Numbers take the dtype of the other operand if they are exact in it.
+/// An operand. Numbers take the dtype of the other operand if they are exact in it (LITERAL
+/// otherwise); cast(DType::bf16, 0.1f) rounds.
 class Arg {
  public:
   Arg(const Value& value, SourceLoc loc = SourceLoc::here());
@@ -98,11 +113,14 @@ class Arg {
       : integer_(std::is_floating_point_v<Number> ? 0 : static_cast<int64_t>(number)),
         number_(static_cast<double>(number)),
         kind_(std::is_same_v<Number, bool>       ? Kind::boolean
+              : std::is_same_v<Number, float>    ? Kind::single
               : std::is_floating_point_v<Number> ? Kind::floating
                                                  : Kind::integer),
         loc_(loc) {}
 
   bool is_literal() const { return kind_ != Kind::value; }
+  /// True for a literal that is a value of `dtype`.
+  bool fits(DType dtype) const;
   /// The value; literals become i32 (i64 if they need it), f32 or boolean.
   Value value() const;
   /// The value as `dtype`: a literal must be exact in it, a Value must have it (i32 widens to i64).
@@ -111,7 +129,9 @@ class Arg {
   SourceLoc loc() const { return loc_; }
 
  private:
-  enum class Kind : uint8_t { value, integer, floating, boolean };
+  enum class Kind : uint8_t { value, integer, single, floating, boolean };
+  bool is_floating() const { return kind_ == Kind::single || kind_ == Kind::floating; }
+  std::string literal_text() const;
   Value value_;
   int64_t integer_ = 0;
   double number_ = 0;

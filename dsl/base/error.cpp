@@ -10,6 +10,11 @@ namespace {
 // Messages about arguments quote names and values of files and command lines.
 constexpr size_t kMostQuoted = 2000;
 
+/// The path as it was compiled, which terminals and editors open.
+std::string path_text(SourceLoc loc) {
+  return fmt::format("{}:{}", loc.file, loc.line);
+}
+
 std::string render(const ErrorFields& f) {
   const auto quoted = [&](const std::string& field) {
     return f.kind == ErrorKind::argument ? printable_line(field, kMostQuoted) : printable(field);
@@ -23,7 +28,7 @@ std::string render(const ErrorFields& f) {
   if (!f.hint.empty()) text += "\n  hint      " + printable(f.hint);
   const auto add_place = [&](const char* label, const SourceLoc& loc) {
     if (!loc.known()) return;
-    text += fmt::format("\n  {}       {}", label, printable(to_string(loc)));
+    text += fmt::format("\n  {}       {}", label, printable(path_text(loc)));
     const std::string lines = printable(excerpt(loc));
     if (!lines.empty()) text += "\n" + lines.substr(0, lines.size() - 1);
   };

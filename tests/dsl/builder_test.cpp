@@ -69,9 +69,10 @@ TEST_CASE("dtypes are never mixed silently", "[dsl]") {
         "  got       i32\n"
         "  hint      convert it with cast(DType::f32, value)");
   CHECK(rejected([](Builder&, Ref& x, Ref& y) { y(0, 0) = x(0, 0) * 0.1; }) ==
-        "tessera: sample: a literal is not exact in the dtype it is used as [LITERAL]\n"
+        "tessera: sample: a literal is no value of f32 [LITERAL]\n"
         "  expected  f32\n"
-        "  got       0.1");
+        "  got       the double 0.1\n"
+        "  hint      write it with the suffix f: 0.1f");
   CHECK(rejected([](Builder&, Ref& x, Ref& y) {
           y(0, 0) = cast(DType::e4m3, x(0, 0)) + cast(DType::e4m3, x(0, 1));
         }) ==
@@ -87,6 +88,143 @@ TEST_CASE("dtypes are never mixed silently", "[dsl]") {
         "tessera: sample: reinterpret needs a dtype of the same width [DTYPE]\n"
         "  expected  32 bits\n"
         "  got       bf16 (16 bits)");
+}
+
+TEST_CASE("a literal that does not fit is told as it was written, with what to write", "[dsl]") {
+  CHECK(rejected(
+            [](Builder&, Ref& x, Ref& y) { y(0, 0) = f32(cast(DType::bf16, x(0, 0)) * 0.1f); }) ==
+        "tessera: sample: a literal is no value of bf16 [LITERAL]\n"
+        "  expected  bf16\n"
+        "  got       the float 0.1f\n"
+        "  hint      compute in f32: f32(value) and 0.1f; dsl::cast(DType::bf16, 0.1f) rounds");
+  CHECK(rejected([](Builder& k, Ref&, Ref& y) { y(0, 0) = f32(k.thread() / 2.0f); }) ==
+        "tessera: sample: a literal is no value of i32 [LITERAL]\n"
+        "  expected  i32\n"
+        "  got       the float 2.0f\n"
+        "  hint      write 2, or compute in f32: f32(value) and 2.0f");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) { k.let("e", 0.1); }) ==
+        "tessera: a literal is not exact in f32 [LITERAL]\n"
+        "  expected  an f32 value\n"
+        "  got       the double 0.1\n"
+        "  hint      write it with the suffix f: 0.1f");
+  CHECK(rejected([](Builder& k, Ref&, Ref& y) {
+          k.if_(1, [&] { y(0, 0) = 1.0f; });
+        }).find("got       the integer 1\n  hint      write a comparison: value != 0") !=
+        std::string::npos);
+}
+
+TEST_CASE("a cast of a literal rounds it", "[dsl]") {
+  Builder k("rounded");
+  auto y = k.output("y", DType::f32, {3});
+  k.launch({1}, {.threads = 1});
+  y(0) = dsl::f32(dsl::cast(DType::bf16, 0.1f));
+  y(1) = dsl::f32(dsl::cast(DType::i32, 2.5f));
+  y(2) = dsl::f32(dsl::cast(DType::f16, 2049));
+  const HostTensor out(DType::f32, {3});
+  run_kernel(k.finish(), {&out});
+  CHECK(values_of(out) == std::vector<double>{0.10009765625, 2, 2048});
+}
+
+TEST_CASE("a fragment that needs more registers than there are is refused", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          k.fragment(DType::f32, {1024, 1024}, "large");
+        }) ==
+        "tessera: sample: fragment 'large' does not fit into the registers of the block "
+        "[REGISTERS]\n"
+        "  expected  at most 255 registers in each of 64 threads\n"
+        "  got       f32[1024, 1024], 16384 registers each\n"
+        "  hint      take a smaller tile, more threads, or k.shared");
+  Builder early("early");
+  early.fragment(DType::bf16, {64, 1024}, "large");
+  CHECK(error_of([&] { early.launch({1}, {.threads = 128}); }).find("256 registers each") !=
+        std::string::npos);
+  Sample sample;
+  sample.k.fragment(DType::f32, {64, 255}, "fits");
+}
+
+TEST_CASE("a kernel that does nothing anybody can see is refused", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) { k.finish(); }) ==
+        "tessera: sample: nobody can see what the kernel does [NO_EFFECT]\n"
+        "  expected  a statement that writes a tensor, prints, asserts or calls a function\n"
+        "  got       no statements");
+  CHECK(rejected([](Builder& k, Ref& x, Ref&) {
+          auto tile = k.shared(DType::f32, {8, 16}, "tile");
+          k.copy(x, tile);
+          k.finish();
+        }) ==
+        "tessera: sample: nobody can see what the kernel does [NO_EFFECT]\n"
+        "  expected  a statement that writes a tensor, prints, asserts or calls a function\n"
+        "  got       none that does");
+  Sample sample;
+  sample.k.print("here");
+  sample.k.finish();
+}
+
+TEST_CASE("a Ref that is assigned to another buffer does not silently copy", "[dsl]") {
+  CHECK(rejected([](Builder&, Ref& x, Ref& y) {
+          Ref a = x;
+          a = y;
+        }) ==
+        "tessera: sample: 'y' is assigned to 'x', which does not rename it [NOT_AN_ELEMENT]\n"
+        "  expected  one element on both sides\n"
+        "  got       buffers, or parts of them\n"
+        "  hint      a Ref names its buffer for good: begin another one, keep a std::vector<Ref>, "
+        "or copy with k.copy");
+}
+
+TEST_CASE("a reduction tells what it was given instead of a fragment", "[dsl]") {
+  CHECK(rejected([](Builder& k, Ref&, Ref&) {
+          auto tile = k.fragment(DType::f32, {8, 16}, "tile");
+          auto sum = k.fragment(DType::f32, {8}, "sum");
+          k.reduce_sum(tile(3, 2), sum, Axis(0));
+        }) ==
+        "tessera: sample: reduce works on fragments, 'tile' is not one [REDUCE]\n"
+        "  expected  a fragment or a part of one\n"
+        "  got       one element, fragment");
+  CHECK(rejected([](Builder& k, Ref& x, Ref&) {
+          auto sum = k.fragment(DType::f32, {8}, "sum");
+          k.reduce_sum(x, sum, Axis(1));
+        }) ==
+        "tessera: sample: reduce works on fragments, 'x' is not one [REDUCE]\n"
+        "  expected  a fragment or a part of one\n"
+        "  got       global\n"
+        "  hint      copy it into k.fragment(...) first");
+}
+
+namespace {
+
+template <class Body>
+concept SerialTakes = requires(Builder& k, const Body& body) {
+  k.serial(0, 4, body);
+  k.unrolled(4, body);
+  k.vectorized(4, body);
+  k.pipelined(0, 4, 2, body);
+};
+template <class Body>
+concept ParallelTakes = requires(Builder& k, const Body& body) {
+  k.parallel({4}, body);
+};
+
+}  // namespace
+
+TEST_CASE("a loop body of another number of indices does not compile at the author's call",
+          "[dsl]") {
+  const auto none = [] {};
+  const auto one = [](Value) {};
+  const auto two = [](Value, Value) {};
+  const auto five = [](Value, Value, Value, Value, Value) {};
+  STATIC_REQUIRE(SerialTakes<decltype(one)>);
+  STATIC_REQUIRE_FALSE(SerialTakes<decltype(none)>);
+  STATIC_REQUIRE_FALSE(SerialTakes<decltype(two)>);
+  STATIC_REQUIRE(ParallelTakes<decltype(two)>);
+  STATIC_REQUIRE_FALSE(ParallelTakes<decltype(none)>);
+  STATIC_REQUIRE_FALSE(ParallelTakes<decltype(five)>);
+}
+
+TEST_CASE("an error names the path as it was compiled", "[dsl]") {
+  Sample sample;
+  const std::string text = error_of([&] { sample.k.launch({1}); });
+  CHECK(text.find("\n  at        " + std::string(__FILE__) + ":") != std::string::npos);
 }
 
 TEST_CASE("conditions are joined and negated", "[dsl]") {
@@ -300,6 +438,7 @@ TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
   CHECK(rejected([](Builder& k, Ref&, Ref&) { k.input("z", DType::f32, {4}); }) ==
         "tessera: sample: tensor 'z' is declared after launch() [ORDER]");
   CHECK(rejected([](Builder& k, Ref&, Ref& y) {
+          y(0, 0) = 1.0f;
           k.finish();
           y(0, 0) = 1.0f;
         }) == "tessera: sample: a statement after finish() [SPENT_BUILDER]");

@@ -205,7 +205,7 @@ TEST_CASE("what the blocks of a cluster do without a barrier is trapped", "[lang
   SECTION("an index outside of the tile") {
     const ir::Kernel kernel = in_clusters(2, 2, [&](Builder& k, Ref tile, Ref y) {
       k.sync_cluster();
-      y(k.thread()) = k.of_block(tile, 1)(k.thread() + 1);
+      y(k.thread()) = k.of_block(tile, 1)(k.let("next", k.thread() + 1));
     });
     CHECK(has(trap_of(kernel, 2), "tile[64] is out of bounds"));
   }

@@ -50,7 +50,7 @@ TEST_CASE("a planted shared index out of bounds is reported at its line", "[lang
   k.launch({1}, {.threads = 32});
   auto s = k.shared(DType::i32, {16}, "s");
   const int line = __LINE__ + 1;
-  s(k.thread()) = 1;
+  s(k.let("at", k.thread())) = 1;
   y(k.thread()) = s(k.thread() / 2);
   const HostTensor out(DType::i32, {32});
   const Trap trap = trap_of(k.finish(), {&out});
