@@ -19,7 +19,7 @@ bool values_are_checked(const TensorView& view);
 /// Element number `element`, in logical row-major order, of an i32, i64 or bool CPU tensor.
 int64_t integer_at(const TensorView& view, int64_t element);
 
-/// Throws an ArgumentError naming the tensor, unless all its elements lie in lowest .. highest or
+/// Throws, of kind argument naming the tensor, unless all elements lie in lowest .. highest or
 /// its values are not checked. Elements that do not count, by their number, may have any value.
 ///
 /// Example: require_values(check, "topk_idx", tensors.at("topk_idx"), -1, num_experts - 1);

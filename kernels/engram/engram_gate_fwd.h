@@ -30,8 +30,8 @@ struct EngramGateFwdOptions {
 /// in f32, one rounding to bf16. The sign is that of u also where u is 0; NaN spreads to the whole
 /// row. The result of a token depends on no other token.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees;
-///          UnsupportedError for rows of k or v apart in several token dimensions.
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees;
+///          kind unsupported for rows of k or v apart in several token dimensions.
 /// Example: engram_gate_fwd({.hidden_states = x, .k = k, .v = v, .weight_fused = w, .out = out},
 ///                          {.eps = 1e-20}, stream);
 void engram_gate_fwd(const EngramGateTensors& tensors, const EngramGateFwdOptions& options,

@@ -17,7 +17,7 @@ namespace tessera::kernels {
 ///
 /// All contiguous. A vocabulary size that is not positive gives the offset alone.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees; on CPU tensors also for
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees; on CPU tensors also for
 ///          a vocabulary size below 1.
 /// Example: engram_hash(ngram_token_ids, multipliers, vocab_sizes, offsets, out, stream);
 void engram_hash(const TensorView& ngram_token_ids, const TensorView& multipliers,

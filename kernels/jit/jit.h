@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "dsl/base/error.h"
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
 #include "kernels/jit/scalar.h"

@@ -16,8 +16,8 @@ struct ExpandToMhcOptions {
 ///
 /// Tokens may have several dimensions.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or out overlaps x;
-///          UnsupportedError beyond 65536 streams.
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees or out overlaps x;
+///          kind unsupported beyond 65536 streams.
 /// Example: expand_to_mhc_fwd(x, out, {.mhc_mult = 4}, stream);
 void expand_to_mhc_fwd(const TensorView& x, const TensorView& out,
                        const ExpandToMhcOptions& options, Stream stream);

@@ -31,9 +31,9 @@ struct NormFnOutputs {
 /// alone: K is cut into n_splits runs of ceil(K / 256 / n_splits) * 256 columns, the last ones
 /// shorter or empty, whose sums are added in ascending order.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, streams * hidden is no
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, streams * hidden is no
 ///          multiple of 256, n_splits is not in 1 .. 16 or tensors overlap;
-///          UnsupportedError beyond 32 entries.
+///          kind unsupported beyond 32 entries.
 /// Example: norm_fn_fwd(residual, fn, {}, {out, out_mul, sqrsum}, workspace, {}, stream);
 void norm_fn_fwd(const TensorView& residual, const TensorView& fn, const TensorView& norm_weight,
                  const NormFnOutputs& outputs, const TensorView& workspace,

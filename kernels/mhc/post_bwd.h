@@ -24,9 +24,9 @@ namespace tessera::kernels {
 /// Tokens may have several dimensions, the same in every tensor. The order of every sum is a
 /// function of `hidden` alone.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or an output overlaps
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees or an output overlaps
 ///          another tensor;
-///          UnsupportedError beyond 4 streams.
+///          kind unsupported beyond 4 streams.
 /// Example: post_bwd(grad_out, x, residual, post_mix, comb_mix,
 ///                   {grad_x, grad_residual, grad_post_mix, grad_comb_mix}, stream);
 struct PostGradients {

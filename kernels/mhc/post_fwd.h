@@ -17,8 +17,8 @@ namespace tessera::kernels {
 ///
 /// Tokens may have several dimensions, the same in every tensor.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or out overlaps an input;
-///          UnsupportedError beyond 8 streams.
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees or out overlaps an input;
+///          kind unsupported beyond 8 streams.
 /// Example: post_fwd(x, residual, post_mix, comb_mix, out, stream);
 void post_fwd(const TensorView& x, const TensorView& residual, const TensorView& post_mix,
               const TensorView& comb_mix, const TensorView& out, Stream stream);

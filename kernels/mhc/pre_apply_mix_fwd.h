@@ -14,8 +14,8 @@ namespace tessera::kernels {
 ///
 /// Tokens may have several dimensions, the same in every tensor.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or out overlaps an input;
-///          UnsupportedError beyond 16 streams.
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees or out overlaps an input;
+///          kind unsupported beyond 16 streams.
 /// Example: pre_apply_mix_fwd(x, mix, out, stream);
 void pre_apply_mix_fwd(const TensorView& x, const TensorView& mix, const TensorView& out,
                        Stream stream);

@@ -32,9 +32,9 @@ struct PreBigFuseOutputs {
 ///
 /// Tokens may have several dimensions.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, streams * hidden is no
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, streams * hidden is no
 ///          multiple of 256, a parameter is out of range or tensors overlap;
-///          UnsupportedError beyond 4 streams.
+///          kind unsupported beyond 4 streams.
 /// Example: pre_big_fuse(residual, fn, scale, base, {}, {post_mix, comb_mix, layer_input},
 ///                       workspace, {}, stream);
 void pre_big_fuse(const TensorView& residual, const TensorView& fn, const TensorView& scale,

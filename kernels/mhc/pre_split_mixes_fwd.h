@@ -23,7 +23,7 @@ struct PreSplitMixesOptions {
 ///
 /// Tokens may have several dimensions, the same in every tensor.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, the columns are no
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, the columns are no
 ///          streams * (streams + 2) or outputs overlap.
 /// Example: pre_split_mixes_fwd(input_mixes, scale, base, pre_mix, post_mix, comb_logits, {});
 void pre_split_mixes_fwd(const TensorView& input_mixes, const TensorView& scale,

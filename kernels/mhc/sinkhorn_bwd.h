@@ -15,9 +15,9 @@ namespace tessera::kernels {
 ///
 /// Tokens may have several dimensions.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, repeat is not in 1 .. 45
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, repeat is not in 1 .. 45
 ///          or grad_x overlaps an input;
-///          UnsupportedError beyond 4 streams.
+///          kind unsupported beyond 4 streams.
 /// Example: sinkhorn_bwd(grad_out, x, grad_x, {.repeat = 10}, stream);
 void sinkhorn_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& grad_x,
                   const SinkhornOptions& options, Stream stream);

@@ -19,9 +19,9 @@ struct SinkhornOptions {
 ///
 /// Tokens may have several dimensions. A row of -inf only, +inf or NaN makes its matrix NaN.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, repeat is not in 1 .. 45
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, repeat is not in 1 .. 45
 ///          or out overlaps x;
-///          UnsupportedError beyond 4 streams.
+///          kind unsupported beyond 4 streams.
 /// Example: sinkhorn_fwd(x, out, {.repeat = 10}, stream);
 void sinkhorn_fwd(const TensorView& x, const TensorView& out, const SinkhornOptions& options,
                   Stream stream);

@@ -27,7 +27,7 @@ struct ExpandToFusedWithSfOptions {
 /// Positions beyond the last are dropped. Two pairs that map to one position are invalid; rows that
 /// are neither mapped nor padding are unspecified.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, num_per_channels is
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, num_per_channels is
 ///          neither 32 nor 128, or packed_ue8m0 is asked for f32 scales or another layout for i32;
 ///          on CPU tensors also for a position that does not exist or is not that of one pair.
 /// Example: expand_to_fused_with_sf(x, x_sf, token_topk_to_pos, pos_to_expert, out, out_sf,

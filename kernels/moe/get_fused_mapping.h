@@ -34,7 +34,7 @@ struct FusedMapping {
 /// Returns num_tokens_per_expert after waiting for the stream; empty, without waiting, where
 /// num_expanded_tokens is given or force_no_sync set.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or an option is out of range;
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees or an option is out of range;
 ///          on CPU tensors also for an id that is neither -1 nor an expert, and for pairs beyond P.
 /// Example: const auto counts = get_fused_mapping(topk_idx, mapping, {.num_experts = 64}, stream);
 std::vector<int32_t> get_fused_mapping(const TensorView& topk_idx, const FusedMapping& mapping,

@@ -19,7 +19,7 @@ struct ReduceFusedTensors {
 /// order of the slots, then acc * sf, then one conversion (e4m3 saturates to +-448). Slots without a
 /// position below `positions` are skipped. The dtype of `out` says the format.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, hidden is no multiple of
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, hidden is no multiple of
 ///          256, or sf is given without e4m3; on CPU tensors also for a position that does
 ///          not exist.
 /// Example: reduce_fused({.x = x, .topk_weights = weights, .token_topk_to_pos = positions,

@@ -44,10 +44,10 @@ struct Top2SumGateTensors {
 /// id out of range gets id -1 and weight +0, the others are normalised without it. A replica count
 /// out of range gives id -1.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees, one of a pair of tensors
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees, one of a pair of tensors
 ///          is missing, or a parameter is out of range; on CPU tensors also for what the last
 ///          paragraph says of logits, fixed ids and replica counts;
-///          UnsupportedError beyond 4096 experts.
+///          kind unsupported beyond 4096 experts.
 /// Example: top2_sum_gate({.logits = logits, .bias = bias, .topk_idx = ids, .topk_weights = w},
 ///                        {.num_topk = 8, .num_topk_groups = 4, .num_groups = 8,
 ///                         .scoring_func = "sigmoid"}, stream);

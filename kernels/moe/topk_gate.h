@@ -17,9 +17,9 @@ struct TopkGateOptions {
 /// Equal scores are listed by ascending id, +0 equals -0, NaN counts as -inf; ids of a row are
 /// distinct.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or num_topk is not in 1 ..
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees or num_topk is not in 1 ..
 /// experts;
-///          UnsupportedError beyond 4096 experts.
+///          kind unsupported beyond 4096 experts.
 /// Example: topk_gate(scores, topk_idx, {.num_topk = 8}, stream);
 void topk_gate(const TensorView& scores, const TensorView& topk_idx, const TopkGateOptions& options,
                Stream stream);

@@ -20,7 +20,7 @@ struct CastBackOptions {
 ///
 /// NaN stays NaN. An exponent byte b stands for the float with bits b << 23.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees, or hidden is no
+/// Errors:  kind argument if a shape, dtype, stride, option or device disagrees, or hidden is no
 ///          multiple of 64.
 /// Example: cast_back(x, x_sf, out, {.block_rows = 128, .block_cols = 128}, stream);
 void cast_back(const TensorView& x, const TensorView& x_sf, const TensorView& out,

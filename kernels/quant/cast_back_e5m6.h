@@ -22,7 +22,7 @@ struct CastBackE5m6Options {
 /// Codes are the upper 12 bits of IEEE halves: NaN stays NaN, infinity infinity. An exponent byte b
 /// stands for the float with bits b << 23.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees.
+/// Errors:  kind argument if a shape, dtype, stride, option or device disagrees.
 /// Example: cast_back_e5m6(x, x_sf, out, {}, stream);
 void cast_back_e5m6(const TensorView& x, const TensorView& x_sf, const TensorView& out,
                     const CastBackE5m6Options& options, Stream stream);

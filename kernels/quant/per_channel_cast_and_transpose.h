@@ -19,7 +19,7 @@ struct PerChannelCastOptions {
 /// A run's scale is max(amax, 1e-4) / 448. NaN does not count into amax and becomes 0x7F; an
 /// infinite amax gives zeros.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees or outputs overlap.
+/// Errors:  kind argument if a shape, dtype, stride, option or device disagrees or outputs overlap.
 /// Example: per_channel_cast_and_transpose(x, out, out_sf, {.num_per_tokens = 32}, stream);
 void per_channel_cast_and_transpose(const TensorView& x, const TensorView& out,
                                     const TensorView& out_sf, const PerChannelCastOptions& options,

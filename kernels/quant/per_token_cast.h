@@ -24,8 +24,8 @@ struct PerTokenCastOptions {
 /// A group's scale is max(amax, 1e-4) / 448 (e4m3) or max(amax, 6 * 2^-126) / 6 (e2m1). NaN does
 /// not count into amax and becomes 0x7F or code 7; an infinite amax gives zeros.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees or outputs overlap;
-///          UnsupportedError for one scale per row of more than 65536 columns.
+/// Errors:  kind argument if a shape, dtype, stride, option or device disagrees or outputs overlap;
+///          kind unsupported for one scale per row of more than 65536 columns.
 /// Example: per_token_cast(x, out, out_sf, {.num_per_channels = 128}, stream);
 void per_token_cast(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                     const PerTokenCastOptions& options, Stream stream);

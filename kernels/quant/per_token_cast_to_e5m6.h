@@ -21,8 +21,8 @@ struct PerTokenCastToE5m6Options {
 /// The scale is max(amax, 1e-4) / 65024. NaN does not count into amax and becomes 0x7FF; an
 /// infinite amax gives zeros.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees or outputs overlap;
-///          UnsupportedError for more than 24576 columns.
+/// Errors:  kind argument if a shape, dtype, stride, option or device disagrees or outputs overlap;
+///          kind unsupported for more than 24576 columns.
 /// Example: per_token_cast_to_e5m6(x, out, out_sf, {.round_sf = true}, stream);
 void per_token_cast_to_e5m6(const TensorView& x, const TensorView& out, const TensorView& out_sf,
                             const PerTokenCastToE5m6Options& options, Stream stream);

@@ -14,8 +14,8 @@ namespace tessera::kernels {
 ///
 /// The inverse is one IEEE division; a scale of 0 gives infinities and NaN as computed.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees or outputs overlap;
-///          UnsupportedError for one scale per row of more than 65536 columns.
+/// Errors:  kind argument if a shape, dtype, stride, option or device disagrees or outputs overlap;
+///          kind unsupported for one scale per row of more than 65536 columns.
 /// Example: per_token_cast_with_precomputed_sf(x, sf, out, DType::e4m3, 128, stream);
 void per_token_cast_with_precomputed_sf(const TensorView& x, const TensorView& sf,
                                         const TensorView& out, DType format,

@@ -36,10 +36,10 @@ struct SwigluForwardOptions {
 /// Padding rows of out and out_sf are all zero bytes. Scales and codes as in per_token_cast. An
 /// index beyond topk_weights gives weight 0.
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride, option or device disagrees, outputs overlap or
+/// Errors:  kind argument if a shape, dtype, stride, option or device disagrees, outputs overlap or
 ///          one of two tensors that belong together is missing; on CPU tensors also for an index
 ///          beyond topk_weights;
-///          UnsupportedError for one scale per row of more than 32768 columns.
+///          kind unsupported for one scale per row of more than 32768 columns.
 /// Example: swiglu_forward_and_per_token_cast(x, {.pos_to_expert = pos_to_expert}, out, out_sf,
 ///                                            {.clamp_value = 10.0f}, stream);
 void swiglu_forward_and_per_token_cast(const TensorView& x, const SwigluRows& rows,

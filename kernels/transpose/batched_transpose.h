@@ -10,8 +10,8 @@ namespace tessera::kernels {
 ///   x     any 1, 2 or 4-byte dtype  [batch, rows, cols]   last stride 1, other strides free
 ///   out   as x                      [batch, cols, rows]   contiguous
 ///
-/// Errors:  ArgumentError if a shape, dtype, stride or device disagrees or out overlaps x;
-///          UnsupportedError if batch or cols / 64 exceeds 65535 (grid limits).
+/// Errors:  kind argument if a shape, dtype, stride or device disagrees or out overlaps x;
+///          kind unsupported if batch or cols / 64 exceeds 65535 (grid limits).
 /// Example: batched_transpose(x, out, stream);
 void batched_transpose(const TensorView& x, const TensorView& out, Stream stream);
 
