@@ -28,6 +28,17 @@ constexpr std::array<std::string_view, 6> kAllowedOptions = {"-D",
                                                              "--generate-line-info",
                                                              "--extra-device-vectorization"};
 
+// Options of ptxas that name files: --options-file (-optf), --output-file (-o) and their like.
+bool names_a_file(std::string_view option) {
+  constexpr std::string_view kToPtxas = "--ptxas-options=";
+  if (option.substr(0, kToPtxas.size()) != kToPtxas) return false;
+  const auto has = [&](std::string_view part) {
+    return option.find(part) != std::string_view::npos;
+  };
+  return has("file") || has("optf") || has("-o ") || has("-o=") || has("-o,") ||
+         option.substr(option.size() - 2) == "-o";
+}
+
 std::optional<SourceProblem> out_of_range(std::string_view name, int64_t min, int64_t max,
                                           int64_t got) {
   if (got >= min && got <= max) return std::nullopt;
@@ -210,9 +221,10 @@ std::optional<SourceProblem> find_fact_problem(const KernelSource& source) {
     const bool allowed = std::any_of(
         kAllowedOptions.begin(), kAllowedOptions.end(),
         [&](std::string_view prefix) { return option.substr(0, prefix.size()) == prefix; });
-    if (allowed) continue;
+    if (allowed && !names_a_file(option)) continue;
     return SourceProblem{"a compiler option cannot be used for cached kernels",
-                         fmt::format("one that begins with {}", fmt::join(kAllowedOptions, ", ")),
+                         fmt::format("one that begins with {}{}", fmt::join(kAllowedOptions, ", "),
+                                     allowed ? " and names no file" : ""),
                          option};
   }
   if (auto bad = out_of_range("threads", 1, kMaxThreads, source.threads)) return bad;

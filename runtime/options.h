@@ -63,7 +63,7 @@ struct Options {
   std::string arch;                               // "sm_90a"; empty = the device's
   std::string dump_dir;  // CUDA text and compiler log of each kernel go here; empty = nowhere
   /// A file of this folder that has a dump's name is compiled in place of that kernel's text, and
-  /// kept in no cache. For trying a change by hand.
+  /// kept in no cache. Trusted as a cache folder is. For trying a change by hand.
   std::string override_dir;
   LogLevel log = LogLevel::warn;
   LogSink log_sink = print_to_stderr;  // gets the warnings about the environment too

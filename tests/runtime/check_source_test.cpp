@@ -96,3 +96,21 @@ TEST_CASE("a kernel whose cache entry could not be read again is refused") {
         "  expected  CUDA text of 1 to 16777216 bytes\n"
         "  got       0 bytes");
 }
+
+TEST_CASE("an option that makes ptxas read or write a file is refused") {
+  const auto said = [](const std::string& option) {
+    KernelSource source = source_of("text");
+    source.options = {option};
+    return error_of([&] { check_source(source); });
+  };
+  for (const char* words :
+       {"--options-file=x", "-optf=x", "-v,-optf,x", "-o x", "-v,-o=x", "--output-file=x", "-o"}) {
+    CAPTURE(words);
+    const std::string option = std::string("--ptxas-options=") + words;
+    CHECK(said(option).find(" and names no file\n  got       " + option) != std::string::npos);
+  }
+  for (const char* option : {"--ptxas-options=-O3", "--ptxas-options=--opt-level=2", "-DFILE=file",
+                             "--ptxas-options=-v", "--maxrregcount=64"}) {
+    CHECK(said(option) == "no error");
+  }
+}
