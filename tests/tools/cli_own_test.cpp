@@ -57,6 +57,16 @@ TEST_CASE("the program knows no kernel of mine: check", "[cli][own]") {
   const ProgramResult lines = run_own_program({"check", "gather", "--lines"});
   CHECK(has(lines.out, "own_kernels_program.cpp:"));
   CHECK(has(lines.out, "f32 table"));
+  const ProgramResult some = run_own_program({"check", "own", "--case", "ids=0.."});
+  CHECK(some.exit_code == 0);  // not the one that traps
+  CHECK(has(some.out, "ids=0..15"));
+  CHECK(!has(some.out, "ids=300"));
+  const ProgramResult none = run_own_program({"check", "own", "--case", "ids=4"});
+  CHECK(none.exit_code == 2);
+  CHECK(none.err ==
+        "tessera: argument 'case' is in the label of no case\n"
+        "  expected  a part of a label, as the table shows it\n"
+        "  got       'ids=4'\n");
   const ProgramResult bad = run_own_program({"check", "own"});
   CHECK(bad.exit_code == 1);
   CHECK(has(bad.err, "bins[300] is out of bounds: extent 16"));

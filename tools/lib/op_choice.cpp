@@ -48,4 +48,21 @@ std::vector<const kernels::OpInfo*> choose_ops(const std::vector<kernels::OpInfo
   return chosen;
 }
 
+std::vector<ChosenCase> choose_cases(const std::vector<const kernels::OpInfo*>& ops,
+                                     std::vector<kernels::BenchCase> kernels::OpInfo::*list,
+                                     const std::string& text) {
+  std::vector<ChosenCase> chosen;
+  for (const kernels::OpInfo* op : ops) {
+    for (const kernels::BenchCase& one : op->*list) {
+      if (one.label.find(text) != std::string::npos) chosen.push_back({op, &one});
+    }
+  }
+  if (!chosen.empty() || text.empty()) return chosen;
+  throw Error({.kind = ErrorKind::argument,
+               .what = "argument 'case' is in the label of no case",
+               .argument = "case",
+               .expected = "a part of a label, as the table shows it",
+               .got = fmt::format("'{}'", text)});
+}
+
 }  // namespace tessera::tools

@@ -1,5 +1,5 @@
 #pragma once
-// "OP, family or all" on the command line.
+// "OP, family or all" and --case on the command line.
 
 #include <string>
 #include <vector>
@@ -12,5 +12,17 @@ namespace tessera::tools {
 /// word), in order. Throws Error (argument) naming the nearest word.
 std::vector<const kernels::OpInfo*> choose_ops(const std::vector<kernels::OpInfo>& ops,
                                                const std::string& word);
+
+struct ChosenCase {
+  const kernels::OpInfo* op;
+  const kernels::BenchCase* one;
+};
+/// Those of the ops' examples (or benchmark) whose label has the text in it, in order. Throws Error
+/// (argument) if the text is in none.
+///
+/// Example: choose_cases(chosen, &kernels::OpInfo::bench, "bf16")
+std::vector<ChosenCase> choose_cases(const std::vector<const kernels::OpInfo*>& ops,
+                                     std::vector<kernels::BenchCase> kernels::OpInfo::*list,
+                                     const std::string& text);
 
 }  // namespace tessera::tools

@@ -118,29 +118,13 @@ int bench_cold(const BenchOptions& options) {
   return print(fmt::format("{}, median of 3\n\n{}", what, cold_table(costs))) ? kOk : kFailed;
 }
 
-bool is_chosen(const kernels::BenchCase& one, const BenchOptions& options) {
-  return one.label.find(options.cases) != std::string::npos;
-}
-
-void check_cases(const std::vector<const kernels::OpInfo*>& chosen, const BenchOptions& options) {
-  for (const kernels::OpInfo* op : chosen) {
-    for (const kernels::BenchCase& one : op->bench) {
-      if (is_chosen(one, options)) return;
-    }
-  }
-  throw UsageError(Error({.kind = ErrorKind::argument,
-                          .what = "argument 'case' is in the label of no case",
-                          .argument = "case",
-                          .expected = "a part of a label, as the table shows it",
-                          .got = fmt::format("'{}'", options.cases)}));
-}
-
 int bench(const BenchOptions& options) {
   if (options.compile) return bench_compile(options);
   if (options.cold) return bench_cold(options);
   const std::vector<const kernels::OpInfo*> chosen =
       reading_arguments([&] { return choose_ops(program_ops(), options.op); });
-  check_cases(chosen, options);
+  const std::vector<ChosenCase> cases = reading_arguments(
+      [&] { return choose_cases(chosen, &kernels::OpInfo::bench, options.cases); });
   const PeerTimes peer = reading_arguments([&] { return load_peer(options); });
   if (runtime::num_devices() == 0) {
     if (!options.skip_without_gpu) fail_without_gpu();
@@ -155,16 +139,15 @@ int bench(const BenchOptions& options) {
   std::vector<LaunchCost> costs;
   CopyRate copy(timer);
   StreamTime stream(timer);
-  for (const kernels::OpInfo* op : chosen) {
-    if (options.launch) {
+  if (options.launch) {
+    for (const kernels::OpInfo* op : chosen) {
       if (op->examples.empty()) continue;
       costs.push_back(launch_cost(*op, op->examples.front(), kDevice));
-      continue;
     }
-    for (const kernels::BenchCase& one : op->bench) {
-      if (!is_chosen(one, options)) continue;
-      show_progress(fmt::format("{} {}", op->name, one.label));
-      results.push_back(bench_case(*op, one, timer, copy, stream, peer));
+  } else {
+    for (const auto& [op, one] : cases) {
+      show_progress(fmt::format("{} {}", op->name, one->label));
+      results.push_back(bench_case(*op, *one, timer, copy, stream, peer));
     }
   }
   show_progress("");

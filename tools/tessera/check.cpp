@@ -19,14 +19,16 @@ namespace tessera::tools {
 namespace {
 
 struct CheckOptions {
-  std::string op, json, arch;
+  std::string op, json, arch, cases;
   bool lines = false;
   uint64_t seed = 1;
 };
 
 int check(const CheckOptions& options) {
-  const std::vector<const kernels::OpInfo*> chosen =
-      reading_arguments([&] { return choose_ops(program_ops(), options.op); });
+  const std::vector<ChosenCase> chosen = reading_arguments([&] {
+    return choose_cases(choose_ops(program_ops(), options.op), &kernels::OpInfo::examples,
+                        options.cases);
+  });
   const runtime::Nvrtc* nvrtc = nullptr;
   runtime::Target target;
   std::optional<kernels::jit::TargetScope> scope;
@@ -38,12 +40,10 @@ int check(const CheckOptions& options) {
   OptionalOutput json(options.json);
   std::vector<CheckResult> results;
   std::string errors;
-  for (const kernels::OpInfo* op : chosen) {
-    for (const kernels::BenchCase& example : op->examples) {
-      results.push_back(check_example(*op, example, options.seed));
-      if (nvrtc != nullptr) add_resources(results.back(), *op, example, *nvrtc, target);
-      if (!results.back().error.empty()) errors += results.back().error + "\n";
-    }
+  for (const auto& [op, example] : chosen) {
+    results.push_back(check_example(*op, *example, options.seed));
+    if (nvrtc != nullptr) add_resources(results.back(), *op, *example, *nvrtc, target);
+    if (!results.back().error.empty()) errors += results.back().error + "\n";
   }
   json.write(check_json(results));
   const bool printed = print(options.lines ? access_table(results) : check_table(results));
@@ -57,6 +57,7 @@ void add_check(CLI::App& app, Command& command) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* sub = app.add_subcommand("check", "run the examples with every trap on, and count");
   sub->add_option("op", options->op, "an op, a family or all")->required();
+  sub->add_option("--case", options->cases, "only the cases with this text in their label");
   sub->add_option("--json", options->json, "write the counts to this file");
   sub->add_option("--arch", options->arch,
                   "compile too, for this target: registers, spills, shared memory (needs NVRTC)");
