@@ -178,6 +178,14 @@ constexpr Switch kSwitches[] = {
      [](const std::string& key, const std::string& value, Options& options) {
        parse_flag(key, value, options.check_spills, options);
      }},
+    {"TESSERA_TRAPS",
+     [](const std::string& key, const std::string& value, Options& options) {
+       if (value == "0" || value == "1") {
+         options.traps = value == "1";
+       } else {
+         complain(options, key, "0 or 1", value, "1 for own kernels, 0 for shipped ops");
+       }
+     }},
     {"TESSERA_DUMP_DIR", [](const std::string&, const std::string& value,
                             Options& options) { options.dump_dir = value; }},
     {"TESSERA_OVERRIDE_DIR", [](const std::string&, const std::string& value,

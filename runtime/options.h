@@ -57,6 +57,9 @@ struct Options {
   /// else in "source" below the written cache folder.
   bool line_info = false;
   bool check_spills = false;  // a kernel that spills registers is an error
+  /// Calls with CPU tensors stop at the first thing that is undefined. Unset: those of a user's own
+  /// kernels do, those of shipped ops do not.
+  std::optional<bool> traps = {};
   std::function<void(const StepEvent&)> on_compile;
   std::function<void(const StepEvent&)> on_load;  // into the driver
   std::string nvrtc;                              // path of libnvrtc; empty = search
@@ -99,6 +102,8 @@ Environment process_environment();
 ///   TESSERA_PDL             0: no kernel begins before the one before it has ended
 ///   TESSERA_LINEINFO        1: source lines for profilers
 ///   TESSERA_CHECK_SPILLS    1: a kernel that spills registers is an error
+///   TESSERA_TRAPS           1: calls with CPU tensors stop at what is undefined, 0: none does;
+///                           default: those of a user's own kernels do
 ///   TESSERA_DUMP_DIR        folder for the CUDA text and the compiler log of each kernel
 ///   TESSERA_OVERRIDE_DIR    folder with edited dumps, compiled in place of their kernels
 ///   TESSERA_LOG             error | warn | info | debug

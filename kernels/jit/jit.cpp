@@ -56,7 +56,7 @@ Known& known() {
 // Before there are threads: a child of fork would wait for ever for a thread that was making it.
 [[maybe_unused]] const Known& made_at_the_start = known();
 
-thread_local int trap_depth = 0;
+thread_local std::optional<bool> trap_scope;  // of the innermost TrapScope
 
 Device device_of(std::string_view op, std::span<const TensorView> tensors) {
   const TensorView* first = nullptr;
@@ -73,8 +73,13 @@ Device device_of(std::string_view op, std::span<const TensorView> tensors) {
   return first ? first->device : Device::cpu();
 }
 
+bool wants_traps(Author author) {
+  if (trap_scope) return *trap_scope;
+  return runtime::Runtime::instance().options().traps.value_or(author == Author::caller);
+}
+
 void run_on_cpu(const Prepared& prepared, const Binding& binding,
-                std::span<const TensorView> tensors) {
+                std::span<const TensorView> tensors, Author author) {
   std::vector<codegen::cpu::Argument> arguments;
   for (const TensorView& view : tensors) {
     arguments.emplace_back().tensor = view;
@@ -87,7 +92,7 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
     if (is_float(type)) argument.number = static_cast<double>(number_in(value, type));
   }
   codegen::cpu::Options options;
-  options.traps = trap_depth > 0;
+  options.traps = wants_traps(author);
   options.reported = prepared.reported.get();
   KernelCounts counted{prepared.program->program().name, {}, {}};
   CountScope* scope = CountScope::active();
@@ -118,7 +123,7 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
 }
 
 void finish_call(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
-                 Stream stream) {
+                 Stream stream, Author author) {
   const CallMode& mode = call_mode();
   if (binding.empty) return;
   if (mode.recorder) mode.recorder->add(prepared, binding, tensors);
@@ -126,7 +131,7 @@ void finish_call(const Prepared& prepared, Binding& binding, std::span<const Ten
   if (prepared.device.is_cuda()) {
     run_on_gpu(prepared, binding, tensors, stream);
   } else {
-    run_on_cpu(prepared, binding, tensors);
+    run_on_cpu(prepared, binding, tensors, author);
   }
 }
 
@@ -216,7 +221,7 @@ void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& bui
   if (const Prepared* prepared =
           is_named_only ? nullptr : known().table.find(identity.op, identity.spec, device)) {
     Binding binding = prepared->plan.bind(tensors, scalars);
-    finish_call(*prepared, binding, tensors, stream);
+    finish_call(*prepared, binding, tensors, stream, identity.author);
     return;
   }
   const ir::Kernel kernel = build();
@@ -232,7 +237,7 @@ void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& bui
   const Prepared* const candidate = made.get();
   const Prepared& prepared = known().table.insert(std::move(made));
   if (&prepared == candidate && device.is_cuda()) count_spec(prepared.op);
-  finish_call(prepared, binding, tensors, stream);
+  finish_call(prepared, binding, tensors, stream, identity.author);
 }
 
 }  // namespace
@@ -295,11 +300,9 @@ std::vector<std::string> take_value_errors(Device device, Stream stream) {
   return errors;
 }
 
-TrapScope::TrapScope() {
-  ++trap_depth;
-}
+TrapScope::TrapScope(bool on) : before_(std::exchange(trap_scope, on)) {}
 TrapScope::~TrapScope() {
-  --trap_depth;
+  trap_scope = before_;
 }
 
 }  // namespace tessera::kernels::jit

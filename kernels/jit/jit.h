@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -84,13 +85,20 @@ void run(std::string_view op, const Spec& spec,
 ///          // expand_to_fused_with_sf: argument 'token_topk_to_pos' has a value out of range
 std::vector<std::string> take_value_errors(Device device, Stream stream);
 
-/// CPU calls made by this thread run with traps on while it lives.
+/// While it lives, this thread's calls with CPU tensors stop at the first thing that is undefined, an
+/// Error of kind trap; or none does. Without one the process's options decide (Options::traps,
+/// TESSERA_TRAPS), and without these kernels of the user's own do and shipped ops do not.
+///
+/// Example: const jit::TrapScope fast(false); own_kernel(tensors, {}, nullptr);
 class TrapScope {
  public:
-  TrapScope();
+  explicit TrapScope(bool on = true);
   ~TrapScope();
   TrapScope(const TrapScope&) = delete;
   TrapScope& operator=(const TrapScope&) = delete;
+
+ private:
+  const std::optional<bool> before_;
 };
 
 /// Inside the template above. `spec` tells apart all kernels of the caller's in this process.

@@ -3,8 +3,11 @@
 #include <malloc.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/run_op.h"
+#include "runtime/runtime.h"
 #include "tests/support/catch.h"
 
 using namespace tessera;
@@ -149,30 +153,95 @@ TEST_CASE("tensors on different devices are refused") {
   }
 }
 
-TEST_CASE("traps are on while a TrapScope lives") {
+namespace {
+
+/// Block i writes x[i + 1]: beyond the tensor at the end, within the allocation.
+ir::Kernel reads_beyond() {
   dsl::Builder k("reads_beyond");
   auto rows = k.dim("rows");
   auto x = k.input("x", DType::f32, {rows}, {.align = 4});
   auto out = k.output("out", DType::f32, {rows}, {.align = 4});
   auto at = k.launch({rows}, {.threads = 32});
   k.if_(k.thread() < 1, [&] { out(at.x) = x.unchecked()(at.x + 1).read(); });
-  const jit::Function function(k.finish());
+  return k.finish();
+}
+
+/// True if a call of `function` traps; else it must have worked.
+bool traps(const std::function<void(std::span<const TensorView>)>& function) {
   Vectors v(8);
   std::vector<TensorView> views = v.views();
-  v.x.reserve(9);  // the read beyond is within the allocation, not within the tensor
+  v.x.reserve(9);
   views[0].data = v.x.data();
-  {
-    const jit::TrapScope traps;
-    try {
-      function(views, {}, nullptr);
-      FAIL("no error");
-    } catch (const Error& error) {
-      CHECK(error.kind() == ErrorKind::trap);
-      CHECK(error.argument() == "x");
-    }
+  try {
+    function(views);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::trap);
+    CHECK(error.argument() == "x");
+    return true;
   }
-  function(views, {}, nullptr);
   CHECK(v.out[0] == 2.0F);
+  return false;
+}
+
+/// The process's runtime has these options while it lives.
+class RuntimeWith {
+ public:
+  explicit RuntimeWith(runtime::Options options)
+      : runtime_(std::move(options), {}), before_(runtime::Runtime::replace_instance(&runtime_)) {}
+  ~RuntimeWith() { runtime::Runtime::replace_instance(before_); }
+  RuntimeWith(const RuntimeWith&) = delete;
+  RuntimeWith& operator=(const RuntimeWith&) = delete;
+
+ private:
+  runtime::Runtime runtime_;
+  runtime::Runtime* before_;
+};
+
+}  // namespace
+
+TEST_CASE("a user's own kernel stops at what is undefined without being asked to") {
+  const jit::Function function(reads_beyond());
+  const auto call = [&](std::span<const TensorView> tensors) { function(tensors, {}, nullptr); };
+  const auto shipped = [&](std::span<const TensorView> tensors) {
+    jit::run_op("jit_run_test_beyond", "", reads_beyond, tensors, {}, nullptr);
+  };
+  const auto unbound = [&](std::span<const TensorView> tensors) {
+    jit::run(reads_beyond(), tensors, {}, nullptr);
+  };
+  const auto with = [](std::optional<bool> traps) {
+    runtime::Options options = runtime::options_from({{"TESSERA_CACHE", "off"}});
+    options.traps = traps;
+    return options;
+  };
+  SECTION("by default") {
+    const RuntimeWith scope(with({}));
+    CHECK(traps(call));
+    CHECK(traps(unbound));
+    CHECK_FALSE(traps(shipped));
+  }
+  SECTION("TESSERA_TRAPS=0: neither does") {
+    const RuntimeWith scope(
+        runtime::options_from({{"TESSERA_CACHE", "off"}, {"TESSERA_TRAPS", "0"}}));
+    CHECK_FALSE(traps(call));
+    CHECK_FALSE(traps(shipped));
+  }
+  SECTION("TESSERA_TRAPS=1: shipped ops do as well") {
+    const RuntimeWith scope(
+        runtime::options_from({{"TESSERA_CACHE", "off"}, {"TESSERA_TRAPS", "1"}}));
+    CHECK(traps(call));
+    CHECK(traps(shipped));
+  }
+  SECTION("a TrapScope decides for its thread, the innermost first") {
+    const RuntimeWith scope(with({}));
+    const jit::TrapScope off(false);
+    CHECK_FALSE(traps(call));
+    {
+      const jit::TrapScope on;
+      CHECK(traps(call));
+      CHECK(traps(shipped));
+    }
+    CHECK_FALSE(traps(call));
+  }
 }
 
 TEST_CASE("the table of prepared kernels grows with their number, not with its square") {

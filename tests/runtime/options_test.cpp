@@ -29,6 +29,7 @@ TEST_CASE("every switch reaches its field") {
                                         {"TESSERA_JOBS", "5"},
                                         {"TESSERA_LINEINFO", "1"},
                                         {"TESSERA_PDL", "0"},
+                                        {"TESSERA_TRAPS", "1"},
                                         {"TESSERA_CHECK_SPILLS", "1"},
                                         {"CUDA_HOME", "/opt/cuda"},
                                         {"HOME", "/home/u"}});
@@ -46,6 +47,7 @@ TEST_CASE("every switch reaches its field") {
   CHECK(options.jobs == 5);
   CHECK(options.line_info);
   CHECK_FALSE(options.pdl);
+  CHECK(options.traps == true);
   CHECK(options.check_spills);
   CHECK(options.cuda_homes == Lines{"/opt/cuda"});
   CHECK(options.warnings.empty());

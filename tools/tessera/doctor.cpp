@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
+
 #include "dsl/base/printable.h"
 #include "kernels/op.h"
 #include "runtime/cache/site_key.h"
@@ -129,6 +131,10 @@ int doctor() {
            fmt::format("{}, trust {}, bounds {} bytes and {} entries",
                        runtime::name(runtime.options().jit), runtime::name(runtime.options().trust),
                        runtime.options().cache_max_bytes, runtime.options().cache_max_entries));
+  const std::optional<bool> traps = runtime.options().traps;
+  text += line("traps", !traps   ? "on CPU tensors: on for own kernels, off for shipped ops"
+                        : *traps ? "on CPU tensors: on"
+                                 : "on CPU tensors: off");
   text += line("code", runtime::code_stamp());
   text += about_environment();
   for (const std::string& warning : runtime.options().warnings) text += line("warning", warning);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "kernels/jit/jit.h"
 #include "kernels/op.h"
 #include "tools/lib/op_call.h"
 #include "tools/lib/own_kernel.h"
@@ -19,6 +20,7 @@ namespace {
 struct RunOptions {
   std::string op, in, out, device = "auto";
   std::vector<std::string> params;
+  bool traps = false;
 };
 
 /// An argument error that names a parameter is wrong usage too where only the other parameters or
@@ -63,6 +65,8 @@ int run(const RunOptions& options) {
   std::optional<OpCall> call;
   calling(*op, [&] { call.emplace(*op, params, inputs, device); });
   const auto begin = std::chrono::steady_clock::now();
+  std::optional<kernels::jit::TrapScope> traps;
+  if (options.traps) traps.emplace();
   calling(*op, [&] { call->run(); });
   wait_for(device);
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - begin;
@@ -84,6 +88,8 @@ void add_run(CLI::App& app, Command& command) {
   sub->add_option("--in", options->in, "safetensors file with the inputs")->required();
   sub->add_option("--out", options->out, "safetensors file to write")->required();
   sub->add_option("--device", options->device, "auto (GPU if there is one), cpu or cuda:N");
+  sub->add_flag("--traps", options->traps,
+                "on the CPU: stop at the first thing that is undefined; slower");
   sub->callback([options, &command] { command = [options] { return run(*options); }; });
 }
 
