@@ -66,7 +66,7 @@ void Machine::async_copy(const Instr& instr) {
     landing.lanes = lanes_of(move.to);
     if (shadow_) {
       const int64_t first = landing.to - shared_;
-      for (int64_t byte = first; byte < first + count; ++byte) {
+      for (int64_t byte = first; byte < first + count; byte += shadow_->granule()) {
         shadow_->set_in_flight(byte, instr.statement);
       }
     }
@@ -94,7 +94,7 @@ void Machine::async_wait(const Instr& instr) {
       if (shadow_) {
         // The data is written now, by this thread or its warp: others need a barrier after the wait.
         const int64_t first = landing.to - shared_;
-        for (int64_t byte = first; byte < first + landing.bytes; ++byte) {
+        for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
           shadow_->set_in_flight(byte, 0);
           shadow_->write(byte, number(lane), landing.statement, landing.lanes);
         }
@@ -114,7 +114,8 @@ void Machine::drop_copies() {
   for (std::deque<Landing>& copies : in_flight_) {
     for (const Landing& landing : copies) {
       const int64_t first = landing.to - shared_;
-      for (int64_t byte = first; shadow_ && byte < first + landing.bytes; ++byte) {
+      for (int64_t byte = first; shadow_ && byte < first + landing.bytes;
+           byte += shadow_->granule()) {
         shadow_->set_in_flight(byte, 0);
       }
     }

@@ -19,6 +19,18 @@ GridConflict::Touch unpacked(Way way, uint64_t touch) {
           .statement = static_cast<int32_t>(touch & ((uint64_t{1} << kStatementBits) - 1))};
 }
 
+/// What `place` points to, made by the first thread that asks.
+template <class T>
+T& made_once(std::atomic<T*>& place) {
+  T* made = place.load(std::memory_order_acquire);
+  if (made != nullptr) return *made;
+  auto fresh = std::make_unique<T>();
+  if (place.compare_exchange_strong(made, fresh.get(), std::memory_order_acq_rel)) {
+    made = fresh.release();
+  }
+  return *made;
+}
+
 /// The highest of all values, 0 before the first.
 class Highest {
  public:
@@ -33,23 +45,44 @@ class Highest {
   std::atomic<uint64_t> value_{0};
 };
 
-/// The touches of one element in one way.
-struct Touches {
-  Highest last, before_last;  // before_last: of the complements, so that the lowest touch is kept
-
-  void add(uint64_t touch) {
-    last.add(touch);
-    before_last.add(~touch);
-  }
-  bool any() const { return last.get() != 0; }
-  uint64_t highest() const { return last.get(); }
-  uint64_t lowest() const { return ~before_last.get(); }
-};
-
 }  // namespace
 
+/// The touches of some elements in one way. Most elements are touched once.
 struct GridShadow::Page {
-  std::array<Touches, kElementsPerPage> elements;
+  /// Of elements that were touched again.
+  struct Others {
+    std::array<Highest, kElementsPerPage> last;
+    std::array<Highest, kElementsPerPage> before_last;  // of the complements, for the lowest
+  };
+  std::array<std::atomic<uint64_t>, kElementsPerPage> first{};
+  std::atomic<Others*> others{nullptr};
+
+  Page() = default;
+  ~Page() { delete others.load(); }
+  Page(const Page&) = delete;
+  Page& operator=(const Page&) = delete;
+
+  void add(size_t i, uint64_t touch) {
+    uint64_t before = first[i].load(std::memory_order_relaxed);
+    if (before == touch) return;
+    if (before == 0 && first[i].compare_exchange_strong(before, touch, std::memory_order_relaxed)) {
+      return;
+    }
+    Others& more = made_once(others);
+    more.last[i].add(touch);
+    more.before_last[i].add(~touch);
+  }
+  bool any(size_t i) const { return first[i].load(std::memory_order_relaxed) != 0; }
+  uint64_t highest(size_t i) const {
+    const uint64_t one = first[i].load(std::memory_order_relaxed);
+    const Others* more = others.load(std::memory_order_acquire);
+    return more == nullptr ? one : std::max(one, more->last[i].get());
+  }
+  uint64_t lowest(size_t i) const {
+    const uint64_t one = first[i].load(std::memory_order_relaxed);
+    const Others* more = others.load(std::memory_order_acquire);
+    return more == nullptr ? one : std::min(one, ~more->before_last[i].get());
+  }
 };
 
 /// Memory of one tensor or of several that overlap.
@@ -72,30 +105,26 @@ struct GridShadow::Region {
       for (std::unique_ptr<SeenPage>& page : of_way) page.reset();
     }
   }
-  Touches& at(Way way, size_t element) {
-    std::atomic<Page*>& place = pages[static_cast<size_t>(way)][element / kElementsPerPage];
-    Page* page = place.load(std::memory_order_acquire);
-    if (page == nullptr) {
-      auto fresh = std::make_unique<Page>();
-      if (place.compare_exchange_strong(page, fresh.get(), std::memory_order_acq_rel)) {
-        page = fresh.release();
-      }
-    }
-    return page->elements[element % kElementsPerPage];
+  Page& page(Way way, size_t element) {
+    return made_once(pages[static_cast<size_t>(way)][element / kElementsPerPage]);
   }
-  /// Null: none in this way.
-  const Touches* find(Way way, size_t element) const {
+  /// Null: nothing of it is touched in this way.
+  const Page* find(Way way, size_t page) const {
     const auto& of_way = pages[static_cast<size_t>(way)];
-    if (of_way.empty()) return nullptr;
-    const Page* page = of_way[element / kElementsPerPage].load(std::memory_order_acquire);
-    if (page == nullptr) return nullptr;
-    const Touches& touches = page->elements[element % kElementsPerPage];
-    return touches.any() ? &touches : nullptr;
+    return of_way.empty() ? nullptr : of_way[page].load(std::memory_order_acquire);
   }
-  bool is_touched(size_t page) const {
-    return std::any_of(pages.begin(), pages.end(), [&](const auto& of_way) {
-      return !of_way.empty() && of_way[page].load(std::memory_order_acquire) != nullptr;
-    });
+  /// False if no element of the page was touched twice.
+  bool may_conflict(size_t page) const {
+    int num_ways = 0;
+    bool was_touched_again = false;
+    for (const Way way : {Way::read, Way::written, Way::changed}) {
+      const Page* const touched = find(way, page);
+      if (touched == nullptr) continue;
+      ++num_ways;
+      was_touched_again =
+          was_touched_again || touched->others.load(std::memory_order_acquire) != nullptr;
+    }
+    return num_ways > 1 || was_touched_again;
   }
 };
 
@@ -171,8 +200,10 @@ void GridShadow::note(int param, int64_t byte, int64_t bytes, Way way, int64_t b
     for (size_t element = begin; element <= end; ++element) judge(region, element, way, access);
     return;
   }
-  for (size_t element = begin; element <= end; ++element) {
-    region.at(way, element).add(touch);
+  for (size_t element = begin; element <= end;) {
+    Page& page = region.page(way, element);
+    const size_t next = std::min(end + 1, (element / kElementsPerPage + 1) * kElementsPerPage);
+    for (; element < next; ++element) page.add(element % kElementsPerPage, touch);
   }
 }
 
@@ -226,16 +257,17 @@ std::optional<GridConflict> GridShadow::find_at(const Region& region, size_t ele
                                                              {Way::changed, Way::read}}};
   for (const auto& ways : kConflicts) {
     const Way one = ways[0], other = ways[1];
-    const Touches* const a = region.find(one, element);
-    const Touches* const b = region.find(other, element);
-    if (a == nullptr || b == nullptr) continue;
+    const Page* const a = region.find(one, element / kElementsPerPage);
+    const Page* const b = region.find(other, element / kElementsPerPage);
+    const size_t i = element % kElementsPerPage;
+    if (a == nullptr || b == nullptr || !a->any(i) || !b->any(i)) continue;
     GridConflict found;
     const auto conflict = [&](uint64_t x, uint64_t y) {
       found.one = unpacked(one, x);
       found.other = unpacked(other, y);
       return found.one.block / blocks_per_cluster_ != found.other.block / blocks_per_cluster_;
     };
-    if (!conflict(a->highest(), b->lowest()) && !conflict(a->lowest(), b->highest())) continue;
+    if (!conflict(a->highest(i), b->lowest(i)) && !conflict(a->lowest(i), b->highest(i))) continue;
     return named(found, region, element);
   }
   return std::nullopt;
@@ -245,7 +277,7 @@ std::optional<GridConflict> GridShadow::find() const {
   if (order_ != nullptr) return judged_;
   for (const auto& region : regions_) {
     for (size_t page = 0; page < region->num_pages; ++page) {
-      if (!region->is_touched(page)) continue;
+      if (!region->may_conflict(page)) continue;
       for (size_t i = 0; i < kElementsPerPage; ++i) {
         if (auto found = find_at(*region, page * kElementsPerPage + i)) return found;
       }

@@ -1,14 +1,17 @@
 #include "codegen/cpu/shadow.h"
 
+#include <bit>
+
 namespace tessera::codegen::cpu {
 
-SharedShadow::SharedShadow(int64_t bytes, const BarrierClock& clock)
-    : cells_(static_cast<size_t>(bytes)),
-      in_flight_(static_cast<size_t>(bytes), 0),
+SharedShadow::SharedShadow(int64_t bytes, const BarrierClock& clock, int granule)
+    : shift_(std::countr_zero(static_cast<unsigned>(granule))),
+      cells_(static_cast<size_t>((bytes + granule - 1) / granule)),
+      in_flight_(cells_.size(), 0),
       clock_(clock) {}
 
 bool SharedShadow::initialised(int64_t byte) const {
-  return cells_[static_cast<size_t>(byte)].write.epoch >= first_epoch_;
+  return cells_[place(byte)].write.epoch >= first_epoch_;
 }
 
 bool SharedShadow::races(const Mark& mark, int thread, int lanes) const {
@@ -68,7 +71,7 @@ std::optional<Conflict> SharedShadow::find(const WarpMarks& marks, int thread, c
 }
 
 std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int statement) {
-  const auto at = static_cast<size_t>(byte);
+  const size_t at = place(byte);
   Cell& cell = cells_[at];
   note(cell.reads, thread, statement);
   if (races(cell.write, thread)) return conflict(cell.write, thread, "written");
@@ -76,7 +79,7 @@ std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int stateme
 }
 
 std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement, int lanes) {
-  const auto at = static_cast<size_t>(byte);
+  const size_t at = place(byte);
   Cell& cell = cells_[at];
   std::optional<Conflict> found = find(cell.reads, thread, "read", lanes);
   if (races(cell.write, thread, lanes)) found = conflict(cell.write, thread, "written");
@@ -87,7 +90,7 @@ std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statem
 
 std::optional<Conflict> SharedShadow::atomic(int64_t byte, int thread, int statement) {
   if (atomics_.empty()) atomics_.resize(cells_.size());
-  const auto at = static_cast<size_t>(byte);
+  const size_t at = place(byte);
   Cell& cell = cells_[at];
   note(atomics_[at], thread, statement);
   if (races(cell.write, thread)) return conflict(cell.write, thread, "written");
@@ -98,7 +101,7 @@ int64_t SharedShadow::append() {
   cells_.emplace_back();
   in_flight_.push_back(0);
   if (!atomics_.empty()) atomics_.emplace_back();
-  return bytes() - 1;
+  return bytes() - granule();
 }
 
 void SharedShadow::clear() {

@@ -61,7 +61,11 @@ class BarrierClock {
 /// of their block; reads of two blocks stay so until the next cluster barrier.
 class SharedShadow {
  public:
-  SharedShadow(int64_t bytes, const BarrierClock& clock);
+  /// `granule`: what every access is a multiple of and aligned to, in bytes, a power of two. The bytes of
+  /// a granule have one state: an access passes the first byte of each.
+  SharedShadow(int64_t bytes, const BarrierClock& clock, int granule = 1);
+
+  int granule() const { return 1 << shift_; }
 
   void start_block() { first_epoch_ = clock_.of_cluster(); }
 
@@ -71,15 +75,13 @@ class SharedShadow {
   std::optional<Conflict> write(int64_t byte, int thread, int statement, int lanes = 1);
   std::optional<Conflict> atomic(int64_t byte, int thread, int statement);
   /// Marks a byte as the destination of an asynchronous copy that `statement` started; 0 = landed.
-  void set_in_flight(int64_t byte, int32_t statement) {
-    in_flight_[static_cast<size_t>(byte)] = statement;
-  }
+  void set_in_flight(int64_t byte, int32_t statement) { in_flight_[place(byte)] = statement; }
   /// The statement whose copy into the byte has not landed; 0 = none.
-  int32_t in_flight(int64_t byte) const { return in_flight_[static_cast<size_t>(byte)]; }
+  int32_t in_flight(int64_t byte) const { return in_flight_[place(byte)]; }
   /// Whether this block has written the byte.
   bool initialised(int64_t byte) const;
-  int64_t bytes() const { return static_cast<int64_t>(cells_.size()); }
-  /// One more byte, which nobody has touched: its number.
+  int64_t bytes() const { return static_cast<int64_t>(cells_.size()) << shift_; }
+  /// One more granule, which nobody has touched: its first byte.
   int64_t append();
   void clear();
 
@@ -96,6 +98,7 @@ class SharedShadow {
     Mark write;
     std::array<Mark, 2> reads;  // of different warps
   };
+  size_t place(int64_t byte) const { return static_cast<size_t>(byte >> shift_); }
   static bool same_block(const Mark& mark, int thread) {
     return mark.thread / kThreadsPerBlock == thread / kThreadsPerBlock;
   }
@@ -111,8 +114,9 @@ class SharedShadow {
   std::optional<Conflict> find(const WarpMarks& marks, int thread, const char* how,
                                int lanes = 1) const;
 
+  int shift_;  // log2 of the granule
   std::vector<Cell> cells_;
-  std::vector<WarpMarks> atomics_;  // by byte; empty until there is one
+  std::vector<WarpMarks> atomics_;  // empty until there is one
   std::vector<int32_t> in_flight_;
   const BarrierClock& clock_;
   uint32_t first_epoch_ = 1;  // of this block
