@@ -137,6 +137,15 @@ class Printer {
                                                               : "assert";
     line(fmt::format("{} {}", word, to_string(check.condition)));
   }
+  void print(const CheckIndices& check) {
+    std::vector<std::string> ranges;
+    for (const CheckIndices::Range& range : check.ranges) {
+      ranges.push_back(fmt::format("{} in {} +: {}", to_string(range.index), to_string(range.begin),
+                                   to_string(range.extent)));
+    }
+    line(fmt::format("check {}{}: {}", check.array->name, list(check.indices),
+                     fmt::join(ranges, ", ")));
+  }
   void print(const Print& node) {
     std::vector<std::string> args;
     for (const Expr& arg : node.args) args.push_back(to_string(arg));

@@ -31,9 +31,14 @@ struct Array {
   ArraySpace space = ArraySpace::registers;
   int64_t size = 0;           // registers, shared: elements. global: unknown here
   int64_t shared_offset = 0;  // shared: byte offset in the arena
-  std::vector<Expr> shape;    // logical extents, for checks and messages (global, shared)
+  std::vector<Expr> shape;    // logical extents, for checks and messages; empty: flat
   bool read_only = false;     // global: this kernel never writes to it by this name
   bool may_alias = false;     // global: nor, if this is false, by another
+  // For messages: the author's name if it is another, leading dimensions that he does not know, and, for
+  // the registers of a fragment, where its elements are.
+  std::string stands_for = {};
+  int num_version_dims = 0;
+  std::shared_ptr<const layout::Layout> layout = {};
   Expr address;       // global: of the first element, where a Declare binds it; null = a parameter
   int64_t align = 1;  // global with an address: bytes
   // cluster: the rank of the owner, where a Declare binds it, and what stands in the same place of this
@@ -46,6 +51,9 @@ struct Array {
   bool is_constant() const { return space == ArraySpace::global && read_only && !may_alias; }
 };
 using ArrayRef = std::shared_ptr<const Array>;
+inline const std::string& authors_name(const Array& array) {
+  return array.stands_for.empty() ? array.name : array.stands_for;
+}
 
 /// `width` consecutive elements of a register array from `base` on. `base` is a constant once the
 /// loops around it are unrolled.
@@ -210,14 +218,25 @@ struct Assert {
   Otherwise otherwise = Otherwise::stop;
   int report = -1;
 };
+/// For the checked executor alone: what the author's indices of the next access stay in, as far as it is
+/// not proved. `indices` name the element.
+struct CheckIndices {
+  struct Range {
+    Expr index, begin, extent;  // begin <= index < begin + extent
+    int dim = -1;               // of the array; -1: a tile that the author indexes
+  };
+  ArrayRef array;
+  std::vector<Expr> indices;
+  std::vector<Range> ranges;
+};
 using ir::Dependency;
 using ir::ExternCall;
 using ir::Print;
 
 struct Stmt {
   std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, For, If, Barrier,
-               WarpBarrier, Collective, Comment, Declare, Present, Assert, Print, Dependency,
-               ExternCall, AsyncCopy, AsyncCommit, AsyncWait, Return>
+               WarpBarrier, Collective, Comment, Declare, Present, Assert, CheckIndices, Print,
+               Dependency, ExternCall, AsyncCopy, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it

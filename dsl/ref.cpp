@@ -68,8 +68,12 @@ Ref Ref::index(std::vector<Arg> indices) const {
                         corner.loop);
       }
     }
-    part.offsets[d] = part.offsets[d] + i;
+    const ir::Expr begin = part.offsets[d];
+    part.offsets[d] = begin + i;
     part.extents[d] = ir::Expr();
+    if (is_part(region_, d) && !ir::is_constant(i)) {
+      part.terms.tile_indices.push_back({part.offsets[d], begin, extent});
+    }
   }
   Ref result(recorder_, std::move(part), loc);
   if (result.region_.order.empty()) result.name_ = recorder_->new_name(buffer);
@@ -124,8 +128,15 @@ Ref Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc 
             corner.loop);
       }
     }
-    part.offsets[d] = part.offsets[d] + offset;
+    const ir::Expr begin = part.offsets[d];
+    const ir::Expr extent = part.extents[d];
+    part.offsets[d] = begin + offset;
     part.extents[d] = ir::index(extents[i]);
+    if (buffer.space != ir::Space::global && is_part(region_, d) && !ir::is_constant(offset)) {
+      // Where the tile of the tile may begin.
+      part.terms.tile_indices.push_back(
+          {part.offsets[d], begin, extent - ir::index(extents[i] - 1)});
+    }
   }
   return Ref(recorder_, std::move(part));
 }

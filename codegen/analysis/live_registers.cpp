@@ -141,6 +141,7 @@ class LiveRanges {
   }
   void visit(const Present& present) { name(present.var); }
   void visit(const Assert& assertion) { name(assertion.condition); }
+  void visit(const CheckIndices&) {}
   void visit(const Print& print) {
     for (const Expr& e : print.args) name(e);
   }

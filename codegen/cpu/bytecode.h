@@ -34,6 +34,7 @@ enum class Code : uint8_t {
   check_overflow,  // trap unless out == args[0] (+, -, *) args[1] holds without wrapping;
                    // expressions[index]
   check_divisor,   // trap where args[0] == 0; expressions[index]
+  check_indices,   // trap where an index is outside of its range; index_checks[index]
   jump,            // to target
   jump_unless,     // to target if the uniform args[0] is false
   mask_push,       // active threads: those with args[0]; to target if none
@@ -111,6 +112,17 @@ struct Transfer {
   bool is_row = false;  // of an asynchronous copy
 };
 
+/// CheckIndices with its values: i64 columns.
+struct IndexCheck {
+  struct Range {
+    Slot index, begin, extent;
+    int dim = -1;
+  };
+  ArrayRef array;
+  std::vector<Slot> indices;
+  std::vector<Range> ranges;
+};
+
 inline Way way_of(const Transfer& transfer) {
   return transfer.atomic >= 0 ? Way::changed : transfer.is_load ? Way::read : Way::written;
 }
@@ -177,6 +189,7 @@ struct Bytecode {
   std::vector<Storage> arrays;
   std::vector<Transfer> transfers;
   std::vector<AtomicStep> atomics;
+  std::vector<IndexCheck> index_checks;
   std::vector<Assert> requirements;
   std::vector<PrintStep> prints;
   std::vector<ExternStep> calls;

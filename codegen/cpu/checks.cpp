@@ -2,13 +2,29 @@
 // the author's line.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
 
 #include "codegen/cpu/machine.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
+namespace {
+
+/// False if a lane fails the test, or perhaps if one that is not active does: no branches, so that the
+/// compiler makes vector instructions of it.
+template <class F>
+bool all_lanes_hold(const Mask& mask, const F& test) {
+  unsigned failed = 0;
+  for (int lane = mask.begin; lane < mask.end; ++lane) failed |= test(lane) ? 0U : 1U;
+  return failed == 0;
+}
+
+}  // namespace
 
 void Machine::trap(const Instr& instr, int lane, Fault fault) const {
   throw Error({.kind = ErrorKind::trap,
@@ -24,12 +40,37 @@ void Machine::trap(const Instr& instr, int lane, Fault fault) const {
                .related = code_.locs[static_cast<size_t>(fault.related)]});
 }
 
+std::string Machine::element_name(const Array& array, const std::vector<Slot>& indices,
+                                  int lane) const {
+  std::vector<int64_t> values;
+  for (const Slot& index : indices) values.push_back(column<int64_t>(index)[lane]);
+  return fmt::format("{}[{}]", authors_name(array), fmt::join(values, ", "));
+}
+
+std::string Machine::register_name(const Array& array, int64_t element, int lane) {
+  std::optional<std::vector<int64_t>> indices;
+  if (array.layout) {
+    indices = array.layout->element(lane, element);
+  } else if (!array.shape.empty()) {
+    indices.emplace(array.shape.size());
+    int64_t rest = element;
+    for (size_t d = array.shape.size(); d-- > 0;) {
+      (*indices)[d] = rest % array.shape[d]->integer;
+      rest /= array.shape[d]->integer;
+    }
+  }
+  if (indices) return fmt::format("{}[{}]", authors_name(array), fmt::join(*indices, ", "));
+  return array.size == 1 ? authors_name(array)
+                         : fmt::format("{}[{}]", authors_name(array), element);
+}
+
 std::string Machine::element_name(const Transfer& transfer, int lane, int first, int width) const {
   const Array& array = *storage(transfer.storage).array;
-  std::string text = array.name + "[";
+  std::string text = authors_name(array) + "[";
   int64_t last_index = column<int64_t>(transfer.offset)[lane];
   if (!transfer.indices.empty()) {
-    for (size_t i = 0; i + 1 < transfer.indices.size(); ++i) {
+    const auto hidden = static_cast<size_t>(array.num_version_dims);
+    for (size_t i = hidden; i + 1 < transfer.indices.size(); ++i) {
       text += fmt::format("{}, ", column<int64_t>(transfer.indices[i])[lane]);
     }
     last_index = column<int64_t>(transfer.indices.back())[lane];
@@ -43,20 +84,27 @@ void Machine::check_overflow(const Instr& instr) const {
   const Expr& e = code_.expressions[static_cast<size_t>(instr.index)];
   const auto* a = column<int32_t>(instr.args[0]);
   const auto* b = column<int32_t>(instr.args[1]);
-  const auto check = [&](int lane, int place) {
-    const int64_t x = a[place], y = b[place];
-    const int64_t exact = e->op == ir::Op::add ? x + y : e->op == ir::Op::sub ? x - y : x * y;
+  const auto check = [&](int lane, int place, int64_t exact) {
     if (exact == static_cast<int32_t>(exact)) return;
     trap(instr, lane,
          {.code = "INDEX_OVERFLOW",
           .what = fmt::format("i32 overflow in an index: {}", to_string(e)),
           .expected = "a value that fits i32",
-          .got = fmt::format("{} of {} and {} = {}", name(e->op), x, y, exact)});
+          .got = fmt::format("{} of {} and {} = {}", name(e->op), a[place], b[place], exact)});
   };
-  if (instr.out.uniform) {
-    check(mask().begin, 0);
+  const auto check_all = [&](const auto& exact_of) {
+    const auto exact = [&](int place) { return exact_of(int64_t{a[place]}, int64_t{b[place]}); };
+    if (instr.out.uniform) return check(mask().begin, 0, exact(0));
+    const auto fits = [&](int lane) { return exact(lane) == static_cast<int32_t>(exact(lane)); };
+    if (all_lanes_hold(mask(), fits)) return;
+    for_each_lane(mask(), [&](int lane) { check(lane, lane, exact(lane)); });
+  };
+  if (e->op == ir::Op::add) {
+    check_all([](int64_t x, int64_t y) { return x + y; });
+  } else if (e->op == ir::Op::sub) {
+    check_all([](int64_t x, int64_t y) { return x - y; });
   } else {
-    for_each_lane(mask(), [&](int lane) { check(lane, lane); });
+    check_all([](int64_t x, int64_t y) { return x * y; });
   }
 }
 
@@ -80,13 +128,41 @@ void Machine::check_divisor(const Instr& instr) const {
   }
 }
 
+void Machine::check_indices(const Instr& instr) const {
+  const IndexCheck& check = code_.index_checks[static_cast<size_t>(instr.index)];
+  for (const IndexCheck::Range& range : check.ranges) {
+    const int64_t* index = column<int64_t>(range.index);
+    const int64_t* begin = column<int64_t>(range.begin);
+    const int64_t* extent = column<int64_t>(range.extent);
+    if (all_lanes_hold(mask(), [&](int lane) {
+          return (index[lane] >= begin[lane]) & (index[lane] - begin[lane] < extent[lane]);
+        })) {
+      continue;
+    }
+    for_each_lane(mask(), [&](int lane) {
+      if (index[lane] >= begin[lane] && index[lane] - begin[lane] < extent[lane]) return;
+      const std::string element = element_name(*check.array, check.indices, lane);
+      const bool is_tile = range.dim < 0;
+      const std::string which =
+          is_tile ? "an index of the tile" : fmt::format("index {}", range.dim);
+      trap(instr, lane,
+           {.code = "OOB",
+            .what = is_tile ? element + " is outside of the tile that is indexed"
+                            : fmt::format("{} is out of bounds: extent {}", element, extent[lane]),
+            .argument = authors_name(*check.array),
+            .expected = fmt::format("{} in [0, {}]", which, extent[lane] - 1),
+            .got = fmt::format("{}", index[lane] - begin[lane])});
+    });
+  }
+}
+
 void Machine::check_transfer(const Instr& instr, const Transfer& transfer, const std::byte* base) {
   const Array& array = *storage(transfer.storage).array;
   if (array.read_only && (!transfer.is_load || transfer.atomic >= 0)) {
     trap(instr, mask().begin,
          {.code = "WRITE_READ_ONLY",
-          .what = array.name + " is written, but declared read-only",
-          .argument = array.name});
+          .what = authors_name(array) + " is written, but declared read-only",
+          .argument = authors_name(array)});
   }
   if (!transfer.is_load && !transfer.value) {
     const int64_t first = uniform<int64_t>(transfer.range.base);
@@ -109,14 +185,19 @@ void Machine::check_bounds(const Instr& instr, const Transfer& transfer) const {
     const int64_t* indices = column<int64_t>(transfer.indices[i]);
     const int64_t extent = uniform<int64_t>(memory.extents[i]);
     const int64_t highest = extent - (i + 1 == transfer.indices.size() ? transfer.width : 1);
+    if (all_lanes_hold(
+            mask(), [&](int lane) { return (indices[lane] >= 0) & (indices[lane] <= highest); })) {
+      continue;
+    }
     for_each_lane(mask(), [&](int lane) {
       if (indices[lane] >= 0 && indices[lane] <= highest) return;
       trap(instr, lane,
            {.code = "OOB",
             .what = fmt::format("{} is out of bounds: extent {}",
                                 element_name(transfer, lane, 0, transfer.width), extent),
-            .argument = memory.array->name,
-            .expected = fmt::format("index {} in [0, {}]", i, highest),
+            .argument = authors_name(*memory.array),
+            .expected = fmt::format("index {} in [0, {}]",
+                                    static_cast<int>(i) - memory.array->num_version_dims, highest),
             .got = fmt::format("{}", indices[lane])});
     });
   }
@@ -141,14 +222,23 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
   // The position of `base` in bits, modulo any access size.
   const auto base_bits = static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) % 4096) * 8;
   const int64_t* offsets = column<int64_t>(transfer.in_owner ? transfer.in_owner : transfer.offset);
+  const int64_t low_bits = align_bits - 1;
+  if ((align_bits & low_bits) == 0 && all_lanes_hold(mask(), [&](int lane) {
+        const int64_t element = offsets[lane];
+        const bool inside = (element >= 0) & (access_bits <= span_bits) & (element <= last_element);
+        return (unknown | inside) & (((base_bits + element * element_bits) & low_bits) == 0);
+      })) {
+    return;
+  }
   for_each_lane(mask(), [&](int lane) {
     const int64_t element = offsets[lane];
     if (!unknown && (element < 0 || access_bits > span_bits || element > last_element)) {
       trap(instr, lane,
            {.code = "OOB",
-            .what = fmt::format("{} is outside the memory of {}",
-                                element_name(transfer, lane, 0, transfer.width), array.name),
-            .argument = array.name,
+            .what =
+                fmt::format("{} is outside the memory of {}",
+                            element_name(transfer, lane, 0, transfer.width), authors_name(array)),
+            .argument = authors_name(array),
             .expected = fmt::format("{} of {} elements", transfer.width, span_bits / element_bits),
             .got = fmt::format("element offset {}", element)});
     }
@@ -160,7 +250,7 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
          {.code = "MISALIGNED",
           .what = fmt::format("{} is not aligned for a {} access",
                               element_name(transfer, lane, 0, transfer.width), size),
-          .argument = array.name,
+          .argument = authors_name(array),
           .expected = fmt::format("an address that is a multiple of {} bytes", align_bits / 8),
           .got = fmt::format("a remainder of {} bytes", misplaced / 8)});
   });
@@ -169,12 +259,15 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
 void Machine::check_initialised(const Instr& instr, const Storage& storage, int64_t element) const {
   register_column(instr, storage, element);  // bounds
   const uint8_t* flags = initialised_column(storage, element);
-  for_each_lane(mask(), [&](int lane) {
+  const Mask& active = mask();
+  const auto count = static_cast<size_t>(active.end - active.begin);
+  if (std::memchr(flags + active.begin, 0, count) == nullptr) return;
+  for_each_lane(active, [&](int lane) {
     if (flags[lane] != 0) return;
     trap(instr, lane,
          {.code = "UNINITIALISED",
-          .what = fmt::format("{}[{}] is read before it is written", storage.array->name, element),
-          .argument = storage.array->name});
+          .what = register_name(*storage.array, element, lane) + " is read before it is written",
+          .argument = authors_name(*storage.array)});
   });
 }
 
@@ -185,7 +278,12 @@ uint8_t* Machine::initialised_column(const Storage& storage, int64_t element) co
 
 void Machine::mark_initialised(const Storage& storage, int64_t element) {
   uint8_t* flags = initialised_column(storage, element);
-  for_each_lane(mask(), [&](int lane) { flags[lane] = 1; });
+  const Mask& active = mask();
+  if (active.dense()) {
+    std::memset(flags + active.begin, 1, static_cast<size_t>(active.count));
+  } else {
+    for_each_lane(active, [&](int lane) { flags[lane] = 1; });
+  }
 }
 
 /// Traps unless each warp with an active thread is complete; then its threads are ordered.

@@ -102,6 +102,22 @@ void Compiler::transfer(const Access& access, Transfer transfer) {
   }
 }
 
+void Compiler::stmt(const CheckIndices& check) {
+  if (!checked_) return;
+  const int64_t mark = top_;
+  const auto value = [&](const Expr& e) { return as_column(eval_i64(e)); };
+  IndexCheck result;
+  result.array = check.array;
+  for (const Expr& index : check.indices) result.indices.push_back(value(index));
+  for (const CheckIndices::Range& range : check.ranges) {
+    result.ranges.push_back(
+        {value(range.index), value(range.begin), value(range.extent), range.dim});
+  }
+  emit(Code::check_indices).index = static_cast<int32_t>(out_.index_checks.size());
+  out_.index_checks.push_back(std::move(result));
+  top_ = mark;
+}
+
 SlotRange Compiler::range(const Slice& slice) {
   const int index = storage(slice.array);
   const Slot base = eval_i64(slice.base);

@@ -37,6 +37,7 @@ class Compiler {
   void stmt(const Atomic& atomic);
   void stmt(const Convert& convert);
   void stmt(const Packed& packed);
+  void stmt(const CheckIndices& check);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
   void stmt(const Declare& declare);

@@ -131,7 +131,8 @@ class Executable {
   /// that do not fit the parameters, or a grid that is no multiple of the cluster, and of kind
   /// trap, with the author's line, thread and block, of the lowest block that failed:
   ///   always            NULL_TENSOR; OOB of register arrays, of ranks in a cluster; ASSERT
-  ///   with traps        OOB              logical index or address outside the array
+  ///   with traps        OOB              logical index outside of the array or of the tile that the
+  ///                                      author indexes, or address outside the array
   ///                     MISALIGNED       address no multiple of the access size
   ///                     UNINITIALISED    register slot or shared byte never written
   ///                     RACE             shared byte, or global element within a block or

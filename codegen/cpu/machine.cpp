@@ -14,6 +14,15 @@ int64_t round_up(int64_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
+/// Bytes of the smallest element in shared memory: no access is smaller or begins in between.
+int smallest_element(const std::vector<ArrayRef>& arrays) {
+  int smallest = 8;
+  for (const ArrayRef& array : arrays) {
+    smallest = std::min(smallest, array->dtype == DType::e2m1 ? 1 : bytes(array->dtype));
+  }
+  return smallest;
+}
+
 void store_integer(std::byte* to, DType type, int64_t value) {
   // All supported machines are little-endian: the low bytes come first.
   std::memcpy(to, &value, static_cast<size_t>(bytes(type)));
@@ -49,7 +58,8 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   masks_[0].end = masks_[0].count = code_.threads;
   std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
   if (code_.checked) {
-    shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clock);
+    shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clock,
+                                             smallest_element(program.shared));
     global_shadow_ = std::make_unique<GlobalShadow>(neighbours.clock);
   }
 
@@ -129,6 +139,9 @@ size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
         break;
       case Code::check_divisor:
         check_divisor(instr);
+        break;
+      case Code::check_indices:
+        check_indices(instr);
         break;
       case Code::jump:
         jump_if(true, instr);

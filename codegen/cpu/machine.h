@@ -191,11 +191,16 @@ class Machine {
   [[noreturn]] void trap(const Instr& instr, int lane, Fault fault) const;
   void check_overflow(const Instr& instr) const;
   void check_divisor(const Instr& instr) const;
+  void check_indices(const Instr& instr) const;
   void check_transfer(const Instr& instr, const Transfer& transfer, const std::byte* base);
   void check_bounds(const Instr& instr, const Transfer& transfer) const;
   void check_span(const Instr& instr, const Transfer& transfer, const std::byte* base) const;
   void check_initialised(const Instr& instr, const Storage& storage, int64_t element) const;
   void check_whole_warps(const Instr& instr, const char* what) const;
+  /// "x" or "x[12, 7168]" in the author's words.
+  std::string element_name(const Array& array, const std::vector<Slot>& indices, int lane) const;
+  /// The same for a register of a thread.
+  static std::string register_name(const Array& array, int64_t element, int lane);
   /// "x[12, 7168]", or "x[12, 7168..7175]" for all `width` elements.
   std::string element_name(const Transfer& transfer, int lane, int first, int width) const;
 

@@ -26,13 +26,13 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
   if (begin < 0 || end > shadow.bytes()) {
     internal_error(fmt::format("shared array '{}' is outside the arena", array.name));
   }
-  for (int64_t byte = begin; byte < end; ++byte) {
+  for (int64_t byte = begin; byte < end; byte += shadow.granule()) {
     check_landed(instr, transfer, lane, byte, shadow);
     if (transfer.is_load && !shadow.initialised(byte)) {
       trap(instr, lane,
            {.code = "UNINITIALISED",
             .what = shared_element_name(transfer, lane, byte) + " is read before it is written",
-            .argument = array.name});
+            .argument = authors_name(array)});
     }
     const int thread =
         number(transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane);
@@ -90,7 +90,7 @@ void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
         .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
                             name(way_of(transfer)), conflict.how, thread_name(conflict.thread),
                             in_block ? "barrier" : "cluster barrier"),
-        .argument = array.name,
+        .argument = authors_name(array),
         .hint = may_be_copies ? "put k.sync() between the two; a parallel loop or copy of fewer "
                                 "elements than threads reads each of them in several threads"
                               : "",
@@ -121,7 +121,7 @@ void Machine::check_landed(const Instr& instr, const Transfer& transfer, int lan
         .what = fmt::format("{} is {} while an asynchronous copy into it is under way",
                             shared_element_name(transfer, lane, byte),
                             transfer.is_load ? "read" : "written"),
-        .argument = storage(transfer.storage).array->name,
+        .argument = authors_name(*storage(transfer.storage).array),
         .expected = "a wait between the copy and this access",
         .got = "none",
         .related = statement});

@@ -60,6 +60,7 @@ class Emitter {
   void print(const Declare& declare);
   void print(const Present& present);
   void print(const Assert& check);
+  void print(const CheckIndices&) {}  // of the executor
   void print(const Print& print);
   void print(const Dependency& dependency);
   void print(const ExternCall& call);

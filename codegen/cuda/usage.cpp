@@ -265,6 +265,8 @@ void Usage::visit(const Stmt& stmt, Place place) {
       return;
     }
     use(check->condition, Role::value, place);
+  } else if (std::holds_alternative<CheckIndices>(stmt.node)) {
+    dead_.insert(&stmt);
   } else if (const auto* print = std::get_if<Print>(&stmt.node)) {
     for (const Expr& arg : print->args) use(arg, Role::value, place);
   } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {

@@ -84,6 +84,31 @@ Expr TileLowering::offset_term(const Expr& index, const Expr& stride) const {
          steps;
 }
 
+void TileLowering::check_indices(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
+                                 const std::vector<ir::TileIndex>& tiles,
+                                 const std::function<Expr(const Expr&)>& at, SourceLoc loc) {
+  CheckIndices check;
+  const auto require = [&](const Expr& index, const Expr& begin, const Expr& extent, int dim) {
+    const bool low =
+        ir::is_constant(begin, 0) ? math_.non_negative(index) : math_.non_negative(index - begin);
+    if (low && math_.less(index, ir::is_constant(begin, 0) ? extent : begin + extent)) return;
+    check.ranges.push_back({index, begin, extent, dim});
+  };
+  const bool is_reshaped = buffer->alias_of && !buffer->block;
+  if (is_reshaped || array_of(buffer)->space == ArraySpace::registers) {
+    for (size_t d = 0; d < indices.size(); ++d) {
+      require(at(indices[d]), ir::index(0), buffer->shape[d], static_cast<int>(d));
+    }
+  }
+  for (const ir::TileIndex& tile : tiles) {
+    require(at(tile.index), at(tile.begin), at(tile.extent), -1);
+  }
+  if (check.ranges.empty()) return;
+  check.array = array_of(buffer);
+  for (const Expr& index : indices) check.indices.push_back(at(index));
+  emit({std::move(check), loc});
+}
+
 Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
                             int width, ir::AccessTerms terms, SourceLoc loc) {
   Access result;

@@ -45,18 +45,21 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
   }
   when(sole_owner_, loc, [&] {
     for (int64_t first = 0; first < it.vector; first += width) {
-      auto at_first = [&](std::vector<Expr> indices) {
-        for (Expr& index : indices) {
-          index = ir::substitute(index, [&](const VarRef& var) {
-            return it.lane && var == it.lane ? ir::index(first) : Expr();
-          });
-        }
+      const auto at_first = [&](const Expr& e) {
+        return ir::substitute(resolve(e), [&](const VarRef& var) {
+          return it.lane && var == it.lane ? ir::index(first) : Expr();
+        });
+      };
+      const auto all_at_first = [&](std::vector<Expr> indices) {
+        for (Expr& index : indices) index = at_first(index);
         return indices;
       };
       const int elements = static_cast<int>(width);
+      check_indices(load, at_first, loc);
+      check_indices(store, at_first, loc);
       AsyncCopy copy;
-      copy.from = access(load.buffer, at_first(from), elements, load.terms, loc);
-      copy.to = access(store.buffer, at_first(to), elements, store.terms, loc);
+      copy.from = access(load.buffer, all_at_first(from), elements, load.terms, loc);
+      copy.to = access(store.buffer, all_at_first(to), elements, store.terms, loc);
       emit({std::move(copy), loc});
     }
   });
@@ -87,20 +90,21 @@ void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {
   const int64_t columns = loop.extents.back()->integer;
   const int64_t piece = kPieceBits / bits(load.buffer->dtype);
   // The indices of the first element of row `row`, with `column` along the row.
-  const auto at = [&](std::vector<Expr> indices, const Expr& row, const Expr& column) {
+  const auto at_place = [&](const Expr& index, const Expr& row, const Expr& column) {
     Expr rest = row;
     std::map<const ir::Var*, Expr> values = {{loop.vars.back().get(), column}};
     for (size_t axis = loop.vars.size() - 1; axis-- > 0;) {
       values[loop.vars[axis].get()] = axis == 0 ? rest : rest % loop.extents[axis];
       rest = rest / loop.extents[axis];
     }
-    for (Expr& index : indices) {
-      index = ir::substitute(index, [&](const VarRef& var) {
-        const auto found = values.find(var.get());
-        return found == values.end() ? Expr() : found->second;
-      });
-    }
-    return resolve(indices);
+    return resolve(ir::substitute(index, [&](const VarRef& var) {
+      const auto found = values.find(var.get());
+      return found == values.end() ? Expr() : found->second;
+    }));
+  };
+  const auto at = [&](std::vector<Expr> indices, const Expr& row, const Expr& column) {
+    for (Expr& index : indices) index = at_place(index, row, column);
+    return indices;
   };
   const VarRef column =
       new_var("column", DType::i32, ir::VarKind::loop, ir::index(0), ir::index(columns));
@@ -128,6 +132,9 @@ void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {
     const Expr exists = math_.less(row, ir::index(rows)) ? Expr() : row < ir::index(rows);
     when(exists, loc, [&] {
       const int width = static_cast<int>(columns);
+      const auto at_first = [&](const Expr& e) { return at_place(e, row, ir::index(0)); };
+      check_indices(load, at_first, loc);
+      check_indices(store, at_first, loc);
       AsyncCopy copy;
       copy.from = access(load.buffer, at(load.indices, row, ir::index(0)), width, load.terms, loc);
       copy.to = access(store.buffer, at(store.indices, row, ir::index(0)), width, store.terms, loc);

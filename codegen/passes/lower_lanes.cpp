@@ -215,6 +215,23 @@ class LaneLowering {
     return access;
   }
 
+  /// The checks of all lanes of an access that is made as a whole.
+  template <class Element>
+  void check_lanes(const Element& element, SourceLoc loc) {
+    const auto any_lane = [&](const Expr& e) { return t_.resolve(expand(e)); };
+    const Body checks = t_.nested([&] { t_.check_indices(element, any_lane, loc); });
+    if (checks.empty()) return;
+    t_.unrolled("lane", width_, loc, [&](const Expr& lane) {
+      t_.check_indices(
+          element,
+          [&](const Expr& e) {
+            return ir::substitute(any_lane(e),
+                                  [&](const VarRef& var) { return var == lane_ ? lane : Expr(); });
+          },
+          loc);
+    });
+  }
+
   // ---- steps
 
   /// Loads before the lane loop what can be. True if that was all the body does.
@@ -226,6 +243,7 @@ class LaneLowering {
         if (is_one_register(element)) same_registers_[element.var.get()] = &stmt;
         return false;
       }
+      check_lanes(element, stmt.loc);
       (written_.contains(memory_of(*element.buffer)) ? changed_ : vectors_)[element.var.get()] =
           run;
       return false;
@@ -243,7 +261,9 @@ class LaneLowering {
     }
     const int64_t fits = vector_of(element.buffer, indices);
     if (fits == 1) return false;
+    check_lanes(element, stmt.loc);
     const Slice own = moved_into(element);
+    if (own.array) check_lanes(*store_in(body_[1]), body_[1].loc);
     const Slice into =
         own.array ? own
                   : new_vector(element.buffer->name + "_vec", element.buffer->dtype, stmt.loc);
@@ -278,10 +298,12 @@ class LaneLowering {
     if (in_registers(element.buffer)) {
       if (pairs || packs) c.values = register_run(element.buffer, element.indices);
       if (!c.values.array) return;
+      check_lanes(element, stmt.loc);
     } else {
       t_.require_writable(*element.buffer, stmt.loc);
       c.fits = vector_of(element.buffer, indices_of(element));
       if (c.fits == 1) return;
+      check_lanes(element, stmt.loc);
       const auto vector =
           value->op == ir::Op::var ? vectors_.find(value->var.get()) : vectors_.end();
       c.whole = vector != vectors_.end();

@@ -18,6 +18,8 @@ void TileLowering::reducer_update(const ir::ReducerUpdate& update, SourceLoc loc
   const ArrayRef parts = array_of(update.reducer);
   const std::vector<Expr> indices = resolve(update.indices);
   const Expr value = resolve(update.value);
+  check_indices(
+      update.reducer, update.indices, {}, [&](const Expr& e) { return resolve(e); }, loc);
   // Several threads may run one iteration: the first of them contributes.
   when(sole_owner_, loc, [&] {
     if (!is_wide(buffer)) {

@@ -171,6 +171,8 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
   array->name = buffer->name;
   array->dtype = buffer->dtype;
   array->loc = buffer->loc;
+  array->stands_for = buffer->stands_for;
+  array->num_version_dims = buffer->num_version_dims;
   array->size = 1;
   switch (buffer->space) {
     case ir::Space::global:
@@ -196,9 +198,11 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
       array->size = array->mine->size;
       break;
     case ir::Space::fragment:
-      array->size = plan_.fragments.at(buffer->id).num_slots();
+      array->layout = std::make_shared<layout::Layout>(plan_.fragments.at(buffer->id));
+      array->size = array->layout->num_slots();
       break;
     case ir::Space::local:
+      array->shape = buffer->shape;
       for (const Expr& extent : buffer->shape) array->size *= extent->integer;
       break;
     case ir::Space::scalar:

@@ -115,6 +115,7 @@ class LoopPipeline {
         auto fresh = std::make_shared<ir::Buffer>(*old);
         fresh->id = kernel_.num_buffers++;
         fresh->shape.insert(fresh->shape.begin(), versions);
+        ++fresh->num_version_dims;
         if (old->alias_of) fresh->alias_of = versioned_.at(old->alias_of->id);
         versioned_[old->id] = fresh;
       }
@@ -154,6 +155,11 @@ class LoopPipeline {
         return found == values.end() ? ir::Expr() : found->second;
       });
     };
+    const auto replay_tiles = [&](ir::AccessTerms& terms) {
+      for (ir::TileIndex& tile : terms.tile_indices) {
+        tile = {replayed(tile.index), replayed(tile.begin), replayed(tile.extent)};
+      }
+    };
     std::set<size_t> replays;
     for (const Producer& producer : group.producers) {
       replays.insert(producer.replayed.begin(), producer.replayed.end());
@@ -170,6 +176,7 @@ class LoopPipeline {
         rename(let->var);
       } else if (auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
         for (ir::Expr& index : load->indices) index = replayed(index);
+        replay_tiles(load->terms);
         rename(load->var);
       } else if (auto* present = std::get_if<ir::Present>(&stmt.node)) {
         rename(present->var);
@@ -180,6 +187,8 @@ class LoopPipeline {
       ir::Body copies;
       for (ir::Copy copy : producer.copies) {
         for (ir::Expr& offset : copy.from.offsets) offset = replayed(offset);
+        replay_tiles(copy.from.terms);
+        replay_tiles(copy.to.terms);
         copy.mode = ir::CopyMode::async_if_possible;
         copies.push_back({std::move(copy), producer.loc});
       }

@@ -77,6 +77,7 @@ ir::BufferRef FragmentStaging::shared_copy(const ir::Buffer& fragment, SourceLoc
   if (entry) return entry;
   auto buffer = std::make_shared<ir::Buffer>();
   buffer->name = fragment.name + "_staged";
+  buffer->stands_for = fragment.name;
   buffer->dtype = fragment.dtype;
   buffer->space = ir::Space::shared;
   buffer->id = kernel_.num_buffers++;
@@ -128,6 +129,7 @@ std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& use) {
   auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node);
   if (reduce != nullptr || finalize != nullptr) {
     auto result = std::make_shared<ir::Buffer>(*use.buffer);
+    result->stands_for = result->name;
     result->name += "_reduced";
     result->id = kernel_.num_buffers++;
     result->alias_of = nullptr;

@@ -58,8 +58,21 @@ class TileLowering {
   /// ElementStore.
   template <class Element>
   Access access(const Element& element, int width, SourceLoc loc) {
+    check_indices(
+        element, [&](const Expr& e) { return resolve(e); }, loc);
     return access(element.buffer, resolve(element.indices), width, element.terms, loc);
   }
+  /// Emits what the checked executor has to look at before an access to `element`: indices of registers
+  /// and views, which have no addresses that could be out of bounds. `at` gives an expression of the
+  /// author's its value at the place of the access.
+  template <class Element>
+  void check_indices(const Element& element, const std::function<Expr(const Expr&)>& at,
+                     SourceLoc loc) {
+    check_indices(element.buffer, element.indices, element.terms.tile_indices, at, loc);
+  }
+  void check_indices(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
+                     const std::vector<ir::TileIndex>& tiles,
+                     const std::function<Expr(const Expr&)>& at, SourceLoc loc);
   /// index * stride in i64. What unrolling makes constant is multiplied for itself, so that the
   /// accesses of an unrolled loop differ by constants.
   Expr offset_term(const Expr& index, const Expr& stride) const;

@@ -16,6 +16,16 @@ std::string list(const std::vector<Expr>& items) {
   return text;
 }
 
+/// What the tiles ask of the indices: two kernels that differ in it differ in text.
+std::string tiles_text(const AccessTerms& terms) {
+  std::string text;
+  for (const TileIndex& tile : terms.tile_indices) {
+    text += fmt::format(" ({} in {} +: {})", to_string(tile.index), to_string(tile.begin),
+                        to_string(tile.extent));
+  }
+  return text;
+}
+
 std::string region_text(const Region& region) {
   std::string text;
   for (size_t d = 0; d < region.offsets.size(); ++d) {
@@ -23,7 +33,7 @@ std::string region_text(const Region& region) {
     text += to_string(region.offsets[d]);
     if (region.extents[d]) text += fmt::format(" +: {}", to_string(region.extents[d]));
   }
-  text = fmt::format("{}[{}]", region.buffer->name, text);
+  text = fmt::format("{}[{}]{}", region.buffer->name, text, tiles_text(region.terms));
   const CacheHint cache = region.terms.cache;
   const std::string hint = cache == CacheHint::none ? "" : fmt::format(".{}", name(cache));
   for (size_t i = 1; i < region.order.size(); ++i) {
@@ -56,17 +66,21 @@ struct Printer {
     line(fmt::format("let {}: {} = {}", s.var->name, name(s.var->type), to_string(s.value)), loc);
   }
   void operator()(const ElementLoad& s, SourceLoc loc) {
-    line(fmt::format("{} = {}[{}]", s.var->name, s.buffer->name, list(s.indices)), loc);
+    line(fmt::format("{} = {}[{}]{}", s.var->name, s.buffer->name, list(s.indices),
+                     tiles_text(s.terms)),
+         loc);
   }
   void operator()(const ElementStore& s, SourceLoc loc) {
-    line(fmt::format("{}[{}] = {}", s.buffer->name, list(s.indices), to_string(s.value)), loc);
+    line(fmt::format("{}[{}]{} = {}", s.buffer->name, list(s.indices), tiles_text(s.terms),
+                     to_string(s.value)),
+         loc);
   }
   void operator()(const Atomic& s, SourceLoc loc) {
     std::string args = to_string(s.value);
     if (s.compare) args = fmt::format("if {} then {}", to_string(s.compare), args);
-    line(fmt::format("{}atomic_{} {}[{}] with {}{}",
+    line(fmt::format("{}atomic_{} {}[{}]{} with {}{}",
                      s.old ? fmt::format("{} = ", s.old->name) : std::string(), name(s.op),
-                     s.buffer->name, list(s.indices), args,
+                     s.buffer->name, list(s.indices), tiles_text(s.terms), args,
                      s.order == MemoryOrder::acq_rel ? " acq_rel" : ""),
          loc);
   }

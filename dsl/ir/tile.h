@@ -31,12 +31,15 @@ struct Buffer {
   std::vector<Expr> strides;  // global only, in elements
   int64_t align =
       16;  // global: bytes, declared alignment of the base pointer (checked by the host)
-  bool is_output = false;  // global
-  bool optional = false;   // global: may be null
-  bool may_alias = false;  // global: may share memory with the others of which this is said
-  Expr address;            // global: u64 address of the first element; null = a tensor parameter
-  BufferRef alias_of;      // reshape: same storage, same element order
-  Expr block;              // cluster: rank of the block that owns it
+  /// The author's name where the compiler made this buffer in place of his; empty: `name`.
+  std::string stands_for = {};
+  int num_version_dims = 0;  // leading dimensions that the compiler added
+  bool is_output = false;    // global
+  bool optional = false;     // global: may be null
+  bool may_alias = false;    // global: may share memory with the others of which this is said
+  Expr address;              // global: u64 address of the first element; null = a tensor parameter
+  BufferRef alias_of;        // reshape: same storage, same element order
+  Expr block;                // cluster: rank of the block that owns it
   std::shared_ptr<const layout::Layout> layout;  // fragment: given by the author, else inferred
   SourceLoc loc;
 };
@@ -50,11 +53,18 @@ enum class CacheHint : uint8_t {
 };
 std::string_view name(CacheHint hint);
 
+/// An index into a tile that is smaller than its buffer: begin <= index < begin + extent. What breaks it
+/// is undefined; the checked executor traps.
+struct TileIndex {
+  Expr index, begin, extent;
+};
+
 /// What the author says about an access.
 struct AccessTerms {
   bool unchecked = false;  // he vouches for the bounds: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
   bool whole_rows = false;  // source of an asynchronous copy: by the row
+  std::vector<TileIndex> tile_indices = {};
 };
 
 /// A rectangular part of a buffer. `extents[d]` null means dimension d is indexed by one value and
