@@ -150,10 +150,8 @@ Builder::~Builder() = default;
 
 Value Builder::dim(std::string name, DimOptions options, SourceLoc loc) {
   check_parameter(*recorder_, name, options.multiple_of, loc);
-  // A tile that begins inside an extent may reach past its end: its indices must still fit i32.
-  auto var =
-      recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
-                         ir::index((int64_t{1} << 31) - kMaxTileExtent), options.multiple_of);
+  auto var = recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
+                                ir::index(ir::kLargestExtent + 1), options.multiple_of);
   recorder_->kernel.dims.push_back(var);
   return Value(recorder_.get(), ir::var(var));
 }
@@ -200,6 +198,9 @@ Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, Tenso
   const int64_t by_default = is_one_element ? bytes(dtype) : kAlign;
   buffer.align = options.align == 0 ? by_default : options.align;
   check_align(*recorder_, buffer, loc);
+  if (!buffer.optional) {  // an absent tensor binds no dim
+    for (const ir::Expr& extent : buffer.shape) recorder_->bound_dims(extent);
+  }
   Ref ref = recorder_->new_buffer(std::move(buffer));
   recorder_->kernel.tensors.push_back(ref.region().buffer);
   return ref;
@@ -243,6 +244,7 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
   for (size_t axis = 0; axis < 3; ++axis) {
     ir::Expr extent = axis < grid.size() ? grid[axis].value().expr() : ir::index(1);
     recorder_->check_in_scope(extent, loc);
+    recorder_->bound_grid(extent, static_cast<int>(axis));
     if (axis < grid.size()) kernel.grid.push_back(extent);
     ir::Var block =
         *recorder_->new_var(names[axis], DType::i32, ir::VarKind::block, loc, ir::index(0), extent);

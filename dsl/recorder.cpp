@@ -52,7 +52,39 @@ ir::VarRef Recorder::new_var(std::string name, DType type, ir::VarKind kind, Sou
   var->scope = scopes_.back();
   var->loc = loc;
   own_.insert(var.get());
+  if (kind == ir::VarKind::dim || kind == ir::VarKind::scalar) parameters_[var.get()] = var;
   return var;
+}
+
+void Recorder::bound_dims(const ir::Expr& e, int64_t most) {
+  if (e->type == DType::i32) most = std::min(most, ir::kLargestExtent);
+  if (e->op == ir::Op::var) {
+    const auto dim = parameters_.find(e->var.get());
+    const bool is_bounded = dim != parameters_.end() && e->var->upper && e->type == DType::i32;
+    if (is_bounded && most + 1 < e->var->upper->integer) dim->second->upper = ir::index(most + 1);
+    return;
+  }
+  if (e->op == ir::Op::cast && is_integer(e->args[0]->type)) return bound_dims(e->args[0], most);
+  if (e->args.size() == 2) {
+    for (const size_t i : {0, 1}) {
+      const ir::Expr& other = e->args[1 - i];
+      if (!ir::is_constant(other)) continue;
+      const int64_t by = other->integer;
+      if (e->op == ir::Op::mul && by > 0) return bound_dims(e->args[i], most / by);
+      if (e->op == ir::Op::add && by >= 0) return bound_dims(e->args[i], most - by);
+    }
+  }
+  for (const ir::Expr& arg : e->args) bound_dims(arg);
+}
+
+void Recorder::bound_grid(const ir::Expr& extent, int axis) {
+  bound_dims(extent);
+  if (extent->op != ir::Op::var || extent->var->kind != ir::VarKind::scalar) return;
+  if (extent->type != DType::i32) return;
+  ir::Var& scalar = *parameters_.at(extent->var.get());
+  scalar.lower = ir::index(1);
+  const int64_t most = axis == 0 ? ir::kLargestExtent : ir::kMostBlocksYZ;
+  if (!scalar.upper || most + 1 < scalar.upper->integer) scalar.upper = ir::index(most + 1);
 }
 
 ir::VarRef Recorder::updated(ir::Var var) {

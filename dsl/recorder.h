@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dsl/base/error.h"
+#include "dsl/ir/extents.h"
 #include "dsl/ir/tile.h"
 #include "dsl/value.h"
 
@@ -35,6 +36,11 @@ class Recorder {
   Ref fragment_like(const ir::Region& region, SourceLoc loc);
   /// A Var of new_var() with what is known of it by now.
   ir::VarRef updated(ir::Var var);
+  /// Lowers the bounds of dims so that no i32 step of `e`, an extent or a grid, exceeds
+  /// kLargestExtent. The host checks the bounds of dims on every call.
+  void bound_dims(const ir::Expr& e, int64_t most = ir::kLargestExtent);
+  /// The same for the extent of a grid. A scalar that is one is within what the host launches.
+  void bound_grid(const ir::Expr& extent, int axis);
   /// Appends a statement to the innermost open body, after checking that a launch was declared and
   /// that each value is still in scope. `name` is the number of the name that an element is written by.
   void add(ir::Stmt stmt, int name = 0);
@@ -140,6 +146,7 @@ class Recorder {
   std::vector<OpenLoop> loops_;
   std::vector<Iteration> iterations_;
   std::map<int, ir::ElementLoad> loads_;  // in parallel loops, by the id of what they bind
+  std::map<const ir::Var*, std::shared_ptr<ir::Var>> parameters_;  // dims and scalars
   std::set<int> thread_lets_;       // ids of the Vars that are bound to what uses the thread index
   std::set<const void*> own_;       // the Vars and Buffers of this kernel
   std::map<int, int> view_scopes_;  // of Pointer statements, by buffer id

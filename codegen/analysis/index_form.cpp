@@ -44,12 +44,17 @@ DType type_in_order(const ir::Node& e) {
   return !converts && e.type == DType::i64 ? DType::i32 : e.type;
 }
 
-Form scale(const Form& f, int64_t by) {
-  if (by == 0) return {};
-  Form result = f;
-  result.constant *= by;
-  for (Term& term : result.terms) term.coefficient *= by;
+/// a + by * b modulo 2^64.
+int64_t multiply_add(int64_t a, int64_t by, int64_t b, bool& wrapped) {
+  int64_t scaled = 0;
+  int64_t result = 0;
+  wrapped |= __builtin_mul_overflow(by, b, &scaled);
+  wrapped |= __builtin_add_overflow(a, scaled, &result);
   return result;
+}
+
+Form scale(const Form& f, int64_t by) {
+  return IndexMath::add({}, f, by);
 }
 
 bool within(const Range& range, int64_t low, int64_t high) {
@@ -95,9 +100,31 @@ bool is_index_cast(const Expr& e) {
   return e->op == Op::cast && index(e->type) && index(e->args[0]->type);
 }
 
+std::optional<int64_t> product(int64_t a, int64_t b) {
+  int64_t result = 0;
+  if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
+  return result;
+}
+
+std::optional<int64_t> sum(int64_t a, int64_t b) {
+  int64_t result = 0;
+  if (__builtin_add_overflow(a, b, &result)) return std::nullopt;
+  return result;
+}
+
+Range limits_of(DType type) {
+  if (type == DType::boolean) return {0, 1};
+  if (type == DType::u64) return {0, std::nullopt};
+  const int width = bits(type);
+  if (!is_signed(type)) return {0, (int64_t{1} << width) - 1};
+  const int64_t high = static_cast<int64_t>((uint64_t{1} << (width - 1)) - 1);
+  return {-high - 1, high};
+}
+
 Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
   Form result;
-  result.constant = a.constant + by * b.constant;
+  result.wrapped = a.wrapped || b.wrapped;
+  result.constant = multiply_add(a.constant, by, b.constant, result.wrapped);
   size_t i = 0;
   size_t j = 0;
   while (i < a.terms.size() || j < b.terms.size()) {
@@ -111,21 +138,37 @@ Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
     }
     if (order < 0) {
       result.terms.push_back(a.terms[i++]);
-    } else if (order > 0) {
-      result.terms.push_back({b.terms[j].atom, by * b.terms[j].coefficient});
-      ++j;
     } else {
-      const int64_t sum = a.terms[i].coefficient + by * b.terms[j].coefficient;
-      if (sum != 0) result.terms.push_back({a.terms[i].atom, sum});
-      ++i;
+      const int64_t coefficient = multiply_add(order > 0 ? 0 : a.terms[i].coefficient, by,
+                                               b.terms[j].coefficient, result.wrapped);
+      if (coefficient != 0)
+        result.terms.push_back({order > 0 ? b.terms[j].atom : a.terms[i].atom, coefficient});
+      if (order == 0) ++i;
       ++j;
     }
   }
   return result;
 }
 
+void IndexMath::forget_forms() {
+  for (auto& known : known_forms_) known.clear();
+}
+
+void IndexMath::define(const ir::VarRef& var, const Expr& value) {
+  definitions_[var.get()] = value;
+  forget_forms();
+}
+
+void IndexMath::leave_scope() {
+  if (facts_.size() != marks_.back().facts) forget_forms();
+  facts_.resize(marks_.back().facts);
+  conditions_.resize(marks_.back().conditions);
+  marks_.pop_back();
+}
+
 void IndexMath::add_fact(const Expr& condition) {
   conditions_.push_back(condition);
+  forget_forms();
   std::vector<Expr> open = {condition};
   while (!open.empty()) {
     const Expr e = open.back();
@@ -145,8 +188,9 @@ void IndexMath::add_fact(const Expr& condition) {
             ir::binary(inner->op == Op::lt ? Op::le : Op::lt, inner->args[1], inner->args[0]));
       }
     } else if ((e->op == Op::lt || e->op == Op::le) && is_integer(e->args[0]->type)) {
-      Form slack = add(form(e->args[1], true), form(e->args[0], true), -1);
-      if (e->op == Op::lt) slack.constant -= 1;
+      Form slack = add(value(e->args[1]), value(e->args[0]), -1);
+      if (e->op == Op::lt) slack = add(slack, constant_form(-1));
+      if (slack.wrapped) continue;
       add_scaled_fact(slack);
       facts_.push_back(std::move(slack));
     }
@@ -160,17 +204,46 @@ void IndexMath::add_scaled_fact(const Form& slack) {
     const Expr& atom = term.atom;
     if (term.coefficient != 1 || atom->op != Op::div || !ir::is_constant(atom->args[1])) continue;
     const int64_t by = atom->args[1]->integer;
-    const Form whole = form(atom->args[0], true);
-    if (by <= 0 || range(whole).low.value_or(-1) < 0) continue;
+    if (by <= 0) continue;
+    const std::optional<Form> whole = natural(atom->args[0], true);
+    if (!whole) continue;
     const Form rest = add(slack, atom_form(atom), -1);
-    facts_.push_back(add(whole, rest, by));
+    Form scaled = add(*whole, rest, by);
+    if (!scaled.wrapped) facts_.push_back(std::move(scaled));
   }
 }
 
 Form IndexMath::form(const Expr& e, bool through_lets) const {
+  if (e->op == Op::constant) return constant_form(e->integer);
+  auto& known = known_forms_[(through_lets ? 2 : 0) + (weighs_facts_ ? 1 : 0)];
+  const auto found = known.find(e.get());
+  if (found != known.end()) return found->second.form;
+  Form result = new_form(e, through_lets);
+  known.emplace(e.get(), Known{e, result});
+  return result;
+}
+
+Form IndexMath::value(const Expr& e, bool through_lets) const {
+  Form result = form(e, through_lets);
+  if (fits(result, e->type)) return result;
+  Expr atom = to_expr(result, e->type);
+  const Form constant = constant_form(atom->integer);
+  if (ir::is_constant(atom) && fits(constant, e->type)) return constant;
+  return atom_form(std::move(atom));
+}
+
+std::optional<Form> IndexMath::natural(const Expr& e, bool through_lets) const {
+  Form result = form(e, through_lets);
+  const bool counts_limits = counts_limits_;
+  counts_limits_ = false;
+  const bool is_natural = range(result).low.value_or(-1) >= 0;
+  counts_limits_ = counts_limits;
+  if (!is_natural || !fits(result, e->type)) return std::nullopt;
+  return result;
+}
+
+Form IndexMath::new_form(const Expr& e, bool through_lets) const {
   switch (e->op) {
-    case Op::constant:
-      return constant_form(e->integer);
     case Op::var: {
       if (through_lets) {
         const auto found = definitions_.find(e->var.get());
@@ -193,16 +266,24 @@ Form IndexMath::form(const Expr& e, bool through_lets) const {
     }
     case Op::div:
     case Op::mod: {
-      const Form a = form(e->args[0], through_lets);
       const Form b = form(e->args[1], through_lets);
-      if (b.is_constant() && b.constant > 0 && range(a).low.value_or(-1) >= 0) {
-        return e->op == Op::div ? divide(a, b.constant, e->type) : modulo(a, b.constant, e->type);
+      constexpr int64_t kLargestDivisor = int64_t{1} << 31;  // sums of two are far from 64 bits
+      if (b.is_constant() && b.constant > 0 && b.constant <= kLargestDivisor) {
+        if (const std::optional<Form> a = natural(e->args[0], through_lets)) {
+          return e->op == Op::div ? divide(*a, b.constant, e->type)
+                                  : modulo(*a, b.constant, e->type);
+        }
       }
+      const Form a = form(e->args[0], through_lets);
       return atom_form(ir::binary(e->op, to_expr(a, e->type), to_expr(b, e->type)));
     }
-    case Op::cast:
-      if (is_index_cast(e)) return form(e->args[0], through_lets);
-      return atom_form(e);
+    case Op::cast: {
+      if (!is_index_cast(e)) return atom_form(e);
+      const Expr& narrow = e->args[0];
+      Form result = form(narrow, through_lets);
+      if (e->type == DType::i32 || fits(result, narrow->type)) return result;
+      return atom_form(ir::cast(e->type, to_expr(result, narrow->type)));
+    }
     case Op::bit_xor:
       return atom_form(ir::binary(Op::bit_xor, to_expr(form(e->args[0], through_lets), e->type),
                                   to_expr(form(e->args[1], through_lets), e->type)));
@@ -279,12 +360,16 @@ Form IndexMath::divide(const Form& f, int64_t by, DType type) const {
     return add(quotient, divide(split->high, by / split->unit, type));
   if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
     const Expr& atom = rest.terms[0].atom;
-    if (atom->op == Op::div && ir::is_constant(atom->args[1])) {
-      return add(quotient, divide(form(atom->args[0]), by * atom->args[1]->integer, type));
+    const bool by_constant = (atom->op == Op::div || atom->op == Op::mod) &&
+                             ir::is_constant(atom->args[1]) && atom->args[1]->integer > 0;
+    const std::optional<Form> whole = by_constant ? natural(atom->args[0], false) : std::nullopt;
+    const int64_t inner_by = by_constant ? atom->args[1]->integer : 1;
+    const std::optional<int64_t> both = product(by, inner_by);
+    if (whole && atom->op == Op::div && both && *both <= limits_of(DType::i32).high) {
+      return add(quotient, divide(*whole, *both, type));
     }
-    if (atom->op == Op::mod && ir::is_constant(atom->args[1]) && atom->args[1]->integer % by == 0) {
-      const Form inner = divide(form(atom->args[0]), by, type);
-      return add(quotient, modulo(inner, atom->args[1]->integer / by, type));
+    if (whole && atom->op == Op::mod && inner_by % by == 0) {
+      return add(quotient, modulo(divide(*whole, by, type), inner_by / by, type));
     }
   }
   return add(quotient, atom_form(ir::binary(Op::div, to_expr(rest, type), ir::constant(type, by))));
@@ -306,7 +391,8 @@ Form IndexMath::modulo(const Form& f, int64_t by, DType type) const {
   if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
     const Expr& atom = rest.terms[0].atom;
     if (atom->op == Op::mod && ir::is_constant(atom->args[1]) && atom->args[1]->integer % by == 0) {
-      return modulo(form(atom->args[0]), by, type);
+      if (const std::optional<Form> whole = natural(atom->args[0], false))
+        return modulo(*whole, by, type);
     }
   }
   return atom_form(ir::binary(Op::mod, to_expr(rest, type), ir::constant(type, by)));

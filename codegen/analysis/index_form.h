@@ -1,11 +1,16 @@
 #pragma once
 // Exact reasoning about indices: expressions as sums of coefficient * atom (mixed-radix normal
 // form), with division and modulo by constants resolved where digits do not carry. Simplifies
-// coordinates and proves bounds, alignment and equality. Values are mathematical integers: the host
-// keeps every extent far enough below 2^31.
+// coordinates and proves bounds, alignment and equality.
+//
+// Machine integers wrap. A Form is a sum over the mathematical integers. form() agrees with the
+// machine modulo 2^width; value() agrees with it exactly, because it keeps whatever may leave its
+// type as one atom. Sums, equality and alignment to powers of two need the former. Order, division
+// and widening need the latter.
 
 #include <map>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "codegen/analysis/proof_log.h"
@@ -23,6 +28,7 @@ struct Term {
 struct Form {
   std::vector<Term> terms;
   int64_t constant = 0;
+  bool wrapped = false;  // a coefficient left 64 bits: the sum holds modulo 2^64 only
   bool is_constant() const { return terms.empty(); }
 };
 
@@ -33,21 +39,20 @@ struct Range {
 class IndexMath {
  public:
   /// Proofs look through the value of an integer Let.
-  void define(const ir::VarRef& var, const ir::Expr& value) { definitions_[var.get()] = value; }
+  void define(const ir::VarRef& var, const ir::Expr& value);
 
   /// Facts live in scopes: leaving one forgets what was learnt since it was entered.
   void enter_scope() { marks_.push_back({facts_.size(), conditions_.size()}); }
-  void leave_scope() {
-    facts_.resize(marks_.back().facts);
-    conditions_.resize(marks_.back().conditions);
-    marks_.pop_back();
-  }
+  void leave_scope();
   /// A condition known to hold in the rest of this scope: comparisons joined by && are taken apart,
   /// and so are the negations of comparisons and of those joined by ||.
   void add_fact(const ir::Expr& condition);
 
-  /// The normal form; `through_lets` also expands the Vars of define().
+  /// The normal form, equal to `e` modulo 2^width of its type; `through_lets` also expands the Vars
+  /// of define().
   Form form(const ir::Expr& e, bool through_lets = false) const;
+  /// The form of the value itself: form(e) if that cannot leave the type of `e`, else one atom.
+  Form value(const ir::Expr& e, bool through_lets = true) const;
   /// An equal expression in normal form.
   ir::Expr simplify(const ir::Expr& e) const;
   ir::Expr to_expr(const Form& f, DType type) const;
@@ -55,7 +60,7 @@ class IndexMath {
   Range range(const Form& f) const;
   /// The largest number known to divide every value of `f`; 0 if f is the constant 0.
   int64_t divisor(const Form& f) const;
-  int64_t divisor(const ir::Expr& e) const { return divisor(form(e, true)); }
+  int64_t divisor(const ir::Expr& e) const { return divisor(value(e)); }
   /// divisor(f) as a claim.
   int64_t proved_divisor(const Form& f) const;
 
@@ -73,11 +78,21 @@ class IndexMath {
     int64_t unit = 1;
     Form high, low;
   };
+  Form new_form(const ir::Expr& e, bool through_lets) const;
+  /// The form of `e` if its value is that and not below 0.
+  std::optional<Form> natural(const ir::Expr& e, bool through_lets) const;
+  /// Proved: `f` has no value outside of `type`.
+  bool fits(const Form& f, DType type) const;
+  bool product_fits(const ir::Expr& product) const;
   std::optional<DigitSplit> split_digit(const Form& rest, int64_t by) const;
   Form divide(const Form& f, int64_t by, DType type) const;
   Form modulo(const Form& f, int64_t by, DType type) const;
   Range range_of_terms(const Form& f) const;
   Range atom_range(const ir::Expr& atom) const;
+  Range known_range(const ir::Expr& atom) const;
+  /// What `var` is below, exclusive; nothing if that is unknown.
+  std::optional<Form> upper_of(const ir::Var& var) const;
+  bool is_same_on_host(const ir::Expr& e, bool is_sum) const;
   std::optional<Form> atom_bound(const ir::Expr& atom) const;
   void add_at_most(Form& bound, const ir::Expr& atom, int64_t factor) const;
   int64_t atom_divisor(const ir::Expr& atom) const;
@@ -85,6 +100,7 @@ class IndexMath {
   std::optional<Form> upper_bound(const Form& f) const;
 
   bool proves_less(const ir::Expr& a, const ir::Expr& b) const;
+  bool proves_less(const Form& a, const Form& b) const;
   bool proves_quotient_less(const ir::Expr& a, const ir::Expr& b) const;
   bool proves_non_negative(const ir::Expr& a) const;
   void log(Claim claim) const;
@@ -98,6 +114,17 @@ class IndexMath {
   std::vector<ir::Expr> conditions_;  // where the facts come from
   std::vector<Mark> marks_;
   mutable bool weighs_facts_ = false;
+  /// Ranges take in what a dim, a launch and a type can hold. Else these are unknown, so that bounds
+  /// are found in terms of dims, which cancel.
+  mutable bool counts_limits_ = false;
+
+  struct Known {
+    ir::Expr e;  // keeps the node alive
+    Form form;
+  };
+  /// Forms found since the last change of facts or definitions, by through_lets and weighs_facts_.
+  mutable std::unordered_map<const ir::Node*, Known> known_forms_[4];
+  void forget_forms();
 };
 
 }  // namespace tessera::codegen

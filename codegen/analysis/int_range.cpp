@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "dsl/ir/extents.h"
+
 namespace tessera::codegen {
 namespace {
 
 using ir::Op;
 
-constexpr double kMostBlocks = 65535;  // of a grid along y and z
+constexpr double kMostBlocks = ir::kMostBlocksYZ;
 
 IntRange type_range(DType type) {
   if (type == DType::boolean) return {0, 1};
@@ -25,10 +27,6 @@ bool fits(IntRange range, DType type) {
 
 IntRange hull(std::initializer_list<double> values) {
   return {std::min(values), std::max(values)};
-}
-
-bool is_positive_constant(const ir::Expr& e) {
-  return ir::is_constant(e) && e->integer > 0;
 }
 
 }  // namespace
@@ -85,14 +83,21 @@ IntRange IntRanges::exact(const ir::Expr& e) {
     case Op::cast:
       return a;
     case Op::div:
-      if (!is_positive_constant(e->args[1])) break;
-      return {std::trunc(a.low / b.low), std::trunc(a.high / b.low)};
+      if (b.low < 1) break;
+      return {std::trunc(a.low / (a.low < 0 ? b.low : b.high)),
+              std::trunc(a.high / (a.high < 0 ? b.high : b.low))};
     case Op::mod:
-      if (!is_positive_constant(e->args[1])) break;
-      return {a.low < 0 ? std::max(a.low, 1 - b.low) : 0,
-              a.high > 0 ? std::min(a.high, b.low - 1) : 0};
+      if (b.low < 1) break;
+      return {a.low < 0 ? std::max(a.low, 1 - b.high) : 0,
+              a.high > 0 ? std::min(a.high, b.high - 1) : 0};
     case Op::bit_and:
       if (a.low >= 0 && b.low >= 0) return {0, std::min(a.high, b.high)};
+      break;
+    case Op::bit_or:
+    case Op::bit_xor:
+      if (a.low >= 0 && b.low >= 0) {
+        return {0, std::exp2(std::floor(std::log2(std::max({a.high, b.high, 1.0}))) + 1) - 1};
+      }
       break;
     case Op::shr:
       if (a.low >= 0) return {0, a.high};

@@ -283,7 +283,7 @@ Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
   if (e->op == Op::min || e->op == Op::max) return function(e, role);
   const bool arithmetic = e->op == Op::add || e->op == Op::sub || e->op == Op::mul;
   const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
-  if (arithmetic && is_signed_wide && role != Role::index && may_wrap(e)) {
+  if (arithmetic && is_signed_wide && may_wrap(e, role)) {
     return {fmt::format("{}({}, {})", call(fmt::format("wrapping_{}", ir::name(e->op))),
                         argument(e, 0, role), argument(e, 1, role))};
   }
@@ -302,15 +302,15 @@ Text ExpressionPrinter::integer_binary(const Expr& e, Role role) {
 }
 
 // In the program's order, or in that of the text, where a + (b + c) loses its parentheses.
-bool ExpressionPrinter::may_wrap(const Expr& e) const {
-  if (usage_.may_wrap(e)) return true;
+bool ExpressionPrinter::may_wrap(const Expr& e, Role role) const {
+  if (usage_.may_wrap(e, role)) return true;
   if (!is_chained(e, 1)) return false;
   std::vector<Expr> terms;
   add_terms(e, terms);
   Expr prefix = terms[0];
   return std::any_of(terms.begin() + 1, terms.end(), [&](const Expr& term) {
     prefix = ir::binary(e->op, prefix, term);
-    return prefix->op == e->op && usage_.may_wrap(prefix);
+    return prefix->op == e->op && usage_.may_wrap(prefix, role);
   });
 }
 
@@ -481,7 +481,7 @@ Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
     return {fmt::format("{}(abs({}))", type(e->type), argument(e, 0, role))};
   }
   const bool is_signed_wide = e->type == DType::i32 || e->type == DType::i64;
-  if (is_signed_wide && role != Role::index && usage_.may_wrap(e)) {
+  if (is_signed_wide && usage_.may_wrap(e, role)) {
     return {fmt::format("{}({}, {})", call("wrapping_sub"), integer_literal(e->type, 0),
                         argument(e, 0, role))};
   }

@@ -80,7 +80,7 @@ class ExpressionPrinter {
   Text constant(const ir::Node& node);
   Text variable(const ir::Var& var);
   Text integer_binary(const Expr& e, Role role);
-  bool may_wrap(const Expr& e) const;
+  bool may_wrap(const Expr& e, Role role) const;
   std::string integer_operand(const Expr& e, size_t i, Role role);
   Text float_arithmetic(const Expr& e);
   std::optional<Text> extreme_with_nan(const Expr& e);

@@ -83,7 +83,9 @@ Role argument_role(const ir::Node& node, size_t arg, Role role) {
 Usage::Usage(const Program& program)
     : ranges_([this](const ir::Var& var) { return definition(var); }, program.threads) {
   for (const Param& param : program.params) {
-    if (param.var && param.var->kind == ir::VarKind::scalar) data_.insert(param.var.get());
+    if (!param.var || param.var->kind != ir::VarKind::scalar) continue;
+    data_.insert(param.var.get());
+    scalar_data_.insert(param.var.get());
   }
   walk(program.body, [this](const Stmt& stmt) {
     const auto* dependency = std::get_if<Dependency>(&stmt.node);
@@ -122,20 +124,31 @@ bool Usage::is_kept_for_loop(const Array& array) const {
          filled->second < read->second;
 }
 
-bool Usage::may_wrap(const Expr& e) const {
+bool Usage::may_wrap(const Expr& e, Role role) const {
+  if (role == Role::index) {
+    if (e->type != DType::i32 || !ranges_.may_wrap(e) || depends_on(e, scalar_data_)) return false;
+    return guarded_.contains(e.get()) || !depends_on_data(e);
+  }
   return depends_on_data(e) || ranges_.may_wrap(e);
 }
 
-bool Usage::depends_on_data(const Expr& e) const {
-  if (e->op == ir::Op::var) return data_.contains(e->var.get());
+void Usage::mark_guarded(const Expr& e) {
+  if (!e || !guarded_.insert(e.get()).second) return;
+  if (e->op == ir::Op::var) mark_guarded(definition(*e->var));
+  for (const Expr& arg : e->args) mark_guarded(arg);
+}
+
+bool Usage::depends_on(const Expr& e, const std::set<const ir::Var*>& vars) {
+  if (e->op == ir::Op::var) return vars.contains(e->var.get());
   return std::any_of(e->args.begin(), e->args.end(),
-                     [&](const Expr& arg) { return depends_on_data(arg); });
+                     [&](const Expr& arg) { return depends_on(arg, vars); });
 }
 
 void Usage::mark_data(const Body& body) {
   for (const Stmt& stmt : body) {
     if (const auto* let = std::get_if<Let>(&stmt.node)) {
       if (depends_on_data(let->value)) data_.insert(let->var.get());
+      if (depends_on(let->value, scalar_data_)) scalar_data_.insert(let->var.get());
     } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
       if (load->var) data_.insert(load->var.get());
     } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
@@ -145,6 +158,9 @@ void Usage::mark_data(const Body& body) {
     } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
       data_.insert(call->var.get());
     } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
+      if (depends_on(loop->begin, scalar_data_) || depends_on(loop->end, scalar_data_)) {
+        scalar_data_.insert(loop->var.get());
+      }
       mark_data(loop->body);
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       mark_data(branch->then);
@@ -329,6 +345,10 @@ void Usage::use(const Access& access, Place place) {
   if (access.array->space == ArraySpace::registers) mark_picks(access.offset);
   use(access.offset, Role::index, place);
   use(access.guard, Role::index, place);
+  if (access.guard) {
+    mark_guarded(access.guard);
+    mark_guarded(access.offset);
+  }
 }
 
 void Usage::use(const Slice& slice, int width, Place place) {

@@ -12,7 +12,7 @@ namespace tessera::codegen::cuda {
 
 /// What becomes of an expression's result.
 enum class Role {
-  index,    // an address, a bound, a guard: an overflow is a bug
+  index,    // an address, a bound, a guard: the checked executor traps an overflow
   operand,  // arithmetic goes on with it, which makes every NaN canonical
   value,    // its bits reach memory, another thread or a bitcast
 };
@@ -56,7 +56,10 @@ class Usage {
 
   /// True if a signed sum, difference, product or negation may leave its type: it depends on memory,
   /// another thread or a scalar parameter, or what is known of indices and extents does not exclude it.
-  bool may_wrap(const Expr& e) const;
+  /// An i32 index wraps where it depends on extents alone, or on loaded values under a guard. Indices
+  /// made of scalar parameters, and unguarded ones of loaded values, are the author's promise: the
+  /// checked executor traps their overflow.
+  bool may_wrap(const Expr& e, Role role) const;
 
   /// What a Let binds the variable to; null if none does.
   Expr definition(const ir::Var& var) const;
@@ -78,8 +81,11 @@ class Usage {
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
  private:
+  /// Notes that a guard, or an offset under one, depends on `e`.
+  void mark_guarded(const Expr& e);
   /// On memory, another thread or a scalar parameter, not only on where the thread is.
-  bool depends_on_data(const Expr& e) const;
+  bool depends_on_data(const Expr& e) const { return depends_on(e, data_); }
+  static bool depends_on(const Expr& e, const std::set<const ir::Var*>& vars);
   /// Where an expression is evaluated. No body: somewhere a load must not move to, such as a loop
   /// header.
   struct Place {
@@ -108,7 +114,8 @@ class Usage {
   std::map<const ir::Var*, Use> uses_;
   std::map<const ir::Var*, const Access*> inlined_;
   std::map<const ir::Var*, Expr> definitions_;
-  std::set<const ir::Var*> data_;
+  std::set<const ir::Var*> data_, scalar_data_;  // scalar_data_: a scalar parameter is part of it
+  std::set<const ir::Node*> guarded_;
   mutable IntRanges ranges_;  // remembers
   std::set<const ir::Var*> register_picks_;
   std::set<const Array*> accessed_;

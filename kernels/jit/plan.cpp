@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "dsl/base/error.h"
+#include "dsl/ir/extents.h"
 #include "kernels/jit/overlap.h"
 #include "kernels/jit/view_check.h"
 #include "kernels/op.h"
@@ -14,7 +15,8 @@ namespace tessera::kernels::jit {
 namespace {
 
 constexpr int64_t kMostBytes = int64_t{1} << 62;  // sums of two sizes do not overflow
-constexpr std::array<int64_t, 3> kMaxGrid = {(int64_t{1} << 31) - 1, 65535, 65535};
+constexpr std::array<int64_t, 3> kMaxGrid = {(int64_t{1} << 31) - 1, ir::kMostBlocksYZ,
+                                             ir::kMostBlocksYZ};
 
 int64_t value_at(const TensorView& view, int dim, bool is_stride) {
   return is_stride ? view.strides[dim] : view.shape[dim];
@@ -130,10 +132,14 @@ Plan::Plan(std::string op, const ir::Kernel& kernel, Author author)
   for (size_t t = 0; t < kernel.tensors.size(); ++t) {
     const ir::Buffer& buffer = *kernel.tensors[t];
     for (size_t d = 0; d < buffer.shape.size(); ++d) {
-      checks_.push_back({{t, static_cast<int>(d), false}, HostExpr(buffer.shape[d], slot_of)});
+      checks_.push_back(
+          {{t, static_cast<int>(d), false},
+           HostExpr(buffer.shape[d], slot_of),
+           buffer.shape[d]->op != ir::Op::var && buffer.shape[d]->type == DType::i32});
     }
     for (size_t d = 0; d < buffer.strides.size(); ++d) {
-      checks_.push_back({{t, static_cast<int>(d), true}, HostExpr(buffer.strides[d], slot_of)});
+      checks_.push_back(
+          {{t, static_cast<int>(d), true}, HostExpr(buffer.strides[d], slot_of), false});
     }
   }
   for (const ir::Expr& extent : kernel.grid) grid_.emplace_back(extent, slot_of);
@@ -336,6 +342,13 @@ void Plan::check_place(const Check& check, const Binding& binding,
   if (is_absent(view)) return;
   if (place.is_stride && !stride_matters(view, place.dim)) return;
   const int64_t expected = check.expected.evaluate(binding.slots, op_);
+  if (check.is_index && expected > ir::kLargestExtent) {
+    fail(tensors_[place.tensor].name,
+         fmt::format("argument '{}' has an extent out of range", tensors_[place.tensor].name),
+         fmt::format("at most {} in dimension {} = {}", ir::kLargestExtent, place.dim,
+                     check.expected.text()),
+         fmt::format("{}", expected));
+  }
   if (value_at(view, place.dim, place.is_stride) == expected) return;
   std::string reason;
   if (!check.expected.is_constant()) {

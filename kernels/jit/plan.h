@@ -99,6 +99,7 @@ class Plan {
   struct Check {
     Place place;
     HostExpr expected;
+    bool is_index = false;  // an extent, more than a dim, that i32 indices must reach
   };
 
   void add_places(const ir::Kernel& kernel, bool strides);

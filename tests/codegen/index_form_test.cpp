@@ -21,6 +21,8 @@ Expr make_var(const char* name, ir::VarKind kind, int id, Expr upper = {},
   v->kind = kind;
   v->id = id;
   v->lower = ir::index(0);
+  // A dim is at most what the extents that are made of it leave.
+  if (kind == ir::VarKind::dim && !upper) upper = ir::index(int64_t{1} << 26);
   v->upper = std::move(upper);
   v->multiple_of = multiple_of;
   return ir::var(v);

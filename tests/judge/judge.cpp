@@ -5,12 +5,14 @@
 #include <set>
 
 #include "codegen/analysis/evaluate.h"
+#include "codegen/analysis/int_range.h"
 #include "codegen/lower.h"
 
 #ifdef TESSERA_HAS_Z3
 #include <z3++.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #endif
 
@@ -56,15 +58,38 @@ std::string key_of(const ir::Expr& e) {
   return key + ")";
 }
 
-/// Index expressions as mathematical integers.
+codegen::IntRanges ranges_of(const std::map<const ir::Var*, ir::Expr>& lets) {
+  constexpr int kMostThreads = 1024;
+  return {[&lets](const ir::Var& var) {
+            const auto let = lets.find(&var);
+            return let == lets.end() ? ir::Expr() : let->second;
+          },
+          kMostThreads};
+}
+
+/// Index expressions as integers that wrap at 32 bits, as the machine's do.
 class Translator {
  public:
   Translator(z3::context& context, z3::solver& solver, const Claim& claim)
-      : context_(context), solver_(solver) {
-    for (const auto& [var, value] : claim.lets) lets_[var] = value;
-  }
+      : context_(context),
+        solver_(solver),
+        lets_(claim.lets.begin(), claim.lets.end()),
+        ranges_(ranges_of(lets_)) {}
 
   z3::expr integer(const ir::Expr& e) {
+    const z3::expr exact = exact_integer(e);
+    const bool is_step = e->op == Op::add || e->op == Op::sub || e->op == Op::mul ||
+                         e->op == Op::neg || e->op == Op::cast;
+    if (!is_step || e->type != DType::i32 || is_on_host_ || !ranges_.may_wrap(e)) return exact;
+    const z3::expr turns = context_.int_const(fmt::format("turns_{}", num_wrapped_++).c_str());
+    const z3::expr result = exact - context_.int_val(int64_t{1} << 32) * turns;
+    const z3::expr limit = context_.int_val(int64_t{1} << 31);
+    solver_.add(result >= -limit && result < limit);
+    return result;
+  }
+
+ private:
+  z3::expr exact_integer(const ir::Expr& e) {
     const auto arg = [&](size_t i) { return integer(e->args[i]); };
     switch (e->op) {
       case Op::constant:
@@ -106,6 +131,7 @@ class Translator {
     }
   }
 
+ public:
   z3::expr boolean(const ir::Expr& e) {
     switch (e->op) {
       case Op::constant:
@@ -144,7 +170,16 @@ class Translator {
     if (var.multiple_of > 1) result = context_.int_val(var.multiple_of) * result;
     if (!seen_.insert(&var).second) return result;
     if (var.lower) solver_.add(result >= integer(var.lower));
-    if (var.upper) solver_.add(result < integer(var.upper));
+    if (var.upper) {
+      // The host computes a grid in 64 bits and refuses what is too large.
+      is_on_host_ = var.kind == ir::VarKind::block;
+      solver_.add(result < integer(var.upper));
+      is_on_host_ = false;
+    }
+    if (var.type == DType::i32) {
+      const z3::expr limit = context_.int_val(int64_t{1} << 31);
+      solver_.add(result >= -limit && result < limit);
+    }
     const auto let = lets_.find(&var);
     if (let != lets_.end()) solver_.add(result == integer(let->second));
     return result;
@@ -162,7 +197,10 @@ class Translator {
   z3::context& context_;
   z3::solver& solver_;
   std::map<const ir::Var*, ir::Expr> lets_;
+  codegen::IntRanges ranges_;
   std::set<const ir::Var*> seen_;
+  bool is_on_host_ = false;
+  int num_wrapped_ = 0;
 };
 
 /// Work units of Z3, not time: the same answer on every machine.
@@ -201,6 +239,16 @@ z3::check_result ask(const Claim& claim) {
   return solver.check();
 }
 
+/// True if some step of `e` may leave its type.
+bool may_wrap(const ir::Expr& e) {
+  const std::map<const ir::Var*, ir::Expr> no_lets;
+  codegen::IntRanges ranges = ranges_of(no_lets);
+  const std::function<bool(const ir::Expr&)> visit = [&](const ir::Expr& step) {
+    return ranges.may_wrap(step) || std::any_of(step->args.begin(), step->args.end(), visit);
+  };
+  return visit(e);
+}
+
 /// The claim at every value of its Vars, if these have constant bounds and few values: what Z3
 /// gives up on is mostly divisions of a thread index. Conditions are not used: more than was
 /// claimed.
@@ -218,6 +266,7 @@ bool holds_everywhere(const Claim& claim) {
   };
   const ir::Expr a = look_through(claim.a);
   const ir::Expr b = claim.b ? look_through(claim.b) : ir::index(0);
+  if (may_wrap(a) || may_wrap(b)) return false;
   std::vector<ir::VarRef> vars;
   ir::collect_vars(a, vars);
   ir::collect_vars(b, vars);
