@@ -1,6 +1,7 @@
 #include "codegen/analysis/footprint.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "codegen/passes/walk.h"
@@ -32,10 +33,13 @@ Order order_needed(const Footprint& a, const Footprint& b) {
   if (a.array != b.array) return overlap(*a.array, *b.array) ? Order::block : Order::none;
   if (a.atomic && b.atomic) return Order::none;
   Order result = Order::none;
-  for (size_t e = 0; e < a.thread.size(); ++e) {
-    if (a.thread[e] == Footprint::kNobody || b.thread[e] == Footprint::kNobody) continue;
-    if (a.thread[e] != Footprint::kSeveral && a.thread[e] == b.thread[e]) continue;
-    if (a.warp[e] == Footprint::kSeveral || a.warp[e] != b.warp[e]) return Order::block;
+  for (size_t e = std::max(a.first, b.first); e < std::min(a.end(), b.end()); ++e) {
+    const size_t in_a = e - a.first, in_b = e - b.first;
+    const int16_t owner = a.thread[in_a], other = b.thread[in_b];
+    if (owner == Footprint::kNobody || other == Footprint::kNobody) continue;
+    if (owner != Footprint::kSeveral && owner == other) continue;
+    const int16_t warp = a.warp[in_a];
+    if (warp == Footprint::kSeveral || warp != b.warp[in_b]) return Order::block;
     result = Order::warp;
   }
   return result;
@@ -46,10 +50,11 @@ struct Footprints::Visit {
   const Access& access;
   const std::vector<Rounds>& loops;
   const std::vector<Expr>& predicates;
-  Footprint& result;
   int64_t run;
+  size_t size;   // of the array, in runs
   bool by_warp;  // what one lane names, the whole warp receives
   int64_t points = 0;
+  size_t first = std::numeric_limits<size_t>::max(), end = 0;  // of what it touched
 };
 
 Footprints::Footprints(const Program& program)
@@ -108,13 +113,21 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
 
   const int64_t run = run_.at(access.array.get());
   const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
-  result->thread.assign(size, Footprint::kNobody);
-  result->warp.assign(size, Footprint::kNobody);
-  Visit visit{access, relevant, predicates, *result, run, by_warp};
-  if (!enumerate(0, visit)) {
-    std::fill(result->thread.begin(), result->thread.end(), Footprint::kSeveral);
-    std::fill(result->warp.begin(), result->warp.end(), Footprint::kSeveral);
-  }
+  thread_.resize(std::max(thread_.size(), size), Footprint::kNobody);
+  warp_.resize(thread_.size(), Footprint::kNobody);
+  Visit visit{access, relevant, predicates, run, size, by_warp};
+  const bool exact = enumerate(0, visit);
+  const size_t first = std::min(visit.first, visit.end);
+  const auto take = [&](std::vector<int16_t>& all, std::vector<int16_t>& touched) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+    const auto end = all.begin() + static_cast<std::ptrdiff_t>(visit.end);
+    if (exact) touched.assign(begin, end);
+    if (!exact) touched.assign(size, Footprint::kSeveral);
+    std::fill(begin, end, Footprint::kNobody);
+  };
+  take(thread_, result->thread);
+  take(warp_, result->warp);
+  if (exact) result->first = first;
   for (const Rounds& rounds : relevant) values_.unbind(*rounds.loop->var);
   known = result;
   return known;
@@ -193,7 +206,7 @@ bool Footprints::touch(Visit& visit) {
   if (visit.access.guard) {
     if (auto value = values_.evaluate(visit.access.guard)) conditions.push_back(std::move(*value));
   }
-  const auto size = static_cast<int64_t>(visit.result.thread.size());
+  const auto size = static_cast<int64_t>(visit.size);
   for (int thread = 0; thread < program_.threads; ++thread) {
     const auto t = static_cast<size_t>(thread);
     const bool active = std::all_of(conditions.begin(), conditions.end(),
@@ -202,11 +215,14 @@ bool Footprints::touch(Visit& visit) {
     const int64_t begin = first->at(t);
     if (begin < 0) continue;  // out of bounds: the checked executor's business
     const int64_t last = std::min((begin + visit.access.width - 1) / visit.run, size - 1);
+    if (begin / visit.run > last) continue;
+    visit.first = std::min(visit.first, static_cast<size_t>(begin / visit.run));
+    visit.end = std::max(visit.end, static_cast<size_t>(last + 1));
     for (int64_t e = begin / visit.run; e <= last; ++e) {
       const auto place = static_cast<size_t>(e);
-      note(visit.result.thread[place], thread);
-      if (visit.by_warp) visit.result.thread[place] = Footprint::kSeveral;
-      note(visit.result.warp[place], thread / 32);
+      note(thread_[place], thread);
+      if (visit.by_warp) thread_[place] = Footprint::kSeveral;
+      note(warp_[place], thread / 32);
     }
   }
   return true;

@@ -19,9 +19,12 @@ struct Footprint {
   ArrayRef array;
   bool writes = false;
   bool atomic = false;
-  bool in_background = false;         // an asynchronous copy: written at a wait
-  bool manual_sync = false;           // the author's barriers order it
-  std::vector<int16_t> thread, warp;  // by run of elements: kNobody, kSeveral or the number
+  bool in_background = false;  // an asynchronous copy: written at a wait
+  bool manual_sync = false;    // the author's barriers order it
+  // By run of elements from `first` on: kNobody, kSeveral or the number. All others are kNobody's.
+  std::vector<int16_t> thread, warp;
+  size_t first = 0;
+  size_t end() const { return first + thread.size(); }
   SourceLoc loc;
 };
 using FootprintRef = std::shared_ptr<const Footprint>;
@@ -62,6 +65,7 @@ class Footprints {
   ThreadValues values_;
   std::map<const Array*, int64_t> run_;  // elements that always go together
   std::map<std::vector<int64_t>, FootprintRef> known_;
+  std::vector<int16_t> thread_, warp_;  // of the footprint in the making, all runs; else kNobody
 };
 
 }  // namespace tessera::codegen

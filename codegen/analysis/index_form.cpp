@@ -214,11 +214,14 @@ void IndexMath::add_scaled_fact(const Form& slack) {
 }
 
 Form IndexMath::form(const Expr& e, bool through_lets) const {
-  if (e->op == Op::constant) return constant_form(e->integer);
+  if (e->op != Op::div && e->op != Op::mod) return new_form(e, through_lets);
+  // Digits of digits look at their dividends again and again.
   auto& known = known_forms_[(through_lets ? 2 : 0) + (weighs_facts_ ? 1 : 0)];
   const auto found = known.find(e.get());
   if (found != known.end()) return found->second.form;
   Form result = new_form(e, through_lets);
+  constexpr size_t kMostKnown = 256;  // of one statement, about
+  if (known.size() >= kMostKnown) known.clear();
   known.emplace(e.get(), Known{e, result});
   return result;
 }
@@ -244,6 +247,8 @@ std::optional<Form> IndexMath::natural(const Expr& e, bool through_lets) const {
 
 Form IndexMath::new_form(const Expr& e, bool through_lets) const {
   switch (e->op) {
+    case Op::constant:
+      return constant_form(e->integer);
     case Op::var: {
       if (through_lets) {
         const auto found = definitions_.find(e->var.get());

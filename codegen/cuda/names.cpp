@@ -78,8 +78,17 @@ std::string Names::fresh(std::string_view wanted) {
   const std::string base = identifier(wanted);
   std::string name = base;
   const char* separator = base.back() == '_' ? "" : "_";
-  for (int suffix = 2; is_taken(name); ++suffix)
-    name = fmt::format("{}{}{}", base, separator, suffix);
+  if (is_taken(name)) {
+    int suffix = 2;
+    for (const Scope& scope : scopes_) {
+      const auto next = scope.next.find(base);
+      if (next != scope.next.end()) suffix = std::max(suffix, next->second);
+    }
+    do {
+      name = fmt::format("{}{}{}", base, separator, suffix++);
+    } while (is_taken(name));
+    scopes_.back().next[base] = suffix;
+  }
   scopes_.back().taken.insert(name);
   return name;
 }

@@ -35,6 +35,7 @@ class Names {
  private:
   struct Scope {
     std::set<std::string> taken;
+    std::map<std::string, int> next;  // the suffixes below, of a name on a clash, are taken
     std::vector<const void*> objects;
   };
   bool is_taken(const std::string& name) const;

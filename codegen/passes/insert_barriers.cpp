@@ -118,6 +118,8 @@ class BarrierPlanner {
   }
 
   Order order_between(const FootprintRef& before, const FootprintRef& after) {
+    const bool meet = before->first < after->end() && after->first < before->end();
+    if (before->array == after->array && !meet) return Order::none;
     const auto [entry, is_new] = orders_.try_emplace({before.get(), after.get()}, Order::none);
     if (is_new) entry->second = order_needed(*before, *after);
     return entry->second;

@@ -95,8 +95,12 @@ std::vector<Arrangement> arrangements(const Array& array, Needs needs) {
 
 /// Distinct rows of 32 banks that the lanes of a phase need: 4-byte accesses go by warps, wider
 /// ones by parts of it.
+size_t lanes_of_phase(int64_t access_bytes) {
+  return access_bytes <= 4 ? 32 : access_bytes == 8 ? 16 : 8;
+}
+
 int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) {
-  const size_t phase = access_bytes <= 4 ? 32 : access_bytes == 8 ? 16 : 8;
+  const size_t phase = lanes_of_phase(access_bytes);
   int64_t total = 0;
   std::vector<int64_t> words;
   for (size_t first = 0; first < addresses.size(); first += phase) {
@@ -205,6 +209,17 @@ std::vector<std::string> place_shared(Program& program) {
     }
   });
 
+  std::array<Environment, 2> samples = {Environment(program.num_vars),
+                                        Environment(program.num_vars)};
+  for (const bool last : {false, true}) {
+    Environment& sample = samples[last ? 1 : 0];
+    for (const VarRef& var : loops) {
+      const bool known = last && var->upper && ir::is_constant(var->upper);
+      sample.set(*var, known ? var->upper->integer - 1 : 0);
+    }
+    for (const VarRef& block : program.blocks) sample.set(*block, 0);
+  }
+
   std::vector<std::string> notes;
   std::vector<Arrangement> chosen;
   std::vector<std::shared_ptr<Array>> arrays;
@@ -222,16 +237,11 @@ std::vector<std::string> place_shared(Program& program) {
     for (const Arrangement& candidate : candidates) {
       const int64_t size = rows * candidate.pitch;
       int64_t cost = 0;
+      int64_t least_cost = 0;
       for (const Access* use : uses) {
         if (candidates.size() == 1) break;
         const Expr offset = offset_of(candidate, *array, use->indices, math);
-        for (const bool last : {false, true}) {
-          Environment environment(program.num_vars);
-          for (const VarRef& var : loops) {
-            const bool known = last && var->upper && ir::is_constant(var->upper);
-            environment.set(*var, known ? var->upper->integer - 1 : 0);
-          }
-          for (const VarRef& block : program.blocks) environment.set(*block, 0);
+        for (Environment& environment : samples) {
           std::vector<int64_t> addresses;
           for (int thread = 0; thread < std::min(32, program.threads); ++thread) {
             environment.set(*program.thread, thread);
@@ -241,13 +251,17 @@ std::vector<std::string> place_shared(Program& program) {
               addresses.push_back(*element * bits(array->dtype) / 8);
             }
           }
-          cost += wavefronts(addresses, use->width * bits(array->dtype) / 8);
+          const int64_t access_bytes = use->width * bits(array->dtype) / 8;
+          cost += wavefronts(addresses, access_bytes);
+          const size_t phase = lanes_of_phase(access_bytes);
+          least_cost += static_cast<int64_t>((addresses.size() + phase - 1) / phase);
         }
       }
       if (best_cost < 0 || cost < best_cost) {
         best = candidate;
         best_cost = cost;
       }
+      if (best_cost == least_cost) break;  // no conflicts: none of the others is better
     }
     const auto placed = std::make_shared<Array>(*array);
     placed->size = rows * best.pitch;

@@ -77,6 +77,30 @@ class Solver {
     return result;
   }
 
+  /// True if two loops use the same elements of the same fragments and nothing else: what one of them
+  /// proposes, the other does too.
+  static bool says_the_same(const Participant& a, const Participant& b) {
+    if (!a.memory.empty() || !b.memory.empty() || a.copies != b.copies) return false;
+    if (constants(a.loop->extents) != constants(b.loop->extents)) return false;
+    const auto in_terms_of_b = [&](const ir::Expr& e) {
+      return ir::substitute(e, [&](const ir::VarRef& var) {
+        const auto& vars = a.loop->vars;
+        const auto found = std::find(vars.begin(), vars.end(), var);
+        if (found == vars.end()) return ir::Expr();
+        return ir::var(b.loop->vars[static_cast<size_t>(found - vars.begin())]);
+      });
+    };
+    return std::equal(a.fragments.begin(), a.fragments.end(), b.fragments.begin(),
+                      b.fragments.end(), [&](const FragmentUse& x, const FragmentUse& y) {
+                        return x.buffer == y.buffer && x.written == y.written &&
+                               std::equal(x.indices.begin(), x.indices.end(), y.indices.begin(),
+                                          y.indices.end(),
+                                          [&](const ir::Expr& i, const ir::Expr& j) {
+                                            return ir::equal(in_terms_of_b(i), j);
+                                          });
+                      });
+  }
+
   Layout whole_rows(const Participant& p) const {
     return split(p, p.loop->extents.back()->integer);
   }
@@ -120,12 +144,17 @@ class Solver {
     if (auto conflict = propagate(known, component)) return conflict;
     if (resolved(known, component)) return std::nullopt;
     Search search;
+    std::vector<const Participant*> open;
+    for (const Participant& root : participants_.all) {
+      const bool is_open =
+          root.component == component && root.loop != nullptr && !known.loops.contains(root.loop);
+      const bool is_new = is_open && std::none_of(open.begin(), open.end(), [&](const auto* other) {
+                            return says_the_same(root, *other);
+                          });
+      if (is_new) open.push_back(&root);
+    }
     const auto roots = [&](const auto& propose) {
-      for (const Participant& root : participants_.all) {
-        const bool open =
-            root.component == component && root.loop != nullptr && !known.loops.contains(root.loop);
-        if (open) try_root(search, known, root, propose(root));
-      }
+      for (const Participant* root : open) try_root(search, known, *root, propose(*root));
     };
     roots([&](const Participant& root) { return proposals(root); });
     // Views that cut the rows in different ways agree on rows that no thread shares.
