@@ -23,7 +23,7 @@ void Builder::parallel_loop(std::vector<int64_t> extents,
   loop.extents = constant_shape(*recorder_, extents, "parallel", loc);
   loop.begin = ir::index(0);
   loop.step = ir::index(1);
-  loop.body = recorder_->record_loop(Recorder::Runs::always, [&] {
+  loop.body = recorder_->record_loop(loc, Recorder::Runs::always, [&] {
     std::vector<Value> indices;
     for (size_t d = 0; d < extents.size(); ++d) {
       loop.vars.push_back(recorder_->new_var(kNames[d], DType::i32, ir::VarKind::loop, loc,
@@ -70,7 +70,7 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   const bool fixed = ir::is_constant(node.begin) && ir::is_constant(node.extents[0]) &&
                      node.begin->integer < node.extents[0]->integer;
   const auto runs = fixed ? Recorder::Runs::always : Recorder::Runs::under_condition;
-  node.body = recorder_->record_loop(runs, [&] {
+  node.body = recorder_->record_loop(loc, runs, [&] {
     node.vars.push_back(
         recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));
     if (fixed) {
@@ -96,8 +96,9 @@ void Builder::if_else(Arg condition, const std::function<void()>& then,
   node.condition = test.expr();
   const bool by_thread = recorder_->uses_thread(node.condition);
   recorder_->thread_depth += by_thread;
-  node.then = recorder_->record(Recorder::Runs::under_condition, then);
-  if (otherwise) node.otherwise = recorder_->record(Recorder::Runs::under_condition, otherwise);
+  node.then = recorder_->record(loc, Recorder::Runs::under_condition, then);
+  if (otherwise)
+    node.otherwise = recorder_->record(loc, Recorder::Runs::under_condition, otherwise);
   recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
 }

@@ -131,6 +131,42 @@ void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
   for (const ir::Expr& arg : e->args) check_in_scope(arg, loc);
 }
 
+void Recorder::check_size(const ir::Expr& e) {
+  const Size size = size_of(e);
+  if (size.depth > kMaxExpressionDepth) {
+    fail("EXPRESSION_DEPTH", "an expression is nested too deeply", e->loc,
+         fmt::format("at most {} operations in a row", kMaxExpressionDepth),
+         fmt::format("{}", size.depth), "name a part of it: v = k.let(\"v\", v)");
+  }
+  if (size.operations > kMaxExpressionSize) {
+    fail("EXPRESSION_SIZE", "an expression is too large", e->loc,
+         fmt::format("at most {} operations", kMaxExpressionSize),
+         fmt::format("{}", size.operations), "name a part of it: v = k.let(\"v\", v)");
+  }
+}
+
+/// Operations are measured as they are made, so that little of `e` is new.
+Recorder::Size Recorder::size_of(const ir::Expr& e) {
+  if (e->args.empty()) return {e};
+  const auto known = sizes_.find(e.get());
+  if (known != sizes_.end()) return known->second;
+  Size size{e, 0, 1};
+  for (const ir::Expr& arg : e->args) {
+    const Size part = size_of(arg);
+    size.depth = std::max(size.depth, part.depth);
+    size.operations += part.operations;
+  }
+  ++size.depth;
+  sizes_.emplace(e.get(), size);
+  return size;
+}
+
+void Recorder::check_nesting(SourceLoc loc) const {
+  if (depth() <= kMaxNesting) return;
+  fail("NESTING", "loops and branches are nested too deeply", loc,
+       fmt::format("at most {} inside each other", kMaxNesting), fmt::format("{}", depth()));
+}
+
 void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
   if (!own_.contains(&buffer)) {
     fail("OTHER_KERNEL", fmt::format("'{}' belongs to another kernel", buffer.name), loc, {}, {},

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "dsl/base/error.h"
@@ -13,6 +14,12 @@
 #include "dsl/value.h"
 
 namespace tessera::dsl {
+
+// What lowers a kernel recurses into its expressions and its bodies. Stacks of 512 KB, as threads
+// have on some systems, hold these with a margin of two.
+constexpr int kMaxExpressionDepth = 256;     // operations in a row, each on the result of another
+constexpr int kMaxExpressionSize = 1 << 16;  // operations in all: x = x + x doubles them each time
+constexpr int kMaxNesting = 64;              // loops and branches inside each other
 
 class Recorder {
  public:
@@ -74,12 +81,15 @@ class Recorder {
   /// True if the thread index, or a let of it, is part of `e`.
   bool uses_thread(const ir::Expr& e) const;
   void check_in_scope(const ir::Expr& e, SourceLoc loc) const;
+  /// Throws where `e`, an operation that has just been made, is too deep or too large.
+  void check_size(const ir::Expr& e);
 
-  /// Records what `body` does into a fresh scope. What is under a condition may not run for the
-  /// indices around it.
+  /// Records what `body`, of the loop or branch at `loc`, does into a fresh scope. What is under a
+  /// condition may not run for the indices around it.
   enum class Runs { always, under_condition };
   template <class Fn>
-  ir::Body record(Runs runs, const Fn& body) {
+  ir::Body record(SourceLoc loc, Runs runs, const Fn& body) {
+    check_nesting(loc);
     open_.emplace_back();
     scopes_.push_back(++last_scope_);
     const std::vector<Iteration> around = iterations_;
@@ -93,9 +103,9 @@ class Recorder {
   }
   /// The same for the body of a loop, which runs more than once.
   template <class Fn>
-  ir::Body record_loop(Runs runs, const Fn& body) {
+  ir::Body record_loop(SourceLoc loc, Runs runs, const Fn& body) {
     loops_.push_back({names_.size(), reads_.size()});
-    ir::Body done = record(runs, body);
+    ir::Body done = record(loc, runs, body);
     loops_.pop_back();
     if (loops_.empty()) reads_.clear();
     return done;
@@ -146,6 +156,14 @@ class Recorder {
   std::vector<OpenLoop> loops_;
   std::vector<Iteration> iterations_;
   std::map<int, ir::ElementLoad> loads_;  // in parallel loops, by the id of what they bind
+  struct Size {
+    ir::Expr e;  // keeps the node alive
+    int depth = 0, operations = 0;
+  };
+  Size size_of(const ir::Expr& e);
+  void check_nesting(SourceLoc loc) const;
+
+  std::unordered_map<const ir::Node*, Size> sizes_;                // of operations
   std::map<const ir::Var*, std::shared_ptr<ir::Var>> parameters_;  // dims and scalars
   std::set<int> thread_lets_;       // ids of the Vars that are bound to what uses the thread index
   std::set<const void*> own_;       // the Vars and Buffers of this kernel

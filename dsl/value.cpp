@@ -25,6 +25,12 @@ namespace {
   throw Error(std::move(fields));
 }
 
+/// The result of an operation of the author's.
+Value made(Recorder* recorder, ir::Expr e) {
+  if (recorder != nullptr) recorder->check_size(e);
+  return Value(recorder, std::move(e));
+}
+
 std::string word(DType type) {
   return std::string(name(type));
 }
@@ -96,7 +102,7 @@ Value arithmetic(ir::Op op, const Arg& a, const Arg& b, const char* what, Domain
   if ((op == ir::Op::div || op == ir::Op::mod) && ir::is_constant(y.expr(), 0)) {
     fail(recorder, "DIV_BY_ZERO", fmt::format("'{}' by the constant 0", what), b.loc());
   }
-  return Value(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
+  return made(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
 }
 
 Value logical(ir::Op op, const Arg& a, const Arg& b, const char* what) {
@@ -105,7 +111,7 @@ Value logical(ir::Op op, const Arg& a, const Arg& b, const char* what) {
   const Value y = b.value();
   require(Domain::boolean, x, what, a.loc(), recorder);
   require(Domain::boolean, y, what, b.loc(), recorder);
-  return Value(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
+  return made(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
 }
 
 Value shift(ir::Op op, const Arg& a, const Arg& amount, const char* what) {
@@ -117,13 +123,13 @@ Value shift(ir::Op op, const Arg& a, const Arg& amount, const char* what) {
     fail(recorder, "DTYPE", fmt::format("the amount of '{}' has the wrong dtype", what),
          amount.loc(), "i32 or u32", word(y.dtype()));
   }
-  return Value(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
+  return made(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
 }
 
 Value function(ir::Op op, const Arg& a, const char* what, Domain domain) {
   const Value x = a.value();
   require(domain, x, what, a.loc(), a.recorder());
-  return Value(a.recorder(), ir::unary(op, x.expr(), a.loc()));
+  return made(a.recorder(), ir::unary(op, x.expr(), a.loc()));
 }
 
 bool exact(DType type, int64_t value) {
@@ -225,7 +231,7 @@ Value Arg::as(DType dtype, Recorder* recorder) const {
   if (kind_ == Kind::value) {
     if (value_.dtype() == dtype) return value_;
     if (value_.dtype() == DType::i32 && dtype == DType::i64) {
-      return Value(recorder, ir::cast(DType::i64, value_.expr(), loc_));
+      return made(recorder, ir::cast(DType::i64, value_.expr(), loc_));
     }
     fail(recorder, "DTYPE", "a value has the wrong dtype", loc_, word(dtype), word(value_.dtype()),
          fmt::format("convert it with cast(DType::{}, value)",
@@ -381,7 +387,7 @@ Value fma(const Arg& a, const Arg& b, const Arg& c) {
   const Value x = a.as(DType::f32, recorder);
   const Value y = b.as(DType::f32, recorder);
   const Value z = c.as(DType::f32, recorder);
-  return Value(recorder, ir::call(Op::fma, DType::f32, {x.expr(), y.expr(), z.expr()}, a.loc()));
+  return made(recorder, ir::call(Op::fma, DType::f32, {x.expr(), y.expr(), z.expr()}, a.loc()));
 }
 
 Value sqrt(const Arg& a) {
@@ -392,21 +398,21 @@ Value rsqrt(const Arg& a) {
 }
 Value round_tf32(const Arg& a) {
   const Value x = a.as(DType::f32, a.recorder());
-  return Value(a.recorder(), ir::unary(Op::round_tf32, x.expr(), a.loc()));
+  return made(a.recorder(), ir::unary(Op::round_tf32, x.expr(), a.loc()));
 }
 Value f16x2_toward_zero(const Arg& high, const Arg& low) {
   Recorder* recorder = recorder_of(high, low);
   const Value x = high.as(DType::f32, recorder);
   const Value y = low.as(DType::f32, recorder);
-  return Value(recorder,
-               ir::call(Op::f16x2_toward_zero, DType::u32, {x.expr(), y.expr()}, high.loc()));
+  return made(recorder,
+              ir::call(Op::f16x2_toward_zero, DType::u32, {x.expr(), y.expr()}, high.loc()));
 }
 Value exp(const Arg& a) {
   return function(Op::exp, a, "exp", Domain::floating);
 }
 Value silu(const Arg& a) {
   const Value x = a.as(DType::f32, a.recorder());
-  return Value(a.recorder(), ir::unary(Op::silu, x.expr(), a.loc()));
+  return made(a.recorder(), ir::unary(Op::silu, x.expr(), a.loc()));
 }
 Value log1p(const Arg& a) {
   return function(Op::log1p, a, "log1p", Domain::floating);
@@ -438,12 +444,12 @@ Value select(const Arg& condition, const Arg& then, const Arg& otherwise) {
   auto [x, y] = unify(then, otherwise, "select");
   Recorder* recorder = condition.recorder();
   if (recorder == nullptr) recorder = recorder_of(then, otherwise);
-  return Value(recorder, ir::select(test.expr(), x.expr(), y.expr(), condition.loc()));
+  return made(recorder, ir::select(test.expr(), x.expr(), y.expr(), condition.loc()));
 }
 
 Value cast(DType dtype, const Arg& a) {
   if (a.fits(dtype)) return a.as(dtype, nullptr);
-  return Value(a.recorder(), ir::cast(dtype, a.value().expr(), a.loc()));
+  return made(a.recorder(), ir::cast(dtype, a.value().expr(), a.loc()));
 }
 
 Value reinterpret(DType dtype, const Arg& a) {
@@ -453,7 +459,7 @@ Value reinterpret(DType dtype, const Arg& a) {
          fmt::format("{} bits", bits(x.dtype())),
          fmt::format("{} ({} bits)", name(dtype), bits(dtype)));
   }
-  return Value(a.recorder(), ir::bitcast(dtype, x.expr(), a.loc()));
+  return made(a.recorder(), ir::bitcast(dtype, x.expr(), a.loc()));
 }
 
 Value floor_mod(const Arg& a, const Arg& b) {

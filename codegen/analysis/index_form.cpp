@@ -155,6 +155,16 @@ void IndexMath::forget_forms() {
 }
 
 void IndexMath::define(const ir::VarRef& var, const Expr& value) {
+  constexpr int kMostDefinitions = 32;  // in a row: the stack ends somewhere
+  std::vector<ir::VarRef> named;
+  ir::collect_vars(value, named);
+  int depth = 0;
+  for (const ir::VarRef& other : named) {
+    const auto found = definition_depths_.find(other.get());
+    if (found != definition_depths_.end()) depth = std::max(depth, found->second + 1);
+  }
+  if (depth >= kMostDefinitions) return;
+  definition_depths_[var.get()] = depth;
   definitions_[var.get()] = value;
   forget_forms();
 }

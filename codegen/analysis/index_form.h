@@ -38,7 +38,7 @@ struct Range {
 
 class IndexMath {
  public:
-  /// Proofs look through the value of an integer Let.
+  /// Proofs look through the value of an integer Let, unless too many are made of each other.
   void define(const ir::VarRef& var, const ir::Expr& value);
 
   /// Facts live in scopes: leaving one forgets what was learnt since it was entered.
@@ -110,8 +110,9 @@ class IndexMath {
     size_t facts, conditions;
   };
   std::map<const ir::Var*, ir::Expr> definitions_;
-  std::vector<Form> facts_;           // each is >= 0
-  std::vector<ir::Expr> conditions_;  // where the facts come from
+  std::map<const ir::Var*, int> definition_depths_;  // how many are looked through in a row
+  std::vector<Form> facts_;                          // each is >= 0
+  std::vector<ir::Expr> conditions_;                 // where the facts come from
   std::vector<Mark> marks_;
   mutable bool weighs_facts_ = false;
   /// Ranges take in what a dim, a launch and a type can hold. Else these are unknown, so that bounds

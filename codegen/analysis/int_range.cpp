@@ -113,7 +113,11 @@ IntRange IntRanges::of_variable(const ir::Var& var) {
   if (found != known_.end()) return found->second;
   IntRange range = type_range(var.type);
   if (const ir::Expr bound = definition_(var)) {
+    constexpr int kMostDefinitions = 32;  // in a row: the stack ends somewhere
+    if (looked_through_ == kMostDefinitions) return range;
+    ++looked_through_;
     range = of(bound);
+    --looked_through_;
   } else if (var.kind == ir::VarKind::thread) {
     range = {0, threads_ - 1.0};
   } else {

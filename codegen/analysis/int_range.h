@@ -33,6 +33,7 @@ class IntRanges {
   std::function<ir::Expr(const ir::Var&)> definition_;
   int threads_;
   std::map<const ir::Var*, IntRange> known_;
+  int looked_through_ = 0;  // definitions around the one that is looked at
 };
 
 }  // namespace tessera::codegen

@@ -59,12 +59,23 @@ bool counts_up(const ir::Var& var) {
 }  // namespace
 
 void ThreadValues::define(const ir::Var& var, const ir::Expr& value) {
+  constexpr int kMostDefinitions = 64;  // in a row: the stack ends somewhere
+  std::vector<ir::VarRef> named;
+  ir::collect_vars(value, named);
+  int depth = 0;
+  for (const ir::VarRef& other : named) {
+    const auto found = depths_.find(other->id);
+    if (found != depths_.end()) depth = std::max(depth, found->second + 1);
+  }
+  if (depth >= kMostDefinitions) return forget(var.id);
+  depths_[var.id] = depth;
   definitions_[var.id] = value;
   known_.clear();
 }
 
 void ThreadValues::forget(int id) {
   definitions_.erase(id);
+  depths_.erase(id);
   known_.clear();
 }
 

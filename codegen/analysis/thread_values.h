@@ -22,7 +22,8 @@ class ThreadValues {
  public:
   ThreadValues(ir::VarRef thread, int threads) : thread_(std::move(thread)), threads_(threads) {}
 
-  /// The value of a Let: looked through when its Var is needed.
+  /// The value of a Let: looked through when its Var is needed, unless too many are made of each
+  /// other.
   void define(const ir::Var& var, const ir::Expr& value);
   void forget(int id);
   /// What a Var stands for; null if that is not known.
@@ -48,6 +49,7 @@ class ThreadValues {
   int threads_;
   std::map<int, Binding> bound_;
   std::map<int, ir::Expr> definitions_;
+  std::map<int, int> depths_;  // of definitions: how many are looked through in a row
   mutable std::map<int, std::optional<ThreadColumn>>
       known_;  // of definitions, under these bindings
 };

@@ -333,7 +333,10 @@ std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role rol
 std::optional<Text> ExpressionPrinter::quotient(const Expr& e) {
   if (e->op != Op::div || e->type != DType::f32) return {};
   const auto range = [&](size_t i) {
-    return float_range(e->args[i], [&](const ir::Var& var) { return usage_.definition(var); });
+    int left = 64;  // definitions to look through: the stack ends somewhere
+    return float_range(e->args[i], [&](const ir::Var& var) {
+      return left-- > 0 ? usage_.definition(var) : Expr();
+    });
   };
   constexpr double kSmallest = 0x1p-126, kLargest = 0x1p20;  // normal; far from overflow
   const FloatRange over = range(0), under = range(1);

@@ -132,10 +132,15 @@ bool Usage::may_wrap(const Expr& e, Role role) const {
   return depends_on_data(e) || ranges_.may_wrap(e);
 }
 
-void Usage::mark_guarded(const Expr& e) {
-  if (!e || !guarded_.insert(e.get()).second) return;
-  if (e->op == ir::Op::var) mark_guarded(definition(*e->var));
-  for (const Expr& arg : e->args) mark_guarded(arg);
+void Usage::mark_guarded(const Expr& root) {
+  std::vector<Expr> open = {root};
+  while (!open.empty()) {
+    const Expr e = std::move(open.back());
+    open.pop_back();
+    if (!e || !guarded_.insert(e.get()).second) continue;
+    if (e->op == ir::Op::var) open.push_back(definition(*e->var));
+    open.insert(open.end(), e->args.begin(), e->args.end());
+  }
 }
 
 bool Usage::depends_on(const Expr& e, const std::set<const ir::Var*>& vars) {

@@ -81,8 +81,8 @@ class Usage {
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
  private:
-  /// Notes that a guard, or an offset under one, depends on `e`.
-  void mark_guarded(const Expr& e);
+  /// Notes that a guard, or an offset under one, depends on `root`.
+  void mark_guarded(const Expr& root);
   /// On memory, another thread or a scalar parameter, not only on where the thread is.
   bool depends_on_data(const Expr& e) const { return depends_on(e, data_); }
   static bool depends_on(const Expr& e, const std::set<const ir::Var*>& vars);

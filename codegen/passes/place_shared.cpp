@@ -93,12 +93,12 @@ std::vector<Arrangement> arrangements(const Array& array, Needs needs) {
   return result;
 }
 
-/// Distinct rows of 32 banks that the lanes of a phase need: 4-byte accesses go by warps, wider
-/// ones by parts of it.
+/// 4-byte accesses go by warps, wider ones by parts of it.
 size_t lanes_of_phase(int64_t access_bytes) {
   return access_bytes <= 4 ? 32 : access_bytes == 8 ? 16 : 8;
 }
 
+/// Distinct rows of 32 banks that the lanes of each phase need.
 int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) {
   const size_t phase = lanes_of_phase(access_bytes);
   int64_t total = 0;
