@@ -343,7 +343,7 @@ void Plan::check_place(const Check& check, const Binding& binding,
   if (place.is_stride && !stride_matters(view, place.dim)) return;
   const int64_t expected = check.expected.evaluate(binding.slots, op_);
   if (check.is_index && expected > ir::kLargestExtent) {
-    fail(tensors_[place.tensor].name,
+    fail(tensors_[place.tensor],
          fmt::format("argument '{}' has an extent out of range", tensors_[place.tensor].name),
          fmt::format("at most {} in dimension {} = {}", ir::kLargestExtent, place.dim,
                      check.expected.text()),
