@@ -142,7 +142,7 @@ TEST_CASE("the deepest program that a builder takes is lowered on a small stack"
       if (left > 0) return k.if_(at.x >= left, [&] { nest(left - 1); });
       Value sum = x(at.x), index = at.x;
       for (int i = 0; i < 200; ++i) sum = sum + 1.0f;
-      for (int i = 0; i < 100; ++i) index = (index + 1) / 2 * 3;
+      for (int i = 0; i < 80; ++i) index = (index + 1) / 2 * 3;
       y(index) = sum;
     };
     nest(64);
