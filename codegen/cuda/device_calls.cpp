@@ -18,6 +18,11 @@ std::string quoted(std::string_view text) {
       out += "\\n";
       continue;
     }
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < ' ' || byte > '~') {  // NVRTC takes no bytes that are not UTF-8
+      out += fmt::format("\\{:03o}", byte);
+      continue;
+    }
     if (c == '"' || c == '\\') out += '\\';
     out += c;
   }

@@ -38,6 +38,13 @@ const std::set<std::string_view>& reserved_words() {
   return words;
 }
 
+/// True for what macros look like: NVRTC defines CUDART_VERSION and others.
+bool may_be_macro(const std::string& name) {
+  return name.find('_') != std::string::npos &&
+         std::none_of(name.begin(), name.end(),
+                      [](unsigned char c) { return std::islower(c) != 0; });
+}
+
 /// Letters, digits and single underscores, none in front: leading and double ones belong to the
 /// compiler.
 std::string identifier(std::string_view wanted) {
@@ -52,7 +59,7 @@ std::string identifier(std::string_view wanted) {
   }
   if (name.empty()) return "value";
   if (std::isdigit(static_cast<unsigned char>(name[0])) != 0) name.insert(0, "v");
-  if (reserved_words().contains(name) || is_device_name(name)) name += '_';
+  if (reserved_words().contains(name) || is_device_name(name) || may_be_macro(name)) name += '_';
   return name;
 }
 

@@ -279,3 +279,18 @@ TEST_CASE("a kernel that waits for its predecessor reads nothing from a read-onl
   run_kernel(kernel, {&a, &a, &out});
   CHECK_THAT(out, HasValues([](int64_t i) { return i * i; }));
 }
+
+TEST_CASE("names of macros and bytes that are no UTF-8 reach NVRTC as text it takes",
+          "[language]") {
+  Builder k("macros");
+  auto y = k.output("y", DType::i32, {1});
+  k.launch({1}, {.threads = 1});
+  y(0) = k.let("CUDART_VERSION", k.thread() + 1);
+  k.print("\xff {}", {1});
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(text.find("const int CUDART_VERSION_ = ") != std::string::npos);
+  CHECK(text.find("printf(\"\\377 %d\\n\"") != std::string::npos);
+  const HostTensor out(DType::i32, {1});
+  run_kernel(kernel, {&out});
+}
