@@ -348,6 +348,15 @@ TEST_CASE("show prints each stage of an op's kernels", "[cli][show]") {
   CHECK(run_tessera({"show", "transpose", "--stage", "cuda", "--arch", "sm9"}).exit_code == 2);
 }
 
+TEST_CASE("show --full prints a text that needs no other", "[cli][show]") {
+  const ProgramResult part = run_tessera({"show", "per_token_cast"});
+  const ProgramResult full = run_tessera({"show", "per_token_cast", "--full"});
+  CHECK(full.exit_code == 0);
+  CHECK(full.out.size() > part.out.size());
+  CHECK(full.out.find("__device__") != std::string::npos);
+  CHECK(part.out.find("__device__") == std::string::npos);
+}
+
 TEST_CASE("show compiles for TESSERA_ARCH without a device", "[cli][show]") {
   if (run_tessera({"doctor"}).out.find("targets ") == std::string::npos) TESSERA_SKIP("no NVRTC");
   const ProgramResult ptx = run_tessera({"show", "transpose", "--stage", "ptx"}, "",

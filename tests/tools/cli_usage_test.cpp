@@ -1,6 +1,7 @@
 // What the program says without running an op: words, exit codes, listings.
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "kernels/op.h"
 #include "tests/support/catch.h"
@@ -154,6 +155,27 @@ TEST_CASE("list prints every op, as JSON and as text", "[cli]") {
   const ProgramResult unknown = run_tessera({"list", "--family", "no_such_family"});
   CHECK(unknown.exit_code == 2);
   CHECK(unknown.err.find("tessera: unknown family 'no_such_family'\n") == 0);
+}
+
+TEST_CASE("list shows one op or one family", "[cli]") {
+  const ProgramResult one = run_tessera({"list", "per_token_cast"});
+  CHECK(one.exit_code == 0);
+  CHECK(one.out.find("per_token_cast (quant): ") == 0);
+  CHECK(one.out.find("\n\n") == std::string::npos);
+  CHECK(run_tessera({"list", "moe"}).out == run_tessera({"list", "--family", "moe"}).out);
+  CHECK(nlohmann::json::parse(run_tessera({"list", "transpose", "--json"}).out).at("ops").size() ==
+        1);
+  const ProgramResult typo = run_tessera({"list", "per_token_cats"});
+  CHECK(typo.exit_code == 2);
+  CHECK(typo.err.find("  hint      did you mean 'per_token_cast'?\n") != std::string::npos);
+}
+
+TEST_CASE("the tables of check fit the terminal and say what was checked", "[cli][check]") {
+  const ProgramResult folded = run_tessera({"check", "moe"}, "", {"COLUMNS=90"});
+  CHECK(folded.exit_code == 0);
+  std::istringstream lines(folded.out);
+  for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 90);
+  CHECK(folded.out.find("  no trap\n") != std::string::npos);
 }
 
 TEST_CASE("a seed that no 64 bits hold is wrong usage", "[cli]") {

@@ -44,6 +44,24 @@ TEST_CASE("tables line up", "[bench]") {
         "x          10.25\n");
 }
 
+TEST_CASE("a table wider than the terminal folds its rows", "[bench]") {
+  TextTable table(
+      {{"op", Align::left}, {"case", Align::left}, {"us", Align::right}, {"GB/s", Align::right}});
+  table.row({"transpose", "8064 x 7168", "1.5", "3986"});
+  table.row({"x", "1 x 1", "10.25", "7"});
+  CHECK(table.text(30) ==
+        "op         case\n"
+        "       us  GB/s\n"
+        "---------  -----------\n"
+        "    -----  ----\n"
+        "transpose  8064 x 7168\n"
+        "      1.5  3986\n"
+        "x          1 x 1\n"
+        "    10.25     7\n");
+  CHECK(table.text(10).find("\ntranspose\n    8064 x 7168\n      1.5\n    3986\n") !=
+        std::string::npos);
+}
+
 TEST_CASE("the benchmark table shows copy, stream and peer", "[bench]") {
   BenchResult r;
   r.op = "transpose";

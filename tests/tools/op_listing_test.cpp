@@ -46,6 +46,24 @@ TEST_CASE("the text listing shows the same to people", "[list]") {
         "  -p     block: tuple >= 1 or none = none\n");
 }
 
+TEST_CASE("scales are listed with a dtype and a shape", "[list]") {
+  const auto listed = [](const char* op) { return list_text({kernels::find_op(op)}, ""); };
+  CHECK(listed("per_token_cast")
+            .find("  in     x_sf?: f32, packed i32 [ceil(T / x_block_size[0]), "
+                  "ceil(H / x_block_size[1])] as x_sf_layout\n") != std::string::npos);
+  CHECK(listed("per_token_cast")
+            .find("  out    out_sf: f32, packed i32 [T, ceil(H / num_per_channels)] "
+                  "as sf_layout\n") != std::string::npos);
+  CHECK(listed("per_channel_cast_and_transpose")
+            .find("  out    out_sf: f32 [ceil(T / num_per_tokens), H] "
+                  "row_major\n") != std::string::npos);
+  CHECK(listed("per_token_cast_to_e5m6").find(" [T, 1] as sf_layout\n") != std::string::npos);
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    CAPTURE(op.name);
+    CHECK(listed(op.name.c_str()).find("[]") == std::string::npos);
+  }
+}
+
 TEST_CASE("an unknown family names the nearest", "[list]") {
   try {
     list_json({tests::fake_op()}, "fkae");

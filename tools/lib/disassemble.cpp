@@ -50,7 +50,9 @@ Tool find_tool() {
                .what = "no disassembler for SASS",
                .argument = "stage",
                .expected = "nvdisasm or cuobjdump of the CUDA toolkit",
-               .got = fmt::format("neither in {}", fmt::join(folders, ", "))});
+               .got = fmt::format("neither in {}", fmt::join(folders, ", ")),
+               .hint = "install the CUDA toolkit's package cuda-nvdisasm, or the wheel "
+                       "nvidia-cuda-nvcc, and put its bin folder into PATH"});
 }
 
 /// What a program printed on stdout and stderr together; no shell in between.

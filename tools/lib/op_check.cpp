@@ -158,12 +158,12 @@ std::string check_table(const std::vector<CheckResult>& results) {
     int64_t moved = 0;
     for (const KernelWork& work : r.kernels) moved += work.moved_bytes();
     for (const KernelWork& work : r.kernels) {
-      std::vector<std::string> row = {r.op, r.label, work.kernel, "ok",
+      std::vector<std::string> row = {r.op, r.label, work.kernel, "no trap",
                                       ratio(moved, r.least_bytes)};
       for (std::string& cell : cells(work)) row.push_back(std::move(cell));
       add_row(std::move(row), "-");
     }
-    if (r.kernels.empty()) add_row({r.op, r.label, "no launch", "ok"}, "-");
+    if (r.kernels.empty()) add_row({r.op, r.label, "no launch", "no trap"}, "-");
   }
   return table.text();
 }

@@ -104,6 +104,42 @@ std::vector<const OpInfo*> of_family(const std::vector<OpInfo>& ops, const std::
   return chosen;
 }
 
+/// "ceil(T / 32)", "T" or "1": how many blocks of `block` an extent has.
+std::string num_blocks(const std::string& extent, const std::string& block) {
+  if (block == "1") return extent;
+  return block == extent ? "1" : fmt::format("ceil({} / {})", extent, block);
+}
+
+/// The shape of scales, which the table gives as "SF(rows of a block,columns of a block) layout" or
+/// "SF(parameter) layout", of the matrix that the op's first tensor is.
+std::string shape_of_scales(const OpInfo& op, const TensorInfo& scales) {
+  const size_t end = scales.layout.find(')');
+  const std::string block = scales.layout.substr(3, end - 3);  // after "SF("
+  const size_t comma = block.find(',');
+  const bool is_param = comma == std::string::npos;
+  return fmt::format("{}, {}",
+                     num_blocks(op.tensors.front().shape.front(),
+                                is_param ? block + "[0]" : block.substr(0, comma)),
+                     num_blocks("H", is_param ? block + "[1]" : block.substr(comma + 1)));
+}
+
+std::string tensor_text(const OpInfo& op, const TensorInfo& t) {
+  const bool is_scale =
+      t.dtypes.empty() && t.layout.starts_with("SF(") && !op.tensors.front().shape.empty();
+  const size_t space = t.layout.find(' ');
+  const bool has_layouts = is_scale && space != std::string::npos;
+  const std::string dtypes = !is_scale     ? fmt::format("{}", fmt::join(t.dtypes, "/"))
+                             : has_layouts ? "f32, packed i32"
+                                           : "f32";
+  const std::string shape =
+      is_scale ? shape_of_scales(op, t) : fmt::format("{}", fmt::join(t.shape, ", "));
+  const std::string layout = !is_scale     ? t.layout
+                             : has_layouts ? "as " + t.layout.substr(space + 1)
+                                           : "row_major";
+  return fmt::format("{} [{}] {}{}{}", dtypes, shape, layout, t.accumulate ? ", accumulates" : "",
+                     t.list ? ", list" : "");
+}
+
 }  // namespace
 
 std::string list_json(const std::vector<OpInfo>& ops, const std::string& family) {
@@ -118,9 +154,8 @@ std::string list_text(const std::vector<OpInfo>& ops, const std::string& family)
     if (!text.empty()) text += "\n";
     text += fmt::format("{} ({}): {}\n", op->name, op->family, op->purpose);
     for (const TensorInfo& t : op->tensors) {
-      text += fmt::format("  {:<5}  {}{}: {} [{}] {}{}{}\n", role_word(t.role), t.name,
-                          t.optional ? "?" : "", fmt::join(t.dtypes, "/"), fmt::join(t.shape, ", "),
-                          t.layout, t.accumulate ? ", accumulates" : "", t.list ? ", list" : "");
+      text += fmt::format("  {:<5}  {}{}: {}\n", role_word(t.role), t.name, t.optional ? "?" : "",
+                          tensor_text(*op, t));
     }
     for (const ParamInfo& p : op->params) {
       text += fmt::format("  -p     {}: {}{}\n", p.name, allowed_values(p),

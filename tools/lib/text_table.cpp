@@ -1,39 +1,71 @@
 #include "tools/lib/text_table.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 
 #include "dsl/base/error.h"
 
 namespace tessera::tools {
+namespace {
+
+constexpr size_t kGap = 2;     // between columns
+constexpr size_t kIndent = 4;  // of the further lines of a row
+
+}  // namespace
+
+size_t line_width() {
+  struct winsize size {};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* columns = std::getenv("COLUMNS");
+  const size_t width = columns == nullptr ? 0 : std::strtoull(columns, nullptr, 10);
+  return width == 0 ? SIZE_MAX : width;
+}
 
 void TextTable::row(std::vector<std::string> cells) {
   TESSERA_CHECK(cells.size() == columns_.size(), "a table row with the wrong number of cells");
   rows_.push_back(std::move(cells));
 }
 
-std::string TextTable::text() const {
+std::string TextTable::text(size_t width) const {
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    size_t width = columns_[c].title.size();
-    for (const auto& row : rows_) width = std::max(width, row[c].size());
-    widths.push_back(width);
+    size_t widest = columns_[c].title.size();
+    for (const auto& row : rows_) widest = std::max(widest, row[c].size());
+    widths.push_back(widest);
+  }
+  std::vector<bool> begins_line(columns_.size());
+  size_t end = 0;  // of the line so far
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    begins_line[c] = c > 0 && end + kGap + widths[c] > width;
+    end = (c == 0 ? 0 : begins_line[c] ? kIndent : end + kGap) + widths[c];
   }
   std::string text;
-  const auto add_line = [&](const auto& cell_of) {
+  const auto add_row = [&](const auto& cell_of) {
     std::string line;
+    const auto end_line = [&] {
+      line.erase(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+    };
     for (size_t c = 0; c < columns_.size(); ++c) {
-      if (c > 0) line += "  ";
+      if (begins_line[c]) {
+        end_line();
+        line = std::string(kIndent, ' ');
+      } else if (c > 0) {
+        line += std::string(kGap, ' ');
+      }
       line += columns_[c].align == Align::left ? fmt::format("{:<{}}", cell_of(c), widths[c])
                                                : fmt::format("{:>{}}", cell_of(c), widths[c]);
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    end_line();
   };
-  add_line([&](size_t c) { return columns_[c].title; });
-  add_line([&](size_t c) { return std::string(widths[c], '-'); });
-  for (const auto& row : rows_) add_line([&](size_t c) { return row[c]; });
+  add_row([&](size_t c) { return columns_[c].title; });
+  add_row([&](size_t c) { return std::string(widths[c], '-'); });
+  for (const auto& row : rows_) add_row([&](size_t c) { return row[c]; });
   return text;
 }
 

@@ -1,10 +1,15 @@
 #pragma once
 // Columns of text for people.
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace tessera::tools {
+
+/// Columns of a line of stdout: those of the terminal, else of the variable COLUMNS, else no bound (a
+/// pipe or a file, where one row per line is easiest to search).
+size_t line_width();
 
 enum class Align : unsigned char { left, right };
 
@@ -22,8 +27,9 @@ class TextTable {
 
   /// One cell per column.
   void row(std::vector<std::string> cells);
-  /// Title line, rule, rows; two spaces between columns, none at the end of a line.
-  std::string text() const;
+  /// Title line, rule, rows; two spaces between columns, none at the end of a line. A row that is
+  /// wider than `width` goes on in further lines, indented and in columns of their own.
+  std::string text(size_t width = line_width()) const;
 
  private:
   std::vector<Column> columns_;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "kernels/op.h"
+#include "tools/lib/op_choice.h"
 #include "tools/lib/op_listing.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
@@ -14,14 +15,15 @@ namespace tessera::tools {
 namespace {
 
 struct ListOptions {
-  std::string family;
+  std::string op, family;
   bool json = false;
 };
 
 int list(const ListOptions& options) {
   const std::string text = reading_arguments([&] {
-    return options.json ? list_json(program_ops(), options.family)
-                        : list_text(program_ops(), options.family);
+    std::vector<kernels::OpInfo> ops;
+    for (const kernels::OpInfo* op : choose_ops(program_ops(), options.op)) ops.push_back(*op);
+    return options.json ? list_json(ops, options.family) : list_text(ops, options.family);
   });
   return print(text) ? kOk : kFailed;
 }
@@ -31,10 +33,12 @@ int list(const ListOptions& options) {
 void add_list(CLI::App& app, Command& command) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* sub = app.add_subcommand("list", "every op, its tensors and its parameters");
+  CLI::Option* op = sub->add_option("op", options->op, "an op, a family or all (default)");
   std::set<std::string> families;
-  for (const kernels::OpInfo& op : program_ops()) families.insert(op.family);
+  for (const kernels::OpInfo& one : program_ops()) families.insert(one.family);
   sub->add_option("--family", options->family,
-                  fmt::format("only this family: {}", fmt::join(families, ", ")));
+                  fmt::format("only this family: {}", fmt::join(families, ", ")))
+      ->excludes(op);
   sub->add_flag("--json", options->json, "for machines");
   sub->callback([options, &command] { command = [options] { return list(*options); }; });
 }

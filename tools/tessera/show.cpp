@@ -22,6 +22,7 @@ namespace {
 
 struct ShowOptions {
   std::string op, in, stage = "cuda", arch;
+  bool full = false;
   std::vector<std::string> params;
 };
 
@@ -35,15 +36,17 @@ runtime::Target chosen_target(const ShowOptions& options) {
   return reading_arguments([&] { return target_of(options.arch); });
 }
 
-std::string show_stage(const ir::Kernel& kernel, const std::string& stage,
+std::string show_stage(const ir::Kernel& kernel, const ShowOptions& options,
                        const runtime::Target& target) {
+  const std::string& stage = options.stage;
   if (stage == "ir") return ir::to_string(kernel);
   if (stage == "layout") return codegen::draw_layouts(kernel);
   if (stage == "explain") return codegen::explain(kernel);
   const codegen::Program program = codegen::lower(kernel);
   if (stage == "thread") return codegen::to_string(program);
-  if (stage == "cuda") return codegen::cuda::emit_kernel_text(program);
+  if (stage == "cuda" && !options.full) return codegen::cuda::emit_kernel_text(program);
   const KernelSource source = codegen::cuda::emit(program);
+  if (stage == "cuda") return source.text;
   const runtime::Nvrtc& nvrtc = runtime::Runtime::instance().nvrtc();
   if (stage == "ptx") return runtime::compile_to_ptx(nvrtc, source, target);
   const runtime::Image image = runtime::compile(nvrtc, source, target);
@@ -80,7 +83,7 @@ int show(const ShowOptions& options) {
     text = fmt::format("// {} for {}: empty, nothing to launch\n", op->name, which);
   for (const ir::Kernel& kernel : shown) {
     text += fmt::format("// {} for {}, stage {}\n", kernel.name, which, options.stage);
-    text += show_stage(kernel, options.stage, target);
+    text += show_stage(kernel, options, target);
     if (text.back() != '\n') text += '\n';
   }
   return print(text) ? kOk : kFailed;
@@ -98,6 +101,8 @@ void add_show(CLI::App& app, Command& command) {
   sub->add_option("--stage", options->stage,
                   "ir, layout, thread, cuda (default), ptx, sass, explain")
       ->check(CLI::IsMember({"ir", "layout", "thread", "cuda", "ptx", "sass", "explain"}));
+  sub->add_flag("--full", options->full,
+                "with --stage cuda: the device functions too, a text that NVRTC compiles");
   sub->add_option("--arch", options->arch, "target of ptx and sass, such as sm_90a");
   sub->callback([options, &command] { command = [options] { return show(*options); }; });
 }
