@@ -70,6 +70,11 @@ int Recorder::new_name(const ir::Buffer& buffer) {
   return static_cast<int>(names_.size());
 }
 
+int Recorder::copy_name(int name) {
+  names_.push_back(names_[static_cast<size_t>(name - 1)]);
+  return static_cast<int>(names_.size());
+}
+
 void Recorder::fail_stale(const ir::Buffer& buffer, SourceLoc read, SourceLoc written) const {
   fail("STALE_ELEMENT",
        fmt::format(

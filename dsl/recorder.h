@@ -57,6 +57,8 @@ class Recorder {
 
   /// Gives an element of the buffer a name, from here on.
   int new_name(const ir::Buffer& buffer);
+  /// Gives the element another name, as fresh as the first.
+  int copy_name(int name);
   /// Throws if the element may have been written by another name since it was given this one, or will
   /// be before the next iteration of a loop around the read.
   void check_fresh(int name, const ir::Region& element, SourceLoc loc);

@@ -80,6 +80,12 @@ Ref Ref::index(std::vector<Arg> indices) const {
   return result;
 }
 
+Ref::Ref(const Ref& other)
+    : recorder_(other.recorder_),
+      region_(other.region_),
+      loc_(other.loc_),
+      name_(other.name_ == 0 ? 0 : recorder_->copy_name(other.name_)) {}
+
 Ref Ref::operator()(Arg i) const {
   return index({std::move(i)});
 }

@@ -42,7 +42,8 @@ class Ref {
  public:
   Ref(Recorder* recorder, ir::Region region, SourceLoc loc = {})
       : recorder_(recorder), region_(std::move(region)), loc_(loc) {}
-  Ref(const Ref&) = default;
+  /// A copy is a name of its own: it is stale once the element is written by another one.
+  Ref(const Ref& other);
 
   /// Indexes the leading dimensions that are still free. An index of constants and of loops with
   /// constant bounds that leaves a part on the chip, or a tile, in an iteration that is surely run is
@@ -90,7 +91,7 @@ class Ref {
   DType dtype() const { return region_.buffer->dtype; }
   const ir::Region& region() const { return region_; }
   Recorder* recorder() const { return recorder_; }
-  /// Number of the name that operator() gave the element, the same for copies; 0 = none.
+  /// Number of the name that operator() or a copy gave the element; 0 = none.
   int element_name() const { return name_; }
 
  private:

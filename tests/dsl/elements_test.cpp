@@ -164,6 +164,25 @@ TEST_CASE("an element named before a store does not silently mean the new value"
         }) == "STALE_ELEMENT");
 }
 
+TEST_CASE("a swap through copies of names does not silently lose a value", "[dsl]") {
+  CHECK(code_of([](Sample& t) {
+          t.k.parallel({30}, [&](Value i) {
+            auto a = t.s(0, i), b = t.s(1, i);
+            auto kept = a;
+            a = b;
+            b = kept;
+          });
+        }) == "STALE_ELEMENT");
+  CHECK(code_of([](Sample& t) {
+          t.k.parallel({30}, [&](Value i) {
+            auto a = t.s(0, i), b = t.s(1, i);
+            Value kept = a;
+            a = b;
+            b = kept;
+          });
+        }).empty());
+}
+
 TEST_CASE("a stale element is told with the lines of the read and of the write", "[dsl]") {
   Sample t;
   int read = 0, write = 0;
