@@ -113,6 +113,9 @@ concept IterationBody = TileBody<Fn> || std::invocable<const Fn&, Value, Value, 
 /// Throws if a loop body takes another number of indices than the loop has extents.
 void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
 
+/// Limits, so that no pass runs out of stack: 256 operations in a row, each on the result of another
+/// (EXPRESSION_DEPTH; `let` begins anew), 65536 operations in one value (EXPRESSION_SIZE), 64 loops
+/// and branches inside each other (NESTING).
 class Builder {
  public:
   explicit Builder(std::string name);
@@ -391,8 +394,9 @@ class Builder {
   Value ballot(Arg condition, SourceLoc loc = SourceLoc::here());  // u32, bit = lane
   Value match_any(Arg value, SourceLoc loc = SourceLoc::here());   // u32 mask of equal lanes
 
-  /// The finished kernel. The builder is spent afterwards. NO_EFFECT for a kernel that writes no
-  /// tensor, calls no function of its author, and neither prints nor asserts.
+  /// The finished kernel. The builder is spent afterwards. NO_EFFECT for a kernel without statements,
+  /// or one with outputs that writes none, calls no function of its author, and neither prints nor
+  /// asserts.
   ir::Kernel finish(SourceLoc loc = SourceLoc::here());
 
  private:
