@@ -141,8 +141,8 @@ TEST_CASE("the deepest program that a builder takes is lowered on a small stack"
     std::function<void(int)> nest = [&](int left) {
       if (left > 0) return k.if_(at.x >= left, [&] { nest(left - 1); });
       Value sum = x(at.x), index = at.x;
-      for (int i = 0; i < 200; ++i) sum = sum + 1.0f;
-      for (int i = 0; i < 80; ++i) index = (index + 1) / 2 * 3;
+      for (int i = 0; i < 250; ++i) sum = sum + 1.0f;
+      for (int i = 0; i < 8; ++i) index = (index + 1) / 2 * 3;
       y(index) = sum;
     };
     nest(64);
