@@ -100,7 +100,9 @@ int64_t TensorView::span_bytes() const {
   int64_t last = 0;
   for (int i = 0; i < num_dims(shape); ++i)
     last = sum_of(last, product_of(shape[i] - 1, strides[i]));
-  return product_of(sum_of(last, 1), bytes(dtype));
+  const int64_t elements = sum_of(last, 1);
+  // Two e2m1 lie in one byte.
+  return bits(dtype) == 4 ? elements / 2 + elements % 2 : product_of(elements, bytes(dtype));
 }
 
 std::optional<ViewDefect> find_defect(const TensorView& view) {

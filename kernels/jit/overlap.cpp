@@ -8,18 +8,24 @@
 namespace tessera::kernels {
 namespace {
 
+/// Bytes from an element to the next in this dimension; 0 for e2m1 that end within a byte.
+int64_t step_bytes(const TensorView& view, int dim) {
+  const int64_t half_bytes = view.strides[dim] % 2 == 0 ? view.strides[dim] / 2 : 0;
+  return bits(view.dtype) == 4 ? half_bytes : view.strides[dim] * bytes(view.dtype);
+}
+
 /// With rows `pitch` bytes apart, the bytes of `view` lie at [first, first + width) of each row, or
 /// nowhere known (width < 0) when a row does not hold them.
 struct Columns {
   int64_t first = 0, width = -1;
 };
 Columns columns(const TensorView& view, int64_t pitch) {
-  const int64_t size = bytes(view.dtype);
-  int64_t width = size;
+  TensorView row = view;
   for (int i = 0; i < view.rank(); ++i) {
-    const int64_t stride = view.strides[i] * size;
-    if (view.shape[i] > 1 && stride % pitch != 0) width += (view.shape[i] - 1) * stride;
+    const int64_t step = step_bytes(view, i);
+    if (step > 0 && step % pitch == 0) row.shape[i] = 1;
   }
+  const int64_t width = row.span_bytes();
   const auto address = static_cast<int64_t>(reinterpret_cast<intptr_t>(view.data));
   return {address % pitch, width <= pitch ? width : -1};
 }
@@ -49,8 +55,9 @@ bool disjoint(const TensorView& a, const TensorView& b) {
   // The spans meet, but rows of one pitch may hold the two side by side.
   for (const TensorView* view : {&a, &b}) {
     for (int i = 0; i < view->rank(); ++i) {
-      const int64_t pitch = view->strides[i] * bytes(view->dtype);
-      if (view->shape[i] <= 1 || pitch <= 0) continue;
+      if (view->shape[i] <= 1) continue;
+      const int64_t pitch = step_bytes(*view, i);
+      if (pitch <= 0) continue;
       const Columns ca = columns(a, pitch), cb = columns(b, pitch);
       if (ca.width < 0 || cb.width < 0) continue;
       const int64_t ahead =

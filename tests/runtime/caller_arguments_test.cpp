@@ -7,6 +7,7 @@
 #include "dsl/base/error.h"
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
+#include "kernels/jit/overlap.h"
 #include "tests/support/catch.h"
 
 using namespace tessera;
@@ -131,6 +132,26 @@ TEST_CASE("columns of one buffer lie side by side and are no overlap") {
   CHECK(buffer[8 + 4 + 3] == 2 * buffer[8 + 3]);
 }
 
+TEST_CASE("tensors behind packed e2m1 codes share no memory with them") {
+  using kernels::disjoint;
+  std::vector<std::byte> bytes(64);
+  const auto codes = [&](Dims shape, Dims strides) {
+    return TensorView(bytes.data(), DType::e2m1, shape, strides, Device::cpu());
+  };
+  const auto at = [&](int64_t byte) {
+    return TensorView(bytes.data() + byte, DType::i8, {2, 4}, {16, 1}, Device::cpu());
+  };
+  CHECK(codes({32}, {1}).span_bytes() == 16);
+  CHECK(codes({33}, {1}).span_bytes() == 17);
+  CHECK_FALSE(disjoint(codes({33}, {1}), at(16)));
+  CHECK(disjoint(codes({32}, {1}), at(16)));
+  // Rows of 4 bytes, 16 bytes apart, and rows that end within a byte.
+  CHECK(disjoint(codes({2, 8}, {32, 1}), at(4)));
+  CHECK(disjoint(at(12), codes({2, 8}, {32, 1})));
+  CHECK_FALSE(disjoint(codes({2, 9}, {32, 1}), at(4)));
+  CHECK_FALSE(disjoint(codes({2, 8}, {33, 1}), at(4)));
+}
+
 TEST_CASE("one buffer as input and output is taken where both are declared may_alias") {
   std::vector<float> a(64, 1.0f);
   const TensorView x(a.data(), DType::f32, {64});
@@ -197,9 +218,10 @@ TEST_CASE("a wrong number of arguments is told with the list of them") {
   dsl::Builder k("scaled");
   auto rows = k.dim("rows");
   k.input("x", DType::f32, {rows, 64});
-  k.output("y", DType::f32, {rows, 64});
+  auto y = k.output("y", DType::f32, {rows, 64});
   k.scalar("eps", DType::f32);
-  k.launch({rows});
+  auto at = k.launch({rows}, {.threads = 64});
+  y(at.x, k.thread()) = 0.0f;
   const jit::Function function(k.finish());
   std::vector<float> memory(64);
   const TensorView x(memory.data(), DType::f32, {1, 64});
