@@ -124,7 +124,11 @@ std::shared_ptr<const Image> Runtime::compile_now(Job& job) {
   } catch (const Error& error) {
     tell_end(options_.on_compile, job, true, microseconds_since(start));
     ErrorFields fields = error.fields();
-    if (!fields.got.empty()) fields.got += "\nSpec: " + spec_text(job.request);
+    if (!fields.got.empty()) {
+      // What argument errors got is one line.
+      const char* before = fields.kind == ErrorKind::argument ? ", spec " : "\nSpec: ";
+      fields.got += before + spec_text(job.request);
+    }
     if (fields.kind == ErrorKind::compile && !fields.got.empty() && fields.hint.empty()) {
       fields.hint = keep_refused_text(job);
     }
