@@ -48,7 +48,7 @@ TEST_CASE("ranges of indices and what comes of them", "[codegen]") {
   r.check(ir::select(any < t, t, number(-1)), -1, 127);
   r.check(any < t, 0, 1);
   r.check(ir::binary(Op::bit_and, t, number(31)), 0, 31);
-  r.check(ir::binary(Op::bit_xor, t, number(31)), kMin, kMax);
+  r.check(ir::binary(Op::bit_xor, t, number(31)), 0, 127);
   r.check(ir::unary(Op::neg, t), -127, 0);
   r.check(ir::cast(DType::i64, any) * ir::constant(DType::i64, 2), 2 * kMin, 2 * kMax);
   r.check(ir::cast(DType::u8, t), 0, 127);

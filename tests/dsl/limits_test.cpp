@@ -61,7 +61,7 @@ TEST_CASE("an expression of 100000 additions in a row is refused where it grows 
                     "  expected  at most 256 operations in a row\n"
                     "  got       257\n"
                     "  hint      name a part of it: v = k.let(\"v\", v)\n"
-                    "  at        limits_test.cpp:"));
+                    "  at        "));
 }
 
 TEST_CASE("an expression that doubles 40 times is refused where it grows too large") {
@@ -81,5 +81,5 @@ TEST_CASE("10000 branches inside each other are refused at the 65th") {
                     "tessera: nest: loops and branches are nested too deeply [NESTING]\n"
                     "  expected  at most 64 inside each other\n"
                     "  got       65\n"
-                    "  at        limits_test.cpp:"));
+                    "  at        "));
 }

@@ -2,6 +2,7 @@ using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
+using u64 = unsigned long long;
 using bf16 = unsigned short;  // bits of a bfloat16
 using e4m3 = unsigned char;  // bits of an 8-bit float: no infinity, max 448
 inline constexpr u32 all_lanes = 0xFFFFFFFFu;
@@ -125,6 +126,12 @@ __device__ __forceinline__ float quotient_by(float a, float b, float r) {
   return fmaf(r, fmaf(-b, q, a), q);
 }
 
+__device__ __forceinline__ int wrapping_add(int a, int b) { return int(u32(a) + u32(b)); }
+__device__ __forceinline__ i64 wrapping_add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }
+
+__device__ __forceinline__ int wrapping_mul(int a, int b) { return int(u32(a) * u32(b)); }
+__device__ __forceinline__ i64 wrapping_mul(i64 a, i64 b) { return i64(u64(a) * u64(b)); }
+
 // cast_rows: grid (56, (tokens + 15) / 16), 256 threads
 extern "C" __global__ void __launch_bounds__(256, 4)
 tessera_cast_rows(int tokens, const bf16* __restrict__ x, e4m3* out, float* out_sf) {
@@ -137,7 +144,7 @@ tessera_cast_rows(int tokens, const bf16* __restrict__ x, e4m3* out, float* out_
 
   // copy x to x_frag  (sample.cpp:31)
   alignas(16) bf16 x_frag[8];
-  const i64 offset = i64(row) * 7168 + (group * 128 + col);
+  const i64 offset = i64(row) * 7168 + wrapping_add(wrapping_mul(group, 128), col);
   load_or_zero<8>(inside, &x_frag[0], &x[offset]);
 
   // reduce_absmax x_frag over columns  (sample.cpp:32)

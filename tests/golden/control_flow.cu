@@ -5,6 +5,9 @@ using u64 = unsigned long long;
 __device__ __forceinline__ int wrapping_add(int a, int b) { return int(u32(a) + u32(b)); }
 __device__ __forceinline__ i64 wrapping_add(i64 a, i64 b) { return i64(u64(a) + u64(b)); }
 
+__device__ __forceinline__ int wrapping_mul(int a, int b) { return int(u32(a) * u32(b)); }
+__device__ __forceinline__ i64 wrapping_mul(i64 a, i64 b) { return i64(u64(a) * u64(b)); }
+
 // control_flow: grid (1), 64 threads
 extern "C" __global__ void __launch_bounds__(64)
 tessera_control_flow(int count, int limit, const int* __restrict__ x, int* y) {
@@ -20,7 +23,7 @@ tessera_control_flow(int count, int limit, const int* __restrict__ x, int* y) {
   }
   for (int i = 0; i < 4; ++i) {
     for (int i_2 = i; i_2 < 4; i_2 += 2) {
-      y[i * 4 + i_2] = total;
+      y[wrapping_add(wrapping_mul(i, 4), i_2)] = total;
     }
   }
 }

@@ -2,6 +2,7 @@ using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using i64 = long long;
+using u64 = unsigned long long;
 using bf16 = unsigned short;  // bits of a bfloat16
 using f16 = unsigned short;  // bits of an IEEE half
 using e2m1 = unsigned char;  // code 0..15 of a 4-bit float
@@ -157,6 +158,9 @@ __device__ __forceinline__ float i64_to_f32_odd(i64 x) {
   return __uint_as_float(__float_as_uint(truncated) | u32(__float2ll_rz(truncated) != x));
 }
 
+__device__ __forceinline__ int wrapping_mul(int a, int b) { return int(u32(a) * u32(b)); }
+__device__ __forceinline__ i64 wrapping_mul(i64 a, i64 b) { return i64(u64(a) * u64(b)); }
+
 // conversions: grid (1), 32 threads
 extern "C" __global__ void __launch_bounds__(32)
 tessera_conversions(const bf16* __restrict__ x, const i64* __restrict__ ids, f16* halves,
@@ -170,8 +174,9 @@ tessera_conversions(const bf16* __restrict__ x, const i64* __restrict__ ids, f16
   for (int part = 0; part < 2; ++part) {
     #pragma unroll
     for (int i = 0; i < 4; i += 2) {
-      f32_to_f16x2(&half_frag[part * 4 + i], bf16_to_f32(x_frag[part * 4 + i]),
-          bf16_to_f32(x_frag[part * 4 + i + 1]));
+      f32_to_f16x2(&half_frag[wrapping_mul(part, 4) + i],
+          bf16_to_f32(x_frag[wrapping_mul(part, 4) + i]),
+          bf16_to_f32(x_frag[wrapping_mul(part, 4) + i + 1]));
     }
   }
   store<8>(&halves[offset], &half_frag[0]);

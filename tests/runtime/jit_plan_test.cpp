@@ -38,9 +38,10 @@ ir::Kernel scale_kernel() {
   auto pitch = k.stride("pitch", {.multiple_of = 8});
   k.input("x", DType::bf16, {tokens, 64}, {.strides = {pitch, 1}});
   k.input("bias", DType::f32, {64}, {.optional = true});
-  k.output("out", DType::f32, {tokens, 64});
+  auto out = k.output("out", DType::f32, {tokens, 64});
   k.scalar("count", DType::i32);
-  k.launch({ceil_div(tokens, 16), 2}, {.threads = 128});
+  auto at = k.launch({ceil_div(tokens, 16), 2}, {.threads = 128});
+  out(at.x, k.thread() % 64) = 0.0f;
   return k.finish();
 }
 
@@ -191,6 +192,7 @@ TEST_CASE("a grid beyond the device's limits is refused") {
   auto rows = k.dim("rows");
   k.output("out", DType::i8, {rows});
   k.launch({1, ceil_div(rows, 2)});
+  k.print("a block");
   const Plan plan("tall", k.finish(), Author::tessera);
   CHECK(plan.bind(std::vector{view(DType::i8, {131070})}, {}).grid[1] == 65535);
   try {
@@ -210,6 +212,7 @@ TEST_CASE("an empty output is nothing to do even if the grid is not empty") {
   k.input("x", DType::f32, {rows});
   k.output("out", DType::f32, {rows});
   k.launch({4});
+  k.print("a block");
   const Plan plan("reduce", k.finish(), Author::tessera);
   CHECK(plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {0})}, {}).empty);
 }
@@ -220,6 +223,7 @@ TEST_CASE("an empty input of a kernel that has something to write is refused") {
   k.input("x", DType::f32, {rows});
   k.output("out", DType::f32, {1});
   k.launch({1});
+  k.print("a block");
   const Plan plan("total", k.finish(), Author::tessera);
   try {
     plan.bind(std::vector{view(DType::f32, {0}), view(DType::f32, {1})}, {});
@@ -244,6 +248,7 @@ TEST_CASE("a tensor of more elements than 64 bits count is too large, not empty"
   k.input("x", DType::f32, {rows, cols});
   k.output("out", DType::f32, {rows, cols});
   k.launch({1}, {.threads = 32});
+  k.print("a block");
   const Plan plan("copy", k.finish(), Author::tessera);
   try {
     plan.bind(std::vector{view(DType::f32, {kHuge, kHuge}), view(DType::f32, {kHuge, kHuge})}, {});
@@ -262,6 +267,7 @@ TEST_CASE("a dim below its multiple is refused although its grid is empty") {
   k.input("x", DType::f32, {count});
   k.output("out", DType::f32, {count});
   k.launch({count / 128}, {.threads = 128});
+  k.print("a block");
   const Plan plan("copy", k.finish(), Author::tessera);
   const auto bind = [&](int64_t extent) {
     return plan.bind(std::vector{view(DType::f32, {extent}), view(DType::f32, {extent})}, {});
@@ -285,6 +291,7 @@ TEST_CASE("a dim that no tensor determines is the author's mistake") {
   auto ghost = k.dim("ghost");
   k.output("out", DType::f32, {rows * ghost});
   k.launch({1});
+  k.print("a block");
   const ir::Kernel kernel = k.finish();
   try {
     Plan("lost", kernel, Author::tessera);

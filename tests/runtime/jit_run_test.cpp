@@ -124,12 +124,14 @@ TEST_CASE("R22.13 a type error in a kernel names the author's file and line") {
                 {}, nullptr);
     FAIL("no error");
   } catch (const Error& error) {
-    CHECK(std::string(error.what()) ==
-          "tessera: mistyped: a value has the wrong dtype [DTYPE]\n"
-          "  expected  f32\n"
-          "  got       bf16\n"
-          "  hint      convert it with cast(DType::f32, value)\n"
-          "  at        jit_run_test.cpp:" +
+    const std::string text = error.what();
+    CHECK(text.find("tessera: mistyped: a value has the wrong dtype [DTYPE]\n"
+                    "  expected  f32\n"
+                    "  got       bf16\n"
+                    "  hint      convert it with cast(DType::f32, value)\n"
+                    "  at        ") == 0);
+    CHECK(text.substr(text.rfind("jit_run_test.cpp:")) ==
+          "jit_run_test.cpp:" +
               std::to_string(line) +
               "\n"
               "    out(k.thread()) = x(k.thread());\n"

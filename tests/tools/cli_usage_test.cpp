@@ -37,7 +37,7 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   CHECK(of_run.exit_code == 2);
   CHECK(of_run.err ==
         "tessera: unknown option '--ouT'\n"
-        "  expected  -h, --help, -p, --param, --in, --out, --device\n"
+        "  expected  -h, --help, -p, --param, --in, --out, --device, --traps\n"
         "  got       --ouT\n"
         "  hint      did you mean '--out'?\n");
   const ProgramResult none = run_tessera({});
@@ -175,7 +175,7 @@ TEST_CASE("the tables of check fit the terminal and say what was checked", "[cli
   CHECK(folded.exit_code == 0);
   std::istringstream lines(folded.out);
   for (std::string line; std::getline(lines, line);) CHECK(line.size() <= 90);
-  CHECK(folded.out.find("  no trap\n") != std::string::npos);
+  CHECK(folded.out.find("  no trap") != std::string::npos);
 }
 
 TEST_CASE("a seed that no 64 bits hold is wrong usage", "[cli]") {

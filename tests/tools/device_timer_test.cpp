@@ -49,7 +49,7 @@ TEST_CASE("a table wider than the terminal folds its rows", "[bench]") {
       {{"op", Align::left}, {"case", Align::left}, {"us", Align::right}, {"GB/s", Align::right}});
   table.row({"transpose", "8064 x 7168", "1.5", "3986"});
   table.row({"x", "1 x 1", "10.25", "7"});
-  CHECK(table.text(30) ==
+  CHECK(table.text(25) ==
         "op         case\n"
         "       us  GB/s\n"
         "---------  -----------\n"

@@ -367,9 +367,10 @@ TEST_CASE("an extent so large that tile indices would overflow is refused", "[la
   const TensorView views[] = {huge, huge};
   const ir::Kernel kernel = copy_rows(1, 64, DType::f32);
   const std::string text = error_of([&] { kernels::jit::run(kernel, views, {}, nullptr); });
+  CAPTURE(text);
   CHECK(text.find("tessera: copy_rows: argument 'x' has an extent 2147483643 that the kernel does "
                   "not take\n"
-                  "  expected  n (dimension 0) below 2130706432\n"
+                  "  expected  n (dimension 0) below 2130706425\n"
                   "  got       f32[2147483643, 64]\n"
                   "  at        ") == 0);
 }
