@@ -65,8 +65,7 @@ TEST_CASE("a text that includes a file is refused, from a warm cache and when co
   CHECK(error_of([&] { process.runtime->image(Process::with_text(text), kTarget); }) ==
         said + hint);
   const KernelRequest with_spec{"scale", "a", [&] { return source_of(text); }};
-  CHECK(error_of([&] { process.runtime->image(with_spec, kTarget); }) ==
-        said + ", spec 61" + hint);
+  CHECK(error_of([&] { process.runtime->image(with_spec, kTarget); }) == said + ", spec 61" + hint);
   CHECK(fake.state().num_compiles == 0);
 }
 

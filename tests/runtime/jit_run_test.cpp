@@ -131,8 +131,7 @@ TEST_CASE("R22.13 a type error in a kernel names the author's file and line") {
                     "  hint      convert it with cast(DType::f32, value)\n"
                     "  at        ") == 0);
     CHECK(text.substr(text.rfind("jit_run_test.cpp:")) ==
-          "jit_run_test.cpp:" +
-              std::to_string(line) +
+          "jit_run_test.cpp:" + std::to_string(line) +
               "\n"
               "    out(k.thread()) = x(k.thread());\n"
               "    ^");
