@@ -66,7 +66,7 @@ void Recorder::bound_dims(const ir::Expr& e, int64_t most) {
   }
   if (e->op == ir::Op::cast && is_integer(e->args[0]->type)) return bound_dims(e->args[0], most);
   if (e->args.size() == 2) {
-    for (const size_t i : {0, 1}) {
+    for (const size_t i : {size_t{0}, size_t{1}}) {
       const ir::Expr& other = e->args[1 - i];
       if (!ir::is_constant(other)) continue;
       const int64_t by = other->integer;
