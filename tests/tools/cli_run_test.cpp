@@ -475,6 +475,14 @@ TEST_CASE("bench says what it needs", "[cli][bench]") {
         "  got       nan\n");
 }
 
+TEST_CASE("doctor says which compiler built the program", "[cli]") {
+  const std::string text = run_tessera({"doctor"}).out;
+  const bool named = text.find(" ops, compiled by GCC ") != std::string::npos ||
+                     text.find("Clang ") != std::string::npos;
+  CAPTURE(text);
+  CHECK(named);
+}
+
 TEST_CASE("bench --compile prints CPU times and enforces a limit", "[cli][bench]") {
   const ProgramResult doctor = run_tessera({"doctor"});
   if (doctor.out.find("targets ") == std::string::npos) TESSERA_SKIP("no NVRTC");

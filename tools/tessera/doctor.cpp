@@ -19,6 +19,12 @@
 namespace tessera::tools {
 namespace {
 
+#ifdef __clang__
+constexpr const char* kCompiler = __VERSION__;  // with its name
+#else
+constexpr const char* kCompiler = "GCC " __VERSION__;
+#endif
+
 /// The first line of an error, and the rest indented below it.
 std::string indented(const std::string& text) {
   std::string result;
@@ -117,8 +123,8 @@ std::string about_environment() {
 
 int doctor() {
   runtime::Runtime& runtime = runtime::Runtime::instance();
-  std::string text = line("tessera", fmt::format("{}, {} ops, built with {}", TESSERA_VERSION,
-                                                 program_ops().size(), __VERSION__));
+  std::string text = line("tessera", fmt::format("{}, {} ops, compiled by {}", TESSERA_VERSION,
+                                                 program_ops().size(), kCompiler));
   text += about_gpus();
   text += about_nvrtc(runtime);
   std::string why_not;
