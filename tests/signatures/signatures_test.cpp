@@ -146,7 +146,12 @@ TEST_CASE("the program does with a file what the call in this process does", "[s
     const RandomCall call = call_of(seed, random);
     CAPTURE(seed, printable(to_string(call)));
     const tests::TemporaryFolder folder;
-    write_safetensors(folder.path("x"), call.file);
+    try {
+      write_safetensors(folder.path("x"), call.file);
+    } catch (const Error& error) {  // names that no file holds
+      CHECK(std::string(error.what()).find("that is not UTF-8\n") != std::string::npos);
+      continue;
+    }
     const bool is_damaged = random.one_in(3);
     if (is_damaged) {
       tests::write_text(folder.path("x"), damaged(tests::read_text(folder.path("x")), random));

@@ -372,6 +372,30 @@ TEST_CASE("a failed write leaves nothing behind", "[safetensors]") {
   CHECK(folder.num_files() == 0);
 }
 
+TEST_CASE("names that are not UTF-8 are refused, and nothing is written", "[safetensors]") {
+  const TemporaryFolder folder;
+  const auto message = [&](const Safetensors& file) -> std::string {
+    try {
+      write_safetensors(folder.path("x"), file);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  const std::string refused =
+      "tessera: safetensors cannot hold a name or a value that is not UTF-8\n"
+      "  expected  UTF-8 text\n"
+      "  got       a\\xff";
+  Safetensors named, with_key, with_value;
+  named.tensors.push_back(tensor("a\xFF", DType::u8, {1}, 0));
+  with_key.metadata["a\xFF"] = "1";
+  with_value.metadata["strides.x"] = "a\xFF";
+  CHECK(message(named) == refused);
+  CHECK(message(with_key) == refused);
+  CHECK(message(with_value) == refused);
+  CHECK(folder.num_files() == 0);
+}
+
 TEST_CASE("writing replaces a file and follows a link", "[safetensors]") {
   const TemporaryFolder folder;
   write_text(folder.path("target"), "old");

@@ -82,6 +82,17 @@ Json parse_header(const std::string& path, const std::string& text) {
 }
 
 /// A tensor of the header, before its data are read.
+void check_utf8(const std::string& text) {
+  try {
+    static_cast<void>(Json(text).dump());
+  } catch (const Json::type_error&) {
+    throw Error({.kind = ErrorKind::argument,
+                 .what = "safetensors cannot hold a name or a value that is not UTF-8",
+                 .expected = "UTF-8 text",
+                 .got = text});
+  }
+}
+
 struct Entry {
   StoredTensor tensor;
   int64_t begin = 0, end = 0;
@@ -294,10 +305,15 @@ void write_safetensors(const std::string& path, const Safetensors& file) {
 void write_safetensors(AtomicFile& out, const Safetensors& file) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!file.metadata.empty()) header["__metadata__"] = file.metadata;
+  for (const auto& [name, value] : file.metadata) {
+    check_utf8(name);
+    check_utf8(value);
+  }
   int64_t offset = 0;
   for (const StoredTensor& tensor : file.tensors) {
     TESSERA_CHECK(tensor.data.size() == num_elements(tensor.shape) * bytes(tensor.dtype),
                   fmt::format("tensor {} has the wrong number of bytes", tensor.name));
+    check_utf8(tensor.name);
     TESSERA_CHECK(!header.contains(tensor.name),
                   fmt::format("tensor {} is written twice", tensor.name));
     header[tensor.name] = {

@@ -42,6 +42,7 @@ std::string_view safetensors_word(DType dtype);
 Safetensors read_safetensors(const std::string& path);
 
 /// Whole or not at all, see AtomicFile. The header is padded with spaces to a multiple of 8 bytes.
+/// Throws Error (argument) for a name or a value that is not UTF-8.
 void write_safetensors(const std::string& path, const Safetensors& file);
 /// The same into a file that was opened before; commits it.
 void write_safetensors(AtomicFile& out, const Safetensors& file);
