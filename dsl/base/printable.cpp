@@ -62,6 +62,15 @@ std::string escaped(std::string_view text, bool one_line) {
 
 }  // namespace
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = first_character(text).bytes;
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
 std::string printable(std::string_view text) {
   return escaped(text, false);
 }

@@ -7,6 +7,9 @@
 
 namespace tessera {
 
+/// True if all of the text is valid UTF-8. Example: is_utf8("\xFF") == false.
+bool is_utf8(std::string_view text);
+
 /// Escapes what a terminal would act on or show as something else: control characters ("\x1b",
 /// "\u009b"; newlines and tabs stay), the marks that reverse text ("\u202e"), line separators,
 /// and bytes that are not UTF-8.

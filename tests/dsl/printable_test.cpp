@@ -5,6 +5,15 @@
 
 using namespace tessera;
 
+TEST_CASE("UTF-8 is told from other bytes", "[printable]") {
+  for (const char* text : {"", "a\n\x1b", "\xc3\xa4", "\xf0\x9f\x98\x80"}) CHECK(is_utf8(text));
+  // A lone lead, a lone continuation, too long a form, a surrogate, beyond U+10FFFF.
+  for (const char* text :
+       {"a\xFF", "\xc3", "\x80", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
+    CHECK_FALSE(is_utf8(text));
+  }
+}
+
 TEST_CASE("text without control characters is printed as it is", "[printable]") {
   for (const char* text :
        {"", "a b", "two\nlines\tand a tab", "\xC3\xA9 \xE4\xBD\xA0 \xF0\x9F\x98\x80"}) {
