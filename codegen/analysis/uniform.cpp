@@ -79,7 +79,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
     store(*to->to.array, uniform);
   } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
     define(atomic->old, false, [&] {
-      return Origin{{}, "each thread finds another value of '{}'", atomic->to.array->name};
+      return Origin{{}, "each thread finds another value of '{}'", authors_name(*atomic->to.array)};
     });
   } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
     store(*convert->into.array, false);
@@ -93,7 +93,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
     const bool uniform = over_ == Over::block && program_.threads <= kWarpSize && together &&
                          is_same_in_all_lanes(*collective);
     define(collective->var, uniform, [] {
-      return Origin{{}, "a warp collective gives each warp its own result", {}};
+      return Origin{{}, "a warp collective gives each warp its own result"};
     });
   } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
     define(call->var, false, [&] {
@@ -114,9 +114,15 @@ void UniformValues::store(const Array& array, bool uniform) {
   if (array.space == ArraySpace::registers && !uniform) varying_.insert(&array);
 }
 
+bool UniformValues::is_one_element(const Access& access) const {
+  const Expr& address = access.array->address;
+  return (*this)(access.offset) && (!access.guard || (*this)(access.guard)) &&
+         (!address || (*this)(address));
+}
+
 bool UniformValues::is_uniform(const Load& load, bool together) const {
   const Access& from = load.from;
-  if (!(*this)(from.offset) || (from.guard && !(*this)(from.guard))) return false;
+  if (!is_one_element(from)) return false;
   switch (from.array->space) {
     case ArraySpace::global:
       return from.array->is_constant();
@@ -132,16 +138,15 @@ bool UniformValues::is_uniform(const Load& load, bool together) const {
 
 UniformValues::Origin UniformValues::origin_of(const Load& load, bool together) const {
   const Array& array = *load.from.array;
-  const bool one_element =
-      (*this)(load.from.offset) && (!load.from.guard || (*this)(load.from.guard));
-  const char* const reason =
-      array.space == ArraySpace::registers ? "'{}' is set by each thread for itself"
-      : !one_element                       ? "each thread reads another element of '{}'"
-      : array.space == ArraySpace::global  ? "'{}' is a tensor that the kernel may write"
-      : array.space == ArraySpace::shared && !together
-          ? "'{}' is read where not all threads come"
-          : "'{}' is ordered by the author's barriers alone";
-  return {{}, reason, array.name};
+  const auto because = [&](const char* reason) { return Origin{{}, reason, authors_name(array)}; };
+  if (array.space == ArraySpace::registers) return because("'{}' is set by each thread for itself");
+  if (!is_one_element(load.from)) return because("each thread reads another element of '{}'");
+  if (array.space == ArraySpace::global)
+    return because("'{}' is a tensor that the kernel may write");
+  if (array.space == ArraySpace::shared && !together) {
+    return because("'{}' is read where not all threads come");
+  }
+  return because("'{}' is ordered by the author's barriers alone");
 }
 
 bool UniformValues::differs(const VarRef& var) const {

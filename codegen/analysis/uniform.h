@@ -26,7 +26,7 @@ class UniformValues {
   explicit UniformValues(const Program& program, Over over = Over::block,
                          const std::vector<VarRef>& known = {});
   bool operator()(const Expr& e) const;
-  /// For messages: "'n' is a variable of each thread", of the first value in `e` that differs.
+  /// For messages, why the first value in `e` that differs does: "'n' is set by each thread for itself".
   std::string why_not(const Expr& e) const;
 
  private:
@@ -39,6 +39,7 @@ class UniformValues {
   void visit(const Body& body, bool together);
   void visit(const Stmt& stmt, bool together);
   void store(const Array& array, bool uniform);
+  bool is_one_element(const Access& access) const;
   bool is_uniform(const Load& load, bool together) const;
   Origin origin_of(const Load& load, bool together) const;
   bool differs(const VarRef& var) const;

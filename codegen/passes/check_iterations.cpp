@@ -223,27 +223,31 @@ class LoopCheck {
         for_each_point(write, to.own, last_round, [&](int64_t element, int64_t at) {
           const auto [entry, is_new] = writer.try_emplace(element, at);
           if (!is_new && entry->second != at) several.insert(element);
-          return true;
         });
     if (!writes_known) return;
     for_each_point(read, from.own, last_round, [&](int64_t element, int64_t at) {
       const auto found = writer.find(element);
-      if (found == writer.end()) return true;
-      if (found->second == at && !several.contains(element)) return true;
+      if (found == writer.end()) return;
+      if (found->second == at && !several.contains(element)) return;
       refuse(read, write, at, found->second);
     });
   }
 
-  /// Calls fn(element, iteration) while it gives true. False if a condition has no value.
+  /// Calls fn(element, iteration) where the guards hold. False if a guard or an index has no value.
   template <class Fn>
   bool for_each_point(const Access& access, const Form& own, bool last_round, const Fn& fn) const {
     std::vector<Axis> axes = axes_;
     axes.insert(axes.end(), access.inner.begin(), access.inner.end());
     std::vector<ir::Expr> guards;
     for (const ir::Expr& guard : access.guards) guards.push_back(expand(guard));
-    int64_t iterations = 1, rounds = 1;
-    for (const Axis& axis : axes_) iterations *= axis.extent;
-    for (const Axis& axis : access.inner) rounds *= axis.extent;
+    std::optional<int64_t> points = 1, rounds = 1;
+    for (const Axis& axis : access.inner) {
+      if (rounds) rounds = apply(ir::Op::mul, *rounds, axis.extent);
+    }
+    for (const Axis& axis : axes) {
+      if (points) points = apply(ir::Op::mul, *points, axis.extent);
+    }
+    if (!points || !rounds) return false;
     Environment environment(kernel_.num_vars);
     std::vector<ir::VarRef> vars;
     for (const Term& term : own.terms) ir::collect_vars(term.atom, vars);
@@ -251,7 +255,7 @@ class LoopCheck {
     for (const ir::VarRef& var : vars) {
       if (const auto index = outer_index(var, last_round)) environment.set(*var, *index);
     }
-    for (int64_t point = 0; point < std::min(iterations * rounds, kMaxPoints); ++point) {
+    for (int64_t point = 0; point < std::min(*points, kMaxPoints); ++point) {
       int64_t rest = point;
       for (size_t a = axes.size(); a-- > 0;) {
         environment.set(*axes[a].var, rest % axes[a].extent);
@@ -270,7 +274,7 @@ class LoopCheck {
         if (!value) return false;
         element += term.coefficient * *value;
       }
-      if (!fn(element, point / rounds)) return true;
+      fn(element, point / *rounds);
     }
     return true;
   }

@@ -177,17 +177,31 @@ class BarrierPlanner {
     return same_in_warp(loop.begin) && same_in_warp(loop.end) && same_in_warp(loop.step);
   }
 
-  [[noreturn]] void divergent(const Conflict& conflict) const {
+  /// A loop or a condition around the current statement that parts the threads of the block.
+  struct Parting {
+    const char* what;
+    Expr value;
+    SourceLoc loc;
+    bool in_warp;  // those of a warp as well
+  };
+  /// The innermost one that keeps such a barrier from all its threads; null if there is none.
+  const Parting* parting_of(Order order) const {
+    const auto at = std::find_if(parted_.rbegin(), parted_.rend(), [&](const Parting& parting) {
+      return order == Order::block || parting.in_warp;
+    });
+    return at == parted_.rend() ? nullptr : &*at;
+  }
+
+  [[noreturn]] void divergent(const Conflict& conflict, const Parting& parting) const {
     throw Error(
         {.kind = ErrorKind::program,
          .op = program_.name,
          .what = fmt::format(
              "shared '{}' needs a barrier under a condition that differs between threads",
-             conflict.after->array->name),
+             authors_name(*conflict.after->array)),
          .expected = "conditions and loop bounds that are the same for the whole block",
-         .got = fmt::format("the {} {} at {}: {}", parted_.back().what,
-                            ir::to_string(parted_.back().value), to_string(parted_.back().loc),
-                            uniform_.why_not(parted_.back().value)),
+         .got = fmt::format("the {} {} at {}: {}", parting.what, ir::to_string(parting.value),
+                            to_string(parting.loc), uniform_.why_not(parting.value)),
          .hint =
              "move the two accesses out of the condition, or make it the same for the whole block",
          .code = "SYNC_DIVERGENT",
@@ -198,9 +212,7 @@ class BarrierPlanner {
   // ---- placement
 
   Stmt barrier(const Conflict& conflict) {
-    if (conflict.order == Order::block ? divergence_ > 0 : warp_divergence_ > 0) {
-      divergent(conflict);
-    }
+    if (const Parting* parting = parting_of(conflict.order)) divergent(conflict, *parting);
     inserted_.push_back(conflict);
     const auto reason = static_cast<int>(inserted_.size());
     Stmt stmt;
@@ -250,23 +262,6 @@ class BarrierPlanner {
     return true;
   }
 
-  /// Around what is visited next threads may part.
-  struct Parting {
-    const char* what;
-    Expr value;
-    SourceLoc loc;
-  };
-  void part(bool differs, bool differs_in_warp, const Parting& where) {
-    divergence_ += differs;
-    warp_divergence_ += differs_in_warp;
-    if (differs) parted_.push_back(where);
-  }
-  void join(bool differs, bool differs_in_warp) {
-    divergence_ -= differs;
-    warp_divergence_ -= differs_in_warp;
-    if (differs) parted_.pop_back();
-  }
-
   bool enter(Stmt& stmt, PendingAccesses& state) {
     if (auto* loop = std::get_if<For>(&stmt.node)) {
       const bool differs = !uniform_(loop->begin) || !uniform_(loop->end) || !uniform_(loop->step);
@@ -274,35 +269,37 @@ class BarrierPlanner {
       const Expr& bound = !uniform_(loop->end)     ? loop->end
                           : !uniform_(loop->begin) ? loop->begin
                                                    : loop->step;
-      part(differs, differs_in_warp, {"loop bound", bound, stmt.loc});
+      if (differs) parted_.push_back({"loop bound", bound, stmt.loc, differs_in_warp});
       const bool good = run_rounds(*loop, state);
-      join(differs, differs_in_warp);
+      if (differs) parted_.pop_back();
       return good;
     }
     auto& branch = std::get<If>(stmt.node);
     const bool differs = !uniform_(branch.condition);
     const bool differs_in_warp = differs && !same_in_warp(branch.condition);
-    part(differs, differs_in_warp, {"condition", branch.condition, stmt.loc});
+    if (differs) parted_.push_back({"condition", branch.condition, stmt.loc, differs_in_warp});
     PendingAccesses then = state;
     predicates_.push_back(branch.condition);
     const Accesses of_then = differs ? accesses_of(branch.then) : Accesses();
     bool good = process(branch.then, then);
     predicates_.back() = negation(branch);
-    if (differs) check_arms(of_then, accesses_of(branch.otherwise), differs_in_warp);
+    if (differs) check_arms(of_then, accesses_of(branch.otherwise), parted_.back());
     good = good && process(branch.otherwise, state);
     predicates_.pop_back();
-    join(differs, differs_in_warp);
+    if (differs) parted_.pop_back();
     state.merge(then);
     return good;
   }
 
   /// Nothing orders the threads in one arm of a branch and those in the other.
-  void check_arms(const Accesses& then, const Accesses& otherwise, bool differs_in_warp) {
+  void check_arms(const Accesses& then, const Accesses& otherwise, const Parting& parting) {
     for (const FootprintRef& before : then) {
       for (const FootprintRef& after : otherwise) {
         const Order order = order_between(before, after);
-        const bool race = order == Order::block || (order == Order::warp && differs_in_warp);
-        if (race && !before->manual_sync && !after->manual_sync) divergent({order, before, after});
+        const bool race = order == Order::block || (order == Order::warp && parting.in_warp);
+        if (race && !before->manual_sync && !after->manual_sync) {
+          divergent({order, before, after}, parting);
+        }
       }
     }
   }
@@ -430,8 +427,7 @@ class BarrierPlanner {
   std::map<const ir::Node*, Expr> negations_;
   std::map<std::pair<const Footprint*, const Footprint*>, Order> orders_;
   std::vector<Conflict> inserted_;
-  int divergence_ = 0, warp_divergence_ = 0;  // enclosing conditions that differ between threads
-  std::vector<Parting> parted_;               // the same, outer before inner
+  std::vector<Parting> parted_;  // outer before inner
   bool only_check_ = false;
   const Body* left_out_of_ = nullptr;  // the barrier that a check does without
   size_t left_out_ = 0;

@@ -87,6 +87,42 @@ TEST_CASE("S05 a conflict among the first 48 threads is rejected", "[language]")
   CHECK(error_of([&] { codegen::lower(kernel); }).find("SYNC_DIVERGENT") != std::string::npos);
 }
 
+TEST_CASE("S05 a tensor at an address of each thread's own makes a condition differ",
+          "[language]") {
+  Builder k("address_of_thread");
+  auto table = k.input("table", DType::u64, {64});
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto s = k.shared(DType::i32, {64}, "s");
+  auto flag = k.tensor_at(table(k.thread()), DType::i32, {1}, {.align = 4}, "flag");
+  k.if_(flag(0) > 0, [&] {
+    s(k.thread()) = k.thread();
+    y(k.thread()) = s(63 - k.thread());
+  });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = error_of([&] { codegen::lower(kernel); });
+  CHECK(text.find("[SYNC_DIVERGENT]") != std::string::npos);
+  CHECK(text.find("each thread reads another element of 'flag'") != std::string::npos);
+}
+
+TEST_CASE("S05 the condition that splits a warp is named, not one that it meets whole",
+          "[language]") {
+  Builder k("splits_a_warp");
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  auto s = k.shared(DType::i32, {64}, "s");
+  k.if_(k.thread() % 2 == 0, [&] {
+    k.if_(k.thread() < 32, [&] {
+      s(k.thread()) = k.thread();
+      y(k.thread()) = s(30 - k.thread());
+    });
+  });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = error_of([&] { codegen::lower(kernel); });
+  CHECK(text.find("[SYNC_DIVERGENT]") != std::string::npos);
+  CHECK(text.find("the condition thread % 2 == 0") != std::string::npos);
+}
+
 TEST_CASE("S05 arms that different threads take may not meet in shared memory", "[language]") {
   const auto program = [](int threads_of_then, bool write_first, int turned) {
     Builder k("arms");
