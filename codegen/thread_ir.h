@@ -33,7 +33,7 @@ struct Array {
   int64_t shared_offset = 0;  // shared: byte offset in the arena
   std::vector<Expr> shape;    // logical extents, for checks and messages; empty: flat
   bool read_only = false;     // global: this kernel never writes to it by this name
-  bool may_alias = false;     // global: nor, if this is false, by another
+  bool may_alias = false;     // global: other arrays may be the same memory, and be written
   // For messages: the author's name if it is another, leading dimensions that he does not know, and, for
   // the registers of a fragment, where its elements are.
   std::string stands_for = {};

@@ -12,25 +12,27 @@ namespace tessera::dsl {
 namespace {
 
 constexpr int64_t kMaxTileExtent = int64_t{1} << 24;
-constexpr int64_t kAlign = 16;                                // bytes: the widest access
+constexpr int64_t kDefaultAlign = 16;                         // bytes: the widest access
 constexpr int64_t kMaxTileElements = (int64_t{1} << 31) - 1;  // their numbers are i32
 
 /// Throws unless the fragment fits into the threads of the block and their registers.
 void check_fragment(const Recorder& r, const ir::Buffer& fragment) {
-  constexpr int64_t kRegisterBits = 255 * 32;  // of a thread
-  int64_t elements = 1;                        // of each thread, at least
-  for (const ir::Expr& extent : fragment.shape) elements *= extent->integer;
-  elements = fragment.layout ? fragment.layout->num_slots()
-                             : (elements + r.kernel.threads - 1) / r.kernel.threads;
-  const int64_t needed = elements * bits(fragment.dtype);
-  if (needed > kRegisterBits) {
-    r.fail("REGISTERS",
-           fmt::format("fragment '{}' does not fit into the registers of the block", fragment.name),
-           fragment.loc,
-           fmt::format("at most 255 registers in each of {} threads", r.kernel.threads),
-           fmt::format("{}{}, {} registers each", name(fragment.dtype), shape_text(fragment.shape),
-                       (needed + 31) / 32),
-           "take a smaller tile, more threads, or k.shared");
+  constexpr int64_t kMaxRegisters = 255;  // of a thread
+  int64_t tile_elements = 1;
+  for (const ir::Expr& extent : fragment.shape) tile_elements *= extent->integer;
+  const int64_t of_each_thread =  // at least
+      fragment.layout ? fragment.layout->num_slots()
+                      : (tile_elements + r.kernel.threads - 1) / r.kernel.threads;
+  const int64_t registers = (of_each_thread * bits(fragment.dtype) + 31) / 32;
+  if (registers > kMaxRegisters) {
+    r.fail(
+        "REGISTERS",
+        fmt::format("fragment '{}' does not fit into the registers of the block", fragment.name),
+        fragment.loc,
+        fmt::format("at most {} registers in each of {} threads", kMaxRegisters, r.kernel.threads),
+        fmt::format("{}{}, {} registers each", name(fragment.dtype), shape_text(fragment.shape),
+                    registers),
+        "take a smaller tile, more threads, or k.shared");
   }
   if (!fragment.layout || fragment.layout->num_threads() <= r.kernel.threads) return;
   r.fail("LAYOUT_THREADS",
@@ -195,7 +197,7 @@ Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, Tenso
   const bool is_one_element =
       std::all_of(buffer.shape.begin(), buffer.shape.end(),
                   [](const ir::Expr& extent) { return ir::is_constant(extent, 1); });
-  const int64_t by_default = is_one_element ? bytes(dtype) : kAlign;
+  const int64_t by_default = is_one_element ? bytes(dtype) : kDefaultAlign;
   buffer.align = options.align == 0 ? by_default : options.align;
   check_align(*recorder_, buffer, loc);
   if (!buffer.optional) {  // an absent tensor binds no dim

@@ -77,8 +77,9 @@ void Recorder::check_one_writer(const ir::ElementStore& store, SourceLoc loc) co
     for (const ir::Expr& index : store.indices) {
       element += (element.back() == '[' ? "" : ", ") + to_string(index);
     }
+    element += ']';
     fail("ONE_ELEMENT",
-         fmt::format("all iterations of a parallel loop change one element, {}]", element), loc,
+         fmt::format("all iterations of a parallel loop change one element, {}", element), loc,
          "an element of its own for each iteration",
          fmt::format("one for {} = {} .. {}", shared->var->name, shared->first, shared->last),
          "use k.reduce_sum (_max, _min) of a fragment, k.reducer or k.atomic_add",

@@ -15,8 +15,8 @@
 
 namespace tessera::dsl {
 
-// What lowers a kernel recurses into its expressions and its bodies. Stacks of 512 KB, as threads
-// have on some systems, hold these with a margin of two.
+// The passes recurse into expressions and bodies. These limits keep them within the small stacks of
+// threads: tests/codegen/lowering_cost_test.cpp lowers the deepest program on one.
 constexpr int kMaxExpressionDepth = 256;     // operations in a row, each on the result of another
 constexpr int kMaxExpressionSize = 1 << 16;  // operations in all: x = x + x doubles them each time
 constexpr int kMaxNesting = 64;              // loops and branches inside each other

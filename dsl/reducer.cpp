@@ -160,8 +160,7 @@ void Reducer::finalize(const Ref& to, SourceLoc loc) const {
   const std::vector<ir::Expr> shape = region_shape(to.region());
   const bool same =
       result.space == ir::Space::fragment && result.dtype == from.dtype &&
-      std::equal(from.shape.begin(), from.shape.end(), shape.begin(), shape.end(),
-                 [](const ir::Expr& a, const ir::Expr& b) { return ir::equal(a, b); });
+      std::equal(from.shape.begin(), from.shape.end(), shape.begin(), shape.end(), ir::equal);
   if (!same) {
     r.fail("REDUCE", fmt::format("reducer '{}' cannot close into '{}'", from.name, result.name),
            loc, fmt::format("a fragment {}{}", name(from.dtype), shape_text(from.shape)),

@@ -36,17 +36,16 @@ bool same_shape(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) 
 }
 
 /// True if the region holds every element of its buffer, in whatever order.
-bool is_all(const ir::Region& region) {
-  return std::equal(
-      region.extents.begin(), region.extents.end(), region.buffer->shape.begin(),
-      [](const ir::Expr& extent, const ir::Expr& all) { return ir::equal(extent, all); });
+bool covers_buffer(const ir::Region& region) {
+  return std::equal(region.extents.begin(), region.extents.end(), region.buffer->shape.begin(),
+                    ir::equal);
 }
 
 /// True if both regions name an element for sure, of one buffer or of views of it.
 bool overlap(const ir::Region& a, const ir::Region& b) {
   if (storage_of(*a.buffer).id != storage_of(*b.buffer).id) return false;
   if (a.buffer->space != b.buffer->space) return false;  // that of another block
-  if (a.buffer->id != b.buffer->id) return is_all(a) && is_all(b);
+  if (a.buffer->id != b.buffer->id) return covers_buffer(a) && covers_buffer(b);
   for (size_t d = 0; d < a.offsets.size(); ++d) {
     const auto end = [&](const ir::Region& region) {  // an index has no extent
       const ir::Expr& extent = region.extents[d];

@@ -65,7 +65,7 @@ class Footprints {
   ThreadValues values_;
   std::map<const Array*, int64_t> run_;  // elements that always go together
   std::map<std::vector<int64_t>, FootprintRef> known_;
-  std::vector<int16_t> thread_, warp_;  // of the footprint in the making, all runs; else kNobody
+  std::vector<int16_t> thread_, warp_;  // for of(), one per run; all kNobody between calls
 };
 
 }  // namespace tessera::codegen

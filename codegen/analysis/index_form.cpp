@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/form_parts.h"
 
 namespace tessera::codegen {
@@ -101,15 +102,11 @@ bool is_index_cast(const Expr& e) {
 }
 
 std::optional<int64_t> product(int64_t a, int64_t b) {
-  int64_t result = 0;
-  if (__builtin_mul_overflow(a, b, &result)) return std::nullopt;
-  return result;
+  return apply(Op::mul, a, b);
 }
 
 std::optional<int64_t> sum(int64_t a, int64_t b) {
-  int64_t result = 0;
-  if (__builtin_add_overflow(a, b, &result)) return std::nullopt;
-  return result;
+  return apply(Op::add, a, b);
 }
 
 Range limits_of(DType type) {
@@ -155,7 +152,7 @@ void IndexMath::forget_forms() {
 }
 
 void IndexMath::define(const ir::VarRef& var, const Expr& value) {
-  constexpr int kMostDefinitions = 32;  // in a row: the stack ends somewhere
+  constexpr int kMostDefinitions = 32;  // in a row; bounds the recursion
   std::vector<ir::VarRef> named;
   ir::collect_vars(value, named);
   int depth = 0;

@@ -35,7 +35,7 @@ bool widens(const Expr& e) {
   return is_index_cast(e) && e->type == DType::i64;
 }
 
-/// What divides values modulo 2^64 as well.
+/// The largest power of two that divides `number`, and so also what wraps modulo 2^64.
 int64_t power_of_two_in(int64_t number) {
   return static_cast<int64_t>(static_cast<uint64_t>(number) & (~static_cast<uint64_t>(number) + 1));
 }

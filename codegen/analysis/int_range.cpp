@@ -113,7 +113,7 @@ IntRange IntRanges::of_variable(const ir::Var& var) {
   if (found != known_.end()) return found->second;
   IntRange range = type_range(var.type);
   if (const ir::Expr bound = definition_(var)) {
-    constexpr int kMostDefinitions = 32;  // in a row: the stack ends somewhere
+    constexpr int kMostDefinitions = 32;  // in a row; bounds the recursion
     if (looked_through_ == kMostDefinitions) return range;
     ++looked_through_;
     range = of(bound);

@@ -59,7 +59,7 @@ bool counts_up(const ir::Var& var) {
 }  // namespace
 
 void ThreadValues::define(const ir::Var& var, const ir::Expr& value) {
-  constexpr int kMostDefinitions = 64;  // in a row: the stack ends somewhere
+  constexpr int kMostDefinitions = 64;  // in a row; bounds the recursion
   std::vector<ir::VarRef> named;
   ir::collect_vars(value, named);
   int depth = 0;

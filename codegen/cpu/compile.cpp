@@ -36,7 +36,8 @@ void Compiler::mark_ways() {
     return storage.array->space == ArraySpace::global && storage.array->may_alias;
   };
   for (const Storage& storage : out_.arrays) {
-    for (size_t way = 0; may_alias(storage) && way < kWays; ++way) {
+    if (!may_alias(storage)) continue;
+    for (size_t way = 0; way < kWays; ++way) {
       shared.used[way] |= storage.ways.used[way];
     }
   }

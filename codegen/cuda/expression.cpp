@@ -333,7 +333,7 @@ std::string ExpressionPrinter::integer_operand(const Expr& e, size_t i, Role rol
 std::optional<Text> ExpressionPrinter::quotient(const Expr& e) {
   if (e->op != Op::div || e->type != DType::f32) return {};
   const auto range = [&](size_t i) {
-    int left = 64;  // definitions to look through: the stack ends somewhere
+    int left = 64;  // definitions to look through; bounds the recursion
     return float_range(e->args[i], [&](const ir::Var& var) {
       return left-- > 0 ? usage_.definition(var) : Expr();
     });

@@ -183,10 +183,6 @@ class GroupFinder {
   const std::map<int, int>& uses_;
 };
 
-}  // namespace
-
-namespace {
-
 /// Notes the copies inside of a statement that is no producer: they stay where they are.
 void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::string>& notes) {
   const auto visit = [&](const ir::Body& body, bool inside_loop) {

@@ -14,7 +14,7 @@ namespace tessera::codegen {
 double layout_cost(const Participant& participant, const layout::Layout& iteration, int threads,
                    const IndexMath& math);
 
-/// Whether the hardware copies runs of so many bits in the background.
+/// True if cp.async copies runs of so many bits: 4, 8 or 16 bytes.
 inline bool is_async_width(int64_t run_bits) {
   return run_bits == 32 || run_bits == 64 || run_bits == 128;
 }

@@ -89,9 +89,7 @@ void TileLowering::check_indices(const ir::BufferRef& buffer, const std::vector<
                                  const std::function<Expr(const Expr&)>& at, SourceLoc loc) {
   CheckIndices check;
   const auto require = [&](const Expr& index, const Expr& begin, const Expr& extent, int dim) {
-    const bool low =
-        ir::is_constant(begin, 0) ? math_.non_negative(index) : math_.non_negative(index - begin);
-    if (low && math_.less(index, ir::is_constant(begin, 0) ? extent : begin + extent)) return;
+    if (math_.non_negative(index - begin) && math_.less(index, begin + extent)) return;
     check.ranges.push_back({index, begin, extent, dim});
   };
   const bool is_reshaped = buffer->alias_of && !buffer->block;

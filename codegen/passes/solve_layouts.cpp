@@ -79,7 +79,7 @@ class Solver {
 
   /// True if two loops use the same elements of the same fragments and nothing else: what one of them
   /// proposes, the other does too.
-  static bool says_the_same(const Participant& a, const Participant& b) {
+  static bool proposes_the_same(const Participant& a, const Participant& b) {
     if (!a.memory.empty() || !b.memory.empty() || a.copies != b.copies) return false;
     if (constants(a.loop->extents) != constants(b.loop->extents)) return false;
     const auto in_terms_of_b = [&](const ir::Expr& e) {
@@ -149,7 +149,7 @@ class Solver {
       const bool is_open =
           root.component == component && root.loop != nullptr && !known.loops.contains(root.loop);
       const bool is_new = is_open && std::none_of(open.begin(), open.end(), [&](const auto* other) {
-                            return says_the_same(root, *other);
+                            return proposes_the_same(root, *other);
                           });
       if (is_new) open.push_back(&root);
     }

@@ -18,7 +18,7 @@ inline const ir::Buffer& storage_of(const ir::Buffer& buffer) {
   return buffer.alias_of ? *buffer.alias_of : buffer;
 }
 
-/// The number of the memory behind a buffer: what two buffers of different numbers hold is apart.
+/// Names the memory behind a buffer. Buffers with different numbers share none.
 inline int memory_of(const ir::Buffer& buffer) {
   constexpr int kAliased = -1;  // all tensors that may share memory count as one
   return buffer.may_alias ? kAliased : storage_of(buffer).id;

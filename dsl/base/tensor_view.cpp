@@ -32,7 +32,7 @@ void check_rank(size_t rank) {
                .got = fmt::format("{}", rank)});
 }
 
-// Of those that the array has.
+// The rank, or the nearest one that the arrays can hold.
 int num_dims(const Dims& dims) {
   return static_cast<int>(dims.end() - dims.begin());
 }
