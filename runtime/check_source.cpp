@@ -13,8 +13,6 @@
 namespace tessera::runtime {
 namespace {
 
-// Far above any device's limit of a block.
-constexpr int64_t kMaxSharedBytes = int64_t{1} << 24;
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxCluster = 16;
 constexpr size_t kMaxListed = 4096;
@@ -228,7 +226,8 @@ std::optional<SourceProblem> find_fact_problem(const KernelSource& source) {
                          option};
   }
   if (auto bad = out_of_range("threads", 1, kMaxThreads, source.threads)) return bad;
-  if (auto bad = out_of_range("shared_bytes", 0, kMaxSharedBytes, source.shared_bytes)) return bad;
+  if (auto bad = out_of_range("shared_bytes", 0, kMaxBytesPerBlock, source.shared_bytes))
+    return bad;
   if (auto bad = out_of_range("cluster", 1, kMaxCluster, source.cluster)) return bad;
   const auto count = [](const auto& list) { return static_cast<int64_t>(list.size()); };
   if (auto bad = out_of_range("params", 0, kMaxListed, count(source.params))) return bad;

@@ -2,6 +2,7 @@
 // What a kernel must be to be compiled, cached and recorded. Checked for hand-written CUDA and for
 // recordings; generated kernels hold it by construction.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,8 @@ namespace tessera::runtime {
 
 /// Largest CUDA text, in bytes.
 inline constexpr int64_t kMaxTextBytes = int64_t{16} << 20;
+/// Largest number of bytes that a block may have of anything, far above any device's limits.
+inline constexpr int64_t kMaxBytesPerBlock = int64_t{1} << 24;
 
 struct SourceProblem {
   std::string what, expected, got;

@@ -48,7 +48,7 @@ std::optional<std::string> Runtime::overriding_text(const Job& job, const std::s
   return std::move(file.bytes);
 }
 
-// That text, compiled. Nothing without one.
+// Compiles the override file of this kernel. Null if there is none.
 std::shared_ptr<const Image> Runtime::compile_override(Job& job) {
   if (options_.override_dir.empty() || options_.jit == JitMode::off || !job.may_be_overridden) {
     return nullptr;
@@ -125,7 +125,7 @@ std::shared_ptr<const Image> Runtime::compile_now(Job& job) {
     tell_end(options_.on_compile, job, true, microseconds_since(start));
     ErrorFields fields = error.fields();
     if (!fields.got.empty()) {
-      // What argument errors got is one line.
+      // The 'got' field of an argument error stays on one line.
       const char* before = fields.kind == ErrorKind::argument ? ", spec " : "\nSpec: ";
       fields.got += before + spec_text(job.request);
     }

@@ -136,7 +136,7 @@ BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
     const auto image = image_of(job);
     return item(job.key.kernel, image->key, *image);
   }
-  // A recorded kernel of an op: the bundle will be asked for its Spec. Another one may have it so.
+  // A recorded kernel of an op: a bundle is searched by Spec, and an open one may hold this Spec.
   const KernelKey by_spec = key_of(request, std::nullopt, target);
   if (disk_.in_bundle(by_spec.kernel)) {
     if (const auto image = disk_.find(request.op, target, by_spec)) {
@@ -146,6 +146,7 @@ BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
   Job job = job_for(request, target);
   job.may_be_overridden = false;
   const auto image = image_of(job);
+  // Its key is computed again: the compile may have opened an NVRTC.
   return item(by_spec.kernel, key_of(request, std::nullopt, target).entry, *image);
 }
 

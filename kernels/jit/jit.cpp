@@ -25,6 +25,12 @@
 namespace tessera::kernels::jit {
 namespace {
 
+KernelSource source_of(std::string_view op, const codegen::Program& program) {
+  KernelSource source = codegen::cuda::emit(program);
+  source.op = op;
+  return source;
+}
+
 // More Specs of one op than this are rarely meant: "one kernel per number of tokens" is the usual
 // cause.
 constexpr int kManySpecs = 64;
@@ -175,11 +181,7 @@ runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& k
     // No Spec of an op looks so: a kernel's name and a zero stand first there.
     request.spec = fmt::format("{} {}", digest_of(ir::to_string(kernel)), identity.stamp);
   }
-  request.emit = [op = request.op, kernel] {
-    KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
-    source.op = op;
-    return source;
-  };
+  request.emit = [op = request.op, kernel] { return source_of(op, codegen::lower(kernel)); };
   request.stop = call_mode().stop;
   return request;
 }
@@ -199,11 +201,7 @@ std::unique_ptr<Prepared> make_prepared(const Identity& identity, Device device,
     prepared->reported = std::make_shared<std::atomic<int>>(0);
     codegen::Program program = codegen::lower(kernel);
     runtime::Runtime& runtime = runtime::Runtime::instance();
-    if (!runtime.options().dump_dir.empty()) {
-      KernelSource source = codegen::cuda::emit(program);
-      source.op = identity.op;
-      runtime.dump(source);
-    }
+    if (!runtime.options().dump_dir.empty()) runtime.dump(source_of(identity.op, program));
     prepared->program.emplace(std::move(program));
     return prepared;
   }

@@ -272,7 +272,7 @@ int64_t Plan::bind_scalar(const ScalarParam& param, const Scalar& value) const {
        std::string(name(param.type)), is_for ? value.value_text() : value.text());
 }
 
-// Their spans meet.
+// Called for tensors whose spans of bytes overlap; strided ones may be disjoint all the same.
 void Plan::check_apart(size_t output, size_t other, std::span<const TensorView> tensors) const {
   const Tensor& a = tensors_[output];
   const Tensor& b = tensors_[other];
@@ -402,7 +402,7 @@ void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {
   if (!tensors.empty()) expected += fmt::format(": {}", fmt::join(tensors, ", "));
   expected += fmt::format("; {}", count(scalars.size(), "scalar"));
   if (!scalars.empty()) expected += fmt::format(": {}", fmt::join(scalars, ", "));
-  // What comes first of what was left out.
+  // The declaration of the first argument that is missing.
   SourceLoc loc;
   if (num_scalars < scalars_.size()) loc = scalars_[num_scalars].loc;
   if (num_tensors < tensors_.size()) loc = tensors_[num_tensors].loc;

@@ -1,7 +1,6 @@
 #pragma once
-// Work before the first launch: compiling and loading ahead, in parallel, or naming the kernels that
-// a bundle must hold, which take calls of ops or of jit::Function as they would be made; and the text
-// of a kernel.
+// Work before the first launch: compile and load the kernels of calls ahead, in parallel; name the
+// kernels that a bundle must hold for them; return a kernel's CUDA text.
 
 #include <functional>
 #include <span>

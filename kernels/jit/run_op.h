@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"

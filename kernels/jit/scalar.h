@@ -17,7 +17,8 @@ namespace tessera::kernels::jit {
 class Scalar {
  public:
   template <class T>
-  requires(std::is_arithmetic_v<T> && sizeof(T) <= 8) constexpr Scalar(T value) {  // NOLINT: 1e-6f
+  requires(std::is_arithmetic_v<T> &&
+           sizeof(T) <= 8) constexpr Scalar(T value) {  // NOLINT: implicit
     if constexpr (std::is_same_v<T, bool>) {
       kind_ = Kind::boolean;
       integer_ = value ? 1 : 0;

@@ -2,6 +2,7 @@
 // What must be true of a tensor of any call, whatever the kernel makes of it. The words of Plan and of
 // ArgCheck.
 
+#include <cstdint>
 #include <string_view>
 
 #include "dsl/base/error.h"

@@ -46,7 +46,7 @@ void refuse(CacheRoot& root, std::string problem) {
   root.folder.problem = std::move(problem);
 }
 
-// Marks the folder if it may be marked. False if it is somebody's.
+// Writes the marker unless the folder holds files of others: then false.
 bool mark(CacheRoot& root, Missing missing) {
   root.is_marked = is_marked(root.folder);
   if (root.is_marked) return true;

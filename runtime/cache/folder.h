@@ -92,8 +92,8 @@ std::string replace_file(const Folder& folder, const std::string& name, std::str
 /// Removes what is still the thing that was read. False if it stays.
 bool remove_if_unchanged(const Folder& folder, const std::string& name, const struct stat& seen);
 
-/// Removes it, or moves a folder with something in it aside. Returns what a message should add about
-/// it, or "".
+/// Removes the entry that was read; a folder that is not empty is renamed. Returns a note for the
+/// warning, or "".
 std::string clear_place(const Folder& folder, const std::string& name, const struct stat& seen);
 
 /// Whether a file being written has this name until it is whole: "tessera-<host>-<pid>-<32 digits>".

@@ -1,7 +1,6 @@
 #pragma once
 // The facts of a kernel as JSON, for manifests and recordings, and a reader that trusts nothing.
 
-#include <cstddef>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>

@@ -11,8 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxManifestBytes = size_t{4} << 20;    // the log in it has 64 KB at most
-constexpr int64_t kMaxBytesPerBlock = int64_t{1} << 24;  // far above any device's shared memory
+constexpr size_t kMaxManifestBytes = size_t{4} << 20;  // the log in it has 64 KB at most
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';

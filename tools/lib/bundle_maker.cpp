@@ -19,6 +19,7 @@
 #include "tools/lib/op_call.h"
 
 namespace tessera::tools {
+
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
                                                 const kernels::BenchCase& example,
                                                 runtime::Target target) {

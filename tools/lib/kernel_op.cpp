@@ -12,6 +12,7 @@
 #include <sstream>
 #include <utility>
 
+#include "codegen/passes/tile_uses.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/host_expr.h"
 #include "kernels/jit/jit.h"
@@ -45,12 +46,6 @@ using Slots = std::vector<int64_t>;
                .got = std::move(got)});
 }
 
-const ir::Buffer* storage_of(const ir::BufferRef& buffer) {
-  const ir::Buffer* at = buffer.get();
-  while (at->alias_of) at = at->alias_of.get();
-  return at;
-}
-
 /// Whether the statements take values from a tensor, atomic operations included.
 bool reads(const ir::Body& body, const ir::Buffer* tensor) {
   return std::any_of(body.begin(), body.end(), [&](const ir::Stmt& stmt) {
@@ -58,7 +53,7 @@ bool reads(const ir::Body& body, const ir::Buffer* tensor) {
     if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) from = &load->buffer;
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) from = &copy->from.buffer;
     if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) from = &atomic->buffer;
-    if (from != nullptr) return storage_of(*from) == tensor;
+    if (from != nullptr) return &codegen::storage_of(**from) == tensor;
     if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) return reads(loop->body, tensor);
     const auto* branch = std::get_if<ir::If>(&stmt.node);
     return branch != nullptr && (reads(branch->then, tensor) || reads(branch->otherwise, tensor));
@@ -125,10 +120,27 @@ std::function<int64_t(int64_t)> values_in(int64_t lowest, int64_t highest) {
   };
 }
 
-bool fits(DType dtype, int64_t value) {
-  const int width = bits(dtype) - (is_signed(dtype) ? 1 : 0);
-  if (value < 0) return is_signed(dtype) && (width >= 63 || value >= -(int64_t{1} << width));
-  return width >= 63 || value < (int64_t{1} << width);
+struct FoundDim {
+  int64_t value = 0;
+  std::string origin;  // "x dim 0"
+};
+/// The dim in the first tensor that has it alone as an extent, else as a stride.
+std::optional<FoundDim> find_dim(const ir::Kernel& kernel, const ir::VarRef& dim,
+                                 const Tensors& given) {
+  for (const bool of_strides : {false, true}) {
+    for (const ir::BufferRef& tensor : kernel.tensors) {
+      const auto found = given.find(tensor->name);
+      if (found == given.end()) continue;
+      const std::vector<ir::Expr>& exprs = of_strides ? tensor->strides : tensor->shape;
+      const Dims& numbers = of_strides ? found->second.strides : found->second.shape;
+      for (int d = 0; d < numbers.rank; ++d) {
+        if (!is_dim(exprs[static_cast<size_t>(d)], dim)) continue;
+        return FoundDim{numbers[d],
+                        fmt::format("{} {} {}", tensor->name, of_strides ? "stride" : "dim", d)};
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 /// A kernel and what was made of it once; shared by the functions of its OpInfo.
@@ -160,9 +172,6 @@ class KernelOp {
   std::vector<Scalar> scalars_of(const Params& params) const;
   void add_scalars(Slots& slots, const Params& params) const;
   std::vector<TensorView> arguments(const Tensors& tensors) const;
-  bool is_required_input(const ir::Buffer& tensor) const {
-    return !tensor.is_output && !tensor.optional;
-  }
 
   std::string name_;
   ir::Kernel kernel_;
@@ -195,7 +204,7 @@ std::vector<ParamInfo> KernelOp::params() const {
     bool always = false, at_times = false;
     for (const ir::BufferRef& tensor : kernel_.tensors) {
       if (!has_dim(*tensor, dim)) continue;
-      always = always || is_required_input(*tensor);
+      always = always || (!tensor->is_output && !tensor->optional);
       at_times = at_times || !tensor->is_output || reads(kernel_.body, tensor.get());
     }
     if (always) continue;
@@ -227,7 +236,8 @@ KernelOp::CaseWord KernelOp::case_word(const ir::Buffer& tensor, const std::stri
   const auto high = std::from_chars(middle + 2, end, highest);
   const bool is_read =
       low.ec == std::errc() && low.ptr == middle && high.ec == std::errc() && high.ptr == end;
-  if (!is_read || lowest > highest || !fits(tensor.dtype, lowest) || !fits(tensor.dtype, highest)) {
+  if (!is_read || lowest > highest || !Scalar(lowest).slot(tensor.dtype) ||
+      !Scalar(highest).slot(tensor.dtype)) {
     refuse(range);
   }
   return {.values = values_in(lowest, highest)};
@@ -321,32 +331,18 @@ Slots KernelOp::slots_of(const Tensors& given, const Params& params) const {
   }
   Slots slots;
   for (const ir::VarRef& dim : kernel_.dims) {
-    std::optional<int64_t> value;
-    std::string origin;
-    for (const bool of_strides : {false, true}) {
-      for (const ir::BufferRef& tensor : kernel_.tensors) {
-        const auto found = given.find(tensor->name);
-        if (found == given.end()) continue;
-        const std::vector<ir::Expr>& exprs = of_strides ? tensor->strides : tensor->shape;
-        const Dims& numbers = of_strides ? found->second.strides : found->second.shape;
-        for (int d = 0; d < numbers.rank && !value; ++d) {
-          if (!is_dim(exprs[static_cast<size_t>(d)], dim)) continue;
-          value = numbers[d];
-          origin = fmt::format("{} {} {}", tensor->name, of_strides ? "stride" : "dim", d);
-        }
-      }
-    }
+    const std::optional<FoundDim> found = find_dim(kernel_, dim, given);
     const auto param = params.find(dim->name);
     const int64_t* said = param == params.end() ? nullptr : std::get_if<int64_t>(&param->second);
-    if (said != nullptr && value && *said != *value) {
+    if (said != nullptr && found && *said != found->value) {
       fail(name_, dim->name, fmt::format("parameter '{}' has a wrong value", dim->name),
-           fmt::format("{} (from {})", *value, origin), fmt::format("{}", *said));
+           fmt::format("{} (from {})", found->value, found->origin), fmt::format("{}", *said));
     }
-    if (said == nullptr && !value) {
+    if (said == nullptr && !found) {
       fail(name_, dim->name, fmt::format("parameter '{}' is missing", dim->name),
            "a number, where no tensor says it", "none");
     }
-    slots.push_back(value ? *value : *said);
+    slots.push_back(found ? found->value : *said);
   }
   add_scalars(slots, params);
   return slots;

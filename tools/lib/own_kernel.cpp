@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "dsl/base/error.h"
+#include "runtime/cache/manifest.h"
 #include "tools/lib/kernel_op.h"
 
 namespace tessera::tools {
@@ -15,15 +16,6 @@ namespace {
 std::vector<Registration>& registrations() {
   static auto* all = new std::vector<Registration>;
   return *all;
-}
-
-bool is_identifier(const std::string& word) {
-  const auto is_letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  return !word.empty() && word.size() <= 64 && is_letter(word.front()) &&
-         std::all_of(word.begin(), word.end(),
-                     [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
 }
 
 void check_name(const std::vector<kernels::OpInfo>& before, const Registration& own) {
@@ -36,7 +28,7 @@ void check_name(const std::vector<kernels::OpInfo>& before, const Registration& 
                  .got = fmt::format("'{}'", own.name),
                  .loc = own.loc});
   };
-  if (!is_identifier(own.name)) {
+  if (!runtime::is_identifier(own.name)) {
     refuse("a kernel has a name that cannot be used",
            "letters, digits and _, at most 64, no digit first");
   }

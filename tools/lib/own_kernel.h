@@ -5,6 +5,7 @@
 #include <concepts>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dsl/base/source_loc.h"

@@ -82,7 +82,7 @@ Json parse_header(const std::string& path, const std::string& text) {
   return header;
 }
 
-/// A tensor of the header, before its data are read.
+/// Throws Error (argument) unless the text is UTF-8, as JSON requires.
 void check_utf8(const std::string& text) {
   if (is_utf8(text)) return;
   throw Error({.kind = ErrorKind::argument,
@@ -91,6 +91,7 @@ void check_utf8(const std::string& text) {
                .got = text});
 }
 
+/// A tensor of the header, before its data are read.
 struct Entry {
   StoredTensor tensor;
   int64_t begin = 0, end = 0;

@@ -132,7 +132,7 @@ std::string program_name(int argc, char** argv) {
 }
 
 int parse_and_run(int argc, char** argv) {
-  program_ops();  // what is wrong with a user's own kernels is told whatever he asks for
+  program_ops();  // every command reports errors of a user's own kernels
   CLI::App app("tessera: kernels for DeepSeek-class models", program_name(argc, argv));
   app.set_version_flag("-V,--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);
