@@ -141,7 +141,7 @@ TEST_CASE("an index that may be inside is left to the executor", "[dsl]") {
   k.finish();
 }
 
-TEST_CASE("an element named before a store does not silently mean the new value", "[dsl]") {
+TEST_CASE("a name of an element from before a store is refused after it", "[dsl]") {
   const std::string text = rejected([](Sample& t) {
     t.k.parallel({8, 60}, [&](Value r, Value c) {
       auto old = t.f(r, c);
@@ -164,7 +164,7 @@ TEST_CASE("an element named before a store does not silently mean the new value"
         }) == "STALE_ELEMENT");
 }
 
-TEST_CASE("a swap through copies of names does not silently lose a value", "[dsl]") {
+TEST_CASE("a swap through copies of names is refused", "[dsl]") {
   CHECK(code_of([](Sample& t) {
           t.k.parallel({30}, [&](Value i) {
             auto a = t.s(0, i), b = t.s(1, i);

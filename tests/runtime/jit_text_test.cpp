@@ -55,7 +55,7 @@ std::vector<std::filesystem::path> files_in(const std::string& folder) {
 
 }  // namespace
 
-TEST_CASE("there is no way to the CUDA text of my kernel", "[jit]") {
+TEST_CASE("jit::cuda_text returns the text that a launch compiles", "[jit]") {
   const std::string text = jit::cuda_text(times_kernel(2));
   CHECK(text.find("tessera_times(const float* __restrict__ x, float* y)") != std::string::npos);
   alignas(16) float x[64] = {}, y[64] = {};
@@ -65,7 +65,7 @@ TEST_CASE("there is no way to the CUDA text of my kernel", "[jit]") {
   CHECK(needed.front().emit().text == text);
 }
 
-TEST_CASE("TESSERA_DUMP_DIR writes nothing on CPU calls", "[jit]") {
+TEST_CASE("TESSERA_DUMP_DIR gets the text of CPU calls, once per kernel", "[jit]") {
   const test::ScratchFolder scratch;
   CHECK(call_with_dump(scratch / "new/dump", 3).empty());
   const auto files = files_in(scratch / "new/dump");

@@ -52,6 +52,11 @@ void run(const ir::Kernel& kernel, const std::vector<TensorView>& views) {
 
 }  // namespace
 
+void run_on_executor(const ir::Kernel& kernel, const std::vector<TensorView>& views) {
+  const kernels::jit::TrapScope traps;
+  run(kernel, views);
+}
+
 void watch_kernels(std::function<void(const ir::Kernel&)> watcher) {
   kernel_watcher() = std::move(watcher);
 }
@@ -66,10 +71,7 @@ void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& 
     views.push_back(tensor->view());
     if (on_gpu) on_device.emplace_back(*tensor, Device::cuda(0));
   }
-  {
-    const kernels::jit::TrapScope traps;
-    run(kernel, views);
-  }
+  run_on_executor(kernel, views);
   for (const HostTensor* tensor : tensors) CHECK(tensor->damage().empty());
   if (is_thorough) check_compiles_for_all_targets(kernel);
   if (!on_gpu) return;

@@ -22,6 +22,10 @@ std::vector<double> values_of(const HostTensor& tensor);
 /// set, as ctest does, NVRTC must also take its text for every target, and the watcher sees it.
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);
 
+/// Runs `kernel` on the executor alone, with traps on: for blocks whose order decides the result, and
+/// for tensors that share memory.
+void run_on_executor(const ir::Kernel& kernel, const std::vector<TensorView>& views);
+
 /// Called with every kernel that a thorough run_kernel is given, before it runs.
 void watch_kernels(std::function<void(const ir::Kernel&)> watcher);
 

@@ -15,7 +15,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST_CASE("the program knows no kernel of mine: list", "[cli][own]") {
+TEST_CASE("list names a user's own kernel", "[cli][own]") {
   const ProgramResult listed = run_own_program({"list", "--family", "own"});
   CHECK(listed.exit_code == 0);
   CHECK(has(listed.out, "gather (own): own_kernels_program.cpp:"));
@@ -26,10 +26,10 @@ TEST_CASE("the program knows no kernel of mine: list", "[cli][own]") {
   CHECK(has(run_own_program({"show", "gathr"}).err, "did you mean 'gather'?"));
 }
 
-TEST_CASE("the program knows no kernel of mine: show", "[cli][own]") {
+TEST_CASE("show prints every stage of a user's own kernel", "[cli][own]") {
   for (const auto& [stage, part] : {std::pair{"ir", "kernel gather"},
-                                    {"layout", ""},
-                                    {"thread", "gather"},
+                                    {"layout", "no fragments\n"},
+                                    {"thread", "program gather: grid [n], 32 threads"},
                                     {"cuda", "tessera_gather(const float* __restrict__ table"},
                                     {"explain", "layout"}}) {
     CAPTURE(stage);
@@ -44,7 +44,7 @@ TEST_CASE("the program knows no kernel of mine: show", "[cli][own]") {
   CHECK(has(ptx.out, ".entry tessera_gather("));
 }
 
-TEST_CASE("the program knows no kernel of mine: check", "[cli][own]") {
+TEST_CASE("check runs a user's own kernel", "[cli][own]") {
   const TemporaryFolder folder;
   const ProgramResult good =
       run_own_program({"check", "gather", "--json", folder.path("counts.json")});
@@ -73,7 +73,7 @@ TEST_CASE("the program knows no kernel of mine: check", "[cli][own]") {
   CHECK(has(bad.err, "own_kernels_program.cpp:"));
 }
 
-TEST_CASE("the program knows no kernel of mine: run", "[cli][own]") {
+TEST_CASE("run calls a user's own kernel", "[cli][own]") {
   const TemporaryFolder folder;
   tools::Safetensors file;
   const auto add = [&](const char* name, DType dtype, Dims shape, const auto& data) {
@@ -114,7 +114,7 @@ TEST_CASE("the program knows no kernel of mine: run", "[cli][own]") {
   CHECK(without.err.find("tessera: gather: parameter 'scale' is missing") == 0);
 }
 
-TEST_CASE("the program knows no kernel of mine: bench and compile", "[cli][own]") {
+TEST_CASE("bench and compile take a user's own kernel", "[cli][own]") {
   const ProgramResult bench = run_own_program({"bench", "gather", "--skip-without-gpu"});
   CHECK(bench.exit_code == 0);
   const bool measured = has(bench.out, "n=40 rows=9");

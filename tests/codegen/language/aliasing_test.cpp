@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "codegen/lower.h"
-#include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
 
@@ -18,11 +17,6 @@ namespace {
 /// Both names of one memory.
 std::vector<TensorView> twice(const HostTensor& tensor) {
   return {tensor.view(), tensor.view()};
-}
-
-void run_aliased(const ir::Kernel& kernel, const std::vector<TensorView>& views) {
-  const kernels::jit::TrapScope traps;
-  kernels::jit::run(kernel, views, {}, nullptr);
 }
 
 /// y = x + 1 through shared memory, 64 rows in a pipelined loop.
@@ -61,7 +55,7 @@ TEST_CASE("tensors that may alias are not restrict and not read as constant memo
   run_kernel(plus_one(true), {&in, &out});
   CHECK(out.value(99) == 100);
   const HostTensor both = iota(DType::f32, {100});
-  run_aliased(plus_one(true), twice(both));
+  run_on_executor(plus_one(true), twice(both));
   CHECK(both.value(99) == 100);
 }
 
@@ -99,7 +93,7 @@ TEST_CASE("what is read behind a store to memory of two names is what was stored
     z(i) = x(i);
   });
   const HostTensor both = iota(DType::f32, {256}), out(DType::f32, {256});
-  run_aliased(k.finish(), {both.view(), both.view(), out.view()});
+  run_on_executor(k.finish(), {both.view(), both.view(), out.view()});
   CHECK(values_of(out) == std::vector<double>(256, 5));
 }
 
@@ -110,7 +104,7 @@ TEST_CASE("iterations that update memory of two names in place run once each", "
   k.launch({1}, {.threads = 64});  // more threads than iterations
   k.parallel({8}, [&](Value i) { y(i) = x(i) + 1.0f; });
   const HostTensor both = iota(DType::f32, {8});
-  run_aliased(k.finish(), twice(both));
+  run_on_executor(k.finish(), twice(both));
   CHECK(values_of(both) == std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8});
 }
 
@@ -124,7 +118,7 @@ TEST_CASE("a race through a name of another element size is seen", "[language]")
   const std::vector<TensorView> views = {TensorView(memory.data(), DType::u16, {128}),
                                          TensorView(memory.data(), DType::u32, {64})};
   const ir::Kernel kernel = k.finish();
-  CHECK(count(error_of([&] { run_aliased(kernel, views); }), "[RACE]") == 1);
+  CHECK(count(error_of([&] { run_on_executor(kernel, views); }), "[RACE]") == 1);
 }
 
 TEST_CASE("rows that may be the memory of an output are not copied in bulk", "[language]") {

@@ -2,9 +2,7 @@
 // what it still calls a race.
 
 #include <string>
-#include <vector>
 
-#include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
@@ -61,14 +59,6 @@ std::string run(const ir::Kernel& kernel) {
   return error;
 }
 
-/// On the executor, whose blocks run in turn. On a GPU the result depends on when they run.
-void run_in_turn(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors) {
-  std::vector<TensorView> views;
-  for (const HostTensor* tensor : tensors) views.push_back(tensor->view());
-  const kernels::jit::TrapScope traps;
-  kernels::jit::run(kernel, views, {}, nullptr);
-}
-
 }  // namespace
 
 TEST_CASE("the last block adds up the parts that acq_rel atomics order", "[language][traps]") {
@@ -90,6 +80,7 @@ TEST_CASE("a last block without the order of its atomics is a race", "[language]
   CHECK(early.find("race on parts[4, 0]") != std::string::npos);
 }
 
+// What a block sees of another depends on when it runs: the executor runs them in turn.
 TEST_CASE("a thread that did not acquire sees nothing before a barrier", "[language][traps]") {
   const bool syncs = GENERATE(true, false);
   CAPTURE(syncs);
@@ -108,7 +99,9 @@ TEST_CASE("a thread that did not acquire sees nothing before a barrier", "[langu
   const HostTensor parts(DType::i32, {2});
   const HostTensor counts = tensor_of(DType::i32, {1}, {0});
   const HostTensor result(DType::i32, {2, 64});
-  const std::string error = error_of([&] { run_in_turn(k.finish(), {&parts, &counts, &result}); });
+  const std::string error = error_of([&] {
+    run_on_executor(k.finish(), {parts.view(), counts.view(), result.view()});
+  });
   CHECK(error.empty() == syncs);
   if (!syncs) CHECK(error.find("race on part[0]") != std::string::npos);
 }
@@ -138,7 +131,9 @@ TEST_CASE("acq_rel atomics order blocks through a third one", "[language][traps]
   const HostTensor parts(DType::i32, {1});
   const HostTensor both = tensor_of(DType::i32, {2}, {0, 0});
   const HostTensor result(DType::i32, {1});
-  const std::string error = error_of([&] { run_in_turn(k.finish(), {&parts, &both, &result}); });
+  const std::string error = error_of([&] {
+    run_on_executor(k.finish(), {parts.view(), both.view(), result.view()});
+  });
   CHECK(error.empty() == chained);
   if (!chained) CHECK(error.find("race on part[0]") != std::string::npos);
 }

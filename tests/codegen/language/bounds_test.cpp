@@ -73,29 +73,6 @@ TEST_CASE("a read outside of a fragment stops and names the element", "[language
         "t[6, 0] is out of bounds: extent 6");
 }
 
-TEST_CASE("vectors of a fragment are checked lane by lane", "[language][bounds]") {
-  // Whether the recorder refuses it or the executor: the program does not end well.
-  const auto text = [](const std::function<void(Builder&, Ref&, const Ref&)>& use) {
-    try {
-      return trap_of(1, [&](Builder& k, const Value&, const Ref& y) {
-        auto t = k.fragment(kF32, {8, 60}, "t");
-        k.fill(t, 1.0f);
-        use(k, t, y);
-      });
-    } catch (const Error& error) {
-      return error.code() == "OOB_CONST" ? std::string(error.code()) : std::string(error.what());
-    }
-  };
-  CHECK(said(text([](Builder& k, Ref& t, const Ref&) {
-               k.parallel({8, 64}, [&](Value r, Value c) { t(r, c) = 3.0f; });
-             }),
-             "OOB") == "OOB");
-  CHECK(said(text([](Builder& k, Ref& t, const Ref& y) {
-               k.parallel({8, 64}, [&](Value r, Value c) { y(r, c) = t(r, c); });
-             }),
-             "OOB") == "OOB");
-}
-
 TEST_CASE("an index outside of a local array stops and names the element", "[language][bounds]") {
   const auto body = [](Builder& k, const Value& n, const Ref& y) {
     auto own = k.local(kF32, {2, 4}, "own");
