@@ -16,6 +16,13 @@
 #include "kernels/jit/prepare.h"
 #include "runtime/runtime.h"
 
+#ifdef __SANITIZE_THREAD__
+/// A thread that has ended and is not joined yet is no leak here: main returns while threads work.
+extern "C" const char* __tsan_default_options() {
+  return "report_thread_leaks=0";
+}
+#endif
+
 namespace {
 
 using namespace tessera;
