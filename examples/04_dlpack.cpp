@@ -7,7 +7,7 @@
 #include <exception>
 #include <vector>
 
-#include "kernels/quant/per_token_cast.h"
+#include "kernels/ops.h"
 #include "runtime/dlpack.h"
 
 namespace ts = tessera;
@@ -27,7 +27,12 @@ extern "C" int example_cast(const DlTensor* x, const DlTensor* out, const DlTens
     // 2. device: the tensors name it; the library makes its context current and restores the caller's
     // 3. stream: the caller's; nothing is waited for
     // 4. launch
-    ts::kernels::per_token_cast(views[0], views[1], views[2], {.num_per_channels = 128}, stream);
+    ts::kernels::per_token_cast({.x = views[0],
+                                 .out = views[1],
+                                 .out_sf = views[2],
+                                 .format = ts::DType::e4m3,
+                                 .num_per_channels = 128},
+                                stream);
     return 0;
   } catch (const std::exception& error) {  // no exception crosses a C interface
     const size_t size = std::min(message_size - 1, std::strlen(error.what()));

@@ -32,6 +32,14 @@ inline int32_t common_alignment(const Tensors& tensors, std::initializer_list<co
   return alignment;
 }
 
+/// The stride of a dimension before the last. That of a single row counts as that of several would, if
+/// it can be one, so that one row takes the kernel of many.
+inline int64_t step(const TensorView& view, int dim) {
+  const int64_t inner = view.shape[dim + 1] * view.strides[dim + 1];
+  const bool counts = view.shape[dim] > 1 || view.strides[dim] >= inner;
+  return counts ? view.strides[dim] : inner;
+}
+
 /// Elements, at most `most`, that one access may have wherever it begins at a multiple of them in a
 /// row of the view.
 inline int64_t common_vector(const TensorView& view, int64_t most) {
@@ -39,7 +47,7 @@ inline int64_t common_vector(const TensorView& view, int64_t most) {
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data));
   int64_t vector = std::max<int64_t>(std::gcd(most * size, address) / size, 1);
   for (int i = 0; i + 1 < view.rank(); ++i) {
-    if (view.shape[i] > 1) vector = std::gcd(vector, view.strides[i]);
+    vector = std::gcd(vector, step(view, i));
   }
   return vector;
 }

@@ -98,11 +98,23 @@ int64_t ArgCheck::operator[](std::string_view symbol) const {
   return found->value;
 }
 
+std::string ArgCheck::Symbol::text() const {
+  if (origin.empty()) return fmt::format("{} = {}", name, value);
+  return fmt::format("{} = {} {}{}", name, value, origin.starts_with("=") ? "" : "from ", origin);
+}
+
 void ArgCheck::bind(std::string_view symbol, int64_t value, std::string_view formula,
                     std::string_view argument) {
   TESSERA_CHECK(find(symbol) == nullptr, fmt::format("{}: symbol {} is bound twice", op_, symbol));
-  symbols_.push_back(
-      {std::string(symbol), value, fmt::format("= {}", formula), std::string(argument)});
+  symbols_.push_back({std::string(symbol), value,
+                      formula == symbol ? "" : fmt::format("= {}", formula),
+                      std::string(argument)});
+}
+
+std::optional<ArgCheck::Known> ArgCheck::known(std::string_view symbol) const {
+  const Symbol* found = find(symbol);
+  if (found == nullptr) return std::nullopt;
+  return Known{found->value, found->text(), found->argument};
 }
 
 void ArgCheck::multiple_of(std::string_view symbol, int64_t divisor) {
@@ -111,9 +123,7 @@ void ArgCheck::multiple_of(std::string_view symbol, int64_t divisor) {
   const Symbol& s = *find(symbol);
   const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
   fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
-       fmt::format("{} % {} = 0", symbol, divisor),
-       fmt::format("{} = {} {}{}", symbol, value, s.origin.starts_with("=") ? "" : "from ",
-                   s.origin));
+       fmt::format("{} % {} = 0", symbol, divisor), s.text());
 }
 
 void ArgCheck::in_range(std::string_view symbol, int64_t lowest, int64_t highest, ErrorKind kind) {
@@ -122,10 +132,7 @@ void ArgCheck::in_range(std::string_view symbol, int64_t lowest, int64_t highest
   const Symbol& s = *find(symbol);
   const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
   fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
-       fmt::format("{} <= {} <= {}", lowest, symbol, highest),
-       fmt::format("{} = {} {}{}", symbol, value, s.origin.starts_with("=") ? "" : "from ",
-                   s.origin),
-       {}, kind);
+       fmt::format("{} <= {} <= {}", lowest, symbol, highest), s.text(), {}, kind);
 }
 
 void ArgCheck::param_in_range(std::string_view name, int64_t value, int64_t lowest,
@@ -197,7 +204,7 @@ bool ArgCheck::Tensor::checks_stride(int dim) const {
   return view_.size() > 0 && view_.shape[dim] > 1;
 }
 
-ArgCheck::Tensor& ArgCheck::Tensor::dtype(std::initializer_list<DType> allowed) {
+ArgCheck::Tensor& ArgCheck::Tensor::dtype(std::span<const DType> allowed) {
   std::vector<std::string_view> words;
   for (const DType d : allowed) words.push_back(tessera::name(d));
   dtype_words_ = fmt::format("{}", fmt::join(words, "|"));
@@ -227,8 +234,7 @@ std::string ArgCheck::Tensor::expected_shape(const std::vector<Extent>& extents)
       continue;
     }
     words.push_back(fmt::format("{}", symbol->value));
-    const std::string origin = fmt::format("{} = {} {}{}", symbol->name, symbol->value,
-                                           symbol->argument.empty() ? "" : "from ", symbol->origin);
+    const std::string origin = symbol->text();
     if (std::find(origins.begin(), origins.end(), origin) == origins.end()) {
       origins.push_back(origin);
     }

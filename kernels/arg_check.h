@@ -4,6 +4,8 @@
 // message.
 
 #include <initializer_list>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +62,13 @@ class ArgCheck {
   bool has(std::string_view name) const;
   /// The extent bound to a symbol, or set by bind(). An unbound symbol is a bug of the op.
   int64_t operator[](std::string_view symbol) const;
+  /// What is known of a symbol: "H = 100 from x dim 1", and the tensor to blame, empty for formulas.
+  struct Known {
+    int64_t value;
+    std::string text;
+    std::string argument;
+  };
+  std::optional<Known> known(std::string_view symbol) const;
   /// Gives a symbol a computed value; `formula` is what a message shows as its origin, `argument` the
   /// tensor that is to blame for it.
   void bind(std::string_view symbol, int64_t value, std::string_view formula,
@@ -89,8 +98,9 @@ class ArgCheck {
   struct Symbol {
     std::string name;
     int64_t value;
-    std::string origin;    // "x dim 0" or "= ceil(H / 128)"
-    std::string argument;  // the tensor, empty for formulas
+    std::string origin;        // "x dim 0" or "= ceil(H / 128)"
+    std::string argument;      // the tensor, empty for formulas
+    std::string text() const;  // "T = 5 from x dim 0"
   };
   struct Given {
     std::string name;
@@ -115,8 +125,11 @@ class ArgCheck {
 /// The chain that ArgCheck::tensor starts. Ends with the full expression that made it.
 class ArgCheck::Tensor {
  public:
-  Tensor& dtype(DType dtype) { return this->dtype({dtype}); }
-  Tensor& dtype(std::initializer_list<DType> allowed);
+  Tensor& dtype(DType dtype) { return this->dtype(std::span<const DType>(&dtype, 1)); }
+  Tensor& dtype(std::span<const DType> allowed);
+  Tensor& dtype(std::initializer_list<DType> allowed) {
+    return dtype(std::span<const DType>(allowed.begin(), allowed.size()));
+  }
   /// Any element of 1, 2 or 4 bytes: data that is moved and never interpreted.
   Tensor& movable();
 

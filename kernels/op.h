@@ -13,10 +13,10 @@
 
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
+#include "kernels/param_value.h"
+#include "kernels/signature/signature.h"
 
 namespace tessera::kernels {
-
-enum class Role : uint8_t { in, out, inout };
 
 struct TensorInfo {
   std::string name;
@@ -41,10 +41,6 @@ TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector
 TensorInfo inout(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
                  std::string layout = "row_major");
 TensorInfo optional(TensorInfo tensor);
-
-/// A parameter value: absent, int, float, bool, enum word, tuple.
-using ParamValue =
-    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
 
 struct ParamInfo {
   std::string name;
@@ -115,8 +111,7 @@ struct BenchCase {
     std::function<int64_t(int64_t)> values = {};
   };
   std::vector<Input> inputs;
-  int64_t bytes = 0;              // minimum traffic
-  std::optional<double> peer_us;  // filled by the tool from the peer file
+  int64_t bytes = 0;  // minimum traffic
 };
 
 struct OpInfo {
@@ -141,6 +136,11 @@ struct OpInfo {
   std::vector<BenchCase> examples;
   /// Shapes of the benchmark.
   std::vector<BenchCase> bench;
+  /// The case of a text in the words of theirs. Errors: argument, naming the word.
+  std::function<BenchCase(const std::string& text)> case_of = {};
+  /// Cases like these in the other buckets of token counts (buckets.h): the kernels of all three are
+  /// those of any token count.
+  std::vector<BenchCase> buckets = {};
 };
 
 /// All ops, in the order of the contract.
@@ -154,8 +154,6 @@ Params check_params(const OpInfo& op, const Params& given);
 
 /// "int", "float", "bool", "enum", "tuple".
 std::string_view name(ParamInfo::Type type);
-/// As on the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
-std::string to_string(const ParamValue& value);
 /// "{16, 32, H}", "1..E", "int >= 1", "bool": what a message and a table say of the values a
 /// parameter takes.
 std::string allowed_values(const ParamInfo& param);

@@ -211,20 +211,50 @@ std::unique_ptr<Prepared> make_prepared(const Identity& identity, Device device,
   return prepared;
 }
 
-void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& build,
-                std::span<const TensorView> tensors, std::span<const Scalar> scalars,
-                Stream stream) {
-  const Device device = device_of(identity.op, tensors);
+/// The arguments of a launch in the order of the kernel's parameters.
+class Ordered {
+ public:
+  Ordered(std::span<const TensorView> tensors, std::span<const Scalar> scalars)
+      : tensors_(tensors), scalars_(scalars) {}
+  Ordered(const Plan& plan, const Arguments& arguments) {
+    for (size_t i = 0; i < plan.num_tensors(); ++i) {
+      own_tensors_.push_back(arguments.tensor(plan.tensor_name(i)));
+    }
+    for (size_t i = 0; i < plan.num_scalars(); ++i) {
+      own_scalars_.push_back(arguments.scalar(plan.scalar_name(i)));
+    }
+    tensors_ = own_tensors_;
+    scalars_ = own_scalars_;
+  }
+  Ordered(const Ordered&) = delete;
+  Ordered& operator=(const Ordered&) = delete;
+
+  std::span<const TensorView> tensors() const { return tensors_; }
+  std::span<const Scalar> scalars() const { return scalars_; }
+
+ private:
+  std::vector<TensorView> own_tensors_;
+  std::vector<Scalar> own_scalars_;
+  std::span<const TensorView> tensors_;
+  std::span<const Scalar> scalars_;
+};
+
+/// `order` gives the arguments for a plan.
+template <class Order>
+void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& build, Device device,
+                const Order& order, Stream stream) {
   const bool is_named_only = call_mode().until == CallMode::Until::named;
   if (const Prepared* prepared =
           is_named_only ? nullptr : known().table.find(identity.op, identity.spec, device)) {
-    Binding binding = prepared->plan.bind(tensors, scalars);
-    finish_call(*prepared, binding, tensors, stream, identity.author);
+    const Ordered arguments = order(prepared->plan);
+    Binding binding = prepared->plan.bind(arguments.tensors(), arguments.scalars());
+    finish_call(*prepared, binding, arguments.tensors(), stream, identity.author);
     return;
   }
   const ir::Kernel kernel = build();
   Plan plan(std::string(identity.op), kernel, identity.author);
-  Binding binding = plan.bind(tensors, scalars);
+  const Ordered arguments = order(plan);
+  Binding binding = plan.bind(arguments.tensors(), arguments.scalars());
   if (binding.empty) return;  // nothing to compile for
   if (is_named_only) {
     call_mode().named->push_back(request_for(identity, kernel));
@@ -235,14 +265,24 @@ void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& bui
   const Prepared* const candidate = made.get();
   const Prepared& prepared = known().table.insert(std::move(made));
   if (&prepared == candidate && device.is_cuda()) count_spec(prepared.op);
-  finish_call(prepared, binding, tensors, stream, identity.author);
+  finish_call(prepared, binding, arguments.tensors(), stream, identity.author);
+}
+
+void run_in_order(const Identity& identity, const std::function<ir::Kernel()>& build,
+                  std::span<const TensorView> tensors, std::span<const Scalar> scalars,
+                  Stream stream) {
+  run_kernel(
+      identity, build, device_of(identity.op, tensors),
+      [&](const Plan&) { return Ordered(tensors, scalars); }, stream);
 }
 
 }  // namespace
 
 void run_op(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
-            std::span<const TensorView> tensors, std::span<const Scalar> scalars, Stream stream) {
-  run_kernel({op, spec, Author::tessera}, build, tensors, scalars, stream);
+            const Arguments& arguments, Stream stream) {
+  run_kernel(
+      {op, spec, Author::tessera}, build, arguments.device(),
+      [&](const Plan& plan) { return Ordered(plan, arguments); }, stream);
 }
 
 struct Function::State {
@@ -260,7 +300,7 @@ Function::Function(ir::Kernel kernel) {
 
 void Function::operator()(std::span<const TensorView> tensors, std::span<const Scalar> scalars,
                           Stream stream) const {
-  run_kernel(
+  run_in_order(
       {state_->kernel.name, state_->spec}, [&] { return state_->kernel; }, tensors, scalars,
       stream);
 }
@@ -283,7 +323,7 @@ Code Code::stamp(std::string digest) {
 void run_built(std::string_view op, const std::string& spec, const Code& code,
                const std::function<ir::Kernel()>& build, std::span<const TensorView> tensors,
                std::span<const Scalar> scalars, Stream stream) {
-  run_kernel({op, spec, Author::caller, code.digest()}, build, tensors, scalars, stream);
+  run_in_order({op, spec, Author::caller, code.digest()}, build, tensors, scalars, stream);
 }
 
 std::vector<std::string> take_value_errors(Device device, Stream stream) {

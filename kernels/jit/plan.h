@@ -58,6 +58,8 @@ class Plan {
   runtime::Streamed streamed(std::span<const TensorView> tensors) const;
 
   const std::string& op() const { return op_; }
+  const std::string& tensor_name(size_t i) const { return tensors_[i].name; }
+  const std::string& scalar_name(size_t i) const { return scalars_[i].name; }
   size_t num_tensors() const { return tensors_.size(); }
   size_t num_dims() const { return dims_.size(); }
   size_t num_scalars() const { return scalars_.size(); }

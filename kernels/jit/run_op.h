@@ -4,7 +4,6 @@
 // lowering when the cache is warm. Kernels of others: jit.h.
 
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,25 +11,24 @@
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
 #include "kernels/jit/scalar.h"
-#include "kernels/jit/spec.h"
 #include "kernels/op.h"
 
 namespace tessera::kernels::jit {
 
-/// One launch, with the arguments and errors of Function::operator(). `build` is called only when the
-/// Spec is new in this process.
-void run_op(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
-            std::span<const TensorView> tensors, std::span<const Scalar> scalars, Stream stream);
+/// What a launch binds to the parameters of a kernel, by the names of their declarations: no order can
+/// be wrong.
+class Arguments {
+ public:
+  virtual ~Arguments() = default;
+  virtual Device device() const = 0;
+  virtual TensorView tensor(std::string_view name) const = 0;  // rank 0 without data: absent
+  virtual Scalar scalar(std::string_view name) const = 0;
+};
 
-/// The same for a Spec as a struct and the function that builds its kernel.
+/// One launch. `build` is called only when the Spec is new in this process.
 ///
-/// Example: jit::run_op("post_fwd", spec, build, arguments, {}, stream);
-template <class Spec, class Build>
-requires std::is_invocable_r_v<ir::Kernel, Build, const Spec&>
-void run_op(std::string_view op, const Spec& spec, const Build& build,
-            std::span<const TensorView> tensors, std::span<const Scalar> scalars, Stream stream) {
-  run_op(
-      op, spec_bytes(spec), [&] { return build(spec); }, tensors, scalars, stream);
-}
+/// Errors: those of Function::operator().
+void run_op(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,
+            const Arguments& arguments, Stream stream);
 
 }  // namespace tessera::kernels::jit

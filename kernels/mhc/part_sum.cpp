@@ -1,11 +1,9 @@
 #include "kernels/mhc/part_sum.h"
 
-#include "kernels/alignment.h"
-
 namespace tessera::kernels::mhc {
 
-PartSum::PartSum(const ProjectionShape& shape, const TensorView& workspace)
-    : entries(static_cast<int32_t>(shape.entries)), align(common_alignment({workspace})) {
+PartSum::PartSum(const ProjectionShape& shape, int32_t workspace_align)
+    : entries(static_cast<int32_t>(shape.entries)), align(workspace_align) {
   const ProjectionParts p(shape);
   parts = static_cast<int32_t>(p.parts);
   parts_per_run = static_cast<int32_t>(p.parts_per_run);

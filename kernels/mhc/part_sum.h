@@ -14,7 +14,7 @@ struct PartSum {
   int32_t entries, parts, parts_per_run, halves;  // projection_parts.h
   int32_t align;                                  // bytes, of the workspace
 
-  PartSum(const ProjectionShape& shape, const TensorView& workspace);
+  PartSum(const ProjectionShape& shape, int32_t workspace_align);
   int64_t stored() const { return int64_t{parts} * halves; }
 };
 

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "kernels/alignment.h"
-#include "kernels/jit/run_op.h"
 #include "kernels/jit/target.h"
 #include "kernels/mhc/projection_kernel.h"
 
@@ -28,20 +26,20 @@ Runs runs_of(const ProjectionShape& shape, const ProjectionSpec& spec) {
   return {row_blocks, (tiles + row_blocks - 1) / row_blocks};
 }
 
-ProjectionSpec spec_of(const ProjectionShape& shape, const ProjectionTensors& tensors) {
+ProjectionSpec spec_of(const Call& c, const ProjectionShape& shape, bool is_last_reader) {
   const ProjectionParts parts(shape);
   ProjectionSpec spec = {static_cast<int32_t>(shape.entries),
                          static_cast<int32_t>(shape.width),
                          static_cast<int32_t>(parts.columns),
                          static_cast<int32_t>(parts.halves),
-                         tensors.norm_weight.rank() != 0 ? 1 : 0,
-                         tensors.is_last_reader ? 1 : 0,
-                         common_alignment({tensors.residual}),
-                         common_alignment({tensors.fn}),
-                         common_alignment({tensors.workspace}),
+                         c.has("norm_weight") ? 1 : 0,
+                         is_last_reader ? 1 : 0,
+                         c.align({"residual"}),
+                         c.align({"fn"}),
+                         c.align({"workspace"}),
                          /*most_tiles=*/1,
                          /*adds_late=*/0};
-  const int64_t for_tiles = jit::shared_memory_limit(tensors.residual.device) - spec.other_bytes();
+  const int64_t for_tiles = jit::shared_memory_limit(c.device()) - spec.other_bytes();
   spec.most_tiles = static_cast<int32_t>(std::clamp<int64_t>(for_tiles / spec.tile_bytes(), 1, 8));
   const bool has_many = runs_of(shape, spec).tiles >= kManyTiles;
   spec.adds_late = spec.by_row() && !spec.has_paired_matrices() && has_many ? 1 : 0;
@@ -50,25 +48,30 @@ ProjectionSpec spec_of(const ProjectionShape& shape, const ProjectionTensors& te
 
 }  // namespace
 
-void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,
-                    Stream stream) {
-  if (shape.width == 0) return;
-  const ProjectionSpec spec = spec_of(shape, tensors);
-  std::vector<TensorView> arguments = {
-      TensorView(tensors.residual.data, DType::bf16, {shape.tokens, shape.width},
-                 tensors.residual.device),
-      tensors.fn};
-  if (spec.has_weight != 0) arguments.push_back(tensors.norm_weight);
-  arguments.push_back(product_parts(shape, tensors.workspace));
-  arguments.push_back(square_parts(shape, tensors.workspace));
-  const jit::Scalar scalars[] = {runs_of(shape, spec).row_blocks};
-  jit::run_op(
-      op, "projection" + jit::spec_bytes(spec), [&] { return build_projection(spec); }, arguments,
-      scalars, stream);
+ProjectionShape projection_shape(const Call& c) {
+  return {c["T"], c["M"], c["n"] * c["H"], c["n_splits"]};
 }
 
-ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTensors& tensors) {
-  return build_projection(spec_of(shape, tensors));
+int64_t projection_elements(const Call& c) {
+  return projection_workspace(projection_shape(c));
+}
+
+std::vector<More::Tensor> projected_parts(const Call& c) {
+  const ProjectionShape shape = projection_shape(c);
+  if (shape.width == 0) return {};
+  return {{"products", product_parts(shape, c.given("workspace"))},
+          {"squares", square_parts(shape, c.given("workspace"))}};
+}
+
+void add_projection(const Call& c, Launches& go, bool is_last_reader) {
+  const ProjectionShape shape = projection_shape(c);
+  if (shape.width == 0) return;
+  const ProjectionSpec spec = spec_of(c, shape, is_last_reader);
+  More more{projected_parts(c), {{"row_blocks", runs_of(shape, spec).row_blocks}}};
+  more.tensors.push_back(
+      {"residual",
+       {c.given("residual").data, DType::bf16, {shape.tokens, shape.width}, c.device()}});
+  go.add(build_projection, spec, more, "projection");
 }
 
 }  // namespace tessera::kernels::mhc

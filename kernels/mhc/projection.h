@@ -2,21 +2,22 @@
 // The projection of the residual onto the rows of `fn` and its sum of squares, cut along the
 // columns. norm_fn_fwd and pre_big_fuse share it, so that both see the same bits.
 
-#include "dsl/ir/tile.h"
+#include <vector>
+
 #include "kernels/mhc/projection_parts.h"
+#include "kernels/signature/launches.h"
 
 namespace tessera::kernels::mhc {
 
-/// The tensors of the op: residual [tokens.., streams, hidden], workspace [projection_workspace()].
-/// An absent weight has rank 0.
-struct ProjectionTensors {
-  TensorView residual, fn, norm_weight, workspace;
-  bool is_last_reader = false;  // nobody reads the residual again soon
-};
-/// Writes the partial results. `op` names the launch.
-void run_projection(const char* op, const ProjectionShape& shape, const ProjectionTensors& tensors,
-                    Stream stream);
-/// The kernel that run_projection launches; data pointers are read for their alignment only.
-ir::Kernel projection_kernel(const ProjectionShape& shape, const ProjectionTensors& tensors);
+/// What the results of a call depend on.
+ProjectionShape projection_shape(const Call& c);
+/// Elements of its workspace, a function of signatures.
+int64_t projection_elements(const Call& c);
+
+/// Adds the kernel that writes the partial results into the workspace; none without columns.
+/// `is_last_reader`: nobody reads the residual again soon.
+void add_projection(const Call& c, Launches& go, bool is_last_reader);
+/// The partial results as the kernel after it takes them; none without columns.
+std::vector<More::Tensor> projected_parts(const Call& c);
 
 }  // namespace tessera::kernels::mhc

@@ -1,7 +1,5 @@
 // sinkhorn_bwd: the gradient of the Sinkhorn projection with respect to its logits.
 //
-// Shapes   grad_out, x and grad_x [tokens, streams, streams]
-// Dtypes   f32
 // Method   one lane per element, sums by shuffles. All 2 * repeat states and divisors of a lane stay
 //          in its registers, so the number of rounds is part of the Spec and the rounds are
 //          unrolled; no shared memory. The bound is the latency of 4 * repeat dependent sums and
@@ -10,37 +8,29 @@
 //          behind the step: one division fewer than with the state before it.
 // Tuned    H200: 4 warps per block, as sinkhorn_fwd.
 
-#include "kernels/mhc/sinkhorn_bwd.h"
-
-#include "kernels/arg_check.h"
-#include "kernels/jit/run_op.h"
+#include "kernels/all_ops.h"
 #include "kernels/mhc/sinkhorn.h"
-#include "kernels/mhc/token_dims.h"
-#include "kernels/op_call.h"
+#include "kernels/signature/launches.h"
+#include "kernels/signature/op_builder.h"
 
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec
 struct Spec {
   int32_t streams, repeat;
 };
 
 constexpr int64_t kThreads = 128;
 
-// 2. Builder
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
   const mhc::MatrixLanes matrix{s.streams};
   const int64_t side = matrix.side(), block_tokens = kThreads / matrix.lanes();
   const int64_t more_rounds = s.repeat - 1, last = 2 * s.repeat - 1;
-  Builder k("sinkhorn_bwd");
-  auto tokens = k.dim("tokens");
-  const std::vector<Arg> shape = {tokens, s.streams, s.streams};
-  auto grad_out = k.input("grad_out", DType::f32, shape, {.align = 4});
-  auto x = k.input("x", DType::f32, shape, {.align = 4});
-  auto grad_x = k.output("grad_x", DType::f32, shape, {.align = 4});
-  auto eps = k.scalar("eps", DType::f32);
+  OpBuilder k(sinkhorn_bwd_op, {{"n", s.streams}});
+  auto tokens = k.extent("T");
+  auto grad_out = k.tensor("grad_out"), x = k.tensor("x"), grad_x = k.tensor("grad_x");
+  auto eps = k.param("eps");
   auto at = k.launch({ceil_div(tokens, block_tokens)}, {.threads = kThreads});
 
   auto token = k.let("token", at.x * block_tokens + k.thread() / matrix.lanes());
@@ -90,99 +80,29 @@ ir::Kernel build(const Spec& s) {
   return k.finish();
 }
 
-// 3. Host function
-struct Call {
-  mhc::TokenDims tokens;
-  int64_t repeat;
-  float eps;
-};
-
-Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
-  const Call call{mhc::TokenDims(tensors, "grad_out", 2), std::get<int64_t>(params.at("repeat")),
-                  static_cast<float>(std::get<double>(params.at("eps")))};
-  check.tensor("grad_out", tensors)
-      .dtype(DType::f32)
-      .shape_of(call.tokens.shape({"n", "n"}))
-      .row_major();
-  check.tensor("x", tensors).dtype(DType::f32).same_shape("grad_out").row_major();
-  mhc::require_streams(check, "grad_out", mhc::kMaxSinkhornStreams);
-  check.param_in_range("repeat", call.repeat, 1, mhc::kMaxSinkhornRepeat);
-  return call;
-}
-
-Spec spec_of(const ArgCheck& check, const Call& call) {
-  return {static_cast<int32_t>(check["n"]), static_cast<int32_t>(call.repeat)};
-}
-
-std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
-  ArgCheck check("sinkhorn_bwd");
-  check_input(check, inputs, params);
-  const Dims shape = inputs.at("x").shape;
-  return {row_major_output("grad_x", DType::f32, shape)};
-}
-
-void run(const Tensors& tensors, const Params& params, Stream stream) {
-  ArgCheck check("sinkhorn_bwd");
-  const Call call = check_input(check, tensors, params);
-  check.output("grad_x", tensors).dtype(DType::f32).same_shape("grad_out").row_major();
-  check.memory();
-  if (tensors.at("x").size() == 0) return;
-  const Spec spec = spec_of(check, call);
-  const TensorView arguments[] = {call.tokens.flat(tensors.at("grad_out")),
-                                  call.tokens.flat(tensors.at("x")),
-                                  call.tokens.flat(tensors.at("grad_x"))};
-  const jit::Scalar scalars[] = {call.eps};
-  jit::run_op("sinkhorn_bwd", spec, build, arguments, scalars, stream);
-}
-
-std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
-  ArgCheck check("sinkhorn_bwd");
-  const Call call = check_input(check, tensors, params);
-  if (tensors.at("x").size() == 0) return {};
-  return {build(spec_of(check, call))};
-}
-
-// 4. Registration
-BenchCase bench_case(int64_t tokens, int64_t streams, int64_t repeat) {
-  const Dims shape = {tokens, streams, streams};
-  BenchCase c;
-  c.label = "T=" + std::to_string(tokens) + " n=" + std::to_string(streams) +
-            " repeat=" + std::to_string(repeat);
-  c.params = {{"repeat", repeat}};
-  c.inputs = {{"grad_out", DType::f32, shape}, {"x", DType::f32, shape}};
-  c.bytes = 12 * num_elements(shape);
-  return c;
-}
-
-OpInfo op_info() {
-  OpInfo op;
-  op.name = "sinkhorn_bwd";
-  op.family = "mhc";
-  op.purpose = "gradient of the Sinkhorn projection with respect to its logits";
-  op.tensors = {input("grad_out", {"f32"}, {"T", "n", "n"}), input("x", {"f32"}, {"T", "n", "n"}),
-                output("grad_x", {"f32"}, {"T", "n", "n"})};
-  op.params = {count("repeat", "1..45", 10), number("eps", 1e-6)};
-  op.outputs = outputs;
-  op.run = run;
-  op.kernels = kernels;
-  op.examples = {bench_case(37, 4, 10), bench_case(5, 3, 2), bench_case(9, 2, 1)};
-  for (const int64_t tokens : {1, 128, 512, 4096, 8192}) {
-    op.bench.push_back(bench_case(tokens, 4, 10));
-  }
-  return op;
+void launches(const Call& c, Launches& go) {
+  go.add(build, Spec{c.i32("n"), c.i32("repeat")});
 }
 
 }  // namespace
 
-void sinkhorn_bwd(const TensorView& grad_out, const TensorView& x, const TensorView& grad_x,
-                  const SinkhornOptions& options, Stream stream) {
-  call_op(sinkhorn_bwd_op(), {{"grad_out", grad_out}, {"x", x}, {"grad_x", grad_x}},
-          {{"repeat", options.repeat}, {"eps", options.eps}}, stream);
-}
-
-const OpInfo& sinkhorn_bwd_op() {
-  static const OpInfo* const op = new OpInfo(op_info());
-  return *op;
-}
+const Op sinkhorn_bwd_op{
+    .name = "sinkhorn_bwd",
+    .family = "mhc",
+    .purpose = "gradient of the Sinkhorn projection with respect to its logits",
+    .signature = R"(
+      grad_out   f32 [T.., n, n]
+      x          f32 [T.., n, n]    # the logits
+      -> grad_x  f32 [T.., n, n]
+      param      repeat int 1..45 = 10
+      param      eps float = 1e-6
+      need       n >= 1 on grad_out "there must be a stream"
+      limit      n <= 4 on grad_out "so many streams are not supported"   # 16 lanes per matrix
+    )",
+    .launches = launches,
+    .examples = "T=37 n=4 repeat=10; T=5 n=3 repeat=2; T=9 n=2 repeat=1",
+    .bench = R"(
+      T=1 n=4 repeat=10; T=128 n=4 repeat=10; T=512 n=4 repeat=10; T=4096 n=4 repeat=10
+      T=8192 n=4 repeat=10)"};
 
 }  // namespace tessera::kernels

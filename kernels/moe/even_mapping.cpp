@@ -33,24 +33,12 @@ int64_t EvenMapping::expert(int64_t position) const {
   return position - start(e) < count(e) ? e : -1;
 }
 
-BenchCase::Input EvenMapping::token_topk_to_pos() const {
-  return {"token_topk_to_pos",
-          DType::i32,
-          {num_tokens, num_topk},
-          {num_topk, 1},
-          [mapping = *this](int64_t flat) { return mapping.position(flat); }};
+EvenMapping mapping_of(const Case& c) {
+  return {c["T"], c["K"], c["E"], c["entries"], c["alignment"]};
 }
 
-BenchCase::Input EvenMapping::pos_to_expert() const {
-  return {"pos_to_expert", DType::i32, {num_positions()}, {1}, [mapping = *this](int64_t position) {
-            return mapping.expert(position);
-          }};
-}
-
-EvenMapping rank_mapping(int64_t num_tokens, int64_t num_topk, int64_t num_experts,
-                         int64_t alignment) {
-  const int64_t sent = 4001 * num_topk;
-  return {num_tokens, num_topk, num_experts, std::min(sent, num_tokens * num_topk), alignment};
+int64_t rank_entries(const Case& c) {
+  return std::min(4001 * c["K"], c["T"] * c["K"]);
 }
 
 }  // namespace tessera::kernels::moe

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "kernels/op.h"
+#include "kernels/signature/case.h"
 
 namespace tessera::kernels::moe {
 
@@ -21,18 +21,15 @@ struct EvenMapping {
   /// Element of pos_to_expert: an expert, or -1 in padding.
   int64_t expert(int64_t position) const;
 
-  /// The i32 inputs token_topk_to_pos [T, K] and pos_to_expert [P] of a benchmark.
-  BenchCase::Input token_topk_to_pos() const;
-  BenchCase::Input pos_to_expert() const;
-
  private:
   int64_t count(int64_t expert) const;
   int64_t start(int64_t expert) const;
 };
 
-/// What one of several ranks sees of 4001 tokens per rank: num_topk entries per token sent, which
-/// fell on `num_tokens` tokens.
-EvenMapping rank_mapping(int64_t num_tokens, int64_t num_topk, int64_t num_experts,
-                         int64_t alignment);
+/// Of a case: T, K, E, `entries` and `alignment`, words of the ops that take mappings.
+EvenMapping mapping_of(const Case& c);
+/// The standard of `entries`: what one of several ranks sees of 4001 tokens per rank, num_topk entries
+/// per token sent, which fell on T tokens.
+int64_t rank_entries(const Case& c);
 
 }  // namespace tessera::kernels::moe

@@ -1,7 +1,5 @@
 // top2_sum_gate: the router of a mixture of experts.
 //
-// Shapes   logits [tokens, experts], bias [experts], topk_idx and topk_weights [tokens, slots] with
-//          slots = num_topk + shared experts; the rest in top2_sum_gate.h
 // Dtypes   f32, ids i64, maps i32, masks bool
 // Method   one warp per token: lane l holds experts 128 i + 4 l + j. All lanes share the work of
 //          ranking the groups; num_topk rounds take the best key of the warp by two warp reductions
@@ -12,82 +10,57 @@
 // Maths    weight = score / (1e-20 + scores in rank order) * scale; see expert_score.h
 // Tuned    H200: 4 warps per block, so that even 128 tokens spread over 32 SMs.
 
-#include "kernels/moe/top2_sum_gate.h"
-
 #include <cmath>
+#include <string>
 
-#include "kernels/alignment.h"
-#include "kernels/jit/run_op.h"
-#include "kernels/moe/router_bench.h"
-#include "kernels/moe/router_call.h"
+#include "kernels/all_ops.h"
 #include "kernels/moe/router_kernel.h"
-#include "kernels/op_call.h"
+#include "kernels/signature/case.h"
+#include "kernels/signature/launches.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec: RouterSpec; 2. Builder: build_router
-using Spec = moe::RouterSpec;
-
-// 3. Host function
-constexpr const char* kOp = "top2_sum_gate";
-
-OutputInfo output(const ArgCheck& check, const char* name, DType dtype) {
-  const Dims shape{check["T"], check["K+S"]};
-  return row_major_output(name, dtype, shape);
+std::string text(int64_t value) {
+  return std::to_string(value);
 }
 
-Spec spec_of(const ArgCheck& check, const moe::RouterCall& call, const Tensors& tensors) {
-  Spec s;
-  s.experts = static_cast<int32_t>(check["E"]);
-  s.num_topk = static_cast<int32_t>(call.num_topk);
-  s.num_shared = static_cast<int32_t>(call.num_shared);
-  s.num_groups = static_cast<int32_t>(call.num_groups);
-  s.num_topk_groups = static_cast<int32_t>(call.num_topk_groups);
-  s.scoring = call.scoring;
-  s.has_mask = tensors.contains("mask");
-  s.has_fixed = tensors.contains("fix_routing_mask");
-  s.has_unmapped = tensors.contains("unmapped_topk_idx");
-  s.has_map = tensors.contains("to_physical_map");
-  const int32_t align = common_alignment(tensors, {"logits", "bias"});
-  s.vector = align == 16 && s.experts % 4 == 0 ? 4 : 1;
-  return s;
+/// How many shared experts take slots.
+int64_t shared_slots(const Call& c) {
+  return c.flag("use_shared_as_routed") ? c["num_shared_experts"] : 0;
 }
 
-std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
-  ArgCheck check(kOp);
-  moe::check_router(check, inputs, params);
-  return {output(check, "topk_idx", DType::i64), output(check, "topk_weights", DType::f32)};
+/// Experts with their replicas.
+int64_t num_physical(const Call& c) {
+  return c["E"] + (c.has("to_physical_map") ? c["D"] - 1 : 0);
 }
 
-/// Of tokens that are not masked: logits are finite and the experts that they keep exist. Experts
-/// have replicas, which are among the physical experts.
-void check_values(const ArgCheck& check, const Tensors& tensors, int64_t num_physical) {
-  const TensorView& logits = tensors.at("logits");
+void check_values(const Call& c) {
+  const TensorView& logits = c.given("logits");
   if (!values_are_checked(logits)) return;
   const auto is_set = [&](const char* name, int64_t token, bool otherwise) {
-    return check.has(name) ? integer_at(tensors.at(name), token) != 0 : otherwise;
+    return c.has(name) ? integer_at(c.given(name), token) != 0 : otherwise;
   };
   const auto* values = static_cast<const float*>(logits.data);
-  const int64_t experts = check["E"], topk = check["K"];
+  const int64_t experts = c["E"], topk = c["K"];
   const auto refuse = [&](const std::string& name, const std::string& expected,
                           const std::string& value, const Dims& place) {
-    check.require(false, name, out_of_range(name), expected, value + " at " + to_string(place));
+    c.need(false, name, out_of_range(name), expected, value + " at " + to_string(place));
   };
-  if (check.has("logical_count")) {
-    const TensorView &count = tensors.at("logical_count"), &map = tensors.at("to_physical_map");
-    require_values(check, "logical_count", count, 1, check["D"]);
-    for (int64_t e = 0; e < check["E+S"]; ++e) {
+  if (c.has("logical_count")) {
+    const TensorView &count = c.given("logical_count"), &map = c.given("to_physical_map");
+    require_values(c.check(), "logical_count", count, 1, c["D"]);
+    for (int64_t e = 0; e < experts + c["S"]; ++e) {
       for (int64_t d = 0; d < integer_at(count, e); ++d) {
-        const int64_t id = integer_at(map, e * check["D"] + d);
-        if (id < num_physical) continue;
-        refuse("to_physical_map", "at most " + std::to_string(num_physical - 1), std::to_string(id),
-               {e, d});
+        const int64_t id = integer_at(map, e * c["D"] + d);
+        if (id < num_physical(c)) continue;
+        refuse("to_physical_map", "at most " + text(num_physical(c) - 1), text(id), {e, d});
       }
     }
   }
-  for (int64_t t = 0; t < check["T"]; ++t) {
+  // Of tokens that are not masked: logits are finite and the experts that they keep exist.
+  for (int64_t t = 0; t < c["T"]; ++t) {
     if (!is_set("mask", t, true)) continue;
     for (int64_t e = 0; e < experts; ++e) {
       const float value = values[t * experts + e];
@@ -97,93 +70,122 @@ void check_values(const ArgCheck& check, const Tensors& tensors, int64_t num_phy
     }
     if (!is_set("fix_routing_mask", t, false)) continue;
     for (int64_t k = 0; k < topk; ++k) {
-      const int64_t id = integer_at(tensors.at("unmapped_topk_idx"), t * topk + k);
+      const int64_t id = integer_at(c.given("unmapped_topk_idx"), t * topk + k);
       if (id >= 0 && id < experts) continue;
-      refuse("unmapped_topk_idx",
-             "0 .. " + std::to_string(experts - 1) + " where fix_routing_mask is true",
-             std::to_string(id), {t, k});
+      refuse("unmapped_topk_idx", "0 .. " + text(experts - 1) + " where fix_routing_mask is true",
+             text(id), {t, k});
     }
   }
 }
 
-void run(const Tensors& tensors, const Params& params, Stream stream) {
-  ArgCheck check(kOp);
-  const moe::RouterCall call = moe::check_router(check, tensors, params);
-  check.output("topk_idx", tensors).dtype(DType::i64).shape("T", "K+S").row_major();
-  check.output("topk_weights", tensors).dtype(DType::f32).shape("T", "K+S").row_major();
-  check.memory();
-  check_values(check, tensors, call.num_physical);
-  if (check["T"] == 0) return;
-  std::vector<TensorView> arguments;
-  for (const char* name : {"logits", "bias", "topk_idx", "topk_weights", "mask", "fix_routing_mask",
-                           "unmapped_topk_idx", "to_physical_map", "logical_count"}) {
-    if (const auto found = tensors.find(name); found != tensors.end()) {
-      arguments.push_back(found->second);
-    }
-  }
-  const jit::Scalar scalars[] = {call.routed_scaling_factor,
-                                 call.ep_rank,
-                                 call.num_physical,
-                                 call.num_physical / call.num_ep_ranks,
-                                 call.tp_rank,
-                                 call.num_tp_ranks};
-  const Spec spec = spec_of(check, call, tensors);
-  jit::run_op(kOp, spec, moe::build_router, arguments, scalars, stream);
-}
-
-std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
-  ArgCheck check(kOp);
-  const moe::RouterCall call = moe::check_router(check, tensors, params);
-  if (check["T"] == 0) return {};
-  return {moe::build_router(spec_of(check, call, tensors))};
-}
-
-// 4. Registration: router_bench.cpp has the cases
-OpInfo op_info() {
-  OpInfo op;
-  op.name = kOp;
-  op.family = "moe";
-  op.purpose = "the experts of each token, their weights and where they live on this rank";
-  op.tensors = moe::router_tensors();
-  op.params = moe::router_params();
-  op.outputs = outputs;
-  op.run = run;
-  op.kernels = kernels;
-  op.examples = moe::router_examples();
-  op.bench = moe::router_bench();
-  return op;
+void launches(const Call& c, Launches& go) {
+  const bool all_groups = c["num_groups"] == c["num_topk_groups"];
+  moe::RouterSpec s;
+  s.experts = c.i32("E");
+  s.num_topk = c.i32("K");
+  s.num_shared = c.i32("S");
+  s.num_groups = all_groups ? 0 : c.i32("num_groups");
+  s.num_topk_groups = all_groups ? 0 : c.i32("num_topk_groups");
+  s.scoring = moe::scoring_of(c.params());
+  s.has_mask = c.has("mask");
+  s.has_fixed = c.has("fix_routing_mask");
+  s.has_unmapped = c.has("unmapped_topk_idx");
+  s.has_map = c.has("to_physical_map");
+  s.vector = c.align({"logits", "bias"}) == 16 && s.experts % 4 == 0 ? 4 : 1;
+  const int64_t physical = num_physical(c);
+  go.add(moe::build_router, s,
+         {.scalars = {{"num_physical", physical},
+                      {"experts_per_rank", physical / c["num_ep_ranks"]}}});
 }
 
 }  // namespace
 
-void top2_sum_gate(const Top2SumGateTensors& t, const Top2SumGateOptions& o, Stream stream) {
-  call_op(top2_sum_gate_op(),
-          {{"logits", t.logits},
-           {"bias", t.bias},
-           {"mask", t.mask},
-           {"fix_routing_mask", t.fix_routing_mask},
-           {"to_physical_map", t.to_physical_map},
-           {"logical_count", t.logical_count},
-           {"unmapped_topk_idx", t.unmapped_topk_idx},
-           {"topk_idx", t.topk_idx},
-           {"topk_weights", t.topk_weights}},
-          {{"num_topk", o.num_topk},
-           {"num_topk_groups", o.num_topk_groups},
-           {"num_groups", o.num_groups},
-           {"use_shared_as_routed", o.use_shared_as_routed},
-           {"num_shared_experts", o.num_shared_experts},
-           {"routed_scaling_factor", o.routed_scaling_factor},
-           {"ep_rank", o.ep_rank},
-           {"num_ep_ranks", o.num_ep_ranks},
-           {"tp_rank", o.tp_rank},
-           {"num_tp_ranks", o.num_tp_ranks},
-           {"scoring_func", o.scoring_func}},
-          stream);
-}
-
-const OpInfo& top2_sum_gate_op() {
-  static const OpInfo* const op = new OpInfo(op_info());
-  return *op;
-}
+const Op top2_sum_gate_op{
+    .name = "top2_sum_gate",
+    .family = "moe",
+    .purpose = "the experts of each token, their weights and where they live on this rank",
+    .signature = R"(
+      logits             f32 [T, E]
+      bias               f32 [E]
+      mask?              bool [T]
+      fix_routing_mask?  bool [T]
+      to_physical_map?   i32 [E+S, D]     iff logical_count
+      logical_count?     i32 [E+S]        iff to_physical_map
+      -> topk_idx        i64 [T, K+S]
+      -> topk_weights    f32 [T, K+S]
+      -> inout unmapped_topk_idx?  i64 [T, K] rows
+      param  num_topk int 1..32
+      param  num_topk_groups int = 0
+      param  num_groups int = 0
+      param  use_shared_as_routed bool = false
+      param  num_shared_experts int = 0
+      param  routed_scaling_factor float = 1
+      param  ep_rank int = 0
+      param  num_ep_ranks int = 1
+      param  tp_rank int = 0
+      param  num_tp_ranks int = 1
+      param  scoring_func {sigmoid, sqrtsoftplus, softmax}
+      let    K = num_topk
+      let    S = shared_slots()
+      let    members = E / num_groups
+      let    physical = num_physical()
+      need   num_topk <= E
+      limit  E <= 4096 on logits "too many experts"   # 128 keys per lane still fit its registers
+      need   D >= 1 if to_physical_map on to_physical_map "'to_physical_map' has no columns"
+      need   num_shared_experts in {1, 2} if use_shared_as_routed
+      need   (num_groups = 0) = (num_topk_groups = 0) on num_topk_groups
+      |      "'num_groups' and 'num_topk_groups' go together"
+      need   1 <= num_groups <= 32 and E % num_groups = 0 if num_groups != 0 on num_groups
+      need   1 <= num_topk_groups <= num_groups if num_groups != 0 on num_topk_groups
+      need   2 <= members <= 32 if num_groups != 0 on num_groups
+      |      "'num_groups' makes groups of the wrong size"
+      need   num_topk_groups * members >= num_topk if num_groups != 0
+      |      "'num_topk_groups' leaves too few experts"
+      need   K % S = 0 and E % (K / S) = 0 if use_shared_as_routed on num_shared_experts
+      |      "'num_shared_experts' does not fit num_topk and the experts"
+      need   S <= physical - E if use_shared_as_routed on to_physical_map
+      |      "shared experts need as many extra columns of 'to_physical_map'"
+      need   K + S <= 32 on num_topk "'num_topk' and shared experts are too many for a token"
+      need   num_ep_ranks >= 1 and physical % num_ep_ranks = 0
+      need   0 <= ep_rank < num_ep_ranks on ep_rank
+      need   1 <= num_tp_ranks <= 2147483647 / physical on num_tp_ranks # products stay in 32 bits
+      need   0 <= tp_rank < num_tp_ranks on tp_rank
+      need   unmapped_topk_idx if fix_routing_mask
+      |      "'fix_routing_mask' needs 'unmapped_topk_idx'"
+    )",
+    .launches = launches,
+    .check_values = check_values,
+    .functions = {{"shared_slots", shared_slots}, {"num_physical", num_physical}},
+    .examples = R"(
+      T=65 E=256 num_topk=8 num_groups=8 num_topk_groups=4 scoring_func=sigmoid routed_scaling_factor=2.5
+      T=5 E=72 num_topk=6 scoring_func=sqrtsoftplus; T=7 E=30 num_topk=5 scoring_func=softmax
+      T=3 E=54 num_topk=4 num_groups=6 num_topk_groups=2 scoring_func=softmax
+      T=36 E=72 num_topk=6 num_shared_experts=1 scoring_func=sigmoid use_shared_as_routed=true to_physical_map=given logical_count=given routed_scaling_factor=1.5 num_ep_ranks=4 tp_rank=1 num_tp_ranks=2 mask=given unmapped_topk_idx=given
+      T=36 E=256 num_topk=8 num_groups=8 num_topk_groups=8 num_shared_experts=2 scoring_func=softmax use_shared_as_routed=true to_physical_map=given logical_count=given routed_scaling_factor=1.5 num_ep_ranks=4 tp_rank=1 num_tp_ranks=2 mask=given unmapped_topk_idx=given)",
+    .bench = R"(
+      T=36 E=72 num_topk=6 num_shared_experts=1 scoring_func=sigmoid routed_scaling_factor=1.5 num_ep_ranks=4 tp_rank=1 num_tp_ranks=2 unmapped_topk_idx=given
+      T=36 E=32 num_topk=6 num_shared_experts=2 scoring_func=softmax routed_scaling_factor=1.5 num_ep_ranks=4 tp_rank=1 num_tp_ranks=2 unmapped_topk_idx=given
+      T=36 E=36 num_topk=6 num_shared_experts=2 scoring_func=sqrtsoftplus routed_scaling_factor=1.5 num_ep_ranks=4 tp_rank=1 num_tp_ranks=2 unmapped_topk_idx=given
+      T=36 E=128 num_topk=6 num_shared_experts=2 scoring_func=sqrtsoftplus routed_scaling_factor=1.5 num_ep_ranks=4 tp_rank=1 num_tp_ranks=2 unmapped_topk_idx=given
+      T=1 E=256 num_topk=8 num_groups=8 num_topk_groups=4 scoring_func=sigmoid routed_scaling_factor=2.5
+      T=1 E=256 num_topk=6 scoring_func=sqrtsoftplus routed_scaling_factor=2.5
+      T=128 E=256 num_topk=8 num_groups=8 num_topk_groups=4 scoring_func=sigmoid routed_scaling_factor=2.5
+      T=128 E=256 num_topk=6 scoring_func=sqrtsoftplus routed_scaling_factor=2.5
+      T=4096 E=256 num_topk=8 num_groups=8 num_topk_groups=4 scoring_func=sigmoid routed_scaling_factor=2.5
+      T=4096 E=256 num_topk=6 scoring_func=sqrtsoftplus routed_scaling_factor=2.5
+      T=4096 E=256 num_topk=8 scoring_func=softmax routed_scaling_factor=2.5)",
+    // The last four tokens are masked; every expert lives where it is, and nowhere else.
+    .case_words = {{"K", [](const Case& c) { return c["num_topk"]; }},
+                   {"S",
+                    [](const Case& c) {
+                      return c.find("use_shared_as_routed") == ParamValue(true)
+                                 ? c["num_shared_experts"]
+                                 : int64_t{0};
+                    }},
+                   {"D", [](const Case&) { return int64_t{33}; }}},
+    .values = {{"mask", [](const Case& c, int64_t t) { return t < c["T"] - 4 ? int64_t{1} : 0; }},
+               {"to_physical_map", [](const Case& c, int64_t i) { return i / c["D"]; }},
+               {"logical_count", [](const Case&, int64_t) { return int64_t{1}; }}},
+    .bytes = [](const Case& c) { return 4 * (c["T"] + 1) * c["E"]; }};
 
 }  // namespace tessera::kernels

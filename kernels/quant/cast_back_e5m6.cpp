@@ -1,27 +1,21 @@
 // cast_back_e5m6: 12-bit codes to bf16 or f32, with one scale per block of the matrix.
 //
-// Shapes   x [tokens, hidden * 3 / 8] words, x_sf [ceil(tokens / block_rows),
-//          ceil(hidden / block_cols)], out [tokens, hidden]
-// Dtypes   x e5m6 (eight codes in three u32), x_sf f32 or exponents of powers of two, out bf16|f32
 // Method   one pass: the three words of eight codes in one thread (f32: in two neighbours), decode,
 //          multiply, 16-byte stores. The bound is bytes / copy bandwidth; scales come from caches.
 // Maths    out = round(code * scale), one f32 multiply; codes: see e5m6.h
 // Tuned    not yet measured
 
-#include "kernels/quant/cast_back_e5m6.h"
-
 #include <algorithm>
 
-#include "kernels/jit/run_op.h"
-#include "kernels/op_call.h"
+#include "kernels/all_ops.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_grid.h"
+#include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec
 struct Spec {
   DType out;
   SfLayout sf_layout;
@@ -29,7 +23,6 @@ struct Spec {
   int32_t hidden, block_rows, block_cols;
 };
 
-// 2. Builder
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
   constexpr int64_t kCodes = e5m6::kCodes, kWords = e5m6::kWords;
@@ -75,130 +68,39 @@ ir::Kernel build(const Spec& s) {
   return k.finish();
 }
 
-// 3. Host function
-struct Call {
-  Dims block;
-  SfLayout sf_layout;
-  DType out;
-};
-
-Call check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
-  check.tensor("x", tensors).dtype(DType::u8).shape("T", "H*3/2").row_major().aligned(4);
-  check.in_range("H*3/2", 0, INT32_MAX, ErrorKind::unsupported);
-  check.multiple_of("H*3/2", 12);
-  check.bind("H", check["H*3/2"] / 3 * 2, "2 / 3 of x dim 1, twelve bits per code", "x");
-  Call call;
-  call.block = {1, std::max<int64_t>(check["H"], 1)};
-  if (!std::holds_alternative<std::monostate>(params.at("x_block_size"))) {
-    call.block = block_size_of(check, params, "x_block_size");
-  }
-  call.sf_layout = sf_layout_of(params, "x_sf_layout");
-  call.out = std::get<std::string>(params.at("out_dtype")) == "f32" ? DType::f32 : DType::bf16;
-  const auto blocks = [&](const char* symbol, const char* extent, int64_t block) {
-    check.bind(symbol, num_blocks(check[extent], block),
-               "ceil(" + std::string(extent) + " / " + std::to_string(block) + ")");
-  };
-  blocks("R", "T", call.block[0]);
-  blocks("C", "H", call.block[1]);
-  check_scale_input(check, "x_sf", tensors, call.sf_layout, "R", "C");
-  return call;
-}
-
-Spec spec_of(const ArgCheck& check, const Call& call) {
-  return {call.out,
-          call.sf_layout,
-          0,
-          static_cast<int32_t>(check["H"]),
-          static_cast<int32_t>(call.block[0]),
-          static_cast<int32_t>(call.block[1])};
-}
-
-std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
-  ArgCheck check("cast_back_e5m6");
-  const Call call = check_input(check, inputs, params);
-  const Dims shape{check["T"], check["H"]};
-  return {row_major_output("out", call.out, shape)};
-}
-
-void run(const Tensors& tensors, const Params& params, Stream stream) {
-  ArgCheck check("cast_back_e5m6");
-  const Call call = check_input(check, tensors, params);
-  check.output("out", tensors).dtype(call.out).shape("T", "H").row_major().aligned(16);
-  check.memory();
-  const TensorView& x = tensors.at("x");
-  if (x.size() == 0) return;
-  const Spec spec = spec_of(check, call);
-  const TensorView arguments[] = {{x.data, DType::u32, {x.shape[0], x.shape[1] / 4}, x.device},
-                                  read_scales(tensors.at("x_sf"), call.sf_layout),
-                                  tensors.at("out")};
-  jit::run_op("cast_back_e5m6", spec, build, arguments, {}, stream);
-}
-
-std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
-  ArgCheck check("cast_back_e5m6");
-  const Call call = check_input(check, tensors, params);
-  if (tensors.at("x").size() == 0) return {};
-  return {build(spec_of(check, call))};
-}
-
-// 4. Registration
-BenchCase bench_case(int64_t tokens, int64_t hidden, DType out, const Dims& block,
-                     SfLayout layout = SfLayout::row_major) {
-  BenchCase c;
-  const OutputInfo scales =
-      scale_output("x_sf", layout, num_blocks(tokens, block[0]), num_blocks(hidden, block[1]));
-  c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " / " +
-            std::to_string(block[0]) + "x" + std::to_string(block[1]) + " to " +
-            std::string(name(out));
-  if (layout != SfLayout::row_major) c.label += " " + std::string(name(layout));
-  c.params = {{"x_block_size", std::vector<int64_t>{block[0], block[1]}},
-              {"out_dtype", std::string(name(out))},
-              {"x_sf_layout", std::string(name(layout))}};
-  const int64_t width = hidden / 2 * 3;
-  c.inputs = {{"x", DType::u8, {tokens, width}},
-              {"x_sf", scales.dtype, scales.shape, scales.strides}};
-  c.bytes = tokens * width + num_elements(scales.shape) * 4 + tokens * hidden * bytes(out);
-  return c;
-}
-
-OpInfo op_info() {
-  OpInfo op;
-  op.name = "cast_back_e5m6";
-  op.family = "quant";
-  op.purpose = "12-bit floats with one scale per block back to bf16 or f32";
-  op.tensors = {input("x", {"e5m6"}, {"T", "H"}),
-                input("x_sf", {}, {}, "SF(x_block_size) x_sf_layout"),
-                output("out", {"out_dtype"}, {"T", "H"})};
-  op.params = {tuple("x_block_size", ParamValue()), word("out_dtype", {"bf16", "f32"}, "bf16"),
-               sf_layout_param("x_sf_layout")};
-  op.outputs = outputs;
-  op.run = run;
-  op.kernels = kernels;
-  constexpr DType bf16 = DType::bf16, f32 = DType::f32;
-  using enum SfLayout;
-  op.examples = {bench_case(5, 7168, bf16, {1, 7168}), bench_case(13, 576, f32, {1, 576}),
-                 bench_case(37, 512, bf16, {32, 128}, packed_ue8m0),
-                 bench_case(9, 40, f32, {3, 5}, col_major_tma)};
-  op.bench = {bench_case(8001, 7168, bf16, {1, 7168}), bench_case(8001, 7168, f32, {1, 7168}),
-              bench_case(8001, 7168, f32, {1, 7168}, packed_ue8m0),
-              bench_case(128, 7168, bf16, {1, 7168})};
-  return op;
+void launches(const Call& c, Launches& go) {
+  const bool by_row = !c.has_value("x_block_size");
+  const Spec spec = {
+      c.dtype("out_dtype"),     sf_layout_of(c.params(), "x_sf_layout"),       0, c.i32("H"),
+      by_row ? 1 : c.i32("br"), by_row ? std::max(c.i32("H"), 1) : c.i32("bc")};
+  const Dims words = {c["T"], c["H"] / e5m6::kCodes * e5m6::kWords};
+  go.add(build, spec, {.tensors = {{"x", {c.given("x").data, DType::u32, words, c.device()}}}});
 }
 
 }  // namespace
 
-void cast_back_e5m6(const TensorView& x, const TensorView& x_sf, const TensorView& out,
-                    const CastBackE5m6Options& options, Stream stream) {
-  std::optional<std::array<int64_t, 2>> block;
-  if (options.block_cols > 0) block = {options.block_rows, options.block_cols};
-  call_op(cast_back_e5m6_op(), {{"x", x}, {"x_sf", x_sf}, {"out", out}},
-          {{"x_block_size", block}, {"out_dtype", out.dtype}, {"x_sf_layout", options.x_sf_layout}},
-          stream);
-}
-
-const OpInfo& cast_back_e5m6_op() {
-  static const OpInfo* const op = new OpInfo(op_info());
-  return *op;
-}
+const Op cast_back_e5m6_op{.name = "cast_back_e5m6",
+                           .family = "quant",
+                           .purpose = "12-bit floats with one scale per block back to bf16 or f32",
+                           .signature = R"(
+      x       e5m6 [T, H] align 4
+      x_sf    SF(x_block_size) x_sf_layout
+      -> out  out_dtype [T, H] align 16
+      param   x_block_size tuple = none
+      param   out_dtype {bf16, f32} = bf16
+      param   x_sf_layout = row_major
+      let     br, bc = x_block_size
+      need    H % 8 = 0
+      limit   H <= 1431655760     # bytes of a row below 2^31
+    )",
+                           .launches = launches,
+                           .examples = R"(
+      T=5 H=7168 x_block_size=1,7168; T=13 H=576 x_block_size=1,576 out_dtype=f32
+      T=37 H=512 x_block_size=32,128 x_sf_layout=packed_ue8m0
+      T=9 H=40 x_block_size=3,5 out_dtype=f32 x_sf_layout=col_major_tma)",
+                           .bench = R"(
+      T=8001 H=7168 x_block_size=1,7168; T=8001 H=7168 x_block_size=1,7168 out_dtype=f32
+      T=8001 H=7168 x_block_size=1,7168 out_dtype=f32 x_sf_layout=packed_ue8m0
+      T=128 H=7168 x_block_size=1,7168)"};
 
 }  // namespace tessera::kernels

@@ -1,7 +1,5 @@
 // per_channel_cast_and_transpose: columns to e4m3 with one scale per run of tokens, transposed.
 //
-// Shapes   x [tokens, hidden], out [hidden, tokens], out_sf [tokens / run, hidden]
-// Dtypes   x bf16, out e4m3, out_sf f32
 // Method   one pass, in registers: a thread holds 16 tokens x 8 columns, so it reads 16-byte
 //          vectors along a row and writes 16-byte vectors along a column; eight neighbours read
 //          128 bytes. The threads of a run share their scales out, and exchange maxima and factors
@@ -11,19 +9,15 @@
 // Tuned    H200: tiles of 16 x 4 and 8 x 8 per thread take 9 % longer, neighbours along the tokens
 //          5 %: whole lines are worth more to reads than to writes
 
-#include "kernels/quant/per_channel_cast_and_transpose.h"
-
-#include "kernels/alignment.h"
-#include "kernels/arg_check.h"
-#include "kernels/jit/run_op.h"
-#include "kernels/op_call.h"
+#include "dsl/builder.h"
+#include "kernels/all_ops.h"
 #include "kernels/quant/scale_factor.h"
 #include "kernels/quant/token_grid.h"
+#include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec
 struct Spec {
   int32_t hidden, run;
   int32_t align;  // bytes of x, at most 16
@@ -66,7 +60,6 @@ layout::Layout factor_tile(int64_t runs) {
                         {{8 / runs, 8}});
 }
 
-// 2. Builder
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
   const int64_t runs = kTokens / s.run;
@@ -121,89 +114,33 @@ ir::Kernel build(const Spec& s) {
   return k.finish();
 }
 
-// 3. Host function
-Spec check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
-  check.tensor("x", tensors).dtype(DType::bf16).shape("T", "H").row_major();
-  check.in_range("H", 0, INT32_MAX, ErrorKind::unsupported);
-  check.multiple_of("T", kTokens);
-  check.multiple_of("H", kCols);
-  Spec s;
-  s.hidden = static_cast<int32_t>(check["H"]);
-  s.run = static_cast<int32_t>(std::get<int64_t>(params.at("num_per_tokens")));
-  s.align = common_alignment(tensors, {"x"});
-  s.round_sf = std::get<bool>(params.at("round_sf")) ? 1 : 0;
-  check.bind("R", check["T"] / s.run, "T / " + std::to_string(s.run));
-  return s;
-}
-
-std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
-  ArgCheck check("per_channel_cast_and_transpose");
-  check_input(check, inputs, params);
-  const Dims out{check["H"], check["T"]}, out_sf{check["R"], check["H"]};
-  return {row_major_output("out", DType::e4m3, out),
-          row_major_output("out_sf", DType::f32, out_sf)};
-}
-
-void run(const Tensors& tensors, const Params& params, Stream stream) {
-  ArgCheck check("per_channel_cast_and_transpose");
-  const Spec spec = check_input(check, tensors, params);
-  check.output("out", tensors).dtype(DType::e4m3).shape("H", "T").row_major().aligned(16);
-  check.output("out_sf", tensors).dtype(DType::f32).shape("R", "H").row_major().aligned(16);
-  check.memory();
-  const TensorView& x = tensors.at("x");
-  if (x.size() == 0) return;
-  const TensorView arguments[] = {x, tensors.at("out"), tensors.at("out_sf")};
-  jit::run_op("per_channel_cast_and_transpose", spec, build, arguments, {}, stream);
-}
-
-std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
-  ArgCheck check("per_channel_cast_and_transpose");
-  const Spec spec = check_input(check, tensors, params);
-  if (tensors.at("x").size() == 0) return {};
-  return {build(spec)};
-}
-
-// 4. Registration
-BenchCase bench_case(int64_t tokens, int64_t hidden, int64_t per_tokens, bool round_sf) {
-  BenchCase c;
-  c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " / " +
-            std::to_string(per_tokens) + (round_sf ? " rounded" : "");
-  c.params = {{"num_per_tokens", per_tokens}, {"round_sf", round_sf}};
-  c.inputs.push_back({"x", DType::bf16, {tokens, hidden}});
-  c.bytes = tokens * hidden * 3 + tokens / per_tokens * hidden * 4;
-  return c;
-}
-
-OpInfo op_info() {
-  OpInfo op;
-  op.name = "per_channel_cast_and_transpose";
-  op.family = "quant";
-  op.purpose = "columns to 8-bit floats with one scale per run of tokens, transposed";
-  op.tensors = {input("x", {"bf16"}, {"T", "H"}), output("out", {"e4m3"}, {"H", "T"}),
-                output("out_sf", {}, {}, "SF(num_per_tokens,1)")};
-  op.params = {integer("num_per_tokens", {"32", "128"}), flag("round_sf", false),
-               word("format", {"e4m3"}, "e4m3")};
-  op.outputs = outputs;
-  op.run = run;
-  op.kernels = kernels;
-  op.examples = {bench_case(256, 192, 128, true), bench_case(128, 576, 32, false)};
-  op.bench = {bench_case(8064, 7168, 128, true), bench_case(8064, 7168, 32, true),
-              bench_case(8064, 7168, 128, false), bench_case(128, 7168, 128, true)};
-  return op;
+void launches(const Call& c, Launches& go) {
+  go.add(build,
+         Spec{c.i32("H"), c.i32("num_per_tokens"), c.align({"x"}), c.flag("round_sf") ? 1 : 0});
 }
 
 }  // namespace
 
-void per_channel_cast_and_transpose(const TensorView& x, const TensorView& out,
-                                    const TensorView& out_sf, const PerChannelCastOptions& options,
-                                    Stream stream) {
-  call_op(per_channel_cast_and_transpose_op(), {{"x", x}, {"out", out}, {"out_sf", out_sf}},
-          {{"num_per_tokens", options.num_per_tokens}, {"round_sf", options.round_sf}}, stream);
-}
-
-const OpInfo& per_channel_cast_and_transpose_op() {
-  static const OpInfo* const op = new OpInfo(op_info());
-  return *op;
-}
+const Op per_channel_cast_and_transpose_op{
+    .name = "per_channel_cast_and_transpose",
+    .family = "quant",
+    .purpose = "columns to 8-bit floats with one scale per run of tokens, transposed",
+    .signature = R"(
+      x          bf16 [T, H]
+      -> out     e4m3 [H, T] align 16
+      -> out_sf  SF(num_per_tokens,1) of x
+      param      num_per_tokens {32, 128}
+      param      round_sf bool = false
+      param      format {e4m3} = e4m3
+      need       T % 128 = 0
+      need       H % 64 = 0
+      limit      H <= 2147483647
+    )",
+    .launches = launches,
+    .examples = R"(
+      T=256 H=192 num_per_tokens=128 round_sf=true; T=128 H=576 num_per_tokens=32)",
+    .bench = R"(
+      T=8064 H=7168 num_per_tokens=128 round_sf=true; T=8064 H=7168 num_per_tokens=32 round_sf=true
+      T=8064 H=7168 num_per_tokens=128; T=128 H=7168 num_per_tokens=128 round_sf=true)"};
 
 }  // namespace tessera::kernels

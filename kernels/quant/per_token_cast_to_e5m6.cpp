@@ -1,34 +1,26 @@
 // per_token_cast_to_e5m6: rows to 12-bit floats with one scale per row.
 //
-// Shapes   x [tokens, hidden], out [tokens, hidden * 3 / 8] words, out_sf [tokens, 1]
-// Dtypes   x bf16|f32, out e5m6 (eight codes in three u32), out_sf f32 or exponents of powers of two
 // Method   one pass: load whole rows, amax, scale, encode; each thread packs its runs of eight codes
 //          to three words and shared memory lines them up for 16-byte stores.
 //          x is read once and out written once, so the bound is bytes / copy bandwidth.
 // Maths    scale = max(amax, 1e-4) / 65024: see scale_factor.h; codes: see e5m6.h
 // Tuned    not yet measured
 
-#include "kernels/quant/per_token_cast_to_e5m6.h"
-
 #include <bit>
 
-#include "kernels/jit/run_op.h"
-#include "kernels/op_call.h"
+#include "kernels/all_ops.h"
 #include "kernels/quant/e5m6.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_rows.h"
+#include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
 namespace {
 
-// 1. Spec
-using Spec = TokenCastSpec;
-constexpr int64_t kMaxHidden = 24576;  // the words of a row fit the shared memory of a block
-
 /// Short rows: one string of eight codes per thread, and several rows in a block. Of f32 up to four
 /// strings where whole warps share a row evenly, for the compiler's sake; bf16 wants the loads of
 /// seven in flight.
-TokenTile row_tile(const Spec& s) {
+TokenTile row_tile(const TokenCastSpec& s) {
   const int64_t strings = s.hidden / e5m6::kCodes;
   for (int threads = 128; threads <= 1024 && s.in == DType::f32; threads += 32) {
     if (strings % threads == 0 && strings / threads <= 4) {
@@ -40,8 +32,7 @@ TokenTile row_tile(const Spec& s) {
   return {128 / lanes, lanes * e5m6::kCodes, 128, s.hidden, 1};
 }
 
-// 2. Builder
-ir::Kernel build(const Spec& s) {
+ir::Kernel build(const TokenCastSpec& s) {
   using namespace dsl;
   constexpr int64_t kCodes = e5m6::kCodes, kWords = e5m6::kWords;
   const TokenTile tile = row_tile(s);
@@ -94,106 +85,35 @@ ir::Kernel build(const Spec& s) {
   return k.finish();
 }
 
-// 3. Host function
-TokenCast check_input(ArgCheck& check, const Tensors& tensors, const Params& params) {
-  TokenCast call;
-  check.tensor("x", tensors).dtype({DType::bf16, DType::f32}).shape("T", "H").rows();
-  check.multiple_of("H", e5m6::kCodes);
-  call.hidden = check["H"];
-  check.require(call.hidden <= kMaxHidden, "x", "rows of so many columns are not supported",
-                "at most " + std::to_string(kMaxHidden), std::to_string(call.hidden),
-                ErrorKind::unsupported);
-  call.group = call.hidden;
-  call.num_groups = call.hidden > 0 ? 1 : 0;
-  check.bind("C", call.num_groups, "one scale per row, none of nothing");
-  check_scale_params(check, params, call);
-  return call;
-}
-
-Dims bytes_shape(const ArgCheck& check) {
-  return {check["T"], check["H"] / 2 * 3};
-}
-
-std::vector<OutputInfo> outputs(const Tensors& inputs, const Params& params) {
-  ArgCheck check("per_token_cast_to_e5m6");
-  const TokenCast call = check_input(check, inputs, params);
-  const Dims shape = bytes_shape(check);
-  return {row_major_output("out", DType::u8, shape),
-          scale_output("out_sf", call.sf_layout, check["T"], call.num_groups)};
-}
-
-void run(const Tensors& tensors, const Params& params, Stream stream) {
-  ArgCheck check("per_token_cast_to_e5m6");
-  const TokenCast call = check_input(check, tensors, params);
-  check.bind("H*3/2", check["H"] / 2 * 3, "H * 3 / 2, twelve bits per code");
-  const TensorView& x = tensors.at("x");
-  check.output("out", tensors).dtype(DType::u8).shape("T", "H*3/2").row_major().aligned(16);
-  check_scale_output(check, "out_sf", tensors, call.sf_layout, "T", "C");
-  check.memory();
-  if (x.size() == 0) return;
-  const Spec spec = spec_of(x, call);
-  const TensorView& out = tensors.at("out");
-  const TensorView arguments[] = {
-      x,
-      {out.data, DType::u32, {out.shape[0], out.shape[1] / 4}, out.device},
-      written_scales(tensors.at("out_sf"), call.sf_layout, check["T"], 1)};
-  jit::run_op("per_token_cast_to_e5m6", spec, build, arguments, {}, stream);
-}
-
-std::vector<ir::Kernel> kernels(const Tensors& tensors, const Params& params) {
-  ArgCheck check("per_token_cast_to_e5m6");
-  const TokenCast call = check_input(check, tensors, params);
-  const TensorView& x = tensors.at("x");
-  if (x.size() == 0) return {};
-  return {build(spec_of(x, call))};
-}
-
-// 4. Registration
-BenchCase bench_case(int64_t tokens, int64_t hidden, DType in, bool round_sf, SfLayout layout) {
-  BenchCase c;
-  c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " " +
-            std::string(name(in)) + (round_sf ? " rounded" : "");
-  if (layout != SfLayout::row_major) c.label += " " + std::string(name(layout));
-  c.params = {{"round_sf", round_sf}, {"sf_layout", std::string(name(layout))}};
-  c.inputs.push_back({"x", in, {tokens, hidden}});
-  c.bytes = tokens * hidden * bytes(in) + tokens * hidden / 2 * 3 + scale_bytes(tokens, 1, layout);
-  return c;
-}
-
-OpInfo op_info() {
-  OpInfo op;
-  op.name = "per_token_cast_to_e5m6";
-  op.family = "quant";
-  op.purpose = "rows to 12-bit floats with one scale per row";
-  op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
-                output("out", {"e5m6"}, {"T", "H"}), output("out_sf", {}, {}, "SF(1,H) sf_layout")};
-  op.params = {sf_layout_param("sf_layout"), flag("round_sf", false)};
-  op.outputs = outputs;
-  op.run = run;
-  op.kernels = kernels;
-  using enum SfLayout;
-  constexpr DType bf16 = DType::bf16, f32 = DType::f32;
-  op.examples = {
-      bench_case(5, 7168, bf16, true, row_major), bench_case(3, 7168, f32, true, packed_ue8m0),
-      bench_case(13, 576, bf16, false, col_major_tma), bench_case(9, 40, f32, false, row_major)};
-  op.bench = {bench_case(8001, 7168, bf16, true, row_major),
-              bench_case(8001, 7168, f32, true, row_major),
-              bench_case(8001, 7168, f32, true, packed_ue8m0),
-              bench_case(128, 7168, bf16, true, row_major)};
-  return op;
+void launches(const Call& c, Launches& go) {
+  const TensorView& out = c.given("out");
+  const Dims words = {c["T"], c["H"] / e5m6::kCodes * e5m6::kWords};
+  go.add(build, token_cast_spec(c),
+         {.tensors = {{"out", {out.data, DType::u32, words, c.device()}}}});
 }
 
 }  // namespace
 
-void per_token_cast_to_e5m6(const TensorView& x, const TensorView& out, const TensorView& out_sf,
-                            const PerTokenCastToE5m6Options& options, Stream stream) {
-  call_op(per_token_cast_to_e5m6_op(), {{"x", x}, {"out", out}, {"out_sf", out_sf}},
-          {{"sf_layout", options.sf_layout}, {"round_sf", options.round_sf}}, stream);
-}
-
-const OpInfo& per_token_cast_to_e5m6_op() {
-  static const OpInfo* const op = new OpInfo(op_info());
-  return *op;
-}
+const Op per_token_cast_to_e5m6_op{.name = "per_token_cast_to_e5m6",
+                                   .family = "quant",
+                                   .purpose = "rows to 12-bit floats with one scale per row",
+                                   .signature = R"(
+      x          bf16/f32 [T, H] rows
+      -> out     e5m6 [T, H] align 16
+      -> out_sf  SF(1,H) sf_layout
+      param      sf_layout = row_major
+      param      round_sf bool = false
+      need       H % 8 = 0
+      limit      H <= 24576 "rows of so many columns are not supported"   # their words in shared memory
+      need       round_sf if sf_layout = packed_ue8m0 on sf_layout
+      |          "packed_ue8m0 scales are powers of two"
+    )",
+                                   .launches = launches,
+                                   .examples = R"(
+      T=5 H=7168 x=bf16 round_sf=true; T=3 H=7168 x=f32 round_sf=true sf_layout=packed_ue8m0
+      T=13 H=576 x=bf16 sf_layout=col_major_tma; T=9 H=40 x=f32)",
+                                   .bench = R"(
+      T=8001 H=7168 x=bf16 round_sf=true; T=8001 H=7168 x=f32 round_sf=true
+      T=8001 H=7168 x=f32 round_sf=true sf_layout=packed_ue8m0; T=128 H=7168 x=bf16 round_sf=true)"};
 
 }  // namespace tessera::kernels

@@ -1,7 +1,5 @@
 // recast: rows of codes with their scales to codes with other scales.
 //
-// Shapes   x [tokens, hidden], x_sf one scale per block of block_rows x block_cols,
-//          out [tokens, hidden], out_sf [tokens, ceil(hidden / group)]
 // Dtypes   x and out e4m3|e2m1, x_sf and out_sf f32 or the exponents of powers of two
 // Method   as per_token_cast. Blocks and groups are nested, so a group is a whole number of runs of
 //          codes under one scale: the maximum is that of each run, times its scale.
@@ -30,11 +28,6 @@ bool products_fit_f16(const TokenCastSpec& s) {
 }
 
 }  // namespace
-
-bool is_quantised(const Tensors& tensors) {
-  const auto x = tensors.find("x");
-  return x != tensors.end() && (x->second.dtype == DType::e4m3 || x->second.dtype == DType::i8);
-}
 
 ir::Kernel build_recast(const TokenCastSpec& s) {
   using namespace dsl;
@@ -112,63 +105,6 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
   }
   k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
   return k.finish();
-}
-
-TokenCast check_recast(ArgCheck& check, const Tensors& tensors, const Params& params) {
-  check_codes_input(check, "x", tensors);
-  TokenCast call = check_cast_params(check, params);
-  check.require(is_ordinary_group(call.group), "num_per_channels",
-                "parameter 'num_per_channels' is out of range for a quantised x",
-                "16, 32, 64 or 128", std::to_string(call.group));
-  check.require(!std::holds_alternative<std::monostate>(params.at("x_block_size")), "x_block_size",
-                "a quantised x needs 'x_block_size'",
-                "rows,columns of the blocks of x that share a scale", "none");
-  const Dims block = block_size_of(check, params, "x_block_size");
-  const auto nested = [](int64_t a, int64_t b) { return a % b == 0 || b % a == 0; };
-  check.require(block[1] % 16 == 0 && nested(block[1], call.group), "x_block_size",
-                "blocks of x and groups of 'out' do not nest",
-                "a second number that is a multiple of 16 and divides num_per_channels = " +
-                    std::to_string(call.group) + " or is a multiple of it",
-                to_string(params.at("x_block_size")));
-  call.block_rows = block[0];
-  call.block_cols = block[1];
-  call.x_sf_layout = sf_layout_of(params, "x_sf_layout");
-  check.bind("R", num_blocks(check["T"], block[0]), "ceil(T / " + std::to_string(block[0]) + ")");
-  check.bind("B", num_blocks(check["H"], block[1]), "ceil(H / " + std::to_string(block[1]) + ")");
-  check_scale_input(check, "x_sf", tensors, call.x_sf_layout, "R", "B");
-  return call;
-}
-
-void require_plain(ArgCheck& check, const Tensors& tensors, const Params& params) {
-  check.optional("x_sf", tensors);
-  check.require(!check.has("x_sf"), "x_sf", "argument 'x_sf' belongs to a quantised x", "none",
-                "x_sf given");
-  check.require(std::holds_alternative<std::monostate>(params.at("x_block_size")), "x_block_size",
-                "parameter 'x_block_size' belongs to a quantised x", "none",
-                to_string(params.at("x_block_size")));
-}
-
-BenchCase recast_case(int64_t tokens, int64_t hidden, DType x, const Dims& block, int64_t group,
-                      const std::string& sf_layout, DType format) {
-  const bool pairs = x == DType::e2m1;
-  BenchCase c =
-      token_cast_case(tokens, pairs ? hidden / 2 : hidden, pairs ? DType::i8 : x, format, group);
-  c.label = "T=" + std::to_string(tokens) + " H=" + std::to_string(hidden) + " " +
-            std::string(name(x)) + " / " + std::to_string(block[0]) + "x" +
-            std::to_string(block[1]) + " to " + std::string(name(format)) + " / " +
-            std::to_string(group) + " rounded " + sf_layout;
-  c.params["round_sf"] = true;
-  c.params["sf_layout"] = sf_layout;
-  c.params["x_sf_layout"] = sf_layout;
-  c.params["x_block_size"] = std::vector<int64_t>{block[0], block[1]};
-  const SfLayout layout = sf_layout_of(c.params, "sf_layout");
-  const OutputInfo scales =
-      scale_output("x_sf", layout, num_blocks(tokens, block[0]), num_blocks(hidden, block[1]));
-  c.inputs.push_back({"x_sf", scales.dtype, scales.shape, scales.strides});
-  c.bytes = codes_bytes(tokens, hidden, x) + num_elements(scales.shape) * 4 +
-            codes_bytes(tokens, hidden, format) +
-            scale_bytes(tokens, num_blocks(hidden, group), layout);
-  return c;
 }
 
 }  // namespace tessera::kernels

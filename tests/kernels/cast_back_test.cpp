@@ -56,7 +56,8 @@ TEST_CASE("cast_back explains wrong arguments", "[cast_back][errors]") {
         "  got       f32[5, 2] on cpu");
   CHECK(told(x, x_sf, {2, 64}, "row_major") ==
         "tessera: cast_back: argument 'x_sf' has the wrong shape\n"
-        "  expected  f32[3, 2]   (R = 3 = ceil(T / 2); C = 2 = ceil(H / 64))\n"
+        "  expected  f32[3, 2]   (rows of x_sf = 3 = ceil(T / 2); columns of x_sf = 2 = ceil(H / "
+        "64))\n"
         "  got       f32[5, 2] on cpu");
   CHECK(told(HostTensor(DType::e4m3, {5, 100}), x_sf, {1, 64}, "row_major") ==
         "tessera: cast_back: argument 'x' has the wrong shape\n"

@@ -1,51 +1,13 @@
-// Every op's C++ function goes through call_op, which makes the second call of one kind cheap, and
-// checks its arguments.
+// Every op checks the memory of its arguments.
 
 #include <fmt/format.h>
-
-#include <filesystem>
-#include <fstream>
-#include <regex>
-#include <set>
-#include <sstream>
 
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/bench_inputs.h"
 #include "tests/support/ops/op_errors.h"
-#include "tests/support/places.h"
 
 using namespace tessera;
-
-namespace {
-
-/// The ops of all call_op(name_op(), ...) in the sources of the kernels.
-std::set<std::string> remembered_ops() {
-  std::set<std::string> names;
-  const std::regex call(R"rx(call_op\(\s*(\w+)_op\(\))rx");
-  const std::filesystem::path folder = test::in_source("kernels");
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
-    if (entry.path().extension() != ".cpp") continue;
-    std::ostringstream text;
-    text << std::ifstream(entry.path()).rdbuf();
-    const std::string source = text.str();
-    for (std::sregex_iterator it(source.begin(), source.end(), call), end; it != end; ++it) {
-      names.insert((*it)[1]);
-    }
-  }
-  return names;
-}
-
-}  // namespace
-
-TEST_CASE("the C++ function of every op remembers its calls", "[kernels][call]") {
-  const std::set<std::string> remembered = remembered_ops();
-  for (const kernels::OpInfo& op : kernels::ops()) {
-    CAPTURE(op.name);
-    CHECK(remembered.contains(op.name));
-  }
-  CHECK(remembered.size() == kernels::ops().size());
-}
 
 TEST_CASE("no op takes a tensor that begins between two elements", "[kernels][call][errors]") {
   for (const kernels::OpInfo& op : kernels::ops()) {

@@ -59,19 +59,19 @@ TEST_CASE("expand_to_fused_with_sf explains wrong arguments", "[expand_to_fused_
         "  got       64");
   CHECK(told(with(expand_inputs(), "x_sf", HostTensor(DType::f32, {3, 16})), kBy128) ==
         "tessera: expand_to_fused_with_sf: argument 'x_sf' has the wrong shape\n"
-        "  expected  f32|i32[3, 4]   (T = 3 from x dim 0; C = 4 = ceil(H / num_per_channels))\n"
-        "  got       f32[3, 16] on cpu");
-  CHECK(told(with(expand_inputs(), "x_sf", HostTensor(DType::i32, {3, 1})), kBy128) ==
-        "tessera: expand_to_fused_with_sf: parameter 'sf_layout' does not go with the dtype of "
-        "x_sf\n"
-        "  expected  packed_ue8m0 for i32\n"
-        "  got       row_major");
-  CHECK(told(expand_inputs(),
-             {{"num_per_channels", int64_t{128}}, {"sf_layout", std::string("packed_ue8m0")}}) ==
-        "tessera: expand_to_fused_with_sf: parameter 'sf_layout' does not go with the dtype of "
-        "x_sf\n"
-        "  expected  row_major or col_major_tma for f32\n"
-        "  got       packed_ue8m0");
+        "  expected  C = groups where x_sf is f32\n"
+        "  got       C = 16 from x_sf dim 1, groups = 4, x_sf of f32");
+  CHECK(
+      told(with(expand_inputs(), "x_sf", HostTensor(DType::i32, {3, 1})), kBy128) ==
+      "tessera: expand_to_fused_with_sf: parameter 'sf_layout' does not go with the dtype of x_sf\n"
+      "  expected  x_sf is i32 iff sf_layout = packed_ue8m0\n"
+      "  got       x_sf of i32, sf_layout = row_major");
+  CHECK(
+      told(expand_inputs(),
+           {{"num_per_channels", int64_t{128}}, {"sf_layout", std::string("packed_ue8m0")}}) ==
+      "tessera: expand_to_fused_with_sf: parameter 'sf_layout' does not go with the dtype of x_sf\n"
+      "  expected  x_sf is i32 iff sf_layout = packed_ue8m0\n"
+      "  got       x_sf of f32, sf_layout = packed_ue8m0");
   CHECK(told(with(expand_inputs(), "token_topk_to_pos", HostTensor(DType::i32, {4, 2})), kBy128) ==
         "tessera: expand_to_fused_with_sf: argument 'token_topk_to_pos' has the wrong shape\n"
         "  expected  i32[3, K]   (T = 3 from x dim 0)\n"
@@ -111,15 +111,14 @@ TEST_CASE("reduce_fused explains wrong arguments", "[reduce_fused][errors]") {
         "  got       f32[5] on cpu");
   CHECK(told(with(reduce_inputs(), "sf", HostTensor(DType::f32, {1})), {}) ==
         "tessera: reduce_fused: 'sf' scales e4m3 outputs only\n"
-        "  expected  format=e4m3 or no sf\n"
-        "  got       format=none");
+        "  expected  format = e4m3 where sf\n"
+        "  got       format = none, sf of f32");
   CHECK(told(reduce_inputs(), {{"format", std::string("e5m2")}}) ==
         "tessera: reduce_fused: parameter 'format' has a wrong value\n"
         "  expected  {none, e4m3}\n"
         "  got       e5m2");
   CHECK(told(with(reduce_inputs(), "topk_weights", HostTensor(DType::f32, {3, 3})), {}) ==
-        "tessera: reduce_fused: argument 'topk_weights' has the wrong shape\n"
-        "  expected  f32[3, 2]   (T = 3 from token_topk_to_pos dim 0; K = 2 from "
-        "token_topk_to_pos dim 1)\n"
-        "  got       f32[3, 3] on cpu");
+        "tessera: reduce_fused: argument 'token_topk_to_pos' has the wrong shape\n"
+        "  expected  i32[3, 3]   (T = 3 from topk_weights dim 0; K = 3 from topk_weights dim 1)\n"
+        "  got       i32[3, 2] on cpu");
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dsl/base/error.h"
-#include "kernels/transpose/batched_transpose.h"
+#include "kernels/ops.h"
 #include "tests/support/catch.h"
 
 namespace tessera::kernels {
@@ -82,14 +82,16 @@ TEST_CASE("a view that cannot be is refused before an op reads its extents", "[o
 TEST_CASE("an output of constant memory is refused, an input is not", "[op]") {
   const std::vector<float> x(6, 1.0f);
   std::vector<float> out(6);
-  transpose(TensorView(x.data(), DType::f32, {2, 3}), TensorView(out.data(), DType::f32, {3, 2}),
+  transpose({.x = TensorView(x.data(), DType::f32, {2, 3}),
+             .out = TensorView(out.data(), DType::f32, {3, 2})},
             nullptr);
   CHECK(out == x);
   const std::vector<float> constant(6);
   std::string said;
   try {
-    transpose(TensorView(x.data(), DType::f32, {2, 3}),
-              TensorView(constant.data(), DType::f32, {3, 2}), nullptr);
+    transpose({.x = TensorView(x.data(), DType::f32, {2, 3}),
+               .out = TensorView(constant.data(), DType::f32, {3, 2})},
+              nullptr);
   } catch (const Error& error) {
     said = error.what();
   }

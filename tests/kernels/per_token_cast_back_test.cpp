@@ -33,7 +33,7 @@ TEST_CASE("per_token_cast_back explains a wrong num_per_channels",
   CHECK(told(128) == "no error");
   CHECK(told(129) ==
         "tessera: per_token_cast_back: parameter 'num_per_channels' is out of range\n"
-        "  expected  1..H = 128\n"
+        "  expected  1 .. 128\n"
         "  got       129");
   CHECK(told(0) ==
         "tessera: per_token_cast_back: parameter 'num_per_channels' has a wrong value\n"
@@ -41,6 +41,6 @@ TEST_CASE("per_token_cast_back explains a wrong num_per_channels",
         "  got       0");
   CHECK(told(64) ==
         "tessera: per_token_cast_back: argument 'x_sf' has the wrong shape\n"
-        "  expected  f32[5, 2]   (R = 5 = ceil(T / 1); C = 2 = ceil(H / 64))\n"
+        "  expected  f32[5, 2]   (T = 5 from x dim 0; columns of x_sf = 2 = ceil(H / 64))\n"
         "  got       f32[5, 1] on cpu");
 }

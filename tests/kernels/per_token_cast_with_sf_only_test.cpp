@@ -30,6 +30,6 @@ TEST_CASE("per_token_cast_with_sf_only explains wrong arguments",
                       params) ==
         "tessera: per_token_cast_with_sf_only: argument 'sf_layout': packed_ue8m0 scales are "
         "powers of two\n"
-        "  expected  round_sf=true\n"
-        "  got       round_sf=false");
+        "  expected  round_sf where sf_layout = packed_ue8m0\n"
+        "  got       round_sf = false, sf_layout = packed_ue8m0");
 }

@@ -192,34 +192,35 @@ TEST_CASE("swiglu_forward_and_per_token_cast explains wrong arguments", "[swiglu
   CHECK(told({}, {}) == "no error");
   CHECK(told({{"x", HostTensor(DType::bf16, {4, 384})}}, {}) ==
         op + "argument 'x' has the wrong shape\n"
-             "  expected  2H % 256 = 0\n"
-             "  got       2H = 384 from x dim 1");
+             "  expected  H % 128 = 0\n"
+             "  got       H = 192 = 2H = 384 of x dim 1");
   CHECK(told({}, {{"num_per_channels", int64_t{64}}}) ==
         op + "parameter 'num_per_channels' is out of range\n"
-             "  expected  128 or H = 256\n"
-             "  got       64");
+             "  expected  num_per_channels = 128 or num_per_channels = H\n"
+             "  got       num_per_channels = 64, H = 256 = 2H = 512 of x dim 1");
   CHECK(
       told({}, {{"num_per_channels", int64_t{256}}, {"sf_layout", std::string("col_major_tma")}}) ==
       op + "argument 'sf_layout': one scale per row is stored row-major\n"
-           "  expected  row_major\n"
-           "  got       col_major_tma");
+           "  expected  sf_layout = row_major where num_per_channels != 128\n"
+           "  got       sf_layout = col_major_tma, num_per_channels = 256");
   CHECK(told({{"pos_to_token_topk", slots}}, {}) ==
-        op + "'pos_to_token_topk' and 'topk_weights' belong together\n"
-             "  expected  both or none\n"
-             "  got       one of them");
+        op + "argument 'pos_to_token_topk' goes with other arguments only\n"
+             "  expected  a tensor only where topk_weights\n"
+             "  got       no topk_weights");
   CHECK(told({{"pos_to_expert", HostTensor(DType::i32, {5})}}, {}).find("'pos_to_expert'") !=
         std::string::npos);
-  CHECK(told({{"clamped_count", count}}, {}) == op + "'clamped_count' needs 'swiglu_clamp_value'\n"
-                                                     "  expected  swiglu_clamp_value given\n"
-                                                     "  got       none");
+  CHECK(told({{"clamped_count", count}}, {}) ==
+        op + "'clamped_count' needs 'swiglu_clamp_value'\n"
+             "  expected  swiglu_clamp_value != none where clamped_count\n"
+             "  got       swiglu_clamp_value = none, clamped_count of i64");
   for (const double clamp : {0.0, -1.0, std::nan("")}) {
     CHECK(told({}, {{"swiglu_clamp_value", clamp}})
               .starts_with(op + "parameter 'swiglu_clamp_value' is out of range\n"
-                                "  expected  a number above 0\n"));
+                                "  expected  swiglu_clamp_value > 0 where"));
   }
   for (const double least : {0.0, 1e-36, std::numeric_limits<double>::infinity()}) {
     CHECK(told({}, {{"sf_clamp_min", least}})
               .starts_with(op + "parameter 'sf_clamp_min' is out of range\n"
-                                "  expected  2^-117 (6.02e-36) or more, finite\n"));
+                                "  expected  2^-117 <= sf_clamp_min <= 3.4028234e38 where"));
   }
 }

@@ -21,6 +21,7 @@
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/counted_calls.h"
+#include "tests/support/named_tensors.h"
 #include "tests/support/ten_tensors.h"
 
 using namespace tessera;
@@ -456,7 +457,8 @@ TEST_CASE("an op that is compiled again and again is pointed out once") {
         {64}, [&](dsl::Value j) { out(at.x * 64 + j) = x(at.x * 64 + j) + static_cast<float>(i); });
     const ir::Kernel kernel = k.finish();
     jit::run_op(
-        "varies", std::to_string(i), [&] { return kernel; }, pair.views(), {}, nullptr);
+        "varies", std::to_string(i), [&] { return kernel; },
+        NamedTensors{{"x", pair.x}, {"out", pair.out}}, nullptr);
   }
   REQUIRE(on.process.lines.size() == 1);
   CHECK(on.process.lines[0] ==
@@ -491,7 +493,7 @@ TEST_CASE("children of fork prepare kernels although another thread was at it") 
       out(k.thread()) = static_cast<float>(number);
       return k.finish();
     };
-    jit::run_op(op, std::to_string(number), build, std::vector{view}, {}, nullptr);
+    jit::run_op(op, std::to_string(number), build, NamedTensors{{"out", view}}, nullptr);
     return memory[63] == static_cast<float>(number);
   };
   std::atomic<bool> done = false;

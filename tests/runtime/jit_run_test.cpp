@@ -19,9 +19,11 @@
 #include "kernels/jit/run_op.h"
 #include "runtime/runtime.h"
 #include "tests/support/catch.h"
+#include "tests/support/named_tensors.h"
 
 using namespace tessera;
 namespace jit = kernels::jit;
+using test::NamedTensors;
 
 namespace {
 
@@ -50,6 +52,10 @@ struct Vectors {
   std::vector<float> x, out;
 };
 
+NamedTensors x_and_out(std::span<const TensorView> views) {
+  return {{"x", views[0]}, {"out", views[1]}};
+}
+
 /// What a table holds.
 struct Entry {
   std::string op, spec;
@@ -67,7 +73,7 @@ TEST_CASE("a kernel is built once per Spec and runs on CPU tensors") {
   };
   for (const int64_t size : {1, 64, 100}) {
     Vectors v(size);
-    jit::run_op("jit_run_test_scale", "spec 2", build, v.views(), {}, nullptr);
+    jit::run_op("jit_run_test_scale", "spec 2", build, x_and_out(v.views()), nullptr);
     for (size_t i = 0; i < v.x.size(); ++i) CHECK(v.out[i] == 2.0F * v.x[i]);
   }
   CHECK(num_builds == 1);
@@ -76,7 +82,7 @@ TEST_CASE("a kernel is built once per Spec and runs on CPU tensors") {
 TEST_CASE("an empty call is a no-op and prepares nothing") {
   Vectors v(0);
   jit::run_op(
-      "jit_run_test_empty", "", [] { return scale_kernel(2.0F); }, v.views(), {}, nullptr);
+      "jit_run_test_empty", "", [] { return scale_kernel(2.0F); }, x_and_out(v.views()), nullptr);
 }
 
 TEST_CASE("kernels of one name with different texts do not meet") {
@@ -119,9 +125,9 @@ TEST_CASE("R22.13 a type error in a kernel names the author's file and line") {
   std::vector<float> memory(64);
   try {
     jit::run_op("mistyped", "R22.13", build,
-                std::vector{TensorView(memory.data(), DType::bf16, {64}),
-                            TensorView(memory.data(), DType::f32, {64})},
-                {}, nullptr);
+                NamedTensors{{"x", TensorView(memory.data(), DType::bf16, {64})},
+                             {"out", TensorView(memory.data(), DType::f32, {64})}},
+                nullptr);
     FAIL("no error");
   } catch (const Error& error) {
     const std::string text = error.what();
@@ -143,12 +149,11 @@ TEST_CASE("tensors on different devices are refused") {
   std::vector<TensorView> views = v.views();
   views[1].device = Device::cuda(1);
   try {
-    jit::run_op(
-        "jit_run_test_devices", "", [] { return scale_kernel(2.0F); }, views, {}, nullptr);
+    jit::run(scale_kernel(2.0F), views, {}, nullptr);
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(std::string(error.what()) ==
-          "tessera: jit_run_test_devices: the tensors are on different devices\n"
+          "tessera: scale: the tensors are on different devices\n"
           "  expected  all on cpu, like the first\n"
           "  got       f32[4] on cuda:1");
   }
@@ -204,7 +209,7 @@ TEST_CASE("a user's own kernel stops at what is undefined without being asked to
   const jit::Function function(reads_beyond());
   const auto call = [&](std::span<const TensorView> tensors) { function(tensors, {}, nullptr); };
   const auto shipped = [&](std::span<const TensorView> tensors) {
-    jit::run_op("jit_run_test_beyond", "", reads_beyond, tensors, {}, nullptr);
+    jit::run_op("jit_run_test_beyond", "", reads_beyond, x_and_out(tensors), nullptr);
   };
   const auto unbound = [&](std::span<const TensorView> tensors) {
     jit::run(reads_beyond(), tensors, {}, nullptr);

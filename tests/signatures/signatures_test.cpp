@@ -13,12 +13,12 @@
 
 #include "dsl/base/error.h"
 #include "dsl/base/printable.h"
+#include "kernels/param_grammar.h"
 #include "tests/signatures/random_call.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
 #include "tools/lib/op_call.h"
-#include "tools/lib/param_grammar.h"
 
 // A refused allocation is an error of the call under test, not of the sanitizer.
 extern "C" const char* __asan_default_options() {
@@ -83,7 +83,7 @@ std::string problem_of(const Error& error, const kernels::OpInfo& op) {
 Outcome outcome_of(const RandomCall& random) {
   Outcome outcome;
   try {
-    tools::OpCall call(*random.op, tools::parse_params(*random.op, random.params), random.file,
+    tools::OpCall call(*random.op, kernels::parse_params(*random.op, random.params), random.file,
                        Device::cpu());
     call.run();
     outcome.results = call.results();

@@ -162,8 +162,8 @@ TEST_CASE("a value that the tensors or other parameters forbid is wrong usage", 
   CHECK(layout.exit_code == 2);
   CHECK(layout.err ==
         "tessera: per_token_cast: argument 'sf_layout': packed_ue8m0 scales are powers of two\n"
-        "  expected  round_sf=true\n"
-        "  got       round_sf=false\n");
+        "  expected  round_sf where sf_layout = packed_ue8m0\n"
+        "  got       round_sf = false, sf_layout = packed_ue8m0\n");
   // not at all
   for (const char* block : {"x_block_size=0,128", "x_block_size=1,100", "x_block_size=1"}) {
     CAPTURE(block);

@@ -178,6 +178,34 @@ TEST_CASE("the tables of check fit the terminal and say what was checked", "[cli
   CHECK(folded.out.find("  no trap") != std::string::npos);
 }
 
+TEST_CASE("check takes a case that a user types", "[cli][check]") {
+  const ProgramResult typed =
+      run_tessera({"check", "post_fwd", "--case-of", "T=3 n=2 H=40", "--case-of", "H=8 n=1 T=1"});
+  CHECK(typed.exit_code == 0);
+  CHECK(typed.out.find("T=3 n=2 H=40") != std::string::npos);
+  CHECK(typed.out.find("H=8 n=1 T=1") != std::string::npos);
+  CHECK(typed.out.find("T=5 n=4 H=7168") == std::string::npos);
+  const auto told = [](const std::string& op, const std::string& text) {
+    const ProgramResult result = run_tessera({"check", op, "--case-of", text});
+    CHECK(result.exit_code == 2);
+    return result.err;
+  };
+  CHECK(told("post_fwd", "T=3 m=2 H=40") ==
+        "tessera: post_fwd: unknown word 'm' in a case\n"
+        "  expected  T, H, n\n"
+        "  got       m=2\n");
+  CHECK(told("post_fwd", "T=3 H=40") ==
+        "tessera: post_fwd: the case says nothing of 'n'\n"
+        "  expected  n=number\n"
+        "  got       T=3 H=40\n");
+  CHECK(told("post_fwd", "T=3 n=9 H=40")
+            .starts_with(
+                "tessera: post_fwd: argument 'residual': so many streams are not supported\n"));
+  CHECK(
+      told("mhc", "T=3 n=2 H=40").starts_with("tessera: argument 'case-of' is a case of one op\n"));
+  CHECK(run_tessera({"bench", "post_fwd", "--case-of", "T=3 k=2"}).exit_code == 2);
+}
+
 TEST_CASE("a seed that no 64 bits hold is wrong usage", "[cli]") {
   for (const char* seed : {"-1", "99999999999999999999", "1x", ""}) {
     CAPTURE(seed);

@@ -4,9 +4,9 @@
 
 #include "dsl/base/error.h"
 #include "kernels/jit/count_scope.h"
+#include "kernels/param_grammar.h"
 #include "tests/support/catch.h"
 #include "tests/tools/fake_op.h"
-#include "tools/lib/param_grammar.h"
 #include "tools/lib/random_tensor.h"
 
 namespace tessera::tools {
@@ -31,7 +31,7 @@ Safetensors file_with_x(Dims shape) {
 
 Safetensors run(const Safetensors& inputs, const std::vector<std::string>& params) {
   const OpInfo op = fake_op();
-  OpCall call(op, parse_params(op, params), inputs, Device::cpu());
+  OpCall call(op, kernels::parse_params(op, params), inputs, Device::cpu());
   call.run();
   return call.results();
 }
@@ -90,7 +90,7 @@ TEST_CASE("a call goes on with its tensors elsewhere", "[op_call]") {
   inputs.tensors.push_back(std::move(total));
   const OpInfo op = fake_op();
   const std::vector<std::string> params = {"amount=1"};
-  OpCall call(op, parse_params(op, params), inputs, Device::cpu());
+  OpCall call(op, kernels::parse_params(op, params), inputs, Device::cpu());
   call.run();
   const kernels::Tensors before = call.tensors();
   call.move_elsewhere();
@@ -119,7 +119,7 @@ TEST_CASE("outputs are as long as the data made them", "[op_call]") {
   std::memcpy(file.tensors.front().data.data(), ids, sizeof(ids));
   const OpInfo& op = kernels::find_op("get_fused_mapping");
   const auto pairs = [&](const std::vector<std::string>& params) {
-    OpCall call(op, parse_params(op, params), file, Device::cpu());
+    OpCall call(op, kernels::parse_params(op, params), file, Device::cpu());
     call.run();
     return values<int32_t>(call.results(), "pos_to_token_topk");
   };
@@ -133,7 +133,7 @@ TEST_CASE("the bytes of results are those of outputs and in-place tensors", "[op
   inputs.tensors.push_back({"total", DType::i64, {1}, HostBuffer(8)});
   const OpInfo op = fake_op();
   const std::vector<std::string> params = {"amount=0", "sf_layout=col_major_tma"};
-  const OpCall call(op, parse_params(op, params), inputs, Device::cpu());
+  const OpCall call(op, kernels::parse_params(op, params), inputs, Device::cpu());
   CHECK(call.result_bytes() == 3 * 2 + 4 * 3 + 8);  // out, out_sf without its padding, total
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("the bytes of results are those that the data called for", "[op_call]"
   file.tensors.push_back({"topk_idx", DType::i64, {2, 2}, HostBuffer(32)});
   const OpInfo& op = kernels::find_op("get_fused_mapping");
   const std::vector<std::string> params = {"num_experts=2", "alignment=8"};
-  OpCall call(op, parse_params(op, params), file, Device::cpu());
+  OpCall call(op, kernels::parse_params(op, params), file, Device::cpu());
   call.run();
   // 8 positions in three maps, 4 pairs, 2 experts in three lists
   CHECK(call.result_bytes() == 4 * (3 * 8 + 4 + 3 * 2));
@@ -157,7 +157,7 @@ TEST_CASE("values are checked without a run", "[op_call]") {
     std::memcpy(file.tensors.front().data.data(), &id, sizeof(id));
     try {
       const kernels::jit::CountScope scope;
-      check_values(op, parse_params(op, params), file);
+      check_values(op, kernels::parse_params(op, params), file);
       CHECK(scope.kernels().empty());  // nothing ran
     } catch (const Error& e) {
       return e.what();

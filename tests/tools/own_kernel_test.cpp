@@ -7,6 +7,7 @@
 
 #include "dsl/base/error.h"
 #include "dsl/builder.h"
+#include "kernels/param_grammar.h"
 #include "tests/support/catch.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/example.h"
@@ -14,7 +15,6 @@
 #include "tools/lib/op_call.h"
 #include "tools/lib/op_check.h"
 #include "tools/lib/op_listing.h"
-#include "tools/lib/param_grammar.h"
 
 namespace tessera::tools {
 namespace {
@@ -93,7 +93,7 @@ std::vector<T> values(const Safetensors& file, const std::string& name) {
 
 Safetensors run(const kernels::OpInfo& op, const std::vector<std::string>& params,
                 const Safetensors& inputs) {
-  OpCall call(op, parse_params(op, params), inputs, Device::cpu());
+  OpCall call(op, kernels::parse_params(op, params), inputs, Device::cpu());
   call.run();
   return call.results();
 }

@@ -1,4 +1,4 @@
-#include "tools/lib/param_grammar.h"
+#include "kernels/param_grammar.h"
 
 #include <limits>
 
@@ -27,12 +27,12 @@ OpInfo op() {
 
 ParamValue value(const std::string& assignment) {
   const std::vector<std::string> one = {assignment};
-  return parse_params(op(), one).at(assignment.substr(0, assignment.find('=')));
+  return kernels::parse_params(op(), one).at(assignment.substr(0, assignment.find('=')));
 }
 
 std::string message(const std::vector<std::string>& assignments) {
   try {
-    parse_params(op(), assignments);
+    kernels::parse_params(op(), assignments);
   } catch (const Error& e) {
     return e.what();
   }

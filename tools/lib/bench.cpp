@@ -101,8 +101,7 @@ BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& benc
   result.gbs = static_cast<double>(result.bytes) / result.timing.us / 1e3;
   result.copy_gbs = copy.gbs(result.bytes / 2);
   result.stream_us = stream.us(result.bytes - result.written, result.written);
-  const std::optional<double> peer_us =
-      bench_case.peer_us ? bench_case.peer_us : peer.find(op, bench_case);
+  const std::optional<double> peer_us = peer.find(op, bench_case);
   if (peer_us) scale_peer(result, *peer_us, peer);
   return result;
 }

@@ -17,7 +17,8 @@ struct Wanted {
   runtime::Target target;
 };
 
-/// The kernels of an op's examples and benchmark cases for a target, each Spec once.
+/// The kernels of an op's examples and benchmark cases, with any number of tokens, for a target, each
+/// Spec once.
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target);
 /// Those of one case.
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,

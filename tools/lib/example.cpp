@@ -7,8 +7,8 @@
 
 #include "dsl/base/error.h"
 #include "kernels/arg_check.h"
+#include "kernels/param_grammar.h"
 #include "tools/lib/op_call.h"
-#include "tools/lib/param_grammar.h"
 #include "tools/lib/tensor_placement.h"
 
 namespace tessera::tools {
@@ -27,7 +27,7 @@ const kernels::BenchCase& find_example(const kernels::OpInfo& op,
         merged.push_back(prefix + kernels::to_string(value));
       }
     }
-    if (parse_params(op, merged) == ours) return example;
+    if (kernels::parse_params(op, merged) == ours) return example;
     labels.push_back(example.label);
   }
   throw Error({.kind = ErrorKind::argument,

@@ -18,8 +18,8 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/plan.h"
 #include "kernels/jit/view_check.h"
+#include "kernels/param_grammar.h"
 #include "tools/lib/op_call.h"
-#include "tools/lib/param_grammar.h"
 
 namespace tessera::tools {
 namespace {
@@ -266,7 +266,7 @@ BenchCase KernelOp::case_of(const std::string& text, const OpInfo& op) const {
            word);
     }
   }
-  const Params values = parse_params(words, of_params);
+  const Params values = kernels::parse_params(words, of_params);
 
   BenchCase made;
   made.label = text.empty() ? "fixed shapes" : text;
@@ -422,6 +422,9 @@ OpInfo op_of(const std::string& name, const ir::Kernel& kernel,
   };
   op.run = [shared](const Tensors& tensors, const Params& params, kernels::Stream stream) {
     shared->run(tensors, params, stream);
+  };
+  op.case_of = [shared, table = op](const std::string& text) {
+    return shared->case_of(text, table);
   };
   for (const std::string& text : cases.empty() ? std::vector<std::string>{""} : cases) {
     try {

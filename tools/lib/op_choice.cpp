@@ -54,7 +54,7 @@ std::vector<ChosenCase> choose_cases(const std::vector<const kernels::OpInfo*>& 
   std::vector<ChosenCase> chosen;
   for (const kernels::OpInfo* op : ops) {
     for (const kernels::BenchCase& one : op->*list) {
-      if (one.label.find(text) != std::string::npos) chosen.push_back({op, &one});
+      if (one.label.find(text) != std::string::npos) chosen.push_back({op, one});
     }
   }
   if (!chosen.empty() || text.empty()) return chosen;
@@ -63,6 +63,20 @@ std::vector<ChosenCase> choose_cases(const std::vector<const kernels::OpInfo*>& 
                .argument = "case",
                .expected = "a part of a label, as the table shows it",
                .got = fmt::format("'{}'", text)});
+}
+
+std::vector<ChosenCase> cases_of(const std::vector<const kernels::OpInfo*>& ops,
+                                 const std::vector<std::string>& texts) {
+  if (ops.size() != 1) {
+    throw Error({.kind = ErrorKind::argument,
+                 .what = "argument 'case-of' is a case of one op",
+                 .argument = "case-of",
+                 .expected = "the name of the op before it",
+                 .got = fmt::format("{} ops", ops.size())});
+  }
+  std::vector<ChosenCase> chosen;
+  for (const std::string& text : texts) chosen.push_back({ops[0], ops[0]->case_of(text)});
+  return chosen;
 }
 
 }  // namespace tessera::tools

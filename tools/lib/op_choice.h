@@ -15,7 +15,7 @@ std::vector<const kernels::OpInfo*> choose_ops(const std::vector<kernels::OpInfo
 
 struct ChosenCase {
   const kernels::OpInfo* op;
-  const kernels::BenchCase* one;
+  kernels::BenchCase one;
 };
 /// Those of the ops' examples (or benchmark) whose label has the text in it, in order. Throws Error
 /// (argument) if the text is in none.
@@ -24,5 +24,12 @@ struct ChosenCase {
 std::vector<ChosenCase> choose_cases(const std::vector<const kernels::OpInfo*>& ops,
                                      std::vector<kernels::BenchCase> kernels::OpInfo::*list,
                                      const std::string& text);
+
+/// The cases of these texts, in the words of the op's own.
+///
+/// Errors:  argument, unless it is one op, and if a text is no case of it.
+/// Example: cases_of(choose_ops(program_ops(), "post_fwd"), {"T=100 n=4 H=7168"})
+std::vector<ChosenCase> cases_of(const std::vector<const kernels::OpInfo*>& ops,
+                                 const std::vector<std::string>& texts);
 
 }  // namespace tessera::tools

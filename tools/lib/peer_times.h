@@ -12,21 +12,16 @@
 
 namespace tessera::tools {
 
-/// What identifies a case, as text: shape symbols ("T" = "8001"), parameters ("format" = "e4m3",
-/// "x_block_size" = "128,128" or "none"), "dtype", the dtype of the op's first input, and for every
-/// optional input whether it is there ("x_sf given" = "true").
-using CaseFacts = std::map<std::string, std::string>;
-CaseFacts facts_of(const kernels::OpInfo& op, const kernels::BenchCase& bench_case);
-
 class PeerTimes {
  public:
   /// No times at all.
   PeerTimes() = default;
-  /// A file of JSON lines, or a folder: all its *.jsonl files and the copy rates of its README.md.
-  /// A line is
-  /// {"op", "params", "time_us"} in our names, or {"kernel", "params", "time_us"} in the peer's,
-  /// which are translated. Lines about ops that we do not know are ignored. Throws Error (argument)
-  /// if a file cannot be read or is no JSON.
+  /// A file of JSON lines, {"op", "case", "time_us"} with the case in the words of our own cases, or
+  /// a folder: all its *.jsonl files of such lines. The copy rates come from the README.md beside
+  /// them. Ops that we do not have are left out.
+  ///
+  /// Errors: argument, naming file and line, if a file cannot be read or a line is not of that form.
+  ///         Files of a folder whose first line has no case as text are left out.
   static PeerTimes load(const std::string& path);
 
   /// Microseconds recorded for a case; nothing if the peer has no such case.
@@ -37,18 +32,17 @@ class PeerTimes {
   /// the copy rate.
   std::optional<double> copy_gbs(int64_t one_side) const;
 
-  bool empty() const { return lines_.empty(); }
+  /// The lines whose case is none of our op, with the reason.
+  const std::vector<std::string>& unread() const { return unread_; }
+
+  bool empty() const { return times_.empty(); }
 
  private:
-  struct Line {
-    std::string op;
-    CaseFacts facts;
-    double us = 0;
-  };
   void load_file(const std::string& path);
   void load_copy_rates(const std::string& readme);
 
-  std::vector<Line> lines_;
+  std::map<std::string, double> times_;  // by op and case
+  std::vector<std::string> unread_;
   std::map<int64_t, double> copy_rates_;  // bytes of one side -> GB/s
 };
 

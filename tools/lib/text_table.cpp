@@ -16,6 +16,19 @@ namespace {
 constexpr size_t kGap = 2;     // between columns
 constexpr size_t kIndent = 4;  // of the further lines of a row
 
+/// A text in lines of at most `width`, cut at blanks.
+std::vector<std::string> folded(std::string_view text, size_t width) {
+  std::vector<std::string> lines;
+  while (text.size() > width) {
+    const size_t blank = text.rfind(' ', width);
+    if (blank == std::string_view::npos || blank == 0) break;  // one long word
+    lines.emplace_back(text.substr(0, blank));
+    text.remove_prefix(blank + 1);
+  }
+  lines.emplace_back(text);
+  return lines;
+}
+
 }  // namespace
 
 size_t line_width() {
@@ -36,7 +49,8 @@ std::string TextTable::text(size_t width) const {
   for (size_t c = 0; c < columns_.size(); ++c) {
     size_t widest = columns_[c].title.size();
     for (const auto& row : rows_) widest = std::max(widest, row[c].size());
-    widths.push_back(widest);
+    const bool has_bound = columns_[c].align == Align::left && c > 0 && width > 4 * kIndent;
+    widths.push_back(has_bound ? std::min(widest, width - kIndent) : widest);
   }
   std::vector<bool> begins_line(columns_.size());
   size_t end = 0;  // of the line so far
@@ -58,8 +72,14 @@ std::string TextTable::text(size_t width) const {
       } else if (c > 0) {
         line += std::string(kGap, ' ');
       }
-      line += columns_[c].align == Align::left ? fmt::format("{:<{}}", cell_of(c), widths[c])
-                                               : fmt::format("{:>{}}", cell_of(c), widths[c]);
+      std::vector<std::string> cell = folded(cell_of(c), widths[c]);
+      for (size_t i = 0; i + 1 < cell.size(); ++i) {
+        line += cell[i];
+        end_line();
+        line = std::string(kIndent, ' ');
+      }
+      line += columns_[c].align == Align::left ? fmt::format("{:<{}}", cell.back(), widths[c])
+                                               : fmt::format("{:>{}}", cell.back(), widths[c]);
     }
     end_line();
   };

@@ -28,7 +28,8 @@ class TextTable {
   /// One cell per column.
   void row(std::vector<std::string> cells);
   /// Title line, rule, rows; two spaces between columns, none at the end of a line. A row that is
-  /// wider than `width` goes on in further lines, indented and in columns of their own.
+  /// wider than `width` goes on in further lines, indented and in columns of their own;
+  /// a cell that is wider goes on in the next line.
   std::string text(size_t width = line_width()) const;
 
  private:

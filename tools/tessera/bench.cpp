@@ -29,6 +29,7 @@ struct BenchOptions {
   std::string op = "all", cases, json, peer, arch = "sm_90a";
   bool launch = false, compile = false, cold = false, skip_without_gpu = false;
   std::optional<double> fail_at;
+  std::vector<std::string> cases_of;
 };
 
 [[noreturn]] void fail_without_gpu() {
@@ -122,9 +123,16 @@ int bench(const BenchOptions& options) {
   if (options.cold) return bench_cold(options);
   const std::vector<const kernels::OpInfo*> chosen =
       reading_arguments([&] { return choose_ops(program_ops(), options.op); });
-  const std::vector<ChosenCase> cases = reading_arguments(
-      [&] { return choose_cases(chosen, &kernels::OpInfo::bench, options.cases); });
+  const std::vector<ChosenCase> cases = reading_arguments([&] {
+    return options.cases_of.empty() ? choose_cases(chosen, &kernels::OpInfo::bench, options.cases)
+                                    : tools::cases_of(chosen, options.cases_of);
+  });
   const PeerTimes peer = reading_arguments([&] { return load_peer(options); });
+  if (!peer.unread().empty()) {
+    tell(fmt::format(
+        "tessera: {} lines of the peer's times are no cases of our ops, the first:\n{}\n",
+        peer.unread().size(), peer.unread().front()));
+  }
   if (runtime::num_devices() == 0) {
     if (!options.skip_without_gpu) fail_without_gpu();
     return print(fmt::format("SKIPPED: no CUDA device ({})\n", runtime::why_no_device())) ? kOk
@@ -145,8 +153,8 @@ int bench(const BenchOptions& options) {
     }
   } else {
     for (const auto& [op, one] : cases) {
-      show_progress(fmt::format("{} {}", op->name, one->label));
-      results.push_back(bench_case(*op, *one, timer, copy, stream, peer));
+      show_progress(fmt::format("{} {}", op->name, one.label));
+      results.push_back(bench_case(*op, one, timer, copy, stream, peer));
     }
   }
   show_progress("");
@@ -172,10 +180,18 @@ void add_bench(CLI::App& app, Command& command) {
                                        "CPU time of lowering and NVRTC per kernel, no GPU");
   CLI::Option* cold = sub->add_flag(
       "--cold", options->cold, "the first call of a process, with an empty and with a warm cache");
-  sub->add_option("--case", options->cases, "only the cases with this text in their label")
+  CLI::Option* part =
+      sub->add_option("--case", options->cases, "only the cases with this text in their label")
+          ->excludes(launch)
+          ->excludes(compile)
+          ->excludes(cold);
+  sub->add_option("--case-of", options->cases_of,
+                  "this case instead, \"T=100 H=7168 x=bf16\"; may be given again")
+      ->excludes(part)
       ->excludes(launch)
       ->excludes(compile)
-      ->excludes(cold);
+      ->excludes(cold)
+      ->allow_extra_args(false);
   sub->add_option("--arch", options->arch,
                   "target of --compile, and of --cold without a GPU (default sm_90a)");
   sub->add_option("--fail-at", options->fail_at,

@@ -20,14 +20,16 @@ namespace {
 
 struct CheckOptions {
   std::string op, json, arch, cases;
+  std::vector<std::string> cases_of;
   bool lines = false;
   uint64_t seed = 1;
 };
 
 int check(const CheckOptions& options) {
   const std::vector<ChosenCase> chosen = reading_arguments([&] {
-    return choose_cases(choose_ops(program_ops(), options.op), &kernels::OpInfo::examples,
-                        options.cases);
+    const std::vector<const kernels::OpInfo*> ops = choose_ops(program_ops(), options.op);
+    if (!options.cases_of.empty()) return tools::cases_of(ops, options.cases_of);
+    return choose_cases(ops, &kernels::OpInfo::examples, options.cases);
   });
   const runtime::Nvrtc* nvrtc = nullptr;
   runtime::Target target;
@@ -41,8 +43,8 @@ int check(const CheckOptions& options) {
   std::vector<CheckResult> results;
   std::string errors;
   for (const auto& [op, example] : chosen) {
-    results.push_back(check_example(*op, *example, options.seed));
-    if (nvrtc != nullptr) add_resources(results.back(), *op, *example, *nvrtc, target);
+    results.push_back(check_example(*op, example, options.seed));
+    if (nvrtc != nullptr) add_resources(results.back(), *op, example, *nvrtc, target);
     if (!results.back().error.empty()) errors += results.back().error + "\n";
   }
   json.write(check_json(results));
@@ -57,7 +59,12 @@ void add_check(CLI::App& app, Command& command) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* sub = app.add_subcommand("check", "run the examples with every trap on, and count");
   sub->add_option("op", options->op, "an op, a family or all")->required();
-  sub->add_option("--case", options->cases, "only the cases with this text in their label");
+  CLI::Option* part =
+      sub->add_option("--case", options->cases, "only the cases with this text in their label");
+  sub->add_option("--case-of", options->cases_of,
+                  "this case instead, \"T=100 H=7168 x=bf16\"; may be given again")
+      ->excludes(part)
+      ->allow_extra_args(false);
   sub->add_option("--json", options->json, "write the counts to this file");
   sub->add_option("--arch", options->arch,
                   "compile too, for this target: registers, spills, shared memory (needs NVRTC)");

@@ -8,9 +8,9 @@
 
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
+#include "kernels/param_grammar.h"
 #include "tools/lib/op_call.h"
 #include "tools/lib/own_kernel.h"
-#include "tools/lib/param_grammar.h"
 #include "tools/lib/safetensors.h"
 #include "tools/tessera/command.h"
 
@@ -47,7 +47,7 @@ int run(const RunOptions& options) {
   Safetensors inputs;
   reading_arguments([&] {
     op = &kernels::find_op(program_ops(), options.op);
-    params = parse_params(*op, options.params);
+    params = kernels::parse_params(*op, options.params);
     inputs = read_safetensors(options.in);
   });
   // A GPU that is not there is a failure, a word that names none is wrong usage.

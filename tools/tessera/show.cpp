@@ -7,6 +7,7 @@
 #include "dsl/ir/tile.h"
 #include "kernels/jit/target.h"
 #include "kernels/op.h"
+#include "kernels/param_grammar.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/runtime.h"
@@ -14,7 +15,6 @@
 #include "tools/lib/disassemble.h"
 #include "tools/lib/example.h"
 #include "tools/lib/own_kernel.h"
-#include "tools/lib/param_grammar.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -72,7 +72,7 @@ int show(const ShowOptions& options) {
     kernels::Params params;
     Safetensors inputs;
     reading_arguments([&] {
-      params = parse_params(*op, options.params);
+      params = kernels::parse_params(*op, options.params);
       inputs = read_safetensors(options.in);
     });
     which = options.in;

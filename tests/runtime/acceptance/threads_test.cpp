@@ -14,6 +14,7 @@
 #include "tests/runtime/long_tests.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/named_tensors.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
@@ -63,8 +64,8 @@ TEST_CASE("C10 64 threads compile 200 kernels and launch them on the executor") 
     while (ready < kThreads) std::this_thread::yield();
     std::vector<float> x(kRows, 1.0f);
     std::vector<float> out(kRows);
-    const std::vector<TensorView> tensors = {TensorView(x.data(), DType::f32, {kRows}),
-                                             TensorView(out.data(), DType::f32, {kRows})};
+    const NamedTensors tensors = {{"x", TensorView(x.data(), DType::f32, {kRows})},
+                                  {"out", TensorView(out.data(), DType::f32, {kRows})}};
     for (int step = 0; step < rounds(40, kKernels); ++step) {
       const int number = (step * 7 + thread * 13) % kKernels;
       const std::string spec = std::to_string(number);
@@ -73,7 +74,7 @@ TEST_CASE("C10 64 threads compile 200 kernels and launch them on the executor") 
            [&] { return codegen::cuda::emit(codegen::lower(numbered_kernel(number))); }},
           kTarget);
       jit::run_op(
-          "C10 numbered", spec, [&] { return numbered_kernel(number); }, tensors, {}, nullptr);
+          "C10 numbered", spec, [&] { return numbered_kernel(number); }, tensors, nullptr);
       if (image->op != "numbered" || !is_right(out, number)) ++wrong;
     }
   };

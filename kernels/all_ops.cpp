@@ -1,0 +1,46 @@
+// The list of all ops.
+
+#include "kernels/all_ops.h"
+
+#include "kernels/op.h"
+#include "kernels/op_call.h"
+#include "kernels/signature/table.h"
+
+namespace tessera::kernels {
+namespace {
+
+/// The rows of all ops, with a `run` that knows again what it has checked before.
+const std::vector<OpInfo>* make_rows() {
+  auto* rows = new std::vector<OpInfo>;
+  for (const Op* op : all_ops()) {
+    OpInfo row = op_info_of(*op);
+    row.run = [raw = parsed(*op).table](const Tensors& tensors, const Params& params,
+                                        Stream stream) { call_op(raw, tensors, params, stream); };
+    rows->push_back(std::move(row));
+  }
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<const Op*>& all_ops() {
+  static const auto* const all = [] {
+    auto* list = new std::vector<const Op*>;
+#define OP(name) list->push_back(&name##_op)
+#include "kernels/op_list.h"
+#undef OP
+    return list;
+  }();
+  return *all;
+}
+
+const std::vector<OpInfo>& ops() {
+  static const auto* const rows = make_rows();
+  return *rows;
+}
+
+const OpInfo& find_op(const std::string& name) {
+  return find_op(ops(), name);
+}
+
+}  // namespace tessera::kernels

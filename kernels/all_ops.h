@@ -1,0 +1,17 @@
+#pragma once
+// Every op of the library.
+
+#include <vector>
+
+#include "kernels/signature/op.h"
+
+namespace tessera::kernels {
+
+#define OP(name) extern const Op name##_op
+#include "kernels/op_list.h"
+#undef OP
+
+/// All of them, in the order of the contract.
+const std::vector<const Op*>& all_ops();
+
+}  // namespace tessera::kernels

@@ -1,0 +1,704 @@
+#pragma once
+// Every op as a C++ function of a struct with its tensors and options by name.
+//
+//   post_fwd({.x = x, .residual = residual, .post_mix = post_mix, .comb_mix = comb_mix,
+//             .out = out}, stream);
+//
+// Tensors that may be absent stay out. Above each struct stands the signature, see
+// kernels/signature/signature.h. Outputs are allocated by the caller, of the shapes that
+// find_op(name).outputs(...) gives. Errors: kind argument if a tensor or an option is not what
+// the signature says, kind unsupported beyond its limits; both name op, argument, expected, got.
+// Written from the signatures of the ops; a test compares, and with TESSERA_APPROVE=1 writes it again.
+// clang-format off
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "kernels/quant/scale_layout.h"
+
+namespace tessera::kernels {
+
+enum class ScoringFunc : uint8_t { sigmoid, sqrtsoftplus, softmax };
+std::string_view name(ScoringFunc value);
+
+/// ids of the num_topk largest scores of each token
+///
+///   scores       f32 [T, E]
+///   -> topk_idx  i64 [T, K]
+///   param        num_topk int 1..E
+///   let          K = num_topk
+///   limit        E <= 4096 "too many experts"    # 128 keys per lane still fit its registers
+struct TopkGate {
+  TensorView scores = {};
+  TensorView topk_idx = {};
+  std::optional<int64_t> num_topk = {};  // must be given
+};
+void topk_gate(const TopkGate& call, Stream stream);
+
+/// the experts of each token, their weights and where they live on this rank
+///
+///   logits             f32 [T, E]
+///   bias               f32 [E]
+///   mask?              bool [T]
+///   fix_routing_mask?  bool [T]
+///   to_physical_map?   i32 [E+S, D]     iff logical_count
+///   logical_count?     i32 [E+S]        iff to_physical_map
+///   -> topk_idx        i64 [T, K+S]
+///   -> topk_weights    f32 [T, K+S]
+///   -> inout unmapped_topk_idx?  i64 [T, K] rows
+///   param  num_topk int 1..32
+///   param  num_topk_groups int = 0
+///   param  num_groups int = 0
+///   param  use_shared_as_routed bool = false
+///   param  num_shared_experts int = 0
+///   param  routed_scaling_factor float = 1
+///   param  ep_rank int = 0
+///   param  num_ep_ranks int = 1
+///   param  tp_rank int = 0
+///   param  num_tp_ranks int = 1
+///   param  scoring_func {sigmoid, sqrtsoftplus, softmax}
+///   let    K = num_topk
+///   let    S = shared_slots()
+///   let    members = E / num_groups
+///   let    physical = num_physical()
+///   need   num_topk <= E
+///   limit  E <= 4096 on logits "too many experts"   # 128 keys per lane still fit its registers
+///   need   D >= 1 if to_physical_map on to_physical_map "'to_physical_map' has no columns"
+///   need   num_shared_experts in {1, 2} if use_shared_as_routed
+///   need   (num_groups = 0) = (num_topk_groups = 0) on num_topk_groups
+///   |      "'num_groups' and 'num_topk_groups' go together"
+///   need   1 <= num_groups <= 32 and E % num_groups = 0 if num_groups != 0 on num_groups
+///   need   1 <= num_topk_groups <= num_groups if num_groups != 0 on num_topk_groups
+///   need   2 <= members <= 32 if num_groups != 0 on num_groups
+///   |      "'num_groups' makes groups of the wrong size"
+///   need   num_topk_groups * members >= num_topk if num_groups != 0
+///   |      "'num_topk_groups' leaves too few experts"
+///   need   K % S = 0 and E % (K / S) = 0 if use_shared_as_routed on num_shared_experts
+///   |      "'num_shared_experts' does not fit num_topk and the experts"
+///   need   S <= physical - E if use_shared_as_routed on to_physical_map
+///   |      "shared experts need as many extra columns of 'to_physical_map'"
+///   need   K + S <= 32 on num_topk "'num_topk' and shared experts are too many for a token"
+///   need   num_ep_ranks >= 1 and physical % num_ep_ranks = 0
+///   need   0 <= ep_rank < num_ep_ranks on ep_rank
+///   need   1 <= num_tp_ranks <= 2147483647 / physical on num_tp_ranks # products stay in 32 bits
+///   need   0 <= tp_rank < num_tp_ranks on tp_rank
+///   need   unmapped_topk_idx if fix_routing_mask
+///   |      "'fix_routing_mask' needs 'unmapped_topk_idx'"
+struct Top2SumGate {
+  TensorView logits = {};
+  TensorView bias = {};
+  TensorView mask = {};
+  TensorView fix_routing_mask = {};
+  TensorView to_physical_map = {};
+  TensorView logical_count = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  TensorView unmapped_topk_idx = {};
+  std::optional<int64_t> num_topk = {};  // must be given
+  int64_t num_topk_groups = 0;
+  int64_t num_groups = 0;
+  bool use_shared_as_routed = false;
+  int64_t num_shared_experts = 0;
+  double routed_scaling_factor = 1;
+  int64_t ep_rank = 0;
+  int64_t num_ep_ranks = 1;
+  int64_t tp_rank = 0;
+  int64_t num_tp_ranks = 1;
+  std::optional<ScoringFunc> scoring_func = {};  // must be given
+};
+void top2_sum_gate(const Top2SumGate& call, Stream stream);
+
+/// positions of the pairs of a routing, sorted by expert
+///
+///   topk_idx                  i64 [T, K]      values -1 .. E - 1
+///   -> pos_to_expert, pos_to_token, pos_to_token_topk       i32 [P]
+///   -> token_topk_to_pos      i32 [T, K]
+///   -> expert_start, expert_end, num_tokens_per_expert      i32 [E]
+///   param  num_experts int 1..1024
+///   param  alignment int >= 1
+///   param  num_expanded_tokens int >= 0 = 0
+///   param  force_no_sync bool = false
+///   let    E = num_experts
+///   let    P at most positions() trimmed by positions_taken()
+///   limit  T * K + (alignment - 1) * E <= 2130706431 "'topk_idx' has too many pairs" # positions are i32
+///   need   num_expanded_tokens <= 2130706431
+///   need   alignment <= 2130706431 / E
+///   bucket T * K at 2049, 65537               # one block, one cluster, three kernels
+struct GetFusedMapping {
+  TensorView topk_idx = {};
+  TensorView pos_to_expert = {};
+  TensorView pos_to_token = {};
+  TensorView pos_to_token_topk = {};
+  TensorView token_topk_to_pos = {};
+  TensorView expert_start = {};
+  TensorView expert_end = {};
+  TensorView num_tokens_per_expert = {};
+  std::optional<int64_t> num_experts = {};  // must be given
+  std::optional<int64_t> alignment = {};  // must be given
+  int64_t num_expanded_tokens = 0;
+  bool force_no_sync = false;
+};
+void get_fused_mapping(const GetFusedMapping& call, Stream stream);
+
+/// quantised rows and their scales to the positions of their experts
+///
+///   x                  e4m3/e2m1 [T, H]
+///   x_sf               f32/i32 [T, C] any           # i32: four exponents per word
+///   token_topk_to_pos  i32 [T, K]                   values -1 .. P - 1
+///   pos_to_expert      i32 [P]
+///   -> out             as x [P, H]
+///   -> out_sf          as x_sf [P, C] in sf_layout
+///   param              num_per_channels {32, 128}
+///   param              sf_layout = row_major
+///   let                groups = ceil(H / num_per_channels)
+///   need               C = groups if x_sf is f32
+///   need               C = ceil(groups / 4) if x_sf is i32
+///   need               x_sf is i32 iff sf_layout = packed_ue8m0 on sf_layout
+///   |                  "parameter 'sf_layout' does not go with the dtype of x_sf"
+struct ExpandToFusedWithSf {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView token_topk_to_pos = {};
+  TensorView pos_to_expert = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<int64_t> num_per_channels = {};  // must be given
+  SfLayout sf_layout = SfLayout::row_major;
+};
+void expand_to_fused_with_sf(const ExpandToFusedWithSf& call, Stream stream);
+
+/// the rows of each token's positions, weighted and summed
+///
+///   x                  f32/bf16 [P, H]
+///   x_sf?              f32 [P]
+///   topk_weights?      f32 [T, K]
+///   token_topk_to_pos  i32 [T, K]                   values -1 .. P - 1
+///   sf?                f32 [1]
+///   -> out             format/as x [T, H]
+///   param              format {none, e4m3} = none
+///   need               H % 256 = 0
+///   need               format = e4m3 if sf on sf "'sf' scales e4m3 outputs only"
+///   bucket             T at 1024                    # pick_walk
+struct ReduceFused {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView topk_weights = {};
+  TensorView token_topk_to_pos = {};
+  TensorView sf = {};
+  TensorView out = {};
+  std::optional<DType> format = {};
+};
+void reduce_fused(const ReduceFused& call, Stream stream);
+
+/// rows to 8-bit or 4-bit floats with one scale per group of columns
+///
+///   x          bf16/f32/e4m3/e2m1 [T, H] rows
+///   x_sf?      SF(x_block_size) x_sf_layout     iff x is e4m3/e2m1
+///   -> out     format [T, H] align 16
+///   -> out_sf  SF(1,num_per_channels) sf_layout
+///   param      format {e4m3, e2m1}
+///   param      num_per_channels {16, 32, 64, 128, H}
+///   param      x_block_size tuple = none        iff x_sf
+///   param      x_sf_layout, sf_layout = row_major
+///   param      round_sf bool = false
+///   let        br, bc = x_block_size
+///   need       num_per_channels in {16, 32, 64, 128} or num_per_channels = H and H % 64 = 0
+///   limit      num_per_channels <= 65536 "one scale for so many columns is not supported"
+///   need       H % 2 = 0 if format = e2m1
+///   limit      H <= 2147483647
+///   need       num_per_channels in {16, 32, 64, 128} if x_sf
+///   need       bc % 16 = 0 and (bc % num_per_channels = 0 or num_per_channels % bc = 0)
+///   |          if x_sf on x_block_size "blocks of x and groups of 'out' do not nest"
+///   need       round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |          "packed_ue8m0 scales are powers of two"
+struct PerTokenCast {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<DType> format = {};  // must be given
+  std::optional<int64_t> num_per_channels = {};  // must be given
+  std::optional<std::array<int64_t, 2>> x_block_size = {};
+  SfLayout x_sf_layout = SfLayout::row_major;
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;
+};
+void per_token_cast(const PerTokenCast& call, Stream stream);
+
+/// the scales of per_token_cast alone
+///
+///   x          bf16/f32 [T, H] rows
+///   -> out_sf  SF(1,num_per_channels) sf_layout of x
+///   param      format {e4m3, e2m1}
+///   param      num_per_channels {16, 32, 64, 128, H}
+///   param      sf_layout = row_major
+///   param      round_sf bool = false
+///   need       num_per_channels in {16, 32, 64, 128} or num_per_channels = H and H % 64 = 0
+///   limit      num_per_channels <= 65536 "one scale for so many columns is not supported"
+///   need       H % 2 = 0 if format = e2m1
+///   limit      H <= 2147483647
+///   need       round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |          "packed_ue8m0 scales are powers of two"
+struct PerTokenCastWithSfOnly {
+  TensorView x = {};
+  TensorView out_sf = {};
+  std::optional<DType> format = {};  // must be given
+  std::optional<int64_t> num_per_channels = {};  // must be given
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;
+};
+void per_token_cast_with_sf_only(const PerTokenCastWithSfOnly& call, Stream stream);
+
+/// rows to 8-bit or 4-bit floats with given scales per group of columns
+///
+///   x          bf16/f32 [T, H] rows
+///   sf         f32 [T, C] rows
+///   -> out     format [T, H] align 16
+///   param      format {e4m3, e2m1}
+///   param      num_per_channels {16, 32, 64, 128, H}
+///   let        C = ceil(H / num_per_channels)
+///   need       num_per_channels in {16, 32, 64, 128} or num_per_channels = H and H % 64 = 0
+///   limit      num_per_channels <= 65536 "one scale for so many columns is not supported"
+///   need       H % 2 = 0 if format = e2m1
+///   limit      H <= 2147483647
+struct PerTokenCastWithPrecomputedSf {
+  TensorView x = {};
+  TensorView sf = {};
+  TensorView out = {};
+  std::optional<DType> format = {};  // must be given
+  std::optional<int64_t> num_per_channels = {};  // must be given
+};
+void per_token_cast_with_precomputed_sf(const PerTokenCastWithPrecomputedSf& call, Stream stream);
+
+/// rows to 12-bit floats with one scale per row
+///
+///   x          bf16/f32 [T, H] rows
+///   -> out     e5m6 [T, H] align 16
+///   -> out_sf  SF(1,H) sf_layout
+///   param      sf_layout = row_major
+///   param      round_sf bool = false
+///   need       H % 8 = 0
+///   limit      H <= 24576 "rows of so many columns are not supported"   # their words in shared memory
+///   need       round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |          "packed_ue8m0 scales are powers of two"
+struct PerTokenCastToE5m6 {
+  TensorView x = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;
+};
+void per_token_cast_to_e5m6(const PerTokenCastToE5m6& call, Stream stream);
+
+/// columns to 8-bit floats with one scale per run of tokens, transposed
+///
+///   x          bf16 [T, H]
+///   -> out     e4m3 [H, T] align 16
+///   -> out_sf  SF(num_per_tokens,1) of x
+///   param      num_per_tokens {32, 128}
+///   param      round_sf bool = false
+///   param      format {e4m3} = e4m3
+///   need       T % 128 = 0
+///   need       H % 64 = 0
+///   limit      H <= 2147483647
+struct PerChannelCastAndTranspose {
+  TensorView x = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<int64_t> num_per_tokens = {};  // must be given
+  bool round_sf = false;
+  DType format = DType::e4m3;
+};
+void per_channel_cast_and_transpose(const PerChannelCastAndTranspose& call, Stream stream);
+
+/// 8-bit or 4-bit floats with one scale per block back to bf16 or f32
+///
+///   x           e4m3/e2m1 [T, H]
+///   x_sf        SF(x_block_size) x_sf_layout
+///   -> out      out_dtype [T, H] align 16
+///   param       x_block_size tuple
+///   param       out_dtype {bf16, f32} = bf16
+///   param       x_sf_layout = row_major
+///   let         br, bc = x_block_size
+///   need        H % 64 = 0
+///   limit       H <= 2147483647
+struct CastBack {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView out = {};
+  std::optional<std::array<int64_t, 2>> x_block_size = {};  // must be given
+  DType out_dtype = DType::bf16;
+  SfLayout x_sf_layout = SfLayout::row_major;
+};
+void cast_back(const CastBack& call, Stream stream);
+
+/// 8-bit or 4-bit floats with one scale per group of columns back to bf16 or f32
+///
+///   x           e4m3/e2m1 [T, H]
+///   x_sf        SF(1,num_per_channels) x_sf_layout
+///   -> out      out_dtype [T, H] align 16
+///   param       num_per_channels int 1..H
+///   param       out_dtype {bf16, f32} = bf16
+///   param       x_sf_layout = row_major
+///   let         br = 1
+///   let         bc = num_per_channels
+///   need        H % 64 = 0
+///   limit       H <= 2147483647
+struct PerTokenCastBack {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView out = {};
+  std::optional<int64_t> num_per_channels = {};  // must be given
+  DType out_dtype = DType::bf16;
+  SfLayout x_sf_layout = SfLayout::row_major;
+};
+void per_token_cast_back(const PerTokenCastBack& call, Stream stream);
+
+/// 12-bit floats with one scale per block back to bf16 or f32
+///
+///   x       e5m6 [T, H] align 4
+///   x_sf    SF(x_block_size) x_sf_layout
+///   -> out  out_dtype [T, H] align 16
+///   param   x_block_size tuple = none
+///   param   out_dtype {bf16, f32} = bf16
+///   param   x_sf_layout = row_major
+///   let     br, bc = x_block_size
+///   need    H % 8 = 0
+///   limit   H <= 1431655760     # bytes of a row below 2^31
+struct CastBackE5m6 {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView out = {};
+  std::optional<std::array<int64_t, 2>> x_block_size = {};
+  DType out_dtype = DType::bf16;
+  SfLayout x_sf_layout = SfLayout::row_major;
+};
+void cast_back_e5m6(const CastBackE5m6& call, Stream stream);
+
+/// gated activation of an expert's rows to 8-bit floats with one scale per group
+///
+///   x                   bf16/f32 [P, 2H]       # gate, then up
+///   pos_to_token_topk?  i32 [P]                iff topk_weights
+///   topk_weights?       f32 [T, K]             iff pos_to_token_topk
+///   pos_to_expert?      i32 [P]
+///   -> out              e4m3 [P, H] align 16
+///   -> out_sf           SF(1,num_per_channels) sf_layout
+///   -> inout clamped_count?  i64 [3]
+///   param  num_per_channels {128, H}
+///   param  sf_layout = row_major
+///   param  round_sf bool = false
+///   param  swiglu_clamp_value float = none
+///   param  sf_clamp_min float = none
+///   param  format {e4m3} = e4m3
+///   need   H % 128 = 0
+///   limit  2*H <= 2147483647
+///   need   num_per_channels = 128 or num_per_channels = H
+///   need   sf_layout = row_major if num_per_channels != 128 "one scale per row is stored row-major"
+///   limit  num_per_channels <= 32768 if num_per_channels != 128
+///   |      "one scale for so many columns is not supported"
+///   need   round_sf if sf_layout = packed_ue8m0 on sf_layout "packed_ue8m0 scales are powers of two"
+///   need   swiglu_clamp_value != none if clamped_count on clamped_count
+///   |      "'clamped_count' needs 'swiglu_clamp_value'"
+///   need   swiglu_clamp_value > 0 if swiglu_clamp_value != none
+///   need   2^-117 <= sf_clamp_min <= 3.4028234e38 if sf_clamp_min != none on sf_clamp_min
+///   bucket P * H at 262145, 1048577, 2097153          # cut_work
+struct SwigluForwardAndPerTokenCast {
+  TensorView x = {};
+  TensorView pos_to_token_topk = {};
+  TensorView topk_weights = {};
+  TensorView pos_to_expert = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  TensorView clamped_count = {};
+  std::optional<int64_t> num_per_channels = {};  // must be given
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;
+  std::optional<double> swiglu_clamp_value = {};
+  std::optional<double> sf_clamp_min = {};
+  DType format = DType::e4m3;
+};
+void swiglu_forward_and_per_token_cast(const SwigluForwardAndPerTokenCast& call, Stream stream);
+
+/// transposes a matrix
+///
+///   x       bytes1/bytes2/bytes4 [R, C] rows
+///   -> out  as x [C, R]
+///   limit   C <= most_cols() if R * C > 0 "the rows are too long for one launch"
+struct Transpose {
+  TensorView x = {};
+  TensorView out = {};
+};
+void transpose(const Transpose& call, Stream stream);
+
+/// transposes the last two dimensions of every batch
+///
+///   x       bytes1/bytes2/bytes4 [B, R, C] rows
+///   -> out  as x [B, C, R]
+///   limit   B <= 65535 if B * R * C > 0 "the batch is too large for one launch"
+///   limit   C <= most_cols() if B * R * C > 0 "the rows are too long for one launch"
+struct BatchedTranspose {
+  TensorView x = {};
+  TensorView out = {};
+};
+void batched_transpose(const BatchedTranspose& call, Stream stream);
+
+/// residual streams plus the value row, weighted by the gate of each stream
+///
+///   hidden_states  bf16 [T.., hc, D]
+///   k              bf16 [T.., hc, D] rows
+///   v              bf16 [T.., D] rows
+///   weight_fused   f32 [hc, D]
+///   -> out         bf16 [T.., hc, D]
+///   -> dot?, gate_score?, rstd_x?, rstd_k?  f32 [T.., hc]    iff save_for_backward
+///   param          eps float
+///   param          clamp_value float = 1e-6
+///   param          save_for_backward bool = true
+///   need           D % 256 = 0
+///   need           512 <= D <= 16777216
+///   need           1 <= hc <= 65536
+struct EngramGateFwd {
+  TensorView hidden_states = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView weight_fused = {};
+  TensorView out = {};
+  TensorView dot = {};
+  TensorView gate_score = {};
+  TensorView rstd_x = {};
+  TensorView rstd_k = {};
+  std::optional<double> eps = {};  // must be given
+  double clamp_value = 1e-06;
+  bool save_for_backward = true;
+};
+void engram_gate_fwd(const EngramGateFwd& call, Stream stream);
+
+/// rows of hashed embedding tables for the last token ids
+///
+///   ngram_token_ids  i32 [T, N]
+///   multipliers      i64 [L, N]
+///   vocab_sizes      i32 [L, N-1, J]     values 1 .. 2147483647
+///   offsets          i32 [L, (N-1)*J]
+///   -> out           i32 [L, T, (N-1)*J]
+///   need             1 <= N <= 65536
+struct EngramHash {
+  TensorView ngram_token_ids = {};
+  TensorView multipliers = {};
+  TensorView vocab_sizes = {};
+  TensorView offsets = {};
+  TensorView out = {};
+};
+void engram_hash(const EngramHash& call, Stream stream);
+
+/// copies each row into every residual stream
+///
+///   x       bf16 [T.., H]
+///   -> out  bf16 [T.., n, H]
+///   param   mhc_mult int >= 1 = 4
+///   let     n = mhc_mult
+///   limit   mhc_mult <= 65536 "so many streams are not supported"  # offsets in a token stay small
+struct ExpandToMhcFwd {
+  TensorView x = {};
+  TensorView out = {};
+  int64_t mhc_mult = 4;
+};
+void expand_to_mhc_fwd(const ExpandToMhcFwd& call, Stream stream);
+
+/// projection of the normalised residual, from which the mixes are made
+///
+///   residual       bf16 [T.., n, H]
+///   fn             f32 [M, n*H]
+///   norm_weight?   f32 [n*H]
+///   -> out         f32 [T.., M]
+///   -> out_mul?    f32 [T.., M]      iff save_for_backward
+///   -> sqrsum?     f32 [T..]         iff save_for_backward
+///   workspace      f32 [elements()]
+///   param          norm_eps float = 1e-6
+///   param          n_splits int 1..16 = 16
+///   param          save_for_backward bool = true
+///   need           n >= 1 on residual "there must be a stream"
+///   limit          n <= 65536 on residual "so many streams are not supported"
+///   need           n*H % 256 = 0 on residual "a row has the wrong number of columns"
+///   limit          n*H <= 16777216 on residual "rows this long are not supported"
+///   need           M >= 1 on fn "there must be a row"
+///   limit          M <= 32 on fn "so many rows are not supported"
+///   limit          T * M <= 2147483647 on residual "so many tokens are not supported"
+///   bucket         T at 129, 513                # halves of parts; rows of a block
+struct NormFnFwd {
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView norm_weight = {};
+  TensorView out = {};
+  TensorView out_mul = {};
+  TensorView sqrsum = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+  int64_t n_splits = 16;
+  bool save_for_backward = true;
+};
+void norm_fn_fwd(const NormFnFwd& call, Stream stream);
+
+/// splits the projected residual into the mixes of a sub-layer
+///
+///   input_mixes     f32 [T.., M]
+///   scale           f32 [3]
+///   base            f32 [M]
+///   -> pre_mix      f32 [T.., n]
+///   -> post_mix     f32 [T.., n]
+///   -> comb_logits  f32 [T.., n, n]
+///   param           post_mult_value float = 1
+///   param           pre_eps float = 1e-6
+///   let             n = streams()
+///   need            M = n*(n+2) and n >= 1 "argument 'input_mixes' has the wrong number of columns"
+///   limit           n <= 1024 on input_mixes "so many streams are not supported"
+struct PreSplitMixesFwd {
+  TensorView input_mixes = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView pre_mix = {};
+  TensorView post_mix = {};
+  TensorView comb_logits = {};
+  double post_mult_value = 1;
+  double pre_eps = 1e-06;
+};
+void pre_split_mixes_fwd(const PreSplitMixesFwd& call, Stream stream);
+
+/// logits of the residual mix to nearly doubly stochastic matrices
+///
+///   x       f32 [T.., n, n]
+///   -> out  f32 [T.., n, n]
+///   param   repeat int 1..45 = 10
+///   param   eps float = 1e-6
+///   need    n >= 1 on x "there must be a stream"
+///   limit   n <= 4 on x "so many streams are not supported"   # 16 lanes per matrix
+struct SinkhornFwd {
+  TensorView x = {};
+  TensorView out = {};
+  int64_t repeat = 10;
+  double eps = 1e-06;
+};
+void sinkhorn_fwd(const SinkhornFwd& call, Stream stream);
+
+/// gradient of the Sinkhorn projection with respect to its logits
+///
+///   grad_out   f32 [T.., n, n]
+///   x          f32 [T.., n, n]    # the logits
+///   -> grad_x  f32 [T.., n, n]
+///   param      repeat int 1..45 = 10
+///   param      eps float = 1e-6
+///   need       n >= 1 on grad_out "there must be a stream"
+///   limit      n <= 4 on grad_out "so many streams are not supported"   # 16 lanes per matrix
+struct SinkhornBwd {
+  TensorView grad_out = {};
+  TensorView x = {};
+  TensorView grad_x = {};
+  int64_t repeat = 10;
+  double eps = 1e-06;
+};
+void sinkhorn_bwd(const SinkhornBwd& call, Stream stream);
+
+/// mixes the residual streams of each token into the input of a sub-layer
+///
+///   x       bf16 [T.., n, H]
+///   mix     f32 [T.., n]
+///   -> out  bf16 [T.., H]
+///   need    n >= 1 on x "there must be a stream"
+///   limit   n <= 16 on x "so many streams are not supported"   # a vector of each in registers
+struct PreApplyMixFwd {
+  TensorView x = {};
+  TensorView mix = {};
+  TensorView out = {};
+};
+void pre_apply_mix_fwd(const PreApplyMixFwd& call, Stream stream);
+
+/// new residual streams from a sub-layer's output and the mixed old ones
+///
+///   x         bf16 [T.., H]         # the sub-layer's output
+///   residual  bf16 [T.., n, H]
+///   post_mix  f32 [T.., n]
+///   comb_mix  f32 [T.., n, n]       # rows are the streams read
+///   -> out    bf16 [T.., n, H]
+///   need      n >= 1 on residual "there must be a stream"
+///   limit     n <= 8 on residual "so many streams are not supported"   # sums in registers
+struct PostFwd {
+  TensorView x = {};
+  TensorView residual = {};
+  TensorView post_mix = {};
+  TensorView comb_mix = {};
+  TensorView out = {};
+};
+void post_fwd(const PostFwd& call, Stream stream);
+
+/// gradients of the residual streams behind a sub-layer and of their mixes
+///
+///   grad_out          bf16 [T.., n, H]
+///   x                 bf16 [T.., H]
+///   residual          bf16 [T.., n, H]
+///   post_mix          f32 [T.., n]
+///   comb_mix          f32 [T.., n, n]
+///   -> grad_x         bf16 [T.., H]
+///   -> grad_residual  bf16 [T.., n, H]
+///   -> grad_post_mix  f32 [T.., n]
+///   -> grad_comb_mix  f32 [T.., n, n]
+///   need              n >= 1 on grad_out "there must be a stream"
+///   limit             n <= 4 on grad_out "so many streams are not supported"
+struct PostBwd {
+  TensorView grad_out = {};
+  TensorView x = {};
+  TensorView residual = {};
+  TensorView post_mix = {};
+  TensorView comb_mix = {};
+  TensorView grad_x = {};
+  TensorView grad_residual = {};
+  TensorView grad_post_mix = {};
+  TensorView grad_comb_mix = {};
+};
+void post_bwd(const PostBwd& call, Stream stream);
+
+/// mixes and input of a sub-layer from the residual, in one
+///
+///   residual       bf16 [T.., n, H]
+///   fn             f32 [M, n*H]
+///   scale          f32 [3]
+///   base           f32 [M]
+///   norm_weight?   f32 [n*H]
+///   -> post_mix    f32 [T.., n]
+///   -> comb_mix    f32 [T.., n, n]
+///   -> layer_input bf16 [T.., H]
+///   workspace      f32 [elements()]
+///   param          norm_eps, pre_eps, sinkhorn_eps float = 1e-6
+///   param          post_mult_value float = 1
+///   param          sinkhorn_repeat int 1..45 = 10
+///   param          n_splits int 1..16 = 16
+///   need           n >= 1 on residual "there must be a stream"
+///   limit          n <= 65536 on residual "so many streams are not supported"
+///   need           n*H % 256 = 0 on residual "a row has the wrong number of columns"
+///   limit          n*H <= 16777216 on residual "rows this long are not supported"
+///   need           M >= 1 on fn "there must be a row"
+///   limit          M <= 32 on fn "so many rows are not supported"
+///   limit          T * M <= 2147483647 on residual "so many tokens are not supported"
+///   limit          n <= 4 on residual "so many streams are not supported"   # sinkhorn.h
+///   need           M = n*(n+2) on fn "argument 'fn' has the wrong number of rows"
+///   bucket         T at 129
+struct PreBigFuse {
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView norm_weight = {};
+  TensorView post_mix = {};
+  TensorView comb_mix = {};
+  TensorView layer_input = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+  double pre_eps = 1e-06;
+  double sinkhorn_eps = 1e-06;
+  double post_mult_value = 1;
+  int64_t sinkhorn_repeat = 10;
+  int64_t n_splits = 16;
+};
+void pre_big_fuse(const PreBigFuse& call, Stream stream);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,18 @@
+#pragma once
+// The value of a parameter of an op, as the program, the files and the rules of signatures see it.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace tessera::kernels {
+
+/// Absent, int, float, bool, enum word, tuple.
+using ParamValue =
+    std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
+
+/// As on the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
+std::string to_string(const ParamValue& value);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,51 @@
+#pragma once
+// A case of an op in the words that a user types: extents, dtypes of inputs that take several,
+// optional inputs that are given, parameters that are not their defaults.
+//
+//   "T=8001 H=7168 x=bf16 format=e4m3 num_per_channels=128"
+//   "T=37 K=8 E=9 H=7168 x=bf16 topk_weights=given x.strides=14336,1"
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "kernels/op.h"
+#include "kernels/signature/call.h"
+
+namespace tessera::kernels {
+
+class Case final : public Scope {
+ public:
+  /// Errors: argument, naming the op, the word, what was expected (with the nearest name).
+  Case(const ParsedOp& op, std::string_view text);
+
+  /// An extent, a word of the op's, an integer parameter or a let.
+  int64_t operator[](std::string_view name) const;
+  /// True if the input is part of the case: required, named, or present by its rule.
+  bool has(std::string_view input) const;
+
+  /// Views without data, of the dtypes and strides that the case asks for.
+  Tensors inputs() const;
+  const Params& params() const { return params_; }  // checked, defaults filled in
+  /// The case in one text for all that say the same: every extent, dtype and parameter, sorted.
+  std::string canonical() const;
+  /// For the tools: inputs, their values and the least bytes that are moved.
+  BenchCase bench_case() const;
+
+  std::optional<ParamValue> find(std::string_view name) const override;
+  std::string dtype_word(std::string_view tensor) const override;
+
+ private:
+  void read_word(const std::string& word);
+  bool is_named(std::string_view input) const;  // or required
+  TensorView view(const TensorRule& rule) const;
+
+  const ParsedOp* parsed_;
+  std::string text_;
+  std::map<std::string, int64_t, std::less<>> extents_;
+  std::map<std::string, std::string, std::less<>> dtypes_;  // of inputs named, "given" without one
+  std::map<std::string, Dims, std::less<>> strides_;
+  Params params_;
+};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,60 @@
+#pragma once
+// The kernels of one call, in order. Tensors and scalars are bound by the names under which a kernel
+// declares them.
+
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/jit/run_op.h"
+#include "kernels/jit/spec.h"
+#include "kernels/signature/call.h"
+
+namespace tessera::kernels {
+
+/// What a kernel takes beyond the tensors and parameters of the signature, or in another form.
+struct More {
+  struct Tensor {
+    std::string_view name;
+    TensorView view;
+  };
+  struct Scalar {
+    std::string_view name;
+    jit::Scalar value;
+  };
+  std::vector<Tensor> tensors = {};
+  std::vector<Scalar> scalars = {};
+};
+
+class Launches {
+ public:
+  /// Runs the kernels of a call, or only collects them.
+  Launches(const Call& call, Stream stream) : call_(&call), stream_(stream) {}
+  Launches(const Call& call, std::vector<ir::Kernel>& collected)
+      : call_(&call), collected_(&collected) {}
+
+  /// The kernel that `build` makes for a Spec. Every tensor that it declares is one of `more`, else
+  /// the call's of that name; every scalar one of `more`, else an integer, a flag or a number of the
+  /// call. Kernels of one op with Specs of equal bytes need a `kind`.
+  template <class Spec, class Build>
+  void add(const Build& build, const Spec& spec, const More& more = {},
+           std::string_view kind = {}) {
+    add_bytes(
+        std::string(kind) + jit::spec_bytes(spec), [&] { return ir::Kernel(build(spec)); }, more);
+  }
+
+  /// Calls `add` with the largest cluster of the call's device, see jit::launch_in_clusters.
+  void in_clusters(const std::function<void(int limit)>& add) const;
+
+ private:
+  void add_bytes(const std::string& spec, const std::function<ir::Kernel()>& build,
+                 const More& more);
+
+  const Call* call_;
+  Stream stream_ = nullptr;
+  std::vector<ir::Kernel>* collected_ = nullptr;
+};
+
+}  // namespace tessera::kernels

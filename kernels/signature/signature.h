@@ -1,0 +1,119 @@
+#pragma once
+// The signature of an op: the row of the interface contract as text, parsed once. Checks, outputs,
+// the binding of kernels, listings and cases are made from it.
+//
+//   x          bf16/f32/e4m3/e2m1 [T, H] rows      # inputs first; a remark behind '#'
+//   x_sf?      SF(x_block_size) x_sf_layout        iff x is e4m3/e2m1
+//   topk_idx   i64 [T, K]                          values -1 .. E - 1
+//   -> out     format [T, H] align 16
+//   -> out_sf  SF(1, num_per_channels) sf_layout
+//   -> sums    f32 [P, C] in sf_layout             # strides and padding of scales
+//   -> dot?    f32 [T, hc]                         iff save_for_backward
+//   -> inout unmapped_topk_idx?  i64 [T, K] rows
+//   -> acc grad_fn?              f32 [M, n*H]
+//   list pre_mix_list (L)        f32 [T.., n]
+//   workspace  f32 [elements()]
+//   param      format  {e4m3, e2m1}
+//   param      norm_eps, pre_eps  float = 1e-6
+//   param      n_splits  int 1..16 = 16
+//   let        group = num_per_channels
+//   need       H % 64 = 0                          if not group in {16, 32, 64, 128}
+//   limit      group <= 65536
+//   bucket     T * K at 2048, 65536
+//
+// A line that begins with '|' goes on with the one before. `T..` stands for one or more token
+// dimensions, the same in all tensors of the call. `need` is an argument error, `limit` an
+// unsupported one; both blame their first name, or the one behind `on`, and say the text in quotes if
+// there is one: need x % 2 = 0 if y on y "y takes pairs only".
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/signature/expression.h"
+
+namespace tessera::kernels {
+
+enum class Role : uint8_t { in, out, inout };
+
+struct TensorRule {
+  enum class Layout : uint8_t { row_major, rows, any };
+  /// One scale per block of a matrix.
+  struct Scales {
+    std::string matrix;             // the tensor whose blocks they scale; empty: the shape is given
+    std::vector<Expression> block;  // rows and columns, or one tuple parameter
+    std::string layout_param;       // empty: row-major
+  };
+
+  std::string name;
+  Role role = Role::in;
+  bool optional = false;
+  bool accumulate = false;
+  std::string list;  // the extent that counts name.0, name.1, ...; empty: one tensor
+  /// Words; alone "as OTHER", or a parameter whose word is the dtype.
+  std::vector<std::string> dtypes;
+  bool has_token_dims = false;  // the first extent stands for several dimensions
+  std::vector<Expression> shape;
+  Layout layout = Layout::row_major;
+  std::optional<Scales> scales;           // then no dtypes, shape, layout
+  std::optional<Expression> least, most;  // of its values
+  std::optional<Expression> presence;     // an optional tensor is given iff this holds
+  int64_t align = 0;                      // bytes; 0: one element
+  bool is_workspace = false;              // memory of the call, no result
+  std::string remark;
+
+  bool is_input() const { return role != Role::out && !is_workspace; }
+  /// The layout in the contract's words: "row_major", "rows", "any", "SF(1,H) sf_layout".
+  std::string layout_text() const;
+};
+
+struct ParamRule {
+  enum class Type : uint8_t { integer, floating, boolean, word, tuple };
+  std::string name;
+  Type type = Type::integer;
+  std::optional<ParamValue> standard;  // nothing: required; monostate: none
+  std::vector<std::string> allowed;    // words and numbers; symbols such as "H" stand for extents
+  std::optional<int64_t> least;        // of integers
+  std::string range;                   // "1..E", ">= 1", as written
+  std::optional<Expression> most;      // of "1..E"
+  std::optional<Expression> presence;  // given iff this holds
+};
+
+/// symbol = value, or a list of symbols = a tuple parameter.
+struct LetRule {
+  std::vector<std::string> symbols;
+  Expression value;
+  std::string
+      trimmed_by;  // "taken()": the value is a bound, which this function replaces afterwards
+};
+
+struct NeedRule {
+  Expression rule;
+  std::optional<Expression> condition;
+  std::string blamed;  // a tensor, an extent or a parameter
+  std::string what;    // said of it; empty: a standard text
+  bool is_limit = false;
+};
+
+/// Where kernels may change with an extent that is dynamic otherwise.
+struct BucketRule {
+  Expression of;
+  std::vector<int64_t> at;  // ascending: the first values of the next bucket
+};
+
+struct Signature {
+  std::vector<TensorRule> tensors;
+  std::vector<ParamRule> params;
+  std::vector<LetRule> lets;
+  std::vector<NeedRule> needs;
+  std::vector<BucketRule> buckets;
+
+  /// Errors: program, with the op, the line and what was expected.
+  static Signature parse(std::string_view op, std::string_view text);
+
+  const TensorRule* find_tensor(std::string_view name) const;
+  const ParamRule* find_param(std::string_view name) const;
+};
+
+}  // namespace tessera::kernels
