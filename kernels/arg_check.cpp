@@ -117,24 +117,6 @@ std::optional<ArgCheck::Known> ArgCheck::known(std::string_view symbol) const {
   return Known{found->value, found->text(), found->argument};
 }
 
-void ArgCheck::multiple_of(std::string_view symbol, int64_t divisor) {
-  const int64_t value = (*this)[symbol];
-  if (value % divisor == 0) return;
-  const Symbol& s = *find(symbol);
-  const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
-  fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
-       fmt::format("{} % {} = 0", symbol, divisor), s.text());
-}
-
-void ArgCheck::in_range(std::string_view symbol, int64_t lowest, int64_t highest, ErrorKind kind) {
-  const int64_t value = (*this)[symbol];
-  if (lowest <= value && value <= highest) return;
-  const Symbol& s = *find(symbol);
-  const std::string_view argument = s.argument.empty() ? symbol : std::string_view(s.argument);
-  fail(argument, fmt::format("argument '{}' has the wrong shape", argument),
-       fmt::format("{} <= {} <= {}", lowest, symbol, highest), s.text(), {}, kind);
-}
-
 void ArgCheck::param_in_range(std::string_view name, int64_t value, int64_t lowest,
                               int64_t highest) const {
   if (lowest <= value && value <= highest) return;
@@ -271,19 +253,6 @@ ArgCheck::Tensor& ArgCheck::Tensor::shape_of(const std::vector<Extent>& extents)
   return *this;
 }
 
-ArgCheck::Tensor& ArgCheck::Tensor::same_shape(std::string_view other) {
-  if (!present_) return *this;
-  for (const Given& g : check_->given_) {
-    if (g.name != other) continue;
-    if (g.view.shape == view_.shape) return *this;
-    check_->fail(
-        name_, fmt::format("argument '{}' has the wrong shape", name_),
-        fmt::format("{}{}   (the shape of {})", dtype_words_, to_string(g.view.shape), other),
-        got());
-  }
-  internal_error(fmt::format("tensor {} was not checked before {}", other, name_));
-}
-
 void ArgCheck::Tensor::fail_strides(std::string expected) const {
   check_->fail(
       name_, fmt::format("argument '{}' has the wrong strides", name_), std::move(expected),
@@ -329,13 +298,6 @@ ArgCheck::Tensor& ArgCheck::Tensor::strides(const Dims& expected) {
     if (checks_stride(i) && view_.strides[i] != expected[i]) {
       fail_strides(fmt::format("strides {}", to_string(expected)));
     }
-  }
-  return *this;
-}
-
-ArgCheck::Tensor& ArgCheck::Tensor::stride_multiple_of(int dim, int64_t divisor) {
-  if (present_ && checks_stride(dim) && view_.strides[dim] % divisor != 0) {
-    fail_strides(fmt::format("stride of dimension {} a multiple of {} elements", dim, divisor));
   }
   return *this;
 }

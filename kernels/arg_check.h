@@ -33,7 +33,6 @@ struct Extent {
 ///
 ///   ArgCheck check("per_token_cast");
 ///   check.tensor("x", tensors).dtype({DType::bf16, DType::f32}).shape("T", "H").rows();
-///   check.multiple_of("H", 16);
 ///   check.bind("C", check["H"] / group, "H / num_per_channels");
 ///   check.output("out", tensors).dtype(DType::e4m3).shape("T", "H").row_major();
 ///   check.output("out_sf", tensors).dtype(DType::f32).shape("T", "C").row_major();
@@ -74,11 +73,6 @@ class ArgCheck {
   void bind(std::string_view symbol, int64_t value, std::string_view formula,
             std::string_view argument = {});
 
-  /// symbol % divisor = 0, else an Error naming the tensor that the symbol came from.
-  void multiple_of(std::string_view symbol, int64_t divisor);
-  /// lowest <= symbol <= highest; what is less or more is wrong, or of the `kind` given.
-  void in_range(std::string_view symbol, int64_t lowest, int64_t highest,
-                ErrorKind kind = ErrorKind::argument);
   /// lowest <= value <= highest of an integer parameter.
   void param_in_range(std::string_view name, int64_t value, int64_t lowest, int64_t highest) const;
   /// Anything else about an argument (tensor or parameter); a `what` without 'argument' gets it in
@@ -138,9 +132,6 @@ class ArgCheck::Tensor {
     return shape_of({Extent(extents)...});
   }
   Tensor& shape_of(const std::vector<Extent>& extents);
-  /// The shape of a tensor checked before.
-  Tensor& same_shape(std::string_view other);
-
   /// The last stride is `stride`.
   Tensor& last_stride(int64_t stride);
   /// The first stride is `stride`.
@@ -153,8 +144,6 @@ class ArgCheck::Tensor {
   Tensor& any_strides();
   /// Exactly these strides, of dimensions that have more than one element.
   Tensor& strides(const Dims& expected);
-  /// The stride of `dim` is a multiple of `divisor` elements.
-  Tensor& stride_multiple_of(int dim, int64_t divisor);
   /// The data pointer is a multiple of `bytes`. A null pointer passes.
   Tensor& aligned(int64_t bytes);
   /// What the op uses of the tensor, padding included: this is what memory() compares.

@@ -105,11 +105,6 @@ TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector
   return row(Role::out, std::move(name), std::move(dtypes), std::move(shape), std::move(layout));
 }
 
-TensorInfo inout(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
-                 std::string layout) {
-  return row(Role::inout, std::move(name), std::move(dtypes), std::move(shape), std::move(layout));
-}
-
 TensorInfo optional(TensorInfo tensor) {
   tensor.optional = true;
   return tensor;

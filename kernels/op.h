@@ -38,13 +38,12 @@ TensorInfo input(std::string name, std::vector<std::string> dtypes, std::vector<
                  std::string layout = "row_major");
 TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
                   std::string layout = "row_major");
-TensorInfo inout(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
-                 std::string layout = "row_major");
 TensorInfo optional(TensorInfo tensor);
 
 struct ParamInfo {
   std::string name;
-  enum class Type : uint8_t { integer, floating, boolean, word, tuple } type = Type::integer;
+  using Type = ParamRule::Type;
+  Type type = Type::integer;
   std::optional<ParamValue> def;  // no value: required; monostate: none
   std::vector<std::string>
       allowed;                 // enum words and numbers; symbols such as "H" stand for extents

@@ -59,8 +59,8 @@ struct NamedTensor {
 /// and the options, checked by its table; or what such a call launched before.
 ///
 /// Errors:  those of check_params and of the op.
-/// Example: call_op(sinkhorn_fwd_op(), {{"x", x}, {"out", out}},
-///                  {{"repeat", options.repeat}, {"eps", options.eps}}, stream);
+/// Example: call_op(table_of(parsed(sinkhorn_fwd_op)), {{"x", call.x}, {"out", call.out}},
+///                  {{"repeat", call.repeat}, {"eps", call.eps}}, stream);
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<CallOption> options, Stream stream);
 /// The same of tensors by name and parameters that were checked.

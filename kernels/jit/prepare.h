@@ -17,7 +17,7 @@ namespace tessera::kernels::jit {
 /// Compiles and loads what `call` needs and launches nothing. Afterwards the call may be made while
 /// its stream is captured. Throws what the call would throw.
 ///
-/// Example: jit::prepare([&] { per_token_cast(x, out, out_sf, {.num_per_channels = 128}, stream); });
+/// Example: jit::prepare([&] { transpose({.x = x, .out = out}, stream); });
 void prepare(const std::function<void()>& call);
 
 struct PrepareOptions {
@@ -32,7 +32,7 @@ void prepare_all(std::span<const std::function<void()>> calls, const PrepareOpti
 ///
 /// Errors: those of the call; argument, if the call is not on CUDA tensors or uses memory that is
 ///         none of `tensors`.
-/// Example: auto again = jit::plan(std::array{x, out}, [&] { transpose(x, out, nullptr); });
+/// Example: auto again = jit::plan(std::array{x, out}, [&] { transpose({.x = x, .out = out}, nullptr); });
 ///          again(std::array{x2.data, out2.data}, stream);
 LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call);
 

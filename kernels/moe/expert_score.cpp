@@ -22,10 +22,6 @@ Scoring scoring_of(const Params& params) {
   return word == name(Scoring::sqrtsoftplus) ? Scoring::sqrtsoftplus : Scoring::sigmoid;
 }
 
-ParamInfo scoring_param() {
-  return word("scoring_func", {"sigmoid", "sqrtsoftplus", "softmax"});
-}
-
 dsl::Value expert_score(Scoring scoring, const dsl::Value& logit, const dsl::Value& maximum,
                         const dsl::Value& sum) {
   using namespace dsl;

@@ -12,10 +12,9 @@ namespace tessera::kernels::moe {
 
 enum class Scoring : uint8_t { sigmoid, sqrtsoftplus, softmax };
 
-/// The value of the parameter `scoring_func`, and the parameter.
+/// The value of the parameter `scoring_func`.
 Scoring scoring_of(const Params& params);
 std::string_view name(Scoring scoring);
-ParamInfo scoring_param();
 
 /// The score of one logit, f32; softmax is exp(logit - maximum) / sum over the row.
 dsl::Value expert_score(Scoring scoring, const dsl::Value& logit, const dsl::Value& maximum,

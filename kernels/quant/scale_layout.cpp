@@ -30,16 +30,6 @@ void check_shape(ArgCheck& check, ArgCheck::Tensor& tensor, SfLayout layout,
 
 }  // namespace
 
-Dims block_size_of(const ArgCheck& check, const Params& params, const std::string& name) {
-  const auto& block = std::get<std::vector<int64_t>>(params.at(name));
-  constexpr int64_t kLargest = int64_t{1} << 30;
-  check.require(block.size() == 2 && block[0] >= 1 && block[1] >= 1 && block[0] <= kLargest &&
-                    block[1] <= kLargest,
-                name, "parameter '" + name + "' has a wrong value",
-                "rows,columns, each from 1 to 2^30", to_string(params.at(name)));
-  return {block[0], block[1]};
-}
-
 int64_t num_blocks(int64_t extent, int64_t block) {
   return extent == 0 ? 0 : (extent - 1) / block + 1;
 }
@@ -53,10 +43,6 @@ SfLayout sf_layout_of(const Params& params, const std::string& name) {
   const auto& word = std::get<std::string>(params.at(name));
   if (word == "row_major") return SfLayout::row_major;
   return word == "col_major_tma" ? SfLayout::col_major_tma : SfLayout::packed_ue8m0;
-}
-
-ParamInfo sf_layout_param(const std::string& name) {
-  return word(name, {"row_major", "col_major_tma", "packed_ue8m0"}, "row_major");
 }
 
 OutputInfo scale_output(const std::string& name, SfLayout layout, int64_t rows, int64_t cols) {

@@ -18,11 +18,6 @@ enum class SfLayout : uint8_t { row_major, col_major_tma, packed_ue8m0 };
 std::string_view name(SfLayout layout);
 /// The value of an enum parameter of that name.
 SfLayout sf_layout_of(const Params& params, const std::string& name);
-/// The parameter itself: the three words, row_major by default.
-ParamInfo sf_layout_param(const std::string& name);
-
-/// A tuple parameter of rows and columns that share a scale, each from 1 to 2^30.
-Dims block_size_of(const ArgCheck& check, const Params& params, const std::string& name);
 
 /// How many blocks of `block` cover `extent`.
 int64_t num_blocks(int64_t extent, int64_t block);

@@ -52,7 +52,7 @@ TensorInfo tensor_info(const Signature& signature, const TensorRule& rule) {
 ParamInfo param_info(const ParamRule& rule) {
   ParamInfo info;
   info.name = rule.name;
-  info.type = static_cast<ParamInfo::Type>(rule.type);
+  info.type = rule.type;
   info.def = rule.standard;
   info.allowed = rule.allowed;
   info.min = rule.least;

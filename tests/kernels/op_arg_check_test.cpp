@@ -30,9 +30,8 @@ TEST_CASE("arguments that fit pass and bind their symbols", "[arg_check]") {
                            {"out_sf", host(DType::f32, {37, 4})}};
   ArgCheck check("per_token_cast");
   check.tensor("x", tensors).dtype({DType::bf16, DType::f32}).shape("T", "H").rows();
-  check.multiple_of("H", 16);
   check.bind("C", check["H"] / 128, "H / num_per_channels");
-  check.output("out", tensors).dtype(DType::e4m3).same_shape("x").row_major().aligned(16);
+  check.output("out", tensors).dtype(DType::e4m3).shape("T", "H").row_major().aligned(16);
   check.output("out_sf", tensors).dtype(DType::f32).shape("T", "C").last_stride(1);
   CHECK(check["T"] == 37);
   CHECK(check["H"] == 512);
@@ -91,12 +90,6 @@ TEST_CASE("a wrong extent says where the right one comes from", "[arg_check]") {
         "tessera: per_token_cast: argument 'w' has the wrong shape\n"
         "  expected  [4, W]\n"
         "  got       f32[5, 3] on cpu");
-  CHECK(message([&] {
-          check.tensor("v", host(DType::f32, {5, 3})).same_shape("x");
-        }) ==
-        "tessera: per_token_cast: argument 'v' has the wrong shape\n"
-        "  expected  [4096, 7168]   (the shape of x)\n"
-        "  got       f32[5, 3] on cpu");
 }
 
 TEST_CASE("a symbol used twice in one shape must agree with itself", "[arg_check]") {
@@ -107,19 +100,6 @@ TEST_CASE("a symbol used twice in one shape must agree with itself", "[arg_check
         "tessera: sinkhorn_fwd: argument 'x' has the wrong shape\n"
         "  expected  [T, n, n]\n"
         "  got       f32[7, 4, 3] on cpu");
-}
-
-TEST_CASE("divisibility and range of an extent name its tensor", "[arg_check]") {
-  ArgCheck check("transpose");
-  check.tensor("x", host(DType::bf16, {4096, 100})).shape("R", "C");
-  CHECK(message([&] { check.multiple_of("C", 64); }) ==
-        "tessera: transpose: argument 'x' has the wrong shape\n"
-        "  expected  C % 64 = 0\n"
-        "  got       C = 100 from x dim 1");
-  CHECK(message([&] { check.in_range("R", 1, 1024); }) ==
-        "tessera: transpose: argument 'x' has the wrong shape\n"
-        "  expected  1 <= R <= 1024\n"
-        "  got       R = 4096 from x dim 0");
 }
 
 TEST_CASE("a requirement that does not name its argument gets the name in front", "[arg_check]") {
@@ -152,12 +132,6 @@ TEST_CASE("wrong strides are explained", "[arg_check]") {
         "  expected  strides that do not overlap\n"
         "  got       bf16[64, 128], strides [127, 1] on cpu");
   CHECK(message([&] {
-          check.tensor("d", host(DType::bf16, {64, 128}, {130, 1})).stride_multiple_of(0, 4);
-        }) ==
-        "tessera: transpose: argument 'd' has the wrong strides\n"
-        "  expected  stride of dimension 0 a multiple of 4 elements\n"
-        "  got       bf16[64, 128], strides [130, 1] on cpu");
-  CHECK(message([&] {
           check.tensor("e", columns).strides({1, 128});
         }) ==
         "tessera: transpose: argument 'e' has the wrong strides\n"
@@ -171,7 +145,7 @@ TEST_CASE("wrong strides are explained", "[arg_check]") {
 
 TEST_CASE("strides that touch no element are not checked", "[arg_check]") {
   ArgCheck check("transpose");
-  check.tensor("one_row", host(DType::bf16, {1, 128}, {7, 1})).row_major().stride_multiple_of(0, 4);
+  check.tensor("one_row", host(DType::bf16, {1, 128}, {7, 1})).row_major();
   check.tensor("one_column", host(DType::bf16, {64, 1}, {1, 999})).rows();
   check.tensor("empty", host(DType::bf16, {0, 128}, {3, 5})).rows().strides({128, 1});
   SUCCEED();
