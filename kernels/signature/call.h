@@ -9,6 +9,7 @@
 #include "kernels/arg_check.h"
 #include "kernels/op.h"
 #include "kernels/signature/op.h"
+#include "kernels/signature/scale_blocks.h"
 
 namespace tessera::kernels {
 
@@ -81,13 +82,14 @@ class Call final : public Scope {
   std::string dtype_word(std::string_view tensor) const override;
 
  private:
+  static int64_t stored_columns(Packing packing, int64_t columns);
   Packing packing_of(const TensorRule& rule, DType stored) const;
   const TensorRule& rule(std::string_view name) const;
   DType declared_dtype(const TensorRule& rule) const;  // in storage
   void check_presence(const TensorRule& rule) const;
   void check_input(const TensorRule& rule, const std::string& name);
   void check_output(const TensorRule& rule, const std::string& name);
-  void check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, const TensorView* view);
+  void check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, DType stored_dtype);
   void check_scales(const TensorRule& rule, const std::string& name, bool is_output);
   void bind_known(const Expression& extent);
   void solve_extents(const TensorRule& rule, const std::string& name);
@@ -95,11 +97,8 @@ class Call final : public Scope {
   void check_range(const ParamRule& param) const;
   void check_known_needs() const;
   void check_need(const NeedRule& need) const;
-  struct Blocks {
-    int64_t rows, columns;
-    std::string row_formula, column_formula;  // "ceil(T / 128)"
-  };
-  Blocks blocks_of(const TensorRule& rule) const;
+  void check_block_size(const Expression& part) const;
+  ScaleBlocks blocks_of(const TensorRule& rule) const;
   std::string values_of(const Expression& rule, const Expression* condition) const;
   std::string blamed_argument(const std::string& name) const;
   OutputInfo output(const TensorRule& rule, const std::string& name) const;

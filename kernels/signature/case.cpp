@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <memory>
+#include <set>
 
 #include "kernels/nearest_name.h"
 #include "kernels/param_grammar.h"
-#include "kernels/quant/scale_layout.h"
+#include "kernels/signature/scale_blocks.h"
 #include "kernels/signature/table.h"
 
 namespace tessera::kernels {
@@ -55,10 +56,14 @@ DType stored_dtype(std::string_view word) {
 
 Case::Case(const ParsedOp& op, std::string_view text) : parsed_(&op) {
   Params given;
+  std::set<std::string> named;
   const std::vector<std::string> words = words_of(text);
   text_ = fmt::format("{}", fmt::join(words, " "));
   for (const std::string& word : words) {
     const std::string name = word.substr(0, word.find('='));
+    if (!named.insert(name).second) {
+      fail(*op.op, name, fmt::format("'{}' is given twice", name), "each word once", text_);
+    }
     const ParamRule* param = op.signature.find_param(name);
     if (param == nullptr) {
       read_word(word);
@@ -147,15 +152,8 @@ std::optional<ParamValue> Case::find(std::string_view name) const {
   if (const auto param = params_.find(std::string(name)); param != params_.end()) {
     return param->second;
   }
-  for (const LetRule& let : parsed_->signature.lets) {
-    for (size_t i = 0; i < let.symbols.size(); ++i) {
-      if (let.symbols[i] != name || !let.trimmed_by.empty()) continue;
-      const ParamValue value = let.value.value(*this);
-      const auto* list = std::get_if<std::vector<int64_t>>(&value);
-      if (list == nullptr) return value;
-      return i < list->size() ? ParamValue((*list)[i]) : ParamValue();
-    }
-  }
+  const LetRule* let = parsed_->signature.find_let(name);
+  if (let != nullptr && let->trimmed_by.empty()) return let->value_of(name, *this);
   if (parsed_->signature.find_tensor(name) != nullptr) return ParamValue(is_named(name));
   return std::nullopt;
 }
@@ -193,24 +191,9 @@ bool Case::has(std::string_view input) const {
 
 TensorView Case::view(const TensorRule& rule) const {
   if (rule.scales) {
-    const TensorRule& matrix = *parsed_->signature.find_tensor(rule.scales->matrix);
-    std::vector<int64_t> block;
-    for (const Expression& part : rule.scales->block) {
-      const ParamValue value = part.value(*this);
-      if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
-        block = *list;
-      } else if (std::holds_alternative<std::monostate>(value)) {
-        block = {1, matrix.shape[1].integer(*this)};
-      } else {
-        block.push_back(std::get<int64_t>(value));
-      }
-    }
-    const SfLayout layout = rule.scales->layout_param.empty()
-                                ? SfLayout::row_major
-                                : sf_layout_of(params_, rule.scales->layout_param);
-    const OutputInfo scales =
-        scale_output(rule.name, layout, num_blocks(matrix.shape[0].integer(*this), block.at(0)),
-                     num_blocks(matrix.shape[1].integer(*this), block.at(1)));
+    const SfLayout layout = scale_layout(rule, params_);
+    const ScaleBlocks blocks = scale_blocks(parsed_->signature, rule, layout, *this);
+    const OutputInfo scales = scale_output(rule.name, layout, blocks.rows, blocks.columns);
     return TensorView(nullptr, scales.dtype, scales.shape, scales.strides, Device::cpu());
   }
   const std::string word = dtype_word(rule.name);

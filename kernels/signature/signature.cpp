@@ -472,4 +472,20 @@ const ParamRule* Signature::find_param(std::string_view name) const {
   return nullptr;
 }
 
+const LetRule* Signature::find_let(std::string_view symbol) const {
+  for (const LetRule& let : lets) {
+    if (std::count(let.symbols.begin(), let.symbols.end(), symbol) > 0) return &let;
+  }
+  return nullptr;
+}
+
+ParamValue LetRule::value_of(std::string_view symbol, const Scope& scope) const {
+  const ParamValue all = value.value(scope);
+  const auto* list = std::get_if<std::vector<int64_t>>(&all);
+  if (list == nullptr) return all;
+  const auto found = std::find(symbols.begin(), symbols.end(), symbol);
+  const auto i = static_cast<size_t>(found - symbols.begin());
+  return i < list->size() ? ParamValue((*list)[i]) : ParamValue();
+}
+
 }  // namespace tessera::kernels

@@ -86,6 +86,9 @@ struct LetRule {
   Expression value;
   std::string
       trimmed_by;  // "taken()": the value is a bound, which this function replaces afterwards
+
+  /// What one of the symbols stands for: none if the list is too short.
+  ParamValue value_of(std::string_view symbol, const Scope& scope) const;
 };
 
 struct NeedRule {
@@ -114,6 +117,7 @@ struct Signature {
 
   const TensorRule* find_tensor(std::string_view name) const;
   const ParamRule* find_param(std::string_view name) const;
+  const LetRule* find_let(std::string_view symbol) const;
 };
 
 }  // namespace tessera::kernels
