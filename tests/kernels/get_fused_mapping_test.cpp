@@ -68,7 +68,14 @@ TEST_CASE("get_fused_mapping takes one kernel where there are clusters of 16",
 
 TEST_CASE("the C++ function writes the positions and the padded counts", "[get_fused_mapping]") {
   const HostTensor topk_idx = routing({2, 0, -1, 2, 2, 1}, 2);
-  const int64_t bound = 12;  // (6 pairs + 3 * 3 rows of padding) / 4 * 4
+  const kernels::OpInfo& op = kernels::find_op(kOp);
+  const int64_t bound =
+      op.outputs(
+            {{"topk_idx", topk_idx.view()}},
+            kernels::check_params(op, {{"num_experts", int64_t{3}}, {"alignment", int64_t{4}}}))
+          .front()
+          .shape[0];
+  CHECK(bound == 12);  // (6 pairs + 3 * 3 rows of padding) / 4 * 4
   const HostTensor to_expert = i32(bound), to_token = i32(bound), to_pair = i32(bound);
   const HostTensor positions(DType::i32, {3, 2}), start = i32(3), end = i32(3), size = i32(3);
   kernels::GetFusedMapping call = {.topk_idx = topk_idx.view(),

@@ -50,10 +50,11 @@ TEST_CASE("the cases of the buckets begin where they do", "[signature][buckets]"
 TEST_CASE("after the cases of the buckets no number of tokens needs another kernel",
           "[signature][buckets]") {
   for (const Op* op : all_ops()) {
+    if (op->family == "transpose") continue;  // matrices without tokens
     const ParsedOp& of_op = parsed(*op);
     const OpInfo& info = find_op(std::string(op->name));
     for (const std::string& text : case_lines(op->examples)) {
-      if (with_tokens(text, 1).empty()) continue;
+      REQUIRE_FALSE(with_tokens(text, 1).empty());
       std::set<std::string> warm = specs_of(info, of_op, text);
       for (const std::string& other : cases_of_buckets(of_op, text)) {
         warm.merge(specs_of(info, of_op, other));

@@ -198,6 +198,10 @@ TEST_CASE("check takes a case that a user types", "[cli][check]") {
         "tessera: post_fwd: the case says nothing of 'n'\n"
         "  expected  n=number\n"
         "  got       T=3 H=40\n");
+  CHECK(told("post_fwd", "T=3 n=2 H=40 T=4") ==
+        "tessera: post_fwd: 'T' is given twice\n"
+        "  expected  each word once\n"
+        "  got       T=3 n=2 H=40 T=4\n");
   CHECK(told("post_fwd", "T=3 n=9 H=40")
             .starts_with(
                 "tessera: post_fwd: argument 'residual': so many streams are not supported\n"));

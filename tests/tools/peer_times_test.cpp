@@ -61,9 +61,13 @@ TEST_CASE("a line that is no time of a case is named", "[peer]") {
   const std::string good =
       "{\"op\": \"topk_gate\", \"case\": \"T=1 E=72 num_topk=6\", \"time_us\": 8}\n";
   CHECK(error_of(good) == "no error");
-  for (const char* line : {"{\"op\": \"topk_gate\", \"time_us\": 8}", "nonsense", "[1]",
-                           "{\"op\": \"topk_gate\", \"case\": \"T=1 E=72 num_topk=6\"}",
-                           "{\"op\": \"topk_gate\", \"case\": 5, \"time_us\": 8}"}) {
+  for (const char* line :
+       {"{\"op\": \"topk_gate\", \"time_us\": 8}", "nonsense", "[1]",
+        "{\"op\": \"topk_gate\", \"case\": \"T=1 E=72 num_topk=6\"}",
+        "{\"op\": \"topk_gate\", \"case\": 5, \"time_us\": 8}",
+        "{\"op\": \"topk_gate\", \"case\": \"T=1 E=72 num_topk=6\", \"time_us\": 0}",
+        "{\"op\": \"topk_gate\", \"case\": \"T=1 E=72 num_topk=6\", "
+        "\"time_us\": \"8\"}"}) {
     CAPTURE(line);
     const std::string text = error_of(good + line);
     CHECK(text.find("peer.jsonl: line 2 is no time of a case\n"
@@ -88,6 +92,16 @@ TEST_CASE("the copy rate of the peer's machine is interpolated", "[peer]") {
   CHECK(times.copy_gbs(int64_t{8} << 20) == 3000);
   CHECK(times.copy_gbs(int64_t{16} << 20) == Approx(3300));
   CHECK(times.copy_gbs(int64_t{2} << 30) == 4200);
+}
+
+TEST_CASE("sizes without end in a README of copy rates are no sizes", "[peer]") {
+  const TemporaryFolder folder;
+  write_text(folder.path("README.md"),
+             "99999999999999999999 MiB 3310 GB/s, 0 MiB 1000, 8 MiB 3000 GB/s\n");
+  const PeerTimes times = PeerTimes::load(folder.path(""));
+  CHECK(times.copy_gbs(int64_t{8} << 20) == 3000);
+  CHECK_FALSE(times.copy_gbs(int64_t{4} << 20).has_value());
+  CHECK_THROWS_AS(PeerTimes::load(folder.path("missing")), Error);
 }
 
 TEST_CASE("the label of every case is a case that a user may type", "[peer][case]") {

@@ -79,7 +79,11 @@ TEST_CASE("an op of a test has CUDA text, a bundle's kernels, a benchmark and a 
   const Tensors inputs = Case(parsed(scale_rows_op), "T=5 H=64").inputs();
   const std::vector<ir::Kernel> kernels = op.kernels(inputs, check_params(op, {}));
   REQUIRE(kernels.size() == 1);
-  CHECK(jit::cuda_text(kernels[0]).find("__global__ void") != std::string::npos);
+  CHECK(
+      jit::cuda_text(kernels[0])
+          .find(
+              "tessera_scale_rows(const float* __restrict__ x, const float* __restrict__ weight") !=
+      std::string::npos);
   CHECK(tools::requests_of(op, {9, 0, 'a'}).size() == 3);  // H of 64, 33 and 1024
   const std::string header = tools::cpp_header({&scale_rows_op});
   CHECK(header.find("  double factor = 2;\n};\n"

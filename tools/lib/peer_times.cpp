@@ -83,7 +83,7 @@ void PeerTimes::load_file(const std::string& path) {
       return json.contains(key) && json[key].is_string();
     };
     if (!json.is_object() || !is_text("op") || !is_text("case") || !json.contains("time_us") ||
-        !json["time_us"].is_number()) {
+        !json["time_us"].is_number() || !(json["time_us"].get<double>() > 0)) {
       fail(path, fmt::format("line {} is no time of a case", number), line.substr(0, 80));
     }
     const kernels::Op* op = shipped(json["op"].get<std::string>());
