@@ -84,6 +84,8 @@ struct OutputInfo {
   /// Memory that the op needs during the call only: allocated by the caller like an output, passed
   /// under its name, undefined before and after, and no result.
   bool workspace = false;
+  /// The caller fills it with zeros before the call: a new accumulator.
+  bool starts_at_zero = false;
 };
 
 /// An output without padding.

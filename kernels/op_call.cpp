@@ -1,5 +1,7 @@
 #include "kernels/op_call.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <vector>
 
@@ -34,17 +36,33 @@ struct AsOption {
 
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<CallOption> options, Stream stream) {
+  call_op(op, tensors, {}, options, stream);
+}
+
+void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+             std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
+             Stream stream) {
   jit::CallMemo memo(op.name);
   memo.add(tensors.size());
   for (const NamedTensor& tensor : tensors) memo.add_tensor(*tensor.view);
+  for (const NamedList& list : lists) {
+    memo.add(list.views.size());
+    for (const TensorView& view : list.views) memo.add_tensor(view);
+  }
   for (const CallOption& option : options) memo.add_option(option.value);
   if (memo.launch_again(stream)) return;
   memo.learn([&] {
     Tensors given;
-    for (const NamedTensor& tensor : tensors) {
-      if (is_absent(*tensor.view)) continue;
-      check_view(op.name, tensor.name, *tensor.view, Use::read);
-      given.emplace(tensor.name, *tensor.view);
+    const auto add = [&](const std::string& name, const TensorView& view) {
+      if (is_absent(view)) return;
+      check_view(op.name, name, view, Use::read);
+      given.emplace(name, view);
+    };
+    for (const NamedTensor& tensor : tensors) add(tensor.name, *tensor.view);
+    for (const NamedList& list : lists) {
+      for (size_t i = 0; i < list.views.size(); ++i) {
+        add(fmt::format("{}.{}", list.name, i), list.views[i]);
+      }
     }
     Params params;
     for (const CallOption& option : options) {

@@ -55,6 +55,15 @@ struct NamedTensor {
   const TensorView* view;
 };
 
+/// A list of tensors of a call: `name.0`, `name.1`, ...
+struct NamedList {
+  NamedList(const char* name_, const std::span<const TensorView>& views_)
+      : name(name_), views(views_) {}
+
+  const char* name;
+  std::span<const TensorView> views;
+};
+
 /// A call of an op's C++ function: its `run` with the tensors that are not absent (rank 0, no data)
 /// and the options, checked by its table; or what such a call launched before.
 ///
@@ -63,6 +72,9 @@ struct NamedTensor {
 ///                  {{"repeat", call.repeat}, {"eps", call.eps}}, stream);
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<CallOption> options, Stream stream);
+void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+             std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
+             Stream stream);
 /// The same of tensors by name and parameters that were checked.
 void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream);
 

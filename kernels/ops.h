@@ -6,7 +6,8 @@
 //
 // Tensors that may be absent stay out. Above each struct stands the signature, see
 // kernels/signature/signature.h. Outputs are allocated by the caller, of the shapes that
-// find_op(name).outputs(...) gives. Errors: kind argument if a tensor or an option is not what
+// find_op(name).outputs(...) gives; accumulators (acc) are added to: a new one is filled with zeros.
+// Errors: kind argument if a tensor or an option is not what
 // the signature says, kind unsupported beyond its limits; both name op, argument, expected, got.
 // Written from the signatures of the ops; a test compares, and with TESSERA_APPROVE=1 writes it again.
 // clang-format off

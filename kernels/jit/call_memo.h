@@ -39,8 +39,8 @@ class CallMemo {
   void learn(const std::function<void()>& call) const;
 
  private:
-  static constexpr size_t kMaxWords = 512;
-  static constexpr size_t kMaxTensors = 24;
+  static constexpr size_t kMaxWords = 2048;
+  static constexpr size_t kMaxTensors = 256;
 
   uint64_t hash() const;
 

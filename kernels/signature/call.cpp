@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "kernels/alignment.h"
 #include "kernels/quant/scale_layout.h"
@@ -32,7 +33,9 @@ std::optional<ParamValue> Call::find(std::string_view name) const {
   if (const auto param = params_->find(std::string(name)); param != params_->end()) {
     return param->second;
   }
-  if (parsed_->signature.find_tensor(name) != nullptr) return ParamValue(has(name));
+  if (const TensorRule* tensor = parsed_->signature.find_tensor(name)) {
+    return ParamValue(has(tensor->list.empty() ? tensor->name : tensor->name + ".0"));
+  }
   for (const CallFunction& function : op().functions) {
     if (name.ends_with("()") && name.substr(0, name.size() - 2) == function.name) {
       return ParamValue(function.value(*this));
@@ -152,10 +155,15 @@ DType Call::dtype(std::string_view name) const {
 
 bool Call::is_asked_for(const TensorRule& rule) const {
   if (rule.role == Role::in) return false;
-  if (rule.accumulate) return true;
-  if (rule.role == Role::inout) return has(rule.name);
+  if (rule.role == Role::inout && !rule.accumulate) return has(rule.name);
+  if (rule.accumulate) return !rule.presence || rule.presence->holds(*this);
   if (!rule.optional) return true;
   return rule.presence ? rule.presence->holds(*this) : has(rule.name);
+}
+
+bool Call::writes(std::string_view output) const {
+  const TensorRule* found = parsed_->signature.find_tensor(output);
+  return found != nullptr && is_asked_for(*found);
 }
 
 OutputInfo Call::output(const TensorRule& rule, const std::string& name) const {
@@ -187,6 +195,7 @@ OutputInfo Call::output(const TensorRule& rule, const std::string& name) const {
   }
   OutputInfo info = row_major_output(name, dtype, shape);
   info.workspace = rule.is_workspace;
+  info.starts_at_zero = rule.accumulate;
   return info;
 }
 
@@ -235,7 +244,7 @@ TensorView Call::with_one_token_dim(const TensorRule& rule, const TensorView& vi
   if (token_rank_ == 1) return view;
   TensorView flat = view;
   flat.shape = Dims{1};
-  flat.strides = Dims{view.strides[token_rank_ - 1]};
+  flat.strides = Dims{token_rank_ == 0 ? view.size() : view.strides[token_rank_ - 1]};
   int64_t expected = 0;  // stride that the next larger dimension must have
   for (int i = token_rank_ - 1; i >= 0; --i) {
     if (view.shape[i] == 1) continue;
@@ -275,7 +284,13 @@ TensorView Call::tensor(std::string_view name) const {
 }
 
 int32_t Call::align(std::initializer_list<const char*> tensors) const {
-  return common_alignment(*tensors_, tensors);
+  int32_t alignment = 16;
+  for (const char* tensor : tensors) {
+    for (const std::string& name : names_of(rule(tensor))) {
+      alignment = std::gcd(alignment, common_alignment(*tensors_, {name.c_str()}));
+    }
+  }
+  return alignment;
 }
 
 }  // namespace tessera::kernels

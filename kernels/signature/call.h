@@ -56,11 +56,13 @@ class Call final : public Scope {
   DType dtype(std::string_view tensor_or_param) const;
   /// True if the tensor is given.
   bool has(std::string_view tensor) const;
+  /// True if it has an output of this name that is asked for.
+  bool writes(std::string_view output) const;
   /// A tensor as kernels take it: token dimensions as one, codes as e2m1, scales with their padding.
   TensorView tensor(std::string_view name) const;
   /// As the caller gave it; rank 0 without data if it is absent.
   const TensorView& given(std::string_view name) const;
-  /// The alignment in bytes that all these tensors have, at most 16. Outputs that are not allocated
+  /// The alignment in bytes that all these tensors and lists have, at most 16. Outputs that are not allocated
   /// yet have it all.
   int32_t align(std::initializer_list<const char*> tensors) const;
   Device device() const;
@@ -87,6 +89,7 @@ class Call final : public Scope {
   const TensorRule& rule(std::string_view name) const;
   DType declared_dtype(const TensorRule& rule) const;  // in storage
   void check_presence(const TensorRule& rule) const;
+  void check_length(const TensorRule& rule);
   void check_input(const TensorRule& rule, const std::string& name);
   void check_output(const TensorRule& rule, const std::string& name);
   void check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, DType stored_dtype);

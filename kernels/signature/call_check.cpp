@@ -16,7 +16,7 @@ Call::Call(const ParsedOp& op, const Tensors& tensors, const Params& params)
   for (const TensorRule& rule : op.signature.tensors) {
     if (!rule.has_token_dims || !rule.is_input() || !has(rule.name)) continue;
     const int others = static_cast<int>(rule.shape.size()) - 1;
-    token_rank_ = std::max(1, given(rule.name).rank() - others);
+    token_rank_ = std::max(rule.may_lack_token_dims ? 0 : 1, given(rule.name).rank() - others);
     break;
   }
   check_param_presence();
@@ -24,6 +24,7 @@ Call::Call(const ParsedOp& op, const Tensors& tensors, const Params& params)
   for (const TensorRule& rule : op.signature.tensors) {
     if (!rule.is_input()) continue;
     check_presence(rule);
+    if (!rule.list.empty()) check_length(rule);
     for (const std::string& name : names_of(rule)) check_input(rule, name);
     check_known_needs();
   }
@@ -33,10 +34,10 @@ Call::Call(const ParsedOp& op, const Tensors& tensors, const Params& params)
 }
 
 void Call::check_presence(const TensorRule& rule) const {
-  if (!rule.presence || rule.accumulate) return;
+  if (!rule.presence) return;
   const bool wanted = rule.presence->holds(*this);
   const bool is_given = has(rule.name);
-  if (wanted && !is_given) {
+  if (wanted && !is_given && !rule.accumulate) {
     check_.require(false, rule.name, fmt::format("argument '{}' is missing", rule.name),
                    fmt::format("a tensor named {} where {}", rule.name, rule.presence->text()),
                    values_of(*rule.presence, nullptr));
@@ -45,6 +46,19 @@ void Call::check_presence(const TensorRule& rule) const {
                  fmt::format("argument '{}' goes with other arguments only", rule.name),
                  fmt::format("a tensor only where {}", rule.presence->text()),
                  values_of(*rule.presence, nullptr));
+}
+
+/// The first list of a length says what it is, the others have it.
+void Call::check_length(const TensorRule& rule) {
+  int64_t given = 0;
+  while (has(fmt::format("{}.{}", rule.name, given))) ++given;
+  if (!check_.known(rule.list)) {
+    check_.bind(rule.list, given, fmt::format("tensors of {}", rule.name), rule.name);
+  }
+  const int64_t length = (*this)[rule.list];
+  check_.require(given == length, rule.name,
+                 fmt::format("list '{}' has the wrong length", rule.name),
+                 check_.known(rule.list)->text, fmt::format("{} tensors", given));
 }
 
 void Call::check_input(const TensorRule& rule, const std::string& name) {
@@ -142,7 +156,7 @@ void Call::solve_extents(const TensorRule& rule, const std::string& name) {
   const TensorView& view = given(name);
   const Packing packing = packing_of(rule, view.dtype);
   const int first = rule.has_token_dims ? token_rank_ - 1 : 0;
-  if (rule.has_token_dims && token_rank_ > 1 && !check_.known(rule.shape[0].text())) {
+  if (rule.has_token_dims && token_rank_ != 1 && !check_.known(rule.shape[0].text())) {
     int64_t tokens = 1;
     for (int t = 0; t < token_rank_; ++t) {
       if (__builtin_mul_overflow(tokens, view.shape[t], &tokens)) tokens = INT64_MAX;
@@ -327,8 +341,10 @@ void Call::check_output(const TensorRule& rule, const std::string& name) {
 
 void Call::check_run() {
   for (const TensorRule& rule : parsed_->signature.tensors) {
-    if (rule.role != Role::out || !is_asked_for(rule)) continue;
-    for (const std::string& name : names_of(rule)) check_output(rule, name);
+    if (rule.role == Role::in || !is_asked_for(rule)) continue;
+    for (const std::string& name : names_of(rule)) {
+      if (rule.role == Role::out || !has(name)) check_output(rule, name);
+    }
   }
   check_.memory();
   for (const TensorRule& rule : parsed_->signature.tensors) {

@@ -53,6 +53,12 @@ void Launches::add_bytes(const std::string& spec, const std::function<ir::Kernel
   jit::run_op(call_->op().name, spec, build, CallArguments(*call_, more), stream_);
 }
 
+void Launches::add(const Call& part) {
+  Launches launches = *this;
+  launches.call_ = &part;
+  part.op().launches(part, launches);
+}
+
 void Launches::in_clusters(const std::function<void(int limit)>& add) const {
   jit::launch_in_clusters(call_->device(), add);
 }

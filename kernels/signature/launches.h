@@ -17,7 +17,7 @@ namespace tessera::kernels {
 /// What a kernel takes beyond the tensors and parameters of the signature, or in another form.
 struct More {
   struct Tensor {
-    std::string_view name;
+    std::string name;
     TensorView view;
   };
   struct Scalar {
@@ -44,6 +44,9 @@ class Launches {
     add_bytes(
         std::string(kind) + jit::spec_bytes(spec), [&] { return ir::Kernel(build(spec)); }, more);
   }
+
+  /// The kernels of another op, as a part of this call's.
+  void add(const Call& part);
 
   /// Calls `add` with the largest cluster of the call's device, see jit::launch_in_clusters.
   void in_clusters(const std::function<void(int limit)>& add) const;

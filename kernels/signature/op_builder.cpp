@@ -60,7 +60,7 @@ dsl::Arg OpBuilder::arg(const Expression& extent, SourceLoc loc) {
 }
 
 dsl::Ref OpBuilder::tensor(std::string_view name, Options options, SourceLoc loc) {
-  const TensorRule* rule = op_->signature.find_tensor(name);
+  const TensorRule* rule = op_->signature.find_tensor(name.substr(0, name.find('.')));
   TESSERA_CHECK(rule != nullptr && !rule->scales,
                 fmt::format("{} declares no plain tensor {}", op_->op->name, name));
   if (!options.dtype) {
@@ -72,10 +72,15 @@ dsl::Ref OpBuilder::tensor(std::string_view name, Options options, SourceLoc loc
   for (const Expression& extent : rule->shape) shape.push_back(arg(extent, loc));
   dsl::TensorOptions declared;
   declared.align = options.align > 0 ? options.align : bytes(*options.dtype);
-  if (rule->role == Role::in) {
-    return input(std::string(name), *options.dtype, std::move(shape), declared, loc);
+  std::string in_kernel(name);
+  std::replace(in_kernel.begin(), in_kernel.end(), '.', '_');
+  if (rule->layout == TensorRule::Layout::rows && shape.size() == 2) {
+    declared.strides = {stride(in_kernel + "_stride", {}, loc), 1};
   }
-  return output(std::string(name), *options.dtype, std::move(shape), declared, loc);
+  if (rule->role == Role::in) {
+    return input(in_kernel, *options.dtype, std::move(shape), declared, loc);
+  }
+  return output(in_kernel, *options.dtype, std::move(shape), declared, loc);
 }
 
 dsl::Value OpBuilder::param(std::string_view name, SourceLoc loc) {

@@ -34,7 +34,8 @@ class OpBuilder : public dsl::Builder {
     std::optional<DType> dtype = {};  // where the signature leaves a choice
     int64_t align = 0;                // bytes; 0: one element
   };
-  /// dim for its row stride.
+  /// The tensor of that name in the signature. The row stride of a matrix of `rows` is NAME_stride;
+  /// "list.3" is an element of a list, list_3 in the kernel.
   dsl::Ref tensor(std::string_view name, Options options, SourceLoc loc = SourceLoc::here());
   dsl::Ref tensor(std::string_view name, SourceLoc loc = SourceLoc::here()) {
     return tensor(name, Options{}, loc);

@@ -233,6 +233,8 @@ class Parser {
           if (!rule.shape.empty()) fail("token dimensions come first", "[T.., ...]", extent);
           rule.has_token_dims = true;
           extent.resize(extent.size() - 2);
+          rule.may_lack_token_dims = extent.empty();
+          if (extent.empty()) extent = "T";
         }
         rule.shape.push_back(expression(extent));
       }

@@ -10,7 +10,7 @@
 //   -> sums    f32 [P, C] in sf_layout             # strides and padding of scales
 //   -> dot?    f32 [T, hc]                         iff save_for_backward
 //   -> inout unmapped_topk_idx?  i64 [T, K] rows
-//   -> acc grad_fn?              f32 [M, n*H]
+//   -> acc grad_fn?              f32 [M, n*H]  # added to; its caller fills a new one with zeros
 //   list pre_mix_list (L)        f32 [T.., n]
 //   workspace  f32 [elements()]
 //   param      format  {e4m3, e2m1}
@@ -22,9 +22,10 @@
 //   bucket     T * K at 2048, 65536
 //
 // A line that begins with '|' goes on with the one before. `T..` stands for one or more token
-// dimensions, the same in all tensors of the call. `need` is an argument error, `limit` an
-// unsupported one; both blame their first name, or the one behind `on`, and say the text in quotes if
-// there is one: need x % 2 = 0 if y on y "y takes pairs only".
+// dimensions, the same in all tensors of the call, and `..` for any number of them; T is their
+// product. `need` is an argument error, `limit` an unsupported one; both blame their first name, or
+// the one behind `on`, and say the text in quotes if there is one:
+// need x % 2 = 0 if y on y "y takes pairs only".
 
 #include <optional>
 #include <string>
@@ -53,7 +54,8 @@ struct TensorRule {
   std::string list;  // the extent that counts name.0, name.1, ...; empty: one tensor
   /// Words; alone "as OTHER", or a parameter whose word is the dtype.
   std::vector<std::string> dtypes;
-  bool has_token_dims = false;  // the first extent stands for several dimensions
+  bool has_token_dims = false;       // the first extent stands for several dimensions
+  bool may_lack_token_dims = false;  // for any number, none included
   std::vector<Expression> shape;
   Layout layout = Layout::row_major;
   std::optional<Scales> scales;           // then no dtypes, shape, layout

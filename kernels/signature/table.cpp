@@ -45,6 +45,7 @@ TensorInfo tensor_info(const Signature& signature, const TensorRule& rule) {
     info.dtypes = {fmt::format("{}, or {}", *as, fmt::join(others, "/"))};
   }
   for (const Expression& extent : rule.shape) info.shape.push_back(extent.text());
+  if (rule.may_lack_token_dims) info.shape[0] = "..";
   info.layout = rule.layout_text();
   return info;
 }

@@ -1,0 +1,53 @@
+#pragma once
+// An op made of others: its kernels are those of its parts, in order.
+//
+//   void parts(Chain& chain) {
+//     chain.add(fused_weight_op);
+//     chain.add(engram_gate_fwd_op);
+//   }
+//   int64_t elements(const Call& c) { return chained_elements(c, parts); }  // of its workspace
+//   void launches(const Call& c, Launches& go) { launch_chain(c, go, parts); }
+
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels {
+
+class Chain {
+ public:
+  /// A tensor or a parameter of a part under the name that it has in the chain.
+  struct Name {
+    std::string_view in_part, here;
+  };
+
+  /// The tensors and parameters of a part are the call's of the same names, or of those in `names`.
+  /// An output that the call has not got lies in its workspace, and is there for the parts behind.
+  void add(const Op& part, std::initializer_list<Name> names = {}, Params params = {});
+  /// A tensor of the chain under a new name.
+  void set(std::string name, const TensorView& view);
+
+  const Call& call() const { return *call_; }
+
+ private:
+  friend int64_t chained_elements(const Call& call, void (*parts)(Chain&));
+  friend void launch_chain(const Call& call, Launches& go, void (*parts)(Chain&));
+
+  Chain(const Call& call, Launches* go);
+  TensorView find(const std::string& name) const;
+  TensorView in_workspace(const OutputInfo& info);
+
+  const Call* call_;
+  Launches* go_;  // null: the workspace is measured
+  std::map<std::string, TensorView> between_;
+  int64_t elements_ = 0;
+};
+
+/// The f32 elements of the workspace that the parts of a call need.
+int64_t chained_elements(const Call& call, void (*parts)(Chain&));
+void launch_chain(const Call& call, Launches& go, void (*parts)(Chain&));
+
+}  // namespace tessera::kernels
