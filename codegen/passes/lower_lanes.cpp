@@ -154,7 +154,7 @@ class LaneLowering {
 
   /// Elements per instruction, 1 = lane by lane.
   int64_t vector_of(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const {
-    const int64_t fits = in_order_.contains(memory_of(*buffer))
+    const int64_t fits = in_order_.contains(memory_of(*buffer)) || !is_known_ahead(indices)
                              ? 1
                              : feasible_vector(t_.math_, *buffer, indices, *lane_, width_);
     if (contract_ && fits < std::min<int64_t>(width_, 128 / bits(buffer->dtype))) {
@@ -183,21 +183,43 @@ class LaneLowering {
     return t_.math_.same(slot, t_.math_.simplify(at_lane(slot, 0)));
   }
 
-  /// True if an index uses the lane, or a value that is bound inside the lane loop.
-  bool varies(const std::vector<Expr>& indices) const {
+  /// The value that a statement of the body binds inside the lane loop, or null.
+  static const ir::Var* bound_by(const ir::Stmt& stmt) {
+    if (const auto* let = std::get_if<ir::Let>(&stmt.node)) return let->var.get();
+    if (const auto* load = load_in(stmt)) return load->var.get();
+    if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) return atomic->old.get();
+    return nullptr;
+  }
+  static bool use(const std::vector<Expr>& indices, const ir::Var* value) {
     std::vector<VarRef> vars;
     for (const Expr& e : indices) ir::collect_vars(e, vars);
-    auto uses = [&](const VarRef& var) {
-      return std::find(vars.begin(), vars.end(), var) != vars.end();
-    };
-    if (uses(lane_)) return true;
-    return std::any_of(body_.begin(), body_.end(), [&](const ir::Stmt& stmt) {
-      const auto* let = std::get_if<ir::Let>(&stmt.node);
-      const auto* load = load_in(stmt);
-      const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
-      return (let != nullptr && uses(let->var)) || (load != nullptr && uses(load->var)) ||
-             (atomic != nullptr && atomic->old && uses(atomic->old));
+    return value != nullptr && std::any_of(vars.begin(), vars.end(),
+                                           [&](const VarRef& var) { return var.get() == value; });
+  }
+
+  /// True if an index uses the lane, or a value that is bound inside the lane loop.
+  bool varies(const std::vector<Expr>& indices) const {
+    return use(indices, lane_.get()) ||
+           std::any_of(body_.begin(), body_.end(),
+                       [&](const ir::Stmt& stmt) { return use(indices, bound_by(stmt)); });
+  }
+
+  /// True if what the indices use of the body is one value for all lanes that can be loaded before
+  /// the lane loop.
+  bool is_known_ahead(const std::vector<Expr>& indices) const {
+    return std::all_of(body_.begin(), body_.end(), [&](const ir::Stmt& stmt) {
+      const ir::Var* value = bound_by(stmt);
+      if (!use(indices, value) || same_registers_.contains(value)) return true;
+      return done_.contains(&stmt) && !vectors_.contains(value);
     });
+  }
+  /// Loads the registers among these values.
+  void load_values_of(const std::vector<Expr>& indices) {
+    for (const ir::Stmt& stmt : body_) {
+      const ir::Var* value = bound_by(stmt);
+      if (!use(indices, value) || !same_registers_.contains(value)) continue;
+      if (done_.insert(&stmt).second) t_.load(*load_in(stmt), stmt.loc);
+    }
   }
 
   Slice new_vector(const std::string& name, DType dtype, SourceLoc loc) {
@@ -261,6 +283,7 @@ class LaneLowering {
     }
     const int64_t fits = vector_of(element.buffer, indices);
     if (fits == 1) return false;
+    load_values_of(indices);
     check_lanes(element, stmt.loc);
     const Slice own = moved_into(element);
     if (own.array) check_lanes(*store_in(body_[1]), body_[1].loc);
@@ -301,8 +324,10 @@ class LaneLowering {
       check_lanes(element, stmt.loc);
     } else {
       t_.require_writable(*element.buffer, stmt.loc);
-      c.fits = vector_of(element.buffer, indices_of(element));
+      const std::vector<Expr> indices = indices_of(element);
+      c.fits = vector_of(element.buffer, indices);
       if (c.fits == 1) return;
+      load_values_of(indices);
       check_lanes(element, stmt.loc);
       const auto vector =
           value->op == ir::Op::var ? vectors_.find(value->var.get()) : vectors_.end();

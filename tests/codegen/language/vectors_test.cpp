@@ -57,6 +57,56 @@ TEST_CASE("V06 e4m3 is converted in pairs and stored 16 at a time", "[language]"
   CHECK(values_of(out) == values_of(rounded));
 }
 
+TEST_CASE("rows that a fragment names are read and written as vectors", "[language]") {
+  Builder k("rows_by_index");
+  auto from = k.input("from", DType::i32, {4}), to = k.input("to", DType::i32, {4});
+  auto x = k.input("x", DType::bf16, {4, 64});
+  auto y = k.output("y", DType::bf16, {4, 64});
+  k.launch({1}, {.threads = 32});
+  auto rows_of_8 = layout::Layout({4}, {{0, 1, 4, 8, 0}}, {{8, 1}});
+  auto source = k.fragment(DType::i32, rows_of_8, "source");
+  auto target = k.fragment(DType::i32, rows_of_8, "target");
+  k.copy(from, source);
+  k.copy(to, target);
+  k.parallel({4, 64}, [&](Value r, Value c) { y(target(r), c) = x(source(r), c); });
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  CHECK(count(text, "load_here_or_zero<8>(") == 1);
+  CHECK(count(text, "store<8>(") == 1);
+
+  const HostTensor in = tensor_by(DType::bf16, {4, 64}, [](int64_t i) { return i % 251; });
+  const HostTensor source_rows = tensor_by(DType::i32, {4}, [](int64_t i) { return 3 - i; });
+  const HostTensor target_rows = tensor_by(DType::i32, {4}, [](int64_t i) { return i ^ 1; });
+  const HostTensor out(DType::bf16, {4, 64});
+  run_kernel(kernel, {&source_rows, &target_rows, &in, &out});
+  const HostTensor want = tensor_by(DType::bf16, {4, 64}, [](int64_t i) {
+    const int64_t target_row = i / 64, source_row = 3 - (target_row ^ 1);
+    return (source_row * 64 + i % 64) % 251;
+  });
+  CHECK(values_of(out) == values_of(want));
+}
+
+TEST_CASE("columns that a fragment names are read one by one", "[language]") {
+  Builder k("columns_by_index");
+  auto index = k.input("index", DType::i32, {64});
+  auto x = k.input("x", DType::f32, {4, 64});
+  auto y = k.output("y", DType::f32, {4, 64});
+  k.launch({1}, {.threads = 64});
+  auto column = k.fragment(
+      DType::i32, layout::Layout({64}, {{0, 1, 4, 0, 1}, {0, 4, 16, 1, 0}}, {{4, 16}}), "column");
+  k.copy(index, column);
+  k.parallel({4, 64}, [&](Value r, Value c) { y(r, c) = x(r, column(c)); });
+  const ir::Kernel kernel = k.finish();
+
+  const HostTensor in = tensor_by(DType::f32, {4, 64}, [](int64_t i) { return i; });
+  const HostTensor columns = tensor_by(DType::i32, {64}, [](int64_t i) { return i * 37 % 64; });
+  const HostTensor out(DType::f32, {4, 64});
+  run_kernel(kernel, {&columns, &in, &out});
+  const HostTensor want =
+      tensor_by(DType::f32, {4, 64}, [](int64_t i) { return i / 64 * 64 + i % 64 * 37 % 64; });
+  CHECK(values_of(out) == values_of(want));
+}
+
 TEST_CASE("V07 an e2m1 tile that begins at an odd column is refused", "[language]") {
   const auto write_at = [](int64_t column) {
     Builder k("nibbles");
