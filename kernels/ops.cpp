@@ -23,6 +23,16 @@ void topk_gate(const TopkGate& call, Stream stream) {
           stream);
 }
 
+void topk_sum_and_topk_group_idx(const TopkSumAndTopkGroupIdx& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(topk_sum_and_topk_group_idx_op));
+  call_op(op,
+          {{"scores", call.scores},
+           {"topk_group_idx", call.topk_group_idx}},
+          {{"num_topk_sum", call.num_topk_sum},
+           {"num_topk_groups", call.num_topk_groups}},
+          stream);
+}
+
 void top2_sum_gate(const Top2SumGate& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(top2_sum_gate_op));
   call_op(op,
@@ -49,6 +59,57 @@ void top2_sum_gate(const Top2SumGate& call, Stream stream) {
           stream);
 }
 
+void normalize_weight(const NormalizeWeight& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(normalize_weight_op));
+  call_op(op,
+          {{"topk_weights", call.topk_weights},
+           {"denominator", call.denominator},
+           {"normalized_weights", call.normalized_weights}},
+          {},
+          stream);
+}
+
+void mask_indices_by_tp(const MaskIndicesByTp& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mask_indices_by_tp_op));
+  call_op(op,
+          {{"indices", call.indices},
+           {"masked_indices", call.masked_indices}},
+          {{"num_experts", call.num_experts},
+           {"num_ep_ranks", call.num_ep_ranks},
+           {"tp_rank", call.tp_rank},
+           {"num_tp_ranks", call.num_tp_ranks}},
+          stream);
+}
+
+void inplace_unique_group_indices(const InplaceUniqueGroupIndices& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(inplace_unique_group_indices_op));
+  call_op(op,
+          {{"group_indices", call.group_indices}},
+          {{"num_groups", call.num_groups}},
+          stream);
+}
+
+void group_count(const GroupCount& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(group_count_op));
+  call_op(op,
+          {{"group_idx", call.group_idx},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {{"num_groups", call.num_groups}},
+          stream);
+}
+
+void aux_fi(const AuxFi& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(aux_fi_op));
+  call_op(op,
+          {{"topk_idx", call.topk_idx},
+           {"out", call.out},
+           {"workspace", call.workspace}},
+          {{"num_experts", call.num_experts},
+           {"num_aux_topk", call.num_aux_topk}},
+          stream);
+}
+
 void get_fused_mapping(const GetFusedMapping& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(get_fused_mapping_op));
   call_op(op,
@@ -64,6 +125,17 @@ void get_fused_mapping(const GetFusedMapping& call, Stream stream) {
            {"alignment", call.alignment},
            {"num_expanded_tokens", call.num_expanded_tokens},
            {"force_no_sync", call.force_no_sync}},
+          stream);
+}
+
+void expand_to_fused(const ExpandToFused& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(expand_to_fused_op));
+  call_op(op,
+          {{"x", call.x},
+           {"token_topk_to_pos", call.token_topk_to_pos},
+           {"pos_to_expert", call.pos_to_expert},
+           {"out", call.out}},
+          {},
           stream);
 }
 
@@ -144,6 +216,84 @@ void per_token_cast_to_e5m6(const PerTokenCastToE5m6& call, Stream stream) {
           stream);
 }
 
+void per_block_cast(const PerBlockCast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(per_block_cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"format", call.format},
+           {"block_size", call.block_size},
+           {"sf_layout", call.sf_layout},
+           {"round_sf", call.round_sf}},
+          stream);
+}
+
+void per_block_cast_with_sf_only(const PerBlockCastWithSfOnly& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(per_block_cast_with_sf_only_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out_sf", call.out_sf}},
+          {{"format", call.format},
+           {"block_size", call.block_size},
+           {"sf_layout", call.sf_layout},
+           {"round_sf", call.round_sf}},
+          stream);
+}
+
+void per_block_cast_with_precomputed_sf(const PerBlockCastWithPrecomputedSf& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(per_block_cast_with_precomputed_sf_op));
+  call_op(op,
+          {{"x", call.x},
+           {"sf", call.sf},
+           {"out", call.out}},
+          {{"format", call.format},
+           {"block_size", call.block_size}},
+          stream);
+}
+
+void per_block_cast_lossless(const PerBlockCastLossless& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(per_block_cast_lossless_op));
+  call_op(op,
+          {{"x", call.x},
+           {"x_sf", call.x_sf},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"x_block_size", call.x_block_size},
+           {"out_block_size", call.out_block_size},
+           {"x_sf_layout", call.x_sf_layout},
+           {"sf_layout", call.sf_layout},
+           {"format", call.format}},
+          stream);
+}
+
+void per_channel_cast(const PerChannelCast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(per_channel_cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"num_per_tokens", call.num_per_tokens},
+           {"round_sf", call.round_sf},
+           {"format", call.format}},
+          stream);
+}
+
+void per_channel_cast_fused(const PerChannelCastFused& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(per_channel_cast_fused_op));
+  call_op(op,
+          {{"x", call.x},
+           {"x_sf", call.x_sf},
+           {"pos_to_token", call.pos_to_token},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"num_per_tokens", call.num_per_tokens},
+           {"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"format", call.format}},
+          stream);
+}
+
 void per_channel_cast_and_transpose(const PerChannelCastAndTranspose& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(per_channel_cast_and_transpose_op));
   call_op(op,
@@ -211,6 +361,61 @@ void swiglu_forward_and_per_token_cast(const SwigluForwardAndPerTokenCast& call,
           stream);
 }
 
+void swiglu_backward_and_per_token_cast(const SwigluBackwardAndPerTokenCast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(swiglu_backward_and_per_token_cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"x_sf", call.x_sf},
+           {"grad_out", call.grad_out},
+           {"weight", call.weight},
+           {"pos_to_token_topk", call.pos_to_token_topk},
+           {"token_topk_to_pos", call.token_topk_to_pos},
+           {"out", call.out},
+           {"grad_x_fp8", call.grad_x_fp8},
+           {"grad_x_fp8_sf", call.grad_x_fp8_sf},
+           {"grad_x", call.grad_x},
+           {"grad_weight", call.grad_weight}},
+          {{"num_per_channels", call.num_per_channels},
+           {"round_sf", call.round_sf},
+           {"swiglu_clamp_value", call.swiglu_clamp_value}},
+          stream);
+}
+
+void swiglu_forward_and_per_channel_cast_and_transpose(const SwigluForwardAndPerChannelCastAndTranspose& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(swiglu_forward_and_per_channel_cast_and_transpose_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"num_per_tokens", call.num_per_tokens},
+           {"round_sf", call.round_sf},
+           {"swiglu_clamp_value", call.swiglu_clamp_value},
+           {"format", call.format}},
+          stream);
+}
+
+void swiglu_forward_and_per_channel_cast(const SwigluForwardAndPerChannelCast& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(swiglu_forward_and_per_channel_cast_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out", call.out},
+           {"out_sf", call.out_sf}},
+          {{"num_per_tokens", call.num_per_tokens},
+           {"round_sf", call.round_sf},
+           {"swiglu_clamp_value", call.swiglu_clamp_value},
+           {"format", call.format}},
+          stream);
+}
+
+void unpack_from_e2m1fn_x2(const UnpackFromE2m1fnX2& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(unpack_from_e2m1fn_x2_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out", call.out}},
+          {{"out_dtype", call.out_dtype}},
+          stream);
+}
+
 void transpose(const Transpose& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(transpose_op));
   call_op(op,
@@ -225,6 +430,16 @@ void batched_transpose(const BatchedTranspose& call, Stream stream) {
   call_op(op,
           {{"x", call.x},
            {"out", call.out}},
+          {},
+          stream);
+}
+
+void fused_weight(const FusedWeight& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(fused_weight_op));
+  call_op(op,
+          {{"weight_hidden", call.weight_hidden},
+           {"weight_embed", call.weight_embed},
+           {"weight_fused", call.weight_fused}},
           {},
           stream);
 }
@@ -247,6 +462,40 @@ void engram_gate_fwd(const EngramGateFwd& call, Stream stream) {
           stream);
 }
 
+void engram_gate_bwd(const EngramGateBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_gate_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"hidden_states", call.hidden_states},
+           {"k", call.k},
+           {"v", call.v},
+           {"weight_fused", call.weight_fused},
+           {"dot", call.dot},
+           {"gate_score", call.gate_score},
+           {"rstd_x", call.rstd_x},
+           {"rstd_k", call.rstd_k},
+           {"grad_hidden_states", call.grad_hidden_states},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_w_partial", call.grad_w_partial},
+           {"workspace", call.workspace}},
+          {{"clamp_value", call.clamp_value},
+           {"num_persistent_blocks", call.num_persistent_blocks}},
+          stream);
+}
+
+void grad_w_reduce(const GradWReduce& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(grad_w_reduce_op));
+  call_op(op,
+          {{"grad_w_partial", call.grad_w_partial},
+           {"weight_hidden", call.weight_hidden},
+           {"weight_embed", call.weight_embed},
+           {"grad_weight_hidden", call.grad_weight_hidden},
+           {"grad_weight_embed", call.grad_weight_embed}},
+          {},
+          stream);
+}
+
 void engram_hash(const EngramHash& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(engram_hash_op));
   call_op(op,
@@ -259,12 +508,30 @@ void engram_hash(const EngramHash& call, Stream stream) {
           stream);
 }
 
+void engram_make_offsets(const EngramMakeOffsets& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_make_offsets_op));
+  call_op(op,
+          {{"vocab_sizes", call.vocab_sizes},
+           {"offsets", call.offsets}},
+          {},
+          stream);
+}
+
 void expand_to_mhc_fwd(const ExpandToMhcFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(expand_to_mhc_fwd_op));
   call_op(op,
           {{"x", call.x},
            {"out", call.out}},
           {{"mhc_mult", call.mhc_mult}},
+          stream);
+}
+
+void expand_to_mhc_bwd(const ExpandToMhcBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(expand_to_mhc_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"grad_x", call.grad_x}},
+          {},
           stream);
 }
 
@@ -284,6 +551,32 @@ void norm_fn_fwd(const NormFnFwd& call, Stream stream) {
           stream);
 }
 
+void norm_fn_bwd(const NormFnBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(norm_fn_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"residual", call.residual},
+           {"fn", call.fn},
+           {"norm_weight", call.norm_weight},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"grad_residual", call.grad_residual},
+           {"grad_fn", call.grad_fn},
+           {"grad_norm_weight", call.grad_norm_weight},
+           {"workspace", call.workspace}},
+          {{"norm_eps", call.norm_eps}},
+          stream);
+}
+
+void round_to_tf32(const RoundToTf32& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(round_to_tf32_op));
+  call_op(op,
+          {{"x", call.x},
+           {"out", call.out}},
+          {},
+          stream);
+}
+
 void pre_split_mixes_fwd(const PreSplitMixesFwd& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(pre_split_mixes_fwd_op));
   call_op(op,
@@ -295,6 +588,24 @@ void pre_split_mixes_fwd(const PreSplitMixesFwd& call, Stream stream) {
            {"comb_logits", call.comb_logits}},
           {{"post_mult_value", call.post_mult_value},
            {"pre_eps", call.pre_eps}},
+          stream);
+}
+
+void pre_split_mixes_bwd(const PreSplitMixesBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(pre_split_mixes_bwd_op));
+  call_op(op,
+          {{"grad_pre_mix", call.grad_pre_mix},
+           {"grad_post_mix", call.grad_post_mix},
+           {"grad_comb_logits", call.grad_comb_logits},
+           {"input_mixes", call.input_mixes},
+           {"post_mix", call.post_mix},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"grad_input_mixes", call.grad_input_mixes},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"workspace", call.workspace}},
+          {{"post_mult_value", call.post_mult_value}},
           stream);
 }
 
@@ -325,6 +636,18 @@ void pre_apply_mix_fwd(const PreApplyMixFwd& call, Stream stream) {
           {{"x", call.x},
            {"mix", call.mix},
            {"out", call.out}},
+          {},
+          stream);
+}
+
+void pre_apply_mix_bwd(const PreApplyMixBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(pre_apply_mix_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"x", call.x},
+           {"mix", call.mix},
+           {"grad_x", call.grad_x},
+           {"grad_mix", call.grad_mix}},
           {},
           stream);
 }
@@ -375,6 +698,187 @@ void pre_big_fuse(const PreBigFuse& call, Stream stream) {
            {"post_mult_value", call.post_mult_value},
            {"sinkhorn_repeat", call.sinkhorn_repeat},
            {"n_splits", call.n_splits}},
+          stream);
+}
+
+void head_compute_mix_fwd(const HeadComputeMixFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(head_compute_mix_fwd_op));
+  call_op(op,
+          {{"input_mix", call.input_mix},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"out", call.out}},
+          {{"pre_eps", call.pre_eps}},
+          stream);
+}
+
+void head_compute_mix_bwd(const HeadComputeMixBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(head_compute_mix_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"input_mix", call.input_mix},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"grad_input_mix", call.grad_input_mix},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"workspace", call.workspace}},
+          {},
+          stream);
+}
+
+void multilayer_recompute(const MultilayerRecompute& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(multilayer_recompute_op));
+  call_op(op,
+          {{"initial_residual", call.initial_residual}},
+          {{"pre_mix_list", call.pre_mix_list}, {"layer_output_list", call.layer_output_list}, {"post_mix_list", call.post_mix_list}, {"comb_mix_list", call.comb_mix_list}, {"layer_input_list", call.layer_input_list}, {"residual_list", call.residual_list}},
+          {},
+          stream);
+}
+
+void engram_fwd(const EngramFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_fwd_op));
+  call_op(op,
+          {{"hidden_states", call.hidden_states},
+           {"k", call.k},
+           {"v", call.v},
+           {"weight_hidden", call.weight_hidden},
+           {"weight_embed", call.weight_embed},
+           {"out", call.out},
+           {"weight_fused", call.weight_fused},
+           {"dot", call.dot},
+           {"gate_score", call.gate_score},
+           {"rstd_x", call.rstd_x},
+           {"rstd_k", call.rstd_k},
+           {"workspace", call.workspace}},
+          {{"eps", call.eps},
+           {"clamp_value", call.clamp_value},
+           {"save_for_backward", call.save_for_backward}},
+          stream);
+}
+
+void engram_bwd(const EngramBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(engram_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"hidden_states", call.hidden_states},
+           {"k", call.k},
+           {"v", call.v},
+           {"weight_fused", call.weight_fused},
+           {"dot", call.dot},
+           {"gate_score", call.gate_score},
+           {"rstd_x", call.rstd_x},
+           {"rstd_k", call.rstd_k},
+           {"weight_hidden", call.weight_hidden},
+           {"weight_embed", call.weight_embed},
+           {"grad_hidden_states", call.grad_hidden_states},
+           {"grad_k", call.grad_k},
+           {"grad_v", call.grad_v},
+           {"grad_weight_hidden", call.grad_weight_hidden},
+           {"grad_weight_embed", call.grad_weight_embed},
+           {"workspace", call.workspace}},
+          {{"clamp_value", call.clamp_value}},
+          stream);
+}
+
+void mhc_pre_fwd(const MhcPreFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mhc_pre_fwd_op));
+  call_op(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"layer_input", call.layer_input},
+           {"post_mix", call.post_mix},
+           {"comb_mix", call.comb_mix},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mixes", call.input_mixes},
+           {"pre_mix", call.pre_mix},
+           {"comb_logits", call.comb_logits},
+           {"workspace", call.workspace}},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat},
+           {"n_splits", call.n_splits},
+           {"save_for_backward", call.save_for_backward}},
+          stream);
+}
+
+void mhc_pre_bwd(const MhcPreBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mhc_pre_bwd_op));
+  call_op(op,
+          {{"grad_layer_input", call.grad_layer_input},
+           {"grad_post_mix", call.grad_post_mix},
+           {"grad_comb_mix", call.grad_comb_mix},
+           {"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mixes", call.input_mixes},
+           {"pre_mix", call.pre_mix},
+           {"post_mix", call.post_mix},
+           {"comb_logits", call.comb_logits},
+           {"grad_residual", call.grad_residual},
+           {"grad_fn", call.grad_fn},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"grad_norm_weight", call.grad_norm_weight},
+           {"workspace", call.workspace}},
+          {{"norm_eps", call.norm_eps},
+           {"sinkhorn_eps", call.sinkhorn_eps},
+           {"post_mult_value", call.post_mult_value},
+           {"sinkhorn_repeat", call.sinkhorn_repeat}},
+          stream);
+}
+
+void mhc_head_fwd(const MhcHeadFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mhc_head_fwd_op));
+  call_op(op,
+          {{"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"out", call.out},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mix", call.input_mix},
+           {"pre_mix", call.pre_mix},
+           {"workspace", call.workspace}},
+          {{"norm_eps", call.norm_eps},
+           {"pre_eps", call.pre_eps},
+           {"n_splits", call.n_splits},
+           {"save_for_backward", call.save_for_backward}},
+          stream);
+}
+
+void mhc_head_bwd(const MhcHeadBwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mhc_head_bwd_op));
+  call_op(op,
+          {{"grad_out", call.grad_out},
+           {"residual", call.residual},
+           {"fn", call.fn},
+           {"scale", call.scale},
+           {"base", call.base},
+           {"norm_weight", call.norm_weight},
+           {"out_mul", call.out_mul},
+           {"sqrsum", call.sqrsum},
+           {"input_mix", call.input_mix},
+           {"pre_mix", call.pre_mix},
+           {"grad_residual", call.grad_residual},
+           {"grad_fn", call.grad_fn},
+           {"grad_scale", call.grad_scale},
+           {"grad_base", call.grad_base},
+           {"grad_norm_weight", call.grad_norm_weight},
+           {"workspace", call.workspace}},
+          {{"norm_eps", call.norm_eps}},
           stream);
 }
 

@@ -39,6 +39,23 @@ struct TopkGate {
 };
 void topk_gate(const TopkGate& call, Stream stream);
 
+/// the groups with the largest sums of their one or two best scores
+///
+///   scores             f32 [T, G, E/G]
+///   -> topk_group_idx  i64 [T, num_topk_groups]
+///   param  num_topk_sum {1, 2}
+///   param  num_topk_groups int 1..G
+///   let    members = E / G
+///   need   num_topk_sum <= members on scores "'scores' has too few members per group"
+///   limit  G <= 32 "too many groups"            # a lane for each
+struct TopkSumAndTopkGroupIdx {
+  TensorView scores = {};
+  TensorView topk_group_idx = {};
+  std::optional<int64_t> num_topk_sum = {};  // must be given
+  std::optional<int64_t> num_topk_groups = {};  // must be given
+};
+void topk_sum_and_topk_group_idx(const TopkSumAndTopkGroupIdx& call, Stream stream);
+
 /// the experts of each token, their weights and where they live on this rank
 ///
 ///   logits             f32 [T, E]
@@ -112,6 +129,89 @@ struct Top2SumGate {
 };
 void top2_sum_gate(const Top2SumGate& call, Stream stream);
 
+/// routing weights of each token, divided by their sum
+///
+///   topk_weights           f32 [T, K]
+///   -> denominator         f32 [T]
+///   -> normalized_weights  f32 [T, K]
+struct NormalizeWeight {
+  TensorView topk_weights = {};
+  TensorView denominator = {};
+  TensorView normalized_weights = {};
+};
+void normalize_weight(const NormalizeWeight& call, Stream stream);
+
+/// the experts of one tensor-parallel rank, renumbered; -1 for the others
+///
+///   indices            i64/i32 [T, K]
+///   -> masked_indices  as indices [T, K]
+///   param  num_experts int >= 1
+///   param  num_ep_ranks int >= 1
+///   param  tp_rank int
+///   param  num_tp_ranks int >= 1
+///   let    experts_per_rank = num_experts / num_ep_ranks
+///   need   num_ep_ranks <= num_experts
+///   need   0 <= tp_rank < num_tp_ranks
+///   limit  T * K <= 2130706431 "'indices' has too many slots"
+struct MaskIndicesByTp {
+  TensorView indices = {};
+  TensorView masked_indices = {};
+  std::optional<int64_t> num_experts = {};  // must be given
+  std::optional<int64_t> num_ep_ranks = {};  // must be given
+  std::optional<int64_t> tp_rank = {};  // must be given
+  std::optional<int64_t> num_tp_ranks = {};  // must be given
+};
+void mask_indices_by_tp(const MaskIndicesByTp& call, Stream stream);
+
+/// keeps the first of each group of a token, -1 for the others
+///
+///   -> inout group_indices  i64 [T, K]
+///   param  num_groups int 1..128
+struct InplaceUniqueGroupIndices {
+  TensorView group_indices = {};
+  std::optional<int64_t> num_groups = {};  // must be given
+};
+void inplace_unique_group_indices(const InplaceUniqueGroupIndices& call, Stream stream);
+
+/// how often each group occurs
+///
+///   group_idx  i64 [T, K]            values -1 .. num_groups - 1
+///   -> out     i32 [num_groups]
+///   workspace  i32 [elements()]
+///   param      num_groups int >= 1
+///   let        groups = num_groups
+///   limit      T * K <= 2130706431 "'group_idx' has too many slots"
+///   limit      num_groups <= 536862720 "so many groups are not supported"  # 65535 blocks of 8192
+///   bucket     T * K at 4097, 65537  # one block, one cluster, two kernels
+struct GroupCount {
+  TensorView group_idx = {};
+  TensorView out = {};
+  TensorView workspace = {};
+  std::optional<int64_t> num_groups = {};  // must be given
+};
+void group_count(const GroupCount& call, Stream stream);
+
+/// how often each expert is chosen, as a multiple of its fair share
+///
+///   topk_idx   i64 [T, K]            values -1 .. num_experts - 1
+///   -> out     f32 [num_experts]
+///   workspace  i32 [elements()]
+///   param      num_experts int >= 1
+///   param      num_aux_topk int >= 1
+///   let        groups = num_experts
+///   limit      T * K <= 2130706431 "'topk_idx' has too many slots"
+///   limit      num_experts <= 536862720 "so many experts are not supported"  # 65535 blocks of 8192
+///   limit      num_aux_topk <= 2147483647
+///   bucket     T * K at 4097, 65537  # one block, one cluster, two kernels
+struct AuxFi {
+  TensorView topk_idx = {};
+  TensorView out = {};
+  TensorView workspace = {};
+  std::optional<int64_t> num_experts = {};  // must be given
+  std::optional<int64_t> num_aux_topk = {};  // must be given
+};
+void aux_fi(const AuxFi& call, Stream stream);
+
 /// positions of the pairs of a routing, sorted by expert
 ///
 ///   topk_idx                  i64 [T, K]      values -1 .. E - 1
@@ -143,6 +243,21 @@ struct GetFusedMapping {
   bool force_no_sync = false;
 };
 void get_fused_mapping(const GetFusedMapping& call, Stream stream);
+
+/// rows of tokens to the positions of their experts
+///
+///   x                  bytes1/bytes2/bytes4 [T, H]
+///   token_topk_to_pos  i32 [T, K]                   values -1 .. P - 1
+///   pos_to_expert      i32 [P]
+///   -> out             as x [P, H]
+///   limit              H <= 268435456 "the rows are too long"
+struct ExpandToFused {
+  TensorView x = {};
+  TensorView token_topk_to_pos = {};
+  TensorView pos_to_expert = {};
+  TensorView out = {};
+};
+void expand_to_fused(const ExpandToFused& call, Stream stream);
 
 /// quantised rows and their scales to the positions of their experts
 ///
@@ -294,6 +409,153 @@ struct PerTokenCastToE5m6 {
 };
 void per_token_cast_to_e5m6(const PerTokenCastToE5m6& call, Stream stream);
 
+/// blocks of rows and columns to 8-bit or 4-bit floats with one scale per block
+///
+///   x          bf16/f32 [T, H]
+///   -> out     format [T, H] align 16
+///   -> out_sf  SF(block_size) sf_layout
+///   param      format {e4m3, e2m1}
+///   param      block_size tuple of {32, 128}
+///   param      sf_layout = row_major
+///   param      round_sf bool = false
+///   let        br, bc = block_size
+///   need       H % 64 = 0
+///   limit      H <= 2147483647
+///   need       round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |          "packed_ue8m0 scales are powers of two"
+struct PerBlockCast {
+  TensorView x = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<DType> format = {};  // must be given
+  std::optional<std::array<int64_t, 2>> block_size = {};  // must be given
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;
+};
+void per_block_cast(const PerBlockCast& call, Stream stream);
+
+/// the scales of per_block_cast alone
+///
+///   x          bf16/f32 [T, H]
+///   -> out_sf  SF(block_size) sf_layout of x
+///   param      format {e4m3, e2m1}
+///   param      block_size tuple of {32, 128}
+///   param      sf_layout = row_major
+///   param      round_sf bool = false
+///   let        br, bc = block_size
+///   need       H % 64 = 0
+///   limit      H <= 2147483647
+///   need       round_sf if sf_layout = packed_ue8m0 on sf_layout
+///   |          "packed_ue8m0 scales are powers of two"
+struct PerBlockCastWithSfOnly {
+  TensorView x = {};
+  TensorView out_sf = {};
+  std::optional<DType> format = {};  // must be given
+  std::optional<std::array<int64_t, 2>> block_size = {};  // must be given
+  SfLayout sf_layout = SfLayout::row_major;
+  bool round_sf = false;
+};
+void per_block_cast_with_sf_only(const PerBlockCastWithSfOnly& call, Stream stream);
+
+/// blocks of rows and columns to 8-bit or 4-bit floats with given scales
+///
+///   x          bf16/f32 [T, H]
+///   sf         SF(block_size) of x
+///   -> out     format [T, H] align 16
+///   param      format {e4m3, e2m1}
+///   param      block_size tuple of {32, 128}
+///   let        br, bc = block_size
+///   need       H % 64 = 0
+///   limit      H <= 2147483647
+struct PerBlockCastWithPrecomputedSf {
+  TensorView x = {};
+  TensorView sf = {};
+  TensorView out = {};
+  std::optional<DType> format = {};  // must be given
+  std::optional<std::array<int64_t, 2>> block_size = {};  // must be given
+};
+void per_block_cast_with_precomputed_sf(const PerBlockCastWithPrecomputedSf& call, Stream stream);
+
+/// 4-bit floats in small blocks to 8-bit floats in larger ones, exactly
+///
+///   x          e2m1 [T, H]
+///   x_sf       SF(x_block_size) x_sf_layout     # powers of two
+///   -> out     e4m3 [T, H] align 16
+///   -> out_sf  SF(out_block_size) sf_layout
+///   param      x_block_size, out_block_size tuple
+///   param      x_sf_layout, sf_layout = row_major
+///   param      format {e4m3} = e4m3
+///   let        br, bc = x_block_size
+///   let        out_br, out_bc = out_block_size
+///   need       H % 32 = 0
+///   need       out_br % br = 0 and out_bc % bc = 0 on out_block_size
+///   |          "'out_block_size' is no multiple of 'x_block_size'"
+///   limit      H <= 2147483647
+struct PerBlockCastLossless {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<std::array<int64_t, 2>> x_block_size = {};  // must be given
+  std::optional<std::array<int64_t, 2>> out_block_size = {};  // must be given
+  SfLayout x_sf_layout = SfLayout::row_major;
+  SfLayout sf_layout = SfLayout::row_major;
+  DType format = DType::e4m3;
+};
+void per_block_cast_lossless(const PerBlockCastLossless& call, Stream stream);
+
+/// columns to 8-bit floats with one scale per run of tokens
+///
+///   x          bf16/f32 [T, H]
+///   -> out     e4m3 [T, H] align 16
+///   -> out_sf  SF(128,1)
+///   param      num_per_tokens {128} = 128
+///   param      round_sf bool = false
+///   param      format {e4m3} = e4m3
+///   need       T % 128 = 0
+///   need       H % 64 = 0
+///   limit      H <= 2147483647
+struct PerChannelCast {
+  TensorView x = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  int64_t num_per_tokens = 128;
+  bool round_sf = false;
+  DType format = DType::e4m3;
+};
+void per_channel_cast(const PerChannelCast& call, Stream stream);
+
+/// gathered rows, their columns to 8-bit floats with one scale per run of them
+///
+///   x              bf16/f32/e4m3 [T, H]
+///   x_sf?          SF(1,num_per_channels)       iff x is e4m3
+///   pos_to_token?  i32 [P]                      values -2147483648 .. T - 1   # negative: padding
+///   -> out         e4m3 [P, H] align 16
+///   -> out_sf      f32 [ceil(P/128), H]
+///   param          num_per_tokens {128} = 128
+///   param          num_per_channels {none, 128} = none
+///   param          round_sf bool = false
+///   param          format {e4m3} = e4m3
+///   let            P = positions()
+///   need           num_per_channels != none iff x_sf on num_per_channels
+///   |              "only e4m3 has scales, one per 128 columns"
+///   need           H % 128 = 0 if x is e4m3
+///   need           P % 16 = 0 if pos_to_token on pos_to_token
+///   need           T % 128 = 0 if not pos_to_token
+///   limit          H <= 2147483647
+struct PerChannelCastFused {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView pos_to_token = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  int64_t num_per_tokens = 128;
+  std::optional<int64_t> num_per_channels = {};
+  bool round_sf = false;
+  DType format = DType::e4m3;
+};
+void per_channel_cast_fused(const PerChannelCastFused& call, Stream stream);
+
 /// columns to 8-bit floats with one scale per run of tokens, transposed
 ///
 ///   x          bf16 [T, H]
@@ -423,6 +685,105 @@ struct SwigluForwardAndPerTokenCast {
 };
 void swiglu_forward_and_per_token_cast(const SwigluForwardAndPerTokenCast& call, Stream stream);
 
+/// gradients of the gated activation of an expert's rows, as floats and 8-bit floats
+///
+///   x                  e4m3 [P, 2H]              # gate, then up
+///   x_sf               SF(1,num_per_channels)
+///   grad_out           bf16 [P, H]
+///   weight             f32 [T, K]
+///   pos_to_token_topk  i32 [P]                   values -2147483648 .. T * K - 1   # negative: padding
+///   token_topk_to_pos  i32 [T, K]                values -2147483648 .. P - 1
+///   -> out             bf16 [P, H] align 16
+///   -> grad_x_fp8      e4m3 [P, 2H] align 16
+///   -> grad_x_fp8_sf   SF(1,num_per_channels)
+///   -> grad_x          bf16 [P, 2H] align 16
+///   -> grad_weight     f32 [T, K]
+///   param  num_per_channels {32, 128}
+///   param  round_sf bool = false
+///   param  swiglu_clamp_value float = none
+///   need   H % num_per_channels = 0
+///   need   swiglu_clamp_value > 0 if swiglu_clamp_value != none
+///   limit  H <= 65536 "rows of so many columns are not supported"
+///   limit  T * K <= 2130706431 on weight
+struct SwigluBackwardAndPerTokenCast {
+  TensorView x = {};
+  TensorView x_sf = {};
+  TensorView grad_out = {};
+  TensorView weight = {};
+  TensorView pos_to_token_topk = {};
+  TensorView token_topk_to_pos = {};
+  TensorView out = {};
+  TensorView grad_x_fp8 = {};
+  TensorView grad_x_fp8_sf = {};
+  TensorView grad_x = {};
+  TensorView grad_weight = {};
+  std::optional<int64_t> num_per_channels = {};  // must be given
+  bool round_sf = false;
+  std::optional<double> swiglu_clamp_value = {};
+};
+void swiglu_backward_and_per_token_cast(const SwigluBackwardAndPerTokenCast& call, Stream stream);
+
+/// gated activation, its columns to 8-bit floats with one scale per run of tokens, transposed
+///
+///   x          bf16 [T, 2H]                    # gate, then up
+///   -> out     e4m3 [H, T] align 16
+///   -> out_sf  f32 [T/num_per_tokens, H]
+///   param      num_per_tokens {32, 128}
+///   param      round_sf bool = false
+///   param      swiglu_clamp_value float = none
+///   param      format {e4m3} = e4m3
+///   need       T % 128 = 0
+///   need       H % 64 = 0
+///   need       swiglu_clamp_value > 0 if swiglu_clamp_value != none
+///   limit      2*H <= 2147483647
+struct SwigluForwardAndPerChannelCastAndTranspose {
+  TensorView x = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<int64_t> num_per_tokens = {};  // must be given
+  bool round_sf = false;
+  std::optional<double> swiglu_clamp_value = {};
+  DType format = DType::e4m3;
+};
+void swiglu_forward_and_per_channel_cast_and_transpose(const SwigluForwardAndPerChannelCastAndTranspose& call, Stream stream);
+
+/// gated activation, its columns to 8-bit floats with one scale per run of tokens
+///
+///   x          bf16 [T, 2H]                    # gate, then up
+///   -> out     e4m3 [T, H] align 16
+///   -> out_sf  f32 [T/num_per_tokens, H]
+///   param      num_per_tokens {32, 128}
+///   param      round_sf bool = false
+///   param      swiglu_clamp_value float = none
+///   param      format {e4m3} = e4m3
+///   need       T % 128 = 0
+///   need       H % 64 = 0
+///   need       swiglu_clamp_value > 0 if swiglu_clamp_value != none
+///   limit      2*H <= 2147483647
+struct SwigluForwardAndPerChannelCast {
+  TensorView x = {};
+  TensorView out = {};
+  TensorView out_sf = {};
+  std::optional<int64_t> num_per_tokens = {};  // must be given
+  bool round_sf = false;
+  std::optional<double> swiglu_clamp_value = {};
+  DType format = DType::e4m3;
+};
+void swiglu_forward_and_per_channel_cast(const SwigluForwardAndPerChannelCast& call, Stream stream);
+
+/// bytes of two 4-bit floats to floats
+///
+///   x          i8/u8 [.., W]
+///   -> out     out_dtype [.., 2W] align 16
+///   param      out_dtype {f32, bf16, f16} = f32
+///   limit      T * W <= 1000000000
+struct UnpackFromE2m1fnX2 {
+  TensorView x = {};
+  TensorView out = {};
+  DType out_dtype = DType::f32;
+};
+void unpack_from_e2m1fn_x2(const UnpackFromE2m1fnX2& call, Stream stream);
+
 /// transposes a matrix
 ///
 ///   x       bytes1/bytes2/bytes4 [R, C] rows
@@ -445,6 +806,20 @@ struct BatchedTranspose {
   TensorView out = {};
 };
 void batched_transpose(const BatchedTranspose& call, Stream stream);
+
+/// product of the two norm weights of the gate
+///
+///   weight_hidden    bf16 [hc, D]
+///   weight_embed     bf16 [hc, D]
+///   -> weight_fused  f32 [hc, D]
+///   need             D % 256 = 0
+///   limit            hc * D <= 2130706431 on weight_hidden "so many weights are not supported"
+struct FusedWeight {
+  TensorView weight_hidden = {};
+  TensorView weight_embed = {};
+  TensorView weight_fused = {};
+};
+void fused_weight(const FusedWeight& call, Stream stream);
 
 /// residual streams plus the value row, weighted by the gate of each stream
 ///
@@ -476,6 +851,62 @@ struct EngramGateFwd {
 };
 void engram_gate_fwd(const EngramGateFwd& call, Stream stream);
 
+/// gradients of the gate's inputs, and one partial of its weights' per run of tokens
+///
+///   grad_out               bf16 [T.., 4, D]
+///   hidden_states          bf16 [T.., 4, D]
+///   k                      bf16 [T.., 4, D] rows
+///   v                      bf16 [T.., D] rows
+///   weight_fused           f32 [4, D]
+///   dot, gate_score, rstd_x, rstd_k  f32 [T.., 4]
+///   -> grad_hidden_states  bf16 [T.., 4, D]
+///   -> grad_k              bf16 [T.., 4, D]
+///   -> grad_v              bf16 [T.., D]
+///   -> grad_w_partial      f32 [num_persistent_blocks, 4, D]
+///   workspace              f32 [elements()]
+///   param                  clamp_value float = 1e-6
+///   param                  num_persistent_blocks int >= 1
+///   need                   D % 512 = 0
+///   limit                  D <= 16777216
+///   limit                  num_persistent_blocks <= 16777216
+struct EngramGateBwd {
+  TensorView grad_out = {};
+  TensorView hidden_states = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView weight_fused = {};
+  TensorView dot = {};
+  TensorView gate_score = {};
+  TensorView rstd_x = {};
+  TensorView rstd_k = {};
+  TensorView grad_hidden_states = {};
+  TensorView grad_k = {};
+  TensorView grad_v = {};
+  TensorView grad_w_partial = {};
+  TensorView workspace = {};
+  double clamp_value = 1e-06;
+  std::optional<int64_t> num_persistent_blocks = {};  // must be given
+};
+void engram_gate_bwd(const EngramGateBwd& call, Stream stream);
+
+/// gradients of the two norm weights of the gate, from partial sums over tokens
+///
+///   grad_w_partial              f32 [Z, hc, D]
+///   weight_hidden               bf16 [hc, D]
+///   weight_embed                bf16 [hc, D]
+///   -> acc grad_weight_hidden?  f32 [hc, D]
+///   -> acc grad_weight_embed?   f32 [hc, D]
+///   need                        Z >= 1 on grad_w_partial "there must be a partial"
+///   limit                       hc * D <= 2130706431 on weight_hidden "so many weights are not supported"
+struct GradWReduce {
+  TensorView grad_w_partial = {};
+  TensorView weight_hidden = {};
+  TensorView weight_embed = {};
+  TensorView grad_weight_hidden = {};
+  TensorView grad_weight_embed = {};
+};
+void grad_w_reduce(const GradWReduce& call, Stream stream);
+
 /// rows of hashed embedding tables for the last token ids
 ///
 ///   ngram_token_ids  i32 [T, N]
@@ -493,6 +924,17 @@ struct EngramHash {
 };
 void engram_hash(const EngramHash& call, Stream stream);
 
+/// first rows of the hashed embedding tables, from their sizes
+///
+///   vocab_sizes  i32 [L, N-1, J]
+///   -> offsets   i32 [L, (N-1)*J]
+///   limit        (N-1)*J <= 2130706431 on vocab_sizes "so many tables are not supported"
+struct EngramMakeOffsets {
+  TensorView vocab_sizes = {};
+  TensorView offsets = {};
+};
+void engram_make_offsets(const EngramMakeOffsets& call, Stream stream);
+
 /// copies each row into every residual stream
 ///
 ///   x       bf16 [T.., H]
@@ -506,6 +948,18 @@ struct ExpandToMhcFwd {
   int64_t mhc_mult = 4;
 };
 void expand_to_mhc_fwd(const ExpandToMhcFwd& call, Stream stream);
+
+/// sums the residual streams of each row
+///
+///   grad_out   bf16 [T.., n, H]
+///   -> grad_x  bf16 [T.., H]
+///   need       n >= 1 on grad_out "there must be a stream"
+///   limit      n <= 65536 on grad_out "so many streams are not supported"  # offsets stay small
+struct ExpandToMhcBwd {
+  TensorView grad_out = {};
+  TensorView grad_x = {};
+};
+void expand_to_mhc_bwd(const ExpandToMhcBwd& call, Stream stream);
 
 /// projection of the normalised residual, from which the mixes are made
 ///
@@ -541,6 +995,51 @@ struct NormFnFwd {
 };
 void norm_fn_fwd(const NormFnFwd& call, Stream stream);
 
+/// gradients of the residual and of its projection, added to what is there
+///
+///   grad_out                  f32 [T.., M]
+///   residual                  bf16 [T.., n, H]
+///   fn                        f32 [M, n*H]
+///   norm_weight?              f32 [n*H]
+///   out_mul                   f32 [T.., M]
+///   sqrsum                    f32 [T..]
+///   -> acc grad_residual?     bf16 [T.., n, H]
+///   -> acc grad_fn?           f32 [M, n*H]
+///   -> acc grad_norm_weight?  f32 [n*H]         iff norm_weight
+///   workspace                 f32 [elements()]
+///   param                     norm_eps float = 1e-6
+///   need                      n >= 1 on residual "there must be a stream"
+///   limit                     n <= 65536 on residual "so many streams are not supported"
+///   need                      n*H % 256 = 0 on residual "a row has the wrong number of columns"
+///   limit                     n*H <= 16777216 on residual "rows this long are not supported"
+///   need                      M >= 1 on grad_out "there must be a column"
+///   limit                     M <= 32 on grad_out "so many columns are not supported"
+///   limit                     T * M <= 2147483647 on residual "so many tokens are not supported"
+struct NormFnBwd {
+  TensorView grad_out = {};
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView norm_weight = {};
+  TensorView out_mul = {};
+  TensorView sqrsum = {};
+  TensorView grad_residual = {};
+  TensorView grad_fn = {};
+  TensorView grad_norm_weight = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+};
+void norm_fn_bwd(const NormFnBwd& call, Stream stream);
+
+/// rounds f32 values to tf32, ties away from zero
+///
+///   x       f32 [..]
+///   -> out  f32 [..]
+struct RoundToTf32 {
+  TensorView x = {};
+  TensorView out = {};
+};
+void round_to_tf32(const RoundToTf32& call, Stream stream);
+
 /// splits the projected residual into the mixes of a sub-layer
 ///
 ///   input_mixes     f32 [T.., M]
@@ -565,6 +1064,40 @@ struct PreSplitMixesFwd {
   double pre_eps = 1e-06;
 };
 void pre_split_mixes_fwd(const PreSplitMixesFwd& call, Stream stream);
+
+/// gradients of the projected residual, of its scales and of its bases
+///
+///   grad_pre_mix         f32 [T.., n]
+///   grad_post_mix        f32 [T.., n]
+///   grad_comb_logits     f32 [T.., n, n]
+///   input_mixes          f32 [T.., M]
+///   post_mix             f32 [T.., n]
+///   scale                f32 [3]
+///   base                 f32 [M]
+///   -> grad_input_mixes  f32 [T.., M]
+///   -> acc grad_scale?   f32 [3]
+///   -> acc grad_base?    f32 [M]
+///   workspace            f32 [elements()]
+///   param                post_mult_value float = 1
+///   need                 n >= 1 on grad_pre_mix "there must be a stream"
+///   limit                n <= 16 on grad_pre_mix "so many streams are not supported"
+///   need                 M = n*(n+2) "argument 'input_mixes' has the wrong number of columns"
+///   need                 post_mult_value != 0
+struct PreSplitMixesBwd {
+  TensorView grad_pre_mix = {};
+  TensorView grad_post_mix = {};
+  TensorView grad_comb_logits = {};
+  TensorView input_mixes = {};
+  TensorView post_mix = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView grad_input_mixes = {};
+  TensorView grad_scale = {};
+  TensorView grad_base = {};
+  TensorView workspace = {};
+  double post_mult_value = 1;
+};
+void pre_split_mixes_bwd(const PreSplitMixesBwd& call, Stream stream);
 
 /// logits of the residual mix to nearly doubly stochastic matrices
 ///
@@ -613,6 +1146,24 @@ struct PreApplyMixFwd {
   TensorView out = {};
 };
 void pre_apply_mix_fwd(const PreApplyMixFwd& call, Stream stream);
+
+/// gradients of the residual streams that a sub-layer reads, and of their mixes
+///
+///   grad_out        bf16 [T.., H]
+///   x               bf16 [T.., n, H]
+///   mix             f32 [T.., n]
+///   -> acc grad_x?  bf16 [T.., n, H]
+///   -> grad_mix     f32 [T.., n]
+///   need            n >= 1 on x "there must be a stream"
+///   limit           n <= 16 on x "so many streams are not supported"  # vectors in registers
+struct PreApplyMixBwd {
+  TensorView grad_out = {};
+  TensorView x = {};
+  TensorView mix = {};
+  TensorView grad_x = {};
+  TensorView grad_mix = {};
+};
+void pre_apply_mix_bwd(const PreApplyMixBwd& call, Stream stream);
 
 /// new residual streams from a sub-layer's output and the mixed old ones
 ///
@@ -701,5 +1252,316 @@ struct PreBigFuse {
   int64_t n_splits = 16;
 };
 void pre_big_fuse(const PreBigFuse& call, Stream stream);
+
+/// weights of the residual streams that the head reads
+///
+///   input_mix  f32 [T.., n] rows
+///   scale      f32 [1]
+///   base       f32 [n]
+///   -> out     f32 [T.., n]
+///   param      pre_eps float = 1e-6
+///   need       n >= 1 on input_mix "there must be a stream"
+///   limit      n <= 1024 on input_mix "so many streams are not supported"
+struct HeadComputeMixFwd {
+  TensorView input_mix = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView out = {};
+  double pre_eps = 1e-06;
+};
+void head_compute_mix_fwd(const HeadComputeMixFwd& call, Stream stream);
+
+/// gradients of the head's projected residual, of its scale and of its bases
+///
+///   grad_out           f32 [T.., n]
+///   input_mix          f32 [T.., n] rows
+///   scale              f32 [1]
+///   base               f32 [n]
+///   -> grad_input_mix  f32 [T.., n]
+///   -> acc grad_scale? f32 [1]
+///   -> acc grad_base?  f32 [n]
+///   workspace          f32 [elements()]
+///   need               n >= 1 on grad_out "there must be a stream"
+///   limit              n <= 256 on grad_out "so many streams are not supported"
+struct HeadComputeMixBwd {
+  TensorView grad_out = {};
+  TensorView input_mix = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView grad_input_mix = {};
+  TensorView grad_scale = {};
+  TensorView grad_base = {};
+  TensorView workspace = {};
+};
+void head_compute_mix_bwd(const HeadComputeMixBwd& call, Stream stream);
+
+/// inputs of a run of sub-layers and the residual streams after each, from its first
+///
+///   initial_residual            bf16 [T.., n, H]
+///   list pre_mix_list (L)       f32 [T.., n]
+///   list layer_output_list (Q)  bf16 [T.., H]
+///   list post_mix_list (Q)      f32 [T.., n]
+///   list comb_mix_list (Q)      f32 [T.., n, n]     # rows are the streams read
+///   -> list layer_input_list (L)  bf16 [T.., H]
+///   -> list residual_list (Q)   bf16 [T.., n, H]
+///   need   n >= 1 on initial_residual "there must be a stream"
+///   limit  n <= 8 on initial_residual "so many streams are not supported"   # registers
+struct MultilayerRecompute {
+  TensorView initial_residual = {};
+  std::span<const TensorView> pre_mix_list = {};
+  std::span<const TensorView> layer_output_list = {};
+  std::span<const TensorView> post_mix_list = {};
+  std::span<const TensorView> comb_mix_list = {};
+  std::span<const TensorView> layer_input_list = {};
+  std::span<const TensorView> residual_list = {};
+};
+void multilayer_recompute(const MultilayerRecompute& call, Stream stream);
+
+/// the Engram gate with the weights of its two norms
+///
+///   hidden_states     bf16 [T.., hc, D]
+///   k                 bf16 [T.., hc, D] rows
+///   v                 bf16 [T.., D] rows
+///   weight_hidden, weight_embed  bf16 [hc, D]
+///   -> out            bf16 [T.., hc, D]
+///   -> weight_fused?  f32 [hc, D]      iff save_for_backward
+///   -> dot?, gate_score?, rstd_x?, rstd_k?  f32 [T.., hc]    iff save_for_backward
+///   workspace         f32 [elements()]
+///   param             eps float
+///   param             clamp_value float = 1e-6
+///   param             save_for_backward bool = true
+struct EngramFwd {
+  TensorView hidden_states = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView weight_hidden = {};
+  TensorView weight_embed = {};
+  TensorView out = {};
+  TensorView weight_fused = {};
+  TensorView dot = {};
+  TensorView gate_score = {};
+  TensorView rstd_x = {};
+  TensorView rstd_k = {};
+  TensorView workspace = {};
+  std::optional<double> eps = {};  // must be given
+  double clamp_value = 1e-06;
+  bool save_for_backward = true;
+};
+void engram_fwd(const EngramFwd& call, Stream stream);
+
+/// gradients of the Engram gate and of the weights of its norms
+///
+///   grad_out, hidden_states           bf16 [T.., 4, D]
+///   k                                 bf16 [T.., 4, D] rows
+///   v                                 bf16 [T.., D] rows
+///   weight_fused                      f32 [4, D]
+///   dot, gate_score, rstd_x, rstd_k   f32 [T.., 4]
+///   weight_hidden, weight_embed       bf16 [4, D]
+///   -> grad_hidden_states, grad_k     bf16 [T.., 4, D]
+///   -> grad_v                         bf16 [T.., D]
+///   -> acc grad_weight_hidden?, grad_weight_embed?   f32 [4, D]
+///   workspace                         f32 [elements()]
+///   param                             clamp_value float = 1e-6
+struct EngramBwd {
+  TensorView grad_out = {};
+  TensorView hidden_states = {};
+  TensorView k = {};
+  TensorView v = {};
+  TensorView weight_fused = {};
+  TensorView dot = {};
+  TensorView gate_score = {};
+  TensorView rstd_x = {};
+  TensorView rstd_k = {};
+  TensorView weight_hidden = {};
+  TensorView weight_embed = {};
+  TensorView grad_hidden_states = {};
+  TensorView grad_k = {};
+  TensorView grad_v = {};
+  TensorView grad_weight_hidden = {};
+  TensorView grad_weight_embed = {};
+  TensorView workspace = {};
+  double clamp_value = 1e-06;
+};
+void engram_bwd(const EngramBwd& call, Stream stream);
+
+/// mixes and input of a sub-layer from the residual, saving what its gradient needs
+///
+///   residual         bf16 [T.., n, H]
+///   fn               f32 [M, n*H]
+///   scale            f32 [3]
+///   base             f32 [M]
+///   norm_weight?     f32 [n*H]
+///   -> layer_input   bf16 [T.., H]
+///   -> post_mix      f32 [T.., n]
+///   -> comb_mix      f32 [T.., n, n]
+///   -> out_mul?      f32 [T.., M]      iff save_for_backward
+///   -> sqrsum?       f32 [T..]         iff save_for_backward
+///   -> input_mixes?  f32 [T.., M]      iff save_for_backward
+///   -> pre_mix?      f32 [T.., n]      iff save_for_backward
+///   -> comb_logits?  f32 [T.., n, n]   iff save_for_backward
+///   workspace        f32 [elements()]
+///   param            norm_eps, pre_eps, sinkhorn_eps float = 1e-6
+///   param            post_mult_value float = 1
+///   param            sinkhorn_repeat int 1..45 = 10
+///   param            n_splits int 1..16 = 16
+///   param            save_for_backward bool = true
+///   need             n >= 1 on residual "there must be a stream"
+///   limit            n <= 4 on residual "so many streams are not supported"   # sinkhorn.h
+///   need             n*H % 256 = 0 on residual "a row has the wrong number of columns"
+///   limit            n*H <= 16777216 on residual "rows this long are not supported"
+///   need             M = n*(n+2) on fn "argument 'fn' has the wrong number of rows"
+///   limit            T * M <= 2147483647 on residual "so many tokens are not supported"
+///   bucket           T at 129
+struct MhcPreFwd {
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView norm_weight = {};
+  TensorView layer_input = {};
+  TensorView post_mix = {};
+  TensorView comb_mix = {};
+  TensorView out_mul = {};
+  TensorView sqrsum = {};
+  TensorView input_mixes = {};
+  TensorView pre_mix = {};
+  TensorView comb_logits = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+  double pre_eps = 1e-06;
+  double sinkhorn_eps = 1e-06;
+  double post_mult_value = 1;
+  int64_t sinkhorn_repeat = 10;
+  int64_t n_splits = 16;
+  bool save_for_backward = true;
+};
+void mhc_pre_fwd(const MhcPreFwd& call, Stream stream);
+
+/// gradients of the residual and the weights in front of a sub-layer
+///
+///   grad_layer_input  bf16 [T.., H]
+///   grad_post_mix     f32 [T.., n]
+///   grad_comb_mix     f32 [T.., n, n]
+///   residual          bf16 [T.., n, H]
+///   fn                f32 [M, n*H]
+///   scale             f32 [3]
+///   base              f32 [M]
+///   norm_weight?      f32 [n*H]
+///   out_mul           f32 [T.., M]
+///   sqrsum            f32 [T..]
+///   input_mixes       f32 [T.., M]
+///   pre_mix, post_mix f32 [T.., n]
+///   comb_logits       f32 [T.., n, n]
+///   -> acc grad_residual?     bf16 [T.., n, H]
+///   -> acc grad_fn?           f32 [M, n*H]
+///   -> acc grad_scale?        f32 [3]
+///   -> acc grad_base?         f32 [M]
+///   -> acc grad_norm_weight?  f32 [n*H]    iff norm_weight
+///   workspace         f32 [elements()]
+///   param             norm_eps, sinkhorn_eps float = 1e-6
+///   param             post_mult_value float = 1
+///   param             sinkhorn_repeat int = 10
+struct MhcPreBwd {
+  TensorView grad_layer_input = {};
+  TensorView grad_post_mix = {};
+  TensorView grad_comb_mix = {};
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView norm_weight = {};
+  TensorView out_mul = {};
+  TensorView sqrsum = {};
+  TensorView input_mixes = {};
+  TensorView pre_mix = {};
+  TensorView post_mix = {};
+  TensorView comb_logits = {};
+  TensorView grad_residual = {};
+  TensorView grad_fn = {};
+  TensorView grad_scale = {};
+  TensorView grad_base = {};
+  TensorView grad_norm_weight = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+  double sinkhorn_eps = 1e-06;
+  double post_mult_value = 1;
+  int64_t sinkhorn_repeat = 10;
+};
+void mhc_pre_bwd(const MhcPreBwd& call, Stream stream);
+
+/// one row of each token from the streams of the last residual
+///
+///   residual        bf16 [T.., n, H]
+///   fn              f32 [R, n*H]      # rows behind the n-th are not used
+///   scale           f32 [1]
+///   base            f32 [n]
+///   norm_weight?    f32 [n*H]
+///   -> out          bf16 [T.., H]
+///   -> out_mul?     f32 [T.., n]      iff save_for_backward
+///   -> sqrsum?      f32 [T..]         iff save_for_backward
+///   -> input_mix?, pre_mix?  f32 [T.., n]    iff save_for_backward
+///   workspace       f32 [elements()]
+///   param           norm_eps, pre_eps float = 1e-6
+///   param           n_splits int 1..16 = 16
+///   param           save_for_backward bool = true
+///   need            n <= R and R <= 32 on fn "argument 'fn' has the wrong number of rows"
+struct MhcHeadFwd {
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView norm_weight = {};
+  TensorView out = {};
+  TensorView out_mul = {};
+  TensorView sqrsum = {};
+  TensorView input_mix = {};
+  TensorView pre_mix = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+  double pre_eps = 1e-06;
+  int64_t n_splits = 16;
+  bool save_for_backward = true;
+};
+void mhc_head_fwd(const MhcHeadFwd& call, Stream stream);
+
+/// gradients of the last residual and of its weights
+///
+///   grad_out        bf16 [T.., H]
+///   residual        bf16 [T.., n, H]
+///   fn              f32 [R, n*H]      # rows behind the n-th are not used
+///   scale           f32 [1]
+///   base            f32 [n]
+///   norm_weight?    f32 [n*H]
+///   out_mul         f32 [T.., n]
+///   sqrsum          f32 [T..]
+///   input_mix, pre_mix  f32 [T.., n]
+///   -> acc grad_residual?     bf16 [T.., n, H]
+///   -> acc grad_fn?           f32 [R, n*H]
+///   -> acc grad_scale?        f32 [1]
+///   -> acc grad_base?         f32 [n]
+///   -> acc grad_norm_weight?  f32 [n*H]    iff norm_weight
+///   workspace       f32 [elements()]
+///   param           norm_eps float = 1e-6
+///   need            n <= R and R <= 32 on fn "argument 'fn' has the wrong number of rows"
+struct MhcHeadBwd {
+  TensorView grad_out = {};
+  TensorView residual = {};
+  TensorView fn = {};
+  TensorView scale = {};
+  TensorView base = {};
+  TensorView norm_weight = {};
+  TensorView out_mul = {};
+  TensorView sqrsum = {};
+  TensorView input_mix = {};
+  TensorView pre_mix = {};
+  TensorView grad_residual = {};
+  TensorView grad_fn = {};
+  TensorView grad_scale = {};
+  TensorView grad_base = {};
+  TensorView grad_norm_weight = {};
+  TensorView workspace = {};
+  double norm_eps = 1e-06;
+};
+void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
 
 }  // namespace tessera::kernels

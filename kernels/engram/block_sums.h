@@ -7,9 +7,12 @@
 
 namespace tessera::kernels::engram {
 
-/// Sums three values per thread over the block, over a warp by xor 16, 8, 4, 2, 1, then over warps in
-/// ascending order; every thread gets the three sums.
+/// Sums up to four values per thread over the block, over a warp by xor 16, 8, 4, 2, 1, then over
+/// warps in ascending order; every thread gets the sums.
 std::vector<dsl::Value> block_sums(dsl::Builder& k, int64_t warps,
                                    const std::vector<dsl::Ref>& partial);
+
+/// The same sums, of which each lane gets the one with the number lane % count: fewer registers.
+dsl::Value block_sum_of_lane(dsl::Builder& k, int64_t warps, const std::vector<dsl::Ref>& partial);
 
 }  // namespace tessera::kernels::engram

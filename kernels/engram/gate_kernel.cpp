@@ -37,7 +37,7 @@ ir::Kernel build_gate(const GateSpec& s) {
   const auto hidden = static_cast<float>(s.hidden);
   const auto root = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.hidden)));
   Builder k("engram_gate_fwd");
-  const Columns columns(k, s.hidden);
+  const Columns columns(k, s.hidden, pick_gate_tile(s.hidden));
   const GateTile& tile = columns.tile();
   const int64_t align = s.vector * 2;
   // NOTE: rows of x and out count tokens and streams together. An address with a term for each is one

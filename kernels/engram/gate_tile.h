@@ -31,30 +31,46 @@ inline GateTile pick_gate_tile(int64_t hidden) {
   return {warps * 32, runs, warps * runs != warps_of_runs};
 }
 
+/// As few runs as 512 threads allow: one up to 4096 columns, two up to 8192. A thread of the
+/// backward pass holds a run of twelve rows.
+inline GateTile pick_gate_bwd_tile(int64_t hidden) {
+  const int64_t warps_of_runs = hidden / kRun / 32;
+  const int64_t runs = std::max<int64_t>((warps_of_runs + 15) / 16, 1);
+  const int64_t warps = (warps_of_runs + runs - 1) / runs;
+  return {warps * 32, runs, warps * runs != warps_of_runs};
+}
+
 /// The part of a row that a thread holds: runs of 8 columns.
 class Columns {
  public:
-  Columns(dsl::Builder& k, int64_t hidden)
-      : k_(k), hidden_(hidden), tile_(pick_gate_tile(hidden)) {}
+  Columns(dsl::Builder& k, int64_t hidden, GateTile tile) : k_(k), hidden_(hidden), tile_(tile) {}
 
   const GateTile& tile() const { return tile_; }
-  /// Calls body(run, first column, offset in the run) inside a vector loop of `width` columns.
+  /// Calls body(first column) if the run lies in the row.
+  template <class Fn>
+  void in_row(const dsl::Value& run, const Fn& body) const {
+    auto col = k_.let("col", (run * tile_.threads + k_.thread()) * kRun);
+    if (tile_.ragged) {
+      k_.if_(col < hidden_, [&] { body(col); });
+    } else {
+      body(col);
+    }
+  }
+  /// Calls body(offset in the run) inside a vector loop of `width` columns.
+  template <class Fn>
+  void in_run(int64_t width, const Fn& body) const {
+    k_.unrolled(kRun / width, [&](dsl::Value piece) {
+      k_.vectorized(width, [&](dsl::Value i) { body(piece * width + i); });
+    });
+  }
+  /// Calls body(run, column, offset in the run) for all runs, inside vector loops of `width` columns.
   template <class Fn>
   void each(int64_t width, const Fn& body) const {
     using namespace dsl;
     k_.unrolled(tile_.runs, [&](Value run) {
-      auto col = k_.let("col", (run * tile_.threads + k_.thread()) * kRun);
-      auto pieces = [&] {
-        k_.unrolled(kRun / width, [&](Value piece) {
-          k_.vectorized(width,
-                        [&](Value i) { body(run, col + piece * width + i, piece * width + i); });
-        });
-      };
-      if (tile_.ragged) {
-        k_.if_(col < hidden_, pieces);
-      } else {
-        pieces();
-      }
+      in_row(run, [&](const Value& col) {
+        in_run(width, [&](const Value& i) { body(run, col + i, i); });
+      });
     });
   }
   /// The thread's part of the row that `at` gives by column; zeros beyond the row.

@@ -21,6 +21,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/mhc/mix_sequences.h"
+#include "kernels/mhc/projection.h"
 #include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/sinkhorn.h"
 
@@ -56,6 +57,14 @@ ir::Kernel build_mix(const MixSpec& s) {
   auto base = k.input("base", DType::f32, {entries}, {.align = 4});
   auto post_mix = k.output("post_mix", DType::f32, {tokens, n}, {.align = 4});
   auto comb_mix = k.output("comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
+  std::optional<Ref> out_mul, sqrsum, input_mixes, saved_pre_mix, comb_logits;
+  if (s.save != 0) {
+    out_mul = k.output("out_mul", DType::f32, {tokens, entries}, {.align = 4});
+    sqrsum = k.output("sqrsum", DType::f32, {tokens}, {.align = 4});
+    input_mixes = k.output("input_mixes", DType::f32, {tokens, entries}, {.align = 4});
+    saved_pre_mix = k.output("pre_mix", DType::f32, {tokens, n}, {.align = 4});
+    comb_logits = k.output("comb_logits", DType::f32, {tokens, n, n}, {.align = 4});
+  }
   auto norm_eps = k.scalar("norm_eps", DType::f32);
   auto pre_eps = k.scalar("pre_eps", DType::f32);
   auto sinkhorn_eps = k.scalar("sinkhorn_eps", DType::f32);
@@ -100,12 +109,25 @@ ir::Kernel build_mix(const MixSpec& s) {
     auto at_entry = k.let("entry", first + k.thread());
     k.if_(at_entry < needed, [&] {
       auto row = k.let("row", at_entry / entries), j = k.let("j", at_entry % entries);
-      Value mix = Arg(0.0f).value();
-      if (sums) mix = sums->product(row, j) * norm_factor(sums->square(row), width, norm_eps);
+      Value product = Arg(0.0f).value(), square = product, mix = product;
+      if (sums) {
+        product = sums->product(row, j);
+        square = sums->square(row);
+        mix = product * norm_factor(square, width, norm_eps);
+      }
       auto z = k.let("z", mix_logit(mix, scale_of(j), base_of(j)));
       mixes(row, j) = select(j < n, pre_mix(z, pre_eps), z);
       k.if_(chunk == 0 && j >= n && j < 2 * n,
             [&] { post_mix(first_token + row, j - n) = mhc::post_mix(z, post_mult); });
+      if (s.save == 0) return;
+      k.if_(chunk == 0, [&] {
+        auto token = k.let("token", first_token + row);
+        (*out_mul)(token, j) = product;
+        (*input_mixes)(token, j) = mix;
+        k.if_(j == 0, [&] { (*sqrsum)(token) = square; });
+        k.if_(j < n, [&] { (*saved_pre_mix)(token, j) = mixes(row, j); });
+        k.if_(j >= 2 * n, [&] { (*comb_logits)(token, j / n - 2, j % n) = z; });
+      });
     });
   }
   if (has_columns) {
@@ -133,6 +155,13 @@ ir::Kernel build_mix(const MixSpec& s) {
     });
   }
   return k.finish();
+}
+
+void add_pre_mixes(const Call& c, Launches& go, bool save) {
+  add_projection(c, go, /*is_last_reader=*/false);
+  const MixSpec spec = {c.i32("n"), c.i32("H"), c.align({"residual", "layer_input"}), save ? 1 : 0,
+                        PartSum(projection_shape(c), c.align({"workspace"}))};
+  go.add(build_mix, spec, {.tensors = projected_parts(c)});
 }
 
 }  // namespace tessera::kernels::mhc

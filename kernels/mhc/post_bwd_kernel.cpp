@@ -12,7 +12,7 @@
 //          moved once, so the bound is bytes / copy bandwidth.
 // Maths    post_bwd.h. A thread sums its columns in ascending order from +0, a warp its lanes by xor
 //          16, 8, 4, 2, 1, the block its warps in ascending order.
-// Tuned    H200; see pick_threads.
+// Tuned    H200; see pick_row_threads.
 
 #include "kernels/mhc/post_bwd_kernel.h"
 
@@ -21,6 +21,7 @@
 
 #include "dsl/builder.h"
 #include "dsl/layout/layout.h"
+#include "kernels/mhc/row_tile.h"
 #include "kernels/mhc/warp_sums.h"
 
 namespace tessera::kernels::mhc {
@@ -28,16 +29,6 @@ namespace {
 
 constexpr int64_t kVector = 8;
 constexpr int kMostThreads = 224;  // three steps of 4 streams fit 99 KiB of shared memory
-
-/// Threads of a block: those that divide the row into whole vectors (7168 = 4 x 224 x 8, 2560 = 2 x
-/// 160 x 8), else enough for the row, kMostThreads at most.
-int pick_threads(int64_t hidden) {
-  for (int threads = kMostThreads; threads >= 128; threads -= 32) {
-    if (hidden % (threads * kVector) == 0) return threads;
-  }
-  const int64_t vectors = (hidden + kVector - 1) / kVector;
-  return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, kMostThreads));
-}
 
 /// Rows without columns: all sums are +0.
 ir::Kernel build_empty(const PostBwdSpec& s) {
@@ -62,7 +53,7 @@ ir::Kernel build_empty(const PostBwdSpec& s) {
 ir::Kernel build_post_bwd(const PostBwdSpec& s) {
   if (s.hidden == 0) return build_empty(s);
   using namespace dsl;
-  const int threads = pick_threads(s.hidden);
+  const int threads = pick_row_threads(s.hidden, kMostThreads);
   const int64_t n = s.streams, cols = threads * kVector, num_sums = n * (n + 1);
   const int64_t warps = threads / 32, chunks = (s.hidden + cols - 1) / cols;
   Builder k("post_bwd");
@@ -127,14 +118,9 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
   });
 
   // the sums of the block
-  auto partials = k.shared(DType::f32, {num_sums, warps}, "partials");
   std::vector<Value> thread_sums;
   for (int64_t v = 0; v < num_sums; ++v) thread_sums.push_back(sums(v));
-  const LaneSum sum = warp_sums(k, thread_sums);
-  k.if_(sum.is_own, [&] { partials(sum.index, k.warp()) = sum.value; });
-  k.if_(k.thread() < num_sums, [&] {
-    auto total = k.var(DType::f32, 0.0f, "total");
-    k.unrolled(warps, [&](Value warp) { total += partials(k.thread(), warp); });
+  block_sums(k, warps, thread_sums, [&](const Value& total) {
     k.if_else(
         k.thread() < n * n, [&] { grad_comb_mix(token, k.thread() / n, k.thread() % n) = total; },
         [&] { grad_post_mix(token, k.thread() - n * n) = total; });

@@ -14,10 +14,7 @@ namespace tessera::kernels {
 namespace {
 
 void launches(const Call& c, Launches& go) {
-  mhc::add_projection(c, go, /*is_last_reader=*/false);
-  const mhc::MixSpec spec = {c.i32("n"), c.i32("H"), c.align({"residual", "layer_input"}),
-                             mhc::PartSum(mhc::projection_shape(c), c.align({"workspace"}))};
-  go.add(mhc::build_mix, spec, {.tensors = mhc::projected_parts(c)});
+  mhc::add_pre_mixes(c, go, /*save=*/false);
 }
 
 }  // namespace

@@ -31,4 +31,16 @@ inline RowTile pick_row_tile(int64_t hidden) {
   return {kElements / cols, cols, (hidden + cols - 1) / cols, 128};
 }
 
+/// Threads of a block that walks along a row, one vector of 8 columns per thread and step: those that
+/// divide the row into whole vectors (7168 = 4 x 224 x 8, 2560 = 2 x 160 x 8), else enough for the
+/// row, `most` at most.
+inline int pick_row_threads(int64_t hidden, int most) {
+  constexpr int64_t kVector = 8;
+  for (int threads = most; threads >= 128; threads -= 32) {
+    if (hidden % (threads * kVector) == 0) return threads;
+  }
+  const int64_t vectors = (hidden + kVector - 1) / kVector;
+  return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, most));
+}
+
 }  // namespace tessera::kernels::mhc

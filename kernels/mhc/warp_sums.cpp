@@ -38,4 +38,18 @@ LaneSum warp_sums(dsl::Builder& k, std::vector<dsl::Value> values) {
   return {values[0], k.let("index", index), k.let("is_own", is_own)};
 }
 
+void block_sums(dsl::Builder& k, int64_t warps, const std::vector<dsl::Value>& values,
+                const std::function<void(const dsl::Value& total)>& store) {
+  using namespace dsl;
+  const auto count = static_cast<int64_t>(values.size());
+  auto partials = k.shared(DType::f32, {count, warps}, "partials");
+  const LaneSum sum = warp_sums(k, values);
+  k.if_(sum.is_own, [&] { partials(sum.index, k.warp()) = sum.value; });
+  k.if_(k.thread() < count, [&] {
+    auto total = k.var(DType::f32, 0.0f, "total");
+    k.unrolled(warps, [&](Value warp) { total += partials(k.thread(), warp); });
+    store(total);
+  });
+}
+
 }  // namespace tessera::kernels::mhc

@@ -1,6 +1,7 @@
 #pragma once
-// Sums of many values over a warp for about as many shuffles as there are values.
+// Sums of many values over a warp for about as many shuffles as there are values, and over a block.
 
+#include <functional>
 #include <vector>
 
 #include "dsl/builder.h"
@@ -21,5 +22,10 @@ struct LaneSum {
 ///   const LaneSum sum = warp_sums(k, {a, b, c});
 ///   k.if_(sum.is_own, [&] { sums(sum.index) = sum.value; });
 LaneSum warp_sums(dsl::Builder& k, std::vector<dsl::Value> values);
+
+/// Sums each of `values`, no more than the block has threads, over the block: as warp_sums, then over
+/// the warps in ascending order from +0. Thread v runs `store` with the sum of values[v].
+void block_sums(dsl::Builder& k, int64_t warps, const std::vector<dsl::Value>& values,
+                const std::function<void(const dsl::Value& total)>& store);
 
 }  // namespace tessera::kernels::mhc

@@ -33,8 +33,23 @@ int64_t EvenMapping::expert(int64_t position) const {
   return position - start(e) < count(e) ? e : -1;
 }
 
+int64_t EvenMapping::pair(int64_t position) const {
+  const int64_t e = expert(position);
+  if (e < 0) return -1;
+  const int64_t entry = (position - start(e)) * num_experts + e;
+  const int64_t token = ((entry + 1) * num_tokens - 1) / num_entries;  // the last that begins by it
+  const int64_t nth = entry - token * num_entries / num_tokens;
+  return token * num_topk + ((nth - token) % num_topk + num_topk) % num_topk;
+}
+
 EvenMapping mapping_of(const Case& c) {
   return {c["T"], c["K"], c["E"], c["entries"], c["alignment"]};
+}
+
+EvenMapping mapping_within(const Case& c) {
+  EvenMapping mapping = mapping_of(c);
+  if (c["P"] < mapping.num_positions()) mapping.num_experts = c["P"] / mapping.alignment;
+  return mapping;
 }
 
 int64_t rank_entries(const Case& c) {

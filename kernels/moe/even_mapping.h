@@ -20,6 +20,8 @@ struct EvenMapping {
   int64_t position(int64_t flat) const;
   /// Element of pos_to_expert: an expert, or -1 in padding.
   int64_t expert(int64_t position) const;
+  /// Element of pos_to_token_topk: the pair t * num_topk + k at the position, or -1 in padding.
+  int64_t pair(int64_t position) const;
 
  private:
   int64_t count(int64_t expert) const;
@@ -28,6 +30,8 @@ struct EvenMapping {
 
 /// Of a case: T, K, E, `entries` and `alignment`, words of the ops that take mappings.
 EvenMapping mapping_of(const Case& c);
+/// The same, but of as many experts as the P of the case has room for.
+EvenMapping mapping_within(const Case& c);
 /// The standard of `entries`: what one of several ranks sees of 4001 tokens per rank, num_topk entries
 /// per token sent, which fell on T tokens.
 int64_t rank_entries(const Case& c);

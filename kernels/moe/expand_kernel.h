@@ -1,5 +1,6 @@
 #pragma once
-// The kernel that copies rows of tokens and their scales to the positions of their experts.
+// The kernel that copies rows of tokens, and their scales if they have some, to the positions of their
+// experts.
 
 #include "dsl/ir/tile.h"
 #include "kernels/quant/scale_layout.h"
@@ -7,7 +8,7 @@
 namespace tessera::kernels::moe {
 
 struct ExpandSpec {
-  int32_t row_bytes, scales;  // bytes of a row of x, 4-byte scales per row
+  int32_t row_bytes, scales;  // bytes of a row of x, 4-byte scales per row: 0 = no scales
   int32_t num_topk;           // 0: no tokens, nothing but padding
   int32_t align;              // bytes of x and out, at most 16
   SfLayout sf_layout;
@@ -17,11 +18,11 @@ struct ExpandSpec {
 /// Tensors in order: pos_to_expert i32 [positions], out [positions, words], out_sf u32 [positions,
 /// scales] or, in a column layout, [scales, positions padded to 4]; where there are tokens also x
 /// [tokens, words], x_sf u32 [tokens, scales] of any strides and token_topk_to_pos i32 [tokens,
-/// num_topk]. Rows are made of the words of row_words().
-/// Where there are tokens the scalar is rows_apart().
+/// num_topk]. Rows are made of the words of row_words(). Without scales there is no x_sf and no
+/// out_sf. Where there are tokens the scalar is parts_apart().
 ir::Kernel build_expand(const ExpandSpec& s);
-/// The distance of the rows that the warps of a block move; `positions` as many as are written.
-/// Neighbours are fastest where there are many tokens.
-int64_t rows_apart(int64_t tokens, int64_t positions);
+/// The distance of the parts of rows that the warps of a block move; `positions` as many as are
+/// written. Neighbours are fastest where there are many tokens.
+int64_t parts_apart(const ExpandSpec& s, int64_t tokens, int64_t positions);
 
 }  // namespace tessera::kernels::moe

@@ -1,9 +1,10 @@
 // expand_to_fused_with_sf: rows of tokens and their scales to the positions of their experts.
 //
 // Dtypes   x and out e4m3|e2m1 (two per byte), scales f32|i32 (four exponents)
-// Method   one warp per row: it reads the row of its token once into registers and stores it to each
-//          position; then it clears the row of the same number if that is padding. Rows and scales
-//          are moved once, so the bound is bytes / copy bandwidth.
+// Method   one warp per row, or several where the registers of one do not hold it: it reads the row
+//          of its token once and stores it to each position; then it clears the row of the same
+//          number if that is padding. Rows and scales are moved once, so the bound is bytes / copy
+//          bandwidth.
 // Maths    none, bytes are moved
 // Tuned    H200: 4 rows per block, 14 vectors of 16 bytes per lane in flight.
 
@@ -36,7 +37,7 @@ void launches(const Call& c, Launches& go) {
   sf.dtype = DType::u32;
   go.add(moe::build_expand, s,
          {.tensors = {words("x", c["T"]), words("out", c["P"]), {"x_sf", sf}, {"out_sf", out_sf}},
-          .scalars = {{"rows_apart", moe::rows_apart(c["T"], written)}}});
+          .scalars = {{"parts_apart", moe::parts_apart(s, c["T"], written)}}});
 }
 
 }  // namespace

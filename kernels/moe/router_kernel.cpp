@@ -6,6 +6,7 @@
 #include "dsl/builder.h"
 #include "kernels/moe/best_expert.h"
 #include "kernels/moe/expert_groups.h"
+#include "kernels/moe/group_rank.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels::moe {
@@ -98,7 +99,7 @@ ir::Kernel build_router(const RouterSpec& s) {
               auto candidate = expert < s.experts;
               if (s.num_groups > 0) {
                 auto group = expert / (s.experts / s.num_groups);
-                auto bit = u32(min(group * lanes_per_group(s), 31));
+                auto bit = u32(min(group * lanes_per_group(s.num_groups), 31));
                 candidate = candidate && (winners >> bit & 1) == 1;
               }
               return select(candidate, order_key(k, values(slot)), cast(DType::u32, kTaken));

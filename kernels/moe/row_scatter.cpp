@@ -56,55 +56,52 @@ RowWords row_words(int64_t row_bytes, int64_t align) {
   return {bytes == 2 ? DType::u16 : DType::u8, row_bytes / bytes, 1};
 }
 
-void scatter_rows(Builder& k, const std::vector<RowStream>& streams, const Ref& token_topk_to_pos,
-                  const Value& token, int64_t num_topk, const Value& positions) {
+int64_t row_parts(const std::vector<RowStream>& streams) {
   int64_t parts = 1;
   for (const RowStream& stream : streams) {
     parts = std::max(parts, ceil_div(vectors_per_lane(stream.row), kVectorsPerLane));
   }
-  auto part = [&](const Value& number) {
-    // load
-    struct Held {
-      const RowStream* stream;
-      Value first;
-      int64_t vectors;
-      Ref words;
-    };
-    std::vector<Held> all;
-    for (const RowStream& stream : streams) {
-      const RowWords& row = stream.row;
-      const int64_t vectors = ceil_div(vectors_per_lane(row), parts);
-      auto words = k.local(row.dtype, {vectors, row.vector}, "words");
-      const Held held{&stream, number * vectors, vectors, words};
-      for_each_vector(k, row, held.first, vectors, [&](const Value& slot, const Value& word) {
-        k.vectorized(row.vector, [&](Value i) { words(slot, i) = stream.from(token, word + i); });
-      });
-      all.push_back(held);
-    }
-    // store
-    for_each_position(k, token_topk_to_pos, token, num_topk, positions, [&](const Value& position) {
-      for (const Held& held : all) {
-        const RowWords& row = held.stream->row;
-        for_each_vector(k, row, held.first, held.vectors,
-                        [&](const Value& slot, const Value& word) {
-                          k.vectorized(row.vector, [&](Value i) {
-                            held.stream->to(position, word + i) = held.words(slot, i);
-                          });
-                        });
-      }
-    });
-  };
-  if (parts == 1) {
-    part(i32(0));
-  } else {
-    k.serial(0, parts, part);
-  }
+  return parts;
 }
 
-void clear_row(Builder& k, const RowStream& stream, const Value& position) {
+void scatter_rows(Builder& k, const std::vector<RowStream>& streams, const RowPart& part,
+                  const Ref& token_topk_to_pos, const Value& token, int64_t num_topk,
+                  const Value& positions) {
+  // load
+  struct Held {
+    const RowStream* stream;
+    Value first;
+    int64_t vectors;
+    Ref words;
+  };
+  std::vector<Held> all;
+  for (const RowStream& stream : streams) {
+    const RowWords& row = stream.row;
+    const int64_t vectors = ceil_div(vectors_per_lane(row), part.of);
+    auto words = k.local(row.dtype, {vectors, row.vector}, "words");
+    const Held held{&stream, part.number * vectors, vectors, words};
+    for_each_vector(k, row, held.first, vectors, [&](const Value& slot, const Value& word) {
+      k.vectorized(row.vector, [&](Value i) { words(slot, i) = stream.from(token, word + i); });
+    });
+    all.push_back(held);
+  }
+  // store
+  for_each_position(k, token_topk_to_pos, token, num_topk, positions, [&](const Value& position) {
+    for (const Held& held : all) {
+      const RowWords& row = held.stream->row;
+      for_each_vector(k, row, held.first, held.vectors, [&](const Value& slot, const Value& word) {
+        k.vectorized(row.vector,
+                     [&](Value i) { held.stream->to(position, word + i) = held.words(slot, i); });
+      });
+    }
+  });
+}
+
+void clear_row(Builder& k, const RowStream& stream, const RowPart& part, const Value& position) {
   const RowWords& row = stream.row;
-  k.serial(0, vectors_per_lane(row), [&](const Value& i) {
-    for_each_vector(k, row, i, 1, [&](const Value&, const Value& word) {
+  const int64_t vectors = ceil_div(vectors_per_lane(row), part.of);
+  k.serial(0, vectors, [&](const Value& i) {
+    for_each_vector(k, row, part.number * vectors + i, 1, [&](const Value&, const Value& word) {
       k.vectorized(row.vector,
                    [&](Value j) { stream.to(position, word + j) = cast(row.dtype, 0); });
     });

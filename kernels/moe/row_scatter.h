@@ -27,14 +27,24 @@ struct RowStream {
   WordOf from, to;
 };
 
-/// Reads row `token` of every stream once and stores it to every position of the token, positions
-/// that are negative or not below `positions` left out. All lanes of a warp call it for one token.
+/// One of the equal parts of a row, each as much as the registers of a warp hold.
+struct RowPart {
+  dsl::Value number;
+  int64_t of;  // parts
+};
+/// How many parts the rows of these streams take.
+int64_t row_parts(const std::vector<RowStream>& streams);
+
+/// Reads a part of row `token` of every stream once and stores it to every position of the token,
+/// positions that are negative or not below `positions` left out. All lanes of a warp call it for one
+/// token.
 ///
 ///   token_topk_to_pos   i32 [tokens, num_topk]
-void scatter_rows(dsl::Builder& k, const std::vector<RowStream>& streams,
+void scatter_rows(dsl::Builder& k, const std::vector<RowStream>& streams, const RowPart& part,
                   const dsl::Ref& token_topk_to_pos, const dsl::Value& token, int64_t num_topk,
                   const dsl::Value& positions);
-/// Stores zeros to row `position`.
-void clear_row(dsl::Builder& k, const RowStream& stream, const dsl::Value& position);
+/// Stores zeros to a part of row `position`.
+void clear_row(dsl::Builder& k, const RowStream& stream, const RowPart& part,
+               const dsl::Value& position);
 
 }  // namespace tessera::kernels::moe

@@ -11,8 +11,7 @@
 
 #include "dsl/builder.h"
 #include "kernels/all_ops.h"
-#include "kernels/quant/scale_factor.h"
-#include "kernels/quant/token_grid.h"
+#include "kernels/quant/channel_tile.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -24,93 +23,23 @@ struct Spec {
   int32_t round_sf;
 };
 
-constexpr int64_t kTokens = 128, kCols = 64;  // of a block: whole lines of 128 bytes on both sides
-constexpr int kThreads = 64;
-constexpr int64_t kTokensOfThread = 16;
-
-/// (tokens, cols): 16 tokens x 8 columns per thread. Eight neighbours read 128 bytes of a row.
-layout::Layout register_tile() {
-  return layout::Layout({kTokens, kCols},
-                        {{0, 1, 16, 0, 8}, {0, 16, 8, 8, 0}, {1, 1, 8, 0, 1}, {1, 8, 8, 1, 0}});
-}
-
-/// (runs, cols): the threads of a run share their eight columns out, so that no scale is computed
-/// twice.
-layout::Layout scale_tile(int64_t runs) {
-  const int64_t own = runs, sharing = 8 / runs;  // columns of a thread, threads of a run
-  return layout::Layout(
-      {runs, kCols},
-      {{0, 1, runs, sharing * 8, 0}, {1, 1, own, 0, 1}, {1, own, sharing, 8, 0}, {1, 8, 8, 1, 0}});
-}
-
-/// (runs, threads of a run, cols): what the thread of a scale needs of each of them.
-layout::Layout part_tile(int64_t runs) {
-  const int64_t own = runs, sharing = 8 / runs;
-  return layout::Layout({runs, sharing, kCols}, {{0, 1, runs, sharing * 8, 0},
-                                                 {1, 1, sharing, 0, own},
-                                                 {2, 1, own, 0, 1},
-                                                 {2, own, sharing, 8, 0},
-                                                 {2, 8, 8, 1, 0}});
-}
-
-/// (runs, cols): the eight columns of a thread, in every thread of their run.
-layout::Layout factor_tile(int64_t runs) {
-  return layout::Layout({runs, kCols},
-                        {{0, 1, runs, 64 / runs, 0}, {1, 1, 8, 0, 1}, {1, 8, 8, 1, 0}},
-                        {{8 / runs, 8}});
-}
-
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const int64_t runs = kTokens / s.run;
-
+  constexpr int64_t kTokens = ChannelTile::kTokens;
+  const ChannelTile tile = kTransposedTile;
   Builder k("per_channel_cast_and_transpose");
   auto tokens = k.dim("tokens", {.multiple_of = kTokens});
   auto x = k.input("x", DType::bf16, {tokens, s.hidden}, {.align = s.align});
   auto out = k.output("out", DType::e4m3, {s.hidden, tokens});
   auto out_sf = k.output("out_sf", DType::f32, {tokens / s.run, s.hidden});
   // Up to 128 registers: NVRTC takes 4 % longer to find 96.
-  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, kCols, kThreads, 8);
+  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, tile.cols, tile.threads(), 8);
   k.assume(at.row + (kTokens - 1) < tokens);  // a multiple of kTokens, so
-  k.assume(at.row / s.run + (runs - 1) < tokens / s.run);
+  k.assume(at.row / s.run + (kTokens / s.run - 1) < tokens / s.run);
 
-  // load
-  auto x_frag = k.fragment(DType::bf16, register_tile(), "x_frag");  // (tokens, cols)
-  k.copy(x.tile({at.row, at.col}, {kTokens, kCols}), x_frag);
-
-  // amax per run of tokens: of each thread, then of the threads of a run
-  constexpr int64_t kParts = kTokens / kTokensOfThread;
-  auto part = k.fragment(DType::bf16, {kParts, kCols}, "part");  // (threads, cols)
-  k.reduce_absmax(x_frag.reshape({kParts, kTokensOfThread, kCols}), part, Axis(1));
-  auto parts = k.fragment(DType::bf16, part_tile(runs), "parts");  // (runs, threads of a run, cols)
-  k.parallel({runs, kParts / runs, kCols},
-             [&](Value r, Value i, Value c) { parts(r, i, c) = part(r * (kParts / runs) + i, c); });
-  auto amax = k.fragment(DType::f32, scale_tile(runs), "amax");  // (runs, cols)
-  k.reduce_max(parts, amax, Axis(1));
-
-  // scales
-  const bool round = s.round_sf != 0;
-  const DType factor = round ? DType::bf16 : DType::f32;
-  auto own_inverse = k.fragment(factor, scale_tile(runs), "own_inverse");  // (runs, cols)
-  k.parallel({runs, kCols}, [&](Value r, Value c) {
-    auto sf = scale_factor(k, kE4m3, amax(r, c), round);
-    own_inverse(r, c) = cast(factor, sf.inverse);
-    out_sf(at.row / s.run + r, at.col + c) = sf.scale;
-  });
-  auto inverse = k.fragment(factor, factor_tile(runs), "inverse");  // (runs, cols)
-  k.parallel({runs, kCols}, [&](Value r, Value c) { inverse(r, c) = own_inverse(r, c); });
-
-  // scale, in pairs by powers of two: exact in bf16, but for products that are zeros in e4m3
-  if (round) {
-    k.parallel({kTokens, kCols},
-               [&](Value t, Value c) { x_frag(t, c) = x_frag(t, c) * inverse(t / s.run, c); });
-  }
-
-  // cast and store
-  k.parallel({kCols, kTokens}, [&](Value c, Value t) {
-    out(at.col + c, at.row + t) =
-        cast(DType::e4m3, round ? f32(x_frag(t, c)) : f32(x_frag(t, c)) * inverse(t / s.run, c));
-  });
+  auto x_frag = k.fragment(DType::bf16, tile.values(), "x_frag");  // (tokens, cols)
+  k.copy(x.tile({at.row, at.col}, {kTokens, tile.cols}), x_frag);
+  cast_columns(k, tile, s.run, s.round_sf != 0, at, x_frag, out_sf, out, /*transposed=*/true);
   return k.finish();
 }
 

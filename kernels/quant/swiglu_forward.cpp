@@ -14,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/quant/gated.h"
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_cast.h"
 #include "kernels/quant/token_grid.h"
@@ -129,20 +130,15 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   }
   k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
     const auto activate = [&] {
-      auto gate = f32(halves[0](r, c)), up = f32(halves[1](r, c));
+      GatedPair pair{f32(halves[0](r, c)), f32(halves[1](r, c))};
       if (has_count(s)) {
-        gate = k.let("gate", gate);
-        up = k.let("up", up);
-        const Value beyond[] = {gate > clamp, up > clamp, up < -clamp};
+        pair = {k.let("gate", pair.gate), k.let("up", pair.up)};
+        const Value beyond[] = {pair.gate > clamp, pair.up > clamp, pair.up < -clamp};
         for (int which = 0; which < 3; ++which) {
           (*clamped)(which) = (*clamped)(which) + select(beyond[which], 1.0f, 0.0f);
         }
       }
-      if (has_clamp) {
-        gate = min_nan(gate, clamp);
-        up = max_nan(min_nan(up, clamp), -clamp);
-      }
-      auto value = silu(gate) * up;
+      auto value = (has_clamp ? pair.clamped(clamp) : pair).activated();
       v(r, c) = s.weights != Weights::none ? value * (*weight)(r) : value;
     };
     if (s.has_experts) {

@@ -48,10 +48,16 @@ void Call::check_presence(const TensorRule& rule) const {
                  values_of(*rule.presence, nullptr));
 }
 
-/// The first list of a length says what it is, the others have it.
+/// The first list of a length says what it is, the others have it. A list has no gaps.
 void Call::check_length(const TensorRule& rule) {
   int64_t given = 0;
   while (has(fmt::format("{}.{}", rule.name, given))) ++given;
+  const std::string missing = fmt::format("{}.{}", rule.name, given), prefix = rule.name + ".";
+  const auto all = std::count_if(tensors_->begin(), tensors_->end(), [&](const auto& tensor) {
+    return tensor.first.starts_with(prefix) && !is_absent(tensor.second);
+  });
+  check_.require(given == all, missing, fmt::format("argument '{}' is missing", missing),
+                 fmt::format("{} tensors without a gap", all), "no tensor of this name");
   if (!check_.known(rule.list)) {
     check_.bind(rule.list, given, fmt::format("tensors of {}", rule.name), rule.name);
   }

@@ -18,6 +18,18 @@ std::string name_here(std::string_view in_part, std::initializer_list<Chain::Nam
   return std::string(in_part);
 }
 
+/// What a part says of its arguments, under the names that they have in the whole.
+Error in_whole(const Error& error, std::string_view op, std::initializer_list<Chain::Name> names) {
+  ErrorFields fields = error.fields();
+  fields.op = op;
+  const std::string before = fmt::format("'{}'", fields.argument);
+  fields.argument = name_here(fields.argument, names);
+  if (const size_t at = fields.what.find(before); at != std::string::npos) {
+    fields.what.replace(at, before.size(), fmt::format("'{}'", fields.argument));
+  }
+  return Error(std::move(fields));
+}
+
 }  // namespace
 
 Chain::Chain(const Call& call, Launches* go) : call_(&call), go_(go) {}
@@ -42,7 +54,14 @@ TensorView Chain::in_workspace(const OutputInfo& info) {
 }
 
 void Chain::add(const Op& part, std::initializer_list<Name> names, Params params) {
-  const ParsedOp& parsed = kernels::parsed(part);
+  try {
+    add_part(kernels::parsed(part), names, std::move(params));
+  } catch (const Error& error) {
+    throw in_whole(error, call_->op().name, names);
+  }
+}
+
+void Chain::add_part(const ParsedOp& parsed, std::initializer_list<Name> names, Params params) {
   for (const ParamRule& rule : parsed.signature.params) {
     const auto found = call_->params().find(name_here(rule.name, names));
     if (found != call_->params().end()) params.emplace(rule.name, found->second);

@@ -26,6 +26,8 @@ class Chain {
 
   /// The tensors and parameters of a part are the call's of the same names, or of those in `names`.
   /// An output that the call has not got lies in its workspace, and is there for the parts behind.
+  ///
+  /// Errors: those of the part, under the call's names.
   void add(const Op& part, std::initializer_list<Name> names = {}, Params params = {});
   /// A tensor of the chain under a new name.
   void set(std::string name, const TensorView& view);
@@ -37,6 +39,7 @@ class Chain {
   friend void launch_chain(const Call& call, Launches& go, void (*parts)(Chain&));
 
   Chain(const Call& call, Launches* go);
+  void add_part(const ParsedOp& parsed, std::initializer_list<Name> names, Params params);
   TensorView find(const std::string& name) const;
   TensorView in_workspace(const OutputInfo& info);
 

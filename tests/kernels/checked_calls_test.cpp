@@ -21,7 +21,7 @@ TEST_CASE("no op takes a tensor that begins between two elements", "[kernels][ca
     }
     for (const auto& [name, tensor] : all) views[name] = tensor.view();
     for (const auto& [name, tensor] : all) {
-      if (bytes(tensor.dtype()) == 1) continue;
+      if (bytes(tensor.dtype()) == 1 || tensor.size() == 0) continue;
       CAPTURE(op.name, name);
       kernels::Tensors moved = views;
       moved[name].data = static_cast<char*>(moved[name].data) + 1;

@@ -46,6 +46,57 @@ TEST_CASE("engram_hash equals its reference on the executor", "[engram_hash]") {
   CHECK(report.passed == std::ssize(cases));
 }
 
+TEST_CASE("fused_weight equals its reference on the executor", "[fused_weight]") {
+  const auto cases = fused_weight_cases();
+  const CaseReport report =
+      run_cases("fused_weight", cases, op_runner("fused_weight", Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed == std::ssize(cases));
+}
+
+TEST_CASE("fused_weight explains wrong arguments", "[fused_weight][errors]") {
+  const auto told = [](const Dims& hidden, const Dims& embed) {
+    return outputs_error("fused_weight",
+                         {{"weight_hidden", HostTensor(DType::bf16, hidden)},
+                          {"weight_embed", HostTensor(DType::bf16, embed)}},
+                         {});
+  };
+  CHECK(told({4, 256}, {4, 256}) == "no error");
+  CHECK(told({4, 128}, {4, 128}) ==
+        "tessera: fused_weight: argument 'weight_hidden' has the wrong shape\n"
+        "  expected  D % 256 = 0\n"
+        "  got       D = 128 from weight_hidden dim 1");
+  CHECK(
+      told({4, 256}, {4, 512}) ==
+      "tessera: fused_weight: argument 'weight_embed' has the wrong shape\n"
+      "  expected  bf16[4, 256]   (hc = 4 from weight_hidden dim 0; D = 256 from weight_hidden dim "
+      "1)\n"
+      "  got       bf16[4, 512] on cpu");
+}
+
+TEST_CASE("engram_make_offsets equals its reference on the executor", "[engram_make_offsets]") {
+  const auto cases = engram_make_offsets_cases();
+  const CaseReport report =
+      run_cases("engram_make_offsets", cases, op_runner("engram_make_offsets", Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed == std::ssize(cases));
+}
+
+TEST_CASE("engram_make_offsets explains wrong arguments", "[engram_make_offsets][errors]") {
+  const auto told = [](HostTensor sizes) {
+    return outputs_error("engram_make_offsets", {{"vocab_sizes", std::move(sizes)}}, {});
+  };
+  CHECK(told(HostTensor(DType::i32, {2, 2, 8})) == "no error");
+  CHECK(told(HostTensor(DType::i64, {2, 2, 8})) ==
+        "tessera: engram_make_offsets: argument 'vocab_sizes' has the wrong dtype\n"
+        "  expected  i32\n"
+        "  got       i64[2, 2, 8] on cpu");
+  CHECK(told(HostTensor(DType::i32, {2, 16})) ==
+        "tessera: engram_make_offsets: argument 'vocab_sizes' has the wrong rank\n"
+        "  expected  i32[L, N-1, J]\n"
+        "  got       i32[2, 16] on cpu");
+}
+
 TEST_CASE("engram_gate_fwd is close to its reference on the executor", "[engram_gate_fwd]") {
   const auto cases = engram_gate_fwd_cases();
   const CaseReport report =

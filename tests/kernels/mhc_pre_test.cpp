@@ -9,7 +9,7 @@
 #include "kernels/mhc/projection_parts.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
-#include "tests/support/ops/mhc_chain.h"
+#include "tests/support/ops/chain.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
@@ -208,7 +208,7 @@ TEST_CASE("pre_big_fuse equals its reference on the executor", "[pre_big_fuse]")
 
 TEST_CASE("pre_big_fuse equals the chain bit for bit on the executor", "[pre_big_fuse]") {
   const auto cases = pre_big_fuse_cases();
-  check_report(compare_with_pre_chain(cases, Device::cpu()), cases.size());
+  check_report(compare_with_chain("pre_big_fuse", cases, Device::cpu()), cases.size());
 }
 
 TEST_CASE("pre_big_fuse explains wrong arguments", "[pre_big_fuse][errors]") {

@@ -44,6 +44,41 @@ int64_t integer_at(const HostTensor& tensor, int64_t element) {
   return static_cast<int64_t>(tensor.value(element));
 }
 
+/// What a kernel that moves rows could get wrong, of an op with or without scales.
+void check_expand_mutants(const std::string& op, const std::vector<OpCase>& cases) {
+  const auto caught = [&](const std::function<void(HostTensors&, Params&)>& mistake) {
+    return is_caught(op, cases, misled(op, mistake));
+  };
+  CHECK_FALSE(is_caught(op, cases, reference::runner(op)));
+  CHECK(caught([](HostTensors& in, Params&) {  // padding keeps what was there
+    for (int64_t p = 0; p < in["pos_to_expert"].size(); ++p) in["pos_to_expert"].set_value(p, 0);
+  }));
+  CHECK(caught([](HostTensors& in, Params&) {  // -1 alone is padding
+    for (int64_t p = 0; p < in["pos_to_expert"].size(); ++p) {
+      if (in["pos_to_expert"].value(p) < -1) in["pos_to_expert"].set_value(p, 0);
+    }
+  }));
+  for (const int64_t last : {0, 31}) {  // the first slot of a token only, or those of one warp
+    CHECK(caught([last](HostTensors& in, Params&) {
+      HostTensor& positions = in["token_topk_to_pos"];
+      for (int64_t i = 0; i < positions.size(); ++i) {
+        if (i % positions.shape()[1] > last) positions.set_value(i, -1);
+      }
+    }));
+  }
+  CHECK(caught([](HostTensors& in, Params&) {  // NaN codes are rewritten
+    HostTensor& x = in["x"];
+    for (int64_t i = 0; i < x.size(); ++i) {
+      if (x.bits(i) == 0xFF) x.set_bits(i, 0x7F);
+    }
+  }));
+  // the last column of a row is forgotten
+  CHECK(is_caught(op, cases, spoiled(op, [](const HostTensors&, HostTensors& outputs) {
+                    HostTensor& out = outputs["out"];
+                    if (out.size() > 0) out.set_bits(out.size() - 1, 0x55);
+                  })));
+}
+
 /// reduce_fused, spelled out once more with mistakes.
 enum class ReduceMutant { none, not_fused, adds_skipped, weights_last, sf_in_factor, descending };
 
@@ -109,33 +144,7 @@ TEST_CASE("the expand_to_fused_with_sf tests catch every mutant",
           "[expand_to_fused_with_sf][mutants]") {
   const std::string op = "expand_to_fused_with_sf";
   const auto cases = expand_to_fused_with_sf_cases();
-  CHECK_FALSE(is_caught(op, cases, reference::runner(op)));
-  // padding keeps what was there
-  CHECK(is_caught(op, cases, misled(op, [](HostTensors& in, Params&) {
-                    for (int64_t p = 0; p < in["pos_to_expert"].size(); ++p) {
-                      in["pos_to_expert"].set_value(p, 0);
-                    }
-                  })));
-  // -1 alone is padding
-  CHECK(is_caught(op, cases, misled(op, [](HostTensors& in, Params&) {
-                    for (int64_t p = 0; p < in["pos_to_expert"].size(); ++p) {
-                      if (in["pos_to_expert"].value(p) < -1) in["pos_to_expert"].set_value(p, 0);
-                    }
-                  })));
-  // the first slot of a token only
-  CHECK(is_caught(op, cases, misled(op, [](HostTensors& in, Params&) {
-                    HostTensor& positions = in["token_topk_to_pos"];
-                    for (int64_t i = 0; i < positions.size(); ++i) {
-                      if (i % positions.shape()[1] > 0) positions.set_value(i, -1);
-                    }
-                  })));
-  // the slots of one warp only
-  CHECK(is_caught(op, cases, misled(op, [](HostTensors& in, Params&) {
-                    HostTensor& positions = in["token_topk_to_pos"];
-                    for (int64_t i = 0; i < positions.size(); ++i) {
-                      if (i % positions.shape()[1] > 31) positions.set_value(i, -1);
-                    }
-                  })));
+  check_expand_mutants(op, cases);
   // scales of the first group for all
   CHECK(is_caught(op, cases, misled(op, [](HostTensors& in, Params&) {
                     HostTensor& sf = in["x_sf"];
@@ -143,17 +152,19 @@ TEST_CASE("the expand_to_fused_with_sf tests catch every mutant",
                     for (int64_t i = 0; i < sf.size(); ++i)
                       sf.set_bits(i, sf.bits(i / width * width));
                   })));
-  // NaN codes are rewritten
-  CHECK(is_caught(op, cases, misled(op, [](HostTensors& in, Params&) {
-                    HostTensor& x = in["x"];
-                    for (int64_t i = 0; i < x.size(); ++i) {
-                      if (x.bits(i) == 0xFF) x.set_bits(i, 0x7F);
-                    }
-                  })));
-  // the last column of a row is forgotten
+}
+
+TEST_CASE("the expand_to_fused tests catch every mutant", "[expand_to_fused][mutants]") {
+  const std::string op = "expand_to_fused";
+  const auto cases = expand_to_fused_cases();
+  check_expand_mutants(op, cases);
+  // columns behind the first 7168 bytes are forgotten
   CHECK(is_caught(op, cases, spoiled(op, [](const HostTensors&, HostTensors& outputs) {
                     HostTensor& out = outputs["out"];
-                    if (out.size() > 0) out.set_bits(out.size() - 1, 0x55);
+                    const int64_t width = out.shape()[1];
+                    for (int64_t i = 0; i < out.size(); ++i) {
+                      if (i % width * bytes(out.dtype()) >= 7168) out.set_bits(i, 0);
+                    }
                   })));
 }
 

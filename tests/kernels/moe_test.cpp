@@ -44,6 +44,40 @@ TEST_CASE("expand_to_fused_with_sf moves the reference's bytes on the executor",
   check_cases("expand_to_fused_with_sf", expand_to_fused_with_sf_cases());
 }
 
+TEST_CASE("expand_to_fused moves the reference's bytes on the executor", "[expand_to_fused]") {
+  check_cases("expand_to_fused", expand_to_fused_cases());
+}
+
+TEST_CASE("expand_to_fused explains wrong arguments", "[expand_to_fused][errors]") {
+  const auto told = [](HostTensors inputs) { return outputs_error("expand_to_fused", inputs, {}); };
+  HostTensors inputs = expand_inputs();
+  inputs.erase("x_sf");
+  CHECK(told(inputs) == "no error");
+  CHECK(told(expand_inputs()) ==
+        "tessera: expand_to_fused: unknown tensor 'x_sf'\n"
+        "  expected  x, token_topk_to_pos, pos_to_expert, out\n"
+        "  got       x_sf");
+  CHECK(told(with(inputs, "x", HostTensor(DType::i64, {3, 512}))) ==
+        "tessera: expand_to_fused: argument 'x' has the wrong dtype\n"
+        "  expected  any dtype of 1, 2 or 4 bytes\n"
+        "  got       i64[3, 512] on cpu");
+  CHECK(told(with(inputs, "token_topk_to_pos", HostTensor(DType::i32, {4, 2}))) ==
+        "tessera: expand_to_fused: argument 'token_topk_to_pos' has the wrong shape\n"
+        "  expected  i32[3, K]   (T = 3 from x dim 0)\n"
+        "  got       i32[4, 2] on cpu");
+  CHECK(told(with(inputs, "pos_to_expert", HostTensor(DType::i64, {8}))) ==
+        "tessera: expand_to_fused: argument 'pos_to_expert' has the wrong dtype\n"
+        "  expected  i32\n"
+        "  got       i64[8] on cpu");
+  const HostTensor out(DType::e4m3, {9, 512});
+  kernels::Tensors views = {{"out", out.view()}};
+  for (const auto& [name, tensor] : inputs) views[name] = tensor.view();
+  CHECK(run_error("expand_to_fused", views, {}) ==
+        "tessera: expand_to_fused: argument 'out' has the wrong shape\n"
+        "  expected  e4m3[8, 512]   (P = 8 from pos_to_expert dim 0; H = 512 from x dim 1)\n"
+        "  got       e4m3[9, 512] on cpu");
+}
+
 TEST_CASE("reduce_fused equals its reference on the executor", "[reduce_fused]") {
   check_cases("reduce_fused", reduce_fused_cases());
 }

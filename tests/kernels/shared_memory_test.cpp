@@ -51,7 +51,8 @@ TEST_CASE("every measured call fits the shared memory of every target", "[kernel
   for (const runtime::Target target :
        {runtime::Target{8, 0, 0}, {8, 6, 0}, {9, 0, 'a'}, {12, 0, 0}}) {
     const jit::TargetScope scope(target);
-    for (const char* name : {"norm_fn_fwd", "pre_big_fuse", "get_fused_mapping"}) {
+    for (const char* name :
+         {"norm_fn_fwd", "pre_big_fuse", "get_fused_mapping", "engram_gate_bwd"}) {
       const kernels::OpInfo& op = kernels::find_op(name);
       for (const auto* calls : {&op.examples, &op.bench}) {
         for (const kernels::BenchCase& call : *calls) {

@@ -6,6 +6,28 @@ namespace tessera::reference {
 
 using test::HostTensor;
 
+HostTensor fused_weight(const HostTensor& weight_hidden, const HostTensor& weight_embed) {
+  HostTensor fused(DType::f32, weight_hidden.shape());
+  for (int64_t i = 0; i < fused.size(); ++i) {
+    fused.set_value(i, weight_hidden.value(i) * weight_embed.value(i));  // exact in f64
+  }
+  return fused;
+}
+
+HostTensor engram_make_offsets(const HostTensor& vocab_sizes) {
+  const Dims& shape = vocab_sizes.shape();
+  const int64_t tables = shape[1] * shape[2];
+  HostTensor offsets(DType::i32, {shape[0], tables});
+  for (int64_t l = 0; l < shape[0]; ++l) {
+    uint32_t sum = 0;
+    for (int64_t j = 0; j < tables; ++j) {
+      offsets.set_bits(l * tables + j, sum);
+      sum += static_cast<uint32_t>(vocab_sizes.bits(l * tables + j));
+    }
+  }
+  return offsets;
+}
+
 HostTensor engram_hash(const HostTensor& ngram_token_ids, const HostTensor& multipliers,
                        const HostTensor& vocab_sizes, const HostTensor& offsets) {
   const int64_t num_tokens = ngram_token_ids.shape()[0], ngram = ngram_token_ids.shape()[1];

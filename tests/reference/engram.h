@@ -5,6 +5,21 @@
 
 namespace tessera::reference {
 
+/// weight_fused[h, i] = weight_hidden[h, i] * weight_embed[h, i], rounded once to f32.
+///
+///   weight_hidden, weight_embed   bf16 [hc, D]
+///   returns                       f32 [hc, D]
+test::HostTensor fused_weight(const test::HostTensor& weight_hidden,
+                              const test::HostTensor& weight_embed);
+
+/// The sum of the sizes before each table of its layer, in 32 wrapping bits.
+///
+///   vocab_sizes   i32 [L, N-1, J]
+///   returns       i32 [L, (N-1) J]
+///
+/// Example: sizes {{{3, 4}, {5, 6}}} give {{0, 3, 7, 12}}.
+test::HostTensor engram_make_offsets(const test::HostTensor& vocab_sizes);
+
 /// out[l, t, (i - 1) J + j] = i32(h mod vocab[l, i - 1, j] + offset) with h the exclusive or of
 /// id * multiplier over columns 0 .. i, in 64 wrapping bits; a size that is not positive gives the
 /// offset.

@@ -19,6 +19,14 @@ float round_to_tf32(float value) {
   return float_of((bits & 0x80000000U) | (magnitude & 0xFFFFE000U));
 }
 
+HostTensor round_to_tf32(const HostTensor& x) {
+  HostTensor out(DType::f32, x.shape());
+  for (int64_t e = 0; e < x.size(); ++e) {
+    out.set_bits(e, bits_of(round_to_tf32(float_of(static_cast<uint32_t>(x.bits(e))))));
+  }
+  return out;
+}
+
 NormFnResult norm_fn_fwd(const HostTensor& residual, const HostTensor& fn,
                          const HostTensor* norm_weight, double eps) {
   const Dims& shape = residual.shape();

@@ -13,6 +13,8 @@ namespace tessera::reference {
 ///
 /// Example: 1 + 2^-11 gives 1 + 2^-10.
 float round_to_tf32(float value);
+/// Of each element.
+test::HostTensor round_to_tf32(const test::HostTensor& x);
 
 struct NormFnResult {
   test::HostTensor out, out_mul, sqrsum;

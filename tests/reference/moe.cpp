@@ -29,6 +29,20 @@ void clear_row(HostTensor& target, int64_t row) {
 
 }  // namespace
 
+HostTensor expand_to_fused(const HostTensor& x, const HostTensor& token_topk_to_pos,
+                           const HostTensor& pos_to_expert) {
+  const int64_t num_positions = pos_to_expert.size(), topk = token_topk_to_pos.shape()[1];
+  HostTensor out(x.dtype(), {num_positions, x.shape()[1]});
+  for (int64_t flat = 0; flat < token_topk_to_pos.size(); ++flat) {
+    const int64_t p = integer_at(token_topk_to_pos, flat);
+    if (p >= 0 && p < num_positions) move_row(x, flat / topk, out, p);
+  }
+  for (int64_t p = 0; p < num_positions; ++p) {
+    if (integer_at(pos_to_expert, p) < 0) clear_row(out, p);
+  }
+  return out;
+}
+
 Expanded expand_to_fused_with_sf(const HostTensor& x, const HostTensor& x_sf,
                                  const HostTensor& token_topk_to_pos,
                                  const HostTensor& pos_to_expert, SfLayout layout) {

@@ -8,6 +8,17 @@
 
 namespace tessera::reference {
 
+/// Bytes of rows at the positions of their tokens; zeros where pos_to_expert is negative; every other
+/// row stays unset. Positions out of range are dropped.
+///
+///   x                   any dtype [T, H]
+///   token_topk_to_pos   i32 [T, K]
+///   pos_to_expert       i32 [P]
+///   returns             as x [P, H]
+test::HostTensor expand_to_fused(const test::HostTensor& x,
+                                 const test::HostTensor& token_topk_to_pos,
+                                 const test::HostTensor& pos_to_expert);
+
 /// Bytes of rows and scales at the positions of their tokens; zeros where pos_to_expert is negative;
 /// every other row stays unset. Positions out of range are dropped.
 ///

@@ -27,14 +27,10 @@ void store_code(test::HostTensor& out, int64_t row, int64_t col, uint32_t code) 
   out.set_bits(element, col % 2 == 0 ? (byte & 0xF0) | code : (byte & 0x0F) | code << 4);
 }
 
-namespace {
-
 test::HostTensor make_codes(DType format, int64_t num_tokens, int64_t hidden) {
   return format == DType::e2m1 ? test::HostTensor(DType::i8, {num_tokens, hidden / 2})
                                : test::HostTensor(DType::e4m3, {num_tokens, hidden});
 }
-
-}  // namespace
 
 CastResult per_token_cast(const test::HostTensor& x, const test::HostTensor* x_sf,
                           const CastOptions& options) {
@@ -99,6 +95,18 @@ test::HostTensor cast_back(const test::HostTensor& x, const test::HostTensor& x_
       const float value = element_of(x, t, h) * scale;
       out.set_bits(t * hidden + h, encode(out_dtype, static_cast<double>(value)));
     }
+  }
+  return out;
+}
+
+test::HostTensor unpack_from_e2m1fn_x2(const test::HostTensor& x, DType out_dtype) {
+  Dims shape = x.shape();
+  shape[shape.rank - 1] *= 2;
+  test::HostTensor out(out_dtype, shape);
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const auto byte = static_cast<uint32_t>(x.bits(i));
+    out.set_bits(2 * i, encode(out_dtype, decode(DType::e2m1, byte & 15)));
+    out.set_bits(2 * i + 1, encode(out_dtype, decode(DType::e2m1, byte >> 4)));
   }
   return out;
 }

@@ -44,10 +44,15 @@ test::HostTensor per_token_cast_with_precomputed_sf(const test::HostTensor& x,
 test::HostTensor cast_back(const test::HostTensor& x, const test::HostTensor& x_sf, SfLayout layout,
                            const Dims& block, DType out_dtype);
 
+/// The values of the codes in each byte, the low nibble first.
+test::HostTensor unpack_from_e2m1fn_x2(const test::HostTensor& x, DType out_dtype);
+
 /// Logical columns of a tensor that holds `format`: H of [T, H], or of i8 [T, H / 2] for e2m1.
 int64_t hidden_of(const test::HostTensor& x);
 /// The value of logical element (row, col); i8 means e2m1, the even column in the low nibble.
 float element_of(const test::HostTensor& x, int64_t row, int64_t col);
+/// Codes of [num_tokens, hidden]: e4m3, or i8 of half the width for e2m1.
+test::HostTensor make_codes(DType format, int64_t num_tokens, int64_t hidden);
 /// Stores the code of logical element (row, col) of an e4m3 or e2m1 (i8) tensor.
 void store_code(test::HostTensor& out, int64_t row, int64_t col, uint32_t code);
 

@@ -69,4 +69,71 @@ SwigluResult swiglu_forward_and_per_token_cast(const test::HostTensor& x,
   return result;
 }
 
+test::HostTensor swiglu_rows(const test::HostTensor& x, std::optional<float> clamp) {
+  const int64_t num_rows = x.shape()[0], hidden = x.shape()[1] / 2;
+  test::HostTensor rows(DType::bf16, {num_rows, hidden});
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const int64_t gate = i / hidden * 2 * hidden + i % hidden;
+    const float value = swiglu(static_cast<float>(x.value(gate)),
+                               static_cast<float>(x.value(gate + hidden)), clamp, {});
+    rows.set_bits(i, encode(DType::bf16, static_cast<double>(value)));
+  }
+  return rows;
+}
+
+SwigluBackwardResult swiglu_backward(const SwigluBackwardInputs& in, int64_t num_per_channels,
+                                     bool round_sf, std::optional<float> clamp) {
+  const int64_t num_rows = in.x.shape()[0], hidden = in.x.shape()[1] / 2;
+  const int64_t groups = 2 * hidden / num_per_channels, num_entries = in.weight.size();
+  SwigluBackwardResult result;
+  result.out = test::HostTensor(DType::bf16, {num_rows, hidden});
+  result.grad_x = test::HostTensor(DType::bf16, {num_rows, 2 * hidden});
+  result.grad_weight = test::HostTensor(DType::f32, in.weight.shape());
+  result.grad_weight.fill_bytes(std::byte{0});
+  test::HostTensor wide(DType::f32, {num_rows, 2 * hidden});  // gradients before any cast
+
+  const auto rounded = [](float value) { return encode(DType::bf16, static_cast<double>(value)); };
+  for (int64_t row = 0; row < num_rows; ++row) {
+    const auto slot = static_cast<int64_t>(in.pos_to_token_topk.value(row));
+    const bool has_weight = slot >= 0 && slot < num_entries;
+    const float w = has_weight ? static_cast<float>(in.weight.value(slot)) : 0.0F;
+    const auto real = [&](int64_t column) {
+      const int64_t scale = row * groups + column / num_per_channels;
+      return static_cast<float>(in.x.value(row * 2 * hidden + column)) *
+             static_cast<float>(in.x_sf.value(scale));
+    };
+    double sum = 0;
+    for (int64_t h = 0; h < hidden; ++h) {
+      float x = real(h), y = real(hidden + h);
+      const float g = static_cast<float>(in.grad_out.value(row * hidden + h));
+      const bool stops_x = clamp && x > *clamp;
+      const bool stops_y = clamp && (y > *clamp || y < -*clamp);
+      if (stops_x) x = *clamp;
+      if (stops_y) y = y > *clamp ? *clamp : -*clamp;
+      const float t = 1.0F + static_cast<float>(std::exp(-static_cast<double>(x)));
+      const float quotient = x / t, act = quotient * y, s = 1.0F / t;
+      const float weighted = g * w, scaled = weighted * s;
+      const float slope = std::fma(x, 1.0F - s, 1.0F), by_y = scaled * y;
+      const float dx = stops_x ? 0.0F : by_y * slope;
+      const float dy = stops_y ? 0.0F : scaled * x;
+      const float product = g * act;
+      sum += static_cast<double>(product);
+      result.out.set_bits(row * hidden + h, rounded(act * w));
+      const int64_t at = row * 2 * hidden + h;
+      result.grad_x.set_bits(at, rounded(dx));
+      result.grad_x.set_bits(at + hidden, rounded(dy));
+      wide.set_bits(at, bits_of(dx));
+      wide.set_bits(at + hidden, bits_of(dy));
+    }
+    if (has_weight && static_cast<int64_t>(in.token_topk_to_pos.value(slot)) == row) {
+      result.grad_weight.set_bits(slot, encode(DType::f32, sum));
+    }
+  }
+  CastOptions options;
+  options.num_per_channels = num_per_channels;
+  options.round_sf = round_sf;
+  result.grad_x_cast = per_token_cast(wide, nullptr, options);
+  return result;
+}
+
 }  // namespace tessera::reference

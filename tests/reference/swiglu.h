@@ -1,5 +1,5 @@
 #pragma once
-// swiglu_forward_and_per_token_cast by definition.
+// The gated activation before casts, and its gradients, by definition.
 
 #include <array>
 #include <optional>
@@ -34,5 +34,23 @@ float swiglu(float gate, float up, std::optional<float> clamp, std::optional<flo
 SwigluResult swiglu_forward_and_per_token_cast(const test::HostTensor& x,
                                                const SwigluTensors& tensors,
                                                const SwigluOptions& options);
+
+/// The activation of each pair of bf16 [T, 2H] rounded to bf16, [T, H].
+test::HostTensor swiglu_rows(const test::HostTensor& x, std::optional<float> clamp);
+
+struct SwigluBackwardInputs {
+  test::HostTensor x, x_sf;            // e4m3 [P, 2H], f32 [P, 2H / num_per_channels]
+  test::HostTensor grad_out, weight;   // bf16 [P, H], f32 [T, K]
+  test::HostTensor pos_to_token_topk;  // i32 [P]
+  test::HostTensor token_topk_to_pos;  // i32 [T, K]
+};
+struct SwigluBackwardResult {
+  test::HostTensor out;          // bf16 [P, H]
+  CastResult grad_x_cast;        // of the gradients in f32
+  test::HostTensor grad_x;       // bf16 [P, 2H]
+  test::HostTensor grad_weight;  // f32 [T, K], summed in f64
+};
+SwigluBackwardResult swiglu_backward(const SwigluBackwardInputs& in, int64_t num_per_channels,
+                                     bool round_sf, std::optional<float> clamp);
 
 }  // namespace tessera::reference

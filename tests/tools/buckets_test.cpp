@@ -3,6 +3,7 @@
 
 #include "kernels/signature/buckets.h"
 
+#include <algorithm>
 #include <set>
 
 #include "kernels/all_ops.h"
@@ -35,6 +36,10 @@ std::string with_tokens(const std::string& text, int64_t tokens) {
   return {};
 }
 
+bool has_tokens(const TensorRule& rule) {
+  return !rule.shape.empty() && (rule.shape[0].text() == "T" || rule.shape[0].text() == "P");
+}
+
 TEST_CASE("the cases of the buckets begin where they do", "[signature][buckets]") {
   const ParsedOp& norm = parsed(norm_fn_fwd_op);
   CHECK(cases_of_buckets(norm, "T=13 n=4 H=1280") ==
@@ -54,12 +59,16 @@ TEST_CASE("after the cases of the buckets no number of tokens needs another kern
     const ParsedOp& of_op = parsed(*op);
     const OpInfo& info = find_op(std::string(op->name));
     for (const std::string& text : case_lines(op->examples)) {
-      REQUIRE_FALSE(with_tokens(text, 1).empty());
+      if (with_tokens(text, 1).empty()) {
+        CHECK(std::none_of(of_op.signature.tensors.begin(), of_op.signature.tensors.end(),
+                           [](const TensorRule& rule) { return has_tokens(rule); }));
+        continue;
+      }
       std::set<std::string> warm = specs_of(info, of_op, text);
       for (const std::string& other : cases_of_buckets(of_op, text)) {
         warm.merge(specs_of(info, of_op, other));
       }
-      const bool by_128 = op->name == "per_channel_cast_and_transpose";  // whole runs of tokens
+      const bool by_128 = op->name.find("per_channel_cast") != std::string::npos;  // whole runs
       for (int64_t n = 1; n <= int64_t{1} << 20; n = n * 3 / 2 + 1) {
         const int64_t tokens = by_128 ? (n + 127) / 128 * 128 : n;
         CAPTURE(op->name, text, tokens);

@@ -100,19 +100,25 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
       "### 2.1 moe (12)\n"
       "| op | in | out | parameters | GPU | CPU |\n"
       "|---|---|---|---|---|---|\n"
-      "| gate | x: f32/bf16 [T,E/G] rows (E > 1); b?: SF(1,n) x_sf_layout (iff x); y, z: f32 [T] "
-      "| out: as x [T,K]; inout m?: i64 [T] any; acc g?: f32 [1] "
+      "| gate | x: f32/bf16 [T,E/G] rows (E > 1); b?: SF(1,n) x_sf_layout, with bf16 only (iff x); "
+      "y, z: f32 [T] "
+      "| out: as x [T,K]; inout m?: i64 [T] any; acc g?, w?: f32 [1] "
       "| n int 1..E; m {16, H} (H: x); f {a, none} = none; t tuple = none; sf_layout = row_major; "
       "e float = 1e-6; r bool = false | B | B |\n"
       "| gate_back | x: as gate; z: as x [T] | out: f32 [T] | as above | B | B |\n"
+      "| gate_any | x: i8 [..,W], rank >= 1; b: SF(1,n), powers of two | out: f32 [T] | | B | B |\n"
+      "| gate_all | as gate_any, plus c: f32 [2]; y, z; out: as gate | acc grad_c?: f32, shape of "
+      "c "
+      "| | B | B |\n"
       "| gate_twice | x, z: as gate (n = 4) | out: f32 [T] | a, b float = 1 | B | B |\n"
       "## 3. Decisions\n"
       "| A1 | no op | x | y |\n";
-  CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate", "gate_back", "gate_twice"});
+  CHECK(tests::spec_ops(markdown) ==
+        std::vector<std::string>{"gate", "gate_back", "gate_any", "gate_all", "gate_twice"});
   CHECK(tests::spec_row(markdown, "A1").empty());
   const Json row = Json::parse(tests::spec_row(markdown, "gate"));
   CHECK(row.at("family") == "moe");
-  CHECK(row.at("tensors").size() == 7);
+  CHECK(row.at("tensors").size() == 8);
   CHECK(row.at("tensors").at(0) ==
         Json::parse(R"({"name": "x", "role": "in", "optional": false, "accumulate": false,
           "list": false, "dtypes": ["f32", "bf16"], "shape": ["T", "E/G"], "layout": "rows"})"));
@@ -121,6 +127,8 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
   CHECK(row.at("tensors").at(3).at("name") == "z");
   CHECK(row.at("tensors").at(5).at("role") == "inout");
   CHECK(row.at("tensors").at(6).at("accumulate") == true);
+  CHECK(row.at("tensors").at(7).at("name") == "w");
+  CHECK(row.at("tensors").at(7).at("accumulate") == true);
   CHECK(row.at("params") == Json::parse(R"([
     {"name": "n", "type": "int", "allowed": "1..E"},
     {"name": "m", "type": "int", "allowed": [16, "H"]},
@@ -136,6 +144,18 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
   CHECK(back.at("tensors").at(0) == row.at("tensors").at(0));
   CHECK(back.at("tensors").at(1).at("dtypes") == Json::parse(R"(["as x"])"));
   CHECK(back.at("params") == row.at("params"));
+  // A rule behind a tensor is no part of its layout.
+  const Json any = Json::parse(tests::spec_row(markdown, "gate_any"));
+  CHECK(any.at("tensors").at(0).at("layout") == "row_major");
+  CHECK(any.at("tensors").at(1).at("layout") == "SF(1,n)");
+  // Names go on behind a semicolon, results of another row are inputs, gradients have a shape.
+  const Json whole = Json::parse(tests::spec_row(markdown, "gate_all"));
+  REQUIRE(whole.at("tensors").size() == 7);
+  CHECK(whole.at("tensors").at(1) == any.at("tensors").at(1));
+  CHECK(whole.at("tensors").at(3) == row.at("tensors").at(2));
+  CHECK(whole.at("tensors").at(5).at("name") == "out");
+  CHECK(whole.at("tensors").at(5).at("role") == "in");
+  CHECK(whole.at("tensors").at(6).at("shape") == Json::parse(R"(["2"])"));
   // Names may share a type.
   const Json twice = Json::parse(tests::spec_row(markdown, "gate_twice"));
   CHECK(twice.at("tensors").at(0) == row.at("tensors").at(0));

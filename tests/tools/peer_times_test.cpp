@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -90,7 +91,7 @@ TEST_CASE("the copy rate of the peer's machine is interpolated", "[peer]") {
   CHECK_FALSE(times.empty());
   CHECK(times.copy_gbs(int64_t{4} << 20) == std::nullopt);
   CHECK(times.copy_gbs(int64_t{8} << 20) == 3000);
-  CHECK(times.copy_gbs(int64_t{16} << 20) == Approx(3300));
+  CHECK(std::fabs(times.copy_gbs(int64_t{16} << 20).value() - 3300) < 1e-6);
   CHECK(times.copy_gbs(int64_t{2} << 30) == 4200);
 }
 

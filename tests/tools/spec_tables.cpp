@@ -47,17 +47,16 @@ std::string without_remarks(const std::string& text) {
   return trim(result);
 }
 
-Json tensor_of(std::string name, const std::string& type, bool is_output) {
-  std::string role = is_output ? "out" : "in";
-  bool accumulate = false, list = false;
-  for (const auto& [prefix, action] :
-       {std::pair{"inout ", 0}, std::pair{"acc ", 1}, std::pair{"list ", 2}}) {
-    if (name.rfind(prefix, 0) != 0) continue;
-    name = trim(name.substr(std::string(prefix).size()));
-    if (action < 2) role = "inout";
-    accumulate = action == 1;
-    list = action == 2;
-  }
+/// "[..,W], rank >= 1" without what follows the type.
+std::string without_rule(const std::string& text) {
+  const size_t end = text.find(text.rfind("SF(", 0) == 0 ? ')' : ']');
+  return trim(text.substr(0, text.find(',', end == std::string::npos ? 0 : end)));
+}
+
+Json tensor_of(std::string name, const std::string& kind, const std::string& text, bool is_output) {
+  const std::string type = without_rule(text);
+  const bool accumulate = kind == "acc", list = kind == "list";
+  const std::string role = kind == "inout" || accumulate ? "inout" : is_output ? "out" : "in";
   const bool optional = name.back() == '?';
   if (optional) name.pop_back();
   Json tensor = {{"name", name},           {"role", role},
@@ -72,6 +71,7 @@ Json tensor_of(std::string name, const std::string& type, bool is_output) {
   for (const std::string& dtype : split(trim(type.substr(0, open)), '/')) {
     tensor["dtypes"].push_back(dtype);
   }
+  if (open == std::string::npos) return tensor;  // a gradient, of its tensor's shape
   for (const std::string& extent : split(type.substr(open + 1, close - open - 1), ',')) {
     tensor["shape"].push_back(extent);
   }
@@ -84,9 +84,17 @@ Json tensors_of(const std::vector<std::string>& entries, bool is_output) {
   Json tensors = Json::array();
   for (const std::string& entry : entries) {
     const size_t colon = entry.find(':');
+    if (colon == std::string::npos) continue;  // a rule for lengths: "Q = L or L-1"
     const std::string type = without_remarks(entry.substr(colon + 1));
-    for (const std::string& name : split(entry.substr(0, colon), ',')) {
-      tensors.push_back(tensor_of(name, type, is_output));
+    // A word before the first name holds for all of them.
+    std::string names = entry.substr(0, colon), kind;
+    for (const std::string word : {"inout", "acc", "list"}) {
+      if (names.rfind(word + " ", 0) != 0) continue;
+      kind = word;
+      names = trim(names.substr(word.size()));
+    }
+    for (const std::string& name : split(names, ',')) {
+      tensors.push_back(tensor_of(without_remarks(name), kind, type, is_output));  // "list x (L)"
     }
   }
   return tensors;
@@ -192,10 +200,23 @@ const Row* row_meant(const std::vector<Row>& all, const Row& row, const std::str
   return nullptr;
 }
 
+std::string without_mark(const std::string& name) {
+  return name.substr(0, name.find('?'));
+}
+
 /// The entries of a cell, those of other rows written out.
 std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row, size_t column) {
   std::vector<std::string> result;
-  for (const std::string& entry : split(row.cells[column], ';')) {
+  std::string names_before;  // "a, b; c: as OP": the row says what a and b are
+  for (const std::string& part : split(row.cells[column], ';')) {
+    const std::string entry = names_before + part;
+    names_before.clear();
+    if (const size_t plus = entry.find(", plus "); plus != std::string::npos) {
+      const auto theirs = entries_of(all, *row_meant(all, row, entry.substr(0, plus)), column);
+      result.insert(result.end(), theirs.begin(), theirs.end());
+      result.push_back(entry.substr(plus + 7));
+      continue;
+    }
     if (const Row* other = row_meant(all, row, without_remarks(entry))) {
       const auto theirs = entries_of(all, *other, column);
       result.insert(result.end(), theirs.begin(), theirs.end());
@@ -206,16 +227,28 @@ std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row,
     const Row* other = colon == std::string::npos
                            ? nullptr
                            : row_meant(all, row, without_remarks(entry.substr(colon + 1)));
+    const bool are_names =
+        column < 3 && colon == std::string::npos && name.find('=') == std::string::npos;
+    if (are_names && name.find(',') != std::string::npos) {
+      names_before = name + ", ";
+      continue;
+    }
     if (other == nullptr) {
       result.push_back(entry);
       continue;
     }
-    const std::vector<std::string> theirs = entries_of(all, *other, column);
+    std::vector<std::string> theirs = entries_of(all, *other, column);
+    if (column < 3) {  // what one row saves, another takes
+      const std::vector<std::string> more = entries_of(all, *other, 3 - column);
+      theirs.insert(theirs.end(), more.begin(), more.end());
+    }
     for (const std::string& wanted : split(name, ',')) {
       for (const std::string& entry_of_theirs : theirs) {
         const size_t end = entry_of_theirs.find(':');
         const auto names = split(entry_of_theirs.substr(0, end), ',');
-        if (std::count(names.begin(), names.end(), wanted) > 0) {
+        if (std::any_of(names.begin(), names.end(), [&](const std::string& one) {
+              return without_mark(one) == without_mark(without_remarks(wanted));
+            })) {
           result.push_back(wanted + entry_of_theirs.substr(end));
         }
       }
@@ -234,6 +267,13 @@ std::string spec_row(const std::string& markdown, const std::string& op) {
     json["tensors"] = tensors_of(entries_of(all, row, 1), false);
     for (Json& tensor : tensors_of(entries_of(all, row, 2), true))
       json["tensors"].push_back(tensor);
+    for (Json& tensor : json["tensors"]) {
+      if (!tensor["shape"].empty() || tensor["dtypes"].empty()) continue;
+      for (const Json& of : json["tensors"]) {
+        if (tensor["name"] == "grad_" + of["name"].get<std::string>())
+          tensor["shape"] = of["shape"];
+      }
+    }
     json["params"] = Json::array();
     // The transpose table has no column for parameters beyond an empty one.
     for (const std::string& entry : entries_of(all, row, 3)) {

@@ -140,7 +140,33 @@ std::string tensor_text(const OpInfo& op, const TensorInfo& t) {
                      t.list ? ", list" : "");
 }
 
+/// "`x`, `y`? bf16 [T, H], `out` [T]": tensors of one type stand together.
+std::string tensors_text(const OpInfo& op, bool is_result) {
+  std::string text;
+  std::string type_before;
+  for (const TensorInfo& t : op.tensors) {
+    const bool is_written = t.role != kernels::Role::in;
+    if (is_written != is_result) continue;
+    std::string type = tensor_text(op, t);
+    if (const size_t at = type.find(" row_major"); at != std::string::npos) type.erase(at, 10);
+    if (!text.empty()) text += type == type_before ? ", " : " " + type_before + ", ";
+    text += fmt::format("`{}`{}", t.name, t.optional ? "?" : "");
+    type_before = std::move(type);
+  }
+  return text.empty() ? text : text + " " + type_before;
+}
+
 }  // namespace
+
+std::string list_table(const std::vector<OpInfo>& ops) {
+  std::string text = "| op | does | tensors |\n|---|---|---|\n";
+  for (const OpInfo& op : ops) {
+    const std::string inputs = tensors_text(op, false), results = tensors_text(op, true);
+    text += fmt::format("| `{}` | {} | {}{}{} |\n", op.name, op.purpose, inputs,
+                        inputs.empty() ? "" : " to ", results);
+  }
+  return text;
+}
 
 std::string list_json(const std::vector<OpInfo>& ops, const std::string& family) {
   Json list = Json::array();

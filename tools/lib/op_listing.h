@@ -8,6 +8,9 @@
 
 namespace tessera::tools {
 
+/// A row per op with its purpose, inputs and results, as Markdown.
+std::string list_table(const std::vector<kernels::OpInfo>& ops);
+
 /// {"ops": [{"name", "family", "purpose", "tensors": [{"name", "role", "optional", "accumulate",
 /// "list", "dtypes", "shape", "layout"}], "params": [{"name", "type", "default", "allowed"}]}]}, in
 /// the order given, indented by two.

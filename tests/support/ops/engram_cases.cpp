@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
@@ -72,7 +75,196 @@ OpCase with_strides(OpCase test, const std::string& name, const Dims& strides) {
   return test;
 }
 
+/// Whole numbers from -bound to bound: any order of summing their products gives the same bits.
+HostTensor whole_numbers(const Dims& shape, int64_t bound, uint64_t seed) {
+  HostTensor tensor(DType::bf16, shape);
+  Random random(seed);
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    tensor.set_value(i, static_cast<double>(random.below(2 * bound + 1) - bound));
+  }
+  return tensor;
+}
+
+/// With what the forward pass saves for the rows of gate_case.
+OpCase gate_bwd_case(const Dims& tokens, int64_t hidden, int64_t partials) {
+  OpCase test = gate_case(tokens, 4, hidden, true);
+  HostTensors saved = reference::runner("engram_gate_fwd")(test.inputs, {{"eps", 1e-20}});
+  saved.erase("out");
+  test.inputs.merge(saved);
+  test.inputs["grad_out"] = whole_numbers(test.inputs.at("k").shape(), 8, 5);
+  test.inputs["v"] = whole_numbers(test.inputs.at("v").shape(), 4, 6);
+  test.params = {{"num_persistent_blocks", partials}};
+  test.tolerance.reset();
+  test.label = fmt::format("{} D={} partials={}", to_string(tokens), hidden, partials);
+  return test;
+}
+
 }  // namespace
+
+std::vector<OpCase> engram_gate_bwd_cases() {
+  std::vector<OpCase> cases;
+  // One kernel up to 7168 columns, then two, whose last run of columns may lie past the row.
+  for (const int64_t hidden :
+       {512, 1024, 1536, 2048, 2560, 3072, 4096, 4608, 6144, 7168, 7680, 8192, 8704, 16384}) {
+    cases.push_back(gate_bwd_case({3}, hidden, 2));
+  }
+  cases.push_back(gate_bwd_case({1}, 512, 1));
+  cases.push_back(gate_bwd_case({17}, 512, 5));   // the last partial has one token of four
+  cases.push_back(gate_bwd_case({17}, 512, 16));  // runs of two: half of the partials are empty
+  cases.push_back(gate_bwd_case({5}, 512, 7));
+  cases.push_back(gate_bwd_case({5}, 7680, 7));
+  cases.push_back(gate_bwd_case({40}, 512, 1));
+  cases.push_back(gate_bwd_case({2, 5}, 512, 3));
+  cases.push_back(gate_bwd_case({0}, 512, 3));
+  cases.push_back(gate_bwd_case({0}, 7680, 1));
+  for (const int64_t hidden : {1024, 7680}) {
+    const OpCase plain = gate_bwd_case({6}, hidden, 4);
+    cases.push_back(with_strides(plain, "k", {5 * hidden, hidden + 256, 1}));
+    cases.push_back(with_strides(plain, "k", {hidden, 6 * hidden, 1}));
+    cases.push_back(with_strides(plain, "k", {4 * hidden + 4, hidden + 1, 1}));  // not aligned
+    cases.push_back(with_strides(plain, "v", {hidden + 4, 1}));
+    OpCase clamped = plain;
+    clamped.label += " clamped";
+    clamped.params["clamp_value"] = 100.0;
+    cases.push_back(std::move(clamped));
+    OpCase some = plain;  // scores on both sides
+    some.label += " some clamped";
+    some.params["clamp_value"] = 0.02;
+    cases.push_back(std::move(some));
+    OpCase wild = plain;  // saved scores of any size, subnormal, infinite, no numbers
+    wild.label += " wild scores";
+    for (const char* name : {"dot", "gate_score", "rstd_x", "rstd_k"}) {
+      fill_random(wild.inputs[name], Values::nasty, 31);
+    }
+    fill_random(wild.inputs["dot"], Values::normal, 32);
+    cases.push_back(std::move(wild));
+    OpCase nan = plain;
+    nan.label += " NaN and infinity";
+    nan.inputs["hidden_states"].set_value(100, std::nan(""));
+    nan.inputs["k"].set_value(5 * hidden + 7, std::numeric_limits<double>::infinity());
+    nan.inputs["grad_out"].set_value(10 * hidden + 3, std::nan(""));
+    nan.inputs["dot"].set_value(15, std::nan(""));
+    nan.inputs["gate_score"].set_value(18, std::nan(""));
+    cases.push_back(std::move(nan));
+  }
+  OpCase tie = gate_bwd_case({3}, 1024, 1);  // |dot| / 32 against the clamp
+  tie.label += " scores at the clamp";
+  const double dots[] = {8,    -8,    0,        -0.0,      7.75, -7.75,
+                         8.25, -8.25, 0x1p-140, -0x1p-140, 1e30, -1e30};
+  for (int64_t i = 0; i < 12; ++i) {
+    tie.inputs["dot"].set_value(i, dots[i]);
+    tie.inputs["rstd_x"].set_value(i, 1);
+    tie.inputs["rstd_k"].set_value(i, 1);
+  }
+  tie.params["clamp_value"] = 0.25;
+  cases.push_back(tie);
+  tie.label += " of 0";
+  tie.params["clamp_value"] = 0.0;  // dot = 0 divides by it
+  cases.push_back(std::move(tie));
+  OpCase cancelling = gate_bwd_case({2}, 512, 1);  // bf16 shows each rounding of grad_v
+  cancelling.label += " streams that cancel";
+  HostTensor& grad_out = cancelling.inputs["grad_out"];
+  HostTensor& gates = cancelling.inputs["gate_score"];
+  const double large[] = {0x1p30, 1, -0x1p30, 1};
+  for (int64_t i = 0; i < 4 * 512; ++i) grad_out.set_value(i, large[i / 512]);
+  for (int64_t stream = 0; stream < 4; ++stream) gates.set_value(stream, 1);
+  for (int64_t i = 0; i < 512; ++i) {
+    grad_out.set_value(5 * 512 + i, -grad_out.value(4 * 512 + i));
+    grad_out.set_value(6 * 512 + i, 0);
+    grad_out.set_value(7 * 512 + i, 0);
+  }
+  gates.set_bits(5, gates.bits(4));
+  cases.push_back(std::move(cancelling));
+  OpCase inexact = gate_bwd_case({9}, 2560, 4);  // sums over the row round
+  inexact.label += " normal";
+  fill_random(inexact.inputs["grad_out"], Values::normal, 33);
+  fill_random(inexact.inputs["v"], Values::normal, 34);
+  inexact.tolerance = Tolerance{0, 0, 1e-8};
+  cases.insert(cases.begin(), std::move(inexact));
+  return cases;
+}
+
+std::vector<OpCase> grad_w_reduce_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](int64_t partials, int64_t streams, int64_t hidden, Values values,
+                       bool hidden_given, bool embed_given) {
+    OpCase test;
+    test.label = fmt::format(
+        "Z={} hc={} D={}{}{}{}", partials, streams, hidden, values == Values::nasty ? " nasty" : "",
+        hidden_given ? " added to hidden" : "", embed_given ? " added to embed" : "");
+    const Dims weights = {streams, hidden};
+    test.inputs = {
+        {"grad_w_partial", random_tensor(DType::f32, {partials, streams, hidden}, values, 1)},
+        {"weight_hidden", random_tensor(DType::bf16, weights, values, 2)},
+        {"weight_embed", random_tensor(DType::bf16, weights, values, 3)}};
+    const auto gradient = [&](uint64_t seed) {
+      return random_tensor(DType::f32, weights, values, seed);
+    };
+    if (hidden_given) test.inputs["grad_weight_hidden"] = gradient(4);
+    if (embed_given) test.inputs["grad_weight_embed"] = gradient(5);
+    cases.push_back(std::move(test));
+  };
+  for (const int64_t hidden : {2048, 2560, 3072, 4096, 6144, 7168}) {
+    add(132, 4, hidden, Values::normal, true, true);
+  }
+  for (const int64_t partials : {1, 2, 65, 66, 67, 133}) {
+    add(partials, 2, 100, Values::normal, true, true);
+  }
+  add(5, 4, 512, Values::normal, false, false);
+  add(5, 4, 512, Values::normal, true, false);
+  add(5, 4, 512, Values::normal, false, true);
+  add(3, 3, 33, Values::nasty, true, true);
+  add(7, 1, 1, Values::normal, true, true);
+  add(5, 0, 512, Values::normal, true, true);
+  add(5, 4, 0, Values::normal, false, false);
+  return cases;
+}
+
+std::vector<OpCase> fused_weight_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](int64_t streams, int64_t hidden, Values values, const char* form) {
+    OpCase test;
+    test.label = fmt::format("hc={} D={} {}", streams, hidden, form);
+    test.inputs = {{"weight_hidden", random_tensor(DType::bf16, {streams, hidden}, values, 1)},
+                   {"weight_embed", random_tensor(DType::bf16, {streams, hidden}, values, 2)}};
+    cases.push_back(std::move(test));
+  };
+  for (const int64_t hidden : {256, 768, 2048, 2560, 3072, 4096, 6144, 7168}) {
+    add(4, hidden, Values::normal, "normal");
+  }
+  add(1, 512, Values::nasty, "nasty");  // products that overflow, are subnormal or no numbers
+  add(7, 1024, Values::bits, "any bits");
+  add(0, 256, Values::normal, "without streams");
+  add(3, 0, Values::normal, "without columns");
+  return cases;
+}
+
+std::vector<OpCase> engram_make_offsets_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](int64_t layers, int64_t ngram, int64_t tables, int64_t least, int64_t most) {
+    Random random(12);
+    HostTensor sizes(DType::i32, {layers, ngram - 1, tables});
+    for (int64_t i = 0; i < sizes.size(); ++i) {
+      sizes.set_bits(i, static_cast<uint64_t>(least + random.below(most - least + 1)));
+    }
+    OpCase test;
+    test.label = fmt::format("L={} N={} J={} sizes {} .. {}", layers, ngram, tables, least, most);
+    test.inputs = {{"vocab_sizes", std::move(sizes)}};
+    cases.push_back(std::move(test));
+  };
+  add(2, 3, 8, 100'000, 1'000'000);
+  add(1, 2, 1, 7, 7);
+  add(3, 5, 3, 1, 1);
+  add(2, 2, 255, 1, 1000);  // one less than a run, a run, one more
+  add(2, 3, 128, 1, 1000);
+  add(2, 2, 257, 1, 1000);
+  add(3, 4, 400, 1, 2'000'000);                   // several runs, sums beyond 2^31
+  add(2, 3, 300, -2'147'483'648, 2'147'483'647);  // sums wrap
+  add(0, 3, 8, 1, 9);
+  add(2, 1, 8, 1, 9);  // no order
+  add(2, 3, 0, 1, 9);
+  return cases;
+}
 
 std::vector<OpCase> engram_hash_cases() {
   std::vector<OpCase> cases;

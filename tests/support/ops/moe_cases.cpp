@@ -24,6 +24,16 @@ std::string label_of(const Routing& r, int64_t hidden) {
                      r.alignment, hidden);
 }
 
+OpCase plain_expand_case(const Routing& r, int64_t hidden, DType dtype) {
+  ExpertMapping mapping = mapping_of(r);
+  OpCase test;
+  test.label = fmt::format("{} {}", label_of(r, hidden), name(dtype));
+  test.inputs["x"] = random_tensor(dtype, {r.num_tokens, hidden}, Values::bits, 2);
+  test.inputs["token_topk_to_pos"] = std::move(mapping.token_topk_to_pos);
+  test.inputs["pos_to_expert"] = std::move(mapping.pos_to_expert);
+  return test;
+}
+
 OpCase expand_case(const Routing& r, int64_t hidden, DType dtype, int64_t group,
                    const std::string& layout) {
   const int64_t groups = (hidden + group - 1) / group;
@@ -53,6 +63,24 @@ OpCase with_strides(OpCase test, const std::string& name, const Dims& strides) {
   return test;
 }
 
+/// A case without tokens, with positions.
+OpCase padding_alone(OpCase empty) {
+  empty.label += " and 7 rows of padding";
+  empty.inputs["pos_to_expert"] = HostTensor(DType::i32, {7});
+  for (int64_t p = 0; p < 7; ++p) {
+    empty.inputs["pos_to_expert"].set_bits(p, p % 2 == 0 ? 0xFFFFFFFF : 0x80000000);
+  }
+  return empty;
+}
+
+/// No token has a position, and none of the positions a token.
+OpCase nowhere(OpCase test) {
+  test.label += " all slots -1";
+  HostTensor& positions = test.inputs["token_topk_to_pos"];
+  for (int64_t i = 0; i < positions.size(); ++i) positions.set_value(i, -1);
+  return test;
+}
+
 struct ReduceForm {
   DType in;
   bool x_sf, weights, e4m3, sf;
@@ -78,6 +106,35 @@ OpCase reduce_case(const Routing& r, int64_t hidden, const ReduceForm& form,
 }
 
 }  // namespace
+
+std::vector<OpCase> expand_to_fused_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](const Routing& r, int64_t hidden, DType dtype) {
+    cases.push_back(plain_expand_case(r, hidden, dtype));
+  };
+  for (const DType dtype : {DType::bf16, DType::e4m3, DType::f32, DType::u8, DType::i32}) {
+    for (const int64_t hidden : {576, 2048, 2560}) add({13, 6, 9, 16}, hidden, dtype);
+    add({3, 8, 9, 4}, 7168, dtype);
+    add({5, 2, 4, 1}, 101, dtype);
+    add({7, 1, 3, 2}, 1, dtype);
+    add({2, 40, 50, 1}, 256, dtype);   // more slots than lanes
+    add({2, 2, 4, 1}, 10'241, dtype);  // rows of several parts, the last one shorter
+  }
+  add({600, 2, 4, 16}, 3592, DType::bf16);  // many tokens, two parts
+  add({1, 8, 256, 16}, 7168, DType::bf16);  // mostly padding
+  add({0, 6, 9, 1}, 512, DType::bf16);
+  add({4, 2, 3, 1}, 0, DType::bf16);
+  cases.push_back(padding_alone(plain_expand_case({0, 4, 5, 1}, 7168, DType::f32)));
+  cases.push_back(nowhere(plain_expand_case({9, 4, 5, 4}, 640, DType::bf16)));
+  OpCase beyond = plain_expand_case({9, 4, 5, 4}, 640, DType::bf16);
+  beyond.label += " some positions beyond the end";
+  HostTensor& positions = beyond.inputs["token_topk_to_pos"];
+  positions.set_value(1, static_cast<double>(beyond.inputs["pos_to_expert"].size()));
+  positions.set_value(2, 2147483647);
+  positions.set_value(6, -5);
+  cases.push_back(std::move(beyond));
+  return cases;
+}
 
 std::vector<OpCase> expand_to_fused_with_sf_cases() {
   std::vector<OpCase> cases;
@@ -106,18 +163,10 @@ std::vector<OpCase> expand_to_fused_with_sf_cases() {
   cases.push_back(with_strides(expand_case({9, 4, 5, 4}, 640, DType::e4m3, 128, "packed_ue8m0"),
                                "x_sf", {1, 12}));
 
-  for (const std::string layout : {"row_major", "col_major_tma"}) {  // no tokens, padding alone
-    OpCase empty = expand_case({0, 4, 5, 1}, 640, DType::e4m3, 128, layout);
-    empty.label += " and 7 rows of padding";
-    empty.inputs["pos_to_expert"] = HostTensor(DType::i32, {7});
-    for (int64_t p = 0; p < 7; ++p)
-      empty.inputs["pos_to_expert"].set_bits(p, p % 2 == 0 ? 0xFFFFFFFF : 0x80000000);
-    cases.push_back(std::move(empty));
+  for (const std::string layout : {"row_major", "col_major_tma"}) {
+    cases.push_back(padding_alone(expand_case({0, 4, 5, 1}, 640, DType::e4m3, 128, layout)));
   }
-  OpCase nowhere = plain;  // no token has a position, and none of the positions a token
-  nowhere.label += " all slots -1";
-  for (int64_t i = 0; i < 36; ++i) nowhere.inputs["token_topk_to_pos"].set_value(i, -1);
-  cases.push_back(std::move(nowhere));
+  cases.push_back(nowhere(plain));
   return cases;
 }
 

@@ -13,9 +13,10 @@ namespace {
 Comparison compare(const TensorView& got, const TensorView& want, const std::string& output,
                    const OpCase& test) {
   const auto own = test.tolerances.find(output);
+  const bool has_own = own != test.tolerances.end();
+  if (test.quantised && !has_own) return compare_quantised(got, want);
   const std::optional<Tolerance> tolerance =
-      own == test.tolerances.end() ? test.tolerance : std::optional<Tolerance>(own->second);
-  if (test.quantised) return compare_quantised(got, want);
+      has_own ? std::optional<Tolerance>(own->second) : test.tolerance;
   if (!tolerance) return compare_bits(got, want);
   if (tolerance->calc_diff > 0) return compare_calc_diff(got, want, tolerance->calc_diff);
   return compare_close(got, want, tolerance->rtol, tolerance->atol);

@@ -26,15 +26,23 @@ struct OpCase {
   bool may_be_unsupported = false;                   // outside of the domain that the op promises
   std::optional<Tolerance> tolerance = {};           // absent: outputs are compared bit for bit
   std::map<std::string, Tolerance> tolerances = {};  // of outputs that differ from the others
-  bool quantised =
-      false;  // codes and scales may be one step apart here and there (exp before them)
+  /// Codes and scales may be one step apart here and there (exp before them), but for outputs with a
+  /// tolerance of their own.
+  bool quantised = false;
 };
 
 std::vector<OpCase> transpose_cases();
 std::vector<OpCase> batched_transpose_cases();
 std::vector<OpCase> topk_gate_cases();
+std::vector<OpCase> topk_sum_and_topk_group_idx_cases();
 std::vector<OpCase> top2_sum_gate_cases();
+std::vector<OpCase> normalize_weight_cases();
+std::vector<OpCase> mask_indices_by_tp_cases();
+std::vector<OpCase> inplace_unique_group_indices_cases();
+std::vector<OpCase> group_count_cases();
+std::vector<OpCase> aux_fi_cases();
 std::vector<OpCase> get_fused_mapping_cases();
+std::vector<OpCase> expand_to_fused_cases();
 std::vector<OpCase> expand_to_fused_with_sf_cases();
 std::vector<OpCase> reduce_fused_cases();
 /// All forms, a quantised x among them.
@@ -47,11 +55,31 @@ std::vector<OpCase> cast_back_cases();
 std::vector<OpCase> per_token_cast_back_cases();
 std::vector<OpCase> per_token_cast_to_e5m6_cases();
 std::vector<OpCase> cast_back_e5m6_cases();
+std::vector<OpCase> per_block_cast_cases();
+std::vector<OpCase> per_block_cast_with_sf_only_cases();
+/// The same x with the scales that per_block_cast gives them, and with hostile ones.
+std::vector<OpCase> per_block_cast_with_precomputed_sf_cases();
+std::vector<OpCase> per_block_cast_lossless_cases();
 std::vector<OpCase> per_channel_cast_and_transpose_cases();
 std::vector<OpCase> swiglu_forward_and_per_token_cast_cases();
+std::vector<OpCase> unpack_from_e2m1fn_x2_cases();
+std::vector<OpCase> per_channel_cast_cases();
+/// With and without each optional tensor, indices that x does not have, runs that are cut short.
+std::vector<OpCase> per_channel_cast_fused_cases();
+std::vector<OpCase> per_channel_cast_and_transpose_cases();
+std::vector<OpCase> swiglu_forward_and_per_token_cast_cases();
+/// Of both ops that cast columns of the activation.
+std::vector<OpCase> swiglu_forward_and_per_channel_cast_cases();
+/// Rows and entries that own each other, that do not, and that are not there.
+std::vector<OpCase> swiglu_backward_and_per_token_cast_cases();
+std::vector<OpCase> fused_weight_cases();
 std::vector<OpCase> engram_gate_fwd_cases();
+std::vector<OpCase> engram_gate_bwd_cases();
+std::vector<OpCase> grad_w_reduce_cases();
 std::vector<OpCase> engram_hash_cases();
+std::vector<OpCase> engram_make_offsets_cases();
 std::vector<OpCase> expand_to_mhc_fwd_cases();
+std::vector<OpCase> expand_to_mhc_bwd_cases();
 std::vector<OpCase> pre_split_mixes_fwd_cases();
 std::vector<OpCase> sinkhorn_fwd_cases();
 std::vector<OpCase> pre_apply_mix_fwd_cases();
@@ -59,7 +87,20 @@ std::vector<OpCase> post_fwd_cases();
 std::vector<OpCase> sinkhorn_bwd_cases();
 std::vector<OpCase> post_bwd_cases();
 std::vector<OpCase> norm_fn_fwd_cases();
+std::vector<OpCase> norm_fn_bwd_cases();
 std::vector<OpCase> pre_big_fuse_cases();
+std::vector<OpCase> engram_fwd_cases();
+std::vector<OpCase> engram_bwd_cases();
+std::vector<OpCase> mhc_pre_fwd_cases();
+std::vector<OpCase> mhc_pre_bwd_cases();
+std::vector<OpCase> mhc_head_fwd_cases();
+std::vector<OpCase> mhc_head_bwd_cases();
+std::vector<OpCase> head_compute_mix_fwd_cases();
+std::vector<OpCase> head_compute_mix_bwd_cases();
+std::vector<OpCase> round_to_tf32_cases();
+std::vector<OpCase> pre_apply_mix_bwd_cases();
+std::vector<OpCase> pre_split_mixes_bwd_cases();
+std::vector<OpCase> multilayer_recompute_cases();
 
 /// Runs `got` and the reference of `op` on one case and compares all outputs as the case
 /// says.

@@ -8,6 +8,7 @@
 
 #include "tests/reference/numeric.h"
 #include "tests/reference/scale.h"
+#include "tests/support/ops/cast_values.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
@@ -106,26 +107,14 @@ OpCase every_input_exponent(const Form& form) {
 }
 
 // Rows of `group` columns whose largest value is the format's: the scale is 1 and the other values
-// are the ties between neighbouring codes, one step to either side of them, and the codes
-// themselves.
+// are ties.
 HostTensor tie_rows(DType format, int64_t group) {
-  std::vector<float> values;
-  const uint32_t largest = reference::max_finite_code(format);
-  for (uint32_t code = 0; code < largest; ++code) {
-    const double low = reference::decode(format, code);
-    const double high = reference::decode(format, code + 1);
-    const auto tie = static_cast<float>((low + high) / 2);
-    for (const float v :
-         {tie, std::nextafterf(tie, 0.0F), std::nextafterf(tie, 1e9F), static_cast<float>(low)}) {
-      values.push_back(v);
-      values.push_back(-v);
-    }
-  }
+  const std::vector<float> values = tie_values(format);
   const int64_t per_row = group - 1;
   const int64_t num_rows = (std::ssize(values) + per_row - 1) / per_row;
   HostTensor x(DType::f32, {num_rows, group});
   for (int64_t row = 0; row < num_rows; ++row) {
-    x.set_value(row * group, reference::decode(format, largest));
+    x.set_value(row * group, reference::decode(format, reference::max_finite_code(format)));
     for (int64_t i = 0; i < per_row; ++i) {
       const auto at = static_cast<size_t>((row * per_row + i) % std::ssize(values));
       x.set_bits(row * group + 1 + i, reference::bits_of(values[at]));
@@ -136,29 +125,7 @@ HostTensor tie_rows(DType format, int64_t group) {
 
 // One group per row: largest values at the boundaries of scale rounding, and special contents.
 HostTensor boundary_rows(int64_t hidden) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  const std::vector<std::vector<double>> starts = {
-      {0.0},
-      {-0.0},
-      {448.0, -1.0},
-      {std::nextafterf(448.0F, 1e9F)},
-      {-std::nextafterf(448.0F, 0.0F)},
-      {6.0},
-      {std::nextafterf(6.0F, 9.0F)},
-      {896.0, 447.9, 3.0},
-      {static_cast<double>(1e-4F)},
-      {static_cast<double>(std::nextafterf(1e-4F, 1.0F))},
-      {static_cast<double>(std::nextafterf(1e-4F, 0.0F)), 1e-9},
-      {0x1p-149},
-      {0x1.FFFFFEp127, 1.0, -1.0},
-      {0x1p-126, 0x1p-130},
-      {kNan},
-      {kNan, 1.0, -2.0},
-      {kInfinity, 1.0, -1.0, 0.0, -0.0},
-      {-kInfinity, kInfinity, kNan, 3.0},
-      {1.0, -1.0, 0.3333, 0.0, -0.0, 1e-20, -1e-20},
-  };
+  const std::vector<std::vector<double>> starts = boundary_groups();
   HostTensor x(DType::f32, {std::ssize(starts), hidden});
   for (int64_t i = 0; i < x.size(); ++i) x.set_value(i, 0);
   for (int64_t row = 0; row < std::ssize(starts); ++row) {

@@ -33,6 +33,39 @@ PromiseCase expansion(const std::string& label, const std::vector<double>& posit
           is_reported};
 }
 
+PromiseCase plain_expansion(const std::string& label, const std::vector<double>& positions,
+                            const std::string& refusal, bool is_reported = true) {
+  PromiseCase promise = expansion(label, positions, refusal, is_reported);
+  promise.op = "expand_to_fused";
+  promise.inputs.erase("x_sf");
+  promise.params.clear();
+  return promise;
+}
+
+PromiseCase count(const std::string& label, double id, const std::string& refusal) {
+  return {label,
+          "group_count",
+          {{"group_idx", tensor_of(DType::i64, {2, 2}, {0, id, -1, 2})}},
+          {{"num_groups", int64_t{3}}},
+          refusal};
+}
+
+PromiseCase share(const std::string& label, double id, const std::string& refusal) {
+  return {label,
+          "aux_fi",
+          {{"topk_idx", tensor_of(DType::i64, {2, 2}, {0, id, -1, 2})}},
+          {{"num_experts", int64_t{3}}, {"num_aux_topk", int64_t{2}}},
+          refusal};
+}
+
+PromiseCase unique(const std::string& label, double id, const std::string& refusal) {
+  return {label,
+          "inplace_unique_group_indices",
+          {{"group_indices", tensor_of(DType::i64, {2, 2}, {0, id, -1, 2})}},
+          {{"num_groups", int64_t{3}}},
+          refusal};
+}
+
 PromiseCase reduction(const std::string& label, double position, const std::string& refusal) {
   return {label,
           "reduce_fused",
@@ -55,6 +88,29 @@ PromiseCase gated_cast(const std::string& label, double slot, const std::string&
   return promise;
 }
 
+PromiseCase gathered_cast(const std::string& label, double row, const std::string& refusal) {
+  return {label,
+          "per_channel_cast_fused",
+          {{"x", tensor_of(DType::bf16, {3, 64}, {1})},
+           {"pos_to_token", tensor_of(DType::i32, {16}, {0, row, -1, 2})}},
+          {},
+          refusal};
+}
+
+PromiseCase gated_gradient(const std::string& label, double slot, double position,
+                           const std::string& refusal) {
+  return {label,
+          "swiglu_backward_and_per_token_cast",
+          {{"x", tensor_by(DType::e4m3, {2, 64}, [](int64_t i) { return i % 64 < 32 ? 0 : 1; })},
+           {"x_sf", tensor_of(DType::f32, {2, 2}, {1})},
+           {"grad_out", tensor_of(DType::bf16, {2, 32}, {1})},
+           {"weight", tensor_of(DType::f32, {1, 2}, {1})},
+           {"pos_to_token_topk", tensor_of(DType::i32, {2}, {0, slot})},
+           {"token_topk_to_pos", tensor_of(DType::i32, {1, 2}, {0, position})}},
+          {{"num_per_channels", int64_t{32}}},
+          refusal};
+}
+
 PromiseCase hash(const std::string& label, double size, const std::string& refusal) {
   return {label,
           "engram_hash",
@@ -63,6 +119,18 @@ PromiseCase hash(const std::string& label, double size, const std::string& refus
            {"vocab_sizes", tensor_of(DType::i32, {1, 1, 2}, {7, size})},
            {"offsets", tensor_of(DType::i32, {1, 2}, {0, 7})}},
           {},
+          refusal};
+}
+
+/// One row of 64 codes 1/2 in two blocks, or of zeros.
+PromiseCase lossless(const std::string& label, const std::vector<double>& scales,
+                     const std::string& refusal, double byte = 0x11) {
+  return {label,
+          "per_block_cast_lossless",
+          {{"x", tensor_of(DType::i8, {1, 32}, {byte})},
+           {"x_sf", tensor_of(DType::f32, {1, 2}, scales)}},
+          {{"x_block_size", std::vector<int64_t>{1, 32}},
+           {"out_block_size", std::vector<int64_t>{1, 64}}},
           refusal};
 }
 
@@ -134,6 +202,47 @@ std::vector<PromiseCase> promise_cases() {
                 "  expected  one pair, or none and an expert of -1\n"
                 "  got       1 pairs and expert -1",
                 false),
+      plain_expansion("positions in range", {0, 3, -1, 2}, ""),
+      plain_expansion(
+          "a position beyond the rows", {0, 4, -1, 2},
+          "tessera: expand_to_fused: argument 'token_topk_to_pos' has a value out of range\n"
+          "  expected  -1 .. 3\n"
+          "  got       4 at [0, 1]"),
+      plain_expansion("a position of no pair", {0, -1, -1, 2},
+                      "tessera: expand_to_fused: 'token_topk_to_pos' and 'pos_to_expert' disagree "
+                      "on position 3\n"
+                      "  expected  one pair, or none and an expert of -1\n"
+                      "  got       0 pairs and expert 1",
+                      false),
+      count("groups in range", 2, ""),
+      count("a group beyond the last", 3,
+            "tessera: group_count: argument 'group_idx' has a value out of range\n"
+            "  expected  -1 .. 2\n"
+            "  got       3 at [0, 1]"),
+      count("a group below -1", -2,
+            "tessera: group_count: argument 'group_idx' has a value out of range\n"
+            "  expected  -1 .. 2\n"
+            "  got       -2 at [0, 1]"),
+      count("a group that 32 bits do not hold", 4294967297,
+            "tessera: group_count: argument 'group_idx' has a value out of range\n"
+            "  expected  -1 .. 2\n"
+            "  got       4294967297 at [0, 1]"),
+      share("experts in range", 2, ""),
+      share("an expert beyond the last", 3,
+            "tessera: aux_fi: argument 'topk_idx' has a value out of range\n"
+            "  expected  -1 .. 2\n"
+            "  got       3 at [0, 1]"),
+      share("an expert below -1", -4294967295,
+            "tessera: aux_fi: argument 'topk_idx' has a value out of range\n"
+            "  expected  -1 .. 2\n"
+            "  got       -4294967295 at [0, 1]"),
+      unique("groups in range", 2, ""),
+      unique("a negative id", -7, ""),
+      unique("a group beyond the last", 3,
+             "tessera: inplace_unique_group_indices: argument 'group_indices' has a value out of "
+             "range\n"
+             "  expected  -9223372036854775808 .. 2\n"
+             "  got       3 at [0, 1]"),
       reduction("no second position", -1, ""),
       reduction("a position beyond the rows", 2,
                 "tessera: reduce_fused: argument 'token_topk_to_pos' has a value out of range\n"
@@ -153,11 +262,41 @@ std::vector<PromiseCase> promise_cases() {
                  "  expected  -2147483648 .. 5\n"
                  "  got       6 at [0]",
                  0),
+      gathered_cast("the last row", 2, ""),
+      gathered_cast("padding", -5, ""),
+      gathered_cast("a row that is not there", 3,
+                    "tessera: per_channel_cast_fused: argument 'pos_to_token' has a value out of "
+                    "range\n"
+                    "  expected  -2147483648 .. 2\n"
+                    "  got       3 at [1]"),
+      gated_gradient("the last entry and row", 1, 1, ""),
+      gated_gradient("padding", -3, -2, ""),
+      gated_gradient("an entry that is not there", 2, -1,
+                     "tessera: swiglu_backward_and_per_token_cast: argument 'pos_to_token_topk' "
+                     "has a value out of range\n"
+                     "  expected  -2147483648 .. 1\n"
+                     "  got       2 at [1]"),
+      gated_gradient("a row that is not there", -1, 2,
+                     "tessera: swiglu_backward_and_per_token_cast: argument 'token_topk_to_pos' "
+                     "has a value out of range\n"
+                     "  expected  -2147483648 .. 1\n"
+                     "  got       2 at [0, 1]"),
       hash("tables of one row", 1, ""),
       hash("an empty table", 0,
            "tessera: engram_hash: argument 'vocab_sizes' has a value out of range\n"
            "  expected  1 .. 2147483647\n"
            "  got       0 at [0, 0, 1]"),
+      lossless("scales as far apart as they may be", {2048, 1}, ""),
+      lossless("scales too far apart", {1, 4096},
+               "tessera: per_block_cast_lossless: argument 'x_sf' has scales too far apart in one "
+               "block of 'out'\n"
+               "  expected  at most 2^11 where codes are not 0\n"
+               "  got       2^12 at [0, 0]"),
+      lossless("scales too far apart, of zeros", {1, 4096}, "", 0),
+      lossless("a scale that is no power of two", {1, 3},
+               "tessera: per_block_cast_lossless: argument 'x_sf' has a value out of range\n"
+               "  expected  positive finite powers of two\n"
+               "  got       3 at [0, 1]"),
       gate("all in range", {}, ""),
       gate("a masked token, of which nothing is read", {.logit = NAN, .kept = 9, .is_masked = true},
            ""),

@@ -1,4 +1,4 @@
-// Cases of swiglu_forward_and_per_token_cast: with and without each of its optional tensors, padding
+// Cases of the forward ops of the gated activation: with and without each of its optional tensors, padding
 // rows, weights of indices that do not exist, values that are clamped, NaN and infinities.
 
 #include <fmt/format.h>
@@ -109,6 +109,38 @@ std::vector<OpCase> swiglu_forward_and_per_token_cast_cases() {
                 {.hidden = 128, .weights = true});
   no_weights.inputs["topk_weights"] = HostTensor(DType::f32, {0, 3});
   cases.push_back(std::move(no_weights));
+  return cases;
+}
+
+std::vector<OpCase> swiglu_forward_and_per_channel_cast_cases() {
+  std::vector<OpCase> cases;
+  const auto add = [&](const std::string& label, const HostTensor& x, int64_t run, bool round_sf,
+                       std::optional<double> clamp) {
+    OpCase test;
+    test.label =
+        fmt::format("{} {} / {}{}{}", label, to_string(x.view()), run, round_sf ? " rounded" : "",
+                    clamp ? fmt::format(" clamped at {}", *clamp) : "");
+    test.quantised = true;  // exp
+    test.inputs["x"] = x;
+    test.params = {{"num_per_tokens", run}, {"round_sf", round_sf}};
+    if (clamp) test.params["swiglu_clamp_value"] = *clamp;
+    cases.push_back(std::move(test));
+  };
+  for (const int64_t run : {32, 128}) {
+    for (const bool round_sf : {false, true}) {
+      for (const Dims& shape : {Dims{128, 128}, Dims{256, 384}, Dims{128, 1152}}) {
+        add("normal", random_tensor(DType::bf16, shape, Values::normal, 111), run, round_sf, {});
+        add("normal", random_tensor(DType::bf16, shape, Values::normal, 112), run, round_sf, 0.5);
+      }
+      HostTensor special = random_tensor(DType::bf16, {128, 128}, Values::normal, 113);
+      const HostTensor pairs = special_rows(64);
+      for (int64_t i = 0; i < pairs.size(); ++i) special.set_value(i, pairs.value(i));
+      add("special", special, run, round_sf, {});
+      add("special", special, run, round_sf, 10);
+      add("empty", HostTensor(DType::bf16, {0, 128}), run, round_sf, {});
+      add("empty", HostTensor(DType::bf16, {128, 0}), run, round_sf, 1);
+    }
+  }
   return cases;
 }
 

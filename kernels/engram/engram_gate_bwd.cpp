@@ -1,0 +1,102 @@
+// engram_gate_bwd: the op; its kernels and their descriptions are in gate_bwd_kernel.cpp and
+// gate_bwd_parts.cpp.
+
+#include <initializer_list>
+#include <numeric>
+
+#include "kernels/alignment.h"
+#include "kernels/all_ops.h"
+#include "kernels/engram/gate_bwd_kernel.h"
+#include "kernels/jit/target.h"
+#include "kernels/signature/case.h"
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels {
+namespace {
+
+/// Columns that one access to all of these tensors may have.
+uint8_t vector_of(const Call& c, std::initializer_list<const char*> names) {
+  int64_t vector = 8;
+  for (const char* name : names) {
+    if (c.has(name)) vector = std::gcd(vector, common_vector(c.given(name), vector));
+  }
+  return static_cast<uint8_t>(vector);
+}
+
+engram::GateBwdSpec spec_of(const Call& c) {
+  engram::GateBwdSpec s;
+  s.hidden = c.i32("D");
+  s.vector = vector_of(c, {"grad_out", "hidden_states", "k", "v"});
+  s.out_vector = vector_of(c, {"grad_hidden_states", "grad_k", "grad_v"});
+  s.weight_vector = static_cast<uint8_t>(common_vector(c.given("weight_fused"), 4));
+  s.sum_vector = static_cast<uint8_t>(c.align({"grad_w_partial"}) / 4);
+  return s;
+}
+
+/// Says nothing of outputs: the workspace is allocated with them.
+bool is_one_kernel(const Call& c) {
+  return spec_of(c).vector == 8 &&
+         engram::fits_one_block(c["D"], jit::shared_memory_limit(c.device()));
+}
+
+int64_t workspace_elements(const Call& c) {
+  return is_one_kernel(c) ? 0 : 3 * c["T"] * engram::kStreams;
+}
+
+void launches(const Call& c, Launches& go) {
+  const engram::GateBwdSpec spec = spec_of(c);
+  if (c["T"] == 0) return go.add(engram::build_no_tokens, spec, {}, "no tokens");
+  const int64_t rows = c["T"] * engram::kStreams, partials = c["num_persistent_blocks"];
+  const auto by_row = [&](const char* name) {
+    const TensorView& view = c.given(name);
+    return More::Tensor{name, {view.data, view.dtype, {rows, c["D"]}, c.device()}};
+  };
+  const More more = {.tensors = {by_row("grad_out"),
+                                 by_row("hidden_states"),
+                                 by_row("grad_hidden_states"),
+                                 by_row("grad_k"),
+                                 {"score_gradients",
+                                  {c.given("workspace").data, DType::f32, {3, rows}, c.device()}}},
+                     .scalars = {{"tokens_per_partial", (c["T"] + partials - 1) / partials}}};
+  if (is_one_kernel(c)) return go.add(engram::build_gate_bwd, spec, more, "all");
+  go.add(engram::build_gate_scores, spec, more, "scores");
+  go.add(engram::build_gate_rows, spec, more, "rows");
+}
+
+}  // namespace
+
+const Op engram_gate_bwd_op{
+    .name = "engram_gate_bwd",
+    .family = "engram",
+    .purpose = "gradients of the gate's inputs, and one partial of its weights' per run of tokens",
+    .signature = R"(
+      grad_out               bf16 [T.., 4, D]
+      hidden_states          bf16 [T.., 4, D]
+      k                      bf16 [T.., 4, D] rows
+      v                      bf16 [T.., D] rows
+      weight_fused           f32 [4, D]
+      dot, gate_score, rstd_x, rstd_k  f32 [T.., 4]
+      -> grad_hidden_states  bf16 [T.., 4, D]
+      -> grad_k              bf16 [T.., 4, D]
+      -> grad_v              bf16 [T.., D]
+      -> grad_w_partial      f32 [num_persistent_blocks, 4, D]
+      workspace              f32 [elements()]
+      param                  clamp_value float = 1e-6
+      param                  num_persistent_blocks int >= 1
+      need                   D % 512 = 0
+      limit                  D <= 16777216
+      limit                  num_persistent_blocks <= 16777216
+    )",
+    .launches = launches,
+    .functions = {{"elements", workspace_elements}},
+    .examples = R"(
+      T=5 D=7168 num_persistent_blocks=3; T=4 D=4096 num_persistent_blocks=2
+      T=3 D=2560 num_persistent_blocks=4; T=3 D=7680 num_persistent_blocks=2
+      T=0 D=512 num_persistent_blocks=2)",
+    .bench = R"(
+      T=8001 D=7168 num_persistent_blocks=132; T=8001 D=4096 num_persistent_blocks=132
+      T=4001 D=2048 num_persistent_blocks=132; T=8001 D=8192 num_persistent_blocks=132
+      T=128 D=7168 num_persistent_blocks=132; T=1 D=7168 num_persistent_blocks=132)",
+    .case_words = {{"hc", [](const Case&) { return engram::kStreams; }}}};
+
+}  // namespace tessera::kernels

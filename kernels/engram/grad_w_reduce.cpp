@@ -1,0 +1,93 @@
+// grad_w_reduce: the partial sums of engram_gate_bwd to the gradients of the two norm weights.
+//
+// Method   one thread per weight adds its partials in order; it loads 66 of them at a time before the
+//          first sum, because there are too few weights to fill the device with short loops: 132
+//          partials, one per SM, are two rounds. Every partial is read once, so the bound is bytes /
+//          copy bandwidth.
+// Maths    sum over the partials in ascending order from +0, then fma(sum, the other weight,
+//          gradient)
+// Tuned    not measured yet
+
+#include "dsl/builder.h"
+#include "kernels/all_ops.h"
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int64_t kThreads = 64, kRound = 66;
+// Registers for a whole round. Unless told so, ptxas saves some and waits several times per round.
+constexpr int kBlocksPerSm = 8;
+
+struct Spec {
+  int32_t unused = 0;  // one kernel for all calls
+};
+
+ir::Kernel build(const Spec&) {
+  using namespace dsl;
+  Builder k("grad_w_reduce");
+  auto partials = k.dim("partials"), weights = k.dim("weights");  // of all streams
+  auto partial = k.input("grad_w_partial", DType::f32, {partials, weights}, {.align = 4});
+  auto hidden = k.input("weight_hidden", DType::bf16, {weights}, {.align = 2});
+  auto embed = k.input("weight_embed", DType::bf16, {weights}, {.align = 2});
+  auto grad_hidden = k.output("grad_weight_hidden", DType::f32, {weights}, {.align = 4});
+  auto grad_embed = k.output("grad_weight_embed", DType::f32, {weights}, {.align = 4});
+  auto at = k.launch({ceil_div(weights, kThreads)},
+                     {.threads = kThreads, .min_blocks_per_sm = kBlocksPerSm});
+
+  auto weight = k.let("weight", at.x * kThreads + k.thread());
+  k.if_(weight < weights, [&] {
+    auto sum = k.var(DType::f32, 0.0f, "sum");
+    auto add_round = [&](const Value& first) {
+      auto loaded = k.local(DType::f32, {kRound}, "loaded");
+      k.unrolled(kRound, [&](Value i) { loaded(i) = partial(first + i, weight); });
+      k.unrolled(kRound, [&](Value i) { sum += loaded(i); });
+    };
+    auto rounds = k.let("rounds", partials / kRound);
+    k.serial(0, rounds, [&](Value round) {
+      k.assume(round * kRound + (kRound - 1) < partials);
+      add_round(round * kRound);
+    });
+    // Past the last partial stand zeros, which change no sum that began at +0.
+    k.if_(rounds * kRound < partials, [&] { add_round(rounds * kRound); });
+    grad_hidden(weight) = fma(sum, f32(embed(weight)), grad_hidden(weight));
+    grad_embed(weight) = fma(sum, f32(hidden(weight)), grad_embed(weight));
+  });
+  return k.finish();
+}
+
+void launches(const Call& c, Launches& go) {
+  const int64_t weights = c["hc"] * c["D"];
+  More more;
+  for (const char* name :
+       {"weight_hidden", "weight_embed", "grad_weight_hidden", "grad_weight_embed"}) {
+    const TensorView& view = c.given(name);
+    more.tensors.push_back({name, {view.data, view.dtype, {weights}, c.device()}});
+  }
+  const TensorView& partial = c.given("grad_w_partial");
+  more.tensors.push_back(
+      {"grad_w_partial", {partial.data, partial.dtype, {c["Z"], weights}, c.device()}});
+  go.add(build, Spec{}, more);
+}
+
+}  // namespace
+
+const Op grad_w_reduce_op{
+    .name = "grad_w_reduce",
+    .family = "engram",
+    .purpose = "gradients of the two norm weights of the gate, from partial sums over tokens",
+    .signature = R"(
+      grad_w_partial              f32 [Z, hc, D]
+      weight_hidden               bf16 [hc, D]
+      weight_embed                bf16 [hc, D]
+      -> acc grad_weight_hidden?  f32 [hc, D]
+      -> acc grad_weight_embed?   f32 [hc, D]
+      need                        Z >= 1 on grad_w_partial "there must be a partial"
+      limit                       hc * D <= 2130706431 on weight_hidden "so many weights are not supported"
+    )",
+    .launches = launches,
+    .examples = "Z=132 hc=4 D=512; Z=3 hc=2 D=100; Z=70 hc=1 D=512 grad_weight_hidden=given",
+    .bench = "Z=132 hc=4 D=7168; Z=132 hc=4 D=4096; Z=132 hc=4 D=2048",
+    .case_words = {{"Z", [](const Case&) -> int64_t { return 132; }}}};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,66 @@
+// expand_to_fused: rows of tokens to the positions of their experts.
+//
+// Dtypes   any of 1, 2 or 4 bytes, the same in x and out
+// Method   as expand_to_fused_with_sf, without scales: every row is read once and stored to each of
+//          its positions, padding is cleared. The bound is bytes / copy bandwidth.
+// Maths    none, bytes are moved
+// Tuned    H100: 266.6 us for 21804 tokens of 8 experts, 98 % of copy.
+
+#include "kernels/all_ops.h"
+#include "kernels/moe/even_mapping.h"
+#include "kernels/moe/expand_kernel.h"
+#include "kernels/moe/mapping_values.h"
+#include "kernels/moe/row_scatter.h"
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels {
+namespace {
+
+void launches(const Call& c, Launches& go) {
+  moe::ExpandSpec s;
+  s.row_bytes = static_cast<int32_t>(c.i32("H") * int64_t{bytes(c.given("x").dtype)});
+  s.scales = 0;
+  s.num_topk = c["T"] == 0 ? 0 : c.i32("K");
+  s.align = c.align({"x", "out"});
+  s.sf_layout = SfLayout::row_major;
+  const moe::RowWords row = moe::row_words(s.row_bytes, s.align);
+  const auto words = [&](const char* name, int64_t rows) {  // the same bytes as rows of words
+    return More::Tensor{name, {c.given(name).data, row.dtype, {rows, row.words}, c.device()}};
+  };
+  go.add(moe::build_expand, s,
+         {.tensors = {words("x", c["T"]), words("out", c["P"])},
+          .scalars = {{"parts_apart", moe::parts_apart(s, c["T"], c["P"])}}});
+}
+
+}  // namespace
+
+const Op expand_to_fused_op{
+    .name = "expand_to_fused",
+    .family = "moe",
+    .purpose = "rows of tokens to the positions of their experts",
+    .signature = R"(
+      x                  bytes1/bytes2/bytes4 [T, H]
+      token_topk_to_pos  i32 [T, K]                   values -1 .. P - 1
+      pos_to_expert      i32 [P]
+      -> out             as x [P, H]
+      limit              H <= 268435456 "the rows are too long"
+    )",
+    .launches = launches,
+    .check_values = moe::require_expansion,
+    .examples = R"(
+      T=65 K=8 E=9 entries=97 H=7168 x=bf16; T=19 K=6 E=9 entries=30 H=2560 x=f32
+      T=33 K=2 E=4 entries=40 H=576 x=e4m3; T=7 K=1 E=3 entries=7 alignment=1 H=101 x=bf16)",
+    .bench = R"(
+      T=8004 K=2 x=bf16 H=7168 E=9; T=9910 K=2 x=bf16 H=7168 E=4
+      T=21804 K=8 x=bf16 H=7168 E=9; T=32553 K=8 x=bf16 H=7168 E=4
+      T=1 K=8 x=bf16 H=7168 E=256 P=128; T=128 K=8 x=bf16 H=7168 E=256 P=4064)",
+    .case_words = {{"E", nullptr},
+                   {"entries", moe::rank_entries},
+                   {"alignment", [](const Case&) { return int64_t{16}; }},
+                   {"P", [](const Case& c) { return moe::mapping_of(c).num_positions(); }}},
+    .values = {{"token_topk_to_pos",
+                [](const Case& c, int64_t i) { return moe::mapping_within(c).position(i); }},
+               {"pos_to_expert",
+                [](const Case& c, int64_t i) { return moe::mapping_within(c).expert(i); }}}};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,23 @@
+#pragma once
+// The kernel of per_channel_cast and per_channel_cast_fused.
+
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels {
+
+/// Everything that generated code depends on.
+struct ChannelCastSpec {
+  enum class Rows : uint8_t { in_order, gathered, none };  // none: all is padding
+
+  DType in;  // e4m3 with one scale per 128 columns of a row
+  Rows rows;
+  bool round_sf;
+  uint8_t index_align;  // bytes of pos_to_token
+  int32_t hidden;
+  int32_t align;  // bytes of x
+};
+
+/// Adds it for a call: x, x_sf where x is e4m3, pos_to_token if it is given, out, out_sf.
+void add_channel_cast(const Call& c, Launches& go);
+
+}  // namespace tessera::kernels
