@@ -208,6 +208,8 @@ TEST_CASE("check takes a case that a user types", "[cli][check]") {
   CHECK(
       told("mhc", "T=3 n=2 H=40").starts_with("tessera: argument 'case-of' is a case of one op\n"));
   CHECK(run_tessera({"bench", "post_fwd", "--case-of", "T=3 k=2"}).exit_code == 2);
+  CHECK(run_tessera({"bench", "post_fwd", "--against", "/nowhere/record.jsonl"}).exit_code == 2);
+  CHECK(run_tessera({"bench", "post_fwd", "--launch", "--record", "times"}).exit_code == 2);
 }
 
 TEST_CASE("a seed that no 64 bits hold is wrong usage", "[cli]") {

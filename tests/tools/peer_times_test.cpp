@@ -13,10 +13,12 @@
 #include "tests/support/catch.h"
 #include "tests/support/places.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/lib/bench.h"
 
 namespace tessera::tools {
 namespace {
 
+using tests::read_text;
 using tests::TemporaryFolder;
 using tests::write_text;
 
@@ -79,6 +81,36 @@ TEST_CASE("a line that is no time of a case is named", "[peer]") {
   REQUIRE(typo.unread().size() == 1);
   CHECK(typo.unread()[0].find("peer.jsonl:1: tessera: topk_gate: unknown word 'num_tpok'") !=
         std::string::npos);
+}
+
+TEST_CASE("a record of a run says what a later one made slower", "[peer][bench]") {
+  const kernels::OpInfo& op = kernels::find_op("topk_gate");
+  std::vector<BenchResult> results;
+  for (const kernels::BenchCase& one : {op.bench[0], op.bench[1], op.bench[2]}) {
+    BenchResult r;
+    r.op = op.name;
+    r.label = one.label;
+    r.timing.us = 10;
+    results.push_back(r);
+  }
+  const TemporaryFolder folder;
+  write_text(folder.path("record.jsonl"), bench_record({results[0], results[1]}));
+  CHECK(read_text(folder.path("record.jsonl")) ==
+        "{\"op\":\"topk_gate\",\"case\":\"T=4001 E=72 num_topk=6\",\"time_us\":10.0}\n"
+        "{\"op\":\"topk_gate\",\"case\":\"T=4001 E=96 num_topk=6\",\"time_us\":10.0}\n");
+  const PeerTimes before = PeerTimes::load(folder.path("record.jsonl"));
+  for (size_t i = 0; i < results.size(); ++i) results[i].before_us = before.find(op, op.bench[i]);
+  CHECK(slower_text(results) == "0 of 3 cases got slower, 1 are not in the record\n");
+  results[0].timing.us = 10.14;  // within what runs differ by
+  results[1].timing.us = 10.3;
+  results[2].timing.us = 99;
+  CHECK(slower_text(results) ==
+        "1 of 3 cases got slower, 1 are not in the record\n\n"
+        "op         case                    before us     us  us/before\n"
+        "---------  ----------------------  ---------  -----  ---------\n"
+        "topk_gate  T=4001 E=96 num_topk=6      10.00  10.30       1.03\n");
+  results[1].timing.us = 10.16;  // above 0.15 us, not above 2 %
+  CHECK_FALSE(results[1].is_slower());
 }
 
 TEST_CASE("the copy rate of the peer's machine is interpolated", "[peer]") {

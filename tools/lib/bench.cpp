@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "kernels/jit/prepare.h"
@@ -190,6 +191,34 @@ std::string launch_table(const std::vector<LaunchCost>& costs) {
                fmt::format("{:.0f}", c.call_ns - c.bare_ns)});
   }
   return table.text();
+}
+
+std::string bench_record(const std::vector<BenchResult>& results) {
+  std::string lines;
+  for (const BenchResult& r : results) {
+    const nlohmann::ordered_json line = {
+        {"op", r.op}, {"case", r.label}, {"time_us", std::round(1000 * r.timing.us) / 1000}};
+    lines += line.dump() + "\n";
+  }
+  return lines;
+}
+
+std::string slower_text(const std::vector<BenchResult>& results) {
+  TextTable table({{"op", Align::left},
+                   {"case", Align::left},
+                   {"before us", Align::right},
+                   {"us", Align::right},
+                   {"us/before", Align::right}});
+  size_t slower = 0, fresh = 0;
+  for (const BenchResult& r : results) {
+    fresh += r.before_us ? 0 : 1;
+    if (!r.is_slower()) continue;
+    ++slower;
+    table.row({r.op, r.label, us_text(r.before_us), us_text(r.timing.us),
+               fmt::format("{:.2f}", r.timing.us / *r.before_us)});
+  }
+  return fmt::format("{} of {} cases got slower, {} are not in the record\n{}", slower,
+                     results.size(), fresh, slower > 0 ? "\n" + table.text() : std::string());
 }
 
 std::string bench_json(const BenchMachine& machine, const std::vector<BenchResult>& results,

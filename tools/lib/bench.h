@@ -24,8 +24,13 @@ struct BenchResult {
   double stream_us = 0;                  // of a kernel that reads and writes as many bytes
   std::optional<double> peer_us;         // as recorded
   std::optional<double> peer_scaled_us;  // times (its machine's copy rate / ours)
+  std::optional<double> before_us;       // of an earlier run of ours
 
   double percent_of_copy() const { return copy_gbs > 0 ? 100 * gbs / copy_gbs : 0; }
+  /// By more than 2 % and 0.15 us, within which runs differ.
+  bool is_slower() const {
+    return before_us && timing.us > *before_us * 1.02 && timing.us > *before_us + 0.15;
+  }
   double percent_of_stream() const { return timing.us > 0 ? 100 * stream_us / timing.us : 0; }
 };
 
@@ -56,6 +61,10 @@ BenchMachine bench_machine(const DeviceTimer& timer);
 
 std::string bench_table(const std::vector<BenchResult>& results);
 std::string launch_table(const std::vector<LaunchCost>& costs);
+/// A line of JSON per case, {"op", "case", "time_us"}: what PeerTimes reads.
+std::string bench_record(const std::vector<BenchResult>& results);
+/// What got slower than `before` says, by how much; the cases that it does not have.
+std::string slower_text(const std::vector<BenchResult>& results);
 /// {"machine": {...}, "cases": [...], "launch": [...]}
 std::string bench_json(const BenchMachine& machine, const std::vector<BenchResult>& results,
                        const std::vector<LaunchCost>& costs);

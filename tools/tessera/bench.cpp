@@ -26,7 +26,7 @@ namespace tessera::tools {
 namespace {
 
 struct BenchOptions {
-  std::string op = "all", cases, json, peer, arch = "sm_90a";
+  std::string op = "all", cases, json, peer, record, against, arch = "sm_90a";
   bool launch = false, compile = false, cold = false, skip_without_gpu = false;
   std::optional<double> fail_at;
   std::vector<std::string> cases_of;
@@ -133,12 +133,14 @@ int bench(const BenchOptions& options) {
         "tessera: {} lines of the peer's times are no cases of our ops, the first:\n{}\n",
         peer.unread().size(), peer.unread().front()));
   }
+  const PeerTimes before = reading_arguments(
+      [&] { return options.against.empty() ? PeerTimes() : PeerTimes::load(options.against); });
   if (runtime::num_devices() == 0) {
     if (!options.skip_without_gpu) fail_without_gpu();
     return print(fmt::format("SKIPPED: no CUDA device ({})\n", runtime::why_no_device())) ? kOk
                                                                                           : kFailed;
   }
-  OptionalOutput json(options.json);
+  OptionalOutput json(options.json), record(options.record);
   constexpr int kDevice = 0;
   DeviceTimer timer(kDevice);  // first: CUPTI wants to see the context being made
   const BenchMachine machine = bench_machine(timer);
@@ -155,14 +157,19 @@ int bench(const BenchOptions& options) {
     for (const auto& [op, one] : cases) {
       show_progress(fmt::format("{} {}", op->name, one.label));
       results.push_back(bench_case(*op, one, timer, copy, stream, peer));
+      results.back().before_us = before.find(*op, one);
     }
   }
   show_progress("");
   json.write(bench_json(machine, results, costs));
+  record.write(bench_record(results));
   std::string text = fmt::format("{}, driver {}, NVRTC {}, times from {}\n\n", machine.device,
                                  machine.driver, machine.nvrtc, machine.method);
   text += options.launch ? launch_table(costs) : bench_table(results);
-  return print(text) ? kOk : kFailed;
+  if (!options.against.empty()) text += "\n" + slower_text(results);
+  const bool got_slower = std::any_of(results.begin(), results.end(),
+                                      [](const BenchResult& r) { return r.is_slower(); });
+  return print(text) && !got_slower ? kOk : kFailed;
 }
 
 }  // namespace
@@ -192,6 +199,16 @@ void add_bench(CLI::App& app, Command& command) {
       ->excludes(compile)
       ->excludes(cold)
       ->allow_extra_args(false);
+  sub->add_option("--record", options->record,
+                  "write a line of JSON with the time of each case to this file")
+      ->excludes(launch)
+      ->excludes(compile)
+      ->excludes(cold);
+  sub->add_option("--against", options->against,
+                  "say what got slower than in this file of --record, and fail if something did")
+      ->excludes(launch)
+      ->excludes(compile)
+      ->excludes(cold);
   sub->add_option("--arch", options->arch,
                   "target of --compile, and of --cold without a GPU (default sm_90a)");
   sub->add_option("--fail-at", options->fail_at,
