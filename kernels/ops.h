@@ -1505,6 +1505,7 @@ void mhc_pre_bwd(const MhcPreBwd& call, Stream stream);
 ///   param           n_splits int 1..16 = 16
 ///   param           save_for_backward bool = true
 ///   need            n <= R and R <= 32 on fn "argument 'fn' has the wrong number of rows"
+///   bucket          T at 129, 513
 struct MhcHeadFwd {
   TensorView residual = {};
   TensorView fn = {};

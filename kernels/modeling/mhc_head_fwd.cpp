@@ -48,6 +48,7 @@ const Op mhc_head_fwd_op{.name = "mhc_head_fwd",
       param           n_splits int 1..16 = 16
       param           save_for_backward bool = true
       need            n <= R and R <= 32 on fn "argument 'fn' has the wrong number of rows"
+      bucket          T at 129, 513
     )",
                          .launches = launches,
                          .functions = {{"elements", elements}},
