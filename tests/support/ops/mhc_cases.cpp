@@ -5,49 +5,22 @@
 
 #include <limits>
 
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
-namespace {
-
-struct Extents {
-  Dims tokens;
-  int64_t streams, hidden;
-};
-
-const std::vector<Extents>& extents_of_rows() {
-  static const std::vector<Extents> all = {
-      {{3}, 4, 7168},      {{5}, 4, 2560}, {{7}, 4, 1280},  {{37}, 4, 256}, {{6}, 2, 512},
-      {{3}, 4, 4096},      {{2}, 1, 1280}, {{9}, 3, 100},   {{33}, 5, 72},  {{2}, 16, 64},
-      {{4}, 4, 1},         {{3}, 4, 33},   {{1}, 4, 1000},  {{2}, 8, 1600}, {{2, 3}, 4, 64},
-      {{2, 1, 5}, 4, 256}, {{0}, 4, 256},  {{0, 3}, 4, 64}, {{3}, 4, 0}};
-  return all;
-}
-
-Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
-  Dims shape = tokens;
-  for (const int64_t extent : others) shape.push_back(extent);
-  return shape;
-}
-
-std::string label_of(const Extents& e, std::string_view values) {
-  return fmt::format("{} n={} H={} {}", to_string(e.tokens), e.streams, e.hidden, values);
-}
-
-}  // namespace
-
 std::vector<OpCase> pre_apply_mix_fwd_cases() {
   std::vector<OpCase> cases;
   const auto add = [&](const Extents& e, Values values, std::string_view word) {
     OpCase test;
-    test.label = label_of(e, word);
+    test.label = e.label(word);
     test.inputs["x"] =
         random_tensor(DType::bf16, joined(e.tokens, {e.streams, e.hidden}), values, 1);
     test.inputs["mix"] = random_tensor(DType::f32, joined(e.tokens, {e.streams}), values, 2);
     cases.push_back(std::move(test));
   };
-  for (const Extents& e : extents_of_rows()) add(e, Values::normal, "normal");
+  for (const Extents& e : all_extents()) add(e, Values::normal, "normal");
   add({{11}, 4, 256}, Values::nasty, "nasty");
   add({{5}, 4, 100}, Values::bits, "bits");
   OpCase many = cases.front();
@@ -63,7 +36,7 @@ std::vector<OpCase> post_fwd_cases() {
   std::vector<OpCase> cases;
   const auto add = [&](const Extents& e, Values values, std::string_view word) {
     OpCase test;
-    test.label = label_of(e, word);
+    test.label = e.label(word);
     test.inputs["x"] = random_tensor(DType::bf16, joined(e.tokens, {e.hidden}), values, 5);
     test.inputs["residual"] =
         random_tensor(DType::bf16, joined(e.tokens, {e.streams, e.hidden}), values, 6);
@@ -73,7 +46,7 @@ std::vector<OpCase> post_fwd_cases() {
     test.may_be_unsupported = e.streams > 8;
     cases.push_back(std::move(test));
   };
-  for (const Extents& e : extents_of_rows()) add(e, Values::normal, "normal");
+  for (const Extents& e : all_extents()) add(e, Values::normal, "normal");
   add({{11}, 4, 256}, Values::nasty, "nasty");
   add({{5}, 4, 100}, Values::bits, "bits");
   return cases;
@@ -81,9 +54,9 @@ std::vector<OpCase> post_fwd_cases() {
 
 std::vector<OpCase> expand_to_mhc_fwd_cases() {
   std::vector<OpCase> cases;
-  for (const Extents& e : extents_of_rows()) {
+  for (const Extents& e : all_extents()) {
     OpCase test;
-    test.label = label_of(e, "bits");
+    test.label = e.label("bits");
     test.inputs["x"] = random_tensor(DType::bf16, joined(e.tokens, {e.hidden}), Values::bits, 9);
     test.params["mhc_mult"] = e.streams;
     cases.push_back(std::move(test));

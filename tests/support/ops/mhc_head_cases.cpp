@@ -4,21 +4,16 @@
 
 #include <limits>
 
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
 namespace {
 
-Dims joined(const Dims& tokens, int64_t last) {
-  Dims shape = tokens;
-  shape.push_back(last);
-  return shape;
-}
-
 /// Rows of n entries, `pitch` apart.
 HostTensor rows(const Dims& tokens, int64_t n, int64_t pitch, uint64_t seed) {
-  const Dims shape = joined(tokens, n);
+  const Dims shape = joined(tokens, {n});
   Dims strides = shape;
   int64_t stride = pitch;
   for (int i = shape.rank - 2; i >= 0; --i) {
@@ -74,7 +69,7 @@ std::vector<OpCase> head_compute_mix_bwd_cases() {
     OpCase test;
     test.label = fmt::format("{} n={} pitch={} {}", to_string(tokens), n, pitch,
                              accumulates ? "added" : "new");
-    test.inputs["grad_out"] = random_tensor(DType::f32, joined(tokens, n), Values::normal, 44);
+    test.inputs["grad_out"] = random_tensor(DType::f32, joined(tokens, {n}), Values::normal, 44);
     test.inputs["input_mix"] = rows(tokens, n, pitch, 45);
     test.inputs["scale"] = random_tensor(DType::f32, {1}, Values::normal, 46);
     test.inputs["base"] = random_tensor(DType::f32, {n}, Values::normal, 47);

@@ -4,20 +4,11 @@
 
 #include <limits>
 
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
-namespace {
-
-Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
-  Dims shape = tokens;
-  for (const int64_t extent : others) shape.push_back(extent);
-  return shape;
-}
-
-}  // namespace
-
 std::vector<OpCase> pre_split_mixes_bwd_cases() {
   std::vector<OpCase> cases;
   const auto add = [&](const Dims& tokens, int64_t n, double post_mult, bool accumulates) {

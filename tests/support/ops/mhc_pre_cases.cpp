@@ -3,34 +3,14 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
 
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
 namespace {
-
-Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
-  Dims shape = tokens;
-  for (const int64_t extent : others) shape.push_back(extent);
-  return shape;
-}
-
-/// Rows of `fn` so small that products are about 1.
-HostTensor random_fn(int64_t entries, int64_t width) {
-  HostTensor fn = random_tensor(DType::f32, {entries, width}, Values::normal, 32);
-  const double scale = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(width, 1)));
-  for (int64_t i = 0; i < fn.size(); ++i) fn.set_value(i, fn.value(i) * scale);
-  return fn;
-}
-
-HostTensor random_weight(int64_t width) {
-  HostTensor weight = random_tensor(DType::f32, {width}, Values::normal, 33);
-  for (int64_t i = 0; i < width; ++i) weight.set_value(i, 1 + 0.1 * weight.value(i));
-  return weight;
-}
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -47,8 +27,8 @@ std::vector<OpCase> norm_fn_fwd_cases() {
                              streams, hidden, entries, splits, weight, eps);
     test.inputs["residual"] =
         random_tensor(DType::bf16, joined(tokens, {streams, hidden}), Values::normal, 31);
-    test.inputs["fn"] = random_fn(entries, width);
-    if (weight) test.inputs["norm_weight"] = random_weight(width);
+    test.inputs["fn"] = random_fn(entries, width, 32);
+    if (weight) test.inputs["norm_weight"] = random_weight(width, 33);
     test.params = {{"n_splits", splits}, {"norm_eps", eps}};
     test.may_be_unsupported = entries > 32;
     // Far below what a missing rounding to tf32 changes.
@@ -114,10 +94,10 @@ std::vector<OpCase> pre_big_fuse_cases() {
                              weight, cases.size());
     test.inputs["residual"] =
         random_tensor(DType::bf16, joined(tokens, {streams, hidden}), Values::normal, 34);
-    test.inputs["fn"] = random_fn(entries, width);
+    test.inputs["fn"] = random_fn(entries, width, 32);
     test.inputs["scale"] = random_tensor(DType::f32, {3}, Values::normal, 35);
     test.inputs["base"] = random_tensor(DType::f32, {entries}, Values::normal, 36);
-    if (weight) test.inputs["norm_weight"] = random_weight(width);
+    if (weight) test.inputs["norm_weight"] = random_weight(width, 33);
     test.params = std::move(params);
     test.may_be_unsupported = streams > 4;
     test.tolerance = Tolerance{1e-4, 1e-5};

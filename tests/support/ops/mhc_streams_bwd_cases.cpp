@@ -2,44 +2,16 @@
 
 #include <fmt/format.h>
 
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
-namespace {
-
-struct Extents {
-  Dims tokens;
-  int64_t streams, hidden;
-};
-
-/// Hidden sizes of models and odd ones, one stream and many, several token dimensions, empty ones.
-const std::vector<Extents>& all_extents() {
-  static const std::vector<Extents> all = {
-      {{3}, 4, 7168},  {{5}, 4, 2560}, {{7}, 4, 1280},  {{37}, 4, 256},      {{6}, 2, 512},
-      {{3}, 4, 4096},  {{2}, 1, 1280}, {{9}, 3, 100},   {{33}, 5, 72},       {{2}, 16, 64},
-      {{4}, 4, 1},     {{3}, 4, 33},   {{1}, 4, 1000},  {{2}, 8, 1600},      {{3}, 2, 2056},
-      {{2, 3}, 4, 64}, {{0}, 4, 256},  {{0, 3}, 4, 64}, {{2, 1, 5}, 4, 256}, {{3}, 4, 0}};
-  return all;
-}
-
-Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
-  Dims shape = tokens;
-  for (const int64_t extent : others) shape.push_back(extent);
-  return shape;
-}
-
-std::string label_of(const Extents& e, std::string_view values) {
-  return fmt::format("{} n={} H={} {}", to_string(e.tokens), e.streams, e.hidden, values);
-}
-
-}  // namespace
-
 std::vector<OpCase> expand_to_mhc_bwd_cases() {
   std::vector<OpCase> cases;
   const auto add = [&](const Extents& e, Values values, std::string_view word) {
     OpCase test;
-    test.label = label_of(e, word);
+    test.label = e.label(word);
     test.inputs["grad_out"] =
         random_tensor(DType::bf16, joined(e.tokens, {e.streams, e.hidden}), values, 31);
     cases.push_back(std::move(test));
@@ -68,7 +40,7 @@ std::vector<OpCase> pre_apply_mix_bwd_cases() {
   const auto add = [&](const Extents& e, Values values, bool accumulates) {
     const Dims rows = joined(e.tokens, {e.streams, e.hidden});
     OpCase test;
-    test.label = label_of(e, accumulates ? "added" : "new");
+    test.label = e.label(accumulates ? "added" : "new");
     test.inputs["grad_out"] = random_tensor(DType::bf16, joined(e.tokens, {e.hidden}), values, 32);
     test.inputs["x"] = random_tensor(DType::bf16, rows, values, 33);
     test.inputs["mix"] = random_tensor(DType::f32, joined(e.tokens, {e.streams}), values, 34);

@@ -3,27 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "tests/reference/modeling.h"
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
 namespace {
-
-Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
-  Dims shape = tokens;
-  for (const int64_t extent : others) shape.push_back(extent);
-  return shape;
-}
-
-HostTensor scaled(HostTensor tensor, double factor, double offset = 0) {
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    tensor.set_value(i, offset + factor * tensor.value(i));
-  }
-  return tensor;
-}
 
 struct PreShape {
   Dims tokens;
@@ -58,12 +44,11 @@ HostTensors forward_inputs(const PreShape& s, int64_t rows, int64_t entries, int
   HostTensors inputs;
   inputs["residual"] =
       random_tensor(DType::bf16, joined(s.tokens, {s.streams, s.hidden}), Values::normal, 41);
-  inputs["fn"] = scaled(random_tensor(DType::f32, {rows, width}, Values::normal, 42),
-                        1 / std::sqrt(static_cast<double>(width)));
+  inputs["fn"] = random_fn(rows, width, 42);
   inputs["scale"] = random_tensor(DType::f32, {scales}, Values::normal, 43);
   inputs["base"] = random_tensor(DType::f32, {entries}, Values::normal, 44);
   if (s.weight) {
-    inputs["norm_weight"] = scaled(random_tensor(DType::f32, {width}, Values::normal, 45), 0.1, 1);
+    inputs["norm_weight"] = random_weight(width, 45);
   }
   return inputs;
 }

@@ -3,20 +3,11 @@
 
 #include <fmt/format.h>
 
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
-namespace {
-
-Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
-  Dims shape = tokens;
-  for (const int64_t extent : others) shape.push_back(extent);
-  return shape;
-}
-
-}  // namespace
-
 std::vector<OpCase> multilayer_recompute_cases() {
   std::vector<OpCase> cases;
   const auto add = [&](const Dims& tokens, int64_t n, int64_t hidden, int64_t layers,

@@ -7,24 +7,12 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/support/ops/mhc_inputs.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 
 namespace tessera::test {
 namespace {
-
-Dims joined(const Dims& tokens, std::initializer_list<int64_t> others) {
-  Dims shape = tokens;
-  for (const int64_t extent : others) shape.push_back(extent);
-  return shape;
-}
-
-/// Normal values times `scale`, `offset` added.
-HostTensor scaled(const Dims& shape, uint64_t seed, double scale, double offset = 0) {
-  HostTensor tensor = random_tensor(DType::f32, shape, Values::normal, seed);
-  for (int64_t i = 0; i < tensor.size(); ++i) tensor.set_value(i, offset + scale * tensor.value(i));
-  return tensor;
-}
 
 struct Form {
   Dims tokens;
@@ -42,12 +30,12 @@ OpCase case_of_form(const Form& f) {
   // Entries of fn so small that a product gradient on the other side of a tie, which an rsqrt in the
   // last bit can cause, stays below the absolute tolerance.
   const double fn_scale = 0.02 / std::sqrt(static_cast<double>(std::max<int64_t>(width, 1)));
-  test.inputs["grad_out"] = scaled(joined(f.tokens, {f.entries}), 61, 1);
+  test.inputs["grad_out"] = scaled_normal(joined(f.tokens, {f.entries}), 61, 1);
   test.inputs["residual"] =
       random_tensor(DType::bf16, joined(f.tokens, {f.streams, f.hidden}), Values::normal, 62);
-  test.inputs["fn"] = scaled({f.entries, width}, 63, fn_scale);
-  if (f.weight) test.inputs["norm_weight"] = scaled({width}, 64, 0.1, 1);
-  test.inputs["out_mul"] = scaled(joined(f.tokens, {f.entries}), 65, 1);
+  test.inputs["fn"] = scaled_normal({f.entries, width}, 63, fn_scale);
+  if (f.weight) test.inputs["norm_weight"] = scaled_normal({width}, 64, 0.1, 1);
+  test.inputs["out_mul"] = scaled_normal(joined(f.tokens, {f.entries}), 65, 1);
   HostTensor squares = random_tensor(DType::f32, f.tokens, Values::uniform, 66);
   for (int64_t i = 0; i < squares.size(); ++i) {
     squares.set_value(i, static_cast<double>(width) * (0.5 + squares.value(i)));
@@ -56,8 +44,8 @@ OpCase case_of_form(const Form& f) {
   if (f.accumulates) {
     test.inputs["grad_residual"] =
         random_tensor(DType::bf16, joined(f.tokens, {f.streams, f.hidden}), Values::normal, 67);
-    test.inputs["grad_fn"] = scaled({f.entries, width}, 68, 1);
-    if (f.weight) test.inputs["grad_norm_weight"] = scaled({width}, 69, 1);
+    test.inputs["grad_fn"] = scaled_normal({f.entries, width}, 68, 1);
+    if (f.weight) test.inputs["grad_norm_weight"] = scaled_normal({width}, 69, 1);
   }
   test.params["norm_eps"] = f.eps;
   test.may_be_unsupported = f.entries > 32;
