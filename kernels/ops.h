@@ -867,6 +867,7 @@ void engram_gate_fwd(const EngramGateFwd& call, Stream stream);
 ///   param                  clamp_value float = 1e-6
 ///   param                  num_persistent_blocks int >= 1
 ///   need                   D % 512 = 0
+///   bucket                 T at 1          # no tokens
 ///   limit                  D <= 16777216
 ///   limit                  num_persistent_blocks <= 16777216
 struct EngramGateBwd {

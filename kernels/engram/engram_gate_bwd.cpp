@@ -84,6 +84,7 @@ const Op engram_gate_bwd_op{
       param                  clamp_value float = 1e-6
       param                  num_persistent_blocks int >= 1
       need                   D % 512 = 0
+      bucket                 T at 1          # no tokens
       limit                  D <= 16777216
       limit                  num_persistent_blocks <= 16777216
     )",

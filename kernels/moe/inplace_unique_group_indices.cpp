@@ -94,7 +94,7 @@ const Op inplace_unique_group_indices_op{
     .launches = launches,
     .check_values = check_values,
     .examples = R"(
-      T=300 K=8 num_groups=8; T=129 K=6 num_groups=72; T=130 K=9 num_groups=16; T=3 K=70 num_groups=128)",
+      T=300 K=8 num_groups=8; T=129 K=6 num_groups=72; T=130 K=9 num_groups=16; T=3 K=130 num_groups=128)",
     .bench = R"(
       T=8091 K=2 num_groups=8; T=10170 K=2 num_groups=8; T=21783 K=8 num_groups=8
       T=32500 K=8 num_groups=8; T=1 K=8 num_groups=32; T=128 K=8 num_groups=32)",

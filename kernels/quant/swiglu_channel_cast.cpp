@@ -8,8 +8,8 @@
 //          bytes / copy bandwidth.
 // Maths    v = gate / (1 + exp(-gate)) * up, every step rounded to f32, then to bf16; scale and
 //          code: see scale_factor.h
-// Tuned    H100: 8064 x 7168 take 116 us, 119 transposed, 88 and 86 % of copy; with 16 tokens per thread, which
-//          leave fewer warps, 129 and 133.
+// Tuned    H100: 8064 x 7168 take 116 us, 119 transposed, 88 and 86 % of copy; with 16 tokens per
+//          thread, which leave fewer warps, 129 and 133.
 
 #include "kernels/quant/swiglu_channel_cast.h"
 
