@@ -27,7 +27,7 @@ struct BenchResult {
   std::optional<double> before_us;       // of an earlier run of ours
 
   double percent_of_copy() const { return copy_gbs > 0 ? 100 * gbs / copy_gbs : 0; }
-  /// By more than 2 % and 0.15 us, within which runs differ.
+  /// By more than 2 % and by more than 0.15 us, the margins that targets leave.
   bool is_slower() const {
     return before_us && timing.us > *before_us * 1.02 && timing.us > *before_us + 0.15;
   }
@@ -63,7 +63,7 @@ std::string bench_table(const std::vector<BenchResult>& results);
 std::string launch_table(const std::vector<LaunchCost>& costs);
 /// A line of JSON per case, {"op", "case", "time_us"}: what PeerTimes reads.
 std::string bench_record(const std::vector<BenchResult>& results);
-/// What got slower than `before` says, by how much; the cases that it does not have.
+/// The cases that are slower than their earlier times, and how many have none.
 std::string slower_text(const std::vector<BenchResult>& results);
 /// {"machine": {...}, "cases": [...], "launch": [...]}
 std::string bench_json(const BenchMachine& machine, const std::vector<BenchResult>& results,
