@@ -13,7 +13,7 @@
 //          4, 2, 1. grad_residual = bf16(fma(2 x, dq, g + da F')), g the value before, one f32 chain in
 //          steps of 8 entries. dF' = x da per run of tokens, ascending in steps of 16; the 11 bits of
 //          da are exactly the sum of two bf16 numbers. Runs ascending from +0. A residual that is not
-//          finite makes its columns of dF' NaN: so is 0 times infinity, and its r is 0.
+//          finite has r = 0, and 0 times infinity makes its columns of dF' NaN.
 // Tuned    H100: 4096 tokens of 4 x 7168 take 293 us, 81 % of copy where the gradients are given.
 
 #include "kernels/mhc/norm_bwd_kernel.h"

@@ -6,9 +6,9 @@
 // Method   a block per row, or some short rows: all of a row's inputs are read before the first is
 //          used, 8 columns per access and thread, then chunk after chunk is computed, cast and
 //          stored. Threads of a group share its maximum by shuffles. The dot product of a row is
-//          summed per thread, then over the threads, in an order that `hidden` decides. Blocks clear
-//          the gradients of entries that no row owns on the way. Each byte moves once, so the bound
-//          is bytes / copy bandwidth.
+//          summed per thread, then over the threads, in an order that `hidden` decides. Blocks also
+//          clear the gradients of entries that no row owns. Each byte moves once, so the bound is
+//          bytes / copy bandwidth.
 // Maths    with s = 1 / (1 + exp(-x)): act = x / (1 + exp(-x)) * y, out = act * w,
 //          dx = ((g * w * s) * y) * fma(x, 1 - s, 1), dy = (g * w * s) * x, grad_weight = sum of
 //          g * act; every step rounded; +0 where a clamp holds
