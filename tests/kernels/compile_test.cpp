@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/cuda/emit.h"
@@ -30,7 +33,13 @@ const runtime::Nvrtc* nvrtc_here(std::string& why) {
 /// whole row of several tensors in registers, and a few bytes of it in L1 cost less than a second
 /// pass over the row.
 int known_spill(const std::string& op, int nvrtc_version) {
-  static const std::map<std::string, int> known = {{"engram_gate_fwd", 4}};
+  // The last four spill nothing on sm_90a: the casts spill on sm_80 alone, the gradients of the gate on
+  // sm_80, sm_89 and sm_100a.
+  static const std::map<std::string, int> known = {{"engram_gate_fwd", 4},
+                                                   {"engram_gate_bwd", 16},
+                                                   {"engram_bwd", 16},
+                                                   {"per_block_cast", 20},
+                                                   {"swiglu_forward_and_per_channel_cast", 12}};
   // Tiles were chosen with NVRTC 13.0. Seen elsewhere: 4 bytes in cast_back_e5m6 (12.8 and 12.9 for
   // sm_100a), 8 in reduce_fused (13.1 for sm_100a and sm_120a).
   const int least = nvrtc_version == 13000 ? 0 : 8;
@@ -53,6 +62,7 @@ TEST_CASE("R22.12 every shipped kernel compiles for every target that NVRTC list
     if (!listed) WARN(nvrtc->describe() << " does not list " << word);
   }
   REQUIRE(targets.size() >= 3);
+  std::set<std::pair<std::string, int>> seen;  // texts and targets: many examples share a kernel
   for (const kernels::OpInfo& op : kernels::ops()) {
     REQUIRE_FALSE(op.examples.empty());
     for (const kernels::BenchCase& example : op.examples) {
@@ -60,6 +70,7 @@ TEST_CASE("R22.12 every shipped kernel compiles for every target that NVRTC list
         const kernels::jit::TargetScope scope(target);
         for (const ir::Kernel& kernel : tools::kernels_of(op, example)) {
           const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
+          if (!seen.emplace(source.text, target.number()).second) continue;
           CAPTURE(op.name, example.label, to_string(target));
           const runtime::Image image = runtime::compile(*nvrtc, source, target);
           CHECK(image.resources.spill_bytes <= known_spill(op.name, nvrtc->version));

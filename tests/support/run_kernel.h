@@ -19,7 +19,8 @@ std::vector<double> values_of(const HostTensor& tensor);
 
 /// Runs `kernel` on CPU tensors (parameter order) with traps on, checks that nothing around the
 /// tensors changed and that a GPU leaves the same bytes in every tensor. With TESSERA_TEST_THOROUGH
-/// set, as ctest does, NVRTC must also take its text for every target, and the watcher sees it.
+/// set, as ctest does, NVRTC must also take its text for the oldest target that has what it uses and
+/// for the newest one, and the watcher sees it.
 void run_kernel(const ir::Kernel& kernel, const std::vector<const HostTensor*>& tensors);
 
 /// Runs `kernel` on the executor alone, with traps on: for blocks whose order decides the result, and

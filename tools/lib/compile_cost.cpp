@@ -96,7 +96,7 @@ double CompileCost::share_of_limit() const {
 }
 
 std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op) {
-  constexpr size_t kMost = 10;
+  constexpr size_t kMost = 4;
   const size_t count = std::min(kMost, op.examples.size());
   std::vector<const kernels::BenchCase*> chosen;
   for (size_t i = 0; i < count; ++i) {

@@ -35,7 +35,7 @@ struct CompileCost {
   double share_of_limit() const;
 };
 
-/// The cases that stand for an op: its examples, ten of them at most, spread evenly.
+/// The cases that stand for an op: its examples, four of them at most, spread evenly.
 std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op);
 
 /// Every kernel of an example. One that takes more than `again_above` of its limit is measured again,
