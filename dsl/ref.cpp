@@ -80,6 +80,7 @@ Ref Ref::index(std::vector<Arg> indices) const {
   return result;
 }
 
+Ref::~Ref() = default;
 Ref::Ref(const Ref& other)
     : recorder_(other.recorder_),
       region_(other.region_),

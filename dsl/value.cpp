@@ -203,6 +203,17 @@ std::string suffix_hint(double number) {
 
 }  // namespace
 
+Value::Value(const Value& other) = default;
+Value::Value(Value&& other) noexcept = default;
+Value& Value::operator=(const Value& other) = default;
+Value& Value::operator=(Value&& other) noexcept = default;
+Value::~Value() = default;
+
+Arg::Arg(const Arg& other) = default;
+Arg::Arg(Arg&& other) noexcept = default;
+Arg& Arg::operator=(const Arg& other) = default;
+Arg& Arg::operator=(Arg&& other) noexcept = default;
+Arg::~Arg() = default;
 Arg::Arg(const Value& value, SourceLoc loc) : value_(value), loc_(loc) {
   if (!value.expr()) fail(nullptr, "EMPTY_VALUE", "a default-constructed Value is used", loc);
 }

@@ -23,6 +23,12 @@ class Value {
  public:
   Value() = default;
   Value(Recorder* recorder, ir::Expr expr) : recorder_(recorder), expr_(std::move(expr)) {}
+  // Out of line, as those of Ref and Arg: a kernel makes hundreds of each.
+  Value(const Value& other);
+  Value(Value&& other) noexcept;
+  Value& operator=(const Value& other);
+  Value& operator=(Value&& other) noexcept;
+  ~Value();
 
   DType dtype() const { return expr_->type; }
   const ir::Expr& expr() const { return expr_; }
@@ -44,6 +50,7 @@ class Ref {
       : recorder_(recorder), region_(std::move(region)), loc_(loc) {}
   /// A copy is a name of its own: it is stale once the element is written by another one.
   Ref(const Ref& other);
+  ~Ref();
 
   /// Indexes the leading dimensions that are still free. An index of constants and of loops with
   /// constant bounds that leaves a part on the chip, or a tile, in an iteration that is surely run is
@@ -118,6 +125,11 @@ class Arg {
               : std::is_floating_point_v<Number> ? Kind::floating
                                                  : Kind::integer),
         loc_(loc) {}
+  Arg(const Arg& other);
+  Arg(Arg&& other) noexcept;
+  Arg& operator=(const Arg& other);
+  Arg& operator=(Arg&& other) noexcept;
+  ~Arg();
 
   bool is_literal() const { return kind_ != Kind::value; }
   /// True for a literal that is a value of `dtype`.
