@@ -28,7 +28,7 @@ std::string read_file(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("6.10 every automatic choice in six kernels is explained as approved",
+TEST_CASE("every automatic choice in six kernels is explained as approved (6.10)",
           "[kernels][explain]") {
   // The first example of an op, and its first kernel.
   const char* const word = GENERATE("per_token_cast", "batched_transpose", "sinkhorn_fwd",

@@ -1,21 +1,51 @@
 // Every golden case whose op exists, on the executor with traps on.
 
-#include <iostream>
+#include "tests/support/ops/golden.h"
 
+#include <iostream>
+#include <set>
+
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/golden_run.h"
 
 using namespace tessera;
 using namespace tessera::test;
 
-TEST_CASE("golden cases on the executor", "[golden]") {
-  const GoldenReport report = run_golden(Device::cpu());
-  if (!report.skipped.empty()) TESSERA_SKIP(report.skipped);
-  std::cout << to_string(report);
-  CHECK_FALSE(report.passed.empty());
-  for (const auto& [op, passed] : report.passed) {
-    INFO(op << " passes no case at all");
-    CHECK(passed > 0);
+namespace {
+
+/// The ops without a recorded case: two small ones and the six compositions. Their own tests
+/// compare them with references.
+const std::set<std::string> kUnrecorded = {"engram_make_offsets", "round_to_tf32", "engram_fwd",
+                                           "engram_bwd",          "mhc_pre_fwd",   "mhc_pre_bwd",
+                                           "mhc_head_fwd",        "mhc_head_bwd"};
+
+}  // namespace
+
+TEST_CASE("the repository has golden cases of all ops but eight", "[golden]") {
+  std::set<std::string> recorded, expected;
+  for (const std::string& family : golden_families(golden_in_repository())) {
+    for (const GoldenCase& golden : read_golden(golden_in_repository(), family)) {
+      recorded.insert(golden.op);
+    }
   }
-  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    if (!kUnrecorded.contains(op.name)) expected.insert(op.name);
+  }
+  CHECK(recorded == expected);
+  CHECK(recorded.size() == 54);
+}
+
+TEST_CASE("golden cases in the repository pass on the executor", "[golden]") {
+  const GoldenReport report = run_golden(golden_in_repository(), Device::cpu());
+  std::cout << to_string(report);
+  check_complete(report);
+}
+
+// .ci/run looks for this name.
+TEST_CASE("golden cases beside the repository pass on the executor", "[golden]") {
+  if (const std::string reason = why_no_golden_beside(); !reason.empty()) TESSERA_SKIP(reason);
+  const GoldenReport report = run_golden(golden_beside_repository(), Device::cpu());
+  std::cout << to_string(report);
+  check_report(report);
 }

@@ -28,24 +28,32 @@ HostTensor some(DType dtype, Dims shape) {
   return random_tensor(dtype, shape, Values::normal, 1);
 }
 
-}  // namespace
-
-TEST_CASE("the mixing chains meet the recorded values bit for bit", "[reference][golden][mhc]") {
-  const std::filesystem::path folder = golden_folder();
-  if (!std::filesystem::is_directory(folder)) {
-    TESSERA_SKIP("no golden folder " + folder.string() + " (set TESSERA_GOLDEN_DIR)");
-  }
-  int passed = 0;
+/// The references of the mixing ops on the recorded cases of a golden folder.
+void check_mixing_chains(const std::filesystem::path& folder) {
+  int checked = 0;
   for (const std::string& family : golden_families(folder)) {
     for (const GoldenCase& golden : read_golden(folder, family)) {
       if (golden.op != "pre_apply_mix_fwd" && golden.op != "post_fwd") continue;
       INFO(golden.id);
       const HostTensors got = reference::runner(golden.op)(golden.inputs, golden.params);
       CHECK_THAT(got.at("out"), EqualsBits(golden.outputs.at("out")));
-      ++passed;
+      ++checked;
     }
   }
-  CHECK(passed > 0);
+  CHECK(checked > 0);
+}
+
+}  // namespace
+
+TEST_CASE("the mixing chains meet the values recorded in the repository bit for bit",
+          "[reference][golden][mhc]") {
+  check_mixing_chains(golden_in_repository());
+}
+
+TEST_CASE("the mixing chains meet the values recorded beside the repository bit for bit",
+          "[reference][golden][mhc]") {
+  if (const std::string reason = why_no_golden_beside(); !reason.empty()) TESSERA_SKIP(reason);
+  check_mixing_chains(golden_beside_repository());
 }
 
 TEST_CASE("pre_apply_mix_fwd equals its reference on the executor", "[pre_apply_mix_fwd]") {

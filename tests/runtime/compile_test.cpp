@@ -126,7 +126,7 @@ TEST_CASE("a compile error shows the compiler's words and the lines around them"
   }
 }
 
-TEST_CASE("R22.13 an error in the CUDA text of a kernel names the author's file and line") {
+TEST_CASE("an error in the CUDA text of a kernel names the author's file and line (R22.13)") {
   REQUIRE_NVRTC();
   dsl::ExternFunction f;
   f.name = "takes_a_pointer";

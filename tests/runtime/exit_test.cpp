@@ -25,21 +25,21 @@ const std::string kThreads = tessera::test::in_build("exit_threads_program");
 
 }  // namespace
 
-TEST_CASE("R22.19 a program ends with kernels loaded") {
+TEST_CASE("a program ends with kernels loaded (R22.19)") {
   const ScratchFolder scratch;
   const ChildResult ended = run({kProgram}, scratch / "cache");
   CHECK(ended.output == "");
   CHECK(ended.exit_code == 0);
 }
 
-TEST_CASE("R22.19 a program unloads a plugin that has kernels loaded, and ends") {
+TEST_CASE("a program unloads a plugin that has kernels loaded, and ends (R22.19)") {
   const ScratchFolder scratch;
   const ChildResult ended = run({kProgram, kPlugin}, scratch / "cache");
   CHECK(ended.output == "");
   CHECK(ended.exit_code == 0);
 }
 
-TEST_CASE("R22.19 a Python interpreter ends with kernels loaded") {
+TEST_CASE("a Python interpreter ends with kernels loaded (R22.19)") {
 #ifdef __SANITIZE_THREAD__
   TESSERA_SKIP(
       "an interpreter that was built without ThreadSanitizer cannot load a library with it");

@@ -80,7 +80,7 @@ void call_with_two(std::string_view op, const Pair& pair,
 
 }  // namespace
 
-TEST_CASE("R22.18 C07 a call that was checked before allocates nothing and takes no lock") {
+TEST_CASE("a call that was checked before allocates nothing and takes no lock (R22.18, C07)") {
   OnFakes on;
   const jit::Function function(sum_of_nine());
   const TenTensors tensors = tensors_at(0x10000000, 1000);
@@ -117,7 +117,7 @@ TEST_CASE("a call like an earlier one is launched on its own addresses") {
   CHECK(on.fake.state().num_launches == 3);
 }
 
-TEST_CASE("C08 a call that differs from an earlier one only where it is wrong is refused") {
+TEST_CASE("a call that differs from an earlier one only where it is wrong is refused (C08)") {
   OnFakes on;
   const jit::Function function(sum_of_nine());
   const TenTensors good = tensors_at(0x10000000, 1000);
@@ -339,7 +339,7 @@ TEST_CASE("the padding that a kernel writes is memory of its tensor") {
   CHECK(full_calls == 4);
 }
 
-TEST_CASE("R22.16 a prepared call launches during capture, another is refused by name") {
+TEST_CASE("a prepared call launches during capture, another is refused by name (R22.16)") {
   OnFakes on;
   const Pair pair(0x10000000, 100);
   int stream = 0;
@@ -377,7 +377,7 @@ TEST_CASE("many calls are prepared side by side, and all of them although one fa
   CHECK(on.fake.state().num_launches == 0);
 }
 
-TEST_CASE("a warm-up that is stopped ends its compiles; whoever else wants the kernel gets it") {
+TEST_CASE("a warm-up that is stopped ends its compiles, whoever else wants the kernel gets it") {
   OnFakes on;
   const Pair pair(0x10000000, 100);
   const jit::Function function = copy_function("stopped");
@@ -516,7 +516,7 @@ TEST_CASE("children of fork prepare kernels although another thread was at it") 
   CHECK(failures == 0);
 }
 
-TEST_CASE("C05 a warm hit reads no text and compiles nothing") {
+TEST_CASE("a warm hit reads no text and compiles nothing (C05)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   { Process(fake, scratch / "cache").runtime->image(Process::with_text("a"), kTarget); }

@@ -111,7 +111,7 @@ TEST_CASE("scalars reach the kernel") {
   CHECK(memory == std::vector<float>{-6.5F, -6.5F, -6.5F});
 }
 
-TEST_CASE("R22.13 a type error in a kernel names the author's file and line") {
+TEST_CASE("a type error in a kernel names the author's file and line (R22.13)") {
   int line = 0;
   const auto build = [&] {
     dsl::Builder k("mistyped");

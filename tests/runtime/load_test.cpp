@@ -174,7 +174,7 @@ TEST_CASE("an image that the driver refuses is compiled again, once") {
         "with TESSERA_NVRTC");
     CHECK(fake.state().num_compiles == 2);
   }
-  SECTION("R17.9 but a dead context blames an earlier kernel, not the image nor the op") {
+  SECTION("but a dead context blames an earlier kernel, not the image nor the op (R17.9)") {
     fake.state().load_result = 700;
     fake.state().num_refused_loads = 1;
     CHECK(error_of([&] { process.runtime->load(Process::with_text("a"), 0); }) ==
@@ -200,7 +200,7 @@ TEST_CASE("TESSERA_ARCH picks the target, which must run on the device") {
   CHECK(process.runtime->load(process.with_spec("a"), 0)->image->target == Target{8, 0, 0});
 }
 
-TEST_CASE("R16.4 a cluster is launched as one, if the device can hold it") {
+TEST_CASE("a cluster is launched as one, if the device can hold it (R16.4)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   Options options;

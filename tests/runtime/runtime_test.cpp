@@ -146,7 +146,7 @@ TEST_CASE("code without an identity keeps kernels with a Spec off the disk, text
   CHECK(fake.state().num_compiles == 3);
 }
 
-TEST_CASE("many threads that want one kernel compile it once; other kernels do not wait") {
+TEST_CASE("many threads that want one kernel compile it once, other kernels do not wait") {
   FakeCuda fake;
   fake.state().compile_ms = 50;
   Process process(fake, "");

@@ -30,7 +30,7 @@ std::function<void(const ir::Kernel&)>& kernel_watcher() {
 }
 
 /// Every distinct text once per process, for the oldest target that takes it and the newest: these
-/// are minutes of NVRTC, and R22.12 compiles what is shipped for all targets.
+/// are minutes of NVRTC, and a test compiles what is shipped for all targets (R22.12).
 void check_compiles(const ir::Kernel& kernel) {
   static std::string reason;
   static const auto nvrtc = Nvrtc::open(reason);

@@ -262,7 +262,7 @@ TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and
   CHECK(keys_in(run_tessera({"cache", "ls"}, cache).out).empty());
 }
 
-TEST_CASE("R22.10 a bundle of every op serves every op where no libnvrtc is", "[cli][cache]") {
+TEST_CASE("a bundle of every op serves every op where no libnvrtc is (R22.10)", "[cli][cache]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string bundle = folder.path("kernels.tsb");
@@ -298,7 +298,7 @@ TEST_CASE("a process that finds all its kernels in the cache opens no libnvrtc",
   CHECK(cold.output.size() > 1000);
 }
 
-TEST_CASE("C01 keys and binaries do not depend on what a process made before", "[cli][cache]") {
+TEST_CASE("keys and binaries do not depend on what a process made before (C01)", "[cli][cache]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const std::string program = test::in_build("every_op_program");
   const auto made = [&](const std::string& first, const std::string& second) {

@@ -53,7 +53,7 @@ TEST_CASE("NVRTC compiles every approved text for every target", "[codegen][cuda
   }
 }
 
-TEST_CASE("R22.12 NVRTC compiles the whole prelude for every target that it lists",
+TEST_CASE("NVRTC compiles the whole prelude for every target that it lists (R22.12)",
           "[codegen][cuda][nvrtc]") {
   std::string reason;
   const auto nvrtc = test::Nvrtc::open(reason);

@@ -23,7 +23,7 @@ void exchange(Builder& k, const Ref& buffer, const Ref& to, int64_t size) {
 
 }  // namespace
 
-TEST_CASE("S10 buffers that are not in use together share memory, with a barrier between",
+TEST_CASE("buffers that are not in use together share memory, with a barrier between (S10)",
           "[language]") {
   Builder k("generations");
   constexpr int64_t size = 4 * kKib;
@@ -43,7 +43,7 @@ TEST_CASE("S10 buffers that are not in use together share memory, with a barrier
   CHECK(count(cuda_text(kernel), "__syncthreads();") == 5);
 }
 
-TEST_CASE("S10 buffers keep to themselves where that costs no blocks", "[language]") {
+TEST_CASE("buffers keep to themselves where that costs no blocks (S10)", "[language]") {
   Builder k("small");
   auto y = k.output("y", DType::i32, {2, 512});
   k.launch({1}, {.threads = 128});
@@ -58,7 +58,7 @@ TEST_CASE("S10 buffers keep to themselves where that costs no blocks", "[languag
   CHECK(count(cuda_text(kernel), "__syncthreads();") == 2);  // one in each, none between
 }
 
-TEST_CASE("S11 what a loop carries around shares no memory with what it uses", "[language]") {
+TEST_CASE("what a loop carries around shares no memory with what it uses (S11)", "[language]") {
   Builder k("carried");
   constexpr int64_t size = 4 * kKib;
   auto n = k.dim("n");

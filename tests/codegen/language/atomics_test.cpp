@@ -63,7 +63,8 @@ TEST_CASE("atomic sums of 16-bit floats", "[language]") {
   CHECK(values_of(out) == std::vector<double>(8, 12.5));
 }
 
-TEST_CASE("V12 an f32 value added to a bf16 array is converted, not reinterpreted", "[language]") {
+TEST_CASE("an f32 value added to a bf16 array is converted, not reinterpreted (V12)",
+          "[language]") {
   Builder k("converted");
   auto x = k.input("x", DType::f32, {64});
   auto y = k.output("y", DType::bf16, {64});
@@ -80,7 +81,7 @@ TEST_CASE("V12 an f32 value added to a bf16 array is converted, not reinterprete
   CHECK(text.find("cast(DType::bf16, value)") != std::string::npos);
 }
 
-TEST_CASE("V13 ordered atomics stay single and are fenced", "[language]") {
+TEST_CASE("ordered atomics stay single and are fenced (V13)", "[language]") {
   Builder k("ordered");
   auto y = k.output("y", DType::i32, {256});
   k.launch({1}, {.threads = 64});
@@ -94,7 +95,7 @@ TEST_CASE("V13 ordered atomics stay single and are fenced", "[language]") {
   CHECK_THAT(out, HasValues([](int64_t i) { return 2 * i; }));
 }
 
-TEST_CASE("S15 no barrier between atomics on shared counters", "[language]") {
+TEST_CASE("no barrier between atomics on shared counters (S15)", "[language]") {
   Builder k("histogram");
   auto x = k.input("x", DType::i32, {512});
   auto y = k.output("y", DType::i32, {2, 16});

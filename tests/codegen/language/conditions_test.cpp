@@ -12,7 +12,7 @@ using dsl::Value;
 
 static_assert(!std::is_constructible_v<bool, Value>, "a run-time value steers no C++ branch");
 
-TEST_CASE("C01 values combine with and, or and not", "[language]") {
+TEST_CASE("values combine with and, or and not", "[language]") {
   Builder k("conditions");
   auto y = k.output("y", DType::i32, {32});
   k.launch({1}, {.threads = 32});

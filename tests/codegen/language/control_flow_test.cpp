@@ -11,7 +11,7 @@ using namespace tessera::test;
 using dsl::Builder;
 using dsl::Value;
 
-TEST_CASE("R07 a persistent loop visits every tile once", "[language]") {
+TEST_CASE("a persistent loop visits every tile once (R07)", "[language]") {
   const auto [rows, columns] =
       GENERATE(std::pair<int64_t, int64_t>{3, 5}, std::pair<int64_t, int64_t>{4, 7},
                std::pair<int64_t, int64_t>{1, 13}, std::pair<int64_t, int64_t>{5, 1});
@@ -82,7 +82,7 @@ TEST_CASE("a persistent loop proves what a grid of tiles proves", "[language]") 
   CHECK(count(cuda_text(k.finish()), "_or_zero") == 0);
 }
 
-TEST_CASE("R08 a variable carries a value through branches and loops", "[language]") {
+TEST_CASE("a variable carries a value through branches and loops (R08)", "[language]") {
   Builder k("carried");
   auto y = k.output("y", DType::i32, {64});
   k.launch({1}, {.threads = 64});
@@ -108,7 +108,7 @@ TEST_CASE("R08 a variable carries a value through branches and loops", "[languag
   CHECK(text.find("carry it in a variable") != std::string::npos);
 }
 
-TEST_CASE("R09 select guards its loads, a branch does not run them", "[language]") {
+TEST_CASE("select guards its loads, a branch does not run them (R09)", "[language]") {
   const HostTensor in = tensor_of(DType::i32, {4}, {10, 11, 12, 13});
   const HostTensor selected(DType::i32, {32});
   const HostTensor branched(DType::i32, {32});
@@ -139,7 +139,7 @@ TEST_CASE("R09 select guards its loads, a branch does not run them", "[language]
   CHECK_THAT(branched, HasValues([](int64_t i) { return i < 4 ? 10 + i : -1; }));
 }
 
-TEST_CASE("R10 division towards minus infinity, towards zero and upwards", "[language]") {
+TEST_CASE("division towards minus infinity, towards zero and upwards (R10)", "[language]") {
   Builder k("divisions");
   auto y = k.output("y", DType::i32, {6, 32});
   k.launch({1}, {.threads = 32});

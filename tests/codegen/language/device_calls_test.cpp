@@ -47,7 +47,7 @@ ExternFunction half_towards_zero() {
 
 }  // namespace
 
-TEST_CASE("G10 a false assumption traps with the author's line", "[language][traps]") {
+TEST_CASE("a false assumption traps with the author's line (G10)", "[language][traps]") {
   Builder k("assumed");
   auto n = k.dim("n");
   auto y = k.output("y", DType::i32, {n});

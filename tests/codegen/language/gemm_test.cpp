@@ -260,7 +260,7 @@ TEST_CASE("gemm over warp grids 1x1, 2x2, 4x1, 1x4 and 2x4", "[language][gemm]")
   }
 }
 
-TEST_CASE("N08 a tf32 product rounds its operands to nearest, or ignores their low bits",
+TEST_CASE("a tf32 product rounds its operands to nearest, or ignores their low bits (N08)",
           "[language][gemm]") {
   // 1 + 2^-11 lies between two tf32 values, a tie that rounds away from zero.
   const float odd = 1.0f + 0x1p-11f;

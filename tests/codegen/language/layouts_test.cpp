@@ -53,7 +53,7 @@ ir::Kernel reduce_columns(int64_t rows, int64_t cols, int threads, bool take_max
 
 }  // namespace
 
-TEST_CASE("I01 copy, scale and copy back of 64 x 128 uses 16-byte vectors and no barrier",
+TEST_CASE("copy, scale and copy back of 64 x 128 uses 16-byte vectors and no barrier (I01)",
           "[language]") {
   Builder k("scale");
   auto x = k.input("x", DType::f32, {64, 128});
@@ -75,7 +75,7 @@ TEST_CASE("I01 copy, scale and copy back of 64 x 128 uses 16-byte vectors and no
   CHECK_THAT(out, HasValues([](int64_t i) { return 2 * i; }));
 }
 
-TEST_CASE("I02 row sum of 64 x 128 follows the documented tree without shared memory",
+TEST_CASE("row sum of 64 x 128 follows the documented tree without shared memory (I02)",
           "[language]") {
   const ir::Kernel kernel = reduce_rows(64, 128, 256, ir::ReduceOp::sum);
   const std::string text = cuda_text(kernel);
@@ -99,7 +99,7 @@ TEST_CASE("I02 row sum of 64 x 128 follows the documented tree without shared me
              }));
 }
 
-TEST_CASE("I03 column sum crosses warps with at most two barriers", "[language]") {
+TEST_CASE("column sum crosses warps with at most two barriers (I03)", "[language]") {
   const ir::Kernel kernel = reduce_columns(64, 128, 256, false);
   CHECK(count(cuda_text(kernel), "__syncthreads") <= 2);
   const HostTensor in = iota(DType::i32, {64, 128});
@@ -108,7 +108,7 @@ TEST_CASE("I03 column sum crosses warps with at most two barriers", "[language]"
   CHECK_THAT(out, HasValues([](int64_t j) { return 64 * j + 128 * (63 * 64 / 2); }));
 }
 
-TEST_CASE("I04 rows that span all warps need one exchange", "[language]") {
+TEST_CASE("rows that span all warps need one exchange (I04)", "[language]") {
   const ir::Kernel kernel = reduce_rows(8, 1024, 256, ir::ReduceOp::sum, DType::i32);
   CHECK(count(cuda_text(kernel), "__syncthreads") <= 2);
   const HostTensor in = iota(DType::i32, {8, 1024});
@@ -117,7 +117,7 @@ TEST_CASE("I04 rows that span all warps need one exchange", "[language]") {
   CHECK_THAT(out, HasValues([](int64_t r) { return r * 1024 * 1024 + 1024 * 1023 / 2; }));
 }
 
-TEST_CASE("I05 ragged shapes compile and reduce every element once", "[language]") {
+TEST_CASE("ragged shapes compile and reduce every element once (I05)", "[language]") {
   struct Shape {
     int64_t rows, cols;
     int threads;
@@ -144,7 +144,7 @@ TEST_CASE("I05 ragged shapes compile and reduce every element once", "[language]
   }
 }
 
-TEST_CASE("I06 maximum over the first axis for block sizes that are not powers of two",
+TEST_CASE("maximum over the first axis for block sizes that are not powers of two (I06)",
           "[language]") {
   for (const int threads : {96, 192, 256}) {
     CAPTURE(threads);
@@ -155,7 +155,7 @@ TEST_CASE("I06 maximum over the first axis for block sizes that are not powers o
   }
 }
 
-TEST_CASE("I07 48 threads along the reduced axis add 1 to 48 to 1176", "[language]") {
+TEST_CASE("48 threads along the reduced axis add 1 to 48 to 1176 (I07)", "[language]") {
   std::vector<double> values;
   for (int i = 1; i <= 48; ++i) values.push_back(i);
   const HostTensor in = tensor_of(DType::i32, {1, 48}, values);
@@ -164,7 +164,7 @@ TEST_CASE("I07 48 threads along the reduced axis add 1 to 48 to 1176", "[languag
   CHECK(out.value(0) == 1176);
 }
 
-TEST_CASE("I08 grouped sums through a reshaped fragment count nothing twice", "[language]") {
+TEST_CASE("grouped sums through a reshaped fragment count nothing twice (I08)", "[language]") {
   Builder k("grouped");
   auto x = k.input("x", DType::i32, {2, 192});
   auto y = k.output("y", DType::i32, {2, 6});
@@ -180,7 +180,8 @@ TEST_CASE("I08 grouped sums through a reshaped fragment count nothing twice", "[
   CHECK_THAT(out, HasValues([](int64_t g) { return g * 32 * 32 + 31 * 16; }));
 }
 
-TEST_CASE("I09 a row value and a column value are broadcast without shared memory", "[language]") {
+TEST_CASE("a row value and a column value are broadcast without shared memory (I09)",
+          "[language]") {
   Builder k("broadcast");
   auto x = k.input("x", DType::f32, {64, 128});
   auto c = k.input("c", DType::f32, {128});

@@ -45,17 +45,17 @@ ir::Kernel through_shared(const Where& where) {
 
 }  // namespace
 
-TEST_CASE("G01 a dynamic row count is guarded per vector, the columns are proved", "[language]") {
+TEST_CASE("a dynamic row count is guarded per vector, the columns are proved (G01)", "[language]") {
   const std::string text = cuda_text(copy_rows(1, 8, DType::f32));
   CHECK(count(text, "< n") == 2);
   CHECK(count(text, "< 64") == 0);
 }
 
-TEST_CASE("G02 a declared multiple of the tile needs no guard", "[language]") {
+TEST_CASE("a declared multiple of the tile needs no guard (G02)", "[language]") {
   CHECK(count(cuda_text(copy_rows(8, 8, DType::f32)), "< n") == 0);
 }
 
-TEST_CASE("G03 one block per row needs no guard", "[language]") {
+TEST_CASE("one block per row needs no guard (G03)", "[language]") {
   Builder k("row_per_block");
   auto n = k.dim("n");
   auto x = k.input("x", DType::f32, {n, 128});
@@ -72,7 +72,7 @@ TEST_CASE("G03 one block per row needs no guard", "[language]") {
   CHECK(values_of(out) == values_of(in));
 }
 
-TEST_CASE("G03 a guard of one product of floats does not stand for another", "[language]") {
+TEST_CASE("a guard of one product of floats does not stand for another (G03)", "[language]") {
   Builder k("two_products");
   auto v = k.input("v", DType::f32, {32});
   auto n = k.dim("n");
@@ -88,7 +88,7 @@ TEST_CASE("G03 a guard of one product of floats does not stand for another", "[l
   CHECK_THAT(out, HasValues([](int64_t i) { return i % 3 == 0; }));
 }
 
-TEST_CASE("G03 a difference of two casts is not their common argument's", "[language]") {
+TEST_CASE("a difference of two casts is not their common argument's (G03)", "[language]") {
   Builder k("two_casts");
   auto v = k.input("v", DType::i32, {32});
   auto x = k.input("x", DType::i32, {512});
@@ -105,7 +105,7 @@ TEST_CASE("G03 a difference of two casts is not their common argument's", "[lang
   CHECK_THAT(out, HasValues([](int64_t i) { return i < 16 ? 0 : 256; }));
 }
 
-TEST_CASE("G03 windows of a tensor that is too short for one are guarded", "[language]") {
+TEST_CASE("windows of a tensor that is too short for one are guarded (G03)", "[language]") {
   const int64_t rows = GENERATE(9, 15, 16, 17, 24);
   CAPTURE(rows);
   Builder k("windows");
@@ -125,7 +125,7 @@ TEST_CASE("G03 windows of a tensor that is too short for one are guarded", "[lan
              }));
 }
 
-TEST_CASE("G04 rows outside read as zero and are not written", "[language]") {
+TEST_CASE("rows outside read as zero and are not written (G04)", "[language]") {
   const HostTensor in = iota(DType::f32, {13, 64});
   const HostTensor out(DType::f32, {13, 64});
   run_kernel(copy_rows(1, 64, DType::f32), {&in, &out});  // the canaries around `out` are checked
@@ -145,7 +145,8 @@ TEST_CASE("G04 rows outside read as zero and are not written", "[language]") {
   for (int64_t i = 5; i < 32; ++i) CHECK(padded.value(i) == 0);
 }
 
-TEST_CASE("G05 a gathered row is checked at the end that the condition leaves open", "[language]") {
+TEST_CASE("a gathered row is checked at the end that the condition leaves open (G05)",
+          "[language]") {
   Builder k("gather");
   auto n = k.dim("n");
   auto m = k.dim("m");
@@ -170,7 +171,7 @@ TEST_CASE("G05 a gathered row is checked at the end that the condition leaves op
   CHECK(out.value(64 + 5) == 0);
 }
 
-TEST_CASE("G06 constant indices and regions out of range are rejected", "[language]") {
+TEST_CASE("constant indices and regions out of range are rejected (G06)", "[language]") {
   auto text_of = [](const std::function<void(Builder&, dsl::Ref&)>& body) {
     Builder k("constants");
     auto x = k.output("x", DType::i32, {8});
@@ -189,7 +190,7 @@ TEST_CASE("G06 constant indices and regions out of range are rejected", "[langua
   }
 }
 
-TEST_CASE("G08 a store whose value is a conditional keeps its guard", "[language]") {
+TEST_CASE("a store whose value is a conditional keeps its guard (G08)", "[language]") {
   Builder k("conditional");
   auto n = k.dim("n");
   auto y = k.output("y", DType::i32, {n});
@@ -202,7 +203,7 @@ TEST_CASE("G08 a store whose value is a conditional keeps its guard", "[language
   CHECK(out.value(69) == 5);
 }
 
-TEST_CASE("V01 7168 bf16 columns over 128 threads are seven 16-byte accesses", "[language]") {
+TEST_CASE("7168 bf16 columns over 128 threads are seven 16-byte accesses (V01)", "[language]") {
   Builder k("row");
   auto n = k.dim("n");
   auto x = k.input("x", DType::bf16, {n, 7168});
@@ -216,7 +217,7 @@ TEST_CASE("V01 7168 bf16 columns over 128 threads are seven 16-byte accesses", "
   CHECK(count(text, "s < 7") == 2);
 }
 
-TEST_CASE("V02 V03 the declared divisibility of a stride decides the width", "[language]") {
+TEST_CASE("the declared divisibility of a stride decides the width (V02, V03)", "[language]") {
   CHECK(count(cuda_text(copy_rows(1, 4, DType::bf16)), "load_here_or_zero<4>") == 1);
   const std::string scalar = cuda_text(copy_rows(1, 1, DType::bf16));
   CHECK(count(scalar, "load") == 0);  // element by element
@@ -243,7 +244,7 @@ TEST_CASE("many slots are moved in four rounds, those of registers are written o
   CHECK(count(cuda_text(kernel(true)), "#pragma unroll\n  for (int s = 0; s < 32; ++s)") == 2);
 }
 
-TEST_CASE("V10 a vectorized loop is a contract", "[language]") {
+TEST_CASE("a vectorized loop is a contract (V10)", "[language]") {
   auto kernel = [](int64_t step) {
     Builder k("contract");
     auto x = k.input("x", DType::f32, {256});
@@ -263,7 +264,7 @@ TEST_CASE("V10 a vectorized loop is a contract", "[language]") {
   CHECK(text.find("'x' cannot be accessed as a vector") != std::string::npos);
 }
 
-TEST_CASE("V09 an index modulo something that does not divide the loop", "[language]") {
+TEST_CASE("an index modulo something that does not divide the loop (V09)", "[language]") {
   Builder k("modulo");
   auto b = k.input("b", DType::i32, {5});
   auto y = k.output("y", DType::i32, {4, 12});
@@ -275,7 +276,7 @@ TEST_CASE("V09 an index modulo something that does not divide the loop", "[langu
   CHECK_THAT(out, HasValues([](int64_t i) { return i % 12 % 5 + i / 12 * 100; }));
 }
 
-TEST_CASE("S01 S02 a barrier stands exactly where another thread reads", "[language]") {
+TEST_CASE("a barrier stands exactly where another thread reads (S01, S02)", "[language]") {
   const ir::Kernel reversed = through_shared([](const Value& i) { return 255 - i; });
   CHECK(count(cuda_text(reversed), "__syncthreads") == 1);
   const ir::Kernel same = through_shared([](const Value& i) { return i + 0; });
@@ -288,7 +289,7 @@ TEST_CASE("S01 S02 a barrier stands exactly where another thread reads", "[langu
   CHECK(values_of(out) == values_of(in));
 }
 
-TEST_CASE("S03 a loop that writes and reads reversed has two barriers per round", "[language]") {
+TEST_CASE("a loop that writes and reads reversed has two barriers per round (S03)", "[language]") {
   Builder k("rounds");
   auto y = k.output("y", DType::i32, {256});
   k.launch({1}, {.threads = 256});
@@ -307,7 +308,7 @@ TEST_CASE("S03 a loop that writes and reads reversed has two barriers per round"
   CHECK_THAT(out, HasValues([](int64_t i) { return (255 - i) * 15; }));
 }
 
-TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole block",
+TEST_CASE("a barrier inside a condition needs a condition of the whole block (S06, S07)",
           "[language]") {
   auto kernel = [](bool uniform) {
     Builder k("conditional_sync");
@@ -329,7 +330,7 @@ TEST_CASE("S06 S07 a barrier inside a condition needs a condition of the whole b
   CHECK(text.find("memory_test.cpp") != std::string::npos);
 }
 
-TEST_CASE("S08 rows that belong to one warp need only the author's warp sync", "[language]") {
+TEST_CASE("rows that belong to one warp need only the author's warp sync (S08)", "[language]") {
   Builder k("warp_rows");
   auto y = k.output("y", DType::i32, {128});
   k.launch({1}, {.threads = 128});
@@ -344,7 +345,7 @@ TEST_CASE("S08 rows that belong to one warp need only the author's warp sync", "
   CHECK(out.value(33) == 62);
 }
 
-TEST_CASE("S13 a block that needs more shared memory than there is names its buffers",
+TEST_CASE("a block that needs more shared memory than there is names its buffers (S13)",
           "[language]") {
   Builder k("greedy");
   auto y = k.output("y", DType::f32, {32});
@@ -432,7 +433,7 @@ TEST_CASE("a reshaped shared buffer names the same elements in another shape", "
   }
 }
 
-TEST_CASE("G09 what lies outside of a tensor is read as the author says", "[language]") {
+TEST_CASE("what lies outside of a tensor is read as the author says (G09)", "[language]") {
   const bool through_shared = GENERATE(false, true);
   const int64_t height = GENERATE(8, 13);
   CAPTURE(through_shared, height);

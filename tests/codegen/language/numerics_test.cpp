@@ -38,7 +38,7 @@ std::vector<double> mapped(DType to, const std::vector<double>& values, const Co
 
 }  // namespace
 
-TEST_CASE("N01 a row gives the same bits in a grid of 1 and of 1000", "[language]") {
+TEST_CASE("a row gives the same bits in a grid of 1 and of 1000 (N01)", "[language]") {
   Builder k("rows");
   auto n = k.dim("n");
   auto x = k.input("x", DType::f32, {n, 96});
@@ -64,7 +64,7 @@ TEST_CASE("N01 a row gives the same bits in a grid of 1 and of 1000", "[language
   CHECK(first.bits(0) == all.bits(0));
 }
 
-TEST_CASE("N02 exp, rsqrt and the sigmoid are the precise ones", "[language]") {
+TEST_CASE("exp, rsqrt and the sigmoid are the precise ones (N02)", "[language]") {
   const std::vector<double> inputs = {0.5, 1.0, 2.0, 3.25, 10.0, 87.0};
   std::string text;
   const auto within = [&](const std::vector<double>& got, double (*exact)(double), double ulps) {
@@ -111,7 +111,7 @@ TEST_CASE("N02 exp, rsqrt and the sigmoid are the precise ones", "[language]") {
   CHECK(count(text, "silu(") == 1);
 }
 
-TEST_CASE("N03 a product and a sum round twice, fma once", "[language]") {
+TEST_CASE("a product and a sum round twice, fma once (N03)", "[language]") {
   const float a = 1.0f + 0x1p-12f;
   std::string text;
   const std::vector<double> twice = mapped(
@@ -126,7 +126,7 @@ TEST_CASE("N03 a product and a sum round twice, fma once", "[language]") {
   CHECK(twice[0] != once[0]);
 }
 
-TEST_CASE("N04 scales round up to powers of two by their bits", "[language]") {
+TEST_CASE("scales round up to powers of two by their bits (N04)", "[language]") {
   // The exponent byte of the least power of two that is not below x.
   const auto exponent = [](const Value& v) {
     const Value bits = reinterpret(DType::u32, v);
@@ -146,7 +146,7 @@ TEST_CASE("N04 scales round up to powers of two by their bits", "[language]") {
   }
 }
 
-TEST_CASE("N05 a bf16 sum in f32 rounds once, at the end", "[language]") {
+TEST_CASE("a bf16 sum in f32 rounds once, at the end (N05)", "[language]") {
   Builder k("bf16_sum");
   auto x = k.input("x", DType::bf16, {128});
   auto y = k.output("y", DType::bf16, {1});
@@ -173,7 +173,7 @@ TEST_CASE("N05 a bf16 sum in f32 rounds once, at the end", "[language]") {
   CHECK(narrow.bits(0) == rounded.bits(0));
 }
 
-TEST_CASE("N06 max drops NaN, max_nan keeps it", "[language]") {
+TEST_CASE("max drops NaN, max_nan keeps it (N06)", "[language]") {
   const std::vector<double> inputs = {1.0, kNaN, -kInfinity, 5.0};
   const auto drops = mapped(DType::f32, inputs, [](const Value& v) { return max(v, 2.0f); });
   CHECK(drops == std::vector<double>{2, 2, 2, 5});
@@ -220,7 +220,7 @@ TEST_CASE("max_nan and min_nan of f32 are one instruction", "[language]") {
   }
 }
 
-TEST_CASE("N07 f32 to e4m3 saturates and rounds to nearest even", "[language]") {
+TEST_CASE("f32 to e4m3 saturates and rounds to nearest even (N07)", "[language]") {
   const auto convert = [](const Value& v) { return cast(DType::e4m3, v); };
   const std::vector<double> inputs = {448,     464,      465,      kInfinity, kNaN,   -0.0,  0x1p-9,
                                       0x1p-10, 0x1.8p-9, 0x1.4p-9, -1e9,      1.0625, 1.1875};

@@ -44,7 +44,8 @@ ir::Kernel sum_of_tiles(PipelineOptions options, int64_t static_tiles) {
 
 }  // namespace
 
-TEST_CASE("P01 a pipelined loop equals the serial one for any depth and trip count", "[language]") {
+TEST_CASE("a pipelined loop equals the serial one for any depth and trip count (P01)",
+          "[language]") {
   const int stages = GENERATE(1, 2, 3);
   const int trips = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8);
   const bool dynamic = GENERATE(false, true);
@@ -65,7 +66,7 @@ TEST_CASE("P01 a pipelined loop equals the serial one for any depth and trip cou
   CHECK(count(text, fmt::format("wait_for_copies<{}>();", stages - 1)) == 1);
 }
 
-TEST_CASE("P01 a pipelined matrix product equals the product", "[language]") {
+TEST_CASE("a pipelined matrix product equals the product (P01)", "[language]") {
   constexpr int64_t kRows = 32, kColumns = 32, kDepth = 96;
   Builder k("pipelined_product");
   auto a = k.input("a", DType::bf16, {kRows, kDepth});
@@ -173,7 +174,7 @@ TEST_CASE("the first copies of a pipelined loop do not pass a wait, a return or 
       weighted_sum([](Builder& k, const Ref&, const Value& tiles) { k.assume(tiles > 0); })));
 }
 
-TEST_CASE("P02 copies with readers of their own keep other groups in flight", "[language]") {
+TEST_CASE("copies with readers of their own keep other groups in flight (P02)", "[language]") {
   const bool in_place = GENERATE(false, true);
   CAPTURE(in_place);
   Builder k("two_tiles");
@@ -237,7 +238,7 @@ TEST_CASE("a pipelined loop in place overwrites a tile behind its last reader", 
   CHECK(codegen::lower(kernel).shared_bytes == (2 + 1) * 64 * 4);
 }
 
-TEST_CASE("P03 a tile that is read before it is overwritten stays where it is", "[language]") {
+TEST_CASE("a tile that is read before it is overwritten stays where it is (P03)", "[language]") {
   Builder k("read_first");
   auto x = k.input("x", DType::i32, {5, 64});
   auto y = k.output("y", DType::i32, {64});
@@ -262,7 +263,7 @@ TEST_CASE("P03 a tile that is read before it is overwritten stays where it is", 
   CHECK(codegen::explain(kernel).find("not ahead: 'tile' is read first") != std::string::npos);
 }
 
-TEST_CASE("P04 a guarded tail is copied asynchronously and reads as zero", "[language]") {
+TEST_CASE("a guarded tail is copied asynchronously and reads as zero (P04)", "[language]") {
   Builder k("tail");
   auto n = k.dim("n");
   auto x = k.input("x", DType::f32, {n});
@@ -288,7 +289,7 @@ TEST_CASE("P04 a guarded tail is copied asynchronously and reads as zero", "[lan
   CHECK(count(cuda_text(kernel), "copy_async_or_zero<4>(") == 2);
 }
 
-TEST_CASE("P05 a conditional copy keeps the count of groups", "[language]") {
+TEST_CASE("a conditional copy keeps the count of groups (P05)", "[language]") {
   const bool in_place = GENERATE(false, true);
   CAPTURE(in_place);
   Builder k("every_other");
@@ -323,7 +324,7 @@ TEST_CASE("P05 a conditional copy keeps the count of groups", "[language]") {
   CHECK(count(text, "wait_for_copies<3>();") == (in_place ? 1 : 2));
 }
 
-TEST_CASE("P06 an asynchronous copy of two bytes is rejected", "[language]") {
+TEST_CASE("an asynchronous copy of two bytes is rejected (P06)", "[language]") {
   Builder k("two_bytes");
   auto n = k.dim("n");
   auto x = k.input("x", DType::bf16, {n, 65});
@@ -337,7 +338,7 @@ TEST_CASE("P06 an asynchronous copy of two bytes is rejected", "[language]") {
   CHECK(error.find("1 x bf16, 16 bits") != std::string::npos);
 }
 
-TEST_CASE("P07 explicit copies are waited for in the order in which they were started",
+TEST_CASE("explicit copies are waited for in the order in which they were started (P07)",
           "[language]") {
   const auto program = [](bool wait_first) {
     Builder k("two_copies");
@@ -367,7 +368,7 @@ TEST_CASE("P07 explicit copies are waited for in the order in which they were st
         }).find("ASYNC_PENDING") != std::string::npos);
 }
 
-TEST_CASE("P07 a token is only good in the body that started its copy", "[language]") {
+TEST_CASE("a token is only good in the body that started its copy (P07)", "[language]") {
   Builder k("escaped_token");
   auto x = k.input("x", DType::i32, {64});
   auto at = k.launch({1}, {.threads = 64});
@@ -377,7 +378,7 @@ TEST_CASE("P07 a token is only good in the body that started its copy", "[langua
   CHECK(error_of([&] { k.wait(*token); }).find("ASYNC_TOKEN") != std::string::npos);
 }
 
-TEST_CASE("P08 a value loaded per iteration is loaded again where the copy is issued",
+TEST_CASE("a value loaded per iteration is loaded again where the copy is issued (P08)",
           "[language]") {
   Builder k("gather");
   auto count_of_rows = k.dim("rows");
@@ -410,7 +411,7 @@ TEST_CASE("P08 a value loaded per iteration is loaded again where the copy is is
 }
 
 TEST_CASE(
-    "P08 a copy whose place a call, a reducer, an atomic or an address gives stays where it is",
+    "a copy whose place a call, a reducer, an atomic or an address gives stays where it is (P08)",
     "[language]") {
   // y[i] = x[3 - i], reversed; `place` finds the row.
   using Place = std::function<Value(Builder&, Value i, const Ref& order, const Ref& count)>;
@@ -457,7 +458,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("P08 a tile at an address of the iteration is copied where the address is",
+TEST_CASE("a tile at an address of the iteration is copied where the address is (P08)",
           "[language]") {
   Builder k("tiles_at_addresses");
   auto n = k.dim("n");
@@ -475,7 +476,7 @@ TEST_CASE("P08 a tile at an address of the iteration is copied where the address
   CHECK(count(cuda_text(kernel), "__syncthreads();") > 0);
 }
 
-TEST_CASE("P09 the body of a pipelined loop is emitted once", "[language]") {
+TEST_CASE("the body of a pipelined loop is emitted once (P09)", "[language]") {
   Builder k("large_body");
   auto tiles = k.dim("tiles");
   auto x = k.input("x", DType::f32, {tiles, 128, 64});
@@ -492,7 +493,7 @@ TEST_CASE("P09 the body of a pipelined loop is emitted once", "[language]") {
   CHECK(count(cuda_text(k.finish()), "// parallel") == 1);
 }
 
-TEST_CASE("G07 a run of eight at the end of nine reads nothing past the end", "[language]") {
+TEST_CASE("a run of eight at the end of nine reads nothing past the end (G07)", "[language]") {
   const bool async = GENERATE(false, true);
   CAPTURE(async);
   Builder k("last_of_nine");

@@ -44,7 +44,7 @@ HostTensor row_sums(ReducerPlan plan, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("R01 a reducer sums 96 values once with 128 and 256 threads", "[language]") {
+TEST_CASE("a reducer sums 96 values once with 128 and 256 threads (R01)", "[language]") {
   const int threads = GENERATE(96, 128, 256, 100);
   const DType dtype = GENERATE(DType::i32, DType::i64, DType::f32);
   CAPTURE(threads, name(dtype));
@@ -62,7 +62,7 @@ TEST_CASE("R01 a reducer sums 96 values once with 128 and 256 threads", "[langua
   CHECK(values_of(out) == std::vector<double>(static_cast<size_t>(threads), 95 * 96 / 2));
 }
 
-TEST_CASE("R02 a start value is added once", "[language]") {
+TEST_CASE("a start value is added once (R02)", "[language]") {
   Builder k("start");
   auto y = k.output("y", DType::i32, {2});
   k.launch({1}, {.threads = 128});
@@ -83,7 +83,7 @@ TEST_CASE("R02 a start value is added once", "[language]") {
   CHECK(values_of(out) == std::vector<double>{4058, 4758});
 }
 
-TEST_CASE("R03 a call out of order is refused with both places", "[language]") {
+TEST_CASE("a call out of order is refused with both places (R03)", "[language]") {
   auto in_loop = [](Builder& k, const Reducer& r) {
     k.parallel({64}, [&](Value i) { r.update(i); });
   };
@@ -133,7 +133,7 @@ TEST_CASE("R03 a call out of order is refused with both places", "[language]") {
                   "  got       not initialised") != std::string::npos);
 }
 
-TEST_CASE("R04 the smallest index of the largest value", "[language]") {
+TEST_CASE("the smallest index of the largest value (R04)", "[language]") {
   const int threads = GENERATE(32, 128);
   Builder k("first_of_ties");
   auto x = k.input("x", DType::f32, {200});
@@ -162,7 +162,7 @@ TEST_CASE("R04 the smallest index of the largest value", "[language]") {
   CHECK(values_of(out) == std::vector<double>{31, 150, 7});  // 49 = 7 * 7 first at index 7
 }
 
-TEST_CASE("R05 counters of a persistent loop leave by one atomic per block", "[language]") {
+TEST_CASE("counters of a persistent loop leave by one atomic per block (R05)", "[language]") {
   Builder k("counters");
   auto n = k.dim("n");
   auto x = k.input("x", DType::i64, {n});
@@ -185,7 +185,7 @@ TEST_CASE("R05 counters of a persistent loop leave by one atomic per block", "[l
   CHECK(out.value(0) == 4294967296.0 * (999.0 * 1000 / 2));
 }
 
-TEST_CASE("R06 both plans give the same integers and the documented float tree", "[language]") {
+TEST_CASE("both plans give the same integers and the documented float tree (R06)", "[language]") {
   CHECK(values_of(row_sums(ReducerPlan::narrow, DType::i32)) ==
         values_of(row_sums(ReducerPlan::wide, DType::i32)));
   CHECK(values_of(row_sums(ReducerPlan::narrow, DType::i64)) ==

@@ -44,7 +44,7 @@ std::vector<double> product(const std::vector<double>& a, const std::vector<doub
 
 }  // namespace
 
-TEST_CASE("I10 a fragment written by 100 iterations and read by 256 keeps its whole shape",
+TEST_CASE("a fragment written by 100 iterations and read by 256 keeps its whole shape (I10)",
           "[language]") {
   Builder k("partial");
   auto y = k.output("y", DType::i32, {256});
@@ -58,7 +58,7 @@ TEST_CASE("I10 a fragment written by 100 iterations and read by 256 keeps its wh
   CHECK_THAT(out, HasValues([](int64_t i) { return i < 100 ? i * 2 : -1; }));
 }
 
-TEST_CASE("I11 f[i] and f[(i + 1) mod N] in one loop see the values from before the loop",
+TEST_CASE("f[i] and f[(i + 1) mod N] in one loop see the values from before the loop (I11)",
           "[language]") {
   Builder k("neighbours");
   auto x = k.input("x", DType::i32, {256});
@@ -76,7 +76,7 @@ TEST_CASE("I11 f[i] and f[(i + 1) mod N] in one loop see the values from before 
   CHECK_THAT(out, HasValues([&](int64_t i) { return in.value((i + 1) % 256) - in.value(i); }));
 }
 
-TEST_CASE("I12 a serial loop over a distributed axis reads through shared memory", "[language]") {
+TEST_CASE("a serial loop over a distributed axis reads through shared memory (I12)", "[language]") {
   // The product's layout spreads a row over four lanes; a loop of run-time length walks along it.
   Builder k("prefix");
   auto length = k.dim("length");
@@ -110,7 +110,8 @@ TEST_CASE("I12 a serial loop over a distributed axis reads through shared memory
   }
 }
 
-TEST_CASE("E15 a serial inner index stays in the thread where the layout allows it", "[language]") {
+TEST_CASE("a serial inner index stays in the thread where the layout allows it (E15)",
+          "[language]") {
   Builder k("inner");
   auto x = k.input("x", DType::f32, {128, 4});
   auto y = k.output("y", DType::f32, {128});
@@ -130,7 +131,8 @@ TEST_CASE("E15 a serial inner index stays in the thread where the layout allows 
   CHECK_THAT(out, HasValues([](int64_t i) { return 4 * (4 * i) + 6 + 4 * i + 3; }));
 }
 
-TEST_CASE("E7 squares of a left operand are summed by column class where they are", "[language]") {
+TEST_CASE("squares of a left operand are summed by column class where they are (E7)",
+          "[language]") {
   Builder k("squares");
   auto x = k.input("x", DType::bf16, {32, 64});
   auto w = k.input("w", DType::f32, {32, 64});
@@ -180,7 +182,7 @@ TEST_CASE("E7 squares of a left operand are summed by column class where they ar
              }));
 }
 
-TEST_CASE("I13 a constant index of a distributed fragment is broadcast", "[language]") {
+TEST_CASE("a constant index of a distributed fragment is broadcast (I13)", "[language]") {
   Builder k("broadcast");
   auto x = k.input("x", DType::i32, {128});
   auto y = k.output("y", DType::i32, {128});
@@ -194,7 +196,7 @@ TEST_CASE("I13 a constant index of a distributed fragment is broadcast", "[langu
   CHECK_THAT(out, HasValues([](int64_t i) { return i - 2; }));
 }
 
-TEST_CASE("I14 E13 a fragment read in a condition and as a gather index is held by every thread",
+TEST_CASE("a fragment read in a condition and as a gather index is held by every thread (I14, E13)",
           "[language]") {
   Builder k("gather");
   auto index = k.input("index", DType::i32, {8});
@@ -223,7 +225,7 @@ TEST_CASE("I14 E13 a fragment read in a condition and as a gather index is held 
              }));
 }
 
-TEST_CASE("I14 a large fragment, and a row sum, read by every thread", "[language]") {
+TEST_CASE("a large fragment, and a row sum, read by every thread (I14)", "[language]") {
   Builder k("row_sum");
   auto x = k.input("x", DType::f32, {8, 64});
   auto y = k.output("y", DType::f32, {8, 64});
@@ -246,7 +248,7 @@ TEST_CASE("I14 a large fragment, and a row sum, read by every thread", "[languag
   CHECK_THAT(out, HasValues([&](int64_t i) { return in.value(i) * sum + in.value(0); }));
 }
 
-TEST_CASE("I15 a product becomes the left operand of the next one", "[language][gemm]") {
+TEST_CASE("a product becomes the left operand of the next one (I15)", "[language][gemm]") {
   // Once through an elementwise loop, once directly.
   for (const bool direct : {false, true}) {
     CAPTURE(direct);
@@ -289,7 +291,7 @@ TEST_CASE("I15 a product becomes the left operand of the next one", "[language][
   }
 }
 
-TEST_CASE("I16 unrelated statements in another order give the same layouts and the same text",
+TEST_CASE("unrelated statements in another order give the same layouts and the same text (I16)",
           "[language]") {
   const auto build = [](bool swapped) {
     Builder k("two");
@@ -328,7 +330,7 @@ TEST_CASE("I16 unrelated statements in another order give the same layouts and t
   CHECK(cuda_text(build(false)) == text);
 }
 
-TEST_CASE("I17 the author's layout of a fragment gives 16-byte stores at a guarded edge",
+TEST_CASE("the author's layout of a fragment gives 16-byte stores at a guarded edge (I17)",
           "[language]") {
   // A 4 x 4 patch per thread of a 64 x 64 tile.
   const auto patches = layout::from_function({64, 64}, [](const std::vector<int64_t>& at) {
@@ -354,7 +356,7 @@ TEST_CASE("I17 the author's layout of a fragment gives 16-byte stores at a guard
   CHECK(values_of(out) == values_of(in));
 }
 
-TEST_CASE("I18 E16 the author's rows per lane hold 48 slots and are told what they cost",
+TEST_CASE("the author's rows per lane hold 48 slots and are told what they cost (I18, E16)",
           "[language]") {
   const auto rows_in_turn = layout::from_function({64, 24}, [](const std::vector<int64_t>& at) {
     return layout::Place{at[0] % 32, at[0] / 32 * 24 + at[1]};

@@ -70,7 +70,7 @@ std::vector<double> expected(Dims shape, int axis, bool is_max) {
 
 }  // namespace
 
-TEST_CASE("S16 inclusive sums in place are exact at every length", "[language]") {
+TEST_CASE("inclusive sums in place are exact at every length (S16)", "[language]") {
   const int64_t length = GENERATE(1, 31, 32, 33, 256, 1024);
   const int threads = GENERATE(32, 256);
   CAPTURE(length, threads);

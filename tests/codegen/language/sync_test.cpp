@@ -46,7 +46,7 @@ ir::Kernel sum_of_grid(bool meets = true) {
 
 }  // namespace
 
-TEST_CASE("S04 a ping-pong buffer needs one barrier per round", "[language]") {
+TEST_CASE("a ping-pong buffer needs one barrier per round (S04)", "[language]") {
   const bool dynamic = GENERATE(false, true);
   CAPTURE(dynamic);
   Builder k("ping_pong");
@@ -74,7 +74,7 @@ TEST_CASE("S04 a ping-pong buffer needs one barrier per round", "[language]") {
   CHECK(count(cuda_text(kernel), "__syncthreads();") == 1);
 }
 
-TEST_CASE("S05 a conflict among the first 48 threads is rejected", "[language]") {
+TEST_CASE("a conflict among the first 48 threads is rejected (S05)", "[language]") {
   Builder k("first_threads");
   auto y = k.output("y", DType::i32, {64});
   k.launch({1}, {.threads = 64});
@@ -87,7 +87,7 @@ TEST_CASE("S05 a conflict among the first 48 threads is rejected", "[language]")
   CHECK(error_of([&] { codegen::lower(kernel); }).find("SYNC_DIVERGENT") != std::string::npos);
 }
 
-TEST_CASE("S05 a tensor at an address of each thread's own makes a condition differ",
+TEST_CASE("a tensor at an address of each thread's own makes a condition differ (S05)",
           "[language]") {
   Builder k("address_of_thread");
   auto table = k.input("table", DType::u64, {64});
@@ -105,7 +105,7 @@ TEST_CASE("S05 a tensor at an address of each thread's own makes a condition dif
   CHECK(text.find("each thread reads another element of 'flag'") != std::string::npos);
 }
 
-TEST_CASE("S05 the condition that splits a warp is named, not one that it meets whole",
+TEST_CASE("the condition that splits a warp is named, not one that it meets whole (S05)",
           "[language]") {
   Builder k("splits_a_warp");
   auto y = k.output("y", DType::i32, {64});
@@ -123,7 +123,7 @@ TEST_CASE("S05 the condition that splits a warp is named, not one that it meets 
   CHECK(text.find("the condition thread % 2 == 0") != std::string::npos);
 }
 
-TEST_CASE("S05 arms that different threads take may not meet in shared memory", "[language]") {
+TEST_CASE("arms that different threads take may not meet in shared memory (S05)", "[language]") {
   const auto program = [](int threads_of_then, bool write_first, int turned) {
     Builder k("arms");
     auto y = k.output("y", DType::i32, {64});
@@ -162,7 +162,7 @@ TEST_CASE("S05 arms that different threads take may not meet in shared memory", 
   CHECK(in_warp.find("SYNC_DIVERGENT") != std::string::npos);
 }
 
-TEST_CASE("S05 arms that keep to different elements need no order", "[language]") {
+TEST_CASE("arms that keep to different elements need no order (S05)", "[language]") {
   Builder k("apart");
   auto y = k.output("y", DType::i32, {64});
   k.launch({1}, {.threads = 64});
@@ -179,7 +179,7 @@ TEST_CASE("S05 arms that keep to different elements need no order", "[language]"
   CHECK(count(cuda_text(kernel), "__sync") == 0);
 }
 
-TEST_CASE("S08 neighbours of one warp exchange through shared memory with a warp barrier",
+TEST_CASE("neighbours of one warp exchange through shared memory with a warp barrier (S08)",
           "[language]") {
   Builder k("neighbours");
   auto x = k.input("x", DType::i32, {128});
@@ -198,7 +198,7 @@ TEST_CASE("S08 neighbours of one warp exchange through shared memory with a warp
   CHECK(count(text, "__syncthreads();") == 0);
 }
 
-TEST_CASE("S09 a fill and a copy over part of it are ordered", "[language]") {
+TEST_CASE("a fill and a copy over part of it are ordered (S09)", "[language]") {
   Builder k("overwrite");
   auto x = k.input("x", DType::i32, {128});
   auto y = k.output("y", DType::i32, {256});
@@ -218,7 +218,8 @@ TEST_CASE("S09 a fill and a copy over part of it are ordered", "[language]") {
   CHECK(count(cuda_text(kernel), "__syncthreads();") == 2);
 }
 
-TEST_CASE("S12 leaving before a barrier is rejected unless the whole block leaves", "[language]") {
+TEST_CASE("leaving before a barrier is rejected unless the whole block leaves (S12)",
+          "[language]") {
   const auto program = [](bool whole_block) {
     Builder k("leave_early");
     auto n = k.dim("n");
@@ -349,7 +350,7 @@ TEST_CASE("fewer elements than threads are changed in place by one copy of each 
              }));
 }
 
-TEST_CASE("S14 blocks of a grid meet and read what all of them wrote", "[language][grid]") {
+TEST_CASE("blocks of a grid meet and read what all of them wrote (S14)", "[language][grid]") {
   const ir::Kernel kernel = sum_of_grid();
   const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
   CHECK(source.cooperative);
@@ -365,7 +366,7 @@ TEST_CASE("S14 blocks of a grid meet and read what all of them wrote", "[languag
   }
 }
 
-TEST_CASE("S14 blocks that read each other's results without a meeting are reported",
+TEST_CASE("blocks that read each other's results without a meeting are reported (S14)",
           "[language][grid]") {
   const HostTensor x = iota(DType::i32, {7, 64}), parts(DType::i32, {7}), y(DType::i32, {7});
   const std::string error = error_of([&] { run_kernel(sum_of_grid(false), {&x, &parts, &y}); });
@@ -386,7 +387,7 @@ TEST_CASE("S14 blocks that read each other's results without a meeting are repor
         std::string::npos);
 }
 
-TEST_CASE("S14 a grid meets in every round of a loop", "[language][grid]") {
+TEST_CASE("a grid meets in every round of a loop (S14)", "[language][grid]") {
   Builder k("rotate");
   auto rounds = k.dim("rounds");
   auto clock = k.input("clock", DType::i32, {rounds});
@@ -407,7 +408,7 @@ TEST_CASE("S14 a grid meets in every round of a loop", "[language][grid]") {
   }
 }
 
-TEST_CASE("S14 a barrier of the grid is one of the block, too", "[language][grid]") {
+TEST_CASE("a barrier of the grid is one of the block, too (S14)", "[language][grid]") {
   Builder k("swap_all");
   auto y = k.output("y", DType::i32, {3, 64});
   const dsl::BlockIndex at = k.launch({3}, {.threads = 64});
@@ -423,7 +424,8 @@ TEST_CASE("S14 a barrier of the grid is one of the block, too", "[language][grid
   CHECK_THAT(result, HasValues([](int64_t i) { return i / 64 * 100 + 63 - i % 64; }));
 }
 
-TEST_CASE("S14 a barrier of the grid that some blocks never reach is refused", "[language][grid]") {
+TEST_CASE("a barrier of the grid that some blocks never reach is refused (S14)",
+          "[language][grid]") {
   Builder k("some_blocks");
   auto y = k.output("y", DType::i32, {8});
   const dsl::BlockIndex at = k.launch({8}, {.threads = 32});
@@ -444,7 +446,7 @@ TEST_CASE("S14 a barrier of the grid that some blocks never reach is refused", "
   CHECK(text.find("put the work under if_ and keep the barrier outside") != std::string::npos);
 }
 
-TEST_CASE("S14 a grid larger than what runs at once is a launch error with the maximum",
+TEST_CASE("a grid larger than what runs at once is a launch error with the maximum (S14)",
           "[language][grid]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) return note_skip(reason);
   const ir::Kernel kernel = sum_of_grid();

@@ -107,7 +107,7 @@ TEST_CASE("of a tensor that is always given only the first branch remains", "[la
   CHECK(count(cuda_text(k.finish()), "if (") == 0);
 }
 
-TEST_CASE("V05 a tensor at an address is accessed as its alignment allows", "[language]") {
+TEST_CASE("a tensor at an address is accessed as its alignment allows (V05)", "[language]") {
   std::vector<HostTensor> rows;
   for (int64_t layer = 0; layer < 3; ++layer) {
     rows.push_back(tensor_by(DType::f32, {256}, [&](int64_t i) { return i * layer + 1; }));

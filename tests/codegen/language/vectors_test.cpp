@@ -22,7 +22,7 @@ using namespace tessera::test;
 using dsl::Builder;
 using dsl::Value;
 
-TEST_CASE("V04 a base pointer off its declared alignment is a launch error", "[language]") {
+TEST_CASE("a base pointer off its declared alignment is a launch error (V04)", "[language]") {
   Builder k("aligned");
   auto x = k.output("x", DType::bf16, {64}, {.align = 16});
   k.launch({1}, {.threads = 32});
@@ -36,7 +36,7 @@ TEST_CASE("V04 a base pointer off its declared alignment is a launch error", "[l
   CHECK(text.find("an address that is a multiple of 16 bytes") != std::string::npos);
 }
 
-TEST_CASE("V06 e4m3 is converted in pairs and stored 16 at a time", "[language]") {
+TEST_CASE("e4m3 is converted in pairs and stored 16 at a time (V06)", "[language]") {
   Builder k("pairs");
   auto x = k.input("x", DType::f32, {512});
   auto y = k.output("y", DType::e4m3, {512});
@@ -107,7 +107,7 @@ TEST_CASE("columns that a fragment names are read one by one", "[language]") {
   CHECK(values_of(out) == values_of(want));
 }
 
-TEST_CASE("V07 an e2m1 tile that begins at an odd column is refused", "[language]") {
+TEST_CASE("an e2m1 tile that begins at an odd column is refused (V07)", "[language]") {
   const auto write_at = [](int64_t column) {
     Builder k("nibbles");
     auto x = k.input("x", DType::f32, {32});
@@ -159,7 +159,7 @@ TEST_CASE("a branch that all lanes of a vector take stands around their loop", "
   }
 }
 
-TEST_CASE("V08 a condition that varies inside a vector is kept per element", "[language]") {
+TEST_CASE("a condition that varies inside a vector is kept per element (V08)", "[language]") {
   Builder k("varying");
   auto x = k.input("x", DType::f32, {256});
   auto y = k.output("y", DType::f32, {256});
@@ -207,7 +207,7 @@ ir::Kernel cast_matrix(DType from, const std::vector<DType>& targets) {
 }  // namespace
 
 // e2m1, two codes to a byte, is covered by the conversion programs of tests/codegen/cpu.
-TEST_CASE("V08 the second store to an element is the one that stays", "[language]") {
+TEST_CASE("the second store to an element is the one that stays (V08)", "[language]") {
   Builder k("two_stores");
   auto x = k.input("x", DType::i32, {128});
   auto place = k.input("place", DType::i32, {128});
@@ -223,7 +223,7 @@ TEST_CASE("V08 the second store to an element is the one that stays", "[language
   CHECK_THAT(result, HasValues([](int64_t i) { return i; }));
 }
 
-TEST_CASE("V08 two stores to rows of their own stay vectors", "[language]") {
+TEST_CASE("two stores to rows of their own stay vectors (V08)", "[language]") {
   Builder k("two_rows");
   auto x = k.input("x", DType::i32, {128});
   auto y = k.output("y", DType::i32, {2, 128});
@@ -240,7 +240,7 @@ TEST_CASE("V08 two stores to rows of their own stay vectors", "[language]") {
   CHECK(count(cuda_text(kernel), "store<") == 2);
 }
 
-TEST_CASE("V14 every cast at widths 1, 2, 4 and 8 equals the model", "[language]") {
+TEST_CASE("every cast at widths 1, 2, 4 and 8 equals the model (V14)", "[language]") {
   std::string reason;
   const auto nvrtc = Nvrtc::open(reason);
   std::vector<DType> all = all_dtypes();
@@ -282,7 +282,7 @@ TEST_CASE("V14 every cast at widths 1, 2, 4 and 8 equals the model", "[language]
   }
 }
 
-TEST_CASE("G11 the last element of a tensor beyond 2^31 elements", "[language]") {
+TEST_CASE("the last element of a tensor beyond 2^31 elements (G11)", "[language]") {
   // Two rows, far apart: address space without memory behind most of it.
   constexpr int64_t kPitch = (int64_t{1} << 31) + 4096;
   constexpr size_t kBytes = static_cast<size_t>(kPitch) + 64;

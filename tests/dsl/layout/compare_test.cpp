@@ -30,7 +30,7 @@ Layout with_other_copies(Random& random, const Layout& source) {
 
 }  // namespace
 
-TEST_CASE("L06 contains on the layouts of a 64 x 128 tile", "[layout]") {
+TEST_CASE("contains on the layouts of a 64 x 128 tile (L06)", "[layout]") {
   const Layout by_four = plan({64, 128}, 256, 4);
   const Layout by_eight = plan({64, 128}, 256, 8);
   const Layout everywhere = replicated({64, 128}, 256);
@@ -105,7 +105,7 @@ TEST_CASE("contains is transitive", "[layout]") {
   }
 }
 
-TEST_CASE("L07 a user formula that puts two rows into one register", "[layout]") {
+TEST_CASE("a user formula that puts two rows into one register (L07)", "[layout]") {
   const auto layout = from_function({64}, [](const std::vector<int64_t>& at) {
     return Place{at[0] % 32, 0};
   });

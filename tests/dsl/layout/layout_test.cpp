@@ -70,7 +70,7 @@ TEST_CASE("normal forms of random layouts: equal exactly if the maps are", "[lay
   }
 }
 
-TEST_CASE("L05 element undoes place on 1000 random layouts", "[layout]") {
+TEST_CASE("element undoes place on 1000 random layouts (L05)", "[layout]") {
   Random random(5);
   int ragged = 0;
   for (int round = 0; round < 1000; ++round) {

@@ -62,7 +62,7 @@ bool owns(const Layout& layout, Cell cell, int64_t thread, int64_t slot) {
 
 }  // namespace
 
-TEST_CASE("L03 L09 products of mma over warp grids equal the PTX tables", "[layout]") {
+TEST_CASE("products of mma over warp grids equal the PTX tables (L03, L09)", "[layout]") {
   for (const WarpGrid grid : kGrids) {
     for (const int64_t tiles : {1, 3}) {  // per warp, along rows; two along columns
       const Layout layout = mma_accumulator(16 * tiles * grid.rows, 16 * grid.columns, grid);
@@ -89,7 +89,7 @@ TEST_CASE("L03 L09 products of mma over warp grids equal the PTX tables", "[layo
         "* 4 + ((i / 8) % 2) * 2 + j % 2");
 }
 
-TEST_CASE("L09 left operands of mma equal the PTX tables, one copy per warp column", "[layout]") {
+TEST_CASE("left operands of mma equal the PTX tables, one copy per warp column (L09)", "[layout]") {
   for (const int bits : {8, 16, 32}) {
     const int64_t depth = 256 / bits, registers = 4 * 32 / bits;
     for (const WarpGrid grid : kGrids) {
@@ -114,7 +114,7 @@ TEST_CASE("L09 left operands of mma equal the PTX tables, one copy per warp colu
   }
 }
 
-TEST_CASE("L09 right operands of mma equal the PTX tables, one copy per warp row", "[layout]") {
+TEST_CASE("right operands of mma equal the PTX tables, one copy per warp row (L09)", "[layout]") {
   for (const int bits : {8, 16, 32}) {
     const int64_t depth = 256 / bits, registers = 2 * 32 / bits;
     for (const WarpGrid grid : kGrids) {
@@ -138,7 +138,7 @@ TEST_CASE("L09 right operands of mma equal the PTX tables, one copy per warp row
   }
 }
 
-TEST_CASE("L03 L09 wgmma operands over groups of four warps", "[layout]") {
+TEST_CASE("wgmma operands over groups of four warps (L03, L09)", "[layout]") {
   // wgmma m64nNk16, the product: warp w of the group holds rows 16 w .. 16 w + 15, laid out as by mma.
   for (const WarpGrid groups : {WarpGrid{1, 1}, WarpGrid{1, 2}, WarpGrid{2, 1}}) {
     CAPTURE(groups.rows, groups.columns);

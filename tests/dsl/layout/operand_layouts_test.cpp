@@ -29,7 +29,7 @@ Layout mma_a_fragment() {  // tf32, 32 x 256, two warps along M, copies for two 
 
 }  // namespace
 
-TEST_CASE("L03 E6 wgmma accumulator 64 x 128 over two warp groups", "[layout]") {
+TEST_CASE("wgmma accumulator 64 x 128 over two warp groups (L03, E6)", "[layout]") {
   const Layout layout = wgmma_accumulator();
   CHECK(layout.num_threads() == 256);
   CHECK(layout.num_slots() == 32);
@@ -50,7 +50,7 @@ TEST_CASE("L03 E6 wgmma accumulator 64 x 128 over two warp groups", "[layout]") 
   CHECK(rows.num_slots() == 2);
 }
 
-TEST_CASE("L03 E7 tf32 mma fragments of four warps", "[layout]") {
+TEST_CASE("tf32 mma fragments of four warps (L03, E7)", "[layout]") {
   const Layout a = mma_a_fragment();
   CHECK(a.replicas() == std::vector<Replica>{{2, 64}});
   CHECK(owners(a, {21, 200}) == std::set<int64_t>{52, 116});
@@ -78,7 +78,7 @@ TEST_CASE("L03 E7 tf32 mma fragments of four warps", "[layout]") {
   CHECK(reduce(squares, 1).replicas() == std::vector<Replica>{{4, 1}, {2, 64}});
 }
 
-TEST_CASE("L02 L03 E10 row and column vectors that a loop over 64 x 128 reads", "[layout]") {
+TEST_CASE("row and column vectors that a loop over 64 x 128 reads (L02, L03, E10)", "[layout]") {
   const Layout tile = plan({64, 128}, 256, 4);
   const Layout row_sum = reduce(tile, 1);
   CHECK(row_sum == Layout({64}, {{0, 1, 8, 32, 0}, {0, 8, 8, 0, 1}}, {{32, 1}}));
@@ -92,13 +92,13 @@ TEST_CASE("L02 L03 E10 row and column vectors that a loop over 64 x 128 reads", 
   CHECK(is_injective(column_sum));
 }
 
-TEST_CASE("L03 E8 sums of 4 x 4 matrices stay in their quad", "[layout]") {
+TEST_CASE("sums of 4 x 4 matrices stay in their quad (L03, E8)", "[layout]") {
   const Layout tile = plan({32, 4, 4}, 128, 4);
   CHECK(reduce(tile, 2) == Layout({32, 4}, {{0, 1, 32, 4, 0}, {1, 1, 4, 1, 0}}));
   CHECK(reduce(tile, 1) == Layout({32, 4}, {{0, 1, 32, 4, 0}, {1, 1, 4, 0, 1}}, {{4, 1}}));
 }
 
-TEST_CASE("L03 L04 E9 groups of 128 columns of 4 x 1024", "[layout]") {
+TEST_CASE("groups of 128 columns of 4 x 1024 (L03, L04, E9)", "[layout]") {
   const Layout tile = plan({4, 1024}, 128, 16);
   const auto grouped = reshape(tile, {4, 8, 128});
   REQUIRE(grouped);
@@ -116,13 +116,13 @@ TEST_CASE("L03 L04 E9 groups of 128 columns of 4 x 1024", "[layout]") {
   CHECK(amax.place({3, 5}).slot == 1);
 }
 
-TEST_CASE("E13 eight integers in every thread", "[layout]") {
+TEST_CASE("eight integers in every thread (E13)", "[layout]") {
   const Layout layout = replicated({8}, 128);
   CHECK(layout == Layout({8}, {{0, 1, 8, 0, 1}}, {{128, 1}}));
   CHECK(owners(layout, {7}).size() == 128);
 }
 
-TEST_CASE("E16 a user layout: rows in turn over one warp", "[layout]") {
+TEST_CASE("a user layout: rows in turn over one warp (E16)", "[layout]") {
   const auto layout = from_function({64, 24}, [](const Index& at) {
     return Place{at[0] % 32, at[0] / 32 * 24 + at[1]};
   });

@@ -32,7 +32,7 @@ std::string refusal(std::vector<int64_t> shape, int64_t threads, int64_t vector)
 
 }  // namespace
 
-TEST_CASE("L01 plan of 64 x 128 over 256 threads, vector 4", "[layout]") {
+TEST_CASE("plan of 64 x 128 over 256 threads, vector 4 (L01)", "[layout]") {
   const Layout layout = plan({64, 128}, 256, 4);
   CHECK(layout.num_threads() == 256);
   CHECK(layout.num_slots() == 32);
@@ -50,7 +50,7 @@ TEST_CASE("L01 plan of 64 x 128 over 256 threads, vector 4", "[layout]") {
   }
 }
 
-TEST_CASE("L03 E5 plans that the flat split describes", "[layout]") {
+TEST_CASE("plans that the flat split describes (L03, E5)", "[layout]") {
   SECTION("8 x 1024 over 256, vector 4") {
     check_formula(plan({8, 1024}, 256, 4), [](const auto& at) {
       return Place{at[1] / 4, at[0] * 4 + at[1] % 4};
@@ -189,7 +189,7 @@ TEST_CASE("plans over a sweep: injective, complete, frugal", "[layout]") {
   }
 }
 
-TEST_CASE("L10 a plan for a group of threads stays inside the group", "[layout]") {
+TEST_CASE("a plan for a group of threads stays inside the group (L10)", "[layout]") {
   // A warp group [128, 256) adds its base to the plan over its own 128 threads.
   const Layout layout = plan({64, 64}, 128, 8);
   for (const auto& point : all_points(layout.shape())) {

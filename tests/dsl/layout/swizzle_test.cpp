@@ -37,7 +37,7 @@ std::string refusal(const Call& call) {
 
 }  // namespace
 
-TEST_CASE("L08 swizzle modes move every element once", "[layout]") {
+TEST_CASE("swizzle modes move every element once (L08)", "[layout]") {
   const int64_t bits = GENERATE(4, 8, 16, 32);
   const auto mode = GENERATE(SwizzleMode::bytes_32, SwizzleMode::bytes_64, SwizzleMode::bytes_128);
   const int64_t panels = GENERATE(1, 2, 3);
@@ -45,7 +45,7 @@ TEST_CASE("L08 swizzle modes move every element once", "[layout]") {
   check_bijective(swizzle_mode(rows, panels * static_cast<int64_t>(mode) * 8 / bits, bits, mode));
 }
 
-TEST_CASE("L08 eight rows of a chunk column fall into eight bank groups", "[layout]") {
+TEST_CASE("eight rows of a chunk column fall into eight bank groups (L08)", "[layout]") {
   const int64_t bits = GENERATE(4, 8, 16, 32);
   const auto mode = GENERATE(SwizzleMode::bytes_32, SwizzleMode::bytes_64, SwizzleMode::bytes_128);
   const Swizzle swizzle = swizzle_mode(24, 2 * static_cast<int64_t>(mode) * 8 / bits, bits, mode);
@@ -62,7 +62,7 @@ TEST_CASE("L08 eight rows of a chunk column fall into eight bank groups", "[layo
   }
 }
 
-TEST_CASE("L08 E17 swizzle offsets by hand", "[layout]") {
+TEST_CASE("swizzle offsets by hand (L08, E17)", "[layout]") {
   const Swizzle halves = swizzle_mode(64, 64, 16, SwizzleMode::bytes_128);
   CHECK(offset(halves, 5, 19) == 379);  // chunk 2 ^ 5 = 7
   CHECK(offset(halves, 13, 19) == 13 * 64 + 7 * 8 + 3);

@@ -41,7 +41,7 @@ Function driver_function(const char* name) {
 
 }  // namespace
 
-TEST_CASE("R22.14 a thread without a context launches and is left without", "[gpu]") {
+TEST_CASE("a thread without a context launches and is left without (R22.14)", "[gpu]") {
   REQUIRE_GPU();
   const Vectors v(0);
   const Vectors in_stream(0);
@@ -59,7 +59,7 @@ TEST_CASE("R22.14 a thread without a context launches and is left without", "[gp
   CHECK(in_stream.holds(45));
 }
 
-TEST_CASE("R22.14 tensors decide the device, whatever is current", "[gpu][multigpu]") {
+TEST_CASE("tensors decide the device, whatever is current (R22.14)", "[gpu][multigpu]") {
   if (num_devices() < 2) TESSERA_SKIP("needs two CUDA devices");
   const Vectors v(0);
   const OwnedStream own(0);
@@ -72,7 +72,7 @@ TEST_CASE("R22.14 tensors decide the device, whatever is current", "[gpu][multig
   CHECK(v.holds(45));
 }
 
-TEST_CASE("R22.14 a primary context that the caller pushed is used and stays", "[gpu]") {
+TEST_CASE("a primary context that the caller pushed is used and stays (R22.14)", "[gpu]") {
   REQUIRE_GPU();
   const Vectors v(0);
   cu::Device device = 0;
@@ -89,7 +89,7 @@ TEST_CASE("R22.14 a primary context that the caller pushed is used and stays", "
   CHECK(v.holds(45));
 }
 
-TEST_CASE("R22.14 a context that the caller made is used with its stream and stays", "[gpu]") {
+TEST_CASE("a context that the caller made is used with its stream and stays (R22.14)", "[gpu]") {
   REQUIRE_GPU();
   const auto create =
       driver_function<int (*)(cu::Context*, unsigned, cu::Device)>("cuCtxCreate_v2");
@@ -116,7 +116,7 @@ TEST_CASE("R22.14 a context that the caller made is used with its stream and sta
   CHECK(v.holds(45));
 }
 
-TEST_CASE("R22.14 a stream of another device is refused, not used", "[gpu][multigpu]") {
+TEST_CASE("a stream of another device is refused, not used (R22.14)", "[gpu][multigpu]") {
   if (num_devices() < 2) TESSERA_SKIP("needs two CUDA devices");
   const Vectors v(0);
   const OwnedStream stream(0);
@@ -139,10 +139,10 @@ TEST_CASE("R22.14 a stream of another device is refused, not used", "[gpu][multi
   CHECK(v.holds(45));
 }
 
-TEST_CASE("R22.15 C09 kernels with much shared memory, on every device, side by side", "[gpu]") {
+TEST_CASE("kernels with much shared memory, on every device, side by side (R22.15, C09)", "[gpu]") {
   REQUIRE_GPU();
   const int devices = std::min(num_devices(), 2);
-  if (devices < 2) WARN("one CUDA device: the second half of R22.15 is not tested");
+  if (devices < 2) WARN("one CUDA device: kernels on two devices are not tested (R22.15)");
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   for (int device = 0; device < devices; ++device) {

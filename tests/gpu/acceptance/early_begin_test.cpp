@@ -75,8 +75,9 @@ struct Chain {
 
 }  // namespace
 
-TEST_CASE("R22.17 a chain of kernels that begin early reads no poison, with the switch on and off",
-          "[gpu]") {
+TEST_CASE(
+    "a chain of kernels that begin early reads no poison, with the switch on and off (R22.17)",
+    "[gpu]") {
   REQUIRE_GPU();
   if (device_info(0).major < 9) TESSERA_SKIP("programmatic launches need sm_90");
   const bool begins_early = GENERATE(true, false);
@@ -93,7 +94,7 @@ TEST_CASE("R22.17 a chain of kernels that begin early reads no poison, with the 
   CHECK(wrong == 0);
 }
 
-TEST_CASE("R22.16 R22.17 the chain in a graph keeps its early beginnings and reads no poison",
+TEST_CASE("the chain in a graph keeps its early beginnings and reads no poison (R22.16, R22.17)",
           "[gpu]") {
   REQUIRE_GPU();
   if (device_info(0).major < 9) TESSERA_SKIP("programmatic launches need sm_90");

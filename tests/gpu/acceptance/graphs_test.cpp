@@ -38,7 +38,7 @@ void check_replays(const Graphs& graphs, Graphs::Handle exec, Graphs::Handle str
 
 }  // namespace
 
-TEST_CASE("R22.16 C09 a prepared op is captured and replayed on new contents", "[gpu]") {
+TEST_CASE("a prepared op is captured and replayed on new contents (R22.16, C09)", "[gpu]") {
   REQUIRE_GPU();
   const Graphs graphs;
   Vectors v(0);
@@ -50,7 +50,7 @@ TEST_CASE("R22.16 C09 a prepared op is captured and replayed on new contents", "
   check_replays(graphs, exec, stream.handle(), {&v});
 }
 
-TEST_CASE("R22.16 an op that is not prepared is refused by name and does not spoil the capture",
+TEST_CASE("an op that is not prepared is refused by name and does not spoil the capture (R22.16)",
           "[gpu]") {
   REQUIRE_GPU();
   const Graphs graphs;
@@ -80,7 +80,7 @@ TEST_CASE("R22.16 an op that is not prepared is refused by name and does not spo
   CHECK(v.holds(3));  // the last round's 2, and 1
 }
 
-TEST_CASE("R22.16 a thread without a context launches into a capture", "[gpu]") {
+TEST_CASE("a thread without a context launches into a capture (R22.16)", "[gpu]") {
   REQUIRE_GPU();
   const Graphs graphs;
   Vectors v(0);
@@ -101,7 +101,7 @@ TEST_CASE("R22.16 a thread without a context launches into a capture", "[gpu]") 
   check_replays(graphs, exec, stream.handle(), {&v});
 }
 
-TEST_CASE("R22.16 one graph holds launches on two devices", "[gpu][multigpu]") {
+TEST_CASE("one graph holds launches on two devices (R22.16)", "[gpu][multigpu]") {
   if (num_devices() < 2) TESSERA_SKIP("needs two CUDA devices");
   const Graphs graphs;
   Vectors first(0);

@@ -43,7 +43,7 @@ class PinnedThread {
 
 }  // namespace
 
-TEST_CASE("R22.18 C07 launches within their budget, without allocation", "[gpu]") {
+TEST_CASE("launches within their budget, without allocation (R22.18, C07)", "[gpu]") {
   REQUIRE_GPU();
   const Vectors v(0);
   const OwnedStream own(0);

@@ -16,7 +16,7 @@
 using namespace tessera;
 using namespace tessera::runtime;
 
-TEST_CASE("R22.10 all shipped kernels run from a bundle on a machine without libnvrtc", "[gpu]") {
+TEST_CASE("all shipped kernels run from a bundle on a machine without libnvrtc (R22.10)", "[gpu]") {
   REQUIRE_GPU();
   const DeviceInfo& device = device_info(0);
   const std::string arch = to_string(targets_that_run_on(device.major, device.minor).front());
@@ -38,7 +38,7 @@ TEST_CASE("R22.10 all shipped kernels run from a bundle on a machine without lib
   CHECK(bundled.output == compiled.output);
 }
 
-TEST_CASE("R22.20 compute-sanitizer finds nothing in the shipped kernels", "[gpu][slow]") {
+TEST_CASE("compute-sanitizer finds nothing in the shipped kernels (R22.20)", "[gpu][slow]") {
   REQUIRE_GPU();
   if (!test::long_tests()) TESSERA_SKIP("takes minutes; set TESSERA_LONG_TESTS=1");
   if (test::run_program({"compute-sanitizer", "--version"}, {}).exit_code == 127) {

@@ -53,7 +53,7 @@ bool opened_nvrtc(FakeCuda& fake) {
 
 }  // namespace
 
-TEST_CASE("R22.10 with a bundle and TESSERA_JIT=off no compiler is opened") {
+TEST_CASE("with a bundle and TESSERA_JIT=off no compiler is opened (R22.10)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   put(scratch / "kernels.tsb", bundle_of(fake, {"a", "b"}));
@@ -96,7 +96,7 @@ TEST_CASE("R22.10 with a bundle and TESSERA_JIT=off no compiler is opened") {
   CHECK_FALSE(opened_nvrtc(fake));
 }
 
-TEST_CASE("R9.2 a bundle serves a machine without a compiler; what it lacks needs one") {
+TEST_CASE("a bundle serves a machine without a compiler, what it lacks needs one (R9.2)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   put(scratch / "kernels.tsb", bundle_of(fake, {"a"}));
@@ -116,7 +116,7 @@ TEST_CASE("R9.2 a bundle serves a machine without a compiler; what it lacks need
         }).find("tessera: cannot compile CUDA: no usable libnvrtc\n") == 0);
 }
 
-TEST_CASE("R22.10 the real libnvrtc is not mapped with TESSERA_JIT=off") {
+TEST_CASE("the real libnvrtc is not mapped with TESSERA_JIT=off (R22.10)") {
   if (dlopen("libnvrtc.so.13", RTLD_NOW | RTLD_NOLOAD) ||
       dlopen("libnvrtc.so.12", RTLD_NOW | RTLD_NOLOAD)) {
     TESSERA_SKIP("another test of this process has opened libnvrtc");
@@ -401,7 +401,7 @@ TEST_CASE("after seal a compile is reported or refused, as the switch says") {
   }
 }
 
-TEST_CASE("R22.11 a manifest made of anything is read in bounded time or refused") {
+TEST_CASE("a manifest made of anything is read in bounded time or refused (R22.11)") {
   const std::string good = encode_manifest(sample_key(), sample_image());
   std::mt19937 random(11);
   const std::vector<std::string> pieces = {"{",      "}",       "[",   "]",      "\"",     ":",

@@ -74,7 +74,7 @@ ir::Kernel copy_kernel(const std::string& name, int64_t cols) {
 }  // namespace
 
 TEST_CASE(
-    "R22.6 an entry truncated anywhere or with any bit flipped is a miss, said once, healed") {
+    "an entry truncated anywhere or with any bit flipped is a miss, said once, healed (R22.6)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
@@ -106,7 +106,7 @@ TEST_CASE(
   CHECK(damaged > 50);
 }
 
-TEST_CASE("R22.6 C04 whatever stands in an entry's place is a miss, said once, healed") {
+TEST_CASE("whatever stands in an entry's place is a miss, said once, healed (R22.6, C04)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
@@ -135,7 +135,7 @@ TEST_CASE("R22.6 C04 whatever stands in an entry's place is a miss, said once, h
   CHECK(heals(fake, root) == "");
 }
 
-TEST_CASE("R22.7 a shared folder is used with group trust only, and stays shared") {
+TEST_CASE("a shared folder is used with group trust only, and stays shared (R22.7)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
@@ -173,7 +173,7 @@ TEST_CASE("R22.7 a shared folder is used with group trust only, and stays shared
   }
 }
 
-TEST_CASE("R22.7 folders that cannot be used leave the program with its memory and one reason") {
+TEST_CASE("folders that cannot be used leave the program with its memory and one reason (R22.7)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
@@ -211,7 +211,7 @@ TEST_CASE("R22.7 folders that cannot be used leave the program with its memory a
   CHECK(process.lines[0].find(reason) != std::string::npos);
 }
 
-TEST_CASE("R22.7 a home that cannot hold a cache means memory only, said once") {
+TEST_CASE("a home that cannot hold a cache means memory only, said once (R22.7)") {
   FakeCuda fake;
   Options options = options_from({{"HOME", "/proc/nobody"}});  // no folder can be made there
   REQUIRE(options.cache_roots == std::vector<std::string>{"/proc/nobody/.cache/tessera"});
@@ -222,7 +222,7 @@ TEST_CASE("R22.7 a home that cannot hold a cache means memory only, said once") 
   CHECK(process.lines[0].find("cannot write to cache folder /proc/nobody/.cache/tessera (") == 0);
 }
 
-TEST_CASE("R22.7 blanks and quotes are part of a name") {
+TEST_CASE("blanks and quotes are part of a name (R22.7)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   const std::string odd = scratch / "it's a \"cache\" $HOME";
@@ -232,7 +232,7 @@ TEST_CASE("R22.7 blanks and quotes are part of a name") {
   CHECK(second.runtime->counters().disk_hits == 1);
 }
 
-TEST_CASE("R22.8 C02 every input of the compile is in the key, the place is not") {
+TEST_CASE("every input of the compile is in the key, the place is not (R22.8, C02)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   int folder = 0;
@@ -281,7 +281,7 @@ TEST_CASE("R22.8 C02 every input of the compile is in the key, the place is not"
 }
 
 TEST_CASE(
-    "R22.8 the order of options and the build of the generator are in the key, the device is not") {
+    "the order of options and the build of the generator are in the key, not the device (R22.8)") {
   FakeCuda fake;
   fake.state().num_devices = 2;
   const ScratchFolder scratch;
@@ -303,7 +303,7 @@ TEST_CASE(
   CHECK(compiles({"-DA", "-DB"}, "code 2", 0) == 2);
 }
 
-TEST_CASE("R22.8 C01 a kernel's text does not depend on what was built before it") {
+TEST_CASE("a kernel's text does not depend on what was built before it (R22.8, C01)") {
   const auto text = [] {
     return codegen::cuda::emit(codegen::lower(copy_kernel("copy_rows", 96))).text;
   };
@@ -314,7 +314,7 @@ TEST_CASE("R22.8 C01 a kernel's text does not depend on what was built before it
   CHECK(text() == alone);
 }
 
-TEST_CASE("R22.9 eviction keeps the newest and the used, under parallel readers") {
+TEST_CASE("eviction keeps the newest and the used, under parallel readers (R22.9)") {
   const ScratchFolder scratch;
   const std::string path = scratch / "cache";
   Options options;
@@ -379,7 +379,7 @@ TEST_CASE("R22.9 eviction keeps the newest and the used, under parallel readers"
   CHECK(list_entries(root).size() == 2);
 }
 
-TEST_CASE("R22.9 a clock that was wrong makes no entry young for ever") {
+TEST_CASE("a clock that was wrong makes no entry young for ever (R22.9)") {
   const ScratchFolder scratch;
   const std::string path = scratch / "cache";
   Options options;
@@ -404,7 +404,7 @@ TEST_CASE("R22.9 a clock that was wrong makes no entry young for ever") {
   CHECK(fs::last_write_time(file("old")) < now + std::chrono::hours(1));
 }
 
-TEST_CASE("R8.1 the texts for profilers count, and are the first to go") {
+TEST_CASE("the texts for profilers count, and are the first to go (R8.1)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   Options options;
@@ -436,7 +436,7 @@ TEST_CASE("the lock of a prune is its user's, in a shared folder its group's") {
   CHECK((info.st_mode & 0777) == (trust == CacheTrust::group ? 0660 : 0600));
 }
 
-TEST_CASE("R22.9 a store prunes at most once a minute, and skips while another process does") {
+TEST_CASE("a store prunes at most once a minute, and skips while another process does (R22.9)") {
   const ScratchFolder scratch;
   const std::string path = scratch / "cache";
   Options options;

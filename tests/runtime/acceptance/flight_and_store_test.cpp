@@ -54,7 +54,7 @@ int good_entries(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("R22.1 many threads that want one kernel compile it once, other kernels meanwhile") {
+TEST_CASE("many threads that want one kernel compile it once, other kernels meanwhile (R22.1)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   constexpr int kThreads = 32;
@@ -92,7 +92,7 @@ TEST_CASE("R22.1 many threads that want one kernel compile it once, other kernel
   CHECK(fake.state().most_at_once == 4);
 }
 
-TEST_CASE("R22.2 C03 processes that fill one folder all succeed and leave whole entries only") {
+TEST_CASE("processes that fill one folder all succeed and leave whole entries only (R22.2, C03)") {
   FakeCuda fake;
   const int num_processes = rounds(16, 64);
   constexpr int kKeys = 20;
@@ -128,7 +128,7 @@ TEST_CASE("R22.2 C03 processes that fill one folder all succeed and leave whole 
 }
 
 TEST_CASE(
-    "R22.3 C04 a writer killed at any point leaves nothing that is read, and its file is swept") {
+    "a writer killed at any point leaves nothing that is read, its file is swept (R22.3, C04)") {
   const ScratchFolder scratch;
   const std::string root = scratch / "cache";
   const auto store = [](const std::string& path, const std::string& name, int count) {
@@ -200,7 +200,7 @@ TEST_CASE(
   CHECK(files_below(root + "/tmp") == 1);
 }
 
-TEST_CASE("R22.4 a slow disk holds up no launch") {
+TEST_CASE("a slow disk holds up no launch (R22.4)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   Process process(fake, scratch / "cache");
@@ -218,7 +218,7 @@ TEST_CASE("R22.4 a slow disk holds up no launch") {
   CHECK(good_entries(scratch / "cache") == 2);
 }
 
-TEST_CASE("R22.4 C11 a store that fails costs one warning, the kernel runs") {
+TEST_CASE("a store that fails costs one warning, the kernel runs (R22.4, C11)") {
   struct Case {
     FileCall call;
     int error;
@@ -250,7 +250,7 @@ TEST_CASE("R22.4 C11 a store that fails costs one warning, the kernel runs") {
   CHECK(files_below(scratch.path()) == 0);  // no staged file is left
 }
 
-TEST_CASE("R22.4 a lost race is silent, and rename serves where links are not supported") {
+TEST_CASE("a lost race is silent, and rename serves where links are not supported (R22.4)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   const int error = GENERATE(EEXIST, EPERM, EOPNOTSUPP);
@@ -262,7 +262,7 @@ TEST_CASE("R22.4 a lost race is silent, and rename serves where links are not su
   CHECK(good_entries(scratch / "cache") == (error == EEXIST ? 0 : 1));
 }
 
-TEST_CASE("R22.4 a stale handle is tried again, then a miss") {
+TEST_CASE("a stale handle is tried again, then a miss (R22.4)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   { Process(fake, scratch / "cache").runtime->image(Process::with_text("a"), kTarget); }
@@ -275,7 +275,7 @@ TEST_CASE("R22.4 a stale handle is tried again, then a miss") {
   CHECK(process.lines.size() == (part == std::string("sm_90a") ? 1 : 0));  // it cannot be written
 }
 
-TEST_CASE("R22.5 the loser of a race succeeds although it cannot see the winner's entry") {
+TEST_CASE("the loser of a race succeeds although it cannot see the winner's entry (R22.5)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   { Process(fake, scratch / "cache").runtime->image(Process::with_text("a"), kTarget); }
@@ -287,7 +287,7 @@ TEST_CASE("R22.5 the loser of a race succeeds although it cannot see the winner'
   CHECK(fake.state().num_compiles == 2);
 }
 
-TEST_CASE("R22.5 processes of one host wait for each other's compile, but not for ever") {
+TEST_CASE("processes of one host wait for each other's compile, but not for ever (R22.5)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   fake.state().compile_ms = 300;

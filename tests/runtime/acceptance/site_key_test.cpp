@@ -108,7 +108,7 @@ TEST_CASE("processes with the site's secret share a cache, a planted entry is co
   CHECK(fourth.runtime->counters().disk_hits == 1);
 }
 
-TEST_CASE("R7.4 processes of other sites and without a secret leave signed entries as they are") {
+TEST_CASE("processes of other sites and without a secret leave signed entries as they are (R7.4)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   put(scratch / "key", "a secret of this site");

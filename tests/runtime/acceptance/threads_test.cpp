@@ -53,7 +53,7 @@ bool is_right(const std::vector<float>& out, int number) {
 
 }  // namespace
 
-TEST_CASE("C10 64 threads compile 200 kernels and launch them on the executor") {
+TEST_CASE("64 threads compile 200 kernels and launch them on the executor (C10)") {
   FakeCuda fake;
   const ScratchFolder scratch;
   Process process(fake, scratch / "cache");

@@ -167,11 +167,21 @@ Comparison compare_output(const TensorView& got, const TensorView& want, const G
 
 }  // namespace
 
-std::filesystem::path golden_folder() {
+std::filesystem::path golden_in_repository() {
+  return in_source("tests/golden/recorded");
+}
+
+std::filesystem::path golden_beside_repository() {
   if (const char* given = std::getenv("TESSERA_GOLDEN_DIR"); given != nullptr && *given != '\0') {
     return given;
   }
   return in_source("../shared/golden");
+}
+
+std::string why_no_golden_beside() {
+  const std::filesystem::path folder = golden_beside_repository();
+  if (std::filesystem::is_directory(folder)) return "";
+  return "no golden folder " + folder.string() + " (set TESSERA_GOLDEN_DIR)";
 }
 
 std::vector<std::string> golden_families(const std::filesystem::path& folder) {

@@ -1,6 +1,6 @@
 #pragma once
 // The recorded cases of a golden folder: <family>.json names the cases, <family>.safetensors holds
-// their tensors.
+// their tensors. A small folder is in the repository, a larger one may lie beside it.
 
 #include <filesystem>
 #include <map>
@@ -33,8 +33,14 @@ struct GoldenCase {
   std::map<std::string, GoldenRule> cpu_rules;  // where the executor is compared otherwise
 };
 
-/// TESSERA_GOLDEN_DIR, else ../shared/golden seen from the source root.
-std::filesystem::path golden_folder();
+/// tests/golden/recorded: the smallest case of every op that has one, in every clone.
+std::filesystem::path golden_in_repository();
+
+/// TESSERA_GOLDEN_DIR, else ../shared/golden seen from the source root. It may be missing.
+std::filesystem::path golden_beside_repository();
+
+/// Why the folder beside the repository cannot be read, in one line; empty if it is there.
+std::string why_no_golden_beside();
 
 /// The families of a folder (its *.json), sorted.
 std::vector<std::string> golden_families(const std::filesystem::path& folder);

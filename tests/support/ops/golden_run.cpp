@@ -6,18 +6,14 @@
 #include <exception>
 
 #include "dsl/base/error.h"
+#include "tests/support/catch.h"
 #include "tests/support/ops/golden.h"
 #include "tests/support/ops/run_op.h"
 
 namespace tessera::test {
 
-GoldenReport run_golden(Device device) {
+GoldenReport run_golden(const std::filesystem::path& folder, Device device) {
   GoldenReport report;
-  const std::filesystem::path folder = golden_folder();
-  if (!std::filesystem::is_directory(folder)) {
-    report.skipped = "no golden folder " + folder.string() + " (set TESSERA_GOLDEN_DIR)";
-    return report;
-  }
   for (const std::string& family : golden_families(folder)) {
     for (const GoldenCase& golden : read_golden(folder, family)) {
       if (!op_exists(golden.op)) {
@@ -43,6 +39,21 @@ GoldenReport run_golden(Device device) {
     }
   }
   return report;
+}
+
+void check_report(const GoldenReport& report) {
+  CHECK_FALSE(report.passed.empty());
+  for (const auto& [op, passed] : report.passed) {
+    INFO(op << " passes no case at all");
+    CHECK(passed > 0);
+  }
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+}
+
+void check_complete(const GoldenReport& report) {
+  check_report(report);
+  for (const std::string& op : report.missing_ops) FAIL_CHECK("no op " + op);
+  for (const std::string& unsupported : report.unsupported) FAIL_CHECK(unsupported);
 }
 
 std::string to_string(const GoldenReport& report) {
