@@ -6,12 +6,10 @@
 
 namespace tessera::kernels::moe {
 
-/// One kernel for as many ids as the threads of a block, or of the blocks of a cluster, hold.
+/// One kernel for as many ids as the threads of a block hold.
 inline constexpr int kCountThreads = 1024;
-inline constexpr int kCountCluster = 16;
 inline constexpr int64_t kIdsPerThread = 4;
 inline constexpr int64_t kMaxBlockIds = kCountThreads * kIdsPerThread;
-inline constexpr int64_t kMaxClusterIds = kCountCluster * kMaxBlockIds;
 /// Two kernels over chunks of ids for any number.
 inline constexpr int kChunkThreads = 512;
 inline constexpr int64_t kIdsPerChunk = kChunkThreads * kIdsPerThread;
@@ -20,7 +18,6 @@ inline constexpr int64_t kGroupsPerBlock = 8192;
 
 enum class CountPhase : uint8_t {
   block,    // everything, one block
-  cluster,  // everything, one cluster
   chunk,    // counts of every chunk
   total,    // their sums over the chunks
 };

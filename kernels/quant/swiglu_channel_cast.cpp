@@ -8,8 +8,10 @@
 //          bytes / copy bandwidth.
 // Maths    v = gate / (1 + exp(-gate)) * up, every step rounded to f32, then to bf16; scale and
 //          code: see scale_factor.h
-// Tuned    H100: 8064 x 7168 take 116 us, 119 transposed, 88 and 86 % of copy; with 16 tokens per
-//          thread, which leave fewer warps, 129 and 133.
+// Tuned    H100: 8064 x 7168 take 108 to 114 us, 111 to 116 transposed, 92 to 85 % of copy. Unless
+//          told how many blocks to fit, ptxas loads three vectors at a time: 118 and 122. For 4, 6
+//          and 7 blocks 112, 115 and 116; tiles of 128 columns 120 and 145, 16 tokens per thread 115
+//          and 119, 4 tokens 111 and 126.
 
 #include "kernels/quant/swiglu_channel_cast.h"
 
@@ -31,6 +33,7 @@ ir::Kernel build_swiglu_channel_cast(const std::string& op, const Spec& s) {
   using namespace dsl;
   constexpr int64_t kTokens = ChannelTile::kTokens;
   constexpr ChannelTile tile = {64, 8, 8};
+  constexpr int kBlocksPerSm = 5;
 
   Builder k(op);
   auto tokens = k.dim("tokens", {.multiple_of = kTokens});
@@ -39,7 +42,7 @@ ir::Kernel build_swiglu_channel_cast(const std::string& op, const Spec& s) {
                           : k.output("out", DType::e4m3, {tokens, s.hidden});
   auto out_sf = k.output("out_sf", DType::f32, {tokens / s.run, s.hidden});
   const Value clamp = s.has_clamp ? k.scalar("clamp_value", DType::f32) : Value();
-  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, tile.cols, tile.threads());
+  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, tile.cols, tile.threads(), kBlocksPerSm);
   k.assume(at.row + (kTokens - 1) < tokens);  // a multiple of kTokens, so
   k.assume(at.row / s.run + (kTokens / s.run - 1) < tokens / s.run);
 

@@ -201,7 +201,7 @@ std::vector<OpCase> aux_fi_cases() {
   add("a large share", random_ids({37, 8}, 9, 4), 9, 2147483647);
   add("products beyond 2^24", random_ids({5007, 9}, 3, 5), 3001, 4093);
   add("products beyond 2^32", random_ids({66'001, 1}, 2, 6), 200'003, 70'001);
-  add("one cluster", random_ids({8126, 2}, 9, 7), 9, 1);
+  add("two kernels", random_ids({8126, 2}, 9, 7), 9, 1);
   add("two kernels", random_ids({9001, 8}, 9, 8), 9, 8);
   const std::vector<int64_t> others = {-2, 9, kLeast, kMost, (1LL << 32) + 3, -(1LL << 32) + 3,
                                        8,  12};
