@@ -24,6 +24,7 @@
 #include "kernels/engram/block_sums.h"
 #include "kernels/engram/gate_gradients.h"
 #include "kernels/engram/gate_tile.h"
+#include "kernels/engram/held_token.h"
 #include "kernels/engram/weight_tile.h"
 
 namespace tessera::kernels::engram {
@@ -45,7 +46,7 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
   const Columns columns(k, s.hidden, pick_gate_bwd_tile(s.hidden));
   const GateTile& tile = columns.tile();
   const GateBwdTensors tensors(k, s);
-  const Value &tokens = tensors.tokens(), &rows = tensors.rows();
+  const Value& tokens = tensors.tokens();
   auto partials = k.dim("partials");
   auto grad_out = tensors.row_input("grad_out"), hidden = tensors.row_input("hidden_states");
   auto keys = tensors.keys(), values = tensors.values(), weight_fused = tensors.weights();
@@ -64,56 +65,17 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
     columns.in_row(run, [&](const Value& col) {
       for (int64_t stream = 0; stream < kStreams; ++stream) {
         auto w = k.local(DType::f32, {kRun}, "w");
-        columns.in_run(s.weight_vector,
-                       [&](const Value& i) { w(i) = weight_fused(stream, col + i); });
+        columns.load_run(s.weight_vector, weight_fused(stream), col, w);
         weight_tile.store(run, stream, [&](const Value& i) { return Value(w(i)); });
         sum_tile.store(run, stream, [&](const Value&) { return Arg(0.0f).value(); });
       }
     });
   });
 
-  // A step is a run of one stream. Two runs of all streams do not fit the registers of a thread.
-  const int64_t steps = tile.runs * kStreams, ahead = tile.runs == 1 ? kStreams : 2;
-  auto g = k.local(DType::bf16, {tile.runs, kStreams, kRun}, "g");
-  auto x = k.local(DType::bf16, {ahead, kRun}, "x");  // of step % ahead
-  auto key = k.local(DType::bf16, {ahead, kRun}, "key");
-  auto v = k.local(DType::bf16, {tile.runs, kRun}, "v");
-  auto scores = k.local(DType::f32, {4}, "scores");  // saved ones of stream lane % 4
-  auto load_step = [&](const Value& token, int64_t step) {
-    const int64_t stream = step % kStreams, slot = step % ahead;
-    columns.in_row(i32(step / kStreams), [&](const Value& col) {
-      auto row = k.let("row", token * kStreams + stream);
-      k.assume(row >= 0 && row < rows);
-      columns.in_run(s.vector, [&](const Value& i) { x(slot, i) = hidden(row, col + i); });
-      columns.in_run(s.vector,
-                     [&](const Value& i) { key(slot, i) = keys(token, stream, col + i); });
-    });
-  };
-  auto load_grads = [&](const Value& token, int64_t run) {
-    columns.in_row(i32(run), [&](const Value& col) {
-      for (int64_t stream = 0; stream < kStreams; ++stream) {
-        auto row = k.let("row", token * kStreams + stream);
-        k.assume(row >= 0 && row < rows);
-        columns.in_run(s.vector,
-                       [&](const Value& i) { g(run, stream, i) = grad_out(row, col + i); });
-      }
-    });
-  };
-  auto load_values = [&](const Value& token) {
-    k.unrolled(tile.runs, [&](Value run) {
-      columns.in_row(run, [&](const Value& col) {
-        columns.in_run(s.vector, [&](const Value& i) { v(run, i) = values(token, col + i); });
-      });
-    });
-    for (size_t i = 0; i < saved.size(); ++i) {
-      scores(static_cast<int64_t>(i)) = saved[i](token, k.lane() % kStreams);
-    }
-  };
+  const HeldToken held(k, s, columns, tensors, {grad_out, hidden, keys, values, saved});
   k.if_(first_token < last_token, [&] {
     k.assume(first_token >= 0 && first_token < tokens);
-    load_values(first_token);
-    for (int64_t run = 0; run < tile.runs; ++run) load_grads(first_token, run);
-    for (int64_t step = 0; step < ahead; ++step) load_step(first_token, step);
+    held.load(first_token);
   });
 
   k.serial(first_token, last_token, [&](Value token) {
@@ -123,25 +85,19 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
     std::vector<Value> gates;
     std::vector<Ref> partial;
     for (int64_t stream = 0; stream < kStreams; ++stream) {
-      gates.push_back(k.let("gate", k.shuffle(scores(1), stream)));
+      gates.push_back(k.let("gate", k.shuffle(held.gate_score(), stream)));
       partial.push_back(k.var(DType::f32, 0.0f, "partial"));
     }
     k.unrolled(tile.runs, [&](Value run) {
       columns.in_row(run, [&](const Value& col) {
-        std::vector<Ref> grads;
-        for (int64_t stream = 0; stream < kStreams; ++stream) grads.push_back(g(run, stream));
         auto grad_v = k.local(DType::f32, {kRun}, "grad_v_run");
-        add_value_run(k, grads, v(run), gates, partial, grad_v);
-        columns.in_run(s.out_vector, [&](const Value& i) {
-          grad_values(token, col + i) = cast(DType::bf16, grad_v(i));
-        });
+        add_value_run(k, held.grads_out(run), held.values(run), gates, partial, grad_v);
+        columns.store_run(s.out_vector, grad_v, grad_values(token), col);
       });
     });
     const Value sum = block_sum_of_lane(k, tile.threads / 32, partial);
     // gradient of the score: each lane for stream lane % 4
-    std::vector<Value> own;
-    for (int64_t i = 0; i < 4; ++i) own.emplace_back(scores(i));
-    const ScoreGradient score = score_gradient(sum, own, clamp, s.hidden);
+    const ScoreGradient score = score_gradient(sum, held.saved(), clamp, s.hidden);
     auto delta = k.let("delta", score.delta), dx = k.let("dx", score.x), dk = k.let("dk", score.k);
     auto load_ahead = [&](const std::function<void()>& load) {
       k.if_(next_token < last_token, [&] {
@@ -150,34 +106,30 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
       });
     };
     // gradients of the rows and weights
-    for (int64_t step = 0; step < steps; ++step) {
-      const int64_t run = step / kStreams, stream = step % kStreams, slot = step % ahead;
+    for (int64_t step = 0; step < held.steps(); ++step) {
+      const int64_t run = step / kStreams, stream = step % kStreams;
       const ScoreGradient mine = {k.let("stream_delta", k.shuffle(delta, stream)),
                                   k.let("stream_dx", k.shuffle(dx, stream)),
                                   k.let("stream_dk", k.shuffle(dk, stream))};
       columns.in_row(i32(run), [&](const Value& col) {
-        auto row = k.let("row", token * kStreams + stream);
-        k.assume(row >= 0 && row < rows);
+        auto row = tensors.row(token, stream);
         const RunGradient grad(k);
         weight_tile.load(i32(run), stream, grad.weight);
         sum_tile.load(i32(run), stream, grad.weight_sum);
-        add_row_run(k, mine, g(run, stream), x(slot), key(slot), grad);
-        columns.in_run(s.out_vector, [&](const Value& i) {
-          grad_hidden(row, col + i) = cast(DType::bf16, grad.x(i));
-        });
-        columns.in_run(s.out_vector, [&](const Value& i) {
-          grad_keys(row, col + i) = cast(DType::bf16, grad.key(i));
-        });
+        add_row_run(k, mine, held.grad_out(run, stream), held.x(step), held.key(step), grad);
+        columns.store_run(s.out_vector, grad.x, grad_hidden(row), col);
+        columns.store_run(s.out_vector, grad.key, grad_keys(row), col);
         sum_tile.store(i32(run), stream, [&](const Value& i) { return Value(grad.weight_sum(i)); });
       });
-      if (step + ahead < steps) {
-        load_step(token, step + ahead);
+      const int64_t next_step = step + held.ahead();
+      if (next_step < held.steps()) {
+        held.load_step(token, next_step);
       } else {
-        load_ahead([&] { load_step(next_token, step + ahead - steps); });
+        load_ahead([&] { held.load_step(next_token, next_step - held.steps()); });
       }
-      if (stream == kStreams - 1) load_ahead([&] { load_grads(next_token, run); });
+      if (stream == kStreams - 1) load_ahead([&] { held.load_grads(next_token, run); });
     }
-    load_ahead([&] { load_values(next_token); });
+    load_ahead([&] { held.load_values(next_token); });
   });
 
   k.sync();  // else the compiler keeps sums of the last step in registers
@@ -186,8 +138,7 @@ ir::Kernel build_gate_bwd(const GateBwdSpec& s) {
       columns.in_row(run, [&](const Value& col) {
         auto sum = k.local(DType::f32, {kRun}, "sum");
         sum_tile.load(run, stream, sum);
-        columns.in_run(s.sum_vector,
-                       [&](const Value& i) { grad_w(at.x, stream, col + i) = sum(i); });
+        columns.store_run(s.sum_vector, sum, grad_w(at.x, stream), col);
       });
     });
   });

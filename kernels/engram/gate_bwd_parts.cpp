@@ -54,16 +54,12 @@ ir::Kernel build_gate_scores(const GateBwdSpec& s) {
            grad_v = k.local(DType::f32, {kRun}, "grad_v_run");
       std::vector<Ref> grads;
       for (int64_t stream = 0; stream < kStreams; ++stream) {
-        auto row = k.let("row", token * kStreams + stream);
-        k.assume(row >= 0 && row < rows);
-        columns.in_run(s.vector, [&](const Value& i) { g(stream, i) = grad_out(row, col + i); });
+        columns.load_run(s.vector, grad_out(tensors.row(token, stream)), col, g(stream));
         grads.push_back(g(stream));
       }
-      columns.in_run(s.vector, [&](const Value& i) { v(i) = values(token, col + i); });
+      columns.load_run(s.vector, values(token), col, v);
       add_value_run(k, grads, v, gates, partial, grad_v);
-      columns.in_run(s.out_vector, [&](const Value& i) {
-        grad_values(token, col + i) = cast(DType::bf16, grad_v(i));
-      });
+      columns.store_run(s.out_vector, grad_v, grad_values(token), col);
     });
   });
   const Value sum = block_sum_of_lane(k, tile.threads / 32, partial);
@@ -102,8 +98,7 @@ ir::Kernel build_gate_rows(const GateBwdSpec& s) {
   k.assume(stream < kStreams);
 
   const RunGradient grad(k);
-  columns.in_run(s.weight_vector,
-                 [&](const Value& i) { grad.weight(i) = weight_fused(stream, col + i); });
+  columns.load_run(s.weight_vector, weight_fused(stream), col, grad.weight);
   k.unrolled(kRun, [&](Value i) { grad.weight_sum(i) = 0.0f; });
   k.serial(first_token, last_token, [&](Value token) {
     auto row = k.let("row", token * kStreams + stream);
@@ -113,19 +108,14 @@ ir::Kernel build_gate_rows(const GateBwdSpec& s) {
     const ScoreGradient score = {k.let("delta", score_gradients(0, row)),
                                  k.let("dx", score_gradients(1, row)),
                                  k.let("dk", score_gradients(2, row))};
-    columns.in_run(s.vector, [&](const Value& i) { g(i) = grad_out(row, col + i); });
-    columns.in_run(s.vector, [&](const Value& i) { x(i) = hidden(row, col + i); });
-    columns.in_run(s.vector, [&](const Value& i) { key(i) = keys(token, stream, col + i); });
+    columns.load_run(s.vector, grad_out(row), col, g);
+    columns.load_run(s.vector, hidden(row), col, x);
+    columns.load_run(s.vector, keys(token, stream), col, key);
     add_row_run(k, score, g, x, key, grad);
-    columns.in_run(s.out_vector, [&](const Value& i) {
-      grad_hidden(row, col + i) = cast(DType::bf16, grad.x(i));
-    });
-    columns.in_run(s.out_vector, [&](const Value& i) {
-      grad_keys(row, col + i) = cast(DType::bf16, grad.key(i));
-    });
+    columns.store_run(s.out_vector, grad.x, grad_hidden(row), col);
+    columns.store_run(s.out_vector, grad.key, grad_keys(row), col);
   });
-  columns.in_run(s.sum_vector,
-                 [&](const Value& i) { grad_w(at.x, stream, col + i) = grad.weight_sum(i); });
+  columns.store_run(s.sum_vector, grad.weight_sum, grad_w(at.x, stream), col);
   return k.finish();
 }
 

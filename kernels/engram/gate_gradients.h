@@ -21,6 +21,13 @@ class GateBwdTensors {
   const dsl::Value& tokens() const { return tokens_; }
   const dsl::Value& rows() const { return rows_; }
 
+  /// The number of the row of a token, with which the loads and stores that follow need no guard.
+  dsl::Value row(const dsl::Value& token, const dsl::Arg& stream) const {
+    auto row = k_.let("row", token * kStreams + stream);
+    k_.assume(row >= 0 && row < rows_);
+    return row;
+  }
+
   dsl::Ref row_input(const char* name) const {
     return k_.input(name, DType::bf16, {rows_, s_.hidden}, {.align = s_.vector * 2});
   }

@@ -63,6 +63,16 @@ class Columns {
       k_.vectorized(width, [&](dsl::Value i) { body(piece * width + i); });
     });
   }
+  /// Loads the columns of `row` from `col` on.
+  void load_run(int64_t width, const dsl::Ref& row, const dsl::Value& col,
+                const dsl::Ref& run) const {
+    in_run(width, [&](const dsl::Value& i) { run(i) = row(col + i); });
+  }
+  /// Stores them, cast to the dtype of `row`.
+  void store_run(int64_t width, const dsl::Ref& run, const dsl::Ref& row,
+                 const dsl::Value& col) const {
+    in_run(width, [&](const dsl::Value& i) { row(col + i) = dsl::cast(row.dtype(), run(i)); });
+  }
   /// Calls body(run, column, offset in the run) for all runs, inside vector loops of `width` columns.
   template <class Fn>
   void each(int64_t width, const Fn& body) const {

@@ -21,8 +21,8 @@
 
 #include "dsl/builder.h"
 #include "kernels/mhc/mix_sequences.h"
-#include "kernels/mhc/projection.h"
 #include "kernels/mhc/row_tile.h"
+#include "kernels/mhc/saved_mixes.h"
 #include "kernels/mhc/sinkhorn.h"
 
 namespace tessera::kernels::mhc {
@@ -57,14 +57,8 @@ ir::Kernel build_mix(const MixSpec& s) {
   auto base = k.input("base", DType::f32, {entries}, {.align = 4});
   auto post_mix = k.output("post_mix", DType::f32, {tokens, n}, {.align = 4});
   auto comb_mix = k.output("comb_mix", DType::f32, {tokens, n, n}, {.align = 4});
-  std::optional<Ref> out_mul, sqrsum, input_mixes, saved_pre_mix, comb_logits;
-  if (s.save != 0) {
-    out_mul = k.output("out_mul", DType::f32, {tokens, entries}, {.align = 4});
-    sqrsum = k.output("sqrsum", DType::f32, {tokens}, {.align = 4});
-    input_mixes = k.output("input_mixes", DType::f32, {tokens, entries}, {.align = 4});
-    saved_pre_mix = k.output("pre_mix", DType::f32, {tokens, n}, {.align = 4});
-    comb_logits = k.output("comb_logits", DType::f32, {tokens, n, n}, {.align = 4});
-  }
+  std::optional<SavedMixes> saved;
+  if (s.save != 0) saved.emplace(k, tokens, n);
   auto norm_eps = k.scalar("norm_eps", DType::f32);
   auto pre_eps = k.scalar("pre_eps", DType::f32);
   auto sinkhorn_eps = k.scalar("sinkhorn_eps", DType::f32);
@@ -119,26 +113,17 @@ ir::Kernel build_mix(const MixSpec& s) {
       mixes(row, j) = select(j < n, pre_mix(z, pre_eps), z);
       k.if_(chunk == 0 && j >= n && j < 2 * n,
             [&] { post_mix(first_token + row, j - n) = mhc::post_mix(z, post_mult); });
-      if (s.save == 0) return;
+      if (!saved) return;
       k.if_(chunk == 0, [&] {
         auto token = k.let("token", first_token + row);
-        (*out_mul)(token, j) = product;
-        (*input_mixes)(token, j) = mix;
-        k.if_(j == 0, [&] { (*sqrsum)(token) = square; });
-        k.if_(j < n, [&] { (*saved_pre_mix)(token, j) = mixes(row, j); });
-        k.if_(j >= 2 * n, [&] { (*comb_logits)(token, j / n - 2, j % n) = z; });
+        saved->store(token, j, {product, square, mix, z, mixes(row, j)});
       });
     });
   }
   if (has_columns) {
     k.parallel({tile.rows, tile.cols}, [&](Value row, Value col) {
-      std::vector<Value> weights, values;
-      for (int64_t i = 0; i < n; ++i) {
-        weights.push_back(mixes(row, i));
-        values.push_back(f32(streams[static_cast<size_t>(i)](row, col)));
-      }
       (*layer_input)(first_token + row, first_col + col) =
-          cast(DType::bf16, apply_pre_mix(weights, values));
+          cast(DType::bf16, apply_pre_mix(mixes, streams, row, col));
     });
   }
   const int64_t together = tile.threads / matrix.lanes();  // tokens
@@ -155,13 +140,6 @@ ir::Kernel build_mix(const MixSpec& s) {
     });
   }
   return k.finish();
-}
-
-void add_pre_mixes(const Call& c, Launches& go, bool save) {
-  add_projection(c, go, /*is_last_reader=*/false);
-  const MixSpec spec = {c.i32("n"), c.i32("H"), c.align({"residual", "layer_input"}), save ? 1 : 0,
-                        PartSum(projection_shape(c), c.align({"workspace"}))};
-  go.add(build_mix, spec, {.tensors = projected_parts(c)});
 }
 
 }  // namespace tessera::kernels::mhc

@@ -1,9 +1,8 @@
 #pragma once
-// The kernels of pre_big_fuse, and of mhc_pre_fwd, which saves more.
+// The kernel of the mixes, of pre_big_fuse and of mhc_pre_fwd, which saves more.
 
 #include "dsl/ir/tile.h"
 #include "kernels/mhc/part_sum.h"
-#include "kernels/signature/launches.h"
 
 namespace tessera::kernels::mhc {
 
@@ -17,10 +16,8 @@ struct MixSpec {
 
 /// Tensors: the products and squares of the projection (product_parts, square_parts), residual
 /// [tokens, streams, hidden], layer_input [tokens, hidden], these if there are columns; scale, base;
-/// post_mix, comb_mix; out_mul, sqrsum, input_mixes, pre_mix, comb_logits if they are saved. Scalars: norm_eps, pre_eps, sinkhorn_eps, post_mult_value, sinkhorn_repeat.
+/// post_mix, comb_mix; out_mul, sqrsum, input_mixes, pre_mix, comb_logits if they are saved. Scalars:
+/// norm_eps, pre_eps, sinkhorn_eps, post_mult_value, sinkhorn_repeat.
 ir::Kernel build_mix(const MixSpec& s);
-
-/// The projection and the kernel behind it.
-void add_pre_mixes(const Call& c, Launches& go, bool save);
 
 }  // namespace tessera::kernels::mhc

@@ -4,6 +4,7 @@
 // are fused only where fma is written.
 
 #include <span>
+#include <vector>
 
 #include "dsl/value.h"
 
@@ -35,6 +36,17 @@ inline dsl::Value apply_pre_mix(std::span<const dsl::Value> pre,
   dsl::Value sum = dsl::fma(pre[0], streams[0], 0.0f);
   for (size_t i = 1; i < streams.size(); ++i) sum = dsl::fma(pre[i], streams[i], sum);
   return sum;
+}
+
+/// The same of element (row, col) of streams in registers; `pre` is [rows, n] or longer.
+inline dsl::Value apply_pre_mix(const dsl::Ref& pre, std::span<const dsl::Ref> streams,
+                                const dsl::Value& row, const dsl::Value& col) {
+  std::vector<dsl::Value> weights, values;
+  for (size_t i = 0; i < streams.size(); ++i) {
+    weights.push_back(pre(row, static_cast<int64_t>(i)));
+    values.push_back(dsl::f32(streams[i](row, col)));
+  }
+  return apply_pre_mix(weights, values);
 }
 
 /// One column of output stream o. `comb` holds comb[i, o] for all i. Stream 0 is a rounded product,

@@ -1,12 +1,14 @@
 // norm_fn_bwd: gradients of the residual, the projection and its weight.
 //
 // Method   three launches: gradients of the products per token; both matrix products over runs of
-//          tokens, which add to grad_residual; the sum of the runs. norm_bwd_kernel.cpp says how.
+//          tokens, which add to grad_residual; the sum of the runs: norm_bwd_rows.cpp,
+//          norm_bwd_kernel.cpp, norm_bwd_sum.cpp.
 
 #include <bit>
 
 #include "kernels/all_ops.h"
 #include "kernels/mhc/norm_bwd_kernel.h"
+#include "kernels/mhc/norm_bwd_workspace.h"
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels {

@@ -6,7 +6,7 @@
 // Tuned    H200; see projection_kernel.cpp and pick_row_tile.
 
 #include "kernels/all_ops.h"
-#include "kernels/mhc/mix_kernel.h"
+#include "kernels/mhc/pre_mixes.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/signature/case.h"
 

@@ -20,39 +20,19 @@
 
 #include "kernels/mhc/projection_kernel.h"
 
-#include <algorithm>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "dsl/builder.h"
+#include "kernels/mhc/projection_parts.h"
 
 namespace tessera::kernels::mhc {
 namespace {
 
-constexpr int64_t kMatrixRows = 16;
-constexpr int64_t kTogether = 32;        // columns of a warp that are multiplied together
-constexpr int64_t kMostUnderWay = 2048;  // columns of tiles that are copied ahead
-constexpr int64_t kShortRow = 1024;
-constexpr int64_t kPadding = 32;  // columns
-constexpr int64_t kOther = 1024;  // bytes of shared memory: what the compiler adds
+constexpr int64_t kTogether = 32;  // columns of a warp that are multiplied together
 
 }  // namespace
-
-bool ProjectionSpec::has_paired_matrices() const {
-  return halves == 1 && part_columns <= kShortRow;
-}
-
-int64_t ProjectionSpec::rows() const {
-  return has_paired_matrices() ? 2 * kMatrixRows : kMatrixRows;
-}
-
-int64_t ProjectionSpec::tile_bytes() const {
-  return rows() * (columns() + kPadding) * 2;
-}
-
-int64_t ProjectionSpec::other_bytes() const {
-  return warps() * rows() * (padded_entries(entries) + 1) * 4 + kOther;
-}
 
 ir::Kernel build_projection(const ProjectionSpec& s) {
   using namespace dsl;
@@ -97,8 +77,7 @@ ir::Kernel build_projection(const ProjectionSpec& s) {
     });
   }
 
-  // Neighbouring rows half of the banks apart: what 8 lanes read of two rows falls on different ones.
-  auto ring = k.shared(DType::bf16, {rows, columns + kPadding}, "x");
+  auto ring = k.shared(DType::bf16, {rows, s.row_columns()}, "x");
   auto x = ring.tile({0, 0}, {rows, columns});
   auto product = k.fragment(DType::f32, {warps, rows, entries}, "product");
   auto square_lanes = k.fragment(DType::f32, {rows, warps, 4}, "square_lanes");  // by c
@@ -126,19 +105,8 @@ ir::Kernel build_projection(const ProjectionSpec& s) {
     });
   };
 
-  // With few tokens a block has one tile or two.
   const auto hint = s.is_last_reader != 0 ? CacheHint::evict_first : CacheHint::none;
-  const int64_t tiles_under_way = kMostUnderWay * kMatrixRows / (rows * columns);
-  dsl::PipelineOptions ahead;
-  if (s.by_row()) {
-    const int64_t tiles_wanted = std::clamp<int64_t>(2 * tiles_under_way, 2, 8);
-    ahead = {.stages = static_cast<int>(std::min<int64_t>(tiles_wanted, s.most_tiles)),
-             .in_place = true};
-  } else if (s.halves == 1) {
-    const int64_t tiles_wanted = std::clamp<int64_t>(tiles_under_way, 1, 4);
-    ahead.stages = static_cast<int>(std::min<int64_t>(tiles_wanted, s.most_tiles - 1));
-  }
-  k.pipelined(0, tiles, ahead, [&](Value tile) {
+  k.pipelined(0, tiles, s.copies_ahead(), [&](Value tile) {
     auto row = k.let("row", row_of(tile));
     const auto from = residual.tile({row, first_col}, {rows, columns}).cached(hint);
     k.copy(s.by_row() ? from.whole_rows() : from, x);

@@ -6,7 +6,7 @@
 // Tuned    H100: saving costs 0.5 % at 4096 tokens of 4 x 7168 (180.6 us); see pre_big_fuse.
 
 #include "kernels/all_ops.h"
-#include "kernels/mhc/mix_kernel.h"
+#include "kernels/mhc/pre_mixes.h"
 #include "kernels/mhc/projection.h"
 #include "kernels/signature/case.h"
 

@@ -1,10 +1,11 @@
 // aux_fi: how often each expert is chosen, as a multiple of its fair share; the kernels and their
-// description are in id_count.cpp.
+// description are in count_kernels.cpp.
 //
 // Method   that of group_count; the thread that has the sum of a group scales it.
 // Maths    f32(count * num_experts) / f32(num_tokens * num_aux_topk), the products exact; +0 without
 //          tokens
-// Tuned    H100: 3.1 us for 16 thousand ids, 1.7 times a copy of the same bytes; see id_count.cpp.
+// Tuned    H100: 3.1 us for 16 thousand ids, 1.7 times a copy of the same bytes; see
+//          count_kernels.cpp.
 
 #include "kernels/all_ops.h"
 #include "kernels/moe/id_count.h"

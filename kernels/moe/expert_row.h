@@ -2,6 +2,7 @@
 // A row of values, one per expert, in the registers of a warp.
 
 #include <functional>
+#include <limits>
 
 #include "dsl/builder.h"
 #include "kernels/moe/router_kernel.h"
@@ -34,6 +35,23 @@ class ExpertRow {
   template <class Fn>
   void each(const Fn& fn) const {
     k_.unrolled(slots_, [&](dsl::Value slot) { fn(slot, expert(slot)); });
+  }
+  /// Of the scores exp(x - maximum) / sum of a row.
+  struct Softmax {
+    dsl::Value maximum, sum;
+  };
+  Softmax softmax(const dsl::Ref& x) const {
+    using namespace dsl;
+    auto most = k_.var(DType::f32, -std::numeric_limits<float>::infinity(), "most");
+    each([&](const Value& slot, const Value& expert) {
+      most = select(expert < s_.experts, max(most, x(slot)), most);
+    });
+    auto maximum = k_.let("maximum", k_.warp_max(most));
+    auto part = k_.var(DType::f32, 0.0f, "part");
+    each([&](const Value& slot, const Value& expert) {
+      part = select(expert < s_.experts, part + exp(x(slot) - maximum), part);
+    });
+    return {maximum, k_.let("sum", k_.warp_sum(part))};
   }
 
  private:

@@ -1,9 +1,11 @@
-// group_count: how often each group occurs; the kernels and their description are in id_count.cpp.
+// group_count: how often each group occurs; the kernels and their description are in
+// count_kernels.cpp.
 //
 // Method   counters in shared memory, one launch up to 4096 ids, else two. Few bytes: the bound is the
 //          latency of one load, the counting and one sum over blocks.
 // Maths    integer sums
-// Tuned    H100: 3.1 us for 16 thousand ids, 1.7 times a copy of the same bytes; see id_count.cpp.
+// Tuned    H100: 3.1 us for 16 thousand ids, 1.7 times a copy of the same bytes; see
+//          count_kernels.cpp.
 
 #include "kernels/all_ops.h"
 #include "kernels/moe/id_count.h"

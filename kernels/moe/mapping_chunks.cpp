@@ -1,7 +1,6 @@
 #include "kernels/moe/mapping_chunks.h"
 
-#include "kernels/moe/mapping_tensors.h"
-#include "kernels/moe/mapping_values.h"
+#include "kernels/moe/chunk_tensors.h"
 
 namespace tessera::kernels::moe {
 namespace {
@@ -9,70 +8,28 @@ namespace {
 using namespace dsl;
 
 constexpr int kThreads = 512, kWarps = 16;
-constexpr int kOffsetThreads = 1024;
-constexpr int64_t kPairsPerLane = kPairsPerChunk / kThreads, kChunksPerLane = 4;
+constexpr int64_t kPairsPerLane = kPairsPerChunk / kThreads;
 
-const char* kernel_name(MappingPhase phase) {
-  switch (phase) {
-    case MappingPhase::count:
-      return "get_fused_mapping_count";
-    case MappingPhase::offset:
-      return "get_fused_mapping_offset";
-    default:
-      return "get_fused_mapping_place";
-  }
-}
-
-class ChunkedMapping : MappingTensors {
+class ChunkedMapping : ChunkTensors {
  public:
   explicit ChunkedMapping(const MappingSpec& s)
-      : MappingTensors(kernel_name(s.phase), s), num_chunks_(k_.scalar("num_chunks", DType::i32)) {}
+      : ChunkTensors(
+            s.phase == MappingPhase::count ? "get_fused_mapping_count" : "get_fused_mapping_place",
+            s) {}
 
   ir::Kernel build() {
-    switch (s_.phase) {
-      case MappingPhase::count:
-        count();
-        break;
-      case MappingPhase::offset:
-        offset();
-        break;
-      default:
-        place_chunk();
-        break;
+    if (s_.phase == MappingPhase::count) {
+      count();
+    } else {
+      place_chunk();
     }
     return k_.finish();
   }
 
  private:
-  Ref shared(const char* name) { return k_.shared(DType::i32, {s_.experts}, name); }
-
-  Value launch(const Value& blocks, int threads) {
-    auto at = k_.launch({blocks}, {.threads = threads});
-    length_ = k_.let("length", pairs_ / num_chunks_);
-    longer_ = k_.let("longer", pairs_ % num_chunks_);
-    return at.x;
-  }
-  /// The first pair of a chunk: chunks differ by one pair at most.
-  Value begin_of(const Value& chunk) const { return chunk * length_ + min(chunk, longer_); }
-
   void load_chunk(const Value& chunk) {
     begin_ = k_.let("begin", begin_of(chunk));
     load_pairs(begin_, k_.let("end", begin_of(chunk + 1)), i32(kPairsPerLane), kPairsPerLane);
-  }
-
-  /// Ranges of experts of these sizes, padded and one after the other: writes expert_start and
-  /// num_tokens_per_expert; expert_end still without padding. `ends` is shared memory.
-  void lay_out(const Ref& sizes, const Ref& ends) {
-    k_.parallel({s_.experts}, [&](Value expert) { ends(expert) = aligned(sizes(expert)); });
-    k_.scan_sum(ends, ends, Axis(0));
-    k_.parallel({s_.experts}, [&](Value expert) {
-      auto padded = k_.let("padded", aligned(sizes(expert)));
-      auto end = k_.let("end_of_expert", ends(expert));
-      (*expert_start_)(expert) = end - padded;
-      (*num_tokens_per_expert_)(expert) = padded;
-      k_.report_unless(end <= positions_, kTooFewPositions);
-      (*expert_end_)(expert) = end - padded + sizes(expert);
-    });
   }
 
   void count() {
@@ -87,55 +44,6 @@ class ChunkedMapping : MappingTensors {
     });
     k_.parallel({s_.experts},
                 [&](Value expert) { (*token_topk_to_pos_)(begin_ + expert) = sizes(expert); });
-  }
-
-  /// The sum over the lanes up to this one.
-  Value inclusive(const Value& value) {
-    auto sum = k_.var(DType::i32, value, "sum");
-    for (int delta = 1; delta < 32; delta *= 2) {
-      auto lower = k_.let("lower", k_.shuffle_up(sum, delta));
-      sum = sum + select(k_.lane() >= delta, lower, 0);
-    }
-    return k_.let("inclusive", sum);
-  }
-  /// Turns the counts of an expert by chunk into sums over the chunks before; gives their sum. By
-  /// one warp, which reads 128 counts at a time: a trip to the L2 takes longer than all else.
-  Value offsets_of(const Value& expert) {
-    auto total = k_.var(DType::i32, 0, "total");
-    auto slots = k_.local(DType::i32, {kChunksPerLane}, "slots");
-    auto counts = k_.local(DType::i32, {kChunksPerLane}, "counts");
-    constexpr int64_t kTogether = 32 * kChunksPerLane;
-    k_.serial(0, (num_chunks_ + (kTogether - 1)) / kTogether, [&](Value round) {
-      auto first = k_.let("first_chunk", round * kTogether + k_.lane() * kChunksPerLane);
-      k_.unrolled(kChunksPerLane, [&](Value i) {
-        slots(i) = begin_of(first + i) + expert;
-        counts(i) = select(first + i < num_chunks_, (*token_topk_to_pos_)(slots(i)), 0);
-      });
-      auto mine = k_.var(DType::i32, 0, "mine");
-      k_.unrolled(kChunksPerLane, [&](Value i) { mine += counts(i); });
-      auto before = k_.var(DType::i32, total + inclusive(mine) - mine, "before");
-      total = k_.shuffle(before + mine, 31);
-      k_.unrolled(kChunksPerLane, [&](Value i) {
-        k_.if_(first + i < num_chunks_, [&] { (*token_topk_to_pos_)(slots(i)) = before; });
-        before += counts(i);
-      });
-    });
-    return total;
-  }
-  void offset() {
-    launch(i32(1), kOffsetThreads);
-    k_.let_next_kernel_start();
-    k_.wait_for_previous_kernel();
-    auto sizes = shared("sizes"), ends = shared("ends");
-    constexpr int64_t kTogether = kOffsetThreads / 32;  // experts, one warp each
-    k_.serial(0, (s_.experts + kTogether - 1) / kTogether, [&](Value i) {
-      auto expert = k_.let("expert", i * kTogether + k_.warp());
-      k_.if_(expert < s_.experts, [&] {
-        auto size = k_.let("size", offsets_of(expert));
-        k_.if_(k_.lane() == 0, [&] { sizes(expert) = size; });
-      });
-    });
-    lay_out(sizes, ends);
   }
 
   void place_chunk() {
@@ -180,7 +88,6 @@ class ChunkedMapping : MappingTensors {
     pad(total + block * kThreads + k_.thread(), positions_, num_chunks_ * kThreads);
   }
 
-  Value num_chunks_, length_, longer_;  // pairs of most chunks, how many chunks have one more
   Value begin_;
 };
 

@@ -60,11 +60,7 @@ class OneKernel : MappingTensors {
 
   /// The sum over the threads up to this one, of values of those that own an expert.
   Value inclusive(const Value& value) {
-    auto sum = k_.var(DType::i32, value, "sum");
-    for (int delta = 1; delta < 32; delta *= 2) {
-      auto lower = k_.let("lower", k_.shuffle_up(sum, delta));
-      sum += select(k_.lane() >= delta, lower, 0);
-    }
+    auto sum = lane_prefix_sum(value);
     if (s_.experts <= 32) return sum;
     auto sums = k_.shared(DType::i32, {kWarps}, "sums");
     k_.if_(k_.lane() == 31, [&] { sums(k_.warp()) = sum; });
@@ -137,7 +133,8 @@ std::vector<MappingPhase> mapping_phases(int64_t pairs, int64_t experts, int clu
 
 ir::Kernel build_mapping(const MappingSpec& s) {
   const bool one = s.phase == MappingPhase::block || s.phase == MappingPhase::cluster;
-  return one ? OneKernel(s).build() : build_chunked_mapping(s);
+  if (one) return OneKernel(s).build();
+  return s.phase == MappingPhase::offset ? build_mapping_offset(s) : build_chunked_mapping(s);
 }
 
 }  // namespace tessera::kernels::moe

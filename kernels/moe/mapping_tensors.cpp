@@ -52,6 +52,15 @@ void MappingTensors::load_pairs(const Value& begin, const Value& end, const Valu
   });
 }
 
+Ref MappingTensors::lane_prefix_sum(const Value& value) {
+  auto sum = k_.var(DType::i32, value, "sum");
+  for (int delta = 1; delta < 32; delta *= 2) {
+    auto lower = k_.let("lower", k_.shuffle_up(sum, delta));
+    sum += select(k_.lane() >= delta, lower, 0);
+  }
+  return sum;
+}
+
 void MappingTensors::each_pair(const std::function<void(Value, Value)>& body) {
   k_.unrolled(most_, [&](Value i) {
     k_.if_(i < rounds_, [&] { body(i, k_.let("pair", first_ + i * 32)); });

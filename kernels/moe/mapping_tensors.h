@@ -30,6 +30,8 @@ class MappingTensors {
   void sum_over_warps(const dsl::Value& expert, dsl::Ref& size);
   /// Gives every pair its position. `starts` [experts]: that of the first pair of the block.
   void place_pairs(const dsl::Ref& starts);
+  /// The sum over the lanes of the warp up to this one.
+  dsl::Ref lane_prefix_sum(const dsl::Value& value);
   /// Does body(i, pair) for the pairs of this thread.
   void each_pair(const std::function<void(dsl::Value, dsl::Value)>& body);
   /// Expert of the i-th pair of this thread, -1 if there is none.

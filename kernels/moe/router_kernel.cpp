@@ -1,11 +1,13 @@
 #include "kernels/moe/router_kernel.h"
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "dsl/builder.h"
 #include "kernels/moe/best_expert.h"
 #include "kernels/moe/expert_groups.h"
+#include "kernels/moe/expert_place.h"
 #include "kernels/moe/group_rank.h"
 #include "kernels/value_check.h"
 
@@ -21,7 +23,7 @@ ir::Kernel build_router(const RouterSpec& s) {
   auto bias = k.input("bias", DType::f32, {s.experts}, {.align = align});
   auto topk_idx = k.output("topk_idx", DType::i64, {tokens, all}, {.align = 8});
   auto topk_weights = k.output("topk_weights", DType::f32, {tokens, all}, {.align = 4});
-  std::vector<Ref> mask, fixed, unmapped, physical, count;  // one or none
+  std::vector<Ref> mask, fixed, unmapped;  // one or none
   if (s.has_mask) mask.push_back(k.input("mask", DType::boolean, {tokens}, {.align = 1}));
   if (s.has_fixed) {
     fixed.push_back(k.input("fix_routing_mask", DType::boolean, {tokens}, {.align = 1}));
@@ -30,19 +32,10 @@ ir::Kernel build_router(const RouterSpec& s) {
     unmapped.push_back(k.output("unmapped_topk_idx", DType::i64, {tokens, s.num_topk},
                                 {.strides = {k.stride("unmapped_stride"), 1}, .align = 8}));
   }
-  Value num_replicas;
-  if (s.has_map) {
-    const int64_t rows = s.experts + s.num_shared;
-    num_replicas = k.dim("num_replicas");
-    physical.push_back(k.input("to_physical_map", DType::i32, {rows, num_replicas}, {.align = 4}));
-    count.push_back(k.input("logical_count", DType::i32, {rows}, {.align = 4}));
-  }
+  std::optional<ReplicaMap> replicas;
+  if (s.has_map) replicas.emplace(k, s.experts + s.num_shared);
   auto scale = k.scalar("routed_scaling_factor", DType::f32);
-  auto ep_rank = k.scalar("ep_rank", DType::i32);
-  auto num_physical = k.scalar("num_physical", DType::i32);
-  auto experts_per_rank = k.scalar("experts_per_rank", DType::i32);
-  auto tp_rank = k.scalar("tp_rank", DType::i32);
-  auto num_tp_ranks = k.scalar("num_tp_ranks", DType::i32);
+  const ExpertRanks ranks(k);
   auto at = k.launch({ceil_div(tokens, kWarps)}, {.threads = kWarps * 32});
 
   auto token = k.let("token", at.x * kWarps + k.warp());
@@ -66,20 +59,8 @@ ir::Kernel build_router(const RouterSpec& s) {
     }
 
     auto route = [&] {
-      // softmax over the row
-      Value maximum, sum;
-      if (s.scoring == Scoring::softmax) {
-        auto most = k.var(DType::f32, -std::numeric_limits<float>::infinity(), "most");
-        row.each([&](const Value& slot, const Value& expert) {
-          most = select(expert < s.experts, max(most, x(slot)), most);
-        });
-        maximum = k.let("maximum", k.warp_max(most));
-        auto part = k.var(DType::f32, 0.0f, "part");
-        row.each([&](const Value& slot, const Value& expert) {
-          part = select(expert < s.experts, part + exp(x(slot) - maximum), part);
-        });
-        sum = k.let("sum", k.warp_sum(part));
-      }
+      ExpertRow::Softmax softmax;
+      if (s.scoring == Scoring::softmax) softmax = row.softmax(x);
       // the expert of slot `lane`
       auto mine = k.var(DType::i32, -1, "mine");
       auto choose = [&] {
@@ -87,7 +68,8 @@ ir::Kernel build_router(const RouterSpec& s) {
         row.each([&](const Value& slot, const Value&) {
           const bool by_logit = s.scoring == Scoring::softmax;
           Value logit = x(slot);
-          auto score = by_logit ? logit : expert_score(s.scoring, logit, maximum, sum);
+          auto score =
+              by_logit ? logit : expert_score(s.scoring, logit, softmax.maximum, softmax.sum);
           values(slot) = rankable(score + b(slot));
         });
         Value winners;
@@ -125,9 +107,8 @@ ir::Kernel build_router(const RouterSpec& s) {
         choose();
       }
       // weights
-      auto score = k.let(
-          "score",
-          select(mine >= 0, expert_score(s.scoring, logits(token, mine), maximum, sum), 0.0f));
+      auto known = expert_score(s.scoring, logits(token, mine), softmax.maximum, softmax.sum);
+      auto score = k.let("score", select(mine >= 0, known, 0.0f));
       auto total = k.var(DType::f32, 1e-20f, "total");
       k.unrolled(s.num_topk, [&](Value slot) { total = total + k.shuffle(score, slot); });
       auto weight =
@@ -136,20 +117,13 @@ ir::Kernel build_router(const RouterSpec& s) {
       auto shared_expert = lane + i32(s.experts - s.num_topk);
       auto logical = k.let("logical", select(lane >= s.num_topk, shared_expert, mine));
       Value id = logical;
-      if (s.has_map) {
-        auto replicas = k.let("replicas_of_expert", count[0](logical));
-        auto choice = (i64(ep_rank) + i64(token) * 23333) % i64(max(replicas, 1));
-        auto has_replicas = replicas >= 1 && replicas <= num_replicas;
-        k.report_unless(has_replicas || lane >= all || logical < 0, out_of_range("logical_count"));
-        id = k.let("physical", select(has_replicas, physical[0](logical, i32(choice)), -1));
-        k.report_unless(id < num_physical, out_of_range("to_physical_map"));
+      if (replicas) {
+        auto seed = i64(ranks.ep_rank()) + i64(token) * 23333;
+        id = replicas->replica(logical, seed, lane >= all, ranks.num_physical());
       }
-      auto rank = k.let("rank", max(id, 0) / experts_per_rank);
-      auto row_of_ranks = k.let("row_of_ranks", rank / num_tp_ranks);
-      auto here = id >= 0 && id < num_physical && rank - row_of_ranks * num_tp_ranks == tp_rank;
-      auto local = id - (rank - row_of_ranks) * experts_per_rank;
+      auto local = ranks.local_id(id);
       k.if_(lane < all, [&] {
-        topk_idx(token, lane) = i64(select(here, local, -1));
+        topk_idx(token, lane) = i64(local);
         topk_weights(token, lane) = weight;
       });
     };

@@ -10,21 +10,14 @@
 // Maths    weight = score / (1e-20 + scores in rank order) * scale; see expert_score.h
 // Tuned    H200: 4 warps per block, so that even 128 tokens spread over 32 SMs.
 
-#include <cmath>
-#include <string>
-
 #include "kernels/all_ops.h"
 #include "kernels/moe/router_kernel.h"
+#include "kernels/moe/router_values.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels {
 namespace {
-
-std::string text(int64_t value) {
-  return std::to_string(value);
-}
 
 /// How many shared experts take slots.
 int64_t shared_slots(const Call& c) {
@@ -34,48 +27,6 @@ int64_t shared_slots(const Call& c) {
 /// Experts with their replicas.
 int64_t num_physical(const Call& c) {
   return c["E"] + (c.has("to_physical_map") ? c["D"] - 1 : 0);
-}
-
-void check_values(const Call& c) {
-  const TensorView& logits = c.given("logits");
-  if (!values_are_checked(logits)) return;
-  const auto is_set = [&](const char* name, int64_t token, bool otherwise) {
-    return c.has(name) ? integer_at(c.given(name), token) != 0 : otherwise;
-  };
-  const auto* values = static_cast<const float*>(logits.data);
-  const int64_t experts = c["E"], topk = c["K"];
-  const auto refuse = [&](const std::string& name, const std::string& expected,
-                          const std::string& value, const Dims& place) {
-    c.need(false, name, out_of_range(name), expected, value + " at " + to_string(place));
-  };
-  if (c.has("logical_count")) {
-    const TensorView &count = c.given("logical_count"), &map = c.given("to_physical_map");
-    require_values(c.check(), "logical_count", count, 1, c["D"]);
-    for (int64_t e = 0; e < experts + c["S"]; ++e) {
-      for (int64_t d = 0; d < integer_at(count, e); ++d) {
-        const int64_t id = integer_at(map, e * c["D"] + d);
-        if (id < num_physical(c)) continue;
-        refuse("to_physical_map", "at most " + text(num_physical(c) - 1), text(id), {e, d});
-      }
-    }
-  }
-  // Of tokens that are not masked: logits are finite and the experts that they keep exist.
-  for (int64_t t = 0; t < c["T"]; ++t) {
-    if (!is_set("mask", t, true)) continue;
-    for (int64_t e = 0; e < experts; ++e) {
-      const float value = values[t * experts + e];
-      if (std::isfinite(value)) continue;
-      refuse("logits", "finite logits of tokens that are not masked", std::to_string(value),
-             {t, e});
-    }
-    if (!is_set("fix_routing_mask", t, false)) continue;
-    for (int64_t k = 0; k < topk; ++k) {
-      const int64_t id = integer_at(c.given("unmapped_topk_idx"), t * topk + k);
-      if (id >= 0 && id < experts) continue;
-      refuse("unmapped_topk_idx", "0 .. " + text(experts - 1) + " where fix_routing_mask is true",
-             text(id), {t, k});
-    }
-  }
 }
 
 void launches(const Call& c, Launches& go) {
@@ -92,10 +43,9 @@ void launches(const Call& c, Launches& go) {
   s.has_unmapped = c.has("unmapped_topk_idx");
   s.has_map = c.has("to_physical_map");
   s.vector = c.align({"logits", "bias"}) == 16 && s.experts % 4 == 0 ? 4 : 1;
-  const int64_t physical = num_physical(c);
   go.add(moe::build_router, s,
-         {.scalars = {{"num_physical", physical},
-                      {"experts_per_rank", physical / c["num_ep_ranks"]}}});
+         {.scalars = {{"num_physical", c["physical"]},
+                      {"experts_per_rank", c["physical"] / c["num_ep_ranks"]}}});
 }
 
 }  // namespace
@@ -154,7 +104,7 @@ const Op top2_sum_gate_op{
       |      "'fix_routing_mask' needs 'unmapped_topk_idx'"
     )",
     .launches = launches,
-    .check_values = check_values,
+    .check_values = moe::require_routable,
     .functions = {{"shared_slots", shared_slots}, {"num_physical", num_physical}},
     .examples = R"(
       T=65 E=256 num_topk=8 num_groups=8 num_topk_groups=4 scoring_func=sigmoid routed_scaling_factor=2.5

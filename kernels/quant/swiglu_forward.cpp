@@ -7,16 +7,17 @@
 //          are counted per block and added by at most three atomics.
 // Maths    v = gate / (1 + exp(-gate)) * up * weight in f32, every step rounded; scale and code: see
 //          scale_factor.h
-// Tuned    H200: cut_work, pick_tile
+// Tuned    H200: swiglu_tile.cpp
 
 #include "kernels/quant/swiglu_forward.h"
 
 #include <optional>
 #include <vector>
 
+#include "kernels/quant/clamp_count.h"
 #include "kernels/quant/gated.h"
 #include "kernels/quant/scale_access.h"
-#include "kernels/quant/token_cast.h"
+#include "kernels/quant/swiglu_tile.h"
 #include "kernels/quant/token_grid.h"
 #include "kernels/value_check.h"
 
@@ -25,47 +26,11 @@ namespace {
 
 using Weights = SwigluSpec::Weights;
 
-bool has_count(const SwigluSpec& s) {
-  return s.clamp == SwigluSpec::Clamp::counted;
-}
-
-TokenTile pick_tile(const SwigluSpec& s) {
-  TokenCastSpec cast{};
-  cast.in = s.in;
-  cast.hidden = s.hidden;
-  cast.group = s.group;
-  if (!is_ordinary_group(s.group)) return whole_row_tile(s.hidden, 8, 32);
-  TokenTile tile = pick_token_tile(cast, ScaleWriter::cols_together(s.sf_layout));
-  // Small blocks keep the SMs evenly busy, but each one adds what it has counted.
-  if (s.per_thread == 16 && !has_count(s)) tile.threads = 64;
-  tile.rows = s.per_thread * tile.threads / tile.cols;
-  return tile;
-}
-
-/// Each thread has two runs of 8 columns, in one group: (rows, cols).
-layout::Layout runs_of_a_group(const TokenTile& tile) {
-  return layout::Layout({tile.rows, tile.cols}, {{0, 1, tile.rows, tile.groups * 8, 0},
-                                                 {1, 128, tile.groups, 8, 0},
-                                                 {1, 64, 2, 0, 8},
-                                                 {1, 8, 8, 1, 0},
-                                                 {1, 1, 8, 0, 1}});
-}
-
 }  // namespace
-
-void cut_work(SwigluSpec& s, int64_t rows) {
-  const int64_t values = rows * s.hidden;
-  // Short threads get over the latency where all blocks are on an H200 at once. Many short blocks cost
-  // more, above all the atomics of their counts.
-  s.per_thread = values <= int64_t{1} << (has_count(s) ? 18 : 21) ? 8 : 16;
-  // ptxas reads `up` behind the activation of `gate` unless it has registers to spare or a branch
-  // on padding stands between. Few blocks leave them.
-  s.blocks_per_sm = is_ordinary_group(s.group) && !s.has_experts && values <= 1 << 20 ? 10 : 0;
-}
 
 ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   using namespace dsl;
-  const TokenTile tile = pick_tile(s);
+  const TokenTile tile = pick_swiglu_tile(s);
 
   Builder k("swiglu_forward_and_per_token_cast");
   auto rows = k.dim("rows");
@@ -82,8 +47,8 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   }
   auto out = k.output("out", DType::e4m3, {rows, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows, num_blocks(s.hidden, s.group));
-  std::optional<Ref> counts;
-  if (has_count(s)) counts = k.output("clamped_count", DType::i64, {3}, {.align = 8});
+  std::optional<ClampCount> count;
+  if (s.has_count()) count.emplace(k);
   const Arg amax_floor =
       s.has_floor ? Arg(k.scalar("amax_floor", DType::f32)) : Arg(kE4m3.amax_floor);
   const bool has_clamp = s.clamp != SwigluSpec::Clamp::none;
@@ -92,7 +57,7 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, s.blocks_per_sm);
 
   // load. Counting is bound by instructions, and slower with the hint.
-  const auto hint = has_count(s) ? CacheHint::none : CacheHint::evict_first;
+  const auto hint = s.has_count() ? CacheHint::none : CacheHint::evict_first;
   const bool has_runs = s.per_thread == 16 && is_ordinary_group(s.group);
   std::vector<Ref> halves;  // gate, up: (rows, cols)
   for (const int64_t half : {0, 1}) {
@@ -123,20 +88,13 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
 
   // activation
   auto v = k.fragment(DType::f32, {tile.rows, tile.cols}, "v");  // (rows, cols)
-  std::optional<Ref> clamped;  // of a thread: gate above, up above, up below
-  if (has_count(s)) {
-    clamped = k.local(DType::f32, {3}, "clamped");
-    k.unrolled(3, [&](Value which) { (*clamped)(which) = 0.0f; });
-  }
+  if (count) count->start();
   k.parallel({tile.rows, tile.cols}, [&](Value r, Value c) {
     const auto activate = [&] {
       GatedPair pair{f32(halves[0](r, c)), f32(halves[1](r, c))};
-      if (has_count(s)) {
+      if (count) {
         pair = {k.let("gate", pair.gate), k.let("up", pair.up)};
-        const Value beyond[] = {pair.gate > clamp, pair.up > clamp, pair.up < -clamp};
-        for (int which = 0; which < 3; ++which) {
-          (*clamped)(which) = (*clamped)(which) + select(beyond[which], 1.0f, 0.0f);
-        }
+        count->add(pair, clamp);
       }
       auto value = (has_clamp ? pair.clamped(clamp) : pair).activated();
       v(r, c) = s.weights != Weights::none ? value * (*weight)(r) : value;
@@ -171,23 +129,7 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   });
   k.copy(codes, out.tile({at.row, at.col}, {tile.rows, tile.cols}));
 
-  // add what was clamped
-  if (has_count(s)) {
-    const int64_t warps = tile.threads / 32;
-    auto warp_counts = k.shared(DType::i32, {3, warps}, "warp_counts");
-    std::vector<Value> sums;
-    for (int which = 0; which < 3; ++which) sums.push_back(k.warp_sum(i32((*clamped)(which))));
-    k.if_(k.lane() == 0, [&] {
-      for (int which = 0; which < 3; ++which) {
-        warp_counts(which, k.warp()) = sums[static_cast<size_t>(which)];
-      }
-    });
-    k.if_(k.thread() < 3, [&] {
-      auto total = k.var(DType::i32, 0, "total");
-      k.unrolled(warps, [&](Value warp) { total += warp_counts(k.thread(), warp); });
-      k.if_(total > 0, [&] { k.atomic_add((*counts)(k.thread()), i64(total)); });
-    });
-  }
+  if (count) count->finish(tile.threads / 32);
   return k.finish();
 }
 

@@ -21,10 +21,9 @@ struct SwigluSpec {
   int32_t hidden, group;
   int16_t per_thread;     // values; 8, 16 or 32, leaves results as they are
   int16_t blocks_per_sm;  // at least so many; 0: as it comes
-};
 
-/// Sets per_thread and blocks_per_sm for so many rows; the rest of `spec` is there.
-void cut_work(SwigluSpec& spec, int64_t rows);
+  bool has_count() const { return clamp == Clamp::counted; }
+};
 
 /// Parameters: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] and pos_to_expert as
 /// far as the Spec has them; out, out_sf; clamped_count if it has that. Scalars: amax_floor and

@@ -3,6 +3,7 @@
 
 #include "kernels/all_ops.h"
 #include "kernels/quant/swiglu_forward.h"
+#include "kernels/quant/swiglu_tile.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/value_check.h"

@@ -1,0 +1,35 @@
+#pragma once
+// How norm_fn_bwd cuts its tokens into runs, and what its kernels hand to each other.
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels::mhc {
+
+inline constexpr int64_t kBwdRows = 16;      // tokens of a tile
+inline constexpr int64_t kBwdColumns = 256;  // of a block
+inline constexpr int64_t kBwdVector = 4;  // f32 after the entries of row_grads: 2 dq, unused ones
+
+struct NormBwdShape {
+  int64_t tokens = 0, entries = 0, width = 0;  // residual [tokens, width], fn [entries, width]
+};
+
+/// Runs of tiles of kBwdRows tokens. Their products are summed in ascending order, so that grad_fn
+/// depends on the shape alone. Without tokens there is no run.
+struct NormBwdRuns {
+  int64_t tiles_per_run = 1, runs = 0;
+  explicit NormBwdRuns(const NormBwdShape& shape);
+};
+
+/// Elements of the f32 workspace.
+int64_t norm_bwd_workspace(const NormBwdShape& shape);
+/// The tensors in the workspace, with E = padded_entries(entries):
+///
+///   partials   f32  [runs, width, E]  products of a run of tokens
+///   row_grads  f32  [tokens, E + 4]   gradients of the products, rounded to tf32; then 2 dq
+///   halves     bf16 [tokens, 2 * E]   the gradients of the products as the sum of two numbers
+std::vector<More::Tensor> norm_bwd_tensors(const NormBwdShape& shape, const TensorView& workspace);
+
+}  // namespace tessera::kernels::mhc
