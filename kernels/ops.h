@@ -182,7 +182,7 @@ void inplace_unique_group_indices(const InplaceUniqueGroupIndices& call, Stream 
 ///   let        groups = num_groups
 ///   limit      T * K <= 2130706431 "'group_idx' has too many slots"
 ///   limit      num_groups <= 536862720 "so many groups are not supported"  # 65535 blocks of 8192
-///   bucket     T * K at 4097, 65537  # one block, one cluster, two kernels
+///   bucket     T * K at 4097  # one block, two kernels
 struct GroupCount {
   TensorView group_idx = {};
   TensorView out = {};
@@ -202,7 +202,7 @@ void group_count(const GroupCount& call, Stream stream);
 ///   limit      T * K <= 2130706431 "'topk_idx' has too many slots"
 ///   limit      num_experts <= 536862720 "so many experts are not supported"  # 65535 blocks of 8192
 ///   limit      num_aux_topk <= 2147483647
-///   bucket     T * K at 4097, 65537  # one block, one cluster, two kernels
+///   bucket     T * K at 4097  # one block, two kernels
 struct AuxFi {
   TensorView topk_idx = {};
   TensorView out = {};

@@ -238,7 +238,7 @@ TEST_CASE("the judge knows that an index wraps", "[prover]") {
   CHECK(verdict.needed_guards == 1);
 }
 
-TEST_CASE("claims about random indices hold for integers that wrap", "[prover]") {
+TEST_CASE("claims about random indices hold for integers that wrap", "[prover][slow]") {
   int claims = 0;
   CHECK(all_wrong_claims(ir::kLargestExtent, claims) == std::vector<std::string>());
   CHECK(claims > 5000);

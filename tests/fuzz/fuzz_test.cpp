@@ -106,7 +106,7 @@ void try_one(uint64_t seed, bool is_alone, Tally& tally) {
 
 }  // namespace
 
-TEST_CASE("random programs do what they mean", "[fuzz]") {
+TEST_CASE("random programs do what they mean", "[fuzz][slow]") {
   const uint64_t first = from_environment("TESSERA_FUZZ_FIRST", 1);
   const uint64_t programs = from_environment("TESSERA_FUZZ_PROGRAMS", 1000);
   Tally tally;
@@ -131,7 +131,7 @@ TEST_CASE("the maximum of -0 and its magnitude is +0 to the interpreter too", "[
   }
 }
 
-TEST_CASE("bugs planted in what the compiler makes are found", "[fuzz][mutants]") {
+TEST_CASE("bugs planted in what the compiler makes are found", "[fuzz][mutants][slow]") {
   const Bug bug = GENERATE(Bug::barrier_left_out, Bug::guard_left_out, Bug::vector_too_wide,
                            Bug::reduction_counts_twice);
   int planted = 0;

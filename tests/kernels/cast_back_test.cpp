@@ -9,7 +9,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-TEST_CASE("cast_back gives the reference's bytes on the executor", "[cast_back]") {
+TEST_CASE("cast_back gives the reference's bytes on the executor", "[cast_back][slow]") {
   const auto cases = cast_back_cases();
   const CaseReport report = run_cases("cast_back", cases, op_runner("cast_back", Device::cpu()));
   for (const std::string& failure : report.failures) FAIL_CHECK(failure);

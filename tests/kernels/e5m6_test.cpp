@@ -39,7 +39,7 @@ TEST_CASE("e5m6 codes follow the examples of the specification", "[e5m6][referen
   for (int64_t i = 0; i < 12; ++i) CHECK(row.bits(i) == bytes[i]);
 }
 
-TEST_CASE("e5m6 ops give the reference's bytes on the executor", "[e5m6]") {
+TEST_CASE("e5m6 ops give the reference's bytes on the executor", "[e5m6][slow]") {
   const std::string op = GENERATE("per_token_cast_to_e5m6", "cast_back_e5m6");
   const auto cases =
       op == "cast_back_e5m6" ? cast_back_e5m6_cases() : per_token_cast_to_e5m6_cases();
@@ -130,7 +130,7 @@ bool is_caught(const std::string& op, const std::vector<OpCase>& cases,
 
 }  // namespace
 
-TEST_CASE("the e5m6 tests catch every mutant", "[e5m6][mutants]") {
+TEST_CASE("the e5m6 tests catch every mutant", "[e5m6][mutants][slow]") {
   const auto cast = [](Mutant mutant) {
     return is_caught("per_token_cast_to_e5m6", per_token_cast_to_e5m6_cases(),
                      [=](const HostTensors& in, const Params& params) {

@@ -26,7 +26,7 @@ std::vector<std::string> touched_early(const ir::Kernel& kernel) {
 }  // namespace
 
 TEST_CASE("the first kernel of an op touches no tensor while another's kernel may still run",
-          "[kernels]") {
+          "[kernels][slow]") {
   size_t early = 0;
   for (const kernels::OpInfo& op : kernels::ops()) {
     std::vector<kernels::BenchCase> cases = op.examples;

@@ -71,7 +71,7 @@ HostTensors run_on(runtime::Target target, const HostTensors& inputs, const Para
 
 }  // namespace
 
-TEST_CASE("engram_gate_bwd equals its reference on the executor", "[engram_gate_bwd]") {
+TEST_CASE("engram_gate_bwd equals its reference on the executor", "[engram_gate_bwd][slow]") {
   check_cases("engram_gate_bwd", engram_gate_bwd_cases());
 }
 
@@ -208,7 +208,7 @@ TEST_CASE("engram_gate_bwd explains wrong arguments", "[engram_gate_bwd][errors]
         "  got       D = 256 from grad_out dim 2");
 }
 
-TEST_CASE("grad_w_reduce equals its reference on the executor", "[grad_w_reduce]") {
+TEST_CASE("grad_w_reduce equals its reference on the executor", "[grad_w_reduce][slow]") {
   check_cases("grad_w_reduce", grad_w_reduce_cases());
 }
 

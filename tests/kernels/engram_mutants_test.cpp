@@ -194,7 +194,7 @@ TEST_CASE("the engram_make_offsets tests catch every mutant", "[mutants][engram_
   }
 }
 
-TEST_CASE("the engram_gate_bwd tests catch every mutant", "[mutants][engram_gate_bwd]") {
+TEST_CASE("the engram_gate_bwd tests catch every mutant", "[mutants][engram_gate_bwd][slow]") {
   std::vector<OpCase> cases;  // the small ones
   for (OpCase& test : engram_gate_bwd_cases()) {
     if (test.inputs.at("k").size() <= 6 * 4 * 1024) cases.push_back(std::move(test));
@@ -213,7 +213,7 @@ TEST_CASE("the engram_gate_bwd tests catch every mutant", "[mutants][engram_gate
   }
 }
 
-TEST_CASE("the grad_w_reduce tests catch every mutant", "[mutants][grad_w_reduce]") {
+TEST_CASE("the grad_w_reduce tests catch every mutant", "[mutants][grad_w_reduce][slow]") {
   const auto cases = grad_w_reduce_cases();
   for (const auto mutant :
        {ReduceMutant::none, ReduceMutant::descending, ReduceMutant::not_fused,

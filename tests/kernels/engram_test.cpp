@@ -97,7 +97,7 @@ TEST_CASE("engram_make_offsets explains wrong arguments", "[engram_make_offsets]
         "  got       i32[2, 16] on cpu");
 }
 
-TEST_CASE("engram_gate_fwd is close to its reference on the executor", "[engram_gate_fwd]") {
+TEST_CASE("engram_gate_fwd is close to its reference on the executor", "[engram_gate_fwd][slow]") {
   const auto cases = engram_gate_fwd_cases();
   const CaseReport report =
       run_cases("engram_gate_fwd", cases, op_runner("engram_gate_fwd", Device::cpu()));

@@ -33,7 +33,7 @@ HostTensor i32(int64_t size) {
 }  // namespace
 
 TEST_CASE("get_fused_mapping sorts like its reference on the executor, with clusters and without",
-          "[get_fused_mapping]") {
+          "[get_fused_mapping][slow]") {
   const kernels::jit::TargetScope scope({GENERATE(8, 9), 0, 0});
   const auto cases = get_fused_mapping_cases();
   const CaseReport report = run_cases(kOp, cases, op_runner(kOp, Device::cpu()));
@@ -102,7 +102,7 @@ TEST_CASE("the C++ function writes the positions and the padded counts", "[get_f
   for (int64_t e = 0; e < 3; ++e) CHECK(size.value(e) == 4);
 }
 
-TEST_CASE("the get_fused_mapping tests catch every mutant", "[get_fused_mapping][mutants]") {
+TEST_CASE("the get_fused_mapping tests catch every mutant", "[get_fused_mapping][mutants][slow]") {
   const auto cases = get_fused_mapping_cases();
   const auto caught = [&](const std::function<void(HostTensors&, const Params&)>& mistake) {
     const reference::Runner mutant = [&](const HostTensors& inputs, const Params& params) {

@@ -43,7 +43,7 @@ TEST_CASE("golden cases in the repository pass on the executor", "[golden]") {
 }
 
 // .ci/run looks for this name.
-TEST_CASE("golden cases beside the repository pass on the executor", "[golden]") {
+TEST_CASE("golden cases beside the repository pass on the executor", "[golden][slow]") {
   if (const std::string reason = why_no_golden_beside(); !reason.empty()) TESSERA_SKIP(reason);
   const GoldenReport report = run_golden(golden_beside_repository(), Device::cpu());
   std::cout << to_string(report);

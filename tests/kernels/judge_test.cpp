@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <iostream>
 #include <set>
 #include <string>
@@ -13,7 +12,7 @@
 
 #include "kernels/jit/target.h"
 #include "kernels/op.h"
-#include "tests/support/catch.h"
+#include "tests/support/each_family.h"
 #include "tools/lib/example.h"
 
 using namespace tessera;
@@ -21,12 +20,12 @@ using namespace tessera::test;
 
 namespace {
 
-void confirm(const std::vector<std::string>& families) {
+void confirm(const std::string& family) {
   if (!why_no_judge().empty()) TESSERA_SKIP(why_no_judge());
   Verdict total;
   std::set<std::string> seen;
   for (const kernels::OpInfo& op : kernels::ops()) {
-    if (std::find(families.begin(), families.end(), op.family) == families.end()) continue;
+    if (op.family != family) continue;
     for (const kernels::BenchCase& example : op.examples) {
       for (const int major : {8, 9}) {  // without clusters, and with
         const kernels::jit::TargetScope scope({major, 0, 0});
@@ -47,27 +46,5 @@ void confirm(const std::vector<std::string>& families) {
 
 }  // namespace
 
-// Four cases, since together they take minutes.
-TEST_CASE("Z3 confirms every fact that the prover uses on the shipped kernels: routing",
-          "[judge]") {
-  confirm({"moe"});
-}
-
-TEST_CASE("Z3 confirms every fact that the prover uses on the shipped kernels: quantisation",
-          "[judge]") {
-  confirm({"quant", "transpose"});
-}
-
-TEST_CASE("Z3 confirms every fact that the prover uses on the shipped kernels: Engram", "[judge]") {
-  confirm({"engram"});
-}
-
-TEST_CASE("Z3 confirms every fact that the prover uses on the shipped kernels: hyper-connections",
-          "[judge]") {
-  confirm({"mhc", "modeling"});
-}
-
-TEST_CASE("the four cases of the judge leave out no family", "[judge]") {
-  const std::set<std::string> judged = {"moe", "quant", "transpose", "engram", "mhc", "modeling"};
-  for (const kernels::OpInfo& op : kernels::ops()) CHECK(judged.contains(op.family));
-}
+TESSERA_TEST_EACH_FAMILY("Z3 confirms every fact that the prover uses on the shipped kernels",
+                         "[judge][slow]", confirm)

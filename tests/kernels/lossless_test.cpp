@@ -25,7 +25,7 @@ Params block_params(std::vector<int64_t> x_block, std::vector<int64_t> out_block
 
 }  // namespace
 
-TEST_CASE("per_block_cast_lossless equals its reference on the executor", "[lossless]") {
+TEST_CASE("per_block_cast_lossless equals its reference on the executor", "[lossless][slow]") {
   const auto cases = per_block_cast_lossless_cases();
   const CaseReport report = run_cases("per_block_cast_lossless", cases,
                                       op_runner("per_block_cast_lossless", Device::cpu()));
@@ -185,7 +185,7 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
 
 }  // namespace
 
-TEST_CASE("the per_block_cast_lossless tests catch every mutant", "[lossless][mutants]") {
+TEST_CASE("the per_block_cast_lossless tests catch every mutant", "[lossless][mutants][slow]") {
   const auto cases = per_block_cast_lossless_cases();
   const auto caught = [&](Mutant mutant) {
     const auto runner = [=](const HostTensors& in, const Params& params) {

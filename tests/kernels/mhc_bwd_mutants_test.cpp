@@ -152,7 +152,7 @@ HostTensors mutated_sinkhorn(const HostTensors& in, const Params& params, Sinkho
 
 }  // namespace
 
-TEST_CASE("the post_bwd tests catch every mutant", "[mutants][mhc]") {
+TEST_CASE("the post_bwd tests catch every mutant", "[mutants][mhc][slow]") {
   const auto cases = post_bwd_cases();
   for (const auto mutant :
        {PostMutant::none, PostMutant::not_fused, PostMutant::descending, PostMutant::transposed,

@@ -116,7 +116,7 @@ HostTensors mutated_sinkhorn(const HostTensors& in, const Params& params, Sinkho
 
 }  // namespace
 
-TEST_CASE("the post_fwd and pre_apply_mix_fwd tests catch every mutant", "[mutants][mhc]") {
+TEST_CASE("the post_fwd and pre_apply_mix_fwd tests catch every mutant", "[mutants][mhc][slow]") {
   const auto post = post_fwd_cases();
   const auto apply = pre_apply_mix_fwd_cases();
   for (const auto mutant :

@@ -198,7 +198,7 @@ TEST_CASE("the pre_split_mixes_fwd tests catch every mutant", "[mutants][mhc]") 
   }
 }
 
-TEST_CASE("the norm_fn_fwd tests catch every mutant", "[mutants][mhc]") {
+TEST_CASE("the norm_fn_fwd tests catch every mutant", "[mutants][mhc][slow]") {
   const auto cases = small(norm_fn_fwd_cases());
   for (const auto mutant :
        {NormMutant::none, NormMutant::no_rounding, NormMutant::truncates, NormMutant::ties_to_even,
@@ -211,7 +211,7 @@ TEST_CASE("the norm_fn_fwd tests catch every mutant", "[mutants][mhc]") {
   }
 }
 
-TEST_CASE("the pre_big_fuse tests catch every mutant", "[mutants][mhc]") {
+TEST_CASE("the pre_big_fuse tests catch every mutant", "[mutants][mhc][slow]") {
   const auto cases = small(pre_big_fuse_cases());
   // Each step with the parameter of another, or left out.
   enum class Mutant { none, one_round_more, norm_eps, pre_eps, sinkhorn_eps, no_mult, no_weight };

@@ -44,13 +44,14 @@ HostTensor some(DType dtype, Dims shape) {
 
 }  // namespace
 
-TEST_CASE("norm_fn_fwd equals its reference on the executor", "[norm_fn_fwd]") {
+TEST_CASE("norm_fn_fwd equals its reference on the executor", "[norm_fn_fwd][slow]") {
   const auto cases = norm_fn_fwd_cases();
   check_report(run_cases("norm_fn_fwd", cases, op_runner("norm_fn_fwd", Device::cpu())),
                cases.size());
 }
 
-TEST_CASE("a projection has the same bits however rows are given to blocks", "[norm_fn_fwd]") {
+TEST_CASE("a projection has the same bits however rows are given to blocks",
+          "[norm_fn_fwd][slow]") {
   // 10 units of 256 columns: 1 run of 2 parts; 3 runs of 4 units, the last one shorter; 10 runs of one.
   const int64_t splits = GENERATE(1, 3, 16);
   const kernels::mhc::ProjectionShape shape{130, 3, 2560, splits};
@@ -73,7 +74,7 @@ TEST_CASE("a projection has the same bits however rows are given to blocks", "[n
   }
 }
 
-TEST_CASE("a projection that adds up late has the same bits", "[norm_fn_fwd]") {
+TEST_CASE("a projection that adds up late has the same bits", "[norm_fn_fwd][slow]") {
   const auto sizes = GENERATE(std::array<int64_t, 2>{1024, 130},  // tiles of 32 rows
                               std::array<int64_t, 2>{2048, 70});  // of 16
   const int64_t columns = sizes[0], tokens = sizes[1];
@@ -200,13 +201,13 @@ TEST_CASE("norm_fn_fwd explains wrong arguments", "[norm_fn_fwd][errors]") {
         "  got       T = 89478486 from residual dim 0, M = 24 from fn dim 0");
 }
 
-TEST_CASE("pre_big_fuse equals its reference on the executor", "[pre_big_fuse]") {
+TEST_CASE("pre_big_fuse equals its reference on the executor", "[pre_big_fuse][slow]") {
   const auto cases = pre_big_fuse_cases();
   check_report(run_cases("pre_big_fuse", cases, op_runner("pre_big_fuse", Device::cpu())),
                cases.size());
 }
 
-TEST_CASE("pre_big_fuse equals the chain bit for bit on the executor", "[pre_big_fuse]") {
+TEST_CASE("pre_big_fuse equals the chain bit for bit on the executor", "[pre_big_fuse][slow]") {
   const auto cases = pre_big_fuse_cases();
   check_report(compare_with_chain("pre_big_fuse", cases, Device::cpu()), cases.size());
 }

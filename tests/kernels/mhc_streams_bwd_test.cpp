@@ -224,7 +224,7 @@ TEST_CASE("pre_apply_mix_bwd explains wrong arguments", "[pre_apply_mix_bwd][err
         "  got       n = 0 from x dim 1");
 }
 
-TEST_CASE("the pre_apply_mix_bwd tests catch every mutant", "[mutants][mhc]") {
+TEST_CASE("the pre_apply_mix_bwd tests catch every mutant", "[mutants][mhc][slow]") {
   enum class Mutant {
     none,
     overwrites,

@@ -120,7 +120,7 @@ void check_gradient(Front& front, Numbers Front::*member, const HostTensor& got)
 
 }  // namespace
 
-TEST_CASE("compositions equal their references on the executor", "[modeling]") {
+TEST_CASE("compositions equal their references on the executor", "[modeling][slow]") {
   for (const auto& [op, cases_of] : kCompositions) {
     DYNAMIC_SECTION(op) {
       const std::vector<OpCase> cases = cases_of();
@@ -129,7 +129,7 @@ TEST_CASE("compositions equal their references on the executor", "[modeling]") {
   }
 }
 
-TEST_CASE("compositions equal their chains bit for bit on the executor", "[modeling]") {
+TEST_CASE("compositions equal their chains bit for bit on the executor", "[modeling][slow]") {
   for (const auto& [op, cases_of] : kCompositions) {
     DYNAMIC_SECTION(op) {
       const std::vector<OpCase> cases = cases_of();
@@ -138,7 +138,7 @@ TEST_CASE("compositions equal their chains bit for bit on the executor", "[model
   }
 }
 
-TEST_CASE("mhc_pre_fwd has the bits of pre_big_fuse, saving or not", "[modeling]") {
+TEST_CASE("mhc_pre_fwd has the bits of pre_big_fuse, saving or not", "[modeling][slow]") {
   for (const OpCase& test : mhc_pre_fwd_cases()) {
     if (test.may_be_unsupported) continue;
     CAPTURE(test.label);
@@ -202,7 +202,8 @@ TEST_CASE("gradients in front of a sub-layer are differences of the forward in f
   check_gradient(front, &Front::weight, grads.at("grad_norm_weight"));
 }
 
-TEST_CASE("a composition explains wrong arguments under its own names", "[modeling][errors]") {
+TEST_CASE("a composition explains wrong arguments under its own names",
+          "[modeling][errors][slow]") {
   const OpCase pre = mhc_pre_bwd_cases().front();
   const auto told = [&](const OpCase& test, const std::string& op, const std::string& name,
                         const HostTensor& tensor) {

@@ -125,7 +125,7 @@ HostTensors mutated_reduce(const HostTensors& in, const Params& params, ReduceMu
 
 }  // namespace
 
-TEST_CASE("the reduce_fused tests catch every mutant", "[reduce_fused][mutants]") {
+TEST_CASE("the reduce_fused tests catch every mutant", "[reduce_fused][mutants][slow]") {
   const auto cases = reduce_fused_cases();
   const auto run = [&](ReduceMutant mutant) {
     return is_caught("reduce_fused", cases, [=](const HostTensors& in, const Params& params) {
@@ -141,7 +141,7 @@ TEST_CASE("the reduce_fused tests catch every mutant", "[reduce_fused][mutants]"
 }
 
 TEST_CASE("the expand_to_fused_with_sf tests catch every mutant",
-          "[expand_to_fused_with_sf][mutants]") {
+          "[expand_to_fused_with_sf][mutants][slow]") {
   const std::string op = "expand_to_fused_with_sf";
   const auto cases = expand_to_fused_with_sf_cases();
   check_expand_mutants(op, cases);
@@ -154,7 +154,7 @@ TEST_CASE("the expand_to_fused_with_sf tests catch every mutant",
                   })));
 }
 
-TEST_CASE("the expand_to_fused tests catch every mutant", "[expand_to_fused][mutants]") {
+TEST_CASE("the expand_to_fused tests catch every mutant", "[expand_to_fused][mutants][slow]") {
   const std::string op = "expand_to_fused";
   const auto cases = expand_to_fused_cases();
   check_expand_mutants(op, cases);
@@ -226,7 +226,7 @@ TEST_CASE("the top2_sum_gate tests catch every mutant", "[top2_sum_gate][mutants
                   })));
 }
 
-TEST_CASE("the Engram tests catch every mutant", "[engram_hash][engram_gate_fwd][mutants]") {
+TEST_CASE("the Engram tests catch every mutant", "[engram_hash][engram_gate_fwd][mutants][slow]") {
   const auto hash = [](const std::function<void(HostTensors&, Params&)>& mistake) {
     return is_caught("engram_hash", engram_hash_cases(), misled("engram_hash", mistake));
   };

@@ -205,7 +205,7 @@ TEST_CASE("multilayer_recompute explains wrong arguments", "[multilayer_recomput
         "  got       n = 9 from initial_residual dim 1");
 }
 
-TEST_CASE("the multilayer_recompute tests catch every mutant", "[mutants][mhc]") {
+TEST_CASE("the multilayer_recompute tests catch every mutant", "[mutants][mhc][slow]") {
   const auto cases = multilayer_recompute_cases();
   for (int i = 0; i <= static_cast<int>(Mutant::last_mix); ++i) {
     const auto mutant = static_cast<Mutant>(i);

@@ -289,7 +289,7 @@ std::vector<OpCase> plain_cast_cases() {
 
 }  // namespace
 
-TEST_CASE("the transpose tests catch every mutant", "[mutants]") {
+TEST_CASE("the transpose tests catch every mutant", "[mutants][slow]") {
   const std::string op = GENERATE("transpose", "batched_transpose");
   const auto cases = op == "transpose" ? transpose_cases() : batched_transpose_cases();
   const auto mutated = [](TransposeMutant mutant) -> reference::Runner {
@@ -320,7 +320,7 @@ TEST_CASE("the topk_gate tests catch every mutant", "[mutants]") {
   }
 }
 
-TEST_CASE("the per_token_cast tests catch every mutant of the arithmetic", "[mutants]") {
+TEST_CASE("the per_token_cast tests catch every mutant of the arithmetic", "[mutants][slow]") {
   const std::string format = GENERATE("e4m3", "e2m1");
   std::vector<OpCase> cases;
   for (OpCase& test : plain_cast_cases()) {
@@ -345,7 +345,7 @@ TEST_CASE("the per_token_cast tests catch every mutant of the arithmetic", "[mut
   }
 }
 
-TEST_CASE("the per_token_cast tests catch every mutant of packing and layout", "[mutants]") {
+TEST_CASE("the per_token_cast tests catch every mutant of packing and layout", "[mutants][slow]") {
   const auto cases = per_token_cast_cases();
   const auto mutated = [](FormMutant mutant) -> reference::Runner {
     return [=](const HostTensors& in, const Params& params) {

@@ -45,7 +45,7 @@ HostTensors some_inputs(int64_t tokens, int64_t streams, int64_t hidden, int64_t
 
 }  // namespace
 
-TEST_CASE("norm_fn_bwd equals its reference on the executor", "[norm_fn_bwd]") {
+TEST_CASE("norm_fn_bwd equals its reference on the executor", "[norm_fn_bwd][slow]") {
   const auto cases = norm_fn_bwd_cases();
   const CaseReport report =
       run_cases("norm_fn_bwd", cases, op_runner("norm_fn_bwd", Device::cpu()));
@@ -273,7 +273,7 @@ HostTensors mutated(const HostTensors& in, const Params& params, Mutant mutant) 
 
 }  // namespace
 
-TEST_CASE("the norm_fn_bwd tests catch every mutant", "[mutants][mhc]") {
+TEST_CASE("the norm_fn_bwd tests catch every mutant", "[mutants][mhc][slow]") {
   const auto cases = norm_fn_bwd_cases();
   for (int i = 0; i <= static_cast<int>(Mutant::no_factor); ++i) {
     const auto mutant = static_cast<Mutant>(i);

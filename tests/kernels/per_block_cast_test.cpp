@@ -27,16 +27,17 @@ void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
 
 }  // namespace
 
-TEST_CASE("per_block_cast equals its reference on the executor", "[per_block_cast]") {
+TEST_CASE("per_block_cast equals its reference on the executor", "[per_block_cast][slow]") {
   check_cases("per_block_cast", per_block_cast_cases());
 }
 
-TEST_CASE("per_block_cast_with_sf_only equals its reference on the executor", "[per_block_cast]") {
+TEST_CASE("per_block_cast_with_sf_only equals its reference on the executor",
+          "[per_block_cast][slow]") {
   check_cases("per_block_cast_with_sf_only", per_block_cast_with_sf_only_cases());
 }
 
 TEST_CASE("per_block_cast_with_precomputed_sf equals its reference on the executor",
-          "[per_block_cast]") {
+          "[per_block_cast][slow]") {
   check_cases("per_block_cast_with_precomputed_sf", per_block_cast_with_precomputed_sf_cases());
 }
 
@@ -188,7 +189,7 @@ constexpr Mutant kOfCodes[] = {Mutant::truncates, Mutant::next_block, Mutant::sw
 
 }  // namespace
 
-TEST_CASE("the per_block_cast tests catch every mutant", "[per_block_cast][mutants]") {
+TEST_CASE("the per_block_cast tests catch every mutant", "[per_block_cast][mutants][slow]") {
   const auto cases = small(per_block_cast_cases());
   const auto caught = [&](const std::string& op, const char* dropped, Mutant mutant) {
     const auto runner = [=](const HostTensors& in, const Params& params) {
@@ -240,7 +241,7 @@ HostTensors mutated_given(const HostTensors& inputs, const Params& params, Given
 }  // namespace
 
 TEST_CASE("the per_block_cast_with_precomputed_sf tests catch every mutant",
-          "[per_block_cast][mutants]") {
+          "[per_block_cast][mutants][slow]") {
   const auto cases = small(per_block_cast_with_precomputed_sf_cases());
   const auto caught = [&](GivenMutant mutant) {
     const auto runner = [=](const HostTensors& in, const Params& params) {

@@ -35,7 +35,7 @@ TEST_CASE("per_channel_cast gives the reference's bytes on the executor", "[per_
 }
 
 TEST_CASE("per_channel_cast_fused gives the reference's bytes on the executor",
-          "[per_channel_cast]") {
+          "[per_channel_cast][slow]") {
   check_cases("per_channel_cast_fused", per_channel_cast_fused_cases());
 }
 
@@ -141,7 +141,7 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
 }  // namespace
 
 TEST_CASE("the per_channel_cast_and_transpose tests catch every mutant",
-          "[per_channel_cast][mutants]") {
+          "[per_channel_cast][mutants][slow]") {
   const auto caught = [](Mutant mutant) {
     return is_caught(
         "per_channel_cast_and_transpose", per_channel_cast_and_transpose_cases(),
@@ -228,7 +228,8 @@ HostTensors mutated_fused(const HostTensors& inputs, const Params& params, Fused
 
 }  // namespace
 
-TEST_CASE("the per_channel_cast_fused tests catch every mutant", "[per_channel_cast][mutants]") {
+TEST_CASE("the per_channel_cast_fused tests catch every mutant",
+          "[per_channel_cast][mutants][slow]") {
   std::vector<OpCase> cases = per_channel_cast_fused_cases();
   const auto caught = [&](FusedMutant mutant) {
     return is_caught("per_channel_cast_fused", cases, [=](const HostTensors& in, const Params& p) {
@@ -244,7 +245,7 @@ TEST_CASE("the per_channel_cast_fused tests catch every mutant", "[per_channel_c
   }
 }
 
-TEST_CASE("the per_channel_cast tests catch every mutant", "[per_channel_cast][mutants]") {
+TEST_CASE("the per_channel_cast tests catch every mutant", "[per_channel_cast][mutants][slow]") {
   const auto caught = [](FusedMutant mutant) {
     return is_caught(
         "per_channel_cast", per_channel_cast_cases(),

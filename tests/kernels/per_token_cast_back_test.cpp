@@ -9,7 +9,7 @@ using namespace tessera;
 using namespace tessera::test;
 
 TEST_CASE("per_token_cast_back gives the reference's bytes on the executor",
-          "[per_token_cast_back]") {
+          "[per_token_cast_back][slow]") {
   const auto cases = per_token_cast_back_cases();
   const CaseReport report =
       run_cases("per_token_cast_back", cases, op_runner("per_token_cast_back", Device::cpu()));

@@ -25,7 +25,7 @@ const kernels::Params kGroupsOf128 = with("num_per_channels", int64_t{128});
 
 }  // namespace
 
-TEST_CASE("per_token_cast gives the reference's bytes on the executor", "[per_token_cast]") {
+TEST_CASE("per_token_cast gives the reference's bytes on the executor", "[per_token_cast][slow]") {
   const auto cases = per_token_cast_cases();
   const CaseReport report =
       run_cases("per_token_cast", cases, op_runner("per_token_cast", Device::cpu()));
@@ -155,7 +155,7 @@ TEST_CASE("quant ops refuse rows of 2^31 columns and more by name", "[quant][err
 }
 
 TEST_CASE("per_token_cast takes more rows than 65535 blocks of one grid dimension hold",
-          "[quant]") {
+          "[quant][slow]") {
   const int64_t rows = 300'000;
   std::vector<float> x(static_cast<size_t>(rows) * 64, 1.0f);
   x.back() = -896.0f;

@@ -9,7 +9,7 @@ using namespace tessera;
 using namespace tessera::test;
 
 TEST_CASE("per_token_cast_with_sf_only gives the reference's bytes on the executor",
-          "[per_token_cast_with_sf_only]") {
+          "[per_token_cast_with_sf_only][slow]") {
   const auto cases = per_token_cast_with_sf_only_cases();
   const CaseReport report = run_cases("per_token_cast_with_sf_only", cases,
                                       op_runner("per_token_cast_with_sf_only", Device::cpu()));

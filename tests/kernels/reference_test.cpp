@@ -166,7 +166,8 @@ TEST_CASE("the references pass the golden cases in the repository", "[reference]
   CHECK(check_golden(golden_in_repository()).empty());
 }
 
-TEST_CASE("the references pass the golden cases beside the repository", "[reference][golden]") {
+TEST_CASE("the references pass the golden cases beside the repository",
+          "[reference][golden][slow]") {
   if (const std::string reason = why_no_golden_beside(); !reason.empty()) TESSERA_SKIP(reason);
   check_golden(golden_beside_repository());
 }

@@ -156,7 +156,7 @@ TEST_CASE("group_count explains wrong arguments", "[group_count][errors]") {
         "  got       num_groups = 536862721");
 }
 
-TEST_CASE("aux_fi equals its reference on the executor", "[aux_fi]") {
+TEST_CASE("aux_fi equals its reference on the executor", "[aux_fi][slow]") {
   check_cases("aux_fi", aux_fi_cases());
 }
 

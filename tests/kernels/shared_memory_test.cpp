@@ -47,7 +47,8 @@ int64_t most_shared_bytes(const kernels::OpInfo& op, const kernels::BenchCase& e
 
 }  // namespace
 
-TEST_CASE("every measured call fits the shared memory of every target", "[kernels][targets]") {
+TEST_CASE("every measured call fits the shared memory of every target",
+          "[kernels][targets][slow]") {
   for (const runtime::Target target :
        {runtime::Target{8, 0, 0}, {8, 6, 0}, {9, 0, 'a'}, {12, 0, 0}}) {
     const jit::TargetScope scope(target);

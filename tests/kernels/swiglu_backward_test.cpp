@@ -206,7 +206,7 @@ const std::vector<Mutant>& mutants() {
 }  // namespace
 
 TEST_CASE("the swiglu_backward_and_per_token_cast tests catch every mutant",
-          "[swiglu_backward][mutants]") {
+          "[swiglu_backward][mutants][slow]") {
   const auto cases = swiglu_backward_and_per_token_cast_cases();
   const auto caught = [&](const Mutant& mutant) {
     const auto run = [&](const HostTensors& inputs, const Params& params) {

@@ -27,7 +27,7 @@ const std::string kTransposed = "swiglu_forward_and_per_channel_cast_and_transpo
 }  // namespace
 
 TEST_CASE("swiglu_forward_and_per_channel_cast equals its reference on the executor",
-          "[swiglu_channel]") {
+          "[swiglu_channel][slow]") {
   const std::string op = GENERATE(kPlain, kTransposed);
   const auto cases = swiglu_forward_and_per_channel_cast_cases();
   const CaseReport report = run_cases(op, cases, op_runner(op, Device::cpu()));
@@ -140,7 +140,7 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
 }  // namespace
 
 TEST_CASE("the swiglu_forward_and_per_channel_cast tests catch every mutant",
-          "[swiglu_channel][mutants]") {
+          "[swiglu_channel][mutants][slow]") {
   const auto caught = [](Mutant mutant) {
     const CaseReport report =
         run_cases(kPlain, swiglu_forward_and_per_channel_cast_cases(),

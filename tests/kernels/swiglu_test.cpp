@@ -163,7 +163,8 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
 
 }  // namespace
 
-TEST_CASE("the swiglu_forward_and_per_token_cast tests catch every mutant", "[swiglu][mutants]") {
+TEST_CASE("the swiglu_forward_and_per_token_cast tests catch every mutant",
+          "[swiglu][mutants][slow]") {
   const auto caught = [](Mutant mutant) {
     const CaseReport report =
         run_cases(kOp, swiglu_forward_and_per_token_cast_cases(),

@@ -51,7 +51,7 @@ TEST_CASE("equal scores are listed by expert and share the scale", "[top2_sum_ga
   }
 }
 
-TEST_CASE("the replica of an expert is chosen in 64 bits", "[top2_sum_gate]") {
+TEST_CASE("the replica of an expert is chosen in 64 bits", "[top2_sum_gate][slow]") {
   // (t * 23333) mod 7 at a row beyond 2^31 / 23333 = 92036.9
   constexpr int64_t kTokens = 92040;
   HostTensors inputs = inputs_of(kTokens, 1);

@@ -19,7 +19,7 @@ HostTensor bf16_tensor(Dims shape) {
 
 }  // namespace
 
-TEST_CASE("transpose moves every element on the executor", "[transpose]") {
+TEST_CASE("transpose moves every element on the executor", "[transpose][slow]") {
   const std::string op = GENERATE("transpose", "batched_transpose");
   const auto cases = op == "transpose" ? transpose_cases() : batched_transpose_cases();
   const CaseReport report = run_cases(op, cases, op_runner(op, Device::cpu()));

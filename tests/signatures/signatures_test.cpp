@@ -115,7 +115,7 @@ bool same(const tools::Safetensors& a, const tools::Safetensors& b) {
   return true;
 }
 
-TEST_CASE("every call runs or is refused with its op and argument", "[signatures]") {
+TEST_CASE("every call runs or is refused with its op and argument", "[signatures][slow]") {
   const uint64_t first = from_environment("TESSERA_FUZZ_FIRST", 1);
   const uint64_t calls = from_environment("TESSERA_FUZZ_CALLS", 1500);
   uint64_t ran = 0;
@@ -137,7 +137,7 @@ TEST_CASE("every call runs or is refused with its op and argument", "[signatures
   }
 }
 
-TEST_CASE("the program does with a file what the call in this process does", "[signatures]") {
+TEST_CASE("the program does with a file what the call in this process does", "[signatures][slow]") {
   const uint64_t first = from_environment("TESSERA_FUZZ_FIRST", 1);
   const uint64_t calls = from_environment("TESSERA_FUZZ_CALLS", 5000) / 50 + 1;
   for (uint64_t seed = first; seed < first + calls; ++seed) {

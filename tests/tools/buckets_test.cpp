@@ -53,7 +53,7 @@ TEST_CASE("the cases of the buckets begin where they do", "[signature][buckets]"
 }
 
 TEST_CASE("after the cases of the buckets no number of tokens needs another kernel",
-          "[signature][buckets]") {
+          "[signature][buckets][slow]") {
   for (const Op* op : all_ops()) {
     if (op->family == "transpose") continue;  // matrices without tokens
     const ParsedOp& of_op = parsed(*op);

@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/catch.h"
+#include "kernels/op.h"
 #include "tests/support/child_process.h"
+#include "tests/support/each_family.h"
 #include "tests/support/places.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
@@ -95,7 +96,7 @@ std::string recorded(const std::string& member, const std::string& value) {
 
 TEST_CASE(
     "a home folder named as the cache loses no file to compile, prune, clear, eviction, sweep",
-    "[cli][cache]") {
+    "[cli][cache][slow]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string home = folder.path("home");
@@ -165,7 +166,7 @@ TEST_CASE("clear removes nothing where there is no cache, and says so", "[cli][c
   CHECK(files_below(home) == before);
 }
 
-TEST_CASE("a bundle can be listed, summed up, verified and explained", "[cli][cache]") {
+TEST_CASE("a bundle can be listed, summed up, verified and explained", "[cli][cache][slow]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string bundle = folder.path("kernels.tsb");
@@ -197,7 +198,7 @@ TEST_CASE("a bundle can be listed, summed up, verified and explained", "[cli][ca
 }
 
 TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and emptied",
-          "[cli][cache]") {
+          "[cli][cache][slow]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string cache = folder.path("cache");
@@ -262,17 +263,17 @@ TEST_CASE("compile makes a bundle, and the cache can be looked into, checked and
   CHECK(keys_in(run_tessera({"cache", "ls"}, cache).out).empty());
 }
 
-TEST_CASE("a bundle of every op serves every op where no libnvrtc is (R22.10)", "[cli][cache]") {
+void serve_family_from_bundle(const std::string& family) {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string bundle = folder.path("kernels.tsb");
-  const ProgramResult made = run_tessera({"compile", "all", "--out", bundle});
+  const ProgramResult made = run_tessera({"compile", family, "--out", bundle});
   CAPTURE(made.err);
   REQUIRE(made.exit_code == 0);
   const std::vector<std::string> without = {"TESSERA_JIT=off",
                                             "TESSERA_NVRTC=/nowhere/libnvrtc.so"};
   const std::string again = folder.path("again.tsb");
-  const ProgramResult served = run_tessera({"compile", "all", "--out", again}, bundle, without);
+  const ProgramResult served = run_tessera({"compile", family, "--out", again}, bundle, without);
   CHECK(served.err.empty());
   CHECK(served.exit_code == 0);
   const auto count = [](const ProgramResult& result) {
@@ -281,24 +282,36 @@ TEST_CASE("a bundle of every op serves every op where no libnvrtc is (R22.10)", 
   };
   CHECK(count(served) == count(made));
   // What it served is a bundle as good as the first.
-  CHECK(run_tessera({"compile", "all", "--out", folder.path("third.tsb")}, again, without)
+  CHECK(run_tessera({"compile", family, "--out", folder.path("third.tsb")}, again, without)
             .exit_code == 0);
 }
 
-TEST_CASE("a process that finds all its kernels in the cache opens no libnvrtc", "[cli][cache]") {
+TESSERA_TEST_EACH_FAMILY("a bundle of every op serves every op where no libnvrtc is (R22.10)",
+                         "[cli][cache][slow]", serve_family_from_bundle)
+
+void find_family_in_cache(const std::string& family) {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string program = test::in_build("every_op_program");
   const std::vector<std::string> cache = {"TESSERA_CACHE_DIR=" + folder.path("cache")};
-  const test::ChildResult cold = test::run_program({program}, cache);
-  const test::ChildResult warm = test::run_program({program, "no-compiler"}, cache);
+  std::vector<std::string> words = {program};
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    if (op.family == family) words.push_back(op.name);
+  }
+  const test::ChildResult cold = test::run_program(words, cache);
+  words.push_back("no-compiler");
+  const test::ChildResult warm = test::run_program(words, cache);
   CHECK(cold.exit_code == 0);
   CHECK(warm.exit_code == 0);
   CHECK(warm.output == cold.output);
   CHECK(cold.output.size() > 1000);
 }
 
-TEST_CASE("keys and binaries do not depend on what a process made before (C01)", "[cli][cache]") {
+TESSERA_TEST_EACH_FAMILY("a process that finds all its kernels in the cache opens no libnvrtc",
+                         "[cli][cache][slow]", find_family_in_cache)
+
+TEST_CASE("keys and binaries do not depend on what a process made before (C01)",
+          "[cli][cache][slow]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const std::string program = test::in_build("every_op_program");
   const auto made = [&](const std::string& first, const std::string& second) {
@@ -316,7 +329,7 @@ TEST_CASE("keys and binaries do not depend on what a process made before (C01)",
   CHECK(made("topk_gate", "transpose") == one_way);
 }
 
-TEST_CASE("prune and clear leave alone what is only read", "[cli][cache]") {
+TEST_CASE("prune and clear leave alone what is only read", "[cli][cache][slow]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string own = folder.path("own"), layer = folder.path("layer");
@@ -370,7 +383,8 @@ TEST_CASE("verify names a damaged entry and fails", "[cli][cache]") {
   CHECK(result.err == "tessera: " + entry + ": truncated\n");
 }
 
-TEST_CASE("what a program needed is recorded, and compiled for another target", "[cli][cache]") {
+TEST_CASE("what a program needed is recorded, and compiled for another target",
+          "[cli][cache][slow]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string record = folder.path("specs.jsonl");
@@ -453,7 +467,7 @@ TEST_CASE("a recording that is a pipe or a device is refused and not read for ev
   }
 }
 
-TEST_CASE("an edited recording does not put its text into the user's cache", "[cli][cache]") {
+TEST_CASE("an edited recording does not put its text into the user's cache", "[cli][cache][slow]") {
   if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
   const TemporaryFolder folder;
   const std::string record = folder.path("specs.jsonl"), cache = folder.path("cache");
@@ -483,7 +497,7 @@ TEST_CASE("an edited recording does not put its text into the user's cache", "[c
   CHECK(read_text(folder.path("both")) == read_text(folder.path("first")));
 }
 
-TEST_CASE("wrong words for compile and cache are wrong usage", "[cli][cache]") {
+TEST_CASE("wrong words for compile and cache are wrong usage", "[cli][cache][slow]") {
   const TemporaryFolder folder;
   CHECK(run_tessera({"compile", "topk_gate"}).err.find("--out is required") != std::string::npos);
   const ProgramResult arch =

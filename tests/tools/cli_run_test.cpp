@@ -7,8 +7,8 @@
 
 #include "dsl/base/error.h"
 #include "kernels/op.h"
-#include "tests/support/catch.h"
 #include "tests/support/child_process.h"
+#include "tests/support/each_family.h"
 #include "tests/support/places.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
@@ -323,8 +323,9 @@ TEST_CASE("an output without a name is refused", "[cli][run]") {
         "  got       ''\n");
 }
 
-TEST_CASE("show prints each stage of an op's kernels", "[cli][show]") {
+void show_family(const std::string& family) {
   for (const kernels::OpInfo& op : kernels::ops()) {
+    if (op.family != family) continue;
     for (const char* stage : {"ir", "layout", "thread", "cuda", "explain"}) {
       CAPTURE(op.name, stage);
       const ProgramResult shown = run_tessera({"show", op.name, "--stage", stage});
@@ -337,6 +338,12 @@ TEST_CASE("show prints each stage of an op's kernels", "[cli][show]") {
     const ProgramResult cuda = run_tessera({"show", op.name});
     CHECK(cuda.out.find("__global__") != std::string::npos);
   }
+}
+
+TESSERA_TEST_EACH_FAMILY("show prints each stage of an op's kernels", "[cli][show][slow]",
+                         show_family)
+
+TEST_CASE("show refuses unknown targets", "[cli][show]") {
   const ProgramResult arch = run_tessera({"show", "transpose", "--stage", "ptx", "--arch", "sm9"});
   CHECK(arch.exit_code == 2);
   CHECK(arch.err ==
@@ -371,7 +378,7 @@ TEST_CASE("show says when there is nothing to launch", "[cli][show]") {
   CHECK(shown.out == "// transpose for " + folder.path("x") + ": empty, nothing to launch\n");
 }
 
-TEST_CASE("check runs the examples with every trap and counts", "[cli][check]") {
+TEST_CASE("check runs the examples with every trap and counts", "[cli][check][slow]") {
   const TemporaryFolder folder;
   const ProgramResult result = run_tessera({"check", "all", "--json", folder.path("counts")});
   CAPTURE(result.err, result.out);
@@ -481,7 +488,7 @@ TEST_CASE("doctor says which compiler built the program", "[cli]") {
   CHECK(named);
 }
 
-TEST_CASE("bench --compile prints CPU times and enforces a limit", "[cli][bench]") {
+TEST_CASE("bench --compile prints CPU times and enforces a limit", "[cli][bench][slow]") {
   const ProgramResult doctor = run_tessera({"doctor"});
   if (doctor.out.find("targets ") == std::string::npos) TESSERA_SKIP("no NVRTC");
   const ProgramResult table = run_tessera({"bench", "transpose", "--compile"});

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "dsl/base/error.h"
 #include "tests/support/catch.h"
@@ -167,6 +168,13 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
   CHECK(twice.at("params").at(0) ==
         Json::parse(R"({"name": "a", "type": "float", "default": 1.0, "allowed": null})"));
   CHECK(twice.at("params").at(1).at("name") == "b");
+}
+
+TEST_CASE("the tests of every family leave out none", "[list]") {
+  const std::set<std::string> tested = {"moe", "quant", "transpose", "engram", "mhc", "modeling"};
+  std::set<std::string> families;
+  for (const kernels::OpInfo& op : kernels::ops()) families.insert(op.family);
+  CHECK(families == tested);
 }
 
 TEST_CASE("tessera list --json equals the contract's tables for every op", "[list][contract]") {

@@ -10,7 +10,7 @@
 namespace tessera::tests {
 namespace {
 
-TEST_CASE("a project that sets no C++ standard compiles a kernel", "[outside]") {
+TEST_CASE("a project that sets no C++ standard compiles a kernel", "[outside][slow]") {
   const TemporaryFolder folder;
   const std::string source = test::in_source("examples/05_own_kernels.cpp");
   write_text(folder.path("CMakeLists.txt"),

@@ -218,7 +218,7 @@ TEST_CASE("a header of 65536 tensors, the most, is read", "[safetensors]") {
 }
 
 TEST_CASE("a million empty tensors or keys of metadata are refused while the header is scanned",
-          "[safetensors]") {
+          "[safetensors][slow]") {
   const TemporaryFolder folder;
   constexpr int kMany = 1'000'000;
   const std::string refusal =

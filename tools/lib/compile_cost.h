@@ -3,6 +3,7 @@
 // the machine, and on what runs on the other half of its cores: a fixed kernel, compiled in turns
 // with the one that is measured, tells by how much.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,8 @@ CompileLimit compile_limit(const kernels::OpInfo& op);
 
 struct CompileCost {
   std::string op, label, kernel;
-  double lower_ms = 0;  // tile IR to CUDA text, median of 5
-  double nvrtc_ms = 0;  // CUDA text to cubin, median of 5
+  double lower_ms = 0;  // tile IR to CUDA text, median
+  double nvrtc_ms = 0;  // CUDA text to cubin, median
   int registers = 0;
   int64_t spill_bytes = 0;
   CompileLimit limit;
@@ -38,11 +39,12 @@ struct CompileCost {
 /// The cases that stand for an op: its examples, four of them at most, spread evenly.
 std::vector<const kernels::BenchCase*> representatives(const kernels::OpInfo& op);
 
-/// Every kernel of an example. One that takes more than `again_above` of its limit is measured again,
-/// up to twice more, and the least counts.
+/// Every kernel of an example, five times. With `again_above`, a share of the limit, a kernel that
+/// stays below half of it is measured once; one that exceeds it, up to twice more, and the least
+/// counts.
 std::vector<CompileCost> compile_costs(const kernels::OpInfo& op, const kernels::BenchCase& example,
                                        const runtime::Nvrtc& nvrtc, runtime::Target target,
-                                       double again_above);
+                                       std::optional<double> again_above = std::nullopt);
 
 /// A row per kernel; what is over its limit is marked.
 std::string compile_table(const std::vector<CompileCost>& costs);

@@ -250,7 +250,8 @@ TEST_CASE("scalars arrive in their dtype", "[cpu][launch]") {
 }
 
 // Not part of a normal run: test_codegen "[executor-speed]" prints seconds.
-TEST_CASE("casting 8001 x 7168 is fast enough to be the embedded default", "[.][executor-speed]") {
+TEST_CASE("casting 8001 x 7168 is fast enough to be the embedded default",
+          "[.][executor-speed][slow]") {
   CastTensors t(8001, 7168);
   const ThreadKernel k = cast_kernel(7168);
   const Executable executable(k.program());

@@ -42,7 +42,7 @@ void check_compiles(const test::Nvrtc& nvrtc, const std::string& text) {
   }
 }
 
-TEST_CASE("NVRTC compiles every approved text for every target", "[codegen][cuda][nvrtc]") {
+TEST_CASE("NVRTC compiles every approved text for every target", "[codegen][cuda][nvrtc][slow]") {
   std::string reason;
   const auto nvrtc = test::Nvrtc::open(reason);
   if (!nvrtc) TESSERA_SKIP(reason);
@@ -61,7 +61,8 @@ TEST_CASE("NVRTC compiles the whole prelude for every target that it lists (R22.
   check_compiles(*nvrtc, codegen::cuda::prelude());
 }
 
-TEST_CASE("NVRTC compiles each device function with only what it needs", "[codegen][cuda][nvrtc]") {
+TEST_CASE("NVRTC compiles each device function with only what it needs",
+          "[codegen][cuda][nvrtc][slow]") {
   std::string reason;
   const auto nvrtc = test::Nvrtc::open(reason);
   if (!nvrtc) TESSERA_SKIP(reason);
@@ -79,7 +80,7 @@ TEST_CASE("NVRTC compiles each device function with only what it needs", "[codeg
 }
 
 TEST_CASE("NVRTC compiles every conversion, in software and by instruction",
-          "[codegen][cuda][nvrtc]") {
+          "[codegen][cuda][nvrtc][slow]") {
   std::string reason;
   const auto nvrtc = test::Nvrtc::open(reason);
   if (!nvrtc) TESSERA_SKIP(reason);
@@ -94,7 +95,7 @@ TEST_CASE("NVRTC compiles every conversion, in software and by instruction",
   }
 }
 
-TEST_CASE("no more blocks are asked for than an SM holds", "[codegen][cuda][nvrtc]") {
+TEST_CASE("no more blocks are asked for than an SM holds", "[codegen][cuda][nvrtc][slow]") {
   std::string reason;
   const auto nvrtc = test::Nvrtc::open(reason);
   if (!nvrtc) TESSERA_SKIP(reason);

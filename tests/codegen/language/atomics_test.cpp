@@ -38,7 +38,7 @@ std::string error_in(DType dtype, const std::function<void(Builder&, const Ref&)
 
 }  // namespace
 
-TEST_CASE("atomics of every dtype on global memory", "[language]") {
+TEST_CASE("atomics of every dtype on global memory", "[language][slow]") {
   const DType dtype = GENERATE(DType::i32, DType::u32, DType::i64, DType::u64, DType::f32);
   CAPTURE(name(dtype));
   const auto add = [](Builder& k, const Ref& e, const Value& v) { k.atomic_add(e, v); };

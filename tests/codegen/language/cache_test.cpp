@@ -32,7 +32,7 @@ const CacheHint kHints[] = {CacheHint::evict_first, CacheHint::evict_last, Cache
 
 }  // namespace
 
-TEST_CASE("a copy hints at the caches and moves the same bytes", "[language]") {
+TEST_CASE("a copy hints at the caches and moves the same bytes", "[language][slow]") {
   const CacheHint hint = kHints[GENERATE(0, 1, 2)];
   const DType dtype = GENERATE(DType::u8, DType::bf16, DType::f32);
   const std::string word(ir::name(hint));
@@ -57,7 +57,7 @@ TEST_CASE("a copy hints at the caches and moves the same bytes", "[language]") {
   CHECK(values_of(result) == values_of(source));
 }
 
-TEST_CASE("single elements of every width carry a hint", "[language]") {
+TEST_CASE("single elements of every width carry a hint", "[language][slow]") {
   const CacheHint hint = kHints[GENERATE(0, 1, 2)];
   const DType dtype = GENERATE(DType::i8, DType::f16, DType::i32, DType::i64);
   const std::string word(ir::name(hint));

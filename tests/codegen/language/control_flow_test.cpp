@@ -11,7 +11,7 @@ using namespace tessera::test;
 using dsl::Builder;
 using dsl::Value;
 
-TEST_CASE("a persistent loop visits every tile once (R07)", "[language]") {
+TEST_CASE("a persistent loop visits every tile once (R07)", "[language][slow]") {
   const auto [rows, columns] =
       GENERATE(std::pair<int64_t, int64_t>{3, 5}, std::pair<int64_t, int64_t>{4, 7},
                std::pair<int64_t, int64_t>{1, 13}, std::pair<int64_t, int64_t>{5, 1});

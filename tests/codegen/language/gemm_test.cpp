@@ -105,25 +105,48 @@ void check_product(const Product& p) {
              }));
 }
 
-}  // namespace
-
-TEST_CASE("gemm of every dtype, stored by rows and by columns, left operand shared or in registers",
-          "[language][gemm]") {
-  for (const DType dtype :
-       {DType::f32, DType::bf16, DType::f16, DType::e4m3, DType::e5m2, DType::i8}) {
-    for (const int form : {0, 1, 2, 3, 4, 6}) {
-      Product p;
-      p.dtype = dtype;
-      p.a_by_columns = (form & 1) != 0;
-      p.b_by_columns = (form & 2) != 0;
-      p.a_in_registers = (form & 4) != 0;
-      p.k = 64;
-      check_product(p);
-    }
+void check_forms(DType dtype) {
+  for (const int form : {0, 1, 2, 3, 4, 6}) {
+    Product p;
+    p.dtype = dtype;
+    p.a_by_columns = (form & 1) != 0;
+    p.b_by_columns = (form & 2) != 0;
+    p.a_in_registers = (form & 4) != 0;
+    p.k = 64;
+    check_product(p);
   }
 }
 
-TEST_CASE("gemm of every dtype with the right operand or both in registers", "[language][gemm]") {
+void check_warps_along_k(DType dtype) {
+  for (const int form : {0, 1, 2, 3, 4}) {
+    Product p;
+    p.dtype = dtype;
+    p.k = 256;
+    p.a_in_registers = (form & 1) != 0;
+    p.b_in_registers = (form & 2) != 0;
+    p.a_by_columns = p.b_by_columns = form == 4;
+    p.options.warp_depths = 4;
+    check_product(p);
+    p.threads = 256;
+    p.options.warp_depths = 2;
+    check_product(p);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gemm of every float dtype, stored by rows and by columns, left operand anywhere",
+          "[language][gemm][slow]") {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) check_forms(dtype);
+}
+
+TEST_CASE("gemm of every 8-bit dtype, stored by rows and by columns, left operand anywhere",
+          "[language][gemm][slow]") {
+  for (const DType dtype : {DType::e4m3, DType::e5m2, DType::i8}) check_forms(dtype);
+}
+
+TEST_CASE("gemm of every dtype with the right operand or both in registers",
+          "[language][gemm][slow]") {
   for (const DType dtype :
        {DType::f32, DType::bf16, DType::f16, DType::e4m3, DType::e5m2, DType::i8}) {
     for (const int form : {0, 1, 2}) {
@@ -138,23 +161,28 @@ TEST_CASE("gemm of every dtype with the right operand or both in registers", "[l
   }
 }
 
-TEST_CASE("gemm with warps along k gives the product of every part of k", "[language][gemm]") {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::e4m3, DType::i8}) {
-    for (const int form : {0, 1, 2, 3, 4}) {
-      Product p;
-      p.dtype = dtype;
-      p.k = 256;
-      p.a_in_registers = (form & 1) != 0;
-      p.b_in_registers = (form & 2) != 0;
-      p.a_by_columns = p.b_by_columns = form == 4;
-      p.options.warp_depths = 4;
-      check_product(p);
-      p.threads = 256;
-      p.options.warp_depths = 2;
-      check_product(p);
-    }
-  }
-  Product p;  // depths that are no power of two
+TEST_CASE("gemm with warps along k gives the product of every part of k: f32",
+          "[language][gemm][slow]") {
+  check_warps_along_k(DType::f32);
+}
+
+TEST_CASE("gemm with warps along k gives the product of every part of k: bf16",
+          "[language][gemm][slow]") {
+  check_warps_along_k(DType::bf16);
+}
+
+TEST_CASE("gemm with warps along k gives the product of every part of k: e4m3",
+          "[language][gemm][slow]") {
+  check_warps_along_k(DType::e4m3);
+}
+
+TEST_CASE("gemm with warps along k gives the product of every part of k: i8",
+          "[language][gemm][slow]") {
+  check_warps_along_k(DType::i8);
+}
+
+TEST_CASE("gemm with seven warps along k gives the product of every part", "[language][gemm]") {
+  Product p;
   p.m = 16;
   p.n = 24;
   p.k = 7 * 32;
@@ -240,7 +268,7 @@ TEST_CASE("what is rounded to tf32 and multiplied is what is stored", "[language
   }
 }
 
-TEST_CASE("gemm over warp grids 1x1, 2x2, 4x1, 1x4 and 2x4", "[language][gemm]") {
+TEST_CASE("gemm over warp grids 1x1, 2x2, 4x1, 1x4 and 2x4", "[language][gemm][slow]") {
   struct Case {
     int rows, columns;
     int64_t m, n;

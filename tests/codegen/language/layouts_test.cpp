@@ -117,7 +117,7 @@ TEST_CASE("rows that span all warps need one exchange (I04)", "[language]") {
   CHECK_THAT(out, HasValues([](int64_t r) { return r * 1024 * 1024 + 1024 * 1023 / 2; }));
 }
 
-TEST_CASE("ragged shapes compile and reduce every element once (I05)", "[language]") {
+TEST_CASE("ragged shapes compile and reduce every element once (I05)", "[language][slow]") {
   struct Shape {
     int64_t rows, cols;
     int threads;

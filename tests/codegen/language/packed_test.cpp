@@ -94,7 +94,7 @@ TEST_CASE("16-bit arithmetic goes two lanes at a time and keeps its bits", "[lan
 }
 
 TEST_CASE("maxima of 16- and 8-bit floats are found in pairs, in and between threads",
-          "[language][packed]") {
+          "[language][packed][slow]") {
   const DType dtype = GENERATE(DType::bf16, DType::f16, DType::e4m3);
   const DType pair = dtype == DType::e4m3 ? DType::f16 : dtype;
   const int sign = bits(dtype) - 1;

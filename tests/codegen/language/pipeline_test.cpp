@@ -45,7 +45,7 @@ ir::Kernel sum_of_tiles(PipelineOptions options, int64_t static_tiles) {
 }  // namespace
 
 TEST_CASE("a pipelined loop equals the serial one for any depth and trip count (P01)",
-          "[language]") {
+          "[language][slow]") {
   const int stages = GENERATE(1, 2, 3);
   const int trips = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8);
   const bool dynamic = GENERATE(false, true);
@@ -66,7 +66,7 @@ TEST_CASE("a pipelined loop equals the serial one for any depth and trip count (
   CHECK(count(text, fmt::format("wait_for_copies<{}>();", stages - 1)) == 1);
 }
 
-TEST_CASE("a pipelined matrix product equals the product (P01)", "[language]") {
+TEST_CASE("a pipelined matrix product equals the product (P01)", "[language][slow]") {
   constexpr int64_t kRows = 32, kColumns = 32, kDepth = 96;
   Builder k("pipelined_product");
   auto a = k.input("a", DType::bf16, {kRows, kDepth});
@@ -539,7 +539,7 @@ TEST_CASE("a pipelined loop runs whose copies are all too narrow to go on by the
   CHECK_THAT(result, HasValues([](int64_t i) { return 5 * i + 330; }));
 }
 
-TEST_CASE("copy_async of a short row takes a width that the hardware copies", "[language]") {
+TEST_CASE("copy_async of a short row takes a width that the hardware copies", "[language][slow]") {
   const int64_t elements = GENERATE(128, 256, 512, 576, 1024);
   const int threads = GENERATE(128, 256);
   CAPTURE(elements, threads);

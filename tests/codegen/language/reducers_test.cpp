@@ -44,7 +44,7 @@ HostTensor row_sums(ReducerPlan plan, DType dtype) {
 
 }  // namespace
 
-TEST_CASE("a reducer sums 96 values once with 128 and 256 threads (R01)", "[language]") {
+TEST_CASE("a reducer sums 96 values once with 128 and 256 threads (R01)", "[language][slow]") {
   const int threads = GENERATE(96, 128, 256, 100);
   const DType dtype = GENERATE(DType::i32, DType::i64, DType::f32);
   CAPTURE(threads, name(dtype));

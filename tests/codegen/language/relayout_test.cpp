@@ -248,7 +248,7 @@ TEST_CASE("a large fragment, and a row sum, read by every thread (I14)", "[langu
   CHECK_THAT(out, HasValues([&](int64_t i) { return in.value(i) * sum + in.value(0); }));
 }
 
-TEST_CASE("a product becomes the left operand of the next one (I15)", "[language][gemm]") {
+TEST_CASE("a product becomes the left operand of the next one (I15)", "[language][gemm][slow]") {
   // Once through an elementwise loop, once directly.
   for (const bool direct : {false, true}) {
     CAPTURE(direct);

@@ -93,7 +93,7 @@ std::string refusal(int threads, const Arg& columns, int64_t width, int64_t pitc
 }  // namespace
 
 TEST_CASE("a pipelined loop that copies whole rows equals the serial one for any trip count",
-          "[language][rows]") {
+          "[language][rows][slow]") {
   const int stages = GENERATE(1, 2, 3);
   const bool in_place = GENERATE(false, true);
   const int64_t rows = GENERATE(1, 8, 13, 16, 40, 77);
@@ -101,14 +101,14 @@ TEST_CASE("a pipelined loop that copies whole rows equals the serial one for any
   check({.stages = stages, .in_place = in_place}, {}, rows);
 }
 
-TEST_CASE("whole rows are shared out among any number of warps", "[language][rows]") {
+TEST_CASE("whole rows are shared out among any number of warps", "[language][rows][slow]") {
   const int64_t tile_rows = GENERATE(1, 3, 8);
   const int threads = GENERATE(32, 96, 512);
   CAPTURE(tile_rows, threads);
   check({.stages = 2, .in_place = true}, {tile_rows, threads}, 21);
 }
 
-TEST_CASE("whole rows and pieces land together", "[language][rows]") {
+TEST_CASE("whole rows and pieces land together", "[language][rows][slow]") {
   const bool in_place = GENERATE(false, true);
   CAPTURE(in_place);
   check({.stages = 2, .in_place = in_place}, {.with_pieces = true}, 45);

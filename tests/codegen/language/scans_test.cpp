@@ -70,7 +70,7 @@ std::vector<double> expected(Dims shape, int axis, bool is_max) {
 
 }  // namespace
 
-TEST_CASE("inclusive sums in place are exact at every length (S16)", "[language]") {
+TEST_CASE("inclusive sums in place are exact at every length (S16)", "[language][slow]") {
   const int64_t length = GENERATE(1, 31, 32, 33, 256, 1024);
   const int threads = GENERATE(32, 256);
   CAPTURE(length, threads);
@@ -78,7 +78,7 @@ TEST_CASE("inclusive sums in place are exact at every length (S16)", "[language]
         expected({length}, 0, false));
 }
 
-TEST_CASE("scans of every dtype, into another buffer or a fragment", "[language]") {
+TEST_CASE("scans of every dtype, into another buffer or a fragment", "[language][slow]") {
   const DType dtype = GENERATE(DType::i32, DType::i64, DType::f32);
   const bool is_max = GENERATE(false, true);
   const Place place = GENERATE(Place::other_buffer, Place::fragment);
@@ -86,7 +86,7 @@ TEST_CASE("scans of every dtype, into another buffer or a fragment", "[language]
   CHECK(scanned({200}, 0, 64, dtype, is_max, place) == expected({200}, 0, is_max));
 }
 
-TEST_CASE("scans along either axis of a tile", "[language]") {
+TEST_CASE("scans along either axis of a tile", "[language][slow]") {
   const int axis = GENERATE(0, 1);
   const bool is_max = GENERATE(false, true);
   const Place place = GENERATE(Place::in_place, Place::fragment);

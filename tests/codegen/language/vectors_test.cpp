@@ -240,7 +240,7 @@ TEST_CASE("two stores to rows of their own stay vectors (V08)", "[language]") {
   CHECK(count(cuda_text(kernel), "store<") == 2);
 }
 
-TEST_CASE("every cast at widths 1, 2, 4 and 8 equals the model (V14)", "[language]") {
+TEST_CASE("every cast at widths 1, 2, 4 and 8 equals the model (V14)", "[language][slow]") {
   std::string reason;
   const auto nvrtc = Nvrtc::open(reason);
   std::vector<DType> all = all_dtypes();

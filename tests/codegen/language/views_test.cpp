@@ -139,7 +139,8 @@ std::string first_line(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a reduction of a part or of a transposed view folds just its elements", "[language]") {
+TEST_CASE("a reduction of a part or of a transposed view folds just its elements",
+          "[language][slow]") {
   const View& view = views()[static_cast<size_t>(GENERATE(range(0, kViews)))];
   CAPTURE(view.name);
   constexpr ReduceOp kOps[] = {ReduceOp::sum, ReduceOp::max, ReduceOp::min, ReduceOp::absmax};
@@ -185,7 +186,7 @@ TEST_CASE("a reduction of all of a transposed square fragment folds the other ax
 }
 
 TEST_CASE("a reduction writes just the part or the transposed view that it is given",
-          "[language]") {
+          "[language][slow]") {
   const View& view = views()[static_cast<size_t>(GENERATE(range(0, kViews)))];
   CAPTURE(view.name);
   Builder k("into_views");
@@ -209,7 +210,7 @@ TEST_CASE("a reduction writes just the part or the transposed view that it is gi
 }
 
 TEST_CASE("a reducer closes into just the part or the transposed view that it is given",
-          "[language]") {
+          "[language][slow]") {
   const View& view = views()[static_cast<size_t>(GENERATE(range(0, kViews)))];
   CAPTURE(view.name);
   Sample s;
@@ -224,7 +225,7 @@ TEST_CASE("a reducer closes into just the part or the transposed view that it is
                changed(view, [&](int64_t i, int64_t j) { return input_value(i * kBase + j); }));
 }
 
-TEST_CASE("a copy between two views moves element by element", "[language]") {
+TEST_CASE("a copy between two views moves element by element", "[language][slow]") {
   const Memory from = GENERATE(Memory::global, Memory::shared, Memory::fragment);
   const Memory to = GENERATE(Memory::global, Memory::shared, Memory::fragment);
   const int n = GENERATE(range(0, kViews));
@@ -249,7 +250,7 @@ TEST_CASE("a copy between two views moves element by element", "[language]") {
                }));
 }
 
-TEST_CASE("an asynchronous copy into a view lands in its elements", "[language]") {
+TEST_CASE("an asynchronous copy into a view lands in its elements", "[language][slow]") {
   const int n = GENERATE(range(0, kViews));
   const View& source = views()[static_cast<size_t>(n % 5)];
   const View& target = views()[static_cast<size_t>(n)];
@@ -289,7 +290,7 @@ TEST_CASE("rows of a view are copied by bulk where they are aligned pieces", "[l
   CHECK(refused.find("views_test.cpp:") != std::string::npos);
 }
 
-TEST_CASE("a fill changes just the view", "[language]") {
+TEST_CASE("a fill changes just the view", "[language][slow]") {
   const Memory memory = GENERATE(Memory::global, Memory::shared, Memory::fragment);
   const View& view = views()[static_cast<size_t>(GENERATE(range(0, kViews)))];
   if (memory == Memory::global && is_reshaped(view)) return;  // no tensor is reshaped
@@ -306,7 +307,7 @@ TEST_CASE("a fill changes just the view", "[language]") {
   check_values(s.run(), changed(view, [](int64_t, int64_t) { return 7; }));
 }
 
-TEST_CASE("elements of views are read, written and added to", "[language]") {
+TEST_CASE("elements of views are read, written and added to", "[language][slow]") {
   const Memory memory = GENERATE(Memory::global, Memory::shared, Memory::fragment);
   const View& view = views()[static_cast<size_t>(GENERATE(range(0, kViews)))];
   if (memory == Memory::global && is_reshaped(view)) return;  // no tensor is reshaped
@@ -363,7 +364,7 @@ TEST_CASE("vectors of elements of views hold the elements of the view, or are re
   if (!is_taken) CHECK(refused.find("[VEC_NOT_CONTIGUOUS]") != std::string::npos);
 }
 
-TEST_CASE("atomics on elements of views change these elements", "[language]") {
+TEST_CASE("atomics on elements of views change these elements", "[language][slow]") {
   const Memory memory = GENERATE(Memory::global, Memory::shared);
   const View& view = views()[static_cast<size_t>(GENERATE(range(0, kViews)))];
   if (memory == Memory::global && is_reshaped(view)) return;  // no tensor is reshaped
@@ -380,7 +381,7 @@ TEST_CASE("atomics on elements of views change these elements", "[language]") {
                }));
 }
 
-TEST_CASE("views of another block's shared memory are its elements", "[language]") {
+TEST_CASE("views of another block's shared memory are its elements", "[language][slow]") {
   const View& view = views()[static_cast<size_t>(GENERATE(range(0, kViews)))];
   CAPTURE(view.name);
   Builder k("other_block");
@@ -434,7 +435,7 @@ TEST_CASE("only whole buffers are reshaped", "[language]") {
 }
 
 TEST_CASE("a matrix product reads views of shared memory and refuses parts of fragments",
-          "[language]") {
+          "[language][slow]") {
   constexpr int64_t kSide = 64;
   struct Operand {
     const char* name;

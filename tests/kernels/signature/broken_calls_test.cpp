@@ -146,7 +146,7 @@ void break_param(const Breaker& breaker, const kernels::ParamRule& rule) {
 }  // namespace
 
 TEST_CASE("a call that breaks one rule of a signature is refused with the argument's name",
-          "[signature][errors]") {
+          "[signature][errors][slow]") {
   for (const kernels::Op* op : kernels::all_ops()) {
     const kernels::ParsedOp& parsed = kernels::parsed(*op);
     const kernels::OpInfo& info = kernels::find_op(std::string(op->name));
