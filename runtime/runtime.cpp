@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "dsl/base/first_use.h"
 #include "runtime/code_stamp.h"
 #include "runtime/nvrtc/nvrtc_use.h"
 #include "runtime/raise.h"
@@ -20,20 +21,21 @@ constexpr const char* kDependencies = "";
 
 std::atomic<Runtime*> g_replacement = nullptr;
 
-/// What Runtime::configure() has asked for, until the process's runtime is made.
+/// What Runtime::configure() has asked for, until the process's runtime is made. Under FirstUseLock.
 struct Configuration {
-  std::mutex mutex;
   std::vector<std::function<void(Options&)>> changes;
   bool is_in_use = false;
 };
+FirstUse<Configuration> g_configuration;
+FirstUse<Runtime> g_runtime;
+Runtime* g_forking = nullptr;  // under FirstUseLock
+
 Configuration& configuration() {
-  static auto* made = new Configuration;
-  return *made;
+  return g_configuration.get([] { return new Configuration; });
 }
 
 Options process_options() {
   Options options = options_from(process_environment());
-  const std::lock_guard lock(configuration().mutex);
   configuration().is_in_use = true;
   for (const auto& change : configuration().changes) change(options);
   return options;
@@ -63,19 +65,16 @@ Runtime::Runtime(Options options, Surroundings surroundings)
 
 Runtime& Runtime::instance() {
   if (Runtime* other = g_replacement.load(std::memory_order_acquire)) return *other;
-  static Runtime* runtime = [] {
+  return g_runtime.get([] {
     Surroundings surroundings;
     surroundings.code_identity = code_stamp();
     auto made = std::make_unique<Runtime>(process_options(), std::move(surroundings));
-    pthread_atfork([] { instance().before_fork(); }, [] { instance().after_fork(false); },
-                   [] { instance().after_fork(true); });
     return made.release();  // kernels stay loaded until the process ends
-  }();
-  return *runtime;
+  });
 }
 
 void Runtime::configure(std::function<void(Options&)> change) {
-  const std::lock_guard lock(configuration().mutex);
+  const FirstUseLock lock;
   if (configuration().is_in_use) {
     raise(ErrorKind::argument, "", "the runtime cannot be configured any more",
           {.expected = "Runtime::configure before the first kernel is asked for",
@@ -123,5 +122,42 @@ void Runtime::after_fork(bool in_child) {
   }
   nvrtc_.after_fork();
 }
+
+namespace {
+
+Runtime* instance_if_made() {
+  Runtime* const other = g_replacement.load(std::memory_order_acquire);
+  return other != nullptr ? other : g_runtime.made();
+}
+
+// The runtime's locks, then that of first uses: the order of a thread that opens the driver. A runtime
+// that was made in between has locks of its own.
+void before_fork() {
+  while (true) {
+    Runtime* const current = instance_if_made();
+    if (current != nullptr) current->before_fork();
+    FirstUseLock::hold();
+    if (current == instance_if_made()) {
+      g_forking = current;
+      return;
+    }
+    FirstUseLock::release();
+    if (current != nullptr) current->after_fork(/*in_child=*/false);
+  }
+}
+
+void after_fork(bool in_child) {
+  Runtime* const current = std::exchange(g_forking, nullptr);
+  FirstUseLock::release();
+  if (current != nullptr) current->after_fork(in_child);
+}
+
+[[maybe_unused]] const bool g_watches_forks = [] {
+  FirstUseLock::register_for_fork();
+  return pthread_atfork(
+             before_fork, [] { after_fork(false); }, [] { after_fork(true); }) == 0;
+}();
+
+}  // namespace
 
 }  // namespace tessera::runtime

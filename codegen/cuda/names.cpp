@@ -7,14 +7,15 @@
 
 #include "codegen/cuda/prelude.h"
 #include "dsl/base/error.h"
+#include "dsl/base/first_use.h"
 
 namespace tessera::codegen::cuda {
 namespace {
 
 /// Words of C++17, and of CUDA as far as generated text uses them. Device functions are asked for
-/// separately. Never destroyed: other threads may emit while the process exits.
-const std::set<std::string_view>& reserved_words() {
-  static const auto& words = *new std::set<std::string_view>{
+/// separately.
+const std::set<std::string_view>* make_reserved_words() {
+  return new std::set<std::string_view>{
       // C++
       "alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break",
       "case", "catch", "char", "char16_t", "char32_t", "char8_t", "class", "co_await", "co_return",
@@ -35,8 +36,9 @@ const std::set<std::string_view>& reserved_words() {
       "rsqrtf", "sqrtf", "tanhf",
       // a macro of NVRTC
       "NULL"};
-  return words;
 }
+
+FirstUse<const std::set<std::string_view>> g_reserved_words;
 
 /// True for what macros look like: NVRTC defines CUDART_VERSION and others.
 bool may_be_macro(const std::string& name) {
@@ -59,7 +61,9 @@ std::string identifier(std::string_view wanted) {
   }
   if (name.empty()) return "value";
   if (std::isdigit(static_cast<unsigned char>(name[0])) != 0) name.insert(0, "v");
-  if (reserved_words().contains(name) || is_device_name(name) || may_be_macro(name)) name += '_';
+  if (g_reserved_words.get(make_reserved_words).contains(name) || is_device_name(name) ||
+      may_be_macro(name))
+    name += '_';
   return name;
 }
 

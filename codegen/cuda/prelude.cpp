@@ -8,6 +8,7 @@
 
 #include "codegen/cuda/emit.h"
 #include "dsl/base/error.h"
+#include "dsl/base/first_use.h"
 
 namespace tessera::codegen::cuda {
 namespace {
@@ -58,6 +59,8 @@ std::string print(const std::set<std::string_view>& wanted) {
   return out;
 }
 
+FirstUse<const std::string> g_prelude;
+
 }  // namespace
 
 std::string device_functions(const std::set<std::string, std::less<>>& used) {
@@ -71,15 +74,13 @@ bool is_device_name(std::string_view name) {
 }
 
 const std::string& prelude() {
-  // Never destroyed: other threads may emit while the process exits.
-  static const auto& text = *new std::string([] {
+  return g_prelude.get([] {
     std::set<std::string_view> all;
     for (const std::span<const Snippet> table : tables()) {
       for (const Snippet& snippet : table) add_with_needs(snippet.name, all);
     }
-    return print(all);
-  }());
-  return text;
+    return new std::string(print(all));
+  });
 }
 
 }  // namespace tessera::codegen::cuda

@@ -8,6 +8,7 @@
 
 #include "dsl/base/dtype.h"
 #include "dsl/base/error.h"
+#include "dsl/base/first_use.h"
 
 namespace tessera::kernels {
 namespace {
@@ -43,10 +44,11 @@ std::optional<int64_t> integer(std::string_view text) {
   return value;
 }
 
+FirstUse<const std::vector<std::string>> g_scale_layouts;
 const std::vector<std::string>& scale_layouts() {
-  static const auto* const words =
-      new std::vector<std::string>{"row_major", "col_major_tma", "packed_ue8m0"};
-  return *words;
+  return g_scale_layouts.get([] {
+    return new std::vector<std::string>{"row_major", "col_major_tma", "packed_ue8m0"};
+  });
 }
 
 /// Words that stand in rules without being names of the call.

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "dsl/base/first_use.h"
 #include "kernels/signature/buckets.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
@@ -15,15 +15,8 @@
 namespace tessera::kernels {
 namespace {
 
-struct Known {
-  std::mutex mutex;
-  std::map<const Op*, std::unique_ptr<const ParsedOp>> ops;
-};
-
-Known& known() {
-  static auto* const made = new Known;  // other threads may run until the process ends
-  return *made;
-}
+using ParsedOps = std::map<const Op*, std::unique_ptr<const ParsedOp>>;
+FirstUse<ParsedOps> g_parsed;
 
 TensorInfo tensor_info(const Signature& signature, const TensorRule& rule) {
   TensorInfo info;
@@ -107,8 +100,8 @@ std::vector<BenchCase> cases(const ParsedOp& op, std::string_view text) {
 }  // namespace
 
 const ParsedOp& parsed(const Op& op) {
-  const std::lock_guard lock(known().mutex);
-  std::unique_ptr<const ParsedOp>& made = known().ops[&op];
+  const FirstUseLock lock;
+  std::unique_ptr<const ParsedOp>& made = g_parsed.get([] { return new ParsedOps; })[&op];
   if (!made) {
     auto fresh =
         std::make_unique<ParsedOp>(ParsedOp{&op, Signature::parse(op.name, op.signature), {}});

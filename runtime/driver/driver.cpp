@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "dsl/base/first_use.h"
 #include "runtime/raise.h"
 
 namespace tessera::runtime {
@@ -61,6 +62,8 @@ struct Opened {
   std::unique_ptr<const Driver> driver;
   std::optional<Error> error;
 };
+FirstUse<const Opened>
+    g_opened;  // never destroyed: the driver may be gone before static destructors
 
 }  // namespace
 
@@ -118,17 +121,17 @@ std::unique_ptr<const Driver> open_driver(const LibraryLoader& loader) {
 }
 
 const Driver& driver() {
-  static const Opened* opened = [] {
+  const Opened& opened = g_opened.get([] {
     auto result = std::make_unique<Opened>();
     try {
       result->driver = open_driver(system_loader());
     } catch (const Error& error) {
       result->error = error;
     }
-    return result.release();  // never destroyed: the driver may be gone before static destructors
-  }();
-  if (opened->error) throw Error(*opened->error);
-  return *opened->driver;
+    return result.release();
+  });
+  if (opened.error) throw Error(*opened.error);
+  return *opened.driver;
 }
 
 }  // namespace tessera::runtime
