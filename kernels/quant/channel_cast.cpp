@@ -58,8 +58,8 @@ ir::Kernel build_channel_cast(const std::string& op, const ChannelCastSpec& s) {
   }
   auto out = k.output("out", DType::e4m3, {positions, s.hidden});
   auto out_sf = k.output("out_sf", DType::f32, {ceil_div(positions, kRun), s.hidden});
-  const TileOrigin at = launch_tiles(k, positions, kTokens, s.hidden, tile.cols, tile.threads(),
-                                     blocks_per_sm(s.in));
+  const TileOrigin at =
+      launch_tiles(k, positions, kTokens, s.hidden, tile.cols, tile.threads(), blocks_per_sm(s.in));
   if (in_order) k.assume(at.row + (kTokens - 1) < positions);  // a multiple of kTokens
 
   // load

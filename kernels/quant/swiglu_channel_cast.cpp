@@ -42,7 +42,8 @@ ir::Kernel build_swiglu_channel_cast(const std::string& op, const Spec& s) {
                           : k.output("out", DType::e4m3, {tokens, s.hidden});
   auto out_sf = k.output("out_sf", DType::f32, {tokens / s.run, s.hidden});
   const Value clamp = s.has_clamp ? k.scalar("clamp_value", DType::f32) : Value();
-  const TileOrigin at = launch_tiles(k, tokens, kTokens, s.hidden, tile.cols, tile.threads(), kBlocksPerSm);
+  const TileOrigin at =
+      launch_tiles(k, tokens, kTokens, s.hidden, tile.cols, tile.threads(), kBlocksPerSm);
   k.assume(at.row + (kTokens - 1) < tokens);  // a multiple of kTokens, so
   k.assume(at.row / s.run + (kTokens / s.run - 1) < tokens / s.run);
 
