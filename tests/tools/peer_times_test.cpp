@@ -152,6 +152,17 @@ TEST_CASE("the label of every case is a case that a user may type", "[peer][case
   }
 }
 
+TEST_CASE("our own recorded times are of the cases that are measured", "[peer][bench]") {
+  const PeerTimes times = PeerTimes::load(test::in_source("tools/measured/h100.jsonl"));
+  CHECK(times.unread().empty());
+  for (const kernels::OpInfo& op : kernels::ops()) {
+    for (const kernels::BenchCase& one : op.bench) {
+      CAPTURE(op.name, one.label);
+      CHECK(times.find(op, one).has_value());  // else `tessera bench OP --record` on such a GPU
+    }
+  }
+}
+
 TEST_CASE("the recorded times of the peer meet our cases", "[peer]") {
   const std::string folder = test::in_source("../shared/peers");
   if (!std::filesystem::exists(folder + "/h200.jsonl")) TESSERA_SKIP("no recorded times");
