@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <numeric>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 
 namespace tessera::kernels {
 

@@ -2,6 +2,7 @@
 
 #include "kernels/all_ops.h"
 
+#include "dsl/base/first_use.h"
 #include "kernels/op.h"
 #include "kernels/op_call.h"
 #include "kernels/signature/table.h"
@@ -14,29 +15,30 @@ const std::vector<OpInfo>* make_rows() {
   auto* rows = new std::vector<OpInfo>;
   for (const Op* op : all_ops()) {
     OpInfo row = op_info_of(*op);
-    row.run = [raw = parsed(*op).table](const Tensors& tensors, const Params& params,
-                                        Stream stream) { call_op(raw, tensors, params, stream); };
+    row.run = [raw = *parsed(*op).table](const Tensors& tensors, const Params& params,
+                                         Stream stream) { call_op(raw, tensors, params, stream); };
     rows->push_back(std::move(row));
   }
   return rows;
 }
 
+FirstUse<const std::vector<const Op*>> g_all_ops;
+FirstUse<const std::vector<OpInfo>> g_rows;
+
 }  // namespace
 
 const std::vector<const Op*>& all_ops() {
-  static const auto* const all = [] {
+  return g_all_ops.get([] {
     auto* list = new std::vector<const Op*>;
 #define OP(name) list->push_back(&name##_op)
 #include "kernels/op_list.h"
 #undef OP
     return list;
-  }();
-  return *all;
+  });
 }
 
 const std::vector<OpInfo>& ops() {
-  static const auto* const rows = make_rows();
-  return *rows;
+  return g_rows.get(make_rows);
 }
 
 const OpInfo& find_op(const std::string& name) {

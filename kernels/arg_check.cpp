@@ -7,6 +7,7 @@
 
 #include "kernels/jit/view_check.h"
 #include "kernels/nearest_name.h"
+#include "kernels/op.h"
 
 namespace tessera::kernels {
 namespace {

@@ -12,10 +12,12 @@
 
 #include "dsl/base/error.h"
 #include "dsl/base/tensor_view.h"
+#include "kernels/call_types.h"
 #include "kernels/jit/overlap.h"  // disjoint, for callers that compare two views
-#include "kernels/op.h"
 
 namespace tessera::kernels {
+
+struct OpInfo;
 
 /// One extent of an expected shape: a symbol (bound at its first use, compared afterwards) or a
 /// number.

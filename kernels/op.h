@@ -4,16 +4,13 @@
 // --json`).
 
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
-#include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
-#include "kernels/param_value.h"
+#include "kernels/call_types.h"
 #include "kernels/signature/signature.h"
 
 namespace tessera::kernels {
@@ -65,40 +62,6 @@ ParamInfo number(std::string name, Default def = {});
 ParamInfo flag(std::string name, bool def);
 ParamInfo word(std::string name, std::vector<std::string> allowed, Default def = {});
 ParamInfo tuple(std::string name, Default def = {});
-
-using Params = std::map<std::string, ParamValue>;
-using Tensors = std::map<std::string, TensorView>;
-
-/// What stands for an optional tensor that was not given.
-inline bool is_absent(const TensorView& view) {
-  return view.data == nullptr && view.rank() == 0;
-}
-
-/// What an output of a call looks like.
-struct OutputInfo {
-  std::string name;
-  DType dtype = DType::f32;
-  Dims shape;
-  Dims strides;
-  int64_t storage_elements = 0;  // what to allocate; padding belongs to the tensor and is zero
-  /// Memory that the op needs during the call only: allocated by the caller like an output, passed
-  /// under its name, undefined before and after, and no result.
-  bool workspace = false;
-  /// The caller fills it with zeros before the call: a new accumulator.
-  bool starts_at_zero = false;
-};
-
-/// An output without padding.
-OutputInfo row_major_output(std::string name, DType dtype, const Dims& shape);
-
-/// CUDA stream of the caller; null is the legacy default stream, which a call has to ask for.
-/// Ignored for CPU tensors.
-using Stream = void*;
-
-/// How a CPU call runs.
-struct CpuOptions {
-  bool traps = false;
-};
 
 struct BenchCase {
   std::string label;  // "T=8001 H=7168 bf16 128"

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "dsl/base/error.h"
+#include "kernels/op.h"
 
 namespace tessera::kernels {
 namespace {

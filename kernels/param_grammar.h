@@ -4,9 +4,12 @@
 #include <span>
 #include <string>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 
 namespace tessera::kernels {
+
+struct OpInfo;
+struct ParamInfo;
 
 /// The value of one parameter: `128`, `-1`, `1e-6`, `inf`, `true`, a word, `128,128` or `[128,
 /// 128]`, `none`. Throws Error (argument) if the text is not of the parameter's type; ranges are

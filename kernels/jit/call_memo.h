@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "dsl/base/tensor_view.h"
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 
 namespace tessera::kernels::jit {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "dsl/base/tensor_view.h"
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 
 namespace tessera::kernels::jit {
 

@@ -16,9 +16,9 @@
 #include "dsl/base/error.h"
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
+#include "kernels/call_types.h"
 #include "kernels/jit/scalar.h"
 #include "kernels/jit/spec.h"
-#include "kernels/op.h"
 
 namespace tessera::kernels::jit {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "runtime/launch.h"
 
 namespace tessera::kernels::jit {

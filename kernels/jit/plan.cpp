@@ -7,9 +7,9 @@
 
 #include "dsl/base/error.h"
 #include "dsl/ir/extents.h"
+#include "kernels/call_types.h"
 #include "kernels/jit/overlap.h"
 #include "kernels/jit/view_check.h"
-#include "kernels/op.h"
 
 namespace tessera::kernels::jit {
 namespace {

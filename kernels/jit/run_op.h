@@ -10,8 +10,8 @@
 
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
+#include "kernels/call_types.h"
 #include "kernels/jit/scalar.h"
-#include "kernels/op.h"
 
 namespace tessera::kernels::jit {
 

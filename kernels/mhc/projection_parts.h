@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 
 namespace tessera::kernels::mhc {
 

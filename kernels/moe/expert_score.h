@@ -2,7 +2,7 @@
 // What a router makes of a logit: the score that weights are normalised from and the value that
 // experts are ranked by.
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 
 namespace tessera::dsl {
 class Value;

@@ -9,7 +9,7 @@
 // Padding rows and unused bytes belong to the tensor and are 0.
 
 #include "kernels/arg_check.h"
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 
 namespace tessera::kernels {
 

@@ -2,12 +2,13 @@
 // A call of an op that has passed its signature: extents, parameters and tensors by name.
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/arg_check.h"
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "kernels/signature/op.h"
 #include "kernels/signature/scale_blocks.h"
 
@@ -16,11 +17,13 @@ namespace tessera::kernels {
 /// The dtype of a word of signatures, as "bf16".
 std::optional<DType> dtype_named(std::string_view word);
 
+struct OpInfo;
+
 /// An op with its parsed signature; lives as long as the process.
 struct ParsedOp {
   const Op* op;
   Signature signature;
-  OpInfo table;  // the row of the registry, without cases
+  std::shared_ptr<const OpInfo> table;  // the row of the registry, without cases
 };
 
 class Call final : public Scope {

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "kernels/nearest_name.h"
+#include "kernels/op.h"
 #include "kernels/param_grammar.h"
 #include "kernels/signature/scale_blocks.h"
 #include "kernels/signature/table.h"

@@ -9,10 +9,12 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "kernels/signature/call.h"
 
 namespace tessera::kernels {
+
+struct BenchCase;
 
 class Case final : public Scope {
  public:

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "kernels/quant/scale_layout.h"
 #include "kernels/signature/signature.h"
 

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "dsl/base/first_use.h"
+#include "kernels/op.h"
 #include "kernels/signature/buckets.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
@@ -105,19 +106,19 @@ const ParsedOp& parsed(const Op& op) {
   if (!made) {
     auto fresh =
         std::make_unique<ParsedOp>(ParsedOp{&op, Signature::parse(op.name, op.signature), {}});
-    fresh->table = table(fresh.get());
+    fresh->table = std::make_shared<const OpInfo>(table(fresh.get()));
     made = std::move(fresh);
   }
   return *made;
 }
 
 const OpInfo& table_of(const ParsedOp& op) {
-  return op.table;
+  return *op.table;
 }
 
 OpInfo op_info_of(const Op& op) {
   const ParsedOp& of_op = parsed(op);
-  OpInfo info = of_op.table;
+  OpInfo info = *of_op.table;
   info.examples = cases(of_op, op.examples);
   info.bench = cases(of_op, op.bench);
   for (const std::string_view text : {op.examples, op.bench}) {

@@ -1,6 +1,7 @@
 // The ops of the library on the GPU: the cases of the executor tests, then sizes of models and
 // offsets beyond 2^31.
 
+#include "kernels/op.h"
 #include "tests/runtime/long_tests.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"

@@ -2,6 +2,7 @@
 // told.
 
 #include "kernels/jit/jit.h"
+#include "kernels/op.h"
 #include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"

@@ -1,5 +1,6 @@
 // cast_back on the executor: the reference, then what bad calls are told.
 
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/jit/target.h"
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/ops/op_cases.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/ops/op_cases.h"

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "kernels/jit/target.h"
+#include "kernels/op.h"
 #include "kernels/ops.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"

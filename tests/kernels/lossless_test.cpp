@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/op.h"
 #include "tests/reference/numeric.h"
 #include "tests/reference/per_block_cast.h"
 #include "tests/support/catch.h"

@@ -7,6 +7,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/mhc/projection_kernel.h"
 #include "kernels/mhc/projection_parts.h"
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/ops/chain.h"

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "kernels/jit/jit.h"
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/ops/golden.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "kernels/op.h"
 #include "tests/reference/mhc.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "kernels/arg_check.h"
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 
 namespace tessera::kernels {

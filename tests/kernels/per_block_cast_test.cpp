@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/op.h"
 #include "tests/reference/numeric.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"

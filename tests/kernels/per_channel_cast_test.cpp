@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"

@@ -5,6 +5,7 @@
 
 #include "codegen/lower.h"
 #include "kernels/jit/target.h"
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "kernels/op.h"
 #include "tests/reference/per_channel_cast.h"
 #include "tests/reference/swiglu.h"
 #include "tests/support/catch.h"

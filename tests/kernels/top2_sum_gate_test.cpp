@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/ops/op_errors.h"

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/op.h"
 #include "tests/reference/ops.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/op_cases.h"

@@ -2,6 +2,7 @@
 // do what a GPU does.
 
 #include "kernels/jit/jit.h"
+#include "kernels/op.h"
 #include "kernels/value_check.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/promise_cases.h"

@@ -1,7 +1,7 @@
 #pragma once
 // The inputs of a run of sub-layers and the streams after each: the loop of its parts.
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "tests/reference/ops.h"
 
 namespace tessera::reference {

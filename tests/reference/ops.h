@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "tests/support/host_tensor.h"
 
 namespace tessera::reference {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "dsl/base/error.h"
+#include "kernels/op.h"
 #include "tests/support/catch.h"
 
 namespace tessera::tools {

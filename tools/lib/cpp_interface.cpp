@@ -7,6 +7,7 @@
 #include <cctype>
 #include <set>
 
+#include "kernels/op.h"
 #include "kernels/signature/table.h"
 
 namespace tessera::tools {

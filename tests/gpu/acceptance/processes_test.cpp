@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "kernels/op.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/target.h"
 #include "tests/gpu/acceptance/vectors.h"

@@ -7,6 +7,7 @@
 
 #include "kernels/all_ops.h"
 #include "kernels/arg_check.h"
+#include "kernels/op.h"
 #include "kernels/signature/table.h"
 #include "tests/support/catch.h"
 #include "tests/support/ops/bench_inputs.h"

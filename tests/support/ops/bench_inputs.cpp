@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/op.h"
 #include "tools/lib/random_tensor.h"
 #include "tools/lib/tensor_placement.h"
 

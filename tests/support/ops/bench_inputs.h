@@ -1,6 +1,7 @@
 #pragma once
 // The cases that are measured, as cases for a test: the sizes of models.
 
+#include "kernels/op.h"
 #include "tests/support/ops/op_cases.h"
 
 namespace tessera::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "tests/reference/ops.h"
 #include "tests/support/compare.h"
 #include "tests/support/host_tensor.h"

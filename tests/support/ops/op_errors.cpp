@@ -2,6 +2,7 @@
 
 #include "dsl/base/error.h"
 #include "kernels/arg_check.h"
+#include "kernels/op.h"
 
 namespace tessera::test {
 namespace {

@@ -3,8 +3,12 @@
 
 #include <string>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "tests/support/host_tensor.h"
+
+namespace tessera::kernels {
+struct OpInfo;
+}
 
 namespace tessera::test {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "tests/reference/ops.h"
 
 namespace tessera::test {

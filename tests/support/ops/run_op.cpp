@@ -6,6 +6,7 @@
 
 #include "kernels/arg_check.h"
 #include "kernels/jit/jit.h"
+#include "kernels/op.h"
 #include "tests/support/device_tensor.h"
 
 namespace tessera::test {

@@ -5,9 +5,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/op.h"
+#include "kernels/call_types.h"
 #include "tests/reference/ops.h"
 #include "tests/support/host_tensor.h"
+
+namespace tessera::kernels {
+struct OpInfo;
+}
 
 namespace tessera::test {
 
