@@ -102,8 +102,8 @@ struct OpInfo {
   std::vector<BenchCase> bench;
   /// The case of a text in the words of theirs. Errors: argument, naming the word.
   std::function<BenchCase(const std::string& text)> case_of = {};
-  /// Cases like these in the other buckets of token counts (buckets.h): the kernels of all three are
-  /// those of any token count.
+  /// Cases like these without tokens and in the other buckets of token counts (buckets.h): the kernels
+  /// of all three are those of any token count.
   std::vector<BenchCase> buckets = {};
 };
 

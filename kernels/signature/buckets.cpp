@@ -3,27 +3,54 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <set>
 #include <sstream>
 
+#include "dsl/base/first_use.h"
+#include "kernels/dry_call.h"
+#include "kernels/jit/recording.h"
 #include "kernels/signature/case.h"
+#include "kernels/signature/table.h"
 
 namespace tessera::kernels {
 namespace {
 
 constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr uintptr_t kLargestAlignment = 256;  // no kernel asks for more
 
-/// The case with another value of one word.
+FirstUse<std::set<std::string>> g_recorded;
+
+/// The case with another value of one word, which it may have left out.
 std::string with(const std::string& text, const std::string& symbol, int64_t value) {
+  const std::string changed = fmt::format("{}={}", symbol, value);
   std::istringstream words(text);
-  std::vector<std::string> changed;
+  std::vector<std::string> all;
+  bool is_there = false;
   for (std::string word; words >> word;) {
     const bool is_it = word.starts_with(symbol + "=");
-    changed.push_back(is_it ? fmt::format("{}={}", symbol, value) : word);
+    is_there = is_there || is_it;
+    all.push_back(is_it ? changed : word);
   }
-  return fmt::format("{}", fmt::join(changed, " "));
+  if (!is_there) all.push_back(changed);
+  return fmt::format("{}", fmt::join(all, " "));
 }
 
-/// The extent that counts tokens in the rule: rows, or positions of rows.
+/// The extents of the op's inputs that count tokens: rows, and positions of rows.
+std::vector<std::string> token_symbols(const Signature& signature) {
+  std::set<std::string> symbols;
+  for (const TensorRule& rule : signature.tensors) {
+    if (!rule.is_input()) continue;
+    for (const Expression& extent : rule.shape) {
+      for (const std::string& name : extent.names()) {
+        if (name == "T" || name == "P") symbols.insert(name);
+      }
+    }
+  }
+  return {symbols.begin(), symbols.end()};
+}
+
 std::string token_symbol(const BucketRule& rule) {
   for (const std::string& name : rule.of.names()) {
     if (name == "T" || name == "P") return name;
@@ -31,10 +58,27 @@ std::string token_symbol(const BucketRule& rule) {
   internal_error(fmt::format("a bucket of '{}', which names no tokens", rule.of.text()));
 }
 
+/// The power of two that divides the address of a tensor; 0 for the largest and for none.
+uintptr_t misalignment(const TensorView& view) {
+  const auto address = reinterpret_cast<uintptr_t>(view.data) % kLargestAlignment;
+  return address & (~address + 1);
+}
+
+/// True the first time.
+bool is_new(const std::string& op, const std::string& text, const Tensors& tensors) {
+  std::string key = op + " " + text;
+  for (const auto& [name, view] : tensors) key += fmt::format(" {}", misalignment(view));
+  const FirstUseLock lock;
+  return g_recorded.get([] { return new std::set<std::string>; }).insert(key).second;
+}
+
 }  // namespace
 
 std::vector<std::string> cases_of_buckets(const ParsedOp& op, const std::string& text) {
   std::vector<std::string> cases;
+  for (const std::string& symbol : token_symbols(op.signature)) {
+    cases.push_back(with(text, symbol, 0));
+  }
   for (const BucketRule& rule : op.signature.buckets) {
     const std::string symbol = token_symbol(rule);
     const auto size = [&](int64_t tokens) {
@@ -52,6 +96,28 @@ std::vector<std::string> cases_of_buckets(const ParsedOp& op, const std::string&
     }
   }
   return cases;
+}
+
+void record_buckets(const Call& call, const Tensors& tensors) {
+  const ParsedOp& op = parsed(call.op());
+  const OpInfo& table = table_of(op);
+  jit::record(table.name, call.device(), [&] {
+    const std::string text = case_text(call);
+    std::string key = text;
+    for (const std::string& symbol : token_symbols(op.signature)) key = with(key, symbol, 0);
+    if (!is_new(table.name, key, tensors)) return;
+    for (const std::string& other : cases_of_buckets(op, text)) {
+      const Case one(op, other);
+      Tensors views =
+          placed_nowhere(views_with_outputs(table, one.inputs(), one.params()), call.device());
+      for (auto& [name, view] : views) {
+        const auto given = tensors.find(name);
+        if (given == tensors.end()) continue;
+        view.data = static_cast<std::byte*>(view.data) + misalignment(given->second);
+      }
+      table.run(views, one.params(), nullptr);
+    }
+  });
 }
 
 }  // namespace tessera::kernels

@@ -53,6 +53,19 @@ DType stored_dtype(std::string_view word) {
   return *dtype_named(word);
 }
 
+/// The word for the dtype of a tensor that its signature leaves open; "given" where it says it all.
+std::string word_of_dtype(const Call& call, const TensorRule& rule, const std::string& tensor) {
+  if (rule.dtypes.size() < 2 && !(rule.dtypes.size() == 1 && rule.dtypes[0].starts_with("bytes"))) {
+    return "given";
+  }
+  const std::string word = call.dtype_word(tensor);
+  const auto is_listed = [&](std::string_view one) {
+    return std::find(rule.dtypes.begin(), rule.dtypes.end(), one) != rule.dtypes.end();
+  };
+  if (is_listed(word) || rule.dtypes[0].starts_with("bytes")) return word;
+  return word == "u8" && is_listed("e5m6") ? "e5m6" : "given";
+}
+
 }  // namespace
 
 Case::Case(const ParsedOp& op, std::string_view text) : parsed_(&op) {
@@ -270,6 +283,54 @@ BenchCase Case::bench_case() const {
     if (!output.workspace) made.bytes += num_elements(output.shape) * bytes(output.dtype);
   }
   return made;
+}
+
+std::string case_text(const Call& call) {
+  const Signature& signature = parsed(call.op()).signature;
+  std::vector<std::string> words;
+  std::set<std::string> named;
+  // What a case works out by itself: a parameter, and a let that asks no function of the call.
+  const auto is_implied = [&](const std::string& name) {
+    if (signature.find_param(name) != nullptr) return true;
+    const LetRule* let = signature.find_let(name);
+    if (let == nullptr) return false;
+    const std::vector<std::string> names = let->value.names();
+    return std::none_of(names.begin(), names.end(),
+                        [](const std::string& one) { return one.ends_with("()"); });
+  };
+  const auto add_extent = [&](const std::string& name) {
+    if (is_implied(name)) return;
+    const auto value = call.find(name);
+    if (value && named.insert(name).second) words.push_back(name + "=" + to_string(*value));
+  };
+  std::vector<std::string> of_tensors;
+  for (const TensorRule& rule : signature.tensors) {
+    if (!rule.is_input()) continue;
+    if (!rule.list.empty()) add_extent(rule.list);
+    for (const Expression& extent : rule.shape) {
+      for (const std::string& name : extent.names()) add_extent(name);
+    }
+    const std::string tensor = rule.list.empty() ? rule.name : rule.name + ".0";
+    if (!call.has(tensor)) continue;
+    const std::string dtype = word_of_dtype(call, rule, tensor);
+    if (dtype != "given" || rule.optional || rule.accumulate) {
+      of_tensors.push_back(rule.name + "=" + dtype);
+    }
+    if (rule.scales || !rule.list.empty()) continue;
+    const TensorView& given = call.given(tensor);
+    const auto rank = static_cast<size_t>(given.rank());
+    const TensorView view = rank == rule.shape.size() ? given : call.tensor(tensor);
+    if (view.is_row_major()) continue;
+    std::string strides;
+    for (int i = 0; i < view.rank(); ++i) strides += fmt::format(",{}", view.strides[i]);
+    of_tensors.push_back(rule.name + ".strides=" + strides.substr(1));
+  }
+  words.insert(words.end(), of_tensors.begin(), of_tensors.end());
+  for (const ParamRule& param : signature.params) {
+    const ParamValue& value = call.params().at(param.name);
+    if (value != param.standard) words.push_back(param.name + "=" + to_string(value));
+  }
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 }  // namespace tessera::kernels

@@ -50,4 +50,10 @@ class Case final : public Scope {
   Params params_;
 };
 
+/// The case that a call's inputs and parameters are of: what Case makes of it has their dtypes, shapes
+/// and strides, several token dimensions as one.
+///
+/// Example: "T=8001 H=7168 x=bf16 x.strides=14336,1 num_per_channels=128 format=e4m3"
+std::string case_text(const Call& call);
+
 }  // namespace tessera::kernels

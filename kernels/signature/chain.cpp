@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "dsl/base/error.h"
+#include "kernels/op.h"
 #include "kernels/signature/table.h"
 
 namespace tessera::kernels {

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "dsl/base/first_use.h"
+#include "kernels/jit/recording.h"
 #include "kernels/op.h"
 #include "kernels/signature/buckets.h"
 #include "kernels/signature/case.h"
@@ -73,6 +75,7 @@ OpInfo table(const ParsedOp* op) {
     if (call.is_empty()) return;
     Launches launches(call, stream);
     op->op->launches(call, launches);
+    if (jit::is_recorded(call.device())) record_buckets(call, tensors);
   };
   info.kernels = [op](const Tensors& tensors, const Params& params) {
     const Call call(*op, tensors, params);
@@ -121,10 +124,13 @@ OpInfo op_info_of(const Op& op) {
   OpInfo info = *of_op.table;
   info.examples = cases(of_op, op.examples);
   info.bench = cases(of_op, op.bench);
+  std::set<std::string> buckets;  // cases that differ in their token count have the same
   for (const std::string_view text : {op.examples, op.bench}) {
     for (const std::string& line : case_lines(text)) {
       for (const std::string& other : cases_of_buckets(of_op, line)) {
-        info.buckets.push_back(Case(of_op, other).bench_case());
+        if (buckets.insert(other).second) {
+          info.buckets.push_back(Case(of_op, other).bench_case());
+        }
       }
     }
   }

@@ -43,13 +43,19 @@ bool has_tokens(const TensorRule& rule) {
 TEST_CASE("the cases of the buckets begin where they do", "[signature][buckets]") {
   const ParsedOp& norm = parsed(norm_fn_fwd_op);
   CHECK(cases_of_buckets(norm, "T=13 n=4 H=1280") ==
-        std::vector<std::string>{"T=1 n=4 H=1280", "T=129 n=4 H=1280", "T=513 n=4 H=1280"});
+        std::vector<std::string>{"T=0 n=4 H=1280", "T=1 n=4 H=1280", "T=129 n=4 H=1280",
+                                 "T=513 n=4 H=1280"});
   const ParsedOp& mapping = parsed(get_fused_mapping_op);
   CHECK(cases_of_buckets(mapping, "T=9 K=6 num_experts=9 alignment=1") ==
-        std::vector<std::string>{"T=1 K=6 num_experts=9 alignment=1",
-                                 "T=342 K=6 num_experts=9 alignment=1",
-                                 "T=10923 K=6 num_experts=9 alignment=1"});
-  CHECK(cases_of_buckets(parsed(post_fwd_op), "T=5 n=4 H=7168").empty());
+        std::vector<std::string>{
+            "T=0 K=6 num_experts=9 alignment=1", "T=1 K=6 num_experts=9 alignment=1",
+            "T=342 K=6 num_experts=9 alignment=1", "T=10923 K=6 num_experts=9 alignment=1"});
+  CHECK(cases_of_buckets(parsed(post_fwd_op), "T=5 n=4 H=7168") ==
+        std::vector<std::string>{"T=0 n=4 H=7168"});
+  CHECK(cases_of_buckets(parsed(expand_to_fused_op), "T=37 K=8 E=9 entries=97 H=7168 x=bf16") ==
+        std::vector<std::string>{"T=37 K=8 E=9 entries=97 H=7168 x=bf16 P=0",
+                                 "T=0 K=8 E=9 entries=97 H=7168 x=bf16"});
+  CHECK(cases_of_buckets(parsed(transpose_op), "R=5 C=7").empty());
 }
 
 TEST_CASE("after the cases of the buckets no number of tokens needs another kernel",
@@ -69,7 +75,7 @@ TEST_CASE("after the cases of the buckets no number of tokens needs another kern
         warm.merge(specs_of(info, of_op, other));
       }
       const bool by_128 = op->name.find("per_channel_cast") != std::string::npos;  // whole runs
-      for (int64_t n = 1; n <= int64_t{1} << 20; n = n * 3 / 2 + 1) {
+      for (int64_t n = 0; n <= int64_t{1} << 20; n = n * 3 / 2 + 1) {
         const int64_t tokens = by_128 ? (n + 127) / 128 * 128 : n;
         CAPTURE(op->name, text, tokens);
         for (const std::string& spec : specs_of(info, of_op, with_tokens(text, tokens))) {

@@ -11,12 +11,12 @@
 #include <utility>
 
 #include "dsl/base/error.h"
+#include "kernels/dry_call.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/jit/target.h"
 #include "runtime/cache/folder.h"
 #include "runtime/parallel.h"
 #include "runtime/record.h"
-#include "tools/lib/op_call.h"
 
 namespace tessera::tools {
 
@@ -26,8 +26,8 @@ std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
   const kernels::jit::TargetScope scope(target);
   kernels::BenchCase complete = example;
   complete.params = kernels::check_params(op, example.params);
-  const kernels::Tensors tensors =
-      placed_nowhere(views_with_outputs(op, views_of(complete), complete.params), Device::cuda(0));
+  const kernels::Tensors tensors = kernels::placed_nowhere(
+      kernels::views_with_outputs(op, views_of(complete), complete.params), Device::cuda(0));
   return kernels::jit::kernels_needed([&] { op.run(tensors, complete.params, nullptr); });
 }
 

@@ -7,8 +7,8 @@
 
 #include "dsl/base/error.h"
 #include "kernels/arg_check.h"
+#include "kernels/dry_call.h"
 #include "kernels/param_grammar.h"
-#include "tools/lib/op_call.h"
 #include "tools/lib/tensor_placement.h"
 
 namespace tessera::tools {
@@ -41,7 +41,7 @@ const kernels::BenchCase& find_example(const kernels::OpInfo& op,
 
 std::vector<ir::Kernel> kernels_of(const kernels::OpInfo& op, const kernels::BenchCase& example) {
   const kernels::Params params = check_params(op, example.params);
-  return op.kernels(views_with_outputs(op, views_of(example), params), params);
+  return op.kernels(kernels::views_with_outputs(op, views_of(example), params), params);
 }
 
 std::vector<ir::Kernel> kernels_of(const kernels::OpInfo& op, const kernels::Params& params,
@@ -55,7 +55,7 @@ std::vector<ir::Kernel> kernels_of(const kernels::OpInfo& op, const kernels::Par
   }
   check_tensor_names(op, views);
   check_stride_names(op, views, inputs.metadata);
-  return op.kernels(views_with_outputs(op, views, params), params);
+  return op.kernels(kernels::views_with_outputs(op, views, params), params);
 }
 
 }  // namespace tessera::tools

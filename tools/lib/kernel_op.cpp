@@ -14,12 +14,12 @@
 
 #include "codegen/passes/tile_uses.h"
 #include "dsl/base/error.h"
+#include "kernels/dry_call.h"
 #include "kernels/jit/host_expr.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/plan.h"
 #include "kernels/jit/view_check.h"
 #include "kernels/param_grammar.h"
-#include "tools/lib/op_call.h"
 
 namespace tessera::tools {
 namespace {
@@ -313,7 +313,7 @@ std::vector<kernels::OutputInfo> KernelOp::outputs(const Tensors& inputs,
 }
 
 std::vector<ir::Kernel> KernelOp::launched(const Tensors& tensors, const Params& params) const {
-  const std::vector<TensorView> views = arguments(placed_nowhere(tensors, Device::cpu()));
+  const std::vector<TensorView> views = arguments(kernels::placed_nowhere(tensors, Device::cpu()));
   if (plan_.bind(views, scalars_of(params)).empty) return {};
   return {kernel_};
 }

@@ -66,13 +66,4 @@ class OpCall {
 void check_values(const kernels::OpInfo& op, const kernels::Params& params,
                   const Safetensors& inputs);
 
-/// Views of a case's inputs without data: what OpInfo::outputs and OpInfo::kernels need.
-kernels::Tensors views_of(const kernels::BenchCase& example);
-/// The same with the outputs that the op would make for them.
-kernels::Tensors views_with_outputs(const kernels::OpInfo& op, const kernels::Tensors& inputs,
-                                    const kernels::Params& params);
-/// Views at aligned addresses on a device that need not exist, far from each other: for calls that
-/// only say what they would launch. Nothing is there.
-kernels::Tensors placed_nowhere(kernels::Tensors views, Device device);
-
 }  // namespace tessera::tools

@@ -1,0 +1,28 @@
+#pragma once
+// Kernels ahead of the first request, by the name of an op.
+
+#include <string_view>
+
+#include "kernels/jit/prepare.h"
+
+namespace tessera::kernels {
+
+/// Compiles and loads the kernels of an op for any number of tokens, side by side: those of the cases,
+/// of no tokens, and of every bucket of token counts that the signature declares. Launches nothing and
+/// allocates no tensors. Inputs lie as the cases say (row-major without `.strides`), outputs row-major,
+/// all at multiples of 256 bytes: other strides and alignments may need kernels of their own.
+///
+///   op      a name of `tessera list`
+///   cases   extents, dtypes and parameters (kernels/signature/case.h), one case per line or between
+///           semicolons
+///   device  a CUDA device; a CPU call needs no compiler and lowers its kernel at its first call
+///
+/// Errors:  argument for an op or a case that is not understood, naming the op and the word, for a text
+///          without cases and for a CPU device; those of the call and of jit::prepare_all.
+/// Example: warm_up("per_token_cast", "T=1 H=7168 x=bf16 format=e4m3 num_per_channels=128",
+///                  Device::cuda(0));
+///          runtime::Runtime::instance().seal();  // no number of tokens compiles any more
+void warm_up(std::string_view op, std::string_view cases, Device device,
+             const jit::PrepareOptions& options = {});
+
+}  // namespace tessera::kernels
