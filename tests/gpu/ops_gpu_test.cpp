@@ -16,72 +16,6 @@ using namespace tessera::test;
 
 namespace {
 
-const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
-    {"transpose", transpose_cases},
-    {"batched_transpose", batched_transpose_cases},
-    {"topk_gate", topk_gate_cases},
-    {"topk_sum_and_topk_group_idx", topk_sum_and_topk_group_idx_cases},
-    {"top2_sum_gate", top2_sum_gate_cases},
-    {"normalize_weight", normalize_weight_cases},
-    {"mask_indices_by_tp", mask_indices_by_tp_cases},
-    {"inplace_unique_group_indices", inplace_unique_group_indices_cases},
-    {"group_count", group_count_cases},
-    {"aux_fi", aux_fi_cases},
-    {"get_fused_mapping", get_fused_mapping_cases},
-    {"expand_to_fused", expand_to_fused_cases},
-    {"expand_to_fused_with_sf", expand_to_fused_with_sf_cases},
-    {"reduce_fused", reduce_fused_cases},
-    {"fused_weight", fused_weight_cases},
-    {"engram_gate_fwd", engram_gate_fwd_cases},
-    {"engram_gate_bwd", engram_gate_bwd_cases},
-    {"grad_w_reduce", grad_w_reduce_cases},
-    {"engram_hash", engram_hash_cases},
-    {"engram_make_offsets", engram_make_offsets_cases},
-    {"per_token_cast_with_sf_only", per_token_cast_with_sf_only_cases},
-    {"per_token_cast_with_precomputed_sf", per_token_cast_with_precomputed_sf_cases},
-    {"per_block_cast", per_block_cast_cases},
-    {"per_block_cast_with_sf_only", per_block_cast_with_sf_only_cases},
-    {"per_block_cast_with_precomputed_sf", per_block_cast_with_precomputed_sf_cases},
-    {"per_block_cast_lossless", per_block_cast_lossless_cases},
-    {"unpack_from_e2m1fn_x2", unpack_from_e2m1fn_x2_cases},
-    {"cast_back", cast_back_cases},
-    {"per_token_cast_back", per_token_cast_back_cases},
-    {"per_token_cast_to_e5m6", per_token_cast_to_e5m6_cases},
-    {"per_channel_cast", per_channel_cast_cases},
-    {"per_channel_cast_fused", per_channel_cast_fused_cases},
-    {"per_channel_cast_and_transpose", per_channel_cast_and_transpose_cases},
-    {"swiglu_forward_and_per_token_cast", swiglu_forward_and_per_token_cast_cases},
-    {"swiglu_backward_and_per_token_cast", swiglu_backward_and_per_token_cast_cases},
-    {"swiglu_forward_and_per_channel_cast_and_transpose",
-     swiglu_forward_and_per_channel_cast_cases},
-    {"swiglu_forward_and_per_channel_cast", swiglu_forward_and_per_channel_cast_cases},
-    {"cast_back_e5m6", cast_back_e5m6_cases},
-    {"expand_to_mhc_fwd", expand_to_mhc_fwd_cases},
-    {"expand_to_mhc_bwd", expand_to_mhc_bwd_cases},
-    {"pre_split_mixes_fwd", pre_split_mixes_fwd_cases},
-    {"sinkhorn_fwd", sinkhorn_fwd_cases},
-    {"pre_apply_mix_fwd", pre_apply_mix_fwd_cases},
-    {"post_fwd", post_fwd_cases},
-    {"sinkhorn_bwd", sinkhorn_bwd_cases},
-    {"post_bwd", post_bwd_cases},
-    {"norm_fn_fwd", norm_fn_fwd_cases},
-    {"norm_fn_bwd", norm_fn_bwd_cases},
-    {"pre_big_fuse", pre_big_fuse_cases},
-    {"head_compute_mix_fwd", head_compute_mix_fwd_cases},
-    {"round_to_tf32", round_to_tf32_cases},
-    {"pre_apply_mix_bwd", pre_apply_mix_bwd_cases},
-    {"pre_split_mixes_bwd", pre_split_mixes_bwd_cases},
-    {"head_compute_mix_bwd", head_compute_mix_bwd_cases},
-    {"multilayer_recompute", multilayer_recompute_cases},
-    {"per_token_cast", per_token_cast_cases},
-    {"engram_fwd", engram_fwd_cases},
-    {"engram_bwd", engram_bwd_cases},
-    {"mhc_pre_fwd", mhc_pre_fwd_cases},
-    {"mhc_pre_bwd", mhc_pre_bwd_cases},
-    {"mhc_head_fwd", mhc_head_fwd_cases},
-    {"mhc_head_bwd", mhc_head_bwd_cases},
-};
-
 void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
   const CaseReport report = run_cases(op, cases, op_runner(op, Device::cuda(0)));
   for (const std::string& failure : report.failures) FAIL_CHECK(failure);
@@ -103,8 +37,7 @@ TEST_CASE("ops equal their references on the GPU", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   for (const kernels::OpInfo& op : kernels::ops()) {
     DYNAMIC_SECTION(op.name) {
-      REQUIRE(kCases.count(op.name) == 1);
-      check_cases(op.name, kCases.at(op.name)());
+      check_cases(op.name, cases_of(op.name));
     }
   }
 }
@@ -122,7 +55,7 @@ TEST_CASE("what is measured equals its reference", "[gpu]") {
             WARN(op.name << " " << measured.label << ": left out without TESSERA_LONG_TESTS=1");
             continue;
           }
-          const OpCase own = kCases.at(op.name)().front();
+          const OpCase own = cases_of(op.name).front();
           OpCase test = case_of(measured);
           test.tolerance = own.tolerance;
           test.tolerances = own.tolerances;

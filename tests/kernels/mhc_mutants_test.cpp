@@ -3,8 +3,7 @@
 
 #include <cmath>
 
-#include "tests/support/catch.h"
-#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/mutants.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -12,18 +11,9 @@ using kernels::Params;
 
 namespace {
 
-bool is_caught(const std::string& op, const std::vector<OpCase>& cases,
-               const reference::Runner& mutant) {
-  return !run_cases(op, cases, mutant).failures.empty();
-}
+enum class ChainMutant { none, not_fused, descending, rounds_sums, output_first };
 
-float at(const HostTensor& tensor, int64_t element) {
-  return static_cast<float>(tensor.value(element));
-}
-
-enum class ChainMutant { none, not_fused, descending, rounds_sums, transposed, output_first };
-
-HostTensors mutated_post(const HostTensors& in, ChainMutant mutant) {
+HostTensors mutated_post(const HostTensors& in, const Params&, ChainMutant mutant) {
   const HostTensor& residual = in.at("residual");
   const int rank = residual.shape().rank;
   const int64_t n = residual.shape()[rank - 2], hidden = residual.shape()[rank - 1];
@@ -37,10 +27,7 @@ HostTensors mutated_post(const HostTensors& in, ChainMutant mutant) {
   HostTensor out(DType::bf16, residual.shape());
   for (int64_t e = 0; e < out.size(); ++e) {
     const int64_t h = e % hidden, o = e / hidden % n, t = e / hidden / n;
-    const auto comb = [&](int64_t i) {
-      const bool swap = mutant == ChainMutant::transposed;
-      return at(in.at("comb_mix"), (t * n + (swap ? o : i)) * n + (swap ? i : o));
-    };
+    const auto comb = [&](int64_t i) { return at(in.at("comb_mix"), (t * n + i) * n + o); };
     const auto stream = [&](int64_t i) { return at(residual, (t * n + i) * hidden + h); };
     const float post = at(in.at("post_mix"), t * n + o), x = at(in.at("x"), t * hidden + h);
     float sum = mutant == ChainMutant::output_first ? add(comb(0), stream(0), post * x)
@@ -54,7 +41,7 @@ HostTensors mutated_post(const HostTensors& in, ChainMutant mutant) {
   return {{"out", out}};
 }
 
-HostTensors mutated_apply(const HostTensors& in, ChainMutant mutant) {
+HostTensors mutated_apply(const HostTensors& in, const Params&, ChainMutant mutant) {
   const HostTensor& x = in.at("x");
   const int rank = x.shape().rank;
   const int64_t n = x.shape()[rank - 2], hidden = x.shape()[rank - 1];
@@ -116,33 +103,15 @@ HostTensors mutated_sinkhorn(const HostTensors& in, const Params& params, Sinkho
 
 }  // namespace
 
-TEST_CASE("the post_fwd and pre_apply_mix_fwd tests catch every mutant", "[mutants][mhc][slow]") {
-  const auto post = post_fwd_cases();
-  const auto apply = pre_apply_mix_fwd_cases();
-  for (const auto mutant :
-       {ChainMutant::none, ChainMutant::not_fused, ChainMutant::descending,
-        ChainMutant::rounds_sums, ChainMutant::transposed, ChainMutant::output_first}) {
-    CAPTURE(static_cast<int>(mutant));
-    const bool wrong = mutant != ChainMutant::none;
-    CHECK(is_caught("post_fwd", post, [=](const HostTensors& in, const Params&) {
-            return mutated_post(in, mutant);
-          }) == wrong);
-    if (mutant > ChainMutant::descending) continue;
-    CHECK(is_caught("pre_apply_mix_fwd", apply, [=](const HostTensors& in, const Params&) {
-            return mutated_apply(in, mutant);
-          }) == wrong);
-  }
+TEST_CASE("the post_fwd tests catch every mutant", "[mutants][mhc][slow]") {
+  check_mutants("post_fwd", post_fwd_cases(), ChainMutant::output_first, mutated_post);
+}
+
+TEST_CASE("the pre_apply_mix_fwd tests catch every mutant", "[mutants][mhc][slow]") {
+  check_mutants("pre_apply_mix_fwd", pre_apply_mix_fwd_cases(), ChainMutant::descending,
+                mutated_apply);
 }
 
 TEST_CASE("the sinkhorn_fwd tests catch every mutant", "[mutants][mhc]") {
-  const auto cases = sinkhorn_fwd_cases();
-  for (const auto mutant :
-       {SinkhornMutant::none, SinkhornMutant::rows_first, SinkhornMutant::one_more,
-        SinkhornMutant::one_less, SinkhornMutant::no_eps, SinkhornMutant::eps_divides,
-        SinkhornMutant::no_maximum}) {
-    CAPTURE(static_cast<int>(mutant));
-    CHECK(is_caught("sinkhorn_fwd", cases, [=](const HostTensors& in, const Params& params) {
-            return mutated_sinkhorn(in, params, mutant);
-          }) == (mutant != SinkhornMutant::none));
-  }
+  check_mutants("sinkhorn_fwd", sinkhorn_fwd_cases(), SinkhornMutant::no_maximum, mutated_sinkhorn);
 }

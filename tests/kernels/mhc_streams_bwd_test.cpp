@@ -6,7 +6,7 @@
 #include "kernels/op.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
-#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
@@ -24,11 +24,6 @@ void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
   CHECK(report.unsupported.size() <= 1);
 }
 
-bool is_caught(const std::string& op, const std::vector<OpCase>& cases,
-               const reference::Runner& mutant) {
-  return !run_cases(op, cases, mutant).failures.empty();
-}
-
 HostTensor some(DType dtype, Dims shape) {
   return random_tensor(dtype, shape, Values::normal, 1);
 }
@@ -41,10 +36,6 @@ HostTensor small_numbers(DType dtype, Dims shape, double unit, uint64_t seed) {
     tensor.set_value(e, unit * static_cast<double>(random.below(7) - 3));
   }
   return tensor;
-}
-
-float at(const HostTensor& tensor, int64_t element) {
-  return static_cast<float>(tensor.value(element));
 }
 
 float rounded(DType dtype, float value) {
@@ -116,32 +107,24 @@ TEST_CASE("expand_to_mhc_bwd explains wrong arguments", "[expand_to_mhc_bwd][err
 }
 
 TEST_CASE("the expand_to_mhc_bwd tests catch every mutant", "[mutants][mhc]") {
-  enum class Mutant { none, descending, rounds_sums, drops_last, streams_outside, from_first };
-  const auto cases = expand_to_mhc_bwd_cases();
-  for (const auto mutant : {Mutant::none, Mutant::descending, Mutant::rounds_sums,
-                            Mutant::drops_last, Mutant::streams_outside, Mutant::from_first}) {
-    CAPTURE(static_cast<int>(mutant));
-    const auto mutated = [mutant](const HostTensors& in, const Params& params) {
-      const HostTensor& grad = in.at("grad_out");
-      HostTensor out = reference::runner("expand_to_mhc_bwd")(in, params).at("grad_x");
-      const int rank = grad.shape().rank;
-      const int64_t n = grad.shape()[rank - 2], hidden = grad.shape()[rank - 1];
-      const int64_t tokens = hidden == 0 ? 0 : out.size() / hidden;
-      for (int64_t e = 0; e < out.size(); ++e) {
-        const int64_t t = e / hidden, h = e % hidden;
-        float sum = mutant == Mutant::from_first ? -0.0F : 0.0F;
-        for (int64_t k = 0; k < n - (mutant == Mutant::drops_last ? 1 : 0); ++k) {
-          const int64_t i = mutant == Mutant::descending ? n - 1 - k : k;
-          const int64_t row = mutant == Mutant::streams_outside ? i * tokens + t : t * n + i;
-          sum += at(grad, row * hidden + h);
-          if (mutant == Mutant::rounds_sums) sum = rounded(DType::bf16, sum);
-        }
-        out.set_value(e, static_cast<double>(sum));
+  enum class Mutant { none, descending, rounds_sums, from_first };
+  const auto mutated = [](const HostTensors& in, const Params& params, Mutant mutant) {
+    const HostTensor& grad = in.at("grad_out");
+    HostTensor out = reference::runner("expand_to_mhc_bwd")(in, params).at("grad_x");
+    const int rank = grad.shape().rank;
+    const int64_t n = grad.shape()[rank - 2], hidden = grad.shape()[rank - 1];
+    for (int64_t e = 0; e < out.size(); ++e) {
+      float sum = mutant == Mutant::from_first ? -0.0F : 0.0F;
+      for (int64_t k = 0; k < n; ++k) {
+        const int64_t i = mutant == Mutant::descending ? n - 1 - k : k;
+        sum += at(grad, (e / hidden * n + i) * hidden + e % hidden);
+        if (mutant == Mutant::rounds_sums) sum = rounded(DType::bf16, sum);
       }
-      return HostTensors{{"grad_x", out}};
-    };
-    CHECK(is_caught("expand_to_mhc_bwd", cases, mutated) == (mutant != Mutant::none));
-  }
+      out.set_value(e, static_cast<double>(sum));
+    }
+    return HostTensors{{"grad_x", out}};
+  };
+  check_mutants("expand_to_mhc_bwd", expand_to_mhc_bwd_cases(), Mutant::from_first, mutated);
 }
 
 TEST_CASE("pre_apply_mix_bwd equals its reference on the executor", "[pre_apply_mix_bwd]") {
@@ -226,49 +209,32 @@ TEST_CASE("pre_apply_mix_bwd explains wrong arguments", "[pre_apply_mix_bwd][err
 }
 
 TEST_CASE("the pre_apply_mix_bwd tests catch every mutant", "[mutants][mhc][slow]") {
-  enum class Mutant {
-    none,
-    overwrites,
-    rounds_product,
-    not_fused,
-    other_mix,
-    drops_last,
-    adds_mix
-  };
-  const auto cases = pre_apply_mix_bwd_cases();
-  for (const auto mutant :
-       {Mutant::none, Mutant::overwrites, Mutant::rounds_product, Mutant::not_fused,
-        Mutant::other_mix, Mutant::drops_last, Mutant::adds_mix}) {
-    CAPTURE(static_cast<int>(mutant));
-    const auto mutated = [mutant](const HostTensors& in, const Params&) {
-      const HostTensor &x = in.at("x"), &mix = in.at("mix"), &grad_out = in.at("grad_out");
-      const int rank = x.shape().rank;
-      const int64_t n = x.shape()[rank - 2], hidden = x.shape()[rank - 1];
-      const auto given = in.find("grad_x");
-      HostTensor grad_x(DType::bf16, x.shape()), grad_mix(DType::f32, mix.shape());
-      for (int64_t row = 0; row < mix.size(); ++row) {
-        const bool other = mutant == Mutant::other_mix;
-        const float weight = at(mix, other ? row / n * n + (row + 1) % n : row);
-        double sum = 0;
-        for (int64_t h = 0; h < hidden; ++h) {
-          const int64_t e = row * hidden + h;
-          const float gradient = at(grad_out, row / n * hidden + h);
-          const bool adds = given != in.end() && mutant != Mutant::overwrites;
-          const float before = adds ? at(given->second, e) : 0;
-          float after = std::fma(weight, gradient, before);
-          if (mutant == Mutant::not_fused) after = weight * gradient + before;
-          if (mutant == Mutant::rounds_product) {
-            after = rounded(DType::bf16, weight * gradient) + before;
-          }
-          grad_x.set_value(e, static_cast<double>(after));
-          const bool drops = mutant == Mutant::drops_last && h == hidden - 1;
-          if (!drops) sum += x.value(e) * static_cast<double>(gradient);
+  enum class Mutant { none, overwrites, rounds_product, not_fused, adds_mix };
+  const auto mutated = [](const HostTensors& in, const Params&, Mutant mutant) {
+    const HostTensor &x = in.at("x"), &mix = in.at("mix"), &grad_out = in.at("grad_out");
+    const int rank = x.shape().rank;
+    const int64_t n = x.shape()[rank - 2], hidden = x.shape()[rank - 1];
+    const auto given = in.find("grad_x");
+    const bool adds = given != in.end() && mutant != Mutant::overwrites;
+    HostTensor grad_x(DType::bf16, x.shape()), grad_mix(DType::f32, mix.shape());
+    for (int64_t row = 0; row < mix.size(); ++row) {
+      const float weight = at(mix, row);
+      double sum = mutant == Mutant::adds_mix ? mix.value(row) : 0;
+      for (int64_t h = 0; h < hidden; ++h) {
+        const int64_t e = row * hidden + h;
+        const float gradient = at(grad_out, row / n * hidden + h);
+        const float before = adds ? at(given->second, e) : 0;
+        float after = std::fma(weight, gradient, before);
+        if (mutant == Mutant::not_fused) after = weight * gradient + before;
+        if (mutant == Mutant::rounds_product) {
+          after = rounded(DType::bf16, weight * gradient) + before;
         }
-        if (mutant == Mutant::adds_mix) sum += mix.value(row);
-        grad_mix.set_value(row, sum);
+        grad_x.set_value(e, static_cast<double>(after));
+        sum += x.value(e) * static_cast<double>(gradient);
       }
-      return HostTensors{{"grad_x", grad_x}, {"grad_mix", grad_mix}};
-    };
-    CHECK(is_caught("pre_apply_mix_bwd", cases, mutated) == (mutant != Mutant::none));
-  }
+      grad_mix.set_value(row, sum);
+    }
+    return HostTensors{{"grad_x", grad_x}, {"grad_mix", grad_mix}};
+  };
+  check_mutants("pre_apply_mix_bwd", pre_apply_mix_bwd_cases(), Mutant::adds_mix, mutated);
 }

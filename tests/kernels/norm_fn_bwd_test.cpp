@@ -11,7 +11,7 @@
 #include "tests/reference/mhc_pre.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
-#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
@@ -201,7 +201,6 @@ enum class Mutant {
   no_weight_in_fn,
   no_weight_in_grad,
   weight_grad_of_product,
-  drops_last,
   no_factor
 };
 
@@ -228,7 +227,7 @@ HostTensors mutated(const HostTensors& in, const Params& params, Mutant mutant) 
     const double factor = mutant == Mutant::no_weight_in_fn ? 1 : weight(e % width);
     rounded.push_back(tf32(fn.value(e) * factor, mutant != Mutant::no_fn_tf32));
   }
-  for (int64_t t = 0; t < tokens - (mutant == Mutant::drops_last ? 1 : 0); ++t) {
+  for (int64_t t = 0; t < tokens; ++t) {
     const double square = in.at("sqrsum").value(t);
     const float mean =
         static_cast<float>(square) / static_cast<float>(width) + static_cast<float>(eps);
@@ -274,16 +273,5 @@ HostTensors mutated(const HostTensors& in, const Params& params, Mutant mutant) 
 }  // namespace
 
 TEST_CASE("the norm_fn_bwd tests catch every mutant", "[mutants][mhc][slow]") {
-  const auto cases = norm_fn_bwd_cases();
-  for (int i = 0; i <= static_cast<int>(Mutant::no_factor); ++i) {
-    const auto mutant = static_cast<Mutant>(i);
-    CAPTURE(i);
-    const CaseReport report = run_cases(
-        "norm_fn_bwd", cases,
-        [=](const HostTensors& in, const Params& params) { return mutated(in, params, mutant); });
-    if (mutant == Mutant::none) {
-      for (const std::string& failure : report.failures) FAIL_CHECK(failure);
-    }
-    CHECK(report.failures.empty() == (mutant == Mutant::none));
-  }
+  check_mutants("norm_fn_bwd", norm_fn_bwd_cases(), Mutant::no_factor, mutated);
 }

@@ -9,7 +9,7 @@
 #include "kernels/op.h"
 #include "tests/reference/numeric.h"
 #include "tests/support/catch.h"
-#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/run_kernel.h"
@@ -68,12 +68,8 @@ enum class Mutant {
   skips_last_column,
   whole_blocks_only,
   no_floor,
-  truncates,
   swapped_blocks,
-  next_block,
-  pitch_without_padding,
-  swapped_scale_bytes,
-  swapped_nibbles,
+  truncates,
   inverse_of_scale,
   infinity_keeps_values,
 };
@@ -124,27 +120,6 @@ std::vector<OpCase> small(std::vector<OpCase> cases) {
   return cases;
 }
 
-/// The same storage by other strides: what a kernel writes that mistakes the column pitch.
-void drop_padding(HostTensor& sf) {
-  if (sf.size() == 0 || sf.strides()[0] != 1 || sf.shape()[1] == 1) return;
-  HostTensor dense(sf.dtype(), sf.shape(), {1, sf.shape()[0]});
-  for (int64_t i = 0; i < sf.size(); ++i) dense.set_bits(i, sf.bits(i));
-  sf = dense;
-}
-
-void swap_scale_bytes(HostTensor& sf) {
-  for (int64_t i = 0; i < sf.size() && sf.dtype() == DType::i32; ++i) {
-    const uint64_t w = sf.bits(i);
-    sf.set_bits(i, (w & 0xFF) << 24 | (w & 0xFF00) << 8 | (w >> 8 & 0xFF00) | w >> 24);
-  }
-}
-
-void swap_nibbles(HostTensor& out) {
-  for (int64_t i = 0; i < out.size() && out.dtype() == DType::i8; ++i) {
-    out.set_bits(i, (out.bits(i) & 0xF) << 4 | out.bits(i) >> 4);
-  }
-}
-
 HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant mutant) {
   const HostTensor& x = inputs.at("x");
   const DType format = dtype_from_name(std::get<std::string>(params.at("format"))).value();
@@ -160,62 +135,33 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
   HostTensor out_sf = reference::make_scales(layout, rows, cols);
   for (int64_t i = 0; i < rows * cols; ++i) {
     const int64_t row = i / cols * block[0], col = i % cols * block[1];
-    const auto scale_of_block = [&](int64_t block_col) {
-      const float amax = mutated_amax(x, row, block_col * block[1], block, mutant);
-      return mutated_scale(amax, format, round_sf, mutant);
-    };
-    const reference::Scale scale = scale_of_block(i % cols);
-    const bool takes_next = mutant == Mutant::next_block && i % cols + 1 < cols;
-    const float inv = takes_next ? scale_of_block(i % cols + 1).inv : scale.inv;
+    const float amax = mutated_amax(x, row, col, block, mutant);
+    const reference::Scale scale = mutated_scale(amax, format, round_sf, mutant);
     reference::store_scale(out_sf, layout, i / cols, i % cols, scale);
     for (int64_t t = row; t < std::min(row + block[0], tokens); ++t) {
       for (int64_t h = col; h < std::min(col + block[1], hidden); ++h) {
-        const float value = reference::element_of(x, t, h) * inv;
+        const float value = reference::element_of(x, t, h) * scale.inv;
         reference::store_code(out, t, h, mutated_code(format, value, mutant));
       }
     }
   }
-  if (mutant == Mutant::pitch_without_padding) drop_padding(out_sf);
-  if (mutant == Mutant::swapped_scale_bytes) swap_scale_bytes(out_sf);
-  if (mutant == Mutant::swapped_nibbles) swap_nibbles(out);
   return {{"out", out}, {"out_sf", out_sf}};
 }
-
-constexpr Mutant kOfScales[] = {
-    Mutant::nan_poisons,       Mutant::first_row_only,        Mutant::skips_last_row,
-    Mutant::skips_last_column, Mutant::whole_blocks_only,     Mutant::no_floor,
-    Mutant::swapped_blocks,    Mutant::pitch_without_padding, Mutant::swapped_scale_bytes};
-constexpr Mutant kOfCodes[] = {Mutant::truncates, Mutant::next_block, Mutant::swapped_nibbles,
-                               Mutant::inverse_of_scale, Mutant::infinity_keeps_values};
 
 }  // namespace
 
 TEST_CASE("the per_block_cast tests catch every mutant", "[per_block_cast][mutants][slow]") {
   const auto cases = small(per_block_cast_cases());
-  const auto caught = [&](const std::string& op, const char* dropped, Mutant mutant) {
-    const auto runner = [=](const HostTensors& in, const Params& params) {
-      HostTensors outputs = mutated(in, params, mutant);
-      outputs.erase(dropped);
-      return outputs;
-    };
-    return !run_cases(op, cases, runner).failures.empty();
+  check_mutants("per_block_cast", cases, Mutant::infinity_keeps_values, mutated);
+  const auto of_scales = [](const HostTensors& in, const Params& params, Mutant mutant) {
+    return HostTensors{{"out_sf", mutated(in, params, mutant).at("out_sf")}};
   };
-  CHECK_FALSE(caught("per_block_cast", "", Mutant::none));
-  CHECK_FALSE(caught("per_block_cast_with_sf_only", "out", Mutant::none));
-  for (const Mutant mutant : kOfScales) {
-    CAPTURE(static_cast<int>(mutant));
-    CHECK(caught("per_block_cast", "", mutant));
-    CHECK(caught("per_block_cast_with_sf_only", "out", mutant));
-  }
-  for (const Mutant mutant : kOfCodes) {
-    CAPTURE(static_cast<int>(mutant));
-    CHECK(caught("per_block_cast", "", mutant));
-  }
+  check_mutants("per_block_cast_with_sf_only", cases, Mutant::swapped_blocks, of_scales);
 }
 
 namespace {
 
-enum class GivenMutant { none, divides, swapped_blocks, next_block, by_row };
+enum class GivenMutant { none, divides, swapped_blocks };
 
 HostTensors mutated_given(const HostTensors& inputs, const Params& params, GivenMutant mutant) {
   const HostTensor &x = inputs.at("x"), &sf = inputs.at("sf");
@@ -226,11 +172,9 @@ HostTensors mutated_given(const HostTensors& inputs, const Params& params, Given
   HostTensor out = reference::make_codes(format, tokens, hidden);
   for (int64_t t = 0; t < tokens; ++t) {
     for (int64_t h = 0; h < hidden; ++h) {
-      int64_t row = mutant == GivenMutant::by_row ? t : t / block[0];
-      int64_t col = h / block[1] + (mutant == GivenMutant::next_block ? 1 : 0);
-      row = std::min(row, sf.shape()[0] - 1);
-      col = std::min(col, sf.shape()[1] - 1);
-      const float scale = reference::load_scale(sf, reference::SfLayout::row_major, row, col);
+      const float scale = reference::load_scale(sf, reference::SfLayout::row_major,
+                                                std::min(t / block[0], sf.shape()[0] - 1),
+                                                std::min(h / block[1], sf.shape()[1] - 1));
       const float value = reference::element_of(x, t, h);
       const float scaled = mutant == GivenMutant::divides ? value / scale : value * (1.0F / scale);
       reference::store_code(out, t, h, reference::encode(format, static_cast<double>(scaled)));
@@ -243,19 +187,9 @@ HostTensors mutated_given(const HostTensors& inputs, const Params& params, Given
 
 TEST_CASE("the per_block_cast_with_precomputed_sf tests catch every mutant",
           "[per_block_cast][mutants][slow]") {
-  const auto cases = small(per_block_cast_with_precomputed_sf_cases());
-  const auto caught = [&](GivenMutant mutant) {
-    const auto runner = [=](const HostTensors& in, const Params& params) {
-      return mutated_given(in, params, mutant);
-    };
-    return !run_cases("per_block_cast_with_precomputed_sf", cases, runner).failures.empty();
-  };
-  CHECK_FALSE(caught(GivenMutant::none));
-  for (const auto mutant : {GivenMutant::divides, GivenMutant::swapped_blocks,
-                            GivenMutant::next_block, GivenMutant::by_row}) {
-    CAPTURE(static_cast<int>(mutant));
-    CHECK(caught(mutant));
-  }
+  check_mutants("per_block_cast_with_precomputed_sf",
+                small(per_block_cast_with_precomputed_sf_cases()), GivenMutant::swapped_blocks,
+                mutated_given);
 }
 
 TEST_CASE("per_block_cast explains wrong arguments", "[per_block_cast][errors]") {

@@ -7,7 +7,7 @@
 
 #include "kernels/op.h"
 #include "tests/support/catch.h"
-#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/run_kernel.h"
@@ -22,11 +22,6 @@ void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
   const CaseReport report = run_cases(op, cases, op_runner(op, Device::cpu()));
   for (const std::string& failure : report.failures) FAIL_CHECK(failure);
   CHECK(report.passed == std::ssize(cases));
-}
-
-bool is_caught(const std::string& op, const std::vector<OpCase>& cases,
-               const reference::Runner& mutant) {
-  return !run_cases(op, cases, mutant).failures.empty();
 }
 
 }  // namespace
@@ -93,48 +88,20 @@ TEST_CASE("per_channel_cast_and_transpose moves 16-byte vectors and needs no bar
 
 namespace {
 
-enum class Mutant {
-  none,
-  one_scale_per_tile,
-  swaps_tokens,
-  not_transposed,
-  next_column,
-  nan_counts
-};
+enum class Mutant { none, one_scale_per_tile, nan_counts };
 
 HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant mutant) {
   HostTensor x = inputs.at("x");
-  const int64_t tokens = x.shape()[0], hidden = x.shape()[1];
+  const int64_t hidden = x.shape()[1];
   const auto run = std::get<int64_t>(params.at("num_per_tokens"));
-  const bool round_sf = std::get<bool>(params.at("round_sf"));
-  if (mutant == Mutant::nan_counts) {
-    for (int64_t i = 0; i < x.size(); ++i) {
-      if (x.value(i) != x.value(i)) x.set_value(i, 1e30);
-    }
+  for (int64_t i = 0; i < x.size() && mutant == Mutant::nan_counts; ++i) {
+    if (x.value(i) != x.value(i)) x.set_value(i, 1e30);
   }
-  auto [out, out_sf] = reference::per_channel_cast_and_transpose(x, run, round_sf);
-  if (mutant == Mutant::one_scale_per_tile) {
-    for (int64_t i = 0; i < out_sf.size(); ++i) {
-      const int64_t row = i / hidden, first = row * run / 128 * 128 / run;
-      out_sf.set_bits(i, out_sf.bits(first * hidden + i % hidden));
-    }
-  }
-  for (int64_t h = 0; h < hidden && mutant == Mutant::swaps_tokens; ++h) {
-    for (int64_t t = 0; t < tokens; t += 2) {
-      const uint64_t bits = out.bits(h * tokens + t);
-      out.set_bits(h * tokens + t, out.bits(h * tokens + t + 1));
-      out.set_bits(h * tokens + t + 1, bits);
-    }
-  }
-  if (mutant == Mutant::next_column && hidden > 1) {
-    for (int64_t i = 0; i + 1 < out_sf.size(); ++i) out_sf.set_bits(i, out_sf.bits(i + 1));
-  }
-  if (mutant == Mutant::not_transposed) {
-    HostTensor rows = out;
-    for (int64_t i = 0; i < out.size(); ++i) {
-      rows.set_bits(i, out.bits(i % hidden * tokens + i / hidden));
-    }
-    out = rows;
+  auto [out, out_sf] =
+      reference::per_channel_cast_and_transpose(x, run, std::get<bool>(params.at("round_sf")));
+  for (int64_t i = 0; i < out_sf.size() && mutant == Mutant::one_scale_per_tile; ++i) {
+    const int64_t row = i / hidden, first = row * run / 128 * 128 / run;
+    out_sf.set_bits(i, out_sf.bits(first * hidden + i % hidden));
   }
   return {{"out", out}, {"out_sf", out_sf}};
 }
@@ -143,17 +110,8 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
 
 TEST_CASE("the per_channel_cast_and_transpose tests catch every mutant",
           "[per_channel_cast][mutants][slow]") {
-  const auto caught = [](Mutant mutant) {
-    return is_caught(
-        "per_channel_cast_and_transpose", per_channel_cast_and_transpose_cases(),
-        [=](const HostTensors& in, const Params& p) { return mutated(in, p, mutant); });
-  };
-  CHECK_FALSE(caught(Mutant::none));
-  for (const Mutant mutant : {Mutant::one_scale_per_tile, Mutant::swaps_tokens,
-                              Mutant::not_transposed, Mutant::next_column, Mutant::nan_counts}) {
-    CAPTURE(static_cast<int>(mutant));
-    CHECK(caught(mutant));
-  }
+  check_mutants("per_channel_cast_and_transpose", per_channel_cast_and_transpose_cases(),
+                Mutant::nan_counts, mutated);
 }
 
 namespace {
@@ -163,7 +121,6 @@ enum class FusedMutant {
   one_factor,       // code * (s * inverse)
   row_0_in_gaps,    // missing rows of the last run read index 0
   padding_clamped,  // a negative index reads row 0
-  next_group,
   unscaled,
   run_of_64,
 };
@@ -204,14 +161,6 @@ HostTensors mutated_fused(const HostTensors& inputs, const Params& params, Fused
     }
     result = cast(x_sf, &clamped, 128);
   }
-  if (mutant == FusedMutant::next_group && x_sf != nullptr) {
-    HostTensor other = *x_sf;
-    const int64_t groups = other.shape()[1];
-    for (int64_t i = 0; i < other.size(); ++i) {
-      other.set_bits(i, x_sf->bits(i / groups * groups + (i + 1) % groups));
-    }
-    result = cast(&other, index, 128);
-  }
   if (mutant == FusedMutant::one_factor && x_sf != nullptr) {
     for (int64_t i = 0; i < result.out.size(); ++i) {
       const int64_t row = i / hidden, h = i % hidden;
@@ -231,40 +180,15 @@ HostTensors mutated_fused(const HostTensors& inputs, const Params& params, Fused
 
 TEST_CASE("the per_channel_cast_fused tests catch every mutant",
           "[per_channel_cast][mutants][slow]") {
-  std::vector<OpCase> cases = per_channel_cast_fused_cases();
-  const auto caught = [&](FusedMutant mutant) {
-    return is_caught("per_channel_cast_fused", cases, [=](const HostTensors& in, const Params& p) {
-      return mutated_fused(in, p, mutant);
-    });
-  };
-  CHECK_FALSE(caught(FusedMutant::none));
-  for (const FusedMutant mutant :
-       {FusedMutant::one_factor, FusedMutant::row_0_in_gaps, FusedMutant::padding_clamped,
-        FusedMutant::next_group, FusedMutant::unscaled, FusedMutant::run_of_64}) {
-    CAPTURE(static_cast<int>(mutant));
-    CHECK(caught(mutant));
-  }
+  check_mutants("per_channel_cast_fused", per_channel_cast_fused_cases(), FusedMutant::run_of_64,
+                mutated_fused);
 }
 
-TEST_CASE("the per_channel_cast tests catch every mutant", "[per_channel_cast][mutants][slow]") {
-  const auto caught = [](FusedMutant mutant) {
-    return is_caught(
-        "per_channel_cast", per_channel_cast_cases(),
-        [=](const HostTensors& in, const Params& p) { return mutated_fused(in, p, mutant); });
-  };
-  CHECK_FALSE(caught(FusedMutant::none));
-  CHECK(caught(FusedMutant::run_of_64));
-  const auto changes = [](const std::string& output, int64_t from, int64_t to) {
-    return is_caught("per_channel_cast", per_channel_cast_cases(),
-                     [=](const HostTensors& in, const Params& p) {
-                       HostTensors result = reference::runner("per_channel_cast")(in, p);
-                       HostTensor& tensor = result.at(output);
-                       if (tensor.size() > to) tensor.set_bits(to, tensor.bits(from));
-                       return result;
-                     });
-  };
-  CHECK(changes("out", 0, 1));
-  CHECK(changes("out_sf", 0, 63));
+TEST_CASE("the per_channel_cast tests catch runs of 64", "[per_channel_cast][mutants][slow]") {
+  CHECK(is_caught("per_channel_cast", per_channel_cast_cases(),
+                  [](const HostTensors& in, const Params& params) {
+                    return mutated_fused(in, params, FusedMutant::run_of_64);
+                  }));
 }
 
 TEST_CASE("per_channel_cast explains wrong arguments", "[per_channel_cast][errors]") {

@@ -6,7 +6,7 @@
 #include "tests/reference/mhc_pre.h"
 #include "tests/reference/numeric.h"
 #include "tests/support/catch.h"
-#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 
@@ -59,33 +59,26 @@ TEST_CASE("round_to_tf32 explains wrong arguments", "[round_to_tf32][errors]") {
 
 TEST_CASE("the round_to_tf32 tests catch every mutant", "[mutants][mhc]") {
   enum class Mutant { none, truncates, ties_to_even, low_bits_stay, wraps_nan, moves_nan, to_bf16 };
-  const auto cases = round_to_tf32_cases();
-  for (const auto mutant :
-       {Mutant::none, Mutant::truncates, Mutant::ties_to_even, Mutant::low_bits_stay,
-        Mutant::wraps_nan, Mutant::moves_nan, Mutant::to_bf16}) {
-    CAPTURE(static_cast<int>(mutant));
-    const auto mutated = [mutant](const HostTensors& in, const Params&) {
-      const HostTensor& x = in.at("x");
-      HostTensor out(DType::f32, x.shape());
-      for (int64_t e = 0; e < x.size(); ++e) {
-        const auto bits = static_cast<uint32_t>(x.bits(e));
-        const bool is_nan = std::isnan(float_of(bits));
-        uint32_t half = 0x1000U;
-        if (mutant == Mutant::truncates) half = 0;
-        if (mutant == Mutant::ties_to_even) half = 0xFFFU + (bits >> 13 & 1U);
-        if (mutant == Mutant::to_bf16) half = 0x8000U;
-        uint32_t kept = 0xFFFFE000U;
-        if (mutant == Mutant::low_bits_stay) kept = 0xFFFFFFFFU;
-        if (mutant == Mutant::to_bf16) kept = 0xFFFF0000U;
-        uint32_t result = (bits + half) & kept;
-        if (is_nan && mutant != Mutant::wraps_nan) {
-          result = mutant == Mutant::moves_nan ? bits : 0x7FFFFFFFU;
-        }
-        out.set_bits(e, result);
+  const auto mutated = [](const HostTensors& in, const Params&, Mutant mutant) {
+    const HostTensor& x = in.at("x");
+    HostTensor out(DType::f32, x.shape());
+    for (int64_t e = 0; e < x.size(); ++e) {
+      const auto bits = static_cast<uint32_t>(x.bits(e));
+      const bool is_nan = std::isnan(float_of(bits));
+      uint32_t half = 0x1000U;
+      if (mutant == Mutant::truncates) half = 0;
+      if (mutant == Mutant::ties_to_even) half = 0xFFFU + (bits >> 13 & 1U);
+      if (mutant == Mutant::to_bf16) half = 0x8000U;
+      uint32_t kept = 0xFFFFE000U;
+      if (mutant == Mutant::low_bits_stay) kept = 0xFFFFFFFFU;
+      if (mutant == Mutant::to_bf16) kept = 0xFFFF0000U;
+      uint32_t result = (bits + half) & kept;
+      if (is_nan && mutant != Mutant::wraps_nan) {
+        result = mutant == Mutant::moves_nan ? bits : 0x7FFFFFFFU;
       }
-      return HostTensors{{"out", out}};
-    };
-    const bool caught = !run_cases("round_to_tf32", cases, mutated).failures.empty();
-    CHECK(caught == (mutant != Mutant::none));
-  }
+      out.set_bits(e, result);
+    }
+    return HostTensors{{"out", out}};
+  };
+  check_mutants("round_to_tf32", round_to_tf32_cases(), Mutant::to_bf16, mutated);
 }

@@ -10,7 +10,7 @@
 #include "tests/reference/swiglu.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
-#include "tests/support/ops/op_cases.h"
+#include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
 #include "tests/support/random_tensor.h"
@@ -142,19 +142,7 @@ HostTensors mutated(const HostTensors& inputs, const Params& params, Mutant muta
 
 TEST_CASE("the swiglu_forward_and_per_channel_cast tests catch every mutant",
           "[swiglu_channel][mutants][slow]") {
-  const auto caught = [](Mutant mutant) {
-    const CaseReport report =
-        run_cases(kPlain, swiglu_forward_and_per_channel_cast_cases(),
-                  [=](const HostTensors& in, const Params& p) { return mutated(in, p, mutant); });
-    return !report.failures.empty();
-  };
-  CHECK_FALSE(caught(Mutant::none));
-  for (const Mutant mutant : {Mutant::not_rounded, Mutant::up_is_activated,
-                              Mutant::clamps_gate_below, Mutant::no_lower_clamp_of_up,
-                              Mutant::nan_becomes_clamp, Mutant::ignores_clamp, Mutant::one_run}) {
-    CAPTURE(static_cast<int>(mutant));
-    CHECK(caught(mutant));
-  }
+  check_mutants(kPlain, swiglu_forward_and_per_channel_cast_cases(), Mutant::one_run, mutated);
 }
 
 TEST_CASE("swiglu_forward_and_per_channel_cast explains wrong arguments",

@@ -102,8 +102,20 @@ std::vector<OpCase> pre_apply_mix_bwd_cases();
 std::vector<OpCase> pre_split_mixes_bwd_cases();
 std::vector<OpCase> multilayer_recompute_cases();
 
-/// Runs `got` and the reference of `op` on one case and compares all outputs as the case
-/// says.
+/// The cases of one op by its name. Errors: std::out_of_range for an op without.
+std::vector<OpCase> cases_of(const std::string& op);
+
+/// How one output of a case is compared: bit for bit without either.
+struct CompareRule {
+  bool quantised = false;
+  std::optional<Tolerance> tolerance = {};
+};
+CompareRule compare_rule(const OpCase& test, const std::string& output);
+
+/// Compares the outputs of one run with those of the reference as the case says, and their strides.
+Comparison compare_outputs(const OpCase& test, const HostTensors& want, const HostTensors& got);
+
+/// Runs `got` and the reference of `op` on one case and compares the outputs.
 Comparison compare_with_reference(const std::string& op, const OpCase& test,
                                   const reference::Runner& got);
 
