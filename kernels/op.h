@@ -103,8 +103,8 @@ struct OpInfo {
   /// The case of a text in the words of theirs. Errors: argument, naming the word.
   std::function<BenchCase(const std::string& text)> case_of = {};
   /// Cases like these without tokens and in the other buckets of token counts (buckets.h): the kernels
-  /// of all three are those of any token count.
-  std::vector<BenchCase> buckets = {};
+  /// of all three are those of any token count. Made on every call.
+  std::function<std::vector<BenchCase>()> buckets = [] { return std::vector<BenchCase>(); };
 };
 
 /// All ops, in the order of the contract.

@@ -101,6 +101,20 @@ std::vector<BenchCase> cases(const ParsedOp& op, std::string_view text) {
   return made;
 }
 
+/// The cases of the buckets of all examples and measured cases.
+std::vector<BenchCase> bucket_cases(const ParsedOp& op) {
+  std::vector<BenchCase> made;
+  std::set<std::string> seen;  // cases that differ in their token count have the same
+  for (const std::string_view text : {op.op->examples, op.op->bench}) {
+    for (const std::string& line : case_lines(text)) {
+      for (const std::string& other : cases_of_buckets(op, line)) {
+        if (seen.insert(other).second) made.push_back(Case(op, other).bench_case());
+      }
+    }
+  }
+  return made;
+}
+
 }  // namespace
 
 const ParsedOp& parsed(const Op& op) {
@@ -124,16 +138,7 @@ OpInfo op_info_of(const Op& op) {
   OpInfo info = *of_op.table;
   info.examples = cases(of_op, op.examples);
   info.bench = cases(of_op, op.bench);
-  std::set<std::string> buckets;  // cases that differ in their token count have the same
-  for (const std::string_view text : {op.examples, op.bench}) {
-    for (const std::string& line : case_lines(text)) {
-      for (const std::string& other : cases_of_buckets(of_op, line)) {
-        if (buckets.insert(other).second) {
-          info.buckets.push_back(Case(of_op, other).bench_case());
-        }
-      }
-    }
-  }
+  info.buckets = [&of_op] { return bucket_cases(of_op); };
   return info;
 }
 

@@ -34,7 +34,8 @@ std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target) {
   std::vector<runtime::KernelRequest> requests;
   std::set<std::string> specs;
-  for (const auto* cases : {&op.examples, &op.bench, &op.buckets}) {
+  const std::vector<kernels::BenchCase> buckets = op.buckets();
+  for (const auto* cases : {&op.examples, &op.bench, &buckets}) {
     for (const kernels::BenchCase& example : *cases) {
       for (runtime::KernelRequest& request : requests_of(op, example, target)) {
         if (specs.insert(request.spec.value_or("")).second) requests.push_back(std::move(request));
