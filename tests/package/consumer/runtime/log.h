@@ -1,0 +1,5 @@
+#pragma once
+// A header of the consumer's own, by a name that Tessera has too.
+inline const char* greeting() {
+  return "own";
+}

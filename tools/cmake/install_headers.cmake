@@ -1,0 +1,23 @@
+# Installs the headers of public_headers.txt, and what they include, from TESSERA_SOURCE to TESSERA_INCLUDE. Copies name
+# each other <tessera/...>, so that no folder of a user's own is in their way.
+
+cmake_policy(VERSION 3.25)
+file(STRINGS ${TESSERA_SOURCE}/tools/cmake/public_headers.txt waiting)
+set(installed)
+while(waiting)
+  list(POP_FRONT waiting header)
+  if(header IN_LIST installed)
+    continue()
+  endif()
+  list(APPEND installed ${header})
+  file(READ ${TESSERA_SOURCE}/${header} text)
+  string(REGEX MATCHALL "#include \"(dsl|codegen|runtime|kernels)/[^\"]+\"" includes "${text}")
+  foreach(include ${includes})
+    string(REGEX REPLACE "#include \"(.*)\"" "\\1" include "${include}")
+    list(APPEND waiting ${include})
+  endforeach()
+  string(REGEX REPLACE "#include \"((dsl|codegen|runtime|kernels)/[^\"]+)\"" "#include <tessera/\\1>" text "${text}")
+  file(WRITE ${TESSERA_INCLUDE}/${header} "${text}")
+endwhile()
+list(LENGTH installed count)
+message(STATUS "Installed ${count} headers: ${TESSERA_INCLUDE}")
