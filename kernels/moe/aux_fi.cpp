@@ -4,8 +4,7 @@
 // Method   that of group_count; the thread that has the sum of a group scales it.
 // Maths    f32(count * num_experts) / f32(num_tokens * num_aux_topk), the products exact; +0 without
 //          tokens
-// Tuned    H100: 3.1 us for 16 thousand ids, 1.7 times a copy of the same bytes; see
-//          count_kernels.cpp.
+// Tuned    16 thousand ids take 2.6 us on an H200, 3.1 on an H100; see count_kernels.cpp.
 
 #include "kernels/all_ops.h"
 #include "kernels/moe/id_count.h"

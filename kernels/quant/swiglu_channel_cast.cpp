@@ -8,10 +8,10 @@
 //          bytes / copy bandwidth.
 // Maths    v = gate / (1 + exp(-gate)) * up, every step rounded to f32, then to bf16; scale and
 //          code: see scale_factor.h
-// Tuned    H100: 8064 x 7168 take 108 to 114 us, 111 to 116 transposed, 92 to 85 % of copy. Unless
-//          told how many blocks to fit, ptxas loads three vectors at a time: 118 and 122. For 4, 6
-//          and 7 blocks 112, 115 and 116; tiles of 128 columns 120 and 145, 16 tokens per thread 115
-//          and 119, 4 tokens 111 and 126.
+// Tuned    8064 x 7168 take 82 to 87 us on an H200 (peer 81 to 85), 108 to 114 on an H100, transposed
+//          111 to 116. Unless told how many blocks to fit, ptxas loads three vectors at a time: 118 and
+//          122. H100: for 4, 6 and 7 blocks 112, 115 and 116; tiles of 128 columns 120 and 145, 16
+//          tokens per thread 115 and 119, 4 tokens 111 and 126.
 
 #include "kernels/quant/swiglu_channel_cast.h"
 

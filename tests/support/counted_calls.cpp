@@ -19,9 +19,13 @@ int take(const char* name, Lock* lock) {
   return real(lock);
 }
 
-void* allocate(std::size_t bytes) {
+void* allocate_or_null(std::size_t bytes) noexcept {
   ++g_counts.allocations;
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  return std::malloc(bytes == 0 ? 1 : bytes);
+}
+
+void* allocate(std::size_t bytes) {
+  if (void* memory = allocate_or_null(bytes)) return memory;
   throw std::bad_alloc();
 }
 
@@ -38,6 +42,9 @@ void* operator new(std::size_t bytes) {
 }
 void* operator new[](std::size_t bytes) {
   return tessera::test::allocate(bytes);
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return tessera::test::allocate_or_null(bytes);
 }
 void operator delete(void* memory) noexcept {
   std::free(memory);

@@ -154,12 +154,15 @@ TEST_CASE("the label of every case is a case that a user may type", "[peer][case
 }
 
 TEST_CASE("our own recorded times are of the cases that are measured", "[peer][bench]") {
-  const PeerTimes times = PeerTimes::load(test::in_source("tools/measured/h100.jsonl"));
-  CHECK(times.unread().empty());
-  for (const kernels::OpInfo& op : kernels::ops()) {
-    for (const kernels::BenchCase& one : op.bench) {
-      CAPTURE(op.name, one.label);
-      CHECK(times.find(op, one).has_value());  // else `tessera bench OP --record` on such a GPU
+  for (const char* gpu : {"h100", "h200"}) {
+    const PeerTimes times =
+        PeerTimes::load(test::in_source(fmt::format("tools/measured/{}.jsonl", gpu)));
+    CHECK(times.unread().empty());
+    for (const kernels::OpInfo& op : kernels::ops()) {
+      for (const kernels::BenchCase& one : op.bench) {
+        CAPTURE(gpu, op.name, one.label);
+        CHECK(times.find(op, one).has_value());  // else `tessera bench OP --record` on such a GPU
+      }
     }
   }
 }
