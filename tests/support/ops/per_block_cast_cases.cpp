@@ -128,7 +128,12 @@ std::vector<OpCase> per_block_cast_cases() {
 }
 
 std::vector<OpCase> per_block_cast_with_sf_only_cases() {
-  return per_block_cast_cases();
+  std::vector<OpCase> cases = per_block_cast_cases();
+  HostTensor x = tie_blocks(DType::bf16, DType::e4m3);
+  x.set_value(x.size() - 1, 4096);
+  cases.push_back(make_case("largest value in the last column", std::move(x),
+                            {.format = "e4m3", .block = {32, 32}}));
+  return cases;
 }
 
 std::vector<OpCase> per_block_cast_with_precomputed_sf_cases() {

@@ -34,8 +34,10 @@ OpCase make_case(const std::string& label, HostTensor x, const Form& form) {
   if (form.sf_clamp_min) test.params["sf_clamp_min"] = *form.sf_clamp_min;
   if (form.experts) {
     HostTensor experts(DType::i32, {rows});
-    for (int64_t r = 0; r < rows; ++r)
-      experts.set_value(r, r % 5 == 3 ? -1 : static_cast<double>(r % 4));
+    for (int64_t r = 0; r < rows; ++r) {
+      const bool is_padding = r % 5 == 3 || r == rows - 1;
+      experts.set_value(r, is_padding ? -1 : static_cast<double>(r % 4));
+    }
     test.inputs["pos_to_expert"] = std::move(experts);
   }
   if (form.weights) {
