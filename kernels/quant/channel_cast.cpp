@@ -7,9 +7,10 @@
 //          it reads first, then all its values. Threads of a column exchange maxima and factors
 //          through shared memory. The bound is bytes / copy bandwidth.
 // Maths    value = code * x_sf, rounded; scale and code: see scale_factor.h
-// Tuned    H200: 4096 x 7168 take 24.5 us from bf16, 95 % of copy, 22.0 from e4m3, 76 %. H100: e4m3 in
-//          order 24.6 us with 8 tokens per thread, 25.0 with 4, 26 in tiles of 64 columns; gathered
-//          18551 rows take 136 us with 4 tokens, 145 with 8, 193 with 2, 143 in tiles of 64 columns.
+// Tuned    H200: 4096 x 7168 take 24.5 us from bf16, 95 % of copy; 22.0 from e4m3 with 4 tokens per
+//          thread, 76 %. H100: e4m3 in order 24.6 us with 8 tokens per thread, 25.0 with 4, 26 in tiles
+//          of 64 columns; gathered 18551 rows take 136 us with 4 tokens, 145 with 8, 193 with 2, 143 in
+//          tiles of 64 columns.
 
 #include "kernels/quant/channel_cast.h"
 

@@ -57,9 +57,11 @@ void compile_family(const std::string& family, const std::vector<std::string>& w
     const runtime::Target target = runtime::parse_target(word).value();
     const bool listed = std::count(nvrtc->archs.begin(), nvrtc->archs.end(), target.number()) > 0;
     if (listed) targets.push_back(target);
-    if (!listed) WARN(nvrtc->describe() << " does not list " << word);
+    if (listed) continue;
+    WARN(nvrtc->describe() << " does not list " << word);
+    CHECK(target.major >= 10);  // all from 12.3 on list the older ones
   }
-  REQUIRE_FALSE(targets.empty());
+  if (targets.empty()) TESSERA_SKIP(nvrtc->describe() + " lists none of these targets");
   std::set<std::pair<std::string, int>> seen;  // texts and targets: many examples share a kernel
   for (const kernels::OpInfo& op : kernels::ops()) {
     if (op.family != family) continue;
