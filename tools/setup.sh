@@ -5,7 +5,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # What the program needs, and what the tests need on top; apt package names.
 program_packages=(cmake ninja-build g++ ccache libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev)
-test_packages=(catch2 libz3-dev python3)
+test_packages=(catch2 libz3-dev pkg-config python3)
 nvrtc_wheel='nvidia-cuda-nvrtc==13.0.*'
 
 say() { printf '\n== %s\n' "$*"; }
