@@ -34,14 +34,24 @@ struct AsOption {
 
 }  // namespace
 
+CallOption::CallOption(const char* param_, const ParamValue& value_)
+    : param(param_), value(std::visit(AsOption(), value_)) {}
+
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<CallOption> options, Stream stream) {
-  call_op(op, tensors, {}, options, stream);
+  call_op(op, std::span(tensors.begin(), tensors.size()), {},
+          std::span(options.begin(), options.size()), stream);
 }
 
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
              Stream stream) {
+  call_op(op, std::span(tensors.begin(), tensors.size()), std::span(lists.begin(), lists.size()),
+          std::span(options.begin(), options.size()), stream);
+}
+
+void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
+             std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream) {
   jit::CallMemo memo(op.name);
   memo.add(tensors.size());
   for (const NamedTensor& tensor : tensors) memo.add_tensor(*tensor.view);

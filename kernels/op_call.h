@@ -12,6 +12,7 @@
 #include "dsl/base/tensor_view.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/op.h"
+#include "kernels/param_value.h"
 
 namespace tessera::kernels {
 
@@ -20,6 +21,8 @@ namespace tessera::kernels {
 struct CallOption {
   template <class T>
   CallOption(const char* param_, const T& value_) : param(param_), value(value_of(value_)) {}
+  /// Of a type that only the value knows.
+  CallOption(const char* param_, const ParamValue& value_);
 
   const char* param;
   jit::OptionValue value;
@@ -75,6 +78,10 @@ void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
              Stream stream);
+/// The same. All calls of an op name the same tensors, lists and options in the same order, absent
+/// ones included: a call is recognised by its values alone.
+void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
+             std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream);
 /// The same of tensors by name and parameters that were checked.
 void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream);
 
