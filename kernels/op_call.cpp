@@ -34,6 +34,9 @@ struct AsOption {
 
 }  // namespace
 
+CallOption::CallOption(const char* param_, const ParamValue& value_)
+    : param(param_), value(std::visit(AsOption(), value_)) {}
+
 Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
                       std::span<const NamedList> lists) {
   Tensors given;
@@ -61,19 +64,20 @@ Params checked_params(const OpInfo& op, std::span<const CallOption> options) {
 
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<CallOption> options, Stream stream) {
-  call_op(op, tensors, {}, options, stream);
+  call_op(op, std::span(tensors.begin(), tensors.size()), {},
+          std::span(options.begin(), options.size()), stream);
 }
 
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
              Stream stream) {
   call_op(op, std::span(tensors.begin(), tensors.size()), std::span(lists.begin(), lists.size()),
-          std::span(options.begin(), options.size()), stream, [](const auto& call) { call(); });
+          std::span(options.begin(), options.size()), stream);
 }
 
 void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
              std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream,
-             const std::function<void(const std::function<void()>&)>& in_full) {
+             const InFull& in_full) {
   jit::CallMemo memo(op.name);
   memo.add(tensors.size());
   for (const NamedTensor& tensor : tensors) memo.add_tensor(*tensor.view);
@@ -83,12 +87,17 @@ void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
   }
   for (const CallOption& option : options) memo.add_option(option.value);
   if (memo.launch_again(stream)) return;
-  in_full([&] {
+  const auto call = [&] {
     memo.learn([&] {
       const Tensors given = given_tensors(op, tensors, lists);
       op.run(given, checked_params(op, options), stream);
     });
-  });
+  };
+  if (in_full) {
+    in_full(call);
+  } else {
+    call();
+  }
 }
 
 void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream) {

@@ -13,6 +13,7 @@
 #include "dsl/base/tensor_view.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/op.h"
+#include "kernels/param_value.h"
 
 namespace tessera::kernels {
 
@@ -21,6 +22,8 @@ namespace tessera::kernels {
 struct CallOption {
   template <class T>
   CallOption(const char* param_, const T& value_) : param(param_), value(value_of(value_)) {}
+  /// Of a type that only the value knows.
+  CallOption(const char* param_, const ParamValue& value_);
   CallOption(const char* param_, const jit::OptionValue& value_) : param(param_), value(value_) {}
 
   const char* param;
@@ -77,11 +80,13 @@ void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
              Stream stream);
-/// The same of a caller who has the arguments in lists. Where no such call was made before, it is made
-/// in full by the function that `in_full` is given and has to call once, where and how it likes.
+/// The same. All calls of an op name the same tensors, lists and options in the same order, absent
+/// ones included: a call is recognised by its values alone. Where no such call was made before, it is
+/// made by the function that `in_full` is given and has to call once.
+using InFull = std::function<void(const std::function<void()>& call)>;
 void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
              std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream,
-             const std::function<void(const std::function<void()>&)>& in_full);
+             const InFull& in_full = {});
 /// The tensors of a call as OpInfo takes them: those that are not absent. Errors: those of check_view.
 Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
                       std::span<const NamedList> lists);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/jit/prepare.h"
+#include "kernels/op_call.h"
 #include "runtime/driver/device.h"
 #include "runtime/launch.h"
 #include "runtime/runtime.h"
@@ -18,6 +19,7 @@ namespace tessera::tools {
 namespace {
 
 constexpr uint64_t kSeed = 1;
+constexpr const char* kWorkspace = "workspace";
 constexpr int kLaunches = 200000;  // of each way
 constexpr int kBatch = 200;        // between two waits for the GPU: less than its queue holds
 
@@ -81,6 +83,47 @@ class BareLaunches {
   std::vector<Ready> ready_;
 };
 
+/// The call that the C++ function of an op makes: every tensor and option of its signature.
+class FunctionCall {
+ public:
+  explicit FunctionCall(const OpCall& call) : op_(call.op()) {
+    const kernels::Tensors& given = call.tensors();
+    views_.reserve(given.size() + op_.tensors.size());
+    for (const kernels::TensorInfo& tensor : op_.tensors) {
+      if (tensor.list) {
+        const size_t first = views_.size();
+        for (auto item = given.end();
+             (item = given.find(fmt::format("{}.{}", tensor.name, views_.size() - first))) !=
+             given.end();) {
+          views_.push_back(item->second);
+        }
+        lists_.emplace_back(tensor.name.c_str(), std::span(views_).subspan(first));
+      } else {
+        add(tensor.name, given);
+      }
+    }
+    if (given.contains(kWorkspace)) add(kWorkspace, given);
+    for (const auto& [name, value] : call.params()) options_.emplace_back(name.c_str(), value);
+  }
+  FunctionCall(const FunctionCall&) = delete;
+  FunctionCall& operator=(const FunctionCall&) = delete;
+
+  void operator()() { call_op(op_, tensors_, lists_, options_, nullptr); }
+
+ private:
+  void add(const std::string& name, const kernels::Tensors& given) {
+    const auto found = given.find(name);
+    views_.push_back(found == given.end() ? TensorView() : found->second);
+    tensors_.emplace_back(name.c_str(), views_.back());
+  }
+
+  const kernels::OpInfo& op_;
+  std::vector<TensorView> views_;  // what the others point to
+  std::vector<kernels::NamedTensor> tensors_;
+  std::vector<kernels::NamedList> lists_;
+  std::vector<kernels::CallOption> options_;
+};
+
 std::string us_text(std::optional<double> us) {
   return us ? fmt::format("{:.2f}", *us) : "-";
 }
@@ -129,11 +172,12 @@ LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& exam
   cost.num_kernels = plan.launches().size();
   const runtime::ContextScope context(device);  // current, as a caller that works on a GPU has it
   BareLaunches bare(plan, data);
+  FunctionCall checked(call);
   std::vector<double> bare_ns, plan_ns, call_ns;
   for (int done = 0; done < kLaunches; done += kBatch) {
     bare_ns.push_back(batch_ns(device, bare));
     plan_ns.push_back(batch_ns(device, [&] { plan(data, nullptr); }));
-    call_ns.push_back(batch_ns(device, [&] { call.run(); }));
+    call_ns.push_back(batch_ns(device, checked));
   }
   runtime::synchronize(device);
   cost.bare_ns = median(bare_ns);
