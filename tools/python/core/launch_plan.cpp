@@ -30,7 +30,8 @@ void borrow(const nb::args& tensors, Borrowed& borrowed) {
              "a tensor in memory", describe(tensor));
     }
     borrowed.library = type.library;
-    borrowed.views.push_back(type.library->borrow(tensor.ptr(), "plan", name, nullptr, borrowed.loans));
+    borrowed.views.push_back(
+        type.library->borrow(tensor.ptr(), "plan", name, nullptr, borrowed.loans));
   }
 }
 
@@ -61,9 +62,10 @@ class Plan {
       data.push_back(view.data);
     }
     const Device device = given.views.empty() ? Device::cuda(0) : given.views.front().device;
-    (*plan_)({data.data(), data.size()}, !stream.is_none()           ? stream_of(stream.ptr(), "plan")
-                                         : given.library == nullptr ? nullptr
-                                                                    : given.library->current_stream(device));
+    (*plan_)({data.data(), data.size()}, !stream.is_none() ? stream_of(stream.ptr(), "plan")
+                                         : given.library == nullptr
+                                             ? nullptr
+                                             : given.library->current_stream(device));
   }
 
  private:
@@ -74,13 +76,16 @@ class Plan {
 }  // namespace
 
 void add_launch_plan(nb::module_& module) {
-  nb::class_<Plan>(module, "Plan",
-                   "A checked call, launched again on other tensors. Alignment and overlaps are the "
-                   "caller's promise.")
-      .def("__call__", &Plan::launch, nb::arg("tensors"), nb::kw_only(), nb::arg("stream") = nb::none(),
+  nb::class_<Plan>(
+      module, "Plan",
+      "A checked call, launched again on other tensors. Alignment and overlaps are the "
+      "caller's promise.")
+      .def("__call__", &Plan::launch, nb::arg("tensors"), nb::kw_only(),
+           nb::arg("stream") = nb::none(),
            "Launches it on tensors of the same dtypes, shapes, strides and device.");
   module.def(
-      "plan", [](const nb::object& call, const nb::args& tensors) { return new Plan(call, tensors); },
+      "plan",
+      [](const nb::object& call, const nb::args& tensors) { return new Plan(call, tensors); },
       nb::arg("call"), nb::arg("tensors"), nb::rv_policy::take_ownership);
 }
 

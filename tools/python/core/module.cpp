@@ -1,42 +1,56 @@
 // The module tessera._core.
 
+#include <algorithm>
+
+#include "kernels/all_ops.h"
 #include "kernels/op.h"
-#include "tools/lib/op_listing.h"
+#include "kernels/signature/table.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/op_function.h"
+#include "tools/python/core/op_texts.h"
 #include "tools/python/core/output_shapes.h"
+#include "tools/python/core/process.h"
 #include "tools/python/core/redirect.h"
 
 namespace tessera::python {
 namespace {
 
-/// What is known of an op's function, behind the object that Python calls.
+/// An op's function behind the object that Python calls, made at its first call.
 struct Function {
-  OpFunction function;
+  const kernels::Op* op;
+  std::string name;
   PyMethodDef method;
+  nb::object result_type;
+  std::unique_ptr<OpFunction> made;
 };
 
 extern "C" PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
   auto* const function = static_cast<Function*>(PyCapsule_GetPointer(self, nullptr));
   try {
-    return function->function(arguments, static_cast<size_t>(count)).release().ptr();
+    if (!function->made) {
+      function->made = std::make_unique<OpFunction>(kernels::parsed(*function->op));
+      function->made->set_result_type(function->result_type);
+    }
+    return (*function->made)(arguments, static_cast<size_t>(count)).release().ptr();
   } catch (...) {
     set_error();
     return nullptr;
   }
 }
 
-Function& function_of(const std::string& op) {
-  static auto& functions = *new std::unordered_map<std::string, std::unique_ptr<Function>>;
-  std::unique_ptr<Function>& function = functions[op];
-  if (!function) {
-    const kernels::OpInfo& info = kernels::find_op(op);
-    function = std::make_unique<Function>(Function{OpFunction(info), {}});
-    function->method = {info.name.c_str(),
-                        reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_function)),
-                        METH_FASTCALL, nullptr};
-  }
-  return *function;
+/// `result` is the class of results, a tuple, or None. The function lives as long as the process.
+nb::object make_function(const std::string& name, nb::object result) {
+  const auto& ops = kernels::all_ops();
+  const auto found =
+      std::find_if(ops.begin(), ops.end(), [&](const kernels::Op* op) { return op->name == name; });
+  if (found == ops.end()) kernels::find_op(name);  // which says what is wrong
+  auto* const function = new Function{*found, name, {}, {}, nullptr};
+  function->method = {function->name.c_str(),
+                      reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_function)),
+                      METH_FASTCALL, nullptr};
+  if (!result.is_none()) function->result_type = std::move(result);
+  const nb::object self = owned(PyCapsule_New(function, nullptr, nullptr));
+  return owned(PyCFunction_NewEx(&function->method, self.ptr(), nullptr));
 }
 
 }  // namespace
@@ -52,29 +66,18 @@ NB_MODULE(_core, module) {
   });
   module.attr("version") = TESSERA_VERSION;
   module.def(
-      "function",
-      [](const std::string& op) {
-        Function& function = function_of(op);
-        const nb::object self = owned(PyCapsule_New(&function, nullptr, nullptr));
-        return owned(PyCFunction_NewEx(&function.method, self.ptr(), nullptr));
-      },
-      nb::arg("op"), "The function of an op, all arguments by position; see tessera._ops.");
+      "function", &make_function, nb::arg("op"), nb::arg("result") = nb::none(),
+      "The function of an op, all arguments by position (see tessera._ops); `result` is the class "
+      "of its results of several fields.");
   module.def(
-      "set_result_type",
-      [](const std::string& op, nb::object type) {
-        function_of(op).function.set_result_type(std::move(type));
-      },
-      nb::arg("op"), nb::arg("type"), "Sets the class of an op's results of several fields.");
-  module.def(
-      "table_json", [] { return tools::list_json(kernels::ops(), ""); },
-      "The table of ops, as `tessera list --json` prints it.");
-  module.def(
-      "may_wait",
-      [](const std::string& op) { return static_cast<bool>(kernels::find_op(op).trim); },
-      nb::arg("op"), "True if calls of the op may wait for data, to learn how long outputs are.");
+      "check_values", &OpFunction::check_values, nb::arg("on"),
+      "Whether calls of this thread wait and raise what kernels report of values. Returns what was "
+      "set before.");
   module.def("set_redirect", &set_redirect, nb::arg("function"),
              "Sets who makes calls that go through torch's dispatcher: function(op, arguments).");
+  add_op_texts(module);
   add_output_shapes(module);
+  add_process(module);
 }
 
 }  // namespace tessera::python

@@ -7,8 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kernels/op.h"
 #include "kernels/op_call.h"
+#include "kernels/signature/call.h"
+#include "kernels/signature/table.h"
 #include "tools/python/core/library.h"
 #include "tools/python/core/python.h"
 
@@ -19,19 +20,15 @@ namespace tessera::python {
 /// dict of names that are unknown, or None. An argument that was not given is `...`, or None.
 class OpFunction {
  public:
-  /// The function as an object of Python, made once.
-  static nb::object of(const kernels::OpInfo& op);
+  explicit OpFunction(const kernels::ParsedOp& op);
 
-  explicit OpFunction(const kernels::OpInfo& op);
   /// Errors: those of the op; argument for what is no tensor, tensors of several libraries or devices,
   ///         values of another type, unknown names; Python's own.
   nb::object operator()(PyObject* const* arguments, size_t count);
-
-  const kernels::OpInfo& op() const { return *op_; }
-  /// Tensors in the order of the arguments, and the fields of the result.
-  const std::vector<const kernels::TensorInfo*>& arguments() const { return inputs_; }
-  const std::vector<const kernels::TensorInfo*>& fields() const { return fields_; }
-  /// The class of results of several fields.
+  /// Whether calls of this thread on GPU tensors wait and throw what kernels report of values. Returns
+  /// what was set before.
+  static bool check_values(bool on);
+  /// The class of results of several fields, a tuple; without one they are plain tuples.
   void set_result_type(nb::object type) { result_type_ = std::move(type); }
 
  private:
@@ -39,20 +36,27 @@ class OpFunction {
   struct Made;
   struct Entry;
 
-  bool is_for_torch(PyObject* const* arguments) const;
+  const kernels::TensorRule& rule(size_t slot) const { return op_->signature.tensors[slot]; }
+  bool is_argument(size_t slot) const;
   void borrow_inputs(Call& call, PyObject* const* arguments) const;
-  void read_options(Call& call, PyObject* const* arguments) const;
   void read_given_outputs(Call& call, PyObject* out, PyObject* const* arguments) const;
+  void give(Call& call, size_t field, PyObject* tensor) const;
   std::shared_ptr<const Entry> entry_of(Call& call);
+  std::shared_ptr<const Entry> make_entry(const Call& call) const;
   void place_outputs(Call& call) const;
+  void place(Call& call, size_t number) const;
   void run(Call& call) const;
+  void raise_value_errors(const Call& call) const;
   void trim(Call& call) const;
   nb::object result(Call& call) const;
+  nb::object field(Call& call, size_t slot) const;
 
-  const kernels::OpInfo* op_;
-  std::vector<const kernels::TensorInfo*> inputs_;
-  std::vector<const kernels::TensorInfo*> fields_;
-  std::vector<size_t> argument_of_field_;  // of accumulators; else kNone
+  const kernels::ParsedOp* op_;
+  const kernels::OpInfo* table_;
+  // Tensors by their place in the signature, the slot.
+  std::vector<size_t> inputs_;  // in the order of the arguments
+  std::vector<size_t> fields_;  // in the order of the results
+  bool may_wait_;               // for data, to learn how long outputs are
   nb::object result_type_;
   std::unordered_map<uint64_t, std::shared_ptr<const Entry>> entries_;
 };

@@ -32,7 +32,7 @@ bool read_integer(PyObject* value, int64_t& integer) {
   return overflow == 0;
 }
 
-void add_to_key(const OptionValue& value, Inline<uint64_t, 256>& key) {
+void add_to_key(const OptionValue& value, Key& key) {
   key.push_back(value.index());
   if (const auto* integer = std::get_if<int64_t>(&value)) {
     key.push_back(static_cast<uint64_t>(*integer));
@@ -55,7 +55,7 @@ void add_to_key(const OptionValue& value, Inline<uint64_t, 256>& key) {
 
 }  // namespace
 
-void OptionReader::read(const OpInfo& op, PyObject* const* arguments, Inline<uint64_t, 256>& key) {
+void OptionReader::read(const OpInfo& op, PyObject* const* arguments, Key& key) {
   for (size_t i = 0; i < op.params.size(); ++i) {
     const OptionValue value = value_of(op, op.params[i], arguments[i]);
     add_to_key(value, key);
@@ -122,8 +122,7 @@ nb::object sequence_of(PyObject* value, std::string_view op, std::string_view ar
   return owned(PySequence_Tuple(value));
 }
 
-bool waits_for_data(const OpInfo& op, std::span<const kernels::CallOption> options) {
-  const kernels::Params params = checked_params(op, options);
+bool waits_for_data(const kernels::Params& params) {
   const auto is = [&](const char* name, const kernels::ParamValue& value) {
     const auto found = params.find(name);
     return found == params.end() || found->second == value;
@@ -131,14 +130,15 @@ bool waits_for_data(const OpInfo& op, std::span<const kernels::CallOption> optio
   return is("num_expanded_tokens", int64_t{0}) && is("force_no_sync", false);
 }
 
-void refuse_unknown_name(const OpInfo& op, const std::vector<const kernels::TensorInfo*>& tensors,
-                         PyObject* unknown) {
+void refuse_unknown_name(const OpInfo& op, PyObject* unknown) {
   PyObject *key = nullptr, *value = nullptr;
   Py_ssize_t at = 0;
   PyDict_Next(unknown, &at, &key, &value);
   const std::string name(text_of(key));
   std::vector<std::string> names;
-  for (const kernels::TensorInfo* tensor : tensors) names.push_back(tensor->name);
+  for (const kernels::TensorInfo& tensor : op.tensors) {
+    if (tensor.role != kernels::Role::out) names.push_back(tensor.name);
+  }
   for (const ParamInfo& param : op.params) names.push_back(param.name);
   names.insert(names.end(), {"out", "stream"});
   refuse(op.name, name, "NAME", fmt::format("unknown argument '{}'", name),
@@ -146,11 +146,12 @@ void refuse_unknown_name(const OpInfo& op, const std::vector<const kernels::Tens
          kernels::did_you_mean(name, names));
 }
 
-void refuse_unknown_output(const OpInfo& op, const std::vector<const kernels::TensorInfo*>& outputs,
-                           PyObject* name) {
-  const auto text = str_of(name);
+void refuse_unknown_output(const OpInfo& op, PyObject* name) {
+  const std::string text = str_of(name);
   std::vector<std::string> names;
-  for (const kernels::TensorInfo* tensor : outputs) names.push_back(tensor->name);
+  for (const kernels::TensorInfo& tensor : op.tensors) {
+    if (tensor.role == kernels::Role::out) names.push_back(tensor.name);
+  }
   refuse(op.name, text, "NAME", fmt::format("'out' names '{}', which is no output", text),
          fmt::format("{}", fmt::join(names, ", ")), text, kernels::did_you_mean(text, names));
 }

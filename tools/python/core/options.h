@@ -12,6 +12,9 @@
 
 namespace tessera::python {
 
+/// What tells the kinds of calls of an op apart, in words.
+using Key = Inline<uint64_t, 256>;
+
 /// The options of one call. Words and lists live as long as the arguments and the reader.
 class OptionReader {
  public:
@@ -19,7 +22,7 @@ class OptionReader {
   /// to `key`. A value keeps its Python type: the op's table says whether it takes it.
   ///
   /// Errors: argument (TYPE), naming the parameter, for a value that no parameter can have.
-  void read(const kernels::OpInfo& op, PyObject* const* arguments, Inline<uint64_t, 256>& key);
+  void read(const kernels::OpInfo& op, PyObject* const* arguments, Key& key);
   std::span<const kernels::CallOption> all() const { return {options_.data(), options_.size()}; }
 
  private:
@@ -40,16 +43,12 @@ kernels::Stream stream_of(PyObject* value, std::string_view op);
 /// A list or tuple of what is a sequence, but no tensor. Errors: argument (TYPE).
 nb::object sequence_of(PyObject* value, std::string_view op, std::string_view argument);
 
-/// True if a call with these options waits for its stream, to learn how long its outputs are.
-bool waits_for_data(const kernels::OpInfo& op, std::span<const kernels::CallOption> options);
+/// True if a call of an op whose data decide how long its outputs are waits to learn it.
+bool waits_for_data(const kernels::Params& params);
 
 /// Throws the argument error of the first key of `unknown`, a dict of arguments that `op` does not have.
-[[noreturn]] void refuse_unknown_name(const kernels::OpInfo& op,
-                                      const std::vector<const kernels::TensorInfo*>& tensors,
-                                      PyObject* unknown);
+[[noreturn]] void refuse_unknown_name(const kernels::OpInfo& op, PyObject* unknown);
 /// The same of a name of `out`.
-[[noreturn]] void refuse_unknown_output(const kernels::OpInfo& op,
-                                        const std::vector<const kernels::TensorInfo*>& outputs,
-                                        PyObject* name);
+[[noreturn]] void refuse_unknown_output(const kernels::OpInfo& op, PyObject* name);
 
 }  // namespace tessera::python

@@ -63,7 +63,7 @@ std::vector<OutputInfo> outputs(const std::string& name, const nb::dict& tensors
                             : Py_Ellipsis);
   }
   OptionReader options;
-  Inline<uint64_t, 256> key;
+  Key key;
   options.read(op, arguments.data(), key);
   return op.outputs(given, checked_params(op, options.all()));
 }

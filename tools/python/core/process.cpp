@@ -14,6 +14,8 @@
 #include "runtime/runtime.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/launch_plan.h"
+#include "tools/python/core/library.h"
+#include "tools/python/core/options.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::python {
@@ -38,23 +40,24 @@ T word_of(const char* option, const std::string& given,
 
 std::function<void(const runtime::StepEvent&)> listener_of(nb::object function) {
   if (function.is_none()) return {};
-  return [kept = std::make_shared<nb::object>(std::move(function))](const runtime::StepEvent& event) {
-    const nb::gil_scoped_acquire held;
-    try {
-      nb::dict told;
-      told["op"] = event.op;
-      told["spec"] = event.spec;
-      told["target"] = event.target;
-      told["key"] = event.key;
-      told["reason"] = event.reason;
-      told["ended"] = event.ended;
-      told["failed"] = event.failed;
-      told["ms"] = event.ms;
-      (*kept)(told);
-    } catch (nb::python_error& error) {
-      error.discard_as_unraisable("a listener of tessera.configure");
-    }
-  };
+  return
+      [kept = std::make_shared<nb::object>(std::move(function))](const runtime::StepEvent& event) {
+        const nb::gil_scoped_acquire held;
+        try {
+          nb::dict told;
+          told["op"] = event.op;
+          told["spec"] = event.spec;
+          told["target"] = event.target;
+          told["key"] = event.key;
+          told["reason"] = event.reason;
+          told["ended"] = event.ended;
+          told["failed"] = event.failed;
+          told["ms"] = event.ms;
+          (*kept)(told);
+        } catch (nb::python_error& error) {
+          error.discard_as_unraisable("a listener of tessera.configure");
+        }
+      };
 }
 
 /// What an option of tessera.configure sets. Null: there is none of that name.
@@ -67,8 +70,10 @@ std::function<void(Options&)> setter_of(const std::string& name, nb::object valu
   const auto set = [](auto Options::*member, auto made) {
     return [member, made](Options& options) { options.*member = made; };
   };
-  if (name == "cache_roots") return set(&Options::cache_roots, nb::cast<std::vector<std::string>>(value));
-  if (name == "cuda_homes") return set(&Options::cuda_homes, nb::cast<std::vector<std::string>>(value));
+  if (name == "cache_roots")
+    return set(&Options::cache_roots, nb::cast<std::vector<std::string>>(value));
+  if (name == "cuda_homes")
+    return set(&Options::cuda_homes, nb::cast<std::vector<std::string>>(value));
   if (name == "cache") {
     return set(&Options::cache, word_of<CacheMode>("cache", text(),
                                                    {{"rw", CacheMode::read_write},
@@ -76,19 +81,20 @@ std::function<void(Options&)> setter_of(const std::string& name, nb::object valu
                                                     {"off", CacheMode::off}}));
   }
   if (name == "trust") {
-    return set(&Options::trust, word_of<CacheTrust>("trust", text(), {{"user", CacheTrust::user},
-                                                                      {"group", CacheTrust::group}}));
+    return set(&Options::trust,
+               word_of<CacheTrust>("trust", text(),
+                                   {{"user", CacheTrust::user}, {"group", CacheTrust::group}}));
   }
   if (name == "jit") {
-    return set(&Options::jit,
-               word_of<JitMode>("jit", text(), {{"on", JitMode::on},
+    return set(&Options::jit, word_of<JitMode>("jit", text(),
+                                               {{"on", JitMode::on},
                                                 {"warn", JitMode::warn},
                                                 {"error", JitMode::error},
                                                 {"off", JitMode::off}}));
   }
   if (name == "log") {
-    return set(&Options::log,
-               word_of<LogLevel>("log", text(), {{"error", LogLevel::error},
+    return set(&Options::log, word_of<LogLevel>("log", text(),
+                                                {{"error", LogLevel::error},
                                                  {"warn", LogLevel::warn},
                                                  {"info", LogLevel::info},
                                                  {"debug", LogLevel::debug}}));
@@ -135,7 +141,8 @@ void configure(const nb::dict& given) {
              "what runtime/options.h says", describe(value));
     }
     if (!setter) {
-      refuse("", name, "NAME", "unknown option '" + name + "'", "the names of runtime/options.h", name);
+      refuse("", name, "NAME", "unknown option '" + name + "'", "the names of runtime/options.h",
+             name);
     }
     setters.push_back(std::move(setter));
   }
@@ -211,9 +218,16 @@ void prepare_all(const std::vector<nb::object>& calls, int jobs) {
   kernels::jit::prepare_all(functions, options);
 }
 
-std::vector<std::string> take_value_errors(int device, uintptr_t stream) {
+std::vector<std::string> take_value_errors(int ordinal, const nb::object& given) {
+  const Device device = Device::cuda(ordinal);
+  kernels::Stream stream = nullptr;
+  if (!given.is_none()) {
+    stream = stream_of(given.ptr(), "take_value_errors");
+  } else if (PyDict_GetItemString(PyImport_GetModuleDict(), "torch") != nullptr) {
+    stream = torch_library().current_stream(device);
+  }
   const nb::gil_scoped_release released;
-  return kernels::jit::take_value_errors(Device::cuda(device), reinterpret_cast<void*>(stream));
+  return kernels::jit::take_value_errors(device, stream);
 }
 
 int run_program(const std::vector<std::string>& words) {
@@ -244,7 +258,8 @@ void add_process(nb::module_& module) {
   module.def("prepare_all", &prepare_all, nb::arg("calls"), nb::arg("jobs"));
   module.def("take_value_errors", &take_value_errors, nb::arg("device"), nb::arg("stream"));
   module.def(
-      "num_sms", [](int device) { return runtime::device_info(device).num_sms; }, nb::arg("device"));
+      "num_sms", [](int device) { return runtime::device_info(device).num_sms; },
+      nb::arg("device"));
   module.def("run_program", &run_program, nb::arg("words"),
              "Runs the program `tessera`; words[0] is its name. Returns the exit code.");
   module.def("doctor", [] {

@@ -9,7 +9,7 @@ from tessera import _core
 
 
 @dataclasses.dataclass(frozen=True)
-class Tensor:
+class TensorInfo:
     """A tensor of an op: `role` is in, out or inout; extents are symbols, or expressions of them."""
 
     name: str
@@ -41,10 +41,10 @@ class Op:
     name: str
     family: str
     purpose: str
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[TensorInfo, ...]
     params: tuple[Param, ...]
 
-    def tensor(self, name: str) -> Tensor:
+    def tensor(self, name: str) -> TensorInfo:
         """The tensor of that name."""
         return next(t for t in self.tensors if t.name == name)
 
@@ -53,7 +53,7 @@ class Op:
         return next(p for p in self.params if p.name == name)
 
     @property
-    def arguments(self) -> tuple[Tensor, ...]:
+    def arguments(self) -> tuple[TensorInfo, ...]:
         """The tensors of a call in the order of its function: always there, optional, accumulators."""
         taken = [t for t in self.tensors if t.role != "out"]
         always = [t for t in taken if not t.optional and not t.accumulate]
@@ -61,7 +61,7 @@ class Op:
         return (*always, *optional, *(t for t in taken if t.accumulate))
 
     @property
-    def results(self) -> tuple[Tensor, ...]:
+    def results(self) -> tuple[TensorInfo, ...]:
         """The tensors that a call returns."""
         return tuple(t for t in self.tensors if t.role == "out" or t.accumulate)
 
@@ -85,7 +85,7 @@ def _all() -> tuple[Op, ...]:
             row["name"],
             row["family"],
             row["purpose"],
-            tuple(Tensor(**{**t, "dtypes": tuple(t["dtypes"]), "shape": tuple(t["shape"])}) for t in row["tensors"]),
+            tuple(TensorInfo(**{**t, "dtypes": tuple(t["dtypes"]), "shape": tuple(t["shape"])}) for t in row["tensors"]),
             tuple(_param(p) for p in row["params"]),
         )
         for row in rows
