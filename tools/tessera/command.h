@@ -49,6 +49,9 @@ void add_doctor(CLI::App& app, Command& command);
 /// The program: reads the words, does what they say and returns the exit code.
 int run_program(int argc, char** argv);
 
+/// What `tessera doctor` prints.
+std::string doctor_text();
+
 /// Writes the whole text on stdout; false if that fails (a full disk, a closed pipe).
 bool print(const std::string& text);
 /// Writes the text on stderr, where that can be written, with control characters escaped.

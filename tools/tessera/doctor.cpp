@@ -121,7 +121,9 @@ std::string about_environment() {
   return text;
 }
 
-int doctor() {
+}  // namespace
+
+std::string doctor_text() {
   runtime::Runtime& runtime = runtime::Runtime::instance();
   std::string text = line("tessera", fmt::format("{}, {} ops, compiled by {}", TESSERA_VERSION,
                                                  program_ops().size(), kCompiler));
@@ -144,15 +146,13 @@ int doctor() {
   text += line("code", runtime::code_stamp());
   text += about_environment();
   for (const std::string& warning : runtime.options().warnings) text += line("warning", warning);
-  return print(text) ? kOk : kFailed;
+  return text;
 }
-
-}  // namespace
 
 void add_doctor(CLI::App& app, Command& command) {
   CLI::App* sub =
       app.add_subcommand("doctor", "versions, devices, compiler, cache: for a bug report");
-  sub->callback([&command] { command = doctor; });
+  sub->callback([&command] { command = [] { return print(doctor_text()) ? kOk : kFailed; }; });
 }
 
 }  // namespace tessera::tools
