@@ -52,7 +52,8 @@ HEADER = '''"""Written by write_ops.py from the table of ops: a function for eac
 
 import collections
 
-from tessera import _core, _tracing
+from tessera import _core
+from tessera._tracing import is_tracing, traced
 
 
 def _shown_as(shown):
@@ -76,8 +77,8 @@ def {name}({shown}):
 
 @_shown_as({name})
 def {name}({taken}):
-    if _tracing.is_tracing():
-        return _tracing.traced("{name}", ({arguments}, unknown))
+    if is_tracing():
+        return traced("{name}", ({arguments}, unknown))
     return _{name}({arguments}, unknown)
 
 

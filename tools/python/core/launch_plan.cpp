@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <utility>
 
 #include "kernels/jit/launch_plan.h"
 #include "kernels/jit/prepare.h"
+#include "runtime/driver/device.h"
+#include "tools/lib/bare_launches.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
 #include "tools/python/core/options.h"
@@ -68,6 +71,19 @@ class Plan {
                                              : given.library->current_stream(device));
   }
 
+  /// Nanoseconds of the driver's launches alone, on the tensors of the plan.
+  double time_bare(int calls) const {
+    std::vector<void*> data;
+    for (const TensorView& view : made_from_.views) data.push_back(view.data);
+    tools::BareLaunches bare(*plan_, data);
+    const int device = made_from_.views.empty() ? 0 : made_from_.views.front().device.ordinal;
+    const runtime::ContextScope context(device);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < calls; ++i) bare();
+    const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begin;
+    return spent.count() / calls;
+  }
+
  private:
   Borrowed made_from_;
   std::optional<kernels::jit::LaunchPlan> plan_;
@@ -76,13 +92,15 @@ class Plan {
 }  // namespace
 
 void add_launch_plan(nb::module_& module) {
-  nb::class_<Plan>(
+  nb::class_<Plan> plan(
       module, "Plan",
       "A checked call, launched again on other tensors. Alignment and overlaps are the "
-      "caller's promise.")
-      .def("__call__", &Plan::launch, nb::arg("tensors"), nb::kw_only(),
+      "caller's promise.");
+  plan.def("__call__", &Plan::launch, nb::arg("tensors"), nb::kw_only(),
            nb::arg("stream") = nb::none(),
            "Launches it on tensors of the same dtypes, shapes, strides and device.");
+  plan.def("time_bare", &Plan::time_bare, nb::arg("calls"),
+           "Nanoseconds of what the driver alone takes to launch it, for measurements.");
   module.def(
       "plan",
       [](const nb::object& call, const nb::args& tensors) { return new Plan(call, tensors); },

@@ -56,7 +56,6 @@ struct OpFunction::Call {
   std::array<PyObject*, kMostSlots> given = {};  // outputs that the caller gave
   std::shared_ptr<const Entry> entry;
   std::vector<nb::object> made;  // by entry->made
-  std::vector<nb::object> counts;
   bool waited = false;
   Loans loans;
 
@@ -166,7 +165,7 @@ bool OpFunction::is_argument(size_t slot) const {
   return rule(slot).is_input();
 }
 
-nb::object OpFunction::operator()(PyObject* const* arguments, size_t count) {
+nb::object OpFunction::call(PyObject* const* arguments, size_t count, Stage last) {
   const size_t first_option = inputs_.size(), out = first_option + table_->params.size();
   TESSERA_CHECK(count == out + 3, "an op called with a wrong number of arguments");
   PyObject* const unknown = arguments[out + 2];
@@ -177,15 +176,20 @@ nb::object OpFunction::operator()(PyObject* const* arguments, size_t count) {
       call.has_stream = true;
       call.stream = stream_of(arguments[out + 1], table_->name);
     }
-    borrow_inputs(call, arguments);
     call.options.read(*table_, arguments + first_option, call.key);
     read_given_outputs(call, arguments[out], arguments);
-    call.entry = entry_of(call);
-    place_outputs(call);
+    if (last == Stage::read) return nb::none();
+    borrow_inputs(call, arguments);
     if (!call.has_stream && call.library != nullptr) {
       call.stream = call.library->current_stream(call.device);
     }
+    if (last == Stage::borrowed) return nb::none();
+    call.entry = entry_of(call);
+    if (last == Stage::known) return nb::none();
+    place_outputs(call);
+    if (last == Stage::allocated) return nb::none();
     run(call);
+    if (last == Stage::launched) return nb::none();
     if (t_checks_values && call.device.is_cuda()) raise_value_errors(call);
     if (may_wait_) trim(call);
     return result(call);

@@ -24,7 +24,13 @@ class OpFunction {
 
   /// Errors: those of the op; argument for what is no tensor, tensors of several libraries or devices,
   ///         values of another type, unknown names; Python's own.
-  nb::object operator()(PyObject* const* arguments, size_t count);
+  nb::object operator()(PyObject* const* arguments, size_t count) {
+    return call(arguments, count, Stage::all);
+  }
+
+  /// How far a call goes, for measuring what its parts cost: `all` alone is a call.
+  enum class Stage : uint8_t { read, borrowed, known, allocated, launched, all };
+  nb::object call(PyObject* const* arguments, size_t count, Stage last);
   /// Whether calls of this thread on GPU tensors wait and throw what kernels report of values. Returns
   /// what was set before.
   static bool check_values(bool on);

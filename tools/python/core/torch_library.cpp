@@ -76,6 +76,9 @@ class Torch final : public Library {
       : count_modes_(nb::module_::import_("torch._C").attr("_len_torch_dispatch_stack")),
         is_negative_(torch("Tensor").attr("is_neg")) {
     const nb::object tensor = torch("Tensor");
+    // From now on without the question whether torch is there.
+    nb::module_::import_("tessera._ops").attr("is_tracing") =
+        torch("compiler").attr("is_compiling");
     if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
     const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
     const auto* exchange =

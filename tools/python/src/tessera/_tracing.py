@@ -6,7 +6,7 @@ _modules = sys.modules
 
 
 def is_tracing():
-    """True while torch.compile or torch.export traces."""
+    """True while torch.compile or torch.export traces. The first torch tensor puts torch's own question in its place."""
     return "torch" in _modules and _modules["torch"].compiler.is_compiling()
 
 
