@@ -34,7 +34,7 @@ class Dlpack final : public Library {
 
   std::string_view name() const override { return name_; }
 
-  TensorView borrow(PyObject* tensor, std::string_view, std::string_view argument,
+  TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
                     const kernels::Stream* stream, Loans& loans) const override {
     const nb::object capsule = export_of(tensor, stream);
     if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") != 0) {
@@ -42,13 +42,13 @@ class Dlpack final : public Library {
           PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
       check(PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned"));
       loans.keep(managed);
-      return runtime::view_of(managed->tensor, argument, runtime::Access::read, managed->flags);
+      return view_of(managed->tensor, op, argument, managed->flags);
     }
     auto* const managed = static_cast<DlManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
     if (managed == nullptr) throw nb::python_error();
     check(PyCapsule_SetName(capsule.ptr(), "used_dltensor"));
     loans.keep(managed);
-    return runtime::view_of(managed->tensor, argument);
+    return view_of(managed->tensor, op, argument);
   }
 
   std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device,
@@ -88,6 +88,17 @@ const Library& dlpack_library(PyTypeObject* type) {
   const auto module = str_of(object.attr("__module__"));
   const std::string name = module.substr(0, module.find('.'));
   return libraries.try_emplace(name, name).first->second;
+}
+
+TensorView view_of(const runtime::DlTensor& tensor, std::string_view op, std::string_view argument,
+                   uint64_t flags) {
+  try {
+    return runtime::view_of(tensor, argument, runtime::Access::read, flags);
+  } catch (const Error& error) {
+    ErrorFields fields = error.fields();
+    fields.op = op;
+    throw Error(std::move(fields));
+  }
 }
 
 nb::object Library::shortened(const nb::object& tensor, const Dims& extents) const {

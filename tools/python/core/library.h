@@ -61,6 +61,10 @@ class Library {
   virtual nb::object shortened(const nb::object& tensor, const Dims& extents) const;
 };
 
+/// runtime::view_of, whose errors name the op too.
+TensorView view_of(const runtime::DlTensor& tensor, std::string_view op, std::string_view argument,
+                   uint64_t flags = 0);
+
 /// How tensors of one Python type are taken.
 struct TensorType {
   const Library* library = nullptr;  // null: not a tensor

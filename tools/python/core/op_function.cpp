@@ -300,9 +300,12 @@ void OpFunction::place_outputs(Call& call) const {
   const size_t size = call.entry->made.size();
   call.made.resize(size);
   for (size_t number = 0; number < size; ++number) place(call, number);
-  for (const size_t slot : fields_) {  // given, but not asked for: the op says so
-    if (call.given[slot] == nullptr || call.slots[slot].count > 0) continue;
-    if (rule(slot).list.empty()) call.add(slot, rule(slot), call.given[slot], table_->name);
+  for (const size_t slot : fields_) {
+    if (call.given[slot] == nullptr || is_argument(slot) || call.slots[slot].count > 0) continue;
+    if (!rule(slot).list.empty()) continue;  // of length 0
+    refuse(table_->name, rule(slot).name, "NAME",
+           fmt::format("'out' names '{}', which this call does not write", rule(slot).name),
+           "outputs that the call asks for", rule(slot).name);
   }
 }
 

@@ -35,6 +35,11 @@ nb::tuple tuple_of(const Dims& dims) {
   return nb::tuple(list);
 }
 
+bool has_empty_inputs(const kernels::BenchCase& one) {
+  return std::any_of(one.inputs.begin(), one.inputs.end(),
+                     [](const auto& input) { return num_elements(input.shape) == 0; });
+}
+
 int64_t elements_of(const kernels::BenchCase& one) {
   int64_t sum = 0;
   for (const kernels::BenchCase::Input& input : one.inputs) sum += num_elements(input.shape);
@@ -65,8 +70,9 @@ kernels::BenchCase smallest_case(const kernels::OpInfo& op, std::string_view exa
   }
   std::stable_sort(cases.begin(), cases.end(),
                    [](const auto& a, const auto& b) { return elements_of(a) < elements_of(b); });
-  const auto found =
-      std::find_if(cases.begin(), cases.end(), [&](const auto& one) { return is_taken(op, one); });
+  const auto found = std::find_if(cases.begin(), cases.end(), [&](const auto& one) {
+    return !has_empty_inputs(one) && is_taken(op, one);
+  });
   return found == cases.end() ? op.examples.front() : *found;
 }
 

@@ -1,5 +1,7 @@
 #include "tools/python/core/redirect.h"
 
+#include <utility>
+
 #include "dsl/base/error.h"
 
 namespace tessera::python {
@@ -12,8 +14,10 @@ nb::object& redirect() {
 
 }  // namespace
 
-void set_redirect(nb::object function) {
-  redirect() = std::move(function);
+nb::object set_redirect(nb::object function) {
+  if (function.is_none()) function = nb::object();
+  nb::object before = std::exchange(redirect(), std::move(function));
+  return before.is_valid() ? before : nb::none();
 }
 
 nb::object redirected_call(const std::string& op, PyObject* const* arguments, size_t count) {

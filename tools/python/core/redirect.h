@@ -8,8 +8,8 @@
 namespace tessera::python {
 
 /// Sets who makes them: a function of the op's name and a tuple of the arguments, in the order of
-/// OpFunction, which returns the result.
-void set_redirect(nb::object function);
+/// OpFunction, which returns the result; or None. Returns what was set before.
+nb::object set_redirect(nb::object function);
 
 /// Has it made. Where nothing is set, imports tessera.torch, which sets it.
 ///

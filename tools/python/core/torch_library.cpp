@@ -96,7 +96,7 @@ class Torch final : public Library {
     runtime::DlTensor borrowed;
     if (exchange_->tensor_from_object(tensor, &borrowed) != 0)
       raise_unreadable(tensor, op, argument);
-    const TensorView view = runtime::view_of(borrowed, argument);
+    const TensorView view = view_of(borrowed, op, argument);
     // Of complex numbers alone come the tensors that say "minus what is in memory".
     if (view.dtype == DType::f32 || view.dtype == DType::f16) refuse_negative(tensor, op, argument);
     return view;
