@@ -29,6 +29,7 @@ namespace tessera::dsl {
 /// update may be any values; for few elements only.
 enum class ReducerPlan : uint8_t { narrow, wide };
 
+/// See ReducerPlan.
 struct ReducerOptions {
   ReducerPlan plan = ReducerPlan::narrow;
 };

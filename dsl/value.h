@@ -85,6 +85,7 @@ class Ref {
   ///   k.copy(x.tile({row, 0}, {16, 512}).whole_rows(), tile);   // in a pipelined loop
   Ref whole_rows(SourceLoc loc = SourceLoc::here()) const;
 
+  /// Stores to the element, loads it, or both. `read` is the conversion with a name.
   const Ref& operator=(const Arg& value) const;
   const Ref& operator=(const Ref& other) const;
   const Ref& operator=(const Ref& other);

@@ -15,6 +15,7 @@
 
 namespace tessera::kernels {
 
+/// A tensor of an op.
 struct TensorInfo {
   std::string name;
   Role role = Role::in;
@@ -37,6 +38,7 @@ TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector
                   std::string layout = "row_major");
 TensorInfo optional(TensorInfo tensor);
 
+/// A parameter of an op.
 struct ParamInfo {
   std::string name;
   using Type = ParamRule::Type;
@@ -63,9 +65,11 @@ ParamInfo flag(std::string name, bool def);
 ParamInfo word(std::string name, std::vector<std::string> allowed, Default def = {});
 ParamInfo tuple(std::string name, Default def = {});
 
+/// A call to show, check or measure: parameters and inputs.
 struct BenchCase {
   std::string label;  // "T=8001 H=7168 bf16 128"
   Params params;
+  /// A tensor that the case makes.
   struct Input {
     std::string name;
     DType dtype;
@@ -78,6 +82,7 @@ struct BenchCase {
   int64_t bytes = 0;  // minimum traffic
 };
 
+/// The row of an op.
 struct OpInfo {
   std::string name, family, purpose;
   std::vector<TensorInfo> tensors;

@@ -10,6 +10,7 @@ namespace tessera::runtime {
 /// Cache roots with a counter of their own; later ones share the last.
 inline constexpr int kCountedRoots = 8;
 
+/// What Runtime::counters() returns.
 struct CounterValues {
   int64_t memory_hits = 0;                            // kernels found in this process
   int64_t disk_hits = 0;                              // images read from a cache folder or a bundle

@@ -26,6 +26,7 @@ struct DlTensor {
 /// DLPACK_FLAG_BITMASK_READ_ONLY of DLManagedTensorVersioned::flags.
 inline constexpr uint64_t kDlReadOnly = 1;
 
+/// Whether the call writes to a tensor: memory that is read-only is refused then.
 enum class Access { read, write };
 
 /// The tensor as a view; `argument` is its name in messages, `flags` those of the managed tensor.

@@ -10,6 +10,7 @@
 
 namespace tessera::runtime {
 
+/// A kernel that somebody needs: how it is found in a cache, and how its text is made.
 struct KernelRequest {
   std::string op;
   /// Bytes that decide the text within this op and this build of the program: a warm cache then

@@ -13,10 +13,14 @@
 
 namespace tessera {
 
+/// Where memory is: the CPU, or a CUDA device by its number.
+///
+/// Example: Device::cuda(0)
 struct Device {
-  enum class Kind : uint8_t { cpu, cuda } kind = Kind::cpu;
+  enum class Kind : uint8_t { cpu, cuda } kind = Kind::cpu;  // which of the two
   int ordinal = 0;
 
+  /// The CPU / the CUDA device of a number.
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int ordinal) { return {Kind::cuda, ordinal}; }
   bool is_cuda() const { return kind == Kind::cuda; }
@@ -35,6 +39,7 @@ struct Dims {
   explicit Dims(std::span<const int64_t> list);
   int64_t operator[](int i) const { return values[static_cast<size_t>(i)]; }
   int64_t& operator[](int i) { return values[static_cast<size_t>(i)]; }
+  /// One more value at the end. Throws an argument error beyond kMaxRank.
   void push_back(int64_t value);
   const int64_t* begin() const { return values.data(); }
   /// Within the array whatever `rank` says.

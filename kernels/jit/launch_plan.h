@@ -13,6 +13,7 @@
 
 namespace tessera::kernels::jit {
 
+/// Launches a checked call again. Made by jit::plan.
 class LaunchPlan {
  public:
   /// Where a kernel's pointer comes from: a byte offset into a tensor of the call, or nothing.
@@ -20,6 +21,7 @@ class LaunchPlan {
     int tensor = -1;
     int64_t offset = 0;
   };
+  /// One kernel of the call.
   struct Launch {
     const runtime::LoadedKernel* kernel = nullptr;  // lives as long as the process
     runtime::Grid grid;

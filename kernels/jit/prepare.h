@@ -20,6 +20,7 @@ namespace tessera::kernels::jit {
 /// Example: jit::prepare([&] { transpose({.x = x, .out = out}, stream); });
 void prepare(const std::function<void()>& call);
 
+/// How prepare_all works.
 struct PrepareOptions {
   int jobs = 0;  // threads; 0 = TESSERA_JOBS, else one per core, at most 8 and one per 512 MB free
   std::stop_token stop = {};  // ends the compiles; calls not begun are left out

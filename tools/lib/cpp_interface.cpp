@@ -137,7 +137,52 @@ constexpr std::string_view kNotice =
     "it "
     "again.\n// clang-format off\n";
 
+/// The value of an option in C++.
+std::string cpp_value(const ParamRule& param, const kernels::ParamValue& value) {
+  const std::string text = kernels::to_string(value);
+  if (param.type == ParamRule::Type::word) {
+    const std::string type = value_type(param);
+    const std::string room = type == "DType" ? "ts::" : "ts::kernels::";
+    return fmt::format("{}{}::{}", room, type, text);
+  }
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
+    return fmt::format("{{{{{}}}}}", fmt::join(*list, ", "));
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string cpp_call(const Op& op, const kernels::BenchCase& example) {
+  const ParsedOp& parsed = kernels::parsed(op);
+  std::vector<std::string> members;
+  for (const TensorRule& tensor : parsed.signature.tensors) {
+    const bool is_given =
+        std::any_of(example.inputs.begin(), example.inputs.end(), [&](const auto& input) {
+          return input.name == tensor.name || input.name.starts_with(tensor.name + ".");
+        });
+    if (is_given || !tensor.optional) members.push_back(fmt::format(".{0} = {0}", tensor.name));
+  }
+  for (const ParamRule& param : parsed.signature.params) {
+    const auto found = example.params.find(param.name);
+    if (found == example.params.end() || (param.standard && *param.standard == found->second) ||
+        std::holds_alternative<std::monostate>(found->second)) {
+      continue;
+    }
+    members.push_back(fmt::format(".{} = {}", param.name, cpp_value(param, found->second)));
+  }
+  std::string text, line = fmt::format("ts::kernels::{}({{", op.name);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const std::string member = members[i] + (i + 1 < members.size() ? ", " : "}, stream);");
+    if (line.size() + member.size() > 100) {
+      line.resize(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+      line = "    ";
+    }
+    line += member;
+  }
+  return text + line + "\n";
+}
 
 std::string cpp_header(const std::vector<const Op*>& ops) {
   std::string text = fmt::format(

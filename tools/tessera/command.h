@@ -45,6 +45,7 @@ void add_report(CLI::App& app, Command& command);
 void add_compile(CLI::App& app, Command& command);
 void add_cache(CLI::App& app, Command& command);
 void add_doctor(CLI::App& app, Command& command);
+void add_docs(CLI::App& app, Command& command);
 
 /// The program: reads the words, does what they say and returns the exit code.
 int run_program(int argc, char** argv);

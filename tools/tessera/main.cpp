@@ -146,6 +146,7 @@ int parse_and_run(int argc, char** argv) {
   add_compile(app, command);
   add_cache(app, command);
   add_doctor(app, command);
+  add_docs(app, command);
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (!words.empty() && words.front() == "help") {  // help [COMMAND ...] is [COMMAND ...] --help
     words.erase(words.begin());
