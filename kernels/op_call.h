@@ -9,6 +9,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "dsl/base/api.h"
 #include "dsl/base/tensor_view.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/op.h"
@@ -70,12 +71,13 @@ struct NamedList {
 /// Errors:  those of check_params and of the op.
 /// Example: call_op(table_of(parsed(sinkhorn_fwd_op)), {{"x", call.x}, {"out", call.out}},
 ///                  {{"repeat", call.repeat}, {"eps", call.eps}}, stream);
-void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
-             std::initializer_list<CallOption> options, Stream stream);
-void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
-             std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
-             Stream stream);
+TESSERA_API void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+                         std::initializer_list<CallOption> options, Stream stream);
+TESSERA_API void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+                         std::initializer_list<NamedList> lists,
+                         std::initializer_list<CallOption> options, Stream stream);
 /// The same of tensors by name and parameters that were checked.
-void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream);
+TESSERA_API void call_op(const OpInfo& op, const Tensors& tensors, const Params& params,
+                         Stream stream);
 
 }  // namespace tessera::kernels

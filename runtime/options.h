@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "runtime/log.h"
 
 namespace tessera::runtime {
@@ -77,14 +79,14 @@ struct Options {
 };
 
 /// "user", "group"; "on", "warn", "error", "off".
-std::string_view name(CacheTrust trust);
-std::string_view name(JitMode mode);
+TESSERA_API std::string_view name(CacheTrust trust);
+TESSERA_API std::string_view name(JitMode mode);
 
 using Environment = std::map<std::string, std::string>;
 
 /// This process's variables. Empty in set-id processes: a caller of lesser rights must not choose
 /// what we load.
-Environment process_environment();
+TESSERA_API Environment process_environment();
 
 /// Reads the switches:
 ///
@@ -110,6 +112,6 @@ Environment process_environment();
 ///
 /// Never throws: a bad value keeps the default and an unknown TESSERA_ name is ignored, each with a
 /// line in `warnings`.
-Options options_from(const Environment& environment);
+TESSERA_API Options options_from(const Environment& environment);
 
 }  // namespace tessera::runtime

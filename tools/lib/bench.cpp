@@ -10,6 +10,7 @@
 #include "kernels/jit/prepare.h"
 #include "runtime/driver/device.h"
 #include "runtime/launch.h"
+#include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
 #include "tools/lib/op_call.h"
 #include "tools/lib/text_table.h"
