@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/base/error.h"
 #include "dsl/ir/tile.h"
 #include "dsl/reducer.h"
@@ -117,12 +118,12 @@ concept IterationBody = TileBody<Fn> || std::invocable<const Fn&, Value, Value, 
     std::invocable<const Fn&, Value, Value, Value, Value>;
 
 /// Throws if a loop body takes another number of indices than the loop has extents.
-void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
+TESSERA_API void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
 
 /// Limits, so that no pass runs out of stack: 256 operations in a row, each on the result of another
 /// (EXPRESSION_DEPTH; `let` begins anew), 65536 operations in one value (EXPRESSION_SIZE), 64 loops
 /// and branches inside each other (NESTING).
-class Builder {
+class TESSERA_API Builder {
  public:
   explicit Builder(std::string name);
   ~Builder();

@@ -20,6 +20,7 @@
 
 #include <memory>
 
+#include "dsl/base/api.h"
 #include "dsl/value.h"
 
 namespace tessera::dsl {
@@ -34,7 +35,7 @@ struct ReducerOptions {
   ReducerPlan plan = ReducerPlan::narrow;
 };
 
-class Reducer {
+class TESSERA_API Reducer {
  public:
   struct State;
   explicit Reducer(std::shared_ptr<State> state) : state_(std::move(state)) {}

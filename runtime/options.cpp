@@ -17,6 +17,13 @@
 namespace tessera::runtime {
 namespace {
 
+std::optional<LogLevel> log_level_from_name(std::string_view word) {
+  for (const LogLevel level : {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug}) {
+    if (name(level) == word) return level;
+  }
+  return std::nullopt;
+}
+
 constexpr int kMaxJobs = 256;
 
 std::string home_of_user() {

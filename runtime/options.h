@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "runtime/log.h"
 
 namespace tessera::runtime {
@@ -81,14 +82,14 @@ struct Options {
 };
 
 /// "user", "group"; "on", "warn", "error", "off".
-std::string_view name(CacheTrust trust);
-std::string_view name(JitMode mode);
+TESSERA_API std::string_view name(CacheTrust trust);
+TESSERA_API std::string_view name(JitMode mode);
 
 using Environment = std::map<std::string, std::string>;
 
 /// This process's variables. Empty in set-id processes: a caller of lesser rights must not choose
 /// what we load.
-Environment process_environment();
+TESSERA_API Environment process_environment();
 
 /// A switch of the environment.
 struct SwitchInfo {
@@ -97,10 +98,10 @@ struct SwitchInfo {
 };
 /// All of them: those of the runtime, then those that tools and tests read themselves. The table of
 /// runtime/SWITCHES.md.
-std::vector<SwitchInfo> switches();
+TESSERA_API std::vector<SwitchInfo> switches();
 
 /// Reads the switches of the runtime. Never throws: a bad value keeps the default and an unknown TESSERA_
 /// name is ignored, each with a line in `warnings`.
-Options options_from(const Environment& environment);
+TESSERA_API Options options_from(const Environment& environment);
 
 }  // namespace tessera::runtime

@@ -6,6 +6,7 @@
 #include <stop_token>
 #include <string>
 
+#include "dsl/base/api.h"
 #include "dsl/base/kernel_source.h"
 
 namespace tessera::runtime {
@@ -25,6 +26,6 @@ struct KernelRequest {
 };
 
 /// The Spec as messages show it: its bytes in hexadecimal, "(the text itself)" if there is none.
-std::string spec_text(const KernelRequest& request);
+TESSERA_API std::string spec_text(const KernelRequest& request);
 
 }  // namespace tessera::runtime

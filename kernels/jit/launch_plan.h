@@ -8,13 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/call_types.h"
+#include "dsl/base/api.h"
+#include "kernels/op_arguments.h"
 #include "runtime/launch.h"
 
 namespace tessera::kernels::jit {
 
 /// Launches a checked call again. Made by jit::plan.
-class LaunchPlan {
+class TESSERA_API LaunchPlan {
  public:
   /// Where a kernel's pointer comes from: a byte offset into a tensor of the call, or nothing.
   struct Source {

@@ -239,7 +239,8 @@ TEST_CASE("doctor tells what it finds and never fails", "[cli]") {
   const ProgramResult doctor = run_tessera({"doctor"}, folder.path("cache"));
   CHECK(doctor.exit_code == 0);
   CHECK(doctor.err.empty());
-  for (const char* subject : {"tessera ", "driver ", "nvrtc ", "cupti ", "cache ", "root "}) {
+  for (const char* subject :
+       {"tessera ", "loaded from ", "driver ", "nvrtc ", "cupti ", "cache ", "root "}) {
     CAPTURE(subject, doctor.out);
     CHECK(doctor.out.find(subject) != std::string::npos);
   }

@@ -94,8 +94,8 @@ std::string declaration(const Op& op) {
                         tensor.name);
   }
   for (const ParamRule& param : parsed.signature.params) text += member(param);
-  return text +
-         fmt::format("}};\nvoid {}(const {}& call, Stream stream);\n", op.name, type_name(op.name));
+  return text + fmt::format("}};\nTESSERA_API void {}(const {}& call, Stream stream);\n", op.name,
+                            type_name(op.name));
 }
 
 /// The enums of words that are neither dtypes nor layouts, each once.
@@ -202,13 +202,14 @@ std::string cpp_header(const std::vector<const Op*>& ops) {
       "expected, got.\n"
       "{}\n"
       "#include <array>\n#include <cstdint>\n#include <optional>\n#include <span>\n"
-      "#include <string_view>\n\n#include \"kernels/quant/scale_layout.h\"\n\n"
+      "#include <string_view>\n\n#include \"dsl/base/api.h\"\n#include "
+      "\"kernels/op_arguments.h\"\n\n"
       "namespace tessera::kernels {{\n",
       kNotice);
   for (const ParamRule* param : enums(ops)) {
-    text +=
-        fmt::format("\nenum class {0} : uint8_t {{ {1} }};\nstd::string_view name({0} value);\n",
-                    type_name(param->name), fmt::join(param->allowed, ", "));
+    text += fmt::format(
+        "\nenum class {0} : uint8_t {{ {1} }};\nTESSERA_API std::string_view name({0} value);\n",
+        type_name(param->name), fmt::join(param->allowed, ", "));
   }
   for (const Op* op : ops) text += "\n" + declaration(*op);
   return text + "\n}  // namespace tessera::kernels\n";

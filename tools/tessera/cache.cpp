@@ -9,7 +9,10 @@
 #include <ctime>
 #include <optional>
 
+#include "dsl/base/error.h"
+#include "runtime/cache/disk_cache.h"
 #include "runtime/cache/manifest.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/lib/cache_view.h"
 #include "tools/tessera/command.h"

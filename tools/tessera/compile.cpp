@@ -6,7 +6,9 @@
 #include <mutex>
 #include <set>
 
+#include "runtime/cache/bundle.h"
 #include "runtime/code_stamp.h"
+#include "runtime/options.h"
 #include "runtime/parallel.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"

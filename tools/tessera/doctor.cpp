@@ -8,9 +8,12 @@
 
 #include "dsl/base/printable.h"
 #include "kernels/op.h"
+#include "runtime/build_info.h"
+#include "runtime/cache/disk_cache.h"
 #include "runtime/cache/site_key.h"
-#include "runtime/code_stamp.h"
 #include "runtime/driver/device.h"
+#include "runtime/nvrtc/nvrtc.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/lib/device_activity.h"
 #include "tools/lib/own_kernel.h"
@@ -125,8 +128,15 @@ std::string about_environment() {
 
 std::string doctor_text() {
   runtime::Runtime& runtime = runtime::Runtime::instance();
-  std::string text = line("tessera", fmt::format("{}, {} ops, compiled by {}", TESSERA_VERSION,
+  const runtime::BuildInfo info = runtime::build_info();
+  std::string text = line("tessera", fmt::format("{}, {} ops, compiled by {}", info.version,
                                                  program_ops().size(), kCompiler));
+  text += line("loaded from", fmt::format("{}, {}", info.path,
+                                          info.shared ? "shared library" : "static libraries"));
+  for (const runtime::LoadedCopy& other : info.others) {
+    text +=
+        line("another", fmt::format("{} in {}, code {}", other.version, other.path, other.stamp));
+  }
   text += about_gpus();
   text += about_nvrtc(runtime);
   std::string why_not;
@@ -143,7 +153,7 @@ std::string doctor_text() {
   text += line("traps", !traps   ? "on CPU tensors: on for own kernels, off for shipped ops"
                         : *traps ? "on CPU tensors: on"
                                  : "on CPU tensors: off");
-  text += line("code", runtime::code_stamp());
+  text += line("code", info.stamp);
   text += about_environment();
   for (const std::string& warning : runtime.options().warnings) text += line("warning", warning);
   return text;

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "dsl/base/printable.h"
+#include "dsl/base/version.h"
 #include "kernels/nearest_name.h"
 #include "runtime/no_write_signals.h"
 #include "tools/lib/own_kernel.h"

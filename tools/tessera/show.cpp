@@ -10,6 +10,7 @@
 #include "kernels/param_grammar.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/compile.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/disassemble.h"
