@@ -19,6 +19,7 @@
 #include "codegen/cpu/cluster.h"
 #include "codegen/cpu/grid_races.h"
 #include "dsl/base/error.h"
+#include "dsl/base/interrupt.h"
 
 namespace tessera::codegen::cpu {
 namespace {
@@ -130,6 +131,14 @@ void report(const Program& program, const Bytecode& bytecode, const std::vector<
   }
 }
 
+void check_interrupted(const Program& program) {
+  if (!is_interrupted()) return;
+  throw Error({.kind = ErrorKind::trap,
+               .op = program.name,
+               .what = "the call was interrupted",
+               .code = "CANCELLED"});
+}
+
 /// Clusters that meet as a grid take turns on one thread, each from one barrier of the grid to the
 /// next; met() is called when all of them have come.
 template <class F>
@@ -141,6 +150,7 @@ void run_together(const Program& program, const Bytecode& bytecode, const Launch
     all.back()->start(i);
   }
   for (int64_t ended = 0; ended < clusters;) {
+    check_interrupted(program);
     for (const auto& cluster : all) ended += cluster->resume() ? 1 : 0;
     TESSERA_CHECK(ended == 0 || ended == clusters,
                   "blocks that end while others wait at a barrier of the grid");
@@ -266,6 +276,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   ClusterQueue queue(clusters, std::clamp<int64_t>(clusters / (workers * 16), 1, 64));
   const auto drain = [&](Cluster& cluster) {
     queue.drain([&](int64_t index) {
+      check_interrupted(program);
       cluster.start(index);
       cluster.resume();
     });

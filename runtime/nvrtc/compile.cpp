@@ -7,6 +7,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "dsl/base/interrupt.h"
 #include "runtime/check_source.h"
 #include "runtime/driver/driver.h"
 #include "runtime/nvrtc/nvrtc_use.h"
@@ -129,7 +130,7 @@ class Compilation {
     if (!nvrtc_.set_flow_callback) return;
     const auto asked_to_stop = [](void* token, void*) {
       const bool cancelled = static_cast<const std::stop_token*>(token)->stop_requested();
-      return cancelled || NvrtcUse::should_end() ? 1 : 0;
+      return cancelled || is_interrupted() || NvrtcUse::should_end() ? 1 : 0;
     };
     check(nvrtc_.set_flow_callback(program_, asked_to_stop, &stop_), "nvrtcSetFlowCallback");
   }

@@ -7,6 +7,7 @@ beside it. No op is named here.
 import json
 import keyword
 import pathlib
+import re
 import struct
 import sys
 import textwrap
@@ -247,7 +248,8 @@ def stub_of(op: Op, kind: str) -> str:
 
 
 def write_stubs(ops: list[Op]) -> str:
-    text = STUB_HEADER
+    names = [op.name for op in ops] + [op.result for op in ops if op.result]
+    text = STUB_HEADER + f"__all__ = {names}\n"
     for op in ops:
         if op.result:
             text += f"\nclass {op.result}(NamedTuple, Generic[_T]):\n"
@@ -257,6 +259,14 @@ def write_stubs(ops: list[Op]) -> str:
                 text += f"    {op.fields[-1]}: Optional[list[int]]\n"
         text += "".join(f"\n@overload\n{stub_of(op, kind)}" for kind in KINDS)
     return text
+
+
+def write_core_stubs(text: str) -> str:
+    """The types of the compiled module, with the arguments of generic ones that nanobind does not know."""
+    text = re.sub(r"\bdict\b(?!\[)", "dict[str, Any]", text)
+    text = re.sub(r"\btuple\b(?!\[)", "tuple[Any, ...]", text)
+    text = re.sub(r"\*tensors\b", "*tensors: Any", text).replace("stream: object | None = None", "stream: Any = None")
+    return "from typing import Any\n" + text.replace(": object", ": Any").replace("-> object", "-> Any")
 
 
 def main() -> None:
@@ -271,7 +281,7 @@ def main() -> None:
 
     stubs = StubGen(_core)
     stubs.put(_core)
-    (folder / "_core.pyi").write_text(stubs.get())
+    (folder / "_core.pyi").write_text(write_core_stubs(stubs.get()))
 
 
 main()

@@ -104,9 +104,10 @@ NB_MODULE(_core, module) {
       "check_values", &OpFunction::check_values, nb::arg("on"),
       "Whether calls of this thread wait and raise what kernels report of values. Returns what was "
       "set before.");
-  module.def("set_redirect", &set_redirect, nb::arg("function").none(),
-             "Sets who makes calls that go through torch's dispatcher: function(op, arguments), or None. "
-             "Returns what was set before.");
+  module.def(
+      "set_redirect", &set_redirect, nb::arg("function").none(),
+      "Sets who makes calls that go through torch's dispatcher: function(op, arguments), or None. "
+      "Returns what was set before.");
   add_op_texts(module);
   add_output_shapes(module);
   add_process(module);

@@ -12,6 +12,7 @@
 #include "tools/python/core/errors.h"
 #include "tools/python/core/options.h"
 #include "tools/python/core/redirect.h"
+#include "tools/python/core/signals.h"
 
 namespace tessera::python {
 
@@ -337,10 +338,7 @@ void OpFunction::run(Call& call) const {
   const Named named(op_->signature.tensors, call);
   kernels::call_op(*table_, named.all_tensors(), named.all_lists(), call.options.all(),
                    call.device.is_cuda() ? call.stream : nullptr,
-                   [](const std::function<void()>& in_full) {
-                     const nb::gil_scoped_release released;
-                     in_full();
-                   });
+                   [](const std::function<void()>& in_full) { run_interruptibly(in_full); });
 }
 
 bool OpFunction::check_values(bool on) {

@@ -16,12 +16,12 @@
 #include "tools/python/core/launch_plan.h"
 #include "tools/python/core/library.h"
 #include "tools/python/core/options.h"
+#include "tools/python/core/signals.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::python {
 namespace {
 
-using kernels::jit::PrepareOptions;
 using runtime::Options;
 using runtime::Runtime;
 
@@ -147,7 +147,7 @@ void configure(const nb::dict& given) {
     setters.push_back(std::move(setter));
   }
   const nb::gil_scoped_release released;
-  Runtime::configure([&](Options& options) {
+  Runtime::configure([setters](Options& options) {
     for (const auto& setter : setters) setter(options);
   });
 }
@@ -212,10 +212,9 @@ void prepare_all(const std::vector<nb::object>& calls, int jobs) {
       call();
     });
   }
-  PrepareOptions options;
-  options.jobs = jobs;
-  const nb::gil_scoped_release released;
-  kernels::jit::prepare_all(functions, options);
+  run_interruptibly_elsewhere([&](std::stop_token stop) {
+    kernels::jit::prepare_all(functions, {.jobs = jobs, .stop = std::move(stop)});
+  });
 }
 
 std::vector<std::string> take_value_errors(int ordinal, const nb::object& given) {

@@ -11,7 +11,7 @@ functions of `tessera.functional` do.
 
 from typing import TYPE_CHECKING, Any
 
-from tessera import _core
+from tessera import _core, _ops
 from tessera._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -25,7 +25,6 @@ from tessera._errors import (
     UnsupportedError,
 )
 from tessera._ops import *  # noqa: F403 - the functions of all ops, and the classes of their results
-from tessera._ops import __all__ as _names_of_ops
 from tessera._process import (
     checked,
     configure,
@@ -76,7 +75,8 @@ __all__ = [
     "set_num_sms",
     "take_value_errors",
     "version",
-] + _names_of_ops
+]
+__all__ += _ops.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,16 @@ class Error(Exception):
     `op`, `argument`, `expected`, `got`, `hint` and `code` are its parts; empty where they say nothing.
     """
 
-    def __init__(self, message="", op="", argument="", expected="", got="", hint="", code=""):
+    def __init__(
+        self,
+        message: str = "",
+        op: str = "",
+        argument: str = "",
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+        code: str = "",
+    ) -> None:
         super().__init__(message)
         self.op = op
         self.argument = argument
@@ -16,7 +25,7 @@ class Error(Exception):
         self.hint = hint
         self.code = code
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type["Error"], tuple[str, ...]]:
         parts = (self.op, self.argument, self.expected, self.got, self.hint, self.code)
         return type(self), (str(self), *parts)
 
