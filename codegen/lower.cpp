@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
 #include "codegen/passes/count_async_groups.h"
@@ -14,6 +16,7 @@
 #include "codegen/passes/place_declarations.h"
 #include "codegen/passes/place_shared.h"
 #include "codegen/passes/solve_layouts.h"
+#include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
 namespace {
@@ -25,38 +28,14 @@ struct Lowered {
   std::vector<std::string> pipelines, accesses, arena, barriers;
 };
 
-void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
-  auto add = [&](const ir::BufferRef& buffer) {
+std::vector<ir::BufferRef> find_fragments(const ir::Body& body) {
+  std::vector<ir::BufferRef> result;
+  std::set<int> known;
+  for_each_use(body, [&](const ir::BufferRef& buffer, bool) {
     if (buffer->space != ir::Space::fragment) return;
-    for (const ir::BufferRef& known : out) {
-      if (known->id == buffer->id) return;
-    }
-    out.push_back(buffer);
-  };
-  for (const ir::Stmt& stmt : body) {
-    if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
-      add(load->buffer);
-    } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
-      add(store->buffer);
-    } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
-      add(reduce->from.buffer);
-      add(reduce->to.buffer);
-    } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
-      add(update->reducer);
-    } else if (const auto* close = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
-      add(close->reducer);
-      if (close->to) add(close->to);
-    } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
-      add(gemm->a.buffer);
-      add(gemm->b.buffer);
-      add(gemm->c.buffer);
-    } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-      find_fragments(loop->body, out);
-    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      find_fragments(branch->then, out);
-      find_fragments(branch->otherwise, out);
-    }
-  }
+    if (known.insert(buffer->id).second) result.push_back(buffer);
+  });
+  return result;
 }
 
 /// The pass list.
@@ -68,7 +47,7 @@ Lowered lower_all(const ir::Kernel& kernel) {
   ir::Kernel loops = expand_tiles(serial);
   check_iterations(loops);
   result.layouts = solve_layouts(loops);
-  find_fragments(loops.body, result.fragments);
+  result.fragments = find_fragments(loops.body);
   LoweredTiles tiles = lower_tiles(loops, result.layouts);
   result.program = std::move(tiles.program);
   result.accesses = std::move(tiles.notes);

@@ -85,12 +85,11 @@ class Printer {
                      packed.of_magnitude ? " of magnitude" : "", fmt::join(args, ", ")));
   }
   void print(const LoadMatrix& load) {
-    const int width = load.count * 32 / bits(load.from.array->dtype);
-    line(fmt::format("{} = load {} matrices{} {}{}", text(load.into, width), load.count,
+    line(fmt::format("{} = load {} matrices{} {}{}", text(load.into, load.width()), load.count,
                      load.transposed ? " transposed" : "", text(load.from), facts(load.from)));
   }
   void print(const Mma& mma) {
-    const int e = 32 / bits(mma.a.array->dtype);
+    const int e = mma.depth();
     line(fmt::format("{} += mma {} * {}", text(mma.c, 4), text(mma.a, 4 * e), text(mma.b, 2 * e)));
   }
   void print(const For& loop) {

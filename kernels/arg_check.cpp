@@ -33,8 +33,8 @@ ArgCheck::Tensor ArgCheck::add(std::string_view name, const TensorView* view, bo
                                bool is_output, std::string_view got) {
   if (view == nullptr || is_absent(*view)) {
     if (!optional) {
-      fail(name, fmt::format("argument '{}' is missing", name),
-           fmt::format("a tensor named {}", name), std::string(got));
+      fail_with_code("NAME", name, fmt::format("argument '{}' is missing", name),
+                     fmt::format("a tensor named {}", name), std::string(got));
     }
     return Tensor(*this, std::string(name), nullptr);
   }
@@ -162,14 +162,21 @@ void ArgCheck::require_aligned(std::string_view name, const TensorView& view, in
 }
 
 void ArgCheck::fail(std::string_view argument, std::string what, std::string expected,
-                    std::string got, std::string hint, ErrorKind kind) const {
+                    std::string got, std::string hint, ErrorKind kind, std::string code) const {
   throw Error({.kind = kind,
                .op = op_,
                .what = std::move(what),
                .argument = std::string(argument),
                .expected = std::move(expected),
                .got = std::move(got),
-               .hint = std::move(hint)});
+               .hint = std::move(hint),
+               .code = std::move(code)});
+}
+
+void ArgCheck::fail_with_code(std::string code, std::string_view argument, std::string what,
+                              std::string expected, std::string got, std::string hint) const {
+  fail(argument, std::move(what), std::move(expected), std::move(got), std::move(hint),
+       ErrorKind::argument, std::move(code));
 }
 
 // ---- ArgCheck::Tensor
@@ -192,8 +199,8 @@ ArgCheck::Tensor& ArgCheck::Tensor::dtype(std::span<const DType> allowed) {
   for (const DType d : allowed) words.push_back(tessera::name(d));
   dtype_words_ = fmt::format("{}", fmt::join(words, "|"));
   if (present_ && std::find(allowed.begin(), allowed.end(), view_.dtype) == allowed.end()) {
-    check_->fail(name_, fmt::format("argument '{}' has the wrong dtype", name_), dtype_words_,
-                 got());
+    check_->fail_with_code("DTYPE", name_, fmt::format("argument '{}' has the wrong dtype", name_),
+                           dtype_words_, got());
   }
   return *this;
 }
@@ -201,8 +208,8 @@ ArgCheck::Tensor& ArgCheck::Tensor::dtype(std::span<const DType> allowed) {
 ArgCheck::Tensor& ArgCheck::Tensor::movable() {
   dtype_words_ = "any dtype of 1, 2 or 4 bytes";
   if (present_ && bits(view_.dtype) != 8 && bits(view_.dtype) != 16 && bits(view_.dtype) != 32) {
-    check_->fail(name_, fmt::format("argument '{}' has the wrong dtype", name_), dtype_words_,
-                 got());
+    check_->fail_with_code("DTYPE", name_, fmt::format("argument '{}' has the wrong dtype", name_),
+                           dtype_words_, got());
   }
   dtype_words_ = tessera::name(view_.dtype);
   return *this;
@@ -328,8 +335,9 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
       return t.list ? t.name == stem && stem != name : t.name == name;
     });
     if (info != op.tensors.end()) continue;
-    check.fail(name, fmt::format("unknown tensor '{}'", name),
-               fmt::format("{}", fmt::join(known, ", ")), name, did_you_mean(name, known));
+    check.fail_with_code("NAME", name, fmt::format("unknown tensor '{}'", name),
+                         fmt::format("{}", fmt::join(known, ", ")), name,
+                         did_you_mean(name, known));
   }
   for (const TensorInfo& info : op.tensors) {
     if (info.role == Role::out) continue;
@@ -340,11 +348,11 @@ void check_tensor_names(const OpInfo& op, const Tensors& tensors) {
       for (const auto& [name, view] : tensors) given += name.starts_with(info.name + ".") ? 1 : 0;
       if (given == count) continue;
       const std::string gap = fmt::format("{}.{}", info.name, count);
-      check.fail(gap, fmt::format("argument '{}' is missing", gap),
-                 fmt::format("{} tensors without a gap", given), names_of(tensors));
+      check.fail_with_code("NAME", gap, fmt::format("argument '{}' is missing", gap),
+                           fmt::format("{} tensors without a gap", given), names_of(tensors));
     } else if (!info.optional && !info.accumulate && tensors.count(info.name) == 0) {
-      check.fail(info.name, fmt::format("argument '{}' is missing", info.name),
-                 fmt::format("a tensor named {}", info.name), names_of(tensors));
+      check.fail_with_code("NAME", info.name, fmt::format("argument '{}' is missing", info.name),
+                           fmt::format("a tensor named {}", info.name), names_of(tensors));
     }
   }
 }

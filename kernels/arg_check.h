@@ -111,7 +111,11 @@ class ArgCheck {
   void require_aligned(std::string_view name, const TensorView& view, int64_t bytes) const;
   [[noreturn]] void fail(std::string_view argument, std::string what, std::string expected,
                          std::string got, std::string hint = {},
-                         ErrorKind kind = ErrorKind::argument) const;
+                         ErrorKind kind = ErrorKind::argument, std::string code = {}) const;
+  /// An argument error with a code (see ErrorFields::code).
+  [[noreturn]] void fail_with_code(std::string code, std::string_view argument, std::string what,
+                                   std::string expected, std::string got,
+                                   std::string hint = {}) const;
 
   std::string op_;
   std::vector<Symbol> symbols_;

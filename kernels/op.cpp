@@ -11,15 +11,17 @@
 namespace tessera::kernels {
 namespace {
 
-[[noreturn]] void fail(const std::string& op, const std::string& argument, std::string what,
-                       std::string expected, std::string got, std::string hint = {}) {
+[[noreturn]] void fail(const std::string& op, const std::string& argument, std::string code,
+                       std::string what, std::string expected, std::string got,
+                       std::string hint = {}) {
   throw Error({.kind = ErrorKind::argument,
                .op = op,
                .what = std::move(what),
                .argument = argument,
                .expected = std::move(expected),
                .got = std::move(got),
-               .hint = std::move(hint)});
+               .hint = std::move(hint),
+               .code = std::move(code)});
 }
 
 /// "H", "E": an allowed value that stands for an extent, which the op itself compares.
@@ -40,6 +42,23 @@ bool allows_integer(const ParamInfo& param, int64_t value) {
   if (param.min.has_value() && value < *param.min) return false;
   if (param.allowed.empty() || lists(param, fmt::format("{}", value))) return true;
   return value >= 1 && std::any_of(param.allowed.begin(), param.allowed.end(), is_symbol);
+}
+
+/// True if it is a matter of its value whether the parameter takes it, not of its type.
+bool has_type(const ParamInfo& param, const ParamValue& value) {
+  switch (param.type) {
+    case ParamInfo::Type::integer:
+      return std::holds_alternative<int64_t>(value);
+    case ParamInfo::Type::floating:
+      return std::holds_alternative<int64_t>(value) || std::holds_alternative<double>(value);
+    case ParamInfo::Type::boolean:
+      return std::holds_alternative<bool>(value);
+    case ParamInfo::Type::word:
+      return std::holds_alternative<std::string>(value);
+    case ParamInfo::Type::tuple:
+      return std::holds_alternative<std::vector<int64_t>>(value);
+  }
+  return false;
 }
 
 /// The value in the parameter's own type, or nothing if it is not one of its values.
@@ -144,8 +163,8 @@ const OpInfo& find_op(const std::vector<OpInfo>& among, const std::string& name)
     if (op.name == name) return op;
     names.push_back(op.name);
   }
-  fail("", "op", fmt::format("unknown op '{}'", name), fmt::format("{}", fmt::join(names, ", ")),
-       name, did_you_mean(name, names));
+  fail("", "op", "NAME", fmt::format("unknown op '{}'", name),
+       fmt::format("{}", fmt::join(names, ", ")), name, did_you_mean(name, names));
 }
 
 Params check_params(const OpInfo& op, const Params& given) {
@@ -153,7 +172,7 @@ Params check_params(const OpInfo& op, const Params& given) {
   for (const ParamInfo& param : op.params) names.push_back(param.name);
   for (const auto& [name, value] : given) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-    fail(op.name, name, fmt::format("unknown parameter '{}'", name),
+    fail(op.name, name, "NAME", fmt::format("unknown parameter '{}'", name),
          names.empty() ? "no parameters" : fmt::format("{}", fmt::join(names, ", ")),
          fmt::format("{}={}", name, to_string(value)), did_you_mean(name, names));
   }
@@ -165,7 +184,7 @@ Params check_params(const OpInfo& op, const Params& given) {
         (std::holds_alternative<std::monostate>(found->second) && !takes_none(param));
     if (absent) {
       if (!param.def.has_value()) {
-        fail(op.name, param.name, fmt::format("parameter '{}' is missing", param.name),
+        fail(op.name, param.name, "NAME", fmt::format("parameter '{}' is missing", param.name),
              allowed_values(param), "none");
       }
       checked[param.name] = *param.def;
@@ -174,9 +193,9 @@ Params check_params(const OpInfo& op, const Params& given) {
     const std::optional<ParamValue> value = accept(param, found->second);
     if (!value.has_value()) {
       const auto* word = std::get_if<std::string>(&found->second);
-      fail(op.name, param.name, fmt::format("parameter '{}' has a wrong value", param.name),
-           allowed_values(param), to_string(found->second),
-           word == nullptr ? "" : did_you_mean(*word, param.allowed));
+      fail(op.name, param.name, has_type(param, found->second) ? "" : "TYPE",
+           fmt::format("parameter '{}' has a wrong value", param.name), allowed_values(param),
+           to_string(found->second), word == nullptr ? "" : did_you_mean(*word, param.allowed));
     }
     checked[param.name] = *value;
   }

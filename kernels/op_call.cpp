@@ -34,14 +34,50 @@ struct AsOption {
 
 }  // namespace
 
+CallOption::CallOption(const char* param_, const ParamValue& value_)
+    : param(param_), value(std::visit(AsOption(), value_)) {}
+
+Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
+                      std::span<const NamedList> lists) {
+  Tensors given;
+  const auto add = [&](const std::string& name, const TensorView& view) {
+    if (is_absent(view)) return;
+    check_view(op.name, name, view, Use::read);
+    given.emplace(name, view);
+  };
+  for (const NamedTensor& tensor : tensors) add(tensor.name, *tensor.view);
+  for (const NamedList& list : lists) {
+    for (size_t i = 0; i < list.views.size(); ++i) {
+      add(fmt::format("{}.{}", list.name, i), list.views[i]);
+    }
+  }
+  return given;
+}
+
+Params checked_params(const OpInfo& op, std::span<const CallOption> options) {
+  Params params;
+  for (const CallOption& option : options) {
+    params.emplace(option.param, std::visit(AsParam(), option.value));
+  }
+  return check_params(op, params);
+}
+
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<CallOption> options, Stream stream) {
-  call_op(op, tensors, {}, options, stream);
+  call_op(op, std::span(tensors.begin(), tensors.size()), {},
+          std::span(options.begin(), options.size()), stream);
 }
 
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
              Stream stream) {
+  call_op(op, std::span(tensors.begin(), tensors.size()), std::span(lists.begin(), lists.size()),
+          std::span(options.begin(), options.size()), stream);
+}
+
+void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
+             std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream,
+             const InFull& in_full) {
   jit::CallMemo memo(op.name);
   memo.add(tensors.size());
   for (const NamedTensor& tensor : tensors) memo.add_tensor(*tensor.view);
@@ -51,25 +87,17 @@ void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
   }
   for (const CallOption& option : options) memo.add_option(option.value);
   if (memo.launch_again(stream)) return;
-  memo.learn([&] {
-    Tensors given;
-    const auto add = [&](const std::string& name, const TensorView& view) {
-      if (is_absent(view)) return;
-      check_view(op.name, name, view, Use::read);
-      given.emplace(name, view);
-    };
-    for (const NamedTensor& tensor : tensors) add(tensor.name, *tensor.view);
-    for (const NamedList& list : lists) {
-      for (size_t i = 0; i < list.views.size(); ++i) {
-        add(fmt::format("{}.{}", list.name, i), list.views[i]);
-      }
-    }
-    Params params;
-    for (const CallOption& option : options) {
-      params.emplace(option.param, std::visit(AsParam(), option.value));
-    }
-    op.run(given, check_params(op, params), stream);
-  });
+  const auto call = [&] {
+    memo.learn([&] {
+      const Tensors given = given_tensors(op, tensors, lists);
+      op.run(given, checked_params(op, options), stream);
+    });
+  };
+  if (in_full) {
+    in_full(call);
+  } else {
+    call();
+  }
 }
 
 void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream) {

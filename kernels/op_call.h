@@ -3,6 +3,7 @@
 // the first time, launched again without checks when such a call was made before.
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "dsl/base/tensor_view.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/op.h"
+#include "kernels/param_value.h"
 
 namespace tessera::kernels {
 
@@ -20,6 +22,9 @@ namespace tessera::kernels {
 struct CallOption {
   template <class T>
   CallOption(const char* param_, const T& value_) : param(param_), value(value_of(value_)) {}
+  /// Of a type that only the value knows.
+  CallOption(const char* param_, const ParamValue& value_);
+  CallOption(const char* param_, const jit::OptionValue& value_) : param(param_), value(value_) {}
 
   const char* param;
   jit::OptionValue value;
@@ -75,6 +80,18 @@ void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
 void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
              std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
              Stream stream);
+/// The same. All calls of an op name the same tensors, lists and options in the same order, absent
+/// ones included: a call is recognised by its values alone. Where no such call was made before, it is
+/// made by the function that `in_full` is given and has to call once.
+using InFull = std::function<void(const std::function<void()>& call)>;
+void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
+             std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream,
+             const InFull& in_full = {});
+/// The tensors of a call as OpInfo takes them: those that are not absent. Errors: those of check_view.
+Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
+                      std::span<const NamedList> lists);
+/// The options of a call, checked. Errors: those of check_params.
+Params checked_params(const OpInfo& op, std::span<const CallOption> options);
 /// The same of tensors by name and parameters that were checked.
 void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream);
 

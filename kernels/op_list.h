@@ -63,3 +63,5 @@ OP(mhc_pre_fwd);
 OP(mhc_pre_bwd);
 OP(mhc_head_fwd);
 OP(mhc_head_bwd);
+OP(hash_gate);
+OP(mask_padded_topk);

@@ -25,6 +25,9 @@ namespace tessera::kernels {
 enum class ScoringFunc : uint8_t { sigmoid, sqrtsoftplus, softmax };
 std::string_view name(ScoringFunc value);
 
+enum class Scale : uint8_t { shared, routed };
+std::string_view name(Scale value);
+
 /// ids of the num_topk largest scores of each token
 ///
 ///   scores       f32 [T, E]
@@ -1565,5 +1568,52 @@ struct MhcHeadBwd {
   double norm_eps = 1e-06;
 };
 void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
+
+/// the experts that a table names for each token, and their weights
+///
+///   token_ids        i64/i32 [T]
+///   table            i32 [V, K]
+///   logits           f32 [T, E] rows
+///   num_tokens?      i32 [1]           # rows from here on are padding
+///   -> topk_idx      idx_dtype [T, K+S]
+///   -> topk_weights  f32 [T, K+S]
+///   param  num_shared_experts int = 0
+///   param  routed_scaling_factor float = 1
+///   param  scale {shared, routed} = shared
+///   param  idx_dtype {i32, i64} = i32
+///   let    S = num_shared_experts
+///   need   num_shared_experts >= 0
+///   need   K >= 1 on table "argument 'table' has no columns"
+///   need   V >= 1 on table "argument 'table' has no rows"
+///   need   E >= 1 on logits "argument 'logits' has no columns"
+///   need   K + S <= 32 on num_shared_experts
+///   |      "parameter 'num_shared_experts' leaves too many slots for a token"
+///   need   E + S <= 2130706431 on logits
+struct HashGate {
+  TensorView token_ids = {};
+  TensorView table = {};
+  TensorView logits = {};
+  TensorView num_tokens = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  int64_t num_shared_experts = 0;
+  double routed_scaling_factor = 1;
+  Scale scale = Scale::shared;
+  DType idx_dtype = DType::i32;
+};
+void hash_gate(const HashGate& call, Stream stream);
+
+/// empties the rows of a routing that are padding
+///
+///   num_tokens               i32 [1]        # rows from here on are padding
+///   -> inout topk_idx        i32/i64 [T, K] rows
+///   -> inout topk_weights?   f32 [T, K] rows
+///   limit  T * K <= 2130706431 "'topk_idx' has too many slots"
+struct MaskPaddedTopk {
+  TensorView num_tokens = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+};
+void mask_padded_topk(const MaskPaddedTopk& call, Stream stream);
 
 }  // namespace tessera::kernels

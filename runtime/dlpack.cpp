@@ -35,10 +35,12 @@ constexpr std::array<TypeRow, 15> kTypes = {{{0, 8, 1, DType::i8},
                                              {17, 4, 2, DType::i8}}};  // a pair of e2m1
 
 [[noreturn]] void refuse(std::string_view argument, std::string_view what, std::string expected,
-                         std::string got) {
-  raise(
-      ErrorKind::argument, "", fmt::format("argument '{}' {}", argument, what),
-      {.argument = std::string(argument), .expected = std::move(expected), .got = std::move(got)});
+                         std::string got, std::string code = {}) {
+  raise(ErrorKind::argument, "", fmt::format("argument '{}' {}", argument, what),
+        {.argument = std::string(argument),
+         .expected = std::move(expected),
+         .got = std::move(got),
+         .code = std::move(code)});
 }
 
 std::optional<Device> device_of(const DlTensor& tensor) {
@@ -58,7 +60,8 @@ DType dtype_of(const DlTensor& tensor, std::string_view argument) {
   refuse(argument, "has an element type that is not known",
          "an integer, f16, f32, bf16, bool, e4m3, e5m2, or e2m1 in pairs",
          fmt::format("DLPack code {}, {} bits, {} lanes", tensor.type_code, tensor.type_bits,
-                     tensor.type_lanes));
+                     tensor.type_lanes),
+         "DTYPE");
 }
 
 }  // namespace

@@ -5,7 +5,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # What the program needs, and what the tests need on top; apt package names.
 program_packages=(cmake ninja-build g++ ccache libfmt-dev nlohmann-json3-dev libcli11-dev libssl-dev)
-test_packages=(catch2 libz3-dev pkg-config python3)
+test_packages=(catch2 libz3-dev pkg-config python3 python3-dev python3-venv)
+python_modules=(nanobind numpy ml_dtypes pytest mypy)  # torch is too large: with another Python, tests/python/run
 nvrtc_wheel='nvidia-cuda-nvrtc==13.0.*'
 
 say() { printf '\n== %s\n' "$*"; }
@@ -65,6 +66,23 @@ install_nvrtc() {
   python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
     --target "$root/.deps" "$nvrtc_wheel" ||
     printf 'warning: NVRTC could not be installed; nothing can be compiled for a GPU here\n' >&2
+}
+
+# Makes a Python in .deps that can build and test the Python package, and sets `python_options` for CMake. Without the
+# package index there is none, and the package is not built.
+make_python() {
+  python_options=()
+  local python=$root/.deps/python/bin/python3
+  if ! "$python" -c 'import nanobind, numpy, ml_dtypes, pytest, mypy' 2>/dev/null; then
+    say "installing ${python_modules[*]} into .deps/python"
+    if ! { python3 -m venv "$root/.deps/python" &&
+      "$python" -m pip install --quiet --disable-pip-version-check "${python_modules[@]}"; }; then
+      [ "${CI:-}" != true ] || fail "CI=true and the modules for Python could not be installed"
+      printf 'warning: no modules for Python: its package is neither built nor tested\n' >&2
+      return 0
+    fi
+  fi
+  python_options=(-DTESSERA_BUILD_PYTHON=ON "-DPython_EXECUTABLE=$python")
 }
 
 has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null && has_library libcuda.so.1; }

@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 
-#include "codegen/passes/tile_uses.h"
+#include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
 namespace {
@@ -47,15 +46,11 @@ Producer as_producer(const ir::Stmt& stmt, size_t position) {
 
 /// The value that a statement binds; null if it binds none.
 ir::VarRef bound_by(const ir::Stmt& stmt) {
-  return std::visit(
-      [](const auto& node) -> ir::VarRef {
-        using Node = std::decay_t<decltype(node)>;
-        if constexpr (requires { node.var; }) return node.var;
-        if constexpr (std::is_same_v<Node, ir::Atomic>) return node.old;
-        if constexpr (std::is_same_v<Node, ir::ReducerFinalize>) return node.value;
-        return nullptr;
-      },
-      stmt.node);
+  ir::VarRef result;
+  for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr*) {
+    if (var->kind == ir::VarKind::value) result = var;
+  });
+  return result;
 }
 
 class GroupFinder {
@@ -185,7 +180,8 @@ class GroupFinder {
 
 /// Notes the copies inside of a statement that is no producer: they stay where they are.
 void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::string>& notes) {
-  const auto visit = [&](const ir::Body& body, bool inside_loop) {
+  const bool inside_loop = in_loop || std::holds_alternative<ir::Loop>(stmt.node);
+  for_each_body(stmt, [&](const ir::Body& body) {
     for (const ir::Stmt& inner : body) {
       if (is_load(inner)) {
         notes.push_back(fmt::format("{}: {}: not ahead: it stands {}", to_string(inner.loc),
@@ -196,12 +192,7 @@ void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::stri
         note_inner_copies(inner, inside_loop, notes);
       }
     }
-  };
-  if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) visit(loop->body, true);
-  if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-    visit(branch->then, in_loop);
-    visit(branch->otherwise, in_loop);
-  }
+  });
 }
 
 }  // namespace

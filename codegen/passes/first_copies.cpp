@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <set>
 
-#include "codegen/passes/tile_uses.h"
+#include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
 namespace {
 
-bool only_computes(const ir::Stmt& stmt);
-
-bool only_computes(const ir::Body& body) {
-  return std::all_of(body.begin(), body.end(),
-                     [](const ir::Stmt& stmt) { return only_computes(stmt); });
+/// Statements that read what they like, write registers at most, and come to their end.
+bool is_computation(const ir::Stmt& stmt) {
+  return std::holds_alternative<ir::Let>(stmt.node) ||
+         std::holds_alternative<ir::ElementLoad>(stmt.node) ||
+         std::holds_alternative<ir::ElementStore>(stmt.node) ||
+         std::holds_alternative<ir::Copy>(stmt.node) ||
+         std::holds_alternative<ir::Fill>(stmt.node) ||
+         std::holds_alternative<ir::Reduce>(stmt.node) ||
+         std::holds_alternative<ir::Loop>(stmt.node) || std::holds_alternative<ir::If>(stmt.node);
 }
 
-/// Reads what it likes, writes registers, and comes to its end.
 bool only_computes(const ir::Stmt& stmt) {
   bool writes_memory = false;
   for_each_use(stmt, [&](const ir::BufferRef& buffer, bool writes) {
@@ -23,60 +26,30 @@ bool only_computes(const ir::Stmt& stmt) {
     const bool in_registers = space == ir::Space::fragment || space == ir::Space::local;
     writes_memory = writes_memory || (writes && !in_registers);
   });
-  if (writes_memory) return false;
-  if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) return only_computes(loop->body);
-  if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-    return only_computes(branch->then) && only_computes(branch->otherwise);
-  }
-  return std::holds_alternative<ir::Let>(stmt.node) ||
-         std::holds_alternative<ir::ElementLoad>(stmt.node) ||
-         std::holds_alternative<ir::ElementStore>(stmt.node) ||
-         std::holds_alternative<ir::Copy>(stmt.node) ||
-         std::holds_alternative<ir::Fill>(stmt.node) ||
-         std::holds_alternative<ir::Reduce>(stmt.node);
+  return !writes_memory &&
+         !any_in(stmt, [](const ir::Stmt& inner) { return !is_computation(inner); });
 }
 
-void collect_vars(const ir::Body& body, std::vector<ir::VarRef>& vars) {
-  const auto collect = [&](const std::vector<ir::Expr>& expressions) {
-    for (const ir::Expr& e : expressions) {
-      if (e) ir::collect_vars(e, vars);
-    }
-  };
-  for (const ir::Stmt& stmt : body) {
-    if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-      collect({loop->begin, loop->step});
-      collect(loop->extents);
-      collect_vars(loop->body, vars);
-    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      collect({branch->condition});
-      collect_vars(branch->then, vars);
-      collect_vars(branch->otherwise, vars);
-    } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
-      collect({let->value});
-    } else if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
-      collect(load->indices);
-    } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
-      for (const ir::Region* region : {&copy->from, &copy->to}) {
-        collect(region->offsets);
-        collect(region->extents);
-      }
-    }
-  }
+void collect_vars(const ir::Stmt& stmt, std::vector<ir::VarRef>& vars) {
+  for_each_expression(stmt, [&](const ir::Expr& e) { ir::collect_vars(e, vars); });
+  for_each_body(stmt, [&](const ir::Body& body) {
+    for (const ir::Stmt& inner : body) collect_vars(inner, vars);
+  });
 }
 
 }  // namespace
 
 size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
   std::vector<ir::VarRef> vars;
-  collect_vars({copies}, vars);
+  collect_vars(copies, vars);
   const std::set<ir::VarRef> used(vars.begin(), vars.end());
   size_t place = before.size();
   for (; place > 0; --place) {
     const ir::Stmt& stmt = before[place - 1];
-    const auto* let = std::get_if<ir::Let>(&stmt.node);
-    const auto* load = std::get_if<ir::ElementLoad>(&stmt.node);
-    const bool defines = (let != nullptr && used.contains(let->var)) ||
-                         (load != nullptr && used.contains(load->var));
+    bool defines = false;
+    for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr*) {
+      defines = defines || used.contains(var);
+    });
     if (defines || !only_computes(stmt) || stmt.manual_sync != copies.manual_sync) break;
   }
   // Nothing is won by passing definitions and constants alone.

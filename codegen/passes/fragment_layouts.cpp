@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "codegen/tile_ir/effects.h"
+
 namespace tessera::codegen {
 namespace {
 
@@ -58,11 +60,10 @@ int64_t inner_extent(const ir::Body& body, const ir::VarRef& var) {
       const bool counts = ir::is_constant(loop->begin, 0) && ir::is_constant(loop->step, 1) &&
                           ir::is_constant(loop->extents[0]);
       if (loop->vars[0] == var) return counts ? loop->extents[0]->integer : 0;
-      found = inner_extent(loop->body, var);
-    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      found = inner_extent(branch->then, var);
-      if (found == 0) found = inner_extent(branch->otherwise, var);
     }
+    for_each_body(stmt, [&](const ir::Body& inner) {
+      if (found == 0) found = inner_extent(inner, var);
+    });
     if (found != 0) return found;
   }
   return 0;

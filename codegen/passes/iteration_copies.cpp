@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <set>
 
-#include "codegen/passes/tile_uses.h"
+#include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
 namespace {
 
 /// What one body does, as far as it matters to copies of it.
-struct Effects {
+struct BodyEffects {
   std::map<int, int> uses;                        // of registers, by id of their storage
   std::set<int> written_registers;                // the same ids
   std::set<int> read, written;                    // memory, by id of its storage
@@ -18,51 +18,47 @@ struct Effects {
   bool meets_others = false;                      // waits for other threads
 };
 
-void add(const ir::Body& body, Effects& effects);
+class Summary : public TileEffectReceiver {
+ public:
+  explicit Summary(const ir::Body& body) { this->body(body, false); }
+  const BodyEffects& result() const { return result_; }
 
-void add(const ir::Stmt& stmt, Effects& effects) {
-  if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) return add(loop->body, effects);
-  if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-    add(branch->then, effects);
-    return add(branch->otherwise, effects);
-  }
-  if (const auto* call = std::get_if<ir::ExternCall>(&stmt.node)) {
-    effects.meets_others = effects.meets_others || call->function->synchronises;
-    const bool has_effect = !call->function->pure && !call->function->synchronises;
-    effects.happens_once = effects.happens_once || has_effect;
-  } else if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
-    effects.happens_once = effects.happens_once || atomic->old != nullptr;
-  }
-  effects.meets_others = effects.meets_others ||
-                         std::holds_alternative<ir::Collective>(stmt.node) ||
-                         std::holds_alternative<ir::Sync>(stmt.node);
-  const bool contributes = std::holds_alternative<ir::ReducerUpdate>(stmt.node);  // once as it is
-  for_each_use(stmt, [&](const ir::BufferRef& buffer, bool writes) {
+  void uses(const ir::BufferRef& buffer, bool writes) override {
     const ir::Space space = buffer->space;
     const int id = memory_of(*buffer);
     if (space == ir::Space::shared) {
-      (writes ? effects.written : effects.read).insert(id);
+      (writes ? result_.written : result_.read).insert(id);
     } else if (space == ir::Space::global || space == ir::Space::cluster) {
-      (writes ? effects.written : effects.read).insert(id);
-      (writes ? effects.written_globally : effects.read_globally).insert(id);
+      (writes ? result_.written : result_.read).insert(id);
+      (writes ? result_.written_globally : result_.read_globally).insert(id);
     } else {
-      ++effects.uses[id];
-      if (writes && !contributes) effects.written_registers.insert(id);
+      ++result_.uses[id];
+      if (writes && !contributes_) result_.written_registers.insert(id);
     }
-  });
-}
+  }
+  void orders(const Order& order) override {
+    if (order.group != Group::thread) result_.meets_others = true;
+  }
+  void happens_once() override { result_.happens_once = true; }
+  void body(const ir::Body& body, bool) override {
+    for (const ir::Stmt& stmt : body) {
+      contributes_ = std::holds_alternative<ir::ReducerUpdate>(stmt.node);  // once as it is
+      effects(stmt, *this);
+    }
+  }
 
-void add(const ir::Body& body, Effects& effects) {
-  for (const ir::Stmt& stmt : body) add(stmt, effects);
-}
+ private:
+  BodyEffects result_;
+  bool contributes_ = false;  // the statement being looked at
+};
 
 bool intersect(const std::set<int>& a, const std::set<int>& b) {
   return std::any_of(a.begin(), a.end(), [&](int id) { return b.contains(id); });
 }
 
 Copies copies_of(const ir::Body& body, const std::map<int, int>& uses_in_kernel) {
-  Effects effects;
-  add(body, effects);
+  const Summary summary(body);
+  const BodyEffects& effects = summary.result();
   const bool in_place = intersect(effects.read, effects.written);
   if (!in_place && !effects.happens_once) return Copies::all;
   const bool leaves_registers =
@@ -76,26 +72,21 @@ Copies copies_of(const ir::Body& body, const std::map<int, int>& uses_in_kernel)
 void visit(const ir::Body& body, const std::map<int, int>& uses,
            std::map<const ir::Loop*, Copies>& result) {
   for (const ir::Stmt& stmt : body) {
-    if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-      if (loop->kind == ir::LoopKind::parallel) {
-        result[loop] = copies_of(loop->body, uses);
-      } else {
-        visit(loop->body, uses, result);
-      }
-    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      visit(branch->then, uses, result);
-      visit(branch->otherwise, uses, result);
+    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+    if (loop != nullptr && loop->kind == ir::LoopKind::parallel) {
+      result[loop] = copies_of(loop->body, uses);
+      continue;
     }
+    for_each_body(stmt, [&](const ir::Body& inner) { visit(inner, uses, result); });
   }
 }
 
 }  // namespace
 
 std::map<const ir::Loop*, Copies> copies_of_loops(const ir::Kernel& kernel) {
-  Effects all;
-  add(kernel.body, all);
+  const Summary all(kernel.body);
   std::map<const ir::Loop*, Copies> result;
-  visit(kernel.body, all.uses, result);
+  visit(kernel.body, all.result().uses, result);
   return result;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -99,6 +100,11 @@ class Collector {
                stmt.loc, {},
                "write it in k.parallel({extents}, ...), or keep one value per thread in k.var");
         }
+      } else {
+        for_each_use(stmt, [](const ir::BufferRef& buffer, bool) {
+          TESSERA_CHECK(buffer->space != ir::Space::fragment,
+                        "a use of a fragment that has no say in its layout");
+        });
       }
     }
   }

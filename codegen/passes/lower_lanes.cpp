@@ -9,7 +9,8 @@
 
 #include "codegen/passes/layout_cost.h"
 #include "codegen/passes/tile_lowering.h"
-#include "codegen/passes/tile_uses.h"
+#include "codegen/thread_ir/effects.h"
+#include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
 namespace {
@@ -185,10 +186,9 @@ class LaneLowering {
 
   /// The value that a statement of the body binds inside the lane loop, or null.
   static const ir::Var* bound_by(const ir::Stmt& stmt) {
-    if (const auto* let = std::get_if<ir::Let>(&stmt.node)) return let->var.get();
-    if (const auto* load = load_in(stmt)) return load->var.get();
-    if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) return atomic->old.get();
-    return nullptr;
+    const ir::Var* bound = nullptr;
+    for_each_binding(stmt, [&](const VarRef& var, const Expr*) { bound = var.get(); });
+    return bound;
   }
   static bool use(const std::vector<Expr>& indices, const ir::Var* value) {
     std::vector<VarRef> vars;
@@ -427,11 +427,8 @@ class LaneLowering {
       for (const ir::Stmt& stmt : body_) one_lane(stmt);
     });
     // A loop that only re-reads what a whole vector holds is empty work.
-    const bool needed = std::any_of(loop.body.begin(), loop.body.end(), [](const Stmt& s) {
-      return std::holds_alternative<Store>(s.node) || std::holds_alternative<If>(s.node) ||
-             std::holds_alternative<For>(s.node) || std::holds_alternative<Atomic>(s.node);
-    });
-    if (needed) t_.emit({std::move(loop), loc_});
+    if (std::any_of(loop.body.begin(), loop.body.end(), outlives_its_values))
+      t_.emit({std::move(loop), loc_});
   }
 
   void one_lane(const ir::Stmt& stmt) {

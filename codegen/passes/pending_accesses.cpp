@@ -18,7 +18,7 @@ void PendingAccesses::insert(const PendingAccess& access) {
 }
 
 void PendingAccesses::add(const FootprintRef& access) {
-  if (access->in_background) {
+  if (access->in_flight) {
     insert_new(open_, access);
   } else {
     insert({access, false});

@@ -24,7 +24,7 @@ class PendingAccesses {
  public:
   const std::vector<PendingAccess>& all() const { return pending_; }
 
-  /// An access now; an asynchronous one writes when a wait says that it has landed.
+  /// An access now; one in flight is pending once a wait says that it is done.
   void add(const FootprintRef& access);
   void block_barrier() { pending_.clear(); }
   void warp_barrier();

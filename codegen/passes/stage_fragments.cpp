@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -19,12 +20,9 @@ Place find(ir::Body& body, const ir::Stmt* at) {
   for (size_t i = 0; i < body.size(); ++i) {
     if (&body[i] == at) return {&body, i};
     Place inner;
-    if (auto* loop = std::get_if<ir::Loop>(&body[i].node)) {
-      inner = find(loop->body, at);
-    } else if (auto* branch = std::get_if<ir::If>(&body[i].node)) {
-      inner = find(branch->then, at);
-      if (inner.body == nullptr) inner = find(branch->otherwise, at);
-    }
+    for_each_body(body[i], [&](ir::Body& nested) {
+      if (inner.body == nullptr) inner = find(nested, at);
+    });
     if (inner.body != nullptr) return inner;
   }
   return {};
@@ -32,22 +30,10 @@ Place find(ir::Body& body, const ir::Stmt* at) {
 
 /// Lets every access with the indices of `use` go to `to`.
 void redirect(ir::Stmt& stmt, const FragmentUse& use, const ir::BufferRef& to) {
-  const auto is_use = [&](const auto& access) {
-    return access.buffer->id == use.buffer->id && same_indices(access.indices, use.indices);
+  const auto element = [&](ir::BufferRef& buffer, const std::vector<ir::Expr>& indices) {
+    if (buffer->id == use.buffer->id && same_indices(indices, use.indices)) buffer = to;
   };
-  const auto redirect_all = [&](ir::Body& body) {
-    for (ir::Stmt& inner : body) redirect(inner, use, to);
-  };
-  if (auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
-    if (is_use(*load)) load->buffer = to;
-  } else if (auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
-    if (is_use(*store)) store->buffer = to;
-  } else if (auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-    redirect_all(loop->body);
-  } else if (auto* branch = std::get_if<ir::If>(&stmt.node)) {
-    redirect_all(branch->then);
-    redirect_all(branch->otherwise);
-  }
+  move_buffers(stmt, {[](ir::Region&) {}, element});
 }
 
 /// True if every iteration stores to its own element before anything else happens to it, and the

@@ -42,6 +42,36 @@ class TileLowering {
   // lower_tiles.cpp: statements outside parallel loops
   void lower_body(const ir::Body& body);
   void lower_stmt(const ir::Stmt& stmt);
+  // Each kind of statement; a new one does not compile until it is lowered.
+  void lower(const ir::Let& let, SourceLoc loc);
+  void lower(const ir::ElementLoad& element, SourceLoc loc) { load(element, loc); }
+  void lower(const ir::ElementStore& element, SourceLoc loc) { store(element, loc); }
+  void lower(const ir::Atomic& indivisible, SourceLoc loc) { atomic(indivisible, loc); }
+  void lower(const ir::Copy&, SourceLoc);
+  void lower(const ir::Fill&, SourceLoc);
+  void lower(const ir::Reduce& reduce, SourceLoc loc) { lower_reduce(reduce, loc); }
+  void lower(const ir::ReducerInit& init, SourceLoc loc) { reducer_init(init, loc); }
+  void lower(const ir::ReducerUpdate& update, SourceLoc loc) { reducer_update(update, loc); }
+  void lower(const ir::ReducerFinalize& finalize, SourceLoc loc) {
+    reducer_finalize(finalize, loc);
+  }
+  void lower(const ir::Gemm& gemm, SourceLoc loc) { lower_gemm(gemm, loc); }
+  void lower(const ir::Loop& loop, SourceLoc loc);
+  void lower(const ir::If& branch, SourceLoc loc) {
+    lower_branch(branch, loc, [&](const ir::Body& body) { lower_body(body); });
+  }
+  void lower(const ir::Sync& sync, SourceLoc loc);
+  void lower(const ir::Collective& collective, SourceLoc loc);
+  void lower(const ir::Assume& assume, SourceLoc loc);
+  void lower(const ir::Present& present, SourceLoc loc);
+  void lower(const ir::Pointer& pointer, SourceLoc loc);
+  void lower(const ir::Assert& check, SourceLoc loc);
+  void lower(const ir::Print& print, SourceLoc loc);
+  void lower(const ir::Dependency& dependency, SourceLoc loc) { emit({dependency, loc}); }
+  void lower(const ir::ExternCall& call, SourceLoc loc);
+  void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
+  void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
+  void lower(const ir::Return& leave, SourceLoc loc);
   /// Both sides with `lower`, each knowing the condition.
   void lower_branch(const ir::If& branch, SourceLoc loc,
                     const std::function<void(const ir::Body&)>& lower);

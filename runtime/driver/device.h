@@ -52,4 +52,8 @@ class ContextScope {
   bool pushed_ = false;
 };
 
+/// True if the primary context of the device is current on this thread; true of no other context. One
+/// driver call; false where there is no driver. Never throws.
+bool is_current(int ordinal);
+
 }  // namespace tessera::runtime

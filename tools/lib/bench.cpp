@@ -8,9 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/jit/prepare.h"
+#include "kernels/op_call.h"
 #include "runtime/driver/device.h"
-#include "runtime/launch.h"
 #include "runtime/runtime.h"
+#include "tools/lib/bare_launches.h"
 #include "tools/lib/op_call.h"
 #include "tools/lib/text_table.h"
 
@@ -18,6 +19,7 @@ namespace tessera::tools {
 namespace {
 
 constexpr uint64_t kSeed = 1;
+constexpr const char* kWorkspace = "workspace";
 constexpr int kLaunches = 200000;  // of each way
 constexpr int kBatch = 200;        // between two waits for the GPU: less than its queue holds
 
@@ -37,48 +39,45 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Launches of a plan with everything filled in: what the driver alone costs.
-class BareLaunches {
+/// The call that the C++ function of an op makes: every tensor and option of its signature.
+class FunctionCall {
  public:
-  BareLaunches(const kernels::jit::LaunchPlan& plan, std::span<void* const> data) {
-    using Source = kernels::jit::LaunchPlan::Source;
-    for (const auto& launch : plan.launches()) {
-      auto& ready = ready_.emplace_back();
-      for (const Source& source : launch.pointers) {
-        char* base = source.tensor < 0
-                         ? nullptr
-                         : static_cast<char*>(data[static_cast<size_t>(source.tensor)]);
-        ready.values.push_back(reinterpret_cast<int64_t>(base + source.offset));
+  explicit FunctionCall(const OpCall& call) : op_(call.op()) {
+    const kernels::Tensors& given = call.tensors();
+    views_.reserve(given.size() + op_.tensors.size());
+    for (const kernels::TensorInfo& tensor : op_.tensors) {
+      if (tensor.list) {
+        const size_t first = views_.size();
+        for (auto item = given.end();
+             (item = given.find(fmt::format("{}.{}", tensor.name, views_.size() - first))) !=
+             given.end();) {
+          views_.push_back(item->second);
+        }
+        lists_.emplace_back(tensor.name.c_str(), std::span(views_).subspan(first));
+      } else {
+        add(tensor.name, given);
       }
-      ready.values.insert(ready.values.end(), launch.values.begin(), launch.values.end());
-      ready.function = reinterpret_cast<runtime::cu::Function>(launch.kernel->hot.handle);
-      ready.config.grid_x = static_cast<unsigned>(launch.grid.x);
-      ready.config.grid_y = static_cast<unsigned>(launch.grid.y);
-      ready.config.grid_z = static_cast<unsigned>(launch.grid.z);
-      ready.config.block_x = static_cast<unsigned>(launch.kernel->image->threads);
-      ready.config.block_y = ready.config.block_z = 1;
-      ready.config.shared_bytes = static_cast<unsigned>(launch.kernel->image->shared_bytes);
     }
-    for (Ready& ready : ready_) {
-      for (int64_t& value : ready.values) ready.arguments.push_back(&value);
-    }
+    if (given.contains(kWorkspace)) add(kWorkspace, given);
+    for (const auto& [name, value] : call.params()) options_.emplace_back(name.c_str(), value);
   }
-  void operator()() {
-    for (Ready& ready : ready_) {
-      runtime::driver().check(runtime::driver().call.launch_kernel_ex(
-                                  &ready.config, ready.function, ready.arguments.data(), nullptr),
-                              "cuLaunchKernelEx");
-    }
-  }
+  FunctionCall(const FunctionCall&) = delete;
+  FunctionCall& operator=(const FunctionCall&) = delete;
+
+  void operator()() { call_op(op_, tensors_, lists_, options_, nullptr); }
 
  private:
-  struct Ready {
-    std::vector<int64_t> values;
-    std::vector<void*> arguments;
-    runtime::cu::LaunchConfig config = {};
-    runtime::cu::Function function = nullptr;
-  };
-  std::vector<Ready> ready_;
+  void add(const std::string& name, const kernels::Tensors& given) {
+    const auto found = given.find(name);
+    views_.push_back(found == given.end() ? TensorView() : found->second);
+    tensors_.emplace_back(name.c_str(), views_.back());
+  }
+
+  const kernels::OpInfo& op_;
+  std::vector<TensorView> views_;  // what the others point to
+  std::vector<kernels::NamedTensor> tensors_;
+  std::vector<kernels::NamedList> lists_;
+  std::vector<kernels::CallOption> options_;
 };
 
 std::string us_text(std::optional<double> us) {
@@ -129,11 +128,12 @@ LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& exam
   cost.num_kernels = plan.launches().size();
   const runtime::ContextScope context(device);  // current, as a caller that works on a GPU has it
   BareLaunches bare(plan, data);
+  FunctionCall checked(call);
   std::vector<double> bare_ns, plan_ns, call_ns;
   for (int done = 0; done < kLaunches; done += kBatch) {
     bare_ns.push_back(batch_ns(device, bare));
     plan_ns.push_back(batch_ns(device, [&] { plan(data, nullptr); }));
-    call_ns.push_back(batch_ns(device, [&] { call.run(); }));
+    call_ns.push_back(batch_ns(device, checked));
   }
   runtime::synchronize(device);
   cost.bare_ns = median(bare_ns);

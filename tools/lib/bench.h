@@ -49,7 +49,7 @@ struct LaunchCost {
   size_t num_tensors = 0, num_kernels = 0;
   double bare_ns = 0;  // cuLaunchKernelEx of the same kernels, everything filled in before
   double plan_ns = 0;  // jit::LaunchPlan
-  double call_ns = 0;  // OpInfo::run, with its checks
+  double call_ns = 0;  // the op's C++ function, with its checks
 };
 LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& example, int device);
 

@@ -1,0 +1,111 @@
+// Tensors of other libraries, as DLPack lends them: through the exchange interface of their type, else
+// through __dlpack__. Results are made by the library's own array functions.
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+
+#include "tools/python/core/errors.h"
+#include "tools/python/core/library.h"
+
+namespace tessera::python {
+
+Loans::~Loans() {
+  for (DlManagedVersioned* tensor : versioned_) {
+    if (tensor->deleter != nullptr) tensor->deleter(tensor);
+  }
+  for (DlManaged* tensor : unversioned_) {
+    if (tensor->deleter != nullptr) tensor->deleter(tensor);
+  }
+}
+
+namespace {
+
+/// Stream 0 stands for the legacy default stream, which DLPack calls 1.
+nb::object dlpack_stream(const kernels::Stream* stream) {
+  const auto address = stream == nullptr ? 0 : reinterpret_cast<uintptr_t>(*stream);
+  return nb::int_(address == 0 ? uintptr_t{1} : address);
+}
+
+class Dlpack final : public Library {
+ public:
+  explicit Dlpack(std::string name) : name_(std::move(name)) {}
+
+  std::string_view name() const override { return name_; }
+
+  TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
+                    const kernels::Stream* stream, Loans& loans) const override {
+    const nb::object capsule = export_of(tensor, stream);
+    if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned") != 0) {
+      auto* const managed = static_cast<DlManagedVersioned*>(
+          PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+      check(PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned"));
+      loans.keep(managed);
+      return view_of(managed->tensor, op, argument, managed->flags);
+    }
+    auto* const managed = static_cast<DlManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
+    if (managed == nullptr) throw nb::python_error();
+    check(PyCapsule_SetName(capsule.ptr(), "used_dltensor"));
+    loans.keep(managed);
+    return view_of(managed->tensor, op, argument);
+  }
+
+  std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device,
+                                      PyObject*) const override {
+    throw Error({.kind = ErrorKind::unsupported,
+                 .what = fmt::format("results cannot be allocated by {}", name_),
+                 .argument = output.name,
+                 .expected = "torch or numpy tensors, or 'out'",
+                 .got = name_});
+  }
+
+  kernels::Stream current_stream(Device) const override { return nullptr; }
+
+ private:
+  static nb::object export_of(PyObject* tensor, const kernels::Stream* stream) {
+    const nb::handle given(tensor);
+    const nb::object device = given.attr("__dlpack_device__")();
+    const nb::object order =
+        nb::cast<int>(device[0]) == kDlCuda ? dlpack_stream(stream) : nb::object(nb::none());
+    try {
+      return given.attr("__dlpack__")(nb::arg("stream") = order,
+                                      nb::arg("max_version") = nb::make_tuple(1, 3));
+    } catch (const nb::python_error& error) {
+      if (!error.matches(PyExc_TypeError)) throw;
+    }
+    return given.attr("__dlpack__")(nb::arg("stream") = order);  // an exporter before version 1
+  }
+
+  const std::string name_;
+};
+
+}  // namespace
+
+const Library& dlpack_library(PyTypeObject* type) {
+  static auto& libraries = *new std::map<std::string, Dlpack>;
+  const nb::handle object(reinterpret_cast<PyObject*>(type));
+  const auto module = str_of(object.attr("__module__"));
+  const std::string name = module.substr(0, module.find('.'));
+  return libraries.try_emplace(name, name).first->second;
+}
+
+TensorView view_of(const runtime::DlTensor& tensor, std::string_view op, std::string_view argument,
+                   uint64_t flags) {
+  try {
+    return runtime::view_of(tensor, argument, runtime::Access::read, flags);
+  } catch (const Error& error) {
+    ErrorFields fields = error.fields();
+    fields.op = op;
+    throw Error(std::move(fields));
+  }
+}
+
+nb::object Library::shortened(const nb::object& tensor, const Dims& extents) const {
+  nb::list slices;
+  for (const int64_t extent : extents)
+    slices.append(nb::slice(nb::int_(0), nb::int_(extent), nb::none()));
+  return tensor[nb::tuple(slices)];
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,86 @@
+#pragma once
+// Whose tensors they are: how a library's tensors are read as views, and how results are allocated by
+// it.
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "kernels/call_types.h"
+#include "tools/python/core/dlpack_abi.h"
+#include "tools/python/core/python.h"
+
+namespace tessera::python {
+
+/// What has to be given back when a call has ended: managed tensors of exporters, references.
+class Loans {
+ public:
+  Loans() = default;
+  ~Loans();
+  Loans(const Loans&) = delete;
+  Loans& operator=(const Loans&) = delete;
+
+  void keep(nb::object object) { objects_.push_back(std::move(object)); }
+  void keep(DlManagedVersioned* tensor) { versioned_.push_back(tensor); }
+  void keep(DlManaged* tensor) { unversioned_.push_back(tensor); }
+
+ private:
+  std::vector<nb::object> objects_;
+  std::vector<DlManagedVersioned*> versioned_;
+  std::vector<DlManaged*> unversioned_;
+};
+
+/// How one output of a kind of call is made, prepared once: every call makes a tensor from it.
+class Allocation {
+ public:
+  virtual ~Allocation() = default;
+  /// A new tensor of the output's dtype, shape, strides and storage.
+  virtual nb::object make() const = 0;
+};
+
+/// A library of tensors. One object each, never destroyed.
+class Library {
+ public:
+  virtual ~Library() = default;
+  /// "torch", "numpy": what messages call it.
+  virtual std::string_view name() const = 0;
+
+  /// The view of a tensor of this library; nothing is copied or waited for. `stream` is the stream of
+  /// the call if the caller gave one.
+  ///
+  /// Errors: argument, naming `argument`, for what no view can describe; Redirected; Python's own.
+  virtual TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
+                            const kernels::Stream* stream, Loans& loans) const = 0;
+  virtual std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
+                                              PyObject* like) const = 0;
+  /// The stream that work on such tensors is queued in now.
+  virtual kernels::Stream current_stream(Device device) const = 0;
+  /// True if a mode is active that may replace what tensors mean.
+  virtual bool is_intercepted() const { return false; }
+  /// A look at the first `extents` of each dimension.
+  virtual nb::object shortened(const nb::object& tensor, const Dims& extents) const;
+};
+
+/// runtime::view_of, whose errors name the op too.
+TensorView view_of(const runtime::DlTensor& tensor, std::string_view op, std::string_view argument,
+                   uint64_t flags = 0);
+
+/// How tensors of one Python type are taken.
+struct TensorType {
+  const Library* library = nullptr;  // null: not a tensor
+  bool is_redirected = false;        // torch decides what a call of these means: tensor_types.cpp
+};
+
+/// That of an object. Found by the object's type, which is looked at once.
+const TensorType& tensor_type_of(PyObject* object);
+
+const Library& numpy_library();
+const Library& torch_library();
+/// Tensors of any other library that speaks DLPack; `type` is theirs.
+const Library& dlpack_library(PyTypeObject* type);
+
+/// Thrown instead of reading a tensor whose meaning is torch's to say: the call has to go through its
+/// dispatcher.
+struct Redirected {};
+
+}  // namespace tessera::python

@@ -1,0 +1,144 @@
+// numpy arrays, by their attributes: numpy refuses to export bf16 and 8-bit floats by DLPack.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "tools/python/core/errors.h"
+#include "tools/python/core/library.h"
+
+namespace tessera::python {
+namespace {
+
+constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, "float32"},
+                                                                   {DType::f16, "float16"},
+                                                                   {DType::bf16, "bfloat16"},
+                                                                   {DType::e4m3, "float8_e4m3fn"},
+                                                                   {DType::e5m2, "float8_e5m2"},
+                                                                   {DType::i8, "int8"},
+                                                                   {DType::u8, "uint8"},
+                                                                   {DType::i16, "int16"},
+                                                                   {DType::u16, "uint16"},
+                                                                   {DType::i32, "int32"},
+                                                                   {DType::u32, "uint32"},
+                                                                   {DType::i64, "int64"},
+                                                                   {DType::u64, "uint64"},
+                                                                   {DType::boolean, "bool"}}};
+
+DType dtype_of(nb::handle array, std::string_view op, std::string_view argument) {
+  const nb::object dtype = array.attr("dtype");
+  const nb::object name = dtype.attr("name");
+  if (nb::cast<bool>(dtype.attr("isnative"))) {
+    for (const auto& [word, known] : kNames) {
+      if (text_of(name) == known) return word;
+    }
+  }
+  refuse(
+      op, argument, "DTYPE",
+      fmt::format("argument '{}' has an element type that is not known", argument),
+      "integers, float16, float32, bool, and of ml_dtypes bfloat16, float8_e4m3fn, float8_e5m2; in "
+      "native byte order",
+      str_of(dtype));
+}
+
+/// numpy's own, of ml_dtypes where it is none of numpy's.
+nb::object dtype_object(DType dtype) {
+  const nb::module_ numpy = nb::module_::import_("numpy");
+  for (const auto& [word, known] : kNames) {
+    if (word != dtype) continue;
+    const bool is_numpys = word != DType::bf16 && word != DType::e4m3 && word != DType::e5m2;
+    const nb::object type = (is_numpys ? numpy : nb::module_::import_("ml_dtypes"))
+                                .attr(word == DType::boolean ? "bool_" : known);
+    return numpy.attr("dtype")(type);
+  }
+  internal_error(fmt::format("no numpy type of {}", tessera::name(dtype)));
+}
+
+class ArrayAllocation final : public Allocation {
+ public:
+  explicit ArrayAllocation(const kernels::OutputInfo& output)
+      : numpy_(nb::module_::import_("numpy")),
+        dtype_(dtype_object(output.dtype)),
+        shape_(tuple_of(output.shape, 1)),
+        is_dense_(output.storage_elements == num_elements(output.shape) &&
+                  output.strides == row_major_strides(output.shape)),
+        strides_(tuple_of(output.strides, bytes(output.dtype))),
+        storage_(nb::int_(output.storage_elements)),
+        make_(numpy_.attr(output.starts_at_zero ? "zeros" : "empty")) {}
+
+  nb::object make() const override {
+    if (is_dense_) return make_(shape_, dtype_);
+    return numpy_.attr("ndarray")(shape_, dtype_, make_(storage_, dtype_), 0, strides_);
+  }
+
+ private:
+  static nb::tuple tuple_of(const Dims& dims, int64_t factor) {
+    nb::list list;
+    for (const int64_t value : dims) list.append(value * factor);
+    return nb::tuple(list);
+  }
+
+  nb::module_ numpy_;
+  nb::object dtype_, shape_;
+  bool is_dense_;
+  nb::object strides_, storage_, make_;
+};
+
+class Numpy final : public Library {
+ public:
+  std::string_view name() const override { return "numpy"; }
+
+  TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
+                    const kernels::Stream*, Loans&) const override {
+    const nb::handle array(tensor);
+    const DType dtype = dtype_of(array, op, argument);
+    const nb::object interface = array.attr("__array_interface__");
+    const nb::object shape = interface["shape"], strides = array.attr("strides");
+    const nb::object data = interface["data"];
+    const size_t rank = nb::len(shape);
+    if (rank > kMaxRank) {
+      refuse(op, argument, "",
+             fmt::format("argument '{}' has a rank that is not supported", argument),
+             fmt::format("0 to {} dimensions", kMaxRank), fmt::format("{}", rank));
+    }
+    TensorView view;
+    view.dtype = dtype;
+    view.data = PyLong_AsVoidPtr(nb::object(data[0]).ptr());
+    if (view.data == nullptr && PyErr_Occurred()) throw nb::python_error();
+    view.read_only = nb::cast<bool>(data[1]);
+    for (size_t i = 0; i < rank; ++i) {
+      const auto extent = nb::cast<int64_t>(shape[i]), stride = nb::cast<int64_t>(strides[i]);
+      if (stride < 0) {
+        refuse(op, argument, "", fmt::format("argument '{}' has a negative stride", argument),
+               "0 or more", fmt::format("{} bytes in dimension {}", stride, i));
+      }
+      if (stride % bytes(dtype) != 0 && extent > 1) {
+        refuse(op, argument, "",
+               fmt::format("argument '{}' has a stride between elements", argument),
+               fmt::format("a multiple of {} bytes", bytes(dtype)),
+               fmt::format("{} bytes in dimension {}", stride, i));
+      }
+      view.shape.push_back(extent);
+      view.strides.push_back(stride / bytes(dtype));
+    }
+    return view;
+  }
+
+  std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device,
+                                      PyObject*) const override {
+    return std::make_unique<ArrayAllocation>(output);
+  }
+
+  kernels::Stream current_stream(Device) const override { return nullptr; }
+};
+
+}  // namespace
+
+const Library& numpy_library() {
+  static const Library& numpy = *new Numpy;
+  return numpy;
+}
+
+}  // namespace tessera::python

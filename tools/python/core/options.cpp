@@ -1,0 +1,159 @@
+#include "tools/python/core/options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <bit>
+#include <cstring>
+#include <string>
+
+#include "kernels/nearest_name.h"
+#include "tools/python/core/errors.h"
+#include "tools/python/core/library.h"
+
+namespace tessera::python {
+namespace {
+
+using kernels::OpInfo;
+using kernels::ParamInfo;
+using kernels::jit::OptionValue;
+
+[[noreturn]] void refuse_value(const OpInfo& op, const ParamInfo& param, PyObject* value) {
+  refuse(op.name, param.name, "TYPE", fmt::format("parameter '{}' has a wrong value", param.name),
+         kernels::allowed_values(param), describe(value));
+}
+
+/// An integer that fits, of an int or of an object with __index__.
+bool read_integer(PyObject* value, int64_t& integer) {
+  if (!PyIndex_Check(value)) return false;
+  const nb::object index = owned(PyNumber_Index(value));
+  int overflow = 0;
+  integer = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  return overflow == 0;
+}
+
+void add_to_key(const OptionValue& value, Key& key) {
+  key.push_back(value.index());
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    key.push_back(static_cast<uint64_t>(*integer));
+  } else if (const auto* number = std::get_if<double>(&value)) {
+    key.push_back(std::bit_cast<uint64_t>(*number));
+  } else if (const auto* flag = std::get_if<bool>(&value)) {
+    key.push_back(*flag ? 1 : 0);
+  } else if (const auto* word = std::get_if<std::string_view>(&value)) {
+    key.push_back(word->size());
+    for (size_t at = 0; at < word->size(); at += 8) {
+      uint64_t bytes = 0;
+      std::memcpy(&bytes, word->data() + at, std::min<size_t>(8, word->size() - at));
+      key.push_back(bytes);
+    }
+  } else if (const auto* list = std::get_if<std::span<const int64_t>>(&value)) {
+    key.push_back(list->size());
+    for (const int64_t item : *list) key.push_back(static_cast<uint64_t>(item));
+  }
+}
+
+}  // namespace
+
+void OptionReader::read(const OpInfo& op, PyObject* const* arguments, Key& key) {
+  for (size_t i = 0; i < op.params.size(); ++i) {
+    const OptionValue value = value_of(op, op.params[i], arguments[i]);
+    add_to_key(value, key);
+    options_.push_back(kernels::CallOption(op.params[i].name.c_str(), value));
+  }
+}
+
+OptionValue OptionReader::value_of(const OpInfo& op, const ParamInfo& param, PyObject* value) {
+  if (value == Py_None || value == Py_Ellipsis) return {};
+  if (value == Py_True || value == Py_False) return value == Py_True;
+  int64_t integer = 0;
+  if (PyLong_Check(value)) {
+    if (!read_integer(value, integer)) refuse_value(op, param, value);
+    return integer;
+  }
+  if (PyUnicode_Check(value)) return text_of(value);
+  if (PyFloat_Check(value)) return PyFloat_AsDouble(value);
+  if (PyTuple_Check(value) || PyList_Check(value)) return list_of(op, param, value);
+  if (read_integer(value, integer)) return integer;
+  const nb::object number = nb::module_::import_("numbers").attr("Real");
+  const int is_number = PyObject_IsInstance(value, number.ptr());
+  check(is_number);
+  if (is_number == 0) refuse_value(op, param, value);
+  return PyFloat_AsDouble(owned(PyNumber_Float(value)).ptr());
+}
+
+OptionValue OptionReader::list_of(const OpInfo& op, const ParamInfo& param, PyObject* value) {
+  const Py_ssize_t size = PySequence_Size(value);
+  const size_t first = num_numbers_;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    const nb::object item = owned(PySequence_GetItem(value, i));
+    if (num_numbers_ == numbers_.size() || item.ptr() == Py_True || item.ptr() == Py_False ||
+        !read_integer(item.ptr(), numbers_[num_numbers_])) {
+      refuse_value(op, param, value);
+    }
+    ++num_numbers_;
+  }
+  return std::span<const int64_t>(numbers_.data() + first, static_cast<size_t>(size));
+}
+
+kernels::Stream stream_of(PyObject* value, std::string_view op) {
+  nb::object address = nb::borrow(value);
+  if (nb::hasattr(address, "__cuda_stream__")) {
+    address = address.attr("__cuda_stream__")()[1];
+  } else if (nb::hasattr(address, "cuda_stream")) {
+    address = address.attr("cuda_stream");
+  } else if (nb::hasattr(address, "ptr")) {
+    address = address.attr("ptr");
+  }
+  if (!PyLong_Check(address.ptr()) || PyBool_Check(address.ptr())) {
+    refuse(op, "stream", "TYPE", "argument 'stream' is no stream",
+           "an address, or an object with __cuda_stream__, cuda_stream or ptr", describe(value));
+  }
+  void* const stream = PyLong_AsVoidPtr(address.ptr());
+  if (stream == nullptr && PyErr_Occurred() != nullptr) throw nb::python_error();
+  return stream;
+}
+
+nb::object sequence_of(PyObject* value, std::string_view op, std::string_view argument) {
+  if (tensor_type_of(value).library != nullptr || PySequence_Check(value) == 0) {
+    refuse(op, argument, "TYPE", fmt::format("argument '{}' is no list", argument),
+           "a sequence of tensors", describe(value));
+  }
+  return owned(PySequence_Tuple(value));
+}
+
+bool waits_for_data(const kernels::Params& params) {
+  const auto is = [&](const char* name, const kernels::ParamValue& value) {
+    const auto found = params.find(name);
+    return found == params.end() || found->second == value;
+  };
+  return is("num_expanded_tokens", int64_t{0}) && is("force_no_sync", false);
+}
+
+void refuse_unknown_name(const OpInfo& op, PyObject* unknown) {
+  PyObject *key = nullptr, *value = nullptr;
+  Py_ssize_t at = 0;
+  PyDict_Next(unknown, &at, &key, &value);
+  const std::string name(text_of(key));
+  std::vector<std::string> names;
+  for (const kernels::TensorInfo& tensor : op.tensors) {
+    if (tensor.role != kernels::Role::out) names.push_back(tensor.name);
+  }
+  for (const ParamInfo& param : op.params) names.push_back(param.name);
+  names.insert(names.end(), {"out", "stream"});
+  refuse(op.name, name, "NAME", fmt::format("unknown argument '{}'", name),
+         fmt::format("{}", fmt::join(names, ", ")), fmt::format("{}={}", name, describe(value)),
+         kernels::did_you_mean(name, names));
+}
+
+void refuse_unknown_output(const OpInfo& op, PyObject* name) {
+  const std::string text = str_of(name);
+  std::vector<std::string> names;
+  for (const kernels::TensorInfo& tensor : op.tensors) {
+    if (tensor.role == kernels::Role::out) names.push_back(tensor.name);
+  }
+  refuse(op.name, text, "NAME", fmt::format("'out' names '{}', which is no output", text),
+         fmt::format("{}", fmt::join(names, ", ")), text, kernels::did_you_mean(text, names));
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,54 @@
+#pragma once
+// Options of a call as Python gives them, and other arguments that are no tensors.
+
+#include <array>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kernels/op.h"
+#include "kernels/op_call.h"
+#include "tools/python/core/python.h"
+
+namespace tessera::python {
+
+/// What tells the kinds of calls of an op apart, in words.
+using Key = Inline<uint64_t, 256>;
+
+/// The options of one call. Words and lists live as long as the arguments and the reader.
+class OptionReader {
+ public:
+  /// Reads the arguments of all parameters, in the order of the table, and adds what tells them apart
+  /// to `key`. A value keeps its Python type: the op's table says whether it takes it.
+  ///
+  /// Errors: argument (TYPE), naming the parameter, for a value that no parameter can have.
+  void read(const kernels::OpInfo& op, PyObject* const* arguments, Key& key);
+  std::span<const kernels::CallOption> all() const { return {options_.data(), options_.size()}; }
+
+ private:
+  kernels::jit::OptionValue value_of(const kernels::OpInfo& op, const kernels::ParamInfo& param,
+                                     PyObject* value);
+  kernels::jit::OptionValue list_of(const kernels::OpInfo& op, const kernels::ParamInfo& param,
+                                    PyObject* value);
+
+  Inline<kernels::CallOption, 16> options_;
+  std::array<int64_t, 64> numbers_;  // of lists
+  size_t num_numbers_ = 0;
+};
+
+/// The stream that `stream=` says: an address, or an object with `__cuda_stream__`, `cuda_stream` or
+/// `ptr`. Errors: argument (TYPE).
+kernels::Stream stream_of(PyObject* value, std::string_view op);
+
+/// A list or tuple of what is a sequence, but no tensor. Errors: argument (TYPE).
+nb::object sequence_of(PyObject* value, std::string_view op, std::string_view argument);
+
+/// True if a call of an op whose data decide how long its outputs are waits to learn it.
+bool waits_for_data(const kernels::Params& params);
+
+/// Throws the argument error of the first key of `unknown`, a dict of arguments that `op` does not have.
+[[noreturn]] void refuse_unknown_name(const kernels::OpInfo& op, PyObject* unknown);
+/// The same of a name of `out`.
+[[noreturn]] void refuse_unknown_output(const kernels::OpInfo& op, PyObject* name);
+
+}  // namespace tessera::python

@@ -1,0 +1,212 @@
+// torch tensors. Read through the exchange interface of their type, or by their attributes where torch
+// is older than that; allocated by torch.empty, whose memory torch knows as its own.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "runtime/driver/device.h"
+#include "tools/python/core/errors.h"
+#include "tools/python/core/library.h"
+
+namespace tessera::python {
+namespace {
+
+constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, "float32"},
+                                                                   {DType::f16, "float16"},
+                                                                   {DType::bf16, "bfloat16"},
+                                                                   {DType::e4m3, "float8_e4m3fn"},
+                                                                   {DType::e5m2, "float8_e5m2"},
+                                                                   {DType::i8, "int8"},
+                                                                   {DType::u8, "uint8"},
+                                                                   {DType::i16, "int16"},
+                                                                   {DType::u16, "uint16"},
+                                                                   {DType::i32, "int32"},
+                                                                   {DType::u32, "uint32"},
+                                                                   {DType::i64, "int64"},
+                                                                   {DType::u64, "uint64"},
+                                                                   {DType::boolean, "bool"}}};
+
+nb::object torch(const char* name) {
+  return nb::module_::import_("torch").attr(name);
+}
+
+nb::tuple tuple_of(const Dims& dims) {
+  nb::list list;
+  for (const int64_t value : dims) list.append(value);
+  return nb::tuple(list);
+}
+
+/// One size of tensor, the arguments of torch's functions made ready. Tensors of the current device
+/// come from the allocator's entry that compiled graphs use, a third of the time of torch.empty; their
+/// memory is torch's own just the same.
+class TorchAllocation final : public Allocation {
+ public:
+  TorchAllocation(const kernels::OutputInfo& output, Device device, nb::object torch_device)
+      : make_(torch(output.starts_at_zero ? "zeros" : "empty")),
+        dtype_(torch(name_of(output.dtype))),
+        device_(std::move(torch_device)),
+        names_(nb::make_tuple("dtype", "device")),
+        ordinal_(device.ordinal),
+        is_dense_(output.storage_elements == num_elements(output.shape) &&
+                  output.strides == row_major_strides(output.shape)),
+        size_(is_dense_ ? tuple_of(output.shape) : nb::make_tuple(output.storage_elements)),
+        shape_(tuple_of(output.shape)),
+        strides_(tuple_of(output.strides)) {
+    if (!device.is_cuda() || !is_dense_ || output.starts_at_zero) return;
+    const nb::object compiled = nb::module_::import_("torch._C").attr("_dynamo").attr("guards");
+    if (nb::hasattr(compiled, "_empty_strided_cuda"))
+      make_here_ = compiled.attr("_empty_strided_cuda");
+  }
+
+  nb::object make() const override {
+    if (make_here_.is_valid() && runtime::is_current(ordinal_)) {
+      PyObject* const arguments[] = {shape_.ptr(), strides_.ptr(), dtype_.ptr()};
+      return owned(PyObject_Vectorcall(make_here_.ptr(), arguments, 3, nullptr));
+    }
+    PyObject* const arguments[] = {size_.ptr(), dtype_.ptr(), device_.ptr()};
+    nb::object made = owned(PyObject_Vectorcall(make_.ptr(), arguments, 1, names_.ptr()));
+    return is_dense_ ? made : made.attr("as_strided")(shape_, strides_);
+  }
+
+ private:
+  static const char* name_of(DType dtype) {
+    for (const auto& [word, name] : kNames) {
+      if (word == dtype) return name;
+    }
+    internal_error(fmt::format("no torch type of {}", tessera::name(dtype)));
+  }
+
+  nb::object make_, make_here_, dtype_, device_, names_;
+  int ordinal_;
+  bool is_dense_;
+  nb::object size_, shape_, strides_;
+};
+
+class Torch final : public Library {
+ public:
+  Torch()
+      : count_modes_(nb::module_::import_("torch._C").attr("_len_torch_dispatch_stack")),
+        is_negative_(torch("Tensor").attr("is_neg")) {
+    const nb::object tensor = torch("Tensor");
+    // From now on without the question whether torch is there.
+    nb::module_::import_("tessera._ops").attr("is_tracing") =
+        torch("compiler").attr("is_dynamo_compiling");
+    if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
+    const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
+    const auto* exchange =
+        static_cast<const DlExchange*>(PyCapsule_GetPointer(capsule.ptr(), "dlpack_exchange_api"));
+    if (exchange == nullptr) throw nb::python_error();
+    while (exchange != nullptr && exchange->version.major != 1) exchange = exchange->older;
+    if (exchange != nullptr && exchange->tensor_from_object != nullptr) exchange_ = exchange;
+  }
+
+  std::string_view name() const override { return "torch"; }
+
+  TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
+                    const kernels::Stream*, Loans&) const override {
+    if (exchange_ == nullptr) return by_attributes(tensor, op, argument);
+    runtime::DlTensor borrowed;
+    if (exchange_->tensor_from_object(tensor, &borrowed) != 0)
+      raise_unreadable(tensor, op, argument);
+    const TensorView view = view_of(borrowed, op, argument);
+    // Of complex numbers alone come the tensors that say "minus what is in memory".
+    if (view.dtype == DType::f32 || view.dtype == DType::f16) refuse_negative(tensor, op, argument);
+    return view;
+  }
+
+  std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
+                                      PyObject* like) const override {
+    return std::make_unique<TorchAllocation>(output, device, nb::handle(like).attr("device"));
+  }
+
+  bool is_intercepted() const override {
+    const nb::object modes = owned(PyObject_CallNoArgs(count_modes_.ptr()));
+    return PyLong_AsLong(modes.ptr()) != 0;
+  }
+
+  kernels::Stream current_stream(Device device) const override {
+    if (!device.is_cuda()) return nullptr;
+    if (exchange_ != nullptr) {
+      void* stream = nullptr;
+      if (exchange_->current_stream(kDlCuda, device.ordinal, &stream) != 0)
+        throw nb::python_error();
+      return stream;
+    }
+    const nb::object raw =
+        nb::module_::import_("torch._C").attr("_cuda_getCurrentRawStream")(device.ordinal);
+    return PyLong_AsVoidPtr(raw.ptr());
+  }
+
+ private:
+  void refuse_negative(PyObject* tensor, std::string_view op, std::string_view argument) const {
+    const nb::object is_negative = owned(PyObject_CallOneArg(is_negative_.ptr(), tensor));
+    if (is_negative.ptr() == Py_False) return;
+    refuse(op, argument, "TYPE", fmt::format("argument '{}' has its negative bit set", argument),
+           "a tensor that is what its memory says: resolve_neg()", "a negative view");
+  }
+
+  /// What torch could not lend: sparse, quantised, conjugate tensors and others without plain memory.
+  [[noreturn]] static void raise_unreadable(PyObject* tensor, std::string_view op,
+                                            std::string_view argument) {
+    const nb::python_error reason;
+    const nb::handle given(tensor);
+    const nb::object is_wrapped =
+        nb::module_::import_("torch._C").attr("_functorch").attr("is_functorch_wrapped_tensor");
+    if (nb::cast<bool>(is_wrapped(given)) || nb::cast<bool>(given.attr("is_meta"))) {
+      throw Redirected();
+    }
+    const std::string why = str_of(reason.value());
+    refuse(op, argument, "TYPE",
+           fmt::format("argument '{}' is a tensor without plain memory", argument),
+           "a dense tensor that is neither a conjugate nor a negative of another",
+           str_of(given.attr("layout")) + ": " + why.substr(0, why.find('\n')));
+  }
+
+  static TensorView by_attributes(PyObject* tensor, std::string_view op,
+                                  std::string_view argument) {
+    const nb::handle given(tensor);
+    TensorView view;
+    const auto dtype = str_of(given.attr("dtype"));
+    bool is_known = false;
+    for (const auto& [word, name] : kNames) {
+      if (dtype != std::string("torch.") + name) continue;
+      view.dtype = word;
+      is_known = true;
+    }
+    if (!is_known) {
+      refuse(op, argument, "DTYPE",
+             fmt::format("argument '{}' has an element type that is not known", argument),
+             "an integer, f16, f32, bf16, bool, e4m3 or e5m2", dtype);
+    }
+    const nb::object device = given.attr("device");
+    const auto kind = nb::cast<std::string>(device.attr("type"));
+    if (kind == "cuda") {
+      view.device = Device::cuda(nb::cast<int>(device.attr("index")));
+    } else if (kind != "cpu") {
+      refuse(op, argument, "",
+             fmt::format("argument '{}' is on a device of another kind", argument), "cpu or cuda",
+             kind);
+    }
+    const nb::object shape = given.attr("shape"), strides = given.attr("stride")();
+    for (size_t i = 0; i < nb::len(shape); ++i) {
+      view.shape.push_back(nb::cast<int64_t>(shape[i]));
+      view.strides.push_back(nb::cast<int64_t>(strides[i]));
+    }
+    view.data = PyLong_AsVoidPtr(nb::object(given.attr("data_ptr")()).ptr());
+    return view;
+  }
+
+  const DlExchange* exchange_ = nullptr;
+  const nb::object count_modes_, is_negative_;
+};
+
+}  // namespace
+
+const Library& torch_library() {
+  static const Library& torch = *new Torch;
+  return torch;
+}
+
+}  // namespace tessera::python

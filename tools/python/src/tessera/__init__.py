@@ -1,0 +1,90 @@
+"""Kernels of Tessera on the tensors of torch, numpy and others: one function per op.
+
+    import numpy, tessera
+
+    x = numpy.ones((4, 128), numpy.float32)
+    out, out_sf = tessera.per_token_cast(x, format="e4m3", num_per_channels=128)
+
+`tessera.ops()` lists the ops. CPU tensors run on the executor and need no GPU. Results never require gradients; the
+functions of `tessera.functional` do.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from tessera import _core
+from tessera._errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    CaptureError,
+    CompileError,
+    DriverError,
+    Error,
+    InternalError,
+    LoadError,
+    TrapError,
+    UnsupportedError,
+)
+from tessera._ops import *  # noqa: F403 - the functions of all ops, and the classes of their results
+from tessera._ops import __all__ as _names_of_ops
+from tessera._process import (
+    checked,
+    configure,
+    counters,
+    doctor,
+    get_num_sms,
+    plan,
+    prepare,
+    prepare_all,
+    seal,
+    set_num_sms,
+    take_value_errors,
+)
+from tessera._types import Stream, Tensor
+
+if TYPE_CHECKING:
+    from tessera._table import Op, Param, TensorInfo, ops
+
+version: str = _core.version
+__version__: str = version
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "CaptureError",
+    "CompileError",
+    "DriverError",
+    "Error",
+    "InternalError",
+    "LoadError",
+    "Op",
+    "Param",
+    "Stream",
+    "Tensor",
+    "TensorInfo",
+    "TrapError",
+    "UnsupportedError",
+    "checked",
+    "configure",
+    "counters",
+    "doctor",
+    "get_num_sms",
+    "ops",
+    "plan",
+    "prepare",
+    "prepare_all",
+    "seal",
+    "set_num_sms",
+    "take_value_errors",
+    "version",
+] + _names_of_ops
+
+
+def __getattr__(name: str) -> Any:
+    """The table and the parts for torch, imported when they are asked for."""
+    import importlib
+
+    if name in ("Op", "Param", "TensorInfo", "ops"):
+        return getattr(importlib.import_module("tessera._table"), name)
+    if name in ("torch", "functional", "nn"):
+        return importlib.import_module(f"tessera.{name}")
+    raise AttributeError(f"module 'tessera' has no attribute '{name}'")
