@@ -186,6 +186,8 @@ int doctor(bool as_json) {
   return print(shown) ? kOk : kFailed;
 }
 
+}  // namespace
+
 void add_doctor(CLI::App& app, Command& command) {
   CLI::App* sub =
       app.add_subcommand("doctor", "versions, devices, compiler, cache: for a bug report");
