@@ -19,7 +19,8 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   CHECK(typo.out.empty());
   CHECK(typo.err ==
         "tessera: unknown command 'lsit'\n"
-        "  expected  list, run, show, check, bench, report, compile, cache, doctor, docs\n"
+        "  expected  list, run, show, check, bench, report, compile, cache, doctor, docs, "
+        "completion\n"
         "  got       lsit\n"
         "  hint      did you mean 'list'?\n");
   const ProgramResult inner = run_tessera({"cache", "lss"});

@@ -56,11 +56,13 @@ const std::string& help_text() {
   static const std::string all = [] {
     std::string text = run_tessera({"--help"}).out;
     for (const char* command : {"list", "run", "show", "check", "bench", "report", "compile",
-                                "cache", "doctor", "docs"}) {
+                                "cache", "doctor", "docs", "completion"}) {
       text += run_tessera({"help", command}).out;
     }
-    return text + run_tessera({"help", "cache", "clear"}).out +
-           run_tessera({"help", "cache", "extract"}).out;
+    for (const char* command : {"ls", "clear", "extract"}) {
+      text += run_tessera({"help", "cache", command}).out;
+    }
+    return text;
   }();
   return all;
 }

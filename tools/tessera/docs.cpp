@@ -100,6 +100,10 @@ int docs(const DocsOptions& options, const std::string& commands) {
 void add_docs(CLI::App& app, Command& command) {
   auto options = std::make_shared<DocsOptions>();
   CLI::App* sub = app.add_subcommand("docs", "the generated parts of the pages of a checkout");
+  sub->footer(
+      "Examples:\n"
+      "  tessera docs\n"
+      "  tessera docs --check");
   sub->add_option("root", options->root, "the top folder of the checkout (default: this folder)");
   sub->add_flag("--check", options->check, "write nothing, fail if a page is stale");
   sub->callback([options, &app, &command] {

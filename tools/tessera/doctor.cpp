@@ -3,8 +3,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "dsl/base/printable.h"
 #include "kernels/op.h"
@@ -159,10 +162,52 @@ std::string doctor_text() {
   return text;
 }
 
+namespace {
+
+/// Subject and text of each line of doctor_text().
+std::vector<std::pair<std::string, std::string>> facts_of(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::istringstream lines(text);
+  for (std::string one; std::getline(lines, one);) {
+    if (one.starts_with(' ')) {
+      facts.back().second += "\n" + one.substr(one.find_first_not_of(' '));
+    } else {
+      const size_t end = one.find("  ");
+      facts.emplace_back(one.substr(0, end), one.substr(one.find_first_not_of(' ', end)));
+    }
+  }
+  return facts;
+}
+
+int doctor(bool as_json) {
+  const std::string text = doctor_text();
+  if (as_json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const auto& [subject, fact] : facts_of(text)) {
+      list.push_back({{"subject", subject}, {"text", fact}});
+    }
+    return print(list.dump(2) + "\n") ? kOk : kFailed;
+  }
+  std::string shown;
+  for (const auto& [subject, fact] : facts_of(text)) {
+    const std::string blanks(subject.size() < 11 ? 11 - subject.size() : 0, ' ');
+    shown += painted(subject, Paint::bold, STDOUT_FILENO) + blanks + "  " + indented(fact) + "\n";
+  }
+  return print(shown) ? kOk : kFailed;
+}
+
+}  // namespace
+
 void add_doctor(CLI::App& app, Command& command) {
   CLI::App* sub =
       app.add_subcommand("doctor", "versions, devices, compiler, cache: for a bug report");
-  sub->callback([&command] { command = [] { return print(doctor_text()) ? kOk : kFailed; }; });
+  sub->footer(
+      "Examples:\n"
+      "  tessera doctor\n"
+      "  tessera doctor --json");
+  auto as_json = std::make_shared<bool>(false);
+  sub->add_flag("--json", *as_json, "for machines");
+  sub->callback([as_json, &command] { command = [as_json] { return doctor(*as_json); }; });
 }
 
 }  // namespace tessera::tools

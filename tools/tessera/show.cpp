@@ -95,6 +95,11 @@ int show(const ShowOptions& options) {
 void add_show(CLI::App& app, Command& command) {
   auto options = std::make_shared<ShowOptions>();
   CLI::App* sub = app.add_subcommand("show", "an op's kernels as IR, CUDA, PTX, SASS, ...");
+  sub->footer(
+      "Examples:\n"
+      "  tessera show transpose\n"
+      "  tessera show per_token_cast -p num_per_channels=32 --stage explain\n"
+      "  tessera show transpose --stage layout");
   sub->add_option("op", options->op, "name of the op")->required();
   sub->add_option("-p,--param", options->params, "name=value: picks the example, or goes with --in")
       ->allow_extra_args(false);
