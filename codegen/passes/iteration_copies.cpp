@@ -4,6 +4,7 @@
 #include <set>
 
 #include "codegen/tile_ir/effects.h"
+#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
@@ -69,12 +70,12 @@ Copies copies_of(const ir::Body& body, const std::map<int, int>& uses_in_kernel)
   return globally || effects.happens_once ? Copies::none : Copies::all;
 }
 
-void visit(const ir::Body& body, const std::map<int, int>& uses,
-           std::map<const ir::Loop*, Copies>& result) {
+void visit(const ir::Body& body, const std::map<int, int>& uses, std::map<int, Copies>& result) {
   for (const ir::Stmt& stmt : body) {
     const auto* loop = std::get_if<ir::Loop>(&stmt.node);
     if (loop != nullptr && loop->kind == ir::LoopKind::parallel) {
-      result[loop] = copies_of(loop->body, uses);
+      const bool is_new = result.emplace(loop_id(*loop), copies_of(loop->body, uses)).second;
+      TESSERA_CHECK(is_new, "two parallel loops with one variable");
       continue;
     }
     for_each_body(stmt, [&](const ir::Body& inner) { visit(inner, uses, result); });
@@ -83,9 +84,9 @@ void visit(const ir::Body& body, const std::map<int, int>& uses,
 
 }  // namespace
 
-std::map<const ir::Loop*, Copies> copies_of_loops(const ir::Kernel& kernel) {
+std::map<int, Copies> copies_of_loops(const ir::Kernel& kernel) {
   const Summary all(kernel.body);
-  std::map<const ir::Loop*, Copies> result;
+  std::map<int, Copies> result;
   visit(kernel.body, all.result().uses, result);
   return result;
 }

@@ -19,9 +19,9 @@ enum class Copies : uint8_t {
   none,   // the loop needs a layout that gives each iteration to one thread
 };
 
-/// By parallel loop of the kernel. `first` needs a body that leaves no registers behind and meets no
+/// By loop_id of the parallel loops of the kernel. `first` needs a body that leaves no registers behind and meets no
 /// other thread; a loop that works in place on shared memory alone is `all` otherwise, because
 /// insert_barriers orders its copies.
-std::map<const ir::Loop*, Copies> copies_of_loops(const ir::Kernel& kernel);
+std::map<int, Copies> copies_of_loops(const ir::Kernel& kernel);
 
 }  // namespace tessera::codegen

@@ -40,7 +40,7 @@ class Collector {
           forbid_inside(inside, loop->label.empty() ? "a parallel loop" : loop->label, stmt.loc);
           Participant p = participant(stmt);
           p.loop = loop;
-          p.copies = copies_.at(loop);
+          p.copies = copies_.at(loop_id(*loop));
           collect(loop->body, &p);
           out_.all.push_back(std::move(p));
         } else {
@@ -180,7 +180,7 @@ class Collector {
   }
 
   const ir::Kernel& kernel_;
-  const std::map<const ir::Loop*, Copies> copies_;
+  const std::map<int, Copies> copies_;  // by loop_id
   Participants out_;
 };
 

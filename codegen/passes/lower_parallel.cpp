@@ -3,59 +3,21 @@
 #include <algorithm>
 
 #include "codegen/passes/tile_lowering.h"
+#include "codegen/passes/vector_width.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
-namespace {
-
-/// Neighbours along the last axis in one thread, wherever their registers are.
-bool is_run(const layout::Digit& digit, size_t rank) {
-  return digit.axis + 1 == static_cast<int>(rank) && digit.div == 1 && digit.slot > 0;
-}
-
-/// The branch that all there is to do for an element stands in, if it does not depend on `lane`:
-/// nor does anything before it, which only reads.
-const ir::If* shared_branch(const ir::Body& body, const VarRef& lane) {
-  std::vector<VarRef> vars;
-  for (const ir::Stmt& stmt : body) {
-    if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
-      for (const Expr& index : load->indices) ir::collect_vars(index, vars);
-    } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
-      ir::collect_vars(let->value, vars);
-    } else if (&stmt != &body.back()) {
-      return nullptr;
-    }
-  }
-  const auto* branch = body.empty() ? nullptr : std::get_if<ir::If>(&body.back().node);
-  if (branch == nullptr) return nullptr;
-  ir::collect_vars(branch->condition, vars);
-  return std::find(vars.begin(), vars.end(), lane) == vars.end() ? branch : nullptr;
-}
-
-}  // namespace
-
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
-  const layout::Layout& layout = plan_.loops.at(&loop);
+  const LoopPlan& plan = plan_.loops.at(loop_id(loop));
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
   if (loop.mode != ir::CopyMode::plain &&
       std::get<ir::ElementLoad>(loop.body[0].node).terms.whole_rows) {
     return lower_rows(loop, loc);
   }
-  // Runs of at most 16 elements are handled as one vector.
-  int64_t vector = 1;
-  for (const layout::Digit& digit : layout.digits()) {
-    if (is_run(digit, loop.vars.size())) {
-      vector = std::min<int64_t>(digit.extent & -digit.extent, 16);
-      while (layout.shape().back() % vector != 0) vector /= 2;
-    }
-  }
-  const ir::If* const branch = shared_branch(loop.body, loop.vars.back());
-  const bool straight = branch != nullptr
-                            ? is_straight_line(branch->then) && is_straight_line(branch->otherwise)
-                            : is_straight_line(loop.body);
-  if (!straight) vector = 1;
-  const bool first_copy_only = plan_.copies.at(&loop) == Copies::first;
-  for_each_slot(layout, loop.extents, vector, loc, [&](const Iteration& iteration) {
+  const ir::If* const branch = shared_branch(loop);
+  const bool first_copy_only = plan.copies == Copies::first;
+  for_each_slot(plan.layout, loop.extents, plan.vector, loc, [&](const Iteration& iteration) {
     Iteration it = iteration;
     for (size_t axis = 0; axis < loop.vars.size(); ++axis) {
       values_[loop.vars[axis].get()] = it.coordinates[axis];
@@ -158,16 +120,6 @@ void TileLowering::for_each_slot(const layout::Layout& layout, const std::vector
     when(ready.active, loc, [&] { body(ready); });
   };
   open(0);
-}
-
-bool TileLowering::is_straight_line(const ir::Body& body) const {
-  return std::all_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
-    return std::holds_alternative<ir::Let>(stmt.node) ||
-           std::holds_alternative<ir::ElementLoad>(stmt.node) ||
-           std::holds_alternative<ir::ElementStore>(stmt.node) ||
-           std::holds_alternative<ir::Atomic>(stmt.node) ||
-           std::holds_alternative<ir::ReducerUpdate>(stmt.node);
-  });
 }
 
 }  // namespace tessera::codegen

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "codegen/passes/tile_lowering.h"
+#include "codegen/passes/vector_width.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/tile_ir/effects.h"
 #include "dsl/layout/mma.h"
 
 namespace tessera::codegen {
@@ -181,7 +182,7 @@ class Propagation {
   /// False while nothing gives an unplanned loop its layout. It comes from a fragment that has one:
   /// written fragments first, then those without copies.
   bool plan_loop(const Participant& p) {
-    if (known_.loops.contains(p.loop)) return true;
+    if (known_.loops.contains(loop_id(*p.loop))) return true;
     for (const int preference : {0, 1, 2}) {
       for (const FragmentUse& use : p.fragments) {
         const auto found = known_.fragments.find(use.buffer->id);
@@ -191,7 +192,7 @@ class Propagation {
         if (rank != preference) continue;
         const auto loop = loop_from_fragment(*p.loop, use, found->second, participants_.math);
         if (!loop || (p.copies == Copies::none && loop->num_replicas() > 1)) continue;
-        known_.loops[p.loop] = *loop;
+        known_.loops[loop_id(*p.loop)] = *loop;
         return true;
       }
     }
@@ -200,7 +201,7 @@ class Propagation {
 
   /// Gives fragments of a planned loop their layout, or checks the one they have.
   MaybeConflict push_to_fragments(const Participant& p) {
-    const Layout& iteration = known_.loops.at(p.loop);
+    const Layout& iteration = known_.loops.at(loop_id(*p.loop));
     for (const FragmentUse& use : p.fragments) {
       if (is_wide_reducer(use)) continue;
       // Every thread of the block gets the value of a reducer: it holds a part, if only an empty one.

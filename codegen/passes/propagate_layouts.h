@@ -12,7 +12,7 @@ namespace tessera::codegen {
 
 struct KnownLayouts {
   std::map<int, layout::Layout> fragments;  // by Buffer::id, views included
-  std::map<const ir::Loop*, layout::Layout> loops;
+  std::map<int, layout::Layout> loops;      // by loop_id
 };
 
 /// Why layouts do not fit together, and the use that could go through shared memory instead.

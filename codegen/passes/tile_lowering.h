@@ -120,7 +120,6 @@ class TileLowering {
                      SourceLoc loc, const std::function<void(const Iteration&)>& body);
   void lower_lanes(const ir::Body& body, const Iteration& it, SourceLoc loc,
                    bool contract);  // lower_lanes.cpp
-  bool is_straight_line(const ir::Body& body) const;
 
   // lower_async.cpp
   /// One vector of a copy that goes on in the background. False if the hardware cannot do it and it
