@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <optional>
 
-#include "codegen/passes/layout_cost.h"
-#include "codegen/passes/layout_participants.h"
-#include "codegen/passes/propagate_layouts.h"
-#include "codegen/passes/stage_fragments.h"
-#include "codegen/passes/vector_width.h"
+#include "codegen/layouts/layout_cost.h"
+#include "codegen/layouts/layout_participants.h"
+#include "codegen/layouts/propagate_layouts.h"
+#include "codegen/layouts/stage_fragments.h"
+#include "codegen/layouts/vector_width.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 

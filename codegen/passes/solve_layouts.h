@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "codegen/analysis/index_form.h"
-#include "codegen/passes/iteration_copies.h"
+#include "codegen/layouts/iteration_copies.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {

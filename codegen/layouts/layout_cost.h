@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/passes/layout_participants.h"
+#include "codegen/layouts/layout_participants.h"
 
 namespace tessera::codegen {
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "codegen/passes/layout_cost.h"
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/layouts/layout_cost.h"
+#include "codegen/lowering/tile_lowering.h"
 #include "codegen/thread_ir/effects.h"
 #include "codegen/tile_ir/effects.h"
 

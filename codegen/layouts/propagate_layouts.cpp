@@ -1,4 +1,4 @@
-#include "codegen/passes/propagate_layouts.h"
+#include "codegen/layouts/propagate_layouts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

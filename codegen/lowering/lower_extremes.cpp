@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/lowering/tile_lowering.h"
 
 namespace tessera::codegen {
 namespace {

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/lowering/tile_lowering.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "codegen/passes/layout_participants.h"
+#include "codegen/layouts/layout_participants.h"
 
 namespace tessera::codegen {
 

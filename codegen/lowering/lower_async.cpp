@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "codegen/passes/layout_cost.h"
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/layouts/layout_cost.h"
+#include "codegen/lowering/tile_lowering.h"
 
 namespace tessera::codegen {
 namespace {

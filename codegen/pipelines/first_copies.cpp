@@ -1,4 +1,4 @@
-#include "codegen/passes/first_copies.h"
+#include "codegen/pipelines/first_copies.h"
 
 #include <algorithm>
 #include <set>

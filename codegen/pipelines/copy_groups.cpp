@@ -1,4 +1,4 @@
-#include "codegen/passes/copy_groups.h"
+#include "codegen/pipelines/copy_groups.h"
 
 #include <fmt/format.h>
 

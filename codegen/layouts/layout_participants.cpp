@@ -1,4 +1,4 @@
-#include "codegen/passes/layout_participants.h"
+#include "codegen/layouts/layout_participants.h"
 
 #include <fmt/format.h>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "codegen/passes/fragment_layouts.h"
+#include "codegen/layouts/fragment_layouts.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {

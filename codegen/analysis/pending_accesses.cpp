@@ -1,4 +1,4 @@
-#include "codegen/passes/pending_accesses.h"
+#include "codegen/analysis/pending_accesses.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "codegen/passes/iteration_copies.h"
+#include "codegen/layouts/iteration_copies.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "codegen/passes/layout_cost.h"
+#include "codegen/layouts/layout_cost.h"
 
 #include <fmt/format.h>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "codegen/analysis/index_form.h"
-#include "codegen/passes/fragment_layouts.h"
-#include "codegen/passes/iteration_copies.h"
+#include "codegen/layouts/fragment_layouts.h"
+#include "codegen/layouts/iteration_copies.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {

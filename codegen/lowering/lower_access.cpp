@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/lowering/tile_lowering.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {

@@ -1,4 +1,4 @@
-#include "codegen/passes/vector_width.h"
+#include "codegen/layouts/vector_width.h"
 
 #include <algorithm>
 

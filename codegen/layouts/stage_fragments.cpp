@@ -1,4 +1,4 @@
-#include "codegen/passes/stage_fragments.h"
+#include "codegen/layouts/stage_fragments.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "codegen/passes/fragment_layouts.h"
+#include "codegen/layouts/fragment_layouts.h"
 
 #include <algorithm>
 

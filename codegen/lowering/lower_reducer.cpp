@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/lowering/tile_lowering.h"
 
 namespace tessera::codegen {
 
