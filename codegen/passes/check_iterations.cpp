@@ -14,6 +14,7 @@
 #include "codegen/analysis/index_form.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "dsl/ir/integer.h"
 
 namespace tessera::codegen {
 namespace {
@@ -249,10 +250,10 @@ class LoopCheck {
     for (const ir::Expr& guard : access.guards) guards.push_back(expand(guard));
     std::optional<int64_t> points = 1, rounds = 1;
     for (const Axis& axis : access.inner) {
-      if (rounds) rounds = apply(ir::Op::mul, *rounds, axis.extent);
+      if (rounds) rounds = ir::compute_exactly(ir::Op::mul, DType::i64, *rounds, axis.extent);
     }
     for (const Axis& axis : axes) {
-      if (points) points = apply(ir::Op::mul, *points, axis.extent);
+      if (points) points = ir::compute_exactly(ir::Op::mul, DType::i64, *points, axis.extent);
     }
     if (!points || !rounds) return false;
     Environment environment(kernel_.num_vars);

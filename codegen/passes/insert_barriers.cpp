@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "codegen/analysis/footprint.h"
+#include "codegen/analysis/pending_accesses.h"
 #include "codegen/analysis/uniform.h"
-#include "codegen/passes/pending_accesses.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 

@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/layouts/vector_width.h"
+#include "codegen/lowering/tile_lowering.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {

@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "codegen/passes/copy_groups.h"
-#include "codegen/passes/first_copies.h"
+#include "codegen/pipelines/copy_groups.h"
+#include "codegen/pipelines/first_copies.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 

@@ -91,6 +91,11 @@ bool any_in(const ir::Stmt& stmt, const Predicate& holds) {
   return found;
 }
 
+/// The number of a loop in its kernel: that of its first variable, which no other loop has.
+inline int loop_id(const ir::Loop& loop) {
+  return loop.vars.front()->id;
+}
+
 /// The storage behind a buffer: the buffer itself, or what a view is a view of.
 inline const ir::Buffer& storage_of(const ir::Buffer& buffer) {
   return buffer.alias_of ? *buffer.alias_of : buffer;
