@@ -26,6 +26,9 @@ namespace tessera::kernels {
 enum class ScoringFunc : uint8_t { sigmoid, sqrtsoftplus, softmax };
 TESSERA_API std::string_view name(ScoringFunc value);
 
+enum class Order : uint8_t { index, value };
+std::string_view name(Order value);
+
 enum class Scale : uint8_t { shared, routed };
 std::string_view name(Scale value);
 
@@ -1569,6 +1572,60 @@ struct MhcHeadBwd {
   double norm_eps = 1e-06;
 };
 TESSERA_API void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
+
+/// the columns of the largest scores of each row, exactly
+///
+///   scores           f32/bf16 [B, L] rows
+///   lengths?         i32 [B]          # the ends of the rows; L
+///   starts?          i32 [B]          # their first columns; 0
+///   page_table?      i32 [B, Q] rows
+///   plan?            i32 [B+1, 2]     # of topk_plan
+///   -> indices       i32 [B, topk]
+///   -> raw_indices?  i32 [B, topk]    iff save_raw
+///   -> values?       as scores [B, topk]  iff save_values
+///   param  topk int 1..4096
+///   param  order {index, value} = index
+///   param  page_size int = 64
+///   param  relative bool = false
+///   param  save_raw, save_values bool = false
+///   need   L >= 1 on scores "argument 'scores' has no columns"
+///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+///   limit  B <= 266338303 on scores "so many rows are not supported"  # eight blocks each
+struct TopkSelect {
+  TensorView scores = {};
+  TensorView lengths = {};
+  TensorView starts = {};
+  TensorView page_table = {};
+  TensorView plan = {};
+  TensorView indices = {};
+  TensorView raw_indices = {};
+  TensorView values = {};
+  std::optional<int64_t> topk = {};  // must be given
+  Order order = Order::index;
+  int64_t page_size = 64;
+  bool relative = false;
+  bool save_raw = false;
+  bool save_values = false;
+};
+void topk_select(const TopkSelect& call, Stream stream);
+
+/// the rows of a batch that are too long for one block
+///
+///   lengths  i32 [B]
+///   -> plan  i32 [B+1, 2]  # threshold and count, then number and length of each longer row, then -1
+///   param    topk int
+///   param    max_length int
+///   need     1 <= topk <= 2147483647
+///   need     0 <= max_length <= 2147483647
+///   need     B >= 1 on lengths "argument 'lengths' has no rows"
+///   limit    B <= 2130706430 on lengths
+struct TopkPlan {
+  TensorView lengths = {};
+  TensorView plan = {};
+  std::optional<int64_t> topk = {};  // must be given
+  std::optional<int64_t> max_length = {};  // must be given
+};
+void topk_plan(const TopkPlan& call, Stream stream);
 
 /// the experts that a table names for each token, and their weights
 ///

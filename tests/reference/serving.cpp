@@ -1,6 +1,7 @@
 #include "tests/reference/serving.h"
 
 #include "tests/reference/hash_gate.h"
+#include "tests/reference/topk_select.h"
 
 namespace tessera::reference {
 namespace {
@@ -32,10 +33,28 @@ HostTensors run_hash_gate(const HostTensors& in, const Params& params) {
           {"topk_weights", std::move(result.topk_weights)}};
 }
 
+HostTensors run_topk_select(const HostTensors& in, const Params& params) {
+  SelectOptions o;
+  o.topk = param<int64_t>(params, "topk", 1);
+  o.by_value = param<std::string>(params, "order", "index") == "value";
+  o.page_size = param<int64_t>(params, "page_size", 64);
+  o.is_relative = param<bool>(params, "relative", false);
+  o.saves_raw = param<bool>(params, "save_raw", false);
+  o.saves_values = param<bool>(params, "save_values", false);
+  return topk_select(in, o);
+}
+
 }  // namespace
 
 Runner serving_runner(const std::string& op) {
   if (op == "hash_gate") return run_hash_gate;
+  if (op == "topk_select") return run_topk_select;
+  if (op == "topk_plan") {
+    return [](const HostTensors& in, const Params& params) {
+      return HostTensors{{"plan", topk_plan(in.at("lengths"), param<int64_t>(params, "topk", 1),
+                                            param<int64_t>(params, "max_length", 0))}};
+    };
+  }
   if (op == "mask_padded_topk") {
     return [](const HostTensors& in, const Params&) { return mask_padded_topk(in); };
   }
