@@ -20,7 +20,10 @@
 #include "kernels/jit/prepared.h"
 #include "kernels/jit/run_op.h"
 #include "runtime/cache/sha256.h"
+#include "runtime/options.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
+#include "runtime/store_later.h"
 
 namespace tessera::kernels::jit {
 namespace {

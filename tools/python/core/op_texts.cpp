@@ -97,6 +97,14 @@ nb::dict example_of(const kernels::BenchCase& example) {
   return made;
 }
 
+nb::list examples(const std::string& name) {
+  nb::list made;
+  for (const kernels::BenchCase& example : kernels::find_op(name).examples) {
+    made.append(example_of(example));
+  }
+  return made;
+}
+
 nb::dict op_texts(const std::string& name) {
   const kernels::OpInfo& op = kernels::find_op(name);
   nb::dict texts;
@@ -116,6 +124,10 @@ void add_op_texts(nb::module_& module) {
   module.def(
       "table_json", [] { return tools::list_json(kernels::ops(), ""); },
       "The table of ops, as `tessera list --json` prints it.");
+  module.def(
+      "examples", &examples, nb::arg("op"),
+      "The examples of an op: dicts of parameters and of inputs as (name, dtype word, shape, "
+      "strides, values); no values where any will do.");
   module.def("op_texts", &op_texts, nb::arg("op"), "What write_ops.py writes of an op.");
 }
 

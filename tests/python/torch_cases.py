@@ -1,0 +1,124 @@
+"""Small calls of the differentiable functions, with the inputs that may require gradients."""
+
+from dataclasses import dataclass, field
+
+import torch
+
+import tessera.functional as F
+
+import torch_reference as reference
+
+TOKENS, STREAMS, HIDDEN, MIXES = 3, 4, 64, 24
+
+
+@dataclass
+class Case:
+    """`inputs` by argument name; `options` are the other arguments. `tolerance` is relative to the largest value."""
+
+    name: str
+    inputs: dict
+    options: dict = field(default_factory=dict)
+    tolerance: float = 1e-5
+
+    def run(self, inputs):
+        """The results of the function, mixes and all, as a tuple of tensors."""
+        return tensors_of(getattr(F, self.name)(**inputs, **self.options))
+
+    def expected(self, inputs):
+        """The same by definition."""
+        return tensors_of(getattr(reference, self.name)(**inputs, **self.options))
+
+
+def tensors_of(result):
+    if isinstance(result, torch.Tensor):
+        return (result,)
+    flat = []
+    for item in result:
+        if isinstance(item, torch.Tensor):
+            flat.append(item)
+        elif isinstance(item, tuple):
+            flat += [part for part in item if isinstance(part, torch.Tensor)]
+    return tuple(flat)
+
+
+def cases(device="cpu"):
+    """One of each function, and the optional arguments."""
+    random = torch.Generator().manual_seed(7)
+
+    def normal(*shape, dtype=torch.float32, scale=1.0, mean=0.0):
+        return (torch.randn(*shape, generator=random) * scale + mean).to(dtype).to(device)
+
+    def half(*shape, **options):
+        return normal(*shape, dtype=torch.bfloat16, **options)
+
+    def residual():
+        return half(TOKENS, STREAMS, HIDDEN)
+
+    width = STREAMS * HIDDEN
+
+    def pre():
+        return {
+            "residual": residual(),
+            "fn": normal(MIXES, width, scale=0.1),
+            "scale": normal(3, scale=0.2, mean=1.0),
+            "base": normal(MIXES, scale=0.3),
+        }
+
+    def head(rows):
+        return {
+            "residual": residual(),
+            "fn": normal(rows, width, scale=0.1),
+            "scale": normal(1, scale=0.2, mean=1.0),
+            "base": normal(STREAMS, scale=0.3),
+        }
+
+    def weight():
+        return normal(width, scale=0.1, mean=1.0)
+
+    engram = {
+        "hidden_states": half(TOKENS, 4, 512),
+        "k": half(TOKENS, 4, 512),
+        "v": half(TOKENS, 512),
+        "weight_hidden": half(4, 512, scale=0.3, mean=1.0),
+        "weight_embed": half(4, 512, scale=0.3, mean=1.0),
+    }
+    post = {
+        "x": half(TOKENS, HIDDEN),
+        "residual": residual(),
+        "post_mix": normal(TOKENS, STREAMS),
+        "comb_mix": normal(TOKENS, STREAMS, STREAMS),
+    }
+    mixes = {"input_mixes": normal(TOKENS, MIXES), "scale": normal(3), "base": normal(MIXES)}
+    return [
+        Case("engram_gate", engram, {"eps": 1e-6}, 1e-2),
+        Case("expand_to_mhc", {"x": half(TOKENS, HIDDEN)}, {}, 1e-2),
+        Case("norm_fn", {"residual": residual(), "fn": normal(MIXES, width, scale=0.1)}, {}, 1e-2),
+        Case(
+            "norm_fn",
+            {"residual": residual(), "fn": normal(MIXES, width, scale=0.1), "norm_weight": weight()},
+            {"n_splits": 1},
+            1e-2,
+        ),
+        Case("pre_split_mixes", mixes, {"post_mult_value": 2.0, "pre_eps": 1e-2}),
+        Case("sinkhorn", {"x": normal(TOKENS, STREAMS, STREAMS)}),
+        Case("pre_apply_mix", {"x": residual(), "mix": normal(TOKENS, STREAMS)}, {}, 1e-2),
+        Case("post", post, {}, 1e-2),
+        Case("head_compute_mix", {"input_mix": normal(TOKENS, STREAMS), "scale": normal(1), "base": normal(STREAMS)}),
+        Case("mhc_pre", pre(), {"post_mult_value": 2.0}, 1e-2),
+        Case("mhc_pre", {**pre(), "norm_weight": weight()}, {}, 1e-2),
+        Case("mhc_head", head(STREAMS), {}, 1e-2),
+        Case("mhc_head", {**head(MIXES), "norm_weight": weight()}, {}, 1e-2),
+    ]
+
+
+def name_of(case):
+    words = [name for name in case.inputs if name == "norm_weight"]
+    return "-".join([case.name, *words])
+
+
+def close(got, expected, tolerance):
+    """Asserts that the largest difference is small beside the largest value."""
+    got, expected = got.double(), expected.double()
+    assert got.shape == expected.shape
+    difference = (got - expected).abs().max().item()
+    assert difference <= tolerance * expected.abs().max().item() + 1e-12, difference

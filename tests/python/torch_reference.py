@@ -1,0 +1,92 @@
+"""The differentiable functions by definition, in any precision: the tests differentiate these in f64."""
+
+import torch
+
+
+def engram_gate(hidden_states, k, v, weight_hidden, weight_embed, *, eps, clamp_value=1e-6):
+    width = hidden_states.shape[-1]
+    rstd_x = torch.rsqrt(hidden_states.square().mean(-1) + eps)
+    rstd_k = torch.rsqrt(k.square().mean(-1) + eps)
+    dot = (hidden_states * weight_hidden * weight_embed * k).sum(-1)
+    score = dot * rstd_x * rstd_k * width**-0.5
+    gate = torch.sigmoid(score.sign() * score.abs().clamp(min=clamp_value).sqrt())
+    return hidden_states + gate.unsqueeze(-1) * v.unsqueeze(-2)
+
+
+def expand_to_mhc(x, *, mhc_mult=4):
+    return x.unsqueeze(-2).expand(*x.shape[:-1], mhc_mult, x.shape[-1])
+
+
+def norm_fn(residual, fn, *, norm_weight=None, norm_eps=1e-6, n_splits=16):
+    row = residual.flatten(-2)
+    merged = fn if norm_weight is None else fn * norm_weight
+    scale = torch.rsqrt(row.square().mean(-1, keepdim=True) + norm_eps)
+    return scale * (row @ merged.T)
+
+
+def pre_split_mixes(input_mixes, scale, base, *, post_mult_value=1.0, pre_eps=1e-6):
+    streams = int((input_mixes.shape[-1] + 1) ** 0.5) - 1
+    pre, post, comb = input_mixes.split([streams, streams, streams * streams], -1)
+    base_pre, base_post, base_comb = base.split([streams, streams, streams * streams])
+    logits = comb * scale[2] + base_comb
+    return (
+        torch.sigmoid(pre * scale[0] + base_pre) + pre_eps,
+        torch.sigmoid(post * scale[1] + base_post) * post_mult_value,
+        logits.unflatten(-1, (streams, streams)),
+    )
+
+
+def sinkhorn(x, *, repeat=10, eps=1e-6):
+    x = torch.softmax(x, -1) + eps
+    x = x / (x.sum(-2, keepdim=True) + eps)
+    for _ in range(repeat - 1):
+        x = x / (x.sum(-1, keepdim=True) + eps)
+        x = x / (x.sum(-2, keepdim=True) + eps)
+    return x
+
+
+def pre_apply_mix(x, mix):
+    return (x * mix.unsqueeze(-1)).sum(-2)
+
+
+def post(x, residual, post_mix, comb_mix):
+    return post_mix.unsqueeze(-1) * x.unsqueeze(-2) + comb_mix.transpose(-1, -2) @ residual
+
+
+def head_compute_mix(input_mix, scale, base, *, pre_eps=1e-6):
+    return torch.sigmoid(input_mix * scale + base) + pre_eps
+
+
+def mhc_pre(
+    residual,
+    fn,
+    scale,
+    base,
+    *,
+    norm_weight=None,
+    norm_eps=1e-6,
+    pre_eps=1e-6,
+    sinkhorn_eps=1e-6,
+    post_mult_value=1.0,
+    sinkhorn_repeat=10,
+    n_splits=16,
+):
+    mixes = norm_fn(residual, fn, norm_weight=norm_weight, norm_eps=norm_eps)
+    pre_mix, post_mix, logits = pre_split_mixes(
+        mixes, scale, base, post_mult_value=post_mult_value, pre_eps=pre_eps
+    )
+    return pre_apply_mix(residual, pre_mix), post_mix, sinkhorn(logits, repeat=sinkhorn_repeat, eps=sinkhorn_eps)
+
+
+def mhc_head(residual, fn, scale, base, *, norm_weight=None, norm_eps=1e-6, pre_eps=1e-6, n_splits=16):
+    streams = residual.shape[-2]
+    mix = norm_fn(residual, fn, norm_weight=norm_weight, norm_eps=norm_eps)[..., :streams]
+    return pre_apply_mix(residual, head_compute_mix(mix, scale, base, pre_eps=pre_eps))
+
+
+def swiglu(x, *, weight=None, clamp=None):
+    gate, up = x.chunk(2, -1)
+    if clamp is not None:
+        gate, up = gate.clamp(max=clamp), up.clamp(-clamp, clamp)
+    out = gate * torch.sigmoid(gate) * up
+    return out if weight is None else out * weight.unsqueeze(-1)

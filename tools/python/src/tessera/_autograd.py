@@ -1,0 +1,98 @@
+"""What the functions of tessera.functional share: when they record, and how their gradients leave."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tessera import _errors
+
+Tensor = torch.Tensor
+
+
+def records(*tensors: Tensor | None) -> bool:
+    """True if autograd records a function of these tensors."""
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+Owners = dict[str, Tensor | None]
+
+
+def owners_of(**parameters: Tensor | None) -> Owners | None:
+    """The parameters of a call whose gradients may have a main_grad to go to; None while compiling."""
+    return None if torch.compiler.is_compiling() else parameters
+
+
+def accumulators(owners: Owners | None) -> dict[str, Tensor]:
+    """`grad_NAME` of the parameters with a main_grad: an f32 buffer of their shape, which the op adds to."""
+    found = {}
+    for name, parameter in (owners or {}).items():
+        buffer = getattr(parameter, "main_grad", None)
+        if buffer is not None and parameter is not None and parameter.requires_grad:
+            found["grad_" + name] = buffer
+    return found
+
+
+def parameter_gradient(owners: Owners | None, name: str, parameter: Tensor, gradient: Tensor | None) -> Tensor | None:
+    """What autograd gets for a parameter: None if the op added to its main_grad, else the gradient in the
+    parameter's dtype."""
+    owner = None if owners is None else owners[name]
+    if gradient is None:
+        return None
+    if owner is not None and owner.requires_grad and getattr(owner, "main_grad", None) is not None:
+        owner.grad_added_to_main_grad = True  # type: ignore[attr-defined]
+        return None
+    return gradient.to(parameter.dtype)
+
+
+class _NoSecondDerivative(torch.autograd.Function):
+    """Passes gradients on; its own backward pass is the error."""
+
+    @staticmethod
+    def forward(ctx: Any, op: str, *gradients: Tensor) -> tuple[Tensor, ...]:
+        ctx.op = op
+        return tuple(gradient.view_as(gradient) for gradient in gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *_gradients: Tensor) -> Any:
+        text = (
+            f"tessera: {ctx.op}: the second derivative is not supported\n"
+            "  expected  one backward pass\n  got       a backward pass of its gradients"
+        )
+        raise _errors.UnsupportedError(text, ctx.op, "", "one backward pass", "a backward pass of its gradients", "", "")
+
+
+def differentiable_once(op: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorates the backward pass of op: it records nothing, and a backward pass of its gradients raises.
+
+    Errors:  UnsupportedError when somebody differentiates the gradients.
+    Example: @staticmethod
+             @differentiable_once("sinkhorn")
+             def backward(ctx, grad_out): ...
+    """
+
+    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def run(ctx: Any, *gradients: Tensor | None) -> Any:
+            if torch.compiler.is_compiling():
+                return backward(ctx, *gradients)
+            with torch.no_grad():
+                results = backward(ctx, *gradients)
+            if not torch.is_grad_enabled():  # create_graph=False
+                return results
+            is_single = not isinstance(results, tuple)
+            results = (results,) if is_single else results
+            there = [i for i, result in enumerate(results) if result is not None]
+            marked = list(results)
+            # The gradients depend on saved tensors too: all are marked, whatever the incoming ones depend on.
+            inputs = [results[i].detach().requires_grad_() for i in there]
+            for i, result in zip(there, _NoSecondDerivative.apply(op, *inputs)):
+                marked[i] = result
+            return marked[0] if is_single else tuple(marked)
+
+        return run
+
+    return decorate

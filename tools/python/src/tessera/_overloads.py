@@ -1,0 +1,154 @@
+"""The torch overloads of every op, by rule from the table of ops.
+
+  tessera::OP             the outputs that are always there, and new accumulators
+  tessera::OP.saving      the outputs that `save_for_backward` asks for too
+  tessera::OP.NAME        the accumulator `grad_NAME` of an optional input NAME too
+  tessera::OP.acc         adds to given accumulators, returns the other outputs
+  tessera::OP.out         writes given outputs and accumulators, returns nothing
+
+No result aliases an argument, and none is optional.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from tessera import _ops
+from tessera._table import Op, Param, TensorInfo
+
+
+@dataclass(frozen=True)
+class Overload:
+    """One overload of an op.
+
+    op         name of the op
+    name       of the overload, empty for the default one
+    schema     its text for torch.library
+    constants  parameters with a value of their own, which the schema lacks
+    needs      optional inputs that are required here
+    returned   names of the tensors that it returns
+    written    names of the outputs and accumulators that are arguments
+    """
+
+    op: str
+    name: str
+    schema: str
+    constants: dict[str, Any]
+    needs: tuple[str, ...]
+    returned: tuple[str, ...]
+    written: tuple[str, ...]
+
+    @property
+    def qualified_name(self) -> str:
+        return f"tessera::{self.op}" + (f".{self.name}" if self.name else "")
+
+
+class OverloadRules:
+    """The overloads of one op, and when each is called."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.required = [t for t in op.arguments if not t.optional and not t.accumulate]
+        self.optional = [t for t in op.arguments if t.optional and not t.accumulate]
+        self.accumulators = [t for t in op.arguments if t.accumulate]
+        self.outputs = [t for t in op.results if not t.accumulate]
+        # The table does not say which results come with what: an optional output is asked for by
+        # save_for_backward, the gradient of an optional input comes with the input.
+        self.asked_by = {t.name: "save_for_backward" for t in self.outputs if t.optional}
+        inputs = {t.name for t in self.optional}
+        gradients = {t.name: t.name.removeprefix("grad_") for t in self.accumulators}
+        self.comes_with = {name: of for name, of in gradients.items() if of in inputs}
+        if self.asked_by and "save_for_backward" not in {p.name for p in op.params}:
+            raise NotImplementedError(f"tessera: {op.name}: an optional output without save_for_backward")
+
+    @property
+    def may_wait(self) -> bool:
+        """True if the data may decide how long outputs are: then the result has one field more, on the host."""
+        result = getattr(_ops, f"{self.op.name}_result", None)
+        return result is not None and len(result._fields) > len(self.op.results)
+
+    def overloads(self) -> list[Overload]:
+        """All overloads of the op, the default one first."""
+        made = []
+        saves = [False, True] if self.asked_by else [None]
+        with_inputs = [False, True] if self.comes_with else [False]
+        for saving, with_input in itertools.product(saves, with_inputs):
+            made.append(self._functional(saving, with_input))
+        if self.accumulators:
+            made.append(self._mutating("acc", self.accumulators, self.outputs))
+        if self.outputs:
+            made.append(self._mutating("out", self.outputs + self.accumulators, []))
+        return made
+
+    def _functional(self, saving: Optional[bool], with_input: bool) -> Overload:
+        inputs = set(self.comes_with.values())
+        returned = [
+            name
+            for name in (t.name for t in self.op.results)
+            if (name not in self.asked_by or saving) and (name not in self.comes_with or with_input)
+        ]
+        words = ["saving"] * bool(saving) + sorted(inputs) * with_input
+        required = [t for t in self.optional if t.name in inputs and with_input]
+        optional = [t for t in self.optional if t.name not in inputs]
+        constants = {} if saving is None else {"save_for_backward": saving}
+        return self._overload("_".join(words), required, optional, [], returned, constants)
+
+    def _mutating(self, name: str, written: list[TensorInfo], returned: list[TensorInfo]) -> Overload:
+        names = [t.name for t in returned if t.name not in self.asked_by]
+        return self._overload(name, [], self.optional, written, names, {})
+
+    def _overload(
+        self,
+        name: str,
+        required: list[TensorInfo],
+        optional: list[TensorInfo],
+        written: list[TensorInfo],
+        returned: list[str],
+        constants: dict[str, Any],
+    ) -> Overload:
+        alias = (f"(a{i}!)" for i in itertools.count())
+        conditional = {**self.asked_by, **self.comes_with}
+        words = [_tensor_word(t, alias) for t in self.required] + ["*"]
+        words += [_tensor_word(t, alias) for t in required]
+        words += [_tensor_word(t, alias, "?") for t in optional]
+        words += [_param_word(p) for p in self.op.params if p.name not in constants]
+        for tensor in written:
+            kind = "[]" if tensor.list else ""
+            maybe = "?" if tensor.name in conditional else ""
+            words.append(f"Tensor{next(alias)}{kind}{maybe} {tensor.name}" + ("=None" if maybe else ""))
+        if words[-1] == "*":
+            words.pop()
+        results = ["Tensor[]" if self.op.tensor(n).list else "Tensor" for n in returned]
+        result = results[0] if len(results) == 1 else f"({', '.join(results)})"
+        full_name = self.op.name + (f".{name}" if name else "")
+        return Overload(
+            self.op.name,
+            name,
+            f"{full_name}({', '.join(words)}) -> {result}",
+            constants,
+            tuple(t.name for t in required),
+            tuple(returned),
+            tuple(t.name for t in written),
+        )
+
+
+def _tensor_word(tensor: TensorInfo, alias: Iterator[str], maybe: str = "") -> str:
+    mark = next(alias) if tensor.role == "inout" else ""
+    kind = "[]" if tensor.list else ""
+    return f"Tensor{mark}{kind}{maybe} {tensor.name}" + ("=None" if maybe else "")
+
+
+_TYPES = {"int": "int", "float": "float", "bool": "bool", "enum": "str", "tuple": "int[]"}
+
+
+def _param_word(param: Param) -> str:
+    kind = _TYPES[param.type]
+    if param.required:
+        return f"{kind} {param.name}"
+    if param.default is None:
+        return f"{kind}? {param.name}=None"
+    default = f'"{param.default}"' if kind == "str" else str(param.default)
+    return f"{kind} {param.name}={default}"

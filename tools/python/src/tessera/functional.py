@@ -1,0 +1,377 @@
+"""Differentiable functions over the ops of Tessera, for torch.
+
+Tensors may have any leading dimensions, the same ones in every tensor of a call; `T..` stands for them.
+Without gradients (torch.no_grad, or no input that requires one) a function runs the inference form of its op
+and saves nothing; its values are those of the training form, bit for bit. Second derivatives are an error.
+
+A parameter with an attribute `main_grad` (f32, the parameter's shape) gets its gradient added there, autograd
+gets None for it, and `grad_added_to_main_grad = True` is set on the parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+import tessera
+from tessera import _functions
+from tessera._autograd import owners_of, records
+from tessera._residual_grad import ResidualGrad, ResidualUser
+
+__all__ = [
+    "MhcContext",
+    "ResidualGrad",
+    "SwigluCast",
+    "engram_gate",
+    "expand_to_mhc",
+    "head_compute_mix",
+    "mhc_head",
+    "mhc_post",
+    "mhc_pre",
+    "norm_fn",
+    "post",
+    "pre_apply_mix",
+    "pre_split_mixes",
+    "sinkhorn",
+    "swiglu_and_per_token_cast",
+]
+
+Tensor = torch.Tensor
+
+
+class MhcContext(NamedTuple):
+    """What mhc_post needs of the mhc_pre before it.
+
+    post_mix       f32 [T.., n]     what each stream receives of the sub-layer's output
+    comb_mix       f32 [T.., n, n]  from stream (row) to stream (column)
+    residual_grad  ResidualGrad, or None where nothing is recorded
+    """
+
+    post_mix: Tensor
+    comb_mix: Tensor
+    residual_grad: ResidualGrad | None
+
+
+class SwigluCast(NamedTuple):
+    """The result of swiglu_and_per_token_cast.
+
+    out         e4m3 [P, H]
+    out_sf      scales of out
+    activation  bf16 [P, H] without values, or None where nothing is recorded: whoever reads `out` returns the
+                gradient of what it stands for to this tensor (autograd would round a gradient of `out` to e4m3)
+    """
+
+    out: Tensor
+    out_sf: Tensor
+    activation: Tensor | None
+
+
+def engram_gate(
+    hidden_states: Tensor,
+    k: Tensor,
+    v: Tensor,
+    weight_hidden: Tensor,
+    weight_embed: Tensor,
+    *,
+    eps: float,
+    clamp_value: float = 1e-6,
+) -> Tensor:
+    """Adds the value row to every residual stream, weighted by the gate of the stream.
+
+      hidden_states                bf16 [T.., hc, D]
+      k                            bf16 [T.., hc, D]   last stride 1
+      v                            bf16 [T.., D]       last stride 1
+      weight_hidden, weight_embed  bf16 [hc, D]        RMSNorm weights of the gate
+      result                       bf16 [T.., hc, D]
+
+    Errors:  those of the ops engram_fwd and engram_bwd; gradients need hc = 4 and D % 512 = 0.
+    Example: out = engram_gate(hidden_states, k, v, weight_hidden, weight_embed, eps=1e-6)
+    """
+    if not records(hidden_states, k, v, weight_hidden, weight_embed):
+        return tessera.engram_fwd(
+            hidden_states, k, v, weight_hidden, weight_embed, eps=eps, clamp_value=clamp_value, save_for_backward=False
+        ).out
+    owners = owners_of(weight_hidden=weight_hidden, weight_embed=weight_embed)
+    return _functions.EngramGate.apply(hidden_states, k, v, weight_hidden, weight_embed, eps, clamp_value, owners)
+
+
+def expand_to_mhc(x: Tensor, *, mhc_mult: int = 4, out: Tensor | None = None) -> Tensor:
+    """Copies each row into every residual stream; the gradient of x is the sum over the streams.
+
+      x       bf16 [T.., H]
+      result  bf16 [T.., mhc_mult, H]; `out` if given
+
+    Errors:  those of the op expand_to_mhc_fwd.
+    Example: residual = expand_to_mhc(embedding)
+    """
+    if not records(x):
+        return tessera.expand_to_mhc_fwd(x, mhc_mult=mhc_mult, out=out)
+    return _functions.ExpandToMhc.apply(x, out, mhc_mult)
+
+
+def norm_fn(
+    residual: Tensor,
+    fn: Tensor,
+    *,
+    norm_weight: Tensor | None = None,
+    norm_eps: float = 1e-6,
+    n_splits: int = 16,
+    residual_grad: ResidualGrad | None = None,
+) -> Tensor:
+    """Projects the normalised residual: the mixes of a sub-layer are made from the result.
+
+      residual     bf16 [T.., n, H]
+      fn           f32 [M, n*H]
+      norm_weight  f32 [n*H], or None
+      result       f32 [T.., M]
+
+    Errors:  those of the op norm_fn_fwd, and of ResidualGrad.
+    Example: input_mixes = norm_fn(residual, fn)
+    """
+    if not records(residual, fn, norm_weight):
+        return tessera.norm_fn_fwd(
+            residual, fn, norm_weight=norm_weight, norm_eps=norm_eps, n_splits=n_splits, save_for_backward=False
+        ).out
+    user = _user("norm_fn", residual, residual_grad)
+    owners = owners_of(fn=fn, norm_weight=norm_weight)
+    return _functions.NormFn.apply(residual, fn, norm_weight, norm_eps, n_splits, user, owners)
+
+
+def pre_split_mixes(
+    input_mixes: Tensor, scale: Tensor, base: Tensor, *, post_mult_value: float = 1.0, pre_eps: float = 1e-6
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Splits the projected residual into the mixes before and after a sub-layer and the logits between streams.
+
+      input_mixes  f32 [T.., M], M = n (n + 2)
+      scale        f32 [3]
+      base         f32 [M]
+      results      pre_mix, post_mix f32 [T.., n]; comb_logits f32 [T.., n, n]
+
+    Errors:  those of the op pre_split_mixes_fwd; gradients need post_mult_value other than 0.
+    Example: pre_mix, post_mix, comb_logits = pre_split_mixes(input_mixes, scale, base)
+    """
+    if not records(input_mixes, scale, base):
+        made = tessera.pre_split_mixes_fwd(input_mixes, scale, base, post_mult_value=post_mult_value, pre_eps=pre_eps)
+        return made.pre_mix, made.post_mix, made.comb_logits
+    owners = owners_of(scale=scale, base=base)
+    return _functions.PreSplitMixes.apply(input_mixes, scale, base, post_mult_value, pre_eps, owners)
+
+
+def sinkhorn(x: Tensor, *, repeat: int = 10, eps: float = 1e-6) -> Tensor:
+    """Makes matrices of logits nearly doubly stochastic.
+
+      x       f32 [T.., n, n]
+      result  f32 [T.., n, n]: softmax of the rows, then columns and rows in turn, `repeat` times
+
+    Errors:  those of the op sinkhorn_fwd.
+    Example: comb_mix = sinkhorn(comb_logits)
+    """
+    if not records(x):
+        return tessera.sinkhorn_fwd(x, repeat=repeat, eps=eps)
+    return _functions.Sinkhorn.apply(x, repeat, eps)
+
+
+def pre_apply_mix(
+    x: Tensor, mix: Tensor, *, out: Tensor | None = None, residual_grad: ResidualGrad | None = None
+) -> Tensor:
+    """Sums the residual streams with the weights of mix: what a sub-layer reads.
+
+      x       bf16 [T.., n, H]
+      mix     f32 [T.., n]
+      result  bf16 [T.., H]; `out` if given
+
+    Errors:  those of the op pre_apply_mix_fwd, and of ResidualGrad.
+    Example: layer_input = pre_apply_mix(residual, pre_mix)
+    """
+    if not records(x, mix):
+        return tessera.pre_apply_mix_fwd(x, mix, out=out)
+    return _functions.PreApplyMix.apply(x, mix, out, _user("pre_apply_mix", x, residual_grad))
+
+
+def post(
+    x: Tensor,
+    residual: Tensor,
+    post_mix: Tensor,
+    comb_mix: Tensor,
+    *,
+    out: Tensor | None = None,
+    residual_grad: ResidualGrad | None = None,
+) -> Tensor:
+    """The residual after a sub-layer: its output and the streams, mixed.
+
+      x         bf16 [T.., H]     the sub-layer's output
+      residual  bf16 [T.., n, H]
+      post_mix  f32 [T.., n]
+      comb_mix  f32 [T.., n, n]
+      result    bf16 [T.., n, H]; `out` if given
+
+    Errors:  those of the op post_fwd, and of ResidualGrad; gradients need n = 4.
+    Example: residual = post(layer(layer_input), residual, post_mix, comb_mix)
+    """
+    if not records(x, residual, post_mix, comb_mix):
+        return tessera.post_fwd(x, residual, post_mix, comb_mix, out=out)
+    user = _user("post", residual, residual_grad)
+    return _functions.Post.apply(x, residual, post_mix, comb_mix, out, user)
+
+
+def head_compute_mix(input_mix: Tensor, scale: Tensor, base: Tensor, *, pre_eps: float = 1e-6) -> Tensor:
+    """The weights with which the head reads the residual streams.
+
+      input_mix  f32 [T.., n]   last stride 1
+      scale      f32 [1]
+      base       f32 [n]
+      result     f32 [T.., n]
+
+    Errors:  those of the op head_compute_mix_fwd.
+    Example: mix = head_compute_mix(norm_fn(residual, fn)[..., :4], scale, base)
+    """
+    if not records(input_mix, scale, base):
+        return tessera.head_compute_mix_fwd(input_mix, scale, base, pre_eps=pre_eps)
+    return _functions.HeadComputeMix.apply(input_mix, scale, base, pre_eps, owners_of(scale=scale, base=base))
+
+
+def mhc_pre(
+    residual: Tensor,
+    fn: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    *,
+    norm_weight: Tensor | None = None,
+    norm_eps: float = 1e-6,
+    pre_eps: float = 1e-6,
+    sinkhorn_eps: float = 1e-6,
+    post_mult_value: float = 1.0,
+    sinkhorn_repeat: int = 10,
+    n_splits: int = 16,
+) -> tuple[Tensor, MhcContext]:
+    """All that stands before a sub-layer: what it reads, and the mixes for mhc_post.
+
+      residual     bf16 [T.., n, H]
+      fn           f32 [M, n*H], M = n (n + 2)
+      scale, base  f32 [3], f32 [M]
+      norm_weight  f32 [n*H], or None
+      results      layer_input bf16 [T.., H]; MhcContext
+
+    Equal to norm_fn, pre_split_mixes, sinkhorn and pre_apply_mix in turn, bit for bit.
+
+    Errors:  those of the ops pre_big_fuse and mhc_pre_bwd; gradients need post_mult_value other than 0.
+    Example: layer_input, context = mhc_pre(residual, fn, scale, base)
+             residual = mhc_post(layer(layer_input), residual, context)
+    """
+    options = {
+        "norm_eps": norm_eps,
+        "pre_eps": pre_eps,
+        "sinkhorn_eps": sinkhorn_eps,
+        "post_mult_value": post_mult_value,
+        "sinkhorn_repeat": sinkhorn_repeat,
+        "n_splits": n_splits,
+    }
+    if not records(residual, fn, scale, base, norm_weight):
+        made = tessera.pre_big_fuse(residual, fn, scale, base, norm_weight=norm_weight, **options)
+        return made.layer_input, MhcContext(made.post_mix, made.comb_mix, None)
+    # A compiled graph adds the gradients itself: it cannot hold a handle.
+    handle = None if torch.compiler.is_compiling() or not residual.requires_grad else ResidualGrad()
+    user = _user("mhc_pre", residual, handle)
+    owners = owners_of(fn=fn, scale=scale, base=base, norm_weight=norm_weight)
+    layer_input, post_mix, comb_mix = _functions.MhcPre.apply(
+        residual, fn, scale, base, norm_weight, options, user, owners
+    )
+    return layer_input, MhcContext(post_mix, comb_mix, handle)
+
+
+def mhc_post(x: Tensor, residual: Tensor, context: MhcContext, *, out: Tensor | None = None) -> Tensor:
+    """The residual after a sub-layer, with the mixes of the mhc_pre before it.
+
+      x         bf16 [T.., H]     the sub-layer's output
+      residual  bf16 [T.., n, H]  the one that mhc_pre read
+      context   of mhc_pre
+      result    bf16 [T.., n, H]; `out` if given
+
+    Errors:  those of post; ArgumentError if the residual is not the one of mhc_pre.
+    Example: residual = mhc_post(layer(layer_input), residual, context)
+    """
+    return post(x, residual, context.post_mix, context.comb_mix, out=out, residual_grad=context.residual_grad)
+
+
+def mhc_head(
+    residual: Tensor,
+    fn: Tensor,
+    scale: Tensor,
+    base: Tensor,
+    *,
+    norm_weight: Tensor | None = None,
+    norm_eps: float = 1e-6,
+    pre_eps: float = 1e-6,
+    n_splits: int = 16,
+) -> Tensor:
+    """One row per token from the streams of the last residual.
+
+      residual     bf16 [T.., n, H]
+      fn           f32 [R, n*H], n <= R <= 32; rows from the n-th on are not used
+      scale, base  f32 [1], f32 [n]
+      norm_weight  f32 [n*H], or None
+      result       bf16 [T.., H]
+
+    Errors:  those of the ops mhc_head_fwd and mhc_head_bwd.
+    Example: logits = lm_head(mhc_head(residual, fn, scale, base))
+    """
+    options: dict[str, Any] = {"norm_eps": norm_eps, "pre_eps": pre_eps, "n_splits": n_splits}
+    if not records(residual, fn, scale, base, norm_weight):
+        return tessera.mhc_head_fwd(
+            residual, fn, scale, base, norm_weight=norm_weight, save_for_backward=False, **options
+        ).out
+    owners = owners_of(fn=fn, scale=scale, base=base, norm_weight=norm_weight)
+    return _functions.MhcHead.apply(residual, fn, scale, base, norm_weight, options, owners)
+
+
+def swiglu_and_per_token_cast(
+    x: Tensor,
+    *,
+    topk_weights: Tensor | None = None,
+    pos_to_token_topk: Tensor | None = None,
+    token_topk_to_pos: Tensor | None = None,
+    pos_to_expert: Tensor | None = None,
+    num_per_channels: int = 128,
+    sf_layout: str = "row_major",
+    round_sf: bool = False,
+    swiglu_clamp_value: float | None = None,
+    sf_clamp_min: float | None = None,
+) -> SwigluCast:
+    """Gated activation of an expert's rows, as 8-bit floats with one scale per group of columns.
+
+      x                  bf16/f32 [P, 2H]    gate, then up
+      topk_weights       f32 [T, K]          a factor per row, with the two positions below; or None
+      pos_to_token_topk  i32 [P]             slot of each row, negative: padding
+      token_topk_to_pos  i32 [T, K]          row of each slot, -1: none
+      pos_to_expert      i32 [P]             negative: padding, a row of zeros
+      result             SwigluCast
+
+    The backward pass reads x as e4m3 with groups of 128 columns; the gradients are those of that x. Both
+    columns of positions come from get_fused_mapping.
+
+    Errors:  those of the ops swiglu_forward_and_per_token_cast and swiglu_backward_and_per_token_cast.
+    Example: cast = swiglu_and_per_token_cast(x)
+             y = my_fp8_linear(cast.out, cast.out_sf, cast.activation, weight)
+    """
+    options: dict[str, Any] = {
+        "num_per_channels": num_per_channels,
+        "sf_layout": sf_layout,
+        "round_sf": round_sf,
+        "swiglu_clamp_value": swiglu_clamp_value,
+        "sf_clamp_min": sf_clamp_min,
+    }
+    if not records(x, topk_weights):
+        made = tessera.swiglu_forward_and_per_token_cast(
+            x, pos_to_token_topk=pos_to_token_topk, topk_weights=topk_weights, pos_to_expert=pos_to_expert, **options
+        )
+        return SwigluCast(made.out, made.out_sf, None)
+    return SwigluCast(
+        *_functions.SwigluAndPerTokenCast.apply(
+            x, topk_weights, pos_to_token_topk, token_topk_to_pos, pos_to_expert, options
+        )
+    )
+
+
+def _user(op: str, residual: Tensor, handle: ResidualGrad | None) -> ResidualUser | None:
+    return None if handle is None or not residual.requires_grad else handle.register(op, residual)

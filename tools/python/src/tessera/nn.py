@@ -1,0 +1,236 @@
+"""Modules over tessera.functional. Parameters have the names and shapes of the functions' arguments.
+
+The parameters of the mHC modules are f32 and stay f32: `.to(torch.bfloat16)`, `.half()` and `.double()` move
+them, and convert the rest of the model. The weights of EngramGate are bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import tessera
+from tessera import functional
+from tessera.functional import MhcContext
+
+__all__ = ["EngramGate", "EngramHash", "MhcBlock", "MhcExpand", "MhcHead", "MhcPost", "MhcPre"]
+
+Tensor = torch.Tensor
+
+
+class _Float32Module(nn.Module):
+    """A module whose own floating-point tensors keep their f32 when the model is converted."""
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        def convert(tensor: Tensor) -> Tensor:
+            made = fn(tensor)
+            is_converted = tensor.dtype == torch.float32 and made.dtype != torch.float32
+            return tensor.to(made.device) if is_converted else made
+
+        return super()._apply(convert, recurse)
+
+
+class EngramGate(nn.Module):
+    """engram_gate with its weights.
+
+      weight_hidden, weight_embed  bf16 [hc, hidden], ones at first
+
+    Example: gate = EngramGate(4, 2048)
+             out = gate(hidden_states, k, v)
+    """
+
+    def __init__(
+        self, hc: int, hidden: int, *, eps: float = 1e-6, clamp_value: float = 1e-6, device: Any = None
+    ) -> None:
+        super().__init__()
+        self.hc, self.hidden, self.eps, self.clamp_value = hc, hidden, eps, clamp_value
+        self.weight_hidden = nn.Parameter(torch.empty(hc, hidden, dtype=torch.bfloat16, device=device))
+        self.weight_embed = nn.Parameter(torch.empty(hc, hidden, dtype=torch.bfloat16, device=device))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets both weights to ones."""
+        nn.init.ones_(self.weight_hidden)
+        nn.init.ones_(self.weight_embed)
+
+    def forward(self, hidden_states: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """hidden_states, k bf16 [T.., hc, hidden]; v bf16 [T.., hidden]; result like hidden_states."""
+        return functional.engram_gate(
+            hidden_states, k, v, self.weight_hidden, self.weight_embed, eps=self.eps, clamp_value=self.clamp_value
+        )
+
+    def extra_repr(self) -> str:
+        return f"hc={self.hc}, hidden={self.hidden}, eps={self.eps}, clamp_value={self.clamp_value}"
+
+
+class EngramHash(nn.Module):
+    """Rows of the hashed embedding tables for the last token ids. Buffers only, no gradient.
+
+      multipliers  i64 [L, N]         of L layers and N columns of ids
+      vocab_sizes  i32 [L, N-1, J]    rows of the J tables of each order
+      offsets      i32 [L, (N-1)*J]   first rows of the tables, made from vocab_sizes
+
+    Errors:  those of the ops engram_make_offsets and engram_hash.
+    Example: rows = EngramHash(multipliers, vocab_sizes)(ngram_token_ids)
+    """
+
+    def __init__(self, multipliers: Tensor, vocab_sizes: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("multipliers", multipliers)
+        self.register_buffer("vocab_sizes", vocab_sizes)
+        self.register_buffer("offsets", tessera.engram_make_offsets(vocab_sizes))
+
+    def forward(self, ngram_token_ids: Tensor) -> Tensor:
+        """ngram_token_ids i32 [T, N]; result i32 [L, T, (N-1)*J]."""
+        return tessera.engram_hash(ngram_token_ids, self.multipliers, self.vocab_sizes, self.offsets)
+
+    def extra_repr(self) -> str:
+        layers, orders, tables = self.vocab_sizes.shape
+        return f"layers={layers}, orders={orders}, tables={tables}"
+
+
+class MhcExpand(nn.Module):
+    """Copies the embedding into n residual streams.
+
+    Example: residual = MhcExpand(4)(embedding)
+    """
+
+    def __init__(self, n: int = 4) -> None:
+        super().__init__()
+        self.n = n
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x bf16 [T.., H]; result bf16 [T.., n, H]."""
+        return functional.expand_to_mhc(x, mhc_mult=self.n)
+
+    def extra_repr(self) -> str:
+        return f"n={self.n}"
+
+
+class MhcPre(_Float32Module):
+    """mhc_pre with its parameters.
+
+      fn           f32 [n (n + 2), n * hidden]   normal, so that mixes begin with variance 1
+      scale        f32 [3]                       0.01 at first
+      base         f32 [n (n + 2)]               zeros at first
+      norm_weight  f32 [n * hidden]              ones at first; only with norm_weight=True
+
+    `options` are those of the function: norm_eps, pre_eps, sinkhorn_eps, post_mult_value, sinkhorn_repeat, n_splits.
+
+    Example: layer_input, context = MhcPre(4, 1280)(residual)
+    """
+
+    def __init__(
+        self, n: int, hidden: int, norm_weight: bool = False, *, device: Any = None, **options: Any
+    ) -> None:
+        super().__init__()
+        self.n, self.hidden, self.options = n, hidden, options
+        mixes, width = n * (n + 2), n * hidden
+        self.fn = _parameter(mixes, width, device=device)
+        self.scale = _parameter(3, device=device)
+        self.base = _parameter(mixes, device=device)
+        self.norm_weight = _parameter(width, device=device) if norm_weight else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the parameters to the values of the class's table."""
+        _reset_projection(self.fn, self.scale, self.base, self.norm_weight)
+
+    def forward(self, residual: Tensor) -> tuple[Tensor, MhcContext]:
+        """residual bf16 [T.., n, hidden]; results layer_input bf16 [T.., hidden] and the context of MhcPost."""
+        return functional.mhc_pre(
+            residual, self.fn, self.scale, self.base, norm_weight=self.norm_weight, **self.options
+        )
+
+    def extra_repr(self) -> str:
+        return _describe(self.n, self.hidden, self.norm_weight, self.options)
+
+
+class MhcPost(nn.Module):
+    """mhc_post, without parameters.
+
+    Example: residual = MhcPost()(layer(layer_input), residual, context)
+    """
+
+    def forward(self, x: Tensor, residual: Tensor, context: MhcContext) -> Tensor:
+        """x bf16 [T.., H]; residual bf16 [T.., n, H]; context of MhcPre; result like residual."""
+        return functional.mhc_post(x, residual, context)
+
+
+class MhcHead(_Float32Module):
+    """mhc_head with its parameters.
+
+      fn           f32 [n, n * hidden]
+      scale        f32 [1]
+      base         f32 [n]
+      norm_weight  f32 [n * hidden]   only with norm_weight=True
+
+    They begin as those of MhcPre. `options` are those of the function: norm_eps, pre_eps, n_splits.
+
+    Example: logits = lm_head(MhcHead(4, 1280)(residual))
+    """
+
+    def __init__(
+        self, n: int, hidden: int, norm_weight: bool = False, *, device: Any = None, **options: Any
+    ) -> None:
+        super().__init__()
+        self.n, self.hidden, self.options = n, hidden, options
+        self.fn = _parameter(n, n * hidden, device=device)
+        self.scale = _parameter(1, device=device)
+        self.base = _parameter(n, device=device)
+        self.norm_weight = _parameter(n * hidden, device=device) if norm_weight else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the parameters to the first values of MhcPre."""
+        _reset_projection(self.fn, self.scale, self.base, self.norm_weight)
+
+    def forward(self, residual: Tensor) -> Tensor:
+        """residual bf16 [T.., n, hidden]; result bf16 [T.., hidden]."""
+        return functional.mhc_head(
+            residual, self.fn, self.scale, self.base, norm_weight=self.norm_weight, **self.options
+        )
+
+    def extra_repr(self) -> str:
+        return _describe(self.n, self.hidden, self.norm_weight, self.options)
+
+
+class MhcBlock(nn.Module):
+    """A sub-layer with its hyper-connections: MhcPre, the sub-layer, MhcPost.
+
+    Example: block = MhcBlock(nn.Linear(1280, 1280, dtype=torch.bfloat16), 4, 1280)
+             residual = block(residual)
+    """
+
+    def __init__(
+        self, sublayer: nn.Module, n: int, hidden: int, norm_weight: bool = False, *, device: Any = None, **options: Any
+    ) -> None:
+        super().__init__()
+        self.pre = MhcPre(n, hidden, norm_weight, device=device, **options)
+        self.sublayer = sublayer
+        self.post = MhcPost()
+
+    def forward(self, residual: Tensor) -> Tensor:
+        """residual bf16 [T.., n, hidden]; result the same. The sub-layer maps [T.., hidden] to [T.., hidden]."""
+        layer_input, context = self.pre(residual)
+        return self.post(self.sublayer(layer_input), residual, context)
+
+
+def _parameter(*shape: int, device: Any) -> nn.Parameter:
+    return nn.Parameter(torch.empty(*shape, dtype=torch.float32, device=device))
+
+
+def _reset_projection(fn: Tensor, scale: Tensor, base: Tensor, norm_weight: Tensor | None) -> None:
+    nn.init.normal_(fn, std=fn.shape[1] ** -0.5)
+    nn.init.constant_(scale, 0.01)
+    nn.init.zeros_(base)
+    if norm_weight is not None:
+        nn.init.ones_(norm_weight)
+
+
+def _describe(n: int, hidden: int, norm_weight: Tensor | None, options: dict[str, Any]) -> str:
+    words = [f"n={n}", f"hidden={hidden}", f"norm_weight={norm_weight is not None}"]
+    return ", ".join(words + [f"{name}={value}" for name, value in options.items()])
