@@ -77,6 +77,8 @@ struct Options {
   LogSink log_sink = print_to_stderr;  // gets the warnings about the environment too
   /// Toolkit folders of the environment (CUDA_HOME, CUDA_PATH), searched for libnvrtc.
   std::vector<std::string> cuda_homes;
+  /// Folders that may hold libnvrtc, searched before those: the wheels of a Python.
+  std::vector<std::string> nvrtc_folders = {};
   /// What was wrong with the environment; the Runtime logs each line once.
   std::vector<std::string> warnings;
 };

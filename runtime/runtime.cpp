@@ -44,8 +44,8 @@ Runtime::State::State(Options options, Surroundings surroundings)
       surroundings_(std::move(surroundings)),
       log_(options_.log, options_.log_sink),
       disk_(options_, log_, counters_),
-      nvrtc_(surroundings_.loader,
-             {options_.nvrtc, options_.cuda_homes, dependencies_of_build_tree()}) {
+      nvrtc_(surroundings_.loader, {options_.nvrtc, options_.cuda_homes,
+                                    dependencies_of_build_tree(), options_.nvrtc_folders}) {
   if (!options_.arch.empty() && !parse_target(options_.arch)) {
     raise(ErrorKind::argument, "", "Options::arch names no target",
           {.expected = "sm_80, sm_89, sm_90a, ...", .got = options_.arch});
