@@ -141,7 +141,8 @@ class Torch final : public Library {
 
  private:
   void refuse_negative(PyObject* tensor, std::string_view op, std::string_view argument) const {
-    const nb::object is_negative = owned(PyObject_CallOneArg(is_negative_.ptr(), tensor));
+    const nb::object is_negative =
+        owned(PyObject_Vectorcall(is_negative_.ptr(), &tensor, 1, nullptr));
     if (is_negative.ptr() == Py_False) return;
     refuse(op, argument, "TYPE", fmt::format("argument '{}' has its negative bit set", argument),
            "a tensor that is what its memory says: resolve_neg()", "a negative view");
