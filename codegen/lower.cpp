@@ -1,6 +1,13 @@
 #include "codegen/lower.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <optional>
+#include <set>
 
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
@@ -14,71 +21,87 @@
 #include "codegen/passes/place_declarations.h"
 #include "codegen/passes/place_shared.h"
 #include "codegen/passes/solve_layouts.h"
+#include "codegen/thread_ir/verify.h"
+#include "codegen/tile_ir/effects.h"
+#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
 
-struct Lowered {
-  Program program;
+#ifdef NDEBUG
+std::atomic<bool> verifies = false;
+#else
+std::atomic<bool> verifies = true;
+#endif
+
+/// What the passes hand on: the kernel in the tile IR, then the program in the thread IR.
+struct Lowering {
+  ir::Kernel kernel;
   LayoutPlan layouts;
-  std::vector<ir::BufferRef> fragments;
-  std::vector<std::string> pipelines, accesses, arena, barriers;
+  Program program;
+  std::vector<VarRef> uniform;  // the same for the whole block by construction
+  struct Notes {                // for explain()
+    std::vector<std::string> pipelines, accesses, arena, barriers;
+  } notes;
 };
 
-void find_fragments(const ir::Body& body, std::vector<ir::BufferRef>& out) {
-  auto add = [&](const ir::BufferRef& buffer) {
-    if (buffer->space != ir::Space::fragment) return;
-    for (const ir::BufferRef& known : out) {
-      if (known->id == buffer->id) return;
-    }
-    out.push_back(buffer);
-  };
-  for (const ir::Stmt& stmt : body) {
-    if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
-      add(load->buffer);
-    } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
-      add(store->buffer);
-    } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
-      add(reduce->from.buffer);
-      add(reduce->to.buffer);
-    } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
-      add(update->reducer);
-    } else if (const auto* close = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
-      add(close->reducer);
-      if (close->to) add(close->to);
-    } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
-      add(gemm->a.buffer);
-      add(gemm->b.buffer);
-      add(gemm->c.buffer);
-    } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-      find_fragments(loop->body, out);
-    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      find_fragments(branch->then, out);
-      find_fragments(branch->otherwise, out);
-    }
-  }
+void run_lower_tiles(Lowering& l) {
+  LoweredTiles tiles = lower_tiles(l.kernel, l.layouts);
+  l.program = std::move(tiles.program);
+  l.uniform = std::move(tiles.uniform);
+  l.notes.accesses = std::move(tiles.notes);
+  std::move(tiles.synchronous.begin(), tiles.synchronous.end(),
+            std::back_inserter(l.notes.pipelines));
 }
 
+struct Pass {
+  std::string_view name;
+  void (*run)(Lowering&);
+  /// What holds of the program from here on; nothing as long as there is only the kernel.
+  std::optional<Expectations> expected = {};
+};
+
+constexpr Expectations kLowered = {};
+constexpr Expectations kPlaced = {.is_shared_placed = true};
+constexpr Expectations kDeclared = {.is_shared_placed = true, .are_registers_declared = true};
+
 /// The pass list.
-Lowered lower_all(const ir::Kernel& kernel) {
-  Lowered result;
-  ir::Kernel serial = pipeline_loops(kernel, result.pipelines);
-  count_async_groups(serial.body);
-  drain_rows(serial.body);
-  ir::Kernel loops = expand_tiles(serial);
-  check_iterations(loops);
-  result.layouts = solve_layouts(loops);
-  find_fragments(loops.body, result.fragments);
-  LoweredTiles tiles = lower_tiles(loops, result.layouts);
-  result.program = std::move(tiles.program);
-  result.accesses = std::move(tiles.notes);
-  result.pipelines.insert(result.pipelines.end(), tiles.synchronous.begin(),
-                          tiles.synchronous.end());
-  result.arena = place_shared(result.program);
-  result.barriers = insert_barriers(result.program, tiles.uniform);
-  keep_blocks(result.program);
-  check_reached(result.program, tiles.uniform);
-  place_declarations(result.program);
+constexpr Pass kPasses[] = {
+    {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); }},
+    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }},
+    {"drain_rows", [](Lowering& l) { drain_rows(l.kernel.body); }},
+    {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }},
+    {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }},
+    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }},
+    {"lower_tiles", run_lower_tiles, kLowered},
+    {"place_shared", [](Lowering& l) { l.notes.arena = place_shared(l.program); }, kPlaced},
+    {"insert_barriers",
+     [](Lowering& l) { l.notes.barriers = insert_barriers(l.program, l.uniform); }, kPlaced},
+    {"keep_blocks", [](Lowering& l) { keep_blocks(l.program); }, kPlaced},
+    {"check_reached", [](Lowering& l) { check_reached(l.program, l.uniform); }, kPlaced},
+    {"place_declarations", [](Lowering& l) { place_declarations(l.program); }, kDeclared},
+};
+
+/// Runs the passes up to `last`, all of them if it is null.
+Lowering run_passes(const ir::Kernel& kernel, const Pass* last = nullptr) {
+  Lowering result;
+  result.kernel = kernel;
+  for (const Pass& pass : kPasses) {
+    pass.run(result);
+    if (verifies && pass.expected)
+      verify(result.program, result.uniform, *pass.expected, pass.name);
+    if (&pass == last) break;
+  }
+  return result;
+}
+
+std::vector<ir::BufferRef> find_fragments(const ir::Body& body) {
+  std::vector<ir::BufferRef> result;
+  std::set<int> known;
+  for_each_use(body, [&](const ir::BufferRef& buffer, bool) {
+    if (buffer->space != ir::Space::fragment) return;
+    if (known.insert(buffer->id).second) result.push_back(buffer);
+  });
   return result;
 }
 
@@ -90,34 +113,58 @@ void append(std::string& text, const char* title, const std::vector<std::string>
 
 }  // namespace
 
+void verify_passes(bool on) {
+  verifies = on;
+}
+
 Program lower(const ir::Kernel& kernel) {
-  return lower_all(kernel).program;
+  return run_passes(kernel).program;
+}
+
+std::vector<std::string_view> pass_names() {
+  std::vector<std::string_view> names;
+  for (const Pass& pass : kPasses) names.push_back(pass.name);
+  return names;
+}
+
+std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
+  const auto* found = std::find_if(std::begin(kPasses), std::end(kPasses),
+                                   [&](const Pass& p) { return p.name == pass; });
+  if (found == std::end(kPasses)) {
+    throw Error({.kind = ErrorKind::argument,
+                 .what = "no such pass",
+                 .expected = fmt::format("one of {}", fmt::join(pass_names(), ", ")),
+                 .got = std::string(pass),
+                 .code = "UNKNOWN_PASS"});
+  }
+  const Lowering state = run_passes(kernel, found);
+  return found->expected ? to_string(state.program) : ir::to_string(state.kernel);
 }
 
 std::string explain(const ir::Kernel& kernel) {
-  const Lowered lowered = lower_all(kernel);
+  const Lowering lowered = run_passes(kernel);
   std::string text;
-  append(text, "pipelines", lowered.pipelines);
+  append(text, "pipelines", lowered.notes.pipelines);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
   append(text, "warnings: uncoalesced accesses", lowered.layouts.uncoalesced);
   append(text, "relayouts", lowered.layouts.relayouts);
   std::vector<std::string> layouts;
-  for (const ir::BufferRef& fragment : lowered.fragments) {
+  for (const ir::BufferRef& fragment : find_fragments(lowered.kernel.body)) {
     layouts.push_back(fmt::format("{}: {}", fragment->name,
                                   to_string(lowered.layouts.fragments.at(fragment->id))));
   }
   append(text, "fragments", layouts);
-  append(text, "accesses", lowered.accesses);
-  append(text, "shared memory", lowered.arena);
-  append(text, "barriers", lowered.barriers);
+  append(text, "accesses", lowered.notes.accesses);
+  append(text, "shared memory", lowered.notes.arena);
+  append(text, "barriers", lowered.notes.barriers);
   return text;
 }
 
 std::string draw_layouts(const ir::Kernel& kernel) {
-  const Lowered lowered = lower_all(kernel);
+  const Lowering lowered = run_passes(kernel);
   std::string text;
-  for (const ir::BufferRef& fragment : lowered.fragments) {
+  for (const ir::BufferRef& fragment : find_fragments(lowered.kernel.body)) {
     const layout::Layout& layout = lowered.layouts.fragments.at(fragment->id);
     text += fmt::format("{} ({}): {}\n{}\n", fragment->name, to_string(fragment->loc),
                         to_string(layout), layout::draw(layout));

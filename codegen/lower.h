@@ -1,6 +1,10 @@
 #pragma once
 // Tile IR to thread IR: the pass list.
 
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "codegen/thread_ir.h"
 #include "dsl/ir/tile.h"
 
@@ -9,6 +13,19 @@ namespace tessera::codegen {
 /// Lowers a kernel. Throws Error of kind program (with the author's line) for what cannot be
 /// lowered. Deterministic: the same kernel gives the same program in any process.
 Program lower(const ir::Kernel& kernel);
+
+/// The passes of lower(), in their order.
+std::vector<std::string_view> pass_names();
+
+/// The tile IR or the thread IR as the pass leaves it: `tessera show OP --stage after:NAME`. Throws an
+/// Error of kind argument, code UNKNOWN_PASS, for a name that no pass has.
+///
+///   text_after(kernel, "insert_barriers")
+std::string text_after(const ir::Kernel& kernel, std::string_view pass);
+
+/// Whether lower() looks after every pass for what a pass must not leave behind (thread_ir/verify.h).
+/// On in debug builds and in tests.
+void verify_passes(bool on);
 
 /// Why each layout, width, guard and barrier was chosen: `tessera show OP --stage explain`.
 std::string explain(const ir::Kernel& kernel);

@@ -3,38 +3,50 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "codegen/thread_ir/walk.h"
+
 namespace tessera::codegen {
 namespace {
 
-std::string list(const std::vector<Expr>& expressions) {
-  std::vector<std::string> texts;
-  for (const Expr& e : expressions) texts.push_back(to_string(e));
-  return fmt::format("[{}]", fmt::join(texts, ", "));
+/// True if a reader of the text knows the dtype: from a variable, a cast or a test, or because it is
+/// i32.
+bool shows_its_dtype(const Expr& e) {
+  switch (e->op) {
+    case ir::Op::constant:
+      return e->type == DType::i32;
+    case ir::Op::var:
+    case ir::Op::cast:
+    case ir::Op::bitcast:
+      return true;
+    case ir::Op::shl:
+    case ir::Op::shr:
+      return shows_its_dtype(e->args[0]);
+    case ir::Op::select:
+      return shows_its_dtype(e->args[1]) || shows_its_dtype(e->args[2]);
+    default:
+      return e->type == DType::boolean ||
+             std::any_of(e->args.begin(), e->args.end(), shows_its_dtype);
+  }
 }
 
-/// "[8 * i]" or "[8 * i .. +8]"
-std::string range(const Expr& first, int width) {
-  if (width == 1) return fmt::format("[{}]", to_string(first));
-  return fmt::format("[{} .. +{}]", to_string(first), width);
-}
-
-std::string text(const Slice& slice, int width) {
-  return slice.array->name + range(slice.base, width);
-}
-
-std::string text(const Access& access) {
-  return access.array->name + range(access.offset, access.width);
-}
-
-/// What follows an access: its logical place and how it was shown to be in bounds.
-std::string facts(const Access& access) {
-  std::string out;
-  if (!access.indices.empty()) out += fmt::format(" at {}", list(access.indices));
-  if (access.array->space != ArraySpace::registers)
-    out += fmt::format(", {}", codegen::name(access.bounds));
-  if (access.guard) out += fmt::format(", if {}", to_string(access.guard));
-  if (access.cache != ir::CacheHint::none) out += fmt::format(", {}", ir::name(access.cache));
-  return out;
+/// Before place_declarations.
+std::vector<ArrayRef> undeclared_registers(const Body& body) {
+  std::set<const Array*> known;
+  walk(body, [&](const Stmt& stmt) {
+    for_each_declaration(stmt, [&](const ArrayRef& array) { known.insert(array.get()); });
+  });
+  std::vector<ArrayRef> result;
+  walk(body, [&](const Stmt& stmt) {
+    for_each_array(stmt, [&](const ArrayRef& array) {
+      const bool is_register = array->space == ArraySpace::registers;
+      if (is_register && known.insert(array.get()).second) result.push_back(array);
+    });
+  });
+  return result;
 }
 
 class Printer {
@@ -42,35 +54,101 @@ class Printer {
   std::string program(const Program& program);
 
  private:
+  // ---- names: objects in scope that share one are told apart by a number
+  template <class Object>
+  std::string begin(const Object& object) {
+    std::string name = object.name;
+    for (int n = 2; !taken_.try_emplace(name, &object).second && taken_.at(name) != &object; ++n) {
+      name = fmt::format("{}.{}", object.name, n);
+    }
+    names_[&object] = name;
+    return name;
+  }
+  template <class Object>
+  std::string name_of(const Object& object) const {
+    const auto found = names_.find(&object);
+    return found == names_.end() ? object.name : found->second;
+  }
+  std::string text(const Expr& e) const {
+    return ir::to_string(ir::substitute(e, [&](const VarRef& var) {
+      const std::string name = name_of(*var);
+      if (name == var->name) return Expr();
+      auto renamed = std::make_shared<ir::Var>(*var);
+      renamed->name = name;
+      return ir::var(renamed);
+    }));
+  }
+  std::string list(const std::vector<Expr>& expressions) const {
+    std::vector<std::string> texts;
+    for (const Expr& e : expressions) texts.push_back(text(e));
+    return fmt::format("[{}]", fmt::join(texts, ", "));
+  }
+
+  /// "[8 * i]" or "[8 * i .. +8]"; "open" before place_shared has decided.
+  std::string range(const Expr& first, int width) const {
+    const std::string place = first ? text(first) : "open";
+    if (width == 1) return fmt::format("[{}]", place);
+    return fmt::format("[{} .. +{}]", place, width);
+  }
+
+  std::string text(const Slice& slice, int width) const {
+    return name_of(*slice.array) + range(slice.base, width);
+  }
+
+  std::string text(const Access& access) const {
+    return name_of(*access.array) + range(access.offset, access.width);
+  }
+
+  /// What follows an access: its logical place and how it was shown to be in bounds.
+  std::string facts(const Access& access) const {
+    std::string out;
+    if (!access.indices.empty()) out += fmt::format(" at {}", list(access.indices));
+    if (access.array->space != ArraySpace::registers)
+      out += fmt::format(", {}", codegen::name(access.bounds));
+    if (access.guard) out += fmt::format(", if {}", text(access.guard));
+    if (access.cache != ir::CacheHint::none) out += fmt::format(", {}", ir::name(access.cache));
+    return out;
+  }
+
   void line(const std::string& text) {
     out_.append(static_cast<size_t>(2 * depth_), ' ');
     out_ += text;
+    if (is_manual_) out_ += "; manual";
+    is_manual_ = false;  // on the first line of the statement
     out_ += '\n';
   }
   void body(const Body& body) {
     ++depth_;
+    const auto taken = taken_;
     for (const Stmt& stmt : body) {
       loc_ = stmt.loc;
+      is_manual_ = stmt.manual_sync && !std::holds_alternative<Comment>(stmt.node);
       std::visit([&](const auto& node) { print(node); }, stmt.node);
     }
+    taken_ = taken;
     --depth_;
   }
 
-  void print(const Let& let) { line(fmt::format("{} = {}", let.var->name, to_string(let.value))); }
+  void print(const Let& let) {
+    const std::string type = shows_its_dtype(let.value)
+                                 ? std::string()
+                                 : fmt::format(": {}", tessera::name(let.var->type));
+    line(fmt::format("{}{} = {}", begin(*let.var), type, text(let.value)));
+  }
   void print(const Load& load) {
-    const std::string into = load.var ? load.var->name : text(load.into, load.from.width);
+    const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
     line(fmt::format("{} = load {}{}", into, text(load.from), facts(load.from)));
   }
   void print(const Store& store) {
     const std::string from =
-        store.from.array ? text(store.from, store.to.width) : to_string(store.value);
+        store.from.array ? text(store.from, store.to.width) : text(store.value);
     line(fmt::format("store {} = {}{}", text(store.to), from, facts(store.to)));
   }
   void print(const Atomic& atomic) {
     line(fmt::format("{}atomic {} {} with {}{}{}{}",
-                     atomic.old ? fmt::format("{} = ", atomic.old->name) : std::string(),
-                     ir::name(atomic.op), text(atomic.to), to_string(atomic.value),
-                     atomic.compare ? fmt::format(" where {}", to_string(atomic.compare)) : "",
+                     atomic.old ? fmt::format("{} = ", begin(*atomic.old)) : std::string(),
+                     ir::name(atomic.op), text(atomic.to), text(atomic.value),
+                     atomic.compare ? fmt::format(" where {}", text(atomic.compare)) : "",
                      atomic.order == ir::MemoryOrder::acq_rel ? ", acq_rel" : "",
                      facts(atomic.to)));
   }
@@ -85,43 +163,47 @@ class Printer {
                      packed.of_magnitude ? " of magnitude" : "", fmt::join(args, ", ")));
   }
   void print(const LoadMatrix& load) {
-    const int width = load.count * 32 / bits(load.from.array->dtype);
-    line(fmt::format("{} = load {} matrices{} {}{}", text(load.into, width), load.count,
+    line(fmt::format("{} = load {} matrices{} {}{}", text(load.into, load.width()), load.count,
                      load.transposed ? " transposed" : "", text(load.from), facts(load.from)));
   }
   void print(const Mma& mma) {
-    const int e = 32 / bits(mma.a.array->dtype);
+    const int e = mma.depth();
     line(fmt::format("{} += mma {} * {}", text(mma.c, 4), text(mma.a, 4 * e), text(mma.b, 2 * e)));
   }
   void print(const For& loop) {
-    line(fmt::format("{} {} = {}; < {}; += {}", loop.unrolled ? "unrolled" : "for", loop.var->name,
-                     to_string(loop.begin), to_string(loop.end), to_string(loop.step)));
+    const auto taken = taken_;
+    const std::string bounds =
+        fmt::format("{}; < {}; += {}", text(loop.begin), text(loop.end), text(loop.step));
+    line(fmt::format("{} {} = {}", loop.unrolled ? "unrolled" : "for", begin(*loop.var), bounds));
     body(loop.body);
+    taken_ = taken;
   }
   void print(const If& branch) {
-    line(fmt::format("if {}", to_string(branch.condition)));
+    line(fmt::format("if {}", text(branch.condition)));
     body(branch.then);
     if (branch.otherwise.empty()) return;
     line("else");
     body(branch.otherwise);
   }
   void print(const AsyncCopy& copy) {
-    line(fmt::format("async copy{} {} = {}{}", copy.is_row ? " row" : "", text(copy.to),
+    const std::string where =
+        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
+    line(fmt::format("async copy{} {}{} = {}{}", copy.is_row ? " row" : "", text(copy.to), where,
                      text(copy.from), facts(copy.from)));
   }
   void print(const AsyncCommit&) { line("commit"); }
   void print(const AsyncWait& wait) {
     line(fmt::format("wait until {} groups pending", wait.pending));
   }
-  void print(const Return& leave) { line(fmt::format("return if {}", to_string(leave.condition))); }
+  void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
   void print(const WarpBarrier&) { line("warp barrier"); }
   void print(const Collective& collective) {
     std::vector<std::string> args;
-    for (const Expr& arg : collective.args) args.push_back(to_string(arg));
+    for (const Expr& arg : collective.args) args.push_back(text(arg));
     std::string width;
     if (collective.width != 32) width = fmt::format(" width {}", collective.width);
-    line(fmt::format("{} = {}({}){}", collective.var->name, ir::name(collective.kind),
+    line(fmt::format("{} = {}({}){}", begin(*collective.var), ir::name(collective.kind),
                      fmt::join(args, ", "), width));
   }
   void print(const Comment& comment) {
@@ -129,26 +211,26 @@ class Printer {
                       : fmt::format("# {}", comment.text));
   }
   void print(const Present& present) {
-    line(fmt::format("{} = {} is given", present.var->name, present.array->name));
+    line(fmt::format("{} = {} is given", begin(*present.var), name_of(*present.array)));
   }
   void print(const Assert& check) {
     const char* word = check.otherwise == Otherwise::trap     ? "assume"
                        : check.otherwise == Otherwise::report ? "report unless"
                                                               : "assert";
-    line(fmt::format("{} {}", word, to_string(check.condition)));
+    line(fmt::format("{} {}", word, text(check.condition)));
   }
   void print(const CheckIndices& check) {
     std::vector<std::string> ranges;
     for (const CheckIndices::Range& range : check.ranges) {
-      ranges.push_back(fmt::format("{} in {} +: {}", to_string(range.index), to_string(range.begin),
-                                   to_string(range.extent)));
+      ranges.push_back(
+          fmt::format("{} in {} .. +{}", text(range.index), text(range.begin), text(range.extent)));
     }
-    line(fmt::format("check {}{}: {}", check.array->name, list(check.indices),
+    line(fmt::format("check {}{}: {}", name_of(*check.array), list(check.indices),
                      fmt::join(ranges, ", ")));
   }
   void print(const Print& node) {
     std::vector<std::string> args;
-    for (const Expr& arg : node.args) args.push_back(to_string(arg));
+    for (const Expr& arg : node.args) args.push_back(text(arg));
     line(fmt::format("print \"{}\" ({})", node.text, fmt::join(args, ", ")));
   }
   void print(const Dependency& node) {
@@ -157,29 +239,32 @@ class Printer {
   }
   void print(const ExternCall& call) {
     std::vector<std::string> args;
-    for (const Expr& arg : call.args) args.push_back(to_string(arg));
-    line(fmt::format("{} = {}({})", call.var->name, call.function->name, fmt::join(args, ", ")));
+    for (const Expr& arg : call.args) args.push_back(text(arg));
+    line(fmt::format("{} = {}({})", begin(*call.var), call.function->name, fmt::join(args, ", ")));
   }
   void print(const Declare& declare) {
     const Array& array = *declare.array;
     if (array.space == ArraySpace::global) {
-      line(fmt::format("pointer {}: {}{} at {}, aligned to {}", array.name,
-                       tessera::name(array.dtype), list(array.shape), to_string(array.address),
+      line(fmt::format("pointer {}: {}{} at {}, aligned to {}", begin(array),
+                       tessera::name(array.dtype), list(array.shape), text(array.address),
                        array.align));
       return;
     }
     if (array.space == ArraySpace::cluster) {
-      line(fmt::format("pointer {}: {} of block {} of the cluster", array.name, array.mine->name,
-                       to_string(array.block)));
+      line(fmt::format("pointer {}: {} of block {} of the cluster", begin(array),
+                       name_of(*array.mine), text(array.block)));
       return;
     }
-    line(fmt::format("registers {}: {}[{}]{}", array.name, tessera::name(array.dtype), array.size,
+    line(fmt::format("registers {}: {}[{}]{}", begin(array), tessera::name(array.dtype), array.size,
                      declare.zero ? " = 0" : ""));
   }
 
   std::string out_;
   int depth_ = 0;
-  SourceLoc loc_;  // of the statement being printed
+  std::map<const void*, std::string> names_;
+  std::map<std::string, const void*> taken_;  // in scope
+  SourceLoc loc_;                             // of the statement being printed
+  bool is_manual_ = false;
 };
 
 std::string Printer::program(const Program& program) {
@@ -193,21 +278,27 @@ std::string Printer::program(const Program& program) {
   ++depth_;
   for (const Param& param : program.params) {
     if (param.array) {
-      line(fmt::format("param {}: {}{}{}", param.name, tessera::name(param.array->dtype),
+      line(fmt::format("param {}: {}{}{}", begin(*param.array), tessera::name(param.array->dtype),
                        list(param.array->shape), param.array->read_only ? ", read only" : "",
                        param.array->may_alias ? ", may alias" : ""));
     } else {
-      line(fmt::format("param {}: {}", param.name, tessera::name(param.var->type)));
+      const bool is_dim = param.var->kind == ir::VarKind::dim;
+      line(fmt::format("{} {}: {}", is_dim ? "dim" : "scalar", begin(*param.var),
+                       tessera::name(param.var->type)));
     }
   }
   for (const VarRef& block : program.blocks) {
-    line(fmt::format("{}: block index {}", block->name, "xyz"[block->axis]));
+    line(fmt::format("{}: block index {}", begin(*block), "xyz"[block->axis]));
   }
-  if (program.thread) line(fmt::format("{}: thread index", program.thread->name));
+  if (program.thread) line(fmt::format("{}: thread index", begin(*program.thread)));
   if (program.shared_bytes > 0) line(fmt::format("shared memory: {} bytes", program.shared_bytes));
   for (const ArrayRef& array : program.shared) {
-    line(fmt::format("shared {}: {}{} at byte {}", array->name, tessera::name(array->dtype),
+    line(fmt::format("shared {}: {}{} at byte {}", begin(*array), tessera::name(array->dtype),
                      list(array->shape), array->shared_offset));
+  }
+  for (const ArrayRef& array : undeclared_registers(program.body)) {
+    line(fmt::format("undeclared registers {}: {}[{}]", begin(*array), tessera::name(array->dtype),
+                     array->size));
   }
   --depth_;
   body(program.body);

@@ -133,12 +133,16 @@ struct LoadMatrix {
   Slice into;   // count * E elements
   int count = 4;
   bool transposed = false;
+
+  int width() const { return count * 32 / bits(from.array->dtype); }  // of `into`
 };
 /// One matrix instruction of the warp, c[0..4) += a[0..4E) * b[0..2E): m16 n8 k8E, the lanes hold the
 /// elements of layout::mma_accumulator, mma_left and mma_right. See Builder::gemm for the order of
 /// the sum. f32 operands lose their low 13 bits.
 struct Mma {
   Slice c, a, b;
+
+  int depth() const { return 32 / bits(a.array->dtype); }  // E
 };
 /// for (var = begin; var < end; var += step). Unrolled loops have constant bounds.
 struct For {

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/base/error.h"
 #include "dsl/ir/tile.h"
 #include "dsl/reducer.h"
@@ -23,10 +24,12 @@ using ir::ExternFunction;
 using ir::MemoryOrder;
 using ir::ReduceOp;
 
+/// What is known of a dim or a stride.
 struct DimOptions {
   int64_t multiple_of = 1;  // declared by the author, checked by the host on every call
 };
 
+/// How a tensor lies in memory, and whether it may be absent or alias another.
 struct TensorOptions {
   std::vector<Arg> strides = {};  // in elements, one per dimension; empty = row-major
   /// Bytes, declared alignment of the base pointer, checked by the host. 0 = 16, or the size of the
@@ -39,14 +42,16 @@ struct TensorOptions {
   bool may_alias = false;
 };
 
+/// The shape of a block and of a cluster.
 struct LaunchOptions {
-  int threads = 128;
+  int threads = 128;          // of a block
   int min_blocks_per_sm = 0;  // 0 = not stated; at most what an SM of the target holds is asked for
   /// Blocks that run together and reach each other's shared memory: runs of neighbours along the
   /// first axis of the grid, whose extent is a multiple. 1 to 16 (devices promise 8), from sm_90 on.
   int cluster = 1;
 };
 
+/// What a copy reads outside of a tensor.
 struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype: what is read outside of a global tensor
 };
@@ -59,6 +64,7 @@ class AsyncToken {
   int group_, scope_;
 };
 
+/// How the warps of a block share a product.
 struct GemmOptions {
   /// Warps along the rows and columns of the product; 0 = the compiler chooses the grid that reads
   /// the operands least often. The product of all three is the number of warps of the block.
@@ -87,11 +93,12 @@ enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
 /// How a pipelined loop copies ahead.
 struct PipelineOptions {
   int stages = 1;  // iterations
-  // The copies of iteration i + stages go where those of iteration i were, as soon as all of its
-  // readers are through; else to a version of its own, when iteration i begins.
+  /// The copies of iteration i + stages go where those of iteration i were, as soon as all of its
+  /// readers are through; else to a version of its own, when iteration i begins.
   bool in_place = false;
 };
 
+/// The order in which a persistent loop walks its tiles.
 struct PersistentOptions {
   int64_t group =
       1;  // this many neighbours along the last axis are walked before the other axis moves
@@ -111,12 +118,12 @@ concept IterationBody = TileBody<Fn> || std::invocable<const Fn&, Value, Value, 
     std::invocable<const Fn&, Value, Value, Value, Value>;
 
 /// Throws if a loop body takes another number of indices than the loop has extents.
-void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
+TESSERA_API void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLoc loc);
 
 /// Limits, so that no pass runs out of stack: 256 operations in a row, each on the result of another
 /// (EXPRESSION_DEPTH; `let` begins anew), 65536 operations in one value (EXPRESSION_SIZE), 64 loops
 /// and branches inside each other (NESTING).
-class Builder {
+class TESSERA_API Builder {
  public:
   explicit Builder(std::string name);
   ~Builder();
@@ -164,6 +171,7 @@ class Builder {
   Value cluster_rank() const;
 
   // ---- memory
+  /// A buffer of the block, which all its threads see. SMEM_LIMIT if the block needs more than 227 KiB.
   Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
              SourceLoc loc = SourceLoc::here());
   /// A block-level tile in registers; the compiler decides which thread holds what. REGISTERS if it
@@ -362,6 +370,9 @@ class Builder {
   void let_next_kernel_start(SourceLoc loc = SourceLoc::here());
 
   // ---- threads of a block and lanes of a warp
+  /// A barrier of all threads of the block / of the warp: what they have written is visible to each
+  /// other. SYNC_DIVERGENT under a condition that uses the thread index. Where k.copy, fragments and
+  /// parallel loops share memory the compiler puts the barriers itself.
   void sync(SourceLoc loc = SourceLoc::here());
   void sync_warp(SourceLoc loc = SourceLoc::here());
   /// All threads of all blocks meet; what they have written is visible to each other. The kernel is

@@ -20,6 +20,7 @@
 
 #include <memory>
 
+#include "dsl/base/api.h"
 #include "dsl/value.h"
 
 namespace tessera::dsl {
@@ -29,11 +30,12 @@ namespace tessera::dsl {
 /// update may be any values; for few elements only.
 enum class ReducerPlan : uint8_t { narrow, wide };
 
+/// See ReducerPlan.
 struct ReducerOptions {
   ReducerPlan plan = ReducerPlan::narrow;
 };
 
-class Reducer {
+class TESSERA_API Reducer {
  public:
   struct State;
   explicit Reducer(std::shared_ptr<State> state) : state_(std::move(state)) {}

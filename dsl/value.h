@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::dsl {
@@ -19,7 +20,7 @@ class Arg;
 /// A typed value. Reading an element takes a snapshot: later stores do not change it. A value of run
 /// time has no C++ truth: use Builder::if_ or select. (Not even a deleted conversion to bool, which
 /// would make a && b ambiguous.)
-class Value {
+class TESSERA_API Value {
  public:
   Value() = default;
   Value(Recorder* recorder, ir::Expr expr) : recorder_(recorder), expr_(std::move(expr)) {}
@@ -44,7 +45,7 @@ class Value {
 /// `a = b` copies the element b into the element a. Choose when it begins, or keep several:
 ///   const Ref from = swap ? y : x;
 ///   std::vector<Ref> stages = {x, y};
-class Ref {
+class TESSERA_API Ref {
  public:
   Ref(Recorder* recorder, ir::Region region, SourceLoc loc = {})
       : recorder_(recorder), region_(std::move(region)), loc_(loc) {}
@@ -85,6 +86,7 @@ class Ref {
   ///   k.copy(x.tile({row, 0}, {16, 512}).whole_rows(), tile);   // in a pipelined loop
   Ref whole_rows(SourceLoc loc = SourceLoc::here()) const;
 
+  /// Stores to the element, loads it, or both. `read` is the conversion with a name.
   const Ref& operator=(const Arg& value) const;
   const Ref& operator=(const Ref& other) const;
   const Ref& operator=(const Ref& other);
@@ -112,7 +114,7 @@ class Ref {
 
 /// An operand. Numbers take the dtype of the other operand if they are exact in it (LITERAL
 /// otherwise); cast(DType::bf16, 0.1f) rounds.
-class Arg {
+class TESSERA_API Arg {
  public:
   Arg(const Value& value, SourceLoc loc = SourceLoc::here());
   Arg(const Ref& element, SourceLoc loc = SourceLoc::here());
@@ -154,61 +156,61 @@ class Arg {
 
 // ---- arithmetic on equal dtypes (i32 with i64 gives i64); integers wrap, / and % truncate like
 // C++
-Value operator+(const Arg& a, const Arg& b);
-Value operator-(const Arg& a, const Arg& b);
-Value operator*(const Arg& a, const Arg& b);
-Value operator/(const Arg& a, const Arg& b);
-Value operator%(const Arg& a, const Arg& b);
-Value operator-(const Arg& a);
-Value operator&(const Arg& a, const Arg& b);
-Value operator|(const Arg& a, const Arg& b);
-Value operator^(const Arg& a, const Arg& b);
-Value operator<<(const Arg& a, const Arg& amount);
-Value operator>>(const Arg& a, const Arg& amount);
-Value operator<(const Arg& a, const Arg& b);
-Value operator<=(const Arg& a, const Arg& b);
-Value operator>(const Arg& a, const Arg& b);
-Value operator>=(const Arg& a, const Arg& b);
-Value operator==(const Arg& a, const Arg& b);
-Value operator!=(const Arg& a, const Arg& b);
-Value operator&&(const Arg& a, const Arg& b);  // both sides are evaluated
-Value operator||(const Arg& a, const Arg& b);
-Value operator!(const Arg& a);
+TESSERA_API Value operator+(const Arg& a, const Arg& b);
+TESSERA_API Value operator-(const Arg& a, const Arg& b);
+TESSERA_API Value operator*(const Arg& a, const Arg& b);
+TESSERA_API Value operator/(const Arg& a, const Arg& b);
+TESSERA_API Value operator%(const Arg& a, const Arg& b);
+TESSERA_API Value operator-(const Arg& a);
+TESSERA_API Value operator&(const Arg& a, const Arg& b);
+TESSERA_API Value operator|(const Arg& a, const Arg& b);
+TESSERA_API Value operator^(const Arg& a, const Arg& b);
+TESSERA_API Value operator<<(const Arg& a, const Arg& amount);
+TESSERA_API Value operator>>(const Arg& a, const Arg& amount);
+TESSERA_API Value operator<(const Arg& a, const Arg& b);
+TESSERA_API Value operator<=(const Arg& a, const Arg& b);
+TESSERA_API Value operator>(const Arg& a, const Arg& b);
+TESSERA_API Value operator>=(const Arg& a, const Arg& b);
+TESSERA_API Value operator==(const Arg& a, const Arg& b);
+TESSERA_API Value operator!=(const Arg& a, const Arg& b);
+TESSERA_API Value operator&&(const Arg& a, const Arg& b);  // both sides are evaluated
+TESSERA_API Value operator||(const Arg& a, const Arg& b);
+TESSERA_API Value operator!(const Arg& a);
 
 /// max and min drop NaN and order -0 below +0.
-Value max(const Arg& a, const Arg& b);
-Value min(const Arg& a, const Arg& b);
+TESSERA_API Value max(const Arg& a, const Arg& b);
+TESSERA_API Value min(const Arg& a, const Arg& b);
 /// As max and min of floats, but NaN if one of them is NaN.
-Value max_nan(const Arg& a, const Arg& b);
-Value min_nan(const Arg& a, const Arg& b);
-Value abs(const Arg& a);
-Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
-Value sqrt(const Arg& a);                             // IEEE
-Value rsqrt(const Arg& a);
+TESSERA_API Value max_nan(const Arg& a, const Arg& b);
+TESSERA_API Value min_nan(const Arg& a, const Arg& b);
+TESSERA_API Value abs(const Arg& a);
+TESSERA_API Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
+TESSERA_API Value sqrt(const Arg& a);                             // IEEE
+TESSERA_API Value rsqrt(const Arg& a);
 /// An f32 rounded to tf32: 10 mantissa bits, ties away from zero. A NaN with none of these bits set
 /// becomes infinity.
-Value round_tf32(const Arg& a);
+TESSERA_API Value round_tf32(const Arg& a);
 /// The f16 of two f32, rounded toward zero, in one u32: `low` in bits 0 to 15. What is finite stays
 /// finite (65504 at most), NaN becomes 0x7FFF.
 ///   f16x2_toward_zero(1.0f, -2.0f) is 0x3C00C000
-Value f16x2_toward_zero(const Arg& high, const Arg& low);
-Value exp(const Arg& a);
+TESSERA_API Value f16x2_toward_zero(const Arg& high, const Arg& low);
+TESSERA_API Value exp(const Arg& a);
 /// The f32 x / (1 + exp(-x)) to the bit, without the branch of a division: many at once overlap.
-Value silu(const Arg& a);
-Value log1p(const Arg& a);
-Value tanh(const Arg& a);
-Value copysign(const Arg& magnitude, const Arg& sign);
-Value is_nan(const Arg& a);
-Value is_inf(const Arg& a);
-Value popcount(const Arg& a);
+TESSERA_API Value silu(const Arg& a);
+TESSERA_API Value log1p(const Arg& a);
+TESSERA_API Value tanh(const Arg& a);
+TESSERA_API Value copysign(const Arg& magnitude, const Arg& sign);
+TESSERA_API Value is_nan(const Arg& a);
+TESSERA_API Value is_inf(const Arg& a);
+TESSERA_API Value popcount(const Arg& a);
 /// Both arms are evaluated; use Builder::if_else where one of them must not be.
-Value select(const Arg& condition, const Arg& then, const Arg& otherwise);
+TESSERA_API Value select(const Arg& condition, const Arg& then, const Arg& otherwise);
 /// Numeric conversion: floats round to nearest even; e4m3 and e2m1 saturate, NaN becomes the
 /// format's NaN (e2m1: code 7); float to integer truncates, saturates and gives 0 for NaN; integers
 /// wrap.
-Value cast(DType dtype, const Arg& a);
+TESSERA_API Value cast(DType dtype, const Arg& a);
 /// The same bits as another dtype of the same width.
-Value reinterpret(DType dtype, const Arg& a);
+TESSERA_API Value reinterpret(DType dtype, const Arg& a);
 inline Value f32(const Arg& a) {
   return cast(DType::f32, a);
 }
@@ -222,10 +224,10 @@ inline Value i64(const Arg& a) {
   return cast(DType::i64, a);
 }
 /// ceil(a / b) for a >= 0 and a positive constant b.
-Value ceil_div(const Arg& a, int64_t b);
+TESSERA_API Value ceil_div(const Arg& a, int64_t b);
 /// Signed division towards minus infinity, and the remainder that goes with it (the sign of b, or
 /// 0): floor_div(-7, 2) = -4, floor_mod(-7, 2) = 1.
-Value floor_div(const Arg& a, const Arg& b);
-Value floor_mod(const Arg& a, const Arg& b);
+TESSERA_API Value floor_div(const Arg& a, const Arg& b);
+TESSERA_API Value floor_mod(const Arg& a, const Arg& b);
 
 }  // namespace tessera::dsl

@@ -4,7 +4,9 @@
 #include <map>
 #include <string>
 
+#include "dsl/base/api.h"
 #include "dsl/base/tensor_view.h"
+#include "kernels/op_arguments.h"
 #include "kernels/param_value.h"
 
 namespace tessera::kernels {
@@ -32,10 +34,6 @@ struct OutputInfo {
 };
 
 /// An output without padding.
-OutputInfo row_major_output(std::string name, DType dtype, const Dims& shape);
-
-/// CUDA stream of the caller; null is the legacy default stream, which a call has to ask for.
-/// Ignored for CPU tensors.
-using Stream = void*;
+TESSERA_API OutputInfo row_major_output(std::string name, DType dtype, const Dims& shape);
 
 }  // namespace tessera::kernels

@@ -9,12 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/ir/tile.h"
 #include "kernels/call_types.h"
 #include "kernels/signature/signature.h"
 
 namespace tessera::kernels {
 
+/// A tensor of an op.
 struct TensorInfo {
   std::string name;
   Role role = Role::in;
@@ -31,12 +33,13 @@ struct TensorInfo {
 /// Example: op.tensors = {input("x", {"bf16", "f32"}, {"T", "H"}, "rows"),
 ///                        optional(input("weights", {"f32"}, {"H"})),
 ///                        output("out", {"as x"}, {"T", "H"})};
-TensorInfo input(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
-                 std::string layout = "row_major");
-TensorInfo output(std::string name, std::vector<std::string> dtypes, std::vector<std::string> shape,
-                  std::string layout = "row_major");
-TensorInfo optional(TensorInfo tensor);
+TESSERA_API TensorInfo input(std::string name, std::vector<std::string> dtypes,
+                             std::vector<std::string> shape, std::string layout = "row_major");
+TESSERA_API TensorInfo output(std::string name, std::vector<std::string> dtypes,
+                              std::vector<std::string> shape, std::string layout = "row_major");
+TESSERA_API TensorInfo optional(TensorInfo tensor);
 
+/// A parameter of an op.
 struct ParamInfo {
   std::string name;
   using Type = ParamRule::Type;
@@ -55,17 +58,20 @@ struct ParamInfo {
 ///                       number("norm_eps", 1e-6), flag("round_sf", false),
 ///                       word("out_dtype", {"bf16", "f32"}, "bf16"), tuple("x_block_size")};
 using Default = std::optional<ParamValue>;
-ParamInfo integer(std::string name, std::vector<std::string> allowed, Default def = {});
+TESSERA_API ParamInfo integer(std::string name, std::vector<std::string> allowed, Default def = {});
 /// An integer from `least` on; `range` says its end too, which the op itself compares.
-ParamInfo count(std::string name, std::string range, Default def = {}, int64_t least = 1);
-ParamInfo number(std::string name, Default def = {});
-ParamInfo flag(std::string name, bool def);
-ParamInfo word(std::string name, std::vector<std::string> allowed, Default def = {});
-ParamInfo tuple(std::string name, Default def = {});
+TESSERA_API ParamInfo count(std::string name, std::string range, Default def = {},
+                            int64_t least = 1);
+TESSERA_API ParamInfo number(std::string name, Default def = {});
+TESSERA_API ParamInfo flag(std::string name, bool def);
+TESSERA_API ParamInfo word(std::string name, std::vector<std::string> allowed, Default def = {});
+TESSERA_API ParamInfo tuple(std::string name, Default def = {});
 
+/// A call to show, check or measure: parameters and inputs.
 struct BenchCase {
   std::string label;  // "T=8001 H=7168 bf16 128"
   Params params;
+  /// A tensor that the case makes.
   struct Input {
     std::string name;
     DType dtype;
@@ -78,6 +84,7 @@ struct BenchCase {
   int64_t bytes = 0;  // minimum traffic
 };
 
+/// The row of an op.
 struct OpInfo {
   std::string name, family, purpose;
   std::vector<TensorInfo> tensors;
@@ -108,18 +115,18 @@ struct OpInfo {
 };
 
 /// All ops, in the order of the contract.
-const std::vector<OpInfo>& ops();
+TESSERA_API const std::vector<OpInfo>& ops();
 /// Throws an argument error naming the nearest op.
-const OpInfo& find_op(const std::string& name);
+TESSERA_API const OpInfo& find_op(const std::string& name);
 /// The same among the ops given.
-const OpInfo& find_op(const std::vector<OpInfo>& among, const std::string& name);
+TESSERA_API const OpInfo& find_op(const std::vector<OpInfo>& among, const std::string& name);
 /// Fills defaults and checks names, types and allowed values; errors name the nearest parameter.
-Params check_params(const OpInfo& op, const Params& given);
+TESSERA_API Params check_params(const OpInfo& op, const Params& given);
 
 /// "int", "float", "bool", "enum", "tuple".
-std::string_view name(ParamInfo::Type type);
+TESSERA_API std::string_view name(ParamInfo::Type type);
 /// "{16, 32, H}", "1..E", "int >= 1", "bool": what a message and a table say of the values a
 /// parameter takes.
-std::string allowed_values(const ParamInfo& param);
+TESSERA_API std::string allowed_values(const ParamInfo& param);
 
 }  // namespace tessera::kernels

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "dsl/base/api.h"
 #include "dsl/base/tensor_view.h"
 #include "kernels/jit/call_memo.h"
 #include "kernels/op.h"
@@ -75,24 +76,25 @@ struct NamedList {
 /// Errors:  those of check_params and of the op.
 /// Example: call_op(table_of(parsed(sinkhorn_fwd_op)), {{"x", call.x}, {"out", call.out}},
 ///                  {{"repeat", call.repeat}, {"eps", call.eps}}, stream);
-void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
-             std::initializer_list<CallOption> options, Stream stream);
-void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
-             std::initializer_list<NamedList> lists, std::initializer_list<CallOption> options,
-             Stream stream);
+TESSERA_API void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+                         std::initializer_list<CallOption> options, Stream stream);
+TESSERA_API void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
+                         std::initializer_list<NamedList> lists,
+                         std::initializer_list<CallOption> options, Stream stream);
 /// The same. All calls of an op name the same tensors, lists and options in the same order, absent
 /// ones included: a call is recognised by its values alone. Where no such call was made before, it is
 /// made by the function that `in_full` is given and has to call once.
 using InFull = std::function<void(const std::function<void()>& call)>;
-void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
-             std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream,
-             const InFull& in_full = {});
+TESSERA_API void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
+                         std::span<const NamedList> lists, std::span<const CallOption> options,
+                         Stream stream, const InFull& in_full = {});
 /// The tensors of a call as OpInfo takes them: those that are not absent. Errors: those of check_view.
-Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
-                      std::span<const NamedList> lists);
+TESSERA_API Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
+                                  std::span<const NamedList> lists);
 /// The options of a call, checked. Errors: those of check_params.
-Params checked_params(const OpInfo& op, std::span<const CallOption> options);
+TESSERA_API Params checked_params(const OpInfo& op, std::span<const CallOption> options);
 /// The same of tensors by name and parameters that were checked.
-void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream);
+TESSERA_API void call_op(const OpInfo& op, const Tensors& tensors, const Params& params,
+                         Stream stream);
 
 }  // namespace tessera::kernels

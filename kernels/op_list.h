@@ -63,3 +63,7 @@ OP(mhc_pre_fwd);
 OP(mhc_pre_bwd);
 OP(mhc_head_fwd);
 OP(mhc_head_bwd);
+OP(topk_select);
+OP(topk_plan);
+OP(hash_gate);
+OP(mask_padded_topk);

@@ -14,6 +14,16 @@ std::string_view name(ScoringFunc value) {
   return kWords[static_cast<size_t>(value)];
 }
 
+std::string_view name(Order value) {
+  constexpr std::string_view kWords[] = {"index", "value"};
+  return kWords[static_cast<size_t>(value)];
+}
+
+std::string_view name(Scale value) {
+  constexpr std::string_view kWords[] = {"shared", "routed"};
+  return kWords[static_cast<size_t>(value)];
+}
+
 void topk_gate(const TopkGate& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(topk_gate_op));
   call_op(op,
@@ -879,6 +889,62 @@ void mhc_head_bwd(const MhcHeadBwd& call, Stream stream) {
            {"grad_norm_weight", call.grad_norm_weight},
            {"workspace", call.workspace}},
           {{"norm_eps", call.norm_eps}},
+          stream);
+}
+
+void topk_select(const TopkSelect& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(topk_select_op));
+  call_op(op,
+          {{"scores", call.scores},
+           {"lengths", call.lengths},
+           {"starts", call.starts},
+           {"page_table", call.page_table},
+           {"plan", call.plan},
+           {"indices", call.indices},
+           {"raw_indices", call.raw_indices},
+           {"values", call.values}},
+          {{"topk", call.topk},
+           {"order", call.order},
+           {"page_size", call.page_size},
+           {"relative", call.relative},
+           {"save_raw", call.save_raw},
+           {"save_values", call.save_values}},
+          stream);
+}
+
+void topk_plan(const TopkPlan& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(topk_plan_op));
+  call_op(op,
+          {{"lengths", call.lengths},
+           {"plan", call.plan}},
+          {{"topk", call.topk},
+           {"max_length", call.max_length}},
+          stream);
+}
+
+void hash_gate(const HashGate& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(hash_gate_op));
+  call_op(op,
+          {{"token_ids", call.token_ids},
+           {"table", call.table},
+           {"logits", call.logits},
+           {"num_tokens", call.num_tokens},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights}},
+          {{"num_shared_experts", call.num_shared_experts},
+           {"routed_scaling_factor", call.routed_scaling_factor},
+           {"scale", call.scale},
+           {"idx_dtype", call.idx_dtype}},
+          stream);
+}
+
+void mask_padded_topk(const MaskPaddedTopk& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(mask_padded_topk_op));
+  call_op(op,
+          {{"num_tokens", call.num_tokens},
+           {"topk_idx", call.topk_idx},
+           {"topk_weights", call.topk_weights}},
+          {},
           stream);
 }
 

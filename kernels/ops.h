@@ -18,12 +18,19 @@
 #include <span>
 #include <string_view>
 
-#include "kernels/quant/scale_layout.h"
+#include "dsl/base/api.h"
+#include "kernels/op_arguments.h"
 
 namespace tessera::kernels {
 
 enum class ScoringFunc : uint8_t { sigmoid, sqrtsoftplus, softmax };
-std::string_view name(ScoringFunc value);
+TESSERA_API std::string_view name(ScoringFunc value);
+
+enum class Order : uint8_t { index, value };
+std::string_view name(Order value);
+
+enum class Scale : uint8_t { shared, routed };
+std::string_view name(Scale value);
 
 /// ids of the num_topk largest scores of each token
 ///
@@ -37,7 +44,7 @@ struct TopkGate {
   TensorView topk_idx = {};
   std::optional<int64_t> num_topk = {};  // must be given
 };
-void topk_gate(const TopkGate& call, Stream stream);
+TESSERA_API void topk_gate(const TopkGate& call, Stream stream);
 
 /// the groups with the largest sums of their one or two best scores
 ///
@@ -54,7 +61,7 @@ struct TopkSumAndTopkGroupIdx {
   std::optional<int64_t> num_topk_sum = {};  // must be given
   std::optional<int64_t> num_topk_groups = {};  // must be given
 };
-void topk_sum_and_topk_group_idx(const TopkSumAndTopkGroupIdx& call, Stream stream);
+TESSERA_API void topk_sum_and_topk_group_idx(const TopkSumAndTopkGroupIdx& call, Stream stream);
 
 /// the experts of each token, their weights and where they live on this rank
 ///
@@ -127,7 +134,7 @@ struct Top2SumGate {
   int64_t num_tp_ranks = 1;
   std::optional<ScoringFunc> scoring_func = {};  // must be given
 };
-void top2_sum_gate(const Top2SumGate& call, Stream stream);
+TESSERA_API void top2_sum_gate(const Top2SumGate& call, Stream stream);
 
 /// routing weights of each token, divided by their sum
 ///
@@ -139,7 +146,7 @@ struct NormalizeWeight {
   TensorView denominator = {};
   TensorView normalized_weights = {};
 };
-void normalize_weight(const NormalizeWeight& call, Stream stream);
+TESSERA_API void normalize_weight(const NormalizeWeight& call, Stream stream);
 
 /// the experts of one tensor-parallel rank, renumbered; -1 for the others
 ///
@@ -161,7 +168,7 @@ struct MaskIndicesByTp {
   std::optional<int64_t> tp_rank = {};  // must be given
   std::optional<int64_t> num_tp_ranks = {};  // must be given
 };
-void mask_indices_by_tp(const MaskIndicesByTp& call, Stream stream);
+TESSERA_API void mask_indices_by_tp(const MaskIndicesByTp& call, Stream stream);
 
 /// keeps the first of each group of a token, -1 for the others
 ///
@@ -171,7 +178,7 @@ struct InplaceUniqueGroupIndices {
   TensorView group_indices = {};
   std::optional<int64_t> num_groups = {};  // must be given
 };
-void inplace_unique_group_indices(const InplaceUniqueGroupIndices& call, Stream stream);
+TESSERA_API void inplace_unique_group_indices(const InplaceUniqueGroupIndices& call, Stream stream);
 
 /// how often each group occurs
 ///
@@ -189,7 +196,7 @@ struct GroupCount {
   TensorView workspace = {};
   std::optional<int64_t> num_groups = {};  // must be given
 };
-void group_count(const GroupCount& call, Stream stream);
+TESSERA_API void group_count(const GroupCount& call, Stream stream);
 
 /// how often each expert is chosen, as a multiple of its fair share
 ///
@@ -210,7 +217,7 @@ struct AuxFi {
   std::optional<int64_t> num_experts = {};  // must be given
   std::optional<int64_t> num_aux_topk = {};  // must be given
 };
-void aux_fi(const AuxFi& call, Stream stream);
+TESSERA_API void aux_fi(const AuxFi& call, Stream stream);
 
 /// positions of the pairs of a routing, sorted by expert
 ///
@@ -242,7 +249,7 @@ struct GetFusedMapping {
   int64_t num_expanded_tokens = 0;
   bool force_no_sync = false;
 };
-void get_fused_mapping(const GetFusedMapping& call, Stream stream);
+TESSERA_API void get_fused_mapping(const GetFusedMapping& call, Stream stream);
 
 /// rows of tokens to the positions of their experts
 ///
@@ -257,7 +264,7 @@ struct ExpandToFused {
   TensorView pos_to_expert = {};
   TensorView out = {};
 };
-void expand_to_fused(const ExpandToFused& call, Stream stream);
+TESSERA_API void expand_to_fused(const ExpandToFused& call, Stream stream);
 
 /// quantised rows and their scales to the positions of their experts
 ///
@@ -284,7 +291,7 @@ struct ExpandToFusedWithSf {
   std::optional<int64_t> num_per_channels = {};  // must be given
   SfLayout sf_layout = SfLayout::row_major;
 };
-void expand_to_fused_with_sf(const ExpandToFusedWithSf& call, Stream stream);
+TESSERA_API void expand_to_fused_with_sf(const ExpandToFusedWithSf& call, Stream stream);
 
 /// the rows of each token's positions, weighted and summed
 ///
@@ -307,7 +314,7 @@ struct ReduceFused {
   TensorView out = {};
   std::optional<DType> format = {};
 };
-void reduce_fused(const ReduceFused& call, Stream stream);
+TESSERA_API void reduce_fused(const ReduceFused& call, Stream stream);
 
 /// rows to 8-bit or 4-bit floats with one scale per group of columns
 ///
@@ -342,7 +349,7 @@ struct PerTokenCast {
   SfLayout sf_layout = SfLayout::row_major;
   bool round_sf = false;
 };
-void per_token_cast(const PerTokenCast& call, Stream stream);
+TESSERA_API void per_token_cast(const PerTokenCast& call, Stream stream);
 
 /// the scales of per_token_cast alone
 ///
@@ -366,7 +373,7 @@ struct PerTokenCastWithSfOnly {
   SfLayout sf_layout = SfLayout::row_major;
   bool round_sf = false;
 };
-void per_token_cast_with_sf_only(const PerTokenCastWithSfOnly& call, Stream stream);
+TESSERA_API void per_token_cast_with_sf_only(const PerTokenCastWithSfOnly& call, Stream stream);
 
 /// rows to 8-bit or 4-bit floats with given scales per group of columns
 ///
@@ -387,7 +394,7 @@ struct PerTokenCastWithPrecomputedSf {
   std::optional<DType> format = {};  // must be given
   std::optional<int64_t> num_per_channels = {};  // must be given
 };
-void per_token_cast_with_precomputed_sf(const PerTokenCastWithPrecomputedSf& call, Stream stream);
+TESSERA_API void per_token_cast_with_precomputed_sf(const PerTokenCastWithPrecomputedSf& call, Stream stream);
 
 /// rows to 12-bit floats with one scale per row
 ///
@@ -407,7 +414,7 @@ struct PerTokenCastToE5m6 {
   SfLayout sf_layout = SfLayout::row_major;
   bool round_sf = false;
 };
-void per_token_cast_to_e5m6(const PerTokenCastToE5m6& call, Stream stream);
+TESSERA_API void per_token_cast_to_e5m6(const PerTokenCastToE5m6& call, Stream stream);
 
 /// blocks of rows and columns to 8-bit or 4-bit floats with one scale per block
 ///
@@ -432,7 +439,7 @@ struct PerBlockCast {
   SfLayout sf_layout = SfLayout::row_major;
   bool round_sf = false;
 };
-void per_block_cast(const PerBlockCast& call, Stream stream);
+TESSERA_API void per_block_cast(const PerBlockCast& call, Stream stream);
 
 /// the scales of per_block_cast alone
 ///
@@ -455,7 +462,7 @@ struct PerBlockCastWithSfOnly {
   SfLayout sf_layout = SfLayout::row_major;
   bool round_sf = false;
 };
-void per_block_cast_with_sf_only(const PerBlockCastWithSfOnly& call, Stream stream);
+TESSERA_API void per_block_cast_with_sf_only(const PerBlockCastWithSfOnly& call, Stream stream);
 
 /// blocks of rows and columns to 8-bit or 4-bit floats with given scales
 ///
@@ -474,7 +481,7 @@ struct PerBlockCastWithPrecomputedSf {
   std::optional<DType> format = {};  // must be given
   std::optional<std::array<int64_t, 2>> block_size = {};  // must be given
 };
-void per_block_cast_with_precomputed_sf(const PerBlockCastWithPrecomputedSf& call, Stream stream);
+TESSERA_API void per_block_cast_with_precomputed_sf(const PerBlockCastWithPrecomputedSf& call, Stream stream);
 
 /// 4-bit floats in small blocks to 8-bit floats in larger ones, exactly
 ///
@@ -502,7 +509,7 @@ struct PerBlockCastLossless {
   SfLayout sf_layout = SfLayout::row_major;
   DType format = DType::e4m3;
 };
-void per_block_cast_lossless(const PerBlockCastLossless& call, Stream stream);
+TESSERA_API void per_block_cast_lossless(const PerBlockCastLossless& call, Stream stream);
 
 /// columns to 8-bit floats with one scale per run of tokens
 ///
@@ -523,7 +530,7 @@ struct PerChannelCast {
   bool round_sf = false;
   DType format = DType::e4m3;
 };
-void per_channel_cast(const PerChannelCast& call, Stream stream);
+TESSERA_API void per_channel_cast(const PerChannelCast& call, Stream stream);
 
 /// gathered rows, their columns to 8-bit floats with one scale per run of them
 ///
@@ -554,7 +561,7 @@ struct PerChannelCastFused {
   bool round_sf = false;
   DType format = DType::e4m3;
 };
-void per_channel_cast_fused(const PerChannelCastFused& call, Stream stream);
+TESSERA_API void per_channel_cast_fused(const PerChannelCastFused& call, Stream stream);
 
 /// columns to 8-bit floats with one scale per run of tokens, transposed
 ///
@@ -575,7 +582,7 @@ struct PerChannelCastAndTranspose {
   bool round_sf = false;
   DType format = DType::e4m3;
 };
-void per_channel_cast_and_transpose(const PerChannelCastAndTranspose& call, Stream stream);
+TESSERA_API void per_channel_cast_and_transpose(const PerChannelCastAndTranspose& call, Stream stream);
 
 /// 8-bit or 4-bit floats with one scale per block back to bf16 or f32
 ///
@@ -596,7 +603,7 @@ struct CastBack {
   DType out_dtype = DType::bf16;
   SfLayout x_sf_layout = SfLayout::row_major;
 };
-void cast_back(const CastBack& call, Stream stream);
+TESSERA_API void cast_back(const CastBack& call, Stream stream);
 
 /// 8-bit or 4-bit floats with one scale per group of columns back to bf16 or f32
 ///
@@ -618,7 +625,7 @@ struct PerTokenCastBack {
   DType out_dtype = DType::bf16;
   SfLayout x_sf_layout = SfLayout::row_major;
 };
-void per_token_cast_back(const PerTokenCastBack& call, Stream stream);
+TESSERA_API void per_token_cast_back(const PerTokenCastBack& call, Stream stream);
 
 /// 12-bit floats with one scale per block back to bf16 or f32
 ///
@@ -639,7 +646,7 @@ struct CastBackE5m6 {
   DType out_dtype = DType::bf16;
   SfLayout x_sf_layout = SfLayout::row_major;
 };
-void cast_back_e5m6(const CastBackE5m6& call, Stream stream);
+TESSERA_API void cast_back_e5m6(const CastBackE5m6& call, Stream stream);
 
 /// gated activation of an expert's rows to 8-bit floats with one scale per group
 ///
@@ -683,7 +690,7 @@ struct SwigluForwardAndPerTokenCast {
   std::optional<double> sf_clamp_min = {};
   DType format = DType::e4m3;
 };
-void swiglu_forward_and_per_token_cast(const SwigluForwardAndPerTokenCast& call, Stream stream);
+TESSERA_API void swiglu_forward_and_per_token_cast(const SwigluForwardAndPerTokenCast& call, Stream stream);
 
 /// gradients of the gated activation of an expert's rows, as floats and 8-bit floats
 ///
@@ -721,7 +728,7 @@ struct SwigluBackwardAndPerTokenCast {
   bool round_sf = false;
   std::optional<double> swiglu_clamp_value = {};
 };
-void swiglu_backward_and_per_token_cast(const SwigluBackwardAndPerTokenCast& call, Stream stream);
+TESSERA_API void swiglu_backward_and_per_token_cast(const SwigluBackwardAndPerTokenCast& call, Stream stream);
 
 /// gated activation, its columns to 8-bit floats with one scale per run of tokens, transposed
 ///
@@ -745,7 +752,7 @@ struct SwigluForwardAndPerChannelCastAndTranspose {
   std::optional<double> swiglu_clamp_value = {};
   DType format = DType::e4m3;
 };
-void swiglu_forward_and_per_channel_cast_and_transpose(const SwigluForwardAndPerChannelCastAndTranspose& call, Stream stream);
+TESSERA_API void swiglu_forward_and_per_channel_cast_and_transpose(const SwigluForwardAndPerChannelCastAndTranspose& call, Stream stream);
 
 /// gated activation, its columns to 8-bit floats with one scale per run of tokens
 ///
@@ -769,7 +776,7 @@ struct SwigluForwardAndPerChannelCast {
   std::optional<double> swiglu_clamp_value = {};
   DType format = DType::e4m3;
 };
-void swiglu_forward_and_per_channel_cast(const SwigluForwardAndPerChannelCast& call, Stream stream);
+TESSERA_API void swiglu_forward_and_per_channel_cast(const SwigluForwardAndPerChannelCast& call, Stream stream);
 
 /// bytes of two 4-bit floats to floats
 ///
@@ -782,7 +789,7 @@ struct UnpackFromE2m1fnX2 {
   TensorView out = {};
   DType out_dtype = DType::f32;
 };
-void unpack_from_e2m1fn_x2(const UnpackFromE2m1fnX2& call, Stream stream);
+TESSERA_API void unpack_from_e2m1fn_x2(const UnpackFromE2m1fnX2& call, Stream stream);
 
 /// transposes a matrix
 ///
@@ -793,7 +800,7 @@ struct Transpose {
   TensorView x = {};
   TensorView out = {};
 };
-void transpose(const Transpose& call, Stream stream);
+TESSERA_API void transpose(const Transpose& call, Stream stream);
 
 /// transposes the last two dimensions of every batch
 ///
@@ -805,7 +812,7 @@ struct BatchedTranspose {
   TensorView x = {};
   TensorView out = {};
 };
-void batched_transpose(const BatchedTranspose& call, Stream stream);
+TESSERA_API void batched_transpose(const BatchedTranspose& call, Stream stream);
 
 /// product of the two norm weights of the gate
 ///
@@ -819,7 +826,7 @@ struct FusedWeight {
   TensorView weight_embed = {};
   TensorView weight_fused = {};
 };
-void fused_weight(const FusedWeight& call, Stream stream);
+TESSERA_API void fused_weight(const FusedWeight& call, Stream stream);
 
 /// residual streams plus the value row, weighted by the gate of each stream
 ///
@@ -849,7 +856,7 @@ struct EngramGateFwd {
   double clamp_value = 1e-06;
   bool save_for_backward = true;
 };
-void engram_gate_fwd(const EngramGateFwd& call, Stream stream);
+TESSERA_API void engram_gate_fwd(const EngramGateFwd& call, Stream stream);
 
 /// gradients of the gate's inputs, and one partial of its weights' per run of tokens
 ///
@@ -888,7 +895,7 @@ struct EngramGateBwd {
   double clamp_value = 1e-06;
   std::optional<int64_t> num_persistent_blocks = {};  // must be given
 };
-void engram_gate_bwd(const EngramGateBwd& call, Stream stream);
+TESSERA_API void engram_gate_bwd(const EngramGateBwd& call, Stream stream);
 
 /// gradients of the two norm weights of the gate, from partial sums over tokens
 ///
@@ -906,7 +913,7 @@ struct GradWReduce {
   TensorView grad_weight_hidden = {};
   TensorView grad_weight_embed = {};
 };
-void grad_w_reduce(const GradWReduce& call, Stream stream);
+TESSERA_API void grad_w_reduce(const GradWReduce& call, Stream stream);
 
 /// rows of hashed embedding tables for the last token ids
 ///
@@ -923,7 +930,7 @@ struct EngramHash {
   TensorView offsets = {};
   TensorView out = {};
 };
-void engram_hash(const EngramHash& call, Stream stream);
+TESSERA_API void engram_hash(const EngramHash& call, Stream stream);
 
 /// first rows of the hashed embedding tables, from their sizes
 ///
@@ -934,7 +941,7 @@ struct EngramMakeOffsets {
   TensorView vocab_sizes = {};
   TensorView offsets = {};
 };
-void engram_make_offsets(const EngramMakeOffsets& call, Stream stream);
+TESSERA_API void engram_make_offsets(const EngramMakeOffsets& call, Stream stream);
 
 /// copies each row into every residual stream
 ///
@@ -948,7 +955,7 @@ struct ExpandToMhcFwd {
   TensorView out = {};
   int64_t mhc_mult = 4;
 };
-void expand_to_mhc_fwd(const ExpandToMhcFwd& call, Stream stream);
+TESSERA_API void expand_to_mhc_fwd(const ExpandToMhcFwd& call, Stream stream);
 
 /// sums the residual streams of each row
 ///
@@ -960,7 +967,7 @@ struct ExpandToMhcBwd {
   TensorView grad_out = {};
   TensorView grad_x = {};
 };
-void expand_to_mhc_bwd(const ExpandToMhcBwd& call, Stream stream);
+TESSERA_API void expand_to_mhc_bwd(const ExpandToMhcBwd& call, Stream stream);
 
 /// projection of the normalised residual, from which the mixes are made
 ///
@@ -994,7 +1001,7 @@ struct NormFnFwd {
   int64_t n_splits = 16;
   bool save_for_backward = true;
 };
-void norm_fn_fwd(const NormFnFwd& call, Stream stream);
+TESSERA_API void norm_fn_fwd(const NormFnFwd& call, Stream stream);
 
 /// gradients of the residual and of its projection, added to what is there
 ///
@@ -1029,7 +1036,7 @@ struct NormFnBwd {
   TensorView workspace = {};
   double norm_eps = 1e-06;
 };
-void norm_fn_bwd(const NormFnBwd& call, Stream stream);
+TESSERA_API void norm_fn_bwd(const NormFnBwd& call, Stream stream);
 
 /// rounds f32 values to tf32, ties away from zero
 ///
@@ -1039,7 +1046,7 @@ struct RoundToTf32 {
   TensorView x = {};
   TensorView out = {};
 };
-void round_to_tf32(const RoundToTf32& call, Stream stream);
+TESSERA_API void round_to_tf32(const RoundToTf32& call, Stream stream);
 
 /// splits the projected residual into the mixes of a sub-layer
 ///
@@ -1064,7 +1071,7 @@ struct PreSplitMixesFwd {
   double post_mult_value = 1;
   double pre_eps = 1e-06;
 };
-void pre_split_mixes_fwd(const PreSplitMixesFwd& call, Stream stream);
+TESSERA_API void pre_split_mixes_fwd(const PreSplitMixesFwd& call, Stream stream);
 
 /// gradients of the projected residual, of its scales and of its bases
 ///
@@ -1098,7 +1105,7 @@ struct PreSplitMixesBwd {
   TensorView workspace = {};
   double post_mult_value = 1;
 };
-void pre_split_mixes_bwd(const PreSplitMixesBwd& call, Stream stream);
+TESSERA_API void pre_split_mixes_bwd(const PreSplitMixesBwd& call, Stream stream);
 
 /// logits of the residual mix to nearly doubly stochastic matrices
 ///
@@ -1114,7 +1121,7 @@ struct SinkhornFwd {
   int64_t repeat = 10;
   double eps = 1e-06;
 };
-void sinkhorn_fwd(const SinkhornFwd& call, Stream stream);
+TESSERA_API void sinkhorn_fwd(const SinkhornFwd& call, Stream stream);
 
 /// gradient of the Sinkhorn projection with respect to its logits
 ///
@@ -1132,7 +1139,7 @@ struct SinkhornBwd {
   int64_t repeat = 10;
   double eps = 1e-06;
 };
-void sinkhorn_bwd(const SinkhornBwd& call, Stream stream);
+TESSERA_API void sinkhorn_bwd(const SinkhornBwd& call, Stream stream);
 
 /// mixes the residual streams of each token into the input of a sub-layer
 ///
@@ -1146,7 +1153,7 @@ struct PreApplyMixFwd {
   TensorView mix = {};
   TensorView out = {};
 };
-void pre_apply_mix_fwd(const PreApplyMixFwd& call, Stream stream);
+TESSERA_API void pre_apply_mix_fwd(const PreApplyMixFwd& call, Stream stream);
 
 /// gradients of the residual streams that a sub-layer reads, and of their mixes
 ///
@@ -1164,7 +1171,7 @@ struct PreApplyMixBwd {
   TensorView grad_x = {};
   TensorView grad_mix = {};
 };
-void pre_apply_mix_bwd(const PreApplyMixBwd& call, Stream stream);
+TESSERA_API void pre_apply_mix_bwd(const PreApplyMixBwd& call, Stream stream);
 
 /// new residual streams from a sub-layer's output and the mixed old ones
 ///
@@ -1182,7 +1189,7 @@ struct PostFwd {
   TensorView comb_mix = {};
   TensorView out = {};
 };
-void post_fwd(const PostFwd& call, Stream stream);
+TESSERA_API void post_fwd(const PostFwd& call, Stream stream);
 
 /// gradients of the residual streams behind a sub-layer and of their mixes
 ///
@@ -1208,7 +1215,7 @@ struct PostBwd {
   TensorView grad_post_mix = {};
   TensorView grad_comb_mix = {};
 };
-void post_bwd(const PostBwd& call, Stream stream);
+TESSERA_API void post_bwd(const PostBwd& call, Stream stream);
 
 /// mixes and input of a sub-layer from the residual, in one
 ///
@@ -1252,7 +1259,7 @@ struct PreBigFuse {
   int64_t sinkhorn_repeat = 10;
   int64_t n_splits = 16;
 };
-void pre_big_fuse(const PreBigFuse& call, Stream stream);
+TESSERA_API void pre_big_fuse(const PreBigFuse& call, Stream stream);
 
 /// weights of the residual streams that the head reads
 ///
@@ -1270,7 +1277,7 @@ struct HeadComputeMixFwd {
   TensorView out = {};
   double pre_eps = 1e-06;
 };
-void head_compute_mix_fwd(const HeadComputeMixFwd& call, Stream stream);
+TESSERA_API void head_compute_mix_fwd(const HeadComputeMixFwd& call, Stream stream);
 
 /// gradients of the head's projected residual, of its scale and of its bases
 ///
@@ -1294,7 +1301,7 @@ struct HeadComputeMixBwd {
   TensorView grad_base = {};
   TensorView workspace = {};
 };
-void head_compute_mix_bwd(const HeadComputeMixBwd& call, Stream stream);
+TESSERA_API void head_compute_mix_bwd(const HeadComputeMixBwd& call, Stream stream);
 
 /// inputs of a run of sub-layers and the residual streams after each, from its first
 ///
@@ -1316,7 +1323,7 @@ struct MultilayerRecompute {
   std::span<const TensorView> layer_input_list = {};
   std::span<const TensorView> residual_list = {};
 };
-void multilayer_recompute(const MultilayerRecompute& call, Stream stream);
+TESSERA_API void multilayer_recompute(const MultilayerRecompute& call, Stream stream);
 
 /// the Engram gate with the weights of its two norms
 ///
@@ -1348,7 +1355,7 @@ struct EngramFwd {
   double clamp_value = 1e-06;
   bool save_for_backward = true;
 };
-void engram_fwd(const EngramFwd& call, Stream stream);
+TESSERA_API void engram_fwd(const EngramFwd& call, Stream stream);
 
 /// gradients of the Engram gate and of the weights of its norms
 ///
@@ -1383,7 +1390,7 @@ struct EngramBwd {
   TensorView workspace = {};
   double clamp_value = 1e-06;
 };
-void engram_bwd(const EngramBwd& call, Stream stream);
+TESSERA_API void engram_bwd(const EngramBwd& call, Stream stream);
 
 /// mixes and input of a sub-layer from the residual, saving what its gradient needs
 ///
@@ -1436,7 +1443,7 @@ struct MhcPreFwd {
   int64_t n_splits = 16;
   bool save_for_backward = true;
 };
-void mhc_pre_fwd(const MhcPreFwd& call, Stream stream);
+TESSERA_API void mhc_pre_fwd(const MhcPreFwd& call, Stream stream);
 
 /// gradients of the residual and the weights in front of a sub-layer
 ///
@@ -1488,7 +1495,7 @@ struct MhcPreBwd {
   double post_mult_value = 1;
   int64_t sinkhorn_repeat = 10;
 };
-void mhc_pre_bwd(const MhcPreBwd& call, Stream stream);
+TESSERA_API void mhc_pre_bwd(const MhcPreBwd& call, Stream stream);
 
 /// one row of each token from the streams of the last residual
 ///
@@ -1524,7 +1531,7 @@ struct MhcHeadFwd {
   int64_t n_splits = 16;
   bool save_for_backward = true;
 };
-void mhc_head_fwd(const MhcHeadFwd& call, Stream stream);
+TESSERA_API void mhc_head_fwd(const MhcHeadFwd& call, Stream stream);
 
 /// gradients of the last residual and of its weights
 ///
@@ -1564,6 +1571,107 @@ struct MhcHeadBwd {
   TensorView workspace = {};
   double norm_eps = 1e-06;
 };
-void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
+TESSERA_API void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
+
+/// the columns of the largest scores of each row, exactly
+///
+///   scores           f32/bf16 [B, L] rows
+///   lengths?         i32 [B]          # the ends of the rows; L
+///   starts?          i32 [B]          # their first columns; 0
+///   page_table?      i32 [B, Q] rows
+///   plan?            i32 [B+1, 2]     # of topk_plan
+///   -> indices       i32 [B, topk]
+///   -> raw_indices?  i32 [B, topk]    iff save_raw
+///   -> values?       as scores [B, topk]  iff save_values
+///   param  topk int 1..4096
+///   param  order {index, value} = index
+///   param  page_size int = 64
+///   param  relative bool = false
+///   param  save_raw, save_values bool = false
+///   need   L >= 1 on scores "argument 'scores' has no columns"
+///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
+///   limit  B <= 266338303 on scores "so many rows are not supported"  # eight blocks each
+struct TopkSelect {
+  TensorView scores = {};
+  TensorView lengths = {};
+  TensorView starts = {};
+  TensorView page_table = {};
+  TensorView plan = {};
+  TensorView indices = {};
+  TensorView raw_indices = {};
+  TensorView values = {};
+  std::optional<int64_t> topk = {};  // must be given
+  Order order = Order::index;
+  int64_t page_size = 64;
+  bool relative = false;
+  bool save_raw = false;
+  bool save_values = false;
+};
+void topk_select(const TopkSelect& call, Stream stream);
+
+/// the rows of a batch that are too long for one block
+///
+///   lengths  i32 [B]
+///   -> plan  i32 [B+1, 2]  # threshold and count, then number and length of each longer row, then -1
+///   param    topk int
+///   param    max_length int
+///   need     1 <= topk <= 2147483647
+///   need     0 <= max_length <= 2147483647
+///   need     B >= 1 on lengths "argument 'lengths' has no rows"
+///   limit    B <= 2130706430 on lengths
+struct TopkPlan {
+  TensorView lengths = {};
+  TensorView plan = {};
+  std::optional<int64_t> topk = {};  // must be given
+  std::optional<int64_t> max_length = {};  // must be given
+};
+void topk_plan(const TopkPlan& call, Stream stream);
+
+/// the experts that a table names for each token, and their weights
+///
+///   token_ids        i64/i32 [T]
+///   table            i32 [V, K]
+///   logits           f32 [T, E] rows
+///   num_tokens?      i32 [1]           # rows from here on are padding
+///   -> topk_idx      idx_dtype [T, K+S]
+///   -> topk_weights  f32 [T, K+S]
+///   param  num_shared_experts int = 0
+///   param  routed_scaling_factor float = 1
+///   param  scale {shared, routed} = shared
+///   param  idx_dtype {i32, i64} = i32
+///   let    S = num_shared_experts
+///   need   num_shared_experts >= 0
+///   need   K >= 1 on table "argument 'table' has no columns"
+///   need   V >= 1 on table "argument 'table' has no rows"
+///   need   E >= 1 on logits "argument 'logits' has no columns"
+///   need   K + S <= 32 on num_shared_experts
+///   |      "parameter 'num_shared_experts' leaves too many slots for a token"
+///   need   E + S <= 2130706431 on logits
+struct HashGate {
+  TensorView token_ids = {};
+  TensorView table = {};
+  TensorView logits = {};
+  TensorView num_tokens = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+  int64_t num_shared_experts = 0;
+  double routed_scaling_factor = 1;
+  Scale scale = Scale::shared;
+  DType idx_dtype = DType::i32;
+};
+void hash_gate(const HashGate& call, Stream stream);
+
+/// empties the rows of a routing that are padding
+///
+///   num_tokens               i32 [1]        # rows from here on are padding
+///   -> inout topk_idx        i32/i64 [T, K] rows
+///   -> inout topk_weights?   f32 [T, K] rows
+///   limit  T * K <= 2130706431 "'topk_idx' has too many slots"
+struct MaskPaddedTopk {
+  TensorView num_tokens = {};
+  TensorView topk_idx = {};
+  TensorView topk_weights = {};
+};
+void mask_padded_topk(const MaskPaddedTopk& call, Stream stream);
 
 }  // namespace tessera::kernels

@@ -6,6 +6,8 @@
 #include <variant>
 #include <vector>
 
+#include "dsl/base/api.h"
+
 namespace tessera::kernels {
 
 /// Absent, int, float, bool, enum word, tuple.
@@ -13,6 +15,6 @@ using ParamValue =
     std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
 
 /// As on the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
-std::string to_string(const ParamValue& value);
+TESSERA_API std::string to_string(const ParamValue& value);
 
 }  // namespace tessera::kernels

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "dsl/base/api.h"
 #include "kernels/jit/prepare.h"
 
 namespace tessera::kernels {
@@ -22,7 +23,7 @@ namespace tessera::kernels {
 /// Example: warm_up("per_token_cast", "T=1 H=7168 x=bf16 format=e4m3 num_per_channels=128",
 ///                  Device::cuda(0));
 ///          runtime::Runtime::instance().seal();  // no number of tokens compiles any more
-void warm_up(std::string_view op, std::string_view cases, Device device,
-             const jit::PrepareOptions& options = {});
+TESSERA_API void warm_up(std::string_view op, std::string_view cases, Device device,
+                         const jit::PrepareOptions& options = {});
 
 }  // namespace tessera::kernels

@@ -11,7 +11,7 @@
 #include "runtime/check_source.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/raise.h"
-#include "runtime/runtime.h"
+#include "runtime/runtime_state.h"
 
 namespace tessera::runtime {
 namespace {
@@ -25,7 +25,8 @@ int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
 
 // What the file at `path`, of the override folder, puts in place of this kernel's text. The folder and
 // the file are trusted as those of the cache are: whoever writes there decides what runs on the GPU.
-std::optional<std::string> Runtime::overriding_text(const Job& job, const std::string& path) {
+std::optional<std::string> Runtime::State::overriding_text(const Job& job,
+                                                           const std::string& path) {
   const auto refuse = [&](const std::string& what, const std::string& problem) {
     raise(ErrorKind::argument, job.request.op, "the text of TESSERA_OVERRIDE_DIR cannot be used",
           {.expected = fmt::format("a folder and a file that only this user can write, at most {} "
@@ -49,7 +50,7 @@ std::optional<std::string> Runtime::overriding_text(const Job& job, const std::s
 }
 
 // Compiles the override file of this kernel. Null if there is none.
-std::shared_ptr<const Image> Runtime::compile_override(Job& job) {
+std::shared_ptr<const Image> Runtime::State::compile_override(Job& job) {
   if (options_.override_dir.empty() || options_.jit == JitMode::off || !job.may_be_overridden) {
     return nullptr;
   }
@@ -71,7 +72,7 @@ std::shared_ptr<const Image> Runtime::compile_override(Job& job) {
   return compile_now(job);
 }
 
-void Runtime::check_may_compile(const Job& job) {
+void Runtime::State::check_may_compile(const Job& job) {
   const bool off = options_.jit == JitMode::off;
   const bool late = sealed_ && (options_.jit == JitMode::error || options_.jit == JitMode::warn);
   if (!off && !late) return;
@@ -96,19 +97,20 @@ void Runtime::check_may_compile(const Job& job) {
                              job.request.op, to_string(job.target))});
 }
 
-void Runtime::tell_begin(const Listener& listener, const Job& job) const {
+void Runtime::State::tell_begin(const Listener& listener, const Job& job) const {
   if (!listener) return;
   listener({job.request.op, spec_text(job.request), to_string(job.target), job.key.entry.hex,
             job.reason});
 }
 
-void Runtime::tell_end(const Listener& listener, const Job& job, bool failed, int64_t us) const {
+void Runtime::State::tell_end(const Listener& listener, const Job& job, bool failed,
+                              int64_t us) const {
   if (!listener) return;
   listener({job.request.op, spec_text(job.request), to_string(job.target), job.key.entry.hex,
             job.reason, true, failed, static_cast<double>(us) / 1e3});
 }
 
-std::shared_ptr<const Image> Runtime::compile_now(Job& job) {
+std::shared_ptr<const Image> Runtime::State::compile_now(Job& job) {
   if (!job.source) job.source = job.request.emit();
   TESSERA_CHECK(job.source->op == job.request.op, "a kernel's text was emitted under another op");
   ++counters_.compiles;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "dsl/base/api.h"
 #include "dsl/base/tensor_view.h"
 
 namespace tessera::runtime {
@@ -26,6 +27,7 @@ struct DlTensor {
 /// DLPACK_FLAG_BITMASK_READ_ONLY of DLManagedTensorVersioned::flags.
 inline constexpr uint64_t kDlReadOnly = 1;
 
+/// Whether the call writes to a tensor: memory that is read-only is refused then.
 enum class Access { read, write };
 
 /// The tensor as a view; `argument` is its name in messages, `flags` those of the managed tensor.
@@ -35,7 +37,7 @@ enum class Access { read, write };
 /// Errors: argument, if the type, device, rank or a stride is none that a view has, data are missing,
 ///         or a tensor to be written is read-only.
 /// Example: per_token_cast(view_of(x, "x"), view_of(out, "out", Access::write), ..., stream);
-TensorView view_of(const DlTensor& tensor, std::string_view argument, Access access = Access::read,
-                   uint64_t flags = 0);
+TESSERA_API TensorView view_of(const DlTensor& tensor, std::string_view argument,
+                               Access access = Access::read, uint64_t flags = 0);
 
 }  // namespace tessera::runtime

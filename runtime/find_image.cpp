@@ -4,19 +4,17 @@
 #include <fmt/ranges.h>
 
 #include <chrono>
-#include <exception>
 #include <utility>
 
 #include "runtime/cache/manifest.h"
 #include "runtime/check_source.h"
 #include "runtime/nvrtc/compile.h"
 #include "runtime/raise.h"
-#include "runtime/runtime.h"
+#include "runtime/runtime_state.h"
+#include "runtime/store_later.h"
 
 namespace tessera::runtime {
 namespace {
-
-thread_local StoreLater* store_later = nullptr;
 
 // The launch facts that are not in the text.
 std::string launch_facts(const KernelSource& source) {
@@ -46,31 +44,18 @@ std::string spec_text(const KernelRequest& request) {
   return text;
 }
 
-StoreLater::StoreLater() : outer_(std::exchange(store_later, this)) {}
-
-StoreLater::~StoreLater() {
-  store_later = outer_;
-  for (const auto& store : stores_) {
-    try {
-      store();
-    } catch (const std::exception&) {
-      // Out of memory: the kernel is in use already, another process will keep it.
-    }
-  }
-}
-
 // A recording's text comes from outside: it is found by its own digest, so that it never stands where
 // this program's text for the same Spec belongs.
-bool Runtime::is_found_by_spec(const KernelRequest& request) {
+bool Runtime::State::is_found_by_spec(const KernelRequest& request) {
   return request.spec && request.code.empty();
 }
 
-bool Runtime::uses_disk(const KernelRequest& request) const {
+bool Runtime::State::uses_disk(const KernelRequest& request) const {
   return !request.spec || !surroundings_.code_identity.empty() || !request.code.empty();
 }
 
-KernelKey Runtime::key_of(const KernelRequest& request, const std::optional<KernelSource>& source,
-                          Target target) {
+KernelKey Runtime::State::key_of(const KernelRequest& request,
+                                 const std::optional<KernelSource>& source, Target target) {
   KeyBuilder builder;
   builder.add("op", request.op);
   builder.add("target", to_string(target));
@@ -98,8 +83,8 @@ KernelKey Runtime::key_of(const KernelRequest& request, const std::optional<Kern
   return key;
 }
 
-Runtime::Job Runtime::job_for(const KernelRequest& request, Target target,
-                              const DeviceInfo* device) {
+Runtime::State::Job Runtime::State::job_for(const KernelRequest& request, Target target,
+                                            const DeviceInfo* device) {
   if (!is_identifier(request.op)) {  // it names files
     raise(ErrorKind::argument, request.op, "a kernel has a name that cannot be used",
           {.expected = "letters, digits and _, at most 64, no digit first", .got = request.op});
@@ -115,12 +100,12 @@ Runtime::Job Runtime::job_for(const KernelRequest& request, Target target,
   return job;
 }
 
-std::shared_ptr<const Image> Runtime::image(const KernelRequest& request, Target target) {
+std::shared_ptr<const Image> Runtime::State::image(const KernelRequest& request, Target target) {
   Job job = job_for(request, target);
   return image_of(job);
 }
 
-BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
+BundleItem Runtime::State::bundle_item(const KernelRequest& request, Target target) {
   const auto item = [&](const CacheKey& kernel, const CacheKey& entry, const Image& image) {
     std::string bytes = disk_.encode(entry, image);
     if (const std::string problem = disk_.problem_of(bytes); !problem.empty()) {
@@ -150,7 +135,7 @@ BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
   return item(by_spec.kernel, key_of(request, std::nullopt, target).entry, *image);
 }
 
-std::shared_ptr<const Image> Runtime::image_of(Job& job) {
+std::shared_ptr<const Image> Runtime::State::image_of(Job& job) {
   Flight flight = Flight::found;
   auto image = get_despite_cancelled_leader(
       images_, job.key.kernel.hex, job.request.stop, [&] { return find_or_compile(job); }, flight);
@@ -164,20 +149,15 @@ std::shared_ptr<const Image> Runtime::image_of(Job& job) {
 }
 
 // After this process's waiters have it: the disk is a by-product. Other processes wait for the lock.
-void Runtime::store(Job& job, std::shared_ptr<const Image> image) {
+void Runtime::State::store(Job& job, std::shared_ptr<const Image> image) {
   auto lock = std::move(job.lock);
   if (!std::exchange(job.is_new, false)) return;
-  auto publish = [this, key = job.key.entry, image = std::move(image), lock = std::move(lock)] {
+  StoreLater::run([this, key = job.key.entry, image = std::move(image), lock = std::move(lock)] {
     disk_.publish(key, *image);
-  };
-  if (store_later) {
-    store_later->stores_.push_back(std::move(publish));
-  } else {
-    publish();
-  }
+  });
 }
 
-std::shared_ptr<const Image> Runtime::find_on_disk(const Job& job) {
+std::shared_ptr<const Image> Runtime::State::find_on_disk(const Job& job) {
   if (!uses_disk(job.request)) return nullptr;
   auto image = disk_.find(job.request.op, job.target, job.key);
   if (!image) return nullptr;
@@ -186,7 +166,7 @@ std::shared_ptr<const Image> Runtime::find_on_disk(const Job& job) {
   return std::make_shared<const Image>(std::move(*image));
 }
 
-std::shared_ptr<const Image> Runtime::find_or_compile(Job& job) {
+std::shared_ptr<const Image> Runtime::State::find_or_compile(Job& job) {
   if (auto image = compile_override(job)) return image;
   if (auto image = find_on_disk(job)) return image;
   ++counters_.misses;
@@ -208,7 +188,7 @@ std::shared_ptr<const Image> Runtime::find_or_compile(Job& job) {
 
 // Opens the compiler. Its files may have promised another than the one that could be opened: the key
 // then follows the compiler.
-bool Runtime::opens_another_compiler(Job& job) {
+bool Runtime::State::opens_another_compiler(Job& job) {
   const Nvrtc& opened = nvrtc();
   if (job.device && options_.arch.empty()) {
     choose_target(job.device->major, job.device->minor, opened.archs, opened.describe());

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/base/kernel_source.h"
 #include "runtime/cache/key.h"
 #include "runtime/nvrtc/target.h"
@@ -41,7 +42,7 @@ struct Image {
 
 /// What a source and its image have in common: names, parameters, launch facts,
 /// options.
-void copy_facts(const KernelSource& source, Image& image);
-KernelSource facts_of(const Image& image);
+TESSERA_API void copy_facts(const KernelSource& source, Image& image);
+TESSERA_API KernelSource facts_of(const Image& image);
 
 }  // namespace tessera::runtime

@@ -5,30 +5,30 @@
 #include "runtime/cache/folder.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/record.h"
-#include "runtime/runtime.h"
+#include "runtime/runtime_state.h"
 
 namespace tessera::runtime {
 
-std::string Runtime::file_stem(const Job& job) const {
+std::string Runtime::State::file_stem(const Job& job) const {
   return fmt::format("{}-{}-{}", job.request.op, to_string(job.target),
                      job.key.kernel.hex.substr(0, 8));
 }
 
 // Where profilers find the text that line information names; empty if nowhere.
-std::string Runtime::text_path(const Job& job) {
+std::string Runtime::State::text_path(const Job& job) {
   const std::string folder = options_.dump_dir.empty() ? disk_.text_folder() : options_.dump_dir;
   return folder.empty() ? "" : fmt::format("{}/{}.cu", folder, file_stem(job));
 }
 
 // Writes a file of the dump folder. Whatever has its name is replaced, never followed or waited for:
 // the folder may be one that others can write, and the names can be foreseen. Returns an error text.
-std::string Runtime::write_dump(const std::string& name, const std::string& text) const {
+std::string Runtime::State::write_dump(const std::string& name, const std::string& text) const {
   const Folder folder = open_output_folder(options_.dump_dir);
   return folder.fd ? replace_file(folder, name, text) : folder.problem;
 }
 
 // Where the text is that the compiler refused, or how to get it.
-std::string Runtime::keep_refused_text(const Job& job) {
+std::string Runtime::State::keep_refused_text(const Job& job) {
   if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
   const std::string path = text_path(job);
   const std::string problem = write_dump(file_stem(job) + ".cu", job.source->text);
@@ -36,7 +36,7 @@ std::string Runtime::keep_refused_text(const Job& job) {
                          : fmt::format("cannot write {} (TESSERA_DUMP_DIR): {}", path, problem);
 }
 
-void Runtime::dump(const Job& job, const Image& image) {
+void Runtime::State::dump(const Job& job, const Image& image) {
   const std::string stem = file_stem(job);
   if (options_.dump_dir.empty()) {
     if (options_.line_info) disk_.keep_text(stem + ".cu", image.source);
@@ -47,7 +47,7 @@ void Runtime::dump(const Job& job, const Image& image) {
   if (!problem.empty()) warn_about_dump(stem + ".cu", problem);
 }
 
-void Runtime::dump(const KernelSource& source) {
+void Runtime::State::dump(const KernelSource& source) {
   if (options_.dump_dir.empty()) return;
   const std::string name =
       fmt::format("{}-cpu-{}.cu", source.op, to_hex(sha256(source.text)).substr(0, 8));
@@ -55,13 +55,13 @@ void Runtime::dump(const KernelSource& source) {
   if (!problem.empty()) warn_about_dump(name, problem);
 }
 
-void Runtime::warn_about_dump(const std::string& name, const std::string& problem) {
+void Runtime::State::warn_about_dump(const std::string& name, const std::string& problem) {
   log_.write_once(
       LogLevel::warn, "dump",
       fmt::format("cannot write {}/{} (TESSERA_DUMP_DIR): {}", options_.dump_dir, name, problem));
 }
 
-void Runtime::record(const Job& job, const Image& image) {
+void Runtime::State::record(const Job& job, const Image& image) {
   if (options_.record.empty()) return;
   const std::string& code =
       job.request.code.empty() ? surroundings_.code_identity : job.request.code;

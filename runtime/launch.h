@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "runtime/driver/device.h"
 #include "runtime/driver/grid_barriers.h"
 #include "runtime/driver/memory.h"
@@ -15,7 +16,7 @@
 namespace tessera::runtime {
 
 /// Immutable once loaded; never unloaded, graphs may hold it.
-struct LoadedKernel {
+struct TESSERA_API LoadedKernel {
   /// What every launch reads, in two lines of the cache: between two launches the driver has used
   /// the rest of it for its own work, and what is read anew costs more than what is computed.
   struct alignas(64) Hot {
@@ -48,11 +49,13 @@ struct LoadedKernel {
 /// Loads an image and sets its attributes on one device. Nothing, and the driver's words in
 /// `refusal`, if the driver refuses the image itself. Throws unsupported errors (target, shared
 /// memory or cluster does not fit the device) and driver errors.
-std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<const Image> image,
-                                       const DeviceInfo& device, std::string& refusal);
+TESSERA_API std::optional<LoadedKernel> load_image(const Driver& driver,
+                                                   std::shared_ptr<const Image> image,
+                                                   const DeviceInfo& device, std::string& refusal);
 
 /// Throws an unsupported error if a block cannot have that much shared memory.
-void check_shared_memory(const std::string& op, int64_t bytes, const DeviceInfo& device);
+TESSERA_API void check_shared_memory(const std::string& op, int64_t bytes,
+                                     const DeviceInfo& device);
 
 /// Blocks along x, y, z.
 struct Grid {
@@ -76,14 +79,15 @@ struct Streamed {
 ///         driver, if the launch fails or an earlier kernel has already broken the context.
 /// Example: void* arguments[] = {&x_pointer, &y_pointer, &count};
 ///          launch(kernel, {.x = blocks}, arguments, stream);
-void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
-            Streamed streamed = {});
+TESSERA_API void launch(const LoadedKernel& kernel, Grid grid, void** arguments,
+                        StreamHandle stream, Streamed streamed = {});
 
 /// The value of a 32-bit variable of the kernel's text (__device__, extern "C") on its device when the
 /// work of `stream` is done; it is 0 afterwards. Throws driver errors.
-uint32_t take_variable(const LoadedKernel& kernel, const char* name, StreamHandle stream);
+TESSERA_API uint32_t take_variable(const LoadedKernel& kernel, const char* name,
+                                   StreamHandle stream);
 
 /// Throws an argument error naming the axis unless every extent is within the device's limits.
-void check_grid(const std::string& op, Grid grid);
+TESSERA_API void check_grid(const std::string& op, Grid grid);
 
 }  // namespace tessera::runtime

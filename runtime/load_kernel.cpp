@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "runtime/raise.h"
-#include "runtime/runtime.h"
+#include "runtime/runtime_state.h"
 
 namespace tessera::runtime {
 namespace {
@@ -28,7 +28,7 @@ void check_not_capturing(const Driver& driver, const KernelRequest& request, int
 }  // namespace
 
 // The best of a device's targets that a bundle has the kernel for.
-Target Runtime::bundled_target(const KernelRequest& request, const DeviceInfo& device) {
+Target Runtime::State::bundled_target(const KernelRequest& request, const DeviceInfo& device) {
   std::optional<KernelSource> source;
   if (!request.spec) source = request.emit();
   for (const Target target : targets_that_run_on(device.major, device.minor)) {
@@ -37,8 +37,8 @@ Target Runtime::bundled_target(const KernelRequest& request, const DeviceInfo& d
   return target_for(device);
 }
 
-std::shared_ptr<const LoadedKernel> Runtime::load(const KernelRequest& request, int device,
-                                                  StreamHandle stream) {
+std::shared_ptr<const LoadedKernel> Runtime::State::load(const KernelRequest& request, int device,
+                                                         StreamHandle stream) {
   const Driver& driver = surroundings_.driver();
   const DeviceInfo info = query_device(driver, device);
   KernelRequest checked = request;
@@ -59,7 +59,8 @@ std::shared_ptr<const LoadedKernel> Runtime::load(const KernelRequest& request, 
       loaded_, fmt::format("{} cuda:{}", job.key.kernel.hex, device), request.stop, make, flight);
 }
 
-std::shared_ptr<const LoadedKernel> Runtime::load_or_recompile(Job& job, const DeviceInfo& device) {
+std::shared_ptr<const LoadedKernel> Runtime::State::load_or_recompile(Job& job,
+                                                                      const DeviceInfo& device) {
   const Driver& driver = surroundings_.driver();
   const auto attempt = [&](std::string& refusal) {
     auto image = image_of(job);

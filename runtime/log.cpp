@@ -1,20 +1,13 @@
-#include "runtime/log.h"
-
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdio>
 #include <utility>
 
 #include "dsl/base/printable.h"
+#include "runtime/log_writer.h"
 #include "runtime/no_write_signals.h"
 
 namespace tessera::runtime {
-namespace {
-
-constexpr std::array kLevels = {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug};
-
-}  // namespace
 
 std::string_view name(LogLevel level) {
   switch (level) {
@@ -28,13 +21,6 @@ std::string_view name(LogLevel level) {
       return "debug";
   }
   return "error";
-}
-
-std::optional<LogLevel> log_level_from_name(std::string_view word) {
-  for (const LogLevel level : kLevels) {
-    if (name(level) == word) return level;
-  }
-  return std::nullopt;
 }
 
 void print_to_stderr(LogLevel level, std::string_view message) {

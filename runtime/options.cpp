@@ -17,18 +17,14 @@
 namespace tessera::runtime {
 namespace {
 
-// Switches that other rooms read (tests and tools): known here only so that typos can be told from
-// them.
-constexpr std::array<std::string_view, 10> kOtherSwitches = {
-    "TESSERA_APPROVE",    "TESSERA_FUZZ_CALLS",   "TESSERA_FUZZ_FIRST", "TESSERA_FUZZ_PROGRAMS",
-    "TESSERA_GOLDEN_DIR", "TESSERA_LONG_TESTS",   "TESSERA_PEER_DIR",   "TESSERA_SPEC_DIR",
-    "TESSERA_TEST_ON",    "TESSERA_TEST_THOROUGH"};
-constexpr int kMaxJobs = 256;
-
-template <size_t N>
-bool contains(const std::array<std::string_view, N>& list, std::string_view word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
+std::optional<LogLevel> log_level_from_name(std::string_view word) {
+  for (const LogLevel level : {LogLevel::error, LogLevel::warn, LogLevel::info, LogLevel::debug}) {
+    if (name(level) == word) return level;
+  }
+  return std::nullopt;
 }
+
+constexpr int kMaxJobs = 256;
 
 std::string home_of_user() {
   std::array<char, 4096> storage{};
@@ -106,13 +102,19 @@ void parse_flag(std::string_view key, std::string_view value, bool& flag, Option
 using Parse = void (*)(const std::string& key, const std::string& value, Options& options);
 struct Switch {
   std::string_view key;
-  Parse parse;
+  std::string_view meaning;  // Markdown
+  Parse parse;               // null: another room reads it
 };
 
 constexpr Switch kSwitches[] = {
-    {"TESSERA_CACHE_DIR", [](const std::string&, const std::string& value,
-                             Options& options) { options.cache_roots = split_paths(value); }},
-    {"TESSERA_CACHE",
+    {"TESSERA_CACHE_DIR",
+     "folders of compiled kernels and bundles, separated by `:`; the first folder is "
+     "written. Default `$XDG_CACHE_HOME/tessera`, `~/.cache/tessera`",
+     [](const std::string&, const std::string& value, Options& options) {
+       options.cache_roots = split_paths(value);
+     }},
+    {"TESSERA_CACHE", "`rw` (default), `ro`, `off`",
+
      [](const std::string& key, const std::string& value, Options& options) {
        constexpr std::array<std::pair<const char*, CacheMode>, 3> kWords = {
            {{"rw", CacheMode::read_write}, {"ro", CacheMode::read_only}, {"off", CacheMode::off}}};
@@ -121,12 +123,18 @@ constexpr Switch kSwitches[] = {
        }
      }},
     {"TESSERA_CACHE_MAX_SIZE",
+     "bound of the written folder, such as `500M` or `2G` (default); 0 = none. The "
+     "least used go first",
+
      [](const std::string& key, const std::string& value, Options& options) {
        if (!parse_bytes(value, options.cache_max_bytes)) {
          complain(options, key, "bytes such as 500M or 2G, or 0", value, "2G");
        }
      }},
     {"TESSERA_CACHE_TRUST",
+     "`user` (default): folders that only this user and root can write; `group`: "
+     "also a group's",
+
      [](const std::string& key, const std::string& value, Options& options) {
        constexpr std::array<std::pair<const char*, CacheTrust>, 2> kWords = {
            {{"user", CacheTrust::user}, {"group", CacheTrust::group}}};
@@ -134,9 +142,14 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "user or group", value, "user");
        }
      }},
-    {"TESSERA_CACHE_KEY_FILE", [](const std::string&, const std::string& value,
-                                  Options& options) { options.cache_key_file = value; }},
-    {"TESSERA_JIT",
+    {"TESSERA_CACHE_KEY_FILE",
+     "file with a secret (16 to 4096 bytes, mode 0600 or 0640): entries and bundles "
+     "are signed with it, others are not used",
+     [](const std::string&, const std::string& value, Options& options) {
+       options.cache_key_file = value;
+     }},
+    {"TESSERA_JIT", "`on` (default), `warn`, `error` (both count after `Runtime::seal()`), `off`",
+
      [](const std::string& key, const std::string& value, Options& options) {
        constexpr std::array<std::pair<const char*, JitMode>, 4> kWords = {
            {{"on", JitMode::on},
@@ -147,9 +160,15 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "on, warn, error or off", value, "on");
        }
      }},
-    {"TESSERA_RECORD", [](const std::string&, const std::string& value,
-                          Options& options) { options.record = value; }},
+    {"TESSERA_RECORD",
+     "file that gets every kernel that was needed on a GPU, and an op's for other "
+     "numbers of tokens",
+     [](const std::string&, const std::string& value, Options& options) {
+       options.record = value;
+     }},
     {"TESSERA_JOBS",
+     "threads of `prepare_all` and `tessera compile`; default one per core, at most 8",
+
      [](const std::string& key, const std::string& value, Options& options) {
        int64_t jobs = 0;
        if (parse_bytes(value, jobs) && jobs >= 1 && jobs <= kMaxJobs) {
@@ -158,9 +177,11 @@ constexpr Switch kSwitches[] = {
          complain(options, key, fmt::format("1 to {}", kMaxJobs), value, "one per core, at most 8");
        }
      }},
-    {"TESSERA_NVRTC",
+    {"TESSERA_NVRTC", "path of the libnvrtc to use; no other is tried",
+
      [](const std::string&, const std::string& value, Options& options) { options.nvrtc = value; }},
-    {"TESSERA_ARCH",
+    {"TESSERA_ARCH", "compile for this target, such as `sm_90a`, not the device's own",
+
      [](const std::string& key, const std::string& value, Options& options) {
        if (parse_target(value)) {
          options.arch = value;
@@ -168,17 +189,26 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "a target such as sm_90a", value, "the device's");
        }
      }},
-    {"TESSERA_PDL", [](const std::string& key, const std::string& value,
-                       Options& options) { parse_flag(key, value, options.pdl, options); }},
+    {"TESSERA_PDL", "`0`: no kernel begins before the one before it in its stream has ended",
+     [](const std::string& key, const std::string& value, Options& options) {
+       parse_flag(key, value, options.pdl, options);
+     }},
     {"TESSERA_LINEINFO",
+     "`1`: source lines in the binaries, for profilers; they name the generated "
+     "CUDA, kept in the dump folder, else in `source` below the cache folder",
+
      [](const std::string& key, const std::string& value, Options& options) {
        parse_flag(key, value, options.line_info, options);
      }},
-    {"TESSERA_CHECK_SPILLS",
+    {"TESSERA_CHECK_SPILLS", "`1`: a kernel that spills registers is an error",
+
      [](const std::string& key, const std::string& value, Options& options) {
        parse_flag(key, value, options.check_spills, options);
      }},
     {"TESSERA_TRAPS",
+     "on CPU tensors: `1`: every call stops at what is undefined, as `tessera run "
+     "--traps` does; `0`: none; default: those of your own kernels",
+
      [](const std::string& key, const std::string& value, Options& options) {
        if (value == "0" || value == "1") {
          options.traps = value == "1";
@@ -186,11 +216,20 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "0 or 1", value, "1 for own kernels, 0 for shipped ops");
        }
      }},
-    {"TESSERA_DUMP_DIR", [](const std::string&, const std::string& value,
-                            Options& options) { options.dump_dir = value; }},
-    {"TESSERA_OVERRIDE_DIR", [](const std::string&, const std::string& value,
-                                Options& options) { options.override_dir = value; }},
-    {"TESSERA_LOG",
+    {"TESSERA_DUMP_DIR",
+     "folder for the CUDA text and compiler log of every kernel, from a warm cache "
+     "too; of CPU calls the text, as `OP-cpu-*.cu` (`jit::cuda_text` returns it)",
+     [](const std::string&, const std::string& value, Options& options) {
+       options.dump_dir = value;
+     }},
+    {"TESSERA_OVERRIDE_DIR",
+     "a file here that has a dump's name is compiled in place of that kernel's text, "
+     "and kept in no cache; as with the cache, no other user may have write access",
+     [](const std::string&, const std::string& value, Options& options) {
+       options.override_dir = value;
+     }},
+    {"TESSERA_LOG", "`error`, `warn` (default), `info`, `debug`",
+
      [](const std::string& key, const std::string& value, Options& options) {
        if (const auto level = log_level_from_name(value)) {
          options.log = *level;
@@ -198,6 +237,31 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "error, warn, info or debug", value, "warn");
        }
      }},
+    // Tools and tests read these themselves.
+    {"TESSERA_PEER_DIR", "recorded times that `tessera bench` prints beside its own", nullptr},
+    {"TESSERA_GOLDEN_DIR",
+     "more recorded cases for the tests, beside those of `tests/golden/recorded`; "
+     "default `../shared/golden` beside the repository. Tests that need absent data "
+     "are skipped",
+     nullptr},
+    {"TESSERA_SPEC_DIR",
+     "folder with the `ops.md` that the tests compare `tests/tools/contract.md` "
+     "with; default `../shared/specs` beside the repository",
+     nullptr},
+    {"TESSERA_LONG_TESTS",
+     "`1`: tests of races, kills, damage and fuzzing run in full, ops at all sizes "
+     "of the benchmark, and compute-sanitizer",
+     nullptr},
+    {"TESSERA_APPROVE", "`1`: the tests rewrite the approved CUDA in `tests/golden`", nullptr},
+    {"TESSERA_FUZZ_PROGRAMS", "how many random programs `test_fuzz` runs", nullptr},
+    {"TESSERA_FUZZ_CALLS", "how many random calls `test_signatures` makes", nullptr},
+    {"TESSERA_FUZZ_FIRST",
+     "seed of the first random program or call; a failing test prints its seed", nullptr},
+    {"TESSERA_TEST_ON", "`gpu`: a test program skips everything where there is no GPU", nullptr},
+    {"TESSERA_TEST_THOROUGH",
+     "`1`, as under ctest: language tests compile for the oldest and the newest "
+     "target too",
+     nullptr},
 };
 
 const Switch* find_switch(std::string_view key) {
@@ -227,6 +291,12 @@ std::string_view name(JitMode mode) {
   return "on";
 }
 
+std::vector<SwitchInfo> switches() {
+  std::vector<SwitchInfo> result;
+  for (const Switch& one : kSwitches) result.push_back({one.key, one.meaning});
+  return result;
+}
+
 Environment process_environment() {
   Environment result;
   if (getauxval(AT_SECURE) != 0) return result;
@@ -244,8 +314,8 @@ Options options_from(const Environment& environment) {
   for (const auto& [key, value] : environment) {
     if (key.rfind("TESSERA_", 0) != 0 || value.empty()) continue;
     if (const Switch* known = find_switch(key)) {
-      known->parse(key, value, options);
-    } else if (!contains(kOtherSwitches, key)) {
+      if (known->parse != nullptr) known->parse(key, value, options);
+    } else {
       options.warnings.push_back(fmt::format("unknown switch {} is ignored", key));
     }
   }

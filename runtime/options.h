@@ -5,13 +5,17 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "runtime/log.h"
 
 namespace tessera::runtime {
 
+/// What the written cache folder is used for.
 enum class CacheMode { read_write, read_only, off };
 
 /// Whose cache folders are used: those that only this user and root can write, or also those of a
@@ -35,6 +39,7 @@ struct StepEvent {
   double ms = 0;  // wall time, when it has ended
 };
 
+/// What a Runtime is made with: the defaults, changed by the environment, changed by Runtime::configure.
 struct Options {
   /// Disk cache folders and bundles (files). The first is written unless it is a bundle, all are
   /// searched in order. Empty: nothing is kept on disk.
@@ -72,44 +77,33 @@ struct Options {
   LogSink log_sink = print_to_stderr;  // gets the warnings about the environment too
   /// Toolkit folders of the environment (CUDA_HOME, CUDA_PATH), searched for libnvrtc.
   std::vector<std::string> cuda_homes;
+  /// Folders that may hold libnvrtc, searched before those: the wheels of a Python.
+  std::vector<std::string> nvrtc_folders = {};
   /// What was wrong with the environment; the Runtime logs each line once.
   std::vector<std::string> warnings;
 };
 
 /// "user", "group"; "on", "warn", "error", "off".
-std::string_view name(CacheTrust trust);
-std::string_view name(JitMode mode);
+TESSERA_API std::string_view name(CacheTrust trust);
+TESSERA_API std::string_view name(JitMode mode);
 
 using Environment = std::map<std::string, std::string>;
 
 /// This process's variables. Empty in set-id processes: a caller of lesser rights must not choose
 /// what we load.
-Environment process_environment();
+TESSERA_API Environment process_environment();
 
-/// Reads the switches:
-///
-///   TESSERA_CACHE_DIR       folders and bundles, separated by ':';
-///                           default $XDG_CACHE_HOME/tessera, ~/.cache/tessera
-///   TESSERA_CACHE           rw | ro | off
-///   TESSERA_CACHE_MAX_SIZE  bytes, or with K, M, G; 0 = unbounded
-///   TESSERA_CACHE_TRUST     user | group
-///   TESSERA_CACHE_KEY_FILE  file with a secret of 16 bytes or more; entries are signed with it
-///   TESSERA_JIT             on | warn | error | off
-///   TESSERA_RECORD          file that gets every kernel that was needed
-///   TESSERA_JOBS            threads of prepare_all
-///   TESSERA_NVRTC           path of libnvrtc.so
-///   TESSERA_ARCH            sm_90a, ...: compile for this target
-///   TESSERA_PDL             0: no kernel begins before the one before it has ended
-///   TESSERA_LINEINFO        1: source lines for profilers
-///   TESSERA_CHECK_SPILLS    1: a kernel that spills registers is an error
-///   TESSERA_TRAPS           1: calls with CPU tensors stop at what is undefined, 0: none does;
-///                           default: those of a user's own kernels do
-///   TESSERA_DUMP_DIR        folder for the CUDA text and the compiler log of each kernel
-///   TESSERA_OVERRIDE_DIR    folder with edited dumps, compiled in place of their kernels
-///   TESSERA_LOG             error | warn | info | debug
-///
-/// Never throws: a bad value keeps the default and an unknown TESSERA_ name is ignored, each with a
-/// line in `warnings`.
-Options options_from(const Environment& environment);
+/// A switch of the environment.
+struct SwitchInfo {
+  std::string_view name;     // "TESSERA_JIT"
+  std::string_view meaning;  // for people, as Markdown
+};
+/// All of them: those of the runtime, then those that tools and tests read themselves. The table of
+/// runtime/SWITCHES.md.
+TESSERA_API std::vector<SwitchInfo> switches();
+
+/// Reads the switches of the runtime. Never throws: a bad value keeps the default and an unknown TESSERA_
+/// name is ignored, each with a line in `warnings`.
+TESSERA_API Options options_from(const Environment& environment);
 
 }  // namespace tessera::runtime

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "runtime/image.h"
-#include "runtime/runtime.h"
+#include "runtime/request.h"
 
 namespace tessera::runtime {
 

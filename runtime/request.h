@@ -6,10 +6,12 @@
 #include <stop_token>
 #include <string>
 
+#include "dsl/base/api.h"
 #include "dsl/base/kernel_source.h"
 
 namespace tessera::runtime {
 
+/// A kernel that somebody needs: how it is found in a cache, and how its text is made.
 struct KernelRequest {
   std::string op;
   /// Bytes that decide the text within this op and this build of the program: a warm cache then
@@ -24,6 +26,6 @@ struct KernelRequest {
 };
 
 /// The Spec as messages show it: its bytes in hexadecimal, "(the text itself)" if there is none.
-std::string spec_text(const KernelRequest& request);
+TESSERA_API std::string spec_text(const KernelRequest& request);
 
 }  // namespace tessera::runtime

@@ -6,18 +6,14 @@
 #include <utility>
 
 #include "dsl/base/first_use.h"
+#include "runtime/build_tree.h"
 #include "runtime/code_stamp.h"
 #include "runtime/nvrtc/nvrtc_use.h"
 #include "runtime/raise.h"
+#include "runtime/runtime_state.h"
 
 namespace tessera::runtime {
 namespace {
-
-#ifdef TESSERA_DEPS_DIR
-constexpr const char* kDependencies = TESSERA_DEPS_DIR;
-#else
-constexpr const char* kDependencies = "";
-#endif
 
 std::atomic<Runtime*> g_replacement = nullptr;
 
@@ -43,12 +39,13 @@ Options process_options() {
 
 }  // namespace
 
-Runtime::Runtime(Options options, Surroundings surroundings)
+Runtime::State::State(Options options, Surroundings surroundings)
     : options_(std::move(options)),
       surroundings_(std::move(surroundings)),
       log_(options_.log, options_.log_sink),
       disk_(options_, log_, counters_),
-      nvrtc_(surroundings_.loader, {options_.nvrtc, options_.cuda_homes, kDependencies}) {
+      nvrtc_(surroundings_.loader, {options_.nvrtc, options_.cuda_homes,
+                                    dependencies_of_build_tree(), options_.nvrtc_folders}) {
   if (!options_.arch.empty() && !parse_target(options_.arch)) {
     raise(ErrorKind::argument, "", "Options::arch names no target",
           {.expected = "sm_80, sm_89, sm_90a, ...", .got = options_.arch});
@@ -61,6 +58,72 @@ Runtime::Runtime(Options options, Surroundings surroundings)
       log_.write(LogLevel::info, fmt::format("cache folder {} is on a network file system", root));
     }
   }
+}
+
+Runtime::Runtime(Options options, Surroundings surroundings)
+    : state_(std::make_unique<State>(std::move(options), std::move(surroundings))) {}
+
+Runtime::~Runtime() = default;
+
+std::shared_ptr<const Image> Runtime::image(const KernelRequest& request, Target target) {
+  return state_->image(request, target);
+}
+
+BundleItem Runtime::bundle_item(const KernelRequest& request, Target target) {
+  return state_->bundle_item(request, target);
+}
+
+std::shared_ptr<const LoadedKernel> Runtime::load(const KernelRequest& request, int device,
+                                                  StreamHandle stream) {
+  return state_->load(request, device, stream);
+}
+
+Target Runtime::target_for(const DeviceInfo& device) const {
+  return state_->target_for(device);
+}
+
+Target Runtime::target_on(int device) const {
+  return state_->target_on(device);
+}
+
+void Runtime::seal() {
+  state_->seal();
+}
+
+const Nvrtc& Runtime::nvrtc() {
+  return state_->nvrtc();
+}
+
+void Runtime::dump(const KernelSource& source) {
+  state_->dump(source);
+}
+
+const Options& Runtime::options() const {
+  return state_->options();
+}
+
+CounterValues Runtime::counters() const {
+  return state_->counters();
+}
+
+std::vector<RootStatus> Runtime::cache_roots() const {
+  return state_->cache_roots();
+}
+
+void Runtime::set_log_sink(LogSink sink) {
+  state_->log().set_sink(std::move(sink));
+}
+
+void Runtime::warn_once(const std::string& subject, const std::string& message) {
+  state_->log().write_once(LogLevel::warn, subject, message);
+}
+
+void Runtime::before_fork() {
+  state_->before_fork();
+}
+
+void Runtime::after_fork(bool in_child) {
+  state_->after_fork(in_child);
 }
 
 Runtime& Runtime::instance() {
@@ -87,7 +150,7 @@ Runtime* Runtime::replace_instance(Runtime* other) {
   return g_replacement.exchange(other, std::memory_order_acq_rel);
 }
 
-const Nvrtc& Runtime::nvrtc() {
+const Nvrtc& Runtime::State::nvrtc() {
   if (options_.jit == JitMode::off) {
     raise(ErrorKind::unsupported, "", "compiling is switched off",
           {.expected = "TESSERA_JIT=on, warn or error", .got = "off"});
@@ -98,19 +161,19 @@ const Nvrtc& Runtime::nvrtc() {
   return opened;
 }
 
-Target Runtime::target_for(const DeviceInfo& device) const {
+Target Runtime::State::target_for(const DeviceInfo& device) const {
   if (const auto target = parse_target(options_.arch)) return *target;
   return targets_that_run_on(device.major, device.minor).front();
 }
 
-void Runtime::before_fork() {
+void Runtime::State::before_fork() {
   nvrtc_.before_fork();
   images_.before_fork();
   loaded_.before_fork();
   log_.before_fork();
 }
 
-void Runtime::after_fork(bool in_child) {
+void Runtime::State::after_fork(bool in_child) {
   log_.after_fork();
   if (in_child) {
     NvrtcUse::forget_other_threads();

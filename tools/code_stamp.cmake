@@ -1,4 +1,5 @@
-# Writes OUTPUT, a C++ file with the digest of all sources in ROOMS (folders of ROOT, with commas between): names and contents.
+# Writes OUTPUT, a C++ file with the digest of all sources in ROOMS (folders of ROOT, with commas between), names and
+# contents, and an ELF note with VERSION and the digest, by which runtime/build_info.cpp finds every Tessera of a process.
 set(digests "")
 string(REPLACE "," ";" ROOMS ${ROOMS})
 foreach(room ${ROOMS})
@@ -15,6 +16,14 @@ endforeach()
 string(SHA256 stamp "${digests}")
 file(CONFIGURE OUTPUT ${OUTPUT} @ONLY CONTENT [=[
 #include "runtime/code_stamp.h"
+
+asm(R"(.pushsection .note.tessera,"a",@note
+.balign 4
+.long 8, 2f - 1f, 1
+.asciz "Tessera"
+1: .asciz "@VERSION@ @stamp@"
+2: .balign 4
+.popsection)");
 
 namespace tessera::runtime {
 

@@ -1,5 +1,7 @@
 #include "codegen/analysis/evaluate.h"
 
+#include "dsl/ir/integer.h"
+
 namespace tessera::codegen {
 
 std::optional<int64_t> evaluate(const ir::Expr& e, const Environment& environment) {
@@ -10,8 +12,10 @@ std::optional<int64_t> evaluate(const ir::Expr& e, const Environment& environmen
       return e->integer;
     case Op::var:
       return environment.get(*e->var);
-    case Op::cast:
-      return evaluate(e->args[0], environment);
+    case Op::cast: {
+      const auto a = evaluate(e->args[0], environment);
+      return a && ir::fits(e->type, *a) ? a : std::nullopt;
+    }
     case Op::logical_not: {
       const auto a = evaluate(e->args[0], environment);
       if (!a) return std::nullopt;
@@ -29,7 +33,7 @@ std::optional<int64_t> evaluate(const ir::Expr& e, const Environment& environmen
   const auto a = evaluate(e->args[0], environment);
   const auto b = evaluate(e->args[1], environment);
   if (!a || !b) return std::nullopt;
-  return apply(e->op, *a, *b);
+  return ir::compute_exactly(e->op, e->args[0]->type, *a, *b);
 }
 
 }  // namespace tessera::codegen

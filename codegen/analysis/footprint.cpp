@@ -4,7 +4,7 @@
 #include <limits>
 #include <set>
 
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
 namespace {
@@ -28,19 +28,19 @@ bool overlap(const Array& a, const Array& b) {
   return a.shared_offset < end(b) && b.shared_offset < end(a);
 }
 
-Order order_needed(const Footprint& a, const Footprint& b) {
-  if (!a.writes && !b.writes) return Order::none;
-  if (a.array != b.array) return overlap(*a.array, *b.array) ? Order::block : Order::none;
-  if (a.atomic && b.atomic) return Order::none;
-  Order result = Order::none;
+Group order_needed(const Footprint& a, const Footprint& b) {
+  if (!a.writes && !b.writes) return Group::thread;
+  if (a.array != b.array) return overlap(*a.array, *b.array) ? Group::block : Group::thread;
+  if (a.atomic && b.atomic) return Group::thread;
+  Group result = Group::thread;
   for (size_t e = std::max(a.first, b.first); e < std::min(a.end(), b.end()); ++e) {
     const size_t in_a = e - a.first, in_b = e - b.first;
     const int16_t owner = a.thread[in_a], other = b.thread[in_b];
     if (owner == Footprint::kNobody || other == Footprint::kNobody) continue;
     if (owner != Footprint::kSeveral && owner == other) continue;
     const int16_t warp = a.warp[in_a];
-    if (warp == Footprint::kSeveral || warp != b.warp[in_b]) return Order::block;
-    result = Order::warp;
+    if (warp == Footprint::kSeveral || warp != b.warp[in_b]) return Group::block;
+    result = Group::warp;
   }
   return result;
 }
@@ -61,11 +61,12 @@ Footprints::Footprints(const Program& program)
     : program_(program), values_(program.thread, program.threads) {
   std::set<int> several;  // values that are bound at more than one place
   walk(program.body, [&](const Stmt& stmt) {
-    if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      const Expr* other = values_.definition(*let->var);
-      if (other != nullptr && other->get() != let->value.get()) several.insert(let->var->id);
-      values_.define(*let->var, let->value);
-    }
+    for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
+      if (value == nullptr) return;
+      const Expr* other = values_.definition(*var);
+      if (other != nullptr && other->get() != value->get()) several.insert(var->id);
+      values_.define(*var, *value);
+    });
     for_each_access(stmt, [&](const Access& access, bool) {
       if (access.array->space != ArraySpace::shared) return;
       const auto entry = run_.try_emplace(access.array.get(), access.width).first;
@@ -75,16 +76,16 @@ Footprints::Footprints(const Program& program)
   for (const int id : several) values_.forget(id);
 }
 
-FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
+FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect,
                             const std::vector<Rounds>& loops, const std::vector<Expr>& predicates) {
+  const Access& access = effect.access;
   const std::vector<Rounds> relevant = steering(access, loops, predicates);
-  const bool by_warp = std::holds_alternative<LoadMatrix>(stmt.node);
-  const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
+  const bool by_warp = effect.by != Group::thread;
   auto result = std::make_shared<Footprint>();
   result->array = access.array;
-  result->writes = writes;
-  result->atomic = std::holds_alternative<Atomic>(stmt.node);
-  result->in_background = writes && copy != nullptr;
+  result->writes = effect.writes;
+  result->atomic = effect.atomic;
+  result->in_flight = effect.in_flight;
   result->manual_sync = stmt.manual_sync;
   result->loc = stmt.loc;
 
@@ -96,9 +97,9 @@ FootprintRef Footprints::of(const Stmt& stmt, const Access& access, bool writes,
                               address(access.offset.get()),
                               address(access.guard.get()),
                               access.width,
-                              writes,
+                              result->writes,
                               result->atomic,
-                              result->in_background,
+                              result->in_flight,
                               result->manual_sync,
                               by_warp};
   for (const Rounds& rounds : relevant) {

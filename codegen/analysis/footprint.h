@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "codegen/analysis/thread_values.h"
-#include "codegen/thread_ir.h"
+#include "codegen/thread_ir/effects.h"
 
 namespace tessera::codegen {
 
@@ -19,8 +19,8 @@ struct Footprint {
   ArrayRef array;
   bool writes = false;
   bool atomic = false;
-  bool in_background = false;  // an asynchronous copy: written at a wait
-  bool manual_sync = false;    // the author's barriers order it
+  bool in_flight = false;    // done at a wait
+  bool manual_sync = false;  // the author's barriers order it
   // By run of elements from `first` on: kNobody, kSeveral or the number. All others are kNobody's.
   std::vector<int16_t> thread, warp;
   size_t first = 0;
@@ -32,11 +32,10 @@ using FootprintRef = std::shared_ptr<const Footprint>;
 /// True if the shared arrays have a part of the arena in common.
 bool overlap(const Array& a, const Array& b);
 
-/// What must stand between two accesses.
-enum class Order : uint8_t { none, warp, block };
-/// An element is touched by different threads and one of them writes: `warp` if they always belong
-/// to one warp. Different arrays in the same memory: always `block`.
-Order order_needed(const Footprint& a, const Footprint& b);
+/// The threads that need an order between two accesses, because different ones touch an element and one
+/// of them writes: `thread` if there is no such element, `warp` if they always belong to one warp, else
+/// `block`. Different arrays in the same memory: always `block`.
+Group order_needed(const Footprint& a, const Footprint& b);
 
 /// Some rounds of a loop: those whose index has the remainder `phase` by `period`.
 struct Rounds {
@@ -51,8 +50,8 @@ class Footprints {
   const ThreadValues& values() const { return values_; }
   /// The footprint of one access under `predicates`, over these rounds of the loops around it; what
   /// cannot be evaluated may be anything. The same object for the same question.
-  FootprintRef of(const Stmt& stmt, const Access& access, bool writes,
-                  const std::vector<Rounds>& loops, const std::vector<Expr>& predicates);
+  FootprintRef of(const Stmt& stmt, const MemoryEffect& effect, const std::vector<Rounds>& loops,
+                  const std::vector<Expr>& predicates);
 
  private:
   struct Visit;

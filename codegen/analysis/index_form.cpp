@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/form_parts.h"
+#include "dsl/ir/integer.h"
 
 namespace tessera::codegen {
 namespace {
@@ -102,11 +102,11 @@ bool is_index_cast(const Expr& e) {
 }
 
 std::optional<int64_t> product(int64_t a, int64_t b) {
-  return apply(Op::mul, a, b);
+  return ir::compute_exactly(Op::mul, DType::i64, a, b);
 }
 
 std::optional<int64_t> sum(int64_t a, int64_t b) {
-  return apply(Op::add, a, b);
+  return ir::compute_exactly(Op::add, DType::i64, a, b);
 }
 
 Range limits_of(DType type) {

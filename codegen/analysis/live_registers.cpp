@@ -4,11 +4,13 @@
 #include <map>
 #include <vector>
 
+#include "codegen/thread_ir/walk.h"
+
 namespace tessera::codegen {
 namespace {
 
 /// Statements are numbered as they stand; the head and the end of a loop or branch have numbers too.
-class LiveRanges {
+class LiveRanges : EffectReceiver {
  public:
   int64_t most(const Body& body) {
     number(body);
@@ -59,61 +61,36 @@ class LiveRanges {
     if (!array || array->space != ArraySpace::registers) return;
     mention(array.get(), array->size * bits(array->dtype));
   }
-  void name(const Slice& slice) {
-    name(slice.array);
-    name(slice.base);
+  // ---- one statement
+  void memory(const MemoryEffect& effect) override {
+    name(effect.access.array);
+    name(effect.access.offset);
+    name(effect.access.guard);
   }
-  void name(const Access& access) {
-    name(access.array);
-    name(access.offset);
-    name(access.guard);
+  void registers(const RegisterEffect& effect) override {
+    name(effect.slice.array);
+    name(effect.slice.base);
+  }
+  void evaluates(const Expr& e) override { name(e); }
+  void binds(const VarRef& var, const Expr*) override { name(var); }
+  void declares(const ArrayRef& array, bool zeroed) override {
+    if (zeroed) name(array);
   }
 
   void number(const Body& body) {
     for (const Stmt& stmt : body) {
       ++point_;
-      std::visit([&](const auto& node) { visit(node); }, stmt.node);
+      by_structure(
+          stmt, [&](const For& loop) { number(loop); },
+          [&](const If& branch) {
+            name(branch.condition);
+            number(branch.then);
+            number(branch.otherwise);
+          },
+          [&] { effects(stmt, *this); });
     }
   }
-
-  void visit(const Let& let) {
-    name(let.value);
-    name(let.var);
-  }
-  void visit(const Load& load) {
-    name(load.from);
-    name(load.var);
-    name(load.into);
-  }
-  void visit(const Store& store) {
-    name(store.to);
-    name(store.value);
-    name(store.from);
-  }
-  void visit(const Atomic& atomic) {
-    name(atomic.to);
-    name(atomic.value);
-    name(atomic.compare);
-    name(atomic.old);
-  }
-  void visit(const Convert& convert) {
-    name(convert.from);
-    name(convert.into);
-  }
-  void visit(const Packed& packed) {
-    for (const Slice& arg : packed.args) name(arg);
-    name(packed.into);
-  }
-  void visit(const LoadMatrix& matrices) {
-    name(matrices.from);
-    name(matrices.into);
-  }
-  void visit(const Mma& mma) {
-    name(mma.a);
-    name(mma.b);
-    name(mma.c);
-  }
-  void visit(const For& loop) {
+  void number(const For& loop) {
     name(loop.begin);
     if (!loop.unrolled) mention(loop.var.get(), bits(loop.var->type));
     loops_.push_back({point_, {}});
@@ -125,41 +102,6 @@ class LiveRanges {
     for (const void* what : loops_.back().kept) ranges_.at(what).last = point_;
     loops_.pop_back();
   }
-  void visit(const If& branch) {
-    name(branch.condition);
-    number(branch.then);
-    number(branch.otherwise);
-  }
-  void visit(const Collective& collective) {
-    for (const Expr& e : collective.args) name(e);
-    name(collective.var);
-  }
-  void visit(const Declare& declare) {
-    if (declare.zero) name(declare.array);
-    name(declare.array->address);
-    name(declare.array->block);
-  }
-  void visit(const Present& present) { name(present.var); }
-  void visit(const Assert& assertion) { name(assertion.condition); }
-  void visit(const CheckIndices&) {}
-  void visit(const Print& print) {
-    for (const Expr& e : print.args) name(e);
-  }
-  void visit(const ExternCall& call) {
-    for (const Expr& e : call.args) name(e);
-    name(call.var);
-  }
-  void visit(const AsyncCopy& copy) {
-    name(copy.from);
-    name(copy.to);
-  }
-  void visit(const Return& leave) { name(leave.condition); }
-  void visit(const Barrier&) {}
-  void visit(const WarpBarrier&) {}
-  void visit(const Comment&) {}
-  void visit(const Dependency&) {}
-  void visit(const AsyncCommit&) {}
-  void visit(const AsyncWait&) {}
 
   int64_t point_ = 0;
   std::vector<Loop> loops_;  // around this point, outermost first

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "codegen/analysis/footprint.h"
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
 namespace {
@@ -15,20 +15,17 @@ constexpr int kMostGroups = 14;  // more are waited for earlier
 bool rows_follow(const Body& body, std::set<const Array*>& stored) {
   bool found = false;
   for (const Stmt& stmt : body) {
-    if (const auto* loop = std::get_if<For>(&stmt.node)) {
-      // A round meets what the one before left behind.
-      found = found || rows_follow(loop->body, stored) || rows_follow(loop->body, stored);
-    } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-      found = found || rows_follow(branch->then, stored) || rows_follow(branch->otherwise, stored);
-    }
-    const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
-    const bool is_row = copy != nullptr && copy->is_row;
-    for_each_access(stmt, [&](const Access& access, bool writes) {
-      const Array* const array = access.array->space == ArraySpace::cluster
-                                     ? access.array->mine.get()
-                                     : access.array.get();
-      if (!writes || array->space != ArraySpace::shared) return;
-      if (!is_row) {
+    for_each_body(stmt, [&](const Body& inner) {
+      found = found || rows_follow(inner, stored);
+      // A round of a loop meets what the one before left behind.
+      found = found || (repeats(stmt) && rows_follow(inner, stored));
+    });
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      const Array* const array = effect.access.array->space == ArraySpace::cluster
+                                     ? effect.access.array->mine.get()
+                                     : effect.access.array.get();
+      if (!effect.writes || array->space != ArraySpace::shared) return;
+      if (effect.proxy == Proxy::generic) {
         stored.insert(array);
         return;
       }
@@ -45,10 +42,8 @@ int row_barriers(const Program& program) {
   bool any_row = false;
   int most = 0;
   walk(program.body, [&](const Stmt& stmt) {
-    const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
-    const auto* wait = std::get_if<AsyncWait>(&stmt.node);
-    any_row = any_row || (copy != nullptr && copy->is_row);
-    if (wait != nullptr) most = std::max(most, wait->pending);
+    any_row = any_row || uses_async_proxy(stmt);
+    most = std::max(most, most_in_flight(stmt));
   });
   return any_row ? std::min(most, kMostGroups) + 2 : 0;
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "codegen/analysis/evaluate.h"
+#include "dsl/ir/integer.h"
 
 namespace tessera::codegen {
 namespace {
@@ -28,17 +28,6 @@ Column combine(const ThreadColumn& a, const ThreadColumn& b, int threads, const 
     result.lanes[t] = *value;
   }
   return result;
-}
-
-bool fits(DType dtype, int64_t value) {
-  if (!is_integer(dtype)) return true;  // boolean
-  const int width = bits(dtype);
-  if (is_signed(dtype)) return width == 64 || (value >> (width - 1)) == (value < 0 ? -1 : 0);
-  return value >= 0 && (width == 64 || value >> width == 0);
-}
-
-std::optional<int64_t> in_range(DType dtype, std::optional<int64_t> value) {
-  return value && fits(dtype, *value) ? value : std::nullopt;
 }
 
 bool is_small(const ThreadColumn& column) {
@@ -124,8 +113,9 @@ Column ThreadValues::evaluate(const ir::Expr& e) const {
     case Op::cast: {
       const Column a = evaluate(e->args[0]);
       if (!a || !is_integer(e->type)) return std::nullopt;
-      return combine(*a, *a, threads_,
-                     [&](int64_t x, int64_t) { return in_range(e->type, std::optional(x)); });
+      return combine(*a, *a, threads_, [&](int64_t x, int64_t) {
+        return ir::fits(e->type, x) ? std::optional(x) : std::nullopt;
+      });
     }
     case Op::logical_not: {
       const Column a = evaluate(e->args[0]);
@@ -162,7 +152,9 @@ Column ThreadValues::evaluate(const ir::Expr& e) const {
       }
     }
     if (!a || !b) return std::nullopt;
-    return combine(*a, *b, threads_, [&](int64_t x, int64_t y) { return apply(e->op, x, y); });
+    return combine(*a, *b, threads_, [&](int64_t x, int64_t y) {
+      return ir::compute_exactly(e->op, e->args[0]->type, x, y);
+    });
   }
   if (!a) {
     const bool by_constant = e->op == Op::mod && ir::is_constant(e->args[1]);
@@ -170,8 +162,9 @@ Column ThreadValues::evaluate(const ir::Expr& e) const {
   }
   const Column b = evaluate(e->args[1]);
   if (!b) return std::nullopt;
-  return combine(*a, *b, threads_,
-                 [&](int64_t x, int64_t y) { return in_range(e->type, apply(e->op, x, y)); });
+  return combine(*a, *b, threads_, [&](int64_t x, int64_t y) {
+    return ir::compute_exactly(e->op, e->args[0]->type, x, y);
+  });
 }
 
 /// dividend % divisor of a dividend of which only the phase is known.
@@ -206,8 +199,9 @@ Column ThreadValues::evaluate_modulo(const ir::Expr& e, int64_t modulus) const {
         if (!term || !is_small(*term)) continue;
         const Column rest = evaluate_modulo(e->args[index], modulus);
         if (!rest) return std::nullopt;
-        return combine(*term, *rest, threads_,
-                       [&](int64_t x, int64_t y) { return apply(e->op, x, y); });
+        return combine(*term, *rest, threads_, [&](int64_t x, int64_t y) {
+          return ir::compute_exactly(e->op, e->args[0]->type, x, y);
+        });
       }
       return std::nullopt;
     default:

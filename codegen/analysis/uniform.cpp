@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
 namespace {
@@ -33,8 +33,9 @@ bool is_same_in_all_lanes(const Collective& collective) {
 UniformValues::UniformValues(const Program& program, Over over, const std::vector<VarRef>& known)
     : program_(program), over_(over) {
   walk(program.body, [&](const Stmt& stmt) {
-    const auto* view = std::get_if<Declare>(&stmt.node);
-    if (view != nullptr && view->array->mine) ordered_by_author_.insert(view->array->mine.get());
+    for_each_declaration(stmt, [&](const ArrayRef& view) {
+      if (view->mine) ordered_by_author_.insert(view->mine.get());
+    });
     if (!stmt.manual_sync) return;
     for_each_access(
         stmt, [&](const Access& access, bool) { ordered_by_author_.insert(access.array.get()); });
@@ -59,59 +60,65 @@ void UniformValues::visit(const Body& body, bool together) {
 }
 
 void UniformValues::visit(const Stmt& stmt, bool together) {
-  const auto define = [&](const VarRef& var, bool uniform, const auto& origin) {
-    if (!var || values_.contains(var.get())) return;
-    if (uniform) {
-      values_.insert(var.get());
-    } else {
-      origins_[var.get()] = origin();
-    }
-  };
+  // What these are not told apart by differs between threads.
   if (const auto* let = std::get_if<Let>(&stmt.node)) {
-    define(let->var, (*this)(let->value), [&] { return Origin{let->value}; });
-  } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
+    return define(*let->var, (*this)(let->value), {let->value});
+  }
+  if (const auto* present = std::get_if<Present>(&stmt.node)) {
     values_.insert(present->var.get());
-  } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
-    if (load->into.array) store(*load->into.array, false);
-    define(load->var, is_uniform(*load, together), [&] { return origin_of(*load, together); });
-  } else if (const auto* to = std::get_if<Store>(&stmt.node)) {
-    const bool uniform = together && to->value && (*this)(to->value) && (*this)(to->to.offset);
-    store(*to->to.array, uniform);
-  } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
-    define(atomic->old, false, [&] {
-      return Origin{{}, "each thread finds another value of '{}'", authors_name(*atomic->to.array)};
-    });
-  } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
-    store(*convert->into.array, false);
-  } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
-    store(*packed->into.array, false);
-  } else if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
-    store(*matrices->into.array, false);
-  } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
-    store(*mma->c.array, false);
-  } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
+    return;
+  }
+  if (const auto* load = std::get_if<Load>(&stmt.node); load != nullptr && load->var) {
+    const bool uniform = is_uniform(*load, together);
+    return define(*load->var, uniform, uniform ? Origin() : origin_of(*load, together));
+  }
+  if (const auto* store = std::get_if<Store>(&stmt.node)) {
+    const bool uniform =
+        together && store->value && (*this)(store->value) && (*this)(store->to.offset);
+    if (uniform) return;
+  }
+  if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
     const bool uniform = over_ == Over::block && program_.threads <= kWarpSize && together &&
                          is_same_in_all_lanes(*collective);
-    define(collective->var, uniform, [] {
-      return Origin{{}, "a warp collective gives each warp its own result"};
-    });
-  } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
-    define(call->var, false, [&] {
-      return Origin{{}, "each thread calls '{}' for itself", call->function->name};
-    });
-  } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
-    const bool same = (*this)(loop->begin) && (*this)(loop->end) && (*this)(loop->step);
-    if (!same) varying_loops_.insert(loop->var.get());
-    visit(loop->body, together && same);
-  } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-    const bool same = (*this)(branch->condition);
-    visit(branch->then, together && same);
-    visit(branch->otherwise, together && same);
+    return define(*collective->var, uniform,
+                  {{}, "a warp collective gives each warp its own result"});
+  }
+  for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+    if (effect.writes) varies(effect.access.array);
+  });
+  for_each_register_effect(stmt, [&](const RegisterEffect& effect) {
+    if (effect.writes) varies(effect.slice.array);
+  });
+  bool same = true;  // how often the threads run what is inside
+  for_each_expression(stmt, [&](const Expr& e) { same = same && (*this)(e); });
+  for_each_binding(stmt, [&](const VarRef& var, const Expr*) {
+    if (var->kind != ir::VarKind::loop) return define(*var, false, own_result(stmt));
+    if (!same) varying_loops_.insert(var.get());
+  });
+  for_each_body(stmt, [&](const Body& body) { visit(body, together && same); });
+}
+
+void UniformValues::define(const ir::Var& var, bool uniform, const Origin& origin) {
+  if (values_.contains(&var)) return;
+  if (uniform) {
+    values_.insert(&var);
+  } else {
+    origins_[&var] = origin;
   }
 }
 
-void UniformValues::store(const Array& array, bool uniform) {
-  if (array.space == ArraySpace::registers && !uniform) varying_.insert(&array);
+void UniformValues::varies(const ArrayRef& array) {
+  if (array->space == ArraySpace::registers) varying_.insert(array.get());
+}
+
+UniformValues::Origin UniformValues::own_result(const Stmt& stmt) {
+  if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
+    return {{}, "each thread finds another value of '{}'", authors_name(*atomic->to.array)};
+  }
+  if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
+    return {{}, "each thread calls '{}' for itself", call->function->name};
+  }
+  return {{}, "each thread computes its own value"};
 }
 
 bool UniformValues::is_one_element(const Access& access) const {

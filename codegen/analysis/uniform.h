@@ -38,7 +38,10 @@ class UniformValues {
   };
   void visit(const Body& body, bool together);
   void visit(const Stmt& stmt, bool together);
-  void store(const Array& array, bool uniform);
+  void define(const ir::Var& var, bool uniform, const Origin& origin);
+  void varies(const ArrayRef& array);
+  /// Of a variable that a statement gives each thread by itself.
+  static Origin own_result(const Stmt& stmt);
   bool is_one_element(const Access& access) const;
   bool is_uniform(const Load& load, bool together) const;
   Origin origin_of(const Load& load, bool together) const;

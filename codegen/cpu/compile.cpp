@@ -3,6 +3,7 @@
 
 #include "codegen/cpu/compiler.h"
 #include "codegen/cpu/index_vars.h"
+#include "codegen/thread_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
@@ -91,30 +92,12 @@ void Compiler::compile_launch() {
 
 void Compiler::compile_body(const Body& body) {
   const int64_t mark = top_;
-  std::vector<const ir::Var*> bound;
-  std::vector<const Array*> declared;
+  for (const Stmt& statement : body) compile_stmt(statement);
+  // What the statements bind lives to the end of this body.
   for (const Stmt& statement : body) {
-    compile_stmt(statement);
-    // What the statement binds lives to the end of this body.
-    if (const auto* let = std::get_if<Let>(&statement.node)) bound.push_back(let->var.get());
-    if (const auto* load = std::get_if<Load>(&statement.node)) bound.push_back(load->var.get());
-    if (const auto* atomic = std::get_if<Atomic>(&statement.node))
-      bound.push_back(atomic->old.get());
-    if (const auto* collective = std::get_if<Collective>(&statement.node)) {
-      bound.push_back(collective->var.get());
-    }
-    if (const auto* present = std::get_if<Present>(&statement.node)) {
-      bound.push_back(present->var.get());
-    }
-    if (const auto* call = std::get_if<ExternCall>(&statement.node)) {
-      bound.push_back(call->var.get());
-    }
-    if (const auto* declare = std::get_if<Declare>(&statement.node)) {
-      declared.push_back(declare->array.get());
-    }
+    for_each_binding(statement, [&](const VarRef& var, const Expr*) { vars_.erase(var.get()); });
+    for_each_declaration(statement, [&](const ArrayRef& array) { arrays_.erase(array.get()); });
   }
-  for (const ir::Var* var : bound) vars_.erase(var);
-  for (const Array* array : declared) arrays_.erase(array);
   top_ = mark;
 }
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen::cpu {
 
@@ -21,7 +21,9 @@ std::unordered_set<const ir::Var*> find_index_vars(const Body& body) {
     }
   };
   walk(body, [&](const Stmt& stmt) {
-    if (const auto* let = std::get_if<Let>(&stmt.node)) lets[let->var.get()] = let->value;
+    for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
+      if (value != nullptr) lets[var.get()] = *value;
+    });
     for_each_access(stmt, [&](const Access& access, bool) {
       add(access.offset);
       for (const Expr& index : access.indices) add(index);

@@ -1,14 +1,13 @@
-// Integer, boolean and select loops. Integers wrap; shifts by the width or more give 0 or the sign;
-// a division by zero gives all ones and leaves the dividend as remainder, as the GPU does.
+// Integer, boolean and select loops; dsl/ir/integer_ops.h says what the operations are.
 
-#include <bit>
-#include <limits>
-#include <type_traits>
+#include "dsl/ir/integer_ops.h"
 
 #include "codegen/cpu/column_ops.h"
 
 namespace tessera::codegen::cpu {
 namespace {
+
+using namespace ir::integer;
 
 template <class T, class Result, class Second, class F>
 void map2(void* out, const void* a, const void* b, const void*, int64_t count) {
@@ -33,70 +32,6 @@ void select(void* out, const void* a, const void* b, const void* c, int64_t coun
   const auto* __restrict otherwise = static_cast<const T*>(c);
   for (int64_t i = 0; i < count; ++i) to[i] = condition[i] != 0 ? then[i] : otherwise[i];
 }
-
-/// Unsigned and at least 32 bits wide, so that no operation promotes to a signed type.
-template <class T>
-using Wide = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
-template <class T>
-Wide<T> wide(T value) {
-  return static_cast<Wide<T>>(value);
-}
-
-// clang-format off
-struct Add { template <class T> auto operator()(T a, T b) const { return wide(a) + wide(b); } };
-struct Sub { template <class T> auto operator()(T a, T b) const { return wide(a) - wide(b); } };
-struct Mul { template <class T> auto operator()(T a, T b) const { return wide(a) * wide(b); } };
-struct Div {
-  template <class T> auto operator()(T a, T b) const {
-    if (b == 0) return static_cast<T>(~wide(T{0}));
-    if constexpr (std::is_signed_v<T>) {
-      if (b == -1) return static_cast<T>(wide(T{0}) - wide(a));  // the lowest value wraps
-    }
-    return static_cast<T>(a / b);
-  }
-};
-struct Mod {
-  template <class T> auto operator()(T a, T b) const {
-    if (b == 0) return a;
-    if constexpr (std::is_signed_v<T>) {
-      if (b == -1) return T{0};
-    }
-    return static_cast<T>(a % b);
-  }
-};
-struct Min { template <class T> auto operator()(T a, T b) const { return a < b ? a : b; } };
-struct Max { template <class T> auto operator()(T a, T b) const { return a < b ? b : a; } };
-struct And { template <class T> auto operator()(T a, T b) const { return a & b; } };
-struct Or { template <class T> auto operator()(T a, T b) const { return a | b; } };
-struct Xor { template <class T> auto operator()(T a, T b) const { return a ^ b; } };
-struct Shl {
-  template <class T> auto operator()(T a, uint32_t amount) const {
-    constexpr uint32_t kBits = sizeof(T) * 8;
-    return amount < kBits ? wide(a) << amount : Wide<T>{0};
-  }
-};
-struct Shr {
-  template <class T> auto operator()(T a, uint32_t amount) const {
-    constexpr uint32_t kBits = sizeof(T) * 8;
-    if constexpr (std::is_signed_v<T>) return a >> (amount < kBits ? amount : kBits - 1);
-    else return amount < kBits ? wide(a) >> amount : Wide<T>{0};
-  }
-};
-struct Less { template <class T> bool operator()(T a, T b) const { return a < b; } };
-struct LessEqual { template <class T> bool operator()(T a, T b) const { return a <= b; } };
-struct Equal { template <class T> bool operator()(T a, T b) const { return a == b; } };
-struct NotEqual { template <class T> bool operator()(T a, T b) const { return a != b; } };
-struct Neg { template <class T> auto operator()(T a) const { return wide(T{0}) - wide(a); } };
-struct Abs {
-  template <class T> auto operator()(T a) const { return a < 0 ? wide(T{0}) - wide(a) : wide(a); }
-};
-struct Popcount {
-  template <class T> auto operator()(T a) const {
-    return std::popcount(static_cast<std::make_unsigned_t<T>>(a));
-  }
-};
-struct Not { uint8_t operator()(uint8_t a) const { return a == 0; } };
-// clang-format on
 
 template <class T>
 ColumnOp find(ir::Op op) {

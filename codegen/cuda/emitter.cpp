@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "codegen/cuda/literal.h"
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
@@ -49,8 +49,7 @@ Expr half(const Expr& sum) {
 
 Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
   walk(program.body, [&](const Stmt& stmt) {
-    if (const auto* call = std::get_if<ExternCall>(&stmt.node))
-      names_.reserve(call->function->name);
+    for_each_call(stmt, [&](const ir::ExternFunction& function) { names_.reserve(function.name); });
   });
   signature();
   indices();

@@ -4,7 +4,7 @@
 
 #include "codegen/analysis/row_copies.h"
 #include "codegen/cuda/emitter.h"
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
@@ -15,8 +15,9 @@ void Emitter::row_copies() {
   if (groups == 0) return;
   bool any_piece = false;
   walk(program_.body, [&](const Stmt& stmt) {
-    const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
-    any_piece = any_piece || (copy != nullptr && !copy->is_row);
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      any_piece = any_piece || (effect.in_flight && effect.proxy == Proxy::generic);
+    });
   });
   rows_follow_stores_ = rows_follow_stores(program_);
   row_copies_ = names_.fresh("rows");

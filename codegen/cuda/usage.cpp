@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen::cuda {
 namespace {
@@ -15,50 +15,58 @@ bool may_write(const Array& written, const Array& read) {
          written.space != ArraySpace::registers && !read.is_constant();
 }
 
-/// True if `stmt` may change what a load of `array` sees.
-bool disturbs(const Stmt& stmt, const Array& array);
-
-bool disturbs(const Body& body, const Array& array) {
-  return std::any_of(body.begin(), body.end(),
-                     [&](const Stmt& stmt) { return disturbs(stmt, array); });
+/// True if memory accesses stay on their side of a statement with this order.
+bool keeps_accesses_apart(const Order& order) {
+  switch (order.kind) {
+    case Order::Kind::converge:
+    case Order::Kind::commit:  // of what has been started
+      return false;
+    case Order::Kind::exchange:
+    case Order::Kind::barrier:
+    case Order::Kind::arrive:
+    case Order::Kind::wait:
+    case Order::Kind::fence:
+    case Order::Kind::await:
+    case Order::Kind::previous_kernel:
+    case Order::Kind::next_kernel:
+    case Order::Kind::leave:
+      return true;
+  }
+  return true;
 }
 
+/// True if the statement itself may change what a load of `array` sees.
+class Disturbance : public EffectReceiver {
+ public:
+  explicit Disturbance(const Array& array) : array_(array) {}
+
+  void memory(const MemoryEffect& effect) override {
+    const bool starts = effect.in_flight && is_memory();
+    found = found || starts || (effect.writes && may_write(*effect.access.array, array_));
+  }
+  void registers(const RegisterEffect& effect) override {
+    found = found || (effect.writes && may_write(*effect.slice.array, array_));
+  }
+  void orders(const Order& order) override {
+    found = found || (is_memory() && keeps_accesses_apart(order));
+  }
+  void calls(const ir::ExternFunction& function) override {
+    found = found || (is_memory() && !function.pure);
+  }
+
+  bool found = false;
+
+ private:
+  bool is_memory() const { return array_.space != ArraySpace::registers; }
+
+  const Array& array_;
+};
+
+/// True if `stmt`, or one inside it, may change what a load of `array` sees.
 bool disturbs(const Stmt& stmt, const Array& array) {
-  const bool memory = array.space != ArraySpace::registers;
-  if (std::holds_alternative<Barrier>(stmt.node) ||
-      std::holds_alternative<WarpBarrier>(stmt.node) ||
-      std::holds_alternative<Collective>(stmt.node) ||
-      std::holds_alternative<AsyncCopy>(stmt.node) ||
-      std::holds_alternative<AsyncWait>(stmt.node) || std::holds_alternative<Return>(stmt.node)) {
-    return memory;
-  }
-  if (std::holds_alternative<Dependency>(stmt.node)) return memory;
-  if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
-    return memory && (!call->function->pure || call->function->synchronises);
-  }
-  if (const auto* store = std::get_if<Store>(&stmt.node)) return may_write(*store->to.array, array);
-  if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
-    const bool ordered = atomic->order == ir::MemoryOrder::acq_rel;
-    return (ordered && memory) || may_write(*atomic->to.array, array);
-  }
-  if (const auto* load = std::get_if<Load>(&stmt.node)) {
-    return load->into.array && may_write(*load->into.array, array);
-  }
-  if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
-    return may_write(*convert->into.array, array);
-  }
-  if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
-    return may_write(*packed->into.array, array);
-  }
-  if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
-    return may_write(*matrices->into.array, array);
-  }
-  if (const auto* mma = std::get_if<Mma>(&stmt.node)) return may_write(*mma->c.array, array);
-  if (const auto* loop = std::get_if<For>(&stmt.node)) return disturbs(loop->body, array);
-  if (const auto* branch = std::get_if<If>(&stmt.node)) {
-    return disturbs(branch->then, array) || disturbs(branch->otherwise, array);
-  }
-  return false;
+  Disturbance disturbance(array);
+  walk_stmt(stmt, [&](const Stmt& inner) { effects(inner, disturbance); });
+  return disturbance.found;
 }
 
 }  // namespace
@@ -88,10 +96,7 @@ Usage::Usage(const Program& program)
     scalar_data_.insert(param.var.get());
   }
   walk(program.body, [this](const Stmt& stmt) {
-    const auto* dependency = std::get_if<Dependency>(&stmt.node);
-    if (dependency != nullptr && dependency->kind == ir::DependencyKind::wait) {
-      waits_for_previous_ = true;
-    }
+    waits_for_previous_ = waits_for_previous_ || has_order(stmt, Order::Kind::previous_kernel);
   });
   mark_data(program.body);
   mark_reads(program.body);
@@ -151,61 +156,70 @@ bool Usage::depends_on(const Expr& e, const std::set<const ir::Var*>& vars) {
 
 void Usage::mark_data(const Body& body) {
   for (const Stmt& stmt : body) {
-    if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      if (depends_on_data(let->value)) data_.insert(let->var.get());
-      if (depends_on(let->value, scalar_data_)) scalar_data_.insert(let->var.get());
-    } else if (const auto* load = std::get_if<Load>(&stmt.node)) {
-      if (load->var) data_.insert(load->var.get());
-    } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
-      if (atomic->old) data_.insert(atomic->old.get());
-    } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
-      data_.insert(collective->var.get());
-    } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
-      data_.insert(call->var.get());
-    } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
-      if (depends_on(loop->begin, scalar_data_) || depends_on(loop->end, scalar_data_)) {
-        scalar_data_.insert(loop->var.get());
+    for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
+      if (value != nullptr) {
+        if (depends_on_data(*value)) data_.insert(var.get());
+        if (depends_on(*value, scalar_data_)) scalar_data_.insert(var.get());
+      } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
+        const bool has_scalars =
+            depends_on(loop->begin, scalar_data_) || depends_on(loop->end, scalar_data_);
+        if (has_scalars) scalar_data_.insert(var.get());
+      } else if (!std::holds_alternative<Present>(stmt.node)) {
+        data_.insert(var.get());
       }
-      mark_data(loop->body);
-    } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-      mark_data(branch->then);
-      mark_data(branch->otherwise);
-    }
+    });
+    for_each_body(stmt, [&](const Body& inner) { mark_data(inner); });
   }
 }
 
 void Usage::mark_reads(const Body& body, int loops) {
-  const auto mark = [&](const auto& place) {
-    read_.insert(place.array.get());
-    computed_on_.insert(place.array.get());
-  };
-  const auto deepest = [&](std::map<const Array*, int>& depths, const auto& place) {
-    int& depth = depths[place.array.get()];
+  const auto deepest = [&](std::map<const Array*, int>& depths, const ArrayRef& array) {
+    int& depth = depths[array.get()];
     depth = std::max(depth, loops);
   };
   for (const Stmt& stmt : body) {
-    if (const auto* load = std::get_if<Load>(&stmt.node)) {
-      mark(load->from);
-    } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
-      read_.insert(store->from.array.get());
-      deepest(fill_loops_, store->to);
-    } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
-      computed_on_.insert(convert->from.array.get());
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      const ArrayRef& array = effect.access.array;
+      if (!effect.writes || effect.atomic) {
+        read_.insert(array.get());
+        computed_on_.insert(array.get());
+      }
+      if (effect.writes) deepest(fill_loops_, array);
+    });
+    for_each_register_effect(stmt, [&](const RegisterEffect& effect) {
+      if (effect.reads) mark_read(stmt, effect);
+      if (effect.reads && effect.use == RegisterUse::multiplied) {
+        deepest(product_loops_, effect.slice.array);
+      }
+    });
+    const auto* loop = std::get_if<For>(&stmt.node);
+    const bool is_loop = repeats(stmt) && (loop == nullptr || !loop->unrolled);
+    for_each_body(stmt, [&](const Body& inner) { mark_reads(inner, is_loop ? loops + 1 : loops); });
+  }
+}
+
+void Usage::mark_read(const Stmt& stmt, const RegisterEffect& effect) {
+  const Array* const array = effect.slice.array.get();
+  switch (effect.use) {
+    case RegisterUse::multiplied:
+      return;
+    case RegisterUse::moved:
+      read_.insert(array);
+      return;
+    case RegisterUse::converted: {
+      computed_on_.insert(array);
       // To another dtype: every NaN becomes canonical.
-      const bool as_it_is = convert->from.array->dtype == convert->into.array->dtype;
-      if (as_it_is) read_.insert(convert->from.array.get());
-    } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
-      for (const Slice& arg : packed->args) mark(arg);
-    } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
-      mark(mma->c);
-      deepest(product_loops_, mma->a);
-      deepest(product_loops_, mma->b);
-    } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
-      mark_reads(loop->body, loop->unrolled ? loops : loops + 1);
-    } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-      mark_reads(branch->then, loops);
-      mark_reads(branch->otherwise, loops);
+      bool as_it_is = true;
+      for_each_register_effect(stmt, [&](const RegisterEffect& other) {
+        if (other.writes && other.slice.array->dtype != array->dtype) as_it_is = false;
+      });
+      if (as_it_is) read_.insert(array);
+      return;
     }
+    case RegisterUse::computed:
+      read_.insert(array);
+      computed_on_.insert(array);
+      return;
   }
 }
 
@@ -216,102 +230,26 @@ void Usage::visit(const Body& body) {
 }
 
 void Usage::visit(const Stmt& stmt, Place place) {
-  if (const auto* let = std::get_if<Let>(&stmt.node)) {
-    if (!is_used(*let->var)) {
-      dead_.insert(&stmt);
-      return;
-    }
-    definitions_[let->var.get()] = let->value;
-    use(let->value, role(*let->var), place);
-    if (picks_register(*let->var)) mark_picks(let->value);
-  } else if (std::holds_alternative<Load>(stmt.node)) {
-    visit_load(stmt, place);
-  } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
-    use(store->to, place);
-    if (store->from.array) {
-      use(store->from, store->to.width, place);
-    } else {
-      use(store->value, store_role(*store->to.array), place);
-    }
-  } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
-    use(atomic->to, place);
-    use(atomic->value, Role::value, place);
-    use(atomic->compare, Role::value, place);
-  } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
-    use(convert->into, 1, place);
-    use(convert->from, 1, place);
-  } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
-    use(packed->into, packed->width, place);
-    for (const Slice& arg : packed->args) use(arg, packed->width, place);
-  } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
-    use(copy->to, place);
-    use(copy->from, place);
-  } else if (const auto* leave = std::get_if<Return>(&stmt.node)) {
-    use(leave->condition, Role::value, place);
-  } else if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
-    use(matrices->into, 4, place);
-    use(matrices->from, place);
-  } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
-    for (const Slice* slice : {&mma->c, &mma->a, &mma->b}) use(*slice, 4, place);
-  } else if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
-    for (const Expr& arg : collective->args) use(arg, Role::value, place);
-  } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
-    visit(loop->body);
-    if (is_empty(loop->body)) {
-      dead_.insert(&stmt);
-      return;
-    }
-    for (const Expr& bound : {loop->begin, loop->end, loop->step}) use(bound, Role::index, {});
-  } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-    visit(branch->then);
-    visit(branch->otherwise);
-    if (is_empty(branch->then) && is_empty(branch->otherwise)) {
-      dead_.insert(&stmt);
-      return;
-    }
-    use(branch->condition, Role::value, place);
-  } else if (const auto* declare = std::get_if<Declare>(&stmt.node)) {
-    if (!is_accessed(*declare->array)) {
-      dead_.insert(&stmt);
-      return;
-    }
-    use(declare->array->address, Role::index, place);
-    use(declare->array->block, Role::index, place);
-    if (declare->array->mine) accessed_.insert(declare->array->mine.get());
-  } else if (const auto* present = std::get_if<Present>(&stmt.node)) {
-    if (!is_used(*present->var)) dead_.insert(&stmt);
-  } else if (const auto* check = std::get_if<Assert>(&stmt.node)) {
-    if (check->otherwise == Otherwise::trap) {
-      dead_.insert(&stmt);
-      return;
-    }
-    use(check->condition, Role::value, place);
-  } else if (std::holds_alternative<CheckIndices>(stmt.node)) {
-    dead_.insert(&stmt);
-  } else if (const auto* print = std::get_if<Print>(&stmt.node)) {
-    for (const Expr& arg : print->args) use(arg, Role::value, place);
-  } else if (const auto* call = std::get_if<ExternCall>(&stmt.node)) {
-    const bool needed = !call->function->pure || call->function->synchronises;
-    if (!needed && !is_used(*call->var)) {
-      dead_.insert(&stmt);
-      return;
-    }
-    for (const Expr& arg : call->args) use(arg, Role::value, place);
-  }
+  const bool is_live = std::visit([&](const auto& node) { return look(node, place); }, stmt.node);
+  if (!is_live) dead_.insert(&stmt);
 }
 
-void Usage::visit_load(const Stmt& stmt, Place place) {
-  const auto& load = std::get<Load>(stmt.node);
+bool Usage::look(const Let& let, Place place) {
+  if (!is_used(*let.var)) return false;
+  definitions_[let.var.get()] = let.value;
+  use(let.value, role(*let.var), place);
+  if (picks_register(*let.var)) mark_picks(let.value);
+  return true;
+}
+
+bool Usage::look(const Load& load, Place place) {
   if (load.into.array) {
     use(load.into, load.from.width, place);
     use(load.from, place);
-    return;
+    return true;
   }
   const auto found = uses_.find(load.var.get());
-  if (found == uses_.end()) {
-    dead_.insert(&stmt);
-    return;
-  }
+  if (found == uses_.end()) return false;
   const Use& only = found->second;
   if (only.count == 1 && can_move(load, place, only.place)) {
     inlined_[load.var.get()] = &load.from;
@@ -319,6 +257,109 @@ void Usage::visit_load(const Stmt& stmt, Place place) {
   } else {
     use(load.from, place);
   }
+  return true;
+}
+
+bool Usage::look(const Store& store, Place place) {
+  use(store.to, place);
+  if (store.from.array) {
+    use(store.from, store.to.width, place);
+  } else {
+    use(store.value, store_role(*store.to.array), place);
+  }
+  return true;
+}
+
+bool Usage::look(const Atomic& atomic, Place place) {
+  use(atomic.to, place);
+  use(atomic.value, Role::value, place);
+  use(atomic.compare, Role::value, place);
+  return true;
+}
+
+bool Usage::look(const Convert& convert, Place place) {
+  use(convert.into, 1, place);
+  use(convert.from, 1, place);
+  return true;
+}
+
+bool Usage::look(const Packed& packed, Place place) {
+  use(packed.into, packed.width, place);
+  for (const Slice& arg : packed.args) use(arg, packed.width, place);
+  return true;
+}
+
+bool Usage::look(const LoadMatrix& matrices, Place place) {
+  use(matrices.into, matrices.width(), place);
+  use(matrices.from, place);
+  return true;
+}
+
+bool Usage::look(const Mma& mma, Place place) {
+  for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4, place);
+  return true;
+}
+
+bool Usage::look(const For& loop, Place) {
+  visit(loop.body);
+  if (is_empty(loop.body)) return false;
+  for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, Role::index, {});
+  return true;
+}
+
+bool Usage::look(const If& branch, Place place) {
+  visit(branch.then);
+  visit(branch.otherwise);
+  if (is_empty(branch.then) && is_empty(branch.otherwise)) return false;
+  use(branch.condition, Role::value, place);
+  return true;
+}
+
+bool Usage::look(const Collective& collective, Place place) {
+  for (const Expr& arg : collective.args) use(arg, Role::value, place);
+  return true;
+}
+
+bool Usage::look(const Declare& declare, Place place) {
+  const Array& array = *declare.array;
+  if (!is_accessed(array)) return false;
+  use(array.address, Role::index, place);
+  use(array.block, Role::index, place);
+  if (array.mine) accessed_.insert(array.mine.get());
+  return true;
+}
+
+bool Usage::look(const Present& present, Place) {
+  return is_used(*present.var);
+}
+
+bool Usage::look(const Assert& check, Place place) {
+  if (check.otherwise == Otherwise::trap) return false;
+  use(check.condition, Role::value, place);
+  return true;
+}
+
+bool Usage::look(const Print& print, Place place) {
+  for (const Expr& arg : print.args) use(arg, Role::value, place);
+  return true;
+}
+
+bool Usage::look(const ExternCall& call, Place place) {
+  const bool needed = !call.function->pure || call.function->synchronises;
+  if (!needed && !is_used(*call.var)) return false;
+  for (const Expr& arg : call.args) use(arg, Role::value, place);
+  return true;
+}
+
+bool Usage::look(const AsyncCopy& copy, Place place) {
+  use(copy.to, place);
+  use(copy.from, place);
+  return true;
+}
+
+bool Usage::look(const Return& leave, Place place) {
+  use(leave.condition, Role::value, place);
+  return true;
 }
 
 bool Usage::can_move(const Load& load, Place from, Place to) const {

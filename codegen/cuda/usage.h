@@ -6,7 +6,7 @@
 #include <set>
 
 #include "codegen/analysis/int_range.h"
-#include "codegen/thread_ir.h"
+#include "codegen/thread_ir/effects.h"
 
 namespace tessera::codegen::cuda {
 
@@ -100,9 +100,35 @@ class Usage {
 
   void mark_data(const Body& body);
   void mark_reads(const Body& body, int loops = 0);
+  void mark_read(const Stmt& stmt, const RegisterEffect& effect);
   void visit(const Body& body);
   void visit(const Stmt& stmt, Place place);
-  void visit_load(const Stmt& stmt, Place place);
+  // Each kind of statement: notes what it uses, returns whether anything observes it.
+  bool look(const Let& let, Place place);
+  bool look(const Load& load, Place place);
+  bool look(const Store& store, Place place);
+  bool look(const Atomic& atomic, Place place);
+  bool look(const Convert& convert, Place place);
+  bool look(const Packed& packed, Place place);
+  bool look(const LoadMatrix& matrices, Place place);
+  bool look(const Mma& mma, Place place);
+  bool look(const For& loop, Place place);
+  bool look(const If& branch, Place place);
+  bool look(const Collective& collective, Place place);
+  bool look(const Declare& declare, Place place);
+  bool look(const Present& present, Place place);
+  bool look(const Assert& check, Place place);
+  bool look(const CheckIndices&, Place) { return false; }  // of the executor
+  bool look(const Print& print, Place place);
+  bool look(const ExternCall& call, Place place);
+  bool look(const AsyncCopy& copy, Place place);
+  bool look(const Return& leave, Place place);
+  bool look(const Barrier&, Place) { return true; }
+  bool look(const WarpBarrier&, Place) { return true; }
+  bool look(const Comment&, Place) { return true; }
+  bool look(const Dependency&, Place) { return true; }
+  bool look(const AsyncCommit&, Place) { return true; }
+  bool look(const AsyncWait&, Place) { return true; }
   void use(const Expr& e, Role role, Place place);
   void use(const Access& access, Place place);
   void use(const Slice& slice, int width, Place place);

@@ -12,8 +12,9 @@
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
-#include "codegen/passes/tile_uses.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
+#include "dsl/ir/integer.h"
 
 namespace tessera::codegen {
 namespace {
@@ -66,14 +67,14 @@ class LoopCheck {
   }
 
  private:
-  /// False if the loop has barriers of the author.
+  /// False if the loop has barriers of the author, or accesses that are not known.
   bool collect(const ir::Body& body, const Access& around) {
     return std::all_of(body.begin(), body.end(),
                        [&](const ir::Stmt& stmt) { return collect(stmt, around); });
   }
 
   bool collect(const ir::Stmt& stmt, const Access& around) {
-    if (stmt.manual_sync || std::holds_alternative<ir::Sync>(stmt.node)) return false;
+    if (stmt.manual_sync || has_order(stmt, Order::Kind::barrier)) return false;
     if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
       Access inside = around;
       const bool counts = ir::is_constant(loop->begin, 0) && ir::is_constant(loop->step, 1) &&
@@ -90,9 +91,6 @@ class LoopCheck {
       inside.guards.back() = ir::unary(ir::Op::logical_not, branch->condition);
       return collect(branch->otherwise, inside);
     }
-    if (const auto* call = std::get_if<ir::ExternCall>(&stmt.node)) {
-      return !call->function->synchronises;
-    }
     if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
       if (is_integer(let->var->type)) {
         math_.define(let->var, let->value);
@@ -104,8 +102,18 @@ class LoopCheck {
       add(around, *store, false, true, stmt.loc);
     } else if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
       add(around, *atomic, true, true, stmt.loc);
+    } else {
+      return !uses_shared(stmt);  // an access that is not known here
     }
     return true;
+  }
+
+  static bool uses_shared(const ir::Stmt& stmt) {
+    bool found = false;
+    for_each_use(stmt, [&](const ir::BufferRef& buffer, bool) {
+      found = found || storage_of(*buffer).space == ir::Space::shared;
+    });
+    return found;
   }
 
   template <class Element>
@@ -242,10 +250,10 @@ class LoopCheck {
     for (const ir::Expr& guard : access.guards) guards.push_back(expand(guard));
     std::optional<int64_t> points = 1, rounds = 1;
     for (const Axis& axis : access.inner) {
-      if (rounds) rounds = apply(ir::Op::mul, *rounds, axis.extent);
+      if (rounds) rounds = ir::compute_exactly(ir::Op::mul, DType::i64, *rounds, axis.extent);
     }
     for (const Axis& axis : axes) {
-      if (points) points = apply(ir::Op::mul, *points, axis.extent);
+      if (points) points = ir::compute_exactly(ir::Op::mul, DType::i64, *points, axis.extent);
     }
     if (!points || !rounds) return false;
     Environment environment(kernel_.num_vars);
@@ -351,12 +359,12 @@ void visit(const ir::Kernel& kernel, const ir::Body& body, std::vector<const ir:
         visit(kernel, loop->body, outer, math);
         outer.pop_back();
       }
-    } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-      visit(kernel, branch->then, outer, math);
-      visit(kernel, branch->otherwise, outer, math);
-    } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
-      if (is_integer(let->var->type)) math.define(let->var, let->value);
+      continue;
     }
+    for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr* value) {
+      if (value != nullptr && is_integer(var->type)) math.define(var, *value);
+    });
+    for_each_body(stmt, [&](const ir::Body& inner) { visit(kernel, inner, outer, math); });
   }
 }
 

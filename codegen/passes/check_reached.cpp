@@ -1,7 +1,7 @@
 #include "codegen/passes/check_reached.h"
 
 #include "codegen/analysis/uniform.h"
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -14,34 +14,32 @@ class ReachCheck {
  public:
   ReachCheck(const Program& program, Over over, const std::vector<VarRef>& uniform)
       : program_(program), over_(over), uniform_(program, over, uniform) {
-    walk(program.body, [&](const Stmt& stmt) {
-      const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
-      copies_rows_ = copies_rows_ || (copy != nullptr && copy->is_row);
-    });
+    walk(program.body,
+         [&](const Stmt& stmt) { copies_rows_ = copies_rows_ || uses_async_proxy(stmt); });
   }
   void run() { visit(program_.body); }
 
  private:
   void visit(const Body& body) {
     for (const Stmt& stmt : body) {
-      if (const auto* leave = std::get_if<Return>(&stmt.node)) {
-        if (apart_ != nullptr || !uniform_(leave->condition)) left_ = &stmt;
-        any_left_ = &stmt;
-      } else if (const auto* loop = std::get_if<For>(&stmt.node)) {
-        under(stmt, uniform_(loop->begin) && uniform_(loop->end) && uniform_(loop->step), [&] {
-          visit(loop->body);
-          visit(loop->body);  // a round meets what the one before left behind
-        });
-      } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-        under(stmt, uniform_(branch->condition), [&] {
-          visit(branch->then);
-          visit(branch->otherwise);
-        });
-      } else if (over_ == Over::grid) {
+      if (over_ == Over::grid) {
         check_grid(stmt);
       } else {
         check_block(stmt);
       }
+      // What decides whether, or how often, the threads go on: its own expressions.
+      bool is_uniform = true;
+      for_each_expression(stmt, [&](const Expr& e) { is_uniform = is_uniform && uniform_(e); });
+      if (has_order(stmt, Order::Kind::leave)) {
+        if (apart_ != nullptr || !is_uniform) left_ = &stmt;
+        any_left_ = &stmt;
+      }
+      under(stmt, is_uniform, [&] {
+        for_each_body(stmt, [&](const Body& inner) {
+          visit(inner);
+          if (repeats(stmt)) visit(inner);  // a round meets what the one before left behind
+        });
+      });
     }
   }
 
@@ -54,8 +52,7 @@ class ReachCheck {
   }
 
   void check_grid(const Stmt& stmt) const {
-    const auto* barrier = std::get_if<Barrier>(&stmt.node);
-    if (barrier == nullptr || barrier->scope != BarrierScope::grid) return;
+    if (!meets(stmt, Group::grid)) return;
     constexpr const char* hint = "put the work under if_ and keep the barrier outside";
     if (apart_ != nullptr) {
       fail("SYNC_DIVERGENT", "a barrier of the grid that some blocks may never reach",
@@ -72,13 +69,13 @@ class ReachCheck {
     constexpr const char* code = "RETURN_BEFORE_BARRIER";
     constexpr const char* hint =
         "return later, or put the work under if_ and keep the barrier outside";
-    if (any_left_ != nullptr && meets_cluster(stmt)) {
+    if (any_left_ != nullptr && meets(stmt, Group::cluster)) {
       fail(code,
            "some blocks of the cluster may have left the kernel before this point, where they meet",
            "no return_if before it", hint, *any_left_, stmt);
     }
     // Whole rows have landed when all warps have closed their group.
-    const bool closes_rows = copies_rows_ && std::holds_alternative<AsyncCommit>(stmt.node);
+    const bool closes_rows = copies_rows_ && has_order(stmt, Order::Kind::commit);
     if (closes_rows && apart_ != nullptr) {
       fail("SYNC_DIVERGENT",
            "an asynchronous copy that some threads may never start, in a kernel that copies whole "
@@ -88,7 +85,7 @@ class ReachCheck {
     }
     if (left_ != nullptr && (closes_rows || waits(stmt))) {
       fail(code,
-           std::holds_alternative<Barrier>(stmt.node)
+           meets(stmt, Group::block) || meets(stmt, Group::cluster) || meets(stmt, Group::grid)
                ? "some threads have left the kernel before this barrier of the block"
            : closes_rows ? "some threads have left the kernel before this copy of the whole block"
                          : "some threads have left the kernel before this step of the whole warp",
@@ -96,19 +93,35 @@ class ReachCheck {
     }
   }
 
+  /// All threads of some group take part.
   static bool waits(const Stmt& stmt) {
-    const auto* call = std::get_if<ExternCall>(&stmt.node);
-    return std::holds_alternative<Barrier>(stmt.node) ||
-           (call != nullptr && call->function->synchronises) ||
-           std::holds_alternative<WarpBarrier>(stmt.node) ||
-           std::holds_alternative<Collective>(stmt.node) ||
-           std::holds_alternative<LoadMatrix>(stmt.node) || std::holds_alternative<Mma>(stmt.node);
+    return any_order(stmt, [](const Order& order) {
+      switch (order.kind) {
+        case Order::Kind::converge:
+        case Order::Kind::exchange:
+        case Order::Kind::barrier:
+        case Order::Kind::arrive:
+        case Order::Kind::wait:
+          return order.group != Group::thread;
+        case Order::Kind::fence:
+        case Order::Kind::commit:
+        case Order::Kind::await:
+        case Order::Kind::previous_kernel:
+        case Order::Kind::next_kernel:
+        case Order::Kind::leave:
+          return false;
+      }
+      return true;
+    });
   }
 
-  static bool meets_cluster(const Stmt& stmt) {
-    const auto* barrier = std::get_if<Barrier>(&stmt.node);
-    return barrier != nullptr && barrier->scope != BarrierScope::block &&
-           barrier->scope != BarrierScope::grid;
+  /// A barrier of the group, or half of one.
+  static bool meets(const Stmt& stmt, Group group) {
+    return any_order(stmt, [&](const Order& order) {
+      const bool is_barrier = order.kind == Order::Kind::barrier ||
+                              order.kind == Order::Kind::arrive || order.kind == Order::Kind::wait;
+      return is_barrier && order.group == group;
+    });
   }
 
   [[noreturn]] void fail(const char* code, const char* what, const char* expected, const char* hint,

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "codegen/tile_ir/effects.h"
+
 namespace tessera::codegen {
 namespace {
 
@@ -13,12 +15,8 @@ class Expander {
     ir::Body to;
     for (const ir::Stmt& stmt : from) to.push_back(stmt);
     for (ir::Stmt& stmt : to) {
-      if (auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-        loop->body = body(loop->body);
-      } else if (auto* branch = std::get_if<ir::If>(&stmt.node)) {
-        branch->then = body(branch->then);
-        branch->otherwise = body(branch->otherwise);
-      } else if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
+      for_each_body(stmt, [&](ir::Body& inner) { inner = body(inner); });
+      if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
         stmt.node = expand(*copy, stmt.loc);
       } else if (const auto* fill = std::get_if<ir::Fill>(&stmt.node)) {
         stmt.node = expand(*fill, stmt.loc);

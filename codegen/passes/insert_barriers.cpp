@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "codegen/analysis/footprint.h"
+#include "codegen/analysis/pending_accesses.h"
 #include "codegen/analysis/uniform.h"
-#include "codegen/passes/pending_accesses.h"
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -23,28 +24,40 @@ constexpr int64_t kMaxRounds = 16;  // a loop of no more is run to its end
 using Accesses = std::vector<FootprintRef>;
 
 struct Conflict {
-  Order order = Order::none;
+  Group order = Group::thread;
   FootprintRef before, after;
 };
 
-bool is_block_barrier(const Stmt& stmt) {
-  const auto* call = std::get_if<ExternCall>(&stmt.node);
-  return std::holds_alternative<Barrier>(stmt.node) ||
-         (call != nullptr && call->function->synchronises);
+/// What a statement changes in what is pending, beside its accesses; nothing if it does not.
+std::optional<Order> pending_order(const Stmt& stmt) {
+  std::optional<Order> result;
+  any_order(stmt, [&](const Order& order) {
+    switch (order.kind) {
+      case Order::Kind::barrier:
+        if (order.group != Group::thread) result = order;
+        break;
+      case Order::Kind::commit:
+      case Order::Kind::await:
+        result = order;
+        break;
+      case Order::Kind::converge:
+      case Order::Kind::exchange:  // of registers
+      case Order::Kind::arrive:    // no thread waits yet
+      case Order::Kind::wait:      // for what is before the arrival, which keep_blocks places later
+      case Order::Kind::fence:
+      case Order::Kind::previous_kernel:
+      case Order::Kind::next_kernel:
+      case Order::Kind::leave:
+        break;
+    }
+    return false;
+  });
+  return result;
 }
 
 /// True if the statement, or one inside it, changes what is pending without an access.
 bool contains_order(const Stmt& stmt) {
-  if (const auto* loop = std::get_if<For>(&stmt.node)) {
-    return std::any_of(loop->body.begin(), loop->body.end(), contains_order);
-  }
-  if (const auto* branch = std::get_if<If>(&stmt.node)) {
-    return std::any_of(branch->then.begin(), branch->then.end(), contains_order) ||
-           std::any_of(branch->otherwise.begin(), branch->otherwise.end(), contains_order);
-  }
-  return is_block_barrier(stmt) || std::holds_alternative<WarpBarrier>(stmt.node) ||
-         std::holds_alternative<AsyncWait>(stmt.node) ||
-         std::holds_alternative<AsyncCommit>(stmt.node);
+  return any_in(stmt, [](const Stmt& inner) { return pending_order(inner).has_value(); });
 }
 
 int reason_of(const Stmt& stmt) {
@@ -93,21 +106,24 @@ class BarrierPlanner {
   }
 
   void collect(const Stmt& stmt, Accesses& out) {
-    for_each_access(stmt, [&](const Access& access, bool writes) {
-      if (access.array->space != ArraySpace::shared) return;
-      out.push_back(footprints_.of(stmt, access, writes, loops_, predicates_));
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      if (effect.access.array->space != ArraySpace::shared) return;
+      out.push_back(footprints_.of(stmt, effect, loops_, predicates_));
     });
-    if (const auto* loop = std::get_if<For>(&stmt.node)) {
-      loops_.push_back({loop});
-      for (const Stmt& inner : loop->body) collect(inner, out);
-      loops_.pop_back();
-    } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
-      predicates_.push_back(branch->condition);
-      for (const Stmt& inner : branch->then) collect(inner, out);
-      predicates_.back() = negation(*branch);
-      for (const Stmt& inner : branch->otherwise) collect(inner, out);
-      predicates_.pop_back();
-    }
+    by_structure(
+        stmt,
+        [&](const For& loop) {
+          loops_.push_back({&loop});
+          for (const Stmt& inner : loop.body) collect(inner, out);
+          loops_.pop_back();
+        },
+        [&](const If& branch) {
+          predicates_.push_back(branch.condition);
+          for (const Stmt& inner : branch.then) collect(inner, out);
+          predicates_.back() = negation(branch);
+          for (const Stmt& inner : branch.otherwise) collect(inner, out);
+          predicates_.pop_back();
+        });
   }
 
   /// One object per condition, so that the footprints under it are found again.
@@ -117,10 +133,10 @@ class BarrierPlanner {
     return known;
   }
 
-  Order order_between(const FootprintRef& before, const FootprintRef& after) {
+  Group order_between(const FootprintRef& before, const FootprintRef& after) {
     const bool meet = before->first < after->end() && after->first < before->end();
-    if (before->array == after->array && !meet) return Order::none;
-    const auto [entry, is_new] = orders_.try_emplace({before.get(), after.get()}, Order::none);
+    if (before->array == after->array && !meet) return Group::thread;
+    const auto [entry, is_new] = orders_.try_emplace({before.get(), after.get()}, Group::thread);
     if (is_new) entry->second = order_needed(*before, *after);
     return entry->second;
   }
@@ -131,11 +147,11 @@ class BarrierPlanner {
     for (const FootprintRef& after : next) {
       if (after->manual_sync) continue;
       for (const PendingAccess& before : pending) {
-        Order order = order_between(before.access, after);
-        if (order == Order::warp && before.after_warp_barrier) order = Order::none;
+        Group order = order_between(before.access, after);
+        if (order == Group::warp && before.after_warp_barrier) order = Group::thread;
         if (order <= result.order) continue;
         result = {order, before.access, after};
-        if (order == Order::block) return result;
+        if (order == Group::block) return result;
       }
     }
     return result;
@@ -143,13 +159,13 @@ class BarrierPlanner {
 
   /// True if nothing inside the statement needs or makes an order.
   bool is_quiet(const Stmt& stmt, const Accesses& here) {
-    const bool compound =
-        std::holds_alternative<For>(stmt.node) || std::holds_alternative<If>(stmt.node);
+    bool compound = false;
+    for_each_body(stmt, [&](const Body&) { compound = true; });
     if (!compound) return true;
     if (contains_order(stmt)) return false;
     std::vector<PendingAccess> own;
     for (const FootprintRef& access : here) own.push_back({access, false});
-    return conflict_with(own, here).order == Order::none;
+    return conflict_with(own, here).order == Group::thread;
   }
 
   // ---- uniformity
@@ -185,9 +201,9 @@ class BarrierPlanner {
     bool in_warp;  // those of a warp as well
   };
   /// The innermost one that keeps such a barrier from all its threads; null if there is none.
-  const Parting* parting_of(Order order) const {
+  const Parting* parting_of(Group order) const {
     const auto at = std::find_if(parted_.rbegin(), parted_.rend(), [&](const Parting& parting) {
-      return order == Order::block || parting.in_warp;
+      return order == Group::block || parting.in_warp;
     });
     return at == parted_.rend() ? nullptr : &*at;
   }
@@ -216,7 +232,7 @@ class BarrierPlanner {
     inserted_.push_back(conflict);
     const auto reason = static_cast<int>(inserted_.size());
     Stmt stmt;
-    if (conflict.order == Order::block) {
+    if (conflict.order == Group::block) {
       stmt.node = Barrier{reason};
     } else {
       stmt.node = WarpBarrier{reason};
@@ -230,14 +246,8 @@ class BarrierPlanner {
   bool process(Body& body, PendingAccesses& state) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (&body == left_out_of_ && i == left_out_) continue;
-      if (is_block_barrier(body[i])) {
-        state.block_barrier();
-      } else if (std::holds_alternative<WarpBarrier>(body[i].node)) {
-        state.warp_barrier();
-      } else if (const auto* wait = std::get_if<AsyncWait>(&body[i].node)) {
-        state.wait(wait->pending);
-      } else if (std::holds_alternative<AsyncCommit>(body[i].node)) {
-        state.commit();
+      if (const std::optional<Order> order = pending_order(body[i])) {
+        take_order(*order, state);
       } else {
         const Accesses here = accesses_of(body[i]);
         if (here.empty() && !contains_order(body[i])) continue;
@@ -245,7 +255,7 @@ class BarrierPlanner {
         // What orders its own accesses is looked into before it is judged, once its barriers stand.
         if (quiet || !only_check_) {
           const Conflict conflict = conflict_with(state.all(), here);
-          if (conflict.order != Order::none) {
+          if (conflict.order != Group::thread) {
             if (only_check_) return false;
             body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), barrier(conflict));
             --i;  // the barrier takes effect first
@@ -262,22 +272,42 @@ class BarrierPlanner {
     return true;
   }
 
-  bool enter(Stmt& stmt, PendingAccesses& state) {
-    if (auto* loop = std::get_if<For>(&stmt.node)) {
-      const bool differs = !uniform_(loop->begin) || !uniform_(loop->end) || !uniform_(loop->step);
-      const bool differs_in_warp = differs && !same_in_warp(*loop);
-      const Expr& bound = !uniform_(loop->end)     ? loop->end
-                          : !uniform_(loop->begin) ? loop->begin
-                                                   : loop->step;
-      if (differs) parted_.push_back({"loop bound", bound, stmt.loc, differs_in_warp});
-      const bool good = run_rounds(*loop, state);
-      if (differs) parted_.pop_back();
-      return good;
+  static void take_order(const Order& order, PendingAccesses& state) {
+    if (order.kind == Order::Kind::commit) {
+      state.commit();
+    } else if (order.kind == Order::Kind::await) {
+      state.wait(order.pending);
+    } else if (order.group == Group::warp) {
+      state.warp_barrier();
+    } else {
+      state.block_barrier();
     }
-    auto& branch = std::get<If>(stmt.node);
+  }
+
+  bool enter(Stmt& stmt, PendingAccesses& state) {
+    bool good = true;
+    by_structure(
+        stmt, [&](For& loop) { good = enter_loop(loop, stmt.loc, state); },
+        [&](If& branch) { good = enter_branch(branch, stmt.loc, state); });
+    return good;
+  }
+
+  bool enter_loop(For& loop, SourceLoc loc, PendingAccesses& state) {
+    const bool differs = !uniform_(loop.begin) || !uniform_(loop.end) || !uniform_(loop.step);
+    const bool differs_in_warp = differs && !same_in_warp(loop);
+    const Expr& bound = !uniform_(loop.end)     ? loop.end
+                        : !uniform_(loop.begin) ? loop.begin
+                                                : loop.step;
+    if (differs) parted_.push_back({"loop bound", bound, loc, differs_in_warp});
+    const bool good = run_rounds(loop, state);
+    if (differs) parted_.pop_back();
+    return good;
+  }
+
+  bool enter_branch(If& branch, SourceLoc loc, PendingAccesses& state) {
     const bool differs = !uniform_(branch.condition);
     const bool differs_in_warp = differs && !same_in_warp(branch.condition);
-    if (differs) parted_.push_back({"condition", branch.condition, stmt.loc, differs_in_warp});
+    if (differs) parted_.push_back({"condition", branch.condition, loc, differs_in_warp});
     PendingAccesses then = state;
     predicates_.push_back(branch.condition);
     const Accesses of_then = differs ? accesses_of(branch.then) : Accesses();
@@ -295,8 +325,8 @@ class BarrierPlanner {
   void check_arms(const Accesses& then, const Accesses& otherwise, const Parting& parting) {
     for (const FootprintRef& before : then) {
       for (const FootprintRef& after : otherwise) {
-        const Order order = order_between(before, after);
-        const bool race = order == Order::block || (order == Order::warp && parting.in_warp);
+        const Group order = order_between(before, after);
+        const bool race = order == Group::block || (order == Group::warp && parting.in_warp);
         if (race && !before->manual_sync && !after->manual_sync) {
           divergent({order, before, after}, parting);
         }
@@ -358,7 +388,9 @@ class BarrierPlanner {
       if (e) period = std::lcm(period, period_of(e, *loop.var));
     };
     walk(loop.body, [&](const Stmt& stmt) {
-      if (const auto* let = std::get_if<Let>(&stmt.node)) consider(let->value);
+      for_each_binding(stmt, [&](const VarRef&, const Expr* value) {
+        if (value != nullptr) consider(*value);
+      });
       if (const auto* branch = std::get_if<If>(&stmt.node)) consider(branch->condition);
       for_each_access(stmt, [&](const Access& access, bool) {
         if (access.array->space != ArraySpace::shared) return;
@@ -372,10 +404,7 @@ class BarrierPlanner {
 
   static int64_t max_under_way(const Body& body) {
     int64_t most = 0;
-    walk(body, [&](const Stmt& stmt) {
-      const auto* wait = std::get_if<AsyncWait>(&stmt.node);
-      if (wait != nullptr) most = std::max<int64_t>(most, wait->pending);
-    });
+    walk(body, [&](const Stmt& stmt) { most = std::max<int64_t>(most, most_in_flight(stmt)); });
     return std::min(most, kMaxPeriod);
   }
 
@@ -393,11 +422,8 @@ class BarrierPlanner {
           body.erase(body.begin() + static_cast<std::ptrdiff_t>(i));
           continue;
         }
-      } else if (auto* loop = std::get_if<For>(&body[i].node)) {
-        remove_unneeded(loop->body);
-      } else if (auto* branch = std::get_if<If>(&body[i].node)) {
-        remove_unneeded(branch->then);
-        remove_unneeded(branch->otherwise);
+      } else {
+        for_each_body(body[i], [&](Body& inner) { remove_unneeded(inner); });
       }
       ++i;
     }
@@ -409,7 +435,7 @@ class BarrierPlanner {
       const int reason = reason_of(stmt);
       if (reason == 0) return;
       const Conflict& why = inserted_[static_cast<size_t>(reason - 1)];
-      const bool of_block = why.order == Order::block;
+      const bool of_block = why.order == Group::block;
       result.push_back(fmt::format("{}: {}: '{}' is {} here and {} at {} by another thread{}",
                                    to_string(why.after->loc), of_block ? "barrier" : "warp barrier",
                                    why.after->array->name, why.after->writes ? "written" : "read",
@@ -425,7 +451,7 @@ class BarrierPlanner {
   std::vector<Rounds> loops_;  // around the current statement
   std::vector<Expr> predicates_;
   std::map<const ir::Node*, Expr> negations_;
-  std::map<std::pair<const Footprint*, const Footprint*>, Order> orders_;
+  std::map<std::pair<const Footprint*, const Footprint*>, Group> orders_;
   std::vector<Conflict> inserted_;
   std::vector<Parting> parted_;  // outer before inner
   bool only_check_ = false;

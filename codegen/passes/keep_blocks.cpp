@@ -1,22 +1,9 @@
 #include "codegen/passes/keep_blocks.h"
 
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
 namespace {
-
-/// True if `holds` is, for the statement or for one inside it.
-template <class Predicate>
-bool any_in(const Stmt& outer, const Predicate& holds) {
-  bool found = holds(outer);
-  const auto look = [&](const Stmt& stmt) { found = found || holds(stmt); };
-  if (const auto* loop = std::get_if<For>(&outer.node)) walk(loop->body, look);
-  if (const auto* branch = std::get_if<If>(&outer.node)) {
-    walk(branch->then, look);
-    walk(branch->otherwise, look);
-  }
-  return found;
-}
 
 bool reaches_other_blocks(const Stmt& stmt) {
   bool reaches = false;
@@ -27,8 +14,9 @@ bool reaches_other_blocks(const Stmt& stmt) {
 }
 
 bool is_cluster_barrier(const Stmt& stmt) {
-  const auto* barrier = std::get_if<Barrier>(&stmt.node);
-  return barrier != nullptr && barrier->scope == BarrierScope::cluster;
+  return any_order(stmt, [](const Order& order) {
+    return order == Order{Order::Kind::barrier, Group::cluster};
+  });
 }
 
 }  // namespace

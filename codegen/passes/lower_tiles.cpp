@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "codegen/passes/tile_lowering.h"
+#include "codegen/layouts/vector_width.h"
+#include "codegen/lowering/tile_lowering.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -54,80 +55,84 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
   const bool exchanges = std::holds_alternative<ir::Reduce>(stmt.node) ||
                          std::holds_alternative<ir::ReducerFinalize>(stmt.node);
   manual_sync_ = stmt.manual_sync && !exchanges;
-  if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
-    const Expr value = resolve(let->value);
-    if (is_integer(let->var->type)) math_.define(let->var, value);
-    emit({Let{let->var, value}, loc});
-  } else if (const auto* element = std::get_if<ir::ElementLoad>(&stmt.node)) {
-    load(*element, loc);
-  } else if (const auto* target = std::get_if<ir::ElementStore>(&stmt.node)) {
-    store(*target, loc);
-  } else if (const auto* indivisible = std::get_if<ir::Atomic>(&stmt.node)) {
-    atomic(*indivisible, loc);
-  } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
-    if (loop->kind == ir::LoopKind::parallel) {
-      lower_parallel(*loop, loc);
-    } else {
-      lower_loop(*loop, loc);
-    }
-  } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
-    lower_reduce(*reduce, loc);
-  } else if (const auto* init = std::get_if<ir::ReducerInit>(&stmt.node)) {
-    reducer_init(*init, loc);
-  } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
-    reducer_update(*update, loc);
-  } else if (const auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
-    reducer_finalize(*finalize, loc);
-  } else if (const auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
-    lower_gemm(*gemm, loc);
-  } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-    lower_branch(*branch, loc, [&](const ir::Body& body) { lower_body(body); });
-  } else if (const auto* sync = std::get_if<ir::Sync>(&stmt.node)) {
-    if (sync->kind == ir::SyncKind::warp) {
-      emit({WarpBarrier{}, loc});
-    } else {
-      const BarrierScope scope = sync->kind == ir::SyncKind::block     ? BarrierScope::block
-                                 : sync->kind == ir::SyncKind::cluster ? BarrierScope::cluster
-                                                                       : BarrierScope::grid;
-      emit({Barrier{0, scope}, loc});
-      if (scope == BarrierScope::grid) result_.program.cooperative = true;
-    }
-  } else if (const auto* collective = std::get_if<ir::Collective>(&stmt.node)) {
-    emit({Collective{collective->var, collective->kind, resolve(collective->args),
-                     collective->width},
-          loc});
-  } else if (const auto* assume = std::get_if<ir::Assume>(&stmt.node)) {
-    // A fact for the rest of the body it stands in.
-    const Expr condition = resolve(assume->condition);
-    math_.add_fact(condition);
-    emit({Assert{condition, "a false assumption", Otherwise::trap}, loc});
-  } else if (const auto* present = std::get_if<ir::Present>(&stmt.node)) {
-    emit({Present{present->var, array_of(present->buffer)}, loc});
-  } else if (const auto* pointer = std::get_if<ir::Pointer>(&stmt.node)) {
-    // Each place where it begins is an array of its own: the address or the block may be another.
-    arrays_.erase(pointer->buffer->id);
-    emit({Declare{array_of(pointer->buffer), false}, loc});
-  } else if (const auto* check = std::get_if<ir::Assert>(&stmt.node)) {
-    emit({Assert{resolve(check->condition), check->message,
-                 check->report < 0 ? Otherwise::stop : Otherwise::report, check->report},
-          loc});
-  } else if (const auto* print = std::get_if<ir::Print>(&stmt.node)) {
-    when(sole_owner_, loc, [&] { emit({Print{print->text, resolve(print->args)}, loc}); });
-  } else if (const auto* dependency = std::get_if<ir::Dependency>(&stmt.node)) {
-    emit({*dependency, loc});
-  } else if (const auto* call = std::get_if<ir::ExternCall>(&stmt.node)) {
-    emit({ExternCall{call->var, call->function, resolve(call->args)}, loc});
-  } else if (std::holds_alternative<ir::AsyncCommit>(stmt.node)) {
-    emit({AsyncCommit{}, loc});
-  } else if (const auto* wait = std::get_if<ir::AsyncWait>(&stmt.node)) {
-    emit({AsyncWait{wait->pending}, loc});
-  } else if (const auto* leave = std::get_if<ir::Return>(&stmt.node)) {
-    const Expr condition = resolve(leave->condition);
-    emit({Return{condition}, loc});
-    math_.add_fact(ir::unary(ir::Op::logical_not, condition));
+  std::visit([&](const auto& node) { lower(node, loc); }, stmt.node);
+}
+
+void TileLowering::lower(const ir::Let& let, SourceLoc loc) {
+  const Expr value = resolve(let.value);
+  if (is_integer(let.var->type)) math_.define(let.var, value);
+  emit({Let{let.var, value}, loc});
+}
+
+void TileLowering::lower(const ir::Loop& loop, SourceLoc loc) {
+  if (loop.kind == ir::LoopKind::parallel) {
+    lower_parallel(loop, loc);
   } else {
-    internal_error("a copy or fill reached lower_tiles");
+    lower_loop(loop, loc);
   }
+}
+
+void TileLowering::lower(const ir::Sync& sync, SourceLoc loc) {
+  switch (sync.kind) {
+    case ir::SyncKind::warp:
+      return emit({WarpBarrier{}, loc});
+    case ir::SyncKind::block:
+      return emit({Barrier{0, BarrierScope::block}, loc});
+    case ir::SyncKind::cluster:
+      return emit({Barrier{0, BarrierScope::cluster}, loc});
+    case ir::SyncKind::grid:
+      result_.program.cooperative = true;
+      return emit({Barrier{0, BarrierScope::grid}, loc});
+  }
+}
+
+void TileLowering::lower(const ir::Collective& collective, SourceLoc loc) {
+  emit({Collective{collective.var, collective.kind, resolve(collective.args), collective.width},
+        loc});
+}
+
+void TileLowering::lower(const ir::Assume& assume, SourceLoc loc) {
+  // A fact for the rest of the body it stands in.
+  const Expr condition = resolve(assume.condition);
+  math_.add_fact(condition);
+  emit({Assert{condition, "a false assumption", Otherwise::trap}, loc});
+}
+
+void TileLowering::lower(const ir::Present& present, SourceLoc loc) {
+  emit({Present{present.var, array_of(present.buffer)}, loc});
+}
+
+void TileLowering::lower(const ir::Pointer& pointer, SourceLoc loc) {
+  // Each place where it begins is an array of its own: the address or the block may be another.
+  arrays_.erase(pointer.buffer->id);
+  emit({Declare{array_of(pointer.buffer), false}, loc});
+}
+
+void TileLowering::lower(const ir::Assert& check, SourceLoc loc) {
+  const Otherwise otherwise = check.report < 0 ? Otherwise::stop : Otherwise::report;
+  emit({Assert{resolve(check.condition), check.message, otherwise, check.report}, loc});
+}
+
+void TileLowering::lower(const ir::Print& print, SourceLoc loc) {
+  when(sole_owner_, loc, [&] { emit({Print{print.text, resolve(print.args)}, loc}); });
+}
+
+void TileLowering::lower(const ir::ExternCall& call, SourceLoc loc) {
+  emit({ExternCall{call.var, call.function, resolve(call.args)}, loc});
+}
+
+void TileLowering::lower(const ir::Return& leave, SourceLoc loc) {
+  const Expr condition = resolve(leave.condition);
+  emit({Return{condition}, loc});
+  math_.add_fact(ir::unary(ir::Op::logical_not, condition));
+}
+
+void TileLowering::lower(const ir::Copy&, SourceLoc) {
+  internal_error("a copy reached lower_tiles");
+}
+
+void TileLowering::lower(const ir::Fill&, SourceLoc) {
+  internal_error("a fill reached lower_tiles");
 }
 
 void TileLowering::lower_loop(const ir::Loop& loop, SourceLoc loc) {

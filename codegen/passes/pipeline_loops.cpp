@@ -6,9 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "codegen/passes/copy_groups.h"
-#include "codegen/passes/first_copies.h"
-#include "codegen/passes/tile_uses.h"
+#include "codegen/pipelines/copy_groups.h"
+#include "codegen/pipelines/first_copies.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -60,19 +60,15 @@ class LoopPipeline {
 
   void require_no_waits(const ir::Body& body) const {
     for (const ir::Stmt& stmt : body) {
-      if (std::holds_alternative<ir::AsyncCommit>(stmt.node) ||
-          std::holds_alternative<ir::AsyncWait>(stmt.node)) {
+      if (has_order(stmt, Order::Kind::commit) || has_order(stmt, Order::Kind::await)) {
         fail("ASYNC_IN_PIPELINE", "an asynchronous copy or a wait inside a pipelined loop",
              stmt.loc);
-      } else if (const auto* inner = std::get_if<ir::Loop>(&stmt.node)) {
-        if (inner->kind == ir::LoopKind::pipelined) {
-          fail("ASYNC_IN_PIPELINE", "a pipelined loop inside a pipelined loop", stmt.loc);
-        }
-        require_no_waits(inner->body);
-      } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
-        require_no_waits(branch->then);
-        require_no_waits(branch->otherwise);
       }
+      const auto* inner = std::get_if<ir::Loop>(&stmt.node);
+      if (inner != nullptr && inner->kind == ir::LoopKind::pipelined) {
+        fail("ASYNC_IN_PIPELINE", "a pipelined loop inside a pipelined loop", stmt.loc);
+      }
+      for_each_body(stmt, [&](const ir::Body& nested) { require_no_waits(nested); });
     }
   }
 
@@ -275,12 +271,7 @@ class Pipeliner {
         continue;
       }
       to.push_back(stmt);
-      if (auto* inner = std::get_if<ir::Loop>(&to.back().node)) {
-        inner->body = body(inner->body);
-      } else if (auto* branch = std::get_if<ir::If>(&to.back().node)) {
-        branch->then = body(branch->then);
-        branch->otherwise = body(branch->otherwise);
-      }
+      for_each_body(to.back(), [&](ir::Body& inner) { inner = body(inner); });
     }
     return to;
   }

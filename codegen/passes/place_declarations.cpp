@@ -2,35 +2,20 @@
 
 #include <set>
 
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
 namespace {
 
-/// Register arrays that a statement names, in order.
-void named_arrays(const Stmt& stmt, std::vector<ArrayRef>& out) {
-  auto add = [&](const ArrayRef& array) {
-    if (array && array->space == ArraySpace::registers) out.push_back(array);
-  };
-  if (const auto* load = std::get_if<Load>(&stmt.node)) {
-    add(load->from.array);
-    add(load->into.array);
-  } else if (const auto* store = std::get_if<Store>(&stmt.node)) {
-    add(store->to.array);
-    add(store->from.array);
-  } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
-    add(convert->into.array);
-    add(convert->from.array);
-  } else if (const auto* packed = std::get_if<Packed>(&stmt.node)) {
-    add(packed->into.array);
-    for (const Slice& arg : packed->args) add(arg.array);
-  } else if (const auto* matrices = std::get_if<LoadMatrix>(&stmt.node)) {
-    add(matrices->into.array);
-  } else if (const auto* mma = std::get_if<Mma>(&stmt.node)) {
-    add(mma->c.array);
-    add(mma->a.array);
-    add(mma->b.array);
-  }
+/// Register arrays that a statement and those inside it access, in order.
+std::vector<ArrayRef> named_arrays(const Stmt& stmt) {
+  std::vector<ArrayRef> result;
+  walk_stmt(stmt, [&](const Stmt& inner) {
+    for_each_array(inner, [&](const ArrayRef& array) {
+      if (array->space == ArraySpace::registers) result.push_back(array);
+    });
+  });
+  return result;
 }
 
 }  // namespace
@@ -38,8 +23,7 @@ void named_arrays(const Stmt& stmt, std::vector<ArrayRef>& out) {
 void place_declarations(Program& program) {
   std::set<const Array*> declared;
   walk(program.body, [&](const Stmt& stmt) {
-    if (const auto* declare = std::get_if<Declare>(&stmt.node))
-      declared.insert(declare->array.get());
+    for_each_declaration(stmt, [&](const ArrayRef& array) { declared.insert(array.get()); });
   });
   Body result;
   // The comment of a DSL statement stays with it: declarations go in front of it.
@@ -52,15 +36,7 @@ void place_declarations(Program& program) {
       result.push_back(std::move(stmt));
       continue;
     }
-    std::vector<ArrayRef> arrays;
-    named_arrays(stmt, arrays);
-    if (auto* loop = std::get_if<For>(&stmt.node)) {
-      walk(loop->body, [&](const Stmt& s) { named_arrays(s, arrays); });
-    } else if (auto* branch = std::get_if<If>(&stmt.node)) {
-      walk(branch->then, [&](const Stmt& s) { named_arrays(s, arrays); });
-      walk(branch->otherwise, [&](const Stmt& s) { named_arrays(s, arrays); });
-    }
-    for (const ArrayRef& array : arrays) {
+    for (const ArrayRef& array : named_arrays(stmt)) {
       if (!declared.insert(array.get()).second) continue;
       const size_t at = has_comment ? comment : result.size();
       result.insert(result.begin() + static_cast<std::ptrdiff_t>(at),

@@ -11,7 +11,7 @@
 #include "codegen/analysis/index_form.h"
 #include "codegen/analysis/row_copies.h"
 #include "codegen/analysis/shared_lifetimes.h"
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -201,12 +201,14 @@ std::vector<std::string> place_shared(Program& program) {
     for_each_access(stmt, [&](Access& access, bool) {
       if (const Array* array = shared_array(access)) accesses[array].push_back(&access);
     });
-    const auto* copy = std::get_if<AsyncCopy>(&stmt.node);
-    if (copy != nullptr && copy->is_row) row_targets.insert(copy->to.array.get());
-    if (const auto* loop = std::get_if<For>(&stmt.node)) loops.push_back(loop->var);
-    if (const auto* let = std::get_if<Let>(&stmt.node)) {
-      if (is_integer(let->var->type)) math.define(let->var, let->value);
-    }
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      const bool is_row_target = effect.writes && effect.proxy == Proxy::async;
+      if (is_row_target) row_targets.insert(effect.access.array.get());
+    });
+    for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
+      if (var->kind == ir::VarKind::loop) loops.push_back(var);
+      if (value != nullptr && is_integer(var->type)) math.define(var, *value);
+    });
   });
 
   std::array<Environment, 2> samples = {Environment(program.num_vars),

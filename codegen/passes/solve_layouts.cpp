@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "codegen/passes/layout_cost.h"
-#include "codegen/passes/layout_participants.h"
-#include "codegen/passes/propagate_layouts.h"
-#include "codegen/passes/stage_fragments.h"
+#include "codegen/layouts/layout_cost.h"
+#include "codegen/layouts/layout_participants.h"
+#include "codegen/layouts/propagate_layouts.h"
+#include "codegen/layouts/stage_fragments.h"
+#include "codegen/layouts/vector_width.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -30,14 +32,14 @@ class Solver {
     }
     for (const Participant& p : participants_.all) {
       if (p.loop == nullptr) continue;
-      plan_.copies[p.loop] = p.copies;
+      const Layout& layout = known.loops.at(loop_id(*p.loop));
+      plan_.loops[loop_id(*p.loop)] = {layout, p.copies, vector_width(*p.loop, layout)};
       for (std::string& note :
-           uncoalesced_accesses(p, known.loops.at(p.loop), kernel_.threads, participants_.math)) {
+           uncoalesced_accesses(p, layout, kernel_.threads, participants_.math)) {
         plan_.uncoalesced.push_back(std::move(note));
       }
     }
     plan_.fragments = std::move(known.fragments);
-    plan_.loops = std::move(known.loops);
     return std::nullopt;
   }
   LayoutPlan& plan() { return plan_; }
@@ -112,7 +114,7 @@ class Solver {
   bool resolved(const KnownLayouts& known, int component) const {
     for (const Participant& p : participants_.all) {
       if (p.component != component) continue;
-      if (p.loop != nullptr && !known.loops.contains(p.loop)) return false;
+      if (p.loop != nullptr && !known.loops.contains(loop_id(*p.loop))) return false;
       for (const FragmentUse& use : p.fragments) {
         if (!known.fragments.contains(use.buffer->id)) return false;
       }
@@ -126,15 +128,16 @@ class Solver {
     const int component = root.component;
     auto conflict = propagate(attempt, component);
     while (!conflict && !resolved(attempt, component)) {
-      const auto next = std::find_if(
-          participants_.all.begin(), participants_.all.end(), [&](const Participant& p) {
-            return p.component == component && p.loop != nullptr && !attempt.loops.contains(p.loop);
-          });
+      const auto next = std::find_if(participants_.all.begin(), participants_.all.end(),
+                                     [&](const Participant& p) {
+                                       return p.component == component && p.loop != nullptr &&
+                                              !attempt.loops.contains(loop_id(*p.loop));
+                                     });
       if (next == participants_.all.end()) {
         return LayoutConflict{
             "a fragment is used before anything determines its layout", root.loc, {}};
       }
-      attempt.loops[next->loop] = proposals(*next).front();
+      attempt.loops[loop_id(*next->loop)] = proposals(*next).front();
       conflict = propagate(attempt, component);
     }
     return conflict;
@@ -146,8 +149,8 @@ class Solver {
     Search search;
     std::vector<const Participant*> open;
     for (const Participant& root : participants_.all) {
-      const bool is_open =
-          root.component == component && root.loop != nullptr && !known.loops.contains(root.loop);
+      const bool is_open = root.component == component && root.loop != nullptr &&
+                           !known.loops.contains(loop_id(*root.loop));
       const bool is_new = is_open && std::none_of(open.begin(), open.end(), [&](const auto* other) {
                             return proposes_the_same(root, *other);
                           });
@@ -180,7 +183,7 @@ class Solver {
                 const std::vector<Layout>& proposals) {
     for (const Layout& proposal : proposals) {
       KnownLayouts attempt = known;
-      attempt.loops[root.loop] = proposal;
+      attempt.loops[loop_id(*root.loop)] = proposal;
       if (const auto conflict = attempt_from(attempt, root)) {
         note(root, proposal, "rejected: " + conflict->what);
         if (!search.first) search.first = conflict;
@@ -200,7 +203,7 @@ class Solver {
     for (const Participant& p : participants_.all) {
       const bool counts = p.loop != nullptr || p.reduce != nullptr || p.finalize != nullptr;
       if (p.component != component || !counts) continue;
-      const Layout& layout = p.loop != nullptr ? known.loops.at(p.loop)
+      const Layout& layout = p.loop != nullptr ? known.loops.at(loop_id(*p.loop))
                                                : known.fragments.at(p.fragments[0].buffer->id);
       cost += layout_cost(p, layout, kernel_.threads, participants_.math);
     }

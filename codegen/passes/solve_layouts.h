@@ -13,18 +13,24 @@
 #include <vector>
 
 #include "codegen/analysis/index_form.h"
-#include "codegen/passes/iteration_copies.h"
+#include "codegen/layouts/iteration_copies.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
 
+/// How the threads of a block share a parallel loop.
+struct LoopPlan {
+  layout::Layout layout;
+  Copies copies = Copies::all;
+  int64_t vector = 1;  // iterations along the last axis that a thread handles as one
+};
+
 struct LayoutPlan {
-  std::map<int, layout::Layout> fragments;          // by Buffer::id, views included
-  std::map<const ir::Loop*, layout::Layout> loops;  // parallel loops of the kernel given
-  std::map<const ir::Loop*, Copies> copies;         // the same loops
-  std::vector<std::string> notes;                   // candidates and costs, for `explain`
-  std::vector<std::string> uncoalesced;             // accesses that waste sectors, for `explain`
-  std::vector<std::string> relayouts;               // what was staged, for `explain`
+  std::map<int, layout::Layout> fragments;  // by Buffer::id, views included
+  std::map<int, LoopPlan> loops;            // parallel loops, by loop_id
+  std::vector<std::string> notes;           // candidates and costs, for `explain`
+  std::vector<std::string> uncoalesced;     // accesses that waste sectors, for `explain`
+  std::vector<std::string> relayouts;       // what was staged, for `explain`
 };
 
 /// `kernel` has been through expand_tiles and must outlive the plan; relayouts are added to it. Throws

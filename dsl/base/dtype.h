@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "dsl/base/api.h"
+
 namespace tessera {
 
 enum class DType : uint8_t {
@@ -27,16 +29,16 @@ enum class DType : uint8_t {
 inline constexpr int kNumDTypes = 15;
 
 /// "f32", "bf16", "bool", ...: the dtype words of the op tables.
-std::string_view name(DType dtype);
-std::optional<DType> dtype_from_name(std::string_view word);
+TESSERA_API std::string_view name(DType dtype);
+TESSERA_API std::optional<DType> dtype_from_name(std::string_view word);
 
 /// Bits of one element in memory: 4 for e2m1, else a multiple of 8.
-int bits(DType dtype);
+TESSERA_API int bits(DType dtype);
 /// Bytes of one element; e2m1 counts as one byte (registers hold one code per byte).
-int bytes(DType dtype);
+TESSERA_API int bytes(DType dtype);
 
-bool is_float(DType dtype);
-bool is_integer(DType dtype);  // boolean is neither
-bool is_signed(DType dtype);   // signed integers and all floats
+TESSERA_API bool is_float(DType dtype);
+TESSERA_API bool is_integer(DType dtype);  // boolean is neither
+TESSERA_API bool is_signed(DType dtype);   // signed integers and all floats
 
 }  // namespace tessera

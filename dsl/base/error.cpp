@@ -65,6 +65,8 @@ std::string_view name(ErrorKind kind) {
 
 Error::Error(ErrorFields fields) : std::runtime_error(render(fields)), fields_(std::move(fields)) {}
 
+Error::~Error() = default;
+
 void internal_error(const std::string& message, SourceLoc loc) {
   throw Error({.kind = ErrorKind::internal,
                .what = "internal error, a bug in Tessera: " + message,

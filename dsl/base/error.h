@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "dsl/base/api.h"
 #include "dsl/base/source_loc.h"
 
 namespace tessera {
@@ -21,7 +22,7 @@ enum class ErrorKind {
   trap,         // the checked executor stopped the program
   internal,     // our bug
 };
-std::string_view name(ErrorKind kind);
+TESSERA_API std::string_view name(ErrorKind kind);
 
 /// Members that are not named are empty.
 struct ErrorFields {
@@ -47,9 +48,13 @@ struct ErrorFields {
 ///     at        file.cpp:57
 ///       the line
 ///       ^
-class Error : public std::runtime_error {
+class TESSERA_API Error : public std::runtime_error {
  public:
   explicit Error(ErrorFields fields);
+  Error(const Error&) = default;
+  Error& operator=(const Error&) = default;
+  /// Out of line: one typeinfo, in the library, so that a catch elsewhere matches.
+  ~Error() override;
 
   ErrorKind kind() const { return fields_.kind; }
   const std::string& op() const { return fields_.op; }
@@ -66,7 +71,8 @@ class Error : public std::runtime_error {
 };
 
 /// Throws an internal error ("a bug in Tessera") naming file and line.
-[[noreturn]] void internal_error(const std::string& message, SourceLoc loc = SourceLoc::here());
+[[noreturn]] TESSERA_API void internal_error(const std::string& message,
+                                             SourceLoc loc = SourceLoc::here());
 
 }  // namespace tessera
 

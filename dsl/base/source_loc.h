@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "dsl/base/api.h"
+
 namespace tessera {
 
 struct SourceLoc {
@@ -20,10 +22,10 @@ struct SourceLoc {
 
 /// "per_token_cast.cpp:57": file name without its folders, so that text does not depend on the
 /// checkout.
-std::string to_string(SourceLoc loc);
+TESSERA_API std::string to_string(SourceLoc loc);
 
 /// The author's line with a caret under its first character, two lines; empty if the file cannot be
 /// read.
-std::string excerpt(SourceLoc loc);
+TESSERA_API std::string excerpt(SourceLoc loc);
 
 }  // namespace tessera

@@ -9,24 +9,29 @@
 #include <string>
 #include <type_traits>
 
+#include "dsl/base/api.h"
 #include "dsl/base/dtype.h"
 
 namespace tessera {
 
+/// Where memory is: the CPU, or a CUDA device by its number.
+///
+/// Example: Device::cuda(0)
 struct Device {
-  enum class Kind : uint8_t { cpu, cuda } kind = Kind::cpu;
+  enum class Kind : uint8_t { cpu, cuda } kind = Kind::cpu;  // which of the two
   int ordinal = 0;
 
+  /// The CPU / the CUDA device of a number.
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int ordinal) { return {Kind::cuda, ordinal}; }
   bool is_cuda() const { return kind == Kind::cuda; }
   friend bool operator==(const Device&, const Device&) = default;
 };
-std::string to_string(Device device);  // "cpu", "cuda:0"
+TESSERA_API std::string to_string(Device device);  // "cpu", "cuda:0"
 
 /// Extents or strides, at most kMaxRank of them, inline. More are an argument error.
 inline constexpr int kMaxRank = 8;
-struct Dims {
+struct TESSERA_API Dims {
   std::array<int64_t, kMaxRank> values{};
   int rank = 0;
 
@@ -35,6 +40,7 @@ struct Dims {
   explicit Dims(std::span<const int64_t> list);
   int64_t operator[](int i) const { return values[static_cast<size_t>(i)]; }
   int64_t& operator[](int i) { return values[static_cast<size_t>(i)]; }
+  /// One more value at the end. Throws an argument error beyond kMaxRank.
   void push_back(int64_t value);
   const int64_t* begin() const { return values.data(); }
   /// Within the array whatever `rank` says.
@@ -42,14 +48,14 @@ struct Dims {
     const bool fits = rank >= 0 && rank <= kMaxRank;
     return values.data() + (fits ? rank : 0);
   }
-  friend bool operator==(const Dims& a, const Dims& b);
+  friend TESSERA_API bool operator==(const Dims& a, const Dims& b);
 };
-int64_t num_elements(const Dims& shape);
-Dims row_major_strides(const Dims& shape);
-std::string to_string(const Dims& dims);  // "[4096, 56]"
+TESSERA_API int64_t num_elements(const Dims& shape);
+TESSERA_API Dims row_major_strides(const Dims& shape);
+TESSERA_API std::string to_string(const Dims& dims);  // "[4096, 56]"
 
 /// Strides count elements of `dtype`. e2m1 data is passed as i8 [.., H/2].
-struct TensorView {
+struct TESSERA_API TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
   Device device;
@@ -86,9 +92,9 @@ struct TensorView {
 struct ViewDefect {
   std::string expected, got;
 };
-std::optional<ViewDefect> find_defect(const TensorView& view);
+TESSERA_API std::optional<ViewDefect> find_defect(const TensorView& view);
 
 /// "bf16[4096, 7168]", with ", strides [..]" appended when they are not row-major.
-std::string to_string(const TensorView& view);
+TESSERA_API std::string to_string(const TensorView& view);
 
 }  // namespace tessera

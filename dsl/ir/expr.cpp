@@ -6,101 +6,17 @@
 #include <cmath>
 
 #include "dsl/base/error.h"
+#include "dsl/ir/integer.h"
 
 namespace tessera::ir {
 namespace {
 
-/// Wraps a value to the width of an integer dtype, as the machine does.
-int64_t wrap(DType type, int64_t value) {
-  switch (type) {
-    case DType::i8:
-      return static_cast<int8_t>(value);
-    case DType::u8:
-      return static_cast<uint8_t>(value);
-    case DType::i16:
-      return static_cast<int16_t>(value);
-    case DType::u16:
-      return static_cast<uint16_t>(value);
-    case DType::i32:
-      return static_cast<int32_t>(value);
-    case DType::u32:
-      return static_cast<uint32_t>(value);
-    case DType::boolean:
-      return value != 0 ? 1 : 0;
-    default:
-      return value;
-  }
-}
-
-uint64_t unsigned_bits(int64_t value) {
-  return static_cast<uint64_t>(value);
-}
-int64_t signed_bits(uint64_t value) {
-  return static_cast<int64_t>(value);
-}
-
-bool less(DType type, int64_t a, int64_t b) {
-  return type == DType::u64 ? unsigned_bits(a) < unsigned_bits(b) : a < b;
-}
-
-/// Folds two integer constants; false where the operation has no value to fold (division by zero).
-bool fold(Op op, DType type, int64_t a, int64_t b, int64_t& result) {
-  switch (op) {
-    case Op::add:
-      result = signed_bits(unsigned_bits(a) + unsigned_bits(b));
-      break;
-    case Op::sub:
-      result = signed_bits(unsigned_bits(a) - unsigned_bits(b));
-      break;
-    case Op::mul:
-      result = signed_bits(unsigned_bits(a) * unsigned_bits(b));
-      break;
-    case Op::div:
-    case Op::mod:
-      if (b == 0 || b == -1) return false;
-      if (type == DType::u64) {
-        result = signed_bits(op == Op::div ? unsigned_bits(a) / unsigned_bits(b)
-                                           : unsigned_bits(a) % unsigned_bits(b));
-      } else {
-        result = op == Op::div ? a / b : a % b;
-      }
-      break;
-    case Op::min:
-      result = less(type, a, b) ? a : b;
-      break;
-    case Op::max:
-      result = less(type, a, b) ? b : a;
-      break;
-    case Op::bit_and:
-      result = a & b;
-      break;
-    case Op::bit_or:
-      result = a | b;
-      break;
-    case Op::bit_xor:
-      result = a ^ b;
-      break;
-    case Op::lt:
-      result = less(type, a, b);
-      return true;
-    case Op::le:
-      result = !less(type, b, a);
-      return true;
-    case Op::eq:
-      result = a == b;
-      return true;
-    case Op::ne:
-      result = a != b;
-      return true;
-    default:
-      return false;
-  }
-  result = wrap(type, result);
-  return true;
-}
-
-bool is_comparison(Op op) {
-  return op == Op::lt || op == Op::le || op == Op::eq || op == Op::ne;
+/// Folds two integer constants; nothing where that is left to the machine.
+std::optional<int64_t> fold(Op op, DType type, int64_t a, int64_t b) {
+  const bool divides = op == Op::div || op == Op::mod;
+  if (divides && (b == 0 || b == -1)) return std::nullopt;
+  if (op == Op::logical_and || op == Op::logical_or) return std::nullopt;
+  return compute(op, type, a, b);
 }
 
 Expr make(Op op, DType type, std::vector<Expr> args, SourceLoc loc) {
@@ -156,10 +72,9 @@ Expr binary(Op op, Expr a, Expr b, SourceLoc loc) {
   }
   const DType type = a->type;
   if (!is_float(type) && !shift) {
-    int64_t folded = 0;
-    if (is_constant(a) && is_constant(b) && op != Op::logical_and && op != Op::logical_or &&
-        fold(op, type, a->integer, b->integer, folded)) {
-      return constant(is_comparison(op) ? DType::boolean : type, folded);
+    if (is_constant(a) && is_constant(b)) {
+      const std::optional<int64_t> folded = fold(op, type, a->integer, b->integer);
+      if (folded) return constant(is_comparison(op) ? DType::boolean : type, *folded);
     }
     switch (op) {
       case Op::add:

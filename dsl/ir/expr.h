@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/base/dtype.h"
 #include "dsl/base/source_loc.h"
 
@@ -60,7 +61,7 @@ enum class Op : uint8_t {
   is_inf,
   popcount,  // u32/u64 -> i32
 };
-std::string_view name(Op op);
+TESSERA_API std::string_view name(Op op);
 
 struct Node;
 struct Var;
@@ -116,16 +117,16 @@ struct Var {
 
 // ---- construction: folds integer constants and x+0, x*1, x*0, x/1, x%1; never reorders and never
 // folds floats.
-Expr constant(DType type, int64_t value);
-Expr float_constant(DType type, double value);  // value must be exact in `type`
-Expr index(int64_t value);                      // i32 if it fits, else i64
-Expr var(VarRef v);
-Expr binary(Op op, Expr a, Expr b, SourceLoc loc = {});
-Expr unary(Op op, Expr a, SourceLoc loc = {});
-Expr call(Op op, DType type, std::vector<Expr> args, SourceLoc loc = {});
-Expr select(Expr condition, Expr then, Expr otherwise, SourceLoc loc = {});
-Expr cast(DType type, Expr a, SourceLoc loc = {});
-Expr bitcast(DType type, Expr a, SourceLoc loc = {});
+TESSERA_API Expr constant(DType type, int64_t value);
+TESSERA_API Expr float_constant(DType type, double value);  // value must be exact in `type`
+TESSERA_API Expr index(int64_t value);                      // i32 if it fits, else i64
+TESSERA_API Expr var(VarRef v);
+TESSERA_API Expr binary(Op op, Expr a, Expr b, SourceLoc loc = {});
+TESSERA_API Expr unary(Op op, Expr a, SourceLoc loc = {});
+TESSERA_API Expr call(Op op, DType type, std::vector<Expr> args, SourceLoc loc = {});
+TESSERA_API Expr select(Expr condition, Expr then, Expr otherwise, SourceLoc loc = {});
+TESSERA_API Expr cast(DType type, Expr a, SourceLoc loc = {});
+TESSERA_API Expr bitcast(DType type, Expr a, SourceLoc loc = {});
 
 inline Expr operator+(Expr a, Expr b) {
   return binary(Op::add, std::move(a), std::move(b));
@@ -150,18 +151,18 @@ inline Expr operator&&(Expr a, Expr b) {
 }
 
 // ---- inspection
-bool is_constant(const Expr& e);
-bool is_constant(const Expr& e, int64_t value);
-bool equal(const Expr& a, const Expr& b);  // structural
+TESSERA_API bool is_constant(const Expr& e);
+TESSERA_API bool is_constant(const Expr& e, int64_t value);
+TESSERA_API bool equal(const Expr& a, const Expr& b);  // structural
 /// Every Var in `e`, each once, in order of first appearance.
-void collect_vars(const Expr& e, std::vector<VarRef>& out);
+TESSERA_API void collect_vars(const Expr& e, std::vector<VarRef>& out);
 /// `e` with Vars replaced as `lookup` says (a null answer keeps the Var).
 template <class Lookup>
 Expr substitute(const Expr& e, const Lookup& lookup);
 /// Same node kind with other arguments, folded again.
-Expr rebuild(const Node& node, std::vector<Expr> args);
+TESSERA_API Expr rebuild(const Node& node, std::vector<Expr> args);
 /// "block_y * 64 + thread / 8": C precedence, for dumps and messages.
-std::string to_string(const Expr& e);
+TESSERA_API std::string to_string(const Expr& e);
 
 template <class Lookup>
 Expr substitute(const Expr& e, const Lookup& lookup) {

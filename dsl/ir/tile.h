@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/ir/expr.h"
 #include "dsl/ir/extern_function.h"
 #include "dsl/layout/mma.h"
@@ -15,7 +16,7 @@ namespace tessera::ir {
 
 /// `cluster`: shared memory of a block of the same cluster.
 enum class Space : uint8_t { global, shared, cluster, fragment, local, scalar };
-std::string_view name(Space space);
+TESSERA_API std::string_view name(Space space);
 
 struct Buffer;
 using BufferRef = std::shared_ptr<const Buffer>;
@@ -51,7 +52,7 @@ enum class CacheHint : uint8_t {
   evict_last,   // others will read it: the last to leave both caches
   no_allocate,  // takes no place in the cache of the multiprocessor
 };
-std::string_view name(CacheHint hint);
+TESSERA_API std::string_view name(CacheHint hint);
 
 /// An index into a tile that is smaller than its buffer: begin <= index < begin + extent. What breaks it
 /// is undefined; the checked executor traps.
@@ -81,7 +82,7 @@ struct Region {
 enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipelined };
 enum class ReduceOp : uint8_t { sum, max, absmax, min };
 enum class SyncKind : uint8_t { block, warp, cluster, grid };
-std::string_view name(SyncKind kind);
+TESSERA_API std::string_view name(SyncKind kind);
 /// Whether a copy from global to shared memory goes on in the background.
 enum class CopyMode : uint8_t {
   plain,
@@ -106,10 +107,10 @@ enum class CollectiveKind : uint8_t {
 enum class AtomicOp : uint8_t { add, max, min, exchange, compare_exchange };
 /// Relaxed atomics order nothing else; acq_rel ones also order the thread's other accesses.
 enum class MemoryOrder : uint8_t { relaxed, acq_rel };
-std::string_view name(LoopKind kind);
-std::string_view name(ReduceOp op);
-std::string_view name(AtomicOp op);
-std::string_view name(CollectiveKind kind);
+TESSERA_API std::string_view name(LoopKind kind);
+TESSERA_API std::string_view name(ReduceOp op);
+TESSERA_API std::string_view name(AtomicOp op);
+TESSERA_API std::string_view name(CollectiveKind kind);
 
 struct Stmt;
 using Body = std::vector<Stmt>;
@@ -297,6 +298,6 @@ struct Kernel {
 };
 
 /// Readable text of the whole kernel, stable.
-std::string to_string(const Kernel& kernel);
+TESSERA_API std::string to_string(const Kernel& kernel);
 
 }  // namespace tessera::ir

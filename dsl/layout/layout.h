@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "dsl/base/api.h"
+
 namespace tessera::layout {
 
 /// One digit of one logical axis: ((index[axis] / div) % extent), multiplied by `thread` into the
@@ -47,7 +49,7 @@ struct Place {
 ///
 ///   // 64 x 128 over 256 threads: thread = (i % 8) * 32 + j / 4, slot = (i / 8) * 4 + j % 4
 ///   Layout({64, 128}, {{0, 1, 8, 32, 0}, {0, 8, 8, 0, 4}, {1, 1, 4, 0, 1}, {1, 4, 32, 1, 0}});
-class Layout {
+class TESSERA_API Layout {
  public:
   Layout() = default;  // rank 0: one element in thread 0 slot 0
   Layout(std::vector<int64_t> shape, std::vector<Digit> digits, std::vector<Replica> replicas = {});
@@ -90,26 +92,26 @@ class Layout {
 ///
 /// Threads that the tile does not need hold copies: lanes divide `threads`, so every thread holds
 /// something (in ragged cases perhaps only padding).
-Layout plan(const std::vector<int64_t>& shape, int64_t threads, int64_t vector);
+TESSERA_API Layout plan(const std::vector<int64_t>& shape, int64_t threads, int64_t vector);
 
 /// Every thread holds the whole tile, slot = row-major index.
-Layout replicated(const std::vector<int64_t>& shape, int64_t threads);
+TESSERA_API Layout replicated(const std::vector<int64_t>& shape, int64_t threads);
 
 /// The layout of a reduction's result: `axis` removed, its thread digits become replicas, its slot
 /// digits vanish and the remaining slots close up. Row sum of the 64 x 128 tile above:
 /// thread = (i % 8) * 32 + rep, slot = i / 8, 32 copies.
-Layout reduce(const Layout& source, int axis);
+TESSERA_API Layout reduce(const Layout& source, int axis);
 
 /// Same physical map for another shape with the same element order; nothing if a digit would
 /// straddle the new axes. 4 x 1024 as 4 x 8 x 128: reshape(source, {4, 8, 128}).
-std::optional<Layout> reshape(const Layout& source, const std::vector<int64_t>& shape);
+TESSERA_API std::optional<Layout> reshape(const Layout& source, const std::vector<int64_t>& shape);
 
 /// `times` as many copies: the new ones `num_threads()` apart.
-Layout replicate(const Layout& source, int64_t times);
+TESSERA_API Layout replicate(const Layout& source, int64_t times);
 
 /// True if every thread that holds element e in `small` also holds it in `large` (shapes equal).
 /// Slots do not matter.
-bool contains(const Layout& large, const Layout& small);
+TESSERA_API bool contains(const Layout& large, const Layout& small);
 
 /// A collision, if two elements (or two copies) share a thread and slot: the two index tuples.
 /// Padding points own their registers, so they count.
@@ -117,7 +119,7 @@ struct Collision {
   std::vector<int64_t> first, second;
   int64_t thread, slot;
 };
-std::optional<Collision> find_collision(const Layout& layout);
+TESSERA_API std::optional<Collision> find_collision(const Layout& layout);
 
 /// Recovers digits from a function given by enumeration; nothing if it is not a mixed-radix map.
 /// Padding cannot be seen in a table: the last digit of an axis gets the least extent that fits.
@@ -126,16 +128,16 @@ std::optional<Collision> find_collision(const Layout& layout);
 template <class Fn>  // Place(const std::vector<int64_t>&)
 std::optional<Layout> from_function(const std::vector<int64_t>& shape, const Fn& fn);
 /// The same for the places of all elements in row-major order.
-std::optional<Layout> from_table(const std::vector<int64_t>& shape,
-                                 const std::vector<Place>& places);
+TESSERA_API std::optional<Layout> from_table(const std::vector<int64_t>& shape,
+                                             const std::vector<Place>& places);
 
 /// "thread = (i % 8) * 32 + j / 4, slot = (i / 8) * 4 + j % 4": axes named i, j, k, l, m, ...;
 /// ", 32 copies" and ", padded to 64 x 128" follow where they apply; `rep` numbers the copies.
-std::string to_string(const Layout& layout);
+TESSERA_API std::string to_string(const Layout& layout);
 /// A grid of the thread numbers of the first copies (2-D; higher ranks as panels, lower ranks as
 /// one row), cut to `max_rows` x `max_cols`; all panels together have at most `max_rows` rows, but
 /// one panel is always drawn.
-std::string draw(const Layout& layout, int max_rows = 32, int max_cols = 32);
+TESSERA_API std::string draw(const Layout& layout, int max_rows = 32, int max_cols = 32);
 
 template <class Fn>
 std::optional<Layout> from_function(const std::vector<int64_t>& shape, const Fn& fn) {

@@ -9,6 +9,7 @@
 //
 // Errors: Error of kind `program` if an extent is no whole number of instructions and warps.
 
+#include "dsl/base/api.h"
 #include "dsl/layout/layout.h"
 
 namespace tessera::layout {
@@ -24,19 +25,19 @@ struct WarpGrid {
 ///   thread = (j / 16) * 64 + (i / 16) * 32 + (i % 8) * 4 + (j % 8) / 2,
 ///   slot   = ((j % 16) / 8) * 4 + ((i % 16) / 8) * 2 + j % 2
 /// With several depths: depths x m x n, the product of every part of k.
-Layout mma_accumulator(int64_t m, int64_t n, WarpGrid grid);
+TESSERA_API Layout mma_accumulator(int64_t m, int64_t n, WarpGrid grid);
 
 /// The left operand, m x k, with one copy per warp column. 32 x 256 of tf32 over 2 x 2 warps:
 ///   thread = rep * 64 + (i / 16) * 32 + (i % 8) * 4 + k % 4, slot = (k / 4) * 2 + (i % 16) / 8
-Layout mma_left(int64_t m, int64_t k, int element_bits, WarpGrid grid);
+TESSERA_API Layout mma_left(int64_t m, int64_t k, int element_bits, WarpGrid grid);
 
 /// The right operand, k x n, with one copy per warp row.
-Layout mma_right(int64_t k, int64_t n, int element_bits, WarpGrid grid);
+TESSERA_API Layout mma_right(int64_t k, int64_t n, int element_bits, WarpGrid grid);
 
 /// The product of wgmma m64nNkK; the grid counts groups of four warps.
-Layout wgmma_accumulator(int64_t m, int64_t n, WarpGrid groups);
+TESSERA_API Layout wgmma_accumulator(int64_t m, int64_t n, WarpGrid groups);
 
 /// The left operand of wgmma in registers, with one copy per column of groups.
-Layout wgmma_left(int64_t m, int64_t k, int element_bits, WarpGrid groups);
+TESSERA_API Layout wgmma_left(int64_t m, int64_t k, int element_bits, WarpGrid groups);
 
 }  // namespace tessera::layout

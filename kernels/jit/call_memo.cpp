@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/call_types.h"
 #include "kernels/jit/prepared.h"
 
 namespace tessera::kernels::jit {

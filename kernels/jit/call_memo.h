@@ -11,8 +11,9 @@
 #include <string_view>
 #include <variant>
 
+#include "dsl/base/api.h"
 #include "dsl/base/tensor_view.h"
-#include "kernels/call_types.h"
+#include "kernels/op_arguments.h"
 
 namespace tessera::kernels::jit {
 
@@ -22,7 +23,7 @@ using OptionValue =
     std::variant<std::monostate, int64_t, double, bool, std::string_view, std::span<const int64_t>>;
 
 /// One call in words. Remembered per thread, the last 512 or so.
-class CallMemo {
+class TESSERA_API CallMemo {
  public:
   explicit CallMemo(std::string_view op) { add_text(op); }
 

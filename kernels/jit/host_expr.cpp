@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "codegen/analysis/evaluate.h"
 #include "dsl/base/error.h"
+#include "dsl/ir/integer.h"
 
 namespace tessera::kernels::jit {
 namespace {
@@ -15,30 +15,10 @@ using ir::Op;
 
 constexpr int kMaxStack = 32;
 
-int64_t convert(DType type, int64_t value) {
-  switch (type) {
-    case DType::boolean:
-      return value != 0;
-    case DType::i8:
-      return static_cast<int8_t>(value);
-    case DType::u8:
-      return static_cast<uint8_t>(value);
-    case DType::i16:
-      return static_cast<int16_t>(value);
-    case DType::u16:
-      return static_cast<uint16_t>(value);
-    case DType::i32:
-      return static_cast<int32_t>(value);
-    case DType::u32:
-      return static_cast<uint32_t>(value);
-    default:
-      return value;
-  }
-}
-
 bool is_supported(const ir::Node& node) {
   if (is_float(node.type)) return false;
-  const bool has_value = node.args.size() == 2 && codegen::apply(node.op, 1, 1).has_value();
+  const bool has_value =
+      node.args.size() == 2 && ir::compute_exactly(node.op, DType::i64, 1, 1).has_value();
   return has_value || node.op == Op::constant || node.op == Op::var || node.op == Op::cast ||
          node.op == Op::select;
 }
@@ -89,7 +69,7 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
         stack[top++] = slots[static_cast<size_t>(instruction.value)];
         break;
       case Op::cast:
-        stack[top - 1] = convert(instruction.type, stack[top - 1]);
+        stack[top - 1] = ir::wrap(instruction.type, stack[top - 1]);
         break;
       case Op::select:
         top -= 2;
@@ -97,7 +77,8 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
         break;
       default: {
         --top;
-        const auto result = codegen::apply(instruction.op, stack[top - 1], stack[top]);
+        const auto result =
+            ir::compute_exactly(instruction.op, DType::i64, stack[top - 1], stack[top]);
         if (!result) {
           throw Error({.kind = ErrorKind::argument,
                        .op = op,

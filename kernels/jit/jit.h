@@ -13,12 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/base/error.h"
 #include "dsl/base/tensor_view.h"
 #include "dsl/ir/tile.h"
-#include "kernels/call_types.h"
 #include "kernels/jit/scalar.h"
 #include "kernels/jit/spec.h"
+#include "kernels/op_arguments.h"
 
 namespace tessera::kernels::jit {
 
@@ -27,7 +28,7 @@ namespace tessera::kernels::jit {
 /// thread.
 ///
 /// Example: jit::Function scale(build_scale()); scale({{x, y}}, {{0.5f}}, stream);
-class Function {
+class TESSERA_API Function {
  public:
   /// Throws the program errors of lowering.
   explicit Function(ir::Kernel kernel);
@@ -47,11 +48,11 @@ class Function {
 };
 
 /// Function(kernel)(...): lowers on every call, so keep a Function where speed matters.
-void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
-         std::span<const Scalar> scalars, Stream stream);
+TESSERA_API void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
+                     std::span<const Scalar> scalars, Stream stream);
 
 /// What identifies, in the caches on disk, the kernels that a builder of the caller's makes.
-class Code {
+class TESSERA_API Code {
  public:
   /// Their CUDA text. Exact; each kernel is lowered once per process.
   static Code text() { return Code({}); }
@@ -83,14 +84,14 @@ void run(std::string_view op, const Spec& spec,
 ///
 /// Example: for (const std::string& error : jit::take_value_errors(Device::cuda(0), stream)) log(error);
 ///          // expand_to_fused_with_sf: argument 'token_topk_to_pos' has a value out of range
-std::vector<std::string> take_value_errors(Device device, Stream stream);
+TESSERA_API std::vector<std::string> take_value_errors(Device device, Stream stream);
 
 /// While it lives, this thread's calls with CPU tensors stop at the first thing that is undefined, an
 /// Error of kind trap; or none does. Without one the process's options decide (Options::traps,
 /// TESSERA_TRAPS), and without these kernels of the user's own do and shipped ops do not.
 ///
 /// Example: const jit::TrapScope fast(false); own_kernel(tensors, {}, nullptr);
-class TrapScope {
+class TESSERA_API TrapScope {
  public:
   explicit TrapScope(bool on = true);
   ~TrapScope();
@@ -102,9 +103,10 @@ class TrapScope {
 };
 
 /// Inside the template above. `spec` tells apart all kernels of the caller's in this process.
-void run_built(std::string_view op, const std::string& spec, const Code& code,
-               const std::function<ir::Kernel()>& build, std::span<const TensorView> tensors,
-               std::span<const Scalar> scalars, Stream stream);
+TESSERA_API void run_built(std::string_view op, const std::string& spec, const Code& code,
+                           const std::function<ir::Kernel()>& build,
+                           std::span<const TensorView> tensors, std::span<const Scalar> scalars,
+                           Stream stream);
 
 template <class Spec>
 void run(std::string_view op, const Spec& spec,

@@ -8,18 +8,21 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/call_types.h"
+#include "dsl/base/api.h"
+#include "kernels/op_arguments.h"
 #include "runtime/launch.h"
 
 namespace tessera::kernels::jit {
 
-class LaunchPlan {
+/// Launches a checked call again. Made by jit::plan.
+class TESSERA_API LaunchPlan {
  public:
   /// Where a kernel's pointer comes from: a byte offset into a tensor of the call, or nothing.
   struct Source {
     int tensor = -1;
     int64_t offset = 0;
   };
+  /// One kernel of the call.
   struct Launch {
     const runtime::LoadedKernel* kernel = nullptr;  // lives as long as the process
     runtime::Grid grid;

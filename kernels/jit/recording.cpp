@@ -6,6 +6,7 @@
 #include "kernels/jit/prepare.h"
 #include "kernels/jit/prepared.h"
 #include "kernels/jit/target.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 
 namespace tessera::kernels::jit {

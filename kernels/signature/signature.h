@@ -32,13 +32,14 @@
 #include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "kernels/signature/expression.h"
 
 namespace tessera::kernels {
 
 enum class Role : uint8_t { in, out, inout };
 
-struct TensorRule {
+struct TESSERA_API TensorRule {
   enum class Layout : uint8_t { row_major, rows, any };
   /// One scale per block of a matrix.
   struct Scales {
@@ -83,7 +84,7 @@ struct ParamRule {
 };
 
 /// symbol = value, or a list of symbols = a tuple parameter.
-struct LetRule {
+struct TESSERA_API LetRule {
   std::vector<std::string> symbols;
   Expression value;
   std::string
@@ -107,7 +108,7 @@ struct BucketRule {
   std::vector<int64_t> at;  // ascending: the first values of the next bucket
 };
 
-struct Signature {
+struct TESSERA_API Signature {
   std::vector<TensorRule> tensors;
   std::vector<ParamRule> params;
   std::vector<LetRule> lets;

@@ -20,9 +20,9 @@
 #include "runtime/cache/cache_root.h"
 #include "runtime/cache/inventory.h"
 #include "runtime/cache/key.h"
-#include "runtime/counters.h"
 #include "runtime/image.h"
-#include "runtime/log.h"
+#include "runtime/live_counters.h"
+#include "runtime/log_writer.h"
 #include "runtime/options.h"
 
 namespace tessera::runtime {

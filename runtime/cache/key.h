@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
+
 namespace tessera::runtime {
 
 /// Bumped by hand when the meaning of a field or the container changes. Also a folder of the cache.
@@ -30,7 +32,7 @@ struct KernelKey {
 };
 
 /// Example: CacheKey key = KeyBuilder().add("op", "transpose").add("target", "sm_90a").finish();
-class KeyBuilder {
+class TESSERA_API KeyBuilder {
  public:
   KeyBuilder();  // adds the schema
   KeyBuilder& add(std::string_view name, std::string_view value);

@@ -112,4 +112,14 @@ ContextScope::~ContextScope() {
   if (pushed_) static_cast<void>(driver_.call.ctx_pop_current(&popped));
 }
 
+bool is_current(int ordinal) {
+  if (num_devices() <= ordinal || ordinal < 0) return false;
+  const Driver& used = driver();
+  const cu::Context primary =
+      used.primary[static_cast<size_t>(ordinal)].load(std::memory_order_acquire);
+  cu::Context context = nullptr;
+  return primary != nullptr && used.call.ctx_get_current(&context) == cu::kSuccess &&
+         context == primary;
+}
+
 }  // namespace tessera::runtime

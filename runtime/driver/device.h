@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "dsl/base/api.h"
 #include "runtime/driver/driver.h"
 
 namespace tessera::runtime {
@@ -21,22 +22,22 @@ struct DeviceInfo {
 };
 
 /// GPUs that can be used; 0 without a driver (why_no_device says why). Never throws.
-int num_devices();
+TESSERA_API int num_devices();
 /// Why num_devices() is 0: one line. Empty if there is a device.
-std::string why_no_device();
+TESSERA_API std::string why_no_device();
 
 /// Facts of a device, read once. Throws an argument error for an ordinal that is not there.
 ///
 /// Example: int sms = device_info(0).num_sms;
-const DeviceInfo& device_info(int ordinal);
+TESSERA_API const DeviceInfo& device_info(int ordinal);
 /// The same, uncached, from a given driver.
-DeviceInfo query_device(const Driver& driver, int ordinal);
+TESSERA_API DeviceInfo query_device(const Driver& driver, int ordinal);
 
 /// While it lives, a context of the device is current on this thread: the one that was, if it
 /// belongs to the device, else the device's primary context, which is popped again. Costs one
 /// driver call when nothing has to change. (Launching first and looking for a context only when that
 /// fails would save it, but a thread with another device's context would launch there.)
-class ContextScope {
+class TESSERA_API ContextScope {
  public:
   explicit ContextScope(int ordinal) : ContextScope(driver(), ordinal) {}
   ContextScope(const Driver& driver, int ordinal);
@@ -51,5 +52,9 @@ class ContextScope {
   cu::Context current_ = nullptr;
   bool pushed_ = false;
 };
+
+/// True if the primary context of the device is current on this thread; true of no other context. One
+/// driver call; false where there is no driver. Never throws.
+bool is_current(int ordinal);
 
 }  // namespace tessera::runtime

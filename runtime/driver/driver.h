@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "dsl/base/api.h"
 #include "runtime/driver/driver_api.h"
 #include "runtime/driver/shared_library.h"
 
@@ -17,7 +18,7 @@ inline constexpr int kMinDriverVersion = 12040;
 
 inline constexpr int kMaxDevices = 64;
 
-struct Driver {
+struct TESSERA_API Driver {
   cu::Functions call;
   int version = 0;      // 13000 = CUDA 13.0
   int num_devices = 0;  // 0 if the driver is there but no GPU is
@@ -34,17 +35,17 @@ struct Driver {
 
 /// Codes that every later call on the context returns as well: 700 illegal address, 702 timeout, 710
 /// assert, 714-719 hardware faults. Not the fault of who meets them.
-bool is_sticky(cu::Result result);
+TESSERA_API bool is_sticky(cu::Result result);
 
 /// Opens and initialises the driver. Throws an unsupported error if it is missing, older than
 /// kMinDriverVersion or lacks a function.
-std::unique_ptr<const Driver> open_driver(const LibraryLoader& loader);
+TESSERA_API std::unique_ptr<const Driver> open_driver(const LibraryLoader& loader);
 
 /// The process's driver, opened on first use and never closed. Throws open_driver's error, each
 /// time the same.
-const Driver& driver();
+TESSERA_API const Driver& driver();
 
 /// "12.4" for 12040.
-std::string cuda_version_text(int version);
+TESSERA_API std::string cuda_version_text(int version);
 
 }  // namespace tessera::runtime

@@ -12,7 +12,8 @@ using Result = int;
 using Device = int;
 using DevicePtr = unsigned long long;
 using Context = struct ContextHandle*;
-using Stream = struct StreamHandle*;
+struct StreamHandle;  // not the runtime's
+using Stream = StreamHandle*;
 using Event = struct EventHandle*;
 using Library = struct LibraryHandle*;
 using Kernel = struct KernelHandle*;

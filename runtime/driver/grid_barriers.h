@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "dsl/base/api.h"
 #include "runtime/driver/driver.h"
 #include "runtime/driver/memory.h"
 
@@ -14,7 +15,7 @@ namespace tessera::runtime {
 /// Launches in one stream run one after the other and share a counter; a launch that a graph holds
 /// has its own. So launches that may run side by side have different ones, but for graphs that were
 /// instantiated from one capture. Thread-safe. The memory is never given back: graphs may hold it.
-class GridBarriers {
+class TESSERA_API GridBarriers {
  public:
   /// Makes counters for many streams in the current context. Throws driver errors.
   GridBarriers(const Driver& driver, std::string op);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "dsl/base/api.h"
 #include "runtime/driver/driver_api.h"
 
 namespace tessera::runtime {
@@ -14,7 +15,7 @@ using StreamHandle = void*;
 ///
 /// Example: DeviceBuffer x(0, bytes); x.upload(host.data(), bytes); ... x.download(host.data(),
 /// bytes);
-class DeviceBuffer {
+class TESSERA_API DeviceBuffer {
  public:
   DeviceBuffer() = default;
   DeviceBuffer(int device, int64_t bytes);  // contents undefined
@@ -42,16 +43,18 @@ class DeviceBuffer {
 };
 
 /// Asynchronous copy and fill in the order of `stream`; any mix of host and device pointers.
-void copy_async(int device, void* to, const void* from, int64_t bytes, StreamHandle stream);
-void fill_async(int device, void* to, uint8_t value, int64_t bytes, StreamHandle stream);
+TESSERA_API void copy_async(int device, void* to, const void* from, int64_t bytes,
+                            StreamHandle stream);
+TESSERA_API void fill_async(int device, void* to, uint8_t value, int64_t bytes,
+                            StreamHandle stream);
 
 /// Waits for everything the device was given.
-void synchronize(int device);
+TESSERA_API void synchronize(int device);
 /// Waits for one stream.
-void synchronize(int device, StreamHandle stream);
+TESSERA_API void synchronize(int device, StreamHandle stream);
 
 /// A stream of its own, not ordered with the default stream.
-class OwnedStream {
+class TESSERA_API OwnedStream {
  public:
   explicit OwnedStream(int device);
   ~OwnedStream();
@@ -66,7 +69,7 @@ class OwnedStream {
 };
 
 /// A point in a stream, with a time.
-class Event {
+class TESSERA_API Event {
  public:
   explicit Event(int device);
   ~Event();

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "dsl/base/api.h"
+
 namespace tessera::runtime {
 
 /// Libraries are never closed: the driver may be gone before static destructors run.
@@ -25,10 +27,10 @@ struct LibraryLoader {
 };
 
 /// dlopen, dlsym, dlinfo.
-const LibraryLoader& system_loader();
+TESSERA_API const LibraryLoader& system_loader();
 
 /// Identifies the code of the mapped image which holds `address`: "build-id 65be0d...", else
 /// "sha256 ..." of its file. Empty if neither can be had.
-std::string image_identity(const void* address);
+TESSERA_API std::string image_identity(const void* address);
 
 }  // namespace tessera::runtime

@@ -18,7 +18,7 @@ constexpr int kLastOf12 = 12090;
 constexpr int kLastNvrtcVersion = 13090;
 
 std::vector<std::string> folders_of(const NvrtcSearch& search) {
-  std::vector<std::string> folders;
+  std::vector<std::string> folders = search.folders;
   const auto add_toolkit = [&](const std::string& home) {
     folders.push_back(home + "/lib64");
     folders.push_back(home + "/targets/x86_64-linux/lib");
@@ -176,12 +176,13 @@ std::string Nvrtc::describe() const {
 std::unique_ptr<const Nvrtc> open_nvrtc(const LibraryLoader& loader, const NvrtcSearch& search) {
   Search tries(loader);
   if (run(tries, search)) return tries.take();
-  raise(
-      ErrorKind::unsupported, "", "cannot compile CUDA: no usable libnvrtc",
-      {.expected = fmt::format("NVRTC {} or newer", cuda_version_text(kMinNvrtcVersion)),
-       .got = tries.tried(),
-       .hint = search.given.empty() ? "install the CUDA toolkit or name the file with TESSERA_NVRTC"
-                                    : "TESSERA_NVRTC names this file and no other is tried"});
+  raise(ErrorKind::unsupported, "", "cannot compile CUDA: no usable libnvrtc",
+        {.expected = fmt::format("NVRTC {} or newer", cuda_version_text(kMinNvrtcVersion)),
+         .got = tries.tried(),
+         .hint = search.given.empty() ? "install the CUDA toolkit (in Python: pip install "
+                                        "'tessera-kernels[cuda13]') or name the "
+                                        "file with TESSERA_NVRTC"
+                                      : "TESSERA_NVRTC names this file and no other is tried"});
 }
 
 std::optional<NvrtcId> identify_nvrtc(const LibraryLoader& loader, const NvrtcSearch& search) {

@@ -40,9 +40,10 @@ struct NvrtcSearch {
   std::string given;                    // if set, this file and no other
   std::vector<std::string> cuda_homes;  // CUDA_HOME, CUDA_PATH
   std::string dependencies;  // folder with wheels: nvidia/cu13/lib, nvidia/cuda_nvrtc/lib
+  std::vector<std::string> folders = {};  // others, searched before all of these
 };
 
-/// Looks in this order: the given file; a libnvrtc that the process has mapped; lib64 and
+/// Looks in this order: the given file; a libnvrtc that the process has mapped; `folders`; lib64 and
 /// targets/*/lib of each CUDA home; the wheels; /usr/local/cuda; the loader's default. In each
 /// place version 13, then 12. Opens libnvrtc-builtins from the same folder, so that versions cannot
 /// mix. Throws an unsupported error which names every place.

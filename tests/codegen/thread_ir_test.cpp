@@ -43,7 +43,7 @@ TEST_CASE("a program prints its parameters, memory and statements", "[codegen]")
       [&] { k.warp_barrier(); });
   CHECK(to_string(k.finish()) ==
         "program sample: grid [(rows + 63) / 64], 64 threads, at least 2 blocks per SM\n"
-        "  param rows: i32\n"
+        "  dim rows: i32\n"
         "  param x: bf16[rows, 8], read only\n"
         "  param y: f32[rows, 8]\n"
         "  block_row: block index x\n"

@@ -20,6 +20,7 @@
 #include "tests/fuzz/scalar.h"
 #include "tests/fuzz/tile_interpreter.h"
 #include "tests/support/catch.h"
+#include "tests/support/program_text.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -129,6 +130,21 @@ TEST_CASE("the maximum of -0 and its magnitude is +0 to the interpreter too", "[
     CHECK_FALSE(std::signbit(apply(ir::Op::max, DType::f16, DType::f16, pair).number));
     CHECK(std::signbit(apply(ir::Op::min, DType::f16, DType::f16, pair).number));
   }
+}
+
+TEST_CASE("the text of random programs after each pass reads back", "[fuzz]") {
+  int texts = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const ir::Kernel kernel = random_program(seed).kernel;
+    for (const std::string_view pass : codegen::pass_names()) {
+      const std::string text = codegen::text_after(kernel, pass);
+      if (!text.starts_with("program ")) continue;  // still the tile IR
+      CAPTURE(seed, std::string(pass));
+      CHECK(codegen::to_string(read_program(text)) == text);
+      ++texts;
+    }
+  }
+  CHECK(texts == 40 * 6);
 }
 
 TEST_CASE("bugs planted in what the compiler makes are found", "[fuzz][mutants][slow]") {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <vector>
 
-#include "codegen/passes/walk.h"
+#include "codegen/thread_ir/walk.h"
 
 namespace tessera::test {
 namespace {
@@ -12,15 +12,10 @@ namespace {
 using namespace codegen;
 
 /// Calls fn(body) for every body, outer before inner.
-void for_each_body(Body& body, const std::function<void(Body&)>& fn) {
+void walk_bodies(Body& body, const std::function<void(Body&)>& fn) {
   fn(body);
   for (Stmt& stmt : body) {
-    if (auto* loop = std::get_if<For>(&stmt.node)) {
-      for_each_body(loop->body, fn);
-    } else if (auto* branch = std::get_if<If>(&stmt.node)) {
-      for_each_body(branch->then, fn);
-      for_each_body(branch->otherwise, fn);
-    }
+    for_each_body(stmt, [&](Body& inner) { walk_bodies(inner, fn); });
   }
 }
 
@@ -30,7 +25,7 @@ bool drop_barrier(Program& program, uint64_t choice) {
     return barrier != nullptr && barrier->reason > 0;
   };
   std::vector<std::function<void()>> places;
-  for_each_body(program.body, [&](Body& body) {
+  walk_bodies(program.body, [&](Body& body) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (!is_inserted(body[i])) continue;
       places.push_back([&body, i] { body.erase(body.begin() + static_cast<std::ptrdiff_t>(i)); });
@@ -64,7 +59,7 @@ bool is_lane_step(const Body& body, size_t i) {
 
 bool repeat_lane_step(Program& program, uint64_t choice) {
   std::vector<std::function<void()>> places;
-  for_each_body(program.body, [&](Body& body) {
+  walk_bodies(program.body, [&](Body& body) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (!is_lane_step(body, i)) continue;
       places.push_back([&program, &body, i] {
@@ -96,12 +91,18 @@ std::string_view name(Bug bug) {
       return "a guard left out";
     case Bug::vector_too_wide:
       return "a vector too wide";
-    default:
+    case Bug::reduction_counts_twice:
       return "a reduction that counts twice";
+    case Bug::extents_taken_for_small:
+      return "extents taken for small";
   }
+  return "?";
 }
 
 bool plant_before(Bug bug, ir::Kernel& kernel) {
+  if (bug == Bug::extents_taken_for_small) {
+    for (const ir::VarRef& dim : kernel.dims) const_cast<ir::Var&>(*dim).upper = ir::index(1001);
+  }
   if (bug != Bug::vector_too_wide) return true;
   bool is_planted = false;
   // The objects are the kernel's own; only its handles are const.

@@ -11,10 +11,11 @@ namespace tessera::test {
 
 enum class Bug : uint8_t {
   none,
-  barrier_left_out,       // one that the compiler inserted
-  guard_left_out,         // of one access to a tensor
-  vector_too_wide,        // alignments and multiples are taken for twice what was declared
-  reduction_counts_twice  // one step of a reduction between lanes is done twice
+  barrier_left_out,         // one that the compiler inserted
+  guard_left_out,           // of one access to a tensor
+  vector_too_wide,          // alignments and multiples are taken for twice what was declared
+  reduction_counts_twice,   // one step of a reduction between lanes is done twice
+  extents_taken_for_small,  // proofs hold for extents up to 1000 alone, whose products never wrap
 };
 std::string_view name(Bug bug);
 

@@ -7,6 +7,7 @@
 #include "codegen/cuda/emit.h"
 #include "runtime/launch.h"
 #include "runtime/nvrtc/compile.h"
+#include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"

@@ -9,6 +9,9 @@
 #include "kernels/jit/jit.h"
 #include "runtime/driver/device.h"
 #include "runtime/driver/memory.h"
+#include "runtime/image.h"
+#include "runtime/nvrtc/target.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
 #include "tests/support/catch.h"
 

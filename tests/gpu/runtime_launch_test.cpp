@@ -9,8 +9,12 @@
 
 #include "dsl/base/error.h"
 #include "runtime/driver/memory.h"
+#include "runtime/image.h"
 #include "runtime/launch.h"
+#include "runtime/options.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
+#include "runtime/surroundings.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 

@@ -13,6 +13,7 @@
 #include "codegen/lower.h"
 #include "dsl/base/error.h"
 #include "kernels/jit/target.h"
+#include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
 #include "tests/support/each_family.h"
 #include "tools/lib/example.h"

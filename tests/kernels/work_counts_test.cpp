@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "dsl/base/error.h"
+#include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
 #include "tests/support/each_family.h"
 #include "tests/support/places.h"

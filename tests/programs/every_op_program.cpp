@@ -1,7 +1,7 @@
 // Runs the examples of every op on the GPU and prints the digest of each output; without a GPU
 // brings their kernels to cubins for sm_90a and prints their keys and the digests of these. With
-// the word "no-compiler" it fails if that has opened libnvrtc. Other words are names of ops: those,
-// in that order.
+// the word "no-compiler" it fails if that has opened libnvrtc. With the word "text" it prints the digests
+// of the kernels' CUDA texts and compiles nothing. Other words are names of ops: those, in that order.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -14,6 +14,9 @@
 #include "kernels/op.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/driver/device.h"
+#include "runtime/image.h"
+#include "runtime/nvrtc/target.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_call.h"
@@ -48,6 +51,13 @@ void compile(const kernels::OpInfo& op, const kernels::BenchCase& example) {
   }
 }
 
+void lower(const kernels::OpInfo& op, const kernels::BenchCase& example) {
+  for (const runtime::KernelRequest& request : tools::requests_of(op, example, {9, 0, 'a'})) {
+    const KernelSource source = request.emit();
+    print_digest(op, example, source.entry, source.text);
+  }
+}
+
 bool is_mapped(const char* library) {
   return dlopen(library, RTLD_NOW | RTLD_NOLOAD) != nullptr;
 }
@@ -56,11 +66,14 @@ bool is_mapped(const char* library) {
 
 int main(int argc, char** argv) {
   bool without_compiler = false;
+  bool only_texts = false;
   std::vector<kernels::OpInfo> ops;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "no-compiler") {
       without_compiler = true;
+    } else if (word == "text") {
+      only_texts = true;
     } else {
       ops.push_back(kernels::find_op(std::string(word)));
     }
@@ -70,7 +83,11 @@ int main(int argc, char** argv) {
   for (const kernels::OpInfo& op : ops) {
     for (const kernels::BenchCase& example : op.examples) {
       try {
-        runtime::num_devices() > 0 ? run(op, example) : compile(op, example);
+        if (only_texts) {
+          lower(op, example);
+        } else {
+          runtime::num_devices() > 0 ? run(op, example) : compile(op, example);
+        }
       } catch (const Error& error) {
         fmt::print("{} {}: {}\n", op.name, example.label, error.what());
         ++failures;

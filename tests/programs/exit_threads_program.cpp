@@ -14,6 +14,9 @@
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
+#include "runtime/image.h"
+#include "runtime/nvrtc/target.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
 
 #ifdef __SANITIZE_THREAD__

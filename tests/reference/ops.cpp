@@ -21,6 +21,7 @@
 #include "tests/reference/per_channel_cast.h"
 #include "tests/reference/per_token_cast.h"
 #include "tests/reference/routing.h"
+#include "tests/reference/serving.h"
 #include "tests/reference/swiglu.h"
 #include "tests/reference/top2_sum_gate.h"
 #include "tests/reference/topk_gate.h"
@@ -550,7 +551,7 @@ Runner runner(const std::string& op) {
       return compose(op, inputs, params, runner);
     };
   }
-  return nullptr;
+  return serving_runner(op);
 }
 
 }  // namespace tessera::reference

@@ -9,7 +9,15 @@
 #include <vector>
 
 #include "dsl/base/error.h"
+#include "runtime/cache/bundle.h"
+#include "runtime/cache/disk_cache.h"
+#include "runtime/image.h"
+#include "runtime/launch.h"
+#include "runtime/nvrtc/target.h"
+#include "runtime/options.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
+#include "runtime/surroundings.h"
 #include "tests/runtime/fake_cuda.h"
 
 namespace tessera::test {

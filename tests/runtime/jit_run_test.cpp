@@ -17,7 +17,10 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/run_op.h"
+#include "runtime/options.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
+#include "runtime/surroundings.h"
 #include "tests/support/catch.h"
 #include "tests/support/named_tensors.h"
 

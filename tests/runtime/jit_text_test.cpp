@@ -9,7 +9,9 @@
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
+#include "runtime/surroundings.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 

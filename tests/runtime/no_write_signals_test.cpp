@@ -10,7 +10,7 @@
 #include <csignal>
 #include <string>
 
-#include "runtime/log.h"
+#include "runtime/log_writer.h"
 #include "tests/runtime/child_end.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"

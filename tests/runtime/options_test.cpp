@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/log_writer.h"
 #include "tests/support/catch.h"
 
 using namespace tessera::runtime;

@@ -25,4 +25,7 @@
   }                                                 \
   TEST_CASE(name ": modeling", tags) {              \
     check("modeling");                              \
+  }                                                 \
+  TEST_CASE(name ": serving", tags) {               \
+    check("serving");                               \
   }

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <vector>
 
+#include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
 
@@ -31,6 +32,7 @@ int main(int argc, char** argv) {
     std::cout << "SKIPPED: " << tessera::test::why_no_gpu() << "\n";
     return 0;
   }
+  tessera::codegen::verify_passes(true);
   const int result = Catch::Session().run(argc, argv);
   if (result == 0) {
     for (const std::string& reason : tessera::test::skips())

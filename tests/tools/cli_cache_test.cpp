@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -177,6 +178,12 @@ TEST_CASE("a bundle can be listed, summed up, verified and explained", "[cli][ca
   REQUIRE(keys.size() >= 2);
   CHECK(run_tessera({"cache", "verify"}, bundle).out ==
         std::to_string(keys.size()) + " entries are whole, 0 damaged\n");
+  const auto listed = nlohmann::json::parse(run_tessera({"cache", "ls", "--json"}, bundle).out);
+  REQUIRE(listed.size() == keys.size());
+  CHECK(listed[0].at("key") == keys[0]);
+  CHECK(listed[0].at("bytes").is_number());
+  CHECK(nlohmann::json::parse(run_tessera({"cache", "verify", "--json"}, bundle).out).at("whole") ==
+        keys.size());
   const ProgramResult usage = run_tessera({"cache", "du"}, bundle);
   CHECK(usage.out.find("bundle  sm_80 ") != std::string::npos);
   CHECK(usage.out.find("bundle  sm_90a") != std::string::npos);

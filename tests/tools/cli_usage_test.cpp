@@ -19,7 +19,8 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   CHECK(typo.out.empty());
   CHECK(typo.err ==
         "tessera: unknown command 'lsit'\n"
-        "  expected  list, run, show, check, bench, report, compile, cache, doctor\n"
+        "  expected  list, run, show, check, bench, report, compile, cache, doctor, docs, "
+        "completion\n"
         "  got       lsit\n"
         "  hint      did you mean 'list'?\n");
   const ProgramResult inner = run_tessera({"cache", "lss"});
@@ -239,7 +240,8 @@ TEST_CASE("doctor tells what it finds and never fails", "[cli]") {
   const ProgramResult doctor = run_tessera({"doctor"}, folder.path("cache"));
   CHECK(doctor.exit_code == 0);
   CHECK(doctor.err.empty());
-  for (const char* subject : {"tessera ", "driver ", "nvrtc ", "cupti ", "cache ", "root "}) {
+  for (const char* subject :
+       {"tessera ", "loaded from ", "driver ", "nvrtc ", "cupti ", "cache ", "root "}) {
     CAPTURE(subject, doctor.out);
     CHECK(doctor.out.find(subject) != std::string::npos);
   }

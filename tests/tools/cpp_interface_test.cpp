@@ -57,7 +57,8 @@ TEST_CASE("an op's struct has its tensors, then its options with their defaults"
                     "  std::optional<double> eps = {};\n"
                     "  SfLayout sf_layout = SfLayout::row_major;\n"
                     "};\n"
-                    "void sample_op(const SampleOp& call, Stream stream);\n") != std::string::npos);
+                    "TESSERA_API void sample_op(const SampleOp& call, Stream stream);\n") !=
+        std::string::npos);
 }
 
 }  // namespace

@@ -174,8 +174,9 @@ std::vector<Row> rows(const std::string& markdown) {
   while (std::getline(text, line)) {
     std::smatch match;
     if (std::regex_match(line, match, heading)) family = match[1].str();
-    if (line.rfind("## ", 0) == 0) inside = line.rfind("## 2", 0) == 0;
-    if (!inside || line.rfind("| ", 0) != 0 || line.rfind("| op |", 0) == 0) continue;
+    const bool heads_ops = line.rfind("| op | in |", 0) == 0;
+    if (heads_ops || line.rfind('|', 0) != 0) inside = heads_ops;
+    if (!inside || heads_ops || line.rfind("| ", 0) != 0) continue;
     std::string body;
     for (size_t i = 0; i < line.size(); ++i) {  // "\|" is no separator; it only stands in remarks
       if (line[i] == '\\') continue;

@@ -10,6 +10,7 @@
 #include "kernels/jit/prepare.h"
 #include "kernels/op_call.h"
 #include "runtime/driver/device.h"
+#include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bare_launches.h"
 #include "tools/lib/op_call.h"

@@ -17,6 +17,8 @@
 #include "runtime/cache/folder.h"
 #include "runtime/parallel.h"
 #include "runtime/record.h"
+#include "runtime/request.h"
+#include "runtime/runtime.h"
 
 namespace tessera::tools {
 

@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "kernels/op.h"
+#include "runtime/cache/bundle.h"
 #include "runtime/nvrtc/target.h"
-#include "runtime/runtime.h"
+#include "runtime/request.h"
 
 namespace tessera::tools {
 

@@ -10,7 +10,6 @@
 #include "dsl/base/error.h"
 #include "runtime/cache/cache_root.h"
 #include "runtime/cache/site_key.h"
-#include "tools/lib/text_table.h"
 
 namespace tessera::tools {
 namespace {
@@ -119,7 +118,7 @@ std::optional<CacheFolder> open_written_cache(const runtime::Options& options) {
   return opened(std::move(root), secret_of(options));
 }
 
-std::string cache_list(const std::vector<CacheFolder>& cache) {
+TextTable cache_list(const std::vector<CacheFolder>& cache) {
   TextTable table({{"op", Align::left},
                    {"target", Align::left},
                    {"bytes", Align::right},
@@ -139,10 +138,10 @@ std::string cache_list(const std::vector<CacheFolder>& cache) {
                  entry ? entry->key.hex.substr(0, 16) : ""});
     });
   }
-  return table.text();
+  return table;
 }
 
-std::string cache_usage(const std::vector<CacheFolder>& cache) {
+TextTable cache_usage(const std::vector<CacheFolder>& cache) {
   TextTable table({{"folder", Align::left},
                    {"schema", Align::left},
                    {"target", Align::left},
@@ -166,13 +165,19 @@ std::string cache_usage(const std::vector<CacheFolder>& cache) {
                  fmt::format("{}", sum.second)});
     }
   }
-  return table.text();
+  return table;
 }
 
-Verification verify_cache(const std::vector<CacheFolder>& cache) {
+Verification verify_cache(const std::vector<CacheFolder>& cache,
+                          const std::function<void(size_t, size_t)>& progress) {
   Verification result;
+  size_t total = 0, done = 0;
+  for (const CacheFolder& folder : cache) {
+    total += folder.entries.size() + (folder.bundle ? folder.bundle->size() : 0);
+  }
   for (const CacheFolder& folder : cache) {
     for (const runtime::StoredEntry& stored : folder.entries) {
+      progress(++done, total);
       if (stored.schema != fmt::format("v{}", runtime::kCacheSchema)) continue;
       std::string reason;
       if (read_entry(folder, stored, reason)) {
@@ -182,6 +187,7 @@ Verification verify_cache(const std::vector<CacheFolder>& cache) {
       }
     }
     for_each_kernel(folder, [&](size_t idx, const auto& entry, const std::string& problem) {
+      progress(++done, total);
       if (entry) {
         ++result.good;
       } else {
@@ -214,7 +220,7 @@ runtime::Entry find_entry(const std::vector<CacheFolder>& cache, const std::stri
   return *std::move(entry);
 }
 
-std::string explain(const runtime::Entry& a, const runtime::Entry& b) {
+TextTable explain(const runtime::Entry& a, const runtime::Entry& b) {
   const auto of_a = fields_of(a);
   auto of_b = fields_of(b);
   TextTable table({{"input", Align::left},
@@ -226,13 +232,13 @@ std::string explain(const runtime::Entry& a, const runtime::Entry& b) {
     if (value != other) table.row({name, value, other});
   }
   for (const auto& [name, value] : of_b) table.row({name, "", value});
-  return table.text();
+  return table;
 }
 
-std::string explain(const runtime::Entry& entry) {
+TextTable explain(const runtime::Entry& entry) {
   TextTable table({{"input", Align::left}, {entry.key.hex.substr(0, 16), Align::left}});
   for (const auto& [name, value] : fields_of(entry)) table.row({name, value});
-  return table.text();
+  return table;
 }
 
 }  // namespace tessera::tools

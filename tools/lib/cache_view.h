@@ -1,7 +1,9 @@
 #pragma once
 // `tessera cache`: what the folders and bundles of compiled kernels hold. Safe while programs use them.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,6 +12,7 @@
 #include "runtime/cache/entry.h"
 #include "runtime/cache/inventory.h"
 #include "runtime/options.h"
+#include "tools/lib/text_table.h"
 
 namespace tessera::tools {
 
@@ -31,16 +34,18 @@ std::vector<CacheFolder> open_cache(const runtime::Options& options);
 std::optional<CacheFolder> open_written_cache(const runtime::Options& options);
 
 /// A row per entry: op, target, bytes, hours since its last use, key.
-std::string cache_list(const std::vector<CacheFolder>& cache);
+TextTable cache_list(const std::vector<CacheFolder>& cache);
 /// Entries and bytes per folder or bundle, schema and target.
-std::string cache_usage(const std::vector<CacheFolder>& cache);
+TextTable cache_usage(const std::vector<CacheFolder>& cache);
 
 /// Reads every entry; a line per damaged one.
 struct Verification {
   int64_t good = 0;
   std::vector<std::string> damaged;  // "path: reason"
 };
-Verification verify_cache(const std::vector<CacheFolder>& cache);
+/// `progress` is told how many of the entries have been read.
+Verification verify_cache(const std::vector<CacheFolder>& cache,
+                          const std::function<void(size_t, size_t)>& progress);
 
 /// The entry whose key begins with `key`. Throws an argument error if there is none or more than
 /// one.
@@ -48,8 +53,8 @@ runtime::Entry find_entry(const std::vector<CacheFolder>& cache, const std::stri
 
 /// What makes two keys differ: a row per input with both values; values that are alike are not
 /// shown.
-std::string explain(const runtime::Entry& a, const runtime::Entry& b);
+TextTable explain(const runtime::Entry& a, const runtime::Entry& b);
 /// All inputs of one key.
-std::string explain(const runtime::Entry& entry);
+TextTable explain(const runtime::Entry& entry);
 
 }  // namespace tessera::tools

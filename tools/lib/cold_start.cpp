@@ -13,6 +13,7 @@
 
 #include "dsl/base/error.h"
 #include "runtime/driver/memory.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_call.h"

@@ -94,8 +94,8 @@ std::string declaration(const Op& op) {
                         tensor.name);
   }
   for (const ParamRule& param : parsed.signature.params) text += member(param);
-  return text +
-         fmt::format("}};\nvoid {}(const {}& call, Stream stream);\n", op.name, type_name(op.name));
+  return text + fmt::format("}};\nTESSERA_API void {}(const {}& call, Stream stream);\n", op.name,
+                            type_name(op.name));
 }
 
 /// The enums of words that are neither dtypes nor layouts, each once.
@@ -137,7 +137,52 @@ constexpr std::string_view kNotice =
     "it "
     "again.\n// clang-format off\n";
 
+/// The value of an option in C++.
+std::string cpp_value(const ParamRule& param, const kernels::ParamValue& value) {
+  const std::string text = kernels::to_string(value);
+  if (param.type == ParamRule::Type::word) {
+    const std::string type = value_type(param);
+    const std::string room = type == "DType" ? "ts::" : "ts::kernels::";
+    return fmt::format("{}{}::{}", room, type, text);
+  }
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
+    return fmt::format("{{{{{}}}}}", fmt::join(*list, ", "));
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string cpp_call(const Op& op, const kernels::BenchCase& example) {
+  const ParsedOp& parsed = kernels::parsed(op);
+  std::vector<std::string> members;
+  for (const TensorRule& tensor : parsed.signature.tensors) {
+    const bool is_given =
+        std::any_of(example.inputs.begin(), example.inputs.end(), [&](const auto& input) {
+          return input.name == tensor.name || input.name.starts_with(tensor.name + ".");
+        });
+    if (is_given || !tensor.optional) members.push_back(fmt::format(".{0} = {0}", tensor.name));
+  }
+  for (const ParamRule& param : parsed.signature.params) {
+    const auto found = example.params.find(param.name);
+    if (found == example.params.end() || (param.standard && *param.standard == found->second) ||
+        std::holds_alternative<std::monostate>(found->second)) {
+      continue;
+    }
+    members.push_back(fmt::format(".{} = {}", param.name, cpp_value(param, found->second)));
+  }
+  std::string text, line = fmt::format("ts::kernels::{}({{", op.name);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const std::string member = members[i] + (i + 1 < members.size() ? ", " : "}, stream);");
+    if (line.size() + member.size() > 100) {
+      line.resize(line.find_last_not_of(' ') + 1);
+      text += line + "\n";
+      line = "    ";
+    }
+    line += member;
+  }
+  return text + line + "\n";
+}
 
 std::string cpp_header(const std::vector<const Op*>& ops) {
   std::string text = fmt::format(
@@ -157,13 +202,14 @@ std::string cpp_header(const std::vector<const Op*>& ops) {
       "expected, got.\n"
       "{}\n"
       "#include <array>\n#include <cstdint>\n#include <optional>\n#include <span>\n"
-      "#include <string_view>\n\n#include \"kernels/quant/scale_layout.h\"\n\n"
+      "#include <string_view>\n\n#include \"dsl/base/api.h\"\n#include "
+      "\"kernels/op_arguments.h\"\n\n"
       "namespace tessera::kernels {{\n",
       kNotice);
   for (const ParamRule* param : enums(ops)) {
-    text +=
-        fmt::format("\nenum class {0} : uint8_t {{ {1} }};\nstd::string_view name({0} value);\n",
-                    type_name(param->name), fmt::join(param->allowed, ", "));
+    text += fmt::format(
+        "\nenum class {0} : uint8_t {{ {1} }};\nTESSERA_API std::string_view name({0} value);\n",
+        type_name(param->name), fmt::join(param->allowed, ", "));
   }
   for (const Op* op : ops) text += "\n" + declaration(*op);
   return text + "\n}  // namespace tessera::kernels\n";

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/op.h"
 #include "kernels/signature/op.h"
 
 namespace tessera::tools {
@@ -12,5 +13,11 @@ namespace tessera::tools {
 std::string cpp_header(const std::vector<const kernels::Op*>& ops);
 /// The definitions of these functions.
 std::string cpp_source(const std::vector<const kernels::Op*>& ops);
+
+/// A call of the op with these parameters, as a user would write it: `params` that have the default are
+/// left out, and so are optional tensors but those of `inputs`.
+///
+/// Example: "ts::kernels::transpose({.x = x, .out = out}, stream);"
+std::string cpp_call(const kernels::Op& op, const kernels::BenchCase& example);
 
 }  // namespace tessera::tools

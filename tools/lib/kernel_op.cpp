@@ -12,7 +12,7 @@
 #include <sstream>
 #include <utility>
 
-#include "codegen/passes/tile_uses.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 #include "kernels/dry_call.h"
 #include "kernels/jit/host_expr.h"

@@ -124,20 +124,9 @@ std::string shape_of_scales(const OpInfo& op, const TensorInfo& scales) {
 }
 
 std::string tensor_text(const OpInfo& op, const TensorInfo& t) {
-  const bool is_scale =
-      t.dtypes.empty() && t.layout.starts_with("SF(") && !op.tensors.front().shape.empty();
-  const size_t space = t.layout.find(' ');
-  const bool has_layouts = is_scale && space != std::string::npos;
-  const std::string dtypes = !is_scale     ? fmt::format("{}", fmt::join(t.dtypes, "/"))
-                             : has_layouts ? "f32, packed i32"
-                                           : "f32";
-  const std::string shape =
-      is_scale ? shape_of_scales(op, t) : fmt::format("{}", fmt::join(t.shape, ", "));
-  const std::string layout = !is_scale     ? t.layout
-                             : has_layouts ? "as " + t.layout.substr(space + 1)
-                                           : "row_major";
-  return fmt::format("{} [{}] {}{}{}", dtypes, shape, layout, t.accumulate ? ", accumulates" : "",
-                     t.list ? ", list" : "");
+  const TensorWords words = words_of(op, t);
+  return fmt::format("{} {} {}{}{}", words.dtypes, words.shape, words.layout,
+                     t.accumulate ? ", accumulates" : "", t.list ? ", list" : "");
 }
 
 /// "`x`, `y`? bf16 [T, H], `out` [T]": tensors of one type stand together.
@@ -158,11 +147,24 @@ std::string tensors_text(const OpInfo& op, bool is_result) {
 
 }  // namespace
 
+TensorWords words_of(const OpInfo& op, const TensorInfo& t) {
+  const bool is_scale =
+      t.dtypes.empty() && t.layout.starts_with("SF(") && !op.tensors.front().shape.empty();
+  if (!is_scale) {
+    return {fmt::format("{}", fmt::join(t.dtypes, "/")),
+            fmt::format("[{}]", fmt::join(t.shape, ", ")), t.layout};
+  }
+  const std::string shape = fmt::format("[{}]", shape_of_scales(op, t));
+  const size_t space = t.layout.find(' ');
+  if (space == std::string::npos) return {"f32", shape, "row_major"};
+  return {"f32, packed i32", shape, "as " + t.layout.substr(space + 1)};
+}
+
 std::string list_table(const std::vector<OpInfo>& ops) {
   std::string text = "| op | does | tensors |\n|---|---|---|\n";
   for (const OpInfo& op : ops) {
     const std::string inputs = tensors_text(op, false), results = tensors_text(op, true);
-    text += fmt::format("| `{}` | {} | {}{}{} |\n", op.name, op.purpose, inputs,
+    text += fmt::format("| [`{0}`](#{0}) | {1} | {2}{3}{4} |\n", op.name, op.purpose, inputs,
                         inputs.empty() ? "" : " to ", results);
   }
   return text;

@@ -8,7 +8,13 @@
 
 namespace tessera::tools {
 
-/// A row per op with its purpose, inputs and results, as Markdown.
+/// How tables describe a tensor: {"bf16/f32", "[T, H]", "rows"}.
+struct TensorWords {
+  std::string dtypes, shape, layout;
+};
+TensorWords words_of(const kernels::OpInfo& op, const kernels::TensorInfo& tensor);
+
+/// A row per op with its purpose, inputs and results, as Markdown; names link to sections.
 std::string list_table(const std::vector<kernels::OpInfo>& ops);
 
 /// {"ops": [{"name", "family", "purpose", "tensors": [{"name", "role", "optional", "accumulate",

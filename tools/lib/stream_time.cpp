@@ -7,6 +7,7 @@
 
 #include "runtime/driver/memory.h"
 #include "runtime/launch.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
 
 namespace tessera::tools {

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "dsl/base/error.h"
 
@@ -87,6 +89,24 @@ std::string TextTable::text(size_t width) const {
   add_row([&](size_t c) { return std::string(widths[c], '-'); });
   for (const auto& row : rows_) add_row([&](size_t c) { return row[c]; });
   return text;
+}
+
+std::string TextTable::json() const {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const auto& row : rows_) {
+    nlohmann::ordered_json object;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const std::string& cell = row[c];
+      int64_t number = 0;
+      const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
+      const bool is_number = columns_[c].align == Align::right && error == std::errc() &&
+                             end == cell.data() + cell.size();
+      object[columns_[c].title] =
+          is_number ? nlohmann::ordered_json(number) : nlohmann::ordered_json(cell);
+    }
+    list.push_back(std::move(object));
+  }
+  return list.dump(2) + "\n";
 }
 
 }  // namespace tessera::tools

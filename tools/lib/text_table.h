@@ -32,6 +32,9 @@ class TextTable {
   /// a cell that is wider goes on in the next line.
   std::string text(size_t width = line_width()) const;
 
+  /// A list of objects, a member per column; whole numbers of right columns are numbers.
+  std::string json() const;
+
  private:
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;

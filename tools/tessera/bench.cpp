@@ -179,6 +179,12 @@ int bench(const BenchOptions& options) {
 void add_bench(CLI::App& app, Command& command) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* sub = app.add_subcommand("bench", "GPU time against copy rate and peer");
+  sub->footer(
+      "Examples:\n"
+      "  tessera bench per_token_cast\n"
+      "  tessera bench all --json bench.json --record times.jsonl\n"
+      "  tessera bench all --against tools/measured/h200.jsonl\n"
+      "  tessera bench quant --compile");
   sub->add_option("op", options->op, "an op, a family or all (default)");
   sub->add_option("--json", options->json, "write the numbers to this file");
   sub->add_option("--peer", options->peer,

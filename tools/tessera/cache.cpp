@@ -7,11 +7,16 @@
 
 #include <algorithm>
 #include <ctime>
+#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "dsl/base/error.h"
+#include "runtime/cache/disk_cache.h"
 #include "runtime/cache/manifest.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/lib/cache_view.h"
+#include "tools/lib/text_table.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -19,15 +24,28 @@ namespace {
 
 struct CacheOptions {
   std::string key, other, out = ".";
-  bool dry_run = false;
+  bool dry_run = false, json = false;
 };
 
 std::vector<CacheFolder> cache_here() {
   return open_cache(runtime::Runtime::instance().options());
 }
 
-int verify() {
-  const Verification result = verify_cache(cache_here());
+/// A table for people, or for machines.
+int print_table(const TextTable& table, const CacheOptions& options) {
+  return print(options.json ? table.json() : table.text()) ? kOk : kFailed;
+}
+
+int verify(const CacheOptions& options) {
+  const Verification result = verify_cache(cache_here(), [](size_t done, size_t total) {
+    show_progress(fmt::format("{} of {} entries", done, total));
+  });
+  show_progress("");
+  if (options.json) {
+    const nlohmann::ordered_json json = {{"whole", result.good}, {"damaged", result.damaged}};
+    const bool printed = print(json.dump(2) + "\n");
+    return printed && result.damaged.empty() ? kOk : kFailed;
+  }
   for (const std::string& line : result.damaged) tell(fmt::format("tessera: {}\n", line));
   const bool printed =
       print(fmt::format("{} entries are whole, {} damaged\n", result.good, result.damaged.size()));
@@ -97,9 +115,9 @@ int prune() {
 int explain_keys(const CacheOptions& options) {
   const std::vector<CacheFolder> cache = cache_here();
   const runtime::Entry a = reading_arguments([&] { return find_entry(cache, options.key); });
-  if (options.other.empty()) return print(explain(a)) ? kOk : kFailed;
+  if (options.other.empty()) return print_table(explain(a), options);
   const runtime::Entry b = reading_arguments([&] { return find_entry(cache, options.other); });
-  return print(explain(a, b)) ? kOk : kFailed;
+  return print_table(explain(a, b), options);
 }
 
 int extract(const CacheOptions& options) {
@@ -119,19 +137,31 @@ void add_cache(CLI::App& app, Command& command) {
   auto options = std::make_shared<CacheOptions>();
   CLI::App* sub = app.add_subcommand("cache", "the compiled kernels on disk");
   sub->require_subcommand(1);
+  sub->footer(
+      "Examples:\n"
+      "  tessera cache ls --json\n"
+      "  tessera cache verify\n"
+      "  tessera cache clear --dry-run");
   const auto add = [&](const char* name, const char* purpose, std::function<int()> action) {
     CLI::App* one = sub->add_subcommand(name, purpose);
     one->callback([&command, action = std::move(action)] { command = action; });
     return one;
   };
-  add("ls", "every entry", [] { return print(cache_list(cache_here())) ? kOk : kFailed; });
-  add("du", "entries and bytes", [] { return print(cache_usage(cache_here())) ? kOk : kFailed; });
-  add("verify", "read every entry and check its digests", verify);
+  const auto add_json = [&](CLI::App* one) {
+    one->add_flag("--json", options->json, "for machines");
+  };
+  add_json(add("ls", "every entry",
+               [options] { return print_table(cache_list(cache_here()), *options); }));
+  add_json(add("du", "entries and bytes",
+               [options] { return print_table(cache_usage(cache_here()), *options); }));
+  add_json(add("verify", "read every entry and check its digests",
+               [options] { return verify(*options); }));
   add("prune", "remove the least used beyond the bounds", prune);
   CLI::App* clear_sub = add("clear", "remove every entry", [options] { return clear(*options); });
   clear_sub->add_flag("--dry-run", options->dry_run, "say what would be removed, remove nothing");
   CLI::App* explain_sub = add("explain", "what is in a key, or what makes two differ",
                               [options] { return explain_keys(*options); });
+  add_json(explain_sub);
   explain_sub->add_option("a", options->key, "the first digits of a key")->required();
   explain_sub->add_option("b", options->other, "of another one");
   CLI::App* extract_sub = add("extract", "write an entry's cubin, CUDA text and manifest as files",

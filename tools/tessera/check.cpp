@@ -43,10 +43,13 @@ int check(const CheckOptions& options) {
   std::vector<CheckResult> results;
   std::string errors;
   for (const auto& [op, example] : chosen) {
+    show_progress(
+        fmt::format("{} of {}: {} {}", results.size() + 1, chosen.size(), op->name, example.label));
     results.push_back(check_example(*op, example, options.seed));
     if (nvrtc != nullptr) add_resources(results.back(), *op, example, *nvrtc, target);
     if (!results.back().error.empty()) errors += results.back().error + "\n";
   }
+  show_progress("");
   json.write(check_json(results));
   const bool printed = print(options.lines ? access_table(results) : check_table(results));
   tell(errors);
@@ -58,6 +61,11 @@ int check(const CheckOptions& options) {
 void add_check(CLI::App& app, Command& command) {
   auto options = std::make_shared<CheckOptions>();
   CLI::App* sub = app.add_subcommand("check", "run the examples with every trap on, and count");
+  sub->footer(
+      "Examples:\n"
+      "  tessera check all\n"
+      "  tessera check transpose --lines\n"
+      "  tessera check post_fwd --case-of \"T=3 n=2 H=40\"");
   sub->add_option("op", options->op, "an op, a family or all")->required();
   CLI::Option* part =
       sub->add_option("--case", options->cases, "only the cases with this text in their label");

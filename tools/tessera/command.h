@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,8 @@ void add_report(CLI::App& app, Command& command);
 void add_compile(CLI::App& app, Command& command);
 void add_cache(CLI::App& app, Command& command);
 void add_doctor(CLI::App& app, Command& command);
+void add_docs(CLI::App& app, Command& command);
+void add_completion(CLI::App& app, Command& command);
 
 /// The program: reads the words, does what they say and returns the exit code.
 int run_program(int argc, char** argv);
@@ -54,7 +57,11 @@ std::string doctor_text();
 
 /// Writes the whole text on stdout; false if that fails (a full disk, a closed pipe).
 bool print(const std::string& text);
-/// Writes the text on stderr, where that can be written, with control characters escaped.
+/// The text in a colour or in bold, if the descriptor is a terminal and NO_COLOR is not set.
+enum class Paint { bold, error, hint };
+std::string painted(std::string_view text, Paint paint, int descriptor);
+/// Writes the text on stderr, where that can be written, with control characters escaped. On a terminal
+/// the beginning of an error and its hint stand out.
 void tell(const std::string& text);
 /// A line on stderr that the next one replaces, only for a person who is watching; an empty one
 /// wipes it.

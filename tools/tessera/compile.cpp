@@ -6,7 +6,9 @@
 #include <mutex>
 #include <set>
 
+#include "runtime/cache/bundle.h"
 #include "runtime/code_stamp.h"
+#include "runtime/options.h"
 #include "runtime/parallel.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
@@ -95,6 +97,10 @@ void add_compile(CLI::App& app, Command& command) {
   auto options = std::make_shared<CompileOptions>();
   CLI::App* sub =
       app.add_subcommand("compile", "kernels ahead of time into a bundle, no GPU needed");
+  sub->footer(
+      "Examples:\n"
+      "  tessera compile all --arch sm_90a,sm_100a --out kernels.tsb\n"
+      "  tessera compile --specs recorded.jsonl --out kernels.tsb");
   sub->add_option("op", options->op, "an op, a family or all (default, unless --specs)");
   sub->add_option("--specs", options->specs, "the kernels that TESSERA_RECORD wrote to this file");
   sub->add_option("--arch", options->arch, "targets with commas between (default sm_90a)");

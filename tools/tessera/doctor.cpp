@@ -3,14 +3,20 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "dsl/base/printable.h"
 #include "kernels/op.h"
+#include "runtime/build_info.h"
+#include "runtime/cache/disk_cache.h"
 #include "runtime/cache/site_key.h"
-#include "runtime/code_stamp.h"
 #include "runtime/driver/device.h"
+#include "runtime/nvrtc/nvrtc.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/lib/device_activity.h"
 #include "tools/lib/own_kernel.h"
@@ -125,8 +131,15 @@ std::string about_environment() {
 
 std::string doctor_text() {
   runtime::Runtime& runtime = runtime::Runtime::instance();
-  std::string text = line("tessera", fmt::format("{}, {} ops, compiled by {}", TESSERA_VERSION,
+  const runtime::BuildInfo info = runtime::build_info();
+  std::string text = line("tessera", fmt::format("{}, {} ops, compiled by {}", info.version,
                                                  program_ops().size(), kCompiler));
+  text += line("loaded from", fmt::format("{}, {}", info.path,
+                                          info.shared ? "shared library" : "static libraries"));
+  for (const runtime::LoadedCopy& other : info.others) {
+    text +=
+        line("another", fmt::format("{} in {}, code {}", other.version, other.path, other.stamp));
+  }
   text += about_gpus();
   text += about_nvrtc(runtime);
   std::string why_not;
@@ -143,16 +156,58 @@ std::string doctor_text() {
   text += line("traps", !traps   ? "on CPU tensors: on for own kernels, off for shipped ops"
                         : *traps ? "on CPU tensors: on"
                                  : "on CPU tensors: off");
-  text += line("code", runtime::code_stamp());
+  text += line("code", info.stamp);
   text += about_environment();
   for (const std::string& warning : runtime.options().warnings) text += line("warning", warning);
   return text;
 }
 
+namespace {
+
+/// Subject and text of each line of doctor_text().
+std::vector<std::pair<std::string, std::string>> facts_of(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::istringstream lines(text);
+  for (std::string one; std::getline(lines, one);) {
+    if (one.starts_with(' ')) {
+      facts.back().second += "\n" + one.substr(one.find_first_not_of(' '));
+    } else {
+      const size_t end = one.find("  ");
+      facts.emplace_back(one.substr(0, end), one.substr(one.find_first_not_of(' ', end)));
+    }
+  }
+  return facts;
+}
+
+int doctor(bool as_json) {
+  const std::string text = doctor_text();
+  if (as_json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const auto& [subject, fact] : facts_of(text)) {
+      list.push_back({{"subject", subject}, {"text", fact}});
+    }
+    return print(list.dump(2) + "\n") ? kOk : kFailed;
+  }
+  std::string shown;
+  for (const auto& [subject, fact] : facts_of(text)) {
+    const std::string blanks(subject.size() < 11 ? 11 - subject.size() : 0, ' ');
+    shown += painted(subject, Paint::bold, STDOUT_FILENO) + blanks + "  " + indented(fact) + "\n";
+  }
+  return print(shown) ? kOk : kFailed;
+}
+
+}  // namespace
+
 void add_doctor(CLI::App& app, Command& command) {
   CLI::App* sub =
       app.add_subcommand("doctor", "versions, devices, compiler, cache: for a bug report");
-  sub->callback([&command] { command = [] { return print(doctor_text()) ? kOk : kFailed; }; });
+  sub->footer(
+      "Examples:\n"
+      "  tessera doctor\n"
+      "  tessera doctor --json");
+  auto as_json = std::make_shared<bool>(false);
+  sub->add_flag("--json", *as_json, "for machines");
+  sub->callback([as_json, &command] { command = [as_json] { return doctor(*as_json); }; });
 }
 
 }  // namespace tessera::tools

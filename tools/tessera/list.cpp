@@ -33,6 +33,11 @@ int list(const ListOptions& options) {
 void add_list(CLI::App& app, Command& command) {
   auto options = std::make_shared<ListOptions>();
   CLI::App* sub = app.add_subcommand("list", "every op, its tensors and its parameters");
+  sub->footer(
+      "Examples:\n"
+      "  tessera list\n"
+      "  tessera list per_token_cast\n"
+      "  tessera list moe --json");
   CLI::Option* op = sub->add_option("op", options->op, "an op, a family or all (default)");
   std::set<std::string> families;
   for (const kernels::OpInfo& one : program_ops()) families.insert(one.family);

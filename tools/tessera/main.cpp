@@ -4,50 +4,23 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <new>
 #include <sstream>
 
 #include "dsl/base/printable.h"
+#include "dsl/base/version.h"
 #include "kernels/nearest_name.h"
-#include "runtime/no_write_signals.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
 
-bool print(const std::string& text) {
-  const runtime::NoWriteSignals guard;
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
-         std::fflush(stdout) == 0;
-}
-
-namespace {
-
-constexpr size_t kMostQuoted = 500;  // of what somebody typed
-
-void write_to_stderr(const std::string& text) {
-  const runtime::NoWriteSignals guard;
-  static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
-}
-
-}  // namespace
-
 void write_file(const std::string& path, const std::string& text) {
   AtomicFile file(path);
   file.write(text);
   file.commit();
-}
-
-void tell(const std::string& text) {
-  write_to_stderr(printable(text));
-}
-
-void show_progress(const std::string& text) {
-  if (::isatty(STDERR_FILENO) != 0) write_to_stderr("\r\x1b[K" + text);
 }
 
 OptionalOutput::OptionalOutput(const std::string& path) {
@@ -61,6 +34,8 @@ void OptionalOutput::write(const std::string& text) {
 }
 
 namespace {
+
+constexpr size_t kMostQuoted = 500;  // of what somebody typed
 
 int report(const std::string& message, ExitCode code) {
   tell(message + "\n");
@@ -134,6 +109,11 @@ std::string program_name(int argc, char** argv) {
 int parse_and_run(int argc, char** argv) {
   program_ops();  // every command reports errors of a user's own kernels
   CLI::App app("tessera: kernels for DeepSeek-class models", program_name(argc, argv));
+  app.footer(
+      "Examples:\n"
+      "  tessera list quant\n"
+      "  tessera help run\n"
+      "  tessera doctor");
   app.set_version_flag("-V,--version", "tessera " TESSERA_VERSION);
   app.require_subcommand(1);
   Command command;
@@ -146,6 +126,8 @@ int parse_and_run(int argc, char** argv) {
   add_compile(app, command);
   add_cache(app, command);
   add_doctor(app, command);
+  add_docs(app, command);
+  add_completion(app, command);
   std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   if (!words.empty() && words.front() == "help") {  // help [COMMAND ...] is [COMMAND ...] --help
     words.erase(words.begin());

@@ -28,6 +28,9 @@ int report(const ReportOptions& options) {
 void add_report(CLI::App& app, Command& command) {
   auto options = std::make_shared<ReportOptions>();
   CLI::App* sub = app.add_subcommand("report", "a benchmark run as one HTML page");
+  sub->footer(
+      "Examples:\n"
+      "  tessera report bench.json --out report.html");
   sub->add_option("bench", options->bench, "file written by bench --json")->required();
   sub->add_option("--peer", options->peer,
                   "peer times for a run that had none: a JSON-lines file or a folder");

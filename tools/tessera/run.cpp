@@ -82,6 +82,11 @@ int run(const RunOptions& options) {
 void add_run(CLI::App& app, Command& command) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* sub = app.add_subcommand("run", "run an op on the tensors of a safetensors file");
+  sub->footer(
+      "Examples:\n"
+      "  tessera run transpose --in x.safetensors --out y.safetensors\n"
+      "  tessera run per_token_cast -p format=e4m3 -p num_per_channels=128 --in x.safetensors "
+      "--out y.safetensors --device cpu");
   sub->add_option("op", options->op, "name of the op")->required();
   sub->add_option("-p,--param", options->params, "name=value, any number of times")
       ->allow_extra_args(false);

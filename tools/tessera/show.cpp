@@ -10,6 +10,7 @@
 #include "kernels/param_grammar.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/compile.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/disassemble.h"
@@ -19,6 +20,17 @@
 
 namespace tessera::tools {
 namespace {
+
+constexpr std::string_view kAfter = "after:";
+
+/// Everything that --stage takes.
+std::vector<std::string> stages() {
+  std::vector<std::string> result = {"ir", "layout", "thread", "cuda", "ptx", "sass", "explain"};
+  for (const std::string_view pass : codegen::pass_names()) {
+    result.push_back(fmt::format("{}{}", kAfter, pass));
+  }
+  return result;
+}
 
 struct ShowOptions {
   std::string op, in, stage = "cuda", arch;
@@ -42,6 +54,7 @@ std::string show_stage(const ir::Kernel& kernel, const ShowOptions& options,
   if (stage == "ir") return ir::to_string(kernel);
   if (stage == "layout") return codegen::draw_layouts(kernel);
   if (stage == "explain") return codegen::explain(kernel);
+  if (stage.starts_with(kAfter)) return codegen::text_after(kernel, stage.substr(kAfter.size()));
   const codegen::Program program = codegen::lower(kernel);
   if (stage == "thread") return codegen::to_string(program);
   if (stage == "cuda" && !options.full) return codegen::cuda::emit_kernel_text(program);
@@ -94,13 +107,19 @@ int show(const ShowOptions& options) {
 void add_show(CLI::App& app, Command& command) {
   auto options = std::make_shared<ShowOptions>();
   CLI::App* sub = app.add_subcommand("show", "an op's kernels as IR, CUDA, PTX, SASS, ...");
+  sub->footer(
+      "Examples:\n"
+      "  tessera show transpose\n"
+      "  tessera show per_token_cast -p num_per_channels=32 --stage explain\n"
+      "  tessera show transpose --stage layout");
   sub->add_option("op", options->op, "name of the op")->required();
   sub->add_option("-p,--param", options->params, "name=value: picks the example, or goes with --in")
       ->allow_extra_args(false);
   sub->add_option("--in", options->in, "safetensors file: the kernels for its tensors");
   sub->add_option("--stage", options->stage,
-                  "ir, layout, thread, cuda (default), ptx, sass, explain")
-      ->check(CLI::IsMember({"ir", "layout", "thread", "cuda", "ptx", "sass", "explain"}));
+                  "ir, layout, thread, cuda (default), ptx, sass, explain; after:PASS, what a pass "
+                  "of lowering leaves behind")
+      ->check(CLI::IsMember(stages()));
   sub->add_flag("--full", options->full,
                 "with --stage cuda: the device functions too, a text that NVRTC compiles");
   sub->add_option("--arch", options->arch, "target of ptx and sass, such as sm_90a");

@@ -7,7 +7,12 @@
 
 #include "runtime/driver/device.h"
 #include "runtime/driver/memory.h"
+#include "runtime/image.h"
+#include "runtime/launch.h"
+#include "runtime/options.h"
+#include "runtime/request.h"
 #include "runtime/runtime.h"
+#include "runtime/surroundings.h"
 #include "tests/gpu/acceptance/graphs.h"
 #include "tests/gpu/acceptance/vectors.h"
 #include "tests/runtime/long_tests.h"

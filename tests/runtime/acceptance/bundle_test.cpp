@@ -18,6 +18,7 @@
 
 #include "runtime/cache/manifest.h"
 #include "runtime/record.h"
+#include "runtime/surroundings.h"
 #include "tests/runtime/fake_process.h"
 #include "tests/runtime/long_tests.h"
 #include "tests/runtime/sample_image.h"

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/store_later.h"
 #include "tests/runtime/failing_files.h"
 #include "tests/runtime/fake_process.h"
 #include "tests/runtime/long_tests.h"

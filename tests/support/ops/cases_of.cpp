@@ -72,6 +72,10 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"mhc_pre_bwd", mhc_pre_bwd_cases},
     {"mhc_head_fwd", mhc_head_fwd_cases},
     {"mhc_head_bwd", mhc_head_bwd_cases},
+    {"topk_select", topk_select_cases},
+    {"topk_plan", topk_plan_cases},
+    {"hash_gate", hash_gate_cases},
+    {"mask_padded_topk", mask_padded_topk_cases},
 };
 
 }  // namespace

@@ -101,6 +101,12 @@ std::vector<OpCase> round_to_tf32_cases();
 std::vector<OpCase> pre_apply_mix_bwd_cases();
 std::vector<OpCase> pre_split_mixes_bwd_cases();
 std::vector<OpCase> multilayer_recompute_cases();
+/// All dtypes and options, rows of padding, tables and tokens with values out of range.
+std::vector<OpCase> hash_gate_cases();
+std::vector<OpCase> mask_padded_topk_cases();
+/// Rows at the ends of every tier, ties, hostile scores, all options.
+std::vector<OpCase> topk_select_cases();
+std::vector<OpCase> topk_plan_cases();
 
 /// The cases of one op by its name. Errors: std::out_of_range for an op without.
 std::vector<OpCase> cases_of(const std::string& op);

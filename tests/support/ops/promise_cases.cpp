@@ -162,7 +162,7 @@ std::vector<std::string> PromiseCase::reports() const {
 }
 
 std::vector<PromiseCase> promise_cases() {
-  return {
+  std::vector<PromiseCase> cases = {
       mapping("ids in range", {0, 2, -1, 2}, 8, ""),
       mapping("no id at all", {-1}, 0, ""),
       mapping("an id beyond the experts", {0, 3, -1, 2}, 8,
@@ -318,6 +318,8 @@ std::vector<PromiseCase> promise_cases() {
            "  expected  at most 3\n"
            "  got       4 at [3, 0]"),
   };
+  for (PromiseCase& promise : serving_promise_cases()) cases.push_back(std::move(promise));
+  return cases;
 }
 
 }  // namespace tessera::test

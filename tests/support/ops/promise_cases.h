@@ -24,4 +24,7 @@ struct PromiseCase {
 
 std::vector<PromiseCase> promise_cases();
 
+/// Those of the serving family, which promise_cases has too.
+std::vector<PromiseCase> serving_promise_cases();
+
 }  // namespace tessera::test

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "tools/python/core/buffer.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
 
@@ -28,11 +29,28 @@ nb::object dlpack_stream(const kernels::Stream* stream) {
   return nb::int_(address == 0 ? uintptr_t{1} : address);
 }
 
+class BufferAllocation final : public Allocation {
+ public:
+  BufferAllocation(kernels::OutputInfo output, Device device)
+      : output_(std::move(output)), device_(device) {}
+  nb::object make() const override { return make_buffer(output_, device_); }
+
+ private:
+  kernels::OutputInfo output_;
+  Device device_;
+};
+
+/// Results are memory of ours, which the library's from_dlpack takes over.
 class Dlpack final : public Library {
  public:
-  explicit Dlpack(std::string name) : name_(std::move(name)) {}
+  Dlpack(std::string name, nb::object from_dlpack)
+      : name_(std::move(name)),
+        is_jax_(name_.starts_with("jax")),
+        from_dlpack_(std::move(from_dlpack)) {}
 
-  std::string_view name() const override { return name_; }
+  std::string_view name() const override { return is_jax_ ? std::string_view("jax") : name_; }
+  bool finishes() const override { return true; }
+  nb::object finished(nb::object made) const override { return from_dlpack_(made); }
 
   TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
                     const kernels::Stream* stream, Loans& loans) const override {
@@ -42,27 +60,33 @@ class Dlpack final : public Library {
           PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
       check(PyCapsule_SetName(capsule.ptr(), "used_dltensor_versioned"));
       loans.keep(managed);
-      return view_of(managed->tensor, op, argument, managed->flags);
+      return view_of(managed->tensor, op, argument, managed->flags | read_only_flag(tensor));
     }
     auto* const managed = static_cast<DlManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"));
     if (managed == nullptr) throw nb::python_error();
     check(PyCapsule_SetName(capsule.ptr(), "used_dltensor"));
     loans.keep(managed);
-    return view_of(managed->tensor, op, argument);
+    return view_of(managed->tensor, op, argument, read_only_flag(tensor));
   }
 
-  std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device,
+  std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
                                       PyObject*) const override {
-    throw Error({.kind = ErrorKind::unsupported,
-                 .what = fmt::format("results cannot be allocated by {}", name_),
-                 .argument = output.name,
-                 .expected = "torch or numpy tensors, or 'out'",
-                 .got = name_});
+    if (!from_dlpack_.is_valid()) {
+      throw Error({.kind = ErrorKind::unsupported,
+                   .what = fmt::format("{} cannot take over results", name_),
+                   .argument = output.name,
+                   .expected = "a library with from_dlpack, or 'out'",
+                   .got = name_});
+    }
+    return std::make_unique<BufferAllocation>(output, device);
   }
 
   kernels::Stream current_stream(Device) const override { return nullptr; }
 
  private:
+  uint64_t read_only_flag(PyObject* tensor) const {
+    return is_jax_ && tensor_type_of(tensor).library == this ? runtime::kDlReadOnly : 0;
+  }
   static nb::object export_of(PyObject* tensor, const kernels::Stream* stream) {
     const nb::handle given(tensor);
     const nb::object device = given.attr("__dlpack_device__")();
@@ -78,16 +102,30 @@ class Dlpack final : public Library {
   }
 
   const std::string name_;
+  const bool is_jax_;  // whose arrays nobody may write
+  const nb::object from_dlpack_;
 };
+
+/// The function from_dlpack of a library, which its array namespace or its module has; none: invalid.
+nb::object from_dlpack_of(const std::string& module, PyObject* tensor) {
+  if (module.starts_with("jax")) return nb::module_::import_("jax.dlpack").attr("from_dlpack");
+  const nb::handle given(tensor);
+  nb::object space = nb::hasattr(given, "__array_namespace__")
+                         ? nb::object(given.attr("__array_namespace__")())
+                         : nb::object(nb::module_::import_(module.c_str()));
+  return nb::hasattr(space, "from_dlpack") ? nb::object(space.attr("from_dlpack")) : nb::object();
+}
 
 }  // namespace
 
-const Library& dlpack_library(PyTypeObject* type) {
+const Library& dlpack_library(PyObject* tensor) {
   static auto& libraries = *new std::map<std::string, Dlpack>;
-  const nb::handle object(reinterpret_cast<PyObject*>(type));
+  const nb::handle object(reinterpret_cast<PyObject*>(Py_TYPE(tensor)));
   const auto module = str_of(object.attr("__module__"));
   const std::string name = module.substr(0, module.find('.'));
-  return libraries.try_emplace(name, name).first->second;
+  const auto found = libraries.find(name);
+  if (found != libraries.end()) return found->second;
+  return libraries.try_emplace(name, name, from_dlpack_of(name, tensor)).first->second;
 }
 
 TensorView view_of(const runtime::DlTensor& tensor, std::string_view op, std::string_view argument,

@@ -57,6 +57,10 @@ class Library {
   virtual kernels::Stream current_stream(Device device) const = 0;
   /// True if a mode is active that may replace what tensors mean.
   virtual bool is_intercepted() const { return false; }
+  /// What the caller gets of a tensor that an Allocation made, when it has been written.
+  virtual nb::object finished(nb::object made) const { return made; }
+  /// True if that is another object.
+  virtual bool finishes() const { return false; }
   /// A look at the first `extents` of each dimension.
   virtual nb::object shortened(const nb::object& tensor, const Dims& extents) const;
 };
@@ -76,8 +80,8 @@ const TensorType& tensor_type_of(PyObject* object);
 
 const Library& numpy_library();
 const Library& torch_library();
-/// Tensors of any other library that speaks DLPack; `type` is theirs.
-const Library& dlpack_library(PyTypeObject* type);
+/// The library of a tensor that speaks DLPack and is none of these.
+const Library& dlpack_library(PyObject* tensor);
 
 /// Thrown instead of reading a tensor whose meaning is torch's to say: the call has to go through its
 /// dispatcher.

@@ -6,6 +6,7 @@
 #include "kernels/all_ops.h"
 #include "kernels/op.h"
 #include "kernels/signature/table.h"
+#include "tools/python/core/buffer.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/op_function.h"
 #include "tools/python/core/op_texts.h"
@@ -110,6 +111,7 @@ NB_MODULE(_core, module) {
       "Returns what was set before.");
   add_op_texts(module);
   add_output_shapes(module);
+  add_buffer(module);
   add_process(module);
 }
 

@@ -61,6 +61,9 @@ struct OpFunction::Call {
   Loans loans;
 
   const TensorView& add(size_t slot, const TensorRule& rule, PyObject* object, std::string_view op);
+  /// The same of a tensor that is known to be of the call's library.
+  const TensorView& borrow(size_t slot, const TensorRule& rule, PyObject* object,
+                           std::string_view op);
   void add_to_key(const TensorView& view);
 };
 
@@ -124,6 +127,11 @@ const TensorView& OpFunction::Call::add(size_t slot, const TensorRule& rule, PyO
            fmt::format("{}, as '{}' is", library->name(), *first_name),
            std::string(type.library->name()));
   }
+  return borrow(slot, rule, object, op);
+}
+
+const TensorView& OpFunction::Call::borrow(size_t slot, const TensorRule& rule, PyObject* object,
+                                           std::string_view op) {
   const TensorView view =
       library->borrow(object, op, rule.name, has_stream ? &stream : nullptr, loans);
   if (first_tensor == object) device = view.device;
@@ -192,6 +200,7 @@ nb::object OpFunction::call(PyObject* const* arguments, size_t count, Stage last
     run(call);
     if (last == Stage::launched) return nb::none();
     if (t_checks_values && call.device.is_cuda()) raise_value_errors(call);
+    if (call.library != nullptr && call.library->finishes()) finish(call);
     if (may_wait_) trim(call);
     return result(call);
   } catch (const Redirected&) {
@@ -317,6 +326,8 @@ void OpFunction::place(Call& call, size_t number) const {
   nb::object& object = call.made[number];
   if (given == nullptr) {
     object = made.allocation->make();
+    call.borrow(made.slot, tensor, object.ptr(), table_->name);
+    return;
   } else if (is_argument(made.slot)) {  // an accumulator: among the arguments already
     object = nb::borrow(given);
     return;
@@ -339,6 +350,13 @@ void OpFunction::run(Call& call) const {
   kernels::call_op(*table_, named.all_tensors(), named.all_lists(), call.options.all(),
                    call.device.is_cuda() ? call.stream : nullptr,
                    [](const std::function<void()>& in_full) { run_interruptibly(in_full); });
+}
+
+void OpFunction::finish(Call& call) const {
+  for (size_t i = 0; i < call.made.size(); ++i) {
+    if (call.given[call.entry->made[i].slot] != nullptr) continue;
+    call.made[i] = call.library->finished(std::move(call.made[i]));
+  }
 }
 
 bool OpFunction::check_values(bool on) {

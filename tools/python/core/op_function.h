@@ -53,6 +53,7 @@ class OpFunction {
   void place(Call& call, size_t number) const;
   void run(Call& call) const;
   void raise_value_errors(const Call& call) const;
+  void finish(Call& call) const;
   void trim(Call& call) const;
   nb::object result(Call& call) const;
   nb::object field(Call& call, size_t slot) const;

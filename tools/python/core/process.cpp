@@ -10,7 +10,9 @@
 
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
+#include "runtime/counters.h"
 #include "runtime/driver/device.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/launch_plan.h"
@@ -72,6 +74,9 @@ std::function<void(Options&)> setter_of(const std::string& name, nb::object valu
   };
   if (name == "cache_roots")
     return set(&Options::cache_roots, nb::cast<std::vector<std::string>>(value));
+  if (name == "nvrtc_folders") {
+    return set(&Options::nvrtc_folders, nb::cast<std::vector<std::string>>(value));
+  }
   if (name == "cuda_homes")
     return set(&Options::cuda_homes, nb::cast<std::vector<std::string>>(value));
   if (name == "cache") {
@@ -177,7 +182,11 @@ void log_to_python(runtime::LogLevel level, std::string_view message) {
 // ---- counters
 
 nb::dict counters() {
-  const runtime::CounterValues now = Runtime::instance().counters();
+  // What makes the Runtime may write messages, for which another thread needs the lock.
+  const runtime::CounterValues now = [] {
+    const nb::gil_scoped_release released;
+    return Runtime::instance().counters();
+  }();
   nb::dict values;
   values["memory_hits"] = now.memory_hits;
   values["disk_hits"] = now.disk_hits;
@@ -243,15 +252,22 @@ int run_program(const std::vector<std::string>& words) {
 void add_process(nb::module_& module) {
   module.def("configure", &configure, nb::arg("options"));
   module.def(
-      "log_to",
-      [](nb::object function) {
+      "begin",
+      [](nb::object function, const std::vector<std::string>& nvrtc_folders) {
         log_function() = std::move(function);
-        Runtime::configure([](Options& options) { options.log_sink = log_to_python; });
+        Runtime::configure([nvrtc_folders](Options& options) {
+          options.log_sink = log_to_python;
+          options.nvrtc_folders = nvrtc_folders;
+        });
       },
-      nb::arg("function"), "Messages go to function(level, message).");
+      nb::arg("function"), nb::arg("nvrtc_folders"),
+      "What holds until configure says otherwise: messages go to function(level, message), and "
+      "these "
+      "folders may hold libnvrtc.");
   module.def(
       "python_ends", [] { g_python_ends = true; }, "From now on messages go to stderr.");
-  module.def("seal", [] { Runtime::instance().seal(); });
+  module.def(
+      "seal", [] { Runtime::instance().seal(); }, nb::call_guard<nb::gil_scoped_release>());
   module.def("counters", &counters);
   module.def("prepare", &prepare, nb::arg("call"));
   module.def("prepare_all", &prepare_all, nb::arg("calls"), nb::arg("jobs"));

@@ -23,8 +23,8 @@ bool is_subclass(PyObject* type, const nb::object& base) {
   return answer == 1;
 }
 
-TensorType look_at(PyTypeObject* type) {
-  PyObject* const object = reinterpret_cast<PyObject*>(type);
+TensorType look_at(PyObject* given) {
+  PyObject* const object = reinterpret_cast<PyObject*>(Py_TYPE(given));
   const nb::object tensor = attribute_of_loaded("torch", "Tensor");
   if (is_subclass(object, tensor)) {
     const nb::object parameter = attribute_of_loaded("torch.nn", "Parameter");
@@ -32,7 +32,7 @@ TensorType look_at(PyTypeObject* type) {
     return {&torch_library(), !is_plain};
   }
   if (is_subclass(object, attribute_of_loaded("numpy", "ndarray"))) return {&numpy_library()};
-  if (PyObject_HasAttrString(object, "__dlpack__")) return {&dlpack_library(type)};
+  if (PyObject_HasAttrString(object, "__dlpack__")) return {&dlpack_library(given)};
   return {};
 }
 
@@ -48,7 +48,7 @@ const TensorType& tensor_type_of(PyObject* object) {
   if (type == last_type) return *last;
   auto found = types.find(type);
   if (found == types.end()) {
-    const TensorType fresh = look_at(type);
+    const TensorType fresh = look_at(object);
     static const TensorType none;
     if (fresh.library == nullptr) return none;  // not kept: any object may be passed by mistake
     Py_INCREF(reinterpret_cast<PyObject*>(type));

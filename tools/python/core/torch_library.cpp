@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "runtime/driver/device.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
 
@@ -37,21 +38,33 @@ nb::tuple tuple_of(const Dims& dims) {
   return nb::tuple(list);
 }
 
-/// torch.empty, or zeros, of one size, its arguments made ready.
+/// One size of tensor, the arguments of torch's functions made ready. Tensors of the current device
+/// come from the allocator's entry that compiled graphs use, a third of the time of torch.empty; their
+/// memory is torch's own just the same.
 class TorchAllocation final : public Allocation {
  public:
-  TorchAllocation(const kernels::OutputInfo& output, nb::object device)
+  TorchAllocation(const kernels::OutputInfo& output, Device device, nb::object torch_device)
       : make_(torch(output.starts_at_zero ? "zeros" : "empty")),
         dtype_(torch(name_of(output.dtype))),
-        device_(std::move(device)),
+        device_(std::move(torch_device)),
         names_(nb::make_tuple("dtype", "device")),
+        ordinal_(device.ordinal),
         is_dense_(output.storage_elements == num_elements(output.shape) &&
                   output.strides == row_major_strides(output.shape)),
         size_(is_dense_ ? tuple_of(output.shape) : nb::make_tuple(output.storage_elements)),
         shape_(tuple_of(output.shape)),
-        strides_(tuple_of(output.strides)) {}
+        strides_(tuple_of(output.strides)) {
+    if (!device.is_cuda() || !is_dense_ || output.starts_at_zero) return;
+    const nb::object compiled = nb::module_::import_("torch._C").attr("_dynamo").attr("guards");
+    if (nb::hasattr(compiled, "_empty_strided_cuda"))
+      make_here_ = compiled.attr("_empty_strided_cuda");
+  }
 
   nb::object make() const override {
+    if (make_here_.is_valid() && runtime::is_current(ordinal_)) {
+      PyObject* const arguments[] = {shape_.ptr(), strides_.ptr(), dtype_.ptr()};
+      return owned(PyObject_Vectorcall(make_here_.ptr(), arguments, 3, nullptr));
+    }
     PyObject* const arguments[] = {size_.ptr(), dtype_.ptr(), device_.ptr()};
     nb::object made = owned(PyObject_Vectorcall(make_.ptr(), arguments, 1, names_.ptr()));
     return is_dense_ ? made : made.attr("as_strided")(shape_, strides_);
@@ -65,7 +78,8 @@ class TorchAllocation final : public Allocation {
     internal_error(fmt::format("no torch type of {}", tessera::name(dtype)));
   }
 
-  nb::object make_, dtype_, device_, names_;
+  nb::object make_, make_here_, dtype_, device_, names_;
+  int ordinal_;
   bool is_dense_;
   nb::object size_, shape_, strides_;
 };
@@ -78,7 +92,7 @@ class Torch final : public Library {
     const nb::object tensor = torch("Tensor");
     // From now on without the question whether torch is there.
     nb::module_::import_("tessera._ops").attr("is_tracing") =
-        torch("compiler").attr("is_compiling");
+        torch("compiler").attr("is_dynamo_compiling");
     if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
     const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
     const auto* exchange =
@@ -102,9 +116,9 @@ class Torch final : public Library {
     return view;
   }
 
-  std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device,
+  std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
                                       PyObject* like) const override {
-    return std::make_unique<TorchAllocation>(output, nb::handle(like).attr("device"));
+    return std::make_unique<TorchAllocation>(output, device, nb::handle(like).attr("device"));
   }
 
   bool is_intercepted() const override {
@@ -127,7 +141,8 @@ class Torch final : public Library {
 
  private:
   void refuse_negative(PyObject* tensor, std::string_view op, std::string_view argument) const {
-    const nb::object is_negative = owned(PyObject_CallOneArg(is_negative_.ptr(), tensor));
+    const nb::object is_negative =
+        owned(PyObject_Vectorcall(is_negative_.ptr(), &tensor, 1, nullptr));
     if (is_negative.ptr() == Py_False) return;
     refuse(op, argument, "TYPE", fmt::format("argument '{}' has its negative bit set", argument),
            "a tensor that is what its memory says: resolve_neg()", "a negative view");

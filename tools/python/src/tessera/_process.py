@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional
@@ -19,14 +20,21 @@ def _log(level: str, message: str) -> None:
     getattr(logging.getLogger("tessera"), "warning" if level == "warn" else level)(message)
 
 
-_core.log_to(_log)
+def _nvrtc_folders() -> list[str]:
+    """Where the wheels of NVRTC lie, beside this package and on the path."""
+    places = dict.fromkeys([os.path.dirname(os.path.dirname(__file__)), *(place for place in sys.path if place)])
+    wheels = (os.path.join(place, "nvidia", name, "lib") for place in places for name in ("cu13", "cuda_nvrtc"))
+    return [folder for folder in wheels if os.path.isdir(folder)]
+
+
+_core.begin(_log, _nvrtc_folders())
 atexit.register(_core.python_ends)
 
 
 def configure(**options: Any) -> None:
     """Sets options of the library, over what the environment says: before the first call that needs them.
 
-    The names are those of `Options` in runtime/options.h: cache_roots and cuda_homes (lists of str), cache ("rw", "ro",
+    The names are those of `Options` in runtime/options.h: cache_roots, cuda_homes and nvrtc_folders (lists of str), cache ("rw", "ro",
     "off"), trust ("user", "group"), jit ("on", "warn", "error", "off"), log ("error", "warn", "info", "debug"),
     cache_key_file, record, nvrtc, arch, dump_dir, override_dir (str), pdl, line_info, check_spills (bool), traps (bool or
     None), cache_max_bytes, cache_max_entries, peer_patience_ms, jobs (int), on_compile and on_load (functions of a dict

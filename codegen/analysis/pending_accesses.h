@@ -1,0 +1,46 @@
+#pragma once
+// What may not have reached the other threads at a point of the program: the state that
+// insert_barriers carries along.
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "codegen/analysis/footprint.h"
+
+namespace tessera::codegen {
+
+/// An access since the last barrier.
+struct PendingAccess {
+  FootprintRef access;
+  bool after_warp_barrier = false;
+
+  bool operator==(const PendingAccess& other) const {
+    return access == other.access && after_warp_barrier == other.after_warp_barrier;
+  }
+};
+
+class PendingAccesses {
+ public:
+  const std::vector<PendingAccess>& all() const { return pending_; }
+
+  /// An access now; one in flight is pending once a wait says that it is done.
+  void add(const FootprintRef& access);
+  void block_barrier() { pending_.clear(); }
+  void warp_barrier();
+  void commit();
+  void wait(int groups_under_way);
+  /// Either this state or the other.
+  void merge(const PendingAccesses& other);
+
+ private:
+  void insert(const PendingAccess& access);
+  void land(const std::vector<FootprintRef>& group);
+
+  std::vector<PendingAccess> pending_;
+  std::vector<FootprintRef> open_;                // asynchronous copies since the last commit
+  std::deque<std::vector<FootprintRef>> groups_;  // committed, oldest first
+  bool ambiguous_ = false;                        // paths with different numbers of groups have met
+};
+
+}  // namespace tessera::codegen

@@ -1,0 +1,278 @@
+#include "codegen/layouts/propagate_layouts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "codegen/tile_ir/effects.h"
+#include "dsl/layout/mma.h"
+
+namespace tessera::codegen {
+namespace {
+
+using layout::Layout;
+using MaybeConflict = std::optional<LayoutConflict>;
+
+/// A fragment that every thread holds whole: at most so many registers.
+constexpr int64_t kMaxReplicated = 64;
+
+/// The layout that the instructions of `gemm` want of one of its fragments.
+Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
+  const std::vector<int64_t> shape = constants(fragment->shape);
+  const int element_bits = bits(fragment->dtype);
+  if (fragment == gemm.a.buffer) {
+    return layout::mma_left(shape[0], shape[1], element_bits, gemm.warps);
+  }
+  if (fragment == gemm.b.buffer) {
+    return layout::mma_right(shape[0], shape[1], element_bits, gemm.warps);
+  }
+  return layout::mma_accumulator(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
+}
+
+/// Registers can only be indexed by constants and by loops of constant bounds.
+bool has_fixed_index(const FragmentUse& use, const ir::Loop* parallel = nullptr) {
+  std::vector<ir::VarRef> vars;
+  for (const ir::Expr& e : use.indices) ir::collect_vars(e, vars);
+  return std::all_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
+    const bool by_thread =
+        parallel != nullptr &&
+        std::find(parallel->vars.begin(), parallel->vars.end(), var) != parallel->vars.end();
+    return !by_thread && var->kind == ir::VarKind::loop && var->lower && var->upper &&
+           ir::is_constant(var->lower) && ir::is_constant(var->upper);
+  });
+}
+
+/// True if threads that hold an element in different registers would need it in one iteration:
+/// registers cannot be indexed by the thread.
+bool threads_choose_slots(const Layout& have, const Layout& needed) {
+  for (const layout::Digit& held : have.digits()) {
+    if (held.slot == 0) continue;
+    for (const layout::Digit& wanted : needed.digits()) {
+      const bool overlap = wanted.axis == held.axis && wanted.thread != 0 &&
+                           wanted.div < held.div * held.extent &&
+                           held.div < wanted.div * wanted.extent;
+      if (overlap) return true;
+    }
+  }
+  return false;
+}
+
+class Propagation {
+ public:
+  Propagation(const Participants& participants, int threads, KnownLayouts& known)
+      : participants_(participants), threads_(threads), known_(known) {}
+
+  MaybeConflict add_given() {
+    for (const auto& [id, buffer] : participants_.fragments) {
+      if (!buffer->layout) continue;
+      if (auto conflict =
+              set_fragment(buffer, whole_block(*buffer->layout, threads_), buffer->loc)) {
+        return conflict;
+      }
+    }
+    for (const int reducer : participants_.reducers) {
+      // Where nothing is contributed any layout does.
+      if (participants_.updated.contains(reducer) || known_.fragments.contains(reducer)) continue;
+      known_.fragments[reducer] = full_copies(*participants_.fragments.at(reducer));
+    }
+    for (const bool products : {true, false}) {
+      for (const Participant& p : participants_.all) {
+        if (p.gemm == nullptr) continue;
+        for (const FragmentUse& use : p.fragments) {
+          if (use.written != products) continue;
+          if (auto conflict = require(p, use, layout_in_gemm(*p.gemm, use.buffer), "the gemm")) {
+            if (products) conflict->use = nullptr;  // two layouts by the author's own choice
+            return conflict;
+          }
+        }
+      }
+    }
+    for (const Participant& p : participants_.all) {
+      if (p.read == nullptr) continue;
+      const FragmentUse& use = p.fragments[0];
+      int64_t size = 1;
+      for (const int64_t extent : constants(use.buffer->shape)) size *= extent;
+      if (size > kMaxReplicated || !has_fixed_index(use)) {
+        return LayoutConflict{
+            fmt::format("fragment '{}' is read by every thread", use.buffer->name),
+            use.loc,
+            {},
+            &p,
+            &use};
+      }
+      if (auto conflict =
+              require(p, use, full_copies(*use.buffer), "a read outside of parallel loops")) {
+        return conflict;
+      }
+    }
+    return std::nullopt;
+  }
+
+  MaybeConflict propagate(int component) {
+    std::set<const Participant*> done;
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (const Participant& p : participants_.all) {
+        if (p.component != component || done.contains(&p)) continue;
+        if (p.loop != nullptr) {
+          if (!plan_loop(p)) continue;
+          if (auto conflict = push_to_fragments(p)) return conflict;
+        } else if (p.reduce != nullptr || p.finalize != nullptr) {
+          const auto source = known_.fragments.find(p.fragments[0].buffer->id);
+          if (source == known_.fragments.end()) continue;
+          if (auto conflict = push_to_result(p, source->second)) return conflict;
+        } else {
+          done.insert(&p);  // given
+          continue;
+        }
+        done.insert(&p);
+        changed = true;
+      }
+    }
+    return std::nullopt;
+  }
+
+ private:
+  Layout full_copies(const ir::Buffer& fragment) const {
+    return layout::replicated(constants(fragment.shape), threads_);
+  }
+
+  /// Sets the layout of a fragment and of everything that shares its registers.
+  MaybeConflict set_fragment(const ir::BufferRef& buffer, const Layout& layout, SourceLoc loc) {
+    for (const auto& [id, other] : participants_.fragments) {
+      if (root_id(*other) != root_id(*buffer)) continue;
+      auto view = id == buffer->id ? std::optional<Layout>(layout)
+                                   : layout::reshape(layout, constants(other->shape));
+      if (!view) {
+        return LayoutConflict{fmt::format("the layout of fragment '{}' cannot be reshaped to [{}]",
+                                          buffer->name, fmt::join(constants(other->shape), ", ")),
+                              loc, other->loc};
+      }
+      known_.fragments[id] = *view;
+    }
+    return std::nullopt;
+  }
+
+  MaybeConflict require(const Participant& p, const FragmentUse& use, const Layout& needed,
+                        const char* who) {
+    const auto have = known_.fragments.find(use.buffer->id);
+    if (have == known_.fragments.end()) return set_fragment(use.buffer, needed, use.loc);
+    if (have->second == needed) return std::nullopt;
+    return LayoutConflict{
+        fmt::format("fragment '{}' has the layout {} but {} needs {}", use.buffer->name,
+                    to_string(have->second), who, to_string(needed)),
+        p.loc, use.buffer->loc, &p, &use};
+  }
+
+  /// True if every thread holds a part of every element: then any thread may contribute anywhere.
+  bool is_wide_reducer(const FragmentUse& use) const {
+    const auto have = known_.fragments.find(use.buffer->id);
+    return participants_.reducers.contains(use.buffer->id) && have != known_.fragments.end() &&
+           have->second == full_copies(*use.buffer);
+  }
+
+  /// The use, if its fragment may go through shared memory: the copies of a reducer differ.
+  const FragmentUse* movable(const FragmentUse& use) const {
+    return participants_.reducers.contains(use.buffer->id) ? nullptr : &use;
+  }
+
+  /// False while nothing gives an unplanned loop its layout. It comes from a fragment that has one:
+  /// written fragments first, then those without copies.
+  bool plan_loop(const Participant& p) {
+    if (known_.loops.contains(loop_id(*p.loop))) return true;
+    for (const int preference : {0, 1, 2}) {
+      for (const FragmentUse& use : p.fragments) {
+        const auto found = known_.fragments.find(use.buffer->id);
+        if (found == known_.fragments.end() || is_wide_reducer(use)) continue;
+        const bool single = found->second.num_replicas() == 1;
+        const int rank = use.written ? 0 : single ? 1 : 2;
+        if (rank != preference) continue;
+        const auto loop = loop_from_fragment(*p.loop, use, found->second, participants_.math);
+        if (!loop || (p.copies == Copies::none && loop->num_replicas() > 1)) continue;
+        known_.loops[loop_id(*p.loop)] = *loop;
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /// Gives fragments of a planned loop their layout, or checks the one they have.
+  MaybeConflict push_to_fragments(const Participant& p) {
+    const Layout& iteration = known_.loops.at(loop_id(*p.loop));
+    for (const FragmentUse& use : p.fragments) {
+      if (is_wide_reducer(use)) continue;
+      // Every thread of the block gets the value of a reducer: it holds a part, if only an empty one.
+      const bool is_reducer = participants_.reducers.contains(use.buffer->id);
+      const auto needed = fragment_from_loop(
+          *p.loop, use, is_reducer ? whole_block(iteration, threads_) : iteration,
+          participants_.math);
+      const bool known = known_.fragments.contains(use.buffer->id);
+      if (needed && !known) {
+        if (auto conflict = set_fragment(use.buffer, *needed, use.loc)) return conflict;
+      } else if (needed) {
+        if (auto conflict = check_use(p, use, *needed)) return conflict;
+      } else if (!known || use.written || !has_fixed_index(use, p.loop) ||
+                 known_.fragments.at(use.buffer->id) != full_copies(*use.buffer)) {
+        return LayoutConflict{
+            fmt::format("the index of fragment '{}' does not follow the digits of the loop layout",
+                        use.buffer->name),
+            use.loc, p.loc, &p, movable(use)};
+      }
+    }
+    return std::nullopt;
+  }
+
+  MaybeConflict check_use(const Participant& p, const FragmentUse& use,
+                          const Layout& needed) const {
+    const Layout& have = known_.fragments.at(use.buffer->id);
+    const bool readable = layout::contains(have, needed) && !threads_choose_slots(have, needed);
+    const bool complete = !use.written || layout::contains(needed, have);
+    if (readable && complete) return std::nullopt;
+    return LayoutConflict{fmt::format("fragment '{}' has the layout {} but this loop needs {}",
+                                      use.buffer->name, to_string(have), to_string(needed)),
+                          use.loc, p.loc, &p, movable(use)};
+  }
+
+  /// Gives the result of a reduction its layout, or checks the one it has.
+  MaybeConflict push_to_result(const Participant& p, const Layout& source) {
+    // A reducer folds its copies, so its result lies where it does.
+    const Layout result = p.reduce != nullptr ? layout::reduce(source, p.reduce->axis) : source;
+    const ir::BufferRef& to = p.fragments[1].buffer;
+    const auto have = known_.fragments.find(to->id);
+    if (have == known_.fragments.end()) return set_fragment(to, result, p.loc);
+    if (have->second.digits() == result.digits() && layout::contains(result, have->second)) {
+      return std::nullopt;
+    }
+    return LayoutConflict{
+        fmt::format("fragment '{}' has the layout {} but the reduction leaves its result as {}",
+                    to->name, to_string(have->second), to_string(result)),
+        p.loc, to->loc, &p, &p.fragments[1]};
+  }
+
+  const Participants& participants_;
+  const int threads_;
+  KnownLayouts& known_;
+};
+
+}  // namespace
+
+Layout whole_block(const Layout& layout, int threads) {
+  const int64_t used = layout.num_threads();
+  if (threads > used && threads % used == 0) return layout::replicate(layout, threads / used);
+  return layout;
+}
+
+MaybeConflict add_given_layouts(const Participants& participants, int threads,
+                                KnownLayouts& known) {
+  return Propagation(participants, threads, known).add_given();
+}
+
+MaybeConflict propagate_layouts(const Participants& participants, int threads, int component,
+                                KnownLayouts& known) {
+  return Propagation(participants, threads, known).propagate(component);
+}
+
+}  // namespace tessera::codegen

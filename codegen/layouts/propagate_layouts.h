@@ -1,0 +1,39 @@
+#pragma once
+// From layouts that are known to those that follow from them, through parallel loops, reductions and
+// views.
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "codegen/layouts/layout_participants.h"
+
+namespace tessera::codegen {
+
+struct KnownLayouts {
+  std::map<int, layout::Layout> fragments;  // by Buffer::id, views included
+  std::map<int, layout::Layout> loops;      // by loop_id
+};
+
+/// Why layouts do not fit together, and the use that could go through shared memory instead.
+struct LayoutConflict {
+  std::string what;
+  SourceLoc loc, related;
+  const Participant* participant = nullptr;
+  const FragmentUse* use = nullptr;  // null = none
+};
+
+/// `layout` for a block of so many threads: those beyond its own hold further copies, so that every
+/// thread of the block owns something.
+layout::Layout whole_block(const layout::Layout& layout, int threads);
+
+/// Adds the layouts that the program decides itself: the author's, those of matrix instructions, and
+/// full copies for reads by every thread.
+std::optional<LayoutConflict> add_given_layouts(const Participants& participants, int threads,
+                                                KnownLayouts& known);
+
+/// Carries what is known through a component until nothing changes.
+std::optional<LayoutConflict> propagate_layouts(const Participants& participants, int threads,
+                                                int component, KnownLayouts& known);
+
+}  // namespace tessera::codegen

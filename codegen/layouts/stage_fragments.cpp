@@ -1,0 +1,152 @@
+#include "codegen/layouts/stage_fragments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/tile_ir/effects.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+/// The body that holds `at`, and its place there.
+struct Place {
+  ir::Body* body = nullptr;
+  size_t position = 0;
+};
+
+Place find(ir::Body& body, const ir::Stmt* at) {
+  for (size_t i = 0; i < body.size(); ++i) {
+    if (&body[i] == at) return {&body, i};
+    Place inner;
+    for_each_body(body[i], [&](ir::Body& nested) {
+      if (inner.body == nullptr) inner = find(nested, at);
+    });
+    if (inner.body != nullptr) return inner;
+  }
+  return {};
+}
+
+/// Lets every access with the indices of `use` go to `to`.
+void redirect(ir::Stmt& stmt, const FragmentUse& use, const ir::BufferRef& to) {
+  const auto element = [&](ir::BufferRef& buffer, const std::vector<ir::Expr>& indices) {
+    if (buffer->id == use.buffer->id && same_indices(indices, use.indices)) buffer = to;
+  };
+  move_buffers(stmt, {[](ir::Region&) {}, element});
+}
+
+/// True if every iteration stores to its own element before anything else happens to it, and the
+/// iterations are the elements: then the old values do not matter.
+bool overwrites_all(const ir::Loop& loop, const FragmentUse& use) {
+  if (use.indices.size() != loop.vars.size()) return false;
+  for (size_t d = 0; d < use.indices.size(); ++d) {
+    const bool is_axis = use.indices[d]->op == ir::Op::var && use.indices[d]->var == loop.vars[d];
+    if (!is_axis || !ir::equal(use.buffer->shape[d], loop.extents[d])) return false;
+  }
+  for (const ir::Stmt& stmt : loop.body) {
+    if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
+      if (load->buffer->id == use.buffer->id) return false;
+    } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
+      if (store->buffer->id == use.buffer->id) return true;
+    } else if (!std::holds_alternative<ir::Let>(stmt.node)) {
+      return false;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+ir::BufferRef FragmentStaging::shared_copy(const ir::Buffer& fragment, SourceLoc loc) {
+  ir::BufferRef& entry = copies_[fragment.id];
+  if (entry) return entry;
+  auto buffer = std::make_shared<ir::Buffer>();
+  buffer->name = fragment.name + "_staged";
+  buffer->stands_for = fragment.name;
+  buffer->dtype = fragment.dtype;
+  buffer->space = ir::Space::shared;
+  buffer->id = kernel_.num_buffers++;
+  buffer->shape = fragment.shape;
+  buffer->loc = loc;
+  entry = buffer;
+  return entry;
+}
+
+ir::Stmt FragmentStaging::copy(const ir::BufferRef& from, const ir::BufferRef& to, SourceLoc loc) {
+  static const char* const kNames[] = {"i", "j", "k", "l"};
+  ir::Loop loop;
+  loop.kind = ir::LoopKind::parallel;
+  loop.begin = ir::index(0);
+  loop.step = ir::index(1);
+  loop.extents = to->shape;
+  loop.label = fmt::format("relayout {} -> {}", from->name, to->name);
+  const auto new_var = [&](std::string name, DType type, ir::VarKind kind) {
+    auto var = std::make_shared<ir::Var>();
+    var->name = std::move(name);
+    var->type = type;
+    var->kind = kind;
+    var->id = kernel_.num_vars++;
+    var->loc = loc;
+    return var;
+  };
+  std::vector<ir::Expr> indices;
+  for (size_t d = 0; d < to->shape.size(); ++d) {
+    auto var = new_var(kNames[d], DType::i32, ir::VarKind::loop);
+    var->lower = ir::index(0);
+    var->upper = to->shape[d];
+    indices.push_back(ir::var(var));
+    loop.vars.push_back(var);
+  }
+  const ir::VarRef value = new_var(from->name + "_value", from->dtype, ir::VarKind::value);
+  loop.body.push_back({ir::ElementLoad{value, from, indices, {}}, loc});
+  loop.body.push_back({ir::ElementStore{to, indices, ir::var(value), {}}, loc});
+  return {std::move(loop), loc};
+}
+
+std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& use) {
+  const Place place = find(kernel_.body, at);
+  TESSERA_CHECK(place.body != nullptr, "a staged statement is not in the kernel");
+  ir::Stmt& stmt = (*place.body)[place.position];
+  const SourceLoc loc = stmt.loc;
+  const ir::BufferRef staged = shared_copy(*use.buffer, loc);
+  std::vector<ir::Stmt> before, after;
+  auto* reduce = std::get_if<ir::Reduce>(&stmt.node);
+  auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node);
+  if (reduce != nullptr || finalize != nullptr) {
+    auto result = std::make_shared<ir::Buffer>(*use.buffer);
+    result->stands_for = result->name;
+    result->name += "_reduced";
+    result->id = kernel_.num_buffers++;
+    result->alias_of = nullptr;
+    result->layout = nullptr;
+    if (reduce != nullptr) reduce->to.buffer = result;
+    if (finalize != nullptr) finalize->to = result;
+    after.push_back(copy(result, staged, loc));
+    after.push_back(copy(staged, use.buffer, loc));
+  } else if (auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) {
+    (gemm->a.buffer == use.buffer ? gemm->a : gemm->b).buffer = staged;
+    before.push_back(copy(use.buffer, staged, loc));
+  } else {
+    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+    if (loop == nullptr || !use.written || !overwrites_all(*loop, use)) {
+      before.push_back(copy(use.buffer, staged, loc));
+    }
+    redirect(stmt, use, staged);
+    if (use.written) after.push_back(copy(staged, use.buffer, loc));
+  }
+  if (stmt.manual_sync) {  // the author cannot name what is staged, and no barrier comes by itself
+    const ir::Stmt sync = {ir::Sync{ir::SyncKind::block}, loc};
+    before.push_back(sync);
+    if (!after.empty()) after.insert(after.begin(), sync);
+  }
+  const auto position = [&] {
+    return place.body->begin() + static_cast<std::ptrdiff_t>(place.position);
+  };
+  place.body->insert(position() + 1, after.begin(), after.end());
+  place.body->insert(position(), before.begin(), before.end());
+  return fmt::format("{}: '{}' goes through shared memory: ", tessera::to_string(loc),
+                     use.buffer->name);
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,147 @@
+// TileLowering: copies from global to shared memory that go on in the background.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "codegen/layouts/layout_cost.h"
+#include "codegen/lowering/tile_lowering.h"
+
+namespace tessera::codegen {
+namespace {
+
+constexpr int64_t kWarpSize = 32;
+
+}  // namespace
+
+bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc) {
+  const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
+  const auto& store = std::get<ir::ElementStore>(loop.body[1].node);
+  const std::vector<Expr> from = resolve(load.indices);
+  const std::vector<Expr> to = resolve(store.indices);
+  int64_t width = 1;
+  if (it.vector > 1) {
+    width = std::min(feasible_vector(math_, *load.buffer, from, *it.lane, it.vector),
+                     feasible_vector(math_, *store.buffer, to, *it.lane, it.vector));
+  }
+  const int64_t moved = width * bits(load.buffer->dtype);
+  const bool same_dtype = load.buffer->dtype == store.buffer->dtype;
+  if (!same_dtype || !is_async_width(moved)) {
+    if (loop.mode != ir::CopyMode::async) {
+      note_synchronous(fmt::format(
+          "{}: copy {} -> {}: waits for its loads: {}", to_string(loc), load.buffer->name,
+          store.buffer->name,
+          same_dtype ? fmt::format("runs of {} bits, the hardware copies 4, 8 or 16 bytes", moved)
+                     : fmt::format("it converts {} to {}", name(load.buffer->dtype),
+                                   name(store.buffer->dtype))));
+      return false;
+    }
+    fail("CPASYNC_WIDTH",
+         fmt::format("'{}' cannot be copied to '{}' asynchronously", load.buffer->name,
+                     store.buffer->name),
+         loc, "aligned runs of 4, 8 or 16 bytes",
+         fmt::format("{} x {}, {} bits", width, name(load.buffer->dtype), moved),
+         "declare multiple_of for the strides and extents involved, or use k.copy");
+  }
+  when(sole_owner_, loc, [&] {
+    for (int64_t first = 0; first < it.vector; first += width) {
+      const auto at_first = [&](const Expr& e) {
+        return ir::substitute(resolve(e), [&](const VarRef& var) {
+          return it.lane && var == it.lane ? ir::index(first) : Expr();
+        });
+      };
+      const auto all_at_first = [&](std::vector<Expr> indices) {
+        for (Expr& index : indices) index = at_first(index);
+        return indices;
+      };
+      const int elements = static_cast<int>(width);
+      check_indices(load, at_first, loc);
+      check_indices(store, at_first, loc);
+      AsyncCopy copy;
+      copy.from = access(load.buffer, all_at_first(from), elements, load.terms, loc);
+      copy.to = access(store.buffer, all_at_first(to), elements, store.terms, loc);
+      emit({std::move(copy), loc});
+    }
+  });
+  return true;
+}
+
+void TileLowering::note_synchronous(std::string note) {
+  std::vector<std::string>& notes = result_.synchronous;
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+}
+
+void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {
+  constexpr int64_t kPieceBits = 128;
+  const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
+  const auto& store = std::get<ir::ElementStore>(loop.body[1].node);
+  const auto refuse = [&](std::string expected, std::string got) {
+    fail("CPASYNC_ROWS",
+         fmt::format("'{}' cannot be copied to '{}' by whole rows", load.buffer->name,
+                     store.buffer->name),
+         loc, std::move(expected), std::move(got), "leave out whole_rows()");
+  };
+  if (load.buffer->dtype != store.buffer->dtype) {
+    refuse(std::string(name(store.buffer->dtype)), std::string(name(load.buffer->dtype)));
+  }
+  if (kernel_.threads % kWarpSize != 0) {
+    refuse("a block of whole warps", fmt::format("{} threads", kernel_.threads));
+  }
+  const int64_t columns = loop.extents.back()->integer;
+  const int64_t piece = kPieceBits / bits(load.buffer->dtype);
+  // The indices of the first element of row `row`, with `column` along the row.
+  const auto at_place = [&](const Expr& index, const Expr& row, const Expr& column) {
+    Expr rest = row;
+    std::map<const ir::Var*, Expr> values = {{loop.vars.back().get(), column}};
+    for (size_t axis = loop.vars.size() - 1; axis-- > 0;) {
+      values[loop.vars[axis].get()] = axis == 0 ? rest : rest % loop.extents[axis];
+      rest = rest / loop.extents[axis];
+    }
+    return resolve(ir::substitute(index, [&](const VarRef& var) {
+      const auto found = values.find(var.get());
+      return found == values.end() ? Expr() : found->second;
+    }));
+  };
+  const auto at = [&](std::vector<Expr> indices, const Expr& row, const Expr& column) {
+    for (Expr& index : indices) index = at_place(index, row, column);
+    return indices;
+  };
+  const VarRef column =
+      new_var("column", DType::i32, ir::VarKind::loop, ir::index(0), ir::index(columns));
+  const auto require_pieces = [&](const ir::Buffer& buffer, const std::vector<Expr>& indices) {
+    const std::vector<Expr> first = at(indices, ir::index(0), ir::var(column));
+    const int64_t width = feasible_vector(math_, buffer, first, *column, piece);
+    if (columns % piece == 0 && width == piece) return;
+    refuse("rows of multiples of 16 bytes, at such addresses",
+           fmt::format("rows of {} x {} of '{}', {} bytes at a time", columns, name(buffer.dtype),
+                       buffer.name, width * bits(buffer.dtype) / 8));
+  };
+  require_pieces(*load.buffer, load.indices);
+  require_pieces(*store.buffer, store.indices);
+  const Expr last_read = at(load.indices, ir::index(0), ir::var(column)).back();
+  if (!math_.non_negative(last_read) || !math_.less(last_read, load.buffer->shape.back())) {
+    refuse("rows of the tile inside of the tensor's", "a tile that may be wider");
+  }
+
+  int64_t rows = 1;
+  for (size_t axis = 0; axis + 1 < loop.extents.size(); ++axis) rows *= loop.extents[axis]->integer;
+  const int64_t warps = kernel_.threads / kWarpSize;
+  const Expr warp = math_.simplify(thread() / ir::index(kWarpSize));
+  unrolled("s", (rows + warps - 1) / warps, loc, [&](const Expr& s) {
+    const Expr row = warp + s * ir::index(warps);
+    const Expr exists = math_.less(row, ir::index(rows)) ? Expr() : row < ir::index(rows);
+    when(exists, loc, [&] {
+      const int width = static_cast<int>(columns);
+      const auto at_first = [&](const Expr& e) { return at_place(e, row, ir::index(0)); };
+      check_indices(load, at_first, loc);
+      check_indices(store, at_first, loc);
+      AsyncCopy copy;
+      copy.from = access(load.buffer, at(load.indices, row, ir::index(0)), width, load.terms, loc);
+      copy.to = access(store.buffer, at(store.indices, row, ir::index(0)), width, store.terms, loc);
+      copy.is_row = true;
+      emit({std::move(copy), loc});
+    });
+  });
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,244 @@
+// TileLowering: matrix products to instructions of one warp.
+//
+// Per step along k a warp loads its part of both operands, then multiplies all pairs. An operand in
+// shared memory comes by ldmatrix where its 16-byte rows allow it (transposed if its other
+// dimension is the contiguous one and its elements have 16 bits), else one element at a time.
+
+#include <fmt/format.h>
+
+#include "codegen/lowering/tile_lowering.h"
+#include "dsl/base/error.h"
+#include "dsl/layout/mma.h"
+
+namespace tessera::codegen {
+
+/// One operand in shared memory, as `rows` x k: the product's rows or columns, and k.
+struct SharedOperand {
+  ir::Region region;
+  size_t row_dim = 0, depth_dim = 0;  // of the buffer
+};
+
+class GemmLowering {
+ public:
+  GemmLowering(TileLowering& tiles, const ir::Gemm& gemm, SourceLoc loc)
+      : t_(tiles), gemm_(gemm), loc_(loc) {
+    const int64_t m = extent(gemm.a, 0), n = extent(gemm.b, 1);
+    per_register_ = 32 / bits(gemm.a.buffer->dtype);
+    row_tiles_ = m / gemm.warps.rows / 16;
+    column_tiles_ = n / gemm.warps.columns / 8;
+    steps_ = extent(gemm.a, 1) / gemm.warps.depths / (8 * per_register_);
+    lane_ = t_.thread() % ir::index(32);
+    const Expr warp = t_.thread() / ir::index(32);
+    first_row_ = warp % ir::index(gemm.warps.rows) * ir::index(row_tiles_ * 16);
+    const Expr column = warp / ir::index(gemm.warps.rows) % ir::index(gemm.warps.columns);
+    first_column_ = column * ir::index(column_tiles_ * 8);
+    first_depth_ = warp / ir::index(gemm.warps.rows * gemm.warps.columns) *
+                   ir::index(steps_ * 8 * per_register_);
+  }
+
+  void lower() {
+    const int64_t e = per_register_;
+    const ArrayRef sum = t_.array_of(gemm_.c.buffer);
+    const SharedOperand left{gemm_.a, dim(gemm_.a, 0), dim(gemm_.a, 1)};
+    const SharedOperand right{gemm_.b, dim(gemm_.b, 1), dim(gemm_.b, 0)};
+    t_.result_.notes.push_back(
+        fmt::format("{}: gemm over {} x {}{} warps, m16n8k{} of {}: left {}, right {}",
+                    to_string(loc_), gemm_.warps.rows, gemm_.warps.columns,
+                    gemm_.warps.depths > 1 ? fmt::format(" x {}", gemm_.warps.depths) : "", 8 * e,
+                    name(gemm_.a.buffer->dtype), place(left), place(right)));
+
+    t_.unrolled("k", steps_, loc_, [&](const Expr& step) {
+      const Expr depth = first_depth_ + step * ir::index(8 * e);
+      const Tiles a = operand(gemm_.a.buffer, "m", row_tiles_, 4 * e, step,
+                              [&](const Slice& into) { load_left(left, into, depth); });
+      const Tiles b = operand(gemm_.b.buffer, "n", column_tiles_, 2 * e, step,
+                              [&](const Slice& into) { load_right(right, into, depth); });
+      t_.unrolled("m", row_tiles_, loc_, [&](const Expr& row) {
+        t_.unrolled("n", column_tiles_, loc_, [&](const Expr& column) {
+          const Slice c{
+              sum, t_.math_.simplify(row * ir::index(4 * column_tiles_) + column * ir::index(4))};
+          t_.emit({Mma{c, tile_of(a, row), tile_of(b, column)}, loc_});
+        });
+      });
+    });
+  }
+
+ private:
+  enum class LoadKind : uint8_t { matrix, transposed, element };
+
+  /// One step's tiles of an operand in registers: the first, and slots from one to the next.
+  struct Tiles {
+    Slice first;
+    int64_t pitch = 0;
+  };
+
+  /// `count` tiles of `size` slots as the instruction takes them: those of a fragment, or loaded by
+  /// `load` into registers of their own; rounded where the product asks for it.
+  template <class Load>
+  Tiles operand(const ir::BufferRef& buffer, const char* index, int64_t count, int64_t size,
+                const Expr& step, const Load& load) {
+    const bool rounds = buffer->dtype == DType::f32 && gemm_.tf32 == ir::Tf32::round;
+    const Tiles held{{t_.array_of(buffer), step * ir::index(size)}, size * steps_};
+    if (in_registers(*buffer) && !rounds) return held;
+    const Tiles fresh{declare(buffer, count * size), size};
+    if (!in_registers(*buffer)) load(fresh.first);
+    if (rounds) {
+      const Tiles& from = in_registers(*buffer) ? held : fresh;
+      t_.unrolled(index, count, loc_,
+                  [&](const Expr& i) { copy_rounded(tile_of(fresh, i), tile_of(from, i), size); });
+    }
+    return fresh;
+  }
+  Slice tile_of(const Tiles& tiles, const Expr& i) const {
+    return part(tiles.first, i * ir::index(tiles.pitch));
+  }
+
+  static bool in_registers(const ir::Buffer& buffer) { return buffer.space == ir::Space::fragment; }
+  const char* place(const SharedOperand& operand) const {
+    if (in_registers(*operand.region.buffer)) return "in registers";
+    const LoadKind kind = load_kind(operand);
+    return kind == LoadKind::matrix       ? "by ldmatrix"
+           : kind == LoadKind::transposed ? "by transposed ldmatrix"
+                                          : "element by element";
+  }
+  static int64_t extent(const ir::Region& region, size_t axis) {
+    return region.extents[dim(region, axis)]->integer;
+  }
+  static size_t dim(const ir::Region& region, size_t axis) {
+    return static_cast<size_t>(region.order[axis]);
+  }
+
+  Slice declare(const ir::BufferRef& from, int64_t size) {
+    const Slice slice{t_.new_registers(from->name + "_mma", from->dtype, size, loc_), ir::index(0)};
+    t_.emit({Declare{slice.array, false}, loc_});
+    return slice;
+  }
+  Slice part(const Slice& slice, const Expr& first) const {
+    return {slice.array, t_.math_.simplify(slice.base + first)};
+  }
+
+  /// ldmatrix reads aligned rows of 16 bytes.
+  LoadKind load_kind(const SharedOperand& operand) const {
+    const ir::Buffer& buffer = *operand.region.buffer;
+    const size_t last = buffer.shape.size() - 1;
+    const int64_t chunk = 128 / bits(buffer.dtype);
+    const ir::Buffer& root = buffer.alias_of ? *buffer.alias_of : buffer;
+    const bool aligned = buffer.shape[last]->integer % chunk == 0 &&
+                         root.shape.back()->integer % chunk == 0 &&
+                         t_.math_.divisor(t_.resolve(operand.region.offsets[last])) % chunk == 0;
+    if (!aligned || buffer.shape.size() < 2) return LoadKind::element;
+    if (operand.depth_dim == last) return LoadKind::matrix;
+    const bool whole = bits(buffer.dtype) == 16 && operand.row_dim == last;
+    return whole ? LoadKind::transposed : LoadKind::element;
+  }
+
+  Access access(const SharedOperand& operand, const Expr& row, const Expr& depth, int width) {
+    std::vector<Expr> indices = t_.resolve(operand.region.offsets);
+    indices[operand.row_dim] = indices[operand.row_dim] + row;
+    indices[operand.depth_dim] = indices[operand.depth_dim] + depth;
+    return t_.access(operand.region.buffer, indices, width, operand.region.terms, loc_);
+  }
+
+  void load_matrices(const SharedOperand& operand, LoadKind kind, const Slice& into, int count,
+                     const Expr& row, const Expr& depth) {
+    const int chunk = 128 / bits(operand.region.buffer->dtype);
+    t_.emit(
+        {LoadMatrix{access(operand, row, depth, chunk), into, count, kind == LoadKind::transposed},
+         loc_});
+  }
+
+  /// Registers of a tile in the order (half of rows, half of k): rows first.
+  void load_left(const SharedOperand& operand, const Slice& into, const Expr& depth) {
+    const int64_t e = per_register_;
+    const LoadKind kind = load_kind(operand);
+    t_.unrolled("m", row_tiles_, loc_, [&](const Expr& tile) {
+      const Slice to = part(into, tile * ir::index(4 * e));
+      const Expr row = first_row_ + tile * ir::index(16);
+      if (kind == LoadKind::matrix) {
+        load_matrices(operand, kind, to, 4, row + lane_ % ir::index(16),
+                      depth + lane_ / ir::index(16) * ir::index(4 * e));
+      } else if (kind == LoadKind::transposed) {
+        load_matrices(operand, kind, to, 4,
+                      row + lane_ / ir::index(8) % ir::index(2) * ir::index(8),
+                      depth + lane_ / ir::index(16) * ir::index(8) + lane_ % ir::index(8));
+      } else {
+        for (int64_t reg = 0; reg < 4; ++reg) {
+          load_elements(operand, part(to, ir::index(reg * e)), row + ir::index(reg % 2 * 8),
+                        depth + ir::index(reg / 2 * 4 * e));
+        }
+      }
+    });
+  }
+
+  void load_right(const SharedOperand& operand, const Slice& into, const Expr& depth) {
+    const int64_t e = per_register_;
+    const LoadKind kind = load_kind(operand);
+    if (kind == LoadKind::element) {
+      t_.unrolled("n", column_tiles_, loc_, [&](const Expr& tile) {
+        for (int64_t reg = 0; reg < 2; ++reg) {
+          load_elements(operand, part(into, tile * ir::index(2 * e) + ir::index(reg * e)),
+                        first_column_ + tile * ir::index(8), depth + ir::index(reg * 4 * e));
+        }
+      });
+      return;
+    }
+    // Two tiles per load, a last odd one alone. Registers in the order (tile, half of k).
+    const auto load = [&](const Expr& tile, int count) {
+      const Expr lane8 = lane_ % ir::index(8);
+      const Expr half = lane_ / ir::index(8) % ir::index(2);
+      const Expr second = count == 4 ? lane_ / ir::index(16) * ir::index(8) : ir::index(0);
+      const Expr column = first_column_ + tile * ir::index(8) + second;
+      const Slice to = part(into, tile * ir::index(2 * e));
+      if (kind == LoadKind::matrix) {
+        load_matrices(operand, kind, to, count, column + lane8, depth + half * ir::index(4 * e));
+      } else {
+        load_matrices(operand, kind, to, count, column, depth + half * ir::index(8) + lane8);
+      }
+    };
+    if (column_tiles_ > 1) {
+      t_.unrolled("n", column_tiles_ / 2, loc_,
+                  [&](const Expr& pair) { load(pair * ir::index(2), 4); });
+    }
+    if (column_tiles_ % 2 != 0) load(ir::index(column_tiles_ - 1), 2);
+  }
+
+  /// One register of each lane: row lane / 4 and E neighbours along k.
+  void load_elements(const SharedOperand& operand, const Slice& into, const Expr& row,
+                     const Expr& depth) {
+    for (int64_t i = 0; i < per_register_; ++i) {
+      const Expr k = depth + lane_ % ir::index(4) * ir::index(per_register_) + ir::index(i);
+      t_.emit(
+          {Load{access(operand, row + lane_ / ir::index(4), k, 1), {}, part(into, ir::index(i))},
+           loc_});
+    }
+  }
+
+  void copy_rounded(const Slice& into, const Slice& from, int64_t count) {
+    t_.unrolled("e", count, loc_, [&](const Expr& element) {
+      Access at;
+      at.array = from.array;
+      at.offset = t_.math_.simplify(from.base + element);
+      const VarRef value = t_.new_var("value", DType::f32, ir::VarKind::value);
+      t_.emit({Load{at, value, {}}, loc_});
+      at.array = into.array;
+      at.offset = t_.math_.simplify(into.base + element);
+      t_.emit({Store{at, ir::unary(ir::Op::round_tf32, ir::var(value)), {}}, loc_});
+    });
+  }
+
+  TileLowering& t_;
+  const ir::Gemm& gemm_;
+  const SourceLoc loc_;
+  int64_t per_register_ = 1;                              // elements of a 32-bit register
+  int64_t row_tiles_ = 1, column_tiles_ = 1, steps_ = 1;  // of one warp
+  Expr lane_, first_row_, first_column_, first_depth_;
+};
+
+void TileLowering::lower_gemm(const ir::Gemm& gemm, SourceLoc loc) {
+  emit({Comment{fmt::format("gemm {} * {} -> {}", gemm.a.buffer->name, gemm.b.buffer->name,
+                            gemm.c.buffer->name)},
+        loc});
+  GemmLowering(*this, gemm, loc).lower();
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,227 @@
+// TileLowering: reductions of fragments.
+//
+// Order, a function of shapes and block size alone: every thread folds its own slots in ascending
+// slot order, starting from the identity; lanes of a warp fold by xor of ascending thread digits,
+// the largest distance first; parts held by different warps (and groups that are not powers of two)
+// go through shared memory once and are folded in ascending order of the thread digit.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "codegen/lowering/tile_lowering.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+bool power_of_two(int64_t value) {
+  return value > 0 && (value & (value - 1)) == 0;
+}
+
+}  // namespace
+
+Expr reduction_identity(ir::ReduceOp op, DType dtype) {
+  if (is_float(dtype)) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    switch (op) {
+      case ir::ReduceOp::max:
+        return ir::float_constant(dtype, -infinity);
+      case ir::ReduceOp::min:
+        return ir::float_constant(dtype, infinity);
+      default:
+        return ir::float_constant(dtype, 0);
+    }
+  }
+  const int width = bits(dtype);
+  switch (op) {
+    case ir::ReduceOp::max:
+      if (!is_signed(dtype)) return ir::constant(dtype, 0);
+      return ir::constant(
+          dtype, width == 64 ? std::numeric_limits<int64_t>::min() : -(int64_t{1} << (width - 1)));
+    case ir::ReduceOp::min:
+      if (!is_signed(dtype)) return ir::constant(dtype, -1);
+      return ir::constant(dtype, width == 64 ? std::numeric_limits<int64_t>::max()
+                                             : (int64_t{1} << (width - 1)) - 1);
+    default:
+      return ir::constant(dtype, 0);
+  }
+}
+
+ir::Op reduction_op(ir::ReduceOp op) {
+  switch (op) {
+    case ir::ReduceOp::sum:
+      return ir::Op::add;
+    case ir::ReduceOp::min:
+      return ir::Op::min;
+    default:
+      return ir::Op::max;
+  }
+}
+
+void TileLowering::combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc) {
+  Access at;
+  at.array = into.array;
+  at.offset = into.base;
+  const VarRef before = new_var(into.array->name + "_value", into.array->dtype, ir::VarKind::value);
+  emit({Load{at, before, {}}, loc});
+  emit({Store{at, ir::binary(reduction_op(op), ir::var(before), value), {}}, loc});
+}
+
+void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
+  const ir::Buffer& from = *reduce.from.buffer;
+  const layout::Layout& source = plan_.fragments.at(from.id);
+  const layout::Layout& target = plan_.fragments.at(reduce.to.buffer->id);
+  const layout::Layout result = layout::reduce(source, reduce.axis);
+  emit({Comment{
+            fmt::format("reduce_{} {} -> {}", name(reduce.op), from.name, reduce.to.buffer->name)},
+        loc});
+
+  // The destination may hold fewer copies than the reduction leaves; its slots must be the same
+  // ones.
+  if (target.digits() != result.digits()) {
+    fail("LAYOUT_CONFLICT",
+         fmt::format("the result '{}' of a reduction has another layout than the reduction leaves",
+                     reduce.to.buffer->name),
+         loc, to_string(result), to_string(target));
+  }
+  const ArrayRef in = array_of(reduce.from.buffer);
+  const ArrayRef out = array_of(reduce.to.buffer);
+  const int64_t outputs = target.num_slots();
+
+  std::vector<layout::Digit> parts;
+  for (const layout::Digit& digit : source.digits()) {
+    if (digit.axis == reduce.axis && digit.thread > 0) parts.push_back(digit);
+  }
+  const Meeting meeting = meeting_of(parts);
+  if (!lower_extreme(reduce, meeting.masks, loc)) {
+    fold_own_slots(reduce, loc);
+    fold_lanes(reduce.op, meeting.masks, out, outputs, loc);
+  }
+  fold_warps(reduce.op, meeting.exchanged, out, outputs, loc);
+}
+
+void TileLowering::fill(const ArrayRef& registers, const Expr& value, SourceLoc loc) {
+  unrolled("s", registers->size, loc, [&](const Expr& s) {
+    Access at;
+    at.array = registers;
+    at.offset = s;
+    emit({Store{at, value, {}}, loc});
+  });
+}
+
+void TileLowering::fold_own_slots(const ir::Reduce& reduce, SourceLoc loc) {
+  const ir::Buffer& from = *reduce.from.buffer;
+  const ArrayRef in = array_of(reduce.from.buffer);
+  const ArrayRef out = array_of(reduce.to.buffer);
+  fill(out, reduction_identity(reduce.op, out->dtype), loc);
+  std::vector<Expr> extents;
+  for (const Expr& extent : from.shape) extents.push_back(extent);
+  for_each_slot(plan_.fragments.at(from.id), extents, 1, loc, [&](const Iteration& it) {
+    std::vector<Expr> kept = it.coordinates;
+    kept.erase(kept.begin() + reduce.axis);
+    Access at;
+    at.array = in;
+    at.offset = register_slot(from, it.coordinates, loc);
+    const VarRef element = new_var(from.name + "_value", in->dtype, ir::VarKind::value);
+    emit({Load{at, element, {}}, loc});
+    Expr value = ir::cast(out->dtype, ir::var(element));
+    if (reduce.op == ir::ReduceOp::absmax) value = ir::unary(ir::Op::abs, value);
+    combine(reduce.op, {out, register_slot(*reduce.to.buffer, kept, loc)}, value, loc);
+  });
+}
+
+TileLowering::Meeting TileLowering::meeting_of(const std::vector<layout::Digit>& digits) const {
+  Meeting meeting;
+  for (const layout::Digit& digit : digits) {
+    const int64_t inside = digit.thread < 32 ? std::min(digit.extent, 32 / digit.thread) : 1;
+    const bool butterfly = power_of_two(digit.thread) && inside > 1 && power_of_two(inside) &&
+                           digit.extent % inside == 0 && kernel_.threads % 32 == 0;
+    if (!butterfly) {
+      meeting.exchanged.push_back(digit);
+      continue;
+    }
+    for (int64_t mask = digit.thread; mask < digit.thread * inside; mask *= 2)
+      meeting.masks.push_back(mask);
+    if (inside < digit.extent) {
+      meeting.exchanged.push_back(
+          {digit.axis, digit.div * inside, digit.extent / inside, digit.thread * inside, 0});
+    }
+  }
+  std::sort(meeting.masks.rbegin(), meeting.masks.rend());
+  return meeting;
+}
+
+void TileLowering::fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks,
+                              const ArrayRef& result, int64_t outputs, SourceLoc loc) {
+  for (const int64_t mask : masks) {
+    unrolled("s", outputs, loc, [&](const Expr& s) {
+      Access at;
+      at.array = result;
+      at.offset = s;
+      const VarRef mine = new_var(result->name + "_mine", result->dtype, ir::VarKind::value);
+      const VarRef other = new_var(result->name + "_other", result->dtype, ir::VarKind::value);
+      emit({Load{at, mine, {}}, loc});
+      emit(
+          {Collective{other, ir::CollectiveKind::shuffle_xor, {ir::var(mine), ir::index(mask)}, 32},
+           loc});
+      emit({Store{at, ir::binary(reduction_op(op), ir::var(mine), ir::var(other)), {}}, loc});
+    });
+  }
+}
+
+// Through scratch[output][thread]; every thread folds the parts of its group in ascending order.
+void TileLowering::fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>& exchanged,
+                              const ArrayRef& result, int64_t outputs, SourceLoc loc) {
+  if (exchanged.empty()) return;
+  auto scratch = std::make_shared<Array>();
+  scratch->name = result->name + "_exchange";
+  scratch->dtype = result->dtype;
+  scratch->space = ArraySpace::shared;
+  scratch->shape = {ir::index(outputs), ir::index(kernel_.threads)};
+  scratch->size = outputs * kernel_.threads;
+  scratch->loc = loc;
+  result_.program.shared.push_back(scratch);
+
+  Expr base = thread();  // this thread with the exchanged digits set to 0
+  for (const layout::Digit& digit : exchanged) {
+    base = base -
+           thread() / ir::index(digit.thread) % ir::index(digit.extent) * ir::index(digit.thread);
+  }
+  unrolled("s", outputs, loc, [&](const Expr& s) {
+    Access from;
+    from.array = result;
+    from.offset = s;
+    const VarRef mine = new_var(result->name + "_mine", result->dtype, ir::VarKind::value);
+    emit({Load{from, mine, {}}, loc});
+    Access to;
+    to.array = scratch;
+    to.indices = {s, thread()};
+    emit({Store{to, ir::var(mine), {}}, loc});
+  });
+  unrolled("s", outputs, loc, [&](const Expr& s) {
+    Access into;
+    into.array = result;
+    into.offset = s;
+    emit({Store{into, reduction_identity(op, result->dtype), {}}, loc});
+    std::function<void(size_t, Expr)> fold = [&](size_t next, const Expr& position) {
+      if (next < exchanged.size()) {
+        unrolled("p", exchanged[next].extent, loc, [&](const Expr& p) {
+          fold(next + 1, position + p * ir::index(exchanged[next].thread));
+        });
+        return;
+      }
+      Access part;
+      part.array = scratch;
+      part.indices = {s, math_.simplify(position)};
+      const VarRef other = new_var(result->name + "_other", result->dtype, ir::VarKind::value);
+      emit({Load{part, other, {}}, loc});
+      combine(op, {result, s}, ir::var(other), loc);
+    };
+    fold(0, base);
+  });
+}
+
+}  // namespace tessera::codegen

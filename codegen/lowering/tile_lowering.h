@@ -1,0 +1,194 @@
+#pragma once
+// The state that the parts of lower_tiles share: the program under construction, storage of
+// buffers, proofs.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codegen/passes/lower_tiles.h"
+
+namespace tessera::codegen {
+
+/// What a thread without elements contributes to a reduction, and how two parts are combined.
+Expr reduction_identity(ir::ReduceOp op, DType dtype);
+ir::Op reduction_op(ir::ReduceOp op);
+
+class TileLowering {
+ public:
+  TileLowering(const ir::Kernel& kernel, const LayoutPlan& plan);
+  LoweredTiles lower();
+
+ private:
+  friend class LaneLowering;
+  friend class GemmLowering;
+  friend class ExtremeLowering;
+  /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
+  using Substitution = std::map<const ir::Var*, Expr>;
+
+  /// The place of one parallel iteration in its thread: what makes up the lowering of a parallel
+  /// loop.
+  struct Iteration {
+    std::vector<Expr> coordinates;  // one per loop axis
+    Expr active;      // null, or the predicate of threads and ragged slots that own an iteration
+    Expr sole_owner;  // null, or the predicate of the first copy, for side effects
+    VarRef lane;      // index within the vector
+    int64_t vector = 1;
+  };
+
+  // lower_tiles.cpp: statements outside parallel loops
+  void lower_body(const ir::Body& body);
+  void lower_stmt(const ir::Stmt& stmt);
+  // Each kind of statement; a new one does not compile until it is lowered.
+  void lower(const ir::Let& let, SourceLoc loc);
+  void lower(const ir::ElementLoad& element, SourceLoc loc) { load(element, loc); }
+  void lower(const ir::ElementStore& element, SourceLoc loc) { store(element, loc); }
+  void lower(const ir::Atomic& indivisible, SourceLoc loc) { atomic(indivisible, loc); }
+  void lower(const ir::Copy&, SourceLoc);
+  void lower(const ir::Fill&, SourceLoc);
+  void lower(const ir::Reduce& reduce, SourceLoc loc) { lower_reduce(reduce, loc); }
+  void lower(const ir::ReducerInit& init, SourceLoc loc) { reducer_init(init, loc); }
+  void lower(const ir::ReducerUpdate& update, SourceLoc loc) { reducer_update(update, loc); }
+  void lower(const ir::ReducerFinalize& finalize, SourceLoc loc) {
+    reducer_finalize(finalize, loc);
+  }
+  void lower(const ir::Gemm& gemm, SourceLoc loc) { lower_gemm(gemm, loc); }
+  void lower(const ir::Loop& loop, SourceLoc loc);
+  void lower(const ir::If& branch, SourceLoc loc) {
+    lower_branch(branch, loc, [&](const ir::Body& body) { lower_body(body); });
+  }
+  void lower(const ir::Sync& sync, SourceLoc loc);
+  void lower(const ir::Collective& collective, SourceLoc loc);
+  void lower(const ir::Assume& assume, SourceLoc loc);
+  void lower(const ir::Present& present, SourceLoc loc);
+  void lower(const ir::Pointer& pointer, SourceLoc loc);
+  void lower(const ir::Assert& check, SourceLoc loc);
+  void lower(const ir::Print& print, SourceLoc loc);
+  void lower(const ir::Dependency& dependency, SourceLoc loc) { emit({dependency, loc}); }
+  void lower(const ir::ExternCall& call, SourceLoc loc);
+  void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
+  void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
+  void lower(const ir::Return& leave, SourceLoc loc);
+  /// Both sides with `lower`, each knowing the condition.
+  void lower_branch(const ir::If& branch, SourceLoc loc,
+                    const std::function<void(const ir::Body&)>& lower);
+  void lower_loop(const ir::Loop& loop, SourceLoc loc);
+  ArrayRef array_of(const ir::BufferRef& buffer);
+
+  // lower_access.cpp: one element or one vector
+  Expr resolve(const Expr& e) const;
+  std::vector<Expr> resolve(const std::vector<Expr>& list) const;
+  /// The register slot of an element of a fragment, local or scalar buffer.
+  Expr register_slot(const ir::Buffer& buffer, const std::vector<Expr>& indices,
+                     SourceLoc loc) const;
+  /// The access to `width` elements from `element.indices` on; `element` is an ElementLoad or
+  /// ElementStore.
+  template <class Element>
+  Access access(const Element& element, int width, SourceLoc loc) {
+    check_indices(
+        element, [&](const Expr& e) { return resolve(e); }, loc);
+    return access(element.buffer, resolve(element.indices), width, element.terms, loc);
+  }
+  /// Emits what the checked executor has to look at before an access to `element`: indices of registers
+  /// and views, which have no addresses that could be out of bounds. `at` gives an expression of the
+  /// author's its value at the place of the access.
+  template <class Element>
+  void check_indices(const Element& element, const std::function<Expr(const Expr&)>& at,
+                     SourceLoc loc) {
+    check_indices(element.buffer, element.indices, element.terms.tile_indices, at, loc);
+  }
+  void check_indices(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
+                     const std::vector<ir::TileIndex>& tiles,
+                     const std::function<Expr(const Expr&)>& at, SourceLoc loc);
+  /// index * stride in i64. What unrolling makes constant is multiplied for itself, so that the
+  /// accesses of an unrolled loop differ by constants.
+  Expr offset_term(const Expr& index, const Expr& stride) const;
+  Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
+                ir::AccessTerms terms, SourceLoc loc);
+  std::vector<Expr> in_root(const ir::Buffer& view, const std::vector<Expr>& indices) const;
+  void load(const ir::ElementLoad& element, SourceLoc loc);
+  void store(const ir::ElementStore& element, SourceLoc loc);
+  void atomic(const ir::Atomic& atomic, SourceLoc loc);
+  void require_writable(const ir::Buffer& buffer, SourceLoc loc) const;
+
+  // lower_parallel.cpp
+  void lower_parallel(const ir::Loop& loop, SourceLoc loc);
+  void for_each_slot(const layout::Layout& layout, const std::vector<Expr>& extents, int64_t vector,
+                     SourceLoc loc, const std::function<void(const Iteration&)>& body);
+  void lower_lanes(const ir::Body& body, const Iteration& it, SourceLoc loc,
+                   bool contract);  // lower_lanes.cpp
+
+  // lower_async.cpp
+  /// One vector of a copy that goes on in the background. False if the hardware cannot do it and it
+  /// may be done otherwise.
+  bool lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc);
+  /// For `explain`: a copy that a pipelined loop issues ahead, but that cannot go on in the background.
+  void note_synchronous(std::string note);
+  /// A whole copy that goes on in the background, row by row.
+  void lower_rows(const ir::Loop& loop, SourceLoc loc);
+
+  // lower_reduce.cpp
+  void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
+  /// Folds the slots of each thread alone.
+  void fold_own_slots(const ir::Reduce& reduce, SourceLoc loc);
+  /// How threads that hold parts of one output come together.
+  struct Meeting {
+    std::vector<int64_t> masks;            // inside the warp: xor of lanes, the largest first
+    std::vector<layout::Digit> exchanged;  // the others, through shared memory
+  };
+  Meeting meeting_of(const std::vector<layout::Digit>& digits) const;
+  /// Folds `outputs` registers of `result` over the lanes of the masks.
+  void fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks, const ArrayRef& result,
+                  int64_t outputs, SourceLoc loc);
+  /// The same over the threads that the digits number.
+  void fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>& exchanged,
+                  const ArrayRef& result, int64_t outputs, SourceLoc loc);
+  void fill(const ArrayRef& registers, const Expr& value, SourceLoc loc);
+  void combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc);
+  /// Maxima and minima of 16-bit floats, folded over the lanes of the masks too. False if the
+  /// reduction is none of these.
+  bool lower_extreme(const ir::Reduce& reduce, const std::vector<int64_t>& masks,
+                     SourceLoc loc);  // lower_extremes.cpp
+
+  // lower_reducer.cpp
+  void reducer_init(const ir::ReducerInit& init, SourceLoc loc);
+  void reducer_update(const ir::ReducerUpdate& update, SourceLoc loc);
+  void reducer_finalize(const ir::ReducerFinalize& finalize, SourceLoc loc);
+  bool is_wide(const ir::Buffer& reducer) const;
+  void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);  // lower_gemm.cpp
+
+  // building blocks
+  VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});
+  ArrayRef new_registers(std::string name, DType dtype, int64_t size, SourceLoc loc);
+  void emit(Stmt stmt) {
+    stmt.manual_sync = manual_sync_;
+    out_->push_back(std::move(stmt));
+  }
+  /// Records the statements of `fn` into a new body.
+  Body nested(const std::function<void()>& fn);
+  /// An unrolled loop of `count`, or just its body with index 0 when there is one round.
+  void unrolled(const std::string& name, int64_t count, SourceLoc loc,
+                const std::function<void(const Expr&)>& fn);
+  /// `fn` under a predicate, or plain when there is none.
+  void when(const Expr& predicate, SourceLoc loc, const std::function<void()>& fn);
+  Expr thread() const { return ir::var(kernel_.thread); }
+  [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
+                         std::string expected = {}, std::string got = {},
+                         std::string hint = {}) const;
+
+  const ir::Kernel& kernel_;
+  const LayoutPlan& plan_;
+  LoweredTiles result_;
+  Body* out_ = nullptr;
+  IndexMath math_;
+  Substitution values_;
+  std::set<const ir::Var*> unrolled_vars_;
+  bool manual_sync_ = false;        // the statement being lowered stands in a manual-sync region
+  Expr sole_owner_;                 // predicate on side effects in the iteration being lowered
+  std::map<int, ArrayRef> arrays_;  // by storage: id of the root buffer
+};
+
+}  // namespace tessera::codegen

@@ -1,0 +1,230 @@
+#include "codegen/pipelines/copy_groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "codegen/tile_ir/effects.h"
+
+namespace tessera::codegen {
+namespace {
+
+/// True for a copy from global to shared memory that could go ahead.
+bool is_load(const ir::Stmt& stmt) {
+  const auto* copy = std::get_if<ir::Copy>(&stmt.node);
+  return copy != nullptr && copy->mode == ir::CopyMode::plain && !copy->outside &&
+         copy->from.buffer->space == ir::Space::global &&
+         copy->to.buffer->space == ir::Space::shared;
+}
+
+std::string text_of(const ir::Copy& copy) {
+  return fmt::format("copy {} -> {}", copy.from.buffer->name, copy.to.buffer->name);
+}
+
+/// `stmt` as a producer; one without copies if it is none.
+Producer as_producer(const ir::Stmt& stmt, size_t position) {
+  Producer result;
+  result.position = position;
+  result.loc = stmt.loc;
+  ir::Body copies;
+  if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+    if (branch->otherwise.empty()) copies = branch->then;
+    result.condition = branch->condition;
+  } else {
+    copies = {stmt};
+  }
+  for (const ir::Stmt& inner : copies) {
+    if (!is_load(inner)) {
+      result.copies.clear();
+      break;
+    }
+    result.copies.push_back(std::get<ir::Copy>(inner.node));
+  }
+  return result;
+}
+
+/// The value that a statement binds; null if it binds none.
+ir::VarRef bound_by(const ir::Stmt& stmt) {
+  ir::VarRef result;
+  for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr*) {
+    if (var->kind == ir::VarKind::value) result = var;
+  });
+  return result;
+}
+
+class GroupFinder {
+ public:
+  GroupFinder(const ir::Loop& loop, const std::map<int, int>& uses) : loop_(loop), uses_(uses) {}
+
+  /// Why the producer has to stay where it is; empty if it need not. Sets its first reader and what
+  /// has to be replayed.
+  std::string obstacle_of(Producer& producer) const {
+    producer.consumer = loop_.body.size();
+    if (producer.condition && !replayable(producer.condition, producer.replayed)) {
+      return "its condition depends on what the iteration computes";
+    }
+    for (const ir::Copy& copy : producer.copies) {
+      for (const ir::Expr& offset : copy.from.offsets) {
+        if (!replayable(offset, producer.replayed)) {
+          return "where it reads depends on what the iteration computes";
+        }
+      }
+      for (const ir::Expr& offset : copy.to.offsets) {
+        if (!ir::is_constant(offset)) return "where it writes is not constant";
+      }
+      if (begins_here(*copy.from.buffer)) return "the iteration computes its address";
+      if (is_written(*copy.from.buffer)) {
+        return fmt::format("the loop writes '{}'", copy.from.buffer->name);
+      }
+      const ir::Buffer& tile = storage_of(*copy.to.buffer);
+      if (uses_in(loop_.body, tile) != uses_.at(tile.id)) {
+        return fmt::format("'{}' is used outside the loop", tile.name);
+      }
+      const std::string order = order_obstacle(producer, tile);
+      if (!order.empty()) return order;
+    }
+    return {};
+  }
+
+ private:
+  static int uses_in(const ir::Body& body, const ir::Buffer& storage) {
+    int uses = 0;
+    for_each_use(body, [&](const ir::BufferRef& buffer, bool) {
+      if (storage_of(*buffer).id == storage.id) ++uses;
+    });
+    return uses;
+  }
+
+  bool is_written(const ir::Buffer& tensor) const {
+    bool written = false;
+    for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool writes) {
+      written = written || (writes && memory_of(*buffer) == memory_of(tensor));
+    });
+    return written;
+  }
+
+  /// True for a tensor at an address that the iteration gives.
+  bool begins_here(const ir::Buffer& tensor) const {
+    return std::any_of(loop_.body.begin(), loop_.body.end(), [&](const ir::Stmt& stmt) {
+      const auto* pointer = std::get_if<ir::Pointer>(&stmt.node);
+      return pointer != nullptr && pointer->buffer->id == tensor.id;
+    });
+  }
+
+  /// All copies into the tile come first, then only reads, under the condition of the copy.
+  std::string order_obstacle(Producer& producer, const ir::Buffer& tile) const {
+    bool has_read = false;
+    for (size_t i = 0; i < loop_.body.size(); ++i) {
+      const ir::Stmt& stmt = loop_.body[i];
+      bool reads = false, writes = false;
+      for_each_use(stmt, [&](const ir::BufferRef& buffer, bool is_write) {
+        if (storage_of(*buffer).id != tile.id) return;
+        (is_write ? writes : reads) = true;
+      });
+      if (writes) {
+        if (has_read || reads) return fmt::format("'{}' is read before it is written", tile.name);
+        const Producer other = as_producer(stmt, i);
+        const bool same =
+            static_cast<bool>(other.condition) == static_cast<bool>(producer.condition) &&
+            (!other.condition || ir::equal(other.condition, producer.condition));
+        if (other.copies.empty() || !same) {
+          return fmt::format("'{}' is not only written by copies", tile.name);
+        }
+      }
+      if (reads) {
+        if (i < producer.position) return fmt::format("'{}' is read first", tile.name);
+        has_read = true;
+        producer.consumer = std::min(producer.consumer, i);
+        producer.last_reader = std::max(producer.last_reader, i);
+        const auto* branch = std::get_if<ir::If>(&stmt.node);
+        const bool inside = branch != nullptr && producer.condition &&
+                            ir::equal(branch->condition, producer.condition) &&
+                            uses_in(branch->otherwise, tile) == 0;
+        if (producer.condition && !inside) {
+          return fmt::format("'{}' is copied under a condition and read without it", tile.name);
+        }
+      }
+    }
+    return has_read ? std::string() : fmt::format("'{}' is never read", tile.name);
+  }
+
+  /// True if `e` can be computed for another iteration: from the loop index, values from outside,
+  /// and values that the body computes or loads from memory that it does not write. Adds the
+  /// statements that define the latter.
+  bool replayable(const ir::Expr& e, std::set<size_t>& defined) const {
+    std::vector<ir::VarRef> vars;
+    ir::collect_vars(e, vars);
+    return std::all_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
+      if (var == loop_.vars[0]) return true;
+      if (var->kind != ir::VarKind::value) return true;
+      const auto stmt = std::find_if(loop_.body.begin(), loop_.body.end(),
+                                     [&](const ir::Stmt& s) { return bound_by(s) == var; });
+      if (stmt == loop_.body.end()) return true;  // defined outside
+      defined.insert(static_cast<size_t>(stmt - loop_.body.begin()));
+      if (std::holds_alternative<ir::Present>(stmt->node)) return true;
+      if (const auto* let = std::get_if<ir::Let>(&stmt->node)) {
+        return replayable(let->value, defined);
+      }
+      const auto* load = std::get_if<ir::ElementLoad>(&stmt->node);
+      return load != nullptr && load->buffer->space == ir::Space::global &&
+             !is_written(*load->buffer) && !begins_here(*load->buffer) &&
+             std::all_of(load->indices.begin(), load->indices.end(),
+                         [&](const ir::Expr& index) { return replayable(index, defined); });
+    });
+  }
+
+  const ir::Loop& loop_;
+  const std::map<int, int>& uses_;
+};
+
+/// Notes the copies inside of a statement that is no producer: they stay where they are.
+void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::string>& notes) {
+  const bool inside_loop = in_loop || std::holds_alternative<ir::Loop>(stmt.node);
+  for_each_body(stmt, [&](const ir::Body& body) {
+    for (const ir::Stmt& inner : body) {
+      if (is_load(inner)) {
+        notes.push_back(fmt::format("{}: {}: not ahead: it stands {}", to_string(inner.loc),
+                                    text_of(std::get<ir::Copy>(inner.node)),
+                                    inside_loop ? "in a loop of the iteration"
+                                                : "under a condition with other statements"));
+      } else {
+        note_inner_copies(inner, inside_loop, notes);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int, int>& uses,
+                                        std::vector<std::string>& notes) {
+  const GroupFinder finder(loop, uses);
+  std::map<size_t, CopyGroup> by_consumer;
+  for (size_t i = 0; i < loop.body.size(); ++i) {
+    Producer producer = as_producer(loop.body[i], i);
+    if (producer.copies.empty()) {
+      note_inner_copies(loop.body[i], false, notes);
+      continue;
+    }
+    std::string what;
+    for (const ir::Copy& copy : producer.copies) {
+      what += fmt::format("{}{}", what.empty() ? "" : ", ", text_of(copy));
+    }
+    const std::string obstacle = finder.obstacle_of(producer);
+    notes.push_back(
+        obstacle.empty()
+            ? fmt::format("{}: {}: {} iterations ahead, {} versions", to_string(producer.loc), what,
+                          loop.stages, loop.versions())
+            : fmt::format("{}: {}: not ahead: {}", to_string(producer.loc), what, obstacle));
+    if (!obstacle.empty()) continue;
+    CopyGroup& group = by_consumer[producer.consumer];
+    group.consumer = producer.consumer;
+    group.producers.push_back(std::move(producer));
+  }
+  std::vector<CopyGroup> groups;
+  for (auto& [consumer, group] : by_consumer) groups.push_back(std::move(group));
+  return groups;
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,197 @@
+#include "codegen/thread_ir/effects.h"
+
+namespace tessera::codegen {
+namespace {
+
+/// One function per kind of statement and no other: what has none here does not compile.
+class Description {
+ public:
+  explicit Description(EffectReceiver& out) : out_(out) {}
+
+  void operator()(const Let& let) const {
+    out_.evaluates(let.value);
+    out_.binds(let.var, &let.value);
+  }
+  void operator()(const Load& load) const {
+    out_.memory({.access = load.from});
+    slice(load.into, load.from.width, Reads::no, Writes::yes);
+    if (load.var) out_.binds(load.var, nullptr);
+  }
+  void operator()(const Store& store) const {
+    out_.memory({.access = store.to, .writes = true});
+    slice(store.from, store.to.width, Reads::yes, Writes::no, RegisterUse::moved);
+    evaluate(store.value);
+  }
+  void operator()(const Atomic& atomic) const {
+    out_.memory({.access = atomic.to, .writes = true, .atomic = true});
+    evaluate(atomic.value);
+    evaluate(atomic.compare);
+    if (atomic.old) out_.binds(atomic.old, nullptr);
+    if (atomic.order == ir::MemoryOrder::acq_rel) order(Order::Kind::fence, Group::thread);
+  }
+  void operator()(const Convert& convert) const {
+    slice(convert.into, convert.width, Reads::no, Writes::yes);
+    slice(convert.from, convert.width, Reads::yes, Writes::no, RegisterUse::converted);
+  }
+  void operator()(const Packed& packed) const {
+    slice(packed.into, packed.width, Reads::no, Writes::yes);
+    for (const Slice& arg : packed.args) slice(arg, packed.width, Reads::yes, Writes::no);
+  }
+  void operator()(const LoadMatrix& load) const {
+    out_.memory({.access = load.from, .by = Group::warp});
+    slice(load.into, load.width(), Reads::no, Writes::yes);
+    order(Order::Kind::converge, Group::warp);
+  }
+  void operator()(const Mma& mma) const {
+    slice(mma.c, 4, Reads::yes, Writes::yes);
+    slice(mma.a, 4 * mma.depth(), Reads::yes, Writes::no, RegisterUse::multiplied);
+    slice(mma.b, 2 * mma.depth(), Reads::yes, Writes::no, RegisterUse::multiplied);
+    order(Order::Kind::converge, Group::warp);
+  }
+  void operator()(const For& loop) const {
+    out_.evaluates(loop.begin);
+    out_.evaluates(loop.end);
+    out_.evaluates(loop.step);
+    out_.binds(loop.var, nullptr);
+    out_.body(loop.body, true);
+  }
+  void operator()(const If& branch) const {
+    out_.evaluates(branch.condition);
+    out_.body(branch.then, false);
+    out_.body(branch.otherwise, false);
+  }
+  void operator()(const Barrier& barrier) const {
+    switch (barrier.scope) {
+      case BarrierScope::block:
+        return order(Order::Kind::barrier, Group::block);
+      case BarrierScope::cluster:
+        return order(Order::Kind::barrier, Group::cluster);
+      case BarrierScope::cluster_arrive:
+        return order(Order::Kind::arrive, Group::cluster);
+      case BarrierScope::cluster_wait:
+        return order(Order::Kind::wait, Group::cluster);
+      case BarrierScope::grid:
+        return order(Order::Kind::barrier, Group::grid);
+    }
+  }
+  void operator()(const WarpBarrier&) const { order(Order::Kind::barrier, Group::warp); }
+  void operator()(const Collective& collective) const {
+    for (const Expr& arg : collective.args) out_.evaluates(arg);
+    out_.binds(collective.var, nullptr);
+    order(Order::Kind::exchange, Group::warp);
+  }
+  void operator()(const Comment&) const {}
+  void operator()(const Declare& declare) const {
+    evaluate(declare.array->address);
+    evaluate(declare.array->block);
+    out_.declares(declare.array, declare.zero);
+  }
+  void operator()(const Present& present) const { out_.binds(present.var, nullptr); }
+  void operator()(const Assert& check) const {
+    if (check.otherwise == Otherwise::trap) return out_.checks(check.condition);
+    out_.evaluates(check.condition);
+    out_.observed();
+  }
+  void operator()(const CheckIndices& check) const {
+    for (const Expr& index : check.indices) out_.checks(index);
+    for (const CheckIndices::Range& range : check.ranges) {
+      out_.checks(range.index);
+      out_.checks(range.begin);
+      out_.checks(range.extent);
+    }
+  }
+  void operator()(const Print& print) const {
+    for (const Expr& arg : print.args) out_.evaluates(arg);
+    out_.observed();
+  }
+  void operator()(const Dependency& dependency) const {
+    order(dependency.kind == ir::DependencyKind::wait ? Order::Kind::previous_kernel
+                                                      : Order::Kind::next_kernel,
+          Group::grid);
+  }
+  void operator()(const ExternCall& call) const {
+    for (const Expr& arg : call.args) out_.evaluates(arg);
+    if (call.var) out_.binds(call.var, nullptr);
+    out_.calls(*call.function);
+    if (!call.function->pure || call.function->synchronises) out_.observed();
+    if (call.function->synchronises) order(Order::Kind::barrier, Group::block);
+  }
+  void operator()(const AsyncCopy& copy) const {
+    // Copies of whole rows are bulk copies, which go through the async proxy; cp.async does not.
+    const Proxy proxy = copy.is_row ? Proxy::async : Proxy::generic;
+    const Group by = copy.is_row ? Group::warp : Group::thread;
+    out_.memory({.access = copy.from, .in_flight = true, .proxy = proxy, .by = by});
+    out_.memory({.access = copy.to, .writes = true, .in_flight = true, .proxy = proxy, .by = by});
+  }
+  void operator()(const AsyncCommit&) const { order(Order::Kind::commit, Group::thread); }
+  void operator()(const AsyncWait& wait) const {
+    out_.orders({Order::Kind::await, Group::thread, wait.pending});
+  }
+  void operator()(const Return& leave) const {
+    out_.evaluates(leave.condition);
+    order(Order::Kind::leave, Group::thread);
+  }
+
+ private:
+  enum class Reads : bool { no, yes };
+  enum class Writes : bool { no, yes };
+
+  void order(Order::Kind kind, Group group) const { out_.orders({kind, group}); }
+  void evaluate(const Expr& e) const {
+    if (e) out_.evaluates(e);
+  }
+  void slice(const Slice& slice, int64_t width, Reads reads, Writes writes,
+             RegisterUse use = RegisterUse::computed) const {
+    if (!slice.array) return;
+    out_.registers({slice, width, reads == Reads::yes, writes == Writes::yes, use});
+  }
+
+  EffectReceiver& out_;
+};
+
+}  // namespace
+
+void effects(const Stmt& stmt, EffectReceiver& out) {
+  std::visit(Description(out), stmt.node);
+}
+
+bool repeats(const Stmt& stmt) {
+  struct Receiver : EffectReceiver {
+    void body(const Body&, bool repeats) override { found = found || repeats; }
+    bool found = false;
+  } receiver;
+  effects(stmt, receiver);
+  return receiver.found;
+}
+
+bool outlives_its_values(const Stmt& stmt) {
+  struct Receiver : EffectReceiver {
+    void memory(const MemoryEffect& effect) override { found = found || effect.writes; }
+    void registers(const RegisterEffect& effect) override { found = found || effect.writes; }
+    void declares(const ArrayRef&, bool) override { found = true; }
+    void orders(const Order&) override { found = true; }
+    void observed() override { found = true; }
+    void body(const Body&, bool) override { found = true; }
+    bool found = false;
+  } receiver;
+  effects(stmt, receiver);
+  return receiver.found;
+}
+
+bool uses_async_proxy(const Stmt& stmt) {
+  bool found = false;
+  for_each_memory_effect(
+      stmt, [&](const MemoryEffect& effect) { found = found || effect.proxy == Proxy::async; });
+  return found;
+}
+
+int most_in_flight(const Stmt& stmt) {
+  int pending = 0;
+  any_order(stmt, [&](const Order& order) {
+    if (order.kind == Order::Kind::await) pending = order.pending;
+    return false;
+  });
+  return pending;
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,228 @@
+#include "codegen/thread_ir/verify.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <set>
+
+#include "codegen/analysis/uniform.h"
+#include "codegen/thread_ir/walk.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+class Verifier : EffectReceiver {
+ public:
+  Verifier(const Program& program, const Expectations& expected, std::string_view after)
+      : program_(program), expected_(expected), after_(after) {}
+
+  void run(const std::vector<VarRef>& uniform) {
+    if (expected_.is_shared_placed) {
+      walk(program_.body, [&](const Stmt& stmt) { require_offsets(stmt); });
+      uniform_.emplace(program_, UniformValues::Over::block, uniform);
+    }
+    for (const Param& param : program_.params) {
+      if (param.var) vars_.insert(param.var.get());
+      if (param.array) arrays_.insert(param.array.get());
+    }
+    for (const VarRef& block : program_.blocks) vars_.insert(block.get());
+    if (program_.thread) vars_.insert(program_.thread.get());
+    for (const ArrayRef& array : program_.shared) {
+      arrays_.insert(array.get());
+      if (expected_.is_shared_placed) require_place(*array);
+    }
+    verify_body(program_.body);
+    require(!is_open_, "a group of accesses in flight is never closed", "the end");
+  }
+
+ private:
+  // ---- reports
+  void require(bool holds, std::string_view rule, const std::string& what) const {
+    if (holds) return;
+    internal_error(fmt::format("after {}: {}: {}{}", after_, rule, what,
+                               loc_.known() ? fmt::format(" ({})", to_string(loc_)) : ""));
+  }
+
+  // ---- scopes
+  void verify_body(const Body& body) {
+    for (const Stmt& stmt : body) verify_stmt(stmt);
+    for (const Stmt& stmt : body) {
+      for_each_binding(stmt, [&](const VarRef& var, const Expr*) { vars_.erase(var.get()); });
+      for_each_declaration(stmt, [&](const ArrayRef& array) { arrays_.erase(array.get()); });
+    }
+  }
+
+  void verify_stmt(const Stmt& stmt) {
+    loc_ = stmt.loc;
+    by_structure(
+        stmt, [&](const For& loop) { verify_loop(loop); },
+        [&](const If& branch) { verify_branch(branch); }, [&] { effects(stmt, *this); });
+    loc_ = stmt.loc;
+    verify_types(stmt);
+    verify_barrier(stmt);
+  }
+
+  void verify_loop(const For& loop) {
+    for (const Expr& e : {loop.begin, loop.end, loop.step}) {
+      evaluates(e);
+      require(is_integer(e->type), "the bounds of a loop are integers", to_string(e));
+    }
+    if (ir::is_constant(loop.step)) {
+      require(loop.step->integer > 0, "the step of a loop is positive", loop.var->name);
+    }
+    if (loop.unrolled) {
+      const bool constant =
+          ir::is_constant(loop.begin) && ir::is_constant(loop.end) && ir::is_constant(loop.step);
+      require(constant, "an unrolled loop has constant bounds", loop.var->name);
+    }
+    const bool together = together_;
+    together_ = together && is_uniform(loop.begin) && is_uniform(loop.end) && is_uniform(loop.step);
+    vars_.insert(loop.var.get());
+    const bool was_open = is_open_;
+    verify_body(loop.body);
+    // A round meets what the one before left open.
+    if (is_open_ && !was_open) verify_body(loop.body);
+    vars_.erase(loop.var.get());
+    together_ = together;
+  }
+
+  void verify_branch(const If& branch) {
+    evaluates(branch.condition);
+    const bool together = together_, was_open = is_open_;
+    together_ = together && is_uniform(branch.condition);
+    verify_body(branch.then);
+    const bool then_open = is_open_;
+    is_open_ = was_open;
+    verify_body(branch.otherwise);
+    is_open_ = is_open_ || then_open;
+    together_ = together;
+  }
+
+  // ---- effects of one statement
+  void memory(const MemoryEffect& effect) override {
+    const Access& access = effect.access;
+    const Array& array = *access.array;
+    require_known(array);
+    const bool is_shared = array.space == ArraySpace::shared || array.space == ArraySpace::cluster;
+    if (!is_shared || expected_.is_shared_placed) {
+      require(static_cast<bool>(access.offset), "an access has an offset", array.name);
+    }
+    const bool is_open = !access.offset;  // shared memory, before it is placed
+    require(!is_open || array.space == ArraySpace::shared || array.space == ArraySpace::cluster,
+            "an access has an offset", array.name);
+    if (!is_open) {
+      evaluates(access.offset);
+      const DType wanted = array.space == ArraySpace::global ? DType::i64 : DType::i32;
+      require(access.offset->type == wanted, "an offset is i64 in global memory, else i32",
+              fmt::format("{}[{}]", array.name, to_string(access.offset)));
+    }
+    if (access.guard) {
+      evaluates(access.guard);
+      require(access.guard->type == DType::boolean, "a guard is boolean", to_string(access.guard));
+    }
+    require(access.width > 0, "an access has elements", array.name);
+    require(!effect.writes || !array.read_only, "nothing is stored to what is read only",
+            array.name);
+    if (array.space == ArraySpace::registers) require_inside(array, access.offset, access.width);
+    if (effect.in_flight) is_open_ = true;
+  }
+  void registers(const RegisterEffect& effect) override {
+    const Array& array = *effect.slice.array;
+    require_known(array);
+    require(array.space == ArraySpace::registers, "a slice is of registers", array.name);
+    evaluates(effect.slice.base);
+    require_inside(array, effect.slice.base, effect.width);
+  }
+  void evaluates(const Expr& e) override {
+    std::vector<VarRef> used;
+    ir::collect_vars(e, used);
+    for (const VarRef& var : used) {
+      require(vars_.contains(var.get()), "a variable is defined before it is used",
+              fmt::format("{} in {}", var->name, to_string(e)));
+    }
+  }
+  void checks(const Expr& e) override { evaluates(e); }
+  void binds(const VarRef& var, const Expr* value) override {
+    require(var->id >= 0 && var->id < program_.num_vars, "variables are numbered below num_vars",
+            var->name);
+    require(value == nullptr || (*value)->type == var->type, "a value has the dtype of its name",
+            var->name);
+    vars_.insert(var.get());
+  }
+  void declares(const ArrayRef& array, bool) override { arrays_.insert(array.get()); }
+  void orders(const Order& order) override {
+    if (order.kind == Order::Kind::commit) is_open_ = false;
+    if (order.kind == Order::Kind::await) {
+      require(!is_open_, "a group of accesses in flight is closed before a wait", "a wait");
+    }
+  }
+
+  // ---- rules
+  void require_offsets(const Stmt& stmt) {
+    loc_ = stmt.loc;
+    for_each_access(stmt, [&](const Access& access, bool) {
+      require(static_cast<bool>(access.offset), "an access has an offset", access.array->name);
+    });
+  }
+  bool is_uniform(const Expr& e) const { return !uniform_ || (*uniform_)(e); }
+  void require_known(const Array& array) const {
+    const bool may_follow =
+        array.space == ArraySpace::registers && !expected_.are_registers_declared;
+    require(may_follow || arrays_.contains(&array), "an array is declared before it is used",
+            array.name);
+  }
+  void require_inside(const Array& array, const Expr& base, int64_t width) const {
+    if (!base || !ir::is_constant(base)) return;
+    require(base->integer >= 0 && base->integer + width <= array.size,
+            "registers are inside of their array",
+            fmt::format("{}[{} .. +{}] of {}", array.name, base->integer, width, array.size));
+  }
+  void require_place(const Array& array) const {
+    const int64_t end = array.shared_offset + (array.size * bits(array.dtype) + 7) / 8;
+    require(array.shared_offset >= 0 && end <= program_.shared_bytes,
+            "a shared array is inside of the arena",
+            fmt::format("{} ends at byte {} of {}", array.name, end, program_.shared_bytes));
+  }
+
+  void verify_types(const Stmt& stmt) const {
+    if (const auto* load = std::get_if<Load>(&stmt.node); load != nullptr && load->var) {
+      require(load->var->type == load->from.array->dtype, "a load has the dtype of its array",
+              load->var->name);
+    } else if (const auto* store = std::get_if<Store>(&stmt.node); store && store->value) {
+      require(store->value->type == store->to.array->dtype, "a store has the dtype of its array",
+              fmt::format("{} into {}", to_string(store->value), store->to.array->name));
+    } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
+      require(branch->condition->type == DType::boolean, "a condition is boolean",
+              to_string(branch->condition));
+    } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
+      require(copy->from.array->dtype == copy->to.array->dtype && !copy->to.guard,
+              "a copy in flight neither converts nor skips", copy->to.array->name);
+    }
+  }
+
+  void verify_barrier(const Stmt& stmt) const {
+    const auto* barrier = std::get_if<Barrier>(&stmt.node);
+    if (barrier == nullptr || barrier->reason == 0) return;  // the author's are check_reached's
+    require(together_, "all threads of the block come to a barrier", "a barrier");
+  }
+
+  const Program& program_;
+  const Expectations expected_;
+  const std::string_view after_;
+  std::optional<UniformValues> uniform_;  // needs the offsets of shared accesses
+  std::set<const ir::Var*> vars_;         // in scope
+  std::set<const Array*> arrays_;
+  bool together_ = true;  // all threads of the block come here
+  bool is_open_ = false;  // accesses in flight that no group has yet
+  SourceLoc loc_;         // of the statement looked at
+};
+
+}  // namespace
+
+void verify(const Program& program, const std::vector<VarRef>& uniform,
+            const Expectations& expected, std::string_view after) {
+  Verifier(program, expected, after).run(uniform);
+}
+
+}  // namespace tessera::codegen

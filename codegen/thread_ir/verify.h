@@ -1,0 +1,30 @@
+#pragma once
+// What must hold of a thread-IR program between passes, whatever the passes are.
+
+#include <string_view>
+#include <vector>
+
+#include "codegen/thread_ir.h"
+
+namespace tessera::codegen {
+
+/// What the passes so far have settled.
+struct Expectations {
+  bool is_shared_placed = false;        // place_shared has run
+  bool are_registers_declared = false;  // place_declarations has run
+};
+
+/// Throws an internal error that names the pass `after`, the rule and the line, unless
+///
+/// - every variable and array is defined before it is used, and so is in scope there;
+/// - dtypes agree: of what is stored, bound, compared and tested;
+/// - accesses in flight belong to a group that is closed before a wait and before the end;
+/// - barriers that a pass put in stand where all threads of the block come. `uniform`: values that are
+///   the same for the whole block by construction;
+/// - steps of loops are positive, and unrolled loops have constant bounds;
+/// - register slices at constant places lie inside their arrays;
+/// - shared arrays lie inside the arena, and their accesses have offsets (once they are placed).
+void verify(const Program& program, const std::vector<VarRef>& uniform,
+            const Expectations& expected, std::string_view after);
+
+}  // namespace tessera::codegen

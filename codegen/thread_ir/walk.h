@@ -1,0 +1,70 @@
+#pragma once
+// Visits the statements of a thread-IR body, inner ones included.
+
+#include "codegen/thread_ir/effects.h"
+
+namespace tessera::codegen {
+
+template <class StmtType, class Fn>
+void walk_stmt(StmtType& stmt, const Fn& fn);
+
+/// Calls fn for every statement, outer before inner.
+template <class BodyType, class Fn>
+void walk(BodyType& body, const Fn& fn) {
+  for (auto& stmt : body) walk_stmt(stmt, fn);
+}
+
+/// Calls fn for one statement and for those inside it.
+template <class StmtType, class Fn>
+void walk_stmt(StmtType& stmt, const Fn& fn) {
+  fn(stmt);
+  for_each_body(stmt, [&](auto& inner) { walk(inner, fn); });
+}
+
+/// Statements without bodies, by name: a new kind is none of them until it is named here.
+template <class Node>
+concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
+                std::is_same_v<Node, Store> || std::is_same_v<Node, Atomic> ||
+                std::is_same_v<Node, Convert> || std::is_same_v<Node, Packed> ||
+                std::is_same_v<Node, LoadMatrix> || std::is_same_v<Node, Mma> ||
+                std::is_same_v<Node, Barrier> || std::is_same_v<Node, WarpBarrier> ||
+                std::is_same_v<Node, Collective> || std::is_same_v<Node, Comment> ||
+                std::is_same_v<Node, Declare> || std::is_same_v<Node, Present> ||
+                std::is_same_v<Node, Assert> || std::is_same_v<Node, CheckIndices> ||
+                std::is_same_v<Node, Print> || std::is_same_v<Node, Dependency> ||
+                std::is_same_v<Node, ExternCall> || std::is_same_v<Node, AsyncCopy> ||
+                std::is_same_v<Node, AsyncCommit> || std::is_same_v<Node, AsyncWait> ||
+                std::is_same_v<Node, Return>);
+
+/// Calls on_loop(For&) or on_branch(If&) for a statement with bodies, else on_leaf(). For passes to
+/// which the rounds and the condition matter; the others use walk() or for_each_body().
+template <class StmtType, class OnLoop, class OnBranch, class OnLeaf>
+void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_branch,
+                  const OnLeaf& on_leaf) {
+  const auto visit = [&]<class Node>(Node& node) {
+    using Kind = std::remove_const_t<Node>;
+    if constexpr (std::is_same_v<Kind, For>) {
+      on_loop(node);
+    } else if constexpr (std::is_same_v<Kind, If>) {
+      on_branch(node);
+    } else {
+      static_assert(Leaf<Kind>, "a kind of statement that is not described");
+      on_leaf();
+    }
+  };
+  std::visit(visit, stmt.node);
+}
+template <class StmtType, class OnLoop, class OnBranch>
+void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_branch) {
+  by_structure(stmt, on_loop, on_branch, [] {});
+}
+
+/// True if `holds` is true of the statement or of one inside it.
+template <class Predicate>
+bool any_in(const Stmt& stmt, const Predicate& holds) {
+  bool found = false;
+  walk_stmt(stmt, [&](const Stmt& inner) { found = found || holds(inner); });
+  return found;
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,119 @@
+#pragma once
+// What each statement of the tile IR does, described once. Passes ask here instead of listing kinds of
+// statements: a new kind does not compile until it is described in effects.cpp.
+
+#include <functional>
+#include <type_traits>
+
+#include "codegen/order.h"
+#include "dsl/ir/tile.h"
+
+namespace tessera::codegen {
+
+/// Receives the effects of one statement. A receiver overrides what it asks about. Bodies are named by
+/// `body`; what the statements in them do is theirs.
+class TileEffectReceiver {
+ public:
+  virtual ~TileEffectReceiver() = default;
+  /// A buffer that is read or written, once per use.
+  virtual void uses(const ir::BufferRef&, bool writes) { static_cast<void>(writes); }
+  /// An expression that the statement evaluates, indices included.
+  virtual void evaluates(const ir::Expr&) {}
+  /// A variable that has a value from here to the end of the body, in the body of a loop an index.
+  /// `value`: what it stands for; null unless it is a Let.
+  virtual void binds(const ir::VarRef&, const ir::Expr* value) { static_cast<void>(value); }
+  virtual void orders(const Order&) {}
+  /// An effect beside stores that a second run of the statement would repeat.
+  virtual void happens_once() {}
+  /// `repeats`: it may run more than once.
+  virtual void body(const ir::Body&, bool repeats) { static_cast<void>(repeats); }
+};
+
+/// Tells `out` what `stmt` does.
+void effects(const ir::Stmt& stmt, TileEffectReceiver& out);
+
+using BufferFn = std::function<void(const ir::BufferRef& buffer, bool writes)>;
+/// Calls fn for each buffer that is read or written, by inner statements too, once per use.
+void for_each_use(const ir::Stmt& stmt, const BufferFn& fn);
+void for_each_use(const ir::Body& body, const BufferFn& fn);
+
+/// Calls fn(const ir::Expr&) for what the statement itself evaluates.
+template <class Fn>
+void for_each_expression(const ir::Stmt& stmt, const Fn& fn) {
+  struct Receiver : TileEffectReceiver {
+    explicit Receiver(const Fn& f) : call(f) {}
+    void evaluates(const ir::Expr& e) override { call(e); }
+    const Fn& call;
+  } receiver(fn);
+  effects(stmt, receiver);
+}
+
+/// Calls fn(var, value) for what the statement itself binds; see TileEffectReceiver::binds.
+template <class Fn>
+void for_each_binding(const ir::Stmt& stmt, const Fn& fn) {
+  struct Receiver : TileEffectReceiver {
+    explicit Receiver(const Fn& f) : call(f) {}
+    void binds(const ir::VarRef& var, const ir::Expr* value) override { call(var, value); }
+    const Fn& call;
+  } receiver(fn);
+  effects(stmt, receiver);
+}
+
+/// True if the statement itself has an Order of this kind.
+bool has_order(const ir::Stmt& stmt, Order::Kind kind);
+
+/// Calls fn(body) for each body inside a statement, not for those deeper down; `ir::Body&` of a statement
+/// that is not const.
+template <class StmtType, class Fn>
+requires std::is_same_v<std::remove_const_t<StmtType>, ir::Stmt>
+void for_each_body(StmtType& stmt, const Fn& fn) {
+  struct Receiver : TileEffectReceiver {
+    explicit Receiver(const Fn& f) : call(f) {}
+    void body(const ir::Body& inner, bool) override {
+      if constexpr (std::is_const_v<StmtType>) {
+        call(inner);
+      } else {  // a part of `stmt`, which is the caller's to change
+        call(const_cast<ir::Body&>(inner));
+      }
+    }
+    const Fn& call;
+  } receiver(fn);
+  effects(stmt, receiver);
+}
+
+/// True if `holds` is true of the statement or of one inside it.
+template <class Predicate>
+bool any_in(const ir::Stmt& stmt, const Predicate& holds) {
+  bool found = holds(stmt);
+  for_each_body(stmt, [&](const ir::Body& body) {
+    for (const ir::Stmt& inner : body) found = found || any_in(inner, holds);
+  });
+  return found;
+}
+
+/// The number of a loop in its kernel: that of its first variable, which no other loop has.
+inline int loop_id(const ir::Loop& loop) {
+  return loop.vars.front()->id;
+}
+
+/// The storage behind a buffer: the buffer itself, or what a view is a view of.
+inline const ir::Buffer& storage_of(const ir::Buffer& buffer) {
+  return buffer.alias_of ? *buffer.alias_of : buffer;
+}
+
+/// Names the memory behind a buffer. Buffers with different numbers share none.
+inline int memory_of(const ir::Buffer& buffer) {
+  constexpr int kAliased = -1;  // all tensors that may share memory count as one
+  return buffer.may_alias ? kAliased : storage_of(buffer).id;
+}
+
+/// Where an element or a region of a buffer goes: `move` may change the buffer and its indices.
+struct BufferMove {
+  std::function<void(ir::Region&)> region;
+  std::function<void(ir::BufferRef&, std::vector<ir::Expr>& indices)> element;
+};
+/// Rewrites each use, inner statements included.
+void move_buffers(ir::Stmt& stmt, const BufferMove& move);
+void move_buffers(ir::Body& body, const BufferMove& move);
+
+}  // namespace tessera::codegen

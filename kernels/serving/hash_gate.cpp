@@ -1,0 +1,149 @@
+// hash_gate: the experts that a table names for a token, and their weights.
+//
+// Dtypes   token ids i64|i32, ids i32|i64
+// Method   a group of lanes per token, the next power of two of its slots: each lane follows its slot
+//          from token id to expert to logit, and the sum is taken over the group. Few bytes: the bound
+//          is the latency of three loads that wait for each other, and of one store.
+// Maths    u = sqrt(softplus(logit)); D = 1e-20 + sum of u, in pairs at distance 16, 8, 4, 2, 1: the
+//          distances beyond the group only add +0, which changes no bit; weight = u / D * scale
+
+#include <bit>
+#include <limits>
+#include <optional>
+
+#include "kernels/all_ops.h"
+#include "kernels/moe/expert_score.h"
+#include "kernels/serving/hash_values.h"
+#include "kernels/signature/case.h"
+#include "kernels/signature/launches.h"
+#include "kernels/signature/op_builder.h"
+#include "kernels/value_check.h"
+
+namespace tessera::kernels {
+namespace {
+
+struct Spec {
+  int32_t num_topk, num_shared;
+  bool wide_tokens, wide_ids;  // i64
+  bool has_num_tokens;
+  bool scales_routed;  // by the factor; else the shared experts by its inverse
+};
+
+constexpr int kThreads = 128;
+
+DType integer(bool wide) {
+  return wide ? DType::i64 : DType::i32;
+}
+
+ir::Kernel build(const Spec& s) {
+  using namespace dsl;
+  const int all = s.num_topk + s.num_shared;
+  const int lanes = static_cast<int>(std::bit_ceil(static_cast<uint32_t>(all)));  // per token
+  OpBuilder k(hash_gate_op, {{"K", s.num_topk}, {"S", s.num_shared}});
+  auto tokens = k.extent("T"), entries = k.extent("V"), experts = k.extent("E");
+  auto token_ids = k.tensor("token_ids", {.dtype = integer(s.wide_tokens)});
+  auto table = k.tensor("table"), logits = k.tensor("logits");
+  auto topk_idx = k.tensor("topk_idx", {.dtype = integer(s.wide_ids)});
+  auto topk_weights = k.tensor("topk_weights");
+  Value num_tokens = tokens;
+  std::optional<Ref> num_tokens_given;
+  if (s.has_num_tokens) num_tokens_given = k.tensor("num_tokens");
+  auto scale = k.param("routed_scaling_factor");
+  auto at = k.launch({ceil_div(tokens, kThreads / lanes)}, {.threads = kThreads});
+  k.let_next_kernel_start();
+
+  auto token = k.let("token", at.x * (kThreads / lanes) + k.thread() / lanes);
+  auto slot = k.let("slot", k.thread() % lanes);
+  k.wait_for_previous_kernel();
+  if (num_tokens_given) num_tokens = min((*num_tokens_given)(0), tokens);
+  auto counts = k.let("counts", token < num_tokens);
+  auto expert = k.var(DType::i32, -1, "expert");
+  auto score = k.var(DType::f32, 0.0f, "score");
+  auto bad = k.var(DType::boolean, false, "bad");  // the row is one of padding
+  k.if_(counts, [&] {
+    auto id = k.let("id", i64(token_ids(token).unchecked()));
+    auto known = k.let("known", id >= 0 && id < i64(entries));
+    k.report_unless(known, out_of_range("token_ids"));
+    bad = !known;
+    k.if_(known && slot < s.num_topk, [&] {
+      auto named = k.let("named", table(i32(id), slot).unchecked());
+      auto exists = k.let("exists", named >= 0 && named < experts);
+      k.report_unless(exists, out_of_range("table"));
+      k.if_(exists, [&] {
+        auto logit = k.let("logit", logits(token, named).unchecked());
+        auto finite = k.let("finite", abs(logit) <= std::numeric_limits<float>::max());
+        k.report_unless(finite, out_of_range("logits"));
+        bad = !finite;
+        expert = named;
+        score = moe::expert_score(moe::Scoring::sqrtsoftplus, logit, logit, logit);
+      });
+    });
+  });
+  auto group = k.let("group", k.ballot(bad) >> u32(k.lane() / lanes * lanes));
+  const auto mask = static_cast<uint32_t>((uint64_t{1} << lanes) - 1);
+  auto routed = k.let("routed", counts && (group & mask) == 0);
+  auto sum = k.var(DType::f32, score, "sum");
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    sum = sum + k.shuffle_xor(sum, distance);
+  }
+  auto share = k.let("share", score / (sum + 1e-20f));
+  k.if_(token < tokens && slot < all, [&] {
+    const bool scaled = s.scales_routed;
+    auto routed_weight = scaled ? share * scale : share;
+    auto shared_weight = scaled ? f32(1.0f) : 1.0f / scale;
+    auto id = select(slot < s.num_topk, expert, experts + (slot - s.num_topk));
+    auto weight =
+        select(slot < s.num_topk, select(expert >= 0, routed_weight, 0.0f), shared_weight);
+    topk_idx(token, slot) = cast(integer(s.wide_ids), select(routed, id, -1));
+    topk_weights(token, slot) = select(routed, weight, 0.0f);
+  });
+  return k.finish();
+}
+
+void launches(const Call& c, Launches& go) {
+  go.add(build,
+         Spec{c.i32("K"), c.i32("S"), c.dtype("token_ids") == DType::i64,
+              c.dtype("topk_idx") == DType::i64, c.has("num_tokens"), c.word("scale") == "routed"});
+}
+
+}  // namespace
+
+const Op hash_gate_op{
+    .name = "hash_gate",
+    .family = "serving",
+    .purpose = "the experts that a table names for each token, and their weights",
+    .signature = R"(
+      token_ids        i64/i32 [T]
+      table            i32 [V, K]
+      logits           f32 [T, E] rows
+      num_tokens?      i32 [1]           # rows from here on are padding
+      -> topk_idx      idx_dtype [T, K+S]
+      -> topk_weights  f32 [T, K+S]
+      param  num_shared_experts int = 0
+      param  routed_scaling_factor float = 1
+      param  scale {shared, routed} = shared
+      param  idx_dtype {i32, i64} = i32
+      let    S = num_shared_experts
+      need   num_shared_experts >= 0
+      need   K >= 1 on table "argument 'table' has no columns"
+      need   V >= 1 on table "argument 'table' has no rows"
+      need   E >= 1 on logits "argument 'logits' has no columns"
+      need   K + S <= 32 on num_shared_experts
+      |      "parameter 'num_shared_experts' leaves too many slots for a token"
+      need   E + S <= 2130706431 on logits
+    )",
+    .launches = launches,
+    .check_values = serving::require_hashed,
+    .examples = R"(
+      T=65 V=100 K=6 E=256; T=33 V=40 K=6 E=384 num_shared_experts=1 routed_scaling_factor=2.5 num_tokens=given
+      T=19 V=40 K=8 E=64 token_ids=i32 idx_dtype=i64 scale=routed routed_scaling_factor=1.5 num_shared_experts=2)",
+    .bench = R"(
+      T=1 V=129280 K=6 E=256; T=64 V=129280 K=6 E=256; T=4096 V=129280 K=6 E=256; T=16384 V=129280 K=6 E=256
+      T=1 V=129280 K=6 E=384; T=64 V=129280 K=6 E=384; T=4096 V=129280 K=6 E=384; T=16384 V=129280 K=6 E=384)",
+    .values = {{"token_ids", [](const Case& c, int64_t t) { return t * 7919 % c["V"]; }},
+               {"table", [](const Case& c, int64_t i) { return i * 104729 % c["E"]; }},
+               {"num_tokens", [](const Case& c, int64_t) { return c["T"] - 3; }}},
+    // A sector of 32 bytes for each logit that is read, and for the entry of each token.
+    .bytes = [](const Case& c) { return c["T"] * (32 * c["K"] + 64 + 8 * c["K"]); }};
+
+}  // namespace tessera::kernels

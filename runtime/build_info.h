@@ -1,0 +1,31 @@
+#pragma once
+// Which Tessera this is, and which others the process has loaded.
+
+#include <string>
+#include <vector>
+
+#include "dsl/base/api.h"
+
+namespace tessera::runtime {
+
+/// One copy of Tessera in this process.
+struct LoadedCopy {
+  std::string version;  // "0.2.0"
+  std::string stamp;    // code_stamp(): 64 digits, equal for equal sources of kernels
+  std::string path;     // the program or library that holds it
+};
+
+struct BuildInfo {
+  std::string version;
+  std::string stamp;
+  bool shared = false;  // libtessera.so; else archives, linked into a program or another library
+  std::string path;     // the program or library that holds this function
+  std::vector<LoadedCopy> others;
+};
+
+/// Copies do not see each other: each has its own options, counters and kernels in memory. They share the disk cache.
+///
+/// Example: for (const auto& other : runtime::build_info().others) log(other.path + " " + other.version);
+TESSERA_API BuildInfo build_info();
+
+}  // namespace tessera::runtime

@@ -1,0 +1,35 @@
+#pragma once
+// Hands messages to a sink: filters them by level, drops repeated ones, and serialises the calls.
+
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "runtime/log.h"
+
+namespace tessera::runtime {
+
+class Log {
+ public:
+  explicit Log(LogLevel threshold = LogLevel::warn, LogSink sink = print_to_stderr);
+
+  void set_sink(LogSink sink);
+  void write(LogLevel level, std::string_view message);
+  /// At most one message per `subject` in the life of this log.
+  void write_once(LogLevel level, const std::string& subject, std::string_view message);
+
+  // Around fork: a child must not inherit a locked log.
+  void before_fork() { mutex_.lock(); }
+  void after_fork() { mutex_.unlock(); }
+
+ private:
+  void hand_over(LogLevel level, std::string_view message);
+
+  const LogLevel threshold_;
+  std::mutex mutex_;
+  LogSink sink_;
+  std::set<std::string> subjects_;
+};
+
+}  // namespace tessera::runtime

@@ -1,0 +1,161 @@
+// The analyses of the thread IR on small programs.
+
+#include "codegen/analysis/footprint.h"
+#include "codegen/analysis/live_registers.h"
+#include "codegen/analysis/row_copies.h"
+#include "codegen/analysis/shared_lifetimes.h"
+#include "codegen/analysis/uniform.h"
+#include "codegen/thread_ir/walk.h"
+#include "tests/support/catch.h"
+#include "tests/support/program_text.h"
+
+using namespace tessera;
+using namespace tessera::codegen;
+using test::read_body;
+using test::variable_of;
+
+namespace {
+
+/// Footprints of the shared accesses at the top level, in order.
+std::vector<FootprintRef> footprints_of(const Program& program) {
+  Footprints footprints(program);
+  std::vector<FootprintRef> result;
+  for (const Stmt& stmt : program.body) {
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      if (effect.access.array->space != ArraySpace::shared) return;
+      result.push_back(footprints.of(stmt, effect, {}, {}));
+    });
+  }
+  return result;
+}
+
+Group order_between(const char* first, const char* second) {
+  const auto found = footprints_of(
+      read_body(64, "shared s: i32[64] at byte 0", std::string(first) + "\n" + second));
+  REQUIRE(found.size() == 2);
+  return order_needed(*found[0], *found[1]);
+}
+
+}  // namespace
+
+TEST_CASE("footprints say which threads have to be ordered", "[analysis]") {
+  const char* const store = "store s[thread] = 1, proved";
+  CHECK(order_between(store, "x = load s[thread], proved") == Group::thread);
+  CHECK(order_between(store, "x = load s[thread ^ 3], proved") == Group::warp);
+  CHECK(order_between(store, "x = load s[63 - thread], proved") == Group::block);
+  CHECK(order_between("y = load s[thread], proved", "x = load s[63 - thread], proved") ==
+        Group::thread);
+  CHECK(order_between("atomic add s[0] with 1, proved", "atomic add s[0] with 2, proved") ==
+        Group::thread);
+  CHECK(order_between(store, "x = load s[63 - thread], guarded, if thread < 0") == Group::thread);
+}
+
+TEST_CASE("a footprint knows what is in flight and what a warp receives", "[analysis]") {
+  const auto found = footprints_of(read_body(
+      32,
+      "param g: i32[64], read only\nshared s: i32[64] at byte 0\nshared m: bf16[256] at byte 256",
+      R"(
+    registers r: bf16[8]
+    async copy s[thread * 2 .. +2] = g[cast<i64>(thread * 2) .. +2], proved
+    r[0 .. +8] = load 4 matrices m[thread * 8 .. +8], proved)"));
+  REQUIRE(found.size() == 2);
+  CHECK(found[0]->in_flight);
+  CHECK(found[0]->writes);
+  CHECK(found[0]->thread[5] == 5);
+  CHECK(!found[1]->in_flight);
+  CHECK(found[1]->thread[5] == Footprint::kSeveral);
+  CHECK(found[1]->warp[5] == 0);
+}
+
+TEST_CASE("values are uniform by what they are made of and where they are made", "[analysis]") {
+  const Program program =
+      read_body(64, "param c: i32[8], read only\nparam o: i32[8]\nshared s: i32[8] at byte 0", R"(
+    a = block_x * n
+    b = a + thread
+    c_value = load c[cast<i64>(a)], proved
+    o_value = load o[cast<i64>(a)], proved
+    s_value = load s[3], proved
+    registers r: i32[2]
+    store r[0] = a
+    r_value = load r[0]
+    registers q: i32[1]
+    store q[0] = b
+    q_value = load q[0]
+    if thread < 3
+      late = load s[4], proved
+    for i = 0; < a; += 1
+      w = i
+    for j = 0; < b; += 1
+      v = j)");
+  const UniformValues uniform(program);
+  const auto is_uniform = [&](const char* name) {
+    return uniform(ir::var(variable_of(program, name)));
+  };
+  for (const char* name : {"a", "c_value", "s_value", "r_value", "i", "w"}) {
+    CAPTURE(name);
+    CHECK(is_uniform(name));
+  }
+  for (const char* name : {"b", "o_value", "q_value", "late", "j", "v"}) {
+    CAPTURE(name);
+    CHECK(!is_uniform(name));
+  }
+  CHECK(uniform.why_not(ir::var(variable_of(program, "late"))) ==
+        "'s' is read where not all threads come");
+  const UniformValues over_grid(program, UniformValues::Over::grid);
+  CHECK(!over_grid(ir::var(variable_of(program, "a"))));
+}
+
+TEST_CASE("lifetimes end with the last use, and are the whole kernel for what is in flight",
+          "[analysis]") {
+  const Program program =
+      read_body(32,
+                "param g: i32[64], read only\nshared a: i32[64] at byte 0\nshared b: i32[64] at "
+                "byte 256\nshared f: i32[64] at byte 512",
+                R"(
+    store a[thread] = 1, proved
+    x = load a[thread], proved
+    for i = 0; < n; += 1
+      store b[thread] = i, proved
+    async copy f[thread] = g[cast<i64>(thread)], proved
+    commit)");
+  const auto lifetimes = shared_lifetimes(program);
+  const auto of = [&](size_t i) { return lifetimes.at(program.shared[i].get()); };
+  CHECK(of(0).last == 1);
+  CHECK((of(1).first == 2 && of(1).last == 2));
+  CHECK(!of(0).meets(of(1)));
+  CHECK((of(2).meets(of(0)) && of(2).meets(of(1))));
+}
+
+TEST_CASE("row copies need barriers for their groups, and a fence after stores", "[analysis]") {
+  const char* const memory = "param g: i32[64], read only\nshared s: i32[64] at byte 0";
+  const char* const copy = "async copy row s[0 .. +64] = g[cast<i64>(0) .. +64], proved\ncommit\n";
+  const std::string waited = std::string(copy) + "wait until 1 groups pending\n";
+  CHECK(row_barriers(read_body(32, memory, waited)) == 3);
+  CHECK(row_barriers(read_body(32, memory, "x = load s[thread], proved")) == 0);
+  CHECK(!rows_follow_stores(read_body(32, memory, waited)));
+  const std::string store = "store s[thread] = 1, proved\n";
+  CHECK(rows_follow_stores(read_body(32, memory, store + copy)));
+  CHECK(!rows_follow_stores(read_body(32, memory, copy + store)));
+  CHECK(rows_follow_stores(read_body(32, memory, R"(
+    for i = 0; < n; += 1
+      async copy row s[0 .. +64] = g[cast<i64>(0) .. +64], proved
+      commit
+      store s[thread] = 1, proved)")));
+}
+
+TEST_CASE("live registers are counted at the widest place", "[analysis]") {
+  CHECK(live_registers(read_body(32, "", R"(
+    registers r: f32[8] = 0
+    a = load r[0]
+    c = load r[1]
+    d = a + c)")) == 9);
+  const auto around_loop = [](const char* last) {
+    return live_registers(read_body(32, "", std::string(R"(
+    registers r: f32[8] = 0
+    a = load r[0]
+    for i = 0; < n; += 1
+      c = a + a
+      d = c * c)") + last));
+  };
+  CHECK(around_loop("") == around_loop("\n    e = a"));
+}

@@ -1,0 +1,132 @@
+// place_shared, place_declarations, keep_blocks and check_reached on small programs of the thread IR.
+
+#include "codegen/passes/check_reached.h"
+#include "codegen/passes/keep_blocks.h"
+#include "codegen/passes/place_declarations.h"
+#include "codegen/passes/place_shared.h"
+#include "tests/support/catch.h"
+#include "tests/support/program_text.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using test::body_text;
+using test::read_body;
+
+namespace {
+
+/// The offsets and the arena that place_shared chooses.
+std::string placed(int threads, const char* memory, const char* body) {
+  codegen::Program program = read_body(threads, memory, body);
+  const std::vector<std::string> notes = codegen::place_shared(program);
+  std::string text = body_text(program);
+  for (const std::string& note : notes) text += note.substr(note.find("shared")) + "\n";
+  return text;
+}
+std::string refusal(codegen::Program program) {
+  return test::error_of([&] { codegen::check_reached(program, {}); });
+}
+
+}  // namespace
+
+TEST_CASE("rows that are read as they are written stay plain", "[passes]") {
+  CHECK(placed(32, "shared s: f32[4, 32]", R"(
+    for i = 0; < 4; += 1
+      store s[open] = 1 at [i, thread], proved)") ==
+        "for i = 0; < 4; += 1\n"
+        "  store s[thread + i * 32] = 1 at [i, thread], proved\n"
+        "shared 's' at byte 0: rows 32 elements apart\n");
+}
+
+TEST_CASE("columns that would meet in one bank are exchanged or padded apart", "[passes]") {
+  const std::string exchanged = placed(32, "shared s: f32[32, 32]", R"(
+    store s[open] = 1 at [thread, 0], proved
+    x = load s[open] at [0, thread], proved)");
+  CHECK(exchanged.find("16-byte chunks exchanged by xor") != std::string::npos);
+  const std::string padded = placed(32, "shared s: f32[32, 48]", R"(
+    store s[open] = 1 at [thread, 0], proved)");
+  CHECK(padded.find("rows 49 elements apart") != std::string::npos);
+}
+
+TEST_CASE("arrays overlap in the arena where it would cost blocks, if they are not used together",
+          "[passes]") {
+  const std::string text = placed(32, "shared a: f32[16384]\nshared b: f32[16384]", R"(
+    store a[open] = 1 at [thread], proved
+    store b[open] = 2 at [thread], proved)");
+  CHECK(text.find("shared 'b' at byte 0:") != std::string::npos);
+  const std::string small = placed(32, "shared a: f32[64]\nshared b: f32[64]", R"(
+    store a[open] = 1 at [thread], proved
+    store b[open] = 2 at [thread], proved)");
+  CHECK(small.find("shared 'b' at byte 256:") != std::string::npos);
+}
+
+TEST_CASE("an arena beyond what a block may have is refused", "[passes]") {
+  codegen::Program program =
+      read_body(32, "shared a: f32[60000]", "store a[open] = 1 at [thread], proved");
+  const std::string text = test::error_of([&] { codegen::place_shared(program); });
+  CHECK(text.find("the block needs more shared memory than there is") != std::string::npos);
+  CHECK(text.find("SMEM_LIMIT") != std::string::npos);
+}
+
+TEST_CASE("registers are declared once, before the comment of their first statement", "[passes]") {
+  codegen::Program program =
+      read_body(32, "undeclared registers r: f32[2]\nundeclared registers t: f32[1]", R"(
+    x = thread
+    # fill r
+    if x < 3
+      store r[0] = 1
+    store r[1] = 2
+    store t[0] = 3)");
+  codegen::place_declarations(program);
+  CHECK(body_text(program) ==
+        "x = thread\n"
+        "registers r: f32[2]\n"
+        "# fill r\n"
+        "if x < 3\n"
+        "  store r[0] = 1\n"
+        "store r[1] = 2\n"
+        "registers t: f32[1]\n"
+        "store t[0] = 3\n");
+}
+
+TEST_CASE("blocks of a cluster wait for each other after the last access to a view", "[passes]") {
+  const char* const memory = "shared s: i32[32] at byte 0";
+  codegen::Program program = read_body(32, memory, R"(
+    pointer theirs: s of block 1 of the cluster
+    x = load theirs[thread], proved
+    y = x)");
+  codegen::keep_blocks(program);
+  CHECK(body_text(program) ==
+        "pointer theirs: s of block 1 of the cluster\n"
+        "x = load theirs[thread], proved\n"
+        "arrive at the cluster barrier\n"
+        "y = x\n"
+        "wait at the cluster barrier\n");
+  const char* const met =
+      "pointer theirs: s of block 1 of the cluster\n"
+      "x = load theirs[thread], proved\n"
+      "cluster barrier\n";
+  program = read_body(32, memory, met);
+  codegen::keep_blocks(program);
+  CHECK(body_text(program) == met);
+}
+
+TEST_CASE("threads that may have left are told apart at what waits for them", "[passes]") {
+  const char* const kinds[] = {"barrier", "warp barrier", "v = ballot(thread < 3)",
+                               "cluster barrier"};
+  for (const char* kind : kinds) {
+    CAPTURE(kind);
+    const auto after = [&](const std::string& leave) {
+      return refusal(read_body(64, "", leave + "\n" + kind));
+    };
+    CHECK(after("return if thread < 3").find("RETURN_BEFORE_BARRIER") != std::string::npos);
+    const bool of_cluster = std::string(kind) == "cluster barrier";
+    CHECK(after("return if block_x < 3").empty() != of_cluster);
+  }
+  CHECK(refusal(read_body(64, "", "barrier\nreturn if thread < 3")).empty());
+  // A round meets what the one before left behind.
+  CHECK(refusal(read_body(64, "", R"(
+    for i = 0; < n; += 1
+      barrier
+      return if thread < i)"))
+            .find("RETURN_BEFORE_BARRIER") != std::string::npos);
+}

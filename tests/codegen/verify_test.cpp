@@ -1,0 +1,140 @@
+// What the verifier between passes refuses, one program per rule.
+
+#include "codegen/thread_ir/verify.h"
+
+#include "dsl/base/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/program_text.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::codegen;
+using test::read_body;
+
+namespace {
+
+constexpr Expectations kAll = {.is_shared_placed = true, .are_registers_declared = true};
+
+std::string complaint(const Program& program, const Expectations& expected = kAll) {
+  return test::error_of([&] { verify(program, {}, expected, "a_pass"); });
+}
+bool has(const std::string& text, const std::string& words) {
+  return text.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a sound program has nothing to complain of", "[verify]") {
+  const Program program = read_body(64, "shared s: f32[64] at byte 0", R"(
+    registers r: f32[2] = 0
+    unrolled i = 0; < 2; += 1
+      x = load r[i]
+      store s[thread] = x, proved
+    barrier
+    y = load s[63 - thread], proved
+    if thread < 32
+      store s[thread] = y, proved)");
+  CHECK(complaint(program).empty());
+}
+
+TEST_CASE("a variable that another body defines is refused", "[verify]") {
+  Program program = read_body(64, "", R"(
+    if thread < 32
+      x = thread * 2
+    y = thread)");
+  const auto x = test::variable_of(program, "x");
+  std::get<Let>(program.body[1].node).value = ir::var(x);
+  const std::string text = complaint(program);
+  CHECK(has(text, "after a_pass: a variable is defined before it is used: x in x"));
+}
+
+TEST_CASE("a register array without a declaration is refused at the end", "[verify]") {
+  const Program program = read_body(64, "undeclared registers r: f32[2]", "store r[0] = 1");
+  CHECK(has(complaint(program), "an array is declared before it is used: r"));
+  CHECK(complaint(program, {.is_shared_placed = true}).empty());
+}
+
+TEST_CASE("a value of another dtype than its name is refused", "[verify]") {
+  Program program = read_body(64, "shared s: f32[64] at byte 0", "x = thread");
+  auto var = std::make_shared<ir::Var>(*test::variable_of(program, "x"));
+  var->type = DType::i64;
+  std::get<Let>(program.body[0].node).var = var;
+  CHECK(has(complaint(program), "a value has the dtype of its name: x"));
+
+  program = read_body(64, "shared s: f32[64] at byte 0", "store s[thread] = 1, proved");
+  std::get<Store>(program.body[0].node).value = ir::index(1);
+  CHECK(has(complaint(program), "a store has the dtype of its array: 1 into s"));
+
+  program = read_body(64, "", R"(
+    if thread < 3
+      x = 1)");
+  std::get<If>(program.body[0].node).condition = ir::index(1);
+  CHECK(has(complaint(program), "a condition is boolean: 1"));
+}
+
+TEST_CASE("an offset of the wrong width is refused", "[verify]") {
+  Program program = read_body(64, "shared s: f32[64] at byte 0", "x = load s[thread], proved");
+  Access& from = std::get<Load>(program.body[0].node).from;
+  from.offset = ir::cast(DType::i64, from.offset);
+  CHECK(
+      has(complaint(program), "an offset is i64 in global memory, else i32: s[cast<i64>(thread)]"));
+}
+
+TEST_CASE("accesses in flight without a group are refused", "[verify]") {
+  const char* memory = "param x: f32[64], read only\nshared s: f32[64] at byte 0";
+  const auto program_of = [&](const char* end) {
+    return read_body(64, memory,
+                     std::string("async copy s[thread] = x[cast<i64>(thread)], proved\n") + end);
+  };
+  CHECK(has(complaint(program_of("")), "a group of accesses in flight is never closed"));
+  CHECK(has(complaint(program_of("wait until 0 groups pending")),
+            "a group of accesses in flight is closed before a wait"));
+  CHECK(complaint(program_of("commit\nwait until 0 groups pending")).empty());
+  const Program in_loop = read_body(64, memory, R"(
+    for i = 0; < n; += 1
+      wait until 0 groups pending
+      async copy s[thread] = x[cast<i64>(thread)], proved
+    commit)");
+  CHECK(has(complaint(in_loop), "a group of accesses in flight is closed before a wait"));
+}
+
+TEST_CASE("a barrier that a pass put where threads part is refused", "[verify]") {
+  Program program = read_body(64, "", R"(
+    if thread < 32
+      barrier)");
+  CHECK(complaint(program).empty());  // the author's own
+  Stmt& barrier = std::get<If>(program.body[0].node).then[0];
+  std::get<Barrier>(barrier.node).reason = 1;
+  CHECK(has(complaint(program), "all threads of the block come to a barrier"));
+  std::get<If>(program.body[0].node).condition = ir::var(program.blocks[0]) < ir::index(3);
+  CHECK(complaint(program).empty());
+}
+
+TEST_CASE("loops that do not end, or cannot be unrolled, are refused", "[verify]") {
+  const auto loop = [](const char* head) {
+    return read_body(64, "", std::string(head) + "\n  x = i");
+  };
+  CHECK(has(complaint(loop("for i = 0; < n; += 0")), "the step of a loop is positive: i"));
+  CHECK(
+      has(complaint(loop("unrolled i = 0; < n; += 1")), "an unrolled loop has constant bounds: i"));
+}
+
+TEST_CASE("registers beside their array are refused", "[verify]") {
+  const Program store = read_body(64, "", "registers r: f32[2]\nstore r[2] = 1");
+  CHECK(has(complaint(store), "registers are inside of their array: r[2 .. +1] of 2"));
+  const Program slice =
+      read_body(64, "shared s: f32[64] at byte 0",
+                "registers r: f32[4]\nr[2 .. +4] = load s[thread * 4 .. +4], proved");
+  CHECK(has(complaint(slice), "registers are inside of their array: r[2 .. +4] of 4"));
+}
+
+TEST_CASE("shared memory outside of the arena is refused", "[verify]") {
+  Program program = read_body(64, "shared s: f32[64] at byte 128", "x = thread");
+  program.shared_bytes = 300;
+  CHECK(
+      has(complaint(program), "a shared array is inside of the arena: s ends at byte 384 of 300"));
+  const Program open =
+      read_body(64, "shared s: f32[64] at byte 0", "x = load s[open] at [thread], proved");
+  CHECK(has(complaint(open), "an access has an offset: s"));
+  CHECK(complaint(open, {}).empty());
+}

@@ -1,0 +1,64 @@
+#include "tests/reference/serving.h"
+
+#include "tests/reference/hash_gate.h"
+#include "tests/reference/topk_select.h"
+
+namespace tessera::reference {
+namespace {
+
+using kernels::Params;
+using test::HostTensor;
+using test::HostTensors;
+
+template <class T>
+T param(const Params& params, const std::string& name, T fallback) {
+  const auto found = params.find(name);
+  return found == params.end() ? fallback : std::get<T>(found->second);
+}
+
+const HostTensor* given(const HostTensors& tensors, const std::string& name) {
+  const auto found = tensors.find(name);
+  return found == tensors.end() ? nullptr : &found->second;
+}
+
+HostTensors run_hash_gate(const HostTensors& in, const Params& params) {
+  HashGateOptions o;
+  o.num_shared_experts = param<int64_t>(params, "num_shared_experts", 0);
+  o.routed_scaling_factor = param<double>(params, "routed_scaling_factor", 1);
+  o.scales_routed = param<std::string>(params, "scale", "shared") == "routed";
+  if (param<std::string>(params, "idx_dtype", "i32") == "i64") o.idx_dtype = DType::i64;
+  HashedExperts result =
+      hash_gate(in.at("token_ids"), in.at("table"), in.at("logits"), given(in, "num_tokens"), o);
+  return {{"topk_idx", std::move(result.topk_idx)},
+          {"topk_weights", std::move(result.topk_weights)}};
+}
+
+HostTensors run_topk_select(const HostTensors& in, const Params& params) {
+  SelectOptions o;
+  o.topk = param<int64_t>(params, "topk", 1);
+  o.by_value = param<std::string>(params, "order", "index") == "value";
+  o.page_size = param<int64_t>(params, "page_size", 64);
+  o.is_relative = param<bool>(params, "relative", false);
+  o.saves_raw = param<bool>(params, "save_raw", false);
+  o.saves_values = param<bool>(params, "save_values", false);
+  return topk_select(in, o);
+}
+
+}  // namespace
+
+Runner serving_runner(const std::string& op) {
+  if (op == "hash_gate") return run_hash_gate;
+  if (op == "topk_select") return run_topk_select;
+  if (op == "topk_plan") {
+    return [](const HostTensors& in, const Params& params) {
+      return HostTensors{{"plan", topk_plan(in.at("lengths"), param<int64_t>(params, "topk", 1),
+                                            param<int64_t>(params, "max_length", 0))}};
+    };
+  }
+  if (op == "mask_padded_topk") {
+    return [](const HostTensors& in, const Params&) { return mask_padded_topk(in); };
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,131 @@
+#include <cmath>
+
+#include "tests/support/ops/promise_cases.h"
+#include "tests/support/tensor_of.h"
+
+namespace tessera::test {
+namespace {
+
+struct Hashed {
+  double token = 1, expert = 2, logit = 0;
+  double num_tokens = 2;
+};
+
+PromiseCase hashed(const std::string& label, const Hashed& values, const std::string& refusal) {
+  return {label,
+          "hash_gate",
+          {{"token_ids", tensor_of(DType::i64, {2}, {0, values.token})},
+           {"table", tensor_of(DType::i32, {2, 2}, {0, 1, 0, values.expert})},
+           {"logits", tensor_of(DType::f32, {2, 3}, {0, 0, 0, 0, 0, values.logit})},
+           {"num_tokens", tensor_of(DType::i32, {1}, {values.num_tokens})}},
+          {},
+          refusal};
+}
+
+struct Ranges {
+  double start = 0, end = 4;
+};
+
+PromiseCase selection(const std::string& label, const Ranges& ranges, const std::string& refusal) {
+  return {label,
+          "topk_select",
+          {{"scores", tensor_of(DType::f32, {2, 4}, {1, 2, 3})},
+           {"starts", tensor_of(DType::i32, {2}, {0, ranges.start})},
+           {"lengths", tensor_of(DType::i32, {2}, {4, ranges.end})}},
+          {{"topk", int64_t{2}}},
+          refusal};
+}
+
+PromiseCase planned(const std::string& label, const std::vector<double>& plan,
+                    const std::string& refusal) {
+  return {label,
+          "topk_select",
+          {{"scores", tensor_of(DType::f32, {2, 4}, {1, 2, 3})},
+           {"plan", tensor_of(DType::i32, {3, 2}, plan)}},
+          {{"topk", int64_t{2}}},
+          refusal,
+          false};
+}
+
+PromiseCase paged(const std::string& label, int64_t page_size, const std::string& refusal) {
+  return {label,
+          "topk_select",
+          {{"scores", tensor_of(DType::f32, {1, 4}, {1, 2, 3, 4})},
+           {"page_table", tensor_of(DType::i32, {1, 2}, {5, 6})}},
+          {{"topk", int64_t{2}}, {"page_size", page_size}},
+          refusal};
+}
+
+PromiseCase plan(const std::string& label, double length, const std::string& refusal) {
+  return {label,
+          "topk_plan",
+          {{"lengths", tensor_of(DType::i32, {2}, {3, length})}},
+          {{"topk", int64_t{2}}, {"max_length", int64_t{4}}},
+          refusal};
+}
+
+}  // namespace
+
+std::vector<PromiseCase> serving_promise_cases() {
+  return {
+      hashed("all in range", {}, ""),
+      hashed("a row of padding, of which nothing is read", {.token = 7, .num_tokens = 1}, ""),
+      hashed("fewer rows than none", {.token = 7, .num_tokens = -3}, ""),
+      hashed("a logit that no token is sent to", {.token = 0, .logit = NAN}, ""),
+      hashed("a token beyond the table", {.token = 2},
+             "tessera: hash_gate: argument 'token_ids' has a value out of range\n"
+             "  expected  0 .. 1\n"
+             "  got       2 at [1]"),
+      hashed("a token that 32 bits do not hold", {.token = 4294967297},
+             "tessera: hash_gate: argument 'token_ids' has a value out of range\n"
+             "  expected  0 .. 1\n"
+             "  got       4294967297 at [1]"),
+      hashed("an expert beyond the logits", {.expert = 3},
+             "tessera: hash_gate: argument 'table' has a value out of range\n"
+             "  expected  0 .. 2\n"
+             "  got       3 at [1, 1]"),
+      hashed("an expert below 0", {.expert = -1},
+             "tessera: hash_gate: argument 'table' has a value out of range\n"
+             "  expected  0 .. 2\n"
+             "  got       -1 at [1, 1]"),
+      hashed("a logit that is not finite", {.logit = INFINITY},
+             "tessera: hash_gate: argument 'logits' has a value out of range\n"
+             "  expected  finite logits of the experts that tokens are sent to\n"
+             "  got       inf at [1, 2]"),
+      selection("ranges in the row", {.start = 1, .end = 3}, ""),
+      selection("an empty range at the end", {.start = 4, .end = 4}, ""),
+      selection("an end beyond the row", {.end = 5},
+                "tessera: topk_select: argument 'lengths' has a value out of range\n"
+                "  expected  0 .. 4\n"
+                "  got       5 at [1]"),
+      selection("a start behind the end", {.start = 3, .end = 2},
+                "tessera: topk_select: argument 'starts' has a value out of range\n"
+                "  expected  0 .. 2\n"
+                "  got       3 at [1]"),
+      selection("a start below 0", {.start = -1},
+                "tessera: topk_select: argument 'starts' has a value out of range\n"
+                "  expected  0 .. 4\n"
+                "  got       -1 at [1]"),
+      planned("each row once", {1, 2, 1, 4, 0, 4}, ""),
+      planned("a row twice", {1, 2, 1, 4, 1, 4},
+              "tessera: topk_select: argument 'plan' has a value out of range\n"
+              "  expected  0 .. 1, each row once\n"
+              "  got       1 at [2, 0]"),
+      planned("a row that is not there", {1, 1, 2, 4, -1, -1},
+              "tessera: topk_select: argument 'plan' has a value out of range\n"
+              "  expected  0 .. 1, each row once\n"
+              "  got       2 at [1, 0]"),
+      planned("more rows than there are", {1, 3, 0, 4, 1, 4},
+              "tessera: topk_select: argument 'plan' has a value out of range\n"
+              "  expected  0 .. 2 rows\n"
+              "  got       3 at [0, 1]"),
+      paged("pages of all columns", 2, ""),
+      plan("lengths in range", 4, ""),
+      plan("a length beyond the longest", 5,
+           "tessera: topk_plan: argument 'lengths' has a value out of range\n"
+           "  expected  0 .. 4\n"
+           "  got       5 at [1]"),
+  };
+}
+
+}  // namespace tessera::test

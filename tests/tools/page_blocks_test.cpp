@@ -1,0 +1,171 @@
+// The code blocks of the pages are run, compiled or parsed, each in its language.
+//
+//   ```cpp in: NAME         compiled in tests/pages/NAME.cpp, in place of the line // BLOCK
+//   ```cpp in: op           a call of one op, with its tensors declared
+//   ```cpp                  a whole program of examples, which has a test of its own, or includes
+//   ```sh                   run in a folder that looks like the repository
+//   ```python               run with numpy, where it and the extension are
+//   ```cmake, ```json       parsed
+//   ```LANGUAGE no-run: REASON
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+
+#include "kernels/op.h"
+#include "tests/support/catch.h"
+#include "tests/support/child_process.h"
+#include "tests/support/places.h"
+#include "tests/tools/markdown.h"
+#include "tests/tools/temporary_folder.h"
+
+namespace tessera::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<CodeBlock> blocks_of(const std::string& language) {
+  std::vector<CodeBlock> found;
+  for (const Page& page : pages()) {
+    for (const CodeBlock& block : page.blocks) {
+      if (block.language == language && !block.words.starts_with("no-run: ")) {
+        found.push_back(block);
+      }
+    }
+  }
+  return found;
+}
+
+/// Takes the includes out of a text: they go to the top of the file.
+std::string without_includes(const std::string& text, std::set<std::string>& includes) {
+  static const std::regex include("(^|\n)(#include [^\n]*)");
+  for (std::sregex_iterator at(text.begin(), text.end(), include), end; at != end; ++at) {
+    // Installed headers lie below tessera/.
+    static const std::regex installed("<tessera/([^>]*)>");
+    includes.insert(std::regex_replace((*at)[2].str(), installed, "\"$1\""));
+  }
+  return std::regex_replace(text, include, "$1");
+}
+
+/// The tensors of the op that a block calls.
+std::string op_context(const std::string& block) {
+  static const std::regex call("kernels::(\\w+)\\(");
+  std::smatch found;
+  REQUIRE(std::regex_search(block, found, call));
+  std::string text =
+      "namespace ts = tessera;\n[[maybe_unused]] void call(ts::kernels::Stream stream) {\n";
+  std::set<std::string> lists;
+  for (const kernels::TensorInfo& tensor : kernels::find_op(found[1]).tensors) {
+    if (tensor.list) lists.insert(tensor.name);
+  }
+  static const std::regex tensor("\\.(\\w+) = (\\w+)");
+  for (std::sregex_iterator at(block.begin(), block.end(), tensor), end; at != end; ++at) {
+    if ((*at)[1] != (*at)[2]) continue;
+    text += lists.contains((*at)[1]) ? "const std::span<const ts::TensorView> "
+                                     : "const ts::TensorView ";
+    text += (*at)[1].str() + "{};\n";
+  }
+  return text + "// BLOCK\n}\n";
+}
+
+std::string compiler() {
+  static const std::regex entry("CMAKE_CXX_COMPILER:[A-Z]+=([^\n]+)");
+  const std::string cache = read_text(test::in_build("CMakeCache.txt"));
+  std::smatch found;
+  REQUIRE(std::regex_search(cache, found, entry));
+  return found[1];
+}
+
+TEST_CASE("C++ blocks of pages compile (U50)", "[pages][slow]") {
+  const TemporaryFolder folder;
+  std::set<std::string> includes = {"#include \"kernels/ops.h\""};
+  std::string body;
+  int number = 0;
+  for (const CodeBlock& block : blocks_of("cpp")) {
+    CAPTURE(block.page, block.line);
+    if (block.text.find("int main(") != std::string::npos) {
+      bool is_example = false;
+      for (const auto& file : fs::directory_iterator(test::in_source("examples"))) {
+        is_example |= file.is_regular_file() && read_text(file.path().string()) == block.text;
+      }
+      CHECK(is_example);
+      continue;
+    }
+    const std::string text = without_includes(block.text, includes);
+    if (block.words.empty()) {
+      CHECK(text.find_first_not_of(" \n") == std::string::npos);  // includes alone
+      continue;
+    }
+    REQUIRE(block.words.starts_with("in: "));
+    const std::string name = block.words.substr(4);
+    std::string context = name == "op" ? op_context(block.text)
+                                       : read_text(test::in_source("tests/pages/" + name + ".cpp"));
+    context = without_includes(context, includes);
+    const size_t at = context.find("// BLOCK");
+    REQUIRE(at != std::string::npos);
+    body += "namespace block_" + std::to_string(number++) + " {\n" + context.substr(0, at) +
+            "\n#line " + std::to_string(block.line) + " \"" + block.page + "\"\n" + text +
+            context.substr(at) + "}\n";
+  }
+  REQUIRE(number > 60);
+  std::string source;
+  for (const std::string& include : includes) source += include + "\n";
+  write_text(folder.path("blocks.cpp"), source + body);
+  const test::ChildResult compiled =
+      test::run_program({compiler(), "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
+                         "-I", test::in_source("."), folder.path("blocks.cpp")},
+                        {});
+  CHECK(compiled.output == "");
+  CHECK(compiled.exit_code == 0);
+}
+
+TEST_CASE("shell blocks of pages run (U50)", "[pages][slow]") {
+  for (const CodeBlock& block : blocks_of("sh")) {
+    const TemporaryFolder folder;
+    for (const auto& entry : fs::directory_iterator(test::in_source("."))) {
+      const std::string name = entry.path().filename().string();
+      if (name[0] != '.' && !name.starts_with("build")) {
+        fs::create_symlink(fs::absolute(entry.path()), folder.path(name));
+      }
+    }
+    fs::create_symlink(test::in_build("."), folder.path("build"));
+    const test::ChildResult run = test::run_program(
+        {"bash", "-euo", "pipefail", "-c", "cd \"$0\"\n" + block.text, folder.path("")},
+        {"TESSERA_CACHE_DIR=" + folder.path("cache")});
+    CAPTURE(block.page, block.line, run.output);
+    CHECK(run.exit_code == 0);
+  }
+}
+
+TEST_CASE("CMake and JSON blocks of pages are well-formed (U50)", "[pages]") {
+  const TemporaryFolder folder;
+  for (const CodeBlock& block : blocks_of("cmake")) {
+    // A function is parsed and not run.
+    write_text(folder.path("block.cmake"),
+               "function(block_of_page)\n" + block.text + "endfunction()\n");
+    const test::ChildResult parsed =
+        test::run_program({"cmake", "-P", folder.path("block.cmake")}, {});
+    CAPTURE(block.page, block.line, parsed.output);
+    CHECK(parsed.exit_code == 0);
+  }
+  for (const CodeBlock& block : blocks_of("json")) {
+    CAPTURE(block.page, block.line);
+    CHECK(nlohmann::json::accept(block.text));
+  }
+}
+
+TEST_CASE("every code block of a page has a language that a test knows, or none (U50)", "[pages]") {
+  static const std::set<std::string> known = {"", "cpp", "sh", "python", "cmake", "json"};
+  for (const Page& page : pages()) {
+    for (const CodeBlock& block : page.blocks) {
+      CAPTURE(block.page, block.line, block.language);
+      CHECK(known.contains(block.language));
+      if (!block.words.starts_with("no-run:")) continue;
+      CHECK(block.words.size() > std::string("no-run: ").size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::tests

@@ -1,0 +1,190 @@
+// The section per op of kernels/OPS.md.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "kernels/all_ops.h"
+#include "kernels/op.h"
+#include "kernels/signature/table.h"
+#include "tools/lib/cpp_interface.h"
+#include "tools/lib/doc_pages.h"
+#include "tools/lib/op_listing.h"
+#include "tools/lib/peer_times.h"
+
+namespace tessera::tools {
+namespace {
+
+using kernels::NeedRule;
+using kernels::OpInfo;
+using kernels::ParamInfo;
+using kernels::ParamRule;
+using kernels::Role;
+using kernels::Signature;
+using kernels::TensorInfo;
+using kernels::TensorRule;
+
+std::string in_table(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2)
+    text.insert(at, "\\");
+  return text;
+}
+
+std::string capitalised(std::string text) {
+  text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+std::string role_text(const TensorInfo& tensor, const TensorRule& rule) {
+  std::string text = tensor.role == Role::in    ? "in"
+                     : tensor.role == Role::out ? "out"
+                                                : "in and out";
+  if (tensor.accumulate) text = "added to";
+  if (tensor.list) text += fmt::format(", one per `{}`", rule.list);
+  if (rule.presence) return text + fmt::format(", given iff `{}`", rule.presence->text());
+  return tensor.optional ? text + ", optional" : text;
+}
+
+std::string tensors_table(const OpInfo& op, const Signature& signature) {
+  std::string text = "| tensor | | dtype | shape | layout |\n|---|---|---|---|---|\n";
+  for (const TensorInfo& tensor : op.tensors) {
+    const TensorRule& rule = *signature.find_tensor(tensor.name);
+    const TensorWords words = words_of(op, tensor);
+    std::string layout = words.layout == "row_major" ? "" : words.layout;
+    if (rule.least) {
+      layout += fmt::format(
+          "{}values `{}`", layout.empty() ? "" : ", ",
+          rule.most ? rule.least->text() + " .. " + rule.most->text() : ">= " + rule.least->text());
+    }
+    if (!rule.remark.empty()) layout += (layout.empty() ? "" : "; ") + rule.remark;
+    text += fmt::format("| `{}` | {} | {} | `{}` | {} |\n", tensor.name, role_text(tensor, rule),
+                        words.dtypes, words.shape, in_table(layout));
+  }
+  for (const TensorRule& rule : signature.tensors) {
+    if (!rule.is_workspace) continue;
+    std::vector<std::string> shape;
+    for (const kernels::Expression& extent : rule.shape) shape.push_back(extent.text());
+    text += fmt::format("| `{}` | memory of the call | {} | `[{}]` |  |\n", rule.name,
+                        fmt::join(rule.dtypes, "/"), fmt::join(shape, ", "));
+  }
+  return text + "\n";
+}
+
+std::string params_table(const OpInfo& op, const Signature& signature) {
+  if (op.params.empty()) return "";
+  std::string text = "| parameter | values | default |\n|---|---|---|\n";
+  for (const ParamInfo& param : op.params) {
+    const ParamRule& rule = *signature.find_param(param.name);
+    text +=
+        fmt::format("| `{}` | {} | {}{} |\n", param.name, in_table(kernels::allowed_values(param)),
+                    param.def ? fmt::format("`{}`", kernels::to_string(*param.def)) : "required",
+                    rule.presence ? fmt::format(", given iff `{}`", rule.presence->text()) : "");
+  }
+  return text + "\n";
+}
+
+std::string rules_text(const Signature& signature) {
+  std::string text;
+  for (const bool is_limit : {false, true}) {
+    std::string rules;
+    for (const NeedRule& need : signature.needs) {
+      if (need.is_limit != is_limit) continue;
+      rules += fmt::format("- `{}`{}{}\n", need.rule.text(),
+                           need.condition ? fmt::format(" if `{}`", need.condition->text()) : "",
+                           need.what.empty() ? "" : fmt::format(": \"{}\"", need.what));
+    }
+    if (rules.empty()) continue;
+    text += is_limit ? "Limits; beyond them the call is refused as unsupported:\n\n"
+                     : "Rules; a call that breaks one is refused:\n\n";
+    text += rules + "\n";
+  }
+  return text;
+}
+
+/// What the symbols of rules and shapes stand for.
+std::string lets_text(const Signature& signature) {
+  std::string text;
+  for (const kernels::LetRule& let : signature.lets) {
+    text += fmt::format("{}`{} = {}`", text.empty() ? "Here " : ", ", fmt::join(let.symbols, ", "),
+                        let.trimmed_by.empty() ? let.value.text() : let.trimmed_by);
+  }
+  return text.empty() ? text : text + ".\n\n";
+}
+
+std::string python_value(const kernels::ParamValue& value) {
+  if (std::holds_alternative<std::monostate>(value)) return "None";
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "True" : "False";
+  if (const auto* word = std::get_if<std::string>(&value)) return fmt::format("\"{}\"", *word);
+  if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
+    return fmt::format("({})", fmt::join(*list, ", "));
+  }
+  return kernels::to_string(value);
+}
+
+/// Tensors that are always there stand first; all else goes by name.
+std::string python_call(const OpInfo& op) {
+  std::vector<std::string> first, by_name, results;
+  for (const TensorInfo& tensor : op.tensors) {
+    if (tensor.accumulate) {
+      by_name.push_back(tensor.name + "=None");
+      results.push_back(tensor.name);
+    } else if (tensor.role == Role::out) {
+      results.push_back(tensor.name);
+    } else if (tensor.optional) {
+      by_name.push_back(tensor.name + "=None");
+    } else {
+      first.push_back(tensor.name);
+    }
+  }
+  for (const ParamInfo& param : op.params) {
+    by_name.push_back(param.def ? param.name + "=" + python_value(*param.def) : param.name);
+  }
+  by_name.push_back("out=None");
+  by_name.push_back("stream=None");
+  return fmt::format("Python:\n\n```\n{}tessera.{}({}, *, {})\n```\n\n",
+                     results.empty() ? "" : fmt::format("{} = ", fmt::join(results, ", ")), op.name,
+                     fmt::join(first, ", "), fmt::join(by_name, ", "));
+}
+
+std::string microseconds(const PeerTimes& times, const OpInfo& op, const kernels::BenchCase& one) {
+  const std::optional<double> us = times.find(op, one);
+  return us ? fmt::format("{:.1f}", *us) : "";
+}
+
+std::string times_table(const OpInfo& op, const PeerTimes& h100, const PeerTimes& h200) {
+  if (op.bench.empty()) return "";
+  std::string text = "| case | bytes | H100, us | H200, us |\n|---|--:|--:|--:|\n";
+  for (const kernels::BenchCase& one : op.bench) {
+    text += fmt::format("| `{}` | {} | {} | {} |\n", one.label, one.bytes,
+                        microseconds(h100, op, one), microseconds(h200, op, one));
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+std::string ops_text(const std::string& root) {
+  const PeerTimes h100 = PeerTimes::load(root + "/tools/measured/h100.jsonl");
+  const PeerTimes h200 = PeerTimes::load(root + "/tools/measured/h200.jsonl");
+  const std::vector<OpInfo>& ops = kernels::ops();
+  std::string text = list_table(ops) + "\n";
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const OpInfo& op = ops[i];
+    const kernels::Op& written = *kernels::all_ops()[i];
+    const Signature& signature = kernels::parsed(written).signature;
+    text +=
+        fmt::format("## {}\n\n{}. Family `{}`.\n\n", op.name, capitalised(op.purpose), op.family);
+    text += tensors_table(op, signature) + params_table(op, signature) + lets_text(signature) +
+            rules_text(signature);
+    if (!op.examples.empty()) {
+      text += "C++:\n\n```cpp in: op\n" + cpp_call(written, op.examples.front()) + "```\n\n";
+    }
+    text += python_call(op) + times_table(op, h100, h200);
+  }
+  text.pop_back();
+  return text;
+}
+
+}  // namespace tessera::tools
