@@ -221,3 +221,14 @@ def test_two_processes_train_one_step(kind, tmp_path):
     outputs = [process.communicate(timeout=240)[0] for process in running]
     assert all(process.returncode == 0 for process in running), "\n".join(outputs)
     assert all(output.endswith("done\n") for output in outputs)
+
+
+def test_a_compiled_call_leaves_main_grad_to_eager_code():
+    pre, (residual,) = made("MhcPre")
+    pre.fn.main_grad = torch.zeros_like(pre.fn)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="has a main_grad"):
+        torch.compile(pre, fullgraph=True, backend="aot_eager")(residual)
+    torch._dynamo.reset()
+    torch.compile(pre, backend="aot_eager")(residual)[0].sum().backward()
+    assert pre.fn.main_grad.any() and pre.fn.grad is None

@@ -1,5 +1,8 @@
 """torch.ops.tessera: every op and overload, fakes, torch.compile, export. No line per op."""
 
+import subprocess
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -359,3 +362,8 @@ def test_a_subclass_is_computed_as_its_tensor():
 
     x = torch.randn(3, 4, 4)
     assert torch.equal(tessera.sinkhorn_fwd(x.as_subclass(Tagged)).as_subclass(torch.Tensor), tessera.sinkhorn_fwd(x))
+
+
+def test_a_process_that_registered_the_ops_ends_quietly():
+    ran = subprocess.run([sys.executable, "-c", "import tessera.torch"], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0 and ran.stderr == ""

@@ -18,12 +18,26 @@ def records(*tensors: Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
+def rows(gradient: Tensor) -> Tensor:
+    """The gradient as the backward ops read it, row-major."""
+    return gradient.contiguous()
+
+
 Owners = dict[str, Tensor | None]
 
 
 def owners_of(**parameters: Tensor | None) -> Owners | None:
-    """The parameters of a call whose gradients may have a main_grad to go to; None while compiling."""
-    return None if torch.compiler.is_compiling() else parameters
+    """The parameters of a call whose gradients may have a main_grad to go to; None while torch compiles.
+
+    Errors:  RuntimeError while torch compiles, if a parameter has a main_grad: a graph cannot add to it. Without
+             fullgraph=True torch then runs the call eagerly.
+    """
+    if not torch.compiler.is_compiling():
+        return parameters
+    for name, parameter in parameters.items():
+        if parameter is not None and parameter.requires_grad and hasattr(parameter, "main_grad"):
+            raise RuntimeError(f"tessera: parameter '{name}' has a main_grad, which a compiled graph cannot add to")
+    return None
 
 
 def accumulators(owners: Owners | None) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 import tessera
-from tessera import _functions
+from tessera import _functions, _mhc_functions
 from tessera._autograd import owners_of, records
 from tessera._residual_grad import ResidualGrad, ResidualUser
 
@@ -107,7 +107,7 @@ def expand_to_mhc(x: Tensor, *, mhc_mult: int = 4, out: Tensor | None = None) ->
     """
     if not records(x):
         return tessera.expand_to_mhc_fwd(x, mhc_mult=mhc_mult, out=out)
-    return _functions.ExpandToMhc.apply(x, out, mhc_mult)
+    return _mhc_functions.ExpandToMhc.apply(x, out, mhc_mult)
 
 
 def norm_fn(
@@ -135,7 +135,7 @@ def norm_fn(
         ).out
     user = _user("norm_fn", residual, residual_grad)
     owners = owners_of(fn=fn, norm_weight=norm_weight)
-    return _functions.NormFn.apply(residual, fn, norm_weight, norm_eps, n_splits, user, owners)
+    return _mhc_functions.NormFn.apply(residual, fn, norm_weight, norm_eps, n_splits, user, owners)
 
 
 def pre_split_mixes(
@@ -155,7 +155,7 @@ def pre_split_mixes(
         made = tessera.pre_split_mixes_fwd(input_mixes, scale, base, post_mult_value=post_mult_value, pre_eps=pre_eps)
         return made.pre_mix, made.post_mix, made.comb_logits
     owners = owners_of(scale=scale, base=base)
-    return _functions.PreSplitMixes.apply(input_mixes, scale, base, post_mult_value, pre_eps, owners)
+    return _mhc_functions.PreSplitMixes.apply(input_mixes, scale, base, post_mult_value, pre_eps, owners)
 
 
 def sinkhorn(x: Tensor, *, repeat: int = 10, eps: float = 1e-6) -> Tensor:
@@ -169,7 +169,7 @@ def sinkhorn(x: Tensor, *, repeat: int = 10, eps: float = 1e-6) -> Tensor:
     """
     if not records(x):
         return tessera.sinkhorn_fwd(x, repeat=repeat, eps=eps)
-    return _functions.Sinkhorn.apply(x, repeat, eps)
+    return _mhc_functions.Sinkhorn.apply(x, repeat, eps)
 
 
 def pre_apply_mix(
@@ -186,7 +186,7 @@ def pre_apply_mix(
     """
     if not records(x, mix):
         return tessera.pre_apply_mix_fwd(x, mix, out=out)
-    return _functions.PreApplyMix.apply(x, mix, out, _user("pre_apply_mix", x, residual_grad))
+    return _mhc_functions.PreApplyMix.apply(x, mix, out, _user("pre_apply_mix", x, residual_grad))
 
 
 def post(
@@ -212,7 +212,7 @@ def post(
     if not records(x, residual, post_mix, comb_mix):
         return tessera.post_fwd(x, residual, post_mix, comb_mix, out=out)
     user = _user("post", residual, residual_grad)
-    return _functions.Post.apply(x, residual, post_mix, comb_mix, out, user)
+    return _mhc_functions.Post.apply(x, residual, post_mix, comb_mix, out, user)
 
 
 def head_compute_mix(input_mix: Tensor, scale: Tensor, base: Tensor, *, pre_eps: float = 1e-6) -> Tensor:
@@ -228,7 +228,7 @@ def head_compute_mix(input_mix: Tensor, scale: Tensor, base: Tensor, *, pre_eps:
     """
     if not records(input_mix, scale, base):
         return tessera.head_compute_mix_fwd(input_mix, scale, base, pre_eps=pre_eps)
-    return _functions.HeadComputeMix.apply(input_mix, scale, base, pre_eps, owners_of(scale=scale, base=base))
+    return _mhc_functions.HeadComputeMix.apply(input_mix, scale, base, pre_eps, owners_of(scale=scale, base=base))
 
 
 def mhc_pre(
@@ -274,7 +274,7 @@ def mhc_pre(
     handle = None if torch.compiler.is_compiling() or not residual.requires_grad else ResidualGrad()
     user = _user("mhc_pre", residual, handle)
     owners = owners_of(fn=fn, scale=scale, base=base, norm_weight=norm_weight)
-    layer_input, post_mix, comb_mix = _functions.MhcPre.apply(
+    layer_input, post_mix, comb_mix = _mhc_functions.MhcPre.apply(
         residual, fn, scale, base, norm_weight, options, user, owners
     )
     return layer_input, MhcContext(post_mix, comb_mix, handle)
@@ -322,7 +322,7 @@ def mhc_head(
             residual, fn, scale, base, norm_weight=norm_weight, save_for_backward=False, **options
         ).out
     owners = owners_of(fn=fn, scale=scale, base=base, norm_weight=norm_weight)
-    return _functions.MhcHead.apply(residual, fn, scale, base, norm_weight, options, owners)
+    return _mhc_functions.MhcHead.apply(residual, fn, scale, base, norm_weight, options, owners)
 
 
 def swiglu_and_per_token_cast(

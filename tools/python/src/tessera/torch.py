@@ -23,7 +23,8 @@ from tessera._traced import traced_function
 
 __all__ = ["traced"]
 
-_LIBRARY = torch.library.Library("tessera", "DEF")
+# One library per overload: torch 2.15 aborts at exit when one library with four overloads of a name goes.
+_LIBRARIES: list[torch.library.Library] = []
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
@@ -60,13 +61,15 @@ def _register(rules: OverloadRules) -> None:
         if hasattr(torch.Tag, "cudagraph_unsafe"):
             tags.append(torch.Tag.cudagraph_unsafe)
     for overload in rules.overloads():
-        _LIBRARY.define(overload.schema, tags=tags)
+        library = torch.library.Library("tessera", "FRAGMENT")
+        _LIBRARIES.append(library)
+        library.define(overload.schema, tags=tags)
         name = overload.qualified_name
         kernel = kernel_of(rules, overload)
         for key in ("CPU", "CUDA"):
-            _LIBRARY.impl(name, kernel, key)
-        _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_fake(name, _fake(rules, overload), lib=_LIBRARY)
+            library.impl(name, kernel, key)
+        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        torch.library.register_fake(name, _fake(rules, overload), lib=library)
     _FUNCTIONS[rules.op.name] = traced_function(rules)
 
 
