@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
-from tessera import _core, _ops
-from tessera._errors import ArgumentError, UnsupportedError
+from tessera import _core
+from tessera._errors import UnsupportedError
 from tessera._fake import fake_outputs
+from tessera._kernels import kernel_of
 from tessera._overloads import Overload, OverloadRules
 from tessera._table import ops
 from tessera._traced import traced_function
@@ -29,57 +30,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 def traced(op: str, arguments: tuple[Any, ...]) -> Any:
     """The call of an op through its registered overloads; arguments as tessera._ops passes them."""
     return _FUNCTIONS[op](*arguments)
-
-
-# ---- kernels and fakes
-
-
-def _kernel(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
-    """What an overload does with tensors: the compiled function of the op."""
-    op = rules.op
-    function = getattr(_ops, f"_{op.name}")
-    names = [t.name for t in op.arguments] + [p.name for p in op.params]
-    by_position = [t.name for t in rules.required]
-    plain_outputs = {t.name for t in rules.outputs if t.layout == "row_major"}
-    # What torch allocates for a graph has other strides than scales by column, and no padding: copied.
-    scale_outputs = {t.name for t in rules.outputs} - plain_outputs
-    fields = [t.name for t in op.results]
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        values = {**overload.constants, **kwargs}
-        for name, value in zip(by_position, args):
-            values[name] = value
-        for name, value in values.items():
-            values[name] = _plain(value)
-        given = {name: values[name] for name in overload.written if values.get(name) is not None}
-        out = {name: value for name, value in given.items() if name in plain_outputs}
-        result = function(*[values.get(name, ...) for name in names], out or None, None, None)
-        for name, value in given.items():
-            if name in scale_outputs:
-                _copy(op.name, name, result if len(fields) == 1 else result[fields.index(name)], value)
-            torch.autograd.graph.increment_version(value)
-        results = (result,) if len(fields) == 1 and not isinstance(result, tuple) else result
-        returned = tuple(results[fields.index(name)] for name in overload.returned)
-        return returned[0] if len(returned) == 1 else returned if returned else None
-
-    return run
-
-
-def _copy(op: str, name: str, made: torch.Tensor, value: torch.Tensor) -> None:
-    if value.shape != made.shape or value.dtype != made.dtype:
-        expected, got = (f"{t.dtype} {list(t.shape)}" for t in (made, value))
-        text = f"tessera: {op}: argument '{name}' has the wrong shape\n  expected  {expected}\n  got       {got}"
-        raise ArgumentError(text, op, name, expected, got)
-    value.copy_(made)
-
-
-def _plain(value: Any) -> Any:
-    """The tensor under a subclass whose own dispatch has been done."""
-    if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor):
-        return [_plain(item) for item in value]
-    if isinstance(value, torch.Tensor) and type(value) not in (torch.Tensor, torch.nn.Parameter):
-        return value.as_subclass(torch.Tensor)
-    return value
 
 
 def _fake(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
@@ -112,7 +62,7 @@ def _register(rules: OverloadRules) -> None:
     for overload in rules.overloads():
         _LIBRARY.define(overload.schema, tags=tags)
         name = overload.qualified_name
-        kernel = _kernel(rules, overload)
+        kernel = kernel_of(rules, overload)
         for key in ("CPU", "CUDA"):
             _LIBRARY.impl(name, kernel, key)
         _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
