@@ -9,7 +9,7 @@
 
 namespace tessera::dsl {
 
-struct Reducer::State {
+struct TESSERA_LOCAL Reducer::State {
   State(Recorder* r, const Ref& fragment, ir::ReduceOp operation)
       : recorder(r), parts(fragment), op(operation) {}
 

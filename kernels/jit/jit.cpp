@@ -288,7 +288,7 @@ void run_op(std::string_view op, const std::string& spec, const std::function<ir
       [&](const Plan& plan) { return Ordered(plan, arguments); }, stream);
 }
 
-struct Function::State {
+struct TESSERA_LOCAL Function::State {
   ir::Kernel kernel;
   std::string spec;  // of the process's table: no op has one like it
 };

@@ -5,33 +5,23 @@
 #include <limits>
 #include <optional>
 
-#include "dsl/builder.h"
-#include "kernels/moe/best_expert.h"
+#include "kernels/serving/select_row.h"
 #include "kernels/serving/value_sort.h"
-#include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 namespace {
 
 using namespace dsl;
 
-constexpr int kWarps = kSelectThreads / 32;
-constexpr int kCopies = 4;       // of a histogram, so that lanes with equal scores collide less
-constexpr uint32_t kNone = ~0U;  // a key behind that of every score
+constexpr int kCopies = 4;  // of a histogram, so that lanes with equal scores collide less
 constexpr int kBits[] = {11, 11, 10}, kShifts[] = {21, 10, 0};  // of the digits
 constexpr int64_t kBins = 2048;
 
-/// Keys order like places in the result: the smaller, the larger the score. The first digits of the
-/// last score that is chosen are `prefix`, once the digits have been counted from the top; `need` of
-/// the scores with these digits are chosen, the first ones of the row.
-class Selection {
+/// The first digits of the last score that is chosen are `prefix`, once the digits have been counted
+/// from the top; `need` of the scores with these digits are chosen, the first ones of the row.
+class Selection : SelectRow {
  public:
-  explicit Selection(const SelectSpec& s)
-      : s_(s),
-        dtype_(s.score_bytes == 4 ? DType::f32 : DType::bf16),
-        vector_(16 / s.score_bytes),
-        units_held_(s.keys / vector_),
-        k_("topk_select") {}
+  explicit Selection(const SelectSpec& s) : SelectRow(s) {}
 
   ir::Kernel build() {
     declare();
@@ -62,123 +52,6 @@ class Selection {
   }
 
  private:
-  void declare() {
-    rows_ = k_.dim("rows");
-    const int64_t multiple = s_.is_aligned ? vector_ : 1;
-    cols_ = k_.dim("cols", {.multiple_of = multiple});
-    auto stride = k_.stride("scores_stride", {.multiple_of = multiple});
-    scores_ = k_.input("scores", dtype_, {*rows_, *cols_},
-                       {.strides = {stride, 1}, .align = multiple * s_.score_bytes});
-    if (s_.has_lengths) lengths_ = k_.input("lengths", DType::i32, {*rows_});
-    if (s_.has_starts) starts_ = k_.input("starts", DType::i32, {*rows_});
-    if (s_.has_pages) {
-      pages_ = k_.dim("pages");
-      page_table_ = k_.input("page_table", DType::i32, {*rows_, *pages_},
-                             {.strides = {k_.stride("page_table_stride"), 1}, .align = 4});
-    }
-    indices_ = k_.output("indices", DType::i32, {*rows_, s_.topk}, {.align = 4});
-    if (s_.saves_raw) {
-      raw_indices_ = k_.output("raw_indices", DType::i32, {*rows_, s_.topk}, {.align = 4});
-    }
-    if (s_.saves_values) {
-      values_ = k_.output("values", dtype_, {*rows_, s_.topk}, {.align = s_.score_bytes});
-    }
-    if (s_.has_pages) page_shift_ = k_.scalar("page_shift", DType::i32);
-  }
-
-  void find_range() {
-    Value start = i32(0), end = *cols_;
-    if (s_.has_starts) start = k_.let("given_start", (*starts_)(row_));
-    if (s_.has_lengths) end = k_.let("given_end", (*lengths_)(row_));
-    if (s_.has_starts) {
-      k_.report_unless(start >= 0 && start <= end && start <= *cols_, out_of_range("starts"));
-      start = min(max(start, 0), *cols_);
-    }
-    if (s_.has_lengths) {
-      k_.report_unless(end >= 0 && end <= *cols_, out_of_range("lengths"));
-      end = min(max(end, start), *cols_);
-    }
-    if (s_.has_starts && !s_.has_lengths) end = max(end, start);
-    start_ = k_.let("start", start);
-    end_ = k_.let("end", end);
-  }
-
-  /// The part of the row that a warp looks at: units of 32 vectors.
-  void share_out() {
-    const int64_t unit = 32 * vector_, warps = int64_t{kWarps} * s_.cluster;
-    auto base = k_.let("first_vector", start_ / vector_);
-    auto units = k_.let("units_of_row", ceil_div(end_ - base * vector_, unit));
-    auto part = k_.let("units_of_warp", ceil_div(units, warps));
-    Value warp = k_.warp();
-    if (s_.cluster > 1) warp = rank_ * kWarps + warp;
-    auto first = k_.let("first_unit", warp * part);
-    units_ = k_.let("units", max(min(units - first, part), 0));
-    first_ = k_.let("vector_of_lane", base + first * 32 + lane_);
-    keys_ = k_.local(DType::u32, {s_.keys}, "keys");
-  }
-
-  /// Column of the first score of the lane in a unit.
-  Value column(const Value& unit) { return (first_ + unit * 32) * vector_; }
-
-  Value key_of(const Value& score) {
-    return moe::order_key(k_, moe::rankable(f32(score))) ^ cast(DType::u32, kNone);
-  }
-
-  /// The keys of one unit, the `slot`th of those that are held.
-  void load(const Value& unit, const Value& slot) {
-    auto at = column(unit);
-    auto all = [&] {
-      auto x = k_.local(dtype_, {vector_}, "x");
-      auto read = [&](Value i) { x(i) = (*scores_)(row_, at + i).unchecked(); };
-      if (s_.is_aligned) {
-        k_.vectorized(vector_, read);
-      } else {
-        k_.unrolled(vector_, read);
-      }
-      k_.unrolled(vector_, [&](Value i) { (*keys_)(slot * vector_ + i) = key_of(x(i)); });
-    };
-    auto some = [&] {
-      k_.unrolled(vector_, [&](Value i) {
-        (*keys_)(slot * vector_ + i) = cast(DType::u32, kNone);
-        k_.if_(at + i >= start_ && at + i < end_, [&] {
-          (*keys_)(slot * vector_ + i) = key_of((*scores_)(row_, at + i).unchecked());
-        });
-      });
-    };
-    k_.if_else(at >= start_ && at + vector_ <= end_, all, some);
-  }
-
-  void load_units(const Value& first) {
-    k_.unrolled(units_held_, [&](Value slot) {
-      k_.if_(first + slot < units_, [&] { load(first + slot, slot); });
-    });
-  }
-
-  using OfUnit = std::function<void(const Value& unit, const Value& slot)>;
-
-  /// Every unit of the warp in the order of the row, its keys in place.
-  void each_unit(const OfUnit& body) {
-    auto held = [&](const Value& first) {
-      k_.unrolled(units_held_, [&](Value slot) {
-        k_.if_(first + slot < units_, [&] { body(first + slot, slot); });
-      });
-    };
-    if (!s_.streams) return held(i32(0));
-    k_.serial(
-        0, units_,
-        [&](Value first) {
-          load_units(first);
-          held(first);
-        },
-        units_held_);
-  }
-
-  void each_key(const std::function<void(const Value& key)>& body) {
-    each_unit([&](const Value&, const Value& slot) {
-      k_.unrolled(vector_, [&](Value i) { body(k_.let("key", (*keys_)(slot * vector_ + i))); });
-    });
-  }
-
   void select_some() {
     share_out();
     if (!s_.streams) load_units(i32(0));
@@ -203,7 +76,7 @@ class Selection {
     auto counts = *counts_;
     k_.fill(counts, 0);
     each_key([&](const Value& key) {
-      Value is_counted = key != cast(DType::u32, kNone);
+      Value is_counted = key != cast(DType::u32, kNoKey);
       if (round > 0) is_counted = (key >> u32(kShifts[round - 1])) == *prefix_;
       k_.if_(is_counted, [&] {
         auto digit = i32((key >> u32(kShifts[round])) & u32((1 << kBits[round]) - 1));
@@ -263,7 +136,7 @@ class Selection {
 
   /// The sum of `mine` over the warps in front, and the blocks in front.
   Value sum_before(const char* name, const Value& mine) {
-    auto sums = k_.shared(DType::i32, {kWarps}, name);
+    auto sums = k_.shared(DType::i32, {kSelectWarps}, name);
     auto sum = k_.let("sum_of_warp", k_.warp_sum(mine));
     k_.if_(lane_ == 0, [&] { sums(k_.warp()) = sum; });
     auto before = k_.var(DType::i32, 0, "before");
@@ -403,15 +276,6 @@ class Selection {
     });
   }
 
-  const SelectSpec s_;
-  const DType dtype_;
-  const int64_t vector_, units_held_;
-  Builder k_;
-  std::optional<Value> rows_, cols_, pages_, page_shift_;
-  std::optional<Ref> scores_, lengths_, starts_, page_table_, indices_, raw_indices_, values_;
-  Value row_, rank_, lane_, start_, end_;
-  Value units_, first_;      // of the warp; the vector of the lane in the first one
-  std::optional<Ref> keys_;  // of the lane
   std::optional<Ref> counts_, of_row_, through_, found_;
   std::optional<Ref> prefix_, need_, shift_;
   std::optional<Ref> list_, target_;  // of this block, of the first one

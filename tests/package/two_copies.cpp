@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <tessera/kernels/ops.h>
 #include <tessera/runtime/build_info.h>
+#include <tessera/runtime/runtime.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -21,7 +22,9 @@ struct Copy {
   Function* find(const char* symbol) const {
     return reinterpret_cast<Function*>(dlsym(library, symbol));
   }
-  void* runtime() const { return find<void*()>("_ZN7tessera7runtime7Runtime8instanceEv")(); }
+  ts::runtime::Runtime& runtime() const {
+    return find<ts::runtime::Runtime&()>("_ZN7tessera7runtime7Runtime8instanceEv")();
+  }
   ts::runtime::BuildInfo info() const {
     return find<ts::runtime::BuildInfo()>("_ZN7tessera7runtime10build_infoEv")();
   }
@@ -55,7 +58,7 @@ int main(int, char** argv) {
   const bool know_each_other = info.others.size() == 1 && other_info.others.size() == 1 &&
                                info.others[0].path == other_info.path &&
                                other_info.others[0].path == info.path;
-  return know_each_other && info.shared && one.runtime() != other.runtime() && one.transposes() &&
+  return know_each_other && info.shared && &one.runtime() != &other.runtime() && one.transposes() &&
                  other.transposes()
              ? 0
              : 1;

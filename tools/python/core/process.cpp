@@ -11,6 +11,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
 #include "runtime/driver/device.h"
+#include "runtime/options.h"
 #include "runtime/runtime.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/launch_plan.h"
