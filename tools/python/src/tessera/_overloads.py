@@ -2,6 +2,7 @@
 
   tessera::OP             the outputs that are always there, and new accumulators
   tessera::OP.saving      the outputs that `save_for_backward` asks for too
+  tessera::OP.save_NAME   the output NAME that a parameter `save_NAME` asks for too
   tessera::OP.NAME        the accumulator `grad_NAME` of an optional input NAME too
   tessera::OP.acc         adds to given accumulators, returns the other outputs
   tessera::OP.out         writes given outputs and accumulators, returns nothing
@@ -14,7 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from tessera import _ops
 from tessera._table import Op, Param, TensorInfo
@@ -55,14 +56,19 @@ class OverloadRules:
         self.optional = [t for t in op.arguments if t.optional and not t.accumulate]
         self.accumulators = [t for t in op.arguments if t.accumulate]
         self.outputs = [t for t in op.results if not t.accumulate]
-        # The table does not say which results come with what: an optional output is asked for by
-        # save_for_backward, the gradient of an optional input comes with the input.
-        self.asked_by = {t.name: "save_for_backward" for t in self.outputs if t.optional}
+        # The table does not say which results come with what: save_for_backward asks for all optional outputs,
+        # save_NAME for those whose names begin so; the gradient of an optional input comes with the input.
+        self.flags = [p.name for p in op.params if p.type == "bool" and p.name.startswith("save_")]
+        self.asked_by = {t.name: self._flag_of(t.name) for t in self.outputs if t.optional}
         inputs = {t.name for t in self.optional}
         gradients = {t.name: t.name.removeprefix("grad_") for t in self.accumulators}
         self.comes_with = {name: of for name, of in gradients.items() if of in inputs}
-        if self.asked_by and "save_for_backward" not in {p.name for p in op.params}:
-            raise NotImplementedError(f"tessera: {op.name}: an optional output without save_for_backward")
+
+    def _flag_of(self, output: str) -> str:
+        for flag in self.flags:
+            if flag == "save_for_backward" or f"{output}_".startswith(flag.removeprefix("save_") + "_"):
+                return flag
+        raise NotImplementedError(f"tessera: {self.op.name}: no parameter asks for the optional output '{output}'")
 
     @property
     def may_wait(self) -> bool:
@@ -73,28 +79,27 @@ class OverloadRules:
     def overloads(self) -> list[Overload]:
         """All overloads of the op, the default one first."""
         made = []
-        saves = [False, True] if self.asked_by else [None]
         with_inputs = [False, True] if self.comes_with else [False]
-        for saving, with_input in itertools.product(saves, with_inputs):
-            made.append(self._functional(saving, with_input))
+        for *asked, with_input in itertools.product(*([False, True] for _ in self.flags), with_inputs):
+            made.append(self._functional(dict(zip(self.flags, asked)), with_input))
         if self.accumulators:
             made.append(self._mutating("acc", self.accumulators, self.outputs))
         if self.outputs:
             made.append(self._mutating("out", self.outputs + self.accumulators, []))
         return made
 
-    def _functional(self, saving: Optional[bool], with_input: bool) -> Overload:
+    def _functional(self, asked: dict[str, bool], with_input: bool) -> Overload:
         inputs = set(self.comes_with.values())
         returned = [
             name
             for name in (t.name for t in self.op.results)
-            if (name not in self.asked_by or saving) and (name not in self.comes_with or with_input)
+            if asked.get(self.asked_by.get(name, ""), True) and (name not in self.comes_with or with_input)
         ]
-        words = ["saving"] * bool(saving) + sorted(inputs) * with_input
+        words = ["saving" if flag == "save_for_backward" else flag for flag, is_set in asked.items() if is_set]
+        words += sorted(inputs) * with_input
         required = [t for t in self.optional if t.name in inputs and with_input]
         optional = [t for t in self.optional if t.name not in inputs]
-        constants = {} if saving is None else {"save_for_backward": saving}
-        return self._overload("_".join(words), required, optional, [], returned, constants)
+        return self._overload("_".join(words), required, optional, [], returned, asked)
 
     def _mutating(self, name: str, written: list[TensorInfo], returned: list[TensorInfo]) -> Overload:
         names = [t.name for t in returned if t.name not in self.asked_by]
