@@ -8,18 +8,22 @@
 #include <iterator>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
+#include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/drain_rows.h"
 #include "codegen/passes/expand_tiles.h"
+#include "codegen/passes/inline_loads.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/keep_blocks.h"
 #include "codegen/passes/lower_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
 #include "codegen/passes/place_declarations.h"
 #include "codegen/passes/place_shared.h"
+#include "codegen/passes/remove_dead.h"
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
@@ -82,16 +86,30 @@ constexpr Pass kPasses[] = {
     {"place_declarations", [](Lowering& l) { place_declarations(l.program); }, kDeclared},
 };
 
-/// Runs the passes up to `last`, all of them if it is null.
-Lowering run_passes(const ir::Kernel& kernel, const Pass* last = nullptr) {
+/// From the program that the checked executor runs to the one that the GPU runs.
+constexpr Pass kFinishingPasses[] = {
+    {"drop_checks", [](Lowering& l) { drop_checks(l.program); }, kDeclared},
+    {"remove_dead", [](Lowering& l) { remove_dead(l.program); }, kDeclared},
+    {"inline_loads", [](Lowering& l) { inline_loads(l.program); }, kDeclared},
+    {"choose_unroll", [](Lowering& l) { choose_unroll(l.program); }, kDeclared},
+};
+
+/// Runs the passes up to `last`, all of them if there is none. True if it is among them.
+bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {}) {
+  for (const Pass& pass : passes) {
+    pass.run(state);
+    if (verifies && pass.expected) {
+      verify(state.program, state.uniform, *pass.expected, pass.name);
+    }
+    if (pass.name == last) return true;
+  }
+  return false;
+}
+
+Lowering run_passes(const ir::Kernel& kernel) {
   Lowering result;
   result.kernel = kernel;
-  for (const Pass& pass : kPasses) {
-    pass.run(result);
-    if (verifies && pass.expected)
-      verify(result.program, result.uniform, *pass.expected, pass.name);
-    if (&pass == last) break;
-  }
+  run(kPasses, result);
   return result;
 }
 
@@ -121,24 +139,34 @@ Program lower(const ir::Kernel& kernel) {
   return run_passes(kernel).program;
 }
 
+Program finish(Program program) {
+  Lowering state;
+  state.program = std::move(program);
+  // Not verified: what is uniform by construction is known to lower() alone. text_after() verifies.
+  for (const Pass& pass : kFinishingPasses) pass.run(state);
+  return std::move(state.program);
+}
+
 std::vector<std::string_view> pass_names() {
   std::vector<std::string_view> names;
   for (const Pass& pass : kPasses) names.push_back(pass.name);
+  for (const Pass& pass : kFinishingPasses) names.push_back(pass.name);
   return names;
 }
 
 std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
-  const auto* found = std::find_if(std::begin(kPasses), std::end(kPasses),
-                                   [&](const Pass& p) { return p.name == pass; });
-  if (found == std::end(kPasses)) {
+  const std::vector<std::string_view> names = pass_names();
+  if (std::find(names.begin(), names.end(), pass) == names.end()) {
     throw Error({.kind = ErrorKind::argument,
                  .what = "no such pass",
-                 .expected = fmt::format("one of {}", fmt::join(pass_names(), ", ")),
+                 .expected = fmt::format("one of {}", fmt::join(names, ", ")),
                  .got = std::string(pass),
                  .code = "UNKNOWN_PASS"});
   }
-  const Lowering state = run_passes(kernel, found);
-  return found->expected ? to_string(state.program) : ir::to_string(state.kernel);
+  Lowering state;
+  state.kernel = kernel;
+  if (!run(kPasses, state, pass)) run(kFinishingPasses, state, pass);
+  return state.program.name.empty() ? ir::to_string(state.kernel) : to_string(state.program);
 }
 
 std::string explain(const ir::Kernel& kernel) {

@@ -14,7 +14,11 @@ namespace tessera::codegen {
 /// lowered. Deterministic: the same kernel gives the same program in any process.
 Program lower(const ir::Kernel& kernel);
 
-/// The passes of lower(), in their order.
+/// The program as the GPU runs it: without what only the checked executor looks at and what nothing
+/// observes, and with the choices of the text to print. cuda::emit() begins with it.
+Program finish(Program program);
+
+/// The passes of lower(), then those of finish(), in their order.
 std::vector<std::string_view> pass_names();
 
 /// The tile IR or the thread IR as the pass leaves it: `tessera show OP --stage after:NAME`. Throws an

@@ -137,7 +137,8 @@ class Printer {
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
-    line(fmt::format("{} = load {}{}", into, text(load.from), facts(load.from)));
+    line(fmt::format("{} = load {}{}{}", into, load.at_use ? "at use " : "", text(load.from),
+                     facts(load.from)));
   }
   void print(const Store& store) {
     const std::string from =
@@ -172,8 +173,9 @@ class Printer {
   }
   void print(const For& loop) {
     const auto taken = taken_;
-    const std::string bounds =
+    std::string bounds =
         fmt::format("{}; < {}; += {}", text(loop.begin), text(loop.end), text(loop.step));
+    if (loop.at_once > 0) bounds += fmt::format("; {} at once", loop.at_once);
     line(fmt::format("{} {} = {}", loop.unrolled ? "unrolled" : "for", begin(*loop.var), bounds));
     body(loop.body);
     taken_ = taken;

@@ -92,6 +92,7 @@ struct Load {
   Access from;
   VarRef var;
   Slice into;
+  bool at_use = false;  // written where `var` is used: nothing between changes what it reads
 };
 /// Writes `value` (width 1) or `from`. Where the guard is false nothing is written.
 struct Store {
@@ -151,6 +152,7 @@ struct For {
   bool unrolled = false;
   Body body;
   bool over_slots = false;  // unrolled, by the compiler: one round per slot of the thread
+  int64_t at_once = 0;      // unrolled: rounds that are written out at once; 0 = all
 };
 struct If {
   Expr condition;

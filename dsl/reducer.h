@@ -1,22 +1,5 @@
 #pragma once
-// A reducer: an accumulator of the whole block whose parts stay in the threads that made them until
-// it is finalized. It has a life cycle instead of ordinary reads and writes, so that a value never
-// counts once per copy of an iteration.
-//
-//   auto total = k.reducer(ReduceOp::sum, DType::f32, {rows});
-//   total.init();                                              // opens
-//   k.serial(0, tiles, [&](Value t) {
-//     k.copy(x.tile({0, t * columns}, {rows, columns}), tile);
-//     k.parallel({rows, columns}, [&](Value r, Value c) { total.update(r, f32(tile(r, c))); });
-//   });
-//   total.finalize(sums);                                      // closes; sums: fragment of {rows}
-//
-// Order, a function of shapes and block size alone: each thread folds its own contributions in
-// program order, starting from the identity; parts fold as those of reduce_sum do; the start value
-// comes last.
-//
-// Errors: REDUCER_STATE for a call out of order, an update outside of a parallel loop, and for init
-// and finalize in different loops or branches.
+// Reducers, made by Builder::reducer.
 
 #include <memory>
 
@@ -35,6 +18,22 @@ struct ReducerOptions {
   ReducerPlan plan = ReducerPlan::narrow;
 };
 
+/// An accumulator of the whole block. Each thread keeps its part until the reducer is finalized. A life
+/// cycle replaces ordinary reads and writes, so that no value counts twice.
+///
+///   auto total = k.reducer(ReduceOp::sum, DType::f32, {rows});
+///   total.init();                                              // opens
+///   k.serial(0, tiles, [&](Value t) {
+///     k.copy(x.tile({0, t * columns}, {rows, columns}), tile);
+///     k.parallel({rows, columns}, [&](Value r, Value c) { total.update(r, f32(tile(r, c))); });
+///   });
+///   total.finalize(sums);                                      // closes; sums: fragment of {rows}
+///
+/// The order follows from shapes and block size alone: each thread folds its contributions in program
+/// order, beginning with the identity; parts fold as in reduce_sum; the start value comes last.
+///
+/// Errors: REDUCER_STATE for a call out of order, for an update outside a parallel loop, and for init and
+///         finalize in different loops or branches.
 class TESSERA_API Reducer {
  public:
   struct State;

@@ -17,9 +17,9 @@ namespace tessera::dsl {
 class Recorder;  // what a Builder has recorded so far
 class Arg;
 
-/// A typed value. Reading an element takes a snapshot: later stores do not change it. A value of run
-/// time has no C++ truth: use Builder::if_ or select. (Not even a deleted conversion to bool, which
-/// would make a && b ambiguous.)
+/// A typed value. `Value v = t(i)` keeps what the element holds now; later stores do not change it.
+/// A run-time value does not convert to bool: use Builder::if_ or select. (A deleted conversion would
+/// make a && b ambiguous.)
 class TESSERA_API Value {
  public:
   Value() = default;
@@ -40,9 +40,10 @@ class TESSERA_API Value {
   ir::Expr expr_;
 };
 
-/// A buffer or a part of it. Fully indexed it is an element: converts to a Value (a load) and can
-/// be assigned (a store). Copies of a Ref name the same storage. A Ref never changes what it names:
-/// `a = b` copies the element b into the element a. Choose when it begins, or keep several:
+/// A buffer or a part of it. With an index per dimension it is an element: it converts to a Value (a load)
+/// and can be assigned (a store). Copies of a Ref name the same storage, and assignment never changes what
+/// a Ref names: `a = b` copies element b into element a. To choose a buffer, initialise a Ref or keep
+/// several:
 ///   const Ref from = swap ? y : x;
 ///   std::vector<Ref> stages = {x, y};
 class TESSERA_API Ref {
@@ -53,18 +54,16 @@ class TESSERA_API Ref {
   Ref(const Ref& other);
   ~Ref();
 
-  /// Indexes the leading dimensions that are still free. An index of constants and of loops with
-  /// constant bounds that leaves a part on the chip, or a tile, in an iteration that is surely run is
-  /// refused (OOB_CONST).
+  /// Indexes the leading free dimensions. OOB_CONST if an index is outside a tile or an on-chip buffer for
+  /// certain.
   ///
-  /// `auto old = t(r, c)` names the element and reads it where it is used; `Value old = t(r, c)` reads
-  /// it here. Reading through a name from before a write by another name that may have changed the
-  /// element is refused (STALE_ELEMENT).
+  /// `auto old = t(r, c)` names the element and reads it where it is used. `Value old = t(r, c)` reads it
+  /// here. STALE_ELEMENT if a name is read after another name may have changed the element.
   Ref operator()(Arg i) const;
   Ref operator()(Arg i, Arg j) const;
   Ref operator()(Arg i, Arg j, Arg k) const;
   Ref operator()(Arg i, Arg j, Arg k, Arg l) const;
-  /// The box of `extents` (constants) at `offsets`, over all free dimensions.
+  /// The box of constant `extents` at `offsets`, over all free dimensions.
   Ref tile(std::vector<Arg> offsets, std::vector<int64_t> extents,
            SourceLoc loc = SourceLoc::here()) const;
   /// The last two free dimensions exchanged.
@@ -72,17 +71,15 @@ class TESSERA_API Ref {
   /// The same fragment, shared or local buffer with another shape and the same number of elements.
   Ref reshape(std::vector<int64_t> shape, SourceLoc loc = SourceLoc::here()) const;
 
-  /// The same part without bounds guards: the author vouches for every index, the checked executor
-  /// traps.
+  /// The same part without bounds guards. The author vouches for every index; the executor traps (OOB).
   Ref unchecked() const;
-  /// The same part of a global tensor with a hint for the caches. No value changes. Asynchronous
-  /// copies heed evict_first alone, for all of it. CACHE_HINT for other memory, e2m1 and atomics.
+  /// The same part of a global tensor with a cache hint; values do not change. Asynchronous copies follow
+  /// only evict_first. CACHE_HINT for other memory, e2m1 and atomics.
   ///   k.copy(x.tile({row, 0}, {8, 512}).cached(CacheHint::evict_first), tile);   // read once
   Ref cached(ir::CacheHint hint, SourceLoc loc = SourceLoc::here()) const;
-  /// The same part of a tensor that is not written, of which asynchronous copies start whole rows, one
-  /// instruction each (bulk copies, from sm_90 on). A hint for the cache holds for these rows alone.
-  /// CPASYNC_ROWS unless rows lie in one piece on both sides, inside of the tensor, of a multiple of 16
-  /// bytes at such an address, and the block has whole warps; SYNC_DIVERGENT where not all of it comes.
+  /// The same part of an input, for asynchronous copies by whole rows: one bulk copy per row, from sm_90
+  /// on. CPASYNC_ROWS unless rows are contiguous on both sides, inside the tensor, 16-byte aligned
+  /// multiples of 16 bytes, and the block has whole warps. SYNC_DIVERGENT unless the whole block copies.
   ///   k.copy(x.tile({row, 0}, {16, 512}).whole_rows(), tile);   // in a pipelined loop
   Ref whole_rows(SourceLoc loc = SourceLoc::here()) const;
 
@@ -100,7 +97,7 @@ class TESSERA_API Ref {
   DType dtype() const { return region_.buffer->dtype; }
   const ir::Region& region() const { return region_; }
   Recorder* recorder() const { return recorder_; }
-  /// Number of the name that operator() or a copy gave the element; 0 = none.
+  /// Number of the name that operator() or a copy gave the element; 0 = none. For the recorder.
   int element_name() const { return name_; }
 
  private:
@@ -112,8 +109,8 @@ class TESSERA_API Ref {
   int name_ = 0;
 };
 
-/// An operand. Numbers take the dtype of the other operand if they are exact in it (LITERAL
-/// otherwise); cast(DType::bf16, 0.1f) rounds.
+/// An operand: a Value, an element or a C++ number. A number takes the dtype of the other operand and must
+/// be exact in it (LITERAL); cast(DType::bf16, 0.1f) rounds.
 class TESSERA_API Arg {
  public:
   Arg(const Value& value, SourceLoc loc = SourceLoc::here());
@@ -154,7 +151,7 @@ class TESSERA_API Arg {
   SourceLoc loc_;
 };
 
-// ---- arithmetic on equal dtypes (i32 with i64 gives i64); integers wrap, / and % truncate like
+// ---- Arithmetic on equal dtypes (i32 with i64 gives i64); integers wrap, / and % truncate like
 // C++
 TESSERA_API Value operator+(const Arg& a, const Arg& b);
 TESSERA_API Value operator-(const Arg& a, const Arg& b);
@@ -178,39 +175,44 @@ TESSERA_API Value operator||(const Arg& a, const Arg& b);
 TESSERA_API Value operator!(const Arg& a);
 
 /// max and min drop NaN and order -0 below +0.
-TESSERA_API Value max(const Arg& a, const Arg& b);
-TESSERA_API Value min(const Arg& a, const Arg& b);
-/// As max and min of floats, but NaN if one of them is NaN.
-TESSERA_API Value max_nan(const Arg& a, const Arg& b);
-TESSERA_API Value min_nan(const Arg& a, const Arg& b);
-TESSERA_API Value abs(const Arg& a);
-TESSERA_API Value fma(const Arg& a, const Arg& b, const Arg& c);  // one rounding
-TESSERA_API Value sqrt(const Arg& a);                             // IEEE
-TESSERA_API Value rsqrt(const Arg& a);
+Value max(const Arg& a, const Arg& b);
+Value min(const Arg& a, const Arg& b);
+/// max and min of floats that return NaN if an operand is NaN.
+Value max_nan(const Arg& a, const Arg& b);
+Value min_nan(const Arg& a, const Arg& b);
+/// Absolute value; a * b + c with one rounding; square root (IEEE) and its inverse, which a GPU approximates.
+Value abs(const Arg& a);
+Value fma(const Arg& a, const Arg& b, const Arg& c);
+Value sqrt(const Arg& a);
+Value rsqrt(const Arg& a);
 /// An f32 rounded to tf32: 10 mantissa bits, ties away from zero. A NaN with none of these bits set
 /// becomes infinity.
-TESSERA_API Value round_tf32(const Arg& a);
-/// The f16 of two f32, rounded toward zero, in one u32: `low` in bits 0 to 15. What is finite stays
-/// finite (65504 at most), NaN becomes 0x7FFF.
+Value round_tf32(const Arg& a);
+/// Two f32 as f16, rounded toward zero, in one u32; `low` is in bits 0 to 15. Finite values stay finite
+/// (at most 65504), NaN becomes 0x7FFF.
 ///   f16x2_toward_zero(1.0f, -2.0f) is 0x3C00C000
-TESSERA_API Value f16x2_toward_zero(const Arg& high, const Arg& low);
-TESSERA_API Value exp(const Arg& a);
-/// The f32 x / (1 + exp(-x)) to the bit, without the branch of a division: many at once overlap.
-TESSERA_API Value silu(const Arg& a);
-TESSERA_API Value log1p(const Arg& a);
-TESSERA_API Value tanh(const Arg& a);
-TESSERA_API Value copysign(const Arg& magnitude, const Arg& sign);
-TESSERA_API Value is_nan(const Arg& a);
-TESSERA_API Value is_inf(const Arg& a);
-TESSERA_API Value popcount(const Arg& a);
-/// Both arms are evaluated; use Builder::if_else where one of them must not be.
-TESSERA_API Value select(const Arg& condition, const Arg& then, const Arg& otherwise);
+Value f16x2_toward_zero(const Arg& high, const Arg& low);
+/// exp of an f32; a GPU approximates it.
+Value exp(const Arg& a);
+/// x / (1 + exp(-x)) of an f32, to the bit, without the branch of a division.
+Value silu(const Arg& a);
+/// log(1 + x), tanh (both approximated by a GPU), the magnitude of one number with the sign of another, tests
+/// for NaN and infinity, and the number of bits that are set.
+Value log1p(const Arg& a);
+Value tanh(const Arg& a);
+Value copysign(const Arg& magnitude, const Arg& sign);
+Value is_nan(const Arg& a);
+Value is_inf(const Arg& a);
+Value popcount(const Arg& a);
+/// Evaluates both arms; use Builder::if_else if one of them must not run.
+Value select(const Arg& condition, const Arg& then, const Arg& otherwise);
 /// Numeric conversion: floats round to nearest even; e4m3 and e2m1 saturate, NaN becomes the
 /// format's NaN (e2m1: code 7); float to integer truncates, saturates and gives 0 for NaN; integers
 /// wrap.
 TESSERA_API Value cast(DType dtype, const Arg& a);
 /// The same bits as another dtype of the same width.
-TESSERA_API Value reinterpret(DType dtype, const Arg& a);
+Value reinterpret(DType dtype, const Arg& a);
+/// cast() to the dtype of the name.
 inline Value f32(const Arg& a) {
   return cast(DType::f32, a);
 }
@@ -223,11 +225,11 @@ inline Value u32(const Arg& a) {
 inline Value i64(const Arg& a) {
   return cast(DType::i64, a);
 }
-/// ceil(a / b) for a >= 0 and a positive constant b.
-TESSERA_API Value ceil_div(const Arg& a, int64_t b);
-/// Signed division towards minus infinity, and the remainder that goes with it (the sign of b, or
-/// 0): floor_div(-7, 2) = -4, floor_mod(-7, 2) = 1.
-TESSERA_API Value floor_div(const Arg& a, const Arg& b);
-TESSERA_API Value floor_mod(const Arg& a, const Arg& b);
+/// ceil(a / b) for a >= 0 and a constant b > 0.
+Value ceil_div(const Arg& a, int64_t b);
+/// Division rounded towards minus infinity, and its remainder, which has the sign of b:
+/// floor_div(-7, 2) = -4, floor_mod(-7, 2) = 1.
+Value floor_div(const Arg& a, const Arg& b);
+Value floor_mod(const Arg& a, const Arg& b);
 
 }  // namespace tessera::dsl

@@ -63,6 +63,8 @@ OP(mhc_pre_fwd);
 OP(mhc_pre_bwd);
 OP(mhc_head_fwd);
 OP(mhc_head_bwd);
+OP(compress_plan);
+OP(compress_plan_decode);
 OP(topk_select);
 OP(topk_plan);
 OP(hash_gate);

@@ -892,6 +892,43 @@ void mhc_head_bwd(const MhcHeadBwd& call, Stream stream) {
           stream);
 }
 
+void compress_plan(const CompressPlan& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_plan_op));
+  call_op(op,
+          {{"start", call.start},
+           {"row_start", call.row_start},
+           {"state_slot", call.state_slot},
+           {"state_pages", call.state_pages},
+           {"out_pages", call.out_pages},
+           {"plan", call.plan},
+           {"write_plan", call.write_plan},
+           {"counts", call.counts}},
+          {{"ratio", call.ratio},
+           {"num_windows", call.num_windows},
+           {"num_writes", call.num_writes},
+           {"ring", call.ring},
+           {"max_rollback", call.max_rollback},
+           {"state_page_size", call.state_page_size},
+           {"out_page_size", call.out_page_size}},
+          stream);
+}
+
+void compress_plan_decode(const CompressPlanDecode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_plan_decode_op));
+  call_op(op,
+          {{"positions", call.positions},
+           {"state_slot", call.state_slot},
+           {"state_pages", call.state_pages},
+           {"out_pages", call.out_pages},
+           {"plan", call.plan}},
+          {{"ratio", call.ratio},
+           {"ring", call.ring},
+           {"max_rollback", call.max_rollback},
+           {"state_page_size", call.state_page_size},
+           {"out_page_size", call.out_page_size}},
+          stream);
+}
+
 void topk_select(const TopkSelect& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(topk_select_op));
   call_op(op,

@@ -1573,6 +1573,75 @@ struct MhcHeadBwd {
 };
 TESSERA_API void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
 
+/// windows and writes of the new tokens of a batch, for the KV compressor
+///
+///   start          i32 [B]          # length of each request before the call
+///   row_start      i32 [B+1]        # rows of its new tokens
+///   state_slot?    i32 [B]          # the ring of each request
+///   state_pages?   i32 [B, S] rows  # or the rings of its pages
+///   out_pages?     i32 [B, Q] rows  # of the compressed cache
+///   -> plan        i32 [num_windows, 8]
+///   -> write_plan  i32 [num_writes, 2]
+///   -> counts      i32 [2]          # windows and writes that are needed
+///   param  ratio {4, 128}
+///   param  num_windows, num_writes int >= 0
+///   param  ring int
+///   param  max_rollback int = 0
+///   param  state_page_size int = 0
+///   param  out_page_size int = 64
+///   need   1 <= out_page_size <= 2147483647
+///   need   S >= 1 if state_pages on state_pages "argument 'state_pages' has no columns"
+///   need   Q >= 1 if out_pages on out_pages "argument 'out_pages' has no columns"
+///   need   B >= 1 on start "argument 'start' has no requests"
+///   limit  B <= 8192 on start "so many requests are not supported"
+struct CompressPlan {
+  TensorView start = {};
+  TensorView row_start = {};
+  TensorView state_slot = {};
+  TensorView state_pages = {};
+  TensorView out_pages = {};
+  TensorView plan = {};
+  TensorView write_plan = {};
+  TensorView counts = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  std::optional<int64_t> num_windows = {};  // must be given
+  std::optional<int64_t> num_writes = {};  // must be given
+  std::optional<int64_t> ring = {};  // must be given
+  int64_t max_rollback = 0;
+  int64_t state_page_size = 0;
+  int64_t out_page_size = 64;
+};
+void compress_plan(const CompressPlan& call, Stream stream);
+
+/// slots and windows of one new token of each request, for the KV compressor
+///
+///   positions     i32 [B]          # -1: padding
+///   state_slot?   i32 [B]          # the ring of each request
+///   state_pages?  i32 [B, S] rows  # or the rings of its pages
+///   out_pages?    i32 [B, Q] rows  # of the compressed cache
+///   -> plan       i32 [B, 8]
+///   param  ratio {4, 128}
+///   param  ring int
+///   param  max_rollback int = 0
+///   param  state_page_size int = 0
+///   param  out_page_size int = 64
+///   need   1 <= out_page_size <= 2147483647
+///   need   S >= 1 if state_pages on state_pages "argument 'state_pages' has no columns"
+///   need   Q >= 1 if out_pages on out_pages "argument 'out_pages' has no columns"
+struct CompressPlanDecode {
+  TensorView positions = {};
+  TensorView state_slot = {};
+  TensorView state_pages = {};
+  TensorView out_pages = {};
+  TensorView plan = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  std::optional<int64_t> ring = {};  // must be given
+  int64_t max_rollback = 0;
+  int64_t state_page_size = 0;
+  int64_t out_page_size = 64;
+};
+void compress_plan_decode(const CompressPlanDecode& call, Stream stream);
+
 /// the columns of the largest scores of each row, exactly
 ///
 ///   scores           f32/bf16 [B, L] rows
@@ -1588,6 +1657,7 @@ TESSERA_API void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
 ///   param  page_size int = 64
 ///   param  relative bool = false
 ///   param  save_raw, save_values bool = false
+///   limit  topk <= 4096 "so many scores of a row are not supported"
 ///   need   L >= 1 on scores "argument 'scores' has no columns"
 ///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
 ///   limit  B <= 266338303 on scores "so many rows are not supported"  # eight blocks each

@@ -15,6 +15,7 @@ struct LoadedCopy {
   std::string path;     // the program or library that holds it
 };
 
+/// What runtime::build_info() returns.
 struct BuildInfo {
   std::string version;
   std::string stamp;

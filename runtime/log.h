@@ -9,7 +9,9 @@
 
 namespace tessera::runtime {
 
+/// How much a message matters.
 enum class LogLevel { error, warn, info, debug };
+/// "error", "warn", "info", "debug".
 TESSERA_API std::string_view name(LogLevel level);
 
 /// Gets one message without a line break. Called from any thread, one call at a time. What it throws

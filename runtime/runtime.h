@@ -29,6 +29,7 @@ struct Surroundings;
 struct Target;
 using StreamHandle = void*;
 
+/// Finds, compiles, caches and loads kernels. A process has one, instance(); any thread may use it.
 class TESSERA_API Runtime {
  public:
   /// Throws an argument error if options.arch names no target.
@@ -87,14 +88,16 @@ class TESSERA_API Runtime {
   /// "<op>-cpu-<8 digits of its digest>.cu". What cannot be written is a warning.
   void dump(const KernelSource& source);
 
+  /// What it works with, what it did so far, and where it looks for kernels.
   const Options& options() const;
   CounterValues counters() const;
   std::vector<RootStatus> cache_roots() const;
+  /// Takes the messages that are still to come.
   void set_log_sink(LogSink sink);
   /// A warning for the user, once per subject.
   void warn_once(const std::string& subject, const std::string& message);
 
-  // Around fork, see single_flight.h.
+  /// Around fork: a child must not inherit a lock that another thread of its parent holds.
   void before_fork();
   void after_fork(bool in_child);
 

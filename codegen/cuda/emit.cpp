@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/prelude.h"
+#include "codegen/lower.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
@@ -36,7 +37,8 @@ KernelParam kernel_param(const Param& param) {
 }  // namespace
 
 KernelSource emit(const Program& program) {
-  const Emitter emitter(program);
+  const Program finished = finish(program);
+  const Emitter emitter(finished);
   KernelSource source;
   source.op = program.name;
   source.entry = "tessera_" + program.name;
@@ -57,7 +59,8 @@ KernelSource emit(const Program& program) {
 }
 
 std::string emit_kernel_text(const Program& program) {
-  const Emitter emitter(program);
+  const Program finished = finish(program);
+  const Emitter emitter(finished);
   std::string text = headline(program);
   const auto& called = emitter.called();
   if (!called.empty()) text += fmt::format("// device functions: {}\n", fmt::join(called, ", "));

@@ -122,7 +122,6 @@ void Emitter::shared_arrays() {
 
 void Emitter::body(const Body& body) {
   for (const Stmt& stmt : body) {
-    if (usage_.is_dead(stmt)) continue;
     loc_ = stmt.loc;
     if (loc_.known()) origins_.push_back({out_.num_lines() + 1, loc_});
     std::visit([&](const auto& node) { print(node); }, stmt.node);
@@ -143,7 +142,7 @@ void Emitter::print(const Let& let) {
 void Emitter::print(const Load& load) {
   const Array& array = *load.from.array;
   if (!load.into.array) {
-    if (usage_.inlined_load(*load.var) != nullptr) return;
+    if (load.at_use) return;
     bind(load.var, expressions_.element(load.from).text);
     return;
   }
@@ -309,23 +308,16 @@ void Emitter::print(const Mma& mma) {
                         operand(mma.a), operand(mma.b)));
 }
 
-// Many slots that are only moved between memories go in four rounds: written out whole they take
-// NVRTC longer than the rest of a kernel, and registers that other blocks could use.
-std::string Emitter::unroll_directive(const For& loop) const {
-  constexpr int64_t kMostSlots = 16, kRounds = 4;
-  const int64_t slots = loop.end->integer;
-  const bool whole = !loop.over_slots || usage_.picks_register(*loop.var) || slots <= kMostSlots;
-  if (whole) return "#pragma unroll";
-  return fmt::format("#pragma unroll {}", (slots + kRounds - 1) / kRounds);
-}
-
 void Emitter::print(const For& loop) {
   const std::string begin = expressions_.index(loop.begin);
   const std::string end = expressions_.index(loop.end, Precedence::shift);
   const std::string step = expressions_.index(loop.step);
   names_.enter();
   const std::string& i = names_.declare(loop.var.get(), loop.var->name);
-  if (loop.unrolled) out_.directive(unroll_directive(loop));
+  if (loop.unrolled) {
+    out_.directive(loop.at_once == 0 ? "#pragma unroll"
+                                     : fmt::format("#pragma unroll {}", loop.at_once));
+  }
   const std::string advance =
       ir::is_constant(loop.step, 1) ? "++" + i : fmt::format("{} += {}", i, step);
   out_.open(fmt::format("for ({} {} = {}; {} < {}; {})", expressions_.type(loop.var->type), i,
@@ -342,8 +334,7 @@ void Emitter::print(const If& branch) {
   names_.leave();
   // "else if" needs no block of its own.
   const Body* otherwise = &branch.otherwise;
-  while (otherwise->size() == 1 && std::holds_alternative<If>(otherwise->front().node) &&
-         !usage_.is_dead(otherwise->front())) {
+  while (otherwise->size() == 1 && std::holds_alternative<If>(otherwise->front().node)) {
     const If& next = std::get<If>(otherwise->front().node);
     out_.close(fmt::format(" else if ({}) {{", expressions_.value(next.condition)));
     names_.enter();
@@ -351,7 +342,7 @@ void Emitter::print(const If& branch) {
     names_.leave();
     otherwise = &next.otherwise;
   }
-  if (!usage_.is_empty(*otherwise)) {
+  if (!otherwise->empty()) {
     out_.close(" else {");
     names_.enter();
     body(*otherwise);

@@ -47,7 +47,6 @@ class Emitter {
   void print(const LoadMatrix& load);
   void print(const Mma& mma);
   void print(const For& loop);
-  std::string unroll_directive(const For& loop) const;
   void print(const If& branch);
   void print(const AsyncCopy& copy);  // emitter_async.cpp
   void print(const AsyncCommit&);

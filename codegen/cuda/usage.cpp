@@ -5,71 +5,7 @@
 #include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen::cuda {
-namespace {
-
-bool may_write(const Array& written, const Array& read) {
-  if (read.space == ArraySpace::registers) return &written == &read;
-  // Arrays of the arena may share bytes, the block of a cluster may be this one, and two global tensors
-  // of a call may be the same memory.
-  return (written.space == ArraySpace::global) == (read.space == ArraySpace::global) &&
-         written.space != ArraySpace::registers && !read.is_constant();
-}
-
-/// True if memory accesses stay on their side of a statement with this order.
-bool keeps_accesses_apart(const Order& order) {
-  switch (order.kind) {
-    case Order::Kind::converge:
-    case Order::Kind::commit:  // of what has been started
-      return false;
-    case Order::Kind::exchange:
-    case Order::Kind::barrier:
-    case Order::Kind::arrive:
-    case Order::Kind::wait:
-    case Order::Kind::fence:
-    case Order::Kind::await:
-    case Order::Kind::previous_kernel:
-    case Order::Kind::next_kernel:
-    case Order::Kind::leave:
-      return true;
-  }
-  return true;
-}
-
-/// True if the statement itself may change what a load of `array` sees.
-class Disturbance : public EffectReceiver {
- public:
-  explicit Disturbance(const Array& array) : array_(array) {}
-
-  void memory(const MemoryEffect& effect) override {
-    const bool starts = effect.in_flight && is_memory();
-    found = found || starts || (effect.writes && may_write(*effect.access.array, array_));
-  }
-  void registers(const RegisterEffect& effect) override {
-    found = found || (effect.writes && may_write(*effect.slice.array, array_));
-  }
-  void orders(const Order& order) override {
-    found = found || (is_memory() && keeps_accesses_apart(order));
-  }
-  void calls(const ir::ExternFunction& function) override {
-    found = found || (is_memory() && !function.pure);
-  }
-
-  bool found = false;
-
- private:
-  bool is_memory() const { return array_.space != ArraySpace::registers; }
-
-  const Array& array_;
-};
-
-/// True if `stmt`, or one inside it, may change what a load of `array` sees.
-bool disturbs(const Stmt& stmt, const Array& array) {
-  Disturbance disturbance(array);
-  walk_stmt(stmt, [&](const Stmt& inner) { effects(inner, disturbance); });
-  return disturbance.found;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Role argument_role(const ir::Node& node, size_t arg, Role role) {
   const bool is_float = tessera::is_float(node.args[arg]->type);
@@ -115,7 +51,7 @@ Expr Usage::definition(const ir::Var& var) const {
 
 Role Usage::role(const ir::Var& var) const {
   const auto found = uses_.find(&var);
-  return found == uses_.end() ? Role::index : found->second.role;
+  return found == uses_.end() ? Role::index : found->second;
 }
 
 Role Usage::store_role(const Array& to) const {
@@ -226,194 +162,127 @@ void Usage::mark_read(const Stmt& stmt, const RegisterEffect& effect) {
 // Backwards: every use of a variable or array stands behind its definition, so it has been seen by
 // then.
 void Usage::visit(const Body& body) {
-  for (size_t i = body.size(); i-- > 0;) visit(body[i], {&body, i});
+  for (size_t i = body.size(); i-- > 0;) {
+    std::visit([&](const auto& node) { look(node); }, body[i].node);
+  }
 }
 
-void Usage::visit(const Stmt& stmt, Place place) {
-  const bool is_live = std::visit([&](const auto& node) { return look(node, place); }, stmt.node);
-  if (!is_live) dead_.insert(&stmt);
-}
-
-bool Usage::look(const Let& let, Place place) {
-  if (!is_used(*let.var)) return false;
+void Usage::look(const Let& let) {
   definitions_[let.var.get()] = let.value;
-  use(let.value, role(*let.var), place);
-  if (picks_register(*let.var)) mark_picks(let.value);
-  return true;
+  use(let.value, role(*let.var));
 }
 
-bool Usage::look(const Load& load, Place place) {
-  if (load.into.array) {
-    use(load.into, load.from.width, place);
-    use(load.from, place);
-    return true;
-  }
-  const auto found = uses_.find(load.var.get());
-  if (found == uses_.end()) return false;
-  const Use& only = found->second;
-  if (only.count == 1 && can_move(load, place, only.place)) {
-    inlined_[load.var.get()] = &load.from;
-    use(load.from, only.place);
-  } else {
-    use(load.from, place);
-  }
-  return true;
+void Usage::look(const Load& load) {
+  if (load.into.array) use(load.into, load.from.width);
+  if (load.at_use) inlined_[load.var.get()] = &load.from;
+  use(load.from);
 }
 
-bool Usage::look(const Store& store, Place place) {
-  use(store.to, place);
+void Usage::look(const Store& store) {
+  use(store.to);
   if (store.from.array) {
-    use(store.from, store.to.width, place);
+    use(store.from, store.to.width);
   } else {
-    use(store.value, store_role(*store.to.array), place);
+    use(store.value, store_role(*store.to.array));
   }
-  return true;
 }
 
-bool Usage::look(const Atomic& atomic, Place place) {
-  use(atomic.to, place);
-  use(atomic.value, Role::value, place);
-  use(atomic.compare, Role::value, place);
-  return true;
+void Usage::look(const Atomic& atomic) {
+  use(atomic.to);
+  use(atomic.value, Role::value);
+  use(atomic.compare, Role::value);
 }
 
-bool Usage::look(const Convert& convert, Place place) {
-  use(convert.into, 1, place);
-  use(convert.from, 1, place);
-  return true;
+void Usage::look(const Convert& convert) {
+  use(convert.into, 1);
+  use(convert.from, 1);
 }
 
-bool Usage::look(const Packed& packed, Place place) {
-  use(packed.into, packed.width, place);
-  for (const Slice& arg : packed.args) use(arg, packed.width, place);
-  return true;
+void Usage::look(const Packed& packed) {
+  use(packed.into, packed.width);
+  for (const Slice& arg : packed.args) use(arg, packed.width);
 }
 
-bool Usage::look(const LoadMatrix& matrices, Place place) {
-  use(matrices.into, matrices.width(), place);
-  use(matrices.from, place);
-  return true;
+void Usage::look(const LoadMatrix& matrices) {
+  use(matrices.into, matrices.width());
+  use(matrices.from);
 }
 
-bool Usage::look(const Mma& mma, Place place) {
-  for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4, place);
-  return true;
+void Usage::look(const Mma& mma) {
+  for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4);
 }
 
-bool Usage::look(const For& loop, Place) {
+void Usage::look(const For& loop) {
   visit(loop.body);
-  if (is_empty(loop.body)) return false;
-  for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, Role::index, {});
-  return true;
+  for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, Role::index);
 }
 
-bool Usage::look(const If& branch, Place place) {
+void Usage::look(const If& branch) {
   visit(branch.then);
   visit(branch.otherwise);
-  if (is_empty(branch.then) && is_empty(branch.otherwise)) return false;
-  use(branch.condition, Role::value, place);
-  return true;
+  use(branch.condition, Role::value);
 }
 
-bool Usage::look(const Collective& collective, Place place) {
-  for (const Expr& arg : collective.args) use(arg, Role::value, place);
-  return true;
+void Usage::look(const Collective& collective) {
+  for (const Expr& arg : collective.args) use(arg, Role::value);
 }
 
-bool Usage::look(const Declare& declare, Place place) {
+void Usage::look(const Declare& declare) {
   const Array& array = *declare.array;
-  if (!is_accessed(array)) return false;
-  use(array.address, Role::index, place);
-  use(array.block, Role::index, place);
+  use(array.address, Role::index);
+  use(array.block, Role::index);
   if (array.mine) accessed_.insert(array.mine.get());
-  return true;
 }
 
-bool Usage::look(const Present& present, Place) {
-  return is_used(*present.var);
+void Usage::look(const Assert& check) {
+  if (check.otherwise == Otherwise::trap) return;  // the executor's
+  use(check.condition, Role::value);
 }
 
-bool Usage::look(const Assert& check, Place place) {
-  if (check.otherwise == Otherwise::trap) return false;
-  use(check.condition, Role::value, place);
-  return true;
+void Usage::look(const Print& print) {
+  for (const Expr& arg : print.args) use(arg, Role::value);
 }
 
-bool Usage::look(const Print& print, Place place) {
-  for (const Expr& arg : print.args) use(arg, Role::value, place);
-  return true;
+void Usage::look(const ExternCall& call) {
+  for (const Expr& arg : call.args) use(arg, Role::value);
 }
 
-bool Usage::look(const ExternCall& call, Place place) {
-  const bool needed = !call.function->pure || call.function->synchronises;
-  if (!needed && !is_used(*call.var)) return false;
-  for (const Expr& arg : call.args) use(arg, Role::value, place);
-  return true;
+void Usage::look(const AsyncCopy& copy) {
+  use(copy.to);
+  use(copy.from);
 }
 
-bool Usage::look(const AsyncCopy& copy, Place place) {
-  use(copy.to, place);
-  use(copy.from, place);
-  return true;
+void Usage::look(const Return& leave) {
+  use(leave.condition, Role::value);
 }
 
-bool Usage::look(const Return& leave, Place place) {
-  use(leave.condition, Role::value, place);
-  return true;
-}
-
-bool Usage::can_move(const Load& load, Place from, Place to) const {
-  if (to.body != from.body) return false;
-  const auto begin = from.body->begin();
-  const auto at = [&](size_t position) { return begin + static_cast<std::ptrdiff_t>(position); };
-  return std::none_of(at(from.position + 1), at(to.position), [&](const Stmt& between) {
-    return !is_dead(between) && disturbs(between, *load.from.array);
-  });
-}
-
-void Usage::use(const Expr& e, Role role, Place place) {
+void Usage::use(const Expr& e, Role role) {
   if (!e) return;
   if (e->op == ir::Op::var) {
-    Use& use = uses_[e->var.get()];
-    ++use.count;
-    use.place = place;
-    use.role = std::max(use.role, role);
+    Role& known = uses_.try_emplace(e->var.get(), role).first->second;
+    known = std::max(known, role);
     return;
   }
   for (size_t i = 0; i < e->args.size(); ++i) {
-    use(e->args[i], argument_role(*e, i, role), place);
+    use(e->args[i], argument_role(*e, i, role));
   }
 }
 
-void Usage::use(const Access& access, Place place) {
+void Usage::use(const Access& access) {
   accessed_.insert(access.array.get());
   if (access.width > 1) vectors_.insert(access.array.get());
-  if (access.array->space == ArraySpace::registers) mark_picks(access.offset);
-  use(access.offset, Role::index, place);
-  use(access.guard, Role::index, place);
+  use(access.offset, Role::index);
+  use(access.guard, Role::index);
   if (access.guard) {
     mark_guarded(access.guard);
     mark_guarded(access.offset);
   }
 }
 
-void Usage::use(const Slice& slice, int width, Place place) {
+void Usage::use(const Slice& slice, int width) {
   accessed_.insert(slice.array.get());
   if (width > 1) vectors_.insert(slice.array.get());
-  mark_picks(slice.base);
-  use(slice.base, Role::index, place);
-}
-
-void Usage::mark_picks(const Expr& e) {
-  std::vector<VarRef> vars;
-  ir::collect_vars(e, vars);
-  for (const VarRef& var : vars) register_picks_.insert(var.get());
-}
-
-bool Usage::is_empty(const Body& body) const {
-  return std::all_of(body.begin(), body.end(), [&](const Stmt& stmt) {
-    return is_dead(stmt) || std::holds_alternative<Comment>(stmt.node);
-  });
+  use(slice.base, Role::index);
 }
 
 }  // namespace tessera::codegen::cuda

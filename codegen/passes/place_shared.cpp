@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "codegen/analysis/evaluate.h"
@@ -57,6 +58,13 @@ Expr offset_of(const Arrangement& a, const Array& array, const std::vector<Expr>
     offset = offset + column;
   }
   return math.simplify(ir::cast(DType::i32, offset));
+}
+
+/// The leading dimensions together.
+int64_t rows_of(const Array& array) {
+  int64_t rows = 1;
+  for (size_t d = 0; d + 1 < array.shape.size(); ++d) rows *= array.shape[d]->integer;
+  return rows;
 }
 
 /// What accesses need of an arrangement.
@@ -189,114 +197,142 @@ void move_views(Body& body, const std::map<ArrayRef, ArrayRef>& placed_as) {
   });
 }
 
+/// Chooses the arrangement of each array by the bank conflicts of all its accesses.
+class Arranger {
+ public:
+  explicit Arranger(Program& program)
+      : program_(program), samples_{Environment(program.num_vars), Environment(program.num_vars)} {
+    std::vector<VarRef> loops;
+    walk(program.body, [&](Stmt& stmt) {
+      for_each_access(stmt, [&](Access& access, bool) {
+        if (const Array* array = shared_array(access)) accesses_[array].push_back(&access);
+      });
+      for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+        const bool is_row_target = effect.writes && effect.proxy == Proxy::async;
+        if (is_row_target) row_targets_.insert(effect.access.array.get());
+      });
+      for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
+        if (var->kind == ir::VarKind::loop) loops.push_back(var);
+        if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
+      });
+    });
+    // Sample points: first and last value of every loop, one warp of threads.
+    for (const bool last : {false, true}) {
+      Environment& sample = samples_[last ? 1 : 0];
+      for (const VarRef& var : loops) {
+        const bool known = last && var->upper && ir::is_constant(var->upper);
+        sample.set(*var, known ? var->upper->integer - 1 : 0);
+      }
+      for (const VarRef& block : program.blocks) sample.set(*block, 0);
+    }
+  }
+
+  Arrangement choose(const Array& array) {
+    const std::vector<Access*>& uses = accesses_[&array];
+    const Needs needs = {.has_vectors = std::any_of(uses.begin(), uses.end(),
+                                                    [](const Access* a) { return a->width > 1; }),
+                         .has_rows = row_targets_.contains(&array)};
+    const std::vector<Arrangement> candidates = arrangements(array, needs);
+    if (candidates.size() == 1) return candidates.front();
+    Arrangement best;
+    std::optional<Cost> best_cost;
+    for (const Arrangement& candidate : candidates) {
+      const Cost cost = cost_of(candidate, array, uses);
+      if (!best_cost || cost.wavefronts < best_cost->wavefronts) {
+        best = candidate;
+        best_cost = cost;
+      }
+      // Without conflicts none of the others is better.
+      if (best_cost->wavefronts == cost.least) break;
+    }
+    return best;
+  }
+
+  /// Gives the accesses of `array` their offsets in `placed`, which takes its place.
+  void redirect(const Array& array, const Arrangement& arrangement, const ArrayRef& placed) {
+    for (Access* use : accesses_[&array]) {
+      use->offset = offset_of(arrangement, array, use->indices, math_);
+      if (use->array->space == ArraySpace::shared) use->array = placed;
+    }
+  }
+
+ private:
+  struct Cost {
+    int64_t wavefronts = 0, least = 0;  // least: without conflicts
+  };
+
+  Cost cost_of(const Arrangement& candidate, const Array& array, const std::vector<Access*>& uses) {
+    const int64_t size = rows_of(array) * candidate.pitch;
+    Cost cost;
+    for (const Access* use : uses) {
+      const Expr offset = offset_of(candidate, array, use->indices, math_);
+      const int64_t access_bytes = use->width * bits(array.dtype) / 8;
+      for (Environment& environment : samples_) {
+        std::vector<int64_t> addresses;
+        for (int thread = 0; thread < std::min(32, program_.threads); ++thread) {
+          environment.set(*program_.thread, thread);
+          const auto element = evaluate(offset, environment);
+          // A lane outside of the array is one that the guard of the access turns off.
+          if (element && *element >= 0 && *element < size) {
+            addresses.push_back(*element * bits(array.dtype) / 8);
+          }
+        }
+        cost.wavefronts += wavefronts(addresses, access_bytes);
+        const size_t phase = lanes_of_phase(access_bytes);
+        cost.least += static_cast<int64_t>((addresses.size() + phase - 1) / phase);
+      }
+    }
+    return cost;
+  }
+
+  const Program& program_;
+  std::map<const Array*, std::vector<Access*>> accesses_;
+  std::set<const Array*> row_targets_;
+  IndexMath math_;
+  std::array<Environment, 2> samples_;
+};
+
+void require_room(const Program& program) {
+  const int64_t limit = kArenaLimit - row_barriers(program) * kRowBarrierBytes;
+  if (program.shared_bytes <= limit) return;
+  ErrorFields fields;
+  fields.kind = ErrorKind::program;
+  fields.op = program.name;
+  fields.code = "SMEM_LIMIT";
+  fields.what = "the block needs more shared memory than there is";
+  fields.expected = fmt::format("at most {} bytes", limit);
+  for (const ArrayRef& array : program.shared) {
+    fields.got += fmt::format("{}{} {} bytes", fields.got.empty() ? "" : ", ", array->name,
+                              array->size * bits(array->dtype) / 8);
+  }
+  fields.loc = program.shared.back()->loc;
+  throw Error(std::move(fields));
+}
+
 }  // namespace
 
 std::vector<std::string> place_shared(Program& program) {
-  std::map<const Array*, std::vector<Access*>> accesses;
-  std::set<const Array*> row_targets;
-  IndexMath math;
-  // Sample points: first and last value of every loop, one warp of threads.
-  std::vector<VarRef> loops;
-  walk(program.body, [&](Stmt& stmt) {
-    for_each_access(stmt, [&](Access& access, bool) {
-      if (const Array* array = shared_array(access)) accesses[array].push_back(&access);
-    });
-    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
-      const bool is_row_target = effect.writes && effect.proxy == Proxy::async;
-      if (is_row_target) row_targets.insert(effect.access.array.get());
-    });
-    for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
-      if (var->kind == ir::VarKind::loop) loops.push_back(var);
-      if (value != nullptr && is_integer(var->type)) math.define(var, *value);
-    });
-  });
-
-  std::array<Environment, 2> samples = {Environment(program.num_vars),
-                                        Environment(program.num_vars)};
-  for (const bool last : {false, true}) {
-    Environment& sample = samples[last ? 1 : 0];
-    for (const VarRef& var : loops) {
-      const bool known = last && var->upper && ir::is_constant(var->upper);
-      sample.set(*var, known ? var->upper->integer - 1 : 0);
-    }
-    for (const VarRef& block : program.blocks) sample.set(*block, 0);
-  }
-
-  std::vector<std::string> notes;
+  Arranger arranger(program);
   std::vector<Arrangement> chosen;
   std::vector<std::shared_ptr<Array>> arrays;
   std::map<ArrayRef, ArrayRef> placed_as;
   for (ArrayRef& array : program.shared) {
-    const std::vector<Access*>& uses = accesses[array.get()];
-    const Needs needs = {.has_vectors = std::any_of(uses.begin(), uses.end(),
-                                                    [](const Access* a) { return a->width > 1; }),
-                         .has_rows = row_targets.contains(array.get())};
-    Arrangement best;
-    int64_t best_cost = -1;
-    int64_t rows = 1;
-    for (size_t d = 0; d + 1 < array->shape.size(); ++d) rows *= array->shape[d]->integer;
-    const auto candidates = arrangements(*array, needs);
-    for (const Arrangement& candidate : candidates) {
-      const int64_t size = rows * candidate.pitch;
-      int64_t cost = 0;
-      int64_t least_cost = 0;
-      for (const Access* use : uses) {
-        if (candidates.size() == 1) break;
-        const Expr offset = offset_of(candidate, *array, use->indices, math);
-        for (Environment& environment : samples) {
-          std::vector<int64_t> addresses;
-          for (int thread = 0; thread < std::min(32, program.threads); ++thread) {
-            environment.set(*program.thread, thread);
-            const auto element = evaluate(offset, environment);
-            // A lane outside of the array is one that the guard of the access turns off.
-            if (element && *element >= 0 && *element < size) {
-              addresses.push_back(*element * bits(array->dtype) / 8);
-            }
-          }
-          const int64_t access_bytes = use->width * bits(array->dtype) / 8;
-          cost += wavefronts(addresses, access_bytes);
-          const size_t phase = lanes_of_phase(access_bytes);
-          least_cost += static_cast<int64_t>((addresses.size() + phase - 1) / phase);
-        }
-      }
-      if (best_cost < 0 || cost < best_cost) {
-        best = candidate;
-        best_cost = cost;
-      }
-      if (best_cost == least_cost) break;  // no conflicts: none of the others is better
-    }
+    chosen.push_back(arranger.choose(*array));
     const auto placed = std::make_shared<Array>(*array);
-    placed->size = rows * best.pitch;
-    for (Access* use : uses) {
-      use->offset = offset_of(best, *array, use->indices, math);
-      if (use->array->space == ArraySpace::shared) use->array = placed;
-    }
+    placed->size = rows_of(*array) * chosen.back().pitch;
+    arranger.redirect(*array, chosen.back(), placed);
+    arrays.push_back(placed);
     placed_as[array] = placed;
     array = placed;
-    arrays.push_back(placed);
-    chosen.push_back(best);
   }
   move_views(program.body, placed_as);
   program.shared_bytes = choose_places(program, arrays);
+  require_room(program);
+  std::vector<std::string> notes;
   for (size_t i = 0; i < program.shared.size(); ++i) {
     const Array& array = *program.shared[i];
     notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array.loc), array.name,
                                 array.shared_offset, chosen[i].text()));
-  }
-  const int64_t limit = kArenaLimit - row_barriers(program) * kRowBarrierBytes;
-  if (program.shared_bytes > limit) {
-    ErrorFields fields;
-    fields.kind = ErrorKind::program;
-    fields.op = program.name;
-    fields.code = "SMEM_LIMIT";
-    fields.what = "the block needs more shared memory than there is";
-    fields.expected = fmt::format("at most {} bytes", limit);
-    for (const ArrayRef& array : program.shared) {
-      fields.got += fmt::format("{}{} {} bytes", fields.got.empty() ? "" : ", ", array->name,
-                                array->size * bits(array->dtype) / 8);
-    }
-    fields.loc = program.shared.back()->loc;
-    throw Error(std::move(fields));
   }
   return notes;
 }

@@ -26,6 +26,7 @@ enum class DType : uint8_t {
   u64,
   boolean,  // one byte, 0 or 1
 };
+/// How many there are.
 inline constexpr int kNumDTypes = 15;
 
 /// "f32", "bf16", "bool", ...: the dtype words of the op tables.
@@ -37,6 +38,7 @@ TESSERA_API int bits(DType dtype);
 /// Bytes of one element; e2m1 counts as one byte (registers hold one code per byte).
 TESSERA_API int bytes(DType dtype);
 
+/// What kind of number it is.
 TESSERA_API bool is_float(DType dtype);
 TESSERA_API bool is_integer(DType dtype);  // boolean is neither
 TESSERA_API bool is_signed(DType dtype);   // signed integers and all floats

@@ -22,6 +22,7 @@ enum class ErrorKind {
   trap,         // the checked executor stopped the program
   internal,     // our bug
 };
+/// "argument", "unsupported", ...: the names above.
 TESSERA_API std::string_view name(ErrorKind kind);
 
 /// Members that are not named are empty.

@@ -50,6 +50,7 @@ struct TESSERA_API Dims {
   }
   friend TESSERA_API bool operator==(const Dims& a, const Dims& b);
 };
+/// The product of the extents / the strides of a tensor without gaps, the last one 1.
 TESSERA_API int64_t num_elements(const Dims& shape);
 TESSERA_API Dims row_major_strides(const Dims& shape);
 TESSERA_API std::string to_string(const Dims& dims);  // "[4096, 56]"
@@ -87,11 +88,12 @@ struct TESSERA_API TensorView {
   /// Bytes from `data` to one past the last element; 0 if empty. Strides are never negative here.
   int64_t span_bytes() const;
 };
-/// What makes a view impossible, whatever it is for: a rank that no view has, a number of strides that
-/// is not the rank, a dtype or a device that does not exist. Nothing if all is well.
+/// What makes a view impossible.
 struct ViewDefect {
   std::string expected, got;
 };
+/// A rank that no view has, a number of strides that is not the rank, a dtype or a device that does not
+/// exist. Nothing if all is well.
 TESSERA_API std::optional<ViewDefect> find_defect(const TensorView& view);
 
 /// "bf16[4096, 7168]", with ", strides [..]" appended when they are not row-major.

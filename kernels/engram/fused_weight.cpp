@@ -28,7 +28,8 @@ ir::Kernel build(const Spec& s) {
   auto at = k.launch({weights / kBlock}, {.threads = 32});
   k.parallel({kBlock}, [&](Value i) {
     auto weight = at.x * kBlock + i;
-    fused(weight) = f32(hidden(weight)) * f32(embed(weight));
+    Value of_embed = f32(embed(weight)), of_hidden = f32(hidden(weight));  // loaded in this order
+    fused(weight) = of_hidden * of_embed;
   });
   return k.finish();
 }

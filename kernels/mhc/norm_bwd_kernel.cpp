@@ -109,7 +109,9 @@ ir::Kernel build_norm_bwd_products(const NormBwdSpec& s) {
            {.warp_rows = 1, .warp_columns = kWarps, .tf32 = ir::Tf32::truncate});
     k.parallel({kRows, kWarps, 8, 8}, [&](Value r, Value w, Value p, Value v) {
       auto h = column(w, p, v);
-      auto gradient = fma(f32(x(r, h - first_col)), grads(r, entries), product_lanes(r, w, v, p));
+      // Read in this order.
+      Value summand = product_lanes(r, w, v, p), grad = grads(r, entries);
+      Value gradient = fma(f32(x(r, h - first_col)), grad, summand);
       grad_residual(row + r, h) = cast(DType::bf16, gradient);
     });
   });

@@ -43,7 +43,8 @@ ir::Kernel build_norm_bwd_rows(const NormBwdSpec& s) {
   auto square = k.let("square", sqrsum(row));
   auto factor = k.let("factor", norm_factor(square, s.width, eps));
   auto product_grad = k.let("product_grad", round_tf32(grad * factor));
-  auto factor_grad = k.let("factor_grad", k.warp_sum(grad * product));
+  Value products = product, grads = grad;  // read in this order
+  auto factor_grad = k.let("factor_grad", k.warp_sum(grads * products));
   auto square_grad = factor_grad * factor / (square + width_eps) / -2.0f;
 
   // The upper seven bits of the mantissa, and the other three where there are such.

@@ -25,8 +25,9 @@ RowThreads row_threads(int64_t entries, int64_t threads) {
 }
 
 /// Of each entry both sums over the rows, in row 0 of the shared result [2, rows, entries].
-dsl::Ref sum_rows(dsl::Builder& k, const RowThreads& block, const dsl::Value& sum,
-                  const dsl::Value& product_sum) {
+dsl::Ref sum_rows(dsl::Builder& k, const RowThreads& block, const dsl::Ref& sum_of_thread,
+                  const dsl::Ref& product_sum_of_thread) {
+  const dsl::Value product_sum = product_sum_of_thread, sum = sum_of_thread;  // read in this order
   auto sums = k.shared(DType::f32, {2, block.rows, block.entries}, "sums");
   auto row = k.let("row", k.thread() / block.entries), j = k.let("j", k.thread() % block.entries);
   k.if_(row < block.rows, [&] {
@@ -105,7 +106,7 @@ int64_t run_sums_elements(const Call& c, int64_t entries) {
 }
 
 void write_run_sums(dsl::Builder& k, const RowThreads& block, const dsl::Ref& run_sums,
-                    const dsl::Value& run, const dsl::Value& sum, const dsl::Value& product_sum) {
+                    const dsl::Value& run, const dsl::Ref& sum, const dsl::Ref& product_sum) {
   const dsl::Ref sums = sum_rows(k, block, sum, product_sum);
   k.if_(k.thread() < block.entries, [&] {
     run_sums(run, 0, k.thread()) = sums(0, 0, k.thread());

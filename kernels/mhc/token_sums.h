@@ -33,7 +33,7 @@ int64_t run_sums_elements(const Call& c, int64_t entries);
 /// Writes the sums of one run over the rows of its block: of the values that the threads give, `sum`
 /// and `product_sum`. Row r is added to row r + rows / 2 for the first half of the rows, and so on.
 void write_run_sums(dsl::Builder& k, const RowThreads& block, const dsl::Ref& run_sums,
-                    const dsl::Value& run, const dsl::Value& sum, const dsl::Value& product_sum);
+                    const dsl::Value& run, const dsl::Ref& sum, const dsl::Ref& product_sum);
 
 /// Adds the run sums to grad_base [entries] and, of the products, those of the entries of a scale to
 /// grad_scale: the first `streams` entries, the next `streams`, the rest for three scales; all for

@@ -111,8 +111,8 @@ ir::Kernel build_router(const RouterSpec& s) {
       auto score = k.let("score", select(mine >= 0, known, 0.0f));
       auto total = k.var(DType::f32, 1e-20f, "total");
       k.unrolled(s.num_topk, [&](Value slot) { total = total + k.shuffle(score, slot); });
-      auto weight =
-          select(lane >= s.num_topk, 1.0f, select(mine >= 0, score / total * scale, 0.0f));
+      Value share = score / total * scale;  // `total` is read before `mine`
+      auto weight = select(lane >= s.num_topk, 1.0f, select(mine >= 0, share, 0.0f));
       // replica of the expert, then its number on this rank
       auto shared_expert = lane + i32(s.experts - s.num_topk);
       auto logical = k.let("logical", select(lane >= s.num_topk, shared_expert, mine));

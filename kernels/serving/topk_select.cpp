@@ -76,6 +76,7 @@ const Op topk_select_op{
       param  page_size int = 64
       param  relative bool = false
       param  save_raw, save_values bool = false
+      limit  topk <= 4096 "so many scores of a row are not supported"
       need   L >= 1 on scores "argument 'scores' has no columns"
       need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
       limit  B <= 266338303 on scores "so many rows are not supported"  # eight blocks each

@@ -255,6 +255,11 @@ void Call::check_param_presence() const {
 
 void Call::check_range(const ParamRule& param) const {
   if (!param.most || !has_value(param.name)) return;
+  // What a limit says of the parameter is unsupported, not wrong: check_need tells.
+  const bool has_limit =
+      std::any_of(parsed_->signature.needs.begin(), parsed_->signature.needs.end(),
+                  [&](const NeedRule& need) { return need.is_limit && need.blamed == param.name; });
+  if (has_limit && std::get<int64_t>(params_->at(param.name)) > param.most->integer(*this)) return;
   const int64_t least = param.least.value_or(INT64_MIN);  // of no columns at all, too
   check_.param_in_range(param.name, std::get<int64_t>(params_->at(param.name)), least,
                         std::max(param.most->integer(*this), least));

@@ -87,6 +87,14 @@ TEST_CASE("ops equal their references at the sizes of models", "[gpu]") {
                 {one_tensor("8001 x 256", "scores",
                             random_tensor(DType::f32, {8001, 256}, Values::normal, 3), params)});
   }
+  SECTION("topk_select") {
+    const std::string order = GENERATE("index", "value");
+    const kernels::Params params = {
+        {"topk", int64_t{2048}}, {"order", order}, {"save_values", true}};
+    HostTensor scores = random_tensor(DType::f32, {3, int64_t{1} << 20}, Values::normal, 9);
+    for (int64_t i = 0; i < scores.size(); i += 2) scores.set_value(i, 2.5);  // ties at the limit
+    check_cases("topk_select", {one_tensor("3 x 2^20", "scores", std::move(scores), params)});
+  }
   SECTION("per_token_cast") {
     const bool round_sf = GENERATE(false, true);
     const kernels::Params params = {{"format", std::string("e4m3")},

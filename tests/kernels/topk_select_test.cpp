@@ -152,9 +152,13 @@ TEST_CASE("topk_select explains wrong arguments", "[topk_select][errors]") {
   };
   CHECK(told({}) == "no error");
   CHECK(told({{"topk", int64_t{4097}}}) ==
-        "tessera: topk_select: parameter 'topk' is out of range\n"
-        "  expected  1 .. 4096\n"
-        "  got       4097");
+        "tessera: topk_select: argument 'topk': so many scores of a row are not supported\n"
+        "  expected  topk <= 4096\n"
+        "  got       topk = 4097");
+  CHECK(told({{"topk", int64_t{0}}}) ==
+        "tessera: topk_select: parameter 'topk' has a wrong value\n"
+        "  expected  int 1..4096\n"
+        "  got       0");
   CHECK(told({{"page_size", int64_t{48}}}) ==
         "tessera: topk_select: parameter 'page_size' has a wrong value\n"
         "  expected  a power of two up to 2^30\n"

@@ -177,6 +177,23 @@ except tessera.ArgumentError as late:
     assert "tessera WARNING " in err and "TESSERA_NO_SUCH" in err, "messages go to logging"
 
 
+def test_nvrtc_is_found_in_the_wheels_of_this_python(tmp_path):
+    code = """
+import os, subprocess, sys, tessera
+folders = [os.path.join(p, "nvidia", n, "lib") for p in sys.path for n in ("cu13", "cuda_nvrtc")]
+files = [f for d in folders if os.path.isdir(d) for f in os.listdir(d) if f.startswith("libnvrtc.so.")]
+text = tessera.doctor()
+if not files:
+    assert "pip install 'tessera-kernels[cuda13]'" in text or "nvrtc        NVRTC" in text, text
+    raise SystemExit("SKIP")
+assert any(folder in text for folder in folders), text
+"""
+    status, _, err = python(code, TESSERA_NVRTC="")
+    if err == "SKIP\n":
+        pytest.skip("no wheel of NVRTC is installed")
+    assert status == 0, err
+
+
 def test_counters_and_seal():
     counters = tessera.counters()
     assert counters["compiles"] == 0 and set(counters) >= {"memory_hits", "disk_hits", "root_hits", "misses", "loads"}

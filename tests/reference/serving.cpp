@@ -1,6 +1,7 @@
 #include "tests/reference/serving.h"
 
 #include "tests/reference/hash_gate.h"
+#include "tests/reference/kv_compress.h"
 #include "tests/reference/topk_select.h"
 
 namespace tessera::reference {
@@ -44,10 +45,32 @@ HostTensors run_topk_select(const HostTensors& in, const Params& params) {
   return topk_select(in, o);
 }
 
+CompressOptions compress_options(const Params& params) {
+  CompressOptions o;
+  o.ratio = param<int64_t>(params, "ratio", 4);
+  o.ring = param<int64_t>(params, "ring", 8);
+  o.max_rollback = param<int64_t>(params, "max_rollback", 0);
+  o.state_page_size = param<int64_t>(params, "state_page_size", 0);
+  o.out_page_size = param<int64_t>(params, "out_page_size", 64);
+  o.num_windows = param<int64_t>(params, "num_windows", 0);
+  o.num_writes = param<int64_t>(params, "num_writes", 0);
+  return o;
+}
+
 }  // namespace
 
 Runner serving_runner(const std::string& op) {
   if (op == "hash_gate") return run_hash_gate;
+  if (op == "compress_plan") {
+    return [](const HostTensors& in, const Params& params) {
+      return compress_plan(in, compress_options(params));
+    };
+  }
+  if (op == "compress_plan_decode") {
+    return [](const HostTensors& in, const Params& params) {
+      return HostTensors{{"plan", compress_plan_decode(in, compress_options(params))}};
+    };
+  }
   if (op == "topk_select") return run_topk_select;
   if (op == "topk_plan") {
     return [](const HostTensors& in, const Params& params) {

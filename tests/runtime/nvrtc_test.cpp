@@ -87,7 +87,9 @@ TEST_CASE("a missing NVRTC names every place that was tried") {
         "            /usr/local/cuda/targets/x86_64-linux/lib/libnvrtc.so.12: not found\n"
         "            libnvrtc.so.13: not found\n"
         "            libnvrtc.so.12: not found\n"
-        "  hint      install the CUDA toolkit or name the file with TESSERA_NVRTC");
+        "  hint      install the CUDA toolkit (in Python: pip install 'tessera-kernels[cuda13]') "
+        "or name the "
+        "file with TESSERA_NVRTC");
 }
 
 TEST_CASE("a named NVRTC that is not there is an error, not a search") {

@@ -305,6 +305,10 @@ class ProgramReader {
     node.end = expression(line);
     line.expect("; +=");
     node.step = expression(line);
+    if (line.accept(";")) {
+      node.at_once = line.integer();
+      line.expect("at once");
+    }
     const auto outer = vars_;
     auto var = std::make_shared<ir::Var>(*new_var(name, node.end->type, VarKind::loop));
     var->lower = node.begin;
@@ -420,6 +424,7 @@ class ProgramReader {
     line.expect("=");
     if (line.accept("load")) {
       Load node;
+      node.at_use = line.accept("at use");
       node.from = access(line);
       facts(line, node.from);
       node.var = new_var(name, node.from.array->dtype, VarKind::value);

@@ -43,7 +43,7 @@ enum class Word { one };
 TEST_CASE("taking a comment from builder.h away is found (U49)", "[docs]") {
   const std::string text = tests::read_text(test::in_source("dsl/builder.h"));
   CHECK(read_header("builder.h", text).undocumented.empty());
-  const std::string comment = "  /// The finished kernel.";
+  const std::string comment = "  /// Returns the kernel and ends the recording.";
   size_t begin = text.find(comment);
   REQUIRE(begin != std::string::npos);
   size_t end = begin;

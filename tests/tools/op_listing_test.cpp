@@ -115,11 +115,14 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
       "| gate_all | as gate_any, plus c: f32 [2]; y, z; out: as gate | acc grad_c?: f32, shape of "
       "c "
       "| | B | B |\n"
-      "| gate_twice | x, z: as gate (n = 4) | out: f32 [T] | a, b float = 1 | B | B |\n"
+      "| gate_twice | x, z: as gate (n = 4); p?: i32 [T] | out: f32 [T] | a, b float = 1; n_a int "
+      "= 0 | B | B |\n"
+      "| gate_less | q: i32 [T]; tables as above | out: f32 [T] | as above without n_* | B | B |\n"
       "## 3. Decisions\n"
       "| A1 | no op | x | y |\n";
-  CHECK(tests::spec_ops(markdown) ==
-        std::vector<std::string>{"gate", "gate_back", "gate_any", "gate_all", "gate_twice"});
+  CHECK(tests::spec_ops(markdown) == std::vector<std::string>{"gate", "gate_back", "gate_any",
+                                                              "gate_all", "gate_twice",
+                                                              "gate_less"});
   CHECK(tests::spec_row(markdown, "A1").empty());
   const Json row = Json::parse(tests::spec_row(markdown, "gate"));
   CHECK(row.at("family") == "moe");
@@ -168,6 +171,10 @@ TEST_CASE("the contract's tables are read as they are written", "[list][contract
   CHECK(twice.at("params").at(0) ==
         Json::parse(R"({"name": "a", "type": "float", "default": 1.0, "allowed": null})"));
   CHECK(twice.at("params").at(1).at("name") == "b");
+  const Json less = Json::parse(tests::spec_row(markdown, "gate_less"));
+  CHECK(less.at("tensors").size() == 3);
+  CHECK(less.at("tensors").at(1) == twice.at("tensors").at(2));
+  CHECK(less.at("params").size() == 2);
 }
 
 TEST_CASE("the tests of every family leave out none", "[list]") {

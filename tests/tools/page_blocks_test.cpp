@@ -4,7 +4,7 @@
 //   ```cpp in: op           a call of one op, with its tensors declared
 //   ```cpp                  a whole program of examples, which has a test of its own, or includes
 //   ```sh                   run in a folder that looks like the repository
-//   ```python               run with numpy, where it and the extension are
+//   ```python               run by tests/python/test_pages.py
 //   ```cmake, ```json       parsed
 //   ```LANGUAGE no-run: REASON
 

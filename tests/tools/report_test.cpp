@@ -134,6 +134,24 @@ TEST_CASE("the page holds every case once in each part", "[report]") {
   CHECK(count(roofline, "dot moe") == 2);
 }
 
+TEST_CASE("the same numbers as Markdown", "[report]") {
+  BenchFile file = two_ops();
+  file.results.resize(3);
+  file.launches = {{"transpose", "R=1", 2, 1, 2000, 2100, 2500}};
+  CHECK(report_markdown(file) == R"(GPU \<1>, driver 13.0, NVRTC 13.0, times from CUPTI.
+
+| op | case | us | GB/s | % of copy | % of stream |
+|---|---|--:|--:|--:|--:|
+| `topk_gate` | T=1 | 1.00 | 1000 | 100.0 | 40.0 |
+| `topk_gate` | T=2 | 2.00 | 500 | 50.0 | 40.0 |
+| `transpose` | R=3 & "C" | 20.00 | 50 | 5.0 | 40.0 |
+
+| op | case | driver alone, ns | plan above | call above |
+|---|---|--:|--:|--:|
+| `transpose` | R=1 | 2000 | 100 | 500 |
+)");
+}
+
 TEST_CASE("dots lie where their numbers say", "[report]") {
   BenchFile file;
   file.results = {result("topk_gate", "a", 1, 2), result("topk_gate", "b", 3, 2)};

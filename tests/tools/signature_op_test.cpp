@@ -206,7 +206,7 @@ TEST_CASE("an op of a test has CUDA text, a bundle's kernels, a benchmark and a 
   CHECK(tools::requests_of(op, {9, 0, 'a'}).size() == 3);  // H of 64, 33 and 1024
   const std::string header = tools::cpp_header({&scale_rows_op});
   CHECK(header.find("  double factor = 2;\n};\n"
-                    "void scale_rows(const ScaleRows& call, Stream stream);\n") !=
+                    "TESSERA_API void scale_rows(const ScaleRows& call, Stream stream);\n") !=
         std::string::npos);
 }
 

@@ -218,6 +218,17 @@ std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row,
       result.push_back(entry.substr(plus + 7));
       continue;
     }
+    if (entry == "tables as above" || entry.rfind("as above without ", 0) == 0) {
+      std::vector<std::string> theirs = entries_of(all, *row_meant(all, row, "as above"), column);
+      const bool are_tables = entry.rfind("tables", 0) == 0;  // what is optional there
+      const std::string prefix =
+          entry.substr(entry.rfind(' ') + 1, entry.find('*') - entry.rfind(' ') - 1);
+      std::erase_if(theirs, [&](const std::string& one) {
+        return are_tables ? one.find("?:") == std::string::npos : one.rfind(prefix, 0) == 0;
+      });
+      result.insert(result.end(), theirs.begin(), theirs.end());
+      continue;
+    }
     if (const Row* other = row_meant(all, row, without_remarks(entry))) {
       const auto theirs = entries_of(all, *other, column);
       result.insert(result.end(), theirs.begin(), theirs.end());

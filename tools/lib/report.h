@@ -11,4 +11,7 @@ namespace tessera::tools {
 /// The page refers to nothing outside itself.
 std::string report_page(const BenchFile& file);
 
+/// The same numbers as Markdown: the machine, a row per case, a row per host time. For tests/MEASURED.md.
+std::string report_markdown(const BenchFile& file);
+
 }  // namespace tessera::tools

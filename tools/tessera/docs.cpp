@@ -14,12 +14,26 @@ namespace {
 constexpr int64_t kMostBytes = 1 << 22;  // of a page or a header
 
 /// What users include. Not kernels/ops.h, which is written from the signatures as kernels/OPS.md is.
-constexpr const char* kPublicHeaders[] = {
-    "dsl/builder.h",         "dsl/value.h",      "kernels/jit/jit.h", "kernels/jit/launch_plan.h",
-    "kernels/jit/prepare.h", "kernels/op.h",     "kernels/op_call.h", "kernels/warm_up.h",
-    "runtime/counters.h",    "runtime/dlpack.h", "runtime/launch.h",  "runtime/options.h",
-    "runtime/request.h",
-};
+constexpr const char* kPublicHeaders[] = {"dsl/base/dtype.h",
+                                          "dsl/base/error.h",
+                                          "dsl/base/tensor_view.h",
+                                          "dsl/builder.h",
+                                          "dsl/value.h",
+                                          "dsl/reducer.h",
+                                          "kernels/jit/jit.h",
+                                          "kernels/jit/launch_plan.h",
+                                          "kernels/jit/prepare.h",
+                                          "kernels/op.h",
+                                          "kernels/op_call.h",
+                                          "kernels/warm_up.h",
+                                          "runtime/build_info.h",
+                                          "runtime/counters.h",
+                                          "runtime/dlpack.h",
+                                          "runtime/launch.h",
+                                          "runtime/log.h",
+                                          "runtime/options.h",
+                                          "runtime/request.h",
+                                          "runtime/runtime.h"};
 
 struct DocsOptions {
   std::string root = ".";

@@ -9,6 +9,7 @@ namespace {
 
 struct ReportOptions {
   std::string bench, peer, out;
+  bool markdown = false;
 };
 
 int report(const ReportOptions& options) {
@@ -18,7 +19,7 @@ int report(const ReportOptions& options) {
     return read;
   });
   AtomicFile out(options.out);
-  out.write(report_page(file));
+  out.write(options.markdown ? report_markdown(file) : report_page(file));
   out.commit();
   return kOk;
 }
@@ -27,13 +28,15 @@ int report(const ReportOptions& options) {
 
 void add_report(CLI::App& app, Command& command) {
   auto options = std::make_shared<ReportOptions>();
-  CLI::App* sub = app.add_subcommand("report", "a benchmark run as one HTML page");
+  CLI::App* sub = app.add_subcommand("report", "a benchmark run as one HTML page, or as Markdown");
   sub->footer(
       "Examples:\n"
-      "  tessera report bench.json --out report.html");
+      "  tessera report bench.json --out report.html\n"
+      "  tessera report bench.json --markdown --out report.md");
   sub->add_option("bench", options->bench, "file written by bench --json")->required();
   sub->add_option("--peer", options->peer,
                   "peer times for a run that had none: a JSON-lines file or a folder");
+  sub->add_flag("--markdown", options->markdown, "tables for a page such as tests/MEASURED.md");
   sub->add_option("--out", options->out, "the page")->required();
   sub->callback([options, &command] { command = [options] { return report(*options); }; });
 }

@@ -72,6 +72,8 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"mhc_pre_bwd", mhc_pre_bwd_cases},
     {"mhc_head_fwd", mhc_head_fwd_cases},
     {"mhc_head_bwd", mhc_head_bwd_cases},
+    {"compress_plan", compress_plan_cases},
+    {"compress_plan_decode", compress_plan_decode_cases},
     {"topk_select", topk_select_cases},
     {"topk_plan", topk_plan_cases},
     {"hash_gate", hash_gate_cases},

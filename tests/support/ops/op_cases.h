@@ -107,6 +107,9 @@ std::vector<OpCase> mask_padded_topk_cases();
 /// Rows at the ends of every tier, ties, hostile scores, all options.
 std::vector<OpCase> topk_select_cases();
 std::vector<OpCase> topk_plan_cases();
+/// Both ratios and pools, chunks of every length, tables with holes and too few columns.
+std::vector<OpCase> compress_plan_cases();
+std::vector<OpCase> compress_plan_decode_cases();
 
 /// The cases of one op by its name. Errors: std::out_of_range for an op without.
 std::vector<OpCase> cases_of(const std::string& op);

@@ -64,6 +64,34 @@ PromiseCase plan(const std::string& label, double length, const std::string& ref
           refusal};
 }
 
+PromiseCase decode(const std::string& label, double position, double slot,
+                   const std::string& refusal) {
+  return {label,
+          "compress_plan_decode",
+          {{"positions", tensor_of(DType::i32, {2}, {3, position})},
+           {"state_slot", tensor_of(DType::i32, {2}, {0, slot})}},
+          {{"ratio", int64_t{4}}, {"ring", int64_t{8}}},
+          refusal};
+}
+
+struct Chunk {
+  double start = 0, end = 8;
+  int64_t windows = 2;
+};
+
+PromiseCase chunk(const std::string& label, const Chunk& values, const std::string& refusal) {
+  return {label,
+          "compress_plan",
+          {{"start", tensor_of(DType::i32, {1}, {values.start})},
+           {"row_start", tensor_of(DType::i32, {2}, {0, values.end})},
+           {"state_slot", tensor_of(DType::i32, {1}, {0})}},
+          {{"ratio", int64_t{4}},
+           {"ring", int64_t{8}},
+           {"num_windows", values.windows},
+           {"num_writes", int64_t{8}}},
+          refusal};
+}
+
 }  // namespace
 
 std::vector<PromiseCase> serving_promise_cases() {
@@ -125,6 +153,25 @@ std::vector<PromiseCase> serving_promise_cases() {
            "tessera: topk_plan: argument 'lengths' has a value out of range\n"
            "  expected  0 .. 4\n"
            "  got       5 at [1]"),
+      decode("positions and slots in range", 5, 1, ""),
+      decode("padding without a slot", -1, -1, ""),
+      decode("a position below -1", -2, 1,
+             "tessera: compress_plan_decode: argument 'positions' has a value out of range\n"
+             "  expected  -1 .. 2147483647\n"
+             "  got       -2 at [1]"),
+      chunk("room for all windows", {}, ""),
+      chunk("a request that begins below 0", {.start = -1},
+            "tessera: compress_plan: argument 'start' has a value out of range\n"
+            "  expected  0 .. 2147483647\n"
+            "  got       -1 at [0]"),
+      chunk("rows that go backwards", {.end = -1},
+            "tessera: compress_plan: argument 'row_start' has a value out of range\n"
+            "  expected  at least 0\n"
+            "  got       -1 at [1]"),
+      chunk("no room for a window", {.windows = 1},
+            "tessera: compress_plan: parameter 'num_windows' is too small\n"
+            "  expected  at least 2\n"
+            "  got       1"),
   };
 }
 

@@ -14,7 +14,6 @@ namespace tessera::python {
 namespace {
 
 constexpr size_t kAlignment = 256;
-constexpr const char* kName = "dltensor_versioned";
 
 struct Memory {
   std::unique_ptr<void, decltype(&std::free)> host{nullptr, &std::free};
@@ -69,17 +68,34 @@ class Buffer {
     return nb::make_tuple(device_.is_cuda() ? kDlCuda : kDlCpu, device_.ordinal);
   }
 
-  /// Whoever takes it may use it in any stream: the call that wrote it is waited for.
-  nb::object dlpack(const nb::kwargs&) const {
+  /// Whoever takes it may use it in any stream: the call that wrote it is waited for. `max_version` says
+  /// whether the taker knows the managed tensors of DLPack 1.
+  nb::object dlpack(const nb::kwargs& options) const {
     if (device_.is_cuda()) {
       const nb::gil_scoped_release released;
       runtime::synchronize(device_.ordinal);
     }
-    auto* const lent = new Lent{{}, memory_, shape_, strides_};
-    lent->managed.version = {1, 0};
+    const bool is_versioned = options.contains("max_version") && !options["max_version"].is_none();
+    if (is_versioned) return lend<DlManagedVersioned>("dltensor_versioned");
+    return lend<DlManaged>("dltensor");
+  }
+
+ private:
+  /// A managed tensor and what it points to.
+  template <class Managed>
+  struct Lent {
+    Managed managed;
+    std::shared_ptr<const Memory> memory;
+    Dims shape, strides;
+  };
+
+  template <class Managed>
+  nb::object lend(const char* name) const {
+    auto* const lent = new Lent<Managed>{{}, memory_, shape_, strides_};
+    if constexpr (std::is_same_v<Managed, DlManagedVersioned>) lent->managed.version = {1, 0};
     lent->managed.manager_context = lent;
-    lent->managed.deleter = [](DlManagedVersioned* managed) {
-      delete static_cast<Lent*>(managed->manager_context);
+    lent->managed.deleter = [](Managed* managed) {
+      delete static_cast<Lent<Managed>*>(managed->manager_context);
     };
     const DlType type = dl_type_of(dtype_);
     lent->managed.tensor = {memory_->data(),
@@ -92,21 +108,15 @@ class Buffer {
                             lent->shape.values.data(),
                             lent->strides.values.data(),
                             0};
-    PyObject* const capsule = PyCapsule_New(&lent->managed, kName, [](PyObject* unused) {
-      if (PyCapsule_IsValid(unused, kName) == 0) return;  // somebody took it
-      auto* const managed = static_cast<DlManagedVersioned*>(PyCapsule_GetPointer(unused, kName));
+    PyObject* const capsule = PyCapsule_New(&lent->managed, name, [](PyObject* unused) {
+      const char* const still = PyCapsule_GetName(unused);
+      if (std::string_view(still).starts_with("used_")) return;  // somebody took it
+      auto* const managed = static_cast<Managed*>(PyCapsule_GetPointer(unused, still));
       managed->deleter(managed);
     });
     if (capsule == nullptr) delete lent;
     return owned(capsule);
   }
-
- private:
-  struct Lent {
-    DlManagedVersioned managed;
-    std::shared_ptr<const Memory> memory;
-    Dims shape, strides;
-  };
 
   std::shared_ptr<const Memory> memory_;
   DType dtype_;

@@ -10,6 +10,7 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepared.h"
 #include "tools/python/core/errors.h"
+#include "tools/python/core/op_function_call.h"
 #include "tools/python/core/options.h"
 #include "tools/python/core/redirect.h"
 #include "tools/python/core/signals.h"
@@ -22,64 +23,15 @@ using kernels::TensorRule;
 
 namespace {
 
-constexpr size_t kWorkspace = static_cast<size_t>(-1);
-constexpr size_t kMostSlots = 40;
 constexpr size_t kMostEntries = 1024;  // per op; then all are forgotten
 
 thread_local bool t_checks_values = false;
-
-bool is_absent_object(PyObject* object) {
-  return object == Py_Ellipsis || object == Py_None;
-}
 
 bool is_always_there(const TensorRule& tensor) {
   return !tensor.optional && !tensor.accumulate;
 }
 
 }  // namespace
-
-/// One call on its way.
-struct OpFunction::Call {
-  struct Views {
-    size_t first = 0, count = 0;
-  };
-
-  const Library* library = nullptr;
-  PyObject* first_tensor = nullptr;
-  const std::string* first_name = nullptr;
-  Device device;
-  bool has_stream = false;
-  kernels::Stream stream = nullptr;
-  Inline<TensorView, 24> views;
-  std::array<Views, kMostSlots> slots;  // of views; none: absent
-  OptionReader options;
-  Key key;
-  std::array<PyObject*, kMostSlots> given = {};  // outputs that the caller gave
-  std::shared_ptr<const Entry> entry;
-  std::vector<nb::object> made;  // by entry->made
-  bool waited = false;
-  Loans loans;
-
-  const TensorView& add(size_t slot, const TensorRule& rule, PyObject* object, std::string_view op);
-  /// The same of a tensor that is known to be of the call's library.
-  const TensorView& borrow(size_t slot, const TensorRule& rule, PyObject* object,
-                           std::string_view op);
-  void add_to_key(const TensorView& view);
-};
-
-/// One tensor that a kind of call writes.
-struct OpFunction::Made {
-  OutputInfo info;
-  size_t slot = 0;
-  size_t item = 0;  // of a list
-  std::unique_ptr<Allocation> allocation;
-};
-
-/// What calls that differ in addresses only have in common.
-struct OpFunction::Entry {
-  std::vector<uint64_t> key;
-  std::vector<Made> made;
-};
 
 namespace {
 
@@ -227,47 +179,6 @@ void OpFunction::borrow_inputs(Call& call, PyObject* const* arguments) const {
   }
 }
 
-// What `out` may be: the tensor of a single output, names with tensors, or a result.
-void OpFunction::read_given_outputs(Call& call, PyObject* out, PyObject* const* arguments) const {
-  for (size_t i = inputs_.size(); i > 0 && rule(inputs_[i - 1]).accumulate; --i) {
-    if (!is_absent_object(arguments[i - 1])) call.given[inputs_[i - 1]] = arguments[i - 1];
-  }
-  if (is_absent_object(out)) return;
-  if (PyDict_Check(out)) {
-    PyObject *name = nullptr, *tensor = nullptr;
-    for (Py_ssize_t at = 0; PyDict_Next(out, &at, &name, &tensor) != 0;) {
-      const auto found = std::find_if(fields_.begin(), fields_.end(), [&](size_t slot) {
-        return PyUnicode_Check(name) && text_of(name) == rule(slot).name;
-      });
-      if (found == fields_.end()) refuse_unknown_output(*table_, name);
-      give(call, *found, tensor);
-    }
-  } else if (fields_.size() == 1) {
-    give(call, fields_[0], out);
-  } else if (PyTuple_Check(out) && PyTuple_Size(out) >= static_cast<Py_ssize_t>(fields_.size())) {
-    for (size_t i = 0; i < fields_.size(); ++i) {
-      give(call, fields_[i], PyTuple_GetItem(out, static_cast<Py_ssize_t>(i)));
-    }
-  } else {
-    refuse(table_->name, "out", "TYPE", "argument 'out' has the wrong type",
-           fields_.empty()
-               ? "nothing: the op has no outputs"
-               : fmt::format("a dict of names and tensors, or a result of the op: {} fields",
-                             fields_.size()),
-           describe(out));
-  }
-}
-
-void OpFunction::give(Call& call, size_t slot, PyObject* tensor) const {
-  if (is_absent_object(tensor) || call.given[slot] == tensor) return;
-  if (is_argument(slot)) {
-    refuse(table_->name, "out", "NAME",
-           fmt::format("'out' names '{}', which is an argument", rule(slot).name),
-           "outputs only; an accumulator is given as an argument", rule(slot).name);
-  }
-  call.given[slot] = tensor;
-}
-
 std::shared_ptr<const OpFunction::Entry> OpFunction::entry_of(Call& call) {
   call.key.push_back(reinterpret_cast<uintptr_t>(call.library));
   const Key& key = call.key;
@@ -388,39 +299,6 @@ void OpFunction::trim(Call& call) const {
     if (!(shape == info.shape)) call.made[i] = call.library->shortened(call.made[i], shape);
   }
   call.waited = waits_for_data(params);
-}
-
-nb::object OpFunction::field(Call& call, size_t slot) const {
-  const bool is_list = !rule(slot).list.empty();
-  nb::object list = is_list ? nb::object(nb::list()) : nb::none();
-  for (size_t i = 0; i < call.made.size(); ++i) {
-    if (call.entry->made[i].slot != slot) continue;
-    if (!is_list) return std::move(call.made[i]);
-    check(PyList_Append(list.ptr(), call.made[i].ptr()));
-  }
-  return list;  // None for an output that was not asked for
-}
-
-nb::object OpFunction::result(Call& call) const {
-  if (fields_.empty()) return nb::none();
-  if (fields_.size() == 1) return field(call, fields_[0]);
-  const auto size = static_cast<Py_ssize_t>(fields_.size());
-  nb::object fields = owned(PyTuple_New(size + (may_wait_ ? 1 : 0)));
-  for (Py_ssize_t i = 0; i < size; ++i) {
-    nb::object value = field(call, fields_[static_cast<size_t>(i)]);
-    if (may_wait_ && i + 1 == size) {  // the last output once more, as a list of the host
-      nb::object on_host = call.waited ? nb::object(value.attr("tolist")()) : nb::none();
-      PyTuple_SetItem(fields.ptr(), size, on_host.release().ptr());
-    }
-    PyTuple_SetItem(fields.ptr(), i, value.release().ptr());
-  }
-  if (!result_type_.is_valid()) return fields;
-  // What `<op>_result._make(fields)` comes to, without a call of Python code.
-  static const auto make_tuple =
-      reinterpret_cast<newfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_new));
-  const nb::object arguments = owned(PyTuple_Pack(1, fields.ptr()));
-  return owned(
-      make_tuple(reinterpret_cast<PyTypeObject*>(result_type_.ptr()), arguments.ptr(), nullptr));
 }
 
 }  // namespace tessera::python

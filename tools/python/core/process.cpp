@@ -271,7 +271,7 @@ void add_process(nb::module_& module) {
   module.def("counters", &counters);
   module.def("prepare", &prepare, nb::arg("call"));
   module.def("prepare_all", &prepare_all, nb::arg("calls"), nb::arg("jobs"));
-  module.def("take_value_errors", &take_value_errors, nb::arg("device"), nb::arg("stream"));
+  module.def("take_value_errors", &take_value_errors, nb::arg("device"), nb::arg("stream").none());
   module.def(
       "num_sms", [](int device) { return runtime::device_info(device).num_sms; },
       nb::arg("device"));

@@ -1,0 +1,56 @@
+#pragma once
+// Where tokens of a request lie: its slots in the state pool, its locations in the compressed cache.
+
+#include <optional>
+
+#include "dsl/builder.h"
+#include "kernels/signature/call.h"
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels::serving {
+
+/// What kernels of the compressor's plans depend on.
+struct CompressSpec {
+  int32_t ratio;          // 4 or 128
+  int32_t capacity;       // requests that the kernel has room for; 0: one thread each
+  int32_t has_pages;      // of the state; else every request has one ring
+  int32_t has_out_pages;  // of the compressed cache
+};
+
+/// Slots of a window: of two ratios for 4, the older half from the row before.
+inline int64_t window_slots(int64_t ratio) {
+  return ratio == 4 ? 8 : ratio;
+}
+
+CompressSpec compress_spec(const Call& c, int32_t capacity);
+
+/// Checks the parameters of the plans: ring, pages, and that one of the two tables is given.
+void require_rings(const Call& c);
+
+/// The tables as a kernel declares them: state_slot i32 [batch] or state_pages i32 [batch, state_columns],
+/// out_pages i32 [batch, out_columns], their row strides; scalars ring, state_page_size, out_page_size.
+class CompressTables {
+ public:
+  CompressTables(dsl::Builder& k, const CompressSpec& s, const dsl::Value& batch);
+
+  /// The slot of a position in the state pool, -1 where its page or ring is not there.
+  dsl::Value slot(const dsl::Value& request, const dsl::Value& position) const;
+  /// Where the entry of a window goes; -1 without tables and where its page is below 0.
+  dsl::Value location(const dsl::Value& request, const dsl::Value& window) const;
+  /// True unless the table has no column for a window.
+  dsl::Value has_location(const dsl::Value& window) const;
+
+  const dsl::Value& state_page_size() const { return *state_page_size_; }
+
+ private:
+  dsl::Builder& k_;
+  const CompressSpec s_;
+  std::optional<dsl::Ref> state_slot_, state_pages_, out_pages_;
+  std::optional<dsl::Value> state_columns_, out_columns_, ring_, state_page_size_, out_page_size_;
+};
+
+/// What a plan says where a page or a ring is not there.
+inline constexpr const char* kNoSlot = "a slot of the state that is needed is not in its table";
+inline constexpr const char* kNoLocation = "argument 'out_pages' has too few columns";
+
+}  // namespace tessera::kernels::serving

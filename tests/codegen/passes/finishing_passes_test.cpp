@@ -1,0 +1,133 @@
+// drop_checks, remove_dead, inline_loads and choose_unroll on small programs of the thread IR.
+
+#include "codegen/passes/choose_unroll.h"
+#include "codegen/passes/inline_loads.h"
+#include "codegen/passes/remove_dead.h"
+#include "tests/support/catch.h"
+#include "tests/support/program_text.h"
+
+using namespace tessera;
+using test::body_text;
+using test::read_body;
+
+namespace {
+
+constexpr const char* kMemory =
+    "param g: i32[n], read only\nparam o: i32[n]\nshared s: i32[64] at byte 0";
+
+std::string without_dead(const char* body) {
+  codegen::Program program = read_body(64, kMemory, body);
+  codegen::drop_checks(program);
+  codegen::remove_dead(program);
+  return body_text(program);
+}
+std::string with_inlined(const char* body) {
+  codegen::Program program = read_body(64, kMemory, body);
+  codegen::inline_loads(program);
+  return body_text(program);
+}
+
+}  // namespace
+
+TEST_CASE("what only the executor looks at goes, and what only that used", "[passes]") {
+  CHECK(without_dead(R"(
+    limit = n * 2
+    assume thread < limit
+    check s[thread]: thread in 0 .. +64
+    assert thread < n)") == "assert thread < n\n");
+}
+
+TEST_CASE("values that nobody uses go, backwards to what made them", "[passes]") {
+  CHECK(without_dead(R"(
+    a = load g[cast<i64>(thread)], proved
+    b = a + 1
+    c = load g[0], proved
+    registers r: i32[2]
+    registers q: i32[1]
+    store q[0] = c
+    d = load q[0])") ==
+        "c = load g[0], proved\n"
+        "registers q: i32[1]\n"
+        "store q[0] = c\n");
+}
+
+TEST_CASE("empty loops and branches go, exchanges and stores stay", "[passes]") {
+  CHECK(without_dead(R"(
+    for i = 0; < n; += 1
+      # nothing
+      x = i
+    if thread < 3
+      y = thread
+    v = ballot(thread < 3)
+    if thread < 4
+      store s[thread] = 1, proved
+    else
+      # nothing)") ==
+        "v = ballot(thread < 3)\n"
+        "if thread < 4\n"
+        "  store s[thread] = 1, proved\n");
+}
+
+TEST_CASE("a load moves to its only use unless something between disturbs it", "[passes]") {
+  CHECK(with_inlined(R"(
+    a = load g[cast<i64>(thread)], proved
+    b = load s[thread], proved
+    store o[cast<i64>(thread)] = a + b, proved)") ==
+        "a = load at use g[cast<i64>(thread)], proved\n"
+        "b = load at use s[thread], proved\n"
+        "store o[cast<i64>(thread)] = a + b, proved\n");
+  for (const char* between :
+       {"store s[0] = 1, proved", "barrier", "warp barrier",
+        "commit\n    wait until 0 groups pending", "v = ballot(thread < 3)", "return if thread < 3",
+        "wait for the previous kernel", "atomic add s[0] with 1, proved"}) {
+    CAPTURE(between);
+    const std::string text = std::string("    a = load s[thread], proved\n    ") + between +
+                             "\n    store o[cast<i64>(thread)] = a, proved";
+    CHECK(with_inlined(text.c_str()).find("at use") == std::string::npos);
+  }
+  // Used twice, and in the header of a loop.
+  CHECK(with_inlined(R"(
+    a = load s[thread], proved
+    store o[cast<i64>(thread)] = a + a, proved
+    b = load s[thread], proved
+    for i = 0; < b; += 1
+      barrier)")
+            .find("at use") == std::string::npos);
+}
+
+TEST_CASE("an index that a moved load names is evaluated at the use, too", "[passes]") {
+  CHECK(with_inlined(R"(
+    i = load s[thread], proved
+    a = load g[cast<i64>(i)], proved
+    barrier
+    store o[cast<i64>(thread)] = a, proved)") ==
+        "i = load at use s[thread], proved\n"
+        "a = load g[cast<i64>(i)], proved\n"
+        "barrier\n"
+        "store o[cast<i64>(thread)] = a, proved\n");
+}
+
+TEST_CASE("many slots that only move go in four rounds", "[passes]") {
+  const auto unrolled = [](const char* memory, const char* body) {
+    codegen::Program program = read_body(64, memory, body);
+    for (codegen::Stmt& stmt : program.body) {
+      if (auto* loop = std::get_if<codegen::For>(&stmt.node)) loop->over_slots = true;
+    }
+    codegen::choose_unroll(program);
+    return body_text(program);
+  };
+  CHECK(unrolled(kMemory, R"(
+    unrolled i = 0; < 40; += 1
+      x = load g[cast<i64>(i)], proved
+      store o[cast<i64>(i)] = x, proved)")
+            .find("unrolled i = 0; < 40; += 1; 10 at once\n") == 0);
+  CHECK(unrolled(kMemory, R"(
+    unrolled i = 0; < 16; += 1
+      x = load g[cast<i64>(i)], proved)")
+            .find("at once") == std::string::npos);
+  CHECK(unrolled("undeclared registers r: i32[40]", R"(
+    unrolled i = 0; < 40; += 1
+      place = i * 1
+      store r[place] = 0)")
+            .find("at once") == std::string::npos);
+}

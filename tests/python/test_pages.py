@@ -1,0 +1,60 @@
+"""The Python blocks of the pages run, and every call that replaces one of TileKernels works."""
+
+import re
+from pathlib import Path
+
+import numpy
+import pytest
+
+import tessera
+from calls import OPS, Call
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page for page in sorted(ROOT.rglob("*.md")) if not page.relative_to(ROOT).parts[0].startswith((".", "build"))]
+
+
+def blocks():
+    for page in PAGES:
+        for number, (words, text) in enumerate(re.findall(r"^```python([^\n]*)\n(.*?)^```", page.read_text(), re.M | re.S)):
+            if "no-run:" not in words:
+                yield pytest.param(text, id=f"{page.relative_to(ROOT)}-{number}")
+
+
+@pytest.mark.parametrize("text", list(blocks()))
+def test_a_block_of_a_page_runs(text):
+    if re.search(r"^import torch", text, re.M):
+        pytest.importorskip("torch")
+        pytest.importorskip("tessera.nn")
+    exec(text, {})
+
+
+def rows():
+    page = (ROOT / "tools/python/FROM_TILEKERNELS.md").read_text()
+    for theirs, call, results in re.findall(r"^\| `(.+?)` \| `(tessera\..+?)` \| (.+?) \|", page, re.M):
+        yield pytest.param(call, results, id=theirs)
+
+
+@pytest.mark.parametrize("call, results", list(rows()))
+def test_the_call_that_replaces_one_of_tilekernels_runs(call, results):
+    name = re.match(r"tessera\.(\w+)\(", call)[1]
+    if name == "get_num_sms":
+        tessera.set_num_sms(7)
+        assert eval(call) == 7
+        return
+    if name == "set_num_sms":
+        assert eval(call, {"tessera": tessera, "num_sms": None}) is None
+        return
+    example = Call(name)
+    got = eval(call, {"tessera": tessera, **example.tensors, **example.params})
+    fields = re.findall(r"`(\w+)`", results)
+    if "in place" in results:
+        assert got is None and fields == [t.name for t in OPS[name].tensors if t.role == "inout"]
+    elif len(fields) == 1:
+        assert isinstance(got, numpy.ndarray) and fields == [t.name for t in OPS[name].results]
+    else:
+        assert list(got._fields) == fields
+
+
+def test_every_op_that_tilekernels_has_is_on_its_page():
+    page = (ROOT / "tools/python/FROM_TILEKERNELS.md").read_text()
+    assert {name for name, op in OPS.items() if op.family != "serving" and f"`tessera.{name}(" not in page} == set()
