@@ -23,7 +23,7 @@ void set_integer(HostTensor& tensor, int64_t element, int64_t value) {
 using Lanes = std::array<float, 32>;
 
 float butterfly_sum(Lanes values) {
-  for (const size_t distance : {16, 8, 4, 2, 1}) {
+  for (size_t distance = 16; distance > 0; distance /= 2) {
     const Lanes before = values;
     for (size_t lane = 0; lane < 32; ++lane) values[lane] = before[lane] + before[lane ^ distance];
   }

@@ -120,6 +120,8 @@ class OverloadRules:
         words += [_tensor_word(t, alias) for t in required]
         words += [_tensor_word(t, alias, "?") for t in optional]
         words += [_param_word(p) for p in self.op.params if p.name not in constants]
+        if len(constants) > 1:  # torch aborts at exit if two overloads differ in their results alone
+            words += [f"bool {flag}=True" for flag, is_set in constants.items() if is_set]
         for tensor in written:
             kind = "[]" if tensor.list else ""
             maybe = "?" if tensor.name in conditional else ""

@@ -8,7 +8,6 @@ outputs of fake tensors. No overload records a gradient: tessera.functional does
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -25,8 +24,6 @@ from tessera._traced import traced_function
 __all__ = ["traced"]
 
 _LIBRARY = torch.library.Library("tessera", "DEF")
-# Lives as long as the process: where two overloads differ in their results alone, torch aborts when it takes them back.
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_LIBRARY.m))
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
