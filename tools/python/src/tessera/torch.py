@@ -8,7 +8,6 @@ outputs of fake tensors. No overload records a gradient: tessera.functional does
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -24,9 +23,9 @@ from tessera._traced import traced_function
 
 __all__ = ["traced"]
 
-_LIBRARY = torch.library.Library("tessera", "DEF")
-# Lives as long as the process: where two overloads differ in their results alone, torch aborts when it takes them back.
-ctypes.pythonapi.Py_IncRef(ctypes.py_object(_LIBRARY.m))
+# One library per overload: where two overloads differ in their results alone, torch 2.15 aborts at exit when one library
+# takes both back.
+_LIBRARIES: list[torch.library.Library] = []
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
@@ -63,13 +62,15 @@ def _register(rules: OverloadRules) -> None:
         if hasattr(torch.Tag, "cudagraph_unsafe"):
             tags.append(torch.Tag.cudagraph_unsafe)
     for overload in rules.overloads():
-        _LIBRARY.define(overload.schema, tags=tags)
+        library = torch.library.Library("tessera", "FRAGMENT")
+        _LIBRARIES.append(library)
+        library.define(overload.schema, tags=tags)
         name = overload.qualified_name
         kernel = kernel_of(rules, overload)
         for key in ("CPU", "CUDA"):
-            _LIBRARY.impl(name, kernel, key)
-        _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_fake(name, _fake(rules, overload), lib=_LIBRARY)
+            library.impl(name, kernel, key)
+        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        torch.library.register_fake(name, _fake(rules, overload), lib=library)
     _FUNCTIONS[rules.op.name] = traced_function(rules)
 
 
