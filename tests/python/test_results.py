@@ -78,3 +78,16 @@ def test_a_waiting_call_brings_its_counts():
     assert result.pos_to_expert.shape == (12,)
     sized = tessera.get_fused_mapping(topk, num_experts=3, alignment=4, num_expanded_tokens=16)
     assert sized.num_tokens_per_expert_host is None and sized.pos_to_expert.shape == (16,)
+
+
+def test_a_given_output_without_room_for_its_padding_is_refused():
+    x = np.ones((37, 640), np.float32)
+    options = {"format": "e4m3", "num_per_channels": 128, "sf_layout": "col_major_tma"}
+    good = tessera.per_token_cast(x, **options)
+    assert good.out_sf.strides == (4, 160)
+    memory = np.zeros(5 * 40 - 3, np.float32)
+    tight = np.ndarray((37, 5), np.float32, memory, 0, (4, 160))
+    with pytest.raises(tessera.ArgumentError, match="'out_sf' has no room for its padding\\n.*200 elements.*\\n.*197 elements"):
+        tessera.per_token_cast(x, **options, out={"out_sf": tight})
+    again = tessera.per_token_cast(x, **options, out=good)
+    assert again.out_sf is good.out_sf

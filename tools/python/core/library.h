@@ -3,6 +3,7 @@
 // it.
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -53,6 +54,11 @@ class Library {
                             const kernels::Stream* stream, Loans& loans) const = 0;
   virtual std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
                                               PyObject* like) const = 0;
+  /// Bytes from the first element of a tensor to the end of its memory; none if that is not known.
+  virtual std::optional<int64_t> bytes_behind(const nb::handle& tensor) const {
+    static_cast<void>(tensor);
+    return std::nullopt;
+  }
   /// The stream that work on such tensors is queued in now.
   virtual kernels::Stream current_stream(Device device) const = 0;
   /// True if a mode is active that may replace what tensors mean.

@@ -131,6 +131,17 @@ class Numpy final : public Library {
     return std::make_unique<ArrayAllocation>(output);
   }
 
+  // The memory is that of the array at the end of the chain of bases.
+  std::optional<int64_t> bytes_behind(const nb::handle& tensor) const override {
+    nb::object owner = nb::borrow(tensor);
+    while (nb::hasattr(owner, "base") && !owner.attr("base").is_none()) owner = owner.attr("base");
+    if (!nb::hasattr(owner, "__array_interface__")) return std::nullopt;
+    const auto address = [](const nb::handle& array) {
+      return nb::cast<int64_t>(array.attr("__array_interface__")["data"][0]);
+    };
+    return address(owner) + nb::cast<int64_t>(owner.attr("nbytes")) - address(tensor);
+  }
+
   kernels::Stream current_stream(Device) const override { return nullptr; }
 };
 

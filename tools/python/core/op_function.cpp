@@ -253,7 +253,23 @@ void OpFunction::place(Call& call, size_t number) const {
     }
     object = items[made.item];
   }
-  call.add(made.slot, tensor, object.ptr(), table_->name);
+  const TensorView view = call.add(made.slot, tensor, object.ptr(), table_->name);
+  check_room(*call.library, object, view, made.info);
+}
+
+// Ops write the padding of an output as well, which no extent or stride of a given tensor shows.
+void OpFunction::check_room(const Library& library, const nb::object& given, const TensorView& view,
+                            const OutputInfo& output) const {
+  const int64_t element = bytes(output.dtype), needed = output.storage_elements * element;
+  const bool is_like = view.dtype == output.dtype && view.shape == output.shape;
+  if (needed <= view.span_bytes() || !is_like) return;  // else the op says what is wrong
+  const std::optional<int64_t> there = library.bytes_behind(given);
+  if (there && *there >= needed) return;
+  refuse(table_->name, output.name, "",
+         fmt::format("output '{}' has no room for its padding", output.name),
+         fmt::format("{} elements from its first on, as the op allocates", output.storage_elements),
+         there ? fmt::format("{} elements", *there / element)
+               : std::string("memory whose end is not known"));
 }
 
 void OpFunction::run(Call& call) const {

@@ -51,6 +51,8 @@ class OpFunction {
   std::shared_ptr<const Entry> make_entry(const Call& call) const;
   void place_outputs(Call& call) const;
   void place(Call& call, size_t number) const;
+  void check_room(const Library& library, const nb::object& given, const TensorView& view,
+                  const kernels::OutputInfo& output) const;
   void run(Call& call) const;
   void raise_value_errors(const Call& call) const;
   void finish(Call& call) const;

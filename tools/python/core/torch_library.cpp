@@ -121,6 +121,12 @@ class Torch final : public Library {
     return std::make_unique<TorchAllocation>(output, device, nb::handle(like).attr("device"));
   }
 
+  std::optional<int64_t> bytes_behind(const nb::handle& tensor) const override {
+    const auto size = nb::cast<int64_t>(tensor.attr("untyped_storage")().attr("nbytes")());
+    const auto first = nb::cast<int64_t>(tensor.attr("storage_offset")());
+    return size - first * nb::cast<int64_t>(tensor.attr("element_size")());
+  }
+
   bool is_intercepted() const override {
     const nb::object modes = owned(PyObject_CallNoArgs(count_modes_.ptr()));
     return PyLong_AsLong(modes.ptr()) != 0;

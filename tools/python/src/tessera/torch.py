@@ -60,15 +60,13 @@ def _register(rules: OverloadRules) -> None:
         if hasattr(torch.Tag, "cudagraph_unsafe"):
             tags.append(torch.Tag.cudagraph_unsafe)
     for overload in rules.overloads():
-        library = torch.library.Library("tessera", "FRAGMENT")
-        _LIBRARIES.append(library)
-        library.define(overload.schema, tags=tags)
+        _LIBRARY.define(overload.schema, tags=tags)
         name = overload.qualified_name
         kernel = kernel_of(rules, overload)
         for key in ("CPU", "CUDA"):
-            library.impl(name, kernel, key)
-        library.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_fake(name, _fake(rules, overload), lib=library)
+            _LIBRARY.impl(name, kernel, key)
+        _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
+        torch.library.register_fake(name, _fake(rules, overload), lib=_LIBRARY)
     _FUNCTIONS[rules.op.name] = traced_function(rules)
 
 
