@@ -47,7 +47,9 @@ TensorView Chain::find(const std::string& name) const {
 TensorView Chain::in_workspace(const OutputInfo& info) {
   TensorView view(nullptr, info.dtype, info.shape, info.strides, call_->device());
   if (go_ != nullptr) {
-    view.data = static_cast<float*>(call_->given("workspace").data) + elements_;
+    // An integer: a dry call has a workspace without memory.
+    const auto begin = reinterpret_cast<uintptr_t>(call_->given("workspace").data);
+    view.data = reinterpret_cast<void*>(begin + static_cast<uintptr_t>(elements_) * sizeof(float));
   }
   const int64_t bytes = num_elements(info.shape) * tessera::bytes(info.dtype);
   elements_ += (bytes + 4 * kUnit - 1) / (4 * kUnit) * kUnit;
