@@ -27,10 +27,10 @@ enum class ScoringFunc : uint8_t { sigmoid, sqrtsoftplus, softmax };
 TESSERA_API std::string_view name(ScoringFunc value);
 
 enum class Order : uint8_t { index, value };
-std::string_view name(Order value);
+TESSERA_API std::string_view name(Order value);
 
 enum class Scale : uint8_t { shared, routed };
-std::string_view name(Scale value);
+TESSERA_API std::string_view name(Scale value);
 
 /// ids of the num_topk largest scores of each token
 ///
@@ -1611,7 +1611,7 @@ struct CompressPlan {
   int64_t state_page_size = 0;
   int64_t out_page_size = 64;
 };
-void compress_plan(const CompressPlan& call, Stream stream);
+TESSERA_API void compress_plan(const CompressPlan& call, Stream stream);
 
 /// slots and windows of one new token of each request, for the KV compressor
 ///
@@ -1640,7 +1640,7 @@ struct CompressPlanDecode {
   int64_t state_page_size = 0;
   int64_t out_page_size = 64;
 };
-void compress_plan_decode(const CompressPlanDecode& call, Stream stream);
+TESSERA_API void compress_plan_decode(const CompressPlanDecode& call, Stream stream);
 
 /// the columns of the largest scores of each row, exactly
 ///
@@ -1677,7 +1677,7 @@ struct TopkSelect {
   bool save_raw = false;
   bool save_values = false;
 };
-void topk_select(const TopkSelect& call, Stream stream);
+TESSERA_API void topk_select(const TopkSelect& call, Stream stream);
 
 /// the rows of a batch that are too long for one block
 ///
@@ -1695,7 +1695,7 @@ struct TopkPlan {
   std::optional<int64_t> topk = {};  // must be given
   std::optional<int64_t> max_length = {};  // must be given
 };
-void topk_plan(const TopkPlan& call, Stream stream);
+TESSERA_API void topk_plan(const TopkPlan& call, Stream stream);
 
 /// the experts that a table names for each token, and their weights
 ///
@@ -1729,7 +1729,7 @@ struct HashGate {
   Scale scale = Scale::shared;
   DType idx_dtype = DType::i32;
 };
-void hash_gate(const HashGate& call, Stream stream);
+TESSERA_API void hash_gate(const HashGate& call, Stream stream);
 
 /// empties the rows of a routing that are padding
 ///
@@ -1742,6 +1742,6 @@ struct MaskPaddedTopk {
   TensorView topk_idx = {};
   TensorView topk_weights = {};
 };
-void mask_padded_topk(const MaskPaddedTopk& call, Stream stream);
+TESSERA_API void mask_padded_topk(const MaskPaddedTopk& call, Stream stream);
 
 }  // namespace tessera::kernels

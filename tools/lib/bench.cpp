@@ -56,7 +56,7 @@ class FunctionCall {
         }
         lists_.emplace_back(tensor.name.c_str(), std::span(views_).subspan(first));
       } else {
-        add(tensor.name, given);
+        add(tensor.name.c_str(), given);
       }
     }
     if (given.contains(kWorkspace)) add(kWorkspace, given);
@@ -68,10 +68,10 @@ class FunctionCall {
   void operator()() { call_op(op_, tensors_, lists_, options_, nullptr); }
 
  private:
-  void add(const std::string& name, const kernels::Tensors& given) {
+  void add(const char* name, const kernels::Tensors& given) {
     const auto found = given.find(name);
     views_.push_back(found == given.end() ? TensorView() : found->second);
-    tensors_.emplace_back(name.c_str(), views_.back());
+    tensors_.emplace_back(name, views_.back());
   }
 
   const kernels::OpInfo& op_;
