@@ -28,6 +28,10 @@ Call::Call(const ParsedOp& op, const Tensors& tensors, const Params& params)
     for (const std::string& name : names_of(rule)) check_input(rule, name);
     check_known_needs();
   }
+  for (const TensorRule& rule : op.signature.tensors) {
+    if (!rule.scales || rule.is_input()) continue;
+    for (const Expression& part : rule.scales->block) check_block_size(part);
+  }
   for (const ParamRule& param : op.signature.params) check_range(param);
   for (const NeedRule& need : op.signature.needs) check_need(need);
   if (op.op->check != nullptr) op.op->check(*this);
