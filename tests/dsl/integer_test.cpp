@@ -17,12 +17,14 @@ constexpr DType kTypes[] = {DType::i8,  DType::u8,  DType::i16, DType::u16,
                             DType::i32, DType::u32, DType::i64, DType::u64};
 
 __extension__ typedef __int128 Wide;
+__extension__ typedef unsigned __int128 UnsignedWide;
 
 /// Values near the ends of a dtype and near 0, and any.
 int64_t draw(std::mt19937_64& random, DType type) {
   const int64_t near = static_cast<int64_t>(random() % 5) - 2;
-  const int64_t end = static_cast<int64_t>(uint64_t{1} << (bits(type) - 1));
-  const int64_t values[] = {near, end + near, static_cast<int64_t>(random())};
+  const uint64_t end = uint64_t{1} << (bits(type) - 1);
+  const int64_t values[] = {near, static_cast<int64_t>(end + static_cast<uint64_t>(near)),
+                            static_cast<int64_t>(random())};
   return ir::wrap(type, values[random() % 3]);
 }
 
@@ -46,7 +48,9 @@ TEST_CASE("integer operations wrap like two's complement of any width", "[intege
       };
       CHECK(compute(Op::add, type, a, b) == wrapped(x + y));
       CHECK(compute(Op::sub, type, a, b) == wrapped(x - y));
-      CHECK(compute(Op::mul, type, a, b) == wrapped(x * y));
+      CHECK(
+          compute(Op::mul, type, a, b) ==
+          wrapped(static_cast<Wide>(static_cast<UnsignedWide>(x) * static_cast<UnsignedWide>(y))));
       CHECK(compute(Op::min, type, a, b) == wrapped(x < y ? x : y));
       CHECK(compute(Op::max, type, a, b) == wrapped(x < y ? y : x));
       CHECK(compute(Op::lt, type, a, b) == (x < y ? 1 : 0));
