@@ -79,6 +79,10 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
       store_integer(at(code_.thread) + lane * size, code_.thread.type, lane);
     }
   }
+  if (code_.checked && code_.has_bulk_copies) {
+    stores_.resize(static_cast<size_t>(program.shared_bytes / shadow_->granule() + 1));
+    fences_.resize(static_cast<size_t>(code_.threads));
+  }
   execute(code_.launch, 0);
 }
 
@@ -101,6 +105,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   if (left_ > 0) std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
   left_ = 0;
   drop_copies();
+  drop_mbarriers();
   if (code_.checked) {
     shadow_->start_block();
     global_shadow_->start_block();
@@ -114,7 +119,9 @@ void Machine::resume() {
   is_at_barrier_ = is_at_grid_barrier_ = false;
   next_ = execute(code_.block, next_);
   has_ended_ = !is_at_barrier_;
-  if (has_ended_) check_visitor();
+  if (!has_ended_) return;
+  check_visitor();
+  check_mbarriers_at_end();
 }
 
 size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
@@ -207,6 +214,24 @@ size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
         break;
       case Code::async_wait:
         async_wait(instr);
+        break;
+      case Code::mbarrier_init:
+        mbarrier_init(instr);
+        break;
+      case Code::mbarrier_expect:
+        mbarrier_expect(instr);
+        break;
+      case Code::mbarrier_arrive:
+        mbarrier_arrive(instr);
+        break;
+      case Code::mbarrier_wait:
+        if (!mbarrier_wait(instr)) trap_deadlock(instr);
+        break;
+      case Code::proxy_fence:
+        proxy_fence();
+        break;
+      case Code::bulk_copy:
+        bulk_copy(instr);
         break;
       case Code::leave:
         leave(instr);

@@ -18,6 +18,7 @@
 
 #include "codegen/cpu/bytecode.h"
 #include "codegen/cpu/executor.h"
+#include "codegen/cpu/mbarrier.h"
 #include "codegen/cpu/shadow.h"
 
 namespace tessera::codegen::cpu {
@@ -147,14 +148,38 @@ class Machine {
     int bytes = 0;
     int64_t group = 0;
     int32_t statement = 0;
-    int lanes = 1;  // of the warp that copy it
   };
-  static int lanes_of(const Transfer& transfer);
   void async_read(const Instr& instr);
   void async_copy(const Instr& instr);
   void async_commit();
   void async_wait(const Instr& instr);
   void drop_copies();
+
+  // ---- mbarriers (mbarrier.cpp)
+  void mbarrier_init(const Instr& instr);
+  void mbarrier_expect(const Instr& instr);
+  void mbarrier_arrive(const Instr& instr);
+  /// False if a thread has to wait: another must go on first.
+  bool mbarrier_wait(const Instr& instr);
+  void bulk_copy(const Instr& instr);
+  void proxy_fence();
+  /// Notes a store of this block's memory by a thread of the cluster.
+  void note_store(int64_t byte, int thread, int32_t statement);
+  void check_fenced(const Instr& instr, const Transfer& to, int lane) const;
+  Mbarrier& mbarrier_of(const Instr& instr, int lane);
+  int64_t mbarrier_byte(const Transfer& at, int lane) const;
+  void land(const Mbarrier::Copy& copy);
+  void mark_in_flight(const Mbarrier::Copy& copy, int32_t statement);
+  void drop_mbarriers();
+  void check_mbarrier(const Instr& instr);
+  void check_bytes(const Instr& instr, int lane, const Mbarrier& mbarrier,
+                   const std::string& name) const;
+  void check_mbarriers_at_end() const;
+  [[noreturn]] void trap_init(const Instr& instr, int lane, const char* what,
+                              int32_t related) const;
+  [[noreturn]] void trap_phase(const Instr& instr, int lane, int64_t phase,
+                               const Mbarrier& mbarrier) const;
+  void trap_deadlock(const Instr& instr);
 
   // ---- matrices (matrix.cpp)
   /// What a LoadMatrix does once its rows are checked.
@@ -207,8 +232,7 @@ class Machine {
   // ---- races (races.cpp)
   void check_shared(const Instr& instr, const Transfer& transfer);
   /// One thread's access to the memory of a block.
-  void check_shared(const Instr& instr, const Transfer& transfer, int lane,
-                    const Machine& owner) const;
+  void check_shared(const Instr& instr, const Transfer& transfer, int lane, Machine& owner) const;
   static int64_t shared_start(const Array& array);  // byte in the owner's arena
   int64_t offset_in_owner(const Transfer& transfer, int lane) const;
   /// Races on global elements within the block; notes for those between blocks.
@@ -262,7 +286,17 @@ class Machine {
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
   std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
   std::vector<int64_t> groups_;                 // committed, by thread
-  int left_ = 0;                                // threads that have returned
+  std::map<int64_t, Mbarrier> mbarriers_;       // by byte of the arena
+  // Checked programs with bulk copies: the last store to each byte, and how many proxy fences its thread had
+  // passed; how many each thread has.
+  struct GenericStore {
+    int thread = -1;  // of the cluster
+    int32_t statement = 0;
+    uint32_t fences = 0;
+  };
+  std::vector<GenericStore> stores_;
+  std::vector<uint32_t> fences_;
+  int left_ = 0;  // threads that have returned
   Counts counts_;
   Accesses accesses_;
 };

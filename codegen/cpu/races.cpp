@@ -15,7 +15,7 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
 }
 
 void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lane,
-                           const Machine& owner) const {
+                           Machine& owner) const {
   const Array& array = *storage(transfer.storage).array;
   SharedShadow& shadow = *owner.shadow_;
   const int64_t element_bits = bits(array.dtype);
@@ -37,9 +37,11 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
     const int thread =
         number(transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane);
     const auto conflict = transfer.atomic >= 0 ? shadow.atomic(byte, thread, instr.statement)
-                          : transfer.is_load
-                              ? shadow.read(byte, thread, instr.statement)
-                              : shadow.write(byte, thread, instr.statement, lanes_of(transfer));
+                          : transfer.is_load   ? shadow.read(byte, thread, instr.statement)
+                                               : shadow.write(byte, thread, instr.statement,
+                                                            transfer.is_bulk ? kWarpSize : 1);
+    const bool stores = (!transfer.is_load && !transfer.is_bulk) || transfer.atomic >= 0;
+    if (stores) owner.note_store(byte, thread, instr.statement);
     if (!conflict) continue;
     trap_race(instr, transfer, lane, shared_element_name(transfer, lane, byte), *conflict);
   }

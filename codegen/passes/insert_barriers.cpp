@@ -40,11 +40,15 @@ std::optional<Order> pending_order(const Stmt& stmt) {
       case Order::Kind::await:
         result = order;
         break;
+      case Order::Kind::wait:
+        // That of a cluster is for what is before the arrival, which keep_blocks places later.
+        if (order.group == Group::thread) result = order;
+        break;
       case Order::Kind::converge:
       case Order::Kind::exchange:  // of registers
       case Order::Kind::arrive:    // no thread waits yet
-      case Order::Kind::wait:      // for what is before the arrival, which keep_blocks places later
       case Order::Kind::fence:
+      case Order::Kind::proxy_fence:
       case Order::Kind::previous_kernel:
       case Order::Kind::next_kernel:
       case Order::Kind::leave:
@@ -246,10 +250,11 @@ class BarrierPlanner {
   bool process(Body& body, PendingAccesses& state) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (&body == left_out_of_ && i == left_out_) continue;
-      if (const std::optional<Order> order = pending_order(body[i])) {
+      const std::optional<Order> order = pending_order(body[i]);
+      const Accesses here = accesses_of(body[i]);
+      if (order && here.empty()) {
         take_order(*order, state);
       } else {
-        const Accesses here = accesses_of(body[i]);
         if (here.empty() && !contains_order(body[i])) continue;
         const bool quiet = is_quiet(body[i], here);
         // What orders its own accesses is looked into before it is judged, once its barriers stand.
@@ -264,6 +269,7 @@ class BarrierPlanner {
         }
         if (quiet) {
           for (const FootprintRef& access : here) state.add(access);
+          if (order) take_order(*order, state);
         } else if (!enter(body[i], state)) {
           return false;
         }
@@ -277,6 +283,8 @@ class BarrierPlanner {
       state.commit();
     } else if (order.kind == Order::Kind::await) {
       state.wait(order.pending);
+    } else if (order.kind == Order::Kind::wait) {
+      state.wait_at_mbarrier();
     } else if (order.group == Group::warp) {
       state.warp_barrier();
     } else {

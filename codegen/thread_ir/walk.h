@@ -34,7 +34,10 @@ concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, Print> || std::is_same_v<Node, Dependency> ||
                 std::is_same_v<Node, ExternCall> || std::is_same_v<Node, AsyncCopy> ||
                 std::is_same_v<Node, AsyncCommit> || std::is_same_v<Node, AsyncWait> ||
-                std::is_same_v<Node, Return>);
+                std::is_same_v<Node, Return> || std::is_same_v<Node, MbarrierInit> ||
+                std::is_same_v<Node, MbarrierExpect> || std::is_same_v<Node, MbarrierArrive> ||
+                std::is_same_v<Node, MbarrierWait> || std::is_same_v<Node, ProxyFence> ||
+                std::is_same_v<Node, BulkCopy>);
 
 /// Calls on_loop(For&) or on_branch(If&) for a statement with bodies, else on_leaf(). For passes to
 /// which the rounds and the condition matter; the others use walk() or for_each_body().
