@@ -181,7 +181,7 @@ class Printer {
     taken_ = taken;
   }
   void print(const If& branch) {
-    line(fmt::format("if {}", text(branch.condition)));
+    line(fmt::format("{} {}", branch.is_guard ? "guard" : "if", text(branch.condition)));
     body(branch.then);
     if (branch.otherwise.empty()) return;
     line("else");
@@ -213,7 +213,9 @@ class Printer {
     const std::string where =
         copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
     const std::string signal =
-        copy.mbarrier.array ? fmt::format(", mbarrier {}", text(copy.mbarrier)) : std::string();
+        copy.mbarrier.array
+            ? fmt::format(", mbarrier {}{}", text(copy.mbarrier), copy.expects ? ", expected" : "")
+            : std::string();
     line(fmt::format("bulk copy {}{} = {}{}{}", text(copy.to), where, text(copy.from),
                      facts(copy.from), signal));
   }

@@ -161,6 +161,7 @@ struct For {
 struct If {
   Expr condition;
   Body then, otherwise;
+  bool is_guard = false;  // the condition was the guard of an access: index arithmetic
 };
 /// Starts copying `from.width` elements from global to shared memory. They are in `to` after a wait
 /// for their group and must not be touched before. 4, 8 or 16 bytes, one dtype. Where the guard of
@@ -217,6 +218,7 @@ struct ProxyFence {};
 struct BulkCopy {
   Access from, to;
   Access mbarrier = {};
+  bool expects = false;  // its bytes, before it starts: no MbarrierExpect stands for them
 
   int64_t bytes() const { return int64_t{from.width} * bits(from.array->dtype) / 8; }
 };

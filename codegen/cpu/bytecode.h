@@ -155,7 +155,8 @@ struct ExternStep {
 /// A copy from global to shared memory that lands at a wait.
 struct AsyncMove {
   Transfer from, to;
-  int mbarrier = -1;  // in Bytecode::mbarriers: a bulk copy
+  int mbarrier = -1;     // in Bytecode::mbarriers: a bulk copy
+  bool expects = false;  // see BulkCopy
 };
 
 /// An mbarrier statement.

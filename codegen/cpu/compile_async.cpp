@@ -112,6 +112,7 @@ void Compiler::stmt(const BulkCopy& copy) {
   move.to.is_bulk = move.from.is_bulk = true;
   move.mbarrier = static_cast<int>(out_.mbarriers.size());
   out_.mbarriers.push_back(mbarrier(copy.mbarrier));
+  move.expects = copy.expects;
   const auto index = static_cast<int32_t>(out_.asyncs.size());
   out_.asyncs.push_back(std::move(move));
   emit(Code::async_read).index = index;

@@ -217,6 +217,10 @@ void Machine::bulk_copy(const Instr& instr) {
   const auto bytes_of = [&](int64_t elements) { return elements * bits(target.dtype) / 8; };
   for_each_lane(mask(), [&](int lane) {
     Mbarrier& mbarrier = mbarrier_of(signal, lane);
+    if (move.expects) {
+      mbarrier.expected += bytes_of(move.to.width);
+      mbarrier.expectation = {instr.statement, lane};
+    }
     mbarrier.copies.push_back({.to = shared_ + target.shared_offset + bytes_of(to[lane]),
                                .from = source + bytes_of(from[lane]),
                                .bytes = bytes_of(move.to.width),

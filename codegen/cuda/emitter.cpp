@@ -327,7 +327,10 @@ void Emitter::print(const For& loop) {
 }
 
 void Emitter::print(const If& branch) {
-  out_.open(fmt::format("if ({})", expressions_.value(branch.condition)));
+  const auto condition = [&](const If& of) {
+    return of.is_guard ? expressions_.index(of.condition) : expressions_.value(of.condition);
+  };
+  out_.open(fmt::format("if ({})", condition(branch)));
   names_.enter();
   body(branch.then);
   names_.leave();
@@ -335,7 +338,7 @@ void Emitter::print(const If& branch) {
   const Body* otherwise = &branch.otherwise;
   while (otherwise->size() == 1 && std::holds_alternative<If>(otherwise->front().node)) {
     const If& next = std::get<If>(otherwise->front().node);
-    out_.close(fmt::format(" else if ({}) {{", expressions_.value(next.condition)));
+    out_.close(fmt::format(" else if ({}) {{", condition(next)));
     names_.enter();
     body(next.then);
     names_.leave();

@@ -70,7 +70,9 @@ void Emitter::print(const MbarrierWait& wait) {
 }
 
 void Emitter::print(const ProxyFence&) {
-  out_.line(expressions_.call("fence_proxy") + "();");
+  // Stores to another block's memory are fenced for its bulk copies.
+  out_.line(expressions_.call(program_.cluster > 1 ? "fence_proxy_of_cluster" : "fence_proxy") +
+            "();");
 }
 
 void Emitter::print(const BulkCopy& copy) {
@@ -79,7 +81,9 @@ void Emitter::print(const BulkCopy& copy) {
   const bool has_hint = copy.from.cache != ir::CacheHint::none;
   const std::string hint =
       has_hint ? ", " + expressions_.call(std::string(ir::name(copy.from.cache))) : "";
-  out_.line(fmt::format("{}<{}{}>({}, {}, {});", expressions_.call("copy_bulk"), copy.bytes(), hint,
+  const std::string& function =
+      expressions_.call(copy.expects ? "expect_and_copy_bulk" : "copy_bulk");
+  out_.line(fmt::format("{}<{}{}>({}, {}, {});", function, copy.bytes(), hint,
                         mbarrier(copy.mbarrier), copy_address(copy.to), copy_address(copy.from)));
 }
 

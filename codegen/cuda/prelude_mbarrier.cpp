@@ -7,10 +7,18 @@ namespace {
 
 constexpr Snippet kMbarriers[] = {
     {"fence_proxy", "", R"(
-// What this thread has stored comes before the bulk copies that follow.
+// What this thread has stored to shared memory comes before the bulk copies that follow.
 __device__ __forceinline__ void fence_proxy() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+)"},
+    {"fence_proxy_of_cluster", "", R"(
+// The same for shared memory of all blocks of the cluster.
+__device__ __forceinline__ void fence_proxy_of_cluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cluster;" ::: "memory");
 #endif
 }
 )"},
@@ -101,6 +109,15 @@ __device__ __forceinline__ void copy_bulk(u64* mbarrier, void* shared, const voi
 #else
   copy_pieces<kBytes>(shared, global);
 #endif
+}
+)"},
+    {"expect_and_copy_bulk", "u64 copy_bulk expect_bytes", R"(
+// Any hint follows kBytes.
+template <int kBytes, class... Hint>
+__device__ __forceinline__ void expect_and_copy_bulk(u64* mbarrier, void* shared,
+                                                     const void* global) {
+  if (threadIdx.x % 32 == 0) expect_bytes<kBytes>(mbarrier);
+  copy_bulk<kBytes, Hint...>(mbarrier, shared, global);
 }
 )"},
     {"commit_pieces", "", R"(

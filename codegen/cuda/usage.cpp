@@ -220,7 +220,8 @@ void Usage::look(const For& loop) {
 void Usage::look(const If& branch) {
   visit(branch.then);
   visit(branch.otherwise);
-  use(branch.condition, Role::value);
+  use(branch.condition, branch.is_guard ? Role::index : Role::value);
+  if (branch.is_guard) mark_guarded(branch.condition);
 }
 
 void Usage::look(const Collective& collective) {

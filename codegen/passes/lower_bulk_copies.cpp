@@ -128,17 +128,14 @@ class BulkCopyLowering {
 
   void start(const BulkCopy& copy) {
     const auto issue = [&] {
-      const Expr group = load("group", committed_);
       BulkCopy signalled = copy;
       signalled.from.guard = {};
-      signalled.mbarrier = mbarrier_of(group);
-      emit(branch(is_first_lane(), [&] {
-        emit(MbarrierExpect{signalled.mbarrier, copy.bytes()});
-      }));
+      signalled.mbarrier = mbarrier_of(load("group", committed_));
+      signalled.expects = true;
       emit(std::move(signalled));
     };
     if (!copy.from.guard) return issue();
-    emit(branch(copy.from.guard, issue, [&] { clear(copy.to); }));
+    emit(If{copy.from.guard, inside(issue), inside([&] { clear(copy.to); }), true});
   }
 
   /// The lanes of the warp store zeros.
@@ -149,17 +146,20 @@ class BulkCopyLowering {
     zeros->dtype = row.array->dtype;
     zeros->size = piece;
     emit(Declare{zeros, true});
-    const Expr lane = thread() % ir::index(kWarpSize);
-    loop("column", lane * ir::index(piece), ir::index(row.width), ir::index(kWarpSize * piece),
-         [&](const Expr& column) {
-           Store store;
-           store.to = row;
-           store.to.offset = row.offset + column;
-           if (!row.indices.empty()) store.to.indices.back() = row.indices.back() + column;
-           store.to.width = piece;
-           store.from = {zeros, ir::index(0)};
-           emit(std::move(store));
-         });
+    const Expr first = thread() % ir::index(kWarpSize) * ir::index(piece);
+    const int step = kWarpSize * piece;
+    const Expr rounds = ir::index((row.width + step - 1) / step);
+    loop("round", ir::index(0), rounds, ir::index(1), [&](const Expr& round) {
+      const Expr column = first + round * ir::index(step);
+      Store store;
+      store.to = row;
+      store.to.offset = row.offset + column;
+      if (!row.indices.empty()) store.to.indices.back() = row.indices.back() + column;
+      store.to.width = piece;
+      if (row.width % step != 0) store.to.guard = column < ir::index(row.width);
+      store.from = {zeros, ir::index(0)};
+      emit(std::move(store));
+    });
     emit(ProxyFence{});
   }
 
@@ -209,11 +209,7 @@ class BulkCopyLowering {
   }
   template <class Then>
   Stmt branch(const Expr& condition, const Then& then) {
-    return {If{condition, inside(then), {}}, loc_};
-  }
-  template <class Then, class Otherwise>
-  Stmt branch(const Expr& condition, const Then& then, const Otherwise& otherwise) {
-    return {If{condition, inside(then), inside(otherwise)}, loc_};
+    return {If{condition, inside(then), {}, false}, loc_};
   }
   template <class Fn>
   void loop(const char* name, const Expr& begin, const Expr& end, const Expr& step, const Fn& fn) {

@@ -223,7 +223,8 @@ class ProgramReader {
     if (line.accept("pointer")) return pointer(line);
     if (line.accept("unrolled")) return loop(line, depth, true);
     if (line.accept("for")) return loop(line, depth, false);
-    if (line.accept("if")) return branch(line, depth);
+    if (line.accept("if")) return branch(line, depth, false);
+    if (line.accept("guard")) return branch(line, depth, true);
     if (line.accept("store")) return store(line);
     if (line.accept("atomic")) return atomic(line, {});
     if (line.accept("async copy")) return async_copy(line);
@@ -329,8 +330,9 @@ class ProgramReader {
     return made(std::move(node));
   }
 
-  Stmt branch(Line& line, int depth) {
+  Stmt branch(Line& line, int depth, bool is_guard) {
     If node;
+    node.is_guard = is_guard;
     node.condition = expression(line);
     const auto outer = vars_;
     node.then = body(depth + 1);
@@ -413,6 +415,7 @@ class ProgramReader {
     BulkCopy node;
     copied(line, node.from, node.to);
     if (line.accept(", mbarrier")) node.mbarrier = access(line);
+    node.expects = line.accept(", expected");
     return made(std::move(node));
   }
   Stmt mbarrier(Line& line) {

@@ -95,6 +95,7 @@ void check(const std::string& body, const char* code, const std::string& what,
 TEST_CASE("a bulk copy is there when the phase of its mbarrier has ended", "[cpu][mbarrier]") {
   const std::vector<int32_t> y = run(join({kInit, kExpect, kCopy, kArrive, kWait, kRead}));
   for (int i = 0; i < 64; ++i) CHECK(y[static_cast<size_t>(i)] == 63 - i);
+  CHECK(run(join({kInit, kCopy, ", expected", kArrive, kWait, kRead})) == y);
   // Bytes may be expected after the copy has started, and copied after the arrival.
   CHECK(run(join({kInit, kCopy, kExpect, kArrive, kWait, kRead})) == y);
   CHECK(run(join({kInit, kExpect, kArrive, kCopy, kWait, kRead})) == y);

@@ -127,8 +127,8 @@ TEST_CASE("whole rows carry their hint for the caches", "[language][rows]") {
   const auto text = [](ir::CacheHint hint) {
     return cuda_text(weighted_columns({.stages = 2}, {.hint = hint}));
   };
-  CHECK(count(text(ir::CacheHint::none), "copy_bulk<192>(") == 2);
-  CHECK(count(text(ir::CacheHint::evict_first), "copy_bulk<192, evict_first>(") == 2);
+  CHECK(count(text(ir::CacheHint::none), "expect_and_copy_bulk<192>(") == 2);
+  CHECK(count(text(ir::CacheHint::evict_first), "expect_and_copy_bulk<192, evict_first>(") == 2);
   check({.stages = 2}, {.hint = ir::CacheHint::evict_first}, 20);
 }
 

@@ -71,9 +71,7 @@ barrier
 registers committed: u32[1] = 0
 registers awaited: u32[1] = 0
 group = load committed[0]
-if thread % 32 == 0
-  mbarrier expect mbarriers[cast<i32>(group % 3)], 256 bytes
-bulk copy s[0 .. +64] = g[0 .. +64], proved, mbarrier mbarriers[cast<i32>(group % 3)]
+bulk copy s[0 .. +64] = g[0 .. +64], proved, mbarrier mbarriers[cast<i32>(group % 3)], expected
 group.2 = load committed[0]
 if thread % 32 == 0
   mbarrier arrive mbarriers[cast<i32>(group.2 % 3)]
@@ -126,12 +124,12 @@ TEST_CASE("a bulk copy with a guard stores zeros where the guard is false", "[pa
     bulk copy s[0 .. +64] at [0] = g[cast<i64>(0) .. +64], guarded, if n < 3
     commit
     wait until 0 groups pending)"));
-  CHECK(has(text, "if n < 3\n"));
+  CHECK(has(text, "\nguard n < 3\n"));
   CHECK(has(text, R"(
 else
   registers zeros: i32[4] = 0
-  for column = thread % 32 * 4; < 64; += 128
-    store s[column .. +4] = zeros[0 .. +4] at [column], proved
+  for round = 0; < 1; += 1
+    store s[thread % 32 * 4 + round * 128 .. +4] = zeros[0 .. +4] at [thread % 32 * 4 + round * 128], proved, if thread % 32 * 4 + round * 128 < 64
   proxy fence
 )"));
 }
