@@ -130,3 +130,41 @@ TEST_CASE("threads that may have left are told apart at what waits for them", "[
       return if thread < i)"))
             .find("RETURN_BEFORE_BARRIER") != std::string::npos);
 }
+
+TEST_CASE("registers that one role names are declared in it", "[passes][roles]") {
+  codegen::Program program =
+      read_body(96,
+                "undeclared registers both: i32[1]\nundeclared registers own: i32[2]\n"
+                "undeclared registers later: i32[1]",
+                R"(
+    roles
+      a: threads 0 .. +32
+        store both[0] = 1
+        store own[0] = 2
+        store later[0] = 3
+      b: threads 32 .. +64
+        store both[0] = 4
+    x = load later[0])");
+  codegen::place_declarations(program);
+  CHECK(body_text(program) ==
+        "registers both: i32[1]\n"
+        "registers later: i32[1]\n"
+        "roles\n"
+        "  a: threads 0 .. +32\n"
+        "    store both[0] = 1\n"
+        "    registers own: i32[2]\n"
+        "    store own[0] = 2\n"
+        "    store later[0] = 3\n"
+        "  b: threads 32 .. +64\n"
+        "    store both[0] = 4\n"
+        "x = load later[0]\n");
+}
+
+TEST_CASE("a role's barrier after threads have left is refused", "[passes][roles]") {
+  const std::string text = refusal(read_body(96, "", R"(
+    return if thread < 3
+    roles
+      a: threads 0 .. +64
+        named barrier 1 of 64 threads)"));
+  CHECK(text.find("RETURN_BEFORE_BARRIER") != std::string::npos);
+}
