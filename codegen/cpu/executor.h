@@ -7,8 +7,8 @@
 // included, compute in f32 and round once more. exp, log1p, tanh and rsqrt are within 1 ulp.
 //
 // The threads of a block run in lockstep; while they are parted into roles, the roles take turns, each
-// as far as it can go. Blocks run in any order on several CPU threads; in ascending order on one where atomics make the
-// order visible. Those of a cluster take turns, each from one cluster barrier to the next. Accesses
+// as far as it can go. Blocks run in any order on several CPU threads; in ascending order on one where
+// atomics make the order visible. Those of a cluster take turns in the same way. Accesses
 // of two blocks to one element of a tensor, at least one of them a write and not both atomic, are
 // undefined where no barrier of the grid lies between. Atomics take the threads of a block in order.
 
