@@ -47,6 +47,15 @@ TEST_CASE("columns that would meet in one bank are exchanged or padded apart", "
   CHECK(padded.find("rows 49 elements apart") != std::string::npos);
 }
 
+TEST_CASE("the threads of a role decide the arrangement of what it uses", "[passes][roles]") {
+  const std::string exchanged = placed(96, "shared s: f32[32, 32]", R"(
+    roles
+      a: threads 32 .. +64 as t
+        store s[open] = 1 at [t % 32, 0], proved
+        x = load s[open] at [0, t % 32], proved)");
+  CHECK(exchanged.find("16-byte chunks exchanged by xor") != std::string::npos);
+}
+
 TEST_CASE("arrays overlap in the arena where it would cost blocks, if they are not used together",
           "[passes]") {
   const std::string text = placed(32, "shared a: f32[16384]\nshared b: f32[16384]", R"(
