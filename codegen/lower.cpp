@@ -10,15 +10,16 @@
 #include <set>
 #include <span>
 
+#include "codegen/passes/await_bulk_copies.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
-#include "codegen/passes/drain_rows.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/inline_loads.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/keep_blocks.h"
+#include "codegen/passes/lower_bulk_copies.h"
 #include "codegen/passes/lower_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
 #include "codegen/passes/place_declarations.h"
@@ -67,22 +68,26 @@ struct Pass {
 
 constexpr Expectations kLowered = {};
 constexpr Expectations kPlaced = {.is_shared_placed = true};
-constexpr Expectations kDeclared = {.is_shared_placed = true, .are_registers_declared = true};
+constexpr Expectations kBulkLowered = {.is_shared_placed = true, .are_bulk_copies_lowered = true};
+constexpr Expectations kDeclared = {
+    .is_shared_placed = true, .are_bulk_copies_lowered = true, .are_registers_declared = true};
 
 /// The pass list.
 constexpr Pass kPasses[] = {
     {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); }},
     {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }},
-    {"drain_rows", [](Lowering& l) { drain_rows(l.kernel.body); }},
+    {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }},
     {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }},
     {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }},
     {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }},
     {"lower_tiles", run_lower_tiles, kLowered},
+    {"add_mbarriers", [](Lowering& l) { add_mbarriers(l.program); }, kLowered},
     {"place_shared", [](Lowering& l) { l.notes.arena = place_shared(l.program); }, kPlaced},
     {"insert_barriers",
      [](Lowering& l) { l.notes.barriers = insert_barriers(l.program, l.uniform); }, kPlaced},
     {"keep_blocks", [](Lowering& l) { keep_blocks(l.program); }, kPlaced},
     {"check_reached", [](Lowering& l) { check_reached(l.program, l.uniform); }, kPlaced},
+    {"lower_bulk_copies", [](Lowering& l) { lower_bulk_copies(l.program); }, kBulkLowered},
     {"place_declarations", [](Lowering& l) { place_declarations(l.program); }, kDeclared},
 };
 

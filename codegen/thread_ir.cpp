@@ -190,12 +190,32 @@ class Printer {
   void print(const AsyncCopy& copy) {
     const std::string where =
         copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
-    line(fmt::format("async copy{} {}{} = {}{}", copy.is_row ? " row" : "", text(copy.to), where,
-                     text(copy.from), facts(copy.from)));
+    line(fmt::format("async copy {}{} = {}{}", text(copy.to), where, text(copy.from),
+                     facts(copy.from)));
   }
-  void print(const AsyncCommit&) { line("commit"); }
+  void print(const AsyncCommit& commit) { line(commit.of_pieces ? "commit pieces" : "commit"); }
   void print(const AsyncWait& wait) {
-    line(fmt::format("wait until {} groups pending", wait.pending));
+    line(fmt::format("wait until {} groups {}pending", wait.pending,
+                     wait.of_pieces ? "of pieces " : ""));
+  }
+  void print(const MbarrierInit& init) { line(fmt::format("mbarrier init {}", text(init.at))); }
+  void print(const MbarrierExpect& expect) {
+    line(fmt::format("mbarrier expect {}, {} bytes", text(expect.at), expect.bytes));
+  }
+  void print(const MbarrierArrive& arrive) {
+    line(fmt::format("mbarrier arrive {}", text(arrive.at)));
+  }
+  void print(const MbarrierWait& wait) {
+    line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
+  }
+  void print(const ProxyFence&) { line("proxy fence"); }
+  void print(const BulkCopy& copy) {
+    const std::string where =
+        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
+    const std::string signal =
+        copy.mbarrier.array ? fmt::format(", mbarrier {}", text(copy.mbarrier)) : std::string();
+    line(fmt::format("bulk copy {}{} = {}{}{}", text(copy.to), where, text(copy.from),
+                     facts(copy.from), signal));
   }
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
@@ -313,8 +333,10 @@ std::string Printer::program(const Program& program) {
   if (program.thread) line(fmt::format("{}: thread index", begin(*program.thread)));
   if (program.shared_bytes > 0) line(fmt::format("shared memory: {} bytes", program.shared_bytes));
   for (const ArrayRef& array : program.shared) {
-    line(fmt::format("shared {}: {}{} at byte {}", begin(*array), tessera::name(array->dtype),
-                     list(array->shape), array->shared_offset));
+    const std::string arrivals =
+        array->is_mbarriers() ? fmt::format(", mbarriers of {} arrivals", array->arrivals) : "";
+    line(fmt::format("shared {}: {}{} at byte {}{}", begin(*array), tessera::name(array->dtype),
+                     list(array->shape), array->shared_offset, arrivals));
   }
   for (const ArrayRef& array : undeclared_registers(program.body)) {
     line(fmt::format("undeclared registers {}: {}[{}]", begin(*array), tessera::name(array->dtype),

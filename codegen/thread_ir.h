@@ -46,8 +46,12 @@ struct Array {
   // block's memory.
   Expr block;
   std::shared_ptr<const Array> mine;
+  // shared: of mbarriers (u64), how many arrivals end a phase; 0 = data.
+  int arrivals = 0;
   SourceLoc loc;
 
+  /// True if the elements are mbarriers. Only the mbarrier statements and bulk copies name them.
+  bool is_mbarriers() const { return arrivals > 0; }
   /// Global memory that this kernel never writes.
   bool is_constant() const { return space == ArraySpace::global && read_only && !may_alias; }
 };
@@ -177,16 +181,60 @@ struct RoleBodies {
 /// `from` is false zeros are written; `to` has none.
 struct AsyncCopy {
   Access from, to;
-  // A row of any multiple of 16 bytes: all lanes of the warp name the same and share it out.
-  bool is_row = false;
 };
 /// Closes the group of the copies that this thread started since its last commit.
-struct AsyncCommit {};
+struct AsyncCommit {
+  bool of_pieces = false;  // nothing on GPUs with bulk copies; see BulkCopy
+};
 /// Waits until at most `pending` groups of this thread are under way.
 struct AsyncWait {
   int pending = 0;
+  bool of_pieces = false;  // as above
 };
-/// Threads that meet the condition leave the kernel, once their copies of whole rows have landed.
+/// Initialises mbarriers, by one thread: phase 0, `arrivals` of their array pending. A proxy fence and a
+/// barrier of the block come before their first use.
+///
+/// An mbarrier goes through phases, counted from 0. A phase ends when no arrival is pending and as many
+/// bytes as its threads expect have been copied; then the next one begins, with all arrivals pending.
+/// GPUs before sm_90 pass over mbarrier statements.
+struct MbarrierInit {
+  Access at;  // `width` of them
+};
+/// The current phase ends after `bytes` more bytes.
+struct MbarrierExpect {
+  Access at;  // one mbarrier
+  int64_t bytes = 0;
+};
+/// One arrival at the current phase.
+struct MbarrierArrive {
+  Access at;
+};
+/// Waits until phase `phase` has ended. What was copied in it, and what other threads wrote before
+/// their arrivals, is there afterwards. The hardware compares the parity of the phase alone, so a
+/// thread may wait for the current phase or the one before.
+struct MbarrierWait {
+  Access at;
+  Expr phase;
+};
+/// Orders what this thread has stored to shared memory before bulk copies that follow it, in this thread
+/// or behind a barrier.
+struct ProxyFence {};
+/// Starts copying `from.width` elements from global to shared memory, any multiple of 16 bytes, one dtype.
+/// All lanes of the warp name the same elements; lane 0 starts the copy. They are in `to` when the
+/// current phase of `mbarrier` has ended.
+///
+/// Until lower_bulk_copies there is no mbarrier (a null array): the copy belongs to a group, as an
+/// AsyncCopy does, and where the guard of `from` is false zeros are written.
+///
+/// GPUs before sm_90 have no bulk copies: the lanes of the warp copy pieces of 16 bytes, which belong to
+/// the groups that AsyncCommit{of_pieces} closes and AsyncWait{of_pieces} waits for.
+struct BulkCopy {
+  Access from, to;
+  Access mbarrier = {};
+
+  int64_t bytes() const { return int64_t{from.width} * bits(from.array->dtype) / 8; }
+};
+/// Threads that meet the condition leave the kernel.
 struct Return {
   Expr condition;
 };
@@ -267,7 +315,8 @@ struct Stmt {
   std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, For, If, Barrier,
                WarpBarrier, NamedBarrier, RoleBodies, Collective, Comment, Declare, Present, Assert,
                CheckIndices, Print, Dependency, ExternCall, AsyncCopy, AsyncCommit, AsyncWait,
-               Return>
+               Return, MbarrierInit, MbarrierExpect, MbarrierArrive, MbarrierWait, ProxyFence,
+               BulkCopy>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it

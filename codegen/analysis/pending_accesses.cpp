@@ -51,6 +51,11 @@ void PendingAccesses::wait(int groups_under_way) {
   for (; groups_.size() > kept; groups_.pop_front()) land(groups_.front());
 }
 
+void PendingAccesses::wait_at_mbarrier() {
+  land(open_);
+  for (const auto& group : groups_) land(group);
+}
+
 void PendingAccesses::merge(const PendingAccesses& other) {
   for (const PendingAccess& access : other.pending_) insert(access);
   for (const FootprintRef& access : other.open_) insert_new(open_, access);

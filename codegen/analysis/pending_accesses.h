@@ -30,6 +30,8 @@ class PendingAccesses {
   void warp_barrier();
   void commit();
   void wait(int groups_under_way);
+  /// Any access in flight may be done after it, or go on.
+  void wait_at_mbarrier();
   /// Either this state or the other.
   void merge(const PendingAccesses& other);
 

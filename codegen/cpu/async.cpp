@@ -63,7 +63,6 @@ void Machine::async_copy(const Instr& instr) {
     landing.bytes = count;
     landing.group = groups_[thread];
     landing.statement = instr.statement;
-    landing.lanes = lanes_of(move.to);
     if (shadow_) {
       const int64_t first = landing.to - shared_;
       for (int64_t byte = first; byte < first + count; byte += shadow_->granule()) {
@@ -92,21 +91,16 @@ void Machine::async_wait(const Instr& instr) {
         std::memset(landing.to, 0, size);
       }
       if (shadow_) {
-        // The data is written now, by this thread or its warp: others need a barrier after the wait.
+        // The data is written now, by this thread: others need a barrier after the wait.
         const int64_t first = landing.to - shared_;
         for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
           shadow_->set_in_flight(byte, 0);
-          shadow_->write(byte, number(lane), landing.statement, landing.lanes);
+          shadow_->write(byte, number(lane), landing.statement);
         }
       }
       copies.pop_front();
     }
   });
-}
-
-/// A row is copied by its warp.
-int Machine::lanes_of(const Transfer& transfer) {
-  return transfer.is_row ? kWarpSize : 1;
 }
 
 /// Forgets what a block never waited for.

@@ -55,8 +55,14 @@ enum class Code : uint8_t {
   async_read,   // checks and counts what asyncs[index] reads, for the threads that read
   async_copy,   // starts asyncs[index]; threads without args[0], if given, will get zeros
   async_commit,
-  async_wait,  // until at most `index` groups are under way
-  leave,       // active threads with args[0] have finished; to target if none is left
+  async_wait,     // until at most `index` groups are under way
+  mbarrier_init,  // of mbarriers[index]; so the next three
+  mbarrier_expect,
+  mbarrier_arrive,
+  mbarrier_wait,
+  proxy_fence,
+  bulk_copy,  // starts asyncs[index]
+  leave,      // active threads with args[0] have finished; to target if none is left
   barrier,
   named_barrier,    // named_barriers[index]
   part,             // roles begin; the block goes on at target when all have ended
@@ -111,7 +117,7 @@ struct Transfer {
   // Rows of matrices, each for its whole warp: LoadMatrix. `width` elements are one row then.
   int matrices = 0;
   bool transposed = false;
-  bool is_row = false;  // of an asynchronous copy
+  bool is_bulk = false;  // of a bulk copy
 };
 
 /// CheckIndices with its values: i64 columns.
@@ -151,6 +157,14 @@ struct ExternStep {
 /// A copy from global to shared memory that lands at a wait.
 struct AsyncMove {
   Transfer from, to;
+  int mbarrier = -1;  // in Bytecode::mbarriers: a bulk copy
+};
+
+/// An mbarrier statement.
+struct MbarrierStep {
+  Transfer at;        // `width` mbarriers
+  Slot phase;         // wait: column of any integer dtype
+  int64_t bytes = 0;  // expect
 };
 
 /// into[i] = op(args[0][i], ..), one column after the other.
@@ -204,6 +218,7 @@ struct Bytecode {
   std::vector<ExternStep> calls;
   std::vector<Lanewise> lanewise;
   std::vector<AsyncMove> asyncs;
+  std::vector<MbarrierStep> mbarriers;
   std::vector<Product> products;
   std::vector<CollectiveOp> collectives;
   std::vector<NamedBarrier> named_barriers;
@@ -212,6 +227,8 @@ struct Bytecode {
   std::vector<SourceLoc> locs;        // by statement
   int64_t below = 0, above = 0;       // bytes of the frame on either side of offset zero
   int mask_depth = 1;
+  bool has_bulk_copies = false;
+  bool has_pieces = false;      // GPUs without bulk copies run it, too
   bool in_block_order = false;  // results depend on which block comes first
   bool orders_blocks = false;   // by atomics that acquire; implies in_block_order
 };

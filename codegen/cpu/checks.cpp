@@ -211,7 +211,7 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
   const Array& array = *memory.array;
   const int64_t element_bits = bits(array.dtype);
   const int64_t access_bits = transfer.width * element_bits;
-  const int64_t align_bits = transfer.is_row ? 128 : access_bits;
+  const int64_t align_bits = transfer.is_bulk ? 128 : access_bits;
   const bool is_global = array.space == ArraySpace::global;
   const bool unknown = is_global && memory.base;  // what lies at an address is not known
   const int64_t span_bits = unknown ? 0

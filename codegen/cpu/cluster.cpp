@@ -9,7 +9,7 @@
 namespace tessera::codegen::cpu {
 
 Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch& launch)
-    : launch_(launch), neighbours_(program.cluster, program.threads) {
+    : launch_(launch), neighbours_(program) {
   for (int rank = 0; rank < program.cluster; ++rank) {
     machines_.push_back(std::make_unique<Machine>(program, bytecode, launch, neighbours_, rank));
     neighbours_.blocks.push_back(machines_.back().get());
@@ -34,11 +34,16 @@ bool Cluster::resume() {
     bool went_on = false;
     for (const auto& machine : machines_) went_on = machine->resume() || went_on;
     const Machine* ended = nullptr;
-    const Machine* waits = nullptr;   // at a barrier
-    const Machine* stands = nullptr;  // its threads wait for others
+    const Machine* waits = nullptr;  // at a barrier
+    Machine* stands = nullptr;       // its threads wait for others
     for (const auto& machine : machines_) {
-      const bool is_at_barrier = machine->is_at_barrier();
-      (machine->has_ended() ? ended : is_at_barrier ? waits : stands) = machine.get();
+      if (machine->has_ended()) {
+        ended = machine.get();
+      } else if (machine->is_at_barrier()) {
+        waits = machine.get();
+      } else {
+        stands = machine.get();
+      }
     }
     if (stands != nullptr) {
       if (!went_on) stands->trap_deadlock();

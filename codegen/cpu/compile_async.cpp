@@ -1,6 +1,7 @@
-// Statements to instructions: asynchronous copies and leaving early.
+// Statements to instructions: asynchronous copies, mbarriers and leaving early.
 
 #include "codegen/cpu/compiler.h"
+#include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
 
@@ -18,29 +19,13 @@ Transfer Compiler::address(const Access& access, bool is_load) {
   return result;
 }
 
-void Compiler::stmt(const AsyncCopy& copy) {
-  if (!copy.is_row) return start(copy);
-  const int64_t mark = top_;
-  const Expr lane = ir::var(program_.thread) % ir::constant(DType::i32, kWarpSize);
-  const Slot is_first = as_column(eval(ir::binary(ir::Op::eq, lane, ir::constant(DType::i32, 0))));
-  const int branch = here();
-  emit(Code::mask_push, {}, is_first);
-  enter_mask();
-  start(copy);
-  land(branch);
-  emit(Code::mask_pop);
-  leave_mask();
-  top_ = mark;
-}
-
 /// As for guarded loads, the source address is computed only for the threads that pass the guard.
-void Compiler::start(const AsyncCopy& copy) {
+void Compiler::stmt(const AsyncCopy& copy) {
   const int64_t mark = top_;
   const auto index = static_cast<int32_t>(out_.asyncs.size());
   out_.asyncs.emplace_back();
   AsyncMove move;
   move.to = address(copy.to, false);
-  move.to.is_row = copy.is_row;
   Slot inside;
   int guard = -1;
   if (copy.from.guard) {
@@ -50,7 +35,6 @@ void Compiler::start(const AsyncCopy& copy) {
     enter_mask();
   }
   move.from = address(copy.from, true);
-  move.from.is_row = copy.is_row;
   out_.asyncs[static_cast<size_t>(index)] = std::move(move);
   emit(Code::async_read).index = index;
   if (copy.from.guard) {
@@ -62,12 +46,81 @@ void Compiler::start(const AsyncCopy& copy) {
   top_ = mark;
 }
 
-void Compiler::stmt(const AsyncCommit&) {
+void Compiler::stmt(const AsyncCommit& commit) {
+  out_.has_pieces = out_.has_pieces || commit.of_pieces;
   emit(Code::async_commit);
 }
 
 void Compiler::stmt(const AsyncWait& wait) {
   emit(Code::async_wait).index = wait.pending;
+}
+
+MbarrierStep Compiler::mbarrier(const Access& at) {
+  TESSERA_CHECK(at.array && at.array->is_mbarriers(), "an mbarrier statement without mbarriers");
+  return {.at = address(at, true), .phase = {}, .bytes = 0};
+}
+
+void Compiler::emit(Code code, MbarrierStep step) {
+  emit(code).index = static_cast<int32_t>(out_.mbarriers.size());
+  out_.mbarriers.push_back(std::move(step));
+}
+
+void Compiler::stmt(const MbarrierInit& init) {
+  const int64_t mark = top_;
+  emit(Code::mbarrier_init, mbarrier(init.at));
+  top_ = mark;
+}
+
+void Compiler::stmt(const MbarrierExpect& expect) {
+  const int64_t mark = top_;
+  MbarrierStep step = mbarrier(expect.at);
+  step.bytes = expect.bytes;
+  emit(Code::mbarrier_expect, std::move(step));
+  top_ = mark;
+}
+
+void Compiler::stmt(const MbarrierArrive& arrive) {
+  const int64_t mark = top_;
+  emit(Code::mbarrier_arrive, mbarrier(arrive.at));
+  top_ = mark;
+}
+
+void Compiler::stmt(const MbarrierWait& wait) {
+  const int64_t mark = top_;
+  MbarrierStep step = mbarrier(wait.at);
+  step.phase = as_column(eval(wait.phase));
+  emit(Code::mbarrier_wait, std::move(step));
+  top_ = mark;
+}
+
+void Compiler::stmt(const ProxyFence&) {
+  emit(Code::proxy_fence);
+}
+
+/// Lane 0 of each warp starts it.
+void Compiler::stmt(const BulkCopy& copy) {
+  TESSERA_CHECK(!copy.from.guard, "a bulk copy with a guard");
+  out_.has_bulk_copies = true;
+  const int64_t mark = top_;
+  const Expr lane = ir::var(program_.thread) % ir::constant(DType::i32, kWarpSize);
+  const Slot is_first = as_column(eval(ir::binary(ir::Op::eq, lane, ir::constant(DType::i32, 0))));
+  const int branch = here();
+  emit(Code::mask_push, {}, is_first);
+  enter_mask();
+  AsyncMove move;
+  move.to = address(copy.to, false);
+  move.from = address(copy.from, true);
+  move.to.is_bulk = move.from.is_bulk = true;
+  move.mbarrier = static_cast<int>(out_.mbarriers.size());
+  out_.mbarriers.push_back(mbarrier(copy.mbarrier));
+  const auto index = static_cast<int32_t>(out_.asyncs.size());
+  out_.asyncs.push_back(std::move(move));
+  emit(Code::async_read).index = index;
+  emit(Code::bulk_copy).index = index;
+  land(branch);
+  emit(Code::mask_pop);
+  leave_mask();
+  top_ = mark;
 }
 
 void Compiler::stmt(const Return& leave) {

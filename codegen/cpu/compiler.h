@@ -50,11 +50,18 @@ class Compiler {
 
   // ---- asynchronous copies (compile_async.cpp)
   void stmt(const AsyncCopy& copy);
-  void start(const AsyncCopy& copy);
-  void stmt(const AsyncCommit&);
+  void stmt(const AsyncCommit& commit);
   void stmt(const AsyncWait& wait);
   void stmt(const Return& leave);
   Transfer address(const Access& access, bool is_load);
+  void stmt(const MbarrierInit& init);
+  void stmt(const MbarrierExpect& expect);
+  void stmt(const MbarrierArrive& arrive);
+  void stmt(const MbarrierWait& wait);
+  void stmt(const ProxyFence&);
+  void stmt(const BulkCopy& copy);
+  MbarrierStep mbarrier(const Access& at);
+  void emit(Code code, MbarrierStep step);
 
   // ---- pointers and calls (compile_device_calls.cpp)
   void stmt(const Present& present);

@@ -79,7 +79,7 @@ void Machine::count_global(const Transfer& transfer, int64_t element_bits) {
       const int64_t first_bit = offsets[lanes[i]] * element_bits;
       const int64_t first = first_bit / 8 / kSectorBytes;
       const int64_t last = (first_bit + access_bits - 1) / 8 / kSectorBytes;
-      if (transfer.is_row) {  // too wide for the table; no two lanes share one
+      if (transfer.is_bulk) {  // too wide for the table; no two lanes share one
         sectors += last - first + 1;
         continue;
       }
@@ -110,7 +110,7 @@ void Machine::count_shared(const Transfer& transfer, int64_t element_bits) {
   const Array& array = *storage(transfer.storage).array;
   const int64_t* offsets = column<int64_t>(transfer.offset);
   const int64_t access_bytes = (transfer.width * element_bits + 7) / 8;
-  if (transfer.is_row) {
+  if (transfer.is_bulk) {
     const int64_t phases = active_warps() * ((access_bytes / kBankBytes + kBanks - 1) / kBanks);
     counts_.shared_requests += active_warps();
     counts_.shared_wavefronts += phases;

@@ -1,7 +1,5 @@
 #include "codegen/cpu/machine.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -32,6 +30,12 @@ void store_integer(std::byte* to, DType type, int64_t value) {
 
 }  // namespace
 
+int num_mbarriers(const Program& program) {
+  int64_t sum = 0;
+  for (const ArrayRef& array : program.shared) sum += array->is_mbarriers() ? array->size : 0;
+  return static_cast<int>(sum);
+}
+
 Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch& launch,
                  Neighbours& neighbours, int rank)
     : program_(program),
@@ -57,7 +61,7 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   std::byte* lanes = shared_ + shared_bytes;
   make_cursors(reinterpret_cast<uint8_t*>(lanes), mask_bytes);
   if (code_.checked) {
-    const bool parts_meet = !code_.named_barriers.empty();
+    const bool parts_meet = !code_.named_barriers.empty() || !code_.mbarriers.empty();
     shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clocks, parts_meet,
                                              smallest_element(program.shared));
     global_shadow_ = std::make_unique<GlobalShadow>(neighbours.clocks, parts_meet);
@@ -78,6 +82,10 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
     for (int lane = 0; lane < code_.threads; ++lane) {
       store_integer(at(code_.thread) + lane * size, code_.thread.type, lane);
     }
+  }
+  if (code_.checked && code_.has_bulk_copies) {
+    stores_.resize(static_cast<size_t>(program.shared_bytes / shadow_->granule() + 1));
+    fences_.resize(static_cast<size_t>(code_.threads));
   }
   cursors_[0].end = code_.launch.size();
   execute(code_.launch);
@@ -109,6 +117,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   are_roles_running_ = false;
   if (!code_.named_barriers.empty()) meetings_ = {};
   drop_copies();
+  drop_mbarriers();
   if (code_.checked) {
     shadow_->start_block();
     global_shadow_->start_block();
@@ -134,6 +143,7 @@ bool Machine::resume() {
     }
     has_ended_ = true;
     check_visitor();
+    check_mbarriers_at_end();
     return went_on;
   }
 }
@@ -188,7 +198,8 @@ Machine::Stop Machine::execute(const std::vector<Instr>& code) {
         jump_if(true, instr);
         return stop(Stop::parting);
       case Code::named_barrier:
-        if (!named_barrier(instr)) {
+      case Code::mbarrier_wait:
+        if (!(instr.code == Code::named_barrier ? named_barrier(instr) : mbarrier_wait(instr))) {
           --next;
           return stop(Stop::waiting);
         }
@@ -265,6 +276,21 @@ void Machine::perform(const Instr& instr) {
       return;
     case Code::async_wait:
       async_wait(instr);
+      return;
+    case Code::mbarrier_init:
+      mbarrier_init(instr);
+      return;
+    case Code::mbarrier_expect:
+      mbarrier_expect(instr);
+      return;
+    case Code::mbarrier_arrive:
+      mbarrier_arrive(instr);
+      return;
+    case Code::proxy_fence:
+      proxy_fence();
+      return;
+    case Code::bulk_copy:
+      bulk_copy(instr);
       return;
     case Code::barrier:
       barrier(instr);
@@ -360,36 +386,6 @@ void Machine::lanewise(const Instr& instr) {
     if (!direct) copy_column(to, result, into_size);
     if (code_.checked) mark_initialised(into, into_base + i);
   }
-}
-
-void Machine::barrier(const Instr& instr) {
-  if (launch_.count) ++counts_.barriers;
-  if (!code_.checked) return;
-  check_whole_block(instr, "a barrier");
-  neighbours_.clocks.block_barrier(rank_);
-  if (launch_.block_order != nullptr) launch_.block_order->barrier(block_number_);
-}
-
-void Machine::check_whole_block(const Instr& instr, const char* what) const {
-  const Mask& active = mask();
-  if (active.count != code_.threads) {
-    int missing = 0;
-    while (missing >= active.begin && missing < active.end && active.lanes[missing] != 0) ++missing;
-    trap(instr, missing,
-         {.code = "DIVERGENT_BARRIER",
-          .what = fmt::format("{} is reached by {} of {} threads; missing", what, active.count,
-                              code_.threads),
-          .expected = fmt::format("all {} threads of the block", code_.threads),
-          .got = fmt::format("{} threads", active.count)});
-  }
-}
-
-void Machine::warp_barrier(const Instr& instr) {
-  if (launch_.count) counts_.warp_barriers += active_warps();
-  if (!code_.checked) return;
-  check_whole_warps(instr, "a warp barrier");
-  const bool is_block = code_.threads <= 32;
-  if (is_block && launch_.block_order != nullptr) launch_.block_order->barrier(block_number_);
 }
 
 }  // namespace tessera::codegen::cpu

@@ -20,6 +20,7 @@
 #include "codegen/cpu/bytecode.h"
 #include "codegen/cpu/cursor.h"
 #include "codegen/cpu/executor.h"
+#include "codegen/cpu/mbarrier.h"
 #include "codegen/cpu/shadow.h"
 #include "codegen/cpu/warp_clocks.h"
 
@@ -43,9 +44,13 @@ struct Launch {
 
 class Machine;
 
+/// How many mbarriers a block has.
+int num_mbarriers(const Program& program);
+
 /// What the blocks of one cluster share.
 struct Neighbours {
-  Neighbours(int size, int threads) : clocks(size, threads) {}
+  explicit Neighbours(const Program& program)
+      : clocks(program.cluster, program.threads, program.cluster * num_mbarriers(program)) {}
 
   std::vector<Machine*> blocks;  // by rank
   WarpClocks clocks;
@@ -72,7 +77,7 @@ class Machine {
   /// Traps at the cluster barrier where the block stands, if the others never come.
   [[noreturn]] void trap_alone(const Machine& other) const;
   /// Traps where this block stands, if no thread of the cluster can go on.
-  [[noreturn]] void trap_deadlock() const;
+  [[noreturn]] void trap_deadlock();
   /// All of the cluster or grid have come. Forgets who has reached this block's memory.
   void pass_cluster_barrier();
   const Counts& counts() const { return counts_; }
@@ -156,14 +161,40 @@ class Machine {
     int bytes = 0;
     int64_t group = 0;
     int32_t statement = 0;
-    int lanes = 1;  // of the warp that copy it
   };
-  static int lanes_of(const Transfer& transfer);
   void async_read(const Instr& instr);
   void async_copy(const Instr& instr);
   void async_commit();
   void async_wait(const Instr& instr);
   void drop_copies();
+
+  // ---- mbarriers (mbarrier.cpp)
+  void mbarrier_init(const Instr& instr);
+  void mbarrier_expect(const Instr& instr);
+  void mbarrier_arrive(const Instr& instr);
+  /// False if a thread has to wait: another must go on first.
+  bool mbarrier_wait(const Instr& instr);
+  void bulk_copy(const Instr& instr);
+  void proxy_fence();
+  /// Notes a store of this block's memory by a thread of the cluster.
+  void note_store(int64_t byte, int thread, int32_t statement);
+  void check_fenced(const Instr& instr, const Transfer& to, int lane) const;
+  Mbarrier& mbarrier_of(const Instr& instr, int lane);
+  int64_t mbarrier_byte(const Transfer& at, int lane) const;
+  void land(const Mbarrier::Copy& copy, Mbarrier& mbarrier);
+  void mark_in_flight(const Mbarrier::Copy& copy, int32_t statement);
+  void drop_mbarriers();
+  void check_mbarrier(const Instr& instr);
+  void check_bytes(const Instr& instr, int lane, const Mbarrier& mbarrier,
+                   const std::string& name) const;
+  void check_mbarriers_at_end() const;
+  [[noreturn]] void trap_init(const Instr& instr, int lane, const char* what,
+                              int32_t related) const;
+  [[noreturn]] void trap_phase(const Instr& instr, int lane, int64_t phase,
+                               const Mbarrier& mbarrier) const;
+  void trap_endless_phase(const Instr& instr);
+  /// For what the first of these threads that has to wait waits.
+  std::string awaited_phase(const Instr& instr, const Mask& waiting) const;
 
   // ---- matrices (matrix.cpp)
   /// What a LoadMatrix does once its rows are checked.
@@ -216,8 +247,7 @@ class Machine {
   // ---- races (races.cpp)
   void check_shared(const Instr& instr, const Transfer& transfer);
   /// One thread's access to the memory of a block.
-  void check_shared(const Instr& instr, const Transfer& transfer, int lane,
-                    const Machine& owner) const;
+  void check_shared(const Instr& instr, const Transfer& transfer, int lane, Machine& owner) const;
   static int64_t shared_start(const Array& array);  // byte in the owner's arena
   int64_t offset_in_owner(const Transfer& transfer, int lane) const;
   /// Races on global elements within the block; notes for those between blocks.
@@ -287,7 +317,17 @@ class Machine {
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
   std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
   std::vector<int64_t> groups_;                 // committed, by thread
-  int left_ = 0;                                // threads that have returned
+  std::map<int64_t, Mbarrier> mbarriers_;       // by byte of the arena
+  // Checked programs with bulk copies: the last store to each byte, and how many proxy fences its thread had
+  // passed; how many each thread has.
+  struct GenericStore {
+    int thread = -1;  // of the cluster
+    int32_t statement = 0;
+    uint32_t fences = 0;
+  };
+  std::vector<GenericStore> stores_;
+  std::vector<uint32_t> fences_;
+  int left_ = 0;  // threads that have returned
   Counts counts_;
   Accesses accesses_;
 };

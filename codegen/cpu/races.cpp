@@ -15,7 +15,7 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
 }
 
 void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lane,
-                           const Machine& owner) const {
+                           Machine& owner) const {
   const Array& array = *storage(transfer.storage).array;
   SharedShadow& shadow = *owner.shadow_;
   const int64_t element_bits = bits(array.dtype);
@@ -37,9 +37,11 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
     const int thread =
         number(transfer.matrices > 0 ? receiver(transfer, lane, byte - begin) : lane);
     const auto conflict = transfer.atomic >= 0 ? shadow.atomic(byte, thread, instr.statement)
-                          : transfer.is_load
-                              ? shadow.read(byte, thread, instr.statement)
-                              : shadow.write(byte, thread, instr.statement, lanes_of(transfer));
+                          : transfer.is_load   ? shadow.read(byte, thread, instr.statement)
+                                               : shadow.write(byte, thread, instr.statement,
+                                                            transfer.is_bulk ? kWarpSize : 1);
+    const bool stores = (!transfer.is_load && !transfer.is_bulk) || transfer.atomic >= 0;
+    if (stores) owner.note_store(byte, thread, instr.statement);
     if (!conflict) continue;
     trap_race(instr, transfer, lane, shared_element_name(transfer, lane, byte), *conflict);
   }
@@ -81,6 +83,7 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
 
 void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
                         const std::string& element, const Conflict& conflict) const {
+  const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
   const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
   const Array& array = *storage(transfer.storage).array;
   // The author cannot see that copies of an iteration read what its first copy writes elsewhere.
@@ -88,8 +91,11 @@ void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
   trap(instr, lane,
        {.code = "RACE",
         .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
-                            name(way_of(transfer)), conflict.how, thread_name(conflict.thread),
-                            in_block ? "barrier" : "cluster barrier"),
+                            name(way_of(transfer)), conflict.how,
+                            by_copy ? "a bulk copy" : thread_name(conflict.thread),
+                            by_copy    ? "wait"
+                            : in_block ? "barrier"
+                                       : "cluster barrier"),
         .argument = authors_name(array),
         .hint = may_be_copies ? "put k.sync() between the two; a parallel loop or copy of fewer "
                                 "elements than threads reads each of them in several threads"

@@ -218,12 +218,17 @@ std::string Machine::state_of(const Cursor& cursor) const {
     wait = fmt::format("waits at named barrier {}, where {} of {} threads have come", barrier.id,
                        meeting.come, meeting.expected);
   }
+  if (instr.code == Code::mbarrier_wait) wait = awaited_phase(instr, cursor.mask());
   const SourceLoc& loc = code_.locs[static_cast<size_t>(instr.statement)];
   return fmt::format("{}{} {}", name_of(cursor),
                      loc.known() ? fmt::format(" ({})", to_string(loc)) : "", wait);
 }
 
-void Machine::trap_deadlock() const {
+void Machine::trap_deadlock() {
+  if (!are_roles_running_) {
+    cursor_ = &cursors_[0];
+    if (next_of(*cursor_).code == Code::mbarrier_wait) trap_endless_phase(next_of(*cursor_));
+  }
   std::vector<std::string> states;
   std::vector<const Cursor*> waiting;
   const auto look = [&](const Cursor& cursor) {

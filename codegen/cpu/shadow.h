@@ -46,6 +46,14 @@ class SharedShadow {
   /// `lanes`: of the warp that write the byte, from `thread` on; nobody knows which of them.
   std::optional<Conflict> write(int64_t byte, int thread, int statement, int lanes = 1);
   std::optional<Conflict> atomic(int64_t byte, int thread, int statement);
+  /// A copy that completes at an mbarrier, kFirstSignal + n, has written the byte at `time`.
+  void land(int64_t byte, int signal, uint32_t time, int statement) {
+    Mark& write = cells_[place(byte)].write;
+    write = Mark();
+    write.time = time;
+    write.thread = static_cast<int16_t>(signal * kWarp);
+    write.statement = statement;
+  }
   /// Marks a byte as the destination of an asynchronous copy that `statement` started; 0 = landed.
   void set_in_flight(int64_t byte, int32_t statement) { in_flight_[place(byte)] = statement; }
   /// The statement whose copy into the byte has not landed; 0 = none.

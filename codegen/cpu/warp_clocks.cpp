@@ -4,19 +4,20 @@
 
 namespace tessera::codegen::cpu {
 
-WarpClocks::WarpClocks(int blocks, int threads)
+WarpClocks::WarpClocks(int blocks, int threads, int signals)
     : per_block_(static_cast<size_t>(threads + 31) / 32),
       warps_(static_cast<size_t>(blocks) * per_block_),
-      known_(warps_ * warps_, 0),
+      width_(warps_ + static_cast<size_t>(std::min(signals, kMostSignals))),
+      known_(warps_ * width_, 0),
       lanes_(warps_, 1) {
   for (size_t warp = 0; warp < warps_; ++warp) at(warp, warp) = now_;
 }
 
 void WarpClocks::meet(size_t first, size_t end) {
   ++now_;
-  together_.assign(warps_, 0);
+  together_.assign(width_, 0);
   for (size_t warp = first; warp < end; ++warp) {
-    for (size_t other = 0; other < warps_; ++other) {
+    for (size_t other = 0; other < width_; ++other) {
       together_[other] = std::max(together_[other], at(warp, other));
     }
   }
@@ -39,11 +40,16 @@ void WarpClocks::cluster_barrier() {
 
 void WarpClocks::release(int warp, Moment& into) {
   const size_t self = index(warp);
-  into.resize(warps_, 0);
-  for (size_t other = 0; other < warps_; ++other) {
+  into.resize(width_, 0);
+  for (size_t other = 0; other < width_; ++other) {
     into[other] = std::max(into[other], at(self, other));
   }
   at(self, self) = ++now_;
+}
+
+uint32_t WarpClocks::land(int signal, Moment& into) {
+  into.resize(width_, 0);
+  return into[index(signal)] = ++now_;
 }
 
 void WarpClocks::acquire(int warp, const Moment& from) {

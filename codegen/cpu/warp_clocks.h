@@ -1,5 +1,6 @@
 #pragma once
-// Which accesses of the warps of one cluster come before which: vector clocks, one component per warp.
+// Which accesses of the warps of one cluster come before which: vector clocks, with a component for each
+// warp and one for the copies that complete at each mbarrier.
 
 #include <cstdint>
 #include <vector>
@@ -8,6 +9,8 @@ namespace tessera::codegen::cpu {
 
 inline constexpr int kThreadsPerBlock = 1024;
 inline constexpr int kWarpsPerBlock = kThreadsPerBlock / 32;
+/// Mbarriers are numbered after the warps of a cluster; the last number is for all that are left.
+inline constexpr int kFirstSignal = 16 * kWarpsPerBlock, kMostSignals = 511;
 
 /// Warps are numbered through the cluster, kWarpsPerBlock for each block. Every access of a warp
 /// has the warp's time of that moment. A time is never used again, by any warp, so nothing is cleared
@@ -21,7 +24,8 @@ class WarpClocks {
   /// What was done before some arrivals: by warp, the last time that is part of it.
   using Moment = std::vector<uint32_t>;
 
-  WarpClocks(int blocks, int threads);
+  /// `signals`: how many mbarriers the cluster has.
+  WarpClocks(int blocks, int threads, int signals = 0);
 
   /// The lanes of one warp meet.
   void warp_barrier(int warp) { ++lanes_[index(warp)]; }
@@ -30,6 +34,8 @@ class WarpClocks {
   void cluster_barrier();
   /// Adds to `into` what the warp has done, and what was before that.
   void release(int warp, Moment& into);
+  /// Copies that complete at mbarrier kFirstSignal + n have landed, and are part of `into`. Their time.
+  uint32_t land(int signal, Moment& into);
   /// What is part of `from` comes before what the warp does from here on.
   void acquire(int warp, const Moment& from);
 
@@ -47,17 +53,18 @@ class WarpClocks {
  private:
   size_t index(int warp) const {
     const auto number = static_cast<size_t>(warp);
+    if (warp >= kFirstSignal) return warps_ + number - kFirstSignal;
     return number / kWarpsPerBlock * per_block_ + number % kWarpsPerBlock;
   }
-  uint32_t at(size_t warp, size_t other) const { return known_[warp * warps_ + other]; }
-  uint32_t& at(size_t warp, size_t other) { return known_[warp * warps_ + other]; }
+  uint32_t at(size_t warp, size_t other) const { return known_[warp * width_ + other]; }
+  uint32_t& at(size_t warp, size_t other) { return known_[warp * width_ + other]; }
   /// Warps [first, end) have met.
   void meet(size_t first, size_t end);
 
   size_t per_block_, warps_;
+  size_t width_;  // warps and mbarriers
   uint32_t now_ = 1, start_ = 1;
-  std::vector<uint32_t>
-      known_;  // known_[w * warps_ + w]: the time of warp w; else what it knows of others
+  std::vector<uint32_t> known_;  // at(w, w): the time of warp w; else what it knows of others
   std::vector<uint32_t> lanes_;
   Moment together_;  // of meet()
 };

@@ -84,7 +84,6 @@ void Emitter::print(const ExternCall& call) {
     args += expressions_.value(arg);
   }
   const std::string text = fmt::format("{}({})", function.name, args);
-  if (function.synchronises) fence_stores();
   if (usage_.is_used(*call.var)) {
     bind(call.var, text);
   } else {

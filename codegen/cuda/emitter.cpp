@@ -54,7 +54,6 @@ Emitter::Emitter(const Program& program) : program_(program), usage_(program) {
   signature();
   indices();
   shared_arrays();
-  row_copies();
   body(program.body);
   out_.close();
 }
@@ -352,7 +351,6 @@ void Emitter::print(const If& branch) {
 }
 
 void Emitter::print(const Barrier& barrier) {
-  fence_stores();
   switch (barrier.scope) {
     case BarrierScope::block:
       return out_.line("__syncthreads();");
@@ -368,7 +366,6 @@ void Emitter::print(const Barrier& barrier) {
 }
 
 void Emitter::print(const WarpBarrier&) {
-  fence_stores();
   out_.line("__syncwarp();");
 }
 

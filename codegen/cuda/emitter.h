@@ -33,9 +33,6 @@ class Emitter {
   void signature();
   void indices();
   void shared_arrays();
-  void row_copies();  // emitter_async.cpp
-  /// In front of a barrier: rows that are copied behind it come after the stores before it.
-  void fence_stores();
   void body(const Body& body);
 
   void print(const Let& let);
@@ -48,10 +45,20 @@ class Emitter {
   void print(const Mma& mma);
   void print(const For& loop);
   void print(const If& branch);
-  void print(const AsyncCopy& copy);  // emitter_async.cpp
-  void print(const AsyncCommit&);
+  // emitter_async.cpp
+  void print(const AsyncCopy& copy);
+  void print(const AsyncCommit& commit);
   void print(const AsyncWait& wait);
   void print(const Return& leave);
+  void print(const MbarrierInit& init);
+  void print(const MbarrierExpect& expect);
+  void print(const MbarrierArrive& arrive);
+  void print(const MbarrierWait& wait);
+  void print(const ProxyFence&);
+  void print(const BulkCopy& copy);
+  std::string copy_address(const Access& access);
+  std::string mbarrier(const Access& at);
+
   void print(const Barrier& barrier);
   void print(const WarpBarrier&);
   void print(const NamedBarrier& barrier);  // emitter_roles.cpp
@@ -83,8 +90,6 @@ class Emitter {
   std::set<std::string> extern_names_;
   std::string extern_text_;
   std::string grid_barrier_;  // name of the parameter
-  std::string row_copies_;    // name of the variable; empty without copies of whole rows
-  bool rows_follow_stores_ = false;
   bool calls_author_text_ = false;
 };
 

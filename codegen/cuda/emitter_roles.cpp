@@ -17,7 +17,6 @@ std::string condition(const std::string& warp, const ThreadGroup& threads) {
 }  // namespace
 
 void Emitter::print(const NamedBarrier& barrier) {
-  fence_stores();
   out_.line(fmt::format("{}<{}, {}>();",
                         expressions_.call(barrier.arrive ? "arrive_at_barrier" : "named_barrier"),
                         barrier.id, barrier.threads));

@@ -259,6 +259,17 @@ void Usage::look(const Return& leave) {
   use(leave.condition, Role::value);
 }
 
+void Usage::look(const MbarrierWait& wait) {
+  use_mbarrier(wait.at);
+  use(wait.phase, Role::index);
+}
+
+void Usage::look(const BulkCopy& copy) {
+  use_mbarrier(copy.mbarrier);
+  use(copy.to);
+  use(copy.from);
+}
+
 void Usage::use(const Expr& e, Role role) {
   if (!e) return;
   if (e->op == ir::Op::var) {
@@ -280,6 +291,11 @@ void Usage::use(const Access& access) {
     mark_guarded(access.guard);
     mark_guarded(access.offset);
   }
+}
+
+void Usage::use_mbarrier(const Access& at) {
+  accessed_.insert(at.array.get());
+  use(at.offset, Role::index);
 }
 
 void Usage::use(const Slice& slice, int width) {

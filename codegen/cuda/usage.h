@@ -106,9 +106,16 @@ class Usage {
   void look(const Dependency&) {}
   void look(const AsyncCommit&) {}
   void look(const AsyncWait&) {}
+  void look(const MbarrierInit& init) { use_mbarrier(init.at); }
+  void look(const MbarrierExpect& expect) { use_mbarrier(expect.at); }
+  void look(const MbarrierArrive& arrive) { use_mbarrier(arrive.at); }
+  void look(const MbarrierWait& wait);
+  void look(const ProxyFence&) {}
+  void look(const BulkCopy& copy);
   void use(const Expr& e, Role role);
   void use(const Access& access);
   void use(const Slice& slice, int width);
+  void use_mbarrier(const Access& at);
 
   bool waits_for_previous_ = false;
   std::map<const ir::Var*, Role> uses_;

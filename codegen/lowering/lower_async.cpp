@@ -131,10 +131,9 @@ void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {
       const auto at_first = [&](const Expr& e) { return at_place(e, row, ir::index(0)); };
       check_indices(load, at_first, loc);
       check_indices(store, at_first, loc);
-      AsyncCopy copy;
+      BulkCopy copy;
       copy.from = access(load.buffer, at(load.indices, row, ir::index(0)), width, load.terms, loc);
       copy.to = access(store.buffer, at(store.indices, row, ir::index(0)), width, store.terms, loc);
-      copy.is_row = true;
       emit({std::move(copy), loc});
     });
   });

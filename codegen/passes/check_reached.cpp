@@ -15,7 +15,7 @@ class ReachCheck {
   ReachCheck(const Program& program, Over over, const std::vector<VarRef>& uniform)
       : program_(program), over_(over), uniform_(program, over, uniform) {
     walk(program.body,
-         [&](const Stmt& stmt) { copies_rows_ = copies_rows_ || uses_async_proxy(stmt); });
+         [&](const Stmt& stmt) { copies_in_bulk_ = copies_in_bulk_ || uses_async_proxy(stmt); });
   }
   void run() { visit(program_.body); }
 
@@ -74,21 +74,21 @@ class ReachCheck {
            "some blocks of the cluster may have left the kernel before this point, where they meet",
            "no return_if before it", hint, *any_left_, stmt);
     }
-    // Whole rows have landed when all warps have closed their group.
-    const bool closes_rows = copies_rows_ && has_order(stmt, Order::Kind::commit);
-    if (closes_rows && apart_ != nullptr) {
+    // Bulk copies are done when all warps have committed their group.
+    const bool commits_bulk = copies_in_bulk_ && has_order(stmt, Order::Kind::commit);
+    if (commits_bulk && apart_ != nullptr) {
       fail("SYNC_DIVERGENT",
            "an asynchronous copy that some threads may never start, in a kernel that copies whole "
            "rows",
            "conditions and loop bounds that are the same for the whole block",
            "copy outside of the condition, or leave out whole_rows()", *apart_, stmt);
     }
-    if (left_ != nullptr && (closes_rows || waits(stmt))) {
+    if (left_ != nullptr && (commits_bulk || waits(stmt))) {
       fail(code,
            meets(stmt, Group::block) || meets(stmt, Group::cluster) || meets(stmt, Group::grid)
                ? "some threads have left the kernel before this barrier of the block"
-           : closes_rows ? "some threads have left the kernel before this copy of the whole block"
-                         : "some threads have left the kernel before this step of the whole warp",
+           : commits_bulk ? "some threads have left the kernel before this copy of the whole block"
+                          : "some threads have left the kernel before this step of the whole warp",
            "a condition of return_if that is the same for the whole block", hint, *left_, stmt);
     }
   }
@@ -104,6 +104,7 @@ class ReachCheck {
         case Order::Kind::wait:
           return order.group != Group::thread;
         case Order::Kind::fence:
+        case Order::Kind::proxy_fence:
         case Order::Kind::commit:
         case Order::Kind::await:
         case Order::Kind::previous_kernel:
@@ -142,7 +143,7 @@ class ReachCheck {
   const Stmt* apart_ = nullptr;     // the outermost condition around that not all threads share
   const Stmt* left_ = nullptr;      // a return that not all of them take together
   const Stmt* any_left_ = nullptr;  // any return
-  bool copies_rows_ = false;        // somewhere
+  bool copies_in_bulk_ = false;     // somewhere
 };
 
 }  // namespace

@@ -36,11 +36,15 @@ std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
       case Order::Kind::await:
         result = order;
         break;
+      case Order::Kind::wait:
+        // That of a cluster is for what is before the arrival, which keep_blocks places later.
+        if (order.group == Group::thread) result = order;
+        break;
       case Order::Kind::converge:
       case Order::Kind::exchange:  // of registers
       case Order::Kind::arrive:    // no thread waits yet
-      case Order::Kind::wait:      // for what is before the arrival, which keep_blocks places later
       case Order::Kind::fence:
+      case Order::Kind::proxy_fence:
       case Order::Kind::previous_kernel:
       case Order::Kind::next_kernel:
       case Order::Kind::leave:
@@ -170,10 +174,11 @@ class BarrierPlanner {
   bool process(Body& body, PendingAccesses& state) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (&body == left_out_of_ && i == left_out_) continue;
-      if (const std::optional<Order> order = pending_order(body[i], shared_.group())) {
+      const std::optional<Order> order = pending_order(body[i], shared_.group());
+      const Accesses here = shared_.accesses_of(body[i]);
+      if (order && here.empty()) {
         take_order(*order, state);
       } else {
-        const Accesses here = shared_.accesses_of(body[i]);
         if (here.empty() && !contains_order(body[i], shared_.group())) continue;
         const bool quiet = is_quiet(body[i], here);
         // What orders its own accesses is looked into before it is judged, once its barriers stand.
@@ -188,6 +193,7 @@ class BarrierPlanner {
         }
         if (quiet) {
           for (const FootprintRef& access : here) state.add(access);
+          if (order) take_order(*order, state);
         } else if (!enter(body[i], state)) {
           return false;
         }
@@ -202,6 +208,8 @@ class BarrierPlanner {
       state.commit();
     } else if (order.kind == Order::Kind::await) {
       state.wait(order.pending);
+    } else if (order.kind == Order::Kind::wait) {
+      state.wait_at_mbarrier();
     } else if (order.group == Group::warp && !is_one_warp) {
       state.warp_barrier();
     } else {

@@ -10,7 +10,6 @@
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
-#include "codegen/analysis/row_copies.h"
 #include "codegen/analysis/shared_lifetimes.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
@@ -19,7 +18,8 @@ namespace tessera::codegen {
 namespace {
 
 constexpr int64_t kArenaAlign = 128;
-constexpr int kDeviceThreads = 2048;  // of one multiprocessor
+constexpr int64_t kMbarrierBytes = 8;  // size and alignment
+constexpr int kDeviceThreads = 2048;   // of one multiprocessor
 constexpr int64_t kArenaLimit =
     227 * 1024;  // what one block may have on sm_90; smaller devices are told at load
 
@@ -70,7 +70,7 @@ int64_t rows_of(const Array& array) {
 /// What accesses need of an arrangement.
 struct Needs {
   bool has_vectors = false;
-  bool has_rows = false;  // copied whole: nothing in them changes its place
+  bool has_bulk_copies = false;  // of rows: nothing in them changes its place
 };
 
 std::vector<Arrangement> arrangements(const Array& array, Needs needs) {
@@ -83,7 +83,7 @@ std::vector<Arrangement> arrangements(const Array& array, Needs needs) {
   const int64_t chunk = 16 / bytes(array.dtype);
   const int64_t chunks = columns / chunk;
   if (columns % chunk == 0 && chunks >= 2 && (chunks & (chunks - 1)) == 0) {
-    if (needs.has_rows) return result;
+    if (needs.has_bulk_copies) return result;
     Arrangement swizzled = plain;
     swizzled.chunk = chunk;
     swizzled.exchanged = std::min<int64_t>(chunks, 8);
@@ -142,7 +142,9 @@ bool fills_the_device(int64_t arena, int threads) {
 /// take the same memory, each the lowest that is free. Returns the size of the arena.
 int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<Array>>& arrays) {
   int64_t sum = 0;
-  for (const auto& array : arrays) sum += bytes_of(*array);
+  for (const auto& array : arrays) {
+    if (!array->is_mbarriers()) sum += bytes_of(*array);
+  }
   const bool share = !fills_the_device(sum, program.threads);
   const std::map<const Array*, Lifetime> lifetimes = shared_lifetimes(program);
   const auto in_use_together = [&](const Array& a, const Array& b) {
@@ -155,6 +157,7 @@ int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<
   std::vector<const Array*> done;
   for (const auto& array : arrays) {
     Array& placed = *array;
+    if (placed.is_mbarriers()) continue;
     placed.shared_offset = 0;
     std::sort(done.begin(), done.end(),
               [](const Array* a, const Array* b) { return a->shared_offset < b->shared_offset; });
@@ -166,6 +169,12 @@ int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<
     }
     done.push_back(&placed);
     end = std::max(end, placed.shared_offset + (placed.size * bits(placed.dtype) + 7) / 8);
+  }
+  // Nothing else may ever take the memory of an mbarrier.
+  for (const auto& array : arrays) {
+    if (!array->is_mbarriers()) continue;
+    array->shared_offset = (end + kMbarrierBytes - 1) / kMbarrierBytes * kMbarrierBytes;
+    end = array->shared_offset + array->size * kMbarrierBytes;
   }
   return end;
 }
@@ -208,8 +217,8 @@ class Arranger {
         if (const Array* array = shared_array(access)) accesses_[array].push_back({&access, role});
       });
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
-        const bool is_row_target = effect.writes && effect.proxy == Proxy::async;
-        if (is_row_target) row_targets_.insert(effect.access.array.get());
+        const bool is_target = effect.writes && effect.proxy == Proxy::async;
+        if (is_target) bulk_targets_.insert(effect.access.array.get());
       });
       for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
         if (var->kind == ir::VarKind::loop) loops.push_back(var);
@@ -242,7 +251,7 @@ class Arranger {
     const Needs needs = {
         .has_vectors =
             std::any_of(uses.begin(), uses.end(), [](const Use& u) { return u.access->width > 1; }),
-        .has_rows = row_targets_.contains(&array)};
+        .has_bulk_copies = bulk_targets_.contains(&array)};
     const std::vector<Arrangement> candidates = arrangements(array, needs);
     if (candidates.size() == 1) return candidates.front();
     Arrangement best;
@@ -305,20 +314,19 @@ class Arranger {
 
   const Program& program_;
   std::map<const Array*, std::vector<Use>> accesses_;
-  std::set<const Array*> row_targets_;
+  std::set<const Array*> bulk_targets_;
   IndexMath math_;
   std::array<Environment, 2> samples_;
 };
 
 void require_room(const Program& program) {
-  const int64_t limit = kArenaLimit - row_barriers(program) * kRowBarrierBytes;
-  if (program.shared_bytes <= limit) return;
+  if (program.shared_bytes <= kArenaLimit) return;
   ErrorFields fields;
   fields.kind = ErrorKind::program;
   fields.op = program.name;
   fields.code = "SMEM_LIMIT";
   fields.what = "the block needs more shared memory than there is";
-  fields.expected = fmt::format("at most {} bytes", limit);
+  fields.expected = fmt::format("at most {} bytes", kArenaLimit);
   for (const ArrayRef& array : program.shared) {
     fields.got += fmt::format("{}{} {} bytes", fields.got.empty() ? "" : ", ", array->name,
                               array->size * bits(array->dtype) / 8);

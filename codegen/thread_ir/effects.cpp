@@ -126,11 +126,8 @@ class Description {
     if (call.function->synchronises) order(Order::Kind::barrier, Group::block);
   }
   void operator()(const AsyncCopy& copy) const {
-    // Copies of whole rows are bulk copies, which go through the async proxy; cp.async does not.
-    const Proxy proxy = copy.is_row ? Proxy::async : Proxy::generic;
-    const Group by = copy.is_row ? Group::warp : Group::thread;
-    out_.memory({.access = copy.from, .in_flight = true, .proxy = proxy, .by = by});
-    out_.memory({.access = copy.to, .writes = true, .in_flight = true, .proxy = proxy, .by = by});
+    out_.memory({.access = copy.from, .in_flight = true, .is_grouped = true});
+    out_.memory({.access = copy.to, .writes = true, .in_flight = true, .is_grouped = true});
   }
   void operator()(const AsyncCommit&) const { order(Order::Kind::commit, Group::thread); }
   void operator()(const AsyncWait& wait) const {
@@ -140,12 +137,45 @@ class Description {
     out_.evaluates(leave.condition);
     order(Order::Kind::leave, Group::thread);
   }
+  void operator()(const MbarrierInit& init) const {
+    out_.memory({.access = init.at, .writes = true});
+  }
+  void operator()(const MbarrierExpect& expect) const { change(expect.at); }
+  void operator()(const MbarrierArrive& arrive) const {
+    change(arrive.at);
+    order(Order::Kind::arrive, Group::thread);
+  }
+  void operator()(const MbarrierWait& wait) const {
+    change(wait.at);
+    out_.evaluates(wait.phase);
+    order(Order::Kind::wait, Group::thread);
+  }
+  void operator()(const ProxyFence&) const { order(Order::Kind::proxy_fence, Group::thread); }
+  void operator()(const BulkCopy& copy) const {
+    const bool is_grouped = !copy.mbarrier.array;
+    out_.memory({.access = copy.from,
+                 .in_flight = true,
+                 .is_grouped = is_grouped,
+                 .proxy = Proxy::async,
+                 .by = Group::warp});
+    out_.memory({.access = copy.to,
+                 .writes = true,
+                 .in_flight = true,
+                 .is_grouped = is_grouped,
+                 .proxy = Proxy::async,
+                 .by = Group::warp});
+    if (!is_grouped) change(copy.mbarrier);
+  }
 
  private:
   enum class Reads : bool { no, yes };
   enum class Writes : bool { no, yes };
 
   void order(Order::Kind kind, Group group) const { out_.orders({kind, group}); }
+  /// Of an mbarrier, in one indivisible step.
+  void change(const Access& mbarrier) const {
+    out_.memory({.access = mbarrier, .writes = true, .atomic = true});
+  }
   void evaluate(const Expr& e) const {
     if (e) out_.evaluates(e);
   }

@@ -18,8 +18,9 @@ enum class Proxy : uint8_t { generic, async };
 struct MemoryEffect {
   const Access& access;
   bool writes = false;
-  bool atomic = false;     // reads and writes in one indivisible step
-  bool in_flight = false;  // goes on after the statement, until a wait of this thread
+  bool atomic = false;      // reads and writes in one indivisible step
+  bool in_flight = false;   // goes on after the statement, until a wait
+  bool is_grouped = false;  // in flight: until a wait of this thread for its group, not an mbarrier
   Proxy proxy = Proxy::generic;
   Group by = Group::thread;  // who may touch the elements that one thread names
 };

@@ -62,7 +62,11 @@ class Verifier : EffectReceiver {
     by_structure(
         stmt, [&](const For& loop) { verify_loop(loop); },
         [&](const If& branch) { verify_branch(branch); },
-        [&](const RoleBodies& bodies) { verify_roles(bodies); }, [&] { effects(stmt, *this); });
+        [&](const RoleBodies& bodies) { verify_roles(bodies); },
+        [&] {
+          verify_mbarrier(stmt);
+          effects(stmt, *this);
+        });
     loc_ = stmt.loc;
     verify_types(stmt);
     verify_barrier(stmt);
@@ -155,7 +159,13 @@ class Verifier : EffectReceiver {
     require(!effect.writes || !array.read_only, "nothing is stored to what is read only",
             array.name);
     if (array.space == ArraySpace::registers) require_inside(array, access.offset, access.width);
-    if (effect.in_flight) is_open_ = true;
+    if (effect.is_grouped) is_open_ = true;
+    if (array.is_mbarriers()) {
+      require(is_at_mbarrier_, "mbarriers are no data", array.name);
+      if (!effect.atomic) initialised_.insert(&array);
+      require(initialised_.contains(&array), "an mbarrier is initialised before it is used",
+              array.name);
+    }
   }
   void registers(const RegisterEffect& effect) override {
     const Array& array = *effect.slice.array;
@@ -219,6 +229,10 @@ class Verifier : EffectReceiver {
     require(array.shared_offset >= 0 && end <= program_.shared_bytes,
             "a shared array is inside of the arena",
             fmt::format("{} ends at byte {} of {}", array.name, end, program_.shared_bytes));
+    if (!array.is_mbarriers()) return;
+    constexpr int kMostArrivals = (1 << 20) - 1;
+    require(array.shared_offset % 8 == 0 && array.arrivals <= kMostArrivals,
+            "mbarriers are aligned to 8 bytes and count to 2^20 - 1", array.name);
   }
 
   void verify_types(const Stmt& stmt) const {
@@ -232,9 +246,42 @@ class Verifier : EffectReceiver {
       require(branch->condition->type == DType::boolean, "a condition is boolean",
               to_string(branch->condition));
     } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
-      require(copy->from.array->dtype == copy->to.array->dtype && !copy->to.guard,
-              "a copy in flight neither converts nor skips", copy->to.array->name);
+      verify_copy(*copy);
+    } else if (const auto* bulk = std::get_if<BulkCopy>(&stmt.node)) {
+      verify_copy(*bulk);
+      require(bulk->bytes() % 16 == 0, "a bulk copy moves whole pieces of 16 bytes",
+              fmt::format("{} bytes", bulk->bytes()));
+    } else if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
+      require(is_integer(wait->phase->type), "a phase is an integer", to_string(wait->phase));
+    } else if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) {
+      require(expect->bytes > 0 && expect->bytes % 16 == 0,
+              "an mbarrier expects whole pieces of 16 bytes", fmt::format("{}", expect->bytes));
     }
+  }
+  template <class Copy>
+  void verify_copy(const Copy& copy) const {
+    require(copy.from.array->dtype == copy.to.array->dtype && !copy.to.guard,
+            "a copy in flight neither converts nor skips", copy.to.array->name);
+  }
+
+  /// What an mbarrier statement names are mbarriers, and nothing else does.
+  void verify_mbarrier(const Stmt& stmt) {
+    const Access* at = nullptr;
+    if (const auto* init = std::get_if<MbarrierInit>(&stmt.node)) at = &init->at;
+    if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) at = &expect->at;
+    if (const auto* arrive = std::get_if<MbarrierArrive>(&stmt.node)) at = &arrive->at;
+    if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) at = &wait->at;
+    if (const auto* copy = std::get_if<BulkCopy>(&stmt.node)) {
+      if (copy->mbarrier.array) at = &copy->mbarrier;
+      const bool is_lowered = at != nullptr && !copy->from.guard;
+      require(is_lowered || !expected_.are_bulk_copies_lowered,
+              "a bulk copy names its mbarrier and has no guard", copy->to.array->name);
+    }
+    is_at_mbarrier_ = at != nullptr;
+    if (at == nullptr) return;
+    const Array& array = *at->array;
+    require(array.is_mbarriers() && array.space == ArraySpace::shared && array.dtype == DType::u64,
+            "an mbarrier statement names mbarriers", array.name);
   }
 
   void verify_barrier(const Stmt& stmt) const {
@@ -262,6 +309,8 @@ class Verifier : EffectReceiver {
   std::optional<UniformValues> uniform_;  // needs the offsets of shared accesses
   std::set<const ir::Var*> vars_;         // in scope
   std::set<const Array*> arrays_;
+  std::set<const Array*> initialised_;      // mbarriers
+  bool is_at_mbarrier_ = false;             // the statement looked at names some
   const RoleBodies::Role* role_ = nullptr;  // around the statement
   bool is_top_level_ = true;
   bool had_roles_ = false;

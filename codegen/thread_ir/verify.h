@@ -10,8 +10,9 @@ namespace tessera::codegen {
 
 /// What the passes so far have settled.
 struct Expectations {
-  bool is_shared_placed = false;        // place_shared has run
-  bool are_registers_declared = false;  // place_declarations has run
+  bool is_shared_placed = false;         // place_shared has run
+  bool are_bulk_copies_lowered = false;  // lower_bulk_copies has run
+  bool are_registers_declared = false;   // place_declarations has run
 };
 
 /// Throws an internal error that names the pass `after`, the rule and the line, unless
@@ -26,6 +27,8 @@ struct Expectations {
 /// - named barriers have ids of 1 to 15 and count whole warps;
 /// - steps of loops are positive, and unrolled loops have constant bounds;
 /// - register slices at constant places lie inside their arrays;
+/// - mbarriers are touched by nothing but mbarrier statements and bulk copies, initialised before these,
+///   and expect whole pieces of 16 bytes; bulk copies name one (once they are lowered);
 /// - shared arrays lie inside the arena, and their accesses have offsets (once they are placed).
 void verify(const Program& program, const std::vector<VarRef>& uniform,
             const Expectations& expected, std::string_view after);

@@ -35,8 +35,9 @@ struct Receiver : EffectReceiver {
         effect.atomic   ? "updates"
         : effect.writes ? "writes"
                         : "reads",
-        effect.in_flight ? "-in-flight" : "", effect.proxy == Proxy::async ? "-async" : "",
-        effect.by == Group::warp ? "-by-warp" : "", effect.access.array->name);
+        effect.in_flight ? effect.is_grouped ? "-in-flight-grouped" : "-in-flight" : "",
+        effect.proxy == Proxy::async ? "-async" : "", effect.by == Group::warp ? "-by-warp" : "",
+        effect.access.array->name);
   }
   void registers(const RegisterEffect& effect) override {
     say("{}{}*{}:{}", effect.reads ? "reads" : "", effect.writes ? "writes" : "", effect.width,
@@ -75,6 +76,7 @@ std::string text_of(auto node) {
 
 const ArrayRef kGlobal = array("g", ArraySpace::global, DType::bf16);
 const ArrayRef kShared = array("s", ArraySpace::shared, DType::bf16);
+const ArrayRef kMbarriers = array("b", ArraySpace::shared, DType::u64);
 const ArrayRef kRegisters = array("r", ArraySpace::registers);
 const Expr kZero = ir::index(0);
 
@@ -88,12 +90,28 @@ std::string order(Order::Kind kind, Group group, int pending = 0) {
 
 }  // namespace
 
-TEST_CASE("a copy of pieces is in flight, a copy of rows goes through the async proxy") {
-  CHECK(text_of(AsyncCopy{at(kGlobal), at(kShared)}) == "reads-in-flight:g writes-in-flight:s");
-  CHECK(text_of(AsyncCopy{at(kGlobal), at(kShared), true}) ==
-        "reads-in-flight-async-by-warp:g writes-in-flight-async-by-warp:s");
+TEST_CASE("a copy in pieces is in flight in its group") {
+  CHECK(text_of(AsyncCopy{at(kGlobal), at(kShared)}) ==
+        "reads-in-flight-grouped:g writes-in-flight-grouped:s");
   CHECK(text_of(AsyncCommit{}) == order(Order::Kind::commit, Group::thread));
   CHECK(text_of(AsyncWait{2}) == order(Order::Kind::await, Group::thread, 2));
+}
+
+TEST_CASE("a bulk copy goes through the async proxy, in a group or to an mbarrier") {
+  CHECK(text_of(BulkCopy{at(kGlobal), at(kShared)}) ==
+        "reads-in-flight-grouped-async-by-warp:g writes-in-flight-grouped-async-by-warp:s");
+  CHECK(text_of(BulkCopy{at(kGlobal), at(kShared), at(kMbarriers)}) ==
+        "reads-in-flight-async-by-warp:g writes-in-flight-async-by-warp:s updates:b");
+}
+
+TEST_CASE("mbarrier statements change their mbarrier, and order threads") {
+  CHECK(text_of(MbarrierInit{at(kMbarriers)}) == "writes:b");
+  CHECK(text_of(MbarrierExpect{at(kMbarriers), 16}) == "updates:b");
+  CHECK(text_of(MbarrierArrive{at(kMbarriers)}) ==
+        "updates:b " + order(Order::Kind::arrive, Group::thread));
+  CHECK(text_of(MbarrierWait{at(kMbarriers), kZero}) ==
+        "updates:b evaluates:0 " + order(Order::Kind::wait, Group::thread));
+  CHECK(text_of(ProxyFence{}) == order(Order::Kind::proxy_fence, Group::thread));
 }
 
 TEST_CASE("matrix statements need the warp together and order no memory") {

@@ -213,3 +213,70 @@ TEST_CASE("named barriers have an id and whole warps, those of a pass all thread
   CHECK(has(text(1, 96, 1), "all threads of the role come to a barrier"));
   CHECK(has(text(1, 64, 1, "if thread < 32\n      "), "all threads of the role come to a barrier"));
 }
+
+namespace {
+
+constexpr const char* kMbarriers =
+    "param g: i32[64], read only\nshared s: i32[64] at byte 0\n"
+    "shared b: u64[2] at byte 256, mbarriers of 1 arrivals";
+constexpr Expectations kLowered = {
+    .is_shared_placed = true, .are_bulk_copies_lowered = true, .are_registers_declared = true};
+
+std::string complaint_of(const std::string& body) {
+  return complaint(read_body(32, kMbarriers, "mbarrier init b[0 .. +2]\n" + body), kLowered);
+}
+
+}  // namespace
+
+TEST_CASE("mbarriers in order have nothing to complain of", "[verify]") {
+  CHECK(complaint_of("mbarrier expect b[0], 16 bytes\n"
+                     "bulk copy s[0 .. +4] = g[cast<i64>(0) .. +4], proved, mbarrier b[0]\n"
+                     "mbarrier arrive b[0]\n"
+                     "mbarrier wait b[0], phase 0")
+            .empty());
+}
+
+TEST_CASE("an mbarrier that is used before it is initialised is refused", "[verify]") {
+  const Program program =
+      read_body(32, kMbarriers, "mbarrier arrive b[0]\nmbarrier init b[0 .. +2]");
+  CHECK(has(complaint(program, kLowered), "an mbarrier is initialised before it is used: b"));
+}
+
+TEST_CASE("mbarriers and data are not mixed up", "[verify]") {
+  CHECK(has(complaint_of("x = load b[0], proved"), "mbarriers are no data: b"));
+  CHECK(has(complaint_of("mbarrier arrive s[0]"), "an mbarrier statement names mbarriers: s"));
+}
+
+TEST_CASE("a bulk copy names its mbarrier once it is lowered", "[verify]") {
+  const char* const grouped = "bulk copy s[0 .. +4] = g[cast<i64>(0) .. +4], proved\ncommit";
+  CHECK(has(complaint_of(grouped), "a bulk copy names its mbarrier and has no guard: s"));
+  CHECK(complaint(read_body(32, kMbarriers, grouped), kAll).empty());
+  CHECK(
+      has(complaint_of(
+              "bulk copy s[0 .. +4] = g[cast<i64>(0) .. +4], proved, if thread < 3, mbarrier b[0]"),
+          "a bulk copy names its mbarrier and has no guard: s"));
+}
+
+TEST_CASE("bulk copies and what mbarriers expect are whole pieces", "[verify]") {
+  CHECK(has(complaint_of("mbarrier expect b[0], 24 bytes"),
+            "an mbarrier expects whole pieces of 16 bytes: 24"));
+  CHECK(has(complaint_of("bulk copy s[0 .. +3] = g[cast<i64>(0) .. +3], proved, mbarrier b[0]"),
+            "a bulk copy moves whole pieces of 16 bytes: 12 bytes"));
+}
+
+TEST_CASE("mbarriers have their place and a possible number of arrivals", "[verify]") {
+  const auto misplaced = [](const char* mbarriers) {
+    return complaint(read_body(32, mbarriers, ""), kLowered);
+  };
+  CHECK(has(misplaced("shared b: u64[2] at byte 4, mbarriers of 1 arrivals"),
+            "mbarriers are aligned to 8 bytes and count to 2^20 - 1: b"));
+  CHECK(has(misplaced("shared b: u64[2] at byte 0, mbarriers of 1048576 arrivals"),
+            "mbarriers are aligned to 8 bytes and count to 2^20 - 1: b"));
+}
+
+TEST_CASE("the phase of a wait is an integer", "[verify]") {
+  Program program =
+      read_body(32, kMbarriers, "mbarrier init b[0 .. +2]\nmbarrier wait b[0], phase 0");
+  std::get<MbarrierWait>(program.body[1].node).phase = ir::float_constant(DType::f32, 0);
+  CHECK(has(complaint(program, kLowered), "a phase is an integer"));
+}

@@ -152,6 +152,10 @@ class ProgramReader {
       tile->size = 1;
       for (const Expr& extent : tile->shape) tile->size *= extent->integer;
       if (line.accept("at byte")) tile->shared_offset = line.integer();
+      if (line.accept(", mbarriers of")) {
+        tile->arrivals = static_cast<int>(line.integer());
+        line.expect("arrivals");
+      }
       program_.shared.push_back(tile);
     } else if (line.accept("undeclared registers")) {
       registers(line);
@@ -224,11 +228,16 @@ class ProgramReader {
     if (line.accept("atomic")) return atomic(line, {});
     if (line.accept("async copy")) return async_copy(line);
     if (line.accept("check")) return check(line);
-    if (line.accept("commit")) return made(AsyncCommit{});
+    if (line.accept("bulk copy")) return bulk_copy(line);
+    if (line.accept("mbarrier")) return mbarrier(line);
+    if (line.accept("proxy fence")) return made(ProxyFence{});
+    if (line.accept("commit")) return made(AsyncCommit{line.accept("pieces")});
     if (line.accept("wait until")) {
       const auto pending = static_cast<int>(line.integer());
-      line.expect("groups pending");
-      return made(AsyncWait{pending});
+      line.expect("groups");
+      const bool of_pieces = line.accept("of pieces");
+      line.expect("pending");
+      return made(AsyncWait{pending, of_pieces});
     }
     if (line.accept("return if")) return made(Return{expression(line)});
     if (line.accept("warp barrier")) return made(WarpBarrier{});
@@ -388,7 +397,7 @@ class ProgramReader {
   }
   void facts(Line& line, Access& access) const {
     if (line.accept("at")) access.indices = list(line);
-    while (line.accept(",")) {
+    while (line.peek(1) != "mbarrier" && line.accept(",")) {
       const std::string word = line.take();
       if (word == "if") {
         access.guard = expression(line);
@@ -423,12 +432,36 @@ class ProgramReader {
 
   Stmt async_copy(Line& line) {
     AsyncCopy node;
-    node.is_row = line.accept("row");
-    node.to = access(line);
-    if (line.accept("at")) node.to.indices = list(line);
+    copied(line, node.from, node.to);
+    return made(std::move(node));
+  }
+  void copied(Line& line, Access& from, Access& to) const {
+    to = access(line);
+    if (line.accept("at")) to.indices = list(line);
     line.expect("=");
-    node.from = access(line);
-    facts(line, node.from);
+    from = access(line);
+    facts(line, from);
+  }
+  Stmt bulk_copy(Line& line) {
+    BulkCopy node;
+    copied(line, node.from, node.to);
+    if (line.accept(", mbarrier")) node.mbarrier = access(line);
+    return made(std::move(node));
+  }
+  Stmt mbarrier(Line& line) {
+    if (line.accept("init")) return made(MbarrierInit{access(line)});
+    if (line.accept("arrive")) return made(MbarrierArrive{access(line)});
+    if (line.accept("expect")) {
+      MbarrierExpect node{access(line)};
+      line.expect(",");
+      node.bytes = line.integer();
+      line.expect("bytes");
+      return made(std::move(node));
+    }
+    line.expect("wait");
+    MbarrierWait node{access(line), {}};
+    line.expect(", phase");
+    node.phase = expression(line);
     return made(std::move(node));
   }
 

@@ -1,8 +1,8 @@
 // The analyses of the thread IR on small programs.
 
 #include "codegen/analysis/footprint.h"
+#include "codegen/analysis/groups_in_flight.h"
 #include "codegen/analysis/live_registers.h"
-#include "codegen/analysis/row_copies.h"
 #include "codegen/analysis/shared_lifetimes.h"
 #include "codegen/analysis/uniform.h"
 #include "codegen/thread_ir/walk.h"
@@ -126,21 +126,18 @@ TEST_CASE("lifetimes end with the last use, and are the whole kernel for what is
   CHECK((of(2).meets(of(0)) && of(2).meets(of(1))));
 }
 
-TEST_CASE("row copies need barriers for their groups, and a fence after stores", "[analysis]") {
-  const char* const memory = "param g: i32[64], read only\nshared s: i32[64] at byte 0";
-  const char* const copy = "async copy row s[0 .. +64] = g[cast<i64>(0) .. +64], proved\ncommit\n";
-  const std::string waited = std::string(copy) + "wait until 1 groups pending\n";
-  CHECK(row_barriers(read_body(32, memory, waited)) == 3);
-  CHECK(row_barriers(read_body(32, memory, "x = load s[thread], proved")) == 0);
-  CHECK(!rows_follow_stores(read_body(32, memory, waited)));
-  const std::string store = "store s[thread] = 1, proved\n";
-  CHECK(rows_follow_stores(read_body(32, memory, store + copy)));
-  CHECK(!rows_follow_stores(read_body(32, memory, copy + store)));
-  CHECK(rows_follow_stores(read_body(32, memory, R"(
-    for i = 0; < n; += 1
-      async copy row s[0 .. +64] = g[cast<i64>(0) .. +64], proved
-      commit
-      store s[thread] = 1, proved)")));
+TEST_CASE("groups in flight are counted over branches and loops", "[analysis]") {
+  const auto after = [](const char* body) {
+    return groups_after(read_body(32, "", body).body, {}, 4);
+  };
+  CHECK(after("commit\ncommit\nwait until 1 groups pending") == GroupsInFlight{1, 1});
+  CHECK(after("if n < 3\n  commit") == GroupsInFlight{0, 1});
+  CHECK(after("for i = 0; < 3; += 1\n  commit") == GroupsInFlight{3, 3});
+  CHECK(after("for i = 0; < n; += 1\n  commit") == GroupsInFlight{0, 4});
+  CHECK(after("commit\nfor i = 0; < n; += 1\n  wait until 0 groups pending\n  commit") ==
+        GroupsInFlight{1, 1});
+  const Program program = read_body(32, "", "for i = 0; < 3; += 1\n  commit");
+  CHECK(groups_inside(program.body[0], {}, 4) == GroupsInFlight{0, 2});
 }
 
 TEST_CASE("live registers are counted at the widest place", "[analysis]") {

@@ -1,4 +1,4 @@
-#include "codegen/passes/drain_rows.h"
+#include "codegen/passes/await_bulk_copies.h"
 
 #include <algorithm>
 
@@ -7,16 +7,16 @@
 namespace tessera::codegen {
 namespace {
 
-bool starts_rows(const ir::Stmt& stmt) {
+bool starts_bulk_copy(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.node);
   return copy != nullptr && copy->mode == ir::CopyMode::async && copy->from.terms.whole_rows;
 }
 
 }  // namespace
 
-void drain_rows(ir::Body& body) {
+void await_bulk_copies(ir::Body& body) {
   const bool any = std::any_of(body.begin(), body.end(),
-                               [](const ir::Stmt& stmt) { return any_in(stmt, starts_rows); });
+                               [](const ir::Stmt& stmt) { return any_in(stmt, starts_bulk_copy); });
   if (any) body.push_back({ir::AsyncWait{-1, 0}, {}});
 }
 

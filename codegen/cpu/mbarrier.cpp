@@ -1,0 +1,341 @@
+// Machine: mbarriers, and the bulk copies that complete at them.
+
+#include "codegen/cpu/mbarrier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "codegen/cpu/machine.h"
+
+namespace tessera::codegen::cpu {
+namespace {
+
+constexpr int64_t kMbarrierBytes = 8;
+
+int64_t value_at(const std::byte* column, DType type, int lane) {
+  if (type == DType::i64 || type == DType::u64) {
+    return reinterpret_cast<const int64_t*>(column)[lane];
+  }
+  if (type == DType::u32) return reinterpret_cast<const uint32_t*>(column)[lane];
+  return reinterpret_cast<const int32_t*>(column)[lane];
+}
+
+}  // namespace
+
+/// The mbarrier that a thread names; traps unless its initialisation is ordered before.
+Mbarrier& Machine::mbarrier_of(const Instr& instr, int lane) {
+  const Transfer& at = code_.mbarriers[static_cast<size_t>(instr.index)].at;
+  const int64_t byte = mbarrier_byte(at, lane);
+  const auto found = mbarriers_.find(byte);
+  if (found == mbarriers_.end()) {
+    trap_init(instr, lane, "is used before it is initialised", 0);
+  }
+  if (shadow_) {
+    const auto conflict = shadow_->atomic(byte, number(lane), instr.statement);
+    if (conflict) {
+      trap_init(instr, lane, "is used while another thread initialises it: no barrier is between",
+                conflict->statement);
+    }
+  }
+  return found->second;
+}
+
+int64_t Machine::mbarrier_byte(const Transfer& at, int lane) const {
+  return storage(at.storage).array->shared_offset +
+         column<int64_t>(at.offset)[lane] * kMbarrierBytes;
+}
+
+void Machine::trap_init(const Instr& instr, int lane, const char* what, int32_t related) const {
+  const Transfer& at = code_.mbarriers[static_cast<size_t>(instr.index)].at;
+  trap(instr, lane,
+       {.code = "SIGNAL_INIT",
+        .what = fmt::format("{} {}", element_name(at, lane, 0, 1), what),
+        .argument = authors_name(*storage(at.storage).array),
+        .expected = "an initialisation by one thread, then a barrier",
+        .related = related});
+}
+
+void Machine::check_mbarrier(const Instr& instr) {
+  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
+  check_bounds(instr, step.at);
+  check_span(instr, step.at, shared_ + storage(step.at.storage).array->shared_offset);
+}
+
+void Machine::mbarrier_init(const Instr& instr) {
+  const Transfer& at = code_.mbarriers[static_cast<size_t>(instr.index)].at;
+  if (code_.checked) check_bounds(instr, at);
+  const int arrivals = storage(at.storage).array->arrivals;
+  for_each_lane(mask(), [&](int lane) {
+    for (int i = 0; i < at.width; ++i) {
+      const int64_t byte = mbarrier_byte(at, lane) + i * kMbarrierBytes;
+      Mbarrier& mbarrier = mbarriers_[byte];
+      if (mbarrier.init.statement != 0) {
+        trap_init(instr, lane, "is initialised twice", mbarrier.init.statement);
+      }
+      mbarrier.init = {instr.statement, lane};
+      const int place = rank_ * num_mbarriers(program_) + static_cast<int>(mbarriers_.size()) - 1;
+      mbarrier.signal = kFirstSignal + std::min(place, kMostSignals - 1);
+      mbarrier.arrivals = mbarrier.pending = arrivals;
+      if (shadow_) shadow_->write(byte, number(lane), instr.statement);
+    }
+  });
+}
+
+void Machine::mbarrier_expect(const Instr& instr) {
+  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
+  if (code_.checked) check_mbarrier(instr);
+  for_each_lane(mask(), [&](int lane) {
+    Mbarrier& mbarrier = mbarrier_of(instr, lane);
+    mbarrier.expected += step.bytes;
+    mbarrier.expectation = {instr.statement, lane};
+  });
+}
+
+void Machine::mbarrier_arrive(const Instr& instr) {
+  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
+  if (code_.checked) check_mbarrier(instr);
+  for_each_lane(mask(), [&](int lane) {
+    Mbarrier& mbarrier = mbarrier_of(instr, lane);
+    const std::string name = element_name(step.at, lane, 0, 1);
+    if (mbarrier.pending == 0) {
+      trap(instr, lane,
+           {.code = "SIGNAL_COUNT",
+            .what = fmt::format("{} gets more arrivals than its phase {} has pending", name,
+                                mbarrier.phase),
+            .expected = fmt::format("{} arrivals", mbarrier.arrivals),
+            .got = "one more",
+            .related = mbarrier.arrival.statement});
+    }
+    if (mbarrier.awaited < mbarrier.phase - 1) {
+      trap(
+          instr, lane,
+          {.code = "SIGNAL_PHASE",
+           .what = fmt::format("an arrival at phase {} of {}, whose phase {} no thread has awaited",
+                               mbarrier.phase, name, mbarrier.phase - 1),
+           .expected = "a wait for each phase before the next arrival",
+           .got = "none",
+           .related = mbarrier.arrival.statement});
+    }
+    --mbarrier.pending;
+    mbarrier.arrival = {instr.statement, lane};
+    if (shadow_) neighbours_.clocks.release(number(lane) / kWarpSize, mbarrier.current);
+    check_bytes(instr, lane, mbarrier, name);
+    if (mbarrier.may_end() && mbarrier.copies.empty()) mbarrier.begin_next_phase();
+  });
+}
+
+/// Traps where the current phase ends with more bytes in flight than its threads expect.
+void Machine::check_bytes(const Instr& instr, int lane, const Mbarrier& mbarrier,
+                          const std::string& name) const {
+  if (mbarrier.pending > 0 || mbarrier.copied() <= mbarrier.expected) return;
+  const int32_t copy = mbarrier.copies.back().statement;
+  trap(instr, lane,
+       {.code = "SIGNAL_COUNT",
+        .what = fmt::format("phase {} of {} ends with {} bytes in flight that no thread expects",
+                            mbarrier.phase, name, mbarrier.copied() - mbarrier.expected),
+        .expected = fmt::format("{} bytes", mbarrier.copied()),
+        .got = fmt::format("{} bytes", mbarrier.expected),
+        .related = copy != instr.statement ? copy : mbarrier.expectation.statement});
+}
+
+bool Machine::mbarrier_wait(const Instr& instr) {
+  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
+  if (code_.checked) check_mbarrier(instr);
+  bool passes = true;
+  for_each_lane(mask(), [&](int lane) {
+    Mbarrier& mbarrier = mbarrier_of(instr, lane);
+    const int64_t phase = value_at(at(step.phase), step.phase.type, lane);
+    if (phase > mbarrier.phase || phase + 2 <= mbarrier.phase) {
+      trap_phase(instr, lane, phase, mbarrier);
+    }
+    if (phase == mbarrier.phase) {
+      if (!mbarrier.may_end()) {
+        passes = false;
+        return;
+      }
+      for (const Mbarrier::Copy& copy : mbarrier.copies) land(copy, mbarrier);
+      mbarrier.begin_next_phase();
+    }
+    mbarrier.awaited = std::max(mbarrier.awaited, phase);
+    if (shadow_) neighbours_.clocks.acquire(number(lane) / kWarpSize, mbarrier.ended);
+  });
+  return passes;
+}
+
+void Machine::trap_phase(const Instr& instr, int lane, int64_t phase,
+                         const Mbarrier& mbarrier) const {
+  const Transfer& at = code_.mbarriers[static_cast<size_t>(instr.index)].at;
+  trap(instr, lane,
+       {.code = "SIGNAL_PHASE",
+        .what =
+            fmt::format("a wait for phase {} of {}, which is in phase {}: the hardware knows the "
+                        "parity alone and takes it for another",
+                        phase, element_name(at, lane, 0, 1), mbarrier.phase),
+        .expected = fmt::format("phase {} or {}", mbarrier.phase - 1, mbarrier.phase),
+        .got = fmt::format("phase {}", phase),
+        .related = mbarrier.arrival.statement});
+}
+
+/// The first thread of the block that waits says for what.
+void Machine::trap_endless_phase(const Instr& instr) {
+  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
+  for_each_lane(mask(), [&](int lane) {
+    const Mbarrier& mbarrier = mbarriers_.at(mbarrier_byte(step.at, lane));
+    const int64_t phase = value_at(at(step.phase), step.phase.type, lane);
+    if (phase != mbarrier.phase || mbarrier.may_end()) return;
+    const bool any = mbarrier.arrival.statement != 0;
+    const Mbarrier::Event last = any ? mbarrier.arrival : mbarrier.init;
+    trap(instr, lane,
+         {.code = "DEADLOCK",
+          .what = fmt::format(
+              "{} of {} threads wait for phase {} of {}, which never ends: {} of {} "
+              "arrivals and {} bytes are pending; thread {} {} last",
+              mask().count, code_.threads - left_, phase, element_name(step.at, lane, 0, 1),
+              mbarrier.pending, mbarrier.arrivals, mbarrier.expected - mbarrier.copied(),
+              last.thread, any ? "arrived" : "initialised it"),
+          .expected = "as many arrivals and bytes as the phase waits for",
+          .got = fmt::format("{} arrivals, {} bytes", mbarrier.arrivals - mbarrier.pending,
+                             mbarrier.copied()),
+          .related = last.statement});
+  });
+}
+
+std::string Machine::awaited_phase(const Instr& instr, const Mask& waiting) const {
+  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
+  std::string text;
+  for_each_lane(waiting, [&](int lane) {
+    const Mbarrier& mbarrier = mbarriers_.at(mbarrier_byte(step.at, lane));
+    const int64_t phase = value_at(at(step.phase), step.phase.type, lane);
+    if (!text.empty() || phase != mbarrier.phase || mbarrier.may_end()) return;
+    text = fmt::format("waits for phase {} of {}, with {} of {} arrivals and {} bytes pending",
+                       phase, element_name(step.at, lane, 0, 1), mbarrier.pending,
+                       mbarrier.arrivals, mbarrier.expected - mbarrier.copied());
+  });
+  return text;
+}
+
+void Machine::bulk_copy(const Instr& instr) {
+  const AsyncMove& move = code_.asyncs[static_cast<size_t>(instr.index)];
+  const Array& target = *storage(move.to.storage).array;
+  Instr signal = instr;
+  signal.index = move.mbarrier;
+  if (code_.checked) {
+    check_bounds(instr, move.to);
+    check_span(instr, move.to, shared_ + target.shared_offset);
+    check_shared(instr, move.to);
+    check_mbarrier(signal);
+  }
+  if (launch_.count) count_transfer(instr, move.to);
+  const std::byte* source =
+      launch_.memory[static_cast<size_t>(storage(move.from.storage).param)].data;
+  const int64_t* from = column<int64_t>(move.from.offset);
+  const int64_t* to = column<int64_t>(move.to.offset);
+  const auto bytes_of = [&](int64_t elements) { return elements * bits(target.dtype) / 8; };
+  for_each_lane(mask(), [&](int lane) {
+    Mbarrier& mbarrier = mbarrier_of(signal, lane);
+    mbarrier.copies.push_back({.to = shared_ + target.shared_offset + bytes_of(to[lane]),
+                               .from = source + bytes_of(from[lane]),
+                               .bytes = bytes_of(move.to.width),
+                               .statement = instr.statement,
+                               .thread = lane});
+    mark_in_flight(mbarrier.copies.back(), instr.statement);
+    if (shadow_) check_fenced(instr, move.to, lane);
+    const Transfer& at = code_.mbarriers[static_cast<size_t>(move.mbarrier)].at;
+    check_bytes(instr, lane, mbarrier, element_name(at, lane, 0, 1));
+  });
+}
+
+void Machine::proxy_fence() {
+  if (fences_.empty()) return;
+  for_each_lane(mask(), [&](int lane) { ++fences_[static_cast<size_t>(lane)]; });
+}
+
+void Machine::note_store(int64_t byte, int thread, int32_t statement) {
+  if (stores_.empty()) return;
+  const Machine& writer = *neighbours_.blocks[static_cast<size_t>(thread / kThreadsPerBlock)];
+  stores_[static_cast<size_t>(byte / shadow_->granule())] = {
+      thread, statement, writer.fences_[static_cast<size_t>(thread % kThreadsPerBlock)]};
+}
+
+/// Traps where a bulk copy overwrites what a thread has stored without a proxy fence since.
+void Machine::check_fenced(const Instr& instr, const Transfer& to, int lane) const {
+  const Array& array = *storage(to.storage).array;
+  const int64_t first = shared_start(array) + offset_in_owner(to, lane) * bits(array.dtype) / 8;
+  const int64_t end = first + to.width * bits(array.dtype) / 8;
+  for (int64_t byte = first; byte < end; byte += shadow_->granule()) {
+    const GenericStore& store = stores_[static_cast<size_t>(byte / shadow_->granule())];
+    if (store.thread < 0) continue;
+    const Machine& writer =
+        *neighbours_.blocks[static_cast<size_t>(store.thread / kThreadsPerBlock)];
+    const uint32_t passed = writer.fences_[static_cast<size_t>(store.thread % kThreadsPerBlock)];
+    if (passed != store.fences) continue;
+    trap(instr, lane,
+         {.code = "PROXY",
+          .what = fmt::format("a bulk copy overwrites {}, which {} has stored",
+                              shared_element_name(to, lane, byte), thread_name(store.thread)),
+          .argument = authors_name(array),
+          .expected = "a proxy fence of that thread between the two",
+          .got = "none",
+          .related = store.statement});
+  }
+}
+
+/// `statement`: that of the copy, or 0 when it is done.
+void Machine::mark_in_flight(const Mbarrier::Copy& copy, int32_t statement) {
+  if (!shadow_) return;
+  const int64_t first = copy.to - shared_;
+  for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
+    shadow_->set_in_flight(byte, statement);
+  }
+}
+
+void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
+  std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+  mark_in_flight(copy, 0);
+  if (!shadow_) return;
+  const uint32_t time = neighbours_.clocks.land(mbarrier.signal, mbarrier.current);
+  const int64_t first = copy.to - shared_;
+  for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
+    if (code_.has_pieces) {
+      // GPUs without bulk copies: as if the warp wrote the bytes now, others need a barrier after the wait.
+      shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
+    } else {
+      shadow_->land(byte, mbarrier.signal, time, copy.statement);
+    }
+  }
+}
+
+/// Traps where a bulk copy outlives the block, or bytes are expected that nobody copies.
+void Machine::check_mbarriers_at_end() const {
+  for (const auto& [byte, mbarrier] : mbarriers_) {
+    if (mbarrier.expected == 0 && mbarrier.copies.empty()) continue;
+    const bool in_flight = !mbarrier.copies.empty();
+    const Mbarrier::Event first = in_flight ? Mbarrier::Event{mbarrier.copies.front().statement,
+                                                              mbarrier.copies.front().thread}
+                                            : mbarrier.expectation;
+    const Mbarrier::Event last = mbarrier.arrival.statement != 0 ? mbarrier.arrival : mbarrier.init;
+    Instr at{};
+    at.statement = first.statement;
+    trap(at, first.thread,
+         {.code = "SIGNAL_LEFT",
+          .what = in_flight ? "the block ends while a bulk copy is in flight"
+                            : fmt::format("the block ends while {} bytes are expected",
+                                          mbarrier.expected),
+          .expected = fmt::format("a wait for phase {} of the mbarrier", mbarrier.phase),
+          .got = "none",
+          .related = last.statement});
+  }
+}
+
+/// Forgets the mbarriers of the block before.
+void Machine::drop_mbarriers() {
+  for (const auto& [byte, mbarrier] : mbarriers_) {
+    for (const Mbarrier::Copy& copy : mbarrier.copies) mark_in_flight(copy, 0);
+  }
+  mbarriers_.clear();
+  std::fill(stores_.begin(), stores_.end(), GenericStore());
+}
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,58 @@
+#pragma once
+// The state of one mbarrier in the executor. Copies land when a thread waits for the end of their phase, as late
+// as the program allows: what reads too early traps.
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "codegen/cpu/warp_clocks.h"
+
+namespace tessera::codegen::cpu {
+
+struct Mbarrier {
+  /// A bulk copy in flight.
+  struct Copy {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    int64_t bytes = 0;
+    int32_t statement = 0;
+    int thread = 0;
+  };
+  /// Who did something last, and where; statement 0 = nobody.
+  struct Event {
+    int32_t statement = 0;
+    int thread = 0;
+  };
+
+  Event init;
+  int arrivals = 0;          // of a phase
+  int pending = 0;           // of them, in the current phase
+  int64_t phase = 0;         // the current one
+  int64_t awaited = -1;      // the last phase whose end a thread has awaited
+  int64_t expected = 0;      // bytes of the current phase
+  std::vector<Copy> copies;  // of the current phase
+  Event arrival, expectation;
+  int signal = 0;              // its number in the clocks
+  WarpClocks::Moment current;  // what is before the arrivals of this phase; checked
+  WarpClocks::Moment ended;    // of the phase before
+
+  int64_t copied() const {
+    int64_t sum = 0;
+    for (const Copy& copy : copies) sum += copy.bytes;
+    return sum;
+  }
+  /// True if the current phase ends once its copies land.
+  bool may_end() const { return pending == 0 && expected == copied(); }
+  void begin_next_phase() {
+    ++phase;
+    pending = arrivals;
+    expected = 0;
+    copies.clear();
+    ended = std::move(current);
+    current.clear();
+  }
+};
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,131 @@
+// mbarriers and bulk copies, from sm_90 on.
+
+#include "codegen/cuda/prelude.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+constexpr Snippet kMbarriers[] = {
+    {"fence_proxy", "", R"(
+// What this thread has stored comes before the bulk copies that follow.
+__device__ __forceinline__ void fence_proxy() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+)"},
+    {"init_mbarriers", "u32 u64", R"(
+template <int kCount>
+__device__ __forceinline__ void init_mbarriers(u64* first, u32 arrivals) {
+#if __CUDA_ARCH__ >= 900
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(first));
+  for (int i = 0; i < kCount; ++i) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at + 8 * i), "r"(arrivals)
+                 : "memory");
+  }
+#endif
+}
+)"},
+    {"expect_bytes", "u32 u64", R"(
+// The current phase ends after kBytes more.
+template <int kBytes>
+__device__ __forceinline__ void expect_bytes(u64* mbarrier) {
+#if __CUDA_ARCH__ >= 900
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(at), "n"(kBytes)
+               : "memory");
+#endif
+}
+)"},
+    {"arrive", "u32 u64", R"(
+__device__ __forceinline__ void arrive(u64* mbarrier) {
+#if __CUDA_ARCH__ >= 900
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [%0]; }" ::"r"(at)
+               : "memory");
+#endif
+}
+)"},
+    {"wait_for_phase", "u32 u64", R"(
+// Until this phase, counted from 0, has ended.
+__device__ __forceinline__ void wait_for_phase(u64* mbarrier, u32 phase) {
+#if __CUDA_ARCH__ >= 900
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  u32 done;
+  do {
+    asm volatile(
+        "{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "  selp.u32 %0, 1, 0, done; }"
+        : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
+  } while (done == 0);
+#endif
+}
+)"},
+    {"copy_bulk", "u32 u64", R"(
+// All lanes of a warp name the same bytes. From sm_90 on lane 0 copies them, and the current phase of the
+// mbarrier waits for them. Before, the lanes copy pieces in groups as copy_async does.
+template <int kBytes>
+__device__ __forceinline__ void copy_pieces(void* shared, const void* global) {
+  const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
+  const char* from = static_cast<const char*>(global);
+  for (u32 i = threadIdx.x % 32 * 16; i < kBytes; i += 512) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i)
+                 : "memory");
+  }
+}
+template <int kBytes>
+__device__ __forceinline__ void copy_bulk(u64* mbarrier, void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to), "l"(__cvta_generic_to_global(global)), "n"(kBytes), "r"(at)
+      : "memory");
+#else
+  copy_pieces<kBytes>(shared, global);
+#endif
+}
+template <int kBytes, class Hint>
+__device__ __forceinline__ void copy_bulk(u64* mbarrier, void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  const u32 to = static_cast<u32>(__cvta_generic_to_shared(shared));
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
+      "%2, [%3], %4;" ::"r"(to), "l"(__cvta_generic_to_global(global)), "n"(kBytes), "r"(at),
+      "l"(Hint::policy())
+      : "memory");
+#else
+  copy_pieces<kBytes>(shared, global);
+#endif
+}
+)"},
+    {"commit_pieces", "", R"(
+// Closes the group of the pieces that stand for bulk copies before sm_90.
+__device__ __forceinline__ void commit_pieces() {
+#if __CUDA_ARCH__ < 900
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+)"},
+    {"wait_for_pieces", "", R"(
+// Before sm_90, waits until at most kPending groups of pieces are in flight.
+template <int kPending>
+__device__ __forceinline__ void wait_for_pieces() {
+#if __CUDA_ARCH__ < 900
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+#endif
+}
+)"},
+};
+
+}  // namespace
+
+std::span<const Snippet> mbarrier_snippets() {
+  return kMbarriers;
+}
+
+}  // namespace tessera::codegen::cuda

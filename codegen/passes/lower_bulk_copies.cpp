@@ -1,0 +1,309 @@
+#include "codegen/passes/lower_bulk_copies.h"
+
+#include <algorithm>
+#include <set>
+
+#include "codegen/analysis/footprint.h"
+#include "codegen/analysis/groups_in_flight.h"
+#include "codegen/thread_ir/walk.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+constexpr int kMostGroups = 14;  // more are waited for earlier
+constexpr int kWarpSize = 32;
+constexpr int kPieceBits = 128;
+
+const BulkCopy* find_bulk_copy(const Program& program, SourceLoc& loc) {
+  const BulkCopy* found = nullptr;
+  walk(program.body, [&](const Stmt& stmt) {
+    const auto* copy = std::get_if<BulkCopy>(&stmt.node);
+    if (copy == nullptr || found != nullptr) return;
+    found = copy;
+    loc = stmt.loc;
+  });
+  return found;
+}
+
+/// True if a bulk copy follows stores to memory that it overwrites. Goes over `body`, where threads have
+/// stored to `stored` before.
+bool follows_stores(const Body& body, std::set<const Array*>& stored) {
+  bool found = false;
+  for (const Stmt& stmt : body) {
+    for_each_body(stmt, [&](const Body& inner) {
+      found = found || follows_stores(inner, stored);
+      // A round of a loop meets what the one before left behind.
+      found = found || (repeats(stmt) && follows_stores(inner, stored));
+    });
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      const Array* const array = effect.access.array->space == ArraySpace::cluster
+                                     ? effect.access.array->mine.get()
+                                     : effect.access.array.get();
+      if (!effect.writes || array->space != ArraySpace::shared) return;
+      if (effect.proxy == Proxy::generic) {
+        stored.insert(array);
+        return;
+      }
+      found = found || std::any_of(stored.begin(), stored.end(),
+                                   [&](const Array* other) { return overlap(*array, *other); });
+    });
+  }
+  return found;
+}
+
+Expr number(int64_t value) {
+  return ir::constant(DType::u32, value);
+}
+
+class BulkCopyLowering {
+ public:
+  BulkCopyLowering(Program& program, ArrayRef mbarriers)
+      : program_(program), mbarriers_(std::move(mbarriers)) {
+    TESSERA_CHECK(program.thread, "bulk copies in a program without a thread index");
+    walk(program.body, [&](const Stmt& stmt) {
+      for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+        const bool is_piece = effect.in_flight && effect.proxy == Proxy::generic;
+        has_pieces_ = has_pieces_ || is_piece;
+      });
+    });
+    std::set<const Array*> stored;
+    fences_ = follows_stores(program.body, stored);
+    committed_ = counter("committed");
+    awaited_ = counter("awaited");
+  }
+
+  void run() {
+    lower(program_.body, {});
+    Body begin;
+    into_ = &begin;
+    emit(branch(ir::binary(ir::Op::eq, thread(), ir::index(0)), [&] {
+      Access all = mbarrier(ir::index(0));
+      all.width = static_cast<int>(mbarriers_->size);
+      emit(MbarrierInit{all});
+      emit(ProxyFence{});
+    }));
+    emit(Barrier{});
+    emit(Declare{committed_, true});
+    emit(Declare{awaited_, true});
+    program_.body.insert(program_.body.begin(), std::make_move_iterator(begin.begin()),
+                         std::make_move_iterator(begin.end()));
+  }
+
+ private:
+  // ---- statements
+  void lower(Body& body, GroupsInFlight groups) {
+    Body result;
+    for (Stmt& stmt : body) {
+      const GroupsInFlight after = groups_after(stmt, groups, most_groups());
+      const GroupsInFlight inside = groups_inside(stmt, groups, most_groups());
+      for_each_body(stmt, [&](Body& inner) { lower(inner, inside); });
+      into_ = &result;
+      loc_ = stmt.loc;
+      if (const auto* copy = std::get_if<BulkCopy>(&stmt.node)) {
+        start(*copy);
+      } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
+        commit(groups);
+        emit(AsyncCommit{!has_pieces_});
+      } else if (const auto* wait = std::get_if<AsyncWait>(&stmt.node)) {
+        wait_until(wait->pending, groups);
+        emit(AsyncWait{wait->pending, !has_pieces_});
+      } else if (const auto* leave = std::get_if<Return>(&stmt.node)) {
+        // A block must not end before its bulk copies.
+        emit(branch(leave->condition, [&] {
+          wait_until(0, groups);
+          emit(Return{ir::constant(DType::boolean, 1)});
+        }));
+      } else {
+        const bool is_barrier = has_order(stmt, Order::Kind::barrier) ||
+                                has_order(stmt, Order{Order::Kind::arrive, Group::cluster}) ||
+                                has_order(stmt, Order{Order::Kind::wait, Group::cluster});
+        if (fences_ && is_barrier) emit(ProxyFence{});
+        result.push_back(std::move(stmt));
+      }
+      groups = after;
+    }
+    body = std::move(result);
+  }
+
+  void start(const BulkCopy& copy) {
+    const auto issue = [&] {
+      const Expr group = load("group", committed_);
+      BulkCopy signalled = copy;
+      signalled.from.guard = {};
+      signalled.mbarrier = mbarrier_of(group);
+      emit(branch(is_first_lane(), [&] {
+        emit(MbarrierExpect{signalled.mbarrier, copy.bytes()});
+      }));
+      emit(std::move(signalled));
+    };
+    if (!copy.from.guard) return issue();
+    emit(branch(copy.from.guard, issue, [&] { clear(copy.to); }));
+  }
+
+  /// The lanes of the warp store zeros.
+  void clear(const Access& row) {
+    const int piece = kPieceBits / bits(row.array->dtype);
+    const auto zeros = std::make_shared<Array>();
+    zeros->name = "zeros";
+    zeros->dtype = row.array->dtype;
+    zeros->size = piece;
+    emit(Declare{zeros, true});
+    const Expr lane = thread() % ir::index(kWarpSize);
+    loop("column", lane * ir::index(piece), ir::index(row.width), ir::index(kWarpSize * piece),
+         [&](const Expr& column) {
+           Store store;
+           store.to = row;
+           store.to.offset = row.offset + column;
+           if (!row.indices.empty()) store.to.indices.back() = row.indices.back() + column;
+           store.to.width = piece;
+           store.from = {zeros, ir::index(0)};
+           emit(std::move(store));
+         });
+    emit(ProxyFence{});
+  }
+
+  void commit(GroupsInFlight groups) {
+    const Expr group = load("group", committed_);
+    emit(branch(is_first_lane(), [&] { emit(MbarrierArrive{mbarrier_of(group)}); }));
+    emit(assign(committed_, group + number(1)));
+    wait_until(most_groups(), {groups.least + 1, groups.most + 1});
+  }
+
+  /// Waits until at most `pending` of the groups that are in flight are left.
+  void wait_until(int pending, GroupsInFlight groups) {
+    if (groups.most <= pending) return;
+    const Expr first = load("first", awaited_);
+    if (groups.least == groups.most && groups.most == pending + 1) {
+      emit(MbarrierWait{mbarrier_of(first), first / number(mbarriers_->size)});
+      emit(assign(awaited_, first + number(1)));
+      return;
+    }
+    const Expr all = load("all", committed_);
+    const Expr end =
+        pending == 0 ? all : ir::binary(ir::Op::max, all, number(pending)) - number(pending);
+    loop("group", first, end, number(1), [&](const Expr& group) {
+      emit(MbarrierWait{mbarrier_of(group), group / number(mbarriers_->size)});
+    });
+    emit(assign(awaited_, ir::binary(ir::Op::max, first, end)));
+  }
+
+  /// That no commit exceeds: the next one finds its mbarrier free.
+  int most_groups() const { return static_cast<int>(mbarriers_->size) - 1; }
+
+  // ---- building
+  template <class Node>
+  void emit(Node node) {
+    into_->push_back({std::move(node), loc_});
+  }
+  void emit(Stmt stmt) { into_->push_back(std::move(stmt)); }
+
+  template <class Fn>
+  Body inside(const Fn& fn) {
+    Body body;
+    Body* const outer = into_;
+    into_ = &body;
+    fn();
+    into_ = outer;
+    return body;
+  }
+  template <class Then>
+  Stmt branch(const Expr& condition, const Then& then) {
+    return {If{condition, inside(then), {}}, loc_};
+  }
+  template <class Then, class Otherwise>
+  Stmt branch(const Expr& condition, const Then& then, const Otherwise& otherwise) {
+    return {If{condition, inside(then), inside(otherwise)}, loc_};
+  }
+  template <class Fn>
+  void loop(const char* name, const Expr& begin, const Expr& end, const Expr& step, const Fn& fn) {
+    const VarRef i = new_var(name, begin->type, ir::VarKind::loop, begin, end);
+    For node{i, begin, end, step, false, {}};
+    node.body = inside([&] { fn(ir::var(i)); });
+    emit(std::move(node));
+  }
+
+  VarRef new_var(const char* name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {}) {
+    auto var = std::make_shared<ir::Var>();
+    var->name = name;
+    var->type = type;
+    var->kind = kind;
+    var->id = program_.num_vars++;
+    var->lower = std::move(lower);
+    var->upper = std::move(upper);
+    return var;
+  }
+  static ArrayRef counter(const char* name) {
+    const auto array = std::make_shared<Array>();
+    array->name = name;
+    array->dtype = DType::u32;
+    array->size = 1;
+    return array;
+  }
+  static Access element(const ArrayRef& array, Expr offset) {
+    Access access;
+    access.array = array;
+    access.offset = std::move(offset);
+    return access;
+  }
+  Expr load(const char* name, const ArrayRef& array) {
+    Load load;
+    load.from = element(array, ir::index(0));
+    load.var = new_var(name, array->dtype, ir::VarKind::value);
+    emit(load);
+    return ir::var(load.var);
+  }
+  static Store assign(const ArrayRef& array, Expr value) {
+    Store store;
+    store.to = element(array, ir::index(0));
+    store.value = std::move(value);
+    return store;
+  }
+
+  Expr thread() const { return ir::var(program_.thread); }
+  Expr is_first_lane() const {
+    return ir::binary(ir::Op::eq, thread() % ir::index(kWarpSize), ir::index(0));
+  }
+  Access mbarrier(Expr offset) const {
+    Access access = element(mbarriers_, std::move(offset));
+    access.indices = {access.offset};
+    return access;
+  }
+  Access mbarrier_of(const Expr& group) const {
+    return mbarrier(ir::cast(DType::i32, group % number(mbarriers_->size)));
+  }
+
+  Program& program_;
+  const ArrayRef mbarriers_;
+  ArrayRef committed_, awaited_;
+  bool has_pieces_ = false;  // some copies keep their groups
+  bool fences_ = false;
+  Body* into_ = nullptr;
+  SourceLoc loc_;
+};
+
+}  // namespace
+
+void add_mbarriers(Program& program) {
+  SourceLoc loc;
+  if (find_bulk_copy(program, loc) == nullptr) return;
+  int most = 0;
+  walk(program.body, [&](const Stmt& stmt) { most = std::max(most, most_in_flight(stmt)); });
+  const auto array = std::make_shared<Array>();
+  array->name = "mbarriers";
+  array->dtype = DType::u64;
+  array->space = ArraySpace::shared;
+  array->size = std::min(most, kMostGroups) + 2;
+  array->shape = {ir::index(array->size)};
+  array->arrivals = program.threads / kWarpSize;
+  array->loc = loc;
+  program.shared.push_back(array);
+}
+
+void lower_bulk_copies(Program& program) {
+  const auto mbarriers = std::find_if(program.shared.begin(), program.shared.end(),
+                                      [](const ArrayRef& array) { return array->is_mbarriers(); });
+  if (mbarriers != program.shared.end()) BulkCopyLowering(program, *mbarriers).run();
+}
+
+}  // namespace tessera::codegen
