@@ -46,7 +46,8 @@ void Compiler::stmt(const AsyncCopy& copy) {
   top_ = mark;
 }
 
-void Compiler::stmt(const AsyncCommit&) {
+void Compiler::stmt(const AsyncCommit& commit) {
+  out_.has_pieces = out_.has_pieces || commit.of_pieces;
   emit(Code::async_commit);
 }
 

@@ -27,6 +27,8 @@ class Compiler {
   void stmt(const If& branch);
   void stmt(const Barrier& barrier);
   void stmt(const WarpBarrier&);
+  void stmt(const NamedBarrier& barrier);  // compile_roles.cpp
+  void stmt(const RoleBodies& bodies);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
   void stmt(const Dependency&) {}  // kernels run one after the other
@@ -48,7 +50,7 @@ class Compiler {
 
   // ---- asynchronous copies (compile_async.cpp)
   void stmt(const AsyncCopy& copy);
-  void stmt(const AsyncCommit&);
+  void stmt(const AsyncCommit& commit);
   void stmt(const AsyncWait& wait);
   void stmt(const Return& leave);
   Transfer address(const Access& access, bool is_load);

@@ -75,6 +75,8 @@ void Machine::mbarrier_init(const Instr& instr) {
         trap_init(instr, lane, "is initialised twice", mbarrier.init.statement);
       }
       mbarrier.init = {instr.statement, lane};
+      const int place = rank_ * num_mbarriers(program_) + static_cast<int>(mbarriers_.size()) - 1;
+      mbarrier.signal = kFirstSignal + std::min(place, kMostSignals - 1);
       mbarrier.arrivals = mbarrier.pending = arrivals;
       if (shadow_) shadow_->write(byte, number(lane), instr.statement);
     }
@@ -118,6 +120,7 @@ void Machine::mbarrier_arrive(const Instr& instr) {
     }
     --mbarrier.pending;
     mbarrier.arrival = {instr.statement, lane};
+    if (shadow_) neighbours_.clocks.release(number(lane) / kWarpSize, mbarrier.current);
     check_bytes(instr, lane, mbarrier, name);
     if (mbarrier.may_end() && mbarrier.copies.empty()) mbarrier.begin_next_phase();
   });
@@ -152,10 +155,11 @@ bool Machine::mbarrier_wait(const Instr& instr) {
         passes = false;
         return;
       }
-      for (const Mbarrier::Copy& copy : mbarrier.copies) land(copy);
+      for (const Mbarrier::Copy& copy : mbarrier.copies) land(copy, mbarrier);
       mbarrier.begin_next_phase();
     }
     mbarrier.awaited = std::max(mbarrier.awaited, phase);
+    if (shadow_) neighbours_.clocks.acquire(number(lane) / kWarpSize, mbarrier.ended);
   });
   return passes;
 }
@@ -174,8 +178,8 @@ void Machine::trap_phase(const Instr& instr, int lane, int64_t phase,
         .related = mbarrier.arrival.statement});
 }
 
-/// No thread of the block can go on: the first that waits says for what.
-void Machine::trap_deadlock(const Instr& instr) {
+/// The first thread of the block that waits says for what.
+void Machine::trap_endless_phase(const Instr& instr) {
   const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
   for_each_lane(mask(), [&](int lane) {
     const Mbarrier& mbarrier = mbarriers_.at(mbarrier_byte(step.at, lane));
@@ -196,6 +200,20 @@ void Machine::trap_deadlock(const Instr& instr) {
                              mbarrier.copied()),
           .related = last.statement});
   });
+}
+
+std::string Machine::awaited_phase(const Instr& instr, const Mask& waiting) const {
+  const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
+  std::string text;
+  for_each_lane(waiting, [&](int lane) {
+    const Mbarrier& mbarrier = mbarriers_.at(mbarrier_byte(step.at, lane));
+    const int64_t phase = value_at(at(step.phase), step.phase.type, lane);
+    if (!text.empty() || phase != mbarrier.phase || mbarrier.may_end()) return;
+    text = fmt::format("waits for phase {} of {}, with {} of {} arrivals and {} bytes pending",
+                       phase, element_name(step.at, lane, 0, 1), mbarrier.pending,
+                       mbarrier.arrivals, mbarrier.expected - mbarrier.copied());
+  });
+  return text;
 }
 
 void Machine::bulk_copy(const Instr& instr) {
@@ -277,14 +295,19 @@ void Machine::mark_in_flight(const Mbarrier::Copy& copy, int32_t statement) {
   }
 }
 
-void Machine::land(const Mbarrier::Copy& copy) {
+void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
   std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
   mark_in_flight(copy, 0);
   if (!shadow_) return;
-  // As if the warp wrote the bytes now: other warps need a barrier after the wait.
+  const uint32_t time = neighbours_.clocks.land(mbarrier.signal, mbarrier.current);
   const int64_t first = copy.to - shared_;
   for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
-    shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
+    if (code_.has_pieces) {
+      // GPUs without bulk copies: as if the warp wrote the bytes now, others need a barrier after the wait.
+      shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
+    } else {
+      shadow_->land(byte, mbarrier.signal, time, copy.statement);
+    }
   }
 }
 

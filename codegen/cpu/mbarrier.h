@@ -4,7 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
+
+#include "codegen/cpu/warp_clocks.h"
 
 namespace tessera::codegen::cpu {
 
@@ -31,6 +34,9 @@ struct Mbarrier {
   int64_t expected = 0;      // bytes of the current phase
   std::vector<Copy> copies;  // of the current phase
   Event arrival, expectation;
+  int signal = 0;              // its number in the clocks
+  WarpClocks::Moment current;  // what is before the arrivals of this phase; checked
+  WarpClocks::Moment ended;    // of the phase before
 
   int64_t copied() const {
     int64_t sum = 0;
@@ -44,6 +50,8 @@ struct Mbarrier {
     pending = arrivals;
     expected = 0;
     copies.clear();
+    ended = std::move(current);
+    current.clear();
   }
 };
 

@@ -83,6 +83,7 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
 
 void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
                         const std::string& element, const Conflict& conflict) const {
+  const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
   const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
   const Array& array = *storage(transfer.storage).array;
   // The author cannot see that copies of an iteration read what its first copy writes elsewhere.
@@ -90,8 +91,11 @@ void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
   trap(instr, lane,
        {.code = "RACE",
         .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
-                            name(way_of(transfer)), conflict.how, thread_name(conflict.thread),
-                            in_block ? "barrier" : "cluster barrier"),
+                            name(way_of(transfer)), conflict.how,
+                            by_copy ? "a bulk copy" : thread_name(conflict.thread),
+                            by_copy    ? "wait"
+                            : in_block ? "barrier"
+                                       : "cluster barrier"),
         .argument = authors_name(array),
         .hint = may_be_copies ? "put k.sync() between the two; a parallel loop or copy of fewer "
                                 "elements than threads reads each of them in several threads"

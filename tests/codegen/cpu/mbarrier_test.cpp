@@ -202,10 +202,26 @@ TEST_CASE("a bulk copy is not read, nor stored to, before its wait", "[cpu][mbar
         "store s", "bulk copy");
 }
 
-TEST_CASE("a warp that did not copy needs a barrier after the wait", "[cpu][mbarrier]") {
+TEST_CASE("who waits for a phase may read what was copied in it, others need a barrier",
+          "[cpu][mbarrier]") {
+  const char* const read = R"(
+    x = load s[63 - thread], proved
+    store y[cast<i64>(thread)] = x, proved)";
+  CHECK(run(join({kInit, kExpect, kCopy, kArrive, kWait, read}))[0] == 63);
+  const char* const half = R"(
+    if thread < 32
+      mbarrier wait b[0], phase 0)";
+  check(join({kInit, kExpect, kCopy, kArrive, half, read}), "RACE",
+        "race on s[31]: read here and written by a bulk copy with no wait between", "load s",
+        "bulk copy");
+  CHECK(run(join({kInit, kExpect, kCopy, kArrive, half, kRead}))[0] == 63);
+}
+
+TEST_CASE("where GPUs without bulk copies run it, a warp that did not copy needs a barrier",
+          "[cpu][mbarrier]") {
   const char* const read = R"(
     x = load s[63 - thread], proved)";
-  check(join({kInit, kExpect, kCopy, kArrive, kWait, read}), "RACE",
+  check(join({kInit, kExpect, kCopy, "\n    commit pieces", kArrive, kWait, read}), "RACE",
         "race on s[63]: read here and written by thread", "load s", "bulk copy");
 }
 
