@@ -6,10 +6,11 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <optional>
 #include <set>
 #include <span>
+#include <variant>
 
+#include "codegen/layouts/verify_plan.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
 #include "codegen/passes/choose_unroll.h"
@@ -27,6 +28,7 @@
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
+#include "codegen/tile_ir/verify.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -61,22 +63,32 @@ void run_lower_tiles(Lowering& l) {
 struct Pass {
   std::string_view name;
   void (*run)(Lowering&);
-  /// What holds of the program from here on; nothing as long as there is only the kernel.
-  std::optional<Expectations> expected = {};
+  /// What holds from here on: of the kernel, then of the program.
+  std::variant<TileExpectations, Expectations> expected;
 };
 
+constexpr TileExpectations kRecorded = {};
+constexpr TileExpectations kSerial = {.are_loops_serial = true};
+constexpr TileExpectations kCounted = {.are_loops_serial = true, .are_groups_counted = true};
+constexpr TileExpectations kExpanded = {
+    .are_loops_serial = true, .are_groups_counted = true, .are_tiles_expanded = true};
+constexpr TileExpectations kPlanned = {.are_loops_serial = true,
+                                       .are_groups_counted = true,
+                                       .are_tiles_expanded = true,
+                                       .is_planned = true};
 constexpr Expectations kLowered = {};
 constexpr Expectations kPlaced = {.is_shared_placed = true};
 constexpr Expectations kDeclared = {.is_shared_placed = true, .are_registers_declared = true};
 
 /// The pass list.
 constexpr Pass kPasses[] = {
-    {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); }},
-    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }},
-    {"drain_rows", [](Lowering& l) { drain_rows(l.kernel.body); }},
-    {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }},
-    {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }},
-    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }},
+    {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); },
+     kSerial},
+    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},
+    {"drain_rows", [](Lowering& l) { drain_rows(l.kernel.body); }, kCounted},
+    {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
+    {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
+    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kPlanned},
     {"lower_tiles", run_lower_tiles, kLowered},
     {"place_shared", [](Lowering& l) { l.notes.arena = place_shared(l.program); }, kPlaced},
     {"insert_barriers",
@@ -94,13 +106,20 @@ constexpr Pass kFinishingPasses[] = {
     {"choose_unroll", [](Lowering& l) { choose_unroll(l.program); }, kDeclared},
 };
 
+void verify_after(const Pass& pass, const Lowering& state) {
+  if (const auto* expected = std::get_if<TileExpectations>(&pass.expected)) {
+    verify(state.kernel, *expected, pass.name);
+    if (expected->is_planned) verify_plan(state.kernel, state.layouts, pass.name);
+  } else {
+    verify(state.program, state.uniform, std::get<Expectations>(pass.expected), pass.name);
+  }
+}
+
 /// Runs the passes up to `last`, all of them if there is none. True if it is among them.
 bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {}) {
   for (const Pass& pass : passes) {
     pass.run(state);
-    if (verifies && pass.expected) {
-      verify(state.program, state.uniform, *pass.expected, pass.name);
-    }
+    if (verifies) verify_after(pass, state);
     if (pass.name == last) return true;
   }
   return false;
@@ -109,6 +128,7 @@ bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = 
 Lowering run_passes(const ir::Kernel& kernel) {
   Lowering result;
   result.kernel = kernel;
+  if (verifies) verify(kernel, kRecorded, "recording");
   run(kPasses, result);
   return result;
 }

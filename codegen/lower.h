@@ -27,7 +27,8 @@ std::vector<std::string_view> pass_names();
 ///   text_after(kernel, "insert_barriers")
 std::string text_after(const ir::Kernel& kernel, std::string_view pass);
 
-/// Whether lower() looks after every pass for what a pass must not leave behind (thread_ir/verify.h).
+/// Whether lower() looks after every pass for what a pass must not leave behind (tile_ir/verify.h,
+/// layouts/verify_plan.h, thread_ir/verify.h).
 /// On in debug builds and in tests.
 void verify_passes(bool on);
 
