@@ -115,10 +115,17 @@ void verify_after(const Pass& pass, const Lowering& state) {
   }
 }
 
-/// Runs the passes up to `last`, all of them if there is none. True if it is among them.
-bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {}) {
+std::string text_of(const Lowering& state) {
+  return state.program.name.empty() ? ir::to_string(state.kernel) : to_string(state.program);
+}
+
+/// Runs the passes up to `last`, all of them if there is none. True if it is among them. `ran` is told
+/// each one's name.
+bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {},
+         const std::function<void(std::string_view)>& ran = nullptr) {
   for (const Pass& pass : passes) {
     pass.run(state);
+    if (ran) ran(pass.name);
     if (verifies) verify_after(pass, state);
     if (pass.name == last) return true;
   }
@@ -174,6 +181,16 @@ std::vector<std::string_view> pass_names() {
   return names;
 }
 
+void for_each_pass(const ir::Kernel& kernel, const SeePass& see) {
+  Lowering state;
+  state.kernel = kernel;
+  see(0, "recorded", ir::to_string(kernel));
+  int number = 0;
+  const auto see_after = [&](std::string_view name) { see(++number, name, text_of(state)); };
+  run(kPasses, state, {}, see_after);
+  run(kFinishingPasses, state, {}, see_after);
+}
+
 std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
   const std::vector<std::string_view> names = pass_names();
   if (std::find(names.begin(), names.end(), pass) == names.end()) {
@@ -186,7 +203,7 @@ std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
   Lowering state;
   state.kernel = kernel;
   if (!run(kPasses, state, pass)) run(kFinishingPasses, state, pass);
-  return state.program.name.empty() ? ir::to_string(state.kernel) : to_string(state.program);
+  return text_of(state);
 }
 
 std::string explain(const ir::Kernel& kernel) {
