@@ -168,9 +168,7 @@ Expr leading_ints(const Expr& e) {
 bool fits_int(Op op, const Expr& a, const Expr& b) {
   constexpr int kMostThreads = 1024;
   IntRanges ranges([](const ir::Var&) { return Expr(); }, kMostThreads);
-  const IntRange range = ranges.of(ir::binary(op, a, b));
-  return range.low >= std::numeric_limits<int>::min() &&
-         range.high <= std::numeric_limits<int>::max();
+  return fits(ranges.of(ir::binary(op, a, b)), DType::i32);
 }
 
 /// True if C++ itself converts the i64 operand `i`, a literal or i64(int), because it meets another
