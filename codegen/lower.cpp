@@ -13,6 +13,7 @@
 #include "codegen/layouts/verify_plan.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
+#include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/drain_rows.h"
@@ -104,6 +105,7 @@ constexpr Pass kFinishingPasses[] = {
     {"remove_dead", [](Lowering& l) { remove_dead(l.program); }, kDeclared},
     {"inline_loads", [](Lowering& l) { inline_loads(l.program); }, kDeclared},
     {"choose_unroll", [](Lowering& l) { choose_unroll(l.program); }, kDeclared},
+    {"choose_conversions", [](Lowering& l) { choose_conversions(l.program); }, kDeclared},
 };
 
 void verify_after(const Pass& pass, const Lowering& state) {
@@ -223,6 +225,7 @@ std::string explain(const ir::Kernel& kernel) {
   append(text, "accesses", lowered.notes.accesses);
   append(text, "shared memory", lowered.notes.arena);
   append(text, "barriers", lowered.notes.barriers);
+  append(text, "conversions", conversion_notes(finish(lowered.program)));
   return text;
 }
 

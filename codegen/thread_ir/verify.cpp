@@ -195,6 +195,9 @@ class Verifier : EffectReceiver {
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       require(branch->condition->type == DType::boolean, "a condition is boolean",
               to_string(branch->condition));
+    } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+      require(convert->at_once > 0 && convert->width % convert->at_once == 0,
+              "a conversion takes whole groups of elements", convert->into.array->name);
     } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
       require(copy->from.array->dtype == copy->to.array->dtype && !copy->to.guard,
               "a copy in flight neither converts nor skips", copy->to.array->name);

@@ -22,6 +22,7 @@ struct Expectations {
 /// - barriers that a pass put in stand where all threads of the block come. `uniform`: values that are
 ///   the same for the whole block by construction;
 /// - steps of loops are positive, and unrolled loops have constant bounds;
+/// - conversions of several elements at once divide their width;
 /// - register slices at constant places lie inside their arrays;
 /// - shared arrays lie inside the arena, and their accesses have offsets (once they are placed).
 void verify(const Program& program, const std::vector<VarRef>& uniform,
