@@ -54,6 +54,8 @@ class Emitter {
   void print(const Return& leave);
   void print(const Barrier& barrier);
   void print(const WarpBarrier&);
+  void print(const NamedBarrier& barrier);  // emitter_roles.cpp
+  void print(const RoleBodies& bodies);
   void print(const Collective& collective);
   void print(const Comment& comment);
   void print(const Declare& declare);

@@ -89,6 +89,7 @@ class Usage {
   void look(const Mma& mma);
   void look(const For& loop);
   void look(const If& branch);
+  void look(const RoleBodies& bodies);
   void look(const Collective& collective);
   void look(const Declare& declare);
   void look(const Present&) {}
@@ -100,6 +101,7 @@ class Usage {
   void look(const Return& leave);
   void look(const Barrier&) {}
   void look(const WarpBarrier&) {}
+  void look(const NamedBarrier&) {}
   void look(const Comment&) {}
   void look(const Dependency&) {}
   void look(const AsyncCommit&) {}

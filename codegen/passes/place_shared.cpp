@@ -203,9 +203,9 @@ class Arranger {
   explicit Arranger(Program& program)
       : program_(program), samples_{Environment(program.num_vars), Environment(program.num_vars)} {
     std::vector<VarRef> loops;
-    walk(program.body, [&](Stmt& stmt) {
+    const auto note = [&](Stmt& stmt, const RoleBodies::Role* role) {
       for_each_access(stmt, [&](Access& access, bool) {
-        if (const Array* array = shared_array(access)) accesses_[array].push_back(&access);
+        if (const Array* array = shared_array(access)) accesses_[array].push_back({&access, role});
       });
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
         const bool is_row_target = effect.writes && effect.proxy == Proxy::async;
@@ -215,7 +215,17 @@ class Arranger {
         if (var->kind == ir::VarKind::loop) loops.push_back(var);
         if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
       });
-    });
+    };
+    for (Stmt& stmt : program.body) {
+      auto* const bodies = std::get_if<RoleBodies>(&stmt.node);
+      if (bodies == nullptr) {
+        walk_stmt(stmt, [&](Stmt& inner) { note(inner, nullptr); });
+        continue;
+      }
+      for (RoleBodies::Role& role : bodies->roles) {
+        walk(role.body, [&](Stmt& inner) { note(inner, &role); });
+      }
+    }
     // Sample points: first and last value of every loop, one warp of threads.
     for (const bool last : {false, true}) {
       Environment& sample = samples_[last ? 1 : 0];
@@ -228,10 +238,11 @@ class Arranger {
   }
 
   Arrangement choose(const Array& array) {
-    const std::vector<Access*>& uses = accesses_[&array];
-    const Needs needs = {.has_vectors = std::any_of(uses.begin(), uses.end(),
-                                                    [](const Access* a) { return a->width > 1; }),
-                         .has_rows = row_targets_.contains(&array)};
+    const std::vector<Use>& uses = accesses_[&array];
+    const Needs needs = {
+        .has_vectors =
+            std::any_of(uses.begin(), uses.end(), [](const Use& u) { return u.access->width > 1; }),
+        .has_rows = row_targets_.contains(&array)};
     const std::vector<Arrangement> candidates = arrangements(array, needs);
     if (candidates.size() == 1) return candidates.front();
     Arrangement best;
@@ -250,27 +261,34 @@ class Arranger {
 
   /// Gives the accesses of `array` their offsets in `placed`, which takes its place.
   void redirect(const Array& array, const Arrangement& arrangement, const ArrayRef& placed) {
-    for (Access* use : accesses_[&array]) {
-      use->offset = offset_of(arrangement, array, use->indices, math_);
-      if (use->array->space == ArraySpace::shared) use->array = placed;
+    for (const Use& use : accesses_[&array]) {
+      Access& access = *use.access;
+      access.offset = offset_of(arrangement, array, access.indices, math_);
+      if (access.array->space == ArraySpace::shared) access.array = placed;
     }
   }
 
  private:
+  struct Use {
+    Access* access;
+    const RoleBodies::Role* role;  // around it; null = none
+  };
   struct Cost {
     int64_t wavefronts = 0, least = 0;  // least: without conflicts
   };
 
-  Cost cost_of(const Arrangement& candidate, const Array& array, const std::vector<Access*>& uses) {
+  Cost cost_of(const Arrangement& candidate, const Array& array, const std::vector<Use>& uses) {
     const int64_t size = rows_of(array) * candidate.pitch;
     Cost cost;
-    for (const Access* use : uses) {
-      const Expr offset = offset_of(candidate, array, use->indices, math_);
-      const int64_t access_bytes = use->width * bits(array.dtype) / 8;
+    for (const Use& use : uses) {
+      const Expr offset = offset_of(candidate, array, use.access->indices, math_);
+      const int64_t access_bytes = use.access->width * bits(array.dtype) / 8;
+      const ThreadGroup group = use.role != nullptr ? use.role->threads : program_.block();
       for (Environment& environment : samples_) {
         std::vector<int64_t> addresses;
-        for (int thread = 0; thread < std::min(32, program_.threads); ++thread) {
-          environment.set(*program_.thread, thread);
+        for (int lane = 0; lane < std::min(kThreadsPerWarp, group.count); ++lane) {
+          environment.set(*program_.thread, group.first + lane);
+          if (use.role != nullptr && use.role->thread) environment.set(*use.role->thread, lane);
           const auto element = evaluate(offset, environment);
           // A lane outside of the array is one that the guard of the access turns off.
           if (element && *element >= 0 && *element < size) {
@@ -286,7 +304,7 @@ class Arranger {
   }
 
   const Program& program_;
-  std::map<const Array*, std::vector<Access*>> accesses_;
+  std::map<const Array*, std::vector<Use>> accesses_;
   std::set<const Array*> row_targets_;
   IndexMath math_;
   std::array<Environment, 2> samples_;
