@@ -196,14 +196,43 @@ Value f16x2_toward_zero(const Arg& high, const Arg& low);
 Value exp(const Arg& a);
 /// x / (1 + exp(-x)) of an f32, to the bit, without the branch of a division.
 Value silu(const Arg& a);
-/// log(1 + x), tanh (both approximated by a GPU), the magnitude of one number with the sign of another, tests
-/// for NaN and infinity, and the number of bits that are set.
+/// Elementary functions; f16 and bf16 are computed in f32 and rounded. A GPU approximates them: exp2, sin,
+/// cos, tanh and erf to 2 ulp, log, log2 and log1p (log(1 + x)) to 1. sin and cos of infinity are NaN.
+Value exp2(const Arg& a);
+Value log(const Arg& a);
+Value log2(const Arg& a);
 Value log1p(const Arg& a);
+Value sin(const Arg& a);
+Value cos(const Arg& a);
 Value tanh(const Arg& a);
+Value erf(const Arg& a);
+/// The nearest whole number below, above, or on either side (ties to the even one); exact, -0 stays.
+Value floor(const Arg& a);
+Value ceil(const Arg& a);
+Value rint(const Arg& a);
+/// One instruction of the GPU for an f32, instead of a function; subnormal operands and results are zeros.
+/// Errors: exp2 2 ulp, log2 2^-22 (absolute between 0.5 and 2, else relative), sin and cos 2^-20 (absolute,
+/// for |x| <= pi), tanh 2^-10 (relative). exp and log are exp2 and log2 and a product, so their errors
+/// grow with |x|. The executor computes them precisely.
+///   Value p = exp2_approx((score - largest) * scale);
+Value exp2_approx(const Arg& a);
+Value exp_approx(const Arg& a);
+Value log2_approx(const Arg& a);
+Value log_approx(const Arg& a);
+Value sin_approx(const Arg& a);
+Value cos_approx(const Arg& a);
+Value tanh_approx(const Arg& a);
+/// The magnitude of one number with the sign of another; tests for NaN and infinity.
 Value copysign(const Arg& magnitude, const Arg& sign);
 Value is_nan(const Arg& a);
 Value is_inf(const Arg& a);
+/// Of a u32 or u64, as i32: the bits that are set, the zeros above the highest of them, and the place of the
+/// lowest, counted from 1 (0 if there is none): ffs(8u) = 4.
 Value popcount(const Arg& a);
+Value clz(const Arg& a);
+Value ffs(const Arg& a);
+/// The upper half of a product of two i32, u32, i64 or u64.
+Value mulhi(const Arg& a, const Arg& b);
 /// Evaluates both arms; use Builder::if_else if one of them must not run.
 Value select(const Arg& condition, const Arg& then, const Arg& otherwise);
 /// Numeric conversion: floats round to nearest even; e4m3 and e2m1 saturate, NaN becomes the

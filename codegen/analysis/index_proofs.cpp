@@ -153,6 +153,8 @@ Range IndexMath::known_range(const Expr& atom) const {
       return result;
     }
     case Op::popcount:
+    case Op::clz:
+    case Op::ffs:
       return {0, 64};
     default:
       return result;

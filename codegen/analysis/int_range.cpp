@@ -58,6 +58,8 @@ IntRange IntRanges::exact(const ir::Expr& e) {
     case Op::logical_not:
       return {0, 1};
     case Op::popcount:
+    case Op::clz:
+    case Op::ffs:
       return {0, 64};
     default:
       break;

@@ -256,8 +256,10 @@ Text ExpressionPrinter::text(const Expr& e, Role role) {
       return {
           fmt::format("{}({}, {})", call(ir::name(e->op)), f32_argument(e, 0), f32_argument(e, 1))};
     case Op::popcount:
-      return {fmt::format("{}({})", bits(e->args[0]->type) == 64 ? "__popcll" : "__popc",
-                          argument(e, 0, role))};
+    case Op::clz:
+    case Op::ffs:
+    case Op::mulhi:
+      return intrinsic(e, role);
     default:
       return is_float(e->type) ? float_arithmetic(e) : integer_binary(e, role);
   }
@@ -404,12 +406,35 @@ Text ExpressionPrinter::function(const Expr& e, Role role) {
         return call("round_tf32").c_str();
       case Op::exp:
         return "expf";
-      case Op::silu:
-        return call("silu").c_str();
+      case Op::exp2:
+        return "exp2f";
+      case Op::log:
+        return "logf";
+      case Op::log2:
+        return "log2f";
       case Op::log1p:
         return "log1pf";
+      case Op::sin:
+        return "sinf";
+      case Op::cos:
+        return "cosf";
       case Op::tanh:
         return "tanhf";
+      case Op::erf:
+        return "erff";
+      case Op::floor:
+        return "floorf";
+      case Op::ceil:
+        return "ceilf";
+      case Op::rint:
+        return "rintf";
+      case Op::silu:
+      case Op::exp2_approx:
+      case Op::log2_approx:
+      case Op::sin_approx:
+      case Op::cos_approx:
+      case Op::tanh_approx:
+        return call(ir::name(e->op)).c_str();
       default:
         internal_error(fmt::format("{} of {}", ir::name(e->op), name(e->type)), e->loc);
     }
@@ -420,6 +445,18 @@ Text ExpressionPrinter::function(const Expr& e, Role role) {
     result += floating ? f32_argument(e, i) : argument(e, i, role);
   }
   return {result + ")"};
+}
+
+// Functions of integers that CUDA has for 32 and for 64 bits.
+Text ExpressionPrinter::intrinsic(const Expr& e, Role role) {
+  const DType type = e->args[0]->type;
+  const bool is_wide = bits(type) == 64;
+  if (e->op == Op::mulhi) {
+    return {fmt::format("__{}mul{}({}, {})", is_signed(type) ? "" : "u", is_wide ? "64hi" : "hi",
+                        argument(e, 0, role), argument(e, 1, role))};
+  }
+  const char* name = e->op == Op::popcount ? "popc" : e->op == Op::clz ? "clz" : "ffs";
+  return {fmt::format("__{}{}({})", name, is_wide ? "ll" : "", argument(e, 0, role))};
 }
 
 Text ExpressionPrinter::comparison(const Expr& e, Role role) {
