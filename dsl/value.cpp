@@ -114,11 +114,15 @@ Value Arg::value() const {
                       literal_text(), suffix_hint(number_));
       }
       return Value(nullptr, ir::float_constant(DType::f32, number_));
+    case Kind::dimension:
+      operand_error(nullptr, "ALL_VALUE", "k.all is used as a value", loc_, "a value",
+                    "a whole dimension", "it stands in place of an index: x(k.all, column)");
   }
   return value_;
 }
 
 Value Arg::as(DType dtype, Recorder* recorder) const {
+  if (is_all()) return value();
   if (kind_ == Kind::value) {
     if (value_.dtype() == dtype) return value_;
     if (value_.dtype() == DType::i32 && dtype == DType::i64) {
@@ -156,7 +160,7 @@ Value Arg::as(DType dtype, Recorder* recorder) const {
 }
 
 bool Arg::fits(DType dtype) const {
-  if (kind_ == Kind::value) return false;
+  if (kind_ == Kind::value || is_all()) return false;
   if (kind_ == Kind::boolean || dtype == DType::boolean) {
     return kind_ == Kind::boolean && dtype == DType::boolean;
   }
@@ -176,6 +180,8 @@ std::string Arg::literal_text() const {
       return "the float " + float_literal(number_);
     case Kind::floating:
       return fmt::format("the double {}", number_);
+    case Kind::dimension:
+      return "k.all";
     case Kind::value:
       break;
   }

@@ -54,7 +54,7 @@ class TESSERA_API Ref {
   Ref(const Ref& other);
   ~Ref();
 
-  /// Indexes the leading free dimensions. OOB_CONST if an index is outside a tile or an on-chip buffer for
+  /// Indexes the leading free dimensions; k.all leaves one free. OOB_CONST if an index is outside a tile or an on-chip buffer for
   /// certain.
   ///
   /// `auto old = t(r, c)` names the element and reads it where it is used. `Value old = t(r, c)` reads it
@@ -101,6 +101,8 @@ class TESSERA_API Ref {
   int element_name() const { return name_; }
 
  private:
+  friend class Builder;
+  friend class Tile;
   Ref index(std::vector<Arg> indices) const;
 
   Recorder* recorder_;
@@ -108,6 +110,9 @@ class TESSERA_API Ref {
   SourceLoc loc_;  // where the element was named
   int name_ = 0;
 };
+
+/// What Builder::all is.
+struct All {};
 
 /// An operand: a Value, an element or a C++ number. A number takes the dtype of the other operand and must
 /// be exact in it (LITERAL); cast(DType::bf16, 0.1f) rounds.
@@ -124,6 +129,8 @@ class TESSERA_API Arg {
               : std::is_floating_point_v<Number> ? Kind::floating
                                                  : Kind::integer),
         loc_(loc) {}
+  /// For indices only: ALL_VALUE where it is used as a value.
+  Arg(All, SourceLoc loc = SourceLoc::here()) : kind_(Kind::dimension), loc_(loc) {}
   Arg(const Arg& other);
   Arg(Arg&& other) noexcept;
   Arg& operator=(const Arg& other);
@@ -131,6 +138,7 @@ class TESSERA_API Arg {
   ~Arg();
 
   bool is_literal() const { return kind_ != Kind::value; }
+  bool is_all() const { return kind_ == Kind::dimension; }
   /// True for a literal that is a value of `dtype`.
   bool fits(DType dtype) const;
   /// The value; literals become i32 (i64 if they need it), f32 or boolean.
@@ -141,7 +149,7 @@ class TESSERA_API Arg {
   SourceLoc loc() const { return loc_; }
 
  private:
-  enum class Kind : uint8_t { value, integer, single, floating, boolean };
+  enum class Kind : uint8_t { value, integer, single, floating, boolean, dimension };
   bool is_floating() const { return kind_ == Kind::single || kind_ == Kind::floating; }
   std::string literal_text() const;
   Value value_;
