@@ -75,12 +75,24 @@ class Selection : SelectWords {
   void read_row() {
     base_ = k_.let("first_chunk", start_ / vector_ * vector_);
     chunks_ = k_.let("chunks", ceil_div(end_ - base_, s_.chunk()));
+    chunk_ = k_.local(dtype_, {s_.keys}, "chunk");
     auto before = k_.var(DType::i32, 0, "words_before");
+    const auto first_of = [&](const Value& chunk) { return base_ + chunk * i32(s_.chunk()); };
+    if (s_.has_one_chunk) {
+      k_.if_(rank_ < chunks_, [&] { load_chunk(first_of(rank_), *chunk_); });
+    } else {
+      next_chunk_ = k_.local(dtype_, {s_.keys}, "next_chunk");
+      k_.if_(rank_ < chunks_, [&] { load_chunk(first_of(rank_), *next_chunk_); });
+    }
     k_.serial(
         rank_, chunks_,
         [&](Value chunk) {
-          auto first = k_.let("first", base_ + chunk * i32(s_.chunk()));
-          load_chunk(first);
+          auto first = k_.let("first", first_of(chunk));
+          if (!s_.has_one_chunk) {  // the next one is under way while this one is looked at
+            k_.unrolled(s_.keys, [&](Value i) { (*chunk_)(i) = (*next_chunk_)(i); });
+            auto next = k_.let("next", chunk + s_.cluster);
+            k_.if_(next < chunks_, [&] { load_chunk(first_of(next), *next_chunk_); });
+          }
           auto edge = k_.var(DType::u32, 0, "edge");
           if (has_first_threshold()) {
             k_.if_(chunk == rank_, [&] {
