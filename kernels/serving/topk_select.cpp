@@ -45,7 +45,7 @@ serving::SelectSpec shaped(serving::SelectSpec s, int cluster, int64_t columns, 
   s.cluster = cluster;
   const bool is_small = rows > kManyBlocks || columns <= cluster * kShareOfRow;
   s.threads = is_small ? 512 : 1024;
-  s.blocks_per_sm = 1024 / s.threads;
+  s.blocks_per_sm = rows > kManyBlocks ? 2 : 1;
   s.keys = 16;
   s.has_one_chunk = columns <= cluster * s.chunk();
   // The first chunk of a block fills the room where its scores cannot be sifted. Where they are, as many
