@@ -281,7 +281,8 @@ class Selection : SelectResult {
 
   /// The number of words that were sent.
   Value receive() {
-    const int64_t threads = s_.threads / std::bit_ceil(static_cast<uint32_t>(s_.cluster));
+    const int64_t blocks = std::bit_ceil(static_cast<uint32_t>(s_.cluster)),
+                  threads = s_.threads / blocks;
     auto of_lane = k_.let("sent_of_lane", (*sent_counts_)(min(lane_, s_.cluster - 1)));
     auto all = k_.let("sent_by_all", k_.warp_sum(select(lane_ < s_.cluster, of_lane, 0)));
     auto block = k_.let("block_of_thread", k_.thread() / threads);
