@@ -10,6 +10,7 @@
 #include "runtime/driver/device.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
+#include "tools/python/core/torch_state.h"
 
 namespace tessera::python {
 namespace {
@@ -87,9 +88,7 @@ class TorchAllocation final : public Allocation {
 
 class Torch final : public Library {
  public:
-  Torch()
-      : count_modes_(nb::module_::import_("torch._C").attr("_len_torch_dispatch_stack")),
-        is_negative_(torch("Tensor").attr("is_neg")) {
+  Torch() {
     const nb::object tensor = torch("Tensor");
     if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
     const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
@@ -149,10 +148,7 @@ class Torch final : public Library {
     return size - first * nb::cast<int64_t>(tensor.attr("element_size")());
   }
 
-  bool is_intercepted() const override {
-    const nb::object modes = owned(PyObject_CallNoArgs(count_modes_.ptr()));
-    return PyLong_AsLong(modes.ptr()) != 0;
-  }
+  bool is_intercepted() const override { return state_.any_mode(); }
 
   kernels::Stream current_stream(Device device) const override {
     if (!device.is_cuda()) return nullptr;
@@ -169,9 +165,7 @@ class Torch final : public Library {
 
  private:
   void refuse_negative(PyObject* tensor, std::string_view op, std::string_view argument) const {
-    const nb::object is_negative =
-        owned(PyObject_Vectorcall(is_negative_.ptr(), &tensor, 1, nullptr));
-    if (is_negative.ptr() == Py_False) return;
+    if (!state_.is_negative(tensor)) return;
     refuse(op, argument, "TYPE", fmt::format("argument '{}' has its negative bit set", argument),
            "a tensor that is what its memory says: resolve_neg()", "a negative view");
   }
@@ -228,7 +222,7 @@ class Torch final : public Library {
   }
 
   const DlExchange* exchange_ = nullptr;
-  const nb::object count_modes_, is_negative_;
+  const TorchState state_;
 };
 
 }  // namespace
