@@ -3,32 +3,18 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <optional>
 #include <utility>
 
 #include "kernels/jit/repeatable_call.h"
 #include "runtime/driver/device.h"
+#include "tools/python/core/dtype_names.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
 #include "tools/python/core/torch_state.h"
 
 namespace tessera::python {
 namespace {
-
-constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, "float32"},
-                                                                   {DType::f16, "float16"},
-                                                                   {DType::bf16, "bfloat16"},
-                                                                   {DType::e4m3, "float8_e4m3fn"},
-                                                                   {DType::e5m2, "float8_e5m2"},
-                                                                   {DType::i8, "int8"},
-                                                                   {DType::u8, "uint8"},
-                                                                   {DType::i16, "int16"},
-                                                                   {DType::u16, "uint16"},
-                                                                   {DType::i32, "int32"},
-                                                                   {DType::u32, "uint32"},
-                                                                   {DType::i64, "int64"},
-                                                                   {DType::u64, "uint64"},
-                                                                   {DType::boolean, "bool"}}};
 
 nb::object torch(const char* name) {
   return nb::module_::import_("torch").attr(name);
@@ -47,7 +33,7 @@ class TorchAllocation final : public Allocation {
  public:
   TorchAllocation(const kernels::OutputInfo& output, Device device, nb::object torch_device)
       : make_(torch(output.starts_at_zero ? "zeros" : "empty")),
-        dtype_(torch(name_of(output.dtype))),
+        dtype_(torch(library_name(output.dtype))),
         device_(std::move(torch_device)),
         names_(nb::make_tuple("dtype", "device")),
         ordinal_(device.ordinal),
@@ -73,13 +59,6 @@ class TorchAllocation final : public Allocation {
   }
 
  private:
-  static const char* name_of(DType dtype) {
-    for (const auto& [word, name] : kNames) {
-      if (word == dtype) return name;
-    }
-    internal_error(fmt::format("no torch type of {}", tessera::name(dtype)));
-  }
-
   nb::object make_, make_here_, dtype_, device_, names_;
   int ordinal_;
   bool is_dense_;
@@ -192,17 +171,16 @@ class Torch final : public Library {
     const nb::handle given(tensor);
     TensorView view;
     const auto dtype = str_of(given.attr("dtype"));
-    bool is_known = false;
-    for (const auto& [word, name] : kNames) {
-      if (dtype != std::string("torch.") + name) continue;
-      view.dtype = word;
-      is_known = true;
-    }
-    if (!is_known) {
+    constexpr std::string_view kModule = "torch.";
+    const std::optional<DType> known =
+        dtype.starts_with(kModule) ? dtype_named(std::string_view(dtype).substr(kModule.size()))
+                                   : std::nullopt;
+    if (!known) {
       refuse(op, argument, "DTYPE",
              fmt::format("argument '{}' has an element type that is not known", argument),
              "an integer, f16, f32, bf16, bool, e4m3 or e5m2", dtype);
     }
+    view.dtype = *known;
     const nb::object device = given.attr("device");
     const auto kind = nb::cast<std::string>(device.attr("type"));
     if (kind == "cuda") {
