@@ -127,6 +127,11 @@ class Torch final : public Library {
     return size - first * nb::cast<int64_t>(tensor.attr("element_size")());
   }
 
+  bool records(PyObject* tensor) const override {
+    return nb::cast<bool>(nb::handle(tensor).attr("requires_grad")) &&
+           nb::cast<bool>(torch("is_grad_enabled")());
+  }
+
   bool is_intercepted() const override { return state_.any_mode(); }
 
   kernels::Stream current_stream(Device device) const override {
