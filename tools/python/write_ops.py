@@ -200,7 +200,9 @@ def write_traceable(ops: list[Op]) -> str:
 
 # ---- _ops.pyi
 
-STUB_HEADER = '''"""Written by write_ops.py from the table of ops: the types of their functions."""
+STUB_HEADER = '''# mypy: disable-error-code="overload-cannot-match"
+# Where torch is not installed, its tensors are of any type, and the other overloads are not needed.
+"""Written by write_ops.py from the table of ops: the types of their functions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union, overload
