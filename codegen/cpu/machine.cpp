@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace tessera::codegen::cpu {
 namespace {
@@ -101,6 +102,10 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   if (left_ > 0) std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
   left_ = 0;
   drop_copies();
+  writers_.clear();
+  started_products_.clear();
+  busy_.clear();
+  product_groups_.clear();
   if (code_.checked) {
     shadow_->start_block();
     global_shadow_->start_block();
@@ -192,6 +197,18 @@ size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
         break;
       case Code::multiply:
         multiply(instr);
+        break;
+      case Code::start_product:
+        start_product(instr);
+        break;
+      case Code::commit_products:
+        product_groups_.push_back(std::exchange(started_products_, {}));
+        break;
+      case Code::await_products:
+        await_products(static_cast<size_t>(instr.index));
+        break;
+      case Code::proxy_fence:
+        proxy_fence();
         break;
       case Code::declare:
         declare(storage(instr.index));

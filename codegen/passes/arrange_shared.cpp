@@ -1,4 +1,4 @@
-#include "codegen/passes/place_shared.h"
+#include "codegen/passes/arrange_shared.h"
 
 #include <fmt/format.h>
 
@@ -10,52 +10,39 @@
 
 #include "codegen/analysis/evaluate.h"
 #include "codegen/analysis/index_form.h"
-#include "codegen/analysis/row_copies.h"
-#include "codegen/analysis/shared_lifetimes.h"
+#include "codegen/thread_ir/replace_shared.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
+#include "dsl/layout/swizzle.h"
 
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kArenaAlign = 128;
-constexpr int kDeviceThreads = 2048;  // of one multiprocessor
-constexpr int64_t kArenaLimit =
-    227 * 1024;  // what one block may have on sm_90; smaller devices are told at load
+using layout::Swizzle;
 
-/// How logical (row, column) become an element offset; the leading dimensions together are the row.
-struct Arrangement {
-  int64_t pitch = 0;      // elements from row to row
-  int64_t chunk = 0;      // elements of 16 bytes, 0 = no exchange
-  int64_t exchanged = 0;  // chunks among each other, a power of two
-  int shift = 0;          // chunk ^ (row >> shift) % exchanged
-  int rotation = 0;       // the bits of the row rotated to the left by this before
-
-  std::string text() const {
-    if (chunk == 0) return fmt::format("rows {} elements apart", pitch);
-    const std::string row = shift > 0 ? fmt::format("(row >> {})", shift) : "row";
-    const std::string turned = rotation > 0 ? fmt::format(", rotated by {}", rotation) : "";
-    return fmt::format("16-byte chunks exchanged by xor {} % {}{}", row, exchanged, turned);
-  }
-};
-
-Expr offset_of(const Arrangement& a, const Array& array, const std::vector<Expr>& indices,
+/// The leading dimensions together are the row.
+Expr offset_of(const Swizzle& a, const Array& array, const std::vector<Expr>& indices,
                const IndexMath& math) {
   Expr row = ir::index(0);
   for (size_t d = 0; d + 1 < indices.size(); ++d) row = row * array.shape[d] + indices[d];
   const Expr column = indices.back();
   Expr offset = row * ir::index(a.pitch);
-  if (a.chunk > 0) {
+  if (a.panel < a.columns) {
+    offset = offset + column / ir::index(a.panel) * ir::index(a.rows * a.pitch);
+  }
+  const Expr in_panel = a.panel < a.columns ? math.simplify(column % ir::index(a.panel)) : column;
+  if (a.mask > 0) {
+    const int64_t exchanged = a.mask + 1;
     const int64_t turn = int64_t{1} << a.rotation;
     const Expr bits = row / ir::index(int64_t{1} << a.shift);
-    const Expr low = bits % ir::index(a.exchanged / turn) * ir::index(turn);
-    const Expr high = bits / ir::index(a.exchanged / turn) % ir::index(turn);
+    const Expr low = bits % ir::index(exchanged / turn) * ir::index(turn);
+    const Expr high = bits / ir::index(exchanged / turn) % ir::index(turn);
     const Expr exchange = math.simplify(low + high);
-    const Expr chunk = math.simplify(column / ir::index(a.chunk));
+    const Expr chunk = math.simplify(in_panel / ir::index(a.chunk));
     offset = offset + ir::binary(ir::Op::bit_xor, chunk, exchange) * ir::index(a.chunk) +
-             math.simplify(column % ir::index(a.chunk));
+             math.simplify(in_panel % ir::index(a.chunk));
   } else {
-    offset = offset + column;
+    offset = offset + in_panel;
   }
   return math.simplify(ir::cast(DType::i32, offset));
 }
@@ -73,30 +60,37 @@ struct Needs {
   bool has_rows = false;  // copied whole: nothing in them changes its place
 };
 
-std::vector<Arrangement> arrangements(const Array& array, Needs needs) {
-  const int64_t columns = array.shape.back()->integer;
-  std::vector<Arrangement> result;
-  Arrangement plain;
-  plain.pitch = columns;
-  result.push_back(plain);
+std::vector<Swizzle> candidates_for(const Array& array, Needs needs) {
+  const int64_t rows = rows_of(array), columns = array.shape.back()->integer;
+  std::vector<Swizzle> result = {layout::plain_rows(rows, columns, columns)};
   if (array.shape.size() < 2 || array.dtype == DType::e2m1) return result;
   const int64_t chunk = 16 / bytes(array.dtype);
   const int64_t chunks = columns / chunk;
   if (columns % chunk == 0 && chunks >= 2 && (chunks & (chunks - 1)) == 0) {
     if (needs.has_rows) return result;
-    Arrangement swizzled = plain;
-    swizzled.chunk = chunk;
-    swizzled.exchanged = std::min<int64_t>(chunks, 8);
-    for (swizzled.shift = 0; swizzled.shift <= 4; ++swizzled.shift) result.push_back(swizzled);
-    swizzled.shift = 0;
-    for (swizzled.rotation = 1; int64_t{1} << swizzled.rotation < swizzled.exchanged;
-         ++swizzled.rotation) {
-      result.push_back(swizzled);
-    }
+    const int64_t exchanged = std::min<int64_t>(chunks, 8);
+    const auto add = [&](int shift, int rotation) {
+      result.push_back(
+          layout::xor_swizzle(rows, columns, bits(array.dtype), shift, exchanged - 1, rotation));
+    };
+    for (int shift = 0; shift <= 4; ++shift) add(shift, 0);
+    for (int rotation = 1; int64_t{1} << rotation < exchanged; ++rotation) add(0, rotation);
   } else {
-    Arrangement padded = plain;
-    padded.pitch += needs.has_vectors ? chunk : std::max(1, 4 / bytes(array.dtype));
-    result.push_back(padded);
+    const int64_t padding = needs.has_vectors ? chunk : std::max(1, 4 / bytes(array.dtype));
+    result.push_back(layout::plain_rows(rows, columns, columns + padding));
+  }
+  return result;
+}
+
+/// The swizzles of the hardware that a tile can have, the widest first.
+std::vector<Swizzle> hardware_modes(const Array& array) {
+  std::vector<Swizzle> result;
+  const int64_t columns = array.shape.back()->integer;
+  for (const auto mode : {layout::SwizzleMode::bytes_128, layout::SwizzleMode::bytes_64,
+                          layout::SwizzleMode::bytes_32}) {
+    const int64_t panel = static_cast<int64_t>(mode) * 8 / bits(array.dtype);
+    if (columns % panel != 0) continue;
+    result.push_back(layout::swizzle_mode(rows_of(array), columns, bits(array.dtype), mode));
   }
   return result;
 }
@@ -127,74 +121,11 @@ int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) 
   return total;
 }
 
-int64_t bytes_of(const Array& array) {
-  const int64_t bytes = (array.size * bits(array.dtype) + 7) / 8;
-  return (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign;
-}
-
-/// Whether so much shared memory in each block leaves room for as many blocks as there are threads
-/// for on a multiprocessor.
-bool fills_the_device(int64_t arena, int threads) {
-  return arena * (kDeviceThreads / threads) <= kArenaLimit;
-}
-
-/// One after the other; where that keeps blocks off the device, arrays that are not in use together
-/// take the same memory, each the lowest that is free. Returns the size of the arena.
-int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<Array>>& arrays) {
-  int64_t sum = 0;
-  for (const auto& array : arrays) sum += bytes_of(*array);
-  const bool share = !fills_the_device(sum, program.threads);
-  const std::map<const Array*, Lifetime> lifetimes = shared_lifetimes(program);
-  const auto in_use_together = [&](const Array& a, const Array& b) {
-    const auto one = lifetimes.find(&a);
-    const auto other = lifetimes.find(&b);
-    const bool known = one != lifetimes.end() && other != lifetimes.end();
-    return !share || !known || one->second.meets(other->second);
-  };
-  int64_t end = 0;
-  std::vector<const Array*> done;
-  for (const auto& array : arrays) {
-    Array& placed = *array;
-    placed.shared_offset = 0;
-    std::sort(done.begin(), done.end(),
-              [](const Array* a, const Array* b) { return a->shared_offset < b->shared_offset; });
-    for (const Array* other : done) {
-      const int64_t other_end = other->shared_offset + bytes_of(*other);
-      const bool overlap = placed.shared_offset < other_end &&
-                           other->shared_offset < placed.shared_offset + bytes_of(placed);
-      if (overlap && in_use_together(placed, *other)) placed.shared_offset = other_end;
-    }
-    done.push_back(&placed);
-    end = std::max(end, placed.shared_offset + (placed.size * bits(placed.dtype) + 7) / 8);
-  }
-  return end;
-}
-
 /// The array of this block whose arrangement an access follows; null for other memory.
 const Array* shared_array(const Access& access) {
   const Array& array = *access.array;
   if (array.space == ArraySpace::cluster) return array.mine.get();
   return array.space == ArraySpace::shared ? &array : nullptr;
-}
-
-/// Views of other blocks' arrays stand in the place of this block's.
-void move_views(Body& body, const std::map<ArrayRef, ArrayRef>& placed_as) {
-  std::map<ArrayRef, ArrayRef> views;
-  const auto moved = [&](ArrayRef& array) {
-    if (array->space != ArraySpace::cluster) return;
-    ArrayRef& view = views[array];
-    if (!view) {
-      const auto fresh = std::make_shared<Array>(*array);
-      fresh->mine = placed_as.at(array->mine);
-      fresh->size = fresh->mine->size;
-      view = fresh;
-    }
-    array = view;
-  };
-  walk(body, [&](Stmt& stmt) {
-    if (auto* declare = std::get_if<Declare>(&stmt.node)) moved(declare->array);
-    for_each_access(stmt, [&](Access& access, bool) { moved(access.array); });
-  });
 }
 
 /// Chooses the arrangement of each array by the bank conflicts of all its accesses.
@@ -208,6 +139,9 @@ class Arranger {
         if (const Array* array = shared_array(access)) accesses_[array].push_back(&access);
       });
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+        if (effect.matrix != nullptr) {
+          matrices_[effect.access.array.get()].push_back(effect.matrix);
+        }
         const bool is_row_target = effect.writes && effect.proxy == Proxy::async;
         if (is_row_target) row_targets_.insert(effect.access.array.get());
       });
@@ -227,16 +161,26 @@ class Arranger {
     }
   }
 
-  Arrangement choose(const Array& array) {
+  Swizzle choose(const Array& array) {
     const std::vector<Access*>& uses = accesses_[&array];
     const Needs needs = {.has_vectors = std::any_of(uses.begin(), uses.end(),
                                                     [](const Access* a) { return a->width > 1; }),
                          .has_rows = row_targets_.contains(&array)};
-    const std::vector<Arrangement> candidates = arrangements(array, needs);
+    const auto matrices = matrices_.find(&array);
+    std::vector<Swizzle> candidates =
+        matrices == matrices_.end() ? candidates_for(array, needs) : hardware_modes(array);
+    if (matrices != matrices_.end()) {
+      std::erase_if(candidates, [&](const Swizzle& candidate) {
+        return !std::all_of(matrices->second.begin(), matrices->second.end(),
+                            [&](const auto* matrix) { return takes(candidate, *matrix); });
+      });
+      TESSERA_CHECK(!candidates.empty() && !needs.has_rows,
+                    fmt::format("no swizzle of the hardware for '{}'", array.name));
+    }
     if (candidates.size() == 1) return candidates.front();
-    Arrangement best;
+    Swizzle best;
     std::optional<Cost> best_cost;
-    for (const Arrangement& candidate : candidates) {
+    for (const Swizzle& candidate : candidates) {
       const Cost cost = cost_of(candidate, array, uses);
       if (!best_cost || cost.wavefronts < best_cost->wavefronts) {
         best = candidate;
@@ -248,23 +192,34 @@ class Arranger {
     return best;
   }
 
-  /// Gives the accesses of `array` their offsets in `placed`, which takes its place.
-  void redirect(const Array& array, const Arrangement& arrangement, const ArrayRef& placed) {
-    for (Access* use : accesses_[&array]) {
-      use->offset = offset_of(arrangement, array, use->indices, math_);
-      if (use->array->space == ArraySpace::shared) use->array = placed;
-    }
+  /// Bytes that the array's offset in the arena is a multiple of: panels of matrices begin with row 0 of
+  /// the pattern.
+  int64_t alignment(const Array& array, const Swizzle& swizzle) const {
+    return matrices_.contains(&array) ? 8 * swizzle.panel * bits(array.dtype) / 8 : array.align;
+  }
+
+  /// Gives the accesses to `array` their offsets.
+  void set_offsets(const Array& array, const Swizzle& swizzle) {
+    for (Access* use : accesses_[&array])
+      use->offset = offset_of(swizzle, array, use->indices, math_);
   }
 
  private:
+  /// True if wgmma can name the matrix in a tile with this swizzle: a transposed one takes whole panels.
+  bool takes(const Swizzle& swizzle, const SharedMatrix& matrix) const {
+    const int64_t unit = matrix.transposed ? swizzle.panel : matrix.depth();
+    return math_.divisor(matrix.first.indices.back()) % unit == 0;
+  }
+
   struct Cost {
     int64_t wavefronts = 0, least = 0;  // least: without conflicts
   };
 
-  Cost cost_of(const Arrangement& candidate, const Array& array, const std::vector<Access*>& uses) {
-    const int64_t size = rows_of(array) * candidate.pitch;
+  Cost cost_of(const Swizzle& candidate, const Array& array, const std::vector<Access*>& uses) {
+    const int64_t size = candidate.size();
     Cost cost;
     for (const Access* use : uses) {
+      if (is_matrix(*use)) continue;
       const Expr offset = offset_of(candidate, array, use->indices, math_);
       const int64_t access_bytes = use->width * bits(array.dtype) / 8;
       for (Environment& environment : samples_) {
@@ -285,56 +240,35 @@ class Arranger {
     return cost;
   }
 
+  bool is_matrix(const Access& access) const {
+    const auto matrices = matrices_.find(access.array.get());
+    return matrices != matrices_.end() &&
+           std::any_of(matrices->second.begin(), matrices->second.end(),
+                       [&](const SharedMatrix* matrix) { return &matrix->first == &access; });
+  }
+
   const Program& program_;
+  std::map<const Array*, std::vector<const SharedMatrix*>> matrices_;
   std::map<const Array*, std::vector<Access*>> accesses_;
   std::set<const Array*> row_targets_;
   IndexMath math_;
   std::array<Environment, 2> samples_;
 };
 
-void require_room(const Program& program) {
-  const int64_t limit = kArenaLimit - row_barriers(program) * kRowBarrierBytes;
-  if (program.shared_bytes <= limit) return;
-  ErrorFields fields;
-  fields.kind = ErrorKind::program;
-  fields.op = program.name;
-  fields.code = "SMEM_LIMIT";
-  fields.what = "the block needs more shared memory than there is";
-  fields.expected = fmt::format("at most {} bytes", limit);
-  for (const ArrayRef& array : program.shared) {
-    fields.got += fmt::format("{}{} {} bytes", fields.got.empty() ? "" : ", ", array->name,
-                              array->size * bits(array->dtype) / 8);
-  }
-  fields.loc = program.shared.back()->loc;
-  throw Error(std::move(fields));
-}
-
 }  // namespace
 
-std::vector<std::string> place_shared(Program& program) {
+void arrange_shared(Program& program) {
   Arranger arranger(program);
-  std::vector<Arrangement> chosen;
-  std::vector<std::shared_ptr<Array>> arrays;
-  std::map<ArrayRef, ArrayRef> placed_as;
+  std::map<ArrayRef, ArrayRef> arranged;
   for (ArrayRef& array : program.shared) {
-    chosen.push_back(arranger.choose(*array));
-    const auto placed = std::make_shared<Array>(*array);
-    placed->size = rows_of(*array) * chosen.back().pitch;
-    arranger.redirect(*array, chosen.back(), placed);
-    arrays.push_back(placed);
-    placed_as[array] = placed;
-    array = placed;
+    const auto now = std::make_shared<Array>(*array);
+    if (!now->swizzle) now->swizzle = arranger.choose(*array);
+    now->align = arranger.alignment(*array, *now->swizzle);
+    now->size = now->swizzle->size();
+    arranger.set_offsets(*array, *now->swizzle);
+    arranged[array] = now;
   }
-  move_views(program.body, placed_as);
-  program.shared_bytes = choose_places(program, arrays);
-  require_room(program);
-  std::vector<std::string> notes;
-  for (size_t i = 0; i < program.shared.size(); ++i) {
-    const Array& array = *program.shared[i];
-    notes.push_back(fmt::format("{}: shared '{}' at byte {}: {}", to_string(array.loc), array.name,
-                                array.shared_offset, chosen[i].text()));
-  }
-  return notes;
+  replace_shared(program, arranged);
 }
 
 }  // namespace tessera::codegen
