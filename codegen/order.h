@@ -5,8 +5,8 @@
 
 namespace tessera::codegen {
 
-/// Threads that act together.
-enum class Group : uint8_t { thread, warp, block, cluster, grid };
+/// Threads that act together. A role: whole warps of a block that run a body of their own.
+enum class Group : uint8_t { thread, warp, role, block, cluster, grid };
 
 /// Order that a statement makes, or needs, beside its own accesses.
 struct Order {

@@ -154,8 +154,10 @@ class Printer {
                      facts(atomic.to)));
   }
   void print(const Convert& convert) {
-    line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
-                     tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
+    line(fmt::format(
+        "{} = convert<{}> {}{}", text(convert.into, convert.width),
+        tessera::name(convert.into.array->dtype), text(convert.from, convert.width),
+        convert.at_once > 1 ? fmt::format("; {} at once", convert.at_once) : std::string()));
   }
   void print(const Packed& packed) {
     std::vector<std::string> args;
@@ -220,6 +222,24 @@ class Printer {
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
   void print(const WarpBarrier&) { line("warp barrier"); }
+  void print(const NamedBarrier& barrier) {
+    line(fmt::format("{}named barrier {} of {} threads", barrier.arrive ? "arrive at " : "",
+                     barrier.id, barrier.threads));
+  }
+  void print(const RoleBodies& bodies) {
+    line("roles");
+    ++depth_;
+    for (const RoleBodies::Role& role : bodies.roles) {
+      const auto taken = taken_;
+      std::string head =
+          fmt::format("{}: threads {} .. +{}", role.name, role.threads.first, role.threads.count);
+      if (role.thread) head += fmt::format(" as {}", begin(*role.thread));
+      line(head);
+      body(role.body);
+      taken_ = taken;
+    }
+    --depth_;
+  }
   void print(const Collective& collective) {
     std::vector<std::string> args;
     for (const Expr& arg : collective.args) args.push_back(text(arg));

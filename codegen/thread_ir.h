@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "codegen/thread_group.h"
 #include "dsl/base/target.h"
 #include "dsl/ir/expr.h"
 #include "dsl/ir/tile.h"
@@ -121,6 +122,7 @@ struct Atomic {
 struct Convert {
   Slice into, from;
   int width;
+  int at_once = 1;  // elements of one conversion on the GPU, a divisor of width: choose_conversions
 };
 /// into[i] = op(args[0][i], ..) for i in [0, width), f16 or bf16, an even number of them: add, sub,
 /// mul, min, max or abs. Two at a time on the GPU, with the bits of one at a time. `into` may be an
@@ -201,6 +203,19 @@ struct If {
   Expr condition;
   Body then, otherwise;
 };
+/// Groups of threads part, and each runs a body of its own, at the same time. The groups are disjoint
+/// and whole warps; threads of no group go on. Once in a program and at its top level. No barrier of
+/// the block stands inside, and no thread leaves the kernel there. The end of the bodies orders no
+/// memory.
+struct RoleBodies {
+  struct Role {
+    std::string name;
+    ThreadGroup threads;
+    VarRef thread;  // of the group, from 0; null = not wanted
+    Body body;
+  };
+  std::vector<Role> roles;
+};
 /// Starts copying `from.width` elements from global to shared memory. They are in `to` after a wait
 /// for their group and must not be touched before. 4, 8 or 16 bytes, one dtype. Where the guard of
 /// `from` is false zeros are written; `to` has none.
@@ -231,6 +246,16 @@ struct Barrier {
 /// All threads of the warp meet.
 struct WarpBarrier {
   int reason = 0;  // as above
+};
+/// `threads` threads meet at the barrier of that id, 1 .. 15: whole warps, of one role or of several.
+/// Those that only arrive go on at once, the others wait until all have come; accesses before the
+/// barrier come before those after the wait. A thread comes once to each meeting, and not before the
+/// meeting before it is over.
+struct NamedBarrier {
+  int id = 1;
+  int threads = 0;
+  bool arrive = false;  // without waiting
+  int reason = 0;       // as above
 };
 /// var = collective(args); see ir::CollectiveKind. All 32 lanes of the warp take part.
 struct Collective {
@@ -284,9 +309,9 @@ using ir::Print;
 
 struct Stmt {
   std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, Wgmma, WgmmaSync,
-               ProxyFence, For, If, Barrier, WarpBarrier, Collective, Comment, Declare, Present,
-               Assert, CheckIndices, Print, Dependency, ExternCall, AsyncCopy, AsyncCommit,
-               AsyncWait, Return>
+               ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
+               Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
+               AsyncCopy, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it
@@ -314,6 +339,8 @@ struct Program {
   std::vector<ArrayRef> shared;  // arrays of the arena
   Body body;
   int num_vars = 0;  // Var::id < num_vars
+
+  ThreadGroup block() const { return {0, threads}; }
 };
 
 /// Readable text, stable: `tessera show OP --stage thread`.

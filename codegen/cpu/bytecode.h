@@ -14,7 +14,7 @@
 
 namespace tessera::codegen::cpu {
 
-inline constexpr int kWarpSize = 32;
+inline constexpr int kWarpSize = kThreadsPerWarp;
 
 /// A place in the frame. Offsets below zero live for the whole launch (constants, parameters, the
 /// thread index), offsets from zero on are a stack that follows the scopes of the program.
@@ -62,6 +62,8 @@ enum class Code : uint8_t {
   async_wait,  // until at most `index` groups are under way
   leave,       // active threads with args[0] have finished; to target if none is left
   barrier,
+  named_barrier,    // named_barriers[index]
+  part,             // roles begin; the block goes on at target when all have ended
   grid_barrier,     // the block stops here until all of the grid have come
   cluster_barrier,  // the block stops here until all of its cluster have come
   view,             // column out = the block args[0] as an element offset; arrays[index]
@@ -181,6 +183,13 @@ struct GroupProduct {
   Wgmma node;
 };
 
+/// The instructions [begin, end) of the threads of one role.
+struct RoleCode {
+  std::string name;
+  ThreadGroup threads;
+  int begin = 0, end = 0;
+};
+
 struct CollectiveOp {
   ir::CollectiveKind kind = ir::CollectiveKind::shuffle;
   int width = 32;
@@ -215,6 +224,8 @@ struct Bytecode {
   std::vector<Product> products;
   std::vector<GroupProduct> group_products;
   std::vector<CollectiveOp> collectives;
+  std::vector<NamedBarrier> named_barriers;
+  std::vector<RoleCode> roles;        // at most one instruction parts them
   std::vector<ir::Expr> expressions;  // for messages
   std::vector<SourceLoc> locs;        // by statement
   int64_t below = 0, above = 0;       // bytes of the frame on either side of offset zero

@@ -27,6 +27,8 @@ class Compiler {
   void stmt(const If& branch);
   void stmt(const Barrier& barrier);
   void stmt(const WarpBarrier&);
+  void stmt(const NamedBarrier& barrier);  // compile_roles.cpp
+  void stmt(const RoleBodies& bodies);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
   void stmt(const Dependency&) {}  // kernels run one after the other

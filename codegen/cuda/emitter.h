@@ -59,6 +59,8 @@ class Emitter {
   void print(const Return& leave);
   void print(const Barrier& barrier);
   void print(const WarpBarrier&);
+  void print(const NamedBarrier& barrier);  // emitter_roles.cpp
+  void print(const RoleBodies& bodies);
   void print(const Collective& collective);
   void print(const Comment& comment);
   void print(const Declare& declare);
@@ -72,6 +74,8 @@ class Emitter {
   std::string descriptor(const SharedMatrix& matrix);
   bool depends_on_thread(const Expr& e) const;
   std::string atomic_call(const Atomic& atomic);
+  /// The conversion of Convert::at_once elements, the first number `step`; empty: of all.
+  std::string conversion(const Convert& convert, const std::string& step);
   std::string collective_call(const Collective& collective);
   /// "const float name = text;"
   void bind(const VarRef& var, const std::string& text);

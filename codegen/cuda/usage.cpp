@@ -5,7 +5,6 @@
 #include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen::cuda {
-namespace {}  // namespace
 
 Role argument_role(const ir::Node& node, size_t arg, Role role) {
   const bool is_float = tessera::is_float(node.args[arg]->type);
@@ -100,7 +99,7 @@ void Usage::mark_data(const Body& body) {
         const bool has_scalars =
             depends_on(loop->begin, scalar_data_) || depends_on(loop->end, scalar_data_);
         if (has_scalars) scalar_data_.insert(var.get());
-      } else if (!std::holds_alternative<Present>(stmt.node)) {
+      } else if (var->kind != ir::VarKind::thread && !std::holds_alternative<Present>(stmt.node)) {
         data_.insert(var.get());
       }
     });
@@ -232,6 +231,10 @@ void Usage::look(const If& branch) {
   visit(branch.then);
   visit(branch.otherwise);
   use(branch.condition, Role::value);
+}
+
+void Usage::look(const RoleBodies& bodies) {
+  for (const RoleBodies::Role& role : bodies.roles) visit(role.body);
 }
 
 void Usage::look(const Collective& collective) {

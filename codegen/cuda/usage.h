@@ -92,6 +92,7 @@ class Usage {
   void look(const ProxyFence&) {}
   void look(const For& loop);
   void look(const If& branch);
+  void look(const RoleBodies& bodies);
   void look(const Collective& collective);
   void look(const Declare& declare);
   void look(const Present&) {}
@@ -103,6 +104,7 @@ class Usage {
   void look(const Return& leave);
   void look(const Barrier&) {}
   void look(const WarpBarrier&) {}
+  void look(const NamedBarrier&) {}
   void look(const Comment&) {}
   void look(const Dependency&) {}
   void look(const AsyncCommit&) {}

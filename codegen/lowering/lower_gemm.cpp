@@ -27,8 +27,8 @@ class GemmLowering {
     row_tiles_ = m / gemm.warps.rows / 16;
     column_tiles_ = n / gemm.warps.columns / 8;
     steps_ = extent(gemm.a, 1) / gemm.warps.depths / (8 * per_register_);
-    lane_ = t_.thread() % ir::index(32);
-    const Expr warp = t_.thread() / ir::index(32);
+    lane_ = t_.thread() % ir::index(kThreadsPerWarp);
+    const Expr warp = t_.thread() / ir::index(kThreadsPerWarp);
     first_row_ = warp % ir::index(gemm.warps.rows) * ir::index(row_tiles_ * 16);
     const Expr column = warp / ir::index(gemm.warps.rows) % ir::index(gemm.warps.columns);
     first_column_ = column * ir::index(column_tiles_ * 8);

@@ -176,13 +176,16 @@ class TileLowering {
                 const std::function<void(const Expr&)>& fn);
   /// `fn` under a predicate, or plain when there is none.
   void when(const Expr& predicate, SourceLoc loc, const std::function<void()>& fn);
-  Expr thread() const { return ir::var(kernel_.thread); }
+  /// The index of a thread in the group.
+  Expr thread() const { return ir::var(thread_); }
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
                          std::string expected = {}, std::string got = {},
                          std::string hint = {}) const;
 
   const ir::Kernel& kernel_;
   const LayoutPlan& plan_;
+  ThreadGroup group_;  // the threads that run the statement being lowered
+  VarRef thread_;
   LoweredTiles result_;
   Body* out_ = nullptr;
   IndexMath math_;

@@ -134,9 +134,9 @@ class Arranger {
   explicit Arranger(Program& program)
       : program_(program), samples_{Environment(program.num_vars), Environment(program.num_vars)} {
     std::vector<VarRef> loops;
-    walk(program.body, [&](Stmt& stmt) {
+    const auto note = [&](Stmt& stmt, const RoleBodies::Role* role) {
       for_each_access(stmt, [&](Access& access, bool) {
-        if (const Array* array = shared_array(access)) accesses_[array].push_back(&access);
+        if (const Array* array = shared_array(access)) accesses_[array].push_back({&access, role});
       });
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
         if (effect.matrix != nullptr) {
@@ -149,7 +149,17 @@ class Arranger {
         if (var->kind == ir::VarKind::loop) loops.push_back(var);
         if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
       });
-    });
+    };
+    for (Stmt& stmt : program.body) {
+      auto* const bodies = std::get_if<RoleBodies>(&stmt.node);
+      if (bodies == nullptr) {
+        walk_stmt(stmt, [&](Stmt& inner) { note(inner, nullptr); });
+        continue;
+      }
+      for (RoleBodies::Role& role : bodies->roles) {
+        walk(role.body, [&](Stmt& inner) { note(inner, &role); });
+      }
+    }
     // Sample points: first and last value of every loop, one warp of threads.
     for (const bool last : {false, true}) {
       Environment& sample = samples_[last ? 1 : 0];
@@ -162,10 +172,11 @@ class Arranger {
   }
 
   Swizzle choose(const Array& array) {
-    const std::vector<Access*>& uses = accesses_[&array];
-    const Needs needs = {.has_vectors = std::any_of(uses.begin(), uses.end(),
-                                                    [](const Access* a) { return a->width > 1; }),
-                         .has_rows = row_targets_.contains(&array)};
+    const std::vector<Use>& uses = accesses_[&array];
+    const Needs needs = {
+        .has_vectors =
+            std::any_of(uses.begin(), uses.end(), [](const Use& u) { return u.access->width > 1; }),
+        .has_rows = row_targets_.contains(&array)};
     const auto matrices = matrices_.find(&array);
     std::vector<Swizzle> candidates =
         matrices == matrices_.end() ? candidates_for(array, needs) : hardware_modes(array);
@@ -200,8 +211,9 @@ class Arranger {
 
   /// Gives the accesses to `array` their offsets.
   void set_offsets(const Array& array, const Swizzle& swizzle) {
-    for (Access* use : accesses_[&array])
-      use->offset = offset_of(swizzle, array, use->indices, math_);
+    for (const Use& use : accesses_[&array]) {
+      use.access->offset = offset_of(swizzle, array, use.access->indices, math_);
+    }
   }
 
  private:
@@ -211,21 +223,27 @@ class Arranger {
     return math_.divisor(matrix.first.indices.back()) % unit == 0;
   }
 
+  struct Use {
+    Access* access;
+    const RoleBodies::Role* role;  // around it; null = none
+  };
   struct Cost {
     int64_t wavefronts = 0, least = 0;  // least: without conflicts
   };
 
-  Cost cost_of(const Swizzle& candidate, const Array& array, const std::vector<Access*>& uses) {
+  Cost cost_of(const Swizzle& candidate, const Array& array, const std::vector<Use>& uses) {
     const int64_t size = candidate.size();
     Cost cost;
-    for (const Access* use : uses) {
-      if (is_matrix(*use)) continue;
-      const Expr offset = offset_of(candidate, array, use->indices, math_);
-      const int64_t access_bytes = use->width * bits(array.dtype) / 8;
+    for (const Use& use : uses) {
+      if (is_matrix(*use.access)) continue;
+      const Expr offset = offset_of(candidate, array, use.access->indices, math_);
+      const int64_t access_bytes = use.access->width * bits(array.dtype) / 8;
+      const ThreadGroup group = use.role != nullptr ? use.role->threads : program_.block();
       for (Environment& environment : samples_) {
         std::vector<int64_t> addresses;
-        for (int thread = 0; thread < std::min(32, program_.threads); ++thread) {
-          environment.set(*program_.thread, thread);
+        for (int lane = 0; lane < std::min(kThreadsPerWarp, group.count); ++lane) {
+          environment.set(*program_.thread, group.first + lane);
+          if (use.role != nullptr && use.role->thread) environment.set(*use.role->thread, lane);
           const auto element = evaluate(offset, environment);
           // A lane outside of the array is one that the guard of the access turns off.
           if (element && *element >= 0 && *element < size) {
@@ -249,7 +267,7 @@ class Arranger {
 
   const Program& program_;
   std::map<const Array*, std::vector<const SharedMatrix*>> matrices_;
-  std::map<const Array*, std::vector<Access*>> accesses_;
+  std::map<const Array*, std::vector<Use>> accesses_;
   std::set<const Array*> row_targets_;
   IndexMath math_;
   std::array<Environment, 2> samples_;

@@ -44,7 +44,8 @@ bool meet(const Footprint& a, const Footprint& b) {
 /// One loop that may delay the wait for its product.
 class Candidate {
  public:
-  Candidate(Footprints& footprints, const For& loop) : footprints_(footprints), loop_(loop) {}
+  Candidate(Footprints& footprints, const ThreadGroup& group, const For& loop)
+      : footprints_(footprints), group_(group), loop_(loop) {}
 
   /// Empty if the wait at this position of the body may be for the round before.
   std::string problem(size_t wait) {
@@ -120,7 +121,8 @@ class Candidate {
         [&](const If& branch) {
           for (const Stmt& next : branch.then) collect(next, inner);
           for (const Stmt& next : branch.otherwise) collect(next, inner);
-        });
+        },
+        [](const RoleBodies&) {});  // never in a loop
   }
 
   std::vector<FootprintRef> footprints_of(const std::vector<Use>& uses, int64_t period,
@@ -129,7 +131,7 @@ class Candidate {
     for (const Use& use : uses) {
       std::vector<Rounds> loops = {{&loop_, period, phase}};
       loops.insert(loops.end(), use.inner.begin(), use.inner.end());
-      result.push_back(footprints_.of(*use.stmt, use.effect, loops, {}));
+      result.push_back(footprints_.of(*use.stmt, use.effect, group_, loops, {}));
     }
     return result;
   }
@@ -161,6 +163,7 @@ class Candidate {
   }
 
   Footprints& footprints_;
+  const ThreadGroup group_;
   const For& loop_;
   std::vector<Use> reads_, writes_;
 };
@@ -168,7 +171,7 @@ class Candidate {
 class WaitDelayer {
  public:
   WaitDelayer(const Program& program, std::vector<std::string>& notes)
-      : footprints_(program), notes_(notes) {}
+      : footprints_(program), block_(program.block()), notes_(notes) {}
 
   void visit(Body& body) {
     for (size_t i = 0; i < body.size(); ++i) {
@@ -178,7 +181,7 @@ class WaitDelayer {
       const std::optional<size_t> wait = only_wait(loop->body);
       if (!wait) continue;
       const SourceLoc loc = loop->body[*wait].loc;
-      const std::string problem = Candidate(footprints_, *loop).problem(*wait);
+      const std::string problem = Candidate(footprints_, block_, *loop).problem(*wait);
       if (!problem.empty()) {
         notes_.push_back(fmt::format("{}: awaited in its round: {}", to_string(loc), problem));
         continue;
@@ -219,6 +222,7 @@ class WaitDelayer {
   }
 
   Footprints footprints_;
+  const ThreadGroup block_;
   std::vector<std::string>& notes_;
 };
 

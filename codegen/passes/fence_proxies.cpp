@@ -36,6 +36,17 @@ class ProxyFences {
             place(branch.otherwise);
             state_.written = state_.written || then.written;
             state_.in_flight = state_.in_flight || then.in_flight;
+          },
+          [&](RoleBodies& bodies) {
+            const State before = state_;
+            State after;
+            for (RoleBodies::Role& role : bodies.roles) {
+              state_ = before;
+              place(role.body);
+              after.written = after.written || state_.written;
+              after.in_flight = after.in_flight || state_.in_flight;
+            }
+            state_ = after;
           });
       if (!state_.written || !is_barrier(body[i])) continue;
       state_.written = false;
@@ -53,7 +64,7 @@ class ProxyFences {
 
   static bool is_barrier(const Stmt& stmt) {
     return any_order(stmt, [](const Order& order) {
-      return order.kind == Order::Kind::barrier && order.group >= Group::block;
+      return order.kind == Order::Kind::barrier && order.group >= Group::role;
     });
   }
 

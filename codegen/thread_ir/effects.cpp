@@ -90,6 +90,15 @@ class Description {
     }
   }
   void operator()(const WarpBarrier&) const { order(Order::Kind::barrier, Group::warp); }
+  void operator()(const NamedBarrier& barrier) const {
+    order(barrier.arrive ? Order::Kind::arrive : Order::Kind::barrier, Group::role);
+  }
+  void operator()(const RoleBodies& bodies) const {
+    for (const RoleBodies::Role& role : bodies.roles) {
+      if (role.thread) out_.binds(role.thread, nullptr);
+      out_.body(role.body, false);
+    }
+  }
   void operator()(const Collective& collective) const {
     for (const Expr& arg : collective.args) out_.evaluates(arg);
     out_.binds(collective.var, nullptr);

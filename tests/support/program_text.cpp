@@ -234,6 +234,9 @@ class ProgramReader {
     }
     if (line.accept("return if")) return made(Return{expression(line)});
     if (line.accept("warp barrier")) return made(WarpBarrier{});
+    if (line.accept("named barrier")) return named_barrier(line, false);
+    if (line.accept("arrive at named barrier")) return named_barrier(line, true);
+    if (line.accept("roles")) return roles(depth + 1);
     for (const auto scope :
          {BarrierScope::block, BarrierScope::cluster, BarrierScope::cluster_arrive,
           BarrierScope::cluster_wait, BarrierScope::grid}) {
@@ -288,6 +291,36 @@ class ProgramReader {
     }
     line.expect("* matrix of");
     node.right = shared_matrix(line);
+    return made(std::move(node));
+  }
+
+  Stmt named_barrier(Line& line, bool arrive) {
+    NamedBarrier node;
+    node.id = static_cast<int>(line.integer());
+    line.expect("of");
+    node.threads = static_cast<int>(line.integer());
+    line.expect("threads");
+    node.arrive = arrive;
+    return made(node);
+  }
+
+  Stmt roles(int depth) {
+    RoleBodies node;
+    while (next_ < lines_.size() && lines_[next_].depth == depth) {
+      Line line(lines_[next_++].text);
+      RoleBodies::Role role;
+      role.name = line.take();
+      line.expect(": threads");
+      role.threads.first = static_cast<int>(line.integer());
+      line.expect(".. +");
+      role.threads.count = static_cast<int>(line.integer());
+      const auto outer = vars_;
+      if (line.accept("as")) role.thread = new_var(line.take(), DType::i32, VarKind::thread);
+      if (!line.is_at_end()) line.fail("'" + line.peek() + "' does not belong here");
+      role.body = body(depth + 1);
+      vars_ = outer;
+      node.roles.push_back(std::move(role));
+    }
     return made(std::move(node));
   }
 
@@ -513,7 +546,12 @@ class ProgramReader {
     if (line.accept("convert <")) {
       dtype(line);
       line.expect(">");
-      return made(Convert{to, slice(line), into.width});
+      Convert node{to, slice(line), into.width};
+      if (line.accept(";")) {
+        node.at_once = static_cast<int>(line.integer());
+        line.expect("at once");
+      }
+      return made(std::move(node));
     }
     if (line.accept("packed")) return packed(line, to, into.width);
     line.expect("load");

@@ -49,6 +49,15 @@ TEST_CASE("columns that would meet in one bank are exchanged or padded apart", "
   CHECK(padded.find("rows 49 elements apart") != std::string::npos);
 }
 
+TEST_CASE("the threads of a role decide the arrangement of what it uses", "[passes][roles]") {
+  const std::string exchanged = placed(96, "shared s: f32[32, 32]", R"(
+    roles
+      a: threads 32 .. +64 as t
+        store s[open] = 1 at [t % 32, 0], proved
+        x = load s[open] at [0, t % 32], proved)");
+  CHECK(exchanged.find("16-byte chunks exchanged by xor") != std::string::npos);
+}
+
 TEST_CASE("arrays overlap in the arena where it would cost blocks, if they are not used together",
           "[passes]") {
   const std::string text = placed(32, "shared a: f32[16384]\nshared b: f32[16384]", R"(
@@ -132,4 +141,42 @@ TEST_CASE("threads that may have left are told apart at what waits for them", "[
       barrier
       return if thread < i)"))
             .find("RETURN_BEFORE_BARRIER") != std::string::npos);
+}
+
+TEST_CASE("registers that one role names are declared in it", "[passes][roles]") {
+  codegen::Program program =
+      read_body(96,
+                "undeclared registers both: i32[1]\nundeclared registers own: i32[2]\n"
+                "undeclared registers later: i32[1]",
+                R"(
+    roles
+      a: threads 0 .. +32
+        store both[0] = 1
+        store own[0] = 2
+        store later[0] = 3
+      b: threads 32 .. +64
+        store both[0] = 4
+    x = load later[0])");
+  codegen::place_declarations(program);
+  CHECK(body_text(program) ==
+        "registers both: i32[1]\n"
+        "registers later: i32[1]\n"
+        "roles\n"
+        "  a: threads 0 .. +32\n"
+        "    store both[0] = 1\n"
+        "    registers own: i32[2]\n"
+        "    store own[0] = 2\n"
+        "    store later[0] = 3\n"
+        "  b: threads 32 .. +64\n"
+        "    store both[0] = 4\n"
+        "x = load later[0]\n");
+}
+
+TEST_CASE("a role's barrier after threads have left is refused", "[passes][roles]") {
+  const std::string text = refusal(read_body(96, "", R"(
+    return if thread < 3
+    roles
+      a: threads 0 .. +64
+        named barrier 1 of 64 threads)"));
+  CHECK(text.find("RETURN_BEFORE_BARRIER") != std::string::npos);
 }
