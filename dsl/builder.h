@@ -75,6 +75,12 @@ struct GemmOptions {
   /// the author adds them.
   int warp_depths = 1;
   ir::Tf32 tf32 = ir::Tf32::round;  // of f32 operands
+  /// Automatic takes wgmma where the target has it and the product is made for it, which
+  /// `tessera show --stage explain` tells. With wgmma a product that is not is an error.
+  ir::Instruction instruction = ir::Instruction::automatic;
+  /// Products of 8-bit floats by wgmma, whose sums keep 13 bits: after so many of k a fresh sum is added
+  /// to c in f32. 0 = never.
+  int promote = 128;
 };
 
 /// Block indices of the launch.
@@ -301,10 +307,14 @@ class TESSERA_API Builder {
   ///   e4m3, e5m2 (mixed)   f32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
   ///   i8                   i32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
   ///
-  /// k is consumed in ascending steps of its multiple for one depth. Integers wrap. The hardware does not
-  /// specify the order inside a step. The executor adds c and the exact products in f64, in ascending k,
-  /// and rounds once to f32; the GPU may differ in the last bits. Below sm_89 the GPU takes 8-bit floats
-  /// in two steps of 16, widened to f16.
+  /// k is consumed in ascending steps of its multiple for one depth. Integers wrap. The executor adds c and
+  /// the exact products of a step in f64, in ascending k, and rounds once to f32; the GPU may differ in
+  /// the last bits. Below sm_89 the GPU takes 8-bit floats in two steps of 16, widened to f16.
+  ///
+  /// On sm_90a wgmma computes the product where m is a multiple of 64, the block is made of groups of four
+  /// warps, and b is shared and not reshaped: bf16, f16 in any order; f32 with `tf32 = truncate`, i8 and
+  /// 8-bit floats where k is the contiguous dimension of a and b. Its bits are those of mma.sync, but
+  /// for 8-bit floats: see GemmOptions::promote.
   ///
   /// Errors: GEMM, SHAPE, DTYPE. Example: tests/codegen/language/gemm_test.cpp.
   void gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options = {},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "dsl/base/error.h"
 
@@ -109,6 +110,10 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   are_roles_running_ = false;
   if (!code_.named_barriers.empty()) meetings_ = {};
   drop_copies();
+  writers_.clear();
+  started_products_.clear();
+  busy_.clear();
+  product_groups_.clear();
   if (code_.checked) {
     shadow_->start_block();
     global_shadow_->start_block();
@@ -248,6 +253,14 @@ void Machine::perform(const Instr& instr) {
     case Code::lanewise:
       lanewise(instr);
       return;
+    case Code::start_product:
+      return start_product(instr);
+    case Code::commit_products:
+      return product_groups_.push_back(std::exchange(started_products_, {}));
+    case Code::await_products:
+      return await_products(static_cast<size_t>(instr.index));
+    case Code::proxy_fence:
+      return proxy_fence();
     case Code::multiply:
       multiply(instr);
       return;

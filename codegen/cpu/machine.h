@@ -37,6 +37,7 @@ struct Launch {
   bool count_accesses = false;                                   // each by itself, too
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
+  Arithmetic arithmetic = Arithmetic::exact;
   GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
   BlockOrder* block_order = nullptr;  // null = no atomics order blocks
 };
@@ -168,9 +169,40 @@ class Machine {
   // ---- matrices (matrix.cpp)
   /// What a LoadMatrix does once its rows are checked.
   void load_matrices(const Transfer& transfer, const std::byte* base);
+  std::byte* product_columns(const Instr& instr, const SlotRange& range, int count);
   void multiply(const Instr& instr);
+  template <class Sum>
+  void multiply(const Instr& instr, const Product& product, const Sum& add);
   /// The thread that receives `byte` of the row that `lane` names.
   static int receiver(const Transfer& transfer, int lane, int64_t byte);
+
+  // ---- matrices of four warps (wgmma.cpp)
+  /// A product that runs on: its operands are read, and its sum is written, when its group is awaited.
+  struct StartedProduct {
+    const Instr* instr = nullptr;
+    int first = 0;                // thread of the group
+    int64_t left = 0, right = 0;  // offsets of the first elements
+    int64_t a = 0, c = 0;         // first registers
+  };
+  void start_product(const Instr& instr);
+  void await_products(size_t pending);
+  template <class Sum>
+  void multiply_group(const GroupProduct& product, const StartedProduct& started, const Sum& add);
+  /// Calls fn(row, k, element) for the elements of an operand.
+  void read_matrix(const StartedProduct& started, const MatrixOperand& operand,
+                   const SharedMatrix& matrix, int64_t begin,
+                   const std::function<void(int64_t, int64_t, const std::byte*)>& fn);
+  void check_sums(const Instr& instr, const GroupProduct& product) const;
+  /// The sums of a product under way are not there: their registers count as never written.
+  void set_sums_there(const StartedProduct& started, bool there);
+  /// Marks the operands of a product, which nothing may overwrite until it is awaited.
+  void set_operands_busy(const StartedProduct& started, bool busy);
+  /// Traps if an access writes a byte that a product under way reads.
+  void check_not_busy(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
+  /// A byte of shared memory, written by other means than bulk copies; checked.
+  void note_generic_write(int64_t byte, int lane);
+  void proxy_fence();
+  void check_fenced(const Instr& instr, const Transfer& transfer, int lane) const;
 
   // ---- cluster.cpp
   void view(const Instr& instr);
@@ -285,9 +317,19 @@ class Machine {
     int32_t statement = 0;
   };
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
-  std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
-  std::vector<int64_t> groups_;                 // committed, by thread
-  int left_ = 0;                                // threads that have returned
+  struct Writer {
+    int thread = -1;
+    uint32_t num_fences = 0;  // of the thread, then
+  };
+  std::vector<Writer> writers_;  // by byte of shared memory, if the tensor cores read any; checked
+  std::vector<uint32_t> num_fences_;  // of each thread
+  std::vector<int32_t>
+      busy_;  // by byte of shared memory: statement of the product that reads it, or 0
+  std::vector<StartedProduct> started_products_;            // since the last commit
+  std::deque<std::vector<StartedProduct>> product_groups_;  // committed, oldest first
+  std::vector<std::deque<Landing>> in_flight_;              // by thread, oldest first
+  std::vector<int64_t> groups_;                             // committed, by thread
+  int left_ = 0;                                            // threads that have returned
   Counts counts_;
   Accesses accesses_;
 };

@@ -87,6 +87,9 @@ class Usage {
   void look(const Packed& packed);
   void look(const LoadMatrix& matrices);
   void look(const Mma& mma);
+  void look(const Wgmma& wgmma);
+  void look(const WgmmaSync& sync);
+  void look(const ProxyFence&) {}
   void look(const For& loop);
   void look(const If& branch);
   void look(const RoleBodies& bodies);

@@ -41,6 +41,7 @@ std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
       case Order::Kind::arrive:    // no thread waits yet
       case Order::Kind::wait:      // for what is before the arrival, which keep_blocks places later
       case Order::Kind::fence:
+      case Order::Kind::proxy_fence:
       case Order::Kind::previous_kernel:
       case Order::Kind::next_kernel:
       case Order::Kind::leave:

@@ -10,7 +10,7 @@ namespace tessera::codegen {
 
 /// What the passes so far have settled.
 struct Expectations {
-  bool is_shared_placed = false;        // place_shared has run
+  bool is_shared_placed = false;        // place_arena has run
   bool are_registers_declared = false;  // place_declarations has run
 };
 

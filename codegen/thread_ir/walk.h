@@ -27,8 +27,10 @@ concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, Store> || std::is_same_v<Node, Atomic> ||
                 std::is_same_v<Node, Convert> || std::is_same_v<Node, Packed> ||
                 std::is_same_v<Node, LoadMatrix> || std::is_same_v<Node, Mma> ||
-                std::is_same_v<Node, Barrier> || std::is_same_v<Node, WarpBarrier> ||
-                std::is_same_v<Node, NamedBarrier> || std::is_same_v<Node, Collective> ||
+                std::is_same_v<Node, Wgmma> || std::is_same_v<Node, WgmmaSync> ||
+                std::is_same_v<Node, ProxyFence> || std::is_same_v<Node, Barrier> ||
+                std::is_same_v<Node, WarpBarrier> || std::is_same_v<Node, NamedBarrier> ||
+                std::is_same_v<Node, Collective> ||
                 std::is_same_v<Node, Comment> || std::is_same_v<Node, Declare> ||
                 std::is_same_v<Node, Present> || std::is_same_v<Node, Assert> ||
                 std::is_same_v<Node, CheckIndices> || std::is_same_v<Node, Print> ||
