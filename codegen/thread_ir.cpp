@@ -84,7 +84,7 @@ class Printer {
     return fmt::format("[{}]", fmt::join(texts, ", "));
   }
 
-  /// "[8 * i]" or "[8 * i .. +8]"; "open" before place_shared has decided.
+  /// "[8 * i]" or "[8 * i .. +8]"; "open" before arrange_shared has decided.
   std::string range(const Expr& first, int width) const {
     const std::string place = first ? text(first) : "open";
     if (width == 1) return fmt::format("[{}]", place);
@@ -154,8 +154,10 @@ class Printer {
                      facts(atomic.to)));
   }
   void print(const Convert& convert) {
-    line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
-                     tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
+    line(fmt::format(
+        "{} = convert<{}> {}{}", text(convert.into, convert.width),
+        tessera::name(convert.into.array->dtype), text(convert.from, convert.width),
+        convert.at_once > 1 ? fmt::format("; {} at once", convert.at_once) : std::string()));
   }
   void print(const Packed& packed) {
     std::vector<std::string> args;
@@ -171,6 +173,26 @@ class Printer {
     const int e = mma.depth();
     line(fmt::format("{} += mma {} * {}", text(mma.c, 4), text(mma.a, 4 * e), text(mma.b, 2 * e)));
   }
+  std::string text(const SharedMatrix& matrix) const {
+    return fmt::format("matrix of {} rows {}{}{}", matrix.rows,
+                       matrix.transposed ? "transposed " : "", text(matrix.first),
+                       facts(matrix.first));
+  }
+  void print(const Wgmma& wgmma) {
+    const auto size = static_cast<int>(wgmma.right.depth() / 2);
+    line(fmt::format("{} += wgmma {} * {}", text(wgmma.c, static_cast<int>(wgmma.columns() / 2)),
+                     wgmma.a.array ? text(wgmma.a, size) : text(wgmma.left), text(wgmma.right)));
+  }
+  void print(const WgmmaSync& sync) {
+    using Kind = WgmmaSync::Kind;
+    if (sync.kind == Kind::commit) return line("wgmma commit");
+    const std::string sums =
+        sync.c.array ? " " + text(sync.c, static_cast<int>(sync.width)) : std::string();
+    line(sync.kind == Kind::start
+             ? fmt::format("wgmma start{}", sums)
+             : fmt::format("wgmma wait until {} groups pending{}", sync.pending, sums));
+  }
+  void print(const ProxyFence&) { line("proxy fence"); }
   void print(const For& loop) {
     const auto taken = taken_;
     std::string bounds =
@@ -208,7 +230,6 @@ class Printer {
   void print(const MbarrierWait& wait) {
     line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
   }
-  void print(const ProxyFence&) { line("proxy fence"); }
   void print(const BulkCopy& copy) {
     const std::string where =
         copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));

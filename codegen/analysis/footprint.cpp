@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "codegen/thread_ir/shared_matrix.h"
 #include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
@@ -45,6 +46,13 @@ Group order_needed(const Footprint& a, const Footprint& b) {
   return result;
 }
 
+/// Calls fn(begin, width) for the runs of consecutive elements of an access that begins at `first`.
+template <class Fn>
+void for_each_run(const Access& access, const SharedMatrix* matrix, int64_t first, const Fn& fn) {
+  if (matrix == nullptr) return fn(first, access.width);
+  for_each_chunk(*matrix, first, [&](const MatrixChunk& chunk) { fn(chunk.offset, access.width); });
+}
+
 /// One access on its way through the loops around it.
 struct Footprints::Visit {
   const Access& access;
@@ -52,8 +60,9 @@ struct Footprints::Visit {
   const std::vector<Rounds>& loops;
   const std::vector<Expr>& predicates;
   int64_t run;
-  size_t size;   // of the array, in runs
-  bool by_warp;  // what one lane names, the whole warp receives
+  size_t size;                           // of the array, in runs
+  bool by_warp;                          // what one lane names, the whole warp receives
+  const SharedMatrix* matrix = nullptr;  // that begins at the access; null: the access is all
   int64_t points = 0;
   size_t first = std::numeric_limits<size_t>::max(), end = 0;  // of what it touched
 };
@@ -109,7 +118,9 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
                               result->manual_sync,
                               by_warp,
                               group.first,
-                              group.count};
+                              group.count,
+                              effect.matrix != nullptr ? effect.matrix->rows : 0,
+                              effect.matrix != nullptr && effect.matrix->transposed};
   for (const Rounds& rounds : relevant) {
     const For& loop = *rounds.loop;
     key.insert(key.end(), {loop.var->id, address(loop.begin.get()), address(loop.end.get()),
@@ -124,7 +135,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
   thread_.resize(std::max(thread_.size(), size), Footprint::kNobody);
   warp_.resize(thread_.size(), Footprint::kNobody);
-  Visit visit{access, group, relevant, predicates, run, size, by_warp};
+  Visit visit{access, group, relevant, predicates, run, size, by_warp, effect.matrix};
   const bool exact = enumerate(0, visit);
   const size_t first = std::min(visit.first, visit.end);
   const auto take = [&](std::vector<int16_t>& all, std::vector<int16_t>& touched) {
@@ -220,19 +231,21 @@ bool Footprints::touch(Visit& visit) {
     const auto t = static_cast<size_t>(thread);
     const bool active = std::all_of(conditions.begin(), conditions.end(),
                                     [&](const ThreadColumn& c) { return c.at(t) != 0; });
-    if (!active) continue;
-    const int64_t begin = first->at(t);
-    if (begin < 0) continue;  // out of bounds: the checked executor's business
-    const int64_t last = std::min((begin + visit.access.width - 1) / visit.run, size - 1);
-    if (begin / visit.run > last) continue;
-    visit.first = std::min(visit.first, static_cast<size_t>(begin / visit.run));
-    visit.end = std::max(visit.end, static_cast<size_t>(last + 1));
-    for (int64_t e = begin / visit.run; e <= last; ++e) {
-      const auto place = static_cast<size_t>(e);
-      note(thread_[place], thread);
-      if (visit.by_warp) thread_[place] = Footprint::kSeveral;
-      note(warp_[place], thread / kThreadsPerWarp);
-    }
+    // All lanes of a warp name the same matrix.
+    if (!active || (visit.matrix != nullptr && thread % kThreadsPerWarp != 0)) continue;
+    if (first->at(t) < 0) continue;  // out of bounds: the checked executor's business
+    for_each_run(visit.access, visit.matrix, first->at(t), [&](int64_t begin, int64_t width) {
+      const int64_t last = std::min((begin + width - 1) / visit.run, size - 1);
+      if (begin / visit.run > last) return;
+      visit.first = std::min(visit.first, static_cast<size_t>(begin / visit.run));
+      visit.end = std::max(visit.end, static_cast<size_t>(last + 1));
+      for (int64_t e = begin / visit.run; e <= last; ++e) {
+        const auto place = static_cast<size_t>(e);
+        note(thread_[place], thread);
+        if (visit.by_warp) thread_[place] = Footprint::kSeveral;
+        note(warp_[place], thread / kThreadsPerWarp);
+      }
+    });
   }
   return true;
 }

@@ -96,6 +96,7 @@ void Machine::async_wait(const Instr& instr) {
         for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
           shadow_->set_in_flight(byte, 0);
           shadow_->write(byte, number(lane), landing.statement);
+          note_store(byte, number(lane), landing.statement);
         }
       }
       copies.pop_front();

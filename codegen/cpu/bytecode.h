@@ -45,22 +45,25 @@ enum class Code : uint8_t {
   load,   // transfers[index]
   store,
   atomic,
-  pointer,      // column out = address args[0] as an element offset; arrays[index]
-  require,      // requirements[index] holds: args[0]
-  print,        // prints[index]
-  extern_call,  // out = calls[index]
-  lanewise,     // lanewise[index]
-  multiply,     // products[index]
-  declare,      // arrays[index]
-  async_read,   // checks and counts what asyncs[index] reads, for the threads that read
-  async_copy,   // starts asyncs[index]; threads without args[0], if given, will get zeros
+  pointer,        // column out = address args[0] as an element offset; arrays[index]
+  require,        // requirements[index] holds: args[0]
+  print,          // prints[index]
+  extern_call,    // out = calls[index]
+  lanewise,       // lanewise[index]
+  multiply,       // products[index]
+  start_product,  // group_products[index]
+  commit_products,
+  await_products,  // until at most `index` groups are under way
+  proxy_fence,
+  declare,     // arrays[index]
+  async_read,  // checks and counts what asyncs[index] reads, for the threads that read
+  async_copy,  // starts asyncs[index]; threads without args[0], if given, will get zeros
   async_commit,
   async_wait,     // until at most `index` groups are under way
   mbarrier_init,  // of mbarriers[index]; so the next three
   mbarrier_expect,
   mbarrier_arrive,
   mbarrier_wait,
-  proxy_fence,
   bulk_copy,  // starts asyncs[index]
   leave,      // active threads with args[0] have finished; to target if none is left
   barrier,
@@ -181,6 +184,19 @@ struct Product {
   SlotRange c, a, b;
 };
 
+/// A matrix in shared memory.
+struct MatrixOperand {
+  Transfer transfer;  // from its first element on, by every thread
+  Transfer chunk;     // 16 bytes of it; the offset is scratch
+};
+
+/// One matrix instruction of each group of four warps.
+struct GroupProduct {
+  SlotRange c, a;
+  MatrixOperand left, right;
+  Wgmma node;
+};
+
 /// The instructions [begin, end) of the threads of one role.
 struct RoleCode {
   std::string name;
@@ -221,6 +237,7 @@ struct Bytecode {
   std::vector<AsyncMove> asyncs;
   std::vector<MbarrierStep> mbarriers;
   std::vector<Product> products;
+  std::vector<GroupProduct> group_products;
   std::vector<CollectiveOp> collectives;
   std::vector<NamedBarrier> named_barriers;
   std::vector<RoleCode> roles;        // at most one instruction parts them

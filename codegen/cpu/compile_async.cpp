@@ -93,10 +93,6 @@ void Compiler::stmt(const MbarrierWait& wait) {
   top_ = mark;
 }
 
-void Compiler::stmt(const ProxyFence&) {
-  emit(Code::proxy_fence);
-}
-
 /// Lane 0 of each warp starts it.
 void Compiler::stmt(const BulkCopy& copy) {
   TESSERA_CHECK(!copy.from.guard, "a bulk copy with a guard");

@@ -42,6 +42,10 @@ class Compiler {
   void stmt(const CheckIndices& check);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
+  void stmt(const Wgmma& wgmma);
+  void stmt(const WgmmaSync& sync);
+  void stmt(const ProxyFence&) { emit(Code::proxy_fence); }
+  MatrixOperand matrix(const SharedMatrix& matrix);
   void stmt(const Declare& declare);
   void transfer(const Access& access, Transfer transfer);
   void lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op);
@@ -58,7 +62,6 @@ class Compiler {
   void stmt(const MbarrierExpect& expect);
   void stmt(const MbarrierArrive& arrive);
   void stmt(const MbarrierWait& wait);
-  void stmt(const ProxyFence&);
   void stmt(const BulkCopy& copy);
   MbarrierStep mbarrier(const Access& at);
   void emit(Code code, MbarrierStep step);

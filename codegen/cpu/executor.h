@@ -102,12 +102,19 @@ struct AccessCounts {
   Counts counts;  // requests, sectors and bytes, or wavefronts
 };
 
+/// The sums of matrix instructions.
+enum class Arithmetic : uint8_t {
+  exact,   // c and the exact products in f64, in ascending k, rounded once
+  target,  // to the bit as the target's tensor cores add; measured for sm_90 and sm_90a
+};
+
 struct Options {
   bool traps = false;        // stop at the first thing that is undefined or wrong, see run()
   int workers = 0;           // blocks run in parallel on this many CPU threads; 0 = all cores
   Counts* counts = nullptr;  // filled when given
   std::vector<AccessCounts>* accesses = nullptr;     // those that ran, in the order of the program
   std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
+  Arithmetic arithmetic = Arithmetic::exact;
   std::atomic<int>* reported = nullptr;  // gets 1 + the number of a report, if any is made
 };
 

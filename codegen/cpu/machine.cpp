@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "dsl/base/error.h"
 
@@ -83,7 +84,7 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
       store_integer(at(code_.thread) + lane * size, code_.thread.type, lane);
     }
   }
-  if (code_.checked && code_.has_bulk_copies) {
+  if (code_.checked && (code_.has_bulk_copies || !code_.group_products.empty())) {
     stores_.resize(static_cast<size_t>(program.shared_bytes / shadow_->granule() + 1));
     fences_.resize(static_cast<size_t>(code_.threads));
   }
@@ -118,6 +119,9 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   if (!code_.named_barriers.empty()) meetings_ = {};
   drop_copies();
   drop_mbarriers();
+  started_products_.clear();
+  busy_.clear();
+  product_groups_.clear();
   if (code_.checked) {
     shadow_->start_block();
     global_shadow_->start_block();
@@ -259,6 +263,14 @@ void Machine::perform(const Instr& instr) {
     case Code::lanewise:
       lanewise(instr);
       return;
+    case Code::start_product:
+      return start_product(instr);
+    case Code::commit_products:
+      return product_groups_.push_back(std::exchange(started_products_, {}));
+    case Code::await_products:
+      return await_products(static_cast<size_t>(instr.index));
+    case Code::proxy_fence:
+      return proxy_fence();
     case Code::multiply:
       multiply(instr);
       return;
@@ -285,9 +297,6 @@ void Machine::perform(const Instr& instr) {
       return;
     case Code::mbarrier_arrive:
       mbarrier_arrive(instr);
-      return;
-    case Code::proxy_fence:
-      proxy_fence();
       return;
     case Code::bulk_copy:
       bulk_copy(instr);

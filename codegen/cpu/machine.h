@@ -38,6 +38,7 @@ struct Launch {
   bool count_accesses = false;                                   // each by itself, too
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
+  Arithmetic arithmetic = Arithmetic::exact;
   GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
   BlockOrder* block_order = nullptr;  // null = no atomics order blocks
 };
@@ -169,6 +170,11 @@ class Machine {
   void drop_copies();
 
   // ---- mbarriers (mbarrier.cpp)
+  struct GenericStore {
+    int thread = -1;  // of the cluster
+    int32_t statement = 0;
+    uint32_t fences = 0;
+  };
   void mbarrier_init(const Instr& instr);
   void mbarrier_expect(const Instr& instr);
   void mbarrier_arrive(const Instr& instr);
@@ -178,7 +184,9 @@ class Machine {
   void proxy_fence();
   /// Notes a store of this block's memory by a thread of the cluster.
   void note_store(int64_t byte, int thread, int32_t statement);
-  void check_fenced(const Instr& instr, const Transfer& to, int lane) const;
+  /// The last store to a byte, if its thread has passed no proxy fence since; else null.
+  const GenericStore* unfenced(int64_t byte) const;
+  void check_overwritten(const Instr& instr, const Transfer& to, int lane) const;
   Mbarrier& mbarrier_of(const Instr& instr, int lane);
   int64_t mbarrier_byte(const Transfer& at, int lane) const;
   void land(const Mbarrier::Copy& copy, Mbarrier& mbarrier);
@@ -199,9 +207,37 @@ class Machine {
   // ---- matrices (matrix.cpp)
   /// What a LoadMatrix does once its rows are checked.
   void load_matrices(const Transfer& transfer, const std::byte* base);
+  std::byte* product_columns(const Instr& instr, const SlotRange& range, int count);
   void multiply(const Instr& instr);
+  template <class Sum>
+  void multiply(const Instr& instr, const Product& product, const Sum& add);
   /// The thread that receives `byte` of the row that `lane` names.
   static int receiver(const Transfer& transfer, int lane, int64_t byte);
+
+  // ---- matrices of four warps (wgmma.cpp)
+  /// A product that runs on: its operands are read, and its sum is written, when its group is awaited.
+  struct StartedProduct {
+    const Instr* instr = nullptr;
+    int first = 0;                // thread of the group
+    int64_t left = 0, right = 0;  // offsets of the first elements
+    int64_t a = 0, c = 0;         // first registers
+  };
+  void start_product(const Instr& instr);
+  void await_products(size_t pending);
+  template <class Sum>
+  void multiply_group(const GroupProduct& product, const StartedProduct& started, const Sum& add);
+  /// Calls fn(row, k, element) for the elements of an operand.
+  void read_matrix(const StartedProduct& started, const MatrixOperand& operand,
+                   const SharedMatrix& matrix, int64_t begin,
+                   const std::function<void(int64_t, int64_t, const std::byte*)>& fn);
+  void check_sums(const Instr& instr, const GroupProduct& product) const;
+  /// The sums of a product under way are not there: their registers count as never written.
+  void set_sums_there(const StartedProduct& started, bool there);
+  /// Marks the operands of a product, which nothing may overwrite until it is awaited.
+  void set_operands_busy(const StartedProduct& started, bool busy);
+  /// Traps if an access writes a byte that a product under way reads.
+  void check_not_busy(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
+  void check_fenced(const Instr& instr, const Transfer& transfer, int lane) const;
 
   // ---- cluster.cpp
   void view(const Instr& instr);
@@ -315,19 +351,18 @@ class Machine {
     int32_t statement = 0;
   };
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
-  std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
-  std::vector<int64_t> groups_;                 // committed, by thread
-  std::map<int64_t, Mbarrier> mbarriers_;       // by byte of the arena
-  // Checked programs with bulk copies: the last store to each byte, and how many proxy fences its thread had
+  std::map<int64_t, Mbarrier> mbarriers_;  // by byte of the arena
+  // Checked programs that use the async proxy: the last store to each byte, and how many proxy fences its thread had
   // passed; how many each thread has.
-  struct GenericStore {
-    int thread = -1;  // of the cluster
-    int32_t statement = 0;
-    uint32_t fences = 0;
-  };
   std::vector<GenericStore> stores_;
   std::vector<uint32_t> fences_;
-  int left_ = 0;  // threads that have returned
+  std::vector<int32_t>
+      busy_;  // by byte of shared memory: statement of the product that reads it, or 0
+  std::vector<StartedProduct> started_products_;            // since the last commit
+  std::deque<std::vector<StartedProduct>> product_groups_;  // committed, oldest first
+  std::vector<std::deque<Landing>> in_flight_;              // by thread, oldest first
+  std::vector<int64_t> groups_;                             // committed, by thread
+  int left_ = 0;                                            // threads that have returned
   Counts counts_;
   Accesses accesses_;
 };

@@ -245,7 +245,7 @@ void Machine::bulk_copy(const Instr& instr) {
                                .statement = instr.statement,
                                .thread = lane});
     mark_in_flight(mbarrier.copies.back(), instr.statement);
-    if (shadow_) check_fenced(instr, move.to, lane);
+    if (shadow_) check_overwritten(instr, move.to, lane);
     const Transfer& at = code_.mbarriers[static_cast<size_t>(move.mbarrier)].at;
     check_bytes(instr, lane, mbarrier, element_name(at, lane, 0, 1));
   });
@@ -263,26 +263,30 @@ void Machine::note_store(int64_t byte, int thread, int32_t statement) {
       thread, statement, writer.fences_[static_cast<size_t>(thread % kThreadsPerBlock)]};
 }
 
+const Machine::GenericStore* Machine::unfenced(int64_t byte) const {
+  const GenericStore& store = stores_[static_cast<size_t>(byte / shadow_->granule())];
+  if (store.thread < 0) return nullptr;
+  const Machine& writer = *neighbours_.blocks[static_cast<size_t>(store.thread / kThreadsPerBlock)];
+  const uint32_t passed = writer.fences_[static_cast<size_t>(store.thread % kThreadsPerBlock)];
+  return passed == store.fences ? &store : nullptr;
+}
+
 /// Traps where a bulk copy overwrites what a thread has stored without a proxy fence since.
-void Machine::check_fenced(const Instr& instr, const Transfer& to, int lane) const {
+void Machine::check_overwritten(const Instr& instr, const Transfer& to, int lane) const {
   const Array& array = *storage(to.storage).array;
   const int64_t first = shared_start(array) + offset_in_owner(to, lane) * bits(array.dtype) / 8;
   const int64_t end = first + to.width * bits(array.dtype) / 8;
   for (int64_t byte = first; byte < end; byte += shadow_->granule()) {
-    const GenericStore& store = stores_[static_cast<size_t>(byte / shadow_->granule())];
-    if (store.thread < 0) continue;
-    const Machine& writer =
-        *neighbours_.blocks[static_cast<size_t>(store.thread / kThreadsPerBlock)];
-    const uint32_t passed = writer.fences_[static_cast<size_t>(store.thread % kThreadsPerBlock)];
-    if (passed != store.fences) continue;
+    const GenericStore* const store = unfenced(byte);
+    if (store == nullptr) continue;
     trap(instr, lane,
          {.code = "PROXY",
           .what = fmt::format("a bulk copy overwrites {}, which {} has stored",
-                              shared_element_name(to, lane, byte), thread_name(store.thread)),
+                              shared_element_name(to, lane, byte), thread_name(store->thread)),
           .argument = authors_name(array),
           .expected = "a proxy fence of that thread between the two",
           .got = "none",
-          .related = store.statement});
+          .related = store->statement});
   }
 }
 

@@ -7,7 +7,8 @@ namespace {
 
 constexpr Snippet kMbarriers[] = {
     {"fence_proxy", "", R"(
-// What this thread has stored to shared memory comes before the bulk copies that follow.
+// What this thread has stored to shared memory comes before bulk copies and reads of the tensor cores
+// behind the next barrier.
 __device__ __forceinline__ void fence_proxy() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

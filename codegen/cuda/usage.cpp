@@ -211,6 +211,17 @@ void Usage::look(const Mma& mma) {
   for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4);
 }
 
+void Usage::look(const Wgmma& wgmma) {
+  use(wgmma.c, 4);
+  if (wgmma.a.array) use(wgmma.a, 4);
+  if (wgmma.left.first.array) use(wgmma.left.first);
+  use(wgmma.right.first);
+}
+
+void Usage::look(const WgmmaSync& sync) {
+  if (sync.c.array) use(sync.c, 4);
+}
+
 void Usage::look(const For& loop) {
   visit(loop.body);
   for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, Role::index);

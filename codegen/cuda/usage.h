@@ -87,6 +87,9 @@ class Usage {
   void look(const Packed& packed);
   void look(const LoadMatrix& matrices);
   void look(const Mma& mma);
+  void look(const Wgmma& wgmma);
+  void look(const WgmmaSync& sync);
+  void look(const ProxyFence&) {}
   void look(const For& loop);
   void look(const If& branch);
   void look(const RoleBodies& bodies);
@@ -110,7 +113,6 @@ class Usage {
   void look(const MbarrierExpect& expect) { use_mbarrier(expect.at); }
   void look(const MbarrierArrive& arrive) { use_mbarrier(arrive.at); }
   void look(const MbarrierWait& wait);
-  void look(const ProxyFence&) {}
   void look(const BulkCopy& copy);
   void use(const Expr& e, Role role);
   void use(const Access& access);

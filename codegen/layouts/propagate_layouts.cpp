@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/products/atoms.h"
 #include "codegen/tile_ir/effects.h"
-#include "dsl/layout/mma.h"
 
 namespace tessera::codegen {
 namespace {
@@ -22,13 +22,10 @@ constexpr int64_t kMaxReplicated = 64;
 Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
   const std::vector<int64_t> shape = constants(fragment->shape);
   const int element_bits = bits(fragment->dtype);
-  if (fragment == gemm.a.buffer) {
-    return layout::mma_left(shape[0], shape[1], element_bits, gemm.warps);
-  }
-  if (fragment == gemm.b.buffer) {
-    return layout::mma_right(shape[0], shape[1], element_bits, gemm.warps);
-  }
-  return layout::mma_accumulator(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
+  const Atom& atom = atom_of(gemm.instruction);
+  if (fragment == gemm.a.buffer) return atom.left(shape[0], shape[1], element_bits, gemm.warps);
+  if (fragment == gemm.b.buffer) return atom.right(shape[0], shape[1], element_bits, gemm.warps);
+  return atom.sum(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
 }
 
 /// Registers can only be indexed by constants and by loops of constant bounds.

@@ -1,4 +1,4 @@
-// TileLowering: matrix products to instructions of one warp.
+// TileLowering: matrix products, and those that become instructions of one warp.
 //
 // Per step along k a warp loads its part of both operands, then multiplies all pairs. An operand in
 // shared memory comes by ldmatrix where its 16-byte rows allow it (transposed if its other
@@ -238,6 +238,7 @@ void TileLowering::lower_gemm(const ir::Gemm& gemm, SourceLoc loc) {
   emit({Comment{fmt::format("gemm {} * {} -> {}", gemm.a.buffer->name, gemm.b.buffer->name,
                             gemm.c.buffer->name)},
         loc});
+  if (gemm.instruction == ir::Instruction::wgmma) return lower_wgmma(gemm, loc);
   GemmLowering(*this, gemm, loc).lower();
 }
 

@@ -25,6 +25,7 @@ class TileLowering {
  private:
   friend class LaneLowering;
   friend class GemmLowering;
+  friend class WgmmaLowering;
   friend class ExtremeLowering;
   /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
   using Substitution = std::map<const ir::Var*, Expr>;
@@ -158,7 +159,8 @@ class TileLowering {
   void reducer_update(const ir::ReducerUpdate& update, SourceLoc loc);
   void reducer_finalize(const ir::ReducerFinalize& finalize, SourceLoc loc);
   bool is_wide(const ir::Buffer& reducer) const;
-  void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);  // lower_gemm.cpp
+  void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);   // lower_gemm.cpp
+  void lower_wgmma(const ir::Gemm& gemm, SourceLoc loc);  // lower_wgmma.cpp
 
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});

@@ -10,7 +10,7 @@
 
 namespace tessera::codegen {
 
-/// Before place_shared: adds the array of mbarriers to the shared memory of a program with bulk copies. Their
+/// Before arrange_shared: adds the array of mbarriers to the shared memory of a program with bulk copies. Their
 /// number is one for every group that may be in flight at a wait, and one more.
 void add_mbarriers(Program& program);
 

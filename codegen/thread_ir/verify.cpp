@@ -70,6 +70,7 @@ class Verifier : EffectReceiver {
     loc_ = stmt.loc;
     verify_types(stmt);
     verify_barrier(stmt);
+    verify_wgmma(stmt);
   }
 
   void verify_loop(const For& loop) {
@@ -245,6 +246,9 @@ class Verifier : EffectReceiver {
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       require(branch->condition->type == DType::boolean, "a condition is boolean",
               to_string(branch->condition));
+    } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+      require(convert->at_once > 0 && convert->width % convert->at_once == 0,
+              "a conversion takes whole groups of elements", convert->into.array->name);
     } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
       verify_copy(*copy);
     } else if (const auto* bulk = std::get_if<BulkCopy>(&stmt.node)) {
@@ -282,6 +286,25 @@ class Verifier : EffectReceiver {
     const Array& array = *at->array;
     require(array.is_mbarriers() && array.space == ArraySpace::shared && array.dtype == DType::u64,
             "an mbarrier statement names mbarriers", array.name);
+  }
+
+  void verify_wgmma(const Stmt& stmt) const {
+    const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
+    if (wgmma == nullptr) return;
+    require(program_.threads % 128 == 0, "wgmma is issued by groups of 128 threads",
+            fmt::format("{} threads", program_.threads));
+    require(together_, "all threads of the block come to a wgmma", wgmma->c.array->name);
+    require((wgmma->a.array == nullptr) != (wgmma->left.first.array == nullptr),
+            "the left operand of wgmma is in registers or in shared memory", wgmma->c.array->name);
+    for (const SharedMatrix* matrix : {&wgmma->left, &wgmma->right}) {
+      const Array* array = matrix->first.array.get();
+      if (array == nullptr || !expected_.is_shared_placed) continue;
+      const int64_t span = array->swizzle ? array->swizzle->panel * bits(array->dtype) / 8 : 0;
+      require(span == 32 || span == 64 || span == 128,
+              "an operand of wgmma lies in panels of 32, 64 or 128 bytes", array->name);
+      require(array->shared_offset % (8 * span) == 0,
+              "the panels of an operand of wgmma begin at a multiple of eight rows", array->name);
+    }
   }
 
   void verify_barrier(const Stmt& stmt) const {

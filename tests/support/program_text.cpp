@@ -227,11 +227,12 @@ class ProgramReader {
     if (line.accept("guard")) return branch(line, depth, true);
     if (line.accept("store")) return store(line);
     if (line.accept("atomic")) return atomic(line, {});
+    if (line.accept("wgmma")) return wgmma_sync(line);
+    if (line.accept("proxy fence")) return made(ProxyFence{});
     if (line.accept("async copy")) return async_copy(line);
     if (line.accept("check")) return check(line);
     if (line.accept("bulk copy")) return bulk_copy(line);
     if (line.accept("mbarrier")) return mbarrier(line);
-    if (line.accept("proxy fence")) return made(ProxyFence{});
     if (line.accept("commit")) return made(AsyncCommit{line.accept("pieces")});
     if (line.accept("wait until")) {
       const auto pending = static_cast<int>(line.integer());
@@ -262,6 +263,44 @@ class ProgramReader {
       if (line.accept(word)) return made(Assert{expression(line), "", otherwise});
     }
     return assignment(line);
+  }
+
+  Stmt wgmma_sync(Line& line) {
+    using Kind = WgmmaSync::Kind;
+    if (line.accept("commit")) return made(WgmmaSync{Kind::commit, {}});
+    WgmmaSync node{line.accept("start") ? Kind::start : Kind::wait, {}};
+    if (node.kind == Kind::wait) {
+      line.expect("wait until");
+      node.pending = static_cast<int>(line.integer());
+      line.expect("groups pending");
+    }
+    if (line.is_at_end()) return made(std::move(node));
+    const Access sums = access(line);
+    node.c = {sums.array, sums.offset};
+    node.width = sums.width;
+    return made(std::move(node));
+  }
+
+  SharedMatrix shared_matrix(Line& line) const {
+    SharedMatrix matrix;
+    matrix.rows = line.integer();
+    line.expect("rows");
+    matrix.transposed = line.accept("transposed");
+    matrix.first = access(line);
+    facts(line, matrix.first);
+    return matrix;
+  }
+  Stmt wgmma(Line& line, const Slice& to) const {
+    Wgmma node;
+    node.c = to;
+    if (line.accept("matrix of")) {
+      node.left = shared_matrix(line);
+    } else {
+      node.a = slice(line);
+    }
+    line.expect("* matrix of");
+    node.right = shared_matrix(line);
+    return made(std::move(node));
   }
 
   Stmt named_barrier(Line& line, bool arrive) {
@@ -537,11 +576,17 @@ class ProgramReader {
       line.expect("*");
       return made(Mma{to, a, slice(line)});
     }
+    if (line.accept("+ = wgmma") || line.accept("+= wgmma")) return wgmma(line, to);
     line.expect("=");
     if (line.accept("convert <")) {
       dtype(line);
       line.expect(">");
-      return made(Convert{to, slice(line), into.width});
+      Convert node{to, slice(line), into.width};
+      if (line.accept(";")) {
+        node.at_once = static_cast<int>(line.integer());
+        line.expect("at once");
+      }
+      return made(std::move(node));
     }
     if (line.accept("packed")) return packed(line, to, into.width);
     line.expect("load");

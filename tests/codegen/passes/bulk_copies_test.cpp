@@ -1,7 +1,8 @@
 // add_mbarriers and lower_bulk_copies on small programs.
 
+#include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/lower_bulk_copies.h"
-#include "codegen/passes/place_shared.h"
+#include "codegen/passes/place_arena.h"
 #include "codegen/thread_ir/verify.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
@@ -56,7 +57,8 @@ TEST_CASE("mbarriers stand behind all other shared memory", "[passes]") {
     commit
     wait until 0 groups pending)");
   add_mbarriers(program);
-  place_shared(program);
+  arrange_shared(program);
+  place_arena(program);
   REQUIRE(program.shared.size() == 2);
   CHECK(program.shared[1]->shared_offset == 256);
   CHECK(program.shared_bytes == 256 + 2 * 8);

@@ -1,9 +1,10 @@
-// place_shared, place_declarations, keep_blocks and check_reached on small programs of the thread IR.
+// arrange_shared, place_arena, place_declarations, keep_blocks and check_reached on small programs of the thread IR.
 
+#include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/check_reached.h"
 #include "codegen/passes/keep_blocks.h"
+#include "codegen/passes/place_arena.h"
 #include "codegen/passes/place_declarations.h"
-#include "codegen/passes/place_shared.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
 #include "tests/support/run_kernel.h"
@@ -14,10 +15,11 @@ using test::read_body;
 
 namespace {
 
-/// The offsets and the arena that place_shared chooses.
+/// The offsets and the arena that the two passes choose.
 std::string placed(int threads, const char* memory, const char* body) {
   codegen::Program program = read_body(threads, memory, body);
-  const std::vector<std::string> notes = codegen::place_shared(program);
+  codegen::arrange_shared(program);
+  const std::vector<std::string> notes = codegen::place_arena(program);
   std::string text = body_text(program);
   for (const std::string& note : notes) text += note.substr(note.find("shared")) + "\n";
   return text;
@@ -71,7 +73,8 @@ TEST_CASE("arrays overlap in the arena where it would cost blocks, if they are n
 TEST_CASE("an arena beyond what a block may have is refused", "[passes]") {
   codegen::Program program =
       read_body(32, "shared a: f32[60000]", "store a[open] = 1 at [thread], proved");
-  const std::string text = test::error_of([&] { codegen::place_shared(program); });
+  codegen::arrange_shared(program);
+  const std::string text = test::error_of([&] { codegen::place_arena(program); });
   CHECK(text.find("the block needs more shared memory than there is") != std::string::npos);
   CHECK(text.find("SMEM_LIMIT") != std::string::npos);
 }

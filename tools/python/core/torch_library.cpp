@@ -3,30 +3,18 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <optional>
 #include <utility>
 
+#include "kernels/jit/repeatable_call.h"
 #include "runtime/driver/device.h"
+#include "tools/python/core/dtype_names.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
+#include "tools/python/core/torch_state.h"
 
 namespace tessera::python {
 namespace {
-
-constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, "float32"},
-                                                                   {DType::f16, "float16"},
-                                                                   {DType::bf16, "bfloat16"},
-                                                                   {DType::e4m3, "float8_e4m3fn"},
-                                                                   {DType::e5m2, "float8_e5m2"},
-                                                                   {DType::i8, "int8"},
-                                                                   {DType::u8, "uint8"},
-                                                                   {DType::i16, "int16"},
-                                                                   {DType::u16, "uint16"},
-                                                                   {DType::i32, "int32"},
-                                                                   {DType::u32, "uint32"},
-                                                                   {DType::i64, "int64"},
-                                                                   {DType::u64, "uint64"},
-                                                                   {DType::boolean, "bool"}}};
 
 nb::object torch(const char* name) {
   return nb::module_::import_("torch").attr(name);
@@ -45,7 +33,7 @@ class TorchAllocation final : public Allocation {
  public:
   TorchAllocation(const kernels::OutputInfo& output, Device device, nb::object torch_device)
       : make_(torch(output.starts_at_zero ? "zeros" : "empty")),
-        dtype_(torch(name_of(output.dtype))),
+        dtype_(torch(library_name(output.dtype))),
         device_(std::move(torch_device)),
         names_(nb::make_tuple("dtype", "device")),
         ordinal_(device.ordinal),
@@ -53,7 +41,8 @@ class TorchAllocation final : public Allocation {
                   output.strides == row_major_strides(output.shape)),
         size_(is_dense_ ? tuple_of(output.shape) : nb::make_tuple(output.storage_elements)),
         shape_(tuple_of(output.shape)),
-        strides_(tuple_of(output.strides)) {
+        strides_(tuple_of(output.strides)),
+        here_(nb::make_tuple(shape_, strides_, dtype_)) {
     if (!device.is_cuda() || !is_dense_ || output.starts_at_zero) return;
     const nb::object compiled = nb::module_::import_("torch._C").attr("_dynamo").attr("guards");
     if (nb::hasattr(compiled, "_empty_strided_cuda"))
@@ -62,8 +51,7 @@ class TorchAllocation final : public Allocation {
 
   nb::object make() const override {
     if (make_here_.is_valid() && runtime::is_current(ordinal_)) {
-      PyObject* const arguments[] = {shape_.ptr(), strides_.ptr(), dtype_.ptr()};
-      return owned(PyObject_Vectorcall(make_here_.ptr(), arguments, 3, nullptr));
+      return owned(PyObject_Call(make_here_.ptr(), here_.ptr(), nullptr));
     }
     PyObject* const arguments[] = {size_.ptr(), dtype_.ptr(), device_.ptr()};
     nb::object made = owned(PyObject_Vectorcall(make_.ptr(), arguments, 1, names_.ptr()));
@@ -71,28 +59,16 @@ class TorchAllocation final : public Allocation {
   }
 
  private:
-  static const char* name_of(DType dtype) {
-    for (const auto& [word, name] : kNames) {
-      if (word == dtype) return name;
-    }
-    internal_error(fmt::format("no torch type of {}", tessera::name(dtype)));
-  }
-
   nb::object make_, make_here_, dtype_, device_, names_;
   int ordinal_;
   bool is_dense_;
-  nb::object size_, shape_, strides_;
+  nb::object size_, shape_, strides_, here_;
 };
 
 class Torch final : public Library {
  public:
-  Torch()
-      : count_modes_(nb::module_::import_("torch._C").attr("_len_torch_dispatch_stack")),
-        is_negative_(torch("Tensor").attr("is_neg")) {
+  Torch() {
     const nb::object tensor = torch("Tensor");
-    // From now on without the question whether torch is there.
-    nb::module_::import_("tessera._ops").attr("is_tracing") =
-        torch("compiler").attr("is_dynamo_compiling");
     if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
     const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
     const auto* exchange =
@@ -116,6 +92,30 @@ class Torch final : public Library {
     return view;
   }
 
+  bool lends() const override { return exchange_ != nullptr; }
+
+  LentTensor lend(PyObject* tensor, std::string_view op, std::string_view argument,
+                  Key& key) const override {
+    runtime::DlTensor lent;
+    if (exchange_->tensor_from_object(tensor, &lent) != 0) raise_unreadable(tensor, op, argument);
+    if (lent.type_code == kDlFloat) refuse_negative(tensor, op, argument);
+    LentTensor result;
+    if (lent.data != nullptr) result.data = static_cast<char*>(lent.data) + lent.byte_offset;
+    if (lent.device_type == kDlCuda) result.device = Device::cuda(lent.device_id);
+    const auto word = [](auto value, int shift) {
+      return static_cast<uint64_t>(static_cast<uint32_t>(value)) << shift;
+    };
+    key.push_back(word(lent.type_code, 0) | word(lent.type_bits, 8) | word(lent.type_lanes, 16) |
+                  word(lent.ndim, 32));
+    key.push_back(word(lent.device_type, 0) | word(lent.device_id, 32));
+    key.push_back(kernels::jit::alignment_of(result.data));
+    for (int32_t i = 0; i < lent.ndim; ++i) {
+      key.push_back(static_cast<uint64_t>(lent.shape[i]));
+      key.push_back(static_cast<uint64_t>(lent.strides[i]));
+    }
+    return result;
+  }
+
   std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
                                       PyObject* like) const override {
     return std::make_unique<TorchAllocation>(output, device, nb::handle(like).attr("device"));
@@ -127,10 +127,12 @@ class Torch final : public Library {
     return size - first * nb::cast<int64_t>(tensor.attr("element_size")());
   }
 
-  bool is_intercepted() const override {
-    const nb::object modes = owned(PyObject_CallNoArgs(count_modes_.ptr()));
-    return PyLong_AsLong(modes.ptr()) != 0;
+  bool records(PyObject* tensor) const override {
+    return nb::cast<bool>(nb::handle(tensor).attr("requires_grad")) &&
+           nb::cast<bool>(torch("is_grad_enabled")());
   }
+
+  bool is_intercepted() const override { return state_.any_mode(); }
 
   kernels::Stream current_stream(Device device) const override {
     if (!device.is_cuda()) return nullptr;
@@ -147,9 +149,7 @@ class Torch final : public Library {
 
  private:
   void refuse_negative(PyObject* tensor, std::string_view op, std::string_view argument) const {
-    const nb::object is_negative =
-        owned(PyObject_Vectorcall(is_negative_.ptr(), &tensor, 1, nullptr));
-    if (is_negative.ptr() == Py_False) return;
+    if (!state_.is_negative(tensor)) return;
     refuse(op, argument, "TYPE", fmt::format("argument '{}' has its negative bit set", argument),
            "a tensor that is what its memory says: resolve_neg()", "a negative view");
   }
@@ -176,17 +176,16 @@ class Torch final : public Library {
     const nb::handle given(tensor);
     TensorView view;
     const auto dtype = str_of(given.attr("dtype"));
-    bool is_known = false;
-    for (const auto& [word, name] : kNames) {
-      if (dtype != std::string("torch.") + name) continue;
-      view.dtype = word;
-      is_known = true;
-    }
-    if (!is_known) {
+    constexpr std::string_view kModule = "torch.";
+    const std::optional<DType> known =
+        dtype.starts_with(kModule) ? dtype_named(std::string_view(dtype).substr(kModule.size()))
+                                   : std::nullopt;
+    if (!known) {
       refuse(op, argument, "DTYPE",
              fmt::format("argument '{}' has an element type that is not known", argument),
              "an integer, f16, f32, bf16, bool, e4m3 or e5m2", dtype);
     }
+    view.dtype = *known;
     const nb::object device = given.attr("device");
     const auto kind = nb::cast<std::string>(device.attr("type"));
     if (kind == "cuda") {
@@ -206,7 +205,7 @@ class Torch final : public Library {
   }
 
   const DlExchange* exchange_ = nullptr;
-  const nb::object count_modes_, is_negative_;
+  const TorchState state_;
 };
 
 }  // namespace

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 import tessera
-from tessera._autograd import Owners, accumulators, differentiable_once, parameter_gradient, rows
+from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradients, rows
 from tessera._residual_grad import ResidualUser
 
 Tensor = torch.Tensor
 
 
-def _accumulator(user: ResidualUser | None) -> Tensor | None:
+def _accumulator(user: ResidualUser | None) -> Any:
     return None if user is None else user.accumulator()
 
 
@@ -21,7 +21,7 @@ def _finish(user: ResidualUser | None, gradient: Tensor) -> Tensor | None:
     return gradient if user is None else user.finish(gradient)
 
 
-class ExpandToMhc(torch.autograd.Function):
+class ExpandToMhc(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, out: Tensor | None, mhc_mult: int) -> Tensor:
         if out is not None:
@@ -34,7 +34,7 @@ class ExpandToMhc(torch.autograd.Function):
         return tessera.expand_to_mhc_bwd(rows(grad_out)), None, None
 
 
-class NormFn(torch.autograd.Function):
+class NormFn(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -70,16 +70,12 @@ class NormFn(torch.autograd.Function):
         )
         return (
             _finish(ctx.user, grads.grad_residual),
-            parameter_gradient(ctx.owners, "fn", fn, grads.grad_fn),
-            parameter_gradient(ctx.owners, "norm_weight", norm_weight, grads.grad_norm_weight),
-            None,
-            None,
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, fn=fn, norm_weight=norm_weight),
+            *(None, None, None, None),
         )
 
 
-class PreSplitMixes(torch.autograd.Function):
+class PreSplitMixes(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -114,15 +110,12 @@ class PreSplitMixes(torch.autograd.Function):
         )
         return (
             grads.grad_input_mixes,
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            None,
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, scale=scale, base=base),
+            *(None, None, None),
         )
 
 
-class Sinkhorn(torch.autograd.Function):
+class Sinkhorn(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, repeat: int, eps: float) -> Tensor:
         ctx.save_for_backward(x)
@@ -136,7 +129,7 @@ class Sinkhorn(torch.autograd.Function):
         return tessera.sinkhorn_bwd(rows(grad_out), x, repeat=ctx.repeat, eps=ctx.eps), None, None
 
 
-class PreApplyMix(torch.autograd.Function):
+class PreApplyMix(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mix: Tensor, out: Tensor | None, user: ResidualUser | None) -> Tensor:
         if out is not None:
@@ -153,7 +146,7 @@ class PreApplyMix(torch.autograd.Function):
         return _finish(ctx.user, grads.grad_x), grads.grad_mix, None, None
 
 
-class Post(torch.autograd.Function):
+class Post(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -184,7 +177,7 @@ class Post(torch.autograd.Function):
         )
 
 
-class HeadComputeMix(torch.autograd.Function):
+class HeadComputeMix(Function):
     @staticmethod
     def forward(
         ctx: Any, input_mix: Tensor, scale: Tensor, base: Tensor, pre_eps: float, owners: Owners | None
@@ -202,14 +195,12 @@ class HeadComputeMix(torch.autograd.Function):
         )
         return (
             grads.grad_input_mix,
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, scale=scale, base=base),
+            *(None, None),
         )
 
 
-class MhcPre(torch.autograd.Function):
+class MhcPre(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -265,17 +256,12 @@ class MhcPre(torch.autograd.Function):
         )
         return (
             _finish(ctx.user, grads.grad_residual),
-            parameter_gradient(ctx.owners, "fn", fn, grads.grad_fn),
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            parameter_gradient(ctx.owners, "norm_weight", norm_weight, grads.grad_norm_weight),
-            None,
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, fn=fn, scale=scale, base=base, norm_weight=norm_weight),
+            *(None, None, None),
         )
 
 
-class MhcHead(torch.autograd.Function):
+class MhcHead(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -294,7 +280,8 @@ class MhcHead(torch.autograd.Function):
             residual, fn, scale, base, norm_weight, made.out_mul, made.sqrsum, made.input_mix, made.pre_mix
         )
         ctx.norm_eps, ctx.owners = options["norm_eps"], owners
-        return made.out
+        out: Tensor = made.out
+        return out
 
     @staticmethod
     @differentiable_once("mhc_head")
@@ -313,10 +300,6 @@ class MhcHead(torch.autograd.Function):
         )
         return (
             grads.grad_residual,
-            parameter_gradient(ctx.owners, "fn", fn, grads.grad_fn),
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            parameter_gradient(ctx.owners, "norm_weight", norm_weight, grads.grad_norm_weight),
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, fn=fn, scale=scale, base=base, norm_weight=norm_weight),
+            *(None, None),
         )

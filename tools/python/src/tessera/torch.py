@@ -23,12 +23,13 @@ from tessera._traced import traced_function
 
 __all__ = ["traced"]
 
-_LIBRARY = torch.library.Library("tessera", "DEF")
+_untyped: Any = torch.library  # some of its functions have no types
+_LIBRARY = _untyped.Library("tessera", "DEF")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 def traced(op: str, arguments: tuple[Any, ...]) -> Any:
-    """The call of an op through its registered overloads; arguments as tessera._ops passes them."""
+    """The call of an op through its registered overloads; arguments as tessera._traceable passes them."""
     return _FUNCTIONS[op](*arguments)
 
 
@@ -65,18 +66,20 @@ def _register(rules: OverloadRules) -> None:
         kernel = kernel_of(rules, overload)
         for key in ("CPU", "CUDA"):
             _LIBRARY.impl(name, kernel, key)
-        _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_fake(name, _fake(rules, overload), lib=_LIBRARY)
+        _LIBRARY.impl(name, _untyped.fallthrough_kernel, "Autograd")
+        _untyped.register_fake(name, _fake(rules, overload), lib=_LIBRARY)
     _FUNCTIONS[rules.op.name] = traced_function(rules)
 
 
-def _redirected(op: str, arguments: tuple[Any, ...]) -> Any:
+def _redirected(op: str, arguments: dict[str, Any]) -> Any:
     """A call of fake tensors, subclasses, or under a mode, from the compiled function of the op."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         expected, got = "tensors outside of torch.func transforms", "a tensor inside of vmap, grad or another"
         text = f"tessera: {op}: torch.func transforms are not supported\n  expected  {expected}\n  got       {got}"
         raise UnsupportedError(text, op, "", expected, got)
-    return traced(op, arguments)
+    from tessera import _traceable
+
+    return getattr(_traceable, op)(**arguments)
 
 
 for _op in ops():
