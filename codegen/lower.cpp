@@ -6,13 +6,15 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <optional>
 #include <set>
 #include <span>
+#include <variant>
 
+#include "codegen/layouts/verify_plan.h"
 #include "codegen/passes/await_bulk_copies.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
+#include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
 #include "codegen/passes/expand_tiles.h"
@@ -28,6 +30,7 @@
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
+#include "codegen/tile_ir/verify.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -62,10 +65,19 @@ void run_lower_tiles(Lowering& l) {
 struct Pass {
   std::string_view name;
   void (*run)(Lowering&);
-  /// What holds of the program from here on; nothing as long as there is only the kernel.
-  std::optional<Expectations> expected = {};
+  /// What holds from here on: of the kernel, then of the program.
+  std::variant<TileExpectations, Expectations> expected;
 };
 
+constexpr TileExpectations kRecorded = {};
+constexpr TileExpectations kSerial = {.are_loops_serial = true};
+constexpr TileExpectations kCounted = {.are_loops_serial = true, .are_groups_counted = true};
+constexpr TileExpectations kExpanded = {
+    .are_loops_serial = true, .are_groups_counted = true, .are_tiles_expanded = true};
+constexpr TileExpectations kPlanned = {.are_loops_serial = true,
+                                       .are_groups_counted = true,
+                                       .are_tiles_expanded = true,
+                                       .is_planned = true};
 constexpr Expectations kLowered = {};
 constexpr Expectations kPlaced = {.is_shared_placed = true};
 constexpr Expectations kBulkLowered = {.is_shared_placed = true, .are_bulk_copies_lowered = true};
@@ -74,12 +86,13 @@ constexpr Expectations kDeclared = {
 
 /// The pass list.
 constexpr Pass kPasses[] = {
-    {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); }},
-    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }},
-    {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }},
-    {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }},
-    {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }},
-    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }},
+    {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); },
+     kSerial},
+    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},
+    {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }, kCounted},
+    {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
+    {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
+    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kPlanned},
     {"lower_tiles", run_lower_tiles, kLowered},
     {"add_mbarriers", [](Lowering& l) { add_mbarriers(l.program); }, kLowered},
     {"place_shared", [](Lowering& l) { l.notes.arena = place_shared(l.program); }, kPlaced},
@@ -97,15 +110,30 @@ constexpr Pass kFinishingPasses[] = {
     {"remove_dead", [](Lowering& l) { remove_dead(l.program); }, kDeclared},
     {"inline_loads", [](Lowering& l) { inline_loads(l.program); }, kDeclared},
     {"choose_unroll", [](Lowering& l) { choose_unroll(l.program); }, kDeclared},
+    {"choose_conversions", [](Lowering& l) { choose_conversions(l.program); }, kDeclared},
 };
 
-/// Runs the passes up to `last`, all of them if there is none. True if it is among them.
-bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {}) {
+void verify_after(const Pass& pass, const Lowering& state) {
+  if (const auto* expected = std::get_if<TileExpectations>(&pass.expected)) {
+    verify(state.kernel, *expected, pass.name);
+    if (expected->is_planned) verify_plan(state.kernel, state.layouts, pass.name);
+  } else {
+    verify(state.program, state.uniform, std::get<Expectations>(pass.expected), pass.name);
+  }
+}
+
+std::string text_of(const Lowering& state) {
+  return state.program.name.empty() ? ir::to_string(state.kernel) : to_string(state.program);
+}
+
+/// Runs the passes up to `last`, all of them if there is none. True if it is among them. `ran` is told
+/// each one's name.
+bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {},
+         const std::function<void(std::string_view)>& ran = nullptr) {
   for (const Pass& pass : passes) {
     pass.run(state);
-    if (verifies && pass.expected) {
-      verify(state.program, state.uniform, *pass.expected, pass.name);
-    }
+    if (ran) ran(pass.name);
+    if (verifies) verify_after(pass, state);
     if (pass.name == last) return true;
   }
   return false;
@@ -114,6 +142,7 @@ bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = 
 Lowering run_passes(const ir::Kernel& kernel) {
   Lowering result;
   result.kernel = kernel;
+  if (verifies) verify(kernel, kRecorded, "recording");
   run(kPasses, result);
   return result;
 }
@@ -159,6 +188,16 @@ std::vector<std::string_view> pass_names() {
   return names;
 }
 
+void for_each_pass(const ir::Kernel& kernel, const SeePass& see) {
+  Lowering state;
+  state.kernel = kernel;
+  see(0, "recorded", ir::to_string(kernel));
+  int number = 0;
+  const auto see_after = [&](std::string_view name) { see(++number, name, text_of(state)); };
+  run(kPasses, state, {}, see_after);
+  run(kFinishingPasses, state, {}, see_after);
+}
+
 std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
   const std::vector<std::string_view> names = pass_names();
   if (std::find(names.begin(), names.end(), pass) == names.end()) {
@@ -171,7 +210,7 @@ std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
   Lowering state;
   state.kernel = kernel;
   if (!run(kPasses, state, pass)) run(kFinishingPasses, state, pass);
-  return state.program.name.empty() ? ir::to_string(state.kernel) : to_string(state.program);
+  return text_of(state);
 }
 
 std::string explain(const ir::Kernel& kernel) {
@@ -191,6 +230,7 @@ std::string explain(const ir::Kernel& kernel) {
   append(text, "accesses", lowered.notes.accesses);
   append(text, "shared memory", lowered.notes.arena);
   append(text, "barriers", lowered.notes.barriers);
+  append(text, "conversions", conversion_notes(finish(lowered.program)));
   return text;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Tile IR to thread IR: the pass list.
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,16 @@ std::vector<std::string_view> pass_names();
 ///   text_after(kernel, "insert_barriers")
 std::string text_after(const ir::Kernel& kernel, std::string_view pass);
 
-/// Whether lower() looks after every pass for what a pass must not leave behind (thread_ir/verify.h).
+/// Receives the IR after a pass: the number and name of the pass, from 1 on, and the text. First come
+/// 0 and "recorded".
+using SeePass = std::function<void(int number, std::string_view name, const std::string& text)>;
+
+/// Runs all passes of pass_names() and hands what each leaves behind to `see`. Throws what lower()
+/// throws; `see` has the passes before by then.
+void for_each_pass(const ir::Kernel& kernel, const SeePass& see);
+
+/// Whether lower() looks after every pass for what a pass must not leave behind (tile_ir/verify.h,
+/// layouts/verify_plan.h, thread_ir/verify.h).
 /// On in debug builds and in tests.
 void verify_passes(bool on);
 

@@ -154,8 +154,10 @@ class Printer {
                      facts(atomic.to)));
   }
   void print(const Convert& convert) {
-    line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
-                     tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
+    line(fmt::format(
+        "{} = convert<{}> {}{}", text(convert.into, convert.width),
+        tessera::name(convert.into.array->dtype), text(convert.from, convert.width),
+        convert.at_once > 1 ? fmt::format("; {} at once", convert.at_once) : std::string()));
   }
   void print(const Packed& packed) {
     std::vector<std::string> args;

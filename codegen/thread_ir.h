@@ -119,6 +119,7 @@ struct Atomic {
 struct Convert {
   Slice into, from;
   int width;
+  int at_once = 1;  // elements of one conversion on the GPU, a divisor of width: choose_conversions
 };
 /// into[i] = op(args[0][i], ..) for i in [0, width), f16 or bf16, an even number of them: add, sub,
 /// mul, min, max or abs. Two at a time on the GPU, with the bits of one at a time. `into` may be an

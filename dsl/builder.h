@@ -15,6 +15,7 @@
 #include "dsl/base/error.h"
 #include "dsl/ir/tile.h"
 #include "dsl/reducer.h"
+#include "dsl/tile.h"
 #include "dsl/value.h"
 
 namespace tessera::dsl {
@@ -173,6 +174,9 @@ class TESSERA_API Builder {
   Value cluster_rank() const;
 
   // ---- Memory
+  /// In place of an index: the whole dimension stays free.
+  ///   k.copy(q(batch, k.all, head), tile);   // q: [batch, length, heads, dim]
+  static constexpr All all{};
   /// A buffer of the block, which all its threads see. SMEM_LIMIT if the block needs more than 227 KiB.
   Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
              SourceLoc loc = SourceLoc::here());
@@ -203,7 +207,7 @@ class TESSERA_API Builder {
 
   // ---- Tile operations, by all threads of the block: SYNC_DIVERGENT under a condition that uses the
   // thread index
-  /// Copies a tile. Extents are equal once single indices are dropped; dtypes convert on the way. Reads
+  /// Copies a tile. Extents are equal once indices and extents of 1 are dropped; dtypes convert on the way. Reads
   /// outside a global tensor give 0, writes outside are dropped. COPY_OVERLAP if both are parts of one
   /// shared buffer that certainly overlap.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
@@ -230,6 +234,21 @@ class TESSERA_API Builder {
   void reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+
+  // ---- Arithmetic on whole tiles, see tile.h
+  /// The tile in a fragment of its dtype; reads outside a global tensor give 0.
+  Tile load(const Ref& from, SourceLoc loc = SourceLoc::here());
+  /// Computes the tile now, into a fragment. For what is used more than once.
+  Tile evaluate(const Tile& tile, SourceLoc loc = SourceLoc::here());
+  /// Computes the tile and writes it to `to`, converted to its dtype. Extents of 1 repeat. SHAPE if they
+  /// do not meet those of `to`.
+  void store(const Tile& tile, const Ref& to, SourceLoc loc = SourceLoc::here());
+  /// Reduces a tile over one axis, of which an extent of 1 stays, so that the result meets the tile again;
+  /// -1 = the last. Floats give f32. An expression is computed into a fragment first.
+  Tile reduce_sum(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  Tile reduce_max(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  Tile reduce_min(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  Tile reduce_absmax(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
 
   /// Inclusive scan: `to[.., i, ..]` = sum (or maximum) of `from[.., 0 .. i, ..]` along one axis. Each
   /// side is a whole shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64 or
@@ -428,6 +447,7 @@ class TESSERA_API Builder {
                        const std::function<void(const std::vector<Value>&)>& body,
                        PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
+  Tile reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
   void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
   Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                bool fetch, MemoryOrder order, SourceLoc loc);

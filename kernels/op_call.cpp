@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/jit/repeatable_call.h"
 #include "kernels/jit/view_check.h"
 
 namespace tessera::kernels {
@@ -31,6 +32,12 @@ struct AsOption {
     return std::span<const int64_t>(list);
   }
 };
+
+void run(const OpInfo& op, std::span<const NamedTensor> tensors, std::span<const NamedList> lists,
+         std::span<const CallOption> options, Stream stream) {
+  const Tensors given = given_tensors(op, tensors, lists);
+  op.run(given, checked_params(op, options), stream);
+}
 
 }  // namespace
 
@@ -76,8 +83,7 @@ void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
 }
 
 void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
-             std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream,
-             const InFull& in_full) {
+             std::span<const NamedList> lists, std::span<const CallOption> options, Stream stream) {
   jit::CallMemo memo(op.name);
   memo.add(tensors.size());
   for (const NamedTensor& tensor : tensors) memo.add_tensor(*tensor.view);
@@ -87,17 +93,20 @@ void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
   }
   for (const CallOption& option : options) memo.add_option(option.value);
   if (memo.launch_again(stream)) return;
-  const auto call = [&] {
-    memo.learn([&] {
-      const Tensors given = given_tensors(op, tensors, lists);
-      op.run(given, checked_params(op, options), stream);
-    });
-  };
-  if (in_full) {
-    in_full(call);
-  } else {
-    call();
+  memo.learn([&] { run(op, tensors, lists, options, stream); });
+}
+
+std::optional<jit::RepeatableCall> call_in_full(const OpInfo& op,
+                                                std::span<const NamedTensor> tensors,
+                                                std::span<const NamedList> lists,
+                                                std::span<const CallOption> options,
+                                                Stream stream) {
+  std::vector<const TensorView*> views;
+  for (const NamedTensor& tensor : tensors) views.push_back(tensor.view);
+  for (const NamedList& list : lists) {
+    for (const TensorView& view : list.views) views.push_back(&view);
   }
+  return jit::RepeatableCall::learn(views, [&] { run(op, tensors, lists, options, stream); });
 }
 
 void call_op(const OpInfo& op, const Tensors& tensors, const Params& params, Stream stream) {

@@ -3,7 +3,6 @@
 // the first time, launched again without checks when such a call was made before.
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <span>
@@ -17,6 +16,10 @@
 #include "kernels/param_value.h"
 
 namespace tessera::kernels {
+
+namespace jit {
+class TESSERA_API RepeatableCall;
+}
 
 /// An option of a call under its name in the op's table: a number, a flag, a word (an enum, or text),
 /// a list, or one that may be absent and then has its default. Text and lists must outlive the call.
@@ -82,12 +85,17 @@ TESSERA_API void call_op(const OpInfo& op, std::initializer_list<NamedTensor> te
                          std::initializer_list<NamedList> lists,
                          std::initializer_list<CallOption> options, Stream stream);
 /// The same. All calls of an op name the same tensors, lists and options in the same order, absent
-/// ones included: a call is recognised by its values alone. Where no such call was made before, it is
-/// made by the function that `in_full` is given and has to call once.
-using InFull = std::function<void(const std::function<void()>& call)>;
+/// ones included: a call is recognised by its values alone.
 TESSERA_API void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
                          std::span<const NamedList> lists, std::span<const CallOption> options,
-                         Stream stream, const InFull& in_full = {});
+                         Stream stream);
+/// The same, always in full: what it launched, to be launched again on the addresses of `tensors`, then
+/// of the items of `lists`; nothing if that cannot be done (RepeatableCall::learn).
+TESSERA_API std::optional<jit::RepeatableCall> call_in_full(const OpInfo& op,
+                                                            std::span<const NamedTensor> tensors,
+                                                            std::span<const NamedList> lists,
+                                                            std::span<const CallOption> options,
+                                                            Stream stream);
 /// The tensors of a call as OpInfo takes them: those that are not absent. Errors: those of check_view.
 TESSERA_API Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
                                   std::span<const NamedList> lists);

@@ -1660,7 +1660,7 @@ TESSERA_API void compress_plan_decode(const CompressPlanDecode& call, Stream str
 ///   limit  topk <= 4096 "so many scores of a row are not supported"
 ///   need   L >= 1 on scores "argument 'scores' has no columns"
 ///   need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
-///   limit  B <= 266338303 on scores "so many rows are not supported"  # eight blocks each
+///   limit  B <= 266338303 on scores "so many rows are not supported"
 struct TopkSelect {
   TensorView scores = {};
   TensorView lengths = {};

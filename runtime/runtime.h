@@ -88,6 +88,10 @@ class TESSERA_API Runtime {
   /// "<op>-cpu-<8 digits of its digest>.cu". What cannot be written is a warning.
   void dump(const KernelSource& source);
 
+  /// Writes the text of a kernel after a pass of the compiler to the folder for these, if there is one.
+  /// What cannot be written is a warning.
+  void dump_pass(const std::string& file, const std::string& text);
+
   /// What it works with, what it did so far, and where it looks for kernels.
   const Options& options() const;
   CounterValues counters() const;

@@ -244,6 +244,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   launch.count = options.counts != nullptr || launch.count_accesses;
   if (options.print) launch.print = &options.print;
   launch.reported = options.reported;
+  launch.schedule = options.schedule;
   if (options.counts != nullptr) *options.counts = {};
   if (options.accesses != nullptr) options.accesses->clear();
   const Bytecode& bytecode = impl_->bytecode(options.traps);

@@ -74,6 +74,8 @@ class Emitter {
   void print(const ExternCall& call);
 
   std::string atomic_call(const Atomic& atomic);
+  /// The conversion of Convert::at_once elements, the first number `step`; empty: of all.
+  std::string conversion(const Convert& convert, const std::string& step);
   std::string collective_call(const Collective& collective);
   /// "const float name = text;"
   void bind(const VarRef& var, const std::string& text);

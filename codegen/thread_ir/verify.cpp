@@ -245,6 +245,9 @@ class Verifier : EffectReceiver {
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       require(branch->condition->type == DType::boolean, "a condition is boolean",
               to_string(branch->condition));
+    } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+      require(convert->at_once > 0 && convert->width % convert->at_once == 0,
+              "a conversion takes whole groups of elements", convert->into.array->name);
     } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
       verify_copy(*copy);
     } else if (const auto* bulk = std::get_if<BulkCopy>(&stmt.node)) {
@@ -273,6 +276,8 @@ class Verifier : EffectReceiver {
     if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) at = &wait->at;
     if (const auto* copy = std::get_if<BulkCopy>(&stmt.node)) {
       if (copy->mbarrier.array) at = &copy->mbarrier;
+      require(at != nullptr || role_ == nullptr, "a bulk copy of a role names its mbarrier",
+              copy->to.array->name);
       const bool is_lowered = at != nullptr && !copy->from.guard;
       require(is_lowered || !expected_.are_bulk_copies_lowered,
               "a bulk copy names its mbarrier and has no guard", copy->to.array->name);

@@ -26,6 +26,7 @@ struct Expectations {
 ///   of the block, and no thread leaves the kernel;
 /// - named barriers have ids of 1 to 15 and count whole warps;
 /// - steps of loops are positive, and unrolled loops have constant bounds;
+/// - conversions of several elements at once divide their width;
 /// - register slices at constant places lie inside their arrays;
 /// - mbarriers are touched by nothing but mbarrier statements and bulk copies, initialised before these,
 ///   and expect whole pieces of 16 bytes; bulk copies name one (once they are lowered);

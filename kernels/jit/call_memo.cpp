@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kernels/call_types.h"
-#include "kernels/jit/prepared.h"
+#include "kernels/jit/repeatable_call.h"
 
 namespace tessera::kernels::jit {
 namespace {
@@ -17,17 +17,10 @@ namespace {
 constexpr int kSetBits = 6;
 constexpr size_t kSets = size_t{1} << kSetBits;
 constexpr size_t kWays = 8;
-constexpr uint64_t kLargestAlignment = 256;  // no kernel asks for more
-
-struct Memory {
-  size_t tensor = 0;
-  int64_t bytes = 0;
-};
 
 struct Slot {
   std::vector<uint64_t> words;
-  std::vector<Memory> memories;  // by address, when the call was made in full
-  std::optional<LaunchPlan> plan;
+  std::optional<RepeatableCall> call;
 };
 
 // Calls whose hashes begin alike share a set, where the oldest makes room: the hashes of a set are
@@ -75,37 +68,6 @@ RememberedCalls& remembered() {
     static_cast<void>(owner);
   }
   return *of_thread;
-}
-
-uintptr_t address_of(const TensorView& view) {
-  return reinterpret_cast<uintptr_t>(view.data);
-}
-
-// Whether any two share a byte. Buffers are rarely allocated in another order than before: then
-// neighbours decide.
-bool any_overlap(std::span<const Memory> memories, std::span<void* const> data) {
-  const auto begin_of = [&](const Memory& m) {
-    return reinterpret_cast<uintptr_t>(data[m.tensor]);
-  };
-  const auto end_of = [&](const Memory& m) {
-    return begin_of(m) + static_cast<uintptr_t>(m.bytes);
-  };
-  bool in_order = true;
-  uintptr_t last_end = 0;
-  for (const Memory& memory : memories) {
-    in_order &= begin_of(memory) >= last_end;
-    last_end = end_of(memory);
-  }
-  if (in_order) return false;
-  for (size_t i = 0; i < memories.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (begin_of(memories[i]) < end_of(memories[j]) &&
-          begin_of(memories[j]) < end_of(memories[i])) {
-        return true;
-      }
-    }
-  }
-  return false;
 }
 
 }  // namespace
@@ -167,15 +129,11 @@ void CallMemo::add_tensor(const TensorView& view) {
     return;
   }
   tensors_[num_tensors_++] = &view;
-  const uintptr_t address = address_of(view);
   is_usable_ = is_usable_ && (is_absent(view) || view.device.is_cuda());
-  // The largest power of two that divides the address; 0 for no address.
-  const uint64_t alignment =
-      address == 0 ? 0 : uint64_t{1} << std::countr_zero(address | kLargestAlignment);
   uint64_t* word = &words_[num_words_];
   *word++ = static_cast<uint64_t>(view.dtype) | static_cast<uint64_t>(view.device.ordinal) << 8 |
             static_cast<uint64_t>(view.rank()) << 24 |
-            static_cast<uint64_t>(view.strides.rank) << 32 | alignment << 40 |
+            static_cast<uint64_t>(view.strides.rank) << 32 | alignment_of(view.data) << 40 |
             static_cast<uint64_t>(view.read_only) << 63;
   // All of the array each time, of which the next words leave what counts: no loop, no branch.
   for (const Dims* dims : {&view.shape, &view.strides}) {
@@ -186,41 +144,26 @@ void CallMemo::add_tensor(const TensorView& view) {
 }
 
 bool CallMemo::launch_again(Stream stream) const {
-  const CallMode& mode = call_mode();
-  if (!is_usable_ || mode.until != CallMode::Until::done || mode.recorder) return false;
+  if (!is_usable_) return false;
   const Slot* slot = remembered().find(hash());
-  if (!slot || !slot->plan || slot->words.size() != num_words_ ||
+  if (!slot || !slot->call || slot->words.size() != num_words_ ||
       std::memcmp(slot->words.data(), words_.data(), num_words_ * sizeof(uint64_t)) != 0) {
     return false;
   }
   std::array<void*, kMaxTensors> data;
   for (size_t i = 0; i < num_tensors_; ++i) data[i] = tensors_[i]->data;
-  if (any_overlap(slot->memories, {data.data(), num_tensors_})) return false;
-  (*slot->plan)({data.data(), num_tensors_}, stream);
-  return true;
+  return slot->call->launch_again({data.data(), num_tensors_}, stream);
 }
 
 void CallMemo::learn(const std::function<void()>& call) const {
-  if (!is_usable_ || call_mode().until != CallMode::Until::done || call_mode().recorder) {
+  if (!is_usable_) {
     call();
     return;
   }
-  LaunchRecorder recorder({tensors_.data(), num_tensors_});
-  {
-    const CallModeScope scope({.recorder = &recorder});
-    call();
-  }
   Slot fresh;
-  const std::vector<int64_t> bytes = recorder.tensor_bytes();
-  fresh.plan = std::move(recorder).plan();
-  if (!fresh.plan) return;
+  fresh.call = RepeatableCall::learn({tensors_.data(), num_tensors_}, call);
+  if (!fresh.call) return;
   fresh.words.assign(words_.begin(), words_.begin() + static_cast<std::ptrdiff_t>(num_words_));
-  for (size_t i = 0; i < num_tensors_; ++i) {
-    if (!is_absent(*tensors_[i]) && bytes[i] > 0) fresh.memories.push_back({i, bytes[i]});
-  }
-  std::sort(fresh.memories.begin(), fresh.memories.end(), [&](const Memory& a, const Memory& b) {
-    return address_of(*tensors_[a.tensor]) < address_of(*tensors_[b.tensor]);
-  });
   remembered().make(hash()) = std::move(fresh);
 }
 

@@ -1,11 +1,11 @@
 #include "kernels/serving/select_kernel.h"
 
+#include <algorithm>
 #include <bit>
-#include <functional>
 #include <limits>
 #include <optional>
 
-#include "kernels/serving/select_row.h"
+#include "kernels/serving/select_words.h"
 #include "kernels/serving/value_sort.h"
 
 namespace tessera::kernels::serving {
@@ -13,227 +13,409 @@ namespace {
 
 using namespace dsl;
 
-constexpr int kCopies = 4;  // of a histogram, so that lanes with equal scores collide less
-constexpr int kBits[] = {11, 11, 10}, kShifts[] = {21, 10, 0};  // of the digits
-constexpr int64_t kBins = 2048;
+constexpr int64_t kGroup = 4;    // scores whose largest the first threshold is taken from
+constexpr int kLargestBin = 64;  // of words that are ordered by comparing all with all
+constexpr int64_t kLowestKey = 0x007FFFFF;     // of -inf and NaN
+constexpr int64_t kKeyBelowZero = 0x7FFFFFFF;  // no score has it: -0 has the key of +0
 
-/// The first digits of the last score that is chosen are `prefix`, once the digits have been counted
-/// from the top; `need` of the scores with these digits are chosen, the first ones of the row.
-class Selection : SelectRow {
+Value one(const Value& condition) {
+  return select(condition, 1, 0);
+}
+
+class Selection : SelectWords {
  public:
-  explicit Selection(const SelectSpec& s) : SelectRow(s) {}
+  explicit Selection(const SelectSpec& s) : SelectWords(s) {}
 
   ir::Kernel build() {
     declare();
-    auto at =
-        k_.launch({i32(*rows_) * s_.cluster}, {.threads = kSelectThreads, .cluster = s_.cluster});
+    auto at = k_.launch(
+        {i32(*rows_) * s_.cluster},
+        {.threads = s_.threads, .min_blocks_per_sm = s_.blocks_per_sm, .cluster = s_.cluster});
     k_.let_next_kernel_start();
     row_ = k_.let("row", at.x / s_.cluster);
-    rank_ = s_.cluster > 1 ? k_.let("rank", k_.cluster_rank()) : Value();
+    rank_ = s_.cluster > 1 ? k_.let("rank", k_.cluster_rank()) : i32(0);
     lane_ = k_.let("lane", k_.lane());
+    make_buffer(std::max<int64_t>(s_.room, s_.cluster * s_.most_sent()));
+    make_list();
+    if (s_.cluster > 1) make_mail();
     k_.wait_for_previous_kernel();
     find_range();
-    auto count = k_.let("count", min(end_ - start_, s_.topk));
-    make_list();
-    auto all = [&] {
+    const auto all = [&] {
       on_first_block([&] {
-        k_.parallel({s_.topk}, [&](Value place) {
-          k_.if_(place < count, [&] { put(*list_, place, start_ + place); });
+        each_place([&](const Value& place) {
+          k_.if_else(
+              place < end_ - start_, [&] { write(place, start_ + place); }, [&] { pad(place); });
         });
       });
     };
-    k_.if_else(
-        end_ - start_ > s_.topk, [&] { select_some(); }, all);
-    on_first_block([&] {
-      if (s_.by_value) sort_ascending(k_, *list_, list_size());
-      write(count);
-    });
+    if (s_.by_value) {
+      select_some();
+    } else {
+      k_.if_else(
+          end_ - start_ > s_.topk, [&] { select_some(); }, all);
+    }
     return k_.finish();
   }
 
  private:
   void select_some() {
-    share_out();
-    if (!s_.streams) load_units(i32(0));
-    prefix_ = k_.var(DType::u32, 0, "prefix");
-    need_ = k_.var(DType::i32, s_.topk, "need");
-    shift_ = k_.var(DType::u32, 31, "shift");
-    make_counters();
-    narrow(0);
-    place_chosen();
-  }
-
-  void make_counters() {
-    counts_ = k_.shared(DType::i32, {kBins * kCopies}, "counts");
-    through_ = k_.shared(DType::i32, {kBins}, "through");
-    found_ = k_.shared(DType::i32, {3}, "found");
-    if (s_.cluster > 1) of_row_ = k_.shared(DType::i32, {kBins}, "counts_of_row");
-  }
-
-  /// How often the digit of a round occurs among the keys that begin like the last one chosen: its
-  /// counts in this block.
-  Ref count_digit(int round) {
-    auto counts = *counts_;
-    k_.fill(counts, 0);
-    each_key([&](const Value& key) {
-      Value is_counted = key != cast(DType::u32, kNoKey);
-      if (round > 0) is_counted = (key >> u32(kShifts[round - 1])) == *prefix_;
-      k_.if_(is_counted, [&] {
-        auto digit = i32((key >> u32(kShifts[round])) & u32((1 << kBits[round]) - 1));
-        k_.atomic_add(counts(digit * kCopies + lane_ % kCopies), 1);
-      });
-    });
-    // One for each round: blocks that are behind still read the one before.
-    auto sums = k_.shared(DType::i32, {kBins}, "sums");
-    k_.parallel({kBins}, [&](Value digit) {
-      Value sum = counts(digit * kCopies);
-      for (int copy = 1; copy < kCopies; ++copy) sum = sum + counts(digit * kCopies + copy);
-      sums(digit) = sum;
-    });
-    return sums;
-  }
-
-  Ref sum_of_blocks(const Ref& sums) {
-    if (s_.cluster == 1) return sums;
-    k_.sync_cluster();
-    k_.parallel({kBins}, [&](Value digit) {
-      auto sum = k_.var(DType::i32, 0, "sum");
-      k_.unrolled(s_.cluster, [&](Value rank) { sum = sum + k_.of_block(sums, rank)(digit); });
-      (*of_row_)(digit) = sum;
-    });
-    return *of_row_;
-  }
-
-  /// Finds the next digit of the last key that is chosen; goes on until all keys that begin like it are
-  /// chosen, or are equal.
-  void narrow(int round) {
-    const Ref sums = sum_of_blocks(count_digit(round));
-    auto through = *through_, found = *found_;  // digit, keys before it, more like it
-    k_.scan_sum(sums, through, Axis(0));
-    auto mine = k_.var(DType::i32, -1, "mine"), before = k_.var(DType::i32, 0, "before");
-    k_.unrolled(kBins / kSelectThreads, [&](Value i) {
-      auto digit = k_.let("digit", i * kSelectThreads + k_.thread());
-      auto last = k_.let("last", through(digit)), first = k_.let("first", last - sums(digit));
-      auto is_mine = k_.let("is_mine", first < *need_ && *need_ <= last);
-      mine = select(is_mine, digit, mine);
-      before = select(is_mine, first, before);
-    });
-    k_.if_(mine >= 0, [&] {  // one thread
-      found(0) = mine;
-      found(1) = before;
-      found(2) = one(through(mine) > *need_);
-    });
-    *prefix_ = (*prefix_ << u32(kBits[round])) | u32(found(0));
-    *need_ = *need_ - found(1);
-    *shift_ = u32(kShifts[round]);
-    const int last_round = s_.score_bytes == 2 ? 1 : 2;  // bf16 has no bits below the second digit
-    if (round < last_round) k_.if_(found(2) == 1, [&] { narrow(round + 1); });
-  }
-
-  static Value one(const Value& condition) { return select(condition, 1, 0); }
-  Value is_before(const Value& key) { return (key >> *shift_) < *prefix_; }
-  Value is_last(const Value& key) { return (key >> *shift_) == *prefix_; }
-
-  /// The sum of `mine` over the warps in front, and the blocks in front.
-  Value sum_before(const char* name, const Value& mine) {
-    auto sums = k_.shared(DType::i32, {kSelectWarps}, name);
-    auto sum = k_.let("sum_of_warp", k_.warp_sum(mine));
-    k_.if_(lane_ == 0, [&] { sums(k_.warp()) = sum; });
-    auto before = k_.var(DType::i32, 0, "before");
-    if (s_.cluster == 1) {
-      before = select(lane_ < k_.warp(), sums(lane_), 0);
-    } else {
-      k_.sync_cluster();
-      k_.unrolled(s_.cluster, [&](Value rank) {
-        auto there = k_.let("there", k_.of_block(sums, rank)(lane_));
-        auto is_before = rank < rank_ || (rank == rank_ && lane_ < k_.warp());
-        before = before + select(is_before, there, 0);
-      });
-    }
-    return k_.let("sum_before", k_.warp_sum(before));
-  }
-
-  void place_chosen() {
-    auto sure = k_.var(DType::i32, 0, "sure"), equal = k_.var(DType::i32, 0, "equal");
-    each_key([&](const Value& key) {
-      sure = sure + one(is_before(key));
-      equal = equal + one(is_last(key));
-    });
-    auto sure_before = k_.var(DType::i32, sum_before("sure_of_warps", sure), "sure_before");
-    auto equal_before = k_.var(DType::i32, sum_before("equal_of_warps", equal), "equal_before");
-    k_.sync();  // the list is filled
-    k_.manual_sync([&] {
-      each_unit([&](const Value& unit, const Value& slot) {
-        place_unit(unit, slot, sure_before, equal_before);
-      });
-    });
-    k_.sync();
-    if (s_.cluster > 1) k_.sync_cluster();
-  }
-
-  /// Places what is chosen of a unit; the counts move on behind it.
-  void place_unit(const Value& unit, const Value& slot, const Ref& sure_before,
-                  const Ref& equal_before) {
-    // Two counts in one word: of keys before the last one, of keys like it.
-    auto mine = k_.var(DType::i32, 0, "mine");
-    k_.unrolled(vector_, [&](Value i) {
-      auto key = k_.let("key", (*keys_)(slot * vector_ + i));
-      mine = mine + select(is_before(key), 1, select(is_last(key), 0x10000, 0));
-    });
-    k_.if_(k_.warp_any(mine != 0), [&] {
-      auto through = k_.var(DType::i32, mine, "through_lane");
-      for (int distance = 1; distance < 32; distance *= 2) {
-        auto other = k_.let("other", k_.shuffle_up(through, distance));
-        through = through + select(lane_ >= distance, other, 0);
-      }
-      auto before = k_.let("before_lane", through - mine);
-      auto sures = k_.var(DType::i32, sure_before + (before & 0xFFFF), "sures");
-      auto equals = k_.var(DType::i32, equal_before + (before >> 16), "equals");
-      k_.unrolled(vector_, [&](Value i) {
-        auto key = k_.let("key", (*keys_)(slot * vector_ + i));
-        auto first = k_.let("comes_first", is_before(key));
-        auto tied = k_.let("tied", is_last(key));
-        k_.if_(first || (tied && equals < *need_),
-               [&] { put(*target_, sures + min(equals, *need_), column(unit) + i, key); });
-        sures = sures + one(first);
-        equals = equals + one(tied);
-      });
-      auto all = k_.let("all_of_unit", k_.shuffle(through, 31));
-      sure_before = sure_before + (all & 0xFFFF);
-      equal_before = equal_before + (all >> 16);
-    });
-  }
-
-  int64_t list_size() const {
-    return static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(s_.topk)));
-  }
-
-  /// Columns that are chosen, in the first block of a cluster; with keys above them where they are to be
-  /// sorted.
-  void make_list() {
-    if (s_.by_value) {
-      list_ = k_.shared(DType::u64, {list_size()}, "list");
-      k_.fill(*list_, cast(DType::u64, -1));
-    } else {
-      list_ = k_.shared(DType::i32, {s_.topk}, "list");
-    }
+    read_row();
     if (s_.cluster > 1) {
-      k_.sync_cluster();
-      target_ = k_.of_block(*list_, 0);
+      gather(count_words());
+      k_.if_(rank_ == 0, [&] { finish_row(count_words()); });
     } else {
-      target_ = list_;
+      finish_row(count_words());
     }
   }
 
-  void put(const Ref& list, const Value& place, const Value& column, const Value& key) {
-    if (s_.by_value) {
-      list(place) = (cast(DType::u64, key) << u32(32)) | cast(DType::u64, column);
-    } else {
-      list(place) = column;
-    }
+  // ---- One reading of the row
+
+  /// Chunks go to the blocks in turn. Scores of later columns than a block has seen lose against equal
+  /// ones, so that only those above the key of its last candidate count.
+  void read_row() {
+    base_ = k_.let("first_chunk", start_ / vector_ * vector_);
+    chunks_ = k_.let("chunks", ceil_div(end_ - base_, s_.chunk()));
+    auto before = k_.var(DType::i32, 0, "words_before");
+    k_.serial(
+        rank_, chunks_,
+        [&](Value chunk) {
+          auto first = k_.let("first", base_ + chunk * i32(s_.chunk()));
+          load_chunk(first);
+          auto edge = k_.var(DType::u32, 0, "edge");
+          if (has_first_threshold()) {
+            k_.if_(chunk == rank_, [&] {
+              edge = first_threshold();
+              *floor_ = max(edge, cast(DType::u32, 1)) - u32(i32(1));
+            });
+          }
+          append_chunk(first);
+          auto total = k_.let("total_now", count_words());
+          k_.if_else(
+              total > s_.room, [&] { append_in_steps(first, before); },
+              [&] { *floor_ = max(*floor_, edge); });
+          before = (*count_)(0);
+        },
+        s_.cluster);
   }
-  void put(const Ref& list, const Value& place, const Value& column) {
-    put(list, place, column, s_.by_value ? key_of((*scores_)(row_, column).unchecked()) : Value());
+
+  bool has_first_threshold() const { return s_.topk <= s_.chunk() / kGroup / 2; }
+
+  void append_chunk(const Value& first) {
+    auto chunk = *chunk_;
+    auto place = [&](const Value& i) { return column(first, i / vector_) + i % vector_; };
+    auto word = [&](const Value& i) { return word_of(key_of(chunk(i)), place(i)); };
+    auto by_keys = [&] {
+      append(
+          s_.keys,
+          [&](const Value& i) { return is_inside(place(i)) && key_of(chunk(i)) > *floor_; }, word);
+    };
+    auto by_scores = [&] {
+      auto bits = k_.var(DType::u32, *floor_, "bits_of_floor");
+      bits = select(bits == cast(DType::u32, kKeyBelowZero), bits - u32(i32(1)), bits);
+      const Value is_positive = bits > cast(DType::u32, kKeyBelowZero);
+      const Value mask = select(is_positive, cast(DType::u32, 0x80000000LL), cast(DType::u32, -1));
+      auto above = k_.let("above", reinterpret(DType::f32, bits ^ mask));
+      append(
+          s_.keys, [&](const Value& i) { return f32(chunk(i)) > above; }, word);
+    };
+    k_.if_else(*floor_ < cast(DType::u32, kLowestKey), by_keys, by_scores);
+  }
+
+  /// A key that at least topk scores of the chunk reach, or 0: of the largest scores of groups, the
+  /// one with this number, rounded down to an edge of the histogram.
+  Value first_threshold() {
+    const int64_t groups = s_.keys / kGroup;
+    auto keys = k_.local(DType::u32, {groups}, "group_keys");
+    k_.unrolled(groups, [&](Value g) {
+      auto best = k_.var(DType::f32, f32((*chunk_)(g * kGroup)), "best_of_group");
+      k_.unrolled(kGroup - 1,
+                  [&](Value i) { best = max(best, f32((*chunk_)(g * kGroup + i + 1))); });
+      keys(g) = key_of(best);
+    });
+    auto high = k_.var(DType::u32, 0, "highest"),
+         low = k_.var(DType::u32, cast(DType::u32, -1), "lowest");
+    k_.unrolled(groups, [&](Value g) { high = max(high, keys(g)); });
+    const auto rank = [&](const Value& key) {
+      low = min(low, select(key > cast(DType::u32, kLowestKey), key, cast(DType::u32, -1)));
+    };
+    if (s_.topk <= s_.threads) {
+      rank(high);
+    } else {
+      k_.unrolled(groups, [&](Value g) { rank(keys(g)); });
+    }
+    auto range = k_.shared(DType::u32, {2}, "range");
+    k_.if_(k_.thread() == 0, [&] {
+      range(0) = cast(DType::u32, -1);
+      range(1) = cast(DType::u32, 0);
+    });
+    auto low_of_warp = k_.let("low_of_warp", k_.warp_min(low));
+    auto high_of_warp = k_.let("high_of_warp", k_.warp_max(high));
+    k_.if_(lane_ == 0, [&] {
+      k_.atomic_min(range(0), low_of_warp);
+      k_.atomic_max(range(1), high_of_warp);
+    });
+    auto top = k_.let("top", range(1));
+    auto bottom = k_.let("bottom", min(range(0), top));
+    auto shift = k_.let("shift", shift_of(top - bottom));
+    k_.unrolled(groups, [&](Value g) {
+      k_.if_(keys(g) >= bottom, [&] { count_digit(i32((top - keys(g)) >> shift)); });
+    });
+    const Found found = find_digit(i32(s_.topk));
+    auto reach = k_.let("reach", (u32(found.digit + 1) << shift) - u32(i32(1)));
+    auto edge = select(top - bottom >= reach, top - reach, bottom);
+    return k_.let("edge_found", select(found.equal > 0, edge, cast(DType::u32, 0)));
+  }
+
+  /// A chunk of which more scores pass than there is room for: a few per thread at a time.
+  void append_in_steps(const Value& first, const Value& before) {
+    set_count(before);
+    const int64_t step = s_.threads * kSelectStep;
+    auto part = k_.local(dtype_, {kSelectStep}, "part");
+    k_.serial(
+        0, i32(s_.chunk()),
+        [&](Value offset) {
+          auto total = k_.let("total_before", count_words());
+          k_.if_(total > s_.room - step, [&] { shrink(total); });
+          auto at = k_.let("at", first + offset + k_.thread() * kSelectStep);
+          load_part(kSelectStep, at, part, i32(0));
+          auto key = [&](const Value& i) { return key_of(part(i)); };
+          append(
+              kSelectStep, [&](const Value& i) { return is_inside(at + i) && key(i) > *floor_; },
+              [&](const Value& i) { return word_of(key(i), at + i); });
+        },
+        step);
+    k_.sync();
+  }
+
+  // ---- The blocks of a cluster
+
+  void make_mail() {
+    low_bounds_ = k_.shared(DType::u64, {s_.cluster, 2}, "low_bounds");
+    sent_ = k_.shared(DType::u64, {s_.cluster, s_.most_sent()}, "sent");
+    sent_counts_ = k_.shared(DType::i32, {s_.cluster}, "sent_counts");
+    k_.sync_cluster();  // before the first access to another block
+  }
+
+  /// Moves the candidates of all blocks that may be chosen into the buffer of the first one. Two lower
+  /// bounds of the last word that is chosen: the topk-th word of any block, and the least of all blocks'
+  /// words with number topk / blocks.
+  void gather(const Value& total) {
+    auto active = k_.let("active", min(chunks_, s_.cluster));
+    auto share = k_.let("share_of_block", (s_.topk + active - 1) / active);
+    auto whole = k_.var(DType::u64, 0, "whole"), part = k_.var(DType::u64, 0, "part");
+    k_.if_(total > 0, [&] {
+      const Bounds b = narrow(total, min(total, s_.topk), min(total, share));
+      whole = select(total >= s_.topk, b.low, cast(DType::u64, 0));
+      part = select(total >= share, b.share, cast(DType::u64, 0));
+    });
+    part = select(rank_ < active, part, cast(DType::u64, -1));
+    k_.if_(k_.thread() < s_.cluster, [&] {
+      auto there = k_.of_block(*low_bounds_, k_.thread());
+      there(rank_, 0) = whole;
+      there(rank_, 1) = part;
+    });
+    k_.sync_cluster();
+    auto least = k_.var(DType::u64, cast(DType::u64, -1), "least");
+    auto bound = k_.var(DType::u64, 0, "bound");
+    k_.unrolled(s_.cluster, [&](Value r) {
+      bound = max(bound, (*low_bounds_)(r, 0));
+      least = min(least, (*low_bounds_)(r, 1));
+    });
+    bound = max(bound, least);
+    send(total, bound);
+    k_.sync_cluster();
+    k_.if_(rank_ == 0, [&] { receive(); });
+  }
+
+  void send(const Value& total, const Value& bound) {
+    auto sending = k_.shared(DType::i32, {1}, "sending");
+    k_.if_(k_.thread() == 0, [&] { sending(0) = 0; });
+    k_.sync();
+    auto target = k_.of_block(*sent_, 0);
+    each_word(total, [&](const Value& word) {
+      k_.if_(word >= bound, [&] {
+        auto place = k_.let("place", k_.atomic_fetch_add(sending(0), 1));
+        target(rank_, place) = word;
+      });
+    });
+    auto count = k_.let("count_sent", sending(0));
+    k_.if_(k_.thread() == 0, [&] { k_.of_block(*sent_counts_, 0)(rank_) = count; });
+  }
+
+  void receive() {
+    auto of_lane = k_.let("sent_of_lane", (*sent_counts_)(min(lane_, s_.cluster - 1)));
+    auto all = k_.let("sent_by_all", k_.warp_sum(select(lane_ < s_.cluster, of_lane, 0)));
+    k_.serial(
+        k_.warp(), s_.cluster,
+        [&](Value r) {
+          auto to = k_.let("to", k_.warp_sum(select(lane_ < r, of_lane, 0)));
+          auto size = k_.let("size", (*sent_counts_)(r));
+          k_.serial(
+              lane_, size,
+              [&](Value i) {
+                auto word = k_.let("word_sent", (*sent_)(r, i));
+                k_.manual_sync([&] { (*words_)(to + i) = word; });
+              },
+              32);
+        },
+        s_.threads / 32);
+    set_count(all);
+  }
+
+  // ---- The result
+
+  /// Orders the chosen words and writes them.
+  void finish_row(const Value& total) {
+    auto last = k_.var(DType::u64, 0, "last_chosen");
+    k_.if_(total > s_.topk, [&] { last = last_word(narrow(total, i32(s_.topk), {}), total); });
+    list_chosen(total, last);
+    auto count = k_.let("count", min(total, s_.topk));
+    Value low, high;
+    if (s_.by_value) {
+      low = k_.let("first_item", (*ends_)(0));
+      high = k_.let("last_item", (*ends_)(1));
+    } else {
+      low = cast(DType::u64, start_);
+      high = cast(DType::u64, end_);
+    }
+    auto shift = k_.let("shift", shift_of(high - low));
+    auto digit = [&](const Value& item) { return i32((item - low) >> shift); };
+    const int64_t rounds = (s_.topk + s_.threads - 1) / s_.threads;
+    auto arrivals = k_.local(DType::i32, {rounds}, "arrivals");
+    each_chosen(count, [&](const Value& round, const Value& place) {
+      auto item = k_.let("item", (*list_)(place));
+      auto arrival = k_.let("arrival", k_.atomic_fetch_add((*bins_)(digit(item)), 1));
+      arrivals(round) = arrival;
+      k_.if_(arrival == kLargestBin, [&] { k_.atomic_max((*crowded_)(0), 1); });
+    });
+    auto in_order = [&] {
+      each_place([&](const Value& place) {
+        k_.if_else(
+            place < count, [&] { write(place, column_of(k_.let("item", (*list_)(place)))); },
+            [&] { pad(place); });
+      });
+    };
+    auto by_bins = [&] {
+      scan_bins();
+      auto firsts = *bins_, sorted = *words_;  // done with as words
+      k_.sync();
+      k_.manual_sync([&] {
+        each_chosen(count, [&](const Value& round, const Value& place) {
+          auto item = k_.let("item", (*list_)(place));
+          sorted(firsts(digit(item)) + arrivals(round)) = item;
+        });
+        k_.sync();
+        each_place([&](const Value& place) {
+          k_.if_else(
+              place < count,
+              [&] {
+                auto item = k_.let("item", sorted(place));
+                auto bin = k_.let("bin", digit(item));
+                auto rank = k_.var(DType::i32, firsts(bin), "rank");
+                auto from = k_.let("from", firsts(bin)), to = k_.let("to", firsts(bin + 1));
+                k_.if_(to > from + 1, [&] {
+                  k_.serial(from, to, [&](Value i) { rank = rank + one(sorted(i) < item); });
+                });
+                write(rank, column_of(item));
+              },
+              [&] { pad(place); });
+        });
+      });
+    };
+    k_.if_else((*crowded_)(0) == 1,
+               [&] {
+                 sort_ascending(k_, *list_, s_.list_size());
+                 in_order();
+               },
+               by_bins);
+  }
+
+  void make_list() {
+    list_ = k_.shared(DType::u64, {s_.list_size()}, "list");
+    listed_ = k_.shared(DType::i32, {1}, "listed");
+    crowded_ = k_.shared(DType::i32, {1}, "crowded");
+    if (s_.by_value) ends_ = k_.shared(DType::u64, {2}, "ends");
+    k_.if_(k_.thread() == 0, [&] {
+      (*listed_)(0) = 0;
+      (*crowded_)(0) = 0;
+      if (s_.by_value) {
+        (*ends_)(0) = cast(DType::u64, -1);
+        (*ends_)(1) = cast(DType::u64, 0);
+      }
+    });
+    k_.fill(*list_, cast(DType::u64, -1));
+  }
+
+  /// What is sorted upwards, of a word: its column, or its complement, the best word first.
+  Value item_of(const Value& word) {
+    const Value turned = word ^ cast(DType::u64, -1);
+    return s_.by_value ? turned : turned & cast(DType::u64, 0xFFFFFFFFLL);
+  }
+  static Value column_of(const Value& item) { return i32(item); }
+
+  void list_chosen(const Value& total, const Value& last) {
+    auto low = k_.var(DType::u64, cast(DType::u64, -1), "low_item"),
+         high = k_.var(DType::u64, 0, "high_item");
+    each_word(total, [&](const Value& word) {
+      k_.if_(word >= last, [&] {
+        auto item = k_.let("item", item_of(word));
+        auto place = k_.let("place", k_.atomic_fetch_add((*listed_)(0), 1));
+        k_.manual_sync([&] { (*list_)(place) = item; });
+        if (s_.by_value) {
+          low = min(low, item);
+          high = max(high, item);
+        }
+      });
+    });
+    if (s_.by_value) {
+      auto low_of_warp = k_.let("low_of_warp", k_.warp_min(low));
+      auto high_of_warp = k_.let("high_of_warp", k_.warp_max(high));
+      k_.if_(lane_ == 0, [&] {
+        k_.atomic_min((*ends_)(0), low_of_warp);
+        k_.atomic_max((*ends_)(1), high_of_warp);
+      });
+    }
+    k_.sync();
+  }
+
+  /// Turns the histogram into the number of items in the bins before each bin.
+  void scan_bins() {
+    const int64_t per = kBins / s_.threads, warps = s_.threads / 32;
+    auto sums = k_.shared(DType::i32, {warps}, "sums");
+    auto first = k_.let("first_bin", k_.thread() * per);
+    auto mine = k_.var(DType::i32, 0, "mine");
+    auto counts = k_.local(DType::i32, {per}, "counts");
+    k_.vectorized(per, [&](Value i) { counts(i) = (*bins_)(first + i); });
+    k_.unrolled(per, [&](Value i) { mine = mine + counts(i); });
+    auto through = sum_through_lane(mine);
+    k_.if_(lane_ == 31, [&] { sums(k_.warp()) = through; });
+    auto of_lane = k_.let("of_lane", sums(min(lane_, warps - 1)));
+    auto before = k_.let("before_warp", k_.warp_sum(select(lane_ < k_.warp(), of_lane, 0)));
+    auto from = k_.var(DType::i32, before + through - mine, "from");
+    k_.unrolled(per, [&](Value i) {
+      (*bins_)(first + i) = from;
+      from = from + counts(i);
+    });
+    k_.if_(k_.thread() == s_.threads - 1, [&] { (*bins_)(kBins) = from; });
+  }
+
+  void each_place(const std::function<void(const Value& place)>& body) {
+    each_round([&](const Value&, const Value& place) { body(place); });
+  }
+  void each_chosen(const Value& count,
+                   const std::function<void(const Value& round, const Value& place)>& body) {
+    each_round([&](const Value& round, const Value& place) {
+      k_.if_(place < count, [&] { body(round, place); });
+    });
+  }
+  /// All places of the result, spread over the threads.
+  void each_round(const std::function<void(const Value& round, const Value& place)>& body) {
+    const int64_t rounds = (s_.topk + s_.threads - 1) / s_.threads;
+    k_.unrolled(rounds, [&](Value round) {
+      auto place = k_.let("place", round * s_.threads + k_.thread());
+      if (s_.topk % s_.threads == 0) return body(round, place);
+      k_.if_(place < s_.topk, [&] { body(round, place); });
+    });
   }
 
   void on_first_block(const std::function<void()>& body) {
@@ -244,44 +426,49 @@ class Selection : SelectRow {
     }
   }
 
-  void write(const Value& count) {
-    k_.parallel({s_.topk}, [&](Value place) {
-      auto index = k_.var(DType::i32, -1, "index"), raw = k_.var(DType::i32, -1, "raw");
-      k_.if_(place < count, [&] {
-        Value column = s_.by_value ? i32((*list_)(place)) : Value((*list_)(place));
-        raw = s_.is_relative ? column - start_ : column;
-        index = raw;
-        if (s_.has_pages) {
-          auto page_column = k_.let("page_column", raw >> *page_shift_);
-          auto exists = k_.let("page_exists", page_column < *pages_);
-          k_.report_unless(exists, "argument 'page_table' has too few columns");
-          index = i32(-1);
-          k_.if_(exists, [&] {
-            auto page = k_.let("page", (*page_table_)(row_, page_column).unchecked());
-            auto inside = raw - (page_column << *page_shift_);
-            index = select(page < 0, -1, (page << *page_shift_) + inside);
-          });
-        }
-        if (s_.saves_values) {
-          (*values_)(row_, place) = (*scores_)(row_, column).unchecked();
-        }
+  void write(const Value& place, const Value& column) {
+    auto raw = k_.let("raw", s_.is_relative ? column - start_ : column);
+    auto index = k_.var(DType::i32, raw, "index");
+    if (s_.has_pages) {
+      auto page_column = k_.let("page_column", raw >> *page_shift_);
+      auto exists = k_.let("page_exists", page_column < *pages_);
+      k_.report_unless(exists, "argument 'page_table' has too few columns");
+      index = i32(-1);
+      k_.if_(exists, [&] {
+        auto page = k_.let("page", (*page_table_)(row_, page_column).unchecked());
+        auto inside = raw - (page_column << *page_shift_);
+        index = select(page < 0, -1, (page << *page_shift_) + inside);
       });
-      (*indices_)(row_, place) = index;
-      if (s_.saves_raw) (*raw_indices_)(row_, place) = raw;
-      if (s_.saves_values) {
-        k_.if_(place >= count, [&] {
-          (*values_)(row_, place) = cast(dtype_, -std::numeric_limits<float>::infinity());
-        });
-      }
-    });
+    }
+    (*indices_)(row_, place) = index;
+    if (s_.saves_raw) (*raw_indices_)(row_, place) = raw;
+    if (s_.saves_values) (*values_)(row_, place) = (*scores_)(row_, column).unchecked();
   }
 
-  std::optional<Ref> counts_, of_row_, through_, found_;
-  std::optional<Ref> prefix_, need_, shift_;
-  std::optional<Ref> list_, target_;  // of this block, of the first one
+  void pad(const Value& place) {
+    (*indices_)(row_, place) = -1;
+    if (s_.saves_raw) (*raw_indices_)(row_, place) = -1;
+    if (s_.saves_values) {
+      (*values_)(row_, place) = cast(dtype_, -std::numeric_limits<float>::infinity());
+    }
+  }
+
+  Value base_, chunks_;
+  std::optional<Ref> low_bounds_, sent_, sent_counts_;  // of a cluster
+  std::optional<Ref> list_, listed_, crowded_, ends_;
 };
 
 }  // namespace
+
+int64_t SelectSpec::list_size() const {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(topk)));
+}
+
+int64_t SelectSpec::shared_bytes() const {
+  const int64_t mail = cluster * most_sent();
+  const int64_t words = std::max<int64_t>(room, mail) + mail + list_size();
+  return 8 * words + 4 * SelectWords::kBins + 2048;
+}
 
 ir::Kernel build_select(const SelectSpec& s) {
   return Selection(s).build();

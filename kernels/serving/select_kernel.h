@@ -7,26 +7,34 @@
 
 namespace tessera::kernels::serving {
 
-inline constexpr int kSelectThreads = 1024;
-inline constexpr int kSelectCluster = 8;
+/// Candidates beyond topk that a selection may leave: one more round would cost more than they do.
+inline constexpr int kFewWords = 64;
+/// Scores per thread that are looked at together where room is short.
+inline constexpr int kSelectStep = 4;
 
 struct SelectSpec {
   int32_t topk;
-  int32_t keys;         // that a thread holds at a time
-  int32_t cluster;      // blocks per row, 1 or kSelectCluster
-  uint8_t score_bytes;  // 4: f32, 2: bf16
-  bool streams;         // the row is read again in each round; else the threads hold all of it
-  bool is_aligned;      // rows begin at multiples of 16 bytes and end there
+  int32_t threads;        // of a block
+  int32_t keys;           // scores of a chunk per thread
+  int32_t room;           // candidates that a block holds, at least least_room()
+  int32_t cluster;        // blocks per row
+  int32_t blocks_per_sm;  // launch bound
+  uint8_t score_bytes;    // 4: f32, 2: bf16
+  bool is_aligned;        // rows begin at multiples of 16 bytes and end there
   bool by_value;
   bool has_starts, has_lengths, has_pages;
   bool is_relative, saves_raw, saves_values;
-  uint8_t reserved[2] = {};
-};
+  uint8_t reserved[3] = {};
 
-/// Scores of a row that the threads of so many blocks hold at once.
-inline constexpr int64_t scores_held(int64_t keys, int64_t blocks) {
-  return kSelectThreads * keys * blocks;
-}
+  int64_t vector() const { return 16 / score_bytes; }
+  int64_t chunk() const { return int64_t{threads} * keys; }
+  /// Room after a selection for kSelectStep more scores per thread.
+  int64_t least_room() const { return topk + kFewWords + int64_t{threads} * kSelectStep; }
+  /// Candidates that a block of a cluster sends to the first one at most.
+  int64_t most_sent() const { return cluster > 1 ? topk + kFewWords : 0; }
+  int64_t list_size() const;
+  int64_t shared_bytes() const;
+};
 
 /// Tensors: scores f32 or bf16 [rows, cols], its rows apart by scores_stride; lengths and starts i32
 /// [rows]; page_table i32 [rows, pages], apart by page_table_stride; indices, raw_indices i32 [rows,

@@ -1,11 +1,20 @@
 #include "kernels/serving/select_row.h"
 
+#include <functional>
+#include <limits>
+
 #include "kernels/moe/best_expert.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels::serving {
 
 using namespace dsl;
+
+SelectRow::SelectRow(const SelectSpec& s)
+    : s_(s),
+      dtype_(s.score_bytes == 4 ? DType::f32 : DType::bf16),
+      vector_(s.vector()),
+      k_("topk_select") {}
 
 void SelectRow::declare() {
   rows_ = k_.dim("rows");
@@ -48,75 +57,48 @@ void SelectRow::find_range() {
   end_ = k_.let("end", end);
 }
 
-void SelectRow::share_out() {
-  const int64_t unit = 32 * vector_, warps = int64_t{kSelectWarps} * s_.cluster;
-  auto base = k_.let("first_vector", start_ / vector_);
-  auto units = k_.let("units_of_row", ceil_div(end_ - base * vector_, unit));
-  auto part = k_.let("units_of_warp", ceil_div(units, warps));
-  Value warp = k_.warp();
-  if (s_.cluster > 1) warp = rank_ * kSelectWarps + warp;
-  auto first = k_.let("first_unit", warp * part);
-  units_ = k_.let("units", max(min(units - first, part), 0));
-  first_ = k_.let("vector_of_lane", base + first * 32 + lane_);
-  keys_ = k_.local(DType::u32, {s_.keys}, "keys");
+Value SelectRow::column(const Value& first, const Value& vector) {
+  return first + (vector * s_.threads + k_.thread()) * vector_;
 }
 
-Value SelectRow::column(const Value& unit) {
-  return (first_ + unit * 32) * vector_;
+Value SelectRow::is_inside(const Value& column) {
+  return column >= start_ && column < end_;
 }
 
 Value SelectRow::key_of(const Value& score) {
-  return moe::order_key(k_, moe::rankable(f32(score))) ^ cast(DType::u32, kNoKey);
+  return moe::order_key(k_, moe::rankable(f32(score)));
 }
 
-void SelectRow::load(const Value& unit, const Value& slot) {
-  auto at = column(unit);
-  auto all = [&] {
-    auto x = k_.local(dtype_, {vector_}, "x");
-    auto read = [&](Value i) { x(i) = (*scores_)(row_, at + i).unchecked(); };
+void SelectRow::load_part(int64_t n, const Value& at, const Ref& to, const Value& place) {
+  k_.unrolled(n, [&](Value i) {
+    to(place + i) = cast(dtype_, std::numeric_limits<float>::quiet_NaN());
+    k_.if_(is_inside(at + i), [&] { to(place + i) = (*scores_)(row_, at + i).unchecked(); });
+  });
+}
+
+void SelectRow::load_chunk(const Value& first) {
+  if (!chunk_) chunk_ = k_.local(dtype_, {s_.keys}, "chunk");
+  auto load = [&](const Value& at, const Value& place) {
+    auto read = [&](Value i) { (*chunk_)(place + i) = (*scores_)(row_, at + i).unchecked(); };
     if (s_.is_aligned) {
       k_.vectorized(vector_, read);
     } else {
       k_.unrolled(vector_, read);
     }
-    k_.unrolled(vector_, [&](Value i) { (*keys_)(slot * vector_ + i) = key_of(x(i)); });
+  };
+  auto each_vector = [&](const std::function<void(const Value& at, const Value& place)>& body) {
+    k_.unrolled(s_.keys / vector_,
+                [&](Value v) { body(k_.let("at", column(first, v)), v * vector_); });
   };
   auto some = [&] {
-    k_.unrolled(vector_, [&](Value i) {
-      (*keys_)(slot * vector_ + i) = cast(DType::u32, kNoKey);
-      k_.if_(at + i >= start_ && at + i < end_,
-             [&] { (*keys_)(slot * vector_ + i) = key_of((*scores_)(row_, at + i).unchecked()); });
+    each_vector([&](const Value& at, const Value& place) {
+      k_.if_else(
+          at >= start_ && at + vector_ <= end_, [&] { load(at, place); },
+          [&] { load_part(vector_, at, *chunk_, place); });
     });
   };
-  k_.if_else(at >= start_ && at + vector_ <= end_, all, some);
-}
-
-void SelectRow::load_units(const Value& first) {
-  k_.unrolled(units_held_, [&](Value slot) {
-    k_.if_(first + slot < units_, [&] { load(first + slot, slot); });
-  });
-}
-
-void SelectRow::each_unit(const OfUnit& body) {
-  auto held = [&](const Value& first) {
-    k_.unrolled(units_held_, [&](Value slot) {
-      k_.if_(first + slot < units_, [&] { body(first + slot, slot); });
-    });
-  };
-  if (!s_.streams) return held(i32(0));
-  k_.serial(
-      0, units_,
-      [&](Value first) {
-        load_units(first);
-        held(first);
-      },
-      units_held_);
-}
-
-void SelectRow::each_key(const std::function<void(const Value& key)>& body) {
-  each_unit([&](const Value&, const Value& slot) {
-    k_.unrolled(vector_, [&](Value i) { body(k_.let("key", (*keys_)(slot * vector_ + i))); });
-  });
+  k_.if_else(
+      first >= start_ && first + s_.chunk() <= end_, [&] { each_vector(load); }, some);
 }
 
 }  // namespace tessera::kernels::serving

@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "kernels/all_ops.h"
-#include "kernels/serving/select_kernel.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
@@ -22,6 +21,7 @@ struct Spec {
 };
 
 constexpr int kThreads = 1024, kWarps = kThreads / 32;
+constexpr int64_t kLongRow = 32768;
 
 ir::Kernel build(const Spec&) {
   using namespace dsl;
@@ -74,7 +74,7 @@ ir::Kernel build(const Spec&) {
 
 /// Rows up to this length stay in one block.
 int64_t threshold(const Call& c) {
-  return std::max(c["topk"], std::min(c["max_length"], serving::scores_held(32, 1)));
+  return std::max(c["topk"], std::min(c["max_length"], kLongRow));
 }
 
 void launches(const Call& c, Launches& go) {

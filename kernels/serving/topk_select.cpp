@@ -1,20 +1,21 @@
 // topk_select: the largest scores of each row, exactly; equal ones by their column.
 //
 // Dtypes   f32|bf16
-// Method   scores become unsigned keys of the same order. Digits of 11, 11 and 10 bits of the keys are
-//          counted in shared memory from the top, each among the keys that begin like the last one
-//          chosen, until all such keys are chosen or are equal. Then every warp counts what it has
-//          before that key and what equals it, and places its columns behind those of the warps in front:
-//          counts are integers, so nothing depends on who comes first. Rows of up to 32768 scores stay in
-//          the registers of one block from the one load on, up to 262144 in those of a cluster of 8;
-//          longer ones are read again for every digit, through L2.
-//          order value: a bitonic sort of the chosen keys in shared memory.
+// Method   each row is read once, by a block or by the blocks of a cluster in turn, a chunk at a time. A
+//          block keeps the candidates, key and column in one word, in shared memory. Later columns lose
+//          against equal scores, so that a score counts only if it is above the last of the best topk
+//          candidates: this threshold comes first from the largest scores of groups of the first chunk,
+//          then from a selection whenever there is no more room. A selection counts 11 bits of the words
+//          at a time, of the range they lie in. A cluster's blocks tell each other lower bounds, and send
+//          what lies above them to the first one. The chosen words are ordered by their bins, then
+//          within each; a bitonic sort takes over where a bin is large.
 // Maths    none: NaN ranks as -inf, -0 as +0
 
 #include <algorithm>
 #include <bit>
 
 #include "kernels/all_ops.h"
+#include "kernels/jit/target.h"
 #include "kernels/serving/select_kernel.h"
 #include "kernels/serving/select_values.h"
 #include "kernels/signature/case.h"
@@ -23,11 +24,24 @@
 namespace tessera::kernels {
 namespace {
 
-using serving::kSelectCluster;
-using serving::scores_held;
+/// Blocks that run on a large device at once, where two share a multiprocessor.
+constexpr int64_t kManyBlocks = 256;
+constexpr int kLargestCluster = 16;
 
-/// How many rows fill the device without clusters.
-constexpr int64_t kManyRows = 128;
+/// The shape of blocks for rows that `cluster` blocks share, each with as much shared memory as `limit`.
+serving::SelectSpec shaped(serving::SelectSpec s, int cluster, int64_t columns, int64_t rows,
+                           int64_t limit) {
+  s.cluster = cluster;
+  const bool is_alone = cluster * rows <= kManyBlocks / 2 && s.topk <= 1024;
+  s.threads = is_alone ? 1024 : 512;
+  s.blocks_per_sm = is_alone ? 1 : 2;
+  s.keys = columns <= 8192 && is_alone ? 8 : 16;
+  // The first chunk of a block fills the room where its scores cannot be sifted.
+  const int64_t wanted = s.topk > s.chunk() / 8 ? s.topk + s.chunk() : 4096;
+  s.room = static_cast<int32_t>(std::max(s.least_room(), wanted));
+  if (s.shared_bytes() > limit) s.room = static_cast<int32_t>(s.least_room());
+  return s;
+}
 
 void launches(const Call& c, Launches& go) {
   const int64_t columns = c["L"];
@@ -45,13 +59,15 @@ void launches(const Call& c, Launches& go) {
   s.saves_raw = c.flag("save_raw");
   s.saves_values = c.flag("save_values");
   const int32_t page_shift = std::countr_zero(static_cast<uint64_t>(c["page_size"]));
-  go.in_clusters([&](int limit) {
-    const bool spreads = columns > scores_held(32, 1) && c["B"] < kManyRows;
-    s.cluster = spreads && kSelectCluster <= limit ? kSelectCluster : 1;
-    s.keys = 8;
-    while (s.keys < 32 && scores_held(s.keys, s.cluster) < columns) s.keys *= 2;
-    s.streams = scores_held(s.keys, s.cluster) < columns;
-    if (s.streams) s.keys = 16;
+  go.in_clusters([&](int largest) {
+    const int64_t limit = jit::shared_memory_limit(c.device());
+    s = shaped(s, 1, columns, c["B"], limit);
+    for (int blocks = 2; blocks <= std::min(largest, kLargestCluster); blocks *= 2) {
+      const auto next = shaped(s, blocks, columns, c["B"], limit);
+      const bool is_short = columns <= s.chunk() * s.cluster;
+      if (is_short || blocks * c["B"] > kManyBlocks || next.shared_bytes() > limit) break;
+      s = next;
+    }
     go.add(serving::build_select, s, {.scalars = {{"page_shift", page_shift}}});
   });
 }
@@ -79,7 +95,7 @@ const Op topk_select_op{
       limit  topk <= 4096 "so many scores of a row are not supported"
       need   L >= 1 on scores "argument 'scores' has no columns"
       need   Q >= 1 if page_table on page_table "argument 'page_table' has no columns"
-      limit  B <= 266338303 on scores "so many rows are not supported"  # eight blocks each
+      limit  B <= 266338303 on scores "so many rows are not supported"
     )",
     .launches = launches,
     .check = serving::require_page_size,

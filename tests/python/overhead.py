@@ -18,17 +18,10 @@ import time
 import torch
 
 import tessera
-from tessera import _core, _ops
+from tessera import _core
 
 OPTIONS = {"format": "e4m3", "num_per_channels": 128}
 DRAINED = 200  # launches between two drains: less than a stream's queue holds
-
-
-def arguments_of(name, x, out):
-    """The arguments of the function behind an op's, by position."""
-    op = next(op for op in tessera.ops() if op.name == name)
-    tensors = [x if t.name == "x" else None for t in op.arguments]
-    return (*tensors, *(OPTIONS.get(p.name, p.default) for p in op.params), out, None, None)
 
 
 def timed(call, calls, drain):
@@ -89,11 +82,11 @@ def measure(name, device, calls, batches):
         times[way] -= empty_loop
     stages = {}
     for way, given in (("given", out), ("allocating", None)):
-        arguments = arguments_of(name, x, given)
+        named = OPTIONS if given is None else {**OPTIONS, "out": given}
         rounds = []
         for _ in range(50):
             drain()
-            rounds.append(_core.time_stages(getattr(_ops, f"_{name}"), arguments, DRAINED if device == "cuda" else 3))
+            rounds.append(_core.time_stages(name, (x,), named, DRAINED if device == "cuda" else 3))
         before = 0.0
         for stage in rounds[0] if device == "cuda" else ("read", "borrowed", "known", "allocated"):
             until = statistics.median(r[stage] for r in rounds)

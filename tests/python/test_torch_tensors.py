@@ -131,7 +131,7 @@ def test_fakes_subclasses_modes_and_transforms_go_to_the_dispatcher(redirected):
     torch.func.grad(lambda row: seen.append(cast(row)) or row.sum())(x())
     assert seen == ["redirected", "redirected"]
     op, arguments = redirected[0]
-    assert op == "per_token_cast" and arguments[2:4] == ("e4m3", 128) and arguments[-3:] == (None, None, {})
+    assert op == "per_token_cast" and set(arguments) == {"x", "format", "num_per_channels"} and arguments["format"] == "e4m3"
 
 
 def test_accumulators_and_given_outputs_are_the_same_objects():

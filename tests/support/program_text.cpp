@@ -538,7 +538,12 @@ class ProgramReader {
     if (line.accept("convert <")) {
       dtype(line);
       line.expect(">");
-      return made(Convert{to, slice(line), into.width});
+      Convert node{to, slice(line), into.width};
+      if (line.accept(";")) {
+        node.at_once = static_cast<int>(line.integer());
+        line.expect("at once");
+      }
+      return made(std::move(node));
     }
     if (line.accept("packed")) return packed(line, to, into.width);
     line.expect("load");

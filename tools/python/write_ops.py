@@ -1,7 +1,7 @@
 """Writes the functions of all ops, from their table, into the package: `write_ops.py PACKAGE_FOLDER`.
 
-The folder holds the compiled module; `_ops.py`, their types `_ops.pyi` and those of the module, `_core.pyi`, are written
-beside it. No op is named here.
+The folder holds the compiled module; `_ops.py`, `_traceable.py`, their types `_ops.pyi` and those of the module, `_core.pyi`,
+are written beside it. No op is named here.
 """
 
 import json
@@ -54,36 +54,14 @@ HEADER = '''"""Written by write_ops.py from the table of ops: a function for eac
 import collections
 
 from tessera import _core
-from tessera._tracing import is_tracing, traced
-
-
-def _shown_as(shown):
-    """Gives a function the signature and the documentation of another."""
-
-    def show(function):
-        function.__wrapped__ = shown
-        function.__doc__ = shown.__doc__
-        function.__module__ = shown.__module__ = "tessera"
-        return function
-
-    return show
-
 '''
 
 FUNCTION = '''
-def {name}({shown}):
-    """{doc}
-    """
+{name} = _core.function("{name}", {result}, """{name}({shown})
+--
 
-
-@_shown_as({name})
-def {name}({taken}):
-    if is_tracing():
-        return traced("{name}", ({arguments}, unknown))
-    return _{name}({arguments}, unknown)
-
-
-_{name} = _core.function("{name}", {result})
+{doc}
+""")
 '''
 
 RESULT = '''
@@ -175,24 +153,48 @@ def doc_of(op: Op) -> str:
         "Example:\n\n" + textwrap.indent(example_of(op), "  "),
     ]
     text = "\n\n".join(part for part in parts if part)
-    return textwrap.indent(text.replace("\\", "\\\\"), "    ").lstrip()
+    return text.replace("\\", "\\\\")
 
 
 def write_functions(ops: list[Op]) -> str:
     text = HEADER
     for op in ops:
-        names = [t["name"] for t in op.tensors] + [p["name"] for p in op.params] + ["out", "stream"]
         if op.result:
             text += RESULT.format(result=op.result, fields=tuple(op.fields)) + "\n"
         text += FUNCTION.format(
             name=op.name,
             shown=signature_of(op, ""),
-            taken=signature_of(op, "=...") + ", **unknown",
             doc=doc_of(op),
-            arguments=", ".join(names),
             result=op.result or None,
         )
     return text + FOOTER.format(names=[op.name for op in ops] + [op.result for op in ops if op.result])
+
+
+# ---- _traceable.py
+
+TRACEABLE_HEADER = '''"""Written by write_ops.py from the table of ops: what torch.compile traces in place of each function."""
+
+
+def traced(op, arguments):
+    import tessera.torch
+
+    return tessera.torch.traced(op, arguments)
+'''
+
+TRACEABLE = '''
+
+def {name}({taken}):
+    return traced("{name}", ({arguments}, unknown))
+'''
+
+
+def write_traceable(ops: list[Op]) -> str:
+    text = TRACEABLE_HEADER
+    for op in ops:
+        names = [t["name"] for t in op.tensors] + [p["name"] for p in op.params] + ["out", "stream"]
+        taken = signature_of(op, "=...") + ", **unknown"
+        text += TRACEABLE.format(name=op.name, taken=taken, arguments=", ".join(names))
+    return text + FOOTER.format(names=[op.name for op in ops])
 
 
 # ---- _ops.pyi
@@ -276,6 +278,7 @@ def main() -> None:
 
     ops = [Op(row, _core.op_texts(row["name"])) for row in json.loads(_core.table_json())["ops"]]
     (folder / "_ops.py").write_text(write_functions(ops))
+    (folder / "_traceable.py").write_text(write_traceable(ops))
     (folder / "_ops.pyi").write_text(write_stubs(ops))
     from nanobind.stubgen import StubGen
 

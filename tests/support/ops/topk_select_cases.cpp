@@ -91,15 +91,31 @@ void add_hostile(std::vector<OpCase>& cases) {
       cases.push_back(select_case(hostile.name, std::move(scores), 300, kByValue));
     }
   }
+}
+
+/// The same rows in many chunks: of one block, of several, of blocks that find too many candidates.
+void add_long_hostile(std::vector<OpCase>& cases) {
+  uint64_t seed = 60;
+  for (const Hostile& hostile : hostile_rows()) {
+    Random random(++seed);
+    const auto score = [&](int64_t i) { return hostile.score(random, i); };
+    const std::string name = std::string(hostile.name) + ", long";
+    cases.push_back(select_case(name, tensor_by(DType::f32, {1, 50001}, score), 512));
+    cases.push_back(select_case(name, tensor_by(DType::bf16, {1, 40000}, score), 100, kByValue));
+    cases.push_back(select_case(name, tensor_by(DType::f32, {1, 20000}, score), 1500, kByValue));
+  }
   Random random(29);
   cases.push_back(select_case(
-      "one ulp apart, in a cluster",
-      tensor_by(DType::f32, {1, 40000},
-                [&](int64_t) { return 1.0 + static_cast<double>(random.below(3)) * 0x1p-23; }),
+      "ascending, more chunks than blocks",
+      tensor_by(DType::f32, {1, 290000}, [](int64_t i) { return static_cast<double>(i / 3); }),
       512));
-  cases.push_back(select_case("all equal, in a cluster",
-                              tensor_by(DType::bf16, {1, 33000}, [](int64_t) { return -2.0; }), 100,
-                              kByValue));
+  cases.push_back(select_case("one good chunk, then better ones",
+                              tensor_by(DType::f32, {1, 66000},
+                                        [&](int64_t i) {
+                                          const bool is_good = i < 9000 || i > 61000;
+                                          return is_good ? 3 + random.normal() : random.normal();
+                                        }),
+                              4096, kByValue));
 }
 
 /// Pages of `size`, some of them absent.
@@ -167,9 +183,10 @@ std::vector<OpCase> topk_select_cases() {
   cases.push_back(select_case("", normal({0, 65}), 4));
   cases.push_back(select_case("", normal({3, 1}), 1));
   add_hostile(cases);
+  add_long_hostile(cases);
   add_options(cases);
-  // The ends of the tiers: registers of a block, of a cluster, memory.
-  for (const int64_t length : {8191, 8192, 8193, 16384, 16385, 32768, 32769, 65537}) {
+  // The ends of the tiers: one chunk, two, more blocks.
+  for (const int64_t length : {8191, 8192, 8193, 16383, 16384, 16385, 32768, 32769, 65537}) {
     cases.push_back(select_case("", normal({1, length}), 512));
   }
   for (const int64_t length : {16384, 32776}) {

@@ -40,6 +40,7 @@ struct DlExchange {
   int (*current_stream)(int32_t device_type, int32_t device_id, void** out);
 };
 
-inline constexpr int32_t kDlCpu = 1, kDlCuda = 2;
+inline constexpr int32_t kDlCpu = 1, kDlCuda = 2;  // device types
+inline constexpr uint8_t kDlFloat = 2;             // a type code, of f16, f32 and f64
 
 }  // namespace tessera::python

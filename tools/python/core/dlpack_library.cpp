@@ -139,6 +139,10 @@ TensorView view_of(const runtime::DlTensor& tensor, std::string_view op, std::st
   }
 }
 
+LentTensor Library::lend(PyObject*, std::string_view, std::string_view, Key&) const {
+  internal_error(fmt::format("{} lends no tensors", name()));
+}
+
 nb::object Library::shortened(const nb::object& tensor, const Dims& extents) const {
   nb::list slices;
   for (const int64_t extent : extents)

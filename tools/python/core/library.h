@@ -39,6 +39,12 @@ class Allocation {
   virtual nb::object make() const = 0;
 };
 
+/// What a call that is like an earlier one has to know of a tensor.
+struct LentTensor {
+  void* data = nullptr;
+  Device device;
+};
+
 /// A library of tensors. One object each, never destroyed.
 class Library {
  public:
@@ -52,6 +58,12 @@ class Library {
   /// Errors: argument, naming `argument`, for what no view can describe; Redirected; Python's own.
   virtual TensorView borrow(PyObject* tensor, std::string_view op, std::string_view argument,
                             const kernels::Stream* stream, Loans& loans) const = 0;
+  /// True if lend() may be called: the library's tensors are looked at without a call of Python.
+  virtual bool lends() const { return false; }
+  /// Adds to `key` all that borrow() would say of a tensor but its address, and the alignment of that.
+  /// Errors: those of borrow(), but for what no view can describe.
+  virtual LentTensor lend(PyObject* tensor, std::string_view op, std::string_view argument,
+                          Key& key) const;
   virtual std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,
                                               PyObject* like) const = 0;
   /// Bytes from the first element of a tensor to the end of its memory; none if that is not known.

@@ -1,11 +1,18 @@
 // The module tessera._core.
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "dsl/base/error.h"
 #include "kernels/all_ops.h"
 #include "kernels/op.h"
 #include "kernels/signature/table.h"
+#include "tools/python/core/arguments.h"
 #include "tools/python/core/buffer.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/op_function.h"
@@ -17,67 +24,94 @@
 namespace tessera::python {
 namespace {
 
-constexpr const char* kFunction = nullptr;  // the name of its capsule: none is compared
-
-/// An op's function behind the object that Python calls, made at its first call.
+/// An op's function behind the object that Python calls, made at its first call. Lives as long as the
+/// process.
 struct Function {
   const kernels::Op* op;
-  std::string name;
+  std::string name, text;
   PyMethodDef method;
   nb::object result_type;
   std::unique_ptr<OpFunction> made;
+
+  OpFunction& operator*() {
+    if (!made) {
+      made = std::make_unique<OpFunction>(kernels::parsed(*op));
+      made->set_result_type(result_type);
+    }
+    return *made;
+  }
 };
 
-OpFunction& of_capsule(PyObject* capsule) {
-  auto* const function = static_cast<Function*>(PyCapsule_GetPointer(capsule, kFunction));
-  if (!function->made) {
-    function->made = std::make_unique<OpFunction>(kernels::parsed(*function->op));
-    function->made->set_result_type(function->result_type);
-  }
-  return *function->made;
+// A built-in function without an object is named by its module alone, so that it can be pickled, and
+// torch.compile can put another in its place. It tells which one it is by its address.
+constexpr size_t kMostFunctions = 128;
+std::vector<Function*>& functions() {
+  static auto& all = *new std::vector<Function*>;
+  return all;
 }
 
-extern "C" PyObject* call_function(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
+template <size_t Number>
+PyObject* call_function(PyObject*, PyObject* const* arguments, Py_ssize_t num_positional,
+                        PyObject* names) {
   try {
-    return of_capsule(self)(arguments, static_cast<size_t>(count)).release().ptr();
+    return (**functions()[Number])(arguments, num_positional, names).release().ptr();
   } catch (...) {
     set_error();
     return nullptr;
   }
 }
 
-/// `result` is the class of results, a tuple, or None. The function lives as long as the process.
-nb::object make_function(const std::string& name, nb::object result) {
+using Entry = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+
+template <size_t... Numbers>
+constexpr std::array<Entry, sizeof...(Numbers)> entries(std::index_sequence<Numbers...>) {
+  return {&call_function<Numbers>...};
+}
+
+/// `result` is the class of results, a tuple, or None; `text` the signature and the documentation, as
+/// inspect.signature and help read them of built-in functions.
+nb::object make_function(const std::string& name, nb::object result, std::string text) {
+  static constexpr auto kEntries = entries(std::make_index_sequence<kMostFunctions>());
   const auto& ops = kernels::all_ops();
   const auto found =
       std::find_if(ops.begin(), ops.end(), [&](const kernels::Op* op) { return op->name == name; });
   if (found == ops.end()) kernels::find_op(name);  // which says what is wrong
-  auto* const function = new Function{*found, name, {}, {}, nullptr};
+  const size_t number = functions().size();
+  TESSERA_CHECK(number < kMostFunctions, "too many functions");
+  auto* const function = new Function{*found, name, std::move(text), {}, {}, nullptr};
+  functions().push_back(function);
   function->method = {function->name.c_str(),
-                      reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(call_function)),
-                      METH_FASTCALL, nullptr};
+                      reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kEntries[number])),
+                      METH_FASTCALL | METH_KEYWORDS, function->text.c_str()};
   if (!result.is_none()) function->result_type = std::move(result);
-  const nb::object self = owned(PyCapsule_New(function, kFunction, nullptr));
-  return owned(PyCFunction_NewEx(&function->method, self.ptr(), nullptr));
+  return owned(PyCFunction_NewEx(&function->method, nullptr, interned("tessera").ptr()));
 }
 
-/// Nanoseconds that a call takes up to each of its stages.
-nb::dict time_stages(const nb::object& function, const nb::tuple& arguments, int64_t calls) {
+/// Nanoseconds that a call of an op takes up to each of its stages.
+nb::dict time_stages(const std::string& name, const nb::tuple& arguments, const nb::dict& named,
+                     int64_t calls) {
   using Stage = OpFunction::Stage;
+  const auto found = std::find_if(functions().begin(), functions().end(),
+                                  [&](const Function* function) { return function->name == name; });
+  if (found == functions().end()) kernels::find_op(name);
   std::vector<PyObject*> given;
   for (const nb::handle argument : arguments) given.push_back(argument.ptr());
-  OpFunction& op = of_capsule(PyCFunction_GetSelf(function.ptr()));
+  for (const auto& [_, value] : named) given.push_back(value.ptr());
+  const nb::object names = nb::tuple(named.keys());
+  const auto num_positional = static_cast<Py_ssize_t>(nb::len(arguments));
   nb::dict times;
-  for (const auto& [name, last] : {std::pair{"read", Stage::read},
-                                   {"borrowed", Stage::borrowed},
-                                   {"known", Stage::known},
-                                   {"allocated", Stage::allocated},
-                                   {"launched", Stage::launched},
-                                   {"all", Stage::all}}) {
+  for (const auto& [stage, last] : {std::pair{"read", Stage::read},
+                                    {"borrowed", Stage::borrowed},
+                                    {"known", Stage::known},
+                                    {"allocated", Stage::allocated},
+                                    {"launched", Stage::launched},
+                                    {"all", Stage::all}}) {
     const auto begin = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < calls; ++i) op.call(given.data(), given.size(), last);
+    for (int64_t i = 0; i < calls; ++i) {
+      (***found).call(given.data(), num_positional, names.ptr(), last);
+    }
     const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - begin;
-    times[name] = spent.count() / static_cast<double>(calls);
+    times[stage] = spent.count() / static_cast<double>(calls);
   }
   return times;
 }
@@ -96,11 +130,12 @@ NB_MODULE(_core, module) {
   module.attr("version") = TESSERA_VERSION;
   module.def(
       "function", &make_function, nb::arg("op"), nb::arg("result") = nb::none(),
-      "The function of an op, all arguments by position (see tessera._ops); `result` is the class "
-      "of its results of several fields.");
-  module.def("time_stages", &time_stages, nb::arg("function"), nb::arg("arguments"),
+      nb::arg("text") = "",
+      "The function of an op; `result` is the class of its results of several fields, `text` its "
+      "signature and documentation (see tessera._ops).");
+  module.def("time_stages", &time_stages, nb::arg("op"), nb::arg("arguments"), nb::arg("named"),
              nb::arg("calls"),
-             "Nanoseconds of a call of `function` up to each of its stages, for measurements.");
+             "Nanoseconds of a call of an op up to each of its stages, for measurements.");
   module.def(
       "check_values", &OpFunction::check_values, nb::arg("on"),
       "Whether calls of this thread wait and raise what kernels report of values. Returns what was "

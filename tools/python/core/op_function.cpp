@@ -11,7 +11,6 @@
 #include "kernels/jit/prepared.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/op_function_call.h"
-#include "tools/python/core/options.h"
 #include "tools/python/core/redirect.h"
 #include "tools/python/core/signals.h"
 
@@ -31,38 +30,21 @@ bool is_always_there(const TensorRule& tensor) {
   return !tensor.optional && !tensor.accumulate;
 }
 
-}  // namespace
-
-namespace {
-
-/// The tensors of a call under their names, in the order of the signature.
-struct Named {
-  Inline<kernels::NamedTensor, kMostSlots> tensors;
-  Inline<kernels::NamedList, kMostSlots> lists;
-
-  template <class Call>
-  Named(const std::vector<TensorRule>& rules, const Call& call) {
-    static const TensorView absent;
-    for (size_t slot = 0; slot < rules.size(); ++slot) {
-      const auto& [first, count] = call.slots[slot];
-      const char* const name = rules[slot].name.c_str();
-      if (!rules[slot].list.empty()) {
-        lists.push_back({name, std::span<const TensorView>(call.views.data() + first, count)});
-      } else {
-        tensors.push_back({name, count == 0 ? absent : call.views[first]});
-      }
-    }
+void add_to_key(const TensorView& view, Key& key) {
+  key.push_back(static_cast<uint64_t>(view.dtype) | static_cast<uint64_t>(view.rank()) << 8 |
+                static_cast<uint64_t>(view.device.ordinal) << 16 |
+                uint64_t{view.device.is_cuda()} << 48 | uint64_t{view.read_only} << 49);
+  key.push_back(kernels::jit::alignment_of(view.data));
+  for (int i = 0; i < view.rank(); ++i) {
+    key.push_back(static_cast<uint64_t>(view.shape[i]));
+    key.push_back(static_cast<uint64_t>(view.strides[i]));
   }
-  std::span<const kernels::NamedTensor> all_tensors() const {
-    return {tensors.data(), tensors.size()};
-  }
-  std::span<const kernels::NamedList> all_lists() const { return {lists.data(), lists.size()}; }
-};
+}
 
 }  // namespace
 
-const TensorView& OpFunction::Call::add(size_t slot, const TensorRule& rule, PyObject* object,
-                                        std::string_view op) {
+void OpFunction::Call::add(size_t slot, const TensorRule& rule, PyObject* object,
+                           const std::string& op) {
   const TensorType& type = tensor_type_of(object);
   if (type.library == nullptr) {
     refuse(op, rule.name, "TYPE", fmt::format("argument '{}' is no tensor", rule.name),
@@ -79,26 +61,52 @@ const TensorView& OpFunction::Call::add(size_t slot, const TensorRule& rule, PyO
            fmt::format("{}, as '{}' is", library->name(), *first_name),
            std::string(type.library->name()));
   }
-  return borrow(slot, rule, object, op);
+  add_known(slot, rule, object, op);
 }
 
-const TensorView& OpFunction::Call::borrow(size_t slot, const TensorRule& rule, PyObject* object,
-                                           std::string_view op) {
-  const TensorView view =
-      library->borrow(object, op, rule.name, has_stream ? &stream : nullptr, loans);
-  if (first_tensor == object) device = view.device;
-  Views& of_slot = slots[slot];
-  if (of_slot.count++ == 0) of_slot.first = views.size();
-  return views.push_back(view);
+void OpFunction::Call::add_known(size_t slot, const TensorRule& rule, PyObject* object,
+                                 const std::string& op) {
+  LentTensor lent;
+  if (library->lends()) {
+    lent = library->lend(object, op, rule.name, key);
+  } else {
+    const TensorView& view = views.push_back(view_of(rule, object, op));
+    lent = {view.data, view.device};
+    add_to_key(view, key);
+  }
+  if (first_tensor == object) device = lent.device;
+  Range& of_slot = slots[slot];
+  if (of_slot.count++ == 0) of_slot.first = static_cast<uint16_t>(tensors.size());
+  tensors.push_back({object, lent.data});
 }
 
-void OpFunction::Call::add_to_key(const TensorView& view) {
-  key.push_back(static_cast<uint64_t>(view.dtype) | static_cast<uint64_t>(view.rank()) << 8 |
-                static_cast<uint64_t>(view.device.ordinal) << 16 |
-                uint64_t{view.device.is_cuda()} << 48 | uint64_t{view.read_only} << 49);
-  for (int i = 0; i < view.rank(); ++i) {
-    key.push_back(static_cast<uint64_t>(view.shape[i]));
-    key.push_back(static_cast<uint64_t>(view.strides[i]));
+TensorView OpFunction::Call::view_of(const TensorRule& rule, PyObject* object,
+                                     const std::string& op) {
+  return library->borrow(object, op, rule.name, has_stream ? &stream : nullptr, loans);
+}
+
+OpFunction::Named::Named(const OpFunction& function, Call& call, Which which) {
+  static const TensorView absent;
+  const std::vector<TensorRule>& rules = function.op_->signature.tensors;
+  // Tensors of a library that lends are looked at here, in the order in which they were added.
+  for (size_t i = call.views.size(); i < call.tensors.size(); ++i) {
+    size_t slot = 0;
+    while (i < call.slots[slot].first ||
+           i >= size_t{call.slots[slot].first} + call.slots[slot].count) {
+      ++slot;
+    }
+    call.views.push_back(call.view_of(rules[slot], call.tensors[i].object, function.table_->name));
+  }
+  for (size_t slot = 0; slot < rules.size(); ++slot) {
+    Call::Range range = call.slots[slot];
+    if (which == Which::arguments && !function.is_argument(slot)) range = {};
+    const auto& [first, count] = range;
+    const char* const name = rules[slot].name.c_str();
+    if (!rules[slot].list.empty()) {
+      lists.push_back({name, std::span<const TensorView>(call.views.data() + first, count)});
+    } else {
+      tensors.push_back({name, count == 0 ? absent : call.views[first]});
+    }
   }
 }
 
@@ -106,18 +114,33 @@ OpFunction::OpFunction(const kernels::ParsedOp& op)
     : op_(&op), table_(&kernels::table_of(op)), may_wait_(static_cast<bool>(table_->trim)) {
   const size_t size = op.signature.tensors.size();
   TESSERA_CHECK(size <= kMostSlots, "an op with too many tensors");
+  std::vector<std::string> names;
   const auto add_arguments = [&](const auto& belongs) {
     for (size_t slot = 0; slot < size; ++slot) {
-      if (rule(slot).is_input() && belongs(rule(slot))) inputs_.push_back(slot);
+      if (!rule(slot).is_input() || !belongs(rule(slot))) continue;
+      inputs_.push_back(slot);
+      names.push_back(rule(slot).name);
     }
+    return names.size();
   };
-  add_arguments([](const TensorRule& t) { return is_always_there(t); });
+  const size_t num_positional =
+      add_arguments([](const TensorRule& t) { return is_always_there(t); });
   add_arguments([](const TensorRule& t) { return !is_always_there(t) && !t.accumulate; });
   add_arguments([](const TensorRule& t) { return t.accumulate; });
+  for (const kernels::ParamInfo& param : table_->params) names.push_back(param.name);
+  names.insert(names.end(), {"out", "stream"});
+  TESSERA_CHECK(names.size() <= kMostArguments, "an op with too many arguments");
+  names_.emplace(*table_, names, num_positional);
+  for (const bool is_list : {false, true}) {
+    for (size_t slot = 0; slot < size; ++slot) {
+      if (rule(slot).list.empty() != is_list) addresses_.push_back(slot);
+    }
+  }
   for (size_t slot = 0; slot < size; ++slot) {
     const TensorRule& tensor = rule(slot);
     if (!tensor.is_workspace && (tensor.role == Role::out || tensor.accumulate)) {
       fields_.push_back(slot);
+      field_names_.push_back(interned(tensor.name));
     }
   }
 }
@@ -126,26 +149,26 @@ bool OpFunction::is_argument(size_t slot) const {
   return rule(slot).is_input();
 }
 
-nb::object OpFunction::call(PyObject* const* arguments, size_t count, Stage last) {
+nb::object OpFunction::call(PyObject* const* arguments, Py_ssize_t num_positional, PyObject* names,
+                            Stage last) {
+  Call call;
+  names_->place(arguments, num_positional, names, call.arguments.data());
   const size_t first_option = inputs_.size(), out = first_option + table_->params.size();
-  TESSERA_CHECK(count == out + 3, "an op called with a wrong number of arguments");
-  PyObject* const unknown = arguments[out + 2];
-  if (unknown != Py_None && PyDict_Size(unknown) > 0) refuse_unknown_name(*table_, unknown);
   try {
-    Call call;
-    if (!is_absent_object(arguments[out + 1])) {
+    if (PyObject* const stream = call.arguments[out + 1]; !is_absent_object(stream)) {
       call.has_stream = true;
-      call.stream = stream_of(arguments[out + 1], table_->name);
+      call.stream = stream_of(stream, table_->name);
     }
-    call.options.read(*table_, arguments + first_option, call.key);
-    read_given_outputs(call, arguments[out], arguments);
+    known_options_.add_to_key(*table_, &call.arguments[first_option], call.key);
+    read_given_outputs(call, call.arguments[out]);
     if (last == Stage::read) return nb::none();
-    borrow_inputs(call, arguments);
+    add_inputs(call);
+    add_given_outputs(call);
     if (!call.has_stream && call.library != nullptr) {
       call.stream = call.library->current_stream(call.device);
     }
     if (last == Stage::borrowed) return nb::none();
-    call.entry = entry_of(call);
+    find_entry(call);
     if (last == Stage::known) return nb::none();
     place_outputs(call);
     if (last == Stage::allocated) return nb::none();
@@ -156,30 +179,29 @@ nb::object OpFunction::call(PyObject* const* arguments, size_t count, Stage last
     if (may_wait_) trim(call);
     return result(call);
   } catch (const Redirected&) {
-    return redirected_call(table_->name, arguments, count);
+    return redirected_call(table_->name, names_->given(call.arguments.data()));
   }
 }
 
-void OpFunction::borrow_inputs(Call& call, PyObject* const* arguments) const {
+void OpFunction::add_inputs(Call& call) const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const size_t slot = inputs_[i];
     const TensorRule& tensor = rule(slot);
-    if (is_absent_object(arguments[i])) {
+    PyObject* const argument = call.arguments[i];
+    if (is_absent_object(argument)) {
       call.key.push_back(~uint64_t{0});
     } else if (tensor.list.empty()) {
-      call.add_to_key(call.add(slot, tensor, arguments[i], table_->name));
+      call.add(slot, tensor, argument, table_->name);
     } else {
-      const nb::object items = sequence_of(arguments[i], table_->name, tensor.name);
+      const nb::object items = sequence_of(argument, table_->name, tensor.name);
       call.key.push_back(nb::len(items));
-      for (const nb::handle item : items) {
-        call.add_to_key(call.add(slot, tensor, item.ptr(), table_->name));
-      }
+      for (const nb::handle item : items) call.add(slot, tensor, item.ptr(), table_->name);
       call.loans.keep(items);
     }
   }
 }
 
-std::shared_ptr<const OpFunction::Entry> OpFunction::entry_of(Call& call) {
+void OpFunction::find_entry(Call& call) {
   call.key.push_back(reinterpret_cast<uintptr_t>(call.library));
   const Key& key = call.key;
   uint64_t hash = 0;
@@ -190,17 +212,18 @@ std::shared_ptr<const OpFunction::Entry> OpFunction::entry_of(Call& call) {
   const auto found = entries_.find(hash);
   if (found != entries_.end() && found->second->key.size() == key.size() &&
       std::memcmp(found->second->key.data(), key.data(), key.size() * sizeof(uint64_t)) == 0) {
-    return found->second;
+    call.entry = found->second;
+    return;
   }
-  const std::shared_ptr<const Entry> entry = make_entry(call);
+  call.entry = make_entry(call);
   if (entries_.size() >= kMostEntries) entries_.clear();
-  entries_[hash] = entry;
-  return entry;
+  entries_[hash] = call.entry;
 }
 
-std::shared_ptr<const OpFunction::Entry> OpFunction::make_entry(const Call& call) const {
-  const Named named(op_->signature.tensors, call);
+std::shared_ptr<OpFunction::Entry> OpFunction::make_entry(Call& call) const {
+  call.options.read(*table_, &call.arguments[inputs_.size()]);
   const kernels::Params params = checked_params(*table_, call.options.all());
+  const Named named(*this, call, Named::Which::arguments);
   const kernels::Tensors inputs = given_tensors(*table_, named.all_tensors(), named.all_lists());
   auto entry = std::make_shared<Entry>();
   entry->key.assign(call.key.data(), call.key.data() + call.key.size());
@@ -214,75 +237,53 @@ std::shared_ptr<const OpFunction::Entry> OpFunction::make_entry(const Call& call
     made.info = std::move(output);
     entry->made.push_back(std::move(made));
   }
+  check_given(call, *entry);
   return entry;
 }
 
-void OpFunction::place_outputs(Call& call) const {
-  const size_t size = call.entry->made.size();
-  call.made.resize(size);
-  for (size_t number = 0; number < size; ++number) place(call, number);
-  for (const size_t slot : fields_) {
-    if (call.given[slot] == nullptr || is_argument(slot) || call.slots[slot].count > 0) continue;
-    if (!rule(slot).list.empty()) continue;  // of length 0
-    refuse(table_->name, rule(slot).name, "NAME",
-           fmt::format("'out' names '{}', which this call does not write", rule(slot).name),
-           "outputs that the call asks for", rule(slot).name);
-  }
-}
-
-void OpFunction::place(Call& call, size_t number) const {
-  const Made& made = call.entry->made[number];
-  const TensorRule& tensor = rule(made.slot);
-  PyObject* const given = call.given[made.slot];
-  nb::object& object = call.made[number];
-  if (given == nullptr) {
-    object = made.allocation->make();
-    call.borrow(made.slot, tensor, object.ptr(), table_->name);
-    return;
-  } else if (is_argument(made.slot)) {  // an accumulator: among the arguments already
-    object = nb::borrow(given);
-    return;
-  } else if (tensor.list.empty()) {
-    object = nb::borrow(given);
-  } else {
-    const nb::object items = sequence_of(given, table_->name, tensor.name);
-    if (made.item >= nb::len(items)) {
-      refuse(table_->name, tensor.name, "",
-             fmt::format("list '{}' has the wrong length", tensor.name), "a tensor for each output",
-             fmt::format("{}", nb::len(items)));
-    }
-    object = items[made.item];
-  }
-  const TensorView view = call.add(made.slot, tensor, object.ptr(), table_->name);
-  check_room(*call.library, object, view, made.info);
-}
-
-// Ops write the padding of an output as well, which no extent or stride of a given tensor shows.
-void OpFunction::check_room(const Library& library, const nb::object& given, const TensorView& view,
-                            const OutputInfo& output) const {
-  const int64_t element = bytes(output.dtype), needed = output.storage_elements * element;
-  const bool is_like = view.dtype == output.dtype && view.shape == output.shape;
-  if (needed <= view.span_bytes() || !is_like) return;  // else the op says what is wrong
-  const std::optional<int64_t> there = library.bytes_behind(given);
-  if (there && *there >= needed) return;
-  refuse(table_->name, output.name, "",
-         fmt::format("output '{}' has no room for its padding", output.name),
-         fmt::format("{} elements from its first on, as the op allocates", output.storage_elements),
-         there ? fmt::format("{} elements", *there / element)
-               : std::string("memory whose end is not known"));
-}
-
 void OpFunction::run(Call& call) const {
-  const Named named(op_->signature.tensors, call);
-  kernels::call_op(*table_, named.all_tensors(), named.all_lists(), call.options.all(),
-                   call.device.is_cuda() ? call.stream : nullptr,
-                   [](const std::function<void()>& in_full) { run_interruptibly(in_full); });
+  if (!launch_again(call)) run_in_full(call);
+}
+
+bool OpFunction::launch_again(const Call& call) const {
+  const Entry& entry = *call.entry;
+  if (!entry.again) return false;
+  // The alignment of given tensors is part of the key.
+  for (const Made& made : entry.made) {
+    const void* const data = call.tensors[call.slots[made.slot].first + made.item].data;
+    if (kernels::jit::alignment_of(data) != made.alignment) return false;
+  }
+  Inline<void*, kMostSlots> data;
+  for (const size_t slot : addresses_) {
+    const auto& [first, count] = call.slots[slot];
+    for (size_t i = 0; i < count; ++i) data.push_back(call.tensors[first + i].data);
+    if (count == 0 && rule(slot).list.empty()) data.push_back(nullptr);
+  }
+  return entry.again->launch_again({data.data(), data.size()}, call.stream_of_kernels());
+}
+
+void OpFunction::run_in_full(Call& call) const {
+  call.options.read(*table_, &call.arguments[inputs_.size()]);
+  const Named named(*this, call, Named::Which::all);
+  std::optional<kernels::jit::RepeatableCall> again;
+  run_interruptibly([&] {
+    again = kernels::call_in_full(*table_, named.all_tensors(), named.all_lists(),
+                                  call.options.all(), call.stream_of_kernels());
+  });
+  if (!again) return;
+  Entry& entry = *call.entry;
+  for (Made& made : entry.made) {
+    made.alignment =
+        kernels::jit::alignment_of(call.tensors[call.slots[made.slot].first + made.item].data);
+  }
+  entry.again = std::move(again);
 }
 
 void OpFunction::finish(Call& call) const {
   for (size_t i = 0; i < call.made.size(); ++i) {
     if (call.given[call.entry->made[i].slot] != nullptr) continue;
-    call.made[i] = call.library->finished(std::move(call.made[i]));
+    nb::object made = nb::borrow(call.made[i]);
+    call.made.replace(i, call.library->finished(std::move(made)));
   }
 }
 
@@ -302,17 +303,19 @@ void OpFunction::raise_value_errors(const Call& call) const {
 
 void OpFunction::trim(Call& call) const {
   if (kernels::jit::call_mode().until != kernels::jit::CallMode::Until::done) return;
-  const Named named(op_->signature.tensors, call);
+  call.options.read(*table_, &call.arguments[inputs_.size()]);
+  const Named named(*this, call, Named::Which::all);
   kernels::Tensors tensors = given_tensors(*table_, named.all_tensors(), named.all_lists());
   const kernels::Params params = checked_params(*table_, call.options.all());
   {
     const nb::gil_scoped_release released;
-    table_->trim(tensors, params, call.device.is_cuda() ? call.stream : nullptr);
+    table_->trim(tensors, params, call.stream_of_kernels());
   }
   for (size_t i = 0; i < call.made.size(); ++i) {
     const OutputInfo& info = call.entry->made[i].info;
     const Dims& shape = tensors.at(info.name).shape;
-    if (!(shape == info.shape)) call.made[i] = call.library->shortened(call.made[i], shape);
+    if (shape == info.shape) continue;
+    call.made.replace(i, call.library->shortened(nb::borrow(call.made[i]), shape));
   }
   call.waited = waits_for_data(params);
 }

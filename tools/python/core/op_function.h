@@ -1,8 +1,11 @@
 #pragma once
 // An op as a function of Python: its arguments read into a call, its results allocated by the library
-// that the tensors are of.
+// that the tensors are of. A call like an earlier one is found by words that tell calls apart and
+// launched again; any other is checked and made in full.
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,27 +13,30 @@
 #include "kernels/op_call.h"
 #include "kernels/signature/call.h"
 #include "kernels/signature/table.h"
+#include "tools/python/core/arguments.h"
 #include "tools/python/core/library.h"
+#include "tools/python/core/options.h"
 #include "tools/python/core/python.h"
 
 namespace tessera::python {
 
-/// Takes all arguments by position, in this order: the tensors that are always there; optional inputs
-/// and in-place tensors; accumulators; parameters, each in the order of the table; `out`; `stream`; a
-/// dict of names that are unknown, or None. An argument that was not given is `...`, or None.
+/// Takes, as a vectorcall: the tensors that are always there, by position or by name; by name alone
+/// optional inputs and in-place tensors; accumulators; parameters, each in the order of the table;
+/// `out`; `stream`. None stands for what was not given.
 class OpFunction {
  public:
   explicit OpFunction(const kernels::ParsedOp& op);
 
   /// Errors: those of the op; argument for what is no tensor, tensors of several libraries or devices,
   ///         values of another type, unknown names; Python's own.
-  nb::object operator()(PyObject* const* arguments, size_t count) {
-    return call(arguments, count, Stage::all);
+  nb::object operator()(PyObject* const* arguments, Py_ssize_t num_positional, PyObject* names) {
+    return call(arguments, num_positional, names, Stage::all);
   }
 
   /// How far a call goes, for measuring what its parts cost: `all` alone is a call.
   enum class Stage : uint8_t { read, borrowed, known, allocated, launched, all };
-  nb::object call(PyObject* const* arguments, size_t count, Stage last);
+  nb::object call(PyObject* const* arguments, Py_ssize_t num_positional, PyObject* names,
+                  Stage last);
   /// Whether calls of this thread on GPU tensors wait and throw what kernels report of values. Returns
   /// what was set before.
   static bool check_values(bool on);
@@ -41,19 +47,23 @@ class OpFunction {
   struct Call;
   struct Made;
   struct Entry;
+  struct Named;
 
   const kernels::TensorRule& rule(size_t slot) const { return op_->signature.tensors[slot]; }
   bool is_argument(size_t slot) const;
-  void borrow_inputs(Call& call, PyObject* const* arguments) const;
-  void read_given_outputs(Call& call, PyObject* out, PyObject* const* arguments) const;
-  void give(Call& call, size_t field, PyObject* tensor) const;
-  std::shared_ptr<const Entry> entry_of(Call& call);
-  std::shared_ptr<const Entry> make_entry(const Call& call) const;
+  // In the order of a call.
+  void add_inputs(Call& call) const;
+  void read_given_outputs(Call& call, PyObject* out) const;
+  void give(Call& call, size_t slot, PyObject* tensor) const;
+  void add_given_outputs(Call& call) const;
+  void find_entry(Call& call);
+  std::shared_ptr<Entry> make_entry(Call& call) const;
   void place_outputs(Call& call) const;
-  void place(Call& call, size_t number) const;
-  void check_room(const Library& library, const nb::object& given, const TensorView& view,
-                  const kernels::OutputInfo& output) const;
+  void check_given(const Call& call, Entry& entry) const;
+  void check_room(const Call& call, const Made& made, PyObject* given) const;
   void run(Call& call) const;
+  bool launch_again(const Call& call) const;
+  void run_in_full(Call& call) const;
   void raise_value_errors(const Call& call) const;
   void finish(Call& call) const;
   void trim(Call& call) const;
@@ -63,11 +73,15 @@ class OpFunction {
   const kernels::ParsedOp* op_;
   const kernels::OpInfo* table_;
   // Tensors by their place in the signature, the slot.
-  std::vector<size_t> inputs_;  // in the order of the arguments
-  std::vector<size_t> fields_;  // in the order of the results
-  bool may_wait_;               // for data, to learn how long outputs are
+  std::vector<size_t> inputs_;     // in the order of the arguments
+  std::vector<size_t> fields_;     // in the order of the results
+  std::vector<size_t> addresses_;  // in the order of kernels::call_in_full: lists last
+  std::vector<nb::object> field_names_;
+  std::optional<ArgumentNames> names_;
+  bool may_wait_;  // for data, to learn how long outputs are
   nb::object result_type_;
-  std::unordered_map<uint64_t, std::shared_ptr<const Entry>> entries_;
+  KnownOptions known_options_;
+  std::unordered_map<uint64_t, std::shared_ptr<Entry>> entries_;
 };
 
 }  // namespace tessera::python

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "kernels/jit/repeatable_call.h"
 #include "tools/python/core/op_function.h"
 #include "tools/python/core/options.h"
 
 namespace tessera::python {
 
 inline constexpr size_t kMostSlots = 40;
+inline constexpr size_t kMostArguments = 64;
 
 /// How an argument looks that was not given.
 inline bool is_absent_object(PyObject* object) {
@@ -20,32 +22,40 @@ inline bool is_absent_object(PyObject* object) {
 
 /// One call on its way.
 struct OpFunction::Call {
-  struct Views {
-    size_t first = 0, count = 0;
+  struct Tensor {
+    PyObject* object;
+    void* data;
+  };
+  struct Range {
+    uint16_t first = 0, count = 0;  // of `tensors`; none: absent
   };
 
+  std::array<PyObject*, kMostArguments> arguments;
   const Library* library = nullptr;
   PyObject* first_tensor = nullptr;
   const std::string* first_name = nullptr;
   Device device;
   bool has_stream = false;
   kernels::Stream stream = nullptr;
-  Inline<TensorView, 24> views;
-  std::array<Views, kMostSlots> slots;  // of views; none: absent
-  OptionReader options;
+  Inline<Tensor, 24> tensors;
+  std::array<Range, kMostSlots> slots;
+  Inline<TensorView, 24> views;  // of `tensors`, as far as they were looked at
+  OptionReader options;          // empty until a call in full reads them
   Key key;
   std::array<PyObject*, kMostSlots> given = {};  // outputs that the caller gave
-  std::shared_ptr<const Entry> entry;
-  std::vector<nb::object> made;  // by entry->made
+  std::shared_ptr<Entry> entry;
+  References made;  // by entry->made
   bool waited = false;
   Loans loans;
 
-  const TensorView& add(size_t slot, const kernels::TensorRule& rule, PyObject* object,
-                        std::string_view op);
+  /// Adds a tensor of a slot, and what it is to the key. Errors: argument, if it is none of `library`.
+  void add(size_t slot, const kernels::TensorRule& rule, PyObject* object, const std::string& op);
   /// The same of a tensor that is known to be of the call's library.
-  const TensorView& borrow(size_t slot, const kernels::TensorRule& rule, PyObject* object,
-                           std::string_view op);
-  void add_to_key(const TensorView& view);
+  void add_known(size_t slot, const kernels::TensorRule& rule, PyObject* object,
+                 const std::string& op);
+  /// The view of a tensor that is not looked at yet.
+  TensorView view_of(const kernels::TensorRule& rule, PyObject* object, const std::string& op);
+  kernels::Stream stream_of_kernels() const { return device.is_cuda() ? stream : nullptr; }
 };
 
 /// One tensor that a kind of call writes.
@@ -54,12 +64,28 @@ struct OpFunction::Made {
   size_t slot = 0;
   size_t item = 0;  // of a list
   std::unique_ptr<Allocation> allocation;
+  bool needs_room = false;  // a given tensor, whose view does not show the padding behind it
+  uint64_t alignment = 0;   // of what `again` was learned with
 };
 
 /// What calls that differ in addresses only have in common.
 struct OpFunction::Entry {
   std::vector<uint64_t> key;
   std::vector<Made> made;
+  std::optional<kernels::jit::RepeatableCall> again;
+};
+
+/// The tensors of a call under their names, in the order of the signature.
+struct OpFunction::Named {
+  Inline<kernels::NamedTensor, kMostSlots> tensors;
+  Inline<kernels::NamedList, kMostSlots> lists;
+
+  enum class Which : uint8_t { arguments, all };  // all: with outputs
+  Named(const OpFunction& function, Call& call, Which which);
+  std::span<const kernels::NamedTensor> all_tensors() const {
+    return {tensors.data(), tensors.size()};
+  }
+  std::span<const kernels::NamedList> all_lists() const { return {lists.data(), lists.size()}; }
 };
 
 }  // namespace tessera::python

@@ -10,20 +10,23 @@
 
 namespace tessera::python {
 
+using kernels::TensorRule;
+
 // What `out` may be: the tensor of a single output, names with tensors, or a result.
-void OpFunction::read_given_outputs(Call& call, PyObject* out, PyObject* const* arguments) const {
+void OpFunction::read_given_outputs(Call& call, PyObject* out) const {
   for (size_t i = inputs_.size(); i > 0 && rule(inputs_[i - 1]).accumulate; --i) {
-    if (!is_absent_object(arguments[i - 1])) call.given[inputs_[i - 1]] = arguments[i - 1];
+    PyObject* const accumulator = call.arguments[i - 1];
+    if (!is_absent_object(accumulator)) call.given[inputs_[i - 1]] = accumulator;
   }
   if (is_absent_object(out)) return;
   if (PyDict_Check(out)) {
     PyObject *name = nullptr, *tensor = nullptr;
+    size_t expected = 0;
     for (Py_ssize_t at = 0; PyDict_Next(out, &at, &name, &tensor) != 0;) {
-      const auto found = std::find_if(fields_.begin(), fields_.end(), [&](size_t slot) {
-        return PyUnicode_Check(name) && text_of(name) == rule(slot).name;
-      });
-      if (found == fields_.end()) refuse_unknown_output(*table_, name);
-      give(call, *found, tensor);
+      const size_t field = find_name(field_names_, name, expected);
+      if (field == fields_.size()) refuse_unknown_output(*table_, name);
+      give(call, fields_[field], tensor);
+      expected = field + 1;
     }
   } else if (fields_.size() == 1) {
     give(call, fields_[0], out);
@@ -51,13 +54,87 @@ void OpFunction::give(Call& call, size_t slot, PyObject* tensor) const {
   call.given[slot] = tensor;
 }
 
+void OpFunction::add_given_outputs(Call& call) const {
+  for (const size_t slot : fields_) {
+    PyObject* const given = call.given[slot];
+    if (given == nullptr || is_argument(slot)) continue;
+    const TensorRule& tensor = rule(slot);
+    call.key.push_back(slot);
+    if (tensor.list.empty()) {
+      call.add(slot, tensor, given, table_->name);
+      continue;
+    }
+    const nb::object items = sequence_of(given, table_->name, tensor.name);
+    call.key.push_back(nb::len(items));
+    for (const nb::handle item : items) call.add(slot, tensor, item.ptr(), table_->name);
+    call.loans.keep(items);
+  }
+}
+
+// What outputs of this kind of call have to be, as far as the op itself does not say it.
+void OpFunction::check_given(const Call& call, Entry& entry) const {
+  for (const size_t slot : fields_) {
+    if (call.given[slot] == nullptr || is_argument(slot)) continue;
+    const TensorRule& tensor = rule(slot);
+    const auto is_of_slot = [&](const Made& made) { return made.slot == slot; };
+    const auto written = std::count_if(entry.made.begin(), entry.made.end(), is_of_slot);
+    if (!tensor.list.empty() && call.slots[slot].count != written) {
+      refuse(table_->name, tensor.name, "",
+             fmt::format("list '{}' has the wrong length", tensor.name), "a tensor for each output",
+             fmt::format("{}", call.slots[slot].count));
+    }
+    if (tensor.list.empty() && written == 0) {
+      refuse(table_->name, tensor.name, "NAME",
+             fmt::format("'out' names '{}', which this call does not write", tensor.name),
+             "outputs that the call asks for", tensor.name);
+    }
+  }
+  for (Made& made : entry.made) {
+    if (call.given[made.slot] == nullptr || is_argument(made.slot)) continue;
+    const TensorView& view = call.views[call.slots[made.slot].first + made.item];
+    const kernels::OutputInfo& output = made.info;
+    const int64_t needed = output.storage_elements * bytes(output.dtype);
+    const bool is_like = view.dtype == output.dtype && view.shape == output.shape;
+    made.needs_room = is_like && needed > view.span_bytes();  // else the op says what is wrong
+  }
+}
+
+// Ops write the padding of an output as well, which no extent or stride of a given tensor shows.
+void OpFunction::check_room(const Call& call, const Made& made, PyObject* given) const {
+  const kernels::OutputInfo& output = made.info;
+  const int64_t element = bytes(output.dtype), needed = output.storage_elements * element;
+  const std::optional<int64_t> there = call.library->bytes_behind(given);
+  if (there && *there >= needed) return;
+  refuse(table_->name, output.name, "",
+         fmt::format("output '{}' has no room for its padding", output.name),
+         fmt::format("{} elements from its first on, as the op allocates", output.storage_elements),
+         there ? fmt::format("{} elements", *there / element)
+               : std::string("memory whose end is not known"));
+}
+
+void OpFunction::place_outputs(Call& call) const {
+  for (const Made& made : call.entry->made) {
+    PyObject* const given = call.given[made.slot];
+    if (given == nullptr) {
+      call.made.push_back(made.allocation->make());
+      call.add_known(made.slot, rule(made.slot), call.made.back(), table_->name);
+    } else if (is_argument(made.slot)) {  // an accumulator
+      call.made.push_back(nb::borrow(given));
+    } else {
+      PyObject* const tensor = call.tensors[call.slots[made.slot].first + made.item].object;
+      call.made.push_back(nb::borrow(tensor));
+      if (made.needs_room) check_room(call, made, tensor);
+    }
+  }
+}
+
 nb::object OpFunction::field(Call& call, size_t slot) const {
   const bool is_list = !rule(slot).list.empty();
   nb::object list = is_list ? nb::object(nb::list()) : nb::none();
   for (size_t i = 0; i < call.made.size(); ++i) {
     if (call.entry->made[i].slot != slot) continue;
-    if (!is_list) return std::move(call.made[i]);
-    check(PyList_Append(list.ptr(), call.made[i].ptr()));
+    if (!is_list) return nb::borrow(call.made[i]);
+    check(PyList_Append(list.ptr(), call.made[i]));
   }
   return list;  // None for an output that was not asked for
 }
@@ -66,22 +143,21 @@ nb::object OpFunction::result(Call& call) const {
   if (fields_.empty()) return nb::none();
   if (fields_.size() == 1) return field(call, fields_[0]);
   const auto size = static_cast<Py_ssize_t>(fields_.size());
-  nb::object fields = owned(PyTuple_New(size + (may_wait_ ? 1 : 0)));
+  // An instance of the class, as its own `_make` would fill it, without a call of Python code.
+  const nb::handle type = result_type_.is_valid()
+                              ? nb::handle(result_type_)
+                              : nb::handle(reinterpret_cast<PyObject*>(&PyTuple_Type));
+  const nb::object fields = owned(
+      PyType_GenericAlloc(reinterpret_cast<PyTypeObject*>(type.ptr()), size + (may_wait_ ? 1 : 0)));
   for (Py_ssize_t i = 0; i < size; ++i) {
     nb::object value = field(call, fields_[static_cast<size_t>(i)]);
     if (may_wait_ && i + 1 == size) {  // the last output once more, as a list of the host
       nb::object on_host = call.waited ? nb::object(value.attr("tolist")()) : nb::none();
-      PyTuple_SetItem(fields.ptr(), size, on_host.release().ptr());
+      check(PyTuple_SetItem(fields.ptr(), size, on_host.release().ptr()));
     }
-    PyTuple_SetItem(fields.ptr(), i, value.release().ptr());
+    check(PyTuple_SetItem(fields.ptr(), i, value.release().ptr()));
   }
-  if (!result_type_.is_valid()) return fields;
-  // What `<op>_result._make(fields)` comes to, without a call of Python code.
-  static const auto make_tuple =
-      reinterpret_cast<newfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_new));
-  const nb::object arguments = owned(PyTuple_Pack(1, fields.ptr()));
-  return owned(
-      make_tuple(reinterpret_cast<PyTypeObject*>(result_type_.ptr()), arguments.ptr(), nullptr));
+  return fields;
 }
 
 }  // namespace tessera::python

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -32,7 +33,7 @@ bool read_integer(PyObject* value, int64_t& integer) {
   return overflow == 0;
 }
 
-void add_to_key(const OptionValue& value, Key& key) {
+void add_to_key_of(const OptionValue& value, Key& key) {
   key.push_back(value.index());
   if (const auto* integer = std::get_if<int64_t>(&value)) {
     key.push_back(static_cast<uint64_t>(*integer));
@@ -55,11 +56,11 @@ void add_to_key(const OptionValue& value, Key& key) {
 
 }  // namespace
 
-void OptionReader::read(const OpInfo& op, PyObject* const* arguments, Key& key) {
+void OptionReader::read(const OpInfo& op, PyObject* const* arguments) {
+  if (options_.size() == op.params.size()) return;
   for (size_t i = 0; i < op.params.size(); ++i) {
-    const OptionValue value = value_of(op, op.params[i], arguments[i]);
-    add_to_key(value, key);
-    options_.push_back(kernels::CallOption(op.params[i].name.c_str(), value));
+    options_.push_back(
+        kernels::CallOption(op.params[i].name.c_str(), value_of(op, op.params[i], arguments[i])));
   }
 }
 
@@ -94,6 +95,53 @@ OptionValue OptionReader::list_of(const OpInfo& op, const ParamInfo& param, PyOb
     ++num_numbers_;
   }
   return std::span<const int64_t>(numbers_.data() + first, static_cast<size_t>(size));
+}
+
+namespace {
+
+bool is_of(PyObject* object, const PyTypeObject& type) {
+  return Py_TYPE(object) == &type;
+}
+
+bool is_constant(PyObject* object) {
+  if (is_of(object, PyLong_Type) || is_of(object, PyUnicode_Type) || is_of(object, PyFloat_Type) ||
+      is_of(object, PyBool_Type) || object == Py_None || object == Py_Ellipsis) {
+    return true;
+  }
+  if (!is_of(object, PyTuple_Type)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_Size(object); ++i) {
+    if (!is_of(PyTuple_GetItem(object, i), PyLong_Type)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void KnownOptions::add_to_key(const OpInfo& op, PyObject* const* arguments, Key& key) {
+  const size_t size = op.params.size();
+  for (size_t i = 0; i < known_.size(); ++i) {
+    const size_t at = (last_ + i) % known_.size();
+    const Known& known = known_[at];
+    if (!std::equal(known.objects.begin(), known.objects.end(), arguments,
+                    [](const nb::object& a, PyObject* b) { return a.ptr() == b; })) {
+      continue;
+    }
+    for (const uint64_t word : known.words) key.push_back(word);
+    last_ = at;
+    return;
+  }
+  OptionReader reader;
+  const size_t first = key.size();
+  reader.read(op, arguments);
+  for (const kernels::CallOption& option : reader.all()) add_to_key_of(option.value, key);
+  if (!std::all_of(arguments, arguments + size, is_constant)) return;
+  constexpr size_t kMost = 8;
+  last_ = known_.size() < kMost ? known_.size() : (last_ + 1) % kMost;
+  if (last_ == known_.size()) known_.emplace_back();
+  Known& known = known_[last_];
+  known.objects.clear();
+  for (size_t i = 0; i < size; ++i) known.objects.push_back(nb::borrow(arguments[i]));
+  known.words.assign(key.data() + first, key.data() + key.size());
 }
 
 kernels::Stream stream_of(PyObject* value, std::string_view op) {

@@ -12,17 +12,14 @@
 
 namespace tessera::python {
 
-/// What tells the kinds of calls of an op apart, in words.
-using Key = Inline<uint64_t, 256>;
-
 /// The options of one call. Words and lists live as long as the arguments and the reader.
 class OptionReader {
  public:
-  /// Reads the arguments of all parameters, in the order of the table, and adds what tells them apart
-  /// to `key`. A value keeps its Python type: the op's table says whether it takes it.
+  /// Reads the arguments of all parameters, in the order of the table, unless that was done. A value
+  /// keeps its Python type: the op's table says whether it takes it.
   ///
   /// Errors: argument (TYPE), naming the parameter, for a value that no parameter can have.
-  void read(const kernels::OpInfo& op, PyObject* const* arguments, Key& key);
+  void read(const kernels::OpInfo& op, PyObject* const* arguments);
   std::span<const kernels::CallOption> all() const { return {options_.data(), options_.size()}; }
 
  private:
@@ -34,6 +31,22 @@ class OptionReader {
   Inline<kernels::CallOption, 16> options_;
   std::array<int64_t, 64> numbers_;  // of lists
   size_t num_numbers_ = 0;
+};
+
+/// Adds to keys what options say, without reading them where the same objects were read before: most
+/// calls give constants. Only objects that cannot change are remembered, the last 8 calls' or so.
+class KnownOptions {
+ public:
+  /// `arguments` of all parameters, in the order of the table. Errors: those of OptionReader::read.
+  void add_to_key(const kernels::OpInfo& op, PyObject* const* arguments, Key& key);
+
+ private:
+  struct Known {
+    std::vector<nb::object> objects;
+    std::vector<uint64_t> words;
+  };
+  std::vector<Known> known_;
+  size_t last_ = 0;  // found or made
 };
 
 /// The stream that `stream=` says: an address, or an object with `__cuda_stream__`, `cuda_stream` or

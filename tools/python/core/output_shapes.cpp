@@ -63,8 +63,7 @@ std::vector<OutputInfo> outputs(const std::string& name, const nb::dict& tensors
                             : Py_Ellipsis);
   }
   OptionReader options;
-  Key key;
-  options.read(op, arguments.data(), key);
+  options.read(op, arguments.data());
   return op.outputs(given, checked_params(op, options.all()));
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera::python {
@@ -78,6 +79,32 @@ class Inline {
   T* data_ = reinterpret_cast<T*>(storage_);
   size_t size_ = 0, capacity_ = N;
   std::vector<std::byte> heap_;
+};
+
+/// What tells the kinds of calls of an op apart, in words.
+using Key = Inline<uint64_t, 256>;
+
+/// References that are given back at the end. No allocation for the first 24.
+class References {
+ public:
+  References() = default;
+  ~References() {
+    for (size_t i = 0; i < objects_.size(); ++i) Py_XDECREF(objects_[i]);
+  }
+  References(const References&) = delete;
+  References& operator=(const References&) = delete;
+
+  size_t size() const { return objects_.size(); }
+  PyObject* operator[](size_t i) const { return objects_[i]; }
+  PyObject* back() const { return objects_[objects_.size() - 1]; }
+  void push_back(nb::object object) { objects_.push_back(object.release().ptr()); }
+  /// Puts another object there and returns the one before.
+  nb::object replace(size_t i, nb::object object) {
+    return nb::steal(std::exchange(objects_[i], object.release().ptr()));
+  }
+
+ private:
+  Inline<PyObject*, 24> objects_;
 };
 
 }  // namespace tessera::python

@@ -20,7 +20,7 @@ nb::object set_redirect(nb::object function) {
   return before.is_valid() ? before : nb::none();
 }
 
-nb::object redirected_call(const std::string& op, PyObject* const* arguments, size_t count) {
+nb::object redirected_call(const std::string& op, const nb::dict& arguments) {
   if (!redirect().is_valid()) {
     try {
       nb::module_::import_("tessera.torch");
@@ -36,12 +36,7 @@ nb::object redirected_call(const std::string& op, PyObject* const* arguments, si
                  .got = "a subclass, a fake tensor, or an active mode or transform",
                  .hint = "import tessera.torch"});
   }
-  const nb::object given = owned(PyTuple_New(static_cast<Py_ssize_t>(count)));
-  for (size_t i = 0; i < count; ++i) {
-    PyTuple_SetItem(given.ptr(), static_cast<Py_ssize_t>(i),
-                    nb::borrow(arguments[i]).release().ptr());
-  }
-  return redirect()(op, given);
+  return redirect()(op, arguments);
 }
 
 }  // namespace tessera::python

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "kernels/jit/repeatable_call.h"
 #include "runtime/driver/device.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
@@ -53,7 +54,8 @@ class TorchAllocation final : public Allocation {
                   output.strides == row_major_strides(output.shape)),
         size_(is_dense_ ? tuple_of(output.shape) : nb::make_tuple(output.storage_elements)),
         shape_(tuple_of(output.shape)),
-        strides_(tuple_of(output.strides)) {
+        strides_(tuple_of(output.strides)),
+        here_(nb::make_tuple(shape_, strides_, dtype_)) {
     if (!device.is_cuda() || !is_dense_ || output.starts_at_zero) return;
     const nb::object compiled = nb::module_::import_("torch._C").attr("_dynamo").attr("guards");
     if (nb::hasattr(compiled, "_empty_strided_cuda"))
@@ -62,8 +64,7 @@ class TorchAllocation final : public Allocation {
 
   nb::object make() const override {
     if (make_here_.is_valid() && runtime::is_current(ordinal_)) {
-      PyObject* const arguments[] = {shape_.ptr(), strides_.ptr(), dtype_.ptr()};
-      return owned(PyObject_Vectorcall(make_here_.ptr(), arguments, 3, nullptr));
+      return owned(PyObject_Call(make_here_.ptr(), here_.ptr(), nullptr));
     }
     PyObject* const arguments[] = {size_.ptr(), dtype_.ptr(), device_.ptr()};
     nb::object made = owned(PyObject_Vectorcall(make_.ptr(), arguments, 1, names_.ptr()));
@@ -81,7 +82,7 @@ class TorchAllocation final : public Allocation {
   nb::object make_, make_here_, dtype_, device_, names_;
   int ordinal_;
   bool is_dense_;
-  nb::object size_, shape_, strides_;
+  nb::object size_, shape_, strides_, here_;
 };
 
 class Torch final : public Library {
@@ -90,9 +91,6 @@ class Torch final : public Library {
       : count_modes_(nb::module_::import_("torch._C").attr("_len_torch_dispatch_stack")),
         is_negative_(torch("Tensor").attr("is_neg")) {
     const nb::object tensor = torch("Tensor");
-    // From now on without the question whether torch is there.
-    nb::module_::import_("tessera._ops").attr("is_tracing") =
-        torch("compiler").attr("is_dynamo_compiling");
     if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
     const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
     const auto* exchange =
@@ -114,6 +112,30 @@ class Torch final : public Library {
     // Of complex numbers alone come the tensors that say "minus what is in memory".
     if (view.dtype == DType::f32 || view.dtype == DType::f16) refuse_negative(tensor, op, argument);
     return view;
+  }
+
+  bool lends() const override { return exchange_ != nullptr; }
+
+  LentTensor lend(PyObject* tensor, std::string_view op, std::string_view argument,
+                  Key& key) const override {
+    runtime::DlTensor lent;
+    if (exchange_->tensor_from_object(tensor, &lent) != 0) raise_unreadable(tensor, op, argument);
+    if (lent.type_code == kDlFloat) refuse_negative(tensor, op, argument);
+    LentTensor result;
+    if (lent.data != nullptr) result.data = static_cast<char*>(lent.data) + lent.byte_offset;
+    if (lent.device_type == kDlCuda) result.device = Device::cuda(lent.device_id);
+    const auto word = [](auto value, int shift) {
+      return static_cast<uint64_t>(static_cast<uint32_t>(value)) << shift;
+    };
+    key.push_back(word(lent.type_code, 0) | word(lent.type_bits, 8) | word(lent.type_lanes, 16) |
+                  word(lent.ndim, 32));
+    key.push_back(word(lent.device_type, 0) | word(lent.device_id, 32));
+    key.push_back(kernels::jit::alignment_of(result.data));
+    for (int32_t i = 0; i < lent.ndim; ++i) {
+      key.push_back(static_cast<uint64_t>(lent.shape[i]));
+      key.push_back(static_cast<uint64_t>(lent.strides[i]));
+    }
+    return result;
   }
 
   std::unique_ptr<Allocation> prepare(const kernels::OutputInfo& output, Device device,

@@ -11,7 +11,7 @@ functions of `tessera.functional` do.
 
 from typing import TYPE_CHECKING, Any
 
-from tessera import _core, _ops
+from tessera import _core, _ops, _tracing
 from tessera._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -77,6 +77,8 @@ __all__ = [
     "version",
 ]
 __all__ += _ops.__all__
+
+_tracing.watch()
 
 
 def __getattr__(name: str) -> Any:

@@ -11,11 +11,23 @@ import torch
 from tessera import _errors
 
 Tensor = torch.Tensor
+is_grad_enabled = torch.is_grad_enabled
 
 
 def records(*tensors: Tensor | None) -> bool:
     """True if autograd records a function of these tensors."""
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if is_grad_enabled():
+        for tensor in tensors:
+            if tensor is not None and tensor.requires_grad:
+                return True
+    return False
+
+
+class Function(torch.autograd.Function):
+    """A function whose apply is the compiled one at once. That of older torch is Python code, which asks for torch.func
+    transforms first; the op inside refuses them itself."""
+
+    apply = torch._C._FunctionBase.__dict__["apply"]
 
 
 def rows(gradient: Tensor) -> Tensor:
@@ -62,7 +74,7 @@ def parameter_gradient(owners: Owners | None, name: str, parameter: Tensor, grad
     return gradient.to(parameter.dtype)
 
 
-class _NoSecondDerivative(torch.autograd.Function):
+class _NoSecondDerivative(Function):
     """Passes gradients on; its own backward pass is the error."""
 
     @staticmethod

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 
 import tessera
-from tessera._autograd import Owners, accumulators, differentiable_once, parameter_gradient, rows
+from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradient, rows
 
 Tensor = torch.Tensor
 
 
-class EngramGate(torch.autograd.Function):
+class EngramGate(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -62,7 +62,7 @@ class EngramGate(torch.autograd.Function):
         )
 
 
-class SwigluAndPerTokenCast(torch.autograd.Function):
+class SwigluAndPerTokenCast(Function):
     @staticmethod
     def forward(
         ctx: Any,

@@ -22,7 +22,7 @@ def kernel_of(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
         "plain": _plain,
         "copy": _copy,
         "increment_version": torch.autograd.graph.increment_version,
-        "function": getattr(_ops, f"_{op.name}"),
+        "function": getattr(_ops, op.name),
     }
     omitted = set() if overload.written else set(rules.comes_with.values()) - set(overload.needs)
     required = [t.name for t in rules.required]
@@ -39,9 +39,11 @@ def kernel_of(rules: OverloadRules, overload: Overload) -> Callable[..., Any]:
     scales = {t.name for t in rules.outputs} & set(overload.written) - plain
     values = {**{n: n for n in required + optional + params + [*overload.written]}}
     values |= {name: repr(value) for name, value in overload.constants.items()}
-    arguments = [values.get(t.name, "None") for t in op.arguments] + [values[p.name] for p in op.params]
+    given = [t.name for t in op.arguments if t.name in values] + [p.name for p in op.params]
+    arguments = [values[n] if n in required else f"{n}={values[n]}" for n in given]
     out = "{" + ", ".join(f"{name!r}: {name}" for name in sorted(plain)) + "}" if plain else "None"
-    lines.append(f"result = function({', '.join(arguments)}, {out}, None, None)")
+    arguments += [f"out={out}"] if out != "None" else []
+    lines.append(f"result = function({', '.join(arguments)})")
     fields = [t.name for t in op.results]
     is_tuple = len(fields) > 1 or rules.may_wait
     field = {name: f"result[{fields.index(name)}]" if is_tuple else "result" for name in fields}

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import tessera
-from tessera._autograd import Owners, accumulators, differentiable_once, parameter_gradient, rows
+from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradient, rows
 from tessera._residual_grad import ResidualUser
 
 Tensor = torch.Tensor
@@ -21,7 +21,7 @@ def _finish(user: ResidualUser | None, gradient: Tensor) -> Tensor | None:
     return gradient if user is None else user.finish(gradient)
 
 
-class ExpandToMhc(torch.autograd.Function):
+class ExpandToMhc(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, out: Tensor | None, mhc_mult: int) -> Tensor:
         if out is not None:
@@ -34,7 +34,7 @@ class ExpandToMhc(torch.autograd.Function):
         return tessera.expand_to_mhc_bwd(rows(grad_out)), None, None
 
 
-class NormFn(torch.autograd.Function):
+class NormFn(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -79,7 +79,7 @@ class NormFn(torch.autograd.Function):
         )
 
 
-class PreSplitMixes(torch.autograd.Function):
+class PreSplitMixes(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -122,7 +122,7 @@ class PreSplitMixes(torch.autograd.Function):
         )
 
 
-class Sinkhorn(torch.autograd.Function):
+class Sinkhorn(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, repeat: int, eps: float) -> Tensor:
         ctx.save_for_backward(x)
@@ -136,7 +136,7 @@ class Sinkhorn(torch.autograd.Function):
         return tessera.sinkhorn_bwd(rows(grad_out), x, repeat=ctx.repeat, eps=ctx.eps), None, None
 
 
-class PreApplyMix(torch.autograd.Function):
+class PreApplyMix(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mix: Tensor, out: Tensor | None, user: ResidualUser | None) -> Tensor:
         if out is not None:
@@ -153,7 +153,7 @@ class PreApplyMix(torch.autograd.Function):
         return _finish(ctx.user, grads.grad_x), grads.grad_mix, None, None
 
 
-class Post(torch.autograd.Function):
+class Post(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -184,7 +184,7 @@ class Post(torch.autograd.Function):
         )
 
 
-class HeadComputeMix(torch.autograd.Function):
+class HeadComputeMix(Function):
     @staticmethod
     def forward(
         ctx: Any, input_mix: Tensor, scale: Tensor, base: Tensor, pre_eps: float, owners: Owners | None
@@ -209,7 +209,7 @@ class HeadComputeMix(torch.autograd.Function):
         )
 
 
-class MhcPre(torch.autograd.Function):
+class MhcPre(Function):
     @staticmethod
     def forward(
         ctx: Any,
@@ -275,7 +275,7 @@ class MhcPre(torch.autograd.Function):
         )
 
 
-class MhcHead(torch.autograd.Function):
+class MhcHead(Function):
     @staticmethod
     def forward(
         ctx: Any,

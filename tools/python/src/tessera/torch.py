@@ -28,7 +28,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
 def traced(op: str, arguments: tuple[Any, ...]) -> Any:
-    """The call of an op through its registered overloads; arguments as tessera._ops passes them."""
+    """The call of an op through its registered overloads; arguments as tessera._traceable passes them."""
     return _FUNCTIONS[op](*arguments)
 
 
@@ -70,13 +70,15 @@ def _register(rules: OverloadRules) -> None:
     _FUNCTIONS[rules.op.name] = traced_function(rules)
 
 
-def _redirected(op: str, arguments: tuple[Any, ...]) -> Any:
+def _redirected(op: str, arguments: dict[str, Any]) -> Any:
     """A call of fake tensors, subclasses, or under a mode, from the compiled function of the op."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
         expected, got = "tensors outside of torch.func transforms", "a tensor inside of vmap, grad or another"
         text = f"tessera: {op}: torch.func transforms are not supported\n  expected  {expected}\n  got       {got}"
         raise UnsupportedError(text, op, "", expected, got)
-    return traced(op, arguments)
+    from tessera import _traceable
+
+    return getattr(_traceable, op)(**arguments)
 
 
 for _op in ops():
