@@ -46,8 +46,8 @@ void Compiler::stmt(const AsyncCopy& copy) {
   top_ = mark;
 }
 
-void Compiler::stmt(const AsyncCommit& commit) {
-  out_.has_pieces = out_.has_pieces || commit.of_pieces;
+void Compiler::stmt(const AsyncCommit&) {
+  out_.has_pieces = true;
   emit(Code::async_commit);
 }
 

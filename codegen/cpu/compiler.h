@@ -54,7 +54,7 @@ class Compiler {
 
   // ---- asynchronous copies (compile_async.cpp)
   void stmt(const AsyncCopy& copy);
-  void stmt(const AsyncCommit& commit);
+  void stmt(const AsyncCommit&);
   void stmt(const AsyncWait& wait);
   void stmt(const Return& leave);
   Transfer address(const Access& access, bool is_load);

@@ -253,6 +253,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
                  .got = program.target.major == 0 ? "no target" : to_string(program.target),
                  .code = "ARITHMETIC"});
   }
+  launch.schedule = options.schedule;
   if (options.counts != nullptr) *options.counts = {};
   if (options.accesses != nullptr) options.accesses->clear();
   const Bytecode& bytecode = impl_->bytecode(options.traps);

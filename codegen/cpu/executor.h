@@ -116,6 +116,9 @@ struct Options {
   std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
   Arithmetic arithmetic = Arithmetic::exact;
   std::atomic<int>* reported = nullptr;  // gets 1 + the number of a report, if any is made
+  // Which of the roles that can go on does: 0 = the first, else as this seed has it. What a sound program
+  // leaves does not depend on it, nor whether an unsound one traps.
+  uint32_t schedule = 0;
 };
 
 /// A program prepared for execution. Immutable; run() may be called from several threads.

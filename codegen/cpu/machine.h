@@ -39,6 +39,7 @@ struct Launch {
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
   Arithmetic arithmetic = Arithmetic::exact;
+  uint32_t schedule = 0;                                         // see Options
   GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
   BlockOrder* block_order = nullptr;  // null = no atomics order blocks
 };
@@ -116,6 +117,8 @@ class Machine {
   bool run_roles();
   void begin_roles();
   void end_roles();
+  /// Puts the roles into their next order.
+  void shuffle_roles();
   /// False if others have yet to come.
   bool named_barrier(const Instr& instr);
   void arrive(const Instr& instr, const NamedBarrier& barrier);
@@ -321,6 +324,8 @@ class Machine {
   std::vector<Cursor> cursors_;  // of the block, then of each role
   Cursor* cursor_ = nullptr;     // that runs
   bool are_roles_running_ = false;
+  std::vector<Cursor*> turns_;  // the roles, in the order in which they try to go on
+  uint32_t random_ = 0;
   bool went_on_ = false;  // the cursor, since it was resumed
   /// What has happened at the named barrier of one id.
   struct Meeting {

@@ -40,6 +40,7 @@ void Machine::make_cursors(uint8_t* lanes, int64_t mask_bytes) {
   };
   add("", {0, code_.threads});
   for (const RoleCode& role : code_.roles) add(role.name, role.threads);
+  for (size_t i = 1; i < cursors_.size(); ++i) turns_.push_back(&cursors_[i]);
   cursor_ = &cursors_[0];
   Mask& all = cursor_->masks[0];
   all.end = all.count = code_.threads;
@@ -75,6 +76,8 @@ void Machine::begin_roles() {
     while (mask.end > mask.begin && mask.lanes[mask.end - 1] == 0) --mask.end;
     if (mask.count == 0) cursor.next = cursor.end;
   }
+  std::sort(turns_.begin(), turns_.end());
+  random_ = launch_.schedule + static_cast<uint32_t>(block_number_);
   are_roles_running_ = true;
   went_on_ = true;
 }
@@ -83,15 +86,22 @@ bool Machine::run_roles() {
   bool went_on = false;
   for (bool again = true; again;) {
     again = false;
-    for (size_t i = 1; i < cursors_.size(); ++i) {
-      Cursor& cursor = cursors_[i];
-      if (!cursor.has_ended() && run(cursor)) again = went_on = true;
+    if (launch_.schedule != 0) shuffle_roles();
+    for (Cursor* cursor : turns_) {
+      if (!cursor->has_ended() && run(*cursor)) again = went_on = true;
     }
   }
   const bool have_ended = std::all_of(cursors_.begin() + 1, cursors_.end(),
                                       [](const Cursor& cursor) { return cursor.has_ended(); });
   if (have_ended) end_roles();
   return went_on || have_ended;
+}
+
+void Machine::shuffle_roles() {
+  for (size_t left = turns_.size(); left > 1; --left) {
+    random_ = random_ * 1664525 + 1013904223;
+    std::swap(turns_[left - 1], turns_[(random_ >> 16) % left]);
+  }
 }
 
 void Machine::end_roles() {

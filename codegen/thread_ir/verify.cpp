@@ -277,6 +277,8 @@ class Verifier : EffectReceiver {
     if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) at = &wait->at;
     if (const auto* copy = std::get_if<BulkCopy>(&stmt.node)) {
       if (copy->mbarrier.array) at = &copy->mbarrier;
+      require(at != nullptr || role_ == nullptr, "a bulk copy of a role names its mbarrier",
+              copy->to.array->name);
       const bool is_lowered = at != nullptr && !copy->from.guard;
       require(is_lowered || !expected_.are_bulk_copies_lowered,
               "a bulk copy names its mbarrier and has no guard", copy->to.array->name);

@@ -257,6 +257,15 @@ TEST_CASE("a bulk copy names its mbarrier once it is lowered", "[verify]") {
           "a bulk copy names its mbarrier and has no guard: s"));
 }
 
+TEST_CASE("a bulk copy of a role names its mbarrier, whose groups are of the block",
+          "[verify][roles]") {
+  const char* const grouped =
+      "roles\n  a: threads 0 .. +32\n"
+      "    bulk copy s[0 .. +4] = g[cast<i64>(0) .. +4], proved\n    commit";
+  CHECK(has(complaint(read_body(32, kMbarriers, grouped), kAll),
+            "a bulk copy of a role names its mbarrier: s"));
+}
+
 TEST_CASE("bulk copies and what mbarriers expect are whole pieces", "[verify]") {
   CHECK(has(complaint_of("mbarrier expect b[0], 24 bytes"),
             "an mbarrier expects whole pieces of 16 bytes: 24"));

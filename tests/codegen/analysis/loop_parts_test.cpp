@@ -1,6 +1,7 @@
 // The parts of solve_layouts and pipeline_loops that look at loops.
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "codegen/layouts/iteration_copies.h"
@@ -113,10 +114,25 @@ TEST_CASE("a layout that coalesces costs less, and only the other one is warned 
   const layout::Layout by_row = layout::plan({8, 64}, 128, 4);
   // Neighbours along a row in different warps.
   const layout::Layout by_column({8, 64}, {{0, 1, 8, 1, 0}, {1, 1, 16, 8, 0}, {1, 16, 4, 0, 1}});
-  CHECK(layout_cost(loop, by_row, 128, participants.math) <
-        layout_cost(loop, by_column, 128, participants.math));
-  CHECK(uncoalesced_accesses(loop, by_row, 128, participants.math).empty());
-  CHECK(uncoalesced_accesses(loop, by_column, 128, participants.math).size() == 2);
+  CHECK(layout_cost(loop, by_row, participants.math) <
+        layout_cost(loop, by_column, participants.math));
+  CHECK(uncoalesced_accesses(loop, by_row, participants.math).empty());
+  CHECK(uncoalesced_accesses(loop, by_column, participants.math).size() == 2);
+  // A group of half as many threads makes half as many requests, wherever it begins.
+  CHECK(loop.threads == ThreadGroup{0, 128});
+  Participant half = loop;
+  half.threads = {64, 64};
+  const double registers = 0.001 * static_cast<double>(by_row.num_slots());
+  const double whole_cost = layout_cost(loop, by_row, participants.math) - registers;
+  const double half_cost = layout_cost(half, by_row, participants.math) - registers;
+  CHECK(std::abs(half_cost - whole_cost / 2) < 1e-9);
+}
+
+TEST_CASE("all threads of a group own something", "[layouts]") {
+  const layout::Layout of_32 = layout::plan({8, 4}, 32, 1);
+  CHECK(for_all(of_32, {0, 32}) == of_32);
+  CHECK(for_all(of_32, {32, 64}) == layout::replicate(of_32, 2));
+  CHECK(for_all(of_32, {0, 48}) == of_32);  // no whole number of copies
 }
 
 TEST_CASE("fragments join loops to one component, and a layout is carried through it",
@@ -139,11 +155,11 @@ TEST_CASE("fragments join loops to one component, and a layout is carried throug
   CHECK(participants.all[0].component == participants.all[2].component);
   CHECK(participants.all[0].component != participants.all[3].component);
   KnownLayouts known;
-  CHECK_FALSE(add_given_layouts(participants, 64, known));
+  CHECK_FALSE(add_given_layouts(participants, known));
   CHECK(known.fragments.empty());
   const layout::Layout rows = layout::plan({8, 64}, 64, 4);
   known.loops[loop_id(*participants.all[0].loop)] = rows;
-  CHECK_FALSE(propagate_layouts(participants, 64, participants.all[0].component, known));
+  CHECK_FALSE(propagate_layouts(participants, participants.all[0].component, known));
   CHECK(known.fragments.at(tile.region().buffer->id) == rows);
   CHECK(known.fragments.at(sum.region().buffer->id) == layout::reduce(rows, 1));
   CHECK(known.loops.contains(loop_id(*participants.all[2].loop)));

@@ -14,19 +14,21 @@ namespace {
 
 /// Runs a block around the body, with traps unless told otherwise; "out" is a tensor of 128 i32.
 std::vector<int32_t> run(int threads, const std::string& memory, const char* body,
-                         bool traps = true, int64_t n = 1) {
+                         bool traps = true, int64_t n = 1, uint32_t schedule = 0) {
   const Program program = test::read_body(threads, "param out: i32[128]\n" + memory, body);
   std::vector<int32_t> out(128, -1);
   const Argument arguments[] = {argument(n), argument(out, DType::i32)};
   Options options;
   options.traps = traps;
+  options.schedule = schedule;
   Executable(program).run(arguments, options);
   return out;
 }
 
-Error trap_of(int threads, const std::string& memory, const char* body, int64_t n = 1) {
+Error trap_of(int threads, const std::string& memory, const char* body, int64_t n = 1,
+              uint32_t schedule = 0) {
   try {
-    run(threads, memory, body, true, n);
+    run(threads, memory, body, true, n, schedule);
   } catch (const Error& error) {
     return error;
   }
@@ -400,6 +402,42 @@ TEST_CASE("a role that did not wait for a bulk copy races with it", "[cpu][roles
   // The other mbarrier says nothing of the copy.
   CHECK(has(trap("mbarrier wait b[1], phase 0"),
             "RACE: race on s[31]: read here and written by a bulk copy with no wait between"));
+}
+
+TEST_CASE("results and traps do not depend on the schedule", "[cpu][roles]") {
+  const char* const sound = R"(
+    roles
+      a: threads 0 .. +32
+        for i = 0; < n; += 1
+          named barrier 2 of 64 threads
+          store s[thread] = thread + i, proved
+          arrive at named barrier 1 of 64 threads
+      b: threads 32 .. +32
+        for i = 0; < n; += 1
+          arrive at named barrier 2 of 64 threads
+          named barrier 1 of 64 threads
+          x = load s[63 - thread], proved
+          store out[cast<i64>(thread)] = x, proved
+      c: threads 64 .. +32
+        store out[cast<i64>(thread)] = 7, proved)";
+  const char* const race = R"(
+    roles
+      a: threads 0 .. +32
+        store s[thread] = 1, proved
+        arrive at named barrier 1 of 64 threads
+        store s[thread] = 2, proved
+      b: threads 32 .. +32
+        named barrier 1 of 64 threads
+        x = load s[thread - 32], proved
+      c: threads 64 .. +32
+        y = thread)";
+  for (uint32_t seed = 1; seed <= 16; ++seed) {
+    CAPTURE(seed);
+    const std::vector<int32_t> out = run(96, kTile, sound, true, 5, seed);
+    for (int i = 32; i < 64; ++i) CHECK(out[static_cast<size_t>(i)] == 63 - i + 4);
+    CHECK(out[95] == 7);
+    CHECK(trap_of(96, kTile, race, 1, seed).code() == "RACE");
+  }
 }
 
 }  // namespace tessera::codegen::cpu
