@@ -13,6 +13,7 @@
 #include "codegen/layouts/verify_plan.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
+#include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
@@ -105,6 +106,7 @@ constexpr Pass kFinishingPasses[] = {
     {"remove_dead", [](Lowering& l) { remove_dead(l.program); }, kDeclared},
     {"inline_loads", [](Lowering& l) { inline_loads(l.program); }, kDeclared},
     {"choose_unroll", [](Lowering& l) { choose_unroll(l.program); }, kDeclared},
+    {"choose_access_forms", [](Lowering& l) { choose_access_forms(l.program); }, kDeclared},
     {"choose_conversions", [](Lowering& l) { choose_conversions(l.program); }, kDeclared},
 };
 

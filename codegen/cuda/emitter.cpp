@@ -159,13 +159,9 @@ void Emitter::print(const Load& load) {
   const std::string guard =
       load.from.guard ? expressions_.index(load.from.guard) + ", " : std::string();
   const bool has_hint = load.from.cache != ir::CacheHint::none;
-  // What is only moved on needs fewer registers where each branch ends with its store.
-  const bool branches = load.from.guard && !has_hint &&
-                        (array.space != ArraySpace::global || !usage_.is_constant(array) ||
-                         usage_.is_only_moved(*load.into.array));
-  const std::string& function =
-      expressions_.call(fmt::format("load{}{}{}{}", packed ? "_e2m1" : "", branches ? "_here" : "",
-                                    load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
+  const std::string& function = expressions_.call(
+      fmt::format("load{}{}{}{}", packed ? "_e2m1" : "", load.by_branch ? "_here" : "",
+                  load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
   const std::string hint = has_hint ? expressions_.load_hint(load.from) + ", " : std::string();
   const std::string from =
       expressions_.address(array, packed ? half(load.from.offset) : load.from.offset);
@@ -188,7 +184,7 @@ void Emitter::print(const Store& store) {
     std::string value = store.from.array
                             ? expressions_.element(*store.from.array, store.from.base)
                             : expressions_.print(store.value, usage_.store_role(array));
-    if (array.dtype == DType::f32 && !store.from.array && usage_.is_kept_for_loop(array)) {
+    if (store.kept_for_loops) {
       value = fmt::format("{}({})", expressions_.call("computed_here"), value);
     }
     const std::string element = expressions_.element(array, store.to.offset);

@@ -26,7 +26,7 @@ void place_declarations(Program& program) {
     for_each_declaration(stmt, [&](const ArrayRef& array) { declared.insert(array.get()); });
   });
   Body result;
-  // The comment of a DSL statement stays with it: declarations go in front of it.
+  // The comment of a DSL statement stays with it: declarations go before it.
   size_t comment = 0;
   bool has_comment = false;
   for (Stmt& stmt : program.body) {
