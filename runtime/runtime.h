@@ -13,7 +13,8 @@
 
 namespace tessera {
 struct KernelSource;
-}
+struct Target;
+}  // namespace tessera
 
 namespace tessera::runtime {
 
@@ -26,7 +27,7 @@ struct Nvrtc;
 struct Options;
 struct RootStatus;
 struct Surroundings;
-struct Target;
+using tessera::Target;
 using StreamHandle = void*;
 
 /// Finds, compiles, caches and loads kernels. A process has one, instance(); any thread may use it.

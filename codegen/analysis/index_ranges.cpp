@@ -94,6 +94,8 @@ Interval IndexMath::range_of_operation(const ir::Node& atom) const {
     case Op::max:
       break;
     case Op::popcount:
+    case Op::clz:
+    case Op::ffs:
       return interval_of(atom.op, {});
     default:
       return {};

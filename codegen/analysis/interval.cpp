@@ -127,6 +127,8 @@ Interval interval_of(Op op, const Interval& a, const Interval& b) {
     case Op::shr:
       return is_natural(a) ? Interval{0, a.high} : Interval{};
     case Op::popcount:
+    case Op::clz:
+    case Op::ffs:
       return {0, 64};
     case Op::lt:
     case Op::le:

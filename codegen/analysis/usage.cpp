@@ -93,7 +93,7 @@ void Usage::mark_data(const Body& body) {
         const bool has_scalars =
             depends_on(loop->begin, scalar_data_) || depends_on(loop->end, scalar_data_);
         if (has_scalars) scalar_data_.insert(var.get());
-      } else if (!std::holds_alternative<Present>(stmt.node)) {
+      } else if (var->kind != ir::VarKind::thread && !std::holds_alternative<Present>(stmt.node)) {
         data_.insert(var.get());
       }
     });
@@ -185,6 +185,17 @@ void Usage::look(const Mma& mma) {
   for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4);
 }
 
+void Usage::look(const Wgmma& wgmma) {
+  use(wgmma.c, 4);
+  if (wgmma.a.array) use(wgmma.a, 4);
+  if (wgmma.left.first.array) use(wgmma.left.first);
+  use(wgmma.right.first);
+}
+
+void Usage::look(const WgmmaSync& sync) {
+  if (sync.c.array) use(sync.c, 4);
+}
+
 void Usage::look(const For& loop) {
   visit(loop.body);
   for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, Role::index);
@@ -194,6 +205,10 @@ void Usage::look(const If& branch) {
   visit(branch.then);
   visit(branch.otherwise);
   use(branch.condition, Role::value);
+}
+
+void Usage::look(const RoleBodies& bodies) {
+  for (const RoleBodies::Role& role : bodies.roles) visit(role.body);
 }
 
 void Usage::look(const Collective& collective) {

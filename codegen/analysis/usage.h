@@ -81,8 +81,12 @@ class Usage {
   void look(const Packed& packed);
   void look(const LoadMatrix& matrices);
   void look(const Mma& mma);
+  void look(const Wgmma& wgmma);
+  void look(const WgmmaSync& sync);
+  void look(const ProxyFence&) {}
   void look(const For& loop);
   void look(const If& branch);
+  void look(const RoleBodies& bodies);
   void look(const Collective& collective);
   void look(const Declare& declare);
   void look(const Present&) {}
@@ -94,6 +98,7 @@ class Usage {
   void look(const Return& leave);
   void look(const Barrier&) {}
   void look(const WarpBarrier&) {}
+  void look(const NamedBarrier&) {}
   void look(const Comment&) {}
   void look(const Dependency&) {}
   void look(const AsyncCommit&) {}

@@ -311,7 +311,7 @@ void Machine::check_whole_warps(const Instr& instr, const char* what) const {
             .expected = fmt::format("all {} threads of the warp", last - first),
             .got = fmt::format("{} threads", count)});
     }
-    neighbours_.clock.warp_barrier(number(first) / kWarpSize);
+    neighbours_.clocks.warp_barrier(number(first) / kWarpSize);
   }
 }
 

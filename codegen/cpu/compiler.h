@@ -28,6 +28,8 @@ class Compiler {
   void stmt(const If& branch);
   void stmt(const Barrier& barrier);
   void stmt(const WarpBarrier&);
+  void stmt(const NamedBarrier& barrier);  // compile_roles.cpp
+  void stmt(const RoleBodies& bodies);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
   void stmt(const Dependency&) {}  // kernels run one after the other
@@ -41,6 +43,10 @@ class Compiler {
   void stmt(const CheckIndices& check);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
+  void stmt(const Wgmma& wgmma);
+  void stmt(const WgmmaSync& sync);
+  void stmt(const ProxyFence&) { emit(Code::proxy_fence); }
+  MatrixOperand matrix(const SharedMatrix& matrix);
   void stmt(const Declare& declare);
   void transfer(const Access& access, Transfer transfer);
   void lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op);

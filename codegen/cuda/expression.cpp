@@ -59,8 +59,10 @@ Text ExpressionPrinter::text(const Expr& e, Role role) {
       return {
           fmt::format("{}({}, {})", call(ir::name(e->op)), f32_argument(e, 0), f32_argument(e, 1))};
     case Op::popcount:
-      return {fmt::format("{}({})", bits(e->args[0]->type) == 64 ? "__popcll" : "__popc",
-                          argument(e, 0, role))};
+    case Op::clz:
+    case Op::ffs:
+    case Op::mulhi:
+      return intrinsic(e, role);
     default:
       return is_float(e->type) ? float_arithmetic(e) : integer_binary(e, role);
   }

@@ -72,6 +72,7 @@ class ExpressionPrinter {
   Text cast(const Expr& e, Role role);
   Text bitcast(const Expr& e, Role role);
   Text function(const Expr& e, Role role);
+  Text intrinsic(const Expr& e, Role role);
 
   const Usage& usage_;
   Names& names_;

@@ -132,12 +132,35 @@ Text ExpressionPrinter::function(const Expr& e, Role role) {
         return call("round_tf32").c_str();
       case Op::exp:
         return "expf";
-      case Op::silu:
-        return call("silu").c_str();
+      case Op::exp2:
+        return "exp2f";
+      case Op::log:
+        return "logf";
+      case Op::log2:
+        return "log2f";
       case Op::log1p:
         return "log1pf";
+      case Op::sin:
+        return "sinf";
+      case Op::cos:
+        return "cosf";
       case Op::tanh:
         return "tanhf";
+      case Op::erf:
+        return "erff";
+      case Op::floor:
+        return "floorf";
+      case Op::ceil:
+        return "ceilf";
+      case Op::rint:
+        return "rintf";
+      case Op::silu:
+      case Op::exp2_approx:
+      case Op::log2_approx:
+      case Op::sin_approx:
+      case Op::cos_approx:
+      case Op::tanh_approx:
+        return call(ir::name(e->op)).c_str();
       default:
         internal_error(fmt::format("{} of {}", ir::name(e->op), name(e->type)), e->loc);
     }

@@ -157,4 +157,16 @@ Text ExpressionPrinter::shift(const Expr& e, Role role) {
   return result;
 }
 
+// Functions of integers that CUDA has for 32 and for 64 bits.
+Text ExpressionPrinter::intrinsic(const Expr& e, Role role) {
+  const DType type = e->args[0]->type;
+  const bool is_wide = bits(type) == 64;
+  if (e->op == Op::mulhi) {
+    return {fmt::format("__{}mul{}({}, {})", is_signed(type) ? "" : "u", is_wide ? "64hi" : "hi",
+                        argument(e, 0, role), argument(e, 1, role))};
+  }
+  const char* name = e->op == Op::popcount ? "popc" : e->op == Op::clz ? "clz" : "ffs";
+  return {fmt::format("__{}{}({})", name, is_wide ? "ll" : "", argument(e, 0, role))};
+}
+
 }  // namespace tessera::codegen::cuda

@@ -184,7 +184,9 @@ runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& k
     // No Spec of an op looks so: a kernel's name and a zero stand first there.
     request.spec = fmt::format("{} {}", digest_of(ir::to_string(kernel)), identity.stamp);
   }
-  request.emit = [op = request.op, kernel] { return source_of(op, lowered(kernel)); };
+  request.emit = [op = request.op, kernel](Target target) {
+    return source_of(op, lowered(kernel, target));
+  };
   request.stop = call_mode().stop;
   return request;
 }

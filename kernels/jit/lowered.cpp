@@ -9,16 +9,17 @@
 
 namespace tessera::kernels::jit {
 
-codegen::Program lowered(const ir::Kernel& kernel) {
+codegen::Program lowered(const ir::Kernel& kernel, Target target) {
   runtime::Runtime& runtime = runtime::Runtime::instance();
   if (!runtime.options().pass_dump_dir.empty()) {
     const std::string digest = runtime::to_hex(runtime::sha256(ir::to_string(kernel)));
-    codegen::for_each_pass(kernel, [&](int number, std::string_view pass, const std::string& text) {
+    const auto dump = [&](int number, std::string_view pass, const std::string& text) {
       runtime.dump_pass(
           fmt::format("{}-{}.{:02}-{}.txt", kernel.name, digest.substr(0, 8), number, pass), text);
-    });
+    };
+    codegen::for_each_pass(kernel, dump, target);
   }
-  return codegen::lower(kernel);
+  return codegen::lower(kernel, target);
 }
 
 }  // namespace tessera::kernels::jit

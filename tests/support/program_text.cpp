@@ -222,6 +222,8 @@ class ProgramReader {
     if (line.accept("if")) return branch(line, depth);
     if (line.accept("store")) return store(line);
     if (line.accept("atomic")) return atomic(line, {});
+    if (line.accept("wgmma")) return wgmma_sync(line);
+    if (line.accept("proxy fence")) return made(ProxyFence{});
     if (line.accept("async copy")) return async_copy(line);
     if (line.accept("check")) return check(line);
     if (line.accept("commit")) return made(AsyncCommit{});
@@ -232,6 +234,9 @@ class ProgramReader {
     }
     if (line.accept("return if")) return made(Return{expression(line)});
     if (line.accept("warp barrier")) return made(WarpBarrier{});
+    if (line.accept("named barrier")) return named_barrier(line, false);
+    if (line.accept("arrive at named barrier")) return named_barrier(line, true);
+    if (line.accept("roles")) return roles(depth + 1);
     for (const auto scope :
          {BarrierScope::block, BarrierScope::cluster, BarrierScope::cluster_arrive,
           BarrierScope::cluster_wait, BarrierScope::grid}) {
@@ -249,6 +254,74 @@ class ProgramReader {
       if (line.accept(word)) return made(Assert{expression(line), "", otherwise});
     }
     return assignment(line);
+  }
+
+  Stmt wgmma_sync(Line& line) {
+    using Kind = WgmmaSync::Kind;
+    if (line.accept("commit")) return made(WgmmaSync{Kind::commit, {}});
+    WgmmaSync node{line.accept("start") ? Kind::start : Kind::wait, {}};
+    if (node.kind == Kind::wait) {
+      line.expect("wait until");
+      node.pending = static_cast<int>(line.integer());
+      line.expect("groups pending");
+    }
+    if (line.is_at_end()) return made(std::move(node));
+    const Access sums = access(line);
+    node.c = {sums.array, sums.offset};
+    node.width = sums.width;
+    return made(std::move(node));
+  }
+
+  SharedMatrix shared_matrix(Line& line) const {
+    SharedMatrix matrix;
+    matrix.rows = line.integer();
+    line.expect("rows");
+    matrix.transposed = line.accept("transposed");
+    matrix.first = access(line);
+    facts(line, matrix.first);
+    return matrix;
+  }
+  Stmt wgmma(Line& line, const Slice& to) const {
+    Wgmma node;
+    node.c = to;
+    if (line.accept("matrix of")) {
+      node.left = shared_matrix(line);
+    } else {
+      node.a = slice(line);
+    }
+    line.expect("* matrix of");
+    node.right = shared_matrix(line);
+    return made(std::move(node));
+  }
+
+  Stmt named_barrier(Line& line, bool arrive) {
+    NamedBarrier node;
+    node.id = static_cast<int>(line.integer());
+    line.expect("of");
+    node.threads = static_cast<int>(line.integer());
+    line.expect("threads");
+    node.arrive = arrive;
+    return made(node);
+  }
+
+  Stmt roles(int depth) {
+    RoleBodies node;
+    while (next_ < lines_.size() && lines_[next_].depth == depth) {
+      Line line(lines_[next_++].text);
+      RoleBodies::Role role;
+      role.name = line.take();
+      line.expect(": threads");
+      role.threads.first = static_cast<int>(line.integer());
+      line.expect(".. +");
+      role.threads.count = static_cast<int>(line.integer());
+      const auto outer = vars_;
+      if (line.accept("as")) role.thread = new_var(line.take(), DType::i32, VarKind::thread);
+      if (!line.is_at_end()) line.fail("'" + line.peek() + "' does not belong here");
+      role.body = body(depth + 1);
+      vars_ = outer;
+      node.roles.push_back(std::move(role));
+    }
+    return made(std::move(node));
   }
 
   Stmt check(Line& line) {
@@ -474,6 +547,7 @@ class ProgramReader {
       line.expect("*");
       return made(Mma{to, a, slice(line)});
     }
+    if (line.accept("+ = wgmma") || line.accept("+= wgmma")) return wgmma(line, to);
     line.expect("=");
     if (line.accept("convert <")) {
       dtype(line);
