@@ -69,7 +69,7 @@ install_nvrtc() {
 }
 
 # Makes a Python in .deps that can build and test the Python package, and sets `python_options` for CMake. Without the
-# package index there is none, and the package is not built.
+# package index there is none: the package is not built, and a skipped test says why.
 make_python() {
   python_options=()
   local python=$root/.deps/python/bin/python3
@@ -78,11 +78,13 @@ make_python() {
     if ! { python3 -m venv "$root/.deps/python" &&
       "$python" -m pip install --quiet --disable-pip-version-check "${python_modules[@]}"; }; then
       rm -rf "$root/.deps/python"
-      printf 'warning: no modules for Python: its package is neither built nor tested\n' >&2
+      local why='the modules of Python for its package could not be installed from the package index'
+      printf 'warning: %s: it is neither built nor tested\n' "$why" >&2
+      python_options=(-DTESSERA_BUILD_PYTHON=OFF "-DTESSERA_WHY_NO_PYTHON=$why")
       return 0
     fi
   fi
-  python_options=(-DTESSERA_BUILD_PYTHON=ON "-DPython_EXECUTABLE=$python")
+  python_options=(-DTESSERA_BUILD_PYTHON=ON -DTESSERA_WHY_NO_PYTHON= "-DPython_EXECUTABLE=$python")
 }
 
 has_gpu() { compgen -G '/dev/nvidia[0-9]*' >/dev/null && has_library libcuda.so.1; }

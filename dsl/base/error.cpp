@@ -15,6 +15,17 @@ std::string path_text(SourceLoc loc) {
   return fmt::format("{}:{}", loc.file, loc.line);
 }
 
+/// Where a code that the text shows is explained.
+std::string page_of(const ErrorFields& f) {
+  if (f.code.empty() || f.kind == ErrorKind::argument) return "";
+  return fmt::format("dsl/ERRORS.md, {}", f.code);
+}
+
+ErrorFields with_hint(ErrorFields fields) {
+  if (fields.hint.empty()) fields.hint = page_of(fields);
+  return fields;
+}
+
 std::string render(const ErrorFields& f) {
   const auto quoted = [&](const std::string& field) {
     return f.kind == ErrorKind::argument ? printable_line(field, kMostQuoted) : printable(field);
@@ -25,7 +36,7 @@ std::string render(const ErrorFields& f) {
   if (!f.code.empty() && f.kind != ErrorKind::argument) text += fmt::format(" [{}]", f.code);
   if (!f.expected.empty()) text += "\n  expected  " + printable(f.expected);
   if (!f.got.empty()) text += "\n  got       " + quoted(f.got);
-  if (!f.hint.empty()) text += "\n  hint      " + printable(f.hint);
+  if (!f.hint.empty() && f.hint != page_of(f)) text += "\n  hint      " + printable(f.hint);
   const auto add_place = [&](const char* label, const SourceLoc& loc) {
     if (!loc.known()) return;
     text += fmt::format("\n  {}       {}", label, printable(path_text(loc)));
@@ -63,7 +74,8 @@ std::string_view name(ErrorKind kind) {
   return "internal";
 }
 
-Error::Error(ErrorFields fields) : std::runtime_error(render(fields)), fields_(std::move(fields)) {}
+Error::Error(ErrorFields fields)
+    : std::runtime_error(render(fields)), fields_(with_hint(std::move(fields))) {}
 
 Error::~Error() = default;
 

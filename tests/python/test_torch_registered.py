@@ -167,10 +167,16 @@ def test_fake_tensors_have_the_metadata_of_real_results(op):
                     continue  # the data decides
                 assert fake.shape == value.shape
                 assert value.numel() == 0 or fake.stride() == value.stride()
+                assert value.numel() == 0 or storage_of(fake) == storage_of(value)
 
 
 def hint_of(extent):
     return extent.node.hint if isinstance(extent, torch.SymInt) else extent
+
+
+def storage_of(tensor):
+    """Bytes of a tensor's memory, with the padding behind it."""
+    return tensor.untyped_storage().nbytes()
 
 
 @every_op
@@ -203,7 +209,8 @@ def test_symbolic_extents_go_through(op):
             for fake, value in pairs:
                 if value is None:
                     continue
-                for got, extent in zip([*fake.shape, *fake.stride()], [*value.shape, *value.stride()]):
+                found = [*fake.shape, *fake.stride(), storage_of(fake)]
+                for got, extent in zip(found, [*value.shape, *value.stride(), storage_of(value)]):
                     unknown = isinstance(got, torch.SymInt) and not got.node.has_hint()
                     assert unknown or value.numel() == 0 or hint_of(got) == extent, (name, got)
                     assert not unknown or RULES[op].may_wait

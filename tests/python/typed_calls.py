@@ -1,4 +1,4 @@
-"""Calls that type checkers accept, and after each mark one that they refuse. test_types.py checks it; nothing runs it."""
+"""Calls that type checkers accept, and with a mark, one that they refuse. test_types.py checks it; nothing runs it."""
 
 from typing import Any, Optional
 
@@ -21,7 +21,7 @@ def casts(x: NDArray[numpy.float32]) -> Array:
     tessera.per_token_cast(x, format="e4m3", num_per_channel=128)  # wrong: no such name
     tessera.per_token_cast(x, num_per_channels=128)  # wrong: format is missing
     tessera.per_channel_cast(x, num_per_tokens=64)  # wrong: 128 alone
-    tessera.per_token_cast(3, format="e4m3", num_per_channels=128)  # wrong: no tensor
+    tessera.per_token_cast(3, format="e4m3", num_per_channels=128)  # wrong where torch is installed: no tensor
     back: Array = tessera.per_token_cast_back(codes, scales, num_per_channels=128, out_dtype="f32")
     return back if again.out is half.out else scales
 

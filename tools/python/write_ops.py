@@ -172,7 +172,8 @@ def write_functions(ops: list[Op]) -> str:
 
 # ---- _traceable.py
 
-TRACEABLE_HEADER = '''"""Written by write_ops.py from the table of ops: what torch.compile traces in place of each function."""
+TRACEABLE_HEADER = '''# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+"""Written by write_ops.py from the table of ops: what torch.compile traces in place of each function."""
 
 
 def traced(op, arguments):
@@ -199,7 +200,9 @@ def write_traceable(ops: list[Op]) -> str:
 
 # ---- _ops.pyi
 
-STUB_HEADER = '''"""Written by write_ops.py from the table of ops: the types of their functions."""
+STUB_HEADER = '''# mypy: disable-error-code="overload-cannot-match"
+# Where torch is not installed, its tensors are of any type, and the other overloads are not needed.
+"""Written by write_ops.py from the table of ops: the types of their functions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union, overload
@@ -267,6 +270,7 @@ def write_core_stubs(text: str) -> str:
     """The types of the compiled module, with the arguments of generic ones that nanobind does not know."""
     text = re.sub(r"\bdict\b(?!\[)", "dict[str, Any]", text)
     text = re.sub(r"\btuple\b(?!\[)", "tuple[Any, ...]", text)
+    text = re.sub(r"\blist\b(?!\[)", "list[Any]", text).replace("**kwargs", "**kwargs: Any")
     text = re.sub(r"\*tensors\b", "*tensors: Any", text).replace("stream: object | None = None", "stream: Any = None")
     return "from typing import Any\n" + text.replace(": object", ": Any").replace("-> object", "-> Any")
 

@@ -73,6 +73,11 @@ class Library {
   }
   /// The stream that work on such tensors is queued in now.
   virtual kernels::Stream current_stream(Device device) const = 0;
+  /// True if the library would record what is done with the tensor, for gradients.
+  virtual bool records(PyObject* tensor) const {
+    static_cast<void>(tensor);
+    return false;
+  }
   /// True if a mode is active that may replace what tensors mean.
   virtual bool is_intercepted() const { return false; }
   /// What the caller gets of a tensor that an Allocation made, when it has been written.

@@ -2,38 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <optional>
 #include <utility>
 
+#include "tools/python/core/dtype_names.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
 
 namespace tessera::python {
 namespace {
 
-constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, "float32"},
-                                                                   {DType::f16, "float16"},
-                                                                   {DType::bf16, "bfloat16"},
-                                                                   {DType::e4m3, "float8_e4m3fn"},
-                                                                   {DType::e5m2, "float8_e5m2"},
-                                                                   {DType::i8, "int8"},
-                                                                   {DType::u8, "uint8"},
-                                                                   {DType::i16, "int16"},
-                                                                   {DType::u16, "uint16"},
-                                                                   {DType::i32, "int32"},
-                                                                   {DType::u32, "uint32"},
-                                                                   {DType::i64, "int64"},
-                                                                   {DType::u64, "uint64"},
-                                                                   {DType::boolean, "bool"}}};
-
 DType dtype_of(nb::handle array, std::string_view op, std::string_view argument) {
   const nb::object dtype = array.attr("dtype");
   const nb::object name = dtype.attr("name");
   if (nb::cast<bool>(dtype.attr("isnative"))) {
-    for (const auto& [word, known] : kNames) {
-      if (text_of(name) == known) return word;
-    }
+    if (const std::optional<DType> known = dtype_named(text_of(name))) return *known;
   }
   refuse(
       op, argument, "DTYPE",
@@ -46,14 +29,10 @@ DType dtype_of(nb::handle array, std::string_view op, std::string_view argument)
 /// numpy's own, of ml_dtypes where it is none of numpy's.
 nb::object dtype_object(DType dtype) {
   const nb::module_ numpy = nb::module_::import_("numpy");
-  for (const auto& [word, known] : kNames) {
-    if (word != dtype) continue;
-    const bool is_numpys = word != DType::bf16 && word != DType::e4m3 && word != DType::e5m2;
-    const nb::object type = (is_numpys ? numpy : nb::module_::import_("ml_dtypes"))
-                                .attr(word == DType::boolean ? "bool_" : known);
-    return numpy.attr("dtype")(type);
-  }
-  internal_error(fmt::format("no numpy type of {}", tessera::name(dtype)));
+  const bool is_numpys = dtype != DType::bf16 && dtype != DType::e4m3 && dtype != DType::e5m2;
+  const nb::object type = (is_numpys ? numpy : nb::module_::import_("ml_dtypes"))
+                              .attr(dtype == DType::boolean ? "bool_" : library_name(dtype));
+  return numpy.attr("dtype")(type);
 }
 
 class ArrayAllocation final : public Allocation {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "kernels/jit/jit.h"
@@ -111,7 +112,10 @@ OpFunction::Named::Named(const OpFunction& function, Call& call, Which which) {
 }
 
 OpFunction::OpFunction(const kernels::ParsedOp& op)
-    : op_(&op), table_(&kernels::table_of(op)), may_wait_(static_cast<bool>(table_->trim)) {
+    : op_(&op),
+      table_(&kernels::table_of(op)),
+      has_gradients_(std::string_view(table_->name).ends_with("_fwd")),
+      may_wait_(static_cast<bool>(table_->trim)) {
   const size_t size = op.signature.tensors.size();
   TESSERA_CHECK(size <= kMostSlots, "an op with too many tensors");
   std::vector<std::string> names;
@@ -241,8 +245,27 @@ std::shared_ptr<OpFunction::Entry> OpFunction::make_entry(Call& call) const {
   return entry;
 }
 
-void OpFunction::run(Call& call) const {
-  if (!launch_again(call)) run_in_full(call);
+void OpFunction::run(Call& call) {
+  if (launch_again(call)) return;
+  if (has_gradients_) warn_of_gradients(call);
+  run_in_full(call);
+}
+
+// Said once, and of calls in full alone: one that is launched again has no time to ask.
+void OpFunction::warn_of_gradients(const Call& call) {
+  for (const size_t slot : inputs_) {
+    const auto& [first, count] = call.slots[slot];
+    for (size_t i = first; i < size_t{first} + count; ++i) {
+      if (!call.library->records(call.tensors[i].object)) continue;
+      has_gradients_ = false;
+      const std::string text = fmt::format(
+          "tessera.{} records no gradient, and '{}' requires one: the functions of "
+          "tessera.functional record",
+          table_->name, rule(slot).name);
+      check(PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1));
+      return;
+    }
+  }
 }
 
 bool OpFunction::launch_again(const Call& call) const {

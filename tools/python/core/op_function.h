@@ -61,9 +61,10 @@ class OpFunction {
   void place_outputs(Call& call) const;
   void check_given(const Call& call, Entry& entry) const;
   void check_room(const Call& call, const Made& made, PyObject* given) const;
-  void run(Call& call) const;
+  void run(Call& call);
   bool launch_again(const Call& call) const;
   void run_in_full(Call& call) const;
+  void warn_of_gradients(const Call& call);
   void raise_value_errors(const Call& call) const;
   void finish(Call& call) const;
   void trim(Call& call) const;
@@ -78,7 +79,8 @@ class OpFunction {
   std::vector<size_t> addresses_;  // in the order of kernels::call_in_full: lists last
   std::vector<nb::object> field_names_;
   std::optional<ArgumentNames> names_;
-  bool may_wait_;  // for data, to learn how long outputs are
+  bool has_gradients_;  // in tessera.functional, and nobody was told so yet
+  bool may_wait_;       // for data, to learn how long outputs are
   nb::object result_type_;
   KnownOptions known_options_;
   std::unordered_map<uint64_t, std::shared_ptr<Entry>> entries_;

@@ -3,31 +3,18 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <optional>
 #include <utility>
 
 #include "kernels/jit/repeatable_call.h"
 #include "runtime/driver/device.h"
+#include "tools/python/core/dtype_names.h"
 #include "tools/python/core/errors.h"
 #include "tools/python/core/library.h"
+#include "tools/python/core/torch_state.h"
 
 namespace tessera::python {
 namespace {
-
-constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, "float32"},
-                                                                   {DType::f16, "float16"},
-                                                                   {DType::bf16, "bfloat16"},
-                                                                   {DType::e4m3, "float8_e4m3fn"},
-                                                                   {DType::e5m2, "float8_e5m2"},
-                                                                   {DType::i8, "int8"},
-                                                                   {DType::u8, "uint8"},
-                                                                   {DType::i16, "int16"},
-                                                                   {DType::u16, "uint16"},
-                                                                   {DType::i32, "int32"},
-                                                                   {DType::u32, "uint32"},
-                                                                   {DType::i64, "int64"},
-                                                                   {DType::u64, "uint64"},
-                                                                   {DType::boolean, "bool"}}};
 
 nb::object torch(const char* name) {
   return nb::module_::import_("torch").attr(name);
@@ -46,7 +33,7 @@ class TorchAllocation final : public Allocation {
  public:
   TorchAllocation(const kernels::OutputInfo& output, Device device, nb::object torch_device)
       : make_(torch(output.starts_at_zero ? "zeros" : "empty")),
-        dtype_(torch(name_of(output.dtype))),
+        dtype_(torch(library_name(output.dtype))),
         device_(std::move(torch_device)),
         names_(nb::make_tuple("dtype", "device")),
         ordinal_(device.ordinal),
@@ -72,13 +59,6 @@ class TorchAllocation final : public Allocation {
   }
 
  private:
-  static const char* name_of(DType dtype) {
-    for (const auto& [word, name] : kNames) {
-      if (word == dtype) return name;
-    }
-    internal_error(fmt::format("no torch type of {}", tessera::name(dtype)));
-  }
-
   nb::object make_, make_here_, dtype_, device_, names_;
   int ordinal_;
   bool is_dense_;
@@ -87,9 +67,7 @@ class TorchAllocation final : public Allocation {
 
 class Torch final : public Library {
  public:
-  Torch()
-      : count_modes_(nb::module_::import_("torch._C").attr("_len_torch_dispatch_stack")),
-        is_negative_(torch("Tensor").attr("is_neg")) {
+  Torch() {
     const nb::object tensor = torch("Tensor");
     if (!nb::hasattr(tensor, "__dlpack_c_exchange_api__")) return;
     const nb::object capsule = tensor.attr("__dlpack_c_exchange_api__");
@@ -149,10 +127,12 @@ class Torch final : public Library {
     return size - first * nb::cast<int64_t>(tensor.attr("element_size")());
   }
 
-  bool is_intercepted() const override {
-    const nb::object modes = owned(PyObject_CallNoArgs(count_modes_.ptr()));
-    return PyLong_AsLong(modes.ptr()) != 0;
+  bool records(PyObject* tensor) const override {
+    return nb::cast<bool>(nb::handle(tensor).attr("requires_grad")) &&
+           nb::cast<bool>(torch("is_grad_enabled")());
   }
+
+  bool is_intercepted() const override { return state_.any_mode(); }
 
   kernels::Stream current_stream(Device device) const override {
     if (!device.is_cuda()) return nullptr;
@@ -169,9 +149,7 @@ class Torch final : public Library {
 
  private:
   void refuse_negative(PyObject* tensor, std::string_view op, std::string_view argument) const {
-    const nb::object is_negative =
-        owned(PyObject_Vectorcall(is_negative_.ptr(), &tensor, 1, nullptr));
-    if (is_negative.ptr() == Py_False) return;
+    if (!state_.is_negative(tensor)) return;
     refuse(op, argument, "TYPE", fmt::format("argument '{}' has its negative bit set", argument),
            "a tensor that is what its memory says: resolve_neg()", "a negative view");
   }
@@ -198,17 +176,16 @@ class Torch final : public Library {
     const nb::handle given(tensor);
     TensorView view;
     const auto dtype = str_of(given.attr("dtype"));
-    bool is_known = false;
-    for (const auto& [word, name] : kNames) {
-      if (dtype != std::string("torch.") + name) continue;
-      view.dtype = word;
-      is_known = true;
-    }
-    if (!is_known) {
+    constexpr std::string_view kModule = "torch.";
+    const std::optional<DType> known =
+        dtype.starts_with(kModule) ? dtype_named(std::string_view(dtype).substr(kModule.size()))
+                                   : std::nullopt;
+    if (!known) {
       refuse(op, argument, "DTYPE",
              fmt::format("argument '{}' has an element type that is not known", argument),
              "an integer, f16, f32, bf16, bool, e4m3 or e5m2", dtype);
     }
+    view.dtype = *known;
     const nb::object device = given.attr("device");
     const auto kind = nb::cast<std::string>(device.attr("type"));
     if (kind == "cuda") {
@@ -228,7 +205,7 @@ class Torch final : public Library {
   }
 
   const DlExchange* exchange_ = nullptr;
-  const nb::object count_modes_, is_negative_;
+  const TorchState state_;
 };
 
 }  // namespace

@@ -11,7 +11,7 @@ functions of `tessera.functional` do.
 
 from typing import TYPE_CHECKING, Any
 
-from tessera import _core, _ops, _tracing
+from tessera import _core, _install, _ops, _tracing
 from tessera._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -78,6 +78,7 @@ __all__ = [
 ]
 __all__ += _ops.__all__
 
+_install.warn_of_another_project()
 _tracing.watch()
 
 

@@ -52,9 +52,9 @@ def owners_of(**parameters: Tensor | None) -> Owners | None:
     return None
 
 
-def accumulators(owners: Owners | None) -> dict[str, Tensor]:
+def accumulators(owners: Owners | None) -> dict[str, Any]:
     """`grad_NAME` of the parameters with a main_grad: an f32 buffer of their shape, which the op adds to."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, parameter in (owners or {}).items():
         buffer = getattr(parameter, "main_grad", None)
         if buffer is not None and parameter is not None and parameter.requires_grad:
@@ -62,16 +62,22 @@ def accumulators(owners: Owners | None) -> dict[str, Tensor]:
     return found
 
 
-def parameter_gradient(owners: Owners | None, name: str, parameter: Tensor, gradient: Tensor | None) -> Tensor | None:
-    """What autograd gets for a parameter: None if the op added to its main_grad, else the gradient in the
-    parameter's dtype."""
-    owner = None if owners is None else owners[name]
-    if gradient is None:
-        return None
-    if owner is not None and owner.requires_grad and getattr(owner, "main_grad", None) is not None:
-        owner.grad_added_to_main_grad = True  # type: ignore[attr-defined]
-        return None
-    return gradient.to(parameter.dtype)
+def parameter_gradients(owners: Owners | None, grads: Any, **parameters: Tensor | None) -> list[Tensor | None]:
+    """What autograd gets for parameters, each the field `grad_NAME` of an op's result: None if the op added to its
+    main_grad, else the gradient in the parameter's dtype.
+
+    Example: parameter_gradients(ctx.owners, grads, scale=scale, base=base)
+    """
+    found = []
+    for name, parameter in parameters.items():
+        gradient: Tensor | None = getattr(grads, "grad_" + name)
+        owner: Any = None if owners is None else owners[name]
+        if gradient is not None and owner is not None and owner.requires_grad:
+            if getattr(owner, "main_grad", None) is not None:
+                owner.grad_added_to_main_grad = True
+                gradient = None
+        found.append(gradient if gradient is None or parameter is None else gradient.to(parameter.dtype))
+    return found
 
 
 class _NoSecondDerivative(Function):

@@ -52,14 +52,15 @@ def fake_outputs(op: Op, given: dict[str, Any], params: dict[str, Any]) -> dict[
     call = _Call(op, given, params)
     made: dict[str, Any] = {}
     for index, info in enumerate(call.outputs):
-        shape, strides = call.place(index)
+        shape, strides, elements = call.place(index)
         options = {"dtype": _DTYPES[info.dtype], "device": call.device}
-        tensor = torch.empty(shape, **options) if strides is None else torch.empty_strided(shape, strides, **options)
+        tensor = torch.empty(shape if strides is None else elements, **options)
+        tensor = tensor if strides is None else tensor.as_strided(shape, strides)
         stem, _, item = info.name.partition(".")
         made.setdefault(stem, []).append(tensor) if item else made.update({stem: tensor})
-    for tensor in op.results:
-        if tensor.list:
-            made.setdefault(tensor.name, [])
+    for result in op.results:
+        if result.list:
+            made.setdefault(result.name, [])
     return made
 
 
@@ -155,20 +156,22 @@ class _Call:
 
     # ---- symbolic shapes
 
-    def place(self, index: int) -> tuple[list[Extent], Optional[list[Extent]]]:
-        """Shape and strides of an output; None for row-major ones."""
+    def place(self, index: int) -> tuple[list[Extent], Optional[list[Extent]], Extent]:
+        """Shape and strides of an output, None for row-major ones; elements of its storage with the padding."""
         info = self.outputs[index]
         tensor = next(t for t in self.op.results if t.name == info.name.partition(".")[0])
         shape = [self._extent(tensor, index, dim) for dim in range(len(info.shape))]
         if len(shape) == 2 and "_sf" not in tensor.name:
             self.matrices.insert(0, (shape[0], shape[1]))
         if all(_is_row_major(outputs[index]) for _, outputs in self.points):
-            return shape, None
+            return shape, None, math.prod(shape)
         choices = [1, -(-shape[0] // 4) * 4, *shape]
-        strides = [
-            self._choose(lambda o, d=dim: o[index].strides[d], choices) for dim in range(len(info.strides))
-        ]
-        return shape, strides
+        strides = [self._stride(index, dim, choices) for dim in range(len(info.strides))]
+        ends = [stride * extent for stride, extent in zip(strides, shape)]
+        return shape, strides, self._choose(lambda outputs: outputs[index].storage_elements, ends)
+
+    def _stride(self, index: int, dim: int, choices: list[Extent]) -> Extent:
+        return self._choose(lambda outputs: outputs[index].strides[dim], choices)
 
     def _extent(self, tensor: TensorInfo, index: int, dim: int) -> Extent:
         info = self.outputs[index]
@@ -273,7 +276,8 @@ def _logical(tensor: TensorInfo, value: torch.Tensor) -> list[Extent]:
 
 def _is_row_major(info: Any) -> bool:
     strides = tuple(math.prod(info.shape[dim + 1 :]) for dim in range(len(info.shape)))
-    return math.prod(info.shape) == 0 or info.strides == strides
+    elements = math.prod(info.shape)
+    return elements == 0 or bool(info.strides == strides and info.storage_elements == elements)
 
 
 _CODES: dict[str, Any] = {}

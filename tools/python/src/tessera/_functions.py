@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 import tessera
-from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradient, rows
+from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradients, rows
 
 Tensor = torch.Tensor
 
@@ -54,11 +54,8 @@ class EngramGate(Function):
             grads.grad_hidden_states,
             grads.grad_k,
             grads.grad_v,
-            parameter_gradient(ctx.owners, "weight_hidden", saved[8], grads.grad_weight_hidden),
-            parameter_gradient(ctx.owners, "weight_embed", saved[9], grads.grad_weight_embed),
-            None,
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, weight_hidden=saved[8], weight_embed=saved[9]),
+            *(None, None, None),
         )
 
 
@@ -115,11 +112,8 @@ class SwigluAndPerTokenCast(Function):
         return (
             grads.grad_x.to(ctx.dtype),
             grads.grad_weight if has_weights else None,
-            None,
-            None,
-            None,
-            None,
+            *(None, None, None, None),
         )
 
 
-_GROUP = 128  # columns of the saved x with one scale
+_GROUP: Final = 128  # columns of the saved x with one scale

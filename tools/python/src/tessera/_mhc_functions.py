@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 import tessera
-from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradient, rows
+from tessera._autograd import Function, Owners, accumulators, differentiable_once, parameter_gradients, rows
 from tessera._residual_grad import ResidualUser
 
 Tensor = torch.Tensor
 
 
-def _accumulator(user: ResidualUser | None) -> Tensor | None:
+def _accumulator(user: ResidualUser | None) -> Any:
     return None if user is None else user.accumulator()
 
 
@@ -70,12 +70,8 @@ class NormFn(Function):
         )
         return (
             _finish(ctx.user, grads.grad_residual),
-            parameter_gradient(ctx.owners, "fn", fn, grads.grad_fn),
-            parameter_gradient(ctx.owners, "norm_weight", norm_weight, grads.grad_norm_weight),
-            None,
-            None,
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, fn=fn, norm_weight=norm_weight),
+            *(None, None, None, None),
         )
 
 
@@ -114,11 +110,8 @@ class PreSplitMixes(Function):
         )
         return (
             grads.grad_input_mixes,
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            None,
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, scale=scale, base=base),
+            *(None, None, None),
         )
 
 
@@ -202,10 +195,8 @@ class HeadComputeMix(Function):
         )
         return (
             grads.grad_input_mix,
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, scale=scale, base=base),
+            *(None, None),
         )
 
 
@@ -265,13 +256,8 @@ class MhcPre(Function):
         )
         return (
             _finish(ctx.user, grads.grad_residual),
-            parameter_gradient(ctx.owners, "fn", fn, grads.grad_fn),
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            parameter_gradient(ctx.owners, "norm_weight", norm_weight, grads.grad_norm_weight),
-            None,
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, fn=fn, scale=scale, base=base, norm_weight=norm_weight),
+            *(None, None, None),
         )
 
 
@@ -294,7 +280,8 @@ class MhcHead(Function):
             residual, fn, scale, base, norm_weight, made.out_mul, made.sqrsum, made.input_mix, made.pre_mix
         )
         ctx.norm_eps, ctx.owners = options["norm_eps"], owners
-        return made.out
+        out: Tensor = made.out
+        return out
 
     @staticmethod
     @differentiable_once("mhc_head")
@@ -313,10 +300,6 @@ class MhcHead(Function):
         )
         return (
             grads.grad_residual,
-            parameter_gradient(ctx.owners, "fn", fn, grads.grad_fn),
-            parameter_gradient(ctx.owners, "scale", scale, grads.grad_scale),
-            parameter_gradient(ctx.owners, "base", base, grads.grad_base),
-            parameter_gradient(ctx.owners, "norm_weight", norm_weight, grads.grad_norm_weight),
-            None,
-            None,
+            *parameter_gradients(ctx.owners, grads, fn=fn, scale=scale, base=base, norm_weight=norm_weight),
+            *(None, None),
         )

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.multiprocessing import reductions
 
 from tessera import _errors
+
+_storage_reference: Any = reductions.StorageWeakRef  # without types in torch
 
 
 class ResidualGrad:
@@ -42,8 +44,8 @@ class ResidualGrad:
         # A user lives as long as its node of the graph: users of a recomputed forward pass, or of an output that
         # was dropped, go with theirs.
         self._users: weakref.WeakSet[ResidualUser] = weakref.WeakSet()
-        self._storage: StorageWeakRef | None = None
-        self._place: tuple[int, torch.Size, tuple[int, ...]] | None = None
+        self._storage: Any = None  # a weak reference
+        self._place: tuple[Any, ...] | None = None
         self._node: Any = None  # of the residual's producer; that of a leaf lives only as long as it is held
 
     def __repr__(self) -> str:
@@ -70,7 +72,7 @@ class ResidualGrad:
 
     def _bind(self, op: str, residual: torch.Tensor) -> None:
         place = (residual.storage_offset(), residual.shape, residual.stride())
-        storage = StorageWeakRef(residual.untyped_storage())
+        storage = _storage_reference(residual.untyped_storage())
         if self._storage is not None and not self._storage.expired():
             if self._storage.cdata != storage.cdata or self._place != place:
                 raise _refusal(

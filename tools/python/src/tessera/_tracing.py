@@ -36,7 +36,7 @@ class _Watch:
                 execute(module)
                 substitute()
 
-            spec.loader.exec_module = execute_and_substitute  # type: ignore[method-assign]
+            setattr(spec.loader, "exec_module", execute_and_substitute)
         return spec
 
 

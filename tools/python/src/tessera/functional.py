@@ -93,7 +93,8 @@ def engram_gate(
             hidden_states, k, v, weight_hidden, weight_embed, eps=eps, clamp_value=clamp_value, save_for_backward=False
         ).out
     owners = owners_of(weight_hidden=weight_hidden, weight_embed=weight_embed)
-    return _functions.EngramGate.apply(hidden_states, k, v, weight_hidden, weight_embed, eps, clamp_value, owners)
+    recorded: Tensor = _functions.EngramGate.apply(hidden_states, k, v, weight_hidden, weight_embed, eps, clamp_value, owners)
+    return recorded
 
 
 def expand_to_mhc(x: Tensor, *, mhc_mult: int = 4, out: Tensor | None = None) -> Tensor:
@@ -107,7 +108,8 @@ def expand_to_mhc(x: Tensor, *, mhc_mult: int = 4, out: Tensor | None = None) ->
     """
     if not records(x):
         return tessera.expand_to_mhc_fwd(x, mhc_mult=mhc_mult, out=out)
-    return _mhc_functions.ExpandToMhc.apply(x, out, mhc_mult)
+    recorded: Tensor = _mhc_functions.ExpandToMhc.apply(x, out, mhc_mult)
+    return recorded
 
 
 def norm_fn(
@@ -135,7 +137,8 @@ def norm_fn(
         ).out
     user = _user("norm_fn", residual, residual_grad)
     owners = owners_of(fn=fn, norm_weight=norm_weight)
-    return _mhc_functions.NormFn.apply(residual, fn, norm_weight, norm_eps, n_splits, user, owners)
+    recorded: Tensor = _mhc_functions.NormFn.apply(residual, fn, norm_weight, norm_eps, n_splits, user, owners)
+    return recorded
 
 
 def pre_split_mixes(
@@ -155,7 +158,8 @@ def pre_split_mixes(
         made = tessera.pre_split_mixes_fwd(input_mixes, scale, base, post_mult_value=post_mult_value, pre_eps=pre_eps)
         return made.pre_mix, made.post_mix, made.comb_logits
     owners = owners_of(scale=scale, base=base)
-    return _mhc_functions.PreSplitMixes.apply(input_mixes, scale, base, post_mult_value, pre_eps, owners)
+    recorded: tuple[Tensor, Tensor, Tensor] = _mhc_functions.PreSplitMixes.apply(input_mixes, scale, base, post_mult_value, pre_eps, owners)
+    return recorded
 
 
 def sinkhorn(x: Tensor, *, repeat: int = 10, eps: float = 1e-6) -> Tensor:
@@ -169,7 +173,8 @@ def sinkhorn(x: Tensor, *, repeat: int = 10, eps: float = 1e-6) -> Tensor:
     """
     if not records(x):
         return tessera.sinkhorn_fwd(x, repeat=repeat, eps=eps)
-    return _mhc_functions.Sinkhorn.apply(x, repeat, eps)
+    recorded: Tensor = _mhc_functions.Sinkhorn.apply(x, repeat, eps)
+    return recorded
 
 
 def pre_apply_mix(
@@ -186,7 +191,8 @@ def pre_apply_mix(
     """
     if not records(x, mix):
         return tessera.pre_apply_mix_fwd(x, mix, out=out)
-    return _mhc_functions.PreApplyMix.apply(x, mix, out, _user("pre_apply_mix", x, residual_grad))
+    recorded: Tensor = _mhc_functions.PreApplyMix.apply(x, mix, out, _user("pre_apply_mix", x, residual_grad))
+    return recorded
 
 
 def post(
@@ -212,7 +218,8 @@ def post(
     if not records(x, residual, post_mix, comb_mix):
         return tessera.post_fwd(x, residual, post_mix, comb_mix, out=out)
     user = _user("post", residual, residual_grad)
-    return _mhc_functions.Post.apply(x, residual, post_mix, comb_mix, out, user)
+    recorded: Tensor = _mhc_functions.Post.apply(x, residual, post_mix, comb_mix, out, user)
+    return recorded
 
 
 def head_compute_mix(input_mix: Tensor, scale: Tensor, base: Tensor, *, pre_eps: float = 1e-6) -> Tensor:
@@ -228,7 +235,8 @@ def head_compute_mix(input_mix: Tensor, scale: Tensor, base: Tensor, *, pre_eps:
     """
     if not records(input_mix, scale, base):
         return tessera.head_compute_mix_fwd(input_mix, scale, base, pre_eps=pre_eps)
-    return _mhc_functions.HeadComputeMix.apply(input_mix, scale, base, pre_eps, owners_of(scale=scale, base=base))
+    recorded: Tensor = _mhc_functions.HeadComputeMix.apply(input_mix, scale, base, pre_eps, owners_of(scale=scale, base=base))
+    return recorded
 
 
 def mhc_pre(
@@ -259,7 +267,7 @@ def mhc_pre(
     Example: layer_input, context = mhc_pre(residual, fn, scale, base)
              residual = mhc_post(layer(layer_input), residual, context)
     """
-    options = {
+    options: dict[str, Any] = {
         "norm_eps": norm_eps,
         "pre_eps": pre_eps,
         "sinkhorn_eps": sinkhorn_eps,
@@ -318,11 +326,14 @@ def mhc_head(
     """
     options: dict[str, Any] = {"norm_eps": norm_eps, "pre_eps": pre_eps, "n_splits": n_splits}
     if not records(residual, fn, scale, base, norm_weight):
-        return tessera.mhc_head_fwd(
+        made = tessera.mhc_head_fwd(
             residual, fn, scale, base, norm_weight=norm_weight, save_for_backward=False, **options
-        ).out
+        )
+        out: Tensor = made.out
+        return out
     owners = owners_of(fn=fn, scale=scale, base=base, norm_weight=norm_weight)
-    return _mhc_functions.MhcHead.apply(residual, fn, scale, base, norm_weight, options, owners)
+    recorded: Tensor = _mhc_functions.MhcHead.apply(residual, fn, scale, base, norm_weight, options, owners)
+    return recorded
 
 
 def swiglu_and_per_token_cast(

@@ -30,7 +30,8 @@ class _Float32Module(nn.Module):
             is_converted = tensor.dtype == torch.float32 and made.dtype != torch.float32
             return tensor.to(made.device) if is_converted else made
 
-        return super()._apply(convert, recurse)
+        apply: Any = super()._apply  # without types in torch
+        return apply(convert, recurse)
 
 
 class EngramGate(nn.Module):
@@ -76,6 +77,10 @@ class EngramHash(nn.Module):
     Errors:  those of the ops engram_make_offsets and engram_hash.
     Example: rows = EngramHash(multipliers, vocab_sizes)(ngram_token_ids)
     """
+
+    multipliers: Tensor
+    vocab_sizes: Tensor
+    offsets: Tensor
 
     def __init__(self, multipliers: Tensor, vocab_sizes: Tensor) -> None:
         super().__init__()
@@ -216,7 +221,8 @@ class MhcBlock(nn.Module):
     def forward(self, residual: Tensor) -> Tensor:
         """residual bf16 [T.., n, hidden]; result the same. The sub-layer maps [T.., hidden] to [T.., hidden]."""
         layer_input, context = self.pre(residual)
-        return self.post(self.sublayer(layer_input), residual, context)
+        made: Tensor = self.post(self.sublayer(layer_input), residual, context)
+        return made
 
 
 def _parameter(*shape: int, device: Any) -> nn.Parameter:

@@ -23,7 +23,8 @@ from tessera._traced import traced_function
 
 __all__ = ["traced"]
 
-_LIBRARY = torch.library.Library("tessera", "DEF")
+_untyped: Any = torch.library  # some of its functions have no types
+_LIBRARY = _untyped.Library("tessera", "DEF")
 _FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
 
@@ -65,8 +66,8 @@ def _register(rules: OverloadRules) -> None:
         kernel = kernel_of(rules, overload)
         for key in ("CPU", "CUDA"):
             _LIBRARY.impl(name, kernel, key)
-        _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
-        torch.library.register_fake(name, _fake(rules, overload), lib=_LIBRARY)
+        _LIBRARY.impl(name, _untyped.fallthrough_kernel, "Autograd")
+        _untyped.register_fake(name, _fake(rules, overload), lib=_LIBRARY)
     _FUNCTIONS[rules.op.name] = traced_function(rules)
 
 
