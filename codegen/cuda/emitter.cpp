@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "codegen/cuda/literal.h"
@@ -108,9 +109,13 @@ void Emitter::indices() {
 
 void Emitter::shared_arrays() {
   bool first = true;
+  int64_t align = 128;
+  for (const ArrayRef& array : program_.shared) align = std::max(align, array->align);
   for (const ArrayRef& array : program_.shared) {
     if (!usage_.is_accessed(*array)) continue;
-    if (first) out_.line("extern __shared__ __align__(128) unsigned char arena[];");
+    if (first) {
+      out_.line(fmt::format("extern __shared__ __align__({}) unsigned char arena[];", align));
+    }
     first = false;
     const std::string type = memory_type(array->dtype);
     const std::string start =
