@@ -15,6 +15,7 @@
 #include "codegen/passes/await_bulk_copies.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
+#include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/choose_products.h"
 #include "codegen/passes/choose_unroll.h"
@@ -122,6 +123,7 @@ constexpr Pass kFinishingPasses[] = {
     {"remove_dead", [](Lowering& l) { remove_dead(l.program); }, kDeclared},
     {"inline_loads", [](Lowering& l) { inline_loads(l.program); }, kDeclared},
     {"choose_unroll", [](Lowering& l) { choose_unroll(l.program); }, kDeclared},
+    {"choose_access_forms", [](Lowering& l) { choose_access_forms(l.program); }, kDeclared},
     {"choose_conversions", [](Lowering& l) { choose_conversions(l.program); }, kDeclared},
 };
 

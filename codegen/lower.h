@@ -12,12 +12,13 @@
 
 namespace tessera::codegen {
 
-/// Lowers a kernel for a target; without one, to a program of which every target compiles the text. Throws Error of kind program (with the author's line) for what cannot be
+/// Lowers a kernel for a target; without one, to a program whose text every target compiles. Throws an
+/// Error of kind program (with the author's line) for what cannot be
 /// lowered. Deterministic: the same kernel gives the same program in any process.
 Program lower(const ir::Kernel& kernel, Target target = {});
 
-/// The program as the GPU runs it: without what only the checked executor looks at and what nothing
-/// observes, and with the choices of the text to print. cuda::emit() begins with it.
+/// The program as the GPU runs it: without the executor's checks and without dead code, with loads
+/// inlined and with unroll factors and conversion widths chosen. cuda::emit() begins with it.
 Program finish(Program program);
 
 /// The passes of lower(), then those of finish(), in their order.
@@ -33,13 +34,12 @@ std::string text_after(const ir::Kernel& kernel, std::string_view pass, Target t
 /// 0 and "recorded".
 using SeePass = std::function<void(int number, std::string_view name, const std::string& text)>;
 
-/// Runs all passes of pass_names() and hands what each leaves behind to `see`. Throws what lower()
-/// throws; `see` has the passes before by then.
+/// Runs all passes of pass_names() and calls `see` after each. Throws what lower() throws; `see` was
+/// called for all earlier passes by then.
 void for_each_pass(const ir::Kernel& kernel, const SeePass& see, Target target = {});
 
-/// Whether lower() looks after every pass for what a pass must not leave behind (tile_ir/verify.h,
-/// layouts/verify_plan.h, thread_ir/verify.h).
-/// On in debug builds and in tests.
+/// Whether lower() verifies the IR after every pass (tile_ir/verify.h, layouts/verify_plan.h,
+/// thread_ir/verify.h). On in debug builds and in tests.
 void verify_passes(bool on);
 
 /// Why each layout, width, guard and barrier was chosen: `tessera show OP --stage explain`.

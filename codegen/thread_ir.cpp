@@ -137,13 +137,14 @@ class Printer {
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
-    line(fmt::format("{} = load {}{}{}", into, load.at_use ? "at use " : "", text(load.from),
-                     facts(load.from)));
+    line(fmt::format("{} = load {}{}{}{}", into, load.at_use ? "at use " : "", text(load.from),
+                     facts(load.from), load.by_branch ? ", by branch" : ""));
   }
   void print(const Store& store) {
     const std::string from =
         store.from.array ? text(store.from, store.to.width) : text(store.value);
-    line(fmt::format("store {} = {}{}", text(store.to), from, facts(store.to)));
+    line(fmt::format("store {} = {}{}{}", text(store.to), from, facts(store.to),
+                     store.kept_for_loops ? ", kept for loops" : ""));
   }
   void print(const Atomic& atomic) {
     line(fmt::format("{}atomic {} {} with {}{}{}{}",

@@ -104,13 +104,16 @@ struct Load {
   Access from;
   VarRef var;
   Slice into;
-  bool at_use = false;  // written where `var` is used: nothing between changes what it reads
+  bool at_use = false;     // written where `var` is used: nothing between changes what it reads
+  bool by_branch = false;  // the GPU branches on the guard: choose_access_forms
 };
 /// Writes `value` (width 1) or `from`. Where the guard is false nothing is written.
 struct Store {
   Access to;
   Expr value;
   Slice from;
+  bool kept_for_loops =
+      false;  // the GPU computes `value` here, not in a later loop: choose_access_forms
 };
 /// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
 /// the guard is false nothing happens and `old` is 0.

@@ -246,8 +246,8 @@ class TESSERA_API Builder {
   Tile load(const Ref& from, SourceLoc loc = SourceLoc::here());
   /// Computes the tile now, into a fragment. For what is used more than once.
   Tile evaluate(const Tile& tile, SourceLoc loc = SourceLoc::here());
-  /// Computes the tile and writes it to `to`, converted to its dtype. Extents of 1 repeat. SHAPE if they
-  /// do not meet those of `to`.
+  /// Computes the tile and writes it to `to`, converted to its dtype. Extents of 1 repeat, or are dropped
+  /// where `to` has fewer dimensions. SHAPE if the extents do not meet those of `to`.
   void store(const Tile& tile, const Ref& to, SourceLoc loc = SourceLoc::here());
   /// Reduces a tile over one axis, of which an extent of 1 stays, so that the result meets the tile again;
   /// -1 = the last. Floats give f32. An expression is computed into a fragment first.

@@ -177,12 +177,20 @@ Tile Builder::evaluate(const Tile& tile, SourceLoc loc) {
 }
 
 void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
-  const Tile target(to, loc);
-  const std::vector<int64_t>& extents = target.shape();
-  bool fits = tile.shape().size() <= extents.size();
-  for (size_t i = 0; fits && i < tile.shape().size(); ++i) {
-    const int64_t extent = extent_from_end(tile.shape(), i);
-    fits = extent == 1 || extent == extent_from_end(extents, i);
+  const std::vector<int64_t> extents = Tile(to, loc).shape();
+  // Which dimension of `to` each of the tile is: the last ones, extents of 1 that `to` lacks aside.
+  std::vector<int> dimension(tile.shape().size(), -1);
+  auto free = static_cast<int>(extents.size());
+  bool fits = true;
+  for (size_t d = dimension.size(); d-- > 0;) {
+    const int64_t extent = tile.shape()[d];
+    const bool is_extra = static_cast<int>(d) + 1 > free;
+    if (extent == 1 && is_extra && (free == 0 || extents[static_cast<size_t>(free - 1)] != 1)) {
+      continue;
+    }
+    if (free > 0) dimension[d] = --free;
+    fits = fits && dimension[d] >= 0 &&
+           (extent == 1 || extent == extents[static_cast<size_t>(dimension[d])]);
   }
   if (!fits) {
     recorder_->fail(
@@ -193,7 +201,14 @@ void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
   parallel_loop(
       extents,
       [&](const std::vector<Value>& index) {
-        const Value value = tile.at(index, extents);
+        std::vector<Value> of_tile;
+        std::vector<int64_t> extents_of_tile;
+        for (const int d : dimension) {
+          const auto place = static_cast<size_t>(d);
+          of_tile.push_back(d < 0 ? Value(recorder_.get(), ir::index(0)) : index[place]);
+          extents_of_tile.push_back(d < 0 ? 1 : extents[place]);
+        }
+        const Value value = tile.at(of_tile, extents_of_tile);
         std::vector<Arg> at;
         for (const Value& i : index) at.emplace_back(i, loc);
         const bool converts = value.dtype() != to.dtype();

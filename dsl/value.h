@@ -219,7 +219,7 @@ Value floor(const Arg& a);
 Value ceil(const Arg& a);
 Value rint(const Arg& a);
 /// One instruction of the GPU for an f32, instead of a function; subnormal operands and results are zeros.
-/// Errors: exp2 2 ulp, log2 2^-22 (absolute between 0.5 and 2, else relative), sin and cos 2^-20 (absolute,
+/// Errors: exp2 2 ulp, log2 2^-22 (of the value, at least of 1), sin and cos 2^-20 (absolute,
 /// for |x| <= pi), tanh 2^-10 (relative). exp and log are exp2 and log2 and a product, so their errors
 /// grow with |x|. The executor computes them precisely.
 ///   Value p = exp2_approx((score - largest) * scale);

@@ -88,7 +88,10 @@ void Machine::check_overflow(const Instr& instr) const {
     if (exact == static_cast<int32_t>(exact)) return;
     trap(instr, lane,
          {.code = "INDEX_OVERFLOW",
-          .what = fmt::format("i32 overflow in an index: {}", to_string(e)),
+          .what =
+              fmt::format("i32 overflow in {}: {}",
+                          instr.target == 0 ? "an index" : "what cannot overflow, a bug in Tessera",
+                          to_string(e)),
           .expected = "a value that fits i32",
           .got = fmt::format("{} of {} and {} = {}", name(e->op), a[place], b[place], exact)});
   };

@@ -227,36 +227,26 @@ Machine::Stop Machine::execute(const std::vector<Instr>& code) {
 void Machine::perform(const Instr& instr) {
   switch (instr.code) {
     case Code::copy:
-      copy(instr);
-      return;
+      return copy(instr);
     case Code::broadcast:
-      broadcast(instr);
-      return;
+      return broadcast(instr);
     case Code::check_overflow:
-      check_overflow(instr);
-      return;
+      return check_overflow(instr);
     case Code::check_divisor:
-      check_divisor(instr);
-      return;
+      return check_divisor(instr);
     case Code::check_indices:
-      check_indices(instr);
-      return;
+      return check_indices(instr);
     case Code::load:
     case Code::store:
-      transfer(instr);
-      return;
+      return transfer(instr);
     case Code::pointer:
-      pointer(instr);
-      return;
+      return pointer(instr);
     case Code::require:
-      require(instr);
-      return;
+      return require(instr);
     case Code::print:
-      print(instr);
-      return;
+      return print(instr);
     case Code::extern_call:
-      extern_call(instr);
-      return;
+      return extern_call(instr);
     case Code::atomic:
       atomic(instr);
       return;

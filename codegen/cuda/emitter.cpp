@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "codegen/cuda/literal.h"
@@ -107,9 +108,13 @@ void Emitter::indices() {
 
 void Emitter::shared_arrays() {
   bool first = true;
+  int64_t align = 128;
+  for (const ArrayRef& array : program_.shared) align = std::max(align, array->align);
   for (const ArrayRef& array : program_.shared) {
     if (!usage_.is_accessed(*array)) continue;
-    if (first) out_.line("extern __shared__ __align__(128) unsigned char arena[];");
+    if (first) {
+      out_.line(fmt::format("extern __shared__ __align__({}) unsigned char arena[];", align));
+    }
     first = false;
     const std::string type = memory_type(array->dtype);
     const std::string start =
@@ -158,13 +163,9 @@ void Emitter::print(const Load& load) {
   const std::string guard =
       load.from.guard ? expressions_.index(load.from.guard) + ", " : std::string();
   const bool has_hint = load.from.cache != ir::CacheHint::none;
-  // What is only moved on needs fewer registers where each branch ends with its store.
-  const bool branches = load.from.guard && !has_hint &&
-                        (array.space != ArraySpace::global || !usage_.is_constant(array) ||
-                         usage_.is_only_moved(*load.into.array));
-  const std::string& function =
-      expressions_.call(fmt::format("load{}{}{}{}", packed ? "_e2m1" : "", branches ? "_here" : "",
-                                    load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
+  const std::string& function = expressions_.call(
+      fmt::format("load{}{}{}{}", packed ? "_e2m1" : "", load.by_branch ? "_here" : "",
+                  load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
   const std::string hint = has_hint ? expressions_.load_hint(load.from) + ", " : std::string();
   const std::string from =
       expressions_.address(array, packed ? half(load.from.offset) : load.from.offset);
@@ -187,7 +188,7 @@ void Emitter::print(const Store& store) {
     std::string value = store.from.array
                             ? expressions_.element(*store.from.array, store.from.base)
                             : expressions_.print(store.value, usage_.store_role(array));
-    if (array.dtype == DType::f32 && !store.from.array && usage_.is_kept_for_loop(array)) {
+    if (store.kept_for_loops) {
       value = fmt::format("{}({})", expressions_.call("computed_here"), value);
     }
     const std::string element = expressions_.element(array, store.to.offset);

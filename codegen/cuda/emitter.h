@@ -3,10 +3,10 @@
 
 #include <string>
 
+#include "codegen/analysis/usage.h"
 #include "codegen/cuda/expression.h"
 #include "codegen/cuda/names.h"
 #include "codegen/cuda/source_text.h"
-#include "codegen/cuda/usage.h"
 #include "codegen/thread_ir.h"
 #include "dsl/base/kernel_source.h"
 

@@ -5,9 +5,9 @@
 #include <set>
 #include <string>
 
+#include "codegen/analysis/usage.h"
 #include "codegen/cuda/names.h"
 #include "codegen/cuda/operators.h"
-#include "codegen/cuda/usage.h"
 #include "codegen/thread_ir.h"
 
 namespace tessera::codegen::cuda {

@@ -114,7 +114,7 @@ class Collector {
     if (parallel == nullptr) return;
     fail("NESTED_PARALLEL", fmt::format("{} inside a parallel loop", what), loc, parallel->loc,
          "one parallel loop takes up to four extents; use serial or unrolled inside, and put work "
-         "of the whole block before or behind it");
+         "of the whole block before or after it");
   }
 
   Participant participant(const ir::Stmt& stmt) const {

@@ -308,7 +308,7 @@ class Pipeliner {
 
  private:
   /// Adds the loop and the first copies: those of the first round as early as they can, those of the
-  /// others behind what is loaded there, in whose way they would be.
+  /// others after the loads there, which they would delay.
   void pipeline(const ir::Loop& loop, const ir::Stmt& stmt, ir::Body& to) {
     LoopPipeline pipeline(kernel_, loop, stmt.loc);
     ir::Stmt rounds = pipeline.run(uses_, notes_);

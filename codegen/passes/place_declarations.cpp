@@ -44,7 +44,7 @@ Declared of_one_role(const Body& body, size_t at) {
 
 void place(Body& body, Declared& declared) {
   Body result;
-  // The comment of a DSL statement stays with it: declarations go in front of it.
+  // The comment of a DSL statement stays with it: declarations go before it.
   size_t comment = 0;
   bool has_comment = false;
   for (size_t i = 0; i < body.size(); ++i) {

@@ -149,55 +149,54 @@ Value CacheEntry::sum_of_squares(const Ref& values) const {
   return k_.let("sum_of_squares", sum);
 }
 
-void CacheEntry::normalize(const Ref& values, const Value& total, const Place& place) const {
-  auto weight = k_.local(s_.weight, {kLaneChannels}, "weight");
+void CacheEntry::prefetch(const Place& place) {
+  held_weight_ = k_.local(s_.weight, {kLaneChannels}, "weight");
   k_.unrolled(kLaneChannels / s_.weight_width, [&](Value piece) {
     k_.vectorized(s_.weight_width, [&](Value i) {
       auto at = piece * s_.weight_width + i;
-      weight(at) = (*weight_)(place.column + at).unchecked();
+      (*held_weight_)(at) = (*weight_)(place.column + at).unchecked();
     });
   });
+  // cos and sin of the two pairs, as the table has them
+  angles_ = k_.local(DType::f32, {kLaneChannels}, "angles");
+  k_.unrolled(kLaneChannels, [&](Value i) {
+    (*angles_)(i) = s_.halves ? select(i < 2, 1.0f, 0.0f) : select(i % 2 == 0, 1.0f, 0.0f);
+  });
+  auto first = k_.let("first_rotated", place.column - (channels_ - kRotated));
+  auto known = k_.let("known_position", place.position < *positions_);
+  k_.report_unless(known, kNoAngle);
+  k_.if_(first >= 0 && known, [&] {
+    const int64_t run = s_.halves ? 2 : kLaneChannels, width = s_.cos_sin_width;
+    auto row = (*cos_sin_)(place.position);
+    k_.unrolled(kLaneChannels / run, [&](Value part) {
+      auto column = s_.halves ? part * (kRotated / 2) + first / 2 : first;
+      k_.unrolled(run / width, [&](Value piece) {
+        k_.vectorized(width, [&](Value i) {
+          auto at = piece * width + i;
+          (*angles_)(part * run + at) = row(column + at).unchecked();
+        });
+      });
+    });
+  });
+}
+
+void CacheEntry::normalize(const Ref& values, const Value& total, const Place& place) const {
   const auto count = static_cast<float>(channels_);
   auto inverse = k_.let("inverse", 1.0f / sqrt(total / count + *eps_));
   k_.unrolled(kLaneChannels, [&](Value i) {
     Value value = values(i);
-    values(i) = value * inverse * f32(weight(i));
+    values(i) = value * inverse * f32((*held_weight_)(i));
   });
-  rotate(values, place);
-  if (s_.hadamard) transform(values);
-}
-
-void CacheEntry::rotate(const Ref& values, const Place& place) const {
-  auto first = k_.let("first_rotated", place.column - (channels_ - kRotated));
-  auto known = k_.let("known_position", place.position < *positions_);
-  k_.report_unless(known, kNoAngle);
-  k_.if_(first >= 0, [&] {
-    // cos and sin of the two pairs, as the table has them
-    auto angles = k_.local(DType::f32, {kLaneChannels}, "angles");
-    k_.unrolled(kLaneChannels, [&](Value i) {
-      angles(i) = s_.halves ? select(i < 2, 1.0f, 0.0f) : select(i % 2 == 0, 1.0f, 0.0f);
-    });
-    k_.if_(known, [&] {
-      const int64_t run = s_.halves ? 2 : kLaneChannels, width = s_.cos_sin_width;
-      auto row = (*cos_sin_)(place.position);
-      k_.unrolled(kLaneChannels / run, [&](Value part) {
-        auto column = s_.halves ? part * (kRotated / 2) + first / 2 : first;
-        k_.unrolled(run / width, [&](Value piece) {
-          k_.vectorized(width, [&](Value i) {
-            auto at = piece * width + i;
-            angles(part * run + at) = row(column + at).unchecked();
-          });
-        });
-      });
-    });
+  k_.if_(place.column >= channels_ - kRotated, [&] {
     k_.unrolled(2, [&](Value pair) {
       Value a = values(2 * pair), b = values(2 * pair + 1);
-      Value cos = s_.halves ? angles(pair) : angles(2 * pair);
-      Value sin = s_.halves ? angles(2 + pair) : angles(2 * pair + 1);
+      Value cos = s_.halves ? (*angles_)(pair) : (*angles_)(2 * pair);
+      Value sin = s_.halves ? (*angles_)(2 + pair) : (*angles_)(2 * pair + 1);
       values(2 * pair) = fma(a, cos, -(b * sin));
       values(2 * pair + 1) = fma(a, sin, b * cos);
     });
   });
+  if (s_.hadamard) transform(values);
 }
 
 void CacheEntry::transform(const Ref& values) const {

@@ -54,13 +54,15 @@ class CacheEntry {
   /// The sum of squares of the channels of a warp, in every lane: lanes add in pairs at distance 1, 2,
   /// 4, 8, 16. The sums of warps add by ascending channels to that of the entry.
   dsl::Value sum_of_squares(const dsl::Ref& values) const;
-  /// Norm, rotation and transform of `values`, f32 [4] of each lane, in place; by whole warps.
+  /// Loads the weights and angles of a place, before they are needed.
+  void prefetch(const Place& place);
+  /// Norm, rotation and transform of `values`, f32 [4] of each lane, in place, after prefetch; by whole
+  /// warps.
   void normalize(const dsl::Ref& values, const dsl::Value& total, const Place& place) const;
   /// Stores them.
   void store(const dsl::Ref& values, const Place& place) const;
 
  private:
-  void rotate(const dsl::Ref& values, const Place& place) const;
   void transform(const dsl::Ref& values) const;
   void store_codes(const dsl::Ref& values, const Place& place, const dsl::Value& block,
                    const dsl::Value& offset) const;
@@ -68,6 +70,7 @@ class CacheEntry {
   dsl::Builder& k_;
   const EntrySpec s_;
   const int64_t channels_;
+  std::optional<dsl::Ref> held_weight_, angles_;  // of the lane
   std::optional<dsl::Ref> weight_, cos_sin_, codes_, rotated_, scales_;
   std::optional<dsl::Value> positions_, blocks_, eps_, block_size_;
 };

@@ -36,7 +36,7 @@ const Op compress_fwd_op{.name = "compress_fwd",
                          .check_values = serving::require_planned_windows,
                          .examples = R"(
       C=7 D=512 ratio=4 x=bf16 state=bf16; C=5 D=128 ratio=4 x=f32 state=f32 out_dtype=bf16
-      C=3 D=512 ratio=128 x=bf16 state=f32; C=2 D=128 ratio=128 x=f32 state=f32)",
+      C=3 D=512 ratio=128 x=bf16 state=bf16; C=2 D=128 ratio=128 x=f32 state=f32)",
                          .bench = R"(
       C=1024 D=512 ratio=4 x=bf16 state=bf16; C=8192 D=512 ratio=4 x=bf16 state=bf16
       C=32768 D=512 ratio=4 x=bf16 state=bf16; C=8192 D=512 ratio=4 x=f32 state=f32

@@ -51,11 +51,15 @@ class Compress : CompressWindow {
     });
   }
 
+  CacheEntry::Place place_of(const Value& column) const {
+    return {column, last_ / s_.ratio * s_.ratio, location_};
+  }
+
   /// The entry of the window that a warp has four channels a lane of, with the sum over all of them.
   void store_entry(const Value& window, const Value& column, const Ref& values,
                    const Value& total) {
     k_.if_(is_whole_, [&] {
-      const CacheEntry::Place place{column, last_ / s_.ratio * s_.ratio, location_};
+      const CacheEntry::Place place = place_of(column);
       entry_->normalize(values, total, place);
       entry_->store(values, place);
     });
@@ -75,6 +79,7 @@ class Compress : CompressWindow {
     read_plan(window);
     auto values = k_.local(DType::f32, {kLaneChannels}, "entry");
     k_.unrolled(kLaneChannels, [&](Value i) { values(i) = 0.0f; });
+    if (entry_) k_.if_(is_whole_, [&] { entry_->prefetch(place_of(column)); });
     k_.if_(is_whole_, [&] {
       load(i32(0), column);
       add_bias(i32(0), column);
@@ -99,11 +104,11 @@ class Compress : CompressWindow {
 
   /// Ratio 128: one block per window and span of channels.
   void by_block() {
-    const int64_t chunk = 32 * lane_channels_;  // channels at a time
+    const int64_t chunk = s_.lanes * lane_channels_;  // channels at a time
     const int64_t spans = s_.channels / s_.span;
-    auto at = k_.launch(
-        {windows_ * spans},
-        {.threads = static_cast<int>(kGroups * 32), .min_blocks_per_sm = 2, .cluster = s_.cluster});
+    auto at = k_.launch({windows_ * spans}, {.threads = static_cast<int>(kGroups * s_.lanes),
+                                             .min_blocks_per_sm = 64 / s_.lanes,
+                                             .cluster = s_.cluster});
     k_.let_next_kernel_start();
     auto window = k_.let("window", at.x / spans);
     auto first = k_.let("first_channel", at.x % spans * s_.span);
@@ -136,12 +141,14 @@ class Compress : CompressWindow {
 
   /// The entry's channels from `column` on to `entry` from `start` on.
   void compress_chunk(const Value& column, const Ref& entry, const Value& start) {
-    const int64_t chunk = 32 * lane_channels_;
-    auto mine = k_.let("mine", k_.lane() * lane_channels_);
-    auto slot = k_.let("first_slot", k_.warp() * kGroup);
+    const int64_t chunk = s_.lanes * lane_channels_;
+    auto mine = k_.let("mine", k_.thread() % s_.lanes * lane_channels_);
+    auto group_of_thread = k_.let("group", k_.thread() / s_.lanes);
+    auto slot = k_.let("first_slot", group_of_thread * kGroup);
     load(slot, column + mine);
     add_bias(slot, column + mine);
-    k_.vectorized(lane_channels_, [&](Value i) { (*peaks_)(k_.warp(), mine + i) = (*peak_)(i); });
+    k_.vectorized(lane_channels_,
+                  [&](Value i) { (*peaks_)(group_of_thread, mine + i) = (*peak_)(i); });
     auto peak = k_.local(DType::f32, {lane_channels_}, "peak_of_window");
     auto next = k_.local(DType::f32, {lane_channels_}, "next_peak");
     k_.vectorized(lane_channels_, [&](Value i) { peak(i) = (*peaks_)(0, mine + i); });
@@ -151,9 +158,9 @@ class Compress : CompressWindow {
     }
     weigh(peak);
     k_.vectorized(lane_channels_,
-                  [&](Value i) { (*all_weights_)(k_.warp(), mine + i) = (*weights_)(i); });
+                  [&](Value i) { (*all_weights_)(group_of_thread, mine + i) = (*weights_)(i); });
     k_.vectorized(lane_channels_,
-                  [&](Value i) { (*all_values_)(k_.warp(), mine + i) = (*values_)(i); });
+                  [&](Value i) { (*all_values_)(group_of_thread, mine + i) = (*values_)(i); });
     k_.parallel({chunk}, [&](Value c) {
       entry(start + c) = sum_of_groups(*all_values_, c) / sum_of_groups(*all_weights_, c);
     });
@@ -177,6 +184,7 @@ class Compress : CompressWindow {
     auto sums = k_.shared(DType::f32, {passes}, "sums");
     auto column = k_.let("column", k_.warp() * kWarpChannels + k_.lane() * kLaneChannels);
     auto takes_part = k_.let("takes_part", k_.warp() < passes);
+    k_.if_(takes_part && is_whole_, [&] { entry_->prefetch(place_of(first + column)); });
     k_.if_(takes_part, [&] {
       k_.vectorized(kLaneChannels, [&](Value i) { values(i) = entry(column + i); });
       auto sum = entry_->sum_of_squares(values);
@@ -225,10 +233,12 @@ void launch_compress(const Call& c, Launches& go, bool is_decode) {
   if (c.given("plan").shape[0] == 0) return;
   WindowSpec s = window_spec(c);
   s.is_decode = is_decode;
+  // Blocks of 256 threads where channels are apart: four of them on an SM wait for each other's loads.
+  s.lanes = c.find("format") ? 32 : 16;
   if (!c.find("format")) {
     s.out = c.dtype("out_dtype");
     s.has_out = true;
-    s.span = s.ratio == 4 ? s.channels : static_cast<int32_t>(32 * lane_channels(s));
+    s.span = s.ratio == 4 ? s.channels : static_cast<int32_t>(s.lanes * lane_channels(s));
     go.add(build_compress, s);
     return;
   }

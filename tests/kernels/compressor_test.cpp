@@ -1,5 +1,6 @@
 // The KV compressor on the executor: the references, and the mistakes that their cases catch.
 
+#include "kernels/jit/target.h"
 #include "tests/support/ops/mutants.h"
 #include "tests/support/ops/op_errors.h"
 #include "tests/support/ops/run_op.h"
@@ -106,6 +107,15 @@ TEST_CASE("compress_decode_store equals its reference on the executor", "[compre
 
 TEST_CASE("compress_prefill equals its reference on the executor", "[compress_prefill]") {
   check_cases("compress_prefill", compress_prefill_cases());
+}
+
+TEST_CASE("entries of ratio 128 are the same where blocks form no clusters", "[compress_store]") {
+  const kernels::jit::TargetScope scope({8, 0, 0});
+  std::vector<OpCase> cases = compress_store_cases();
+  std::erase_if(
+      cases, [](const OpCase& test) { return std::get<int64_t>(test.params.at("ratio")) != 128; });
+  CHECK(cases.size() >= 3);
+  check_cases("compress_store", cases);
 }
 
 TEST_CASE("the compress_fwd tests catch every mutant", "[compress_fwd][mutants]") {

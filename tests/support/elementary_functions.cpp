@@ -21,7 +21,7 @@ const std::vector<ElementaryFunction>& elementary_functions() {
       {"erf", dsl::erf, std::erf, -5, 5, 2},
       {"exp2_approx", dsl::exp2_approx, std::exp2, -125, 127, 2},
       {"exp_approx", dsl::exp_approx, std::exp, -8, 8, 2, 0, 0x1p-20},
-      {"log2_approx", dsl::log2_approx, std::log2, 0x1p-125, 1e30, 1, 0, 0x1p-22},
+      {"log2_approx", dsl::log2_approx, std::log2, 0x1p-125, 1e30, 1, 0x1p-22, 0x1p-22},
       {"log2_approx near 1", dsl::log2_approx, std::log2, 0.5, 2, 0, 0x1p-22},
       {"log_approx near 1", dsl::log_approx, std::log, 0.5, 2, 0, 0x1p-22},
       {"sin_approx", dsl::sin_approx, std::sin, -3.14159, 3.14159, 0, 0x1p-20},

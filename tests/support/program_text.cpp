@@ -436,7 +436,9 @@ class ProgramReader {
     const Access access = this->access(line);
     return {access.array, access.offset};
   }
-  void facts(Line& line, Access& access) const {
+  /// True if the last fact names the form that choose_access_forms gave the statement.
+  bool facts(Line& line, Access& access) const {
+    bool has_form = false;
     if (line.accept("at")) access.indices = list(line);
     while (line.peek(1) != "mbarrier" && line.accept(",")) {
       const std::string word = line.take();
@@ -450,10 +452,14 @@ class ProgramReader {
         access.bounds = Bounds::unchecked;
       } else if (const auto hint = kind_of(word, ir::CacheHint::no_allocate)) {
         access.cache = *hint;
+      } else if (word == "by" || word == "kept") {
+        line.expect(word == "by" ? "branch" : "for loops");
+        has_form = true;
       } else {
         line.fail("'" + word + "' says nothing about an access");
       }
     }
+    return has_form;
   }
 
   Stmt store(Line& line) {
@@ -467,7 +473,7 @@ class ProgramReader {
     } else {
       node.value = expression(line, node.to.array->dtype);
     }
-    facts(line, node.to);
+    node.kept_for_loops = facts(line, node.to);
     return made(std::move(node));
   }
 
@@ -534,7 +540,7 @@ class ProgramReader {
       Load node;
       node.at_use = line.accept("at use");
       node.from = access(line);
-      facts(line, node.from);
+      node.by_branch = facts(line, node.from);
       node.var = new_var(name, node.from.array->dtype, VarKind::value);
       return made(std::move(node));
     }
@@ -603,7 +609,7 @@ class ProgramReader {
     Load node;
     node.into = to;
     node.from = access(line);
-    facts(line, node.from);
+    node.by_branch = facts(line, node.from);
     return made(std::move(node));
   }
 

@@ -350,6 +350,7 @@ TEST_CASE("a pipelined loop awaits its product one round later", "[language][wgm
       CHECK(codegen::explain(kernel, kSm90a).find("awaited one round later") != std::string::npos);
       const std::string text = codegen::cuda::emit_kernel_text(codegen::lower(kernel, kSm90a));
       CHECK(count(text, "await_wgmma<1>();") == 1);
+      CHECK(count(text, "extern __shared__ __align__(512) unsigned char arena[];") == 1);
       CHECK(count(text, "wait_for_wgmma<0, ") == 1);
     }
   }
