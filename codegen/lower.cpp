@@ -6,27 +6,35 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <optional>
 #include <set>
 #include <span>
+#include <variant>
 
+#include "codegen/layouts/verify_plan.h"
+#include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/check_reached.h"
+#include "codegen/passes/choose_access_forms.h"
+#include "codegen/passes/choose_conversions.h"
+#include "codegen/passes/choose_products.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
+#include "codegen/passes/delay_wgmma_waits.h"
 #include "codegen/passes/drain_rows.h"
 #include "codegen/passes/expand_tiles.h"
+#include "codegen/passes/fence_proxies.h"
 #include "codegen/passes/inline_loads.h"
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/keep_blocks.h"
 #include "codegen/passes/lower_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
+#include "codegen/passes/place_arena.h"
 #include "codegen/passes/place_declarations.h"
-#include "codegen/passes/place_shared.h"
 #include "codegen/passes/remove_dead.h"
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
+#include "codegen/tile_ir/verify.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -41,17 +49,19 @@ std::atomic<bool> verifies = true;
 /// What the passes hand on: the kernel in the tile IR, then the program in the thread IR.
 struct Lowering {
   ir::Kernel kernel;
+  Target target;
   LayoutPlan layouts;
   Program program;
   std::vector<VarRef> uniform;  // the same for the whole block by construction
   struct Notes {                // for explain()
-    std::vector<std::string> pipelines, accesses, arena, barriers;
+    std::vector<std::string> products, pipelines, accesses, arena, barriers;
   } notes;
 };
 
 void run_lower_tiles(Lowering& l) {
   LoweredTiles tiles = lower_tiles(l.kernel, l.layouts);
   l.program = std::move(tiles.program);
+  l.program.target = l.target;
   l.uniform = std::move(tiles.uniform);
   l.notes.accesses = std::move(tiles.notes);
   std::move(tiles.synchronous.begin(), tiles.synchronous.end(),
@@ -61,26 +71,42 @@ void run_lower_tiles(Lowering& l) {
 struct Pass {
   std::string_view name;
   void (*run)(Lowering&);
-  /// What holds of the program from here on; nothing as long as there is only the kernel.
-  std::optional<Expectations> expected = {};
+  /// What holds from here on: of the kernel, then of the program.
+  std::variant<TileExpectations, Expectations> expected;
 };
 
+constexpr TileExpectations kRecorded = {};
+constexpr TileExpectations kSerial = {.are_loops_serial = true};
+constexpr TileExpectations kCounted = {.are_loops_serial = true, .are_groups_counted = true};
+constexpr TileExpectations kExpanded = {
+    .are_loops_serial = true, .are_groups_counted = true, .are_tiles_expanded = true};
+constexpr TileExpectations kPlanned = {.are_loops_serial = true,
+                                       .are_groups_counted = true,
+                                       .are_tiles_expanded = true,
+                                       .is_planned = true};
 constexpr Expectations kLowered = {};
 constexpr Expectations kPlaced = {.is_shared_placed = true};
 constexpr Expectations kDeclared = {.is_shared_placed = true, .are_registers_declared = true};
 
 /// The pass list.
 constexpr Pass kPasses[] = {
-    {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); }},
-    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }},
-    {"drain_rows", [](Lowering& l) { drain_rows(l.kernel.body); }},
-    {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }},
-    {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }},
-    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }},
+    {"choose_products", [](Lowering& l) { choose_products(l.kernel, l.target, l.notes.products); },
+     kRecorded},
+    {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); },
+     kSerial},
+    {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},
+    {"drain_rows", [](Lowering& l) { drain_rows(l.kernel.body); }, kCounted},
+    {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
+    {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
+    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kPlanned},
     {"lower_tiles", run_lower_tiles, kLowered},
-    {"place_shared", [](Lowering& l) { l.notes.arena = place_shared(l.program); }, kPlaced},
+    {"arrange_shared", [](Lowering& l) { arrange_shared(l.program); }, kLowered},
+    {"place_arena", [](Lowering& l) { l.notes.arena = place_arena(l.program); }, kPlaced},
     {"insert_barriers",
      [](Lowering& l) { l.notes.barriers = insert_barriers(l.program, l.uniform); }, kPlaced},
+    {"delay_wgmma_waits", [](Lowering& l) { delay_wgmma_waits(l.program, l.notes.products); },
+     kPlaced},
+    {"fence_proxies", [](Lowering& l) { fence_proxies(l.program); }, kPlaced},
     {"keep_blocks", [](Lowering& l) { keep_blocks(l.program); }, kPlaced},
     {"check_reached", [](Lowering& l) { check_reached(l.program, l.uniform); }, kPlaced},
     {"place_declarations", [](Lowering& l) { place_declarations(l.program); }, kDeclared},
@@ -92,23 +118,41 @@ constexpr Pass kFinishingPasses[] = {
     {"remove_dead", [](Lowering& l) { remove_dead(l.program); }, kDeclared},
     {"inline_loads", [](Lowering& l) { inline_loads(l.program); }, kDeclared},
     {"choose_unroll", [](Lowering& l) { choose_unroll(l.program); }, kDeclared},
+    {"choose_access_forms", [](Lowering& l) { choose_access_forms(l.program); }, kDeclared},
+    {"choose_conversions", [](Lowering& l) { choose_conversions(l.program); }, kDeclared},
 };
 
-/// Runs the passes up to `last`, all of them if there is none. True if it is among them.
-bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {}) {
+void verify_after(const Pass& pass, const Lowering& state) {
+  if (const auto* expected = std::get_if<TileExpectations>(&pass.expected)) {
+    verify(state.kernel, *expected, pass.name);
+    if (expected->is_planned) verify_plan(state.kernel, state.layouts, pass.name);
+  } else {
+    verify(state.program, state.uniform, std::get<Expectations>(pass.expected), pass.name);
+  }
+}
+
+std::string text_of(const Lowering& state) {
+  return state.program.name.empty() ? ir::to_string(state.kernel) : to_string(state.program);
+}
+
+/// Runs the passes up to `last`, all of them if there is none. True if it is among them. `ran` is told
+/// each one's name.
+bool run(std::span<const Pass> passes, Lowering& state, std::string_view last = {},
+         const std::function<void(std::string_view)>& ran = nullptr) {
   for (const Pass& pass : passes) {
     pass.run(state);
-    if (verifies && pass.expected) {
-      verify(state.program, state.uniform, *pass.expected, pass.name);
-    }
+    if (ran) ran(pass.name);
+    if (verifies) verify_after(pass, state);
     if (pass.name == last) return true;
   }
   return false;
 }
 
-Lowering run_passes(const ir::Kernel& kernel) {
+Lowering run_passes(const ir::Kernel& kernel, Target target) {
   Lowering result;
   result.kernel = kernel;
+  result.target = target;
+  if (verifies) verify(kernel, kRecorded, "recording");
   run(kPasses, result);
   return result;
 }
@@ -135,8 +179,8 @@ void verify_passes(bool on) {
   verifies = on;
 }
 
-Program lower(const ir::Kernel& kernel) {
-  return run_passes(kernel).program;
+Program lower(const ir::Kernel& kernel, Target target) {
+  return run_passes(kernel, target).program;
 }
 
 Program finish(Program program) {
@@ -154,7 +198,18 @@ std::vector<std::string_view> pass_names() {
   return names;
 }
 
-std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
+void for_each_pass(const ir::Kernel& kernel, const SeePass& see, Target target) {
+  Lowering state;
+  state.kernel = kernel;
+  state.target = target;
+  see(0, "recorded", ir::to_string(kernel));
+  int number = 0;
+  const auto see_after = [&](std::string_view name) { see(++number, name, text_of(state)); };
+  run(kPasses, state, {}, see_after);
+  run(kFinishingPasses, state, {}, see_after);
+}
+
+std::string text_after(const ir::Kernel& kernel, std::string_view pass, Target target) {
   const std::vector<std::string_view> names = pass_names();
   if (std::find(names.begin(), names.end(), pass) == names.end()) {
     throw Error({.kind = ErrorKind::argument,
@@ -165,13 +220,15 @@ std::string text_after(const ir::Kernel& kernel, std::string_view pass) {
   }
   Lowering state;
   state.kernel = kernel;
+  state.target = target;
   if (!run(kPasses, state, pass)) run(kFinishingPasses, state, pass);
-  return state.program.name.empty() ? ir::to_string(state.kernel) : to_string(state.program);
+  return text_of(state);
 }
 
-std::string explain(const ir::Kernel& kernel) {
-  const Lowering lowered = run_passes(kernel);
+std::string explain(const ir::Kernel& kernel, Target target) {
+  const Lowering lowered = run_passes(kernel, target);
   std::string text;
+  append(text, "products", lowered.notes.products);
   append(text, "pipelines", lowered.notes.pipelines);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
@@ -186,11 +243,12 @@ std::string explain(const ir::Kernel& kernel) {
   append(text, "accesses", lowered.notes.accesses);
   append(text, "shared memory", lowered.notes.arena);
   append(text, "barriers", lowered.notes.barriers);
+  append(text, "conversions", conversion_notes(finish(lowered.program)));
   return text;
 }
 
-std::string draw_layouts(const ir::Kernel& kernel) {
-  const Lowering lowered = run_passes(kernel);
+std::string draw_layouts(const ir::Kernel& kernel, Target target) {
+  const Lowering lowered = run_passes(kernel, target);
   std::string text;
   for (const ir::BufferRef& fragment : find_fragments(lowered.kernel.body)) {
     const layout::Layout& layout = lowered.layouts.fragments.at(fragment->id);

@@ -1,21 +1,24 @@
 #pragma once
 // Tile IR to thread IR: the pass list.
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "codegen/thread_ir.h"
+#include "dsl/base/target.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
 
-/// Lowers a kernel. Throws Error of kind program (with the author's line) for what cannot be
+/// Lowers a kernel for a target; without one, to a program whose text every target compiles. Throws an
+/// Error of kind program (with the author's line) for what cannot be
 /// lowered. Deterministic: the same kernel gives the same program in any process.
-Program lower(const ir::Kernel& kernel);
+Program lower(const ir::Kernel& kernel, Target target = {});
 
-/// The program as the GPU runs it: without what only the checked executor looks at and what nothing
-/// observes, and with the choices of the text to print. cuda::emit() begins with it.
+/// The program as the GPU runs it: without the executor's checks and without dead code, with loads
+/// inlined and with unroll factors and conversion widths chosen. cuda::emit() begins with it.
 Program finish(Program program);
 
 /// The passes of lower(), then those of finish(), in their order.
@@ -25,16 +28,24 @@ std::vector<std::string_view> pass_names();
 /// Error of kind argument, code UNKNOWN_PASS, for a name that no pass has.
 ///
 ///   text_after(kernel, "insert_barriers")
-std::string text_after(const ir::Kernel& kernel, std::string_view pass);
+std::string text_after(const ir::Kernel& kernel, std::string_view pass, Target target = {});
 
-/// Whether lower() looks after every pass for what a pass must not leave behind (thread_ir/verify.h).
-/// On in debug builds and in tests.
+/// Receives the IR after a pass: the number and name of the pass, from 1 on, and the text. First come
+/// 0 and "recorded".
+using SeePass = std::function<void(int number, std::string_view name, const std::string& text)>;
+
+/// Runs all passes of pass_names() and calls `see` after each. Throws what lower() throws; `see` was
+/// called for all earlier passes by then.
+void for_each_pass(const ir::Kernel& kernel, const SeePass& see, Target target = {});
+
+/// Whether lower() verifies the IR after every pass (tile_ir/verify.h, layouts/verify_plan.h,
+/// thread_ir/verify.h). On in debug builds and in tests.
 void verify_passes(bool on);
 
 /// Why each layout, width, guard and barrier was chosen: `tessera show OP --stage explain`.
-std::string explain(const ir::Kernel& kernel);
+std::string explain(const ir::Kernel& kernel, Target target = {});
 
 /// Every fragment and its layout, drawn: `tessera show OP --stage layout`.
-std::string draw_layouts(const ir::Kernel& kernel);
+std::string draw_layouts(const ir::Kernel& kernel, Target target = {});
 
 }  // namespace tessera::codegen

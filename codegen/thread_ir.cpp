@@ -84,7 +84,7 @@ class Printer {
     return fmt::format("[{}]", fmt::join(texts, ", "));
   }
 
-  /// "[8 * i]" or "[8 * i .. +8]"; "open" before place_shared has decided.
+  /// "[8 * i]" or "[8 * i .. +8]"; "open" before arrange_shared has decided.
   std::string range(const Expr& first, int width) const {
     const std::string place = first ? text(first) : "open";
     if (width == 1) return fmt::format("[{}]", place);
@@ -137,13 +137,14 @@ class Printer {
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
-    line(fmt::format("{} = load {}{}{}", into, load.at_use ? "at use " : "", text(load.from),
-                     facts(load.from)));
+    line(fmt::format("{} = load {}{}{}{}", into, load.at_use ? "at use " : "", text(load.from),
+                     facts(load.from), load.by_branch ? ", by branch" : ""));
   }
   void print(const Store& store) {
     const std::string from =
         store.from.array ? text(store.from, store.to.width) : text(store.value);
-    line(fmt::format("store {} = {}{}", text(store.to), from, facts(store.to)));
+    line(fmt::format("store {} = {}{}{}", text(store.to), from, facts(store.to),
+                     store.kept_for_loops ? ", kept for loops" : ""));
   }
   void print(const Atomic& atomic) {
     line(fmt::format("{}atomic {} {} with {}{}{}{}",
@@ -154,8 +155,10 @@ class Printer {
                      facts(atomic.to)));
   }
   void print(const Convert& convert) {
-    line(fmt::format("{} = convert<{}> {}", text(convert.into, convert.width),
-                     tessera::name(convert.into.array->dtype), text(convert.from, convert.width)));
+    line(fmt::format(
+        "{} = convert<{}> {}{}", text(convert.into, convert.width),
+        tessera::name(convert.into.array->dtype), text(convert.from, convert.width),
+        convert.at_once > 1 ? fmt::format("; {} at once", convert.at_once) : std::string()));
   }
   void print(const Packed& packed) {
     std::vector<std::string> args;
@@ -171,6 +174,26 @@ class Printer {
     const int e = mma.depth();
     line(fmt::format("{} += mma {} * {}", text(mma.c, 4), text(mma.a, 4 * e), text(mma.b, 2 * e)));
   }
+  std::string text(const SharedMatrix& matrix) const {
+    return fmt::format("matrix of {} rows {}{}{}", matrix.rows,
+                       matrix.transposed ? "transposed " : "", text(matrix.first),
+                       facts(matrix.first));
+  }
+  void print(const Wgmma& wgmma) {
+    const auto size = static_cast<int>(wgmma.right.depth() / 2);
+    line(fmt::format("{} += wgmma {} * {}", text(wgmma.c, static_cast<int>(wgmma.columns() / 2)),
+                     wgmma.a.array ? text(wgmma.a, size) : text(wgmma.left), text(wgmma.right)));
+  }
+  void print(const WgmmaSync& sync) {
+    using Kind = WgmmaSync::Kind;
+    if (sync.kind == Kind::commit) return line("wgmma commit");
+    const std::string sums =
+        sync.c.array ? " " + text(sync.c, static_cast<int>(sync.width)) : std::string();
+    line(sync.kind == Kind::start
+             ? fmt::format("wgmma start{}", sums)
+             : fmt::format("wgmma wait until {} groups pending{}", sync.pending, sums));
+  }
+  void print(const ProxyFence&) { line("proxy fence"); }
   void print(const For& loop) {
     const auto taken = taken_;
     std::string bounds =
@@ -200,6 +223,24 @@ class Printer {
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
   void print(const WarpBarrier&) { line("warp barrier"); }
+  void print(const NamedBarrier& barrier) {
+    line(fmt::format("{}named barrier {} of {} threads", barrier.arrive ? "arrive at " : "",
+                     barrier.id, barrier.threads));
+  }
+  void print(const RoleBodies& bodies) {
+    line("roles");
+    ++depth_;
+    for (const RoleBodies::Role& role : bodies.roles) {
+      const auto taken = taken_;
+      std::string head =
+          fmt::format("{}: threads {} .. +{}", role.name, role.threads.first, role.threads.count);
+      if (role.thread) head += fmt::format(" as {}", begin(*role.thread));
+      line(head);
+      body(role.body);
+      taken_ = taken;
+    }
+    --depth_;
+  }
   void print(const Collective& collective) {
     std::vector<std::string> args;
     for (const Expr& arg : collective.args) args.push_back(text(arg));

@@ -5,12 +5,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "codegen/thread_group.h"
+#include "dsl/base/target.h"
 #include "dsl/ir/expr.h"
 #include "dsl/ir/tile.h"
+#include "dsl/layout/swizzle.h"
 
 namespace tessera::codegen {
 
@@ -39,8 +43,12 @@ struct Array {
   std::string stands_for = {};
   int num_version_dims = 0;
   std::shared_ptr<const layout::Layout> layout = {};
-  Expr address;       // global: of the first element, where a Declare binds it; null = a parameter
-  int64_t align = 1;  // global with an address: bytes
+  Expr address;  // global: of the first element, where a Declare binds it; null = a parameter
+  // Bytes: of the address of a global array that has one, of the offset in the arena.
+  int64_t align = 1;
+  // shared: how rows (the leading dimensions together) and columns become offsets; arrange_shared chooses
+  // one where none is given.
+  std::optional<layout::Swizzle> swizzle = {};
   // cluster: the rank of the owner, where a Declare binds it, and what stands in the same place of this
   // block's memory.
   Expr block;
@@ -92,13 +100,16 @@ struct Load {
   Access from;
   VarRef var;
   Slice into;
-  bool at_use = false;  // written where `var` is used: nothing between changes what it reads
+  bool at_use = false;     // written where `var` is used: nothing between changes what it reads
+  bool by_branch = false;  // the GPU branches on the guard: choose_access_forms
 };
 /// Writes `value` (width 1) or `from`. Where the guard is false nothing is written.
 struct Store {
   Access to;
   Expr value;
   Slice from;
+  bool kept_for_loops =
+      false;  // the GPU computes `value` here, not in a later loop: choose_access_forms
 };
 /// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
 /// the guard is false nothing happens and `old` is 0.
@@ -114,6 +125,7 @@ struct Atomic {
 struct Convert {
   Slice into, from;
   int width;
+  int at_once = 1;  // elements of one conversion on the GPU, a divisor of width: choose_conversions
 };
 /// into[i] = op(args[0][i], ..) for i in [0, width), f16 or bf16, an even number of them: add, sub,
 /// mul, min, max or abs. Two at a time on the GPU, with the bits of one at a time. `into` may be an
@@ -145,6 +157,42 @@ struct Mma {
 
   int depth() const { return 32 / bits(a.array->dtype); }  // E
 };
+/// An operand of Wgmma in shared memory: `rows` of the product, or columns, by one step of k, which is
+/// 32 bytes. It lies in panels with a swizzle of the hardware.
+struct SharedMatrix {
+  Access first;             // the first 16 bytes
+  int64_t rows = 0;         // m or n
+  bool transposed = false;  // the contiguous dimension is m or n, not k: 16-bit elements only
+
+  int64_t depth() const { return 256 / bits(first.array->dtype); }  // k
+};
+/// One matrix instruction of four warps, which runs on after the statement:
+/// c[0 .. n / 2) += a * b, 64 x n += 64 x k * k x n, the threads holding layout::wgmma_accumulator and
+/// layout::wgmma_left. Until a WgmmaWait the registers of c may not be touched, those of a not be
+/// written. Sums as Mma.
+struct Wgmma {
+  Slice c;
+  Slice a;             // 4E elements, if `left` has no array
+  SharedMatrix left;   // 64 x k
+  SharedMatrix right;  // n x k
+
+  DType left_dtype() const { return a.array ? a.array->dtype : left.first.array->dtype; }
+  int64_t columns() const { return right.rows; }  // n
+};
+/// Around the instructions of a product: `start` comes after all else that touched the registers of
+/// the sum, c[0 .. width), and those of a left operand; `commit` closes the group of instructions since
+/// the last one; `wait` is until at most `pending` groups run on. What they summed up, c[0 .. width), may be
+/// used after it. Without c the sums stay under way.
+struct WgmmaSync {
+  enum class Kind : uint8_t { start, commit, wait };
+  Kind kind;
+  Slice c;            // start, wait
+  int64_t width = 0;  // of c
+  int pending = 0;    // wait
+};
+/// What this thread has written to shared memory is visible to Wgmma and bulk copies that come after
+/// the next barrier.
+struct ProxyFence {};
 /// for (var = begin; var < end; var += step). Unrolled loops have constant bounds.
 struct For {
   VarRef var;
@@ -157,6 +205,19 @@ struct For {
 struct If {
   Expr condition;
   Body then, otherwise;
+};
+/// Groups of threads part, and each runs a body of its own, at the same time. The groups are disjoint
+/// and whole warps; threads of no group go on. Once in a program and at its top level. No barrier of
+/// the block stands inside, and no thread leaves the kernel there. The end of the bodies orders no
+/// memory.
+struct RoleBodies {
+  struct Role {
+    std::string name;
+    ThreadGroup threads;
+    VarRef thread;  // of the group, from 0; null = not wanted
+    Body body;
+  };
+  std::vector<Role> roles;
 };
 /// Starts copying `from.width` elements from global to shared memory. They are in `to` after a wait
 /// for their group and must not be touched before. 4, 8 or 16 bytes, one dtype. Where the guard of
@@ -188,6 +249,16 @@ struct Barrier {
 /// All threads of the warp meet.
 struct WarpBarrier {
   int reason = 0;  // as above
+};
+/// `threads` threads meet at the barrier of that id, 1 .. 15: whole warps, of one role or of several.
+/// Those that only arrive go on at once, the others wait until all have come; accesses before the
+/// barrier come before those after the wait. A thread comes once to each meeting, and not before the
+/// meeting before it is over.
+struct NamedBarrier {
+  int id = 1;
+  int threads = 0;
+  bool arrive = false;  // without waiting
+  int reason = 0;       // as above
 };
 /// var = collective(args); see ir::CollectiveKind. All 32 lanes of the warp take part.
 struct Collective {
@@ -240,9 +311,10 @@ using ir::ExternCall;
 using ir::Print;
 
 struct Stmt {
-  std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, For, If, Barrier,
-               WarpBarrier, Collective, Comment, Declare, Present, Assert, CheckIndices, Print,
-               Dependency, ExternCall, AsyncCopy, AsyncCommit, AsyncWait, Return>
+  std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, Wgmma, WgmmaSync,
+               ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
+               Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
+               AsyncCopy, AsyncCommit, AsyncWait, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it
@@ -257,6 +329,7 @@ struct Param {
 
 struct Program {
   std::string name;
+  Target target;  // none: every target compiles the text
   std::vector<Param> params;
   std::vector<Expr> grid;  // 1 to 3 extents over dims and scalars
   VarRef thread;           // thread index in the block
@@ -269,6 +342,8 @@ struct Program {
   std::vector<ArrayRef> shared;  // arrays of the arena
   Body body;
   int num_vars = 0;  // Var::id < num_vars
+
+  ThreadGroup block() const { return {0, threads}; }
 };
 
 /// Readable text, stable: `tessera show OP --stage thread`.

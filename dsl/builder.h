@@ -15,6 +15,7 @@
 #include "dsl/base/error.h"
 #include "dsl/ir/tile.h"
 #include "dsl/reducer.h"
+#include "dsl/tile.h"
 #include "dsl/value.h"
 
 namespace tessera::dsl {
@@ -74,6 +75,12 @@ struct GemmOptions {
   /// the author adds them.
   int warp_depths = 1;
   ir::Tf32 tf32 = ir::Tf32::round;  // of f32 operands
+  /// Automatic takes wgmma where the target has it and the product is made for it, which
+  /// `tessera show --stage explain` tells. With wgmma a product that is not is an error.
+  ir::Instruction instruction = ir::Instruction::automatic;
+  /// Products of 8-bit floats by wgmma, whose sums keep 13 bits: after so many of k a fresh sum is added
+  /// to c in f32. 0 = never.
+  int promote = 128;
 };
 
 /// Block indices of the launch.
@@ -173,6 +180,9 @@ class TESSERA_API Builder {
   Value cluster_rank() const;
 
   // ---- Memory
+  /// In place of an index: the whole dimension stays free.
+  ///   k.copy(q(batch, k.all, head), tile);   // q: [batch, length, heads, dim]
+  static constexpr All all{};
   /// A buffer of the block, which all its threads see. SMEM_LIMIT if the block needs more than 227 KiB.
   Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
              SourceLoc loc = SourceLoc::here());
@@ -203,7 +213,7 @@ class TESSERA_API Builder {
 
   // ---- Tile operations, by all threads of the block: SYNC_DIVERGENT under a condition that uses the
   // thread index
-  /// Copies a tile. Extents are equal once single indices are dropped; dtypes convert on the way. Reads
+  /// Copies a tile. Extents are equal once indices and extents of 1 are dropped; dtypes convert on the way. Reads
   /// outside a global tensor give 0, writes outside are dropped. COPY_OVERLAP if both are parts of one
   /// shared buffer that certainly overlap.
   void copy(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
@@ -230,6 +240,21 @@ class TESSERA_API Builder {
   void reduce_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_min(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
   void reduce_absmax(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+
+  // ---- Arithmetic on whole tiles, see tile.h
+  /// The tile in a fragment of its dtype; reads outside a global tensor give 0.
+  Tile load(const Ref& from, SourceLoc loc = SourceLoc::here());
+  /// Computes the tile now, into a fragment. For what is used more than once.
+  Tile evaluate(const Tile& tile, SourceLoc loc = SourceLoc::here());
+  /// Computes the tile and writes it to `to`, converted to its dtype. Extents of 1 repeat, or are dropped
+  /// where `to` has fewer dimensions. SHAPE if the extents do not meet those of `to`.
+  void store(const Tile& tile, const Ref& to, SourceLoc loc = SourceLoc::here());
+  /// Reduces a tile over one axis, of which an extent of 1 stays, so that the result meets the tile again;
+  /// -1 = the last. Floats give f32. An expression is computed into a fragment first.
+  Tile reduce_sum(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  Tile reduce_max(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  Tile reduce_min(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  Tile reduce_absmax(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
 
   /// Inclusive scan: `to[.., i, ..]` = sum (or maximum) of `from[.., 0 .. i, ..]` along one axis. Each
   /// side is a whole shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64 or
@@ -282,10 +307,14 @@ class TESSERA_API Builder {
   ///   e4m3, e5m2 (mixed)   f32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
   ///   i8                   i32    16 x warp_rows, 8 x warp_columns, 32 x warp_depths
   ///
-  /// k is consumed in ascending steps of its multiple for one depth. Integers wrap. The hardware does not
-  /// specify the order inside a step. The executor adds c and the exact products in f64, in ascending k,
-  /// and rounds once to f32; the GPU may differ in the last bits. Below sm_89 the GPU takes 8-bit floats
-  /// in two steps of 16, widened to f16.
+  /// k is consumed in ascending steps of its multiple for one depth. Integers wrap. The executor adds c and
+  /// the exact products of a step in f64, in ascending k, and rounds once to f32; the GPU may differ in
+  /// the last bits. Below sm_89 the GPU takes 8-bit floats in two steps of 16, widened to f16.
+  ///
+  /// On sm_90a wgmma computes the product where m is a multiple of 64, the block is made of groups of four
+  /// warps, and b is shared and not reshaped: bf16, f16 in any order; f32 with `tf32 = truncate`, i8 and
+  /// 8-bit floats where k is the contiguous dimension of a and b. Its bits are those of mma.sync, but
+  /// for 8-bit floats: see GemmOptions::promote.
   ///
   /// Errors: GEMM, SHAPE, DTYPE. Example: tests/codegen/language/gemm_test.cpp.
   void gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options = {},
@@ -428,6 +457,7 @@ class TESSERA_API Builder {
                        const std::function<void(const std::vector<Value>&)>& body,
                        PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
+  Tile reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
   void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
   Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                bool fetch, MemoryOrder order, SourceLoc loc);

@@ -132,6 +132,10 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
            loc, std::string(name(expected)), std::string(name(c.dtype())));
   }
   const layout::WarpGrid warps = choose_warps(r, left[0], right[1], options, loc);
+  if (options.promote < 0 || options.promote % 32 != 0) {
+    r.fail("GEMM", "promote is no whole number of matrix instructions", loc,
+           "a multiple of 32, or 0", fmt::format("{}", options.promote));
+  }
   const int64_t step = step_of(a.dtype()) * warps.depths;
   if (left[1] % step != 0) {
     r.fail("GEMM", "k is no whole number of matrix instructions", loc,
@@ -144,6 +148,9 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
   node.c = c.region();
   node.warps = warps;
   node.tf32 = options.tf32;
+  node.instruction = options.instruction;
+  node.is_grid_given = options.warp_rows != 0 || options.warp_columns != 0;
+  if (is_float(a.dtype()) && bits(a.dtype()) == 8) node.promote = options.promote;
   recorder_->add({std::move(node), loc});
 }
 

@@ -178,7 +178,7 @@ void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
   if (view != view_scopes_.end() && !in_scope(view->second)) {
     fail("VALUE_ESCAPED",
          fmt::format("'{}' is used outside the loop or branch it begins in", buffer.name), loc, {},
-         {}, "begin it in front of the loop or branch", buffer.loc);
+         {}, "begin it before the loop or branch", buffer.loc);
   }
   if (!buffer.optional) return;
   if (std::find(present.begin(), present.end(), buffer.id) != present.end()) return;

@@ -50,9 +50,15 @@ Ref Ref::index(std::vector<Arg> indices) const {
                     fmt::format("{}", indices.size()));
   }
   ir::Region part = region_;
+  size_t kept = 0;  // dimensions in front that stay free
   for (const Arg& arg : indices) {
-    const auto d = static_cast<size_t>(part.order.front());
-    part.order.erase(part.order.begin());
+    if (arg.is_all()) {
+      ++kept;
+      continue;
+    }
+    const auto place = part.order.begin() + static_cast<std::ptrdiff_t>(kept);
+    const auto d = static_cast<size_t>(*place);
+    part.order.erase(place);
     const ir::Expr i = as_index(arg, *recorder_);
     const ir::Expr extent = part.extents[d];
     if (ir::is_constant(i) || has_no_outside(region_, d)) {

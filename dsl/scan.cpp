@@ -98,7 +98,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
   const auto number = [&](int64_t i) { return Value(&r, ir::index(i)); };
 
   if (lines.count > 1) {
-    // All warps take the same number of turns, because shuffles need whole warps. Lanes behind the
+    // All warps take the same number of turns, because shuffles need whole warps. Lanes past the
     // end of a line hold 0, which reaches nobody.
     const int64_t warps = std::max(1, r.kernel.threads / kWarp);
     const int64_t turns = (lines.count + warps - 1) / warps;

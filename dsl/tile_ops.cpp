@@ -35,6 +35,21 @@ bool same_shape(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) 
                     [](const ir::Expr& x, const ir::Expr& y) { return x->integer == y->integer; });
 }
 
+/// The region with extents of 1 as indices.
+ir::Region without_ones(ir::Region region) {
+  std::vector<int> order;
+  for (const int d : region.order) {
+    ir::Expr& extent = region.extents[static_cast<size_t>(d)];
+    if (extent->integer != 1) {
+      order.push_back(d);
+    } else {
+      extent = ir::Expr();
+    }
+  }
+  region.order = std::move(order);
+  return region;
+}
+
 /// True if the region holds every element of its buffer, in whatever order.
 bool covers_buffer(const ir::Region& region) {
   return std::equal(region.extents.begin(), region.extents.end(), region.buffer->shape.begin(),
@@ -91,9 +106,14 @@ void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr o
                    SourceLoc loc) {
   require_tile(*recorder_, from, "copy", loc);
   require_tile(*recorder_, to, "copy", loc);
-  const auto a = region_shape(from.region());
-  const auto b = region_shape(to.region());
+  ir::Region source = from.region(), target = to.region();
+  const auto a = region_shape(source);
+  const auto b = region_shape(target);
   if (!same_shape(a, b)) {
+    source = without_ones(std::move(source));
+    target = without_ones(std::move(target));
+  }
+  if (!same_shape(region_shape(source), region_shape(target))) {
     recorder_->fail("SHAPE",
                     fmt::format("copy from '{}' to '{}' between different shapes",
                                 from.region().buffer->name, to.region().buffer->name),
@@ -115,7 +135,7 @@ void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr o
                     fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
                     "a tensor declared with k.output", "k.input");
   }
-  recorder_->add({ir::Copy{from.region(), to.region(), mode, std::move(outside)}, loc});
+  recorder_->add({ir::Copy{std::move(source), std::move(target), mode, std::move(outside)}, loc});
 }
 
 void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {
@@ -171,10 +191,11 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                     std::string(name(result.dtype)));
   }
   // The lowering folds whole fragments: parts and transposed views go through fragments of their own.
-  const Ref all = is_whole(from.region()) ? from : recorder_->fragment_like(from.region(), loc);
-  if (!is_whole(from.region())) copy(from, all, loc);
+  const Ref whole_from =
+      is_whole(from.region()) ? from : recorder_->fragment_like(from.region(), loc);
+  if (!is_whole(from.region())) copy(from, whole_from, loc);
   const Ref folded = is_whole(to.region()) ? to : recorder_->fragment_like(to.region(), loc);
-  recorder_->add({ir::Reduce{op, all.region(), folded.region(), d}, loc});
+  recorder_->add({ir::Reduce{op, whole_from.region(), folded.region(), d}, loc});
   if (!is_whole(to.region())) copy(folded, to, loc);
 }
 

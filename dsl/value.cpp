@@ -1,4 +1,4 @@
-// Typed expressions: operands, dtype rules, operators and functions.
+// Handles and operands: values, elements and literals.
 
 #include "dsl/value.h"
 
@@ -6,131 +6,10 @@
 
 #include <cmath>
 
-#include "dsl/recorder.h"
+#include "dsl/operands.h"
 
 namespace tessera::dsl {
 namespace {
-
-[[noreturn]] void fail(Recorder* recorder, const char* code, std::string what, SourceLoc loc,
-                       std::string expected = {}, std::string got = {}, std::string hint = {}) {
-  ErrorFields fields;
-  fields.kind = ErrorKind::program;
-  if (recorder != nullptr) fields.op = recorder->kernel.name;
-  fields.code = code;
-  fields.what = std::move(what);
-  fields.expected = std::move(expected);
-  fields.got = std::move(got);
-  fields.hint = std::move(hint);
-  fields.loc = loc;
-  throw Error(std::move(fields));
-}
-
-/// The result of an operation of the author's.
-Value made(Recorder* recorder, ir::Expr e) {
-  if (recorder != nullptr) recorder->check_size(e);
-  return Value(recorder, std::move(e));
-}
-
-std::string word(DType type) {
-  return std::string(name(type));
-}
-
-Recorder* recorder_of(const Arg& a, const Arg& b) {
-  return a.recorder() != nullptr ? a.recorder() : b.recorder();
-}
-
-bool is_i32_or_i64(DType type) {
-  return type == DType::i32 || type == DType::i64;
-}
-
-/// Both operands with one dtype: a literal takes the other's, i32 widens to i64.
-std::pair<Value, Value> unify(const Arg& a, const Arg& b, const char* what) {
-  Recorder* recorder = recorder_of(a, b);
-  if (a.is_literal() && !b.is_literal()) return {a.as(b.value().dtype(), recorder), b.value()};
-  if (b.is_literal() && !a.is_literal()) return {a.value(), b.as(a.value().dtype(), recorder)};
-  Value x = a.value();
-  Value y = b.value();
-  if (x.dtype() != y.dtype()) {
-    if (is_i32_or_i64(x.dtype()) && is_i32_or_i64(y.dtype())) {
-      return {a.as(DType::i64, recorder), b.as(DType::i64, recorder)};
-    }
-    fail(recorder, "DTYPE", fmt::format("operands of '{}' have different dtypes", what), b.loc(),
-         word(x.dtype()), word(y.dtype()), "convert one of them with cast(dtype, value)");
-  }
-  return {x, y};
-}
-
-enum class Domain { number, integer, floating, boolean, any };
-
-void require(Domain domain, const Value& value, const char* what, SourceLoc loc,
-             Recorder* recorder) {
-  const DType type = value.dtype();
-  // 8-bit and 4-bit floats are storage formats: arithmetic goes through f32.
-  const bool wide_float = type == DType::f32 || type == DType::f16 || type == DType::bf16;
-  bool fits = true;
-  std::string expected;
-  switch (domain) {
-    case Domain::number:
-      fits = is_integer(type) || wide_float;
-      expected = "an integer, f32, f16 or bf16";
-      break;
-    case Domain::integer:
-      fits = is_integer(type);
-      expected = "an integer";
-      break;
-    case Domain::floating:
-      fits = wide_float;
-      expected = "f32, f16 or bf16";
-      break;
-    case Domain::boolean:
-      fits = type == DType::boolean;
-      expected = "bool";
-      break;
-    case Domain::any:
-      break;
-  }
-  if (!fits) {
-    fail(recorder, "DTYPE", fmt::format("operand of '{}' has the wrong dtype", what), loc, expected,
-         word(type), is_float(type) ? "convert it with f32(value)" : "");
-  }
-}
-
-Value arithmetic(ir::Op op, const Arg& a, const Arg& b, const char* what, Domain domain) {
-  auto [x, y] = unify(a, b, what);
-  Recorder* recorder = recorder_of(a, b);
-  require(domain, x, what, a.loc(), recorder);
-  if ((op == ir::Op::div || op == ir::Op::mod) && ir::is_constant(y.expr(), 0)) {
-    fail(recorder, "DIV_BY_ZERO", fmt::format("'{}' by the constant 0", what), b.loc());
-  }
-  return made(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
-}
-
-Value logical(ir::Op op, const Arg& a, const Arg& b, const char* what) {
-  Recorder* recorder = recorder_of(a, b);
-  const Value x = a.value();
-  const Value y = b.value();
-  require(Domain::boolean, x, what, a.loc(), recorder);
-  require(Domain::boolean, y, what, b.loc(), recorder);
-  return made(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
-}
-
-Value shift(ir::Op op, const Arg& a, const Arg& amount, const char* what) {
-  Recorder* recorder = recorder_of(a, amount);
-  const Value x = a.value();
-  require(Domain::integer, x, what, a.loc(), recorder);
-  const Value y = amount.is_literal() ? amount.as(DType::u32, recorder) : amount.value();
-  if (y.dtype() != DType::u32 && y.dtype() != DType::i32) {
-    fail(recorder, "DTYPE", fmt::format("the amount of '{}' has the wrong dtype", what),
-         amount.loc(), "i32 or u32", word(y.dtype()));
-  }
-  return made(recorder, ir::binary(op, x.expr(), y.expr(), a.loc()));
-}
-
-Value function(ir::Op op, const Arg& a, const char* what, Domain domain) {
-  const Value x = a.value();
-  require(domain, x, what, a.loc(), a.recorder());
-  return made(a.recorder(), ir::unary(op, x.expr(), a.loc()));
-}
 
 bool exact(DType type, int64_t value) {
   switch (type) {
@@ -215,7 +94,8 @@ Arg& Arg::operator=(const Arg& other) = default;
 Arg& Arg::operator=(Arg&& other) noexcept = default;
 Arg::~Arg() = default;
 Arg::Arg(const Value& value, SourceLoc loc) : value_(value), loc_(loc) {
-  if (!value.expr()) fail(nullptr, "EMPTY_VALUE", "a default-constructed Value is used", loc);
+  if (!value.expr())
+    operand_error(nullptr, "EMPTY_VALUE", "a default-constructed Value is used", loc);
 }
 Arg::Arg(const Ref& element, SourceLoc loc) : value_(element.read(loc)), loc_(loc) {}
 
@@ -230,23 +110,28 @@ Value Arg::value() const {
     case Kind::single:
     case Kind::floating:
       if (!exact(DType::f32, number_)) {
-        fail(nullptr, "LITERAL", "a literal is not exact in f32", loc_, "an f32 value",
-             literal_text(), suffix_hint(number_));
+        operand_error(nullptr, "LITERAL", "a literal is not exact in f32", loc_, "an f32 value",
+                      literal_text(), suffix_hint(number_));
       }
       return Value(nullptr, ir::float_constant(DType::f32, number_));
+    case Kind::dimension:
+      operand_error(nullptr, "ALL_VALUE", "k.all is used as a value", loc_, "a value",
+                    "a whole dimension", "it stands in place of an index: x(k.all, column)");
   }
   return value_;
 }
 
 Value Arg::as(DType dtype, Recorder* recorder) const {
+  if (is_all()) return value();
   if (kind_ == Kind::value) {
     if (value_.dtype() == dtype) return value_;
     if (value_.dtype() == DType::i32 && dtype == DType::i64) {
       return made(recorder, ir::cast(DType::i64, value_.expr(), loc_));
     }
-    fail(recorder, "DTYPE", "a value has the wrong dtype", loc_, word(dtype), word(value_.dtype()),
-         fmt::format("convert it with cast(DType::{}, value)",
-                     dtype == DType::boolean ? "boolean" : name(dtype)));
+    operand_error(recorder, "DTYPE", "a value has the wrong dtype", loc_, word(dtype),
+                  word(value_.dtype()),
+                  fmt::format("convert it with cast(DType::{}, value)",
+                              dtype == DType::boolean ? "boolean" : name(dtype)));
   }
   const double number = is_floating() ? number_ : static_cast<double>(integer_);
   if (fits(dtype)) {
@@ -270,12 +155,12 @@ Value Arg::as(DType dtype, Recorder* recorder) const {
   } else if (kind_ == Kind::integer && is_float(dtype)) {
     hint = fmt::format("dsl::cast(DType::{}, {}) rounds", name(dtype), integer_);
   }
-  fail(recorder, "LITERAL", fmt::format("a literal is no value of {}", word(dtype)), loc_,
-       word(dtype), literal_text(), std::move(hint));
+  operand_error(recorder, "LITERAL", fmt::format("a literal is no value of {}", word(dtype)), loc_,
+                word(dtype), literal_text(), std::move(hint));
 }
 
 bool Arg::fits(DType dtype) const {
-  if (kind_ == Kind::value) return false;
+  if (kind_ == Kind::value || is_all()) return false;
   if (kind_ == Kind::boolean || dtype == DType::boolean) {
     return kind_ == Kind::boolean && dtype == DType::boolean;
   }
@@ -295,204 +180,12 @@ std::string Arg::literal_text() const {
       return "the float " + float_literal(number_);
     case Kind::floating:
       return fmt::format("the double {}", number_);
+    case Kind::dimension:
+      return "k.all";
     case Kind::value:
       break;
   }
   return {};
-}
-
-using ir::Op;
-Value operator+(const Arg& a, const Arg& b) {
-  return arithmetic(Op::add, a, b, "+", Domain::number);
-}
-Value operator-(const Arg& a, const Arg& b) {
-  return arithmetic(Op::sub, a, b, "-", Domain::number);
-}
-Value operator*(const Arg& a, const Arg& b) {
-  return arithmetic(Op::mul, a, b, "*", Domain::number);
-}
-Value operator/(const Arg& a, const Arg& b) {
-  return arithmetic(Op::div, a, b, "/", Domain::number);
-}
-Value operator%(const Arg& a, const Arg& b) {
-  return arithmetic(Op::mod, a, b, "%", Domain::integer);
-}
-Value operator-(const Arg& a) {
-  return function(Op::neg, a, "-", Domain::number);
-}
-Value operator&(const Arg& a, const Arg& b) {
-  return arithmetic(Op::bit_and, a, b, "&", Domain::integer);
-}
-Value operator|(const Arg& a, const Arg& b) {
-  return arithmetic(Op::bit_or, a, b, "|", Domain::integer);
-}
-Value operator^(const Arg& a, const Arg& b) {
-  return arithmetic(Op::bit_xor, a, b, "^", Domain::integer);
-}
-Value operator<<(const Arg& a, const Arg& amount) {
-  return shift(Op::shl, a, amount, "<<");
-}
-Value operator>>(const Arg& a, const Arg& amount) {
-  return shift(Op::shr, a, amount, ">>");
-}
-Value operator<(const Arg& a, const Arg& b) {
-  return arithmetic(Op::lt, a, b, "<", Domain::number);
-}
-Value operator<=(const Arg& a, const Arg& b) {
-  return arithmetic(Op::le, a, b, "<=", Domain::number);
-}
-Value operator>(const Arg& a, const Arg& b) {
-  return arithmetic(Op::lt, b, a, ">", Domain::number);
-}
-Value operator>=(const Arg& a, const Arg& b) {
-  return arithmetic(Op::le, b, a, ">=", Domain::number);
-}
-Value operator==(const Arg& a, const Arg& b) {
-  return arithmetic(Op::eq, a, b, "==", Domain::number);
-}
-Value operator!=(const Arg& a, const Arg& b) {
-  return arithmetic(Op::ne, a, b, "!=", Domain::number);
-}
-Value operator&&(const Arg& a, const Arg& b) {
-  return logical(Op::logical_and, a, b, "&&");
-}
-Value operator||(const Arg& a, const Arg& b) {
-  return logical(Op::logical_or, a, b, "||");
-}
-Value operator!(const Arg& a) {
-  return function(Op::logical_not, a, "!", Domain::boolean);
-}
-
-Value max(const Arg& a, const Arg& b) {
-  return arithmetic(Op::max, a, b, "max", Domain::number);
-}
-Value min(const Arg& a, const Arg& b) {
-  return arithmetic(Op::min, a, b, "min", Domain::number);
-}
-namespace {
-
-Value propagate_nan(const Arg& a, const Arg& b, const char* what, const Value& number) {
-  auto [x, y] = unify(a, b, what);
-  require(Domain::floating, x, what, a.loc(), recorder_of(a, b));
-  // The sum with a NaN is the canonical NaN.
-  const Arg first(x, a.loc());
-  const Arg second(y, b.loc());
-  return select(is_nan(first) || is_nan(second), first + second, number);
-}
-
-}  // namespace
-
-Value max_nan(const Arg& a, const Arg& b) {
-  return propagate_nan(a, b, "max_nan", max(a, b));
-}
-Value min_nan(const Arg& a, const Arg& b) {
-  return propagate_nan(a, b, "min_nan", min(a, b));
-}
-Value abs(const Arg& a) {
-  return function(Op::abs, a, "abs", Domain::number);
-}
-
-Value fma(const Arg& a, const Arg& b, const Arg& c) {
-  Recorder* recorder = recorder_of(a, b);
-  if (recorder == nullptr) recorder = c.recorder();
-  const Value x = a.as(DType::f32, recorder);
-  const Value y = b.as(DType::f32, recorder);
-  const Value z = c.as(DType::f32, recorder);
-  return made(recorder, ir::call(Op::fma, DType::f32, {x.expr(), y.expr(), z.expr()}, a.loc()));
-}
-
-Value sqrt(const Arg& a) {
-  return function(Op::sqrt, a, "sqrt", Domain::floating);
-}
-Value rsqrt(const Arg& a) {
-  return function(Op::rsqrt, a, "rsqrt", Domain::floating);
-}
-Value round_tf32(const Arg& a) {
-  const Value x = a.as(DType::f32, a.recorder());
-  return made(a.recorder(), ir::unary(Op::round_tf32, x.expr(), a.loc()));
-}
-Value f16x2_toward_zero(const Arg& high, const Arg& low) {
-  Recorder* recorder = recorder_of(high, low);
-  const Value x = high.as(DType::f32, recorder);
-  const Value y = low.as(DType::f32, recorder);
-  return made(recorder,
-              ir::call(Op::f16x2_toward_zero, DType::u32, {x.expr(), y.expr()}, high.loc()));
-}
-Value exp(const Arg& a) {
-  return function(Op::exp, a, "exp", Domain::floating);
-}
-Value silu(const Arg& a) {
-  const Value x = a.as(DType::f32, a.recorder());
-  return made(a.recorder(), ir::unary(Op::silu, x.expr(), a.loc()));
-}
-Value log1p(const Arg& a) {
-  return function(Op::log1p, a, "log1p", Domain::floating);
-}
-Value tanh(const Arg& a) {
-  return function(Op::tanh, a, "tanh", Domain::floating);
-}
-Value copysign(const Arg& magnitude, const Arg& sign) {
-  return arithmetic(Op::copysign, magnitude, sign, "copysign", Domain::floating);
-}
-Value is_nan(const Arg& a) {
-  return function(Op::is_nan, a, "is_nan", Domain::floating);
-}
-Value is_inf(const Arg& a) {
-  return function(Op::is_inf, a, "is_inf", Domain::floating);
-}
-Value popcount(const Arg& a) {
-  const Value x = a.value();
-  if (x.dtype() != DType::u32 && x.dtype() != DType::u64) {
-    fail(a.recorder(), "DTYPE", "operand of 'popcount' has the wrong dtype", a.loc(), "u32 or u64",
-         word(x.dtype()));
-  }
-  return function(Op::popcount, a, "popcount", Domain::integer);
-}
-
-Value select(const Arg& condition, const Arg& then, const Arg& otherwise) {
-  const Value test = condition.value();
-  require(Domain::boolean, test, "select", condition.loc(), condition.recorder());
-  auto [x, y] = unify(then, otherwise, "select");
-  Recorder* recorder = condition.recorder();
-  if (recorder == nullptr) recorder = recorder_of(then, otherwise);
-  return made(recorder, ir::select(test.expr(), x.expr(), y.expr(), condition.loc()));
-}
-
-Value cast(DType dtype, const Arg& a) {
-  if (a.fits(dtype)) return a.as(dtype, nullptr);
-  return made(a.recorder(), ir::cast(dtype, a.value().expr(), a.loc()));
-}
-
-Value reinterpret(DType dtype, const Arg& a) {
-  const Value x = a.value();
-  if (bits(x.dtype()) != bits(dtype)) {
-    fail(a.recorder(), "DTYPE", "reinterpret needs a dtype of the same width", a.loc(),
-         fmt::format("{} bits", bits(x.dtype())),
-         fmt::format("{} ({} bits)", name(dtype), bits(dtype)));
-  }
-  return made(a.recorder(), ir::bitcast(dtype, x.expr(), a.loc()));
-}
-
-Value floor_mod(const Arg& a, const Arg& b) {
-  const Value rest = a % b;
-  const Arg divisor(unify(a, b, "floor_mod").second, b.loc());
-  return select(rest != 0 && (rest ^ divisor) < 0, rest + divisor, rest);
-}
-
-Value floor_div(const Arg& a, const Arg& b) {
-  const Value quotient = a / b;
-  const Value rest = a % b;
-  const Arg divisor(unify(a, b, "floor_div").second, b.loc());
-  return select(rest != 0 && (rest ^ divisor) < 0, quotient - 1, quotient);
-}
-
-Value ceil_div(const Arg& a, int64_t b) {
-  if (b <= 0) {
-    fail(a.recorder(), "DIV_BY_ZERO", "ceil_div by a constant that is not positive", a.loc(),
-         "a positive constant", fmt::format("{}", b));
-  }
-  if (a.is_literal()) return Value(nullptr, ir::index((a.value().expr()->integer + b - 1) / b));
-  return (a + Arg(b - 1, a.loc())) / Arg(b, a.loc());
 }
 
 }  // namespace tessera::dsl

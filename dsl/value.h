@@ -54,7 +54,7 @@ class TESSERA_API Ref {
   Ref(const Ref& other);
   ~Ref();
 
-  /// Indexes the leading free dimensions. OOB_CONST if an index is outside a tile or an on-chip buffer for
+  /// Indexes the leading free dimensions; k.all leaves one free. OOB_CONST if an index is outside a tile or an on-chip buffer for
   /// certain.
   ///
   /// `auto old = t(r, c)` names the element and reads it where it is used. `Value old = t(r, c)` reads it
@@ -101,6 +101,8 @@ class TESSERA_API Ref {
   int element_name() const { return name_; }
 
  private:
+  friend class Builder;
+  friend class Tile;
   Ref index(std::vector<Arg> indices) const;
 
   Recorder* recorder_;
@@ -108,6 +110,9 @@ class TESSERA_API Ref {
   SourceLoc loc_;  // where the element was named
   int name_ = 0;
 };
+
+/// What Builder::all is.
+struct All {};
 
 /// An operand: a Value, an element or a C++ number. A number takes the dtype of the other operand and must
 /// be exact in it (LITERAL); cast(DType::bf16, 0.1f) rounds.
@@ -124,6 +129,8 @@ class TESSERA_API Arg {
               : std::is_floating_point_v<Number> ? Kind::floating
                                                  : Kind::integer),
         loc_(loc) {}
+  /// For indices only: ALL_VALUE where it is used as a value.
+  Arg(All, SourceLoc loc = SourceLoc::here()) : kind_(Kind::dimension), loc_(loc) {}
   Arg(const Arg& other);
   Arg(Arg&& other) noexcept;
   Arg& operator=(const Arg& other);
@@ -131,6 +138,7 @@ class TESSERA_API Arg {
   ~Arg();
 
   bool is_literal() const { return kind_ != Kind::value; }
+  bool is_all() const { return kind_ == Kind::dimension; }
   /// True for a literal that is a value of `dtype`.
   bool fits(DType dtype) const;
   /// The value; literals become i32 (i64 if they need it), f32 or boolean.
@@ -141,7 +149,7 @@ class TESSERA_API Arg {
   SourceLoc loc() const { return loc_; }
 
  private:
-  enum class Kind : uint8_t { value, integer, single, floating, boolean };
+  enum class Kind : uint8_t { value, integer, single, floating, boolean, dimension };
   bool is_floating() const { return kind_ == Kind::single || kind_ == Kind::floating; }
   std::string literal_text() const;
   Value value_;
@@ -196,14 +204,43 @@ Value f16x2_toward_zero(const Arg& high, const Arg& low);
 Value exp(const Arg& a);
 /// x / (1 + exp(-x)) of an f32, to the bit, without the branch of a division.
 Value silu(const Arg& a);
-/// log(1 + x), tanh (both approximated by a GPU), the magnitude of one number with the sign of another, tests
-/// for NaN and infinity, and the number of bits that are set.
+/// Elementary functions; f16 and bf16 are computed in f32 and rounded. A GPU approximates them: exp2, sin,
+/// cos, tanh and erf to 2 ulp, log, log2 and log1p (log(1 + x)) to 1. sin and cos of infinity are NaN.
+Value exp2(const Arg& a);
+Value log(const Arg& a);
+Value log2(const Arg& a);
 Value log1p(const Arg& a);
+Value sin(const Arg& a);
+Value cos(const Arg& a);
 Value tanh(const Arg& a);
+Value erf(const Arg& a);
+/// The nearest whole number below, above, or on either side (ties to the even one); exact, -0 stays.
+Value floor(const Arg& a);
+Value ceil(const Arg& a);
+Value rint(const Arg& a);
+/// One instruction of the GPU for an f32, instead of a function; subnormal operands and results are zeros.
+/// Errors: exp2 2 ulp, log2 2^-22 (of the value, at least of 1), sin and cos 2^-20 (absolute,
+/// for |x| <= pi), tanh 2^-10 (relative). exp and log are exp2 and log2 and a product, so their errors
+/// grow with |x|. The executor computes them precisely.
+///   Value p = exp2_approx((score - largest) * scale);
+Value exp2_approx(const Arg& a);
+Value exp_approx(const Arg& a);
+Value log2_approx(const Arg& a);
+Value log_approx(const Arg& a);
+Value sin_approx(const Arg& a);
+Value cos_approx(const Arg& a);
+Value tanh_approx(const Arg& a);
+/// The magnitude of one number with the sign of another; tests for NaN and infinity.
 Value copysign(const Arg& magnitude, const Arg& sign);
 Value is_nan(const Arg& a);
 Value is_inf(const Arg& a);
+/// Of a u32 or u64, as i32: the bits that are set, the zeros above the highest of them, and the place of the
+/// lowest, counted from 1 (0 if there is none): ffs(8u) = 4.
 Value popcount(const Arg& a);
+Value clz(const Arg& a);
+Value ffs(const Arg& a);
+/// The upper half of a product of two i32, u32, i64 or u64.
+Value mulhi(const Arg& a, const Arg& b);
 /// Evaluates both arms; use Builder::if_else if one of them must not run.
 Value select(const Arg& condition, const Arg& then, const Arg& otherwise);
 /// Numeric conversion: floats round to nearest even; e4m3 and e2m1 saturate, NaN becomes the

@@ -18,7 +18,6 @@
 #include "tools/lib/random_tensor.h"
 
 namespace ts = tessera;
-using ts::dsl::Axis;
 constexpr auto kF32 = ts::DType::f32;
 
 ts::ir::Kernel softmax(int64_t cols) {
@@ -27,15 +26,9 @@ ts::ir::Kernel softmax(int64_t cols) {
   auto x = k.input("x", kF32, {rows, cols});
   auto y = k.output("y", kF32, {rows, cols});
   auto at = k.launch({rows}, {.threads = 512});  // 16 elements per thread at 8192 columns
-
-  auto row = k.fragment(kF32, {1, cols}, "row");
-  auto top = k.fragment(kF32, {1}, "top");
-  auto sum = k.fragment(kF32, {1}, "sum");
-  k.copy(x.tile({at.x, 0}, {1, cols}), row);
-  k.reduce_max(row, top, Axis(1));
-  k.parallel({1, cols}, [&](auto r, auto c) { row(r, c) = exp(row(r, c) - top(r)); });
-  k.reduce_sum(row, sum, Axis(1));
-  k.parallel({1, cols}, [&](auto r, auto c) { y(at.x + r, c) = row(r, c) / sum(r); });
+  auto row = k.load(x(at.x));
+  auto e = k.evaluate(exp(row - k.reduce_max(row)));
+  k.store(e / k.reduce_sum(e), y(at.x));
   return k.finish();
 }
 

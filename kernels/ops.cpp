@@ -14,6 +14,16 @@ std::string_view name(ScoringFunc value) {
   return kWords[static_cast<size_t>(value)];
 }
 
+std::string_view name(Format value) {
+  constexpr std::string_view kWords[] = {"bf16", "v4_fp8", "index_fp8", "index_fp4"};
+  return kWords[static_cast<size_t>(value)];
+}
+
+std::string_view name(CosSinLayout value) {
+  constexpr std::string_view kWords[] = {"pairs", "halves"};
+  return kWords[static_cast<size_t>(value)];
+}
+
 std::string_view name(Order value) {
   constexpr std::string_view kWords[] = {"index", "value"};
   return kWords[static_cast<size_t>(value)];
@@ -926,6 +936,98 @@ void compress_plan_decode(const CompressPlanDecode& call, Stream stream) {
            {"max_rollback", call.max_rollback},
            {"state_page_size", call.state_page_size},
            {"out_page_size", call.out_page_size}},
+          stream);
+}
+
+void compress_fwd(const CompressFwd& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_fwd_op));
+  call_op(op,
+          {{"x", call.x},
+           {"ape", call.ape},
+           {"state", call.state},
+           {"plan", call.plan},
+           {"out", call.out}},
+          {{"ratio", call.ratio},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+void compress_state_write(const CompressStateWrite& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_state_write_op));
+  call_op(op,
+          {{"x", call.x},
+           {"write_plan", call.write_plan},
+           {"state", call.state}},
+          {{"ratio", call.ratio}},
+          stream);
+}
+
+void compress_decode(const CompressDecode& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_decode_op));
+  call_op(op,
+          {{"x", call.x},
+           {"ape", call.ape},
+           {"plan", call.plan},
+           {"out", call.out},
+           {"state", call.state}},
+          {{"ratio", call.ratio},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+void compress_store(const CompressStore& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_store_op));
+  call_op(op,
+          {{"x", call.x},
+           {"ape", call.ape},
+           {"state", call.state},
+           {"plan", call.plan},
+           {"norm_weight", call.norm_weight},
+           {"cos_sin", call.cos_sin},
+           {"cache", call.cache},
+           {"out", call.out}},
+          {{"ratio", call.ratio},
+           {"format", call.format},
+           {"block_size", call.block_size},
+           {"norm_eps", call.norm_eps},
+           {"hadamard", call.hadamard},
+           {"cos_sin_layout", call.cos_sin_layout},
+           {"save_out", call.save_out}},
+          stream);
+}
+
+void compress_decode_store(const CompressDecodeStore& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_decode_store_op));
+  call_op(op,
+          {{"x", call.x},
+           {"ape", call.ape},
+           {"plan", call.plan},
+           {"norm_weight", call.norm_weight},
+           {"cos_sin", call.cos_sin},
+           {"state", call.state},
+           {"cache", call.cache},
+           {"out", call.out}},
+          {{"ratio", call.ratio},
+           {"format", call.format},
+           {"block_size", call.block_size},
+           {"norm_eps", call.norm_eps},
+           {"hadamard", call.hadamard},
+           {"cos_sin_layout", call.cos_sin_layout},
+           {"save_out", call.save_out}},
+          stream);
+}
+
+void compress_prefill(const CompressPrefill& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(compress_prefill_op));
+  call_op(op,
+          {{"x", call.x},
+           {"ape", call.ape},
+           {"plan", call.plan},
+           {"write_plan", call.write_plan},
+           {"out", call.out},
+           {"state", call.state}},
+          {{"ratio", call.ratio},
+           {"out_dtype", call.out_dtype}},
           stream);
 }
 

@@ -26,6 +26,12 @@ namespace tessera::kernels {
 enum class ScoringFunc : uint8_t { sigmoid, sqrtsoftplus, softmax };
 TESSERA_API std::string_view name(ScoringFunc value);
 
+enum class Format : uint8_t { bf16, v4_fp8, index_fp8, index_fp4 };
+TESSERA_API std::string_view name(Format value);
+
+enum class CosSinLayout : uint8_t { pairs, halves };
+TESSERA_API std::string_view name(CosSinLayout value);
+
 enum class Order : uint8_t { index, value };
 TESSERA_API std::string_view name(Order value);
 
@@ -1641,6 +1647,172 @@ struct CompressPlanDecode {
   int64_t out_page_size = 64;
 };
 TESSERA_API void compress_plan_decode(const CompressPlanDecode& call, Stream stream);
+
+/// KV entries of windows of tokens, weighted by their scores
+///
+///   x       f32/bf16 [N, L] rows      # kv and score of the new tokens
+///   ape     f32 [W, D]                # bias of the scores by slot
+///   state   f32/bf16 [slots, L] rows  # rows of tokens before
+///   plan    i32 [C, 8]                # of compress_plan
+///   -> out  out_dtype [C, D]
+///   param  ratio {4, 128}
+///   param  out_dtype {f32, bf16} = f32
+///   need   N >= 1 on x "argument 'x' has no rows"
+///   need   slots >= 1 on state "argument 'state' has no rows"
+struct CompressFwd {
+  TensorView x = {};
+  TensorView ape = {};
+  TensorView state = {};
+  TensorView plan = {};
+  TensorView out = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  DType out_dtype = DType::f32;
+};
+TESSERA_API void compress_fwd(const CompressFwd& call, Stream stream);
+
+/// rows of new tokens to their slots in the state of the KV compressor
+///
+///   x                f32/bf16 [N, L] rows
+///   write_plan       i32 [Y, 2]                # of compress_plan
+///   -> inout state   f32/bf16 [slots, L] rows
+///   param  ratio {4, 128}
+///   need   N >= 1 on x "argument 'x' has no rows"
+///   need   slots >= 1 on state "argument 'state' has no rows"
+///   need   L >= 1 on x "argument 'x' has no columns"
+///   need   L % 512 = 0 if ratio = 4 on x "argument 'x' has the wrong shape"
+///   need   L % 256 = 0 if ratio = 128 on x "argument 'x' has the wrong shape"
+///   need   state is f32 if x is f32 on state "argument 'state' has the wrong dtype"
+struct CompressStateWrite {
+  TensorView x = {};
+  TensorView write_plan = {};
+  TensorView state = {};
+  std::optional<int64_t> ratio = {};  // must be given
+};
+TESSERA_API void compress_state_write(const CompressStateWrite& call, Stream stream);
+
+/// one new token of each request to the state, and the KV entries of windows that end
+///
+///   x                f32/bf16 [B, L] rows
+///   ape              f32 [W, D]                # bias of the scores by slot
+///   plan             i32 [B, 8]                # of compress_plan_decode
+///   -> out           out_dtype [B, D]          # 0 where no window ends
+///   -> inout state   f32/bf16 [slots, L] rows
+///   param  ratio {4, 128}
+///   param  out_dtype {f32, bf16} = f32
+///   need   slots >= 1 on state "argument 'state' has no rows"
+struct CompressDecode {
+  TensorView x = {};
+  TensorView ape = {};
+  TensorView plan = {};
+  TensorView out = {};
+  TensorView state = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  DType out_dtype = DType::f32;
+};
+TESSERA_API void compress_decode(const CompressDecode& call, Stream stream);
+
+/// KV entries of windows of tokens, normalised and rotated, to the cache
+///
+///   x               f32/bf16 [N, L] rows      # kv and score of the new tokens
+///   ape             f32 [W, D]                # bias of the scores by slot
+///   state           f32/bf16 [slots, L] rows  # rows of tokens before
+///   plan            i32 [C, 8]                # of compress_plan
+///   norm_weight     f32/bf16 [D]
+///   cos_sin         f32 [P, 64]
+///   -> inout cache  u8/bf16 [blocks, bytes] rows
+///   -> out?         f32 [C, D]  iff save_out  # before quantising
+///   param  ratio {4, 128}
+///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
+///   param  block_size int = 64
+///   param  norm_eps float = 1e-6
+///   param  hadamard bool = false
+///   param  cos_sin_layout {pairs, halves} = pairs
+///   param  save_out bool = false
+///   need   N >= 1 on x "argument 'x' has no rows"
+///   need   slots >= 1 on state "argument 'state' has no rows"
+///   need   P >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   blocks >= 1 on cache "argument 'cache' has no rows"
+struct CompressStore {
+  TensorView x = {};
+  TensorView ape = {};
+  TensorView state = {};
+  TensorView plan = {};
+  TensorView norm_weight = {};
+  TensorView cos_sin = {};
+  TensorView cache = {};
+  TensorView out = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  std::optional<Format> format = {};  // must be given
+  int64_t block_size = 64;
+  double norm_eps = 1e-06;
+  bool hadamard = false;
+  CosSinLayout cos_sin_layout = CosSinLayout::pairs;
+  bool save_out = false;
+};
+TESSERA_API void compress_store(const CompressStore& call, Stream stream);
+
+/// one new token of each request to the state, and entries of windows that end to the KV cache
+///
+///   x               f32/bf16 [B, L] rows
+///   ape             f32 [W, D]                # bias of the scores by slot
+///   plan            i32 [B, 8]                # of compress_plan_decode
+///   norm_weight     f32/bf16 [D]
+///   cos_sin         f32 [P, 64]
+///   -> inout state  f32/bf16 [slots, L] rows
+///   -> inout cache  u8/bf16 [blocks, bytes] rows
+///   -> out?         f32 [B, D]  iff save_out  # before quantising; 0 where no window ends
+///   param  ratio {4, 128}
+///   param  format {bf16, v4_fp8, index_fp8, index_fp4}
+///   param  block_size int = 64
+///   param  norm_eps float = 1e-6
+///   param  hadamard bool = false
+///   param  cos_sin_layout {pairs, halves} = pairs
+///   param  save_out bool = false
+///   need   slots >= 1 on state "argument 'state' has no rows"
+///   need   P >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   blocks >= 1 on cache "argument 'cache' has no rows"
+struct CompressDecodeStore {
+  TensorView x = {};
+  TensorView ape = {};
+  TensorView plan = {};
+  TensorView norm_weight = {};
+  TensorView cos_sin = {};
+  TensorView state = {};
+  TensorView cache = {};
+  TensorView out = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  std::optional<Format> format = {};  // must be given
+  int64_t block_size = 64;
+  double norm_eps = 1e-06;
+  bool hadamard = false;
+  CosSinLayout cos_sin_layout = CosSinLayout::pairs;
+  bool save_out = false;
+};
+TESSERA_API void compress_decode_store(const CompressDecodeStore& call, Stream stream);
+
+/// KV entries of windows of tokens, and the rows that later windows need to the state
+///
+///   x               f32/bf16 [N, L] rows      # kv and score of the new tokens
+///   ape             f32 [W, D]                # bias of the scores by slot
+///   plan            i32 [C, 8]                # of compress_plan
+///   write_plan      i32 [Y, 2]
+///   -> out          out_dtype [C, D]
+///   -> inout state  f32/bf16 [slots, L] rows
+///   param  ratio {4, 128}
+///   param  out_dtype {f32, bf16} = f32
+///   need   N >= 1 on x "argument 'x' has no rows"
+///   need   slots >= 1 on state "argument 'state' has no rows"
+struct CompressPrefill {
+  TensorView x = {};
+  TensorView ape = {};
+  TensorView plan = {};
+  TensorView write_plan = {};
+  TensorView out = {};
+  TensorView state = {};
+  std::optional<int64_t> ratio = {};  // must be given
+  DType out_dtype = DType::f32;
+};
+TESSERA_API void compress_prefill(const CompressPrefill& call, Stream stream);
 
 /// the columns of the largest scores of each row, exactly
 ///

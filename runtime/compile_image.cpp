@@ -57,7 +57,7 @@ std::shared_ptr<const Image> Runtime::State::compile_override(Job& job) {
   const std::string path = fmt::format("{}/{}.cu", options_.override_dir, file_stem(job));
   std::optional<std::string> text = overriding_text(job, path);
   if (!text) return nullptr;
-  if (!job.source) job.source = job.request.emit();
+  if (!job.source) job.source = job.request.emit(job.target);
   if (text->find(job.source->entry) == std::string::npos) {
     raise(ErrorKind::argument, job.request.op,
           "the text of TESSERA_OVERRIDE_DIR does not define the kernel",
@@ -111,7 +111,7 @@ void Runtime::State::tell_end(const Listener& listener, const Job& job, bool fai
 }
 
 std::shared_ptr<const Image> Runtime::State::compile_now(Job& job) {
-  if (!job.source) job.source = job.request.emit();
+  if (!job.source) job.source = job.request.emit(job.target);
   TESSERA_CHECK(job.source->op == job.request.op, "a kernel's text was emitted under another op");
   ++counters_.compiles;
   tell_begin(options_.on_compile, job);

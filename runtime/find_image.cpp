@@ -91,7 +91,7 @@ Runtime::State::Job Runtime::State::job_for(const KernelRequest& request, Target
   }
   std::optional<KernelSource> source;
   if (!is_found_by_spec(request)) {
-    source = request.emit();
+    source = request.emit(target);
     check_source(*source);
   }
   KernelKey key = key_of(request, source, target);

@@ -22,8 +22,9 @@ std::string Runtime::State::text_path(const Job& job) {
 
 // Writes a file of the dump folder. Whatever has its name is replaced, never followed or waited for:
 // the folder may be one that others can write, and the names can be foreseen. Returns an error text.
-std::string Runtime::State::write_dump(const std::string& name, const std::string& text) const {
-  const Folder folder = open_output_folder(options_.dump_dir);
+std::string Runtime::State::write_dump(const std::string& dir, const std::string& name,
+                                       const std::string& text) {
+  const Folder folder = open_output_folder(dir);
   return folder.fd ? replace_file(folder, name, text) : folder.problem;
 }
 
@@ -31,7 +32,8 @@ std::string Runtime::State::write_dump(const std::string& name, const std::strin
 std::string Runtime::State::keep_refused_text(const Job& job) {
   if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
   const std::string path = text_path(job);
-  const std::string problem = write_dump(file_stem(job) + ".cu", job.source->text);
+  const std::string problem =
+      write_dump(options_.dump_dir, file_stem(job) + ".cu", job.source->text);
   return problem.empty() ? "the whole text is in " + path
                          : fmt::format("cannot write {} (TESSERA_DUMP_DIR): {}", path, problem);
 }
@@ -42,23 +44,33 @@ void Runtime::State::dump(const Job& job, const Image& image) {
     if (options_.line_info) disk_.keep_text(stem + ".cu", image.source);
     return;
   }
-  std::string problem = write_dump(stem + ".cu", image.source);
-  if (problem.empty()) problem = write_dump(stem + ".log", image.log);
-  if (!problem.empty()) warn_about_dump(stem + ".cu", problem);
+  std::string problem = write_dump(options_.dump_dir, stem + ".cu", image.source);
+  if (problem.empty()) problem = write_dump(options_.dump_dir, stem + ".log", image.log);
+  if (!problem.empty()) warn_about_dump(text_path(job), "TESSERA_DUMP_DIR", problem);
 }
 
 void Runtime::State::dump(const KernelSource& source) {
   if (options_.dump_dir.empty()) return;
   const std::string name =
       fmt::format("{}-cpu-{}.cu", source.op, to_hex(sha256(source.text)).substr(0, 8));
-  const std::string problem = write_dump(name, source.text);
-  if (!problem.empty()) warn_about_dump(name, problem);
+  const std::string problem = write_dump(options_.dump_dir, name, source.text);
+  if (!problem.empty()) {
+    warn_about_dump(fmt::format("{}/{}", options_.dump_dir, name), "TESSERA_DUMP_DIR", problem);
+  }
 }
 
-void Runtime::State::warn_about_dump(const std::string& name, const std::string& problem) {
-  log_.write_once(
-      LogLevel::warn, "dump",
-      fmt::format("cannot write {}/{} (TESSERA_DUMP_DIR): {}", options_.dump_dir, name, problem));
+void Runtime::State::dump_pass(const std::string& file, const std::string& text) {
+  if (options_.pass_dump_dir.empty()) return;
+  const std::string problem = write_dump(options_.pass_dump_dir, file, text);
+  if (!problem.empty()) {
+    warn_about_dump(fmt::format("{}/{}", options_.pass_dump_dir, file), "TESSERA_DUMP", problem);
+  }
+}
+
+void Runtime::State::warn_about_dump(const std::string& path, const std::string& variable,
+                                     const std::string& problem) {
+  log_.write_once(LogLevel::warn, variable,
+                  fmt::format("cannot write {} ({}): {}", path, variable, problem));
 }
 
 void Runtime::State::record(const Job& job, const Image& image) {

@@ -29,9 +29,9 @@ void check_not_capturing(const Driver& driver, const KernelRequest& request, int
 
 // The best of a device's targets that a bundle has the kernel for.
 Target Runtime::State::bundled_target(const KernelRequest& request, const DeviceInfo& device) {
-  std::optional<KernelSource> source;
-  if (!request.spec) source = request.emit();
   for (const Target target : targets_that_run_on(device.major, device.minor)) {
+    std::optional<KernelSource> source;
+    if (!request.spec) source = request.emit(target);
     if (disk_.in_bundle(key_of(request, source, target).kernel)) return target;
   }
   return target_for(device);
@@ -42,8 +42,8 @@ std::shared_ptr<const LoadedKernel> Runtime::State::load(const KernelRequest& re
   const Driver& driver = surroundings_.driver();
   const DeviceInfo info = query_device(driver, device);
   KernelRequest checked = request;
-  checked.emit = [&] {
-    KernelSource source = request.emit();
+  checked.emit = [&](Target target) {
+    KernelSource source = request.emit(target);
     check_shared_memory(source.op, source.shared_bytes, info);
     return source;
   };

@@ -222,6 +222,13 @@ constexpr Switch kSwitches[] = {
      [](const std::string&, const std::string& value, Options& options) {
        options.dump_dir = value;
      }},
+    {"TESSERA_DUMP",
+     "folder for the IR of every kernel that is lowered, after each pass: "
+     "`KERNEL-DIGEST.NN-PASS.txt`, 00 as recorded. A kernel from a warm cache is not lowered: "
+     "`TESSERA_CACHE=off`",
+     [](const std::string&, const std::string& value, Options& options) {
+       options.pass_dump_dir = value;
+     }},
     {"TESSERA_OVERRIDE_DIR",
      "a file here that has a dump's name is compiled in place of that kernel's text, "
      "and kept in no cache; as with the cache, no other user may have write access",

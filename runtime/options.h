@@ -69,7 +69,8 @@ struct Options {
   std::function<void(const StepEvent&)> on_load;  // into the driver
   std::string nvrtc;                              // path of libnvrtc; empty = search
   std::string arch;                               // "sm_90a"; empty = the device's
-  std::string dump_dir;  // CUDA text and compiler log of each kernel go here; empty = nowhere
+  std::string dump_dir;       // CUDA text and compiler log of each kernel go here; empty = nowhere
+  std::string pass_dump_dir;  // the IR of each kernel after each pass goes here; empty = nowhere
   /// A file of this folder that has a dump's name is compiled in place of that kernel's text, and
   /// kept in no cache. Trusted as a cache folder is. For trying a change by hand.
   std::string override_dir;

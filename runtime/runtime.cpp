@@ -97,6 +97,9 @@ const Nvrtc& Runtime::nvrtc() {
 void Runtime::dump(const KernelSource& source) {
   state_->dump(source);
 }
+void Runtime::dump_pass(const std::string& file, const std::string& text) {
+  state_->dump_pass(file, text);
+}
 
 const Options& Runtime::options() const {
   return state_->options();

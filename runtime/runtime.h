@@ -13,7 +13,8 @@
 
 namespace tessera {
 struct KernelSource;
-}
+struct Target;
+}  // namespace tessera
 
 namespace tessera::runtime {
 
@@ -26,7 +27,7 @@ struct Nvrtc;
 struct Options;
 struct RootStatus;
 struct Surroundings;
-struct Target;
+using tessera::Target;
 using StreamHandle = void*;
 
 /// Finds, compiles, caches and loads kernels. A process has one, instance(); any thread may use it.
@@ -87,6 +88,10 @@ class TESSERA_API Runtime {
   /// Writes the text of a kernel that runs on the CPU to the dump folder, if there is one, under
   /// "<op>-cpu-<8 digits of its digest>.cu". What cannot be written is a warning.
   void dump(const KernelSource& source);
+
+  /// Writes the text of a kernel after a pass of the compiler to the folder for these, if there is one.
+  /// What cannot be written is a warning.
+  void dump_pass(const std::string& file, const std::string& text);
 
   /// What it works with, what it did so far, and where it looks for kernels.
   const Options& options() const;

@@ -42,6 +42,7 @@ class TESSERA_LOCAL Runtime::State {
   void seal() { sealed_ = true; }
   const Nvrtc& nvrtc();
   void dump(const KernelSource& source);
+  void dump_pass(const std::string& file, const std::string& text);
   const Options& options() const { return options_; }
   CounterValues counters() const { return counters_.values(); }
   std::vector<RootStatus> cache_roots() const { return disk_.status(); }
@@ -87,10 +88,12 @@ class TESSERA_LOCAL Runtime::State {
   // ---- keep_texts.cpp
   std::string file_stem(const Job& job) const;
   std::string text_path(const Job& job);
-  std::string write_dump(const std::string& name, const std::string& text) const;
+  static std::string write_dump(const std::string& dir, const std::string& name,
+                                const std::string& text);
   std::string keep_refused_text(const Job& job);
   void dump(const Job& job, const Image& image);
-  void warn_about_dump(const std::string& name, const std::string& problem);
+  void warn_about_dump(const std::string& path, const std::string& variable,
+                       const std::string& problem);
   void record(const Job& job, const Image& image);
 
   // ---- load_kernel.cpp

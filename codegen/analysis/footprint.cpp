@@ -4,6 +4,7 @@
 #include <limits>
 #include <set>
 
+#include "codegen/thread_ir/shared_matrix.h"
 #include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
@@ -45,20 +46,28 @@ Group order_needed(const Footprint& a, const Footprint& b) {
   return result;
 }
 
+/// Calls fn(begin, width) for the runs of consecutive elements of an access that begins at `first`.
+template <class Fn>
+void for_each_run(const Access& access, const SharedMatrix* matrix, int64_t first, const Fn& fn) {
+  if (matrix == nullptr) return fn(first, access.width);
+  for_each_chunk(*matrix, first, [&](const MatrixChunk& chunk) { fn(chunk.offset, access.width); });
+}
+
 /// One access on its way through the loops around it.
 struct Footprints::Visit {
   const Access& access;
+  const ThreadGroup& group;
   const std::vector<Rounds>& loops;
   const std::vector<Expr>& predicates;
   int64_t run;
-  size_t size;   // of the array, in runs
-  bool by_warp;  // what one lane names, the whole warp receives
+  size_t size;                           // of the array, in runs
+  bool by_warp;                          // what one lane names, the whole warp receives
+  const SharedMatrix* matrix = nullptr;  // that begins at the access; null: the access is all
   int64_t points = 0;
   size_t first = std::numeric_limits<size_t>::max(), end = 0;  // of what it touched
 };
 
-Footprints::Footprints(const Program& program)
-    : program_(program), values_(program.thread, program.threads) {
+Footprints::Footprints(const Program& program) : values_(program.thread, program.threads) {
   std::set<int> several;  // values that are bound at more than one place
   walk(program.body, [&](const Stmt& stmt) {
     for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
@@ -67,6 +76,12 @@ Footprints::Footprints(const Program& program)
       if (other != nullptr && other->get() != value->get()) several.insert(var->id);
       values_.define(*var, *value);
     });
+    if (const auto* bodies = std::get_if<RoleBodies>(&stmt.node)) {
+      for (const RoleBodies::Role& role : bodies->roles) {
+        if (!role.thread) continue;
+        values_.define(*role.thread, ir::var(program.thread) - ir::index(role.threads.first));
+      }
+    }
     for_each_access(stmt, [&](const Access& access, bool) {
       if (access.array->space != ArraySpace::shared) return;
       const auto entry = run_.try_emplace(access.array.get(), access.width).first;
@@ -76,7 +91,7 @@ Footprints::Footprints(const Program& program)
   for (const int id : several) values_.forget(id);
 }
 
-FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect,
+FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const ThreadGroup& group,
                             const std::vector<Rounds>& loops, const std::vector<Expr>& predicates) {
   const Access& access = effect.access;
   const std::vector<Rounds> relevant = steering(access, loops, predicates);
@@ -101,7 +116,11 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect,
                               result->atomic,
                               result->in_flight,
                               result->manual_sync,
-                              by_warp};
+                              by_warp,
+                              group.first,
+                              group.count,
+                              effect.matrix != nullptr ? effect.matrix->rows : 0,
+                              effect.matrix != nullptr && effect.matrix->transposed};
   for (const Rounds& rounds : relevant) {
     const For& loop = *rounds.loop;
     key.insert(key.end(), {loop.var->id, address(loop.begin.get()), address(loop.end.get()),
@@ -116,7 +135,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect,
   const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
   thread_.resize(std::max(thread_.size(), size), Footprint::kNobody);
   warp_.resize(thread_.size(), Footprint::kNobody);
-  Visit visit{access, relevant, predicates, run, size, by_warp};
+  Visit visit{access, group, relevant, predicates, run, size, by_warp, effect.matrix};
   const bool exact = enumerate(0, visit);
   const size_t first = std::min(visit.first, visit.end);
   const auto take = [&](std::vector<int16_t>& all, std::vector<int16_t>& touched) {
@@ -174,7 +193,7 @@ bool Footprints::enumerate(size_t depth, Visit& visit) {
   const bool known =
       begin && end && begin->lanes.empty() && end->lanes.empty() && ir::is_constant(loop.step) &&
       loop.step->integer > 0 &&
-      (end->value - begin->value) / loop.step->integer * program_.threads <= kMaxPoints;
+      (end->value - begin->value) / loop.step->integer * visit.group.count <= kMaxPoints;
   bool exact = true;
   if (known) {
     for (int64_t i = begin->value; exact && i < end->value; i += loop.step->integer) {
@@ -196,7 +215,7 @@ bool Footprints::enumerate(size_t depth, Visit& visit) {
 }
 
 bool Footprints::touch(Visit& visit) {
-  visit.points += program_.threads;
+  visit.points += visit.group.count;
   if (visit.points > kMaxPoints) return false;
   const auto first = values_.evaluate(visit.access.offset);
   if (!first) return false;
@@ -208,23 +227,25 @@ bool Footprints::touch(Visit& visit) {
     if (auto value = values_.evaluate(visit.access.guard)) conditions.push_back(std::move(*value));
   }
   const auto size = static_cast<int64_t>(visit.size);
-  for (int thread = 0; thread < program_.threads; ++thread) {
+  for (int thread = visit.group.first; thread < visit.group.end(); ++thread) {
     const auto t = static_cast<size_t>(thread);
     const bool active = std::all_of(conditions.begin(), conditions.end(),
                                     [&](const ThreadColumn& c) { return c.at(t) != 0; });
-    if (!active) continue;
-    const int64_t begin = first->at(t);
-    if (begin < 0) continue;  // out of bounds: the checked executor's business
-    const int64_t last = std::min((begin + visit.access.width - 1) / visit.run, size - 1);
-    if (begin / visit.run > last) continue;
-    visit.first = std::min(visit.first, static_cast<size_t>(begin / visit.run));
-    visit.end = std::max(visit.end, static_cast<size_t>(last + 1));
-    for (int64_t e = begin / visit.run; e <= last; ++e) {
-      const auto place = static_cast<size_t>(e);
-      note(thread_[place], thread);
-      if (visit.by_warp) thread_[place] = Footprint::kSeveral;
-      note(warp_[place], thread / 32);
-    }
+    // All lanes of a warp name the same matrix.
+    if (!active || (visit.matrix != nullptr && thread % kThreadsPerWarp != 0)) continue;
+    if (first->at(t) < 0) continue;  // out of bounds: the checked executor's business
+    for_each_run(visit.access, visit.matrix, first->at(t), [&](int64_t begin, int64_t width) {
+      const int64_t last = std::min((begin + width - 1) / visit.run, size - 1);
+      if (begin / visit.run > last) return;
+      visit.first = std::min(visit.first, static_cast<size_t>(begin / visit.run));
+      visit.end = std::max(visit.end, static_cast<size_t>(last + 1));
+      for (int64_t e = begin / visit.run; e <= last; ++e) {
+        const auto place = static_cast<size_t>(e);
+        note(thread_[place], thread);
+        if (visit.by_warp) thread_[place] = Footprint::kSeveral;
+        note(warp_[place], thread / kThreadsPerWarp);
+      }
+    });
   }
   return true;
 }

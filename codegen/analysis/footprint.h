@@ -1,6 +1,6 @@
 #pragma once
-// Which thread of a block touches which element of a shared array: decided by enumerating the
-// threads and the loops around an access.
+// Which thread of a group touches which element of a shared array: decided by enumerating the threads
+// and the loops around an access.
 
 #include <cstdint>
 #include <map>
@@ -34,7 +34,8 @@ bool overlap(const Array& a, const Array& b);
 
 /// The threads that need an order between two accesses, because different ones touch an element and one
 /// of them writes: `thread` if there is no such element, `warp` if they always belong to one warp, else
-/// `block`. Different arrays in the same memory: always `block`.
+/// `block`: all of the group that makes the accesses. Different arrays in the same memory: always
+/// `block`.
 Group order_needed(const Footprint& a, const Footprint& b);
 
 /// Some rounds of a loop: those whose index has the remainder `phase` by `period`.
@@ -48,10 +49,10 @@ class Footprints {
   explicit Footprints(const Program& program);
 
   const ThreadValues& values() const { return values_; }
-  /// The footprint of one access under `predicates`, over these rounds of the loops around it; what
-  /// cannot be evaluated may be anything. The same object for the same question.
-  FootprintRef of(const Stmt& stmt, const MemoryEffect& effect, const std::vector<Rounds>& loops,
-                  const std::vector<Expr>& predicates);
+  /// The footprint of one access of the threads of `group` under `predicates`, over these rounds of the
+  /// loops around it; what cannot be evaluated may be anything. The same object for the same question.
+  FootprintRef of(const Stmt& stmt, const MemoryEffect& effect, const ThreadGroup& group,
+                  const std::vector<Rounds>& loops, const std::vector<Expr>& predicates);
 
  private:
   struct Visit;
@@ -60,7 +61,6 @@ class Footprints {
   bool enumerate(size_t depth, Visit& visit);
   bool touch(Visit& visit);
 
-  const Program& program_;
   ThreadValues values_;
   std::map<const Array*, int64_t> run_;  // elements that always go together
   std::map<std::vector<int64_t>, FootprintRef> known_;

@@ -16,7 +16,5 @@ bool is_index_cast(const ir::Expr& e);
 /// a * b and a + b; nothing beyond 64 bits.
 std::optional<int64_t> product(int64_t a, int64_t b);
 std::optional<int64_t> sum(int64_t a, int64_t b);
-/// The values of an integer type; nothing where 64 signed bits do not hold them.
-Range limits_of(DType type);
 
 }  // namespace tessera::codegen

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "codegen/analysis/form_parts.h"
 #include "dsl/ir/integer.h"
@@ -58,10 +59,6 @@ Form scale(const Form& f, int64_t by) {
   return IndexMath::add({}, f, by);
 }
 
-bool within(const Range& range, int64_t low, int64_t high) {
-  return range.low && range.high && *range.low >= low && *range.high <= high;
-}
-
 }  // namespace
 
 int compare(const Expr& a, const Expr& b) {
@@ -107,15 +104,6 @@ std::optional<int64_t> product(int64_t a, int64_t b) {
 
 std::optional<int64_t> sum(int64_t a, int64_t b) {
   return ir::compute_exactly(Op::add, DType::i64, a, b);
-}
-
-Range limits_of(DType type) {
-  if (type == DType::boolean) return {0, 1};
-  if (type == DType::u64) return {0, std::nullopt};
-  const int width = bits(type);
-  if (!is_signed(type)) return {0, (int64_t{1} << width) - 1};
-  const int64_t high = static_cast<int64_t>((uint64_t{1} << (width - 1)) - 1);
-  return {-high - 1, high};
 }
 
 Form IndexMath::add(const Form& a, const Form& b, int64_t by) {
@@ -244,11 +232,10 @@ Form IndexMath::value(const Expr& e, bool through_lets) const {
 
 std::optional<Form> IndexMath::natural(const Expr& e, bool through_lets) const {
   Form result = form(e, through_lets);
-  const bool counts_limits = counts_limits_;
-  counts_limits_ = false;
-  const bool is_natural = range(result).low.value_or(-1) >= 0;
+  const bool counts_limits = std::exchange(counts_limits_, false);
+  const Interval values = range(result);
   counts_limits_ = counts_limits;
-  if (!is_natural || !fits(result, e->type)) return std::nullopt;
+  if (!is_natural(values) || !fits(result, e->type)) return std::nullopt;
   return result;
 }
 
@@ -327,87 +314,6 @@ Expr IndexMath::to_expr(const Form& f, DType type) const {
   }
   if (f.constant < 0) result = result - ir::constant(type, -f.constant);
   return result;
-}
-
-/// rest = unit * high + low with 0 <= low < unit and unit | by: only high can carry into rest / by.
-std::optional<IndexMath::DigitSplit> IndexMath::split_digit(const Form& rest, int64_t by) const {
-  for (const Term& pick : rest.terms) {
-    DigitSplit split;
-    split.unit = std::abs(pick.coefficient);
-    if (split.unit == 1 || by % split.unit != 0) continue;
-    for (const Term& term : rest.terms) {
-      if (term.coefficient % split.unit == 0) {
-        split.high.terms.push_back({term.atom, term.coefficient / split.unit});
-      } else {
-        split.low.terms.push_back(term);
-      }
-    }
-    split.low.constant = rest.constant % split.unit;
-    split.high.constant = rest.constant / split.unit;
-    if (within(range(split.low), 0, split.unit - 1)) return split;
-  }
-  return std::nullopt;
-}
-
-/// f / by for f >= 0: f = by * q + r; the part of r below one digit never carries.
-Form IndexMath::divide(const Form& f, int64_t by, DType type) const {
-  if (by == 1) return f;
-  Form quotient;
-  Form rest;
-  for (const Term& term : f.terms) {
-    if (term.coefficient % by == 0) {
-      quotient.terms.push_back({term.atom, term.coefficient / by});
-    } else {
-      rest.terms.push_back(term);
-    }
-  }
-  rest.constant = ((f.constant % by) + by) % by;
-  quotient.constant = (f.constant - rest.constant) / by;
-  const Range rest_range = range(rest);
-  if (within(rest_range, 0, by - 1)) return quotient;
-  if (rest_range.low.value_or(-1) < 0) {
-    return atom_form(ir::binary(Op::div, to_expr(f, type), ir::constant(type, by)));
-  }
-  if (const auto split = split_digit(rest, by))
-    return add(quotient, divide(split->high, by / split->unit, type));
-  if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
-    const Expr& atom = rest.terms[0].atom;
-    const bool by_constant = (atom->op == Op::div || atom->op == Op::mod) &&
-                             ir::is_constant(atom->args[1]) && atom->args[1]->integer > 0;
-    const std::optional<Form> whole = by_constant ? natural(atom->args[0], false) : std::nullopt;
-    const int64_t inner_by = by_constant ? atom->args[1]->integer : 1;
-    const std::optional<int64_t> both = product(by, inner_by);
-    if (whole && atom->op == Op::div && both && *both <= limits_of(DType::i32).high) {
-      return add(quotient, divide(*whole, *both, type));
-    }
-    if (whole && atom->op == Op::mod && inner_by % by == 0) {
-      return add(quotient, modulo(divide(*whole, by, type), inner_by / by, type));
-    }
-  }
-  return add(quotient, atom_form(ir::binary(Op::div, to_expr(rest, type), ir::constant(type, by))));
-}
-
-Form IndexMath::modulo(const Form& f, int64_t by, DType type) const {
-  Form rest;
-  for (const Term& term : f.terms) {
-    if (term.coefficient % by != 0) rest.terms.push_back(term);
-  }
-  rest.constant = ((f.constant % by) + by) % by;
-  const Range rest_range = range(rest);
-  if (within(rest_range, 0, by - 1)) return rest;
-  if (rest_range.low.value_or(-1) < 0) {
-    return atom_form(ir::binary(Op::mod, to_expr(f, type), ir::constant(type, by)));
-  }
-  if (const auto split = split_digit(rest, by))
-    return add(split->low, modulo(split->high, by / split->unit, type), split->unit);
-  if (rest.terms.size() == 1 && rest.terms[0].coefficient == 1 && rest.constant == 0) {
-    const Expr& atom = rest.terms[0].atom;
-    if (atom->op == Op::mod && ir::is_constant(atom->args[1]) && atom->args[1]->integer % by == 0) {
-      if (const std::optional<Form> whole = natural(atom->args[0], false))
-        return modulo(*whole, by, type);
-    }
-  }
-  return atom_form(ir::binary(Op::mod, to_expr(rest, type), ir::constant(type, by)));
 }
 
 }  // namespace tessera::codegen

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "codegen/analysis/interval.h"
 #include "codegen/analysis/proof_log.h"
 #include "dsl/ir/expr.h"
 
@@ -30,10 +31,6 @@ struct Form {
   int64_t constant = 0;
   bool wrapped = false;  // a coefficient left 64 bits: the sum holds modulo 2^64 only
   bool is_constant() const { return terms.empty(); }
-};
-
-struct Range {
-  std::optional<int64_t> low, high;  // inclusive; nothing = unknown
 };
 
 class IndexMath {
@@ -57,7 +54,7 @@ class IndexMath {
   ir::Expr simplify(const ir::Expr& e) const;
   ir::Expr to_expr(const Form& f, DType type) const;
 
-  Range range(const Form& f) const;
+  Interval range(const Form& f) const;
   /// The largest number known to divide every value of `f`; 0 if f is the constant 0.
   int64_t divisor(const Form& f) const;
   int64_t divisor(const ir::Expr& e) const { return divisor(value(e)); }
@@ -83,13 +80,14 @@ class IndexMath {
   std::optional<Form> natural(const ir::Expr& e, bool through_lets) const;
   /// Proved: `f` has no value outside of `type`.
   bool fits(const Form& f, DType type) const;
-  bool product_fits(const ir::Expr& product) const;
+  bool product_fits(const ir::Node& product) const;
   std::optional<DigitSplit> split_digit(const Form& rest, int64_t by) const;
   Form divide(const Form& f, int64_t by, DType type) const;
   Form modulo(const Form& f, int64_t by, DType type) const;
-  Range range_of_terms(const Form& f) const;
-  Range atom_range(const ir::Expr& atom) const;
-  Range known_range(const ir::Expr& atom) const;
+  Interval range_of_terms(const Form& f) const;
+  Interval atom_range(const ir::Expr& atom) const;
+  Interval known_range(const ir::Expr& atom) const;
+  Interval range_of_operation(const ir::Node& atom) const;
   /// What `var` is below, exclusive; nothing if that is unknown.
   std::optional<Form> upper_of(const ir::Var& var) const;
   bool is_same_on_host(const ir::Expr& e, bool is_sum) const;

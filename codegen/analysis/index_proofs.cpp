@@ -1,11 +1,10 @@
-// IndexMath: what normal forms prove. Ranges, divisors, bounds over dims, and the claims made of them.
+// IndexMath: what normal forms prove. Divisors, bounds over dims, and the claims made of them.
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "codegen/analysis/form_parts.h"
-#include "dsl/ir/extents.h"
 
 namespace tessera::codegen {
 
@@ -13,23 +12,6 @@ using ir::Expr;
 using ir::Op;
 
 namespace {
-
-constexpr int64_t kMostThreads = 1024;  // of a block
-constexpr int64_t kMostBlocks[] = {(int64_t{1} << 31) - 1, ir::kMostBlocksYZ, ir::kMostBlocksYZ};
-
-void narrow(Range& range, const Range& by) {
-  if (by.low) range.low = std::max(range.low.value_or(*by.low), *by.low);
-  if (by.high) range.high = std::min(range.high.value_or(*by.high), *by.high);
-}
-
-/// a * b of values that are not below 0.
-Range natural_product(const Range& a, const Range& b) {
-  Range result;
-  if (a.low.value_or(-1) < 0 || b.low.value_or(-1) < 0) return result;
-  result.low = product(*a.low, *b.low);
-  if (a.high && b.high) result.high = product(*a.high, *b.high);
-  return result;
-}
 
 bool widens(const Expr& e) {
   return is_index_cast(e) && e->type == DType::i64;
@@ -42,170 +24,6 @@ int64_t power_of_two_in(int64_t number) {
 
 }  // namespace
 
-bool IndexMath::fits(const Form& f, DType type) const {
-  const Range limits = limits_of(type);
-  if (f.constant == 0 && f.terms.size() == 1 && f.terms[0].coefficient == 1 &&
-      f.terms[0].atom->type == type) {
-    return true;
-  }
-  const bool counts_limits = counts_limits_;
-  counts_limits_ = true;
-  const Range range = this->range(f);
-  counts_limits_ = counts_limits;
-  return range.low && range.high && *range.low >= limits.low.value_or(0) &&
-         (!limits.high || *range.high <= *limits.high);
-}
-
-bool IndexMath::product_fits(const Expr& product) const {
-  const bool counts_limits = counts_limits_;
-  counts_limits_ = true;
-  const Range range =
-      natural_product(this->range(value(product->args[0])), this->range(value(product->args[1])));
-  counts_limits_ = counts_limits;
-  const Range limits = limits_of(product->type);
-  return range.high && (!limits.high || *range.high <= *limits.high);
-}
-
-std::optional<Form> IndexMath::upper_of(const ir::Var& var) const {
-  if (!var.upper) return std::nullopt;
-  if (var.kind != ir::VarKind::block) return value(var.upper);
-  // The host computes a grid in 64 bits and refuses one that does not fit i32.
-  Form upper = form(var.upper, true);
-  if (upper.wrapped || !is_same_on_host(var.upper, true)) return std::nullopt;
-  return upper;
-}
-
-/// True if no step of `e` leaves its type, so that 64 bits give the same. `is_sum`: of the sums and
-/// products at the root only the value counts.
-bool IndexMath::is_same_on_host(const Expr& e, bool is_sum) const {
-  const bool is_ring = e->op == Op::add || e->op == Op::sub || e->op == Op::mul || e->op == Op::neg;
-  if (is_ring && !is_sum && !fits(form(e, true), e->type)) return false;
-  return std::all_of(e->args.begin(), e->args.end(),
-                     [&](const Expr& arg) { return is_same_on_host(arg, is_ring && is_sum); });
-}
-
-Range IndexMath::atom_range(const Expr& atom) const {
-  Range result = known_range(atom);
-  if (!counts_limits_) return result;
-  narrow(result, limits_of(atom->type));
-  if (atom->op != Op::var) return result;
-  if (atom->var->kind == ir::VarKind::thread) narrow(result, {0, kMostThreads - 1});
-  if (atom->var->kind == ir::VarKind::block) narrow(result, {0, kMostBlocks[atom->var->axis] - 1});
-  return result;
-}
-
-Range IndexMath::known_range(const Expr& atom) const {
-  Range result;
-  switch (atom->op) {
-    case Op::var: {
-      const ir::Var& var = *atom->var;
-      if (var.lower) result.low = range(value(var.lower)).low;
-      // A dim stands for itself in comparisons; how large it may be is the host's check.
-      if (var.kind == ir::VarKind::dim && !counts_limits_) return result;
-      if (const std::optional<Form> upper = upper_of(var)) {
-        const auto high = range(*upper).high;
-        if (high) result.high = *high - 1;
-      }
-      return result;
-    }
-    case Op::div:
-    case Op::mod: {
-      const Range a = range(value(atom->args[0]));
-      const Range b = range(value(atom->args[1]));
-      if (b.low.value_or(0) <= 0) return result;
-      if (atom->op == Op::div) {
-        // Truncated: a large divisor brings a quotient closer to 0.
-        if (a.low && *a.low < 0) result.low = *a.low / *b.low;
-        if (a.low && *a.low >= 0) result.low = b.high ? *a.low / *b.high : 0;
-        if (a.high && *a.high >= 0) result.high = *a.high / *b.low;
-        if (a.high && *a.high < 0) result.high = b.high ? *a.high / *b.high : 0;
-      } else if (a.low.value_or(-1) >= 0) {
-        result.low = 0;
-        result.high = a.high;
-        if (b.high) result.high = std::min(result.high.value_or(*b.high - 1), *b.high - 1);
-      }
-      return result;
-    }
-    case Op::mul: {
-      if (!product_fits(atom)) return result;
-      return natural_product(range(value(atom->args[0])), range(value(atom->args[1])));
-    }
-    case Op::bit_xor: {
-      const Range a = range(value(atom->args[0]));
-      const Range b = range(value(atom->args[1]));
-      if (a.low.value_or(-1) >= 0 && b.low.value_or(-1) >= 0 && a.high && b.high) {
-        int64_t limit = 1;
-        while (limit <= std::max(*a.high, *b.high) && limit < int64_t{1} << 62) limit *= 2;
-        result.low = 0;
-        result.high = limit - 1;
-      }
-      return result;
-    }
-    case Op::min:
-    case Op::max: {
-      const Range a = range(value(atom->args[0]));
-      const Range b = range(value(atom->args[1]));
-      const bool is_min = atom->op == Op::min;
-      if (a.low && b.low) result.low = is_min ? std::min(*a.low, *b.low) : std::max(*a.low, *b.low);
-      if (a.high && b.high) {
-        result.high = is_min ? std::min(*a.high, *b.high) : std::max(*a.high, *b.high);
-      }
-      return result;
-    }
-    case Op::popcount:
-      return {0, 64};
-    default:
-      return result;
-  }
-}
-
-Range IndexMath::range(const Form& f) const {
-  if (f.wrapped) return {};
-  Range result = range_of_terms(f);
-  if (facts_.empty() || weighs_facts_) return result;
-  // With slack >= 0: f - k * slack <= f for k > 0 and f <= f - k * slack for k < 0. Worth trying is
-  // the k that cancels an atom. One fact at a time: the ranges below know of none, so that facts
-  // about each other end.
-  weighs_facts_ = true;
-  for (const Form& slack : facts_) {
-    for (const Term& part : slack.terms) {
-      for (const Term& term : f.terms) {
-        if (compare(term.atom, part.atom) != 0 || term.coefficient % part.coefficient != 0)
-          continue;
-        const int64_t k = term.coefficient / part.coefficient;
-        const Form without = add(f, slack, -k);
-        if (without.wrapped) continue;
-        const Range rest = range_of_terms(without);
-        if (k > 0 && rest.low) result.low = std::max(result.low.value_or(*rest.low), *rest.low);
-        if (k < 0 && rest.high)
-          result.high = std::min(result.high.value_or(*rest.high), *rest.high);
-      }
-    }
-  }
-  weighs_facts_ = false;
-  return result;
-}
-
-Range IndexMath::range_of_terms(const Form& f) const {
-  Range result{f.constant, f.constant};
-  for (const Term& term : f.terms) {
-    Range r;
-    if (term.atom->op == Op::var && definitions_.contains(term.atom->var.get())) {
-      r = range(value(term.atom));
-    } else {
-      r = atom_range(term.atom);
-    }
-    if (term.coefficient < 0) std::swap(r.low, r.high);
-    auto accumulate = [&](std::optional<int64_t>& total, const std::optional<int64_t>& bound) {
-      const auto scaled = bound ? product(term.coefficient, *bound) : std::nullopt;
-      total = total && scaled ? sum(*total, *scaled) : std::nullopt;
-    };
-    accumulate(result.low, r.low);
-    accumulate(result.high, r.high);
-  }
-  return result;
-}
-
 int64_t IndexMath::atom_divisor(const Expr& atom) const {
   switch (atom->op) {
     case Op::var: {
@@ -216,7 +34,7 @@ int64_t IndexMath::atom_divisor(const Expr& atom) const {
     case Op::mul: {
       const auto both = product(divisor(atom->args[0]), divisor(atom->args[1]));
       if (!both) return 1;
-      return product_fits(atom) ? *both : power_of_two_in(*both);
+      return product_fits(*atom) ? *both : power_of_two_in(*both);
     }
     case Op::add:
     case Op::sub:
@@ -274,7 +92,7 @@ void IndexMath::add_at_most(Form& bound, const Expr& atom, int64_t factor) const
 
 /// Values of `atom` are at most this over dims and quotients of dims.
 std::optional<Form> IndexMath::atom_bound(const Expr& atom) const {
-  const Range r = atom_range(atom);
+  const Interval r = atom_range(atom);
   if (r.high) return constant_form(*r.high);
   if (atom->op == Op::var) {
     const ir::Var& var = *atom->var;

@@ -1,18 +1,12 @@
 #pragma once
-// What is known of an integer without running the program.
+// What is known of an integer expression of a program without running it.
 
 #include <functional>
 #include <map>
 
-#include "dsl/ir/expr.h"
+#include "codegen/analysis/interval.h"
 
 namespace tessera::codegen {
-
-/// Every value lies in [low, high]. Doubles are exact as far as i32 goes; i64 is taken for too small
-/// from 2^62 on.
-struct IntRange {
-  double low, high;
-};
 
 class IntRanges {
  public:
@@ -22,17 +16,17 @@ class IntRanges {
       : definition_(std::move(definition)), threads_(threads) {}
 
   /// Of an integer or boolean expression. What may have wrapped can have any value of its type.
-  IntRange of(const ir::Expr& e);
+  Interval of(const ir::Expr& e);
   /// Whether the result of a signed add, sub, mul or neg may lie outside its type.
   bool may_wrap(const ir::Expr& e);
 
  private:
-  IntRange exact(const ir::Expr& e);
-  IntRange of_variable(const ir::Var& var);
+  Interval exact(const ir::Expr& e);
+  Interval of_variable(const ir::Var& var);
 
   std::function<ir::Expr(const ir::Var&)> definition_;
   int threads_;
-  std::map<const ir::Var*, IntRange> known_;
+  std::map<const ir::Var*, Interval> known_;
   int looked_through_ = 0;  // definitions around the one that is looked at
 };
 

@@ -87,6 +87,9 @@ class LiveRanges : EffectReceiver {
             number(branch.then);
             number(branch.otherwise);
           },
+          [&](const RoleBodies& bodies) {
+            for (const RoleBodies::Role& role : bodies.roles) number(role.body);
+          },
           [&] { effects(stmt, *this); });
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Index expressions evaluated for all threads of a block at once: what passes need that ask which
-// thread touches what.
+// Evaluates index expressions for all threads of a block at once: the basis of footprints and of bank
+// conflicts.
 
 #include <cstdint>
 #include <map>

@@ -9,8 +9,6 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int kWarpSize = 32;
-
 /// True for a collective that gives all lanes of the warp the same.
 bool is_same_in_all_lanes(const Collective& collective) {
   switch (collective.kind) {
@@ -22,7 +20,7 @@ bool is_same_in_all_lanes(const Collective& collective) {
     case ir::CollectiveKind::vote_any:
     case ir::CollectiveKind::vote_all:
     case ir::CollectiveKind::ballot:
-      return collective.width == kWarpSize;
+      return collective.width == kThreadsPerWarp;
     default:
       return false;
   }
@@ -31,7 +29,7 @@ bool is_same_in_all_lanes(const Collective& collective) {
 }  // namespace
 
 UniformValues::UniformValues(const Program& program, Over over, const std::vector<VarRef>& known)
-    : program_(program), over_(over) {
+    : program_(program), over_(over), group_(program.block()) {
   walk(program.body, [&](const Stmt& stmt) {
     for_each_declaration(stmt, [&](const ArrayRef& view) {
       if (view->mine) ordered_by_author_.insert(view->mine.get());
@@ -40,6 +38,7 @@ UniformValues::UniformValues(const Program& program, Over over, const std::vecto
     for_each_access(
         stmt, [&](const Access& access, bool) { ordered_by_author_.insert(access.array.get()); });
   });
+  mark_shared_registers(program);
   // Registers count as uniform until a store shows otherwise, which may take others along.
   size_t before = 0;
   do {
@@ -64,6 +63,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
   if (const auto* let = std::get_if<Let>(&stmt.node)) {
     return define(*let->var, (*this)(let->value), {let->value});
   }
+  if (const auto* bodies = std::get_if<RoleBodies>(&stmt.node)) return visit(*bodies, together);
   if (const auto* present = std::get_if<Present>(&stmt.node)) {
     values_.insert(present->var.get());
     return;
@@ -78,7 +78,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
     if (uniform) return;
   }
   if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
-    const bool uniform = over_ == Over::block && program_.threads <= kWarpSize && together &&
+    const bool uniform = over_ == Over::block && group_.count <= kThreadsPerWarp && together &&
                          is_same_in_all_lanes(*collective);
     return define(*collective->var, uniform,
                   {{}, "a warp collective gives each warp its own result"});
@@ -96,6 +96,48 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
     if (!same) varying_loops_.insert(var.get());
   });
   for_each_body(stmt, [&](const Body& body) { visit(body, together && same); });
+}
+
+void UniformValues::visit(const RoleBodies& bodies, bool together) {
+  for (const RoleBodies::Role& role : bodies.roles) {
+    // Over the grid the roles are parts of it, and nothing in them is the same everywhere.
+    group_ = role.threads;
+    visit(role.body, together && over_ == Over::block);
+  }
+  group_ = program_.block();
+}
+
+void UniformValues::mark_shared_registers(const Program& program) {
+  std::map<const Array*, const Body*> owners;  // the only body that names it
+  const auto note = [&](const Body& body) {
+    for (const Stmt& stmt : body) {
+      if (std::holds_alternative<RoleBodies>(stmt.node)) continue;
+      walk_stmt(stmt, [&](const Stmt& inner) {
+        for_each_array(inner, [&](const ArrayRef& array) {
+          const Body*& owner = owners.try_emplace(array.get(), &body).first->second;
+          if (owner != &body) owner = nullptr;
+        });
+      });
+    }
+  };
+  note(program.body);
+  for (const Stmt& stmt : program.body) {
+    if (const auto* bodies = std::get_if<RoleBodies>(&stmt.node)) {
+      for (const RoleBodies::Role& role : bodies->roles) note(role.body);
+    }
+  }
+  for (const Stmt& stmt : program.body) {
+    if (!std::holds_alternative<RoleBodies>(stmt.node)) continue;
+    walk_stmt(stmt, [&](const Stmt& inner) {
+      const auto mark = [&](const ArrayRef& array, bool writes) {
+        if (writes && owners.at(array.get()) == nullptr) varies(array);
+      };
+      for_each_access(inner,
+                      [&](const Access& access, bool writes) { mark(access.array, writes); });
+      for_each_register_effect(
+          inner, [&](const RegisterEffect& effect) { mark(effect.slice.array, effect.writes); });
+    });
+  }
 }
 
 void UniformValues::define(const ir::Var& var, bool uniform, const Origin& origin) {

@@ -1,6 +1,6 @@
 #pragma once
 // Which values are the same for all threads of a block, or of the whole grid, so that a barrier may
-// stand under a condition or in a loop of them.
+// stand under a condition or in a loop of them. In a role: for all threads of the role.
 
 #include <map>
 #include <set>
@@ -18,7 +18,7 @@ namespace tessera::codegen {
 /// Over a block also loads from shared memory at a uniform address where all threads come:
 /// insert_barriers keeps every store to that element on the other side of a barrier. Memory of a
 /// manual-sync region and memory that other blocks reach do not count, because there the author alone
-/// orders the accesses. And what warp collectives give all lanes, in blocks of one warp.
+/// orders the accesses. And what warp collectives give all lanes, in groups of one warp.
 class UniformValues {
  public:
   enum class Over : uint8_t { block, grid };
@@ -38,6 +38,9 @@ class UniformValues {
   };
   void visit(const Body& body, bool together);
   void visit(const Stmt& stmt, bool together);
+  void visit(const RoleBodies& bodies, bool together);
+  /// Registers that a role writes and other statements name as well: each role has its own value.
+  void mark_shared_registers(const Program& program);
   void define(const ir::Var& var, bool uniform, const Origin& origin);
   void varies(const ArrayRef& array);
   /// Of a variable that a statement gives each thread by itself.
@@ -49,6 +52,7 @@ class UniformValues {
 
   const Program& program_;
   Over over_;
+  ThreadGroup group_;  // the threads that run what is visited
   std::set<const ir::Var*> values_;
   std::set<const ir::Var*> varying_loops_;    // with bounds that differ between threads
   std::set<const Array*> varying_;            // registers

@@ -97,6 +97,7 @@ void Machine::async_wait(const Instr& instr) {
         for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
           shadow_->set_in_flight(byte, 0);
           shadow_->write(byte, number(lane), landing.statement, landing.lanes);
+          note_generic_write(byte, lane);
         }
       }
       copies.pop_front();

@@ -14,7 +14,7 @@
 
 namespace tessera::codegen::cpu {
 
-inline constexpr int kWarpSize = 32;
+inline constexpr int kWarpSize = kThreadsPerWarp;
 
 /// A place in the frame. Offsets below zero live for the whole launch (constants, parameters, the
 /// thread index), offsets from zero on are a stack that follows the scopes of the program.
@@ -32,7 +32,7 @@ enum class Code : uint8_t {
   copy,            // out = args[0]
   broadcast,       // column out = uniform args[0]
   check_overflow,  // trap unless out == args[0] (+, -, *) args[1] holds without wrapping;
-                   // expressions[index]
+                   // expressions[index]; target 1: no index, but Usage took it not to wrap
   check_divisor,   // trap where args[0] == 0; expressions[index]
   check_indices,   // trap where an index is outside of its range; index_checks[index]
   jump,            // to target
@@ -45,19 +45,25 @@ enum class Code : uint8_t {
   load,   // transfers[index]
   store,
   atomic,
-  pointer,      // column out = address args[0] as an element offset; arrays[index]
-  require,      // requirements[index] holds: args[0]
-  print,        // prints[index]
-  extern_call,  // out = calls[index]
-  lanewise,     // lanewise[index]
-  multiply,     // products[index]
-  declare,      // arrays[index]
-  async_read,   // checks and counts what asyncs[index] reads, for the threads that read
-  async_copy,   // starts asyncs[index]; threads without args[0], if given, will get zeros
+  pointer,        // column out = address args[0] as an element offset; arrays[index]
+  require,        // requirements[index] holds: args[0]
+  print,          // prints[index]
+  extern_call,    // out = calls[index]
+  lanewise,       // lanewise[index]
+  multiply,       // products[index]
+  start_product,  // group_products[index]
+  commit_products,
+  await_products,  // until at most `index` groups are under way
+  proxy_fence,
+  declare,     // arrays[index]
+  async_read,  // checks and counts what asyncs[index] reads, for the threads that read
+  async_copy,  // starts asyncs[index]; threads without args[0], if given, will get zeros
   async_commit,
   async_wait,  // until at most `index` groups are under way
   leave,       // active threads with args[0] have finished; to target if none is left
   barrier,
+  named_barrier,    // named_barriers[index]
+  part,             // roles begin; the block goes on at target when all have ended
   grid_barrier,     // the block stops here until all of the grid have come
   cluster_barrier,  // the block stops here until all of its cluster have come
   view,             // column out = the block args[0] as an element offset; arrays[index]
@@ -164,6 +170,26 @@ struct Product {
   SlotRange c, a, b;
 };
 
+/// A matrix in shared memory.
+struct MatrixOperand {
+  Transfer transfer;  // from its first element on, by every thread
+  Transfer chunk;     // 16 bytes of it; the offset is scratch
+};
+
+/// One matrix instruction of each group of four warps.
+struct GroupProduct {
+  SlotRange c, a;
+  MatrixOperand left, right;
+  Wgmma node;
+};
+
+/// The instructions [begin, end) of the threads of one role.
+struct RoleCode {
+  std::string name;
+  ThreadGroup threads;
+  int begin = 0, end = 0;
+};
+
 struct CollectiveOp {
   ir::CollectiveKind kind = ir::CollectiveKind::shuffle;
   int width = 32;
@@ -196,7 +222,10 @@ struct Bytecode {
   std::vector<Lanewise> lanewise;
   std::vector<AsyncMove> asyncs;
   std::vector<Product> products;
+  std::vector<GroupProduct> group_products;
   std::vector<CollectiveOp> collectives;
+  std::vector<NamedBarrier> named_barriers;
+  std::vector<RoleCode> roles;        // at most one instruction parts them
   std::vector<ir::Expr> expressions;  // for messages
   std::vector<SourceLoc> locs;        // by statement
   int64_t below = 0, above = 0;       // bytes of the frame on either side of offset zero

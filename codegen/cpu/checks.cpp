@@ -88,7 +88,10 @@ void Machine::check_overflow(const Instr& instr) const {
     if (exact == static_cast<int32_t>(exact)) return;
     trap(instr, lane,
          {.code = "INDEX_OVERFLOW",
-          .what = fmt::format("i32 overflow in an index: {}", to_string(e)),
+          .what =
+              fmt::format("i32 overflow in {}: {}",
+                          instr.target == 0 ? "an index" : "what cannot overflow, a bug in Tessera",
+                          to_string(e)),
           .expected = "a value that fits i32",
           .got = fmt::format("{} of {} and {} = {}", name(e->op), a[place], b[place], exact)});
   };
@@ -308,7 +311,7 @@ void Machine::check_whole_warps(const Instr& instr, const char* what) const {
             .expected = fmt::format("all {} threads of the warp", last - first),
             .got = fmt::format("{} threads", count)});
     }
-    neighbours_.clock.warp_barrier(number(first) / kWarpSize);
+    neighbours_.clocks.warp_barrier(number(first) / kWarpSize);
   }
 }
 

@@ -9,7 +9,7 @@
 namespace tessera::codegen::cpu {
 
 Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch& launch)
-    : launch_(launch), neighbours_(program.cluster) {
+    : launch_(launch), neighbours_(program.cluster, program.threads) {
   for (int rank = 0; rank < program.cluster; ++rank) {
     machines_.push_back(std::make_unique<Machine>(program, bytecode, launch, neighbours_, rank));
     neighbours_.blocks.push_back(machines_.back().get());
@@ -18,7 +18,7 @@ Cluster::Cluster(const Program& program, const Bytecode& bytecode, const Launch&
 
 void Cluster::start(int64_t index) {
   const std::array<int64_t, 3> extents = grid();
-  neighbours_.clock.cluster_barrier();
+  neighbours_.clocks.cluster_barrier();
   neighbours_.have_met = false;
   int64_t block = first_block_ = index * static_cast<int64_t>(machines_.size());
   for (const auto& machine : machines_) {
@@ -31,16 +31,25 @@ void Cluster::start(int64_t index) {
 
 bool Cluster::resume() {
   for (;;) {
-    for (const auto& machine : machines_) machine->resume();
+    bool went_on = false;
+    for (const auto& machine : machines_) went_on = machine->resume() || went_on;
     const Machine* ended = nullptr;
-    const Machine* waits = nullptr;
-    for (const auto& machine : machines_) (machine->has_ended() ? ended : waits) = machine.get();
+    const Machine* waits = nullptr;   // at a barrier
+    const Machine* stands = nullptr;  // its threads wait for others
+    for (const auto& machine : machines_) {
+      const bool is_at_barrier = machine->is_at_barrier();
+      (machine->has_ended() ? ended : is_at_barrier ? waits : stands) = machine.get();
+    }
+    if (stands != nullptr) {
+      if (!went_on) stands->trap_deadlock();
+      continue;
+    }
     if (waits == nullptr) return true;
     if (ended != nullptr) waits->trap_alone(*ended);
     for (const auto& machine : machines_) {
       if (machine->is_at_grid_barrier() != waits->is_at_grid_barrier()) waits->trap_alone(*machine);
     }
-    neighbours_.clock.cluster_barrier();
+    neighbours_.clocks.cluster_barrier();
     if (launch_.block_order != nullptr) {
       launch_.block_order->cluster_barrier(first_block_, static_cast<int64_t>(machines_.size()));
     }
@@ -79,7 +88,7 @@ void Machine::cluster_barrier(const Instr& instr) {
 }
 
 void Machine::trap_alone(const Machine& other) const {
-  trap(code_.block[next_ - 1], 0,
+  trap(code_.block[cursors_[0].next - 1], 0,
        {.code = "DIVERGENT_BARRIER",
         .what = fmt::format("a {} barrier that block {} of the cluster never reaches",
                             is_at_grid_barrier_ ? "grid" : "cluster", other.rank_),

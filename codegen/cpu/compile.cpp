@@ -17,7 +17,10 @@ Bytecode Compiler::compile() {
   out_.threads = program_.threads;
   out_.locs.push_back({});
   compile_launch();
-  if (checked_) index_vars_ = find_index_vars(program_.body);
+  if (checked_) {
+    index_vars_ = find_index_vars(program_.body);
+    usage_.emplace(program_);
+  }
   code_ = &out_.block;
   compile_body(program_.body);
   for (const int leave : leaves_) land(leave);

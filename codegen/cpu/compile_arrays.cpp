@@ -184,6 +184,37 @@ void Compiler::stmt(const Mma& mma) {
   top_ = mark;
 }
 
+MatrixOperand Compiler::matrix(const SharedMatrix& matrix) {
+  MatrixOperand result;
+  result.transfer = address(matrix.first, true);
+  result.chunk.storage = result.transfer.storage;
+  result.chunk.width = matrix.first.width;
+  result.chunk.offset = allocate(DType::i64, false);
+  return result;
+}
+
+void Compiler::stmt(const Wgmma& wgmma) {
+  const int64_t mark = top_;
+  GroupProduct product;
+  product.node = wgmma;
+  product.c = range(wgmma.c);
+  if (wgmma.a.array) {
+    product.a = range(wgmma.a);
+  } else {
+    product.left = matrix(wgmma.left);
+  }
+  product.right = matrix(wgmma.right);
+  emit(Code::start_product).index = static_cast<int32_t>(out_.group_products.size());
+  out_.group_products.push_back(std::move(product));
+  top_ = mark;
+}
+
+void Compiler::stmt(const WgmmaSync& sync) {
+  using Kind = WgmmaSync::Kind;
+  if (sync.kind == Kind::commit) emit(Code::commit_products);
+  if (sync.kind == Kind::wait) emit(Code::await_products).index = sync.pending;
+}
+
 void Compiler::stmt(const Declare& declare) {
   const Array& array = *declare.array;
   if (array.space == ArraySpace::global) return declare_pointer(declare.array);

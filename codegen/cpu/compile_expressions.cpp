@@ -111,13 +111,19 @@ Slot Compiler::eval_op(const ir::Node& node, const Expr& e, Context context) {
     out_.expressions.push_back(e);
   }
   emit(Code::compute, out, args[0], args[1], args[2]).op = op;
-  if (checked_ && context == Context::index && type == DType::i32 && can_overflow(node.op)) {
-    emit(Code::check_overflow, out, args[0], args[1]).index =
-        static_cast<int32_t>(out_.expressions.size());
-    out_.expressions.push_back(e);
+  if (checked_ && type == DType::i32 && can_overflow(node.op)) {
+    const bool is_index = context == Context::index;
+    if (is_index || !usage_->may_wrap(e, Role::operand)) check_overflow(e, out, args, is_index);
   }
   top_ = mark;
   return out;
+}
+
+void Compiler::check_overflow(const Expr& e, Slot out, const Slot* args, bool is_index) {
+  Instr& check = emit(Code::check_overflow, out, args[0], args[1]);
+  check.index = static_cast<int32_t>(out_.expressions.size());
+  check.target = is_index ? 0 : 1;
+  out_.expressions.push_back(e);
 }
 
 Slot Compiler::eval_i64(const Expr& e) {

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "codegen/analysis/usage.h"
 #include "codegen/cpu/bytecode.h"
 
 namespace tessera::codegen::cpu {
@@ -27,6 +28,8 @@ class Compiler {
   void stmt(const If& branch);
   void stmt(const Barrier& barrier);
   void stmt(const WarpBarrier&);
+  void stmt(const NamedBarrier& barrier);  // compile_roles.cpp
+  void stmt(const RoleBodies& bodies);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
   void stmt(const Dependency&) {}  // kernels run one after the other
@@ -40,6 +43,10 @@ class Compiler {
   void stmt(const CheckIndices& check);
   void stmt(const LoadMatrix& load);
   void stmt(const Mma& mma);
+  void stmt(const Wgmma& wgmma);
+  void stmt(const WgmmaSync& sync);
+  void stmt(const ProxyFence&) { emit(Code::proxy_fence); }
+  MatrixOperand matrix(const SharedMatrix& matrix);
   void stmt(const Declare& declare);
   void transfer(const Access& access, Transfer transfer);
   void lanewise(const Slice& into, const std::vector<Slice>& args, int width, ColumnOp op);
@@ -67,6 +74,7 @@ class Compiler {
   /// Evaluates where the expression is uniform or not, as it comes.
   Slot eval(const Expr& e, Context context = Context::value);
   Slot eval_op(const ir::Node& node, const Expr& e, Context context);
+  void check_overflow(const Expr& e, Slot out, const Slot* args, bool is_index);
   Slot eval_constant(const ir::Node& node);
   Slot eval_i64(const Expr& e);                    // index context
   Slot as_column(Slot slot);                       // broadcasts a uniform slot
@@ -97,6 +105,7 @@ class Compiler {
   std::map<std::pair<DType, uint64_t>, int> constants_;  // into out_.initials
   std::unordered_map<int32_t, int> initial_at_;          // uniform slot offset -> out_.initials
   std::unordered_set<const ir::Var*> index_vars_;        // checked: variables that reach an index
+  std::optional<Usage> usage_;                           // checked: what cannot wrap
   std::vector<int> leaves_;  // instructions that jump to the end of the block
 };
 

@@ -244,6 +244,15 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   launch.count = options.counts != nullptr || launch.count_accesses;
   if (options.print) launch.print = &options.print;
   launch.reported = options.reported;
+  launch.arithmetic = options.arithmetic;
+  if (options.arithmetic == Arithmetic::target && program.target.number() != 90) {
+    throw Error({.kind = ErrorKind::unsupported,
+                 .op = program.name,
+                 .what = "the sums of this target's tensor cores are not known",
+                 .expected = "a program that is lowered for sm_90 or sm_90a",
+                 .got = program.target.major == 0 ? "no target" : to_string(program.target),
+                 .code = "ARITHMETIC"});
+  }
   if (options.counts != nullptr) *options.counts = {};
   if (options.accesses != nullptr) options.accesses->clear();
   const Bytecode& bytecode = impl_->bytecode(options.traps);

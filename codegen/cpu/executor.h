@@ -6,8 +6,9 @@
 // integers, clamped shifts, saturating conversions, no contraction. f16 and bf16 operations, fma
 // included, compute in f32 and round once more. exp, log1p, tanh and rsqrt are within 1 ulp.
 //
-// Blocks run in any order on several CPU threads; in ascending order on one where atomics make the
-// order visible. Those of a cluster take turns, each from one cluster barrier to the next. Accesses
+// The threads of a block run in lockstep; while they are parted into roles, the roles take turns, each
+// as far as it can go. Blocks run in any order on several CPU threads; in ascending order on one where
+// atomics make the order visible. Those of a cluster take turns in the same way. Accesses
 // of two blocks to one element of a tensor, at least one of them a write and not both atomic, are
 // undefined where no barrier of the grid lies between. Atomics take the threads of a block in order.
 
@@ -58,7 +59,7 @@ struct Counts {
   int64_t cluster_requests = 0;
   int64_t cluster_bytes = 0;
   int64_t cluster_barriers = 0;  // per block
-  int64_t barriers = 0;          // per block
+  int64_t barriers = 0;          // per block; named ones per role that waits
   int64_t warp_barriers = 0;     // per warp
   int64_t shuffles = 0;          // any warp collective, per warp
   int64_t guards = 0;            // guards evaluated, per warp
@@ -101,12 +102,19 @@ struct AccessCounts {
   Counts counts;  // requests, sectors and bytes, or wavefronts
 };
 
+/// The sums of matrix instructions.
+enum class Arithmetic : uint8_t {
+  exact,   // c and the exact products in f64, in ascending k, rounded once
+  target,  // to the bit as the target's tensor cores add; measured for sm_90 and sm_90a
+};
+
 struct Options {
   bool traps = false;        // stop at the first thing that is undefined or wrong, see run()
   int workers = 0;           // blocks run in parallel on this many CPU threads; 0 = all cores
   Counts* counts = nullptr;  // filled when given
   std::vector<AccessCounts>* accesses = nullptr;     // those that ran, in the order of the program
   std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
+  Arithmetic arithmetic = Arithmetic::exact;
   std::atomic<int>* reported = nullptr;  // gets 1 + the number of a report, if any is made
 };
 
@@ -130,7 +138,8 @@ class Executable {
   /// Runs the whole grid; an extent of 0 is a no-op. Throws Error of kind argument for arguments
   /// that do not fit the parameters, or a grid that is no multiple of the cluster, and of kind
   /// trap, with the author's line, thread and block, of the lowest block that failed:
-  ///   always            NULL_TENSOR; OOB of register arrays, of ranks in a cluster; ASSERT
+  ///   always            NULL_TENSOR; OOB of register arrays, of ranks in a cluster; ASSERT;
+  ///                     DEADLOCK where no thread of a cluster can go on
   ///   with traps        OOB              logical index outside of the array or of the tile that the
   ///                                      author indexes, or address outside the array
   ///                     MISALIGNED       address no multiple of the access size
@@ -142,6 +151,7 @@ class Executable {
   ///                                      last, when all have ended or met.
   ///                     CLUSTER_ACCESS   memory of a block that may not have begun, or has ended
   ///                     DIVERGENT_BARRIER  a barrier or warp collective that not all threads reach
+  ///                     ROLE_BARRIER     a named barrier that other threads meet than it counts
   ///                     INDEX_OVERFLOW   i32 arithmetic that wraps on its way to an address
   ///                     FALSE_ASSUME     an assumption of the author's does not hold
   ///                     WRITE_READ_ONLY, DIV_BY_ZERO

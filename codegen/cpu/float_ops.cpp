@@ -114,10 +114,18 @@ struct Rsqrt {
 };
 struct Exp { float operator()(float a) const { return static_cast<float>(std::exp(double{a})); } };
 struct Silu { float operator()(float a) const { return a / (1.0f + Exp()(-a)); } };
-struct Log1p {
-  float operator()(float a) const { return static_cast<float>(std::log1p(double{a})); }
-};
+struct Exp2 { float operator()(float a) const { return static_cast<float>(std::exp2(double{a})); } };
+struct Log { float operator()(float a) const { return static_cast<float>(std::log(double{a})); } };
+struct Log2 { float operator()(float a) const { return static_cast<float>(std::log2(double{a})); } };
+struct Log1p { float operator()(float a) const { return static_cast<float>(std::log1p(double{a})); } };
+struct Sin { float operator()(float a) const { return static_cast<float>(std::sin(double{a})); } };
+struct Cos { float operator()(float a) const { return static_cast<float>(std::cos(double{a})); } };
 struct Tanh { float operator()(float a) const { return static_cast<float>(std::tanh(double{a})); } };
+struct Erf { float operator()(float a) const { return static_cast<float>(std::erf(double{a})); } };
+// Exact.
+struct Floor { float operator()(float a) const { return std::floor(a); } };
+struct Ceil { float operator()(float a) const { return std::ceil(a); } };
+struct Rint { float operator()(float a) const { return std::nearbyint(a); } };
 /// An f16 nearest to `a` or, where that is the larger of two, its neighbour.
 uint32_t f16_toward_zero(float a) {
   const uint16_t nearest = F16::encode(a);
@@ -191,10 +199,33 @@ ColumnOp find(ir::Op op) {
       return map1<Format, Exp>;
     case Op::silu:
       return sizeof(Bits) == 4 ? map1<Format, Silu> : nullptr;
+    case Op::exp2:
+    case Op::exp2_approx:
+      return map1<Format, Exp2>;
+    case Op::log:
+      return map1<Format, Log>;
+    case Op::log2:
+    case Op::log2_approx:
+      return map1<Format, Log2>;
     case Op::log1p:
       return map1<Format, Log1p>;
+    case Op::sin:
+    case Op::sin_approx:
+      return map1<Format, Sin>;
+    case Op::cos:
+    case Op::cos_approx:
+      return map1<Format, Cos>;
     case Op::tanh:
+    case Op::tanh_approx:
       return map1<Format, Tanh>;
+    case Op::erf:
+      return map1<Format, Erf>;
+    case Op::floor:
+      return map1<Format, Floor>;
+    case Op::ceil:
+      return map1<Format, Ceil>;
+    case Op::rint:
+      return map1<Format, Rint>;
     case Op::lt:
       return test2<Format, Less>;
     case Op::le:

@@ -68,7 +68,7 @@ class GridShadow {
   /// The conflict at the lowest address of the first tensor that has one; where atomics order blocks,
   /// the first that was made.
   std::optional<GridConflict> find() const;
-  /// A barrier of the grid: nothing before it conflicts with anything behind.
+  /// A barrier of the grid: no access before it conflicts with one after it.
   void clear();
 
  private:

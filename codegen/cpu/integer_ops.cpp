@@ -74,8 +74,15 @@ ColumnOp find(ir::Op op) {
     case Op::abs:
       if constexpr (std::is_signed_v<T>) return map1<T, T, Abs>;
       return nullptr;
+    case Op::mulhi:
+      if constexpr (sizeof(T) >= 4) return map2<T, T, T, MulHi>;
+      return nullptr;
     case Op::popcount:
       return map1<T, int32_t, Popcount>;
+    case Op::clz:
+      return map1<T, int32_t, Clz>;
+    case Op::ffs:
+      return map1<T, int32_t, Ffs>;
     default:
       return nullptr;
   }

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
 namespace {
@@ -43,8 +46,9 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   const int64_t frame_bytes = below + round_up(code_.above);
   const int64_t shared_bytes = round_up(program.shared_bytes);
   const int64_t mask_bytes = round_up(code_.threads);
+  const auto cursors = static_cast<int64_t>(code_.roles.size()) + 1;
   const int64_t total =
-      kAlign + frame_bytes + shared_bytes + mask_bytes * (int64_t{code_.mask_depth} + 1);
+      kAlign + frame_bytes + shared_bytes + mask_bytes * (int64_t{code_.mask_depth} + 1) * cursors;
   memory_.resize(static_cast<size_t>(total));
   void* start = memory_.data();
   size_t space = memory_.size();
@@ -52,15 +56,12 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   frame_ = aligned + below;
   shared_ = aligned + frame_bytes;
   std::byte* lanes = shared_ + shared_bytes;
-  for (int depth = 0; depth <= code_.mask_depth; ++depth) {
-    masks_.push_back({.lanes = reinterpret_cast<uint8_t*>(lanes + depth * mask_bytes)});
-  }
-  masks_[0].end = masks_[0].count = code_.threads;
-  std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
+  make_cursors(reinterpret_cast<uint8_t*>(lanes), mask_bytes);
   if (code_.checked) {
-    shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clock,
+    const bool parts_meet = !code_.named_barriers.empty();
+    shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clocks, parts_meet,
                                              smallest_element(program.shared));
-    global_shadow_ = std::make_unique<GlobalShadow>(neighbours.clock);
+    global_shadow_ = std::make_unique<GlobalShadow>(neighbours.clocks, parts_meet);
   }
 
   for (const Initial& initial : code_.initials) {
@@ -79,7 +80,8 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
       store_integer(at(code_.thread) + lane * size, code_.thread.type, lane);
     }
   }
-  execute(code_.launch, 0);
+  cursors_[0].end = code_.launch.size();
+  execute(code_.launch);
 }
 
 std::array<int64_t, 3> Machine::grid() const {
@@ -91,57 +93,72 @@ std::array<int64_t, 3> Machine::grid() const {
 void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   block_ = block;
   block_number_ = number;
-  depth_ = 0;
   for (size_t axis = 0; axis < 3; ++axis) {
     const Slot slot = code_.blocks[axis];
     if (slot) store_integer(at(slot), slot.type, block[axis]);
   }
-  masks_[0].begin = 0;
-  masks_[0].end = masks_[0].count = code_.threads;
-  if (left_ > 0) std::memset(masks_[0].lanes, 1, static_cast<size_t>(code_.threads));
+  Cursor& all = cursors_[0];
+  all.depth = 0;
+  all.next = 0;
+  all.end = code_.block.size();
+  all.waits = false;
+  Mask& threads = all.masks[0];
+  threads.begin = 0;
+  threads.end = threads.count = code_.threads;
+  if (left_ > 0) std::memset(threads.lanes, 1, static_cast<size_t>(code_.threads));
   left_ = 0;
+  are_roles_running_ = false;
+  if (!code_.named_barriers.empty()) meetings_ = {};
   drop_copies();
+  writers_.clear();
+  started_products_.clear();
+  busy_.clear();
+  product_groups_.clear();
   if (code_.checked) {
     shadow_->start_block();
     global_shadow_->start_block();
   }
-  next_ = 0;
-  has_ended_ = false;
+  has_ended_ = is_at_barrier_ = is_at_grid_barrier_ = false;
   visitor_.reset();
 }
 
-void Machine::resume() {
+void Machine::pass_cluster_barrier() {
   is_at_barrier_ = is_at_grid_barrier_ = false;
-  next_ = execute(code_.block, next_);
-  has_ended_ = !is_at_barrier_;
-  if (has_ended_) check_visitor();
+  visitor_.reset();
 }
 
-size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
-  size_t next = from;
+bool Machine::resume() {
+  if (has_ended_ || is_at_barrier_) return false;
+  bool went_on = false;
+  for (;;) {
+    went_on = (are_roles_running_ ? run_roles() : run(cursors_[0])) || went_on;
+    if (are_roles_running_ || is_at_barrier_) return went_on;
+    if (!cursors_[0].has_ended()) {
+      if (cursors_[0].waits) return went_on;
+      continue;  // roles have begun, or all of them have ended
+    }
+    has_ended_ = true;
+    check_visitor();
+    return went_on;
+  }
+}
+
+Machine::Stop Machine::execute(const std::vector<Instr>& code) {
+  Cursor& cursor = *cursor_;
+  size_t next = cursor.next;
+  const size_t end = cursor.end;
   const auto jump_if = [&](bool condition, const Instr& instr) {
     if (condition) next = static_cast<size_t>(instr.target);
   };
-  while (next < code.size()) {
+  const auto stop = [&](Stop why) {
+    cursor.next = next;
+    return why;
+  };
+  while (next < end) {
     const Instr& instr = code[next++];
     switch (instr.code) {
       case Code::compute:
         compute(instr);
-        break;
-      case Code::copy:
-        copy(instr);
-        break;
-      case Code::broadcast:
-        broadcast(instr);
-        break;
-      case Code::check_overflow:
-        check_overflow(instr);
-        break;
-      case Code::check_divisor:
-        check_divisor(instr);
-        break;
-      case Code::check_indices:
-        check_indices(instr);
         break;
       case Code::jump:
         jump_if(true, instr);
@@ -162,78 +179,111 @@ size_t Machine::execute(const std::vector<Instr>& code, size_t from) {
         jump_if(mask().count == 0, instr);
         break;
       case Code::mask_pop:
-        --depth_;
+        --cursor.depth;
         break;
       case Code::guard:
         guard(instr);
         jump_if(mask().count == 0, instr);
         break;
-      case Code::load:
-      case Code::store:
-        transfer(instr);
-        break;
-      case Code::pointer:
-        pointer(instr);
-        break;
-      case Code::require:
-        require(instr);
-        break;
-      case Code::print:
-        print(instr);
-        break;
-      case Code::extern_call:
-        extern_call(instr);
-        break;
-      case Code::atomic:
-        atomic(instr);
-        break;
-      case Code::lanewise:
-        lanewise(instr);
-        break;
-      case Code::multiply:
-        multiply(instr);
-        break;
-      case Code::declare:
-        declare(storage(instr.index));
-        break;
-      case Code::async_read:
-        async_read(instr);
-        break;
-      case Code::async_copy:
-        async_copy(instr);
-        break;
-      case Code::async_commit:
-        async_commit();
-        break;
-      case Code::async_wait:
-        async_wait(instr);
-        break;
       case Code::leave:
         leave(instr);
-        jump_if(masks_[0].count == 0, instr);
+        jump_if(cursor.masks[0].count == 0, instr);
         break;
-      case Code::barrier:
-        barrier(instr);
+      case Code::part:
+        jump_if(true, instr);
+        return stop(Stop::parting);
+      case Code::named_barrier:
+        if (!named_barrier(instr)) {
+          --next;
+          return stop(Stop::waiting);
+        }
         break;
       case Code::grid_barrier:
         barrier(instr);
         is_at_barrier_ = is_at_grid_barrier_ = true;
-        return next;
+        return stop(Stop::meeting);
       case Code::cluster_barrier:
         cluster_barrier(instr);
-        return next;
-      case Code::view:
-        view(instr);
-        break;
-      case Code::warp_barrier:
-        warp_barrier(instr);
-        break;
-      case Code::collective:
-        collective(instr);
+        return stop(Stop::meeting);
+      default:
+        perform(instr);
         break;
     }
+    went_on_ = true;
   }
-  return next;
+  return stop(Stop::end);
+}
+
+void Machine::perform(const Instr& instr) {
+  switch (instr.code) {
+    case Code::copy:
+      return copy(instr);
+    case Code::broadcast:
+      return broadcast(instr);
+    case Code::check_overflow:
+      return check_overflow(instr);
+    case Code::check_divisor:
+      return check_divisor(instr);
+    case Code::check_indices:
+      return check_indices(instr);
+    case Code::load:
+    case Code::store:
+      return transfer(instr);
+    case Code::pointer:
+      return pointer(instr);
+    case Code::require:
+      return require(instr);
+    case Code::print:
+      return print(instr);
+    case Code::extern_call:
+      return extern_call(instr);
+    case Code::atomic:
+      atomic(instr);
+      return;
+    case Code::lanewise:
+      lanewise(instr);
+      return;
+    case Code::start_product:
+      return start_product(instr);
+    case Code::commit_products:
+      return product_groups_.push_back(std::exchange(started_products_, {}));
+    case Code::await_products:
+      return await_products(static_cast<size_t>(instr.index));
+    case Code::proxy_fence:
+      return proxy_fence();
+    case Code::multiply:
+      multiply(instr);
+      return;
+    case Code::declare:
+      declare(storage(instr.index));
+      return;
+    case Code::async_read:
+      async_read(instr);
+      return;
+    case Code::async_copy:
+      async_copy(instr);
+      return;
+    case Code::async_commit:
+      async_commit();
+      return;
+    case Code::async_wait:
+      async_wait(instr);
+      return;
+    case Code::barrier:
+      barrier(instr);
+      return;
+    case Code::view:
+      view(instr);
+      return;
+    case Code::warp_barrier:
+      warp_barrier(instr);
+      return;
+    case Code::collective:
+      collective(instr);
+      return;
+    default:
+      internal_error("an instruction that execute() runs");
+  }
 }
 
 void Machine::compute(const Instr& instr) {
@@ -319,7 +369,7 @@ void Machine::barrier(const Instr& instr) {
   if (launch_.count) ++counts_.barriers;
   if (!code_.checked) return;
   check_whole_block(instr, "a barrier");
-  neighbours_.clock.block_barrier(rank_);
+  neighbours_.clocks.block_barrier(rank_);
   if (launch_.block_order != nullptr) launch_.block_order->barrier(block_number_);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// Runs bytecode: one Machine per block of a cluster and worker thread, one block at a time, all
-// threads of the block in lockstep. Pure arithmetic runs for every thread between the first and the
-// last active one; only memory looks at the mask.
+// Runs bytecode: one Machine per block of a cluster and worker thread, one block at a time. The
+// threads of the block run in lockstep; while they are parted into roles, those of each role do, and
+// the roles take turns, each as far as it can go. Pure arithmetic runs for every thread between the
+// first and the last active one; only memory looks at the mask.
 
 #include <array>
 #include <atomic>
@@ -17,31 +18,12 @@
 #include <vector>
 
 #include "codegen/cpu/bytecode.h"
+#include "codegen/cpu/cursor.h"
 #include "codegen/cpu/executor.h"
 #include "codegen/cpu/shadow.h"
+#include "codegen/cpu/warp_clocks.h"
 
 namespace tessera::codegen::cpu {
-
-/// The threads that execute a statement: lanes[i] is 1 for active threads, all of which lie in
-/// [begin, end).
-struct Mask {
-  uint8_t* lanes = nullptr;
-  int begin = 0, end = 0, count = 0;
-
-  bool dense() const { return count == end - begin; }
-};
-
-/// Calls f(lane) for each active lane, in order.
-template <class F>
-void for_each_lane(const Mask& mask, const F& f) {
-  if (mask.dense()) {
-    for (int lane = mask.begin; lane < mask.end; ++lane) f(lane);
-  } else {
-    for (int lane = mask.begin; lane < mask.end; ++lane) {
-      if (mask.lanes[lane] != 0) f(lane);
-    }
-  }
-}
 
 /// The checked arguments of one launch, shared by all workers.
 struct Launch {
@@ -55,6 +37,7 @@ struct Launch {
   bool count_accesses = false;                                   // each by itself, too
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
+  Arithmetic arithmetic = Arithmetic::exact;
   GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
   BlockOrder* block_order = nullptr;  // null = no atomics order blocks
 };
@@ -63,10 +46,10 @@ class Machine;
 
 /// What the blocks of one cluster share.
 struct Neighbours {
-  explicit Neighbours(int size) : clock(size) {}
+  Neighbours(int size, int threads) : clocks(size, threads) {}
 
   std::vector<Machine*> blocks;  // by rank
-  BarrierClock clock;
+  WarpClocks clocks;
   bool have_met = false;  // at a cluster barrier: before, some may not have begun
 };
 
@@ -80,15 +63,19 @@ class Machine {
   std::array<int64_t, 3> grid() const;
   /// Goes to the beginning of a block; `number` counts them with x fastest.
   void start_block(const std::array<int64_t, 3>& block, int64_t number);
-  /// Runs it to its end or to its next cluster barrier. Throws Error of kind trap.
-  void resume();
+  /// Runs it as far as it can go: to its end, to its next cluster barrier, or until all its threads wait
+  /// for others. True if any of them went on. Throws Error of kind trap.
+  bool resume();
   bool has_ended() const { return has_ended_; }
+  bool is_at_barrier() const { return is_at_barrier_; }
   /// Where it stands is a barrier of the grid, not of the cluster.
   bool is_at_grid_barrier() const { return is_at_grid_barrier_; }
   /// Traps at the cluster barrier where the block stands, if the others never come.
   [[noreturn]] void trap_alone(const Machine& other) const;
-  /// Forgets who has reached this block's memory.
-  void pass_cluster_barrier() { visitor_.reset(); }
+  /// Traps where this block stands, if no thread of the cluster can go on.
+  [[noreturn]] void trap_deadlock() const;
+  /// All of the cluster or grid have come. Forgets who has reached this block's memory.
+  void pass_cluster_barrier();
   const Counts& counts() const { return counts_; }
   /// By statement and transfer.
   using Accesses = std::map<std::pair<int32_t, const Transfer*>, Counts>;
@@ -96,8 +83,16 @@ class Machine {
 
  private:
   // ---- control (machine.cpp)
-  /// Runs from an instruction on; gives the one after the cluster barrier that it met, or the end.
-  size_t execute(const std::vector<Instr>& code, size_t from);
+  enum class Stop : uint8_t {
+    end,
+    parting,  // roles begin
+    meeting,  // at a barrier of the cluster or grid
+    waiting,  // the next instruction has to be tried again
+  };
+  /// Runs the cursor. `code` is where it counts its instructions.
+  Stop execute(const std::vector<Instr>& code);
+  /// Runs an instruction that neither jumps nor stops.
+  void perform(const Instr& instr);
   void compute(const Instr& instr);
   void copy(const Instr& instr);
   void broadcast(const Instr& instr);
@@ -109,8 +104,23 @@ class Machine {
   void warp_barrier(const Instr& instr);
   void collective(const Instr& instr);  // collectives.cpp
 
+  // ---- roles (roles.cpp)
+  void make_cursors(uint8_t* lanes, int64_t mask_bytes);
+  /// Runs one cursor; true if it went on.
+  bool run(Cursor& cursor);
+  bool run_roles();
+  void begin_roles();
+  void end_roles();
+  /// False if others have yet to come.
+  bool named_barrier(const Instr& instr);
+  void arrive(const Instr& instr, const NamedBarrier& barrier);
+  void check_arrival(const Instr& instr, const NamedBarrier& barrier) const;
+  /// "'load' (kernel.cpp:12) waits at named barrier 1, where 32 of 64 threads have come"
+  std::string state_of(const Cursor& cursor) const;
+  const Instr& next_of(const Cursor& cursor) const { return code_.block[cursor.next]; }
+
   // ---- who executes (masks.cpp)
-  const Mask& mask() const { return masks_[static_cast<size_t>(depth_)]; }
+  const Mask& mask() const { return cursor_->mask(); }
   int active_warps() const;
   void push_mask(Slot condition);
   void flip_mask(Slot condition);
@@ -159,9 +169,40 @@ class Machine {
   // ---- matrices (matrix.cpp)
   /// What a LoadMatrix does once its rows are checked.
   void load_matrices(const Transfer& transfer, const std::byte* base);
+  std::byte* product_columns(const Instr& instr, const SlotRange& range, int count);
   void multiply(const Instr& instr);
+  template <class Sum>
+  void multiply(const Instr& instr, const Product& product, const Sum& add);
   /// The thread that receives `byte` of the row that `lane` names.
   static int receiver(const Transfer& transfer, int lane, int64_t byte);
+
+  // ---- matrices of four warps (wgmma.cpp)
+  /// A product that runs on: its operands are read, and its sum is written, when its group is awaited.
+  struct StartedProduct {
+    const Instr* instr = nullptr;
+    int first = 0;                // thread of the group
+    int64_t left = 0, right = 0;  // offsets of the first elements
+    int64_t a = 0, c = 0;         // first registers
+  };
+  void start_product(const Instr& instr);
+  void await_products(size_t pending);
+  template <class Sum>
+  void multiply_group(const GroupProduct& product, const StartedProduct& started, const Sum& add);
+  /// Calls fn(row, k, element) for the elements of an operand.
+  void read_matrix(const StartedProduct& started, const MatrixOperand& operand,
+                   const SharedMatrix& matrix, int64_t begin,
+                   const std::function<void(int64_t, int64_t, const std::byte*)>& fn);
+  void check_sums(const Instr& instr, const GroupProduct& product) const;
+  /// The sums of a product under way are not there: their registers count as never written.
+  void set_sums_there(const StartedProduct& started, bool there);
+  /// Marks the operands of a product, which nothing may overwrite until it is awaited.
+  void set_operands_busy(const StartedProduct& started, bool busy);
+  /// Traps if an access writes a byte that a product under way reads.
+  void check_not_busy(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
+  /// A byte of shared memory, written by other means than bulk copies; checked.
+  void note_generic_write(int64_t byte, int lane);
+  void proxy_fence();
+  void check_fenced(const Instr& instr, const Transfer& transfer, int lane) const;
 
   // ---- cluster.cpp
   void view(const Instr& instr);
@@ -243,15 +284,31 @@ class Machine {
   std::vector<std::byte> memory_;  // of the frame, the shared arena and the masks
   std::byte* frame_ = nullptr;     // slot offset zero
   std::byte* shared_ = nullptr;
-  std::vector<Mask> masks_;
-  int depth_ = 0;
+  std::vector<Cursor> cursors_;  // of the block, then of each role
+  Cursor* cursor_ = nullptr;     // that runs
+  bool are_roles_running_ = false;
+  bool went_on_ = false;  // the cursor, since it was resumed
+  /// What has happened at the named barrier of one id.
+  struct Meeting {
+    int64_t number = 0;  // how many are over
+    int expected = 0, come = 0;
+    int32_t statement = 0;     // of the first that came
+    std::vector<int> waiting;  // warps, of the block
+    struct Arrival {
+      int warp = 0;
+      uint32_t time = 0;
+      int32_t statement = 0;
+    };
+    std::vector<Arrival> arrivals, before;  // of this meeting and of the one before; checked
+    WarpClocks::Moment moment;
+  };
+  std::array<Meeting, kMaxNamedBarriers + 1> meetings_;  // by id
   std::array<int64_t, 3> block_{};
   int64_t block_number_ = 0;
   std::unique_ptr<SharedShadow> shadow_;  // checked programs
   std::unique_ptr<GlobalShadow> global_shadow_;
   Neighbours& neighbours_;
   int rank_;
-  size_t next_ = 0;  // instruction of the block's code
   bool has_ended_ = false;
   bool is_at_grid_barrier_ = false;
   bool is_at_barrier_ = false;  // of the cluster
@@ -260,9 +317,19 @@ class Machine {
     int32_t statement = 0;
   };
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
-  std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
-  std::vector<int64_t> groups_;                 // committed, by thread
-  int left_ = 0;                                // threads that have returned
+  struct Writer {
+    int thread = -1;
+    uint32_t num_fences = 0;  // of the thread, then
+  };
+  std::vector<Writer> writers_;  // by byte of shared memory, if the tensor cores read any; checked
+  std::vector<uint32_t> num_fences_;  // of each thread
+  std::vector<int32_t>
+      busy_;  // by byte of shared memory: statement of the product that reads it, or 0
+  std::vector<StartedProduct> started_products_;            // since the last commit
+  std::deque<std::vector<StartedProduct>> product_groups_;  // committed, oldest first
+  std::vector<std::deque<Landing>> in_flight_;              // by thread, oldest first
+  std::vector<int64_t> groups_;                             // committed, by thread
+  int left_ = 0;                                            // threads that have returned
   Counts counts_;
   Accesses accesses_;
 };

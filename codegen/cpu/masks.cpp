@@ -31,19 +31,17 @@ void select_lanes(const Mask& parent, const uint8_t* condition, bool wanted, Mas
 }  // namespace
 
 void Machine::push_mask(Slot condition) {
-  Mask& next = masks_[static_cast<size_t>(depth_) + 1];
-  select_lanes(mask(), column<uint8_t>(condition), true, next);
-  ++depth_;
+  const Mask& outer = mask();
+  ++cursor_->depth;
+  select_lanes(outer, column<uint8_t>(condition), true, cursor_->mask());
 }
 
 void Machine::flip_mask(Slot condition) {
-  const Mask& parent = masks_[static_cast<size_t>(depth_) - 1];
-  select_lanes(parent, column<uint8_t>(condition), false, masks_[static_cast<size_t>(depth_)]);
+  select_lanes(cursor_->outer(), column<uint8_t>(condition), false, cursor_->mask());
 }
 
 void Machine::narrow_mask(Slot condition) {
-  Mask& current = masks_[static_cast<size_t>(depth_)];
-  select_lanes(Mask(current), column<uint8_t>(condition), true, current);
+  select_lanes(Mask(mask()), column<uint8_t>(condition), true, cursor_->mask());
 }
 
 /// Takes the threads with the condition out of every mask.
@@ -54,8 +52,8 @@ void Machine::leave(const Instr& instr) {
     if (condition[lane] != 0) lanes.push_back(lane);
   });
   left_ += static_cast<int>(lanes.size());
-  for (int depth = 0; depth <= depth_; ++depth) {
-    Mask& open = masks_[static_cast<size_t>(depth)];
+  for (int depth = 0; depth <= cursor_->depth; ++depth) {
+    Mask& open = cursor_->masks[static_cast<size_t>(depth)];
     for (const int lane : lanes) {
       open.count -= open.lanes[lane];
       open.lanes[lane] = 0;
@@ -68,7 +66,7 @@ void Machine::leave(const Instr& instr) {
 void Machine::guard(const Instr& instr) {
   if (launch_.count) counts_.guards += active_warps();
   push_mask(instr.args[0]);
-  const Mask& outer = masks_[static_cast<size_t>(depth_) - 1];
+  const Mask& outer = cursor_->outer();
   const Mask& inner = mask();
   const Transfer& guarded = code_.transfers[static_cast<size_t>(instr.index)];
   if (!guarded.is_load || inner.count == outer.count) return;

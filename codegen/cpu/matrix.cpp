@@ -2,16 +2,14 @@
 
 #include <cstring>
 
-#include "codegen/cpu/formats.h"
 #include "codegen/cpu/machine.h"
-#include "dsl/base/error.h"
+#include "codegen/cpu/product_sums.h"
 
 namespace tessera::codegen::cpu {
 namespace {
 
-constexpr int kRows = 16;      // of a product
-constexpr int kColumns = 8;    // of a product
-constexpr int kMaxDepth = 32;  // of a product of bytes
+constexpr int kRows = 16;    // of a product
+constexpr int kColumns = 8;  // of a product
 
 /// Calls f(first thread) for each warp with an active thread.
 template <class F>
@@ -23,30 +21,6 @@ void for_each_first_thread(const Mask& mask, const F& f) {
       any = any || mask.lanes[lane] != 0;
     }
     if (any) f(first);
-  }
-}
-
-/// An element of an operand as the tensor cores see it.
-double operand_value(DType dtype, const std::byte* at) {
-  const auto read = [&](auto raw) {
-    std::memcpy(&raw, at, sizeof raw);
-    return raw;
-  };
-  switch (dtype) {
-    case DType::f32:  // tf32: 19 of the 32 bits
-      return std::bit_cast<float>(read(uint32_t{}) & ~0x1FFFu);
-    case DType::bf16:
-      return Bf16::decode(read(uint16_t{}));
-    case DType::f16:
-      return F16::decode(read(uint16_t{}));
-    case DType::e4m3:
-      return E4m3::decode(read(uint8_t{}));
-    case DType::e5m2:
-      return E5m2::decode(read(uint8_t{}));
-    case DType::i8:
-      return read(int8_t{});
-    default:
-      internal_error("a product of operands that no instruction takes");
   }
 }
 
@@ -86,59 +60,57 @@ void Machine::load_matrices(const Transfer& transfer, const std::byte* base) {
   }
 }
 
-/// The sum of Builder::gemm: c and the exact products in f64, in ascending k, rounded once.
+/// The columns of registers that an instruction reads or writes.
+std::byte* Machine::product_columns(const Instr& instr, const SlotRange& range, int count) {
+  const Storage& array = storage(range.storage);
+  const int64_t first = uniform<int64_t>(range.base);
+  for (int i = 0; i < count && code_.checked; ++i) check_initialised(instr, array, first + i);
+  register_column(instr, array, first + count - 1);
+  return register_column(instr, array, first);
+}
+
 void Machine::multiply(const Instr& instr) {
   if (code_.checked) check_whole_warps(instr, "a matrix product");
   const Product& product = code_.products[static_cast<size_t>(instr.index)];
+  const DType a = storage(product.a.storage).array->dtype;
+  const DType b = storage(product.b.storage).array->dtype;
+  with_sum(launch_.arithmetic, a, b, ir::Instruction::mma,
+           [&](const auto& sum) { multiply(instr, product, sum); });
+}
+
+template <class Sum>
+void Machine::multiply(const Instr& instr, const Product& product, const Sum& add) {
   const Storage& left = storage(product.a.storage);
   const Storage& right = storage(product.b.storage);
   const Storage& sum = storage(product.c.storage);
-  const int per_register = 4 / bytes(left.array->dtype);
+  const int left_bytes = bytes(left.array->dtype), right_bytes = bytes(right.array->dtype);
+  const int per_register = 4 / left_bytes;
   const int depth = 8 * per_register;
-  const auto columns_of = [&](const SlotRange& range, const Storage& array, int count) {
-    const int64_t first = uniform<int64_t>(range.base);
-    for (int i = 0; i < count && code_.checked; ++i) check_initialised(instr, array, first + i);
-    register_column(instr, array, first + count - 1);
-    return register_column(instr, array, first);
-  };
-  const std::byte* a_columns = columns_of(product.a, left, 4 * per_register);
-  const std::byte* b_columns = columns_of(product.b, right, 2 * per_register);
-  std::byte* c_columns = columns_of(product.c, sum, 4);
-  const bool integers = left.array->dtype == DType::i8;
+  const std::byte* a_columns = product_columns(instr, product.a, 4 * per_register);
+  const std::byte* b_columns = product_columns(instr, product.b, 2 * per_register);
+  std::byte* c_columns = product_columns(instr, product.c, 4);
 
   for_each_first_thread(mask(), [&](int first) {
-    double a[kRows][kMaxDepth];
-    double b[kColumns][kMaxDepth];
+    typename Sum::Operand a[kRows][kMaxDepth];
+    typename Sum::Operand b[kColumns][kMaxDepth];
     for (int lane = 0; lane < kWarpSize; ++lane) {
       for (int element = 0; element < 4 * per_register; ++element) {
         const int reg = element / per_register;
         const int k = reg / 2 * 4 * per_register + lane % 4 * per_register + element % per_register;
-        const std::byte* at =
-            a_columns + element * left.stride + (first + lane) * bytes(left.array->dtype);
-        a[lane / 4 + reg % 2 * 8][k] = operand_value(left.array->dtype, at);
+        a[lane / 4 + reg % 2 * 8][k] =
+            add.left(a_columns + element * left.stride + (first + lane) * left_bytes);
       }
       for (int element = 0; element < 2 * per_register; ++element) {
         const int reg = element / per_register;
         const int k = reg * 4 * per_register + lane % 4 * per_register + element % per_register;
-        const std::byte* at =
-            b_columns + element * right.stride + (first + lane) * bytes(right.array->dtype);
-        b[lane / 4][k] = operand_value(right.array->dtype, at);
+        b[lane / 4][k] =
+            add.right(b_columns + element * right.stride + (first + lane) * right_bytes);
       }
     }
     for (int lane = 0; lane < kWarpSize; ++lane) {
       for (int element = 0; element < 4; ++element) {
-        const double* row = a[lane / 4 + element / 2 * 8];
-        const double* column = b[lane % 4 * 2 + element % 2];
         std::byte* at = c_columns + element * sum.stride + (first + lane) * 4;
-        uint32_t before = 0;
-        std::memcpy(&before, at, sizeof before);
-        double total = integers ? static_cast<double>(static_cast<int32_t>(before))
-                                : static_cast<double>(std::bit_cast<float>(before));
-        for (int k = 0; k < depth; ++k) total += row[k] * column[k];
-        const uint32_t after =
-            integers ? static_cast<uint32_t>(static_cast<int64_t>(total))
-                     : std::bit_cast<uint32_t>(F32::encode(static_cast<float>(total)));
-        std::memcpy(at, &after, sizeof after);
+        add(at, a[lane / 4 + element / 2 * 8], b[lane % 4 * 2 + element % 2], depth);
       }
     }
   });

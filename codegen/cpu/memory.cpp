@@ -164,15 +164,16 @@ void Machine::transfer_registers(const Instr& instr, const Transfer& transfer) {
   // Threads index the array differently: one thread at a time, as if it were alone.
   const Mask all = mask();
   for_each_lane(all, [&](int lane) {
-    masks_[static_cast<size_t>(depth_)].begin = lane;
-    masks_[static_cast<size_t>(depth_)].end = lane + 1;
-    masks_[static_cast<size_t>(depth_)].count = 1;
+    Mask& alone = cursor_->mask();
+    alone.begin = lane;
+    alone.end = lane + 1;
+    alone.count = 1;
     for (int i = 0; i < transfer.width; ++i) {
       move(column<int64_t>(transfer.offset)[lane] + i, i,
            [&](std::byte* to, const std::byte* from) { copy_column(to, from, size); });
     }
   });
-  masks_[static_cast<size_t>(depth_)] = all;
+  cursor_->mask() = all;
 }
 
 void Machine::copy_column(std::byte* to, const std::byte* from, int bytes) const {

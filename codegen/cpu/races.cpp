@@ -12,6 +12,18 @@ namespace tessera::codegen::cpu {
 /// Races and reads of bytes that the block never wrote.
 void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
   for_each_lane(mask(), [&](int lane) { check_shared(instr, transfer, lane, *this); });
+  if (transfer.is_load && transfer.atomic < 0) return;
+  const int64_t element_bits = bits(storage(transfer.storage).array->dtype);
+  for_each_lane(mask(), [&](int lane) {
+    const int64_t first = offset_in_owner(transfer, lane) * element_bits;
+    const int64_t start = shared_start(*storage(transfer.storage).array);
+    for (int64_t byte = start + first / 8;
+         byte < start + (first + transfer.width * element_bits + 7) / 8;
+         byte += shadow_->granule()) {
+      check_not_busy(instr, transfer, lane, byte);
+      note_generic_write(byte, lane);
+    }
+  });
 }
 
 void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lane,

@@ -1,31 +1,37 @@
 #include "codegen/cpu/shadow.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace tessera::codegen::cpu {
 
-SharedShadow::SharedShadow(int64_t bytes, const BarrierClock& clock, int granule)
+SharedShadow::SharedShadow(int64_t bytes, const WarpClocks& clocks, bool parts_meet, int granule)
     : shift_(std::countr_zero(static_cast<unsigned>(granule))),
       cells_(static_cast<size_t>((bytes + granule - 1) / granule)),
       in_flight_(cells_.size(), 0),
-      clock_(clock) {}
+      clocks_(clocks),
+      parts_meet_(parts_meet) {}
+
+void SharedShadow::start_block() {
+  start_ = clocks_.start();
+  more_reads_.clear();
+  more_atomics_.clear();
+}
 
 bool SharedShadow::initialised(int64_t byte) const {
-  return cells_[place(byte)].write.epoch >= first_epoch_;
+  return cells_[place(byte)].write.time >= start_;
 }
 
 bool SharedShadow::races(const Mark& mark, int thread, int lanes) const {
-  if (!same_block(mark, thread)) return mark.epoch >= clock_.of_cluster();
-  if (mark.epoch != clock_.of_thread(thread)) return false;
-  const int warp = thread / kWarp;
-  if (mark.thread / kWarp != warp) return true;
-  if (mark.warp_epoch != clock_.of_warp(warp)) return false;
+  const int warp = thread / kWarp, other = mark.thread / kWarp;
+  if (other != warp) return !clocks_.is_before(other, mark.time, warp);
+  if (mark.lanes_time != clocks_.lanes_time(warp)) return false;
   return mark.thread != thread || mark.other >= 0 || lanes > 1;
 }
 
 SharedShadow::Mark SharedShadow::mark(int thread, int statement, int lanes) const {
-  return {.epoch = clock_.of_thread(thread),
-          .warp_epoch = clock_.of_warp(thread / kWarp),
+  return {.time = clocks_.time(thread / kWarp),
+          .lanes_time = clocks_.lanes_time(thread / kWarp),
           .thread = static_cast<int16_t>(thread),
           .other = static_cast<int16_t>(lanes > 1 ? thread + 1 : -1),
           .statement = statement};
@@ -37,34 +43,48 @@ Conflict SharedShadow::conflict(const Mark& mark, int thread, const char* how) {
           .how = how};
 }
 
-void SharedShadow::note(WarpMarks& marks, int thread, int statement) const {
+void SharedShadow::note(WarpMarks& marks, MoreMarks& more, size_t place, int thread,
+                        int statement) {
+  const int warp = thread / kWarp;
   Mark fresh = mark(thread, statement);
   Mark& first = marks[0];
   Mark& second = marks[1];
-  const auto in_warp = [&](const Mark& old) {
-    return old.epoch == fresh.epoch && old.thread / kWarp == thread / kWarp;
-  };
-  // What conflicts with a mark from before a barrier of the block conflicts with the fresh one, too.
+  const auto in_warp = [&](const Mark& old) { return old.time != 0 && old.thread / kWarp == warp; };
+  // What conflicts with a mark that comes before the fresh one conflicts with the fresh one, too.
   const auto is_passed = [&](const Mark& old) {
-    return old.epoch < (same_block(old, thread) ? fresh.epoch : clock_.of_cluster());
+    return clocks_.is_before(old.thread / kWarp, old.time, warp);
   };
-  const bool both_of_another = !same_block(first, thread) &&
+  const bool both_of_another = !parts_meet_ && !same_block(first, thread) &&
                                first.thread / kThreadsPerBlock == second.thread / kThreadsPerBlock;
-  Mark* const place = in_warp(first)      ? &first
-                      : in_warp(second)   ? &second
-                      : is_passed(first)  ? &first
-                      : is_passed(second) ? &second
-                      : both_of_another   ? &first
-                                          : nullptr;
-  if (place == nullptr) return;
-  const bool same_warp_epoch = in_warp(*place) && place->warp_epoch == fresh.warp_epoch;
-  if (same_warp_epoch) fresh.other = place->thread != thread ? place->thread : place->other;
-  *place = fresh;
+  Mark* at = in_warp(first)      ? &first
+             : in_warp(second)   ? &second
+             : is_passed(first)  ? &first
+             : is_passed(second) ? &second
+             : both_of_another   ? &first
+                                 : nullptr;
+  if (at == nullptr) {
+    if (!parts_meet_) return;
+    std::vector<Mark>& others = more[place];
+    auto found = std::find_if(others.begin(), others.end(), in_warp);
+    if (found == others.end()) found = std::find_if(others.begin(), others.end(), is_passed);
+    if (found == others.end()) found = others.insert(found, Mark());
+    at = &*found;
+  }
+  const bool same_lanes_time = in_warp(*at) && at->lanes_time == fresh.lanes_time;
+  if (same_lanes_time) fresh.other = at->thread != thread ? at->thread : at->other;
+  *at = fresh;
 }
 
-std::optional<Conflict> SharedShadow::find(const WarpMarks& marks, int thread, const char* how,
+std::optional<Conflict> SharedShadow::find(const WarpMarks& marks, const MoreMarks& more,
+                                           size_t place, int thread, const char* how,
                                            int lanes) const {
   for (const Mark& mark : marks) {
+    if (races(mark, thread, lanes)) return conflict(mark, thread, how);
+  }
+  if (more.empty()) return std::nullopt;
+  const auto others = more.find(place);
+  if (others == more.end()) return std::nullopt;
+  for (const Mark& mark : others->second) {
     if (races(mark, thread, lanes)) return conflict(mark, thread, how);
   }
   return std::nullopt;
@@ -73,17 +93,20 @@ std::optional<Conflict> SharedShadow::find(const WarpMarks& marks, int thread, c
 std::optional<Conflict> SharedShadow::read(int64_t byte, int thread, int statement) {
   const size_t at = place(byte);
   Cell& cell = cells_[at];
-  note(cell.reads, thread, statement);
+  note(cell.reads, more_reads_, at, thread, statement);
   if (races(cell.write, thread)) return conflict(cell.write, thread, "written");
-  return atomics_.empty() ? std::nullopt : find(atomics_[at], thread, "changed atomically");
+  if (atomics_.empty()) return std::nullopt;
+  return find(atomics_[at], more_atomics_, at, thread, "changed atomically");
 }
 
 std::optional<Conflict> SharedShadow::write(int64_t byte, int thread, int statement, int lanes) {
   const size_t at = place(byte);
   Cell& cell = cells_[at];
-  std::optional<Conflict> found = find(cell.reads, thread, "read", lanes);
+  std::optional<Conflict> found = find(cell.reads, more_reads_, at, thread, "read", lanes);
   if (races(cell.write, thread, lanes)) found = conflict(cell.write, thread, "written");
-  if (!found && !atomics_.empty()) found = find(atomics_[at], thread, "changed atomically", lanes);
+  if (!found && !atomics_.empty()) {
+    found = find(atomics_[at], more_atomics_, at, thread, "changed atomically", lanes);
+  }
   cell.write = mark(thread, statement, lanes);
   return found;
 }
@@ -92,9 +115,9 @@ std::optional<Conflict> SharedShadow::atomic(int64_t byte, int thread, int state
   if (atomics_.empty()) atomics_.resize(cells_.size());
   const size_t at = place(byte);
   Cell& cell = cells_[at];
-  note(atomics_[at], thread, statement);
+  note(atomics_[at], more_atomics_, at, thread, statement);
   if (races(cell.write, thread)) return conflict(cell.write, thread, "written");
-  return find(cell.reads, thread, "read");
+  return find(cell.reads, more_reads_, at, thread, "read");
 }
 
 int64_t SharedShadow::append() {
@@ -108,6 +131,8 @@ void SharedShadow::clear() {
   cells_.clear();
   in_flight_.clear();
   atomics_.clear();
+  more_reads_.clear();
+  more_atomics_.clear();
 }
 
 void GlobalShadow::start_block() {

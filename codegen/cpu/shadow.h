@@ -1,5 +1,5 @@
 #pragma once
-// Who touched each byte of shared memory since the last barrier: finds races and reads of bytes
+// Who touched each byte of shared memory: finds races and reads of bytes
 // never written; and races on elements of global tensors that a kernel reads and writes. Threads are
 // numbered through the cluster, kThreadsPerBlock for each block.
 
@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "codegen/cpu/warp_clocks.h"
+
 namespace tessera::codegen::cpu {
 
 /// The access that conflicts with the one being recorded.
@@ -19,55 +21,25 @@ struct Conflict {
   const char* how = "";  // "read", "written" or "changed atomically"
 };
 
-inline constexpr int kThreadsPerBlock = 1024;
-
-/// The barriers that the blocks of one cluster have passed. Epochs are never reused, so nothing is
-/// cleared between clusters.
-class BarrierClock {
- public:
-  explicit BarrierClock(int blocks)
-      : blocks_(static_cast<size_t>(blocks), 1),
-        warps_(static_cast<size_t>(blocks) * kThreadsPerBlock / 32, 0) {}
-
-  void block_barrier(int block) { blocks_[static_cast<size_t>(block)] = ++now_; }
-  void warp_barrier(int warp) { ++warps_[static_cast<size_t>(warp)]; }
-  /// Also where a cluster begins.
-  void cluster_barrier() {
-    cluster_ = ++now_;
-    for (uint32_t& block : blocks_) block = now_;
-  }
-
-  uint32_t of_thread(int thread) const {
-    return blocks_[static_cast<size_t>(thread / kThreadsPerBlock)];
-  }
-  uint32_t of_warp(int warp) const { return warps_[static_cast<size_t>(warp)]; }
-  uint32_t of_cluster() const { return cluster_; }
-
- private:
-  uint32_t now_ = 1;
-  uint32_t cluster_ = 1;          // at the last cluster barrier
-  std::vector<uint32_t> blocks_;  // at the last barrier of each block
-  std::vector<uint32_t> warps_;   // warp barriers of each warp
-};
-
 /// Shadow of one block's shared memory. Two accesses of different threads to a byte race if at
-/// least one writes and no barrier lies between: a cluster barrier orders everything, a block barrier
-/// the threads of one block, a warp barrier those of one warp.
+/// least one writes and none comes before the other, by what the clocks know of barriers.
 ///
 /// Atomics do not race with atomics, but with every other access.
 ///
-/// Per byte it keeps the last write and at most one read of each of two warps. That is enough: with
-/// reads of two warps recorded, a write of any thread is unordered with one of them, until a barrier
-/// of their block; reads of two blocks stay so until the next cluster barrier.
+/// Per byte it keeps the last write and one read of each of two warps. Where only whole blocks meet,
+/// that is enough: with reads of two warps recorded, a write of any thread is unordered with one of
+/// them, until a barrier of their block; reads of two blocks stay so until the next cluster barrier.
+/// Where parts of a block meet, the reads of further warps are kept beside them.
 class SharedShadow {
  public:
   /// `granule`: what every access is a multiple of and aligned to, in bytes, a power of two. The bytes of
-  /// a granule have one state: an access passes the first byte of each.
-  SharedShadow(int64_t bytes, const BarrierClock& clock, int granule = 1);
+  /// a granule have one state: an access passes the first byte of each. `parts_meet`: there are other
+  /// barriers than those of warps, blocks and the cluster.
+  SharedShadow(int64_t bytes, const WarpClocks& clocks, bool parts_meet, int granule = 1);
 
   int granule() const { return 1 << shift_; }
 
-  void start_block() { first_epoch_ = clock_.of_cluster(); }
+  void start_block();
 
   /// Records an access of one byte by `thread`, made by `statement`; the conflict, if there is one.
   std::optional<Conflict> read(int64_t byte, int thread, int statement);
@@ -88,10 +60,10 @@ class SharedShadow {
  private:
   static constexpr int kWarp = 32;
   struct Mark {
-    uint32_t epoch = 0;  // of the thread's block at the access, 0 = none
-    uint32_t warp_epoch = 0;
+    uint32_t time = 0;  // of the thread's warp at the access, 0 = none
+    uint32_t lanes_time = 0;
     int16_t thread = 0;
-    int16_t other = -1;  // another thread of this warp that did the same in this warp epoch
+    int16_t other = -1;  // another thread of this warp that did the same since its last barrier
     int32_t statement = 0;
   };
   struct Cell {
@@ -108,25 +80,28 @@ class SharedShadow {
   Mark mark(int thread, int statement, int lanes = 1) const;
   /// The conflict of an access by `thread` with what `mark` records.
   static Conflict conflict(const Mark& mark, int thread, const char* how);
-  using WarpMarks = std::array<Mark, 2>;  // of different warps
+  using WarpMarks = std::array<Mark, 2>;                            // of different warps
+  using MoreMarks = std::unordered_map<size_t, std::vector<Mark>>;  // by place: of further warps
   /// Adds an access that does not race with others of its kind.
-  void note(WarpMarks& marks, int thread, int statement) const;
-  std::optional<Conflict> find(const WarpMarks& marks, int thread, const char* how,
-                               int lanes = 1) const;
+  void note(WarpMarks& marks, MoreMarks& more, size_t place, int thread, int statement);
+  std::optional<Conflict> find(const WarpMarks& marks, const MoreMarks& more, size_t place,
+                               int thread, const char* how, int lanes = 1) const;
 
   int shift_;  // log2 of the granule
   std::vector<Cell> cells_;
   std::vector<WarpMarks> atomics_;  // empty until there is one
+  MoreMarks more_reads_, more_atomics_;
   std::vector<int32_t> in_flight_;
-  const BarrierClock& clock_;
-  uint32_t first_epoch_ = 1;  // of this block
+  const WarpClocks& clocks_;
+  bool parts_meet_;
+  uint32_t start_ = 1;  // of this block
 };
 
 /// The same for the global elements that one block reads, writes or changes atomically; GridShadow
 /// knows what other blocks do.
 class GlobalShadow {
  public:
-  explicit GlobalShadow(const BarrierClock& clock) : shadow_(0, clock) {}
+  GlobalShadow(const WarpClocks& clocks, bool parts_meet) : shadow_(0, clocks, parts_meet) {}
 
   void start_block();
   std::optional<Conflict> read(const std::byte* element, int thread, int statement) {

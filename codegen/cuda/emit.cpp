@@ -42,7 +42,8 @@ KernelSource emit(const Program& program) {
   KernelSource source;
   source.op = program.name;
   source.entry = "tessera_" + program.name;
-  source.text = device_functions(emitter.called()) + emitter.extern_text() + headline(program);
+  source.text = device_functions(emitter.called()) + emitter.wgmma_functions() +
+                emitter.extern_text() + headline(program);
   const auto lines_before =
       static_cast<int>(std::count(source.text.begin(), source.text.end(), '\n'));
   source.text += emitter.text();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "codegen/cuda/literal.h"
@@ -108,9 +109,13 @@ void Emitter::indices() {
 
 void Emitter::shared_arrays() {
   bool first = true;
+  int64_t align = 128;
+  for (const ArrayRef& array : program_.shared) align = std::max(align, array->align);
   for (const ArrayRef& array : program_.shared) {
     if (!usage_.is_accessed(*array)) continue;
-    if (first) out_.line("extern __shared__ __align__(128) unsigned char arena[];");
+    if (first) {
+      out_.line(fmt::format("extern __shared__ __align__({}) unsigned char arena[];", align));
+    }
     first = false;
     const std::string type = memory_type(array->dtype);
     const std::string start =
@@ -159,13 +164,9 @@ void Emitter::print(const Load& load) {
   const std::string guard =
       load.from.guard ? expressions_.index(load.from.guard) + ", " : std::string();
   const bool has_hint = load.from.cache != ir::CacheHint::none;
-  // What is only moved on needs fewer registers where each branch ends with its store.
-  const bool branches = load.from.guard && !has_hint &&
-                        (array.space != ArraySpace::global || !usage_.is_constant(array) ||
-                         usage_.is_only_moved(*load.into.array));
-  const std::string& function =
-      expressions_.call(fmt::format("load{}{}{}{}", packed ? "_e2m1" : "", branches ? "_here" : "",
-                                    load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
+  const std::string& function = expressions_.call(
+      fmt::format("load{}{}{}{}", packed ? "_e2m1" : "", load.by_branch ? "_here" : "",
+                  load.from.guard ? "_or_zero" : "", has_hint ? "_as" : ""));
   const std::string hint = has_hint ? expressions_.load_hint(load.from) + ", " : std::string();
   const std::string from =
       expressions_.address(array, packed ? half(load.from.offset) : load.from.offset);
@@ -188,7 +189,7 @@ void Emitter::print(const Store& store) {
     std::string value = store.from.array
                             ? expressions_.element(*store.from.array, store.from.base)
                             : expressions_.print(store.value, usage_.store_role(array));
-    if (array.dtype == DType::f32 && !store.from.array && usage_.is_kept_for_loop(array)) {
+    if (store.kept_for_loops) {
       value = fmt::format("{}({})", expressions_.call("computed_here"), value);
     }
     const std::string element = expressions_.element(array, store.to.offset);
@@ -221,56 +222,48 @@ void Emitter::print(const Store& store) {
   out_.close();
 }
 
-// Two, four or eight elements at a time where the target type has such a conversion.
 void Emitter::print(const Convert& convert) {
-  const Array& into = *convert.into.array;
-  const Array& from = *convert.from.array;
-  const bool pairs =
-      is_small_float(into.dtype) && into.dtype != from.dtype && convert.width % 2 == 0;
-  const bool fours = (into.dtype == DType::e4m3 || into.dtype == DType::e2m1) &&
-                     from.dtype == DType::f32 && convert.width % 4 == 0;
-  const bool widens = into.dtype == DType::f16 && from.dtype == DType::e4m3;
-  const bool eights =
-      into.dtype == DType::e2m1 && from.dtype == DType::f16 && convert.width % 8 == 0;
-  const auto element = [&](const Slice& slice, const std::string& step) {
-    if (!step.empty()) return expressions_.element(*slice.array, slice.base, step);
-    return expressions_.element(*slice.array, slice.base);
-  };
-  const auto source = [&](const std::string& step) { return element(convert.from, step); };
-  const auto statement = [&](const std::string& step, const std::string& next) {
-    if (!pairs) {
-      return fmt::format(
-          "{} = {};", element(convert.into, step),
-          expressions_.convert(into.dtype, from.dtype, {source(step)}, Role::value).text);
-    }
-    if (fours) {
-      const std::string function = fmt::format("f32_to_{}x4", name(into.dtype));
-      return fmt::format("{}(&{}, &{});", expressions_.call(function), element(convert.into, step),
-                         source(step));
-    }
-    if (widens || eights) {
-      return fmt::format("{}(&{}, &{});",
-                         expressions_.call(widens ? "e4m3x2_to_f16x2" : "f16x8_to_e2m1x8"),
-                         element(convert.into, step), source(step));
-    }
-    return fmt::format(
-        "{}(&{}, {}, {});", expressions_.call(fmt::format("f32_to_{}x2", name(into.dtype))),
-        element(convert.into, step), expressions_.widen(from.dtype, {source(step)}).text,
-        expressions_.widen(from.dtype, {source(next)}).text);
-  };
-  const int step = eights ? 8 : fours ? 4 : pairs ? 2 : 1;
-  if (convert.width == step) {
-    out_.line(statement("", "1"));
+  if (convert.width == convert.at_once) {
+    out_.line(conversion(convert, ""));
     return;
   }
   names_.enter();
   const std::string i = names_.fresh("i");
   out_.directive("#pragma unroll");
-  out_.open(fmt::format("for (int {0} = 0; {0} < {1}; {2})", i, convert.width,
-                        step > 1 ? fmt::format("{} += {}", i, step) : "++" + i));
-  out_.line(statement(i, i + " + 1"));
+  out_.open(
+      fmt::format("for (int {0} = 0; {0} < {1}; {2})", i, convert.width,
+                  convert.at_once > 1 ? fmt::format("{} += {}", i, convert.at_once) : "++" + i));
+  out_.line(conversion(convert, i));
   out_.close();
   names_.leave();
+}
+
+std::string Emitter::conversion(const Convert& convert, const std::string& step) {
+  const DType to = convert.into.array->dtype, from = convert.from.array->dtype;
+  const auto element = [&](const Slice& slice, const std::string& at) {
+    if (at.empty()) return expressions_.element(*slice.array, slice.base);
+    return expressions_.element(*slice.array, slice.base, at);
+  };
+  const std::string into = element(convert.into, step), source = element(convert.from, step);
+  const auto of_pointers = [&](const std::string& function) {
+    return fmt::format("{}(&{}, &{});", expressions_.call(function), into, source);
+  };
+  switch (convert.at_once) {
+    case 8:
+      return of_pointers("f16x8_to_e2m1x8");
+    case 4:
+      return of_pointers(fmt::format("f32_to_{}x4", name(to)));
+    case 2: {
+      if (to == DType::f16 && from == DType::e4m3) return of_pointers("e4m3x2_to_f16x2");
+      const std::string next = element(convert.from, step.empty() ? "1" : step + " + 1");
+      return fmt::format(
+          "{}(&{}, {}, {});", expressions_.call(fmt::format("f32_to_{}x2", name(to))), into,
+          expressions_.widen(from, {source}).text, expressions_.widen(from, {next}).text);
+    }
+    default:
+      return fmt::format("{} = {};", into,
+                         expressions_.convert(to, from, {source}, Role::value).text);
+  }
 }
 
 void Emitter::print(const Packed& packed) {
@@ -285,27 +278,6 @@ void Emitter::print(const Packed& packed) {
   }
   out_.line(fmt::format("{}<{}, {}>({});", expressions_.call("in_pairs"), expressions_.call(op),
                         packed.width, args));
-}
-
-void Emitter::print(const LoadMatrix& load) {
-  const std::string& function =
-      expressions_.call(load.transposed ? "load_matrix_transposed" : "load_matrix");
-  out_.line(fmt::format("{}<{}>({}, {});", function, load.count,
-                        expressions_.address(*load.into.array, load.into.base),
-                        expressions_.address(*load.from.array, load.from.offset)));
-}
-
-void Emitter::print(const Mma& mma) {
-  const DType a = mma.a.array->dtype;
-  const DType b = mma.b.array->dtype;
-  const std::string kind = a == DType::f32 ? "tf32"
-                           : a == b        ? std::string(name(a))
-                                           : fmt::format("{}_{}", name(a), name(b));
-  const auto operand = [&](const Slice& slice) {
-    return expressions_.address(*slice.array, slice.base);
-  };
-  out_.line(fmt::format("{}({}, {}, {});", expressions_.call("mma_" + kind), operand(mma.c),
-                        operand(mma.a), operand(mma.b)));
 }
 
 void Emitter::print(const For& loop) {
@@ -365,74 +337,6 @@ void Emitter::print(const Barrier& barrier) {
     case BarrierScope::grid:
       return out_.line(fmt::format("{}({});", expressions_.call("sync_grid"), grid_barrier_));
   }
-}
-
-void Emitter::print(const WarpBarrier&) {
-  fence_stores();
-  out_.line("__syncwarp();");
-}
-
-void Emitter::print(const Collective& collective) {
-  const std::string text = collective_call(collective);
-  if (usage_.is_used(*collective.var)) {
-    const bool vote = collective.kind == ir::CollectiveKind::vote_any ||
-                      collective.kind == ir::CollectiveKind::vote_all;
-    bind(collective.var, vote ? text + " != 0" : text);
-  } else {
-    out_.line(text + ";");
-  }
-}
-
-std::string Emitter::collective_call(const Collective& collective) {
-  using ir::CollectiveKind;
-  const auto arg = [&](size_t i) { return expressions_.value(collective.args.at(i)); };
-  const DType type = collective.args.at(0)->type;
-  const std::string& lanes = expressions_.call("all_lanes");
-  const auto shuffle = [&](const char* function) {
-    const std::string width =
-        collective.width == 32 ? std::string() : fmt::format(", {}", collective.width);
-    return fmt::format("{}({}, {}, {}{})", function, lanes, arg(0), arg(1), width);
-  };
-  const auto whole_warp = [&](const char* function) {
-    TESSERA_CHECK(collective.width == 32,
-                  fmt::format("{} over part of a warp", ir::name(collective.kind)));
-    return fmt::format("{}({}, {})", function, lanes, arg(0));
-  };
-  // The bit reductions know unsigned values only.
-  const auto bitwise = [&](const char* function) {
-    if (type == DType::u32) return whole_warp(function);
-    return fmt::format("int({}({}, {}({})))", function, lanes, expressions_.type(DType::u32),
-                       arg(0));
-  };
-  switch (collective.kind) {
-    case CollectiveKind::shuffle:
-      return shuffle("__shfl_sync");
-    case CollectiveKind::shuffle_xor:
-      return shuffle("__shfl_xor_sync");
-    case CollectiveKind::shuffle_up:
-      return shuffle("__shfl_up_sync");
-    case CollectiveKind::shuffle_down:
-      return shuffle("__shfl_down_sync");
-    case CollectiveKind::reduce_add:
-      return whole_warp("__reduce_add_sync");
-    case CollectiveKind::reduce_min:
-      return whole_warp("__reduce_min_sync");
-    case CollectiveKind::reduce_max:
-      return whole_warp("__reduce_max_sync");
-    case CollectiveKind::reduce_and:
-      return bitwise("__reduce_and_sync");
-    case CollectiveKind::reduce_or:
-      return bitwise("__reduce_or_sync");
-    case CollectiveKind::vote_any:
-      return whole_warp("__any_sync");
-    case CollectiveKind::vote_all:
-      return whole_warp("__all_sync");
-    case CollectiveKind::ballot:
-      return whole_warp("__ballot_sync");
-    case CollectiveKind::match_any:
-      return whole_warp("__match_any_sync");
-  }
-  internal_error("an unknown collective");
 }
 
 void Emitter::print(const Comment& comment) {

@@ -3,10 +3,10 @@
 
 #include <string>
 
+#include "codegen/analysis/usage.h"
 #include "codegen/cuda/expression.h"
 #include "codegen/cuda/names.h"
 #include "codegen/cuda/source_text.h"
-#include "codegen/cuda/usage.h"
 #include "codegen/thread_ir.h"
 #include "dsl/base/kernel_source.h"
 
@@ -22,6 +22,8 @@ class Emitter {
   const std::set<std::string, std::less<>>& called() const { return expressions_.called(); }
   /// The text of the author's own device functions that it calls, each once.
   const std::string& extern_text() const { return extern_text_; }
+  /// The text of the device functions for wgmma that it calls, each once.
+  const std::string& wgmma_functions() const { return wgmma_text_; }
   /// True if it calls functions that the author named, his own or CUDA's.
   bool calls_author_text() const { return calls_author_text_; }
   /// Where the author wrote what a line of text() came from.
@@ -46,6 +48,9 @@ class Emitter {
   void print(const Packed& packed);
   void print(const LoadMatrix& load);
   void print(const Mma& mma);
+  void print(const Wgmma& wgmma);  // emitter_wgmma.cpp
+  void print(const WgmmaSync& sync);
+  void print(const ProxyFence&);
   void print(const For& loop);
   void print(const If& branch);
   void print(const AsyncCopy& copy);  // emitter_async.cpp
@@ -54,6 +59,8 @@ class Emitter {
   void print(const Return& leave);
   void print(const Barrier& barrier);
   void print(const WarpBarrier&);
+  void print(const NamedBarrier& barrier);  // emitter_roles.cpp
+  void print(const RoleBodies& bodies);
   void print(const Collective& collective);
   void print(const Comment& comment);
   void print(const Declare& declare);
@@ -64,7 +71,11 @@ class Emitter {
   void print(const Dependency& dependency);
   void print(const ExternCall& call);
 
+  std::string descriptor(const SharedMatrix& matrix);
+  bool depends_on_thread(const Expr& e) const;
   std::string atomic_call(const Atomic& atomic);
+  /// The conversion of Convert::at_once elements, the first number `step`; empty: of all.
+  std::string conversion(const Convert& convert, const std::string& step);
   std::string collective_call(const Collective& collective);
   /// "const float name = text;"
   void bind(const VarRef& var, const std::string& text);
@@ -80,6 +91,8 @@ class Emitter {
   std::vector<LineOrigin> origins_;
   std::set<std::string> extern_names_;
   std::string extern_text_;
+  std::set<std::string> wgmma_names_;
+  std::string wgmma_text_;
   std::string grid_barrier_;  // name of the parameter
   std::string row_copies_;    // name of the variable; empty without copies of whole rows
   bool rows_follow_stores_ = false;

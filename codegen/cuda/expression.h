@@ -5,34 +5,12 @@
 #include <set>
 #include <string>
 
+#include "codegen/analysis/usage.h"
 #include "codegen/cuda/names.h"
-#include "codegen/cuda/usage.h"
+#include "codegen/cuda/operators.h"
 #include "codegen/thread_ir.h"
 
 namespace tessera::codegen::cuda {
-
-/// How tightly the outermost operator of a text binds.
-enum class Precedence {
-  lowest,
-  conditional,
-  logical_or,
-  logical_and,
-  bit_or,
-  bit_xor,
-  bit_and,
-  equality,
-  relational,
-  shift,
-  additive,
-  multiplicative,
-  unary,
-  primary,
-};
-
-struct Text {
-  std::string text;
-  Precedence precedence = Precedence::primary;
-};
 
 /// Prints expressions and notes the device functions they call.
 class ExpressionPrinter {
@@ -94,13 +72,11 @@ class ExpressionPrinter {
   Text cast(const Expr& e, Role role);
   Text bitcast(const Expr& e, Role role);
   Text function(const Expr& e, Role role);
+  Text intrinsic(const Expr& e, Role role);
 
   const Usage& usage_;
   Names& names_;
   std::set<std::string, std::less<>> called_;
 };
-
-/// `text`, in parentheses if it binds less tightly than `outer` asks for.
-std::string parenthesise(Text text, Precedence outer);
 
 }  // namespace tessera::codegen::cuda

@@ -31,9 +31,10 @@ const std::set<std::string_view>* make_reserved_words() {
       // CUDA
       "blockDim", "blockIdx", "dim3", "gridDim", "threadIdx", "warpSize", "half",
       // what statements and expressions call
-      "abs", "arena", "atomicAdd", "atomicCAS", "atomicExch", "atomicMax", "atomicMin", "copysignf",
-      "expf", "fabsf", "fmaf", "fmaxf", "fminf", "log1pf", "max", "memcpy", "min", "printf",
-      "rsqrtf", "sqrtf", "tanhf",
+      "abs", "arena", "atomicAdd", "atomicCAS", "atomicExch", "atomicMax", "atomicMin", "ceilf",
+      "copysignf", "cosf", "erff", "exp2f", "expf", "fabsf", "floorf", "fmaf", "fmaxf", "fminf",
+      "log1pf", "log2f", "logf", "max", "memcpy", "min", "printf", "rintf", "rsqrtf", "sinf",
+      "sqrtf", "tanhf",
       // a macro of NVRTC
       "NULL"};
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "codegen/cuda/emit.h"
+#include "codegen/cuda/wgmma_text.h"
 #include "dsl/base/error.h"
 #include "dsl/base/first_use.h"
 
@@ -70,7 +71,7 @@ std::string device_functions(const std::set<std::string, std::less<>>& used) {
 }
 
 bool is_device_name(std::string_view name) {
-  return find(name) != nullptr;
+  return find(name) != nullptr || is_wgmma_name(name);
 }
 
 const std::string& prelude() {

@@ -40,6 +40,46 @@ __device__ __forceinline__ float silu(float x) {
   return fabsf(quotient) > 0.0f ? quotient : product;
 }
 )"},
+    {"exp2_approx", "", R"(
+// 2^x, to 2 ulp
+__device__ __forceinline__ float exp2_approx(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+)"},
+    {"log2_approx", "", R"(
+// log2(x), to 2^-22
+__device__ __forceinline__ float log2_approx(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+)"},
+    {"sin_approx", "", R"(
+// sin(x), to 2^-20 where |x| <= pi
+__device__ __forceinline__ float sin_approx(float x) {
+  float result;
+  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+)"},
+    {"cos_approx", "", R"(
+// cos(x), to 2^-20 where |x| <= pi
+__device__ __forceinline__ float cos_approx(float x) {
+  float result;
+  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+)"},
+    {"tanh_approx", "", R"(
+// tanh(x), to 2^-10
+__device__ __forceinline__ float tanh_approx(float x) {
+  float result;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+)"},
     {"quotient", "", R"(
 // a / b for 4 <= a <= 2^20 and 2^-124 <= b, where a / b < 2^127: as the division does it out of the way of
 // its special cases. A quarter of b has a normal reciprocal.

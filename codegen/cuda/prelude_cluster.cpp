@@ -1,4 +1,4 @@
-// Blocks that run together. Of a cluster: where they meet, and the way to each other's shared
+// Threads that meet by name, and blocks that run together. Of a cluster: where they meet, and the way to each other's shared
 // memory, from sm_90 on. Of a grid that was launched cooperatively: where they meet.
 
 #include "codegen/cuda/prelude.h"
@@ -7,6 +7,18 @@ namespace tessera::codegen::cuda {
 namespace {
 
 constexpr Snippet kCluster[] = {
+    {"named_barrier", "", R"(
+template <int id, int threads>
+__device__ __forceinline__ void named_barrier() {
+  asm volatile("barrier.sync %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+)"},
+    {"arrive_at_barrier", "", R"(
+template <int id, int threads>
+__device__ __forceinline__ void arrive_at_barrier() {
+  asm volatile("barrier.arrive %0, %1;" ::"n"(id), "n"(threads) : "memory");
+}
+)"},
     {"arrive_cluster", "", R"(
 __device__ __forceinline__ void arrive_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");

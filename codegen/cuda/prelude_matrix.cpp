@@ -110,6 +110,73 @@ __device__ __forceinline__ void mma_i8(int* c, const i8* a, const i8* b) {
       : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
 }
 )"},
+    {"matrix_in_shared", "u32 u64", R"(
+// Descriptor of a matrix in shared memory, the same for all threads: rows of kSpan bytes, swizzled, in groups of
+// eight; kNextPanel bytes from one panel to the next.
+template <int kSpan, int kNextPanel>
+__device__ __forceinline__ u64 matrix_at(u32 address) {
+  constexpr u64 kMode = kSpan == 128 ? 1 : kSpan == 64 ? 2 : 3;
+  constexpr u64 kForm = kMode << 62 | u64(8 * kSpan / 16) << 32 | u64(kNextPanel / 16) << 16;
+  return kForm | (address & 0x3FFFF) >> 4;
+}
+template <int kSpan, int kNextPanel>
+__device__ __forceinline__ u64 matrix_in_shared(const void* first) {
+  return matrix_at<kSpan, kNextPanel>(static_cast<u32>(__cvta_generic_to_shared(first)));
+}
+)"},
+    {"matrix_of_warp", "matrix_in_shared", R"(
+// The same where only the threads of a warp agree, which the compiler does not know.
+template <int kSpan, int kNextPanel>
+__device__ __forceinline__ u64 matrix_of_warp(const void* first) {
+  const u32 address = static_cast<u32>(__cvta_generic_to_shared(first));
+  return matrix_at<kSpan, kNextPanel>(__shfl_sync(0xFFFFFFFFu, address, 0));
+}
+)"},
+    {"fence_wgmma", "", R"(
+__device__ __forceinline__ void fence_wgmma() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+)"},
+    {"await_wgmma", "", R"(
+// Until at most kPending groups run on.
+template <int kPending>
+__device__ __forceinline__ void await_wgmma() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(kPending) : "memory");
+}
+)"},
+    {"start_wgmma", "fence_wgmma", R"(
+// Nothing that touches these registers moves beyond this place.
+__device__ __forceinline__ void keep_here(float& x) { asm volatile("" : "+f"(x) :: "memory"); }
+__device__ __forceinline__ void keep_here(int& x) { asm volatile("" : "+r"(x) :: "memory"); }
+template <int kCount, class T>
+__device__ __forceinline__ void start_wgmma(T* sums) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) keep_here(sums[i]);
+  fence_wgmma();
+}
+)"},
+    {"commit_wgmma", "", R"(
+__device__ __forceinline__ void commit_wgmma() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+)"},
+    {"wait_for_wgmma", "start_wgmma await_wgmma", R"(
+// Until at most kPending groups run on; what they summed up may be used.
+template <int kPending, int kCount, class T>
+__device__ __forceinline__ void wait_for_wgmma(T* sums) {
+  await_wgmma<kPending>();
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) keep_here(sums[i]);
+}
+)"},
+    {"fence_proxy", "", R"(
+// What this thread has stored to shared memory is visible to the tensor cores after the next barrier.
+__device__ __forceinline__ void fence_proxy() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+)"},
     {"mma_f16_steps", "e4m3 e5m2 f16 mma_f16 e4m3_to_f32 e5m2_to_f32 f32_to_f16", R"(
 // A step of 32 bytes as two steps of 16 halves, for targets without 8-bit matrix instructions. A
 // product may take k in any order as long as both operands take the same.

@@ -19,9 +19,9 @@ enum class Copies : uint8_t {
   none,   // the loop needs a layout that gives each iteration to one thread
 };
 
-/// By loop_id of the parallel loops of the kernel. `first` needs a body that leaves no registers behind and meets no
-/// other thread; a loop that works in place on shared memory alone is `all` otherwise, because
-/// insert_barriers orders its copies.
+/// By loop_id of the parallel loops of the kernel. `first` needs a body that defines no registers for
+/// later statements and has neither barrier nor collective. Otherwise a loop that works in place on shared memory alone
+/// is `all`: insert_barriers orders its copies.
 std::map<int, Copies> copies_of_loops(const ir::Kernel& kernel);
 
 }  // namespace tessera::codegen

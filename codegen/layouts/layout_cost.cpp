@@ -10,31 +10,37 @@ namespace {
 
 using layout::Layout;
 
-double reduce_cost(const Layout& source, int axis, int threads) {
+/// Requests that a group makes for each one of a thread.
+double warps_of(const ThreadGroup& threads) {
+  return static_cast<double>(threads.count) / kThreadsPerWarp;
+}
+
+double reduce_cost(const Layout& source, int axis, const ThreadGroup& threads) {
   const double outputs = static_cast<double>(layout::reduce(source, axis).num_slots());
   double steps = 0;
   for (const layout::Digit& digit : source.digits()) {
     if (digit.axis != axis || digit.thread == 0) continue;
     for (int64_t reach = digit.thread; reach < digit.thread * digit.extent; reach *= 2) {
-      steps += reach < 32 ? 1 : 8;  // beyond the warp: through shared memory and a barrier
+      steps +=
+          reach < kThreadsPerWarp ? 1 : 8;  // beyond the warp: through shared memory and a barrier
     }
   }
-  return outputs * steps * (threads / 32.0);
+  return outputs * steps * warps_of(threads);
 }
 
-double reducer_cost(const Layout& parts, int threads) {
+double reducer_cost(const Layout& parts, const ThreadGroup& threads) {
   double steps = 0;
   for (const layout::Replica& copies : parts.replicas()) {
     for (int64_t reach = copies.thread; reach < copies.thread * copies.extent; reach *= 2) {
-      steps += reach < 32 ? 1 : 8;
+      steps += reach < kThreadsPerWarp ? 1 : 8;
     }
   }
   // The loops that fill a reducer run several times before it closes once.
   constexpr double kRuns = 4;
-  return static_cast<double>(parts.num_slots()) * steps * (threads / 32.0) / kRuns;
+  return static_cast<double>(parts.num_slots()) * steps * warps_of(threads) / kRuns;
 }
 
-/// How the warps of a block make one access.
+/// How the warps of a group make one access.
 struct Requests {
   double count = 0;     // of all warps
   int64_t sectors = 0;  // that the first request of the first warp touches
@@ -42,7 +48,7 @@ struct Requests {
 };
 
 Requests requests_of(const ir::Loop& loop, const Layout& iteration, const MemoryUse& use,
-                     int threads, const IndexMath& math) {
+                     const ThreadGroup& threads, const IndexMath& math) {
   const int64_t element_bits = bits(use.buffer->dtype);
   const int64_t element = bytes(use.buffer->dtype);
   int64_t run = 1;
@@ -57,7 +63,7 @@ Requests requests_of(const ir::Loop& loop, const Layout& iteration, const Memory
   // A byte holds two e2m1 codes: lowering refuses to split it, so any other layout is better.
   const double price = use.buffer->dtype == DType::e2m1 && vector == 1 ? 1e9 : 1;
   result.count = price * static_cast<double>(iteration.num_slots()) / static_cast<double>(vector) *
-                 (static_cast<double>(threads) / 32.0);
+                 warps_of(threads);
   // Byte strides of the loop Vars, other dimensions far apart.
   std::vector<int64_t> stride(loop.vars.size(), 0);
   int64_t pitch = element;
@@ -72,7 +78,7 @@ Requests requests_of(const ir::Loop& loop, const Layout& iteration, const Memory
     pitch = d + 1 == use.indices.size() ? int64_t{1} << 20 : pitch << 12;
   }
   std::set<int64_t> sectors, addresses;
-  for (int64_t lane = 0; lane < std::min(32, threads); ++lane) {
+  for (int64_t lane = 0; lane < std::min(kThreadsPerWarp, threads.count); ++lane) {
     const auto index = iteration.element(lane, 0);
     if (!index) continue;
     int64_t address = 0;
@@ -87,8 +93,8 @@ Requests requests_of(const ir::Loop& loop, const Layout& iteration, const Memory
   return result;
 }
 
-double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUse& use, int threads,
-                   const IndexMath& math) {
+double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUse& use,
+                   const ThreadGroup& threads, const IndexMath& math) {
   const Requests requests = requests_of(loop, iteration, use, threads, math);
   if (use.buffer->space != ir::Space::global) return 0.25 * requests.count;
   // A load leaves the rest of its sectors in L1 for the next one. A store writes every piece of a
@@ -100,8 +106,8 @@ double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUs
 
 }  // namespace
 
-double layout_cost(const Participant& participant, const Layout& iteration, int threads,
-                   const IndexMath& math) {
+double layout_cost(const Participant& participant, const Layout& iteration, const IndexMath& math) {
+  const ThreadGroup& threads = participant.threads;
   if (participant.reduce != nullptr) {
     return reduce_cost(iteration, participant.reduce->axis, threads);
   }
@@ -118,13 +124,13 @@ double layout_cost(const Participant& participant, const Layout& iteration, int 
 }
 
 std::vector<std::string> uncoalesced_accesses(const Participant& participant,
-                                              const Layout& iteration, int threads,
-                                              const IndexMath& math) {
+                                              const Layout& iteration, const IndexMath& math) {
   std::vector<std::string> notes;
   if (participant.loop == nullptr) return notes;
   for (const MemoryUse& use : participant.memory) {
     if (use.buffer->space != ir::Space::global) continue;
-    const Requests requests = requests_of(*participant.loop, iteration, use, threads, math);
+    const Requests requests =
+        requests_of(*participant.loop, iteration, use, participant.threads, math);
     if (requests.sectors < 2 * requests.filled) continue;
     notes.push_back(fmt::format("{}: '{}': {} sectors of 32 bytes per request, its bytes fill {}",
                                 tessera::to_string(participant.loc), use.buffer->name,

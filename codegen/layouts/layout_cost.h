@@ -11,7 +11,7 @@ namespace tessera::codegen {
 
 /// The cost of one participant. `iteration` is the layout of a loop, or of the fragment or
 /// reducer that is reduced; matrix products and reads cost nothing, their layouts are given.
-double layout_cost(const Participant& participant, const layout::Layout& iteration, int threads,
+double layout_cost(const Participant& participant, const layout::Layout& iteration,
                    const IndexMath& math);
 
 /// True if cp.async copies runs of so many bits: 4, 8 or 16 bytes.
@@ -22,7 +22,7 @@ inline bool is_async_width(int64_t run_bits) {
 /// One line per global access of a loop whose warps touch at least twice the 32-byte sectors that
 /// their bytes fill.
 std::vector<std::string> uncoalesced_accesses(const Participant& participant,
-                                              const layout::Layout& iteration, int threads,
+                                              const layout::Layout& iteration,
                                               const IndexMath& math);
 
 /// The widest power of two <= `limit` such that every run of that many values of `lane` (from a

@@ -13,7 +13,7 @@ namespace {
 class Collector {
  public:
   explicit Collector(const ir::Kernel& kernel)
-      : kernel_(kernel), copies_(copies_of_loops(kernel)) {}
+      : kernel_(kernel), copies_(copies_of_loops(kernel)), threads_{0, kernel.threads} {}
 
   Participants collect() {
     collect(kernel_.body, nullptr);
@@ -114,19 +114,23 @@ class Collector {
     if (parallel == nullptr) return;
     fail("NESTED_PARALLEL", fmt::format("{} inside a parallel loop", what), loc, parallel->loc,
          "one parallel loop takes up to four extents; use serial or unrolled inside, and put work "
-         "of the whole block before or behind it");
+         "of the whole block before or after it");
   }
 
-  static Participant participant(const ir::Stmt& stmt) {
+  Participant participant(const ir::Stmt& stmt) const {
     Participant p;
     p.stmt = &stmt;
+    p.threads = threads_;
     p.loc = stmt.loc;
     return p;
   }
 
   void note_fragment(const ir::BufferRef& buffer) {
-    out_.fragments[buffer->id] = buffer;
-    if (buffer->alias_of) out_.fragments[buffer->alias_of->id] = buffer->alias_of;
+    for (const ir::BufferRef& part : {buffer, buffer->alias_of}) {
+      if (!part) continue;
+      out_.fragments[part->id] = part;
+      out_.holders[part->id] = threads_;
+    }
   }
 
   void add_whole(Participant& p, const ir::BufferRef& buffer, bool written) {
@@ -181,6 +185,7 @@ class Collector {
 
   const ir::Kernel& kernel_;
   const std::map<int, Copies> copies_;  // by loop_id
+  const ThreadGroup threads_;           // that run the statements
   Participants out_;
 };
 

@@ -9,6 +9,7 @@
 #include "codegen/analysis/index_form.h"
 #include "codegen/layouts/fragment_layouts.h"
 #include "codegen/layouts/iteration_copies.h"
+#include "codegen/thread_group.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
@@ -32,6 +33,7 @@ struct Participant {
       fragments;  // of a loop: one entry per index tuple; reduce, finalize: from, to
   std::vector<MemoryUse> memory;
   Copies copies = Copies::all;  // of a loop
+  ThreadGroup threads;          // that take part; layouts number them from 0
   SourceLoc loc;
   int component = -1;  // participants of one component are connected through fragments
 };
@@ -39,6 +41,7 @@ struct Participant {
 struct Participants {
   std::vector<Participant> all;            // in program order
   std::map<int, ir::BufferRef> fragments;  // by Buffer::id, views included
+  std::map<int, ThreadGroup> holders;      // of fragments, by Buffer::id: the threads that hold one
   std::set<int> reducers;                  // fragments whose copies differ until they are finalized
   std::set<int> updated;                   // reducers that something is contributed to
   int num_components = 0;

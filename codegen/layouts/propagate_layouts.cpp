@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "codegen/products/atoms.h"
 #include "codegen/tile_ir/effects.h"
-#include "dsl/layout/mma.h"
 
 namespace tessera::codegen {
 namespace {
@@ -22,13 +22,10 @@ constexpr int64_t kMaxReplicated = 64;
 Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
   const std::vector<int64_t> shape = constants(fragment->shape);
   const int element_bits = bits(fragment->dtype);
-  if (fragment == gemm.a.buffer) {
-    return layout::mma_left(shape[0], shape[1], element_bits, gemm.warps);
-  }
-  if (fragment == gemm.b.buffer) {
-    return layout::mma_right(shape[0], shape[1], element_bits, gemm.warps);
-  }
-  return layout::mma_accumulator(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
+  const Atom& atom = atom_of(gemm.instruction);
+  if (fragment == gemm.a.buffer) return atom.left(shape[0], shape[1], element_bits, gemm.warps);
+  if (fragment == gemm.b.buffer) return atom.right(shape[0], shape[1], element_bits, gemm.warps);
+  return atom.sum(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
 }
 
 /// Registers can only be indexed by constants and by loops of constant bounds.
@@ -61,14 +58,14 @@ bool threads_choose_slots(const Layout& have, const Layout& needed) {
 
 class Propagation {
  public:
-  Propagation(const Participants& participants, int threads, KnownLayouts& known)
-      : participants_(participants), threads_(threads), known_(known) {}
+  Propagation(const Participants& participants, KnownLayouts& known)
+      : participants_(participants), known_(known) {}
 
   MaybeConflict add_given() {
     for (const auto& [id, buffer] : participants_.fragments) {
       if (!buffer->layout) continue;
       if (auto conflict =
-              set_fragment(buffer, whole_block(*buffer->layout, threads_), buffer->loc)) {
+              set_fragment(buffer, for_all(*buffer->layout, holders_of(*buffer)), buffer->loc)) {
         return conflict;
       }
     }
@@ -137,7 +134,10 @@ class Propagation {
 
  private:
   Layout full_copies(const ir::Buffer& fragment) const {
-    return layout::replicated(constants(fragment.shape), threads_);
+    return layout::replicated(constants(fragment.shape), holders_of(fragment).count);
+  }
+  const ThreadGroup& holders_of(const ir::Buffer& fragment) const {
+    return participants_.holders.at(fragment.id);
   }
 
   /// Sets the layout of a fragment and of everything that shares its registers.
@@ -204,11 +204,10 @@ class Propagation {
     const Layout& iteration = known_.loops.at(loop_id(*p.loop));
     for (const FragmentUse& use : p.fragments) {
       if (is_wide_reducer(use)) continue;
-      // Every thread of the block gets the value of a reducer: it holds a part, if only an empty one.
+      // Every thread of the group gets the value of a reducer: it holds a part, if only an empty one.
       const bool is_reducer = participants_.reducers.contains(use.buffer->id);
       const auto needed = fragment_from_loop(
-          *p.loop, use, is_reducer ? whole_block(iteration, threads_) : iteration,
-          participants_.math);
+          *p.loop, use, is_reducer ? for_all(iteration, p.threads) : iteration, participants_.math);
       const bool known = known_.fragments.contains(use.buffer->id);
       if (needed && !known) {
         if (auto conflict = set_fragment(use.buffer, *needed, use.loc)) return conflict;
@@ -253,26 +252,24 @@ class Propagation {
   }
 
   const Participants& participants_;
-  const int threads_;
   KnownLayouts& known_;
 };
 
 }  // namespace
 
-Layout whole_block(const Layout& layout, int threads) {
+Layout for_all(const Layout& layout, const ThreadGroup& threads) {
   const int64_t used = layout.num_threads();
-  if (threads > used && threads % used == 0) return layout::replicate(layout, threads / used);
-  return layout;
+  if (threads.count <= used || threads.count % used != 0) return layout;
+  return layout::replicate(layout, threads.count / used);
 }
 
-MaybeConflict add_given_layouts(const Participants& participants, int threads,
-                                KnownLayouts& known) {
-  return Propagation(participants, threads, known).add_given();
+MaybeConflict add_given_layouts(const Participants& participants, KnownLayouts& known) {
+  return Propagation(participants, known).add_given();
 }
 
-MaybeConflict propagate_layouts(const Participants& participants, int threads, int component,
+MaybeConflict propagate_layouts(const Participants& participants, int component,
                                 KnownLayouts& known) {
-  return Propagation(participants, threads, known).propagate(component);
+  return Propagation(participants, known).propagate(component);
 }
 
 }  // namespace tessera::codegen

@@ -23,17 +23,17 @@ struct LayoutConflict {
   const FragmentUse* use = nullptr;  // null = none
 };
 
-/// `layout` for a block of so many threads: those beyond its own hold further copies, so that every
-/// thread of the block owns something.
-layout::Layout whole_block(const layout::Layout& layout, int threads);
+/// `layout` for all threads of a group: those beyond its own hold further copies, so that every thread
+/// of the group owns something.
+layout::Layout for_all(const layout::Layout& layout, const ThreadGroup& threads);
 
 /// Adds the layouts that the program decides itself: the author's, those of matrix instructions, and
 /// full copies for reads by every thread.
-std::optional<LayoutConflict> add_given_layouts(const Participants& participants, int threads,
+std::optional<LayoutConflict> add_given_layouts(const Participants& participants,
                                                 KnownLayouts& known);
 
 /// Carries what is known through a component until nothing changes.
-std::optional<LayoutConflict> propagate_layouts(const Participants& participants, int threads,
-                                                int component, KnownLayouts& known);
+std::optional<LayoutConflict> propagate_layouts(const Participants& participants, int component,
+                                                KnownLayouts& known);
 
 }  // namespace tessera::codegen

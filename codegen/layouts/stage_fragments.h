@@ -1,5 +1,5 @@
 #pragma once
-// Relayout: a use of a fragment that its layout does not serve goes through shared memory instead.
+// Relayout: stages a use of a fragment through shared memory where the fragment's layout does not fit.
 
 #include <map>
 #include <string>

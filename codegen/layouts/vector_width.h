@@ -14,12 +14,12 @@ bool is_run(const layout::Digit& digit, size_t rank);
 /// atomics and contributions to reducers.
 bool is_straight_line(const ir::Body& body);
 
-/// The branch at the end of a parallel loop that holds all there is to do for an element and does not
-/// depend on the last variable, nor does anything before it. Null if there is none.
+/// The trailing If of a parallel loop's body, if its condition and all statements before it do not
+/// depend on the last variable of the loop. Else null.
 const ir::If* shared_branch(const ir::Loop& loop);
 
-/// At most 16, and a divisor of the run that the layout gives a thread; 1 for a loop that goes element by
-/// element.
+/// At most 16, and a divisor of the run that the layout gives a thread; 1 for a loop that goes element
+/// by element.
 int64_t vector_width(const ir::Loop& loop, const layout::Layout& layout);
 
 }  // namespace tessera::codegen

@@ -8,11 +8,7 @@
 #include "codegen/lowering/tile_lowering.h"
 
 namespace tessera::codegen {
-namespace {
-
-constexpr int64_t kWarpSize = 32;
-
-}  // namespace
+namespace {}  // namespace
 
 bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc) {
   const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
@@ -84,8 +80,8 @@ void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {
   if (load.buffer->dtype != store.buffer->dtype) {
     refuse(std::string(name(store.buffer->dtype)), std::string(name(load.buffer->dtype)));
   }
-  if (kernel_.threads % kWarpSize != 0) {
-    refuse("a block of whole warps", fmt::format("{} threads", kernel_.threads));
+  if (!group_.is_whole_warps()) {
+    refuse("a block of whole warps", fmt::format("{} threads", group_.count));
   }
   const int64_t columns = loop.extents.back()->integer;
   const int64_t piece = kPieceBits / bits(load.buffer->dtype);
@@ -125,8 +121,8 @@ void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {
 
   int64_t rows = 1;
   for (size_t axis = 0; axis + 1 < loop.extents.size(); ++axis) rows *= loop.extents[axis]->integer;
-  const int64_t warps = kernel_.threads / kWarpSize;
-  const Expr warp = math_.simplify(thread() / ir::index(kWarpSize));
+  const int64_t warps = group_.num_warps();
+  const Expr warp = math_.simplify(thread() / ir::index(kThreadsPerWarp));
   unrolled("s", (rows + warps - 1) / warps, loc, [&](const Expr& s) {
     const Expr row = warp + s * ir::index(warps);
     const Expr exists = math_.less(row, ir::index(rows)) ? Expr() : row < ir::index(rows);

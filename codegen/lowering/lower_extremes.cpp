@@ -74,7 +74,7 @@ class ExtremeLowering {
   bool applies() const {
     return reduce_op_ != ir::ReduceOp::sum && is_half(half_) && vector_ > 1 &&
            (out_->dtype == DType::f32 || out_->dtype == half_) &&
-           fills_all_slots(source_, t_.kernel_.threads);
+           fills_all_slots(source_, t_.group_.count);
   }
 
   void lower(const std::vector<int64_t>& masks) {

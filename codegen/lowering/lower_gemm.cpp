@@ -1,4 +1,4 @@
-// TileLowering: matrix products to instructions of one warp.
+// TileLowering: matrix products, and those that become instructions of one warp.
 //
 // Per step along k a warp loads its part of both operands, then multiplies all pairs. An operand in
 // shared memory comes by ldmatrix where its 16-byte rows allow it (transposed if its other
@@ -27,8 +27,8 @@ class GemmLowering {
     row_tiles_ = m / gemm.warps.rows / 16;
     column_tiles_ = n / gemm.warps.columns / 8;
     steps_ = extent(gemm.a, 1) / gemm.warps.depths / (8 * per_register_);
-    lane_ = t_.thread() % ir::index(32);
-    const Expr warp = t_.thread() / ir::index(32);
+    lane_ = t_.thread() % ir::index(kThreadsPerWarp);
+    const Expr warp = t_.thread() / ir::index(kThreadsPerWarp);
     first_row_ = warp % ir::index(gemm.warps.rows) * ir::index(row_tiles_ * 16);
     const Expr column = warp / ir::index(gemm.warps.rows) % ir::index(gemm.warps.columns);
     first_column_ = column * ir::index(column_tiles_ * 8);
@@ -238,6 +238,7 @@ void TileLowering::lower_gemm(const ir::Gemm& gemm, SourceLoc loc) {
   emit({Comment{fmt::format("gemm {} * {} -> {}", gemm.a.buffer->name, gemm.b.buffer->name,
                             gemm.c.buffer->name)},
         loc});
+  if (gemm.instruction == ir::Instruction::wgmma) return lower_wgmma(gemm, loc);
   GemmLowering(*this, gemm, loc).lower();
 }
 

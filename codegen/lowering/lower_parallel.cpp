@@ -71,7 +71,7 @@ void TileLowering::for_each_slot(const layout::Layout& layout, const std::vector
     it.sole_owner = it.sole_owner ? it.sole_owner && first : first;
   }
   Expr in_use;
-  if (used < kernel_.threads) in_use = thread() < ir::index(used);
+  if (used < group_.count) in_use = thread() < ir::index(used);
 
   // The part that the slot decides: one unrolled loop per digit, the largest stride outside, the
   // vector inside.

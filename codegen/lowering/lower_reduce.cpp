@@ -136,9 +136,11 @@ void TileLowering::fold_own_slots(const ir::Reduce& reduce, SourceLoc loc) {
 TileLowering::Meeting TileLowering::meeting_of(const std::vector<layout::Digit>& digits) const {
   Meeting meeting;
   for (const layout::Digit& digit : digits) {
-    const int64_t inside = digit.thread < 32 ? std::min(digit.extent, 32 / digit.thread) : 1;
+    const int64_t inside = digit.thread < kThreadsPerWarp
+                               ? std::min<int64_t>(digit.extent, kThreadsPerWarp / digit.thread)
+                               : 1;
     const bool butterfly = power_of_two(digit.thread) && inside > 1 && power_of_two(inside) &&
-                           digit.extent % inside == 0 && kernel_.threads % 32 == 0;
+                           digit.extent % inside == 0 && group_.is_whole_warps();
     if (!butterfly) {
       meeting.exchanged.push_back(digit);
       continue;
@@ -180,8 +182,8 @@ void TileLowering::fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>&
   scratch->name = result->name + "_exchange";
   scratch->dtype = result->dtype;
   scratch->space = ArraySpace::shared;
-  scratch->shape = {ir::index(outputs), ir::index(kernel_.threads)};
-  scratch->size = outputs * kernel_.threads;
+  scratch->shape = {ir::index(outputs), ir::index(group_.count)};
+  scratch->size = outputs * group_.count;
   scratch->loc = loc;
   result_.program.shared.push_back(scratch);
 

@@ -50,7 +50,7 @@ bool TileLowering::is_wide(const ir::Buffer& reducer) const {
   std::vector<int64_t> shape;
   for (const Expr& extent : reducer.shape) shape.push_back(extent->integer);
   return reducer.layout != nullptr &&
-         plan_.fragments.at(reducer.id) == layout::replicated(shape, kernel_.threads);
+         plan_.fragments.at(reducer.id) == layout::replicated(shape, group_.count);
 }
 
 void TileLowering::reducer_finalize(const ir::ReducerFinalize& finalize, SourceLoc loc) {

@@ -25,6 +25,7 @@ class TileLowering {
  private:
   friend class LaneLowering;
   friend class GemmLowering;
+  friend class WgmmaLowering;
   friend class ExtremeLowering;
   /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
   using Substitution = std::map<const ir::Var*, Expr>;
@@ -158,7 +159,8 @@ class TileLowering {
   void reducer_update(const ir::ReducerUpdate& update, SourceLoc loc);
   void reducer_finalize(const ir::ReducerFinalize& finalize, SourceLoc loc);
   bool is_wide(const ir::Buffer& reducer) const;
-  void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);  // lower_gemm.cpp
+  void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);   // lower_gemm.cpp
+  void lower_wgmma(const ir::Gemm& gemm, SourceLoc loc);  // lower_wgmma.cpp
 
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});
@@ -174,13 +176,16 @@ class TileLowering {
                 const std::function<void(const Expr&)>& fn);
   /// `fn` under a predicate, or plain when there is none.
   void when(const Expr& predicate, SourceLoc loc, const std::function<void()>& fn);
-  Expr thread() const { return ir::var(kernel_.thread); }
+  /// The index of a thread in the group.
+  Expr thread() const { return ir::var(thread_); }
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
                          std::string expected = {}, std::string got = {},
                          std::string hint = {}) const;
 
   const ir::Kernel& kernel_;
   const LayoutPlan& plan_;
+  ThreadGroup group_;  // the threads that run the statement being lowered
+  VarRef thread_;
   LoweredTiles result_;
   Body* out_ = nullptr;
   IndexMath math_;

@@ -104,6 +104,7 @@ class ReachCheck {
         case Order::Kind::wait:
           return order.group != Group::thread;
         case Order::Kind::fence:
+        case Order::Kind::proxy_fence:
         case Order::Kind::commit:
         case Order::Kind::await:
         case Order::Kind::previous_kernel:

@@ -1,6 +1,5 @@
 #pragma once
-// Refuses programs in which some threads may never come to a barrier or a warp collective that waits
-// for them.
+// Refuses divergent barriers and warp collectives: those that some threads may never reach.
 
 #include <vector>
 

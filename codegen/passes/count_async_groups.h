@@ -1,6 +1,6 @@
 #pragma once
-// Turns waits for a named group of asynchronous copies into waits for a number of pending groups:
-// the fewest groups that can have been committed since, whatever path led here.
+// Turns a wait for a named group of asynchronous copies into a wait for a number of pending groups: the
+// fewest groups that any path commits between the named group and the wait.
 
 #include "dsl/ir/tile.h"
 

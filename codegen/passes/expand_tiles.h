@@ -1,5 +1,5 @@
 #pragma once
-// Copies and fills become the parallel loops they are; everything else is kept.
+// Expands copies and fills into parallel loops.
 
 #include "dsl/ir/tile.h"
 

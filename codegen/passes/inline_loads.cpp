@@ -27,6 +27,7 @@ bool keeps_accesses_apart(const Order& order) {
     case Order::Kind::arrive:
     case Order::Kind::wait:
     case Order::Kind::fence:
+    case Order::Kind::proxy_fence:
     case Order::Kind::await:
     case Order::Kind::previous_kernel:
     case Order::Kind::next_kernel:

@@ -9,8 +9,8 @@
 #include <set>
 #include <utility>
 
-#include "codegen/analysis/footprint.h"
 #include "codegen/analysis/pending_accesses.h"
+#include "codegen/analysis/shared_conflicts.h"
 #include "codegen/analysis/uniform.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
@@ -21,15 +21,11 @@ namespace {
 constexpr int64_t kMaxPeriod = 12;  // more phases of a loop are not told apart
 constexpr int64_t kMaxRounds = 16;  // a loop of no more is run to its end
 
-using Accesses = std::vector<FootprintRef>;
-
-struct Conflict {
-  Group order = Group::thread;
-  FootprintRef before, after;
-};
-
-/// What a statement changes in what is pending, beside its accesses; nothing if it does not.
-std::optional<Order> pending_order(const Stmt& stmt) {
+/// What a statement changes in what is pending among the threads of a group, beside its accesses;
+/// nothing if it does not.
+std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
+  const auto* named = std::get_if<NamedBarrier>(&stmt.node);
+  if (named != nullptr && named->threads < group.count) return std::nullopt;
   std::optional<Order> result;
   any_order(stmt, [&](const Order& order) {
     switch (order.kind) {
@@ -45,6 +41,7 @@ std::optional<Order> pending_order(const Stmt& stmt) {
       case Order::Kind::arrive:    // no thread waits yet
       case Order::Kind::wait:      // for what is before the arrival, which keep_blocks places later
       case Order::Kind::fence:
+      case Order::Kind::proxy_fence:
       case Order::Kind::previous_kernel:
       case Order::Kind::next_kernel:
       case Order::Kind::leave:
@@ -56,13 +53,14 @@ std::optional<Order> pending_order(const Stmt& stmt) {
 }
 
 /// True if the statement, or one inside it, changes what is pending without an access.
-bool contains_order(const Stmt& stmt) {
-  return any_in(stmt, [](const Stmt& inner) { return pending_order(inner).has_value(); });
+bool contains_order(const Stmt& stmt, const ThreadGroup& group) {
+  return any_in(stmt, [&](const Stmt& inner) { return pending_order(inner, group).has_value(); });
 }
 
 int reason_of(const Stmt& stmt) {
   if (const auto* barrier = std::get_if<Barrier>(&stmt.node)) return barrier->reason;
   if (const auto* barrier = std::get_if<WarpBarrier>(&stmt.node)) return barrier->reason;
+  if (const auto* barrier = std::get_if<NamedBarrier>(&stmt.node)) return barrier->reason;
   return 0;
 }
 
@@ -70,7 +68,7 @@ class BarrierPlanner {
  public:
   BarrierPlanner(Program& program, const std::vector<VarRef>& uniform)
       : program_(program),
-        footprints_(program),
+        shared_(program),
         uniform_(program, UniformValues::Over::block, uniform) {}
 
   std::vector<std::string> run() {
@@ -82,118 +80,18 @@ class BarrierPlanner {
   }
 
  private:
-  // ---- accesses
-
-  /// All shared accesses of one statement, inner ones included, with the predicates above them.
-  Accesses accesses_of(const Stmt& stmt) {
-    Accesses result;
-    collect(stmt, result);
-    return each_once(std::move(result));
-  }
-  Accesses accesses_of(const Body& body) {
-    Accesses result;
-    for (const Stmt& stmt : body) collect(stmt, result);
-    return each_once(std::move(result));
-  }
-
-  static Accesses each_once(Accesses result) {
-    std::set<const Footprint*> seen;
-    result.erase(
-        std::remove_if(result.begin(), result.end(),
-                       [&](const FootprintRef& f) { return !seen.insert(f.get()).second; }),
-        result.end());
-    return result;
-  }
-
-  void collect(const Stmt& stmt, Accesses& out) {
-    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
-      if (effect.access.array->space != ArraySpace::shared) return;
-      out.push_back(footprints_.of(stmt, effect, loops_, predicates_));
-    });
-    by_structure(
-        stmt,
-        [&](const For& loop) {
-          loops_.push_back({&loop});
-          for (const Stmt& inner : loop.body) collect(inner, out);
-          loops_.pop_back();
-        },
-        [&](const If& branch) {
-          predicates_.push_back(branch.condition);
-          for (const Stmt& inner : branch.then) collect(inner, out);
-          predicates_.back() = negation(branch);
-          for (const Stmt& inner : branch.otherwise) collect(inner, out);
-          predicates_.pop_back();
-        });
-  }
-
-  /// One object per condition, so that the footprints under it are found again.
-  Expr negation(const If& branch) {
-    Expr& known = negations_[branch.condition.get()];
-    if (!known) known = ir::unary(ir::Op::logical_not, branch.condition);
-    return known;
-  }
-
-  Group order_between(const FootprintRef& before, const FootprintRef& after) {
-    const bool meet = before->first < after->end() && after->first < before->end();
-    if (before->array == after->array && !meet) return Group::thread;
-    const auto [entry, is_new] = orders_.try_emplace({before.get(), after.get()}, Group::thread);
-    if (is_new) entry->second = order_needed(*before, *after);
-    return entry->second;
-  }
-
-  /// The strongest order that is missing between what is pending and what comes next.
-  Conflict conflict_with(const std::vector<PendingAccess>& pending, const Accesses& next) {
-    Conflict result;
-    for (const FootprintRef& after : next) {
-      if (after->manual_sync) continue;
-      for (const PendingAccess& before : pending) {
-        Group order = order_between(before.access, after);
-        if (order == Group::warp && before.after_warp_barrier) order = Group::thread;
-        if (order <= result.order) continue;
-        result = {order, before.access, after};
-        if (order == Group::block) return result;
-      }
-    }
-    return result;
-  }
-
   /// True if nothing inside the statement needs or makes an order.
   bool is_quiet(const Stmt& stmt, const Accesses& here) {
     bool compound = false;
     for_each_body(stmt, [&](const Body&) { compound = true; });
     if (!compound) return true;
-    if (contains_order(stmt)) return false;
+    if (contains_order(stmt, shared_.group())) return false;
     std::vector<PendingAccess> own;
     for (const FootprintRef& access : here) own.push_back({access, false});
-    return conflict_with(own, here).order == Group::thread;
+    return shared_.conflict_with(own, here).order == Group::thread;
   }
 
-  // ---- uniformity
-
-  /// The same for all threads of a warp.
-  bool same_in_warp(const Expr& e) const {
-    if (uniform_(e)) return true;
-    if (const auto values = footprints_.values().evaluate(e)) {
-      for (size_t t = 0; t < values->lanes.size(); ++t) {
-        if (values->lanes[t] != values->lanes[t / 32 * 32]) return false;
-      }
-      return true;
-    }
-    if (e->op == ir::Op::var) {
-      if (const Expr* value = footprints_.values().definition(*e->var)) return same_in_warp(*value);
-      for (const Rounds& open : loops_) {
-        if (open.loop->var == e->var) return same_in_warp(*open.loop);
-      }
-      return false;
-    }
-    return std::all_of(e->args.begin(), e->args.end(),
-                       [&](const Expr& arg) { return same_in_warp(arg); });
-  }
-  bool same_in_warp(const For& loop) const {
-    return same_in_warp(loop.begin) && same_in_warp(loop.end) && same_in_warp(loop.step);
-  }
-
-  /// A loop or a condition around the current statement that parts the threads of the block.
+  /// A loop or a condition around the current statement that parts the threads of the group.
   struct Parting {
     const char* what;
     Expr value;
@@ -209,17 +107,19 @@ class BarrierPlanner {
   }
 
   [[noreturn]] void divergent(const Conflict& conflict, const Parting& parting) const {
+    const std::string all =
+        role_ == nullptr ? "the whole block" : fmt::format("the whole role '{}'", role_->name);
     throw Error(
         {.kind = ErrorKind::program,
          .op = program_.name,
          .what = fmt::format(
              "shared '{}' needs a barrier under a condition that differs between threads",
              authors_name(*conflict.after->array)),
-         .expected = "conditions and loop bounds that are the same for the whole block",
+         .expected = fmt::format("conditions and loop bounds that are the same for {}", all),
          .got = fmt::format("the {} {} at {}: {}", parting.what, ir::to_string(parting.value),
                             to_string(parting.loc), uniform_.why_not(parting.value)),
-         .hint =
-             "move the two accesses out of the condition, or make it the same for the whole block",
+         .hint = fmt::format(
+             "move the two accesses out of the condition, or make it the same for {}", all),
          .code = "SYNC_DIVERGENT",
          .loc = conflict.after->loc,
          .related = conflict.before->loc});
@@ -232,13 +132,38 @@ class BarrierPlanner {
     inserted_.push_back(conflict);
     const auto reason = static_cast<int>(inserted_.size());
     Stmt stmt;
-    if (conflict.order == Group::block) {
-      stmt.node = Barrier{reason};
-    } else {
+    if (conflict.order != Group::block) {
       stmt.node = WarpBarrier{reason};
+    } else if (role_ == nullptr) {
+      stmt.node = Barrier{reason};
+    } else if (role_->threads.count <= kThreadsPerWarp) {
+      stmt.node = WarpBarrier{reason};
+    } else {
+      stmt.node = NamedBarrier{id_of(*role_, conflict), role_->threads.count, false, reason};
     }
     stmt.loc = conflict.after->loc;
     return stmt;
+  }
+
+  /// The named barrier of a role: the first id that is free.
+  int id_of(const RoleBodies::Role& role, const Conflict& conflict) {
+    int& id = ids_[&role];
+    if (id != 0) return id;
+    std::set<int> used;
+    walk(program_.body, [&](const Stmt& stmt) {
+      if (const auto* named = std::get_if<NamedBarrier>(&stmt.node)) used.insert(named->id);
+    });
+    for (const auto& [other, taken] : ids_) used.insert(taken);
+    for (id = 1; used.contains(id);) ++id;
+    if (id <= kMaxNamedBarriers) return id;
+    throw Error({.kind = ErrorKind::program,
+                 .op = program_.name,
+                 .what = fmt::format("role '{}' needs one more named barrier", role.name),
+                 .expected = fmt::format("at most {} of a block", kMaxNamedBarriers),
+                 .got = fmt::format("{}", id),
+                 .code = "NAMED_BARRIERS",
+                 .loc = conflict.after->loc,
+                 .related = conflict.before->loc});
   }
 
   /// Brings `state` over `body` and puts barriers where they are needed. When only checking: false
@@ -246,15 +171,15 @@ class BarrierPlanner {
   bool process(Body& body, PendingAccesses& state) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (&body == left_out_of_ && i == left_out_) continue;
-      if (const std::optional<Order> order = pending_order(body[i])) {
+      if (const std::optional<Order> order = pending_order(body[i], shared_.group())) {
         take_order(*order, state);
       } else {
-        const Accesses here = accesses_of(body[i]);
-        if (here.empty() && !contains_order(body[i])) continue;
+        const Accesses here = shared_.accesses_of(body[i]);
+        if (here.empty() && !contains_order(body[i], shared_.group())) continue;
         const bool quiet = is_quiet(body[i], here);
         // What orders its own accesses is looked into before it is judged, once its barriers stand.
         if (quiet || !only_check_) {
-          const Conflict conflict = conflict_with(state.all(), here);
+          const Conflict conflict = shared_.conflict_with(state.all(), here);
           if (conflict.order != Group::thread) {
             if (only_check_) return false;
             body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), barrier(conflict));
@@ -272,12 +197,13 @@ class BarrierPlanner {
     return true;
   }
 
-  static void take_order(const Order& order, PendingAccesses& state) {
+  void take_order(const Order& order, PendingAccesses& state) const {
+    const bool is_one_warp = role_ != nullptr && role_->threads.count <= kThreadsPerWarp;
     if (order.kind == Order::Kind::commit) {
       state.commit();
     } else if (order.kind == Order::Kind::await) {
       state.wait(order.pending);
-    } else if (order.group == Group::warp) {
+    } else if (order.group == Group::warp && !is_one_warp) {
       state.warp_barrier();
     } else {
       state.block_barrier();
@@ -288,13 +214,14 @@ class BarrierPlanner {
     bool good = true;
     by_structure(
         stmt, [&](For& loop) { good = enter_loop(loop, stmt.loc, state); },
-        [&](If& branch) { good = enter_branch(branch, stmt.loc, state); });
+        [&](If& branch) { good = enter_branch(branch, stmt.loc, state); },
+        [&](RoleBodies& bodies) { good = enter_roles(bodies, state); });
     return good;
   }
 
   bool enter_loop(For& loop, SourceLoc loc, PendingAccesses& state) {
     const bool differs = !uniform_(loop.begin) || !uniform_(loop.end) || !uniform_(loop.step);
-    const bool differs_in_warp = differs && !same_in_warp(loop);
+    const bool differs_in_warp = differs && !shared_.is_same_in_warps(loop, uniform_);
     const Expr& bound = !uniform_(loop.end)     ? loop.end
                         : !uniform_(loop.begin) ? loop.begin
                                                 : loop.step;
@@ -306,18 +233,35 @@ class BarrierPlanner {
 
   bool enter_branch(If& branch, SourceLoc loc, PendingAccesses& state) {
     const bool differs = !uniform_(branch.condition);
-    const bool differs_in_warp = differs && !same_in_warp(branch.condition);
+    const bool differs_in_warp = differs && !shared_.is_same_in_warps(branch.condition, uniform_);
     if (differs) parted_.push_back({"condition", branch.condition, loc, differs_in_warp});
     PendingAccesses then = state;
-    predicates_.push_back(branch.condition);
-    const Accesses of_then = differs ? accesses_of(branch.then) : Accesses();
+    shared_.enter_then(branch);
+    const Accesses of_then = differs ? shared_.accesses_of(branch.then) : Accesses();
     bool good = process(branch.then, then);
-    predicates_.back() = negation(branch);
-    if (differs) check_arms(of_then, accesses_of(branch.otherwise), parted_.back());
+    shared_.enter_otherwise(branch);
+    if (differs) check_arms(of_then, shared_.accesses_of(branch.otherwise), parted_.back());
     good = good && process(branch.otherwise, state);
-    predicates_.pop_back();
+    shared_.leave_branch();
     if (differs) parted_.pop_back();
     state.merge(then);
+    return good;
+  }
+
+  /// Every role begins with what is pending, and orders its own accesses; what passes between roles is
+  /// the author's to order.
+  bool enter_roles(RoleBodies& bodies, PendingAccesses& state) {
+    const PendingAccesses before = state;
+    bool good = true;
+    for (RoleBodies::Role& role : bodies.roles) {
+      PendingAccesses now = before;
+      role_ = &role;
+      shared_.enter_role(role.threads);
+      good = good && process(role.body, now);
+      shared_.leave_role();
+      role_ = nullptr;
+      state.merge(now);
+    }
     return good;
   }
 
@@ -325,7 +269,7 @@ class BarrierPlanner {
   void check_arms(const Accesses& then, const Accesses& otherwise, const Parting& parting) {
     for (const FootprintRef& before : then) {
       for (const FootprintRef& after : otherwise) {
-        const Group order = order_between(before, after);
+        const Group order = shared_.order_between(before, after);
         const bool race = order == Group::block || (order == Group::warp && parting.in_warp);
         if (race && !before->manual_sync && !after->manual_sync) {
           divergent({order, before, after}, parting);
@@ -342,9 +286,9 @@ class BarrierPlanner {
     const bool steps = ir::is_constant(loop.step);
     const int64_t step = steps ? loop.step->integer : 1;
     // Threads that begin at different indices are in different phases of one round.
-    const int64_t period = steps && uniform_(loop.begin) ? period_of_loop(loop) : 1;
+    const int64_t period = steps && uniform_(loop.begin) ? period_of_accesses(loop, kMaxPeriod) : 1;
     const bool starts = ir::is_constant(loop.begin);
-    const int64_t enough = 2 * period + max_under_way(loop.body);
+    const int64_t enough = 2 * period + max_under_way(loop.body, kMaxPeriod);
     const bool counted = starts && steps && ir::is_constant(loop.end);
     const int64_t count =
         counted ? std::max<int64_t>(0, (loop.end->integer - loop.begin->integer + step - 1) / step)
@@ -361,9 +305,9 @@ class BarrierPlanner {
       const int64_t first = starts ? loop.begin->integer : start;
       for (int64_t round = 0; good && round < rounds; ++round) {
         const int64_t index = first + round * step;
-        loops_.push_back({&loop, period, (index % period + period) % period});
+        shared_.enter_loop({&loop, period, (index % period + period) % period});
         good = process(loop.body, now);
-        loops_.pop_back();
+        shared_.leave_loop();
         // Two states of the same phase: a merge of different numbers of asynchronous groups shows that
         // they have not settled.
         const bool may_leave =
@@ -379,33 +323,6 @@ class BarrierPlanner {
     }
     state = std::move(after);
     return good;
-  }
-
-  /// The period in which shared accesses of the body and the conditions on them repeat.
-  static int64_t period_of_loop(const For& loop) {
-    int64_t period = 1;
-    const auto consider = [&](const Expr& e) {
-      if (e) period = std::lcm(period, period_of(e, *loop.var));
-    };
-    walk(loop.body, [&](const Stmt& stmt) {
-      for_each_binding(stmt, [&](const VarRef&, const Expr* value) {
-        if (value != nullptr) consider(*value);
-      });
-      if (const auto* branch = std::get_if<If>(&stmt.node)) consider(branch->condition);
-      for_each_access(stmt, [&](const Access& access, bool) {
-        if (access.array->space != ArraySpace::shared) return;
-        consider(access.offset);
-        consider(access.guard);
-      });
-      if (period > kMaxPeriod) period = kMaxPeriod + 1;
-    });
-    return period <= kMaxPeriod ? period : 1;
-  }
-
-  static int64_t max_under_way(const Body& body) {
-    int64_t most = 0;
-    walk(body, [&](const Stmt& stmt) { most = std::max<int64_t>(most, most_in_flight(stmt)); });
-    return std::min(most, kMaxPeriod);
   }
 
   // ---- fewer barriers
@@ -435,23 +352,25 @@ class BarrierPlanner {
       const int reason = reason_of(stmt);
       if (reason == 0) return;
       const Conflict& why = inserted_[static_cast<size_t>(reason - 1)];
-      const bool of_block = why.order == Group::block;
+      const bool of_warp = std::holds_alternative<WarpBarrier>(stmt.node);
+      const bool is_named = std::holds_alternative<NamedBarrier>(stmt.node);
       result.push_back(fmt::format("{}: {}: '{}' is {} here and {} at {} by another thread{}",
-                                   to_string(why.after->loc), of_block ? "barrier" : "warp barrier",
+                                   to_string(why.after->loc),
+                                   of_warp    ? "warp barrier"
+                                   : is_named ? "named barrier"
+                                              : "barrier",
                                    why.after->array->name, why.after->writes ? "written" : "read",
                                    why.before->writes ? "written" : "read",
-                                   to_string(why.before->loc), of_block ? "" : " of the warp"));
+                                   to_string(why.before->loc), of_warp ? " of the warp" : ""));
     });
     return result;
   }
 
   Program& program_;
-  Footprints footprints_;
+  SharedConflicts shared_;
   const UniformValues uniform_;
-  std::vector<Rounds> loops_;  // around the current statement
-  std::vector<Expr> predicates_;
-  std::map<const ir::Node*, Expr> negations_;
-  std::map<std::pair<const Footprint*, const Footprint*>, Group> orders_;
+  const RoleBodies::Role* role_ = nullptr;      // around the current statement
+  std::map<const RoleBodies::Role*, int> ids_;  // of their named barriers
   std::vector<Conflict> inserted_;
   std::vector<Parting> parted_;  // outer before inner
   bool only_check_ = false;

@@ -23,21 +23,21 @@ bool is_cluster_barrier(const Stmt& stmt) {
 
 void keep_blocks(Program& program) {
   Body& body = program.body;
-  size_t behind = body.size();  // the last access
-  bool meets = false;           // a loop or branch behind it waits for the cluster
-  while (behind > 0 && !any_in(body[behind - 1], reaches_other_blocks)) {
-    if (is_cluster_barrier(body[behind - 1])) return;
-    meets = meets || any_in(body[behind - 1], is_cluster_barrier);
-    --behind;
+  size_t end = body.size();  // the statement after the last access
+  bool meets = false;        // a later loop or branch waits for the cluster
+  while (end > 0 && !any_in(body[end - 1], reaches_other_blocks)) {
+    if (is_cluster_barrier(body[end - 1])) return;
+    meets = meets || any_in(body[end - 1], is_cluster_barrier);
+    --end;
   }
-  if (behind == 0) return;
-  const SourceLoc loc = body[behind - 1].loc;
+  if (end == 0) return;
+  const SourceLoc loc = body[end - 1].loc;
   // Between an arrival and its wait there is no other arrival.
-  if (behind == body.size() || meets) {
+  if (end == body.size() || meets) {
     body.push_back({Barrier{0, BarrierScope::cluster}, loc});
     return;
   }
-  body.insert(body.begin() + static_cast<std::ptrdiff_t>(behind),
+  body.insert(body.begin() + static_cast<std::ptrdiff_t>(end),
               {Barrier{0, BarrierScope::cluster_arrive}, loc});
   body.push_back({Barrier{0, BarrierScope::cluster_wait}, loc});
 }

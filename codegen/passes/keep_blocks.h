@@ -4,9 +4,9 @@
 
 namespace tessera::codegen {
 
-/// Where blocks of a cluster reach each other's shared memory: none ends before the others have done
-/// so. Adds the two halves of a cluster barrier, one behind the last access and one at the end, unless
-/// the author's stands behind the last access.
+/// Inserts a cluster barrier before exit: DSMEM of an exited block must not be accessed. The arrival
+/// follows the last access, the wait ends the kernel. Does nothing where the author's barrier follows
+/// the last access.
 void keep_blocks(Program& program);
 
 }  // namespace tessera::codegen

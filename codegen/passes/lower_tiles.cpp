@@ -9,7 +9,7 @@
 namespace tessera::codegen {
 
 TileLowering::TileLowering(const ir::Kernel& kernel, const LayoutPlan& plan)
-    : kernel_(kernel), plan_(plan) {}
+    : kernel_(kernel), plan_(plan), group_{0, kernel.threads}, thread_(kernel.thread) {}
 
 LoweredTiles TileLowering::lower() {
   Program& program = result_.program;

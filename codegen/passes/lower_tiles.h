@@ -1,7 +1,7 @@
 #pragma once
 // Tile IR to thread IR: parallel loops become the slots of one thread, accesses get their width,
 // their guard and its proof, reductions become registers, shuffles and one exchange through shared
-// memory. Shared offsets are left open for place_shared, barriers for insert_barriers.
+// memory. Shared offsets are left open for arrange_shared, barriers for insert_barriers.
 
 #include <string>
 #include <vector>

@@ -24,6 +24,11 @@ class LoopPipeline {
   ir::Stmt run(const std::map<int, int>& uses, std::vector<std::string>& notes) {
     require_no_waits(loop_.body);
     if (loop_.stages > 0) groups_ = find_copy_groups(loop_, uses, notes);
+    if (waits_late()) {
+      --ahead_;
+      issues_last_ = true;
+      notes.push_back(to_string(loc_) + ": one iteration less, for a product under way");
+    }
     if (!groups_.empty()) {
       // The version is the remainder of a counter that starts at 0.
       if (!begins_at_zero()) counter_ = new_counter(loop_.vars[0]->name + "_count", rounds());
@@ -33,6 +38,8 @@ class LoopPipeline {
   }
 
   bool copies_ahead() const { return !groups_.empty(); }
+  /// Iterations that copies are issued ahead.
+  int ahead() const { return ahead_; }
 
   /// The copies of the rounds `begin` to `end`, which come before the loop.
   ir::Stmt first_copies(int begin, int end) {
@@ -56,6 +63,27 @@ class LoopPipeline {
          .code = code,
          .loc = loc,
          .related = loc_});
+  }
+
+  /// True if the product of an iteration may still run in the next one: its operands are not overwritten
+  /// then if copies go one iteration less ahead.
+  bool waits_late() const {
+    if (loop_.in_place || loop_.stages < 2 || groups_.empty()) return false;
+    const ir::Gemm* product = nullptr;
+    for (const ir::Stmt& stmt : loop_.body) {
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
+      if (gemm == nullptr) continue;
+      if (product != nullptr || gemm->instruction != ir::Instruction::wgmma || gemm->promote > 0) {
+        return false;
+      }
+      product = gemm;
+    }
+    if (product == nullptr || product->a.buffer->space != ir::Space::shared) return false;
+    int uses = 0;
+    for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool) {
+      uses += storage_of(*buffer).id == storage_of(*product->c.buffer).id;
+    });
+    return uses == 1;
   }
 
   void require_no_waits(const ir::Body& body) const {
@@ -220,7 +248,7 @@ class LoopPipeline {
         last_reader = std::max(last_reader, producer.last_reader);
       }
     }
-    int pending = loop_.stages * static_cast<int>(groups_.size()) - 1;
+    int pending = ahead_ * static_cast<int>(groups_.size()) - 1;
     ir::Body consumers;
     const auto flush = [&] {
       use_version(consumers, round);
@@ -232,16 +260,16 @@ class LoopPipeline {
         if (group.consumer != i) continue;
         flush();
         loop.body.push_back({ir::AsyncWait{-1, pending}, loc_});
-        if (loop_.in_place) {
+        if (issues_last_) {
           --pending;
         } else {
-          issue(group, round + number(loop_.stages), loop.body);
+          issue(group, round + number(ahead_), loop.body);
         }
       }
       if (!ahead.contains(i)) consumers.push_back(loop_.body[i]);
-      if (!loop_.in_place || i != last_reader) continue;
+      if (!issues_last_ || i != last_reader) continue;
       flush();
-      for (const CopyGroup& group : groups_) issue(group, round + number(loop_.stages), loop.body);
+      for (const CopyGroup& group : groups_) issue(group, round + number(ahead_), loop.body);
     }
     flush();
     return {std::move(loop), loc_};
@@ -251,6 +279,8 @@ class LoopPipeline {
   const ir::Loop& loop_;
   const SourceLoc loc_;
   ir::VarRef counter_;  // of the rounds, from 0
+  int ahead_ = loop_.stages;
+  bool issues_last_ = loop_.in_place;  // after the last reader of what is copied
   std::vector<CopyGroup> groups_;
   std::map<int, ir::BufferRef> versioned_;  // by id of the buffer it replaces
 };
@@ -278,7 +308,7 @@ class Pipeliner {
 
  private:
   /// Adds the loop and the first copies: those of the first round as early as they can, those of the
-  /// others behind what is loaded there, in whose way they would be.
+  /// others after the loads there, which they would delay.
   void pipeline(const ir::Loop& loop, const ir::Stmt& stmt, ir::Body& to) {
     LoopPipeline pipeline(kernel_, loop, stmt.loc);
     ir::Stmt rounds = pipeline.run(uses_, notes_);
@@ -294,10 +324,10 @@ class Pipeliner {
       if (place < to.size()) {
         notes_.push_back("the first copies are issued before " + to_string(to[place].loc));
         const size_t rest = place_behind_loads(to, place);
-        if (loop.stages > 1) insert(to, rest, first_copies(1, loop.stages));
+        if (pipeline.ahead() > 1) insert(to, rest, first_copies(1, pipeline.ahead()));
         insert(to, place, std::move(first));
       } else {
-        to.push_back(first_copies(0, loop.stages));
+        to.push_back(first_copies(0, pipeline.ahead()));
       }
     }
     to.push_back(std::move(rounds));

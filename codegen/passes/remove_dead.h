@@ -1,5 +1,5 @@
 #pragma once
-// Takes out what only the checked executor looks at, and then what nothing observes.
+// Dead code elimination, after the removal of checks that only the executor makes.
 
 #include "codegen/thread_ir.h"
 
@@ -8,8 +8,7 @@ namespace tessera::codegen {
 /// Removes assumptions and checks of indices.
 void drop_checks(Program& program);
 
-/// Removes statements that nothing observes: values that are never used, arrays that are never accessed,
-/// loops and branches with nothing in them.
+/// Removes unused values, arrays that no statement accesses, and empty loops and branches.
 void remove_dead(Program& program);
 
 }  // namespace tessera::codegen

@@ -26,7 +26,7 @@ class Solver {
   /// Fills plan(), or says what is in the way.
   std::optional<LayoutConflict> solve() {
     KnownLayouts known;
-    if (auto conflict = add_given_layouts(participants_, kernel_.threads, known)) return conflict;
+    if (auto conflict = add_given_layouts(participants_, known)) return conflict;
     for (int component = 0; component < participants_.num_components; ++component) {
       if (auto conflict = solve_component(component, known)) return conflict;
     }
@@ -34,8 +34,7 @@ class Solver {
       if (p.loop == nullptr) continue;
       const Layout& layout = known.loops.at(loop_id(*p.loop));
       plan_.loops[loop_id(*p.loop)] = {layout, p.copies, vector_width(*p.loop, layout)};
-      for (std::string& note :
-           uncoalesced_accesses(p, layout, kernel_.threads, participants_.math)) {
+      for (std::string& note : uncoalesced_accesses(p, layout, participants_.math)) {
         plan_.uncoalesced.push_back(std::move(note));
       }
     }
@@ -47,9 +46,9 @@ class Solver {
  private:
   Layout split(const Participant& p, int64_t width) const {
     const std::vector<int64_t> extents = constants(p.loop->extents);
-    const Layout plan = layout::plan(extents, kernel_.threads, width);
+    const Layout plan = layout::plan(extents, p.threads.count, width);
     if (p.copies == Copies::none) return Layout(extents, plan.digits());
-    return whole_block(plan, kernel_.threads);
+    return for_all(plan, p.threads);
   }
 
   /// Splits proposed by one loop: one per distinct vector width of its accesses, widest first. An
@@ -108,7 +107,7 @@ class Solver {
   }
 
   std::optional<LayoutConflict> propagate(KnownLayouts& known, int component) const {
-    return propagate_layouts(participants_, kernel_.threads, component, known);
+    return propagate_layouts(participants_, component, known);
   }
 
   bool resolved(const KnownLayouts& known, int component) const {
@@ -205,7 +204,7 @@ class Solver {
       if (p.component != component || !counts) continue;
       const Layout& layout = p.loop != nullptr ? known.loops.at(loop_id(*p.loop))
                                                : known.fragments.at(p.fragments[0].buffer->id);
-      cost += layout_cost(p, layout, kernel_.threads, participants_.math);
+      cost += layout_cost(p, layout, participants_.math);
     }
     return cost;
   }

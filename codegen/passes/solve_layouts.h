@@ -18,7 +18,7 @@
 
 namespace tessera::codegen {
 
-/// How the threads of a block share a parallel loop.
+/// How the threads of a group share a parallel loop; it numbers them from 0.
 struct LoopPlan {
   layout::Layout layout;
   Copies copies = Copies::all;

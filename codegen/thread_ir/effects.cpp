@@ -48,6 +48,21 @@ class Description {
     slice(mma.b, 2 * mma.depth(), Reads::yes, Writes::no, RegisterUse::multiplied);
     order(Order::Kind::converge, Group::warp);
   }
+  void operator()(const Wgmma& wgmma) const {
+    slice(wgmma.c, wgmma.columns() / 2, Reads::yes, Writes::yes);
+    slice(wgmma.a, 4 * wgmma.right.depth() / 8, Reads::yes, Writes::no, RegisterUse::multiplied);
+    for (const SharedMatrix* matrix : {&wgmma.left, &wgmma.right}) {
+      if (!matrix->first.array) continue;
+      out_.memory(
+          {.access = matrix->first, .proxy = Proxy::async, .by = Group::warp, .matrix = matrix});
+    }
+    order(Order::Kind::converge, Group::block);
+  }
+  void operator()(const WgmmaSync& sync) const {
+    slice(sync.c, sync.width, Reads::yes, Writes::yes);
+    order(Order::Kind::converge, Group::block);
+  }
+  void operator()(const ProxyFence&) const { order(Order::Kind::proxy_fence, Group::thread); }
   void operator()(const For& loop) const {
     out_.evaluates(loop.begin);
     out_.evaluates(loop.end);
@@ -75,6 +90,15 @@ class Description {
     }
   }
   void operator()(const WarpBarrier&) const { order(Order::Kind::barrier, Group::warp); }
+  void operator()(const NamedBarrier& barrier) const {
+    order(barrier.arrive ? Order::Kind::arrive : Order::Kind::barrier, Group::role);
+  }
+  void operator()(const RoleBodies& bodies) const {
+    for (const RoleBodies::Role& role : bodies.roles) {
+      if (role.thread) out_.binds(role.thread, nullptr);
+      out_.body(role.body, false);
+    }
+  }
   void operator()(const Collective& collective) const {
     for (const Expr& arg : collective.args) out_.evaluates(arg);
     out_.binds(collective.var, nullptr);
@@ -180,8 +204,9 @@ bool outlives_its_values(const Stmt& stmt) {
 
 bool uses_async_proxy(const Stmt& stmt) {
   bool found = false;
-  for_each_memory_effect(
-      stmt, [&](const MemoryEffect& effect) { found = found || effect.proxy == Proxy::async; });
+  for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+    found = found || (effect.in_flight && effect.proxy == Proxy::async);
+  });
   return found;
 }
 

@@ -22,6 +22,8 @@ struct MemoryEffect {
   bool in_flight = false;  // goes on after the statement, until a wait of this thread
   Proxy proxy = Proxy::generic;
   Group by = Group::thread;  // who may touch the elements that one thread names
+  const SharedMatrix* matrix =
+      nullptr;  // of which `access` is the beginning; null: the access is all
 };
 
 /// What becomes of the registers that a statement reads.
@@ -190,7 +192,7 @@ inline bool has_order(const Stmt& stmt, const Order& wanted) {
 /// True if the statement does more than bind variables: it writes, orders, is observed or has a body.
 bool outlives_its_values(const Stmt& stmt);
 
-/// True if an access of the statement goes through the async proxy.
+/// True if the statement starts accesses that go through the async proxy.
 bool uses_async_proxy(const Stmt& stmt);
 /// How many groups of accesses may be in flight after the statement, if it waits for them; else 0.
 int most_in_flight(const Stmt& stmt);

@@ -46,7 +46,11 @@ class Verifier : EffectReceiver {
 
   // ---- scopes
   void verify_body(const Body& body) {
-    for (const Stmt& stmt : body) verify_stmt(stmt);
+    is_top_level_ = &body == &program_.body;
+    for (const Stmt& stmt : body) {
+      verify_stmt(stmt);
+      is_top_level_ = &body == &program_.body;
+    }
     for (const Stmt& stmt : body) {
       for_each_binding(stmt, [&](const VarRef& var, const Expr*) { vars_.erase(var.get()); });
       for_each_declaration(stmt, [&](const ArrayRef& array) { arrays_.erase(array.get()); });
@@ -57,10 +61,12 @@ class Verifier : EffectReceiver {
     loc_ = stmt.loc;
     by_structure(
         stmt, [&](const For& loop) { verify_loop(loop); },
-        [&](const If& branch) { verify_branch(branch); }, [&] { effects(stmt, *this); });
+        [&](const If& branch) { verify_branch(branch); },
+        [&](const RoleBodies& bodies) { verify_roles(bodies); }, [&] { effects(stmt, *this); });
     loc_ = stmt.loc;
     verify_types(stmt);
     verify_barrier(stmt);
+    verify_wgmma(stmt);
   }
 
   void verify_loop(const For& loop) {
@@ -97,6 +103,31 @@ class Verifier : EffectReceiver {
     verify_body(branch.otherwise);
     is_open_ = is_open_ || then_open;
     together_ = together;
+  }
+
+  void verify_roles(const RoleBodies& bodies) {
+    require(is_top_level_ && !had_roles_, "roles stand once, at the top level", "roles");
+    had_roles_ = true;
+    for (size_t i = 0; i < bodies.roles.size(); ++i) {
+      const RoleBodies::Role& role = bodies.roles[i];
+      const ThreadGroup& threads = role.threads;
+      const std::string what = fmt::format("'{}' is threads {} .. +{} of {}", role.name,
+                                           threads.first, threads.count, program_.threads);
+      require(threads.is_whole_warps() && threads.count > 0, "a role is whole warps", what);
+      require(threads.first >= 0 && threads.end() <= program_.threads,
+              "a role is inside of the block", what);
+      for (size_t other = 0; other < i; ++other) {
+        require(!threads.meets(bodies.roles[other].threads), "roles are disjoint",
+                fmt::format("{}, and so is '{}' in part", what, bodies.roles[other].name));
+      }
+      if (role.thread) binds(role.thread, nullptr);
+      const bool was_open = is_open_;
+      role_ = &role;
+      verify_body(role.body);
+      role_ = nullptr;
+      require(is_open_ == was_open, "a role closes its accesses in flight", what);
+      if (role.thread) vars_.erase(role.thread.get());
+    }
   }
 
   // ---- effects of one statement
@@ -152,6 +183,12 @@ class Verifier : EffectReceiver {
   }
   void declares(const ArrayRef& array, bool) override { arrays_.insert(array.get()); }
   void orders(const Order& order) override {
+    const bool meets = order.kind == Order::Kind::barrier || order.kind == Order::Kind::arrive ||
+                       order.kind == Order::Kind::wait;
+    require(role_ == nullptr || !meets || order.group < Group::block,
+            "no barrier of the block stands in a role", role_ == nullptr ? "" : role_->name);
+    require(role_ == nullptr || order.kind != Order::Kind::leave,
+            "no thread leaves the kernel in a role", role_ == nullptr ? "" : role_->name);
     if (order.kind == Order::Kind::commit) is_open_ = false;
     if (order.kind == Order::Kind::await) {
       require(!is_open_, "a group of accesses in flight is closed before a wait", "a wait");
@@ -195,16 +232,51 @@ class Verifier : EffectReceiver {
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       require(branch->condition->type == DType::boolean, "a condition is boolean",
               to_string(branch->condition));
+    } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
+      require(convert->at_once > 0 && convert->width % convert->at_once == 0,
+              "a conversion takes whole groups of elements", convert->into.array->name);
     } else if (const auto* copy = std::get_if<AsyncCopy>(&stmt.node)) {
       require(copy->from.array->dtype == copy->to.array->dtype && !copy->to.guard,
               "a copy in flight neither converts nor skips", copy->to.array->name);
     }
   }
 
+  void verify_wgmma(const Stmt& stmt) const {
+    const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
+    if (wgmma == nullptr) return;
+    require(program_.threads % 128 == 0, "wgmma is issued by groups of 128 threads",
+            fmt::format("{} threads", program_.threads));
+    require(together_, "all threads of the block come to a wgmma", wgmma->c.array->name);
+    require((wgmma->a.array == nullptr) != (wgmma->left.first.array == nullptr),
+            "the left operand of wgmma is in registers or in shared memory", wgmma->c.array->name);
+    for (const SharedMatrix* matrix : {&wgmma->left, &wgmma->right}) {
+      const Array* array = matrix->first.array.get();
+      if (array == nullptr || !expected_.is_shared_placed) continue;
+      const int64_t span = array->swizzle ? array->swizzle->panel * bits(array->dtype) / 8 : 0;
+      require(span == 32 || span == 64 || span == 128,
+              "an operand of wgmma lies in panels of 32, 64 or 128 bytes", array->name);
+      require(array->shared_offset % (8 * span) == 0,
+              "the panels of an operand of wgmma begin at a multiple of eight rows", array->name);
+    }
+  }
+
   void verify_barrier(const Stmt& stmt) const {
-    const auto* barrier = std::get_if<Barrier>(&stmt.node);
-    if (barrier == nullptr || barrier->reason == 0) return;  // the author's are check_reached's
-    require(together_, "all threads of the block come to a barrier", "a barrier");
+    if (const auto* barrier = std::get_if<Barrier>(&stmt.node)) {
+      if (barrier->reason == 0) return;  // the author's are check_reached's
+      require(together_, "all threads of the block come to a barrier", "a barrier");
+    }
+    const auto* barrier = std::get_if<NamedBarrier>(&stmt.node);
+    if (barrier == nullptr) return;
+    const std::string what =
+        fmt::format("named barrier {} of {} threads", barrier->id, barrier->threads);
+    require(barrier->id >= 1 && barrier->id <= kMaxNamedBarriers,
+            "a named barrier has an id of 1 to 15", what);
+    require(barrier->threads > 0 && barrier->threads % kThreadsPerWarp == 0 &&
+                barrier->threads <= program_.threads,
+            "a named barrier counts whole warps of the block", what);
+    if (barrier->reason == 0) return;
+    require(role_ != nullptr && barrier->threads == role_->threads.count && together_,
+            "all threads of the role come to a barrier", what);
   }
 
   const Program& program_;
@@ -213,7 +285,10 @@ class Verifier : EffectReceiver {
   std::optional<UniformValues> uniform_;  // needs the offsets of shared accesses
   std::set<const ir::Var*> vars_;         // in scope
   std::set<const Array*> arrays_;
-  bool together_ = true;  // all threads of the block come here
+  const RoleBodies::Role* role_ = nullptr;  // around the statement
+  bool is_top_level_ = true;
+  bool had_roles_ = false;
+  bool together_ = true;  // all threads of the block, or of the role, come here
   bool is_open_ = false;  // accesses in flight that no group has yet
   SourceLoc loc_;         // of the statement looked at
 };

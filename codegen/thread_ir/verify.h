@@ -10,7 +10,7 @@ namespace tessera::codegen {
 
 /// What the passes so far have settled.
 struct Expectations {
-  bool is_shared_placed = false;        // place_shared has run
+  bool is_shared_placed = false;        // place_arena has run
   bool are_registers_declared = false;  // place_declarations has run
 };
 
@@ -19,9 +19,13 @@ struct Expectations {
 /// - every variable and array is defined before it is used, and so is in scope there;
 /// - dtypes agree: of what is stored, bound, compared and tested;
 /// - accesses in flight belong to a group that is closed before a wait and before the end;
-/// - barriers that a pass put in stand where all threads of the block come. `uniform`: values that are
-///   the same for the whole block by construction;
+/// - barriers that a pass put in stand where all threads of the block come, or of the role around.
+///   `uniform`: values that are the same for the whole block by construction;
+/// - roles stand once and at the top level, are whole warps and disjoint; inside them stands no barrier
+///   of the block, and no thread leaves the kernel;
+/// - named barriers have ids of 1 to 15 and count whole warps;
 /// - steps of loops are positive, and unrolled loops have constant bounds;
+/// - conversions of several elements at once divide their width;
 /// - register slices at constant places lie inside their arrays;
 /// - shared arrays lie inside the arena, and their accesses have offsets (once they are placed).
 void verify(const Program& program, const std::vector<VarRef>& uniform,

@@ -27,26 +27,31 @@ concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, Store> || std::is_same_v<Node, Atomic> ||
                 std::is_same_v<Node, Convert> || std::is_same_v<Node, Packed> ||
                 std::is_same_v<Node, LoadMatrix> || std::is_same_v<Node, Mma> ||
-                std::is_same_v<Node, Barrier> || std::is_same_v<Node, WarpBarrier> ||
-                std::is_same_v<Node, Collective> || std::is_same_v<Node, Comment> ||
-                std::is_same_v<Node, Declare> || std::is_same_v<Node, Present> ||
-                std::is_same_v<Node, Assert> || std::is_same_v<Node, CheckIndices> ||
-                std::is_same_v<Node, Print> || std::is_same_v<Node, Dependency> ||
-                std::is_same_v<Node, ExternCall> || std::is_same_v<Node, AsyncCopy> ||
-                std::is_same_v<Node, AsyncCommit> || std::is_same_v<Node, AsyncWait> ||
-                std::is_same_v<Node, Return>);
+                std::is_same_v<Node, Wgmma> || std::is_same_v<Node, WgmmaSync> ||
+                std::is_same_v<Node, ProxyFence> || std::is_same_v<Node, Barrier> ||
+                std::is_same_v<Node, WarpBarrier> || std::is_same_v<Node, NamedBarrier> ||
+                std::is_same_v<Node, Collective> ||
+                std::is_same_v<Node, Comment> || std::is_same_v<Node, Declare> ||
+                std::is_same_v<Node, Present> || std::is_same_v<Node, Assert> ||
+                std::is_same_v<Node, CheckIndices> || std::is_same_v<Node, Print> ||
+                std::is_same_v<Node, Dependency> || std::is_same_v<Node, ExternCall> ||
+                std::is_same_v<Node, AsyncCopy> || std::is_same_v<Node, AsyncCommit> ||
+                std::is_same_v<Node, AsyncWait> || std::is_same_v<Node, Return>);
 
-/// Calls on_loop(For&) or on_branch(If&) for a statement with bodies, else on_leaf(). For passes to
-/// which the rounds and the condition matter; the others use walk() or for_each_body().
-template <class StmtType, class OnLoop, class OnBranch, class OnLeaf>
+/// Calls on_loop(For&), on_branch(If&) or on_roles(RoleBodies&) for a statement with bodies, else
+/// on_leaf(). For passes to which the rounds, the condition and the threads matter; the others use
+/// walk() or for_each_body().
+template <class StmtType, class OnLoop, class OnBranch, class OnRoles, class OnLeaf>
 void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_branch,
-                  const OnLeaf& on_leaf) {
+                  const OnRoles& on_roles, const OnLeaf& on_leaf) {
   const auto visit = [&]<class Node>(Node& node) {
     using Kind = std::remove_const_t<Node>;
     if constexpr (std::is_same_v<Kind, For>) {
       on_loop(node);
     } else if constexpr (std::is_same_v<Kind, If>) {
       on_branch(node);
+    } else if constexpr (std::is_same_v<Kind, RoleBodies>) {
+      on_roles(node);
     } else {
       static_assert(Leaf<Kind>, "a kind of statement that is not described");
       on_leaf();
@@ -54,9 +59,10 @@ void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_bran
   };
   std::visit(visit, stmt.node);
 }
-template <class StmtType, class OnLoop, class OnBranch>
-void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_branch) {
-  by_structure(stmt, on_loop, on_branch, [] {});
+template <class StmtType, class OnLoop, class OnBranch, class OnRoles>
+void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_branch,
+                  const OnRoles& on_roles) {
+  by_structure(stmt, on_loop, on_branch, on_roles, [] {});
 }
 
 /// True if `holds` is true of the statement or of one inside it.

@@ -62,8 +62,8 @@ void for_each_binding(const ir::Stmt& stmt, const Fn& fn) {
 /// True if the statement itself has an Order of this kind.
 bool has_order(const ir::Stmt& stmt, Order::Kind kind);
 
-/// Calls fn(body) for each body inside a statement, not for those deeper down; `ir::Body&` of a statement
-/// that is not const.
+/// Calls fn(body) for each body inside a statement, not for those deeper down; `ir::Body&` of a
+/// statement that is not const.
 template <class StmtType, class Fn>
 requires std::is_same_v<std::remove_const_t<StmtType>, ir::Stmt>
 void for_each_body(StmtType& stmt, const Fn& fn) {
@@ -96,12 +96,12 @@ inline int loop_id(const ir::Loop& loop) {
   return loop.vars.front()->id;
 }
 
-/// The storage behind a buffer: the buffer itself, or what a view is a view of.
+/// The storage of a buffer: the buffer itself, or the buffer that it is a view of.
 inline const ir::Buffer& storage_of(const ir::Buffer& buffer) {
   return buffer.alias_of ? *buffer.alias_of : buffer;
 }
 
-/// Names the memory behind a buffer. Buffers with different numbers share none.
+/// Identifies the memory of a buffer. Buffers with different numbers share none.
 inline int memory_of(const ir::Buffer& buffer) {
   constexpr int kAliased = -1;  // all tensors that may share memory count as one
   return buffer.may_alias ? kAliased : storage_of(buffer).id;

@@ -116,7 +116,7 @@ Expr unary(Op op, Expr a, SourceLoc loc) {
   if (op == Op::neg && is_constant(a) && !is_float(a->type)) return constant(a->type, -a->integer);
   DType type = a->type;
   if (op == Op::is_nan || op == Op::is_inf || op == Op::logical_not) type = DType::boolean;
-  if (op == Op::popcount) type = DType::i32;
+  if (counts_bits(op)) type = DType::i32;
   return make(op, type, {std::move(a)}, loc);
 }
 

@@ -54,14 +54,36 @@ enum class Op : uint8_t {
   f16x2_toward_zero,  // f32 high, low -> u32, their f16; NaN becomes canonical
   exp,
   silu,  // f32: x / (1 + exp(-x)), each step rounded
+  exp2,
+  log,
+  log2,
   log1p,
+  sin,
+  cos,
   tanh,
+  erf,
+  floor,
+  ceil,
+  rint,  // ties to even
+  // f32, one instruction; subnormal operands and results may be zeros
+  exp2_approx,
+  log2_approx,
+  sin_approx,
+  cos_approx,
+  tanh_approx,
   copysign,
   is_nan,
   is_inf,
-  popcount,  // u32/u64 -> i32
+  mulhi,  // upper half of a product; i32, u32, i64, u64
+  // u32/u64 -> i32
+  popcount,
+  clz,  // zeros above the highest set bit
+  ffs,  // place of the lowest set bit, from 1; 0 = none
+  kLast = ffs,
 };
 TESSERA_API std::string_view name(Op op);
+/// popcount, clz, ffs: the bits of a u32 or u64, counted as i32.
+bool counts_bits(Op op);
 
 struct Node;
 struct Var;

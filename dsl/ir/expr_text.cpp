@@ -192,21 +192,60 @@ std::string_view name(Op op) {
       return "exp";
     case Op::silu:
       return "silu";
+    case Op::exp2:
+      return "exp2";
+    case Op::log:
+      return "log";
+    case Op::log2:
+      return "log2";
     case Op::log1p:
       return "log1p";
+    case Op::sin:
+      return "sin";
+    case Op::cos:
+      return "cos";
     case Op::tanh:
       return "tanh";
+    case Op::erf:
+      return "erf";
+    case Op::floor:
+      return "floor";
+    case Op::ceil:
+      return "ceil";
+    case Op::rint:
+      return "rint";
+    case Op::exp2_approx:
+      return "exp2_approx";
+    case Op::log2_approx:
+      return "log2_approx";
+    case Op::sin_approx:
+      return "sin_approx";
+    case Op::cos_approx:
+      return "cos_approx";
+    case Op::tanh_approx:
+      return "tanh_approx";
     case Op::copysign:
       return "copysign";
     case Op::is_nan:
       return "is_nan";
     case Op::is_inf:
       return "is_inf";
+    case Op::mulhi:
+      return "mulhi";
     case Op::popcount:
       return "popcount";
+    case Op::clz:
+      return "clz";
+    case Op::ffs:
+      return "ffs";
   }
   return "?";
 }
+
+bool counts_bits(Op op) {
+  return op == Op::popcount || op == Op::clz || op == Op::ffs;
+}
+
 std::string to_string(const Expr& e) {
   if (!e) return "<none>";
   std::string out;

@@ -16,6 +16,9 @@ std::optional<int64_t> compute_as(Op op, int64_t a, int64_t b) {
       return as_type(integer::Sub()(x, y));
     case Op::mul:
       return as_type(integer::Mul()(x, y));
+    case Op::mulhi:
+      if constexpr (sizeof(T) >= 4) return integer::MulHi()(x, y);
+      return std::nullopt;
     case Op::div:
       return as_type(integer::Div()(x, y));
     case Op::mod:
@@ -70,6 +73,7 @@ std::optional<int64_t> compute_in_64_bits(Op op, int64_t a, int64_t b) {
       break;
     case Op::shl:
     case Op::shr:
+    case Op::mulhi:
       return std::nullopt;
     default:
       break;

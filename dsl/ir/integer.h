@@ -29,7 +29,7 @@ bool is_comparison(Op op);
 ///   compute(Op::add, DType::i32, INT32_MAX, 1) == INT32_MIN
 std::optional<int64_t> compute(Op op, DType type, int64_t a, int64_t b);
 
-/// The same operation on mathematical integers: nothing for a division by zero, for shifts, and for a
+/// The same operation on mathematical integers: nothing for a division by zero, for shifts and mulhi, and for a
 /// result that `type` does not have. u64: nothing from 2^63 on.
 ///
 ///   compute_exactly(Op::add, DType::i32, INT32_MAX, 1) == std::nullopt

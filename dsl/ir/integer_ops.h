@@ -16,6 +16,9 @@ Wide<T> wide(T value) {
   return static_cast<Wide<T>>(value);
 }
 
+__extension__ using Int128 = __int128;
+__extension__ using UInt128 = unsigned __int128;
+
 // One element of dtype T each; the result is to be converted to T, comparisons to bool.
 // clang-format off
 struct Add { template <class T> auto operator()(T a, T b) const { return wide(a) + wide(b); } };
@@ -68,6 +71,24 @@ struct Abs {
 struct Popcount {
   template <class T> auto operator()(T a) const {
     return std::popcount(static_cast<std::make_unsigned_t<T>>(a));
+  }
+};
+struct Clz {
+  template <class T> auto operator()(T a) const {
+    return std::countl_zero(static_cast<std::make_unsigned_t<T>>(a));
+  }
+};
+struct Ffs {
+  template <class T> auto operator()(T a) const {
+    return a == 0 ? 0 : std::countr_zero(static_cast<std::make_unsigned_t<T>>(a)) + 1;
+  }
+};
+struct MulHi {  // of 32 and 64 bits
+  template <class T> auto operator()(T a, T b) const {
+    using Twice = std::conditional_t<sizeof(T) == 8, Int128, int64_t>;
+    using UnsignedTwice = std::conditional_t<sizeof(T) == 8, UInt128, uint64_t>;
+    using Product = std::conditional_t<std::is_signed_v<T>, Twice, UnsignedTwice>;
+    return static_cast<T>(static_cast<Product>(a) * static_cast<Product>(b) >> (sizeof(T) * 8));
   }
 };
 struct Not { uint8_t operator()(uint8_t a) const { return a == 0; } };

@@ -113,10 +113,16 @@ struct Printer {
          loc);
   }
   void operator()(const Gemm& s, SourceLoc loc) {
-    line(fmt::format("gemm {} * {} -> {} over {} x {}{} warps{}", region_text(s.a),
+    const bool is_wgmma = s.instruction == Instruction::wgmma;
+    line(fmt::format("gemm {} * {} -> {} over {} x {}{} {}{}{}{}{}", region_text(s.a),
                      region_text(s.b), s.c.buffer->name, s.warps.rows, s.warps.columns,
                      s.warps.depths > 1 ? fmt::format(" x {}", s.warps.depths) : "",
-                     s.tf32 == Tf32::truncate ? ", tf32 truncated" : ""),
+                     is_wgmma ? "groups of warps" : "warps", s.is_grid_given ? " as given" : "",
+                     s.tf32 == Tf32::truncate ? ", tf32 truncated" : "",
+                     s.instruction != Instruction::automatic
+                         ? fmt::format(", by {}", name(s.instruction))
+                         : "",
+                     s.promote != 0 ? fmt::format(", promoted every {}", s.promote) : ""),
          loc);
   }
   void operator()(const Loop& s, SourceLoc loc) {
@@ -267,6 +273,18 @@ std::string_view name(ReduceOp op) {
       return "absmax";
     case ReduceOp::min:
       return "min";
+  }
+  return "?";
+}
+
+std::string_view name(Instruction instruction) {
+  switch (instruction) {
+    case Instruction::automatic:
+      return "automatic";
+    case Instruction::mma:
+      return "mma";
+    case Instruction::wgmma:
+      return "wgmma";
   }
   return "?";
 }

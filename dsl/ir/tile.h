@@ -183,12 +183,22 @@ enum class Tf32 : uint8_t {
   round,     // to nearest, ties away from zero (cvt.rna), NaN kept
   truncate,  // the low 13 bits are ignored: for operands that are tf32 values already
 };
+/// The matrix instructions that compute a product.
+enum class Instruction : uint8_t {
+  automatic,  // the compiler chooses
+  mma,        // mma.sync, of one warp: every target
+  wgmma,      // of four warps, operands in shared memory: sm_90a
+};
+TESSERA_API std::string_view name(Instruction instruction);
 /// c += a * b; c is a whole fragment, a and b are whole fragments or shared. With several depths in
 /// the grid of warps, c[d] += the product of the d-th part of k.
 struct Gemm {
-  Region a, b, c;  // [m, k], [k, n], [m, n] or [depths, m, n]
-  layout::WarpGrid warps;
+  Region a, b, c;          // [m, k], [k, n], [m, n] or [depths, m, n]
+  layout::WarpGrid warps;  // of wgmma: groups of four warps
   Tf32 tf32 = Tf32::round;
+  Instruction instruction = Instruction::automatic;
+  bool is_grid_given = false;  // the author chose `warps`
+  int promote = 0;             // 8-bit floats by wgmma: so much of k is summed up apart; 0 = all
 };
 struct Loop {
   LoopKind kind;

@@ -19,6 +19,11 @@ Swizzle checked(const char* op, const Swizzle& swizzle) {
   if (swizzle.shift < 0 || swizzle.shift > 30) {
     reject(op, "shift", "is out of range", "0 .. 30", fmt::format("{}", swizzle.shift));
   }
+  if (swizzle.rotation < 0 || (swizzle.rotation > 0 && swizzle.mask >> swizzle.rotation == 0)) {
+    reject(op, "rotation", "is no place of a bit of the mask",
+           fmt::format("the place of a bit of {}", swizzle.mask),
+           fmt::format("{}", swizzle.rotation));
+  }
   if (swizzle.columns % swizzle.panel != 0) {
     reject(op, "columns", "is not a whole number of panels",
            fmt::format("a multiple of {}", swizzle.panel), fmt::format("{}", swizzle.columns));
@@ -42,15 +47,28 @@ int64_t chunk_elements(const char* op, int64_t element_bits) {
 
 /// Its own inverse: the mask keeps chunks inside their group.
 int64_t swapped_chunk(const Swizzle& swizzle, int64_t row, int64_t chunk) {
-  return chunk ^ ((row >> swizzle.shift) & swizzle.mask);
+  const int64_t group = swizzle.mask + 1;
+  const int64_t turn = int64_t{1} << swizzle.rotation;
+  const int64_t bits = (row >> swizzle.shift) & swizzle.mask;
+  return chunk ^ (bits * turn % group + bits * turn / group);
 }
 
 }  // namespace
 
-Swizzle xor_swizzle(int64_t rows, int64_t columns, int64_t element_bits, int shift, int64_t mask) {
+Swizzle plain_rows(int64_t rows, int64_t columns, int64_t pitch) {
+  check_shape("plain_rows", {rows, columns});
+  if (pitch < columns) {
+    reject("plain_rows", "pitch", "is shorter than a row", fmt::format("from {} up", columns),
+           fmt::format("{}", pitch));
+  }
+  return {.rows = rows, .columns = columns, .panel = columns, .pitch = pitch};
+}
+
+Swizzle xor_swizzle(int64_t rows, int64_t columns, int64_t element_bits, int shift, int64_t mask,
+                    int rotation) {
   check_shape("xor_swizzle", {rows, columns});
   const int64_t chunk = chunk_elements("xor_swizzle", element_bits);
-  return checked("xor_swizzle", {rows, columns, chunk, columns, shift, mask});
+  return checked("xor_swizzle", {rows, columns, chunk, columns, columns, shift, mask, rotation});
 }
 
 Swizzle swizzle_mode(int64_t rows, int64_t columns, int64_t element_bits, SwizzleMode mode) {
@@ -59,7 +77,7 @@ Swizzle swizzle_mode(int64_t rows, int64_t columns, int64_t element_bits, Swizzl
   const int64_t panel = static_cast<int64_t>(mode) * 8 / element_bits;
   // Eight rows are 8, 4 or 2 lines of 128 bytes: rows of one line share their exclusive-or.
   const int shift = mode == SwizzleMode::bytes_128 ? 0 : mode == SwizzleMode::bytes_64 ? 1 : 2;
-  return checked("swizzle_mode", {rows, columns, chunk, panel, shift, panel / chunk - 1});
+  return checked("swizzle_mode", {rows, columns, chunk, panel, panel, shift, panel / chunk - 1, 0});
 }
 
 int64_t offset(const Swizzle& swizzle, int64_t row, int64_t column) {
@@ -68,20 +86,34 @@ int64_t offset(const Swizzle& swizzle, int64_t row, int64_t column) {
                             swizzle.rows, swizzle.columns));
   const int64_t in_panel = column % swizzle.panel;
   const int64_t chunk = swapped_chunk(swizzle, row, in_panel / swizzle.chunk);
-  return (column / swizzle.panel * swizzle.rows + row) * swizzle.panel + chunk * swizzle.chunk +
+  return (column / swizzle.panel * swizzle.rows + row) * swizzle.pitch + chunk * swizzle.chunk +
          in_panel % swizzle.chunk;
 }
 
 TilePoint point_at(const Swizzle& swizzle, int64_t offset) {
+  const int64_t line = offset / swizzle.pitch;  // panel rows count across panels
+  const int64_t in_panel = offset % swizzle.pitch;
   TESSERA_CHECK(
-      offset >= 0 && offset < swizzle.rows * swizzle.columns,
+      offset >= 0 && offset < swizzle.size() && in_panel < swizzle.panel,
       fmt::format("swizzle point at {} in a {} x {} tile", offset, swizzle.rows, swizzle.columns));
-  const int64_t line = offset / swizzle.panel;  // panel rows count across panels
   const int64_t row = line % swizzle.rows;
-  const int64_t in_panel = offset % swizzle.panel;
   const int64_t chunk = swapped_chunk(swizzle, row, in_panel / swizzle.chunk);
   return {row,
           line / swizzle.rows * swizzle.panel + chunk * swizzle.chunk + in_panel % swizzle.chunk};
+}
+
+std::string to_string(const Swizzle& swizzle) {
+  std::string text = fmt::format("rows {} elements apart", swizzle.pitch);
+  if (swizzle.mask > 0) {
+    const std::string row =
+        swizzle.shift > 0 ? fmt::format("(row >> {})", swizzle.shift) : std::string("row");
+    text = fmt::format("16-byte chunks exchanged by xor {} % {}", row, swizzle.mask + 1);
+    if (swizzle.rotation > 0) text += fmt::format(", rotated by {}", swizzle.rotation);
+  }
+  if (swizzle.panel < swizzle.columns) {
+    text += fmt::format(", in panels of {} columns", swizzle.panel);
+  }
+  return text;
 }
 
 }  // namespace tessera::layout

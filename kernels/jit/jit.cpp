@@ -13,8 +13,8 @@
 
 #include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
-#include "codegen/lower.h"
 #include "kernels/jit/count_scope.h"
+#include "kernels/jit/lowered.h"
 #include "kernels/jit/op_table.h"
 #include "kernels/jit/plan.h"
 #include "kernels/jit/prepared.h"
@@ -184,7 +184,9 @@ runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& k
     // No Spec of an op looks so: a kernel's name and a zero stand first there.
     request.spec = fmt::format("{} {}", digest_of(ir::to_string(kernel)), identity.stamp);
   }
-  request.emit = [op = request.op, kernel] { return source_of(op, codegen::lower(kernel)); };
+  request.emit = [op = request.op, kernel](Target target) {
+    return source_of(op, lowered(kernel, target));
+  };
   request.stop = call_mode().stop;
   return request;
 }
@@ -202,7 +204,7 @@ std::unique_ptr<Prepared> make_prepared(const Identity& identity, Device device,
                                                       kernel.reports});
   if (!device.is_cuda()) {
     prepared->reported = std::make_shared<std::atomic<int>>(0);
-    codegen::Program program = codegen::lower(kernel);
+    codegen::Program program = lowered(kernel);
     runtime::Runtime& runtime = runtime::Runtime::instance();
     if (!runtime.options().dump_dir.empty()) runtime.dump(source_of(identity.op, program));
     prepared->program.emplace(std::move(program));
@@ -295,7 +297,7 @@ struct TESSERA_LOCAL Function::State {
 
 Function::Function(ir::Kernel kernel) {
   check_finished(kernel);
-  const KernelSource source = codegen::cuda::emit(codegen::lower(kernel));
+  const KernelSource source = codegen::cuda::emit(lowered(kernel));
   // The CUDA text says what runs, the kernel's own text what the host checks.
   std::string spec = "text " + digest_of(source.text + ir::to_string(kernel));
   state_ = std::make_shared<const State>(State{std::move(kernel), std::move(spec)});

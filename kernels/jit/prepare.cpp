@@ -48,8 +48,8 @@ std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& 
   return requests;
 }
 
-std::string cuda_text(const ir::Kernel& kernel) {
-  return codegen::cuda::emit(codegen::lower(kernel)).text;
+std::string cuda_text(const ir::Kernel& kernel, Target target) {
+  return codegen::cuda::emit(codegen::lower(kernel, target)).text;
 }
 
 }  // namespace tessera::kernels::jit

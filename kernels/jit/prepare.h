@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "dsl/base/api.h"
+#include "dsl/base/target.h"
 #include "dsl/ir/tile.h"
 #include "kernels/jit/launch_plan.h"
 #include "runtime/request.h"
@@ -43,11 +44,11 @@ TESSERA_API LaunchPlan plan(std::span<const TensorView> tensors, const std::func
 /// touched: any distinct, aligned addresses will do.
 TESSERA_API std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call);
 
-/// The CUDA text of a kernel, whole, as the compiler gets it for every target. Needs neither a device
-/// nor tensors.
+/// The CUDA text of a kernel, whole, as the compiler gets it for a target; without one, a text that
+/// every target compiles. Needs neither a device nor tensors.
 ///
 /// Errors: program, those of lowering.
 /// Example: std::puts(jit::cuda_text(rmsnorm(1000)).c_str());
-TESSERA_API std::string cuda_text(const ir::Kernel& kernel);
+TESSERA_API std::string cuda_text(const ir::Kernel& kernel, Target target = {});
 
 }  // namespace tessera::kernels::jit

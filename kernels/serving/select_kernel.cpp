@@ -2,29 +2,25 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <optional>
 
-#include "kernels/serving/select_words.h"
-#include "kernels/serving/value_sort.h"
+#include "kernels/serving/select_result.h"
 
 namespace tessera::kernels::serving {
 namespace {
 
 using namespace dsl;
 
-constexpr int64_t kGroup = 4;    // scores whose largest the first threshold is taken from
-constexpr int kLargestBin = 64;  // of words that are ordered by comparing all with all
+constexpr int64_t kGroup = 4;  // scores whose largest the first threshold is taken from
 constexpr int64_t kLowestKey = 0x007FFFFF;     // of -inf and NaN
 constexpr int64_t kKeyBelowZero = 0x7FFFFFFF;  // no score has it: -0 has the key of +0
 
-Value one(const Value& condition) {
-  return select(condition, 1, 0);
-}
+// What a block of a cluster reports of its words.
+constexpr int64_t kWhole = 0, kPart = 1, kBest = 2, kReports = 3;
 
-class Selection : SelectWords {
+class Selection : SelectResult {
  public:
-  explicit Selection(const SelectSpec& s) : SelectWords(s) {}
+  explicit Selection(const SelectSpec& s) : SelectResult(s) {}
 
   ir::Kernel build() {
     declare();
@@ -37,6 +33,7 @@ class Selection : SelectWords {
     lane_ = k_.let("lane", k_.lane());
     make_buffer(std::max<int64_t>(s_.room, s_.cluster * s_.most_sent()));
     make_list();
+    make_range();
     if (s_.cluster > 1) make_mail();
     k_.wait_for_previous_kernel();
     find_range();
@@ -59,45 +56,74 @@ class Selection : SelectWords {
 
  private:
   void select_some() {
-    read_row();
+    auto total = read_row();
     if (s_.cluster > 1) {
-      gather(count_words());
-      k_.if_(rank_ == 0, [&] { finish_row(count_words()); });
+      gather(total);
     } else {
-      finish_row(count_words());
+      finish_row(total, word_of_floor(), highest());
     }
   }
 
   // ---- One reading of the row
 
   /// Chunks go to the blocks in turn. Scores of later columns than a block has seen lose against equal
-  /// ones, so that only those above the key of its last candidate count.
-  void read_row() {
+  /// ones, so that only those above the key of its last candidate count. The number of candidates.
+  Value read_row() {
     base_ = k_.let("first_chunk", start_ / vector_ * vector_);
     chunks_ = k_.let("chunks", ceil_div(end_ - base_, s_.chunk()));
-    auto before = k_.var(DType::i32, 0, "words_before");
+    chunk_ = k_.local(dtype_, {s_.keys}, "chunk");
+    auto total = k_.var(DType::i32, 0, "total_read");
+    const auto first_of = [&](const Value& chunk) { return base_ + chunk * i32(s_.chunk()); };
+    if (s_.has_one_chunk) {
+      if (has_first_threshold()) highest_ = k_.var(DType::u32, 0, "highest_key");
+      k_.if_(rank_ < chunks_, [&] {
+        auto first = k_.let("first", first_of(rank_));
+        load_chunk(first, *chunk_);
+        auto edge = k_.var(DType::u32, 0, "edge");
+        if (has_first_threshold()) set_first_floor(edge);
+        take_chunk(first, edge, total);
+      });
+      return k_.let("total", total);
+    }
+    next_chunk_ = k_.local(dtype_, {s_.keys}, "next_chunk");
+    k_.if_(rank_ < chunks_, [&] { load_chunk(first_of(rank_), *next_chunk_); });
     k_.serial(
         rank_, chunks_,
-        [&](Value chunk) {
-          auto first = k_.let("first", base_ + chunk * i32(s_.chunk()));
-          load_chunk(first);
+        [&](Value chunk) {  // while the next one is under way
+          auto first = k_.let("first", first_of(chunk));
+          k_.unrolled(s_.keys, [&](Value i) { (*chunk_)(i) = (*next_chunk_)(i); });
+          auto next = k_.let("next", chunk + s_.cluster);
+          k_.if_(next < chunks_, [&] { load_chunk(first_of(next), *next_chunk_); });
           auto edge = k_.var(DType::u32, 0, "edge");
-          if (has_first_threshold()) {
-            k_.if_(chunk == rank_, [&] {
-              edge = first_threshold();
-              *floor_ = max(edge, cast(DType::u32, 1)) - u32(i32(1));
-            });
-          }
-          append_chunk(first);
-          auto total = k_.let("total_now", count_words());
-          k_.if_else(
-              total > s_.room, [&] { append_in_steps(first, before); },
-              [&] { *floor_ = max(*floor_, edge); });
-          before = (*count_)(0);
+          if (has_first_threshold()) k_.if_(chunk == rank_, [&] { set_first_floor(edge); });
+          take_chunk(first, edge, total);
         },
         s_.cluster);
+    return k_.let("total", total);
   }
 
+  void set_first_floor(const Ref& edge) {
+    edge = first_threshold();
+    *floor_ = max(edge, cast(DType::u32, 1)) - u32(i32(1));
+  }
+
+  /// Appends the candidates of the chunk to the `total` words.
+  void take_chunk(const Value& first, const Ref& edge, const Ref& total) {
+    append_chunk(first);
+    auto now = k_.let("total_now", count_words());
+    k_.if_else(
+        now > s_.room,
+        [&] {
+          append_in_steps(first, total);
+          total = (*count_)(0);
+        },
+        [&] {
+          *floor_ = max(*floor_, edge);
+          total = now;
+        });
+  }
+
+  Value highest() const { return highest_ ? Value(*highest_) : Value(); }
   bool has_first_threshold() const { return s_.topk <= s_.chunk() / kGroup / 2; }
 
   void append_chunk(const Value& first) {
@@ -119,6 +145,14 @@ class Selection : SelectWords {
           s_.keys, [&](const Value& i) { return f32(chunk(i)) > above; }, word);
     };
     k_.if_else(*floor_ < cast(DType::u32, kLowestKey), by_keys, by_scores);
+  }
+
+  void make_range() {
+    range_ = k_.shared(DType::u32, {2}, "range");
+    k_.if_(k_.thread() == 0, [&] {
+      (*range_)(0) = cast(DType::u32, -1);
+      (*range_)(1) = cast(DType::u32, 0);
+    });
   }
 
   /// A key that at least topk scores of the chunk reach, or 0: of the largest scores of groups, the
@@ -143,11 +177,7 @@ class Selection : SelectWords {
     } else {
       k_.unrolled(groups, [&](Value g) { rank(keys(g)); });
     }
-    auto range = k_.shared(DType::u32, {2}, "range");
-    k_.if_(k_.thread() == 0, [&] {
-      range(0) = cast(DType::u32, -1);
-      range(1) = cast(DType::u32, 0);
-    });
+    auto range = *range_;
     auto low_of_warp = k_.let("low_of_warp", k_.warp_min(low));
     auto high_of_warp = k_.let("high_of_warp", k_.warp_max(high));
     k_.if_(lane_ == 0, [&] {
@@ -155,6 +185,7 @@ class Selection : SelectWords {
       k_.atomic_max(range(1), high_of_warp);
     });
     auto top = k_.let("top", range(1));
+    if (highest_) *highest_ = top;
     auto bottom = k_.let("bottom", min(range(0), top));
     auto shift = k_.let("shift", shift_of(top - bottom));
     k_.unrolled(groups, [&](Value g) {
@@ -190,232 +221,84 @@ class Selection : SelectWords {
   // ---- The blocks of a cluster
 
   void make_mail() {
-    low_bounds_ = k_.shared(DType::u64, {s_.cluster, 2}, "low_bounds");
+    reports_ = k_.shared(DType::u64, {s_.cluster, kReports}, "reports");
     sent_ = k_.shared(DType::u64, {s_.cluster, s_.most_sent()}, "sent");
     sent_counts_ = k_.shared(DType::i32, {s_.cluster}, "sent_counts");
+    sending_ = k_.shared(DType::i32, {1}, "sending");
+    k_.if_(k_.thread() == 0, [&] { (*sending_)(0) = 0; });
     k_.sync_cluster();  // before the first access to another block
   }
 
-  /// Moves the candidates of all blocks that may be chosen into the buffer of the first one. Two lower
-  /// bounds of the last word that is chosen: the topk-th word of any block, and the least of all blocks'
-  /// words with number topk / blocks.
+  /// Moves the candidates of all blocks that may be chosen into the buffer of the first one, which
+  /// finishes the row. Two lower bounds of the last word that is chosen: the topk-th word of any block,
+  /// and the least of all blocks' words with number topk / blocks.
   void gather(const Value& total) {
     auto active = k_.let("active", min(chunks_, s_.cluster));
     auto share = k_.let("share_of_block", (s_.topk + active - 1) / active);
     auto whole = k_.var(DType::u64, 0, "whole"), part = k_.var(DType::u64, 0, "part");
+    auto best = k_.var(DType::u64, 0, "best_of_block");
     k_.if_(total > 0, [&] {
-      const Bounds b = narrow(total, min(total, s_.topk), min(total, share));
+      const Bounds b =
+          narrow(total, min(total, s_.topk), min(total, share), word_of_floor(), highest());
       whole = select(total >= s_.topk, b.low, cast(DType::u64, 0));
       part = select(total >= share, b.share, cast(DType::u64, 0));
+      best = b.best;
     });
     part = select(rank_ < active, part, cast(DType::u64, -1));
     k_.if_(k_.thread() < s_.cluster, [&] {
-      auto there = k_.of_block(*low_bounds_, k_.thread());
-      there(rank_, 0) = whole;
-      there(rank_, 1) = part;
+      auto there = k_.of_block(*reports_, k_.thread());
+      there(rank_, kWhole) = whole;
+      there(rank_, kPart) = part;
+      there(rank_, kBest) = best;
     });
     k_.sync_cluster();
     auto least = k_.var(DType::u64, cast(DType::u64, -1), "least");
     auto bound = k_.var(DType::u64, 0, "bound");
+    best = cast(DType::u64, 0);
     k_.unrolled(s_.cluster, [&](Value r) {
-      bound = max(bound, (*low_bounds_)(r, 0));
-      least = min(least, (*low_bounds_)(r, 1));
+      bound = max(bound, (*reports_)(r, kWhole));
+      least = min(least, (*reports_)(r, kPart));
+      best = max(best, (*reports_)(r, kBest));
     });
     bound = max(bound, least);
     send(total, bound);
     k_.sync_cluster();
-    k_.if_(rank_ == 0, [&] { receive(); });
+    k_.if_(rank_ == 0,
+           [&] { finish_row(receive(), bound, k_.let("best_key", u32(best >> u32(32)))); });
   }
 
   void send(const Value& total, const Value& bound) {
-    auto sending = k_.shared(DType::i32, {1}, "sending");
-    k_.if_(k_.thread() == 0, [&] { sending(0) = 0; });
-    k_.sync();
     auto target = k_.of_block(*sent_, 0);
     each_word(total, [&](const Value& word) {
       k_.if_(word >= bound, [&] {
-        auto place = k_.let("place", k_.atomic_fetch_add(sending(0), 1));
+        auto place = k_.let("place", k_.atomic_fetch_add((*sending_)(0), 1));
         target(rank_, place) = word;
       });
     });
-    auto count = k_.let("count_sent", sending(0));
+    auto count = k_.let("count_sent", (*sending_)(0));
     k_.if_(k_.thread() == 0, [&] { k_.of_block(*sent_counts_, 0)(rank_) = count; });
   }
 
-  void receive() {
+  /// The number of words that were sent.
+  Value receive() {
+    const int64_t blocks = std::bit_ceil(static_cast<uint32_t>(s_.cluster)),
+                  threads = s_.threads / blocks;
     auto of_lane = k_.let("sent_of_lane", (*sent_counts_)(min(lane_, s_.cluster - 1)));
     auto all = k_.let("sent_by_all", k_.warp_sum(select(lane_ < s_.cluster, of_lane, 0)));
-    k_.serial(
-        k_.warp(), s_.cluster,
-        [&](Value r) {
-          auto to = k_.let("to", k_.warp_sum(select(lane_ < r, of_lane, 0)));
-          auto size = k_.let("size", (*sent_counts_)(r));
-          k_.serial(
-              lane_, size,
-              [&](Value i) {
-                auto word = k_.let("word_sent", (*sent_)(r, i));
-                k_.manual_sync([&] { (*words_)(to + i) = word; });
-              },
-              32);
-        },
-        s_.threads / 32);
+    auto block = k_.let("block_of_thread", k_.thread() / threads);
+    auto to = k_.let("to", k_.warp_sum(select(lane_ < block, of_lane, 0)));
+    k_.if_(block < s_.cluster, [&] {
+      auto size = k_.let("size", (*sent_counts_)(block));
+      k_.serial(
+          k_.thread() % threads, size,
+          [&](Value i) {
+            auto word = k_.let("word_sent", (*sent_)(block, i));
+            k_.manual_sync([&] { (*words_)(to + i) = word; });
+          },
+          threads);
+    });
     set_count(all);
-  }
-
-  // ---- The result
-
-  /// Orders the chosen words and writes them.
-  void finish_row(const Value& total) {
-    auto last = k_.var(DType::u64, 0, "last_chosen");
-    k_.if_(total > s_.topk, [&] { last = last_word(narrow(total, i32(s_.topk), {}), total); });
-    list_chosen(total, last);
-    auto count = k_.let("count", min(total, s_.topk));
-    Value low, high;
-    if (s_.by_value) {
-      low = k_.let("first_item", (*ends_)(0));
-      high = k_.let("last_item", (*ends_)(1));
-    } else {
-      low = cast(DType::u64, start_);
-      high = cast(DType::u64, end_);
-    }
-    auto shift = k_.let("shift", shift_of(high - low));
-    auto digit = [&](const Value& item) { return i32((item - low) >> shift); };
-    const int64_t rounds = (s_.topk + s_.threads - 1) / s_.threads;
-    auto arrivals = k_.local(DType::i32, {rounds}, "arrivals");
-    each_chosen(count, [&](const Value& round, const Value& place) {
-      auto item = k_.let("item", (*list_)(place));
-      auto arrival = k_.let("arrival", k_.atomic_fetch_add((*bins_)(digit(item)), 1));
-      arrivals(round) = arrival;
-      k_.if_(arrival == kLargestBin, [&] { k_.atomic_max((*crowded_)(0), 1); });
-    });
-    auto in_order = [&] {
-      each_place([&](const Value& place) {
-        k_.if_else(
-            place < count, [&] { write(place, column_of(k_.let("item", (*list_)(place)))); },
-            [&] { pad(place); });
-      });
-    };
-    auto by_bins = [&] {
-      scan_bins();
-      auto firsts = *bins_, sorted = *words_;  // done with as words
-      k_.sync();
-      k_.manual_sync([&] {
-        each_chosen(count, [&](const Value& round, const Value& place) {
-          auto item = k_.let("item", (*list_)(place));
-          sorted(firsts(digit(item)) + arrivals(round)) = item;
-        });
-        k_.sync();
-        each_place([&](const Value& place) {
-          k_.if_else(
-              place < count,
-              [&] {
-                auto item = k_.let("item", sorted(place));
-                auto bin = k_.let("bin", digit(item));
-                auto rank = k_.var(DType::i32, firsts(bin), "rank");
-                auto from = k_.let("from", firsts(bin)), to = k_.let("to", firsts(bin + 1));
-                k_.if_(to > from + 1, [&] {
-                  k_.serial(from, to, [&](Value i) { rank = rank + one(sorted(i) < item); });
-                });
-                write(rank, column_of(item));
-              },
-              [&] { pad(place); });
-        });
-      });
-    };
-    k_.if_else((*crowded_)(0) == 1,
-               [&] {
-                 sort_ascending(k_, *list_, s_.list_size());
-                 in_order();
-               },
-               by_bins);
-  }
-
-  void make_list() {
-    list_ = k_.shared(DType::u64, {s_.list_size()}, "list");
-    listed_ = k_.shared(DType::i32, {1}, "listed");
-    crowded_ = k_.shared(DType::i32, {1}, "crowded");
-    if (s_.by_value) ends_ = k_.shared(DType::u64, {2}, "ends");
-    k_.if_(k_.thread() == 0, [&] {
-      (*listed_)(0) = 0;
-      (*crowded_)(0) = 0;
-      if (s_.by_value) {
-        (*ends_)(0) = cast(DType::u64, -1);
-        (*ends_)(1) = cast(DType::u64, 0);
-      }
-    });
-    k_.fill(*list_, cast(DType::u64, -1));
-  }
-
-  /// What is sorted upwards, of a word: its column, or its complement, the best word first.
-  Value item_of(const Value& word) {
-    const Value turned = word ^ cast(DType::u64, -1);
-    return s_.by_value ? turned : turned & cast(DType::u64, 0xFFFFFFFFLL);
-  }
-  static Value column_of(const Value& item) { return i32(item); }
-
-  void list_chosen(const Value& total, const Value& last) {
-    auto low = k_.var(DType::u64, cast(DType::u64, -1), "low_item"),
-         high = k_.var(DType::u64, 0, "high_item");
-    each_word(total, [&](const Value& word) {
-      k_.if_(word >= last, [&] {
-        auto item = k_.let("item", item_of(word));
-        auto place = k_.let("place", k_.atomic_fetch_add((*listed_)(0), 1));
-        k_.manual_sync([&] { (*list_)(place) = item; });
-        if (s_.by_value) {
-          low = min(low, item);
-          high = max(high, item);
-        }
-      });
-    });
-    if (s_.by_value) {
-      auto low_of_warp = k_.let("low_of_warp", k_.warp_min(low));
-      auto high_of_warp = k_.let("high_of_warp", k_.warp_max(high));
-      k_.if_(lane_ == 0, [&] {
-        k_.atomic_min((*ends_)(0), low_of_warp);
-        k_.atomic_max((*ends_)(1), high_of_warp);
-      });
-    }
-    k_.sync();
-  }
-
-  /// Turns the histogram into the number of items in the bins before each bin.
-  void scan_bins() {
-    const int64_t per = kBins / s_.threads, warps = s_.threads / 32;
-    auto sums = k_.shared(DType::i32, {warps}, "sums");
-    auto first = k_.let("first_bin", k_.thread() * per);
-    auto mine = k_.var(DType::i32, 0, "mine");
-    auto counts = k_.local(DType::i32, {per}, "counts");
-    k_.vectorized(per, [&](Value i) { counts(i) = (*bins_)(first + i); });
-    k_.unrolled(per, [&](Value i) { mine = mine + counts(i); });
-    auto through = sum_through_lane(mine);
-    k_.if_(lane_ == 31, [&] { sums(k_.warp()) = through; });
-    auto of_lane = k_.let("of_lane", sums(min(lane_, warps - 1)));
-    auto before = k_.let("before_warp", k_.warp_sum(select(lane_ < k_.warp(), of_lane, 0)));
-    auto from = k_.var(DType::i32, before + through - mine, "from");
-    k_.unrolled(per, [&](Value i) {
-      (*bins_)(first + i) = from;
-      from = from + counts(i);
-    });
-    k_.if_(k_.thread() == s_.threads - 1, [&] { (*bins_)(kBins) = from; });
-  }
-
-  void each_place(const std::function<void(const Value& place)>& body) {
-    each_round([&](const Value&, const Value& place) { body(place); });
-  }
-  void each_chosen(const Value& count,
-                   const std::function<void(const Value& round, const Value& place)>& body) {
-    each_round([&](const Value& round, const Value& place) {
-      k_.if_(place < count, [&] { body(round, place); });
-    });
-  }
-  /// All places of the result, spread over the threads.
-  void each_round(const std::function<void(const Value& round, const Value& place)>& body) {
-    const int64_t rounds = (s_.topk + s_.threads - 1) / s_.threads;
-    k_.unrolled(rounds, [&](Value round) {
-      auto place = k_.let("place", round * s_.threads + k_.thread());
-      if (s_.topk % s_.threads == 0) return body(round, place);
-      k_.if_(place < s_.topk, [&] { body(round, place); });
-    });
+    return count_words();
   }
 
   void on_first_block(const std::function<void()>& body) {
@@ -426,36 +309,10 @@ class Selection : SelectWords {
     }
   }
 
-  void write(const Value& place, const Value& column) {
-    auto raw = k_.let("raw", s_.is_relative ? column - start_ : column);
-    auto index = k_.var(DType::i32, raw, "index");
-    if (s_.has_pages) {
-      auto page_column = k_.let("page_column", raw >> *page_shift_);
-      auto exists = k_.let("page_exists", page_column < *pages_);
-      k_.report_unless(exists, "argument 'page_table' has too few columns");
-      index = i32(-1);
-      k_.if_(exists, [&] {
-        auto page = k_.let("page", (*page_table_)(row_, page_column).unchecked());
-        auto inside = raw - (page_column << *page_shift_);
-        index = select(page < 0, -1, (page << *page_shift_) + inside);
-      });
-    }
-    (*indices_)(row_, place) = index;
-    if (s_.saves_raw) (*raw_indices_)(row_, place) = raw;
-    if (s_.saves_values) (*values_)(row_, place) = (*scores_)(row_, column).unchecked();
-  }
-
-  void pad(const Value& place) {
-    (*indices_)(row_, place) = -1;
-    if (s_.saves_raw) (*raw_indices_)(row_, place) = -1;
-    if (s_.saves_values) {
-      (*values_)(row_, place) = cast(dtype_, -std::numeric_limits<float>::infinity());
-    }
-  }
-
   Value base_, chunks_;
-  std::optional<Ref> low_bounds_, sent_, sent_counts_;  // of a cluster
-  std::optional<Ref> list_, listed_, crowded_, ends_;
+  std::optional<Ref> highest_;  // the largest key of the chunk, if it is the only one
+  std::optional<Ref> range_;    // of the largest keys of groups
+  std::optional<Ref> reports_, sent_, sent_counts_, sending_;  // of a cluster
 };
 
 }  // namespace
@@ -467,7 +324,7 @@ int64_t SelectSpec::list_size() const {
 int64_t SelectSpec::shared_bytes() const {
   const int64_t mail = cluster * most_sent();
   const int64_t words = std::max<int64_t>(room, mail) + mail + list_size();
-  return 8 * words + 4 * SelectWords::kBins + 2048;
+  return 8 * words + 4 * (topk + SelectWords::kBins) + 4096;
 }
 
 ir::Kernel build_select(const SelectSpec& s) {

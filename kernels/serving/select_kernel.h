@@ -21,10 +21,11 @@ struct SelectSpec {
   int32_t blocks_per_sm;  // launch bound
   uint8_t score_bytes;    // 4: f32, 2: bf16
   bool is_aligned;        // rows begin at multiples of 16 bytes and end there
+  bool has_one_chunk;     // each block has one at most
   bool by_value;
   bool has_starts, has_lengths, has_pages;
   bool is_relative, saves_raw, saves_values;
-  uint8_t reserved[3] = {};
+  uint8_t reserved[2] = {};
 
   int64_t vector() const { return 16 / score_bytes; }
   int64_t chunk() const { return int64_t{threads} * keys; }

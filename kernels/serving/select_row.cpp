@@ -76,10 +76,9 @@ void SelectRow::load_part(int64_t n, const Value& at, const Ref& to, const Value
   });
 }
 
-void SelectRow::load_chunk(const Value& first) {
-  if (!chunk_) chunk_ = k_.local(dtype_, {s_.keys}, "chunk");
+void SelectRow::load_chunk(const Value& first, const Ref& to) {
   auto load = [&](const Value& at, const Value& place) {
-    auto read = [&](Value i) { (*chunk_)(place + i) = (*scores_)(row_, at + i).unchecked(); };
+    auto read = [&](Value i) { to(place + i) = (*scores_)(row_, at + i).unchecked(); };
     if (s_.is_aligned) {
       k_.vectorized(vector_, read);
     } else {
@@ -94,7 +93,7 @@ void SelectRow::load_chunk(const Value& first) {
     each_vector([&](const Value& at, const Value& place) {
       k_.if_else(
           at >= start_ && at + vector_ <= end_, [&] { load(at, place); },
-          [&] { load_part(vector_, at, *chunk_, place); });
+          [&] { load_part(vector_, at, to, place); });
     });
   };
   k_.if_else(

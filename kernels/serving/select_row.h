@@ -20,8 +20,8 @@ class SelectRow {
   /// Column of the first score of the thread in a vector of the chunk that begins at column `first`.
   dsl::Value column(const dsl::Value& first, const dsl::Value& vector);
   dsl::Value is_inside(const dsl::Value& column);
-  /// Reads the scores of the thread in a chunk; NaN outside of the range.
-  void load_chunk(const dsl::Value& first);
+  /// Reads the scores of the thread in a chunk into `to`; NaN outside of the range.
+  void load_chunk(const dsl::Value& first, const dsl::Ref& to);
   /// Reads `n` scores from a column on into `to`, from `place` on; NaN outside of the range.
   void load_part(int64_t n, const dsl::Value& at, const dsl::Ref& to, const dsl::Value& place);
   dsl::Value key_of(const dsl::Value& score);
@@ -33,7 +33,7 @@ class SelectRow {
   std::optional<dsl::Value> rows_, cols_, pages_, page_shift_;
   std::optional<dsl::Ref> scores_, lengths_, starts_, page_table_, indices_, raw_indices_, values_;
   dsl::Value row_, rank_, lane_, start_, end_;
-  std::optional<dsl::Ref> chunk_;  // scores of the thread
+  std::optional<dsl::Ref> chunk_, next_chunk_;  // scores of the thread
 };
 
 }  // namespace tessera::kernels::serving

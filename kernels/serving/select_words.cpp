@@ -26,15 +26,11 @@ void SelectWords::make_buffer(int64_t words) {
   top_ = k_.shared(DType::u32, {1}, "top");
   totals_ = k_.shared(DType::i32, {s_.threads / 32}, "totals");
   found_ = k_.shared(DType::i32, {2, 3}, "found");
-  tied_ = k_.shared(DType::u64, {kFewWords}, "tied");
-  tied_count_ = k_.shared(DType::i32, {1}, "tied_count");
-  last_ = k_.shared(DType::u64, {1}, "last");
   floor_ = k_.var(DType::u32, 0, "floor");
   k_.fill(*bins_, 0);
   k_.if_(k_.thread() == 0, [&] {
     (*count_)(0) = 0;
     (*top_)(0) = cast(DType::u32, 0);
-    (*tied_count_)(0) = 0;
     k_.unrolled(2, [&](Value i) { k_.unrolled(3, [&](Value j) { (*found_)(i, j) = 0; }); });
   });
 }
@@ -155,18 +151,26 @@ Value SelectWords::shift_of(const Value& span) {
   return u32(max(log2 - (kDigitBits - 1), 0));
 }
 
-SelectWords::Bounds SelectWords::narrow(const Value& total, const Value& need,
-                                        const Value& second) {
+Value SelectWords::best_key(const Value& total) {
   auto best = k_.var(DType::u32, 0, "best");
   each_word(total, [&](const Value& word) { best = max(best, u32(word >> u32(32))); });
   auto of_warp = k_.let("best_of_warp", k_.warp_max(best));
   k_.if_(lane_ == 0, [&] { k_.atomic_max((*top_)(0), of_warp); });
-  auto all_ones = u64(cast(DType::u32, -1));
-  const Bounds b{k_.var(DType::u64, u64(*floor_) << u32(32), "low"),
-                 k_.var(DType::u64, (u64((*top_)(0)) << u32(32)) | all_ones, "high"),
-                 k_.var(DType::i32, need, "left"), k_.var(DType::i32, total, "members"),
-                 k_.var(DType::u64, 0, "share")};
-  k_.if_(k_.thread() == 0, [&] { (*top_)(0) = cast(DType::u32, 0); });
+  return k_.let("best_key", (*top_)(0));
+}
+
+Value SelectWords::word_of_floor() {
+  return u64(*floor_) << u32(32);
+}
+
+SelectWords::Bounds SelectWords::narrow(const Value& total, const Value& need, const Value& second,
+                                        const Value& lowest, const Value& highest) {
+  const bool is_known = highest.recorder() != nullptr;
+  const Value key = is_known ? highest : best_key(total);
+  auto best = k_.let("best_word", (u64(key) << u32(32)) | u64(cast(DType::u32, -1)));
+  const Bounds b{k_.var(DType::u64, lowest, "low"), k_.var(DType::u64, best, "high"),
+                 k_.var(DType::i32, need, "left"),  k_.var(DType::i32, total, "members"),
+                 k_.var(DType::u64, 0, "share"),    best};
   k_.serial(0, kRounds, [&](Value round) {
     k_.if_(round == 0 || (b.members > b.left && b.members > kFewWords), [&] {
       auto low = k_.let("low_now", b.low), high = k_.let("high_now", b.high);
@@ -189,36 +193,14 @@ SelectWords::Bounds SelectWords::narrow(const Value& total, const Value& need,
       b.members = found.equal;
     });
   });
+  if (!is_known) {
+    k_.if_(k_.thread() == 0, [&] { (*top_)(0) = cast(DType::u32, 0); });
+  }
   return b;
 }
 
-Value SelectWords::last_word(const Bounds& b, const Value& total) {
-  auto tied = *tied_;
-  auto last = k_.var(DType::u64, b.low, "last_word");
-  k_.if_(b.members > b.left, [&] {
-    each_word(total, [&](const Value& word) {
-      k_.if_(word >= b.low && word <= b.high, [&] {
-        auto place = k_.let("place", k_.atomic_fetch_add((*tied_count_)(0), 1));
-        k_.manual_sync([&] { tied(place) = word; });
-      });
-    });
-    k_.sync();
-    k_.if_(k_.thread() < b.members, [&] {
-      auto mine = k_.var(DType::u64, 0, "mine");
-      auto better = k_.var(DType::i32, 0, "better");
-      k_.manual_sync([&] {
-        mine = tied(k_.thread());
-        k_.serial(0, b.members, [&](Value i) { better = better + one(tied(i) > mine); });
-      });
-      k_.if_(better == b.left - 1, [&] { (*last_)(0) = mine; });
-    });
-    last = (*last_)(0);
-  });
-  return k_.let("last", last);
-}
-
 void SelectWords::shrink(const Value& total) {
-  const Bounds b = narrow(total, i32(s_.topk), {});
+  const Bounds b = narrow(total, i32(s_.topk), {}, word_of_floor(), {});
   auto low = k_.let("kept_from", b.low);
   set_count(i32(0));
   // A word moves down into places that have been read.

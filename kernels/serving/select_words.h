@@ -49,14 +49,19 @@ class SelectWords : protected SelectRow {
   static dsl::Value shift_of(const dsl::Value& span);
 
   /// The best `need` of `total` words are those from `low` on, less `members - left` of the `members`
-  /// words in [low, high]; either no more than kFewWords or all of them are left. `share` is a lower
-  /// bound of the word with the number `second`.
+  /// words in [low, high]; either no more than kFewWords or all of them are left. `best` is an upper
+  /// bound of all words, `share` a lower bound of the word with the number `second`.
   struct Bounds {
     dsl::Ref low, high, left, members, share;
+    dsl::Value best;
   };
-  Bounds narrow(const dsl::Value& total, const dsl::Value& need, const dsl::Value& second);
-  /// The last of the best words.
-  dsl::Value last_word(const Bounds& bounds, const dsl::Value& total);
+  /// All words are at least `lowest`; `highest` is their best key or a larger one, where it is known.
+  Bounds narrow(const dsl::Value& total, const dsl::Value& need, const dsl::Value& second,
+                const dsl::Value& lowest, const dsl::Value& highest);
+  /// The best key of `total` words.
+  dsl::Value best_key(const dsl::Value& total);
+  /// The lowest word that may be in the buffer.
+  dsl::Value word_of_floor();
   /// Keeps the best topk words, at most kFewWords more, and raises the floor to the last one's key.
   void shrink(const dsl::Value& total);
 
@@ -64,7 +69,7 @@ class SelectWords : protected SelectRow {
   std::optional<dsl::Ref> words_, bins_, count_, floor_;  // bins_ has room for a sum of all
 
  private:
-  std::optional<dsl::Ref> top_, totals_, found_, tied_, tied_count_, last_;
+  std::optional<dsl::Ref> top_, totals_, found_;
 };
 
 }  // namespace tessera::kernels::serving

@@ -9,6 +9,11 @@
 //          at a time, of the range they lie in. A cluster's blocks tell each other lower bounds, and send
 //          what lies above them to the first one. The chosen words are ordered by their bins, then
 //          within each; a bitonic sort takes over where a bin is large.
+// Speed    H100, topk 512 of f32: 1 x 8192 5.3 us (goal 4.5), 1 x 262144 13.6 (limit 15, goal 8), 64 x 262144 43.4
+//          (limit 40, goal 24; a copy of the bytes takes about 23), 64 x 2^20 topk 2048 134 (goal 80). Tried: one
+//          block per row of 64 x 262144 53.0, clusters of 2 x 512 threads 47.9, of 8 at 4 per SM 84.9; 8 keys
+//          per thread 45.9; room for 4096 candidates 48.1; without reading ahead 46.4. 1 x 8192 in clusters
+//          of 2 and 4: 8.3 and 9.5; 1024 threads 5.4, 256 threads 6.4.
 // Maths    none: NaN ranks as -inf, -0 as +0
 
 #include <algorithm>
@@ -24,22 +29,35 @@
 namespace tessera::kernels {
 namespace {
 
-/// Blocks that run on a large device at once, where two share a multiprocessor.
-constexpr int64_t kManyBlocks = 256;
+/// Blocks that a large device runs at once, one on each multiprocessor.
+constexpr int64_t kManyBlocks = 128;
 constexpr int kLargestCluster = 16;
+constexpr int64_t kShortRow = 16384;   // a second block would cost more than it saves
+constexpr int64_t kShareOfRow = 8192;  // that a small block reads at once
+
+/// The largest room up to `wanted` with which a block has no more than `limit` bytes of shared memory.
+int32_t room_within(serving::SelectSpec s, int64_t wanted, int64_t limit) {
+  s.room = static_cast<int32_t>(s.least_room());
+  const int64_t at_least = std::max(s.least_room(), s.cluster * s.most_sent());
+  const int64_t more = (limit - s.shared_bytes()) / 8;
+  return static_cast<int32_t>(
+      std::clamp(wanted, s.least_room(), at_least + std::max<int64_t>(more, 0)));
+}
 
 /// The shape of blocks for rows that `cluster` blocks share, each with as much shared memory as `limit`.
 serving::SelectSpec shaped(serving::SelectSpec s, int cluster, int64_t columns, int64_t rows,
                            int64_t limit) {
   s.cluster = cluster;
-  const bool is_alone = cluster * rows <= kManyBlocks / 2 && s.topk <= 1024;
-  s.threads = is_alone ? 1024 : 512;
-  s.blocks_per_sm = is_alone ? 1 : 2;
-  s.keys = columns <= 8192 && is_alone ? 8 : 16;
-  // The first chunk of a block fills the room where its scores cannot be sifted.
-  const int64_t wanted = s.topk > s.chunk() / 8 ? s.topk + s.chunk() : 4096;
-  s.room = static_cast<int32_t>(std::max(s.least_room(), wanted));
-  if (s.shared_bytes() > limit) s.room = static_cast<int32_t>(s.least_room());
+  const bool is_small = rows > kManyBlocks || columns <= cluster * kShareOfRow;
+  s.threads = is_small ? 512 : 1024;
+  s.blocks_per_sm = rows > kManyBlocks ? 2 : 1;
+  s.keys = 16;
+  s.has_one_chunk = columns <= cluster * s.chunk();
+  // The first chunk of a block fills the room where its scores cannot be sifted. Where they are, as many
+  // as topk of each further one may pass until a selection.
+  const int64_t wanted =
+      s.topk > s.chunk() / 8 ? s.topk + s.chunk() : std::max<int64_t>(4096, int64_t{16} * s.topk);
+  s.room = room_within(s, wanted, limit / s.blocks_per_sm - 1024);
   return s;
 }
 
@@ -63,8 +81,8 @@ void launches(const Call& c, Launches& go) {
     const int64_t limit = jit::shared_memory_limit(c.device());
     s = shaped(s, 1, columns, c["B"], limit);
     for (int blocks = 2; blocks <= std::min(largest, kLargestCluster); blocks *= 2) {
+      const bool is_short = columns <= std::max(kShortRow, s.cluster * kShareOfRow);
       const auto next = shaped(s, blocks, columns, c["B"], limit);
-      const bool is_short = columns <= s.chunk() * s.cluster;
       if (is_short || blocks * c["B"] > kManyBlocks || next.shared_bytes() > limit) break;
       s = next;
     }

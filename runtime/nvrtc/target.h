@@ -1,29 +1,18 @@
 #pragma once
-// What NVRTC compiles for: a compute capability and the letter that unlocks its extras.
+// Which targets there are code for, and which of them a device runs.
 
-#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "dsl/base/api.h"
+#include "dsl/base/target.h"
 
 namespace tessera::runtime {
 
-/// sm_90a = {9, 0, 'a'}. The letter 'a' means that exact capability only, 'f' its family, none the
-/// same major version with an equal or higher minor.
-struct Target {
-  int major = 0;
-  int minor = 0;
-  char letter = 0;  // 0, 'a' or 'f'
-
-  int number() const { return major * 10 + minor; }
-  friend bool operator==(const Target&, const Target&) = default;
-};
-
-TESSERA_API std::string to_string(Target target);  // "sm_90a"
-TESSERA_API std::optional<Target> parse_target(std::string_view word);
+using tessera::parse_target;
+using tessera::Target;
+using tessera::to_string;
 
 /// Throws an unsupported error for a target that is too old for generated code (below sm_80) or does
 /// not exist: sm_89a, sm_90f.

@@ -109,6 +109,8 @@ TEST_CASE("matrix statements need the warp together and order no memory") {
 TEST_CASE("barriers order the group that meets at them") {
   using Kind = Order::Kind;
   CHECK(text_of(WarpBarrier{}) == order(Kind::barrier, Group::warp));
+  CHECK(text_of(NamedBarrier{1, 64}) == order(Kind::barrier, Group::role));
+  CHECK(text_of(NamedBarrier{1, 64, true}) == order(Kind::arrive, Group::role));
   CHECK(text_of(Barrier{}) == order(Kind::barrier, Group::block));
   CHECK(text_of(Barrier{0, BarrierScope::cluster}) == order(Kind::barrier, Group::cluster));
   CHECK(text_of(Barrier{0, BarrierScope::cluster_arrive}) == order(Kind::arrive, Group::cluster));

@@ -2,6 +2,8 @@
 
 #include "codegen/thread_ir/verify.h"
 
+#include <fmt/format.h>
+
 #include "dsl/base/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
@@ -137,4 +139,77 @@ TEST_CASE("shared memory outside of the arena is refused", "[verify]") {
       read_body(64, "shared s: f32[64] at byte 0", "x = load s[open] at [thread], proved");
   CHECK(has(complaint(open), "an access has an offset: s"));
   CHECK(complaint(open, {}).empty());
+}
+
+TEST_CASE("roles are whole warps of the block, disjoint, once and at the top level",
+          "[verify][roles]") {
+  const auto text = [](const char* body) { return complaint(read_body(96, "", body)); };
+  CHECK(text(R"(
+    roles
+      a: threads 0 .. +32
+        x = thread
+      b: threads 32 .. +64 as t
+        named barrier 1 of 64 threads
+        y = t)") == "");
+  CHECK(has(text("roles\n  a: threads 0 .. +16\n    x = thread"),
+            "a role is whole warps: 'a' is threads 0 .. +16 of 96"));
+  CHECK(has(text("roles\n  a: threads 16 .. +32\n    x = thread"), "a role is whole warps"));
+  CHECK(has(text("roles\n  a: threads 64 .. +64\n    x = thread"),
+            "a role is inside of the block: 'a' is threads 64 .. +64 of 96"));
+  CHECK(has(text("roles\n  a: threads 0 .. +64\n    x = thread\n"
+                 "  b: threads 32 .. +32\n    y = thread"),
+            "roles are disjoint: 'b' is threads 32 .. +32 of 96, and so is 'a' in part"));
+  CHECK(has(text("roles\n  a: threads 0 .. +32\n    x = thread\n"
+                 "z = thread\n"
+                 "roles\n  b: threads 32 .. +32\n    y = thread"),
+            "roles stand once, at the top level"));
+  CHECK(has(text("if n < 3\n  roles\n    a: threads 0 .. +32\n      x = thread"),
+            "roles stand once, at the top level"));
+  CHECK(has(text("roles\n  a: threads 0 .. +32 as t\n    x = t\n"
+                 "  b: threads 32 .. +32\n    y = thread") +
+                complaint([] {
+                  Program program = read_body(96, "", R"(
+    roles
+      a: threads 0 .. +32 as t
+        x = t
+      b: threads 32 .. +32
+        y = thread)");
+                  auto& roles = std::get<RoleBodies>(program.body[0].node).roles;
+                  std::get<Let>(roles[1].body[0].node).value = ir::var(roles[0].thread);
+                  return program;
+                }()),
+            "a variable is defined before it is used: t in t"));
+}
+
+TEST_CASE("no barrier of the block and no return stands in a role", "[verify][roles]") {
+  const auto text = [](const std::string& statement) {
+    return complaint(read_body(96, "", "roles\n  a: threads 0 .. +64\n    " + statement + "\n"));
+  };
+  CHECK(has(text("barrier"), "no barrier of the block stands in a role: a"));
+  CHECK(has(text("cluster barrier"), "no barrier of the block stands in a role: a"));
+  CHECK(has(text("return if thread < 3"), "no thread leaves the kernel in a role: a"));
+  CHECK(text("warp barrier") == "");
+}
+
+TEST_CASE("named barriers have an id and whole warps, those of a pass all threads of their role",
+          "[verify][roles]") {
+  const auto text = [](int id, int threads, int reason, const char* around = "") {
+    Program program = read_body(
+        96, "",
+        fmt::format("roles\n  a: threads 0 .. +64\n    {}named barrier {} of {} threads\n", around,
+                    id, threads));
+    Stmt* stmt = &std::get<RoleBodies>(program.body[0].node).roles[0].body[0];
+    if (auto* branch = std::get_if<If>(&stmt->node)) stmt = &branch->then[0];
+    std::get<NamedBarrier>(stmt->node).reason = reason;
+    return complaint(program);
+  };
+  CHECK(text(15, 96, 0) == "");
+  CHECK(text(1, 64, 1) == "");
+  CHECK(text(1, 64, 1, "if n < 3\n      ") == "");
+  CHECK(has(text(0, 64, 0), "a named barrier has an id of 1 to 15: named barrier 0 of 64 threads"));
+  CHECK(has(text(16, 64, 0), "a named barrier has an id of 1 to 15"));
+  CHECK(has(text(1, 48, 0), "a named barrier counts whole warps of the block"));
+  CHECK(has(text(1, 128, 0), "a named barrier counts whole warps of the block"));
+  CHECK(has(text(1, 96, 1), "all threads of the role come to a barrier"));
+  CHECK(has(text(1, 64, 1, "if thread < 32\n      "), "all threads of the role come to a barrier"));
 }

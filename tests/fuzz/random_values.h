@@ -139,7 +139,7 @@ class RandomValues {
     if (b.bound > kExact / 4) b = {max(min(b.value, kLargest), -kLargest), kLargest};
     if (a.value.dtype() != b.value.dtype()) b.value = cast(a.value.dtype(), b.value);
     const int64_t larger = std::max(a.bound, b.bound);
-    switch (between(0, a.value.dtype() == DType::i32 ? 8 : 6)) {
+    switch (between(0, 9)) {
       case 0:
       case 1:
         return {a.value + b.value, a.bound + b.bound};
@@ -154,11 +154,24 @@ class RandomValues {
       case 6:
         return {Value(k_.let("v", a.value * 3)), a.bound * 3};
       case 7:
+        if (a.value.dtype() == DType::f32) return {rounded(a.value / 4), a.bound};
         return {a.value ^ b.value, 4 * larger};
-      default:
+      case 8:
+        if (a.value.dtype() == DType::f32) return {floor(a.value), a.bound};
         return {a.value >> 1, a.bound};
+      default:
+        if (a.value.dtype() == DType::f32) return {a.value + b.value, a.bound + b.bound};
+        return bits_of(a);
     }
   }
+
+  Value rounded(const Value& x) { return chance(50) ? rint(x) : chance(50) ? ceil(x) : floor(x); }
+  Bounded bits_of(const Bounded& a) {
+    const Value bits = cast(DType::u32, a.value);
+    if (chance(50)) return {chance(50) ? clz(bits) : ffs(bits), 32};
+    return {mulhi(a.value, factor()), 1 + a.bound / 2};
+  }
+  int32_t factor() { return static_cast<int32_t>(between(-(1 << 30), 1 << 30)); }
 
   // What the program has so far.
   std::mt19937_64 random_;

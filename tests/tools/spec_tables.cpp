@@ -11,6 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kNameLetters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+
 std::string trim(std::string text) {
   const size_t first = text.find_first_not_of(' ');
   if (first == std::string::npos) return "";
@@ -205,6 +208,32 @@ std::string without_mark(const std::string& name) {
   return name.substr(0, name.find('?'));
 }
 
+std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row, size_t column);
+
+/// What a name alone stands for, as "x", "inout state" or "ratio": the entry of that name in the nearest
+/// row above. Empty if it is more than a name or there is no such row; scale layouts are stated once.
+std::string entry_above(const std::vector<Row>& all, const Row& row, size_t column,
+                        const std::string& entry) {
+  const std::string role = entry.rfind("inout ", 0) == 0 ? "inout " : "";
+  const std::string name = entry.substr(role.size());
+  const bool is_layout = name.size() >= 9 && name.compare(name.size() - 9, 9, "sf_layout") == 0;
+  if (name.empty() || is_layout || name.find_first_not_of(kNameLetters) != std::string::npos) {
+    return {};
+  }
+  for (auto above = static_cast<size_t>(&row - all.data()); above-- > 0;) {
+    for (const size_t from : column < 3 ? std::vector<size_t>{1, 2} : std::vector<size_t>{3}) {
+      for (const std::string& one : entries_of(all, all[above], from)) {
+        const std::string theirs = one.rfind("inout ", 0) == 0 ? one.substr(6) : one;
+        const size_t end = theirs.find_first_not_of(kNameLetters);
+        if (theirs.substr(0, end) == name && end != std::string::npos) {
+          return column < 3 ? role + theirs : theirs;
+        }
+      }
+    }
+  }
+  return {};
+}
+
 /// The entries of a cell, those of other rows written out.
 std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row, size_t column) {
   std::vector<std::string> result;
@@ -227,6 +256,10 @@ std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row,
         return are_tables ? one.find("?:") == std::string::npos : one.rfind(prefix, 0) == 0;
       });
       result.insert(result.end(), theirs.begin(), theirs.end());
+      continue;
+    }
+    if (const std::string above = entry_above(all, row, column, entry); !above.empty()) {
+      result.push_back(above);
       continue;
     }
     if (const Row* other = row_meant(all, row, without_remarks(entry))) {

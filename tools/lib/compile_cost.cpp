@@ -60,7 +60,7 @@ CompileCost cost_of(const ir::Kernel& kernel, const runtime::Nvrtc& nvrtc, runti
   runtime::Image image;
   Samples lower, compile, compare;
   for (size_t i = 0; i < samples; ++i) {
-    lower.push_back(cpu_ms([&] { source = codegen::cuda::emit(codegen::lower(kernel)); }));
+    lower.push_back(cpu_ms([&] { source = codegen::cuda::emit(codegen::lower(kernel, target)); }));
     compile.push_back(cpu_ms([&] { image = runtime::compile(nvrtc, source, target); }));
     compare.push_back(cpu_ms([&] { runtime::compile(nvrtc, yardstick, target); }));
   }

@@ -116,7 +116,7 @@ void add_resources(CheckResult& result, const kernels::OpInfo& op,
     KernelWork& work = result.kernels[i];
     TESSERA_CHECK(kernels[i].name == work.kernel, op.name + ": lists its kernels in another order");
     const runtime::Image image =
-        runtime::compile(nvrtc, codegen::cuda::emit(codegen::lower(kernels[i])), target);
+        runtime::compile(nvrtc, codegen::cuda::emit(codegen::lower(kernels[i], target)), target);
     work.resources = image.resources;
     work.shared_bytes = image.shared_bytes + image.resources.static_shared;
   }

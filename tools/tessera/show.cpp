@@ -52,10 +52,12 @@ std::string show_stage(const ir::Kernel& kernel, const ShowOptions& options,
                        const runtime::Target& target) {
   const std::string& stage = options.stage;
   if (stage == "ir") return ir::to_string(kernel);
-  if (stage == "layout") return codegen::draw_layouts(kernel);
-  if (stage == "explain") return codegen::explain(kernel);
-  if (stage.starts_with(kAfter)) return codegen::text_after(kernel, stage.substr(kAfter.size()));
-  const codegen::Program program = codegen::lower(kernel);
+  if (stage == "layout") return codegen::draw_layouts(kernel, target);
+  if (stage == "explain") return codegen::explain(kernel, target);
+  if (stage.starts_with(kAfter)) {
+    return codegen::text_after(kernel, stage.substr(kAfter.size()), target);
+  }
+  const codegen::Program program = codegen::lower(kernel, target);
   if (stage == "thread") return codegen::to_string(program);
   if (stage == "cuda" && !options.full) return codegen::cuda::emit_kernel_text(program);
   const KernelSource source = codegen::cuda::emit(program);
@@ -122,7 +124,8 @@ void add_show(CLI::App& app, Command& command) {
       ->check(CLI::IsMember(stages()));
   sub->add_flag("--full", options->full,
                 "with --stage cuda: the device functions too, a text that NVRTC compiles");
-  sub->add_option("--arch", options->arch, "target of ptx and sass, such as sm_90a");
+  sub->add_option("--arch", options->arch,
+                  "target that the kernel is lowered and compiled for, such as sm_90a");
   sub->callback([options, &command] { command = [options] { return show(*options); }; });
 }
 

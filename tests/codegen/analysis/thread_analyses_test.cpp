@@ -23,7 +23,7 @@ std::vector<FootprintRef> footprints_of(const Program& program) {
   for (const Stmt& stmt : program.body) {
     for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
       if (effect.access.array->space != ArraySpace::shared) return;
-      result.push_back(footprints.of(stmt, effect, {}, {}));
+      result.push_back(footprints.of(stmt, effect, program.block(), {}, {}));
     });
   }
   return result;
@@ -158,4 +158,50 @@ TEST_CASE("live registers are counted at the widest place", "[analysis]") {
       d = c * c)") + last));
   };
   CHECK(around_loop("") == around_loop("\n    e = a"));
+}
+
+TEST_CASE("in a role a value is uniform over the role", "[analysis][roles]") {
+  const Program program =
+      read_body(96, "undeclared registers r: i32[1]\nundeclared registers q: i32[1]", R"(
+    roles
+      one: threads 0 .. +32 as t
+        a = warp_sum(thread)
+        store r[0] = 1
+        store q[0] = 5
+        u = load r[0]
+        b = t
+      two: threads 32 .. +64
+        c = warp_sum(thread)
+        store r[0] = 2
+    v = load r[0]
+    w = load q[0])");
+  const UniformValues uniform(program);
+  const auto is_uniform = [&](const char* name) {
+    return uniform(ir::var(variable_of(program, name)));
+  };
+  CHECK(is_uniform("a"));        // of the only warp
+  CHECK_FALSE(is_uniform("c"));  // of each of two
+  CHECK_FALSE(is_uniform("b"));
+  // Registers that several bodies name: the roles leave different values in them.
+  CHECK_FALSE(is_uniform("v"));
+  CHECK_FALSE(is_uniform("w"));
+}
+
+TEST_CASE("the threads of a role touch what they name, by their number in the block",
+          "[analysis][roles]") {
+  const Program program = read_body(96, "shared s: i32[64] at byte 0", R"(
+    roles
+      two: threads 32 .. +64 as t
+        store s[t] = 1, proved)");
+  Footprints footprints(program);
+  const auto& role = std::get<RoleBodies>(program.body[0].node).roles[0];
+  FootprintRef found;
+  for_each_memory_effect(role.body[0], [&](const MemoryEffect& effect) {
+    found = footprints.of(role.body[0], effect, role.threads, {}, {});
+  });
+  REQUIRE(found->thread.size() == 64);
+  CHECK(found->thread[0] == 32);
+  CHECK(found->thread[63] == 95);
+  CHECK(found->warp[31] == 1);
+  CHECK(found->warp[32] == 2);
 }

@@ -59,7 +59,11 @@ TEST_CASE("f32 arithmetic rounds once and makes canonical NaNs", "[cpu][ops]") {
   CHECK(f32_bits(Op::sub, kInf, kInf) == kCanonical);
   CHECK(f32_bits(Op::sqrt, -1.0f) == kCanonical);
   CHECK(f32_bits(Op::fma, kNan, 1.0f, 1.0f) == kCanonical);
-  for (const Op op : {Op::sqrt, Op::rsqrt, Op::exp, Op::silu, Op::log1p, Op::tanh}) {
+  for (const Op op :
+       {Op::sqrt,        Op::rsqrt,       Op::exp,        Op::silu,       Op::exp2,
+        Op::log,         Op::log2,        Op::log1p,      Op::sin,        Op::cos,
+        Op::tanh,        Op::erf,         Op::floor,      Op::ceil,       Op::rint,
+        Op::exp2_approx, Op::log2_approx, Op::sin_approx, Op::cos_approx, Op::tanh_approx}) {
     CAPTURE(name(op));
     CHECK(f32_bits(op, kNan) == kCanonical);
   }
@@ -209,6 +213,13 @@ TEST_CASE("integer min, max, bits and comparisons", "[cpu][ops]") {
   CHECK(apply<uint8_t>(Op::ne, DType::i16, int16_t{3}, int16_t{4}) == 1);
   CHECK(apply<int32_t>(Op::popcount, DType::u32, 0xF0F0u) == 8);
   CHECK(apply<int32_t>(Op::popcount, DType::u64, ~uint64_t{0}) == 64);
+  CHECK(apply<int32_t>(Op::clz, DType::u64, uint64_t{1}) == 63);
+  CHECK(apply<int32_t>(Op::ffs, DType::u32, 0u) == 0);
+  CHECK(i32(Op::mulhi, INT32_MIN, INT32_MIN) == 0x40000000);
+  CHECK(i32(Op::mulhi, INT32_MIN, 1) == -1);
+  CHECK(apply<uint32_t>(Op::mulhi, DType::u32, ~0u, ~0u) == 0xFFFFFFFEu);
+  CHECK(apply<uint64_t>(Op::mulhi, DType::u64, ~uint64_t{0}, ~uint64_t{0}) == ~uint64_t{1});
+  CHECK(apply<int64_t>(Op::mulhi, DType::i64, INT64_MIN, int64_t{-1}) == 0);
 }
 
 TEST_CASE("shifts clamp as in PTX", "[cpu][ops]") {

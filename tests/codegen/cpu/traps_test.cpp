@@ -353,4 +353,25 @@ TEST_CASE("DIV_BY_ZERO traps where a thread needs the quotient", "[cpu][traps]")
   CHECK(output[10] == 7);
 }
 
+TEST_CASE("arithmetic that is printed as one that cannot wrap traps if it wraps", "[cpu][traps]") {
+  std::vector<int32_t> output(32);
+  ThreadKernel k(32);
+  const ArrayRef y = k.tensor("y", DType::i32, {integer(32)});
+  const Expr n = k.dim("n");
+  const_cast<ir::Var&>(*n->var).upper = integer(10);  // what the host has checked
+  const_cast<ir::Var&>(*n->var).lower = integer(1);
+  k.store(y, {k.thread()}, n * integer(1000));
+  const Error error = trap_of(k, {argument(output, DType::i32), argument(3'000'000)});
+  CHECK(error.code() == "INDEX_OVERFLOW");
+  CHECK(text(error).find("i32 overflow in what cannot overflow, a bug in Tessera: n * 1000") == 0);
+  k.run({argument(output, DType::i32), argument(9)}, {.traps = true});
+  CHECK(output[31] == 9000);
+
+  ThreadKernel wraps(32);
+  const ArrayRef z = wraps.tensor("z", DType::i32, {integer(32)});
+  wraps.store(z, {wraps.thread()}, wraps.scalar("s", DType::i32) * integer(1000));
+  wraps.run({argument(output, DType::i32), argument(3'000'000)}, {.traps = true});
+  CHECK(output[31] == static_cast<int32_t>(3'000'000'000 - (int64_t{1} << 32)));
+}
+
 }  // namespace tessera::codegen::cpu

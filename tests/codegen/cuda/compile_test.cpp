@@ -7,8 +7,10 @@
 
 #include "codegen/cuda/emit.h"
 #include "codegen/cuda/prelude.h"
+#include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/conversion_cases.h"
+#include "tests/support/elementary_functions.h"
 #include "tests/support/nvrtc.h"
 #include "tests/support/places.h"
 #include "tests/support/program_builder.h"
@@ -51,6 +53,14 @@ TEST_CASE("NVRTC compiles every approved text for every target", "[codegen][cuda
     CAPTURE(path.filename().string());
     check_compiles(*nvrtc, read_file(path));
   }
+}
+
+TEST_CASE("NVRTC compiles every elementary function for every target", "[codegen][cuda][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  const codegen::Program program = codegen::lower(test::elementary_kernel(256));
+  check_compiles(*nvrtc, codegen::cuda::emit(program).text);
 }
 
 TEST_CASE("NVRTC compiles the whole prelude for every target that it lists (R22.12)",

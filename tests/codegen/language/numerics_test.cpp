@@ -5,6 +5,7 @@
 
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
+#include "tests/support/elementary_functions.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -109,6 +110,98 @@ TEST_CASE("exp, rsqrt and the sigmoid are the precise ones (N02)", "[language]")
       run([](const Value& v) { return silu(v); }), [](double v) { return v / (1 + std::exp(-v)); },
       3);
   CHECK(count(text, "silu(") == 1);
+}
+
+TEST_CASE("elementary functions are the nearest value on the executor", "[language]") {
+  constexpr int64_t kCount = 1000;
+  const auto& functions = elementary_functions();
+  const auto rows = static_cast<int64_t>(functions.size());
+  const std::vector<float> inputs = elementary_inputs(kCount);
+  const HostTensor x =
+      tensor_of(DType::f32, {rows, kCount}, std::vector<double>(inputs.begin(), inputs.end()));
+  const HostTensor y(DType::f32, {rows, kCount});
+  const ir::Kernel kernel = elementary_kernel(kCount);
+  run_on_executor(kernel, {x.view(), y.view()});
+  for (int64_t i = 0; i < y.size(); ++i) {
+    const ElementaryFunction& f = functions[static_cast<size_t>(i / kCount)];
+    const float input = inputs[static_cast<size_t>(i)];
+    CAPTURE(f.name, input);
+    REQUIRE(test::error_of(f, input, static_cast<float>(y.value(i))) <= 1);
+  }
+  const std::string text = cuda_text(kernel);
+  for (const char* callee :
+       {" expf(", "exp2f(", "logf(", "log2f(", "log1pf(", "sinf(", "cosf(", "tanhf(", "erff(",
+        "exp2_approx(", "log2_approx(", "sin_approx(", "cos_approx(", "tanh_approx("}) {
+    CAPTURE(callee);
+    CHECK(count(text, callee) > 0);
+  }
+}
+
+TEST_CASE("floor, ceil and rint are exact and keep -0", "[language]") {
+  const std::vector<double> inputs = {0.0,  -0.0, 0.5, -0.5,       1.5,        2.5,
+                                      -2.5, -0.2, 1e9, 8388607.5F, -kInfinity, kInfinity};
+  std::vector<double> floors, ceils, rints;
+  for (const double v : inputs) {
+    floors.push_back(std::floor(v));
+    ceils.push_back(std::ceil(v));
+    rints.push_back(std::nearbyint(v));
+  }
+  const auto same = [](const std::vector<double>& got, const std::vector<double>& want) {
+    for (size_t i = 0; i < want.size(); ++i) {
+      CAPTURE(i);
+      CHECK(got[i] == want[i]);
+      CHECK(std::signbit(got[i]) == std::signbit(want[i]));
+    }
+  };
+  same(mapped(DType::f32, inputs, [](const Value& v) { return floor(v); }), floors);
+  same(mapped(DType::f32, inputs, [](const Value& v) { return ceil(v); }), ceils);
+  same(mapped(DType::f32, inputs, [](const Value& v) { return rint(v); }), rints);
+  CHECK(std::isnan(mapped(DType::f32, {kNaN}, [](const Value& v) { return floor(v); })[0]));
+  const auto in_bf16 = [](const Value& v) { return ceil(cast(DType::bf16, v)); };
+  CHECK(mapped(DType::bf16, {-1.75, 2.25}, in_bf16) == std::vector<double>{-1, 3});
+}
+
+TEST_CASE("clz, ffs and mulhi are those of the machine", "[language]") {
+  const std::vector<double> inputs = {0, 1, 2, 3, 255, 65536, 4026531840.0, 4294967295.0};
+  const auto bits_of = [](const Value& v) { return cast(DType::u32, v); };
+  const auto wide = [](const Value& v) { return cast(DType::u64, v) << 20; };
+  const auto of = [&](const auto& compute) { return mapped(DType::i32, inputs, compute); };
+  CHECK(of([&](const Value& v) { return clz(bits_of(v)); }) ==
+        std::vector<double>{32, 31, 30, 30, 24, 15, 0, 0});
+  CHECK(of([&](const Value& v) { return ffs(bits_of(v)); }) ==
+        std::vector<double>{0, 1, 2, 1, 1, 17, 29, 1});
+  // as floats, 4294967295 is 2^32
+  const std::vector<double> some = {0, 1, 2, 3, 255, 65536};
+  CHECK(mapped(DType::i32, some, [&](const Value& v) { return clz(wide(v)); }) ==
+        std::vector<double>{64, 43, 42, 42, 36, 27});
+  CHECK(mapped(DType::i32, some, [&](const Value& v) { return ffs(wide(v)); }) ==
+        std::vector<double>{0, 21, 22, 21, 21, 37});
+  const std::vector<double> factors = {0, 1, -1, 65536, -65536, 2147483520.0};
+  CHECK(mapped(DType::i32, factors, [](const Value& v) { return mulhi(i32(v), i32(v)); }) ==
+        std::vector<double>{0, 0, 0, 1, 1, 1073741696.0});
+  CHECK(mapped(DType::i32, factors, [](const Value& v) { return mulhi(i32(v), -1); }) ==
+        std::vector<double>{0, -1, 0, -1, 0, -1});
+  const auto high = [](const Value& v) {
+    const Value x = cast(DType::u64, i64(v));  // -1 is 2^64 - 1
+    return cast(DType::i32, mulhi(x, x) >> 40);
+  };
+  CHECK(mapped(DType::i32, {-1}, high) == std::vector<double>{16777215});
+  const auto high_signed = [](const Value& v) { return i32(mulhi(i64(v) << 40, i64(v) << 30)); };
+  CHECK(mapped(DType::i32, {-100, 100}, high_signed) == std::vector<double>{640000, 640000});
+}
+
+TEST_CASE("functions refuse other dtypes", "[language]") {
+  Builder k("dtypes");
+  auto x = k.input("x", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  const Value v = x(k.thread());
+  CHECK(error_of([&] { log2(v); }).find("operand of 'log2' has the wrong dtype") !=
+        std::string::npos);
+  CHECK(error_of([&] { exp2_approx(v); }).find("f32") != std::string::npos);
+  CHECK(error_of([&] { clz(v); }).find("u32 or u64") != std::string::npos);
+  CHECK(error_of([&] {
+          mulhi(cast(DType::u8, v), cast(DType::u8, v));
+        }).find("i32, u32, i64 or u64") != std::string::npos);
 }
 
 TEST_CASE("a product and a sum round twice, fma once (N03)", "[language]") {

@@ -195,6 +195,6 @@ TEST_CASE("a view that begins in a branch is refused behind it", "[language]") {
     const std::string text = error_of([&] { k.copy(*view, y); });
     CHECK(text.find("is used outside the loop or branch it begins in [VALUE_ESCAPED]") !=
           std::string::npos);
-    CHECK(text.find("begin it in front of the loop or branch") != std::string::npos);
+    CHECK(text.find("begin it before the loop or branch") != std::string::npos);
   }
 }

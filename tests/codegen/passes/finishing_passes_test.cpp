@@ -1,5 +1,6 @@
-// drop_checks, remove_dead, inline_loads and choose_unroll on small programs of the thread IR.
+// The passes of finish() on small programs of the thread IR.
 
+#include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/inline_loads.h"
 #include "codegen/passes/remove_dead.h"
@@ -130,4 +131,48 @@ TEST_CASE("many slots that only move go in four rounds", "[passes]") {
       place = i * 1
       store r[place] = 0)")
             .find("at once") == std::string::npos);
+}
+
+TEST_CASE("a guarded vector load branches where its registers only move, or the memory is written",
+          "[passes]") {
+  const auto is_by_branch = [](const char* memory, const char* body) {
+    codegen::Program program = read_body(64, memory, body);
+    codegen::choose_access_forms(program);
+    return std::get<codegen::Load>(program.body[1].node).by_branch;
+  };
+  const char* constant = "param g: f32[n], read only\nparam o: f32[n]";
+  const char* moved = R"(
+    registers r: f32[4]
+    r[0 .. +4] = load g[cast<i64>(thread * 4) .. +4], guarded, if thread < n
+    store o[cast<i64>(thread * 4) .. +4] = r[0 .. +4], guarded, if thread < n)";
+  const char* computed = R"(
+    registers r: f32[4]
+    r[0 .. +4] = load g[cast<i64>(thread * 4) .. +4], guarded, if thread < n
+    x = load r[0]
+    store o[cast<i64>(thread)] = x, guarded, if thread < n)";
+  CHECK(is_by_branch(constant, moved));
+  CHECK_FALSE(is_by_branch(constant, computed));
+  CHECK(is_by_branch("param g: f32[n]\nparam o: f32[n]", computed));
+  CHECK_FALSE(is_by_branch(constant, R"(
+    registers r: f32[4]
+    r[0 .. +4] = load g[cast<i64>(thread * 4) .. +4], proved
+    store o[cast<i64>(thread * 4) .. +4] = r[0 .. +4], proved)"));
+}
+
+TEST_CASE("operands of products in an inner loop are computed where they are stored", "[passes]") {
+  const auto is_kept = [](const char* head) {
+    const std::string body = std::string(R"(
+    registers a: f32[4]
+    registers b: f32[2]
+    registers c: f32[4] = 0
+    x = load g[0], proved
+    store a[0] = x
+)") + head + "\n      c[0 .. +4] += mma a[0 .. +4] * b[0 .. +2]";
+    codegen::Program program = read_body(64, "param g: f32[n], read only", body.c_str());
+    codegen::choose_access_forms(program);
+    return std::get<codegen::Store>(program.body[4].node).kept_for_loops;
+  };
+  CHECK(is_kept("    for i = 0; < n; += 1"));
+  CHECK_FALSE(is_kept("    unrolled i = 0; < 4; += 1"));
+  CHECK_FALSE(is_kept("    if thread < n"));
 }

@@ -1,9 +1,10 @@
-// place_shared, place_declarations, keep_blocks and check_reached on small programs of the thread IR.
+// arrange_shared, place_arena, place_declarations, keep_blocks and check_reached on small programs of the thread IR.
 
+#include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/check_reached.h"
 #include "codegen/passes/keep_blocks.h"
+#include "codegen/passes/place_arena.h"
 #include "codegen/passes/place_declarations.h"
-#include "codegen/passes/place_shared.h"
 #include "tests/support/catch.h"
 #include "tests/support/program_text.h"
 #include "tests/support/run_kernel.h"
@@ -14,10 +15,11 @@ using test::read_body;
 
 namespace {
 
-/// The offsets and the arena that place_shared chooses.
+/// The offsets and the arena that the two passes choose.
 std::string placed(int threads, const char* memory, const char* body) {
   codegen::Program program = read_body(threads, memory, body);
-  const std::vector<std::string> notes = codegen::place_shared(program);
+  codegen::arrange_shared(program);
+  const std::vector<std::string> notes = codegen::place_arena(program);
   std::string text = body_text(program);
   for (const std::string& note : notes) text += note.substr(note.find("shared")) + "\n";
   return text;
@@ -47,6 +49,15 @@ TEST_CASE("columns that would meet in one bank are exchanged or padded apart", "
   CHECK(padded.find("rows 49 elements apart") != std::string::npos);
 }
 
+TEST_CASE("the threads of a role decide the arrangement of what it uses", "[passes][roles]") {
+  const std::string exchanged = placed(96, "shared s: f32[32, 32]", R"(
+    roles
+      a: threads 32 .. +64 as t
+        store s[open] = 1 at [t % 32, 0], proved
+        x = load s[open] at [0, t % 32], proved)");
+  CHECK(exchanged.find("16-byte chunks exchanged by xor") != std::string::npos);
+}
+
 TEST_CASE("arrays overlap in the arena where it would cost blocks, if they are not used together",
           "[passes]") {
   const std::string text = placed(32, "shared a: f32[16384]\nshared b: f32[16384]", R"(
@@ -62,7 +73,8 @@ TEST_CASE("arrays overlap in the arena where it would cost blocks, if they are n
 TEST_CASE("an arena beyond what a block may have is refused", "[passes]") {
   codegen::Program program =
       read_body(32, "shared a: f32[60000]", "store a[open] = 1 at [thread], proved");
-  const std::string text = test::error_of([&] { codegen::place_shared(program); });
+  codegen::arrange_shared(program);
+  const std::string text = test::error_of([&] { codegen::place_arena(program); });
   CHECK(text.find("the block needs more shared memory than there is") != std::string::npos);
   CHECK(text.find("SMEM_LIMIT") != std::string::npos);
 }
@@ -129,4 +141,42 @@ TEST_CASE("threads that may have left are told apart at what waits for them", "[
       barrier
       return if thread < i)"))
             .find("RETURN_BEFORE_BARRIER") != std::string::npos);
+}
+
+TEST_CASE("registers that one role names are declared in it", "[passes][roles]") {
+  codegen::Program program =
+      read_body(96,
+                "undeclared registers both: i32[1]\nundeclared registers own: i32[2]\n"
+                "undeclared registers later: i32[1]",
+                R"(
+    roles
+      a: threads 0 .. +32
+        store both[0] = 1
+        store own[0] = 2
+        store later[0] = 3
+      b: threads 32 .. +64
+        store both[0] = 4
+    x = load later[0])");
+  codegen::place_declarations(program);
+  CHECK(body_text(program) ==
+        "registers both: i32[1]\n"
+        "registers later: i32[1]\n"
+        "roles\n"
+        "  a: threads 0 .. +32\n"
+        "    store both[0] = 1\n"
+        "    registers own: i32[2]\n"
+        "    store own[0] = 2\n"
+        "    store later[0] = 3\n"
+        "  b: threads 32 .. +64\n"
+        "    store both[0] = 4\n"
+        "x = load later[0]\n");
+}
+
+TEST_CASE("a role's barrier after threads have left is refused", "[passes][roles]") {
+  const std::string text = refusal(read_body(96, "", R"(
+    return if thread < 3
+    roles
+      a: threads 0 .. +64
+        named barrier 1 of 64 threads)"));
+  CHECK(text.find("RETURN_BEFORE_BARRIER") != std::string::npos);
 }

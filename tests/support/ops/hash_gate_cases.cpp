@@ -64,6 +64,32 @@ OpCase mask_case(int64_t tokens, int64_t topk, int64_t num_tokens, DType dtype, 
   return test;
 }
 
+void add_out_of_range(std::vector<OpCase>& cases, int64_t experts) {
+  OpCase unknown =
+      gate_case({11, 4, experts, 50, DType::i64}, {{"num_shared_experts", int64_t{2}}});
+  unknown.label += " tokens out of range";
+  unknown.inputs["token_ids"] =
+      tensor_of(DType::i64, {11}, {3, -1, 49, 50, 4294967299, -4294967293, 0, 1e18, 7, 8, 9});
+  cases.push_back(unknown);
+  OpCase nowhere = gate_case({23, 4, experts}, {{"scale", std::string("routed")}});
+  nowhere.label += " experts out of range";
+  HostTensor& table = nowhere.inputs["table"];
+  for (int64_t i = 0; i < table.size(); i += 3) {
+    table.set_value(i, i % 2 == 0 ? -1 : i % 5 == 0 ? 2147483647.0 : static_cast<double>(experts));
+  }
+  cases.push_back(std::move(nowhere));
+  OpCase infinite = gate_case({60, 4, experts}, {{"num_shared_experts", int64_t{2}}});
+  infinite.label += " logits that are not finite";
+  HostTensor& some = infinite.inputs["logits"];
+  for (int64_t t = 0; t < 60; ++t) {
+    some.set_value(t * experts + t % experts, t % 3 == 0   ? kNan
+                                              : t % 3 == 1 ? kInfinity
+                                                           : -kInfinity);
+  }
+  cases.push_back(padded(infinite, 55));
+  cases.push_back(std::move(infinite));
+}
+
 }  // namespace
 
 std::vector<OpCase> hash_gate_cases() {
@@ -89,6 +115,9 @@ std::vector<OpCase> hash_gate_cases() {
   cases.push_back(gate_case({0, 4, 9}));
   cases.push_back(gate_case({1, 1, 1, 1}));
   cases.push_back(strided(gate_case({17, 6, 30}, kShared), "logits", 37));
+  cases.push_back(strided(gate_case({17, 6, 32}, kShared), "logits", 37));
+  cases.push_back(strided(gate_case({17, 6, 32}, kShared), "logits", 40));
+  cases.push_back(gate_case({9, 6, 516}));  // rows too long to be read whole
   for (const int64_t num_tokens : {-2147483647, -1, 0, 1, 16, 17, 18, 2147483647}) {
     cases.push_back(padded(gate_case({17, 6, 30}, kRouted), num_tokens));
   }
@@ -102,26 +131,8 @@ std::vector<OpCase> hash_gate_cases() {
   scores.tolerances["topk_weights"] = Tolerance{1e-4, 1e-8};  // subnormal scores have few bits
   cases.push_back(std::move(scores));
 
-  OpCase unknown = gate_case({11, 4, 30, 50, DType::i64}, kShared);
-  unknown.label += " tokens out of range";
-  unknown.inputs["token_ids"] =
-      tensor_of(DType::i64, {11}, {3, -1, 49, 50, 4294967299, -4294967293, 0, 1e18, 7, 8, 9});
-  cases.push_back(unknown);
-  OpCase nowhere = gate_case({23, 4, 30}, kRouted);
-  nowhere.label += " experts out of range";
-  HostTensor& table = nowhere.inputs["table"];
-  for (int64_t i = 0; i < table.size(); i += 3) {
-    table.set_value(i, i % 2 == 0 ? -1 : i % 5 == 0 ? 2147483647 : 30);
-  }
-  cases.push_back(std::move(nowhere));
-  OpCase infinite = gate_case({60, 4, 30}, kShared);
-  infinite.label += " logits that are not finite";
-  HostTensor& some = infinite.inputs["logits"];
-  for (int64_t t = 0; t < 60; ++t) {
-    some.set_value(t * 30 + t % 30, t % 3 == 0 ? kNan : t % 3 == 1 ? kInfinity : -kInfinity);
-  }
-  cases.push_back(padded(infinite, 55));
-  cases.push_back(std::move(infinite));
+  for (const int64_t experts : {30, 32})
+    add_out_of_range(cases, experts);  // 32: whole rows are read
   return cases;
 }
 

@@ -110,6 +110,12 @@ std::vector<OpCase> topk_plan_cases();
 /// Both ratios and pools, chunks of every length, tables with holes and too few columns.
 std::vector<OpCase> compress_plan_cases();
 std::vector<OpCase> compress_plan_decode_cases();
+std::vector<OpCase> compress_fwd_cases();
+std::vector<OpCase> compress_state_write_cases();
+std::vector<OpCase> compress_decode_cases();
+std::vector<OpCase> compress_store_cases();
+std::vector<OpCase> compress_decode_store_cases();
+std::vector<OpCase> compress_prefill_cases();
 
 /// The cases of one op by its name. Errors: std::out_of_range for an op without.
 std::vector<OpCase> cases_of(const std::string& op);

@@ -92,9 +92,82 @@ PromiseCase chunk(const std::string& label, const Chunk& values, const std::stri
           refusal};
 }
 
-}  // namespace
+/// Of ratio 4, for 128 channels; the slots and rows of one window are there.
+PromiseCase window(const std::string& op, const std::string& label, const std::vector<double>& plan,
+                   const std::string& refusal) {
+  const bool is_decode = op.find("decode") != std::string::npos;
+  const bool is_stored = op.find("store") != std::string::npos;
+  PromiseCase test = {label,
+                      op,
+                      {{"x", tensor_of(DType::f32, {is_decode ? 1 : 8, 512}, {0})},
+                       {"ape", tensor_of(DType::f32, {8, 128}, {0})},
+                       {"state", tensor_of(DType::f32, {8, 512}, {0})},
+                       {"plan", tensor_of(DType::i32, {1, 8}, plan)}},
+                      {{"ratio", int64_t{4}}},
+                      refusal};
+  if (is_stored) {
+    test.inputs["norm_weight"] = tensor_of(DType::f32, {128}, {1});
+    test.inputs["cos_sin"] = tensor_of(DType::f32, {9, 64}, {1});
+    test.inputs["cache"] = tensor_of(DType::bf16, {5, 128}, {0});
+    test.params["format"] = std::string("bf16");
+  }
+  return test;
+}
 
-std::vector<PromiseCase> serving_promise_cases() {
+PromiseCase write(const std::string& label, const std::vector<double>& plan,
+                  const std::string& refusal) {
+  return {label,
+          "compress_state_write",
+          {{"x", tensor_of(DType::f32, {8, 512}, {0})},
+           {"write_plan", tensor_of(DType::i32, {2, 2}, plan)},
+           {"state", tensor_of(DType::f32, {8, 512}, {0})}},
+          {{"ratio", int64_t{4}}},
+          refusal};
+}
+
+std::string out_of_plan(const std::string& op, const std::string& expected,
+                        const std::string& got) {
+  return "tessera: " + op + ": argument 'plan' has a value out of range\n  expected  " + expected +
+         "\n  got       " + got;
+}
+
+std::vector<PromiseCase> compressor_promise_cases() {
+  std::vector<PromiseCase> cases;
+  for (const char* op : {"compress_fwd", "compress_store"}) {
+    cases.push_back(window(op, "a window in range", {7, 7, 0, -1, -1, 4, 0, 0}, ""));
+    cases.push_back(window(op, "padding", {-1, -1, -1, -1, -1, -1, -1, -1}, ""));
+    cases.push_back(window(op, "a row beyond x", {8, 7, 0, -1, -1, -1, 0, 0},
+                           out_of_plan(op, "-1, or 7 .. 7", "8 at [0, 0]")));
+    cases.push_back(window(op, "a slot beyond the state", {5, 7, 2, 7, -1, -1, 0, 0},
+                           out_of_plan(op, "0 .. 6", "7 at [0, 3]")));
+    cases.push_back(window(op, "more slots than a window has", {7, 7, 9, 0, 4, -1, 0, 0},
+                           out_of_plan(op, "0 .. 8", "9 at [0, 2]")));
+  }
+  for (const char* op : {"compress_decode", "compress_decode_store"}) {
+    cases.push_back(window(op, "a token in range", {0, 7, 8, 0, 4, 4, 0, 0}, ""));
+    cases.push_back(window(op, "a slot beyond the state", {0, 6, 8, 0, 6, -1, 0, 0},
+                           out_of_plan(op, "0 .. 5", "6 at [0, 4]")));
+    cases.push_back(window(op, "an older slot that is not there", {0, 7, 8, -1, 4, -1, 0, 0},
+                           out_of_plan(op, "0 .. 4", "-1 at [0, 3]")));
+  }
+  cases.push_back(window("compress_store", "a location beyond the cache",
+                         {7, 7, 0, -1, -1, 5, 0, 0},
+                         out_of_plan("compress_store", "-1, or 0 .. 4", "5 at [0, 5]")));
+  cases.push_back(window("compress_store", "a position without an angle",
+                         {7, 15, 0, -1, -1, 4, 0, 0},
+                         "tessera: compress_store: argument 'cos_sin' has too few rows\n"
+                         "  expected  a row of position 12\n"
+                         "  got       9 rows"));
+  cases.push_back(write("slots in range, and padding", {3, 7, -1, -1}, ""));
+  cases.push_back(write("a slot beyond the state", {3, 8, -1, -1},
+                        "tessera: compress_state_write: argument 'write_plan' has a value out of "
+                        "range\n"
+                        "  expected  -1, or 0 .. 7\n"
+                        "  got       8 at [0, 1]"));
+  return cases;
+}
+
+std::vector<PromiseCase> other_promise_cases() {
   return {
       hashed("all in range", {}, ""),
       hashed("a row of padding, of which nothing is read", {.token = 7, .num_tokens = 1}, ""),
@@ -173,6 +246,15 @@ std::vector<PromiseCase> serving_promise_cases() {
             "  expected  at least 2\n"
             "  got       1"),
   };
+}
+
+}  // namespace
+
+std::vector<PromiseCase> serving_promise_cases() {
+  std::vector<PromiseCase> cases = compressor_promise_cases();
+  const std::vector<PromiseCase> others = other_promise_cases();
+  cases.insert(cases.end(), others.begin(), others.end());
+  return cases;
 }
 
 }  // namespace tessera::test

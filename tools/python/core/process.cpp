@@ -109,6 +109,7 @@ std::function<void(Options&)> setter_of(const std::string& name, nb::object valu
                                      {"nvrtc", &Options::nvrtc},
                                      {"arch", &Options::arch},
                                      {"dump_dir", &Options::dump_dir},
+                                     {"pass_dump_dir", &Options::pass_dump_dir},
                                      {"override_dir", &Options::override_dir}}) {
     if (name == word) return set(member, text());
   }

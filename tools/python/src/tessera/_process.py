@@ -36,7 +36,7 @@ def configure(**options: Any) -> None:
 
     The names are those of `Options` in runtime/options.h: cache_roots, cuda_homes and nvrtc_folders (lists of str), cache ("rw", "ro",
     "off"), trust ("user", "group"), jit ("on", "warn", "error", "off"), log ("error", "warn", "info", "debug"),
-    cache_key_file, record, nvrtc, arch, dump_dir, override_dir (str), pdl, line_info, check_spills (bool), traps (bool or
+    cache_key_file, record, nvrtc, arch, dump_dir, pass_dump_dir, override_dir (str), pdl, line_info, check_spills (bool), traps (bool or
     None), cache_max_bytes, cache_max_entries, peer_patience_ms, jobs (int), on_compile and on_load (functions of a dict
     with op, spec, target, key, reason, ended, failed, ms).
 

@@ -1,6 +1,7 @@
 #pragma once
-// What the emitter must know about a whole program before it prints: which arithmetic is index
-// arithmetic, and what becomes of registers.
+// How a program uses its values: which arithmetic is index arithmetic, which cannot wrap, and what becomes of
+// registers. The printer writes a plain `a + b` where may_wrap() is false; the checked executor traps there if
+// the sum wraps after all.
 
 #include <map>
 #include <set>
@@ -8,7 +9,7 @@
 #include "codegen/analysis/int_range.h"
 #include "codegen/thread_ir/effects.h"
 
-namespace tessera::codegen::cuda {
+namespace tessera::codegen {
 
 /// What becomes of an expression's result.
 enum class Role {
@@ -38,10 +39,6 @@ class Usage {
   /// The role of what is stored to the array: operand if only matrix products and conversions read it.
   Role store_role(const Array& to) const;
 
-  /// True if matrix products read the register array in a loop that does not fill it. A compiler
-  /// would move what fills it into that loop, to compute it again on every round.
-  bool is_kept_for_loop(const Array& array) const;
-
   /// True if a signed sum, difference, product or negation may leave its type: it depends on memory,
   /// another thread or a scalar parameter, or what is known of indices and extents does not exclude it.
   /// An i32 index wraps where it depends on extents alone, or on loaded values under a guard. Indices
@@ -62,9 +59,6 @@ class Usage {
   /// above a wait for the kernel that writes it.
   bool is_constant(const Array& array) const { return array.is_constant() && !waits_for_previous_; }
 
-  /// True if what the register array holds goes nowhere but to memory, as it is.
-  bool is_only_moved(const Array& array) const { return !computed_on_.contains(&array); }
-
   /// True if the register array takes part in an access of more than one element.
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
@@ -75,7 +69,7 @@ class Usage {
   bool depends_on_data(const Expr& e) const { return depends_on(e, data_); }
   static bool depends_on(const Expr& e, const std::set<const ir::Var*>& vars);
   void mark_data(const Body& body);
-  void mark_reads(const Body& body, int loops = 0);
+  void mark_reads(const Body& body);
   void mark_read(const Stmt& stmt, const RegisterEffect& effect);
   void visit(const Body& body);
   // Each kind of statement: notes what it uses.
@@ -87,8 +81,12 @@ class Usage {
   void look(const Packed& packed);
   void look(const LoadMatrix& matrices);
   void look(const Mma& mma);
+  void look(const Wgmma& wgmma);
+  void look(const WgmmaSync& sync);
+  void look(const ProxyFence&) {}
   void look(const For& loop);
   void look(const If& branch);
+  void look(const RoleBodies& bodies);
   void look(const Collective& collective);
   void look(const Declare& declare);
   void look(const Present&) {}
@@ -100,6 +98,7 @@ class Usage {
   void look(const Return& leave);
   void look(const Barrier&) {}
   void look(const WarpBarrier&) {}
+  void look(const NamedBarrier&) {}
   void look(const Comment&) {}
   void look(const Dependency&) {}
   void look(const AsyncCommit&) {}
@@ -116,11 +115,8 @@ class Usage {
   std::set<const ir::Node*> guarded_;
   mutable IntRanges ranges_;  // remembers
   std::set<const Array*> accessed_;
-  std::set<const Array*> computed_on_;
   std::set<const Array*> vectors_;
   std::set<const Array*> read_;  // by other statements than the products of an Mma and conversions
-  // Loops, not counting unrolled ones, around what fills an array and around products that read it.
-  std::map<const Array*, int> fill_loops_, product_loops_;
 };
 
-}  // namespace tessera::codegen::cuda
+}  // namespace tessera::codegen

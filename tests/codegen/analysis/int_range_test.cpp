@@ -16,15 +16,15 @@ struct Ranges {
   ProgramBuilder k{"sample", 128};
   IntRanges ranges{[](const ir::Var&) { return Expr(); }, 128};
 
-  void check(const Expr& e, double low, double high) {
+  void check(const Expr& e, int64_t low, int64_t high) {
     CAPTURE(to_string(e));
-    const IntRange range = ranges.of(e);
+    const Interval range = ranges.of(e);
     CHECK(range.low == low);
     CHECK(range.high == high);
   }
 };
 
-constexpr double kMin = -0x1p31, kMax = 0x1p31 - 1;
+constexpr int64_t kMin = -(int64_t{1} << 31), kMax = (int64_t{1} << 31) - 1;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ TEST_CASE("ranges of indices and what comes of them", "[codegen]") {
   r.check(t % number(32), 0, 31);
   r.check((t - number(3)) % number(32), -3, 31);
   r.check(t % number(0), kMin, kMax);
-  r.check(any / number(4), -0x1p29, 0x1p29 - 1);  // 2^31 - 1 is cut off
+  r.check(any / number(4), -(1 << 29), (1 << 29) - 1);  // 2^31 - 1 is cut off
   r.check(ir::binary(Op::min, any, number(9)), kMin, 9);
   r.check(ir::binary(Op::max, any, number(9)), 9, kMax);
   r.check(ir::select(any < t, t, number(-1)), -1, 127);
@@ -62,8 +62,8 @@ TEST_CASE("what may have wrapped has any value of its type", "[codegen]") {
   const Expr fits = t * number(16909320), wraps = t * number(16909321);  // 127 of them: 2^31 + 8
   CHECK(r.ranges.may_wrap(wraps));
   r.check(wraps, kMin, kMax);
-  r.check(wraps / number(2), -0x1p30, 0x1p30 - 1);
-  CHECK(127.0 * 16909320 == kMax + 1 - 8);
+  r.check(wraps / number(2), -(1 << 30), (1 << 30) - 1);
+  CHECK(int64_t{127} * 16909320 == kMax + 1 - 8);
   CHECK_FALSE(r.ranges.may_wrap(fits));
   CHECK_FALSE(r.ranges.may_wrap(t - number(1)));
   CHECK(r.ranges.may_wrap(ir::unary(Op::neg, r.k.scalar("any", DType::i32))));

@@ -1,11 +1,10 @@
-#include "codegen/cuda/usage.h"
+#include "codegen/analysis/usage.h"
 
 #include <algorithm>
 
 #include "codegen/thread_ir/walk.h"
 
-namespace tessera::codegen::cuda {
-namespace {}  // namespace
+namespace tessera::codegen {
 
 Role argument_role(const ir::Node& node, size_t arg, Role role) {
   const bool is_float = tessera::is_float(node.args[arg]->type);
@@ -59,12 +58,6 @@ Role Usage::store_role(const Array& to) const {
   return to_arithmetic ? Role::operand : Role::value;
 }
 
-bool Usage::is_kept_for_loop(const Array& array) const {
-  const auto filled = fill_loops_.find(&array), read = product_loops_.find(&array);
-  return filled != fill_loops_.end() && read != product_loops_.end() &&
-         filled->second < read->second;
-}
-
 bool Usage::may_wrap(const Expr& e, Role role) const {
   if (role == Role::index) {
     if (e->type != DType::i32 || !ranges_.may_wrap(e) || depends_on(e, scalar_data_)) return false;
@@ -100,7 +93,7 @@ void Usage::mark_data(const Body& body) {
         const bool has_scalars =
             depends_on(loop->begin, scalar_data_) || depends_on(loop->end, scalar_data_);
         if (has_scalars) scalar_data_.insert(var.get());
-      } else if (!std::holds_alternative<Present>(stmt.node)) {
+      } else if (var->kind != ir::VarKind::thread && !std::holds_alternative<Present>(stmt.node)) {
         data_.insert(var.get());
       }
     });
@@ -108,30 +101,15 @@ void Usage::mark_data(const Body& body) {
   }
 }
 
-void Usage::mark_reads(const Body& body, int loops) {
-  const auto deepest = [&](std::map<const Array*, int>& depths, const ArrayRef& array) {
-    int& depth = depths[array.get()];
-    depth = std::max(depth, loops);
-  };
-  for (const Stmt& stmt : body) {
+void Usage::mark_reads(const Body& body) {
+  walk(body, [this](const Stmt& stmt) {
     for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
-      const ArrayRef& array = effect.access.array;
-      if (!effect.writes || effect.atomic) {
-        read_.insert(array.get());
-        computed_on_.insert(array.get());
-      }
-      if (effect.writes) deepest(fill_loops_, array);
+      if (!effect.writes || effect.atomic) read_.insert(effect.access.array.get());
     });
     for_each_register_effect(stmt, [&](const RegisterEffect& effect) {
       if (effect.reads) mark_read(stmt, effect);
-      if (effect.reads && effect.use == RegisterUse::multiplied) {
-        deepest(product_loops_, effect.slice.array);
-      }
     });
-    const auto* loop = std::get_if<For>(&stmt.node);
-    const bool is_loop = repeats(stmt) && (loop == nullptr || !loop->unrolled);
-    for_each_body(stmt, [&](const Body& inner) { mark_reads(inner, is_loop ? loops + 1 : loops); });
-  }
+  });
 }
 
 void Usage::mark_read(const Stmt& stmt, const RegisterEffect& effect) {
@@ -140,10 +118,10 @@ void Usage::mark_read(const Stmt& stmt, const RegisterEffect& effect) {
     case RegisterUse::multiplied:
       return;
     case RegisterUse::moved:
+    case RegisterUse::computed:
       read_.insert(array);
       return;
     case RegisterUse::converted: {
-      computed_on_.insert(array);
       // To another dtype: every NaN becomes canonical.
       bool as_it_is = true;
       for_each_register_effect(stmt, [&](const RegisterEffect& other) {
@@ -152,15 +130,10 @@ void Usage::mark_read(const Stmt& stmt, const RegisterEffect& effect) {
       if (as_it_is) read_.insert(array);
       return;
     }
-    case RegisterUse::computed:
-      read_.insert(array);
-      computed_on_.insert(array);
-      return;
   }
 }
 
-// Backwards: every use of a variable or array stands behind its definition, so it has been seen by
-// then.
+// Backwards: uses follow their definition, so all of them have been seen when it is.
 void Usage::visit(const Body& body) {
   for (size_t i = body.size(); i-- > 0;) {
     std::visit([&](const auto& node) { look(node); }, body[i].node);
@@ -212,6 +185,17 @@ void Usage::look(const Mma& mma) {
   for (const Slice* slice : {&mma.c, &mma.a, &mma.b}) use(*slice, 4);
 }
 
+void Usage::look(const Wgmma& wgmma) {
+  use(wgmma.c, 4);
+  if (wgmma.a.array) use(wgmma.a, 4);
+  if (wgmma.left.first.array) use(wgmma.left.first);
+  use(wgmma.right.first);
+}
+
+void Usage::look(const WgmmaSync& sync) {
+  if (sync.c.array) use(sync.c, 4);
+}
+
 void Usage::look(const For& loop) {
   visit(loop.body);
   for (const Expr& bound : {loop.begin, loop.end, loop.step}) use(bound, Role::index);
@@ -221,6 +205,10 @@ void Usage::look(const If& branch) {
   visit(branch.then);
   visit(branch.otherwise);
   use(branch.condition, Role::value);
+}
+
+void Usage::look(const RoleBodies& bodies) {
+  for (const RoleBodies::Role& role : bodies.roles) visit(role.body);
 }
 
 void Usage::look(const Collective& collective) {
@@ -285,4 +273,4 @@ void Usage::use(const Slice& slice, int width) {
   use(slice.base, Role::index);
 }
 
-}  // namespace tessera::codegen::cuda
+}  // namespace tessera::codegen

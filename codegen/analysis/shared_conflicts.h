@@ -1,0 +1,73 @@
+#pragma once
+// Which accesses to shared memory need an order: what a statement touches under the loops and
+// conditions around it, and how that meets what is pending.
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "codegen/analysis/footprint.h"
+#include "codegen/analysis/pending_accesses.h"
+#include "codegen/analysis/uniform.h"
+
+namespace tessera::codegen {
+
+using Accesses = std::vector<FootprintRef>;
+
+/// Two accesses that need an order; none if `order` is Group::thread.
+struct Conflict {
+  Group order = Group::thread;
+  FootprintRef before, after;
+};
+
+class SharedConflicts {
+ public:
+  /// Of the threads of the block until enter_role().
+  explicit SharedConflicts(const Program& program)
+      : footprints_(program), block_(program.block()), group_(block_) {}
+
+  // ---- where the current statement stands
+  void enter_loop(const Rounds& rounds) { loops_.push_back(rounds); }
+  void leave_loop() { loops_.pop_back(); }
+  const std::vector<Rounds>& loops() const { return loops_; }
+  void enter_then(const If& branch) { predicates_.push_back(branch.condition); }
+  void enter_otherwise(const If& branch) { predicates_.back() = negation(branch); }
+  void leave_branch() { predicates_.pop_back(); }
+  void enter_role(const ThreadGroup& group) { group_ = group; }
+  void leave_role() { group_ = block_; }
+  /// The threads that come here.
+  const ThreadGroup& group() const { return group_; }
+
+  // ---- questions
+  /// All shared accesses of a statement or body, inner ones included, with the predicates above them.
+  Accesses accesses_of(const Stmt& stmt);
+  Accesses accesses_of(const Body& body);
+  Group order_between(const FootprintRef& before, const FootprintRef& after);
+  /// The strongest order that is missing between what is pending and what comes next.
+  Conflict conflict_with(const std::vector<PendingAccess>& pending, const Accesses& next);
+  /// True if a value, or the bounds of a loop, are the same for all threads of each warp of the group.
+  bool is_same_in_warps(const Expr& e, const UniformValues& uniform) const;
+  bool is_same_in_warps(const For& loop, const UniformValues& uniform) const;
+
+ private:
+  void collect(const Stmt& stmt, Accesses& out);
+  void collect(const Body& body, Accesses& out);
+  /// One object per condition, so that the footprints under it are found again.
+  Expr negation(const If& branch);
+
+  Footprints footprints_;
+  const ThreadGroup block_;
+  ThreadGroup group_;
+  std::vector<Rounds> loops_;  // around the current statement
+  std::vector<Expr> predicates_;
+  std::map<const ir::Node*, Expr> negations_;
+  std::map<std::pair<const Footprint*, const Footprint*>, Group> orders_;
+};
+
+/// The period in which the shared accesses of a loop's body, and the conditions on them, repeat; 1 if it
+/// is above `most`.
+int64_t period_of_accesses(const For& loop, int64_t most);
+/// How many groups of accesses a body leaves in flight, at most `most`.
+int64_t max_under_way(const Body& body, int64_t most);
+
+}  // namespace tessera::codegen

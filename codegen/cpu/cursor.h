@@ -1,0 +1,51 @@
+#pragma once
+// Who executes, and where: a group of threads that run in lockstep has one cursor.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/thread_group.h"
+
+namespace tessera::codegen::cpu {
+
+/// The threads that execute a statement: lanes[i] is 1 for active threads, all of which lie in
+/// [begin, end).
+struct Mask {
+  uint8_t* lanes = nullptr;
+  int begin = 0, end = 0, count = 0;
+
+  bool dense() const { return count == end - begin; }
+};
+
+/// Calls f(lane) for each active lane, in order.
+template <class F>
+void for_each_lane(const Mask& mask, const F& f) {
+  if (mask.dense()) {
+    for (int lane = mask.begin; lane < mask.end; ++lane) f(lane);
+  } else {
+    for (int lane = mask.begin; lane < mask.end; ++lane) {
+      if (mask.lanes[lane] != 0) f(lane);
+    }
+  }
+}
+
+/// Where a group of threads stands: all of the block, or those of one role. Its threads run in lockstep,
+/// so a wait of some of them stops the group.
+struct Cursor {
+  std::string name;  // of the role; empty = the block
+  ThreadGroup threads;
+  std::vector<Mask> masks;  // outer first: [0] holds the threads that have not left
+  int depth = 0;
+  size_t next = 0, end = 0;  // instructions
+  bool waits = false;        // the next instruction cannot be passed yet
+  int64_t meeting = -1;      // of the named barrier where it waits; -1 = it has not come to one
+
+  const Mask& mask() const { return masks[static_cast<size_t>(depth)]; }
+  Mask& mask() { return masks[static_cast<size_t>(depth)]; }
+  const Mask& outer() const { return masks[static_cast<size_t>(depth) - 1]; }
+  bool has_ended() const { return next >= end; }
+};
+
+}  // namespace tessera::codegen::cpu

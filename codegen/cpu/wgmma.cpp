@@ -1,0 +1,221 @@
+// Matrix instructions of four warps.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "codegen/cpu/machine.h"
+#include "codegen/cpu/product_sums.h"
+#include "codegen/thread_ir/shared_matrix.h"
+
+namespace tessera::codegen::cpu {
+namespace {
+
+constexpr int kGroup = 128;  // threads
+constexpr int kRows = 64;    // of a product
+
+}  // namespace
+
+void Machine::start_product(const Instr& instr) {
+  const GroupProduct& product = code_.group_products[static_cast<size_t>(instr.index)];
+  check_whole_block(instr, "a matrix product of four warps");
+  if (code_.checked) check_sums(instr, product);
+  for (int first = 0; first < code_.threads; first += kGroup) {
+    StartedProduct started;
+    started.instr = &instr;
+    started.first = first;
+    started.c = uniform<int64_t>(product.c.base);
+    if (product.node.a.array) {
+      started.a = uniform<int64_t>(product.a.base);
+    } else {
+      started.left = column<int64_t>(product.left.transfer.offset)[first];
+    }
+    started.right = column<int64_t>(product.right.transfer.offset)[first];
+    started_products_.push_back(started);
+    if (code_.checked) set_operands_busy(started, true);
+  }
+  if (code_.checked) set_sums_there(started_products_.back(), false);
+}
+
+/// What a product adds to has been written, or another product under way adds to it.
+void Machine::check_sums(const Instr& instr, const GroupProduct& product) const {
+  const auto first = uniform<int64_t>(product.c.base);
+  const auto is_added_to = [&](const StartedProduct& other) {
+    const auto index = static_cast<size_t>(other.instr->index);
+    return code_.group_products[index].c.storage == product.c.storage && other.c == first;
+  };
+  if (std::any_of(started_products_.begin(), started_products_.end(), is_added_to)) return;
+  for (const auto& group : product_groups_) {
+    if (std::any_of(group.begin(), group.end(), is_added_to)) return;
+  }
+  const Storage& sums = storage(product.c.storage);
+  for (int64_t i = 0; i < product.node.columns() / 2; ++i) {
+    check_initialised(instr, sums, first + i);
+  }
+}
+
+void Machine::set_sums_there(const StartedProduct& started, bool there) {
+  const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
+  const Storage& sums = storage(product.c.storage);
+  for (int64_t i = 0; i < product.node.columns() / 2; ++i) {
+    std::memset(initialised_column(sums, started.c + i), there ? 1 : 0,
+                static_cast<size_t>(code_.threads));
+  }
+}
+
+void Machine::await_products(size_t pending) {
+  while (product_groups_.size() > pending) {
+    for (const StartedProduct& started : product_groups_.front()) {
+      const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
+      with_sum(launch_.arithmetic, product.node.left_dtype(), product.node.right.first.array->dtype,
+               ir::Instruction::wgmma,
+               [&](const auto& sum) { multiply_group(product, started, sum); });
+      if (!code_.checked) continue;
+      set_sums_there(started, true);
+      set_operands_busy(started, false);
+    }
+    product_groups_.pop_front();
+  }
+  if (!code_.checked) return;
+  for (const auto& group : product_groups_) {
+    for (const StartedProduct& started : group) {
+      set_sums_there(started, false);
+      set_operands_busy(started, true);
+    }
+  }
+}
+
+void Machine::set_operands_busy(const StartedProduct& started, bool busy) {
+  const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
+  busy_.resize(static_cast<size_t>(shadow_->bytes()));
+  const auto mark = [&](const SharedMatrix& matrix, int64_t begin) {
+    const Array& array = *matrix.first.array;
+    for_each_chunk(matrix, begin, [&](const MatrixChunk& chunk) {
+      const int64_t first = shared_start(array) + chunk.offset * bytes(array.dtype);
+      for (int64_t byte = first; byte < first + 16; byte += shadow_->granule()) {
+        busy_[static_cast<size_t>(byte)] = busy ? started.instr->statement : 0;
+      }
+    });
+  };
+  if (!product.node.a.array) mark(product.node.left, started.left);
+  mark(product.node.right, started.right);
+}
+
+void Machine::check_not_busy(const Instr& instr, const Transfer& transfer, int lane,
+                             int64_t byte) const {
+  if (busy_.empty() || busy_[static_cast<size_t>(byte)] == 0) return;
+  trap(instr, lane,
+       {.code = "PRODUCT_BUSY",
+        .what = fmt::format("{} is overwritten while a product that reads it runs on",
+                            shared_element_name(transfer, lane, byte)),
+        .argument = authors_name(*storage(transfer.storage).array),
+        .expected = "a wait for the product before this access",
+        .got = "none",
+        .related = busy_[static_cast<size_t>(byte)]});
+}
+
+void Machine::read_matrix(
+    const StartedProduct& started, const MatrixOperand& operand, const SharedMatrix& matrix,
+    int64_t begin, const std::function<void(int64_t row, int64_t depth, const std::byte*)>& fn) {
+  const Array& array = *storage(operand.transfer.storage).array;
+  const std::byte* base = shared_ + shared_start(array);
+  const int element_bytes = bytes(array.dtype);
+  int64_t* offsets = column<int64_t>(operand.chunk.offset);
+  for_each_chunk(matrix, begin, [&](const MatrixChunk& chunk) {
+    if (code_.checked) {
+      // Of the four warps that read it, two are enough to tell every writer that it is not alone.
+      for (const int lane : {started.first, started.first + kWarpSize}) {
+        offsets[lane] = chunk.offset;
+        check_shared(*started.instr, operand.chunk, lane, *this);
+      }
+      check_fenced(*started.instr, operand.chunk, started.first);
+    }
+    for (int i = 0; i < operand.chunk.width; ++i) {
+      const bool along_rows = matrix.transposed;
+      fn(chunk.row + (along_rows ? i : 0), chunk.depth + (along_rows ? 0 : i),
+         base + (chunk.offset + i) * element_bytes);
+    }
+  });
+}
+
+template <class Sum>
+void Machine::multiply_group(const GroupProduct& product, const StartedProduct& started,
+                             const Sum& add) {
+  const Wgmma& node = product.node;
+  const int depth = static_cast<int>(node.right.depth());
+  using Operand = typename Sum::Operand;
+  std::vector<Operand> a(static_cast<size_t>(kRows * depth));
+  std::vector<Operand> b(static_cast<size_t>(node.columns() * depth));
+  const auto at = [depth](int64_t row, int64_t k) { return static_cast<size_t>(row * depth + k); };
+  if (node.a.array) {
+    const Storage& left = storage(product.a.storage);
+    const int size = bytes(left.array->dtype), per_register = 4 / size;
+    for (int element = 0; element < 4 * per_register; ++element) {
+      const std::byte* registers = register_column(*started.instr, left, started.a + element);
+      if (code_.checked) check_initialised(*started.instr, left, started.a + element);
+      const int reg = element / per_register;
+      for (int thread = 0; thread < kGroup; ++thread) {
+        const int lane = thread % kWarpSize;
+        const int row = thread / kWarpSize * 16 + lane / 4 + reg % 2 * 8;
+        const int k = reg / 2 * 4 * per_register + lane % 4 * per_register + element % per_register;
+        a[at(row, k)] = add.left(registers + (started.first + thread) * size);
+      }
+    }
+  } else {
+    read_matrix(
+        started, product.left, node.left, started.left,
+        [&](int64_t row, int64_t k, const std::byte* from) { a[at(row, k)] = add.left(from); });
+  }
+  read_matrix(
+      started, product.right, node.right, started.right,
+      [&](int64_t row, int64_t k, const std::byte* from) { b[at(row, k)] = add.right(from); });
+  const Storage& sum = storage(product.c.storage);
+  for (int slot = 0; slot < node.columns() / 2; ++slot) {
+    std::byte* registers = register_column(*started.instr, sum, started.c + slot);
+    for (int thread = 0; thread < kGroup; ++thread) {
+      const int lane = thread % kWarpSize;
+      const int row = thread / kWarpSize * 16 + lane / 4 + slot / 2 % 2 * 8;
+      const int column = slot / 4 * 8 + lane % 4 * 2 + slot % 2;
+      add(registers + (started.first + thread) * 4, &a[at(row, 0)], &b[at(column, 0)], depth);
+    }
+  }
+}
+
+void Machine::note_generic_write(int64_t byte, int lane) {
+  if (code_.group_products.empty()) return;
+  if (writers_.empty()) {
+    writers_.resize(static_cast<size_t>(shadow_->bytes()));
+    num_fences_.resize(static_cast<size_t>(code_.threads));
+  }
+  writers_[static_cast<size_t>(byte)] = {lane, num_fences_[static_cast<size_t>(lane)]};
+}
+
+void Machine::proxy_fence() {
+  if (num_fences_.empty()) return;
+  for_each_lane(mask(), [&](int lane) { ++num_fences_[static_cast<size_t>(lane)]; });
+}
+
+void Machine::check_fenced(const Instr& instr, const Transfer& transfer, int lane) const {
+  if (writers_.empty()) return;
+  const Array& array = *storage(transfer.storage).array;
+  const int64_t begin =
+      shared_start(array) + offset_in_owner(transfer, lane) * bits(array.dtype) / 8;
+  for (int64_t byte = begin; byte < begin + 16; byte += shadow_->granule()) {
+    const Writer& writer = writers_[static_cast<size_t>(byte)];
+    if (writer.thread < 0 || num_fences_[static_cast<size_t>(writer.thread)] != writer.num_fences) {
+      continue;
+    }
+    trap(
+        instr, lane,
+        {.code = "PROXY",
+         .what = fmt::format("{} is read by the tensor cores, and thread {} has written it with no "
+                             "proxy fence after it",
+                             shared_element_name(transfer, lane, byte), writer.thread),
+         .argument = authors_name(array),
+         .expected = "a proxy fence of the writing thread, then a barrier",
+         .got = "none"});
+  }
+}
+
+}  // namespace tessera::codegen::cpu

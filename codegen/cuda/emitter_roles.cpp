@@ -1,0 +1,53 @@
+// Emitter: groups of threads that part, and the barriers of some threads.
+
+#include <fmt/format.h>
+
+#include "codegen/cuda/emitter.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+/// "warp < 4" or "warp >= 4 && warp < 12": the warps of a role.
+std::string condition(const std::string& warp, const ThreadGroup& threads) {
+  const int first = threads.first / kThreadsPerWarp, end = threads.end() / kThreadsPerWarp;
+  const std::string below = fmt::format("{} < {}", warp, end);
+  return first == 0 ? below : fmt::format("{} >= {} && {}", warp, first, below);
+}
+
+}  // namespace
+
+void Emitter::print(const NamedBarrier& barrier) {
+  fence_stores();
+  out_.line(fmt::format("{}<{}, {}>();",
+                        expressions_.call(barrier.arrive ? "arrive_at_barrier" : "named_barrier"),
+                        barrier.id, barrier.threads));
+}
+
+// One chain on an index that the compiler knows to be the same in a warp: it keeps warps whole.
+void Emitter::print(const RoleBodies& bodies) {
+  const std::string warp = names_.fresh("warp");
+  out_.line(fmt::format("const int {} = __shfl_sync({}, threadIdx.x / {}, 0);", warp,
+                        expressions_.call("all_lanes"), kThreadsPerWarp));
+  bool is_first = true;
+  for (const RoleBodies::Role& role : bodies.roles) {
+    const std::string test = condition(warp, role.threads);
+    if (is_first) {
+      out_.open(fmt::format("if ({})", test));
+    } else {
+      out_.close(fmt::format(" else if ({}) {{", test));
+    }
+    is_first = false;
+    out_.comment(role.name);
+    names_.enter();
+    if (role.thread && usage_.is_used(*role.thread)) {
+      bind(role.thread, role.threads.first == 0
+                            ? std::string("threadIdx.x")
+                            : fmt::format("threadIdx.x - {}", role.threads.first));
+    }
+    body(role.body);
+    names_.leave();
+  }
+  if (!is_first) out_.close();
+}
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,80 @@
+#include "codegen/layouts/verify_plan.h"
+
+#include <fmt/format.h>
+
+#include "codegen/tile_ir/effects.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+class PlanVerifier {
+ public:
+  PlanVerifier(const ir::Kernel& kernel, const LayoutPlan& plan, std::string_view after)
+      : kernel_(kernel), plan_(plan), after_(after) {}
+
+  void run() {
+    for_each_use(kernel_.body, [&](const ir::BufferRef& buffer, bool) {
+      if (buffer->space == ir::Space::fragment) verify_fragment(*buffer);
+    });
+    verify_loops(kernel_.body);
+  }
+
+ private:
+  void require(bool holds, std::string_view rule, const std::string& what, SourceLoc loc) const {
+    if (holds) return;
+    internal_error(fmt::format("after {}: {}: {}{}", after_, rule, what,
+                               loc.known() ? fmt::format(" ({})", to_string(loc)) : ""));
+  }
+
+  void verify_fragment(const ir::Buffer& fragment) {
+    const auto found = plan_.fragments.find(fragment.id);
+    require(found != plan_.fragments.end(), "a fragment has a layout", fragment.name, fragment.loc);
+    verify_layout(found->second, fragment.shape, fragment.name, fragment.loc);
+  }
+
+  void verify_loops(const ir::Body& body) {
+    for (const ir::Stmt& stmt : body) {
+      const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+      if (loop != nullptr && loop->kind == ir::LoopKind::parallel) verify_loop(*loop, stmt.loc);
+      for_each_body(stmt, [&](const ir::Body& inner) { verify_loops(inner); });
+    }
+  }
+
+  void verify_loop(const ir::Loop& loop, SourceLoc loc) {
+    const std::string& name = loop.label.empty() ? loop.vars[0]->name : loop.label;
+    const auto found = plan_.loops.find(loop_id(loop));
+    require(found != plan_.loops.end(), "a parallel loop has a layout", name, loc);
+    const LoopPlan& plan = found->second;
+    verify_layout(plan.layout, loop.extents, name, loc);
+    require(plan.vector > 0 && loop.extents.back()->integer % plan.vector == 0,
+            "the vector width of a loop divides its last extent",
+            fmt::format("{} by {}", name, plan.vector), loc);
+    require(plan.copies != Copies::none || plan.layout.num_replicas() == 1,
+            "an iteration that must run once has one thread", name, loc);
+  }
+
+  void verify_layout(const layout::Layout& layout, const std::vector<ir::Expr>& extents,
+                     const std::string& name, SourceLoc loc) const {
+    std::vector<int64_t> shape;
+    for (const ir::Expr& extent : extents) shape.push_back(extent->integer);
+    require(layout.shape() == shape, "a layout has the shape of what it lays out",
+            fmt::format("{}: {}", name, layout::to_string(layout)), loc);
+    require(layout.num_threads() <= kernel_.threads, "a layout needs at most the block's threads",
+            fmt::format("{}: {} of {}", name, layout.num_threads(), kernel_.threads), loc);
+    require(!layout::find_collision(layout), "a layout gives no register to two elements",
+            fmt::format("{}: {}", name, layout::to_string(layout)), loc);
+  }
+
+  const ir::Kernel& kernel_;
+  const LayoutPlan& plan_;
+  const std::string_view after_;
+};
+
+}  // namespace
+
+void verify_plan(const ir::Kernel& kernel, const LayoutPlan& plan, std::string_view after) {
+  PlanVerifier(kernel, plan, after).run();
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,149 @@
+#pragma once
+// The state that the parts of lower_lanes share: one vector of a straight-line body.
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "codegen/lowering/tile_lowering.h"
+
+namespace tessera::codegen {
+
+inline const ir::ElementLoad* load_in(const ir::Stmt& stmt) {
+  return std::get_if<ir::ElementLoad>(&stmt.node);
+}
+inline const ir::ElementStore* store_in(const ir::Stmt& stmt) {
+  return std::get_if<ir::ElementStore>(&stmt.node);
+}
+
+class LaneLowering {
+ public:
+  LaneLowering(TileLowering& tiles, const ir::Body& body, const TileLowering::Iteration& it,
+               SourceLoc loc, bool contract)
+      : t_(tiles), body_(body), lane_(it.lane), width_(it.vector), loc_(loc), contract_(contract) {}
+
+  void lower();
+
+ private:
+  /// A store whose lanes are gathered first.
+  struct Collected {
+    const ir::ElementStore* element = nullptr;
+    SourceLoc loc;
+    int64_t fits = 1;           // elements per instruction
+    Slice values;               // of the stored dtype: goes to memory from here
+    Slice wide;                 // to be converted into `values`
+    bool given = false;         // `wide` is a vector already
+    std::vector<Slice> packed;  // arguments of the operation on pairs that gives `values`
+    bool whole = false;         // `values` is a vector already: nothing to do per lane
+  };
+
+  // ---- facts
+
+  const Array* array(const ir::BufferRef& buffer) const { return t_.array_of(buffer).get(); }
+  bool in_registers(const ir::BufferRef& buffer) const;
+
+  /// Arrays that the body writes and then reads, or writes again at what may be the same place: their
+  /// accesses stay in order, lane by lane.
+  void note_order();
+
+  /// True if two stores of one lane are known to go to the same element, or to different ones.
+  bool same_or_apart(const ir::ElementStore& a, const ir::ElementStore& b) const;
+
+  /// The same without the body's own integer lets: these are bound inside the lane loop only.
+  Expr expand(const Expr& e) const;
+  std::vector<Expr> expand(const std::vector<Expr>& list) const;
+  template <class Element>  // ElementLoad or ElementStore
+  std::vector<Expr> indices_of(const Element& element) const {
+    return t_.resolve(expand(element.indices));
+  }
+
+  Expr at_lane(const Expr& e, int64_t lane) const;
+  std::vector<Expr> at_lane(const std::vector<Expr>& list, int64_t lane) const;
+
+  /// Elements per instruction, 1 = lane by lane.
+  int64_t vector_of(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const;
+
+  /// The registers of a fragment or local buffer that the lanes name, if they are consecutive.
+  Slice register_run(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const;
+
+  /// True if all lanes read the same register and none writes its array.
+  bool is_one_register(const ir::ElementLoad& element) const;
+
+  /// The value that a statement of the body binds inside the lane loop, or null.
+  static const ir::Var* bound_by(const ir::Stmt& stmt);
+  static bool use(const std::vector<Expr>& indices, const ir::Var* value);
+
+  /// True if an index uses the lane, or a value that is bound inside the lane loop.
+  bool varies(const std::vector<Expr>& indices) const;
+
+  /// True if what the indices use of the body is one value for all lanes that can be loaded before
+  /// the lane loop.
+  bool is_known_ahead(const std::vector<Expr>& indices) const;
+  /// Loads the registers among these values.
+  void load_values_of(const std::vector<Expr>& indices);
+
+  Slice new_vector(const std::string& name, DType dtype, SourceLoc loc);
+  Slice part(const Slice& slice, int64_t first) const;
+  Access element_of(const Slice& slice) const;
+
+  /// The checks of all lanes of an access that is made as a whole.
+  template <class Element>
+  void check_lanes(const Element& element, SourceLoc loc) {
+    const auto any_lane = [&](const Expr& e) { return t_.resolve(expand(e)); };
+    const Body checks = t_.nested([&] { t_.check_indices(element, any_lane, loc); });
+    if (checks.empty()) return;
+    t_.unrolled("lane", width_, loc, [&](const Expr& lane) {
+      t_.check_indices(
+          element,
+          [&](const Expr& e) {
+            return ir::substitute(any_lane(e),
+                                  [&](const VarRef& var) { return var == lane_ ? lane : Expr(); });
+          },
+          loc);
+    });
+  }
+
+  // ---- steps
+
+  /// Loads before the lane loop what can be. True if that was all the body does.
+  bool load_ahead(const ir::Stmt& stmt);
+
+  /// The registers that a body of one load and one store moves the value into.
+  Slice moved_into(const ir::ElementLoad& element) const;
+
+  void collect(const ir::Stmt& stmt);
+
+  // ---- two 16-bit floats at a time
+
+  /// True if all lanes of a 16-bit float are in registers, or are the result of operations on pairs
+  /// of such. `target` is where the result goes: its own registers may take part if nothing else
+  /// writes them.
+  bool can_pack(const Expr& e, const ir::ElementStore& target) const;
+  bool is_same_in_all_lanes(const Expr& e) const;
+  std::ptrdiff_t stores_to(const Array& registers) const;
+
+  /// The lanes of an expression that can_pack.
+  Slice packed(const Expr& e, const std::string& name, SourceLoc loc);
+
+  void lane_loop();
+
+  void one_lane(const ir::Stmt& stmt);
+
+  void store_vector(const Collected& c);
+
+  TileLowering& t_;
+  const ir::Body& body_;
+  const VarRef lane_;
+  const int64_t width_;
+  const SourceLoc loc_;
+  const bool contract_;                      // every memory access must be one vector
+  std::map<const ir::Var*, Expr> lets_;      // integer values of the body, without lets
+  std::set<int> written_, in_order_;         // of memory_of()
+  std::map<const ir::Var*, Slice> vectors_;  // loaded as a whole: lane l in element l
+  std::map<const ir::Var*, Slice> changed_;  // the same of registers that the body writes
+  std::map<const ir::Var*, const ir::Stmt*> same_registers_;  // loads of one register for all lanes
+  std::set<const ir::Stmt*> done_;                            // loads done before the lane loop
+  std::map<const ir::Stmt*, Collected> collected_;
+};
+
+}  // namespace tessera::codegen

@@ -1,0 +1,236 @@
+#include "codegen/passes/delay_wgmma_waits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <set>
+
+#include "codegen/analysis/footprint.h"
+#include "codegen/thread_ir/walk.h"
+
+namespace tessera::codegen {
+namespace {
+
+constexpr int64_t kMaxPeriod = 24;  // rounds after which the versions of a tile come again
+
+WgmmaSync* wait_of(Stmt& stmt) {
+  auto* sync = std::get_if<WgmmaSync>(&stmt.node);
+  return sync != nullptr && sync->kind == WgmmaSync::Kind::wait ? sync : nullptr;
+}
+
+bool has_wgmma(const Stmt& stmt) {
+  return any_in(stmt, [](const Stmt& inner) {
+    return std::holds_alternative<Wgmma>(inner.node) ||
+           std::holds_alternative<WgmmaSync>(inner.node);
+  });
+}
+
+bool is_block_barrier(const Stmt& stmt) {
+  return has_order(stmt, {Order::Kind::barrier, Group::block});
+}
+
+bool meet(const Footprint& a, const Footprint& b) {
+  if (a.array != b.array) return overlap(*a.array, *b.array);
+  for (size_t e = std::max(a.first, b.first); e < std::min(a.end(), b.end()); ++e) {
+    const bool both =
+        a.thread[e - a.first] != Footprint::kNobody && b.thread[e - b.first] != Footprint::kNobody;
+    if (both) return true;
+  }
+  return false;
+}
+
+/// One loop that may delay the wait for its product.
+class Candidate {
+ public:
+  Candidate(Footprints& footprints, const ThreadGroup& group, const For& loop)
+      : footprints_(footprints), group_(group), loop_(loop) {}
+
+  /// Empty if the wait at this position of the body may be for the round before.
+  std::string problem(size_t wait) {
+    for (size_t i = 0; i < loop_.body.size(); ++i) {
+      const bool is_product = std::holds_alternative<Wgmma>(loop_.body[i].node) ||
+                              std::holds_alternative<WgmmaSync>(loop_.body[i].node);
+      if (!is_product && has_wgmma(loop_.body[i])) return "a product stands in an inner loop";
+    }
+    const auto& sum = std::get<WgmmaSync>(loop_.body[wait].node).c.array;
+    if (touches_registers(*sum)) return fmt::format("the loop uses '{}'", sum->name);
+    for (const Stmt& stmt : loop_.body) {
+      const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
+      if (wgmma == nullptr) continue;
+      if (wgmma->c.array != sum) return "the loop computes two products";
+      if (wgmma->a.array && touches_registers(*wgmma->a.array)) {
+        return fmt::format("the loop writes '{}'", wgmma->a.array->name);
+      }
+    }
+    if (!writes_come_after_a_barrier(wait)) return "no barrier before the next copies";
+    return problem_of_operands();
+  }
+
+ private:
+  /// By other statements than products.
+  bool touches_registers(const Array& array) const {
+    bool found = false;
+    walk(loop_.body, [&](const Stmt& stmt) {
+      if (has_wgmma(stmt)) return;
+      for_each_array(stmt, [&](const ArrayRef& other) { found = found || other.get() == &array; });
+    });
+    return found;
+  }
+
+  static bool writes_shared(const Stmt& stmt) {
+    return any_in(stmt, [](const Stmt& inner) {
+      bool writes = false;
+      for_each_memory_effect(inner, [&](const MemoryEffect& effect) {
+        writes = writes || (effect.writes && effect.access.array->space == ArraySpace::shared);
+      });
+      return writes;
+    });
+  }
+
+  /// What a round overwrites was read two rounds before, at the latest: all threads have awaited that
+  /// product in the round between. They come to a barrier after that wait and before the write.
+  bool writes_come_after_a_barrier(size_t wait) const {
+    const Body& body = loop_.body;
+    const auto is_barrier = [](const Stmt& stmt) { return is_block_barrier(stmt); };
+    const auto after_wait = body.begin() + static_cast<std::ptrdiff_t>(wait);
+    if (std::any_of(after_wait, body.end(), is_barrier)) return true;
+    const auto first_write = std::find_if(body.begin(), body.end(), writes_shared);
+    return std::any_of(body.begin(), first_write, is_barrier);
+  }
+
+  struct Use {
+    const Stmt* stmt;
+    MemoryEffect effect;
+    std::vector<Rounds> inner;  // loops between
+  };
+  void collect(const Stmt& stmt, std::vector<Rounds>& inner) {
+    for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
+      if (effect.access.array->space != ArraySpace::shared) return;
+      if (effect.matrix != nullptr) reads_.push_back({&stmt, effect, inner});
+      if (effect.writes) writes_.push_back({&stmt, effect, inner});
+    });
+    by_structure(
+        stmt,
+        [&](const For& loop) {
+          inner.push_back({&loop});
+          for (const Stmt& next : loop.body) collect(next, inner);
+          inner.pop_back();
+        },
+        [&](const If& branch) {
+          for (const Stmt& next : branch.then) collect(next, inner);
+          for (const Stmt& next : branch.otherwise) collect(next, inner);
+        },
+        [](const RoleBodies&) {});  // never in a loop
+  }
+
+  std::vector<FootprintRef> footprints_of(const std::vector<Use>& uses, int64_t period,
+                                          int64_t phase) {
+    std::vector<FootprintRef> result;
+    for (const Use& use : uses) {
+      std::vector<Rounds> loops = {{&loop_, period, phase}};
+      loops.insert(loops.end(), use.inner.begin(), use.inner.end());
+      result.push_back(footprints_.of(*use.stmt, use.effect, group_, loops, {}));
+    }
+    return result;
+  }
+
+  std::string problem_of_operands() {
+    std::vector<Rounds> inner;
+    for (const Stmt& stmt : loop_.body) collect(stmt, inner);
+    int64_t period = 1;
+    for (const auto* uses : {&reads_, &writes_}) {
+      for (const Use& use : *uses) {
+        period = std::lcm(period, period_of(use.effect.access.offset, *loop_.var));
+      }
+    }
+    if (period > kMaxPeriod) return "its tiles have too many versions";
+    for (int64_t phase = 0; phase < period; ++phase) {
+      const auto written = footprints_of(writes_, period, phase);
+      // Of this round, and of the one before.
+      for (const int64_t round : {phase, (phase + period - 1) % period}) {
+        for (const FootprintRef& read : footprints_of(reads_, period, round)) {
+          for (const FootprintRef& write : written) {
+            if (meet(*read, *write)) {
+              return fmt::format("'{}' is overwritten too early", authors_name(*read->array));
+            }
+          }
+        }
+      }
+    }
+    return {};
+  }
+
+  Footprints& footprints_;
+  const ThreadGroup group_;
+  const For& loop_;
+  std::vector<Use> reads_, writes_;
+};
+
+class WaitDelayer {
+ public:
+  WaitDelayer(const Program& program, std::vector<std::string>& notes)
+      : footprints_(program), block_(program.block()), notes_(notes) {}
+
+  void visit(Body& body) {
+    for (size_t i = 0; i < body.size(); ++i) {
+      for_each_body(body[i], [&](Body& inner) { visit(inner); });
+      auto* loop = std::get_if<For>(&body[i].node);
+      if (loop == nullptr || loop->unrolled) continue;
+      const std::optional<size_t> wait = only_wait(loop->body);
+      if (!wait) continue;
+      const SourceLoc loc = loop->body[*wait].loc;
+      const std::string problem = Candidate(footprints_, block_, *loop).problem(*wait);
+      if (!problem.empty()) {
+        notes_.push_back(fmt::format("{}: awaited in its round: {}", to_string(loc), problem));
+        continue;
+      }
+      notes_.push_back(fmt::format("{}: awaited one round later", to_string(loc)));
+      delay(body, i, *wait);
+      i += 2;
+    }
+  }
+
+ private:
+  /// The sums are under way all through the loop: they begin before it and are there after it.
+  static void delay(Body& body, size_t at, size_t wait) {
+    auto& loop = std::get<For>(body[at].node);
+    const Stmt rest = loop.body[wait];
+    Stmt start = rest;
+    std::get<WgmmaSync>(start.node).kind = WgmmaSync::Kind::start;
+    for (Stmt& stmt : loop.body) {
+      auto* sync = std::get_if<WgmmaSync>(&stmt.node);
+      if (sync == nullptr) continue;
+      if (sync->kind == WgmmaSync::Kind::wait) sync->pending = 1;
+      sync->c = {};
+      sync->width = 0;
+    }
+    const auto place = body.begin() + static_cast<std::ptrdiff_t>(at);
+    body.insert(body.insert(place, start) + 2, rest);
+  }
+
+  /// Where a body waits for a product, if it does once.
+  static std::optional<size_t> only_wait(Body& body) {
+    std::optional<size_t> result;
+    for (size_t i = 0; i < body.size(); ++i) {
+      if (wait_of(body[i]) == nullptr) continue;
+      if (result) return std::nullopt;
+      result = i;
+    }
+    return result;
+  }
+
+  Footprints footprints_;
+  const ThreadGroup block_;
+  std::vector<std::string>& notes_;
+};
+
+}  // namespace
+
+void delay_wgmma_waits(Program& program, std::vector<std::string>& notes) {
+  const bool any = std::any_of(program.body.begin(), program.body.end(), has_wgmma);
+  if (any) WaitDelayer(program, notes).visit(program.body);
+}
+
+}  // namespace tessera::codegen

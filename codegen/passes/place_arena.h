@@ -1,0 +1,17 @@
+#pragma once
+// Gives every shared array its byte offset in the arena.
+//
+// Where the arena would limit how many blocks a multiprocessor holds, arrays whose uses do not meet
+// overlap in it; insert_barriers orders them.
+
+#include <string>
+#include <vector>
+
+#include "codegen/thread_ir.h"
+
+namespace tessera::codegen {
+
+/// Assumes arrange_shared. Returns one note per array, for `explain`. Throws SMEM_LIMIT beyond 227 KiB.
+std::vector<std::string> place_arena(Program& program);
+
+}  // namespace tessera::codegen

@@ -1,0 +1,23 @@
+#pragma once
+// What operands and operations share: errors at the author's line, results.
+
+#include <string>
+
+#include "dsl/value.h"
+
+namespace tessera::dsl {
+
+/// Throws the program error `code` at the author's line. `recorder` gives the kernel's name; null for a
+/// value that no kernel has yet.
+[[noreturn]] void operand_error(Recorder* recorder, const char* code, std::string what,
+                                SourceLoc loc, std::string expected = {}, std::string got = {},
+                                std::string hint = {});
+
+/// The result of an operation of the author's. EXPRESSION_SIZE if it is too large.
+Value made(Recorder* recorder, ir::Expr e);
+
+inline std::string word(DType type) {
+  return std::string(name(type));
+}
+
+}  // namespace tessera::dsl

@@ -1,0 +1,343 @@
+// Arithmetic on whole tiles, and the statements of Builder that take it.
+
+#include "dsl/tile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "dsl/builder.h"
+#include "dsl/recorder.h"
+
+namespace tessera::dsl {
+
+struct Tile::Node {
+  std::vector<int64_t> shape;
+  DType dtype = DType::f32;
+  SourceLoc loc;
+  // Either the elements of a buffer..
+  std::optional<Ref> ref = {};
+  int name = 0;                  // of the region, for check_fresh
+  std::optional<int> axis = {};  // a dimension of extent 1 that the buffer does not have
+  // .. or a function of other tiles.
+  std::function<Value(const std::vector<Value>&)> fn = {};
+  std::vector<Tile> operands = {};
+};
+
+namespace {
+
+std::string text_of(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// A value of the dtype, to find out what a function makes of it.
+Value any_value(Recorder* recorder, DType dtype) {
+  auto var = std::make_shared<ir::Var>();
+  var->name = "element";
+  var->type = dtype;
+  return Value(recorder, ir::var(var));
+}
+
+template <class Fn>
+Tile map2(const Tile& a, const Tile& b, const Fn& fn) {
+  return Tile::map([fn](const std::vector<Value>& v) { return fn(v[0], v[1]); }, {a, b}, {});
+}
+template <class Fn>
+Tile map1(const Tile& a, const Fn& fn) {
+  return Tile::map([fn](const std::vector<Value>& v) { return fn(v[0]); }, {a}, {});
+}
+
+/// Element d of a shape whose last dimensions these are.
+int64_t extent_from_end(const std::vector<int64_t>& shape, size_t from_end) {
+  return from_end < shape.size() ? shape[shape.size() - 1 - from_end] : 1;
+}
+
+}  // namespace
+
+Tile::Tile(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+Tile::Tile(const Tile& other) = default;
+Tile& Tile::operator=(const Tile& other) = default;
+Tile::~Tile() = default;
+
+Tile::Tile(const Ref& ref, SourceLoc loc) {
+  const ir::Region& region = ref.region();
+  Recorder& recorder = *ref.recorder();
+  auto node = std::make_shared<Node>();
+  for (const ir::Expr& extent : region_shape(region)) {
+    if (!ir::is_constant(extent)) {
+      recorder.fail("REGION",
+                    fmt::format("a tile of '{}' needs constant extents", region.buffer->name), loc,
+                    "x.tile({offsets}, {extents})", shape_text(region_shape(region)));
+    }
+    node->shape.push_back(extent->integer);
+  }
+  if (node->shape.empty()) {
+    recorder.fail("REGION", fmt::format("one element of '{}' is no tile", region.buffer->name), loc,
+                  "at least 1 dimension left free", "0");
+  }
+  node->dtype = ref.dtype();
+  node->loc = loc;
+  node->ref = ref;
+  node->name = recorder.new_name(*region.buffer);
+  node_ = std::move(node);
+}
+
+const std::vector<int64_t>& Tile::shape() const {
+  return node_->shape;
+}
+
+DType Tile::dtype() const {
+  return node_->dtype;
+}
+
+Ref Tile::ref(SourceLoc loc) const {
+  const Node* leaf = node_.get();
+  while (!leaf->ref) leaf = leaf->operands.front().node_.get();
+  if (!node_->ref) {
+    leaf->ref->recorder()->fail("NOT_A_BUFFER", "an expression of tiles is used as a buffer", loc,
+                                "the tile of a buffer", "an expression", "k.evaluate(tile).ref()");
+  }
+  return *node_->ref;
+}
+
+Tile Tile::with_axis(int axis) const {
+  auto node = std::make_shared<Node>(*node_);
+  node->axis = axis;
+  node->shape.insert(node->shape.begin() + axis, 1);
+  return Tile(std::shared_ptr<const Node>(std::move(node)));
+}
+
+Tile Tile::map(std::function<Value(const std::vector<Value>&)> fn, std::vector<Tile> tiles,
+               SourceLoc loc) {
+  const Node* leaf = tiles.front().node_.get();
+  while (!leaf->ref) leaf = leaf->operands.front().node_.get();
+  Recorder* recorder = leaf->ref->recorder();
+  auto node = std::make_shared<Node>();
+  std::vector<Value> arguments;
+  for (const Tile& tile : tiles) {
+    const size_t rank = std::max(node->shape.size(), tile.shape().size());
+    std::vector<int64_t> shape(rank);
+    for (size_t i = 0; i < rank; ++i) {
+      const int64_t a = extent_from_end(node->shape, i), b = extent_from_end(tile.shape(), i);
+      if (a != b && a != 1 && b != 1) {
+        recorder->fail("SHAPE", "tiles of an expression have different shapes",
+                       loc.known() ? loc : tile.node_->loc, text_of(node->shape),
+                       text_of(tile.shape()), "equal extents, or 1", leaf->loc);
+      }
+      shape[rank - 1 - i] = std::max(a, b);
+    }
+    node->shape = std::move(shape);
+    arguments.push_back(any_value(recorder, tile.dtype()));
+  }
+  node->dtype = fn(arguments).dtype();
+  node->loc = leaf->loc;
+  node->fn = std::move(fn);
+  node->operands = std::move(tiles);
+  return Tile(std::shared_ptr<const Node>(std::move(node)));
+}
+
+Value Tile::at(const std::vector<Value>& index, const std::vector<int64_t>& extents) const {
+  if (!node_->ref) {
+    std::vector<Value> arguments;
+    for (const Tile& operand : node_->operands) arguments.push_back(operand.at(index, extents));
+    return node_->fn(arguments);
+  }
+  std::vector<Arg> at;
+  const std::vector<int64_t>& shape = node_->shape;
+  for (size_t d = 0; d < shape.size(); ++d) {
+    if (node_->axis && static_cast<size_t>(*node_->axis) == d) continue;
+    const size_t of_loop = extents.size() - shape.size() + d;
+    const bool is_spread = shape[d] == 1 && extents[of_loop] != 1;
+    at.push_back(is_spread ? Arg(0, node_->loc) : Arg(index[of_loop], node_->loc));
+  }
+  return node_->ref->index(std::move(at)).read(node_->loc);
+}
+
+void Tile::check_fresh(SourceLoc loc) const {
+  if (node_->ref) {
+    return node_->ref->recorder()->check_fresh(node_->name, node_->ref->region(), loc);
+  }
+  for (const Tile& operand : node_->operands) operand.check_fresh(loc);
+}
+
+// ---- Builder
+
+Tile Builder::load(const Ref& from, SourceLoc loc) {
+  const Tile source(from, loc);
+  const Ref to = fragment(source.dtype(), source.shape(), from.region().buffer->name, loc);
+  copy(from, to, loc);
+  return Tile(to, loc);
+}
+
+Tile Builder::evaluate(const Tile& tile, SourceLoc loc) {
+  const Ref to = fragment(tile.dtype(), tile.shape(), "tile", loc);
+  store(tile, to, loc);
+  return Tile(to, loc);
+}
+
+void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
+  const std::vector<int64_t> extents = Tile(to, loc).shape();
+  // Which dimension of `to` each of the tile is: the last ones, extents of 1 that `to` lacks aside.
+  std::vector<int> dimension(tile.shape().size(), -1);
+  auto free = static_cast<int>(extents.size());
+  bool fits = true;
+  for (size_t d = dimension.size(); d-- > 0;) {
+    const int64_t extent = tile.shape()[d];
+    const bool is_extra = static_cast<int>(d) + 1 > free;
+    if (extent == 1 && is_extra && (free == 0 || extents[static_cast<size_t>(free - 1)] != 1)) {
+      continue;
+    }
+    if (free > 0) dimension[d] = --free;
+    fits = fits && dimension[d] >= 0 &&
+           (extent == 1 || extent == extents[static_cast<size_t>(dimension[d])]);
+  }
+  if (!fits) {
+    recorder_->fail(
+        "SHAPE", fmt::format("a tile is stored to '{}' of another shape", to.region().buffer->name),
+        loc, text_of(extents), text_of(tile.shape()));
+  }
+  tile.check_fresh(loc);
+  parallel_loop(
+      extents,
+      [&](const std::vector<Value>& index) {
+        std::vector<Value> of_tile;
+        std::vector<int64_t> extents_of_tile;
+        for (const int d : dimension) {
+          const auto place = static_cast<size_t>(d);
+          of_tile.push_back(d < 0 ? Value(recorder_.get(), ir::index(0)) : index[place]);
+          extents_of_tile.push_back(d < 0 ? 1 : extents[place]);
+        }
+        const Value value = tile.at(of_tile, extents_of_tile);
+        std::vector<Arg> at;
+        for (const Value& i : index) at.emplace_back(i, loc);
+        const bool converts = value.dtype() != to.dtype();
+        to.index(std::move(at)) = Arg(converts ? cast(to.dtype(), Arg(value, loc)) : value, loc);
+      },
+      loc);
+}
+
+Tile Builder::reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc) {
+  from.check_fresh(loc);
+  const auto rank = static_cast<int>(from.shape().size());
+  const int d = static_cast<int>(axis) < 0 ? rank + static_cast<int>(axis) : static_cast<int>(axis);
+  if (d < 0 || d >= rank) {
+    recorder_->fail("REDUCE", "a tile is reduced over an axis that it does not have", loc,
+                    fmt::format("{} .. {}", -rank, rank - 1),
+                    fmt::format("{}", static_cast<int>(axis)));
+  }
+  const bool is_fragment = from.node_->ref && !from.node_->axis &&
+                           from.node_->ref->region().buffer->space == ir::Space::fragment;
+  const Ref buffer = (is_fragment ? from : evaluate(from, loc)).ref(loc);
+  const DType dtype = is_float(from.dtype()) ? DType::f32 : from.dtype();
+  if (rank == 1) {
+    const Ref to = fragment(dtype, {1}, "reduced", loc);
+    const Ref line = is_whole(buffer.region()) ? buffer : evaluate(from, loc).ref(loc);
+    reduce(op, line.reshape({1, from.shape()[0]}, loc), to, Axis(1), loc);
+    return Tile(to, loc);
+  }
+  std::vector<int64_t> shape = from.shape();
+  shape.erase(shape.begin() + d);
+  const Ref to = fragment(dtype, shape, "reduced", loc);
+  reduce(op, buffer, to, Axis(d), loc);
+  return Tile(to, loc).with_axis(d);
+}
+
+Tile Builder::reduce_sum(const Tile& from, Axis axis, SourceLoc loc) {
+  return reduce(ir::ReduceOp::sum, from, axis, loc);
+}
+Tile Builder::reduce_max(const Tile& from, Axis axis, SourceLoc loc) {
+  return reduce(ir::ReduceOp::max, from, axis, loc);
+}
+Tile Builder::reduce_min(const Tile& from, Axis axis, SourceLoc loc) {
+  return reduce(ir::ReduceOp::min, from, axis, loc);
+}
+Tile Builder::reduce_absmax(const Tile& from, Axis axis, SourceLoc loc) {
+  return reduce(ir::ReduceOp::absmax, from, axis, loc);
+}
+
+// ---- Operators and functions
+
+#define TESSERA_TILE_BINARY(NAME, CALL)                                     \
+  Tile NAME(const Tile& a, const Tile& b) {                                 \
+    return map2(a, b, [](const Value& x, const Value& y) { return CALL; }); \
+  }                                                                         \
+  Tile NAME(const Tile& a, const Arg& b) {                                  \
+    return map1(a, [y = b](const Value& x) { return CALL; });               \
+  }                                                                         \
+  Tile NAME(const Arg& a, const Tile& b) {                                  \
+    return map1(b, [x = a](const Value& y) { return CALL; });               \
+  }
+TESSERA_TILE_BINARY(operator+, x + y)
+TESSERA_TILE_BINARY(operator-, x - y)
+TESSERA_TILE_BINARY(operator*, x* y)
+TESSERA_TILE_BINARY(operator/, x / y)
+TESSERA_TILE_BINARY(operator%, x % y)
+TESSERA_TILE_BINARY(operator&, x& y)
+TESSERA_TILE_BINARY(operator|, x | y)
+TESSERA_TILE_BINARY(operator^, x ^ y)
+TESSERA_TILE_BINARY(operator<, x < y)
+TESSERA_TILE_BINARY(operator<=, x <= y)
+TESSERA_TILE_BINARY(operator>, x > y)
+TESSERA_TILE_BINARY(operator>=, x >= y)
+TESSERA_TILE_BINARY(operator==, x == y)
+TESSERA_TILE_BINARY(operator!=, x != y)
+TESSERA_TILE_BINARY(operator&&, x&& y)
+TESSERA_TILE_BINARY(operator||, x || y)
+TESSERA_TILE_BINARY(max, max(x, y))
+TESSERA_TILE_BINARY(min, min(x, y))
+TESSERA_TILE_BINARY(copysign, copysign(x, y))
+#undef TESSERA_TILE_BINARY
+
+#define TESSERA_TILE_UNARY(NAME, CALL)                   \
+  Tile NAME(const Tile& a) {                             \
+    return map1(a, [](const Value& x) { return CALL; }); \
+  }
+TESSERA_TILE_UNARY(operator-, -x)
+TESSERA_TILE_UNARY(operator!, !x)
+TESSERA_TILE_UNARY(abs, abs(x))
+TESSERA_TILE_UNARY(sqrt, sqrt(x))
+TESSERA_TILE_UNARY(rsqrt, rsqrt(x))
+TESSERA_TILE_UNARY(exp, exp(x))
+TESSERA_TILE_UNARY(exp2, exp2(x))
+TESSERA_TILE_UNARY(log, log(x))
+TESSERA_TILE_UNARY(log2, log2(x))
+TESSERA_TILE_UNARY(log1p, log1p(x))
+TESSERA_TILE_UNARY(sin, sin(x))
+TESSERA_TILE_UNARY(cos, cos(x))
+TESSERA_TILE_UNARY(tanh, tanh(x))
+TESSERA_TILE_UNARY(erf, erf(x))
+TESSERA_TILE_UNARY(silu, silu(x))
+TESSERA_TILE_UNARY(floor, floor(x))
+TESSERA_TILE_UNARY(ceil, ceil(x))
+TESSERA_TILE_UNARY(rint, rint(x))
+TESSERA_TILE_UNARY(exp2_approx, exp2_approx(x))
+TESSERA_TILE_UNARY(exp_approx, exp_approx(x))
+TESSERA_TILE_UNARY(log2_approx, log2_approx(x))
+TESSERA_TILE_UNARY(log_approx, log_approx(x))
+TESSERA_TILE_UNARY(sin_approx, sin_approx(x))
+TESSERA_TILE_UNARY(cos_approx, cos_approx(x))
+TESSERA_TILE_UNARY(tanh_approx, tanh_approx(x))
+TESSERA_TILE_UNARY(is_nan, is_nan(x))
+TESSERA_TILE_UNARY(is_inf, is_inf(x))
+TESSERA_TILE_UNARY(f32, cast(DType::f32, x))
+TESSERA_TILE_UNARY(i32, cast(DType::i32, x))
+#undef TESSERA_TILE_UNARY
+
+Tile cast(DType dtype, const Tile& a) {
+  return map1(a, [dtype](const Value& x) { return cast(dtype, x); });
+}
+Tile fma(const Tile& a, const Tile& b, const Tile& c) {
+  return Tile::map([](const std::vector<Value>& v) { return fma(v[0], v[1], v[2]); }, {a, b, c},
+                   {});
+}
+Tile select(const Tile& condition, const Tile& then, const Tile& otherwise) {
+  return Tile::map([](const std::vector<Value>& v) { return select(v[0], v[1], v[2]); },
+                   {condition, then, otherwise}, {});
+}
+Tile select(const Tile& condition, const Tile& then, const Arg& otherwise) {
+  return map2(condition, then,
+              [otherwise](const Value& c, const Value& x) { return select(c, x, otherwise); });
+}
+
+}  // namespace tessera::dsl

@@ -1,0 +1,143 @@
+// 08_attention: softmax(q k^T / sqrt(dim)) v in bf16 without the matrix of scores in memory. Heads share keys and
+// values in groups; causal or not; lse = log of the sum of the exponentials.
+//
+//   example_08_attention                            1 x 200 x 4 x 64 on the CPU, causal and not, checked
+//   example_08_attention 4 4096 16 128 cuda:0       batch, length, heads, dim on a GPU, checked and timed
+#include <cstdlib>
+#include <exception>
+#include <limits>
+
+#include "tools/lib/trial.h"
+
+namespace ts = tessera;
+constexpr auto kBf16 = ts::DType::bf16;
+constexpr auto kF32 = ts::DType::f32;
+constexpr int64_t kShared = 2;       // query heads per head of keys and values
+constexpr int64_t kM = 64, kN = 64;  // queries of a block, keys of a step
+constexpr float kLog2E = 0x1.715476p0f, kLowest = -std::numeric_limits<float>::infinity();
+using ts::dsl::Tile;
+
+ts::ir::Kernel attention(int64_t dim, bool is_causal) {
+  const float scale = kLog2E / std::sqrt(static_cast<float>(dim));
+  ts::dsl::Builder k("attention");
+  auto batch = k.dim("batch"), length = k.dim("length"), heads = k.dim("heads");
+  auto kv_heads = k.dim("kv_heads");
+  auto q = k.input("q", kBf16, {batch, length, heads, dim});
+  auto keys = k.input("keys", kBf16, {batch, length, kv_heads, dim});
+  auto values = k.input("values", kBf16, {batch, length, kv_heads, dim});
+  auto out = k.output("out", kBf16, {batch, length, heads, dim});
+  auto lse = k.output("lse", kF32, {batch, heads, length});
+  auto at = k.launch({ceil_div(length, kM), heads, batch}, {.threads = 128});
+  auto row = k.let("row", at.x * kM), kv_head = k.let("kv_head", at.y / kShared);
+  auto q_tile = k.shared(kBf16, {kM, dim}), k_tile = k.shared(kBf16, {kN, dim});
+  auto v_tile = k.shared(kBf16, {kN, dim});
+  auto s = k.fragment(kF32, {kM, kN}, "s"), o = k.fragment(kF32, {kM, dim}, "o");
+  auto top = k.fragment(kF32, {kM, 1}, "top"), sum = k.fragment(kF32, {kM, 1}, "sum");
+  k.copy(q(at.z, k.all, at.y).tile({row, 0}, {kM, dim}), q_tile);
+  k.fill(o, 0.0f), k.fill(sum, 0.0f), k.fill(top, -1e30f);
+  auto end = is_causal ? min(length, row + kM) : length;
+  k.pipelined(0, ceil_div(end, kN), {.stages = 2}, [&](ts::dsl::Value j) {
+    k.copy(keys(at.z, k.all, kv_head).tile({j * kN, 0}, {kN, dim}), k_tile);
+    k.copy(values(at.z, k.all, kv_head).tile({j * kN, 0}, {kN, dim}), v_tile);
+    k.fill(s, 0.0f);
+    k.gemm(q_tile, k_tile.transposed(), s, {.warp_rows = 4});
+    k.parallel({kM, kN}, [&](auto r, auto c) {
+      auto column = j * kN + c;
+      auto is_seen = is_causal ? column <= row + r : column < length;
+      s(r, c) = select(is_seen, s(r, c) * scale, kLowest);
+    });
+    auto above = k.evaluate(max(Tile(top), k.reduce_max(Tile(s))));
+    auto shrink = k.evaluate(exp2(Tile(top) - above));
+    auto p = k.evaluate(exp2(Tile(s) - above));
+    k.store(Tile(sum) * shrink + k.reduce_sum(p), sum);
+    k.store(Tile(o) * shrink, o);
+    k.store(above, top);
+    k.gemm(k.evaluate(cast(kBf16, p)).ref(), v_tile, o, {.warp_rows = 4});
+  });
+  k.store(Tile(o) / Tile(sum), out(at.z, k.all, at.y).tile({row, 0}, {kM, dim}));
+  k.store((Tile(top) + log2(Tile(sum))) / kLog2E, lse(at.z, at.y).tile({row}, {kM}));
+  return k.finish();
+}
+
+struct Shape {
+  int64_t batch, length, heads, dim;
+};
+
+/// Both results of one query, in double; `lse` at the end.
+std::vector<double> reference(const Shape& n, const std::vector<ts::tools::TrialTensor>& t,
+                              int64_t b, int64_t row, int64_t head, bool is_causal) {
+  const int64_t kv_heads = n.heads / kShared;
+  const auto at = [&](const ts::tools::TrialTensor& x, int64_t l, int64_t h, int64_t heads) {
+    return &x.values[static_cast<size_t>(((b * n.length + l) * heads + h) * n.dim)];
+  };
+  const double* query = at(t[0], row, head, n.heads);
+  std::vector<double> scores;
+  double top = -1e30, sum = 0;
+  for (int64_t l = 0; l < (is_causal ? row + 1 : n.length); ++l) {
+    const double* key = at(t[1], l, head / kShared, kv_heads);
+    double score = 0;
+    for (int64_t d = 0; d < n.dim; ++d) score += query[d] * key[d];
+    scores.push_back(score / std::sqrt(static_cast<double>(n.dim)));
+    top = std::max(top, scores.back());
+  }
+  std::vector<double> result(static_cast<size_t>(n.dim + 1));
+  for (size_t l = 0; l < scores.size(); ++l) {
+    const double p = std::exp(scores[l] - top);
+    const double* value = at(t[2], static_cast<int64_t>(l), head / kShared, kv_heads);
+    for (int64_t d = 0; d < n.dim; ++d) result[static_cast<size_t>(d)] += p * value[d];
+    sum += p;
+  }
+  for (double& value : result) value /= sum;
+  result.back() = std::log(sum) + top;
+  return result;
+}
+
+bool run(const Shape& n, bool is_causal, const std::string& device) {
+  const int64_t kv_heads = n.heads / kShared;
+  std::vector<ts::tools::TrialTensor> t = {{kBf16, {n.batch, n.length, n.heads, n.dim}},
+                                           {kBf16, {n.batch, n.length, kv_heads, n.dim}},
+                                           {kBf16, {n.batch, n.length, kv_heads, n.dim}},
+                                           {kBf16, {n.batch, n.length, n.heads, n.dim}, true},
+                                           {kF32, {n.batch, n.heads, n.length}, true}};
+  const double products =
+      4.0 * static_cast<double>(n.batch * n.heads * n.length * n.length * n.dim);
+  ts::tools::run(attention(n.dim, is_causal), t, device, is_causal ? products / 2 : products);
+  const int64_t rows = n.batch * n.length * n.heads;
+  const int64_t step = rows > 4096 ? 9973 : 13;
+  bool ok = true;
+  std::vector<double> want;
+  int64_t known = -1;
+  const auto row_of = [&](int64_t b, int64_t l, int64_t h) -> const std::vector<double>& {
+    const int64_t row = (b * n.length + l) * n.heads + h;
+    if (row != known) want = reference(n, t, b, l, h, is_causal);
+    known = row;
+    return want;
+  };
+  const std::string name = is_causal ? "causal " : "full ";
+  // p and out are rounded to bf16; inputs reach 4
+  ok &= compare(name + "out", t[3], 0x1p-5, step * 7, [&](int64_t i, double&) {
+    const int64_t row = i / n.dim;
+    const auto& of_row = row_of(row / n.heads / n.length, row / n.heads % n.length, row % n.heads);
+    return of_row[static_cast<size_t>(i % n.dim)];
+  });
+  ok &= compare(name + "lse", t[4], 1e-4, step, [&](int64_t i, double& scale) {
+    const int64_t row = i / n.length;
+    const double lse = row_of(row / n.heads, i % n.length, row % n.heads).back();
+    scale = std::max(1.0, std::fabs(lse));
+    return lse;
+  });
+  return ok;
+}
+
+int main(int argc, char** argv) try {
+  const auto extent = [&](int i, int64_t otherwise) {
+    return argc > i ? std::atoll(argv[i]) : otherwise;
+  };
+  const Shape n{extent(1, 1), extent(2, 200), extent(3, 4), extent(4, 64)};
+  const std::string device = argc > 5 ? argv[5] : "cpu";
+  const bool full = run(n, false, device), causal = run(n, true, device);
+  return full && causal ? 0 : 1;
+} catch (const std::exception& error) {
+  fmt::print(stderr, "{}\n", error.what());
+  return 1;
+}

@@ -1,0 +1,78 @@
+#pragma once
+// An entry of a KV cache: norm, rotation, Hadamard transform and the bytes of a format, by warps that
+// have 128 channels each.
+
+#include <cstdint>
+#include <optional>
+
+#include "dsl/builder.h"
+#include "kernels/signature/call.h"
+#include "kernels/signature/launches.h"
+
+namespace tessera::kernels::serving {
+
+enum class CacheFormat : uint8_t { none, bf16, v4_fp8, index_fp8, index_fp4 };
+
+struct EntrySpec {
+  CacheFormat format;  // none: nothing is stored
+  DType weight;        // of norm_weight
+  bool hadamard, halves;
+  uint8_t weight_width, cos_sin_width;  // elements of an access
+};
+
+inline constexpr int64_t kRotated = 64;        // the last channels
+inline constexpr int64_t kWarpChannels = 128;  // four by each lane
+inline constexpr int64_t kLaneChannels = 4;
+
+/// What is said of a position without a row of cos_sin, whose angle is 0.
+inline constexpr const char* kNoAngle = "argument 'cos_sin' has too few rows";
+
+/// Bytes of a block of so many tokens; elements of a row for bf16.
+int64_t block_bytes(CacheFormat format, int64_t channels, int64_t block_size);
+/// Of the word of a parameter.
+CacheFormat cache_format(std::string_view word);
+
+/// Checks cache, cos_sin, norm_weight and the parameters that go with them.
+void require_cache(const Call& c);
+
+EntrySpec entry_spec(const Call& c);
+/// The cache as the kernel declares it.
+std::vector<More::Tensor> cache_tensors(const Call& c);
+
+/// Tensors: norm_weight f32 or bf16 [channels]; cos_sin f32 [cos_sin_rows, 64]; cache, as codes and as
+/// what else its format has. Scalars: norm_eps, block_size.
+class CacheEntry {
+ public:
+  CacheEntry(dsl::Builder& k, const EntrySpec& s, int64_t channels);
+
+  /// The four channels of each lane, their first one at `column`, and where they go.
+  struct Place {
+    dsl::Value column;
+    dsl::Value position;  // of the rotation
+    dsl::Value location;  // in the cache; below 0: nowhere
+  };
+  /// The sum of squares of the channels of a warp, in every lane: lanes add in pairs at distance 1, 2,
+  /// 4, 8, 16. The sums of warps add by ascending channels to that of the entry.
+  dsl::Value sum_of_squares(const dsl::Ref& values) const;
+  /// Loads the weights and angles of a place, before they are needed.
+  void prefetch(const Place& place);
+  /// Norm, rotation and transform of `values`, f32 [4] of each lane, in place, after prefetch; by whole
+  /// warps.
+  void normalize(const dsl::Ref& values, const dsl::Value& total, const Place& place) const;
+  /// Stores them.
+  void store(const dsl::Ref& values, const Place& place) const;
+
+ private:
+  void transform(const dsl::Ref& values) const;
+  void store_codes(const dsl::Ref& values, const Place& place, const dsl::Value& block,
+                   const dsl::Value& offset) const;
+
+  dsl::Builder& k_;
+  const EntrySpec s_;
+  const int64_t channels_;
+  std::optional<dsl::Ref> held_weight_, angles_;  // of the lane
+  std::optional<dsl::Ref> weight_, cos_sin_, codes_, rotated_, scales_;
+  std::optional<dsl::Value> positions_, blocks_, eps_, block_size_;
+};
+
+}  // namespace tessera::kernels::serving

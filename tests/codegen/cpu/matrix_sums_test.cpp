@@ -1,0 +1,125 @@
+// The arithmetic of matrix instructions against sums that an H200 computed.
+
+#include "codegen/cpu/matrix_sums.h"
+
+#include <bit>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tests/support/catch.h"
+#include "tests/support/places.h"
+
+using namespace tessera;
+using namespace tessera::codegen::cpu;
+
+namespace {
+
+struct Recorded {
+  std::string dtype, instruction;
+  uint32_t before = 0, after = 0;
+  std::vector<uint32_t> a, b;
+};
+
+/// "bf16 wgmma class 8 c 62761dfd d 7f800000 a 1512 .. b a697 .."
+Recorded read_sum(const std::string& line) {
+  std::istringstream words(line);
+  Recorded sum;
+  std::string word;
+  words >> sum.dtype >> sum.instruction;
+  std::vector<uint32_t>* into = nullptr;
+  while (words >> word) {
+    if (word == "class") {
+      words >> word;
+    } else if (word == "c" && into == nullptr) {
+      words >> std::hex >> sum.before;
+    } else if (word == "d" && into == nullptr) {
+      words >> std::hex >> sum.after;
+    } else if (word == "a" && into == nullptr) {
+      into = &sum.a;
+    } else if (word == "b" && into == &sum.a && sum.b.empty()) {
+      into = &sum.b;
+    } else {
+      into->push_back(static_cast<uint32_t>(std::stoul(word, nullptr, 16)));
+    }
+  }
+  return sum;
+}
+
+uint32_t integer_sum(const Recorded& sum) {
+  uint32_t total = sum.before;
+  for (size_t k = 0; k < sum.a.size(); ++k) {
+    total += static_cast<uint32_t>(static_cast<int8_t>(sum.a[k]) * static_cast<int8_t>(sum.b[k]));
+  }
+  return total;
+}
+
+uint32_t modelled(const Recorded& sum) {
+  if (sum.dtype == "s8") return integer_sum(sum);
+  const DType dtype = sum.dtype == "tf32" ? DType::f32 : dtype_from_name(sum.dtype).value();
+  const bool is_8_bit = bits(dtype) == 8, emulated = is_8_bit && sum.instruction == "mma";
+  std::vector<Factor> a, b;
+  const auto factor =
+      emulated ? widened_factor_of : static_cast<Factor (*)(DType, uint32_t)>(factor_of);
+  for (const uint32_t raw : sum.a) a.push_back(factor(dtype, raw));
+  for (const uint32_t raw : sum.b) b.push_back(factor(dtype, raw));
+  const auto count = static_cast<int>(a.size());
+  if (emulated) return emulated_sum(sum.before, a.data(), b.data(), count);
+  return sum_of_products(sum.before, a.data(), b.data(), count, is_8_bit ? kShortSums : kLongSums);
+}
+
+/// Checks every sum of the file; returns how many there are.
+int check_sums(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::string line;
+  int sums = 0;
+  while (std::getline(file, line)) {
+    if (line.starts_with("#") || line.empty()) continue;
+    const Recorded sum = read_sum(line);
+    ++sums;
+    if (modelled(sum) == sum.after) continue;
+    CAPTURE(line, modelled(sum));
+    CHECK(modelled(sum) == sum.after);
+  }
+  return sums;
+}
+
+}  // namespace
+
+TEST_CASE("sums of matrix instructions are those of an H200, to the bit", "[cpu][matrix]") {
+  CHECK(check_sums(test::in_source("tests/golden/mma_sums.txt")) == 540);
+}
+
+TEST_CASE("all recorded sums of an H200 follow the rule", "[cpu][matrix]") {
+  const char* given = std::getenv("TESSERA_GOLDEN_DIR");
+  const std::filesystem::path folder =
+      given != nullptr && *given != '\0' ? given : test::in_source("../shared/golden");
+  const std::filesystem::path path = folder / "mma" / "h200_sums.txt";
+  if (!std::filesystem::exists(path)) {
+    TESSERA_SKIP("no recorded sums " + path.string() + " (set TESSERA_GOLDEN_DIR)");
+  }
+  CHECK(check_sums(path) == 9064);
+}
+
+TEST_CASE("long sums of 8-bit floats by wgmma lose what is promoted", "[cpu][matrix]") {
+  // a = b = 1, 4096 of them, but the first 448 * 448: exact 204799.
+  const auto sum_of = [](int promote) {
+    const Factor one = factor_of(DType::e4m3, 0x38), most = factor_of(DType::e4m3, 0x7E);
+    float total = 0;
+    uint32_t part = 0;
+    for (int step = 0; step < 128; ++step) {
+      std::vector<Factor> a(32, one);
+      if (step == 0) a[0] = most;
+      part = sum_of_products(part, a.data(), a.data(), 32, kShortSums);
+      if ((step + 1) % promote != 0) continue;
+      total += std::bit_cast<float>(part);
+      part = 0;
+    }
+    return total;
+  };
+  CHECK(sum_of(4) == 204672);    // every 128 of k
+  CHECK(sum_of(128) == 200704);  // never
+}

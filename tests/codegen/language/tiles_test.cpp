@@ -1,0 +1,233 @@
+// Arithmetic on whole tiles: the loops that it stands for, bit for bit.
+
+#include <cmath>
+
+#include "tests/support/catch.h"
+#include "tests/support/run_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Axis;
+using dsl::Builder;
+using dsl::Ref;
+using dsl::Tile;
+using dsl::Value;
+
+namespace {
+
+/// The statements between launch and finish of a kernel from x to y, both [4, 96] of f32.
+template <class Body>
+ir::Kernel over_rows(DType in, DType out, const Body& body) {
+  Builder k("rows");
+  auto x = k.input("x", in, {4, 96});
+  auto y = k.output("y", out, {4, 96});
+  auto at = k.launch({4}, {.threads = 32});
+  body(k, x, y, at.x);
+  return k.finish();
+}
+
+HostTensor inputs(DType dtype) {
+  HostTensor x(dtype, {4, 96});
+  for (int64_t i = 0; i < x.size(); ++i) {
+    x.set_value(i, static_cast<double>(i * 7919 % 101) / 16 - 3);
+  }
+  return x;
+}
+
+/// Both kernels leave the same bits, on the executor and, unless a GPU approximates what they compute, there.
+void check_equal(const ir::Kernel& short_form, const ir::Kernel& long_form, DType in, DType out,
+                 bool is_approximated = false) {
+  const HostTensor x = inputs(in);
+  const HostTensor a(out, {4, 96}), b(out, {4, 96});
+  for (const auto& [kernel, result] : {std::pair(&short_form, &a), std::pair(&long_form, &b)}) {
+    if (is_approximated) {
+      run_on_executor(*kernel, {x.view(), result->view()});
+    } else {
+      run_kernel(*kernel, {&x, result});
+    }
+  }
+  CHECK(a.raw() == b.raw());
+}
+
+}  // namespace
+
+TEST_CASE("softmax in three statements is softmax in loops", "[language]") {
+  const auto short_form =
+      over_rows(DType::f32, DType::f32, [](Builder& k, const Ref& x, const Ref& y, Value at) {
+        auto row = k.load(x(at));
+        auto e = k.evaluate(exp(row - k.reduce_max(row)));
+        k.store(e / k.reduce_sum(e), y(at));
+      });
+  const auto long_form =
+      over_rows(DType::f32, DType::f32, [](Builder& k, const Ref& x, const Ref& y, Value at) {
+        auto row = k.fragment(DType::f32, {1, 96}, "row");
+        auto top = k.fragment(DType::f32, {1}, "top");
+        auto sum = k.fragment(DType::f32, {1}, "sum");
+        k.copy(x.tile({at, 0}, {1, 96}), row);
+        k.reduce_max(row, top, Axis(1));
+        k.parallel({1, 96}, [&](Value r, Value c) { row(r, c) = exp(row(r, c) - top(r)); });
+        k.reduce_sum(row, sum, Axis(1));
+        k.parallel({1, 96}, [&](Value r, Value c) { y(at + r, c) = row(r, c) / sum(r); });
+      });
+  check_equal(short_form, long_form, DType::f32, DType::f32, true);
+  CHECK(count(cuda_text(short_form), "__syncthreads") ==
+        count(cuda_text(long_form), "__syncthreads"));
+}
+
+TEST_CASE("tiles of several rows meet what is left of a reduction", "[language]") {
+  Builder k("centred");
+  auto x = k.input("x", DType::bf16, {64, 48});
+  auto w = k.input("w", DType::f32, {48});
+  auto rows = k.output("rows", DType::f32, {64, 48});
+  auto columns = k.output("columns", DType::i32, {1, 48});
+  auto tops = k.output("tops", DType::f32, {64});
+  k.launch({1}, {.threads = 128});
+  auto tile = k.load(x.tile({0, 0}, {64, 48}));
+  auto scale = k.load(w);
+  CHECK(tile.dtype() == DType::bf16);
+  auto top = k.reduce_absmax(tile);
+  CHECK(top.shape() == std::vector<int64_t>{64, 1});
+  CHECK(top.dtype() == DType::f32);
+  k.store((f32(tile) + 1.0f) / max(top, 0.5f) * scale, rows);
+  auto is_large = select(f32(tile) > 1.0f, i32(f32(tile)), 0);
+  k.store(k.reduce_sum(is_large, Axis(0)), columns);
+  k.store(top, tops);
+  const ir::Kernel kernel = k.finish();
+  HostTensor in(DType::bf16, {64, 48}), scales(DType::f32, {48});
+  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, static_cast<double>(i % 37) / 4 - 4);
+  for (int64_t i = 0; i < 48; ++i) scales.set_value(i, static_cast<double>(i) - 20);
+  const HostTensor out(DType::f32, {64, 48}), sums(DType::i32, {1, 48}), largests(DType::f32, {64});
+  run_kernel(kernel, {&in, &scales, &out, &sums, &largests});
+  std::vector<double> expected(48);
+  for (int64_t r = 0; r < 64; ++r) {
+    double largest = 0;
+    for (int64_t c = 0; c < 48; ++c) largest = std::max(largest, std::fabs(in.value(r * 48 + c)));
+    REQUIRE(largests.value(r) == largest);
+    for (int64_t c = 0; c < 48; ++c) {
+      const auto v = static_cast<float>(in.value(r * 48 + c));
+      const auto by = static_cast<float>(std::max(largest, 0.5));
+      const float want = (v + 1.0f) / by * static_cast<float>(scales.value(c));
+      REQUIRE(out.value(r * 48 + c) == static_cast<double>(want));
+      if (v > 1.0f) expected[static_cast<size_t>(c)] += std::trunc(v);
+    }
+  }
+  CHECK(values_of(sums) == expected);
+}
+
+TEST_CASE("every operator of tiles is that of its elements", "[language]") {
+  struct Case {
+    Tile (*of_tiles)(const Tile&, const Tile&);
+    Value (*of_values)(const Value&, const Value&);
+  };
+#define TESSERA_CASE(EXPRESSION)                                                            \
+  Case {                                                                                    \
+    [](const Tile& a, [[maybe_unused]] const Tile& b) -> Tile { return EXPRESSION; },       \
+        [](const Value& a, [[maybe_unused]] const Value& b) -> Value { return EXPRESSION; } \
+  }
+  using dsl::f32, dsl::i32, dsl::cast;
+  const Case cases[] = {
+      TESSERA_CASE(a + b),
+      TESSERA_CASE(a - b * 2.0f),
+      TESSERA_CASE(2.0f / a),
+      TESSERA_CASE(1.0f - a),
+      TESSERA_CASE(max(a, b) + min(a, 0.25f) - max(0.5f, b)),
+      TESSERA_CASE(-abs(a) + copysign(1.0f, b)),
+      TESSERA_CASE(fma(a, b, b)),
+      TESSERA_CASE(floor(a) + ceil(b) * rint(a)),
+      TESSERA_CASE(sqrt(abs(a))),
+      TESSERA_CASE(select((a < b && !(a == b)) || is_nan(a), a, b)),
+      TESSERA_CASE(select(a >= b, b, 1.0f)),
+      TESSERA_CASE(f32((i32(a) & 3) + (i32(b) | 4) - (i32(a) ^ i32(b)) + i32(a) % 5)),
+      TESSERA_CASE(f32(cast(DType::bf16, a))),
+  };
+#undef TESSERA_CASE
+  for (const Case& c : cases) {
+    CAPTURE(&c - cases);
+    const auto body = [&](bool of_tiles) {
+      return over_rows(
+          DType::f32, DType::f32, [&](Builder& k, const Ref& x, const Ref& y, Value at) {
+            if (of_tiles) {
+              auto a = k.load(x(at)), b = k.load(x(3 - at));
+              return k.store(c.of_tiles(a, b), y(at));
+            }
+            k.parallel({96}, [&](Value i) { y(at, i) = c.of_values(x(at, i), x(3 - at, i)); });
+          });
+    };
+    check_equal(body(true), body(false), DType::f32, DType::f32);
+  }
+}
+
+TEST_CASE("a tile is evaluated into the dtype and place it is stored to", "[language]") {
+  const auto short_form =
+      over_rows(DType::bf16, DType::e4m3, [](Builder& k, const Ref& x, const Ref& y, Value at) {
+        auto shared = k.shared(DType::f32, {96});
+        k.store(f32(k.load(x(at))) * 2.0f, shared);
+        k.store(Tile(shared) + 1.0f, shared);
+        k.store(Tile(shared), y(at));
+      });
+  const auto long_form =
+      over_rows(DType::bf16, DType::e4m3, [](Builder& k, const Ref& x, const Ref& y, Value at) {
+        k.parallel({96},
+                   [&](Value i) { y(at, i) = cast(DType::e4m3, f32(x(at, i)) * 2.0f + 1.0f); });
+      });
+  check_equal(short_form, long_form, DType::bf16, DType::e4m3);
+}
+
+TEST_CASE("copies drop extents of 1, and all keeps a dimension", "[language]") {
+  Builder k("middle");
+  auto q = k.input("q", DType::f32, {2, 32, 3, 8});
+  auto y = k.output("y", DType::f32, {2, 3, 32, 8});
+  auto at = k.launch({2, 3}, {.threads = 32});
+  auto tile = k.fragment(DType::f32, {32, 8}, "tile");
+  auto shared = k.shared(DType::f32, {1, 32, 1, 8});
+  k.copy(q(at.x, k.all, at.y), tile);
+  k.copy(tile, shared);
+  k.copy(shared, y(at.x, at.y));
+  const ir::Kernel kernel = k.finish();
+  const HostTensor in = iota(DType::f32, {2, 32, 3, 8});
+  const HostTensor out(DType::f32, {2, 3, 32, 8});
+  run_kernel(kernel, {&in, &out});
+  for (int64_t b = 0; b < 2; ++b) {
+    for (int64_t h = 0; h < 3; ++h) {
+      for (int64_t i = 0; i < 256; ++i) {
+        REQUIRE(out.value((b * 3 + h) * 256 + i) ==
+                static_cast<double>(b * 768 + i / 8 * 24 + h * 8 + i % 8));
+      }
+    }
+  }
+}
+
+TEST_CASE("tiles refuse what they cannot mean", "[language]") {
+  Builder k("wrong");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::f32, {64, 32});
+  auto open = k.input("open", DType::f32, {n});
+  auto y = k.output("y", DType::f32, {64, 32});
+  k.launch({1}, {.threads = 32});
+  auto a = k.load(x.tile({0, 0}, {64, 32}));
+  auto b = k.load(x.tile({0, 0}, {32, 16}));
+  const auto has = [](const std::string& text, const char* part) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(error_of([&] { a + b; }), "tiles of an expression have different shapes");
+  has(error_of([&] { k.load(open); }), "constant extents");
+  has(error_of([&] { k.load(x(0, 0)); }), "one element of 'x' is no tile");
+  has(error_of([&] { k.reduce_sum(a, Axis(2)); }), "expected -2 .. 1, got 2");
+  has(error_of([&] { k.store(b, y); }), "a tile is stored to 'y' of another shape");
+  has(error_of([&] { (a + 1.0f).ref(); }), "an expression of tiles is used as a buffer");
+  has(error_of([&] { a % 2; }), "operand of '%' has the wrong dtype");
+  has(error_of([&] { k.let("v", k.all); }), "k.all is used as a value");
+  has(error_of([&] { k.copy(x.tile({0, 0}, {64, 1}), k.fragment(DType::f32, {32})); }), "SHAPE");
+  // the fragment is written after the tile was named
+  const Tile old(a.ref());
+  k.store(old * 2.0f, a.ref());
+  has(error_of([&] { k.store(old, y); }), "STALE_ELEMENT");
+  k.serial(0, 4, [&](Value) {
+    const Tile now(a.ref());
+    k.store(now + 1.0f, a.ref());
+  });
+  const Tile before(a.ref());
+  has(error_of([&] { k.serial(0, 4, [&](Value) { k.store(before + 1.0f, a.ref()); }); }),
+      "STALE_ELEMENT");
+}

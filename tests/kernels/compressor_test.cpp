@@ -1,0 +1,156 @@
+// The KV compressor on the executor: the references, and the mistakes that their cases catch.
+
+#include "kernels/jit/target.h"
+#include "tests/support/ops/mutants.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/run_op.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using kernels::Params;
+
+namespace {
+
+void check_cases(const std::string& op, const std::vector<OpCase>& cases) {
+  const kernels::UncheckedValues as_on_a_gpu;
+  const CaseReport report = run_cases(op, cases, op_runner(op, Device::cpu()));
+  for (const std::string& failure : report.failures) FAIL_CHECK(failure);
+  CHECK(report.passed == std::ssize(cases));
+}
+
+using Mistake = std::function<void(HostTensors&, Params&)>;
+
+/// A mistake about a field of every row of a plan that is used.
+Mistake in_field(const char* plan, int64_t field, double added) {
+  return [=](HostTensors& in, Params&) {
+    HostTensor& rows = in.at(plan);
+    const int64_t columns = rows.shape()[1];
+    for (int64_t i = field; i < rows.size(); i += columns) {
+      if (rows.value(i - field) >= 0 && rows.value(i) >= 0)
+        rows.set_value(i, rows.value(i) + added);
+    }
+  };
+}
+
+/// Rows of a tensor in another order: row r is that of r + by.
+Mistake turned(const char* name, int64_t by) {
+  return [=](HostTensors& in, Params&) {
+    HostTensor& tensor = in.at(name);
+    const HostTensor old = tensor;
+    const int64_t columns = tensor.shape()[1], size = tensor.size();
+    for (int64_t i = 0; i < size; ++i) tensor.set_bits(i, old.bits((i + by * columns) % size));
+  };
+}
+
+/// Columns of x and of the state, as many as there are channels, from other parts of the rows.
+Mistake parts_moved(int64_t by) {
+  return [=](HostTensors& in, Params&) {
+    const int64_t channels = in.at("ape").shape()[1];
+    for (const char* name : {"x", "state"}) {
+      HostTensor& rows = in.at(name);
+      const HostTensor old = rows;
+      const int64_t length = rows.shape()[1];
+      for (int64_t i = 0; i < rows.size(); ++i) {
+        rows.set_bits(i, old.bits(i - i % length + (i + by * channels) % length));
+      }
+    }
+  };
+}
+
+void check_mutants_of(const std::string& op, const std::vector<OpCase>& cases,
+                      const std::vector<Mistake>& mistakes) {
+  CHECK_FALSE(is_caught(op, cases, misled(op, [](HostTensors&, Params&) {})));
+  for (size_t i = 0; i < mistakes.size(); ++i) {
+    CAPTURE(op, i);
+    CHECK(is_caught(op, cases, misled(op, mistakes[i])));
+  }
+}
+
+Mistake param_is(const char* name, const kernels::ParamValue& value) {
+  return [=](HostTensors&, Params& params) { params[name] = value; };
+}
+
+/// What compress_store and compress_decode_store could do wrong with an entry.
+const std::vector<Mistake> kEntryMistakes = {
+    in_field("plan", 5, 1),
+    turned("cos_sin", 1),
+    param_is("norm_eps", 1e-6),
+    param_is("hadamard", false),
+    param_is("cos_sin_layout", std::string("pairs")),
+    [](HostTensors& in, Params&) {
+      HostTensor& weight = in.at("norm_weight");
+      weight.set_value(weight.size() - 1, 3.0);
+    },
+};
+
+}  // namespace
+
+TEST_CASE("compress_fwd equals its reference on the executor", "[compress_fwd]") {
+  check_cases("compress_fwd", compress_fwd_cases());
+}
+
+TEST_CASE("compress_state_write equals its reference on the executor", "[compress_state_write]") {
+  check_cases("compress_state_write", compress_state_write_cases());
+}
+
+TEST_CASE("compress_decode equals its reference on the executor", "[compress_decode]") {
+  check_cases("compress_decode", compress_decode_cases());
+}
+
+TEST_CASE("compress_store equals its reference on the executor", "[compress_store]") {
+  check_cases("compress_store", compress_store_cases());
+}
+
+TEST_CASE("compress_decode_store equals its reference on the executor", "[compress_decode_store]") {
+  check_cases("compress_decode_store", compress_decode_store_cases());
+}
+
+TEST_CASE("compress_prefill equals its reference on the executor", "[compress_prefill]") {
+  check_cases("compress_prefill", compress_prefill_cases());
+}
+
+TEST_CASE("entries of ratio 128 are the same where blocks form no clusters", "[compress_store]") {
+  const kernels::jit::TargetScope scope({8, 0, 0});
+  std::vector<OpCase> cases = compress_store_cases();
+  std::erase_if(
+      cases, [](const OpCase& test) { return std::get<int64_t>(test.params.at("ratio")) != 128; });
+  CHECK(cases.size() >= 3);
+  check_cases("compress_store", cases);
+}
+
+TEST_CASE("the compress_fwd tests catch every mutant", "[compress_fwd][mutants]") {
+  check_mutants_of("compress_fwd", compress_fwd_cases(),
+                   {in_field("plan", 0, 1), in_field("plan", 1, 4), in_field("plan", 2, -1),
+                    in_field("plan", 3, 1), in_field("plan", 4, 1), turned("ape", 1),
+                    turned("ape", 4), parts_moved(1), parts_moved(2)});
+}
+
+TEST_CASE("the compress_state_write tests catch every mutant", "[compress_state_write][mutants]") {
+  check_mutants_of("compress_state_write", compress_state_write_cases(),
+                   {in_field("write_plan", 0, 1), in_field("write_plan", 1, 1)});
+}
+
+TEST_CASE("the compress_prefill tests catch every mutant", "[compress_prefill][mutants]") {
+  check_mutants_of("compress_prefill", compress_prefill_cases(),
+                   {in_field("plan", 2, -1), in_field("write_plan", 1, 1),
+                    // the rows are written before the windows are read
+                    [](HostTensors& in, Params& params) {
+                      in["state"] =
+                          reference::runner("compress_state_write")(in, params).at("state");
+                    }});
+}
+
+TEST_CASE("the compress_decode tests catch every mutant", "[compress_decode][mutants]") {
+  check_mutants_of("compress_decode", compress_decode_cases(),
+                   {in_field("plan", 0, 1), in_field("plan", 1, 1), in_field("plan", 3, 1),
+                    in_field("plan", 4, 1), turned("ape", 1), parts_moved(1), turned("x", 1)});
+}
+
+TEST_CASE("the compress_store tests catch every mutant", "[compress_store][mutants]") {
+  check_mutants_of("compress_store", compress_store_cases(), kEntryMistakes);
+}
+
+TEST_CASE("the compress_decode_store tests catch every mutant",
+          "[compress_decode_store][mutants]") {
+  check_mutants_of("compress_decode_store", compress_decode_store_cases(), kEntryMistakes);
+}
