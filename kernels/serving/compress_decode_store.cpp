@@ -59,7 +59,7 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
                                   .examples = R"(
       B=9 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; B=5 D=128 ratio=4 x=f32 state=f32 format=index_fp8 hadamard=true
       B=3 D=512 ratio=128 x=bf16 state=f32 format=v4_fp8 cos_sin_layout=halves
-      B=5 D=128 ratio=4 x=bf16 state=bf16 format=index_fp4 save_out=true; B=2 D=256 ratio=128 x=f32 state=f32 format=bf16 cache=bf16)",
+      B=5 D=128 ratio=4 x=bf16 state=bf16 format=index_fp4 save_out=true; B=2 D=256 ratio=128 x=bf16 state=bf16 format=bf16 cache=bf16)",
                                   .bench = R"(
       B=1 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; B=32 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8
       B=256 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; B=1024 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8

@@ -60,6 +60,7 @@ class Compress : CompressWindow {
                    const Value& total) {
     k_.if_(is_whole_, [&] {
       const CacheEntry::Place place = place_of(column);
+      if (!overlaps_) entry_->prefetch(place);  // before, it takes registers of the rows
       entry_->normalize(values, total, place);
       entry_->store(values, place);
     });
@@ -102,12 +103,17 @@ class Compress : CompressWindow {
     store_entry(window, column, values, total);
   }
 
+  /// Several blocks of 256 threads wait for each other's loads, with all the registers they need.
+  int blocks_per_sm() const {
+    return s_.lanes == 32 ? 1 : lane_channels_ == 2 ? 4 : entry_ ? 2 : 3;
+  }
+
   /// Ratio 128: one block per window and span of channels.
   void by_block() {
     const int64_t chunk = s_.lanes * lane_channels_;  // channels at a time
     const int64_t spans = s_.channels / s_.span;
     auto at = k_.launch({windows_ * spans}, {.threads = static_cast<int>(kGroups * s_.lanes),
-                                             .min_blocks_per_sm = 64 / s_.lanes,
+                                             .min_blocks_per_sm = blocks_per_sm(),
                                              .cluster = s_.cluster});
     k_.let_next_kernel_start();
     auto window = k_.let("window", at.x / spans);
@@ -184,7 +190,6 @@ class Compress : CompressWindow {
     auto sums = k_.shared(DType::f32, {passes}, "sums");
     auto column = k_.let("column", k_.warp() * kWarpChannels + k_.lane() * kLaneChannels);
     auto takes_part = k_.let("takes_part", k_.warp() < passes);
-    k_.if_(takes_part && is_whole_, [&] { entry_->prefetch(place_of(first + column)); });
     k_.if_(takes_part, [&] {
       k_.vectorized(kLaneChannels, [&](Value i) { values(i) = entry(column + i); });
       auto sum = entry_->sum_of_squares(values);
@@ -233,8 +238,8 @@ void launch_compress(const Call& c, Launches& go, bool is_decode) {
   if (c.given("plan").shape[0] == 0) return;
   WindowSpec s = window_spec(c);
   s.is_decode = is_decode;
-  // Blocks of 256 threads where channels are apart: four of them on an SM wait for each other's loads.
-  s.lanes = c.find("format") ? 32 : 16;
+  s.lanes =
+      is_decode && c.find("format") ? 32 : 16;  // few windows: a block has more of one at a time
   if (!c.find("format")) {
     s.out = c.dtype("out_dtype");
     s.has_out = true;

@@ -59,7 +59,7 @@ const Op compress_store_op{
     .examples = R"(
       C=7 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; C=5 D=128 ratio=4 x=f32 state=f32 format=index_fp8 hadamard=true
       C=3 D=512 ratio=128 x=bf16 state=f32 format=v4_fp8 cos_sin_layout=halves
-      C=5 D=128 ratio=4 x=bf16 state=bf16 format=index_fp4 save_out=true; C=2 D=256 ratio=128 x=f32 state=f32 format=bf16 cache=bf16)",
+      C=5 D=128 ratio=4 x=bf16 state=bf16 format=index_fp4 save_out=true; C=2 D=256 ratio=128 x=bf16 state=bf16 format=bf16 cache=bf16)",
     .bench = R"(
       C=1024 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; C=8192 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8
       C=32768 D=512 ratio=4 x=bf16 state=bf16 format=v4_fp8; C=8192 D=512 ratio=4 x=f32 state=f32 format=v4_fp8

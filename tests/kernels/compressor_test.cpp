@@ -154,3 +154,62 @@ TEST_CASE("the compress_decode_store tests catch every mutant",
           "[compress_decode_store][mutants]") {
   check_mutants_of("compress_decode_store", compress_decode_store_cases(), kEntryMistakes);
 }
+
+TEST_CASE("compress_store explains wrong arguments", "[compress_store][errors]") {
+  const HostTensors right = {
+      {"x", HostTensor(DType::bf16, {8, 2048})},      {"ape", HostTensor(DType::f32, {8, 512})},
+      {"state", HostTensor(DType::bf16, {8, 2048})},  {"plan", HostTensor(DType::i32, {2, 8})},
+      {"norm_weight", HostTensor(DType::f32, {512})}, {"cos_sin", HostTensor(DType::f32, {8, 64})},
+      {"cache", HostTensor(DType::u8, {3, 37440})}};
+  const auto told = [&](const HostTensors& other, const Params& more) {
+    HostTensors inputs = right;
+    for (const auto& [name, tensor] : other) inputs[name] = tensor;
+    Params params = {{"ratio", int64_t{4}}, {"format", std::string("v4_fp8")}};
+    for (const auto& [name, value] : more) params[name] = value;
+    return outputs_error("compress_store", inputs, params);
+  };
+  CHECK(told({}, {}) == "no error");
+  CHECK(told({{"ape", HostTensor(DType::f32, {8, 192})},
+              {"norm_weight", HostTensor(DType::f32, {192})}},
+             {}) ==
+        "tessera: compress_store: argument 'ape' has the wrong shape\n"
+        "  expected  columns that are a multiple of 128\n"
+        "  got       f32[8, 192]");
+  CHECK(told({}, {{"ratio", int64_t{128}}}) ==
+        "tessera: compress_store: argument 'ape' has the wrong shape\n"
+        "  expected  128 rows for ratio 128\n"
+        "  got       f32[8, 512]");
+  CHECK(told({{"state", HostTensor(DType::bf16, {8, 1024})}}, {}) ==
+        "tessera: compress_store: argument 'state' has the wrong shape\n"
+        "  expected  f32|bf16[slots, 2048]   (L = 2048 from x dim 1)\n"
+        "  got       bf16[8, 1024] on cpu");
+  CHECK(told({{"x", HostTensor(DType::f32, {8, 2048})}}, {}) ==
+        "tessera: compress_store: argument 'state' has the wrong dtype\n"
+        "  expected  f32, or that of x\n"
+        "  got       bf16[8, 2048]");
+  CHECK(told({{"cache", HostTensor(DType::u8, {3, 37376})}}, {}) ==
+        "tessera: compress_store: argument 'cache' has the wrong shape\n"
+        "  expected  [.., 37440] for v4_fp8\n"
+        "  got       u8[3, 37376]");
+  CHECK(told({}, {{"format", std::string("bf16")}}) ==
+        "tessera: compress_store: argument 'cache' has the wrong dtype\n"
+        "  expected  bf16 for bf16\n"
+        "  got       u8[3, 37440]");
+  CHECK(told({}, {{"format", std::string("index_fp8")}}) ==
+        "tessera: compress_store: parameter 'format' does not go with the channels\n"
+        "  expected  128 channels for index_fp8\n"
+        "  got       512");
+  CHECK(told({}, {{"hadamard", true}}) ==
+        "tessera: compress_store: parameter 'hadamard' does not go with the channels\n"
+        "  expected  128 channels\n"
+        "  got       512");
+  CHECK(told({}, {{"block_size", int64_t{0}}}) ==
+        "tessera: compress_store: parameter 'block_size' is out of range\n"
+        "  expected  1 .. 1048576\n"
+        "  got       0");
+  HostTensor apart(DType::u8, {3, 37440}, {37448, 1});
+  CHECK(told({{"cache", apart}}, {}) ==
+        "tessera: compress_store: argument 'cache' has the wrong strides\n"
+        "  expected  a row stride that is a multiple of 16\n"
+        "  got       u8[3, 37440], strides [37448, 1]");
+}
