@@ -39,7 +39,7 @@ struct Launch {
   const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
   std::atomic<int>* reported = nullptr;                          // null = nobody asks
   Arithmetic arithmetic = Arithmetic::exact;
-  uint32_t schedule = 0;                                         // see Options
+  uint32_t schedule = 0;              // see Options
   GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
   BlockOrder* block_order = nullptr;  // null = no atomics order blocks
 };
