@@ -373,34 +373,6 @@ std::string Printer::program(const Program& program) {
 
 }  // namespace
 
-std::string_view name(Bounds bounds) {
-  switch (bounds) {
-    case Bounds::proved:
-      return "proved";
-    case Bounds::guarded:
-      return "guarded";
-    case Bounds::unchecked:
-      return "unchecked";
-  }
-  return "?";
-}
-
-std::string_view name(BarrierScope scope) {
-  switch (scope) {
-    case BarrierScope::block:
-      return "barrier";
-    case BarrierScope::cluster:
-      return "cluster barrier";
-    case BarrierScope::cluster_arrive:
-      return "arrive at the cluster barrier";
-    case BarrierScope::cluster_wait:
-      return "wait at the cluster barrier";
-    case BarrierScope::grid:
-      return "grid barrier";
-  }
-  return "?";
-}
-
 std::string to_string(const Program& program) {
   return Printer().program(program);
 }

@@ -248,11 +248,9 @@ void Machine::perform(const Instr& instr) {
     case Code::extern_call:
       return extern_call(instr);
     case Code::atomic:
-      atomic(instr);
-      return;
+      return atomic(instr);
     case Code::lanewise:
-      lanewise(instr);
-      return;
+      return lanewise(instr);
     case Code::start_product:
       return start_product(instr);
     case Code::commit_products:
@@ -262,47 +260,33 @@ void Machine::perform(const Instr& instr) {
     case Code::proxy_fence:
       return proxy_fence();
     case Code::multiply:
-      multiply(instr);
-      return;
+      return multiply(instr);
     case Code::declare:
-      declare(storage(instr.index));
-      return;
+      return declare(storage(instr.index));
     case Code::async_read:
-      async_read(instr);
-      return;
+      return async_read(instr);
     case Code::async_copy:
-      async_copy(instr);
-      return;
+      return async_copy(instr);
     case Code::async_commit:
-      async_commit();
-      return;
+      return async_commit();
     case Code::async_wait:
-      async_wait(instr);
-      return;
+      return async_wait(instr);
     case Code::mbarrier_init:
-      mbarrier_init(instr);
-      return;
+      return mbarrier_init(instr);
     case Code::mbarrier_expect:
-      mbarrier_expect(instr);
-      return;
+      return mbarrier_expect(instr);
     case Code::mbarrier_arrive:
-      mbarrier_arrive(instr);
-      return;
+      return mbarrier_arrive(instr);
     case Code::bulk_copy:
-      bulk_copy(instr);
-      return;
+      return bulk_copy(instr);
     case Code::barrier:
-      barrier(instr);
-      return;
+      return barrier(instr);
     case Code::view:
-      view(instr);
-      return;
+      return view(instr);
     case Code::warp_barrier:
-      warp_barrier(instr);
-      return;
+      return warp_barrier(instr);
     case Code::collective:
-      collective(instr);
-      return;
+      return collective(instr);
     default:
       internal_error("an instruction that execute() runs");
   }
