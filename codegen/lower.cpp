@@ -10,11 +10,11 @@
 #include <span>
 #include <variant>
 
-#include "codegen/layouts/verify_plan.h"
+#include "codegen/layouts/verify_layouts.h"
 #include "codegen/passes/arrange_shared.h"
 #include "codegen/passes/await_bulk_copies.h"
+#include "codegen/passes/check_convergence.h"
 #include "codegen/passes/check_iterations.h"
-#include "codegen/passes/check_reached.h"
 #include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/choose_products.h"
@@ -25,7 +25,7 @@
 #include "codegen/passes/fence_proxies.h"
 #include "codegen/passes/inline_loads.h"
 #include "codegen/passes/insert_barriers.h"
-#include "codegen/passes/keep_blocks.h"
+#include "codegen/passes/insert_cluster_exit_barrier.h"
 #include "codegen/passes/lower_bulk_copies.h"
 #include "codegen/passes/lower_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
@@ -51,7 +51,7 @@ std::atomic<bool> verifies = true;
 struct Lowering {
   ir::Kernel kernel;
   Target target;
-  LayoutPlan layouts;
+  LayoutSolution layouts;
   Program program;
   std::vector<VarRef> uniform;  // the same for the whole block by construction
   struct Notes {                // for explain()
@@ -81,10 +81,10 @@ constexpr TileExpectations kSerial = {.are_loops_serial = true};
 constexpr TileExpectations kCounted = {.are_loops_serial = true, .are_groups_counted = true};
 constexpr TileExpectations kExpanded = {
     .are_loops_serial = true, .are_groups_counted = true, .are_tiles_expanded = true};
-constexpr TileExpectations kPlanned = {.are_loops_serial = true,
-                                       .are_groups_counted = true,
-                                       .are_tiles_expanded = true,
-                                       .is_planned = true};
+constexpr TileExpectations kSolved = {.are_loops_serial = true,
+                                      .are_groups_counted = true,
+                                      .are_tiles_expanded = true,
+                                      .are_layouts_solved = true};
 constexpr Expectations kLowered = {};
 constexpr Expectations kPlaced = {.is_shared_placed = true};
 constexpr Expectations kBulkLowered = {.is_shared_placed = true, .are_bulk_copies_lowered = true};
@@ -101,7 +101,7 @@ constexpr Pass kPasses[] = {
     {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }, kCounted},
     {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
     {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
-    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kPlanned},
+    {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kSolved},
     {"lower_tiles", run_lower_tiles, kLowered},
     {"add_mbarriers", [](Lowering& l) { add_mbarriers(l.program); }, kLowered},
     {"arrange_shared", [](Lowering& l) { arrange_shared(l.program); }, kLowered},
@@ -111,8 +111,9 @@ constexpr Pass kPasses[] = {
     {"delay_wgmma_waits", [](Lowering& l) { delay_wgmma_waits(l.program, l.notes.products); },
      kPlaced},
     {"fence_proxies", [](Lowering& l) { fence_proxies(l.program); }, kPlaced},
-    {"keep_blocks", [](Lowering& l) { keep_blocks(l.program); }, kPlaced},
-    {"check_reached", [](Lowering& l) { check_reached(l.program, l.uniform); }, kPlaced},
+    {"insert_cluster_exit_barrier", [](Lowering& l) { insert_cluster_exit_barrier(l.program); },
+     kPlaced},
+    {"check_convergence", [](Lowering& l) { check_convergence(l.program, l.uniform); }, kPlaced},
     {"lower_bulk_copies", [](Lowering& l) { lower_bulk_copies(l.program); }, kBulkLowered},
     {"place_declarations", [](Lowering& l) { place_declarations(l.program); }, kDeclared},
 };
@@ -130,7 +131,7 @@ constexpr Pass kFinishingPasses[] = {
 void verify_after(const Pass& pass, const Lowering& state) {
   if (const auto* expected = std::get_if<TileExpectations>(&pass.expected)) {
     verify(state.kernel, *expected, pass.name);
-    if (expected->is_planned) verify_plan(state.kernel, state.layouts, pass.name);
+    if (expected->are_layouts_solved) verify_layouts(state.kernel, state.layouts, pass.name);
   } else {
     verify(state.program, state.uniform, std::get<Expectations>(pass.expected), pass.name);
   }

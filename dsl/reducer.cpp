@@ -53,7 +53,7 @@ Reducer Builder::reducer(ReduceOp op, DType dtype, std::vector<int64_t> shape,
   }
   int64_t elements = 1;
   for (const int64_t extent : shape) elements *= extent;
-  const bool everywhere = elements == 1 || options.plan == ReducerPlan::wide;
+  const bool everywhere = elements == 1 || options.kind == ReducerKind::wide;
   constexpr int64_t kMostWide = 64;  // registers per thread, and tests per update
   if (everywhere && elements > kMostWide) {
     r.fail("SHAPE", fmt::format("wide reducer '{}' has too many elements", name), loc,

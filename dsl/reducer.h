@@ -11,11 +11,11 @@ namespace tessera::dsl {
 /// Where the parts live. Narrow: each thread holds those elements that it contributes to, which its
 /// place in the parallel loop must decide. Wide: each thread holds all elements, so the indices of
 /// update may be any values; for few elements only.
-enum class ReducerPlan : uint8_t { narrow, wide };
+enum class ReducerKind : uint8_t { narrow, wide };
 
-/// See ReducerPlan.
+/// See ReducerKind.
 struct ReducerOptions {
-  ReducerPlan plan = ReducerPlan::narrow;
+  ReducerKind kind = ReducerKind::narrow;
 };
 
 /// An accumulator of the whole block. Each thread keeps its part until the reducer is finalized. A life

@@ -25,7 +25,7 @@ Expr TileLowering::register_slot(const ir::Buffer& buffer, const std::vector<Exp
                                  SourceLoc loc) const {
   Expr slot = ir::index(0);
   if (buffer.space == ir::Space::fragment) {
-    for (const layout::Digit& digit : plan_.fragments.at(buffer.id).digits()) {
+    for (const layout::Digit& digit : layouts_.fragments.at(buffer.id).digits()) {
       if (digit.slot == 0) continue;
       const Expr& index = indices[static_cast<size_t>(digit.axis)];
       slot =

@@ -64,11 +64,11 @@ class ExtremeLowering {
         reduce_op_(reduce.op),
         op_(reduction_op(reduce.op)),
         loc_(loc),
-        source_(t_.plan_.fragments.at(from_.id)),
+        source_(t_.layouts_.fragments.at(from_.id)),
         in_(t_.array_of(reduce.from.buffer)),
         out_(t_.array_of(reduce.to.buffer)),
         half_(half_for(in_->dtype)),
-        outputs_(t_.plan_.fragments.at(to_.id).num_slots()),
+        outputs_(t_.layouts_.fragments.at(to_.id).num_slots()),
         vector_(neighbours(source_)) {}
 
   bool applies() const {

@@ -9,7 +9,7 @@
 
 namespace tessera::codegen {
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
-  const LoopPlan& plan = plan_.loops.at(loop_id(loop));
+  const LoopLayout& plan = layouts_.loops.at(loop_id(loop));
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
   if (loop.mode != ir::CopyMode::plain &&
       std::get<ir::ElementLoad>(loop.body[0].node).terms.whole_rows) {

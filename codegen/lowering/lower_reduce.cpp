@@ -72,8 +72,8 @@ void TileLowering::combine(ir::ReduceOp op, const Slice& into, const Expr& value
 
 void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
   const ir::Buffer& from = *reduce.from.buffer;
-  const layout::Layout& source = plan_.fragments.at(from.id);
-  const layout::Layout& target = plan_.fragments.at(reduce.to.buffer->id);
+  const layout::Layout& source = layouts_.fragments.at(from.id);
+  const layout::Layout& target = layouts_.fragments.at(reduce.to.buffer->id);
   const layout::Layout result = layout::reduce(source, reduce.axis);
   emit({Comment{
             fmt::format("reduce_{} {} -> {}", name(reduce.op), from.name, reduce.to.buffer->name)},
@@ -119,7 +119,7 @@ void TileLowering::fold_own_slots(const ir::Reduce& reduce, SourceLoc loc) {
   fill(out, reduction_identity(reduce.op, out->dtype), loc);
   std::vector<Expr> extents;
   for (const Expr& extent : from.shape) extents.push_back(extent);
-  for_each_slot(plan_.fragments.at(from.id), extents, 1, loc, [&](const Iteration& it) {
+  for_each_slot(layouts_.fragments.at(from.id), extents, 1, loc, [&](const Iteration& it) {
     std::vector<Expr> kept = it.coordinates;
     kept.erase(kept.begin() + reduce.axis);
     Access at;

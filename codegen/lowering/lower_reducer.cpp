@@ -50,14 +50,14 @@ bool TileLowering::is_wide(const ir::Buffer& reducer) const {
   std::vector<int64_t> shape;
   for (const Expr& extent : reducer.shape) shape.push_back(extent->integer);
   return reducer.layout != nullptr &&
-         plan_.fragments.at(reducer.id) == layout::replicated(shape, group_.count);
+         layouts_.fragments.at(reducer.id) == layout::replicated(shape, group_.count);
 }
 
 void TileLowering::reducer_finalize(const ir::ReducerFinalize& finalize, SourceLoc loc) {
   const ArrayRef parts = array_of(finalize.reducer);
   emit({Comment{fmt::format("reducer {} closes", parts->name)}, loc});
   std::vector<layout::Digit> copies;
-  for (const layout::Replica& replica : plan_.fragments.at(finalize.reducer->id).replicas()) {
+  for (const layout::Replica& replica : layouts_.fragments.at(finalize.reducer->id).replicas()) {
     copies.push_back({0, 1, replica.extent, replica.thread, 0});
   }
   const Meeting meeting = meeting_of(copies);

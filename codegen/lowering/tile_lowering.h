@@ -19,7 +19,7 @@ ir::Op reduction_op(ir::ReduceOp op);
 
 class TileLowering {
  public:
-  TileLowering(const ir::Kernel& kernel, const LayoutPlan& plan);
+  TileLowering(const ir::Kernel& kernel, const LayoutSolution& plan);
   LoweredTiles lower();
 
  private:
@@ -183,7 +183,7 @@ class TileLowering {
                          std::string hint = {}) const;
 
   const ir::Kernel& kernel_;
-  const LayoutPlan& plan_;
+  const LayoutSolution& layouts_;
   ThreadGroup group_;  // the threads that run the statement being lowered
   VarRef thread_;
   LoweredTiles result_;

@@ -37,7 +37,7 @@ std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
         result = order;
         break;
       case Order::Kind::wait:
-        // That of a cluster is for what is before the arrival, which keep_blocks places later.
+        // That of a cluster is for what is before the arrival, which insert_cluster_exit_barrier places later.
         if (order.group == Group::thread) result = order;
         break;
       case Order::Kind::converge:

@@ -8,8 +8,8 @@
 
 namespace tessera::codegen {
 
-TileLowering::TileLowering(const ir::Kernel& kernel, const LayoutPlan& plan)
-    : kernel_(kernel), plan_(plan), group_{0, kernel.threads}, thread_(kernel.thread) {}
+TileLowering::TileLowering(const ir::Kernel& kernel, const LayoutSolution& plan)
+    : kernel_(kernel), layouts_(plan), group_{0, kernel.threads}, thread_(kernel.thread) {}
 
 LoweredTiles TileLowering::lower() {
   Program& program = result_.program;
@@ -203,7 +203,7 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
       array->size = array->mine->size;
       break;
     case ir::Space::fragment:
-      array->layout = std::make_shared<layout::Layout>(plan_.fragments.at(buffer->id));
+      array->layout = std::make_shared<layout::Layout>(layouts_.fragments.at(buffer->id));
       array->size = array->layout->num_slots();
       break;
     case ir::Space::local:
@@ -296,7 +296,7 @@ void TileLowering::fail(const char* code, std::string what, SourceLoc loc, std::
                .loc = loc});
 }
 
-LoweredTiles lower_tiles(const ir::Kernel& kernel, const LayoutPlan& plan) {
+LoweredTiles lower_tiles(const ir::Kernel& kernel, const LayoutSolution& plan) {
   return TileLowering(kernel, plan).lower();
 }
 

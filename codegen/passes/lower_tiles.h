@@ -19,6 +19,6 @@ struct LoweredTiles {
 };
 
 /// `kernel` has been through expand_tiles; `plan` belongs to it.
-LoweredTiles lower_tiles(const ir::Kernel& kernel, const LayoutPlan& plan);
+LoweredTiles lower_tiles(const ir::Kernel& kernel, const LayoutSolution& plan);
 
 }  // namespace tessera::codegen

@@ -33,20 +33,20 @@ class Solver {
     for (const Participant& p : participants_.all) {
       if (p.loop == nullptr) continue;
       const Layout& layout = known.loops.at(loop_id(*p.loop));
-      plan_.loops[loop_id(*p.loop)] = {layout, p.copies, vector_width(*p.loop, layout)};
+      layouts_.loops[loop_id(*p.loop)] = {layout, p.copies, vector_width(*p.loop, layout)};
       for (std::string& note : uncoalesced_accesses(p, layout, participants_.math)) {
-        plan_.uncoalesced.push_back(std::move(note));
+        layouts_.uncoalesced.push_back(std::move(note));
       }
     }
-    plan_.fragments = std::move(known.fragments);
+    layouts_.fragments = std::move(known.fragments);
     return std::nullopt;
   }
-  LayoutPlan& plan() { return plan_; }
+  LayoutSolution& plan() { return layouts_; }
 
  private:
   Layout split(const Participant& p, int64_t width) const {
     const std::vector<int64_t> extents = constants(p.loop->extents);
-    const Layout plan = layout::plan(extents, p.threads.count, width);
+    const Layout plan = layout::split(extents, p.threads.count, width);
     if (p.copies == Copies::none) return Layout(extents, plan.digits());
     return for_all(plan, p.threads);
   }
@@ -211,13 +211,13 @@ class Solver {
 
   void note(const Participant& root, const Layout& proposal, const std::string& verdict) {
     const std::string what = root.loop->label.empty() ? "parallel loop" : root.loop->label;
-    plan_.notes.push_back(
+    layouts_.notes.push_back(
         fmt::format("{}: {} ({}): {}", to_string(root.loc), what, to_string(proposal), verdict));
   }
 
   const ir::Kernel& kernel_;
   const Participants participants_;
-  LayoutPlan plan_;
+  LayoutSolution layouts_;
 };
 
 [[noreturn]] void fail(const ir::Kernel& kernel, const LayoutConflict& conflict) {
@@ -235,7 +235,7 @@ class Solver {
 
 }  // namespace
 
-LayoutPlan solve_layouts(ir::Kernel& kernel) {
+LayoutSolution solve_layouts(ir::Kernel& kernel) {
   FragmentStaging staging(kernel);
   std::vector<std::string> relayouts;
   while (true) {

@@ -19,15 +19,15 @@
 namespace tessera::codegen {
 
 /// How the threads of a group share a parallel loop; it numbers them from 0.
-struct LoopPlan {
+struct LoopLayout {
   layout::Layout layout;
   Copies copies = Copies::all;
   int64_t vector = 1;  // iterations along the last axis that a thread handles as one
 };
 
-struct LayoutPlan {
+struct LayoutSolution {
   std::map<int, layout::Layout> fragments;  // by Buffer::id, views included
-  std::map<int, LoopPlan> loops;            // parallel loops, by loop_id
+  std::map<int, LoopLayout> loops;          // parallel loops, by loop_id
   std::vector<std::string> notes;           // candidates and costs, for `explain`
   std::vector<std::string> uncoalesced;     // accesses that waste sectors, for `explain`
   std::vector<std::string> relayouts;       // what was staged, for `explain`
@@ -36,6 +36,6 @@ struct LayoutPlan {
 /// `kernel` has been through expand_tiles and must outlive the plan; relayouts are added to it. Throws
 /// an Error of kind program, code LAYOUT_CONFLICT, where the author forced two layouts on one
 /// fragment or nothing determines the layout of one.
-LayoutPlan solve_layouts(ir::Kernel& kernel);
+LayoutSolution solve_layouts(ir::Kernel& kernel);
 
 }  // namespace tessera::codegen

@@ -311,7 +311,7 @@ class Verifier : EffectReceiver {
 
   void verify_barrier(const Stmt& stmt) const {
     if (const auto* barrier = std::get_if<Barrier>(&stmt.node)) {
-      if (barrier->reason == 0) return;  // the author's are check_reached's
+      if (barrier->reason == 0) return;  // the author's are check_convergence's
       require(together_, "all threads of the block come to a barrier", "a barrier");
     }
     const auto* barrier = std::get_if<NamedBarrier>(&stmt.node);

@@ -77,7 +77,7 @@ class TileVerifier : TileEffectReceiver {
     const std::set<const ir::Var*> vars = vars_;
     const bool in_parallel = in_parallel_, by_thread = by_thread_;
     if (is_of_block(stmt)) {
-      require(!in_parallel_ || !expected_.is_planned,
+      require(!in_parallel_ || !expected_.are_layouts_solved,
               "a statement of the block stands outside of parallel loops", "a statement");
       require(!by_thread_, "a statement of the block stands under no condition on the thread",
               "a statement");

@@ -12,7 +12,8 @@ struct TileExpectations {
   bool are_loops_serial = false;    // pipeline_loops has run: no loop is pipelined
   bool are_groups_counted = false;  // count_async_groups has run: no wait names a group
   bool are_tiles_expanded = false;  // expand_tiles has run: no copy, no fill
-  bool is_planned = false;  // solve_layouts has run: there is a plan to verify (verify_plan.h)
+  bool are_layouts_solved =
+      false;  // solve_layouts has run: there is a plan to verify (verify_layouts.h)
 };
 
 /// Throws an internal error that names the pass `after`, the rule and the line, unless

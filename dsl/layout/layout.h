@@ -92,7 +92,7 @@ class TESSERA_API Layout {
 ///
 /// Threads that the tile does not need hold copies: lanes divide `threads`, so every thread holds
 /// something (in ragged cases perhaps only padding).
-TESSERA_API Layout plan(const std::vector<int64_t>& shape, int64_t threads, int64_t vector);
+TESSERA_API Layout split(const std::vector<int64_t>& shape, int64_t threads, int64_t vector);
 
 /// Every thread holds the whole tile, slot = row-major index.
 TESSERA_API Layout replicated(const std::vector<int64_t>& shape, int64_t threads);

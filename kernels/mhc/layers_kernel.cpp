@@ -65,7 +65,7 @@ ir::Kernel build_layers(const LayersSpec& s) {
   auto first_token = k.let("first_token", at.x / tile.chunks * tile.rows);
   auto first_col = k.let("first_col", at.x % tile.chunks * tile.cols);
 
-  const auto vectors = layout::plan({tile.rows, tile.cols}, tile.threads, 8);
+  const auto vectors = layout::split({tile.rows, tile.cols}, tile.threads, 8);
   std::vector<Ref> streams, output, pre, post, comb;  // in registers; all but the first by layer
   for (int64_t i = 0; i < n; ++i) {
     streams.push_back(k.fragment(DType::bf16, vectors, "stream"));

@@ -83,7 +83,7 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
   auto x_tile = k.shared(DType::bf16, {cols}, "x_tile");
   // Which thread sums which column must not depend on how wide a load can be.
   auto x_frag =
-      k.fragment(DType::bf16, layout::plan({cols}, threads, kVector), "x_frag");  // (cols)
+      k.fragment(DType::bf16, layout::split({cols}, threads, kVector), "x_frag");  // (cols)
   const int ahead = static_cast<int>(std::clamp<int64_t>(chunks - 1, 1, 2));
   k.pipelined(0, chunks, ahead, [&](Value chunk) {
     auto first_col = k.let("first_col", chunk * cols);

@@ -56,8 +56,8 @@ ir::Kernel build(const Spec& s) {
   auto sums = k.local(DType::f32, {n}, "sums");
   k.unrolled(n, [&](Value i) { sums(i) = 0.0f; });
   // Which thread sums which column must not depend on how wide a load can be.
-  const auto row = layout::plan({cols}, threads, kVector);
-  const auto rows = layout::plan({n, cols}, threads, kVector);
+  const auto row = layout::split({cols}, threads, kVector);
+  const auto rows = layout::split({n, cols}, threads, kVector);
   auto gradients = k.fragment(DType::bf16, row, "gradients");  // (cols)
   auto streams = k.fragment(DType::bf16, rows, "streams");     // (n, cols)
   auto before = k.fragment(DType::bf16, rows, "before");       // (n, cols)

@@ -46,7 +46,7 @@ ir::Kernel build(const TokenCastSpec& s) {
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads);
 
   // load: eight neighbours in one thread
-  auto x_frag = k.fragment(s.in, layout::plan({tile.rows, tile.cols}, tile.threads, kCodes),
+  auto x_frag = k.fragment(s.in, layout::split({tile.rows, tile.cols}, tile.threads, kCodes),
                            "x_frag");  // (rows, cols)
   k.copy(rows.x.tile({at.row, at.col}, {tile.rows, tile.cols}), x_frag);
 

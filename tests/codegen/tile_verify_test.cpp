@@ -1,6 +1,6 @@
 // What the verifier of the tile IR refuses, one kernel per rule.
 
-#include "codegen/layouts/verify_plan.h"
+#include "codegen/layouts/verify_layouts.h"
 #include "codegen/lower.h"
 #include "codegen/passes/expand_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
@@ -226,7 +226,7 @@ TEST_CASE("a tile operation that not all threads reach is refused", "[verify]") 
 
   kernel = sample();
   node_at<ir::Loop>(kernel.body, 1).body.push_back(copy);
-  CHECK(has(complaint(kernel, {.is_planned = true}),
+  CHECK(has(complaint(kernel, {.are_layouts_solved = true}),
             "a statement of the block stands outside of parallel loops"));
   const ir::Expr always = ir::constant(DType::boolean, 1);
   node_at<ir::Loop>(kernel.body, 1).body.back() = {ir::Return{always}, {}};
@@ -322,20 +322,20 @@ TEST_CASE("what a pass promises to remove is refused after it", "[verify]") {
 
 TEST_CASE("a layout plan that does not fit its kernel is refused", "[verify]") {
   ir::Kernel kernel = expand_tiles(sample());
-  const LayoutPlan sound = solve_layouts(kernel);
-  const auto plan_complaint = [&](const LayoutPlan& plan) {
-    return test::error_of([&] { verify_plan(kernel, plan, "a_pass"); });
+  const LayoutSolution sound = solve_layouts(kernel);
+  const auto plan_complaint = [&](const LayoutSolution& plan) {
+    return test::error_of([&] { verify_layouts(kernel, plan, "a_pass"); });
   };
   CHECK(plan_complaint(sound).empty());
   const int loop = loop_id(node_at<ir::Loop>(kernel.body, 1));
   const int fragment = sound.fragments.begin()->first;
 
-  LayoutPlan plan = sound;
+  LayoutSolution plan = sound;
   plan.fragments.erase(fragment);
   CHECK(has(plan_complaint(plan), "a fragment has a layout: tile"));
-  plan.fragments.emplace(fragment, layout::plan({8, 32}, 64, 1));
+  plan.fragments.emplace(fragment, layout::split({8, 32}, 64, 1));
   CHECK(has(plan_complaint(plan), "a layout has the shape of what it lays out: tile"));
-  plan.fragments.at(fragment) = layout::plan({8, 64}, 128, 1);
+  plan.fragments.at(fragment) = layout::split({8, 64}, 128, 1);
   CHECK(has(plan_complaint(plan), "a layout needs at most the block's threads: tile: 128 of 64"));
   plan.fragments.at(fragment) = layout::Layout({8, 64}, {});
   CHECK(has(plan_complaint(plan), "a layout gives no register to two elements: tile"));

@@ -61,7 +61,7 @@ class RandomCollectives : protected RandomTiles {
     const auto op = pick<dsl::ReduceOp>(
         {dsl::ReduceOp::sum, dsl::ReduceOp::sum, dsl::ReduceOp::max, dsl::ReduceOp::min});
     dsl::ReducerOptions options;
-    if (chance(20) && height_ + width_ < 40) options.plan = dsl::ReducerPlan::wide;
+    if (chance(20) && height_ + width_ < 40) options.kind = dsl::ReducerKind::wide;
     const dsl::Reducer total =
         k_.reducer(op, type, {is_per_row ? height_ : width_}, options, "total");
     const int64_t start = between(0, 3);

@@ -67,8 +67,8 @@ TEST_CASE("a straight loop goes in vectors as wide as a thread's run", "[layouts
       one_loop([](const Ref& x, const Ref& y, Value i, Value j) { y(i, j) = x(i, j); });
   const ir::Loop& loop = loop_at(straight, 0);
   CHECK(is_straight_line(loop.body));
-  CHECK(vector_width(loop, layout::plan({8, 64}, 128, 4)) == 4);
-  CHECK(vector_width(loop, layout::plan({8, 64}, 128, 1)) == 1);
+  CHECK(vector_width(loop, layout::split({8, 64}, 128, 4)) == 4);
+  CHECK(vector_width(loop, layout::split({8, 64}, 128, 1)) == 1);
   CHECK(shared_branch(loop) == nullptr);
 }
 
@@ -80,7 +80,7 @@ TEST_CASE("one condition for a whole row keeps the vectors inside it", "[layouts
   k.parallel({8, 64}, [&](Value i, Value j) { k.if_(i < 5, [&] { y(i, j) = x(i, j); }); });
   k.parallel({8, 64}, [&](Value i, Value j) { k.if_(j < 5, [&] { y(i, j) = x(i, j); }); });
   const ir::Kernel kernel = k.finish();
-  const layout::Layout layout = layout::plan({8, 64}, 128, 4);
+  const layout::Layout layout = layout::split({8, 64}, 128, 4);
   CHECK(shared_branch(loop_at(kernel, 0)) != nullptr);
   CHECK(vector_width(loop_at(kernel, 0), layout) == 4);
   CHECK(shared_branch(loop_at(kernel, 1)) == nullptr);
@@ -111,7 +111,7 @@ TEST_CASE("a layout that coalesces costs less, and only the other one is warned 
   const Participant& loop = participants.all[0];
   CHECK(loop.memory.size() == 2);
   CHECK(loop.fragments.empty());
-  const layout::Layout by_row = layout::plan({8, 64}, 128, 4);
+  const layout::Layout by_row = layout::split({8, 64}, 128, 4);
   // Neighbours along a row in different warps.
   const layout::Layout by_column({8, 64}, {{0, 1, 8, 1, 0}, {1, 1, 16, 8, 0}, {1, 16, 4, 0, 1}});
   CHECK(layout_cost(loop, by_row, participants.math) <
@@ -129,7 +129,7 @@ TEST_CASE("a layout that coalesces costs less, and only the other one is warned 
 }
 
 TEST_CASE("all threads of a group own something", "[layouts]") {
-  const layout::Layout of_32 = layout::plan({8, 4}, 32, 1);
+  const layout::Layout of_32 = layout::split({8, 4}, 32, 1);
   CHECK(for_all(of_32, {0, 32}) == of_32);
   CHECK(for_all(of_32, {32, 64}) == layout::replicate(of_32, 2));
   CHECK(for_all(of_32, {0, 48}) == of_32);  // no whole number of copies
@@ -157,7 +157,7 @@ TEST_CASE("fragments join loops to one component, and a layout is carried throug
   KnownLayouts known;
   CHECK_FALSE(add_given_layouts(participants, known));
   CHECK(known.fragments.empty());
-  const layout::Layout rows = layout::plan({8, 64}, 64, 4);
+  const layout::Layout rows = layout::split({8, 64}, 64, 4);
   known.loops[loop_id(*participants.all[0].loop)] = rows;
   CHECK_FALSE(propagate_layouts(participants, participants.all[0].component, known));
   CHECK(known.fragments.at(tile.region().buffer->id) == rows);

@@ -252,7 +252,7 @@ TEST_CASE("a fragment with the author's layout is kept, and a collision is named
 
 TEST_CASE("a layout of more threads than the block has is refused, before launch() as behind it",
           "[language]") {
-  const layout::Layout wide = layout::plan({256}, 256, 1);
+  const layout::Layout wide = layout::split({256}, 256, 1);
   const auto message = [&](int threads, bool before) {
     return error_of([&] {
       Builder k("wide_layout");

@@ -106,7 +106,7 @@ TEST_CASE("maxima of 16- and 8-bit floats are found in pairs, in and between thr
   auto along = k.output("along", DType::f32, {3, kRows});
   auto across = k.output("across", DType::f32, {3, kCols});
   k.launch({1}, {.threads = threads});
-  auto tile = k.fragment(dtype, layout::plan({kRows, kCols}, threads, 8), "tile");
+  auto tile = k.fragment(dtype, layout::split({kRows, kCols}, threads, 8), "tile");
   k.copy(x.tile({0, 0}, {kRows, kCols}), tile);
   for (const int axis : {1, 0}) {
     const int64_t extent = axis == 1 ? kRows : kCols;
@@ -245,7 +245,7 @@ TEST_CASE("small floats are scaled as halves and rounded to e2m1", "[language][p
   auto out = k.output("out", DType::e2m1, {kRows, kCols});
   auto products = k.output("products", DType::f16, {kRows, kCols});
   k.launch({1}, {.threads = 128});
-  auto tile = k.fragment(DType::e4m3, layout::plan({kRows, kCols}, 128, 8), "tile");
+  auto tile = k.fragment(DType::e4m3, layout::split({kRows, kCols}, 128, 8), "tile");
   auto factor = k.fragment(DType::f16, {kRows, 2}, "factor");  // one for 32 columns
   auto scaled = k.fragment(DType::f16, {kRows, kCols}, "scaled");
   auto codes = k.fragment(DType::e2m1, {kRows, kCols}, "codes");

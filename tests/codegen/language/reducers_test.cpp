@@ -11,7 +11,7 @@ using namespace tessera::test;
 using dsl::Builder;
 using dsl::ReduceOp;
 using dsl::Reducer;
-using dsl::ReducerPlan;
+using dsl::ReducerKind;
 using dsl::Value;
 
 namespace {
@@ -23,14 +23,14 @@ std::string state_error(const std::function<void(Builder&, const Reducer&)>& bod
   return error_of([&] { body(k, total); });
 }
 
-/// Row sums of `x` [8, 64] f32 by 128 threads, once per plan.
-HostTensor row_sums(ReducerPlan plan, DType dtype) {
+/// Row sums of `x` [8, 64] f32 by 128 threads, once per kind.
+HostTensor row_sums(ReducerKind kind, DType dtype) {
   Builder k("row_sums");
   auto x = k.input("x", dtype, {8, 64});
   auto y = k.output("y", dtype, {8});
   k.launch({1}, {.threads = 128});
   auto sums = k.fragment(dtype, {8}, "sums");
-  const Reducer total = k.reducer(ReduceOp::sum, dtype, {8}, {.plan = plan}, "total");
+  const Reducer total = k.reducer(ReduceOp::sum, dtype, {8}, {.kind = kind}, "total");
   total.init();
   k.parallel({8, 64}, [&](Value r, Value c) { total.update(r, x(r, c)); });
   total.finalize(sums);
@@ -185,11 +185,11 @@ TEST_CASE("counters of a persistent loop leave by one atomic per block (R05)", "
   CHECK(out.value(0) == 4294967296.0 * (999.0 * 1000 / 2));
 }
 
-TEST_CASE("both plans give the same integers and the documented float tree (R06)", "[language]") {
-  CHECK(values_of(row_sums(ReducerPlan::narrow, DType::i32)) ==
-        values_of(row_sums(ReducerPlan::wide, DType::i32)));
-  CHECK(values_of(row_sums(ReducerPlan::narrow, DType::i64)) ==
-        values_of(row_sums(ReducerPlan::wide, DType::i64)));
+TEST_CASE("both kinds give the same integers and the documented float tree (R06)", "[language]") {
+  CHECK(values_of(row_sums(ReducerKind::narrow, DType::i32)) ==
+        values_of(row_sums(ReducerKind::wide, DType::i32)));
+  CHECK(values_of(row_sums(ReducerKind::narrow, DType::i64)) ==
+        values_of(row_sums(ReducerKind::wide, DType::i64)));
 
   // 128 values, 32 threads: 4 own values in ascending order, then xor 16, 8, 4, 2, 1.
   Builder k("tree");
@@ -225,7 +225,7 @@ TEST_CASE("a wide reducer takes any index", "[language]") {
   k.launch({1}, {.threads = 64});
   auto bins = k.fragment(DType::i32, {8}, "bins");
   const Reducer count_of =
-      k.reducer(ReduceOp::sum, DType::i32, {8}, {.plan = ReducerPlan::wide}, "count_of");
+      k.reducer(ReduceOp::sum, DType::i32, {8}, {.kind = ReducerKind::wide}, "count_of");
   count_of.init();
   k.parallel({300}, [&](Value i) { count_of.update(x(i) % 8, 1); });
   count_of.finalize(bins);
@@ -238,7 +238,7 @@ TEST_CASE("a wide reducer takes any index", "[language]") {
   Builder b("too_wide");
   b.launch({1}, {.threads = 64});
   CHECK(error_of([&] {
-          b.reducer(ReduceOp::sum, DType::i32, {65}, {.plan = ReducerPlan::wide});
+          b.reducer(ReduceOp::sum, DType::i32, {65}, {.kind = ReducerKind::wide});
         }).find("wide reducer 'reducer' has too many elements") != std::string::npos);
 }
 

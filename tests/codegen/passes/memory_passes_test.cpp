@@ -1,8 +1,8 @@
-// arrange_shared, place_arena, place_declarations, keep_blocks and check_reached on small programs of the thread IR.
+// arrange_shared, place_arena, place_declarations, insert_cluster_exit_barrier and check_convergence on small programs of the thread IR.
 
 #include "codegen/passes/arrange_shared.h"
-#include "codegen/passes/check_reached.h"
-#include "codegen/passes/keep_blocks.h"
+#include "codegen/passes/check_convergence.h"
+#include "codegen/passes/insert_cluster_exit_barrier.h"
 #include "codegen/passes/place_arena.h"
 #include "codegen/passes/place_declarations.h"
 #include "tests/support/catch.h"
@@ -25,7 +25,7 @@ std::string placed(int threads, const char* memory, const char* body) {
   return text;
 }
 std::string refusal(codegen::Program program) {
-  return test::error_of([&] { codegen::check_reached(program, {}); });
+  return test::error_of([&] { codegen::check_convergence(program, {}); });
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ TEST_CASE("blocks of a cluster wait for each other after the last access to a vi
     pointer theirs: s of block 1 of the cluster
     x = load theirs[thread], proved
     y = x)");
-  codegen::keep_blocks(program);
+  codegen::insert_cluster_exit_barrier(program);
   CHECK(body_text(program) ==
         "pointer theirs: s of block 1 of the cluster\n"
         "x = load theirs[thread], proved\n"
@@ -118,7 +118,7 @@ TEST_CASE("blocks of a cluster wait for each other after the last access to a vi
       "x = load theirs[thread], proved\n"
       "cluster barrier\n";
   program = read_body(32, memory, met);
-  codegen::keep_blocks(program);
+  codegen::insert_cluster_exit_barrier(program);
   CHECK(body_text(program) == met);
 }
 

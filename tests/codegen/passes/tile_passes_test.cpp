@@ -224,7 +224,7 @@ TEST_CASE("a copy to registers gives each thread the widest vectors that coalesc
   k.copy(x, tile);
   k.copy(tile, y);
   ir::Kernel kernel = expand_tiles(k.finish());
-  const LayoutPlan plan = solve_layouts(kernel);
+  const LayoutSolution plan = solve_layouts(kernel);
   REQUIRE(plan.fragments.size() == 1);
   const layout::Layout& layout = plan.fragments.begin()->second;
   CHECK(layout.num_threads() == 128);
@@ -251,7 +251,7 @@ TEST_CASE("a transposed use of a fragment is staged through shared memory", "[pa
   k.copy(rows, y);
   ir::Kernel kernel = expand_tiles(k.finish());
   const int buffers = kernel.num_buffers;
-  const LayoutPlan plan = solve_layouts(kernel);
+  const LayoutSolution plan = solve_layouts(kernel);
   CHECK_FALSE(plan.relayouts.empty());
   CHECK(kernel.num_buffers == buffers + 1);
 }
@@ -267,7 +267,7 @@ TEST_CASE("accesses get their width and their guard or its proof", "[passes]") {
     k.copy(x.tile({at.x * 256}, {256}), tile);
     k.copy(tile, y.tile({at.x * 256}, {256}));
     ir::Kernel kernel = expand_tiles(k.finish());
-    const LayoutPlan plan = solve_layouts(kernel);
+    const LayoutSolution plan = solve_layouts(kernel);
     return lower_tiles(kernel, plan);
   };
   const LoweredTiles whole = lowered(256);

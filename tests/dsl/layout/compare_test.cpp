@@ -31,8 +31,8 @@ Layout with_other_copies(Random& random, const Layout& source) {
 }  // namespace
 
 TEST_CASE("contains on the layouts of a 64 x 128 tile (L06)", "[layout]") {
-  const Layout by_four = plan({64, 128}, 256, 4);
-  const Layout by_eight = plan({64, 128}, 256, 8);
+  const Layout by_four = split({64, 128}, 256, 4);
+  const Layout by_eight = split({64, 128}, 256, 8);
   const Layout everywhere = replicated({64, 128}, 256);
   CHECK(contains(everywhere, by_four));
   CHECK(contains(everywhere, by_eight));

@@ -31,11 +31,11 @@ TEST_CASE("from_table recovers random layouts", "[layout]") {
 }
 
 TEST_CASE("from_table recovers plans, ragged ones included", "[layout]") {
-  CHECK(from_table({64, 96}, table(plan({64, 96}, 256, 4))) == plan({64, 96}, 256, 4));
-  CHECK(from_table({1, 229}, table(plan({1, 229}, 128, 1))) == plan({1, 229}, 128, 1));
-  CHECK(from_table({64, 64}, table(plan({64, 64}, 96, 1))) == plan({64, 64}, 96, 1));
+  CHECK(from_table({64, 96}, table(split({64, 96}, 256, 4))) == split({64, 96}, 256, 4));
+  CHECK(from_table({1, 229}, table(split({1, 229}, 128, 1))) == split({1, 229}, 128, 1));
+  CHECK(from_table({64, 64}, table(split({64, 64}, 96, 1))) == split({64, 64}, 96, 1));
   // Lanes beyond the row leave no trace in a table.
-  const auto row = from_table({3, 50}, table(plan({3, 50}, 64, 1)));
+  const auto row = from_table({3, 50}, table(split({3, 50}, 64, 1)));
   REQUIRE(row);
   CHECK(row->padded_extent(1) == 50);
 }

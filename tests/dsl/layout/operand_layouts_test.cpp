@@ -79,7 +79,7 @@ TEST_CASE("tf32 mma fragments of four warps (L03, E7)", "[layout]") {
 }
 
 TEST_CASE("row and column vectors that a loop over 64 x 128 reads (L02, L03, E10)", "[layout]") {
-  const Layout tile = plan({64, 128}, 256, 4);
+  const Layout tile = split({64, 128}, 256, 4);
   const Layout row_sum = reduce(tile, 1);
   CHECK(row_sum == Layout({64}, {{0, 1, 8, 32, 0}, {0, 8, 8, 0, 1}}, {{32, 1}}));
   CHECK(row_sum.num_replicas() == 32);
@@ -93,13 +93,13 @@ TEST_CASE("row and column vectors that a loop over 64 x 128 reads (L02, L03, E10
 }
 
 TEST_CASE("sums of 4 x 4 matrices stay in their quad (L03, E8)", "[layout]") {
-  const Layout tile = plan({32, 4, 4}, 128, 4);
+  const Layout tile = split({32, 4, 4}, 128, 4);
   CHECK(reduce(tile, 2) == Layout({32, 4}, {{0, 1, 32, 4, 0}, {1, 1, 4, 1, 0}}));
   CHECK(reduce(tile, 1) == Layout({32, 4}, {{0, 1, 32, 4, 0}, {1, 1, 4, 0, 1}}, {{4, 1}}));
 }
 
 TEST_CASE("groups of 128 columns of 4 x 1024 (L03, L04, E9)", "[layout]") {
-  const Layout tile = plan({4, 1024}, 128, 16);
+  const Layout tile = split({4, 1024}, 128, 16);
   const auto grouped = reshape(tile, {4, 8, 128});
   REQUIRE(grouped);
   CHECK(*grouped == Layout({4, 8, 128}, {{0, 1, 2, 64, 0},

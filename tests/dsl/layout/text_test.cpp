@@ -7,13 +7,14 @@
 namespace tessera::layout {
 
 TEST_CASE("a layout in one line", "[layout]") {
-  CHECK(to_string(plan({64, 128}, 256, 4)) ==
+  CHECK(to_string(split({64, 128}, 256, 4)) ==
         "thread = (i % 8) * 32 + j / 4, slot = (i / 8) * 4 + j % 4");
-  CHECK(to_string(plan({64, 96}, 256, 4)) ==
+  CHECK(to_string(split({64, 96}, 256, 4)) ==
         "thread = (i % 32) * 8 + (j / 4) % 8, slot = (i / 32) * 12 + (j / 32) * 4 + j % 4");
-  CHECK(to_string(plan({1, 229}, 128, 1)) == "thread = j % 128, slot = j / 128, padded to 1 x 256");
-  CHECK(to_string(plan({32, 4, 4}, 128, 4)) == "thread = i * 4 + j, slot = k");
-  CHECK(to_string(reduce(plan({64, 128}, 256, 4), 1)) ==
+  CHECK(to_string(split({1, 229}, 128, 1)) ==
+        "thread = j % 128, slot = j / 128, padded to 1 x 256");
+  CHECK(to_string(split({32, 4, 4}, 128, 4)) == "thread = i * 4 + j, slot = k");
+  CHECK(to_string(reduce(split({64, 128}, 256, 4), 1)) ==
         "thread = (i % 8) * 32 + rep, slot = i / 8, 32 copies");
   CHECK(to_string(Layout({64}, {{0, 1, 8, 4, 0}, {0, 8, 2, 0, 1}, {0, 16, 4, 32, 0}},
                          {{2, 128}, {4, 1}})) ==
@@ -24,13 +25,13 @@ TEST_CASE("a layout in one line", "[layout]") {
 }
 
 TEST_CASE("a layout as a grid of threads", "[layout]") {
-  CHECK(draw(plan({2, 8}, 8, 2)) ==
+  CHECK(draw(split({2, 8}, 8, 2)) ==
         "  | 0 1 2 3 4 5 6 7\n"
         "--+----------------\n"
         "0 | 0 0 1 1 2 2 3 3\n"
         "1 | 4 4 5 5 6 6 7 7\n");
   SECTION("cut") {
-    CHECK(draw(plan({64, 128}, 256, 4), 3, 6) ==
+    CHECK(draw(split({64, 128}, 256, 4), 3, 6) ==
           "    |   0   1   2   3   4   5 ...\n"
           "----+------------------------\n"
           "  0 |   0   0   0   0   1   1 ...\n"
@@ -39,7 +40,7 @@ TEST_CASE("a layout as a grid of threads", "[layout]") {
           "...\n");
   }
   SECTION("one row") {
-    CHECK(draw(plan({3}, 4, 1)) ==
+    CHECK(draw(split({3}, 4, 1)) ==
           "  | 0 1 2\n"
           "--+------\n"
           "0 | 0 1 2\n");
@@ -49,7 +50,7 @@ TEST_CASE("a layout as a grid of threads", "[layout]") {
           "0 | 0\n");
   }
   SECTION("panels, as many as fit") {
-    CHECK(draw(plan({2, 2, 2, 2}, 16, 1), 5) ==
+    CHECK(draw(split({2, 2, 2, 2}, 16, 1), 5) ==
           "i = 0, j = 0\n"
           "   |  0  1\n"
           "---+------\n"

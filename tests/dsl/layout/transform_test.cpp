@@ -83,9 +83,9 @@ TEST_CASE("a result lives in exactly the threads that held its row", "[layout]")
 }
 
 TEST_CASE("reduce to rank 0 and of a ragged tile", "[layout]") {
-  const Layout all = reduce(plan({229}, 128, 1), 0);
+  const Layout all = reduce(split({229}, 128, 1), 0);
   CHECK(all == Layout({}, {}, {{128, 1}}));
-  const Layout rows = reduce(plan({64, 96}, 256, 4), 1);
+  const Layout rows = reduce(split({64, 96}, 256, 4), 1);
   CHECK(rows == Layout({64}, {{0, 1, 32, 8, 0}, {0, 32, 2, 0, 1}}, {{8, 1}}));
 }
 
@@ -138,14 +138,14 @@ TEST_CASE("reshape finds a map whenever there is one", "[layout]") {
 }
 
 TEST_CASE("reshape and padding", "[layout]") {
-  const Layout line = plan({1, 229}, 128, 1);
+  const Layout line = split({1, 229}, 128, 1);
   SECTION("units come and go") {
     CHECK(reshape(line, {229})->padded_extent(0) == 256);
     CHECK(reshape(line, {1, 1, 229, 1})->padded_extent(2) == 256);
     CHECK(reshape(*reshape(line, {229}), {1, 229}) == line);
   }
   SECTION("the outermost axis keeps the padding") {
-    const Layout rows = plan({6, 8}, 32, 1);  // six rows over four at a time
+    const Layout rows = split({6, 8}, 32, 1);  // six rows over four at a time
     REQUIRE(padded_shape(rows) == std::vector<int64_t>{8, 8});
     const auto split = reshape(rows, {3, 2, 8});
     REQUIRE(split);
@@ -153,7 +153,7 @@ TEST_CASE("reshape and padding", "[layout]") {
     CHECK(padded_shape(*reshape(rows, {48})) == std::vector<int64_t>{64});
   }
   SECTION("padding inside cannot become padding at the end") {
-    const Layout wide = plan({4, 50}, 64, 1);
+    const Layout wide = split({4, 50}, 64, 1);
     REQUIRE(wide.padded_extent(1) == 64);
     CHECK_FALSE(reshape(wide, {200}));
     CHECK_FALSE(reshape(wide, {2, 100}));
@@ -185,7 +185,7 @@ TEST_CASE("replicate adds copies behind the last thread", "[layout]") {
 }
 
 TEST_CASE("transforms explain wrong arguments", "[layout]") {
-  const Layout layout = plan({4, 8}, 32, 1);
+  const Layout layout = split({4, 8}, 32, 1);
   CHECK(refusal([&] { reduce(layout, 2); }) ==
         "tessera: reduce: argument 'axis' is not an axis of the layout\n"
         "  expected  0 .. 1\n"
@@ -205,7 +205,7 @@ TEST_CASE("transforms explain wrong arguments", "[layout]") {
         "  expected  from 1 up\n"
         "  got       0");
   CHECK(refusal([&] {
-          contains(layout, plan({8, 4}, 32, 1));
+          contains(layout, split({8, 4}, 32, 1));
         }) ==
         "tessera: contains: argument 'small' has another shape\n"
         "  expected  4 x 8\n"

@@ -1,4 +1,4 @@
-#include "codegen/layouts/verify_plan.h"
+#include "codegen/layouts/verify_layouts.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 namespace tessera::codegen {
 namespace {
 
-class PlanVerifier {
+class LayoutVerifier {
  public:
-  PlanVerifier(const ir::Kernel& kernel, const LayoutPlan& plan, std::string_view after)
-      : kernel_(kernel), plan_(plan), after_(after) {}
+  LayoutVerifier(const ir::Kernel& kernel, const LayoutSolution& plan, std::string_view after)
+      : kernel_(kernel), layouts_(plan), after_(after) {}
 
   void run() {
     for_each_use(kernel_.body, [&](const ir::BufferRef& buffer, bool) {
@@ -28,8 +28,9 @@ class PlanVerifier {
   }
 
   void verify_fragment(const ir::Buffer& fragment) {
-    const auto found = plan_.fragments.find(fragment.id);
-    require(found != plan_.fragments.end(), "a fragment has a layout", fragment.name, fragment.loc);
+    const auto found = layouts_.fragments.find(fragment.id);
+    require(found != layouts_.fragments.end(), "a fragment has a layout", fragment.name,
+            fragment.loc);
     verify_layout(found->second, fragment.shape, fragment.name, fragment.loc);
   }
 
@@ -43,9 +44,9 @@ class PlanVerifier {
 
   void verify_loop(const ir::Loop& loop, SourceLoc loc) {
     const std::string& name = loop.label.empty() ? loop.vars[0]->name : loop.label;
-    const auto found = plan_.loops.find(loop_id(loop));
-    require(found != plan_.loops.end(), "a parallel loop has a layout", name, loc);
-    const LoopPlan& plan = found->second;
+    const auto found = layouts_.loops.find(loop_id(loop));
+    require(found != layouts_.loops.end(), "a parallel loop has a layout", name, loc);
+    const LoopLayout& plan = found->second;
     verify_layout(plan.layout, loop.extents, name, loc);
     require(plan.vector > 0 && loop.extents.back()->integer % plan.vector == 0,
             "the vector width of a loop divides its last extent",
@@ -67,14 +68,14 @@ class PlanVerifier {
   }
 
   const ir::Kernel& kernel_;
-  const LayoutPlan& plan_;
+  const LayoutSolution& layouts_;
   const std::string_view after_;
 };
 
 }  // namespace
 
-void verify_plan(const ir::Kernel& kernel, const LayoutPlan& plan, std::string_view after) {
-  PlanVerifier(kernel, plan, after).run();
+void verify_layouts(const ir::Kernel& kernel, const LayoutSolution& plan, std::string_view after) {
+  LayoutVerifier(kernel, plan, after).run();
 }
 
 }  // namespace tessera::codegen

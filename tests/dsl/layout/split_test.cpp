@@ -22,7 +22,7 @@ void check_formula(const Layout& layout, const Fn& fn) {
 
 std::string refusal(std::vector<int64_t> shape, int64_t threads, int64_t vector) {
   try {
-    plan(shape, threads, vector);
+    split(shape, threads, vector);
   } catch (const Error& error) {
     CHECK(error.kind() == ErrorKind::program);
     return error.what();
@@ -33,7 +33,7 @@ std::string refusal(std::vector<int64_t> shape, int64_t threads, int64_t vector)
 }  // namespace
 
 TEST_CASE("plan of 64 x 128 over 256 threads, vector 4 (L01)", "[layout]") {
-  const Layout layout = plan({64, 128}, 256, 4);
+  const Layout layout = split({64, 128}, 256, 4);
   CHECK(layout.num_threads() == 256);
   CHECK(layout.num_slots() == 32);
   CHECK(layout.num_replicas() == 1);
@@ -52,47 +52,49 @@ TEST_CASE("plan of 64 x 128 over 256 threads, vector 4 (L01)", "[layout]") {
 
 TEST_CASE("plans that the flat split describes (L03, E5)", "[layout]") {
   SECTION("8 x 1024 over 256, vector 4") {
-    check_formula(plan({8, 1024}, 256, 4), [](const auto& at) {
+    check_formula(split({8, 1024}, 256, 4), [](const auto& at) {
       return Place{at[1] / 4, at[0] * 4 + at[1] % 4};
     });
   }
   SECTION("64 x 128 over 256, vector 8") {
-    const Layout layout = plan({64, 128}, 256, 8);
+    const Layout layout = split({64, 128}, 256, 8);
     CHECK(layout.place({37, 77}) == Place{89, 21});
     check_formula(layout, [](const auto& at) {
       return Place{at[0] % 16 * 16 + at[1] / 8, at[0] / 16 * 8 + at[1] % 8};
     });
   }
   SECTION("32 x 4 x 4 over 128, vector 4") {
-    check_formula(plan({32, 4, 4}, 128, 4), [](const auto& at) {
+    check_formula(split({32, 4, 4}, 128, 4), [](const auto& at) {
       return Place{at[0] * 4 + at[1], at[2]};
     });
   }
   SECTION("4 x 1024 over 128, vector 16") {
-    const Layout layout = plan({4, 1024}, 128, 16);
+    const Layout layout = split({4, 1024}, 128, 16);
     CHECK(layout.place({3, 700}) == Place{107, 28});
     check_formula(layout, [](const auto& at) {
       return Place{at[0] % 2 * 64 + at[1] / 16, at[0] / 2 * 16 + at[1] % 16};
     });
   }
   SECTION("1024 over 128, vector 4") {
-    check_formula(plan({1024}, 128, 4), [](const auto& at) {
+    check_formula(split({1024}, 128, 4), [](const auto& at) {
       return Place{at[0] / 4 % 128, at[0] / 512 * 4 + at[0] % 4};
     });
   }
   SECTION("1 x 7168 over 128, vector 8") {
-    check_formula(plan({1, 7168}, 128, 8), [](const auto& at) {
+    check_formula(split({1, 7168}, 128, 8), [](const auto& at) {
       return Place{at[1] / 8 % 128, at[1] / 1024 * 8 + at[1] % 8};
     });
   }
   SECTION("32 x 3 over 96") {
-    check_formula(plan({32, 3}, 96, 1), [](const auto& at) { return Place{at[0] * 3 + at[1], 0}; });
+    check_formula(split({32, 3}, 96, 1), [](const auto& at) {
+      return Place{at[0] * 3 + at[1], 0};
+    });
   }
 }
 
 TEST_CASE("plans of ragged shapes", "[layout]") {
   SECTION("64 x 96 over 256, vector 4: all threads work, nothing is padded") {
-    const Layout layout = plan({64, 96}, 256, 4);
+    const Layout layout = split({64, 96}, 256, 4);
     CHECK_FALSE(layout.is_ragged());
     CHECK(layout.num_slots() == 24);
     check_formula(layout, [](const auto& at) {
@@ -100,40 +102,40 @@ TEST_CASE("plans of ragged shapes", "[layout]") {
     });
   }
   SECTION("1 x 229 over 128") {
-    const Layout layout = plan({1, 229}, 128, 1);
+    const Layout layout = split({1, 229}, 128, 1);
     CHECK(layout.padded_extent(1) == 256);
     CHECK(layout.num_slots() == 2);
     check_formula(layout, [](const auto& at) { return Place{at[1] % 128, at[1] / 128}; });
     CHECK(layout.element(101, 1) == std::vector<int64_t>{0, 229});  // padding
   }
   SECTION("3 x 50 over 64: lanes beyond the row hold padding") {
-    const Layout layout = plan({3, 50}, 64, 1);
+    const Layout layout = split({3, 50}, 64, 1);
     CHECK(layout.padded_extent(1) == 64);
     check_formula(layout, [](const auto& at) { return Place{at[1], at[0]}; });
   }
   SECTION("64 x 64 over 96 threads: a third of 96 per row") {
-    const Layout layout = plan({64, 64}, 96, 1);
+    const Layout layout = split({64, 64}, 96, 1);
     CHECK(layout.padded_extent(0) == 66);
     check_formula(layout, [](const auto& at) {
       return Place{at[0] % 3 * 32 + at[1] % 32, at[0] / 3 * 2 + at[1] / 32};
     });
   }
   SECTION("5 x 96 over 256, vector 4: one unit per thread") {
-    const Layout layout = plan({5, 96}, 256, 4);
+    const Layout layout = split({5, 96}, 256, 4);
     CHECK(layout.num_slots() == 4);
     CHECK(padded_shape(layout) == std::vector<int64_t>{8, 128});
   }
 }
 
 TEST_CASE("threads that a plan does not need hold copies", "[layout]") {
-  const Layout layout = plan({32, 4}, 512, 4);
+  const Layout layout = split({32, 4}, 512, 4);
   CHECK(layout.replicas() == std::vector<Replica>{{16, 32}});
   CHECK(layout.place({5, 2}, 3) == Place{101, 2});
-  const Layout thirds = plan({32, 3}, 256, 1);
+  const Layout thirds = split({32, 3}, 256, 1);
   CHECK(thirds.num_replicas() == 2);
   CHECK(padded_shape(thirds) == std::vector<int64_t>{32, 4});
-  CHECK(plan({1, 1}, 64, 1).replicas() == std::vector<Replica>{{64, 1}});
-  CHECK(plan({}, 64, 1).replicas() == std::vector<Replica>{{64, 1}});
+  CHECK(split({1, 1}, 64, 1).replicas() == std::vector<Replica>{{64, 1}});
+  CHECK(split({}, 64, 1).replicas() == std::vector<Replica>{{64, 1}});
 }
 
 TEST_CASE("plans over a sweep: injective, complete, frugal", "[layout]") {
@@ -145,7 +147,7 @@ TEST_CASE("plans over a sweep: injective, complete, frugal", "[layout]") {
   for (const auto& shape : shapes) {
     for (const int64_t vector : {1, 2, 3, 4, 8}) {
       if (shape.back() % vector != 0) continue;
-      const Layout layout = plan(shape, threads, vector);
+      const Layout layout = split(shape, threads, vector);
       CAPTURE(shape, threads, vector, to_string(layout));
       REQUIRE(layout.shape() == shape);
       REQUIRE(layout.num_threads() == threads);
@@ -191,7 +193,7 @@ TEST_CASE("plans over a sweep: injective, complete, frugal", "[layout]") {
 
 TEST_CASE("a plan for a group of threads stays inside the group (L10)", "[layout]") {
   // A warp group [128, 256) adds its base to the plan over its own 128 threads.
-  const Layout layout = plan({64, 64}, 128, 8);
+  const Layout layout = split({64, 64}, 128, 8);
   for (const auto& point : all_points(layout.shape())) {
     const int64_t thread = 128 + layout.place(point).thread;
     REQUIRE(thread >= 128);

@@ -1,4 +1,4 @@
-#include "codegen/passes/check_reached.h"
+#include "codegen/passes/check_convergence.h"
 
 #include "codegen/analysis/uniform.h"
 #include "codegen/thread_ir/walk.h"
@@ -148,7 +148,7 @@ class ReachCheck {
 
 }  // namespace
 
-void check_reached(const Program& program, const std::vector<VarRef>& uniform) {
+void check_convergence(const Program& program, const std::vector<VarRef>& uniform) {
   if (program.cooperative) ReachCheck(program, Over::grid, uniform).run();
   ReachCheck(program, Over::block, uniform).run();
 }

@@ -1,4 +1,4 @@
-#include "codegen/passes/keep_blocks.h"
+#include "codegen/passes/insert_cluster_exit_barrier.h"
 
 #include "codegen/thread_ir/walk.h"
 
@@ -21,7 +21,7 @@ bool is_cluster_barrier(const Stmt& stmt) {
 
 }  // namespace
 
-void keep_blocks(Program& program) {
+void insert_cluster_exit_barrier(Program& program) {
   Body& body = program.body;
   size_t end = body.size();  // the statement after the last access
   bool meets = false;        // a later loop or branch waits for the cluster

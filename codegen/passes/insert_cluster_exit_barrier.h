@@ -7,6 +7,6 @@ namespace tessera::codegen {
 /// Inserts a cluster barrier before exit: DSMEM of an exited block must not be accessed. The arrival
 /// follows the last access, the wait ends the kernel. Does nothing where the author's barrier follows
 /// the last access.
-void keep_blocks(Program& program);
+void insert_cluster_exit_barrier(Program& program);
 
 }  // namespace tessera::codegen

@@ -63,7 +63,7 @@ void search(const std::vector<int64_t>& units, const std::vector<int64_t>& lane_
 
 }  // namespace
 
-Layout plan(const std::vector<int64_t>& shape, int64_t threads, int64_t vector) {
+Layout split(const std::vector<int64_t>& shape, int64_t threads, int64_t vector) {
   check_shape("plan", shape);
   check_threads("plan", threads);
   const int64_t last_extent = shape.empty() ? 1 : shape.back();

@@ -13,6 +13,6 @@ namespace tessera::codegen {
 /// - layouts need at most the threads of the block, and give no register to two elements;
 /// - the vector width of a loop divides its last extent;
 /// - no thread runs a second copy of an iteration that must run once (Copies::none).
-void verify_plan(const ir::Kernel& kernel, const LayoutPlan& plan, std::string_view after);
+void verify_layouts(const ir::Kernel& kernel, const LayoutSolution& plan, std::string_view after);
 
 }  // namespace tessera::codegen
