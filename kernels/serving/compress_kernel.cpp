@@ -105,7 +105,7 @@ class Compress : CompressWindow {
 
   /// Several blocks of 256 threads wait for each other's loads, with all the registers they need.
   int blocks_per_sm() const {
-    return s_.lanes == 32 ? 1 : lane_channels_ == 2 ? 4 : entry_ ? 2 : 3;
+    return s_.lanes == 32 ? 1 : entry_ ? 2 : lane_channels_ == 4 ? 3 : 4;
   }
 
   /// Ratio 128: one block per window and span of channels.
