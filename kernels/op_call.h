@@ -18,7 +18,7 @@
 namespace tessera::kernels {
 
 namespace jit {
-class TESSERA_API RepeatableCall;
+class RepeatableCall;
 }
 
 /// An option of a call under its name in the op's table: a number, a flag, a word (an enum, or text),

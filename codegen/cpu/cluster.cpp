@@ -51,8 +51,9 @@ bool Cluster::resume() {
     }
     if (waits == nullptr) return true;
     if (ended != nullptr) waits->trap_alone(*ended);
+    const bool meets_grid = waits->is_at_grid_barrier();
     for (const auto& machine : machines_) {
-      if (machine->is_at_grid_barrier() != waits->is_at_grid_barrier()) waits->trap_alone(*machine);
+      if (machine->is_at_grid_barrier() != meets_grid) waits->trap_alone(*machine);
     }
     neighbours_.clocks.cluster_barrier();
     if (launch_.block_order != nullptr) {
@@ -60,7 +61,7 @@ bool Cluster::resume() {
     }
     neighbours_.have_met = true;
     for (const auto& machine : machines_) machine->pass_cluster_barrier();
-    if (waits->is_at_grid_barrier()) return false;
+    if (meets_grid) return false;
   }
 }
 

@@ -74,7 +74,6 @@ class TileVerifier : TileEffectReceiver {
   void verify_stmt(const ir::Stmt& stmt) {
     loc_ = stmt.loc;
     std::visit([&](const auto& node) { look(node); }, stmt.node);
-    const std::set<const ir::Var*> vars = vars_;
     const bool in_parallel = in_parallel_, by_thread = by_thread_;
     if (is_of_block(stmt)) {
       require(!in_parallel_ || !expected_.are_layouts_solved,
@@ -83,7 +82,9 @@ class TileVerifier : TileEffectReceiver {
               "a statement");
     }
     const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+    std::set<const ir::Var*> vars;  // around a loop
     if (loop != nullptr) {
+      vars = vars_;
       in_parallel_ = in_parallel_ || loop->kind == ir::LoopKind::parallel;
       by_thread_ = by_thread_ || uses_thread(loop->begin) || uses_thread(loop->extents[0]);
     } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
@@ -92,7 +93,7 @@ class TileVerifier : TileEffectReceiver {
     effects(stmt, *this);
     in_parallel_ = in_parallel;
     by_thread_ = by_thread;
-    if (loop != nullptr) vars_ = vars;  // its index ends with it
+    if (loop != nullptr) vars_ = std::move(vars);  // its index ends with it
     loc_ = stmt.loc;
   }
 
