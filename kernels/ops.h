@@ -1718,7 +1718,7 @@ TESSERA_API void compress_decode(const CompressDecode& call, Stream stream);
 ///   state           f32/bf16 [slots, L] rows  # rows of tokens before
 ///   plan            i32 [C, 8]                # of compress_plan
 ///   norm_weight     f32/bf16 [D]
-///   cos_sin         f32 [P, 64]
+///   cos_sin         f32 [angles, 64]
 ///   -> inout cache  u8/bf16 [blocks, bytes] rows
 ///   -> out?         f32 [C, D]  iff save_out  # before quantising
 ///   param  ratio {4, 128}
@@ -1730,7 +1730,7 @@ TESSERA_API void compress_decode(const CompressDecode& call, Stream stream);
 ///   param  save_out bool = false
 ///   need   N >= 1 on x "argument 'x' has no rows"
 ///   need   slots >= 1 on state "argument 'state' has no rows"
-///   need   P >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
 ///   need   blocks >= 1 on cache "argument 'cache' has no rows"
 struct CompressStore {
   TensorView x = {};
@@ -1757,7 +1757,7 @@ TESSERA_API void compress_store(const CompressStore& call, Stream stream);
 ///   ape             f32 [W, D]                # bias of the scores by slot
 ///   plan            i32 [B, 8]                # of compress_plan_decode
 ///   norm_weight     f32/bf16 [D]
-///   cos_sin         f32 [P, 64]
+///   cos_sin         f32 [angles, 64]
 ///   -> inout state  f32/bf16 [slots, L] rows
 ///   -> inout cache  u8/bf16 [blocks, bytes] rows
 ///   -> out?         f32 [B, D]  iff save_out  # before quantising; 0 where no window ends
@@ -1769,7 +1769,7 @@ TESSERA_API void compress_store(const CompressStore& call, Stream stream);
 ///   param  cos_sin_layout {pairs, halves} = pairs
 ///   param  save_out bool = false
 ///   need   slots >= 1 on state "argument 'state' has no rows"
-///   need   P >= 1 on cos_sin "argument 'cos_sin' has no rows"
+///   need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
 ///   need   blocks >= 1 on cache "argument 'cache' has no rows"
 struct CompressDecodeStore {
   TensorView x = {};

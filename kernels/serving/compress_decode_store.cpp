@@ -38,7 +38,7 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
       ape             f32 [W, D]                # bias of the scores by slot
       plan            i32 [B, 8]                # of compress_plan_decode
       norm_weight     f32/bf16 [D]
-      cos_sin         f32 [P, 64]
+      cos_sin         f32 [angles, 64]
       -> inout state  f32/bf16 [slots, L] rows
       -> inout cache  u8/bf16 [blocks, bytes] rows
       -> out?         f32 [B, D]  iff save_out  # before quantising; 0 where no window ends
@@ -50,7 +50,7 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
       param  cos_sin_layout {pairs, halves} = pairs
       param  save_out bool = false
       need   slots >= 1 on state "argument 'state' has no rows"
-      need   P >= 1 on cos_sin "argument 'cos_sin' has no rows"
+      need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
       need   blocks >= 1 on cache "argument 'cache' has no rows"
     )",
                                   .launches = launches,
@@ -69,7 +69,7 @@ const Op compress_decode_store_op{.name = "compress_decode_store",
                                   .case_words = {{"L", serving::row_length},
                                                  {"W", serving::slots_of_window},
                                                  {"slots", serving::slots_of_tokens},
-                                                 {"P", serving::positions_of_tokens},
+                                                 {"angles", serving::positions_of_tokens},
                                                  {"blocks", serving::blocks_of_tokens},
                                                  {"bytes", serving::bytes_of_block}},
                                   .values = {{"plan", serving::planned_token}},

@@ -38,7 +38,7 @@ const Op compress_store_op{
       state           f32/bf16 [slots, L] rows  # rows of tokens before
       plan            i32 [C, 8]                # of compress_plan
       norm_weight     f32/bf16 [D]
-      cos_sin         f32 [P, 64]
+      cos_sin         f32 [angles, 64]
       -> inout cache  u8/bf16 [blocks, bytes] rows
       -> out?         f32 [C, D]  iff save_out  # before quantising
       param  ratio {4, 128}
@@ -50,7 +50,7 @@ const Op compress_store_op{
       param  save_out bool = false
       need   N >= 1 on x "argument 'x' has no rows"
       need   slots >= 1 on state "argument 'state' has no rows"
-      need   P >= 1 on cos_sin "argument 'cos_sin' has no rows"
+      need   angles >= 1 on cos_sin "argument 'cos_sin' has no rows"
       need   blocks >= 1 on cache "argument 'cache' has no rows"
     )",
     .launches = launches,
@@ -70,7 +70,7 @@ const Op compress_store_op{
                    {"L", serving::row_length},
                    {"W", serving::slots_of_window},
                    {"slots", serving::slots_of_window},
-                   {"P", serving::positions_of_windows},
+                   {"angles", serving::positions_of_windows},
                    {"blocks", serving::blocks_of_windows},
                    {"bytes", serving::bytes_of_block}},
     .values = {{"plan", serving::planned_window}},
