@@ -1882,6 +1882,7 @@ TESSERA_API void topk_plan(const TopkPlan& call, Stream stream);
 ///   param  scale {shared, routed} = shared
 ///   param  idx_dtype {i32, i64} = i32
 ///   let    S = num_shared_experts
+///   bucket T at 65                     # rows of logits are read whole
 ///   need   num_shared_experts >= 0
 ///   need   K >= 1 on table "argument 'table' has no columns"
 ///   need   V >= 1 on table "argument 'table' has no rows"

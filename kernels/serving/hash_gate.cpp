@@ -35,7 +35,7 @@ struct Spec {
 };
 
 constexpr int kThreads = 128;
-constexpr int64_t kFewLogits = int64_t{1} << 15;  // reading more costs more than waiting
+constexpr int64_t kFewTokens = 64;  // whose rows take less time than the wait for their ids
 constexpr int64_t kLongestRow = 512;
 constexpr int64_t kVector = 4;
 
@@ -127,7 +127,7 @@ ir::Kernel build(const Spec& s) {
 }
 
 int32_t row_read(const Call& c) {
-  const bool is_few = c["E"] <= kLongestRow && c["T"] * c["E"] <= kFewLogits;
+  const bool is_few = c["E"] <= kLongestRow && c["T"] <= kFewTokens;
   const bool is_aligned = c.align({"logits"}) == 16 && c["E"] % kVector == 0 &&
                           c.given("logits").strides[0] % kVector == 0;
   return is_few && is_aligned ? c.i32("E") : 0;
@@ -157,6 +157,7 @@ const Op hash_gate_op{
       param  scale {shared, routed} = shared
       param  idx_dtype {i32, i64} = i32
       let    S = num_shared_experts
+      bucket T at 65                     # rows of logits are read whole
       need   num_shared_experts >= 0
       need   K >= 1 on table "argument 'table' has no columns"
       need   V >= 1 on table "argument 'table' has no rows"
