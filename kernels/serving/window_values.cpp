@@ -118,8 +118,8 @@ void require_places(const Call& c) {
     const PlanRow row{c, "plan", i, 8};
     if (row[0] == -1 || row[1] % ratio != ratio - 1) continue;
     const int64_t position = row[1] / ratio * ratio;
-    c.need(position < c["angles"], "cos_sin", kNoAngle, "a row of position " + std::to_string(position),
-           std::to_string(c["angles"]) + " rows");
+    c.need(position < c["angles"], "cos_sin", kNoAngle,
+           "a row of position " + std::to_string(position), std::to_string(c["angles"]) + " rows");
     if (row[5] == -1) continue;
     row.need(row[5] >= 0 && row[5] < places, 5, "-1, or " + range(places - 1));
     row.need(seen.insert(row[5]).second, 5, "a location of one entry");
