@@ -1681,7 +1681,6 @@ TESSERA_API void compress_fwd(const CompressFwd& call, Stream stream);
 ///   need   L >= 1 on x "argument 'x' has no columns"
 ///   need   L % 512 = 0 if ratio = 4 on x "argument 'x' has the wrong shape"
 ///   need   L % 256 = 0 if ratio = 128 on x "argument 'x' has the wrong shape"
-///   need   state is f32 if x is f32 on state "argument 'state' has the wrong dtype"
 struct CompressStateWrite {
   TensorView x = {};
   TensorView write_plan = {};

@@ -84,9 +84,9 @@ const Op compress_state_write_op{
       need   L >= 1 on x "argument 'x' has no columns"
       need   L % 512 = 0 if ratio = 4 on x "argument 'x' has the wrong shape"
       need   L % 256 = 0 if ratio = 128 on x "argument 'x' has the wrong shape"
-      need   state is f32 if x is f32 on state "argument 'state' has the wrong dtype"
     )",
     .launches = launches,
+    .check = serving::require_state,
     .check_values = serving::require_planned_writes,
     .examples = R"(
       N=20 Y=8 D=512 ratio=4 x=bf16 state=bf16 slots=8; N=130 Y=128 D=128 ratio=128 x=bf16 state=f32 slots=128

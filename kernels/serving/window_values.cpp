@@ -57,6 +57,10 @@ void require_windows(const Call& c) {
          std::to_string(parts) + " x " + std::to_string(channels) + " columns for ratio " +
              std::to_string(ratio),
          to_string(c.given("x")));
+  require_state(c);
+}
+
+void require_state(const Call& c) {
   const DType state = c.dtype("state");
   c.need(state == DType::f32 || state == c.dtype("x"), "state",
          "argument 'state' has the wrong dtype", "f32, or that of x", to_string(c.given("state")));

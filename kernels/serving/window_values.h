@@ -7,6 +7,8 @@ namespace tessera::kernels::serving {
 
 /// x, ape and state have the rows of the ratio, and the state holds x exactly.
 void require_windows(const Call& c);
+/// The state holds x exactly.
+void require_state(const Call& c);
 
 /// Rows and slots of the windows of compress_plan are there.
 void require_planned_windows(const Call& c);

@@ -24,11 +24,11 @@ def python(code, timeout=120, **variables):
 def test_another_project_of_that_name_in_the_folder_is_told(tmp_path):
     (tmp_path / "tessera").symlink_to(os.path.dirname(tessera.__file__))
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    assert "RuntimeWarning" not in python("import tessera", PYTHONPATH=path)[2]
+    assert "RuntimeWarning" not in python("import tessera", PYTHONPATH=path, PYTHONSAFEPATH="1")[2]
     (tmp_path / "tessera_kernels-0.2.0.dist-info").mkdir()
-    assert "RuntimeWarning" not in python("import tessera", PYTHONPATH=path)[2]
+    assert "RuntimeWarning" not in python("import tessera", PYTHONPATH=path, PYTHONSAFEPATH="1")[2]
     (tmp_path / "tessera-0.10.0.dist-info").mkdir()
-    status, _, err = python("import tessera", PYTHONPATH=path)
+    status, _, err = python("import tessera", PYTHONPATH=path, PYTHONSAFEPATH="1")
     assert status == 0 and "RuntimeWarning: tessera: another project, 'tessera' 0.10.0, is installed in the same folder" in err
 
 
