@@ -1,8 +1,7 @@
 // 03_gemm: c = a * b^T in bf16 by the tensor cores, f32 sums: wgmma on sm_90a, else mma.sync.
 //
-//   example_03_gemm                    256 x 256 x 256 on the CPU, checked
-//   example_03_gemm 4096 cuda:0        4096 x 4096 x 4096 on a GPU, checked and timed
-//   example_03_gemm 4096 cuda:0 128    the same with tiles of 128 columns
+//   example_03_gemm                256 x 256 x 256 on the CPU, checked
+//   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
 #include <fmt/format.h>
 
 #include <bit>
@@ -13,7 +12,6 @@
 
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
-#include "kernels/jit/target.h"
 #include "tools/lib/device_tensors.h"
 #include "tools/lib/device_timer.h"
 #include "tools/lib/random_tensor.h"
@@ -21,44 +19,31 @@
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
 
-/// How the product is cut: every block computes kRows x columns of it.
-struct Tiling {
-  int columns, threads, ahead, blocks_per_sm;
-};
-constexpr int kRows = 128;
-// 184 KiB of shared memory, one block per SM. What an SM reads from L2 is multiplied 43 times per byte.
-constexpr Tiling kWide = {.columns = 256, .threads = 256, .ahead = 4, .blocks_per_sm = 1};
-// 96 KiB, two blocks per SM, for GPUs with less.
-constexpr Tiling kNarrow = {.columns = 128, .threads = 128, .ahead = 3, .blocks_per_sm = 2};
-
-/// c [m, n] = a [m, depth] * b [n, depth] transposed; m a multiple of 128, n of the columns of a tile,
-/// depth of 32.
-ts::ir::Kernel gemm(const Tiling& tiling) {
-  constexpr int kStep = 32;  // along depth
-  const int columns = tiling.columns;
+/// c [m, n] = a [m, depth] * b [n, depth] transposed; m and n multiples of 128, depth of 32.
+ts::ir::Kernel gemm() {
+  constexpr int kTile = 128;  // 16 multiplications per byte read from L2
+  constexpr int kStep = 32;   // along depth
+  constexpr int kAhead = 3;   // steps on their way: 96 KiB of shared memory, two blocks per SM
   ts::dsl::Builder k("gemm_bf16");
-  auto m = k.dim("m", {.multiple_of = kRows}), n = k.dim("n", {.multiple_of = columns});
+  auto m = k.dim("m", {.multiple_of = kTile}), n = k.dim("n", {.multiple_of = kTile});
   auto depth = k.dim("depth", {.multiple_of = kStep});
-  auto a = k.input("a", kBf16, {m, depth});
-  auto b = k.input("b", kBf16, {n, depth});
+  auto a = k.input("a", kBf16, {m, depth}), b = k.input("b", kBf16, {n, depth});
   auto c = k.output("c", kBf16, {m, n});
-  auto at = k.launch({n / columns, m / kRows},
-                     {.threads = tiling.threads, .min_blocks_per_sm = tiling.blocks_per_sm});
-  auto row = at.y * kRows, column = at.x * columns;
-
-  auto a_tile = k.shared(kBf16, {kRows, kStep}, "a_tile");
-  auto b_tile = k.shared(kBf16, {columns, kStep}, "b_tile");
-  auto sum = k.fragment(ts::DType::f32, {kRows, columns}, "sum");
+  auto at = k.launch({n / kTile, m / kTile}, {.threads = 128, .min_blocks_per_sm = 2});
+  auto row = at.y * kTile, column = at.x * kTile;
+  auto a_tile = k.shared(kBf16, {kTile, kStep}, "a_tile");
+  auto b_tile = k.shared(kBf16, {kTile, kStep}, "b_tile");
+  auto sum = k.fragment(ts::DType::f32, {kTile, kTile}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, depth / kStep, tiling.ahead, [&](auto step) {
-    k.copy(a.tile({row, step * kStep}, {kRows, kStep}), a_tile);
-    k.copy(b.tile({column, step * kStep}, {columns, kStep}), b_tile);
+  k.pipelined(0, depth / kStep, kAhead, [&](auto step) {
+    k.copy(a.tile({row, step * kStep}, {kTile, kStep}), a_tile);
+    k.copy(b.tile({column, step * kStep}, {kTile, kStep}), b_tile);
     k.gemm(a_tile, b_tile.transposed(), sum);
   });
-  // through shared memory, so that whole rows of a tile are written
-  auto c_tile = k.shared(kBf16, {kRows, columns}, "c_tile");
+  // through shared memory, so that whole rows of 256 bytes are written
+  auto c_tile = k.shared(kBf16, {kTile, kTile}, "c_tile");
   k.copy(sum, c_tile);
-  k.copy(c_tile, c.tile({row, column}, {kRows, columns}));
+  k.copy(c_tile, c.tile({row, column}, {kTile, kTile}));
   return k.finish();
 }
 
@@ -80,10 +65,7 @@ int main(int argc, char** argv) try {
   const ts::TensorView tensors[] = {{a.data(), kBf16, {size, size}, device},
                                     {b.data(), kBf16, {size, size}, device},
                                     {c.data(), kBf16, {size, size}, device}};
-  const bool is_wide = argc > 3
-                           ? std::atoi(argv[3]) == kWide.columns
-                           : ts::kernels::jit::shared_memory_limit(device) >= int64_t{227} * 1024;
-  const ts::kernels::jit::Function function(gemm(is_wide ? kWide : kNarrow));
+  const ts::kernels::jit::Function function(gemm());
   function(tensors, {}, nullptr);
 
   // Elements of a diagonal stripe against double; bf16 keeps 8 bits.

@@ -5,9 +5,9 @@
 //          from token id to expert to logit, and the sum is taken over the group. Few bytes: the bound
 //          is the latency of three loads that wait for each other, and of one store. Of few tokens whole
 //          rows of logits are read while the first two are under way.
-// Speed    H100, 256 experts, 6 of them: 64 tokens 2.4 us, 4096 tokens 4.0 (goal 2.8), 16384 tokens 7.0 (goal 4.5).
-//          Scattered sectors bound it: 0.26 us for each 1024 tokens. Tried at 4096: 64 to 1024 threads per block
-//          3.93 to 4.00; whole rows of logits ahead 4.78, in blocks of 64 or 256 threads 4.86 or 4.91.
+// Speed    H200, 256 experts, 6 of them: 64 tokens 2.3 us, 4096 tokens 3.7 (limit 3, goal 2.8), 16384 tokens 5.6
+//          (goal 4.5). Scattered sectors bound it. Tried at 4096 on an H100 (there 4.0): 64 to 1024 threads per
+//          block 3.93 to 4.00; whole rows of logits ahead 4.78, in blocks of 64 or 256 threads 4.86 or 4.91.
 // Maths    u = sqrt(softplus(logit)); D = 1e-20 + sum of u, in pairs at distance 16, 8, 4, 2, 1: the
 //          distances beyond the group only add +0, which changes no bit; weight = u / D * scale
 

@@ -9,8 +9,8 @@
 //          at a time, of the range they lie in. A cluster's blocks tell each other lower bounds, and send
 //          what lies above them to the first one. The chosen words are ordered by their bins, then
 //          within each; a bitonic sort takes over where a bin is large.
-// Speed    H100, topk 512 of f32: 1 x 8192 5.3 us (goal 4.5), 1 x 262144 13.6 (limit 15, goal 8), 64 x 262144 43.4
-//          (limit 40, goal 24; a copy of the bytes takes about 23), 64 x 2^20 topk 2048 134 (goal 80). Tried: one
+// Speed    H200, topk 512 of f32: 1 x 8192 5.2 us (goal 4.5), 1 x 262144 13.0 (limit 15, goal 8), 64 x 262144 34.0
+//          (limit 40, goal 24), 64 x 2^20 topk 2048 121 (goal 80). Tried, on an H100 (there 5.3, 13.6, 43.4, 134): one
 //          block per row of 64 x 262144 53.0, clusters of 2 x 512 threads 47.9, of 8 at 4 per SM 84.9; 8 keys
 //          per thread 45.9; room for 4096 candidates 48.1; without reading ahead 46.4. 1 x 8192 in clusters
 //          of 2 and 4: 8.3 and 9.5; 1024 threads 5.4, 256 threads 6.4.

@@ -159,7 +159,6 @@ TEST_CASE("our own recorded times are of the cases that are measured", "[peer][b
         PeerTimes::load(test::in_source(fmt::format("tools/measured/{}.jsonl", gpu)));
     CHECK(times.unread().empty());
     for (const kernels::OpInfo& op : kernels::ops()) {
-      if (std::string(gpu) == "h200" && op.family == "serving") continue;  // not measured there yet
       for (const kernels::BenchCase& one : op.bench) {
         CAPTURE(gpu, op.name, one.label);
         CHECK(times.find(op, one).has_value());  // else `tessera bench OP --record` on such a GPU
