@@ -16,6 +16,18 @@ namespace {
   "  return result;\n"                                               \
   "}\n"
 
+// One instruction of one f32.
+#define TESSERA_APPROXIMATION(NAME, INSTRUCTION, MEANING) \
+  "\n// " MEANING                                         \
+  "\n"                                                    \
+  "__device__ __forceinline__ float " NAME                \
+  "_approx(float x) {\n"                                  \
+  "  float result;\n"                                     \
+  "  asm(\"" INSTRUCTION                                  \
+  " %0, %1;\" : \"=f\"(result) : \"f\"(x));\n"            \
+  "  return result;\n"                                    \
+  "}\n"
+
 constexpr Snippet kArithmetic[] = {
     {"silu", "", R"(
 // x / (1 + expf(-x)) as if divided. exp(-x) is 2^n * 2^rest: the last bits of `step` hold n, the whole part of
@@ -40,46 +52,13 @@ __device__ __forceinline__ float silu(float x) {
   return fabsf(quotient) > 0.0f ? quotient : product;
 }
 )"},
-    {"exp2_approx", "", R"(
-// 2^x, to 2 ulp
-__device__ __forceinline__ float exp2_approx(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-)"},
-    {"log2_approx", "", R"(
-// log2(x), to 2^-22
-__device__ __forceinline__ float log2_approx(float x) {
-  float result;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-)"},
-    {"sin_approx", "", R"(
-// sin(x), to 2^-20 where |x| <= pi
-__device__ __forceinline__ float sin_approx(float x) {
-  float result;
-  asm("sin.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-)"},
-    {"cos_approx", "", R"(
-// cos(x), to 2^-20 where |x| <= pi
-__device__ __forceinline__ float cos_approx(float x) {
-  float result;
-  asm("cos.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-)"},
-    {"tanh_approx", "", R"(
-// tanh(x), to 2^-10
-__device__ __forceinline__ float tanh_approx(float x) {
-  float result;
-  asm("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-)"},
+    {"exp2_approx", "", TESSERA_APPROXIMATION("exp2", "ex2.approx.ftz.f32", "2^x, to 2 ulp")},
+    {"log2_approx", "", TESSERA_APPROXIMATION("log2", "lg2.approx.ftz.f32", "log2(x), to 2^-22")},
+    {"sin_approx", "",
+     TESSERA_APPROXIMATION("sin", "sin.approx.ftz.f32", "sin(x), to 2^-20 where |x| <= pi")},
+    {"cos_approx", "",
+     TESSERA_APPROXIMATION("cos", "cos.approx.ftz.f32", "cos(x), to 2^-20 where |x| <= pi")},
+    {"tanh_approx", "", TESSERA_APPROXIMATION("tanh", "tanh.approx.f32", "tanh(x), to 2^-10")},
     {"quotient", "", R"(
 // a / b for 4 <= a <= 2^20 and 2^-124 <= b, where a / b < 2^127: as the division does it out of the way of
 // its special cases. A quarter of b has a normal reciprocal.

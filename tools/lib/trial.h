@@ -28,8 +28,8 @@ struct TrialTensor {
 void run(const ir::Kernel& kernel, std::vector<TrialTensor>& tensors, const std::string& device,
          double flops = 0);
 
-/// The largest |got - want| / (tolerance * scale), where it stands, printed; true if it is at most 1. `want` gives
-/// the element and, in `scale`, the magnitude that the tolerance refers to.
+/// Prints the largest |got - want| / scale over every `step`th element; true if it is at most `tolerance`. A NaN
+/// is never right. `want(i, scale)` gives element i and may set its scale, which is 1 otherwise.
 template <class Want>
 bool compare(const std::string& what, const TrialTensor& got, double tolerance, int64_t step,
              const Want& want) {
@@ -38,7 +38,7 @@ bool compare(const std::string& what, const TrialTensor& got, double tolerance, 
     double scale = 1;
     const double expected = want(i, scale);
     const double error = std::fabs(got.values[static_cast<size_t>(i)] - expected) / scale;
-    if (!(error <= worst)) worst = error;
+    if (!std::isnan(worst) && !(error <= worst)) worst = error;  // a NaN stays
   }
   fmt::print("{}: largest error {:.1e}, allowed {:.1e}\n", what, worst, tolerance);
   return worst <= tolerance;
