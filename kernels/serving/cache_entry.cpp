@@ -126,7 +126,8 @@ CacheEntry::CacheEntry(Builder& k, const EntrySpec& s, int64_t channels)
   blocks_ = k.dim("cache_blocks");
   const auto view = [&](const std::string& name, DType dtype, int64_t run) {
     const DimOptions apart{.multiple_of = 128 / bits(dtype)};
-    return k.output(name, dtype, {*blocks_, k.dim(name + "_columns", {.multiple_of = run})},
+    const Value columns = k.dim(name + "_columns", {.multiple_of = run});
+    return k.output(name, dtype, {*blocks_, columns},
                     {.strides = {k.stride(name + "_stride", apart), 1},
                      .align = run * bits(dtype) / 8,
                      .may_alias = true});
@@ -145,7 +146,7 @@ CacheEntry::CacheEntry(Builder& k, const EntrySpec& s, int64_t channels)
 Value CacheEntry::sum_of_squares(const Ref& values) const {
   auto sum = k_.var(DType::f32, 0.0f, "squares");
   k_.unrolled(kLaneChannels, [&](Value i) { sum = fma(values(i), values(i), sum); });
-  for (const int distance : {1, 2, 4, 8, 16}) sum = sum + k_.shuffle_xor(sum, distance);
+  for (const int distance : {1, 2, 4, 8, 16}) sum += k_.shuffle_xor(sum, distance);
   return k_.let("sum_of_squares", sum);
 }
 
@@ -252,7 +253,8 @@ void CacheEntry::store_codes(const Ref& values, const Place& place, const Value&
     largest = max(largest, abs(f32(rounded(i))));
   });
   for (int64_t lanes = 1; lanes < codes.group / kLaneChannels; lanes *= 2) {
-    largest = max(largest, k_.shuffle_xor(largest, static_cast<int>(lanes)));
+    const Value other = k_.shuffle_xor(largest, static_cast<int>(lanes));
+    largest = max(largest, other);
   }
   const QuantFormat& format = codes.dtype == DType::e2m1 ? kIndexFp4 : kE4m3;
   const ScaleFactor scale = scale_factor(k_, format, largest, codes.rounds != 0);

@@ -98,7 +98,7 @@ class Compress : CompressWindow {
       k_.if_(k_.lane() == 0, [&] { sums(k_.warp()) = total; });
       auto first = k_.let("first_warp", k_.warp() - pass);
       total = sums(first);
-      k_.unrolled(passes - 1, [&](Value i) { total = total + sums(first + (i + 1)); });
+      k_.unrolled(passes - 1, [&](Value i) { total += sums(first + (i + 1)); });
     }
     store_entry(window, column, values, total);
   }
@@ -168,7 +168,8 @@ class Compress : CompressWindow {
     k_.vectorized(lane_channels_,
                   [&](Value i) { (*all_values_)(group_of_thread, mine + i) = (*values_)(i); });
     k_.parallel({chunk}, [&](Value c) {
-      entry(start + c) = sum_of_groups(*all_values_, c) / sum_of_groups(*all_weights_, c);
+      const Value values = sum_of_groups(*all_values_, c);
+      entry(start + c) = values / sum_of_groups(*all_weights_, c);
     });
   }
 
@@ -177,7 +178,7 @@ class Compress : CompressWindow {
     k_.unrolled(kGroups, [&](Value group) { parts(group) = sums(group, channel); });
     for (int64_t distance = 1; distance < kGroups; distance *= 2) {
       for (int64_t group = 0; group < kGroups; group += 2 * distance) {
-        parts(group) = parts(group) + parts(group + distance);
+        parts(group) += parts(group + distance);
       }
     }
     return k_.let("sum_of_groups", parts(0));
@@ -198,8 +199,7 @@ class Compress : CompressWindow {
     if (s_.cluster > 1) k_.sync_cluster();
     auto total = k_.var(DType::f32, 0.0f, "total");
     for (int64_t pass = 0; pass < s_.channels / kWarpChannels; ++pass) {
-      total = total +
-              (s_.cluster > 1 ? k_.of_block(sums, i32(pass / passes))(pass % passes) : sums(pass));
+      total += s_.cluster > 1 ? k_.of_block(sums, i32(pass / passes))(pass % passes) : sums(pass);
     }
     k_.if_(takes_part, [&] { store_entry(window, first + column, values, total); });
   }

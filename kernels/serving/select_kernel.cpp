@@ -60,7 +60,8 @@ class Selection : SelectResult {
     if (s_.cluster > 1) {
       gather(total);
     } else {
-      finish_row(total, word_of_floor(), highest());
+      const Value lowest = word_of_floor();
+      finish_row(total, lowest, highest());
     }
   }
 
@@ -133,7 +134,11 @@ class Selection : SelectResult {
     auto by_keys = [&] {
       append(
           s_.keys,
-          [&](const Value& i) { return is_inside(place(i)) && key_of(chunk(i)) > *floor_; }, word);
+          [&](const Value& i) {
+            const Value key = key_of(chunk(i));
+            return is_inside(place(i)) && key > *floor_;
+          },
+          word);
     };
     auto by_scores = [&] {
       auto bits = k_.var(DType::u32, *floor_, "bits_of_floor");
@@ -211,7 +216,11 @@ class Selection : SelectResult {
           load_part(kSelectStep, at, part, i32(0));
           auto key = [&](const Value& i) { return key_of(part(i)); };
           append(
-              kSelectStep, [&](const Value& i) { return is_inside(at + i) && key(i) > *floor_; },
+              kSelectStep,
+              [&](const Value& i) {
+                const Value reached = key(i);
+                return is_inside(at + i) && reached > *floor_;
+              },
               [&](const Value& i) { return word_of(key(i), at + i); });
         },
         step);
@@ -238,8 +247,8 @@ class Selection : SelectResult {
     auto whole = k_.var(DType::u64, 0, "whole"), part = k_.var(DType::u64, 0, "part");
     auto best = k_.var(DType::u64, 0, "best_of_block");
     k_.if_(total > 0, [&] {
-      const Bounds b =
-          narrow(total, min(total, s_.topk), min(total, share), word_of_floor(), highest());
+      const Value lowest = word_of_floor();
+      const Bounds b = narrow(total, min(total, s_.topk), min(total, share), lowest, highest());
       whole = select(total >= s_.topk, b.low, cast(DType::u64, 0));
       part = select(total >= share, b.share, cast(DType::u64, 0));
       best = b.best;
@@ -263,8 +272,11 @@ class Selection : SelectResult {
     bound = max(bound, least);
     send(total, bound);
     k_.sync_cluster();
-    k_.if_(rank_ == 0,
-           [&] { finish_row(receive(), bound, k_.let("best_key", u32(best >> u32(32)))); });
+    k_.if_(rank_ == 0, [&] {
+      const Value received = receive();
+      const Value best_key = k_.let("best_key", u32(best >> u32(32)));
+      finish_row(received, bound, best_key);
+    });
   }
 
   void send(const Value& total, const Value& bound) {

@@ -43,7 +43,8 @@ void SelectResult::finish_row(const Value& total, const Value& lowest, const Val
   auto count = k_.let("count", min(total, s_.topk));
   auto shift = k_.let("shift", shift_of(high - low));
   auto digit = [&](const Value& item) { return i32((item - low) >> shift); };
-  list_chosen(total, sure_from, tied_from, left, ties, digit);
+  const Value sure = sure_from, tied = tied_from, left_of_tied = left, tied_items = ties;
+  list_chosen(total, sure, tied, left_of_tied, tied_items, digit);
   auto in_order = [&] {
     each_place([&](const Value& place) {
       k_.if_else(
@@ -58,7 +59,8 @@ void SelectResult::finish_row(const Value& total, const Value& lowest, const Val
     k_.manual_sync([&] {
       each_chosen(count, [&](const Value& place) {
         auto item = k_.let("item", (*list_)(place));
-        sorted(firsts(digit(item)) + (*arrivals_)(place)) = item;
+        const Value first = firsts(digit(item));
+        sorted(first + (*arrivals_)(place)) = item;
       });
       k_.sync();
       each_place([&](const Value& place) {
@@ -145,7 +147,7 @@ void SelectResult::scan_bins() {
   auto mine = k_.var(DType::i32, 0, "mine");
   auto counts = k_.local(DType::i32, {per}, "counts");
   k_.vectorized(per, [&](Value i) { counts(i) = (*bins_)(first + i); });
-  k_.unrolled(per, [&](Value i) { mine = mine + counts(i); });
+  k_.unrolled(per, [&](Value i) { mine += counts(i); });
   auto through = sum_through_lane(mine);
   k_.if_(lane_ == 31, [&] { sums(k_.warp()) = through; });
   auto of_lane = k_.let("of_lane", sums(min(lane_, warps - 1)));
@@ -153,7 +155,7 @@ void SelectResult::scan_bins() {
   auto from = k_.var(DType::i32, before + through - mine, "from");
   k_.unrolled(per, [&](Value i) {
     (*bins_)(first + i) = from;
-    from = from + counts(i);
+    from += counts(i);
   });
   k_.if_(k_.thread() == s_.threads - 1, [&] { (*bins_)(kBins) = from; });
 }

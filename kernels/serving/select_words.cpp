@@ -50,12 +50,13 @@ Value SelectWords::sum_through_lane(const Value& mine) {
 
 void SelectWords::append(int64_t n, const OfScore& passes, const OfScore& word) {
   auto mine = k_.var(DType::i32, 0, "mine");
-  k_.unrolled(n, [&](Value i) { mine = mine + one(passes(i)); });
+  k_.unrolled(n, [&](Value i) { mine += one(passes(i)); });
   k_.if_(k_.warp_any(mine > 0), [&] {
     auto through = sum_through_lane(mine);
     auto base = k_.var(DType::i32, 0, "base");
     k_.if_(lane_ == 31, [&] { base = k_.atomic_fetch_add((*count_)(0), through); });
-    auto place = k_.var(DType::i32, k_.shuffle(base, 31) + through - mine, "place");
+    const Value first = k_.shuffle(base, 31);
+    auto place = k_.var(DType::i32, first + through - mine, "place");
     k_.manual_sync([&] {
       k_.unrolled(n, [&](Value i) {
         k_.if_(passes(i), [&] {
@@ -106,7 +107,7 @@ SelectWords::Found SelectWords::find_digits(const Value& need, const Value& seco
   k_.vectorized(per, [&](Value i) { counts(i) = bins(first_bin + i); });
   k_.vectorized(per, [&](Value i) { bins(first_bin + i) = 0; });
   auto mine = k_.var(DType::i32, 0, "mine");
-  k_.unrolled(per, [&](Value i) { mine = mine + counts(i); });
+  k_.unrolled(per, [&](Value i) { mine += counts(i); });
   auto of_warp = k_.let("of_warp", k_.warp_sum(mine));
   k_.if_(lane_ == 0, [&] { totals(k_.warp()) = of_warp; });
   auto of_lane = k_.let("of_lane", totals(min(lane_, warps - 1)));
@@ -117,7 +118,8 @@ SelectWords::Found SelectWords::find_digits(const Value& need, const Value& seco
   Value here = holds(need, before, of_warp);
   if (second.recorder() != nullptr) here = here || holds(second, before, of_warp);
   k_.if_(here, [&] {
-    auto before_lane = k_.let("before_lane", before + sum_through_lane(mine) - mine);
+    const Value through = sum_through_lane(mine);
+    auto before_lane = k_.let("before_lane", before + through - mine);
     auto note = [&](const Value& n, int64_t row) {
       auto digit = k_.var(DType::i32, -1, "digit"), first = k_.var(DType::i32, 0, "first");
       auto size = k_.var(DType::i32, 0, "size"), from = k_.var(DType::i32, before_lane, "from");
@@ -126,7 +128,7 @@ SelectWords::Found SelectWords::find_digits(const Value& need, const Value& seco
         digit = select(is_here, first_bin + i, digit);
         first = select(is_here, from, first);
         size = select(is_here, counts(i), size);
-        from = from + counts(i);
+        from += counts(i);
       });
       k_.if_(digit >= 0, [&] {  // one thread
         found(row, 0) = digit;
