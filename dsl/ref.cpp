@@ -212,7 +212,7 @@ Ref Ref::cached(ir::CacheHint hint, SourceLoc loc) const {
   return part;
 }
 
-Ref Ref::whole_rows(SourceLoc loc) const {
+Ref Ref::bulk(SourceLoc loc) const {
   const ir::Buffer& buffer = *region_.buffer;
   if (buffer.space != ir::Space::global || buffer.dtype == DType::e2m1) {
     recorder_->fail("CPASYNC_ROWS", fmt::format("'{}' has no rows to copy", buffer.name), loc,
@@ -225,7 +225,7 @@ Ref Ref::whole_rows(SourceLoc loc) const {
                     buffer.is_output ? "an output" : "one that may be the memory of an output");
   }
   Ref part = *this;
-  part.region_.terms.whole_rows = true;
+  part.region_.terms.bulk = true;
   return part;
 }
 

@@ -77,11 +77,11 @@ class TESSERA_API Ref {
   /// only evict_first. CACHE_HINT for other memory, e2m1 and atomics.
   ///   k.copy(x.tile({row, 0}, {8, 512}).cached(CacheHint::evict_first), tile);   // read once
   Ref cached(ir::CacheHint hint, SourceLoc loc = SourceLoc::here()) const;
-  /// The same part of an input, for asynchronous copies by whole rows: one bulk copy per row, from sm_90
+  /// The same part of an input, for asynchronous copies in bulk: one bulk copy per row, from sm_90
   /// on. CPASYNC_ROWS unless rows are contiguous on both sides, inside the tensor, 16-byte aligned
   /// multiples of 16 bytes, and the block has whole warps. SYNC_DIVERGENT unless the whole block copies.
-  ///   k.copy(x.tile({row, 0}, {16, 512}).whole_rows(), tile);   // in a pipelined loop
-  Ref whole_rows(SourceLoc loc = SourceLoc::here()) const;
+  ///   k.copy(x.tile({row, 0}, {16, 512}).bulk(), tile);   // in a pipelined loop
+  Ref bulk(SourceLoc loc = SourceLoc::here()) const;
 
   /// Stores to the element, loads it, or both. `read` is the conversion with a name.
   const Ref& operator=(const Arg& value) const;

@@ -67,15 +67,15 @@ void TileLowering::note_synchronous(std::string note) {
   if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
 }
 
-void TileLowering::lower_rows(const ir::Loop& loop, SourceLoc loc) {
+void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {
   constexpr int64_t kPieceBits = 128;
   const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
   const auto& store = std::get<ir::ElementStore>(loop.body[1].node);
   const auto refuse = [&](std::string expected, std::string got) {
-    fail("CPASYNC_ROWS",
-         fmt::format("'{}' cannot be copied to '{}' by whole rows", load.buffer->name,
-                     store.buffer->name),
-         loc, std::move(expected), std::move(got), "leave out whole_rows()");
+    fail(
+        "CPASYNC_ROWS",
+        fmt::format("'{}' cannot be copied to '{}' in bulk", load.buffer->name, store.buffer->name),
+        loc, std::move(expected), std::move(got), "leave out bulk()");
   };
   if (load.buffer->dtype != store.buffer->dtype) {
     refuse(std::string(name(store.buffer->dtype)), std::string(name(load.buffer->dtype)));

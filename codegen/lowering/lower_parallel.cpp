@@ -11,9 +11,8 @@ namespace tessera::codegen {
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
   const LoopLayout& plan = layouts_.loops.at(loop_id(loop));
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
-  if (loop.mode != ir::CopyMode::plain &&
-      std::get<ir::ElementLoad>(loop.body[0].node).terms.whole_rows) {
-    return lower_rows(loop, loc);
+  if (loop.mode != ir::CopyMode::plain && std::get<ir::ElementLoad>(loop.body[0].node).terms.bulk) {
+    return lower_bulk(loop, loc);
   }
   const ir::If* const branch = shared_branch(loop);
   const bool first_copy_only = plan.copies == Copies::first;

@@ -129,7 +129,7 @@ class TileLowering {
   /// For `explain`: a copy that a pipelined loop issues ahead, but that cannot go on in the background.
   void note_synchronous(std::string note);
   /// A whole copy that goes on in the background, row by row.
-  void lower_rows(const ir::Loop& loop, SourceLoc loc);
+  void lower_bulk(const ir::Loop& loop, SourceLoc loc);
 
   // lower_reduce.cpp
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);

@@ -78,10 +78,10 @@ class ReachCheck {
     const bool commits_bulk = copies_in_bulk_ && has_order(stmt, Order::Kind::commit);
     if (commits_bulk && apart_ != nullptr) {
       fail("SYNC_DIVERGENT",
-           "an asynchronous copy that some threads may never start, in a kernel that copies whole "
-           "rows",
+           "an asynchronous copy that some threads may never start, in a kernel that copies in "
+           "bulk",
            "conditions and loop bounds that are the same for the whole block",
-           "copy outside of the condition, or leave out whole_rows()", *apart_, stmt);
+           "copy outside of the condition, or leave out bulk()", *apart_, stmt);
     }
     if (left_ != nullptr && (commits_bulk || waits(stmt))) {
       fail(code,

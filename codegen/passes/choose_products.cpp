@@ -34,7 +34,7 @@ class Chooser {
         if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
       });
       const auto* copy = std::get_if<ir::Copy>(&stmt.node);
-      if (copy != nullptr && copy->from.terms.whole_rows) {
+      if (copy != nullptr && copy->from.terms.bulk) {
         bulk_targets_.insert(storage_of(*copy->to.buffer).id);
       }
       for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });

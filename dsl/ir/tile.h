@@ -64,7 +64,7 @@ struct TileIndex {
 struct AccessTerms {
   bool unchecked = false;  // he vouches for the bounds: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
-  bool whole_rows = false;  // source of an asynchronous copy: by the row
+  bool bulk = false;  // source of an asynchronous copy: one bulk copy per row
   std::vector<TileIndex> tile_indices = {};
 };
 

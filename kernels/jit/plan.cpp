@@ -45,8 +45,8 @@ void add_streamed(const ir::Body& body, bool pipelined, std::vector<ir::BufferRe
     if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
       const bool in_background = pipelined ? copy->to.buffer->space == ir::Space::shared
                                            : copy->mode == ir::CopyMode::async;
-      // Whole rows carry their hint themselves.
-      if (in_background && !copy->from.terms.whole_rows &&
+      // Bulk copies carry their hint themselves.
+      if (in_background && !copy->from.terms.bulk &&
           copy->from.terms.cache == ir::CacheHint::evict_first) {
         found.push_back(copy->from.buffer);
       }

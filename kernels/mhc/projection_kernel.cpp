@@ -5,7 +5,7 @@
 // Method   a block of 8 warps takes one part of the columns, with few tokens a block of 4 half of it,
 //          and every so many tiles of 16 rows, or of 32 where rows are short. Every warp keeps fn of
 //          its columns, rounded once, in registers, and multiplies one tile after the other on the
-//          tensor cores; the tiles come through shared memory, copied ahead, by whole rows where nobody
+//          tensor cores; the tiles come through shared memory, copied ahead, in bulk where nobody
 //          reads the residual again. The warps' sums are added through shared memory, those of many
 //          tiles before the last products of the next tile. The columns of a block of 32 are taken in
 //          an order that gives every lane whole vectors of the residual and of fn. The bound is reading
@@ -14,7 +14,7 @@
 //          columns of a warp, ascending in steps of 8. Squares: lane c of 4 sums the columns with
 //          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
 // Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; pieces of 64 KB
-//          under way (with twice as many it takes 7 % longer), or whole rows of two such tiles in
+//          under way (with twice as many it takes 7 % longer), or bulk copies of two such tiles in
 //          place. Adding late takes 1 to 2 % off 28 tiles and more per block and costs 2 % of 16
 //          and fewer; tiles of 32 rows gain nothing.
 
@@ -109,7 +109,7 @@ ir::Kernel build_projection(const ProjectionSpec& s) {
   k.pipelined(0, tiles, s.copies_ahead(), [&](Value tile) {
     auto row = k.let("row", row_of(tile));
     const auto from = residual.tile({row, first_col}, {rows, columns}).cached(hint);
-    k.copy(s.by_row() ? from.whole_rows() : from, x);
+    k.copy(s.by_row() ? from.bulk() : from, x);
     k.fill(product, 0.0f);
     k.fill(square_lanes, 0.0f);
     for (size_t i = 0; i < right.size(); ++i) {

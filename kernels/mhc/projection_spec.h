@@ -23,7 +23,7 @@ struct ProjectionSpec {
   /// for its barriers.
   bool has_paired_matrices() const;
   int64_t rows() const;
-  /// The residual comes by whole rows. Rows that end within a part are none.
+  /// The residual comes by bulk copies of rows. Rows that end within a part are none.
   bool by_row() const {
     return is_last_reader != 0 && halves == 1 && align % 16 == 0 && width % part_columns == 0;
   }

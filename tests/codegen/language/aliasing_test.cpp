@@ -125,7 +125,7 @@ TEST_CASE("rows that may be the memory of an output are not copied in bulk", "[l
   Builder k("rows");
   auto x = k.input("x", DType::f32, {64, 32}, {.may_alias = true});
   k.launch({1}, {.threads = 32});
-  const std::string text = error_of([&] { x.whole_rows(); });
+  const std::string text = error_of([&] { x.bulk(); });
   CHECK(count(text, "[CPASYNC_ROWS]") == 1);
   CHECK(count(text, "got       one that may be the memory of an output") == 1);
 }

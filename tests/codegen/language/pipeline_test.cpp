@@ -598,7 +598,7 @@ TEST_CASE("explain names copies inside of an inner loop that do not go ahead", "
   k.launch({1}, {.threads = 128});
   auto t = k.shared(DType::bf16, {64, 64}, "t");
   k.pipelined(0, n / 64, 2, [&](Value b) {
-    k.unrolled(64, [&](Value i) { k.copy(x(index(b * 64 + i)).whole_rows(), t(i)); });
+    k.unrolled(64, [&](Value i) { k.copy(x(index(b * 64 + i)).bulk(), t(i)); });
     k.copy(t, y.tile({b * 64, 0}, {64, 64}));
   });
   CHECK(codegen::explain(k.finish())

@@ -270,7 +270,7 @@ TEST_CASE("rows of a view are copied by bulk where they are aligned pieces", "[l
   const auto run = [](const std::function<Ref(const Sample&)>& from) {
     Sample s;
     const Ref tile = s.k.shared(DType::i32, {kView, kView}, "tile");
-    const auto copied = s.k.copy_async(from(s).whole_rows(), tile);
+    const auto copied = s.k.copy_async(from(s).bulk(), tile);
     s.k.wait(copied);
     s.k.copy(tile, s.y.tile({0, 0}, {kView, kView}));
     return s.run();

@@ -1,4 +1,4 @@
-// Tile programs whose asynchronous copies start whole rows.
+// Tile programs with bulk copies.
 
 #include <functional>
 #include <iterator>
@@ -46,7 +46,7 @@ ir::Kernel weighted_columns(PipelineOptions options, Shape shape) {
   k.fill(sum, 0.0f);
   k.pipelined(0, ceil_div(num_rows, rows), options, [&](Value i) {
     auto row = k.let("row", i * rows);
-    k.copy(x.tile({row, 32}, {rows, kColumns}).cached(shape.hint).whole_rows(), tile);
+    k.copy(x.tile({row, 32}, {rows, kColumns}).cached(shape.hint).bulk(), tile);
     if (shape.with_pieces) k.copy(z.tile({row, 0}, {rows, kColumns}), other);
     k.parallel({kColumns}, [&](Value c) {
       for (int r = 0; r < rows; ++r) {
@@ -88,20 +88,20 @@ int fenced_barriers(const std::string& text) {
                                         std::sregex_iterator()));
 }
 
-/// The text of the error of lowering a copy of `from` to `to` by whole rows.
+/// The text of the error of lowering a copy of `from` to `to` in bulk.
 std::string refusal(int threads, const Arg& columns, int64_t width, int64_t pitch) {
   Builder k("refused");
   auto rows = k.dim("rows");
   auto x = k.input("x", DType::bf16, {rows, columns});
   k.launch({1}, {.threads = threads});
   auto ring = k.shared(DType::bf16, {8, pitch}, "ring");
-  k.copy_async(x.tile({0, 0}, {8, width}).whole_rows(), ring.tile({0, 0}, {8, width}));
+  k.copy_async(x.tile({0, 0}, {8, width}).bulk(), ring.tile({0, 0}, {8, width}));
   return error_of([&] { codegen::lower(k.finish()); });
 }
 
 }  // namespace
 
-TEST_CASE("a pipelined loop that copies whole rows equals the serial one for any trip count",
+TEST_CASE("a pipelined loop with bulk copies equals the serial one for any trip count",
           "[language][rows][slow]") {
   const int stages = GENERATE(1, 2, 3);
   const bool in_place = GENERATE(false, true);
@@ -110,20 +110,20 @@ TEST_CASE("a pipelined loop that copies whole rows equals the serial one for any
   check({.stages = stages, .in_place = in_place}, {}, rows);
 }
 
-TEST_CASE("whole rows are shared out among any number of warps", "[language][rows][slow]") {
+TEST_CASE("bulk copies are shared out among any number of warps", "[language][rows][slow]") {
   const int64_t tile_rows = GENERATE(1, 3, 8);
   const int threads = GENERATE(32, 96, 512);
   CAPTURE(tile_rows, threads);
   check({.stages = 2, .in_place = true}, {tile_rows, threads}, 21);
 }
 
-TEST_CASE("whole rows and pieces land together", "[language][rows][slow]") {
+TEST_CASE("bulk copies and pieces land together", "[language][rows][slow]") {
   const bool in_place = GENERATE(false, true);
   CAPTURE(in_place);
   check({.stages = 2, .in_place = in_place}, {.with_pieces = true}, 45);
 }
 
-TEST_CASE("whole rows carry their hint for the caches", "[language][rows]") {
+TEST_CASE("bulk copies carry their hint for the caches", "[language][rows]") {
   const auto text = [](ir::CacheHint hint) {
     return cuda_text(weighted_columns({.stages = 2}, {.hint = hint}));
   };
@@ -132,14 +132,14 @@ TEST_CASE("whole rows carry their hint for the caches", "[language][rows]") {
   check({.stages = 2}, {.hint = ir::CacheHint::evict_first}, 20);
 }
 
-TEST_CASE("an explicit copy of whole rows is awaited by its token", "[language][rows]") {
+TEST_CASE("an explicit bulk copy is awaited by its token", "[language][rows]") {
   Builder k("one_tile");
   auto rows = k.dim("rows");
   auto x = k.input("x", DType::f32, {rows, 64});
   auto y = k.output("y", DType::f32, {8, 64});
   k.launch({1}, {.threads = 64});
   auto tile = k.shared(DType::f32, {8, 64}, "tile");
-  k.wait(k.copy_async(x.tile({0, 0}, {8, 64}).whole_rows(), tile));
+  k.wait(k.copy_async(x.tile({0, 0}, {8, 64}).bulk(), tile));
   k.parallel({8, 64}, [&](Value r, Value c) { y(r, c) = tile(r, 63 - c); });
   const ir::Kernel kernel = k.finish();
   const HostTensor source = iota(DType::f32, {5, 64});
@@ -157,7 +157,7 @@ TEST_CASE("a reader in lane 0 waits for the lanes that copied its row", "[langua
   auto y = k.output("y", DType::f32, {2});
   k.launch({1}, {.threads = 64});
   auto tile = k.shared(DType::f32, {2, 64}, "tile");
-  k.wait(k.copy_async(x.tile({0, 0}, {2, 64}).whole_rows(), tile));
+  k.wait(k.copy_async(x.tile({0, 0}, {2, 64}).bulk(), tile));
   k.if_(k.lane() == 0, [&] {
     auto sum = k.var(DType::f32, 0.0f);
     k.serial(0, 64, [&](Value c) { sum += tile(k.warp(), c); });
@@ -171,7 +171,7 @@ TEST_CASE("a reader in lane 0 waits for the lanes that copied its row", "[langua
   CHECK(values_of(result) == std::vector<double>{2016, 6112});
 }
 
-TEST_CASE("the executor counts a whole row as a write of all lanes", "[language][rows][errors]") {
+TEST_CASE("the executor counts a bulk copy as a write of all lanes", "[language][rows][errors]") {
   const bool reads_first = GENERATE(false, true);
   Builder k("first_lanes");
   auto x = k.input("x", DType::f32, {1, 64});
@@ -183,7 +183,7 @@ TEST_CASE("the executor counts a whole row as a write of all lanes", "[language]
   k.manual_sync([&] {
     const auto read = [&] { k.if_(k.lane() == 0, [&] { y(0) = tile(0, 0); }); };
     if (reads_first) read();
-    k.wait(k.copy_async(x.tile({0, 0}, {1, 64}).whole_rows(), tile));
+    k.wait(k.copy_async(x.tile({0, 0}, {1, 64}).bulk(), tile));
     if (!reads_first) read();
   });
   const ir::Kernel kernel = k.finish();
@@ -195,7 +195,8 @@ TEST_CASE("the executor counts a whole row as a write of all lanes", "[language]
                                : "read here and written by thread 1") != std::string::npos);
 }
 
-TEST_CASE("whole rows stay in one piece in a tile that a product reads", "[language][rows]") {
+TEST_CASE("rows of bulk copies stay in one piece in a tile that a product reads",
+          "[language][rows]") {
   Builder k("product");
   auto rows = k.dim("rows");
   auto x = k.input("x", DType::bf16, {rows, 64});
@@ -205,7 +206,7 @@ TEST_CASE("whole rows stay in one piece in a tile that a product reads", "[langu
   auto acc = k.fragment(DType::f32, {16, 16}, "acc");
   k.fill(acc, 0.0f);
   k.pipelined(0, ceil_div(rows, 16), {.stages = 2, .in_place = true}, [&](Value i) {
-    k.copy(x.tile({i * 16, 0}, {16, 64}).whole_rows(), tile);
+    k.copy(x.tile({i * 16, 0}, {16, 64}).bulk(), tile);
     k.gemm(tile, tile.transposed(), acc);
   });
   k.copy(acc, y);
@@ -224,7 +225,7 @@ TEST_CASE("whole rows stay in one piece in a tile that a product reads", "[langu
              }));
 }
 
-TEST_CASE("no block ends before the whole rows that it copies", "[language][rows]") {
+TEST_CASE("no block ends before its bulk copies", "[language][rows]") {
   const bool returns = GENERATE(false, true);
   Builder k("leaves");
   auto rows = k.dim("rows");
@@ -232,7 +233,7 @@ TEST_CASE("no block ends before the whole rows that it copies", "[language][rows
   auto y = k.output("y", DType::f32, {64});
   auto at = k.launch({2}, {.threads = 64});
   auto tile = k.shared(DType::f32, {8, 64}, "tile");
-  auto copied = k.copy_async(x.tile({0, 0}, {8, 64}).whole_rows(), tile);
+  auto copied = k.copy_async(x.tile({0, 0}, {8, 64}).bulk(), tile);
   if (returns) {
     k.return_if(at.x == 1);
     k.wait(copied);
@@ -249,7 +250,8 @@ TEST_CASE("no block ends before the whole rows that it copies", "[language][rows
   CHECK_THAT(result, HasValues([](int64_t) { return 1; }));
 }
 
-TEST_CASE("a return from a pipelined loop waits for the whole rows under way", "[language][rows]") {
+TEST_CASE("a return from a pipelined loop waits for the bulk copies in flight",
+          "[language][rows]") {
   Builder k("leaves");
   auto rows = k.dim("rows");
   auto x = k.input("x", DType::f32, {rows, 64});
@@ -257,7 +259,7 @@ TEST_CASE("a return from a pipelined loop waits for the whole rows under way", "
   k.launch({1}, {.threads = 64});
   auto tile = k.shared(DType::f32, {8, 64}, "tile");
   k.pipelined(0, ceil_div(rows, 8), 2, [&](Value i) {
-    k.copy(x.tile({i * 8, 0}, {8, 64}).whole_rows(), tile);
+    k.copy(x.tile({i * 8, 0}, {8, 64}).bulk(), tile);
     k.return_if(i == 1);
     y(k.thread()) = tile(1, 63 - k.thread());
   });
@@ -269,7 +271,7 @@ TEST_CASE("a return from a pipelined loop waits for the whole rows under way", "
   CHECK_THAT(result, HasValues([](int64_t i) { return 127 - i; }));
 }
 
-TEST_CASE("stores are fenced from the whole rows that follow them", "[language][rows]") {
+TEST_CASE("stores are fenced from the bulk copies that follow them", "[language][rows]") {
   const bool stores = GENERATE(false, true);
   Builder k("in_turn");
   auto rows = k.dim("rows");
@@ -278,7 +280,7 @@ TEST_CASE("stores are fenced from the whole rows that follow them", "[language][
   k.launch({1}, {.threads = 64});
   auto tile = k.shared(DType::f32, {8, 64}, "tile");
   k.serial(0, ceil_div(rows, 8), [&](Value i) {
-    k.wait(k.copy_async(x.tile({i * 8, 0}, {8, 64}).whole_rows(), tile));
+    k.wait(k.copy_async(x.tile({i * 8, 0}, {8, 64}).bulk(), tile));
     if (stores) k.parallel({8, 64}, [&](Value r, Value c) { tile(r, c) = tile(r, c) * 2.0f; });
     k.parallel({8, 64}, [&](Value r, Value c) {
       k.if_(i * 8 + r < rows, [&] { y(i * 8 + r, c) = tile(r, 63 - c); });
@@ -297,11 +299,11 @@ TEST_CASE("stores are fenced from the whole rows that follow them", "[language][
              }));
 }
 
-TEST_CASE("stores behind all whole rows need no fence", "[language][rows]") {
+TEST_CASE("stores after all bulk copies need no fence", "[language][rows]") {
   CHECK(fenced_barriers(cuda_text(weighted_columns({.stages = 2}, {}))) == 0);
 }
 
-TEST_CASE("the barriers of whole rows have their part of shared memory",
+TEST_CASE("the mbarriers of bulk copies have their part of shared memory",
           "[language][rows][errors]") {
   const auto error_at = [](int64_t rows) {
     Builder k("biggest");
@@ -309,7 +311,7 @@ TEST_CASE("the barriers of whole rows have their part of shared memory",
     auto y = k.output("y", DType::f32, {rows, 4});
     k.launch({1}, {.threads = 256});
     auto tile = k.shared(DType::f32, {rows, 4}, "tile");
-    k.wait(k.copy_async(x.tile({0, 0}, {rows, 4}).whole_rows(), tile));
+    k.wait(k.copy_async(x.tile({0, 0}, {rows, 4}).bulk(), tile));
     k.parallel({rows, 4}, [&](Value r, Value c) { y(r, c) = tile(r, 3 - c); });
     return error_of([&] { codegen::lower(k.finish()); });
   };
@@ -319,25 +321,25 @@ TEST_CASE("the barriers of whole rows have their part of shared memory",
   CHECK(error.find("tile 232448 bytes, mbarriers 16 bytes") != std::string::npos);
 }
 
-TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") {
+TEST_CASE("what cannot be copied in bulk says so", "[language][rows][errors]") {
   SECTION("memory") {
     Builder k("no_rows");
     auto codes = k.input("codes", DType::e2m1, {64, 64});
     auto sums = k.output("sums", DType::f32, {64, 64});
     k.launch({1}, {.threads = 32});
     auto tile = k.shared(DType::f32, {8, 64}, "tile");
-    const std::string on_chip = error_of([&] { tile.whole_rows(); });
+    const std::string on_chip = error_of([&] { tile.bulk(); });
     CHECK(on_chip.find("CPASYNC_ROWS") != std::string::npos);
     CHECK(on_chip.find("'tile' has no rows to copy") != std::string::npos);
     CHECK(on_chip.find("got       shared f32") != std::string::npos);
-    const std::string packed = error_of([&] { codes.whole_rows(); });
+    const std::string packed = error_of([&] { codes.bulk(); });
     CHECK(packed.find("expected  a global tensor of another dtype than e2m1") != std::string::npos);
-    const std::string written = error_of([&] { sums.whole_rows(); });
+    const std::string written = error_of([&] { sums.bulk(); });
     CHECK(written.find("expected  a tensor that the kernel does not write") != std::string::npos);
   }
   SECTION("warps") {
     const std::string error = refusal(48, 64, 64, 64);
-    CHECK(error.find("'x' cannot be copied to 'ring' by whole rows") != std::string::npos);
+    CHECK(error.find("'x' cannot be copied to 'ring' in bulk") != std::string::npos);
     CHECK(error.find("expected  a block of whole warps") != std::string::npos);
     CHECK(error.find("got       48 threads") != std::string::npos);
   }
@@ -360,15 +362,15 @@ TEST_CASE("what has no whole rows to copy says so", "[language][rows][errors]") 
     auto x = k.input("x", DType::bf16, {rows, columns});
     k.launch({1}, {.threads = 32});
     auto tile = k.shared(DType::bf16, {8, 64}, "tile");
-    k.copy_async(x.tile({0, 0}, {8, 64}).whole_rows(), tile);
+    k.copy_async(x.tile({0, 0}, {8, 64}).bulk(), tile);
     const std::string error = error_of([&] { codegen::lower(k.finish()); });
     CHECK(error.find("expected  rows of the tile inside of the tensor's") != std::string::npos);
     CHECK(error.find("got       a tile that may be wider") != std::string::npos);
-    CHECK(error.find("leave out whole_rows()") != std::string::npos);
+    CHECK(error.find("leave out bulk()") != std::string::npos);
   }
 }
 
-TEST_CASE("whole rows need all warps of the block", "[language][rows][errors]") {
+TEST_CASE("bulk copies need all warps of the block", "[language][rows][errors]") {
   const bool by_return = GENERATE(false, true);
   Builder k("some_warps");
   auto rows = k.dim("rows");
@@ -376,7 +378,7 @@ TEST_CASE("whole rows need all warps of the block", "[language][rows][errors]") 
   auto y = k.output("y", DType::f32, {32});
   k.launch({1}, {.threads = 64});
   auto tile = k.shared(DType::f32, {1, 64}, "tile");
-  const auto start = [&] { k.copy_async(x.tile({0, 0}, {1, 64}).whole_rows(), tile); };
+  const auto start = [&] { k.copy_async(x.tile({0, 0}, {1, 64}).bulk(), tile); };
   if (by_return) {
     k.return_if(k.thread() >= 32);
     start();
@@ -388,6 +390,6 @@ TEST_CASE("whole rows need all warps of the block", "[language][rows][errors]") 
   CHECK(error.find(by_return
                        ? "some threads have left the kernel before this copy of the whole block"
                        : "an asynchronous copy that some threads may never start, in a kernel "
-                         "that copies whole rows") != std::string::npos);
+                         "that copies in bulk") != std::string::npos);
   CHECK(error.find(by_return ? "RETURN_BEFORE_BARRIER" : "SYNC_DIVERGENT") != std::string::npos);
 }
