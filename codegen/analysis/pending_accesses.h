@@ -32,6 +32,8 @@ class PendingAccesses {
   void wait(int groups_under_way);
   /// Any access in flight may be done after it, or go on.
   void wait_at_mbarrier();
+  /// The mbarriers of a ring order all accesses to its tiles.
+  void wait_at_ring(int ring);
   /// Either this state or the other.
   void merge(const PendingAccesses& other);
 
