@@ -11,7 +11,6 @@ namespace {
 /// Recovers the digits of one axis, whose index moves `step` entries in the table. A digit extends
 /// while places advance in equal steps; then the next digit starts. False if a digit moves
 /// backwards, or moves thread and slot at once.
-/// backwards or moves thread and slot at once.
 bool recover_axis(const std::vector<Place>& places, int axis, int64_t extent, int64_t step,
                   std::vector<Digit>& digits) {
   auto at = [&](int64_t index) { return places[static_cast<size_t>(index * step)]; };
