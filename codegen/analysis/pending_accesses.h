@@ -32,7 +32,7 @@ class PendingAccesses {
   void wait(int groups_under_way);
   /// Any access in flight may complete here or go on.
   void wait_at_mbarrier();
-  /// Joins two paths.
+  /// Either this state or the other.
   void merge(const PendingAccesses& other);
 
  private:

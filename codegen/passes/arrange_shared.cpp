@@ -20,7 +20,7 @@ namespace {
 
 using layout::Swizzle;
 
-/// All leading dimensions together are the row.
+/// The leading dimensions together are the row.
 Expr offset_of(const Swizzle& a, const Array& array, const std::vector<Expr>& indices,
                const IndexMath& math) {
   Expr row = ir::index(0);
@@ -203,8 +203,8 @@ class Arranger {
     return best;
   }
 
-  /// Required alignment of the array's offset in the arena: panels of matrices start at row 0 of the
-  /// swizzle pattern.
+  /// Bytes that the array's offset in the arena is a multiple of: panels of matrices begin with row 0 of
+  /// the pattern.
   int64_t alignment(const Array& array, const Swizzle& swizzle) const {
     return matrices_.contains(&array) ? 8 * swizzle.panel * bits(array.dtype) / 8 : array.align;
   }

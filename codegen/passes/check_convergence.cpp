@@ -140,8 +140,8 @@ class ReachCheck {
   const Program& program_;
   const Over over_;
   const UniformValues uniform_;
-  const Stmt* apart_ = nullptr;     // the outermost enclosing condition that is not uniform
-  const Stmt* left_ = nullptr;      // a return that is not uniform
+  const Stmt* apart_ = nullptr;     // the outermost condition around that not all threads share
+  const Stmt* left_ = nullptr;      // a return that not all of them take together
   const Stmt* any_left_ = nullptr;  // any return
   bool copies_in_bulk_ = false;     // anywhere in the program
 };

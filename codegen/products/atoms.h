@@ -21,7 +21,8 @@ struct ProductFacts {
   const IndexMath& math;  // knows the values of integer lets
   Target target;
   int threads = 0;
-  bool is_bulk_target = false;  // bulk row copies, which do not swizzle, fill an operand tile
+  bool is_bulk_target =
+      false;  // an operand tile is filled by bulk copies of rows, which do not swizzle
 
   int64_t m() const;
   int64_t n() const;
