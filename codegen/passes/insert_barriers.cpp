@@ -295,7 +295,7 @@ class BarrierPlanner {
     // Threads that begin at different indices are in different phases in one round.
     const int64_t period = steps && uniform_(loop.begin) ? period_of_accesses(loop, kMaxPeriod) : 1;
     const bool starts = ir::is_constant(loop.begin);
-    const int64_t enough = 2 * period + max_under_way(loop.body, kMaxPeriod);
+    const int64_t enough = 2 * period + max_in_flight(loop.body, kMaxPeriod);
     const bool counted = starts && steps && ir::is_constant(loop.end);
     const int64_t count =
         counted ? std::max<int64_t>(0, (loop.end->integer - loop.begin->integer + step - 1) / step)
