@@ -145,7 +145,7 @@ class Recorder {
     SourceLoc loc;
   };
   struct OpenLoop {
-    size_t names, reads;  // sizes of both lists when it began
+    size_t names, reads;  // as many there were when it began
   };
 
   void note_write(const ir::Region& region, int name, SourceLoc loc);

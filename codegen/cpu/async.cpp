@@ -91,7 +91,7 @@ void Machine::async_wait(const Instr& instr) {
         std::memset(landing.to, 0, size);
       }
       if (shadow_) {
-        // The waiting thread writes the data now: others need a barrier after the wait.
+        // The data is written now, by this thread: others need a barrier after the wait.
         const int64_t first = landing.to - shared_;
         for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
           shadow_->set_in_flight(byte, 0);

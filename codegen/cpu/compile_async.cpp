@@ -93,7 +93,7 @@ void Compiler::stmt(const MbarrierWait& wait) {
   top_ = mark;
 }
 
-/// Lane 0 of each warp starts the copy.
+/// Lane 0 of each warp starts it.
 void Compiler::stmt(const BulkCopy& copy) {
   TESSERA_CHECK(!copy.from.guard, "a bulk copy with a guard");
   out_.has_bulk_copies = true;

@@ -188,7 +188,7 @@ class Machine {
   void proxy_fence();
   /// Records a store to this block's memory by a thread of the cluster.
   void note_store(int64_t byte, int thread, int32_t statement);
-  /// The last store to a byte if its thread has executed no proxy fence since; else null.
+  /// The last store to a byte, if its thread has passed no proxy fence since; else null.
   const GenericStore* unfenced(int64_t byte) const;
   void check_overwritten(const Instr& instr, const Transfer& to, int lane) const;
   Mbarrier& mbarrier_of(const Instr& instr, int lane);

@@ -307,7 +307,7 @@ void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
   const int64_t first = copy.to - shared_;
   for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
     if (code_.has_pieces) {
-      // GPUs without bulk copies: the warp writes the bytes now, and others need a barrier after the wait.
+      // GPUs without bulk copies: as if the warp wrote the bytes now, others need a barrier after the wait.
       shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
     } else {
       shadow_->land(byte, mbarrier.signal, time, copy.statement);
@@ -337,7 +337,7 @@ void Machine::check_mbarriers_at_end() const {
   }
 }
 
-/// Drops the mbarriers of the previous block.
+/// Forgets the mbarriers of the block before.
 void Machine::drop_mbarriers() {
   for (const auto& [byte, mbarrier] : mbarriers_) {
     for (const Mbarrier::Copy& copy : mbarrier.copies) mark_in_flight(copy, 0);

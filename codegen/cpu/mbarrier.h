@@ -30,7 +30,7 @@ struct Mbarrier {
   int arrivals = 0;          // of a phase
   int pending = 0;           // of them, in the current phase
   int64_t phase = 0;         // the current one
-  int64_t awaited = -1;      // last phase whose end a thread has awaited
+  int64_t awaited = -1;      // the last phase whose end a thread has awaited
   int64_t expected = 0;      // bytes of the current phase
   std::vector<Copy> copies;  // of the current phase
   Event arrival, expectation;

@@ -38,7 +38,7 @@ class WarpClocks {
   /// Orders `from` before the warp's later accesses.
   void acquire(int warp, const Moment& from);
 
-  /// The current time of the warp.
+  /// Of what the warp does now.
   uint32_t time(int warp) const { return at(index(warp), index(warp)); }
   /// Distinguishes the warp barriers of a warp.
   uint32_t lanes_time(int warp) const { return lanes_[index(warp)]; }

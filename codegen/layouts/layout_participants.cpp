@@ -109,7 +109,7 @@ class Collector {
     }
   }
 
-  /// Throws for an operation of the whole block inside a parallel loop.
+  /// What all threads of the block do together cannot be done once per iteration.
   void forbid_inside(const Participant* parallel, const std::string& what, SourceLoc loc) const {
     if (parallel == nullptr) return;
     fail("NESTED_PARALLEL", fmt::format("{} inside a parallel loop", what), loc, parallel->loc,

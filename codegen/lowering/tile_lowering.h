@@ -72,7 +72,7 @@ class TileLowering {
   void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
   void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
   void lower(const ir::Return& leave, SourceLoc loc);
-  /// Lowers both sides with `lower`, under the fact of the condition.
+  /// Both sides with `lower`, each knowing the condition.
   void lower_branch(const ir::If& branch, SourceLoc loc,
                     const std::function<void(const ir::Body&)>& lower);
   void lower_loop(const ir::Loop& loop, SourceLoc loc);
@@ -190,8 +190,8 @@ class TileLowering {
   IndexMath math_;
   Substitution values_;
   std::set<const ir::Var*> unrolled_vars_;
-  bool manual_sync_ = false;        // the current statement is in a manual-sync region
-  Expr sole_owner_;                 // predicate of side effects in the current iteration
+  bool manual_sync_ = false;        // the statement being lowered stands in a manual-sync region
+  Expr sole_owner_;                 // predicate on side effects in the iteration being lowered
   std::map<int, ArrayRef> arrays_;  // by storage: id of the root buffer
 };
 
