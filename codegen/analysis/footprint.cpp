@@ -82,6 +82,11 @@ Footprints::Footprints(const Program& program) : values_(program.thread, program
         values_.define(*role.thread, ir::var(program.thread) - ir::index(role.threads.first));
       }
     }
+    // A ring orders its stages: between two waits all accesses to its tiles are to one stage.
+    const auto* const load = std::get_if<Load>(&stmt.node);
+    if (load != nullptr && load->from.array->ring_part == Array::RingPart::stage) {
+      values_.bind(*load->var, 0);
+    }
     for_each_access(stmt, [&](const Access& access, bool) {
       if (access.array->space != ArraySpace::shared) return;
       const auto entry = run_.try_emplace(access.array.get(), access.width).first;

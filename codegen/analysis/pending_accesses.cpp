@@ -56,6 +56,12 @@ void PendingAccesses::wait_at_mbarrier() {
   for (const auto& group : groups_) land(group);
 }
 
+void PendingAccesses::wait_at_ring(int ring) {
+  const auto is_ordered = [&](const FootprintRef& access) { return access->array->ring == ring; };
+  std::erase_if(pending_, [&](const PendingAccess& p) { return is_ordered(p.access); });
+  std::erase_if(open_, is_ordered);
+}
+
 void PendingAccesses::merge(const PendingAccesses& other) {
   for (const PendingAccess& access : other.pending_) insert(access);
   for (const FootprintRef& access : other.open_) insert_new(open_, access);

@@ -32,6 +32,8 @@ class PendingAccesses {
   void wait(int groups_in_flight);
   /// Any access in flight may complete here or go on.
   void wait_at_mbarrier();
+  /// The mbarriers of a ring order all accesses to its tiles.
+  void wait_at_ring(int ring);
   /// Either this state or the other.
   void merge(const PendingAccesses& other);
 

@@ -81,7 +81,9 @@ void Compiler::stmt(const MbarrierExpect& expect) {
 
 void Compiler::stmt(const MbarrierArrive& arrive) {
   const int64_t mark = top_;
-  emit(Code::mbarrier_arrive, mbarrier(arrive.at));
+  MbarrierStep step = mbarrier(arrive.at);
+  step.after_copies = arrive.after_copies;
+  emit(Code::mbarrier_arrive, std::move(step));
   top_ = mark;
 }
 

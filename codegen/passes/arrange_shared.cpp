@@ -147,6 +147,10 @@ class Arranger {
       });
       for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
         if (var->kind == ir::VarKind::loop) loops.push_back(var);
+        const auto* const load = std::get_if<Load>(&stmt.node);
+        if (load != nullptr && load->from.array->ring_part == Array::RingPart::stage) {
+          loops.push_back(var);
+        }
         if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
       });
     };

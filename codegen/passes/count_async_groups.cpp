@@ -46,6 +46,13 @@ void count(ir::Body& body, Since& since) {
       for (auto& [group, commits] : since) {
         commits = std::min(then.at(group), otherwise.at(group));
       }
+    } else if (auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
+      count(turn->body, since);
+    } else if (auto* roles = std::get_if<ir::Roles>(&stmt.node)) {
+      for (ir::Roles::Role& role : roles->roles) {
+        Since of_role = since;
+        count(role.body, of_role);
+      }
     }
   }
 }

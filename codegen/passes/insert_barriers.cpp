@@ -174,6 +174,11 @@ class BarrierPlanner {
   bool process(Body& body, PendingAccesses& state) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (&body == left_out_of_ && i == left_out_) continue;
+      const auto* const wait = std::get_if<MbarrierWait>(&body[i].node);
+      if (wait != nullptr && wait->at.array->ring >= 0) {
+        state.wait_at_ring(wait->at.array->ring);
+        continue;
+      }
       const std::optional<Order> order = pending_order(body[i], shared_.group());
       const Accesses here = shared_.accesses_of(body[i]);
       if (order && here.empty()) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "codegen/analysis/index_form.h"
+#include "codegen/thread_group.h"
 #include "dsl/base/target.h"
 #include "dsl/ir/tile.h"
 #include "dsl/layout/layout.h"
@@ -20,7 +21,7 @@ struct ProductFacts {
   const ir::Gemm& gemm;
   const IndexMath& math;  // knows the values of integer lets
   Target target;
-  int threads = 0;
+  ThreadGroup threads;  // that compute it
   bool is_bulk_target =
       false;  // an operand tile is filled by bulk copies of rows, which do not swizzle
 

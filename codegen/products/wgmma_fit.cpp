@@ -86,8 +86,8 @@ std::string problem_of_shape(const ProductFacts& p) {
     return fmt::format("{} has no wgmma", to_string(p.target));
   }
   if (p.gemm.is_grid_given) return "the grid of warps is given";
-  if (p.threads % kGroup != 0) {
-    return fmt::format("{} threads are no whole groups of {}", p.threads, kGroup);
+  if (p.threads.first % kGroup != 0 || p.threads.count % kGroup != 0) {
+    return fmt::format("{} threads are no whole groups of {}", p.threads.count, kGroup);
   }
   if (p.gemm.warps.depths != 1) return fmt::format("warp_depths is {}", p.gemm.warps.depths);
   if (p.m() % kRows != 0) return fmt::format("m {} is no multiple of {}", p.m(), kRows);
@@ -133,7 +133,7 @@ Fit fit_wgmma(const ProductFacts& p) {
   std::string problem = problem_of_shape(p);
   if (problem.empty()) problem = problem_of_operands(p);
   if (!problem.empty()) return {{}, problem};
-  const int64_t groups = p.threads / kGroup;
+  const int64_t groups = p.threads.count / kGroup;
   for (int64_t rows = groups; rows > 0; --rows) {
     if (groups % rows != 0) continue;
     const layout::WarpGrid grid{rows, groups / rows};

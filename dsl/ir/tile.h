@@ -41,6 +41,7 @@ struct Buffer {
   Expr address;              // global: u64 address of the first element; null = a tensor parameter
   BufferRef alias_of;        // reshape: same storage, same element order
   Expr block;                // cluster: rank of the block that owns it
+  int ring = -1;             // shared: the ring whose stages hold it, in Kernel::rings; -1 = none
   std::shared_ptr<const layout::Layout> layout;  // fragment: given by the author, else inferred
   SourceLoc loc;
 };
@@ -279,14 +280,50 @@ struct AsyncWait {
 struct Return {
   Expr condition;
 };
+/// The threads of the block part into roles, and each runs a body of its own. The last statement of a
+/// kernel, at its top level.
+struct Roles {
+  struct Role {
+    std::string name;
+    int first = 0, count = 0;  // threads of the block: whole warps
+    int registers = 0;         // of each thread, on sm_90a; 0 = as launched
+    VarRef thread;             // of the role, from 0
+    Body body;
+    SourceLoc loc;
+  };
+  std::vector<Role> roles;
+};
+/// Registers of each thread at launch, of a block that has a multiprocessor to itself.
+///
+///   registers_at_launch(384);  // 168
+inline int registers_at_launch(int threads) {
+  constexpr int kRegisters = 65536, kMost = 248;
+  const int each = kRegisters / threads / 8 * 8;
+  return each < kMost ? each : kMost;
+}
+/// The threads of a role fill the next stage of a ring, or take what the next stage holds.
+struct RingTurn {
+  int ring = 0;  // in Kernel::rings
+  bool fills = false;
+  VarRef stage;
+  Body body;
+};
 
 struct Stmt {
   std::variant<Let, ElementLoad, ElementStore, Atomic, Copy, Fill, Reduce, ReducerInit,
                ReducerUpdate, ReducerFinalize, Gemm, Loop, If, Sync, Collective, Assume, Present,
-               Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, Return>
+               Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, Roles,
+               RingTurn, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // in a region where only the author's barriers stand
+};
+
+/// Stages of shared tiles that one role fills and others take, in turn.
+struct Ring {
+  int stages = 1;
+  std::vector<BufferRef> tiles;  // of one stage
+  SourceLoc loc;
 };
 
 /// A whole kernel.
@@ -302,6 +339,7 @@ struct Kernel {
   int min_blocks_per_sm = 0;  // 0 = not stated
   int cluster = 1;            // blocks, along the first axis of the grid
   Body body;
+  std::vector<Ring> rings;
   std::vector<std::string> reports;  // what Builder::report_unless may tell
   int num_vars = 0;
   int num_buffers = 0;
