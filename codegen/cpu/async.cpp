@@ -1,5 +1,5 @@
-// Asynchronous copies: a started copy is a note, the bytes move when a wait says that they must be
-// there. So whatever reads too early sees old data, and traps where traps are on.
+// Asynchronous copies. Starting a copy only records it; the bytes move at the last wait that may
+// complete it. So a read that comes too early sees old data, and traps if traps are on.
 
 #include <algorithm>
 #include <cstring>
@@ -105,7 +105,7 @@ void Machine::async_commit() {
 }
 
 void Machine::async_wait(const Instr& instr) {
-  if (in_flight_.empty()) return;  // no copy of the program goes on by itself
+  if (in_flight_.empty()) return;  // no copies in flight
   for_each_lane(mask(), [&](int lane) {
     const auto thread = static_cast<size_t>(lane);
     std::deque<Landing>& copies = in_flight_[thread];
@@ -116,7 +116,7 @@ void Machine::async_wait(const Instr& instr) {
   });
 }
 
-/// Forgets what a block never waited for.
+/// Drops copies that the block never waited for.
 void Machine::drop_copies() {
   for (std::deque<Landing>& copies : in_flight_) {
     for (const Landing& landing : copies) {

@@ -35,7 +35,7 @@ class Chooser {
   }
 
  private:
-  /// What products need to know of other statements.
+  /// Collects what products need to know about other statements.
   void look(const ir::Body& body) {
     for (const ir::Stmt& stmt : body) {
       for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr* value) {
@@ -81,7 +81,7 @@ class Chooser {
         others.push_back(slower(atom, clocks));
       }
     }
-    if (best == nullptr) {  // wgmma by the author's wish, but no target
+    if (best == nullptr) {  // the author asks for wgmma, but there is no target
       best = &atom_of(ir::Instruction::mma);
       best_fit.grid = gemm.warps;
       best_clocks = best->clocks(facts, gemm.warps);

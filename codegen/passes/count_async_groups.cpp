@@ -8,13 +8,13 @@
 namespace tessera::codegen {
 namespace {
 
-/// By group: the fewest commits since its own.
+/// By group: the fewest commits since its own commit.
 using Since = std::map<int, int64_t>;
 
 void count(ir::Body& body, Since& since);
 
 void count_loop(ir::Loop& loop, Since& since) {
-  // Each round adds as much as the first: the first is the one with the fewest.
+  // Every round adds as many commits as the first, so the first round has the fewest.
   Since round = since;
   count(loop.body, round);
   const ir::Expr& end = loop.extents[0];
