@@ -51,7 +51,7 @@ enum class CacheHint : uint8_t {
   none,
   evict_first,  // not needed soon: the first to leave both caches
   evict_last,   // others will read it: the last to leave both caches
-  no_allocate,  // bypasses L1
+  no_allocate,  // allocates no line in L1
 };
 TESSERA_API std::string_view name(CacheHint hint);
 

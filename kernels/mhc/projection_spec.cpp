@@ -8,7 +8,7 @@ namespace tessera::kernels::mhc {
 namespace {
 
 constexpr int64_t kMatrixRows = 16;
-constexpr int64_t kColumnsInFlight = 2048;  // columns of tiles in flight
+constexpr int64_t kColumnsInFlight = 2048;  // of tiles copied ahead
 constexpr int64_t kShortRow = 1024;
 constexpr int64_t kOther = 1024;  // bytes of shared memory that the compiler adds
 
