@@ -13,7 +13,8 @@ namespace tessera::codegen {
 
 /// Uniform are values computed from parameters, block indices (not over the grid), indices of loops
 /// with uniform bounds and other uniform values; loads from global memory that the kernel never writes,
-/// at a uniform address; and registers whose every store is uniform and stands where all threads come.
+/// at a uniform address; registers whose every store is uniform and stands where all threads come; and,
+/// over a block, values that the author vouches for.
 ///
 /// Over a block also loads from shared memory at a uniform address where all threads come:
 /// insert_barriers keeps every store to that element on the other side of a barrier. Memory of a
@@ -36,6 +37,7 @@ class UniformValues {
     const char* reason = nullptr;  // with a place for the name
     std::string name = {};
   };
+  std::string why_not(const Expr& e, int registers) const;
   void visit(const Body& body, bool together);
   void visit(const Stmt& stmt, bool together);
   void visit(const RoleBodies& bodies, bool together);
@@ -55,7 +57,9 @@ class UniformValues {
   ThreadGroup group_;  // the threads that run what is visited
   std::set<const ir::Var*> values_;
   std::set<const ir::Var*> varying_loops_;    // with bounds that differ between threads
+  std::set<const For*> parted_;               // that threads leave in different rounds
   std::set<const Array*> varying_;            // registers
+  std::map<const Array*, Expr> stored_;       // what differs in them
   std::set<const Array*> ordered_by_author_;  // shared
   std::map<const ir::Var*, Origin> origins_;  // of values that are not uniform
 };

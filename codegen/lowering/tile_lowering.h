@@ -72,6 +72,7 @@ class TileLowering {
   void lower(const ir::ExternCall& call, SourceLoc loc);
   void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
   void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
+  void lower(const ir::Break& leave, SourceLoc loc);
   void lower(const ir::Return& leave, SourceLoc loc);
   /// Both sides with `lower`, each knowing the condition.
   void lower_branch(const ir::If& branch, SourceLoc loc,

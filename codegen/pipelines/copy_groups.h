@@ -19,9 +19,13 @@ struct Producer {
   size_t last_reader = 0;     // and the last one
   std::set<size_t> replayed;  // statements that define what its condition and its addresses use
   ir::Expr condition;         // null = always
-  std::vector<ir::Copy> copies;
+  ir::Body copies;            // ir::Copy, or ir::Loop that gathers
   SourceLoc loc;
 };
+
+/// Where such a copy reads and writes.
+const ir::BufferRef& source_of(const ir::Stmt& copy);
+const ir::BufferRef& target_of(const ir::Stmt& copy);
 
 /// Producers whose tiles are first read by the same statement.
 struct CopyGroup {

@@ -97,17 +97,6 @@ class TileVerifier : TileEffectReceiver {
     loc_ = stmt.loc;
   }
 
-  /// True if each thread of the block does its share of the statement.
-  static bool is_of_block(const ir::Stmt& stmt) {
-    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-    return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
-           std::holds_alternative<ir::Copy>(stmt.node) ||
-           std::holds_alternative<ir::Fill>(stmt.node) ||
-           std::holds_alternative<ir::Reduce>(stmt.node) ||
-           std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
-           std::holds_alternative<ir::Gemm>(stmt.node);
-  }
-
   bool uses_thread(const ir::Expr& e) const {
     std::vector<ir::VarRef> used;
     ir::collect_vars(e, used);
@@ -268,6 +257,11 @@ class TileVerifier : TileEffectReceiver {
     require(!ir::is_constant(loop.step) || loop.step->integer > 0, "the step of a loop is positive",
             loop.vars[0]->name);
     for (const ir::Expr& extent : loop.extents) is_index(extent);
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      require(!std::holds_alternative<ir::Break>(loop.body[i].node) ||
+                  (loop.kind == ir::LoopKind::serial && i + 1 == loop.body.size()),
+              "a break ends the body of a serial loop", loop.vars[0]->name);
+    }
     // The loop of an asynchronous copy is what a copy was.
     if (loop.mode != ir::CopyMode::plain) is_open_ = true;
   }
@@ -287,6 +281,7 @@ class TileVerifier : TileEffectReceiver {
     require(!expected_.are_groups_counted, "a wait says how many groups may be pending", "a wait");
     require(groups_.contains(wait.group), "a wait for a group comes after its commit", "a wait");
   }
+  void look(const ir::Break& leave) const { is_condition(leave.condition); }
   void look(const ir::Return& leave) const {
     is_condition(leave.condition);
     require(!in_parallel_, "no iteration of a parallel loop leaves the kernel", "a return");
