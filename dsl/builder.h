@@ -496,7 +496,8 @@ class TESSERA_API Builder {
   void endless_loop(const std::function<void(const Value&)>& body, SourceLoc loc);
   void parallel_loop(std::vector<int64_t> extents,
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc,
-                     std::string label = {}, ir::CopyMode mode = ir::CopyMode::plain);
+                     std::string label = {}, bool gathers = false,
+                     ir::CopyMode mode = ir::CopyMode::plain);
   void copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside, SourceLoc loc);
   void copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyMode mode, SourceLoc loc);
   AsyncToken committed(SourceLoc loc);

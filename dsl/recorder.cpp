@@ -7,7 +7,7 @@
 namespace tessera::dsl {
 namespace {
 
-/// True if each thread of the block does its share of the statement.
+/// True if the threads of the block share the work of the statement.
 bool is_of_block(const ir::Stmt& stmt) {
   const auto* loop = std::get_if<ir::Loop>(&stmt.node);
   return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
@@ -145,7 +145,7 @@ void Recorder::check_size(const ir::Expr& e) {
   }
 }
 
-/// Operations are measured as they are made, so that little of `e` is new.
+/// Operations are measured as they are created, so that only a few nodes of `e` are new.
 Recorder::Size Recorder::size_of(const ir::Expr& e) {
   if (e->args.empty()) return {e};
   const auto known = sizes_.find(e.get());

@@ -111,7 +111,7 @@ void Builder::copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::Cop
         if (from.dtype() != to.dtype()) value = cast(to.dtype(), Arg(value, loc));
         recorder_->store(to.region(), value, loc);
       },
-      loc, label, mode);
+      loc, label, gathers, mode);
 }
 
 }  // namespace tessera::dsl

@@ -46,29 +46,29 @@ Group order_needed(const Footprint& a, const Footprint& b) {
   return result;
 }
 
-/// Calls fn(begin, width) for the runs of consecutive elements of an access that begins at `first`.
+/// Calls fn(begin, width) for each run of consecutive elements of an access that begins at `first`.
 template <class Fn>
 void for_each_run(const Access& access, const SharedMatrix* matrix, int64_t first, const Fn& fn) {
   if (matrix == nullptr) return fn(first, access.width);
   for_each_chunk(*matrix, first, [&](const MatrixChunk& chunk) { fn(chunk.offset, access.width); });
 }
 
-/// One access on its way through the loops around it.
+/// The enumeration of one access through the loops around it.
 struct Footprints::Visit {
   const Access& access;
   const ThreadGroup& group;
   const std::vector<Rounds>& loops;
   const std::vector<Expr>& predicates;
   int64_t run;
-  size_t size;                           // of the array, in runs
-  bool by_warp;                          // what one lane names, the whole warp receives
-  const SharedMatrix* matrix = nullptr;  // that begins at the access; null: the access is all
+  size_t size;   // of the array, in runs
+  bool by_warp;  // one lane names the elements, the whole warp receives them
+  const SharedMatrix* matrix = nullptr;  // begins at the access; null: only the access
   int64_t points = 0;
-  size_t first = std::numeric_limits<size_t>::max(), end = 0;  // of what it touched
+  size_t first = std::numeric_limits<size_t>::max(), end = 0;  // bounds of the elements it touched
 };
 
 Footprints::Footprints(const Program& program) : values_(program.thread, program.threads) {
-  std::set<int> several;  // values that are bound at more than one place
+  std::set<int> several;  // values bound at more than one place
   walk(program.body, [&](const Stmt& stmt) {
     for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
       if (value == nullptr) return;
@@ -104,7 +104,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   result->manual_sync = stmt.manual_sync;
   result->loc = stmt.loc;
 
-  // The program keeps its expressions alive, so their addresses name them.
+  // Node addresses are valid keys here: the program keeps its expressions alive.
   const auto address = [](const void* p) {
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(p));
   };
@@ -153,8 +153,8 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   return known;
 }
 
-/// The loops that decide what an access touches: a serial loop over tiles of global memory writes
-/// the same shared elements in every round.
+/// The loops that affect which elements an access touches. A serial loop over tiles of global
+/// memory writes the same shared elements in every round, so it does not.
 std::vector<Rounds> Footprints::steering(const Access& access, const std::vector<Rounds>& loops,
                                          const std::vector<Expr>& predicates) const {
   std::set<int> used;
@@ -183,7 +183,7 @@ std::vector<Rounds> Footprints::steering(const Access& access, const std::vector
   return result;
 }
 
-/// False if the access may touch anything.
+/// Returns false if the access may touch any element.
 bool Footprints::enumerate(size_t depth, Visit& visit) {
   if (depth == visit.loops.size()) return touch(visit);
   const Rounds& rounds = visit.loops[depth];
@@ -233,7 +233,7 @@ bool Footprints::touch(Visit& visit) {
                                     [&](const ThreadColumn& c) { return c.at(t) != 0; });
     // All lanes of a warp name the same matrix.
     if (!active || (visit.matrix != nullptr && thread % kThreadsPerWarp != 0)) continue;
-    if (first->at(t) < 0) continue;  // out of bounds: the checked executor's business
+    if (first->at(t) < 0) continue;  // out of bounds: the checked executor traps it
     for_each_run(visit.access, visit.matrix, first->at(t), [&](int64_t begin, int64_t width) {
       const int64_t last = std::min((begin + width - 1) / visit.run, size - 1);
       if (begin / visit.run > last) return;

@@ -60,7 +60,7 @@ void PendingAccesses::merge(const PendingAccesses& other) {
   for (const PendingAccess& access : other.pending_) insert(access);
   for (const FootprintRef& access : other.open_) insert_new(open_, access);
   ambiguous_ = ambiguous_ || other.ambiguous_ || groups_.size() != other.groups_.size();
-  // Newest against newest.
+  // Aligns the newest groups of both.
   while (groups_.size() < other.groups_.size()) groups_.emplace_front();
   const size_t first = groups_.size() - other.groups_.size();
   for (size_t i = 0; i < other.groups_.size(); ++i) {

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMostRegisters = 3;  // that a message goes through
 
-/// True for a collective that gives all lanes of the warp the same.
+/// True for a collective with the same result in all lanes of the warp.
 bool is_same_in_all_lanes(const Collective& collective) {
   switch (collective.kind) {
     case ir::CollectiveKind::reduce_add:
@@ -41,7 +41,7 @@ UniformValues::UniformValues(const Program& program, Over over, const std::vecto
         stmt, [&](const Access& access, bool) { ordered_by_author_.insert(access.array.get()); });
   });
   mark_shared_registers(program);
-  // Registers count as uniform until a store shows otherwise, which may take others along.
+  // Registers count as uniform until a store proves otherwise, which may propagate to others.
   size_t before = 0;
   do {
     before = varying_.size() + parted_.size();
@@ -55,7 +55,7 @@ UniformValues::UniformValues(const Program& program, Over over, const std::vecto
   } while (varying_.size() + parted_.size() != before);
 }
 
-/// `together`: all threads come here. Definitions come before uses.
+/// `together`: all threads execute the body. Definitions come before uses.
 void UniformValues::visit(const Body& body, bool together) {
   for (const Stmt& stmt : body) visit(stmt, together);
 }
@@ -94,7 +94,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
   for_each_register_effect(stmt, [&](const RegisterEffect& effect) {
     if (effect.writes) varies(effect.slice.array);
   });
-  bool same = true;  // how often the threads run what is inside
+  bool same = true;  // whether all threads run the bodies equally often
   for_each_expression(stmt, [&](const Expr& e) { same = same && (*this)(e); });
   const auto* loop = std::get_if<For>(&stmt.node);
   same = same && (loop == nullptr || !parted_.contains(loop));
@@ -109,7 +109,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
 
 void UniformValues::visit(const RoleBodies& bodies, bool together) {
   for (const RoleBodies::Role& role : bodies.roles) {
-    // Over the grid the roles are parts of it, and nothing in them is the same everywhere.
+    // Over the grid, roles are parts of it and nothing in them is uniform.
     group_ = role.threads;
     visit(role.body, together && over_ == Over::block);
   }
@@ -117,7 +117,7 @@ void UniformValues::visit(const RoleBodies& bodies, bool together) {
 }
 
 void UniformValues::mark_shared_registers(const Program& program) {
-  std::map<const Array*, const Body*> owners;  // the only body that names it
+  std::map<const Array*, const Body*> owners;  // the only body that names the array
   const auto note = [&](const Body& body) {
     for (const Stmt& stmt : body) {
       if (std::holds_alternative<RoleBodies>(stmt.node)) continue;

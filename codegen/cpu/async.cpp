@@ -1,5 +1,5 @@
-// Asynchronous copies: a started copy is a note, the bytes move when a wait says that they must be
-// there. So whatever reads too early sees old data, and traps where traps are on.
+// Asynchronous copies. Starting a copy only records it; the bytes move at the last wait that may
+// complete it. So a read that comes too early sees old data, and traps if traps are on.
 
 #include <algorithm>
 #include <cstring>
@@ -78,7 +78,7 @@ void Machine::async_commit() {
 }
 
 void Machine::async_wait(const Instr& instr) {
-  if (in_flight_.empty()) return;  // no copy of the program goes on by itself
+  if (in_flight_.empty()) return;  // no copies in flight
   for_each_lane(mask(), [&](int lane) {
     const auto thread = static_cast<size_t>(lane);
     std::deque<Landing>& copies = in_flight_[thread];
@@ -91,7 +91,7 @@ void Machine::async_wait(const Instr& instr) {
         std::memset(landing.to, 0, size);
       }
       if (shadow_) {
-        // The data is written now, by this thread: others need a barrier after the wait.
+        // The waiting thread writes the data now: others need a barrier after the wait.
         const int64_t first = landing.to - shared_;
         for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
           shadow_->set_in_flight(byte, 0);
@@ -104,7 +104,7 @@ void Machine::async_wait(const Instr& instr) {
   });
 }
 
-/// Forgets what a block never waited for.
+/// Drops copies that the block never waited for.
 void Machine::drop_copies() {
   for (std::deque<Landing>& copies : in_flight_) {
     for (const Landing& landing : copies) {

@@ -1,4 +1,4 @@
-// Statements to instructions: asynchronous copies, mbarriers and leaving early.
+// Compiles asynchronous copies, mbarriers and early exit.
 
 #include "codegen/cpu/compiler.h"
 #include "dsl/base/error.h"
@@ -19,7 +19,7 @@ Transfer Compiler::address(const Access& access, bool is_load) {
   return result;
 }
 
-/// As for guarded loads, the source address is computed only for the threads that pass the guard.
+/// As for guarded loads, only threads that pass the guard compute the source address.
 void Compiler::stmt(const AsyncCopy& copy) {
   const int64_t mark = top_;
   const auto index = static_cast<int32_t>(out_.asyncs.size());
@@ -93,7 +93,7 @@ void Compiler::stmt(const MbarrierWait& wait) {
   top_ = mark;
 }
 
-/// Lane 0 of each warp starts it.
+/// Lane 0 of each warp starts the copy.
 void Compiler::stmt(const BulkCopy& copy) {
   TESSERA_CHECK(!copy.from.guard, "a bulk copy with a guard");
   out_.has_bulk_copies = true;

@@ -15,7 +15,7 @@ int64_t round_up(int64_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-/// Bytes of the smallest element in shared memory: no access is smaller or begins in between.
+/// Bytes of the smallest element in shared memory: no access is smaller or begins inside one.
 int smallest_element(const std::vector<ArrayRef>& arrays) {
   int smallest = 8;
   for (const ArrayRef& array : arrays) {

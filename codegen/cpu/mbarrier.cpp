@@ -1,4 +1,4 @@
-// Machine: mbarriers, and the bulk copies that complete at them.
+// Machine: mbarriers and the bulk copies that complete on them.
 
 #include "codegen/cpu/mbarrier.h"
 
@@ -24,7 +24,7 @@ int64_t value_at(const std::byte* column, DType type, int lane) {
 
 }  // namespace
 
-/// The mbarrier that a thread names; traps unless its initialisation is ordered before.
+/// The mbarrier that a thread names. Traps unless its initialisation is ordered before.
 Mbarrier& Machine::mbarrier_of(const Instr& instr, int lane) {
   const Transfer& at = code_.mbarriers[static_cast<size_t>(instr.index)].at;
   const int64_t byte = mbarrier_byte(at, lane);
@@ -126,7 +126,7 @@ void Machine::mbarrier_arrive(const Instr& instr) {
   });
 }
 
-/// Traps where the current phase ends with more bytes in flight than its threads expect.
+/// Traps if more bytes are in flight in the current phase than its threads expect.
 void Machine::check_bytes(const Instr& instr, int lane, const Mbarrier& mbarrier,
                           const std::string& name) const {
   if (mbarrier.pending > 0 || mbarrier.copied() <= mbarrier.expected) return;
@@ -178,7 +178,7 @@ void Machine::trap_phase(const Instr& instr, int lane, int64_t phase,
         .related = mbarrier.arrival.statement});
 }
 
-/// The first thread of the block that waits says for what.
+/// Names the first waiting thread of the block and what it waits for.
 void Machine::trap_endless_phase(const Instr& instr) {
   const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
   for_each_lane(mask(), [&](int lane) {
@@ -271,7 +271,7 @@ const Machine::GenericStore* Machine::unfenced(int64_t byte) const {
   return passed == store.fences ? &store : nullptr;
 }
 
-/// Traps where a bulk copy overwrites what a thread has stored without a proxy fence since.
+/// Traps if a bulk copy overwrites a thread's store without a proxy fence in between.
 void Machine::check_overwritten(const Instr& instr, const Transfer& to, int lane) const {
   const Array& array = *storage(to.storage).array;
   const int64_t first = shared_start(array) + offset_in_owner(to, lane) * bits(array.dtype) / 8;
@@ -290,7 +290,7 @@ void Machine::check_overwritten(const Instr& instr, const Transfer& to, int lane
   }
 }
 
-/// `statement`: that of the copy, or 0 when it is done.
+/// `statement` is that of the copy; 0 marks its completion.
 void Machine::mark_in_flight(const Mbarrier::Copy& copy, int32_t statement) {
   if (!shadow_) return;
   const int64_t first = copy.to - shared_;
@@ -307,7 +307,7 @@ void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
   const int64_t first = copy.to - shared_;
   for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
     if (code_.has_pieces) {
-      // GPUs without bulk copies: as if the warp wrote the bytes now, others need a barrier after the wait.
+      // GPUs without bulk copies: the warp writes the bytes now, and others need a barrier after the wait.
       shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
     } else {
       shadow_->land(byte, mbarrier.signal, time, copy.statement);
@@ -315,7 +315,7 @@ void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
   }
 }
 
-/// Traps where a bulk copy outlives the block, or bytes are expected that nobody copies.
+/// Traps if a bulk copy outlives the block, or expected bytes are never copied.
 void Machine::check_mbarriers_at_end() const {
   for (const auto& [byte, mbarrier] : mbarriers_) {
     if (mbarrier.expected == 0 && mbarrier.copies.empty()) continue;
@@ -337,7 +337,7 @@ void Machine::check_mbarriers_at_end() const {
   }
 }
 
-/// Forgets the mbarriers of the block before.
+/// Drops the mbarriers of the previous block.
 void Machine::drop_mbarriers() {
   for (const auto& [byte, mbarrier] : mbarriers_) {
     for (const Mbarrier::Copy& copy : mbarrier.copies) mark_in_flight(copy, 0);

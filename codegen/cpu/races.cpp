@@ -1,4 +1,4 @@
-// Traps of memory that threads share: races, and shared bytes that are not there yet.
+// Traps on shared memory: races, and reads of bytes that are not written yet.
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::codegen::cpu {
 
-/// Races and reads of bytes that the block never wrote.
+/// Checks for races and for reads of bytes that the block never wrote.
 void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
   for_each_lane(mask(), [&](int lane) { check_shared(instr, transfer, lane, *this); });
   if (transfer.is_load && transfer.atomic < 0) return;
@@ -72,9 +72,9 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
                                 instr.statement, lane);
     });
   }
-  // Of a tensor that is read only, or written only, nothing needs to be remembered.
+  // A tensor that is only read, or only written, needs no record.
   if (memory.ways.count() < 2) return;
-  // Elements of another tensor that is the same memory may have another size.
+  // An aliasing tensor may have elements of another size.
   const int64_t step = memory.array->may_alias ? 8 : element_bits;
   for_each_lane(mask(), [&](int lane) {
     for (int64_t bit = 0; bit < transfer.width * element_bits; bit += step) {
@@ -97,7 +97,7 @@ void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
   const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
   const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
   const Array& array = *storage(transfer.storage).array;
-  // The author cannot see that copies of an iteration read what its first copy writes elsewhere.
+  // The author cannot see that copies of an iteration read what its first copy writes.
   const bool may_be_copies = in_block && array.space == ArraySpace::global;
   trap(instr, lane,
        {.code = "RACE",

@@ -38,7 +38,7 @@ void Machine::start_product(const Instr& instr) {
   if (code_.checked) set_sums_there(started_products_.back(), false);
 }
 
-/// What a product adds to has been written, or another product under way adds to it.
+/// Traps unless the accumulator has been written, or another product in flight writes it.
 void Machine::check_sums(const Instr& instr, const GroupProduct& product) const {
   const auto first = uniform<int64_t>(product.c.base);
   const auto is_added_to = [&](const StartedProduct& other) {
@@ -124,7 +124,7 @@ void Machine::read_matrix(
   int64_t* offsets = column<int64_t>(operand.chunk.offset);
   for_each_chunk(matrix, begin, [&](const MatrixChunk& chunk) {
     if (code_.checked) {
-      // Of the four warps that read it, two are enough to tell every writer that it is not alone.
+      // Of the four reading warps, two are enough to conflict with every writer.
       for (const int lane : {started.first, started.first + kWarpSize}) {
         offsets[lane] = chunk.offset;
         check_shared(*started.instr, operand.chunk, lane, *this);

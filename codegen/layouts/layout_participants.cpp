@@ -63,7 +63,7 @@ class Collector {
         out_.reducers.insert(init->reducer->id);
       } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
         TESSERA_CHECK(inside != nullptr, "a reducer is updated outside of a parallel loop");
-        // A thread that runs an iteration must hold a part; others may hold one too.
+        // The thread that runs an iteration must hold a part; others may hold one too.
         use(*inside, update->reducer, update->indices, false, stmt.loc);
         out_.updated.insert(update->reducer->id);
       } else if (const auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
@@ -109,7 +109,7 @@ class Collector {
     }
   }
 
-  /// What all threads of the block do together cannot be done once per iteration.
+  /// Throws for an operation of the whole block inside a parallel loop.
   void forbid_inside(const Participant* parallel, const std::string& what, SourceLoc loc) const {
     if (parallel == nullptr) return;
     fail("NESTED_PARALLEL", fmt::format("{} inside a parallel loop", what), loc, parallel->loc,
@@ -154,7 +154,7 @@ class Collector {
     }
   }
 
-  /// Numbers the components: participants connected through the storage of a fragment.
+  /// Numbers the components: participants connected through fragment storage.
   void group() {
     std::vector<int> parent(out_.all.size());
     for (size_t i = 0; i < parent.size(); ++i) parent[i] = static_cast<int>(i);

@@ -1,4 +1,4 @@
-// TileLowering: copies from global to shared memory that go on in the background.
+// TileLowering: asynchronous copies from global to shared memory.
 
 #include <fmt/format.h>
 

@@ -110,7 +110,13 @@ class GroupFinder {
         }
         if (begins_here(*load->buffer) || !known(load->indices)) return computed;
       } else if (const auto* store = std::get_if<ir::ElementStore>(&inner.node)) {
-        if (!known(store->indices)) return computed;
+        const auto& vars = std::get<ir::Loop>(stmt.node).vars;
+        std::vector<ir::VarRef> used;
+        for (const ir::Expr& index : store->indices) ir::collect_vars(index, used);
+        const bool is_constant = std::all_of(used.begin(), used.end(), [&](const ir::VarRef& var) {
+          return std::find(vars.begin(), vars.end(), var) != vars.end();
+        });
+        if (!is_constant) return "where it writes is not constant";
       } else {
         return "the place of a row takes more than values and loads";
       }

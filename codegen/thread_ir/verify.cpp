@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "codegen/analysis/uniform.h"
 #include "codegen/thread_ir/walk.h"
@@ -95,29 +96,32 @@ class Verifier : EffectReceiver {
     together_ = together && is_uniform(loop.begin) && is_uniform(loop.end) && is_uniform(loop.step);
     if (const Break* leave = break_of(loop)) together_ = together_ && is_uniform(leave->condition);
     vars_.insert(loop.var.get());
-    const bool was_open = is_open_;
+    const bool was_open = is_open_, was_in_flight = in_flight_;
     verify_body(loop.body);
     // A round meets what the one before left open.
     if (is_open_ && !was_open) verify_body(loop.body);
+    in_flight_ = in_flight_ || was_in_flight;  // the loop may have no rounds
     vars_.erase(loop.var.get());
     together_ = together;
   }
 
   void verify_branch(const If& branch) {
     evaluates(branch.condition);
-    const bool together = together_, was_open = is_open_;
+    const bool together = together_, was_open = is_open_, was_in_flight = in_flight_;
     together_ = together && is_uniform(branch.condition);
     verify_body(branch.then);
-    const bool then_open = is_open_;
-    is_open_ = was_open;
+    const bool then_open = std::exchange(is_open_, was_open);
+    const bool then_in_flight = std::exchange(in_flight_, was_in_flight);
     verify_body(branch.otherwise);
     is_open_ = is_open_ || then_open;
+    in_flight_ = in_flight_ || then_in_flight;
     together_ = together;
   }
 
   void verify_roles(const RoleBodies& bodies) {
     require(is_top_level_ && !had_roles_, "roles stand once, at the top level", "roles");
     had_roles_ = true;
+    require(!is_open_ && !in_flight_, "no copies are in flight when roles begin", "roles");
     for (size_t i = 0; i < bodies.roles.size(); ++i) {
       const RoleBodies::Role& role = bodies.roles[i];
       const ThreadGroup& threads = role.threads;
@@ -205,9 +209,13 @@ class Verifier : EffectReceiver {
             "no barrier of the block stands in a role", role_ == nullptr ? "" : role_->name);
     require(role_ == nullptr || order.kind != Order::Kind::leave,
             "no thread leaves the kernel in a role", role_ == nullptr ? "" : role_->name);
-    if (order.kind == Order::Kind::commit) is_open_ = false;
+    if (order.kind == Order::Kind::commit) {
+      in_flight_ = in_flight_ || is_open_;
+      is_open_ = false;
+    }
     if (order.kind == Order::Kind::await) {
       require(!is_open_, "a group of accesses in flight is closed before a wait", "a wait");
+      in_flight_ = in_flight_ && order.pending > 0;
     }
   }
 
@@ -345,9 +353,10 @@ class Verifier : EffectReceiver {
   const RoleBodies::Role* role_ = nullptr;  // around the statement
   bool is_top_level_ = true;
   bool had_roles_ = false;
-  bool together_ = true;  // all threads of the block, or of the role, come here
-  bool is_open_ = false;  // accesses in flight that no group has yet
-  SourceLoc loc_;         // of the statement looked at
+  bool together_ = true;    // all threads of the block, or of the role, come here
+  bool is_open_ = false;    // accesses in flight that no group has yet
+  bool in_flight_ = false;  // a closed group may be in flight: no wait for all groups came since
+  SourceLoc loc_;           // of the statement looked at
 };
 
 }  // namespace

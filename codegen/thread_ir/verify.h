@@ -24,6 +24,7 @@ struct Expectations {
 ///   `uniform`: values that are the same for the whole block by construction;
 /// - roles stand once and at the top level, are whole warps and disjoint; inside them stands no barrier
 ///   of the block, and no thread leaves the kernel;
+/// - no copy of a group is in flight when roles begin: inside them only its own thread could wait for it;
 /// - named barriers have ids of 1 to 15 and count whole warps;
 /// - steps of loops are positive, and unrolled loops have constant bounds;
 /// - conversions of several elements at once divide their width;

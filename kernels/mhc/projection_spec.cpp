@@ -8,9 +8,9 @@ namespace tessera::kernels::mhc {
 namespace {
 
 constexpr int64_t kMatrixRows = 16;
-constexpr int64_t kMostUnderWay = 2048;  // columns of tiles that are copied ahead
+constexpr int64_t kMostUnderWay = 2048;  // columns of tiles in flight
 constexpr int64_t kShortRow = 1024;
-constexpr int64_t kOther = 1024;  // bytes of shared memory: what the compiler adds
+constexpr int64_t kOther = 1024;  // bytes of shared memory that the compiler adds
 
 }  // namespace
 
