@@ -47,10 +47,7 @@ struct Access {
 struct Stmt;
 using Body = std::vector<Stmt>;
 
-struct Let {
-  VarRef var;
-  Expr value;
-};
+using ir::Let;
 /// Reads into `var` (width 1) or into `into`. Where the guard is false the result is 0.
 struct Load {
   Access from;
@@ -149,7 +146,7 @@ struct WgmmaSync {
 /// What this thread has written to shared memory is visible to Wgmma and bulk copies that come after
 /// the next barrier.
 struct ProxyFence {};
-/// for (var = begin; var < end; var += step). Unrolled loops have constant bounds.
+/// for (var = begin; var < end; var += step). Unrolled loops have constant bounds, others may end early.
 struct For {
   VarRef var;
   Expr begin, end, step;
@@ -311,6 +308,7 @@ struct CheckIndices {
   std::vector<Expr> indices;
   std::vector<Range> ranges;
 };
+using ir::Break;
 using ir::Dependency;
 using ir::ExternCall;
 using ir::Print;
@@ -319,7 +317,7 @@ struct Stmt {
   std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, Wgmma, WgmmaSync,
                ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
                Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
-               AsyncCopy, AsyncCommit, AsyncWait, Return, MbarrierInit, MbarrierExpect,
+               AsyncCopy, AsyncCommit, AsyncWait, Break, Return, MbarrierInit, MbarrierExpect,
                MbarrierArrive, MbarrierWait, BulkCopy>
       node;
   SourceLoc loc;

@@ -241,6 +241,10 @@ void Usage::look(const AsyncCopy& copy) {
   use(copy.from);
 }
 
+void Usage::look(const Break& leave) {
+  use(leave.condition, Role::value);
+}
+
 void Usage::look(const Return& leave) {
   use(leave.condition, Role::value);
 }

@@ -96,6 +96,7 @@ class Usage {
   void look(const Print& print);
   void look(const ExternCall& call);
   void look(const AsyncCopy& copy);
+  void look(const Break& leave);
   void look(const Return& leave);
   void look(const Barrier&) {}
   void look(const WarpBarrier&) {}
