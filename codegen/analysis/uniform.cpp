@@ -9,7 +9,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// True for a collective with the same result in all lanes of the warp.
+/// True for a collective that gives all lanes of the warp the same.
 bool is_same_in_all_lanes(const Collective& collective) {
   switch (collective.kind) {
     case ir::CollectiveKind::reduce_add:

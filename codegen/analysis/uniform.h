@@ -11,9 +11,9 @@
 
 namespace tessera::codegen {
 
-/// Uniform values: computed from parameters, block indices (not over the grid), indices of loops with
-/// uniform bounds, and other uniform values; loaded from global memory that the kernel never writes, at
-/// a uniform address; and registers whose every store is uniform and executed by all threads.
+/// Uniform are values computed from parameters, block indices (not over the grid), indices of loops
+/// with uniform bounds and other uniform values; loads from global memory that the kernel never writes,
+/// at a uniform address; and registers whose every store is uniform and stands where all threads come.
 ///
 /// Over a block also: loads from shared memory at a uniform address that all threads execute, because
 /// insert_barriers separates them from every store to that element by a barrier. Excluded is memory
@@ -55,7 +55,7 @@ class UniformValues {
   Over over_;
   ThreadGroup group_;  // the threads that execute what is visited
   std::set<const ir::Var*> values_;
-  std::set<const ir::Var*> varying_loops_;    // bounds vary between threads
+  std::set<const ir::Var*> varying_loops_;    // with bounds that differ between threads
   std::set<const Array*> varying_;            // registers
   std::set<const Array*> ordered_by_author_;  // shared
   std::map<const ir::Var*, Origin> origins_;  // of values that are not uniform
