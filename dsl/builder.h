@@ -98,6 +98,12 @@ struct PointerOptions {
 
 enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
 
+/// Which elements a scan combines. An exclusive scan begins with 0, or with the lowest value (-infinity).
+struct ScanOptions {
+  bool exclusive = false;  // without element i itself
+  bool from_end = false;   // from the last element back to i
+};
+
 /// How a pipelined loop copies ahead.
 struct PipelineOptions {
   int stages = 1;  // iterations that the copies run ahead
@@ -275,15 +281,25 @@ class TESSERA_API Builder {
   Tile reduce_max(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
   Tile reduce_min(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
   Tile reduce_absmax(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
-
-  /// Inclusive scan: `to[.., i, ..]` = sum (or maximum) of `from[.., 0 .. i, ..]` along one axis. Each
-  /// side is a whole shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64 or
-  /// f32); both may be the same buffer. Needs whole warps. The order of f32 sums depends on the shape
-  /// and, for a single line, on the block size.
+  /// The largest or smallest value along an axis and its index, of which an extent of 1 stays. The lowest
+  /// index wins among equal values; zeros of both signs are equal. NaN is dropped; where all are NaN the
+  /// index is the last.
   ///
-  ///   k.scan_sum(counts, first, Axis(0));   // first[i] = counts[0] + .. + counts[i]
-  void scan_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
-  void scan_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+  ///   auto [score, expert] = k.argmax(k.load(scores(token)));
+  TileBest argmax(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  TileBest argmin(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+
+  /// `to[.., i, ..]` = sum (or maximum) of `from[.., 0 .. i, ..]` along one axis. Each side is a whole
+  /// shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64 or f32); both may
+  /// be the same buffer. Needs whole warps. The order of f32 sums depends on the shape and, for a single
+  /// line, on the block size.
+  ///
+  ///   k.scan_sum(counts, ends, Axis(0));   // ends[i] = counts[0] + .. + counts[i]
+  ///   k.scan_sum(counts, starts, Axis(0), {.exclusive = true});   // starts[i] = ends[i] - counts[i]
+  void scan_sum(const Ref& from, const Ref& to, Axis axis, ScanOptions options = {},
+                SourceLoc loc = SourceLoc::here());
+  void scan_max(const Ref& from, const Ref& to, Axis axis, ScanOptions options = {},
+                SourceLoc loc = SourceLoc::here());
 
   /// An accumulator of the whole block, see Reducers below: sum, max or min of f32, i32 or i64.
   Reducer reducer(ReduceOp op, DType dtype, std::vector<int64_t> shape = {1},
@@ -529,7 +545,9 @@ class TESSERA_API Builder {
                        PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
   Tile reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
-  void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
+  void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOptions options,
+            SourceLoc loc);
+  TileBest best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
   Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                bool fetch, MemoryOrder order, SourceLoc loc);
   Value warp_reduce(ir::CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc);
