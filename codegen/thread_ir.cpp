@@ -138,8 +138,9 @@ class Printer {
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
-    line(fmt::format("{} = load {}{}{}{}", into, load.at_use ? "at use " : "", text(load.from),
-                     facts(load.from), load.by_branch ? ", by branch" : ""));
+    line(fmt::format("{} = load {}{}{}{}{}", into, load.at_use ? "at use " : "",
+                     load.in_pair ? "in pair " : "", text(load.from), facts(load.from),
+                     load.by_branch ? ", by branch" : ""));
   }
   void print(const Store& store) {
     const std::string from =

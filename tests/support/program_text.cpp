@@ -556,6 +556,7 @@ class ProgramReader {
     if (line.accept("load")) {
       Load node;
       node.at_use = line.accept("at use");
+      node.in_pair = line.accept("in pair");
       node.from = access(line);
       node.by_branch = facts(line, node.from);
       node.var = new_var(name, node.from.array->dtype, VarKind::value);
