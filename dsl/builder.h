@@ -312,6 +312,11 @@ class TESSERA_API Builder {
   /// subnormals to zero, as the instruction does.
   void atomic_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
+  /// Adds each element of a tile, converted to the dtype of `to`; shapes meet as in store.
+  ///
+  ///   k.atomic_add(y.tile({row, column}, {64, 64}), Tile(part));   // split-K: y starts with zeros
+  void atomic_add(const Ref& to, const Tile& tile, MemoryOrder order = MemoryOrder::relaxed,
+                  SourceLoc loc = SourceLoc::here());
   /// Maximum / minimum of i32, u32, i64, u64 or f32; NaN is dropped.
   void atomic_max(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
@@ -514,6 +519,8 @@ class TESSERA_API Builder {
                        PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
   Tile reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
+  void for_elements(const Tile& tile, const Ref& to,
+                    const std::function<void(const Ref&, const Value&)>& body, SourceLoc loc);
   void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOptions options,
             SourceLoc loc);
   TileBest best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
