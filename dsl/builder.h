@@ -98,6 +98,19 @@ struct PointerOptions {
 
 enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
 
+/// Constants that a kernel looks up by an index; see Builder::table.
+class TESSERA_API Table {
+ public:
+  /// The constant at `index`, an integer (DTYPE). Only the bits that tell the constants apart count, so an
+  /// index outside gives one of them.
+  Value operator()(const Arg& index, SourceLoc loc = SourceLoc::here()) const;
+
+ private:
+  friend class Builder;
+  Recorder* recorder_ = nullptr;
+  std::vector<Value> values_;
+};
+
 /// Which elements a scan combines. An exclusive scan begins with 0, or with the lowest value (-infinity).
 struct ScanOptions {
   bool exclusive = false;  // without element i itself
@@ -219,6 +232,12 @@ class TESSERA_API Builder {
   ///   k.sync_cluster();
   ///   k.unrolled(8, [&](Value rank) { sum += k.of_block(counts, rank)(k.thread()); });
   Ref of_block(const Ref& mine, Arg rank, SourceLoc loc = SourceLoc::here());
+  /// Constants in the code: a look-up is a choice by each bit of the index, with at most one instruction
+  /// per constant and no memory. 1 to 256 of them (TABLE), each exact in `dtype`; longer tables are inputs.
+  ///
+  ///   auto signs = k.table(DType::f32, {1, -1});
+  ///   k.parallel({4, 64}, [&](Value r, Value c) { tile(r, c) *= signs((r + c) % 2); });
+  Table table(DType dtype, std::vector<Arg> values, SourceLoc loc = SourceLoc::here());
   /// Names a value. The generated code computes it once.
   Value let(std::string name, Arg value, SourceLoc loc = SourceLoc::here());
   /// The value, for which the author vouches that all threads of the block find the same: barriers and
@@ -311,6 +330,11 @@ class TESSERA_API Builder {
   /// happens. Float sums depend on the order in which threads arrive. f32 sums in global memory flush
   /// subnormals to zero, as the instruction does.
   void atomic_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                  SourceLoc loc = SourceLoc::here());
+  /// Adds each element of a tile, converted to the dtype of `to`; shapes meet as in store.
+  ///
+  ///   k.atomic_add(y.tile({row, column}, {64, 64}), Tile(part));   // split-K: y starts with zeros
+  void atomic_add(const Ref& to, const Tile& tile, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
   /// Maximum / minimum of i32, u32, i64, u64 or f32; NaN is dropped.
   void atomic_max(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
@@ -545,6 +569,8 @@ class TESSERA_API Builder {
                        PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
   Tile reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
+  void for_elements(const Tile& tile, const Ref& to,
+                    const std::function<void(const Ref&, const Value&)>& body, SourceLoc loc);
   void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOptions options,
             SourceLoc loc);
   TileBest best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);

@@ -177,6 +177,22 @@ Tile Builder::evaluate(const Tile& tile, SourceLoc loc) {
 }
 
 void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
+  for_elements(
+      tile, to, [&](const Ref& element, const Value& value) { element = Arg(value, loc); }, loc);
+}
+
+void Builder::atomic_add(const Ref& to, const Tile& tile, MemoryOrder order, SourceLoc loc) {
+  for_elements(
+      tile, to,
+      [&](const Ref& element, const Value& value) {
+        atomic_add(element, Arg(value, loc), order, loc);
+      },
+      loc);
+}
+
+void Builder::for_elements(const Tile& tile, const Ref& to,
+                           const std::function<void(const Ref&, const Value&)>& body,
+                           SourceLoc loc) {
   const std::vector<int64_t> extents = Tile(to, loc).shape();
   // Which dimension of `to` each of the tile is: the last ones, extents of 1 that `to` lacks aside.
   std::vector<int> dimension(tile.shape().size(), -1);
@@ -193,9 +209,9 @@ void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
            (extent == 1 || extent == extents[static_cast<size_t>(dimension[d])]);
   }
   if (!fits) {
-    recorder_->fail(
-        "SHAPE", fmt::format("a tile is stored to '{}' of another shape", to.region().buffer->name),
-        loc, text_of(extents), text_of(tile.shape()));
+    recorder_->fail("SHAPE",
+                    fmt::format("a tile goes to '{}' of another shape", to.region().buffer->name),
+                    loc, text_of(extents), text_of(tile.shape()));
   }
   tile.check_fresh(loc);
   parallel_loop(
@@ -212,7 +228,7 @@ void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
         std::vector<Arg> at;
         for (const Value& i : index) at.emplace_back(i, loc);
         const bool converts = value.dtype() != to.dtype();
-        to.index(std::move(at)) = Arg(converts ? cast(to.dtype(), Arg(value, loc)) : value, loc);
+        body(to.index(std::move(at)), converts ? cast(to.dtype(), Arg(value, loc)) : value);
       },
       loc);
 }

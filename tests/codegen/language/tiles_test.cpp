@@ -282,6 +282,25 @@ TEST_CASE("argmax of an expression over the only dimension", "[language]") {
   }
 }
 
+TEST_CASE("blocks add whole tiles to one place", "[language]") {
+  const DType dtype = GENERATE(DType::f32, DType::bf16, DType::i32);
+  CAPTURE(name(dtype));
+  Builder k("add_tiles");
+  auto x = k.input("x", DType::i32, {4, 96});
+  auto rows = k.dim("rows");
+  auto y = k.output("y", dtype, {rows, 48});
+  auto at = k.launch({2}, {.threads = 32});
+  auto part = k.load(x.tile({0, at.x * 48}, {4, 48}));  // the last row has no place in y
+  k.atomic_add(y.tile({0, 0}, {4, 48}), part * 2);
+  const HostTensor in = tensor_by(DType::i32, {4, 96}, [](int64_t i) { return i % 7; });
+  const HostTensor out = tensor_by(dtype, {3, 48}, [](int64_t) { return 1; });
+  run_kernel(k.finish(), {&in, &out});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t first = i / 48 * 96 + i % 48;
+    CHECK(out.value(i) == 1 + 2 * (in.value(first) + in.value(first + 48)));
+  }
+}
+
 TEST_CASE("tiles refuse what they cannot mean", "[language]") {
   Builder k("wrong");
   auto n = k.dim("n");
@@ -299,7 +318,7 @@ TEST_CASE("tiles refuse what they cannot mean", "[language]") {
   has(error_of([&] { k.load(open); }), "constant extents");
   has(error_of([&] { k.load(x(0, 0)); }), "one element of 'x' is no tile");
   has(error_of([&] { k.reduce_sum(a, Axis(2)); }), "expected -2 .. 1, got 2");
-  has(error_of([&] { k.store(b, y); }), "a tile is stored to 'y' of another shape");
+  has(error_of([&] { k.store(b, y); }), "a tile goes to 'y' of another shape");
   has(error_of([&] { (a + 1.0f).ref(); }), "an expression of tiles is used as a buffer");
   has(error_of([&] { a % 2; }), "operand of '%' has the wrong dtype");
   has(error_of([&] { k.let("v", k.all); }), "k.all is used as a value");
