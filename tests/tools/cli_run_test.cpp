@@ -452,7 +452,7 @@ TEST_CASE("check counts the same with and without the compiler", "[cli][check]")
 TEST_CASE("tune lists candidates without a GPU, and says what it needs", "[cli][tune]") {
   const ProgramResult dry = run_tessera({"tune", "transpose", "--case", "bf16", "--dry-run"});
   CHECK(dry.exit_code == 0);
-  CHECK(dry.out.find("transpose R=8064 C=7168 bf16") == 0);
+  CHECK(dry.out.find("transpose R=8064 C=7168 x=bf16") == 0);
   CHECK(dry.out.find("\n  cols=128 rows=128 threads=512\n") < dry.out.find("cols=64"));
   CHECK(run_tessera({"tune", "topk_gate", "--dry-run"}).out ==
         "nothing to tune: these kernels leave no choice open\n");
