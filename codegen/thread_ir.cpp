@@ -133,12 +133,14 @@ class Printer {
     const std::string type = shows_its_dtype(let.value)
                                  ? std::string()
                                  : fmt::format(": {}", tessera::name(let.var->type));
-    line(fmt::format("{}{} = {}", begin(*let.var), type, text(let.value)));
+    line(fmt::format("{}{} = {}{}", begin(*let.var), type, let.is_vouched ? "uniform " : "",
+                     text(let.value)));
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
-    line(fmt::format("{} = load {}{}{}{}", into, load.at_use ? "at use " : "", text(load.from),
-                     facts(load.from), load.by_branch ? ", by branch" : ""));
+    line(fmt::format("{} = load {}{}{}{}{}", into, load.at_use ? "at use " : "",
+                     load.in_pair ? "in pair " : "", text(load.from), facts(load.from),
+                     load.by_branch ? ", by branch" : ""));
   }
   void print(const Store& store) {
     const std::string from =
@@ -226,7 +228,8 @@ class Printer {
     line(fmt::format("mbarrier expect {}, {} bytes", text(expect.at), expect.bytes));
   }
   void print(const MbarrierArrive& arrive) {
-    line(fmt::format("mbarrier arrive {}", text(arrive.at)));
+    line(fmt::format("mbarrier arrive {}{}", text(arrive.at),
+                     arrive.after_copies ? ", after copies" : ""));
   }
   void print(const MbarrierWait& wait) {
     line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
@@ -240,6 +243,9 @@ class Printer {
             : std::string();
     line(fmt::format("bulk copy {}{} = {}{}{}", text(copy.to), where, text(copy.from),
                      facts(copy.from), signal));
+  }
+  void print(const Break& leave) {
+    line(fmt::format("break {}if {}", leave.together ? "together " : "", text(leave.condition)));
   }
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
@@ -256,6 +262,7 @@ class Printer {
       std::string head =
           fmt::format("{}: threads {} .. +{}", role.name, role.threads.first, role.threads.count);
       if (role.thread) head += fmt::format(" as {}", begin(*role.thread));
+      if (role.registers > 0) head += fmt::format(", {} registers", role.registers);
       line(head);
       body(role.body);
       taken_ = taken;
@@ -359,8 +366,13 @@ std::string Printer::program(const Program& program) {
   for (const ArrayRef& array : program.shared) {
     const std::string arrivals =
         array->is_mbarriers() ? fmt::format(", mbarriers of {} arrivals", array->arrivals) : "";
-    line(fmt::format("shared {}: {}{} at byte {}{}", begin(*array), tessera::name(array->dtype),
-                     list(array->shape), array->shared_offset, arrivals));
+    using Part = Array::RingPart;
+    const char* part = array->ring_part == Part::full    ? " full"
+                       : array->ring_part == Part::empty ? " empty"
+                                                         : "";
+    const std::string ring = array->ring >= 0 ? fmt::format(", ring {}{}", array->ring, part) : "";
+    line(fmt::format("shared {}: {}{} at byte {}{}{}", begin(*array), tessera::name(array->dtype),
+                     list(array->shape), array->shared_offset, arrivals, ring));
   }
   for (const ArrayRef& array : undeclared_registers(program.body)) {
     line(fmt::format("undeclared registers {}: {}[{}]", begin(*array), tessera::name(array->dtype),

@@ -15,6 +15,7 @@ bool is_of_block(const ir::Stmt& stmt) {
          std::holds_alternative<ir::Fill>(stmt.node) ||
          std::holds_alternative<ir::Reduce>(stmt.node) ||
          std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<ir::RingTurn>(stmt.node) ||
          std::holds_alternative<ir::Gemm>(stmt.node);
 }
 
@@ -167,6 +168,34 @@ void Recorder::check_nesting(SourceLoc loc) const {
        fmt::format("at most {} inside each other", kMaxNesting), fmt::format("{}", depth()));
 }
 
+void Recorder::splice(ir::Body body) {
+  for (ir::Stmt& stmt : body) open_.back().push_back(std::move(stmt));
+}
+
+void Recorder::leave_loop(const ir::Expr& left, SourceLoc loc) {
+  check_nesting(loc);
+  ++loops_.back().breaks;
+  const bool by_thread = uses_thread(left);
+  rests_.push_back({ir::unary(ir::Op::logical_not, left), loc, by_thread});
+  thread_depth += by_thread;
+  open_.emplace_back();
+  scopes_.push_back(++last_scope_);
+  iterations_.clear();
+}
+
+/// Closes the rests of bodies until `left` are open.
+void Recorder::close_rests(size_t left) {
+  while (rests_.size() > left) {
+    const Rest rest = rests_.back();
+    rests_.pop_back();
+    thread_depth -= rest.by_thread;
+    scopes_.pop_back();
+    ir::If branch{rest.stays, std::move(open_.back()), {}};
+    open_.pop_back();
+    if (!branch.then.empty()) open_.back().push_back({std::move(branch), rest.loc, manual_sync});
+  }
+}
+
 void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
   if (!own_.contains(&buffer)) {
     fail("OTHER_KERNEL", fmt::format("'{}' belongs to another kernel", buffer.name), loc, {}, {},
@@ -195,19 +224,44 @@ bool Recorder::uses_thread(const ir::Expr& e) const {
                      [&](const ir::Expr& arg) { return uses_thread(arg); });
 }
 
+/// Throws if a role cannot run the statement, or if it comes after the roles.
+void Recorder::check_role(const ir::Stmt& stmt) const {
+  if (role == nullptr) {
+    const bool follows =
+        !open_.front().empty() && std::holds_alternative<ir::Roles>(open_.front().back().node);
+    if (!follows) return;
+    fail("ROLES_PLACE", "a statement after the roles", stmt.loc,
+         "the roles as the last statement of the kernel", {},
+         "put it before k.roles, or into a role", open_.front().back().loc);
+  }
+  const auto* sync = std::get_if<ir::Sync>(&stmt.node);
+  const auto* call = std::get_if<ir::ExternCall>(&stmt.node);
+  const char* what = nullptr;
+  if (sync != nullptr && sync->kind == ir::SyncKind::grid) what = "k.sync_grid";
+  if (sync != nullptr && sync->kind == ir::SyncKind::cluster) what = "k.sync_cluster";
+  if (call != nullptr && call->function->synchronises) what = "a function that synchronises";
+  if (std::holds_alternative<ir::Return>(stmt.node)) what = "k.return_if";
+  if (what == nullptr) return;
+  fail("SYNC_ROLE", fmt::format("{} in role '{}'", what, role->name), stmt.loc,
+       "a statement of the role's own threads", "one of all threads of the block",
+       "put it before k.roles", role->loc);
+}
+
 void Recorder::add(ir::Stmt stmt, int name) {
   if (finished) fail("SPENT_BUILDER", "a statement after finish()", stmt.loc);
   if (!launched) {
     fail("NO_LAUNCH", "a statement before launch()", stmt.loc, {}, {},
          "declare dims and tensors, then call k.launch({grid}, {.threads = ...})");
   }
+  check_role(stmt);
   if (thread_depth > 0 && is_of_block(stmt)) {
     fail("SYNC_DIVERGENT", "a tile operation under a condition that uses the thread index",
          stmt.loc, "all threads of the block", {},
          "make the condition the same for the whole block, or move the elements one by one");
   }
   const auto* let = std::get_if<ir::Let>(&stmt.node);
-  if (let != nullptr && uses_thread(let->value)) thread_lets_.insert(let->var->id);
+  if (let != nullptr && !let->is_vouched && uses_thread(let->value))
+    thread_lets_.insert(let->var->id);
   if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
     check_available(*load->buffer, stmt.loc);
   } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {

@@ -256,6 +256,36 @@ Tile Builder::reduce_absmax(const Tile& from, Axis axis, SourceLoc loc) {
   return reduce(ir::ReduceOp::absmax, from, axis, loc);
 }
 
+TileBest Builder::best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc) {
+  const Tile tile = from.node_->ref ? from : evaluate(from, loc);
+  const Tile value = reduce(op, tile, axis, loc);
+  const std::vector<int64_t>& extents = tile.shape();
+  const size_t d = static_cast<int>(axis) < 0
+                       ? extents.size() - static_cast<size_t>(-static_cast<int>(axis))
+                       : static_cast<size_t>(axis);
+  // The lowest index whose element is the value. Others stand for the last index, which never precedes one.
+  const Ref places = fragment(DType::i32, extents, "places", loc);
+  parallel_loop(
+      extents,
+      [&](const std::vector<Value>& index) {
+        const Value mine = tile.at(index, extents), wanted = value.at(index, extents);
+        const bool converts = mine.dtype() != wanted.dtype();
+        const Value same = (converts ? cast(wanted.dtype(), Arg(mine, loc)) : mine) == wanted;
+        std::vector<Arg> at;
+        for (const Value& i : index) at.emplace_back(i, loc);
+        places.index(std::move(at)) = Arg(select(same, index[d], extents[d] - 1), loc);
+      },
+      loc);
+  return {value, reduce(ir::ReduceOp::min, Tile(places, loc), axis, loc)};
+}
+
+TileBest Builder::argmax(const Tile& from, Axis axis, SourceLoc loc) {
+  return best(ir::ReduceOp::max, from, axis, loc);
+}
+TileBest Builder::argmin(const Tile& from, Axis axis, SourceLoc loc) {
+  return best(ir::ReduceOp::min, from, axis, loc);
+}
+
 // ---- Operators and functions
 
 #define TESSERA_TILE_BINARY(NAME, CALL)                                     \

@@ -2,11 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "codegen/layouts/vector_width.h"
 #include "codegen/lowering/tile_lowering.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
+namespace {
+
+/// True if all threads of the block do something together in the body.
+bool any_of_block(const ir::Body& body) {
+  return std::any_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
+    return any_in(stmt, [](const ir::Stmt& inner) {
+      const auto* sync = std::get_if<ir::Sync>(&inner.node);
+      return is_of_block(inner) || (sync != nullptr && sync->kind != ir::SyncKind::warp);
+    });
+  });
+}
+
+}  // namespace
 
 TileLowering::TileLowering(const ir::Kernel& kernel, const LayoutSolution& plan)
     : kernel_(kernel), layouts_(plan), group_{0, kernel.threads}, thread_(kernel.thread) {}
@@ -26,6 +42,7 @@ LoweredTiles TileLowering::lower() {
   }
   for (const VarRef& dim : kernel_.dims) program.params.push_back({dim->name, {}, dim});
   for (const VarRef& scalar : kernel_.scalars) program.params.push_back({scalar->name, {}, scalar});
+  look_at_rings();
   program.body = nested([&] { lower_body(kernel_.body); });
   return std::move(result_);
 }
@@ -61,7 +78,7 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
 void TileLowering::lower(const ir::Let& let, SourceLoc loc) {
   const Expr value = resolve(let.value);
   if (is_integer(let.var->type)) math_.define(let.var, value);
-  emit({Let{let.var, value}, loc});
+  emit({Let{let.var, value, let.is_vouched}, loc});
 }
 
 void TileLowering::lower(const ir::Loop& loop, SourceLoc loc) {
@@ -77,7 +94,13 @@ void TileLowering::lower(const ir::Sync& sync, SourceLoc loc) {
     case ir::SyncKind::warp:
       return emit({WarpBarrier{}, loc});
     case ir::SyncKind::block:
-      return emit({Barrier{0, BarrierScope::block}, loc});
+      if (role_ < 0) return emit({Barrier{0, BarrierScope::block}, loc});
+      if (group_.count <= kThreadsPerWarp) return emit({WarpBarrier{}, loc});
+      if (role_ >= kMaxNamedBarriers) {
+        fail("NAMED_BARRIERS", "a barrier of one more role", loc,
+             fmt::format("at most {} of a block", kMaxNamedBarriers), fmt::format("{}", role_ + 1));
+      }
+      return emit({NamedBarrier{role_ + 1, group_.count}, loc});
     case ir::SyncKind::cluster:
       return emit({Barrier{0, BarrierScope::cluster}, loc});
     case ir::SyncKind::grid:
@@ -119,6 +142,10 @@ void TileLowering::lower(const ir::Print& print, SourceLoc loc) {
 
 void TileLowering::lower(const ir::ExternCall& call, SourceLoc loc) {
   emit({ExternCall{call.var, call.function, resolve(call.args)}, loc});
+}
+
+void TileLowering::lower(const ir::Break& leave, SourceLoc loc) {
+  emit({Break{resolve(leave.condition)}, loc});
 }
 
 void TileLowering::lower(const ir::Return& leave, SourceLoc loc) {
@@ -164,6 +191,10 @@ void TileLowering::lower_loop(const ir::Loop& loop, SourceLoc loc) {
   }
   if (node.unrolled) unrolled_vars_.insert(var.get());
   node.body = nested([&] { lower_body(loop.body); });
+  if (!node.body.empty()) {
+    auto* leave = std::get_if<Break>(&node.body.back().node);
+    if (leave != nullptr) leave->together = any_of_block(loop.body);
+  }
   emit({std::move(node), loc});
 }
 
@@ -178,6 +209,7 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
   array->loc = buffer->loc;
   array->stands_for = buffer->stands_for;
   array->num_version_dims = buffer->num_version_dims;
+  array->ring = buffer->ring;
   array->size = 1;
   switch (buffer->space) {
     case ir::Space::global:

@@ -8,7 +8,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// Statements that read what they like, write registers at most, and come to their end.
+/// True for statements that read anything, write only registers, and always terminate.
 bool is_computation(const ir::Stmt& stmt) {
   return std::holds_alternative<ir::Let>(stmt.node) ||
          std::holds_alternative<ir::ElementLoad>(stmt.node) ||
@@ -43,6 +43,10 @@ size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
   std::vector<ir::VarRef> vars;
   collect_vars(copies, vars);
   const std::set<ir::VarRef> used(vars.begin(), vars.end());
+  std::set<int> read;  // indices of rows, by the number of their storage
+  for_each_use(copies, [&](const ir::BufferRef& buffer, bool writes) {
+    if (!writes) read.insert(storage_of(*buffer).id);
+  });
   size_t place = before.size();
   for (; place > 0; --place) {
     const ir::Stmt& stmt = before[place - 1];
@@ -50,9 +54,12 @@ size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
     for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr*) {
       defines = defines || used.contains(var);
     });
+    for_each_use(stmt, [&](const ir::BufferRef& buffer, bool writes) {
+      defines = defines || (writes && read.contains(storage_of(*buffer).id));
+    });
     if (defines || !only_computes(stmt) || stmt.manual_sync != copies.manual_sync) break;
   }
-  // Nothing is won by passing definitions and constants alone.
+  // Hoisting above definitions and constants alone gains nothing.
   while (place < before.size() && (std::holds_alternative<ir::Let>(before[place].node) ||
                                    std::holds_alternative<ir::Fill>(before[place].node))) {
     ++place;

@@ -141,8 +141,9 @@ class Description {
     if (call.function->synchronises) order(Order::Kind::barrier, Group::block);
   }
   void operator()(const AsyncCopy& copy) const {
-    out_.memory({.access = copy.from, .in_flight = true, .is_grouped = true});
-    out_.memory({.access = copy.to, .writes = true, .in_flight = true, .is_grouped = true});
+    const bool is_grouped = copy.to.array->ring < 0;
+    out_.memory({.access = copy.from, .in_flight = true, .is_grouped = is_grouped});
+    out_.memory({.access = copy.to, .writes = true, .in_flight = true, .is_grouped = is_grouped});
   }
   void operator()(const AsyncCommit&) const { order(Order::Kind::commit, Group::thread); }
   void operator()(const AsyncWait& wait) const {
@@ -151,6 +152,10 @@ class Description {
   void operator()(const Return& leave) const {
     out_.evaluates(leave.condition);
     order(Order::Kind::leave, Group::thread);
+  }
+  void operator()(const Break& leave) const {
+    out_.evaluates(leave.condition);
+    out_.observed();  // by the loop
   }
   void operator()(const MbarrierInit& init) const {
     out_.memory({.access = init.at, .writes = true});

@@ -87,8 +87,14 @@ class Verifier : EffectReceiver {
           ir::is_constant(loop.begin) && ir::is_constant(loop.end) && ir::is_constant(loop.step);
       require(constant, "an unrolled loop has constant bounds", loop.var->name);
     }
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      require(!std::holds_alternative<Break>(loop.body[i].node) ||
+                  (!loop.unrolled && i + 1 == loop.body.size()),
+              "a break ends the body of a loop that is not unrolled", loop.var->name);
+    }
     const bool together = together_;
     together_ = together && is_uniform(loop.begin) && is_uniform(loop.end) && is_uniform(loop.step);
+    if (const Break* leave = break_of(loop)) together_ = together_ && is_uniform(leave->condition);
     vars_.insert(loop.var.get());
     const bool was_open = is_open_, was_in_flight = in_flight_;
     verify_body(loop.body);
@@ -301,8 +307,10 @@ class Verifier : EffectReceiver {
   void verify_wgmma(const Stmt& stmt) const {
     const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
     if (wgmma == nullptr) return;
-    require(program_.threads % 128 == 0, "wgmma is issued by groups of 128 threads",
-            fmt::format("{} threads", program_.threads));
+    const ThreadGroup group = role_ == nullptr ? program_.block() : role_->threads;
+    require(group.first % 128 == 0 && group.count % 128 == 0,
+            "wgmma is issued by groups of 128 threads",
+            fmt::format("threads {} .. +{}", group.first, group.count));
     require(together_, "all threads of the block come to a wgmma", wgmma->c.array->name);
     require((wgmma->a.array == nullptr) != (wgmma->left.first.array == nullptr),
             "the left operand of wgmma is in registers or in shared memory", wgmma->c.array->name);

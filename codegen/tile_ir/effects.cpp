@@ -121,9 +121,22 @@ class Description {
   void operator()(const ir::AsyncWait& wait) const {
     out_.orders({Order::Kind::await, Group::thread, wait.pending});
   }
+  void operator()(const ir::Break& leave) const { out_.evaluates(leave.condition); }
   void operator()(const ir::Return& leave) const {
     out_.evaluates(leave.condition);
     order(Order::Kind::leave, Group::thread);
+  }
+  void operator()(const ir::Roles& roles) const {
+    order(Order::Kind::barrier, Group::block);
+    for (const ir::Roles::Role& role : roles.roles) {
+      out_.binds(role.thread, nullptr);
+      out_.body(role.body, false);
+    }
+  }
+  void operator()(const ir::RingTurn& turn) const {
+    out_.binds(turn.stage, nullptr);
+    order(Order::Kind::barrier, Group::role);
+    out_.body(turn.body, false);
   }
 
  private:
@@ -195,7 +208,12 @@ struct Mover {
   void operator()(ir::ExternCall&) const {}
   void operator()(ir::AsyncCommit&) const {}
   void operator()(ir::AsyncWait&) const {}
+  void operator()(ir::Break&) const {}
   void operator()(ir::Return&) const {}
+  void operator()(ir::Roles& s) const {
+    for (ir::Roles::Role& role : s.roles) move_buffers(role.body, move);
+  }
+  void operator()(ir::RingTurn& s) const { move_buffers(s.body, move); }
 };
 
 }  // namespace
@@ -227,6 +245,17 @@ bool has_order(const ir::Stmt& stmt, Order::Kind kind) {
   } receiver(kind);
   effects(stmt, receiver);
   return receiver.found;
+}
+
+bool is_of_block(const ir::Stmt& stmt) {
+  const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+  return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
+         std::holds_alternative<ir::Copy>(stmt.node) ||
+         std::holds_alternative<ir::Fill>(stmt.node) ||
+         std::holds_alternative<ir::Reduce>(stmt.node) ||
+         std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<ir::RingTurn>(stmt.node) ||
+         std::holds_alternative<ir::Gemm>(stmt.node);
 }
 
 void move_buffers(ir::Stmt& stmt, const BufferMove& move) {
