@@ -133,12 +133,14 @@ class Printer {
     const std::string type = shows_its_dtype(let.value)
                                  ? std::string()
                                  : fmt::format(": {}", tessera::name(let.var->type));
-    line(fmt::format("{}{} = {}", begin(*let.var), type, text(let.value)));
+    line(fmt::format("{}{} = {}{}", begin(*let.var), type, let.is_vouched ? "uniform " : "",
+                     text(let.value)));
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
-    line(fmt::format("{} = load {}{}{}{}", into, load.at_use ? "at use " : "", text(load.from),
-                     facts(load.from), load.by_branch ? ", by branch" : ""));
+    line(fmt::format("{} = load {}{}{}{}{}", into, load.at_use ? "at use " : "",
+                     load.in_pair ? "in pair " : "", text(load.from), facts(load.from),
+                     load.by_branch ? ", by branch" : ""));
   }
   void print(const Store& store) {
     const std::string from =
@@ -241,6 +243,9 @@ class Printer {
             : std::string();
     line(fmt::format("bulk copy {}{} = {}{}{}", text(copy.to), where, text(copy.from),
                      facts(copy.from), signal));
+  }
+  void print(const Break& leave) {
+    line(fmt::format("break {}if {}", leave.together ? "together " : "", text(leave.condition)));
   }
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }

@@ -134,6 +134,10 @@ struct PersistentOptions {
 template <class Fn>
 concept LoopBody = std::invocable<const Fn&, Value>;
 
+/// The body of k.loop: takes the number of the round, or nothing.
+template <class Fn>
+concept RoundBody = LoopBody<Fn> || std::invocable<const Fn&>;
+
 /// The body of a loop over one or two axes: one Value per axis.
 template <class Fn>
 concept TileBody = std::invocable<const Fn&, Value> || std::invocable<const Fn&, Value, Value>;
@@ -236,6 +240,12 @@ class TESSERA_API Builder {
   Table table(DType dtype, std::vector<Arg> values, SourceLoc loc = SourceLoc::here());
   /// Names a value. The generated code computes it once.
   Value let(std::string name, Arg value, SourceLoc loc = SourceLoc::here());
+  /// The value, for which the author vouches that all threads of the block find the same: barriers and
+  /// tile operations may stand under conditions and in loops of it. The executor traps where two
+  /// threads differ (UNIFORM).
+  ///
+  ///   const Value last = k.uniform(k.shuffle(count, 31));   // by one warp
+  Value uniform(Arg value, SourceLoc loc = SourceLoc::here());
 
   // ---- Tile operations, by all threads of the block: SYNC_DIVERGENT under a condition that uses the
   // thread index
@@ -247,6 +257,14 @@ class TESSERA_API Builder {
   /// value is not a constant.
   ///   k.copy(scores.tile({row, 0}, {8, 64}), tile, {.outside = -1.0f});
   void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
+  /// Copies rows that an index chooses (a gather) to a tile, or a tile to such rows (a scatter). The tile has
+  /// the rows as its first dimension. In a pipelined loop a gather to shared memory is issued ahead, if
+  /// the index is not what the iteration computes; `explain` says so. `.bulk()` before `.rows` asks for a
+  /// bulk copy per row. Two rows of a scatter that are the same race.
+  ///
+  ///   k.copy(cache.rows(pages.tile({i * 64}, {64})), tile);
+  void copy(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  void copy(const Ref& from, const Rows& to, SourceLoc loc = SourceLoc::here());
   /// Writes one value to every element of a tile.
   void fill(const Ref& to, Arg value, SourceLoc loc = SourceLoc::here());
   /// Starts a copy from global to shared memory. Use the tile only after a wait. Shapes and dtypes are
@@ -255,6 +273,7 @@ class TESSERA_API Builder {
   ///   ...                  // work that does not need the tile
   ///   k.wait(copied);      // the tile is there, for every thread of the block
   AsyncToken copy_async(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  AsyncToken copy_async(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());
   /// Waits for the copy of `token` and for all copies started before it.
   void wait(const AsyncToken& token, SourceLoc loc = SourceLoc::here());
   /// Waits until at most `pending` of the copies started last are in flight.
@@ -366,11 +385,34 @@ class TESSERA_API Builder {
   /// to 4). ITERATION_ORDER if an iteration reads from shared memory what another writes.
   template <IterationBody Fn>
   void parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc = SourceLoc::here());
-  /// for (i = begin; i < end; i += step), in every thread.
+  /// for (i = begin; i < end; i += step), in every thread. A negative step goes down to above `end`. The
+  /// step may be a value of run time; the executor traps where it is 0 (FALSE_ASSUME).
+  ///
+  ///   k.serial(length - 1, -1, [&](Value i) { ... }, -1);   // the last one first
   template <LoopBody Fn>
   void serial(Arg begin, Arg end, const Fn& body, Arg step = 1, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::serial, begin, end, step, body, loc);
   }
+  /// Runs `body` until threads leave by break_if. `body` takes the number of the round, or nothing. At most
+  /// 2^31 - 1 rounds. BREAK if no break_if stands in it.
+  ///
+  ///   k.loop([&] {
+  ///     ...
+  ///     k.break_if(found(0) >= wanted);   // the rest of the body is for the threads that stay
+  ///     ...
+  ///   });
+  template <RoundBody Fn>
+  void loop(const Fn& body, SourceLoc loc = SourceLoc::here()) {
+    if constexpr (LoopBody<Fn>) {
+      endless_loop(body, loc);
+    } else {
+      endless_loop([&](const Value&) { body(); }, loc);
+    }
+  }
+  /// Threads for which the condition holds leave the innermost loop, which is a k.loop (BREAK). It may
+  /// stand under conditions. SYNC_DIVERGENT if the loop holds a tile operation or a barrier, and the
+  /// condition may differ between threads of the block.
+  void break_if(Arg condition, SourceLoc loc = SourceLoc::here());
   /// A persistent kernel's loop: all blocks of a 1-D grid share a domain of 1 or 2 axes, last axis
   /// fastest. Block b runs tiles b, b + grid, b + 2 grid, ... in order. `body` takes one Value per axis.
   ///
@@ -509,9 +551,17 @@ class TESSERA_API Builder {
   void loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
             const std::function<void(const Value&)>& body, SourceLoc loc,
             PipelineOptions pipeline = {.stages = 0});
+  /// A loop that goes down, or whose step comes at run time.
+  void counted_loop(const Value& begin, const Value& end, const Value& step,
+                    const std::function<void(const Value&)>& body, SourceLoc loc);
+  void endless_loop(const std::function<void(const Value&)>& body, SourceLoc loc);
   void parallel_loop(std::vector<int64_t> extents,
-                     const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc);
+                     const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc,
+                     std::string label = {}, bool gathers = false,
+                     ir::CopyMode mode = ir::CopyMode::plain);
   void copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside, SourceLoc loc);
+  void copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyMode mode, SourceLoc loc);
+  AsyncToken committed(SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
              bool is_output, SourceLoc loc);
   void persistent_loop(std::vector<Arg> tiles,

@@ -160,6 +160,22 @@ constexpr Switch kSwitches[] = {
          complain(options, key, "on, warn, error or off", value, "on");
        }
      }},
+    {"TESSERA_TUNE",
+     "`cached` (default): tile sizes that `tessera tune` found, where there are some; `off`: the "
+     "rule of each kernel",
+     [](const std::string& key, const std::string& value, Options& options) {
+       constexpr std::array<std::pair<const char*, TuneMode>, 2> kWords = {
+           {{"off", TuneMode::off}, {"cached", TuneMode::cached}}};
+       if (!parse_word(value, kWords, options.tune)) {
+         complain(options, key, "off or cached", value, "cached");
+       }
+     }},
+    {"TESSERA_TUNE_DIR",
+     "folder of the tile sizes that `tessera tune` found; default `tuned` below the written cache "
+     "folder",
+     [](const std::string&, const std::string& value, Options& options) {
+       options.tune_dir = value;
+     }},
     {"TESSERA_RECORD",
      "file that gets every kernel that was needed on a GPU, and an op's for other "
      "numbers of tokens",

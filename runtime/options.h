@@ -26,6 +26,10 @@ enum class CacheTrust { user, group };
 /// the program warms up. With `off`, libnvrtc is never opened and kernels come from bundles.
 enum class JitMode { on, warn, error, off };
 
+/// Where a tunable kernel takes its tile sizes from: `off`: its own rule; `cached`: what was measured before
+/// (the user's database, then the shipped one), else its own rule. Neither measures.
+enum class TuneMode { off, cached };
+
 /// One compile or load, reported when it begins and when it has ended, on its own thread. Profiler
 /// ranges (NVTX or another) go here; the library brings none.
 struct StepEvent {
@@ -56,6 +60,9 @@ struct Options {
   /// before it compiles too.
   int peer_patience_ms = 10000;
   JitMode jit = JitMode::on;
+  TuneMode tune = TuneMode::cached;
+  /// Folder of the user's tuned tile sizes. Empty: "tuned" below the first of cache_roots.
+  std::string tune_dir = {};
   std::string record;  // every needed kernel is appended to this file; empty = nowhere
   int jobs = 0;        // threads of prepare_all; 0 = by cores and memory
   bool pdl = true;     // PDL: a kernel that waits for its predecessor may begin early

@@ -11,7 +11,7 @@ namespace tessera::codegen {
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
   const LoopLayout& plan = layouts_.loops.at(loop_id(loop));
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
-  if (loop.mode != ir::CopyMode::plain && std::get<ir::ElementLoad>(loop.body[0].node).terms.bulk) {
+  if (loop.mode != ir::CopyMode::plain && load_of(loop).terms.bulk) {
     return lower_bulk(loop, loc);
   }
   const ir::If* const branch = shared_branch(loop);

@@ -87,8 +87,14 @@ class Verifier : EffectReceiver {
           ir::is_constant(loop.begin) && ir::is_constant(loop.end) && ir::is_constant(loop.step);
       require(constant, "an unrolled loop has constant bounds", loop.var->name);
     }
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      require(!std::holds_alternative<Break>(loop.body[i].node) ||
+                  (!loop.unrolled && i + 1 == loop.body.size()),
+              "a break ends the body of a loop that is not unrolled", loop.var->name);
+    }
     const bool together = together_;
     together_ = together && is_uniform(loop.begin) && is_uniform(loop.end) && is_uniform(loop.step);
+    if (const Break* leave = break_of(loop)) together_ = together_ && is_uniform(leave->condition);
     vars_.insert(loop.var.get());
     const bool was_open = is_open_, was_in_flight = in_flight_;
     verify_body(loop.body);

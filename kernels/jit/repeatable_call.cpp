@@ -55,7 +55,7 @@ std::optional<RepeatableCall> RepeatableCall::learn(std::span<const TensorView* 
 }
 
 bool RepeatableCall::launch_again(std::span<void* const> data, Stream stream) const {
-  if (!is_run() || any_overlap(data)) return false;
+  if (generation_ != tune_generation() || !is_run() || any_overlap(data)) return false;
   plan_(data, stream);
   return true;
 }

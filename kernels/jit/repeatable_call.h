@@ -11,6 +11,7 @@
 #include "dsl/base/api.h"
 #include "dsl/base/tensor_view.h"
 #include "kernels/jit/launch_plan.h"
+#include "kernels/jit/tune.h"
 
 namespace tessera::kernels::jit {
 
@@ -28,7 +29,8 @@ class TESSERA_API RepeatableCall {
                                              const std::function<void()>& call);
 
   /// Launches on `data`, one address per tensor in the order of learn(). Returns false and launches
-  /// nothing if memory overlaps or this thread is in another call mode: then make the call in full.
+  /// nothing if memory overlaps, this thread is in another call mode or tile sizes were chosen anew
+  /// (tune.h): then make the call in full.
   /// No allocation, no lock.
   ///
   /// Errors: driver, as runtime::launch.
@@ -46,6 +48,7 @@ class TESSERA_API RepeatableCall {
 
   LaunchPlan plan_;
   std::vector<Memory> memories_;  // in address order of the recorded call
+  uint64_t generation_ = tune_generation();
 };
 
 /// The largest power of two, at most 256, that divides an address; 0 for null. No kernel needs

@@ -5,11 +5,11 @@
 //          bandwidth.
 // Maths    apply_post_mix of mix_sequences.h: the rounded product of stream 0, fma of the output, fma
 //          of streams 1, 2, ...; one rounding to bf16
-// Tuned    H200; see pick_row_tile.
+// Tuned    H200; see pick_row_tile, which `tessera tune` may replace.
 
 #include "kernels/all_ops.h"
 #include "kernels/mhc/mix_sequences.h"
-#include "kernels/mhc/row_tile.h"
+#include "kernels/mhc/row_choice.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 
@@ -19,11 +19,12 @@ namespace {
 struct Spec {
   int32_t streams, hidden;
   int32_t align;  // bytes, of the bf16 tensors
+  mhc::RowChoice tile;
 };
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const mhc::RowTile tile = mhc::pick_row_tile(s.hidden);
+  const mhc::RowTile tile = s.tile.tile(s.hidden);
   const int64_t n = s.streams;
   OpBuilder k(post_fwd_op, {{"n", n}, {"H", s.hidden}});
   auto x = k.tensor("x", {.align = s.align});
@@ -57,7 +58,11 @@ ir::Kernel build(const Spec& s) {
 }
 
 void launches(const Call& c, Launches& go) {
-  go.add(build, Spec{c.i32("n"), c.i32("H"), c.align({"x", "residual", "out"})});
+  Spec s{c.i32("n"), c.i32("H"), c.align({"x", "residual", "out"}), {}};
+  s.tile = mhc::choose_row_tile(c.op().name,
+                                {{"streams", s.streams}, {"hidden", s.hidden}, {"align", s.align}},
+                                c["T"], c.device());
+  go.add(build, s);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // Method   one tile through shared memory: loads rows and stores columns as 16-byte vectors. x is
 //          read once and out written once, so the bound is bytes / copy bandwidth.
 // Maths    none
-// Tuned    H200; see the table of tile sizes below.
+// Tuned    H200; see the table of tile sizes below, which `tessera tune` may replace.
 
 #include <algorithm>
 #include <numeric>
@@ -11,6 +11,7 @@
 #include "dsl/builder.h"
 #include "kernels/alignment.h"
 #include "kernels/all_ops.h"
+#include "kernels/jit/tune.h"
 #include "kernels/signature/launches.h"
 
 namespace tessera::kernels {
@@ -18,23 +19,24 @@ namespace {
 
 constexpr int64_t kMostMultiple = 256;
 
+struct Tile {
+  int32_t rows, cols;
+  int32_t threads;
+};
+
 /// The divisibilities are powers of two, at most kMostMultiple.
 struct Spec {
   DType dtype;  // u8, u16 or u32
   uint8_t unused[3] = {};
   int32_t rows_multiple, cols_multiple, stride_multiple;
   int32_t align;  // bytes, of x and out
-};
-
-struct Tile {
-  int64_t rows, cols;
-  int threads;
+  Tile tile;
 };
 
 // 32 KiB (16 KiB of 4-byte elements) and 512 threads: long runs on both sides, and enough blocks
 // per SM that the loads of one overlap the stores of another. Smaller tiles lose up to 4 % of the
 // copy rate on two-byte elements.
-Tile tile_of(int element_bytes) {
+Tile tile_of(int64_t element_bytes) {
   switch (element_bytes) {
     case 1:
       return {128, 256, 512};
@@ -45,8 +47,27 @@ Tile tile_of(int element_bytes) {
   }
 }
 
+/// More than one block per SM: the loads of one overlap the stores of another.
+bool is_legal(const jit::TuneFacts& facts, const jit::TuneChoice& c) {
+  const int64_t tile_bytes = c[0] * c[1] * facts.spec.at("bytes");
+  return 2 * tile_bytes <= facts.shared_memory && 16 * c[2] <= tile_bytes &&
+         facts.extents.at("cols") <= 65535 * c[1];
+}
+
+const jit::TuneSpace& tune_space() {
+  static const auto* const made = new jit::TuneSpace{
+      .fields = {{"rows", {64, 128}}, {"cols", {64, 128, 256}}, {"threads", {256, 512}}},
+      .standard =
+          [](const jit::TuneFacts& facts) {
+            const Tile t = tile_of(facts.spec.at("bytes"));
+            return jit::TuneChoice{t.rows, t.cols, t.threads};
+          },
+      .is_legal = is_legal};
+  return *made;
+}
+
 ir::Kernel build(const Spec& s) {
-  const Tile t = tile_of(bytes(s.dtype));
+  const Tile& t = s.tile;
   dsl::Builder k("batched_transpose");
   auto batch = k.dim("batch");
   auto rows = k.dim("rows", {.multiple_of = s.rows_multiple});
@@ -69,7 +90,7 @@ int32_t power_of_two_divisor(int64_t value) {
   return static_cast<int32_t>(std::gcd(value, kMostMultiple));
 }
 
-Spec spec_of(const TensorView& x, const TensorView& out) {
+Spec spec_of(std::string_view op, const TensorView& x, const TensorView& out) {
   const int64_t batch_stride = x.shape[0] <= 1 ? 0 : x.strides[0];
   const int64_t row_stride = x.shape[1] <= 1 ? 0 : x.strides[1];
   Spec s;
@@ -78,6 +99,16 @@ Spec spec_of(const TensorView& x, const TensorView& out) {
   s.cols_multiple = power_of_two_divisor(x.shape[2]);
   s.stride_multiple = power_of_two_divisor(std::gcd(batch_stride, row_stride));
   s.align = common_alignment({x, out});
+  const jit::TuneChoice tile = jit::choose(op, tune_space(),
+                                           {.spec = {{"bytes", bytes(s.dtype)},
+                                                     {"rows_multiple", s.rows_multiple},
+                                                     {"cols_multiple", s.cols_multiple},
+                                                     {"stride_multiple", s.stride_multiple},
+                                                     {"align", s.align}},
+                                            .extents = {{"cols", x.shape[2]}}},
+                                           x.device);
+  s.tile = {static_cast<int32_t>(tile[0]), static_cast<int32_t>(tile[1]),
+            static_cast<int32_t>(tile[2])};
   return s;
 }
 
@@ -92,13 +123,13 @@ TensorView as_batch(TensorView x) {
 
 /// The longest rows that one launch takes.
 int64_t most_cols(const Call& c) {
-  return 65535 * tile_of(bytes(c.given("x").dtype)).cols;
+  return int64_t{65535} * tile_of(bytes(c.given("x").dtype)).cols;
 }
 
 void launches(const Call& c, Launches& go) {
   const TensorView x = as_batch(c.given("x"));
   const TensorView out = c.has("out") ? as_batch(c.given("out")) : TensorView();
-  go.add(build, spec_of(x, out), {.tensors = {{"x", x}, {"out", out}}});
+  go.add(build, spec_of(c.op().name, x, out), {.tensors = {{"x", x}, {"out", out}}});
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ TEST_CASE("every switch reaches its field") {
                                         {"TESSERA_CACHE_MAX_SIZE", "3M"},
                                         {"TESSERA_CACHE_TRUST", "group"},
                                         {"TESSERA_JIT", "error"},
+                                        {"TESSERA_TUNE", "off"},
+                                        {"TESSERA_TUNE_DIR", "/tuned"},
                                         {"TESSERA_RECORD", "/record"},
                                         {"TESSERA_JOBS", "5"},
                                         {"TESSERA_LINEINFO", "1"},
@@ -37,6 +39,8 @@ TEST_CASE("every switch reaches its field") {
                                         {"HOME", "/home/u"}});
   CHECK(options.cache_roots == Lines{"/a", "/b", "/c d"});
   CHECK(options.cache == CacheMode::read_only);
+  CHECK(options.tune == TuneMode::off);
+  CHECK(options.tune_dir == "/tuned");
   CHECK(options.nvrtc == "/x/libnvrtc.so");
   CHECK(options.arch == "sm_80");
   CHECK(options.dump_dir == "/dump");

@@ -78,8 +78,8 @@ TEST_CASE("zsh and fish understand their completion scripts", "[cli][completion]
 
 TEST_CASE("the help of every command ends with examples of options that it has", "[cli]") {
   static const std::regex option(" (--?[a-z][a-z-]*)");
-  for (const char* command : {"list", "run", "show", "check", "bench", "report", "compile", "cache",
-                              "doctor", "docs", "completion"}) {
+  for (const char* command : {"list", "run", "show", "check", "bench", "tune", "report", "compile",
+                              "cache", "doctor", "docs", "completion"}) {
     std::string help = run_tessera({command, "--help"}).out;
     CAPTURE(command, help);
     const size_t at = help.find("Examples:\n  ");

@@ -140,7 +140,7 @@ TEST_CASE("help is no error", "[cli]") {
   CHECK(help.exit_code == 0);
   CHECK(help.err.empty());
   for (const char* command :
-       {"list", "run", "show", "check", "bench", "report", "compile", "cache", "doctor"}) {
+       {"list", "run", "show", "check", "bench", "tune", "report", "compile", "cache", "doctor"}) {
     CHECK(help.out.find(command) != std::string::npos);
     const ProgramResult sub = run_tessera({command, "--help"});
     CHECK(sub.exit_code == 0);

@@ -55,8 +55,8 @@ const std::set<std::string>& source_words() {
 const std::string& help_text() {
   static const std::string all = [] {
     std::string text = run_tessera({"--help"}).out;
-    for (const char* command : {"list", "run", "show", "check", "bench", "report", "compile",
-                                "cache", "doctor", "docs", "completion"}) {
+    for (const char* command : {"list", "run", "show", "check", "bench", "tune", "report",
+                                "compile", "cache", "doctor", "docs", "completion"}) {
       text += run_tessera({"help", command}).out;
     }
     for (const char* command : {"ls", "clear", "extract"}) {

@@ -35,13 +35,15 @@ class DeviceTimer {
   Timing measure(const std::function<void()>& call,
                  const std::function<void()>& before_next_run = {});
 
+  /// The mean of `samples` calls, each after a flush; nothing warms up.
+  double mean_us(const std::function<void()>& call, int samples);
+
   /// "CUPTI" or "CUDA events (no libcupti; ...)".
   const std::string& method() const { return method_; }
   int device() const { return device_; }
 
  private:
   void flush();
-  double mean_us(const std::function<void()>& call, int samples);
   double mean_us_by_events(const std::function<void()>& call, int samples);
 
   int device_;

@@ -42,6 +42,7 @@ void add_run(CLI::App& app, Command& command);
 void add_show(CLI::App& app, Command& command);
 void add_check(CLI::App& app, Command& command);
 void add_bench(CLI::App& app, Command& command);
+void add_tune(CLI::App& app, Command& command);
 void add_report(CLI::App& app, Command& command);
 void add_compile(CLI::App& app, Command& command);
 void add_cache(CLI::App& app, Command& command);

@@ -122,6 +122,7 @@ int parse_and_run(int argc, char** argv) {
   add_show(app, command);
   add_check(app, command);
   add_bench(app, command);
+  add_tune(app, command);
   add_report(app, command);
   add_compile(app, command);
   add_cache(app, command);

@@ -1,0 +1,81 @@
+#pragma once
+// The database of tuned tile sizes: a JSON file per GPU model, a list of entries. The user's file is
+// trusted and published as the cache is; the shipped one is part of the library.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/options.h"
+
+namespace tessera::runtime {
+
+/// Numbers by name, such as {"rows", 128}: the fields of a Spec or of a choice.
+using NamedValues = std::map<std::string, int64_t>;
+
+/// "cols=128 rows=64".
+std::string to_string(const NamedValues& values);
+
+/// What an entry is found by.
+struct TunedKey {
+  std::string op;
+  int64_t revision = 1;         // of the op's fields
+  NamedValues spec;             // without the choice
+  std::vector<int64_t> bucket;  // of the extents that are not in the Spec
+  std::string device;           // "NVIDIA H200"
+  int64_t num_sms = 0;          // a MIG slice is another device
+  std::string target;           // "sm_90a"
+
+  friend bool operator==(const TunedKey&, const TunedKey&) = default;
+};
+
+/// A candidate as it was measured. Choice as to_string gives it.
+struct TunedCandidate {
+  std::string choice;
+  double us = 0, spread = 0;
+  int64_t samples = 0;
+  std::string dropped;  // the reason, if it was not measured to the end
+};
+
+/// The choice for a key, and how it was found. The texts explain; only the key decides.
+struct TunedEntry {
+  TunedKey key;
+  NamedValues choice;
+  double us = 0, spread = 0, standard_us = 0, standard_spread = 0;
+  std::vector<TunedCandidate> candidates;
+  std::string method, version, stamp, nvrtc, driver;
+  std::string date;  // "2026-11-26T21:30:00Z"; of two entries with one key the newer one wins
+};
+
+/// The entries of a file, and a line for each that cannot be used.
+struct TunedFile {
+  std::vector<TunedEntry> entries;
+  std::vector<std::string> problems;
+};
+
+/// Never throws.
+TunedFile decode_tuned(std::string_view text);
+std::string encode_tuned(const std::vector<TunedEntry>& entries);
+
+/// Adds entries; of two with one key the newer date stays, of one date the one that was there.
+void merge_tuned(std::vector<TunedEntry>& into, const std::vector<TunedEntry>& more);
+
+/// "nvidia-h200_132sm.json".
+std::string tuned_file_name(std::string_view device, int64_t num_sms);
+
+/// The user's folder: Options::tune_dir, else "tuned" below the first cache root, else "".
+std::string tuned_folder(const Options& options);
+
+/// The user's entries for a GPU model; none if there is no file. Never throws.
+TunedFile read_tuned(const Options& options, std::string_view device, int64_t num_sms);
+
+/// Merges an entry into the user's file: other processes see the file before or after, never half of
+/// it, and none loses an entry of another. Returns an error text or "".
+std::string publish_tuned(const Options& options, const TunedEntry& entry);
+
+/// The entries that this build ships for a GPU model.
+TunedFile shipped_tuned(std::string_view device, int64_t num_sms);
+
+}  // namespace tessera::runtime

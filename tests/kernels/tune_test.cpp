@@ -1,0 +1,243 @@
+// The tile sizes that measurement may choose: every candidate gives the bits of the standard one (U42), and where
+// a choice comes from (T4).
+
+#include "kernels/jit/tune.h"
+
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dsl/base/error.h"
+#include "kernels/op.h"
+#include "runtime/cache/tuned.h"
+#include "runtime/nvrtc/nvrtc.h"
+#include "runtime/runtime.h"
+#include "tests/runtime/fake_process.h"
+#include "tests/runtime/scratch_folder.h"
+#include "tests/support/catch.h"
+#include "tools/lib/bundle_maker.h"
+#include "tools/lib/tuner.h"
+
+namespace tessera {
+namespace {
+
+using kernels::jit::TuneAsk;
+using kernels::jit::TuneChoice;
+using kernels::jit::TuneScope;
+using kernels::jit::TuneSpace;
+
+/// The ops whose kernels leave a choice open.
+const std::vector<std::string> kTunable = {"transpose", "batched_transpose", "post_fwd"};
+
+const kernels::OpInfo& op_named(const std::string& name) {
+  return kernels::find_op(name);
+}
+
+TuneSpace space_of_two() {
+  return {.fields = {{"a", {1, 2, 3}}, {"b", {10, 20}}},
+          .standard =
+              [](const auto&) {
+                return TuneChoice{2, 20};
+              },
+          .is_legal = [](const auto&, const TuneChoice& c) { return c[0] * c[1] <= 40; }};
+}
+
+/// An op with a planted error: with {3, 10} its result differs, with {1, 20} it throws.
+kernels::OpInfo planted_op() {
+  static const TuneSpace space = space_of_two();
+  kernels::OpInfo op;
+  op.name = "planted";
+  op.family = "fake";
+  op.tensors = {{"x", kernels::Role::in, false, false, false, {"u8"}, {"H"}, "row_major"},
+                {"out", kernels::Role::out, false, false, false, {"u8"}, {"H"}, "row_major"}};
+  op.outputs = [](const kernels::Tensors&, const kernels::Params&) {
+    return std::vector<kernels::OutputInfo>{{"out", DType::u8, {4}, {1}, 4}};
+  };
+  op.run = [](const kernels::Tensors& tensors, const kernels::Params&, kernels::Stream) {
+    const TuneChoice choice = kernels::jit::choose("planted", space, {}, Device::cpu());
+    if (choice == TuneChoice{1, 20}) throw std::runtime_error("too many registers");
+    const uint8_t value = choice == TuneChoice{3, 10} ? 1 : 0;
+    std::memset(tensors.at("out").data, value, 4);
+  };
+  kernels::BenchCase example;
+  example.label = "H=4";
+  example.inputs = {{"x", DType::u8, {4}}};
+  op.examples = {example};
+  return op;
+}
+
+/// The process's runtime has these options while it lives.
+struct OnFakes {
+  explicit OnFakes(runtime::Options options) : process(fake, std::move(options)) {
+    runtime::Runtime::replace_instance(process.runtime.get());
+    kernels::jit::reload_tuned();
+  }
+  ~OnFakes() {
+    runtime::Runtime::replace_instance(nullptr);
+    kernels::jit::reload_tuned();
+  }
+  test::FakeCuda fake;
+  test::Process process;
+};
+
+runtime::TunedEntry entry_for(std::vector<int64_t> bucket, int64_t a, int64_t b) {
+  runtime::TunedEntry entry;
+  entry.key = {"x", 1, {{"bytes", 2}}, std::move(bucket), "NVIDIA T", 4, "sm_90a"};
+  entry.choice = {{"a", a}, {"b", b}};
+  entry.date = "2026-01-01";
+  return entry;
+}
+
+}  // namespace
+
+TEST_CASE("every candidate of every example gives the standard bits (U42)", "[tune][slow]") {
+  for (const std::string& name : kTunable) {
+    size_t num_candidates = 0;
+    const kernels::OpInfo& op = op_named(name);
+    for (const kernels::BenchCase& example : op.examples) {
+      const std::vector<TuneAsk> asks = tools::open_choices(op, example, {9, 0, 'a'});
+      CHECK(asks.size() == 1);
+      for (const TuneAsk& ask : asks) {
+        const auto checked = tools::check_candidates(op, example, ask, Device::cpu());
+        num_candidates += checked.size();
+        for (const tools::CheckedCandidate& one : checked) {
+          INFO(name << " " << example.label << ": "
+                    << runtime::to_string(named(*ask.space, one.choice)));
+          CHECK(one.problem.empty());
+          CHECK(!one.differs);
+        }
+      }
+    }
+    CHECK(num_candidates > 2 * op.examples.size());
+  }
+}
+
+TEST_CASE("every candidate of an example compiles without spills for five targets (U42)",
+          "[tune][slow]") {
+  try {
+    static_cast<void>(runtime::Runtime::instance().nvrtc());
+  } catch (const Error& error) {
+    TESSERA_SKIP(error.what());
+  }
+  const std::string name = GENERATE("transpose", "post_fwd");
+  const kernels::OpInfo& op = op_named(name);
+  const kernels::BenchCase& example = op.examples.at(1);
+  for (const char* word : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
+    const runtime::Target target = tools::target_of(word);
+    for (const TuneAsk& ask : tools::open_choices(op, example, target)) {
+      for (const TuneChoice& choice : candidates(*ask.space, ask.facts)) {
+        INFO(word << " " << runtime::to_string(named(*ask.space, choice)));
+        CHECK(tools::compile_problem(op, example, ask, choice, target) == "");
+      }
+    }
+  }
+}
+
+TEST_CASE("a candidate that changes a bit is found, whatever its time (T6)", "[tune]") {
+  const kernels::OpInfo op = planted_op();
+  tools::OpCall call(op, op.examples.at(0), Device::cpu(), 1);
+  const std::vector<TuneAsk> asks = tools::open_choices(call);
+  REQUIRE(asks.size() == 1);
+  const auto checked = tools::check_candidates(op, op.examples.at(0), asks[0], Device::cpu());
+  REQUIRE(checked.size() == 5);
+  for (const tools::CheckedCandidate& one : checked) {
+    CHECK(one.differs == (one.choice == TuneChoice{3, 10}));
+    CHECK(one.problem.empty() ==
+          (one.choice != TuneChoice{3, 10} && one.choice != TuneChoice{1, 20}));
+  }
+}
+
+TEST_CASE("candidates: the standard one first, then in order, legal ones only (T3)", "[tune]") {
+  const std::vector<TuneChoice> all = candidates(space_of_two(), {});
+  CHECK(all == std::vector<TuneChoice>{{2, 20}, {1, 10}, {1, 20}, {2, 10}, {3, 10}});
+  TuneSpace large = space_of_two();
+  large.fields[0].values.resize(200);
+  for (size_t i = 0; i < 200; ++i) large.fields[0].values[i] = static_cast<int64_t>(i);
+  large.is_legal = [](const auto&, const auto&) { return true; };
+  CHECK(candidates(large, {}).size() == 64);
+}
+
+TEST_CASE("a choice is a scope's, else the standard one on the CPU (T4)", "[tune]") {
+  static const TuneSpace space = space_of_two();
+  CHECK(kernels::jit::choose("x", space, {}, Device::cpu()) == TuneChoice{2, 20});
+  const uint64_t before = kernels::jit::tune_generation();
+  {
+    const TuneScope scope([](const TuneAsk& ask) {
+      return ask.op == "x" ? std::optional<TuneChoice>({3, 10}) : std::nullopt;
+    });
+    CHECK(kernels::jit::tune_generation() != before);  // memos of calls miss
+    CHECK(kernels::jit::choose("x", space, {}, Device::cpu()) == TuneChoice{3, 10});
+    CHECK(kernels::jit::choose("y", space, {}, Device::cpu()) == TuneChoice{2, 20});
+    const TuneScope wrong([](const TuneAsk&) { return TuneChoice{3, 20}; });
+    CHECK_THROWS_AS(kernels::jit::choose("x", space, {}, Device::cpu()), Error);
+  }
+  CHECK(kernels::jit::tune_generation() == before);
+  kernels::jit::reload_tuned();
+  CHECK(kernels::jit::tune_generation() != before);
+}
+
+TEST_CASE("a choice comes from the user's database, the nearest bucket first (T4, T10)", "[tune]") {
+  static const TuneSpace space = [] {
+    TuneSpace made = space_of_two();
+    made.bucket = [](const auto& facts) { return std::vector<int64_t>{facts.extents.at("T")}; };
+    return made;
+  }();
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  for (const runtime::TunedEntry& entry :
+       {entry_for({1}, 1, 10), entry_for({9}, 3, 10), entry_for({5}, 3, 20),  // not legal
+        entry_for({7}, 7, 10)}) {                                             // no value of a
+    REQUIRE(publish_tuned(options, entry).empty());
+  }
+  const auto ask = [&](int64_t tokens, int64_t sms = 4) {
+    TuneAsk made{"x", &space, {.spec = {{"bytes", 2}}, .extents = {{"T", tokens}}}};
+    made.facts.device = "NVIDIA T";
+    made.facts.num_sms = sms;
+    return find_choice(made);
+  };
+  {
+    const OnFakes process(options);
+    CHECK(ask(1).choice == TuneChoice{1, 10});
+    CHECK(ask(1).source == kernels::jit::TuneSource::user);
+    CHECK(ask(4).choice == TuneChoice{1, 10});
+    CHECK(ask(6).choice == TuneChoice{3, 10});
+    CHECK(ask(1, 2).source == kernels::jit::TuneSource::standard);  // a slice of the GPU
+    // Read once: later entries count after a reload.
+    runtime::TunedEntry newer = entry_for({1}, 2, 10);
+    newer.date = "2026-01-02";
+    REQUIRE(publish_tuned(options, newer).empty());
+    CHECK(ask(1).choice == TuneChoice{1, 10});
+    kernels::jit::reload_tuned();
+    CHECK(ask(1).choice == TuneChoice{2, 10});
+    CHECK(process.process.lines.empty());
+  }
+  options.tune = runtime::TuneMode::off;
+  const OnFakes process(options);
+  CHECK(ask(1).source == kernels::jit::TuneSource::standard);
+  CHECK(ask(1).choice == TuneChoice{2, 20});
+}
+
+TEST_CASE("a damaged database is warned of once and passed over (T10)", "[tune]") {
+  static const TuneSpace space = space_of_two();
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  REQUIRE(publish_tuned(options, entry_for({}, 1, 10)).empty());
+  std::ofstream(options.tune_dir + "/nvidia-t_4sm.json") << "[{";
+  const OnFakes process(options);
+  TuneAsk ask{"x", &space, {.spec = {{"bytes", 2}}}};
+  ask.facts.device = "NVIDIA T";
+  ask.facts.num_sms = 4;
+  for (int i = 0; i < 3; ++i) {
+    CHECK(find_choice(ask).source == kernels::jit::TuneSource::standard);
+    kernels::jit::reload_tuned();
+  }
+  REQUIRE(process.process.lines.size() == 1);
+  CHECK(process.process.lines[0].find("it is no JSON list of entries") != std::string::npos);
+}
+
+}  // namespace tessera
