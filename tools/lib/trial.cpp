@@ -35,6 +35,21 @@ double value_at(DType dtype, const std::byte* data, int64_t i) {
   }
 }
 
+void write(const TrialTensor& tensor, std::byte* data) {
+  const auto put = [&]<class T>(T) {
+    for (size_t i = 0; i < tensor.values.size(); ++i) {
+      const T value = static_cast<T>(tensor.values[i]);
+      std::memcpy(data + i * sizeof(T), &value, sizeof(T));
+    }
+  };
+  if (static_cast<int64_t>(tensor.values.size()) != num_elements(tensor.shape)) {
+    throw std::logic_error("an input of a trial has another number of values than elements");
+  }
+  if (tensor.dtype == DType::f32) return put(float{});
+  if (tensor.dtype == DType::i32) return put(int32_t{});
+  throw std::logic_error(fmt::format("given values of {}", name(tensor.dtype)));
+}
+
 }  // namespace
 
 void run(const ir::Kernel& kernel, std::vector<TrialTensor>& tensors, const std::string& device,
@@ -49,7 +64,8 @@ void run(const ir::Kernel& kernel, std::vector<TrialTensor>& tensors, const std:
     const int64_t size = count * bytes(tensor.dtype);
     memory.emplace_back(on, size);
     if (!tensor.is_output) {
-      const HostBuffer values = random_tensor(tensor.dtype, count, ++seed);
+      HostBuffer values = random_tensor(tensor.dtype, count, ++seed);
+      if (!tensor.values.empty()) write(tensor, values.data());
       memory.back().upload(values.bytes());
     }
     views.push_back({memory.back().data(), tensor.dtype, tensor.shape, on});

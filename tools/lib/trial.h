@@ -15,7 +15,7 @@
 
 namespace tessera::tools {
 
-/// A tensor of an example: an input with random values, or an output.
+/// A tensor of an example: an input with the values given (of f32 or i32) or random ones, or an output.
 struct TrialTensor {
   DType dtype;
   Dims shape;
