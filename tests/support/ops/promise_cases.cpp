@@ -158,7 +158,9 @@ PromiseCase gate(const std::string& label, const Routing& routing, const std::st
 std::vector<std::string> PromiseCase::reports() const {
   constexpr size_t kPrefix = 9;  // "tessera: "
   if (refusal.empty() || !is_reported) return {};
-  return {refusal.substr(kPrefix, refusal.find('\n') - kPrefix)};
+  std::string report = refusal.substr(kPrefix, refusal.find('\n') - kPrefix);
+  if (!part.empty()) report.replace(0, op.size(), part);
+  return {report};
 }
 
 std::vector<PromiseCase> promise_cases() {

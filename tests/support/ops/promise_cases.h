@@ -17,6 +17,7 @@ struct PromiseCase {
   kernels::Params params;
   std::string refusal;      // of a CPU call, whole; empty: the promise is kept
   bool is_reported = true;  // by the kernels, too; by its first line
+  std::string part = {};    // of a composition: the op whose kernel reports it
 
   /// What the kernels report, without the name of the library.
   std::vector<std::string> reports() const;

@@ -131,6 +131,13 @@ std::string out_of_plan(const std::string& op, const std::string& expected,
          "\n  got       " + got;
 }
 
+PromiseCase prefill(const std::string& label, double row, double slot, const std::string& refusal) {
+  PromiseCase test = window("compress_prefill", label, {row, 7, 0, -1, -1, -1, 0, 0}, refusal);
+  test.inputs["write_plan"] = tensor_of(DType::i32, {1, 2}, {3, slot});
+  test.part = slot > 7 ? "compress_state_write" : "compress_fwd";
+  return test;
+}
+
 std::vector<PromiseCase> compressor_promise_cases() {
   std::vector<PromiseCase> cases;
   for (const char* op : {"compress_fwd", "compress_store"}) {
@@ -158,6 +165,22 @@ std::vector<PromiseCase> compressor_promise_cases() {
                          "tessera: compress_store: argument 'cos_sin' has too few rows\n"
                          "  expected  a row of position 12\n"
                          "  got       9 rows"));
+  cases.push_back(window("compress_decode_store", "a location beyond the cache",
+                         {0, 7, 8, 0, 4, 5, 0, 0},
+                         out_of_plan("compress_decode_store", "-1, or 0 .. 4", "5 at [0, 5]")));
+  cases.push_back(window("compress_decode_store", "a position without an angle",
+                         {0, 15, 8, 0, 4, 4, 0, 0},
+                         "tessera: compress_decode_store: argument 'cos_sin' has too few rows\n"
+                         "  expected  a row of position 12\n"
+                         "  got       9 rows"));
+  cases.push_back(prefill("a window and a row in range", 7, 3, ""));
+  cases.push_back(prefill("a row beyond x", 8, 3,
+                          out_of_plan("compress_prefill", "-1, or 7 .. 7", "8 at [0, 0]")));
+  cases.push_back(prefill("a slot beyond the state", 7, 8,
+                          "tessera: compress_prefill: argument 'write_plan' has a value out of "
+                          "range\n"
+                          "  expected  -1, or 0 .. 7\n"
+                          "  got       8 at [0, 1]"));
   cases.push_back(write("slots in range, and padding", {3, 7, -1, -1}, ""));
   cases.push_back(write("a slot beyond the state", {3, 8, -1, -1},
                         "tessera: compress_state_write: argument 'write_plan' has a value out of "
