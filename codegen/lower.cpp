@@ -17,6 +17,7 @@
 #include "codegen/passes/check_iterations.h"
 #include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_conversions.h"
+#include "codegen/passes/choose_copies.h"
 #include "codegen/passes/choose_products.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
@@ -55,7 +56,7 @@ struct Lowering {
   Program program;
   std::vector<VarRef> uniform;  // the same for the whole block by construction
   struct Notes {                // for explain()
-    std::vector<std::string> products, pipelines, accesses, arena, barriers;
+    std::vector<std::string> products, pipelines, copies, accesses, arena, barriers;
   } notes;
 };
 
@@ -96,6 +97,8 @@ constexpr Pass kPasses[] = {
     {"choose_products", [](Lowering& l) { choose_products(l.kernel, l.target, l.notes.products); },
      kRecorded},
     {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); },
+     kSerial},
+    {"choose_copies", [](Lowering& l) { choose_copies(l.kernel, l.target, l.notes.copies); },
      kSerial},
     {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},
     {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }, kCounted},
@@ -236,6 +239,7 @@ std::string explain(const ir::Kernel& kernel, Target target) {
   std::string text;
   append(text, "products", lowered.notes.products);
   append(text, "pipelines", lowered.notes.pipelines);
+  append(text, "copies", lowered.notes.copies);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
   append(text, "warnings: uncoalesced accesses", lowered.layouts.uncoalesced);

@@ -241,6 +241,16 @@ class Printer {
     line(fmt::format("bulk copy {}{} = {}{}{}", text(copy.to), where, text(copy.from),
                      facts(copy.from), signal));
   }
+  void print(const TensorCopy& copy) {
+    const std::string where =
+        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
+    const std::string signal =
+        copy.mbarrier.array
+            ? fmt::format(", mbarrier {}{}", text(copy.mbarrier), copy.expects ? ", expected" : "")
+            : std::string();
+    line(fmt::format("tensor copy {}{} = {}{}{}", text(copy.to), where, copy.map->name,
+                     list(copy.coordinates), signal));
+  }
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
   void print(const WarpBarrier&) { line("warp barrier"); }
@@ -350,6 +360,12 @@ std::string Printer::program(const Program& program) {
       line(fmt::format("{} {}: {}", is_dim ? "dim" : "scalar", begin(*param.var),
                        tessera::name(param.var->type)));
     }
+  }
+  for (const TensorMapRef& map : program.maps) {
+    const std::string swizzle =
+        map->swizzle > 0 ? fmt::format(", swizzle {}", map->swizzle) : std::string();
+    line(fmt::format("map {}: {} strides {} box [{}]{}", map->name, name_of(*map->tensor),
+                     list(map->strides), fmt::join(map->box, ", "), swizzle));
   }
   for (const VarRef& block : program.blocks) {
     line(fmt::format("{}: block index {}", begin(*block), "xyz"[block->axis]));

@@ -5,92 +5,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "codegen/thread_group.h"
+#include "codegen/thread_ir/memory.h"
 #include "dsl/base/target.h"
 #include "dsl/ir/expr.h"
 #include "dsl/ir/tile.h"
-#include "dsl/layout/swizzle.h"
 
 namespace tessera::codegen {
-
-using ir::Expr;
-using ir::VarRef;
-
-enum class ArraySpace : uint8_t {
-  global,
-  shared,
-  cluster,  // shared memory of a block of the same cluster
-  registers
-};
-
-/// Memory that an access names. Identity is the object.
-struct Array {
-  std::string name;
-  DType dtype = DType::f32;
-  ArraySpace space = ArraySpace::registers;
-  int64_t size = 0;           // registers, shared: elements. global: unknown here
-  int64_t shared_offset = 0;  // shared: byte offset in the arena
-  std::vector<Expr> shape;    // logical extents, for checks and messages; empty: flat
-  bool read_only = false;     // global: this kernel never writes to it by this name
-  bool may_alias = false;     // global: other arrays may be the same memory, and be written
-  // For messages: the author's name if it is another, leading dimensions that he does not know, and, for
-  // the registers of a fragment, where its elements are.
-  std::string stands_for = {};
-  int num_version_dims = 0;
-  std::shared_ptr<const layout::Layout> layout = {};
-  Expr address;  // global: of the first element, where a Declare binds it; null = a parameter
-  // Bytes: of the address of a global array that has one, of the offset in the arena.
-  int64_t align = 1;
-  // shared: how rows (the leading dimensions together) and columns become offsets; arrange_shared chooses
-  // one where none is given.
-  std::optional<layout::Swizzle> swizzle = {};
-  // cluster: the rank of the owner, where a Declare binds it, and what stands in the same place of this
-  // block's memory.
-  Expr block;
-  std::shared_ptr<const Array> mine;
-  // shared: of mbarriers (u64), how many arrivals end a phase; 0 = data.
-  int arrivals = 0;
-  SourceLoc loc;
-
-  /// True if the elements are mbarriers. Only the mbarrier statements and bulk copies name them.
-  bool is_mbarriers() const { return arrivals > 0; }
-  /// Global memory that this kernel never writes.
-  bool is_constant() const { return space == ArraySpace::global && read_only && !may_alias; }
-};
-using ArrayRef = std::shared_ptr<const Array>;
-inline const std::string& authors_name(const Array& array) {
-  return array.stands_for.empty() ? array.name : array.stands_for;
-}
-
-/// `width` consecutive elements of a register array from `base` on. `base` is a constant once the
-/// loops around it are unrolled.
-struct Slice {
-  ArrayRef array;
-  Expr base;
-};
-
-/// How an access was shown to be in bounds.
-enum class Bounds : uint8_t { proved, guarded, unchecked };
-std::string_view name(Bounds bounds);
-
-/// `width` consecutive elements at element `offset`. The byte address is a multiple of width *
-/// element size: proved from declared alignments, never assumed. `indices` are the logical indices
-/// of the first element, the vector runs along the last dimension of `array->shape` with stride 1
-/// (empty for register arrays).
-struct Access {
-  ArrayRef array;
-  Expr offset;  // i64 for global arrays, i32 otherwise
-  std::vector<Expr> indices;
-  int width = 1;
-  Bounds bounds = Bounds::proved;
-  Expr guard;                                 // boolean; null = always
-  ir::CacheHint cache = ir::CacheHint::none;  // global
-};
 
 struct Stmt;
 using Body = std::vector<Stmt>;
@@ -280,6 +205,21 @@ struct BulkCopy {
 
   int64_t bytes() const { return int64_t{from.width} * bits(from.array->dtype) / 8; }
 };
+/// Starts copying a box of a tensor to shared memory, where its rows follow each other with the swizzle of the
+/// map. What is outside of the tensor is zero and counts as copied. All lanes of the warp name the same box;
+/// lane 0 starts the copy. It is in `to` when the current phase of `mbarrier` has ended.
+///
+/// Until lower_bulk_copies the box is a whole tile, in the layout of its array, and there is no mbarrier; the
+/// copy belongs to a group, as a BulkCopy does. From sm_90 on.
+struct TensorCopy {
+  TensorMapRef map;
+  std::vector<Expr> coordinates;  // i32, of the first element of the box
+  Access to;                      // its first 16 bytes
+  Access mbarrier = {};
+  bool expects = false;  // see BulkCopy
+
+  int64_t bytes() const { return map->elements() * bits(map->tensor->dtype) / 8; }
+};
 /// Threads that meet the condition leave the kernel.
 struct Return {
   Expr condition;
@@ -362,7 +302,7 @@ struct Stmt {
                ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
                Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
                AsyncCopy, AsyncCommit, AsyncWait, Return, MbarrierInit, MbarrierExpect,
-               MbarrierArrive, MbarrierWait, BulkCopy>
+               MbarrierArrive, MbarrierWait, BulkCopy, TensorCopy>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it
@@ -379,8 +319,9 @@ struct Program {
   std::string name;
   Target target;  // none: every target compiles the text
   std::vector<Param> params;
-  std::vector<Expr> grid;  // 1 to 3 extents over dims and scalars
-  VarRef thread;           // thread index in the block
+  std::vector<TensorMapRef> maps;  // parameters too, after the others
+  std::vector<Expr> grid;          // 1 to 3 extents over dims and scalars
+  VarRef thread;                   // thread index in the block
   std::vector<VarRef> blocks;
   int threads = 128;
   int min_blocks_per_sm = 0;

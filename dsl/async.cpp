@@ -23,7 +23,9 @@ AsyncToken Builder::copy_async(const Ref& from, const Ref& to, SourceLoc loc) {
         std::string(name(source.dtype)), std::string(name(target.dtype)),
         "use k.copy, or convert when the tile is read");
   }
-  copy(from, to, ir::CopyMode::async, {}, loc);
+  ir::Copy terms;
+  terms.mode = ir::CopyMode::async;
+  copy(from, to, std::move(terms), loc);
   const int group = recorder_->async_groups++;
   recorder_->add({ir::AsyncCommit{group}, loc});
   return {group, recorder_->scope()};

@@ -52,9 +52,12 @@ struct LaunchOptions {
   int cluster = 1;
 };
 
-/// What a copy reads outside of a tensor.
+/// What a copy reads outside of a tensor, and who copies.
 struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype; reads outside a global tensor give it
+  /// What carries out a copy that a pipelined loop issues ahead. Engine::tensor fails with COPY_ENGINE,
+  /// naming the first condition, where a tensor copy is impossible.
+  ir::Engine engine = ir::Engine::automatic;
 };
 
 /// An asynchronous copy in flight; see Builder::copy_async.
@@ -450,7 +453,7 @@ class TESSERA_API Builder {
             PipelineOptions pipeline = {.stages = 0});
   void parallel_loop(std::vector<int64_t> extents,
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc);
-  void copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside, SourceLoc loc);
+  void copy(const Ref& from, const Ref& to, ir::Copy terms, SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
              bool is_output, SourceLoc loc);
   void persistent_loop(std::vector<Arg> tiles,

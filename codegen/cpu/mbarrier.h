@@ -12,13 +12,14 @@
 namespace tessera::codegen::cpu {
 
 struct Mbarrier {
-  /// A bulk copy in flight.
+  /// A bulk or tensor copy in flight.
   struct Copy {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     int64_t bytes = 0;
     int32_t statement = 0;
     int thread = 0;
+    std::vector<std::byte> box = {};  // of a tensor copy: what it writes; `from` is null
   };
   /// Who did something last, and where; statement 0 = nobody.
   struct Event {

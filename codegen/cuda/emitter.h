@@ -60,6 +60,7 @@ class Emitter {
   void print(const MbarrierArrive& arrive);
   void print(const MbarrierWait& wait);
   void print(const BulkCopy& copy);
+  void print(const TensorCopy& copy);
   std::string copy_address(const Access& access);
   std::string mbarrier(const Access& at);
 

@@ -24,7 +24,8 @@ struct MemoryEffect {
   Proxy proxy = Proxy::generic;
   Group by = Group::thread;  // who may touch the elements that one thread names
   const SharedMatrix* matrix =
-      nullptr;  // of which `access` is the beginning; null: the access is all
+      nullptr;                      // of which `access` is the beginning; null: the access is all
+  const TensorCopy* box = nullptr;  // the same
 };
 
 /// What becomes of the registers that a statement reads.

@@ -255,6 +255,8 @@ class Verifier : EffectReceiver {
       verify_copy(*bulk);
       require(bulk->bytes() % 16 == 0, "a bulk copy moves whole pieces of 16 bytes",
               fmt::format("{} bytes", bulk->bytes()));
+    } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
+      verify_tensor_copy(*tile);
     } else if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
       require(is_integer(wait->phase->type), "a phase is an integer", to_string(wait->phase));
     } else if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) {
@@ -266,6 +268,36 @@ class Verifier : EffectReceiver {
   void verify_copy(const Copy& copy) const {
     require(copy.from.array->dtype == copy.to.array->dtype && !copy.to.guard,
             "a copy in flight neither converts nor skips", copy.to.array->name);
+  }
+
+  void verify_tensor_copy(const TensorCopy& copy) const {
+    constexpr size_t kMostDimensions = 5;
+    constexpr int64_t kMostExtent = 256;
+    const TensorMap& map = *copy.map;
+    const Array& tensor = *map.tensor;
+    const size_t rank = map.box.size();
+    require(std::find(program_.maps.begin(), program_.maps.end(), copy.map) != program_.maps.end(),
+            "a tensor copy has a map of the program", map.name);
+    require(tensor.is_constant(), "a tensor map is of a tensor that the kernel does not write",
+            tensor.name);
+    require(rank >= 1 && rank <= kMostDimensions && copy.coordinates.size() == rank &&
+                map.strides.size() == rank && tensor.shape.size() == rank,
+            "a tensor copy has 1 to 5 coordinates, one per dimension", map.name);
+    require(std::all_of(map.box.begin(), map.box.end(),
+                        [](int64_t e) { return e >= 1 && e <= kMostExtent; }),
+            "a box has extents of 1 to 256", map.name);
+    const int64_t row = map.box.back() * bits(tensor.dtype) / 8;
+    require(row % 16 == 0 && (map.swizzle == 0 || row <= map.swizzle),
+            "rows of a box are multiples of 16 bytes, no wider than the swizzle",
+            fmt::format("{}: {} bytes", map.name, row));
+    require(std::all_of(copy.coordinates.begin(), copy.coordinates.end(),
+                        [](const Expr& c) { return c->type == DType::i32; }),
+            "coordinates are i32", map.name);
+    require(copy.to.array->dtype == tensor.dtype && !copy.to.guard,
+            "a copy in flight neither converts nor skips", copy.to.array->name);
+    if (!expected_.is_shared_placed) return;
+    require(copy.to.array->shared_offset % (map.swizzle > 0 ? 8 * map.swizzle : 128) == 0,
+            "the target of a tensor copy begins where its pattern does", copy.to.array->name);
   }
 
   /// What an mbarrier statement names are mbarriers, and nothing else does.
@@ -282,6 +314,11 @@ class Verifier : EffectReceiver {
       const bool is_lowered = at != nullptr && !copy->from.guard;
       require(is_lowered || !expected_.are_bulk_copies_lowered,
               "a bulk copy names its mbarrier and has no guard", copy->to.array->name);
+    }
+    if (const auto* copy = std::get_if<TensorCopy>(&stmt.node)) {
+      if (copy->mbarrier.array) at = &copy->mbarrier;
+      require(at != nullptr || !expected_.are_bulk_copies_lowered,
+              "a tensor copy names its mbarrier", copy->to.array->name);
     }
     is_at_mbarrier_ = at != nullptr;
     if (at == nullptr) return;
