@@ -226,30 +226,28 @@ class Printer {
     line(fmt::format("mbarrier expect {}, {} bytes", text(expect.at), expect.bytes));
   }
   void print(const MbarrierArrive& arrive) {
-    line(fmt::format("mbarrier arrive {}", text(arrive.at)));
+    line(fmt::format("mbarrier arrive {}{}", text(arrive.at),
+                     arrive.after_copies ? ", after copies" : ""));
   }
   void print(const MbarrierWait& wait) {
     line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
   }
+  template <class Copy>
+  std::string signal(const Copy& copy) {
+    return copy.mbarrier.array ? fmt::format(", mbarrier {}{}", text(copy.mbarrier),
+                                             copy.expects ? ", expected" : "")
+                               : std::string();
+  }
+  std::string target(const Access& to) {
+    return text(to) + (to.offset ? std::string() : fmt::format(" at {}", list(to.indices)));
+  }
   void print(const BulkCopy& copy) {
-    const std::string where =
-        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
-    const std::string signal =
-        copy.mbarrier.array
-            ? fmt::format(", mbarrier {}{}", text(copy.mbarrier), copy.expects ? ", expected" : "")
-            : std::string();
-    line(fmt::format("bulk copy {}{} = {}{}{}", text(copy.to), where, text(copy.from),
-                     facts(copy.from), signal));
+    line(fmt::format("bulk copy {} = {}{}{}", target(copy.to), text(copy.from), facts(copy.from),
+                     signal(copy)));
   }
   void print(const TensorCopy& copy) {
-    const std::string where =
-        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
-    const std::string signal =
-        copy.mbarrier.array
-            ? fmt::format(", mbarrier {}{}", text(copy.mbarrier), copy.expects ? ", expected" : "")
-            : std::string();
-    line(fmt::format("tensor copy {}{} = {}{}{}", text(copy.to), where, copy.map->name,
-                     list(copy.coordinates), signal));
+    line(fmt::format("tensor copy {} = {}{}{}", target(copy.to), copy.map->name,
+                     list(copy.coordinates), signal(copy)));
   }
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }
@@ -266,6 +264,7 @@ class Printer {
       std::string head =
           fmt::format("{}: threads {} .. +{}", role.name, role.threads.first, role.threads.count);
       if (role.thread) head += fmt::format(" as {}", begin(*role.thread));
+      if (role.registers > 0) head += fmt::format(", {} registers", role.registers);
       line(head);
       body(role.body);
       taken_ = taken;
@@ -375,8 +374,13 @@ std::string Printer::program(const Program& program) {
   for (const ArrayRef& array : program.shared) {
     const std::string arrivals =
         array->is_mbarriers() ? fmt::format(", mbarriers of {} arrivals", array->arrivals) : "";
-    line(fmt::format("shared {}: {}{} at byte {}{}", begin(*array), tessera::name(array->dtype),
-                     list(array->shape), array->shared_offset, arrivals));
+    using Part = Array::RingPart;
+    const char* part = array->ring_part == Part::full    ? " full"
+                       : array->ring_part == Part::empty ? " empty"
+                                                         : "";
+    const std::string ring = array->ring >= 0 ? fmt::format(", ring {}{}", array->ring, part) : "";
+    line(fmt::format("shared {}: {}{} at byte {}{}{}", begin(*array), tessera::name(array->dtype),
+                     list(array->shape), array->shared_offset, arrivals, ring));
   }
   for (const ArrayRef& array : undeclared_registers(program.body)) {
     line(fmt::format("undeclared registers {}: {}[{}]", begin(*array), tessera::name(array->dtype),

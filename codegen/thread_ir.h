@@ -10,12 +10,39 @@
 #include <vector>
 
 #include "codegen/thread_group.h"
-#include "codegen/thread_ir/memory.h"
+#include "codegen/thread_ir/array.h"
 #include "dsl/base/target.h"
 #include "dsl/ir/expr.h"
 #include "dsl/ir/tile.h"
 
 namespace tessera::codegen {
+
+using ir::VarRef;
+
+/// `width` consecutive elements of a register array from `base` on. `base` is a constant once the
+/// loops around it are unrolled.
+struct Slice {
+  ArrayRef array;
+  Expr base;
+};
+
+/// How an access was shown to be in bounds.
+enum class Bounds : uint8_t { proved, guarded, unchecked };
+std::string_view name(Bounds bounds);
+
+/// `width` consecutive elements at element `offset`. The byte address is a multiple of width *
+/// element size: proved from declared alignments, never assumed. `indices` are the logical indices
+/// of the first element, the vector runs along the last dimension of `array->shape` with stride 1
+/// (empty for register arrays).
+struct Access {
+  ArrayRef array;
+  Expr offset;  // i64 for global arrays, i32 otherwise
+  std::vector<Expr> indices;
+  int width = 1;
+  Bounds bounds = Bounds::proved;
+  Expr guard;                                 // boolean; null = always
+  ir::CacheHint cache = ir::CacheHint::none;  // global
+};
 
 struct Stmt;
 using Body = std::vector<Stmt>;
@@ -146,12 +173,16 @@ struct RoleBodies {
     ThreadGroup threads;
     VarRef thread;  // of the group, from 0; null = not wanted
     Body body;
+    /// Registers of each thread on sm_90a; 0 = as launched. All warps of the groups of four warps that the role
+    /// begins ask for them: no other role has threads there.
+    int registers = 0;
   };
   std::vector<Role> roles;
 };
 /// Starts copying `from.width` elements from global to shared memory. They are in `to` after a wait
 /// for their group and must not be touched before. 4, 8 or 16 bytes, one dtype. Where the guard of
-/// `from` is false zeros are written; `to` has none.
+/// `from` is false zeros are written; `to` has none. Copies to a tile of a ring belong to no group: see
+/// MbarrierArrive.
 struct AsyncCopy {
   Access from, to;
 };
@@ -178,9 +209,11 @@ struct MbarrierExpect {
   Access at;  // one mbarrier
   int64_t bytes = 0;
 };
-/// One arrival at the current phase.
+/// One arrival at the current phase; `after_copies`: once the copies into the ring of the mbarrier that this
+/// thread has started (AsyncCopy) are there.
 struct MbarrierArrive {
   Access at;
+  bool after_copies = false;
 };
 /// Waits until phase `phase` has ended. What was copied in it, and what other threads wrote before
 /// their arrivals, is there afterwards. The hardware compares the parity of the phase alone, so a

@@ -16,7 +16,7 @@ bool is_i32_or_i64(DType type) {
   return type == DType::i32 || type == DType::i64;
 }
 
-/// Both operands with one dtype: a literal takes the other's, i32 widens to i64.
+/// Converts both operands to one dtype: a literal takes the other's, i32 widens to i64.
 std::pair<Value, Value> unify(const Arg& a, const Arg& b, const char* what) {
   Recorder* recorder = recorder_of(a, b);
   if (a.is_literal() && !b.is_literal()) return {a.as(b.value().dtype(), recorder), b.value()};

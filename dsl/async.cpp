@@ -1,4 +1,4 @@
-// Builder: copies that go on in the background, and leaving early.
+// Builder: asynchronous copies and early exit.
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Builder: blocks that run together, and each other's shared memory.
+// Builder: clusters and distributed shared memory (DSMEM).
 
 #include <fmt/format.h>
 

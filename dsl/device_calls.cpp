@@ -1,5 +1,4 @@
-// Builder: assertions, printing, CUDA functions of the author's own, and the order of kernels in a
-// stream.
+// Builder: assertions, printing, the author's CUDA functions, and programmatic dependent launch.
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Recorder: which elements have been written since they were named.
+// Recorder: detects elements written after they were named.
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 namespace tessera::dsl {
 namespace {
 
-/// b - a where it is the same for all values of their variables.
+/// b - a if it is constant.
 std::optional<int64_t> distance(const ir::Expr& a, const ir::Expr& b) {
   struct Sum {
     ir::Expr base;  // null = 0
@@ -40,14 +40,14 @@ std::optional<int64_t> distance(const ir::Expr& a, const ir::Expr& b) {
   return to.constant - from.constant;
 }
 
-/// True if both may hold one element; they are parts of one storage.
+/// True if two regions of one storage may share an element.
 bool may_overlap(const ir::Region& a, const ir::Region& b) {
   if (a.buffer->id != b.buffer->id) return true;  // views of other shapes, or of another block
   for (size_t d = 0; d < a.offsets.size(); ++d) {
     const std::optional<int64_t> apart = distance(a.offsets[d], b.offsets[d]);
     if (!apart) continue;
     const auto extent = [&](const ir::Region& region) -> int64_t {
-      const ir::Expr& e = region.extents[d];  // an index has none
+      const ir::Expr& e = region.extents[d];  // an index has no extent
       return !e ? 1 : ir::is_constant(e) ? e->integer : INT64_MAX;
     };
     if (*apart >= extent(a) || -*apart >= extent(b)) return false;
@@ -105,7 +105,7 @@ void Recorder::note_write(const ir::Region& region, int name, SourceLoc loc) {
   const int storage = storage_of(*region.buffer).id;
   has_effect = has_effect || region.buffer->space == ir::Space::global;
   writes_[storage].push_back({region, name, loc});
-  // The next iteration of a loop reads what this one writes.
+  // The next iteration of a loop reads what this iteration writes.
   size_t end = reads_.size();
   for (auto loop = loops_.rbegin(); loop != loops_.rend(); ++loop) {
     for (size_t i = loop->reads; i < end; ++i) {

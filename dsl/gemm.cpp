@@ -8,7 +8,7 @@
 namespace tessera::dsl {
 namespace {
 
-/// Elements of an operand that one instruction takes along k: 32 bytes.
+/// Elements along k that one instruction takes of an operand: 32 bytes.
 int64_t step_of(DType operand) {
   return 256 / bits(operand);
 }
@@ -25,7 +25,7 @@ DType product_dtype(const Recorder& r, DType a, DType b, SourceLoc loc) {
   return DType::f32;
 }
 
-/// The extents of a tile of this rank.
+/// The extents of a tile of rank `rank`.
 std::vector<int64_t> matrix_shape(const Recorder& r, const Ref& ref, const char* role, size_t rank,
                                   SourceLoc loc) {
   std::vector<int64_t> extents;
@@ -55,20 +55,20 @@ void require_space(const Recorder& r, const Ref& ref, const char* role, bool sha
          shared ? "copy it into k.shared(...) first" : "");
 }
 
-/// Every grid of the block's warps that divides the product, the least operand traffic per warp
-/// first; of equal ones the one with more rows.
+/// All grids of the block's warps that divide the product, ordered by operand traffic per warp,
+/// then by more rows.
 layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const GemmOptions& options,
                               SourceLoc loc) {
-  if (r.kernel.threads % 32 != 0) {
+  if (r.num_threads() % 32 != 0) {
     r.fail("PARTIAL_WARP", "a gemm needs whole warps", loc, "a block size that is a multiple of 32",
-           fmt::format("{} threads", r.kernel.threads));
+           fmt::format("{} threads", r.num_threads()));
   }
   const int64_t depths = options.warp_depths;
-  if (depths < 1 || r.kernel.threads / 32 % depths != 0) {
+  if (depths < 1 || r.num_threads() / 32 % depths != 0) {
     r.fail("GEMM", "warp_depths does not divide the warps of the block", loc,
-           fmt::format("a divisor of {}", r.kernel.threads / 32), fmt::format("{}", depths));
+           fmt::format("a divisor of {}", r.num_threads() / 32), fmt::format("{}", depths));
   }
-  const int64_t warps = r.kernel.threads / 32 / depths;
+  const int64_t warps = r.num_threads() / 32 / depths;
   layout::WarpGrid best{0, 0, depths};
   for (int64_t rows = warps; rows > 0; --rows) {
     if (warps % rows != 0) continue;

@@ -1,4 +1,4 @@
-// Recorder: what is certain of the indices of the loops around a statement.
+// Recorder: index ranges that are certain for the loops around a statement.
 
 #include <fmt/format.h>
 
@@ -49,14 +49,14 @@ std::vector<Recorder::Corner> Recorder::corners(const ir::Expr& e) const {
 
 void Recorder::check_one_writer(const ir::ElementStore& store, SourceLoc loc) const {
   const ir::Space space = store.buffer->space;
-  // Threads have variables of their own, and fragments may keep such iterations in one thread.
+  // Threads have their own variables, and a layout may keep such iterations in one thread.
   const bool seen_by_others =
       space == ir::Space::global || space == ir::Space::shared || space == ir::Space::cluster;
   if (!seen_by_others) return;
   std::vector<ir::VarRef> used;
   for (const ir::Expr& index : store.indices) ir::collect_vars(index, used);
   for (const ir::VarRef& var : used) {
-    // What the thread or the iteration has computed may differ from one to the next.
+    // Values computed by the thread or the iteration may differ between iterations.
     if (var->kind == ir::VarKind::thread || var->kind == ir::VarKind::value) return;
   }
   const auto shared = std::find_if(iterations_.begin(), iterations_.end(), [&](const auto& it) {

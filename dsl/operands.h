@@ -1,5 +1,5 @@
 #pragma once
-// What operands and operations share: errors at the author's line, results.
+// Errors and results of operations, at the author's line.
 
 #include <string>
 
@@ -7,13 +7,13 @@
 
 namespace tessera::dsl {
 
-/// Throws the program error `code` at the author's line. `recorder` gives the kernel's name; null for a
-/// value that no kernel has yet.
+/// Throws the program error `code` at the author's line. `recorder` supplies the kernel's name; null
+/// for a value that belongs to no kernel.
 [[noreturn]] void operand_error(Recorder* recorder, const char* code, std::string what,
                                 SourceLoc loc, std::string expected = {}, std::string got = {},
                                 std::string hint = {});
 
-/// The result of an operation of the author's. EXPRESSION_SIZE if it is too large.
+/// The result of an author's operation. EXPRESSION_SIZE if it is too large.
 Value made(Recorder* recorder, ir::Expr e);
 
 inline std::string word(DType type) {

@@ -39,7 +39,7 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
   node.step = ir::cast(DType::i32, r.kernel.grid[0]);
   node.label = "persistent";
   node.body = r.record_loop(loc, Recorder::Runs::under_condition, [&] {
-    // The walk begins at the block index but reaches every tile.
+    // The index starts at the block index but reaches every tile.
     node.vars.push_back(
         r.new_var("tile", DType::i32, ir::VarKind::loop, loc, ir::index(0), end.expr()));
     const Value tile(&r, ir::var(node.vars[0]));

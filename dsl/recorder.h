@@ -1,6 +1,6 @@
 #pragma once
-// What a Builder has recorded so far: the kernel, the open bodies and the scopes that values may be
-// used in. Private to the room; authors use Builder.
+// The recorded state of a Builder: the kernel, the open bodies and the scopes in which values may
+// be used. Private to the room; authors use Builder.
 
 #include <map>
 #include <set>
@@ -17,9 +17,9 @@ namespace tessera::dsl {
 
 // The passes recurse into expressions and bodies. These limits keep them within the small stacks of
 // threads: tests/codegen/lowering_cost_test.cpp lowers the deepest program on one.
-constexpr int kMaxExpressionDepth = 256;     // operations in a row, each on the result of another
-constexpr int kMaxExpressionSize = 1 << 16;  // operations in all: x = x + x doubles them each time
-constexpr int kMaxNesting = 64;              // loops and branches inside each other
+constexpr int kMaxExpressionDepth = 256;     // depth of dependent operations
+constexpr int kMaxExpressionSize = 1 << 16;  // operations in one value; x = x + x doubles them
+constexpr int kMaxNesting = 64;              // nested loops and branches
 
 class Recorder {
  public:
@@ -28,9 +28,13 @@ class Recorder {
   ir::Kernel kernel;
   bool launched = false;
   bool finished = false;
-  int parallel_depth = 0;  // parallel loops around the statement being recorded
-  int thread_depth = 0;    // conditions and bounds around it that use the thread index
+  const ir::Roles::Role* role = nullptr;  // whose body is recorded
+  std::vector<int> turns;                 // rings that are filled or taken around the statement
+  int parallel_depth = 0;                 // parallel loops around the statement being recorded
+  int thread_depth = 0;  // conditions and bounds around it that use the thread index
 
+  /// Threads that run the statement being recorded: of the role, or of the block.
+  int num_threads() const { return role != nullptr ? role->count : kernel.threads; }
   /// Throws an Error of kind program at `loc`.
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
                          std::string expected = {}, std::string got = {}, std::string hint = {},
@@ -41,53 +45,53 @@ class Recorder {
   Ref new_buffer(ir::Buffer buffer);
   /// A fragment of the shape and dtype of `region`.
   Ref fragment_like(const ir::Region& region, SourceLoc loc);
-  /// A Var of new_var() with what is known of it by now.
+  /// A copy of a Var with what is known of it by now.
   ir::VarRef updated(ir::Var var);
-  /// Lowers the bounds of dims so that no i32 step of `e`, an extent or a grid, exceeds
-  /// kLargestExtent. The host checks the bounds of dims on every call.
+  /// Tightens the bounds of dims so that no i32 step of `e`, an extent or a grid, exceeds
+  /// kLargestExtent. The host checks these bounds on every call.
   void bound_dims(const ir::Expr& e, int64_t most = ir::kLargestExtent);
-  /// The same for the extent of a grid. A scalar that is one is within what the host launches.
+  /// Does the same for the extent of a grid. A scalar extent is within what the host launches.
   void bound_grid(const ir::Expr& extent, int axis);
-  /// Appends a statement to the innermost open body, after checking that a launch was declared and
-  /// that each value is still in scope. `name` is the number of the name that an element is written by.
+  /// Appends a statement to the innermost open body. Checks that a launch was declared and that each
+  /// value is in scope. `name` is the number of the name that the statement writes an element by.
   void add(ir::Stmt stmt, int name = 0);
-  /// Reads an element: records the load, gives the bound value.
+  /// Records the load of an element and returns the bound value.
   Value load(const ir::Region& element, SourceLoc loc);
   void store(const ir::Region& element, const Value& value, SourceLoc loc, int name = 0);
 
-  /// Gives an element of the buffer a name, from here on.
+  /// Names an element of the buffer from here on.
   int new_name(const ir::Buffer& buffer);
-  /// Gives the element another name, as fresh as the first.
+  /// Adds a name for the same element, as fresh as the first.
   int copy_name(int name);
-  /// Throws if the element may have been written by another name since it was given this one, or will
-  /// be before the next iteration of a loop around the read.
+  /// Throws if another name may have written the element since it was named, or may before the next
+  /// iteration of a loop around the read.
   void check_fresh(int name, const ir::Region& element, SourceLoc loc);
 
-  /// An index that takes both of these values here, whatever happens at run time.
+  /// An index that certainly takes both of these values.
   struct Iteration {
     ir::VarRef var;
     int64_t first = 0, last = 0;
     bool parallel = false;
     int returns = 0;  // return_if() recorded before it began
   };
-  /// `var` runs from `first` to `last` in what is recorded from here to the end of the body.
+  /// Declares that `var` runs from `first` to `last` until the end of the body.
   void iterate(const ir::VarRef& var, int64_t first, int64_t last, bool parallel);
   /// The values of `e` at the first and last values of each index in it, the last ones first, with
-  /// what the index was. Empty if it holds anything that is not such an index.
+  /// the index values. Empty if `e` depends on anything but such indices.
   struct Corner {
     int64_t value = 0;
     std::string where = {};  // "i = 7, j = 63"
     SourceLoc loop = {};
   };
   std::vector<Corner> corners(const ir::Expr& e) const;
-  /// True if the thread index, or a let of it, is part of `e`.
+  /// True if `e` depends on the thread index or a let of it.
   bool uses_thread(const ir::Expr& e) const;
   void check_in_scope(const ir::Expr& e, SourceLoc loc) const;
-  /// Throws where `e`, an operation that has just been made, is too deep or too large.
+  /// Throws if `e`, just created, is too deep or too large.
   void check_size(const ir::Expr& e);
 
-  /// Records what `body`, of the loop or branch at `loc`, does into a fresh scope. What is under a
-  /// condition may not run for the indices around it.
+  /// Records the statements of `body`, of the loop or branch at `loc`, in a new scope. A
+  /// conditional body may not run for the indices around it.
   enum class Runs { always, under_condition };
   template <class Fn>
   ir::Body record(SourceLoc loc, Runs runs, const Fn& body) {
@@ -103,7 +107,7 @@ class Recorder {
     open_.pop_back();
     return done;
   }
-  /// The same for the body of a loop, which runs more than once.
+  /// Does the same for the body of a loop, which may run more than once.
   template <class Fn>
   ir::Body record_loop(SourceLoc loc, Runs runs, const Fn& body) {
     loops_.push_back({names_.size(), reads_.size()});
@@ -117,27 +121,28 @@ class Recorder {
   int depth() const { return static_cast<int>(open_.size()); }
   ir::Body take_body();
 
-  std::vector<ir::BufferRef> early_fragments;  // from before the launch
-  std::vector<int> present;  // optional tensors that are known to be given here, by buffer id
+  std::vector<ir::BufferRef> early_fragments;  // declared before the launch
+  std::vector<int> present;  // buffer ids of optional tensors that are known to be present here
 
   /// Whether a scope is still open.
   bool in_scope(int scope) const;
-  /// Throws unless the tensor that a statement touches is there: given, its address in scope.
+  /// Throws unless a statement may access the tensor here: it is present and its address is in
+  /// scope.
   void check_available(const ir::Buffer& buffer, SourceLoc loc) const;
 
   int async_groups = 0;      // tokens handed out
-  bool manual_sync = false;  // statements recorded now stand in a manual-sync region
+  bool manual_sync = false;  // inside a manual-sync region
   int returns = 0;           // return_if() recorded
   bool has_effect = false;   // a statement writes a tensor, prints, asserts or calls a function
 
  private:
-  /// What a statement has written: elements `region` of a buffer, by a name or (0) by none.
+  /// A write: elements `region` of a buffer, by a name or (0) by none.
   struct Write {
     ir::Region region;
     int name;
     SourceLoc loc;
   };
-  /// A read of an element that was named before the loop around it.
+  /// A read of an element that was named before the enclosing loop.
   struct Read {
     ir::Region element;
     int name;
@@ -147,17 +152,18 @@ class Recorder {
     size_t names, reads;  // as many there were when it began
   };
 
+  void check_role(const ir::Stmt& stmt) const;
   void note_write(const ir::Region& region, int name, SourceLoc loc);
   void note_writes(const ir::Stmt& stmt, int name);
   void check_one_writer(const ir::ElementStore& store, SourceLoc loc) const;
   [[noreturn]] void fail_stale(const ir::Buffer& buffer, SourceLoc read, SourceLoc written) const;
 
   std::map<int, std::vector<Write>> writes_;  // by the id of the storage
-  std::vector<size_t> names_;                 // by name: writes of its storage that leave it fresh
+  std::vector<size_t> names_;  // by name: the number of writes of its storage that leave it fresh
   std::vector<Read> reads_;
   std::vector<OpenLoop> loops_;
   std::vector<Iteration> iterations_;
-  std::map<int, ir::ElementLoad> loads_;  // in parallel loops, by the id of what they bind
+  std::map<int, ir::ElementLoad> loads_;  // in parallel loops, by the id of the bound Var
   struct Size {
     ir::Expr e;  // keeps the node alive
     int depth = 0, operations = 0;
@@ -167,7 +173,7 @@ class Recorder {
 
   std::unordered_map<const ir::Node*, Size> sizes_;                // of operations
   std::map<const ir::Var*, std::shared_ptr<ir::Var>> parameters_;  // dims and scalars
-  std::set<int> thread_lets_;       // ids of the Vars that are bound to what uses the thread index
+  std::set<int> thread_lets_;       // ids of the Vars bound to expressions of the thread index
   std::set<const void*> own_;       // the Vars and Buffers of this kernel
   std::map<int, int> view_scopes_;  // of Pointer statements, by buffer id
   std::vector<ir::Body> open_;
@@ -175,18 +181,19 @@ class Recorder {
   int last_scope_ = 0;
 };
 
-/// Throws unless the text may be a name: names reach generated code and file names.
+/// Throws unless the text is a valid name: names reach generated code and file names.
 void check_name(const Recorder& recorder, const std::string& text, SourceLoc loc);
-/// Throws unless the extents may be those of a tile or of a parallel loop; `what` names it.
+/// Throws unless the extents are valid for a tile or a parallel loop; `what` names it in the
+/// message.
 std::vector<ir::Expr> constant_shape(const Recorder& recorder, const std::vector<int64_t>& shape,
                                      const std::string& what, SourceLoc loc);
-/// Throws unless the base of a tensor may be so aligned.
+/// Throws unless the declared alignment of a tensor is possible.
 void check_align(const Recorder& recorder, const ir::Buffer& buffer, SourceLoc loc);
-/// Shape and strides of a tensor; without strides row-major ones.
+/// Sets shape and strides of a tensor; row-major without strides.
 void set_shape(const Recorder& recorder, ir::Buffer& buffer, const std::vector<Arg>& shape,
                const std::vector<Arg>& strides, SourceLoc loc);
 
-/// Throws unless blocks of such a grid can run in clusters of that size.
+/// Throws unless such a grid can run in clusters of that size.
 void check_cluster(const Recorder& recorder, const std::vector<Arg>& grid, int cluster,
                    SourceLoc loc);
 
@@ -194,7 +201,7 @@ void check_cluster(const Recorder& recorder, const std::vector<Arg>& grid, int c
 const ir::Buffer& storage_of(const ir::Buffer& buffer);
 /// The region of a whole buffer.
 ir::Region whole(const ir::BufferRef& buffer);
-/// True if the region is all of its buffer in the buffer's own order: neither a part nor transposed.
+/// True if the region is its whole buffer in the buffer's order: neither a part nor transposed.
 bool is_whole(const ir::Region& region);
 /// Extents of a region, in its own order.
 std::vector<ir::Expr> region_shape(const ir::Region& region);

@@ -17,7 +17,7 @@ struct TESSERA_LOCAL Reducer::State {
   Ref parts;  // the whole fragment
   ir::ReduceOp op;
   bool open = false;
-  int scope = 0;   // of init
+  int scope = 0;   // of init()
   SourceLoc last;  // init or finalize, whichever came last
   ir::Expr start;
   Value result;
@@ -29,7 +29,7 @@ struct TESSERA_LOCAL Reducer::State {
     recorder->fail("REDUCER_STATE", fmt::format("reducer '{}' is {}", buffer().name, what), loc,
                    expected, got, {}, last);
   }
-  /// Throws unless the reducer is open, or closed, as `what` needs.
+  /// Throws unless the reducer is open (or closed), as `what` needs.
   void require(bool is_open, const char* what, SourceLoc loc) const {
     if (open == is_open) return;
     const char* closed = last.known() ? "finalized" : "not initialised";
@@ -171,7 +171,7 @@ void Reducer::finalize(const Ref& to, SourceLoc loc) const {
     close(to.region().buffer, {}, loc);
     return;
   }
-  // The lowering closes into whole fragments: a part or a transposed view gets a copy.
+  // The lowering finalizes into whole fragments: a part or a transposed view gets a copy.
   const Ref all = r.fragment_like(to.region(), loc);
   close(all.region().buffer, {}, loc);
   r.add({ir::Copy{all.region(), to.region()}, loc});

@@ -8,9 +8,9 @@
 
 namespace tessera::dsl {
 
-/// Where the parts live. Narrow: each thread holds those elements that it contributes to, which its
-/// place in the parallel loop must decide. Wide: each thread holds all elements, so the indices of
-/// update may be any values; for few elements only.
+/// How threads hold the parts. Narrow: each thread holds the elements that it contributes to,
+/// determined by its place in the parallel loop. Wide: each thread holds all elements, so update
+/// may take any indices; for few elements only.
 enum class ReducerKind : uint8_t { narrow, wide };
 
 /// See ReducerKind.
@@ -18,8 +18,8 @@ struct ReducerOptions {
   ReducerKind kind = ReducerKind::narrow;
 };
 
-/// An accumulator of the whole block. Each thread keeps its part until the reducer is finalized. A life
-/// cycle replaces ordinary reads and writes, so that no value counts twice.
+/// An accumulator of the whole block. Each thread keeps its own part until the reducer is finalized.
+/// Init, update and finalize replace ordinary reads and writes, so that no value counts twice.
 ///
 ///   auto total = k.reducer(ReduceOp::sum, DType::f32, {rows});
 ///   total.init();                                              // opens
@@ -29,8 +29,8 @@ struct ReducerOptions {
 ///   });
 ///   total.finalize(sums);                                      // closes; sums: fragment of {rows}
 ///
-/// The order follows from shapes and block size alone: each thread folds its contributions in program
-/// order, beginning with the identity; parts fold as in reduce_sum; the start value comes last.
+/// The order of the fold depends only on shapes and block size: each thread folds its contributions
+/// in program order from the identity; the parts fold as in reduce_sum; the start value comes last.
 ///
 /// Errors: REDUCER_STATE for a call out of order, for an update outside a parallel loop, and for init and
 ///         finalize in different loops or branches.
@@ -39,11 +39,11 @@ class TESSERA_API Reducer {
   struct State;
   explicit Reducer(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
-  /// Opens the reducer. `start` is combined into every element exactly once.
+  /// Opens the reducer. Every result includes `start` exactly once.
   void init(SourceLoc loc = SourceLoc::here()) const;
   void init(const Arg& start, SourceLoc loc = SourceLoc::here()) const;
 
-  /// Contributes to one element, inside a parallel loop, once per iteration of it.
+  /// Contributes to one element, inside a parallel loop, once per iteration.
   void update(const Arg& value, SourceLoc loc = SourceLoc::here()) const;
   void update(const Arg& i, const Arg& value, SourceLoc loc = SourceLoc::here()) const;
   void update(const Arg& i, const Arg& j, const Arg& value,
@@ -52,11 +52,11 @@ class TESSERA_API Reducer {
               SourceLoc loc = SourceLoc::here()) const;
 
   /// Closes the reducer and writes the results to a fragment of its shape and dtype, or to such a part
-  /// or view of one.
+  /// or view.
   void finalize(const Ref& to, SourceLoc loc = SourceLoc::here()) const;
-  /// Closes a reducer of one element; the result is the same in every thread.
+  /// Closes a reducer of one element; every thread gets the result.
   Value finalize(SourceLoc loc = SourceLoc::here()) const;
-  /// The result of finalize() again.
+  /// Returns the result of finalize() again.
   Value value(SourceLoc loc = SourceLoc::here()) const;
 
  private:

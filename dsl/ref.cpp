@@ -12,7 +12,7 @@ bool is_index_type(DType type) {
   return type == DType::i32 || type == DType::i64 || type == DType::u32;
 }
 
-/// An index value: i32 or i64.
+/// Checks that the index is i32 or i64.
 ir::Expr as_index(const Arg& arg, const Recorder& recorder) {
   const Value value = arg.value();
   if (!is_index_type(value.dtype())) {
@@ -28,13 +28,13 @@ bool is_part(const ir::Region& region, size_t d) {
   return !ir::equal(region.extents[d], region.buffer->shape[d]);
 }
 
-/// True if nothing lies beyond dimension d of the region: reads outside of a global tensor give 0,
-/// writes are dropped, but a tile of one ends where it ends.
+/// True if the region has no outside in dimension d. Reads outside a global tensor give 0 and
+/// writes are dropped, but a tile of a tile ends where the outer tile ends.
 bool has_no_outside(const ir::Region& region, size_t d) {
   return region.buffer->space != ir::Space::global || is_part(region, d);
 }
 
-/// How an index comes to a value, for the end of a message.
+/// How an index reaches a value, for the end of a message.
 std::string reached(const Recorder::Corner& corner) {
   return corner.where.empty() ? "" : fmt::format(", where {}", corner.where);
 }
@@ -50,7 +50,7 @@ Ref Ref::index(std::vector<Arg> indices) const {
                     fmt::format("{}", indices.size()));
   }
   ir::Region part = region_;
-  size_t kept = 0;  // dimensions in front that stay free
+  size_t kept = 0;  // leading dimensions that stay free
   for (const Arg& arg : indices) {
     if (arg.is_all()) {
       ++kept;
@@ -123,7 +123,7 @@ Ref Ref::tile(std::vector<Arg> offsets, std::vector<int64_t> extents, SourceLoc 
       recorder_->fail("REGION", fmt::format("a tile of '{}' is empty", buffer.name), loc,
                       "positive extents", fmt::format("{}", extents[i]));
     }
-    // What lies outside of a global tensor is guarded.
+    // Accesses outside a global tensor are guarded.
     if (buffer.space != ir::Space::global && extents[i] > part.extents[d]->integer) {
       recorder_->fail("OOB_CONST", fmt::format("a tile of '{}' is larger than it", buffer.name),
                       loc, fmt::format("at most {}", part.extents[d]->integer),
@@ -219,7 +219,7 @@ Ref Ref::bulk(SourceLoc loc) const {
                     "a global tensor of another dtype than e2m1",
                     fmt::format("{} {}", ir::name(buffer.space), name(buffer.dtype)));
   }
-  if (buffer.is_output || buffer.may_alias) {  // bulk copies do not see what the kernel has stored
+  if (buffer.is_output || buffer.may_alias) {  // bulk copies do not see the kernel's own stores
     recorder_->fail("CPASYNC_ROWS", fmt::format("'{}' has no rows to copy", buffer.name), loc,
                     "a tensor that the kernel does not write",
                     buffer.is_output ? "an output" : "one that may be the memory of an output");

@@ -1,5 +1,5 @@
-// Builder: inclusive scans, written in the language itself. One line is cut into one run of
-// elements per thread; several lines go to one warp each, 32 elements at a time.
+// Builder: inclusive scans, written in the language itself. A single line gives each thread one run
+// of elements; several lines take one warp each, 32 elements at a time.
 
 #include <fmt/format.h>
 
@@ -63,7 +63,8 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
     r.fail("REDUCE", fmt::format("a scan of '{}' along an axis it does not have", buffer.name), loc,
            fmt::format("0 .. {}", rank - 1), fmt::format("{}", static_cast<int>(axis)));
   }
-  // Fragments go through shared memory. The author cannot name it: his syncs do not order it.
+  // Fragments go through shared memory. The author cannot name it, so the author's syncs do not
+  // order it.
   const bool by_hand = r.manual_sync;
   std::vector<int64_t> shape;
   for (const ir::Expr& extent : buffer.shape) shape.push_back(extent->integer);
@@ -98,8 +99,8 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
   const auto number = [&](int64_t i) { return Value(&r, ir::index(i)); };
 
   if (lines.count > 1) {
-    // All warps take the same number of turns, because shuffles need whole warps. Lanes past the
-    // end of a line hold 0, which reaches nobody.
+    // All warps take the same number of rounds, because shuffles need whole warps. Lanes past the
+    // end of a line hold 0, which no other lane uses.
     const int64_t warps = std::max(1, r.kernel.threads / kWarp);
     const int64_t turns = (lines.count + warps - 1) / warps;
     const int64_t segments = (length + kWarp - 1) / kWarp;
@@ -128,7 +129,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
   // One line: thread t owns `run` elements from t * run on.
   const int64_t threads = r.kernel.threads;
   const int64_t run = (length + threads - 1) / threads;
-  const int64_t used = (length + run - 1) / run;  // threads that own something
+  const int64_t used = (length + run - 1) / run;  // threads that own elements
   const int64_t warps = (used + kWarp - 1) / kWarp;
   const Value first = let("first", thread() * run, loc);
   const Ref own = local(dtype, {run}, "own", loc);
@@ -145,7 +146,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
         },
         loc);
   }
-  // A thread without elements comes after all that have some: what it holds reaches nobody.
+  // Threads without elements come after all others, so no thread uses their values.
   const Ref prefix = var(dtype, total.read(loc), "prefix", loc);
   scan_lanes(prefix);
   const Ref before = var(dtype, 0, "before", loc);

@@ -1,4 +1,4 @@
-// Builder: optional tensors, and tensors at addresses that are run-time values.
+// Builder: optional tensors, and tensors at run-time addresses.
 
 #include <fmt/format.h>
 

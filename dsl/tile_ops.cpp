@@ -30,13 +30,13 @@ void require_tile(const Recorder& r, const Ref& ref, const char* what, SourceLoc
   }
 }
 
-/// Of constant extents.
+/// Compares constant extents.
 bool same_shape(const std::vector<ir::Expr>& a, const std::vector<ir::Expr>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const ir::Expr& x, const ir::Expr& y) { return x->integer == y->integer; });
 }
 
-/// The region with extents of 1 as indices.
+/// The region with extents of 1 turned into indices.
 ir::Region without_ones(ir::Region region) {
   std::vector<int> order;
   for (const int d : region.order) {
@@ -51,16 +51,16 @@ ir::Region without_ones(ir::Region region) {
   return region;
 }
 
-/// True if the region holds every element of its buffer, in whatever order.
+/// True if the region covers its buffer, in any order.
 bool covers_buffer(const ir::Region& region) {
   return std::equal(region.extents.begin(), region.extents.end(), region.buffer->shape.begin(),
                     ir::equal);
 }
 
-/// True if both regions name an element for sure, of one buffer or of views of it.
+/// True if both regions certainly share an element of one buffer or of views of it.
 bool overlap(const ir::Region& a, const ir::Region& b) {
   if (storage_of(*a.buffer).id != storage_of(*b.buffer).id) return false;
-  if (a.buffer->space != b.buffer->space) return false;  // that of another block
+  if (a.buffer->space != b.buffer->space) return false;  // shared memory of another block
   if (a.buffer->id != b.buffer->id) return covers_buffer(a) && covers_buffer(b);
   for (size_t d = 0; d < a.offsets.size(); ++d) {
     const auto end = [&](const ir::Region& region) {  // an index has no extent
@@ -76,7 +76,7 @@ bool overlap(const ir::Region& a, const ir::Region& b) {
   return true;
 }
 
-/// True if every element of a copy is copied onto itself.
+/// True if the copy maps every element to itself.
 bool same_place(const ir::Region& from, const ir::Region& to) {
   return from.buffer->id == to.buffer->id && from.order == to.order &&
          std::equal(from.offsets.begin(), from.offsets.end(), to.offsets.begin(), ir::equal);
@@ -137,7 +137,7 @@ void Builder::copy(const Ref& from, const Ref& to, ir::Copy terms, SourceLoc loc
   for (const Ref* side : {&from, &to}) {
     for (const ir::Expr& offset : side->region().offsets) recorder_->check_in_scope(offset, loc);
   }
-  // One thread writes what another one has yet to read. Fragments move by value.
+  // One thread would write what another has yet to read. Fragments move by value.
   if (from.region().buffer->space == ir::Space::shared && overlap(from.region(), to.region()) &&
       !same_place(from.region(), to.region())) {
     recorder_->fail(
@@ -196,7 +196,7 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                     fmt::format("the result '{}' of a reduction has the wrong shape", result.name),
                     loc, shape_text(expected), shape_text(have));
   }
-  // 16-bit and 8-bit floats may be folded in f32, which holds each of them exactly.
+  // f32 holds 16-bit and 8-bit floats exactly, so they may be folded in f32.
   const bool widened = is_float(source.dtype) && result.dtype == DType::f32;
   if (source.dtype != result.dtype && !widened) {
     recorder_->fail("DTYPE",
@@ -207,7 +207,7 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                                            : std::string(name(source.dtype)),
                     std::string(name(result.dtype)));
   }
-  // The lowering folds whole fragments: parts and transposed views go through fragments of their own.
+  // The lowering folds whole fragments: parts and transposed views are copied to fragments first.
   const Ref whole_from =
       is_whole(from.region()) ? from : recorder_->fragment_like(from.region(), loc);
   if (!is_whole(from.region())) copy(from, whole_from, loc);

@@ -32,7 +32,7 @@ bool exact(DType type, int64_t value) {
   }
 }
 
-/// True if a double is a value of the float dtype (NaN and infinity are values of the wide ones).
+/// True if the float dtype can represent the double (the wide dtypes have NaN and infinity).
 bool exact(DType type, double value) {
   const bool wide = type == DType::f32 || type == DType::f16 || type == DType::bf16;
   if (std::isnan(value) || std::isinf(value)) return wide || type == DType::e5m2;

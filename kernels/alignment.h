@@ -1,5 +1,5 @@
 #pragma once
-// How wide an access to the tensors of a call may be.
+// The widest access to the tensors of a call.
 
 #include <algorithm>
 #include <cstdint>
@@ -10,8 +10,7 @@
 
 namespace tessera::kernels {
 
-/// The alignment in bytes that all these tensors have, at most 16; that is also what memory has
-/// which is not allocated yet.
+/// The alignment in bytes that all these tensors have, at most 16. Unallocated memory counts as 16.
 inline int32_t common_alignment(std::initializer_list<TensorView> tensors) {
   int64_t alignment = 16;
   for (const TensorView& tensor : tensors) {
@@ -20,7 +19,7 @@ inline int32_t common_alignment(std::initializer_list<TensorView> tensors) {
   return static_cast<int32_t>(alignment);
 }
 
-/// The same of those of the tensors named that there are.
+/// The alignment of those of the named tensors that are present.
 ///
 /// Example: s.align = common_alignment(tensors, {"x", "out"});
 inline int32_t common_alignment(const Tensors& tensors, std::initializer_list<const char*> names) {
@@ -32,16 +31,16 @@ inline int32_t common_alignment(const Tensors& tensors, std::initializer_list<co
   return alignment;
 }
 
-/// The stride of a dimension before the last. That of a single row counts as that of several would, if
-/// it can be one, so that one row takes the kernel of many.
+/// The stride of a dimension before the last. A single row reports the stride that several rows would
+/// have, if possible, so that it takes the same kernel.
 inline int64_t step(const TensorView& view, int dim) {
   const int64_t inner = view.shape[dim + 1] * view.strides[dim + 1];
   const bool counts = view.shape[dim] > 1 || view.strides[dim] >= inner;
   return counts ? view.strides[dim] : inner;
 }
 
-/// Elements, at most `most`, that one access may have wherever it begins at a multiple of them in a
-/// row of the view.
+/// The most elements, at most `most`, of an access that begins at any multiple of them in a row of
+/// the view.
 inline int64_t common_vector(const TensorView& view, int64_t most) {
   const int64_t size = bytes(view.dtype);
   const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(view.data));

@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The rows of all ops, with a `run` that knows again what it has checked before.
+/// The rows of all ops, with a `run` that remembers calls it has checked.
 const std::vector<OpInfo>* make_rows() {
   auto* rows = new std::vector<OpInfo>;
   for (const Op* op : all_ops()) {

@@ -11,7 +11,7 @@ namespace tessera::kernels {
 #include "kernels/op_list.h"
 #undef OP
 
-/// All of them, in the order of the contract.
+/// All ops, in the order of the contract.
 const std::vector<const Op*>& all_ops();
 
 }  // namespace tessera::kernels

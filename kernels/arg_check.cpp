@@ -240,8 +240,8 @@ ArgCheck::Tensor& ArgCheck::Tensor::shape_of(const std::vector<Extent>& extents)
     check_->fail(name_, fmt::format("argument '{}' has the wrong rank", name_),
                  expected_shape(extents), got());
   }
-  // Symbols of this tensor are bound only when all extents agree: a message shows the free ones as
-  // symbols.
+  // Binds the symbols of this tensor only after all extents match, so that a message shows the free
+  // ones as symbols.
   std::vector<Symbol> bound;
   for (int i = 0; i < view_.rank(); ++i) {
     const Extent& extent = extents[static_cast<size_t>(i)];

@@ -1,7 +1,6 @@
 #pragma once
-// Checks the arguments of one op call and explains what is wrong: extents are bound to symbols once
-// and reported with where they came from, so that ops state what they need and never format a
-// message.
+// Checks the arguments of an op call and explains failures. Extents are bound to symbols once and
+// reported with their origin, so that ops state requirements and never format a message.
 
 #include <initializer_list>
 #include <optional>
@@ -19,7 +18,7 @@ namespace tessera::kernels {
 
 struct OpInfo;
 
-/// One extent of an expected shape: a symbol (bound at its first use, compared afterwards) or a
+/// An extent of an expected shape: a symbol (bound at its first use, compared afterwards) or a
 /// number.
 struct Extent {
   std::string symbol;
@@ -40,52 +39,52 @@ struct Extent {
 ///   check.output("out_sf", tensors).dtype(DType::f32).shape("T", "C").row_major();
 ///   check.memory();   // in run(): data, alignment, aliasing
 ///
-/// Every failure throws Error with op, argument, expected and got. Strides of dimensions of extent
-/// 1 and of empty tensors are never checked. An absent optional tensor passes every check.
+/// Every failure throws Error with op, argument, expected and got. Strides of extent-1 dimensions
+/// and of empty tensors are never checked. An absent optional tensor passes every check.
 class ArgCheck {
  public:
   class Tensor;
 
   explicit ArgCheck(std::string_view op) : op_(op) {}
 
-  /// An input that must be there. Its device must be that of the tensors before it.
+  /// A required input, on the device of the earlier tensors.
   Tensor tensor(std::string_view name, const TensorView& view);
   Tensor tensor(std::string_view name, const Tensors& tensors);
-  /// An input that may be absent: not in `tensors`, or rank 0 and no data.
+  /// An optional input; absent: not in `tensors`, or rank 0 and no data.
   Tensor optional(std::string_view name, const TensorView& view);
   Tensor optional(std::string_view name, const Tensors& tensors);
-  /// A tensor that the op writes, so not of constant memory: memory() forbids it to share bytes with any other tensor.
+  /// A tensor that the op writes, so not in constant memory. memory() forbids it to share bytes with any other tensor.
   Tensor output(std::string_view name, const TensorView& view);
   Tensor output(std::string_view name, const Tensors& tensors);
   Tensor optional_output(std::string_view name, const Tensors& tensors);
 
-  /// True if the tensor named was given.
+  /// True if the named tensor was given.
   bool has(std::string_view name) const;
   /// The extent bound to a symbol, or set by bind(). An unbound symbol is a bug of the op.
   int64_t operator[](std::string_view symbol) const;
-  /// What is known of a symbol: "H = 100 from x dim 1", and the tensor to blame, empty for formulas.
+  /// What is known of a symbol: "H = 100 from x dim 1", and the tensor to blame ("" for formulas).
   struct Known {
     int64_t value;
     std::string text;
     std::string argument;
   };
   std::optional<Known> known(std::string_view symbol) const;
-  /// Gives a symbol a computed value; `formula` is what a message shows as its origin, `argument` the
-  /// tensor that is to blame for it.
+  /// Binds a symbol to a computed value. Messages show `formula` as its origin and blame the tensor
+  /// `argument`.
   void bind(std::string_view symbol, int64_t value, std::string_view formula,
             std::string_view argument = {});
 
-  /// lowest <= value <= highest of an integer parameter.
+  /// Requires lowest <= value <= highest of an integer parameter.
   void param_in_range(std::string_view name, int64_t value, int64_t lowest, int64_t highest) const;
-  /// Anything else about an argument (tensor or parameter); a `what` without 'argument' gets it in
-  /// front. `kind` unsupported: valid, but not implemented.
+  /// Requires any other condition on an argument (tensor or parameter). A `what` without 'argument'
+  /// is prefixed with it. `kind` unsupported: valid, but not implemented.
   void require(bool condition, std::string_view argument, std::string_view what,
                std::string_view expected, std::string_view got,
                ErrorKind kind = ErrorKind::argument) const;
 
-  /// The checks that need addresses, for calls that are about to run: every non-empty tensor has
-  /// data at a multiple of its element size, and no output shares a byte with another tensor (views
-  /// of one buffer that interleave are recognised).
+  /// The checks that need addresses, for calls about to run. Every non-empty tensor has data at a
+  /// multiple of its element size, and no output shares a byte with another tensor (interleaved
+  /// views of one buffer are recognised).
   void memory() const;
 
  private:
@@ -102,7 +101,7 @@ class ArgCheck {
     std::string name;
     TensorView view;
     bool is_output;
-    TensorView memory;  // the view, or more where the op uses padding
+    TensorView memory;  // the view, or more if the op uses padding
   };
 
   Tensor add(std::string_view name, const TensorView* view, bool optional, bool is_output,
@@ -122,7 +121,7 @@ class ArgCheck {
   std::vector<Given> given_;
 };
 
-/// The chain that ArgCheck::tensor starts. Ends with the full expression that made it.
+/// The chain that ArgCheck::tensor starts; valid until the end of the full expression.
 class ArgCheck::Tensor {
  public:
   Tensor& dtype(DType dtype) { return this->dtype(std::span<const DType>(&dtype, 1)); }
@@ -130,7 +129,7 @@ class ArgCheck::Tensor {
   Tensor& dtype(std::initializer_list<DType> allowed) {
     return dtype(std::span<const DType>(allowed.begin(), allowed.size()));
   }
-  /// Any element of 1, 2 or 4 bytes: data that is moved and never interpreted.
+  /// Any element of 1, 2 or 4 bytes: data that is moved, not interpreted.
   Tensor& movable();
 
   template <class... Extents>
@@ -138,9 +137,9 @@ class ArgCheck::Tensor {
     return shape_of({Extent(extents)...});
   }
   Tensor& shape_of(const std::vector<Extent>& extents);
-  /// The last stride is `stride`.
+  /// Requires the last stride to be `stride`.
   Tensor& last_stride(int64_t stride);
-  /// The first stride is `stride`.
+  /// Requires the first stride to be `stride`.
   Tensor& first_stride(int64_t stride);
   /// Contiguous, row-major.
   Tensor& row_major();
@@ -148,11 +147,11 @@ class ArgCheck::Tensor {
   Tensor& rows();
   /// Any strides that do not overlap.
   Tensor& any_strides();
-  /// Exactly these strides, of dimensions that have more than one element.
+  /// Exactly these strides, for dimensions of more than one element.
   Tensor& strides(const Dims& expected);
   /// The data pointer is a multiple of `bytes`. A null pointer passes.
   Tensor& aligned(int64_t bytes);
-  /// What the op uses of the tensor, padding included: this is what memory() compares.
+  /// The memory that the op uses, padding included; memory() compares it.
   Tensor& occupies(const TensorView& memory);
 
  private:
@@ -171,9 +170,9 @@ class ArgCheck::Tensor {
   std::string dtype_words_;  // "bf16|f32", empty before dtype()
 };
 
-/// Checks the names of the tensors of a call against the op's table: an unknown name (with the
-/// nearest one) and a missing input are errors. Outputs may be absent here; lists are `name.0`,
-/// `name.1`, ... without gaps.
+/// Checks the tensor names of a call against the op's table. An unknown name (with the nearest one)
+/// and a missing input are errors. Outputs may be absent here; lists are `name.0`, `name.1`, ...
+/// without gaps.
 void check_tensor_names(const OpInfo& op, const Tensors& tensors);
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
 #pragma once
-// What a call of an op takes and gives, as the registry passes it.
+// The inputs and outputs of an op call, as the registry passes them.
 
 #include <map>
 #include <string>
@@ -14,22 +14,22 @@ namespace tessera::kernels {
 using Params = std::map<std::string, ParamValue>;
 using Tensors = std::map<std::string, TensorView>;
 
-/// What stands for an optional tensor that was not given.
+/// True for the view that represents an absent optional tensor.
 inline bool is_absent(const TensorView& view) {
   return view.data == nullptr && view.rank() == 0;
 }
 
-/// What an output of a call looks like.
+/// The description of one output of a call.
 struct OutputInfo {
   std::string name;
   DType dtype = DType::f32;
   Dims shape;
   Dims strides;
-  int64_t storage_elements = 0;  // what to allocate; padding belongs to the tensor and is zero
-  /// Memory that the op needs during the call only: allocated by the caller like an output, passed
-  /// under its name, undefined before and after, and no result.
+  int64_t storage_elements = 0;  // elements to allocate; padding belongs to the tensor and is zero
+  /// Scratch memory of the call, not a result: the caller allocates it like an output and passes it
+  /// under its name; its contents are undefined before and after.
   bool workspace = false;
-  /// The caller fills it with zeros before the call: a new accumulator.
+  /// The caller must zero it before the call: a new accumulator.
   bool starts_at_zero = false;
 };
 

@@ -24,7 +24,7 @@ namespace {
                .code = std::move(code)});
 }
 
-/// "H", "E": an allowed value that stands for an extent, which the op itself compares.
+/// True for "H", "E": an allowed value that names an extent, which the op itself compares.
 bool is_symbol(const std::string& word) {
   return !word.empty() && word.front() >= 'A' && word.front() <= 'Z';
 }
@@ -44,7 +44,7 @@ bool allows_integer(const ParamInfo& param, int64_t value) {
   return value >= 1 && std::any_of(param.allowed.begin(), param.allowed.end(), is_symbol);
 }
 
-/// True if it is a matter of its value whether the parameter takes it, not of its type.
+/// True if the value has the parameter's type, in range or not.
 bool has_type(const ParamInfo& param, const ParamValue& value) {
   switch (param.type) {
     case ParamInfo::Type::integer:
@@ -61,7 +61,7 @@ bool has_type(const ParamInfo& param, const ParamValue& value) {
   return false;
 }
 
-/// The value in the parameter's own type, or nothing if it is not one of its values.
+/// Converts the value to the parameter's type; nothing if it is not an allowed value.
 std::optional<ParamValue> accept(const ParamInfo& param, const ParamValue& value) {
   if (std::holds_alternative<std::monostate>(value)) {
     if (takes_none(param)) return value;

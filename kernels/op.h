@@ -1,7 +1,6 @@
 #pragma once
-// The op registry: one row per op of the library, with everything the program, the tests and the
-// benchmarks need to know about it. The words are those of the interface contract (`tessera list
-// --json`).
+// The op registry: one row per op, with all that the program, the tests and the benchmarks need to
+// know. It uses the words of the interface contract (`tessera list --json`).
 
 #include <functional>
 #include <optional>
@@ -25,7 +24,7 @@ struct TensorInfo {
   bool list = false;
   std::vector<std::string> dtypes;  // dtype words, or "as x", "format", ...
   std::vector<std::string> shape;   // symbols: {"T", "H"}
-  std::string layout;  // "row_major", "rows", "any", "SF(1,num_per_channels) sf_layout"
+  std::string layout;               // layout words
 };
 
 /// Rows of an op's table of tensors.
@@ -44,22 +43,21 @@ struct ParamInfo {
   std::string name;
   using Type = ParamRule::Type;
   Type type = Type::integer;
-  std::optional<ParamValue> def;  // no value: required; monostate: none
-  std::vector<std::string>
-      allowed;                 // enum words and numbers; symbols such as "H" stand for extents
-  std::optional<int64_t> min;  // integers: inclusive
-  std::string allowed_text;    // "1..E" where the list does not say it all
+  std::optional<ParamValue> def;     // default; no value: required; monostate: none
+  std::vector<std::string> allowed;  // enum words and numbers; symbols such as "H" name extents
+  std::optional<int64_t> min;        // integers: inclusive
+  std::string allowed_text;          // "1..E", if the list is incomplete
 };
 
-/// Rows of an op's table of parameters. One without a default has to be given; a default of
-/// ParamValue() is that of one which may be left out.
+/// Rows of an op's table of parameters. Without a default a parameter is required; the default
+/// ParamValue() makes it optional.
 ///
 /// Example: op.params = {integer("num_per_tokens", {"32", "128"}), count("n_splits", "1..16", 16),
 ///                       number("norm_eps", 1e-6), flag("round_sf", false),
 ///                       word("out_dtype", {"bf16", "f32"}, "bf16"), tuple("x_block_size")};
 using Default = std::optional<ParamValue>;
 TESSERA_API ParamInfo integer(std::string name, std::vector<std::string> allowed, Default def = {});
-/// An integer from `least` on; `range` says its end too, which the op itself compares.
+/// An integer >= `least`. `range` also names the upper end, which the op itself compares.
 TESSERA_API ParamInfo count(std::string name, std::string range, Default def = {},
                             int64_t least = 1);
 TESSERA_API ParamInfo number(std::string name, Default def = {});
@@ -71,7 +69,7 @@ TESSERA_API ParamInfo tuple(std::string name, Default def = {});
 struct BenchCase {
   std::string label;  // "T=8001 H=7168 bf16 128"
   Params params;
-  /// A tensor that the case makes.
+  /// A tensor of the case.
   struct Input {
     std::string name;
     DType dtype;
@@ -90,27 +88,25 @@ struct OpInfo {
   std::vector<TensorInfo> tensors;
   std::vector<ParamInfo> params;
 
-  /// Shapes, strides and dtypes of the outputs and workspaces; throws the argument errors of the
-  /// call.
+  /// Shapes, strides and dtypes of outputs and workspaces. Throws the argument errors of the call.
   std::function<std::vector<OutputInfo>(const Tensors& inputs, const Params&)> outputs;
   /// Checks everything, then runs on the device of the tensors. `tensors` holds inputs and
   /// allocated outputs.
   std::function<void(const Tensors& tensors, const Params&, Stream)> run;
-  /// Where data decides how long outputs are: `outputs` gives the most that they may be, `run` leaves
-  /// the rest unspecified, and this, after it, makes their views as long as they came to be. Waits
-  /// for the stream. Absent in ops without such outputs.
+  /// For outputs whose extent depends on data. `outputs` returns the upper bound, `run` leaves the
+  /// rest unspecified, and trim() then shrinks the views to the actual extent. Waits for the stream.
+  /// Absent in other ops.
   std::function<void(Tensors& tensors, const Params&, Stream)> trim = {};
-  /// The kernels that `run` would launch for tensors like these (data pointers are not read).
+  /// The kernels that `run` would launch for such tensors (data pointers are not read).
   std::function<std::vector<ir::Kernel>(const Tensors& tensors, const Params&)> kernels;
-  /// Specs that stand for the op in compile tests, `show` without tensors and warm-up: parameters
-  /// and inputs.
+  /// Cases that represent the op in compile tests, `show` without tensors and warm-up.
   std::vector<BenchCase> examples;
   /// Shapes of the benchmark.
   std::vector<BenchCase> bench;
-  /// The case of a text in the words of theirs. Errors: argument, naming the word.
+  /// Parses a case. Errors: argument, naming the word.
   std::function<BenchCase(const std::string& text)> case_of = {};
-  /// Cases like these without tokens and in the other buckets of token counts (buckets.h): the kernels
-  /// of all three are those of any token count. Made on every call.
+  /// The same cases without tokens and in other buckets of token counts (buckets.h). Together with
+  /// examples and bench they need the kernels of any token count. Computed on every call.
   std::function<std::vector<BenchCase>()> buckets = [] { return std::vector<BenchCase>(); };
 };
 
@@ -118,15 +114,14 @@ struct OpInfo {
 TESSERA_API const std::vector<OpInfo>& ops();
 /// Throws an argument error naming the nearest op.
 TESSERA_API const OpInfo& find_op(const std::string& name);
-/// The same among the ops given.
+/// Searches the given ops.
 TESSERA_API const OpInfo& find_op(const std::vector<OpInfo>& among, const std::string& name);
 /// Fills defaults and checks names, types and allowed values; errors name the nearest parameter.
 TESSERA_API Params check_params(const OpInfo& op, const Params& given);
 
 /// "int", "float", "bool", "enum", "tuple".
 TESSERA_API std::string_view name(ParamInfo::Type type);
-/// "{16, 32, H}", "1..E", "int >= 1", "bool": what a message and a table say of the values a
-/// parameter takes.
+/// The allowed values for messages and tables: "{16, 32, H}", "1..E", "int >= 1", "bool".
 TESSERA_API std::string allowed_values(const ParamInfo& param);
 
 }  // namespace tessera::kernels

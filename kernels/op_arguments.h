@@ -1,5 +1,5 @@
 #pragma once
-// The types of an op's arguments beside tensors and numbers.
+// Types of op arguments other than tensors and numbers.
 
 #include <cstdint>
 #include <string_view>
@@ -9,11 +9,11 @@
 
 namespace tessera::kernels {
 
-/// CUDA stream of the caller; null is the legacy default stream, which a call has to ask for.
-/// Ignored for CPU tensors.
+/// CUDA stream of the caller. null is the legacy default stream, which a call must request. Ignored
+/// for CPU tensors.
 using Stream = void*;
 
-/// How the scales of a quantised matrix lie in memory; kernels/quant/scale_layout.h has the shapes and strides.
+/// The memory layout of the scales of a quantised matrix; kernels/quant/scale_layout.h has shapes and strides.
 enum class SfLayout : uint8_t { row_major, col_major_tma, packed_ue8m0 };
 /// "row_major", ...
 TESSERA_API std::string_view name(SfLayout layout);

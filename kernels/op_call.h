@@ -1,6 +1,6 @@
 #pragma once
-// How the C++ function of an op calls it: with its tensors and options by name, checked by its table
-// the first time, launched again without checks when such a call was made before.
+// Calls an op from its C++ function, with tensors and options by name. The op's table checks the
+// first call; equal calls are launched again without checks.
 
 #include <cstdint>
 #include <initializer_list>
@@ -21,12 +21,13 @@ namespace jit {
 class RepeatableCall;
 }
 
-/// An option of a call under its name in the op's table: a number, a flag, a word (an enum, or text),
-/// a list, or one that may be absent and then has its default. Text and lists must outlive the call.
+/// An option of a call with its name in the op's table: a number, a flag, a word (an enum, or text),
+/// a list, or an optional value, which takes its default if absent. Text and lists must outlive the
+/// call.
 struct CallOption {
   template <class T>
   CallOption(const char* param_, const T& value_) : param(param_), value(value_of(value_)) {}
-  /// Of a type that only the value knows.
+  /// An option whose type is known at run time.
   CallOption(const char* param_, const ParamValue& value_);
   CallOption(const char* param_, const jit::OptionValue& value_) : param(param_), value(value_) {}
 
@@ -56,7 +57,7 @@ struct CallOption {
   }
 };
 
-/// A tensor of a call, under its name in the op's table; it must outlive the call.
+/// A tensor of a call with its name in the op's table. It must outlive the call.
 struct NamedTensor {
   NamedTensor(const char* name_, const TensorView& view_) : name(name_), view(&view_) {}
 
@@ -73,8 +74,8 @@ struct NamedList {
   std::span<const TensorView> views;
 };
 
-/// A call of an op's C++ function: its `run` with the tensors that are not absent (rank 0, no data)
-/// and the options, checked by its table; or what such a call launched before.
+/// Calls an op's `run` with the present tensors (absent: rank 0, no data) and the options, checked
+/// against its table; or launches again what an equal call launched.
 ///
 /// Errors:  those of check_params and of the op.
 /// Example: call_op(table_of(parsed(sinkhorn_fwd_op)), {{"x", call.x}, {"out", call.out}},
@@ -84,24 +85,24 @@ TESSERA_API void call_op(const OpInfo& op, std::initializer_list<NamedTensor> te
 TESSERA_API void call_op(const OpInfo& op, std::initializer_list<NamedTensor> tensors,
                          std::initializer_list<NamedList> lists,
                          std::initializer_list<CallOption> options, Stream stream);
-/// The same. All calls of an op name the same tensors, lists and options in the same order, absent
-/// ones included: a call is recognised by its values alone.
+/// The same. All calls of an op must name the same tensors, lists and options in the same order,
+/// absent ones included: a call is recognised by its values alone.
 TESSERA_API void call_op(const OpInfo& op, std::span<const NamedTensor> tensors,
                          std::span<const NamedList> lists, std::span<const CallOption> options,
                          Stream stream);
-/// The same, always in full: what it launched, to be launched again on the addresses of `tensors`, then
-/// of the items of `lists`; nothing if that cannot be done (RepeatableCall::learn).
+/// The same, always in full. Returns the launches, to be repeated on the addresses of `tensors`, then
+/// of the items of `lists`; nothing if they cannot be repeated (RepeatableCall::learn).
 TESSERA_API std::optional<jit::RepeatableCall> call_in_full(const OpInfo& op,
                                                             std::span<const NamedTensor> tensors,
                                                             std::span<const NamedList> lists,
                                                             std::span<const CallOption> options,
                                                             Stream stream);
-/// The tensors of a call as OpInfo takes them: those that are not absent. Errors: those of check_view.
+/// The present tensors of a call, as OpInfo takes them. Errors: those of check_view.
 TESSERA_API Tensors given_tensors(const OpInfo& op, std::span<const NamedTensor> tensors,
                                   std::span<const NamedList> lists);
 /// The options of a call, checked. Errors: those of check_params.
 TESSERA_API Params checked_params(const OpInfo& op, std::span<const CallOption> options);
-/// The same of tensors by name and parameters that were checked.
+/// The same for tensors by name and checked parameters.
 TESSERA_API void call_op(const OpInfo& op, const Tensors& tensors, const Params& params,
                          Stream stream);
 

@@ -1,5 +1,5 @@
-// The ops of the library, in the order of the contract, for an OP(name) that the including file
-// defines. A new op is a line here and the file that defines it.
+// The ops of the library, in the order of the contract. The including file defines OP(name). A new
+// op is a line here and the file that defines it.
 
 OP(topk_gate);
 OP(topk_sum_and_topk_group_idx);

@@ -54,7 +54,7 @@ std::optional<std::vector<int64_t>> parse_tuple(std::string_view text) {
   }
 }
 
-/// What the grammar of a type looks like, for messages.
+/// The grammar of a type, for messages.
 std::string_view grammar(Type type) {
   switch (type) {
     case Type::integer:
@@ -119,7 +119,7 @@ Params parse_params(const OpInfo& op, std::span<const std::string> assignments) 
     const std::string text = assignment.substr(equals + 1);
     const auto param = std::find_if(op.params.begin(), op.params.end(),
                                     [&](const ParamInfo& p) { return p.name == name; });
-    // An unknown name travels as a word: check_params explains it with the nearest one.
+    // An unknown name is passed on as a word: check_params reports it with the nearest name.
     ParamValue value = param == op.params.end() ? ParamValue(text) : parse_value(op, *param, text);
     if (!given.emplace(name, std::move(value)).second) {
       fail(op, name, fmt::format("parameter '{}' is given twice", name), "each parameter once",

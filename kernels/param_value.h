@@ -1,5 +1,5 @@
 #pragma once
-// The value of a parameter of an op, as the program, the files and the rules of signatures see it.
+// The value of an op's parameter, for the program, files and rules of signatures.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ namespace tessera::kernels {
 using ParamValue =
     std::variant<std::monostate, int64_t, double, bool, std::string, std::vector<int64_t>>;
 
-/// As on the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
+/// The text of the command line: "128", "1e-06", "true", "row_major", "128,128", "none".
 TESSERA_API std::string to_string(const ParamValue& value);
 
 }  // namespace tessera::kernels

@@ -1,7 +1,7 @@
 #pragma once
-// Values that callers promise, such as ids in range. They are looked at where that costs next to
-// nothing: on CPU tensors. On a GPU nothing reads them on the host; there the kernels do the safe
-// thing that each op names, and report it (jit::take_value_errors).
+// Values that callers promise, such as ids in range. They are checked where that is cheap: on CPU
+// tensors. On a GPU the host does not read them; the kernels fall back to the safe behaviour that
+// each op documents, and report it (jit::take_value_errors).
 
 #include <cstdint>
 #include <functional>
@@ -12,27 +12,27 @@
 
 namespace tessera::kernels {
 
-/// True if the values of this tensor are to be checked: it lies in CPU memory, and no
-/// UncheckedValues lives in this thread.
+/// True if the values of this tensor are checked: it is in CPU memory, and this thread has no
+/// UncheckedValues.
 bool values_are_checked(const TensorView& view);
 
-/// Element number `element`, in logical row-major order, of an i32, i64 or bool CPU tensor.
+/// Element `element`, in logical row-major order, of an i32, i64 or bool CPU tensor.
 int64_t integer_at(const TensorView& view, int64_t element);
 
-/// Throws, of kind argument naming the tensor, unless all elements lie in lowest .. highest or
-/// its values are not checked. Elements that do not count, by their number, may have any value.
+/// Throws an argument error naming the tensor unless all elements are in lowest .. highest or its
+/// values are not checked. Elements that do not count, by their index, may have any value.
 ///
 /// Example: require_values(check, "topk_idx", tensors.at("topk_idx"), -1, num_experts - 1);
 void require_values(const ArgCheck& check, std::string_view name, const TensorView& view,
                     int64_t lowest, int64_t highest,
                     const std::function<bool(int64_t)>& counts = {});
 
-/// What a kernel reports of such a tensor, and require_values says of it.
+/// The text that a kernel reports about such a tensor, also used by require_values.
 ///
 /// Example: k.report_unless(size > 0, out_of_range("vocab_sizes"));
 std::string out_of_range(std::string_view name);
 
-/// While it lives, CPU calls of this thread take any values, as a GPU does.
+/// While it lives, this thread's CPU calls accept any values, as on a GPU.
 class UncheckedValues {
  public:
   UncheckedValues();

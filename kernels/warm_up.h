@@ -1,5 +1,5 @@
 #pragma once
-// Kernels ahead of the first request, by the name of an op.
+// Prepares the kernels of an op before the first request.
 
 #include <string_view>
 
@@ -8,10 +8,10 @@
 
 namespace tessera::kernels {
 
-/// Compiles and loads the kernels of an op for any number of tokens, side by side: those of the cases,
-/// of no tokens, and of every bucket of token counts that the signature declares. Launches nothing and
-/// allocates no tensors. Inputs lie as the cases say (row-major without `.strides`), outputs row-major,
-/// all at multiples of 256 bytes: other strides and alignments may need kernels of their own.
+/// Compiles and loads the kernels of an op for any number of tokens, concurrently: those of the cases,
+/// of no tokens, and of every declared bucket of token counts. Launches nothing and allocates no
+/// tensors. Inputs have the strides of the cases (row-major without `.strides`), outputs are row-major,
+/// all at multiples of 256 bytes: other strides and alignments may need other kernels.
 ///
 ///   op      a name of `tessera list`
 ///   cases   extents, dtypes and parameters (kernels/signature/case.h), one case per line or between

@@ -17,7 +17,7 @@
 namespace tessera::runtime {
 namespace {
 
-// Owner and type of the note that tools/code_stamp.cmake writes: "0.2.0 <64 digits>".
+// Owner of the note that tools/code_stamp.cmake writes: "0.2.0 <64 digits>".
 constexpr std::string_view kOwner = "Tessera";
 constexpr uint32_t kType = 1;
 
@@ -25,7 +25,7 @@ uint64_t aligned(uint64_t bytes, uint64_t to) {
   return (bytes + to - 1) / to * to;
 }
 
-/// The text of Tessera's note in one segment of notes. Fields of a note are aligned as their segment is, to 4 or 8.
+/// Returns the text of Tessera's note in one note segment. Notes are aligned as their segment is, to 4 or 8 bytes.
 std::optional<std::string> find_note(const char* bytes, uint64_t size, uint64_t alignment) {
   const uint64_t align = alignment == 8 ? 8 : 4;
   for (uint64_t at = 0; at + sizeof(ElfW(Nhdr)) <= size;) {

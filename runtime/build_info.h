@@ -1,5 +1,5 @@
 #pragma once
-// Which Tessera this is, and which others the process has loaded.
+// The version and stamp of this copy of Tessera, and the other copies that the process has loaded.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace tessera::runtime {
 /// One copy of Tessera in this process.
 struct LoadedCopy {
   std::string version;  // "0.2.0"
-  std::string stamp;    // code_stamp(): 64 digits, equal for equal sources of kernels
+  std::string stamp;    // code_stamp(): 64 digits, equal for equal kernel sources
   std::string path;     // the program or library that holds it
 };
 
@@ -24,7 +24,7 @@ struct BuildInfo {
   std::vector<LoadedCopy> others;
 };
 
-/// Copies do not see each other: each has its own options, counters and kernels in memory. They share the disk cache.
+/// Copies share nothing in memory: each has its own options, counters and loaded kernels. They share the disk cache.
 ///
 /// Example: for (const auto& other : runtime::build_info().others) log(other.path + " " + other.version);
 TESSERA_API BuildInfo build_info();

@@ -17,7 +17,7 @@ constexpr int kMaxThreads = 1024;
 constexpr int kMaxCluster = 16;
 constexpr size_t kMaxListed = 4096;
 
-// Options whose whole effect is in the output. Others would need a place in the cache key (include
+// Options that affect nothing but the output. Other options would belong in the cache key (include
 // paths) or write files beside the output (timings, precompiled headers).
 constexpr std::array<std::string_view, 6> kAllowedOptions = {"-D",
                                                              "--define-macro=",
@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 6> kAllowedOptions = {"-D",
                                                              "--generate-line-info",
                                                              "--extra-device-vectorization"};
 
-// Options of ptxas that name files: --options-file (-optf), --output-file (-o) and their like.
+// True for ptxas options that name files: --options-file (-optf), --output-file (-o) and the like.
 bool names_a_file(std::string_view option) {
   constexpr std::string_view kToPtxas = "--ptxas-options=";
   if (option.substr(0, kToPtxas.size()) != kToPtxas) return false;
@@ -52,9 +52,8 @@ bool is_blank(char c) {
   return c == ' ' || c == '\t' || c == '\v' || c == '\f' || c == '\r';
 }
 
-// Walks through the preprocessing tokens of a text, as far as directives and names need: comments,
-// strings (raw ones too) and characters are passed over. A backslash at the end of a line joins it
-// with the next one.
+// Scans preprocessing tokens, as far as directives and names need. Skips comments, strings (raw
+// ones too) and characters. A backslash at the end of a line joins it with the next line.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : text_(text) { join_lines(); }
@@ -86,7 +85,7 @@ class Scanner {
     ++at_;
     join_lines();
   }
-  // Passes over "\<newline>" where the next character would be.
+  // Skips "\<newline>" before the next character.
   void join_lines() {
     for (;;) {
       const size_t length = text_.substr(at_, 2) == "\\\n"     ? 2
@@ -107,7 +106,7 @@ class Scanner {
       }
     }
   }
-  // False, and nothing is passed over, if the slash begins no comment.
+  // Returns false and skips nothing if the slash begins no comment.
   bool skip_comment() {
     const Scanner before = *this;
     advance();
@@ -162,7 +161,7 @@ class Scanner {
     return std::nullopt;
   }
 
-  // To the closing quote, or to the end of the line where there is none.
+  // Skips to the closing quote, or to the end of the line if there is none.
   void skip_quoted(char quote) {
     advance();
     while (at_ < text_.size() && peek() != '\n') {
@@ -172,13 +171,13 @@ class Scanner {
       if (c == '\\' && peek() != '\n') advance();
     }
   }
-  // Also 1'000'000: its quotes begin no character.
+  // Also 1'000'000: its quotes begin no character literal.
   void skip_number() {
     while (is_word_char(peek()) || peek() == '.' || (peek() == '\'' && is_word_char(peek(1)))) {
       advance();
     }
   }
-  // R"words( ... )words": lines are not joined in it.
+  // Skips R"words( ... )words", in which lines are not joined.
   void skip_raw_string() {
     const size_t open = text_.find('(', at_);
     if (open == std::string_view::npos) return advance();

@@ -1,10 +1,10 @@
 #pragma once
-// Identity of the code that generates kernels.
+// Identifies the sources of the code generator.
 
 namespace tessera::runtime {
 
-/// SHA-256 over the sources of dsl, codegen and kernels: 64 digits, made by the build. The same in
-/// every program that is built from the same sources, so that they share one cache and one bundle.
+/// SHA-256 over the sources of dsl, codegen and kernels: 64 digits, computed by the build. Programs
+/// built from the same sources share it, and so share a cache and a bundle.
 const char* code_stamp();
 
 }  // namespace tessera::runtime

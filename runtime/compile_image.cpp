@@ -1,4 +1,4 @@
-// Runtime: the compiler's part of the way to a kernel.
+// Runtime: compiles an image, or refuses to.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,8 +23,8 @@ int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-// What the file at `path`, of the override folder, puts in place of this kernel's text. The folder and
-// the file are trusted as those of the cache are: whoever writes there decides what runs on the GPU.
+// Returns the text of the override file at `path` for this kernel. The folder and the file are trusted
+// as the cache is: their writer decides what runs on the GPU.
 std::optional<std::string> Runtime::State::overriding_text(const Job& job,
                                                            const std::string& path) {
   const auto refuse = [&](const std::string& what, const std::string& problem) {
@@ -65,7 +65,7 @@ std::shared_ptr<const Image> Runtime::State::compile_override(Job& job) {
            .got = text->empty() ? "an empty file" : "a text without that name"});
   }
   job.source->text = *std::move(text);
-  job.source->origins.clear();  // the author of this text is the user
+  job.source->origins.clear();  // the user wrote this text
   log_.write_once(LogLevel::warn, path,
                   fmt::format("{}: compiled from {} (TESSERA_OVERRIDE_DIR)", job.request.op, path));
   job.reason = "overridden by " + path;

@@ -1,6 +1,5 @@
 #pragma once
-// Tensors of other frameworks, as the DLPack interface describes them: no library needed, only its
-// layout.
+// Tensors of other frameworks by the DLPack interface. Needs its layout, not its library.
 
 #include <cstdint>
 #include <string_view>
@@ -10,7 +9,8 @@
 
 namespace tessera::runtime {
 
-/// DLTensor of dlpack.h, member for member: a pointer to that one may be cast to this.
+/// DLTensor of dlpack.h, member for member: a pointer to a DLTensor may be cast to a pointer to
+/// this.
 struct DlTensor {
   void* data;
   int32_t device_type;  // 1 CPU, 2 CUDA, 3 page-locked host memory
@@ -27,12 +27,13 @@ struct DlTensor {
 /// DLPACK_FLAG_BITMASK_READ_ONLY of DLManagedTensorVersioned::flags.
 inline constexpr uint64_t kDlReadOnly = 1;
 
-/// Whether the call writes to a tensor: memory that is read-only is refused then.
+/// Whether the call writes to the tensor. Read-only memory is refused then.
 enum class Access { read, write };
 
-/// The tensor as a view; `argument` is its name in messages, `flags` those of the managed tensor.
-/// Nothing is copied or waited for: the producer must have ordered its work before the stream of the
-/// call. Packed e2m1 (4 bits, 2 lanes) becomes i8 of the same shape, one byte per pair.
+/// Returns the tensor as a view. `argument` is its name in messages, `flags` are those of the
+/// managed tensor. Copies nothing and waits for nothing: the producer must have ordered its work
+/// before the stream of the call. Packed e2m1 (4 bits, 2 lanes) becomes i8 of the same shape, one
+/// byte per pair.
 ///
 /// Errors: argument, if the type, device, rank or a stride is none that a view has, data are missing,
 ///         or a tensor to be written is read-only.

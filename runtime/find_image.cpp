@@ -1,4 +1,4 @@
-// Runtime: the way to a compiled kernel. Memory, disk, other processes, compiler.
+// Runtime: finds a compiled kernel in memory, on disk or through another process, else compiles it.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,7 +16,7 @@
 namespace tessera::runtime {
 namespace {
 
-// The launch facts that are not in the text.
+// The launch facts that the text does not contain.
 std::string launch_facts(const KernelSource& source) {
   std::string facts = fmt::format(
       "threads {} shared {} cluster {}{}{}", source.threads, source.shared_bytes, source.cluster,
@@ -47,8 +47,8 @@ std::string spec_text(const KernelRequest& request) {
   return text;
 }
 
-// A recording's text comes from outside: it is found by its own digest, so that it never stands where
-// this program's text for the same Spec belongs.
+// The text of a recording comes from outside. It is found by its own digest, so that it never
+// replaces this program's text for the same Spec.
 bool Runtime::State::is_found_by_spec(const KernelRequest& request) {
   return request.spec && request.code.empty();
 }
@@ -88,7 +88,7 @@ KernelKey Runtime::State::key_of(const KernelRequest& request,
 
 Runtime::State::Job Runtime::State::job_for(const KernelRequest& request, Target target,
                                             const DeviceInfo* device) {
-  if (!is_identifier(request.op)) {  // it names files
+  if (!is_identifier(request.op)) {  // the name becomes part of file names
     raise(ErrorKind::argument, request.op, "a kernel has a name that cannot be used",
           {.expected = "letters, digits and _, at most 64, no digit first", .got = request.op});
   }
@@ -120,11 +120,12 @@ BundleItem Runtime::State::bundle_item(const KernelRequest& request, Target targ
   if (is_found_by_spec(request) || !request.spec) {
     Job job = job_for(request, target);
     job.may_be_overridden = false;
-    // An image from a bundle keeps the name of the compiler that made it.
+    // An image from a bundle keeps the name of its compiler.
     const auto image = image_of(job);
     return item(job.key.kernel, image->key, *image);
   }
-  // A recorded kernel of an op: a bundle is searched by Spec, and an open one may hold this Spec.
+  // A recorded kernel of an op: bundles are searched by Spec, and an open bundle may hold this
+  // Spec.
   const KernelKey by_spec = key_of(request, std::nullopt, target);
   if (disk_.in_bundle(by_spec.kernel)) {
     if (const auto image = disk_.find(request.op, target, by_spec)) {
@@ -134,7 +135,7 @@ BundleItem Runtime::State::bundle_item(const KernelRequest& request, Target targ
   Job job = job_for(request, target);
   job.may_be_overridden = false;
   const auto image = image_of(job);
-  // Its key is computed again: the compile may have opened an NVRTC.
+  // The key is computed again: the compile may have opened an NVRTC.
   return item(by_spec.kernel, key_of(request, std::nullopt, target).entry, *image);
 }
 
@@ -151,7 +152,8 @@ std::shared_ptr<const Image> Runtime::State::image_of(Job& job) {
   return image;
 }
 
-// After this process's waiters have it: the disk is a by-product. Other processes wait for the lock.
+// Runs after this process's waiters have the image: the disk is a by-product. Other processes wait
+// for the lock.
 void Runtime::State::store(Job& job, std::shared_ptr<const Image> image) {
   auto lock = std::move(job.lock);
   if (!std::exchange(job.is_new, false)) return;
@@ -189,8 +191,8 @@ std::shared_ptr<const Image> Runtime::State::find_or_compile(Job& job) {
   return image;
 }
 
-// Opens the compiler. Its files may have promised another than the one that could be opened: the key
-// then follows the compiler.
+// Opens the compiler. Its files may have named another compiler than the one that could be opened.
+// The key then follows the opened compiler.
 bool Runtime::State::opens_another_compiler(Job& job) {
   const Nvrtc& opened = nvrtc();
   if (job.device && options_.arch.empty()) {

@@ -1,5 +1,5 @@
 #pragma once
-// A compiled kernel in memory, with all that a launch needs to know about it.
+// A compiled kernel in memory, with all facts that a launch needs.
 
 #include <cstdint>
 #include <string>
@@ -12,7 +12,7 @@
 
 namespace tessera::runtime {
 
-/// What ptxas said about a kernel.
+/// What ptxas reports about a kernel.
 struct KernelResources {
   int registers = 0;          // per thread
   int64_t spill_bytes = 0;    // spill stores, per thread
@@ -37,11 +37,10 @@ struct Image {
   std::string source;    // the CUDA text
   std::string log;       // of the compiler
   std::string compiler;  // NVRTC identity
-  CacheKey key;          // what it was made of and by whom
+  CacheKey key;          // what it was made from, and by which compiler
 };
 
-/// What a source and its image have in common: names, parameters, launch facts,
-/// options.
+/// Copies what a source and its image have in common: names, parameters, launch facts, options.
 TESSERA_API void copy_facts(const KernelSource& source, Image& image);
 TESSERA_API KernelSource facts_of(const Image& image);
 

@@ -1,4 +1,4 @@
-// Runtime: the files it leaves for people: texts, logs, and the record of what was compiled.
+// Runtime: writes texts, logs and the record of compiles for people to read.
 
 #include <fmt/format.h>
 
@@ -14,21 +14,21 @@ std::string Runtime::State::file_stem(const Job& job) const {
                      job.key.kernel.hex.substr(0, 8));
 }
 
-// Where profilers find the text that line information names; empty if nowhere.
+// The path where profilers find the text that the line information names; "" if there is none.
 std::string Runtime::State::text_path(const Job& job) {
   const std::string folder = options_.dump_dir.empty() ? disk_.text_folder() : options_.dump_dir;
   return folder.empty() ? "" : fmt::format("{}/{}.cu", folder, file_stem(job));
 }
 
-// Writes a file of the dump folder. Whatever has its name is replaced, never followed or waited for:
-// the folder may be one that others can write, and the names can be foreseen. Returns an error text.
+// Writes a file of the dump folder. Replaces any file of that name, without following or waiting for
+// it: others may be able to write to the folder, and names are predictable. Returns an error text.
 std::string Runtime::State::write_dump(const std::string& dir, const std::string& name,
                                        const std::string& text) {
   const Folder folder = open_output_folder(dir);
   return folder.fd ? replace_file(folder, name, text) : folder.problem;
 }
 
-// Where the text is that the compiler refused, or how to get it.
+// Says where the refused text is, or how to get it.
 std::string Runtime::State::keep_refused_text(const Job& job) {
   if (options_.dump_dir.empty()) return "TESSERA_DUMP_DIR=FOLDER keeps the whole text";
   const std::string path = text_path(job);

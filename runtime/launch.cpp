@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kMaxGridX = (int64_t{1} << 31) - 1;
 constexpr int64_t kMaxGridYZ = 65535;
-constexpr int64_t kDefaultDynamicShared = 48 * 1024;  // more must be asked for per kernel
-constexpr int kPortableCluster = 8;                   // and here, too
+constexpr int64_t kDefaultDynamicShared = 48 * 1024;  // more must be requested per kernel
+constexpr int kPortableCluster = 8;                   // larger clusters, too
 constexpr size_t kMaxAttributes = 4;                  // of a launch
 
 bool is_refusal(cu::Result result) {
@@ -48,15 +48,15 @@ std::string text_of(Grid grid) {
                           : ""});
 }
 
-// 0, legacy and per-thread: of whatever context is current.
+// True for 0, legacy and per-thread: default streams belong to the current context.
 bool is_default(StreamHandle stream) {
   constexpr uintptr_t kLastSpecial = 2;
   return reinterpret_cast<uintptr_t>(stream) <= kLastSpecial;
 }
 
-// The driver launches in the stream's context, and for a default stream in the current one. Where
-// that is the primary context of the kernel's device, as nearly always, nothing has to change.
-bool is_at_home(const LoadedKernel::Hot& hot, StreamHandle stream) {
+// The driver launches in the stream's context, for a default stream in the current one. If that is
+// the primary context of the kernel's device, as nearly always, nothing has to change.
+bool is_in_context(const LoadedKernel::Hot& hot, StreamHandle stream) {
   cu::Context context = nullptr;
   const cu::Result result = is_default(stream)
                                 ? hot.ctx_get_current(&context)
@@ -64,8 +64,8 @@ bool is_at_home(const LoadedKernel::Hot& hot, StreamHandle stream) {
   return result == cu::kSuccess && context == hot.primary;
 }
 
-// A stream of another device would run the kernel there, on memory that is not that device's.
-// `current` is a context of the kernel's device. What is no stream the launch itself refuses.
+// A stream of another device would run the kernel there, on memory of the wrong device. `current`
+// is a context of the kernel's device. The launch itself refuses an invalid stream.
 void check_stream(const LoadedKernel& kernel, cu::Context current, StreamHandle stream) {
   if (is_default(stream)) return;
   const cu::Functions& call = kernel.driver->call;
@@ -87,7 +87,7 @@ void check_stream(const LoadedKernel& kernel, cu::Context current, StreamHandle 
          .got = fmt::format("a stream of cuda:{}", device)});
 }
 
-// Of one block.
+// The launch configuration of the image, with a grid of one block.
 cu::LaunchConfig config_of(const Image& image) {
   cu::LaunchConfig config = {};
   config.grid_x = config.grid_y = config.grid_z = 1;
@@ -122,7 +122,7 @@ cu::LaunchAttribute window_attribute(void* base, int64_t bytes) {
   return attribute;
 }
 
-// Whether the device can hold one cluster at all; where the driver cannot say it, the launch will.
+// Throws if the device cannot hold one cluster. If the driver cannot say, the launch will.
 void check_cluster(const LoadedKernel& kernel, const Image& image, const DeviceInfo& device) {
   const Driver& driver = *kernel.driver;
   if (!driver.call.occupancy_max_clusters) return;
@@ -164,7 +164,8 @@ std::optional<LoadedKernel> load_image(const Driver& driver, std::shared_ptr<con
                                    device.major, device.minor, device.ordinal, device.name),
            .got = to_string(image->target)});
   }
-  // The first use of a kernel in a context loads its code: done here, so that no launch does it.
+  // The first use of a kernel in a context loads its code. Doing it here keeps that out of the
+  // first launch.
   const ContextScope context(driver, device.ordinal);
   cu::Device handle = 0;
   cu::Library library = nullptr;
@@ -269,7 +270,7 @@ bool pays(const LoadedKernel& kernel, Streamed streamed) {
          streamed.bytes <= kernel.window_bytes;
 }
 
-// In the context that the driver finds by itself.
+// Launches in the context that the driver finds by itself.
 void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
              Streamed streamed) {
   cu::LaunchConfig config = kernel.hot.config;
@@ -288,16 +289,17 @@ void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHand
     config.attributes = with_window.data();
     ++config.num_attributes;
   }
-  // A CUkernel may stand where the driver wants a CUfunction: it then uses the copy of the stream's
-  // context, or the current one's for a default stream.
+  // A CUkernel may be passed as a CUfunction. The driver then uses its copy in the stream's
+  // context, or in the current one for a default stream.
   auto* const function = reinterpret_cast<cu::Function>(kernel.hot.handle);
   const cu::Result result = kernel.hot.launch_kernel_ex(&config, function, arguments, nullptr);
   if (result != cu::kSuccess) fail_launch(kernel, grid, result);
 }
 
-// Blocks that meet do so at counters of the stream, which come behind the kernel's own arguments.
-void enqueue_meeting(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
-                     Streamed streamed) {
+// Cooperative kernels use the grid-barrier counters of the stream, passed after the kernel's own
+// arguments.
+void enqueue_cooperative(const LoadedKernel& kernel, Grid grid, void** arguments,
+                         StreamHandle stream, Streamed streamed) {
   check_runs_at_once(kernel, grid);
   cu::DevicePtr barrier = kernel.barriers->of(stream);
   std::vector<void*> with_barrier(arguments, arguments + kernel.image->params.size());
@@ -323,14 +325,14 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   if (!fits(grid)) check_grid(kernel.image->op, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   if (kernel.hot.cluster > 1) check_clusters(kernel, grid);
-  if (!kernel.hot.cooperative && is_at_home(kernel.hot, stream)) {
+  if (!kernel.hot.cooperative && is_in_context(kernel.hot, stream)) {
     enqueue(kernel, grid, arguments, stream, streamed);
     return;
   }
   const ContextScope context(*kernel.driver, kernel.device);
   check_stream(kernel, context.current(), stream);
   if (kernel.hot.cooperative) {
-    enqueue_meeting(kernel, grid, arguments, stream, streamed);
+    enqueue_cooperative(kernel, grid, arguments, stream, streamed);
   } else {
     enqueue(kernel, grid, arguments, stream, streamed);
   }
@@ -350,7 +352,7 @@ uint32_t take_variable(const LoadedKernel& kernel, const char* name, StreamHandl
       driver.call.memcpy_async(reinterpret_cast<cu::DevicePtr>(&value), place, sizeof(value), in),
       "cuMemcpyAsync", op);
   driver.check(driver.call.stream_synchronize(in), "cuStreamSynchronize", op);
-  if (value == 0) return 0;  // what other streams write meanwhile stays for the next question
+  if (value == 0) return 0;  // what other streams write meanwhile is reported by the next call
   driver.check(driver.call.memset_async(place, 0, sizeof(value), in), "cuMemsetD8Async", op);
   driver.check(driver.call.stream_synchronize(in), "cuStreamSynchronize", op);
   return value;

@@ -17,10 +17,10 @@ namespace tessera::runtime {
 
 /// Immutable once loaded; never unloaded, graphs may hold it.
 struct TESSERA_API LoadedKernel {
-  /// What every launch reads, in two lines of the cache: between two launches the driver has used
-  /// the rest of it for its own work, and what is read anew costs more than what is computed.
+  /// The fields that every launch reads, in two cache lines: between launches the driver evicts
+  /// other lines, and a cache miss costs more than the launch computes.
   struct alignas(64) Hot {
-    cu::LaunchConfig config = {};  // all but the grid, the stream and the attributes
+    cu::LaunchConfig config = {};  // all but grid, stream and attributes
     cu::Kernel handle = nullptr;
     decltype(cu::Functions::launch_kernel_ex) launch_kernel_ex = nullptr;
     decltype(cu::Functions::ctx_get_current) ctx_get_current = nullptr;
@@ -32,23 +32,24 @@ struct TESSERA_API LoadedKernel {
   std::vector<cu::LaunchAttribute> attributes;
   std::shared_ptr<const Image> image;
   cu::Library code = nullptr;
-  std::string spec;  // as messages show it
+  std::string spec;  // as shown in messages
   const Driver* driver = nullptr;
   int device = 0;
   int registers = 0;                       // per thread, as loaded
   int64_t local_bytes = 0;                 // per thread: stack and spills
   int64_t l2_bytes = 0, window_bytes = 0;  // of the device
-  // Of a cooperative kernel: how many blocks the device runs at once, and where they meet.
+  // Of a cooperative kernel: how many blocks are resident at once, and its barrier counters.
   int64_t max_blocks = 0;
   std::shared_ptr<GridBarriers> barriers;
 
-  /// Launches may begin before the previous kernel of their stream has ended; the kernel waits.
+  /// Lets launches begin before the previous kernel of their stream has ended; the kernel waits
+  /// itself.
   void begin_early();
 };
 
-/// Loads an image and sets its attributes on one device. Nothing, and the driver's words in
-/// `refusal`, if the driver refuses the image itself. Throws unsupported errors (target, shared
-/// memory or cluster does not fit the device) and driver errors.
+/// Loads an image on one device and sets its attributes. Returns nothing, with the driver's words
+/// in `refusal`, if the driver refuses the image. Throws unsupported errors (target, shared memory
+/// or cluster does not fit the device) and driver errors.
 TESSERA_API std::optional<LoadedKernel> load_image(const Driver& driver,
                                                    std::shared_ptr<const Image> image,
                                                    const DeviceInfo& device, std::string& refusal);
@@ -62,16 +63,16 @@ struct Grid {
   int64_t x = 1, y = 1, z = 1;
 };
 
-/// An argument that points to memory which the launch reads once.
+/// An argument that points to memory that the launch reads only once.
 struct Streamed {
   int argument = -1;  // none
   int64_t bytes = 0;
 };
 
-/// Puts one launch into the stream and returns. `arguments` points to one value per kernel
-/// parameter, in order. A grid with a zero is a no-op. Memory that is `streamed` leaves L2 before what
-/// others have there, if it is more than L2 holds (else it may stay for the next reader) and no more
-/// than one window of the device (of a part the rest would not profit).
+/// Puts one launch into the stream and returns. `arguments` points to one value per kernel parameter,
+/// in order. A grid with a zero is a no-op. `streamed` memory is evicted first from L2 if it is larger
+/// than L2 (a smaller range may stay for the next reader) and no larger than one access policy window
+/// (a window over a part would not protect the rest).
 ///
 /// Errors: argument, if the grid is negative, beyond the device's limits (x 2^31-1, y and z 65535) or
 ///         along x no multiple of the cluster, if the stream belongs to another device, or if the
@@ -82,8 +83,8 @@ struct Streamed {
 TESSERA_API void launch(const LoadedKernel& kernel, Grid grid, void** arguments,
                         StreamHandle stream, Streamed streamed = {});
 
-/// The value of a 32-bit variable of the kernel's text (__device__, extern "C") on its device when the
-/// work of `stream` is done; it is 0 afterwards. Throws driver errors.
+/// Waits for the work of `stream`, returns a 32-bit variable of the kernel's text (__device__, extern
+/// "C") and sets it to 0. Throws driver errors.
 TESSERA_API uint32_t take_variable(const LoadedKernel& kernel, const char* name,
                                    StreamHandle stream);
 

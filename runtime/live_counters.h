@@ -9,7 +9,7 @@
 
 namespace tessera::runtime {
 
-/// The same numbers, counted from any thread.
+/// The same counters as atomics, incremented by any thread.
 struct Counters {
   std::atomic<int64_t> memory_hits = 0, disk_hits = 0, misses = 0, compiles = 0, compile_us = 0,
                        waits = 0, peer_waits = 0, corrupt_entries = 0, failed_publishes = 0,

@@ -1,4 +1,4 @@
-// Runtime: from a compiled kernel to one that is loaded on a device.
+// Runtime: loads a compiled kernel on a device.
 
 #include <fmt/format.h>
 
@@ -27,7 +27,7 @@ void check_not_capturing(const Driver& driver, const KernelRequest& request, int
 
 }  // namespace
 
-// The best of a device's targets that a bundle has the kernel for.
+// Returns the device's most specific target for which a bundle has the kernel.
 Target Runtime::State::bundled_target(const KernelRequest& request, const DeviceInfo& device) {
   for (const Target target : targets_that_run_on(device.major, device.minor)) {
     std::optional<KernelSource> source;
@@ -104,8 +104,8 @@ std::shared_ptr<const LoadedKernel> Runtime::State::load_or_recompile(Job& job,
                    "TESSERA_NVRTC"});
     }
   }
-  // A kernel that was compiled without the wait must not begin early: it would read too soon. Nor
-  // may a cooperative one: the launches of a stream share a counter.
+  // A kernel compiled without the wait would read too soon, so it must not begin early. Nor may a
+  // cooperative kernel: the launches of a stream share its barrier counter.
   if (options_.pdl && kernel->image->waits_for_previous && kernel->image->target.major >= 9 &&
       !kernel->image->cooperative) {
     kernel->begin_early();

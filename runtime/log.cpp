@@ -25,7 +25,7 @@ std::string_view name(LogLevel level) {
 
 void print_to_stderr(LogLevel level, std::string_view message) {
   const std::string line = fmt::format("tessera: {}: {}\n", name(level), printable(message));
-  // stderr may be closed or full: then the line is lost.
+  // stderr may be closed or full: the line is lost then.
   const NoWriteSignals guard;
   static_cast<void>(std::fwrite(line.data(), 1, line.size(), stderr));
 }
@@ -54,7 +54,7 @@ void Log::hand_over(LogLevel level, std::string_view message) {
   try {
     sink_(level, message);
   } catch (...) {
-    // A message that gets lost is no reason for a call to fail.
+    // A lost message must not fail a call.
   }
 }
 

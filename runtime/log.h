@@ -1,6 +1,5 @@
 #pragma once
-// Where warnings go. The library never prints by itself: it hands lines to a sink (default:
-// stderr).
+// Where warnings go. The library does not print: it hands lines to a sink (default: stderr).
 
 #include <functional>
 #include <string_view>
@@ -9,16 +8,16 @@
 
 namespace tessera::runtime {
 
-/// How much a message matters.
+/// Severity of a message.
 enum class LogLevel { error, warn, info, debug };
 /// "error", "warn", "info", "debug".
 TESSERA_API std::string_view name(LogLevel level);
 
-/// Gets one message without a line break. Called from any thread, one call at a time. What it throws
-/// is dropped: no call fails for its message.
+/// Receives one message without a line break. Any thread may call it, one call at a time. Its
+/// exceptions are dropped: no call fails because of its message.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-/// Prints "tessera: warn: MESSAGE" on stderr, where that can be written.
+/// Prints "tessera: warn: MESSAGE" on stderr, if that is writable.
 TESSERA_API void print_to_stderr(LogLevel level, std::string_view message);
 
 }  // namespace tessera::runtime

@@ -1,5 +1,5 @@
 #pragma once
-// Hands messages to a sink: filters them by level, drops repeated ones, and serialises the calls.
+// Filters messages by level, drops repeated ones and serialises the calls of a sink.
 
 #include <mutex>
 #include <set>

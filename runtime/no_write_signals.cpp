@@ -20,8 +20,8 @@ NoWriteSignals::NoWriteSignals() {
   pthread_sigmask(SIG_BLOCK, &blocked, &mask_);
 }
 
-// The kernel sends both signals to the thread that writes, so what became pending meanwhile is ours
-// to take back before the mask opens again.
+// The kernel delivers both signals to the writing thread. What became pending meanwhile is taken
+// back before the mask opens again.
 NoWriteSignals::~NoWriteSignals() {
   const int error = errno;  // of the write, for its caller
   sigset_t now;

@@ -1,14 +1,14 @@
 #pragma once
-// Failed writes as return values instead of signals that end the process.
+// Turns the signals of failed writes into error codes.
 
 #include <csignal>
 
 namespace tessera::runtime {
 
-/// While one lives, a write of this thread beyond the file size limit fails with EFBIG and a write
+/// While one lives, a write of this thread beyond the file size limit fails with EFBIG, and a write
 /// into a pipe or socket without a reader fails with EPIPE. By default both end the process
-/// (SIGXFSZ, SIGPIPE), which a library must not do to its caller. Other threads and the handlers of
-/// the program stay as they are. Two to four system calls; keep it around the writes only.
+/// (SIGXFSZ, SIGPIPE), which a library must not do to its caller. Other threads and the program's
+/// handlers are not affected. Costs two to four system calls: keep it around the writes only.
 ///
 ///   const NoWriteSignals guard;
 ///   if (write(fd, bytes, size) < 0) return std::strerror(errno);

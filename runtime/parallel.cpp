@@ -14,7 +14,7 @@ namespace tessera::runtime {
 
 namespace {
 
-// What programs may still take, with what the page cache would give up.
+// Memory that programs may still take, reclaimable page cache included.
 int64_t available_bytes() {
   std::ifstream facts("/proc/meminfo");
   for (std::string word; facts >> word;) {
@@ -61,7 +61,7 @@ void run_in_parallel(size_t count, int jobs, const std::stop_token& stop,
     for (size_t i = 1; i < std::min(count, static_cast<size_t>(jobs)); ++i)
       threads.emplace_back(work);
   } catch (const std::exception&) {
-    // No more threads to be had: those that are there do it, this one at least.
+    // No more threads can be created: the existing ones, at least this one, do the work.
   }
   work();
   threads.clear();  // joins

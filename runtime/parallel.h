@@ -1,5 +1,5 @@
 #pragma once
-// Work on several threads that are gone when the call returns, so that fork and exit meet none.
+// Runs tasks on threads that are joined when the call returns, so fork and exit meet none of them.
 
 #include <cstddef>
 #include <functional>
@@ -9,13 +9,13 @@
 
 namespace tessera::runtime {
 
-/// Threads for compiling: options.jobs, else one per core, at most 8, and at most one per 512 MB of
-/// free memory, which is what an NVRTC at work may take.
+/// Number of threads for compiling: options.jobs, else one per core, at most 8, and at most one per
+/// 512 MB of free memory, the need of one NVRTC.
 int num_jobs(const Options& options);
 
-/// Runs task(0) ... task(count - 1), `jobs` at a time, or fewer where threads cannot be had. All are
-/// run, or, once `stop` is requested, those that have begun; then the error of the lowest index is
-/// thrown.
+/// Runs task(0) ... task(count - 1) on `jobs` threads, or on fewer if threads cannot be created.
+/// Runs all of them, or after a `stop` request those that have begun. Then throws the error of the
+/// lowest index.
 void run_in_parallel(size_t count, int jobs, const std::stop_token& stop,
                      const std::function<void(size_t)>& task);
 

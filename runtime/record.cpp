@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-// Spec bytes are not text: each is kept as a number.
+// Spec bytes are not text: each is written as a number.
 json numbers_of(const std::string& bytes) {
   json list = json::array();
   for (const char c : bytes) list.push_back(static_cast<int>(static_cast<unsigned char>(c)));
@@ -46,19 +46,19 @@ std::optional<std::string> spec_of(JsonReader& reader) {
         {.expected = expected, .got = got});
 }
 
-// Whether a file is empty or its last line whole: a process may have ended in the middle of one.
+// True if the file is empty or its last line is complete. A process may have ended within a line.
 bool ends_a_line(int fd) {
   const off_t size = lseek(fd, 0, SEEK_END);
   char last = '\n';
   return size <= 0 || pread(fd, &last, 1, size - 1) != 1 || last == '\n';
 }
 
-// Removes what was just appended, unless another process has appended to it meanwhile.
+// Removes the bytes just appended, unless another process has appended since.
 void take_back(int fd, ssize_t written) {
   const off_t end = lseek(fd, 0, SEEK_CUR);
   struct stat info = {};
   if (end < written || fstat(fd, &info) != 0 || info.st_size != end) return;
-  [[maybe_unused]] const int failed = ftruncate(fd, end - written);  // then a part of a line stays
+  [[maybe_unused]] const int failed = ftruncate(fd, end - written);  // else part of a line stays
 }
 
 }  // namespace
@@ -70,10 +70,10 @@ std::string append_record(const std::string& path, const RecordedKernel& kernel)
   object["text"] = kernel.image.source;
   if (kernel.spec) object["spec"] = numbers_of(*kernel.spec);
   std::string line = object.dump(-1, ' ', true, json::error_handler_t::replace) + "\n";
-  // What is not UTF-8 would come back as another text, and so as another kernel.
+  // A text that is not UTF-8 would be read back as a different kernel.
   if (json::parse(line)["text"] != object["text"]) return "the CUDA text is not UTF-8";
   const NoWriteSignals guard;
-  // O_NONBLOCK: a pipe in the file's place must not be waited for.
+  // O_NONBLOCK: opening a pipe in the file's place must not block.
   const Descriptor fd(
       open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));
   if (!fd) return errno == ELOOP ? "is a symbolic link" : std::strerror(errno);

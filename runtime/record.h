@@ -1,8 +1,8 @@
 #pragma once
-// Recordings: which kernels a program needed, each as one line of JSON that holds all it takes to
-// compile it for any target. What TESSERA_RECORD writes and `tessera compile --specs` reads. A
-// recording is code that another program has written: in a bundle its text stands for its Spec, in
-// the cache of this machine only for itself.
+// Recordings: the kernels that a program needed, one line of JSON each, with all that it takes to
+// compile them for any target. TESSERA_RECORD writes them, `tessera compile --specs` reads them. A
+// recording is code from another program: in a bundle its text represents its Spec, in the cache of
+// this machine only itself.
 
 #include <optional>
 #include <string>
@@ -15,15 +15,16 @@ namespace tessera::runtime {
 
 struct RecordedKernel {
   std::optional<std::string> spec;
-  std::string code;    // identity of the generator
-  const Image& image;  // its text, parameters and launch facts are recorded, its cubin is not
+  std::string code;    // identity of the code generator
+  const Image& image;  // its text, parameters and launch facts are recorded, not its cubin
 };
 
-/// Appends a line, in one write; one that did not fit is taken back. Links are not followed. Returns
-/// an error text or "".
+/// Appends a line in one write, and removes a partial one. Does not follow links. Returns an error
+/// text or "".
 std::string append_record(const std::string& path, const RecordedKernel& kernel);
 
-/// A line as a request. Throws an argument error naming `place` ("specs.jsonl:3") and what is wrong.
+/// Parses a line into a request. Throws an argument error naming `place` ("specs.jsonl:3") and the
+/// problem.
 KernelRequest parse_record(std::string_view line, const std::string& place);
 
 }  // namespace tessera::runtime

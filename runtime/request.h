@@ -1,5 +1,5 @@
 #pragma once
-// What is wanted of the runtime: a kernel, by its name and by how its text is made.
+// A request for a kernel: its name, and how its text is made.
 
 #include <functional>
 #include <optional>
@@ -14,7 +14,8 @@
 
 namespace tessera::runtime {
 
-/// Makes the text of a kernel for a target; also from a function that makes one text for all targets.
+/// Makes the text of a kernel for a target. Also wraps a function that makes one text for all
+/// targets.
 ///
 ///   Emit emit = [] { return KernelSource{...}; };
 class Emit {
@@ -33,21 +34,21 @@ class Emit {
   std::function<KernelSource(Target)> make_;
 };
 
-/// A kernel that somebody needs: how it is found in a cache, and how its text is made.
+/// A kernel that is needed: how to find it in a cache, and how to make its text.
 struct KernelRequest {
   std::string op;
-  /// Bytes that decide the text within this op and this build of the program: a warm cache then
-  /// needs no emit(). Absent (a user's kernel): the text itself is what identifies the kernel.
+  /// Bytes that determine the text within this op and this build of the program, so a warm cache
+  /// needs no emit(). Absent (a user's kernel): the text itself identifies the kernel.
   std::optional<std::string> spec;
   Emit emit;
-  /// Identity of the generator if it is not this program's (a kernel from a recording). Such a text
-  /// identifies itself, whatever its Spec.
+  /// Identity of the code generator, if it is not this program's (a kernel from a recording). The
+  /// text then identifies the kernel, whatever its Spec.
   std::string code = {};
-  /// Ends the compile early: an error with code "CANCELLED".
+  /// Cancels the compile: an error with code "CANCELLED".
   std::stop_token stop = {};
 };
 
-/// The Spec as messages show it: its bytes in hexadecimal, "(the text itself)" if there is none.
+/// The Spec as messages show it: hexadecimal bytes, or "(the text itself)" without a Spec.
 TESSERA_API std::string spec_text(const KernelRequest& request);
 
 }  // namespace tessera::runtime

@@ -17,14 +17,15 @@ namespace {
 
 std::atomic<Runtime*> g_replacement = nullptr;
 
-/// What Runtime::configure() has asked for, until the process's runtime is made. Under FirstUseLock.
+/// The changes that Runtime::configure() asked for, until the process's runtime is made. Guarded by
+/// FirstUseLock.
 struct Configuration {
   std::vector<std::function<void(Options&)>> changes;
   bool is_in_use = false;
 };
 FirstUse<Configuration> g_configuration;
 FirstUse<Runtime> g_runtime;
-Runtime* g_forking = nullptr;  // under FirstUseLock
+Runtime* g_forking = nullptr;  // guarded by FirstUseLock
 
 Configuration& configuration() {
   return g_configuration.get([] { return new Configuration; });
@@ -196,8 +197,8 @@ Runtime* instance_if_made() {
   return other != nullptr ? other : g_runtime.made();
 }
 
-// The runtime's locks, then that of first uses: the order of a thread that opens the driver. A runtime
-// that was made in between has locks of its own.
+// Locks the runtime's mutexes, then that of first uses: the order of a thread that opens the driver. A
+// runtime made in between has its own mutexes.
 void before_fork() {
   while (true) {
     Runtime* const current = instance_if_made();

@@ -1,5 +1,5 @@
 #pragma once
-// What a Runtime does (find_image.cpp, compile_image.cpp, load_kernel.cpp, keep_texts.cpp) and what it holds.
+// The state and the steps of a Runtime (find_image.cpp, compile_image.cpp, load_kernel.cpp, keep_texts.cpp).
 
 #include <atomic>
 #include <memory>
@@ -30,7 +30,7 @@ class TESSERA_LOCAL Runtime::State {
  public:
   State(Options options, Surroundings surroundings);
 
-  // As those of Runtime.
+  // As in Runtime.
   std::shared_ptr<const Image> image(const KernelRequest& request, Target target);
   BundleItem bundle_item(const KernelRequest& request, Target target);
   std::shared_ptr<const LoadedKernel> load(const KernelRequest& request, int device,
@@ -51,17 +51,17 @@ class TESSERA_LOCAL Runtime::State {
   void after_fork(bool in_child);
 
  private:
-  /// One search for a kernel.
+  /// One lookup of a kernel.
   struct Job {
     const KernelRequest& request;
     std::optional<KernelSource> source;
     Target target;
     KernelKey key;
-    std::string reason = "in no cache";   // why it would be compiled
+    std::string reason = "in no cache";   // of a compile
     bool is_new = false;                  // compiled just now, to be published
-    bool may_be_overridden = true;        // by a text of TESSERA_OVERRIDE_DIR
-    std::shared_ptr<PeerLock> lock = {};  // other processes of the host wait while it lives
-    const DeviceInfo* device = nullptr;   // whose target it is
+    bool may_be_overridden = true;        // by a text in TESSERA_OVERRIDE_DIR
+    std::shared_ptr<PeerLock> lock = {};  // other processes of this host wait while it lives
+    const DeviceInfo* device = nullptr;   // the device that the target was chosen for
   };
 
   // ---- find_image.cpp

@@ -1,6 +1,6 @@
 #pragma once
-// Values made once per key: the first caller makes, callers of the same key wait for it, other keys
-// never wait.
+// Makes each value once per key. Concurrent callers of one key wait for the first; other keys never
+// wait.
 
 #include <atomic>
 #include <cstdint>
@@ -19,14 +19,14 @@ namespace tessera::runtime {
 
 enum class Flight { found, waited, made };
 
-/// The lock is held to look up and insert, never while a value is made. A failure reaches every
+/// The lock is held for lookup and insertion, never while a value is made. A failure reaches every
 /// waiter and is not remembered: the next caller tries again.
 template <class Value>
 class SingleFlight {
  public:
   using Result = std::shared_ptr<const Value>;
 
-  /// Counts values found, and callers from the moment they wait.
+  /// `hits` counts values found, `waits` callers from the moment they wait.
   SingleFlight(std::atomic<int64_t>& hits, std::atomic<int64_t>& waits)
       : hits_(hits), waits_(waits) {}
 
@@ -55,13 +55,13 @@ class SingleFlight {
     return lead(key, make, promise);
   }
 
-  /// Takes a value out, so that the next caller makes it anew.
+  /// Removes a value, so that the next caller makes it anew.
   void forget(const std::string& key) {
     const std::lock_guard lock(mutex_);
     values_.erase(key);
   }
 
-  // Around fork: the child has the values, but not the threads that were making others.
+  // Around fork: the child has the values but not the threads that were making others.
   void before_fork() { mutex_.lock(); }
   void after_fork_in_parent() { mutex_.unlock(); }
   void after_fork_in_child() {
@@ -70,7 +70,7 @@ class SingleFlight {
   }
 
  private:
-  /// Errors travel as fields: each waiter throws an object of its own.
+  /// Errors are passed on as fields: each waiter throws its own exception object.
   struct Outcome {
     Result value;
     std::optional<ErrorFields> error;
@@ -107,8 +107,7 @@ class SingleFlight {
   std::map<std::string, std::shared_future<Outcome>> in_flight_;
 };
 
-/// The same; but a caller who waited for another one's compile, which was then told to stop, tries for
-/// itself.
+/// Does the same, but a caller who waited for a compile that was cancelled tries again itself.
 template <class Value, class Make>
 std::shared_ptr<const Value> get_despite_cancelled_leader(SingleFlight<Value>& flights,
                                                           const std::string& key,

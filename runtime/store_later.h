@@ -1,12 +1,13 @@
 #pragma once
-// Puts off the writes to the disk cache until the launch is made.
+// Delays writes to the disk cache until after the launch.
 
 #include <functional>
 #include <vector>
 
 namespace tessera::runtime {
 
-/// While one lives, its thread keeps compiled kernels on disk only when it ends: no launch waits for a slow disk.
+/// While one lives, its thread delays writes of compiled kernels to disk until it ends: no launch waits for a
+/// slow disk.
 class StoreLater {
  public:
   StoreLater();
@@ -14,7 +15,7 @@ class StoreLater {
   StoreLater(const StoreLater&) = delete;
   StoreLater& operator=(const StoreLater&) = delete;
 
-  /// Runs `store` when the innermost StoreLater of this thread ends; now if there is none.
+  /// Runs `store` when the innermost StoreLater of this thread ends; immediately if there is none.
   static void run(std::function<void()> store);
 
  private:

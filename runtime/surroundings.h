@@ -1,5 +1,5 @@
 #pragma once
-// The libraries and the identity that a Runtime works with; tests substitute fakes.
+// The libraries and the code identity that a Runtime uses; tests substitute fakes.
 
 #include <functional>
 #include <string>
@@ -12,7 +12,7 @@ namespace tessera::runtime {
 struct Surroundings {
   LibraryLoader loader = system_loader();
   std::function<const Driver&()> driver = []() -> const Driver& { return runtime::driver(); };
-  /// Identity of the code that generates kernels. Empty: kernels with a spec are not kept on disk.
+  /// Identity of the code generator. Empty: kernels with a Spec are not stored on disk.
   std::string code_identity;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// Index expressions for given values of their Vars: samples of bank conflicts, and tests.
+// Evaluates index expressions for given values of their Vars: to sample bank conflicts, and in
+// tests.
 
 #include <cstdint>
 #include <optional>
@@ -23,7 +24,8 @@ class Environment {
   std::vector<std::optional<int64_t>> values_;
 };
 
-/// Nothing if a Var has no value, an operation is not an integer one, or a result leaves its dtype.
+/// Returns nothing if a Var has no value, an operation is not an integer one, or a result leaves
+/// its dtype.
 std::optional<int64_t> evaluate(const ir::Expr& e, const Environment& environment);
 
 }  // namespace tessera::codegen

@@ -22,7 +22,7 @@ FloatRange float_range(const ir::Expr& e,
     case ir::Op::max:
     case ir::Op::min: {
       const FloatRange a = argument(0), b = argument(1);
-      // A NaN loses: the result is the other operand, whatever that is.
+      // A NaN loses: the result is the other operand.
       const auto extreme = [&](double x, double y) {
         return e->op == ir::Op::max ? std::max(x, y) : std::min(x, y);
       };

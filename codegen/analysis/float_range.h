@@ -1,5 +1,5 @@
 #pragma once
-// What is known of a float without running the program.
+// Static ranges of float expressions.
 
 #include <functional>
 
@@ -7,14 +7,14 @@
 
 namespace tessera::codegen {
 
-/// Every value lies in [low, high], or is a NaN where that is possible.
+/// Every value is in [low, high], or NaN if that is possible.
 struct FloatRange {
   double low, high;
   bool may_be_nan;
 };
 
-/// The range that constants and comparisons with them give an expression. `definition` knows what a
-/// variable was bound to, null if it was not bound to an expression.
+/// Derives the range of an expression from constants and comparisons with them. `definition`
+/// returns what a variable was bound to, null if that is no expression.
 ///
 ///   float_range(max(x, 1e-4f)) is {1e-4, infinity, false}
 FloatRange float_range(const ir::Expr& e,

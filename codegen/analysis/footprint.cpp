@@ -46,7 +46,7 @@ Group order_needed(const Footprint& a, const Footprint& b) {
   return result;
 }
 
-/// Calls fn(begin, width) for the runs of consecutive elements of an access that begins at `first`.
+/// Calls fn(begin, width) for each run of consecutive elements of an access that begins at `first`.
 template <class Fn>
 void for_each_run(const MemoryEffect& effect, int64_t first, const Fn& fn) {
   const Access& access = effect.access;
@@ -67,7 +67,7 @@ void for_each_run(const MemoryEffect& effect, int64_t first, const Fn& fn) {
   }
 }
 
-/// One access on its way through the loops around it.
+/// The enumeration of one access through the loops around it.
 struct Footprints::Visit {
   const Access& access;
   const ThreadGroup& group;
@@ -78,11 +78,11 @@ struct Footprints::Visit {
   bool by_warp;                // what one lane names, the whole warp receives
   const MemoryEffect& effect;  // that begins at the access
   int64_t points = 0;
-  size_t first = std::numeric_limits<size_t>::max(), end = 0;  // of what it touched
+  size_t first = std::numeric_limits<size_t>::max(), end = 0;  // bounds of the elements it touched
 };
 
 Footprints::Footprints(const Program& program) : values_(program.thread, program.threads) {
-  std::set<int> several;  // values that are bound at more than one place
+  std::set<int> several;  // values bound at more than one place
   walk(program.body, [&](const Stmt& stmt) {
     for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
       if (value == nullptr) return;
@@ -95,6 +95,11 @@ Footprints::Footprints(const Program& program) : values_(program.thread, program
         if (!role.thread) continue;
         values_.define(*role.thread, ir::var(program.thread) - ir::index(role.threads.first));
       }
+    }
+    // A ring orders its stages: between two waits all accesses to its tiles are to one stage.
+    const auto* const load = std::get_if<Load>(&stmt.node);
+    if (load != nullptr && load->from.array->ring_part == Array::RingPart::stage) {
+      values_.bind(*load->var, 0);
     }
     for_each_access(stmt, [&](const Access& access, bool) {
       if (access.array->space != ArraySpace::shared) return;
@@ -118,7 +123,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   result->manual_sync = stmt.manual_sync;
   result->loc = stmt.loc;
 
-  // The program keeps its expressions alive, so their addresses name them.
+  // Node addresses are valid keys here: the program keeps its expressions alive.
   const auto address = [](const void* p) {
     return static_cast<int64_t>(reinterpret_cast<intptr_t>(p));
   };
@@ -168,8 +173,8 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   return known;
 }
 
-/// The loops that decide what an access touches: a serial loop over tiles of global memory writes
-/// the same shared elements in every round.
+/// The loops that affect which elements an access touches. A serial loop over tiles of global
+/// memory writes the same shared elements in every round, so it does not.
 std::vector<Rounds> Footprints::steering(const Access& access, const std::vector<Rounds>& loops,
                                          const std::vector<Expr>& predicates) const {
   std::set<int> used;
@@ -198,7 +203,7 @@ std::vector<Rounds> Footprints::steering(const Access& access, const std::vector
   return result;
 }
 
-/// False if the access may touch anything.
+/// Returns false if the access may touch any element.
 bool Footprints::enumerate(size_t depth, Visit& visit) {
   if (depth == visit.loops.size()) return touch(visit);
   const Rounds& rounds = visit.loops[depth];

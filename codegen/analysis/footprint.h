@@ -1,5 +1,5 @@
 #pragma once
-// Which thread of a group touches which element of a shared array: decided by enumerating the threads
+// Which thread of a group touches which element of a shared array, found by enumerating the threads
 // and the loops around an access.
 
 #include <cstdint>
@@ -19,9 +19,10 @@ struct Footprint {
   ArrayRef array;
   bool writes = false;
   bool atomic = false;
-  bool in_flight = false;    // done at a wait
+  bool in_flight = false;    // completes at a wait
   bool manual_sync = false;  // the author's barriers order it
-  // By run of elements from `first` on: kNobody, kSeveral or the number. All others are kNobody's.
+  // One entry per run of elements from `first` on: kNobody, kSeveral or the index. All other runs
+  // are kNobody.
   std::vector<int16_t> thread, warp;
   size_t first = 0;
   size_t end() const { return first + thread.size(); }
@@ -29,16 +30,15 @@ struct Footprint {
 };
 using FootprintRef = std::shared_ptr<const Footprint>;
 
-/// True if the shared arrays have a part of the arena in common.
+/// True if the shared arrays overlap in the arena.
 bool overlap(const Array& a, const Array& b);
 
-/// The threads that need an order between two accesses, because different ones touch an element and one
-/// of them writes: `thread` if there is no such element, `warp` if they always belong to one warp, else
-/// `block`: all of the group that makes the accesses. Different arrays in the same memory: always
-/// `block`.
+/// The group of threads that must be ordered between two accesses, where different threads touch an
+/// element and one of them writes. `thread`: no such element. `warp`: always threads of one warp. Else
+/// `block`: all of the group that makes the accesses, also for different arrays in the same memory.
 Group order_needed(const Footprint& a, const Footprint& b);
 
-/// Some rounds of a loop: those whose index has the remainder `phase` by `period`.
+/// The rounds of a loop whose index has the remainder `phase` modulo `period`.
 struct Rounds {
   const For* loop = nullptr;
   int64_t period = 1, phase = 0;
@@ -50,7 +50,8 @@ class Footprints {
 
   const ThreadValues& values() const { return values_; }
   /// The footprint of one access of the threads of `group` under `predicates`, over these rounds of the
-  /// loops around it; what cannot be evaluated may be anything. The same object for the same question.
+  /// loops around it. An access that cannot be evaluated may touch anything. Equal queries return the
+  /// same object.
   FootprintRef of(const Stmt& stmt, const MemoryEffect& effect, const ThreadGroup& group,
                   const std::vector<Rounds>& loops, const std::vector<Expr>& predicates);
 
@@ -62,9 +63,9 @@ class Footprints {
   bool touch(Visit& visit);
 
   ThreadValues values_;
-  std::map<const Array*, int64_t> run_;  // elements that always go together
+  std::map<const Array*, int64_t> run_;  // elements that are always accessed together
   std::map<std::vector<int64_t>, FootprintRef> known_;
-  std::vector<int16_t> thread_, warp_;  // for of(), one per run; all kNobody between calls
+  std::vector<int16_t> thread_, warp_;  // scratch of of(), one per run; all kNobody between calls
 };
 
 }  // namespace tessera::codegen

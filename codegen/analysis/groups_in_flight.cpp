@@ -7,13 +7,13 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kMostRounds = 16;  // of a loop that is followed round by round
+constexpr int64_t kMostRounds = 16;  // loops up to this length are followed round by round
 
 GroupsInFlight either(GroupsInFlight a, GroupsInFlight b) {
   return {std::min(a.least, b.least), std::max(a.most, b.most)};
 }
 
-/// The rounds of a loop if they are a small constant, else -1.
+/// The number of rounds of a loop if that is a small constant, else -1.
 int64_t rounds_of(const Stmt& stmt) {
   const auto* loop = std::get_if<For>(&stmt.node);
   const bool is_known = loop != nullptr && ir::is_constant(loop->begin) &&
@@ -25,7 +25,7 @@ int64_t rounds_of(const Stmt& stmt) {
   return rounds <= kMostRounds ? rounds : -1;
 }
 
-/// After any of the bodies of a statement.
+/// The groups in flight after any of the bodies of a statement.
 GroupsInFlight after_bodies(const Stmt& stmt, GroupsInFlight before, int limit) {
   bool any = false;
   GroupsInFlight result = before;
@@ -42,7 +42,7 @@ GroupsInFlight after_bodies(const Stmt& stmt, GroupsInFlight before, int limit) 
 GroupsInFlight groups_inside(const Stmt& stmt, GroupsInFlight before, int limit) {
   if (!repeats(stmt)) return before;
   GroupsInFlight inside = before, now = before;
-  // Both bounds move in one direction and stay between 0 and the limit.
+  // Both bounds move monotonically and stay between 0 and the limit.
   const int64_t rounds = rounds_of(stmt);
   for (int64_t round = 1; rounds < 0 || round < rounds; ++round) {
     now = after_bodies(stmt, rounds < 0 ? inside : now, limit);

@@ -1,5 +1,6 @@
 #pragma once
-// How many groups of copies a thread may have committed and not awaited, at a point of a program.
+// Bounds on the groups of copies that a thread has committed and not awaited, at a point of a
+// program.
 
 #include "codegen/thread_ir.h"
 
@@ -11,13 +12,14 @@ struct GroupsInFlight {
   bool operator==(const GroupsInFlight&) const = default;
 };
 
-/// After `body`, if as many are in flight before it. A commit never leaves more than `limit`.
+/// The groups in flight after `body`, given those before it. A commit never leaves more than
+/// `limit`.
 ///
 ///   groups_after(body of "commit; commit; wait until 1 groups pending", {0, 0}, 8)  // {1, 1}
 GroupsInFlight groups_after(const Body& body, GroupsInFlight before, int limit);
-/// After one statement.
+/// The same after one statement.
 GroupsInFlight groups_after(const Stmt& stmt, GroupsInFlight before, int limit);
-/// Where a body inside `stmt` begins, in any of its rounds.
+/// The groups in flight where a body inside `stmt` begins, in any round.
 GroupsInFlight groups_inside(const Stmt& stmt, GroupsInFlight before, int limit);
 
 }  // namespace tessera::codegen

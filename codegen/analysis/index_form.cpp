@@ -13,7 +13,7 @@ namespace {
 using ir::Expr;
 using ir::Op;
 
-/// Place of an expression in the order: by what it depends on most.
+/// The rank of an expression in the order: by its strongest dependence.
 int rank(const Expr& e) {
   if (e->op != Op::var) {
     int result = 0;
@@ -39,8 +39,8 @@ int three_way(T a, T b) {
   return a < b ? -1 : static_cast<int>(a > b);
 }
 
-/// The index types are one: what is computed in either is taken for the same integer. Not so what is
-/// converted.
+/// i32 and i64 count as one type in the order: a computation in either gives the same integer.
+/// Conversions do not.
 DType type_in_order(const ir::Node& e) {
   const bool converts = e.op == Op::cast || e.op == Op::bitcast;
   return !converts && e.type == DType::i64 ? DType::i32 : e.type;
@@ -140,7 +140,7 @@ void IndexMath::forget_forms() {
 }
 
 void IndexMath::define(const ir::VarRef& var, const Expr& value) {
-  constexpr int kMostDefinitions = 32;  // in a row; bounds the recursion
+  constexpr int kMostDefinitions = 32;  // chained; bounds the recursion
   std::vector<ir::VarRef> named;
   ir::collect_vars(value, named);
   int depth = 0;
@@ -192,8 +192,8 @@ void IndexMath::add_fact(const Expr& condition) {
   }
 }
 
-/// n / by + rest >= 0 is n + by * rest >= 0 for n >= 0: whole tiles below a count of tiles are inside
-/// the extent.
+/// n / by + rest >= 0 is n + by * rest >= 0 for n >= 0: if the whole tiles are below their count,
+/// they are inside the extent.
 void IndexMath::add_scaled_fact(const Form& slack) {
   for (const Term& term : slack.terms) {
     const Expr& atom = term.atom;
@@ -210,12 +210,12 @@ void IndexMath::add_scaled_fact(const Form& slack) {
 
 Form IndexMath::form(const Expr& e, bool through_lets) const {
   if (e->op != Op::div && e->op != Op::mod) return new_form(e, through_lets);
-  // Digits of digits look at their dividends again and again.
+  // Nested digits evaluate their dividends repeatedly, so forms are cached.
   auto& known = known_forms_[(through_lets ? 2 : 0) + (weighs_facts_ ? 1 : 0)];
   const auto found = known.find(e.get());
   if (found != known.end()) return found->second.form;
   Form result = new_form(e, through_lets);
-  constexpr size_t kMostKnown = 256;  // of one statement, about
+  constexpr size_t kMostKnown = 256;  // about the forms of one statement
   if (known.size() >= kMostKnown) known.clear();
   known.emplace(e.get(), Known{e, result});
   return result;

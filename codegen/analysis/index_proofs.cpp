@@ -1,4 +1,4 @@
-// IndexMath: what normal forms prove. Divisors, bounds over dims, and the claims made of them.
+// IndexMath: proofs from normal forms. Divisors, bounds over dims, and the claims made from them.
 
 #include <algorithm>
 #include <limits>
@@ -17,7 +17,7 @@ bool widens(const Expr& e) {
   return is_index_cast(e) && e->type == DType::i64;
 }
 
-/// The largest power of two that divides `number`, and so also what wraps modulo 2^64.
+/// The largest power of two that divides `number`; it also divides what wraps modulo 2^64.
 int64_t power_of_two_in(int64_t number) {
   return static_cast<int64_t>(static_cast<uint64_t>(number) & (~static_cast<uint64_t>(number) + 1));
 }
@@ -81,7 +81,7 @@ void IndexMath::add_at_most(Form& bound, const Expr& atom, int64_t factor) const
   Form inner = value(atom->args[0]);
   Form varying = inner;
   varying.constant = 0;
-  // Below 0 it is rounded up.
+  // A negative quotient is rounded up.
   if (range(inner).low.value_or(-1) < 0) inner = add(inner, constant_form(by - 1));
   if (divisor(varying) % by == 0) {
     const int64_t rest = inner.constant % by;
@@ -90,13 +90,13 @@ void IndexMath::add_at_most(Form& bound, const Expr& atom, int64_t factor) const
   bound = add(bound, inner, factor / by);
 }
 
-/// Values of `atom` are at most this over dims and quotients of dims.
+/// An upper bound of `atom` over dims and quotients of dims.
 std::optional<Form> IndexMath::atom_bound(const Expr& atom) const {
   const Interval r = atom_range(atom);
   if (r.high) return constant_form(*r.high);
   if (atom->op == Op::var) {
     const ir::Var& var = *atom->var;
-    // A dim stands for itself: it may cancel against the other side.
+    // A dim stays symbolic: it may cancel against the other side.
     if (var.kind == ir::VarKind::dim || var.kind == ir::VarKind::scalar) return atom_form(atom);
     const std::optional<Form> upper = upper_of(var);
     if (!upper) return std::nullopt;
@@ -199,7 +199,7 @@ bool IndexMath::proves_less(const Form& a, const Form& b) const {
   return gap && *gap <= -1;
 }
 
-/// Quotients by one divisor c: x / c < y / c if x + c <= y, or if x < y and c divides y.
+/// Compares quotients by one divisor c: x / c < y / c if x + c <= y, or if x < y and c divides y.
 bool IndexMath::proves_quotient_less(const Expr& a, const Expr& b) const {
   if (widens(a)) return proves_quotient_less(a->args[0], b);
   if (widens(b)) return proves_quotient_less(a, b->args[0]);
@@ -217,7 +217,7 @@ bool IndexMath::proves_quotient_less(const Expr& a, const Expr& b) const {
 }
 
 bool IndexMath::proves_non_negative(const Expr& a) const {
-  // Looking through lets may take apart what a fact speaks of, and so may the normal form.
+  // Expanding lets, or the normal form itself, may break up the expression of a fact.
   for (const bool through_lets : {true, false}) {
     if (range(value(a, through_lets)).low.value_or(-1) >= 0) return true;
   }
@@ -228,7 +228,7 @@ bool IndexMath::proves_non_negative(const Expr& a) const {
 }
 
 bool IndexMath::same(const Expr& a, const Expr& b) const {
-  // Of one type, values that agree modulo 2^width are equal.
+  // Values of one type that agree modulo 2^width are equal.
   const bool is_one_type = a->type == b->type;
   const Form difference =
       is_one_type ? add(form(a, true), form(b, true), -1) : add(value(a), value(b), -1);

@@ -1,4 +1,4 @@
-// IndexMath: the values that normal forms and atoms can have.
+// IndexMath: ranges of normal forms and atoms.
 
 #include <algorithm>
 #include <utility>
@@ -29,7 +29,7 @@ bool IndexMath::fits(const Form& f, DType type) const {
   return codegen::fits(values, type);
 }
 
-/// Of a product of numbers that are not below 0.
+/// True if the product of non-negative numbers fits in its type.
 bool IndexMath::product_fits(const ir::Node& product) const {
   const bool counts_limits = std::exchange(counts_limits_, true);
   const Interval a = range(value(product.args[0])), b = range(value(product.args[1]));
@@ -46,8 +46,8 @@ std::optional<Form> IndexMath::upper_of(const ir::Var& var) const {
   return upper;
 }
 
-/// True if no step of `e` leaves its type, so that 64 bits give the same. `is_sum`: of the sums and
-/// products at the root only the value counts.
+/// True if no step of `e` leaves its type, so that 64-bit arithmetic gives the same value.
+/// `is_sum`: only the final value of the sums and products at the root matters.
 bool IndexMath::is_same_on_host(const Expr& e, bool is_sum) const {
   const bool is_ring = e->op == Op::add || e->op == Op::sub || e->op == Op::mul || e->op == Op::neg;
   if (is_ring && !is_sum && !fits(form(e, true), e->type)) return false;
@@ -71,7 +71,7 @@ Interval IndexMath::known_range(const Expr& atom) const {
   const ir::Var& var = *atom->var;
   Interval result;
   if (var.lower) result.low = range(value(var.lower)).low;
-  // A dim stands for itself in comparisons; how large it may be is the host's check.
+  // A dim stays symbolic in comparisons; the host checks its size.
   if (var.kind == ir::VarKind::dim && !counts_limits_) return result;
   if (const std::optional<Form> upper = upper_of(var)) {
     const auto high = range(*upper).high;
@@ -80,7 +80,7 @@ Interval IndexMath::known_range(const Expr& atom) const {
   return result;
 }
 
-/// Of an atom that is no variable. Sums are atoms where they may have left their type.
+/// The range of an atom that is no variable. Sums become atoms where they may leave their type.
 Interval IndexMath::range_of_operation(const ir::Node& atom) const {
   const auto argument = [&](size_t i) { return range(value(atom.args[i])); };
   switch (atom.op) {
@@ -107,9 +107,9 @@ Interval IndexMath::range(const Form& f) const {
   if (f.wrapped) return {};
   Interval result = range_of_terms(f);
   if (facts_.empty() || weighs_facts_) return result;
-  // With slack >= 0: f - k * slack <= f for k > 0 and f <= f - k * slack for k < 0. Worth trying is
-  // the k that cancels an atom. One fact at a time: the ranges below know of none, so that facts
-  // about each other end.
+  // With slack >= 0: f - k * slack <= f for k > 0 and f <= f - k * slack for k < 0. Useful are the
+  // k that cancel an atom. One fact at a time: the ranges below use no facts, so that facts about
+  // each other terminate.
   weighs_facts_ = true;
   for (const Form& slack : facts_) {
     for (const Term& part : slack.terms) {

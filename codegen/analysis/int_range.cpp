@@ -15,7 +15,7 @@ bool IntRanges::may_wrap(const ir::Expr& e) {
   return !fits(exact(e), e->type);
 }
 
-/// As if integers had no end.
+/// On mathematical integers.
 Interval IntRanges::exact(const ir::Expr& e) {
   if (e->op == Op::constant) return {e->integer, e->integer};
   if (e->op == Op::var) return of_variable(*e->var);
@@ -32,7 +32,7 @@ Interval IntRanges::of_variable(const ir::Var& var) {
   if (found != known_.end()) return found->second;
   Interval values = limits_of(var.type);
   if (const ir::Expr bound = definition_(var)) {
-    constexpr int kMostDefinitions = 32;  // in a row; bounds the recursion
+    constexpr int kMostDefinitions = 32;  // chained; bounds the recursion
     if (looked_through_ == kMostDefinitions) return values;
     ++looked_through_;
     values = of(bound);

@@ -1,5 +1,5 @@
 #pragma once
-// What is known of an integer expression of a program without running it.
+// Static ranges of integer expressions.
 
 #include <functional>
 #include <map>
@@ -10,14 +10,15 @@ namespace tessera::codegen {
 
 class IntRanges {
  public:
-  /// `definition` knows what a variable was bound to, null if it was not bound to an expression.
-  /// `threads`: of a block.
+  /// `definition` returns what a variable was bound to, null if that is no expression. `threads` is
+  /// the block size.
   IntRanges(std::function<ir::Expr(const ir::Var&)> definition, int threads)
       : definition_(std::move(definition)), threads_(threads) {}
 
-  /// Of an integer or boolean expression. What may have wrapped can have any value of its type.
+  /// The range of an integer or boolean expression. A value that may have wrapped has the full
+  /// range of its type.
   Interval of(const ir::Expr& e);
-  /// Whether the result of a signed add, sub, mul or neg may lie outside its type.
+  /// True if the result of a signed add, sub, mul or neg may lie outside its type.
   bool may_wrap(const ir::Expr& e);
 
  private:
@@ -27,7 +28,7 @@ class IntRanges {
   std::function<ir::Expr(const ir::Var&)> definition_;
   int threads_;
   std::map<const ir::Var*, Interval> known_;
-  int looked_through_ = 0;  // definitions around the one that is looked at
+  int looked_through_ = 0;  // depth of the current chain of definitions
 };
 
 }  // namespace tessera::codegen

@@ -11,7 +11,7 @@ namespace {
 using ir::Op;
 using Bound = std::optional<int64_t>;
 
-/// op(x, y); nothing beyond 64 bits or without both.
+/// op(x, y); nothing if 64 bits overflow or a bound is missing.
 Bound exact(Op op, Bound x, Bound y) {
   if (!x || !y) return std::nullopt;
   return ir::compute_exactly(op, DType::i64, *x, *y);
@@ -51,7 +51,7 @@ Interval remainder(const Interval& a, const Interval& b) {
   return result;
 }
 
-/// Of two numbers that are not below 0: below the next power of two.
+/// Of two non-negative numbers: below the next power of two.
 Interval bits_of_either(const Interval& a, const Interval& b) {
   if (!is_natural(a) || !is_natural(b) || !a.high || !b.high) return {};
   uint64_t mask = 0;
@@ -59,7 +59,7 @@ Interval bits_of_either(const Interval& a, const Interval& b) {
   return {0, static_cast<int64_t>(mask)};
 }
 
-/// Of two known bounds.
+/// The minimum of two known bounds.
 Bound least(Bound a, Bound b) {
   return a && b ? Bound(std::min(*a, *b)) : std::nullopt;
 }

@@ -9,7 +9,8 @@
 namespace tessera::codegen {
 namespace {
 
-/// Statements are numbered as they stand; the head and the end of a loop or branch have numbers too.
+/// Statements are numbered in program order; the head and the end of a loop or branch have numbers
+/// too.
 class LiveRanges : EffectReceiver {
  public:
   int64_t most(const Body& body) {
@@ -17,7 +18,7 @@ class LiveRanges : EffectReceiver {
     std::vector<int64_t> change(static_cast<size_t>(point_) + 2);
     for (const auto& [what, range] : ranges_) {
       change[static_cast<size_t>(range.first)] += range.registers;
-      // What the last statement that reads it makes may take its place.
+      // The result of the last statement that reads a value may reuse its registers.
       change[static_cast<size_t>(std::max(range.last, range.first + 1))] -= range.registers;
     }
     int64_t live = 0, highest = 0;
@@ -33,7 +34,7 @@ class LiveRanges : EffectReceiver {
 
   struct Loop {
     int64_t head = 0;
-    std::vector<const void*> kept;  // named before it and in it
+    std::vector<const void*> kept;  // named before the loop and in it
   };
 
   void mention(const void* what, int64_t num_bits) {
@@ -42,7 +43,7 @@ class LiveRanges : EffectReceiver {
     Range& range = found->second;
     range.last = point_;
     if (is_new) return;
-    // The outermost loop that it came before keeps it until its end.
+    // The outermost loop that follows its definition keeps it live to its end.
     const auto loop = std::find_if(loops_.begin(), loops_.end(),
                                    [&](const Loop& l) { return range.first < l.head; });
     if (loop != loops_.end()) loop->kept.push_back(what);

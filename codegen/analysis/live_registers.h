@@ -1,7 +1,7 @@
 #pragma once
-// How many registers a thread needs at the fullest point of a program, counted as it is written. The
-// compiler orders statements anew and keeps addresses besides, so this says what the lowering asks
-// for; what it got stands in the compiler's log.
+// The peak number of live registers per thread in program order. The compiler reorders statements
+// and also keeps addresses, so this is the demand of the lowering; the compiler's log has the
+// allocation.
 
 #include <cstdint>
 
@@ -9,9 +9,9 @@
 
 namespace tessera::codegen {
 
-/// 32-bit registers. A variable or a register array counts from the first statement that names it to
+/// 32-bit registers. A variable or register array is live from the first statement that names it to
 /// the last, and to the end of a loop that it lives across; elements below 32 bits are packed.
-/// Booleans, constants of unrolled loops, parameters and thread and block indices count nothing.
+/// Booleans, constants of unrolled loops, parameters and thread and block indices cost nothing.
 int64_t live_registers(const Program& program);
 
 }  // namespace tessera::codegen

@@ -1,6 +1,6 @@
 #pragma once
-// What may not have reached the other threads at a point of the program: the state that
-// insert_barriers carries along.
+// Accesses that other threads may not see yet at a point of the program: the state of
+// insert_barriers.
 
 #include <cstdint>
 #include <deque>
@@ -24,14 +24,16 @@ class PendingAccesses {
  public:
   const std::vector<PendingAccess>& all() const { return pending_; }
 
-  /// An access now; one in flight is pending once a wait says that it is done.
+  /// Adds an access. One in flight becomes pending when a wait completes it.
   void add(const FootprintRef& access);
   void block_barrier() { pending_.clear(); }
   void warp_barrier();
   void commit();
-  void wait(int groups_under_way);
-  /// Any access in flight may be done after it, or go on.
+  void wait(int groups_in_flight);
+  /// Any access in flight may complete here or go on.
   void wait_at_mbarrier();
+  /// The mbarriers of a ring order all accesses to its tiles.
+  void wait_at_ring(int ring);
   /// Either this state or the other.
   void merge(const PendingAccesses& other);
 
@@ -42,7 +44,7 @@ class PendingAccesses {
   std::vector<PendingAccess> pending_;
   std::vector<FootprintRef> open_;                // asynchronous copies since the last commit
   std::deque<std::vector<FootprintRef>> groups_;  // committed, oldest first
-  bool ambiguous_ = false;                        // paths with different numbers of groups have met
+  bool ambiguous_ = false;  // paths with different numbers of groups have joined
 };
 
 }  // namespace tessera::codegen

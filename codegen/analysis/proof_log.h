@@ -1,6 +1,6 @@
 #pragma once
-// What the prover claims while it lowers a kernel, for a judge outside the compiler. Nothing is
-// kept unless a ProofLog lives on the thread.
+// Records the prover's claims during lowering, for a judge outside the compiler. Records nothing
+// unless the thread has a ProofLog.
 
 #include <cstdint>
 #include <string>
@@ -17,7 +17,7 @@ struct Claim {
     non_negative,  // a >= 0: claimed
     equal,         // a == b: claimed
     divisible,     // divisor divides a: claimed
-    kept_guard,    // a is boolean and is tested at run time: could it have been proved?
+    kept_guard,    // a is boolean and tested at run time: could it have been proved?
   };
   Kind kind = Kind::less;
   ir::Expr a, b;
@@ -34,7 +34,7 @@ class ProofLog {
   ProofLog(const ProofLog&) = delete;
   ProofLog& operator=(const ProofLog&) = delete;
 
-  /// The innermost one of this thread; null if there is none.
+  /// The innermost ProofLog of this thread, or null.
   static ProofLog* active();
 
   void add(Claim claim) { claims_.push_back(std::move(claim)); }

@@ -1,6 +1,6 @@
 #pragma once
-// Which accesses to shared memory need an order: what a statement touches under the loops and
-// conditions around it, and how that meets what is pending.
+// Conflicts between shared-memory accesses: the accesses of a statement under the loops and
+// conditions around it, and their conflicts with pending ones.
 
 #include <map>
 #include <utility>
@@ -14,7 +14,7 @@ namespace tessera::codegen {
 
 using Accesses = std::vector<FootprintRef>;
 
-/// Two accesses that need an order; none if `order` is Group::thread.
+/// Two accesses that need an order; `order` is Group::thread if there are none.
 struct Conflict {
   Group order = Group::thread;
   FootprintRef before, after;
@@ -22,11 +22,11 @@ struct Conflict {
 
 class SharedConflicts {
  public:
-  /// Of the threads of the block until enter_role().
+  /// The threads are those of the block until enter_role().
   explicit SharedConflicts(const Program& program)
       : footprints_(program), block_(program.block()), group_(block_) {}
 
-  // ---- where the current statement stands
+  // ---- position of the current statement
   void enter_loop(const Rounds& rounds) { loops_.push_back(rounds); }
   void leave_loop() { loops_.pop_back(); }
   const std::vector<Rounds>& loops() const { return loops_; }
@@ -35,24 +35,25 @@ class SharedConflicts {
   void leave_branch() { predicates_.pop_back(); }
   void enter_role(const ThreadGroup& group) { group_ = group; }
   void leave_role() { group_ = block_; }
-  /// The threads that come here.
+  /// The threads that execute the statement.
   const ThreadGroup& group() const { return group_; }
 
   // ---- questions
-  /// All shared accesses of a statement or body, inner ones included, with the predicates above them.
+  /// All shared accesses of a statement or body, nested ones included, with the predicates around
+  /// them.
   Accesses accesses_of(const Stmt& stmt);
   Accesses accesses_of(const Body& body);
   Group order_between(const FootprintRef& before, const FootprintRef& after);
-  /// The strongest order that is missing between what is pending and what comes next.
+  /// The strongest missing order between pending accesses and the next ones.
   Conflict conflict_with(const std::vector<PendingAccess>& pending, const Accesses& next);
-  /// True if a value, or the bounds of a loop, are the same for all threads of each warp of the group.
+  /// True if a value, or the bounds of a loop, are uniform in each warp of the group.
   bool is_same_in_warps(const Expr& e, const UniformValues& uniform) const;
   bool is_same_in_warps(const For& loop, const UniformValues& uniform) const;
 
  private:
   void collect(const Stmt& stmt, Accesses& out);
   void collect(const Body& body, Accesses& out);
-  /// One object per condition, so that the footprints under it are found again.
+  /// Cached: one object per condition, so that footprints under it are found again.
   Expr negation(const If& branch);
 
   Footprints footprints_;
@@ -64,10 +65,10 @@ class SharedConflicts {
   std::map<std::pair<const Footprint*, const Footprint*>, Group> orders_;
 };
 
-/// The period in which the shared accesses of a loop's body, and the conditions on them, repeat; 1 if it
-/// is above `most`.
+/// The period after which the shared accesses of a loop's body, and their conditions, repeat; 1 if it
+/// exceeds `most`.
 int64_t period_of_accesses(const For& loop, int64_t most);
-/// How many groups of accesses a body leaves in flight, at most `most`.
-int64_t max_under_way(const Body& body, int64_t most);
+/// The number of groups that a body leaves in flight, at most `most`.
+int64_t max_in_flight(const Body& body, int64_t most);
 
 }  // namespace tessera::codegen

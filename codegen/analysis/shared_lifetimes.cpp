@@ -8,7 +8,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// True if threads of a block may leave at different times.
+/// True if threads of a block may exit at different times.
 bool threads_leave_apart(const Program& program) {
   const UniformValues uniform(program);
   const auto leaves = [](const Stmt& stmt) { return has_order(stmt, Order::Kind::leave); };
@@ -26,7 +26,7 @@ std::map<const Array*, Lifetime> shared_lifetimes(const Program& program) {
   size_t step = 0;
   const auto use = [&](const Stmt& stmt) {
     for_each_declaration(stmt, [&](const ArrayRef& view) {
-      // Other blocks come at any time.
+      // Other blocks may access it at any time.
       if (view->mine) result[view->mine.get()] = {0, program.body.size()};
     });
     for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {

@@ -15,10 +15,10 @@ struct Lifetime {
   bool meets(const Lifetime& other) const { return first <= other.last && other.first <= last; }
 };
 
-/// Of all arrays that the program accesses. Arrays that are written asynchronously, accessed in a
-/// manual-sync region or accessed by other blocks live to the end of the program: no barrier can order
-/// them. So do all arrays of a program whose threads may leave early, because a barrier would wait for
-/// those.
+/// Lifetimes of all arrays that the program accesses. No barrier can order arrays that are written
+/// asynchronously, accessed in a manual-sync region or accessed by other blocks: these live to the end
+/// of the program. So do all arrays of a program whose threads may exit early, because a barrier would
+/// wait for them.
 std::map<const Array*, Lifetime> shared_lifetimes(const Program& program);
 
 }  // namespace tessera::codegen

@@ -36,7 +36,7 @@ bool is_small(const ThreadColumn& column) {
                               : std::all_of(column.lanes.begin(), column.lanes.end(), small);
 }
 
-/// A loop index that starts at 0 or more.
+/// True for a loop index that starts at 0 or more.
 bool counts_up(const ir::Var& var) {
   if (var.kind != ir::VarKind::loop || !var.lower) return false;
   if (ir::is_constant(var.lower)) return var.lower->integer >= 0;
@@ -48,7 +48,7 @@ bool counts_up(const ir::Var& var) {
 }  // namespace
 
 void ThreadValues::define(const ir::Var& var, const ir::Expr& value) {
-  constexpr int kMostDefinitions = 64;  // in a row; bounds the recursion
+  constexpr int kMostDefinitions = 64;  // chained; bounds the recursion
   std::vector<ir::VarRef> named;
   ir::collect_vars(value, named);
   int depth = 0;
@@ -143,7 +143,7 @@ Column ThreadValues::evaluate(const ir::Expr& e) const {
   if (e->args.size() != 2) return std::nullopt;
   const Column a = evaluate(e->args[0]);
   if (e->op == Op::logical_and || e->op == Op::logical_or) {
-    // One side may decide: false && x, true || x.
+    // One side may decide alone: false && x, true || x.
     const Column b = evaluate(e->args[1]);
     const int64_t decisive = e->op == Op::logical_or ? 1 : 0;
     for (const Column* side : {&a, &b}) {
@@ -167,7 +167,7 @@ Column ThreadValues::evaluate(const ir::Expr& e) const {
   });
 }
 
-/// dividend % divisor of a dividend of which only the phase is known.
+/// dividend % divisor if only the phase of the dividend is known.
 Column ThreadValues::remainder(const ir::Expr& dividend, int64_t divisor) const {
   if (divisor <= 0) return std::nullopt;
   const Column a = evaluate_modulo(dividend, divisor);
@@ -176,8 +176,8 @@ Column ThreadValues::remainder(const ir::Expr& dividend, int64_t divisor) const 
                  [&](int64_t x, int64_t) { return std::optional<int64_t>(x % divisor); });
 }
 
-/// A value that has the same remainder by `modulus` as `e`, which is not negative: an index that
-/// counts from 0 or more, and small terms added to it, which cannot wrap.
+/// A value congruent to `e` modulo `modulus`. `e` is not negative: an index that counts up from 0
+/// or more, plus small terms that cannot wrap.
 Column ThreadValues::evaluate_modulo(const ir::Expr& e, int64_t modulus) const {
   using ir::Op;
   if (!is_integer(e->type) || bits(e->type) < 32) return std::nullopt;
@@ -219,7 +219,7 @@ int64_t period_of(const ir::Expr& e, const ir::Var& var) {
   ir::collect_vars(e->args[0], vars);
   const bool uses =
       std::any_of(vars.begin(), vars.end(), [&](const ir::VarRef& v) { return v->id == var.id; });
-  // Beyond this nobody counts on phases.
+  // Larger divisors are not used as phases.
   constexpr int64_t kMaxDivisor = 64;
   return uses && e->args[1]->integer <= kMaxDivisor ? std::lcm(period, e->args[1]->integer)
                                                     : period;

@@ -1,6 +1,5 @@
 #pragma once
-// Evaluates index expressions for all threads of a block at once: the basis of footprints and of bank
-// conflicts.
+// Evaluates index expressions for all threads of a block at once, for footprints and bank conflicts.
 
 #include <cstdint>
 #include <map>
@@ -11,9 +10,9 @@
 
 namespace tessera::codegen {
 
-/// One value per thread, or one for all.
+/// One value per thread, or one value for all.
 struct ThreadColumn {
-  std::vector<int64_t> lanes;  // empty = `value` everywhere
+  std::vector<int64_t> lanes;  // empty = `value` for all
   int64_t value = 0;
   int64_t at(size_t thread) const { return lanes.empty() ? value : lanes[thread]; }
 };
@@ -22,20 +21,19 @@ class ThreadValues {
  public:
   ThreadValues(ir::VarRef thread, int threads) : thread_(std::move(thread)), threads_(threads) {}
 
-  /// The value of a Let: looked through when its Var is needed, unless too many are made of each
-  /// other.
+  /// Binds a Var to the value of its Let, which is expanded on use unless too many are chained.
   void define(const ir::Var& var, const ir::Expr& value);
   void forget(int id);
-  /// What a Var stands for; null if that is not known.
+  /// The definition of a Var; null if unknown.
   const ir::Expr* definition(const ir::Var& var) const;
 
   void bind(const ir::Var& var, int64_t value);
-  /// Only the remainder by `period` (and so by its divisors) is known.
+  /// Binds a Var of which only the remainder modulo `period` (and its divisors) is known.
   void bind_phase(const ir::Var& var, int64_t phase, int64_t period);
   void unbind(const ir::Var& var);
 
-  /// Nothing if a Var has no value, an operation is not an integer one, or a result leaves the range
-  /// of its dtype.
+  /// Returns nothing if a Var has no value, an operation is not an integer one, or a result leaves
+  /// the range of its dtype.
   std::optional<ThreadColumn> evaluate(const ir::Expr& e) const;
 
  private:
@@ -54,8 +52,8 @@ class ThreadValues {
       known_;  // of definitions, under these bindings
 };
 
-/// Least common multiple of the constants by which expressions with `var` are divided with
-/// remainder: the period in which they repeat, if `var` stands nowhere else.
+/// The period in which `e` repeats if `var` is used only inside divisions with remainder: the least
+/// common multiple of their divisors.
 int64_t period_of(const ir::Expr& e, const ir::Var& var);
 
 }  // namespace tessera::codegen

@@ -39,7 +39,7 @@ UniformValues::UniformValues(const Program& program, Over over, const std::vecto
         stmt, [&](const Access& access, bool) { ordered_by_author_.insert(access.array.get()); });
   });
   mark_shared_registers(program);
-  // Registers count as uniform until a store shows otherwise, which may take others along.
+  // Registers count as uniform until a store proves otherwise, which may propagate to others.
   size_t before = 0;
   do {
     before = varying_.size();
@@ -53,7 +53,7 @@ UniformValues::UniformValues(const Program& program, Over over, const std::vecto
   } while (varying_.size() != before);
 }
 
-/// `together`: all threads come here. Definitions come before uses.
+/// `together`: all threads execute the body. Definitions come before uses.
 void UniformValues::visit(const Body& body, bool together) {
   for (const Stmt& stmt : body) visit(stmt, together);
 }
@@ -89,7 +89,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
   for_each_register_effect(stmt, [&](const RegisterEffect& effect) {
     if (effect.writes) varies(effect.slice.array);
   });
-  bool same = true;  // how often the threads run what is inside
+  bool same = true;  // whether all threads run the bodies equally often
   for_each_expression(stmt, [&](const Expr& e) { same = same && (*this)(e); });
   for_each_binding(stmt, [&](const VarRef& var, const Expr*) {
     if (var->kind != ir::VarKind::loop) return define(*var, false, own_result(stmt));
@@ -100,7 +100,7 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
 
 void UniformValues::visit(const RoleBodies& bodies, bool together) {
   for (const RoleBodies::Role& role : bodies.roles) {
-    // Over the grid the roles are parts of it, and nothing in them is the same everywhere.
+    // Over the grid, roles are parts of it and nothing in them is uniform.
     group_ = role.threads;
     visit(role.body, together && over_ == Over::block);
   }
@@ -108,7 +108,7 @@ void UniformValues::visit(const RoleBodies& bodies, bool together) {
 }
 
 void UniformValues::mark_shared_registers(const Program& program) {
-  std::map<const Array*, const Body*> owners;  // the only body that names it
+  std::map<const Array*, const Body*> owners;  // the only body that names the array
   const auto note = [&](const Body& body) {
     for (const Stmt& stmt : body) {
       if (std::holds_alternative<RoleBodies>(stmt.node)) continue;

@@ -1,6 +1,6 @@
 #pragma once
-// Which values are the same for all threads of a block, or of the whole grid, so that a barrier may
-// stand under a condition or in a loop of them. In a role: for all threads of the role.
+// Values that are the same for all threads of a block, or of the grid, so that a barrier may stand
+// under their condition or in their loop. Inside a role: for all threads of the role.
 
 #include <map>
 #include <set>
@@ -15,35 +15,36 @@ namespace tessera::codegen {
 /// with uniform bounds and other uniform values; loads from global memory that the kernel never writes,
 /// at a uniform address; and registers whose every store is uniform and stands where all threads come.
 ///
-/// Over a block also loads from shared memory at a uniform address where all threads come:
-/// insert_barriers keeps every store to that element on the other side of a barrier. Memory of a
-/// manual-sync region and memory that other blocks reach do not count, because there the author alone
-/// orders the accesses. And what warp collectives give all lanes, in groups of one warp.
+/// Over a block also: loads from shared memory at a uniform address that all threads execute, because
+/// insert_barriers separates them from every store to that element by a barrier. Excluded is memory
+/// of a manual-sync region and memory that other blocks access: only the author orders these. Also
+/// the results of warp collectives that all lanes share, in groups of one warp.
 class UniformValues {
  public:
   enum class Over : uint8_t { block, grid };
-  /// `known`: values that are the same for the whole block by construction.
+  /// `known`: values that are uniform for the block by construction.
   explicit UniformValues(const Program& program, Over over = Over::block,
                          const std::vector<VarRef>& known = {});
   bool operator()(const Expr& e) const;
-  /// For messages, why the first value in `e` that differs does: "'n' is set by each thread for itself".
+  /// Explains for a message why the first varying value in `e` varies: "'n' is set by each thread for
+  /// itself".
   std::string why_not(const Expr& e) const;
 
  private:
-  /// Why a value differs: computed from others, or for a reason of its own.
+  /// Why a value varies: computed from varying values, or for its own reason.
   struct Origin {
     Expr value;
-    const char* reason = nullptr;  // with a place for the name
+    const char* reason = nullptr;  // with a placeholder for the name
     std::string name = {};
   };
   void visit(const Body& body, bool together);
   void visit(const Stmt& stmt, bool together);
   void visit(const RoleBodies& bodies, bool together);
-  /// Registers that a role writes and other statements name as well: each role has its own value.
+  /// Registers written in a role and named outside it: each role has its own value.
   void mark_shared_registers(const Program& program);
   void define(const ir::Var& var, bool uniform, const Origin& origin);
   void varies(const ArrayRef& array);
-  /// Of a variable that a statement gives each thread by itself.
+  /// The origin of a variable whose statement gives each thread its own value.
   static Origin own_result(const Stmt& stmt);
   bool is_one_element(const Access& access) const;
   bool is_uniform(const Load& load, bool together) const;
@@ -52,7 +53,7 @@ class UniformValues {
 
   const Program& program_;
   Over over_;
-  ThreadGroup group_;  // the threads that run what is visited
+  ThreadGroup group_;  // the threads that execute what is visited
   std::set<const ir::Var*> values_;
   std::set<const ir::Var*> varying_loops_;    // with bounds that differ between threads
   std::set<const Array*> varying_;            // registers

@@ -122,7 +122,7 @@ void Usage::mark_read(const Stmt& stmt, const RegisterEffect& effect) {
       read_.insert(array);
       return;
     case RegisterUse::converted: {
-      // To another dtype: every NaN becomes canonical.
+      // A conversion to another dtype makes every NaN canonical.
       bool as_it_is = true;
       for_each_register_effect(stmt, [&](const RegisterEffect& other) {
         if (other.writes && other.slice.array->dtype != array->dtype) as_it_is = false;
@@ -133,7 +133,7 @@ void Usage::mark_read(const Stmt& stmt, const RegisterEffect& effect) {
   }
 }
 
-// Backwards: uses follow their definition, so all of them have been seen when it is.
+// In reverse order: all uses of a variable are seen before its definition.
 void Usage::visit(const Body& body) {
   for (size_t i = body.size(); i-- > 0;) {
     std::visit([&](const auto& node) { look(node); }, body[i].node);
@@ -224,7 +224,7 @@ void Usage::look(const Declare& declare) {
 }
 
 void Usage::look(const Assert& check) {
-  if (check.otherwise == Otherwise::trap) return;  // the executor's
+  if (check.otherwise == Otherwise::trap) return;  // executor only
   use(check.condition, Role::value);
 }
 

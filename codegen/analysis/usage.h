@@ -1,7 +1,7 @@
 #pragma once
-// How a program uses its values: which arithmetic is index arithmetic, which cannot wrap, and what becomes of
-// registers. The printer writes a plain `a + b` where may_wrap() is false; the checked executor traps there if
-// the sum wraps after all.
+// How a program uses its values: which arithmetic is index arithmetic, which may wrap, and which registers
+// form vectors. The printer writes a plain `a + b` where may_wrap() is false; there the checked executor traps
+// if the sum wraps.
 
 #include <map>
 #include <set>
@@ -11,14 +11,14 @@
 
 namespace tessera::codegen {
 
-/// What becomes of an expression's result.
+/// What the result of an expression is used for.
 enum class Role {
   index,    // an address, a bound, a guard: the checked executor traps an overflow
-  operand,  // arithmetic goes on with it, which makes every NaN canonical
+  operand,  // arithmetic that makes every NaN canonical
   value,    // its bits reach memory, another thread or a bitcast
 };
 
-/// The role of argument `arg` of a node that itself has role `role`.
+/// The role of argument `arg` of a node with role `role`.
 Role argument_role(const ir::Node& node, size_t arg, Role role);
 
 class Usage {
@@ -30,49 +30,50 @@ class Usage {
   /// True if some printed expression names the variable.
   bool is_used(const ir::Var& var) const { return uses_.contains(&var); }
 
-  /// The load whose element stands for `var` (Load::at_use). Null for every other variable.
+  /// The load that is printed in place of `var` (Load::at_use). Null for every other variable.
   const Access* inlined_load(const ir::Var& var) const;
 
   /// The strongest role in which the variable is used.
   Role role(const ir::Var& var) const;
 
-  /// The role of what is stored to the array: operand if only matrix products and conversions read it.
+  /// The role of a value stored to the array: operand if only matrix products and conversions read it.
   Role store_role(const Array& to) const;
 
   /// True if a signed sum, difference, product or negation may leave its type: it depends on memory,
-  /// another thread or a scalar parameter, or what is known of indices and extents does not exclude it.
-  /// An i32 index wraps where it depends on extents alone, or on loaded values under a guard. Indices
-  /// made of scalar parameters, and unguarded ones of loaded values, are the author's promise: the
+  /// another thread or a scalar parameter, or the known ranges of indices and extents do not exclude
+  /// it. An i32 index wraps where it depends on extents alone, or on loaded values under a guard. For
+  /// indices made of scalar parameters, and unguarded indices of loaded values, the author vouches: the
   /// checked executor traps their overflow.
   bool may_wrap(const Expr& e, Role role) const;
 
-  /// What a Let binds the variable to; null if none does.
+  /// The value that a Let binds to the variable; null if none does.
   Expr definition(const ir::Var& var) const;
 
   /// True if some statement accesses the array.
   bool is_accessed(const Array& array) const { return accessed_.contains(&array); }
 
-  /// True if the kernel waits for the one before it in the stream.
+  /// True if the kernel waits for the previous kernel of the stream.
   bool waits_for_previous() const { return waits_for_previous_; }
 
-  /// True if nobody writes the global array while the kernel runs, so that its reads may move: not
-  /// above a wait for the kernel that writes it.
+  /// True if nothing writes the global array while the kernel runs, so that its reads may move, but
+  /// not above a wait for the kernel that writes it.
   bool is_constant(const Array& array) const { return array.is_constant() && !waits_for_previous_; }
 
-  /// True if the register array takes part in an access of more than one element.
+  /// True if an access of more than one element uses the register array.
   bool is_vector(const Array& array) const { return vectors_.contains(&array); }
 
  private:
-  /// Notes that a guard, or an offset under one, depends on `root`.
+  /// Marks everything that a guard, or a guarded offset, depends on.
   void mark_guarded(const Expr& root);
-  /// On memory, another thread or a scalar parameter, not only on where the thread is.
+  /// True for a dependence on memory, another thread or a scalar parameter, not only on the
+  /// thread's position.
   bool depends_on_data(const Expr& e) const { return depends_on(e, data_); }
   static bool depends_on(const Expr& e, const std::set<const ir::Var*>& vars);
   void mark_data(const Body& body);
   void mark_reads(const Body& body);
   void mark_read(const Stmt& stmt, const RegisterEffect& effect);
   void visit(const Body& body);
-  // Each kind of statement: notes what it uses.
+  // One per kind of statement: records its uses.
   void look(const Let& let);
   void look(const Load& load);
   void look(const Store& store);
@@ -91,7 +92,7 @@ class Usage {
   void look(const Declare& declare);
   void look(const Present&) {}
   void look(const Assert& check);
-  void look(const CheckIndices&) {}  // of the executor
+  void look(const CheckIndices&) {}  // executor only
   void look(const Print& print);
   void look(const ExternCall& call);
   void look(const AsyncCopy& copy);
@@ -120,10 +121,10 @@ class Usage {
   std::map<const ir::Var*, Expr> definitions_;
   std::set<const ir::Var*> data_, scalar_data_;  // scalar_data_: a scalar parameter is part of it
   std::set<const ir::Node*> guarded_;
-  mutable IntRanges ranges_;  // remembers
+  mutable IntRanges ranges_;  // caches
   std::set<const Array*> accessed_;
   std::set<const Array*> vectors_;
-  std::set<const Array*> read_;  // by other statements than the products of an Mma and conversions
+  std::set<const Array*> read_;  // by statements other than Mma products and conversions
 };
 
 }  // namespace tessera::codegen

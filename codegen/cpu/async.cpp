@@ -1,5 +1,5 @@
-// Asynchronous copies: a started copy is a note, the bytes move when a wait says that they must be
-// there. So whatever reads too early sees old data, and traps where traps are on.
+// Asynchronous copies. Starting a copy only records it; the bytes move at the last wait that may
+// complete it. So a read that comes too early sees old data, and traps if traps are on.
 
 #include <algorithm>
 #include <cstring>
@@ -63,6 +63,7 @@ void Machine::async_copy(const Instr& instr) {
     landing.bytes = count;
     landing.group = groups_[thread];
     landing.statement = instr.statement;
+    landing.fills_ring = target.ring >= 0;
     if (shadow_) {
       const int64_t first = landing.to - shared_;
       for (int64_t byte = first; byte < first + count; byte += shadow_->granule()) {
@@ -73,38 +74,49 @@ void Machine::async_copy(const Instr& instr) {
   });
 }
 
+void Machine::land(const Landing& landing, int lane) {
+  const auto size = static_cast<size_t>(landing.bytes);
+  if (landing.from != nullptr) {
+    std::memcpy(landing.to, landing.from, size);
+  } else {
+    std::memset(landing.to, 0, size);
+  }
+  if (!shadow_) return;
+  // The data is written now, by this thread: others need an order after the wait.
+  const int64_t first = landing.to - shared_;
+  for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
+    shadow_->set_in_flight(byte, 0);
+    shadow_->write(byte, number(lane), landing.statement);
+    note_store(byte, number(lane), landing.statement);
+  }
+}
+
+/// The copies of a thread into rings: it arrives for them now.
+void Machine::land_in_ring(int lane) {
+  std::deque<Landing>& copies = in_flight_[static_cast<size_t>(lane)];
+  for (const Landing& landing : copies) {
+    if (landing.fills_ring) land(landing, lane);
+  }
+  std::erase_if(copies, [](const Landing& landing) { return landing.fills_ring; });
+}
+
 void Machine::async_commit() {
   for_each_lane(mask(), [&](int lane) { ++groups_[static_cast<size_t>(lane)]; });
 }
 
 void Machine::async_wait(const Instr& instr) {
-  if (in_flight_.empty()) return;  // no copy of the program goes on by itself
+  if (in_flight_.empty()) return;  // no copies in flight
   for_each_lane(mask(), [&](int lane) {
     const auto thread = static_cast<size_t>(lane);
     std::deque<Landing>& copies = in_flight_[thread];
     while (!copies.empty() && copies.front().group < groups_[thread] - instr.index) {
-      const Landing& landing = copies.front();
-      const auto size = static_cast<size_t>(landing.bytes);
-      if (landing.from != nullptr) {
-        std::memcpy(landing.to, landing.from, size);
-      } else {
-        std::memset(landing.to, 0, size);
-      }
-      if (shadow_) {
-        // The data is written now, by this thread: others need a barrier after the wait.
-        const int64_t first = landing.to - shared_;
-        for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
-          shadow_->set_in_flight(byte, 0);
-          shadow_->write(byte, number(lane), landing.statement);
-          note_store(byte, number(lane), landing.statement);
-        }
-      }
+      land(copies.front(), lane);
       copies.pop_front();
     }
   });
 }
 
-/// Forgets what a block never waited for.
+/// Drops copies that the block never waited for.
 void Machine::drop_copies() {
   for (std::deque<Landing>& copies : in_flight_) {
     for (const Landing& landing : copies) {

@@ -1,6 +1,6 @@
-// Atomics: one thread after the other, in thread order. Blocks that run at the same time on several
-// CPU threads see each other's atomics as indivisible; a program whose result depends on the order
-// of blocks runs them one after the other (Bytecode::in_block_order).
+// Atomics, one thread after the other, in thread order. Blocks that run concurrently on several CPU
+// threads see each other's atomics as indivisible. A program whose result depends on the order of
+// blocks runs them sequentially (Bytecode::in_block_order).
 
 #include <atomic>
 #include <bit>
@@ -11,7 +11,7 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-/// f32 sums in global memory: the instruction knows no subnormals.
+/// f32 sums in global memory: the instruction flushes subnormals.
 float flushed(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const bool subnormal = (bits & 0x7F800000u) == 0;

@@ -23,7 +23,7 @@ void BlockOrder::atomic(int64_t block, int thread, const std::byte* place, bool 
 }
 
 void BlockOrder::cluster_barrier(int64_t first, int64_t count) {
-  const void* const place = &blocks_[first];  // stands for the cluster: no element has this address
+  const void* const place = &blocks_[first];  // a key for the cluster: no element has this address
   for (int64_t block = first; block < first + count; ++block) {
     barrier(block);
     release(block, 0, place);

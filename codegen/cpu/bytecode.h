@@ -1,7 +1,7 @@
 #pragma once
-// What a Program becomes before it runs: a flat list of instructions over slots. A slot is one
-// value for the whole block (uniform) or a column of one value per thread. Uniform work costs one
-// scalar operation per block, so it is kept apart from the start: that is most index arithmetic.
+// The executable form of a Program: a flat list of instructions over slots. A slot is one value for
+// the whole block (uniform) or a column of one value per thread. Most index arithmetic is uniform
+// and costs one scalar operation per block, so the two kinds are separate from the start.
 
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,8 @@ namespace tessera::codegen::cpu {
 
 inline constexpr int kWarpSize = kThreadsPerWarp;
 
-/// A place in the frame. Offsets below zero live for the whole launch (constants, parameters, the
-/// thread index), offsets from zero on are a stack that follows the scopes of the program.
+/// A place in the frame. Negative offsets live for the whole launch (constants, parameters, the
+/// thread index); offsets from zero on are a stack that follows the scopes of the program.
 struct Slot {
   int32_t offset = kNone;
   DType type = DType::i32;
@@ -69,9 +69,9 @@ enum class Code : uint8_t {
   leave,        // active threads with args[0] have finished; to target if none is left
   barrier,
   named_barrier,    // named_barriers[index]
-  part,             // roles begin; the block goes on at target when all have ended
-  grid_barrier,     // the block stops here until all of the grid have come
-  cluster_barrier,  // the block stops here until all of its cluster have come
+  part,             // roles begin; the block continues at target when all have ended
+  grid_barrier,     // the block stops here until all blocks of the grid arrive
+  cluster_barrier,  // the block stops here until all blocks of its cluster arrive
   view,             // column out = the block args[0] as an element offset; arrays[index]
   warp_barrier,
   collective,  // out = collectives[index](args)
@@ -95,7 +95,7 @@ struct Storage {
   int32_t stride = 0;         // registers: bytes between columns
   int32_t initialised = 0;    // registers, checked: frame offset of one byte per element and thread
   bool zero = false;          // registers: filled by declare
-  Ways ways;                  // global, checked: in which the program accesses it
+  Ways ways;                  // global, checked: how the program accesses it
   std::vector<Slot> extents;  // checked: logical shape, uniform i64
   Slot base;                  // global at an address, cluster: i64 column, added to every offset
   Slot block;                 // cluster: rank of the owner, i32 column
@@ -158,7 +158,7 @@ struct ExternStep {
   std::vector<Slot> args;
 };
 
-/// A copy from global to shared memory that lands at a wait.
+/// A copy from global to shared memory that completes at a wait.
 struct AsyncMove {
   Transfer from, to;
   int mbarrier = -1;     // in Bytecode::mbarriers: a bulk copy
@@ -178,9 +178,10 @@ struct BoxMove {
 
 /// An mbarrier statement.
 struct MbarrierStep {
-  Transfer at;        // `width` mbarriers
-  Slot phase;         // wait: column of any integer dtype
-  int64_t bytes = 0;  // expect
+  Transfer at;                // `width` mbarriers
+  Slot phase;                 // wait: column of any integer dtype
+  int64_t bytes = 0;          // expect
+  bool after_copies = false;  // arrive: with what the thread copies into the ring
 };
 
 /// into[i] = op(args[0][i], ..), one column after the other.
@@ -191,7 +192,7 @@ struct Lanewise {
   ColumnOp op = nullptr;
 };
 
-/// One matrix instruction of each warp.
+/// One matrix instruction per warp.
 struct Product {
   SlotRange c, a, b;
 };
@@ -202,7 +203,7 @@ struct MatrixOperand {
   Transfer chunk;     // 16 bytes of it; the offset is scratch
 };
 
-/// One matrix instruction of each group of four warps.
+/// One matrix instruction per group of four warps.
 struct GroupProduct {
   SlotRange c, a;
   MatrixOperand left, right;
@@ -253,23 +254,23 @@ struct Bytecode {
   std::vector<GroupProduct> group_products;
   std::vector<CollectiveOp> collectives;
   std::vector<NamedBarrier> named_barriers;
-  std::vector<RoleCode> roles;        // at most one instruction parts them
+  std::vector<RoleCode> roles;        // at most one instruction starts them
   std::vector<ir::Expr> expressions;  // for messages
   std::vector<SourceLoc> locs;        // by statement
   int64_t below = 0, above = 0;       // bytes of the frame on either side of offset zero
   int mask_depth = 1;
   bool has_bulk_copies = false;
-  bool has_pieces = false;      // GPUs without bulk copies run it, too
-  bool in_block_order = false;  // results depend on which block comes first
-  bool orders_blocks = false;   // by atomics that acquire; implies in_block_order
+  bool has_pieces = false;      // GPUs without bulk copies run it too
+  bool in_block_order = false;  // results depend on the order of blocks
+  bool orders_blocks = false;   // by acquiring atomics; implies in_block_order
 };
 
 enum class Checks : uint8_t { off, on };
 
-/// Compiles `program`. `checks` adds what traps need: index values, extents, overflow and divisor
-/// checks. Throws Error of kind trap, code UNINITIALISED, for a variable that is read where it is
-/// not bound, and of kind unsupported for an operation that no column op implements (arithmetic on
-/// 8-bit floats, for example).
+/// Compiles `program`. `checks` adds the values that traps need: index values, extents, overflow
+/// and divisor checks. Throws Error of kind trap, code UNINITIALISED, for a variable read outside
+/// its scope, and of kind unsupported for an operation without a column op (arithmetic on 8-bit
+/// floats, for example).
 Bytecode compile(const Program& program, Checks checks);
 
 }  // namespace tessera::codegen::cpu

@@ -1,5 +1,5 @@
-// Traps: what would be undefined, wrong or unrepeatable on the GPU stops the program here and names
-// the author's line.
+// Traps: operations that would be undefined, wrong or unrepeatable on the GPU stop the program and
+// name the author's line.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,8 +15,8 @@
 namespace tessera::codegen::cpu {
 namespace {
 
-/// False if a lane fails the test, or perhaps if one that is not active does: no branches, so that the
-/// compiler makes vector instructions of it.
+/// False if an active lane fails the test, or possibly if an inactive one does. Branch-free, so that
+/// the compiler vectorises it.
 template <class F>
 bool all_lanes_hold(const Mask& mask, const F& test) {
   unsigned failed = 0;
@@ -180,7 +180,7 @@ void Machine::check_transfer(const Instr& instr, const Transfer& transfer, const
   if (array.space == ArraySpace::cluster) check_cluster_access(instr, transfer);
 }
 
-/// Logical indices against the declared shape. The vector runs along the last dimension.
+/// Checks logical indices against the declared shape. A vector runs along the last dimension.
 void Machine::check_bounds(const Instr& instr, const Transfer& transfer) const {
   const Storage& memory = storage(transfer.storage);
   const size_t rank = std::min(transfer.indices.size(), memory.extents.size());
@@ -206,8 +206,8 @@ void Machine::check_bounds(const Instr& instr, const Transfer& transfer) const {
   }
 }
 
-/// Addresses against the memory behind the array, whatever the logical indices say, and against the
-/// access size.
+/// Checks addresses against the memory of the array, independently of logical indices, and against
+/// the alignment of the access size.
 void Machine::check_span(const Instr& instr, const Transfer& transfer,
                          const std::byte* base) const {
   const Storage& memory = storage(transfer.storage);
@@ -216,7 +216,7 @@ void Machine::check_span(const Instr& instr, const Transfer& transfer,
   const int64_t access_bits = transfer.width * element_bits;
   const int64_t align_bits = transfer.is_bulk ? 128 : access_bits;
   const bool is_global = array.space == ArraySpace::global;
-  const bool unknown = is_global && memory.base;  // what lies at an address is not known
+  const bool unknown = is_global && memory.base;  // its size is not known
   const int64_t span_bits = unknown ? 0
                             : is_global
                                 ? launch_.memory[static_cast<size_t>(memory.param)].bytes * 8
@@ -289,7 +289,7 @@ void Machine::mark_initialised(const Storage& storage, int64_t element) {
   }
 }
 
-/// Traps unless each warp with an active thread is complete; then its threads are ordered.
+/// Traps unless every warp with an active thread is complete; then orders its threads.
 void Machine::check_whole_warps(const Instr& instr, const char* what) const {
   const Mask& active = mask();
   for (int warp = active.begin / kWarpSize; warp * kWarpSize < active.end; ++warp) {

@@ -85,7 +85,7 @@ void add(Machine::Accesses& sum, const Machine::Accesses& part) {
   for (const auto& [access, counts] : part) add(sum[access], counts);
 }
 
-// ---- Machine: blocks that meet, and each other's memory
+// ---- Machine: cluster barriers and DSMEM
 
 void Machine::cluster_barrier(const Instr& instr) {
   is_at_barrier_ = true;
@@ -146,7 +146,7 @@ void Machine::check_cluster_access(const Instr& instr, const Transfer& transfer)
   });
 }
 
-/// A block that ends while others are at its memory.
+/// Traps if the block ends while other blocks access its memory.
 void Machine::check_visitor() const {
   if (!visitor_) return;
   Instr last{};

@@ -1,6 +1,6 @@
 #pragma once
-// Runs one cluster after the other on one thread: its blocks take turns, each from one cluster
-// barrier to the next. Without clusters that is one block after the other.
+// Runs clusters sequentially on one thread. The blocks of a cluster take turns from one cluster
+// barrier to the next. Without clusters each block runs alone.
 
 #include <array>
 #include <cstdint>
@@ -16,11 +16,12 @@ class Cluster {
   Cluster(const Program& program, const Bytecode& bytecode, const Launch& launch);
 
   std::array<int64_t, 3> grid() const { return machines_.front()->grid(); }
-  /// Goes to the beginning of cluster `index`; they are counted with x fastest.
+  /// Goes to the start of cluster `index`, counted with x fastest.
   void start(int64_t index);
-  /// Runs it to its end (true) or to its next barrier of the grid. Throws Error of kind trap.
+  /// Runs the cluster to its end (true) or to its next barrier of the grid. Throws Error of kind
+  /// trap.
   bool resume();
-  /// Of all that ran.
+  /// The counts of all clusters so far.
   Counts counts() const;
   Machine::Accesses accesses() const;
 

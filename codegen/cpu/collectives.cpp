@@ -12,7 +12,7 @@ namespace {
 
 using ir::CollectiveKind;
 
-/// The threads of one warp: `size` of them from `first` on, and which of them are active.
+/// One warp: `size` threads from `first` on, and its active lanes.
 struct Warp {
   int first = 0;
   int size = 0;
@@ -20,7 +20,7 @@ struct Warp {
 };
 
 /// The lane that `lane` reads, as the shuffle instruction defines it for segments of `width` lanes.
-/// A lane whose source lies outside its segment reads itself; shuffle_xor may read an earlier
+/// A lane whose source is outside its segment reads itself; shuffle_xor may read an earlier
 /// segment.
 int source_lane(CollectiveKind kind, int lane, uint32_t operand, int width) {
   const int segment = lane / width * width;
@@ -47,7 +47,7 @@ void reduce(const Warp& warp, const T* values, T* out, T start, const F& f) {
   std::fill_n(out + warp.first, warp.size, result);
 }
 
-/// T is u32, or i32 for an ordered comparison.
+/// T is u32, or i32 for a signed comparison.
 template <class T>
 void reduce(CollectiveKind kind, const Warp& warp, const T* values, T* out) {
   const T first = values[warp.first + std::countr_zero(warp.active)];

@@ -1,5 +1,5 @@
-// Statements to instructions. Control flow becomes jumps where it is uniform and masks where
-// threads differ.
+// Compiles statements to instructions. Uniform control flow becomes jumps, divergent control flow
+// masks.
 
 #include "codegen/cpu/compiler.h"
 #include "codegen/cpu/index_vars.h"
@@ -34,7 +34,7 @@ void Compiler::mark_ways() {
   };
   for (const Transfer& transfer : out_.transfers) mark(transfer.storage, way_of(transfer));
   for (const AsyncMove& move : out_.asyncs) mark(move.from.storage, Way::read);
-  // What is done to one of the tensors that may be the same memory is done to all of them.
+  // Tensors that may alias share all ways of access.
   Ways shared;
   const auto may_alias = [](const Storage& storage) {
     return storage.array->space == ArraySpace::global && storage.array->may_alias;
@@ -50,7 +50,7 @@ void Compiler::mark_ways() {
   }
 }
 
-/// Parameters, thread and block indices, grid, extents of arrays.
+/// Compiles parameters, thread and block indices, grid, and extents of arrays.
 void Compiler::compile_launch() {
   code_ = &out_.launch;
   for (size_t i = 0; i < program_.params.size(); ++i) {
@@ -85,7 +85,7 @@ void Compiler::compile_launch() {
     shared.array = array;
     out_.arrays.push_back(std::move(shared));
   }
-  // The launch code leaves its results on the bottom of the stack, below those of the block.
+  // The launch code leaves its results at the bottom of the stack, below those of the block.
   for (const Expr& extent : program_.grid) out_.grid.push_back(eval_i64(extent));
   if (!checked_) return;
   for (Storage& entry : out_.arrays) {
@@ -96,7 +96,7 @@ void Compiler::compile_launch() {
 void Compiler::compile_body(const Body& body) {
   const int64_t mark = top_;
   for (const Stmt& statement : body) compile_stmt(statement);
-  // What the statements bind lives to the end of this body.
+  // Bindings of a body live to its end.
   for (const Stmt& statement : body) {
     for_each_binding(statement, [&](const VarRef& var, const Expr*) { vars_.erase(var.get()); });
     for_each_declaration(statement, [&](const ArrayRef& array) { arrays_.erase(array.get()); });

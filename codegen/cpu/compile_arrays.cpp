@@ -1,4 +1,4 @@
-// Statements to instructions: accesses to arrays, and what works on whole registers.
+// Compiles array accesses and operations on whole registers.
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ void Compiler::stmt(const Load& load) {
   result.is_load = true;
   if (load.var) {
     result.value = bind(load.var, false);
-    vars_.erase(load.var.get());  // not visible in its own address
+    vars_.erase(load.var.get());  // not in scope of its own address
   }
   const int64_t mark = top_;
   if (!load.var) result.range = range(load.into);
@@ -65,7 +65,7 @@ void Compiler::stmt(const Atomic& atomic) {
   top_ = mark;
 }
 
-/// The guard comes first: address arithmetic runs, and may trap, only for the threads that pass.
+/// The guard comes first: only threads that pass it compute the address, and may trap.
 void Compiler::transfer(const Access& access, Transfer transfer) {
   transfer.storage = storage(access.array);
   transfer.width = access.width;
@@ -158,7 +158,7 @@ void Compiler::lanewise(const Slice& into, const std::vector<Slice>& args, int w
   for (const Slice& arg : args) result.args.push_back(range(arg));
   result.width = width;
   result.op = op;
-  // Scratch for one column, used where only some threads are active.
+  // A column of scratch, used when only some threads are active.
   const Slot scratch = allocate(into.array->dtype, false);
   emit(Code::lanewise, scratch).index = static_cast<int32_t>(out_.lanewise.size());
   out_.lanewise.push_back(std::move(result));

@@ -1,4 +1,4 @@
-// Statements to instructions: asynchronous copies, mbarriers and leaving early.
+// Compiles asynchronous copies, mbarriers and early exit.
 
 #include "codegen/cpu/compiler.h"
 #include "dsl/base/error.h"
@@ -19,7 +19,7 @@ Transfer Compiler::address(const Access& access, bool is_load) {
   return result;
 }
 
-/// As for guarded loads, the source address is computed only for the threads that pass the guard.
+/// As for guarded loads, only threads that pass the guard compute the source address.
 void Compiler::stmt(const AsyncCopy& copy) {
   const int64_t mark = top_;
   const auto index = static_cast<int32_t>(out_.asyncs.size());
@@ -81,7 +81,9 @@ void Compiler::stmt(const MbarrierExpect& expect) {
 
 void Compiler::stmt(const MbarrierArrive& arrive) {
   const int64_t mark = top_;
-  emit(Code::mbarrier_arrive, mbarrier(arrive.at));
+  MbarrierStep step = mbarrier(arrive.at);
+  step.after_copies = arrive.after_copies;
+  emit(Code::mbarrier_arrive, std::move(step));
   top_ = mark;
 }
 

@@ -1,4 +1,4 @@
-// Statements to instructions: pointers, presence, assertions, printing and the author's functions.
+// Compiles pointers, presence, assertions, printing and the author's functions.
 
 #include <fmt/format.h>
 
@@ -72,7 +72,7 @@ void Compiler::declare_pointer(const ArrayRef& array) {
   if (checked_) {
     for (const Expr& extent : array->shape) {
       const Slot value = eval_i64(extent);
-      // An extent that differs between threads is not checked as an extent: bounds guards are.
+      // Extents that vary between threads are not checked as extents; bounds guards are.
       if (value.uniform) entry.extents.push_back(value);
     }
     if (entry.extents.size() != array->shape.size()) entry.extents.clear();

@@ -1,5 +1,4 @@
-// Expressions to instructions. An expression whose variables are uniform is uniform: it is computed
-// once per block.
+// Compiles expressions. An expression of uniform variables is uniform and computed once per block.
 
 #include <fmt/format.h>
 
@@ -77,7 +76,7 @@ Slot Compiler::eval_constant(const ir::Node& node) {
 }
 
 Slot Compiler::eval_op(const ir::Node& node, const Expr& e, Context context) {
-  // The result comes first on the stack, so that everything above it can be dropped afterwards.
+  // The result comes first on the stack, so that the temporaries above it can be dropped.
   const bool uniform = is_uniform(e);
   const Slot out = allocate(node.type, uniform);
   const int64_t mark = top_;
@@ -171,7 +170,7 @@ int64_t Compiler::column_bytes(DType type) const {
 
 Slot Compiler::allocate(DType type, bool uniform) {
   const Slot slot{static_cast<int32_t>(top_), type, uniform};
-  // Uniform slots take a whole cache line as well: columns stay aligned and offsets stay simple.
+  // Uniform slots take a whole cache line too: columns stay aligned and offsets stay simple.
   top_ += uniform ? 64 : column_bytes(type);
   out_.above = std::max(out_.above, top_);
   TESSERA_CHECK(top_ < INT32_MAX, "the registers of a block exceed 2 GiB");

@@ -1,4 +1,4 @@
-// Statements to instructions: groups of threads that part, and barriers of some threads.
+// Compiles roles and barriers of a part of the threads.
 
 #include "codegen/cpu/compiler.h"
 #include "dsl/base/error.h"
@@ -12,7 +12,7 @@ void Compiler::stmt(const NamedBarrier& barrier) {
   out_.named_barriers.push_back(barrier);
 }
 
-/// Roles run in turns on one frame, so each has its own part of the stack.
+/// Roles take turns on one frame, so each has its own part of the stack.
 void Compiler::stmt(const RoleBodies& bodies) {
   TESSERA_CHECK(out_.roles.empty() && mask_depth_ == 1, "roles stand once, at the top level");
   const int64_t mark = top_;
@@ -31,7 +31,7 @@ void Compiler::stmt(const RoleBodies& bodies) {
     if (role.thread) vars_.erase(role.thread.get());
     code.end = here();
     out_.roles.push_back(std::move(code));
-    top_ = out_.above;  // above all that the role has used
+    top_ = out_.above;  // above everything that the role has used
   }
   TESSERA_CHECK(leaves_.size() == leaves, "a thread that leaves the kernel in a role");
   land(part);

@@ -1,5 +1,5 @@
 #pragma once
-// The compiler from the thread IR to bytecode. Private to compile*.cpp.
+// Compiles the thread IR to bytecode. Private to compile*.cpp.
 
 #include <map>
 #include <optional>
@@ -32,7 +32,7 @@ class Compiler {
   void stmt(const RoleBodies& bodies);
   void stmt(const Collective& collective);
   void stmt(const Comment&) {}
-  void stmt(const Dependency&) {}  // kernels run one after the other
+  void stmt(const Dependency&) {}  // kernels run sequentially
 
   // ---- arrays and registers (compile_arrays.cpp)
   void stmt(const Load& load);
@@ -81,7 +81,7 @@ class Compiler {
 
   // ---- expressions (compile_expressions.cpp)
   enum class Context : uint8_t { value, index };
-  /// Evaluates where the expression is uniform or not, as it comes.
+  /// Compiles a uniform or varying evaluation, as the expression is.
   Slot eval(const Expr& e, Context context = Context::value);
   Slot eval_op(const ir::Node& node, const Expr& e, Context context);
   void check_overflow(const Expr& e, Slot out, const Slot* args, bool is_index);
@@ -114,8 +114,8 @@ class Compiler {
   std::unordered_map<const Array*, int> arrays_;
   std::map<std::pair<DType, uint64_t>, int> constants_;  // into out_.initials
   std::unordered_map<int32_t, int> initial_at_;          // uniform slot offset -> out_.initials
-  std::unordered_set<const ir::Var*> index_vars_;        // checked: variables that reach an index
-  std::optional<Usage> usage_;                           // checked: what cannot wrap
+  std::unordered_set<const ir::Var*> index_vars_;        // checked: variables used in an index
+  std::optional<Usage> usage_;                           // checked: which values may wrap
   std::vector<int> leaves_;  // instructions that jump to the end of the block
 };
 

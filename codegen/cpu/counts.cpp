@@ -1,5 +1,5 @@
-// What each warp asks of memory. Addresses count from the start of the tensor or array, which is
-// aligned on the GPU, so that counts do not depend on where the host put the memory.
+// Counts each warp's memory requests. Addresses count from the start of the tensor or array, which
+// is aligned on the GPU, so counts do not depend on the host's addresses.
 
 #include <algorithm>
 #include <array>
@@ -27,13 +27,13 @@ void for_each_warp(const Mask& mask, const F& f) {
   }
 }
 
-/// How many different values lie in [first, last). Reorders them.
+/// The number of distinct values in [first, last). Reorders them.
 int64_t count_distinct(int64_t* first, int64_t* last) {
   if (!std::is_sorted(first, last)) std::sort(first, last);
   return std::unique(first, last) - first;
 }
 
-/// Cycles that one phase takes: lanes that want different words of one bank wait for each other.
+/// Wavefronts of one phase: lanes that access different words of one bank serialise.
 int64_t wavefronts(int64_t* words, int count) {
   int64_t* end = words + count;
   std::sort(words, end);
@@ -71,8 +71,8 @@ void Machine::count_global(const Transfer& transfer, int64_t element_bits) {
     const int64_t distinct_bits =
         access_bits * count_distinct(places.data(), places.data() + count);
     least_sectors += (distinct_bits + 8 * kSectorBytes - 1) / (8 * kSectorBytes);
-    // An access is aligned to its size, so one of up to 32 bytes touches one sector; first and last
-    // cover wider ones.
+    // An access is aligned to its size, so up to 32 bytes touch one sector. First and last cover
+    // wider accesses.
     std::array<int64_t, kWarpSize * 4> touched{};
     size_t n = 0;
     for (int i = 0; i < count; ++i) {
@@ -104,8 +104,8 @@ void Machine::count_cluster(const Transfer& transfer, int64_t element_bits) {
   counts_.cluster_bytes += mask().count * ((transfer.width * element_bits + 7) / 8);
 }
 
-/// Shared memory serves 32 banks of 4 bytes at a time: accesses of 8 bytes take two phases of half
-/// a warp, 16 bytes four phases of a quarter.
+/// Shared memory serves 32 banks of 4 bytes per wavefront: accesses of 8 bytes take two phases of
+/// half a warp, 16 bytes four phases of a quarter.
 void Machine::count_shared(const Transfer& transfer, int64_t element_bits) {
   const Array& array = *storage(transfer.storage).array;
   const int64_t* offsets = column<int64_t>(transfer.offset);

@@ -1,5 +1,5 @@
 #pragma once
-// Who executes, and where: a group of threads that run in lockstep has one cursor.
+// The execution state of a group of threads that run in lockstep.
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tessera::codegen::cpu {
 
-/// The threads that execute a statement: lanes[i] is 1 for active threads, all of which lie in
-/// [begin, end).
+/// The active threads of a statement: lanes[i] is 1 for active threads, all of which are in [begin,
+/// end).
 struct Mask {
   uint8_t* lanes = nullptr;
   int begin = 0, end = 0, count = 0;
@@ -31,16 +31,16 @@ void for_each_lane(const Mask& mask, const F& f) {
   }
 }
 
-/// Where a group of threads stands: all of the block, or those of one role. Its threads run in lockstep,
-/// so a wait of some of them stops the group.
+/// The program position of a group: all threads of the block, or those of one role. The threads run in
+/// lockstep, so a wait of some of them stops the group.
 struct Cursor {
   std::string name;  // of the role; empty = the block
   ThreadGroup threads;
   std::vector<Mask> masks;  // outer first: [0] holds the threads that have not left
   int depth = 0;
   size_t next = 0, end = 0;  // instructions
-  bool waits = false;        // the next instruction cannot be passed yet
-  int64_t meeting = -1;      // of the named barrier where it waits; -1 = it has not come to one
+  bool waits = false;        // the next instruction must wait
+  int64_t meeting = -1;      // of the named barrier where it waits; -1 = not there yet
 
   const Mask& mask() const { return masks[static_cast<size_t>(depth)]; }
   Mask& mask() { return masks[static_cast<size_t>(depth)]; }

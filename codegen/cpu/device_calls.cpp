@@ -1,4 +1,4 @@
-// Pointers, assertions, printing and the author's functions: one thread after the other.
+// Pointers, assertions, printing and the author's functions, one thread after the other.
 
 #include <fmt/args.h>
 #include <fmt/printf.h>

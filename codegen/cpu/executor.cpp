@@ -1,4 +1,4 @@
-// Executable: argument checks, and the spreading of clusters over worker threads.
+// Executable: checks arguments and distributes clusters over worker threads.
 
 #include "codegen/cpu/executor.h"
 
@@ -90,7 +90,7 @@ Launch check_arguments(const Program& program, std::span<const Argument> argumen
   return launch;
 }
 
-/// Those of one line that look the same are one: the rounds of an unrolled loop.
+/// Merges accesses of one line that look the same: rounds of an unrolled loop.
 std::vector<AccessCounts> by_line(const Bytecode& bytecode, const Machine::Accesses& accesses) {
   std::vector<AccessCounts> lines;
   for (const auto& [access, counts] : accesses) {
@@ -112,7 +112,7 @@ std::vector<AccessCounts> by_line(const Bytecode& bytecode, const Machine::Acces
   return lines;
 }
 
-/// What one worker has counted.
+/// The counts of one worker.
 struct Part {
   Counts counts;
   Machine::Accesses accesses;
@@ -139,8 +139,8 @@ void check_interrupted(const Program& program) {
                .code = "CANCELLED"});
 }
 
-/// Clusters that meet as a grid take turns on one thread, each from one barrier of the grid to the
-/// next; met() is called when all of them have come.
+/// Clusters that meet as a grid take turns on one thread, each from one grid barrier to the next;
+/// met() is called when all have arrived.
 template <class F>
 void run_together(const Program& program, const Bytecode& bytecode, const Launch& launch,
                   int64_t clusters, const std::function<void()>& met, const F& count) {
@@ -159,14 +159,14 @@ void run_together(const Program& program, const Bytecode& bytecode, const Launch
   for (const auto& cluster : all) count(*cluster);
 }
 
-/// Hands out clusters in order and keeps the failure of the lowest one, so that an error does not
-/// depend on timing.
+/// Hands out clusters in order and keeps the error of the lowest one, so that the reported error
+/// does not depend on timing.
 class ClusterQueue {
  public:
   explicit ClusterQueue(int64_t clusters, int64_t batch) : clusters_(clusters), batch_(batch) {}
 
-  /// Runs run_cluster(index) until no cluster is left. A failure stops clusters above it; those below
-  /// still run.
+  /// Runs run_cluster(index) until no cluster is left. An error cancels the clusters above it; those
+  /// below still run.
   template <class F>
   void drain(const F& run_cluster) {
     for (;;) {
@@ -215,7 +215,7 @@ void check_grid(const Program& program, const std::array<int64_t, 3>& grid) {
 struct Executable::Impl {
   Program program;
   Bytecode fast;
-  // Compiled when first wanted: most launches run without traps.
+  // Compiled on first use: most launches run without traps.
   mutable std::once_flag checked_once;
   mutable std::optional<Bytecode> checked;
 
@@ -282,7 +282,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
                             ? options.workers
                             : std::max<int64_t>(1, std::thread::hardware_concurrency());
   const int64_t workers = bytecode.in_block_order ? 1 : std::min(cores, clusters);
-  // Several batches per worker even out blocks of different cost.
+  // Several batches per worker balance blocks of different cost.
   ClusterQueue queue(clusters, std::clamp<int64_t>(clusters / (workers * 16), 1, 64));
   const auto drain = [&](Cluster& cluster) {
     queue.drain([&](int64_t index) {
@@ -306,7 +306,7 @@ void Executable::run(std::span<const Argument> arguments, const Options& options
   try {
     for (Part& part : parts) threads.emplace_back(work, std::ref(part));
   } catch (const std::system_error&) {
-    // The system has no more threads; those that exist do the work.
+    // The system has no more threads; the existing ones do the work.
   }
   drain(first);
   for (std::thread& thread : threads) thread.join();

@@ -1,16 +1,16 @@
 #pragma once
 // Runs a thread-IR program on the CPU: each statement for all threads of a block under an active
-// mask. With traps on it is the checked twin of the GPU; what it accepts is what the GPU will run.
+// mask. With traps it is the checked twin of the GPU: what it accepts is what the GPU runs.
 //
 // Results are those of the GPU (design, "Numbers"): canonical NaNs from arithmetic, wrapping
 // integers, clamped shifts, saturating conversions, no contraction. f16 and bf16 operations, fma
 // included, compute in f32 and round once more. exp, log1p, tanh and rsqrt are within 1 ulp.
 //
-// The threads of a block run in lockstep; while they are parted into roles, the roles take turns, each
-// as far as it can go. Blocks run in any order on several CPU threads; in ascending order on one where
-// atomics make the order visible. Those of a cluster take turns in the same way. Accesses
-// of two blocks to one element of a tensor, at least one of them a write and not both atomic, are
-// undefined where no barrier of the grid lies between. Atomics take the threads of a block in order.
+// The threads of a block run in lockstep. Roles take turns, each as far as it can go. Blocks run in
+// any order on several CPU threads, but in ascending order on one thread where atomics make the order
+// visible. The blocks of a cluster take turns in the same way. Accesses of two blocks to one element
+// of a tensor are undefined if at least one writes, not both are atomic, and no grid barrier separates
+// them. Atomics take the threads of a block in order.
 
 #include <array>
 #include <atomic>
@@ -28,20 +28,20 @@
 
 namespace tessera::codegen::cpu {
 
-/// One kernel argument, in the order of Program::params. Pointers: `tensor`, whose memory span is
-/// what may be touched; null data for an absent one. Integer, boolean dims and scalars: `integer`;
-/// float scalars: `number`.
+/// One kernel argument, in the order of Program::params. Pointers: `tensor`, whose memory span may
+/// be accessed; null data if absent. Integer or boolean dims and scalars: `integer`. Float scalars:
+/// `number`.
 struct Argument {
   TensorView tensor = {};
   int64_t integer = 0;
   double number = 0;
 };
 
-/// What a run did, exact and repeatable. Requests count warps with at least one active lane.
-/// Addresses count from the start of a tensor, so the place of the host's memory does not matter.
+/// Exact, repeatable counts of a run. Requests count warps with at least one active lane. Addresses
+/// count from the start of a tensor, so counts do not depend on the host's addresses.
 struct Counts {
-  // Sectors are the distinct 32-byte pieces that a warp touches; the least are as many as its distinct
-  // bytes fill. Bytes are those its lanes asked for, each lane for itself.
+  // Sectors are the distinct 32-byte sectors that a warp touches; the minimum is what its distinct
+  // bytes would fill. Bytes are summed over the lanes.
   int64_t global_load_requests = 0;
   int64_t global_load_sectors = 0;
   int64_t global_load_least_sectors = 0;
@@ -50,12 +50,12 @@ struct Counts {
   int64_t global_store_sectors = 0;
   int64_t global_store_least_sectors = 0;
   int64_t global_store_bytes = 0;
-  // Wavefronts over the ideal are bank conflicts. The ideal is one per phase: a warp for accesses
+  // Wavefronts above the ideal are bank conflicts. The ideal is one per phase: a warp for accesses
   // of up to 4 bytes, half a warp for 8, a quarter for 16.
   int64_t shared_requests = 0;
   int64_t shared_wavefronts = 0;
   int64_t shared_ideal_wavefronts = 0;
-  // Accesses to the shared memory of a block of the cluster, atomics not among them.
+  // DSMEM accesses, without atomics.
   int64_t cluster_requests = 0;
   int64_t cluster_bytes = 0;
   int64_t cluster_barriers = 0;  // per block
@@ -64,11 +64,11 @@ struct Counts {
   int64_t shuffles = 0;          // any warp collective, per warp
   int64_t guards = 0;            // guards evaluated, per warp
   int64_t atomics = 0;           // per warp
-  /// Of the program, not of the run: see live_registers().
+  /// Of the program, not the run: see live_registers().
   int64_t live_registers = 0;
 };
 
-/// Every count by its name.
+/// Every count with its name.
 inline constexpr std::array<std::pair<std::string_view, int64_t Counts::*>, 20> kCountNames = {{
     {"global_load_requests", &Counts::global_load_requests},
     {"global_load_sectors", &Counts::global_load_sectors},
@@ -92,7 +92,7 @@ inline constexpr std::array<std::pair<std::string_view, int64_t Counts::*>, 20> 
     {"live_registers", &Counts::live_registers},
 }};
 
-/// What one access to memory did, all its runs together.
+/// The counts of one memory access over all its executions.
 struct AccessCounts {
   SourceLoc loc;  // of the author's statement
   std::string array;
@@ -104,8 +104,8 @@ struct AccessCounts {
 
 /// The sums of matrix instructions.
 enum class Arithmetic : uint8_t {
-  exact,   // c and the exact products in f64, in ascending k, rounded once
-  target,  // to the bit as the target's tensor cores add; measured for sm_90 and sm_90a
+  exact,   // c and the exact products in f64, in ascending k, one rounding
+  target,  // bit-exact sums of the target's tensor cores; measured for sm_90 and sm_90a
 };
 
 struct Options {
@@ -116,12 +116,12 @@ struct Options {
   std::function<void(std::string_view)> print = {};  // takes device prints; null = standard output
   Arithmetic arithmetic = Arithmetic::exact;
   std::atomic<int>* reported = nullptr;  // gets 1 + the number of a report, if any is made
-  // Which of the roles that can go on does: 0 = the first, else as this seed has it. What a sound program
-  // leaves does not depend on it, nor whether an unsound one traps.
+  // Order in which roles that can run take turns: 0 = the first, else pseudo-random by this seed. The
+  // results of a sound program do not depend on it, nor whether an unsound one traps.
   uint32_t schedule = 0;
 };
 
-/// A program prepared for execution. Immutable; run() may be called from several threads.
+/// A program prepared for execution. Immutable; several threads may call run().
 ///
 ///   Example:
 ///     const Executable executable(lower(kernel));
@@ -129,7 +129,7 @@ struct Options {
 ///     executable.run(arguments, {.traps = true});
 class Executable {
  public:
-  /// Throws Error: kind trap, code UNINITIALISED, for a variable read out of its scope; kind
+  /// Throws Error: kind trap, code UNINITIALISED, for a variable read outside its scope; kind
   /// unsupported for arithmetic on a storage-only dtype (e4m3, e5m2, e2m1).
   explicit Executable(Program program);
   ~Executable();

@@ -1,6 +1,6 @@
-// Float arithmetic with the results of the GPU: f32 operations round once, f16 and bf16 compute in
-// f32 and round to nearest even, a NaN that arithmetic makes is canonical, abs, neg and copysign
-// only touch the sign bit.
+// Float arithmetic with the GPU's results: f32 operations round once; f16 and bf16 compute in f32
+// and round to nearest even; arithmetic makes a NaN canonical; abs, neg and copysign change only
+// the sign bit.
 
 #include <cmath>
 
@@ -63,7 +63,7 @@ void test2(void* out, const void* a, const void* b, const void*, int64_t count) 
   for (int64_t i = 0; i < count; ++i) to[i] = F()(Format::decode(x[i]), Format::decode(y[i]));
 }
 
-/// Works on the bits of the storage, an unsigned integer U.
+/// Works on the storage bits, an unsigned integer U.
 template <class U, class F>
 void map_bits(void* out, const void* a, const void* b, const void*, int64_t count) {
   auto* __restrict to = static_cast<U*>(out);
@@ -77,7 +77,7 @@ void map_bits(void* out, const void* a, const void* b, const void*, int64_t coun
   }
 }
 
-/// Orders floats as integers, -0 before +0. A NaN takes the place that `nan_bits` gives it.
+/// Orders floats as integers, -0 before +0. `nan_bits` determines the order of NaN.
 int32_t order(float value, uint32_t nan_bits) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const bool is_nan = (bits & 0x7FFFFFFFu) > kInfinity;
@@ -126,7 +126,7 @@ struct Erf { float operator()(float a) const { return static_cast<float>(std::er
 struct Floor { float operator()(float a) const { return std::floor(a); } };
 struct Ceil { float operator()(float a) const { return std::ceil(a); } };
 struct Rint { float operator()(float a) const { return std::nearbyint(a); } };
-/// An f16 nearest to `a` or, where that is the larger of two, its neighbour.
+/// The f16 next to `a` toward zero: the nearest f16, or its neighbour if that is larger than `a`.
 uint32_t f16_toward_zero(float a) {
   const uint16_t nearest = F16::encode(a);
   return std::fabs(F16::decode(nearest)) > std::fabs(a) ? nearest - 1u : nearest;
@@ -143,7 +143,7 @@ struct Less { bool operator()(float a, float b) const { return a < b; } };
 struct LessEqual { bool operator()(float a, float b) const { return a <= b; } };
 struct Equal { bool operator()(float a, float b) const { return a == b; } };
 struct NotEqual { bool operator()(float a, float b) const { return a != b; } };
-// On bits: value, (other,) sign bit.
+// Work on bits: value, (other,) sign bit.
 struct Neg { template <class U> auto operator()(U a, U sign) const { return a ^ sign; } };
 struct Abs { template <class U> auto operator()(U a, U sign) const { return a & ~sign; } };
 struct Copysign {

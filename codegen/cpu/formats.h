@@ -1,5 +1,5 @@
 #pragma once
-// What the executor adds to the small floats: f32 in their shape, and integers.
+// Formats that the executor adds to the small floats: f32 with their interface, and integers.
 
 #include <bit>
 #include <cstdint>
@@ -28,8 +28,8 @@ struct F32 {
   static float decode(float value) { return value; }
 };
 
-/// An integer as f32, rounded to odd: a later rounding to at most 22 bits then equals one rounding
-/// of the integer.
+/// Converts an integer to f32 with round-to-odd. A later rounding to at most 22 bits then equals
+/// one rounding of the integer.
 template <class Integer>
 float round_to_odd(Integer value) {
   static_assert(std::is_integral_v<Integer>);
@@ -48,12 +48,12 @@ float round_to_odd(Integer value) {
   return negative ? -result : result;
 }
 
-/// Truncates toward zero; out of range saturates, NaN gives 0.
+/// Truncates toward zero. Out of range saturates, NaN gives 0.
 template <class Integer>
 Integer saturate(float value) {
   using Limits = std::numeric_limits<Integer>;
-  // One above the largest value is a power of two, so it is exact in f32; the largest value itself
-  // may not be.
+  // One above the largest value is a power of two, so exact in f32; the largest value itself may
+  // not be.
   constexpr float kAbove = static_cast<float>(Integer{1} << (Limits::digits - 1)) * 2.0f;
   constexpr auto kLowest = static_cast<float>(Limits::min());
   if (value >= kAbove) return Limits::max();

@@ -60,7 +60,7 @@ std::string GridRaces::block_name(int64_t block) const {
                      block / grid_[0] / grid_[1]);
 }
 
-/// "y[3, 17]", or "byte 40 of y" where no index of the tensor leads to it.
+/// "y[3, 17]", or "byte 40 of y" if no index of the tensor reaches it.
 std::string GridRaces::element_name(const GridConflict& conflict) const {
   const TensorView& tensor = arguments_[static_cast<size_t>(conflict.param)].tensor;
   const std::string& array = program_.params[static_cast<size_t>(conflict.param)].name;

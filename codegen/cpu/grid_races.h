@@ -1,5 +1,5 @@
 #pragma once
-// Races between the blocks of a grid: what to look at, and the error.
+// Detects races between the blocks of a grid and reports them.
 
 #include <array>
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace tessera::codegen::cpu {
 
-/// Of one launch. Found when all blocks have come to a barrier of the grid, or to their end, so that
-/// the error does not depend on which of them ran first.
+/// The races of one launch. Found when all blocks have reached a grid barrier or their end, so that
+/// the error does not depend on which ran first.
 class GridRaces {
  public:
   GridRaces(const Program& program, const Bytecode& bytecode, std::span<const Argument> arguments,
@@ -19,7 +19,7 @@ class GridRaces {
   GridShadow* shadow() { return &shadow_; }
   /// Null: no atomics order blocks.
   BlockOrder* order() { return order_ ? &*order_ : nullptr; }
-  /// All blocks have come. Throws Error of kind trap, code RACE.
+  /// All blocks have arrived. Throws Error of kind trap, code RACE.
   void meet();
 
  private:

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kStatementBits = 24;
 
-/// Block and statement in one number, never 0.
+/// Packs block and statement into one number, never 0.
 uint64_t packed(int64_t block, int32_t statement) {
   return (static_cast<uint64_t>(block) + 1) << kStatementBits | static_cast<uint64_t>(statement);
 }
@@ -19,7 +19,7 @@ GridConflict::Touch unpacked(Way way, uint64_t touch) {
           .statement = static_cast<int32_t>(touch & ((uint64_t{1} << kStatementBits) - 1))};
 }
 
-/// What `place` points to, made by the first thread that asks.
+/// The object of `place`, created by the first thread that asks.
 template <class T>
 T& made_once(std::atomic<T*>& place) {
   T* made = place.load(std::memory_order_acquire);
@@ -31,7 +31,7 @@ T& made_once(std::atomic<T*>& place) {
   return *made;
 }
 
-/// The highest of all values, 0 before the first.
+/// An atomic maximum, 0 before the first value.
 class Highest {
  public:
   void add(uint64_t value) {
@@ -47,12 +47,12 @@ class Highest {
 
 }  // namespace
 
-/// The touches of some elements in one way. Most elements are touched once.
+/// The touches of some elements by one way of access. Most elements are touched once.
 struct GridShadow::Page {
-  /// Of elements that were touched again.
+  /// Elements that were touched again.
   struct Others {
     std::array<Highest, kElementsPerPage> last;
-    std::array<Highest, kElementsPerPage> before_last;  // of the complements, for the lowest
+    std::array<Highest, kElementsPerPage> before_last;  // of the complements, to find the lowest
   };
   std::array<std::atomic<uint64_t>, kElementsPerPage> first{};
   std::atomic<Others*> others{nullptr};
@@ -85,7 +85,7 @@ struct GridShadow::Page {
   }
 };
 
-/// Memory of one tensor or of several that overlap.
+/// The memory of one tensor, or of several that overlap.
 struct GridShadow::Region {
   const std::byte* data = nullptr;
   int64_t bytes = 0;
@@ -93,8 +93,8 @@ struct GridShadow::Region {
   int param = 0;  // the first
   Ways ways;
   size_t num_pages = 0;
-  std::array<std::vector<std::atomic<Page*>>, kWays> pages;        // null: not touched in this way
-  std::array<std::vector<std::unique_ptr<SeenPage>>, kWays> seen;  // instead, where atomics order
+  std::array<std::vector<std::atomic<Page*>>, kWays> pages;        // null: not touched this way
+  std::array<std::vector<std::unique_ptr<SeenPage>>, kWays> seen;  // used if atomics order blocks
 
   ~Region() { clear(); }
   void clear() {
@@ -108,7 +108,7 @@ struct GridShadow::Region {
   Page& page(Way way, size_t element) {
     return made_once(pages[static_cast<size_t>(way)][element / kElementsPerPage]);
   }
-  /// Null: nothing of it is touched in this way.
+  /// Null: no element of it is touched this way.
   const Page* find(Way way, size_t page) const {
     const auto& of_way = pages[static_cast<size_t>(way)];
     return of_way.empty() ? nullptr : of_way[page].load(std::memory_order_acquire);
@@ -160,7 +160,7 @@ GridShadow::GridShadow(const std::vector<Tensor>& tensors, int blocks_per_cluste
     for (size_t way = 0; way < kWays; ++way) region.ways.used[way] |= t.ways.used[way];
     places_[static_cast<size_t>(param)] = {&region, first_byte, t.bytes};
   }
-  // Of what is only read, or only changed atomically, nothing needs to be remembered.
+  // Memory that is only read, or only changed atomically, needs no record.
   const auto is_harmless = [](const Region& region) {
     return !region.ways[Way::written] && !(region.ways[Way::changed] && region.ways[Way::read]);
   };
@@ -231,7 +231,7 @@ void GridShadow::judge(Region& region, size_t element, Way way, const Seen& acce
       region.seen[static_cast<size_t>(way)][element / kElementsPerPage];
   if (page == nullptr) page = std::make_unique<SeenPage>();
   auto& kept = (*page)[element % kElementsPerPage];
-  // An access that is ordered before this one says nothing that this one does not.
+  // An access that is ordered before this one adds nothing to it.
   const auto replaced = std::find_if(kept.begin(), kept.end(), [&](const Seen& seen) {
     const bool own = seen.at.block == access.at.block && seen.at.thread == access.at.thread;
     return seen.statement == 0 || own ||

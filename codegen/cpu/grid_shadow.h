@@ -1,7 +1,6 @@
 #pragma once
-// Which blocks touched each element of the tensors that a grid writes: finds what blocks do to each
-// other between two barriers of the grid. Within a cluster, whose blocks have barriers of their own,
-// it looks at nothing.
+// Records which blocks touched each element of the tensors that a grid writes, to find races between
+// two grid barriers. Ignores races within a cluster, whose blocks have their own barriers.
 
 #include <array>
 #include <atomic>
@@ -17,7 +16,7 @@ namespace tessera::codegen::cpu {
 
 enum class Way : uint8_t { read, written, changed };  // changed: atomically
 inline constexpr int kWays = 3;
-/// In which ways a program accesses a tensor.
+/// The ways in which a program accesses a tensor.
 struct Ways {
   std::array<bool, kWays> used{};
 
@@ -29,8 +28,8 @@ inline const char* name(Way way) {
   return way == Way::read ? "read" : way == Way::written ? "written" : "changed atomically";
 }
 
-/// Two blocks of different clusters at one element, at least one of them not only reading, and not
-/// both atomically.
+/// Two blocks of different clusters that access one element: at least one does more than read, and
+/// not both are atomic.
 struct GridConflict {
   struct Touch {
     Way way = Way::read;
@@ -42,12 +41,12 @@ struct GridConflict {
   Touch one, other;
 };
 
-/// Tensors whose memory overlaps count as one. note() may be called from several threads; what it
-/// keeps, and so what find() finds, does not depend on their order: of each way of access the
-/// lowest and the highest block, each with its lowest or highest statement.
+/// Tensors with overlapping memory count as one. Several threads may call note(). Its records, and
+/// so the result of find(), do not depend on their order: the lowest and the highest block per way
+/// of access, each with its lowest or highest statement.
 ///
-/// Where atomics order blocks an access is judged when it is made, by one thread alone, against at
-/// most two earlier ones of each way that nothing has ordered yet.
+/// Where atomics order blocks, one thread judges each access when it is made, against at most two
+/// earlier unordered accesses of each way.
 class GridShadow {
  public:
   struct Tensor {
@@ -66,7 +65,7 @@ class GridShadow {
   void note(int param, int64_t byte, int64_t bytes, Way way, int64_t block, int32_t statement,
             int thread = 0);
   /// The conflict at the lowest address of the first tensor that has one; where atomics order blocks,
-  /// the first that was made.
+  /// the first conflict in time.
   std::optional<GridConflict> find() const;
   /// A barrier of the grid: no access before it conflicts with one after it.
   void clear();
@@ -83,19 +82,19 @@ class GridShadow {
   };
   using SeenPage = std::array<std::array<Seen, 2>, kElementsPerPage>;
   void judge(Region& region, size_t element, Way way, const Seen& access);
-  /// `conflict` with the tensor that has the element and the place in it.
+  /// Adds to `conflict` the tensor of the element and its place.
   GridConflict named(GridConflict conflict, const Region& region, size_t element) const;
 
   std::vector<std::unique_ptr<Region>> regions_;
   struct Place {
-    Region* region = nullptr;  // null: nobody can conflict
+    Region* region = nullptr;  // null: no conflict is possible
     int64_t first_byte = 0;    // of the tensor in the region
     int64_t bytes = 0;
   };
   std::vector<Place> places_;  // by parameter
   int blocks_per_cluster_;
-  const BlockOrder* order_;             // null = nothing orders blocks but barriers of the grid
-  std::optional<GridConflict> judged_;  // the first conflict in spite of it
+  const BlockOrder* order_;             // null = only grid barriers order blocks
+  std::optional<GridConflict> judged_;  // the first unordered conflict
 };
 
 }  // namespace tessera::codegen::cpu

@@ -1,5 +1,5 @@
 #pragma once
-// Which variables reach an address.
+// Finds the variables that addresses depend on.
 
 #include <unordered_set>
 
@@ -7,8 +7,8 @@
 
 namespace tessera::codegen::cpu {
 
-/// The variables that an offset or an index of an access uses, also through other variables:
-/// overflow in their definition is overflow of the index.
+/// The variables that an offset or index of an access uses, directly or through other variables.
+/// Overflow in their definition is overflow of the index.
 std::unordered_set<const ir::Var*> find_index_vars(const Body& body);
 
 }  // namespace tessera::codegen::cpu

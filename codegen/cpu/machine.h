@@ -1,8 +1,8 @@
 #pragma once
 // Runs bytecode: one Machine per block of a cluster and worker thread, one block at a time. The
-// threads of the block run in lockstep; while they are parted into roles, those of each role do, and
-// the roles take turns, each as far as it can go. Pure arithmetic runs for every thread between the
-// first and the last active one; only memory looks at the mask.
+// threads of the block run in lockstep; inside roles those of each role do, and the roles take
+// turns, each as far as it can go. Pure arithmetic runs for every thread between the first and the
+// last active one; only memory accesses test the mask.
 
 #include <array>
 #include <atomic>
@@ -49,7 +49,7 @@ class Machine;
 /// How many mbarriers a block has.
 int num_mbarriers(const Program& program);
 
-/// What the blocks of one cluster share.
+/// The state that the blocks of one cluster share.
 struct Neighbours {
   explicit Neighbours(const Program& program)
       : clocks(program.cluster, program.threads, program.cluster * num_mbarriers(program)) {}
@@ -61,26 +61,27 @@ struct Neighbours {
 
 class Machine {
  public:
-  /// `neighbours` gets this machine when all have been made.
+  /// `neighbours` receives this machine after all have been made.
   Machine(const Program& program, const Bytecode& bytecode, const Launch& launch,
           Neighbours& neighbours, int rank);
 
-  /// Extents of the grid, 1 where the program names none.
+  /// Extents of the grid; 1 where the program has none.
   std::array<int64_t, 3> grid() const;
-  /// Goes to the beginning of a block; `number` counts them with x fastest.
+  /// Goes to the start of a block; `number` counts blocks with x fastest.
   void start_block(const std::array<int64_t, 3>& block, int64_t number);
-  /// Runs it as far as it can go: to its end, to its next cluster barrier, or until all its threads wait
-  /// for others. True if any of them went on. Throws Error of kind trap.
+  /// Runs the block as far as possible: to its end, to its next cluster barrier, or until all its
+  /// threads wait for others. True if any thread made progress. Throws Error of kind trap.
   bool resume();
   bool has_ended() const { return has_ended_; }
   bool is_at_barrier() const { return is_at_barrier_; }
-  /// Where it stands is a barrier of the grid, not of the cluster.
+  /// True if the block stands at a barrier of the grid, not of the cluster.
   bool is_at_grid_barrier() const { return is_at_grid_barrier_; }
-  /// Traps at the cluster barrier where the block stands, if the others never come.
+  /// Traps at the block's cluster barrier if the other blocks never arrive.
   [[noreturn]] void trap_alone(const Machine& other) const;
-  /// Traps where this block stands, if no thread of the cluster can go on.
+  /// Traps at the block's position if no thread of the cluster can make progress.
   [[noreturn]] void trap_deadlock();
-  /// All of the cluster or grid have come. Forgets who has reached this block's memory.
+  /// All blocks of the cluster or grid have arrived. Forgets which blocks accessed this block's
+  /// memory.
   void pass_cluster_barrier();
   const Counts& counts() const { return counts_; }
   /// By statement and transfer.
@@ -95,7 +96,7 @@ class Machine {
     meeting,  // at a barrier of the cluster or grid
     waiting,  // the next instruction has to be tried again
   };
-  /// Runs the cursor. `code` is where it counts its instructions.
+  /// Runs the cursor. `code` is the list that its instructions index.
   Stop execute(const std::vector<Instr>& code);
   /// Runs an instruction that neither jumps nor stops.
   void perform(const Instr& instr);
@@ -112,14 +113,14 @@ class Machine {
 
   // ---- roles (roles.cpp)
   void make_cursors(uint8_t* lanes, int64_t mask_bytes);
-  /// Runs one cursor; true if it went on.
+  /// Runs one cursor; true if it made progress.
   bool run(Cursor& cursor);
   bool run_roles();
   void begin_roles();
   void end_roles();
-  /// Puts the roles into their next order.
+  /// Chooses the next order of the roles.
   void shuffle_roles();
-  /// False if others have yet to come.
+  /// False if the barrier still waits for other threads.
   bool named_barrier(const Instr& instr);
   void arrive(const Instr& instr, const NamedBarrier& barrier);
   void check_arrival(const Instr& instr, const NamedBarrier& barrier) const;
@@ -165,23 +166,28 @@ class Machine {
     int bytes = 0;
     int64_t group = 0;
     int32_t statement = 0;
+    bool fills_ring = false;
   };
   void async_read(const Instr& instr);
   void async_copy(const Instr& instr);
+  /// The bytes are there, written by this thread.
+  void land(const Landing& landing, int lane);
+  void land_in_ring(int lane);
   void async_commit();
   void async_wait(const Instr& instr);
   void drop_copies();
 
   // ---- mbarriers (mbarrier.cpp)
   struct GenericStore {
-    int thread = -1;  // of the cluster
+    int thread = -1;  // in the cluster
     int32_t statement = 0;
     uint32_t fences = 0;
+    uint32_t time = 0;  // of its warp
   };
   void mbarrier_init(const Instr& instr);
   void mbarrier_expect(const Instr& instr);
   void mbarrier_arrive(const Instr& instr);
-  /// False if a thread has to wait: another must go on first.
+  /// False if a thread must wait until another makes progress.
   bool mbarrier_wait(const Instr& instr);
   void bulk_copy(const Instr& instr);
   // tensor_copy.cpp
@@ -189,10 +195,11 @@ class Machine {
   void check_box(const Instr& instr, const BoxMove& move, int lane) const;
   std::vector<std::byte> read_box(const BoxMove& move, int lane);
   void proxy_fence();
-  /// Notes a store of this block's memory by a thread of the cluster.
+  /// Records a store to this block's memory by a thread of the cluster.
   void note_store(int64_t byte, int thread, int32_t statement);
-  /// The last store to a byte, if its thread has passed no proxy fence since; else null.
-  const GenericStore* unfenced(int64_t byte) const;
+  /// The last store to a byte, if neither its thread has passed a proxy fence since, nor the thread `lane`
+  /// one after an order between the two; else null.
+  const GenericStore* unfenced(int64_t byte, int lane) const;
   void check_overwritten(const Instr& instr, const Transfer& to, int lane) const;
   Mbarrier& mbarrier_of(const Instr& instr, int lane);
   int64_t mbarrier_byte(const Transfer& at, int lane) const;
@@ -203,16 +210,17 @@ class Machine {
   void check_bytes(const Instr& instr, int lane, const Mbarrier& mbarrier,
                    const std::string& name) const;
   void check_mbarriers_at_end() const;
+  void check_ring_at_end(int64_t byte, const Mbarrier& mbarrier) const;
   [[noreturn]] void trap_init(const Instr& instr, int lane, const char* what,
                               int32_t related) const;
   [[noreturn]] void trap_phase(const Instr& instr, int lane, int64_t phase,
                                const Mbarrier& mbarrier) const;
   void trap_endless_phase(const Instr& instr);
-  /// For what the first of these threads that has to wait waits.
+  /// What the first waiting thread of these waits for.
   std::string awaited_phase(const Instr& instr, const Mask& waiting) const;
 
   // ---- matrices (matrix.cpp)
-  /// What a LoadMatrix does once its rows are checked.
+  /// Performs a LoadMatrix after its rows are checked.
   void load_matrices(const Transfer& transfer, const std::byte* base);
   std::byte* product_columns(const Instr& instr, const SlotRange& range, int count);
   void multiply(const Instr& instr);
@@ -221,8 +229,8 @@ class Machine {
   /// The thread that receives `byte` of the row that `lane` names.
   static int receiver(const Transfer& transfer, int lane, int64_t byte);
 
-  // ---- matrices of four warps (wgmma.cpp)
-  /// A product that runs on: its operands are read, and its sum is written, when its group is awaited.
+  // ---- matrix instructions of four warps (wgmma.cpp)
+  /// A product in flight: its operands are read, and its sum is written, when its group is awaited.
   struct StartedProduct {
     const Instr* instr = nullptr;
     int first = 0;                // thread of the group
@@ -238,11 +246,11 @@ class Machine {
                    const SharedMatrix& matrix, int64_t begin,
                    const std::function<void(int64_t, int64_t, const std::byte*)>& fn);
   void check_sums(const Instr& instr, const GroupProduct& product) const;
-  /// The sums of a product under way are not there: their registers count as never written.
+  /// While a product is in flight its sums do not exist: their registers count as never written.
   void set_sums_there(const StartedProduct& started, bool there);
   /// Marks the operands of a product, which nothing may overwrite until it is awaited.
   void set_operands_busy(const StartedProduct& started, bool busy);
-  /// Traps if an access writes a byte that a product under way reads.
+  /// Traps if an access writes a byte that a product in flight reads.
   void check_not_busy(const Instr& instr, const Transfer& transfer, int lane, int64_t byte) const;
   void check_fenced(const Instr& instr, const Transfer& transfer, int lane) const;
 
@@ -250,7 +258,7 @@ class Machine {
   void view(const Instr& instr);
   void check_cluster_access(const Instr& instr, const Transfer& transfer);
   void check_visitor() const;
-  /// The number of a thread in the cluster, as the shadows count.
+  /// The index of a thread in the cluster, as shadows and clocks count.
   int number(int lane) const { return rank_ * kThreadsPerBlock + lane; }
   /// "thread 5", or "thread 5 of block 2 of the cluster" for one of another block.
   std::string thread_name(int number) const;
@@ -289,12 +297,13 @@ class Machine {
 
   // ---- races (races.cpp)
   void check_shared(const Instr& instr, const Transfer& transfer);
-  /// One thread's access to the memory of a block.
+  /// Checks one thread's access to the memory of a block.
   void check_shared(const Instr& instr, const Transfer& transfer, int lane, Machine& owner) const;
   static int64_t shared_start(const Array& array);  // byte in the owner's arena
   int64_t offset_in_owner(const Transfer& transfer, int lane) const;
-  /// Races on global elements within the block; notes for those between blocks.
+  /// Checks races on global elements within the block; records accesses for races between blocks.
   void check_global(const Instr& instr, const Transfer& transfer, const std::byte* base);
+  const char* race_code(const Transfer& transfer, const Conflict& conflict) const;
   [[noreturn]] void trap_race(const Instr& instr, const Transfer& transfer, int lane,
                               const std::string& element, const Conflict& conflict) const;
   void check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte,
@@ -328,14 +337,14 @@ class Machine {
   std::vector<Cursor> cursors_;  // of the block, then of each role
   Cursor* cursor_ = nullptr;     // that runs
   bool are_roles_running_ = false;
-  std::vector<Cursor*> turns_;  // the roles, in the order in which they try to go on
+  std::vector<Cursor*> turns_;  // roles in the order of their turns
   uint32_t random_ = 0;
-  bool went_on_ = false;  // the cursor, since it was resumed
-  /// What has happened at the named barrier of one id.
+  bool went_on_ = false;  // whether the cursor made progress since it was resumed
+  /// The state of the named barrier of one id.
   struct Meeting {
-    int64_t number = 0;  // how many are over
+    int64_t number = 0;  // number of completed meetings
     int expected = 0, come = 0;
-    int32_t statement = 0;     // of the first that came
+    int32_t statement = 0;     // of the first arrival
     std::vector<int> waiting;  // warps, of the block
     struct Arrival {
       int warp = 0;
@@ -361,17 +370,25 @@ class Machine {
   };
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
   std::map<int64_t, Mbarrier> mbarriers_;  // by byte of the arena
-  // Checked programs that use the async proxy: the last store to each byte, and how many proxy fences its thread had
-  // passed; how many each thread has.
+  // Checked programs that use the async proxy: the last store to each byte, with its thread's number of proxy fences
+  // at that time; and each thread's number of proxy fences.
   std::vector<GenericStore> stores_;
   std::vector<uint32_t> fences_;
+  std::vector<WarpClocks::Moment> fenced_;  // by warp: what was before its last proxy fence
   std::vector<int32_t>
       busy_;  // by byte of shared memory: statement of the product that reads it, or 0
-  std::vector<StartedProduct> started_products_;            // since the last commit
-  std::deque<std::vector<StartedProduct>> product_groups_;  // committed, oldest first
-  std::vector<std::deque<Landing>> in_flight_;              // by thread, oldest first
-  std::vector<int64_t> groups_;                             // committed, by thread
-  int left_ = 0;                                            // threads that have returned
+  struct Products {
+    std::vector<StartedProduct> started;             // since the last commit
+    std::deque<std::vector<StartedProduct>> groups;  // committed, oldest first
+  };
+  std::vector<Products> products_;  // by cursor
+  Products& products() { return products_[static_cast<size_t>(cursor_ - cursors_.data())]; }
+  const Products& products() const {
+    return products_[static_cast<size_t>(cursor_ - cursors_.data())];
+  }
+  std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
+  std::vector<int64_t> groups_;                 // committed, by thread
+  int left_ = 0;                                // threads that have returned
   Counts counts_;
   Accesses accesses_;
 };

@@ -1,4 +1,4 @@
-// Machine: which threads execute a statement.
+// Machine: active masks.
 
 #include <cstring>
 #include <vector>
@@ -44,7 +44,7 @@ void Machine::narrow_mask(Slot condition) {
   select_lanes(Mask(mask()), column<uint8_t>(condition), true, cursor_->mask());
 }
 
-/// Takes the threads with the condition out of every mask.
+/// Removes the threads with the condition from every mask.
 void Machine::leave(const Instr& instr) {
   const auto* condition = column<uint8_t>(instr.args[0]);
   std::vector<int> lanes;

@@ -14,7 +14,7 @@ constexpr uint32_t kNan = 0x7FFFFFFF, kSign = 0x80000000, kPlusInfinity = 0x7F80
 
 struct Format {
   int exponent_bits, mantissa_bits, bias;
-  bool has_infinity = true;  // else only one code of each sign is no number: a NaN
+  bool has_infinity = true;  // else only one code of each sign is NaN
 };
 
 Format format_of(DType dtype) {
@@ -61,7 +61,7 @@ struct Term {
   int32_t place = 0, lead = 0;
 };
 
-/// Infinities and NaN among the factors of a sum.
+/// Tracks infinities and NaN among the factors of a sum.
 class Specials {
  public:
   void add(const Factor& a, const Factor& b) {
@@ -90,7 +90,7 @@ int64_t shifted(int64_t value, int32_t left) {
   return left < -62 ? 0 : value >> -left;
 }
 
-/// The f32 of total * 2^quantum, truncated.
+/// Truncates total * 2^quantum to f32.
 uint32_t truncated(int64_t total, int32_t quantum, int stored) {
   if (total == 0) return 0;
   const uint32_t sign = total < 0 ? kSign : 0;
@@ -118,7 +118,7 @@ Factor widened_factor_of(DType dtype, uint32_t raw) {
   if (factor.kind != Factor::Kind::number) return factor;
   const auto top =
       static_cast<int32_t>(std::bit_width(static_cast<uint32_t>(factor.significand))) - 1;
-  // f16 has all of them as normal numbers but the smallest of e5m2, which keep their place.
+  // In f16 all of them are normal, except the smallest of e5m2, which keep their place.
   factor.lead = std::max(factor.place + top, -14);
   return factor;
 }

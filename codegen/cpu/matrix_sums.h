@@ -15,8 +15,8 @@
 
 namespace tessera::codegen::cpu {
 
-/// A factor of a product as tensor cores take it apart: significand * 2^place, and the exponent of the
-/// place before its point, which of subnormals is that of the smallest normal number.
+/// A factor of a product as tensor cores decompose it: significand * 2^place, and the exponent of its
+/// leading place. Subnormals have the exponent of the smallest normal number.
 struct Factor {
   enum class Kind : uint8_t { zero, number, infinity, nan };
   Kind kind = Kind::zero;
@@ -27,7 +27,7 @@ struct Factor {
 
 /// The raw bits of an operand: bf16, f16, e4m3, e5m2; of f32 the 19 bits of tf32.
 Factor factor_of(DType dtype, uint32_t raw);
-/// The same of an 8-bit float widened to f16, which has no subnormals then.
+/// The same for an 8-bit float widened to f16, which has no subnormals then.
 Factor widened_factor_of(DType dtype, uint32_t raw);
 
 struct SumRule {
@@ -39,8 +39,8 @@ inline constexpr SumRule kShortSums{13, 13};  // 8-bit floats by wgmma
 /// The bits of c + a[0] * b[0] + .. of one instruction; c has the bits of an f32. A NaN is 0x7FFFFFFF.
 uint32_t sum_of_products(uint32_t c, const Factor* a, const Factor* b, int count, SumRule rule);
 
-/// 8-bit floats by mma.sync on sm_90: the products of k % 4 < 2, then the others, are summed up by the
-/// rule of f16 from +0, and c is added in f32. The factors are widened ones.
+/// 8-bit floats by mma.sync on sm_90: sums the products of k % 4 < 2, then the others, by the rule of
+/// f16 from +0, and adds c in f32. The factors are widened.
 uint32_t emulated_sum(uint32_t c, const Factor* a, const Factor* b, int count);
 
 }  // namespace tessera::codegen::cpu

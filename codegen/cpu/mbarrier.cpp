@@ -1,4 +1,4 @@
-// Machine: mbarriers, and the bulk copies that complete at them.
+// Machine: mbarriers and the bulk copies that complete on them.
 
 #include "codegen/cpu/mbarrier.h"
 
@@ -24,7 +24,7 @@ int64_t value_at(const std::byte* column, DType type, int lane) {
 
 }  // namespace
 
-/// The mbarrier that a thread names; traps unless its initialisation is ordered before.
+/// The mbarrier that a thread names. Traps unless its initialisation is ordered before.
 Mbarrier& Machine::mbarrier_of(const Instr& instr, int lane) {
   const Transfer& at = code_.mbarriers[static_cast<size_t>(instr.index)].at;
   const int64_t byte = mbarrier_byte(at, lane);
@@ -75,6 +75,7 @@ void Machine::mbarrier_init(const Instr& instr) {
         trap_init(instr, lane, "is initialised twice", mbarrier.init.statement);
       }
       mbarrier.init = {instr.statement, lane};
+      mbarrier.ring_part = storage(at.storage).array->ring_part;
       const int place = rank_ * num_mbarriers(program_) + static_cast<int>(mbarriers_.size()) - 1;
       mbarrier.signal = kFirstSignal + std::min(place, kMostSignals - 1);
       mbarrier.arrivals = mbarrier.pending = arrivals;
@@ -99,6 +100,7 @@ void Machine::mbarrier_arrive(const Instr& instr) {
   for_each_lane(mask(), [&](int lane) {
     Mbarrier& mbarrier = mbarrier_of(instr, lane);
     const std::string name = element_name(step.at, lane, 0, 1);
+    if (step.after_copies) land_in_ring(lane);
     if (mbarrier.pending == 0) {
       trap(instr, lane,
            {.code = "SIGNAL_COUNT",
@@ -126,7 +128,7 @@ void Machine::mbarrier_arrive(const Instr& instr) {
   });
 }
 
-/// Traps where the current phase ends with more bytes in flight than its threads expect.
+/// Traps if more bytes are in flight in the current phase than its threads expect.
 void Machine::check_bytes(const Instr& instr, int lane, const Mbarrier& mbarrier,
                           const std::string& name) const {
   if (mbarrier.pending > 0 || mbarrier.copied() <= mbarrier.expected) return;
@@ -178,7 +180,7 @@ void Machine::trap_phase(const Instr& instr, int lane, int64_t phase,
         .related = mbarrier.arrival.statement});
 }
 
-/// The first thread of the block that waits says for what.
+/// Names the first waiting thread of the block and what it waits for.
 void Machine::trap_endless_phase(const Instr& instr) {
   const MbarrierStep& step = code_.mbarriers[static_cast<size_t>(instr.index)];
   for_each_lane(mask(), [&](int lane) {
@@ -253,31 +255,43 @@ void Machine::bulk_copy(const Instr& instr) {
 
 void Machine::proxy_fence() {
   if (fences_.empty()) return;
-  for_each_lane(mask(), [&](int lane) { ++fences_[static_cast<size_t>(lane)]; });
+  int last = -1;
+  for_each_lane(mask(), [&](int lane) {
+    ++fences_[static_cast<size_t>(lane)];
+    if (lane / kWarpSize == last) return;
+    last = lane / kWarpSize;
+    neighbours_.clocks.look(number(lane) / kWarpSize, fenced_[static_cast<size_t>(last)]);
+  });
 }
 
 void Machine::note_store(int64_t byte, int thread, int32_t statement) {
   if (stores_.empty()) return;
   const Machine& writer = *neighbours_.blocks[static_cast<size_t>(thread / kThreadsPerBlock)];
   stores_[static_cast<size_t>(byte / shadow_->granule())] = {
-      thread, statement, writer.fences_[static_cast<size_t>(thread % kThreadsPerBlock)]};
+      thread, statement, writer.fences_[static_cast<size_t>(thread % kThreadsPerBlock)],
+      neighbours_.clocks.time(thread / kWarpSize)};
 }
 
-const Machine::GenericStore* Machine::unfenced(int64_t byte) const {
+const Machine::GenericStore* Machine::unfenced(int64_t byte, int lane) const {
   const GenericStore& store = stores_[static_cast<size_t>(byte / shadow_->granule())];
   if (store.thread < 0) return nullptr;
   const Machine& writer = *neighbours_.blocks[static_cast<size_t>(store.thread / kThreadsPerBlock)];
   const uint32_t passed = writer.fences_[static_cast<size_t>(store.thread % kThreadsPerBlock)];
-  return passed == store.fences ? &store : nullptr;
+  if (passed != store.fences) return nullptr;
+  const int of_store = store.thread / kWarpSize;
+  const WarpClocks::Moment& before = fenced_[static_cast<size_t>(lane / kWarpSize)];
+  const bool is_before = of_store != number(lane) / kWarpSize &&
+                         neighbours_.clocks.is_part(of_store, store.time, before);
+  return is_before ? nullptr : &store;
 }
 
-/// Traps where a bulk copy overwrites what a thread has stored without a proxy fence since.
+/// Traps if a bulk copy overwrites a thread's store without a proxy fence in between.
 void Machine::check_overwritten(const Instr& instr, const Transfer& to, int lane) const {
   const Array& array = *storage(to.storage).array;
   const int64_t first = shared_start(array) + offset_in_owner(to, lane) * bits(array.dtype) / 8;
   const int64_t end = first + to.width * bits(array.dtype) / 8;
   for (int64_t byte = first; byte < end; byte += shadow_->granule()) {
-    const GenericStore* const store = unfenced(byte);
+    const GenericStore* const store = unfenced(byte, lane);
     if (store == nullptr) continue;
     trap(instr, lane,
          {.code = "PROXY",
@@ -290,7 +304,7 @@ void Machine::check_overwritten(const Instr& instr, const Transfer& to, int lane
   }
 }
 
-/// `statement`: that of the copy, or 0 when it is done.
+/// `statement` is that of the copy; 0 marks its completion.
 void Machine::mark_in_flight(const Mbarrier::Copy& copy, int32_t statement) {
   if (!shadow_) return;
   const int64_t first = copy.to - shared_;
@@ -307,7 +321,7 @@ void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
   const uint32_t time = neighbours_.clocks.land(mbarrier.signal, mbarrier.current);
   const int64_t first = copy.to - shared_;
   for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
-    if (code_.has_pieces) {
+    if (code_.has_pieces && mbarrier.ring_part == Array::RingPart::tile) {
       // GPUs without bulk copies: as if the warp wrote the bytes now, others need a barrier after the wait.
       shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
     } else {
@@ -316,9 +330,10 @@ void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
   }
 }
 
-/// Traps where a bulk copy outlives the block, or bytes are expected that nobody copies.
+/// Traps if a bulk copy outlives the block, or expected bytes are never copied.
 void Machine::check_mbarriers_at_end() const {
   for (const auto& [byte, mbarrier] : mbarriers_) {
+    if (mbarrier.ring_part == Array::RingPart::full) check_ring_at_end(byte, mbarrier);
     if (mbarrier.expected == 0 && mbarrier.copies.empty()) continue;
     const bool in_flight = !mbarrier.copies.empty();
     const Mbarrier::Event first = in_flight ? Mbarrier::Event{mbarrier.copies.front().statement,
@@ -336,6 +351,28 @@ void Machine::check_mbarriers_at_end() const {
           .got = "none",
           .related = last.statement});
   }
+}
+
+/// Traps where a fill of a ring was not taken.
+void Machine::check_ring_at_end(int64_t byte, const Mbarrier& mbarrier) const {
+  const bool has_begun = mbarrier.pending < mbarrier.arrivals || mbarrier.may_end();
+  if (mbarrier.awaited >= mbarrier.phase - 1 && !has_begun) return;
+  const auto full =
+      std::find_if(program_.shared.begin(), program_.shared.end(), [&](const ArrayRef& array) {
+        return array->ring_part == Array::RingPart::full && array->shared_offset <= byte &&
+               byte < array->shared_offset + array->size * kMbarrierBytes;
+      });
+  const int64_t stage = (byte - (*full)->shared_offset) / kMbarrierBytes;
+  Instr at{};
+  at.statement = mbarrier.arrival.statement;
+  trap(at, mbarrier.arrival.thread,
+       {.code = "RING_LEFT",
+        .what = fmt::format("the block ends, and a fill of stage {} of ring {} is not taken", stage,
+                            (*full)->ring),
+        .expected = "as many takes as fills",
+        .got = fmt::format("{} takes of {} fills of the stage", mbarrier.awaited + 1,
+                           mbarrier.phase + (has_begun ? 1 : 0)),
+        .related = mbarrier.init.statement});
 }
 
 /// Forgets the mbarriers of the block before.

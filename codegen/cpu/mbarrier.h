@@ -1,6 +1,6 @@
 #pragma once
-// The state of one mbarrier in the executor. Copies land when a thread waits for the end of their phase, as late
-// as the program allows: what reads too early traps.
+// The state of one mbarrier in the executor. Copies complete when a thread waits for the end of their phase, as
+// late as the program allows, so that reads that come too early trap.
 
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/cpu/warp_clocks.h"
+#include "codegen/thread_ir.h"
 
 namespace tessera::codegen::cpu {
 
@@ -21,30 +22,31 @@ struct Mbarrier {
     int thread = 0;
     std::vector<std::byte> box = {};  // of a tensor copy: what it writes; `from` is null
   };
-  /// Who did something last, and where; statement 0 = nobody.
+  /// Thread and statement of the last event; statement 0 = none.
   struct Event {
     int32_t statement = 0;
     int thread = 0;
   };
 
   Event init;
-  int arrivals = 0;          // of a phase
-  int pending = 0;           // of them, in the current phase
-  int64_t phase = 0;         // the current one
+  Array::RingPart ring_part = Array::RingPart::tile;  // tile: of no ring
+  int arrivals = 0;                                   // of a phase
+  int pending = 0;                                    // of them, in the current phase
+  int64_t phase = 0;                                  // the current one
   int64_t awaited = -1;      // the last phase whose end a thread has awaited
   int64_t expected = 0;      // bytes of the current phase
   std::vector<Copy> copies;  // of the current phase
   Event arrival, expectation;
-  int signal = 0;              // its number in the clocks
-  WarpClocks::Moment current;  // what is before the arrivals of this phase; checked
-  WarpClocks::Moment ended;    // of the phase before
+  int signal = 0;              // its index in the clocks
+  WarpClocks::Moment current;  // what precedes the arrivals of this phase; checked
+  WarpClocks::Moment ended;    // of the previous phase
 
   int64_t copied() const {
     int64_t sum = 0;
     for (const Copy& copy : copies) sum += copy.bytes;
     return sum;
   }
-  /// True if the current phase ends once its copies land.
+  /// True if the current phase ends when its copies complete.
   bool may_end() const { return pending == 0 && expected == copied(); }
   void begin_next_phase() {
     ++phase;

@@ -161,7 +161,7 @@ void Machine::transfer_registers(const Instr& instr, const Transfer& transfer) {
     }
     return;
   }
-  // Threads index the array differently: one thread at a time, as if it were alone.
+  // Threads index the array differently, so each runs alone.
   const Mask all = mask();
   for_each_lane(all, [&](int lane) {
     Mask& alone = cursor_->mask();

@@ -1,5 +1,5 @@
 #pragma once
-// The sums of matrix instructions as the executor computes them: decoded operands, and one element of the
+// The sums of matrix instructions in the executor: decodes operands and computes one element of the
 // product at a time.
 
 #include <bit>
@@ -43,7 +43,7 @@ inline double operand_value(DType dtype, const std::byte* at) {
   }
 }
 
-/// The sum of Builder::gemm: c and the exact products in f64, in ascending k, rounded once. Integers wrap.
+/// The sum of Builder::gemm: c and the exact products in f64, in ascending k, one rounding. Integers wrap.
 class ExactSum {
  public:
   using Operand = double;

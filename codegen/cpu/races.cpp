@@ -1,4 +1,4 @@
-// Traps of memory that threads share: races, and shared bytes that are not there yet.
+// Traps on shared memory: races, and reads of bytes that are not written yet.
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 namespace tessera::codegen::cpu {
 
-/// Races and reads of bytes that the block never wrote.
+/// Checks for races and for reads of bytes that the block never wrote.
 void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
   for_each_lane(mask(), [&](int lane) { check_shared(instr, transfer, lane, *this); });
   if (transfer.is_load && transfer.atomic < 0) return;
@@ -72,9 +72,9 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
                                 instr.statement, lane);
     });
   }
-  // Of a tensor that is read only, or written only, nothing needs to be remembered.
+  // A tensor that is only read, or only written, needs no record.
   if (memory.ways.count() < 2) return;
-  // Elements of another tensor that is the same memory may have another size.
+  // An aliasing tensor may have elements of another size.
   const int64_t step = memory.array->may_alias ? 8 : element_bits;
   for_each_lane(mask(), [&](int lane) {
     for (int64_t bit = 0; bit < transfer.width * element_bits; bit += step) {
@@ -92,15 +92,27 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
   });
 }
 
+/// Names what a race between roles on a tile of a ring breaks.
+const char* Machine::race_code(const Transfer& transfer, const Conflict& conflict) const {
+  const Array& array = *storage(transfer.storage).array;
+  const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
+  const int thread = conflict.thread % kThreadsPerBlock;
+  const bool in_role =
+      !by_copy && thread >= cursor_->threads.first && thread < cursor_->threads.end();
+  if (array.ring < 0 || in_role) return "RACE";
+  if (transfer.is_load) return "RING_EARLY";
+  return conflict.how == std::string_view("read") ? "RING_LATE" : "RACE";
+}
+
 void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
                         const std::string& element, const Conflict& conflict) const {
   const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
   const bool in_block = conflict.thread / kThreadsPerBlock == rank_;
   const Array& array = *storage(transfer.storage).array;
-  // The author cannot see that copies of an iteration read what its first copy writes elsewhere.
+  // The author cannot see that copies of an iteration read what its first copy writes.
   const bool may_be_copies = in_block && array.space == ArraySpace::global;
   trap(instr, lane,
-       {.code = "RACE",
+       {.code = race_code(transfer, conflict),
         .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
                             name(way_of(transfer)), conflict.how,
                             by_copy ? "a bulk copy" : thread_name(conflict.thread),
@@ -134,7 +146,9 @@ void Machine::check_landed(const Instr& instr, const Transfer& transfer, int lan
   const int32_t statement = shadow.in_flight(byte);
   if (statement == 0) return;
   trap(instr, lane,
-       {.code = "ASYNC_PENDING",
+       {.code = storage(transfer.storage).array->ring < 0 ? "ASYNC_PENDING"
+                : transfer.is_load                        ? "RING_EARLY"
+                                                          : "RING_LATE",
         .what = fmt::format("{} is {} while an asynchronous copy into it is under way",
                             shared_element_name(transfer, lane, byte),
                             transfer.is_load ? "read" : "written"),

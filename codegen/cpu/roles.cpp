@@ -1,4 +1,4 @@
-// Machine: groups of threads that have parted, and the named barriers where they meet.
+// Machine: roles and named barriers.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -136,7 +136,7 @@ bool Machine::named_barrier(const Instr& instr) {
   return true;
 }
 
-/// The active threads come; the last ones end the meeting.
+/// Counts the active threads in; the last arrivals end the meeting.
 void Machine::arrive(const Instr& instr, const NamedBarrier& barrier) {
   Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
   if (code_.checked) check_arrival(instr, barrier);
@@ -167,8 +167,8 @@ void Machine::arrive(const Instr& instr, const NamedBarrier& barrier) {
   ++meeting.number;
 }
 
-/// Traps unless the active threads are whole warps, fit into the count, and come after all that came to
-/// the meeting before.
+/// Traps unless the active threads are whole warps, fit in the count, and come after all arrivals of
+/// the previous meeting.
 void Machine::check_arrival(const Instr& instr, const NamedBarrier& barrier) const {
   const Meeting& meeting = meetings_[static_cast<size_t>(barrier.id)];
   const Mask& active = mask();

@@ -50,7 +50,8 @@ void SharedShadow::note(WarpMarks& marks, MoreMarks& more, size_t place, int thr
   Mark& first = marks[0];
   Mark& second = marks[1];
   const auto in_warp = [&](const Mark& old) { return old.time != 0 && old.thread / kWarp == warp; };
-  // What conflicts with a mark that comes before the fresh one conflicts with the fresh one, too.
+  // An access that conflicts with a mark ordered before the new one also conflicts with the new
+  // one.
   const auto is_passed = [&](const Mark& old) {
     return clocks_.is_before(old.thread / kWarp, old.time, warp);
   };

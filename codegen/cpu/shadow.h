@@ -1,7 +1,7 @@
 #pragma once
-// Who touched each byte of shared memory: finds races and reads of bytes
-// never written; and races on elements of global tensors that a kernel reads and writes. Threads are
-// numbered through the cluster, kThreadsPerBlock for each block.
+// Records who touched each byte of shared memory, to find races and reads of unwritten bytes, and
+// races on global elements that a kernel reads and writes. Threads are numbered through the cluster,
+// kThreadsPerBlock per block.
 
 #include <array>
 #include <cstddef>
@@ -22,31 +22,31 @@ struct Conflict {
 };
 
 /// Shadow of one block's shared memory. Two accesses of different threads to a byte race if at
-/// least one writes and none comes before the other, by what the clocks know of barriers.
+/// least one writes and the clocks order neither before the other.
 ///
 /// Atomics do not race with atomics, but with every other access.
 ///
-/// Per byte it keeps the last write and one read of each of two warps. Where only whole blocks meet,
-/// that is enough: with reads of two warps recorded, a write of any thread is unordered with one of
-/// them, until a barrier of their block; reads of two blocks stay so until the next cluster barrier.
-/// Where parts of a block meet, the reads of further warps are kept beside them.
+/// Per byte it keeps the last write and one read of each of two warps. If only whole blocks
+/// synchronise, that is enough: with reads of two warps recorded, a write of any thread is unordered
+/// with one of them until a barrier of their block; reads of two blocks stay so until the next
+/// cluster barrier. If parts of a block synchronise, it also keeps the reads of further warps.
 class SharedShadow {
  public:
-  /// `granule`: what every access is a multiple of and aligned to, in bytes, a power of two. The bytes of
-  /// a granule have one state: an access passes the first byte of each. `parts_meet`: there are other
-  /// barriers than those of warps, blocks and the cluster.
+  /// Every access is aligned to `granule` bytes, a power of two, and a multiple of it. The bytes of a
+  /// granule share one state; an access passes the first byte of each. `parts_meet`: barriers other than
+  /// those of warps, blocks and the cluster exist.
   SharedShadow(int64_t bytes, const WarpClocks& clocks, bool parts_meet, int granule = 1);
 
   int granule() const { return 1 << shift_; }
 
   void start_block();
 
-  /// Records an access of one byte by `thread`, made by `statement`; the conflict, if there is one.
+  /// Records an access to one byte by `thread`, made by `statement`; returns the conflict, if any.
   std::optional<Conflict> read(int64_t byte, int thread, int statement);
-  /// `lanes`: of the warp that write the byte, from `thread` on; nobody knows which of them.
+  /// `lanes`: any of that many lanes of the warp, from `thread` on, writes the byte.
   std::optional<Conflict> write(int64_t byte, int thread, int statement, int lanes = 1);
   std::optional<Conflict> atomic(int64_t byte, int thread, int statement);
-  /// A copy that completes at an mbarrier, kFirstSignal + n, has written the byte at `time`.
+  /// Records that a copy completed on mbarrier kFirstSignal + n has written the byte at `time`.
   void land(int64_t byte, int signal, uint32_t time, int statement) {
     Mark& write = cells_[place(byte)].write;
     write = Mark();
@@ -54,14 +54,14 @@ class SharedShadow {
     write.thread = static_cast<int16_t>(signal * kWarp);
     write.statement = statement;
   }
-  /// Marks a byte as the destination of an asynchronous copy that `statement` started; 0 = landed.
+  /// Marks a byte as the destination of an asynchronous copy by `statement`; 0 = complete.
   void set_in_flight(int64_t byte, int32_t statement) { in_flight_[place(byte)] = statement; }
-  /// The statement whose copy into the byte has not landed; 0 = none.
+  /// The statement of the copy in flight to the byte; 0 = none.
   int32_t in_flight(int64_t byte) const { return in_flight_[place(byte)]; }
-  /// Whether this block has written the byte.
+  /// True if this block has written the byte.
   bool initialised(int64_t byte) const;
   int64_t bytes() const { return static_cast<int64_t>(cells_.size()) << shift_; }
-  /// One more granule, which nobody has touched: its first byte.
+  /// Appends an untouched granule; returns its first byte.
   int64_t append();
   void clear();
 
@@ -82,8 +82,8 @@ class SharedShadow {
   static bool same_block(const Mark& mark, int thread) {
     return mark.thread / kThreadsPerBlock == thread / kThreadsPerBlock;
   }
-  /// Whether `mark` is by another thread and not ordered before an access of `thread`, or of as many
-  /// lanes from it on, now.
+  /// True if `mark` is by another thread and not ordered before an access now by `thread`, or by
+  /// `lanes` lanes from it on.
   bool races(const Mark& mark, int thread, int lanes = 1) const;
   Mark mark(int thread, int statement, int lanes = 1) const;
   /// The conflict of an access by `thread` with what `mark` records.
@@ -105,8 +105,8 @@ class SharedShadow {
   uint32_t start_ = 1;  // of this block
 };
 
-/// The same for the global elements that one block reads, writes or changes atomically; GridShadow
-/// knows what other blocks do.
+/// The same for global elements that one block reads, writes or changes atomically. GridShadow
+/// handles other blocks.
 class GlobalShadow {
  public:
   GlobalShadow(const WarpClocks& clocks, bool parts_meet) : shadow_(0, clocks, parts_meet) {}

@@ -102,6 +102,7 @@ class Emitter {
   std::string wgmma_text_;
   std::string grid_barrier_;  // name of the parameter
   bool calls_author_text_ = false;
+  bool prefetches_maps_ = false;
 };
 
 }  // namespace tessera::codegen::cuda

@@ -11,7 +11,7 @@ using layout::Digit;
 using layout::Layout;
 using layout::Replica;
 
-/// index = (loop var / div) % mod, mod 0 = no modulo; axis -1 = a constant.
+/// index = (loop var / div) % mod. mod 0 = no modulo; axis -1 = a constant.
 struct DigitIndex {
   int axis = -1;
   int64_t div = 1;
@@ -43,7 +43,7 @@ std::optional<DigitIndex> digit_index(const ir::Loop& loop, const ir::Expr& inde
   return result;
 }
 
-/// One summand coefficient * variable of an index, the variable below `extent`.
+/// One summand coefficient * variable of an index, with the variable below `extent`.
 struct Component {
   static constexpr int kInner = -1;  // of a loop inside the parallel one, or a constant index
   int axis = kInner;                 // of the parallel loop
@@ -52,7 +52,8 @@ struct Component {
 };
 using Chain = std::vector<Component>;
 
-/// The extent of a loop inside `body` that counts `var` from 0 in steps of 1; 0 if there is none.
+/// The extent of a loop inside `body` whose index `var` counts from 0 in steps of 1; 0 if there is
+/// none.
 int64_t inner_extent(const ir::Body& body, const ir::VarRef& var) {
   for (const ir::Stmt& stmt : body) {
     int64_t found = 0;
@@ -69,8 +70,8 @@ int64_t inner_extent(const ir::Body& body, const ir::VarRef& var) {
   return 0;
 }
 
-/// The index as a mixed-radix number of loop variables, the least significant first: 4 * u + c for a
-/// c below 4. A constant stands for any value of an inner loop over the whole dimension.
+/// The index as a mixed-radix number of loop variables, least significant first: 4 * u + c for c
+/// below 4. A constant represents any value of an inner loop over the whole dimension.
 std::optional<Chain> chain_of(const ir::Loop& loop, const ir::Expr& index, int64_t extent,
                               const IndexMath& math) {
   const Form form = math.form(index, true);
@@ -101,7 +102,7 @@ std::optional<Chain> chain_of(const ir::Loop& loop, const ir::Expr& index, int64
   return chain;
 }
 
-/// The chains of all indices, if each is one.
+/// The chains of all indices; nothing if one index is no chain.
 std::optional<std::vector<Chain>> chains_of(const ir::Loop& loop, const FragmentUse& use,
                                             const IndexMath& math) {
   std::vector<Chain> chains;
@@ -121,7 +122,7 @@ bool has_inner(const std::vector<Chain>& chains) {
   });
 }
 
-/// True if every parallel axis with more than one iteration is in the chains exactly once.
+/// True if the chains contain every parallel axis of more than one iteration exactly once.
 bool determines_iteration(const ir::Loop& loop, const std::vector<Chain>& chains) {
   std::vector<int> uses(loop.vars.size(), 0);
   for (const Chain& chain : chains) {
@@ -135,7 +136,7 @@ bool determines_iteration(const ir::Loop& loop, const std::vector<Chain>& chains
   return true;
 }
 
-/// The row-major position in the fragment equals the row-major position in the loop.
+/// True if the row-major position in the fragment equals the row-major position in the loop.
 bool same_order(const ir::Loop& loop, const FragmentUse& use, const IndexMath& math) {
   ir::Expr in_loop = ir::index(0);
   ir::Expr in_fragment = ir::index(0);
@@ -152,8 +153,8 @@ bool same_order(const ir::Loop& loop, const FragmentUse& use, const IndexMath& m
   return loop_size == fragment_size && math.same(in_loop, in_fragment);
 }
 
-/// Nothing if some elements have no place: a loop over a part of a fragment says nothing about the
-/// rest, which the layout's normal form fills up with digits without strides.
+/// Returns nothing if some elements have no place. A loop over a part of a fragment says nothing
+/// about the rest, which normal form fills with digits without strides.
 std::optional<Layout> complete(Layout layout) {
   for (const Digit& digit : layout.digits()) {
     if (digit.thread == 0 && digit.slot == 0) return std::nullopt;
@@ -181,8 +182,8 @@ std::vector<Digit> compact_slots(std::vector<Digit> digits) {
 
 namespace {
 
-/// Cuts a digit of the fragment at the joints of the index and hands each part to its loop axis; what
-/// an inner loop steers must stay in one thread and leaves the loop's layout.
+/// Splits a digit of the fragment where the index has joints, and gives each part to its loop axis.
+/// Parts that an inner loop indexes must stay in one thread and leave the loop's layout.
 bool hand_to_axes(Digit digit, const Chain& chain, std::vector<Digit>& result) {
   for (size_t c = 0; c < chain.size() && digit.extent > 1; ++c) {
     const Component& component = chain[c];
@@ -209,7 +210,7 @@ bool hand_to_axes(Digit digit, const Chain& chain, std::vector<Digit>& result) {
   return digit.extent == 1;
 }
 
-/// As fragment_from_loop, for indices that are chains.
+/// fragment_from_loop for indices that are chains.
 std::optional<Layout> fragment_from_chains(const std::vector<Chain>& chains,
                                            const std::vector<int64_t>& shape,
                                            const Layout& iteration) {

@@ -9,13 +9,13 @@
 namespace tessera::codegen {
 namespace {
 
-/// What one body does, as far as it matters to copies of it.
+/// The effects of a body that matter to copies of it.
 struct BodyEffects {
-  std::map<int, int> uses;                        // of registers, by id of their storage
+  std::map<int, int> uses;                        // registers, by id of their storage
   std::set<int> written_registers;                // the same ids
   std::set<int> read, written;                    // memory, by id of its storage
   std::set<int> read_globally, written_globally;  // the part that insert_barriers does not order
-  bool happens_once = false;                      // an effect that a second copy would repeat
+  bool happens_once = false;                      // has an effect that a second copy would repeat
   bool meets_others = false;                      // waits for other threads
 };
 
@@ -43,14 +43,14 @@ class Summary : public TileEffectReceiver {
   void happens_once() override { result_.happens_once = true; }
   void body(const ir::Body& body, bool) override {
     for (const ir::Stmt& stmt : body) {
-      contributes_ = std::holds_alternative<ir::ReducerUpdate>(stmt.node);  // once as it is
+      contributes_ = std::holds_alternative<ir::ReducerUpdate>(stmt.node);  // already runs once
       effects(stmt, *this);
     }
   }
 
  private:
   BodyEffects result_;
-  bool contributes_ = false;  // the statement being looked at
+  bool contributes_ = false;  // of the current statement
 };
 
 bool intersect(const std::set<int>& a, const std::set<int>& b) {

@@ -10,7 +10,7 @@ namespace {
 
 using layout::Layout;
 
-/// Requests that a group makes for each one of a thread.
+/// Warp requests of a group per request of a thread.
 double warps_of(const ThreadGroup& threads) {
   return static_cast<double>(threads.count) / kThreadsPerWarp;
 }
@@ -21,8 +21,7 @@ double reduce_cost(const Layout& source, int axis, const ThreadGroup& threads) {
   for (const layout::Digit& digit : source.digits()) {
     if (digit.axis != axis || digit.thread == 0) continue;
     for (int64_t reach = digit.thread; reach < digit.thread * digit.extent; reach *= 2) {
-      steps +=
-          reach < kThreadsPerWarp ? 1 : 8;  // beyond the warp: through shared memory and a barrier
+      steps += reach < kThreadsPerWarp ? 1 : 8;  // beyond the warp: shared memory and a barrier
     }
   }
   return outputs * steps * warps_of(threads);
@@ -35,15 +34,15 @@ double reducer_cost(const Layout& parts, const ThreadGroup& threads) {
       steps += reach < kThreadsPerWarp ? 1 : 8;
     }
   }
-  // The loops that fill a reducer run several times before it closes once.
+  // The loops that fill a reducer run several times per finalize.
   constexpr double kRuns = 4;
   return static_cast<double>(parts.num_slots()) * steps * warps_of(threads) / kRuns;
 }
 
-/// How the warps of a group make one access.
+/// The requests of a group's warps for one access.
 struct Requests {
   double count = 0;     // of all warps
-  int64_t sectors = 0;  // that the first request of the first warp touches
+  int64_t sectors = 0;  // touched by the first request of the first warp
   int64_t filled = 0;   // sectors that its bytes would fill
 };
 
@@ -60,11 +59,11 @@ Requests requests_of(const ir::Loop& loop, const Layout& iteration, const Memory
   const int64_t vector = feasible_vector(math, *use.buffer, use.indices, *loop.vars.back(),
                                          std::min<int64_t>(run & -run, 16));
   Requests result;
-  // A byte holds two e2m1 codes: lowering refuses to split it, so any other layout is better.
+  // A byte holds two e2m1 codes. Lowering refuses to split it, so every other layout is better.
   const double price = use.buffer->dtype == DType::e2m1 && vector == 1 ? 1e9 : 1;
   result.count = price * static_cast<double>(iteration.num_slots()) / static_cast<double>(vector) *
                  warps_of(threads);
-  // Byte strides of the loop Vars, other dimensions far apart.
+  // Byte strides of the loop Vars; other dimensions count as far apart.
   std::vector<int64_t> stride(loop.vars.size(), 0);
   int64_t pitch = element;
   for (size_t d = use.indices.size(); d-- > 0;) {
@@ -97,8 +96,8 @@ double access_cost(const ir::Loop& loop, const Layout& iteration, const MemoryUs
                    const ThreadGroup& threads, const IndexMath& math) {
   const Requests requests = requests_of(loop, iteration, use, threads, math);
   if (use.buffer->space != ir::Space::global) return 0.25 * requests.count;
-  // A load leaves the rest of its sectors in L1 for the next one. A store writes every piece of a
-  // sector apart: it pays again for what it does not fill.
+  // A load leaves the rest of its sectors in L1 for the next load. A store writes every partial
+  // sector separately, so it pays again for what it does not fill.
   int64_t sectors = requests.sectors;
   if (use.written) sectors += std::max<int64_t>(0, requests.sectors - requests.filled);
   return requests.count * (static_cast<double>(sectors) + 4.0);
@@ -117,7 +116,7 @@ double layout_cost(const Participant& participant, const Layout& iteration, cons
   for (const MemoryUse& use : participant.memory) {
     cost += access_cost(*participant.loop, iteration, use, threads, math);
   }
-  // The first copy of an iteration alone starts an asynchronous copy.
+  // Only the first copy of an iteration starts an asynchronous copy.
   const bool is_async = participant.loop->mode != ir::CopyMode::plain;
   if (is_async) cost /= static_cast<double>(iteration.num_replicas());
   return cost + 0.001 * static_cast<double>(iteration.num_slots());

@@ -1,6 +1,6 @@
 #pragma once
-// What a layout costs: memory requests of all warps, each with its 32-byte sectors, shuffles, and a
-// little for registers.
+// The cost of a layout: memory requests of all warps with their 32-byte sectors, shuffles, and a
+// small weight for registers.
 
 #include <string>
 #include <vector>
@@ -9,12 +9,12 @@
 
 namespace tessera::codegen {
 
-/// The cost of one participant. `iteration` is the layout of a loop, or of the fragment or
-/// reducer that is reduced; matrix products and reads cost nothing, their layouts are given.
+/// The cost of one participant. `iteration` is the layout of a loop, or of the reduced fragment or
+/// reducer. Matrix products and reads are free: their layouts are given.
 double layout_cost(const Participant& participant, const layout::Layout& iteration,
                    const IndexMath& math);
 
-/// True if cp.async copies runs of so many bits: 4, 8 or 16 bytes.
+/// True if cp.async can copy runs of so many bits: 4, 8 or 16 bytes.
 inline bool is_async_width(int64_t run_bits) {
   return run_bits == 32 || run_bits == 64 || run_bits == 128;
 }
@@ -25,9 +25,8 @@ std::vector<std::string> uncoalesced_accesses(const Participant& participant,
                                               const layout::Layout& iteration,
                                               const IndexMath& math);
 
-/// The widest power of two <= `limit` such that every run of that many values of `lane` (from a
-/// multiple of it on) addresses consecutive elements of `buffer` that form one aligned vector of at
-/// most 16 bytes.
+/// The widest power of two <= `limit` for which every aligned run of that many `lane` values
+/// addresses consecutive elements of `buffer` that form one aligned vector of at most 16 bytes.
 int64_t feasible_vector(const IndexMath& math, const ir::Buffer& buffer,
                         const std::vector<ir::Expr>& indices, const ir::Var& lane, int64_t limit);
 

@@ -49,6 +49,10 @@ class Collector {
       } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
         collect(branch->then, inside);
         collect(branch->otherwise, inside);
+      } else if (const auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
+        collect(turn->body, inside);
+      } else if (const auto* roles = std::get_if<ir::Roles>(&stmt.node)) {
+        collect_roles(*roles);
       } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
         if (is_integer(let->var->type)) out_.math.define(let->var, let->value);
       } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
@@ -63,7 +67,7 @@ class Collector {
         out_.reducers.insert(init->reducer->id);
       } else if (const auto* update = std::get_if<ir::ReducerUpdate>(&stmt.node)) {
         TESSERA_CHECK(inside != nullptr, "a reducer is updated outside of a parallel loop");
-        // A thread that runs an iteration must hold a part; others may hold one too.
+        // The thread that runs an iteration must hold a part; others may hold one too.
         use(*inside, update->reducer, update->indices, false, stmt.loc);
         out_.updated.insert(update->reducer->id);
       } else if (const auto* finalize = std::get_if<ir::ReducerFinalize>(&stmt.node)) {
@@ -107,6 +111,14 @@ class Collector {
         });
       }
     }
+  }
+
+  void collect_roles(const ir::Roles& roles) {
+    for (const ir::Roles::Role& role : roles.roles) {
+      threads_ = {role.first, role.count};
+      collect(role.body, nullptr);
+    }
+    threads_ = {0, kernel_.threads};
   }
 
   /// What all threads of the block do together cannot be done once per iteration.
@@ -154,7 +166,7 @@ class Collector {
     }
   }
 
-  /// Numbers the components: participants connected through the storage of a fragment.
+  /// Numbers the components: participants connected through fragment storage.
   void group() {
     std::vector<int> parent(out_.all.size());
     for (size_t i = 0; i < parent.size(); ++i) parent[i] = static_cast<int>(i);
@@ -185,7 +197,7 @@ class Collector {
 
   const ir::Kernel& kernel_;
   const std::map<int, Copies> copies_;  // by loop_id
-  const ThreadGroup threads_;           // that run the statements
+  ThreadGroup threads_;                 // that run the statements
   Participants out_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// Everything that has a say in the layout of a fragment: parallel loops, reductions, ends of reducers,
-// matrix products, and reads outside of any parallel loop.
+// Everything that constrains the layout of a fragment: parallel loops, reductions, finalized reducers,
+// matrix products, and reads outside parallel loops.
 
 #include <map>
 #include <set>
@@ -14,7 +14,7 @@
 
 namespace tessera::codegen {
 
-/// A global or shared access of a parallel loop.
+/// A global or shared access in a parallel loop.
 struct MemoryUse {
   ir::BufferRef buffer;
   std::vector<ir::Expr> indices;
@@ -23,7 +23,7 @@ struct MemoryUse {
 
 /// Exactly one of loop, reduce, finalize, gemm and read is set.
 struct Participant {
-  const ir::Stmt* stmt = nullptr;  // the statement of the kernel that it is
+  const ir::Stmt* stmt = nullptr;  // its statement in the kernel
   const ir::Loop* loop = nullptr;
   const ir::Reduce* reduce = nullptr;
   const ir::ReducerFinalize* finalize = nullptr;
@@ -41,15 +41,15 @@ struct Participant {
 struct Participants {
   std::vector<Participant> all;            // in program order
   std::map<int, ir::BufferRef> fragments;  // by Buffer::id, views included
-  std::map<int, ThreadGroup> holders;      // of fragments, by Buffer::id: the threads that hold one
-  std::set<int> reducers;                  // fragments whose copies differ until they are finalized
-  std::set<int> updated;                   // reducers that something is contributed to
+  std::map<int, ThreadGroup> holders;  // of fragments, by Buffer::id: the threads that hold them
+  std::set<int> reducers;              // fragments whose replicas differ until they are finalized
+  std::set<int> updated;               // reducers with contributions
   int num_components = 0;
   IndexMath math;  // knows the values of integer lets
 };
 
 /// The participants point into `kernel`. Throws NESTED_PARALLEL, and FRAG_OUTSIDE_PARALLEL for a
-/// store to a fragment outside of a parallel loop.
+/// store to a fragment outside a parallel loop.
 Participants find_participants(const ir::Kernel& kernel);
 
 /// The buffer whose storage `buffer` shares.

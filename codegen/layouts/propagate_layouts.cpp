@@ -15,10 +15,10 @@ namespace {
 using layout::Layout;
 using MaybeConflict = std::optional<LayoutConflict>;
 
-/// A fragment that every thread holds whole: at most so many registers.
+/// Most registers of a fragment that every thread holds whole.
 constexpr int64_t kMaxReplicated = 64;
 
-/// The layout that the instructions of `gemm` want of one of its fragments.
+/// The layout that the instructions of `gemm` need for one of its fragments.
 Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
   const std::vector<int64_t> shape = constants(fragment->shape);
   const int element_bits = bits(fragment->dtype);
@@ -28,7 +28,7 @@ Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
   return atom.sum(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
 }
 
-/// Registers can only be indexed by constants and by loops of constant bounds.
+/// Registers can only be indexed by constants and by loops with constant bounds.
 bool has_fixed_index(const FragmentUse& use, const ir::Loop* parallel = nullptr) {
   std::vector<ir::VarRef> vars;
   for (const ir::Expr& e : use.indices) ir::collect_vars(e, vars);
@@ -41,8 +41,8 @@ bool has_fixed_index(const FragmentUse& use, const ir::Loop* parallel = nullptr)
   });
 }
 
-/// True if threads that hold an element in different registers would need it in one iteration:
-/// registers cannot be indexed by the thread.
+/// True if threads that hold an element in different registers would need it in one iteration: the
+/// thread index cannot index registers.
 bool threads_choose_slots(const Layout& have, const Layout& needed) {
   for (const layout::Digit& held : have.digits()) {
     if (held.slot == 0) continue;
@@ -70,7 +70,7 @@ class Propagation {
       }
     }
     for (const int reducer : participants_.reducers) {
-      // Where nothing is contributed any layout does.
+      // Without contributions any layout fits.
       if (participants_.updated.contains(reducer) || known_.fragments.contains(reducer)) continue;
       known_.fragments[reducer] = full_copies(*participants_.fragments.at(reducer));
     }
@@ -80,7 +80,7 @@ class Propagation {
         for (const FragmentUse& use : p.fragments) {
           if (use.written != products) continue;
           if (auto conflict = require(p, use, layout_in_gemm(*p.gemm, use.buffer), "the gemm")) {
-            if (products) conflict->use = nullptr;  // two layouts by the author's own choice
+            if (products) conflict->use = nullptr;  // the author chose both layouts
             return conflict;
           }
         }
@@ -140,7 +140,7 @@ class Propagation {
     return participants_.holders.at(fragment.id);
   }
 
-  /// Sets the layout of a fragment and of everything that shares its registers.
+  /// Sets the layout of a fragment and of all that share its registers.
   MaybeConflict set_fragment(const ir::BufferRef& buffer, const Layout& layout, SourceLoc loc) {
     for (const auto& [id, other] : participants_.fragments) {
       if (root_id(*other) != root_id(*buffer)) continue;
@@ -167,20 +167,20 @@ class Propagation {
         p.loc, use.buffer->loc, &p, &use};
   }
 
-  /// True if every thread holds a part of every element: then any thread may contribute anywhere.
+  /// True if every thread holds a part of every element, so that any thread may contribute to any.
   bool is_wide_reducer(const FragmentUse& use) const {
     const auto have = known_.fragments.find(use.buffer->id);
     return participants_.reducers.contains(use.buffer->id) && have != known_.fragments.end() &&
            have->second == full_copies(*use.buffer);
   }
 
-  /// The use, if its fragment may go through shared memory: the copies of a reducer differ.
+  /// The use if its fragment may go through shared memory. A reducer may not: its replicas differ.
   const FragmentUse* movable(const FragmentUse& use) const {
     return participants_.reducers.contains(use.buffer->id) ? nullptr : &use;
   }
 
-  /// False while nothing gives an unplanned loop its layout. It comes from a fragment that has one:
-  /// written fragments first, then those without copies.
+  /// Gives an unplanned loop the layout that follows from a fragment: from written fragments first,
+  /// then from those without replicas. False if no fragment has a layout yet.
   bool plan_loop(const Participant& p) {
     if (known_.loops.contains(loop_id(*p.loop))) return true;
     for (const int preference : {0, 1, 2}) {
@@ -199,12 +199,13 @@ class Propagation {
     return false;
   }
 
-  /// Gives fragments of a planned loop their layout, or checks the one they have.
+  /// Sets the layouts of a planned loop's fragments, or checks existing ones.
   MaybeConflict push_to_fragments(const Participant& p) {
     const Layout& iteration = known_.loops.at(loop_id(*p.loop));
     for (const FragmentUse& use : p.fragments) {
       if (is_wide_reducer(use)) continue;
-      // Every thread of the group gets the value of a reducer: it holds a part, if only an empty one.
+      // Every thread of the group gets the value of a reducer, so it holds a part, maybe an empty
+      // one.
       const bool is_reducer = participants_.reducers.contains(use.buffer->id);
       const auto needed = fragment_from_loop(
           *p.loop, use, is_reducer ? for_all(iteration, p.threads) : iteration, participants_.math);
@@ -235,9 +236,9 @@ class Propagation {
                           use.loc, p.loc, &p, movable(use)};
   }
 
-  /// Gives the result of a reduction its layout, or checks the one it has.
+  /// Sets the layout of a reduction's result, or checks the existing one.
   MaybeConflict push_to_result(const Participant& p, const Layout& source) {
-    // A reducer folds its copies, so its result lies where it does.
+    // A reducer folds its replicas, so its result has its layout.
     const Layout result = p.reduce != nullptr ? layout::reduce(source, p.reduce->axis) : source;
     const ir::BufferRef& to = p.fragments[1].buffer;
     const auto have = known_.fragments.find(to->id);

@@ -1,6 +1,5 @@
 #pragma once
-// From layouts that are known to those that follow from them, through parallel loops, reductions and
-// views.
+// Propagates known layouts through parallel loops, reductions and views.
 
 #include <map>
 #include <optional>
@@ -15,7 +14,7 @@ struct KnownLayouts {
   std::map<int, layout::Layout> loops;      // by loop_id
 };
 
-/// Why layouts do not fit together, and the use that could go through shared memory instead.
+/// Why layouts conflict, and the use that could go through shared memory instead.
 struct LayoutConflict {
   std::string what;
   SourceLoc loc, related;
@@ -23,16 +22,16 @@ struct LayoutConflict {
   const FragmentUse* use = nullptr;  // null = none
 };
 
-/// `layout` for all threads of a group: those beyond its own hold further copies, so that every thread
-/// of the group owns something.
+/// Extends `layout` to all threads of a group: threads beyond its own hold further replicas, so that
+/// every thread of the group owns elements.
 layout::Layout for_all(const layout::Layout& layout, const ThreadGroup& threads);
 
-/// Adds the layouts that the program decides itself: the author's, those of matrix instructions, and
-/// full copies for reads by every thread.
+/// Adds the layouts that the program determines: the author's, those of matrix instructions, and
+/// full replicas for reads by every thread.
 std::optional<LayoutConflict> add_given_layouts(const Participants& participants,
                                                 KnownLayouts& known);
 
-/// Carries what is known through a component until nothing changes.
+/// Propagates layouts through a component until nothing changes.
 std::optional<LayoutConflict> propagate_layouts(const Participants& participants, int component,
                                                 KnownLayouts& known);
 

@@ -10,7 +10,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// The body that holds `at`, and its place there.
+/// The body that holds `at`, and its position there.
 struct Place {
   ir::Body* body = nullptr;
   size_t position = 0;
@@ -28,7 +28,7 @@ Place find(ir::Body& body, const ir::Stmt* at) {
   return {};
 }
 
-/// Lets every access with the indices of `use` go to `to`.
+/// Redirects every access with the indices of `use` to `to`.
 void redirect(ir::Stmt& stmt, const FragmentUse& use, const ir::BufferRef& to) {
   const auto element = [&](ir::BufferRef& buffer, const std::vector<ir::Expr>& indices) {
     if (buffer->id == use.buffer->id && same_indices(indices, use.indices)) buffer = to;
@@ -36,8 +36,8 @@ void redirect(ir::Stmt& stmt, const FragmentUse& use, const ir::BufferRef& to) {
   move_buffers(stmt, {[](ir::Region&) {}, element});
 }
 
-/// True if every iteration stores to its own element before anything else happens to it, and the
-/// iterations are the elements: then the old values do not matter.
+/// True if the iterations are the elements and each first stores to its own: then the old values do
+/// not matter.
 bool overwrites_all(const ir::Loop& loop, const FragmentUse& use) {
   if (use.indices.size() != loop.vars.size()) return false;
   for (size_t d = 0; d < use.indices.size(); ++d) {
@@ -135,7 +135,7 @@ std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& use) {
     redirect(stmt, use, staged);
     if (use.written) after.push_back(copy(staged, use.buffer, loc));
   }
-  if (stmt.manual_sync) {  // the author cannot name what is staged, and no barrier comes by itself
+  if (stmt.manual_sync) {  // the author cannot name the copy, and no barrier is inserted
     const ir::Stmt sync = {ir::Sync{ir::SyncKind::block}, loc};
     before.push_back(sync);
     if (!after.empty()) after.insert(after.begin(), sync);

@@ -15,10 +15,10 @@ class FragmentStaging {
  public:
   explicit FragmentStaging(ir::Kernel& kernel) : kernel_(kernel) {}
 
-  /// Rewrites the statement `at` (of the kernel's body, at any depth) so that the use `use` of a
-  /// fragment becomes one of a shared copy: a parallel loop indexes the copy, which is filled before
-  /// it and, if the loop writes, read back after it; a reduction leaves its result in a fragment of
-  /// its own, which is copied; a product takes its left operand from the copy. Returns a note.
+  /// Rewrites the statement `at` (at any depth of the kernel's body) so that the use `use` of a
+  /// fragment becomes a use of a shared copy. A parallel loop indexes the copy, which is filled
+  /// before the loop and, if the loop writes, read back after it. A reduction writes to a new
+  /// fragment, which is then copied. A product takes its left operand from the copy. Returns a note.
   std::string stage(const ir::Stmt* at, const FragmentUse& use);
 
  private:

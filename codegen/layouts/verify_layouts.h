@@ -1,5 +1,5 @@
 #pragma once
-// Rules that a layout plan keeps with the kernel it belongs to.
+// Rules that a layout plan must satisfy for its kernel.
 
 #include <string_view>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The state that the parts of lower_lanes share: one vector of a straight-line body.
+// The state shared by the parts of lower_lanes: one vector of a straight-line body.
 
 #include <algorithm>
 #include <map>
@@ -30,11 +30,11 @@ class LaneLowering {
     const ir::ElementStore* element = nullptr;
     SourceLoc loc;
     int64_t fits = 1;           // elements per instruction
-    Slice values;               // of the stored dtype: goes to memory from here
+    Slice values;               // of the stored dtype: stored from here
     Slice wide;                 // to be converted into `values`
     bool given = false;         // `wide` is a vector already
     std::vector<Slice> packed;  // arguments of the operation on pairs that gives `values`
-    bool whole = false;         // `values` is a vector already: nothing to do per lane
+    bool whole = false;         // `values` is a complete vector: nothing to do per lane
   };
 
   // ---- facts
@@ -42,14 +42,15 @@ class LaneLowering {
   const Array* array(const ir::BufferRef& buffer) const { return t_.array_of(buffer).get(); }
   bool in_registers(const ir::BufferRef& buffer) const;
 
-  /// Arrays that the body writes and then reads, or writes again at what may be the same place: their
-  /// accesses stay in order, lane by lane.
+  /// Finds arrays that the body writes and then reads, or writes again at a place that may be the
+  /// same. Their accesses stay in order, lane by lane.
   void note_order();
 
-  /// True if two stores of one lane are known to go to the same element, or to different ones.
+  /// True if two stores of one lane certainly go to the same element, or certainly to different
+  /// ones.
   bool same_or_apart(const ir::ElementStore& a, const ir::ElementStore& b) const;
 
-  /// The same without the body's own integer lets: these are bound inside the lane loop only.
+  /// Expands the body's own integer lets, which are bound only inside the lane loop.
   Expr expand(const Expr& e) const;
   std::vector<Expr> expand(const std::vector<Expr>& list) const;
   template <class Element>  // ElementLoad or ElementStore
@@ -60,33 +61,33 @@ class LaneLowering {
   Expr at_lane(const Expr& e, int64_t lane) const;
   std::vector<Expr> at_lane(const std::vector<Expr>& list, int64_t lane) const;
 
-  /// Elements per instruction, 1 = lane by lane.
+  /// Elements per instruction; 1 = lane by lane.
   int64_t vector_of(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const;
 
-  /// The registers of a fragment or local buffer that the lanes name, if they are consecutive.
+  /// The registers of a fragment or local buffer that the lanes access, if they are consecutive.
   Slice register_run(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const;
 
-  /// True if all lanes read the same register and none writes its array.
+  /// True if all lanes read the same register and no lane writes its array.
   bool is_one_register(const ir::ElementLoad& element) const;
 
-  /// The value that a statement of the body binds inside the lane loop, or null.
+  /// The variable that a statement of the body binds inside the lane loop, or null.
   static const ir::Var* bound_by(const ir::Stmt& stmt);
   static bool use(const std::vector<Expr>& indices, const ir::Var* value);
 
-  /// True if an index uses the lane, or a value that is bound inside the lane loop.
+  /// True if an index depends on the lane, or on a value bound inside the lane loop.
   bool varies(const std::vector<Expr>& indices) const;
 
-  /// True if what the indices use of the body is one value for all lanes that can be loaded before
-  /// the lane loop.
+  /// True if all values of the body that the indices use are the same in all lanes and can be
+  /// loaded before the lane loop.
   bool is_known_ahead(const std::vector<Expr>& indices) const;
-  /// Loads the registers among these values.
+  /// Loads those of these values that are in registers.
   void load_values_of(const std::vector<Expr>& indices);
 
   Slice new_vector(const std::string& name, DType dtype, SourceLoc loc);
   Slice part(const Slice& slice, int64_t first) const;
   Access element_of(const Slice& slice) const;
 
-  /// The checks of all lanes of an access that is made as a whole.
+  /// Emits the checks of all lanes of a whole-vector access.
   template <class Element>
   void check_lanes(const Element& element, SourceLoc loc) {
     const auto any_lane = [&](const Expr& e) { return t_.resolve(expand(e)); };
@@ -105,24 +106,24 @@ class LaneLowering {
 
   // ---- steps
 
-  /// Loads before the lane loop what can be. True if that was all the body does.
+  /// Loads before the lane loop if possible. True if the body does nothing else.
   bool load_ahead(const ir::Stmt& stmt);
 
-  /// The registers that a body of one load and one store moves the value into.
+  /// The registers that receive the value in a body of one load and one store.
   Slice moved_into(const ir::ElementLoad& element) const;
 
   void collect(const ir::Stmt& stmt);
 
   // ---- two 16-bit floats at a time
 
-  /// True if all lanes of a 16-bit float are in registers, or are the result of operations on pairs
-  /// of such. `target` is where the result goes: its own registers may take part if nothing else
+  /// True if all lanes of a 16-bit float are in registers, or result from operations on pairs of
+  /// such. `target` is the destination: its own registers may be operands if no other statement
   /// writes them.
   bool can_pack(const Expr& e, const ir::ElementStore& target) const;
   bool is_same_in_all_lanes(const Expr& e) const;
   std::ptrdiff_t stores_to(const Array& registers) const;
 
-  /// The lanes of an expression that can_pack.
+  /// The lanes of an expression for which can_pack holds.
   Slice packed(const Expr& e, const std::string& name, SourceLoc loc);
 
   void lane_loop();
@@ -136,11 +137,11 @@ class LaneLowering {
   const VarRef lane_;
   const int64_t width_;
   const SourceLoc loc_;
-  const bool contract_;                      // every memory access must be one vector
+  const bool contract_;                      // vectorized(): every memory access must be one vector
   std::map<const ir::Var*, Expr> lets_;      // integer values of the body, without lets
   std::set<int> written_, in_order_;         // of memory_of()
   std::map<const ir::Var*, Slice> vectors_;  // loaded as a whole: lane l in element l
-  std::map<const ir::Var*, Slice> changed_;  // the same of registers that the body writes
+  std::map<const ir::Var*, Slice> changed_;  // the same for registers that the body writes
   std::map<const ir::Var*, const ir::Stmt*> same_registers_;  // loads of one register for all lanes
   std::set<const ir::Stmt*> done_;                            // loads done before the lane loop
   std::map<const ir::Stmt*, Collected> collected_;

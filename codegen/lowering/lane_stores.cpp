@@ -7,7 +7,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// Formats whose conversions come in pairs: worth collecting a vector before converting.
+/// True if the conversion works on pairs, so that a vector should be gathered before it.
 bool converts_in_pairs(DType to, DType from) {
   if (from == DType::f16) return to == DType::e2m1;
   if (from == DType::e4m3) return to == DType::f16;

@@ -1,4 +1,4 @@
-// TileLowering: where an element lives, and whether it can be out of bounds.
+// TileLowering: the place of an element, and its bounds.
 
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ Expr TileLowering::register_slot(const ir::Buffer& buffer, const std::vector<Exp
     for (size_t d = 0; d < indices.size(); ++d) slot = slot * buffer.shape[d] + indices[d];
   }
   slot = math_.to_expr(math_.form(slot, true), slot->type);
-  // Registers have no addresses: only unrolled loops may steer the index.
+  // Registers have no addresses: only unrolled loops may affect the index.
   std::vector<VarRef> vars;
   ir::collect_vars(slot, vars);
   for (const VarRef& var : vars) {
@@ -50,7 +50,7 @@ Expr TileLowering::register_slot(const ir::Buffer& buffer, const std::vector<Exp
   return ir::cast(DType::i32, slot);
 }
 
-/// The place in the root buffer of an element of a reshaped view.
+/// The indices in the root buffer of an element of a reshaped view.
 std::vector<Expr> TileLowering::in_root(const ir::Buffer& view,
                                         const std::vector<Expr>& indices) const {
   Expr flat = ir::index(0);
@@ -67,7 +67,7 @@ std::vector<Expr> TileLowering::in_root(const ir::Buffer& view,
 Expr TileLowering::offset_term(const Expr& index, const Expr& stride) const {
   const Expr whole = ir::cast(DType::i64, index) * ir::cast(DType::i64, stride);
   if (!ir::is_constant(stride) || ir::is_constant(stride, 1)) return whole;
-  // The rest of the index is not above it, so it does not overflow either.
+  // The rest of the index is not above it, so it cannot overflow either.
   Form rest = math_.form(index);
   Expr steps = ir::constant(DType::i64, 0);
   for (size_t i = rest.terms.size(); i-- > 0;) {
@@ -122,8 +122,8 @@ Access TileLowering::access(const ir::BufferRef& buffer, const std::vector<Expr>
     const Expr index = math_.simplify(indices[d]);
     const Expr& extent = buffer->shape[d];
     result.indices.push_back(index);
-    // A vector starts at a multiple of its width and the last extent is one too (feasible_vector):
-    // all of it is inside or none of it, so its first element decides.
+    // A vector starts at a multiple of its width, which also divides the last extent
+    // (feasible_vector): it is inside or outside as a whole, so its first element decides.
     const bool low = math_.non_negative(index);
     const bool high = math_.less(index, extent);
     if (low && high) continue;

@@ -1,4 +1,4 @@
-// TileLowering: copies from global to shared memory that go on in the background.
+// TileLowering: asynchronous copies from global to shared memory.
 
 #include <fmt/format.h>
 
@@ -8,8 +8,6 @@
 #include "codegen/lowering/tile_lowering.h"
 
 namespace tessera::codegen {
-namespace {}  // namespace
-
 bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc) {
   const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
   const auto& store = std::get<ir::ElementStore>(loop.body[1].node);
@@ -134,6 +132,10 @@ void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {
       BulkCopy copy;
       copy.from = access(load.buffer, at(load.indices, row, ir::index(0)), width, load.terms, loc);
       copy.to = access(store.buffer, at(store.indices, row, ir::index(0)), width, store.terms, loc);
+      if (const int ring = copy.to.array->ring; ring >= 0) {
+        copy.mbarrier = rings_[static_cast<size_t>(ring)].filled;
+        copy.expects = true;
+      }
       emit({std::move(copy), loc});
     });
   });

@@ -1,7 +1,7 @@
-// TileLowering: maxima and minima of 16-bit floats, and of 8-bit ones as such, two at a time.
+// TileLowering: maxima and minima of 16-bit floats, and of 8-bit floats as such, in pairs.
 //
-// The extreme of such elements is one of them, so it is found in 16 bits and widened once. The order
-// of the comparisons is free: a NaN loses against everything, and -0 is below +0.
+// The extreme is one of the elements, so it is found in 16 bits and widened once. The order of
+// comparisons is free: a NaN loses against everything, and -0 is below +0.
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// The 16-bit float that holds every value of the dtype; the dtype itself if there is none.
+/// The 16-bit float type that holds every value of the dtype; the dtype itself if there is none.
 DType half_for(DType dtype) {
   return dtype == DType::e4m3 ? DType::f16 : dtype;
 }
@@ -20,7 +20,7 @@ bool is_half(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16;
 }
 
-/// Elements per vector of neighbours that the innermost slots of a thread hold, 1 if they hold none.
+/// Elements per vector of neighbours in the innermost slots of a thread; 1 if they hold none.
 int64_t neighbours(const layout::Layout& layout) {
   const int last = static_cast<int>(layout.shape().size()) - 1;
   for (const layout::Digit& digit : layout.digits()) {
@@ -31,14 +31,14 @@ int64_t neighbours(const layout::Layout& layout) {
   return 1;
 }
 
-/// True if every thread of the block owns an element in each of its slots.
+/// True if every thread of the block owns an element in each slot.
 bool fills_all_slots(const layout::Layout& layout, int64_t threads) {
   int64_t owners = 1;
   for (const layout::Digit& digit : layout.digits()) owners *= digit.thread > 0 ? digit.extent : 1;
   return !layout.is_ragged() && owners * layout.num_replicas() == threads;
 }
 
-/// The bits of elements `even` and `odd` in one word, and back.
+/// Packs elements `even` and `odd` into one word, and back.
 Expr pair_of(const Expr& even, const Expr& odd) {
   const auto bits = [](const Expr& half) {
     return ir::cast(DType::u32, ir::bitcast(DType::u16, half));
@@ -78,7 +78,7 @@ class ExtremeLowering {
   }
 
   void lower(const std::vector<int64_t>& masks) {
-    // Of neighbours that belong to one output, those at even and at odd places have an extreme each.
+    // If neighbours belong to one output, even and odd elements have an extreme each.
     const bool along_neighbours = axis_ + 1 == static_cast<int>(from_.shape.size());
     parts_ = along_neighbours ? 2 : 1;
     found_ = out_->dtype == half_ && parts_ == 1 ? out_ : declare(out_->name, outputs_ * parts_);
@@ -180,8 +180,8 @@ class ExtremeLowering {
              outputs_);
   }
 
-  /// The identity again, so that the value is that of a comparison: no NaN for the compiler to care
-  /// for.
+  /// Combines with the identity once more: the result of a comparison is no NaN, which the compiler
+  /// would have to handle.
   void widen() {
     if (found_ == out_) return;
     t_.unrolled("s", outputs_, loc_, [&](const Expr& s) {
@@ -203,7 +203,7 @@ class ExtremeLowering {
   const ArrayRef in_, out_;
   const DType half_;
   const int64_t outputs_;
-  const int64_t vector_;  // neighbours in one thread
+  const int64_t vector_;  // neighbouring elements in one thread
   int64_t parts_ = 1;     // registers of found_ per output
   ArrayRef found_;
 };

@@ -1,8 +1,8 @@
-// TileLowering: matrix products, and those that become instructions of one warp.
+// TileLowering: matrix products by instructions of one warp.
 //
 // Per step along k a warp loads its part of both operands, then multiplies all pairs. An operand in
-// shared memory comes by ldmatrix where its 16-byte rows allow it (transposed if its other
-// dimension is the contiguous one and its elements have 16 bits), else one element at a time.
+// shared memory is loaded by ldmatrix if its 16-byte rows allow it (transposed if its other
+// dimension is contiguous and its elements have 16 bits), else element by element.
 
 #include <fmt/format.h>
 
@@ -12,7 +12,7 @@
 
 namespace tessera::codegen {
 
-/// One operand in shared memory, as `rows` x k: the product's rows or columns, and k.
+/// One operand in shared memory as `rows` x k, where rows are rows or columns of the product.
 struct SharedOperand {
   ir::Region region;
   size_t row_dim = 0, depth_dim = 0;  // of the buffer
@@ -66,14 +66,14 @@ class GemmLowering {
  private:
   enum class LoadKind : uint8_t { matrix, transposed, element };
 
-  /// One step's tiles of an operand in registers: the first, and slots from one to the next.
+  /// The register tiles of an operand for one step: the first, and the slots between two.
   struct Tiles {
     Slice first;
     int64_t pitch = 0;
   };
 
-  /// `count` tiles of `size` slots as the instruction takes them: those of a fragment, or loaded by
-  /// `load` into registers of their own; rounded where the product asks for it.
+  /// `count` tiles of `size` slots in the instruction's layout: those of a fragment, or tiles that
+  /// `load` loads into new registers; rounded if the product asks for it.
   template <class Load>
   Tiles operand(const ir::BufferRef& buffer, const char* index, int64_t count, int64_t size,
                 const Expr& step, const Load& load) {
@@ -117,7 +117,7 @@ class GemmLowering {
     return {slice.array, t_.math_.simplify(slice.base + first)};
   }
 
-  /// ldmatrix reads aligned rows of 16 bytes.
+  /// ldmatrix needs aligned rows of 16 bytes.
   LoadKind load_kind(const SharedOperand& operand) const {
     const ir::Buffer& buffer = *operand.region.buffer;
     const size_t last = buffer.shape.size() - 1;
@@ -147,7 +147,7 @@ class GemmLowering {
          loc_});
   }
 
-  /// Registers of a tile in the order (half of rows, half of k): rows first.
+  /// Register order of a tile: (half of rows, half of k), rows first.
   void load_left(const SharedOperand& operand, const Slice& into, const Expr& depth) {
     const int64_t e = per_register_;
     const LoadKind kind = load_kind(operand);
@@ -182,7 +182,7 @@ class GemmLowering {
       });
       return;
     }
-    // Two tiles per load, a last odd one alone. Registers in the order (tile, half of k).
+    // Two tiles per load, an odd last one alone. Register order: (tile, half of k).
     const auto load = [&](const Expr& tile, int count) {
       const Expr lane8 = lane_ % ir::index(8);
       const Expr half = lane_ / ir::index(8) % ir::index(2);
@@ -202,7 +202,7 @@ class GemmLowering {
     if (column_tiles_ % 2 != 0) load(ir::index(column_tiles_ - 1), 2);
   }
 
-  /// One register of each lane: row lane / 4 and E neighbours along k.
+  /// One register per lane: row lane / 4 and E neighbours along k.
   void load_elements(const SharedOperand& operand, const Slice& into, const Expr& row,
                      const Expr& depth) {
     for (int64_t i = 0; i < per_register_; ++i) {

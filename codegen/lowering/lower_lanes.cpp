@@ -1,6 +1,6 @@
-// One vector of a straight-line body: vector loads, one unrolled loop over the lanes, conversions
-// in pairs, vector stores. Accesses that are not consecutive stay inside the lane loop, one element
-// at a time. The stores are in lane_stores.cpp.
+// Lowers one vector of a straight-line body: vector loads, one unrolled loop over the lanes,
+// conversions in pairs, vector stores (lane_stores.cpp). Accesses that are not consecutive stay
+// inside the lane loop, element by element.
 
 #include <fmt/format.h>
 
@@ -191,7 +191,7 @@ bool LaneLowering::load_ahead(const ir::Stmt& stmt) {
   }
   const std::vector<Expr> indices = indices_of(element);
   if (in_order_.contains(memory_of(*element.buffer))) {
-    vector_of(element.buffer, indices);  // a contract fails here
+    vector_of(element.buffer, indices);  // reports a violated vectorized()
     return false;
   }
   if (!varies(indices)) {
@@ -235,7 +235,7 @@ void LaneLowering::lane_loop() {
   loop.body = t_.nested([&] {
     for (const ir::Stmt& stmt : body_) one_lane(stmt);
   });
-  // A loop that only re-reads what a whole vector holds is empty work.
+  // A loop that only re-reads a whole vector is dead.
   if (std::any_of(loop.body.begin(), loop.body.end(), outlives_its_values))
     t_.emit({std::move(loop), loc_});
 }

@@ -1,4 +1,4 @@
-// TileLowering: parallel loops to slots of one thread.
+// TileLowering: maps parallel loops to the slots of one thread.
 
 #include <algorithm>
 
@@ -29,7 +29,7 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
     when(alone, loc, [&] {
       if (loop.mode != ir::CopyMode::plain && lower_async(loop, it, loc)) {
         // done
-      } else if (it.vector > 1 && branch != nullptr) {  // once around all lanes
+      } else if (it.vector > 1 && branch != nullptr) {  // evaluated once for all lanes
         lower_body({loop.body.begin(), loop.body.end() - 1});
         lower_branch(*branch, loc,
                      [&](const ir::Body& body) { lower_lanes(body, it, loc, false); });
@@ -53,7 +53,7 @@ void TileLowering::for_each_slot(const layout::Layout& layout, const std::vector
   auto digit_of_thread = [&](int64_t stride, int64_t extent) {
     return math_.simplify(thread() / ir::index(stride) % ir::index(extent));
   };
-  // The part of each coordinate that the thread decides.
+  // The thread's part of each coordinate.
   int64_t used = 1;
   std::vector<layout::Digit> slots;
   for (const layout::Digit& digit : layout.digits()) {
@@ -74,8 +74,8 @@ void TileLowering::for_each_slot(const layout::Layout& layout, const std::vector
   Expr in_use;
   if (used < group_.count) in_use = thread() < ir::index(used);
 
-  // The part that the slot decides: one unrolled loop per digit, the largest stride outside, the
-  // vector inside.
+  // The slot's part: one unrolled loop per digit, the largest stride outermost, the vector
+  // innermost.
   const auto is_vector = [&](const layout::Digit& digit) {
     return vector > 1 && is_run(digit, extents.size());
   };
@@ -107,7 +107,7 @@ void TileLowering::for_each_slot(const layout::Layout& layout, const std::vector
       ready.coordinates[axis] = math_.simplify(it.coordinates[axis]);
       if (layout.padded_extent(static_cast<int>(axis)) > layout.shape()[axis] &&
           !math_.less(ready.coordinates[axis], extents[axis])) {
-        // Extents and vectors divide: the first lane decides for the vector.
+        // Vectors divide extents: the first lane decides for the whole vector.
         Expr first = ready.coordinates[axis];
         if (it.lane) {
           first = ir::substitute(

@@ -1,9 +1,9 @@
 // TileLowering: reductions of fragments.
 //
-// Order, a function of shapes and block size alone: every thread folds its own slots in ascending
-// slot order, starting from the identity; lanes of a warp fold by xor of ascending thread digits,
-// the largest distance first; parts held by different warps (and groups that are not powers of two)
-// go through shared memory once and are folded in ascending order of the thread digit.
+// The order depends only on shapes and block size. Every thread folds its own slots in ascending
+// order, from the identity. Lanes of a warp fold by xor of ascending thread digits, the largest
+// distance first. Parts in different warps (and groups that are no powers of two) go through shared
+// memory once and are folded in ascending order of the thread digit.
 
 #include <fmt/format.h>
 
@@ -79,8 +79,7 @@ void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
             fmt::format("reduce_{} {} -> {}", name(reduce.op), from.name, reduce.to.buffer->name)},
         loc});
 
-  // The destination may hold fewer copies than the reduction leaves; its slots must be the same
-  // ones.
+  // The destination may hold fewer replicas than the reduction leaves; its slots must be the same.
   if (target.digits() != result.digits()) {
     fail("LAYOUT_CONFLICT",
          fmt::format("the result '{}' of a reduction has another layout than the reduction leaves",
@@ -174,7 +173,7 @@ void TileLowering::fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks
   }
 }
 
-// Through scratch[output][thread]; every thread folds the parts of its group in ascending order.
+// Through scratch[output][thread]: every thread folds the parts of its group in ascending order.
 void TileLowering::fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>& exchanged,
                               const ArrayRef& result, int64_t outputs, SourceLoc loc) {
   if (exchanged.empty()) return;
@@ -187,7 +186,7 @@ void TileLowering::fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>&
   scratch->loc = loc;
   result_.program.shared.push_back(scratch);
 
-  Expr base = thread();  // this thread with the exchanged digits set to 0
+  Expr base = thread();  // this thread with the exchanged digits cleared
   for (const layout::Digit& digit : exchanged) {
     base = base -
            thread() / ir::index(digit.thread) % ir::index(digit.extent) * ir::index(digit.thread);

@@ -1,5 +1,5 @@
-// TileLowering: reducers. The parts of a reducer are the copies of a fragment: copies of an element
-// differ until finalize folds them.
+// TileLowering: reducers. The parts of a reducer are the replicas of a fragment, which differ until
+// finalize folds them.
 
 #include <fmt/format.h>
 
@@ -20,7 +20,7 @@ void TileLowering::reducer_update(const ir::ReducerUpdate& update, SourceLoc loc
   const Expr value = resolve(update.value);
   check_indices(
       update.reducer, update.indices, {}, [&](const Expr& e) { return resolve(e); }, loc);
-  // Several threads may run one iteration: the first of them contributes.
+  // Several threads may run one iteration: only the first copy contributes.
   when(sole_owner_, loc, [&] {
     if (!is_wide(buffer)) {
       combine(update.op, {parts, register_slot(buffer, indices, loc)}, value, loc);
@@ -33,7 +33,7 @@ void TileLowering::reducer_update(const ir::ReducerUpdate& update, SourceLoc loc
       combine(update.op, {parts, element}, value, loc);
       return;
     }
-    // Registers have no addresses: every element is asked whether it is meant.
+    // Registers have no addresses: every element is compared with the index.
     const VarRef which = new_var(parts->name + "_element", element->type, ir::VarKind::value);
     emit({Let{which, element}, loc});
     const VarRef part = new_var(parts->name + "_part", parts->dtype, ir::VarKind::value);

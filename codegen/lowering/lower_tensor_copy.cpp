@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "codegen/lowering/tile_lowering.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -67,6 +68,10 @@ void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
   for (Expr& index : to) index = at(index);
   const int piece = 128 / bits(tensor.dtype);
   copy.to = access(store.buffer, to, piece, store.terms, loc);
+  if (const int ring = copy.to.array->ring; ring >= 0) {
+    copy.mbarrier = rings_[static_cast<size_t>(ring)].filled;
+    copy.expects = true;
+  }
   const Expr is_first_warp = thread() < ir::index(kThreadsPerWarp);
   when(group_.count > kThreadsPerWarp ? is_first_warp : Expr(), loc, [&] {
     emit({std::move(copy), loc});

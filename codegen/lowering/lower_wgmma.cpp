@@ -1,9 +1,8 @@
-// TileLowering: matrix products to instructions of four warps.
+// TileLowering: matrix products by instructions of four warps.
 //
-// All steps of k of all parts of the product are started one after the other, as one group, and awaited.
-// Operands in shared memory are read by the tensor cores themselves. Sums of 8-bit floats, of which the
-// hardware keeps 13 bits, are promoted: each run of `promote` along k is summed up from 0 in registers of
-// its own and then added.
+// All steps of k of all parts of the product are issued as one group, then awaited. The tensor cores read
+// operands in shared memory themselves. For 8-bit floats the hardware keeps 13 bits of a sum, so sums are
+// promoted: each run of `promote` along k is summed from 0 in separate registers and then added.
 
 #include <fmt/format.h>
 
@@ -69,7 +68,7 @@ class WgmmaLowering {
     node.c = {sum, ir::index((tile * columns_ + column) / 2)};
     const Expr depth = ir::index(step * depth_);
     if (gemm_.a.buffer->space == ir::Space::fragment) {
-      // layout::wgmma_left: four registers for each step, the steps of a tile together.
+      // layout::wgmma_left: four registers per step, the steps of a tile adjacent.
       const int64_t size = 4 * depth_ / 8;
       node.a = {t_.array_of(gemm_.a.buffer), ir::index((tile * steps_ + step) * size)};
     } else {

@@ -1,6 +1,6 @@
 #pragma once
-// The state that the parts of lower_tiles share: the program under construction, storage of
-// buffers, proofs.
+// The state shared by the parts of lower_tiles: the program under construction, storage of buffers,
+// proofs.
 
 #include <functional>
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace tessera::codegen {
 
-/// What a thread without elements contributes to a reduction, and how two parts are combined.
+/// The identity of a reduction, and how two parts are combined.
 Expr reduction_identity(ir::ReduceOp op, DType dtype);
 ir::Op reduction_op(ir::ReduceOp op);
 
@@ -27,14 +27,13 @@ class TileLowering {
   friend class GemmLowering;
   friend class WgmmaLowering;
   friend class ExtremeLowering;
-  /// Values of the author's Vars in the place being lowered (loop indices of parallel loops).
+  /// Values of the author's Vars at the current place (loop indices of parallel loops).
   using Substitution = std::map<const ir::Var*, Expr>;
 
-  /// The place of one parallel iteration in its thread: what makes up the lowering of a parallel
-  /// loop.
+  /// The place of one parallel iteration in its thread.
   struct Iteration {
     std::vector<Expr> coordinates;  // one per loop axis
-    Expr active;      // null, or the predicate of threads and ragged slots that own an iteration
+    Expr active;      // null, or the predicate that a thread and slot own an iteration (not ragged)
     Expr sole_owner;  // null, or the predicate of the first copy, for side effects
     VarRef lane;      // index within the vector
     int64_t vector = 1;
@@ -43,7 +42,7 @@ class TileLowering {
   // lower_tiles.cpp: statements outside parallel loops
   void lower_body(const ir::Body& body);
   void lower_stmt(const ir::Stmt& stmt);
-  // Each kind of statement; a new one does not compile until it is lowered.
+  // One per kind of statement; a new kind does not compile until it is lowered.
   void lower(const ir::Let& let, SourceLoc loc);
   void lower(const ir::ElementLoad& element, SourceLoc loc) { load(element, loc); }
   void lower(const ir::ElementStore& element, SourceLoc loc) { store(element, loc); }
@@ -73,6 +72,8 @@ class TileLowering {
   void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
   void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
   void lower(const ir::Return& leave, SourceLoc loc);
+  void lower(const ir::Roles& roles, SourceLoc loc);    // lower_roles.cpp
+  void lower(const ir::RingTurn& turn, SourceLoc loc);  // lower_roles.cpp
   /// Both sides with `lower`, each knowing the condition.
   void lower_branch(const ir::If& branch, SourceLoc loc,
                     const std::function<void(const ir::Body&)>& lower);
@@ -85,7 +86,7 @@ class TileLowering {
   /// The register slot of an element of a fragment, local or scalar buffer.
   Expr register_slot(const ir::Buffer& buffer, const std::vector<Expr>& indices,
                      SourceLoc loc) const;
-  /// The access to `width` elements from `element.indices` on; `element` is an ElementLoad or
+  /// The access to `width` elements from `element.indices` on. `element` is an ElementLoad or
   /// ElementStore.
   template <class Element>
   Access access(const Element& element, int width, SourceLoc loc) {
@@ -93,9 +94,9 @@ class TileLowering {
         element, [&](const Expr& e) { return resolve(e); }, loc);
     return access(element.buffer, resolve(element.indices), width, element.terms, loc);
   }
-  /// Emits what the checked executor has to look at before an access to `element`: indices of registers
-  /// and views, which have no addresses that could be out of bounds. `at` gives an expression of the
-  /// author's its value at the place of the access.
+  /// Emits the executor's checks before an access to `element`: indices of registers and views, which
+  /// have no addresses that could be out of bounds. `at` evaluates an author's expression at the place
+  /// of the access.
   template <class Element>
   void check_indices(const Element& element, const std::function<Expr(const Expr&)>& at,
                      SourceLoc loc) {
@@ -104,7 +105,7 @@ class TileLowering {
   void check_indices(const ir::BufferRef& buffer, const std::vector<Expr>& indices,
                      const std::vector<ir::TileIndex>& tiles,
                      const std::function<Expr(const Expr&)>& at, SourceLoc loc);
-  /// index * stride in i64. What unrolling makes constant is multiplied for itself, so that the
+  /// index * stride in i64. Constants after unrolling are multiplied separately, so that the
   /// accesses of an unrolled loop differ by constants.
   Expr offset_term(const Expr& index, const Expr& stride) const;
   Access access(const ir::BufferRef& buffer, const std::vector<Expr>& indices, int width,
@@ -123,12 +124,12 @@ class TileLowering {
                    bool contract);  // lower_lanes.cpp
 
   // lower_async.cpp
-  /// One vector of a copy that goes on in the background. False if the hardware cannot do it and it
-  /// may be done otherwise.
+  /// Lowers one vector of an asynchronous copy. False if the hardware cannot copy it and a plain
+  /// copy is allowed.
   bool lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc);
-  /// For `explain`: a copy that a pipelined loop issues ahead, but that cannot go on in the background.
+  /// For `explain`: a copy that a pipelined loop issues ahead but that cannot be asynchronous.
   void note_synchronous(std::string note);
-  /// A whole copy that goes on in the background, row by row.
+  /// Lowers a whole bulk copy, row by row.
   void lower_bulk(const ir::Loop& loop, SourceLoc loc);
   /// A whole copy that goes on in the background, as a box of a tensor map.
   void lower_tensor_copy(const ir::Loop& loop, SourceLoc loc);  // lower_tensor_copy.cpp
@@ -137,7 +138,7 @@ class TileLowering {
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);
   /// Folds the slots of each thread alone.
   void fold_own_slots(const ir::Reduce& reduce, SourceLoc loc);
-  /// How threads that hold parts of one output come together.
+  /// How threads with parts of one output exchange them.
   struct Meeting {
     std::vector<int64_t> masks;            // inside the warp: xor of lanes, the largest first
     std::vector<layout::Digit> exchanged;  // the others, through shared memory
@@ -151,8 +152,8 @@ class TileLowering {
                   const ArrayRef& result, int64_t outputs, SourceLoc loc);
   void fill(const ArrayRef& registers, const Expr& value, SourceLoc loc);
   void combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc);
-  /// Maxima and minima of 16-bit floats, folded over the lanes of the masks too. False if the
-  /// reduction is none of these.
+  /// Folds maxima and minima of 16-bit floats, also over the lanes of the masks. False for other
+  /// reductions.
   bool lower_extreme(const ir::Reduce& reduce, const std::vector<int64_t>& masks,
                      SourceLoc loc);  // lower_extremes.cpp
 
@@ -164,6 +165,21 @@ class TileLowering {
   void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);   // lower_gemm.cpp
   void lower_wgmma(const ir::Gemm& gemm, SourceLoc loc);  // lower_wgmma.cpp
 
+  // lower_roles.cpp
+  /// A ring as its fills and takes need it.
+  struct RingState {
+    ArrayRef full, empty;     // mbarriers, one for each stage
+    bool has_pieces = false;  // its copies go on in pieces, each thread arrives for its own
+    bool has_bulk = false, has_stores = false;
+    bool is_multiplied = false;  // a take reads it by wgmma
+    ArrayRef stage, round;       // registers of the role: of the next turn
+    Access filled;               // the mbarrier of the fill around the statement
+  };
+  void look_at_rings();
+  void init_rings(SourceLoc loc);
+  VarRef read_counter(const ArrayRef& counter, VarRef into, SourceLoc loc);
+  void arrive(const Access& mbarrier, SourceLoc loc);
+
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});
   ArrayRef new_registers(std::string name, DType dtype, int64_t size, SourceLoc loc);
@@ -173,10 +189,10 @@ class TileLowering {
   }
   /// Records the statements of `fn` into a new body.
   Body nested(const std::function<void()>& fn);
-  /// An unrolled loop of `count`, or just its body with index 0 when there is one round.
+  /// An unrolled loop of `count` rounds, or just its body with index 0 for one round.
   void unrolled(const std::string& name, int64_t count, SourceLoc loc,
                 const std::function<void(const Expr&)>& fn);
-  /// `fn` under a predicate, or plain when there is none.
+  /// Emits `fn` under a predicate, or plainly without one.
   void when(const Expr& predicate, SourceLoc loc, const std::function<void()>& fn);
   /// The index of a thread in the group.
   Expr thread() const { return ir::var(thread_); }
@@ -186,13 +202,15 @@ class TileLowering {
 
   const ir::Kernel& kernel_;
   const LayoutSolution& layouts_;
-  ThreadGroup group_;  // the threads that run the statement being lowered
+  ThreadGroup group_;  // the threads that execute the current statement
   VarRef thread_;
   LoweredTiles result_;
   Body* out_ = nullptr;
   IndexMath math_;
   Substitution values_;
   std::set<const ir::Var*> unrolled_vars_;
+  std::vector<RingState> rings_;    // by number
+  int role_ = -1;                   // whose body is lowered, in ir::Roles
   bool manual_sync_ = false;        // the statement being lowered stands in a manual-sync region
   Expr sole_owner_;                 // predicate on side effects in the iteration being lowered
   std::map<int, ArrayRef> arrays_;  // by storage: id of the root buffer

@@ -9,8 +9,7 @@ namespace {
 
 bool starts_bulk_copy(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.node);
-  return copy != nullptr && copy->mode == ir::CopyMode::async &&
-         (copy->from.terms.bulk || copy->from.terms.tensor);
+  return copy != nullptr && copy->mode == ir::CopyMode::async && copy->from.terms.bulk;
 }
 
 }  // namespace

@@ -79,11 +79,13 @@ class Chooser {
     if (!is_wanted && (!is_operand || copy.engine != ir::Engine::automatic)) return;
     const std::string what = fmt::format("{}: copy {} -> {}", to_string(loc),
                                          copy.from.buffer->name, copy.to.buffer->name);
-    const bool is_plain = copy.mode == ir::CopyMode::plain;
+    // A pipelined loop issues it ahead, or it fills a ring.
+    const bool is_plain = copy.mode != ir::CopyMode::async_if_possible;
     if (is_plain && !is_wanted) return;
     Obstacle obstacle = find_obstacle(copy, is_uniform);
     if (is_plain && obstacle.got.empty()) {
-      obstacle = {"a copy that a pipelined loop issues ahead", "one that threads wait for"};
+      obstacle = {"a copy that a pipelined loop issues ahead, or that fills a ring",
+                  "one that threads wait for"};
     }
     if (!obstacle.got.empty()) {
       if (is_wanted) refuse(copy, std::move(obstacle), loc);
@@ -255,6 +257,8 @@ class Chooser {
       }
     } else if (const auto* present = std::get_if<ir::Present>(&stmt.node)) {
       uniform_.insert(present->var.get());
+    } else if (const auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
+      uniform_.insert(turn->stage.get());
     } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
       const bool is_same = loop->kind != ir::LoopKind::parallel && is_same_for_all(loop->begin) &&
                            is_same_for_all(loop->step) && is_same_for_all(loop->extents[0]);

@@ -17,16 +17,19 @@ constexpr int kMostGroups = 14;  // more are waited for earlier
 constexpr int kWarpSize = 32;
 constexpr int kPieceBits = 128;
 
-bool is_bulk(const Stmt& stmt) {
-  return std::holds_alternative<BulkCopy>(stmt.node) ||
-         std::holds_alternative<TensorCopy>(stmt.node);
+/// True for a bulk or tensor copy that belongs to a group.
+bool is_in_group(const Stmt& stmt) {
+  const auto* bulk = std::get_if<BulkCopy>(&stmt.node);
+  const auto* tensor = std::get_if<TensorCopy>(&stmt.node);
+  return (bulk != nullptr && !bulk->mbarrier.array) ||
+         (tensor != nullptr && !tensor->mbarrier.array);
 }
 
-/// The first bulk or tensor copy; null if there is none.
+/// The first one; null if there is none.
 const Stmt* find_bulk_copy(const Program& program) {
   const Stmt* found = nullptr;
   walk(program.body, [&](const Stmt& stmt) {
-    if (found == nullptr && is_bulk(stmt)) found = &stmt;
+    if (found == nullptr && is_in_group(stmt)) found = &stmt;
   });
   return found;
 }
@@ -63,9 +66,11 @@ Expr number(int64_t value) {
 
 class BulkCopyLowering {
  public:
+  /// `mbarriers`: of groups; null if all bulk copies fill rings.
   BulkCopyLowering(Program& program, ArrayRef mbarriers)
       : program_(program), mbarriers_(std::move(mbarriers)) {
     TESSERA_CHECK(program.thread, "bulk copies in a program without a thread index");
+    if (!mbarriers_) return;
     walk(program.body, [&](const Stmt& stmt) {
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
         const bool is_piece = effect.in_flight && effect.proxy == Proxy::generic;
@@ -82,6 +87,7 @@ class BulkCopyLowering {
   void run() {
     program_.maps.clear();  // those of whole tiles
     lower(program_.body, {});
+    if (!mbarriers_) return;
     Body begin;
     into_ = &begin;
     emit(branch(ir::binary(ir::Op::eq, thread(), ir::index(0)), [&] {
@@ -111,6 +117,8 @@ class BulkCopyLowering {
         start(*copy);
       } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
         start(*tile);
+      } else if (!mbarriers_) {
+        result.push_back(std::move(stmt));
       } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
         commit(groups);
         if (has_groups()) emit(AsyncCommit{!has_pieces_});
@@ -139,7 +147,7 @@ class BulkCopyLowering {
     const auto issue = [&] {
       BulkCopy signalled = copy;
       signalled.from.guard = {};
-      signalled.mbarrier = mbarrier_of(load("group", committed_));
+      if (!copy.mbarrier.array) signalled.mbarrier = mbarrier_of(load("group", committed_));
       signalled.expects = true;
       emit(std::move(signalled));
     };
@@ -152,7 +160,8 @@ class BulkCopyLowering {
     const Array& tile = *copy.to.array;
     const layout::Swizzle swizzle = tile.swizzle.value_or(
         layout::Swizzle{.columns = copy.map->box.back(), .panel = copy.map->box.back()});
-    const Access mbarrier = mbarrier_of(load("group", committed_));
+    const Access mbarrier =
+        copy.mbarrier.array ? copy.mbarrier : mbarrier_of(load("group", committed_));
     for (int64_t column = 0; column < copy.map->box.back(); column += swizzle.panel) {
       TensorCopy part = copy;
       part.map = map_of_panel(*copy.map, swizzle);
@@ -236,7 +245,7 @@ class BulkCopyLowering {
   }
 
   /// That no commit exceeds: the next one finds its mbarrier free.
-  int most_groups() const { return static_cast<int>(mbarriers_->size) - 1; }
+  int most_groups() const { return mbarriers_ ? static_cast<int>(mbarriers_->size) - 1 : 0; }
 
   // ---- building
   template <class Node>
@@ -348,9 +357,17 @@ void add_mbarriers(Program& program) {
 }
 
 void lower_bulk_copies(Program& program) {
-  const auto mbarriers = std::find_if(program.shared.begin(), program.shared.end(),
-                                      [](const ArrayRef& array) { return array->is_mbarriers(); });
-  if (mbarriers != program.shared.end()) BulkCopyLowering(program, *mbarriers).run();
+  const auto mbarriers =
+      std::find_if(program.shared.begin(), program.shared.end(),
+                   [](const ArrayRef& array) { return array->is_mbarriers() && array->ring < 0; });
+  const bool is_grouped = mbarriers != program.shared.end();
+  const bool any = std::any_of(program.body.begin(), program.body.end(), [](const Stmt& stmt) {
+    return any_in(stmt, [](const Stmt& inner) {
+      return std::holds_alternative<BulkCopy>(inner.node) ||
+             std::holds_alternative<TensorCopy>(inner.node);
+    });
+  });
+  if (any || is_grouped) BulkCopyLowering(program, is_grouped ? *mbarriers : nullptr).run();
 }
 
 }  // namespace tessera::codegen

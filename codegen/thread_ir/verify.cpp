@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "codegen/analysis/uniform.h"
 #include "codegen/thread_ir/walk.h"
@@ -89,29 +90,32 @@ class Verifier : EffectReceiver {
     const bool together = together_;
     together_ = together && is_uniform(loop.begin) && is_uniform(loop.end) && is_uniform(loop.step);
     vars_.insert(loop.var.get());
-    const bool was_open = is_open_;
+    const bool was_open = is_open_, was_in_flight = in_flight_;
     verify_body(loop.body);
     // A round meets what the one before left open.
     if (is_open_ && !was_open) verify_body(loop.body);
+    in_flight_ = in_flight_ || was_in_flight;  // the loop may have no rounds
     vars_.erase(loop.var.get());
     together_ = together;
   }
 
   void verify_branch(const If& branch) {
     evaluates(branch.condition);
-    const bool together = together_, was_open = is_open_;
+    const bool together = together_, was_open = is_open_, was_in_flight = in_flight_;
     together_ = together && is_uniform(branch.condition);
     verify_body(branch.then);
-    const bool then_open = is_open_;
-    is_open_ = was_open;
+    const bool then_open = std::exchange(is_open_, was_open);
+    const bool then_in_flight = std::exchange(in_flight_, was_in_flight);
     verify_body(branch.otherwise);
     is_open_ = is_open_ || then_open;
+    in_flight_ = in_flight_ || then_in_flight;
     together_ = together;
   }
 
   void verify_roles(const RoleBodies& bodies) {
     require(is_top_level_ && !had_roles_, "roles stand once, at the top level", "roles");
     had_roles_ = true;
+    require(!is_open_ && !in_flight_, "no copies are in flight when roles begin", "roles");
     for (size_t i = 0; i < bodies.roles.size(); ++i) {
       const RoleBodies::Role& role = bodies.roles[i];
       const ThreadGroup& threads = role.threads;
@@ -199,9 +203,13 @@ class Verifier : EffectReceiver {
             "no barrier of the block stands in a role", role_ == nullptr ? "" : role_->name);
     require(role_ == nullptr || order.kind != Order::Kind::leave,
             "no thread leaves the kernel in a role", role_ == nullptr ? "" : role_->name);
-    if (order.kind == Order::Kind::commit) is_open_ = false;
+    if (order.kind == Order::Kind::commit) {
+      in_flight_ = in_flight_ || is_open_;
+      is_open_ = false;
+    }
     if (order.kind == Order::Kind::await) {
       require(!is_open_, "a group of accesses in flight is closed before a wait", "a wait");
+      in_flight_ = in_flight_ && order.pending > 0;
     }
   }
 
@@ -283,16 +291,16 @@ class Verifier : EffectReceiver {
     require(rank >= 1 && rank <= kMostDimensions && copy.coordinates.size() == rank &&
                 map.strides.size() == rank && tensor.shape.size() == rank,
             "a tensor copy has 1 to 5 coordinates, one per dimension", map.name);
-    require(std::all_of(map.box.begin(), map.box.end(),
-                        [](int64_t e) { return e >= 1 && e <= kMostExtent; }),
-            "a box has extents of 1 to 256", map.name);
+    const auto is_extent = [](int64_t e) { return e >= 1 && e <= kMostExtent; };
+    require(std::all_of(map.box.begin(), map.box.end(), is_extent), "a box has extents of 1 to 256",
+            map.name);
     const int64_t row = map.box.back() * bits(tensor.dtype) / 8;
     require(row % 16 == 0 && (map.swizzle == 0 || row <= map.swizzle),
             "rows of a box are multiples of 16 bytes, no wider than the swizzle",
             fmt::format("{}: {} bytes", map.name, row));
-    require(std::all_of(copy.coordinates.begin(), copy.coordinates.end(),
-                        [](const Expr& c) { return c->type == DType::i32; }),
-            "coordinates are i32", map.name);
+    for (const Expr& c : copy.coordinates) {
+      require(c->type == DType::i32, "coordinates are i32", map.name);
+    }
     require(copy.to.array->dtype == tensor.dtype && !copy.to.guard,
             "a copy in flight neither converts nor skips", copy.to.array->name);
     if (!expected_.is_shared_placed) return;
@@ -330,8 +338,10 @@ class Verifier : EffectReceiver {
   void verify_wgmma(const Stmt& stmt) const {
     const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
     if (wgmma == nullptr) return;
-    require(program_.threads % 128 == 0, "wgmma is issued by groups of 128 threads",
-            fmt::format("{} threads", program_.threads));
+    const ThreadGroup group = role_ == nullptr ? program_.block() : role_->threads;
+    require(group.first % 128 == 0 && group.count % 128 == 0,
+            "wgmma is issued by groups of 128 threads",
+            fmt::format("threads {} .. +{}", group.first, group.count));
     require(together_, "all threads of the block come to a wgmma", wgmma->c.array->name);
     require((wgmma->a.array == nullptr) != (wgmma->left.first.array == nullptr),
             "the left operand of wgmma is in registers or in shared memory", wgmma->c.array->name);
@@ -376,9 +386,10 @@ class Verifier : EffectReceiver {
   const RoleBodies::Role* role_ = nullptr;  // around the statement
   bool is_top_level_ = true;
   bool had_roles_ = false;
-  bool together_ = true;  // all threads of the block, or of the role, come here
-  bool is_open_ = false;  // accesses in flight that no group has yet
-  SourceLoc loc_;         // of the statement looked at
+  bool together_ = true;    // all threads of the block, or of the role, come here
+  bool is_open_ = false;    // accesses in flight that no group has yet
+  bool in_flight_ = false;  // a closed group may be in flight: no wait for all groups came since
+  SourceLoc loc_;           // of the statement looked at
 };
 
 }  // namespace

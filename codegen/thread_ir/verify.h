@@ -1,5 +1,5 @@
 #pragma once
-// What must hold of a thread-IR program between passes, whatever the passes are.
+// Rules that every thread-IR program satisfies between passes.
 
 #include <string_view>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tessera::codegen {
 
-/// What the passes so far have settled.
+/// What earlier passes have established.
 struct Expectations {
   bool is_shared_placed = false;         // place_arena has run
   bool are_bulk_copies_lowered = false;  // lower_bulk_copies has run
@@ -24,6 +24,7 @@ struct Expectations {
 ///   `uniform`: values that are the same for the whole block by construction;
 /// - roles stand once and at the top level, are whole warps and disjoint; inside them stands no barrier
 ///   of the block, and no thread leaves the kernel;
+/// - no copy of a group is in flight when roles begin: inside them only its own thread could wait for it;
 /// - named barriers have ids of 1 to 15 and count whole warps;
 /// - steps of loops are positive, and unrolled loops have constant bounds;
 /// - conversions of several elements at once divide their width;

@@ -125,6 +125,18 @@ class Description {
     out_.evaluates(leave.condition);
     order(Order::Kind::leave, Group::thread);
   }
+  void operator()(const ir::Roles& roles) const {
+    order(Order::Kind::barrier, Group::block);
+    for (const ir::Roles::Role& role : roles.roles) {
+      out_.binds(role.thread, nullptr);
+      out_.body(role.body, false);
+    }
+  }
+  void operator()(const ir::RingTurn& turn) const {
+    out_.binds(turn.stage, nullptr);
+    order(Order::Kind::barrier, Group::role);
+    out_.body(turn.body, false);
+  }
 
  private:
   void order(Order::Kind kind, Group group) const { out_.orders({kind, group}); }
@@ -196,6 +208,10 @@ struct Mover {
   void operator()(ir::AsyncCommit&) const {}
   void operator()(ir::AsyncWait&) const {}
   void operator()(ir::Return&) const {}
+  void operator()(ir::Roles& s) const {
+    for (ir::Roles::Role& role : s.roles) move_buffers(role.body, move);
+  }
+  void operator()(ir::RingTurn& s) const { move_buffers(s.body, move); }
 };
 
 }  // namespace

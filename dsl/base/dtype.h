@@ -1,5 +1,5 @@
 #pragma once
-// Element types, with the words used in files, on the command line and in generated code.
+// Element types and their names in files, on the command line and in generated code.
 
 #include <cstdint>
 #include <optional>
@@ -26,7 +26,7 @@ enum class DType : uint8_t {
   u64,
   boolean,  // one byte, 0 or 1
 };
-/// How many there are.
+/// Number of dtypes.
 inline constexpr int kNumDTypes = 15;
 
 /// "f32", "bf16", "bool", ...: the dtype words of the op tables.
@@ -38,7 +38,7 @@ TESSERA_API int bits(DType dtype);
 /// Bytes of one element; e2m1 counts as one byte (registers hold one code per byte).
 TESSERA_API int bytes(DType dtype);
 
-/// What kind of number it is.
+/// The kind of number.
 TESSERA_API bool is_float(DType dtype);
 TESSERA_API bool is_integer(DType dtype);  // boolean is neither
 TESSERA_API bool is_signed(DType dtype);   // signed integers and all floats

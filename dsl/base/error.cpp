@@ -7,15 +7,15 @@
 namespace tessera {
 namespace {
 
-// Messages about arguments quote names and values of files and command lines.
+// Bytes of a name or value that a message quotes at most: they come from files and command lines.
 constexpr size_t kMostQuoted = 2000;
 
-/// The path as it was compiled, which terminals and editors open.
+/// The path as compiled, which terminals and editors can open.
 std::string path_text(SourceLoc loc) {
   return fmt::format("{}:{}", loc.file, loc.line);
 }
 
-/// Where a code that the text shows is explained.
+/// The page that explains the code of the text.
 std::string page_of(const ErrorFields& f) {
   if (f.code.empty() || f.kind == ErrorKind::argument) return "";
   return fmt::format("dsl/ERRORS.md, {}", f.code);

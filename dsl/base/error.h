@@ -1,5 +1,5 @@
 #pragma once
-// The one error type. Fields first (op, argument, expected, got, hint), the text is rendered from
+// The one error type. Its fields are op, argument, expected, got, hint; the text is rendered from
 // them.
 
 #include <stdexcept>
@@ -13,7 +13,7 @@ namespace tessera {
 
 enum class ErrorKind {
   argument,     // the caller's mistake
-  unsupported,  // valid, but not here: names the device or the missing form
+  unsupported,  // valid but not supported: names the device or the missing form
   program,      // misuse of the DSL, reported at the author's line
   compile,      // NVRTC refused the source
   load,         // the driver refused the image
@@ -25,7 +25,7 @@ enum class ErrorKind {
 /// "argument", "unsupported", ...: the names above.
 TESSERA_API std::string_view name(ErrorKind kind);
 
-/// Members that are not named are empty.
+/// The fields of an error; unnamed members are empty.
 struct ErrorFields {
   ErrorKind kind = ErrorKind::internal;
   std::string op = {};        // op or kernel name
@@ -33,9 +33,10 @@ struct ErrorFields {
   std::string argument = {};  // tensor, parameter or buffer name
   std::string expected = {};
   std::string got = {};
-  std::string hint = {};  // only when we really know
-  /// Stable code of a rejected program or a trap: "OOB_CONST". Of an argument error DTYPE, NAME (unknown,
-  /// missing, given twice) or TYPE (of a parameter's value), or nothing; not in its text.
+  std::string hint = {};  // only if certain
+  /// Stable code of a rejected program or a trap: "OOB_CONST". For an argument error DTYPE, NAME
+  /// (unknown, missing, given twice), TYPE (of a parameter's value), or "". The text of an argument error
+  /// does not show it.
   std::string code = {};
   SourceLoc loc = {};      // the author's line
   SourceLoc related = {};  // the other line of a conflict
@@ -54,7 +55,7 @@ class TESSERA_API Error : public std::runtime_error {
   explicit Error(ErrorFields fields);
   Error(const Error&) = default;
   Error& operator=(const Error&) = default;
-  /// Out of line: one typeinfo, in the library, so that a catch elsewhere matches.
+  /// Defined in the library: one typeinfo, so that a catch elsewhere matches.
   ~Error() override;
 
   ErrorKind kind() const { return fields_.kind; }
@@ -77,7 +78,7 @@ class TESSERA_API Error : public std::runtime_error {
 
 }  // namespace tessera
 
-/// Internal invariant. Never for user input.
+/// Internal invariant. Not for user input.
 #define TESSERA_CHECK(condition, message)                   \
   do {                                                      \
     if (!(condition)) ::tessera::internal_error((message)); \

@@ -11,7 +11,7 @@ constinit std::mutex g_mutex;
 constinit thread_local int g_depth = 0;
 
 [[maybe_unused]] const bool g_registered = [] {
-  FirstUseLock::register_for_fork();  // before there are threads
+  FirstUseLock::register_for_fork();  // registered before any thread starts
   return true;
 }();
 

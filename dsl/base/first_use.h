@@ -1,12 +1,12 @@
 #pragma once
-// Values that are made at their first use. A function's static would be simpler, but a child of fork
-// waits for ever for one that another thread of its parent was making.
+// Values that are made on first use. A function-local static would be simpler, but a child of fork
+// waits forever for one that another thread of its parent was making.
 
 #include <atomic>
 
 namespace tessera {
 
-/// While it lives, no other thread makes a first value, and fork waits. May be nested.
+/// While it lives, no other thread makes a first value, and fork waits. Reentrant.
 class FirstUseLock {
  public:
   FirstUseLock() { hold(); }
@@ -14,16 +14,16 @@ class FirstUseLock {
   FirstUseLock(const FirstUseLock&) = delete;
   FirstUseLock& operator=(const FirstUseLock&) = delete;
 
-  /// For handlers of fork, which cannot keep an object.
+  /// For fork handlers, which cannot keep an object.
   static void hold();
   static void release();
-  /// Handlers of fork that are registered after this call may take their own locks before this one,
-  /// which is the last that fork takes.
+  /// Fork takes this lock last: handlers registered after this call may take their own locks before
+  /// it.
   static void register_for_fork();
 };
 
-/// A value that lives until the process ends, since other threads may run that long. Stands in a
-/// namespace. If `make`, which gives a T* of its own, throws, the next use tries again.
+/// A value that lives until the process ends, since other threads may run that long. Declare it at
+/// namespace scope. `make` returns an owned T*; if it throws, the next use tries again.
 ///   FirstUse<std::string> g_text;
 ///   const std::string& text() { return g_text.get([] { return new std::string(long_text()); }); }
 template <class T>

@@ -1,12 +1,12 @@
 #pragma once
-// How long work of a thread learns that nobody waits for it any more: a user has pressed Ctrl-C.
+// Cancels long work of a thread when its user no longer waits: Ctrl-C.
 
 #include <functional>
 
 namespace tessera {
 
-/// While it lives, calls of this thread that compile or run on the CPU ask `is_over` about twenty times
-/// a second, on this thread. Once it has said yes they stop with an Error of code CANCELLED.
+/// While it lives, calls of this thread that compile or run on the CPU poll `is_over` about twenty
+/// times a second, on this thread. When it returns true they stop with an Error of code CANCELLED.
 ///
 /// Example: const InterruptScope scope([&] { return deadline < now(); });
 class InterruptScope {
@@ -22,7 +22,7 @@ class InterruptScope {
   friend bool is_interrupted();
 };
 
-/// Whether the work of this thread is to stop: asked often, cheap.
+/// True if the work of this thread should stop. Cheap; poll it often.
 bool is_interrupted();
 
 }  // namespace tessera

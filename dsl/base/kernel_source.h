@@ -1,6 +1,6 @@
 #pragma once
-// What codegen hands to the runtime: text and the facts of a launch. The runtime never sees IR, so
-// hand-written CUDA takes the same path.
+// What codegen passes to the runtime: a text and the facts of a launch. The runtime never sees IR,
+// so hand-written CUDA takes the same path.
 
 #include <cstdint>
 #include <optional>
@@ -28,7 +28,7 @@ struct KernelParam {
   std::optional<TensorMapParam> map = {};  // neither pointer nor scalar; after those
 };
 
-/// From this line of a text on, counted from 1, to the next origin: what the author wrote there.
+/// The author's line for the text from this line (counted from 1) to the next origin.
 struct LineOrigin {
   int line = 0;
   SourceLoc loc;
@@ -44,8 +44,8 @@ struct KernelSource {
   int cluster = 1;                   // blocks of a cluster, along x; more than 1 from sm_90 on
   std::vector<std::string> options;  // extra NVRTC options, in order
   bool waits_for_previous = false;   // contains the wait for the previous kernel in the stream
-  /// All blocks run at once. The entry takes one pointer more than `params`, to two unsigned words
-  /// that no launch beside this one uses: zeros at first, later what the launch before has left.
+  /// All blocks run at once. The entry takes an extra pointer after `params`, to two unsigned words
+  /// that no concurrent launch uses: zero at first, later as the previous launch left them.
   bool cooperative = false;
   std::vector<LineOrigin> origins;  // of a generated text, ascending
   bool calls_author_text = false;   // a generated text that calls CUDA functions of the author's

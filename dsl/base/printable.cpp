@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// A character and the bytes it takes; no bytes if the text does not begin with valid UTF-8.
+/// A character and its size in bytes; 0 bytes if the text does not begin with valid UTF-8.
 struct Character {
   uint32_t code = 0;
   size_t bytes = 0;

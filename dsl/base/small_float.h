@@ -1,6 +1,6 @@
 #pragma once
-// Floats narrower than f32, on the host: how a value becomes a code, and back. Integer arithmetic
-// without branches, so that a loop over an array becomes vector code.
+// Encodes and decodes floats narrower than f32 on the host. Branch-free integer arithmetic, so that
+// loops over arrays are vectorised.
 
 #include <bit>
 #include <cstdint>
@@ -12,9 +12,8 @@ inline constexpr uint32_t kCanonicalNan = 0x7FFFFFFFu;
 inline constexpr uint32_t kInfinity = 0x7F800000u;
 
 /// A float of 1 sign, `Exponent` and `Mantissa` bits. encode() rounds to nearest even, decode() is
-/// exact, a NaN becomes the canonical one. Codes of a magnitude above `MaxCode` do not come out of
-/// encode(): they become `MaxCode`, which is infinity for IEEE-like formats and the largest finite
-/// value for saturating ones.
+/// exact; a NaN becomes the canonical one. encode() clamps larger magnitudes to `MaxCode`: infinity
+/// for IEEE-like formats, the largest finite value for saturating ones.
 template <class StorageType, uint32_t Exponent, uint32_t Mantissa, uint32_t MaxCode,
           uint32_t NanCode, bool HasInfinity>
 struct NarrowFloat {
@@ -34,7 +33,8 @@ struct NarrowFloat {
     const uint32_t even = (magnitude >> kShift) & 1u;
     uint32_t code = (magnitude + ((1u << (kShift - 1)) - 1) + even - kRebias) >> kShift;
     if constexpr (kBias != 127) {
-      // Adding a power of two whose last place is the unit makes the float adder round a subnormal.
+      // Adding a power of two whose unit in the last place is the subnormal unit lets the float
+      // adder round.
       constexpr uint32_t kMagic = (151 - kBias - Mantissa) << 23;
       const float shifted = std::bit_cast<float>(magnitude) + std::bit_cast<float>(kMagic);
       const uint32_t subnormal = std::bit_cast<uint32_t>(shifted) - kMagic;
@@ -68,8 +68,8 @@ using E2m1 = NarrowFloat<uint8_t, 2, 1, 0x07, 0x07, false>;
 
 }  // namespace small_float
 
-/// The code nearest to a value, ties to the even one, and the value of a code: what kernels compute
-/// too. Beyond the largest value: infinity for f16, bf16 and e5m2, +-448 for e4m3.
+/// The nearest code of a value, ties to even, and the value of a code; kernels compute the same.
+/// Beyond the largest value: infinity for f16, bf16 and e5m2, +-448 for e4m3.
 ///
 /// Example: std::vector<uint16_t> codes(values.size());
 ///          std::transform(values.begin(), values.end(), codes.begin(), to_bf16);

@@ -1,7 +1,6 @@
 #pragma once
-// Where the author wrote something. std::source_location is missing in clang 14 with libstdc++ 12,
-// the compiler builtins are not: use `SourceLoc loc = SourceLoc::here()` as the last, defaulted
-// parameter.
+// A line of the author's source. clang 14 with libstdc++ 12 lacks std::source_location but has the
+// compiler builtins. Use `SourceLoc loc = SourceLoc::here()` as the last, defaulted parameter.
 
 #include <string>
 
@@ -20,11 +19,11 @@ struct SourceLoc {
   bool known() const { return line > 0; }
 };
 
-/// "per_token_cast.cpp:57": file name without its folders, so that text does not depend on the
+/// "per_token_cast.cpp:57": the file name without folders, so that texts do not depend on the
 /// checkout.
 TESSERA_API std::string to_string(SourceLoc loc);
 
-/// The author's line with a caret under its first character, two lines; empty if the file cannot be
+/// Two lines: the author's line, and a caret under its first character. Empty if the file cannot be
 /// read.
 TESSERA_API std::string excerpt(SourceLoc loc);
 

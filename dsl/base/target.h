@@ -1,5 +1,5 @@
 #pragma once
-// What a kernel is lowered and compiled for: a compute capability and the letter that unlocks its extras.
+// The target of a kernel: a compute capability and the letter of its feature set.
 
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-/// sm_90a = {9, 0, 'a'}. The letter 'a' means that exact capability only, 'f' its family, none the
+/// sm_90a = {9, 0, 'a'}. 'a' runs on exactly that capability, 'f' on its family, no letter on the
 /// same major version with an equal or higher minor.
 struct Target {
   int major = 0;
@@ -21,7 +21,7 @@ struct Target {
 };
 
 TESSERA_API std::string to_string(Target target);  // "sm_90a"
-/// The target that `word` names, nothing if it names none.
+/// Parses a target; nothing if `word` names none.
 ///
 ///   parse_target("sm_90a")  // {9, 0, 'a'}
 TESSERA_API std::optional<Target> parse_target(std::string_view word);

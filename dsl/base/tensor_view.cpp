@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Counts that no 64 bits hold stay at the largest: too many for every check, never few or none.
+// Counts saturate here: too large for every check, never small or zero.
 constexpr int64_t kTooMany = std::numeric_limits<int64_t>::max();
 
 int64_t product_of(int64_t a, int64_t b) {
@@ -32,7 +32,7 @@ void check_rank(size_t rank) {
                .got = fmt::format("{}", rank)});
 }
 
-// The rank, or the nearest one that the arrays can hold.
+// The rank, clamped to what the arrays can hold.
 int num_dims(const Dims& dims) {
   return static_cast<int>(dims.end() - dims.begin());
 }
@@ -59,7 +59,7 @@ bool operator==(const Dims& a, const Dims& b) {
 }
 
 int64_t num_elements(const Dims& shape) {
-  // A zero decides before the others can overflow.
+  // A zero extent decides before the others can overflow.
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   int64_t product = 1;
   for (const int64_t extent : shape) product = product_of(product, extent);
@@ -68,7 +68,7 @@ int64_t num_elements(const Dims& shape) {
 
 Dims row_major_strides(const Dims& shape) {
   Dims strides = shape;
-  uint64_t stride = 1;  // wraps only where the tensor is empty and strides mean nothing
+  uint64_t stride = 1;  // wraps only if the tensor is empty, where strides mean nothing
   for (int i = num_dims(shape) - 1; i >= 0; --i) {
     strides[i] = static_cast<int64_t>(stride);
     stride *= static_cast<uint64_t>(shape[i]);

@@ -14,14 +14,14 @@
 
 namespace tessera {
 
-/// Where memory is: the CPU, or a CUDA device by its number.
+/// The place of memory: the CPU, or a CUDA device by its ordinal.
 ///
 /// Example: Device::cuda(0)
 struct Device {
-  enum class Kind : uint8_t { cpu, cuda } kind = Kind::cpu;  // which of the two
+  enum class Kind : uint8_t { cpu, cuda } kind = Kind::cpu;  // CPU or CUDA device
   int ordinal = 0;
 
-  /// The CPU / the CUDA device of a number.
+  /// The CPU; a CUDA device by its ordinal.
   static constexpr Device cpu() { return {}; }
   static constexpr Device cuda(int ordinal) { return {Kind::cuda, ordinal}; }
   bool is_cuda() const { return kind == Kind::cuda; }
@@ -29,7 +29,7 @@ struct Device {
 };
 TESSERA_API std::string to_string(Device device);  // "cpu", "cuda:0"
 
-/// Extents or strides, at most kMaxRank of them, inline. More are an argument error.
+/// Up to kMaxRank extents or strides, stored inline. More are an argument error.
 inline constexpr int kMaxRank = 8;
 struct TESSERA_API Dims {
   std::array<int64_t, kMaxRank> values{};
@@ -40,17 +40,17 @@ struct TESSERA_API Dims {
   explicit Dims(std::span<const int64_t> list);
   int64_t operator[](int i) const { return values[static_cast<size_t>(i)]; }
   int64_t& operator[](int i) { return values[static_cast<size_t>(i)]; }
-  /// One more value at the end. Throws an argument error beyond kMaxRank.
+  /// Appends a value. Throws an argument error beyond kMaxRank.
   void push_back(int64_t value);
   const int64_t* begin() const { return values.data(); }
-  /// Within the array whatever `rank` says.
+  /// Stays within the array for any `rank`.
   const int64_t* end() const {
     const bool fits = rank >= 0 && rank <= kMaxRank;
     return values.data() + (fits ? rank : 0);
   }
   friend TESSERA_API bool operator==(const Dims& a, const Dims& b);
 };
-/// The product of the extents / the strides of a tensor without gaps, the last one 1.
+/// The product of the extents; the strides of a contiguous row-major tensor.
 TESSERA_API int64_t num_elements(const Dims& shape);
 TESSERA_API Dims row_major_strides(const Dims& shape);
 TESSERA_API std::string to_string(const Dims& dims);  // "[4096, 56]"
@@ -60,7 +60,7 @@ struct TESSERA_API TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
   Device device;
-  bool read_only = false;  // memory that nobody may write: an error as an output
+  bool read_only = false;  // memory that may not be written: an error for an output
   Dims shape;
   Dims strides;
 
@@ -68,7 +68,7 @@ struct TESSERA_API TensorView {
   /// Row-major.
   TensorView(void* data, DType dtype, Dims shape, Device device = {});
   TensorView(void* data, DType dtype, Dims shape, Dims strides, Device device);
-  /// The same of constant memory: `read_only`.
+  /// The same for constant memory: `read_only`.
   template <class T>
   requires std::is_const_v<T> TensorView(T* data_, DType dtype_, Dims shape_, Device device_ = {})
       : TensorView(const_cast<std::remove_const_t<T>*>(data_), dtype_, shape_, device_) {
@@ -88,12 +88,12 @@ struct TESSERA_API TensorView {
   /// Bytes from `data` to one past the last element; 0 if empty. Strides are never negative here.
   int64_t span_bytes() const;
 };
-/// What makes a view impossible.
+/// Describes why a view is impossible.
 struct ViewDefect {
   std::string expected, got;
 };
-/// A rank that no view has, a number of strides that is not the rank, a dtype or a device that does not
-/// exist. Nothing if all is well.
+/// Finds an impossible rank, a number of strides unequal to the rank, or an unknown dtype or device.
+/// Nothing if the view is valid.
 TESSERA_API std::optional<ViewDefect> find_defect(const TensorView& view);
 
 /// "bf16[4096, 7168]", with ", strides [..]" appended when they are not row-major.

@@ -11,7 +11,7 @@
 namespace tessera::ir {
 namespace {
 
-/// Folds two integer constants; nothing where that is left to the machine.
+/// Folds two integer constants; nothing if the result is left to the machine.
 std::optional<int64_t> fold(Op op, DType type, int64_t a, int64_t b) {
   const bool divides = op == Op::div || op == Op::mod;
   if (divides && (b == 0 || b == -1)) return std::nullopt;
@@ -63,7 +63,7 @@ Expr var(VarRef v) {
 Expr binary(Op op, Expr a, Expr b, SourceLoc loc) {
   const bool shift = op == Op::shl || op == Op::shr;
   if (!shift && a->type != b->type) {
-    // Index arithmetic mixes i32 and i64; everything else names its conversions.
+    // Index arithmetic mixes i32 and i64; all other conversions are explicit.
     const bool indices = (a->type == DType::i32 || a->type == DType::i64) &&
                          (b->type == DType::i32 || b->type == DType::i64);
     TESSERA_CHECK(indices, fmt::format("{} of {} and {}", name(op), name(a->type), name(b->type)));

@@ -1,7 +1,7 @@
 #pragma once
-// Expressions: immutable, shared, pure. Everything that reads memory or needs other threads is a
-// statement which binds a Var, so an expression may be evaluated at any place where its Vars are in
-// scope. Tile IR and thread IR share them.
+// Expressions: immutable, shared, pure. A statement binds a Var to whatever reads memory or needs
+// other threads, so an expression may be evaluated anywhere its Vars are in scope. Tile IR and
+// thread IR share them.
 
 #include <cstdint>
 #include <memory>
@@ -50,8 +50,8 @@ enum class Op : uint8_t {
   fma,
   sqrt,
   rsqrt,
-  round_tf32,         // f32: to 10 mantissa bits, ties away from zero; NaN is cut to them
-  f16x2_toward_zero,  // f32 high, low -> u32, their f16; NaN becomes canonical
+  round_tf32,         // f32: to 10 mantissa bits, ties away from zero; NaN is truncated
+  f16x2_toward_zero,  // f32 high, low -> u32 of two f16; NaN becomes canonical
   exp,
   silu,  // f32: x / (1 + exp(-x)), each step rounded
   exp2,
@@ -65,7 +65,7 @@ enum class Op : uint8_t {
   floor,
   ceil,
   rint,  // ties to even
-  // f32, one instruction; subnormal operands and results may be zeros
+  // f32, one instruction; subnormal operands and results may become zero
   exp2_approx,
   log2_approx,
   sin_approx,
@@ -78,11 +78,11 @@ enum class Op : uint8_t {
   // u32/u64 -> i32
   popcount,
   clz,  // zeros above the highest set bit
-  ffs,  // place of the lowest set bit, from 1; 0 = none
+  ffs,  // position of the lowest set bit, from 1; 0 = none
   kLast = ffs,
 };
 TESSERA_API std::string_view name(Op op);
-/// popcount, clz, ffs: the bits of a u32 or u64, counted as i32.
+/// popcount, clz, ffs: take a u32 or u64, return i32.
 bool counts_bits(Op op);
 
 struct Node;
@@ -122,8 +122,8 @@ enum class VarKind : uint8_t {
   value,   // bound once by a statement (let, load, collective)
 };
 
-/// A named immutable value. Identity is the object (and `id`, unique and dense within one kernel,
-/// in creation order).
+/// A named immutable value. Its identity is the object, or its `id`: unique and dense within one
+/// kernel, in creation order.
 struct Var {
   std::string name;
   DType type = DType::i32;
@@ -178,10 +178,10 @@ TESSERA_API bool is_constant(const Expr& e, int64_t value);
 TESSERA_API bool equal(const Expr& a, const Expr& b);  // structural
 /// Every Var in `e`, each once, in order of first appearance.
 TESSERA_API void collect_vars(const Expr& e, std::vector<VarRef>& out);
-/// `e` with Vars replaced as `lookup` says (a null answer keeps the Var).
+/// `e` with Vars replaced by `lookup` (null keeps the Var).
 template <class Lookup>
 Expr substitute(const Expr& e, const Lookup& lookup);
-/// Same node kind with other arguments, folded again.
+/// The same kind of node with other arguments, folded again.
 TESSERA_API Expr rebuild(const Node& node, std::vector<Expr> args);
 /// "block_y * 64 + thread / 8": C precedence, for dumps and messages.
 TESSERA_API std::string to_string(const Expr& e);

@@ -54,7 +54,7 @@ std::optional<int64_t> compute_as(Op op, int64_t a, int64_t b) {
   }
 }
 
-/// The result on mathematical integers, if 64 bits hold it.
+/// The result on mathematical integers, if it fits in 64 bits.
 std::optional<int64_t> compute_in_64_bits(Op op, int64_t a, int64_t b) {
   int64_t result = 0;
   switch (op) {

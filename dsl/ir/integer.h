@@ -1,6 +1,6 @@
 #pragma once
-// What the operations of the language do with integers and booleans: one meaning for what folds
-// constants, what proves, what the host computes and what the executor runs.
+// Semantics of integer and boolean operations, shared by constant folding, the prover, the host and
+// the executor.
 //
 // Integers wrap. Shifts by the width or more give 0 or the sign. A division by zero gives all ones and
 // leaves the dividend as remainder, as the GPU does.
@@ -12,25 +12,25 @@
 
 namespace tessera::ir {
 
-/// `value` as an integer or boolean dtype keeps it; u64 in two's complement.
+/// Wraps `value` to an integer or boolean dtype; u64 in two's complement.
 ///
 ///   wrap(DType::i8, 200) == -56
 int64_t wrap(DType type, int64_t value);
 
-/// True if the dtype has the value. u64: only what is below 2^63.
+/// True if the dtype can represent the value. u64: only below 2^63.
 bool fits(DType type, int64_t value);
 
-/// A comparison, whose result is boolean whatever its arguments are.
+/// True for comparisons; their result is boolean.
 bool is_comparison(Op op);
 
-/// An operation of two arguments of dtype `type` as the machine does it; nothing for operations that
-/// integers do not have.
+/// Computes an operation on two arguments of dtype `type` as the machine does; nothing for
+/// operations that integers lack.
 ///
 ///   compute(Op::add, DType::i32, INT32_MAX, 1) == INT32_MIN
 std::optional<int64_t> compute(Op op, DType type, int64_t a, int64_t b);
 
-/// The same operation on mathematical integers: nothing for a division by zero, for shifts and mulhi, and for a
-/// result that `type` does not have. u64: nothing from 2^63 on.
+/// Computes the operation on mathematical integers: nothing for a division by zero, for shifts and mulhi, and
+/// for a result that `type` cannot represent. u64: nothing from 2^63 on.
 ///
 ///   compute_exactly(Op::add, DType::i32, INT32_MAX, 1) == std::nullopt
 std::optional<int64_t> compute_exactly(Op op, DType type, int64_t a, int64_t b);

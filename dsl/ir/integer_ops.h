@@ -1,6 +1,6 @@
 #pragma once
-// The integer operations on the types of C++, for loops over many elements. What they mean for one
-// element of a dtype stands in integer.h, which is made of them.
+// The integer operations on C++ types, for loops over many elements. integer.h defines the
+// semantics per dtype by these.
 
 #include <bit>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::ir::integer {
 
-/// Unsigned and at least 32 bits wide, so that no operation promotes to a signed type.
+/// Widens to an unsigned type of at least 32 bits, so that no operation promotes to a signed type.
 template <class T>
 using Wide = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
 template <class T>
@@ -19,7 +19,7 @@ Wide<T> wide(T value) {
 __extension__ using Int128 = __int128;
 __extension__ using UInt128 = unsigned __int128;
 
-// One element of dtype T each; the result is to be converted to T, comparisons to bool.
+// Each takes elements of dtype T. Convert the result to T, of comparisons to bool.
 // clang-format off
 struct Add { template <class T> auto operator()(T a, T b) const { return wide(a) + wide(b); } };
 struct Sub { template <class T> auto operator()(T a, T b) const { return wide(a) - wide(b); } };

@@ -1,4 +1,4 @@
-// Questions about owners: does one layout contain another, do two elements collide.
+// Containment of layouts and collisions of elements.
 
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,7 @@
 namespace tessera::layout {
 namespace {
 
-/// The thread offsets of all copies, sorted.
+/// The thread offsets of all replicas, sorted.
 std::vector<int64_t> copy_offsets(const Layout& layout) {
   std::vector<int64_t> offsets = {0};
   for (const Replica& replica : layout.replicas()) {
@@ -28,7 +28,7 @@ bool has(const std::vector<int64_t>& sorted, int64_t value) {
   return std::binary_search(sorted.begin(), sorted.end(), value);
 }
 
-/// The length of the runs along an axis that stay in one thread; 0 if the whole axis does.
+/// The length of the runs along an axis that stay in one thread; 0 if the whole axis stays.
 int64_t thread_run(const Layout& layout, int axis) {
   for (const Digit& digit : layout.digits()) {
     if (digit.axis == axis && digit.thread != 0) return digit.div;
@@ -36,8 +36,8 @@ int64_t thread_run(const Layout& layout, int axis) {
   return 0;
 }
 
-/// Walks up one axis in steps that divide its thread_run and keeps the axis' part of the thread
-/// number, without divisions.
+/// Walks along one axis in steps that divide its thread_run and updates the axis' part of the
+/// thread number, without divisions.
 class AxisWalk {
  public:
   AxisWalk(const Layout& layout, int axis, int64_t step) {
@@ -45,7 +45,7 @@ class AxisWalk {
       if (digit.axis != axis) continue;
       if (digits_.empty()) {
         if (digit.thread == 0) continue;
-        digits_.push_back({axis, 1, digit.div / step, 0, 0});  // all slots below
+        digits_.push_back({axis, 1, digit.div / step, 0, 0});  // all smaller digits are slots
       }
       digits_.push_back(digit);
     }
@@ -69,8 +69,8 @@ class AxisWalk {
   int64_t thread_ = 0;
 };
 
-/// How far `small` puts the elements along one axis from where `large` puts them: the distinct
-/// distances, sorted; nothing if one of them is no copy of `large`.
+/// The distinct distances, sorted, between the threads of `small` and `large` along one axis;
+/// nothing if an element of `small` has no replica in `large`.
 std::optional<std::vector<int64_t>> distances(const Layout& large, const Layout& small, int axis,
                                               const std::vector<int64_t>& copies) {
   std::vector<int64_t> result = {0};
@@ -92,8 +92,8 @@ std::optional<std::vector<int64_t>> distances(const Layout& large, const Layout&
   return result;
 }
 
-/// True if the strides, each larger than all that the smaller ones add up to, tell all values
-/// apart. Sufficient, and the usual case.
+/// True if every stride exceeds the sum of the smaller terms, so that all sums differ. Sufficient,
+/// and the usual case.
 bool nests(std::vector<Replica> terms) {
   std::sort(terms.begin(), terms.end(),
             [](const Replica& a, const Replica& b) { return a.thread < b.thread; });
@@ -125,10 +125,9 @@ bool contains(const Layout& large, const Layout& small) {
     reject("contains", "small", "has another shape", shape_text(large.shape()),
            shape_text(small.shape()));
   }
-  // Element e lives in a(e) + A in `large` and in b(e) + B in `small`, A and B the offsets of the
-  // copies, so the question is whether b(e) - a(e) + B lies in A for all e. The distance is a sum
-  // over the axes and may be 0 on each, so every partial sum has to lie in A as well: the sets
-  // never grow beyond A.
+  // Element e is in threads a(e) + A of `large` and b(e) + B of `small`, where A and B are the
+  // replica offsets. So b(e) - a(e) + B must be in A for all e. The distance is a sum over the axes
+  // and may be 0 on each, so every partial sum must be in A as well: the sets never grow beyond A.
   const std::vector<int64_t> copies = copy_offsets(large);
   std::vector<int64_t> reached = copy_offsets(small);
   for (const int64_t offset : reached) {

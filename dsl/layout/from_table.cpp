@@ -1,4 +1,4 @@
-// Recovers the digits of a layout that is given by enumeration.
+// Recovers the digits of a layout from an enumeration.
 
 #include <fmt/format.h>
 
@@ -8,9 +8,9 @@
 namespace tessera::layout {
 namespace {
 
-/// The digits of one axis, whose index moves `step` entries in the table. Each digit is as long as
-/// the places go on in equal steps; where they stop the next digit starts. False if a digit moves
-/// backwards or moves thread and slot at once.
+/// Recovers the digits of one axis, whose index moves `step` entries in the table. A digit extends
+/// while places advance in equal steps; then the next digit starts. False if a digit moves
+/// backwards, or moves thread and slot at once.
 bool recover_axis(const std::vector<Place>& places, int axis, int64_t extent, int64_t step,
                   std::vector<Digit>& digits) {
   auto at = [&](int64_t index) { return places[static_cast<size_t>(index * step)]; };
@@ -48,7 +48,7 @@ std::optional<Layout> from_table(const std::vector<int64_t>& shape,
     step *= shape[axis];
   }
   Layout layout(shape, std::move(digits));
-  // The digits explain steps along the axes; now the start and the rest of the table.
+  // The digits explain steps along the axes; the origin and the rest of the table are checked here.
   std::vector<int64_t> index(shape.size(), 0);
   for (const Place& place : places) {
     if (layout.place(index) != place) return std::nullopt;

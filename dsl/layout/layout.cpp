@@ -44,7 +44,7 @@ bool continues(const Digit& low, const Digit& high) {
          high.slot == low.slot * low.extent;
 }
 
-/// Sorted, chained, complete and merged.
+/// Sorts, chains, completes and merges digits.
 std::vector<Digit> normal_digits(const std::vector<int64_t>& shape, std::vector<Digit> digits) {
   std::erase_if(digits, [](const Digit& digit) { return digit.extent == 1; });
   std::sort(digits.begin(), digits.end(), [](const Digit& a, const Digit& b) {
@@ -79,7 +79,7 @@ std::vector<Digit> normal_digits(const std::vector<int64_t>& shape, std::vector<
   return result;
 }
 
-/// Sorted and merged, without copies in the same thread.
+/// Sorts and merges replicas, and drops those within one thread.
 std::vector<Replica> normal_replicas(std::vector<Replica> replicas) {
   for (const Replica& replica : replicas) {
     if (replica.extent < 1 || replica.thread < 0 || replica.extent > kMaxNumber ||
@@ -117,16 +117,17 @@ void check_reach(const char* number, const char* argument, const std::vector<Rep
   }
 }
 
-/// A number is the sum of value * stride over the terms; `digit` points at the digit, or nothing
-/// for a replica.
+/// A thread or slot number is the sum of value * stride over the terms. `digit` is null for a
+/// replica.
 struct Term {
   int64_t stride = 0;
   int64_t extent = 1;
   const Digit* digit = nullptr;
 };
 
-/// Writes the values that add up to `rest` into `index`. Terms by descending stride: when strides
-/// nest (the usual case) each term has one possible value and the search never turns back.
+/// Finds term values that add up to `rest` and writes them into `index`. Terms come by descending
+/// stride: with nested strides (the usual case) each term has one possible value and the search
+/// never backtracks.
 bool solve(const std::vector<Term>& terms, size_t first, int64_t rest,
            std::vector<int64_t>& index) {
   if (first == terms.size()) return rest == 0;

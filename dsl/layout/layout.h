@@ -14,9 +14,9 @@
 
 namespace tessera::layout {
 
-/// One digit of one logical axis: ((index[axis] / div) % extent), multiplied by `thread` into the
-/// thread number and by `slot` into the register slot. At most one of the two strides is non-zero;
-/// a digit with neither makes the layout collide, which find_collision reports.
+/// One digit of one logical axis: (index[axis] / div) % extent. It adds that value times `thread`
+/// to the thread number and times `slot` to the register slot. At most one of the two strides is
+/// non-zero. A digit with neither makes the layout collide; find_collision reports it.
 struct Digit {
   int axis = 0;
   int64_t div = 1;
@@ -39,13 +39,13 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-/// Digits of one axis chain: div 1, e0, e0*e1, ...; their product may exceed the axis extent
-/// (ragged: the surplus indices own registers that hold nothing). A chain that ends below the axis
+/// The digits of an axis form a chain: div 1, e0, e0*e1, ... Their product may exceed the axis
+/// extent (ragged: the surplus indices own unused registers). A chain that ends below the axis
 /// extent is completed by a digit without strides.
 ///
-/// Normal form: axes in order, per axis by ascending div, adjacent mergeable digits merged,
-/// extent-1 digits dropped; replicas by ascending stride, merged, without those that stay in the
-/// same thread. Equal maps have equal normal forms.
+/// Normal form: axes in order, digits of an axis by ascending div, adjacent digits merged where
+/// possible, extent-1 digits dropped; replicas by ascending stride, merged, none within one thread.
+/// Equal maps have equal normal forms.
 ///
 ///   // 64 x 128 over 256 threads: thread = (i % 8) * 32 + j / 4, slot = (i / 8) * 4 + j % 4
 ///   Layout({64, 128}, {{0, 1, 8, 32, 0}, {0, 8, 8, 0, 4}, {1, 1, 4, 0, 1}, {1, 4, 32, 1, 0}});
@@ -64,11 +64,11 @@ class TESSERA_API Layout {
   int64_t padded_extent(int axis) const;
   bool is_ragged() const;  // some padded extent exceeds the shape
 
-  /// Where copy `replica` of the element lives. `index` within the padded extents. The first entry
-  /// of replicas() varies fastest with `replica`.
+  /// The place of replica `replica` of the element. `index` is within the padded extents. The first
+  /// entry of replicas() varies fastest.
   Place place(const std::vector<int64_t>& index, int64_t replica = 0) const;
-  /// The element in (thread, slot), possibly a padding point outside `shape`; nothing if the thread
-  /// owns none.
+  /// The element in (thread, slot), possibly a padding point outside `shape`; nothing if the slot
+  /// is unused.
   std::optional<std::vector<int64_t>> element(int64_t thread, int64_t slot) const;
 
   friend bool operator==(const Layout&, const Layout&) = default;
@@ -90,8 +90,8 @@ class TESSERA_API Layout {
 ///                                          slot = (i / 32) * 12 + (j / 32) * 4 + j % 4
 ///   padded   1 x 229 over 128, vector 1    thread = j % 128, slot = j / 128
 ///
-/// Threads that the tile does not need hold copies: lanes divide `threads`, so every thread holds
-/// something (in ragged cases perhaps only padding).
+/// Surplus threads hold replicas: lanes divide `threads`, so every thread holds an element (in
+/// ragged cases perhaps only padding).
 TESSERA_API Layout split(const std::vector<int64_t>& shape, int64_t threads, int64_t vector);
 
 /// Every thread holds the whole tile, slot = row-major index.
@@ -102,18 +102,18 @@ TESSERA_API Layout replicated(const std::vector<int64_t>& shape, int64_t threads
 /// thread = (i % 8) * 32 + rep, slot = i / 8, 32 copies.
 TESSERA_API Layout reduce(const Layout& source, int axis);
 
-/// Same physical map for another shape with the same element order; nothing if a digit would
+/// The same physical map for another shape with the same element order; nothing if a digit would
 /// straddle the new axes. 4 x 1024 as 4 x 8 x 128: reshape(source, {4, 8, 128}).
 TESSERA_API std::optional<Layout> reshape(const Layout& source, const std::vector<int64_t>& shape);
 
-/// `times` as many copies: the new ones `num_threads()` apart.
+/// `times` as many replicas, `num_threads()` apart.
 TESSERA_API Layout replicate(const Layout& source, int64_t times);
 
 /// True if every thread that holds element e in `small` also holds it in `large` (shapes equal).
 /// Slots do not matter.
 TESSERA_API bool contains(const Layout& large, const Layout& small);
 
-/// A collision, if two elements (or two copies) share a thread and slot: the two index tuples.
+/// A collision: the index tuples of two elements (or replicas) that share a thread and slot.
 /// Padding points own their registers, so they count.
 struct Collision {
   std::vector<int64_t> first, second;
@@ -121,21 +121,21 @@ struct Collision {
 };
 TESSERA_API std::optional<Collision> find_collision(const Layout& layout);
 
-/// Recovers digits from a function given by enumeration; nothing if it is not a mixed-radix map.
-/// Padding cannot be seen in a table: the last digit of an axis gets the least extent that fits.
+/// Recovers the digits of a layout from a function; nothing if it is no mixed-radix map. A table
+/// does not show padding: the last digit of an axis gets the least extent that fits.
 ///
 ///   from_function({32, 32}, [](const auto& at) { return Place{at[0], at[1]}; });
 template <class Fn>  // Place(const std::vector<int64_t>&)
 std::optional<Layout> from_function(const std::vector<int64_t>& shape, const Fn& fn);
-/// The same for the places of all elements in row-major order.
+/// Does the same for the places of all elements in row-major order.
 TESSERA_API std::optional<Layout> from_table(const std::vector<int64_t>& shape,
                                              const std::vector<Place>& places);
 
 /// "thread = (i % 8) * 32 + j / 4, slot = (i / 8) * 4 + j % 4": axes named i, j, k, l, m, ...;
 /// ", 32 copies" and ", padded to 64 x 128" follow where they apply; `rep` numbers the copies.
 TESSERA_API std::string to_string(const Layout& layout);
-/// A grid of the thread numbers of the first copies (2-D; higher ranks as panels, lower ranks as
-/// one row), cut to `max_rows` x `max_cols`; all panels together have at most `max_rows` rows, but
+/// Draws the thread numbers of the first replicas as a grid (higher ranks as panels, lower ranks as
+/// one row), cut to `max_rows` x `max_cols`. All panels together have at most `max_rows` rows, but
 /// one panel is always drawn.
 TESSERA_API std::string draw(const Layout& layout, int max_rows = 32, int max_cols = 32);
 

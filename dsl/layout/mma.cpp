@@ -7,7 +7,7 @@
 namespace tessera::layout {
 namespace {
 
-/// How many parts of `unit` elements each of `owners` gets along one axis.
+/// The number of parts of `unit` elements that each of `owners` gets along one axis.
 int64_t parts(const char* op, const char* argument, int64_t extent, int64_t unit, int64_t owners) {
   if (owners < 1) reject(op, "grid", "has no warps", "from 1 up", fmt::format("{}", owners));
   if (extent < 1 || extent % (unit * owners) != 0) {

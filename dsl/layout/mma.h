@@ -1,5 +1,5 @@
 #pragma once
-// Fragment layouts of the operands of the tensor-core instructions, as the PTX ISA tables give them.
+// Fragment layouts of the tensor-core operands, from the tables of the PTX ISA.
 //
 // One warp multiplies 16 x K by K x 8 per instruction (mma.sync m16n8kK), K elements being 32 bytes:
 // 8 of tf32, 16 of bf16 and f16, 32 of e4m3, e5m2 and i8. A register holds E = 32 / element_bits

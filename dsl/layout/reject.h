@@ -1,5 +1,5 @@
 #pragma once
-// The errors of this folder: wrong arguments of layout functions.
+// Errors of layout functions for wrong arguments.
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@ namespace tessera::layout {
 [[noreturn]] void reject(const char* op, const char* argument, const std::string& what,
                          std::string expected, std::string got);
 
-/// Extents from 1 up, fewer than 2^31 elements in all; returns their product.
+/// Requires extents of at least 1 and fewer than 2^31 elements in all; returns their product.
 int64_t check_shape(const char* op, const std::vector<int64_t>& shape);
 
 /// "64 x 128"; "()" for rank 0.

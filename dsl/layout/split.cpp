@@ -1,4 +1,4 @@
-// Layouts from nothing but a shape: the default split and the full copy.
+// Layouts derived from a shape alone: the default split and the full replica.
 
 #include <fmt/format.h>
 
@@ -31,7 +31,7 @@ std::vector<int64_t> divisors(int64_t number) {
   return result;
 }
 
-/// How many lanes work along each axis, and what that costs.
+/// The lanes along each axis, and their cost.
 struct Split {
   std::vector<int64_t> lanes;
   int64_t passes = 1;   // units per thread
@@ -39,7 +39,7 @@ struct Split {
 };
 
 /// Tries every assignment of divisors to the axes below `axis`, most lanes first, so that the first
-/// of equal splits is the one to keep.
+/// of equal splits wins.
 void search(const std::vector<int64_t>& units, const std::vector<int64_t>& lane_counts, size_t axis,
             Split& current, Split& best) {
   if (current.passes > best.passes) return;
@@ -71,7 +71,7 @@ Layout split(const std::vector<int64_t>& shape, int64_t threads, int64_t vector)
     reject("plan", "vector", "does not divide the last axis",
            fmt::format("a divisor of {}", last_extent), fmt::format("{}", vector));
   }
-  std::vector<int64_t> units = shape;  // runs of `vector` elements count as one
+  std::vector<int64_t> units = shape;  // a run of `vector` elements counts as one unit
   if (!units.empty()) units.back() /= vector;
 
   Split current, best;

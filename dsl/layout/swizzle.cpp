@@ -28,7 +28,7 @@ Swizzle checked(const char* op, const Swizzle& swizzle) {
     reject(op, "columns", "is not a whole number of panels",
            fmt::format("a multiple of {}", swizzle.panel), fmt::format("{}", swizzle.columns));
   }
-  const int64_t group = swizzle.mask + 1;  // chunks that trade places
+  const int64_t group = swizzle.mask + 1;  // chunks that the xor permutes
   if (swizzle.panel % (group * swizzle.chunk) != 0) {
     reject(op, "columns", "is not a whole number of swizzle groups",
            fmt::format("a multiple of {} ({} chunks of 16 bytes)", group * swizzle.chunk, group),
@@ -75,7 +75,7 @@ Swizzle swizzle_mode(int64_t rows, int64_t columns, int64_t element_bits, Swizzl
   check_shape("swizzle_mode", {rows, columns});
   const int64_t chunk = chunk_elements("swizzle_mode", element_bits);
   const int64_t panel = static_cast<int64_t>(mode) * 8 / element_bits;
-  // Eight rows are 8, 4 or 2 lines of 128 bytes: rows of one line share their exclusive-or.
+  // Eight rows are 8, 4 or 2 lines of 128 bytes: the rows of one line have the same xor.
   const int shift = mode == SwizzleMode::bytes_128 ? 0 : mode == SwizzleMode::bytes_64 ? 1 : 2;
   return checked("swizzle_mode", {rows, columns, chunk, panel, panel, shift, panel / chunk - 1, 0});
 }

@@ -1,4 +1,4 @@
-// Layouts for people: one line of arithmetic, or a grid of thread numbers.
+// Text of layouts: one line of arithmetic, or a grid of thread numbers.
 
 #include <fmt/format.h>
 
@@ -22,8 +22,8 @@ struct Summand {
   std::string text;
 };
 
-/// name / div % extent * stride with as few signs as it takes; `whole` is one past the largest
-/// value of name.
+/// name / div % extent * stride without needless operators; `whole` is one past the largest value
+/// of name.
 Summand summand(const std::string& name, int64_t div, int64_t extent, int64_t stride,
                 int64_t whole) {
   const bool divided = div != 1;
@@ -49,7 +49,7 @@ std::string sum(std::vector<Summand> summands) {
   return text;
 }
 
-/// One panel of a drawing: the last two axes, the others fixed in `index`.
+/// Draws one panel: the last two axes, with the others fixed in `index`.
 void draw_panel(const Layout& layout, std::vector<int64_t> index, int64_t rows, int64_t columns,
                 std::string& out) {
   const size_t rank = layout.shape().size();

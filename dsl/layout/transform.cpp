@@ -1,4 +1,4 @@
-// Layouts from layouts: reduce, reshape, replicate.
+// Derives layouts from layouts: reduce, reshape, replicate.
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 namespace tessera::layout {
 namespace {
 
-/// New slot strides without gaps, in the order of the old ones.
+/// Removes gaps between slot strides, keeping their order.
 void close_up_slots(std::vector<Digit>& digits) {
   std::vector<Digit*> by_stride;
   for (Digit& digit : digits) {
@@ -26,8 +26,8 @@ void close_up_slots(std::vector<Digit>& digits) {
   }
 }
 
-/// The digits of some adjacent axes read as digits of their flat row-major index, lowest first.
-/// Nothing if an axis is padded below another one that has digits: then the flat index has gaps.
+/// Reads the digits of adjacent axes as digits of their flat row-major index, lowest first. Nothing
+/// if an inner axis is padded below an axis with digits: the flat index then has gaps.
 std::optional<std::vector<Digit>> flatten(const Layout& source, size_t first, size_t last) {
   std::vector<Digit> chain;
   bool padded = false;
@@ -44,7 +44,8 @@ std::optional<std::vector<Digit>> flatten(const Layout& source, size_t first, si
 }
 
 /// Moves the lowest digits of `chain`, up to `extent` values of the flat index, to `axis` of
-/// `result`; false if a digit straddles that bound. The outermost axis takes all, padding included.
+/// `result`. False if a digit straddles that bound. The outermost axis takes all digits, padding
+/// included.
 bool take(std::vector<Digit>& chain, int64_t extent, int axis, bool all,
           std::vector<Digit>& result) {
   int64_t div = 1;
@@ -67,7 +68,7 @@ bool take(std::vector<Digit>& chain, int64_t extent, int axis, bool all,
   return true;
 }
 
-/// The axes [first, last) of the new shape share their elements with the digits of `chain`.
+/// Distributes the digits of `chain` over the axes [first, last) of the new shape.
 bool cut(std::vector<Digit> chain, const std::vector<int64_t>& shape, size_t first, size_t last,
          std::vector<Digit>& result) {
   size_t outermost = first;
@@ -111,10 +112,10 @@ std::optional<Layout> reshape(const Layout& source, const std::vector<int64_t>& 
            fmt::format("{} elements as in {}", total, shape_text(old)), shape_text(shape));
   }
   std::vector<Digit> digits;
-  size_t from = 0;  // axes of the old and of the new shape that are done
+  size_t from = 0;  // axes of the old and the new shape that are done
   size_t to = 0;
   while (from < old.size() || to < shape.size()) {
-    // The next few axes on both sides with equal products.
+    // The next axes of both shapes with equal products.
     const size_t from_first = from;
     const size_t to_first = to;
     int64_t from_count = from < old.size() ? old[from++] : 1;

@@ -7,14 +7,14 @@ namespace {
 
 using dsl::Value;
 
-/// Over the warp, in every lane.
+/// Sums over the warp; every lane gets the totals.
 std::vector<Value> warp_totals(dsl::Builder& k, const std::vector<dsl::Ref>& partial) {
   std::vector<Value> totals;
   for (const dsl::Ref& value : partial) totals.push_back(k.let("warp_total", k.warp_sum(value)));
   return totals;
 }
 
-/// values[index], the last one for a larger index.
+/// values[index]; the last value for a larger index.
 Value pick(const std::vector<Value>& values, const Value& index) {
   Value picked = values.back();
   for (size_t i = values.size() - 1; i-- > 0;) {

@@ -1,4 +1,4 @@
-// engram_gate_bwd: the op; its kernels and their descriptions are in gate_bwd_kernel.cpp and
+// engram_gate_bwd: the op. Its kernels and their descriptions are in gate_bwd_kernel.cpp and
 // gate_bwd_parts.cpp.
 
 #include <initializer_list>
@@ -14,7 +14,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// Columns that one access to all of these tensors may have.
+/// The most columns that one access to any of these tensors may have.
 uint8_t vector_of(const Call& c, std::initializer_list<const char*> names) {
   int64_t vector = 8;
   for (const char* name : names) {
@@ -33,7 +33,7 @@ engram::GateBwdSpec spec_of(const Call& c) {
   return s;
 }
 
-/// Says nothing of outputs: the workspace is allocated with them.
+/// True if one kernel does it. Must not depend on outputs: the workspace is allocated with them.
 bool is_one_kernel(const Call& c) {
   return spec_of(c).vector == 8 &&
          engram::fits_one_block(c["D"], jit::shared_memory_limit(c.device()));

@@ -1,4 +1,4 @@
-// engram_gate_fwd: the op; its kernel and the description of that are in gate_kernel.cpp.
+// engram_gate_fwd: the op. Its kernel and the description are in gate_kernel.cpp.
 
 #include <algorithm>
 #include <numeric>
@@ -27,12 +27,12 @@ engram::GateSpec spec_of(const Call& c) {
 
 void launches(const Call& c, Launches& go) {
   const engram::GateSpec spec = spec_of(c);
-  const auto rows = [&](const char* name) {  // of all tokens and streams
+  const auto rows = [&](const char* name) {  // rows of all tokens and streams
     const TensorView& view = c.given(name);
     return More::Tensor{name,
                         {view.data, view.dtype, {c["T"] * spec.streams, spec.hidden}, c.device()}};
   };
-  // Enough blocks for every SM first, then fewer reads of the weights.
+  // First enough blocks for every SM, then fewer reads of the weights.
   const int64_t tokens_per_block = std::clamp<int64_t>(c["T"] * spec.streams / 2048, 1, 8);
   go.add(engram::build_gate, spec,
          {.tensors = {rows("hidden_states"), rows("out")},

@@ -1,8 +1,8 @@
 // engram_hash: rows of hashed embedding tables.
 //
-// Method   one thread per entry, so that each has one 64-bit division and neighbours store
-//          neighbouring entries; hashing again what the tables of an order share costs N products.
-//          Few bytes: the bound is the latency of two loads, one division and one store.
+// Method   one thread per entry: one 64-bit division each, and neighbours store neighbouring
+//          entries. Tables of one order repeat the same hash, which costs N products. Few bytes:
+//          the bound is the latency of two loads, one division and one store.
 // Maths    h ^= id * multiplier (mod 2^64); floor modulus; sum mod 2^32
 // Tuned    H200: 256 threads per block.
 

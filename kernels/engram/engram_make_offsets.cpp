@@ -1,6 +1,6 @@
 // engram_make_offsets: the first row of each hashed embedding table, for engram_hash.
 //
-// Method   one block per layer scans the sizes in runs of 256 and carries the sum from run to run; a
+// Method   one block per layer scans the sizes in runs of 256 and carries the sum to the next run; a
 //          model has 16 tables per layer. Few bytes: the bound is the latency of a load, a scan and
 //          a store.
 // Maths    exclusive prefix sum mod 2^32
@@ -28,7 +28,7 @@ ir::Kernel build(const Spec&) {
   auto at = k.launch({layers}, {.threads = kThreads});
 
   auto sums = k.shared(DType::u32, {kThreads}, "sums");
-  auto before = k.var(DType::u32, 0, "before");  // of the runs before this one
+  auto before = k.var(DType::u32, 0, "before");  // sum of the earlier runs
   k.serial(0, ceil_div(tables, kThreads), [&](Value run) {
     auto table = k.let("table", run * kThreads + k.thread());
     auto size = k.let("size", u32(sizes(at.x, table)));  // 0 past the last table

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of engram_gate_bwd: one that does all of it where a row fits a block, two for any row.
-// Both forms give the same bits.
+// The kernels of engram_gate_bwd: one kernel where a row fits a block, two kernels for any row. Both
+// give the same bits.
 
 #include "dsl/ir/tile.h"
 
@@ -16,8 +16,8 @@ struct GateBwdSpec {
   uint8_t sum_vector;          // sums of grad_w_partial per access, at most 4
 };
 
-/// True if build_gate_bwd takes such rows with that much shared memory per block. It spills registers
-/// where an access to an input is narrower than 8 columns.
+/// True if build_gate_bwd takes such rows with `shared_bytes` of shared memory per block. It spills
+/// registers if an access to an input is narrower than 8 columns.
 bool fits_one_block(int64_t hidden, int64_t shared_bytes);
 
 /// Tensors: those of the op; grad_out, hidden_states, grad_hidden_states and grad_k as rows of all
@@ -31,7 +31,7 @@ ir::Kernel build_gate_scores(const GateBwdSpec& s);
 /// grad_k (rows), grad_w_partial. Scalar: tokens_per_partial.
 ir::Kernel build_gate_rows(const GateBwdSpec& s);
 
-/// Calls without tokens: grad_w_partial alone, all +0.
+/// Builds the kernel of calls without tokens: grad_w_partial alone, all +0.
 ir::Kernel build_no_tokens(const GateBwdSpec& s);
 
 }  // namespace tessera::kernels::engram

@@ -1,13 +1,14 @@
-// engram_gate_bwd for rows of any length: two kernels, between them the gradients of the scores.
+// engram_gate_bwd for rows of any length: two kernels, which pass the gradients of the scores
+// through memory.
 //
 // Shapes   as build_gate_bwd; score_gradients [3, tokens x 4]: delta, then what the norms of x and k
 //          subtract
 // Dtypes   score_gradients f32
-// Method   build_gate_scores takes a block per token, which walks along the row: grad_out and v once,
-//          grad_v, sums over the block. build_gate_rows takes a block per partial and 2048 columns of
-//          the four rows: each thread keeps the weights and sums of 8 columns in registers and walks
-//          over the tokens. grad_out is read twice, all else is moved once, so the bound is bytes /
-//          copy bandwidth with 52 bytes per column instead of 44.
+// Method   build_gate_scores takes a block per token, which loops along the row: it reads grad_out
+//          and v once, writes grad_v and sums over the block. build_gate_rows takes a block per
+//          partial and 2048 columns of the four rows: each thread keeps the weights and sums of 8
+//          columns in registers and loops over the tokens. grad_out is read twice, all else moves
+//          once, so the bound is bytes / copy bandwidth with 52 bytes per column instead of 44.
 // Maths    as build_gate_bwd, in the same order
 // Tuned    H100: 8001 tokens of 4 x 8192 take 1191 us, 81 % of copy.
 
@@ -77,7 +78,7 @@ ir::Kernel build_gate_scores(const GateBwdSpec& s) {
 
 ir::Kernel build_gate_rows(const GateBwdSpec& s) {
   using namespace dsl;
-  const int64_t runs = s.hidden / kRun;  // of one stream; a warp never has two streams
+  const int64_t runs = s.hidden / kRun;  // runs of one stream; a warp never spans two streams
   Builder k("engram_gate_bwd_rows");
   const Columns columns(k, s.hidden, {kRowThreads, 1, false});
   const GateBwdTensors tensors(k, s);

@@ -1,5 +1,6 @@
 #pragma once
-// The tensors and the arithmetic of engram_gate_bwd, shared by its kernels: same sequences, same bits.
+// Tensors and arithmetic that the kernels of engram_gate_bwd share: same order of operations, same
+// bits.
 
 #include <cmath>
 #include <string>
@@ -11,8 +12,8 @@
 
 namespace tessera::kernels::engram {
 
-/// Declares the tensors of the op as its kernels see them. Rows of grad_out, hidden_states and the
-/// two gradients count tokens and streams together, see build_gate.
+/// Declares the tensors of the op. Rows of grad_out, hidden_states and the two gradients count
+/// tokens and streams together, see build_gate.
 class GateBwdTensors {
  public:
   GateBwdTensors(dsl::Builder& k, const GateBwdSpec& s)
@@ -21,7 +22,7 @@ class GateBwdTensors {
   const dsl::Value& tokens() const { return tokens_; }
   const dsl::Value& rows() const { return rows_; }
 
-  /// The number of the row of a token, with which the loads and stores that follow need no guard.
+  /// The row index of a token; loads and stores with it need no guard.
   dsl::Value row(const dsl::Value& token, const dsl::Arg& stream) const {
     auto row = k_.let("row", token * kStreams + stream);
     k_.assume(row >= 0 && row < rows_);
@@ -56,7 +57,7 @@ class GateBwdTensors {
     return k_.output("grad_w_partial", DType::f32, {partials, kStreams, s_.hidden},
                      {.align = s_.sum_vector * 4});
   }
-  /// What the forward pass has saved: dot, gate_score, rstd_x, rstd_k.
+  /// The values saved by the forward pass: dot, gate_score, rstd_x, rstd_k.
   std::vector<dsl::Ref> saved() const {
     std::vector<dsl::Ref> tensors;
     for (const char* name : {"dot", "gate_score", "rstd_x", "rstd_k"}) {
@@ -71,14 +72,14 @@ class GateBwdTensors {
   dsl::Value tokens_, rows_;
 };
 
-/// Of one token and stream: delta is the gradient of dot with both norms held fixed, x and k are what
-/// the norms subtract per unit of the row.
+/// Score gradient of one token and stream. delta is the gradient of dot with both norms held fixed; x
+/// and k are what the norms subtract per unit of the row.
 struct ScoreGradient {
   dsl::Value delta, x, k;
 };
 
 /// `gate_gradient` = sum of grad_out * v over the row. The gradient is 0 where the clamp held the
-/// score, which dot = 0 always is; NaN is no such score.
+/// score, which includes dot = 0; a NaN score is not clamped.
 inline ScoreGradient score_gradient(const dsl::Value& gate_gradient,
                                     const std::vector<dsl::Value>& saved, const dsl::Value& clamp,
                                     int64_t hidden) {
@@ -92,7 +93,8 @@ inline ScoreGradient score_gradient(const dsl::Value& gate_gradient,
           dot * rstd_k * rstd_k / d};
 }
 
-/// f32 of a run of columns: gradients of x and k, weights, sums of the weights' gradients.
+/// f32 values of a run of columns: gradients of x and k, weights, and sums of the weights'
+/// gradients.
 struct RunGradient {
   dsl::Ref x, key, weight, weight_sum;
   explicit RunGradient(dsl::Builder& k)
@@ -101,7 +103,7 @@ struct RunGradient {
         weight(k.local(DType::f32, {kRun}, "w")),
         weight_sum(k.local(DType::f32, {kRun}, "sum")) {}
 };
-/// Gradients of x and k from the run's rows, added to those of the weights.
+/// Computes the gradients of x and k of a run and adds its part to the weights' gradients.
 inline void add_row_run(dsl::Builder& k, const ScoreGradient& score, const dsl::Ref& grad_out,
                         const dsl::Ref& row, const dsl::Ref& key, const RunGradient& run) {
   using namespace dsl;
@@ -113,8 +115,8 @@ inline void add_row_run(dsl::Builder& k, const ScoreGradient& score, const dsl::
   });
 }
 
-/// Adds a run of columns to the sums of grad_out * v of each stream; grad_values becomes the run of
-/// grad_v in f32.
+/// Adds a run of columns to the sums of grad_out * v of each stream. grad_values receives the run
+/// of grad_v in f32.
 inline void add_value_run(dsl::Builder& k, const std::vector<dsl::Ref>& grad_out,
                           const dsl::Ref& values, const std::vector<dsl::Value>& gates,
                           const std::vector<dsl::Ref>& sums, const dsl::Ref& grad_values) {

@@ -4,10 +4,9 @@
 //          hidden], weight_fused [streams, hidden], dot, gate_score, rstd_x and rstd_k [tokens,
 //          streams]
 // Dtypes   rows bf16, weights and scores f32
-// Method   one block per stream and run of tokens: it keeps the weights of its columns in registers,
-//          loads x, k and v of a token at once, sums over the block, and adds. x, k and out are
-//          moved once and v comes from L2 for all streams but one, so the bound is bytes / copy
-//          bandwidth.
+// Method   one block per stream and run of tokens. It keeps the weights of its columns in registers,
+//          loads x, k and v of a token at once, sums over the block, and adds. x, k and out move
+//          once; v comes from L2 for all streams but one. The bound is bytes / copy bandwidth.
 // Maths    each sum: fma over the thread's columns in ascending order, then over the warp by xor 16,
 //          8, 4, 2, 1, then over warps in ascending order; the score as in engram_gate_fwd.h
 // Tuned    H200: see pick_gate_tile; up to 8 tokens per block read the weights once.
@@ -24,8 +23,8 @@
 namespace tessera::kernels::engram {
 namespace {
 
-/// Two blocks of more than 128 threads fit with all the registers that a token takes. Unless told
-/// so, ptxas saves some and reads v behind the sums, which then waits for the memory twice.
+/// Launch bound: two blocks of more than 128 threads fit with all the registers of a token. Without
+/// the bound ptxas saves registers and loads v after the sums, which then waits for memory twice.
 int blocks_per_sm(int64_t threads) {
   return threads > 128 && threads <= 256 ? 2 : 0;
 }
@@ -40,8 +39,8 @@ ir::Kernel build_gate(const GateSpec& s) {
   const Columns columns(k, s.hidden, pick_gate_tile(s.hidden));
   const GateTile& tile = columns.tile();
   const int64_t align = s.vector * 2;
-  // NOTE: rows of x and out count tokens and streams together. An address with a term for each is one
-  // that NVRTC 13.0 cannot keep together: it splits the 16-byte stores into four.
+  // NOTE: rows of x and out count tokens and streams together. With a term for each in the address,
+  // NVRTC 13.0 splits the 16-byte stores into four.
   auto tokens = k.dim("tokens"), rows = k.dim("rows");
   const DimOptions apart{.multiple_of = s.vector};
   auto k_token = k.stride("k_token_stride", apart), k_stream = k.stride("k_stream_stride", apart);

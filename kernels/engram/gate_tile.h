@@ -1,6 +1,6 @@
 #pragma once
-// How the columns of a row are spread over the threads of a block, as a function of their number
-// alone: sums over a row depend on it.
+// The assignment of a row's columns to the threads of a block. It depends only on the number of
+// columns, because the sums over a row depend on it.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,15 +11,16 @@ namespace tessera::kernels::engram {
 
 inline constexpr int64_t kRun = 8;  // columns: one vector of bf16
 
-/// Thread t holds the runs of kRun columns with the numbers t, t + threads, ...; `runs` of them.
+/// Thread t holds `runs` runs of kRun columns: runs t, t + threads, ...
 struct GateTile {
   int64_t threads, runs;
   bool ragged;  // the last run of some threads lies beyond the row
 };
 
-/// Four runs per thread where that divides the row (7168 = 4 x 224 x 8, 4096 = 4 x 128 x 8): 16-byte
-/// loads of three rows are 192 bytes in flight per thread, and the weights of a run fit registers.
-/// Then 5, 3, 2 or 1; else the last run is ragged. Rows beyond 32768 columns take 1024 threads.
+/// Four runs per thread if that divides the row (7168 = 4 x 224 x 8, 4096 = 4 x 128 x 8): 16-byte
+/// loads of three rows are 192 bytes in flight per thread, and the weights of a run fit in
+/// registers. Else 5, 3, 2 or 1 runs; else the last run is ragged. Rows beyond 32768 columns take
+/// 1024 threads.
 inline GateTile pick_gate_tile(int64_t hidden) {
   const int64_t warps_of_runs = hidden / kRun / 32;
   for (const int64_t runs : {4, 5, 3, 2, 1}) {
@@ -32,7 +33,7 @@ inline GateTile pick_gate_tile(int64_t hidden) {
 }
 
 /// As few runs as 512 threads allow: one up to 4096 columns, two up to 8192. A thread of the
-/// backward pass holds a run of twelve rows.
+/// backward pass holds twelve rows of a run.
 inline GateTile pick_gate_bwd_tile(int64_t hidden) {
   const int64_t warps_of_runs = hidden / kRun / 32;
   const int64_t runs = std::max<int64_t>((warps_of_runs + 15) / 16, 1);
@@ -40,7 +41,7 @@ inline GateTile pick_gate_bwd_tile(int64_t hidden) {
   return {warps * 32, runs, warps * runs != warps_of_runs};
 }
 
-/// The part of a row that a thread holds: runs of 8 columns.
+/// The part of a row in one thread: runs of 8 columns.
 class Columns {
  public:
   Columns(dsl::Builder& k, int64_t hidden, GateTile tile) : k_(k), hidden_(hidden), tile_(tile) {}
@@ -63,7 +64,7 @@ class Columns {
       k_.vectorized(width, [&](dsl::Value i) { body(piece * width + i); });
     });
   }
-  /// Loads the columns of `row` from `col` on.
+  /// Loads the columns from `col` on of `row`.
   void load_run(int64_t width, const dsl::Ref& row, const dsl::Value& col,
                 const dsl::Ref& run) const {
     in_run(width, [&](const dsl::Value& i) { run(i) = row(col + i); });
@@ -83,7 +84,7 @@ class Columns {
       });
     });
   }
-  /// The thread's part of the row that `at` gives by column; zeros beyond the row.
+  /// Loads the thread's part of the row `at`; zeros beyond the row.
   template <class Fn>
   dsl::Ref load(const char* name, DType dtype, int64_t width, const Fn& at) const {
     auto part = k_.local(dtype, {tile_.runs, kRun}, name);

@@ -6,7 +6,7 @@ using namespace dsl;
 
 namespace {
 
-/// Read by one thread, once: L1 gains nothing from it. 1.6 % faster at 7168 columns.
+/// Each row is read by one thread once, so it takes no line of L1: 1.6 % faster at 7168 columns.
 Ref once(const Ref& row) {
   return row.cached(CacheHint::no_allocate);
 }

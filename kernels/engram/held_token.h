@@ -1,6 +1,6 @@
 #pragma once
-// The rows of a token in the registers of a thread, for the kernel that walks over the tokens of a
-// partial. Each part is loaded again as soon as it is used, so that loads run ahead.
+// The rows of a token in the registers of a thread, for the kernel that loops over the tokens of a
+// partial. Each part is reloaded right after its use, so that loads stay in flight.
 
 #include <vector>
 
@@ -16,26 +16,26 @@ struct TokenInputs {
 };
 
 /// The thread's columns of grad_out and v, and of x and k for the next steps. A step is a run of one
-/// stream: x and k of all steps do not fit the registers where a thread has two runs.
+/// stream: if a thread has two runs, x and k of all steps do not fit in registers.
 class HeldToken {
  public:
   HeldToken(dsl::Builder& k, const GateBwdSpec& s, const Columns& columns,
             const GateBwdTensors& tensors, const TokenInputs& inputs);
 
   int64_t steps() const { return columns_.tile().runs * kStreams; }
-  int64_t ahead() const { return ahead_; }  // steps whose x and k are held
+  int64_t ahead() const { return ahead_; }  // number of steps whose x and k are in registers
 
-  /// All that is held of the first token.
+  /// Loads all parts of the first token.
   void load(const dsl::Value& token) const;
   void load_step(const dsl::Value& token, int64_t step) const;
   void load_grads(const dsl::Value& token, int64_t run) const;
-  /// v and the saved scores.
+  /// Loads v and the saved scores.
   void load_values(const dsl::Value& token) const;
 
   dsl::Ref grad_out(const dsl::Arg& run, const dsl::Arg& stream) const { return g_(run, stream); }
   dsl::Ref x(int64_t step) const { return x_(step % ahead_); }
   dsl::Ref key(int64_t step) const { return key_(step % ahead_); }
-  /// grad_out of all streams.
+  /// The gradients of all streams in a run.
   std::vector<dsl::Ref> grads_out(const dsl::Value& run) const;
   dsl::Ref values(const dsl::Value& run) const { return v_(run); }
   /// The saved values of stream lane % 4.

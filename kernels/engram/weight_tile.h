@@ -7,8 +7,8 @@
 
 namespace tessera::kernels::engram {
 
-/// Weights or their sums: a run of every stream per thread, as 16-byte pieces of neighbouring threads
-/// side by side.
+/// Weights or their sums: one run of every stream per thread. The 16-byte pieces of neighbouring
+/// threads are adjacent, free of bank conflicts.
 class WeightTile {
  public:
   WeightTile(dsl::Builder& k, const GateTile& tile, const char* name)

@@ -23,8 +23,8 @@ struct Slot {
   std::optional<RepeatableCall> call;
 };
 
-// Calls whose hashes begin alike share a set, where the oldest makes room: the hashes of a set are
-// one line of the cache, and many calls of a model rarely push each other out.
+// A set-associative table: calls whose hashes begin alike share a set, and the oldest is evicted.
+// The hashes of a set fill one cache line, and the calls of a model rarely evict each other.
 class RememberedCalls {
  public:
   Slot* find(uint64_t hash) {
@@ -55,8 +55,8 @@ class RememberedCalls {
   std::vector<Slot> slots_ = std::vector<Slot>(kSets * kWays);
 };
 
-// Of this thread: nothing is shared, so nothing is locked. Destructors of other objects may still make
-// calls after this thread's end has freed its memory: they get fresh memory, which is not freed.
+// Thread-local, so there are no locks. Destructors of other objects may still make calls after the
+// thread's end has freed this memory: they get fresh memory, which is not freed.
 RememberedCalls& remembered() {
   thread_local RememberedCalls* of_thread = nullptr;
   struct Owner {
@@ -72,7 +72,8 @@ RememberedCalls& remembered() {
 
 }  // namespace
 
-// Products of pairs, added: no step waits for the one before. The high bits depend on all others.
+// Sums products of pairs, so that no step waits for the previous one. The high bits depend on all
+// other bits.
 uint64_t CallMemo::hash() const {
   uint64_t sum = 0;
   uint64_t key = 0x9E3779B97F4A7C15u;
@@ -122,7 +123,7 @@ void CallMemo::add_tensor(const TensorView& view) {
     is_usable_ = false;
     return;
   }
-  // The call in full says what is wrong.
+  // The full call reports the problem.
   if (static_cast<unsigned>(view.shape.rank) > unsigned{kMaxRank} ||
       static_cast<unsigned>(view.strides.rank) > unsigned{kMaxRank}) {
     is_usable_ = false;
@@ -135,7 +136,7 @@ void CallMemo::add_tensor(const TensorView& view) {
             static_cast<uint64_t>(view.rank()) << 24 |
             static_cast<uint64_t>(view.strides.rank) << 32 | alignment_of(view.data) << 40 |
             static_cast<uint64_t>(view.read_only) << 63;
-  // All of the array each time, of which the next words leave what counts: no loop, no branch.
+  // Copies the whole array; the next write overwrites the unused tail. Branch-free on purpose.
   for (const Dims* dims : {&view.shape, &view.strides}) {
     std::memcpy(word, dims->values.data(), sizeof(dims->values));
     word += dims->rank;

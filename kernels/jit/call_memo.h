@@ -1,8 +1,8 @@
 #pragma once
-// What makes a checked call cheap the second time. A call whose tensors have the dtypes, shapes,
-// strides, devices and alignments of an earlier one, with the same options, passes the same checks
-// and launches the same kernels: it is found by these words and launched on its own addresses,
-// without names, maps, allocation or locks. Overlapping memory is looked for every time.
+// Makes repeated calls cheap. A call with the dtypes, shapes, strides, devices, alignments and
+// options of an earlier call passes the same checks and launches the same kernels. The memo finds
+// it by these words and launches on the new addresses, without names, maps, allocation or locks.
+// Overlap of memory is checked every time.
 
 #include <array>
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace tessera::kernels::jit {
 using OptionValue =
     std::variant<std::monostate, int64_t, double, bool, std::string_view, std::span<const int64_t>>;
 
-/// One call in words. Remembered per thread, the last 512 or so.
+/// The key of one call. Each thread remembers about 512 calls.
 class TESSERA_API CallMemo {
  public:
   explicit CallMemo(std::string_view op) { add_text(op); }
@@ -33,10 +33,10 @@ class TESSERA_API CallMemo {
   /// `view` must outlive the memo.
   void add_tensor(const TensorView& view);
 
-  /// Launches what such a call launched before. False if there was none, memory overlaps or the
-  /// call is not on a GPU: then it has to be made in full.
+  /// Launches what an equal call launched before. Returns false if there was none, memory overlaps
+  /// or the call is not on a GPU: then make the call in full.
   bool launch_again(Stream stream) const;
-  /// Makes the call in full and remembers what it launched.
+  /// Makes the call in full and remembers its launches.
   void learn(const std::function<void()>& call) const;
 
  private:

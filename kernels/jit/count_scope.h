@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of CPU calls did, for tools: exact counts of the executor.
+// Exact counts by the executor of what the kernels of CPU calls did, for tools.
 
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@ namespace tessera::kernels::jit {
 struct KernelCounts {
   std::string kernel;
   codegen::cpu::Counts counts;
-  std::vector<codegen::cpu::AccessCounts> accesses;  // in the order of the program
+  std::vector<codegen::cpu::AccessCounts> accesses;  // in program order
 };
 
 /// While it lives, CPU calls made by this thread are counted: one entry per kernel run, in order.

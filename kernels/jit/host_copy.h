@@ -1,5 +1,5 @@
 #pragma once
-// Tensors brought to the host, for calls whose result decides what the caller allocates.
+// Copies tensors to the host, for calls whose results determine what the caller allocates.
 
 #include <algorithm>
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace tessera::kernels::jit {
 
-/// The elements of a contiguous tensor, once the work before in `stream` is done; none in a call that
-/// is only prepared or named.
+/// Returns the elements of a contiguous tensor after the earlier work in `stream`; none in a call
+/// that is only prepared or named.
 template <class Element>
 std::vector<Element> to_host(const TensorView& tensor, Stream stream);
 
-/// The same as bytes.
+/// Returns the same as bytes.
 std::vector<std::byte> bytes_to_host(const TensorView& tensor, Stream stream);
 
 template <class Element>

@@ -59,7 +59,7 @@ int64_t HostExpr::evaluate(std::span<const int64_t> slots, const std::string& op
     return code_[0].op == Op::constant ? value : slots[static_cast<size_t>(value)];
   }
   std::array<int64_t, kMaxStack> stack{};
-  size_t top = 0;  // one past the last value
+  size_t top = 0;  // one past the top of the stack
   for (const Instruction& instruction : code_) {
     switch (instruction.op) {
       case Op::constant:

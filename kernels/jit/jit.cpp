@@ -35,13 +35,12 @@ KernelSource source_of(std::string_view op, const codegen::Program& program) {
   return source;
 }
 
-// More Specs of one op than this are rarely meant: "one kernel per number of tokens" is the usual
-// cause.
+// More Specs of one op are rarely intended; usually a Spec contains the number of tokens.
 constexpr int kManySpecs = 64;
 
 struct Known {
   OpTable<Prepared> table;
-  std::mutex mutex;                      // of num_specs
+  std::mutex mutex;                      // guards num_specs
   std::map<std::string, int> num_specs;  // per op
 };
 
@@ -59,11 +58,12 @@ void after_fork() {
 Known& known() {
   static auto* made = [] {
     pthread_atfork(before_fork, after_fork, after_fork);
-    return new Known;  // lives as long as the process: kernels stay loaded
+    return new Known;  // never destroyed: kernels stay loaded
   }();
   return *made;
 }
-// Before there are threads: a child of fork would wait for ever for a thread that was making it.
+// Made before any thread starts: otherwise a child of fork could wait forever for a thread that was
+// making it.
 [[maybe_unused]] const Known& made_at_the_start = known();
 
 thread_local std::optional<bool> trap_scope;  // of the innermost TrapScope
@@ -116,7 +116,8 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
 
 void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
                 Stream stream) {
-  // The driver reads as many bytes as the parameter has: the low ones, on a little-endian host.
+  // The driver reads as many bytes as the parameter has: the low ones, since the host is
+  // little-endian.
   std::array<void*, kMaxArguments> data;
   std::array<void*, kMaxArguments> arguments;
   const size_t num_tensors = tensors.size();
@@ -164,7 +165,7 @@ void count_spec(const std::string& op) {
                                  op, kManySpecs));
 }
 
-// The binary came by its key, from this process or from disk: its parameters must be those of the
+// The key found the binary, in this process or on disk, so its parameters must be those of the
 // plan.
 void check_parameters(const Plan& plan, const Prepared& prepared) {
   const runtime::Image& image = *prepared.on_device->image;
@@ -178,12 +179,12 @@ void check_parameters(const Plan& plan, const Prepared& prepared) {
   }
 }
 
-/// What identifies a kernel.
+/// Identifies a kernel.
 struct Identity {
   std::string_view op;
-  const std::string& spec;  // in the table of this process
+  const std::string& spec;  // key of this process's table
   Author author = Author::caller;
-  std::string_view stamp = {};  // of a caller's builder; empty: the text says it all
+  std::string_view stamp = {};  // of a caller's builder; empty: the text identifies the kernel
 };
 
 std::string digest_of(const std::string& text) {
@@ -196,7 +197,7 @@ runtime::KernelRequest request_for(const Identity& identity, const ir::Kernel& k
   if (identity.author == Author::tessera) {
     request.spec = kernel.name + '\0' + identity.spec;
   } else if (!identity.stamp.empty()) {
-    // No Spec of an op looks so: a kernel's name and a zero stand first there.
+    // No Spec of an op looks like this: those begin with a kernel's name and a zero.
     request.spec = fmt::format("{} {}", digest_of(ir::to_string(kernel)), identity.stamp);
   }
   request.emit = [op = request.op, kernel](Target target) {
@@ -262,7 +263,7 @@ class Ordered {
   std::span<const Scalar> scalars_;
 };
 
-/// `order` gives the arguments for a plan.
+/// `order` returns the arguments for a plan.
 template <class Order>
 void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& build, Device device,
                 const Order& order, Stream stream) {
@@ -278,7 +279,7 @@ void run_kernel(const Identity& identity, const std::function<ir::Kernel()>& bui
   Plan plan(std::string(identity.op), kernel, identity.author);
   const Ordered arguments = order(plan);
   Binding binding = plan.bind(arguments.tensors(), arguments.scalars());
-  if (binding.empty) return;  // nothing to compile for
+  if (binding.empty) return;  // nothing to compile
   if (is_named_only) {
     call_mode().named->push_back(request_for(identity, kernel));
     return;
@@ -310,13 +311,13 @@ void run_op(std::string_view op, const std::string& spec, const std::function<ir
 
 struct TESSERA_LOCAL Function::State {
   ir::Kernel kernel;
-  std::string spec;  // of the process's table: no op has one like it
+  std::string spec;  // key of this process's table; no op has one like it
 };
 
 Function::Function(ir::Kernel kernel) {
   check_finished(kernel);
   const KernelSource source = codegen::cuda::emit(lowered(kernel));
-  // The CUDA text says what runs, the kernel's own text what the host checks.
+  // The CUDA text determines what runs, the kernel's own text what the host checks.
   std::string spec = "text " + digest_of(source.text + ir::to_string(kernel));
   state_ = std::make_shared<const State>(State{std::move(kernel), std::move(spec)});
 }

@@ -1,7 +1,6 @@
 #pragma once
-// Joins codegen and runtime: runs a kernel written in the DSL on the tensors it is given, on the
-// GPU (compiled once, cached in memory and on disk) or, for CPU tensors, on the executor.
-// The only place that knows both rooms.
+// Joins codegen and runtime: runs a DSL kernel on given tensors, on the GPU (compiled once, cached
+// in memory and on disk) or, for CPU tensors, on the executor. Only this room may include both.
 
 #include <functional>
 #include <memory>
@@ -23,18 +22,17 @@
 
 namespace tessera::kernels::jit {
 
-/// A kernel of the caller's own: lowered once, compiled on first use on each device, identified by
-/// its CUDA text (so two kernels may share a name). Copies are cheap and may be called from any
-/// thread.
+/// A caller's own kernel: lowered once, compiled on first use on each device, identified by its
+/// CUDA text (so two kernels may share a name). Copies are cheap. Any thread may call it.
 ///
 /// Example: jit::Function scale(build_scale()); scale({{x, y}}, {{0.5f}}, stream);
 class TESSERA_API Function {
  public:
   /// Throws the program errors of lowering.
   explicit Function(ir::Kernel kernel);
-  /// One launch: `tensors` in the kernel's parameter order (a null TensorView::data with rank 0 for an
-  /// absent optional one), then its scalars. Dynamic extents and strides are read off the tensors; an
-  /// empty grid is a no-op.
+  /// Launches once. `tensors` are in the kernel's parameter order (an absent optional one has a null
+  /// data pointer and rank 0), then come its scalars. Dynamic extents and strides are read from the
+  /// tensors; an empty grid is a no-op.
   ///
   /// Errors: argument if a tensor or a scalar disagrees with its declaration (extent, stride,
   /// divisibility, alignment, device, type, range), or an output shares memory with another tensor
@@ -47,16 +45,16 @@ class TESSERA_API Function {
   std::shared_ptr<const State> state_;
 };
 
-/// Function(kernel)(...): lowers on every call, so keep a Function where speed matters.
+/// Function(kernel)(...). Lowers on every call: keep a Function where speed matters.
 TESSERA_API void run(const ir::Kernel& kernel, std::span<const TensorView> tensors,
                      std::span<const Scalar> scalars, Stream stream);
 
-/// What identifies, in the caches on disk, the kernels that a builder of the caller's makes.
+/// How the disk caches identify the kernels of a caller's builder.
 class TESSERA_API Code {
  public:
-  /// Their CUDA text. Exact; each kernel is lowered once per process.
+  /// By their CUDA text. Exact; each kernel is lowered once per process.
   static Code text() { return Code({}); }
-  /// A digest of the sources that the builder is made of: a warm cache then needs no lowering.
+  /// By a digest of the builder's sources: a warm cache then needs no lowering.
   static Code stamp(std::string digest);
 
   const std::string& digest() const { return digest_; }  // empty: text()
@@ -66,10 +64,10 @@ class TESSERA_API Code {
   std::string digest_;
 };
 
-/// A family of kernels of the caller's own, one per Spec: a struct of plain bytes, all that `build`
-/// depends on. `build` is a function or a lambda without captures, called when the Spec is new in this
-/// process. Two builders never share a kernel, whatever their `op` (the name that messages give) and
-/// Specs; a library that holds one must stay loaded.
+/// A family of the caller's own kernels, one per Spec: a struct of plain bytes that holds all inputs
+/// of `build`. `build` is a function or a lambda without captures, called when the Spec is new in this
+/// process. Two builders never share a kernel, whatever their `op` (the name in messages) and Specs. A
+/// library that holds one must stay loaded.
 ///
 /// Example: jit::run("scale", Spec{cols}, build_scale, {{x, y}}, {}, stream);
 template <class Spec>
@@ -78,17 +76,17 @@ void run(std::string_view op, const Spec& spec,
          std::span<const TensorView> tensors, std::span<const Scalar> scalars, Stream stream,
          const Code& code = Code::text());
 
-/// What kernels have reported (Builder::report_unless) on a device since it was last asked: values that
-/// break a caller's promise, such as an id out of range. Waits for `stream`; kernels of other streams are
-/// heard too if they have run. One report per kernel and question. Throws driver errors.
+/// Returns what kernels on a device have reported (Builder::report_unless) since the last call: values
+/// that break a caller's promise, such as an id out of range. Waits for `stream`; includes kernels of
+/// other streams that have run. One report per kernel and call. Throws driver errors.
 ///
 /// Example: for (const std::string& error : jit::take_value_errors(Device::cuda(0), stream)) log(error);
 ///          // expand_to_fused_with_sf: argument 'token_topk_to_pos' has a value out of range
 TESSERA_API std::vector<std::string> take_value_errors(Device device, Stream stream);
 
-/// While it lives, this thread's calls with CPU tensors stop at the first thing that is undefined, an
-/// Error of kind trap; or none does. Without one the process's options decide (Options::traps,
-/// TESSERA_TRAPS), and without these kernels of the user's own do and shipped ops do not.
+/// While it lives, this thread's calls with CPU tensors stop at the first undefined operation with an
+/// Error of kind trap, or none does. Without a TrapScope the process's options decide
+/// (Options::traps, TESSERA_TRAPS). By default user kernels trap and shipped ops do not.
 ///
 /// Example: const jit::TrapScope fast(false); own_kernel(tensors, {}, nullptr);
 class TESSERA_API TrapScope {
@@ -102,7 +100,8 @@ class TESSERA_API TrapScope {
   const std::optional<bool> before_;
 };
 
-/// Inside the template above. `spec` tells apart all kernels of the caller's in this process.
+/// Implementation of the template above. `spec` is unique among the caller's kernels in this
+/// process.
 TESSERA_API void run_built(std::string_view op, const std::string& spec, const Code& code,
                            const std::function<ir::Kernel()>& build,
                            std::span<const TensorView> tensors, std::span<const Scalar> scalars,

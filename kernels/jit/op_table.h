@@ -1,7 +1,7 @@
 #pragma once
-// Everything a process has prepared to run, found without a lock: readers follow one atomic pointer
-// to a table whose free slots writers fill; a full one is copied to one of twice the size. Old tables
-// and entries are never freed, since a reader may still be in them.
+// Lock-free lookup of all that a process has prepared to run. Readers follow one atomic pointer to a
+// table; writers fill its free slots, and copy a full table to one of twice the size. Old tables and
+// entries are never freed, since a reader may still use them.
 
 #include <atomic>
 #include <cstdint>
@@ -31,7 +31,7 @@ class OpTable {
     }
   }
 
-  /// Calls fn(entry) for all that are here.
+  /// Calls fn(entry) for all entries.
   template <class Fn>
   void for_each(const Fn& fn) const {
     const Table* table = current_.load(std::memory_order_acquire);
@@ -41,7 +41,7 @@ class OpTable {
     }
   }
 
-  /// The entry of that name: the one given, or one that another thread was faster to insert.
+  /// Returns the entry of that name: the given one, or one that another thread inserted first.
   const Entry& insert(std::unique_ptr<const Entry> entry) {
     const std::lock_guard lock(mutex_);
     if (const Entry* other = find(entry->op, entry->spec, entry->device)) return *other;
@@ -56,7 +56,7 @@ class OpTable {
     return *entries_.back();
   }
 
-  // Around fork: no child begins with the lock taken.
+  // Around fork: no child starts with the lock held.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
 
@@ -87,7 +87,7 @@ class OpTable {
   std::atomic<const Table*> current_ = nullptr;
   std::mutex mutex_;
   std::vector<const Entry*> entries_;
-  std::vector<Table*> tables_;  // the last is current; leak checkers see the others here
+  std::vector<Table*> tables_;  // the last is current; the others are kept for leak checkers
 };
 
 }  // namespace tessera::kernels::jit

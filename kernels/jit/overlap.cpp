@@ -8,14 +8,14 @@
 namespace tessera::kernels {
 namespace {
 
-/// Bytes from an element to the next in this dimension; 0 for e2m1 that end within a byte.
+/// Bytes between neighbours in this dimension; 0 for e2m1 strides that end within a byte.
 int64_t step_bytes(const TensorView& view, int dim) {
   const int64_t half_bytes = view.strides[dim] % 2 == 0 ? view.strides[dim] / 2 : 0;
   return bits(view.dtype) == 4 ? half_bytes : view.strides[dim] * bytes(view.dtype);
 }
 
-/// With rows `pitch` bytes apart, the bytes of `view` lie at [first, first + width) of each row, or
-/// nowhere known (width < 0) when a row does not hold them.
+/// If rows are `pitch` bytes apart, the bytes of `view` lie at [first, first + width) of each row.
+/// width < 0 if a row does not hold them.
 struct Columns {
   int64_t first = 0, width = -1;
 };
@@ -52,7 +52,7 @@ bool disjoint(const TensorView& a, const TensorView& b) {
   const auto* a_begin = static_cast<const std::byte*>(a.data);
   const auto* b_begin = static_cast<const std::byte*>(b.data);
   if (a_begin + a.span_bytes() <= b_begin || b_begin + b.span_bytes() <= a_begin) return true;
-  // The spans meet, but rows of one pitch may hold the two side by side.
+  // The spans overlap, but rows of one pitch may hold the two views side by side.
   for (const TensorView* view : {&a, &b}) {
     for (int i = 0; i < view->rank(); ++i) {
       if (view->shape[i] <= 1) continue;

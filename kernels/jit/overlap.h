@@ -1,16 +1,16 @@
 #pragma once
-// Which elements and bytes tensors share.
+// Whether tensors share elements or bytes.
 
 #include "dsl/base/tensor_view.h"
 
 namespace tessera::kernels {
 
-/// True if no two index tuples share an element: sorted by stride, each stride clears what lies
-/// inside it. May answer false for exotic strides that happen not to meet.
+/// True if no two index tuples address one element: in order of stride, each stride exceeds the
+/// span of the smaller ones. May return false for exotic strides that do not overlap.
 bool self_disjoint(const TensorView& view);
 
-/// True if the two views certainly share no byte. Rows of one pitch that hold the two side by side
-/// are recognised; may answer false for exotic interleavings.
+/// True if the two views certainly share no byte. Recognises rows of one pitch that hold the two
+/// side by side. May return false for exotic interleavings.
 bool disjoint(const TensorView& a, const TensorView& b);
 
 }  // namespace tessera::kernels

@@ -1,6 +1,6 @@
 #pragma once
-// Work before the first launch: compile and load the kernels of calls ahead, in parallel; name the
-// kernels that a bundle must hold for them; return a kernel's CUDA text.
+// Work before the first launch: compiles and loads the kernels of calls in parallel, lists the
+// kernels that a bundle must hold for them, and returns a kernel's CUDA text.
 
 #include <functional>
 #include <span>
@@ -16,8 +16,8 @@
 
 namespace tessera::kernels::jit {
 
-/// Compiles and loads what `call` needs and launches nothing. Afterwards the call may be made while
-/// its stream is captured. Throws what the call would throw.
+/// Compiles and loads the kernels of `call` and launches nothing. Afterwards the call may be made
+/// during stream capture. Throws what the call would throw.
 ///
 /// Example: jit::prepare([&] { transpose({.x = x, .out = out}, stream); });
 TESSERA_API void prepare(const std::function<void()>& call);
@@ -25,14 +25,15 @@ TESSERA_API void prepare(const std::function<void()>& call);
 /// How prepare_all works.
 struct PrepareOptions {
   int jobs = 0;  // threads; 0 = TESSERA_JOBS, else one per core, at most 8 and one per 512 MB free
-  std::stop_token stop = {};  // ends the compiles; calls not begun are left out
+  std::stop_token stop = {};  // cancels the compiles; skips calls that have not begun
 };
 
-/// The same for many calls side by side. All are tried; then the first error is thrown.
+/// Prepares many calls concurrently. Tries all, then throws the first error.
 TESSERA_API void prepare_all(std::span<const std::function<void()>> calls,
                              const PrepareOptions& options = {});
 
-/// A checked call as a plan for other memory. `tensors` are those of the call; nothing is launched.
+/// Records a checked call as a plan for other memory. `tensors` are those of the call. Launches
+/// nothing.
 ///
 /// Errors: those of the call; argument, if the call is not on CUDA tensors or uses memory that is
 ///         none of `tensors`.
@@ -40,11 +41,11 @@ TESSERA_API void prepare_all(std::span<const std::function<void()>> calls,
 ///          again(std::array{x2.data, out2.data}, stream);
 TESSERA_API LaunchPlan plan(std::span<const TensorView> tensors, const std::function<void()>& call);
 
-/// The kernels that `call` needs on CUDA tensors of a device that need not exist. Their data is not
-/// touched: any distinct, aligned addresses will do.
+/// Returns the kernels that `call` needs on CUDA tensors of a device that need not exist. Does not
+/// read their data: any distinct, aligned addresses will do.
 TESSERA_API std::vector<runtime::KernelRequest> kernels_needed(const std::function<void()>& call);
 
-/// The CUDA text of a kernel, whole, as the compiler gets it for a target; without one, a text that
+/// Returns the whole CUDA text of a kernel as compiled for a target; without a target, a text that
 /// every target compiles. Needs neither a device nor tensors.
 ///
 /// Errors: program, those of lowering.

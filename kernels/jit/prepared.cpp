@@ -14,7 +14,7 @@ LaunchRecorder::LaunchRecorder(std::span<const TensorView* const> tensors) : ten
   for (const TensorView* tensor : tensors) tensor_bytes_.push_back(tensor->span_bytes());
 }
 
-// The tensor that begins at the address, or else the one that holds it, if there is just one.
+// The tensor that begins at the address, else the only tensor that contains it.
 std::optional<LaunchPlan::Source> LaunchRecorder::source_of(const TensorView& view) const {
   const auto address = reinterpret_cast<uintptr_t>(view.data);
   for (const bool at_begin : {true, false}) {

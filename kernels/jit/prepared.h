@@ -1,5 +1,5 @@
 #pragma once
-// Inside kernels/jit: a kernel on one device, ready to run, and how a thread wants its calls done.
+// Internal to kernels/jit: a kernel prepared for one device, and the call mode of a thread.
 
 #include <atomic>
 #include <memory>
@@ -31,16 +31,16 @@ struct Prepared {
   std::shared_ptr<std::atomic<int>> reported = {};         // CPU: 1 + the last one made
 };
 
-/// Notes what the calls of a thread launch, in terms of the tensors of the outermost call.
+/// Records the launches of a thread's calls, relative to the tensors of the outermost call.
 class LaunchRecorder {
  public:
   explicit LaunchRecorder(std::span<const TensorView* const> tensors);
 
   void add(const Prepared& prepared, const Binding& binding, std::span<const TensorView> tensors);
-  /// Bytes of each tensor, with the padding behind it that a kernel got.
+  /// Bytes of each tensor, with its padding that a kernel got.
   const std::vector<int64_t>& tensor_bytes() const { return tensor_bytes_; }
-  /// Nothing if a kernel ran on the CPU, or got memory of which nobody can say whose it is: of none of
-  /// the tensors, or of several that share it.
+  /// Returns nothing if a kernel ran on the CPU, or got memory with no unique owner: of none of the
+  /// tensors, or of several that share it.
   std::optional<LaunchPlan> plan() &&;
 
  private:
@@ -52,12 +52,12 @@ class LaunchRecorder {
   bool is_complete_ = true;
 };
 
-/// How this thread's calls are done.
+/// What this thread's calls do.
 struct CallMode {
   enum class Until {
     done,      // run
     prepared,  // compile and load, launch nothing
-    named      // only say which kernels would be needed
+    named      // only list the kernels
   } until = Until::done;
   std::vector<runtime::KernelRequest>* named = nullptr;
   LaunchRecorder* recorder = nullptr;

@@ -1,5 +1,5 @@
 #pragma once
-// Kernels that a recording (TESSERA_RECORD) gets beside those that its calls launch.
+// Kernels that a recording (TESSERA_RECORD) gets in addition to those that its calls launch.
 
 #include <functional>
 #include <string>
@@ -11,8 +11,8 @@ namespace tessera::kernels::jit {
 /// True if the kernels of this thread's calls on the device are recorded.
 bool is_recorded(Device device);
 
-/// Compiles the kernels that `calls` would launch, and adds them to the recording. Loads and launches
-/// nothing. An error is a warning, once per op: nothing that a recording costs fails a call.
+/// Compiles the kernels that `calls` would launch and adds them to the recording. Loads and launches
+/// nothing. An error is a warning, once per op: recording must not fail a call.
 void record(const std::string& op, Device device, const std::function<void()>& calls);
 
 }  // namespace tessera::kernels::jit

@@ -60,7 +60,7 @@ bool RepeatableCall::launch_again(std::span<void* const> data, Stream stream) co
   return true;
 }
 
-// Buffers are rarely allocated in another order than before: then neighbours decide.
+// Buffers usually keep their address order. Then it is enough to compare neighbours.
 bool RepeatableCall::any_overlap(std::span<void* const> data) const {
   const auto begin_of = [&](const Memory& m) { return address_of(data[m.tensor]); };
   const auto end_of = [&](const Memory& m) {

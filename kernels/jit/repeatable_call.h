@@ -1,5 +1,5 @@
 #pragma once
-// A checked call that was made in full once and is launched again on other addresses.
+// A checked call, made in full once and then launched again on other addresses.
 
 #include <cstdint>
 #include <functional>
@@ -14,22 +14,22 @@
 
 namespace tessera::kernels::jit {
 
-/// What a call of an op launched. A later call with the same op, options, dtypes, shapes, strides,
-/// devices and alignments passes the same checks and launches the same kernels; who keeps such calls
-/// tells them apart by that. Memory that overlaps is looked for at each launch.
+/// The launches of one call of an op. A later call with the same op, options, dtypes, shapes,
+/// strides, devices and alignments passes the same checks and launches the same kernels; use these
+/// as the key of stored calls. Every launch checks for overlapping memory.
 class TESSERA_API RepeatableCall {
  public:
-  /// Makes `call`, which is all of a call on `tensors` (absent ones included), and keeps what it
-  /// launches. Nothing if that cannot be launched again: on the CPU, while a plan is made or nothing
-  /// is launched, or where a kernel gets memory of none or of several of the tensors.
+  /// Makes `call`, a whole call on `tensors` (absent ones included), and keeps its launches. Returns
+  /// nothing if they cannot be repeated: on the CPU, while a plan is recorded or nothing is
+  /// launched, or if a kernel gets memory of none or of several of the tensors.
   ///
   /// Errors: those of `call`.
   static std::optional<RepeatableCall> learn(std::span<const TensorView* const> tensors,
                                              const std::function<void()>& call);
 
-  /// Launches it on `data`, one address per tensor in the order of learn(). False, with nothing
-  /// launched, if memory overlaps or this thread makes calls in another mode: then the call has to be
-  /// made in full. No allocation, no lock.
+  /// Launches on `data`, one address per tensor in the order of learn(). Returns false and launches
+  /// nothing if memory overlaps or this thread is in another call mode: then make the call in full.
+  /// No allocation, no lock.
   ///
   /// Errors: driver, as runtime::launch.
   bool launch_again(std::span<void* const> data, Stream stream) const;
@@ -45,11 +45,11 @@ class TESSERA_API RepeatableCall {
   bool any_overlap(std::span<void* const> data) const;
 
   LaunchPlan plan_;
-  std::vector<Memory> memories_;  // by address, when the call was made in full
+  std::vector<Memory> memories_;  // in address order of the recorded call
 };
 
-/// The largest power of two, 256 at most, that divides an address; 0 for no address. No kernel asks
-/// for more.
+/// The largest power of two, at most 256, that divides an address; 0 for null. No kernel needs
+/// more.
 uint64_t alignment_of(const void* address);
 
 }  // namespace tessera::kernels::jit

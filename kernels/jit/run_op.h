@@ -1,7 +1,7 @@
 #pragma once
-// How Tessera's own ops run their kernels. Their builders are part of the code that the stamp of this
-// build covers (runtime/code_stamp.h), so that op and Spec identify a kernel on disk, which needs no
-// lowering when the cache is warm. Kernels of others: jit.h.
+// Runs the kernels of Tessera's own ops. The stamp of this build covers their builders
+// (runtime/code_stamp.h), so op and Spec identify a kernel on disk, and a warm cache needs no
+// lowering. For other kernels see jit.h.
 
 #include <functional>
 #include <string>
@@ -15,8 +15,8 @@
 
 namespace tessera::kernels::jit {
 
-/// What a launch binds to the parameters of a kernel, by the names of their declarations: no order can
-/// be wrong.
+/// The tensors and scalars of a launch, bound to kernel parameters by name, so that no order can be
+/// wrong.
 class Arguments {
  public:
   virtual ~Arguments() = default;
@@ -25,7 +25,7 @@ class Arguments {
   virtual Scalar scalar(std::string_view name) const = 0;
 };
 
-/// One launch. `build` is called only when the Spec is new in this process.
+/// Launches once. Calls `build` only for a Spec that is new in this process.
 ///
 /// Errors: those of Function::operator().
 void run_op(std::string_view op, const std::string& spec, const std::function<ir::Kernel()>& build,

@@ -11,8 +11,8 @@
 
 namespace tessera::kernels::jit {
 
-/// A number or a flag that knows what it is: a float parameter takes floats, an integer one integers
-/// that it can hold, a bool one bools. A double is rounded to the parameter's dtype.
+/// A typed number or flag: a float parameter takes floats, an integer parameter integers in its
+/// range, a bool parameter bools. A double is rounded to the parameter's dtype.
 ///
 /// Example: const jit::Scalar scalars[] = {1e-6f, 3}; scale(tensors, scalars, stream);
 class TESSERA_API Scalar {
@@ -32,14 +32,14 @@ class TESSERA_API Scalar {
     }
   }
 
-  /// Whether a parameter of this dtype takes values of this kind, in range or not.
+  /// True if a parameter of this dtype takes values of this kind, in range or not.
   bool is_for(DType type) const;
-  /// What a launch passes: a value of the dtype in the low bytes. Nothing if it is not for the dtype,
-  /// or out of its range.
+  /// The launch argument: a value of the dtype in the low bytes. Nothing if the kind or the range
+  /// does not fit the dtype.
   std::optional<int64_t> slot(DType type) const;
   /// "the float 0.5", "the integer 2", "the bool true"
   std::string text() const;
-  /// The value alone.
+  /// The value without its kind.
   std::string value_text() const;
 
  private:

@@ -1,12 +1,12 @@
 #pragma once
-// What tells the kernels of one builder apart.
+// The key that distinguishes the kernels of one builder.
 
 #include <string>
 #include <type_traits>
 
 namespace tessera::kernels::jit {
 
-/// A Spec as plain bytes, from a struct without padding.
+/// The plain bytes of a Spec, a struct without padding.
 template <class Spec>
 std::string spec_bytes(const Spec& spec) {
   static_assert(std::has_unique_object_representations_v<Spec>,

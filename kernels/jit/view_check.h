@@ -1,6 +1,5 @@
 #pragma once
-// What must be true of a tensor of any call, whatever the kernel makes of it. The words of Plan and of
-// ArgCheck.
+// Checks that hold for every tensor of every call. Plan and ArgCheck share the messages.
 
 #include <cstdint>
 #include <string_view>
@@ -12,9 +11,9 @@ namespace tessera::kernels {
 
 enum class Use : uint8_t { read, written };
 
-/// Throws an argument error for a view that cannot be (see find_defect), or that is written and
-/// read-only; `loc` is where it is declared. The first thing to ask of what a caller hands over: a rank
-/// of 200 has no extents.
+/// Throws an argument error for an impossible view (see find_defect), or for a read-only view that is
+/// written; `loc` is its declaration. Must run before all other checks of a caller's view: a rank of
+/// 200 has no extents.
 void check_view(std::string_view op, std::string_view name, const TensorView& view, Use use,
                 SourceLoc loc = {});
 

@@ -1,7 +1,7 @@
 // expand_to_mhc_fwd: each row copied into every residual stream.
 //
-// Method   two 16-byte vectors per thread come in together and go out once per stream. Every byte
-//          is moved once, so the bound is bytes / copy bandwidth, most of it writes.
+// Method   two 16-byte vectors per thread are loaded together and stored once per stream. Every
+//          byte moves once, so the bound is bytes / copy bandwidth, most of it writes.
 // Maths    none
 // Tuned    H200; see pick_row_tile.
 

@@ -1,8 +1,8 @@
 // head_compute_mix_bwd: gradients of the head's projected residual, of its scale and of its bases.
 //
-// Method   one block per run of tokens, one thread per entry and row, which takes four tokens: all of
-//          their loads come before the first product. Partial sums of scale and bases go through
-//          token_sums.h. Few bytes: the bound is the latency of two small kernels.
+// Method   one block per run of tokens, one thread per entry and row. A thread takes four tokens and
+//          loads them all before the first product. token_sums.h adds the partial sums of scale and
+//          bases. Few bytes: the bound is the latency of two small kernels.
 // Maths    g = (s * (1 - s)) * grad with s = sigmoid(fma(m, scale, base)). Gradients are g * scale;
 //          sums over a thread's tokens of g, and fma of g * m, ascending from +0.
 // Tuned    H100: 5.3 us for 8192 tokens of 4.

@@ -1,4 +1,4 @@
-// head_compute_mix_fwd: the weights of the residual streams that the head reads.
+// head_compute_mix_fwd: the weights with which the head reads the residual streams.
 //
 // Method   one thread per entry, as pre_split_mixes_fwd. Few bytes: the bound is the latency of one
 //          load, one sigmoid and one store.

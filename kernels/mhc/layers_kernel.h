@@ -5,7 +5,7 @@
 
 namespace tessera::kernels::mhc {
 
-/// Sub-layers of a launch; a longer run reads the streams in between again.
+/// Sub-layers per launch; each further launch reads the streams again.
 inline constexpr int64_t kLayers = 10;
 
 /// Everything that generated code depends on.
@@ -14,9 +14,9 @@ struct LayersSpec {
   int32_t align, mix_align;  // bytes, of the bf16 tensors and of the mixes
 };
 
-/// Tensors: initial_residual [tokens, streams, hidden], then by layer, with its number for L and null
-/// where the call has no such layer: pre_mix_list_L, layer_output_list_L, post_mix_list_L,
-/// comb_mix_list_L; layer_input_list_L, residual_list_L.
+/// Tensors: initial_residual [tokens, streams, hidden], then for each layer L, null where the call
+/// has no such layer: pre_mix_list_L, layer_output_list_L, post_mix_list_L, comb_mix_list_L;
+/// layer_input_list_L, residual_list_L.
 ir::Kernel build_layers(const LayersSpec& s);
 
 }  // namespace tessera::kernels::mhc

@@ -1,12 +1,12 @@
-// The mixes of a sub-layer from the projected residual, and its input.
+// Computes the mixes of a sub-layer from the projected residual, and the sub-layer's input.
 //
 // Shapes   products [stored, tokens * entries], squares [tokens, stored], residual [tokens, streams,
 //          hidden], layer_input [tokens, hidden], scale [3], base [entries], post_mix [tokens,
 //          streams], comb_mix [tokens, streams, streams]
 // Dtypes   residual and layer_input bf16, the rest f32
-// Method   the tiles of pre_apply_mix_fwd, on half as many threads. Every block adds the parts of its
-//          tokens for their weights, while its vectors of the residual are on their way, and the first
-//          block of a row makes the other mixes behind its share of the streaming: a token on as many
+// Method   the tiles of pre_apply_mix_fwd with half as many threads. Every block adds up the parts of
+//          its tokens' weights while its vectors of the residual are in flight. The first block of a
+//          row also computes the other mixes after its share of the streaming, each token on as many
 //          lanes as its matrix has elements.
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of norm_fn_fwd,
 //          pre_split_mixes_fwd, sinkhorn_fwd and pre_apply_mix_fwd
@@ -66,15 +66,15 @@ ir::Kernel build_mix(const MixSpec& s) {
   auto repeat = k.scalar("sinkhorn_repeat", DType::i32);
   auto row_tiles = ceil_div(tokens, tile.rows);
   auto at = k.launch({row_tiles * tile.chunks}, {.threads = tile.threads});
-  // Backwards: the end of the residual is what the projection may have left in L2.
+  // In reverse order: L2 may still hold the end of the residual after the projection.
   auto first_token = k.let("first_token", (row_tiles - 1 - at.x / tile.chunks) * tile.rows);
   auto chunk = k.let("chunk", at.x % tile.chunks);
   auto first_col = k.let("first_col", chunk * tile.cols);
 
-  // What is older than the projection is read before its end. Without columns there is none, and the
-  // kernel before may be anyone's.
+  // Reads inputs older than the projection before the wait. Without columns there is no projection,
+  // and the previous kernel may be any kernel.
   if (!has_columns) k.wait_for_previous_kernel();
-  // Nobody reads the residual again: what L2 still has of it, further on, is to stay until then.
+  // The residual is read for the last time: evict_first, so that L2 keeps the lines not read yet.
   std::vector<Ref> streams;
   for (int64_t i = 0; has_columns && i < n; ++i) {
     streams.push_back(k.fragment(DType::bf16, {tile.rows, tile.cols}, "stream"));
@@ -94,8 +94,9 @@ ir::Kernel build_mix(const MixSpec& s) {
     k.wait_for_previous_kernel();
     sums.emplace(k, s.sum, *products, *squares, first_token, tile.rows, FewProducts{n, chunk == 0});
   }
-  // Of each token the weights of the streams, then what the mix of the streams is made of. A block of
-  // one token that is not the first of its row needs, and has, the weights alone.
+  // The columns of each token that this block needs: the weights of the streams, then the inputs of
+  // the mix of the streams. A block of one token that is not the first of its row needs only the
+  // weights.
   auto needed =
       tile.rows > 1 ? i32(tile.rows * entries) : Value(select(chunk == 0, i32(entries), i32(n)));
   auto mixes = k.shared(DType::f32, {tile.rows, entries}, "mixes");
@@ -130,7 +131,7 @@ ir::Kernel build_mix(const MixSpec& s) {
   for (int64_t first = 0; first < tile.rows; first += together) {
     const int64_t rows = std::min(together, tile.rows - first);
     k.if_(chunk == 0 && k.warp() * 32 < rows * matrix.lanes(), [&] {
-      // Lanes behind the last matrix repeat it: all lanes of a warp take part in the shuffles.
+      // Lanes after the last matrix repeat it: all lanes of a warp must take part in the shuffles.
       auto mine = k.let("mine", k.thread() / matrix.lanes());
       auto row = k.let("row", first + min(mine, rows - 1));
       auto i = k.let("i", matrix.row(k.thread())), o = k.let("o", matrix.col(k.thread()));

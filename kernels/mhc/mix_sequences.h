@@ -1,7 +1,7 @@
 #pragma once
-// The arithmetic of the hyper-connection mixes: one order of roundings per quantity, shared by
-// every op that needs it, so that a fused op equals the chain of plain ones bit for bit. Products
-// are fused only where fma is written.
+// The arithmetic of the hyper-connection mixes: one order of roundings per quantity, shared by all
+// ops, so that a fused op equals the chain of plain ops bit for bit. Only explicit fma fuses a
+// product with a sum.
 
 #include <span>
 #include <vector>
@@ -14,7 +14,7 @@ inline dsl::Value sigmoid(const dsl::Value& z) {
   return 1.0f / (1.0f + dsl::exp(0.0f - z));
 }
 
-/// What entry j of a projected row becomes before its sigmoid: one fma.
+/// The argument of the sigmoid of entry j of a projected row: one fma.
 inline dsl::Value mix_logit(const dsl::Value& entry, const dsl::Value& scale,
                             const dsl::Value& base) {
   return dsl::fma(entry, scale, base);
@@ -38,7 +38,7 @@ inline dsl::Value apply_pre_mix(std::span<const dsl::Value> pre,
   return sum;
 }
 
-/// The same of element (row, col) of streams in registers; `pre` is [rows, n] or longer.
+/// The same for element (row, col) of streams in registers; `pre` is [rows, n] or longer.
 inline dsl::Value apply_pre_mix(const dsl::Ref& pre, std::span<const dsl::Ref> streams,
                                 const dsl::Value& row, const dsl::Value& col) {
   std::vector<dsl::Value> weights, values;
@@ -49,8 +49,8 @@ inline dsl::Value apply_pre_mix(const dsl::Ref& pre, std::span<const dsl::Ref> s
   return apply_pre_mix(weights, values);
 }
 
-/// One column of output stream o. `comb` holds comb[i, o] for all i. Stream 0 is a rounded product,
-/// the sub-layer's output comes second, the other streams follow.
+/// One column of output stream o. `comb` holds comb[i, o] for all i. Order: the rounded product of
+/// stream 0, fma of the sub-layer's output, then fma of the other streams.
 inline dsl::Value apply_post_mix(const dsl::Value& post, const dsl::Value& layer_output,
                                  std::span<const dsl::Value> comb,
                                  std::span<const dsl::Value> streams) {

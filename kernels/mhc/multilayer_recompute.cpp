@@ -1,4 +1,4 @@
-// multilayer_recompute: the op; its kernel and the description of that are in layers_kernel.cpp.
+// multilayer_recompute: the op. Its kernel and the description are in layers_kernel.cpp.
 
 #include <fmt/format.h>
 

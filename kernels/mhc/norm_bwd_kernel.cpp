@@ -1,16 +1,16 @@
-// The kernel of norm_fn_bwd with both matrix products; norm_bwd_rows.cpp comes before it,
+// The kernel of norm_fn_bwd with both matrix products. norm_bwd_rows.cpp runs before it,
 // norm_bwd_sum.cpp after it.
 //
 // Shapes   norm_bwd_workspace.h
-// Method   a block takes 256 columns and a run of tokens. Its four warps keep tf32(fn * norm_weight)
-//          of 64 columns each in registers, and the sums for grad_fn. Per tile of 16 tokens, a warp
-//          multiplies the transposed residual with the gradients of the products in bf16, and these
-//          gradients with fn in tf32. The residual comes through shared memory four tiles ahead, and
-//          grad_residual in registers one tile ahead. An accumulator lane owns whole vectors of the
-//          residual, because the columns are multiplied in another order. Each byte of the residual
-//          and of its gradient is moved once, so the bound is bytes / copy bandwidth.
-// Maths    grad_residual = bf16(fma(2 x, dq, g + da F')), g the value before, one f32 chain in steps
-//          of 8 entries. dF' = x da per run of tokens, ascending in steps of 16. A residual that is not
+// Method   a block takes 256 columns and a run of tokens. Its four warps each keep tf32(fn *
+//          norm_weight) of 64 columns in registers, and the sums for grad_fn. Per tile of 16 tokens,
+//          a warp multiplies the transposed residual by the gradients of the products in bf16, and
+//          these gradients by fn in tf32. The residual is copied to shared memory four tiles ahead;
+//          grad_residual is loaded to registers one tile ahead. The columns are multiplied in a
+//          permuted order, so that an accumulator lane owns whole vectors of the residual. Each byte
+//          of the residual and of its gradient moves once, so the bound is bytes / copy bandwidth.
+// Maths    grad_residual = bf16(fma(2 x, dq, g + da F')), g the old value, one f32 chain in steps of 8
+//          entries. dF' = x da per run of tokens, ascending in steps of 16. A residual that is not
 //          finite has r = 0, and 0 times infinity makes its columns of dF' NaN.
 // Tuned    H100: 4096 tokens of 4 x 7168 take 293 us, 81 % of copy where the gradients are given.
 
@@ -27,7 +27,8 @@ namespace {
 
 constexpr int64_t kWarps = 4;
 constexpr int64_t kTilesAhead = 4;
-constexpr int64_t kPaddingBytes = 16;  // of a row in shared memory: eight rows on different banks
+// Of a row in shared memory: eight rows start in different banks.
+constexpr int64_t kPaddingBytes = 16;
 
 }  // namespace
 
@@ -55,8 +56,8 @@ ir::Kernel build_norm_bwd_products(const NormBwdSpec& s) {
   auto first_tile = k.let("first_tile", at.y * tiles_per_run);
   auto tiles = k.let("tiles", min(tiles_per_run, ceil_div(tokens, kRows) - first_tile));
 
-  // Place 8 v + p of a warp's 64 in the order of multiplication is this column: two neighbours p are
-  // in one lane, four lanes own 64 bytes of a row.
+  // Maps place 8 v + p of a warp's 64 in multiplication order to its column: two neighbours p are in
+  // one lane, and four lanes own 64 bytes of a row.
   const auto column = [&](const Value& w, const Value& p, const Value& v) {
     return first_col + w * kWarpColumns + p % 2 * 32 + p / 2 * 8 + v;
   };
@@ -68,11 +69,12 @@ ir::Kernel build_norm_bwd_products(const NormBwdSpec& s) {
     if (!weight.empty()) value = value * weight[0](h);
     right_lanes(j, w, v, p) = round_tf32(value);
   });
-  // What is older than the gradients of the rows has been read by now.
+  // Inputs older than the gradients of the rows have been read by now.
   k.wait_for_previous_kernel();
 
   auto x_rows = k.shared(DType::bf16, {kRows, kColumns + kPaddingBytes / 2}, "x");
-  auto grads = k.shared(DType::f32, {kRows, entries + kBwdVector}, "grads");  // rows as padded ones
+  // Rows padded as in the workspace.
+  auto grads = k.shared(DType::f32, {kRows, entries + kBwdVector}, "grads");
   auto halves_rows = k.shared(DType::bf16, {kRows, 2 * entries + kPaddingBytes / 2}, "grad_halves");
   auto x = x_rows.tile({0, 0}, {kRows, kColumns});
   auto fn_sums = k.fragment(DType::f32, {kColumns, entries}, "fn_sums");
@@ -95,7 +97,7 @@ ir::Kernel build_norm_bwd_products(const NormBwdSpec& s) {
     k.copy(row_grads.tile({row, 0}, {kRows, entries + kBwdVector}), grads);
     k.copy(halves.tile({row, 0}, {kRows, 2 * entries}),
            halves_rows.tile({0, 0}, {kRows, 2 * entries}));
-    // grad_fn: tokens outside of the tensors are zeros
+    // grad_fn: tokens outside the tensors are zeros
     for (const int64_t half : {int64_t{0}, entries}) {
       k.gemm(x.transposed(), halves_rows.tile({0, half}, {kRows, entries}), fn_sums,
              {.warp_rows = kWarps, .warp_columns = 1});
@@ -109,7 +111,7 @@ ir::Kernel build_norm_bwd_products(const NormBwdSpec& s) {
            {.warp_rows = 1, .warp_columns = kWarps, .tf32 = ir::Tf32::truncate});
     k.parallel({kRows, kWarps, 8, 8}, [&](Value r, Value w, Value p, Value v) {
       auto h = column(w, p, v);
-      // Read in this order.
+      // fixes the order of the two reads
       Value summand = product_lanes(r, w, v, p), grad = grads(r, entries);
       Value gradient = fma(f32(x(r, h - first_col)), grad, summand);
       grad_residual(row + r, h) = cast(DType::bf16, gradient);

@@ -12,7 +12,7 @@ struct NormBwdSpec {
   int32_t has_weight;       // 0 or 1
   int32_t align;            // bytes, of residual and grad_residual
   int32_t fn_align;         // of fn, norm_weight and their gradients
-  int32_t workspace_align;  // of all tensors in it
+  int32_t workspace_align;  // of all tensors in the workspace
 };
 
 /// The workspace's tensors are described in norm_bwd_workspace.h.

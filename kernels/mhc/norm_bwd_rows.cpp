@@ -1,4 +1,4 @@
-// The first kernel of norm_fn_bwd: gradients of the products of a token, and of its norm.
+// The first kernel of norm_fn_bwd: the gradients of a token's products and of its norm.
 //
 // Shapes   norm_bwd_workspace.h
 // Method   one warp per token.
@@ -31,7 +31,7 @@ ir::Kernel build_norm_bwd_rows(const NormBwdSpec& s) {
   auto at = k.launch({ceil_div(tokens, kRowThreads / 32)}, {.threads = kRowThreads});
   k.let_next_kernel_start();
 
-  // A warp after the last token repeats it, lanes after the last entry hold 0.
+  // A warp after the last token repeats that token; lanes after the last entry hold 0.
   auto token = k.let("token", at.x * (kRowThreads / 32) + k.warp());
   auto row = k.let("row", min(token, tokens - 1));
   auto j = k.let("j", k.lane());
@@ -43,11 +43,11 @@ ir::Kernel build_norm_bwd_rows(const NormBwdSpec& s) {
   auto square = k.let("square", sqrsum(row));
   auto factor = k.let("factor", norm_factor(square, s.width, eps));
   auto product_grad = k.let("product_grad", round_tf32(grad * factor));
-  Value products = product, grads = grad;  // read in this order
+  Value products = product, grads = grad;  // fixes the order of the two reads
   auto factor_grad = k.let("factor_grad", k.warp_sum(grads * products));
   auto square_grad = factor_grad * factor / (square + width_eps) / -2.0f;
 
-  // The upper seven bits of the mantissa, and the other three where there are such.
+  // The upper seven mantissa bits, and the other three if any is set.
   auto high = k.let("high", reinterpret(DType::f32, reinterpret(DType::u32, product_grad) &
                                                         static_cast<uint32_t>(0xFFFF0000U)));
   auto is_finite = !is_nan(product_grad) && !is_inf(product_grad);

@@ -1,5 +1,5 @@
 #pragma once
-// How norm_fn_bwd cuts its tokens into runs, and what its kernels hand to each other.
+// How norm_fn_bwd splits the tokens into runs, and the tensors that its kernels pass to each other.
 
 #include <cstdint>
 #include <vector>
@@ -10,14 +10,15 @@ namespace tessera::kernels::mhc {
 
 inline constexpr int64_t kBwdRows = 16;      // tokens of a tile
 inline constexpr int64_t kBwdColumns = 256;  // of a block
-inline constexpr int64_t kBwdVector = 4;  // f32 after the entries of row_grads: 2 dq, unused ones
+// F32 values after the entries of row_grads: 2 dq, then padding.
+inline constexpr int64_t kBwdVector = 4;
 
 struct NormBwdShape {
   int64_t tokens = 0, entries = 0, width = 0;  // residual [tokens, width], fn [entries, width]
 };
 
-/// Runs of tiles of kBwdRows tokens. Their products are summed in ascending order, so that grad_fn
-/// depends on the shape alone. Without tokens there is no run.
+/// Runs of tiles of kBwdRows tokens. The products of the runs are summed in ascending order, so
+/// that grad_fn depends only on the shape. Without tokens there is no run.
 struct NormBwdRuns {
   int64_t tiles_per_run = 1, runs = 0;
   explicit NormBwdRuns(const NormBwdShape& shape);

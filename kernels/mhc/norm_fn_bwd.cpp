@@ -18,7 +18,7 @@ mhc::NormBwdShape shape_of(const Call& c) {
   return {c["T"], c["M"], c["n"] * c["H"]};
 }
 
-/// The bits of n * H: squares that are never negative, as those of random rows.
+/// The bits of n * H: the sum of squares of a row with mean square 1, so it is never negative.
 int64_t mean_square_of_one(const Case& c, int64_t /*token*/) {
   return std::bit_cast<int32_t>(static_cast<float>(c["n"] * c["H"]));
 }

@@ -1,7 +1,7 @@
 // norm_fn_fwd: the projection of the normalised residual and its sum of squares.
 //
-// Method   two launches: the projection writes partial sums of the columns, norm_kernel.cpp adds them
-//          and scales
+// Method   two launches: the projection writes partial sums of the columns; norm_kernel.cpp adds and
+//          scales them
 
 #include "kernels/all_ops.h"
 #include "kernels/mhc/norm_kernel.h"

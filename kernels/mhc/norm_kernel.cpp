@@ -1,10 +1,10 @@
-// The products and squares of a projection, added and scaled.
+// Adds up and scales the products and squares of a projection.
 //
 // Shapes   products [stored, tokens * entries], squares [tokens, stored], out and out_mul [tokens,
 //          entries], sqrsum [tokens]
 // Dtypes   f32
-// Method   all threads fetch the parts of a group of tokens, then one lane adds those of an entry. Its
-//          bytes are few.
+// Method   all threads load the parts of a group of tokens, then one lane adds up each entry. Few
+//          bytes.
 // Maths    projection.h; norm_factor with an approximate rsqrt, one product
 // Tuned    H200
 
@@ -18,10 +18,10 @@
 namespace tessera::kernels::mhc {
 namespace {
 
-constexpr int kThreads = 128;  // a warp to a token
+constexpr int kThreads = 128;  // one warp per token
 
-/// Tokens of a block, so many that their parts fit in shared memory. With few tokens one warp goes on
-/// alone, and the others only help to fetch.
+/// Tokens of a block, as many as fit in shared memory with their parts. With few tokens one warp does
+/// the sums alone, and the others only help to load.
 int64_t block_rows(const NormSpec& s) {
   constexpr int64_t kMostBytes = 48 << 10;
   int64_t rows = s.has_few_tokens != 0 ? 1 : kThreads / 32;

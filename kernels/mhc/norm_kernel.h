@@ -1,5 +1,5 @@
 #pragma once
-// The kernel of norm_fn_fwd behind the projection.
+// The kernel of norm_fn_fwd after the projection.
 
 #include "dsl/ir/tile.h"
 #include "kernels/mhc/part_sum.h"
@@ -10,7 +10,7 @@ namespace tessera::kernels::mhc {
 struct NormSpec {
   int32_t entries, width;
   int32_t save;            // 0 or 1: out_mul and sqrsum
-  int32_t has_few_tokens;  // 0 or 1: speed alone
+  int32_t has_few_tokens;  // 0 or 1: affects speed only
   PartSum sum;
 };
 

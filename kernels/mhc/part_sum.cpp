@@ -19,7 +19,7 @@ SummedParts::SummedParts(dsl::Builder& k, const PartSum& sum, const dsl::Ref& pr
       squares_(k.shared(DType::f32, {rows, sum.stored()}, "squares_sum")) {
   const auto squares_copied =
       k.copy_async(squares.tile({first_token, 0}, {rows, sum.stored()}), squares_);
-  // The last use: the projection asked the cache to keep the products.
+  // Loads for the last time: the projection asked L2 to keep the products.
   const auto fetch = [&](int64_t first, int64_t count) {
     const auto values = k.fragment(DType::f32, {sum.stored(), count}, "values");
     const auto from = products.tile({0, first_token * sum.entries + first}, {sum.stored(), count});

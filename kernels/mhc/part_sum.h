@@ -1,5 +1,5 @@
 #pragma once
-// The partial results of a projection, added by the kernel behind it.
+// The partial results of a projection, added up by the next kernel.
 
 #include <cstdint>
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::mhc {
 
-/// How a kernel adds partial results.
+/// How a kernel adds up partial results.
 struct PartSum {
   int32_t entries, parts, parts_per_run, halves;  // projection_parts.h
   int32_t align;                                  // bytes, of the workspace
@@ -18,15 +18,15 @@ struct PartSum {
   int64_t stored() const { return int64_t{parts} * halves; }
 };
 
-/// A block of one token that needs the products of the first `entries` alone, unless `all`.
+/// For a block of one token: only the products of the first `entries` are needed, unless `all`.
 struct FewProducts {
   int64_t entries = 0;
   dsl::Value all;
 };
 
-/// The sums over all parts of `rows` tokens of a block, from `first_token` on. All threads of the
-/// block fetch the parts into shared memory; who asks for a sum adds them. Outside of the tensors: 0.
-/// Shared memory: 4 bytes for every stored part, token, and entry or square.
+/// The sums over all parts of a block's `rows` tokens from `first_token` on; 0 outside the tensors.
+/// All threads of the block load the parts into shared memory; the thread that asks for a sum adds
+/// them up. Shared memory: 4 bytes per stored part, token, and entry or square.
 ///
 ///   const SummedParts sums(k, sum, products, squares, first_token, rows);
 ///   out(first_token + row, j) = sums.product(row, j);

@@ -1,4 +1,4 @@
-// post_bwd: the op; its kernel and the description of that are in post_bwd_kernel.cpp.
+// post_bwd: the op. Its kernel and the description are in post_bwd_kernel.cpp.
 
 #include "kernels/all_ops.h"
 #include "kernels/mhc/post_bwd_kernel.h"

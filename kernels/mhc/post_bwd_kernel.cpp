@@ -1,15 +1,16 @@
-// post_bwd: gradients of the residual streams behind a sub-layer.
+// post_bwd: gradients of the residual streams after a sub-layer.
 //
 // Shapes   x and grad_x [tokens, hidden], residual, grad_out and grad_residual [tokens, streams,
 //          hidden], post_mix and grad_post_mix [tokens, streams], comb_mix and grad_comb_mix
 //          [tokens, streams, streams]
 // Dtypes   mixes and their gradients f32, the rest bf16
-// Method   one block per token walks along its row, one 16-byte vector of x and of every stream per
-//          thread and step. They come through shared memory two steps ahead, each thread its own,
-//          without a barrier: as ordinary loads the compiler moves half of them behind the products
-//          of the others to save registers, and waits again. Each thread keeps n (n + 1) sums of its
-//          columns; at the end they meet by shuffles and once through shared memory. Every byte is
-//          moved once, so the bound is bytes / copy bandwidth.
+// Method   one block per token loops along its row; per step a thread takes one 16-byte vector of x
+//          and of every stream. Vectors are copied through shared memory two steps ahead; each
+//          thread reads only its own copies, so no barrier is needed. With ordinary loads the
+//          compiler would move half of them after the products of the others to save registers, and
+//          wait again. Each thread keeps n (n + 1) sums of its columns, which are reduced at the end
+//          by shuffles and once through shared memory. Every byte moves once, so the bound is bytes
+//          / copy bandwidth.
 // Maths    post_bwd.h. A thread sums its columns in ascending order from +0, a warp its lanes by xor
 //          16, 8, 4, 2, 1, the block its warps in ascending order.
 // Tuned    H200; see pick_row_threads.
@@ -30,7 +31,7 @@ namespace {
 constexpr int64_t kVector = 8;
 constexpr int kMostThreads = 224;  // three steps of 4 streams fit 99 KiB of shared memory
 
-/// Rows without columns: all sums are +0.
+/// Builds the kernel for rows without columns: all sums are +0.
 ir::Kernel build_empty(const PostBwdSpec& s) {
   using namespace dsl;
   const int64_t n = s.streams;
@@ -71,7 +72,7 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
   auto at = k.launch({tokens}, {.threads = threads});
   auto token = at.x;
 
-  // The mixes of the token: comb[i * n + o], then post[o], as the sums.
+  // The mixes of the token in the order of the sums: comb[i * n + o], then post[o].
   std::vector<Value> mixes;
   for (int64_t v = 0; v < n * n; ++v) mixes.push_back(comb_mix(token, v / n, v % n));
   for (int64_t o = 0; o < n; ++o) mixes.push_back(post_mix(token, o));
@@ -81,7 +82,7 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
   auto grad_tile = k.shared(DType::bf16, {n, cols}, "grad_tile");
   auto residual_tile = k.shared(DType::bf16, {n, cols}, "residual_tile");
   auto x_tile = k.shared(DType::bf16, {cols}, "x_tile");
-  // Which thread sums which column must not depend on how wide a load can be.
+  // The assignment of columns to threads must not depend on the width of the loads.
   auto x_frag =
       k.fragment(DType::bf16, layout::split({cols}, threads, kVector), "x_frag");  // (cols)
   const int ahead = static_cast<int>(std::clamp<int64_t>(chunks - 1, 1, 2));
@@ -98,7 +99,7 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
       for (int64_t o = 0; o < n; ++o) gradients.push_back(f32(grad_tile(o, col)));
       for (int64_t i = 0; i < n; ++i) sources.push_back(f32(residual_tile(i, col)));
       sources.push_back(f32(x_frag(col)));
-      // gradients of the sources, store; sums for the gradients of the mixes
+      // gradients of the sources, stored; sums for the gradients of the mixes
       for (int64_t i = 0; i <= n; ++i) {
         const auto source = static_cast<size_t>(i);
         Value chain = Arg(0.0f).value();
@@ -117,7 +118,7 @@ ir::Kernel build_post_bwd(const PostBwdSpec& s) {
     });
   });
 
-  // the sums of the block
+  // reduce the sums over the block
   std::vector<Value> thread_sums;
   for (int64_t v = 0; v < num_sums; ++v) thread_sums.push_back(sums(v));
   block_sums(k, warps, thread_sums, [&](const Value& total) {

@@ -5,7 +5,8 @@
 
 namespace tessera::kernels::mhc {
 
-/// n (n + 1) sums, the mixes and one vector of each stream fit the registers of a thread.
+/// Limit: n (n + 1) sums, the mixes and one vector of each stream must fit in the registers of a
+/// thread.
 inline constexpr int64_t kMaxPostBwdStreams = 4;
 
 /// Everything that generated code depends on.
@@ -15,7 +16,7 @@ struct PostBwdSpec {
 };
 
 /// Tensors: grad_out, x, residual, post_mix, comb_mix; grad_x, grad_residual, grad_post_mix,
-/// grad_comb_mix. Rows without columns: the last two alone.
+/// grad_comb_mix. For rows without columns only the last two.
 ir::Kernel build_post_bwd(const PostBwdSpec& s);
 
 }  // namespace tessera::kernels::mhc

@@ -1,9 +1,9 @@
-// pre_apply_mix_bwd: gradients of the residual streams that a sub-layer reads, and of their mixes.
+// pre_apply_mix_bwd: gradients of the residual streams that a sub-layer reads, and of the mixes.
 //
-// Method   one block per token walks along its row, one 16-byte vector of grad_out and of every
-//          stream of x and grad_x per thread and step, all loads before the first product. Each
-//          thread keeps n sums of its columns; at the end they meet by shuffles and once through
-//          shared memory. Every byte is moved once, so the bound is bytes / copy bandwidth.
+// Method   one block per token loops along its row; per step a thread loads one 16-byte vector of
+//          grad_out and of every stream of x and grad_x before the first product. Each thread keeps
+//          n sums of its columns, which are reduced at the end by shuffles and once through shared
+//          memory. Every byte moves once, so the bound is bytes / copy bandwidth.
 // Maths    grad_x = bf16(fma(mix, grad_out, grad_x)). A thread sums the products of its columns for
 //          grad_mix by fma in ascending order from +0, the block as block_sums.
 // Tuned    H100: 4096 tokens of 4 x 7168 take 261 us, 97 % of copy; see pick_row_threads.
@@ -28,7 +28,7 @@ struct Spec {
 constexpr int64_t kVector = 8;
 constexpr int kMostThreads = 256;
 
-/// Rows without columns: all sums are +0.
+/// Builds the kernel for rows without columns: all sums are +0.
 ir::Kernel build_empty(const Spec& s) {
   using namespace dsl;
   OpBuilder k(pre_apply_mix_bwd_op, {{"n", s.streams}, {"H", s.hidden}}, "pre_apply_mix_bwd_empty");
@@ -55,7 +55,7 @@ ir::Kernel build(const Spec& s) {
   for (int64_t i = 0; i < n; ++i) mixes.push_back(mix(token, i));
   auto sums = k.local(DType::f32, {n}, "sums");
   k.unrolled(n, [&](Value i) { sums(i) = 0.0f; });
-  // Which thread sums which column must not depend on how wide a load can be.
+  // The assignment of columns to threads must not depend on the width of the loads.
   const auto row = layout::split({cols}, threads, kVector);
   const auto rows = layout::split({n, cols}, threads, kVector);
   auto gradients = k.fragment(DType::bf16, row, "gradients");  // (cols)

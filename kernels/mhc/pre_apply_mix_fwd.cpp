@@ -28,7 +28,7 @@ ir::Kernel build(const Spec& s) {
   auto row_tiles = ceil_div(k.extent("T"), tile.rows);
   auto at = k.launch({row_tiles * tile.chunks}, {.threads = tile.threads});
   k.wait_for_previous_kernel();
-  // Backwards: the end of x is what the kernel before may have left in L2.
+  // In reverse order: L2 may still hold the end of x after the previous kernel.
   auto first_token = k.let("first_token", (row_tiles - 1 - at.x / tile.chunks) * tile.rows);
   auto first_col = k.let("first_col", at.x % tile.chunks * tile.cols);
 

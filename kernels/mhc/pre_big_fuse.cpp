@@ -1,6 +1,6 @@
-// pre_big_fuse: everything in front of a sub-layer.
+// pre_big_fuse: all work before a sub-layer.
 //
-// Method   two launches: the projection of the residual, then everything else, in mix_kernel.cpp. The
+// Method   two launches: the projection of the residual, then everything else in mix_kernel.cpp. The
 //          bound is reading the residual twice, the second time from L2 where it fits.
 // Maths    projection.h, mix_sequences.h, sinkhorn.h: the sequences of the single ops.
 // Tuned    H200; see projection_kernel.cpp and pick_row_tile.

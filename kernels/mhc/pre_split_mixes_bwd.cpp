@@ -1,8 +1,8 @@
 // pre_split_mixes_bwd: gradients of the projected residual, of its scales and of its bases.
 //
-// Method   one block per run of tokens, one thread per entry and row, which takes four tokens: all of
-//          their loads come before the first product. Partial sums of scales and bases go through
-//          token_sums.h. Few bytes: the bound is the latency of two small kernels.
+// Method   one block per run of tokens, one thread per entry and row. A thread takes four tokens and
+//          loads them all before the first product. token_sums.h adds the partial sums of scales and
+//          bases. Few bytes: the bound is the latency of two small kernels.
 // Maths    z-gradients g: (grad * p) * (1 - p) with p = sigmoid(fma(m, scale, base)) for pre_mix,
 //          (grad * post) * (1 - post / post_mult) for post_mix, grad for the logits. Gradients are
 //          g * scale; sums over a thread's tokens of g, and fma of g * m, ascending from +0.

@@ -48,7 +48,7 @@ ir::Kernel build(const Spec& s) {
   return k.finish();
 }
 
-/// The most streams whose mixes fit M columns.
+/// The most streams whose mixes fit in M columns.
 int64_t streams(const Call& c) {
   int64_t n = 0;
   while (c["M"] / (n + 1) >= n + 3) ++n;

@@ -1,4 +1,4 @@
-// Runs the projection: which kernel for which shape, and its grid.
+// Launches the projection: chooses kernel and grid by shape.
 
 #include "kernels/mhc/projection.h"
 
@@ -11,14 +11,14 @@ namespace tessera::kernels::mhc {
 namespace {
 
 constexpr int64_t kSms = 132;
-constexpr int64_t kManyTiles = 24;  // of a block: from here on sums are added late
+constexpr int64_t kManyTiles = 24;  // tiles per block from which late sums pay
 
-/// The runs of rows, and the tiles of the longest.
+/// The runs of rows, and the number of tiles of the longest run.
 struct Runs {
   int64_t row_blocks, tiles;
 };
 
-/// So few runs that all blocks are resident at once, and a block has two tiles.
+/// Chooses so few runs that all blocks are resident at once and a block has two tiles.
 Runs runs_of(const ProjectionShape& shape, const ProjectionSpec& spec) {
   const int64_t parts = ProjectionParts(shape).parts;
   const int64_t tiles = (shape.tokens + spec.rows() - 1) / spec.rows();

@@ -2,21 +2,21 @@
 //
 // Shapes   residual [tokens, width] bf16, fn [entries, width] f32, norm_weight [width] f32,
 //          products [stored, tokens * entries] f32, squares [tokens, stored] f32
-// Method   a block of 8 warps takes one part of the columns, with few tokens a block of 4 half of it,
-//          and every so many tiles of 16 rows, or of 32 where rows are short. Every warp keeps fn of
-//          its columns, rounded once, in registers, and multiplies one tile after the other on the
-//          tensor cores; the tiles come through shared memory, copied ahead, in bulk where nobody
-//          reads the residual again. The warps' sums are added through shared memory, those of many
-//          tiles before the last products of the next tile. The columns of a block of 32 are taken in
-//          an order that gives every lane whole vectors of the residual and of fn. The bound is reading
-//          the residual once.
+// Method   a block of 8 warps takes one part of the columns (with few tokens a block of 4 warps takes
+//          half a part), and every n-th tile of 16 rows, or of 32 where rows are short. Every warp
+//          keeps fn of its columns, rounded once, in registers, and multiplies tile after tile on the
+//          tensor cores. The tiles are copied ahead through shared memory, by bulk copies if no later
+//          kernel reads the residual. The sums of the warps are added through shared memory; with many
+//          tiles this is delayed to the last products of the next tile. Blocks of 32 columns are
+//          multiplied in a permuted order that gives every lane whole vectors of the residual and of
+//          fn. The bound is reading the residual once.
 // Maths    F' = tf32(fn * norm_weight), nearest, ties away; bf16 is exact in tf32. f32 sums of the
 //          columns of a warp, ascending in steps of 8. Squares: lane c of 4 sums the columns with
 //          h / 8 % 4 = c in ascending order by fma, then (c0 + c2) + (c1 + c3).
-// Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; pieces of 64 KB
-//          under way (with twice as many it takes 7 % longer), or bulk copies of two such tiles in
-//          place. Adding late takes 1 to 2 % off 28 tiles and more per block and costs 2 % of 16
-//          and fewer; tiles of 32 rows gain nothing.
+// Tuned    H200: 8 warps per SM with up to 255 registers, all blocks resident at once; 64 KB of copies
+//          in flight (128 KB take 7 % longer), or bulk copies of two such tiles. Adding late saves 1
+//          to 2 % at 28 tiles per block and more and costs 2 % at 16 and fewer; tiles of 32 rows gain
+//          nothing.
 
 #include "kernels/mhc/projection_kernel.h"
 
@@ -30,7 +30,7 @@
 namespace tessera::kernels::mhc {
 namespace {
 
-constexpr int64_t kTogether = 32;  // columns of a warp that are multiplied together
+constexpr int64_t kTogether = 32;  // columns of a warp that one round multiplies
 
 }  // namespace
 
@@ -56,16 +56,16 @@ ir::Kernel build_projection(const ProjectionSpec& s) {
   k.let_next_kernel_start();
   auto first_col = k.let("first_col", at.x * columns);
 
-  // Row blocks take turns, so that the last rows are read last and may still be in L2 for who reads the
-  // residual again backwards.
+  // Row blocks interleave, so that the last rows are read last and may still be in L2 for a kernel that
+  // reads the residual backwards.
   auto all_tiles = ceil_div(tokens, rows);
   auto tiles = k.let("tiles", (all_tiles - at.y + row_blocks - 1) / row_blocks);
 
-  // Place p of 32 in the order of multiplication is column 8 c + v with p = 4 v + c.
+  // Place p of 32 in multiplication order is column 8 c + v with p = 4 v + c.
   const auto column = [&](const Value& w, int64_t first, const Value& c, const Value& v) {
     return w * warp_columns + first + c * 8 + v;
   };
-  std::vector<Ref> right;  // of every 32 columns of a warp (order, entries)
+  std::vector<Ref> right;  // fn of every 32 columns of a warp (order, entries)
   for (int64_t first = 0; first < warp_columns; first += kTogether) {
     right.push_back(k.fragment(DType::f32, {warps * kTogether, entries}, "right"));
     auto right_lanes = right.back().reshape({warps, 8, 4, entries});
@@ -86,7 +86,7 @@ ir::Kernel build_projection(const ProjectionSpec& s) {
   auto warp_squares = k.shared(DType::f32, {rows, warps}, "warp_squares");
   const auto row_of = [&](const Value& tile) { return (at.y + tile * row_blocks) * rows; };
   const auto add_up = [&](const Value& row) {
-    // Fours of warps, then their two halves where both are here.
+    // Adds groups of four warps, then the two halves if both are in this block.
     const auto add_warps = [&](const std::function<Value(int)>& of_warp) {
       std::optional<Value> total;
       for (int first = 0; first < warps; first += 4) {
@@ -113,7 +113,8 @@ ir::Kernel build_projection(const ProjectionSpec& s) {
     k.fill(product, 0.0f);
     k.fill(square_lanes, 0.0f);
     for (size_t i = 0; i < right.size(); ++i) {
-      // Before the barrier behind which the tile's place is filled again: it keeps the sums apart, too.
+      // Before the barrier that lets the tile's stage be refilled: this barrier also separates the
+      // sums.
       if (s.adds_late != 0 && i + 1 == right.size())
         k.if_(tile > 0, [&] { add_up(k.let("row_before", row_of(tile - 1))); });
       const int64_t first = static_cast<int64_t>(i) * kTogether;

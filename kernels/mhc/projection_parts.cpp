@@ -5,11 +5,12 @@
 namespace tessera::kernels::mhc {
 namespace {
 
-constexpr int64_t kUnit = 256;  // columns, of which 8 warps keep one element of each entry
-constexpr int64_t kFewestColumns = 1024, kMostColumns = 2048;  // of a part where runs are long
-constexpr int64_t kParts = 8;        // wanted, since each multiprocessor reads fn of its part
-constexpr int64_t kMostKept = 192;   // elements that one lane keeps
-constexpr int64_t kFewTokens = 128;  // so many leave multiprocessors idle unless parts are halved
+constexpr int64_t kUnit = 256;  // columns: 8 warps keep one element of each entry for them
+// Columns of a part where runs are long.
+constexpr int64_t kFewestColumns = 1024, kMostColumns = 2048;
+constexpr int64_t kParts = 8;        // goal: each SM reads fn of its part
+constexpr int64_t kMostKept = 192;   // elements in the registers of one lane
+constexpr int64_t kFewTokens = 128;  // up to here SMs are idle unless parts are halved
 
 }  // namespace
 

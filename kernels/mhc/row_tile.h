@@ -1,5 +1,5 @@
 #pragma once
-// How the ops that stream whole rows of hidden columns cut them into blocks.
+// How ops that stream whole rows of hidden columns tile them.
 
 #include <algorithm>
 #include <bit>
@@ -8,16 +8,16 @@
 
 namespace tessera::kernels::mhc {
 
-/// Tokens and columns of one block, `chunks` blocks side by side along a row.
+/// Tokens and columns of one block; `chunks` blocks cover a row.
 struct RowTile {
   int64_t rows, cols, chunks;
   int threads;
 };
 
-/// One vector of 8 columns per thread: with a handful of streams that is enough in flight, and many
-/// small blocks hide each other's latency. 128 to 256 threads along one row where they divide it
-/// (7168 = 4 x 224 x 8, 2560 = 2 x 160 x 8), else several short rows per block; the columns of a
-/// row that is no multiple of 64 are padded.
+/// One vector of 8 columns per thread: a handful of streams keeps enough bytes in flight, and many
+/// small blocks hide each other's latency. 128 to 256 threads along one row if they divide it (7168
+/// = 4 x 224 x 8, 2560 = 2 x 160 x 8), else several short rows per block. Rows that are no multiple
+/// of 64 columns are padded.
 inline RowTile pick_row_tile(int64_t hidden) {
   constexpr int64_t kVector = 8;
   for (int threads = 256; threads >= 128; threads -= 32) {
@@ -31,9 +31,9 @@ inline RowTile pick_row_tile(int64_t hidden) {
   return {kElements / cols, cols, (hidden + cols - 1) / cols, 128};
 }
 
-/// Threads of a block that walks along a row, one vector of 8 columns per thread and step: those that
-/// divide the row into whole vectors (7168 = 4 x 224 x 8, 2560 = 2 x 160 x 8), else enough for the
-/// row, `most` at most.
+/// Threads of a block that loops along a row, one vector of 8 columns per thread and step. A count
+/// that divides the row into whole vectors (7168 = 4 x 224 x 8, 2560 = 2 x 160 x 8), else enough for
+/// the row; at most `most`.
 inline int pick_row_threads(int64_t hidden, int most) {
   constexpr int64_t kVector = 8;
   for (int threads = most; threads >= 128; threads -= 32) {

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernel of the mixes saves for the backward ops.
+// The outputs that the kernel of the mixes saves for the backward ops.
 
 #include "dsl/builder.h"
 
@@ -21,7 +21,7 @@ class SavedMixes {
   /// Entry j of a token.
   struct Entry {
     dsl::Value product, square, mix, logit;
-    dsl::Ref pre_mix;  // where j < n
+    dsl::Ref pre_mix;  // only for j < n
   };
   void store(const dsl::Value& token, const dsl::Value& j, const Entry& entry) const {
     out_mul_(token, j) = entry.product;

@@ -1,6 +1,6 @@
 #pragma once
-// The Sinkhorn projection of one small matrix, one element per lane: the sequence that plain and
-// fused ops share.
+// The Sinkhorn projection of a small matrix, one element per lane. Plain and fused ops share this
+// order of operations.
 
 #include <bit>
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr int64_t kMaxSinkhornStreams = 4;  // 16 lanes per matrix
 inline constexpr int64_t kMaxSinkhornRepeat = 45;
 
 /// An n x n matrix on `lanes()` neighbouring lanes: element (i, o) is on lane i * side() + o of the
-/// group. A side that is no power of two is padded; padded lanes hold +0 throughout.
+/// group. A side that is no power of two is padded; padding lanes always hold +0.
 struct MatrixLanes {
   int64_t streams;
 
@@ -28,8 +28,8 @@ struct MatrixLanes {
   dsl::Value col(const dsl::Value& lane) const { return lane % side(); }
 };
 
-/// Sum over `side` lanes that are `stride` apart, the same bits on all of them: offsets side / 2,
-/// ..., 1, so (x0 + x2) + (x1 + x3) for four.
+/// Sums over `side` lanes that are `stride` apart; all of them get the same bits. Offsets side / 2,
+/// ..., 1, so (x0 + x2) + (x1 + x3) for four lanes.
 inline dsl::Value lane_sum(dsl::Builder& k, dsl::Value value, int64_t side, int64_t stride) {
   for (int64_t offset = side / 2; offset > 0; offset /= 2) {
     value = k.let("sum", value + k.shuffle_xor(value, offset * stride));
@@ -37,14 +37,14 @@ inline dsl::Value lane_sum(dsl::Builder& k, dsl::Value value, int64_t side, int6
   return value;
 }
 
-/// `value` inside of the matrix, `padding` on the lanes of a padded side.
+/// `value` inside the matrix, `padding` on padding lanes.
 inline dsl::Value inside(const MatrixLanes& matrix, const dsl::Value& lane, const dsl::Value& value,
                          float padding) {
   if (!matrix.padded()) return value;
   return dsl::select(dsl::max(matrix.row(lane), matrix.col(lane)) < matrix.streams, value, padding);
 }
 
-/// Softmax over the columns, without eps. On padded lanes: no number.
+/// Softmax over the columns, without eps. The result on padding lanes is meaningless.
 inline dsl::Value softmax(dsl::Builder& k, const MatrixLanes& matrix, const dsl::Value& lane,
                           const dsl::Value& logit) {
   using namespace dsl;
@@ -58,8 +58,8 @@ inline dsl::Value softmax(dsl::Builder& k, const MatrixLanes& matrix, const dsl:
 }
 
 /// This lane's element of the projection of `logit`. All lanes of the warp take part; `lane` counts
-/// from the first lane of the warp or the block. Softmax over the columns without eps in its
-/// divisor, eps added to the result; then columns, then repeat - 1 times rows and columns, each
+/// from the first lane of the warp or the block. Order: softmax over the columns (no eps in its
+/// divisor, eps added to the result); then columns, then repeat - 1 times rows and columns, each
 /// divided by (sum + eps).
 inline dsl::Value sinkhorn(dsl::Builder& k, const MatrixLanes& matrix, const dsl::Value& lane,
                            const dsl::Value& logit, const dsl::Value& repeat,

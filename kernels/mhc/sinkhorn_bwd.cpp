@@ -1,11 +1,11 @@
 // sinkhorn_bwd: the gradient of the Sinkhorn projection with respect to its logits.
 //
-// Method   one lane per element, sums by shuffles. All 2 * repeat states and divisors of a lane stay
-//          in its registers, so the number of rounds is part of the Spec and the rounds are
-//          unrolled; no shared memory. The bound is the latency of 4 * repeat dependent sums and
-//          divisions, which many warps hide.
-// Maths    sinkhorn.h; sinkhorn_bwd.h has the gradient of one step. sum(dy * y) takes the state
-//          behind the step: one division fewer than with the state before it.
+// Method   one lane per element, sums by shuffles. A lane keeps all 2 * repeat states and divisors
+//          in registers, so the Spec contains the number of rounds and the rounds are unrolled; no
+//          shared memory. The bound is the latency of 4 * repeat dependent sums and divisions, which
+//          many warps hide.
+// Maths    sinkhorn.h; sinkhorn_bwd.h has the gradient of one step. sum(dy * y) uses the state
+//          after the step, which saves a division.
 // Tuned    H200: 4 warps per block, as sinkhorn_fwd.
 
 #include "kernels/all_ops.h"
@@ -38,9 +38,9 @@ ir::Kernel build(const Spec& s) {
   auto o = k.let("o", matrix.col(k.thread()));
   const auto keep = [&](const Value& v) { return mhc::inside(matrix, k.thread(), v, 0.0f); };
 
-  // Forward: state 0 is the softmax plus eps, state s that of step s, sums along `stride`.
-  // Lanes outside of the matrix read 0 and take part in the shuffles. Lanes without a token do as the
-  // last one: with zeros every division would take its long way.
+  // Forward: state 0 is the softmax plus eps, state s the result of step s, with sums along `stride`.
+  // Lanes outside the matrix read 0 and take part in the shuffles. Lanes without a token repeat the
+  // last one: zeros would take the slow path of every division.
   auto source = k.let("source", min(token, tokens - 1));
   k.assume(source >= 0 && source < tokens);
   Value logit = x(source, i, o), out_gradient = grad_out(source, i, o);

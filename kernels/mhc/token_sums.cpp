@@ -1,9 +1,9 @@
-// The second kernel of sums over all tokens.
+// The second kernel of the sums over all tokens.
 //
 // Shapes   run_sums [runs, 2, entries], grad_scale [scales], grad_base [entries]
 // Dtypes   f32
-// Method   one block. Its rows take the runs by turns, then meet in shared memory; a warp adds the
-//          entries of each scale. Few bytes: the bound is latency.
+// Method   one block. Its rows take the runs in turn, then are added through shared memory; a warp
+//          adds up the entries of each scale. Few bytes: the bound is latency.
 // Maths    row g adds runs g, g + rows, g + 2 rows, ... from +0; sum_rows adds the rows. A lane adds
 //          every 32nd entry of its scale from +0, the warp its lanes by xor 16, 8, 4, 2, 1. The
 //          totals are added to the gradients once.
@@ -18,13 +18,14 @@
 namespace tessera::kernels::mhc {
 namespace {
 
-/// As many rows as `threads` have, at least one.
+/// As many rows as `threads` allow, at least one.
 RowThreads row_threads(int64_t entries, int64_t threads) {
   const auto rows = static_cast<uint64_t>(std::max<int64_t>(threads / entries, 1));
   return {entries, static_cast<int64_t>(std::bit_floor(rows))};
 }
 
-/// Of each entry both sums over the rows, in row 0 of the shared result [2, rows, entries].
+/// Sums both values of each entry over the rows. The result is row 0 of the shared array [2, rows,
+/// entries].
 dsl::Ref sum_rows(dsl::Builder& k, const RowThreads& block, const dsl::Ref& sum_of_thread,
                   const dsl::Ref& product_sum_of_thread) {
   const dsl::Value product_sum = product_sum_of_thread, sum = sum_of_thread;  // read in this order

@@ -7,7 +7,7 @@ namespace tessera::kernels::mhc {
 LaneSum warp_sums(dsl::Builder& k, std::vector<dsl::Value> values) {
   using namespace dsl;
   const auto is_upper = [&](int step) { return (k.lane() & step) != 0; };
-  std::vector<std::pair<int, int>> steps;  // xor, number of sums before
+  std::vector<std::pair<int, int>> steps;  // xor distance, number of sums before the step
   for (int step = 16; step > 0; step /= 2) {
     const size_t count = values.size(), half = (count + 1) / 2;
     steps.emplace_back(step, static_cast<int>(count));
@@ -23,8 +23,8 @@ LaneSum warp_sums(dsl::Builder& k, std::vector<dsl::Value> values) {
     }
     values = std::move(kept);
   }
-  // From the last step to the first: the place of the lane's sum among those of each step, which had
-  // one more than there were where they could not be halved.
+  // From the last step to the first: the index of the lane's sum among the sums before each step. An
+  // odd number of sums was padded by one.
   Value index = i32(0), is_own = k.lane() < 32;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const auto [lanes, count] = *step;

@@ -1,7 +1,8 @@
 // engram_bwd: the gradients of the gate and of the weights of its norms.
 //
-// Method   engram_gate_bwd, whose partial sums of the fused weight's gradient lie in the workspace, then
-//          grad_w_reduce. As many partial sums everywhere, so that results do not depend on the device.
+// Method   engram_gate_bwd, with the partial sums of the fused weight's gradient in the workspace, then
+//          grad_w_reduce. The number of partial sums is the same on all devices, so that results do not
+//          depend on the device.
 // Maths    that of the two ops
 // Tuned    H100: 481 us for 4096 tokens of 4 x 7168, 90 % of copy; see engram_gate_bwd.
 

@@ -1,7 +1,7 @@
-// aux_fi: how often each expert is chosen, as a multiple of its fair share; the kernels and their
-// description are in count_kernels.cpp.
+// aux_fi: the load of each expert as a multiple of its fair share. The kernels and their description
+// are in count_kernels.cpp.
 //
-// Method   that of group_count; the thread that has the sum of a group scales it.
+// Method   as group_count; the thread with the sum of a group scales it.
 // Maths    f32(count * num_experts) / f32(num_tokens * num_aux_topk), the products exact; +0 without
 //          tokens
 // Tuned    16 thousand ids take 2.6 us on an H200, 3.1 on an H100; see count_kernels.cpp.

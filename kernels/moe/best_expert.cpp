@@ -34,7 +34,8 @@ Ranking::Ranking(dsl::Builder& k, int64_t slots, const OfSlot& key_of, OfSlot ex
   k.unrolled(runs_, [&](Value run) { sort(run); });
 }
 
-/// Neighbours change places where the later key is larger, so that equal keys stay in order.
+/// Odd-even transposition sort: swaps neighbours whose later key is larger, so equal keys stay in
+/// order.
 void Ranking::sort(const dsl::Value& run) {
   using namespace dsl;
   auto place = k_.local(DType::u32, {kRun}, "place");

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels of get_fused_mapping over chunks of pairs share.
+// Tensors and chunk bounds that the chunked kernels of get_fused_mapping share.
 
 #include "kernels/moe/mapping_tensors.h"
 
@@ -10,14 +10,14 @@ class ChunkTensors : protected MappingTensors {
   ChunkTensors(const char* name, const MappingSpec& s)
       : MappingTensors(name, s), num_chunks_(k_.scalar("num_chunks", DType::i32)) {}
 
-  /// Launches so many blocks; gives the number of this one.
+  /// Launches `blocks` blocks and returns the block's index.
   dsl::Value launch(const dsl::Value& blocks, int threads) {
     auto at = k_.launch({blocks}, {.threads = threads});
     length_ = k_.let("length", pairs_ / num_chunks_);
     longer_ = k_.let("longer", pairs_ % num_chunks_);
     return at.x;
   }
-  /// The first pair of a chunk: chunks differ by one pair at most.
+  /// Returns the first pair of a chunk. Chunk lengths differ by at most one pair.
   dsl::Value begin_of(const dsl::Value& chunk) const {
     return chunk * length_ + min(chunk, longer_);
   }
@@ -26,7 +26,7 @@ class ChunkTensors : protected MappingTensors {
   dsl::Value num_chunks_;
 
  private:
-  dsl::Value length_, longer_;  // pairs of most chunks, how many chunks have one more
+  dsl::Value length_, longer_;  // length of most chunks; number of chunks with one more pair
 };
 
 }  // namespace tessera::kernels::moe

@@ -1,7 +1,7 @@
-// Counters in shared memory, for few groups several of each, so that the warps of a block add to
-// different ones; sums of integers, which have the same bits in any order. Up to 4096 ids one block
-// does it all. Beyond, blocks leave the counts of their chunk in the workspace, and a second kernel,
-// which begins while the first one runs, adds them up: count_total.cpp.
+// Counts ids in shared memory. With few groups a block keeps several copies of the counters, so that
+// its warps add to different ones. Integer sums have the same bits in any order. One block counts up
+// to 4096 ids. Beyond, each block writes the counts of its chunk to the workspace, and a second
+// kernel (count_total.cpp), launched early by PDL, adds them up.
 //
 // Tuned    H100, 16 thousand ids of 9 groups: 3.1 us, a copy of the same bytes 1.7. One cluster of 16
 //          blocks takes 3.6 with 1024 threads, 3.3 with 512 or 256; counting by ballots 4.5; chunks
@@ -38,7 +38,8 @@ class Counting : CountTensors {
   }
 
  private:
-  /// Adds up the ids of vectors `vector`, + `step`, + 2 `step` .. in counters for each warp or some.
+  /// Counts the ids of vectors `vector`, + `step`, + 2 `step`, ... Each warp, or group of warps, has
+  /// its own counters.
   void count(const Value& vector, const Value& step, int threads) {
     copies_ = std::clamp<int64_t>(kCountersOfCopies / range_, 1,
                                   std::min<int64_t>(kMostCopies, threads / 32));
@@ -66,7 +67,7 @@ class Counting : CountTensors {
              [&] { k_.atomic_add((*counters_)(k_.warp() % i32(copies_), i32(group)), 1); });
     });
   }
-  /// What the block has counted of a group of its range.
+  /// The block's count of a group of its range.
   Value sum_over_copies(const Value& group) {
     auto sum = k_.var(DType::i32, 0, "sum");
     k_.unrolled(copies_, [&](Value copy) { sum += (*counters_)(copy, group); });
@@ -95,7 +96,7 @@ class Counting : CountTensors {
     });
   }
 
-  const int64_t range_, ranges_;  // groups that a block counts, and how many such ranges
+  const int64_t range_, ranges_;  // groups that a block counts, and the number of such ranges
   int64_t copies_ = 1;            // of the counters
   Value first_group_;
   std::optional<Ref> counters_;

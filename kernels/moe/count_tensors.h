@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels that count ids share: their tensors, and how a count is stored.
+// The tensors that the counting kernels share, and the store of a count.
 
 #include <optional>
 
@@ -12,7 +12,7 @@ class CountTensors {
  protected:
   explicit CountTensors(const CountSpec& s);
 
-  /// Into `out`: the count of a group, or the fraction that it makes.
+  /// Stores to `out` the count of a group, or its fraction.
   void store(const dsl::Value& group, const dsl::Value& count) const;
 
   const CountSpec s_;

@@ -1,4 +1,5 @@
-// The counts of all chunks, added up: one warp per group. Begins while the kernel before runs.
+// Adds up the counts of all chunks, one warp per group. PDL launches it while the previous kernel
+// runs.
 
 #include "kernels/moe/count_tensors.h"
 
@@ -8,7 +9,7 @@ namespace {
 using namespace dsl;
 
 constexpr int kWarps = 8;             // groups per block
-constexpr int64_t kPartsPerLane = 4;  // that it reads at a time
+constexpr int64_t kPartsPerLane = 4;  // loaded at once
 
 class CountTotal : CountTensors {
  public:

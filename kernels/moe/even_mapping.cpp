@@ -37,7 +37,8 @@ int64_t EvenMapping::pair(int64_t position) const {
   const int64_t e = expert(position);
   if (e < 0) return -1;
   const int64_t entry = (position - start(e)) * num_experts + e;
-  const int64_t token = ((entry + 1) * num_tokens - 1) / num_entries;  // the last that begins by it
+  // The last token whose run begins at or before the entry.
+  const int64_t token = ((entry + 1) * num_tokens - 1) / num_entries;
   const int64_t nth = entry - token * num_entries / num_tokens;
   return token * num_topk + ((nth - token) % num_topk + num_topk) % num_topk;
 }

@@ -1,7 +1,6 @@
 #pragma once
-// A mapping of tokens to experts for examples and benchmarks, in closed form: as many entries as
-// asked for, spread evenly over tokens and experts, every expert's range padded to a multiple of
-// the alignment.
+// A mapping of tokens to experts in closed form, for examples and benchmarks: `num_entries` entries
+// spread evenly over tokens and experts, each expert's range padded to a multiple of the alignment.
 
 #include <cstdint>
 
@@ -9,12 +8,12 @@
 
 namespace tessera::kernels::moe {
 
-/// Entry n of `num_entries` belongs to expert n % num_experts; tokens own runs of entries of nearly
-/// equal length, in slots that start elsewhere for every token.
+/// Entry n belongs to expert n % num_experts. Tokens own runs of entries of nearly equal length;
+/// the slots of a run start at a different index for every token.
 struct EvenMapping {
   int64_t num_tokens, num_topk, num_experts, num_entries, alignment;
 
-  /// Positions, padding included.
+  /// Number of positions, padding included.
   int64_t num_positions() const;
   /// Element t * num_topk + k of token_topk_to_pos: a position, or -1.
   int64_t position(int64_t flat) const;
@@ -28,12 +27,12 @@ struct EvenMapping {
   int64_t start(int64_t expert) const;
 };
 
-/// Of a case: T, K, E, `entries` and `alignment`, words of the ops that take mappings.
+/// The mapping of a case, from its T, K, E, `entries` and `alignment`.
 EvenMapping mapping_of(const Case& c);
-/// The same, but of as many experts as the P of the case has room for.
+/// The same, with no more experts than fit in the P positions of the case.
 EvenMapping mapping_within(const Case& c);
-/// The standard of `entries`: what one of several ranks sees of 4001 tokens per rank, num_topk entries
-/// per token sent, which fell on T tokens.
+/// The default of `entries`: the share of one of several ranks with 4001 tokens each, num_topk entries
+/// per sent token, for T received tokens.
 int64_t rank_entries(const Case& c);
 
 }  // namespace tessera::kernels::moe

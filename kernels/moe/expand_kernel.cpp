@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kWarps = 4;  // parts of rows per block
 
-// Up to so many tokens no two warps of a block store one: each has an SM for itself, more or less.
+// Up to this many tokens, each warp has about one SM to itself, so no two warps of a block store
+// the same token.
 constexpr int64_t kFewTokens = 512;
 
 RowWords sf_row(const ExpandSpec& s) {
@@ -60,7 +61,7 @@ ir::Kernel build_expand(const ExpandSpec& s) {
     k.if_(position >= positions && position < written,
           [&] { clear_row(k, streams[1], part, position); });
   };
-  // Row and part of a warp that is number `warp` of all.
+  // Row and part of the warp with grid-wide index `warp`.
   auto row_of = [&](const Value& warp) { return parts == 1 ? warp : warp / parts; };
   auto part_of = [&](const Value& warp) {
     return RowPart{parts == 1 ? i32(0) : k.let("part", warp % parts), parts};

@@ -1,5 +1,5 @@
 #pragma once
-// The kernel that copies rows of tokens, and their scales if they have some, to the positions of their
+// The kernel that copies rows of tokens, and their scales if there are any, to the positions of their
 // experts.
 
 #include "dsl/ir/tile.h"
@@ -9,7 +9,7 @@ namespace tessera::kernels::moe {
 
 struct ExpandSpec {
   int32_t row_bytes, scales;  // bytes of a row of x, 4-byte scales per row: 0 = no scales
-  int32_t num_topk;           // 0: no tokens, nothing but padding
+  int32_t num_topk;           // 0: no tokens, all positions are padding
   int32_t align;              // bytes of x and out, at most 16
   SfLayout sf_layout;
   uint8_t unused[3] = {};
@@ -21,8 +21,8 @@ struct ExpandSpec {
 /// num_topk]. Rows are made of the words of row_words(). Without scales there is no x_sf and no
 /// out_sf. Where there are tokens the scalar is parts_apart().
 ir::Kernel build_expand(const ExpandSpec& s);
-/// The distance of the parts of rows that the warps of a block move; `positions` as many as are
-/// written. Neighbours are fastest where there are many tokens.
+/// The distance between the row parts that the warps of one block move. `positions` is the number
+/// of rows written. Adjacent parts are fastest for many tokens.
 int64_t parts_apart(const ExpandSpec& s, int64_t tokens, int64_t positions);
 
 }  // namespace tessera::kernels::moe

@@ -1,8 +1,8 @@
 // expand_to_fused: rows of tokens to the positions of their experts.
 //
 // Dtypes   any of 1, 2 or 4 bytes, the same in x and out
-// Method   as expand_to_fused_with_sf, without scales: every row is read once and stored to each of
-//          its positions, padding is cleared. The bound is bytes / copy bandwidth.
+// Method   as expand_to_fused_with_sf, without scales: reads every row once, stores it to each of
+//          its positions and clears the padding. The bound is bytes / copy bandwidth.
 // Maths    none, bytes are moved
 // Tuned    H100: 266.6 us for 21804 tokens of 8 experts, 98 % of copy.
 

@@ -1,9 +1,9 @@
 // expand_to_fused_with_sf: rows of tokens and their scales to the positions of their experts.
 //
 // Dtypes   x and out e4m3|e2m1 (two per byte), scales f32|i32 (four exponents)
-// Method   one warp per row, or several where the registers of one do not hold it: it reads the row
-//          of its token once and stores it to each position; then it clears the row of the same
-//          number if that is padding. Rows and scales are moved once, so the bound is bytes / copy
+// Method   one warp per row, or several if the registers of one do not hold it. The warp reads the
+//          row of its token once, stores it to each position, then clears the row of the same
+//          number if that is padding. Rows and scales move once, so the bound is bytes / copy
 //          bandwidth.
 // Maths    none, bytes are moved
 // Tuned    H200: 4 rows per block, 14 vectors of 16 bytes per lane in flight.

@@ -8,7 +8,7 @@ dsl::Value winning_groups(dsl::Builder& k, const RouterSpec& s, int64_t warps, c
                           const dsl::Ref& values) {
   using namespace dsl;
   const int64_t members = s.experts / s.num_groups, lanes = lanes_per_group(s.num_groups);
-  // Rows are longer than a group, so that neighbours start at different banks.
+  // Rows are padded beyond a group, so that neighbouring lanes start in different banks.
   auto ranked = k.shared(DType::f32, {warps, s.num_groups * (members + lanes)}, "ranked");
   row.each([&](const Value& slot, const Value& expert) {
     k.if_(expert < s.experts,

@@ -1,14 +1,14 @@
 #pragma once
-// Group-limited routing: experts compete only within the groups that win.
+// Group-limited routing: only experts of the winning groups compete.
 
 #include "kernels/moe/expert_row.h"
 
 namespace tessera::kernels::moe {
 
-/// Which groups win: bit g * lanes_per_group(num_groups) of the result.
+/// Returns the winning groups: bit g * lanes_per_group(num_groups) is set for group g.
 ///
 ///   values   f32 [slots] of a row, rankable
-///   warps    of the block, each with a row of its own
+/// of the block, one row each
 dsl::Value winning_groups(dsl::Builder& k, const RouterSpec& s, int64_t warps, const ExpertRow& row,
                           const dsl::Ref& values);
 

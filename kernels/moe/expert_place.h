@@ -1,5 +1,5 @@
 #pragma once
-// Where an expert lives: which of its replicas a token takes, and its number on this rank.
+// The place of an expert: the replica that a token takes, and its local id on this rank.
 
 #include "dsl/builder.h"
 #include "kernels/value_check.h"
@@ -15,8 +15,9 @@ class ReplicaMap {
         physical_(k.input("to_physical_map", DType::i32, {experts, num_replicas_}, {.align = 4})),
         count_(k.input("logical_count", DType::i32, {experts}, {.align = 4})) {}
 
-  /// The physical expert, below `num_physical`, of replica `seed` modulo their number. Gives -1 for an
-  /// expert without replicas and reports it, unless the lane is `idle` or the expert is negative.
+  /// Returns the physical expert, below `num_physical`, of replica `seed` modulo the number of
+  /// replicas. An expert without replicas gives -1 and a report, unless the lane is `idle` or the
+  /// expert is negative.
   dsl::Value replica(const dsl::Value& expert, const dsl::Value& seed, const dsl::Value& idle,
                      const dsl::Value& num_physical) const {
     using namespace dsl;
@@ -35,7 +36,7 @@ class ReplicaMap {
   dsl::Ref physical_, count_;
 };
 
-/// The scalars that say which physical experts this rank has.
+/// The scalars that define the physical experts of this rank.
 class ExpertRanks {
  public:
   explicit ExpertRanks(dsl::Builder& k)
@@ -48,7 +49,7 @@ class ExpertRanks {
 
   const dsl::Value& ep_rank() const { return ep_rank_; }
   const dsl::Value& num_physical() const { return num_physical_; }
-  /// The number of physical expert `id` on this rank, -1 if it lives elsewhere.
+  /// The local id of physical expert `id`; -1 if it lives on another rank.
   dsl::Value local_id(const dsl::Value& id) const {
     using namespace dsl;
     auto rank = k_.let("rank", max(id, 0) / experts_per_rank_);

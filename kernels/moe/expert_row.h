@@ -1,5 +1,5 @@
 #pragma once
-// A row of values, one per expert, in the registers of a warp.
+// A row with one value per expert, in the registers of a warp.
 
 #include <functional>
 #include <limits>
@@ -9,7 +9,7 @@
 
 namespace tessera::kernels::moe {
 
-/// What one lane holds of a row: slot 4 i + j is expert 128 i + 4 lane + j.
+/// The values of one lane: slot 4 i + j is expert 128 i + 4 lane + j.
 class ExpertRow {
  public:
   ExpertRow(dsl::Builder& k, const RouterSpec& s)
@@ -19,7 +19,7 @@ class ExpertRow {
   dsl::Value expert(const dsl::Value& slot) const {
     return slot / 4 * 128 + k_.lane() * 4 + slot % 4;
   }
-  /// Elements of a row of `experts` floats; 0 where there is no expert.
+  /// Loads a row of `experts` floats; 0 beyond the last expert.
   dsl::Ref load(const char* name, const std::function<dsl::Ref(const dsl::Value&)>& at) const {
     using namespace dsl;
     auto values = k_.local(DType::f32, {slots_}, name);
@@ -36,7 +36,7 @@ class ExpertRow {
   void each(const Fn& fn) const {
     k_.unrolled(slots_, [&](dsl::Value slot) { fn(slot, expert(slot)); });
   }
-  /// Of the scores exp(x - maximum) / sum of a row.
+  /// Maximum and sum of the softmax exp(x - maximum) / sum of a row.
   struct Softmax {
     dsl::Value maximum, sum;
   };

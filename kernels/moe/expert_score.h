@@ -1,6 +1,6 @@
 #pragma once
-// What a router makes of a logit: the score that weights are normalised from and the value that
-// experts are ranked by.
+// Computes from a logit the score that weights are normalised from and the value that ranks
+// experts.
 
 #include "kernels/call_types.h"
 
@@ -12,7 +12,7 @@ namespace tessera::kernels::moe {
 
 enum class Scoring : uint8_t { sigmoid, sqrtsoftplus, softmax };
 
-/// The value of the parameter `scoring_func`.
+/// Parses the parameter `scoring_func`.
 Scoring scoring_of(const Params& params);
 std::string_view name(Scoring scoring);
 

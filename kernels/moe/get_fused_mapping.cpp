@@ -1,11 +1,11 @@
 // get_fused_mapping: the expert-major layout of the pairs of a routing.
 //
 // Dtypes   topk_idx i64, the rest i32
-// Method   a stable counting sort; up to 2048 pairs by one block, up to 2^16 by one cluster, where
-//          a pair stays in a register from the load to the store. Beyond, and on devices without
-//          clusters of 16, three kernels over chunks of 1024 to 2048 pairs: counts per chunk, their
-//          sums over chunks, positions. Counts wait in token_topk_to_pos, which the last kernel
-//          overwrites. A few bytes per pair: the bound is latency.
+// Method   a stable counting sort: one block up to 2048 pairs, one cluster up to 2^16, each pair in
+//          a register from load to store. Beyond, and on devices without clusters of 16, three
+//          kernels over chunks of 1024 to 2048 pairs: counts per chunk, sums over chunks,
+//          positions. token_topk_to_pos holds the counts until the last kernel overwrites it. A few
+//          bytes per pair: the bound is latency.
 // Maths    position = start of the expert + pairs of the expert before this one
 
 #include <algorithm>
@@ -23,19 +23,19 @@ namespace {
 
 using moe::MappingPhase;
 
-/// True if the extent of the positions is what the data takes: the caller then waits for it.
+/// True if the number of positions depends on the data: the caller then waits for it.
 bool waits(const Call& c) {
   return c["num_expanded_tokens"] == 0 && !c.flag("force_no_sync");
 }
 
-/// The most positions that any routing of this shape takes.
+/// The upper bound of the positions of any routing of this shape.
 int64_t positions(const Call& c) {
   if (!waits(c)) return c["num_expanded_tokens"];
   const int64_t alignment = c["alignment"];
   return (c["T"] * c["K"] + (alignment - 1) * c["E"]) / alignment * alignment;
 }
 
-/// What they came to be; not asked where the caller said how many there are.
+/// The actual number of positions; not read back if the caller gave it.
 int64_t positions_taken(const Call& c, Stream stream) {
   if (!waits(c)) return c["P"];
   int64_t taken = 0;
@@ -63,7 +63,7 @@ void launches(const Call& c, Launches& go) {
   });
 }
 
-/// `pairs` that have an expert, spread evenly over pairs and experts.
+/// The expert of a pair of a case: `pairs` pairs have one, spread evenly over pairs and experts.
 int64_t expert_of(const Case& c, int64_t pair) {
   const int64_t all = c["T"] * c["K"], step = pair * c["pairs"] / all;
   return step == (pair + 1) * c["pairs"] / all ? int64_t{-1} : step % c["num_experts"];

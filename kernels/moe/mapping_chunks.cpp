@@ -57,11 +57,12 @@ class ChunkedMapping : ChunkTensors {
       auto size = k_.var(DType::i32, 0, "size");
       k_.if_(expert < s_.experts, [&] { sum_over_warps(expert, size); });
     }
-    // experts that this warp pads: the last warps of a block first, the first ones are busy with starts
+    // Experts that this warp pads. The last warps of a block come first: the first warps are busy with
+    // starts.
     auto warps = k_.let("warps", num_chunks_ * kWarps);
     auto first = k_.let("first_expert", chunk + (kWarps - 1 - k_.warp()) * num_chunks_);
     auto rounds = k_.let("rounds_of_padding", max(s_.experts - first + warps - 1, 0) / warps);
-    k_.wait_for_previous_kernel();  // nothing before needs it: the pairs are the caller's
+    k_.wait_for_previous_kernel();  // the code above reads only the caller's pairs
     k_.parallel({s_.experts}, [&](Value expert) {
       starts(expert) = (*expert_start_)(expert) + (*token_topk_to_pos_)(begin_ + expert);
     });
@@ -70,7 +71,7 @@ class ChunkedMapping : ChunkTensors {
     place_pairs(starts);
   }
 
-  /// By one warp.
+  /// Run by one warp.
   void pad_expert(const Value& index) {
     auto expert = k_.let("expert", index);
     auto behind = k_.let("behind", (*expert_end_)(expert));
@@ -81,7 +82,7 @@ class ChunkedMapping : ChunkTensors {
     pad(behind + k_.lane(), min(end, positions_), i32(32));
   }
 
-  /// Behind the last expert.
+  /// Pads after the last expert.
   void pad_rest(const Value& block) {
     const int64_t last = s_.experts - 1;
     auto total = k_.let("total", (*expert_start_)(last) + (*num_tokens_per_expert_)(last));

@@ -5,9 +5,9 @@
 
 namespace tessera::kernels::moe {
 
-/// The phases count and place.
+/// Builds the phases count and place.
 ir::Kernel build_chunked_mapping(const MappingSpec& s);
-/// The phase offset.
+/// Builds the phase offset.
 ir::Kernel build_mapping_offset(const MappingSpec& s);
 
 }  // namespace tessera::kernels::moe

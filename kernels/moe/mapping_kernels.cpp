@@ -1,6 +1,6 @@
-// get_fused_mapping in one kernel. Every warp takes a run of pairs and numbers those of each expert in
-// registers and in its own row of a table; thread e then adds up expert e, over the warps of its
-// block and, through their shared memory, over the blocks of the cluster before it.
+// get_fused_mapping in one kernel. Every warp takes a run of pairs and numbers the pairs of each
+// expert in registers and in its own row of a table. Thread e then adds up expert e over the warps of
+// its block and, through DSMEM, over the earlier blocks of the cluster.
 
 #include "kernels/moe/mapping_kernels.h"
 
@@ -51,14 +51,14 @@ class OneKernel : MappingTensors {
     load_pairs(begin, end, rounds, per_thread_);
   }
 
-  /// Pairs of the thread's expert in this block.
+  /// The block's number of pairs of this thread's expert.
   Value count_block() {
     auto size = k_.var(DType::i32, 0, "size");
     if (s_.has_pairs) k_.if_(owns_expert(), [&] { sum_over_warps(expert(), size); });
     return size;
   }
 
-  /// The sum over the threads up to this one, of values of those that own an expert.
+  /// Inclusive prefix sum of `value` over the threads that own an expert.
   Value inclusive(const Value& value) {
     auto sum = lane_prefix_sum(value);
     if (s_.experts <= 32) return sum;
@@ -68,7 +68,7 @@ class OneKernel : MappingTensors {
     return sum + k_.warp_sum(select(k_.lane() < k_.warp(), sums(k_.lane()), 0));
   }
 
-  /// Ranges of experts, padded and one after the other, and where in them the block begins.
+  /// Computes the padded ranges of the experts, and where the block begins in each.
   void lay_out() {
     auto size = k_.let("size_in_block", count_block());
     auto total = k_.var(DType::i32, size, "total"), before = k_.var(DType::i32, 0, "before");
@@ -103,7 +103,7 @@ class OneKernel : MappingTensors {
     });
   }
 
-  /// One warp of the cluster for each expert.
+  /// One warp of the cluster pads each expert.
   void pad_experts() {
     const int64_t warps = int64_t{kWarps} * blocks_;
     k_.unrolled((s_.experts + warps - 1) / warps, [&](Value i) {
@@ -116,14 +116,14 @@ class OneKernel : MappingTensors {
   const int blocks_, per_thread_;
   Value rank_;
   std::optional<Ref> first_pair_;     // position of the first pair of the block, by expert
-  std::optional<Ref> behind_, ends_;  // padding of each expert
+  std::optional<Ref> behind_, ends_;  // the padding of an expert begins and ends there
 };
 
 }  // namespace
 
 std::vector<MappingPhase> mapping_phases(int64_t pairs, int64_t experts, int cluster_limit,
                                          int64_t shared_memory) {
-  const int64_t table = 4 * experts * (kWarps + 4);  // with what else there is for each expert
+  const int64_t table = 4 * experts * (kWarps + 4);  // the tables and what else each expert takes
   const bool fits = table + 1024 <= shared_memory;
   if (fits && pairs <= kMaxBlockPairs) return {MappingPhase::block};
   const bool in_cluster = pairs <= kMaxClusterPairs && kMappingCluster <= cluster_limit;

@@ -1,5 +1,5 @@
 #pragma once
-// A counting sort of (token, slot) pairs by expert, stable, every expert's range padded.
+// A stable counting sort of (token, slot) pairs by expert, each expert's range padded.
 
 #include <vector>
 
@@ -9,9 +9,9 @@ namespace tessera::kernels::moe {
 
 inline constexpr int64_t kMaxMappedExperts = 1024;
 
-/// One kernel for as many as kMaxClusterPairs: a block, or the blocks of one cluster. More want more
-/// multiprocessors: on an H200 one cluster takes 4.6 us for 16 thousand pairs, and for 174 thousand
-/// 17.7 where three kernels take 8.9.
+/// One kernel for up to kMaxClusterPairs: one block, or the blocks of one cluster. More pairs want
+/// more SMs: on an H200 one cluster takes 4.6 us for 16 thousand pairs, and for 174 thousand 17.7
+/// where three kernels take 8.9.
 inline constexpr int kMappingThreads = 1024;
 inline constexpr int kMappingCluster = 16;
 inline constexpr int kBlockPairsPerThread = 2;
@@ -19,12 +19,12 @@ inline constexpr int kClusterPairsPerThread = 4;
 inline constexpr int64_t kMaxBlockPairs = int64_t{kMappingThreads} * kBlockPairsPerThread;
 inline constexpr int64_t kMaxClusterPairs =
     int64_t{kMappingThreads} * kMappingCluster * kClusterPairsPerThread;
-/// Three kernels over chunks of pairs for any number.
+/// Three kernels over chunks sort any number of pairs.
 inline constexpr int64_t kPairsPerChunk = 2048;  // 16 warps, 4 pairs per lane
 
 enum class MappingPhase : uint8_t {
-  block,    // everything, one block
-  cluster,  // everything, one cluster
+  block,    // all pairs, one block
+  cluster,  // all pairs, one cluster
   count,    // pairs of each expert in each chunk -> the first elements of the chunk in
             // token_topk_to_pos (a chunk has at least as many pairs as there are experts)
   offset,   // one block: exclusive sums over chunks in place, expert_start, num_tokens_per_expert;
@@ -32,8 +32,8 @@ enum class MappingPhase : uint8_t {
   place,    // positions, padding, expert_end
 };
 
-/// The launches for so many pairs and experts on a device with clusters of at most `cluster_limit`
-/// blocks, and so much shared memory for a block.
+/// Chooses the launches for `pairs` and `experts` on a device with clusters of at most
+/// `cluster_limit` blocks and `shared_memory` bytes per block.
 std::vector<MappingPhase> mapping_phases(int64_t pairs, int64_t experts, int cluster_limit,
                                          int64_t shared_memory);
 
@@ -41,7 +41,7 @@ struct MappingSpec {
   int32_t experts, topk;
   MappingPhase phase;
   bool has_pairs, has_positions;
-  bool fills;  // also what lies behind the last expert
+  bool fills;  // also writes the positions after the last expert
 };
 
 /// Tensors in order: topk_idx as i64 [pairs] and token_topk_to_pos as i32 [pairs] if there are pairs;

@@ -1,5 +1,5 @@
-// get_fused_mapping over chunks, the phase offset: one block lays out the experts and finds where the
-// pairs of each chunk go.
+// The phase offset of the chunked get_fused_mapping: one block lays out the experts and computes the
+// start of each chunk's pairs.
 
 #include "kernels/moe/chunk_tensors.h"
 #include "kernels/moe/mapping_chunks.h"
@@ -35,8 +35,8 @@ class MappingOffset : ChunkTensors {
   }
 
  private:
-  /// Turns the counts of an expert by chunk into sums over the chunks before; gives their sum. By
-  /// one warp, which reads 128 counts at a time: a trip to the L2 takes longer than all else.
+  /// Replaces an expert's counts by chunk with exclusive sums; returns their total. One warp reads
+  /// 128 counts at a time: the L2 latency exceeds all other work.
   Value offsets_of(const Value& expert) {
     auto total = k_.var(DType::i32, 0, "total");
     auto slots = k_.local(DType::i32, {kChunksPerLane}, "slots");
@@ -61,7 +61,7 @@ class MappingOffset : ChunkTensors {
     return total;
   }
 
-  /// Ranges of experts of these sizes, padded and one after the other: writes expert_start and
+  /// Computes the padded ranges of experts of these sizes: writes expert_start and
   /// num_tokens_per_expert; expert_end still without padding. `ends` is shared memory.
   void lay_out(const Ref& sizes, const Ref& ends) {
     k_.parallel({s_.experts}, [&](Value expert) { ends(expert) = aligned(sizes(expert)); });

@@ -73,7 +73,8 @@ Value MappingTensors::expert_of(const Value& i) {
   return k_.let("expert", select(id >= 0 && id < s_.experts, i32(id), -1));
 }
 
-// numbered(i) = the expert of pair i and, times 1024, how many of it the warp has had before.
+// numbered(i) = the expert of pair i + 1024 * the number of earlier pairs of that expert in the
+// warp.
 void MappingTensors::number_pairs() {
   numbered_ = k_.local(DType::i32, {most_}, "numbered");
   auto lower_lanes = k_.let("lower_lanes", (u32(1) << u32(k_.lane())) - 1);

@@ -1,6 +1,5 @@
 #pragma once
-// What mappings of tokens to experts promise about their values, checked on CPU tensors
-// and reported by kernels.
+// The value requirements of token-expert mappings, checked on CPU tensors and reported by kernels.
 
 #include "kernels/signature/call.h"
 #include "kernels/value_check.h"
@@ -10,9 +9,9 @@ namespace tessera::kernels::moe {
 inline constexpr const char* kTooFewPositions =
     "the experts of 'topk_idx' need more positions than 'num_expanded_tokens'";
 
-/// There are positions for all ids of topk_idx, which are -1 or an expert.
+/// Requires ids of topk_idx to be -1 or an expert, and enough positions for all.
 void require_routing(const Call& c);
-/// Every position is either padding or that of one pair.
+/// Requires every position to be padding or the position of one pair.
 void require_expansion(const Call& c);
 
 }  // namespace tessera::kernels::moe

@@ -1,11 +1,11 @@
-// mask_indices_by_tp: the experts of one tensor-parallel rank, renumbered on it; -1 for the others.
+// mask_indices_by_tp: renumbers the experts of one tensor-parallel rank; others become -1.
 //
 // Dtypes   i64|i32
-// Method   up to 16 bytes of ids per thread, the slots of all tokens as one flat tensor. Divisors are
-//          constants of the kernel, so that a division is one long product. A few bytes per slot:
+// Method   up to 16 bytes of ids per thread; the slots of all tokens form one flat tensor. Divisors
+//          are constants of the kernel, so that a division is one wide product. A few bytes per slot:
 //          the bound is the latency of one load, two divisions and one store.
-// Maths    rank = id / experts per rank, row = rank / num_tp_ranks; an id of row * num_tp_ranks +
-//          tp_rank moves to row, with the same place on it
+// Maths    rank = id / experts per rank, row = rank / num_tp_ranks; an id on rank row *
+//          num_tp_ranks + tp_rank moves to rank row and keeps its place
 // Tuned    H100: 2.9 us for 174 thousand ids, 93 % of copy; 256 threads per block.
 
 #include <numeric>

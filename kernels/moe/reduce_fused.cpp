@@ -25,7 +25,7 @@ void launches(const Call& c, Launches& go) {
   go.add(moe::build_reduce, s);
 }
 
-/// Rows of positions that have an entry are read, the others are not.
+/// Bytes that must move: only positions with an entry are read.
 int64_t least_bytes(const Case& c) {
   const int64_t positions = c["P"], in = c.dtype_word("x") == "f32" ? 4 : 2;
   const bool to_e4m3 = c.find("format") == ParamValue(std::string("e4m3"));

@@ -3,11 +3,11 @@
 // Shapes   x [positions, hidden], x_sf [positions], topk_weights and token_topk_to_pos
 //          [tokens, num_topk], sf [1], out [tokens, hidden]
 // Dtypes   x f32|bf16, factors f32, positions i32, out as x or e4m3
-// Method   16-byte vectors of columns, straight from the rows into the sums; no shared memory. With
+// Method   16-byte vectors of columns go straight from the rows into the sums; no shared memory. With
 //          many tokens a thread adds slot by slot, up to 4 vectors each: most slots are empty, and
-//          other blocks hide the latency. With few each lane of a warp loads position and factor of
-//          one slot, then all vectors of 8 slots at once: two trips to memory. Rows are read once, so
-//          the bound is bytes / copy bandwidth.
+//          other blocks hide the latency. With few tokens each lane of a warp loads position and
+//          factor of one slot, then all vectors of 8 slots at once: two memory latencies. Rows are
+//          read once, so the bound is bytes / copy bandwidth.
 // Maths    acc = fma(x, weight * x_sf, acc) in the order of the slots from +0, then acc * sf
 // Tuned    H200: pick_walk. Columns are independent, so few tokens still fill the SMs.
 
@@ -44,7 +44,7 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
   Builder k("reduce_fused");
   auto tokens = k.dim("tokens");
   auto out = k.output("out", s.out, {tokens, s.hidden}, {.align = s.align});
-  std::vector<Ref> x, slots_of, x_sf, weights, sf;  // one or none
+  std::vector<Ref> x, slots_of, x_sf, weights, sf;  // zero or one element
   Value positions;
   if (s.num_topk > 0) {
     positions = k.dim("positions");
@@ -65,12 +65,13 @@ ir::Kernel build_reduce(const ReduceSpec& s) {
 
   auto acc = k.local(DType::f32, {runs, vector}, "acc");
   k.unrolled(runs, [&](Value r) { k.unrolled(vector, [&](Value j) { acc(r, j) = 0.0f; }); });
-  const bool by_lanes = s.walk.slots > 1;  // lane l has what the l-th slot of a group needs
+  // Lane l holds position and factor of the l-th slot of a group.
+  const bool by_lanes = s.walk.slots > 1;
   Value mine, factor;
-  // Of many tokens the hint costs 4 %, of few it saves as much.
+  // The hint costs 4 % with many tokens and saves 4 % with few.
   const auto hint = by_lanes ? CacheHint::evict_first : CacheHint::none;
   auto exists = [&](const Value& row) { return row >= 0 && row < positions; };
-  // Reported at the end: in between it would hold up the loads behind it.
+  // Reported at the end: an earlier report would delay the loads after it.
   auto fits = k.var(DType::boolean, true, "fits");
   auto require = [&](const Value& row) { fits = Value(fits) && row >= -1 && row < positions; };
   auto position_of = [&](const Value& slot) { return slots_of[0](token, slot); };

@@ -5,7 +5,7 @@
 
 namespace tessera::kernels::moe {
 
-/// How a row of columns is shared out.
+/// How threads share a row of columns.
 struct Walk {
   uint8_t runs;   // vectors per thread
   uint8_t slots;  // rows that a thread loads before it adds them
@@ -27,8 +27,8 @@ struct ReduceSpec {
 /// a short row.
 Walk pick_walk(int64_t tokens, int64_t vectors);
 
-/// Tensors: out; x and token_topk_to_pos if there are positions; x_sf, topk_weights and sf as far as
-/// the Spec has them.
+/// Tensors: out; x and token_topk_to_pos if there are positions; x_sf, topk_weights and sf if the
+/// Spec has them.
 ir::Kernel build_reduce(const ReduceSpec& s);
 
 }  // namespace tessera::kernels::moe

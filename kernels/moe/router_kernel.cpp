@@ -23,7 +23,7 @@ ir::Kernel build_router(const RouterSpec& s) {
   auto bias = k.input("bias", DType::f32, {s.experts}, {.align = align});
   auto topk_idx = k.output("topk_idx", DType::i64, {tokens, all}, {.align = 8});
   auto topk_weights = k.output("topk_weights", DType::f32, {tokens, all}, {.align = 4});
-  std::vector<Ref> mask, fixed, unmapped;  // one or none
+  std::vector<Ref> mask, fixed, unmapped;  // zero or one element
   if (s.has_mask) mask.push_back(k.input("mask", DType::boolean, {tokens}, {.align = 1}));
   if (s.has_fixed) {
     fixed.push_back(k.input("fix_routing_mask", DType::boolean, {tokens}, {.align = 1}));
@@ -111,7 +111,7 @@ ir::Kernel build_router(const RouterSpec& s) {
       auto score = k.let("score", select(mine >= 0, known, 0.0f));
       auto total = k.var(DType::f32, 1e-20f, "total");
       k.unrolled(s.num_topk, [&](Value slot) { total = total + k.shuffle(score, slot); });
-      Value share = score / total * scale;  // `total` is read before `mine`
+      Value share = score / total * scale;  // reads `total` before `mine`
       auto weight = select(lane >= s.num_topk, 1.0f, select(mine >= 0, share, 0.0f));
       // replica of the expert, then its number on this rank
       auto shared_expert = lane + i32(s.experts - s.num_topk);

@@ -1,5 +1,5 @@
 #pragma once
-// The kernel of the router, from everything that it depends on.
+// Builds the router kernel from its Spec.
 
 #include "dsl/ir/tile.h"
 #include "kernels/moe/expert_score.h"
@@ -15,7 +15,7 @@ struct RouterSpec {
 };
 
 /// Tensors in order: logits, bias, topk_idx, topk_weights, then those of mask, fix_routing_mask,
-/// unmapped_topk_idx, to_physical_map and logical_count that there are. Scalars:
+/// unmapped_topk_idx, to_physical_map and logical_count that the call has. Scalars:
 /// routed_scaling_factor, ep_rank, num_physical, experts_per_rank, tp_rank, num_tp_ranks.
 ir::Kernel build_router(const RouterSpec& s);
 

@@ -37,7 +37,7 @@ void require_routable(const Call& c) {
       }
     }
   }
-  // Of tokens that are not masked: logits are finite and the experts that they keep exist.
+  // Unmasked tokens have finite logits, and the experts that they keep exist.
   for (int64_t t = 0; t < c["T"]; ++t) {
     if (!is_set("mask", t, true)) continue;
     for (int64_t e = 0; e < experts; ++e) {

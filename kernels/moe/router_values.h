@@ -1,13 +1,12 @@
 #pragma once
-// What top2_sum_gate asks of the values of its inputs, checked on CPU tensors and reported by its
-// kernel.
+// The value requirements of top2_sum_gate, checked on CPU tensors and reported by its kernel.
 
 #include "kernels/signature/call.h"
 
 namespace tessera::kernels::moe {
 
-/// Logits of tokens that are not masked are finite, and the experts that such tokens keep exist.
-/// Replicas are as many as the map has columns at most, and each is a physical expert.
+/// Requires finite logits of unmasked tokens and existing experts where they keep some. Requires at
+/// most as many replicas as the map has columns, each a physical expert.
 void require_routable(const Call& c);
 
 }  // namespace tessera::kernels::moe

@@ -1,5 +1,5 @@
 #pragma once
-// A short row in the registers of one thread, in parts where it is longer than they are.
+// A short row in the registers of one thread; a longer row comes in parts.
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tessera::kernels::moe {
 
 class RowParts {
  public:
-  /// `length` elements, read and written in vectors of `vector`, which divides it.
+  /// A row of `length` elements, accessed in vectors of `vector`, a divisor of it.
   RowParts(dsl::Builder& k, int64_t length, int64_t vector)
       : k_(k), length_(length), vector_(vector), held_(vector) {
     for (int64_t size = vector; size <= std::min(length, kMost); size += vector) {
@@ -19,15 +19,15 @@ class RowParts {
     }
   }
 
-  int64_t held() const { return held_; }  // elements of a part
+  int64_t held() const { return held_; }  // elements per part
   bool is_whole() const { return held_ == length_; }
 
-  /// Does body(first element) for each part.
+  /// Calls body(first element) for each part.
   void each_part(const std::function<void(const dsl::Value& first)>& body) const {
     if (is_whole()) return body(dsl::i32(0));
     k_.serial(0, length_ / held_, [&](dsl::Value part) { body(part * held_); });
   }
-  /// Does body(i) for each element of a part, i < held(), one vector after the other.
+  /// Calls body(i) for each element i < held() of a part, vector after vector.
   void each_vector(const std::function<void(const dsl::Value& i)>& body) const {
     k_.unrolled(held_ / vector_, [&](dsl::Value part) {
       k_.vectorized(vector_, [&](dsl::Value i) { body(part * vector_ + i); });
@@ -35,7 +35,7 @@ class RowParts {
   }
 
  private:
-  static constexpr int64_t kMost = 32;  // elements in registers
+  static constexpr int64_t kMost = 32;  // most elements in registers
 
   dsl::Builder& k_;
   int64_t length_, vector_, held_;

@@ -10,7 +10,7 @@ namespace {
 
 using namespace dsl;
 
-/// Vectors that a lane holds at a time: 16 bytes x 14 x 32 lanes are a row of 7168 bytes.
+/// Vectors in a lane's registers: 16 bytes x 14 x 32 lanes are a row of 7168 bytes.
 constexpr int64_t kVectorsPerLane = 14;
 
 int64_t ceil_div(int64_t a, int64_t b) {
@@ -21,8 +21,8 @@ int64_t vectors_per_lane(const RowWords& row) {
   return ceil_div(row.words / row.vector, 32);
 }
 
-/// Calls body(slot, first word) for the vectors of this lane from `first` on; the last of them may
-/// lie beyond the row.
+/// Calls body(slot, first word) for this lane's vectors from `first` on. The last vectors may lie
+/// beyond the row.
 void for_each_vector(Builder& k, const RowWords& row, const Value& first, int64_t vectors,
                      const std::function<void(const Value& slot, const Value& word)>& body) {
   k.unrolled(vectors, [&](const Value& slot) {
@@ -31,8 +31,8 @@ void for_each_vector(Builder& k, const RowWords& row, const Value& first, int64_
   });
 }
 
-/// The lanes of a warp hold up to 32 slots of `token` at a time: calls `body` with each position of
-/// the token below `positions`.
+/// Calls `body` with each position of the token below `positions`. The lanes of a warp load up to
+/// 32 slots of `token` at a time.
 void for_each_position(Builder& k, const Ref& token_topk_to_pos, const Value& token,
                        int64_t num_topk, const Value& positions,
                        const std::function<void(const Value& position)>& body) {

@@ -1,6 +1,6 @@
 #pragma once
-// Rows of plain words, moved by whole warps: the row of a token to all its positions, zeros to the
-// rows of padding.
+// Moves rows of words by whole warps: the row of a token to all its positions, zeros to padding
+// rows.
 
 #include <cstdint>
 #include <functional>
@@ -18,25 +18,25 @@ struct RowWords {
 };
 RowWords row_words(int64_t row_bytes, int64_t align);
 
-/// Where one word of a row is: the reference for row and word.
+/// Returns the reference to one word of a row.
 using WordOf = std::function<dsl::Ref(const dsl::Value& row, const dsl::Value& word)>;
 
-/// Rows that travel together: those of data and those of its scales.
+/// Rows that move together: data and scales.
 struct RowStream {
   RowWords row;
   WordOf from, to;
 };
 
-/// One of the equal parts of a row, each as much as the registers of a warp hold.
+/// One of the equal parts of a row; the registers of a warp hold one part.
 struct RowPart {
   dsl::Value number;
-  int64_t of;  // parts
+  int64_t of;  // number of parts
 };
-/// How many parts the rows of these streams take.
+/// The number of parts for the rows of these streams.
 int64_t row_parts(const std::vector<RowStream>& streams);
 
-/// Reads a part of row `token` of every stream once and stores it to every position of the token,
-/// positions that are negative or not below `positions` left out. All lanes of a warp call it for one
+/// Reads a part of row `token` of every stream once and stores it to every position of the token.
+/// Skips positions that are negative or not below `positions`. All lanes of a warp pass the same
 /// token.
 ///
 ///   token_topk_to_pos   i32 [tokens, num_topk]

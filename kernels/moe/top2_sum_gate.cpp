@@ -1,12 +1,12 @@
 // top2_sum_gate: the router of a mixture of experts.
 //
 // Dtypes   f32, ids i64, maps i32, masks bool
-// Method   one warp per token: lane l holds experts 128 i + 4 l + j. All lanes share the work of
-//          ranking the groups; num_topk rounds take the best key of the warp by two warp reductions
-//          over runs of four keys that every lane has sorted. Slot s then belongs to lane s, which
-//          fetches the logit of its expert again, so that no scores stay in registers. Few bytes:
-//          with few tokens the bound is the latency of one load and of the rounds, with thousands
-//          the instructions.
+// Method   one warp per token: lane l holds experts 128 i + 4 l + j. All lanes share the ranking of
+//          the groups. Each of num_topk rounds takes the best key of the warp by two warp
+//          reductions over runs of four keys, which every lane has sorted. Slot s then belongs to
+//          lane s, which reloads the logit of its expert, so that no scores stay in registers. Few
+//          bytes: with few tokens the bound is the latency of one load and of the rounds, with
+//          thousands the instructions.
 // Maths    weight = score / (1e-20 + scores in rank order) * scale; see expert_score.h
 // Tuned    H200: 4 warps per block, so that even 128 tokens spread over 32 SMs.
 
@@ -19,12 +19,12 @@
 namespace tessera::kernels {
 namespace {
 
-/// How many shared experts take slots.
+/// Number of slots for shared experts.
 int64_t shared_slots(const Call& c) {
   return c.flag("use_shared_as_routed") ? c["num_shared_experts"] : 0;
 }
 
-/// Experts with their replicas.
+/// Number of experts with their replicas.
 int64_t num_physical(const Call& c) {
   return c["E"] + (c.has("to_physical_map") ? c["D"] - 1 : 0);
 }
@@ -124,7 +124,7 @@ const Op top2_sum_gate_op{
       T=4096 E=256 num_topk=8 num_groups=8 num_topk_groups=4 scoring_func=sigmoid routed_scaling_factor=2.5
       T=4096 E=256 num_topk=6 scoring_func=sqrtsoftplus routed_scaling_factor=2.5
       T=4096 E=256 num_topk=8 scoring_func=softmax routed_scaling_factor=2.5)",
-    // The last four tokens are masked; every expert lives where it is, and nowhere else.
+    // The last four tokens are masked; every expert has one replica, itself.
     .case_words = {{"K", [](const Case& c) { return c["num_topk"]; }},
                    {"S",
                     [](const Case& c) {

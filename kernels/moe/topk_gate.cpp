@@ -4,8 +4,8 @@
 //          l, l + 32, ... in sorted runs of four; each of the K rounds takes the largest key and the
 //          smallest id that has it, by two warp reductions. Few bytes, so the bound is the latency
 //          of one load, 2 K warp reductions and one store.
-// Maths    key = bits of the score, all flipped if negative, else with the sign set; NaN and -inf
-//          share a key, and so do the zeros
+// Maths    key = bits of the score, all flipped if negative, else with the sign bit set; NaN and
+//          -inf share a key, and so do +0 and -0
 // Tuned    H200: 8 warps per block.
 
 #include "kernels/all_ops.h"
@@ -40,8 +40,8 @@ ir::Kernel build(const Spec& s) {
           return select(expert < s.experts, key, cast(DType::u32, moe::kTaken));
         },
         [&](const Value& slot) { return slot * 32 + lane; });
-    // K rounds; lane r keeps the winner of round r of a batch of 32, so that a row is stored at
-    // once
+    // K rounds; lane r keeps the winner of round r of a batch of 32, so that one store writes the
+    // row
     for (int64_t first = 0; first < s.num_topk; first += 32) {
       const int64_t rounds = std::min<int64_t>(32, s.num_topk - first);
       auto winner = k.var(DType::i32, 0, "winner");

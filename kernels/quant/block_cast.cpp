@@ -9,7 +9,7 @@ int64_t round_up(int64_t a, int64_t b) {
   return num_blocks(a, b) * b;
 }
 
-/// (rows, cols): neighbouring threads read neighbouring vectors of a row; the rows of a thread lie
+/// (rows, cols): neighbouring threads hold neighbouring vectors of a row; a thread's rows are
 /// `row_threads` apart.
 layout::Layout register_tile(const BlockTile& t) {
   return layout::Layout({t.rows, t.cols}, {{0, 1, t.row_threads, t.col_threads, 0},
@@ -49,7 +49,7 @@ BlockMatrix declare_block_matrix(dsl::Builder& k, const BlockCastSpec& s) {
 TileOrigin launch_blocks(dsl::Builder& k, const BlockCastSpec& s, const BlockTile& tile,
                          const dsl::Value& block_rows, SfLayout layout) {
   const int64_t covered = round_up(s.hidden, ScaleWriter::cols_together(layout) * s.block_cols);
-  // Up to 64 registers per thread, so that 128 KB of loads are in flight per SM.
+  // Launch bound: up to 64 registers per thread, so that 128 KB of loads are in flight per SM.
   constexpr int kThreads = 1024;
   return launch_tiles(k, block_rows, 1, covered, tile.cols, tile.threads(),
                       kThreads / tile.threads());
@@ -91,12 +91,12 @@ void store_block_codes(dsl::Builder& k, const BlockCastSpec& s, const BlockTile&
       codes(r, c) = cast(s.format, f32(x_frag(r, c)) * inverse(c / block_cols));
     });
   } else {
-    // Products of two bf16 by powers of two are exact, except below 2^-126, where the code is 0.
+    // A product of bf16 and a power of two is exact, except below 2^-126, where the code is 0.
     k.parallel({tile.rows, tile.cols},
                [&](Value r, Value c) { x_frag(r, c) = x_frag(r, c) * inverse(c / block_cols); });
     if (s.format == DType::e2m1) {
-      // A product is at most 6. As f16 it loses bits only below 2^-14, where the code is 0 too; the
-      // conversion of f16 takes two at a time.
+      // A product is at most 6. As f16 it loses bits only below 2^-14, where the code is 0 as well.
+      // The f16 conversion takes two elements at a time.
       auto scaled = k.fragment(DType::f16, {tile.rows, tile.cols}, "scaled");  // (rows, cols)
       k.parallel({tile.rows, tile.cols},
                  [&](Value r, Value c) { scaled(r, c) = cast(DType::f16, f32(x_frag(r, c))); });

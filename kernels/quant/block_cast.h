@@ -1,5 +1,5 @@
 #pragma once
-// The parts that the ops on blocks of rows and columns share: input, tile, maxima and codes.
+// The parts that ops on blocks of rows and columns share: input, tile, maxima and codes.
 
 #include "kernels/quant/scale_access.h"
 #include "kernels/quant/token_grid.h"
@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// Everything that generated code depends on. Not every op uses all of it.
+/// Everything that generated code depends on. Some ops ignore some fields.
 struct BlockCastSpec {
   DType in, format;
   SfLayout sf_layout;
@@ -16,22 +16,23 @@ struct BlockCastSpec {
   int32_t hidden;
   int32_t block_rows, block_cols;
 };
-/// Of a call with x, format, block_size and, where the op has them, sf_layout and round_sf.
+/// Makes the Spec of a call with x, format, block_size and, where the op has them, sf_layout and
+/// round_sf.
 BlockCastSpec block_cast_spec(const Call& c);
 
-/// The tile of one thread block: scale blocks next to each other in one row of blocks.
+/// The tile of one thread block: adjacent scale blocks in one row of blocks.
 struct BlockTile {
   int64_t rows, cols;
-  int64_t blocks;                    // scale blocks of the tile
+  int64_t blocks;                    // scale blocks per tile
   int64_t row_threads, col_threads;  // threads along each axis
   int64_t vector;                    // columns of one 16-byte load
 
   int threads() const { return static_cast<int>(row_threads * col_threads); }
 };
-/// Eight 16-byte loads per thread, in flight together.
+/// Chooses eight 16-byte loads per thread, all in flight together.
 BlockTile pick_block_tile(const BlockCastSpec& spec);
 
-/// The input `x` [tokens, hidden] and the rows of its blocks.
+/// The input `x` [tokens, hidden] and its number of block rows.
 struct BlockMatrix {
   dsl::Value tokens;
   dsl::Value block_rows;  // ceil(tokens / rows of a block)
@@ -40,7 +41,7 @@ struct BlockMatrix {
 BlockMatrix declare_block_matrix(dsl::Builder& k, const BlockCastSpec& s);
 
 /// Launches one thread block per tile. `block_rows` counts the rows of scale blocks, padding
-/// included; `row` of the result is one of them. With `layout` packed_ue8m0 the tiles cover whole
+/// included; `row` of the result is one of them. With `layout` packed_ue8m0 a tile covers whole
 /// words of scales.
 TileOrigin launch_blocks(dsl::Builder& k, const BlockCastSpec& s, const BlockTile& tile,
                          const dsl::Value& block_rows, SfLayout layout);
@@ -49,12 +50,12 @@ TileOrigin launch_blocks(dsl::Builder& k, const BlockCastSpec& s, const BlockTil
 dsl::Ref load_blocks(dsl::Builder& k, const BlockCastSpec& s, const BlockTile& tile,
                      const dsl::Ref& x, const TileOrigin& at);
 
-/// Returns the largest magnitude of each scale block, f32 (blocks). NaN is dropped. A thread folds
-/// its own rows first, then lanes exchange columns by shuffles and warps exchange rows through
-/// shared memory.
+/// Returns the largest magnitude of each scale block, f32 (blocks). Drops NaN. A thread folds its
+/// own rows first; then lanes exchange columns by shuffles, and warps exchange rows through shared
+/// memory.
 dsl::Ref block_amax(dsl::Builder& k, const BlockTile& tile, const dsl::Ref& x_frag);
 
-/// The dtype of inverse scales that store_block_codes multiplies by. bf16 holds powers of two.
+/// The dtype of the inverse scales of store_block_codes: bf16 for powers of two, else f32.
 DType inverse_dtype(const BlockCastSpec& s);
 /// Multiplies the tile by the inverse scale of each block and stores the codes to `out`.
 void store_block_codes(dsl::Builder& k, const BlockCastSpec& s, const BlockTile& tile,

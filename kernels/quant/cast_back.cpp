@@ -1,8 +1,8 @@
-// cast_back: e4m3 or e2m1 codes to bf16 or f32, with one scale per block of the matrix.
+// cast_back: dequantises e4m3 or e2m1 codes to bf16 or f32, with one scale per block of the matrix.
 //
 // Dtypes   x e4m3|e2m1 (two per byte), x_sf f32 or exponents of powers of two, out bf16|f32
-// Method   one pass: load codes, multiply each by the scale of its block, store.
-//          The bound is bytes / copy bandwidth; scales come from the caches.
+// Method   one pass: load codes, multiply each by the scale of its block, store. The bound is bytes
+//          / copy bandwidth; scales come from the caches.
 // Maths    out = round(code * scale), one f32 multiply
 // Tuned    H200; the builder is in dequantise.cpp
 

@@ -1,7 +1,8 @@
-// cast_back_e5m6: 12-bit codes to bf16 or f32, with one scale per block of the matrix.
+// cast_back_e5m6: dequantises 12-bit codes to bf16 or f32, with one scale per block of the matrix.
 //
-// Method   one pass: the three words of eight codes in one thread (f32: in two neighbours), decode,
-//          multiply, 16-byte stores. The bound is bytes / copy bandwidth; scales come from caches.
+// Method   one pass: one thread (f32: two neighbours) loads the three words of eight codes,
+//          decodes, multiplies and stores 16 bytes. The bound is bytes / copy bandwidth; scales
+//          come from the caches.
 // Maths    out = round(code * scale), one f32 multiply; codes: see e5m6.h
 // Tuned    not yet measured
 
@@ -19,7 +20,7 @@ namespace {
 struct Spec {
   DType out;
   SfLayout sf_layout;
-  uint16_t unused = 0;  // no padding: a Spec is compared as bytes
+  uint16_t unused = 0;  // explicit padding: a Spec is compared as bytes
   int32_t hidden, block_rows, block_cols;
 };
 
@@ -27,8 +28,8 @@ ir::Kernel build(const Spec& s) {
   using namespace dsl;
   constexpr int64_t kCodes = e5m6::kCodes, kWords = e5m6::kWords;
   const int64_t vector = 16 / bytes(s.out);  // columns of one store
-  // 32 elements per thread, along a row as far as that leaves few of them idle; 16 where a store may
-  // need several scales.
+  // 32 elements per thread, along a row unless that leaves many threads idle; 16 if a store may need
+  // several scales.
   const bool one_scale = s.block_cols >= s.hidden || s.block_cols % vector == 0;
   const int64_t elements = one_scale ? 4096 : 2048;
   int64_t cols = 1024;
@@ -59,7 +60,8 @@ ir::Kernel build(const Spec& s) {
   // decode, scale and store
   k.parallel({rows, strings, kCodes / vector, vector}, [&](Value r, Value n, Value h, Value i) {
     auto code = e5m6::code_of({words[0](r, n), words[1](r, n), words[2](r, n)}, h * vector + i);
-    // Spelled out instead of at.col, a name: so the compiler sees which neighbours share a scale.
+    // The expression instead of the name at.col lets the compiler see which neighbours share a
+    // scale.
     auto col = at.col_tile * cols + n * kCodes + h * vector + i;
     auto block = s.block_cols >= s.hidden ? col * 0 : col / s.block_cols;
     auto scale = x_sf.load((at.row + r) / s.block_rows, block);

@@ -1,10 +1,10 @@
-// channel_cast: columns of rows that are gathered, or not, to e4m3 with one scale per 128 rows.
+// channel_cast: casts columns of rows, gathered or in order, to e4m3 with one scale per 128 rows.
 //
 // Shapes   x [tokens, hidden], pos_to_token [positions], out [positions, hidden],
 //          out_sf [ceil(positions / 128), hidden]
 // Dtypes   x bf16|f32|e4m3, x_sf f32 [tokens, hidden / 128], out e4m3, out_sf f32
-// Method   one pass, in registers: a thread holds some columns of neighbouring rows, whose indices
-//          it reads first, then all its values. Threads of a column exchange maxima and factors
+// Method   one pass, in registers. A thread holds some columns of neighbouring rows; it loads their
+//          indices first, then all values. The threads of a column exchange maxima and factors
 //          through shared memory. The bound is bytes / copy bandwidth.
 // Maths    value = code * x_sf, rounded; scale and code: see scale_factor.h
 // Tuned    H200: 4096 x 7168 take 24.5 us from bf16, 95 % of copy; 22.0 from e4m3 with 4 tokens per
@@ -24,18 +24,19 @@ namespace {
 
 using Rows = ChannelCastSpec::Rows;
 
-constexpr int64_t kRun = 128;       // rows that share a scale, and columns of x that do
-constexpr int64_t kPositions = 16;  // their number is a multiple
+constexpr int64_t kRun = 128;       // rows per scale, and columns of x per x_sf
+constexpr int64_t kPositions = 16;  // the number of positions is a multiple
 constexpr int64_t kTokens = ChannelTile::kTokens;
 
-/// 16-byte loads, and at most 128 registers of values: fewer where rows are gathered, which wait longer.
+/// 16-byte loads, and at most 128 registers of values. Gathered rows take fewer, because their loads
+/// wait longer.
 ChannelTile tile_of(DType in, bool in_order) {
   if (in == DType::f32) return {128, 16, 4};
   if (in == DType::e4m3) return {128, in_order ? 8 : 4, 16};
   return kBf16Tile;
 }
-/// Registers for all loads of a gathered tile before the first value is used, which ptxas would not
-/// take.
+/// Launch bound with registers for all loads of a gathered tile before the first use; ptxas would
+/// allocate fewer.
 int blocks_per_sm(DType in, bool in_order) {
   return in == DType::e4m3 && !in_order ? 3 : 0;
 }
@@ -77,7 +78,7 @@ ir::Kernel build_channel_cast(const std::string& op, const ChannelCastSpec& s) {
     }
   };
   if (in_order) load([&](const Value& t) { return at.row + t; });
-  if (s.rows == Rows::gathered) {  // 0 where the index is not one of a row
+  if (s.rows == Rows::gathered) {                                 // 0 if the index names no row
     auto index = k.fragment(DType::i32, tile.tokens(), "index");  // (tokens)
     k.copy(pos_to_token->tile({at.row}, {kTokens}), index, {.outside = -1});
     k.parallel({kTokens},

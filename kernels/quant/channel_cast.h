@@ -7,7 +7,7 @@ namespace tessera::kernels {
 
 /// Everything that generated code depends on.
 struct ChannelCastSpec {
-  enum class Rows : uint8_t { in_order, gathered, none };  // none: all is padding
+  enum class Rows : uint8_t { in_order, gathered, none };  // none: all rows are padding
 
   DType in;  // e4m3 with one scale per 128 columns of a row
   Rows rows;
@@ -17,7 +17,7 @@ struct ChannelCastSpec {
   int32_t align;  // bytes of x
 };
 
-/// Adds it for a call: x, x_sf where x is e4m3, pos_to_token if it is given, out, out_sf.
+/// Adds the kernel of a call with x, x_sf if x is e4m3, pos_to_token if given, out, out_sf.
 void add_channel_cast(const Call& c, Launches& go);
 
 }  // namespace tessera::kernels

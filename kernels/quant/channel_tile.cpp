@@ -7,8 +7,8 @@ namespace {
 
 constexpr int64_t kTokens = ChannelTile::kTokens;
 
-/// The scales of a tile are dealt out to its threads, neighbours in a warp to neighbouring columns,
-/// so that no scale is computed twice unless there are more threads than scales.
+/// Distributes the scales of a tile over its threads, neighbouring lanes to neighbouring columns.
+/// No scale is computed twice unless there are more threads than scales.
 struct ScaleShare {
   ScaleShare(const ChannelTile& t, int64_t num_runs)
       : tile(t),
@@ -23,7 +23,7 @@ struct ScaleShare {
             {{0, 1, runs, threads_of_run, 0}, {1, 1, own, 0, 1}, {1, own, threads_of_run, 1, 0}},
             {copies}};
   }
-  /// (runs, token threads of a run, cols): what the thread of a scale needs of each of them.
+  /// (runs, token threads of a run, cols): the partial maxima that the thread of a scale needs.
   layout::Layout parts() const {
     const int64_t parts_of_run = tile.token_threads() / runs;
     return {{runs, parts_of_run, tile.cols},
@@ -33,7 +33,7 @@ struct ScaleShare {
              {2, own, threads_of_run, 1, 0}},
             {copies}};
   }
-  /// (runs, cols): the columns of a thread, in every thread of their run.
+  /// (runs, cols): the factors of a thread's columns, in every thread of the run.
   layout::Layout factors() const {
     const int64_t parts_of_run = tile.token_threads() / runs, lanes = tile.lanes();
     return {{runs, tile.cols},
@@ -84,7 +84,7 @@ dsl::Ref column_factors(dsl::Builder& k, const ChannelTile& tile, int64_t run, b
   const ScaleShare share(tile, kTokens / run);
   const int64_t runs = share.runs, parts_of_run = tile.token_threads() / runs;
 
-  // amax of each run: the threads of a scale gather what the threads of its column have found
+  // Amax of each run: the threads of a scale gather the partial maxima of their column.
   auto parts = k.fragment(amax.dtype(), share.parts(), "parts");  // (runs, parts, cols)
   k.parallel({runs, parts_of_run, tile.cols},
              [&](Value r, Value i, Value c) { parts(r, i, c) = amax(r * parts_of_run + i, c); });
@@ -107,7 +107,7 @@ void cast_columns(dsl::Builder& k, const ChannelTile& tile, int64_t run, bool ro
                   const TileOrigin& at, const dsl::Ref& x, const dsl::Ref& out_sf,
                   const dsl::Ref& out, bool transposed) {
   using namespace dsl;
-  // Powers of two scale pairs of bf16: exact, but for products that are zeros in e4m3.
+  // Powers of two scale bf16 in pairs: exact, except for products that are zero in e4m3.
   const bool in_pairs = round && x.dtype() == DType::bf16;
   const DType factor = in_pairs ? DType::bf16 : DType::f32;
   const Ref factors = column_factors(k, tile, run, round, at, own_amax(k, tile, x), out_sf, factor);

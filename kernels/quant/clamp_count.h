@@ -1,5 +1,5 @@
 #pragma once
-// How many values the clamp of a gated activation has changed.
+// Counts the values that the clamp of a gated activation changes.
 
 #include <optional>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 
 /// Adds to the output `clamped_count` i64 [3]: gate above, up above, up below. Each thread counts in
-/// registers; a block then adds at most three atomics.
+/// registers; a block adds at most three atomics.
 class ClampCount {
  public:
   explicit ClampCount(dsl::Builder& k)

@@ -10,9 +10,9 @@
 namespace tessera::kernels {
 ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {
   using namespace dsl;
-  // 32 elements per thread, along a row as far as that leaves few of them idle.
+  // 32 elements per thread, along a row unless that leaves many threads idle.
   constexpr int64_t kElements = 4096;
-  constexpr int64_t kLeastRun = 16;  // columns under one scale: more than a vector of a thread
+  constexpr int64_t kLeastRun = 16;  // columns per scale: more than a vector of a thread
   int64_t cols = 1024;
   while (cols > 64 && num_blocks(s.hidden, cols) * cols * 8 > s.hidden * int64_t{9}) cols /= 2;
   const int64_t rows = kElements / cols;
@@ -29,10 +29,11 @@ ir::Kernel build_dequantise(const std::string& op, const DequantiseSpec& s) {
   auto codes = k.fragment(s.in, {rows, cols}, "codes");  // (rows, cols)
   k.copy(x.tile({at.row, at.col}, {rows, cols}), codes);
   const auto scale_at = [&](const Value& r, const Value& c) {
-    // Spelled out instead of at.col, a name: so the compiler sees which neighbours share a scale.
+    // The expression instead of the name at.col lets the compiler see which neighbours share a
+    // scale.
     return x_sf.load((at.row + r) / s.block_rows, (at.col_tile * cols + c) / s.block_cols);
   };
-  const int64_t run = std::gcd<int64_t>(s.block_cols, cols);  // columns of the tile under one scale
+  const int64_t run = std::gcd<int64_t>(s.block_cols, cols);  // columns of the tile per scale
   if (run < kLeastRun) {
     k.parallel({rows, cols}, [&](Value r, Value c) {
       out(at.row + r, at.col + c) = cast(s.out, f32(codes(r, c)) * scale_at(r, c));
@@ -59,7 +60,7 @@ void add_dequantise(const Call& c, Launches& go) {
   s.hidden = c.i32("H");
   s.block_rows = c.i32("br");
   s.block_cols = c.i32("bc");
-  // Neighbouring columns read neighbouring scales only where each has its own.
+  // Scales are loaded as vectors only if each column has its own scale.
   const bool vectors = s.block_cols == 1 && layout == SfLayout::row_major;
   s.sf_vector = vectors ? static_cast<int32_t>(common_vector(c.given("x_sf"), 4)) : 1;
   const std::string op(c.op().name);

@@ -1,14 +1,13 @@
 #pragma once
-// The gradients of the weights in the backward pass of the gated activation, by entry.
+// The weight gradients of the backward pass of the gated activation, by entry.
 
 #include "dsl/builder.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels {
 
-/// The gradient of a weight is that of the row where its entry lives, token_topk_to_pos, if that row
-/// agrees, pos_to_token_topk. Other entries get +0: block b clears `threads` of them from b * threads
-/// on.
+/// The gradient of an entry comes from its row token_topk_to_pos, if pos_to_token_topk of that row
+/// names the entry. Other entries get +0: block b clears `threads` entries from b * threads on.
 class EntryGradients {
  public:
   EntryGradients(dsl::Builder& k, int64_t threads)
@@ -19,10 +18,10 @@ class EntryGradients {
         grad_weight_(k.output("grad_weight", DType::f32, {entries_}, {.align = 4})) {}
 
   const dsl::Value& num_entries() const { return entries_; }
-  /// How many blocks clear all of them.
+  /// The number of blocks that clear all entries.
   dsl::Value blocks() const { return ceil_div(entries_, threads_); }
 
-  /// The sums of so many rows from `first` on, each with a slot that is negative for padding.
+  /// Stores the sums of `rows` rows from `first` on. Each row has a slot, negative in padding.
   void store(int64_t rows, const dsl::Ref& slot, const dsl::Ref& sum,
              const dsl::Value& first) const {
     using namespace dsl;
@@ -31,7 +30,7 @@ class EntryGradients {
              [&] { grad_weight_(slot(r)) = sum(r); });
     });
   }
-  /// Where no row owns them.
+  /// Clears entries that no row owns.
   void clear_unowned(const dsl::Value& block, const dsl::Ref& slots, const dsl::Value& rows) const {
     using namespace dsl;
     k_.parallel({threads_}, [&](Value i) {
@@ -44,7 +43,7 @@ class EntryGradients {
       });
     });
   }
-  /// Where there are no rows.
+  /// Clears entries of calls without rows.
   void clear(const dsl::Value& block) const {
     k_.parallel({threads_}, [&](dsl::Value i) { grad_weight_(block * threads_ + i) = 0.0f; });
   }

@@ -7,11 +7,11 @@
 
 namespace tessera::kernels {
 
-/// A gate and what it gates, f32. NaN stays through the clamps.
+/// A gate and its up value, f32. Clamps keep NaN.
 struct GatedPair {
   dsl::Value gate, up;
 
-  /// gate at most `clamp`, |up| at most `clamp`.
+  /// Clamps gate to at most `clamp` and |up| to at most `clamp`.
   GatedPair clamped(const dsl::Value& clamp) const {
     using namespace dsl;
     return {min_nan(gate, clamp), max_nan(min_nan(up, clamp), -clamp)};
@@ -20,8 +20,8 @@ struct GatedPair {
   dsl::Value activated() const { return dsl::silu(gate) * up; }
 };
 
-/// The activation of a pair, and the gradients of its two halves times `weight`: 0 where a clamp
-/// holds.
+/// The activation of a pair, and the gradients of its two halves times `weight`; a gradient is 0
+/// where a clamp held.
 struct GatedGradient {
   dsl::Value activation, gate, up;
 };

@@ -1,4 +1,4 @@
-// Blocks of any size: a warp reads the scales of its block of `out`, then its codes, one per lane.
+// Blocks of any size: a warp loads the scales of its block of `out`, then its codes, one per lane.
 
 #include "dsl/builder.h"
 #include "kernels/quant/lossless.h"
@@ -10,7 +10,7 @@ namespace {
 /// The value of an e2m1 code in the low four bits.
 dsl::Value value_of_code(const dsl::Value& code) {
   using namespace dsl;
-  // The exponent's bias is 126 less than that of an f32; the product normalises 1/2 too.
+  // The exponent bias is 126 less than that of f32. The product also normalises 1/2.
   auto magnitude = reinterpret(DType::f32, (code & 7) << 22) * 0x1p126f;
   return select((code & 8) != 0, -magnitude, magnitude);
 }
@@ -33,7 +33,7 @@ ir::Kernel build_lossless_block(const LosslessSpec& s) {
   const TileOrigin at = launch_tiles(k, out_sf.rows(), 1, num_blocks(out_cols, together) * together,
                                      1, static_cast<int>(kLanes));
 
-  // the part of the block that lies inside of the matrix, in 64 bits: padding may begin beyond 2^31
+  // The part of the block inside the matrix, in 64 bits: padding may begin beyond 2^31.
   const auto inside = [&](const Value& block, int64_t size, const Value& extent) {
     return i32(max(min(i64(extent) - i64(block) * size, i64(size)), i64(0)));
   };

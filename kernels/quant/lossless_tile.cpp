@@ -1,6 +1,6 @@
-// Blocks that fit a tile of registers. A word of eight codes becomes two words of four e4m3 codes by
-// table look-up: the magnitudes 0 to 7 of e2m1 are selectors of a byte permutation, and the table
-// holds their e4m3 codes for the exponent of the block.
+// Blocks that fit in a register tile. Table look-up turns a word of eight e2m1 codes into two words
+// of four e4m3 codes: the e2m1 magnitudes 0 to 7 are the selectors of a byte permutation, and its
+// table holds their e4m3 codes for the block's exponent.
 
 #include <bit>
 #include <cstring>
@@ -28,7 +28,7 @@ Tile pick_tile(const LosslessSpec& s) {
   return {rows, cols};
 }
 
-/// (rows, words of four codes): a thread holds four vectors, whose rows lie apart.
+/// (rows, words of four codes): a thread holds four vectors of different rows.
 layout::Layout word_tile(const Tile& t) {
   const int64_t col_threads = t.cols / kCodesOfVector, row_threads = t.rows / kVectors;
   return layout::Layout({t.rows, t.cols / 4}, {{0, 1, row_threads, col_threads, 0},
@@ -37,7 +37,8 @@ layout::Layout word_tile(const Tile& t) {
                                                {1, 4, col_threads, 1, 0}});
 }
 
-/// Four bytes of the eight bytes high:low, one per selector in bits 0-2, 4-6, 8-10 and 12-14.
+/// Selects four bytes of the eight bytes high:low, by the selectors in bits 0-2, 4-6, 8-10 and
+/// 12-14.
 dsl::Value byte_perm(dsl::Builder& k, const dsl::Arg& low, const dsl::Arg& high,
                      const dsl::Arg& selectors) {
   static const dsl::ExternFunction kFunction = [] {
@@ -61,14 +62,14 @@ dsl::Value byte_perm(dsl::Builder& k, const dsl::Arg& low, const dsl::Arg& high,
   return k.call(kFunction, {low, high, selectors});
 }
 
-/// Four e4m3 codes from the four e2m1 codes in the low half of `four`. `base` is the code of 1/2
-/// times the power of two to multiply by, 8 to 96: it steps by 8 where the value doubles.
+/// Converts the four e2m1 codes in the low half of `four` to e4m3. `base` is the e4m3 code of 1/2
+/// times the power of two to multiply by, 8 to 96; doubling the value adds 8.
 dsl::Value four_codes(dsl::Builder& k, const dsl::Value& four, const dsl::Value& base) {
   using namespace dsl;
   auto low = base * 0x01010100 + 0x0C080000;   // 0, 1/2, 1, 3/2
   auto high = base * 0x01010101 + 0x1C181410;  // 2, 3, 4, 6
   auto magnitudes = byte_perm(k, low, high, four & 0x7777);
-  // Bytes 0 and 1 hold the first two codes, bytes 2 and 3 the others: signs in bits 3 and 7.
+  // Bytes 0 and 1 hold the first two codes, bytes 2 and 3 the others: the sign bits are 3 and 7.
   auto twice = byte_perm(k, four, u32(0), u32(0x1100));
   return magnitudes | ((twice << 4) & 0x00800080) | (twice & 0x80008000);
 }
@@ -126,7 +127,7 @@ ir::Kernel build_lossless_tile(const LosslessSpec& s) {
     out_sf.store(at.row * out_rows + r, at.col_tile * out_cols + c, sf);
   });
 
-  // what is left of each exponent goes into the codes
+  // The difference to each block's exponent goes into the codes.
   k.parallel({in_rows, in_cols}, [&](Value r, Value c) {
     exponents(r, c) =
         exponents(r, c) - max(most(r / rows_together, c / cols_together) - kMostShift, 0);

@@ -1,4 +1,4 @@
-// per_block_cast: blocks of rows and columns to e4m3 or e2m1, one scale per block.
+// per_block_cast: casts blocks of rows and columns to e4m3 or e2m1, one scale per block.
 //
 // Method   one pass: a thread block loads a row of scale blocks into registers, takes the maximum
 //          of each (shuffles, then shared memory), scales, multiplies and stores. x is read once

@@ -1,8 +1,8 @@
-// per_block_cast_lossless: e2m1 in small blocks to e4m3 in larger ones, exactly.
+// per_block_cast_lossless: converts e2m1 in small blocks to e4m3 in larger blocks, exactly.
 //
-// Method   one pass: a thread block loads codes and exponents of its blocks, takes the largest
-//          exponent of each (shuffles, then shared memory) and moves the rest into the codes by
-//          table look-up (lossless_tile.cpp). Blocks that fit no tile take a warp each
+// Method   one pass: a thread block loads the codes and exponents of its blocks, takes the largest
+//          exponent of each (shuffles, then shared memory) and moves the differences into the codes
+//          by table look-up (lossless_tile.cpp). Blocks that fit no tile take one warp each
 //          (lossless_block.cpp). x is read once and out is written once, so the bound is bytes /
 //          copy bandwidth.
 // Maths    exponent of out = max(largest exponent of x - 6, 0), code = code * 2^difference, exact for
@@ -43,7 +43,7 @@ void launches(const Call& c, Launches& go) {
   s.in_cols = c.i32("bc");
   s.out_rows = c.i32("out_br");
   s.out_cols = c.i32("out_bc");
-  // the same bytes in other words
+  // The same bytes as words.
   const auto view = [&](const char* name, DType dtype, int64_t codes) -> More::Tensor {
     return {name, {c.given(name).data, dtype, {c["T"], c["H"] / codes}, c.device()}};
   };

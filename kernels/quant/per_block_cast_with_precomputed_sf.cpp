@@ -1,4 +1,5 @@
-// per_block_cast_with_precomputed_sf: blocks of rows and columns to e4m3 or e2m1 with given scales.
+// per_block_cast_with_precomputed_sf: casts blocks of rows and columns to e4m3 or e2m1 with given
+// scales.
 //
 // Method   one pass: a thread block loads a row of scale blocks and their scales, inverts the
 //          scales, multiplies and stores. x is read once and out is written once, so the bound is

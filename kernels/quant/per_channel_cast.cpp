@@ -1,5 +1,5 @@
-// per_channel_cast: columns to e4m3 with one scale per run of 128 tokens; its kernel and the
-// description of that are in channel_cast.cpp.
+// per_channel_cast: casts columns to e4m3 with one scale per run of 128 tokens. The kernel and its
+// description are in channel_cast.cpp.
 
 #include "kernels/all_ops.h"
 #include "kernels/quant/channel_cast.h"

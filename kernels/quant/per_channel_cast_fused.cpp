@@ -1,5 +1,5 @@
-// per_channel_cast_fused: rows gathered to the positions of their experts, then cast as by
-// per_channel_cast; the kernel and its description are in channel_cast.cpp.
+// per_channel_cast_fused: gathers rows to the positions of their experts, then casts as
+// per_channel_cast. The kernel and its description are in channel_cast.cpp.
 
 #include "kernels/all_ops.h"
 #include "kernels/moe/even_mapping.h"

@@ -1,4 +1,4 @@
-// per_token_cast: rows to e4m3 or e2m1 with one scale per group of columns.
+// per_token_cast: casts rows to e4m3 or e2m1 with one scale per group of columns.
 //
 // Method   one pass: load a tile, amax per group (warp shuffles), scales, multiply, store.
 //          x is read once and out written once, so the bound is bytes / copy bandwidth.
@@ -25,8 +25,7 @@ ir::Kernel build_cast(const TokenCastSpec& s) {
   const TokenRows rows = declare_rows(k, s);  // x [tokens, hidden]
   auto out = k.output("out", s.format, {rows.tokens, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows.tokens, num_blocks(s.hidden, s.group));
-  // Up to 64 registers: left to itself ptxas finds room for 16 blocks, and puts off half of the loads
-  // for that.
+  // Launch bound of 64 registers: by itself ptxas aims at 16 blocks and delays half of the loads.
   const int blocks = is_ordinary_group(s.group) ? 8 : 0;
   const TileOrigin at =
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, blocks);

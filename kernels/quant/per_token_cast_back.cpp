@@ -1,4 +1,5 @@
-// per_token_cast_back: e4m3 or e2m1 codes to bf16 or f32, with one scale per group of columns.
+// per_token_cast_back: dequantises e4m3 or e2m1 codes to bf16 or f32, with one scale per group of
+// columns.
 //
 // Dtypes   x e4m3|e2m1 (two per byte), x_sf f32 or exponents of powers of two, out bf16|f32
 // Method   cast_back with blocks of one row

@@ -1,8 +1,8 @@
-// per_token_cast_to_e5m6: rows to 12-bit floats with one scale per row.
+// per_token_cast_to_e5m6: casts rows to 12-bit floats with one scale per row.
 //
-// Method   one pass: load whole rows, amax, scale, encode; each thread packs its runs of eight codes
-//          to three words and shared memory lines them up for 16-byte stores.
-//          x is read once and out written once, so the bound is bytes / copy bandwidth.
+// Method   one pass: load whole rows, amax, scale, encode. Each thread packs runs of eight codes
+//          into three words, and shared memory arranges them for 16-byte stores. x is read once and
+//          out written once, so the bound is bytes / copy bandwidth.
 // Maths    scale = max(amax, 1e-4) / 65024: see scale_factor.h; codes: see e5m6.h
 // Tuned    not yet measured
 
@@ -17,9 +17,9 @@
 namespace tessera::kernels {
 namespace {
 
-/// Short rows: one string of eight codes per thread, and several rows in a block. Of f32 up to four
-/// strings where whole warps share a row evenly, for the compiler's sake; bf16 wants the loads of
-/// seven in flight.
+/// Short rows: one string of eight codes per thread, several rows per block. Otherwise f32 takes up
+/// to four strings per thread if whole warps divide a row evenly, which compiles better; bf16 takes
+/// seven, to have their loads in flight.
 TokenTile row_tile(const TokenCastSpec& s) {
   const int64_t strings = s.hidden / e5m6::kCodes;
   for (int threads = 128; threads <= 1024 && s.in == DType::f32; threads += 32) {

@@ -1,4 +1,4 @@
-// per_token_cast_with_precomputed_sf: rows to e4m3 or e2m1 with given scales.
+// per_token_cast_with_precomputed_sf: casts rows to e4m3 or e2m1 with given scales.
 //
 // Method   one pass: load a tile and its scales, invert, multiply, store.
 //          x is read once and out written once, so the bound is bytes / copy bandwidth.

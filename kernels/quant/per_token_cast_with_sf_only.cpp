@@ -1,8 +1,8 @@
 // per_token_cast_with_sf_only: the scales of per_token_cast.
 //
-// Method   one pass: load a tile, amax per group (warp shuffles), scales.
-//          x is read once, so the bound is bytes / read bandwidth. Nothing is written that would
-//          push what others wrote out of L2, and x shall not do it either.
+// Method   one pass: load a tile, amax per group (warp shuffles), scales. x is read once, so the
+//          bound is bytes / read bandwidth. The loads evict first, so that x does not displace
+//          other data in L2.
 // Maths    see scale_factor.h
 // Tuned    as per_token_cast
 

@@ -1,8 +1,8 @@
-// recast: rows of codes with their scales to codes with other scales.
+// recast: requantises rows of codes with scales to codes with other scales.
 //
 // Dtypes   x and out e4m3|e2m1, x_sf and out_sf f32 or the exponents of powers of two
-// Method   as per_token_cast. Blocks and groups are nested, so a group is a whole number of runs of
-//          codes under one scale: the maximum is that of each run, times its scale.
+// Method   as per_token_cast. Blocks and groups are nested, so a group is a whole number of runs
+//          under one scale: amax is the maximum over its runs, each times its scale.
 // Maths    amax = max |code| * x_scale; code' = cast(code * (x_scale * inverse)), the factor
 //          rounded once
 
@@ -19,9 +19,8 @@ namespace tessera::kernels {
 namespace {
 
 /// True if codes times factors have the same e2m1 code as f16. Factors are powers of two, at most
-/// 2^11 where a code is neither zero nor NaN, so that products lose bits only below 2^-24, far
-/// below the first tie at 1/4. A larger factor, but not an infinite one, gives the same products of
-/// zero as any.
+/// 2^11 where a code is neither zero nor NaN, so products lose bits only below 2^-24, far below the
+/// first tie at 1/4. Larger finite factors multiply only zeros.
 bool products_fit_f16(const TokenCastSpec& s) {
   return s.in == DType::e4m3 && s.format == DType::e2m1 && s.round_sf &&
          s.x_sf_layout == SfLayout::packed_ue8m0;
@@ -35,7 +34,7 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
   const int64_t run = std::min(s.block_cols, s.group);  // columns of one group under one scale
   const int64_t runs = tile.cols / run;                 // in a row of the tile
   const int64_t runs_per_group = s.group / run;
-  // Rows of the tile that share their scales: all of them where the tile lies within one row of blocks.
+  // Tile rows that share their scales: all of them if the tile lies within one row of blocks.
   const int64_t rows_together = std::gcd(s.block_rows, tile.rows);
 
   Builder k("per_token_cast");
@@ -44,7 +43,7 @@ ir::Kernel build_recast(const TokenCastSpec& s) {
                          num_blocks(s.hidden, s.block_cols));
   auto out = k.output("out", s.format, {rows.tokens, s.hidden});
   const ScaleWriter out_sf(k, s.sf_layout, rows.tokens, num_blocks(s.hidden, s.group));
-  // The arithmetic of halves decides, and wants all the warps that an SM holds.
+  // Launch bound: f16 arithmetic is the limit, and wants full occupancy.
   const int blocks = products_fit_f16(s) ? 16 : 0;
   const TileOrigin at =
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, blocks);

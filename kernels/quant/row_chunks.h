@@ -1,12 +1,12 @@
 #pragma once
-// Rows that a block holds in registers whole, cut into chunks of one vector per thread.
+// Whole rows in the registers of a block, in chunks of one vector per thread.
 
 #include "dsl/layout/layout.h"
 #include "kernels/quant/token_cast.h"
 
 namespace tessera::kernels {
 
-/// The layouts of its parts. Groups of `group` columns have a scale each.
+/// The layouts of the chunks. Each group of `group` columns has a scale.
 struct RowChunks {
   static constexpr int64_t kVector = 8;  // columns of an access: 16 bytes of bf16
 
@@ -18,7 +18,7 @@ struct RowChunks {
         chunks(tile.cols / chunk),
         group(group_) {}
 
-  /// (rows, groups of a chunk): each in the threads of the group
+  /// (rows, groups of a chunk): each scale in the threads of its group
   layout::Layout scales() const {
     const int64_t groups = chunk / group, threads = group / kVector;
     return {{rows, groups}, {{0, 1, rows, lanes, 0}, {1, 1, groups, threads, 0}}, {{threads, 1}}};
@@ -36,7 +36,7 @@ struct RowChunks {
     return {{rows, chunk},
             {{0, 1, rows, lanes, 0}, {1, 1, kVector, 0, 1}, {1, kVector, lanes, 1, 0}}};
   }
-  /// (rows): each in all of its threads
+  /// (rows): each value in all threads of its row
   layout::Layout of_row() const { return {{rows}, {{0, 1, rows, lanes, 0}}, {{lanes, 1}}}; }
 
   TokenTile tile;

@@ -1,12 +1,12 @@
 #pragma once
-// Scale tensors inside kernels: a kernel says which block it means and never sees the layout.
+// Access to scale tensors inside kernels: a kernel names the block and does not see the layout.
 
 #include "kernels/quant/scale_factor.h"
 #include "kernels/quant/scale_layout.h"
 
 namespace tessera::kernels {
 
-/// The output `out_sf` of `rows` x `cols` scales; the call passes written_scales().
+/// The output `out_sf` of `rows` x `cols` scales. The call passes written_scales().
 class ScaleWriter {
  public:
   ScaleWriter(dsl::Builder& k, SfLayout layout, const dsl::Value& rows, int64_t cols)
@@ -17,13 +17,13 @@ class ScaleWriter {
                                                     : k.dim("padded_rows", {.multiple_of = 4})),
         scales_(declare(k)) {}
 
-  /// Rows to store, padding included: what the grid must cover.
+  /// Number of rows to store, padding included: the grid must cover them.
   const dsl::Value& rows() const { return written_rows_; }
-  /// Columns that a tile must be a multiple of, so that no word of packed scales is left in part.
+  /// Tiles must be a multiple of this many columns, so that each word of packed scales is stored
+  /// whole.
   static int64_t cols_together(SfLayout layout) { return layout == SfLayout::packed_ue8m0 ? 4 : 1; }
 
-  /// Stores the scale of block (row, col), or 0 where that lies in the padding. The tile of a block
-  /// of threads may reach beyond that.
+  /// Stores the scale of block (row, col), or 0 in padding. Blocks beyond the padding are ignored.
   void store(const dsl::Value& row, const dsl::Value& col, const ScaleFactor& sf) const {
     using namespace dsl;
     switch (layout_) {
@@ -64,15 +64,15 @@ class ScaleWriter {
   dsl::Ref scales_;
 };
 
-/// An input of `rows` x `cols` scales; the call passes read_scales(). Data and stride are multiples
-/// of `vector` scales.
+/// An input of `rows` x `cols` scales. The call passes read_scales(). Address and stride are
+/// multiples of `vector` scales.
 class ScaleReader {
  public:
   ScaleReader(dsl::Builder& k, const std::string& name, SfLayout layout, const dsl::Value& rows,
               int64_t cols, int64_t vector = 1)
       : layout_(layout), scales_(declare(k, name, rows, cols, vector)) {}
 
-  /// The scale of block (row, col), f32.
+  /// Loads the scale of block (row, col), f32.
   dsl::Value load(const dsl::Value& row, const dsl::Value& col) const {
     using namespace dsl;
     switch (layout_) {

@@ -1,5 +1,5 @@
 #pragma once
-// Scale factors from absolute maxima: the rule that every quantising op shares.
+// Scale factors from absolute maxima: the rule of all quantising ops.
 
 #include <bit>
 
@@ -10,7 +10,7 @@ namespace tessera::kernels {
 /// A format to quantise to.
 struct QuantFormat {
   float max;         // largest finite value
-  float amax_floor;  // smaller maxima count as this
+  float amax_floor;  // smaller maxima are raised to this
 };
 inline constexpr QuantFormat kE4m3 = {448.0f, 1e-4f};
 inline constexpr QuantFormat kE2m1 = {6.0f, 0x1.8p-124f};  // 6 * 2^-126
@@ -24,19 +24,19 @@ inline const QuantFormat& quant_format(DType dtype) {
 /// real ~ code * scale, code ~ real * inverse.
 struct ScaleFactor {
   dsl::Value scale, inverse;
-  dsl::Value exponent;  // u32, biased: the UE8M0 byte. Only of powers of two
+  dsl::Value exponent;  // u32, biased: the UE8M0 byte. Only for powers of two
 };
 
-/// Two IEEE divisions; with `round`, powers of two: the smallest one >= amax / max and its exact
-/// inverse, for floors that leave amax / max normal. An infinite amax gives an inverse of +0.
+/// Two IEEE divisions. With `round`, powers of two: the smallest one >= amax / max and its exact
+/// inverse, for floors that keep amax / max normal. An infinite amax gives an inverse of +0.
 inline ScaleFactor scale_factor(dsl::Builder& k, float largest, const dsl::Arg& amax_floor,
                                 const dsl::Value& amax, bool round) {
   using namespace dsl;
   auto clamped = k.let("clamped", max(amax, amax_floor));
   if (!round) return {clamped / largest, largest / clamped, {}};
-  // clamped <= largest * 2^n just where the rounded quotient is <= 2^n: a step of clamped's mantissa
-  // changes the quotient by more than half a step of its own. So the mantissa is compared with that
-  // of `largest`, by a carry into the exponent, and nothing is divided. Infinity counts as 2^127.
+  // clamped <= largest * 2^n exactly where the rounded quotient is <= 2^n: one step of clamped's
+  // mantissa changes the quotient by more than half a step. So a carry into the exponent compares
+  // the mantissa with that of `largest`, without a division. Infinity counts as 2^127.
   constexpr uint32_t kBelowTwo = 0x3FFFFFFF, kInfinity = 0x7F800000;
   auto bits = reinterpret(DType::u32, clamped);
   auto exponent =

@@ -4,7 +4,7 @@ namespace tessera::kernels {
 namespace {
 
 int64_t padded(int64_t rows) {
-  if (rows > INT64_MAX - 3) return rows;  // of an empty tensor
+  if (rows > INT64_MAX - 3) return rows;  // only an empty tensor has so many rows
   return 4 * num_blocks(rows, 4);
 }
 

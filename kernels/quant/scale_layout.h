@@ -14,24 +14,24 @@
 
 namespace tessera::kernels {
 
-/// The value of an enum parameter of that name.
+/// Parses the enum parameter `name`.
 SfLayout sf_layout_of(const Params& params, const std::string& name);
 
-/// How many blocks of `block` cover `extent`.
+/// The number of blocks of size `block` that cover `extent`.
 int64_t num_blocks(int64_t extent, int64_t block);
 
-/// Shape, strides and storage of scales of `rows` x `cols` blocks that an op writes.
+/// Shape, strides and storage of the `rows` x `cols` scales that an op writes.
 OutputInfo scale_output(const std::string& name, SfLayout layout, int64_t rows, int64_t cols);
-/// Checks an output against scale_output(); `rows` and `cols` are symbols bound before.
+/// Checks an output against scale_output(). `rows` and `cols` are symbols bound before.
 void check_scale_output(ArgCheck& check, const std::string& name, const Tensors& tensors,
                         SfLayout layout, const std::string& rows, const std::string& cols);
-/// Checks an input: as above, but rows (row_major) or columns may be further apart.
+/// Checks an input likewise. Its rows (row_major) or columns may be further apart.
 void check_scale_input(ArgCheck& check, const std::string& name, const Tensors& tensors,
                        SfLayout layout, const std::string& rows, const std::string& cols);
 
-/// The same memory as ScaleWriter declares it, padding included.
+/// Views the memory as ScaleWriter declares it, padding included.
 TensorView written_scales(const TensorView& scales, SfLayout layout, int64_t rows, int64_t cols);
-/// The same memory as ScaleReader declares it.
+/// Views the memory as ScaleReader declares it.
 TensorView read_scales(const TensorView& scales, SfLayout layout);
 
 }  // namespace tessera::kernels

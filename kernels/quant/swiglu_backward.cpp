@@ -1,14 +1,14 @@
-// swiglu_backward: gradients of the gated activation, its input recomputed from codes.
+// swiglu_backward: gradients of the gated activation, with its input recomputed from codes.
 //
 // Shapes   x [rows, 2, hidden] (gate, up), grad_out [rows, hidden], out [rows, hidden],
 //          grad_x and grad_x_fp8 [rows, 2, hidden], weights and their gradients [entries]
 // Dtypes   x and grad_x_fp8 e4m3 with f32 scales per group, grad_out, out, grad_x bf16, weights f32
-// Method   a block per row, or some short rows: all of a row's inputs are read before the first is
-//          used, 8 columns per access and thread, then chunk after chunk is computed, cast and
-//          stored. Threads of a group share its maximum by shuffles. The dot product of a row is
-//          summed per thread, then over the threads, in an order that `hidden` decides. Blocks also
-//          clear the gradients of entries that no row owns. Each byte moves once, so the bound is
-//          bytes / copy bandwidth.
+// Method   a block per row, or per few short rows. It loads all inputs of a row before the first
+//          use, 8 columns per access and thread; then it computes, casts and stores chunk by chunk.
+//          The threads of a group share its maximum by shuffles. Each thread sums its part of a
+//          row's dot product, then the threads add up, in an order that depends on `hidden`. Blocks
+//          also clear the gradients of entries that no row owns. Each byte moves once, so the bound
+//          is bytes / copy bandwidth.
 // Maths    with s = 1 / (1 + exp(-x)): act = x / (1 + exp(-x)) * y, out = act * w,
 //          dx = ((g * w * s) * y) * fma(x, 1 - s, 1), dy = (g * w * s) * x, grad_weight = sum of
 //          g * act; every step rounded; +0 where a clamp holds
@@ -61,7 +61,7 @@ ir::Kernel build_swiglu_backward(const SwigluBackwardSpec& s) {
       s.has_clamp ? std::optional(k.scalar("clamp_value", DType::f32)) : std::nullopt;
   const Value row_blocks = ceil_div(*rows, num_rows);
   const Value blocks = entries ? max(row_blocks, entries->blocks()) : row_blocks;
-  // Left alone, ptxas spills to have 5 blocks of 128 threads on an SM.
+  // Launch bound: by itself ptxas spills to fit 5 blocks of 128 threads on an SM.
   const auto at = k.launch({blocks}, {.threads = static_cast<int>(threads),
                                       .min_blocks_per_sm = static_cast<int>(512 / threads)});
   const Value first = k.let("row", at.x * num_rows);
@@ -75,7 +75,7 @@ ir::Kernel build_swiglu_backward(const SwigluBackwardSpec& s) {
   auto slot = k.fragment(DType::i32, at_once.of_row(), "slot");  // (rows)
   k.copy(slots->tile({first}, {num_rows}), slot, {.outside = -1});
   struct Chunk {
-    int64_t col, group;              // the first ones
+    int64_t col, group;              // of the first column
     Ref gate, up, grad;              // (rows, columns)
     Ref scale_of_gate, scale_of_up;  // (rows, groups)
   };

@@ -1,4 +1,4 @@
-// swiglu_backward_and_per_token_cast: the op; its kernel and the description of that are in
+// swiglu_backward_and_per_token_cast: the op. Its kernel and the description are in
 // swiglu_backward.cpp.
 
 #include "kernels/all_ops.h"

@@ -3,15 +3,15 @@
 // Shapes   x [tokens, 2, hidden] (gate, up), out [tokens, hidden] or [hidden, tokens],
 //          out_sf [tokens / run, hidden]
 // Dtypes   x bf16, out e4m3, out_sf f32
-// Method   one pass, in registers: both halves of a tile are read before the first activation, then
-//          values take the way of per_channel_cast_and_transpose. x is read once, so the bound is
-//          bytes / copy bandwidth.
+// Method   one pass, in registers: both halves of a tile are loaded before the first activation,
+//          then values are cast as in per_channel_cast_and_transpose. x is read once, so the bound
+//          is bytes / copy bandwidth.
 // Maths    v = gate / (1 + exp(-gate)) * up, every step rounded to f32, then to bf16; scale and
 //          code: see scale_factor.h
 // Tuned    8064 x 7168 take 82 to 87 us on an H200 (peer 81 to 85), 108 to 114 on an H100, transposed
-//          111 to 116. Unless told how many blocks to fit, ptxas loads three vectors at a time: 118 and
-//          122. H100: for 4, 6 and 7 blocks 112, 115 and 116; tiles of 128 columns 120 and 145, 16
-//          tokens per thread 115 and 119, 4 tokens 111 and 126.
+//          111 to 116. Without the launch bound ptxas loads three vectors at a time: 118 and 122. H100:
+//          for 4, 6 and 7 blocks 112, 115 and 116; tiles of 128 columns 120 and 145, 16 tokens per
+//          thread 115 and 119, 4 tokens 111 and 126.
 
 #include "kernels/quant/swiglu_channel_cast.h"
 
@@ -56,7 +56,7 @@ ir::Kernel build_swiglu_channel_cast(const std::string& op, const Spec& s) {
     });
   }
 
-  // activation, in the place of the gate
+  // activation, stored in the gate's registers
   const Ref v = halves[0];
   k.parallel({kTokens, tile.cols}, [&](Value t, Value c) {
     const GatedPair pair{f32(v(t, c)), f32(halves[1](t, c))};

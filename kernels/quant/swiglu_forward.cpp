@@ -56,7 +56,7 @@ ir::Kernel build_swiglu_forward(const SwigluSpec& s) {
   const TileOrigin at =
       launch_tiles(k, out_sf.rows(), tile.rows, s.hidden, tile.cols, tile.threads, s.blocks_per_sm);
 
-  // load. Counting is bound by instructions, and slower with the hint.
+  // Load. Counting is bound by instructions, and the hint slows it down.
   const auto hint = s.has_count() ? CacheHint::none : CacheHint::evict_first;
   const bool has_runs = s.per_thread == 16 && is_ordinary_group(s.group);
   std::vector<Ref> halves;  // gate, up: (rows, cols)

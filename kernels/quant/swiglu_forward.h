@@ -17,17 +17,17 @@ struct SwigluSpec {
   Weights weights;
   Clamp clamp;
   bool has_experts;
-  bool has_floor;  // else that of e4m3
+  bool has_floor;  // else the floor of e4m3
   int32_t hidden, group;
-  int16_t per_thread;     // values; 8, 16 or 32, leaves results as they are
-  int16_t blocks_per_sm;  // at least so many; 0: as it comes
+  int16_t per_thread;     // values: 8, 16 or 32; does not change results
+  int16_t blocks_per_sm;  // launch bound; 0: none
 
   bool has_count() const { return clamp == Clamp::counted; }
 };
 
-/// Parameters: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] and pos_to_expert as
-/// far as the Spec has them; out, out_sf; clamped_count if it has that. Scalars: amax_floor and
-/// clamp_value, those of them that it has.
+/// Tensors: x as [rows, 2, hidden]; pos_to_token_topk, topk_weights [slots] and pos_to_expert if
+/// the Spec has them; out, out_sf; clamped_count if the Spec counts. Scalars: amax_floor and
+/// clamp_value if the Spec has them.
 ir::Kernel build_swiglu_forward(const SwigluSpec& spec);
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
-// swiglu_forward_and_per_channel_cast: the op; its kernel and the description of
-// that are in swiglu_channel_cast.cpp.
+// swiglu_forward_and_per_channel_cast: the op. Its kernel and the description are in
+// swiglu_channel_cast.cpp.
 
 #include "kernels/all_ops.h"
 #include "kernels/quant/swiglu_channel_cast.h"

@@ -1,4 +1,4 @@
-// swiglu_forward_and_per_token_cast: the op; its kernel and the description of that are in
+// swiglu_forward_and_per_token_cast: the op. Its kernel and the description are in
 // swiglu_forward.cpp.
 
 #include "kernels/all_ops.h"
@@ -35,7 +35,7 @@ SwigluSpec spec_of(const Call& c) {
 }
 
 void launches(const Call& c, Launches& go) {
-  if (c["P"] * c["H"] == 0) return;  // clamped_count stays as it is
+  if (c["P"] * c["H"] == 0) return;  // clamped_count does not change
   const SwigluSpec spec = spec_of(c);
   More more;
   more.tensors.push_back({"x", {c.given("x").data, spec.in, {c["P"], 2, spec.hidden}, c.device()}});
@@ -51,7 +51,7 @@ void launches(const Call& c, Launches& go) {
   go.add(build_swiglu_forward, spec, more);
 }
 
-/// Slots of rows that are not padding.
+/// Slots of rows that are not padding must exist.
 void check_values(const Call& c) {
   if (!c.has("topk_weights")) return;
   require_values(c.check(), "pos_to_token_topk", c.given("pos_to_token_topk"), INT32_MIN,
@@ -111,7 +111,7 @@ const Op swiglu_forward_and_per_token_cast_op{
       P=8 H=2048 x=bf16 num_per_channels=128
       P=1024 H=2048 x=bf16 num_per_channels=128)",
     .values = {{"pos_to_token_topk", [](const Case&, int64_t row) { return 2 * row; }},
-               // one row of padding in 128
+               // one padding row in 128
                {"pos_to_expert",
                 [](const Case&, int64_t row) { return row % 128 == 127 ? -1 : row / 128; }}}};
 

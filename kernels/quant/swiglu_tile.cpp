@@ -6,11 +6,11 @@ namespace tessera::kernels {
 
 void cut_work(SwigluSpec& s, int64_t rows) {
   const int64_t values = rows * s.hidden;
-  // Short threads get over the latency where all blocks are on an H200 at once. Many short blocks cost
-  // more, above all the atomics of their counts.
+  // Few values per thread hide latency if an H200 runs all blocks at once. Many short blocks cost
+  // more, above all the atomics of the counts.
   s.per_thread = values <= int64_t{1} << (s.has_count() ? 18 : 21) ? 8 : 16;
-  // ptxas reads `up` behind the activation of `gate` unless it has registers to spare or a branch
-  // on padding stands between. Few blocks leave them.
+  // ptxas loads `up` after the activation of `gate`, unless it has spare registers or a branch on
+  // padding separates them. A launch bound of few blocks leaves spare registers.
   s.blocks_per_sm = is_ordinary_group(s.group) && !s.has_experts && values <= 1 << 20 ? 10 : 0;
 }
 
@@ -21,7 +21,7 @@ TokenTile pick_swiglu_tile(const SwigluSpec& s) {
   cast.group = s.group;
   if (!is_ordinary_group(s.group)) return whole_row_tile(s.hidden, 8, 32);
   TokenTile tile = pick_token_tile(cast, ScaleWriter::cols_together(s.sf_layout));
-  // Small blocks keep the SMs evenly busy, but each one adds what it has counted.
+  // Small blocks balance the SMs, but each block adds its counts.
   if (s.per_thread == 16 && !s.has_count()) tile.threads = 64;
   tile.rows = s.per_thread * tile.threads / tile.cols;
   return tile;

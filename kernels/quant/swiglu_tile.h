@@ -1,5 +1,5 @@
 #pragma once
-// How the work of swiglu_forward is cut: values of a thread, blocks, and the tile of a block.
+// Tiling of swiglu_forward: values per thread, blocks, and the tile of a block.
 
 #include "dsl/layout/layout.h"
 #include "kernels/quant/swiglu_forward.h"
@@ -7,12 +7,12 @@
 
 namespace tessera::kernels {
 
-/// Sets per_thread and blocks_per_sm for so many rows; the rest of `spec` is there.
+/// Sets per_thread and blocks_per_sm for `rows` rows; the other fields are set already.
 void cut_work(SwigluSpec& spec, int64_t rows);
 
-/// The tile of a block: per_thread values in each of its threads.
+/// The tile of a block, per_thread values per thread.
 TokenTile pick_swiglu_tile(const SwigluSpec& spec);
-/// Each thread has two runs of 8 columns, in one group: (rows, cols).
+/// (rows, cols): each thread has two runs of 8 columns in one group.
 layout::Layout runs_of_a_group(const TokenTile& tile);
 
 }  // namespace tessera::kernels

@@ -1,16 +1,16 @@
 #pragma once
-// One block per tile of a [tokens, hidden] matrix.
+// The grid of one block per tile of a [tokens, hidden] matrix.
 
 #include "dsl/builder.h"
 
 namespace tessera::kernels {
 
-/// Where the tile of this block begins, and which column tile it is.
+/// The first row and column of this block's tile, and the index of the column tile.
 struct TileOrigin {
   dsl::Value row, col, col_tile;
 };
 
-/// Launches one block per tile, column tiles of one row after each other. One grid dimension, so
+/// Launches one block per tile; the column tiles of one row are consecutive. One grid dimension, so
 /// that the number of tokens is not limited to 65535 tiles.
 inline TileOrigin launch_tiles(dsl::Builder& k, const dsl::Value& tokens, int64_t tile_rows,
                                int64_t hidden, int64_t tile_cols, int threads,

@@ -1,12 +1,12 @@
 #pragma once
-// What the kernels on rows of tokens begin with: the matrix that they read, and one tile of it.
+// The input matrix of kernels on rows of tokens, and the load of one tile.
 
 #include "kernels/quant/token_cast.h"
 #include "kernels/quant/token_grid.h"
 
 namespace tessera::kernels {
 
-/// The input `x` [tokens, hidden], rows any stride apart.
+/// The input `x` [tokens, hidden], with any row stride.
 struct TokenRows {
   dsl::Value tokens;
   dsl::Ref x;
@@ -19,7 +19,7 @@ inline TokenRows declare_rows(dsl::Builder& k, const TokenCastSpec& s) {
   return {tokens, x};
 }
 
-/// The tile of this block in registers, (rows, cols); 0 outside the matrix.
+/// Loads the tile of this block into registers, (rows, cols); 0 outside the matrix.
 inline dsl::Ref load_tile(dsl::Builder& k, const TokenRows& rows, const TileOrigin& at,
                           const TokenTile& tile) {
   auto x_frag = k.fragment(rows.x.dtype(), {tile.rows, tile.cols}, "x_frag");

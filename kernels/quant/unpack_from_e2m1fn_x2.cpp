@@ -1,4 +1,4 @@
-// unpack_from_e2m1fn_x2: bytes of two e2m1 codes to floats, the low nibble first.
+// unpack_from_e2m1fn_x2: unpacks bytes of two e2m1 codes to floats, the low nibble first.
 //
 // Method   one pass over the tensor as one line of codes: load, convert, store. The bound is bytes /
 //          write bandwidth.

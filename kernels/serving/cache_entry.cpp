@@ -14,8 +14,8 @@ using namespace dsl;
 namespace {
 
 constexpr QuantFormat kIndexFp4 = {6.0f, 1e-4f};
-constexpr int64_t kMostTokens = 1 << 20;     // of a block
-constexpr int64_t kToken = 576;              // bytes of v4_fp8: codes and rotated channels
+constexpr int64_t kMostTokens = 1 << 20;  // tokens per block of the cache
+constexpr int64_t kToken = 576;           // bytes of a token in v4_fp8: codes and rotated channels
 constexpr float kHadamard = 0x1.6a09e6p-4f;  // 1 / sqrt(128)
 
 struct Codes {
@@ -36,7 +36,7 @@ Codes codes_of(CacheFormat format) {
   }
 }
 
-/// The cache with elements of another dtype.
+/// Views the cache with elements of another dtype.
 TensorView seen_as(const TensorView& cache, DType dtype) {
   const auto elements = [&](int64_t count) { return count * bits(cache.dtype) / bits(dtype); };
   return {cache.data, dtype, Dims{cache.shape[0], elements(cache.shape[1])},
@@ -158,7 +158,7 @@ void CacheEntry::prefetch(const Place& place) {
       (*held_weight_)(at) = (*weight_)(place.column + at).unchecked();
     });
   });
-  // cos and sin of the two pairs, as the table has them
+  // cos and sin of the two pairs, in the order of the table
   angles_ = k_.local(DType::f32, {kLaneChannels}, "angles");
   k_.unrolled(kLaneChannels, [&](Value i) {
     (*angles_)(i) = s_.halves ? select(i < 2, 1.0f, 0.0f) : select(i % 2 == 0, 1.0f, 0.0f);
@@ -245,7 +245,7 @@ void CacheEntry::store_codes(const Ref& values, const Place& place, const Value&
                              const Value& offset) const {
   const Codes codes = codes_of(s_.format);
   const bool is_v4 = s_.format == CacheFormat::v4_fp8;
-  const int64_t token = is_v4 ? kToken : kWarpChannels;  // codes from one token to the next
+  const int64_t token = is_v4 ? kToken : kWarpChannels;  // distance between the codes of two tokens
   auto rounded = k_.local(DType::bf16, {kLaneChannels}, "rounded");
   auto largest = k_.var(DType::f32, 0.0f, "largest");
   k_.unrolled(kLaneChannels, [&](Value i) {

@@ -1,10 +1,10 @@
-// hash_gate: the experts that a table names for a token, and their weights.
+// hash_gate: looks up a token's experts in a table and computes their weights.
 //
 // Dtypes   token ids i64|i32, ids i32|i64
-// Method   a group of lanes per token, the next power of two of its slots: each lane follows its slot
-//          from token id to expert to logit, and the sum is taken over the group. Few bytes: the bound
-//          is the latency of three loads that wait for each other, and of one store. Of few tokens whole
-//          rows of logits are read while the first two are under way.
+// Method   a group of lanes per token, as many as its slots, rounded up to a power of two. Each lane
+//          goes from token id to expert to logit, and the group sums. Few bytes: the bound is the
+//          latency of three dependent loads and one store. With few tokens, whole rows of logits are
+//          loaded while the first two loads are in flight.
 // Speed    H200, 256 experts, 6 of them: 64 tokens 2.3 us, 4096 tokens 3.7 (limit 3, goal 2.8), 16384 tokens 5.6
 //          (goal 4.5). Scattered sectors bound it. Tried at 4096 on an H100 (there 4.0): 64 to 1024 threads per
 //          block 3.93 to 4.00; whole rows of logits ahead 4.78, in blocks of 64 or 256 threads 4.86 or 4.91.
@@ -30,12 +30,13 @@ struct Spec {
   int32_t num_topk, num_shared;
   bool wide_tokens, wide_ids;  // i64
   bool has_num_tokens;
-  bool scales_routed;  // by the factor; else the shared experts by its inverse
-  int32_t row;         // logits that are read of each token; 0: those of the named experts alone
+  bool scales_routed;  // the factor scales routed experts; else its inverse scales shared experts
+  int32_t row;         // logits loaded ahead per token; 0: only those of the named experts
 };
 
 constexpr int kThreads = 128;
-constexpr int64_t kFewTokens = 64;  // whose rows take less time than the wait for their ids
+// Up to here loading whole rows takes less time than waiting for the ids.
+constexpr int64_t kFewTokens = 64;
 constexpr int64_t kLongestRow = 512;
 constexpr int64_t kVector = 4;
 
@@ -52,7 +53,7 @@ dsl::Ref logits_of(OpBuilder& k, const Spec& s, const dsl::Value& tokens) {
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
   const int all = s.num_topk + s.num_shared;
-  const int lanes = static_cast<int>(std::bit_ceil(static_cast<uint32_t>(all)));  // per token
+  const int lanes = static_cast<int>(std::bit_ceil(static_cast<uint32_t>(all)));  // lanes per token
   const int tokens_of_block = kThreads / lanes;
   OpBuilder k(hash_gate_op, {{"K", s.num_topk}, {"S", s.num_shared}});
   auto tokens = k.extent("T"), entries = k.extent("V");
@@ -82,7 +83,7 @@ ir::Kernel build(const Spec& s) {
   auto counts = k.let("counts", token < num_tokens);
   auto expert = k.var(DType::i32, -1, "expert");
   auto score = k.var(DType::f32, 0.0f, "score");
-  auto bad = k.var(DType::boolean, false, "bad");  // the row is one of padding
+  auto bad = k.var(DType::boolean, false, "bad");  // the row is padding
   k.if_(counts, [&] {
     auto id = k.let("id", i64(token_ids(token).unchecked()));
     auto known = k.let("known", id >= 0 && id < i64(entries));
@@ -177,7 +178,7 @@ const Op hash_gate_op{
     .values = {{"token_ids", [](const Case& c, int64_t t) { return t * 7919 % c["V"]; }},
                {"table", [](const Case& c, int64_t i) { return i * 104729 % c["E"]; }},
                {"num_tokens", [](const Case& c, int64_t) { return c["T"] - 3; }}},
-    // A sector of 32 bytes for each logit that is read, and for the entry of each token.
+    // 32-byte sectors: one per logit that is read, and one per token's table entry.
     .bytes = [](const Case& c) { return c["T"] * (32 * c["K"] + 64 + 8 * c["K"]); }};
 
 }  // namespace tessera::kernels

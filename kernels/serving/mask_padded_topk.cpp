@@ -1,7 +1,7 @@
-// mask_padded_topk: empties the rows of a routing that are padding.
+// mask_padded_topk: empties the padding rows of a routing.
 //
 // Dtypes   ids i32|i64
-// Method   one thread per slot; rows that count are not touched. A few bytes per slot of padding: the
+// Method   one thread per slot; other rows are not touched. A few bytes per slot of padding: the
 //          bound is the latency of one load and one store.
 // Maths    none
 
@@ -47,7 +47,7 @@ void launches(const Call& c, Launches& go) {
   go.add(build, Spec{c.i32("K"), bytes(c.dtype("topk_idx")), c.has("topk_weights")});
 }
 
-/// The rows of padding alone are stored.
+/// Only padding rows are stored.
 int64_t padding_of(const Case& c) {
   return c["T"] / 4;
 }

@@ -11,11 +11,12 @@ namespace {
 
 using namespace dsl;
 
-constexpr int64_t kGroup = 4;  // scores whose largest the first threshold is taken from
+// Scores per group; the first threshold comes from the maxima of groups.
+constexpr int64_t kGroup = 4;
 constexpr int64_t kLowestKey = 0x007FFFFF;     // of -inf and NaN
 constexpr int64_t kKeyBelowZero = 0x7FFFFFFF;  // no score has it: -0 has the key of +0
 
-// What a block of a cluster reports of its words.
+// What a block of a cluster reports about its words.
 constexpr int64_t kWhole = 0, kPart = 1, kBest = 2, kReports = 3;
 
 class Selection : SelectResult {
@@ -67,8 +68,8 @@ class Selection : SelectResult {
 
   // ---- One reading of the row
 
-  /// Chunks go to the blocks in turn. Scores of later columns than a block has seen lose against equal
-  /// ones, so that only those above the key of its last candidate count. The number of candidates.
+  /// Reads the chunks of the blocks in turn and returns the number of candidates. Later columns lose
+  /// ties, so only scores above the key of the last candidate count.
   Value read_row() {
     base_ = k_.let("first_chunk", start_ / vector_ * vector_);
     chunks_ = k_.let("chunks", ceil_div(end_ - base_, s_.chunk()));
@@ -90,7 +91,7 @@ class Selection : SelectResult {
     k_.if_(rank_ < chunks_, [&] { load_chunk(first_of(rank_), *next_chunk_); });
     k_.serial(
         rank_, chunks_,
-        [&](Value chunk) {  // while the next one is under way
+        [&](Value chunk) {  // while the next chunk is in flight
           auto first = k_.let("first", first_of(chunk));
           k_.unrolled(s_.keys, [&](Value i) { (*chunk_)(i) = (*next_chunk_)(i); });
           auto next = k_.let("next", chunk + s_.cluster);
@@ -108,7 +109,7 @@ class Selection : SelectResult {
     *floor_ = max(edge, cast(DType::u32, 1)) - u32(i32(1));
   }
 
-  /// Appends the candidates of the chunk to the `total` words.
+  /// Appends the chunk's candidates to the `total` words.
   void take_chunk(const Value& first, const Ref& edge, const Ref& total) {
     append_chunk(first);
     auto now = k_.let("total_now", count_words());
@@ -160,8 +161,8 @@ class Selection : SelectResult {
     });
   }
 
-  /// A key that at least topk scores of the chunk reach, or 0: of the largest scores of groups, the
-  /// one with this number, rounded down to an edge of the histogram.
+  /// Returns a key that at least topk scores of the chunk reach, or 0: the topk-th largest group
+  /// maximum, rounded down to an edge of the histogram.
   Value first_threshold() {
     const int64_t groups = s_.keys / kGroup;
     auto keys = k_.local(DType::u32, {groups}, "group_keys");
@@ -202,7 +203,7 @@ class Selection : SelectResult {
     return k_.let("edge_found", select(found.equal > 0, edge, cast(DType::u32, 0)));
   }
 
-  /// A chunk of which more scores pass than there is room for: a few per thread at a time.
+  /// Appends a chunk with more passing scores than room, a few scores per thread at a time.
   void append_in_steps(const Value& first, const Value& before) {
     set_count(before);
     const int64_t step = s_.threads * kSelectStep;
@@ -238,9 +239,10 @@ class Selection : SelectResult {
     k_.sync_cluster();  // before the first access to another block
   }
 
-  /// Moves the candidates of all blocks that may be chosen into the buffer of the first one, which
-  /// finishes the row. Two lower bounds of the last word that is chosen: the topk-th word of any block,
-  /// and the least of all blocks' words with number topk / blocks.
+  /// Moves all candidates that may be chosen into the buffer of the cluster's first block, which
+  /// finishes the row. A word is dropped below either of two lower bounds of the last chosen word: the
+  /// topk-th word of any block, and the minimum over the blocks of their word with number topk /
+  /// blocks.
   void gather(const Value& total) {
     auto active = k_.let("active", min(chunks_, s_.cluster));
     auto share = k_.let("share_of_block", (s_.topk + active - 1) / active);
@@ -291,7 +293,7 @@ class Selection : SelectResult {
     k_.if_(k_.thread() == 0, [&] { k_.of_block(*sent_counts_, 0)(rank_) = count; });
   }
 
-  /// The number of words that were sent.
+  /// Returns the number of words sent.
   Value receive() {
     const int64_t blocks = std::bit_ceil(static_cast<uint32_t>(s_.cluster)),
                   threads = s_.threads / blocks;
@@ -322,8 +324,8 @@ class Selection : SelectResult {
   }
 
   Value base_, chunks_;
-  std::optional<Ref> highest_;  // the largest key of the chunk, if it is the only one
-  std::optional<Ref> range_;    // of the largest keys of groups
+  std::optional<Ref> highest_;  // the largest key, if there is only one chunk
+  std::optional<Ref> range_;    // of the group maxima
   std::optional<Ref> reports_, sent_, sent_counts_, sending_;  // of a cluster
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The kernel of topk_select: the best scores of a row, exactly, by one block or one cluster.
+// The kernel of topk_select: the exact top-k of a row, by one block or one cluster.
 
 #include <cstdint>
 
@@ -7,21 +7,21 @@
 
 namespace tessera::kernels::serving {
 
-/// Candidates beyond topk that a selection may leave: one more round would cost more than they do.
+/// Surplus candidates that a selection may leave: another round would cost more.
 inline constexpr int kFewWords = 64;
-/// Scores per thread that are looked at together where room is short.
+/// Scores per thread and step where room is short.
 inline constexpr int kSelectStep = 4;
 
 struct SelectSpec {
   int32_t topk;
   int32_t threads;        // of a block
-  int32_t keys;           // scores of a chunk per thread
-  int32_t room;           // candidates that a block holds, at least least_room()
+  int32_t keys;           // scores per thread and chunk
+  int32_t room;           // candidates that a block can hold, at least least_room()
   int32_t cluster;        // blocks per row
   int32_t blocks_per_sm;  // launch bound
   uint8_t score_bytes;    // 4: f32, 2: bf16
-  bool is_aligned;        // rows begin at multiples of 16 bytes and end there
-  bool has_one_chunk;     // each block has one at most
+  bool is_aligned;        // rows begin and end at multiples of 16 bytes
+  bool has_one_chunk;     // each block has at most one chunk
   bool by_value;
   bool has_starts, has_lengths, has_pages;
   bool is_relative, saves_raw, saves_values;
@@ -29,18 +29,17 @@ struct SelectSpec {
 
   int64_t vector() const { return 16 / score_bytes; }
   int64_t chunk() const { return int64_t{threads} * keys; }
-  /// Room after a selection for kSelectStep more scores per thread.
+  /// Room for kSelectStep more scores per thread after a selection.
   int64_t least_room() const { return topk + kFewWords + int64_t{threads} * kSelectStep; }
-  /// Candidates that a block of a cluster sends to the first one at most.
+  /// Most candidates that a block of a cluster sends to the first block.
   int64_t most_sent() const { return cluster > 1 ? topk + kFewWords : 0; }
   int64_t list_size() const;
   int64_t shared_bytes() const;
 };
 
-/// Tensors: scores f32 or bf16 [rows, cols], its rows apart by scores_stride; lengths and starts i32
-/// [rows]; page_table i32 [rows, pages], apart by page_table_stride; indices, raw_indices i32 [rows,
-/// topk]; values as scores [rows, topk]. Scalar, with pages: page_shift, the binary logarithm of their
-/// size.
+/// Tensors: scores f32 or bf16 [rows, cols], row stride scores_stride; lengths and starts i32 [rows];
+/// page_table i32 [rows, pages], row stride page_table_stride; indices, raw_indices i32 [rows, topk];
+/// values as scores [rows, topk]. Scalar, with pages: page_shift, log2 of the page size.
 ir::Kernel build_select(const SelectSpec& s);
 
 }  // namespace tessera::kernels::serving

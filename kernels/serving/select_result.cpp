@@ -10,7 +10,7 @@ using namespace dsl;
 
 namespace {
 
-constexpr int kLargestBin = 64;  // of words that are ordered by comparing all with all
+constexpr int kLargestBin = 64;  // words; larger bins are sorted, smaller ones compare all pairs
 constexpr int64_t kListed = 0, kTied = 1, kIsCrowded = 2, kCounters = 3;
 
 Value one(const Value& condition) {
@@ -54,7 +54,7 @@ void SelectResult::finish_row(const Value& total, const Value& lowest, const Val
   };
   auto by_bins = [&] {
     scan_bins();
-    auto firsts = *bins_, sorted = *words_;  // done with as words
+    auto firsts = *bins_, sorted = *words_;  // the words of these arrays are no longer needed
     k_.sync();
     k_.manual_sync([&] {
       each_chosen(count, [&](const Value& place) {

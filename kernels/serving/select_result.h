@@ -1,5 +1,5 @@
 #pragma once
-// The result of a row: the chosen words in order, and how they are written.
+// The result of a row: sorts the chosen words and writes them.
 
 #include <functional>
 #include <optional>
@@ -12,27 +12,27 @@ class SelectResult : protected SelectWords {
  protected:
   explicit SelectResult(const SelectSpec& s) : SelectWords(s) {}
 
-  /// Shared memory of the result and its first values.
+  /// Allocates and initialises the shared memory of the result.
   void make_list();
-  /// Orders the chosen of `total` words from `lowest` on and writes them.
+  /// Sorts the chosen of `total` words from `lowest` on and writes them.
   void finish_row(const dsl::Value& total, const dsl::Value& lowest, const dsl::Value& highest);
-  /// All places of the result, spread over the threads.
+  /// Calls body for all places of the result, spread over the threads.
   void each_place(const std::function<void(const dsl::Value& place)>& body);
-  /// Writes the column to a place of the result, as its options say.
+  /// Writes the column to a place of the result, in the form that the options ask for.
   void write(const dsl::Value& place, const dsl::Value& column);
-  /// Writes that a place of the result holds no column.
+  /// Marks a place of the result as empty.
   void pad(const dsl::Value& place);
 
  private:
-  /// What is sorted upwards, of a word: its column, or its complement, the best word first.
+  /// The ascending sort key of a word: its column, or its complement to put the best word first.
   dsl::Value item_of(const dsl::Value& word);
   static dsl::Value column_of(const dsl::Value& item) { return dsl::i32(item); }
-  /// Lists the words from `sure_from` on and the best `left` of those from `tied_from` on, as items, and
+  /// Lists as items the words from `sure_from` on and the best `left` of those from `tied_from` on, and
   /// counts their digits.
   void list_chosen(const dsl::Value& total, const dsl::Value& sure_from,
                    const dsl::Value& tied_from, const dsl::Value& left, const dsl::Value& ties,
                    const std::function<dsl::Value(const dsl::Value& item)>& digit);
-  /// Turns the histogram into the number of items in the bins before each bin.
+  /// Replaces the histogram with the number of items in earlier bins.
   void scan_bins();
   void each_chosen(const dsl::Value& count,
                    const std::function<void(const dsl::Value& place)>& body);

@@ -1,5 +1,5 @@
 #pragma once
-// The row of scores that a block or a cluster selects from: its range and its chunks.
+// The row of scores of a block or a cluster: its range and its chunks.
 
 #include <optional>
 
@@ -8,21 +8,21 @@
 
 namespace tessera::kernels::serving {
 
-/// Keys order like scores: the larger, the better. No score has key 0.
+/// Keys order like scores; larger is better. No score has key 0.
 class SelectRow {
  protected:
   explicit SelectRow(const SelectSpec& s);
 
   void declare();
-  /// The columns that count, reported and cut where they lie outside of the row.
+  /// Computes the range of columns that count. Reports and clamps a range outside the row.
   void find_range();
 
-  /// Column of the first score of the thread in a vector of the chunk that begins at column `first`.
+  /// The column of the thread's first score in a vector of the chunk that begins at column `first`.
   dsl::Value column(const dsl::Value& first, const dsl::Value& vector);
   dsl::Value is_inside(const dsl::Value& column);
-  /// Reads the scores of the thread in a chunk into `to`; NaN outside of the range.
+  /// Loads the thread's scores of a chunk into `to`; NaN outside the range.
   void load_chunk(const dsl::Value& first, const dsl::Ref& to);
-  /// Reads `n` scores from a column on into `to`, from `place` on; NaN outside of the range.
+  /// Loads `n` scores from column `at` on into `to`, from `place` on; NaN outside the range.
   void load_part(int64_t n, const dsl::Value& at, const dsl::Ref& to, const dsl::Value& place);
   dsl::Value key_of(const dsl::Value& score);
 

@@ -7,7 +7,7 @@ using namespace dsl;
 namespace {
 
 constexpr int kDigitBits = 11;
-constexpr int kRounds = 7;  // of kDigitBits each: words have 64 bits
+constexpr int kRounds = 7;  // rounds of kDigitBits each: words have 64 bits
 
 Value one(const Value& condition) {
   return select(condition, 1, 0);
@@ -148,7 +148,8 @@ SelectWords::Found SelectWords::find_digits(const Value& need, const Value& seco
 }
 
 Value SelectWords::shift_of(const Value& span) {
-  // The conversion may round up to a power of two: one bit less of the digits is used then.
+  // The conversion to float may round up to a power of two. Then one bit less of the digits is
+  // used.
   auto log2 = (reinterpret(DType::i32, f32(span)) >> 23) - 127;
   return u32(max(log2 - (kDigitBits - 1), 0));
 }
@@ -205,7 +206,7 @@ void SelectWords::shrink(const Value& total) {
   const Bounds b = narrow(total, i32(s_.topk), {}, word_of_floor(), {});
   auto low = k_.let("kept_from", b.low);
   set_count(i32(0));
-  // A word moves down into places that have been read.
+  // A word moves down to a place that has been read already.
   k_.serial(
       0, total,
       [&](Value first) {

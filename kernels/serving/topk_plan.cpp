@@ -1,8 +1,8 @@
-// topk_plan: the rows of a batch that are longer than what one block holds, for topk_select.
+// topk_plan: lists the rows of a batch that are too long for one block, for topk_select.
 //
-// Method   one block goes over the rows, 1024 at a time: each warp counts its long rows by a vote, their
-//          places follow from the warps in front. Few bytes: the bound is the latency of one load per
-//          1024 rows.
+// Method   one block loops over the rows, 1024 at a time. Each warp counts its long rows by a ballot;
+//          their places follow from the earlier warps. Few bytes: the bound is the latency of one load
+//          per 1024 rows.
 // Maths    none
 
 #include <algorithm>
@@ -72,7 +72,7 @@ ir::Kernel build(const Spec&) {
   return k.finish();
 }
 
-/// Rows up to this length stay in one block.
+/// Rows up to this length take one block.
 int64_t threshold(const Call& c) {
   return std::max(c["topk"], std::min(c["max_length"], kLongRow));
 }

@@ -1,14 +1,14 @@
-// topk_select: the largest scores of each row, exactly; equal ones by their column.
+// topk_select: the exact top-k of each row; ties go to the smaller column.
 //
 // Dtypes   f32|bf16
-// Method   each row is read once, by a block or by the blocks of a cluster in turn, a chunk at a time. A
-//          block keeps the candidates, key and column in one word, in shared memory. Later columns lose
-//          against equal scores, so that a score counts only if it is above the last of the best topk
-//          candidates: this threshold comes first from the largest scores of groups of the first chunk,
-//          then from a selection whenever there is no more room. A selection counts 11 bits of the words
-//          at a time, of the range they lie in. A cluster's blocks tell each other lower bounds, and send
-//          what lies above them to the first one. The chosen words are ordered by their bins, then
-//          within each; a bitonic sort takes over where a bin is large.
+// Method   each row is read once, chunk by chunk, by one block or by the blocks of a cluster in turn. A
+//          block keeps its candidates in shared memory, key and column in one word. Later columns lose
+//          ties, so a score counts only if it exceeds the last of the best topk candidates. This
+//          threshold first comes from group maxima of the first chunk, later from a selection whenever
+//          the room is full. A selection is a radix select: it counts 11 bits of the words at a time,
+//          within their range. The blocks of a cluster exchange lower bounds and send the words above
+//          them to the first block. The chosen words are sorted by bins, then within each bin; a large
+//          bin takes a bitonic sort.
 // Speed    H200, topk 512 of f32: 1 x 8192 5.2 us (goal 4.5), 1 x 262144 13.0 (limit 15, goal 8), 64 x 262144 34.0
 //          (limit 40, goal 24), 64 x 2^20 topk 2048 121 (goal 80). Tried, on an H100 (there 5.3, 13.6, 43.4, 134): one
 //          block per row of 64 x 262144 53.0, clusters of 2 x 512 threads 47.9, of 8 at 4 per SM 84.9; 8 keys
@@ -29,13 +29,13 @@
 namespace tessera::kernels {
 namespace {
 
-/// Blocks that a large device runs at once, one on each multiprocessor.
+/// Number of blocks that fill a large device, one per SM.
 constexpr int64_t kManyBlocks = 128;
 constexpr int kLargestCluster = 16;
-constexpr int64_t kShortRow = 16384;   // a second block would cost more than it saves
-constexpr int64_t kShareOfRow = 8192;  // that a small block reads at once
+constexpr int64_t kShortRow = 16384;   // up to here a second block would cost more than it saves
+constexpr int64_t kShareOfRow = 8192;  // scores that a small block loads at once
 
-/// The largest room up to `wanted` with which a block has no more than `limit` bytes of shared memory.
+/// The largest room up to `wanted` whose block needs at most `limit` bytes of shared memory.
 int32_t room_within(serving::SelectSpec s, int64_t wanted, int64_t limit) {
   s.room = static_cast<int32_t>(s.least_room());
   const int64_t at_least = std::max(s.least_room(), s.cluster * s.most_sent());
@@ -44,7 +44,8 @@ int32_t room_within(serving::SelectSpec s, int64_t wanted, int64_t limit) {
       std::clamp(wanted, s.least_room(), at_least + std::max<int64_t>(more, 0)));
 }
 
-/// The shape of blocks for rows that `cluster` blocks share, each with as much shared memory as `limit`.
+/// The shape of blocks where `cluster` blocks share a row, each with up to `limit` bytes of shared
+/// memory.
 serving::SelectSpec shaped(serving::SelectSpec s, int cluster, int64_t columns, int64_t rows,
                            int64_t limit) {
   s.cluster = cluster;
@@ -53,8 +54,8 @@ serving::SelectSpec shaped(serving::SelectSpec s, int cluster, int64_t columns, 
   s.blocks_per_sm = rows > kManyBlocks ? 2 : 1;
   s.keys = 16;
   s.has_one_chunk = columns <= cluster * s.chunk();
-  // The first chunk of a block fills the room where its scores cannot be sifted. Where they are, as many
-  // as topk of each further one may pass until a selection.
+  // The first chunk of a block fills the room if its scores cannot be filtered. If they can, up to topk
+  // scores of each later chunk may pass until a selection.
   const int64_t wanted =
       s.topk > s.chunk() / 8 ? s.topk + s.chunk() : std::max<int64_t>(4096, int64_t{16} * s.topk);
   s.room = room_within(s, wanted, limit / s.blocks_per_sm - 1024);

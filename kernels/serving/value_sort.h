@@ -1,5 +1,5 @@
 #pragma once
-// A sort of keys in shared memory.
+// Sorts keys in shared memory.
 
 #include <cstdint>
 
@@ -7,8 +7,8 @@
 
 namespace tessera::kernels::serving {
 
-/// Sorts `list`, u64 [size] in shared memory, upwards; by all threads of the block. `size` is a power
-/// of two. A bitonic network: every pass compares pairs, and equal keys do not matter.
+/// Sorts `list`, u64 [size] in shared memory, in ascending order, with all threads of the block.
+/// `size` is a power of two. A bitonic network; not stable.
 inline void sort_ascending(dsl::Builder& k, const dsl::Ref& list, int64_t size) {
   using namespace dsl;
   int levels = 0;

@@ -22,7 +22,7 @@ constexpr uintptr_t kLargestAlignment = 256;  // no kernel asks for more
 
 FirstUse<std::set<std::string>> g_recorded;
 
-/// The case with another value of one word, which it may have left out.
+/// Sets one word of a case, which the case may have left out.
 std::string with(const std::string& text, const std::string& symbol, int64_t value) {
   const std::string changed = fmt::format("{}={}", symbol, value);
   std::istringstream words(text);
@@ -58,13 +58,14 @@ std::string token_symbol(const BucketRule& rule) {
   internal_error(fmt::format("a bucket of '{}', which names no tokens", rule.of.text()));
 }
 
-/// The power of two that divides the address of a tensor; 0 for the largest and for none.
+/// The largest power of two that divides the address of a tensor; 0 for kLargestAlignment and more,
+/// and for null.
 uintptr_t misalignment(const TensorView& view) {
   const auto address = reinterpret_cast<uintptr_t>(view.data) % kLargestAlignment;
   return address & (~address + 1);
 }
 
-/// True the first time.
+/// True at the first call with these arguments.
 bool is_new(const std::string& op, const std::string& text, const Tensors& tensors) {
   std::string key = op + " " + text;
   for (const auto& [name, view] : tensors) key += fmt::format(" {}", misalignment(view));

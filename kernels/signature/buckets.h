@@ -1,6 +1,6 @@
 #pragma once
-// Token counts are dynamic: a new one compiles nothing, unless it lies in a bucket of the signature
-// that no call has met.
+// Token counts are dynamic: a new count compiles nothing, unless it is the first in its bucket of
+// the signature.
 
 #include <string>
 #include <vector>
@@ -9,16 +9,16 @@
 
 namespace tessera::kernels {
 
-/// The case without tokens, and with the first token count of every bucket that the signature declares.
-/// Their kernels and the case's are those of any token count. None for an op without tokens.
+/// The case without tokens, and with the first token count of every declared bucket. Together with the
+/// case they need the kernels of any token count. Empty for an op without tokens.
 ///
 /// Example: "T=13 n=4 H=1280" of norm_fn_fwd, bucket T at 129, 513:
 ///          {"T=0 n=4 H=1280", "T=1 n=4 H=1280", "T=129 n=4 H=1280", "T=513 n=4 H=1280"}
 std::vector<std::string> cases_of_buckets(const ParsedOp& op, const std::string& text);
 
 /// Adds the kernels of a call's buckets to the recording (TESSERA_RECORD), once per case without its
-/// token count. They are those of inputs with the call's strides and of tensors with its alignments;
-/// outputs lie row-major. Called for calls that are recorded (jit::is_recorded), after their launches.
+/// token count. They assume the call's input strides and tensor alignments, and row-major outputs.
+/// Call it after the launches of a recorded call (jit::is_recorded).
 void record_buckets(const Call& call, const Tensors& tensors);
 
 }  // namespace tessera::kernels

@@ -245,7 +245,7 @@ TensorView Call::with_one_token_dim(const TensorRule& rule, const TensorView& vi
   TensorView flat = view;
   flat.shape = Dims{1};
   flat.strides = Dims{token_rank_ == 0 ? view.size() : view.strides[token_rank_ - 1]};
-  int64_t expected = 0;  // stride that the next larger dimension must have
+  int64_t expected = 0;  // the stride that the next larger dimension must have
   for (int i = token_rank_ - 1; i >= 0; --i) {
     if (view.shape[i] == 1) continue;
     check_.require(expected == 0 || view.strides[i] == expected || view.size() == 0, rule.name,

@@ -1,5 +1,6 @@
 #pragma once
-// A call of an op that has passed its signature: extents, parameters and tensors by name.
+// A call of an op that has passed the checks of its signature: extents, parameters and tensors by
+// name.
 
 #include <functional>
 #include <memory>
@@ -14,22 +15,22 @@
 
 namespace tessera::kernels {
 
-/// The dtype of a word of signatures, as "bf16".
+/// Parses a dtype word of signatures, such as "bf16".
 std::optional<DType> dtype_named(std::string_view word);
 
 struct OpInfo;
 
-/// An op with its parsed signature; lives as long as the process.
+/// An op with its parsed signature; lives until the process ends.
 struct ParsedOp {
   const Op* op;
   Signature signature;
-  std::shared_ptr<const OpInfo> table;  // the row of the registry, without cases
+  std::shared_ptr<const OpInfo> table;  // its row of the registry, without cases
 };
 
 class Call final : public Scope {
  public:
   /// Checks names, presence, dtypes, extents, strides and devices of the inputs, ranges of the
-  /// parameters and the rules of the signature, then asks Op::check. `params` have passed
+  /// parameters and the rules of the signature, then calls Op::check. `params` have passed
   /// check_params. The tensors must outlive the call.
   ///
   /// Errors: argument or unsupported, with op, argument, expected, got.
@@ -37,36 +38,36 @@ class Call final : public Scope {
 
   /// The outputs and workspaces to allocate.
   std::vector<OutputInfo> outputs() const;
-  /// Checks the outputs, data pointers and aliasing of a call that is about to run, and the values
-  /// of its CPU tensors.
+  /// Checks outputs, data pointers and aliasing of a call that is about to run, and the values of
+  /// its CPU tensors.
   void check_run();
   /// True if no output has an element: nothing is launched.
   bool is_empty() const;
-  /// Cuts extents that data decides in the views of `tensors`.
+  /// Shrinks the views of `tensors` to extents that the data determined.
   void trim(Tensors& tensors, Stream stream) const;
 
-  // ---- what kernels and rules ask
+  // ---- queries of kernels and rules
   /// An extent, a let, an integer parameter. T is the product of the token dimensions.
   int64_t operator[](std::string_view symbol) const;
-  /// The same where Specs hold 32 bits. Errors: unsupported, naming the argument, if it does not fit.
+  /// The same as 32 bits, for Specs. Errors: unsupported, naming the argument, if it does not fit.
   int32_t i32(std::string_view symbol) const;
   double number(std::string_view param) const;
   bool flag(std::string_view param) const;
-  /// The word of an enum parameter, empty for none.
+  /// The word of an enum parameter; "" for none.
   std::string_view word(std::string_view param) const;
   bool has_value(std::string_view param) const;  // not none
-  /// The dtype of a tensor that is given, as kernels see it (e2m1, not i8), or that a parameter names.
+  /// The dtype of a given tensor as kernels see it (e2m1, not i8), or the dtype that a parameter
+  /// names.
   DType dtype(std::string_view tensor_or_param) const;
   /// True if the tensor is given.
   bool has(std::string_view tensor) const;
-  /// True if it has an output of this name that is asked for.
+  /// True if the call has the output and asks for it.
   bool writes(std::string_view output) const;
-  /// A tensor as kernels take it: token dimensions as one, codes as e2m1, scales with their padding.
+  /// A tensor as kernels take it: token dimensions merged, codes as e2m1, scales with their padding.
   TensorView tensor(std::string_view name) const;
-  /// As the caller gave it; rank 0 without data if it is absent.
+  /// The tensor as the caller gave it; rank 0 without data if absent.
   const TensorView& given(std::string_view name) const;
-  /// The alignment in bytes that all these tensors and lists have, at most 16. Outputs that are not allocated
-  /// yet have it all.
+  /// The alignment in bytes that all these tensors and lists have, at most 16. Unallocated outputs have 16.
   int32_t align(std::initializer_list<const char*> tensors) const;
   Device device() const;
   const Op& op() const { return *parsed_->op; }
@@ -80,7 +81,7 @@ class Call final : public Scope {
   }
   const ArgCheck& check() const { return check_; }
 
-  /// How storage holds the logical columns of a row: e2m1 as I8 [H/2], e5m6 as U8 [H*3/2].
+  /// How storage packs the logical columns of a row: e2m1 as I8 [H/2], e5m6 as U8 [H*3/2].
   enum class Packing : uint8_t { none, pairs, twelve_bits };
 
   std::optional<ParamValue> find(std::string_view name) const override;

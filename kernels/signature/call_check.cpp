@@ -1,4 +1,4 @@
-// The checks of a call against its signature: what kernels ask of it afterwards is in call.cpp.
+// Checks a call against its signature. call.cpp has what kernels ask of the call later.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -52,7 +52,7 @@ void Call::check_presence(const TensorRule& rule) const {
                  values_of(*rule.presence, nullptr));
 }
 
-/// The first list of a length says what it is, the others have it. A list has no gaps.
+/// The first list of a given extent defines it; other lists must match. A list has no gaps.
 void Call::check_length(const TensorRule& rule) {
   int64_t given = 0;
   while (has(fmt::format("{}.{}", rule.name, given))) ++given;
@@ -86,7 +86,7 @@ void Call::check_input(const TensorRule& rule, const std::string& name) {
   solve_extents(rule, name);
 }
 
-/// Dtype, shape and layout.
+/// Checks dtype, shape and layout.
 void Call::check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, DType stored_dtype) {
   const bool is_movable = rule.dtypes.front().starts_with("bytes");
   if (is_movable) {
@@ -144,7 +144,7 @@ void Call::check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, DType st
   if (rule.align > 0) tensor.aligned(rule.align);
 }
 
-/// Gives an extent that follows from others its value, so that messages show where it comes from.
+/// Binds an extent that follows from others, so that messages show its origin.
 void Call::bind_known(const Expression& extent) {
   if (check_.known(extent.text()) || extent.names().empty()) return;
   if (const auto name = extent.single_name()) {
@@ -206,7 +206,7 @@ void Call::solve_extents(const TensorRule& rule, const std::string& name) {
   }
 }
 
-/// The parameter that says how large blocks are.
+/// Checks the parameter of the block size.
 void Call::check_block_size(const Expression& part) const {
   const ParamValue value = part.value(*this);
   const auto* list = std::get_if<std::vector<int64_t>>(&value);
@@ -259,17 +259,17 @@ void Call::check_param_presence() const {
 
 void Call::check_range(const ParamRule& param) const {
   if (!param.most || !has_value(param.name)) return;
-  // What a limit says of the parameter is unsupported, not wrong: check_need tells.
+  // A parameter beyond a `limit` is unsupported, not wrong: check_need reports it.
   const bool has_limit =
       std::any_of(parsed_->signature.needs.begin(), parsed_->signature.needs.end(),
                   [&](const NeedRule& need) { return need.is_limit && need.blamed == param.name; });
   if (has_limit && std::get<int64_t>(params_->at(param.name)) > param.most->integer(*this)) return;
-  const int64_t least = param.least.value_or(INT64_MIN);  // of no columns at all, too
+  const int64_t least = param.least.value_or(INT64_MIN);  // 0 columns included
   check_.param_in_range(param.name, std::get<int64_t>(params_->at(param.name)), least,
                         std::max(param.most->integer(*this), least));
 }
 
-/// The rules of parameters, presence and extents that have been read: what they blame comes first.
+/// Checks the rules on parameters, presence and bound extents; they take precedence in messages.
 void Call::check_known_needs() const {
   const std::function<bool(const Expression&)> is_known = [&](const Expression& rule) {
     const std::vector<std::string> names = rule.names();
@@ -311,7 +311,7 @@ void Call::check_need(const NeedRule& need) const {
       need.is_limit ? ErrorKind::unsupported : ErrorKind::argument);
 }
 
-/// The tensor that an extent came from; tensors and parameters are their own.
+/// The tensor that an extent came from; tensors and parameters map to themselves.
 std::string Call::blamed_argument(const std::string& name) const {
   const auto known = check_.known(name);
   if (known && !known->argument.empty()) return known->argument;
@@ -323,7 +323,7 @@ std::string Call::blamed_argument(const std::string& name) const {
   return name;
 }
 
-/// The values of the names of a rule and where they come from.
+/// The values of a rule's names, and their origins.
 std::string Call::values_of(const Expression& rule, const Expression* condition) const {
   std::vector<std::string> names = rule.names();
   if (condition != nullptr) {

@@ -53,7 +53,7 @@ DType stored_dtype(std::string_view word) {
   return *dtype_named(word);
 }
 
-/// The word for the dtype of a tensor that its signature leaves open; "given" where it says it all.
+/// The dtype word of a tensor if its signature leaves a choice; else "given".
 std::string word_of_dtype(const Call& call, const TensorRule& rule, const std::string& tensor) {
   if (rule.dtypes.size() < 2 && !(rule.dtypes.size() == 1 && rule.dtypes[0].starts_with("bytes"))) {
     return "given";
@@ -289,7 +289,7 @@ std::string case_text(const Call& call) {
   const Signature& signature = parsed(call.op()).signature;
   std::vector<std::string> words;
   std::set<std::string> named;
-  // What a case works out by itself: a parameter, and a let that asks no function of the call.
+  // Values that a case computes itself: a parameter, and a let that calls no function of the call.
   const auto is_implied = [&](const std::string& name) {
     if (signature.find_param(name) != nullptr) return true;
     const LetRule* let = signature.find_let(name);

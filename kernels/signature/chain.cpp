@@ -19,7 +19,7 @@ std::string name_here(std::string_view in_part, std::initializer_list<Chain::Nam
   return std::string(in_part);
 }
 
-/// What a part says of its arguments, under the names that they have in the whole.
+/// Translates an error of a part to the names of the whole op.
 Error in_whole(const Error& error, std::string_view op, std::initializer_list<Chain::Name> names) {
   ErrorFields fields = error.fields();
   fields.op = op;
@@ -47,7 +47,7 @@ TensorView Chain::find(const std::string& name) const {
 TensorView Chain::in_workspace(const OutputInfo& info) {
   TensorView view(nullptr, info.dtype, info.shape, info.strides, call_->device());
   if (go_ != nullptr) {
-    // An integer: a dry call has a workspace without memory.
+    // As an integer: a dry call has a workspace without memory.
     const auto begin = reinterpret_cast<uintptr_t>(call_->given("workspace").data);
     view.data = reinterpret_cast<void*>(begin + static_cast<uintptr_t>(elements_) * sizeof(float));
   }

@@ -1,5 +1,5 @@
 #pragma once
-// An op made of others: its kernels are those of its parts, in order.
+// An op made of other ops: its kernels are those of the parts, in order.
 //
 //   void parts(Chain& chain) {
 //     chain.add(fused_weight_op);
@@ -19,17 +19,17 @@ namespace tessera::kernels {
 
 class Chain {
  public:
-  /// A tensor or a parameter of a part under the name that it has in the chain.
+  /// A tensor or parameter of a part, with its name in the chain.
   struct Name {
     std::string_view in_part, here;
   };
 
-  /// The tensors and parameters of a part are the call's of the same names, or of those in `names`.
-  /// An output that the call has not got lies in its workspace, and is there for the parts behind.
+  /// Adds a part. Its tensors and parameters are the call's of the same names, or those in `names`.
+  /// An output that the call lacks goes to the workspace, and later parts can read it.
   ///
   /// Errors: those of the part, under the call's names.
   void add(const Op& part, std::initializer_list<Name> names = {}, Params params = {});
-  /// A tensor of the chain under a new name.
+  /// Gives a tensor of the chain another name.
   void set(std::string name, const TensorView& view);
 
   const Call& call() const { return *call_; }
@@ -44,12 +44,12 @@ class Chain {
   TensorView in_workspace(const OutputInfo& info);
 
   const Call* call_;
-  Launches* go_;  // null: the workspace is measured
+  Launches* go_;  // null while the workspace is measured
   std::map<std::string, TensorView> between_;
   int64_t elements_ = 0;
 };
 
-/// The f32 elements of the workspace that the parts of a call need.
+/// The f32 elements of workspace that the parts of a call need.
 int64_t chained_elements(const Call& call, void (*parts)(Chain&));
 void launch_chain(const Call& call, Launches& go, void (*parts)(Chain&));
 

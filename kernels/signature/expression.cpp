@@ -65,7 +65,7 @@ int64_t remainder(int64_t a, int64_t b) {
 
 }  // namespace
 
-/// Recursive descent over one text.
+/// A recursive-descent parser of one text.
 class ExpressionParser {
  public:
   explicit ExpressionParser(std::string_view text) : text_(text) {}
@@ -186,7 +186,7 @@ class ExpressionParser {
     return node(kind, {right, left});
   }
 
-  /// Keeps the operand read last, from which a chain of comparisons goes on.
+  /// Keeps the last operand, the left side of the next comparison in a chain.
   Node sum() {
     Node left = product();
     while (true) {
@@ -257,7 +257,7 @@ class ExpressionParser {
     return quotient;
   }
 
-  /// A number; with a name right behind it their product, "2H".
+  /// A number; a name directly after it is a factor: "2H".
   Node constant() {
     const char* const first = text_.data() + at_;
     const char* const last = text_.data() + text_.size();

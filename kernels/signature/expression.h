@@ -5,8 +5,8 @@
 //   format = e2m1    1 <= n <= 8    group in {16, 32, H}    x is e4m3/e2m1    mask iff bias
 //
 // Operators from loose to tight: iff; or; and; not; = != < <= > >= (chains), in, is; + -; * / %; ^.
-// Integers saturate at the ends of i64; `/` and `%` round towards minus infinity. A name that the
-// scope does not know is a word, such as the value of an enum.
+// Integers saturate at the ends of i64; `/` and `%` round towards minus infinity. A name unknown to
+// the scope is a word, such as the value of an enum.
 
 #include <cstdint>
 #include <optional>
@@ -23,10 +23,10 @@ namespace tessera::kernels {
 class TESSERA_API Scope {
  public:
   virtual ~Scope() = default;
-  /// The value of an extent, a let, a parameter or a function `name()`; true or false for a tensor
-  /// that is given or not; nothing for a name that is not known.
+  /// The value of an extent, a let, a parameter or a function `name()`; for a tensor whether it is
+  /// given; nothing for an unknown name.
   virtual std::optional<ParamValue> find(std::string_view name) const = 0;
-  /// The dtype word of a tensor, empty if it is not given.
+  /// The dtype word of a tensor; "" if it is not given.
   virtual std::string dtype_word(std::string_view tensor) const = 0;
 };
 
@@ -36,16 +36,16 @@ class TESSERA_API Expression {
   /// Errors: program, with the text and the place in it.
   static Expression parse(std::string_view text);
 
-  /// As written.
+  /// The text as written.
   const std::string& text() const { return text_; }
   bool empty() const { return text_.empty(); }
-  /// Names in order of appearance, words among them; functions end with "()".
+  /// Names in order of appearance, words included; functions end with "()".
   std::vector<std::string> names() const;
-  /// The only name of an expression that is nothing else.
+  /// The name, if the expression is a single name.
   std::optional<std::string> single_name() const;
 
   ParamValue value(const Scope& scope) const;
-  /// True for true, for numbers but 0, for words and lists; false for none.
+  /// True for true, nonzero numbers, words and lists; false for none.
   bool holds(const Scope& scope) const;
   /// Errors: internal if the value is no integer.
   int64_t integer(const Scope& scope) const;
@@ -54,8 +54,8 @@ class TESSERA_API Expression {
     std::string name;
     std::optional<int64_t> value;  // nothing if no integer fits
   };
-  /// The one unknown name of an extent and its value, where the extent has `value`: 2H = 64 gives H =
-  /// 32. Nothing if all names are known. Errors: internal for more than one unknown name.
+  /// Solves for the one unknown name of an extent that has `value`: 2H = 64 gives H = 32. Nothing if
+  /// all names are known. Errors: internal for more than one unknown name.
   std::optional<Solution> solve(int64_t value, const Scope& scope) const;
 
  private:
@@ -84,9 +84,9 @@ class TESSERA_API Expression {
   };
   struct Node {
     Kind kind = Kind::constant;
-    ParamValue constant;             // of a constant
-    std::string name;                // of a name; the tensor of `is`
-    std::vector<Node> parts;         // operands; of `in` the value and the choices
+    ParamValue constant;             // if it is a constant
+    std::string name;                // if it is a name; the tensor of `is`
+    std::vector<Node> parts;         // operands; for `in` the value and the choices
     std::vector<std::string> words;  // dtypes of `is`
   };
   static ParamValue value_of(const Node& node, const Scope& scope);

@@ -10,7 +10,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The arguments of one kernel: what its launch adds, then what the call has.
+/// The arguments of one kernel: those of its launch first, then those of the call.
 class CallArguments final : public jit::Arguments {
  public:
   CallArguments(const Call& call, const More& more) : call_(&call), more_(&more) {}

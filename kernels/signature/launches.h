@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of one call, in order. Tensors and scalars are bound by the names under which a kernel
-// declares them.
+// The kernels of one call, in order. Tensors and scalars are bound by the names that a kernel
+// declares.
 
 #include <functional>
 #include <initializer_list>
@@ -14,7 +14,7 @@
 
 namespace tessera::kernels {
 
-/// What a kernel takes beyond the tensors and parameters of the signature, or in another form.
+/// Kernel arguments that the signature lacks, or has in another form.
 struct More {
   struct Tensor {
     std::string name;
@@ -30,14 +30,15 @@ struct More {
 
 class Launches {
  public:
-  /// Runs the kernels of a call, or only collects them.
+  /// Launches the kernels of a call, or only collects them.
   Launches(const Call& call, Stream stream) : call_(&call), stream_(stream) {}
   Launches(const Call& call, std::vector<ir::Kernel>& collected)
       : call_(&call), collected_(&collected) {}
 
-  /// The kernel that `build` makes for a Spec. Every tensor that it declares is one of `more`, else
-  /// the call's of that name; every scalar one of `more`, else an integer, a flag or a number of the
-  /// call. Kernels of one op with Specs of equal bytes need a `kind`.
+  /// Adds the kernel that `build` makes for a Spec. Every tensor that it declares is bound to one of
+  /// `more`, else to the call's of that name; every scalar to one of `more`, else to an integer,
+  /// flag or number of the call. Kernels of one op whose Specs have equal bytes need different
+  /// `kind`s.
   template <class Spec, class Build>
   void add(const Build& build, const Spec& spec, const More& more = {},
            std::string_view kind = {}) {
@@ -45,10 +46,10 @@ class Launches {
         std::string(kind) + jit::spec_bytes(spec), [&] { return ir::Kernel(build(spec)); }, more);
   }
 
-  /// The kernels of another op, as a part of this call's.
+  /// Adds the kernels of another op as a part of this call.
   void add(const Call& part);
 
-  /// Calls `add` with the largest cluster of the call's device, see jit::launch_in_clusters.
+  /// Calls `add` with the largest cluster of the call's device; see jit::launch_in_clusters.
   void in_clusters(const std::function<void(int limit)>& add) const;
 
  private:

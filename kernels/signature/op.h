@@ -1,6 +1,6 @@
 #pragma once
-// An op is its signature and its kernels. Everything else of it follows from the two: checks,
-// outputs, binding, listing, cases, the table of ops.
+// An op is its signature and its kernels. Checks, outputs, binding, listing, cases and the table of
+// ops follow from these two.
 
 #include <cstdint>
 #include <initializer_list>
@@ -15,25 +15,25 @@ class Case;
 class Launches;
 using Stream = void*;
 
-/// A value of a call that its signature names as "name()".
+/// A value of a call that its signature calls as "name()".
 struct CallFunction {
   std::string_view name;
   int64_t (*value)(const Call& call);
 };
 
-/// What an extent has come to be once the kernels have run; waits for the stream.
+/// The actual extent after the kernels have run; waits for the stream.
 struct TrimFunction {
   std::string_view name;
   int64_t (*value)(const Call& call, Stream stream);
 };
 
-/// A word of cases that is no name of the signature, or an extent that a case may leave out.
+/// A word of cases that the signature does not have, or a default for an extent of a case.
 struct CaseWord {
   std::string_view name;
-  int64_t (*standard)(const Case& c);  // null: the case gives it
+  int64_t (*standard)(const Case& c);  // null: the case must give it
 };
 
-/// Integers of an input that a case does not leave to chance: element `i` in row-major order.
+/// Fixed integers of an input in cases: element `i` in row-major order. Other inputs are random.
 struct InputValues {
   std::string_view tensor;
   int64_t (*value)(const Case& c, int64_t i);
@@ -44,20 +44,20 @@ struct Op {
   std::string_view name, family, purpose;
   /// See signature.h.
   std::string_view signature;
-  /// The kernels of a call, in order. Not asked where every output is empty.
+  /// Adds the kernels of a call, in order. Not called if every output is empty.
   void (*launches)(const Call& call, Launches& go);
-  /// What the notation cannot say; throws by Call::need.
+  /// Checks beyond the notation; throws by Call::need.
   void (*check)(const Call& call) = nullptr;
-  /// What is to be looked at in the values of CPU tensors, beyond the ranges of the signature.
+  /// Checks values of CPU tensors beyond the ranges of the signature.
   void (*check_values)(const Call& call) = nullptr;
   std::initializer_list<CallFunction> functions = {};
   std::initializer_list<TrimFunction> trims = {};
-  /// Cases in the words that a user types (case.h), one per line or between semicolons: those that
-  /// stand for the op in tests and warm-up, and those of the benchmark.
+  /// Cases as a user types them (case.h), one per line or between semicolons: those of tests and
+  /// warm-up, and those of the benchmark.
   std::string_view examples = {}, bench = {};
   std::initializer_list<CaseWord> case_words = {};
   std::initializer_list<InputValues> values = {};
-  /// The least bytes of a case that are moved; absent: all inputs and outputs once.
+  /// Minimum traffic of a case in bytes; absent: all inputs and outputs once.
   int64_t (*bytes)(const Case& c) = nullptr;
 };
 

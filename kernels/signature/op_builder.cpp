@@ -9,7 +9,7 @@
 namespace tessera::kernels {
 namespace {
 
-/// The contract's words for its symbols, by which generated code calls its dims.
+/// The contract's words for its symbols; dims in generated code have these names.
 std::string word_of(std::string_view symbol) {
   constexpr std::pair<std::string_view, std::string_view> kWords[] = {
       {"T", "tokens"}, {"P", "positions"}, {"L", "layers"},

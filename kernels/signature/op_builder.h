@@ -1,5 +1,5 @@
 #pragma once
-// A Builder that declares the tensors of an op as its signature says.
+// A Builder that declares the tensors of an op from its signature.
 
 #include <initializer_list>
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace tessera::kernels {
 
-/// An extent that the kernel's Spec fixes.
+/// An extent fixed by the kernel's Spec.
 struct Static {
   std::string_view symbol;
   int64_t value;
@@ -26,23 +26,23 @@ struct Static {
 ///   auto at = k.launch({ceil_div(k.extent("T"), 4)}, {.threads = 128});
 class OpBuilder : public dsl::Builder {
  public:
-  /// `name` of the kernel, the op's if it is empty. Symbols without a value are dims, named by the
-  /// contract's words: T is `tokens`, P `positions`.
+  /// `name` is the kernel's name, by default the op's. Symbols without a static value become dims
+  /// with the contract's names: T is `tokens`, P `positions`.
   OpBuilder(const Op& op, std::initializer_list<Static> statics, std::string name = {});
 
   struct Options {
-    std::optional<DType> dtype = {};  // where the signature leaves a choice
+    std::optional<DType> dtype = {};  // if the signature leaves a choice
     int64_t align = 0;                // bytes; 0: one element
   };
-  /// The tensor of that name in the signature. The row stride of a matrix of `rows` is NAME_stride;
+  /// Declares the tensor of that name. The row stride of a matrix of `rows` is NAME_stride.
   /// "list.3" is an element of a list, list_3 in the kernel.
   dsl::Ref tensor(std::string_view name, Options options, SourceLoc loc = SourceLoc::here());
   dsl::Ref tensor(std::string_view name, SourceLoc loc = SourceLoc::here()) {
     return tensor(name, Options{}, loc);
   }
-  /// A dynamic extent: the dim of a symbol.
+  /// The dim of a dynamic extent.
   dsl::Value extent(std::string_view symbol, SourceLoc loc = SourceLoc::here());
-  /// A parameter of the op as a scalar of the kernel: f32 for a float, i32 for an int.
+  /// Declares a parameter of the op as a kernel scalar: f32 for a float, i32 for an int.
   dsl::Value param(std::string_view name, SourceLoc loc = SourceLoc::here());
 
  private:

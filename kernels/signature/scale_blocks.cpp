@@ -29,7 +29,7 @@ ScaleBlocks scale_blocks(const Signature& signature, const TensorRule& scales, S
     if (const auto* list = std::get_if<std::vector<int64_t>>(&value)) {
       block = *list;
     } else if (std::holds_alternative<std::monostate>(value)) {
-      block = {1, matrix.shape[1].integer(scope)};  // none: one per row
+      block = {1, matrix.shape[1].integer(scope)};  // none: one scale per row
     } else {
       block.push_back(std::get<int64_t>(value));
     }

@@ -1,5 +1,5 @@
 #pragma once
-// How many scales a matrix of a signature has, of a call and of a case.
+// The number of scales of a matrix, for a call and for a case.
 
 #include <string>
 
@@ -14,12 +14,12 @@ struct ScaleBlocks {
   std::string row_formula, column_formula;  // "ceil(T / 128)"
 };
 
-/// The blocks of the matrix that the tensor scales. Rows and columns of a block that are no positive
-/// numbers count as 1; a call refuses them before.
+/// The scale blocks of the matrix that the tensor scales. Block extents that are not positive
+/// numbers count as 1; calls reject them earlier.
 ScaleBlocks scale_blocks(const Signature& signature, const TensorRule& scales, SfLayout layout,
                          const Scope& scope);
 
-/// The layout that a parameter of the call names, row-major without one.
+/// The layout that a parameter of the call names; row-major without a parameter.
 SfLayout scale_layout(const TensorRule& scales, const Params& params);
 
 }  // namespace tessera::kernels

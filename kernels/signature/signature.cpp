@@ -19,7 +19,7 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
 }
 
-/// Splits at `separator` where no bracket is open.
+/// Splits at `separator` outside brackets.
 std::vector<std::string> split(std::string_view text, std::string_view separator) {
   std::vector<std::string> parts;
   int depth = 0;
@@ -51,7 +51,7 @@ const std::vector<std::string>& scale_layouts() {
   });
 }
 
-/// Words that stand in rules without being names of the call.
+/// Words that rules may use without being names of the call.
 bool is_dtype_word(const std::string& word) {
   for (const char* known : {"f32", "f16", "bf16", "i8", "u8", "i32", "u32", "i64", "u64", "bool",
                             "e4m3", "e5m2", "e2m1", "e5m6", "bytes1", "bytes2", "bytes4"}) {
@@ -60,7 +60,7 @@ bool is_dtype_word(const std::string& word) {
   return false;
 }
 
-/// Reads the rows of one signature.
+/// Parses the rows of one signature.
 class Parser {
  public:
   explicit Parser(std::string_view op) : op_(op) {}
@@ -109,7 +109,7 @@ class Parser {
     }
   }
 
-  /// The rest of the row behind a word that it begins with.
+  /// Removes a leading word from the row.
   static bool take(std::string& row, std::string_view word) {
     if (!row.starts_with(word) || (row.size() > word.size() && row[word.size()] != ' ')) {
       return false;
@@ -131,7 +131,7 @@ class Parser {
     add_tensors(row, remark);
   }
 
-  /// "a, b? bf16 [T, H]" gives the names and leaves the rest: names go on behind a comma.
+  /// Removes the names of "a, b? bf16 [T, H]" from the row. A comma continues the list of names.
   std::vector<std::string> take_names(std::string& row) const {
     std::vector<std::string> names;
     while (true) {
@@ -144,7 +144,7 @@ class Parser {
     }
   }
 
-  /// Cuts " word REST" off the end of a row, outside of brackets.
+  /// Cuts " word REST" off the end of a row, outside brackets.
   static std::optional<std::string> take_tail(std::string& row, std::string_view word) {
     const std::vector<std::string> parts = split(" " + row, fmt::format(" {} ", word));
     if (parts.size() < 2) return std::nullopt;
@@ -201,7 +201,7 @@ class Parser {
     }
   }
 
-  /// x_sf scales x. Scales without a matrix of their own say whose they are.
+  /// Parses "x_sf scales x". Scales without a matrix of their own must name it.
   std::string matrix_of(const std::string& name) const {
     const std::string stem = name.substr(0, name.size() - std::min<size_t>(3, name.size()));
     if (name.ends_with("_sf") && made_.find_tensor(stem)) return stem;
@@ -258,7 +258,7 @@ class Parser {
     const std::vector<std::string> names = take_names(row);
     if (const auto tail = take_tail(row, "iff")) rule.presence = expression(*tail);
     std::optional<std::string> standard;
-    if (row.starts_with("= ")) {  // the layouts of scales, whose words are always the same
+    if (row.starts_with("= ")) {  // the layouts of scales always have the same words
       standard = trim(row.substr(2));
       row.clear();
     } else if (const auto tail = take_tail(row, "=")) {
@@ -389,8 +389,9 @@ class Parser {
     made_.buckets.push_back(std::move(bucket));
   }
 
-  /// Every name of an expression is a tensor, a parameter, a let, an extent of an input, a value of
-  /// a parameter or a dtype: a typo is found when the signature is read.
+  /// Requires every name of an expression to be a tensor, a parameter, a let, an extent of an
+  /// input, a value of a parameter or a dtype, so that a typo is found when the signature is
+  /// parsed.
   void check_names() {
     std::set<std::string> known;
     for (const TensorRule& tensor : made_.tensors) {

@@ -1,6 +1,6 @@
 #pragma once
 // The signature of an op: the row of the interface contract as text, parsed once. Checks, outputs,
-// the binding of kernels, listings and cases are made from it.
+// the binding of kernels, listings and cases derive from it.
 //
 //   x          bf16/f32/e4m3/e2m1 [T, H] rows      # inputs first; a remark behind '#'
 //   x_sf?      SF(x_block_size) x_sf_layout        iff x is e4m3/e2m1
@@ -21,10 +21,10 @@
 //   limit      group <= 65536
 //   bucket     T * K at 2048, 65536
 //
-// A line that begins with '|' goes on with the one before. `T..` stands for one or more token
+// A line that begins with '|' continues the previous line. `T..` stands for one or more token
 // dimensions, the same in all tensors of the call, and `..` for any number of them; T is their
-// product. `need` is an argument error, `limit` an unsupported one; both blame their first name, or
-// the one behind `on`, and say the text in quotes if there is one:
+// product. `need` is an argument error, `limit` an unsupported one. Both blame their first name, or
+// the name after `on`, and print the quoted text if there is one:
 // need x % 2 = 0 if y on y "y takes pairs only".
 
 #include <optional>
@@ -43,7 +43,7 @@ struct TESSERA_API TensorRule {
   enum class Layout : uint8_t { row_major, rows, any };
   /// One scale per block of a matrix.
   struct Scales {
-    std::string matrix;             // the tensor whose blocks they scale; empty: the shape is given
+    std::string matrix;             // the tensor that they scale; empty: the shape is given
     std::vector<Expression> block;  // rows and columns, or one tuple parameter
     std::string layout_param;       // empty: row-major
   };
@@ -52,18 +52,18 @@ struct TESSERA_API TensorRule {
   Role role = Role::in;
   bool optional = false;
   bool accumulate = false;
-  std::string list;  // the extent that counts name.0, name.1, ...; empty: one tensor
-  /// Words; alone "as OTHER", or a parameter whose word is the dtype.
+  std::string list;  // the extent that counts name.0, name.1, ...; empty: a single tensor
+  /// Dtype words; or only "as OTHER", or a parameter whose word is the dtype.
   std::vector<std::string> dtypes;
   bool has_token_dims = false;       // the first extent stands for several dimensions
-  bool may_lack_token_dims = false;  // for any number, none included
+  bool may_lack_token_dims = false;  // any number of them, also none
   std::vector<Expression> shape;
   Layout layout = Layout::row_major;
-  std::optional<Scales> scales;           // then no dtypes, shape, layout
-  std::optional<Expression> least, most;  // of its values
+  std::optional<Scales> scales;           // if set, there are no dtypes, shape, layout
+  std::optional<Expression> least, most;  // range of its values
   std::optional<Expression> presence;     // an optional tensor is given iff this holds
   int64_t align = 0;                      // bytes; 0: one element
-  bool is_workspace = false;              // memory of the call, no result
+  bool is_workspace = false;              // scratch memory of the call, not a result
   std::string remark;
 
   bool is_input() const { return role != Role::out && !is_workspace; }
@@ -75,8 +75,8 @@ struct ParamRule {
   enum class Type : uint8_t { integer, floating, boolean, word, tuple };
   std::string name;
   Type type = Type::integer;
-  std::optional<ParamValue> standard;  // nothing: required; monostate: none
-  std::vector<std::string> allowed;    // words and numbers; symbols such as "H" stand for extents
+  std::optional<ParamValue> standard;  // default; nothing: required; monostate: none
+  std::vector<std::string> allowed;    // words and numbers; symbols such as "H" name extents
   std::optional<int64_t> least;        // of integers
   std::string range;                   // "1..E", ">= 1", as written
   std::optional<Expression> most;      // of "1..E"
@@ -90,22 +90,22 @@ struct TESSERA_API LetRule {
   std::string
       trimmed_by;  // "taken()": the value is a bound, which this function replaces afterwards
 
-  /// What one of the symbols stands for: none if the list is too short.
+  /// The value of one symbol; none if the list is too short.
   ParamValue value_of(std::string_view symbol, const Scope& scope) const;
 };
 
 struct NeedRule {
   Expression rule;
   std::optional<Expression> condition;
-  std::string blamed;  // a tensor, an extent or a parameter
-  std::string what;    // said of it; empty: a standard text
+  std::string blamed;  // the tensor, extent or parameter to blame
+  std::string what;    // text of the message; empty: a standard text
   bool is_limit = false;
 };
 
-/// Where kernels may change with an extent that is dynamic otherwise.
+/// The values of a dynamic extent at which kernels may change.
 struct BucketRule {
   Expression of;
-  std::vector<int64_t> at;  // ascending: the first values of the next bucket
+  std::vector<int64_t> at;  // ascending: the first value of each next bucket
 };
 
 struct TESSERA_API Signature {

@@ -101,10 +101,11 @@ std::vector<BenchCase> cases(const ParsedOp& op, std::string_view text) {
   return made;
 }
 
-/// The cases of the buckets of all examples and measured cases.
+/// The bucket cases of all examples and bench cases.
 std::vector<BenchCase> bucket_cases(const ParsedOp& op) {
   std::vector<BenchCase> made;
-  std::set<std::string> seen;  // cases that differ in their token count have the same
+  // Cases that differ only in their token count have the same bucket cases.
+  std::set<std::string> seen;
   for (const std::string_view text : {op.op->examples, op.op->bench}) {
     for (const std::string& line : case_lines(text)) {
       for (const std::string& other : cases_of_buckets(op, line)) {

@@ -1,14 +1,14 @@
 #pragma once
-// The rows of the registry, made from ops.
+// Makes the rows of the registry from ops.
 
 #include "kernels/signature/call.h"
 #include "kernels/signature/op.h"
 
 namespace tessera::kernels {
 
-/// The op with its signature, parsed at the first question; lives as long as the process.
+/// The op with its signature, parsed at the first call; lives until the process ends.
 ///
-/// Errors: program, for a signature that is not understood.
+/// Errors: program, for an invalid signature.
 const ParsedOp& parsed(const Op& op);
 
 /// The row of the registry without cases.
@@ -17,7 +17,7 @@ const OpInfo& table_of(const ParsedOp& op);
 /// The whole row, with examples and bench cases.
 OpInfo op_info_of(const Op& op);
 
-/// The cases of a text: one per line or between semicolons.
+/// Splits a text into cases: one per line or between semicolons.
 std::vector<std::string> case_lines(std::string_view cases);
 
 }  // namespace tessera::kernels

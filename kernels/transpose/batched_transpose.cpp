@@ -1,7 +1,7 @@
-// batched_transpose: out[b, c, r] = x[b, r, c], and transpose, its case of one batch.
+// batched_transpose: out[b, c, r] = x[b, r, c]; transpose is its case of one batch.
 //
-// Method   one tile through shared memory: rows come in as 16-byte vectors, columns go out as 16-byte
-//          vectors. x is read once and out written once, so the bound is bytes / copy bandwidth.
+// Method   one tile through shared memory: loads rows and stores columns as 16-byte vectors. x is
+//          read once and out written once, so the bound is bytes / copy bandwidth.
 // Maths    none
 // Tuned    H200; see the table of tile sizes below.
 
@@ -31,9 +31,9 @@ struct Tile {
   int threads;
 };
 
-// 32 KiB (16 KiB of 4-byte elements) and 512 threads: long runs on both sides and enough blocks per
-// SM that the loads of one overlap the stores of another. Smaller tiles lose up to 4 % of the copy
-// rate on two-byte elements.
+// 32 KiB (16 KiB of 4-byte elements) and 512 threads: long runs on both sides, and enough blocks
+// per SM that the loads of one overlap the stores of another. Smaller tiles lose up to 4 % of the
+// copy rate on two-byte elements.
 Tile tile_of(int element_bytes) {
   switch (element_bytes) {
     case 1:
@@ -81,7 +81,7 @@ Spec spec_of(const TensorView& x, const TensorView& out) {
   return s;
 }
 
-/// Elements as plain integers, a matrix as a batch of one.
+/// Views elements as plain integers and a matrix as a batch of one.
 TensorView as_batch(TensorView x) {
   const int size = bytes(x.dtype);
   x.dtype = size == 1 ? DType::u8 : size == 2 ? DType::u16 : DType::u32;

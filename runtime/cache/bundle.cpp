@@ -34,7 +34,7 @@ std::string read_at(int fd, uint64_t offset, uint64_t size) {
   return bytes;
 }
 
-// The 32 bytes that 64 digits stand for.
+// Converts 64 hexadecimal digits to their 32 bytes.
 std::array<char, 32> raw(const std::string& hex) {
   const auto digit = [](char c) { return c <= '9' ? c - '0' : c - 'a' + 10; };
   std::array<char, 32> bytes{};
@@ -111,7 +111,7 @@ std::optional<Entry> Bundle::at(size_t idx, std::string& problem) const {
 std::string encode_bundle(std::vector<BundleItem> items) {
   std::map<std::array<char, 32>, std::string> sorted;
   for (BundleItem& item : items) sorted.emplace(raw(item.kernel.hex), std::move(item.bytes));
-  // std::array<char> compares as char, the index as bytes.
+  // std::array<char> compares signed chars; the index is sorted by unsigned bytes.
   std::vector<const decltype(sorted)::value_type*> rows;
   for (const auto& item : sorted) rows.push_back(&item);
   std::sort(rows.begin(), rows.end(), [](const auto* a, const auto* b) {

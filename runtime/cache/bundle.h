@@ -1,6 +1,6 @@
 #pragma once
-// Many compiled kernels in one read-only file, made ahead of time. Indexed by what a kernel is,
-// without the compiler that made it, so a program that finds its kernels here needs no compiler.
+// Many kernels compiled ahead of time in one read-only file. Its index does not depend on the
+// compiler, so a program that finds its kernels here needs none.
 //
 //   offset  size
 //        0     8   "TESSERAB"
@@ -22,19 +22,20 @@
 
 namespace tessera::runtime {
 
-/// An opened bundle. The index is verified when it is opened, a kernel when it is read.
+/// An opened bundle. open() verifies the index, find() and at() verify each kernel.
 class Bundle {
  public:
-  /// Nothing, and in `problem` why, if the file is not a whole bundle or cannot be trusted. Its
-  /// kernels must be signed under `secret`, if there is one.
+  /// Returns nothing, with the reason in `problem`, if the file is damaged or not trusted. With a
+  /// `secret`, the kernels must be signed under it.
   static std::optional<Bundle> open(const std::string& path, CacheTrust trust, std::string& problem,
                                     const std::string& secret = {});
 
   size_t size() const { return rows_.size(); }
   bool contains(const CacheKey& kernel) const;
-  /// Nothing if it is not in the bundle; nothing and a `problem` if its bytes are damaged.
+  /// Returns nothing if the kernel is not in the bundle; nothing and a `problem` if its bytes are
+  /// damaged.
   std::optional<Image> find(const CacheKey& kernel, std::string& problem) const;
-  /// The kernel at a place of the index, for listings, and its size in the file.
+  /// Returns row `idx` of the index, for listings, with the kernel's size in the file.
   std::optional<Entry> at(size_t idx, std::string& problem) const;
   int64_t bytes_at(size_t idx) const { return static_cast<int64_t>(rows_.at(idx).size); }
 
@@ -55,11 +56,11 @@ struct BundleItem {
   std::string bytes;  // encode_entry
 };
 
-/// The bytes of a bundle. Of two items of one kernel the first is kept. The same items give the
-/// same bytes in any order.
+/// Returns the bytes of a bundle. The first of several items of one kernel wins. The order of the
+/// items does not change the bytes.
 std::string encode_bundle(std::vector<BundleItem> items);
 
-/// Whether `entry` is the entry of `kernel`, made by whatever compiler.
+/// True if `entry` is an entry of `kernel`, whichever compiler made it.
 bool is_entry_of(const Entry& entry, const CacheKey& kernel);
 
 }  // namespace tessera::runtime

@@ -8,8 +8,8 @@ namespace {
 
 constexpr const char* kOwnFolder = "tessera-cache";
 constexpr const char* kMarker = "CACHEDIR.TAG";
-// The first line is the standard's (https://bford.info/cachedir/), the second tells our caches from
-// those of other programs.
+// The standard (https://bford.info/cachedir/) asks for the first line. The second line marks
+// Tessera's caches.
 constexpr std::string_view kMarkerStart =
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# Compiled kernels of Tessera.";
@@ -22,8 +22,8 @@ bool is_marked(const Folder& folder) {
   return file.bytes && file.bytes->substr(0, kMarkerStart.size()) == kMarkerStart;
 }
 
-// New, empty, or written by a version without markers. Of those prune.lock tells them apart: users
-// have folders "tmp" and "source" as well.
+// True if the folder is new, empty, or written by a version without markers. prune.lock identifies
+// the last: users have folders "tmp" and "source" as well.
 bool holds_nothing_of_others(const Folder& folder) {
   const auto names = names_in(folder);
   if (!names) return false;
@@ -46,7 +46,7 @@ void refuse(CacheRoot& root, std::string problem) {
   root.folder.problem = std::move(problem);
 }
 
-// Writes the marker unless the folder holds files of others: then false.
+// Writes the marker. Returns false if the folder holds files of others.
 bool mark(CacheRoot& root, Missing missing) {
   root.is_marked = is_marked(root.folder);
   if (root.is_marked) return true;
@@ -57,7 +57,7 @@ bool mark(CacheRoot& root, Missing missing) {
                                        std::string(kMarkerStart) + std::string(kMarkerRest));
     if (!problem.empty()) return refuse(root, kMarker + (": " + problem)), true;
   }
-  // Another process may have marked and filled it since we looked.
+  // Another process may have marked and filled the folder meanwhile.
   root.is_marked = is_marked(root.folder);
   return root.is_marked;
 }

@@ -1,10 +1,10 @@
 #pragma once
-// Where the kernels of a cache folder are, and whether the folder is ours. A user may name any folder,
-// his home too, so the cache writes and removes only below a folder that carries its marker: a file
-// CACHEDIR.TAG, which backup programs know as well. The marker is written only into a folder that is
-// new or empty, or that holds nothing but what a version without markers left: its prune.lock and
-// other names of the cache. In a folder with anything else the cache has a folder of its own,
-// "tessera-cache". Read folders need no marker: nothing below them is changed.
+// Opens a cache folder and decides whether it is ours. A user may name any folder, even the home
+// folder, so the cache writes and removes files only below a folder that carries its marker, a
+// CACHEDIR.TAG (backup programs know it too). The cache marks a folder that is new or empty, or that
+// holds only files of a version without markers (prune.lock and other names of the cache). In any
+// other folder it uses a folder of its own, "tessera-cache". Folders that are only read need no
+// marker.
 
 #include <string>
 
@@ -15,22 +15,22 @@ namespace tessera::runtime {
 struct CacheRoot {
   Folder folder;
   std::string path;        // as the user named it, or "tessera-cache" below that
-  bool is_marked = false;  // only then may anything below be removed
+  bool is_marked = false;  // files below may be removed only if true
   bool is_new = false;     // "tessera-cache" was made just now
 };
 
-/// The folder that kernels are searched in.
+/// Opens the folder that kernels are searched in.
 CacheRoot open_cache_root(const std::string& path, CacheTrust trust);
 
-/// The folder that new kernels go to. With Missing::create it is made and marked, and is_marked is
-/// true unless there is a problem; with Missing::leave nothing is written.
+/// Opens the folder that new kernels are written to. Missing::create makes and marks it; is_marked
+/// is then true unless there is a problem. Missing::leave writes nothing.
 CacheRoot open_written_root(const std::string& path, CacheTrust trust, Missing missing);
 
-/// Names that the cache gives to what is in its root.
+/// Names of the cache's files and folders in its root.
 inline constexpr const char* kStagingFolder = "tmp";
 inline constexpr const char* kTextFolder = "source";
 inline constexpr const char* kPruneLock = "prune.lock";
-/// "v" and a number: the folder of a schema.
+/// True for "v" and a number: the folder of a schema.
 bool is_schema_name(std::string_view name);
 
 }  // namespace tessera::runtime

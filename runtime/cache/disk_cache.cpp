@@ -26,8 +26,8 @@ std::string entry_name(const std::string& op, const CacheKey& key) {
   return fmt::format("{}-{}.tsk", op, key.hex);
 }
 
-// Walks from an opened root to the folder of an entry; stops at the first that is missing or not
-// trusted.
+// Opens the folder of an entry below an opened root. Stops at the first folder that is missing or
+// not trusted.
 Folder open_entry_folder(const Folder& root, Target target, const CacheKey& key, Missing missing) {
   const auto names = entry_folders(target, key);
   Folder folder = open_inside(root, names[0], missing);
@@ -71,7 +71,7 @@ DiskCache::DiskCache(const Options& options, Log& log, Counters& counters)
 std::vector<DiskCache::Root> DiskCache::open_roots(const Options& options,
                                                    const std::string& secret) {
   std::vector<Root> roots;
-  // A site that signs its kernels would rather compile than take unsigned ones.
+  // A site that signs its kernels recompiles rather than take unsigned ones.
   const bool lacks_secret = !options.cache_key_file.empty() && secret.empty();
   if (options.cache == CacheMode::off || lacks_secret) return roots;
   for (const std::string& path : options.cache_roots) {
@@ -202,7 +202,8 @@ void DiskCache::publish(const CacheKey& key, const Image& image) {
   keep_within_bounds(root.folder);
 }
 
-// Reports why there is none, and a folder of our own in one with the user's files.
+// Reports why no root can be written, or that entries go to a folder of the cache's own beside the
+// user's files.
 CacheRoot DiskCache::open_root_to_write() {
   const std::string& given = roots_.front().path;
   CacheRoot root = open_written_root(given, trust_, Missing::create);
@@ -217,7 +218,7 @@ CacheRoot DiskCache::open_root_to_write() {
   return root;
 }
 
-// A folder that cannot be opened was perhaps said to be unused: the subject is then the same.
+// Uses one subject per folder, so that a folder that cannot be opened is reported once.
 void DiskCache::report_unwritten(const std::string& subject, const std::string& problem) {
   ++counters_.failed_publishes;
   const bool is_full = problem.find(std::strerror(ENOSPC)) != std::string::npos ||
@@ -249,8 +250,8 @@ void DiskCache::keep_text(const std::string& name, const std::string& text) {
   if (!problem.empty()) report_unwritten("write " + roots_.front().path, problem);
 }
 
-// Walking a large folder takes a while: at most once a minute, and only after a compile, which took
-// longer.
+// Walking a large folder takes long: done at most once a minute, and only after a compile, which
+// takes longer.
 void DiskCache::keep_within_bounds(const Folder& root) {
   if (limits_.bytes == 0 && limits_.entries == 0) return;
   constexpr int64_t kSecondsBetween = 60;

@@ -1,6 +1,6 @@
 #pragma once
-// Compiled kernels on disk, in a list of folders and bundles: the first is written, all are
-// searched. Trouble with a folder or a file is a miss and one warning, never an error.
+// Compiled kernels on disk, in a list of folders and bundles. The cache writes to the first and
+// searches all. A problem with a folder or file is a miss and one warning, never an error.
 //
 //   <root>/CACHEDIR.TAG                                  the marker (cache_root.h)
 //   <root>/v<schema>/<target>/<first two digits of key>/<op>-<key>.tsk
@@ -8,7 +8,7 @@
 //   <root>/source/                                       texts for profilers, where asked for
 //   <root>/prune.lock                                    held while entries are evicted
 //
-// A written root that holds other files is used in a folder of its own, "tessera-cache".
+// Where a written root holds other files, the cache uses its subfolder "tessera-cache".
 
 #include <atomic>
 #include <cstdint>
@@ -42,32 +42,32 @@ class DiskCache {
  public:
   DiskCache(const Options& options, Log& log, Counters& counters);
 
-  /// The verified entry of this key, read into memory. A file that is not what it should be is
-  /// removed and warned about.
+  /// Reads the entry of this key into memory and verifies it. A damaged file is removed, with a
+  /// warning.
   std::optional<Image> find(const std::string& op, Target target, const KernelKey& key);
 
-  /// Whether a bundle has the kernel.
+  /// True if a bundle has the kernel.
   bool in_bundle(const CacheKey& kernel) const;
 
-  /// Stores an image in the first folder, if that is one that is written; keeps the folder within
-  /// its bounds, at most once a minute. Best effort.
+  /// Stores an image in the first folder if that one is written, and evicts entries beyond the
+  /// bounds, at most once a minute. Best effort.
   void publish(const CacheKey& key, const Image& image);
 
-  /// Where keep_text() puts texts: "source" below the written folder; empty if none is written.
+  /// The folder of keep_text(): "source" below the written folder, "" if none is written.
   std::string text_folder();
-  /// Keeps a kernel's text under that name, for profilers. Best effort, like publish().
+  /// Writes a kernel's text under that name, for profilers. Best effort, as publish().
   void keep_text(const std::string& name, const std::string& text);
 
-  /// Whether publish() would try.
+  /// True if publish() would try.
   bool is_writable() const { return is_written(0); }
 
-  /// Names the site's secret in keys, so that sites share a folder without meeting each other's
-  /// entries; empty without a secret.
+  /// Identifies the site's secret in keys: sites may share a folder and never read each other's
+  /// entries. Empty without a secret.
   const std::string& site() const { return site_; }
 
   /// The bytes of an entry, signed where the site has a secret.
   std::string encode(const CacheKey& key, const Image& image) const;
-  /// Why these bytes would not be read again, or "".
+  /// Says why these bytes would not be read back; "" if they would.
   std::string problem_of(const std::string& bytes) const;
 
   /// Removes an entry that the driver refused.

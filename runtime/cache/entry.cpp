@@ -25,7 +25,8 @@ std::string_view as_text(const Digest& digest) {
   return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
-// An ELF for CUDA: magic, 64 bits, little-endian, EM_CUDA. The digest is the real check.
+// True for the ELF header of a cubin: magic, 64 bits, little-endian, EM_CUDA. The digest is the
+// real check.
 bool looks_like_cubin(std::string_view cubin) {
   constexpr uint16_t kElfMachineCuda = 190;
   return cubin.size() >= 64 &&
@@ -36,12 +37,12 @@ bool looks_like_cubin(std::string_view cubin) {
          read_integer<uint16_t>(cubin, 18) == kElfMachineCuda;
 }
 
-// What stands behind the header: its digest, or its signature.
+// Returns the bytes after the header: its digest, or its signature.
 Digest seal_of(std::string_view header, const std::string& secret) {
   return secret.empty() ? sha256(header) : hmac_sha256(secret, header);
 }
 
-// The section payloads, or nothing and the reason.
+// Returns the payloads of the sections, or nothing and the reason.
 std::optional<std::array<std::string_view, 3>> split(std::string_view bytes, std::string& reason,
                                                      const std::string& secret) {
   if (bytes.size() < kHeaderBytes) return reason = "truncated", std::nullopt;
@@ -118,7 +119,7 @@ std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, s
   return std::move(entry->image);
 }
 
-// In every row: no flipped bit makes a damaged file a signed one.
+// Every row carries the flag, so that one flipped bit cannot make a damaged file look signed.
 bool is_signed(std::string_view bytes) {
   if (bytes.size() < kHeaderBytes || bytes.substr(0, kMagic.size()) != kMagic) return false;
   for (size_t i = 0; i < kSections.size(); ++i) {

@@ -1,5 +1,6 @@
 #pragma once
-// One cache file: a header with a digest per section, then the sections. Reading trusts nothing.
+// One cache file: a header with one digest per section, then the sections. The reader trusts
+// nothing.
 //
 //   offset  size
 //        0     8   "TESSERA\n"
@@ -18,11 +19,11 @@
 
 namespace tessera::runtime {
 
-/// The bytes of a cache file, signed if there is a secret.
+/// Returns the bytes of a cache file, signed if there is a secret.
 std::string encode_entry(const CacheKey& key, const Image& image, const std::string& secret = {});
 
-/// The image in `bytes`, or nothing and in `reason` what is wrong ("truncated", "section cubin has
-/// the wrong digest", "holds another key", ...). Bounded work for any input, never throws.
+/// Returns the image in `bytes`, or nothing with a `reason` ("truncated", "section cubin has the
+/// wrong digest", "holds another key", ...). Work is bounded for any input. Never throws.
 std::optional<Image> decode_entry(std::string_view bytes, const CacheKey& key, std::string& reason,
                                   const std::string& secret = {});
 
@@ -34,8 +35,8 @@ struct Entry {
 std::optional<Entry> decode_entry(std::string_view bytes, std::string& reason,
                                   const std::string& secret = {});
 
-/// Whether the file says that it is signed: without the secret it cannot be told from a damaged one
-/// otherwise.
+/// True if the file claims to be signed. A reader without the secret needs this to tell it from a
+/// damaged one.
 bool is_signed(std::string_view bytes);
 
 }  // namespace tessera::runtime

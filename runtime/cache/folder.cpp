@@ -80,7 +80,7 @@ Folder judge(int fd, int error, CacheTrust trust) {
   return folder;
 }
 
-// The mode given to mkdir is masked by the umask.
+// mkdir applies the umask to its mode, so the mode is set here.
 void share_with_group(int fd, CacheTrust trust, mode_t mode) {
   if (trust == CacheTrust::group && fd >= 0) static_cast<void>(fchmod(fd, mode));
 }
@@ -101,7 +101,7 @@ int open_folder(int parent, const std::string& path) {
   }
 }
 
-// mkdir -p; a folder that exists is success, also when another process was faster.
+// mkdir -p. A folder that exists is success, also when another process made it first.
 int make_folders(const std::string& path, mode_t mode) {
   for (size_t end = path.find('/', 1); end != std::string::npos; end = path.find('/', end + 1)) {
     if (mkdir(path.substr(0, end).c_str(), mode) != 0 && errno != EEXIST && errno != EROFS &&
@@ -142,7 +142,7 @@ std::string write_all(int fd, std::string_view bytes) {
   return "";
 }
 
-// The bytes of an opened file; `problem` says why not.
+// Reads the bytes of an opened file; `problem` says why not.
 FileBytes bytes_of(int fd, const struct stat& info, int64_t max_bytes) {
   FileBytes file;
   file.seen = info;
@@ -158,7 +158,7 @@ FileBytes bytes_of(int fd, const struct stat& info, int64_t max_bytes) {
   return file;
 }
 
-// Process ids repeat across hosts and containers, hence host name and 128 random bits.
+// Process ids repeat across hosts and containers, so the name adds the host and 128 random bits.
 std::string staging_name() {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = '\0';
@@ -167,7 +167,7 @@ std::string staging_name() {
                      random(), random(), random(), random());
 }
 
-// A new file with these bytes under `staged`, which is gone again if there is a problem.
+// Writes a new file `staged` with these bytes. Removes it again on failure.
 std::string write_staged(const Folder& staging, const std::string& staged, std::string_view bytes,
                          mode_t mode, bool is_durable) {
   const NoWriteSignals guard;
@@ -190,8 +190,8 @@ bool has_no_links(int error) {
   return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
 }
 
-// First publisher wins and a file that somebody has open is never swapped; rename where links are
-// not supported.
+// Links the file into place: the first publisher wins and an open file is never replaced. Renames
+// where the file system has no links.
 std::string move_into_place(int from, const std::string& staged, int to, const std::string& name) {
   std::string problem;
   if (linkat(from, staged.c_str(), to, name.c_str(), 0) != 0) {

@@ -28,7 +28,7 @@ bool are_digits(std::string_view text, size_t count) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Takes `suffix` off the end of `name`. False if it does not end so.
+// Removes `suffix` from the end of `name`. False if `name` does not end so.
 bool take_suffix(std::string_view& name, std::string_view suffix) {
   if (name.size() < suffix.size() || name.substr(name.size() - suffix.size()) != suffix) {
     return false;
@@ -56,7 +56,7 @@ bool is_text_name(std::string_view name) {
          are_digits(name.substr(last + 1), kTextDigits);
 }
 
-// By how far it is from now: a clock that was wrong, here or on a server, leaves times to come.
+// Compares the distance to now: a wrong clock, here or on a server, leaves times in the future.
 bool is_recent(time_t then, time_t now) {
   return then > now - kHour && then < now + kHour;
 }
@@ -69,7 +69,7 @@ std::vector<std::string> all_names_in(const Folder& folder) {
   return names_in(folder).value_or(std::vector<std::string>());
 }
 
-// Adds the files of a folder to those of `entries`; `place` says what folder it is.
+// Appends the files of a folder to `entries`; `place` describes the folder.
 void add_files(const Folder& folder, const StoredEntry& place, std::vector<StoredEntry>& entries) {
   for (const std::string& name : all_names_in(folder)) {
     const bool is_ours =
@@ -87,7 +87,7 @@ void add_files(const Folder& folder, const StoredEntry& place, std::vector<Store
   }
 }
 
-// Held while its descriptor is open; of the file, not of the process.
+// An OFD lock: held while this descriptor is open, and not by the whole process.
 bool take_lock(int fd) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -148,7 +148,7 @@ int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
   const Descriptor lock(
       openat(root.fd.get(), kPruneLock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock) return -1;
-  // Another user of a shared folder must be able to take it as well.
+  // Another user of a shared folder must be able to take the lock as well.
   if (root.trust == CacheTrust::group) static_cast<void>(fchmod(lock.get(), 0660));
   if (!take_lock(lock.get())) return -1;
   std::vector<StoredEntry> entries = list_entries(root);
@@ -177,7 +177,7 @@ int64_t prune(const Folder& root, CacheLimits limits, time_t now) {
 void mark_used(const Folder& folder, const std::string& name, const struct stat& seen, time_t now) {
   if (is_recent(seen.st_mtim.tv_sec, now)) return;
   constexpr std::array<timespec, 2> kNow = {{{0, UTIME_OMIT}, {0, UTIME_NOW}}};
-  // It may have been removed meanwhile: nothing is lost then.
+  // The file may be gone by now: nothing is lost then.
   static_cast<void>(utimensat(folder.fd.get(), name.c_str(), kNow.data(), AT_SYMLINK_NOFOLLOW));
 }
 

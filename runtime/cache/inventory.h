@@ -1,7 +1,7 @@
 #pragma once
-// All entries of a cache folder, whatever their schema, and the texts for profilers beside them: for
-// keeping it within bounds and for `tessera cache`. A file counts only if it has the whole name that
-// the cache gives: what else a user keeps in these folders is neither listed nor removed.
+// Lists all entries of a cache folder, of any schema, and the texts for profilers, for eviction and
+// for `tessera cache`. A file counts only if its whole name is one that the cache gives, so other
+// files in these folders are neither listed nor removed.
 //
 //   v<number>/<target>/<first two digits of key>/<op>-<64 digits of key>.tsk
 //   source/<op>-<target>-<8 digits of key>.cu
@@ -18,11 +18,11 @@
 namespace tessera::runtime {
 
 struct StoredEntry {
-  // Its folders: "v2", "sm_90a", "3f". Of a text: "source" and none.
+  // The folders of an entry: "v2", "sm_90a", "3f". Of a text: "source" and none.
   std::string schema, target, shard;
   std::string name;  // "per_token_cast-<64 digits>.tsk"
   int64_t bytes = 0;
-  time_t used = 0;  // when it was stored or last read, to the hour
+  time_t used = 0;  // time of the store or of the last read, to the hour
   struct stat seen = {};
 
   std::string path() const;
@@ -30,28 +30,29 @@ struct StoredEntry {
   std::string key() const;  // 64 digits, or "" of a text
 };
 
-/// Every entry and text below `root`. Folders that are not trusted are left out.
+/// Lists every entry and text below `root`. Skips folders that are not trusted.
 std::vector<StoredEntry> list_entries(const Folder& root);
 
-/// The folder that holds an entry.
+/// Opens the folder that holds an entry.
 Folder open_folder_of(const Folder& root, const StoredEntry& entry);
 
-/// Removes the file unless it has been replaced since it was listed. Harmless to its readers: they
-/// have a copy. False if it stays.
+/// Removes the file unless it was replaced since it was listed. Readers are safe: they hold a copy.
+/// False if it stays.
 bool remove_entry(const Folder& root, const StoredEntry& entry);
 
-/// Bytes and entries that a folder may hold; 0 = any number.
+/// Bounds of a folder in bytes and entries; 0 = none.
 struct CacheLimits {
   int64_t bytes = 0;
   int64_t entries = 0;
 };
 
-/// Removes entries until the limits hold: first texts and entries of other schemas, then the least
-/// recently used; none that was stored or used within the last hour. A time to come by more than that
-/// counts as long ago. Returns how many; -1 if another process is at it. `now` is for tests.
+/// Evicts entries until the limits hold: first texts and entries of other schemas, then the least
+/// recently used. Keeps all that were stored or used within the last hour. A time more than an hour
+/// in the future counts as old. Returns the number of evicted entries; -1 if another process holds
+/// the lock. `now` is for tests.
 int64_t prune(const Folder& root, CacheLimits limits, time_t now);
 
-/// Notes that an entry was read, at most once an hour.
+/// Records that an entry was read, at most once an hour.
 void mark_used(const Folder& folder, const std::string& name, const struct stat& seen, time_t now);
 
 }  // namespace tessera::runtime

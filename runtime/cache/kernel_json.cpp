@@ -48,7 +48,7 @@ bool JsonReader::has(const char* name) const {
   return object_.contains(name);
 }
 
-// Null, and noted as a failure, if there is no such member.
+// Returns null and records the failure if there is no such member.
 const json* JsonReader::find(const char* name, const char* kind) {
   if (!ok()) return nullptr;
   const auto found = object_.find(name);

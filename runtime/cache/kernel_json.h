@@ -1,5 +1,6 @@
 #pragma once
-// The facts of a kernel as JSON, for manifests and recordings, and a reader that trusts nothing.
+// The facts of a kernel as JSON, for manifests and recordings, and a JSON reader for untrusted
+// text.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -12,12 +13,12 @@
 
 namespace tessera::runtime {
 
-/// Parses a text of flat JSON (objects and arrays at most 4 deep). Nothing if it is none. Never
-/// throws, bounded in time and memory by the length of the text.
+/// Parses a flat JSON text (objects and arrays at most 4 deep). Returns nothing for anything else.
+/// Never throws; time and memory are bounded by the length of the text.
 std::optional<nlohmann::json> parse_json(std::string_view text);
 
-/// Reads typed members of an object. After the first failure everything reads as empty and ok() is
-/// false; expected() and got() say what failed.
+/// Reads typed members of an object. After the first failure all reads return empty values and ok()
+/// is false; expected() and got() describe that failure.
 class JsonReader {
  public:
   explicit JsonReader(const nlohmann::json& object);
@@ -45,7 +46,7 @@ class JsonReader {
 
 /// Op, entry, parameters, launch facts and options of a kernel; not its text.
 nlohmann::json encode_facts(const KernelSource& facts);
-/// The same read back. Types are checked here, values by find_fact_problem(); see reader.ok().
+/// Reads them back. Types are checked here, values by find_fact_problem(); see reader.ok().
 KernelSource decode_facts(JsonReader& reader);
 
 }  // namespace tessera::runtime

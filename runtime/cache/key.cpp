@@ -9,7 +9,7 @@
 namespace tessera::runtime {
 namespace {
 
-constexpr size_t kMaxShownValue = 200;  // longer values (sources) are kept as digests
+constexpr size_t kMaxShownValue = 200;  // longer values (sources) are stored as digests
 
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });

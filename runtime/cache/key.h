@@ -1,6 +1,6 @@
 #pragma once
-// The disk key: SHA-256 over named, length-prefixed fields in the order they are added. No
-// separator, so no two different lists of fields share their bytes.
+// The disk key: SHA-256 over named, length-prefixed fields in the order of their addition. Lengths
+// instead of separators keep different lists of fields apart.
 
 #include <string>
 #include <string_view>
@@ -10,25 +10,26 @@
 
 namespace tessera::runtime {
 
-/// Bumped by hand when the meaning of a field or the container changes. Also a folder of the cache.
+/// Bump by hand when the meaning of a field or the container changes. Also names a folder of the
+/// cache.
 inline constexpr int kCacheSchema = 2;
 
 struct KeyField {
   std::string name;
-  std::string value;  // as it is if short and printable, else "sha256:..."
+  std::string value;  // verbatim if short and printable, else "sha256:..."
   friend bool operator==(const KeyField&, const KeyField&) = default;
 };
 
 struct CacheKey {
   std::string hex;               // 64 digits
-  std::vector<KeyField> fields;  // kept in the entry: answers "why did it recompile"
+  std::vector<KeyField> fields;  // stored in the entry, to explain a recompile
   friend bool operator==(const CacheKey&, const CacheKey&) = default;
 };
 
-/// A kernel's two names.
+/// The two keys of a kernel.
 struct KernelKey {
-  CacheKey kernel;  // op, target, code and Spec or text: bundles are indexed by it
-  CacheKey entry;  // and the compiler: folders are indexed by it. No hex: the compiler is not known
+  CacheKey kernel;  // op, target, code and Spec or text: the index of bundles
+  CacheKey entry;   // and the compiler: the index of folders. No hex if the compiler is unknown
 };
 
 /// Example: CacheKey key = KeyBuilder().add("op", "transpose").add("target", "sm_90a").finish();

@@ -1,5 +1,5 @@
 #pragma once
-// Integers in files: little-endian, whatever the host.
+// Reads and writes integers in files: little-endian on every host.
 
 #include <cstddef>
 #include <cstdint>

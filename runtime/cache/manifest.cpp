@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kMaxManifestBytes = size_t{4} << 20;  // the log in it has 64 KB at most
+constexpr size_t kMaxManifestBytes = size_t{4} << 20;  // the log in the manifest has 64 KB at most
 
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
@@ -32,7 +32,7 @@ std::vector<KeyField> decode_key_fields(JsonReader& reader) {
 }
 
 std::string dump(const json& value) {
-  // A compiler log may hold bytes that are not UTF-8: they are replaced, not thrown about.
+  // A compiler log may hold bytes that are not UTF-8. dump() replaces them and does not throw.
   return value.dump(1, ' ', false, json::error_handler_t::replace);
 }
 

@@ -10,7 +10,7 @@
 
 namespace tessera::runtime {
 
-/// Everything of the image except cubin and source, and the key.
+/// Encodes the key and all of the image except cubin and source.
 std::string encode_manifest(const CacheKey& key, const Image& image);
 
 struct Manifest {
@@ -18,10 +18,10 @@ struct Manifest {
   Image image;  // cubin and source empty
 };
 
-/// Nothing if the text is not a manifest or a value is out of range. Never throws.
+/// Returns nothing if the text is no manifest or a value is out of range. Never throws.
 std::optional<Manifest> decode_manifest(std::string_view text);
 
-/// [A-Za-z_][A-Za-z0-9_]{0,63}: names that reach a path or a CUDA text.
+/// True for [A-Za-z_][A-Za-z0-9_]{0,63}: names that reach a path or a CUDA text.
 bool is_identifier(std::string_view name);
 
 }  // namespace tessera::runtime

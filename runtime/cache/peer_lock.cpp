@@ -23,7 +23,7 @@ std::string folder_path() {
   return *path;
 }
 
-// Of the open file, not of the process: threads exclude each other as well.
+// An OFD lock belongs to the open file, not to the process: it also excludes other threads.
 bool lock_file(int fd) {
   struct flock lock = {};
   lock.l_type = F_WRLCK;
@@ -51,7 +51,7 @@ bool PeerLock::try_lock() {
   Descriptor fd(openat(folder, name_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd) return true;
   if (!lock_file(fd.get())) return errno != EAGAIN && errno != EACCES;
-  // The last holder may have removed the file after we opened it: then it locks nobody out.
+  // The last holder may have removed the file after we opened it. Our lock then excludes nobody.
   struct stat ours = {};
   struct stat named = {};
   if (fstat(fd.get(), &ours) != 0 ||

@@ -1,6 +1,6 @@
 #pragma once
-// Keeps the processes of one host from compiling the same kernel at the same time. Advisory:
-// nothing is wrong without it, and it gives up when the other one takes too long.
+// Keeps processes of one host from compiling the same kernel at the same time. Advisory: results
+// are right without it, and it gives up when the other process takes too long.
 
 #include <chrono>
 #include <string>
@@ -11,14 +11,14 @@ namespace tessera::runtime {
 
 class PeerLock {
  public:
-  /// Waits up to `patience` for the holder of `key`. Without a private folder of this host
-  /// ($XDG_RUNTIME_DIR, else /dev/shm) does nothing.
+  /// Waits up to `patience` for the holder of `key`. Does nothing without a private folder of this
+  /// host ($XDG_RUNTIME_DIR, else /dev/shm).
   PeerLock(const std::string& key, std::chrono::milliseconds patience);
   ~PeerLock();
   PeerLock(const PeerLock&) = delete;
   PeerLock& operator=(const PeerLock&) = delete;
 
-  /// Whether somebody else held it meanwhile, and so may have stored the kernel.
+  /// True if another process held the lock meanwhile, and so may have stored the kernel.
   bool waited() const { return waited_; }
 
  private:

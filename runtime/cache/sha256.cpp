@@ -1,5 +1,5 @@
-// The functions of OpenSSL that touch nothing but the state they are given. Those of its newer
-// interface look algorithms up in tables that OpenSSL frees at exit, while threads of ours may run.
+// Uses OpenSSL functions that touch only their own state. OpenSSL's newer interface reads tables
+// that it frees at exit, while our threads may still run.
 
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "runtime/cache/sha256.h"

@@ -12,7 +12,7 @@ using Digest = std::array<uint8_t, 32>;
 
 Digest sha256(std::string_view bytes);
 Digest hmac_sha256(std::string_view secret, std::string_view bytes);
-/// Compares in a time that does not tell where they differ.
+/// Compares in constant time.
 bool is_same(const Digest& a, std::string_view b);
 std::string to_hex(const Digest& digest);  // 64 lower-case digits
 

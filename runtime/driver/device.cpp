@@ -21,7 +21,7 @@ void check_ordinal(const Driver& driver, int ordinal) {
        .got = fmt::format("cuda:{}", ordinal)});
 }
 
-// Two threads may both retain: the driver counts, and we never release.
+// Two threads may both retain the context: the driver counts, and we never release.
 cu::Context primary_context(const Driver& driver, int ordinal) {
   check_ordinal(driver, ordinal);
   std::atomic<cu::Context>& known = driver.primary.at(static_cast<size_t>(ordinal));
@@ -95,7 +95,8 @@ ContextScope::ContextScope(const Driver& driver, int ordinal) : driver_(driver) 
   driver.check(driver.call.ctx_get_current(&current_), "cuCtxGetCurrent");
   if (current_ == primary) return;
   if (current_) {
-    // NOTE: a context which the caller made on the same device owns the caller's streams.
+    // NOTE: where the caller made its own context on the same device, that context owns the
+    // caller's streams.
     cu::Device device = -1;
     cu::Device wanted = 0;
     driver.check(driver.call.ctx_get_device(&device), "cuCtxGetDevice");

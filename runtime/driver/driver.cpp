@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kDriverName = "libcuda.so.1";
 
-// A data pointer from dlsym becomes a function pointer, as POSIX promises.
+// Converts a data pointer from dlsym to a function pointer, as POSIX allows.
 template <class Function>
 Function as_function(void* address) {
   return reinterpret_cast<Function>(address);
@@ -26,8 +26,8 @@ int driver_version(const LibraryLoader& loader, void* library) {
   return get && get(&version) == cu::kSuccess ? version : 0;
 }
 
-// Each function is asked for in the version of our prototype: the plain symbol may be an older
-// interface, the newest version of the driver a newer one.
+// Asks for each function in the version of our prototype. The plain symbol may be an older
+// interface, the driver's newest version a newer one.
 void resolve(cu::GetProcAddress get, cu::Functions& functions, const std::string& path) {
   const auto find = [&](const char* symbol, int version, bool optional) {
     void* address = nullptr;
@@ -53,7 +53,7 @@ void resolve(cu::GetProcAddress get, cu::Functions& functions, const std::string
 void initialise(Driver& driver) {
   const cu::Result result = driver.call.init(0);
   if (result == cu::kNoDevice)
-    return;  // a driver without a GPU: compiling for other machines works
+    return;  // a driver without a GPU: it can still compile for other machines
   driver.check(result, "cuInit");
   driver.check(driver.call.device_get_count(&driver.num_devices), "cuDeviceGetCount");
 }
@@ -63,7 +63,7 @@ struct Opened {
   std::optional<Error> error;
 };
 FirstUse<const Opened>
-    g_opened;  // never destroyed: the driver may be gone before static destructors
+    g_opened;  // never destroyed: the driver may unload before static destructors run
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 #pragma once
-// The part of the CUDA driver interface that the runtime uses, declared here so that building needs
-// no toolkit. Names follow the driver's without their prefix; a test compares the layouts with
+// Declares the part of the CUDA driver interface that the runtime uses, so that the build needs no
+// toolkit. Names follow the driver's without their prefix. A test compares the layouts with
 // <cuda.h> where that exists.
 
 #include <cstddef>
@@ -56,7 +56,7 @@ enum StreamCaptureStatus : int { kCaptureNone = 0, kCaptureActive = 1, kCaptureI
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 
-/// LaunchAttribute::id, with what its value begins with.
+/// Values of LaunchAttribute::id, with the type of their value.
 inline constexpr int kAccessPolicyWindow = 1;               // an AccessPolicyWindow
 inline constexpr int kCooperative = 2;                      // an int
 inline constexpr int kClusterDimension = 4;                 // three unsigned: x, y, z
@@ -68,11 +68,11 @@ struct LaunchAttribute {  // 72 bytes
   alignas(8) unsigned char value[64];
 };
 
-/// What L2 does with lines of a range of memory that a launch touches.
+/// The L2 policy for the lines of a memory range that a launch touches.
 struct AccessPolicyWindow {
   void* base;
   size_t bytes;
-  float hit_ratio;  // so many of the lines have hit_property, the others miss_property
+  float hit_ratio;  // fraction of the lines with hit_property; the others have miss_property
   int hit_property, miss_property;  // kNormal, kStreaming
 };
 inline constexpr int kNormal = 0;
@@ -92,7 +92,7 @@ enum ProcAddressStatus : int { kFound = 0, kSymbolNotFound = 1, kVersionNotSuffi
 using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_version,
                                   uint64_t flags, int* status);
 
-// Function, driver symbol, version of the interface we are written against, parameters.
+// Function, driver symbol, interface version of our prototype, parameters.
 #define TESSERA_DRIVER_FUNCTIONS(X)                                                                \
   X(init, cuInit, 2000, (unsigned flags))                                                          \
   X(device_get_count, cuDeviceGetCount, 2000, (int* count))                                        \

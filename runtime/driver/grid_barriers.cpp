@@ -5,7 +5,7 @@
 namespace tessera::runtime {
 namespace {
 
-// A sector: counters of different streams do not disturb each other.
+// One 32-byte sector per counter: counters of different streams share no sector.
 constexpr cu::DevicePtr kCounterBytes = 32;
 constexpr cu::DevicePtr kChunkBytes = 512 * kCounterBytes;
 

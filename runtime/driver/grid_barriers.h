@@ -1,5 +1,5 @@
 #pragma once
-// The counters at which the blocks of one cooperative kernel meet, in device memory.
+// Counters in device memory for the grid barriers of cooperative kernels.
 
 #include <cstdint>
 #include <map>
@@ -12,16 +12,16 @@
 
 namespace tessera::runtime {
 
-/// Launches in one stream run one after the other and share a counter; a launch that a graph holds
-/// has its own. So launches that may run side by side have different ones, but for graphs that were
-/// instantiated from one capture. Thread-safe. The memory is never given back: graphs may hold it.
+/// Launches in one stream run one after the other and share a counter. A launch captured in a graph
+/// gets its own. So launches that may overlap have different counters, except for graphs
+/// instantiated from the same capture. Thread-safe. The memory is never freed: graphs may hold it.
 class TESSERA_API GridBarriers {
  public:
-  /// Makes counters for many streams in the current context. Throws driver errors.
+  /// Allocates counters for many streams in the current context. Throws driver errors.
   GridBarriers(const Driver& driver, std::string op);
 
-  /// The two words of a launch into `stream` now. Throws a capture error if none is left for a
-  /// launch that is being captured, since memory cannot be had then.
+  /// Returns the two words of the next launch into `stream`. Throws a capture error if none is left
+  /// during capture, where memory cannot be allocated.
   cu::DevicePtr of(StreamHandle stream);
 
  private:
@@ -30,7 +30,7 @@ class TESSERA_API GridBarriers {
   const Driver& driver_;
   const std::string op_;
   std::mutex mutex_;
-  // By the driver's id, which no other stream ever has.
+  // Keyed by the driver's stream id, which is never reused.
   std::map<uint64_t, cu::DevicePtr> by_stream_;
   cu::DevicePtr next_ = 0, end_ = 0;
 };

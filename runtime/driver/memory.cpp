@@ -38,7 +38,7 @@ DeviceBuffer::~DeviceBuffer() {
     const ContextScope context(device_);
     static_cast<void>(driver().call.mem_free(as_device_ptr(data_)));
   } catch (const Error&) {
-    // The driver is gone or the context is dead: the memory is no longer ours to free.
+    // The driver is gone or the context is dead: there is nothing left to free.
   }
 }
 

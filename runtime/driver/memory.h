@@ -1,5 +1,5 @@
 #pragma once
-// Device memory, streams and events for tools and tests. Ops never allocate: their callers do.
+// Device memory, streams and events for tools and tests. Ops never allocate; their callers do.
 
 #include <cstdint>
 
@@ -11,7 +11,7 @@ namespace tessera::runtime {
 /// A stream as callers pass it: CUstream, null for the legacy default stream.
 using StreamHandle = void*;
 
-/// Memory on one device. Throws a driver error when the device has not enough.
+/// Memory on one device. Throws a driver error if the device has not enough.
 ///
 /// Example: DeviceBuffer x(0, bytes); x.upload(host.data(), bytes); ... x.download(host.data(),
 /// bytes);
@@ -27,8 +27,8 @@ class TESSERA_API DeviceBuffer {
   int64_t bytes() const { return bytes_; }
   int device() const { return device_; }
 
-  /// Copies between this buffer, from byte `offset` on, and host memory; done when the call
-  /// returns. Work in other streams is waited for on download.
+  /// Copies between this buffer, from byte `offset` on, and host memory. Returns when the copy is
+  /// done. A download waits for work in other streams.
   void upload(const void* from, int64_t bytes, int64_t offset = 0);
   void download(void* to, int64_t bytes, int64_t offset = 0) const;
   /// Sets every byte.
@@ -42,18 +42,18 @@ class TESSERA_API DeviceBuffer {
   void* data_ = nullptr;
 };
 
-/// Asynchronous copy and fill in the order of `stream`; any mix of host and device pointers.
+/// Copies or fills asynchronously in the order of `stream`; any mix of host and device pointers.
 TESSERA_API void copy_async(int device, void* to, const void* from, int64_t bytes,
                             StreamHandle stream);
 TESSERA_API void fill_async(int device, void* to, uint8_t value, int64_t bytes,
                             StreamHandle stream);
 
-/// Waits for everything the device was given.
+/// Waits for all work on the device.
 TESSERA_API void synchronize(int device);
 /// Waits for one stream.
 TESSERA_API void synchronize(int device, StreamHandle stream);
 
-/// A stream of its own, not ordered with the default stream.
+/// An own stream, not ordered with the default stream.
 class TESSERA_API OwnedStream {
  public:
   explicit OwnedStream(int device);
@@ -68,7 +68,7 @@ class TESSERA_API OwnedStream {
   cu::Stream stream_ = nullptr;
 };
 
-/// A point in a stream, with a time.
+/// A timed point in a stream.
 class TESSERA_API Event {
  public:
   explicit Event(int device);
@@ -78,7 +78,7 @@ class TESSERA_API Event {
 
   void record(StreamHandle stream);
   void wait() const;
-  /// Milliseconds from `start` to this; both must have happened.
+  /// Milliseconds from `start` to this event; both must have completed.
   double ms_since(const Event& start) const;
 
  private:

@@ -45,7 +45,7 @@ struct BuildIdSearch {
   std::string id;
 };
 
-// Notes are a sequence of {name size, desc size, type, name, desc}, name and desc padded to 4
+// Notes are a sequence of {name size, desc size, type, name, desc}. Name and desc are padded to 4
 // bytes.
 std::string build_id_in(std::span<const uint8_t> notes) {
   while (notes.size() >= sizeof(ElfW(Nhdr))) {
@@ -80,7 +80,7 @@ int visit_image(dl_phdr_info* info, size_t, void* data) {
   if (!holds_address) return 0;
   for (const ElfW(Phdr) & header : headers) {
     if (header.p_type != PT_NOTE || !search.id.empty()) continue;
-    // NOTE: the loader hands out addresses as integers.
+    // NOTE: the loader gives addresses as integers.
     const auto* begin = reinterpret_cast<const uint8_t*>(info->dlpi_addr + header.p_vaddr);
     search.id = build_id_in({begin, header.p_memsz});
   }
@@ -94,7 +94,7 @@ std::string build_id_of(const void* address) {
   return search.id;
 }
 
-// The notes of an ELF file of this machine's kind, read without mapping it.
+// Reads the notes of an ELF file of this machine's class, without mapping it.
 std::optional<std::string> identity_of_file(const std::string& path) {
   constexpr size_t kMaxNoteBytes = 4096;
   constexpr size_t kMaxHeaders = 64;
@@ -121,7 +121,7 @@ std::optional<std::string> identity_of_file(const std::string& path) {
   return "";
 }
 
-// The program itself has no path in the loader's list.
+// The loader lists the program itself without a path.
 std::string file_of(const void* address) {
   Dl_info info{};
   if (dladdr(address, &info) == 0 || !info.dli_fname) return "";

@@ -53,7 +53,8 @@ std::string bounded(const std::string& log) {
                      log.size() - kMaxLogBytes, log.substr(log.size() - half));
 }
 
-// ptxas says how long it took; what is kept of a kernel is the same from one compile to the next.
+// ptxas logs how long it took. The log is kept without times, so that two compiles give the same
+// bytes.
 std::string without_times(std::string_view log) {
   constexpr std::string_view kTime = "Compile time = ";
   std::string result;
@@ -66,7 +67,7 @@ std::string without_times(std::string_view log) {
   return result;
 }
 
-// The number N of "name.cu(N): error", or 0.
+// Returns N of "name.cu(N): error", or 0.
 int line_of_first_error(std::string_view log, std::string_view file) {
   size_t at = log.find(": error");
   if (at == std::string_view::npos) return 0;
@@ -79,7 +80,7 @@ int line_of_first_error(std::string_view log, std::string_view file) {
   return number;
 }
 
-// Two lines on either side of `number`, numbered.
+// Returns the numbered lines around `number`, two on either side.
 std::string lines_around(std::string_view text, int number) {
   std::string result;
   for (int line = 1; !text.empty() && line <= number + 2; ++line) {
@@ -93,7 +94,7 @@ std::string lines_around(std::string_view text, int number) {
   return result;
 }
 
-// Where the author wrote what line `number` was generated from.
+// Where the author wrote the statement that line `number` was generated from.
 SourceLoc origin_of(const KernelSource& source, int number) {
   SourceLoc loc;
   for (const LineOrigin& origin : source.origins) {
@@ -222,7 +223,7 @@ class Compilation {
   std::string log_;
 };
 
-// The number before `unit`, added up over all places: "8 bytes spill stores".
+// Sums the numbers before `unit` over the whole log: "8 bytes spill stores".
 int64_t sum_before(std::string_view log, std::string_view unit) {
   int64_t sum = 0;
   for (size_t at = log.find(unit); at != std::string_view::npos; at = log.find(unit, at + 1)) {
@@ -251,7 +252,7 @@ Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
   check_source(source);
   check_target(nvrtc, source, target);
   std::vector<std::string> options = standard_options(nvrtc.version, target, how);
-  // Without textures, the types of the runtime API and launches from the device: less to read for
+  // Leaves textures, runtime API types and device-side launches out: fewer declarations to parse,
   // the same binary.
   const bool is_minimal = is_generated(source) && nvrtc.version >= kFirstVersionWithMinimal;
   if (is_minimal) options.push_back("--minimal");

@@ -1,5 +1,5 @@
 #pragma once
-// CUDA text to a binary for one target.
+// Compiles CUDA text to a binary for one target.
 
 #include <stop_token>
 #include <string>
@@ -15,20 +15,20 @@ struct CompileOptions {
   bool line_info = false;  // for profilers
   std::string file =
       {};  // what the text is called in messages and line information; "OP.cu" if empty
-  /// Ends a compile early, where NVRTC can (12.8 and newer): an error with code kCancelled.
+  /// Ends a compile early where NVRTC can (12.8 and newer), with error code kCancelled.
   std::stop_token stop = {};
 };
 inline constexpr const char* kCancelled = "CANCELLED";
 
-/// What every kernel is compiled with: target, C++17, no contraction of a * b + c, ptxas facts in
-/// the log, and no cache of NVRTC's own (from 12.9 on). No include path and no search for headers, not
-/// for hand-written CUDA either: a text is self-contained, so that its bytes are all of its key.
+/// The options of every compile: target, C++17, no contraction of a * b + c, ptxas facts in the log,
+/// and no cache of NVRTC's own (from 12.9 on). No include path, not even for hand-written CUDA: a text
+/// is self-contained, so its key covers all of its bytes.
 std::vector<std::string> standard_options(int nvrtc_version, Target target,
                                           const CompileOptions& how = {});
 
-/// Compiles to a cubin, with registers, spills and shared memory read from the log. Needs no GPU.
-/// A generated text is read without textures and the runtime API's types (--minimal, from 12.4 on):
-/// the same cubin, sooner.
+/// Compiles to a cubin. Reads registers, spills and shared memory from the log. Needs no GPU.
+/// Generated texts compile without textures and runtime API types (--minimal, from 12.4 on): the
+/// same cubin, sooner.
 ///
 /// Errors: compile, with the compiler's first message, the lines around it and the log (64 KB at
 /// most);
@@ -38,10 +38,10 @@ std::vector<std::string> standard_options(int nvrtc_version, Target target,
 Image compile(const Nvrtc& nvrtc, const KernelSource& source, Target target,
               const CompileOptions& how = {});
 
-/// The PTX of the same text.
+/// Compiles the same text to PTX.
 std::string compile_to_ptx(const Nvrtc& nvrtc, const KernelSource& source, Target target);
 
-/// Reads "Used 32 registers, ... 8 bytes spill stores ..." of ptxas.
+/// Parses "Used 32 registers, ... 8 bytes spill stores ..." of ptxas.
 KernelResources parse_ptxas_log(std::string_view log);
 
 }  // namespace tessera::runtime

@@ -1,6 +1,6 @@
 #pragma once
-// The compiler of a process: known by name from its files, opened only when something has to be
-// compiled. Opening maps 100 MB and takes 6 to 50 ms, which a start from a warm cache need not pay.
+// The compiler of a process. Its identity is read from its files; it is opened only for a compile.
+// Opening maps 100 MB and takes 6 to 50 ms, which a start from a warm cache need not pay.
 
 #include <memory>
 #include <mutex>
@@ -17,14 +17,14 @@ class LazyNvrtc {
   LazyNvrtc(LibraryLoader loader, NvrtcSearch search)
       : loader_(std::move(loader)), search_(std::move(search)) {}
 
-  /// Opens libnvrtc on first use; throws open_nvrtc's error, each time the same.
+  /// Opens libnvrtc on first use. Throws the same open_nvrtc error on every call.
   const Nvrtc& open();
 
-  /// What names it in keys, without opening it where its files tell; nothing where there is none.
-  /// Opening may correct it: the file that seemed to be it could not be opened.
+  /// Its identity in keys, without opening it if its files tell it; nothing if there is no
+  /// compiler. Opening may correct the identity, if the file that was identified cannot be opened.
   std::optional<NvrtcId> id();
 
-  // Around fork: no child begins with the lock taken.
+  // Around fork: no child starts with the lock held.
   void before_fork() { mutex_.lock(); }
   void after_fork() { mutex_.unlock(); }
 
@@ -33,7 +33,7 @@ class LazyNvrtc {
 
   const LibraryLoader loader_;
   const NvrtcSearch search_;
-  std::mutex mutex_;  // held while opening: all wait for one
+  std::mutex mutex_;  // held while opening: all callers wait for one
   std::unique_ptr<const Nvrtc> nvrtc_;
   std::optional<Error> error_;
   std::optional<NvrtcId> id_;

@@ -13,7 +13,7 @@ namespace tessera::runtime {
 namespace {
 
 constexpr std::array kFileNames = {"libnvrtc.so.13", "libnvrtc.so.12"};
-// Versions whose builtins are looked for beside a library that is not opened.
+// Versions of builtins to look for beside a library that is not opened.
 constexpr int kLastOf12 = 12090;
 constexpr int kLastNvrtcVersion = 13090;
 
@@ -32,8 +32,7 @@ std::vector<std::string> folders_of(const NvrtcSearch& search) {
   return folders;
 }
 
-// "libnvrtc.so.13: cannot open shared object file: No such file or directory" says little in many
-// words.
+// Shortens "libnvrtc.so.13: cannot open shared object file: No such file or directory".
 std::string shorten(const std::string& reason) {
   return reason.find("No such file") != std::string::npos ? "not found" : reason;
 }
@@ -81,8 +80,8 @@ std::string identity_text(int version, const std::string& library, const std::st
                      builtins.empty() ? "" : ", builtins ", builtins);
 }
 
-// NVRTC opens its builtins by bare name at the first compile: having the neighbour mapped decides
-// which it gets. Returns their identity.
+// NVRTC opens its builtins by bare name at the first compile. Mapping the neighbour first decides
+// which file it gets. Returns their identity.
 std::string open_builtins(const LibraryLoader& loader, Nvrtc& nvrtc) {
   nvrtc.wanted_builtins = builtins_of(nvrtc.version);
   const size_t slash = nvrtc.path.rfind('/');
@@ -146,8 +145,8 @@ bool run(Search& search, const NvrtcSearch& places) {
   return false;
 }
 
-// A library's file and the builtins beside it. The version is that of the builtins, if they are of
-// one version only.
+// Identifies a library's file and the builtins beside it. The version is that of the builtins if
+// only one version of them is there.
 std::optional<NvrtcId> identify_file(const LibraryLoader& loader, const std::string& path,
                                      const std::string& identity) {
   const size_t slash = path.rfind('/');

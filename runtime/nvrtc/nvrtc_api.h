@@ -1,5 +1,5 @@
 #pragma once
-// The part of the NVRTC interface that the runtime uses, declared here so that building needs no
+// Declares the part of the NVRTC interface that the runtime uses, so that the build needs no
 // toolkit.
 
 #include <cstddef>

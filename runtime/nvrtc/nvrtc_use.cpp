@@ -11,9 +11,9 @@ namespace tessera::runtime {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(10);
-constexpr int kMostHandlers = 1000;  // by then the library has made all that it destroys
+constexpr int kMostHandlers = 1000;  // by then the library has registered all of its own handlers
 
-// Plain static storage: nothing here is ever destroyed.
+// Static storage without destructors.
 std::atomic<int> num_uses = 0;
 std::atomic<bool> is_closed = false;
 std::atomic<int> num_handlers = 0;
@@ -29,15 +29,15 @@ void close_and_wait() {
   }
 }
 
-// exit() runs the newest handlers first, and the library adds its own while it opens and compiles: ours is
-// added again and again.
-void be_the_newest_handler() {
+// exit() runs the newest handlers first, and the library registers its own while it opens and compiles, so
+// every use registers ours again.
+void register_last_handler() {
   if (num_handlers.fetch_add(1, std::memory_order_relaxed) < kMostHandlers) {
     std::atexit(close_and_wait);
   }
 }
 
-void wait_for_the_end() {
+void wait_for_exit() {
   if (!is_exiting) std::this_thread::sleep_for(kPatience);
 }
 
@@ -47,22 +47,22 @@ NvrtcUse::NvrtcUse() {
   ++num_uses;
   if (is_closed) {
     --num_uses;
-    wait_for_the_end();
+    wait_for_exit();
     raise(ErrorKind::unsupported, "", "the process is exiting: nothing is compiled any more", {});
   }
   ++own_uses;
-  be_the_newest_handler();
+  register_last_handler();
 }
 
 NvrtcUse::~NvrtcUse() {
   --own_uses;
-  be_the_newest_handler();
+  register_last_handler();
   --num_uses;
-  if (is_closed) wait_for_the_end();
+  if (is_closed) wait_for_exit();
 }
 
 bool NvrtcUse::should_end() {
-  be_the_newest_handler();
+  register_last_handler();
   return is_closed;
 }
 

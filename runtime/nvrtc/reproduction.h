@@ -1,5 +1,5 @@
 #pragma once
-// What a report of our own bug needs: everything that went into a compile which should have worked.
+// Files for a bug report: all inputs of a compile that should have succeeded.
 
 #include <string>
 #include <vector>
@@ -14,8 +14,8 @@ struct FailedCompile {
   std::string log;
 };
 
-/// Writes the text, the log and "compile.txt" (options and versions) into a new private folder of the
-/// system's folder for temporary files, and returns its path; empty if that is not possible.
+/// Writes the text, the log and "compile.txt" (options and versions) into a new private folder below
+/// the system's temporary folder, and returns its path; "" on failure.
 std::string keep_reproduction(const FailedCompile& failed);
 
 }  // namespace tessera::runtime

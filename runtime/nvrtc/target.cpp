@@ -17,9 +17,8 @@ void check_supported(Target target, std::string_view op) {
          .got = to_string(target)});
 }
 
-// The exact device's, always: its cubins are the fastest, and a process compiles for its own devices
-// only. Where fewer variants matter, in a bundle, sm_100f or sm_90 serve as well: see
-// targets_that_run_on().
+// Always the exact device's target: its cubins are the fastest, and a process compiles for its own
+// devices only. Bundles with fewer variants use sm_100f or sm_90, see targets_that_run_on().
 Target choose_target(int major, int minor, std::span<const int> supported,
                      std::string_view compiler) {
   const Target target{major, minor, major >= 9 ? 'a' : '\0'};

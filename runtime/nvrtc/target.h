@@ -1,5 +1,5 @@
 #pragma once
-// Which targets there are code for, and which of them a device runs.
+// Targets that code exists for, and which of them a device runs.
 
 #include <span>
 #include <string_view>
@@ -14,8 +14,7 @@ using tessera::parse_target;
 using tessera::Target;
 using tessera::to_string;
 
-/// Throws an unsupported error for a target that is too old for generated code (below sm_80) or does
-/// not exist: sm_89a, sm_90f.
+/// Throws an unsupported error for a target below sm_80 or one that does not exist: sm_89a, sm_90f.
 TESSERA_API void check_supported(Target target, std::string_view op = "");
 
 /// The target for a device: with letter 'a' from capability 9.0 on, plain below. Throws an
@@ -27,7 +26,7 @@ TESSERA_API Target choose_target(int major, int minor, std::span<const int> supp
 /// Every target whose cubins run on a device, the most specific first: for 9.0 sm_90a, sm_90.
 TESSERA_API std::vector<Target> targets_that_run_on(int major, int minor);
 
-/// Whether a cubin for `target` runs on a device of this capability.
+/// True if a cubin for `target` runs on a device of this capability.
 TESSERA_API bool runs_on(Target target, int major, int minor);
 
 }  // namespace tessera::runtime

@@ -181,6 +181,21 @@ TEST_CASE("roles are whole warps of the block, disjoint, once and at the top lev
             "a variable is defined before it is used: t in t"));
 }
 
+TEST_CASE("roles that begin while copies are in flight are refused", "[verify][roles]") {
+  const auto text = [](const std::string& before) {
+    return complaint(read_body(64, "param x: f32[64], read only\nshared s: f32[64] at byte 0",
+                               before + "\nroles\n  a: threads 0 .. +32\n    y = thread\n"));
+  };
+  const std::string copy = "async copy s[thread] = x[cast<i64>(thread)], proved\n";
+  const char* const rule = "no copies are in flight when roles begin";
+  CHECK(has(text(copy + "commit"), rule));
+  CHECK(has(text(copy + "commit\nwait until 1 groups pending"), rule));
+  CHECK(has(text("if n < 3\n  " + copy + "  commit\nz = 1"), rule));
+  CHECK(has(text(copy + "commit\nfor i = 0; < n; += 1\n  wait until 0 groups pending"), rule));
+  CHECK(text(copy + "commit\nwait until 0 groups pending") == "");
+  CHECK(text("commit") == "");
+}
+
 TEST_CASE("no barrier of the block and no return stands in a role", "[verify][roles]") {
   const auto text = [](const std::string& statement) {
     return complaint(read_body(96, "", "roles\n  a: threads 0 .. +64\n    " + statement + "\n"));

@@ -51,7 +51,13 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   CHECK(missing.err.find("--out is required") != std::string::npos);
   const ProgramResult stage = run_tessera({"show", "transpose", "--stage", "asm"});
   CHECK(stage.exit_code == 2);
-  CHECK(stage.err.find("--stage") != std::string::npos);
+  CHECK(stage.err ==
+        "tessera: --stage: unknown stage 'asm', expected ir, layout, thread, cuda, ptx, sass, "
+        "explain "
+        "or after:PASS\n"
+        "  hint      run with --help for the words it knows\n");
+  const ProgramResult pass = run_tessera({"show", "transpose", "--stage", "after:lower_tile"});
+  CHECK(pass.err.find("did you mean 'after:lower_tiles'?") != std::string::npos);
 }
 
 TEST_CASE("a message for a closed or full stderr is lost, the exit code stays", "[cli]") {

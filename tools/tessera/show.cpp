@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "dsl/ir/tile.h"
 #include "kernels/jit/target.h"
+#include "kernels/nearest_name.h"
 #include "kernels/op.h"
 #include "kernels/param_grammar.h"
 #include "runtime/driver/device.h"
@@ -23,13 +27,24 @@ namespace {
 
 constexpr std::string_view kAfter = "after:";
 
-/// Everything that --stage takes.
+constexpr std::array kStages = {"ir", "layout", "thread", "cuda", "ptx", "sass", "explain"};
+
+/// Every value of --stage.
 std::vector<std::string> stages() {
-  std::vector<std::string> result = {"ir", "layout", "thread", "cuda", "ptx", "sass", "explain"};
+  std::vector<std::string> result(kStages.begin(), kStages.end());
   for (const std::string_view pass : codegen::pass_names()) {
     result.push_back(fmt::format("{}{}", kAfter, pass));
   }
   return result;
+}
+
+/// Says why `word` is no stage; "" if it is one. Names one pass at most: --help lists all.
+std::string stage_problem(const std::string& word) {
+  const std::vector<std::string> known = stages();
+  if (std::find(known.begin(), known.end(), word) != known.end()) return "";
+  const std::string hint = kernels::did_you_mean(word, known);
+  return fmt::format("unknown stage '{}', expected {} or {}PASS{}", word, fmt::join(kStages, ", "),
+                     kAfter, hint.empty() ? "" : "; " + hint);
 }
 
 struct ShowOptions {
@@ -121,7 +136,7 @@ void add_show(CLI::App& app, Command& command) {
   sub->add_option("--stage", options->stage,
                   "ir, layout, thread, cuda (default), ptx, sass, explain; after:PASS, what a pass "
                   "of lowering leaves behind")
-      ->check(CLI::IsMember(stages()));
+      ->check(CLI::Validator(stage_problem, fmt::format("{{{}}}", fmt::join(stages(), ","))));
   sub->add_flag("--full", options->full,
                 "with --stage cuda: the device functions too, a text that NVRTC compiles");
   sub->add_option("--arch", options->arch,

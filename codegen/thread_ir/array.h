@@ -1,5 +1,5 @@
 #pragma once
-// The thread IR: arrays, tensor maps, and accesses to them.
+// Memory that the statements of the thread IR name: tensors, shared memory, registers.
 
 #include <cstdint>
 #include <functional>
@@ -9,15 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "dsl/base/dtype.h"
+#include "dsl/base/source_loc.h"
 #include "dsl/ir/expr.h"
-#include "dsl/ir/tile.h"
 #include "dsl/layout/layout.h"
 #include "dsl/layout/swizzle.h"
 
 namespace tessera::codegen {
 
 using ir::Expr;
-using ir::VarRef;
 
 enum class ArraySpace : uint8_t {
   global,
@@ -53,6 +53,12 @@ struct Array {
   std::shared_ptr<const Array> mine;
   // shared: of mbarriers (u64), how many arrivals end a phase; 0 = data.
   int arrivals = 0;
+  // shared: the ring whose mbarriers order all accesses of different roles, and of different rounds of one;
+  // -1 = none. Its mbarriers are `full` and `empty`, one for each stage; `stage` are the registers that count
+  // the stages in a role.
+  int ring = -1;
+  enum class RingPart : uint8_t { tile, full, empty, stage };
+  RingPart ring_part = RingPart::tile;
   SourceLoc loc;
 
   /// True if the elements are mbarriers. Only the mbarrier statements and bulk copies name them.
@@ -64,13 +70,6 @@ using ArrayRef = std::shared_ptr<const Array>;
 inline const std::string& authors_name(const Array& array) {
   return array.stands_for.empty() ? array.name : array.stands_for;
 }
-
-/// `width` consecutive elements of a register array from `base` on. `base` is a constant once the
-/// loops around it are unrolled.
-struct Slice {
-  ArrayRef array;
-  Expr base;
-};
 
 /// How the copy engine sees a tensor of the call: boxes of it go to shared memory. The host makes the map.
 struct TensorMap {
@@ -85,23 +84,5 @@ struct TensorMap {
   }
 };
 using TensorMapRef = std::shared_ptr<const TensorMap>;
-
-/// How an access was shown to be in bounds.
-enum class Bounds : uint8_t { proved, guarded, unchecked };
-std::string_view name(Bounds bounds);
-
-/// `width` consecutive elements at element `offset`. The byte address is a multiple of width *
-/// element size: proved from declared alignments, never assumed. `indices` are the logical indices
-/// of the first element, the vector runs along the last dimension of `array->shape` with stride 1
-/// (empty for register arrays).
-struct Access {
-  ArrayRef array;
-  Expr offset;  // i64 for global arrays, i32 otherwise
-  std::vector<Expr> indices;
-  int width = 1;
-  Bounds bounds = Bounds::proved;
-  Expr guard;                                 // boolean; null = always
-  ir::CacheHint cache = ir::CacheHint::none;  // global
-};
 
 }  // namespace tessera::codegen
