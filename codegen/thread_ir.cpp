@@ -133,12 +133,14 @@ class Printer {
     const std::string type = shows_its_dtype(let.value)
                                  ? std::string()
                                  : fmt::format(": {}", tessera::name(let.var->type));
-    line(fmt::format("{}{} = {}", begin(*let.var), type, text(let.value)));
+    line(fmt::format("{}{} = {}{}", begin(*let.var), type, let.is_vouched ? "uniform " : "",
+                     text(let.value)));
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
-    line(fmt::format("{} = load {}{}{}{}", into, load.at_use ? "at use " : "", text(load.from),
-                     facts(load.from), load.by_branch ? ", by branch" : ""));
+    line(fmt::format("{} = load {}{}{}{}{}", into, load.at_use ? "at use " : "",
+                     load.in_pair ? "in pair " : "", text(load.from), facts(load.from),
+                     load.by_branch ? ", by branch" : ""));
   }
   void print(const Store& store) {
     const std::string from =
@@ -211,10 +213,7 @@ class Printer {
     body(branch.otherwise);
   }
   void print(const AsyncCopy& copy) {
-    const std::string where =
-        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
-    line(fmt::format("async copy {}{} = {}{}", text(copy.to), where, text(copy.from),
-                     facts(copy.from)));
+    line(fmt::format("async copy {} = {}{}", target(copy.to), text(copy.from), facts(copy.from)));
   }
   void print(const AsyncCommit& commit) { line(commit.of_pieces ? "commit pieces" : "commit"); }
   void print(const AsyncWait& wait) {
@@ -232,11 +231,9 @@ class Printer {
   void print(const MbarrierWait& wait) {
     line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
   }
-  template <class Copy>
-  std::string signal(const Copy& copy) {
-    return copy.mbarrier.array ? fmt::format(", mbarrier {}{}", text(copy.mbarrier),
-                                             copy.expects ? ", expected" : "")
-                               : std::string();
+  std::string signal(const auto& copy) {
+    if (!copy.mbarrier.array) return {};
+    return fmt::format(", mbarrier {}{}", text(copy.mbarrier), copy.expects ? ", expected" : "");
   }
   std::string target(const Access& to) {
     return text(to) + (to.offset ? std::string() : fmt::format(" at {}", list(to.indices)));
@@ -248,6 +245,9 @@ class Printer {
   void print(const TensorCopy& copy) {
     line(fmt::format("tensor copy {} = {}{}{}", target(copy.to), copy.map->name,
                      list(copy.coordinates), signal(copy)));
+  }
+  void print(const Break& leave) {
+    line(fmt::format("break {}if {}", leave.together ? "together " : "", text(leave.condition)));
   }
   void print(const Return& leave) { line(fmt::format("return if {}", text(leave.condition))); }
   void print(const Barrier& barrier) { line(std::string(name(barrier.scope))); }

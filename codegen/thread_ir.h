@@ -47,25 +47,22 @@ struct Access {
 struct Stmt;
 using Body = std::vector<Stmt>;
 
-struct Let {
-  VarRef var;
-  Expr value;
-};
+using ir::Let;
 /// Reads into `var` (width 1) or into `into`. Where the guard is false the result is 0.
 struct Load {
   Access from;
   VarRef var;
   Slice into;
-  bool at_use = false;     // written where `var` is used: nothing between changes what it reads
+  bool at_use = false;     // printed in place of `var`: no statement between changes what it reads
   bool by_branch = false;  // the GPU branches on the guard: choose_access_forms
+  bool in_pair = false;    // at_use: widened from the register it shares: choose_access_forms
 };
 /// Writes `value` (width 1) or `from`. Where the guard is false nothing is written.
 struct Store {
   Access to;
   Expr value;
   Slice from;
-  bool kept_for_loops =
-      false;  // the GPU computes `value` here, not in a later loop: choose_access_forms
+  bool kept_for_loops = false;  // the GPU computes `value` here, not later: choose_access_forms
 };
 /// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
 /// the guard is false nothing happens and `old` is 0.
@@ -122,10 +119,9 @@ struct SharedMatrix {
 
   int64_t depth() const { return 256 / bits(first.array->dtype); }  // k
 };
-/// One matrix instruction of four warps, which runs on after the statement:
-/// c[0 .. n / 2) += a * b, 64 x n += 64 x k * k x n, the threads holding layout::wgmma_accumulator and
-/// layout::wgmma_left. Until a WgmmaWait the registers of c may not be touched, those of a not be
-/// written. Sums as Mma.
+/// One matrix instruction of four warps, in flight after the statement: c[0 .. n / 2) += a * b, 64 x n
+/// += 64 x k * k x n. The threads hold layout::wgmma_accumulator and layout::wgmma_left. Until a
+/// WgmmaSync waits, the registers of c may not be accessed, those of a not be written. Sums as Mma.
 struct Wgmma {
   Slice c;
   Slice a;             // 4E elements, if `left` has no array
@@ -135,10 +131,10 @@ struct Wgmma {
   DType left_dtype() const { return a.array ? a.array->dtype : left.first.array->dtype; }
   int64_t columns() const { return right.rows; }  // n
 };
-/// Around the instructions of a product: `start` comes after all else that touched the registers of
-/// the sum, c[0 .. width), and those of a left operand; `commit` closes the group of instructions since
-/// the last one; `wait` is until at most `pending` groups run on. What they summed up, c[0 .. width), may be
-/// used after it. Without c the sums stay under way.
+/// Orders the instructions of a product. `start` follows all other accesses to the registers of the
+/// sum, c[0 .. width), and of a left operand. `commit` closes the group of instructions since the last
+/// one. `wait` waits until at most `pending` groups are in flight; the sums of the others may then be
+/// used. Without c the sums stay in flight.
 struct WgmmaSync {
   enum class Kind : uint8_t { start, commit, wait };
   Kind kind;
@@ -146,10 +142,10 @@ struct WgmmaSync {
   int64_t width = 0;  // of c
   int pending = 0;    // wait
 };
-/// What this thread has written to shared memory is visible to Wgmma and bulk copies that come after
-/// the next barrier.
+/// Makes this thread's writes to shared memory visible to Wgmma and bulk copies after the next
+/// barrier.
 struct ProxyFence {};
-/// for (var = begin; var < end; var += step). Unrolled loops have constant bounds.
+/// for (var = begin; var < end; var += step). Unrolled loops have constant bounds, others may end early.
 struct For {
   VarRef var;
   Expr begin, end, step;
@@ -163,10 +159,9 @@ struct If {
   Body then, otherwise;
   bool is_guard = false;  // the condition was the guard of an access: index arithmetic
 };
-/// Groups of threads part, and each runs a body of its own, at the same time. The groups are disjoint
-/// and whole warps; threads of no group go on. Once in a program and at its top level. No barrier of
-/// the block stands inside, and no thread leaves the kernel there. The end of the bodies orders no
-/// memory.
+/// Roles: disjoint groups of whole warps, each with a body of its own, run concurrently; threads of
+/// no group go on. At most once in a program, at its top level. The bodies contain no barrier of the
+/// block and no return. Their end orders no memory.
 struct RoleBodies {
   struct Role {
     std::string name;
@@ -190,21 +185,21 @@ struct AsyncCopy {
 struct AsyncCommit {
   bool of_pieces = false;  // nothing on GPUs with bulk copies; see BulkCopy
 };
-/// Waits until at most `pending` groups of this thread are under way.
+/// Waits until at most `pending` groups of this thread are in flight.
 struct AsyncWait {
   int pending = 0;
   bool of_pieces = false;  // as above
 };
 /// Initialises mbarriers, by one thread: phase 0, `arrivals` of their array pending. A proxy fence and a
-/// barrier of the block come before their first use.
+/// block barrier precede their first use.
 ///
-/// An mbarrier goes through phases, counted from 0. A phase ends when no arrival is pending and as many
-/// bytes as its threads expect have been copied; then the next one begins, with all arrivals pending.
-/// GPUs before sm_90 pass over mbarrier statements.
+/// An mbarrier goes through phases, counted from 0. A phase ends when no arrival is pending and all
+/// bytes that its threads expect have been copied; then the next one begins with all arrivals pending.
+/// GPUs before sm_90 ignore mbarrier statements.
 struct MbarrierInit {
   Access at;  // `width` of them
 };
-/// The current phase ends after `bytes` more bytes.
+/// Adds `bytes` to the bytes that the current phase waits for.
 struct MbarrierExpect {
   Access at;  // one mbarrier
   int64_t bytes = 0;
@@ -215,9 +210,9 @@ struct MbarrierArrive {
   Access at;
   bool after_copies = false;
 };
-/// Waits until phase `phase` has ended. What was copied in it, and what other threads wrote before
-/// their arrivals, is there afterwards. The hardware compares the parity of the phase alone, so a
-/// thread may wait for the current phase or the one before.
+/// Waits until phase `phase` has ended. Its copies, and what other threads wrote before their
+/// arrivals, are visible afterwards. The hardware compares only the parity of the phase, so a
+/// thread may wait for the current phase or the previous one.
 struct MbarrierWait {
   Access at;
   Expr phase;
@@ -257,23 +252,22 @@ struct TensorCopy {
 struct Return {
   Expr condition;
 };
-/// All threads of the block, or of all blocks of the cluster or grid, meet. The barrier of a
-/// cluster may be taken in two parts: nobody goes on from `cluster_wait` before all have come to
-/// `cluster_arrive`.
+/// A barrier of the block, or of all blocks of the cluster or grid. A cluster barrier may be split:
+/// no thread passes `cluster_wait` before all threads have executed `cluster_arrive`.
 enum class BarrierScope : uint8_t { block, cluster, cluster_arrive, cluster_wait, grid };
 std::string_view name(BarrierScope scope);
 struct Barrier {
   int reason = 0;  // of the compiler: which of insert_barriers' conflicts, from 1; 0 = the author's
   BarrierScope scope = BarrierScope::block;
 };
-/// All threads of the warp meet.
+/// A barrier of the warp.
 struct WarpBarrier {
   int reason = 0;  // as above
 };
-/// `threads` threads meet at the barrier of that id, 1 .. 15: whole warps, of one role or of several.
-/// Those that only arrive go on at once, the others wait until all have come; accesses before the
-/// barrier come before those after the wait. A thread comes once to each meeting, and not before the
-/// meeting before it is over.
+/// Named barrier `id`, 1 .. 15, of `threads` threads: whole warps of one role or of several. Threads
+/// that only arrive go on at once, the others wait until all have arrived; accesses before the
+/// barrier precede those after the wait. A thread comes once to each meeting, and not before the
+/// previous meeting is over.
 struct NamedBarrier {
   int id = 1;
   int threads = 0;
@@ -287,7 +281,7 @@ struct Collective {
   std::vector<Expr> args;
   int width = 32;
 };
-/// Starts the lowering of one DSL statement: printed as a comment, with the statement's location.
+/// Starts the lowering of one DSL statement; printed as a comment with the statement's location.
 struct Comment {
   std::string text;
 };
@@ -303,11 +297,11 @@ struct Present {
   VarRef var;
   ArrayRef array;
 };
-/// What follows where the condition does not hold.
+/// The consequence of a false condition.
 enum class Otherwise : uint8_t {
   stop,
-  trap,    // an assumption: checked by the executor alone, with traps on
-  report,  // goes on, having noted the number of a report
+  trap,    // an assumption: only the executor checks it, with traps on
+  report,  // goes on, after recording the number of a report
 };
 struct Assert {
   Expr condition;
@@ -315,7 +309,7 @@ struct Assert {
   Otherwise otherwise = Otherwise::stop;
   int report = -1;
 };
-/// For the checked executor alone: what the author's indices of the next access stay in, as far as it is
+/// For the checked executor: the ranges of the author's indices of the next access, as far as they are
 /// not proved. `indices` name the element.
 struct CheckIndices {
   struct Range {
@@ -326,6 +320,7 @@ struct CheckIndices {
   std::vector<Expr> indices;
   std::vector<Range> ranges;
 };
+using ir::Break;
 using ir::Dependency;
 using ir::ExternCall;
 using ir::Print;
@@ -334,7 +329,7 @@ struct Stmt {
   std::variant<Let, Load, Store, Atomic, Convert, Packed, LoadMatrix, Mma, Wgmma, WgmmaSync,
                ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
                Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
-               AsyncCopy, AsyncCommit, AsyncWait, Return, MbarrierInit, MbarrierExpect,
+               AsyncCopy, AsyncCommit, AsyncWait, Break, Return, MbarrierInit, MbarrierExpect,
                MbarrierArrive, MbarrierWait, BulkCopy, TensorCopy>
       node;
   SourceLoc loc;

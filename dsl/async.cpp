@@ -7,25 +7,43 @@
 
 namespace tessera::dsl {
 
-AsyncToken Builder::copy_async(const Ref& from, const Ref& to, SourceLoc loc) {
+namespace {
+
+void check_async(const Recorder& recorder, const Ref& from, const Ref& to, SourceLoc loc) {
   const ir::Buffer& source = *from.region().buffer;
   const ir::Buffer& target = *to.region().buffer;
   if (source.space != ir::Space::global || target.space != ir::Space::shared) {
-    recorder_->fail(
+    recorder.fail(
         "CPASYNC_SPACE", fmt::format("copy_async from '{}' to '{}'", source.name, target.name), loc,
         "from global to shared memory",
         fmt::format("from {} to {}", name(source.space), name(target.space)), "use k.copy");
   }
   if (source.dtype != target.dtype) {
-    recorder_->fail(
+    recorder.fail(
         "DTYPE",
         fmt::format("copy_async from '{}' to '{}' cannot convert", source.name, target.name), loc,
         std::string(name(source.dtype)), std::string(name(target.dtype)),
         "use k.copy, or convert when the tile is read");
   }
+}
+
+}  // namespace
+
+AsyncToken Builder::copy_async(const Ref& from, const Ref& to, SourceLoc loc) {
+  check_async(*recorder_, from, to, loc);
   ir::Copy terms;
   terms.mode = ir::CopyMode::async;
   copy(from, to, std::move(terms), loc);
+  return committed(loc);
+}
+
+AsyncToken Builder::copy_async(const Rows& from, const Ref& to, SourceLoc loc) {
+  check_async(*recorder_, from.of(), to, loc);
+  copy_rows(from, to, true, ir::CopyMode::async, loc);
+  return committed(loc);
+}
+
+AsyncToken Builder::committed(SourceLoc loc) {
   const int group = recorder_->async_groups++;
   recorder_->add({ir::AsyncCommit{group}, loc});
   return {group, recorder_->scope()};

@@ -319,6 +319,14 @@ Value Builder::let(std::string name, Arg value, SourceLoc loc) {
   return Value(recorder_.get(), ir::var(var));
 }
 
+Value Builder::uniform(Arg value, SourceLoc loc) {
+  const Value v = value.value();
+  recorder_->check_in_scope(v.expr(), loc);
+  auto var = recorder_->new_var("uniform", v.dtype(), ir::VarKind::value, loc);
+  recorder_->add({ir::Let{var, v.expr(), true}, loc});
+  return Value(recorder_.get(), ir::var(var));
+}
+
 ir::Kernel Builder::finish(SourceLoc loc) {
   if (recorder_->finished) recorder_->fail("SPENT_BUILDER", "finish() is called twice", loc);
   if (!recorder_->launched) recorder_->fail("NO_LAUNCH", "finish() without launch()", loc);

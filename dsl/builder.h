@@ -101,6 +101,25 @@ struct PointerOptions {
 
 enum class Axis : int {};  // k.reduce_sum(tile, sums, Axis(1))
 
+/// Constants that a kernel looks up by an index; see Builder::table.
+class TESSERA_API Table {
+ public:
+  /// The constant at `index`, an integer (DTYPE). Only the bits that tell the constants apart count, so an
+  /// index outside gives one of them.
+  Value operator()(const Arg& index, SourceLoc loc = SourceLoc::here()) const;
+
+ private:
+  friend class Builder;
+  Recorder* recorder_ = nullptr;
+  std::vector<Value> values_;
+};
+
+/// Which elements a scan combines. An exclusive scan begins with 0, or with the lowest value (-infinity).
+struct ScanOptions {
+  bool exclusive = false;  // without element i itself
+  bool from_end = false;   // from the last element back to i
+};
+
 /// How a pipelined loop copies ahead.
 struct PipelineOptions {
   int stages = 1;  // iterations that the copies run ahead
@@ -117,6 +136,10 @@ struct PersistentOptions {
 /// The body of a loop over one index: `[&](Value i) { ... }`.
 template <class Fn>
 concept LoopBody = std::invocable<const Fn&, Value>;
+
+/// The body of k.loop: takes the number of the round, or nothing.
+template <class Fn>
+concept RoundBody = LoopBody<Fn> || std::invocable<const Fn&>;
 
 /// The body of a loop over one or two axes: one Value per axis.
 template <class Fn>
@@ -212,8 +235,20 @@ class TESSERA_API Builder {
   ///   k.sync_cluster();
   ///   k.unrolled(8, [&](Value rank) { sum += k.of_block(counts, rank)(k.thread()); });
   Ref of_block(const Ref& mine, Arg rank, SourceLoc loc = SourceLoc::here());
+  /// Constants in the code: a look-up is a choice by each bit of the index, with at most one instruction
+  /// per constant and no memory. 1 to 256 of them (TABLE), each exact in `dtype`; longer tables are inputs.
+  ///
+  ///   auto signs = k.table(DType::f32, {1, -1});
+  ///   k.parallel({4, 64}, [&](Value r, Value c) { tile(r, c) *= signs((r + c) % 2); });
+  Table table(DType dtype, std::vector<Arg> values, SourceLoc loc = SourceLoc::here());
   /// Names a value. The generated code computes it once.
   Value let(std::string name, Arg value, SourceLoc loc = SourceLoc::here());
+  /// The value, for which the author vouches that all threads of the block find the same: barriers and
+  /// tile operations may stand under conditions and in loops of it. The executor traps where two
+  /// threads differ (UNIFORM).
+  ///
+  ///   const Value last = k.uniform(k.shuffle(count, 31));   // by one warp
+  Value uniform(Arg value, SourceLoc loc = SourceLoc::here());
 
   // ---- Tile operations, by all threads of the block: SYNC_DIVERGENT under a condition that uses the
   // thread index
@@ -225,6 +260,14 @@ class TESSERA_API Builder {
   /// value is not a constant.
   ///   k.copy(scores.tile({row, 0}, {8, 64}), tile, {.outside = -1.0f});
   void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
+  /// Copies rows that an index chooses (a gather) to a tile, or a tile to such rows (a scatter). The tile has
+  /// the rows as its first dimension. In a pipelined loop a gather to shared memory is issued ahead, if
+  /// the index is not what the iteration computes; `explain` says so. `.bulk()` before `.rows` asks for a
+  /// bulk copy per row. Two rows of a scatter that are the same race.
+  ///
+  ///   k.copy(cache.rows(pages.tile({i * 64}, {64})), tile);
+  void copy(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  void copy(const Ref& from, const Rows& to, SourceLoc loc = SourceLoc::here());
   /// Writes one value to every element of a tile.
   void fill(const Ref& to, Arg value, SourceLoc loc = SourceLoc::here());
   /// Starts a copy from global to shared memory. Use the tile only after a wait. Shapes and dtypes are
@@ -233,6 +276,7 @@ class TESSERA_API Builder {
   ///   ...                  // work that does not need the tile
   ///   k.wait(copied);      // the tile is there, for every thread of the block
   AsyncToken copy_async(const Ref& from, const Ref& to, SourceLoc loc = SourceLoc::here());
+  AsyncToken copy_async(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());
   /// Waits for the copy of `token` and for all copies started before it.
   void wait(const AsyncToken& token, SourceLoc loc = SourceLoc::here());
   /// Waits until at most `pending` of the copies started last are in flight.
@@ -259,15 +303,25 @@ class TESSERA_API Builder {
   Tile reduce_max(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
   Tile reduce_min(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
   Tile reduce_absmax(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
-
-  /// Inclusive scan: `to[.., i, ..]` = sum (or maximum) of `from[.., 0 .. i, ..]` along one axis. Each
-  /// side is a whole shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64 or
-  /// f32); both may be the same buffer. Needs whole warps. The order of f32 sums depends on the shape
-  /// and, for a single line, on the block size.
+  /// The largest or smallest value along an axis and its index, of which an extent of 1 stays. The lowest
+  /// index wins among equal values; zeros of both signs are equal. NaN is dropped; where all are NaN the
+  /// index is the last.
   ///
-  ///   k.scan_sum(counts, first, Axis(0));   // first[i] = counts[0] + .. + counts[i]
-  void scan_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
-  void scan_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc = SourceLoc::here());
+  ///   auto [score, expert] = k.argmax(k.load(scores(token)));
+  TileBest argmax(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+  TileBest argmin(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
+
+  /// `to[.., i, ..]` = sum (or maximum) of `from[.., 0 .. i, ..]` along one axis. Each side is a whole
+  /// shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64 or f32); both may
+  /// be the same buffer. Needs whole warps. The order of f32 sums depends on the shape and, for a single
+  /// line, on the block size.
+  ///
+  ///   k.scan_sum(counts, ends, Axis(0));   // ends[i] = counts[0] + .. + counts[i]
+  ///   k.scan_sum(counts, starts, Axis(0), {.exclusive = true});   // starts[i] = ends[i] - counts[i]
+  void scan_sum(const Ref& from, const Ref& to, Axis axis, ScanOptions options = {},
+                SourceLoc loc = SourceLoc::here());
+  void scan_max(const Ref& from, const Ref& to, Axis axis, ScanOptions options = {},
+                SourceLoc loc = SourceLoc::here());
 
   /// An accumulator of the whole block, see Reducers below: sum, max or min of f32, i32 or i64.
   Reducer reducer(ReduceOp op, DType dtype, std::vector<int64_t> shape = {1},
@@ -279,6 +333,11 @@ class TESSERA_API Builder {
   /// happens. Float sums depend on the order in which threads arrive. f32 sums in global memory flush
   /// subnormals to zero, as the instruction does.
   void atomic_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
+                  SourceLoc loc = SourceLoc::here());
+  /// Adds each element of a tile, converted to the dtype of `to`; shapes meet as in store.
+  ///
+  ///   k.atomic_add(y.tile({row, column}, {64, 64}), Tile(part));   // split-K: y starts with zeros
+  void atomic_add(const Ref& to, const Tile& tile, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
   /// Maximum / minimum of i32, u32, i64, u64 or f32; NaN is dropped.
   void atomic_max(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
@@ -329,11 +388,34 @@ class TESSERA_API Builder {
   /// to 4). ITERATION_ORDER if an iteration reads from shared memory what another writes.
   template <IterationBody Fn>
   void parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc = SourceLoc::here());
-  /// for (i = begin; i < end; i += step), in every thread.
+  /// for (i = begin; i < end; i += step), in every thread. A negative step goes down to above `end`. The
+  /// step may be a value of run time; the executor traps where it is 0 (FALSE_ASSUME).
+  ///
+  ///   k.serial(length - 1, -1, [&](Value i) { ... }, -1);   // the last one first
   template <LoopBody Fn>
   void serial(Arg begin, Arg end, const Fn& body, Arg step = 1, SourceLoc loc = SourceLoc::here()) {
     loop(ir::LoopKind::serial, begin, end, step, body, loc);
   }
+  /// Runs `body` until threads leave by break_if. `body` takes the number of the round, or nothing. At most
+  /// 2^31 - 1 rounds. BREAK if no break_if stands in it.
+  ///
+  ///   k.loop([&] {
+  ///     ...
+  ///     k.break_if(found(0) >= wanted);   // the rest of the body is for the threads that stay
+  ///     ...
+  ///   });
+  template <RoundBody Fn>
+  void loop(const Fn& body, SourceLoc loc = SourceLoc::here()) {
+    if constexpr (LoopBody<Fn>) {
+      endless_loop(body, loc);
+    } else {
+      endless_loop([&](const Value&) { body(); }, loc);
+    }
+  }
+  /// Threads for which the condition holds leave the innermost loop, which is a k.loop (BREAK). It may
+  /// stand under conditions. SYNC_DIVERGENT if the loop holds a tile operation or a barrier, and the
+  /// condition may differ between threads of the block.
+  void break_if(Arg condition, SourceLoc loc = SourceLoc::here());
   /// A persistent kernel's loop: all blocks of a 1-D grid share a domain of 1 or 2 axes, last axis
   /// fastest. Block b runs tiles b, b + grid, b + 2 grid, ... in order. `body` takes one Value per axis.
   ///
@@ -472,9 +554,17 @@ class TESSERA_API Builder {
   void loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
             const std::function<void(const Value&)>& body, SourceLoc loc,
             PipelineOptions pipeline = {.stages = 0});
+  /// A loop that goes down, or whose step comes at run time.
+  void counted_loop(const Value& begin, const Value& end, const Value& step,
+                    const std::function<void(const Value&)>& body, SourceLoc loc);
+  void endless_loop(const std::function<void(const Value&)>& body, SourceLoc loc);
   void parallel_loop(std::vector<int64_t> extents,
-                     const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc);
+                     const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc,
+                     std::string label = {}, bool gathers = false,
+                     ir::CopyMode mode = ir::CopyMode::plain);
   void copy(const Ref& from, const Ref& to, ir::Copy terms, SourceLoc loc);
+  void copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyMode mode, SourceLoc loc);
+  AsyncToken committed(SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
              bool is_output, SourceLoc loc);
   void persistent_loop(std::vector<Arg> tiles,
@@ -482,7 +572,11 @@ class TESSERA_API Builder {
                        PersistentOptions options, SourceLoc loc);
   void reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
   Tile reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
-  void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc);
+  void for_elements(const Tile& tile, const Ref& to,
+                    const std::function<void(const Ref&, const Value&)>& body, SourceLoc loc);
+  void scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOptions options,
+            SourceLoc loc);
+  TileBest best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
   Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                bool fetch, MemoryOrder order, SourceLoc loc);
   Value warp_reduce(ir::CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc);

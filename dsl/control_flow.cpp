@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
 
@@ -16,10 +18,13 @@ void require_arity(const Recorder& recorder, size_t extents, int arity, SourceLo
 
 void Builder::parallel_loop(std::vector<int64_t> extents,
                             const std::function<void(const std::vector<Value>&)>& body,
-                            SourceLoc loc) {
+                            SourceLoc loc, std::string label, bool gathers, ir::CopyMode mode) {
   static const char* const kNames[] = {"i", "j", "k", "l"};
   ir::Loop loop;
   loop.kind = ir::LoopKind::parallel;
+  loop.gathers = gathers;
+  loop.label = std::move(label);
+  loop.mode = mode;
   loop.extents = constant_shape(*recorder_, extents, "parallel", loc);
   loop.begin = ir::index(0);
   loop.step = ir::index(1);
@@ -51,8 +56,12 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   node.step = step.as(type, recorder_.get()).expr();
   recorder_->check_in_scope(node.begin, loc);
   recorder_->check_in_scope(node.extents[0], loc);
-  if (!ir::is_constant(node.step) || node.step->integer <= 0) {
-    recorder_->fail("LOOP_STEP", "the step of a loop must be a positive constant", loc);
+  if (ir::is_constant(node.step, 0)) {
+    recorder_->fail("LOOP_STEP", "the step of a loop is 0", loc, "another number", "0");
+  }
+  if (!ir::is_constant(node.step) || node.step->integer < 0) {
+    const Value first = begin.as(type, recorder_.get()), last = end.as(type, recorder_.get());
+    return counted_loop(first, last, step.as(type, recorder_.get()), body, loc);
   }
   if (pipeline.stages < 0 || pipeline.stages > 8) {
     recorder_->fail("PIPELINE_STAGES", "the stages of a pipelined loop are out of range", loc,
@@ -84,6 +93,30 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   recorder_->add({std::move(node), loc});
 }
 
+void Builder::counted_loop(const Value& begin, const Value& end, const Value& step,
+                           const std::function<void(const Value&)>& body, SourceLoc loc) {
+  recorder_->check_in_scope(step.expr(), loc);
+  const bool descends = ir::is_constant(step.expr());
+  Value rounds;
+  if (descends) {
+    rounds = ceil_div(max(begin - end, cast(begin.dtype(), 0)), -step.expr()->integer);
+  } else {
+    assume(step != 0, loc);
+    const Value up = step > 0;
+    const Value way = max(select(up, end - begin, begin - end), cast(begin.dtype(), 0));
+    const Value width = max(abs(step), cast(begin.dtype(), 1));
+    // Rounded up without a sum that may overflow; a step of 0 runs nothing.
+    rounds = select(
+        step == 0, cast(begin.dtype(), 0),
+        way / width + select(way % width == 0, cast(begin.dtype(), 0), cast(begin.dtype(), 1)));
+  }
+  const Value count = ir::is_constant(rounds.expr()) ? rounds : let("rounds", rounds, loc);
+  const Value zero = cast(begin.dtype(), 0);
+  loop(
+      ir::LoopKind::serial, zero, count, cast(begin.dtype(), 1),
+      [&](const Value& round) { body(let("i", begin + round * step, loc)); }, loc);
+}
+
 void Builder::if_(Arg condition, const std::function<void()>& then, SourceLoc loc) {
   if_else(std::move(condition), then, nullptr, loc);
 }
@@ -94,6 +127,7 @@ void Builder::if_else(Arg condition, const std::function<void()>& then,
   recorder_->check_in_scope(test.expr(), loc);
   ir::If node;
   node.condition = test.expr();
+  const int breaks = recorder_->breaks();
   const bool by_thread = recorder_->uses_thread(node.condition);
   recorder_->thread_depth += by_thread;
   node.then = recorder_->record(loc, Recorder::Runs::under_condition, then);
@@ -101,6 +135,45 @@ void Builder::if_else(Arg condition, const std::function<void()>& then,
     node.otherwise = recorder_->record(loc, Recorder::Runs::under_condition, otherwise);
   recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
+  if (recorder_->breaks() > breaks) recorder_->leave_loop(recorder_->done()->read(loc).expr(), loc);
+}
+
+void Builder::endless_loop(const std::function<void(const Value&)>& body, SourceLoc loc) {
+  const Ref done = var(DType::boolean, false, "done", loc);
+  ir::Loop node;
+  node.kind = ir::LoopKind::serial;
+  node.begin = ir::index(0);
+  node.extents = {ir::index(std::numeric_limits<int32_t>::max())};
+  node.step = ir::index(1);
+  const auto round = [&] {
+    node.vars.push_back(recorder_->new_var("round", DType::i32, ir::VarKind::loop, loc, node.begin,
+                                           node.extents[0]));
+    // In a body of its own, so that the break comes after all of it.
+    ir::Body inner = recorder_->record(loc, Recorder::Runs::under_condition, [&] {
+      body(Value(recorder_.get(), ir::var(node.vars[0])));
+    });
+    if (recorder_->breaks() == 0) {
+      recorder_->fail("BREAK", "a loop without k.break_if", loc, "at least one in its body", {},
+                      "use k.serial for a number of rounds that is known before the loop");
+    }
+    recorder_->splice(std::move(inner));
+    const Value left = done.read(loc);
+    recorder_->add({ir::Break{left.expr()}, loc});
+  };
+  node.body = recorder_->record_loop(loc, Recorder::Runs::under_condition, round, &done);
+  recorder_->add({std::move(node), loc});
+}
+
+void Builder::break_if(Arg condition, SourceLoc loc) {
+  const Value test = condition.as(DType::boolean, recorder_.get());
+  recorder_->check_in_scope(test.expr(), loc);
+  if (recorder_->done() == nullptr) {
+    recorder_->fail("BREAK", "break_if() outside of a k.loop", loc, "k.loop as the innermost loop",
+                    recorder_->depth() > 1 ? "another loop, or none" : "no loop");
+  }
+  const Value left = let("leaves", test, loc);
+  recorder_->store(recorder_->done()->region(), left, loc);
+  recorder_->leave_loop(left.expr(), loc);
 }
 
 void Builder::assume(Arg condition, SourceLoc loc) {

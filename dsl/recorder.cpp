@@ -168,6 +168,34 @@ void Recorder::check_nesting(SourceLoc loc) const {
        fmt::format("at most {} inside each other", kMaxNesting), fmt::format("{}", depth()));
 }
 
+void Recorder::splice(ir::Body body) {
+  for (ir::Stmt& stmt : body) open_.back().push_back(std::move(stmt));
+}
+
+void Recorder::leave_loop(const ir::Expr& left, SourceLoc loc) {
+  check_nesting(loc);
+  ++loops_.back().breaks;
+  const bool by_thread = uses_thread(left);
+  rests_.push_back({ir::unary(ir::Op::logical_not, left), loc, by_thread});
+  thread_depth += by_thread;
+  open_.emplace_back();
+  scopes_.push_back(++last_scope_);
+  iterations_.clear();
+}
+
+/// Closes the rests of bodies until `left` are open.
+void Recorder::close_rests(size_t left) {
+  while (rests_.size() > left) {
+    const Rest rest = rests_.back();
+    rests_.pop_back();
+    thread_depth -= rest.by_thread;
+    scopes_.pop_back();
+    ir::If branch{rest.stays, std::move(open_.back()), {}};
+    open_.pop_back();
+    if (!branch.then.empty()) open_.back().push_back({std::move(branch), rest.loc, manual_sync});
+  }
+}
+
 void Recorder::check_available(const ir::Buffer& buffer, SourceLoc loc) const {
   if (!own_.contains(&buffer)) {
     fail("OTHER_KERNEL", fmt::format("'{}' belongs to another kernel", buffer.name), loc, {}, {},
@@ -232,7 +260,8 @@ void Recorder::add(ir::Stmt stmt, int name) {
          "make the condition the same for the whole block, or move the elements one by one");
   }
   const auto* let = std::get_if<ir::Let>(&stmt.node);
-  if (let != nullptr && uses_thread(let->value)) thread_lets_.insert(let->var->id);
+  if (let != nullptr && !let->is_vouched && uses_thread(let->value))
+    thread_lets_.insert(let->var->id);
   if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
     check_available(*load->buffer, stmt.loc);
   } else if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {

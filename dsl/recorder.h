@@ -99,8 +99,10 @@ class Recorder {
     open_.emplace_back();
     scopes_.push_back(++last_scope_);
     const std::vector<Iteration> around = iterations_;
+    const size_t rests = rests_.size();
     if (runs == Runs::under_condition) iterations_.clear();
     body();
+    close_rests(rests);
     iterations_ = around;
     scopes_.pop_back();
     ir::Body done = std::move(open_.back());
@@ -109,13 +111,22 @@ class Recorder {
   }
   /// Does the same for the body of a loop, which may run more than once.
   template <class Fn>
-  ir::Body record_loop(SourceLoc loc, Runs runs, const Fn& body) {
-    loops_.push_back({names_.size(), reads_.size()});
+  ir::Body record_loop(SourceLoc loc, Runs runs, const Fn& body, const Ref* left = nullptr) {
+    loops_.push_back({names_.size(), reads_.size(), left});
     ir::Body done = record(loc, runs, body);
     loops_.pop_back();
     if (loops_.empty()) reads_.clear();
     return done;
   }
+  /// The variable that says whether threads have left the innermost loop; null where break_if() may not
+  /// stand.
+  const Ref* done() const { return loops_.empty() ? nullptr : loops_.back().done; }
+  int breaks() const { return loops_.empty() ? 0 : loops_.back().breaks; }
+  /// Threads for which the condition holds have left the innermost loop: what is recorded from here to
+  /// the end of the body is for the others.
+  void leave_loop(const ir::Expr& left, SourceLoc loc);
+  /// Appends statements that have been recorded already.
+  void splice(ir::Body body);
   /// Identifies the innermost open body.
   int scope() const { return scopes_.back(); }
   int depth() const { return static_cast<int>(open_.size()); }
@@ -149,7 +160,9 @@ class Recorder {
     SourceLoc loc;
   };
   struct OpenLoop {
-    size_t names, reads;  // as many there were when it began
+    size_t names, reads;        // sizes of both lists when it began
+    const Ref* done = nullptr;  // see done()
+    int breaks = 0;             // recorded in it
   };
 
   void check_role(const ir::Stmt& stmt) const;
@@ -161,7 +174,16 @@ class Recorder {
   std::map<int, std::vector<Write>> writes_;  // by the id of the storage
   std::vector<size_t> names_;  // by name: the number of writes of its storage that leave it fresh
   std::vector<Read> reads_;
+  /// The rest of a body after a break.
+  struct Rest {
+    ir::Expr stays;
+    SourceLoc loc;
+    bool by_thread;
+  };
+  void close_rests(size_t left);
+
   std::vector<OpenLoop> loops_;
+  std::vector<Rest> rests_;  // open, outer before inner
   std::vector<Iteration> iterations_;
   std::map<int, ir::ElementLoad> loads_;  // in parallel loops, by the id of the bound Var
   struct Size {

@@ -1,7 +1,9 @@
-// Builder: inclusive scans, written in the language itself. A single line gives each thread one run
+// Builder: scans, written in the language itself. A single line gives each thread one run
 // of elements; several lines take one warp each, 32 elements at a time.
 
 #include <fmt/format.h>
+
+#include <limits>
 
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
@@ -14,11 +16,13 @@ constexpr int kWarp = 32;
 struct Lines {
   const Ref& from;
   const Ref& to;
+  ScanOptions options;
   int axis = 0;
   int64_t length = 0, count = 1;
 
-  /// Element `at` of line `line`.
-  Ref of(const Ref& side, const Value& line, const Value& at) const {
+  /// Element `place` of line `line`, counted from where the scan begins.
+  Ref of(const Ref& side, const Value& line, const Value& place) const {
+    const Value at = options.from_end ? length - 1 - place : place;
     if (side.region().order.size() == 1) return side(at);
     return axis == 0 ? side(at, line) : side(line, at);
   }
@@ -40,9 +44,18 @@ void require_scannable(const Recorder& r, const Ref& side, SourceLoc loc) {
   }
 }
 
+/// What no elements combine to.
+Arg neutral(ir::Op op, DType dtype, SourceLoc loc) {
+  if (op == ir::Op::add || dtype == DType::u32 || dtype == DType::u64) return Arg(0, loc);
+  if (dtype == DType::i32) return Arg(std::numeric_limits<int32_t>::min(), loc);
+  if (dtype == DType::i64) return Arg(std::numeric_limits<int64_t>::min(), loc);
+  return Arg(-std::numeric_limits<float>::infinity(), loc);
+}
+
 }  // namespace
 
-void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
+void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, ScanOptions options,
+                   SourceLoc loc) {
   Recorder& r = *recorder_;
   require_scannable(r, from, loc);
   require_scannable(r, to, loc);
@@ -72,13 +85,13 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
     const Ref staged = shared(buffer.dtype, shape, buffer.name + "_scan", loc);
     r.manual_sync = false;
     copy(from, staged, loc);
-    scan(op, staged, staged, axis, loc);
+    scan(op, staged, staged, axis, options, loc);
     copy(staged, to, loc);
     r.manual_sync = by_hand;
     return;
   }
 
-  Lines lines{from, to};
+  Lines lines{from, to, options};
   lines.axis = static_cast<int>(axis);
   lines.length = shape[static_cast<size_t>(lines.axis)];
   if (rank == 2) lines.count = shape[static_cast<size_t>(1 - lines.axis)];
@@ -96,6 +109,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
           lane() >= reach, [&] { value = Arg(combine(before, mine), loc); }, loc);
     }
   };
+  const Arg none = neutral(op, dtype, loc);
   const auto number = [&](int64_t i) { return Value(&r, ir::index(i)); };
 
   if (lines.count > 1) {
@@ -106,7 +120,7 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
     const int64_t segments = (length + kWarp - 1) / kWarp;
     const auto turn_body = [&](const Value& turn) {
       const Value line = let("line", turn * warps + warp(), loc);
-      const Ref carry = var(dtype, 0, "carry", loc);
+      const Ref carry = var(dtype, options.exclusive ? none : Arg(0, loc), "carry", loc);
       const auto segment_body = [&](const Value& segment) {
         const Value at = let("at", segment * kWarp + lane(), loc);
         const Value inside = let("inside", line < lines.count && at < length, loc);
@@ -116,8 +130,13 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
         scan_lanes(value);
         if_(
             segment > 0, [&] { value = Arg(combine(carry.read(loc), value.read(loc)), loc); }, loc);
+        Value written = value.read(loc);
+        if (options.exclusive) {
+          const Value before = shuffle_up(written, 1, kWarp, loc);
+          written = select(lane() == 0, Arg(carry.read(loc), loc), before);
+        }
         if_(
-            inside, [&] { lines.of(to, line, at) = Arg(value.read(loc), loc); }, loc);
+            inside, [&] { lines.of(to, line, at) = Arg(written, loc); }, loc);
         carry = Arg(shuffle(value.read(loc), kWarp - 1, kWarp, loc), loc);
       };
       serial(0, segments, segment_body, 1, loc);
@@ -177,23 +196,27 @@ void Builder::scan(ir::Op op, const Ref& from, const Ref& to, Axis axis, SourceL
     if_(
         element(i) < length,
         [&] {
+          const Ref element_of_to = lines.of(to, number(0), element(i));
+          const int64_t last = options.exclusive ? i - 1 : i;  // of `own`
           if_else(
               thread() > 0,
               [&] {
-                lines.of(to, number(0), element(i)) =
-                    Arg(combine(before.read(loc), own(i).read(loc)), loc);
+                const Value sum = before.read(loc);
+                element_of_to = Arg(last < 0 ? sum : combine(sum, own(last).read(loc)), loc);
               },
-              [&] { lines.of(to, number(0), element(i)) = Arg(own(i).read(loc), loc); }, loc);
+              [&] { element_of_to = last < 0 ? none : Arg(own(last).read(loc), loc); }, loc);
         },
         loc);
   }
 }
 
-void Builder::scan_sum(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
-  scan(ir::Op::add, from, to, axis, loc);
+void Builder::scan_sum(const Ref& from, const Ref& to, Axis axis, ScanOptions options,
+                       SourceLoc loc) {
+  scan(ir::Op::add, from, to, axis, options, loc);
 }
-void Builder::scan_max(const Ref& from, const Ref& to, Axis axis, SourceLoc loc) {
-  scan(ir::Op::max, from, to, axis, loc);
+void Builder::scan_max(const Ref& from, const Ref& to, Axis axis, ScanOptions options,
+                       SourceLoc loc) {
+  scan(ir::Op::max, from, to, axis, options, loc);
 }
 
 }  // namespace tessera::dsl

@@ -177,6 +177,22 @@ Tile Builder::evaluate(const Tile& tile, SourceLoc loc) {
 }
 
 void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
+  for_elements(
+      tile, to, [&](const Ref& element, const Value& value) { element = Arg(value, loc); }, loc);
+}
+
+void Builder::atomic_add(const Ref& to, const Tile& tile, MemoryOrder order, SourceLoc loc) {
+  for_elements(
+      tile, to,
+      [&](const Ref& element, const Value& value) {
+        atomic_add(element, Arg(value, loc), order, loc);
+      },
+      loc);
+}
+
+void Builder::for_elements(const Tile& tile, const Ref& to,
+                           const std::function<void(const Ref&, const Value&)>& body,
+                           SourceLoc loc) {
   const std::vector<int64_t> extents = Tile(to, loc).shape();
   // Which dimension of `to` each of the tile is: the last ones, extents of 1 that `to` lacks aside.
   std::vector<int> dimension(tile.shape().size(), -1);
@@ -193,9 +209,9 @@ void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
            (extent == 1 || extent == extents[static_cast<size_t>(dimension[d])]);
   }
   if (!fits) {
-    recorder_->fail(
-        "SHAPE", fmt::format("a tile is stored to '{}' of another shape", to.region().buffer->name),
-        loc, text_of(extents), text_of(tile.shape()));
+    recorder_->fail("SHAPE",
+                    fmt::format("a tile goes to '{}' of another shape", to.region().buffer->name),
+                    loc, text_of(extents), text_of(tile.shape()));
   }
   tile.check_fresh(loc);
   parallel_loop(
@@ -212,7 +228,7 @@ void Builder::store(const Tile& tile, const Ref& to, SourceLoc loc) {
         std::vector<Arg> at;
         for (const Value& i : index) at.emplace_back(i, loc);
         const bool converts = value.dtype() != to.dtype();
-        to.index(std::move(at)) = Arg(converts ? cast(to.dtype(), Arg(value, loc)) : value, loc);
+        body(to.index(std::move(at)), converts ? cast(to.dtype(), Arg(value, loc)) : value);
       },
       loc);
 }
@@ -254,6 +270,36 @@ Tile Builder::reduce_min(const Tile& from, Axis axis, SourceLoc loc) {
 }
 Tile Builder::reduce_absmax(const Tile& from, Axis axis, SourceLoc loc) {
   return reduce(ir::ReduceOp::absmax, from, axis, loc);
+}
+
+TileBest Builder::best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc) {
+  const Tile tile = from.node_->ref ? from : evaluate(from, loc);
+  const Tile value = reduce(op, tile, axis, loc);
+  const std::vector<int64_t>& extents = tile.shape();
+  const size_t d = static_cast<int>(axis) < 0
+                       ? extents.size() - static_cast<size_t>(-static_cast<int>(axis))
+                       : static_cast<size_t>(axis);
+  // The lowest index whose element is the value. Others stand for the last index, which never precedes one.
+  const Ref places = fragment(DType::i32, extents, "places", loc);
+  parallel_loop(
+      extents,
+      [&](const std::vector<Value>& index) {
+        const Value mine = tile.at(index, extents), wanted = value.at(index, extents);
+        const bool converts = mine.dtype() != wanted.dtype();
+        const Value same = (converts ? cast(wanted.dtype(), Arg(mine, loc)) : mine) == wanted;
+        std::vector<Arg> at;
+        for (const Value& i : index) at.emplace_back(i, loc);
+        places.index(std::move(at)) = Arg(select(same, index[d], extents[d] - 1), loc);
+      },
+      loc);
+  return {value, reduce(ir::ReduceOp::min, Tile(places, loc), axis, loc)};
+}
+
+TileBest Builder::argmax(const Tile& from, Axis axis, SourceLoc loc) {
+  return best(ir::ReduceOp::max, from, axis, loc);
+}
+TileBest Builder::argmin(const Tile& from, Axis axis, SourceLoc loc) {
+  return best(ir::ReduceOp::min, from, axis, loc);
 }
 
 // ---- Operators and functions

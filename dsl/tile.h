@@ -50,6 +50,12 @@ class TESSERA_API Tile {
   std::shared_ptr<const Node> node_;
 };
 
+/// What Builder::argmax and argmin return.
+struct TileBest {
+  Tile value;  // as of reduce_max and reduce_min
+  Tile index;  // i32, along the axis
+};
+
 /// A tile and a tile, or one value for all elements.
 #define TESSERA_TILE_BINARY(NAME)                      \
   TESSERA_API Tile NAME(const Tile& a, const Tile& b); \

@@ -4,6 +4,7 @@
 // wrote it).
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -16,6 +17,7 @@ namespace tessera::dsl {
 
 class Recorder;  // what a Builder has recorded so far
 class Arg;
+class Rows;
 
 /// A typed value. `Value v = t(i)` keeps what the element holds now; later stores do not change it.
 /// A run-time value does not convert to bool: use Builder::if_ or select. (A deleted conversion would
@@ -83,6 +85,16 @@ class TESSERA_API Ref {
   ///   k.copy(x.tile({row, 0}, {16, 512}).bulk(), tile);   // in a pipelined loop
   Ref bulk(SourceLoc loc = SourceLoc::here()) const;
 
+  /// Rows that a list chooses, for k.copy: row r of the copy is row index(r). `index` is a list of one
+  /// dimension, of i32, i64 or u32: global, shared or a fragment. Rows outside of a global tensor, as -1,
+  /// read 0 and are not written. Below a row stand the other free dimensions. GATHER says what does not fit.
+  ///   k.copy(x.rows(ids.tile({step * 64}, {64})), tile);   // x: [tokens, 512], tile: [64, 512]
+  Rows rows(const Ref& index, SourceLoc loc = SourceLoc::here()) const;
+  /// The same by a function: it gives the leading indices of row r, one or several.
+  ///   k.copy(x.rows(64, [&](Value r) { return std::vector<Value>{y + r / 8, x0 + r % 8}; }), tile);
+  Rows rows(int64_t count, std::function<std::vector<Value>(const Value&)> place,
+            SourceLoc loc = SourceLoc::here()) const;
+
   /// Stores to the element, loads it, or both. `read` is the conversion with a name.
   const Ref& operator=(const Arg& value) const;
   const Ref& operator=(const Ref& other) const;
@@ -109,6 +121,21 @@ class TESSERA_API Ref {
   ir::Region region_;
   SourceLoc loc_;  // where the element was named
   int name_ = 0;
+};
+
+/// Rows of a buffer that are chosen one by one; see Ref::rows.
+class TESSERA_API Rows {
+ public:
+  Rows(Ref of, int64_t count, std::function<std::vector<Value>(const Value&)> place)
+      : of_(std::move(of)), count_(count), place_(std::move(place)) {}
+  const Ref& of() const { return of_; }
+  int64_t count() const { return count_; }
+
+ private:
+  friend class Builder;
+  Ref of_;
+  int64_t count_;
+  std::function<std::vector<Value>(const Value&)> place_;
 };
 
 /// What Builder::all is.

@@ -21,9 +21,8 @@ ts::ir::Kernel rms_norm_backward(int64_t cols) {
   auto weight = k.input("weight", kBf16, {cols});
   auto dx = k.output("dx", kBf16, {rows, cols});
   auto parts = k.output("parts", kF32, {blocks, cols}), dw = k.output("dw", kF32, {cols});
-  auto at = k.launch(
-      {blocks},
-      {.threads = 448, .min_blocks_per_sm = 2});  // 2 x 16 bytes per thread at 7168 columns
+  // 2 x 16 bytes of a row per thread at 7168 columns
+  auto at = k.launch({blocks}, {.threads = 448, .min_blocks_per_sm = 2});
   auto x_row = k.shared(kBf16, {cols}), dy_row = k.shared(kBf16, {cols});
   auto part = k.fragment(kF32, {cols}, "part"), sum = k.fragment(kF32, {kColumns}, "sum");
   const float n = static_cast<float>(cols);

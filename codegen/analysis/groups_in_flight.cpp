@@ -16,8 +16,9 @@ GroupsInFlight either(GroupsInFlight a, GroupsInFlight b) {
 /// The number of rounds of a loop if that is a small constant, else -1.
 int64_t rounds_of(const Stmt& stmt) {
   const auto* loop = std::get_if<For>(&stmt.node);
-  const bool is_known = loop != nullptr && ir::is_constant(loop->begin) &&
-                        ir::is_constant(loop->end) && ir::is_constant(loop->step);
+  const bool is_known = loop != nullptr && break_of(*loop) == nullptr &&
+                        ir::is_constant(loop->begin) && ir::is_constant(loop->end) &&
+                        ir::is_constant(loop->step);
   if (!is_known) return -1;
   const int64_t step = loop->step->integer;
   const int64_t rounds =

@@ -9,6 +9,8 @@
 namespace tessera::codegen {
 namespace {
 
+constexpr int kMostRegisters = 3;  // that a message goes through
+
 /// True for a collective that gives all lanes of the warp the same.
 bool is_same_in_all_lanes(const Collective& collective) {
   switch (collective.kind) {
@@ -42,7 +44,7 @@ UniformValues::UniformValues(const Program& program, Over over, const std::vecto
   // Registers count as uniform until a store proves otherwise, which may propagate to others.
   size_t before = 0;
   do {
-    before = varying_.size();
+    before = varying_.size() + parted_.size();
     values_.clear();
     varying_loops_.clear();
     origins_.clear();
@@ -50,7 +52,7 @@ UniformValues::UniformValues(const Program& program, Over over, const std::vecto
       for (const VarRef& var : known) values_.insert(var.get());
     }
     visit(program.body, true);
-  } while (varying_.size() != before);
+  } while (varying_.size() + parted_.size() != before);
 }
 
 /// `together`: all threads execute the body. Definitions come before uses.
@@ -61,7 +63,8 @@ void UniformValues::visit(const Body& body, bool together) {
 void UniformValues::visit(const Stmt& stmt, bool together) {
   // What these are not told apart by differs between threads.
   if (const auto* let = std::get_if<Let>(&stmt.node)) {
-    return define(*let->var, (*this)(let->value), {let->value});
+    const bool is_vouched = let->is_vouched && over_ == Over::block;
+    return define(*let->var, is_vouched || (*this)(let->value), {let->value});
   }
   if (const auto* bodies = std::get_if<RoleBodies>(&stmt.node)) return visit(*bodies, together);
   if (const auto* present = std::get_if<Present>(&stmt.node)) {
@@ -76,6 +79,8 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
     const bool uniform =
         together && store->value && (*this)(store->value) && (*this)(store->to.offset);
     if (uniform) return;
+    if (store->value && !(*this)(store->value))
+      stored_.emplace(store->to.array.get(), store->value);
   }
   if (const auto* collective = std::get_if<Collective>(&stmt.node)) {
     const bool uniform = over_ == Over::block && group_.count <= kThreadsPerWarp && together &&
@@ -91,11 +96,15 @@ void UniformValues::visit(const Stmt& stmt, bool together) {
   });
   bool same = true;  // whether all threads run the bodies equally often
   for_each_expression(stmt, [&](const Expr& e) { same = same && (*this)(e); });
+  const auto* loop = std::get_if<For>(&stmt.node);
+  same = same && (loop == nullptr || !parted_.contains(loop));
   for_each_binding(stmt, [&](const VarRef& var, const Expr*) {
     if (var->kind != ir::VarKind::loop) return define(*var, false, own_result(stmt));
     if (!same) varying_loops_.insert(var.get());
   });
   for_each_body(stmt, [&](const Body& body) { visit(body, together && same); });
+  const Break* leave = loop == nullptr ? nullptr : break_of(*loop);
+  if (leave != nullptr && !(*this)(leave->condition)) parted_.insert(loop);
 }
 
 void UniformValues::visit(const RoleBodies& bodies, bool together) {
@@ -188,7 +197,12 @@ bool UniformValues::is_uniform(const Load& load, bool together) const {
 UniformValues::Origin UniformValues::origin_of(const Load& load, bool together) const {
   const Array& array = *load.from.array;
   const auto because = [&](const char* reason) { return Origin{{}, reason, authors_name(array)}; };
-  if (array.space == ArraySpace::registers) return because("'{}' is set by each thread for itself");
+  if (array.space == ArraySpace::registers) {
+    Origin origin = because("'{}' is set by each thread for itself");
+    const auto stored = stored_.find(&array);
+    if (stored != stored_.end()) origin.value = stored->second;
+    return origin;
+  }
   if (!is_one_element(load.from)) return because("each thread reads another element of '{}'");
   if (array.space == ArraySpace::global)
     return because("'{}' is a tensor that the kernel may write");
@@ -212,6 +226,10 @@ bool UniformValues::operator()(const Expr& e) const {
 }
 
 std::string UniformValues::why_not(const Expr& e) const {
+  return why_not(e, 0);
+}
+
+std::string UniformValues::why_not(const Expr& e, int registers) const {
   std::vector<VarRef> vars;
   ir::collect_vars(e, vars);
   for (const VarRef& var : vars) {
@@ -225,7 +243,11 @@ std::string UniformValues::why_not(const Expr& e) const {
     const auto origin = origins_.find(var.get());
     if (origin == origins_.end()) return fmt::format("'{}' differs between threads", var->name);
     const Origin& found = origin->second;
-    return found.value ? why_not(found.value) : fmt::format(fmt::runtime(found.reason), found.name);
+    if (found.reason == nullptr) return why_not(found.value, registers);
+    const std::string reason = fmt::format(fmt::runtime(found.reason), found.name);
+    // What a register holds may come from the register itself.
+    if (!found.value || registers == kMostRegisters) return reason;
+    return reason + ": " + why_not(found.value, registers + 1);
   }
   return {};
 }

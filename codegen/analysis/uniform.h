@@ -11,9 +11,10 @@
 
 namespace tessera::codegen {
 
-/// Uniform are values computed from parameters, block indices (not over the grid), indices of loops
-/// with uniform bounds and other uniform values; loads from global memory that the kernel never writes,
-/// at a uniform address; and registers whose every store is uniform and stands where all threads come.
+/// Uniform values: computed from parameters, block indices (not over the grid), indices of loops with
+/// uniform bounds, and other uniform values; loaded from global memory that the kernel never writes, at
+/// a uniform address; registers whose every store is uniform and executed by all threads; and, over a
+/// block, values that the author vouches for.
 ///
 /// Over a block also: loads from shared memory at a uniform address that all threads execute, because
 /// insert_barriers separates them from every store to that element by a barrier. Excluded is memory
@@ -37,6 +38,7 @@ class UniformValues {
     const char* reason = nullptr;  // with a placeholder for the name
     std::string name = {};
   };
+  std::string why_not(const Expr& e, int registers) const;
   void visit(const Body& body, bool together);
   void visit(const Stmt& stmt, bool together);
   void visit(const RoleBodies& bodies, bool together);
@@ -56,7 +58,9 @@ class UniformValues {
   ThreadGroup group_;  // the threads that execute what is visited
   std::set<const ir::Var*> values_;
   std::set<const ir::Var*> varying_loops_;    // with bounds that differ between threads
+  std::set<const For*> parted_;               // threads leave them in different rounds
   std::set<const Array*> varying_;            // registers
+  std::map<const Array*, Expr> stored_;       // what differs in them
   std::set<const Array*> ordered_by_author_;  // shared
   std::map<const ir::Var*, Origin> origins_;  // of values that are not uniform
 };

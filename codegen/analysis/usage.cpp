@@ -38,7 +38,7 @@ Usage::Usage(const Program& program)
   visit(program.body);
 }
 
-const Access* Usage::inlined_load(const ir::Var& var) const {
+const Load* Usage::inlined_load(const ir::Var& var) const {
   const auto found = inlined_.find(&var);
   return found == inlined_.end() ? nullptr : found->second;
 }
@@ -147,7 +147,7 @@ void Usage::look(const Let& let) {
 
 void Usage::look(const Load& load) {
   if (load.into.array) use(load.into, load.from.width);
-  if (load.at_use) inlined_[load.var.get()] = &load.from;
+  if (load.at_use) inlined_[load.var.get()] = &load;
   use(load.from);
 }
 
@@ -239,6 +239,10 @@ void Usage::look(const ExternCall& call) {
 void Usage::look(const AsyncCopy& copy) {
   use(copy.to);
   use(copy.from);
+}
+
+void Usage::look(const Break& leave) {
+  use(leave.condition, Role::value);
 }
 
 void Usage::look(const Return& leave) {

@@ -31,7 +31,7 @@ class Usage {
   bool is_used(const ir::Var& var) const { return uses_.contains(&var); }
 
   /// The load that is printed in place of `var` (Load::at_use). Null for every other variable.
-  const Access* inlined_load(const ir::Var& var) const;
+  const Load* inlined_load(const ir::Var& var) const;
 
   /// The strongest role in which the variable is used.
   Role role(const ir::Var& var) const;
@@ -96,6 +96,7 @@ class Usage {
   void look(const Print& print);
   void look(const ExternCall& call);
   void look(const AsyncCopy& copy);
+  void look(const Break& leave);
   void look(const Return& leave);
   void look(const Barrier&) {}
   void look(const WarpBarrier&) {}
@@ -117,7 +118,7 @@ class Usage {
 
   bool waits_for_previous_ = false;
   std::map<const ir::Var*, Role> uses_;
-  std::map<const ir::Var*, const Access*> inlined_;
+  std::map<const ir::Var*, const Load*> inlined_;
   std::map<const ir::Var*, Expr> definitions_;
   std::set<const ir::Var*> data_, scalar_data_;  // scalar_data_: a scalar parameter is part of it
   std::set<const ir::Node*> guarded_;

@@ -34,6 +34,7 @@ enum class Code : uint8_t {
   check_overflow,  // trap unless out == args[0] (+, -, *) args[1] holds without wrapping;
                    // expressions[index]; target 1: no index, but Usage took it not to wrap
   check_divisor,   // trap where args[0] == 0; expressions[index]
+  check_uniform,   // trap where args[0] differs between active threads; expressions[index]
   check_indices,   // trap where an index is outside of its range; index_checks[index]
   jump,            // to target
   jump_unless,     // to target if the uniform args[0] is false

@@ -131,6 +131,27 @@ void Machine::check_divisor(const Instr& instr) const {
   }
 }
 
+void Machine::check_uniform(const Instr& instr) const {
+  const Slot slot = instr.args[0];
+  const auto size = static_cast<size_t>(bytes(slot.type));
+  const auto value = [&](int lane) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, at(slot) + static_cast<size_t>(lane) * size, size);
+    return bits;
+  };
+  int first = mask().end;
+  for_each_lane(mask(), [&](int lane) { first = std::min(first, lane); });
+  for_each_lane(mask(), [&](int lane) {
+    if (value(lane) == value(first)) return;
+    trap(instr, lane,
+         {.code = "UNIFORM",
+          .what = fmt::format("'{}' differs between threads of the block",
+                              to_string(code_.expressions[static_cast<size_t>(instr.index)])),
+          .expected = fmt::format("the bits {:#x}, as in thread {}", value(first), first),
+          .got = fmt::format("{:#x}", value(lane))});
+  });
+}
+
 void Machine::check_indices(const Instr& instr) const {
   const IndexCheck& check = code_.index_checks[static_cast<size_t>(instr.index)];
   for (const IndexCheck::Range& range : check.ranges) {

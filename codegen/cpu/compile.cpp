@@ -3,7 +3,7 @@
 
 #include "codegen/cpu/compiler.h"
 #include "codegen/cpu/index_vars.h"
-#include "codegen/thread_ir/effects.h"
+#include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
@@ -113,7 +113,12 @@ void Compiler::compile_stmt(const Stmt& statement) {
 
 void Compiler::stmt(const Let& let) {
   const bool is_index = index_vars_.contains(let.var.get());
-  vars_[let.var.get()] = eval(let.value, is_index ? Context::index : Context::value);
+  const Slot value = eval(let.value, is_index ? Context::index : Context::value);
+  vars_[let.var.get()] = value;
+  if (checked_ && let.is_vouched && !value.uniform) {
+    emit(Code::check_uniform, {}, value).index = static_cast<int32_t>(out_.expressions.size());
+    out_.expressions.push_back(ir::var(let.var));
+  }
 }
 
 void Compiler::stmt(const For& loop) {
@@ -124,7 +129,7 @@ void Compiler::stmt(const For& loop) {
   Slot begin = eval(ir::cast(type, loop.begin));
   Slot end = eval(ir::cast(type, loop.end));
   Slot step = eval(ir::cast(type, loop.step ? loop.step : ir::constant(type, 1)));
-  const bool uniform = begin.uniform && end.uniform && step.uniform;
+  const bool uniform = begin.uniform && end.uniform && step.uniform && break_of(loop) == nullptr;
   if (!uniform) {
     begin = as_column(begin);
     end = as_column(end);
@@ -146,11 +151,14 @@ void Compiler::stmt(const For& loop) {
   test();
   const int leave = here();
   emit(uniform ? Code::jump_unless : Code::mask_and, {}, more);
+  const std::vector<int> outer = std::exchange(breaks_, {});
   compile_body(loop.body);
   emit(Code::compute, next, var, step).op = find_op(ir::Op::add, type);
   emit(Code::copy, var, next);
   emit(Code::jump).target = top;
   land(leave);
+  for (const int jump : breaks_) land(jump);
+  breaks_ = outer;
   if (!uniform) {
     land(entry);
     emit(Code::mask_pop);

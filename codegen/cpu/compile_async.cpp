@@ -150,6 +150,14 @@ void Compiler::stmt(const TensorCopy& copy) {
   });
 }
 
+void Compiler::stmt(const Break& leave) {
+  const int64_t mark = top_;
+  const Slot stays = as_column(eval(ir::unary(ir::Op::logical_not, leave.condition)));
+  breaks_.push_back(here());
+  emit(Code::mask_and, {}, stays);
+  top_ = mark;
+}
+
 void Compiler::stmt(const Return& leave) {
   const int64_t mark = top_;
   const Slot condition = as_column(eval(leave.condition));

@@ -57,6 +57,7 @@ class Compiler {
   void stmt(const AsyncCopy& copy);
   void stmt(const AsyncCommit&);
   void stmt(const AsyncWait& wait);
+  void stmt(const Break& leave);
   void stmt(const Return& leave);
   Transfer address(const Access& access, bool is_load);
   void stmt(const MbarrierInit& init);
@@ -117,6 +118,7 @@ class Compiler {
   std::unordered_set<const ir::Var*> index_vars_;        // checked: variables used in an index
   std::optional<Usage> usage_;                           // checked: which values may wrap
   std::vector<int> leaves_;  // instructions that jump to the end of the block
+  std::vector<int> breaks_;  // the same, of the loop around
 };
 
 }  // namespace tessera::codegen::cpu

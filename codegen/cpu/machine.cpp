@@ -234,6 +234,8 @@ void Machine::perform(const Instr& instr) {
       return check_overflow(instr);
     case Code::check_divisor:
       return check_divisor(instr);
+    case Code::check_uniform:
+      return check_uniform(instr);
     case Code::check_indices:
       return check_indices(instr);
     case Code::load:

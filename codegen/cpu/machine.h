@@ -282,6 +282,7 @@ class Machine {
   [[noreturn]] void trap(const Instr& instr, int lane, Fault fault) const;
   void check_overflow(const Instr& instr) const;
   void check_divisor(const Instr& instr) const;
+  void check_uniform(const Instr& instr) const;
   void check_indices(const Instr& instr) const;
   void check_transfer(const Instr& instr, const Transfer& transfer, const std::byte* base);
   void check_bounds(const Instr& instr, const Transfer& transfer) const;

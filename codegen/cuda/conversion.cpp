@@ -56,20 +56,13 @@ Text ExpressionPrinter::convert(DType to, DType from, Text operand, Role role) {
   return {fmt::format("{}({})", type(to), operand.text)};
 }
 
-// Elements of 16 bits and below are widened from the word that they share with a neighbour, which
-// is in one register: taken out of it alone, each would be a value of its own to the compiler
-// first.
+// Widens an element in place, from the register that it shares with a neighbour (Load::in_pair).
 std::optional<Text> ExpressionPrinter::widened_from_pair(const Expr& e) {
-  const Access* load = e->op == Op::var ? usage_.inlined_load(*e->var) : nullptr;
-  if (load == nullptr) return {};
-  const Array& array = *load->array;
-  const bool has_form = array.dtype == DType::bf16 || array.dtype == DType::e4m3;
-  if (!has_form || array.space != ArraySpace::registers || array.size % 2 != 0 ||
-      !usage_.is_vector(array)) {
-    return {};
-  }
+  const Load* load = e->op == Op::var ? usage_.inlined_load(*e->var) : nullptr;
+  if (load == nullptr || !load->in_pair) return {};
+  const Array& array = *load->from.array;
   return Text{fmt::format("{}({}, {})", call(fmt::format("{}_at", name(array.dtype))),
-                          names_.of(&array), index(load->offset))};
+                          names_.of(&array), index(load->from.offset))};
 }
 
 Text ExpressionPrinter::cast(const Expr& e, Role role) {

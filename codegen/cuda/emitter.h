@@ -54,6 +54,7 @@ class Emitter {
   void print(const AsyncCopy& copy);
   void print(const AsyncCommit& commit);
   void print(const AsyncWait& wait);
+  void print(const Break& leave);
   void print(const Return& leave);
   void print(const MbarrierInit& init);
   void print(const MbarrierExpect& expect);

@@ -33,6 +33,10 @@ void Emitter::print(const AsyncCopy& copy) {
                         copy_address(copy.from)));
 }
 
+void Emitter::print(const Break& leave) {
+  out_.line(fmt::format("if ({}) break;", expressions_.value(leave.condition)));
+}
+
 void Emitter::print(const Return& leave) {
   if (ir::is_constant(leave.condition, 1)) return out_.line("return;");
   out_.line(fmt::format("if ({}) return;", expressions_.value(leave.condition)));

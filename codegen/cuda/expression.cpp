@@ -78,9 +78,9 @@ Text ExpressionPrinter::constant(const ir::Node& node) {
 }
 
 Text ExpressionPrinter::variable(const ir::Var& var) {
-  const Access* load = usage_.inlined_load(var);
+  const Load* load = usage_.inlined_load(var);
   if (load == nullptr) return {names_.of(&var)};
-  return element(*load);
+  return element(load->from);
 }
 
 Text ExpressionPrinter::comparison(const Expr& e, Role role) {

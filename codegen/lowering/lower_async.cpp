@@ -6,18 +6,32 @@
 
 #include "codegen/layouts/layout_cost.h"
 #include "codegen/lowering/tile_lowering.h"
+#include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
+namespace {
+
+/// What comes before the element is loaded: the place of its row.
+ir::Body place_of_row(const ir::Loop& copy) {
+  return {copy.body.begin(), copy.body.end() - 2};
+}
+
+}  // namespace
+
 bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc) {
-  const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
-  const auto& store = std::get<ir::ElementStore>(loop.body[1].node);
-  const std::vector<Expr> from = resolve(load.indices);
-  const std::vector<Expr> to = resolve(store.indices);
+  const ir::ElementLoad& load = load_of(loop);
+  const ir::ElementStore& store = store_of(loop);
+  std::vector<Expr> from, to;
   int64_t width = 1;
-  if (it.vector > 1) {
+  const auto measure = [&] {
+    lower_body(place_of_row(loop));
+    from = resolve(load.indices);
+    to = resolve(store.indices);
+    if (it.vector == 1) return;
     width = std::min(feasible_vector(math_, *load.buffer, from, *it.lane, it.vector),
                      feasible_vector(math_, *store.buffer, to, *it.lane, it.vector));
-  }
+  };
+  nested(measure);  // for what it finds
   const int64_t moved = width * bits(load.buffer->dtype);
   const bool same_dtype = load.buffer->dtype == store.buffer->dtype;
   if (!same_dtype || !is_async_width(moved)) {
@@ -38,6 +52,7 @@ bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, Source
          "declare multiple_of for the strides and extents involved, or use k.copy");
   }
   when(sole_owner_, loc, [&] {
+    lower_body(place_of_row(loop));
     for (int64_t first = 0; first < it.vector; first += width) {
       const auto at_first = [&](const Expr& e) {
         return ir::substitute(resolve(e), [&](const VarRef& var) {
@@ -67,8 +82,8 @@ void TileLowering::note_synchronous(std::string note) {
 
 void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {
   constexpr int64_t kPieceBits = 128;
-  const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
-  const auto& store = std::get<ir::ElementStore>(loop.body[1].node);
+  const ir::ElementLoad& load = load_of(loop);
+  const ir::ElementStore& store = store_of(loop);
   const auto refuse = [&](std::string expected, std::string got) {
     fail(
         "CPASYNC_ROWS",
@@ -83,14 +98,18 @@ void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {
   }
   const int64_t columns = loop.extents.back()->integer;
   const int64_t piece = kPieceBits / bits(load.buffer->dtype);
-  // The indices of the first element of row `row`, with `column` along the row.
-  const auto at_place = [&](const Expr& index, const Expr& row, const Expr& column) {
+  const auto coordinates = [&](const Expr& row, const Expr& column) {
     Expr rest = row;
     std::map<const ir::Var*, Expr> values = {{loop.vars.back().get(), column}};
     for (size_t axis = loop.vars.size() - 1; axis-- > 0;) {
       values[loop.vars[axis].get()] = axis == 0 ? rest : rest % loop.extents[axis];
       rest = rest / loop.extents[axis];
     }
+    return values;
+  };
+  // The indices of the first element of row `row`, with `column` along the row.
+  const auto at_place = [&](const Expr& index, const Expr& row, const Expr& column) {
+    const std::map<const ir::Var*, Expr> values = coordinates(row, column);
     return resolve(ir::substitute(index, [&](const VarRef& var) {
       const auto found = values.find(var.get());
       return found == values.end() ? Expr() : found->second;
@@ -126,6 +145,10 @@ void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {
     const Expr exists = math_.less(row, ir::index(rows)) ? Expr() : row < ir::index(rows);
     when(exists, loc, [&] {
       const int width = static_cast<int>(columns);
+      const std::map<const ir::Var*, Expr> values = coordinates(row, ir::index(0));
+      for (const auto& [var, value] : values) values_[var] = value;
+      lower_body(place_of_row(loop));
+      for (const auto& [var, value] : values) values_.erase(var);
       const auto at_first = [&](const Expr& e) { return at_place(e, row, ir::index(0)); };
       check_indices(load, at_first, loc);
       check_indices(store, at_first, loc);

@@ -12,7 +12,7 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
   const LoopLayout& plan = layouts_.loops.at(loop_id(loop));
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
   if (loop.mode != ir::CopyMode::plain) {
-    const ir::AccessTerms& terms = std::get<ir::ElementLoad>(loop.body[0].node).terms;
+    const ir::AccessTerms& terms = load_of(loop).terms;
     if (terms.bulk) return lower_bulk(loop, loc);
     if (terms.tensor) return lower_tensor_copy(loop, loc);
   }

@@ -19,8 +19,8 @@ constexpr int64_t kFarOutside = int64_t{1}
 }  // namespace
 
 void TileLowering::lower_tensor_copy(const ir::Loop& loop, SourceLoc loc) {
-  const auto& load = std::get<ir::ElementLoad>(loop.body[0].node);
-  const auto& store = std::get<ir::ElementStore>(loop.body[1].node);
+  const auto& load = load_of(loop);
+  const auto& store = store_of(loop);
   const ir::Buffer& tensor = *load.buffer;
   // `e` in the first iteration, or in the second one along an axis.
   const auto at = [&](const Expr& e, std::optional<size_t> axis = std::nullopt) {

@@ -71,6 +71,7 @@ class TileLowering {
   void lower(const ir::ExternCall& call, SourceLoc loc);
   void lower(const ir::AsyncCommit&, SourceLoc loc) { emit({AsyncCommit{}, loc}); }
   void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
+  void lower(const ir::Break& leave, SourceLoc loc);
   void lower(const ir::Return& leave, SourceLoc loc);
   void lower(const ir::Roles& roles, SourceLoc loc);    // lower_roles.cpp
   void lower(const ir::RingTurn& turn, SourceLoc loc);  // lower_roles.cpp

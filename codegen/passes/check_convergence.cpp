@@ -28,13 +28,23 @@ class ReachCheck {
         check_block(stmt);
       }
       // What decides whether, or how often, the threads go on: its own expressions.
-      bool is_uniform = true;
-      for_each_expression(stmt, [&](const Expr& e) { is_uniform = is_uniform && uniform_(e); });
+      std::string why_not;
+      const auto look = [&](const Expr& e) {
+        if (why_not.empty() && !uniform_(e)) why_not = uniform_.why_not(e);
+      };
+      for_each_expression(stmt, look);
+      if (const auto* loop = std::get_if<For>(&stmt.node)) {
+        if (const Break* leave = break_of(*loop)) {
+          look(leave->condition);
+          if (leave->together && over_ == Over::block) check_break(*loop, *leave);
+        }
+      }
+      const bool is_uniform = why_not.empty();
       if (has_order(stmt, Order::Kind::leave)) {
         if (apart_ != nullptr || !is_uniform) left_ = &stmt;
         any_left_ = &stmt;
       }
-      under(stmt, is_uniform, [&] {
+      under(stmt, why_not, [&] {
         for_each_body(stmt, [&](const Body& inner) {
           visit(inner);
           if (repeats(stmt)) visit(inner);  // a round continues what the last one left
@@ -44,11 +54,28 @@ class ReachCheck {
   }
 
   template <class Fn>
-  void under(const Stmt& stmt, bool is_uniform, const Fn& fn) {
+  void under(const Stmt& stmt, const std::string& why_not, const Fn& fn) {
     const Stmt* const before = apart_;
-    if (!is_uniform && apart_ == nullptr) apart_ = &stmt;
+    if (!why_not.empty() && apart_ == nullptr) {
+      apart_ = &stmt;
+      why_apart_ = why_not;
+    }
     fn();
     apart_ = before;
+  }
+
+  void check_break(const For& loop, const Break& leave) const {
+    if (uniform_(leave.condition)) return;
+    throw Error({.kind = ErrorKind::program,
+                 .op = program_.name,
+                 .what =
+                     "threads may leave a loop in different rounds, and its body holds what all "
+                     "threads of the block do together",
+                 .expected = "a condition of break_if that is the same for the whole block",
+                 .got = uniform_.why_not(leave.condition),
+                 .hint = "let the block agree: reduce the condition, or vouch for it by k.uniform",
+                 .code = "SYNC_DIVERGENT",
+                 .loc = loop.body.back().loc});
   }
 
   void check_grid(const Stmt& stmt) const {
@@ -131,6 +158,7 @@ class ReachCheck {
                  .op = program_.name,
                  .what = what,
                  .expected = expected,
+                 .got = &cause == apart_ ? why_apart_ : std::string(),
                  .hint = hint,
                  .code = code,
                  .loc = stmt.loc,
@@ -141,6 +169,7 @@ class ReachCheck {
   const Over over_;
   const UniformValues uniform_;
   const Stmt* apart_ = nullptr;     // the outermost condition around that not all threads share
+  std::string why_apart_;           // the first value in it that differs
   const Stmt* left_ = nullptr;      // a return that not all of them take together
   const Stmt* any_left_ = nullptr;  // any return
   bool copies_in_bulk_ = false;     // anywhere in the program

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "codegen/analysis/usage.h"
 #include "codegen/thread_ir/walk.h"
 
 namespace tessera::codegen {
@@ -22,6 +24,7 @@ class Chooser {
     walk(program_.body, [this](Stmt& stmt) {
       if (auto* load = std::get_if<Load>(&stmt.node)) {
         load->by_branch = branches(*load);
+        load->in_pair = shares_register(*load);
       } else if (auto* store = std::get_if<Store>(&stmt.node)) {
         const Array& array = *store->to.array;
         store->kept_for_loops = store->to.width == 1 && !store->from.array &&
@@ -68,6 +71,16 @@ class Chooser {
            !computed_on_.contains(load.into.array.get());
   }
 
+  /// True if the element shares a register with a neighbour and is used in place. Extracted first, it
+  /// would be a register of its own to the compiler; widened in place, it costs one instruction.
+  bool shares_register(const Load& load) {
+    const Array& array = *load.from.array;
+    const bool has_form = array.dtype == DType::bf16 || array.dtype == DType::e4m3;
+    if (!load.at_use || !has_form || array.space != ArraySpace::registers) return false;
+    if (!usage_) usage_.emplace(program_);
+    return array.size % 2 == 0 && usage_->is_vector(array);
+  }
+
   /// True if matrix products read the registers in a loop that does not fill them. A compiler would sink
   /// the computation of the values into that loop and repeat it in every round.
   bool is_kept_for_loops(const Array& array) const {
@@ -81,6 +94,7 @@ class Chooser {
   std::set<const Array*> computed_on_;
   // Loops, not counting unrolled ones, around what fills an array and around products that read it.
   std::map<const Array*, int> fill_loops_, product_loops_;
+  std::optional<Usage> usage_;  // made on first use
 };
 
 }  // namespace

@@ -7,8 +7,8 @@
 namespace tessera::codegen {
 
 /// Sets Load::by_branch of guarded vector loads whose registers only move to memory, or whose memory the kernel
-/// writes. Sets Store::kept_for_loops of f32 registers that matrix products read in a loop that does not fill
-/// them.
+/// writes. Sets Load::in_pair of bf16 and e4m3 registers that are loaded at use out of vectors. Sets
+/// Store::kept_for_loops of f32 registers that matrix products read in a loop that does not fill them.
 void choose_access_forms(Program& program);
 
 }  // namespace tessera::codegen

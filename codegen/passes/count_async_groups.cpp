@@ -19,6 +19,7 @@ void count_loop(ir::Loop& loop, Since& since) {
   count(loop.body, round);
   const ir::Expr& end = loop.extents[0];
   if (!ir::is_constant(loop.begin) || !ir::is_constant(end) || !ir::is_constant(loop.step)) return;
+  if (!loop.body.empty() && std::holds_alternative<ir::Break>(loop.body.back().node)) return;
   const int64_t step = loop.step->integer;
   const int64_t rounds =
       std::max<int64_t>(0, (end->integer - loop.begin->integer + step - 1) / step);

@@ -178,7 +178,7 @@ class WaitDelayer {
     for (size_t i = 0; i < body.size(); ++i) {
       for_each_body(body[i], [&](Body& inner) { visit(inner); });
       auto* loop = std::get_if<For>(&body[i].node);
-      if (loop == nullptr || loop->unrolled) continue;
+      if (loop == nullptr || loop->unrolled || break_of(*loop) != nullptr) continue;
       const std::optional<size_t> wait = only_wait(loop->body);
       if (!wait) continue;
       const SourceLoc loc = loop->body[*wait].loc;

@@ -232,14 +232,19 @@ class BarrierPlanner {
   }
 
   bool enter_loop(For& loop, SourceLoc loc, PendingAccesses& state) {
-    const bool differs = !uniform_(loop.begin) || !uniform_(loop.end) || !uniform_(loop.step);
-    const bool differs_in_warp = differs && !shared_.is_same_in_warps(loop, uniform_);
-    const Expr& bound = !uniform_(loop.end)     ? loop.end
-                        : !uniform_(loop.begin) ? loop.begin
-                                                : loop.step;
-    if (differs) parted_.push_back({"loop bound", bound, loc, differs_in_warp});
+    const size_t outer = parted_.size();
+    if (!uniform_(loop.begin) || !uniform_(loop.end) || !uniform_(loop.step)) {
+      const Expr& bound = !uniform_(loop.end)     ? loop.end
+                          : !uniform_(loop.begin) ? loop.begin
+                                                  : loop.step;
+      parted_.push_back({"loop bound", bound, loc, !shared_.is_same_in_warps(loop, uniform_)});
+    }
+    const Break* leave = break_of(loop);
+    if (leave != nullptr && !uniform_(leave->condition)) {
+      parted_.push_back({"condition of the break", leave->condition, loop.body.back().loc, true});
+    }
     const bool good = run_rounds(loop, state);
-    if (differs) parted_.pop_back();
+    parted_.erase(parted_.begin() + static_cast<std::ptrdiff_t>(outer), parted_.end());
     return good;
   }
 
@@ -301,7 +306,7 @@ class BarrierPlanner {
     const int64_t period = steps && uniform_(loop.begin) ? period_of_accesses(loop, kMaxPeriod) : 1;
     const bool starts = ir::is_constant(loop.begin);
     const int64_t enough = 2 * period + max_in_flight(loop.body, kMaxPeriod);
-    const bool counted = starts && steps && ir::is_constant(loop.end);
+    const bool counted = starts && steps && ir::is_constant(loop.end) && break_of(loop) == nullptr;
     const int64_t count =
         counted ? std::max<int64_t>(0, (loop.end->integer - loop.begin->integer + step - 1) / step)
                 : -1;

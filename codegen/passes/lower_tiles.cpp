@@ -2,11 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "codegen/layouts/vector_width.h"
 #include "codegen/lowering/tile_lowering.h"
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
+namespace {
+
+/// True if all threads of the block do something together in the body.
+bool any_of_block(const ir::Body& body) {
+  return std::any_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
+    return any_in(stmt, [](const ir::Stmt& inner) {
+      const auto* sync = std::get_if<ir::Sync>(&inner.node);
+      return is_of_block(inner) || (sync != nullptr && sync->kind != ir::SyncKind::warp);
+    });
+  });
+}
+
+}  // namespace
 
 TileLowering::TileLowering(const ir::Kernel& kernel, const LayoutSolution& plan)
     : kernel_(kernel), layouts_(plan), group_{0, kernel.threads}, thread_(kernel.thread) {}
@@ -62,7 +78,7 @@ void TileLowering::lower_stmt(const ir::Stmt& stmt) {
 void TileLowering::lower(const ir::Let& let, SourceLoc loc) {
   const Expr value = resolve(let.value);
   if (is_integer(let.var->type)) math_.define(let.var, value);
-  emit({Let{let.var, value}, loc});
+  emit({Let{let.var, value, let.is_vouched}, loc});
 }
 
 void TileLowering::lower(const ir::Loop& loop, SourceLoc loc) {
@@ -128,6 +144,10 @@ void TileLowering::lower(const ir::ExternCall& call, SourceLoc loc) {
   emit({ExternCall{call.var, call.function, resolve(call.args)}, loc});
 }
 
+void TileLowering::lower(const ir::Break& leave, SourceLoc loc) {
+  emit({Break{resolve(leave.condition)}, loc});
+}
+
 void TileLowering::lower(const ir::Return& leave, SourceLoc loc) {
   const Expr condition = resolve(leave.condition);
   emit({Return{condition}, loc});
@@ -171,6 +191,10 @@ void TileLowering::lower_loop(const ir::Loop& loop, SourceLoc loc) {
   }
   if (node.unrolled) unrolled_vars_.insert(var.get());
   node.body = nested([&] { lower_body(loop.body); });
+  if (!node.body.empty()) {
+    auto* leave = std::get_if<Break>(&node.body.back().node);
+    if (leave != nullptr) leave->together = any_of_block(loop.body);
+  }
   emit({std::move(node), loc});
 }
 

@@ -8,6 +8,7 @@
 
 #include "codegen/pipelines/copy_groups.h"
 #include "codegen/pipelines/first_copies.h"
+#include "codegen/pipelines/replay.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -127,7 +128,7 @@ class LoopPipeline {
     std::set<int> tiles;  // ids of their storage
     for (const CopyGroup& group : groups_) {
       for (const Producer& producer : group.producers) {
-        for (const ir::Copy& copy : producer.copies) tiles.insert(storage_of(*copy.to.buffer).id);
+        for (const ir::Stmt& copy : producer.copies) tiles.insert(storage_of(*target_of(copy)).id);
       }
     }
     const ir::Expr versions = ir::index(loop_.versions());
@@ -171,54 +172,23 @@ class LoopPipeline {
   void issue(const CopyGroup& group, const ir::Expr& round, ir::Body& out) {
     ir::If branch;
     branch.condition = round < rounds();
-    std::map<const ir::Var*, ir::Expr> values;
-    values[loop_.vars[0].get()] = begins_at_zero() ? round : loop_.begin + round;
-    const auto replayed = [&](const ir::Expr& e) {
-      return ir::substitute(e, [&](const ir::VarRef& var) {
-        const auto found = values.find(var.get());
-        return found == values.end() ? ir::Expr() : found->second;
-      });
-    };
-    const auto replay_tiles = [&](ir::AccessTerms& terms) {
-      for (ir::TileIndex& tile : terms.tile_indices) {
-        tile = {replayed(tile.index), replayed(tile.begin), replayed(tile.extent)};
-      }
-    };
+    Replay replay(kernel_);
+    replay.set(loop_.vars[0], begins_at_zero() ? round : loop_.begin + round);
     std::set<size_t> replays;
     for (const Producer& producer : group.producers) {
       replays.insert(producer.replayed.begin(), producer.replayed.end());
     }
     for (const size_t position : replays) {
-      ir::Stmt stmt = loop_.body[position];
-      const auto rename = [&](ir::VarRef& var) {
-        const ir::VarRef old = var;
-        var = new_var(*old, old->name + "_ahead");
-        values[old.get()] = ir::var(var);
-      };
-      if (auto* let = std::get_if<ir::Let>(&stmt.node)) {
-        let->value = replayed(let->value);
-        rename(let->var);
-      } else if (auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
-        for (ir::Expr& index : load->indices) index = replayed(index);
-        replay_tiles(load->terms);
-        rename(load->var);
-      } else if (auto* present = std::get_if<ir::Present>(&stmt.node)) {
-        rename(present->var);
-      }
-      branch.then.push_back(std::move(stmt));
+      branch.then.push_back(replay(loop_.body[position]));
     }
     for (const Producer& producer : group.producers) {
       ir::Body copies;
-      for (ir::Copy copy : producer.copies) {
-        for (ir::Expr& offset : copy.from.offsets) offset = replayed(offset);
-        replay_tiles(copy.from.terms);
-        replay_tiles(copy.to.terms);
-        copy.mode = ir::CopyMode::async_if_possible;
-        copies.push_back({std::move(copy), producer.loc});
+      for (const ir::Stmt& copy : producer.copies) {
+        copies.push_back(replay(copy, ir::CopyMode::async_if_possible));
       }
       use_version(copies, round);
       if (producer.condition) {
-        branch.then.push_back({ir::If{replayed(producer.condition), copies, {}}, producer.loc});
+        branch.then.push_back({ir::If{replay(producer.condition), copies, {}}, producer.loc});
       } else {
         branch.then.insert(branch.then.end(), copies.begin(), copies.end());
       }

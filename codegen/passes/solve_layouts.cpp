@@ -58,16 +58,19 @@ class Solver {
     int64_t limit = 16;
     while (p.loop->extents.back()->integer % limit != 0) limit /= 2;
     int64_t common = limit;
-    for (const MemoryUse& use : p.memory) {
+    // Loads of the place of a row, which come first, have no say in an asynchronous copy.
+    const bool is_async = p.loop->mode != ir::CopyMode::plain;
+    for (size_t i = is_async ? p.memory.size() - 2 : 0; i < p.memory.size(); ++i) {
+      const MemoryUse& use = p.memory[i];
       widths.push_back(feasible_vector(participants_.math, *use.buffer, use.indices,
                                        *p.loop->vars.back(), limit));
       common = std::min(common, widths.back());
     }
     widths.push_back(1);
-    if (p.loop->mode != ir::CopyMode::plain) {
+    if (is_async) {
       std::vector<int64_t> copied;
       for (int64_t width = common; width > 0; width /= 2) {
-        if (is_async_width(width * bits(p.memory.front().buffer->dtype))) copied.push_back(width);
+        if (is_async_width(width * bits(p.memory.back().buffer->dtype))) copied.push_back(width);
       }
       if (!copied.empty()) widths = std::move(copied);
     }

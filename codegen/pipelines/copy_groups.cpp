@@ -13,13 +13,19 @@ namespace {
 /// True for a copy from global to shared memory that may be issued ahead.
 bool is_load(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.node);
-  return copy != nullptr && copy->mode == ir::CopyMode::plain && !copy->outside &&
-         copy->from.buffer->space == ir::Space::global &&
-         copy->to.buffer->space == ir::Space::shared;
+  const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+  const bool is_copy = copy != nullptr
+                           ? copy->mode == ir::CopyMode::plain && !copy->outside
+                           : loop != nullptr && loop->gathers && loop->mode == ir::CopyMode::plain;
+  return is_copy && source_of(stmt)->space == ir::Space::global &&
+         target_of(stmt)->space == ir::Space::shared;
 }
 
-std::string text_of(const ir::Copy& copy) {
-  return fmt::format("copy {} -> {}", copy.from.buffer->name, copy.to.buffer->name);
+std::string text_of(const ir::Stmt& copy) {
+  const auto* loop = std::get_if<ir::Loop>(&copy.node);
+  return loop != nullptr
+             ? loop->label
+             : fmt::format("copy {} -> {}", source_of(copy)->name, target_of(copy)->name);
 }
 
 /// `stmt` as a producer; without copies if it is none.
@@ -39,7 +45,7 @@ Producer as_producer(const ir::Stmt& stmt, size_t position) {
       result.copies.clear();
       break;
     }
-    result.copies.push_back(std::get<ir::Copy>(inner.node));
+    result.copies.push_back(inner);
   }
   return result;
 }
@@ -64,20 +70,13 @@ class GroupFinder {
     if (producer.condition && !replayable(producer.condition, producer.replayed)) {
       return "its condition depends on what the iteration computes";
     }
-    for (const ir::Copy& copy : producer.copies) {
-      for (const ir::Expr& offset : copy.from.offsets) {
-        if (!replayable(offset, producer.replayed)) {
-          return "where it reads depends on what the iteration computes";
-        }
-      }
-      for (const ir::Expr& offset : copy.to.offsets) {
-        if (!ir::is_constant(offset)) return "where it writes is not constant";
-      }
-      if (begins_here(*copy.from.buffer)) return "the iteration computes its address";
-      if (is_written(*copy.from.buffer)) {
-        return fmt::format("the loop writes '{}'", copy.from.buffer->name);
-      }
-      const ir::Buffer& tile = storage_of(*copy.to.buffer);
+    for (const ir::Stmt& copy : producer.copies) {
+      const std::string place = place_obstacle(copy, producer.replayed);
+      if (!place.empty()) return place;
+      const ir::Buffer& source = *source_of(copy);
+      if (begins_here(source)) return "the iteration computes its address";
+      if (is_written(source)) return fmt::format("the loop writes '{}'", source.name);
+      const ir::Buffer& tile = storage_of(*target_of(copy));
       if (uses_in(loop_.body, tile) != uses_.at(tile.id)) {
         return fmt::format("'{}' is used outside the loop", tile.name);
       }
@@ -88,6 +87,43 @@ class GroupFinder {
   }
 
  private:
+  /// Why the elements of a copy are not known ahead.
+  std::string place_obstacle(const ir::Stmt& stmt, std::set<size_t>& replayed) const {
+    constexpr const char* computed = "where it reads depends on what the iteration computes";
+    const auto known = [&](const std::vector<ir::Expr>& indices) {
+      return std::all_of(indices.begin(), indices.end(),
+                         [&](const ir::Expr& index) { return replayable(index, replayed); });
+    };
+    if (const auto* copy = std::get_if<ir::Copy>(&stmt.node)) {
+      if (!known(copy->from.offsets)) return computed;
+      for (const ir::Expr& offset : copy->to.offsets) {
+        if (!ir::is_constant(offset)) return "where it writes is not constant";
+      }
+      return {};
+    }
+    for (const ir::Stmt& inner : std::get<ir::Loop>(stmt.node).body) {
+      if (const auto* let = std::get_if<ir::Let>(&inner.node)) {
+        if (!replayable(let->value, replayed)) return computed;
+      } else if (const auto* load = std::get_if<ir::ElementLoad>(&inner.node)) {
+        if (is_written(*load->buffer)) {
+          return fmt::format("the loop writes '{}'", load->buffer->name);
+        }
+        if (begins_here(*load->buffer) || !known(load->indices)) return computed;
+      } else if (const auto* store = std::get_if<ir::ElementStore>(&inner.node)) {
+        const auto& vars = std::get<ir::Loop>(stmt.node).vars;
+        std::vector<ir::VarRef> used;
+        for (const ir::Expr& index : store->indices) ir::collect_vars(index, used);
+        const bool is_constant = std::all_of(used.begin(), used.end(), [&](const ir::VarRef& var) {
+          return std::find(vars.begin(), vars.end(), var) != vars.end();
+        });
+        if (!is_constant) return "where it writes is not constant";
+      } else {
+        return "the place of a row takes more than values and loads";
+      }
+    }
+    return {};
+  }
+
   static int uses_in(const ir::Body& body, const ir::Buffer& storage) {
     int uses = 0;
     for_each_use(body, [&](const ir::BufferRef& buffer, bool) {
@@ -186,7 +222,7 @@ void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::stri
     for (const ir::Stmt& inner : body) {
       if (is_load(inner)) {
         notes.push_back(fmt::format("{}: {}: not ahead: it stands {}", to_string(inner.loc),
-                                    text_of(std::get<ir::Copy>(inner.node)),
+                                    text_of(inner),
                                     inside_loop ? "in a loop of the iteration"
                                                 : "under a condition with other statements"));
       } else {
@@ -197,6 +233,16 @@ void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::stri
 }
 
 }  // namespace
+
+const ir::BufferRef& source_of(const ir::Stmt& copy) {
+  const auto* loop = std::get_if<ir::Loop>(&copy.node);
+  return loop != nullptr ? load_of(*loop).buffer : std::get<ir::Copy>(copy.node).from.buffer;
+}
+
+const ir::BufferRef& target_of(const ir::Stmt& copy) {
+  const auto* loop = std::get_if<ir::Loop>(&copy.node);
+  return loop != nullptr ? store_of(*loop).buffer : std::get<ir::Copy>(copy.node).to.buffer;
+}
 
 std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int, int>& uses,
                                         std::vector<std::string>& notes) {
@@ -209,7 +255,7 @@ std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int
       continue;
     }
     std::string what;
-    for (const ir::Copy& copy : producer.copies) {
+    for (const ir::Stmt& copy : producer.copies) {
       what += fmt::format("{}{}", what.empty() ? "" : ", ", text_of(copy));
     }
     const std::string obstacle = finder.obstacle_of(producer);

@@ -19,9 +19,13 @@ struct Producer {
   size_t last_reader = 0;     // the last statement that reads one
   std::set<size_t> replayed;  // statements that define its condition and addresses
   ir::Expr condition;         // null = always
-  std::vector<ir::Copy> copies;
+  ir::Body copies;            // ir::Copy, or ir::Loop that gathers
   SourceLoc loc;
 };
+
+/// Where such a copy reads and writes.
+const ir::BufferRef& source_of(const ir::Stmt& copy);
+const ir::BufferRef& target_of(const ir::Stmt& copy);
 
 /// Producers whose tiles are first read by the same statement.
 struct CopyGroup {

@@ -43,12 +43,19 @@ size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
   std::vector<ir::VarRef> vars;
   collect_vars(copies, vars);
   const std::set<ir::VarRef> used(vars.begin(), vars.end());
+  std::set<int> read;  // indices of rows, by the number of their storage
+  for_each_use(copies, [&](const ir::BufferRef& buffer, bool writes) {
+    if (!writes) read.insert(storage_of(*buffer).id);
+  });
   size_t place = before.size();
   for (; place > 0; --place) {
     const ir::Stmt& stmt = before[place - 1];
     bool defines = false;
     for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr*) {
       defines = defines || used.contains(var);
+    });
+    for_each_use(stmt, [&](const ir::BufferRef& buffer, bool writes) {
+      defines = defines || (writes && read.contains(storage_of(*buffer).id));
     });
     if (defines || !only_computes(stmt) || stmt.manual_sync != copies.manual_sync) break;
   }

@@ -153,6 +153,10 @@ class Description {
     out_.evaluates(leave.condition);
     order(Order::Kind::leave, Group::thread);
   }
+  void operator()(const Break& leave) const {
+    out_.evaluates(leave.condition);
+    out_.observed();  // by the loop
+  }
   void operator()(const MbarrierInit& init) const {
     out_.memory({.access = init.at, .writes = true});
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "codegen/analysis/uniform.h"
+#include "codegen/thread_ir/tensor_copy_rules.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
@@ -87,8 +88,14 @@ class Verifier : EffectReceiver {
           ir::is_constant(loop.begin) && ir::is_constant(loop.end) && ir::is_constant(loop.step);
       require(constant, "an unrolled loop has constant bounds", loop.var->name);
     }
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      require(!std::holds_alternative<Break>(loop.body[i].node) ||
+                  (!loop.unrolled && i + 1 == loop.body.size()),
+              "a break ends the body of a loop that is not unrolled", loop.var->name);
+    }
     const bool together = together_;
     together_ = together && is_uniform(loop.begin) && is_uniform(loop.end) && is_uniform(loop.step);
+    if (const Break* leave = break_of(loop)) together_ = together_ && is_uniform(leave->condition);
     vars_.insert(loop.var.get());
     const bool was_open = is_open_, was_in_flight = in_flight_;
     verify_body(loop.body);
@@ -264,7 +271,8 @@ class Verifier : EffectReceiver {
       require(bulk->bytes() % 16 == 0, "a bulk copy moves whole pieces of 16 bytes",
               fmt::format("{} bytes", bulk->bytes()));
     } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
-      verify_tensor_copy(*tile);
+      const std::string_view rule = broken_rule(*tile, program_, expected_.is_shared_placed);
+      require(rule.empty(), rule, tile->map->name);
     } else if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
       require(is_integer(wait->phase->type), "a phase is an integer", to_string(wait->phase));
     } else if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) {
@@ -276,36 +284,6 @@ class Verifier : EffectReceiver {
   void verify_copy(const Copy& copy) const {
     require(copy.from.array->dtype == copy.to.array->dtype && !copy.to.guard,
             "a copy in flight neither converts nor skips", copy.to.array->name);
-  }
-
-  void verify_tensor_copy(const TensorCopy& copy) const {
-    constexpr size_t kMostDimensions = 5;
-    constexpr int64_t kMostExtent = 256;
-    const TensorMap& map = *copy.map;
-    const Array& tensor = *map.tensor;
-    const size_t rank = map.box.size();
-    require(std::find(program_.maps.begin(), program_.maps.end(), copy.map) != program_.maps.end(),
-            "a tensor copy has a map of the program", map.name);
-    require(tensor.is_constant(), "a tensor map is of a tensor that the kernel does not write",
-            tensor.name);
-    require(rank >= 1 && rank <= kMostDimensions && copy.coordinates.size() == rank &&
-                map.strides.size() == rank && tensor.shape.size() == rank,
-            "a tensor copy has 1 to 5 coordinates, one per dimension", map.name);
-    const auto is_extent = [](int64_t e) { return e >= 1 && e <= kMostExtent; };
-    require(std::all_of(map.box.begin(), map.box.end(), is_extent), "a box has extents of 1 to 256",
-            map.name);
-    const int64_t row = map.box.back() * bits(tensor.dtype) / 8;
-    require(row % 16 == 0 && (map.swizzle == 0 || row <= map.swizzle),
-            "rows of a box are multiples of 16 bytes, no wider than the swizzle",
-            fmt::format("{}: {} bytes", map.name, row));
-    for (const Expr& c : copy.coordinates) {
-      require(c->type == DType::i32, "coordinates are i32", map.name);
-    }
-    require(copy.to.array->dtype == tensor.dtype && !copy.to.guard,
-            "a copy in flight neither converts nor skips", copy.to.array->name);
-    if (!expected_.is_shared_placed) return;
-    require(copy.to.array->shared_offset % (map.swizzle > 0 ? 8 * map.swizzle : 128) == 0,
-            "the target of a tensor copy begins where its pattern does", copy.to.array->name);
   }
 
   /// What an mbarrier statement names are mbarriers, and nothing else does.

@@ -36,10 +36,10 @@ concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, Print> || std::is_same_v<Node, Dependency> ||
                 std::is_same_v<Node, ExternCall> || std::is_same_v<Node, AsyncCopy> ||
                 std::is_same_v<Node, AsyncCommit> || std::is_same_v<Node, AsyncWait> ||
-                std::is_same_v<Node, Return> || std::is_same_v<Node, MbarrierInit> ||
-                std::is_same_v<Node, MbarrierExpect> || std::is_same_v<Node, MbarrierArrive> ||
-                std::is_same_v<Node, MbarrierWait> || std::is_same_v<Node, BulkCopy> ||
-                std::is_same_v<Node, TensorCopy>);
+                std::is_same_v<Node, Return> || std::is_same_v<Node, Break> ||
+                std::is_same_v<Node, MbarrierInit> || std::is_same_v<Node, MbarrierExpect> ||
+                std::is_same_v<Node, MbarrierArrive> || std::is_same_v<Node, MbarrierWait> ||
+                std::is_same_v<Node, BulkCopy> || std::is_same_v<Node, TensorCopy>);
 
 /// Calls on_loop(For&), on_branch(If&) or on_roles(RoleBodies&) for a statement with bodies, else
 /// on_leaf(). For passes that depend on rounds, conditions and threads; others use walk() or
@@ -66,6 +66,11 @@ template <class StmtType, class OnLoop, class OnBranch, class OnRoles>
 void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_branch,
                   const OnRoles& on_roles) {
   by_structure(stmt, on_loop, on_branch, on_roles, [] {});
+}
+
+/// The Break that ends the body of the loop, or null: how many rounds it runs is known at run time only.
+inline const Break* break_of(const For& loop) {
+  return loop.body.empty() ? nullptr : std::get_if<Break>(&loop.body.back().node);
 }
 
 /// True if `holds` is true of the statement or of one inside it.

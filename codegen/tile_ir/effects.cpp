@@ -121,6 +121,7 @@ class Description {
   void operator()(const ir::AsyncWait& wait) const {
     out_.orders({Order::Kind::await, Group::thread, wait.pending});
   }
+  void operator()(const ir::Break& leave) const { out_.evaluates(leave.condition); }
   void operator()(const ir::Return& leave) const {
     out_.evaluates(leave.condition);
     order(Order::Kind::leave, Group::thread);
@@ -207,6 +208,7 @@ struct Mover {
   void operator()(ir::ExternCall&) const {}
   void operator()(ir::AsyncCommit&) const {}
   void operator()(ir::AsyncWait&) const {}
+  void operator()(ir::Break&) const {}
   void operator()(ir::Return&) const {}
   void operator()(ir::Roles& s) const {
     for (ir::Roles::Role& role : s.roles) move_buffers(role.body, move);
@@ -243,6 +245,17 @@ bool has_order(const ir::Stmt& stmt, Order::Kind kind) {
   } receiver(kind);
   effects(stmt, receiver);
   return receiver.found;
+}
+
+bool is_of_block(const ir::Stmt& stmt) {
+  const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+  return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
+         std::holds_alternative<ir::Copy>(stmt.node) ||
+         std::holds_alternative<ir::Fill>(stmt.node) ||
+         std::holds_alternative<ir::Reduce>(stmt.node) ||
+         std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<ir::RingTurn>(stmt.node) ||
+         std::holds_alternative<ir::Gemm>(stmt.node);
 }
 
 void move_buffers(ir::Stmt& stmt, const BufferMove& move) {

@@ -82,6 +82,9 @@ void for_each_body(StmtType& stmt, const Fn& fn) {
   effects(stmt, receiver);
 }
 
+/// True if each thread of the block does its share of the statement.
+bool is_of_block(const ir::Stmt& stmt);
+
 /// True if `holds` is true of the statement or of one inside it.
 template <class Predicate>
 bool any_in(const ir::Stmt& stmt, const Predicate& holds) {
@@ -95,6 +98,14 @@ bool any_in(const ir::Stmt& stmt, const Predicate& holds) {
 /// The id of a loop in its kernel: that of its first variable, which is unique.
 inline int loop_id(const ir::Loop& loop) {
   return loop.vars.front()->id;
+}
+
+/// What the loop of a copy ends with: an element is loaded and stored.
+inline const ir::ElementLoad& load_of(const ir::Loop& copy) {
+  return std::get<ir::ElementLoad>(copy.body[copy.body.size() - 2].node);
+}
+inline const ir::ElementStore& store_of(const ir::Loop& copy) {
+  return std::get<ir::ElementStore>(copy.body.back().node);
 }
 
 /// The storage of a buffer: the buffer itself, or the buffer that it is a view of.

@@ -97,18 +97,6 @@ class TileVerifier : TileEffectReceiver {
     loc_ = stmt.loc;
   }
 
-  /// True if each thread of the block does its share of the statement.
-  static bool is_of_block(const ir::Stmt& stmt) {
-    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-    return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
-           std::holds_alternative<ir::Copy>(stmt.node) ||
-           std::holds_alternative<ir::Fill>(stmt.node) ||
-           std::holds_alternative<ir::Reduce>(stmt.node) ||
-           std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
-           std::holds_alternative<ir::RingTurn>(stmt.node) ||
-           std::holds_alternative<ir::Gemm>(stmt.node);
-  }
-
   bool uses_thread(const ir::Expr& e) const {
     std::vector<ir::VarRef> used;
     ir::collect_vars(e, used);
@@ -270,6 +258,11 @@ class TileVerifier : TileEffectReceiver {
     require(!ir::is_constant(loop.step) || loop.step->integer > 0, "the step of a loop is positive",
             loop.vars[0]->name);
     for (const ir::Expr& extent : loop.extents) is_index(extent);
+    for (size_t i = 0; i < loop.body.size(); ++i) {
+      require(!std::holds_alternative<ir::Break>(loop.body[i].node) ||
+                  (loop.kind == ir::LoopKind::serial && i + 1 == loop.body.size()),
+              "a break ends the body of a serial loop", loop.vars[0]->name);
+    }
     // The loop of an asynchronous copy is what a copy was; a ring has mbarriers instead of groups.
     if (loop.mode == ir::CopyMode::plain) return;
     const auto& store = std::get<ir::ElementStore>(loop.body.back().node);
@@ -305,6 +298,7 @@ class TileVerifier : TileEffectReceiver {
     require(turn.ring >= 0 && turn.ring < std::ssize(kernel_.rings), "a ring is the kernel's",
             fmt::format("ring {}", turn.ring));
   }
+  void look(const ir::Break& leave) const { is_condition(leave.condition); }
   void look(const ir::Return& leave) const {
     is_condition(leave.condition);
     require(!in_parallel_, "no iteration of a parallel loop leaves the kernel", "a return");

@@ -195,6 +195,9 @@ struct Printer {
                      : fmt::format("wait for group {}", s.group),
          loc);
   }
+  void operator()(const Break& s, SourceLoc loc) {
+    line(fmt::format("break if {}", to_string(s.condition)), loc);
+  }
   void operator()(const Return& s, SourceLoc loc) {
     line(fmt::format("return if {}", to_string(s.condition)), loc);
   }

@@ -127,6 +127,7 @@ using Body = std::vector<Stmt>;
 struct Let {
   VarRef var;
   Expr value;
+  bool is_vouched = false;  // the author says that all threads of the block find the same
 };
 struct ElementLoad {
   VarRef var;
@@ -219,8 +220,11 @@ struct Loop {
   Body body;
   std::string label = {};  // what the author wrote, where it was not a loop: "copy x -> x_frag"
   CopyMode mode = CopyMode::plain;  // parallel: the loop of a copy
-  int stages = 0;                   // pipelined: iterations that copies are issued ahead
-  bool in_place = false;            // pipelined: into the version that the iteration has read
+  // parallel: the loop of a copy of rows. Lets and loads give the place of the row, then an element is
+  // loaded and stored.
+  bool gathers = false;
+  int stages = 0;         // pipelined: iterations that copies are issued ahead
+  bool in_place = false;  // pipelined: into the version that the iteration has read
 
   int versions() const { return in_place ? stages : stages + 1; }  // of a tile
 };
@@ -317,12 +321,17 @@ struct RingTurn {
   VarRef stage;
   Body body;
 };
+/// Threads that meet the condition leave the serial loop whose body this statement ends.
+struct Break {
+  Expr condition;
+  bool together = false;  // thread IR: the body holds what all threads of the block do together
+};
 
 struct Stmt {
   std::variant<Let, ElementLoad, ElementStore, Atomic, Copy, Fill, Reduce, ReducerInit,
                ReducerUpdate, ReducerFinalize, Gemm, Loop, If, Sync, Collective, Assume, Present,
                Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, Roles,
-               RingTurn, Return>
+               RingTurn, Break, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // in a region where only the author's barriers stand

@@ -1,5 +1,5 @@
-// compress_decode: the rows of one new token of each request to their slots, and the entries of the
-// windows that they end.
+// compress_decode: stores the row of one new token per request to its slot, and computes the
+// entries of the windows that end.
 //
 // Dtypes   x and state f32|bf16
 // Method   see compress_kernel.cpp; the row of the token itself comes from x.

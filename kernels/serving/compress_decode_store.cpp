@@ -1,5 +1,5 @@
-// compress_decode_store: the rows of one new token of each request to their slots, and the entries of
-// the windows that they end, normalised and rotated, to the KV cache.
+// compress_decode_store: stores the row of one new token per request to its slot; computes the
+// entries of the windows that end, normalises and rotates them, and stores them to the KV cache.
 //
 // Dtypes   x and state f32|bf16; the cache as its format
 // Method   as compress_decode and compress_store, by one kernel

@@ -1,8 +1,8 @@
-// compress_plan: what the compressor does for the new tokens of a batch.
+// compress_plan: plans the windows and writes of a batch's new tokens.
 //
-// Method   how many windows and writes a request has follows from where it begins and ends; every block
-//          adds these counts up over the requests, in shared memory. Then a thread per row finds its
-//          request by halving. Few bytes: the bound is the latency of a load, a scan, the search and two
+// Method   the begin and end of a request determine its number of windows and writes; every block scans
+//          these counts over the requests in shared memory. Then one thread per row finds its request by
+//          binary search. Few bytes: the bound is the latency of a load, a scan, the search and two
 //          loads of pages.
 // Maths    none
 
@@ -49,7 +49,7 @@ class Plan {
   }
 
   ir::Kernel build() {
-    // Rows of writes begin at a block of their own; one block counts if there are no rows at all.
+    // Rows of writes begin in a new block. One block counts if there are no rows at all.
     auto blocks = ceil_div(num_windows_, kThreads);
     const bool has_rows = plan_ || write_plan_;
     auto at = k_.launch({has_rows ? blocks + ceil_div(num_writes_, kThreads) : i32(1)},
@@ -77,9 +77,9 @@ class Plan {
 
  private:
   struct Request {
-    Value start, end, first_row;  // of its new tokens; nothing where it is out of range
-    Value kept, first_kept;       // what is stored in any case, of the new tokens
-    Value tails_before, tails;    // of pages: below start, of new tokens that are not kept
+    Value start, end, first_row;  // of its new tokens; empty if out of range
+    Value kept, first_kept;       // new tokens that are stored in any case
+    Value tails_before, tails;    // page tails: below start; of new tokens that are not kept
   };
 
   Value tails_below(const Value& end) {
@@ -127,7 +127,7 @@ class Plan {
     k_.scan_sum(*writes_through_, *writes_through_, Axis(0));
   }
 
-  /// The first request that reaches beyond `row`.
+  /// The first request that ends after `row`.
   Value request_of(const Ref& through, const Value& row) {
     auto low = k_.var(DType::i32, 0, "low");
     for (int step = s_.capacity / 2; step > 0; step /= 2) {
@@ -212,7 +212,7 @@ class Plan {
   Ref counts_;
   Value rollback_;
   std::optional<Ref> plan_, write_plan_;
-  std::optional<Ref> windows_through_, writes_through_;  // with the requests before
+  std::optional<Ref> windows_through_, writes_through_;  // inclusive sums over the requests
 };
 
 ir::Kernel build(const PlanSpec& s) {

@@ -1,7 +1,7 @@
-// compress_plan_decode: what the compressor does for one new token of each request.
+// compress_plan_decode: plans one new token per request.
 //
-// Method   one thread per request: its slots and its location from the tables. Few bytes: the bound is
-//          the latency of two loads and one store.
+// Method   one thread per request reads its slots and its location from the tables. Few bytes: the
+//          bound is the latency of two loads and one store.
 // Maths    none
 
 #include "kernels/all_ops.h"

@@ -1,4 +1,5 @@
-// compress_prefill: compress_fwd, then compress_state_write, whose slots windows of the call may read.
+// compress_prefill: compress_fwd, then compress_state_write: windows of the call may still read the
+// old slots.
 //
 // Method   two kernels; the second waits for the first.
 // Maths    that of compress_fwd

@@ -1,8 +1,8 @@
-// compress_state_write: rows of new tokens to their slots in the state.
+// compress_state_write: stores rows of new tokens to their slots in the state.
 //
 // Dtypes   x and state f32|bf16
-// Method   one block per row, which is moved in vectors of up to 16 bytes. The bound is bytes / copy
-//          bandwidth; a call has few rows, so mostly the latency of two loads that wait for each other.
+// Method   one block per row, in vectors of up to 16 bytes. The bound is bytes / copy bandwidth; a call
+//          has few rows, so mostly the latency of two dependent loads.
 // Maths    none; bf16 is widened to f32
 
 #include <algorithm>

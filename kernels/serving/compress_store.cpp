@@ -1,7 +1,8 @@
-// compress_store: the entries of the windows of a plan, normalised and rotated, to the KV cache.
+// compress_store: computes the entries of a plan's windows, normalises and rotates them, and stores
+// them to the KV cache.
 //
 // Dtypes   x and state f32|bf16; the cache as its format
-// Method   see compress_kernel.cpp and cache_entry.cpp: the entry is never stored in between.
+// Method   see compress_kernel.cpp and cache_entry.cpp; the entry itself is not stored.
 // Maths    1 / sqrt(mean of squares + norm_eps), IEEE; the rotation by fma; scales by their rule
 
 #include "kernels/all_ops.h"

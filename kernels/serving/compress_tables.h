@@ -1,5 +1,5 @@
 #pragma once
-// Where tokens of a request lie: its slots in the state pool, its locations in the compressed cache.
+// The places of a request's tokens: slots in the state pool and locations in the compressed cache.
 
 #include <optional>
 
@@ -9,22 +9,23 @@
 
 namespace tessera::kernels::serving {
 
-/// What kernels of the compressor's plans depend on.
+/// The Spec of the kernels of the compressor's plans.
 struct CompressSpec {
   int32_t ratio;          // 4 or 128
-  int32_t capacity;       // requests that the kernel has room for; 0: one thread each
-  int32_t has_pages;      // of the state; else every request has one ring
+  int32_t capacity;       // most requests of the kernel; 0: one thread each
+  int32_t has_pages;      // the state is paged; else every request has one ring
   int32_t has_out_pages;  // of the compressed cache
 };
 
-/// Slots of a window: of two ratios for 4, the older half from the row before.
+/// Slots per window. Ratio 4 has two ratios of slots: the older half comes from the previous row.
 inline int64_t window_slots(int64_t ratio) {
   return ratio == 4 ? 8 : ratio;
 }
 
 CompressSpec compress_spec(const Call& c, int32_t capacity);
 
-/// Checks the parameters of the plans: ring, pages, and that one of the two tables is given.
+/// Checks the parameters of the plans: ring, pages, and that exactly one of the two tables is
+/// given.
 void require_rings(const Call& c);
 
 /// The tables as a kernel declares them: state_slot i32 [batch] or state_pages i32 [batch, state_columns],
@@ -33,11 +34,11 @@ class CompressTables {
  public:
   CompressTables(dsl::Builder& k, const CompressSpec& s, const dsl::Value& batch);
 
-  /// The slot of a position in the state pool, -1 where its page or ring is not there.
+  /// The slot of a position in the state pool; -1 if its page or ring is missing.
   dsl::Value slot(const dsl::Value& request, const dsl::Value& position) const;
-  /// Where the entry of a window goes; -1 without tables and where its page is below 0.
+  /// The location of a window's entry; -1 without tables or if its page is negative.
   dsl::Value location(const dsl::Value& request, const dsl::Value& window) const;
-  /// True unless the table has no column for a window.
+  /// False if the table has no column for a window.
   dsl::Value has_location(const dsl::Value& window) const;
 
   const dsl::Value& state_page_size() const { return *state_page_size_; }
@@ -49,7 +50,7 @@ class CompressTables {
   std::optional<dsl::Value> state_columns_, out_columns_, ring_, state_page_size_, out_page_size_;
 };
 
-/// What a plan says where a page or a ring is not there.
+/// Reported by a plan if a page or ring is missing.
 inline constexpr const char* kNoSlot = "a slot of the state that is needed is not in its table";
 inline constexpr const char* kNoLocation = "argument 'out_pages' has too few columns";
 

@@ -9,7 +9,7 @@
 namespace tessera::kernels::serving {
 namespace {
 
-/// The table that has the slot of a position; the check fails where it has none.
+/// The table with the slot of a position; the check fails if there is none.
 void require_slot(const Call& c, int64_t request, int64_t position) {
   const bool by_page = c.has("state_pages");
   const std::string name = by_page ? "state_pages" : "state_slot";
@@ -24,7 +24,7 @@ void require_slot(const Call& c, int64_t request, int64_t position) {
          std::to_string(base) + " at " + to_string(place));
 }
 
-/// Of a window whose first `from_state` slots come from the state.
+/// Requires the slots of a window whose first `from_state` slots come from the state.
 void require_window(const Call& c, int64_t request, int64_t window, int64_t from_state) {
   const int64_t ratio = c["ratio"], slots = window_slots(ratio);
   if (ratio == 4 && window > 0 && from_state > 0) require_slot(c, request, window * 4 - 4);
@@ -35,7 +35,7 @@ void require_window(const Call& c, int64_t request, int64_t window, int64_t from
          std::to_string(c["Q"]) + " columns");
 }
 
-/// Positions below `end` at the end of a page.
+/// The number of positions below `end` in page tails.
 int64_t tails_below(int64_t end, int64_t page) {
   return end / page * 4 + std::max<int64_t>(end % page - (page - 4), 0);
 }

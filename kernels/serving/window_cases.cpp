@@ -6,7 +6,7 @@
 namespace tessera::kernels::serving {
 namespace {
 
-constexpr int64_t kWindows = 50 * 128;  // of 4 or of 128 tokens, that requests begin with
+constexpr int64_t kWindows = 50 * 128;  // windows of a request before its tokens
 
 int64_t size_of(const Case& c, const char* tensor) {
   return c.dtype_word(tensor) == "f32" ? 4 : 2;
@@ -21,7 +21,7 @@ int64_t blocks_for(const Case& c, int64_t entries) {
   return (entries + tokens - 1) / tokens;
 }
 
-/// Of one entry in the cache.
+/// Bytes of one entry in the cache.
 int64_t entry_bytes(const Case& c) {
   const CacheFormat format = format_of(c);
   return format == CacheFormat::bf16 ? 2 * c["D"] : block_bytes(format, c["D"], 64) / 64;
@@ -31,7 +31,7 @@ int64_t windows_that_end(const Case& c) {
   return (c["B"] + c["ratio"] - 1) / c["ratio"];
 }
 
-/// Rows of tokens to their slots, and the slots of the windows that end.
+/// Bytes of the rows of tokens, and of the slots of the windows that end.
 int64_t row_bytes(const Case& c) {
   const int64_t of_window = c["D"] * 2 * slots_of_window(c);
   return c["B"] * row_length(c) * (size_of(c, "x") + size_of(c, "state")) +

@@ -1,12 +1,12 @@
 #pragma once
 // Examples and bench cases of the compressor: one request from its first token on, or one token of each
-// of many, whose windows end in turn.
+// of many requests, whose windows end in turn.
 
 #include "kernels/signature/case.h"
 
 namespace tessera::kernels::serving {
 
-// What a case says of extents by its ratio, channels D, windows C or tokens B.
+// Extents of a case, from its ratio, channels D, windows C or tokens B.
 int64_t row_length(const Case& c);       // L
 int64_t slots_of_window(const Case& c);  // W
 int64_t rows_of_windows(const Case& c);  // N
@@ -18,15 +18,15 @@ int64_t blocks_of_windows(const Case& c);  // of the cache
 int64_t blocks_of_tokens(const Case& c);
 int64_t bytes_of_block(const Case& c);
 
-/// Element `i` of the plan of C windows, of B tokens, and of the writes of the last rows.
+/// Element `i` of the plan: of C windows, of B tokens, and of the writes of the last rows.
 int64_t planned_window(const Case& c, int64_t i);
 int64_t planned_token(const Case& c, int64_t i);
 int64_t planned_write(const Case& c, int64_t i);
 
-/// The least bytes that are moved. Of B tokens every row is stored, and the windows that end are read.
+/// Minimum traffic in bytes. Of B tokens every row is stored, and the windows that end are read.
 int64_t write_bytes(const Case& c);
 int64_t token_bytes(const Case& c);
-/// The same of entries that go to the cache.
+/// The same for entries that go to the cache.
 int64_t stored_window_bytes(const Case& c);
 int64_t stored_token_bytes(const Case& c);
 

@@ -15,7 +15,7 @@ std::string range(int64_t last) {
   return "0 .. " + std::to_string(last);
 }
 
-/// The fields of a row of a plan, which name what `need` looks for.
+/// The fields of a plan row that name what `need` looks for.
 struct PlanRow {
   const Call& c;
   const char* plan;
@@ -28,14 +28,14 @@ struct PlanRow {
     c.need(condition, plan, out_of_range(plan), expected,
            std::to_string((*this)[field]) + " at " + to_string(Dims{row, field}));
   }
-  /// `count` slots from that of a field on.
+  /// Requires `count` slots from that of a field on.
   void need_slots(int64_t field, int64_t count) const {
     const int64_t slots = c["slots"], first = (*this)[field];
     if (count > 0) need(first >= 0 && first <= slots - count, field, range(slots - count));
   }
 };
 
-/// Of a window whose first `from_state` slots come from the state.
+/// Requires the slots of a window whose first `from_state` slots come from the state.
 void require_slots(const PlanRow& row, int64_t from_state) {
   if (row.c["ratio"] == 128) return row.need_slots(4, from_state);
   if (row[1] >= 4) row.need_slots(3, std::min<int64_t>(from_state, 4));

@@ -504,7 +504,7 @@ TEST_CASE("constant division by zero and odd loops are rejected", "[dsl]") {
   CHECK(rejected([](Builder& k, Ref&, Ref&) {
           k.serial(
               0, 4, [](Value) {}, 0);
-        }) == "tessera: sample: the step of a loop must be a positive constant [LOOP_STEP]");
+        }).find("tessera: sample: the step of a loop is 0 [LOOP_STEP]") == 0);
 }
 
 TEST_CASE("a kernel prints as the author wrote it", "[dsl]") {

@@ -46,10 +46,13 @@ class RandomCollectives : protected RandomTiles {
     const bool is_shared = chance(50);
     const Ref to = new_tile(is_shared, type);
     const bool is_sum = chance(70);
+    const auto axis = dsl::Axis(is_down ? 0 : 1);
+    // A maximum of nothing is no number that other statements could go on with.
+    const dsl::ScanOptions options = {.exclusive = is_sum && chance(50), .from_end = chance(50)};
     if (is_sum) {
-      k_.scan_sum(from.ref, to, dsl::Axis(is_down ? 0 : 1));
+      k_.scan_sum(from.ref, to, axis, options);
     } else {
-      k_.scan_max(from.ref, to, dsl::Axis(is_down ? 0 : 1));
+      k_.scan_max(from.ref, to, axis, options);
     }
     tiles_.push_back({to, is_sum ? from.bound * length : from.bound, is_shared});
   }

@@ -123,11 +123,25 @@ class Generator : RandomCollectives {
     const bool was_repeated = is_repeated_;
     is_repeated_ = true;
     const dsl::Arg end = is_dynamic ? dsl::Arg(min(*rows_, dsl::Arg(trips))) : dsl::Arg(trips);
-    k_.serial(0, end, [&](Value i) {
+    const auto round = [&](Value i) {
       counters_.push_back(i);
       for (int64_t s = between(1, 3); s > 0; --s) statement(depth - 1);
       counters_.pop_back();
-    });
+    };
+    const int64_t form = between(0, 3);
+    if (form == 0) {
+      k_.loop([&](Value i) {
+        if (chance(50)) statement(depth - 1);
+        k_.break_if(i >= end);
+        round(i);
+        if (chance(30)) k_.break_if((row_ / height_ + i) % 2 == 0);
+        if (chance(30)) statement(depth - 1);
+      });
+    } else if (form == 1) {
+      k_.serial(end - 1, -1, round, -1);
+    } else {
+      k_.serial(0, end, round);
+    }
     is_repeated_ = was_repeated;
     forget(tiles, lines);
   }

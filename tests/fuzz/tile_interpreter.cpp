@@ -187,7 +187,15 @@ class Interpreter {
         active.push_back(thread);
       }
       if (active.empty()) return;
+      left_.clear();
       run(node.body, active);
+      for (Thread* thread : left_) next[thread] = end[thread];
+      left_.clear();
+    }
+  }
+  void run_node(const ir::Break& node, const Threads& threads) {
+    for (Thread* thread : threads) {
+      if (evaluate(node.condition, *thread).integer != 0) left_.push_back(thread);
     }
   }
   void run_node(const ir::Collective& node, const Threads& threads) {
@@ -445,6 +453,7 @@ class Interpreter {
   std::map<int, HostTensor*> globals_;
   std::vector<Storage> tiles_;  // of the block that runs, by Buffer::id
   Thread host_;                 // dims and scalars
+  Threads left_;                // the loop whose round ends
 };
 
 }  // namespace

@@ -39,16 +39,17 @@ void check_boxes(const Boxes& boxes) {
   CHECK(wrong == 0);
 }
 
-void check_product(const StagedProduct& p) {
+void check_product(const StagedProduct& p,
+                   ir::Kernel (*kernel)(const StagedProduct&) = test::staged_product) {
   INFO(p.text());
   const HostTensor a = test::random_tensor(DType::bf16, {p.m, p.depth}, test::Values::normal, 1);
   const HostTensor b = test::random_tensor(DType::bf16, {p.n, p.depth}, test::Values::normal, 2);
   HostTensor c(DType::f32, {p.m, p.n}), want(DType::f32, {p.m, p.n});
   DeviceTensor on_a(a, Device::cuda(0)), on_b(b, Device::cuda(0)), on_c(c, Device::cuda(0));
-  kernels::jit::run(test::staged_product(p),
-                    std::vector<TensorView>{on_a.view(), on_b.view(), on_c.view()}, {}, nullptr);
+  kernels::jit::run(kernel(p), std::vector<TensorView>{on_a.view(), on_b.view(), on_c.view()}, {},
+                    nullptr);
   on_c.download(c);
-  const codegen::cpu::Executable executable(codegen::lower(test::staged_product(p), test::kSm90a));
+  const codegen::cpu::Executable executable(codegen::lower(kernel(p), test::kSm90a));
   const codegen::cpu::Argument arguments[] = {{.tensor = a.view()},    {.tensor = b.view()},
                                               {.tensor = want.view()}, {.integer = p.m},
                                               {.integer = p.n},        {.integer = p.depth}};
@@ -101,6 +102,7 @@ TEST_CASE("products of operands by tensor copies have the executor's bits", "[gp
       p.depth = 5 * step;
       p.stages = stages;
       check_product(p);
+      check_product(p, test::product_by_roles);
       p.is_ragged = true;
       p.m = 130;
       p.n = 70;

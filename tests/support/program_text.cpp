@@ -263,6 +263,8 @@ class ProgramReader {
       line.expect("pending");
       return made(AsyncWait{pending, of_pieces});
     }
+    if (line.accept("break if")) return made(Break{expression(line)});
+    if (line.accept("break together if")) return made(Break{expression(line), true});
     if (line.accept("return if")) return made(Return{expression(line)});
     if (line.accept("warp barrier")) return made(WarpBarrier{});
     if (line.accept("named barrier")) return named_barrier(line, false);
@@ -584,6 +586,7 @@ class ProgramReader {
     if (line.accept("load")) {
       Load node;
       node.at_use = line.accept("at use");
+      node.in_pair = line.accept("in pair");
       node.from = access(line);
       node.by_branch = facts(line, node.from);
       node.var = new_var(name, node.from.array->dtype, VarKind::value);

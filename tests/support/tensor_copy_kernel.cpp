@@ -106,4 +106,38 @@ ir::Kernel staged_product(const StagedProduct& p) {
   return k.finish();
 }
 
+ir::Kernel product_by_roles(const StagedProduct& p) {
+  Builder k("product_by_roles");
+  auto m = k.dim("m", {.multiple_of = p.tile_rows}),
+       n = k.dim("n", {.multiple_of = p.tile_columns});
+  auto depth = k.dim("depth", {.multiple_of = p.step});
+  auto a = k.input("a", DType::bf16, {m, depth}), b = k.input("b", DType::bf16, {n, depth});
+  auto c = k.output("c", DType::f32, {m, n});
+  auto at = k.launch({n / p.tile_columns, m / p.tile_rows}, {.threads = p.threads + 32});
+  auto row = k.let("row", at.y * p.tile_rows), column = k.let("column", at.x * p.tile_columns);
+  auto ring = k.ring({.stages = p.stages});
+  auto a_tile = ring.shared(DType::bf16, {p.tile_rows, p.step}, "a_tile");
+  auto b_tile = ring.shared(DType::bf16, {p.tile_columns, p.step}, "b_tile");
+  auto load = [&] {
+    k.serial(0, depth / p.step, [&](Value s) {
+      ring.fill([&] {
+        k.copy(a.tile({row, s * p.step}, {p.tile_rows, p.step}), a_tile, {.engine = p.engine});
+        k.copy(b.tile({column, s * p.step}, {p.tile_columns, p.step}), b_tile,
+               {.engine = p.engine});
+      });
+    });
+  };
+  auto multiply = [&] {
+    auto sum = k.fragment(DType::f32, {p.tile_rows, p.tile_columns}, "sum");
+    k.fill(sum, 0.0f);
+    k.serial(0, depth / p.step, [&](Value) {
+      ring.take([&] { k.gemm(a_tile, b_tile.transposed(), sum, {.instruction = p.instruction}); });
+    });
+    k.copy(sum, c.tile({row, column}, {p.tile_rows, p.tile_columns}));
+  };
+  k.roles({{.name = "multiply", .warpgroups = p.threads / 128, .body = multiply},
+           {.name = "load", .warps = 1, .body = load}});
+  return k.finish();
+}
+
 }  // namespace tessera::test

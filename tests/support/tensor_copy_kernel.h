@@ -43,5 +43,7 @@ struct StagedProduct {
   std::string text() const;
 };
 ir::Kernel staged_product(const StagedProduct& product);
+/// The same by a role of one warp that fills a ring, and a role of `threads` that multiplies.
+ir::Kernel product_by_roles(const StagedProduct& product);
 
 }  // namespace tessera::test

@@ -1,6 +1,8 @@
-// Tile programs about inclusive scans.
+// Tile programs about scans.
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "tests/support/catch.h"
 #include "tests/support/run_kernel.h"
@@ -21,7 +23,7 @@ enum class Place { in_place, other_buffer, fragment };
 
 /// The scan of `shape` along `axis` by blocks of `threads`.
 std::vector<double> scanned(Dims shape, int axis, int threads, DType dtype, bool is_max,
-                            Place place) {
+                            Place place, dsl::ScanOptions options = {}) {
   Builder k("scan");
   std::vector<int64_t> extents(shape.begin(), shape.end());
   std::vector<dsl::Arg> dims(extents.begin(), extents.end());
@@ -30,7 +32,7 @@ std::vector<double> scanned(Dims shape, int axis, int threads, DType dtype, bool
   k.launch({1}, {.threads = threads});
   const auto run = [&](const dsl::Ref& from, const dsl::Ref& to) {
     k.copy(x, from);
-    is_max ? k.scan_max(from, to, Axis(axis)) : k.scan_sum(from, to, Axis(axis));
+    is_max ? k.scan_max(from, to, Axis(axis), options) : k.scan_sum(from, to, Axis(axis), options);
     k.copy(to, y);
   };
   if (place == Place::fragment) {
@@ -93,6 +95,43 @@ TEST_CASE("scans along either axis of a tile", "[language][slow]") {
   CAPTURE(axis, is_max);
   CHECK(scanned({5, 70}, axis, 96, DType::i32, is_max, place) == expected({5, 70}, axis, is_max));
   CHECK(scanned({1, 70}, axis, 64, DType::i32, is_max, place) == expected({1, 70}, axis, is_max));
+}
+
+TEST_CASE("scans without their own element, and from the end", "[language][slow]") {
+  const dsl::ScanOptions options = {.exclusive = GENERATE(false, true),
+                                    .from_end = GENERATE(false, true)};
+  const bool is_max = GENERATE(false, true);
+  const DType dtype = GENERATE(DType::i32, DType::i64, DType::f32);
+  CAPTURE(options.exclusive, options.from_end, is_max, name(dtype));
+  const double none = !is_max               ? 0
+                      : dtype == DType::f32 ? -INFINITY
+                      : dtype == DType::i32 ? std::numeric_limits<int32_t>::min()
+                                            : static_cast<double>(INT64_MIN);
+  // Element i of a line from the elements that it stands for, one by one.
+  const auto check = [&](Dims shape, int axis, int threads, Place place) {
+    const int64_t columns = shape[shape.rank - 1], rows = shape.rank == 2 ? shape[0] : 1;
+    const int64_t length = axis == shape.rank - 1 ? columns : rows;
+    const int64_t stride = axis == shape.rank - 1 ? 1 : columns;
+    std::vector<double> want;
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const int64_t place_in_line = i / stride % length, line = i - place_in_line * stride;
+      double value = none;
+      for (int64_t j = 0; j < length; ++j) {
+        const int64_t ahead = options.from_end ? j - place_in_line : place_in_line - j;
+        if (ahead < 0 || (ahead == 0 && options.exclusive)) continue;
+        const double element = value_at(line + j * stride);
+        value = is_max ? std::max(value, element) : value + element;
+      }
+      want.push_back(value);
+    }
+    CHECK(scanned(shape, axis, threads, dtype, is_max, place, options) == want);
+  };
+  check({200}, 0, 64, Place::in_place);
+  check({200}, 0, 64, Place::fragment);
+  check({1}, 0, 32, Place::other_buffer);
+  check({40}, 0, 64, Place::other_buffer);
+  check({5, 70}, 1, 96, Place::in_place);
+  check({5, 70}, 0, 96, Place::other_buffer);
 }
 
 TEST_CASE("a scan of what it cannot take is refused", "[language]") {

@@ -62,11 +62,12 @@ void check_boxes(const Boxes& boxes) {
   }
 }
 
-HostTensor product_of(const StagedProduct& p, Target target) {
+HostTensor product_of(const StagedProduct& p, Target target,
+                      ir::Kernel (*kernel)(const StagedProduct&) = staged_product) {
   const HostTensor a = random_tensor(DType::bf16, {p.m, p.depth}, Values::normal, 1);
   const HostTensor b = random_tensor(DType::bf16, {p.n, p.depth}, Values::normal, 2);
   HostTensor c(DType::f32, {p.m, p.n});
-  run(staged_product(p),
+  run(kernel(p),
       {{.tensor = a.view()},
        {.tensor = b.view()},
        {.tensor = c.view()},
@@ -231,6 +232,22 @@ TEST_CASE("ragged products by tensor copies have the bits of pieces") {
     CHECK(num_tensor_copies(staged_product(p)) > 0);
     p.engine = ir::Engine::pieces;
     CHECK(got.raw() == product_of(p, kSm90a).raw());
+  }
+}
+
+TEST_CASE("tensor copies fill rings, with the bits of a loop without roles") {
+  for (const int64_t step : {32, 64, 128}) {
+    StagedProduct p;
+    p.instruction = ir::Instruction::wgmma;
+    p.step = step;
+    p.depth = 5 * step;
+    INFO(p.text());
+    CHECK(num_tensor_copies(product_by_roles(p)) == 2 * std::max<int64_t>(step / 64, 1));
+    const HostTensor got = product_of(p, kSm90a, product_by_roles);
+    CHECK(got.raw() == product_of(p, kSm90a).raw());
+    p.engine = ir::Engine::pieces;
+    CHECK(num_tensor_copies(product_by_roles(p)) == 0);
+    CHECK(got.raw() == product_of(p, kSm90a, product_by_roles).raw());
   }
 }
 

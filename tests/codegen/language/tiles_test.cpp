@@ -197,6 +197,110 @@ TEST_CASE("copies drop extents of 1, and all keeps a dimension", "[language]") {
   }
 }
 
+namespace {
+
+/// Values and indices of argmax or argmin over an axis of x.
+std::pair<std::vector<double>, std::vector<double>> best_of(const HostTensor& x, DType value_dtype,
+                                                            int axis, bool is_max, int threads) {
+  const Dims shape = x.view().shape;
+  Dims rest = shape;
+  rest[(axis + shape.rank) % shape.rank] = 1;
+  Builder k("best");
+  const std::vector<dsl::Arg> extents(shape.begin(), shape.end());
+  const std::vector<dsl::Arg> of_rest(rest.begin(), rest.end());
+  auto in = k.input("x", x.view().dtype, extents);
+  auto values = k.output("values", value_dtype, of_rest);
+  auto indices = k.output("indices", DType::i32, of_rest);
+  k.launch({1}, {.threads = threads});
+  const Tile tile = k.load(in.tile(std::vector<dsl::Arg>(extents.size(), 0),
+                                   std::vector<int64_t>(shape.begin(), shape.end())));
+  auto [value, index] = is_max ? k.argmax(tile, Axis(axis)) : k.argmin(tile, Axis(axis));
+  k.store(value, values);
+  k.store(index, indices);
+  const HostTensor best(value_dtype, rest), place(DType::i32, rest);
+  run_kernel(k.finish(), {&x, &best, &place});
+  return {values_of(best), values_of(place)};
+}
+
+}  // namespace
+
+TEST_CASE("argmax and argmin give the lowest index of the best value", "[language]") {
+  const bool is_max = GENERATE(true, false);
+  const int axis = GENERATE(0, 1, -1);
+  const DType dtype = GENERATE(DType::f32, DType::bf16, DType::i32);
+  CAPTURE(is_max, axis, name(dtype));
+  constexpr int64_t kRows = 12, kColumns = 96;
+  HostTensor x(dtype, {kRows, kColumns});
+  for (int64_t i = 0; i < x.size(); ++i) {
+    x.set_value(i, static_cast<double>(i * 7919 % 11) - 5);  // many are equal
+  }
+  std::vector<double> values, indices;
+  const bool is_down = axis == 0;
+  for (int64_t line = 0; line < (is_down ? kColumns : kRows); ++line) {
+    const auto at = [&](int64_t i) {
+      return x.value(is_down ? i * kColumns + line : line * kColumns + i);
+    };
+    int64_t best = 0;
+    for (int64_t i = 1; i < (is_down ? kRows : kColumns); ++i) {
+      if (is_max ? at(i) > at(best) : at(i) < at(best)) best = i;
+    }
+    values.push_back(at(best));
+    indices.push_back(static_cast<double>(best));
+  }
+  const auto got =
+      best_of(x, dtype == DType::i32 ? dtype : DType::f32, axis, is_max, GENERATE(32, 64));
+  CHECK(got.first == values);
+  CHECK(got.second == indices);
+}
+
+TEST_CASE("argmax drops NaN, and takes zeros of both signs for equal", "[language]") {
+  HostTensor x(DType::f32, {4, 33});
+  for (int64_t i = 0; i < x.size(); ++i) x.set_value(i, i / 33 == 2 ? -INFINITY : -7);
+  for (int64_t c = 0; c < 33; ++c) x.set_value(c, NAN);
+  for (int64_t c : {0, 3, 31}) x.set_value(33 + c, NAN);
+  x.set_value(2 * 33, NAN);
+  x.set_value(3 * 33 + 9, -0.0);
+  x.set_value(3 * 33 + 17, 0.0);
+  CHECK(best_of(x, DType::f32, 1, true, 32).second == std::vector<double>{32, 1, 1, 9});
+}
+
+TEST_CASE("argmax of an expression over the only dimension", "[language]") {
+  const HostTensor x = inputs(DType::f32);
+  const HostTensor place(DType::i32, {4});
+  Builder k("line");
+  auto in = k.input("x", DType::f32, {4, 96});
+  auto out = k.output("place", DType::i32, {4});
+  auto at = k.launch({4}, {.threads = 64});
+  k.store(k.argmax(-k.load(in(at.x))).index, out.tile({at.x}, {1}));
+  run_kernel(k.finish(), {&x, &place});
+  for (int64_t r = 0; r < 4; ++r) {
+    int64_t best = 0;
+    for (int64_t c = 1; c < 96; ++c) {
+      if (x.value(r * 96 + c) < x.value(r * 96 + best)) best = c;
+    }
+    CHECK(place.value(r) == static_cast<double>(best));
+  }
+}
+
+TEST_CASE("blocks add whole tiles to one place", "[language]") {
+  const DType dtype = GENERATE(DType::f32, DType::bf16, DType::i32);
+  CAPTURE(name(dtype));
+  Builder k("add_tiles");
+  auto x = k.input("x", DType::i32, {4, 96});
+  auto rows = k.dim("rows");
+  auto y = k.output("y", dtype, {rows, 48});
+  auto at = k.launch({2}, {.threads = 32});
+  auto part = k.load(x.tile({0, at.x * 48}, {4, 48}));  // the last row has no place in y
+  k.atomic_add(y.tile({0, 0}, {4, 48}), part * 2);
+  const HostTensor in = tensor_by(DType::i32, {4, 96}, [](int64_t i) { return i % 7; });
+  const HostTensor out = tensor_by(dtype, {3, 48}, [](int64_t) { return 1; });
+  run_kernel(k.finish(), {&in, &out});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t first = i / 48 * 96 + i % 48;
+    CHECK(out.value(i) == 1 + 2 * (in.value(first) + in.value(first + 48)));
+  }
+}
+
 TEST_CASE("tiles refuse what they cannot mean", "[language]") {
   Builder k("wrong");
   auto n = k.dim("n");
@@ -214,7 +318,7 @@ TEST_CASE("tiles refuse what they cannot mean", "[language]") {
   has(error_of([&] { k.load(open); }), "constant extents");
   has(error_of([&] { k.load(x(0, 0)); }), "one element of 'x' is no tile");
   has(error_of([&] { k.reduce_sum(a, Axis(2)); }), "expected -2 .. 1, got 2");
-  has(error_of([&] { k.store(b, y); }), "a tile is stored to 'y' of another shape");
+  has(error_of([&] { k.store(b, y); }), "a tile goes to 'y' of another shape");
   has(error_of([&] { (a + 1.0f).ref(); }), "an expression of tiles is used as a buffer");
   has(error_of([&] { a % 2; }), "operand of '%' has the wrong dtype");
   has(error_of([&] { k.let("v", k.all); }), "k.all is used as a value");

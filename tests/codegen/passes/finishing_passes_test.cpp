@@ -1,5 +1,7 @@
 // The passes of finish() on small programs of the thread IR.
 
+#include <fmt/format.h>
+
 #include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/inline_loads.h"
@@ -157,6 +159,27 @@ TEST_CASE("a guarded vector load branches where its registers only move, or the 
     registers r: f32[4]
     r[0 .. +4] = load g[cast<i64>(thread * 4) .. +4], proved
     store o[cast<i64>(thread * 4) .. +4] = r[0 .. +4], proved)"));
+}
+
+TEST_CASE("a narrow float is widened from the register that it shares with a neighbour",
+          "[passes]") {
+  const auto is_in_pair = [](const char* dtype, const char* how, const char* load) {
+    const std::string body = fmt::format(R"(
+    registers r: {}[4]
+    {}
+    x = load {}r[1])",
+                                         dtype, how, load);
+    const std::string memory = fmt::format("param g: {}[n], read only", dtype);
+    codegen::Program program = read_body(64, memory.c_str(), body.c_str());
+    codegen::choose_access_forms(program);
+    return std::get<codegen::Load>(program.body[2].node).in_pair;
+  };
+  const char* vector = "r[0 .. +4] = load g[cast<i64>(thread * 4) .. +4], proved";
+  CHECK(is_in_pair("bf16", vector, "at use "));
+  CHECK(is_in_pair("e4m3", vector, "at use "));
+  CHECK_FALSE(is_in_pair("f32", vector, "at use "));
+  CHECK_FALSE(is_in_pair("bf16", vector, ""));
+  CHECK_FALSE(is_in_pair("bf16", "r[0 .. +1] = load g[cast<i64>(thread)], proved", "at use "));
 }
 
 TEST_CASE("operands of products in an inner loop are computed where they are stored", "[passes]") {

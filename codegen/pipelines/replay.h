@@ -1,0 +1,31 @@
+#pragma once
+// Statements of a pipelined loop once more, for an iteration that is yet to come.
+
+#include <map>
+
+#include "dsl/ir/tile.h"
+
+namespace tessera::codegen {
+
+/// Copies statements, with values in the place of variables; what they bind gets new variables.
+class Replay {
+ public:
+  /// New variables are numbered in `kernel`.
+  explicit Replay(ir::Kernel& kernel) : kernel_(kernel) {}
+
+  void set(const ir::VarRef& var, ir::Expr value) { values_[var.get()] = std::move(value); }
+  ir::Expr operator()(const ir::Expr& e) const;
+  /// A value (let, load, whether a tensor was given), a copy, or a copy of rows (ir::Loop::gathers),
+  /// which takes `mode`.
+  ir::Stmt operator()(ir::Stmt stmt, ir::CopyMode mode = ir::CopyMode::plain);
+
+ private:
+  void rename(ir::VarRef& var);
+  void replay(std::vector<ir::Expr>& list) const;
+  void replay(ir::AccessTerms& terms) const;
+
+  ir::Kernel& kernel_;
+  std::map<const ir::Var*, ir::Expr> values_;
+};
+
+}  // namespace tessera::codegen
