@@ -18,6 +18,7 @@
 #include "codegen/passes/check_roles.h"
 #include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_conversions.h"
+#include "codegen/passes/choose_copies.h"
 #include "codegen/passes/choose_products.h"
 #include "codegen/passes/choose_unroll.h"
 #include "codegen/passes/count_async_groups.h"
@@ -57,7 +58,7 @@ struct Lowering {
   Program program;
   std::vector<VarRef> uniform;  // the same for the whole block by construction
   struct Notes {                // for explain()
-    std::vector<std::string> products, pipelines, accesses, arena, roles, rings, barriers;
+    std::vector<std::string> products, pipelines, copies, accesses, arena, roles, rings, barriers;
   } notes;
 };
 
@@ -105,6 +106,8 @@ constexpr Pass kPasses[] = {
     {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},
     {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }, kCounted},
     {"lower_rings", [](Lowering& l) { lower_rings(l.kernel); }, kCounted},
+    {"choose_copies", [](Lowering& l) { choose_copies(l.kernel, l.target, l.notes.copies); },
+     kCounted},
     {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
     {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
     {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kSolved},
@@ -242,6 +245,7 @@ std::string explain(const ir::Kernel& kernel, Target target) {
   std::string text;
   append(text, "products", lowered.notes.products);
   append(text, "pipelines", lowered.notes.pipelines);
+  append(text, "copies", lowered.notes.copies);
   append(text, "layout candidates (cost: memory requests and their sectors, shuffles, registers)",
          lowered.layouts.notes);
   append(text, "warnings: uncoalesced accesses", lowered.layouts.uncoalesced);

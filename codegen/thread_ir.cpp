@@ -213,10 +213,7 @@ class Printer {
     body(branch.otherwise);
   }
   void print(const AsyncCopy& copy) {
-    const std::string where =
-        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
-    line(fmt::format("async copy {}{} = {}{}", text(copy.to), where, text(copy.from),
-                     facts(copy.from)));
+    line(fmt::format("async copy {} = {}{}", target(copy.to), text(copy.from), facts(copy.from)));
   }
   void print(const AsyncCommit& commit) { line(commit.of_pieces ? "commit pieces" : "commit"); }
   void print(const AsyncWait& wait) {
@@ -234,15 +231,20 @@ class Printer {
   void print(const MbarrierWait& wait) {
     line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
   }
+  std::string signal(const auto& copy) {
+    if (!copy.mbarrier.array) return {};
+    return fmt::format(", mbarrier {}{}", text(copy.mbarrier), copy.expects ? ", expected" : "");
+  }
+  std::string target(const Access& to) {
+    return text(to) + (to.offset ? std::string() : fmt::format(" at {}", list(to.indices)));
+  }
   void print(const BulkCopy& copy) {
-    const std::string where =
-        copy.to.offset ? std::string() : fmt::format(" at {}", list(copy.to.indices));
-    const std::string signal =
-        copy.mbarrier.array
-            ? fmt::format(", mbarrier {}{}", text(copy.mbarrier), copy.expects ? ", expected" : "")
-            : std::string();
-    line(fmt::format("bulk copy {}{} = {}{}{}", text(copy.to), where, text(copy.from),
-                     facts(copy.from), signal));
+    line(fmt::format("bulk copy {} = {}{}{}", target(copy.to), text(copy.from), facts(copy.from),
+                     signal(copy)));
+  }
+  void print(const TensorCopy& copy) {
+    line(fmt::format("tensor copy {} = {}{}{}", target(copy.to), copy.map->name,
+                     list(copy.coordinates), signal(copy)));
   }
   void print(const Break& leave) {
     line(fmt::format("break {}if {}", leave.together ? "together " : "", text(leave.condition)));
@@ -357,6 +359,12 @@ std::string Printer::program(const Program& program) {
       line(fmt::format("{} {}: {}", is_dim ? "dim" : "scalar", begin(*param.var),
                        tessera::name(param.var->type)));
     }
+  }
+  for (const TensorMapRef& map : program.maps) {
+    const std::string swizzle =
+        map->swizzle > 0 ? fmt::format(", swizzle {}", map->swizzle) : std::string();
+    line(fmt::format("map {}: {} strides {} box [{}]{}", map->name, name_of(*map->tensor),
+                     list(map->strides), fmt::join(map->box, ", "), swizzle));
   }
   for (const VarRef& block : program.blocks) {
     line(fmt::format("{}: block index {}", begin(*block), "xyz"[block->axis]));

@@ -233,6 +233,21 @@ struct BulkCopy {
 
   int64_t bytes() const { return int64_t{from.width} * bits(from.array->dtype) / 8; }
 };
+/// Starts copying a box of a tensor to shared memory, where its rows follow each other with the swizzle of the
+/// map. What is outside of the tensor is zero and counts as copied. All lanes of the warp name the same box;
+/// lane 0 starts the copy. It is in `to` when the current phase of `mbarrier` has ended.
+///
+/// Until lower_bulk_copies the box is a whole tile, in the layout of its array, and there is no mbarrier; the
+/// copy belongs to a group, as a BulkCopy does. From sm_90 on.
+struct TensorCopy {
+  TensorMapRef map;
+  std::vector<Expr> coordinates;  // i32, of the first element of the box
+  Access to;                      // its first 16 bytes
+  Access mbarrier = {};
+  bool expects = false;  // see BulkCopy
+
+  int64_t bytes() const { return map->elements() * bits(map->tensor->dtype) / 8; }
+};
 /// Threads that meet the condition leave the kernel.
 struct Return {
   Expr condition;
@@ -315,7 +330,7 @@ struct Stmt {
                ProxyFence, For, If, Barrier, WarpBarrier, NamedBarrier, RoleBodies, Collective,
                Comment, Declare, Present, Assert, CheckIndices, Print, Dependency, ExternCall,
                AsyncCopy, AsyncCommit, AsyncWait, Break, Return, MbarrierInit, MbarrierExpect,
-               MbarrierArrive, MbarrierWait, BulkCopy>
+               MbarrierArrive, MbarrierWait, BulkCopy, TensorCopy>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // only the author's barriers order it
@@ -332,8 +347,9 @@ struct Program {
   std::string name;
   Target target;  // none: every target compiles the text
   std::vector<Param> params;
-  std::vector<Expr> grid;  // 1 to 3 extents over dims and scalars
-  VarRef thread;           // thread index in the block
+  std::vector<TensorMapRef> maps;  // parameters too, after the others
+  std::vector<Expr> grid;          // 1 to 3 extents over dims and scalars
+  VarRef thread;                   // thread index in the block
   std::vector<VarRef> blocks;
   int threads = 128;
   int min_blocks_per_sm = 0;

@@ -31,7 +31,9 @@ void check_async(const Recorder& recorder, const Ref& from, const Ref& to, Sourc
 
 AsyncToken Builder::copy_async(const Ref& from, const Ref& to, SourceLoc loc) {
   check_async(*recorder_, from, to, loc);
-  copy(from, to, ir::CopyMode::async, {}, loc);
+  ir::Copy terms;
+  terms.mode = ir::CopyMode::async;
+  copy(from, to, std::move(terms), loc);
   return committed(loc);
 }
 

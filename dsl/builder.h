@@ -53,9 +53,12 @@ struct LaunchOptions {
   int cluster = 1;
 };
 
-/// What a copy reads outside of a tensor.
+/// What a copy reads outside of a tensor, and who copies.
 struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype; reads outside a global tensor give it
+  /// What carries out a copy that a pipelined loop issues ahead. Engine::tensor fails with COPY_ENGINE,
+  /// naming the first condition, where a tensor copy is impossible.
+  ir::Engine engine = ir::Engine::automatic;
 };
 
 /// An asynchronous copy in flight; see Builder::copy_async.
@@ -559,7 +562,7 @@ class TESSERA_API Builder {
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc,
                      std::string label = {}, bool gathers = false,
                      ir::CopyMode mode = ir::CopyMode::plain);
-  void copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside, SourceLoc loc);
+  void copy(const Ref& from, const Ref& to, ir::Copy terms, SourceLoc loc);
   void copy_rows(const Rows& rows, const Ref& tile, bool gathers, ir::CopyMode mode, SourceLoc loc);
   AsyncToken committed(SourceLoc loc);
   Ref tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,

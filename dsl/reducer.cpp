@@ -174,7 +174,7 @@ void Reducer::finalize(const Ref& to, SourceLoc loc) const {
   // The lowering finalizes into whole fragments: a part or a transposed view gets a copy.
   const Ref all = r.fragment_like(to.region(), loc);
   close(all.region().buffer, {}, loc);
-  r.add({ir::Copy{all.region(), to.region(), ir::CopyMode::plain, {}}, loc});
+  r.add({ir::Copy{all.region(), to.region()}, loc});
 }
 
 Value Reducer::finalize(SourceLoc loc) const {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
@@ -84,11 +85,22 @@ bool same_place(const ir::Region& from, const ir::Region& to) {
 }  // namespace
 
 void Builder::copy(const Ref& from, const Ref& to, SourceLoc loc) {
-  copy(from, to, ir::CopyMode::plain, {}, loc);
+  copy(from, to, ir::Copy{}, loc);
 }
 
 void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc) {
   const ir::Buffer& source = *from.region().buffer;
+  ir::Copy terms;
+  terms.engine = options.engine;
+  if (options.engine != ir::Engine::automatic &&
+      (on_chip(from) || to.region().buffer->space != ir::Space::shared)) {
+    recorder_->fail(
+        "COPY_ENGINE",
+        fmt::format("copy from '{}' to '{}' has no choice of an engine", source.name,
+                    to.region().buffer->name),
+        loc, "from a global tensor to a shared tile",
+        fmt::format("from {} to {}", name(source.space), name(to.region().buffer->space)));
+  }
   if (!options.outside.is_literal()) {
     recorder_->fail("COPY_OUTSIDE",
                     fmt::format("copy from '{}' with a computed value outside", source.name), loc,
@@ -99,11 +111,14 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
                     fmt::format("copy from '{}', which has no outside", source.name), loc,
                     "from a global tensor", fmt::format("from {}", name(source.space)));
   }
-  copy(from, to, ir::CopyMode::plain, options.outside.as(to.dtype(), recorder_.get()).expr(), loc);
+  const ir::Expr outside = options.outside.as(to.dtype(), recorder_.get()).expr();
+  const bool is_zero = ir::is_constant(outside) && outside->integer == 0 && outside->number == 0 &&
+                       !std::signbit(outside->number);
+  if (!is_zero) terms.outside = outside;  // copies of zeros can go ahead
+  copy(from, to, std::move(terms), loc);
 }
 
-void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr outside,
-                   SourceLoc loc) {
+void Builder::copy(const Ref& from, const Ref& to, ir::Copy terms, SourceLoc loc) {
   require_tile(*recorder_, from, "copy", loc);
   require_tile(*recorder_, to, "copy", loc);
   ir::Region source = from.region(), target = to.region();
@@ -135,7 +150,9 @@ void Builder::copy(const Ref& from, const Ref& to, ir::CopyMode mode, ir::Expr o
                     fmt::format("copy writes the input tensor '{}'", to.region().buffer->name), loc,
                     "a tensor declared with k.output", "k.input");
   }
-  recorder_->add({ir::Copy{std::move(source), std::move(target), mode, std::move(outside)}, loc});
+  terms.from = std::move(source);
+  terms.to = std::move(target);
+  recorder_->add({std::move(terms), loc});
 }
 
 void Builder::fill(const Ref& to, Arg value, SourceLoc loc) {

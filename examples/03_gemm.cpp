@@ -2,6 +2,7 @@
 //
 //   example_03_gemm                256 x 256 x 256 on the CPU, checked
 //   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
+//   example_03_gemm 4096 cuda:0 wide    the same by larger blocks, of 208 KiB of shared memory
 //   example_03_gemm 4096 cuda:0 roles    the same by one role that loads and one that multiplies
 #include <fmt/format.h>
 
@@ -21,31 +22,41 @@
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
 
-/// c [m, n] = a [m, depth] * b [n, depth] transposed; m and n multiples of 128, depth of 32.
-ts::ir::Kernel gemm() {
-  constexpr int kTile = 128;  // 16 multiplications per byte read from L2
-  constexpr int kStep = 32;   // along depth
-  constexpr int kAhead = 3;   // steps on their way: 96 KiB of shared memory, two blocks per SM
+/// What a block computes.
+struct Shape {
+  int rows = 128, columns = 128;  // of c: 16 multiplications per byte read from L2
+  int step = 32;                  // along depth
+  int ahead = 3;                  // steps on their way
+  int threads = 128;
+  int blocks_per_sm = 2;  // of 96 KiB of shared memory
+};
+/// 21 multiplications per byte, for devices with 208 KiB of shared memory per block.
+constexpr Shape kWide = {.columns = 256, .ahead = 5, .threads = 256, .blocks_per_sm = 1};
+
+/// c [m, n] = a [m, depth] * b [n, depth] transposed; m, n and depth multiples of those of the shape. On
+/// sm_90a the steps come by tensor copies.
+ts::ir::Kernel gemm(const Shape& s) {
   ts::dsl::Builder k("gemm_bf16");
-  auto m = k.dim("m", {.multiple_of = kTile}), n = k.dim("n", {.multiple_of = kTile});
-  auto depth = k.dim("depth", {.multiple_of = kStep});
+  auto m = k.dim("m", {.multiple_of = s.rows}), n = k.dim("n", {.multiple_of = s.columns});
+  auto depth = k.dim("depth", {.multiple_of = s.step});
   auto a = k.input("a", kBf16, {m, depth}), b = k.input("b", kBf16, {n, depth});
   auto c = k.output("c", kBf16, {m, n});
-  auto at = k.launch({n / kTile, m / kTile}, {.threads = 128, .min_blocks_per_sm = 2});
-  auto row = at.y * kTile, column = at.x * kTile;
-  auto a_tile = k.shared(kBf16, {kTile, kStep}, "a_tile");
-  auto b_tile = k.shared(kBf16, {kTile, kStep}, "b_tile");
-  auto sum = k.fragment(ts::DType::f32, {kTile, kTile}, "sum");
+  auto at = k.launch({n / s.columns, m / s.rows},
+                     {.threads = s.threads, .min_blocks_per_sm = s.blocks_per_sm});
+  auto row = at.y * s.rows, column = at.x * s.columns;
+  auto a_tile = k.shared(kBf16, {s.rows, s.step}, "a_tile");
+  auto b_tile = k.shared(kBf16, {s.columns, s.step}, "b_tile");
+  auto sum = k.fragment(ts::DType::f32, {s.rows, s.columns}, "sum");
   k.fill(sum, 0.0f);
-  k.pipelined(0, depth / kStep, kAhead, [&](auto step) {
-    k.copy(a.tile({row, step * kStep}, {kTile, kStep}), a_tile);
-    k.copy(b.tile({column, step * kStep}, {kTile, kStep}), b_tile);
+  k.pipelined(0, depth / s.step, s.ahead, [&](auto step) {
+    k.copy(a.tile({row, step * s.step}, {s.rows, s.step}), a_tile);
+    k.copy(b.tile({column, step * s.step}, {s.columns, s.step}), b_tile);
     k.gemm(a_tile, b_tile.transposed(), sum);
   });
   // through shared memory, so that whole rows of 256 bytes are written
-  auto c_tile = k.shared(kBf16, {kTile, kTile}, "c_tile");
+  auto c_tile = k.shared(kBf16, {s.rows, s.columns}, "c_tile");
   k.copy(sum, c_tile);
-  k.copy(c_tile, c.tile({row, column}, {kTile, kTile}));
+  k.copy(c_tile, c.tile({row, column}, {s.rows, s.columns}));
   return k.finish();
 }
 
@@ -108,8 +119,10 @@ int main(int argc, char** argv) try {
   const ts::TensorView tensors[] = {{a.data(), kBf16, {size, size}, device},
                                     {b.data(), kBf16, {size, size}, device},
                                     {c.data(), kBf16, {size, size}, device}};
-  const bool has_roles = argc > 3 && std::string_view(argv[3]) == "roles";
-  const ts::kernels::jit::Function function(has_roles ? gemm_by_roles() : gemm());
+  const std::string_view form = argc > 3 ? argv[3] : "";
+  const ts::kernels::jit::Function function(form == "roles"  ? gemm_by_roles()
+                                            : form == "wide" ? gemm(kWide)
+                                                             : gemm(Shape{}));
   function(tensors, {}, nullptr);
 
   // Elements of a diagonal stripe against double; bf16 keeps 8 bits.

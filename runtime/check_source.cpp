@@ -196,6 +196,17 @@ class Scanner {
   bool is_line_start_ = true;
 };
 
+bool is_possible(const TensorMapParam& map, const std::vector<KernelParam>& params) {
+  constexpr size_t kMostDimensions = 5;
+  constexpr int64_t kMostExtent = 256;
+  const auto at = static_cast<size_t>(map.tensor);
+  return map.tensor >= 0 && at < params.size() && params[at].is_pointer && !map.box.empty() &&
+         map.box.size() <= kMostDimensions &&
+         std::all_of(map.box.begin(), map.box.end(),
+                     [](int64_t extent) { return extent >= 1 && extent <= kMostExtent; }) &&
+         (map.swizzle == 0 || map.swizzle == 32 || map.swizzle == 64 || map.swizzle == 128);
+}
+
 }  // namespace
 
 bool is_generated(const KernelSource& source) {
@@ -213,6 +224,14 @@ std::optional<SourceProblem> find_fact_problem(const KernelSource& source) {
     if (is_identifier(name)) continue;
     return SourceProblem{"a kernel has a name that cannot be used",
                          "letters, digits and _, at most 64, no digit first", name};
+  }
+  for (const KernelParam& param : source.params) {
+    if (!param.map || is_possible(*param.map, source.params)) continue;
+    return SourceProblem{
+        "a kernel has a tensor map that cannot be made",
+        "of a pointer parameter, 1 to 5 extents of 1 to 256, swizzle 0, 32, 64 or 128",
+        fmt::format("of parameter {}, box [{}], swizzle {}", param.map->tensor,
+                    fmt::join(param.map->box, ", "), param.map->swizzle)};
   }
   for (const std::string& option : source.options) {
     const bool allowed = std::any_of(

@@ -23,6 +23,9 @@ std::string launch_facts(const KernelSource& source) {
       source.waits_for_previous ? " waits" : "", source.cooperative ? " cooperative" : "");
   for (const KernelParam& param : source.params) {
     facts += fmt::format(" {}{} {}", name(param.dtype), param.is_pointer ? "*" : "", param.name);
+    if (!param.map) continue;
+    facts += fmt::format(" map {} {} {}", param.map->tensor, fmt::join(param.map->box, "x"),
+                         param.map->swizzle);
   }
   return facts;
 }

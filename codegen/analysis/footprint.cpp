@@ -48,9 +48,23 @@ Group order_needed(const Footprint& a, const Footprint& b) {
 
 /// Calls fn(begin, width) for each run of consecutive elements of an access that begins at `first`.
 template <class Fn>
-void for_each_run(const Access& access, const SharedMatrix* matrix, int64_t first, const Fn& fn) {
-  if (matrix == nullptr) return fn(first, access.width);
-  for_each_chunk(*matrix, first, [&](const MatrixChunk& chunk) { fn(chunk.offset, access.width); });
+void for_each_run(const MemoryEffect& effect, int64_t first, const Fn& fn) {
+  const Access& access = effect.access;
+  if (effect.matrix != nullptr) {
+    for_each_chunk(*effect.matrix, first,
+                   [&](const MatrixChunk& chunk) { fn(chunk.offset, access.width); });
+  } else if (effect.box != nullptr) {
+    const TensorMap& map = *effect.box->map;
+    const auto& swizzle = access.array->swizzle;
+    const int64_t columns = map.box.back(), rows = map.elements() / columns;
+    const int64_t panel = swizzle ? std::min(columns, swizzle->panel) : columns;
+    for (int64_t column = 0; column < columns; column += panel) {
+      const int64_t before = swizzle ? column / panel * swizzle->rows * swizzle->pitch : 0;
+      fn(first + before, rows * panel);
+    }
+  } else {
+    fn(first, access.width);
+  }
 }
 
 /// The enumeration of one access through the loops around it.
@@ -60,9 +74,9 @@ struct Footprints::Visit {
   const std::vector<Rounds>& loops;
   const std::vector<Expr>& predicates;
   int64_t run;
-  size_t size;                           // of the array, in runs
-  bool by_warp;                          // what one lane names, the whole warp receives
-  const SharedMatrix* matrix = nullptr;  // that begins at the access; null: the access is all
+  size_t size;                 // of the array, in runs
+  bool by_warp;                // what one lane names, the whole warp receives
+  const MemoryEffect& effect;  // that begins at the access
   int64_t points = 0;
   size_t first = std::numeric_limits<size_t>::max(), end = 0;  // bounds of the elements it touched
 };
@@ -125,7 +139,8 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
                               group.first,
                               group.count,
                               effect.matrix != nullptr ? effect.matrix->rows : 0,
-                              effect.matrix != nullptr && effect.matrix->transposed};
+                              effect.matrix != nullptr && effect.matrix->transposed,
+                              effect.box != nullptr ? address(effect.box->map.get()) : 0};
   for (const Rounds& rounds : relevant) {
     const For& loop = *rounds.loop;
     key.insert(key.end(), {loop.var->id, address(loop.begin.get()), address(loop.end.get()),
@@ -140,7 +155,7 @@ FootprintRef Footprints::of(const Stmt& stmt, const MemoryEffect& effect, const 
   const auto size = static_cast<size_t>((access.array->size + run - 1) / run);
   thread_.resize(std::max(thread_.size(), size), Footprint::kNobody);
   warp_.resize(thread_.size(), Footprint::kNobody);
-  Visit visit{access, group, relevant, predicates, run, size, by_warp, effect.matrix};
+  Visit visit{access, group, relevant, predicates, run, size, by_warp, effect};
   const bool exact = enumerate(0, visit);
   const size_t first = std::min(visit.first, visit.end);
   const auto take = [&](std::vector<int16_t>& all, std::vector<int16_t>& touched) {
@@ -237,9 +252,9 @@ bool Footprints::touch(Visit& visit) {
     const bool active = std::all_of(conditions.begin(), conditions.end(),
                                     [&](const ThreadColumn& c) { return c.at(t) != 0; });
     // All lanes of a warp name the same matrix.
-    if (!active || (visit.matrix != nullptr && thread % kThreadsPerWarp != 0)) continue;
+    if (!active || (visit.effect.matrix != nullptr && thread % kThreadsPerWarp != 0)) continue;
     if (first->at(t) < 0) continue;  // out of bounds: the checked executor's business
-    for_each_run(visit.access, visit.matrix, first->at(t), [&](int64_t begin, int64_t width) {
+    for_each_run(visit.effect, first->at(t), [&](int64_t begin, int64_t width) {
       const int64_t last = std::min((begin + width - 1) / visit.run, size - 1);
       if (begin / visit.run > last) return;
       visit.first = std::min(visit.first, static_cast<size_t>(begin / visit.run));

@@ -260,6 +260,12 @@ void Usage::look(const BulkCopy& copy) {
   use(copy.from);
 }
 
+void Usage::look(const TensorCopy& copy) {
+  use_mbarrier(copy.mbarrier);
+  use(copy.to);
+  for (const Expr& coordinate : copy.coordinates) use(coordinate, Role::index);
+}
+
 void Usage::use(const Expr& e, Role role) {
   if (!e) return;
   if (e->op == ir::Op::var) {

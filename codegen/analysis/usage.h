@@ -110,6 +110,7 @@ class Usage {
   void look(const MbarrierArrive& arrive) { use_mbarrier(arrive.at); }
   void look(const MbarrierWait& wait);
   void look(const BulkCopy& copy);
+  void look(const TensorCopy& copy);
   void use(const Expr& e, Role role);
   void use(const Access& access);
   void use(const Slice& slice, int width);

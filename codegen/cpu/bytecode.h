@@ -65,8 +65,9 @@ enum class Code : uint8_t {
   mbarrier_expect,
   mbarrier_arrive,
   mbarrier_wait,
-  bulk_copy,  // starts asyncs[index]
-  leave,      // active threads with args[0] have finished; to target if none is left
+  bulk_copy,    // starts asyncs[index]
+  tensor_copy,  // starts boxes[index]
+  leave,        // active threads with args[0] have finished; to target if none is left
   barrier,
   named_barrier,    // named_barriers[index]
   part,             // roles begin; the block continues at target when all have ended
@@ -165,6 +166,17 @@ struct AsyncMove {
   bool expects = false;  // see BulkCopy
 };
 
+/// A TensorCopy.
+struct BoxMove {
+  TensorMapRef map;
+  int tensor = -1;                     // in Bytecode::arrays
+  std::vector<Slot> extents, strides;  // uniform i64
+  std::vector<Slot> coordinates;       // i64 columns
+  Transfer to;                         // the whole box
+  int mbarrier = -1;                   // in Bytecode::mbarriers
+  bool expects = false;
+};
+
 /// An mbarrier statement.
 struct MbarrierStep {
   Transfer at;                // `width` mbarriers
@@ -237,6 +249,7 @@ struct Bytecode {
   std::vector<ExternStep> calls;
   std::vector<Lanewise> lanewise;
   std::vector<AsyncMove> asyncs;
+  std::vector<BoxMove> boxes;
   std::vector<MbarrierStep> mbarriers;
   std::vector<Product> products;
   std::vector<GroupProduct> group_products;

@@ -95,31 +95,59 @@ void Compiler::stmt(const MbarrierWait& wait) {
   top_ = mark;
 }
 
-/// Lane 0 of each warp starts it.
-void Compiler::stmt(const BulkCopy& copy) {
-  TESSERA_CHECK(!copy.from.guard, "a bulk copy with a guard");
-  out_.has_bulk_copies = true;
+template <class Fn>
+void Compiler::by_first_lane(const Fn& fn) {
   const int64_t mark = top_;
   const Expr lane = ir::var(program_.thread) % ir::constant(DType::i32, kWarpSize);
   const Slot is_first = as_column(eval(ir::binary(ir::Op::eq, lane, ir::constant(DType::i32, 0))));
   const int branch = here();
   emit(Code::mask_push, {}, is_first);
   enter_mask();
-  AsyncMove move;
-  move.to = address(copy.to, false);
-  move.from = address(copy.from, true);
-  move.to.is_bulk = move.from.is_bulk = true;
-  move.mbarrier = static_cast<int>(out_.mbarriers.size());
-  out_.mbarriers.push_back(mbarrier(copy.mbarrier));
-  move.expects = copy.expects;
-  const auto index = static_cast<int32_t>(out_.asyncs.size());
-  out_.asyncs.push_back(std::move(move));
-  emit(Code::async_read).index = index;
-  emit(Code::bulk_copy).index = index;
+  fn();
   land(branch);
   emit(Code::mask_pop);
   leave_mask();
   top_ = mark;
+}
+
+void Compiler::stmt(const BulkCopy& copy) {
+  TESSERA_CHECK(!copy.from.guard, "a bulk copy with a guard");
+  out_.has_bulk_copies = true;
+  by_first_lane([&] {
+    AsyncMove move;
+    move.to = address(copy.to, false);
+    move.from = address(copy.from, true);
+    move.to.is_bulk = move.from.is_bulk = true;
+    move.mbarrier = static_cast<int>(out_.mbarriers.size());
+    out_.mbarriers.push_back(mbarrier(copy.mbarrier));
+    move.expects = copy.expects;
+    const auto index = static_cast<int32_t>(out_.asyncs.size());
+    out_.asyncs.push_back(std::move(move));
+    emit(Code::async_read).index = index;
+    emit(Code::bulk_copy).index = index;
+  });
+}
+
+void Compiler::stmt(const TensorCopy& copy) {
+  out_.has_bulk_copies = true;
+  by_first_lane([&] {
+    BoxMove move;
+    move.map = copy.map;
+    move.tensor = storage(copy.map->tensor);
+    for (const Expr& extent : copy.map->tensor->shape) move.extents.push_back(eval_i64(extent));
+    for (const Expr& stride : copy.map->strides) move.strides.push_back(eval_i64(stride));
+    for (const Expr& coordinate : copy.coordinates) {
+      move.coordinates.push_back(as_column(eval_i64(coordinate)));
+    }
+    move.to = address(copy.to, false);
+    move.to.width = static_cast<int>(copy.map->elements());
+    move.to.is_bulk = true;
+    move.mbarrier = static_cast<int>(out_.mbarriers.size());
+    out_.mbarriers.push_back(mbarrier(copy.mbarrier));
+    move.expects = copy.expects;
+    emit(Code::tensor_copy).index = static_cast<int32_t>(out_.boxes.size());
+    out_.boxes.push_back(std::move(move));
+  });
 }
 
 void Compiler::stmt(const Break& leave) {

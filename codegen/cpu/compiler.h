@@ -65,6 +65,10 @@ class Compiler {
   void stmt(const MbarrierArrive& arrive);
   void stmt(const MbarrierWait& wait);
   void stmt(const BulkCopy& copy);
+  void stmt(const TensorCopy& copy);
+  /// The instructions of `fn` for lane 0 of each warp.
+  template <class Fn>
+  void by_first_lane(const Fn& fn);
   MbarrierStep mbarrier(const Access& at);
   void emit(Code code, MbarrierStep step);
 

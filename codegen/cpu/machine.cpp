@@ -281,6 +281,8 @@ void Machine::perform(const Instr& instr) {
       return mbarrier_arrive(instr);
     case Code::bulk_copy:
       return bulk_copy(instr);
+    case Code::tensor_copy:
+      return tensor_copy(instr);
     case Code::barrier:
       return barrier(instr);
     case Code::view:

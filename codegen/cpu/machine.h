@@ -190,6 +190,10 @@ class Machine {
   /// False if a thread must wait until another makes progress.
   bool mbarrier_wait(const Instr& instr);
   void bulk_copy(const Instr& instr);
+  // tensor_copy.cpp
+  void tensor_copy(const Instr& instr);
+  void check_box(const Instr& instr, const BoxMove& move, int lane) const;
+  std::vector<std::byte> read_box(const BoxMove& move, int lane);
   void proxy_fence();
   /// Records a store to this block's memory by a thread of the cluster.
   void note_store(int64_t byte, int thread, int32_t statement);

@@ -314,7 +314,8 @@ void Machine::mark_in_flight(const Mbarrier::Copy& copy, int32_t statement) {
 }
 
 void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
-  std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+  std::memcpy(copy.to, copy.from != nullptr ? copy.from : copy.box.data(),
+              static_cast<size_t>(copy.bytes));
   mark_in_flight(copy, 0);
   if (!shadow_) return;
   const uint32_t time = neighbours_.clocks.land(mbarrier.signal, mbarrier.current);

@@ -13,13 +13,14 @@
 namespace tessera::codegen::cpu {
 
 struct Mbarrier {
-  /// A bulk copy in flight.
+  /// A bulk or tensor copy in flight.
   struct Copy {
     std::byte* to = nullptr;
     const std::byte* from = nullptr;
     int64_t bytes = 0;
     int32_t statement = 0;
     int thread = 0;
+    std::vector<std::byte> box = {};  // of a tensor copy: what it writes; `from` is null
   };
   /// Thread and statement of the last event; statement 0 = none.
   struct Event {

@@ -34,6 +34,26 @@ KernelParam kernel_param(const Param& param) {
   return {param.name, false, param.var->type};
 }
 
+KernelParam kernel_param(const Program& program, const TensorMap& map) {
+  const auto tensor = std::find_if(program.params.begin(), program.params.end(),
+                                   [&](const Param& p) { return p.array == map.tensor; });
+  TESSERA_CHECK(tensor != program.params.end(),
+                fmt::format("map '{}' of what is no parameter", map.name));
+  return {map.name, false, map.tensor->dtype,
+          TensorMapParam{static_cast<int>(tensor - program.params.begin()), map.box,
+                         static_cast<int>(map.swizzle)}};
+}
+
+/// "// a_map: a in boxes of 128 x 64, swizzle 128": facts that the text does not hold otherwise.
+std::string map_lines(const Program& program) {
+  std::string text;
+  for (const TensorMapRef& map : program.maps) {
+    text += fmt::format("// {}: {} in boxes of {}, swizzle {}\n", map->name, map->tensor->name,
+                        fmt::join(map->box, " x "), map->swizzle);
+  }
+  return text;
+}
+
 }  // namespace
 
 KernelSource emit(const Program& program) {
@@ -43,7 +63,7 @@ KernelSource emit(const Program& program) {
   source.op = program.name;
   source.entry = "tessera_" + program.name;
   source.text = device_functions(emitter.called()) + emitter.wgmma_functions() +
-                emitter.extern_text() + headline(program);
+                emitter.extern_text() + headline(program) + map_lines(program);
   const auto lines_before =
       static_cast<int>(std::count(source.text.begin(), source.text.end(), '\n'));
   source.text += emitter.text();
@@ -51,6 +71,9 @@ KernelSource emit(const Program& program) {
   for (LineOrigin& origin : source.origins) origin.line += lines_before;
   source.calls_author_text = emitter.calls_author_text();
   for (const Param& param : program.params) source.params.push_back(kernel_param(param));
+  for (const TensorMapRef& map : program.maps) {
+    source.params.push_back(kernel_param(program, *map));
+  }
   source.threads = program.threads;
   source.shared_bytes = program.shared_bytes;
   source.cluster = program.cluster;
@@ -62,7 +85,7 @@ KernelSource emit(const Program& program) {
 std::string emit_kernel_text(const Program& program) {
   const Program finished = finish(program);
   const Emitter emitter(finished);
-  std::string text = headline(program);
+  std::string text = headline(program) + map_lines(program);
   const auto& called = emitter.called();
   if (!called.empty()) text += fmt::format("// device functions: {}\n", fmt::join(called, ", "));
   return text + emitter.text();

@@ -95,6 +95,10 @@ void Emitter::signature() {
                             names_.declare(param.var.get(), param.name));
     }
   }
+  for (const TensorMapRef& map : program_.maps) {
+    params += fmt::format("{}const __grid_constant__ {} {}", params.empty() ? "" : ", ",
+                          expressions_.call("tensor_map"), names_.declare(map.get(), map->name));
+  }
   if (program_.cooperative) {
     grid_barrier_ = names_.fresh("grid_barrier");
     params += fmt::format("{}{}* {}", params.empty() ? "" : ", ", expressions_.call("u32"),

@@ -61,6 +61,7 @@ class Emitter {
   void print(const MbarrierArrive& arrive);
   void print(const MbarrierWait& wait);
   void print(const BulkCopy& copy);
+  void print(const TensorCopy& copy);
   std::string copy_address(const Access& access);
   std::string mbarrier(const Access& at);
 
@@ -102,6 +103,7 @@ class Emitter {
   std::string wgmma_text_;
   std::string grid_barrier_;  // name of the parameter
   bool calls_author_text_ = false;
+  bool prefetches_maps_ = false;
 };
 
 }  // namespace tessera::codegen::cuda

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "codegen/cuda/emitter.h"
 #include "dsl/base/error.h"
 
@@ -59,6 +61,10 @@ void Emitter::print(const MbarrierInit& init) {
   out_.line(fmt::format("{}<{}>({}, {});",
                         expressions_.call(of_ring ? "init_ring" : "init_mbarriers"), init.at.width,
                         mbarrier(init.at), init.at.array->arrivals));
+  if (std::exchange(prefetches_maps_, true)) return;  // once, where the first thread is alone
+  for (const TensorMapRef& map : program_.maps) {
+    out_.line(fmt::format("{}(&{});", expressions_.call("prefetch_map"), names_.of(map.get())));
+  }
 }
 
 void Emitter::print(const MbarrierExpect& expect) {
@@ -99,6 +105,19 @@ void Emitter::print(const BulkCopy& copy) {
                                                                  : "copy_bulk");
   out_.line(fmt::format("{}<{}{}>({}, {}, {});", function, copy.bytes(), hint,
                         mbarrier(copy.mbarrier), copy_address(copy.to), copy_address(copy.from)));
+}
+
+void Emitter::print(const TensorCopy& copy) {
+  TESSERA_CHECK(copy.mbarrier.array && !copy.to.guard, "a tensor copy at an mbarrier");
+  std::string coordinates;  // the innermost first
+  for (size_t d = copy.coordinates.size(); d-- > 0;) {
+    coordinates += ", " + expressions_.index(copy.coordinates[d]);
+  }
+  const std::string& function =
+      expressions_.call(copy.expects ? "expect_and_copy_tensor" : "copy_tensor");
+  const std::string bytes = copy.expects ? fmt::format("<{}>", copy.bytes()) : "";
+  out_.line(fmt::format("{}{}({}, {}, &{}{});", function, bytes, mbarrier(copy.mbarrier),
+                        copy_address(copy.to), names_.of(copy.map.get()), coordinates));
 }
 
 }  // namespace tessera::codegen::cuda

@@ -28,6 +28,7 @@ std::span<const Snippet> packed_snippets();
 std::span<const Snippet> atomic_snippets();
 std::span<const Snippet> cluster_snippets();
 std::span<const Snippet> mbarrier_snippets();
+std::span<const Snippet> tensor_snippets();
 std::span<const Snippet> matrix_snippets();
 
 /// The text of `used` and of everything they need, each once, in table order: the same set gives

@@ -11,8 +11,10 @@ namespace tessera::codegen {
 void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
   const LoopLayout& plan = layouts_.loops.at(loop_id(loop));
   emit({Comment{loop.label.empty() ? "parallel" : loop.label}, loc});
-  if (loop.mode != ir::CopyMode::plain && load_of(loop).terms.bulk) {
-    return lower_bulk(loop, loc);
+  if (loop.mode != ir::CopyMode::plain) {
+    const ir::AccessTerms& terms = load_of(loop).terms;
+    if (terms.bulk) return lower_bulk(loop, loc);
+    if (terms.tensor) return lower_tensor_copy(loop, loc);
   }
   const ir::If* const branch = shared_branch(loop);
   const bool first_copy_only = plan.copies == Copies::first;

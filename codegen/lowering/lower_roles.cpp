@@ -68,7 +68,8 @@ void TileLowering::look_at_rings() {
           ring.is_multiplied || (gemm != nullptr && gemm->instruction == ir::Instruction::wgmma);
       const auto* loop = std::get_if<ir::Loop>(&stmt.node);
       if (turn.fills && loop != nullptr && loop->mode != ir::CopyMode::plain) {
-        const bool is_bulk = std::get<ir::ElementLoad>(loop->body[0].node).terms.bulk;
+        const ir::AccessTerms& terms = load_of(*loop).terms;
+        const bool is_bulk = terms.bulk || terms.tensor;
         if (!is_bulk && !ring.has_pieces) part.full->arrivals += role.count;
         (is_bulk ? ring.has_bulk : ring.has_pieces) = true;
       } else if (turn.fills && std::holds_alternative<ir::ElementStore>(stmt.node)) {

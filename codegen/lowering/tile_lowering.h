@@ -132,6 +132,8 @@ class TileLowering {
   void note_synchronous(std::string note);
   /// Lowers a whole bulk copy, row by row.
   void lower_bulk(const ir::Loop& loop, SourceLoc loc);
+  /// A whole copy that goes on in the background, as a box of a tensor map.
+  void lower_tensor_copy(const ir::Loop& loop, SourceLoc loc);  // lower_tensor_copy.cpp
 
   // lower_reduce.cpp
   void lower_reduce(const ir::Reduce& reduce, SourceLoc loc);

@@ -20,6 +20,8 @@ namespace {
 
 using layout::Swizzle;
 
+constexpr int64_t kBoxAlign = 128;  // bytes, of the target of a tensor copy
+
 /// The leading dimensions together are the row.
 Expr offset_of(const Swizzle& a, const Array& array, const std::vector<Expr>& indices,
                const IndexMath& math) {
@@ -142,7 +144,9 @@ class Arranger {
         if (effect.matrix != nullptr) {
           matrices_[effect.access.array.get()].push_back(effect.matrix);
         }
-        const bool is_row_target = effect.writes && effect.proxy == Proxy::async;
+        if (effect.box != nullptr) boxes_[effect.access.array.get()].push_back(effect.box);
+        const bool is_row_target =
+            effect.writes && effect.proxy == Proxy::async && effect.box == nullptr;
         if (is_row_target) row_targets_.insert(effect.access.array.get());
       });
       for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
@@ -182,8 +186,9 @@ class Arranger {
             std::any_of(uses.begin(), uses.end(), [](const Use& u) { return u.access->width > 1; }),
         .has_rows = row_targets_.contains(&array)};
     const auto matrices = matrices_.find(&array);
-    std::vector<Swizzle> candidates =
-        matrices == matrices_.end() ? candidates_for(array, needs) : hardware_modes(array);
+    std::vector<Swizzle> candidates = matrices != matrices_.end() ? hardware_modes(array)
+                                      : boxes_.contains(&array)   ? box_modes(array)
+                                                                  : candidates_for(array, needs);
     if (matrices != matrices_.end()) {
       std::erase_if(candidates, [&](const Swizzle& candidate) {
         return !std::all_of(matrices->second.begin(), matrices->second.end(),
@@ -207,10 +212,13 @@ class Arranger {
     return best;
   }
 
-  /// Bytes that the array's offset in the arena is a multiple of: panels of matrices begin with row 0 of
-  /// the pattern.
+  /// Bytes that the array's offset in the arena is a multiple of: panels of matrices and boxes begin with row
+  /// 0 of the pattern.
   int64_t alignment(const Array& array, const Swizzle& swizzle) const {
-    return matrices_.contains(&array) ? 8 * swizzle.panel * bits(array.dtype) / 8 : array.align;
+    const int64_t pattern = 8 * swizzle.panel * bits(array.dtype) / 8;
+    if (matrices_.contains(&array)) return pattern;
+    if (!boxes_.contains(&array)) return array.align;
+    return swizzle.mask > 0 ? pattern : kBoxAlign;
   }
 
   /// Gives the accesses to `array` their offsets.
@@ -228,6 +236,21 @@ class Arranger {
     return math_.divisor(matrix.first.indices.back()) % unit == 0;
   }
 
+  /// What a box can be copied to: rows without gaps, or, where it begins with a row 0 of the pattern, a
+  /// swizzle of the hardware.
+  std::vector<Swizzle> box_modes(const Array& array) const {
+    const int64_t rows = rows_of(array), columns = array.shape.back()->integer;
+    std::vector<Swizzle> result = {layout::plain_rows(rows, columns, columns)};
+    const std::vector<const TensorCopy*>& boxes = boxes_.at(&array);
+    const bool may_swizzle = std::all_of(boxes.begin(), boxes.end(), [](const TensorCopy* box) {
+      return box->map->elements() / box->map->box.back() % 8 == 0;
+    });
+    if (!may_swizzle) return result;
+    const std::vector<Swizzle> modes = hardware_modes(array);
+    result.insert(result.end(), modes.begin(), modes.end());
+    return result;
+  }
+
   struct Use {
     Access* access;
     const RoleBodies::Role* role;  // the role of the access; null = none
@@ -240,7 +263,7 @@ class Arranger {
     const int64_t size = candidate.size();
     Cost cost;
     for (const Use& use : uses) {
-      if (is_matrix(*use.access)) continue;
+      if (is_matrix(*use.access) || is_box(*use.access)) continue;
       const Expr offset = offset_of(candidate, array, use.access->indices, math_);
       const int64_t access_bytes = use.access->width * bits(array.dtype) / 8;
       const ThreadGroup group = use.role != nullptr ? use.role->threads : program_.block();
@@ -270,8 +293,16 @@ class Arranger {
                        [&](const SharedMatrix* matrix) { return &matrix->first == &access; });
   }
 
+  bool is_box(const Access& access) const {
+    const auto boxes = boxes_.find(access.array.get());
+    return boxes != boxes_.end() &&
+           std::any_of(boxes->second.begin(), boxes->second.end(),
+                       [&](const TensorCopy* box) { return &box->to == &access; });
+  }
+
   const Program& program_;
   std::map<const Array*, std::vector<const SharedMatrix*>> matrices_;
+  std::map<const Array*, std::vector<const TensorCopy*>> boxes_;
   std::map<const Array*, std::vector<Use>> accesses_;
   std::set<const Array*> row_targets_;
   IndexMath math_;

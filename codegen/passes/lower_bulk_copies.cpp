@@ -1,5 +1,7 @@
 #include "codegen/passes/lower_bulk_copies.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -15,14 +17,19 @@ constexpr int kMostGroups = 14;  // more are waited for earlier
 constexpr int kWarpSize = 32;
 constexpr int kPieceBits = 128;
 
-/// The first one that belongs to a group.
-const BulkCopy* find_bulk_copy(const Program& program, SourceLoc& loc) {
-  const BulkCopy* found = nullptr;
+/// True for a bulk or tensor copy that belongs to a group.
+bool is_in_group(const Stmt& stmt) {
+  const auto* bulk = std::get_if<BulkCopy>(&stmt.node);
+  const auto* tensor = std::get_if<TensorCopy>(&stmt.node);
+  return (bulk != nullptr && !bulk->mbarrier.array) ||
+         (tensor != nullptr && !tensor->mbarrier.array);
+}
+
+/// The first one; null if there is none.
+const Stmt* find_bulk_copy(const Program& program) {
+  const Stmt* found = nullptr;
   walk(program.body, [&](const Stmt& stmt) {
-    const auto* copy = std::get_if<BulkCopy>(&stmt.node);
-    if (copy == nullptr || found != nullptr || copy->mbarrier.array) return;
-    found = copy;
-    loc = stmt.loc;
+    if (found == nullptr && is_in_group(stmt)) found = &stmt;
   });
   return found;
 }
@@ -69,6 +76,7 @@ class BulkCopyLowering {
         const bool is_piece = effect.in_flight && effect.proxy == Proxy::generic;
         has_pieces_ = has_pieces_ || is_piece;
       });
+      has_bulk_copies_ = has_bulk_copies_ || std::holds_alternative<BulkCopy>(stmt.node);
     });
     std::set<const Array*> stored;
     fences_ = follows_stores(program.body, stored);
@@ -77,6 +85,7 @@ class BulkCopyLowering {
   }
 
   void run() {
+    program_.maps.clear();  // those of whole tiles
     lower(program_.body, {});
     if (!mbarriers_) return;
     Body begin;
@@ -106,14 +115,16 @@ class BulkCopyLowering {
       loc_ = stmt.loc;
       if (const auto* copy = std::get_if<BulkCopy>(&stmt.node)) {
         start(*copy);
+      } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
+        start(*tile);
       } else if (!mbarriers_) {
         result.push_back(std::move(stmt));
       } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
         commit(groups);
-        emit(AsyncCommit{!has_pieces_});
+        if (has_groups()) emit(AsyncCommit{!has_pieces_});
       } else if (const auto* wait = std::get_if<AsyncWait>(&stmt.node)) {
         wait_until(wait->pending, groups);
-        emit(AsyncWait{wait->pending, !has_pieces_});
+        if (has_groups()) emit(AsyncWait{wait->pending, !has_pieces_});
       } else if (const auto* leave = std::get_if<Return>(&stmt.node)) {
         // A block must not end before its bulk copies.
         emit(branch(leave->condition, [&] {
@@ -142,6 +153,45 @@ class BulkCopyLowering {
     };
     if (!copy.from.guard) return issue();
     emit(If{copy.from.guard, inside(issue), inside([&] { clear(copy.to); }), true});
+  }
+
+  /// One copy per panel of the tile.
+  void start(const TensorCopy& copy) {
+    const Array& tile = *copy.to.array;
+    const layout::Swizzle swizzle = tile.swizzle.value_or(
+        layout::Swizzle{.columns = copy.map->box.back(), .panel = copy.map->box.back()});
+    const Access mbarrier =
+        copy.mbarrier.array ? copy.mbarrier : mbarrier_of(load("group", committed_));
+    for (int64_t column = 0; column < copy.map->box.back(); column += swizzle.panel) {
+      TensorCopy part = copy;
+      part.map = map_of_panel(*copy.map, swizzle);
+      part.coordinates.back() = copy.coordinates.back() + ir::index(column);
+      part.to.offset =
+          copy.to.offset + ir::index(column / swizzle.panel * swizzle.rows * swizzle.pitch);
+      if (!part.to.indices.empty()) {
+        part.to.indices.back() = copy.to.indices.back() + ir::index(column);
+      }
+      part.mbarrier = mbarrier;
+      part.expects = true;
+      emit(std::move(part));
+    }
+  }
+
+  /// The map of a panel of the tile of `whole`; the same one for the same panels.
+  TensorMapRef map_of_panel(const TensorMap& whole, const layout::Swizzle& swizzle) {
+    auto map = std::make_shared<TensorMap>(whole);
+    map->box.back() = std::min(whole.box.back(), swizzle.panel);
+    map->swizzle = swizzle.mask > 0 ? swizzle.panel * bits(whole.tensor->dtype) / 8 : 0;
+    int same_tensor = 0;
+    for (const TensorMapRef& known : program_.maps) {
+      if (known->tensor != whole.tensor) continue;
+      if (known->box == map->box && known->swizzle == map->swizzle) return known;
+      ++same_tensor;
+    }
+    map->name = whole.tensor->name + "_map";
+    if (same_tensor > 0) map->name += fmt::format("_{}", same_tensor + 1);
+    program_.maps.push_back(map);
+    return map;
   }
 
   /// The lanes of the warp store zeros.
@@ -278,7 +328,11 @@ class BulkCopyLowering {
   Program& program_;
   const ArrayRef mbarriers_;
   ArrayRef committed_, awaited_;
+  /// True if a copy is, or stands before sm_90 for, copies of pieces.
+  bool has_groups() const { return has_pieces_ || has_bulk_copies_; }
+
   bool has_pieces_ = false;  // some copies keep their groups
+  bool has_bulk_copies_ = false;
   bool fences_ = false;
   Body* into_ = nullptr;
   SourceLoc loc_;
@@ -287,8 +341,8 @@ class BulkCopyLowering {
 }  // namespace
 
 void add_mbarriers(Program& program) {
-  SourceLoc loc;
-  if (find_bulk_copy(program, loc) == nullptr) return;
+  const Stmt* const first = find_bulk_copy(program);
+  if (first == nullptr) return;
   int most = 0;
   walk(program.body, [&](const Stmt& stmt) { most = std::max(most, most_in_flight(stmt)); });
   const auto array = std::make_shared<Array>();
@@ -298,7 +352,7 @@ void add_mbarriers(Program& program) {
   array->size = std::min(most, kMostGroups) + 2;
   array->shape = {ir::index(array->size)};
   array->arrivals = program.threads / kWarpSize;
-  array->loc = loc;
+  array->loc = first->loc;
   program.shared.push_back(array);
 }
 
@@ -308,8 +362,10 @@ void lower_bulk_copies(Program& program) {
                    [](const ArrayRef& array) { return array->is_mbarriers() && array->ring < 0; });
   const bool is_grouped = mbarriers != program.shared.end();
   const bool any = std::any_of(program.body.begin(), program.body.end(), [](const Stmt& stmt) {
-    return any_in(stmt,
-                  [](const Stmt& inner) { return std::holds_alternative<BulkCopy>(inner.node); });
+    return any_in(stmt, [](const Stmt& inner) {
+      return std::holds_alternative<BulkCopy>(inner.node) ||
+             std::holds_alternative<TensorCopy>(inner.node);
+    });
   });
   if (any || is_grouped) BulkCopyLowering(program, is_grouped ? *mbarriers : nullptr).run();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Bulk copies in groups become bulk copies that complete at mbarriers.
+// Bulk and tensor copies in groups become copies that complete at mbarriers.
 //
 // All threads commit and await the same groups. Two counters of each thread say how many groups it has
 // committed and awaited; group g is phase g / n of mbarrier g % n, where n mbarriers take turns. Each warp
@@ -14,7 +14,8 @@ namespace tessera::codegen {
 /// number is one for every group that may be in flight at a wait, and one more.
 void add_mbarriers(Program& program);
 
-/// After all passes that order accesses by groups: gives each bulk copy its mbarrier, and makes arrivals of
+/// After all passes that order accesses by groups: makes one tensor copy per panel of a tile, with their maps;
+/// gives each bulk and tensor copy its mbarrier, and makes arrivals of
 /// commits, waits at mbarriers of waits for groups, and stores of zeros where the guard of a copy is false.
 /// Threads that leave wait for what is in flight first. Where bulk copies follow stores to the same shared
 /// memory, proxy fences stand before the barriers between them. Other copies keep their groups, and bulk copies

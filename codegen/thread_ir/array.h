@@ -2,7 +2,9 @@
 // Memory that the statements of the thread IR name: tensors, shared memory, registers.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -68,5 +70,19 @@ using ArrayRef = std::shared_ptr<const Array>;
 inline const std::string& authors_name(const Array& array) {
   return array.stands_for.empty() ? array.name : array.stands_for;
 }
+
+/// How the copy engine sees a tensor of the call: boxes of it go to shared memory. The host makes the map.
+struct TensorMap {
+  std::string name;
+  ArrayRef tensor;            // a parameter, which the kernel does not write
+  std::vector<Expr> strides;  // in elements, one per dimension of the tensor, the last is 1
+  std::vector<int64_t> box;   // extents, one per dimension
+  int64_t swizzle = 0;  // bytes of a row of the pattern in shared memory: 0 = none, 32, 64, 128
+
+  int64_t elements() const {  // of the box
+    return std::accumulate(box.begin(), box.end(), int64_t{1}, std::multiplies<>());
+  }
+};
+using TensorMapRef = std::shared_ptr<const TensorMap>;
 
 }  // namespace tessera::codegen

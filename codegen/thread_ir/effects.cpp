@@ -185,6 +185,18 @@ class Description {
                  .by = Group::warp});
     if (!is_grouped) change(copy.mbarrier);
   }
+  void operator()(const TensorCopy& copy) const {
+    const bool is_grouped = !copy.mbarrier.array;
+    for (const Expr& coordinate : copy.coordinates) out_.evaluates(coordinate);
+    out_.memory({.access = copy.to,
+                 .writes = true,
+                 .in_flight = true,
+                 .is_grouped = is_grouped,
+                 .proxy = Proxy::async,
+                 .by = Group::warp,
+                 .box = &copy});
+    if (!is_grouped) change(copy.mbarrier);
+  }
 
  private:
   enum class Reads : bool { no, yes };

@@ -25,7 +25,8 @@ struct MemoryEffect {
   Proxy proxy = Proxy::generic;
   Group by = Group::thread;  // who may access the elements that one thread names
   const SharedMatrix* matrix =
-      nullptr;  // of which `access` is the beginning; null: the access is all
+      nullptr;                      // of which `access` is the beginning; null: the access is all
+  const TensorCopy* box = nullptr;  // the same
 };
 
 /// How a statement uses the registers that it reads.

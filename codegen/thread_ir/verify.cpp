@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "codegen/analysis/uniform.h"
+#include "codegen/thread_ir/tensor_copy_rules.h"
 #include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
@@ -269,6 +270,9 @@ class Verifier : EffectReceiver {
       verify_copy(*bulk);
       require(bulk->bytes() % 16 == 0, "a bulk copy moves whole pieces of 16 bytes",
               fmt::format("{} bytes", bulk->bytes()));
+    } else if (const auto* tile = std::get_if<TensorCopy>(&stmt.node)) {
+      const std::string_view rule = broken_rule(*tile, program_, expected_.is_shared_placed);
+      require(rule.empty(), rule, tile->map->name);
     } else if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
       require(is_integer(wait->phase->type), "a phase is an integer", to_string(wait->phase));
     } else if (const auto* expect = std::get_if<MbarrierExpect>(&stmt.node)) {
@@ -296,6 +300,11 @@ class Verifier : EffectReceiver {
       const bool is_lowered = at != nullptr && !copy->from.guard;
       require(is_lowered || !expected_.are_bulk_copies_lowered,
               "a bulk copy names its mbarrier and has no guard", copy->to.array->name);
+    }
+    if (const auto* copy = std::get_if<TensorCopy>(&stmt.node)) {
+      if (copy->mbarrier.array) at = &copy->mbarrier;
+      require(at != nullptr || !expected_.are_bulk_copies_lowered,
+              "a tensor copy names its mbarrier", copy->to.array->name);
     }
     is_at_mbarrier_ = at != nullptr;
     if (at == nullptr) return;

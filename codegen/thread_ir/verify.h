@@ -30,7 +30,9 @@ struct Expectations {
 /// - conversions of several elements at once divide their width;
 /// - register slices at constant places lie inside their arrays;
 /// - mbarriers are touched by nothing but mbarrier statements and bulk copies, initialised before these,
-///   and expect whole pieces of 16 bytes; bulk copies name one (once they are lowered);
+///   and expect whole pieces of 16 bytes; bulk and tensor copies name one (once they are lowered);
+/// - tensor copies have a map of the program, a box that the hardware takes, and a target aligned to its
+///   pattern;
 /// - shared arrays lie inside the arena, and their accesses have offsets (once they are placed).
 void verify(const Program& program, const std::vector<VarRef>& uniform,
             const Expectations& expected, std::string_view after);

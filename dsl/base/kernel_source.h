@@ -3,6 +3,7 @@
 // so hand-written CUDA takes the same path.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +12,20 @@
 
 namespace tessera {
 
+/// A parameter that is a tensor map: 128 bytes that the host makes of a tensor of the call, for copies of
+/// boxes of it to shared memory.
+struct TensorMapParam {
+  int tensor = -1;           // the parameter
+  std::vector<int64_t> box;  // elements, one extent per dimension of the tensor
+  int swizzle = 0;  // bytes of a row of the pattern in shared memory: 0 = none, 32, 64, 128
+  friend bool operator==(const TensorMapParam&, const TensorMapParam&) = default;
+};
+
 struct KernelParam {
   std::string name;
   bool is_pointer = false;
-  DType dtype = DType::i32;  // of the scalar, or of the elements behind the pointer
+  DType dtype = DType::i32;                // of the scalar, or of the elements behind the pointer
+  std::optional<TensorMapParam> map = {};  // neither pointer nor scalar; after those
 };
 
 /// The author's line for the text from this line (counted from 1) to the next origin.

@@ -99,9 +99,10 @@ struct Printer {
          loc);
   }
   void operator()(const Copy& s, SourceLoc loc) {
-    line(fmt::format("{} {} -> {}{}", s.mode == CopyMode::plain ? "copy" : "copy_async",
+    line(fmt::format("{} {} -> {}{}{}", s.mode == CopyMode::plain ? "copy" : "copy_async",
                      region_text(s.from), region_text(s.to),
-                     s.outside ? fmt::format(", outside {}", to_string(s.outside)) : ""),
+                     s.outside ? fmt::format(", outside {}", to_string(s.outside)) : "",
+                     s.engine != Engine::automatic ? fmt::format(", by {}", name(s.engine)) : ""),
          loc);
   }
   void operator()(const Fill& s, SourceLoc loc) {
@@ -304,6 +305,18 @@ std::string_view name(Instruction instruction) {
       return "mma";
     case Instruction::wgmma:
       return "wgmma";
+  }
+  return "?";
+}
+
+std::string_view name(Engine engine) {
+  switch (engine) {
+    case Engine::automatic:
+      return "automatic";
+    case Engine::tensor:
+      return "tensor";
+    case Engine::pieces:
+      return "pieces";
   }
   return "?";
 }

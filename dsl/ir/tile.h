@@ -65,7 +65,8 @@ struct TileIndex {
 struct AccessTerms {
   bool unchecked = false;  // bounds vouched for: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
-  bool bulk = false;  // source of an asynchronous copy: one bulk copy per row
+  bool bulk = false;    // source of an asynchronous copy: one bulk copy per row
+  bool tensor = false;  // the same, by tensor copies: choose_copies
   std::vector<TileIndex> tile_indices = {};
 };
 
@@ -90,6 +91,13 @@ enum class CopyMode : uint8_t {
   async_if_possible,  // a copy that a pipelined loop issues ahead
   async,              // the author asked for it: an error if the hardware cannot
 };
+/// What carries out a copy from global to shared memory in the background.
+enum class Engine : uint8_t {
+  automatic,  // the compiler chooses
+  tensor,     // boxes of a tensor map, from sm_90 on; before, pieces
+  pieces,     // no tensor copies
+};
+TESSERA_API std::string_view name(Engine engine);
 enum class CollectiveKind : uint8_t {
   shuffle,       // value, source lane
   shuffle_xor,   // value, lane mask
@@ -147,7 +155,8 @@ struct Atomic {
 struct Copy {
   Region from, to;
   CopyMode mode = CopyMode::plain;
-  Expr outside;  // constant of the dtype of `to`, where `from` has no element; null = 0
+  Engine engine = Engine::automatic;
+  Expr outside = {};  // constant of the dtype of `to`, where `from` has no element; null = 0
 };
 struct Fill {
   Region to;

@@ -24,6 +24,7 @@
 #include "runtime/request.h"
 #include "runtime/runtime.h"
 #include "runtime/store_later.h"
+#include "runtime/tensor_map.h"
 
 namespace tessera::kernels::jit {
 namespace {
@@ -127,6 +128,14 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
   for (size_t i = 0; i < prepared.slot_types.size(); ++i) {
     arguments[num_tensors + i] = &binding.slots[i];
   }
+  std::array<runtime::TensorMap, kMaxMaps> maps;
+  size_t num_maps = 0;
+  for (const KernelParam* param : prepared.maps) {
+    maps[num_maps] = runtime::encode_tensor_map(*prepared.on_device, *param,
+                                                tensors[static_cast<size_t>(param->map->tensor)]);
+    arguments[num_tensors + prepared.slot_types.size() + num_maps] = &maps[num_maps];
+    ++num_maps;
+  }
   const auto [x, y, z] = binding.grid;
   runtime::launch(*prepared.on_device, {x, y, z}, arguments.data(), stream,
                   prepared.plan.streamed(tensors));
@@ -158,10 +167,16 @@ void count_spec(const std::string& op) {
 
 // The key found the binary, in this process or on disk, so its parameters must be those of the
 // plan.
-void check_parameters(const Plan& plan, const runtime::Image& image) {
-  const std::vector<std::string> names = plan.parameter_names();
-  TESSERA_CHECK(names.size() == image.params.size() && names.size() <= kMaxArguments,
-                plan.op() + ": the compiled kernel has other parameters than its declaration");
+void check_parameters(const Plan& plan, const Prepared& prepared) {
+  const runtime::Image& image = *prepared.on_device->image;
+  const size_t names = plan.parameter_names().size(), maps = prepared.maps.size();
+  TESSERA_CHECK(
+      names + maps == image.params.size() && maps <= kMaxMaps && names + maps <= kMaxArguments,
+      plan.op() + ": the compiled kernel has other parameters than its declaration");
+  for (const KernelParam* map : prepared.maps) {
+    TESSERA_CHECK(static_cast<size_t>(map->map->tensor) < plan.num_tensors(),
+                  plan.op() + ": the compiled kernel maps what is no tensor");
+  }
 }
 
 /// Identifies a kernel.
@@ -213,7 +228,10 @@ std::unique_ptr<Prepared> make_prepared(const Identity& identity, Device device,
   }
   const runtime::KernelRequest request = request_for(identity, kernel);
   prepared->on_device = runtime::Runtime::instance().load(request, device.ordinal, stream);
-  check_parameters(prepared->plan, *prepared->on_device->image);
+  for (const KernelParam& param : prepared->on_device->image->params) {
+    if (param.map) prepared->maps.push_back(&param);
+  }
+  check_parameters(prepared->plan, *prepared);
   return prepared;
 }
 

@@ -4,6 +4,7 @@
 
 #include "dsl/base/error.h"
 #include "kernels/jit/prepared.h"
+#include "runtime/tensor_map.h"
 
 namespace tessera::kernels::jit {
 
@@ -26,6 +27,15 @@ void LaunchPlan::operator()(std::span<void* const> data, Stream stream) const {
     for (size_t i = 0; i < launch.values.size(); ++i) {
       // The driver takes pointers to mutable values and does not write them.
       arguments[num_pointers + i] = const_cast<int64_t*>(&launch.values[i]);
+    }
+    const size_t num_others = num_pointers + launch.values.size();
+    std::array<runtime::TensorMap, kMaxMaps> maps;
+    for (size_t i = 0; i < launch.maps.size(); ++i) {
+      const Map& map = launch.maps[i];
+      TensorView view = map.view;
+      view.data = addresses[static_cast<size_t>(map.param->map->tensor)];
+      maps[i] = runtime::encode_tensor_map(*launch.kernel, *map.param, view);
+      arguments[num_others + i] = &maps[i];
     }
     runtime::launch(*launch.kernel, launch.grid, arguments.data(), stream, launch.streamed);
   }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "dsl/base/api.h"
+#include "dsl/base/kernel_source.h"
+#include "dsl/base/tensor_view.h"
 #include "kernels/op_arguments.h"
 #include "runtime/launch.h"
 
@@ -22,12 +24,18 @@ class TESSERA_API LaunchPlan {
     int tensor = -1;
     int64_t offset = 0;
   };
+  /// A tensor map of a kernel.
+  struct Map {
+    const KernelParam* param = nullptr;  // of the kernel's image
+    TensorView view;                     // of the call; its address is that of the pointer
+  };
   /// One kernel of the call.
   struct Launch {
     const runtime::LoadedKernel* kernel = nullptr;  // lives as long as the process
     runtime::Grid grid;
     std::vector<Source> pointers;
     std::vector<int64_t> values;  // dims and scalars, after the pointers
+    std::vector<Map> maps;        // after the values
     runtime::Streamed streamed;
   };
 

@@ -22,6 +22,8 @@ namespace tessera::kernels::jit {
 /// Dims and scalars of one kernel; these and its tensors.
 inline constexpr size_t kMaxSlots = 64;
 inline constexpr size_t kMaxArguments = 128;
+/// Tensor maps of one kernel: as many as codegen makes at most, one per tensor and box.
+inline constexpr size_t kMaxMaps = 32;
 
 /// Whose kernel it is: of one of Tessera's ops, or a caller's own, to whose lines errors then point.
 enum class Author : uint8_t { tessera, caller };

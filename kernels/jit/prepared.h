@@ -27,6 +27,7 @@ struct Prepared {
   std::optional<codegen::cpu::Executable> program;         // CPU
   std::shared_ptr<const runtime::LoadedKernel> on_device;  // GPU
   std::vector<std::string> reports;                        // ir::Kernel::reports
+  std::vector<const KernelParam*> maps = {};               // of the image: those that are maps
   std::shared_ptr<std::atomic<int>> reported = {};         // CPU: 1 + the last one made
 };
 

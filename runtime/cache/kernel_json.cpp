@@ -108,6 +108,10 @@ json encode_facts(const KernelSource& facts) {
     params.push_back({{"name", param.name},
                       {"pointer", param.is_pointer},
                       {"dtype", std::string(name(param.dtype))}});
+    if (!param.map) continue;
+    params.back()["map_of"] = param.map->tensor;
+    params.back()["box"] = param.map->box;
+    params.back()["swizzle"] = param.map->swizzle;
   }
   return {{"op", facts.op},
           {"entry", facts.entry},
@@ -119,6 +123,22 @@ json encode_facts(const KernelSource& facts) {
           {"waits_for_previous", facts.waits_for_previous},
           {"cooperative", facts.cooperative}};
 }
+
+namespace {
+
+TensorMapParam decode_map(JsonReader& item) {
+  TensorMapParam map;
+  map.tensor = static_cast<int>(item.integer("map_of", 0, kMaxInt));
+  map.swizzle = static_cast<int>(item.integer("swizzle", 0, kMaxInt));
+  const json* box = item.list("box");
+  for (size_t d = 0; box && d < box->size(); ++d) {
+    if (!box->at(d).is_number_integer()) return item.fail("whole numbers in 'box'", box), map;
+    map.box.push_back(box->at(d).get<int64_t>());
+  }
+  return map;
+}
+
+}  // namespace
 
 KernelSource decode_facts(JsonReader& reader) {
   KernelSource facts;
@@ -139,6 +159,7 @@ KernelSource decode_facts(JsonReader& reader) {
     if (item.ok() && !dtype) item.fail("the name of a dtype", &params->at(i).at("dtype"));
     facts.params.push_back(
         {item.text("name"), item.boolean("pointer"), dtype.value_or(DType::i32)});
+    if (item.has("map_of")) facts.params.back().map = decode_map(item);
     if (!item.ok())
       reader.fail(fmt::format("params[{}] with {}", i, item.expected()), &params->at(i));
   }

@@ -147,9 +147,13 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
     (const LaunchConfig* config, Function function, void** parameters, void** extra))
 
 // Null where the driver lacks them.
-#define TESSERA_OPTIONAL_DRIVER_FUNCTIONS(X)                     \
-  X(occupancy_max_clusters, cuOccupancyMaxActiveClusters, 11080, \
-    (int* count, Function function, const LaunchConfig* config))
+#define TESSERA_OPTIONAL_DRIVER_FUNCTIONS(X)                                                  \
+  X(occupancy_max_clusters, cuOccupancyMaxActiveClusters, 11080,                              \
+    (int* count, Function function, const LaunchConfig* config))                              \
+  X(tensor_map_encode_tiled, cuTensorMapEncodeTiled, 12000,                                   \
+    (void* map, int dtype, unsigned rank, void* address, const unsigned long long* extents,   \
+     const unsigned long long* strides, const unsigned* box, const unsigned* element_strides, \
+     int interleave, int swizzle, int l2_promotion, int outside))
 
 /// The driver's functions, resolved once.
 struct Functions {

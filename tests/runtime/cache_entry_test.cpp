@@ -66,11 +66,13 @@ TEST_CASE("an entry gives back what went in") {
   CHECK(back->source == image.source);
   CHECK(back->log == image.log);
   CHECK(back->compiler == image.compiler);
-  REQUIRE(back->params.size() == 2);
+  REQUIRE(back->params.size() == 3);
   CHECK(back->params[0].name == "x");
   CHECK(back->params[0].is_pointer);
   CHECK(back->params[0].dtype == DType::bf16);
   CHECK_FALSE(back->params[1].is_pointer);
+  CHECK_FALSE(back->params[1].map);
+  CHECK(back->params[2].map == TensorMapParam{0, {64, 32}, 64});
 }
 
 TEST_CASE("an entry that is truncated at any length is refused") {

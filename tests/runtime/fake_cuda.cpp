@@ -1,5 +1,7 @@
 #include "tests/runtime/fake_cuda.h"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstring>
@@ -166,6 +168,20 @@ cu::Result set_async(cu::DevicePtr to, unsigned char value, size_t bytes, cu::St
   if (reinterpret_cast<uint32_t*>(to) != &g_state->variable) return 0;
   return std::memset(&g_state->variable, value, bytes), 0;
 }
+cu::Result encode_tensor_map(void* map, int dtype, unsigned rank, void* at,
+                             const unsigned long long* extents, const unsigned long long* strides,
+                             const unsigned* box, const unsigned* steps, int interleave,
+                             int swizzle, int, int outside) {
+  std::string& text = g_state->tensor_map;
+  text = fmt::format("dtype {}, at {}", dtype, reinterpret_cast<uintptr_t>(at));
+  for (unsigned d = 0; d < rank; ++d) {
+    text += fmt::format(", {} by {} x {}", extents[d], box[d], steps[d]);
+    if (d > 0) text += fmt::format(" every {}", strides[d - 1]);
+  }
+  text += fmt::format(", {} {} {}", interleave, swizzle, outside);
+  std::memset(map, 0x5A, 128);
+  return g_state->tensor_map_result;
+}
 cu::Result succeed() {
   return 0;
 }
@@ -204,6 +220,7 @@ cu::Result get_proc_address(const char* symbol, void** function, int, uint64_t, 
       {"cuOccupancyMaxActiveClusters", address(max_clusters)},
       {"cuOccupancyMaxActiveBlocksPerMultiprocessor", address(max_blocks)},
       {"cuStreamGetId", address(stream_id)},
+      {"cuTensorMapEncodeTiled", address(encode_tensor_map)},
       {"cuMemAlloc", address(allocate)},
       {"cuLaunchKernelEx", address(launch)}};
   if (g_state->missing_function == symbol) return *status = cu::kSymbolNotFound, 500;

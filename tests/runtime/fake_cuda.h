@@ -46,6 +46,8 @@ struct FakeState {
   unsigned long long last_argument = 0;         // of a cooperative launch
   int max_clusters = 1;                         // that fit the device
   std::vector<std::pair<int, int>> attributes;  // set on kernels, with their values
+  std::string tensor_map;                       // the last one that was encoded, as text
+  int tensor_map_result = 0;                    // of cuTensorMapEncodeTiled
 
   // NVRTC
   std::set<std::string> nvrtc_files = {"/usr/local/cuda/lib64/libnvrtc.so.13"};

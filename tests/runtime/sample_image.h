@@ -19,7 +19,9 @@ inline runtime::Image sample_image() {
   image.op = "scale";
   image.entry = "scale_kernel";
   image.target = {9, 0, 'a'};
-  image.params = {{"x", true, DType::bf16}, {"count", false, DType::i32}};
+  image.params = {{"x", true, DType::bf16},
+                  {"count", false, DType::i32},
+                  {"x_map", false, DType::bf16, TensorMapParam{0, {64, 32}, 64}}};
   image.threads = 256;
   image.shared_bytes = 1024;
   image.resources = {32, 8, 16, 4096};

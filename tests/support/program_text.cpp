@@ -144,6 +144,8 @@ class ProgramReader {
       tensor->read_only = line.accept(", read only");
       tensor->may_alias = line.accept(", may alias");
       program_.params.push_back({tensor->name, tensor, {}});
+    } else if (line.accept("map")) {
+      map(line);
     } else if (line.accept("shared memory :")) {
       program_.shared_bytes = line.integer();
     } else if (line.accept("shared")) {
@@ -177,6 +179,18 @@ class ProgramReader {
       return false;
     }
     return true;
+  }
+  void map(Line& line) {
+    auto made = std::make_shared<TensorMap>();
+    made->name = line.take();
+    line.expect(":");
+    made->tensor = array(line);
+    line.expect("strides");
+    made->strides = list(line);
+    line.expect("box");
+    for (const Expr& extent : list(line)) made->box.push_back(extent->integer);
+    if (line.accept(", swizzle")) made->swizzle = line.integer();
+    program_.maps.push_back(std::move(made));
   }
   std::shared_ptr<Array> new_array(Line& line, ArraySpace space) {
     auto array = std::make_shared<Array>();
@@ -239,6 +253,7 @@ class ProgramReader {
     if (line.accept("async copy")) return async_copy(line);
     if (line.accept("check")) return check(line);
     if (line.accept("bulk copy")) return bulk_copy(line);
+    if (line.accept("tensor copy")) return tensor_copy(line);
     if (line.accept("mbarrier")) return mbarrier(line);
     if (line.accept("commit")) return made(AsyncCommit{line.accept("pieces")});
     if (line.accept("wait until")) {
@@ -505,6 +520,21 @@ class ProgramReader {
   Stmt bulk_copy(Line& line) {
     BulkCopy node;
     copied(line, node.from, node.to);
+    if (line.accept(", mbarrier")) node.mbarrier = access(line);
+    node.expects = line.accept(", expected");
+    return made(std::move(node));
+  }
+  Stmt tensor_copy(Line& line) {
+    TensorCopy node;
+    node.to = access(line);
+    if (line.accept("at")) node.to.indices = list(line);
+    line.expect("=");
+    const std::string name = line.take();
+    for (const TensorMapRef& map : program_.maps) {
+      if (map->name == name) node.map = map;
+    }
+    if (!node.map) line.fail("no map '" + name + "'");
+    node.coordinates = list(line);
     if (line.accept(", mbarrier")) node.mbarrier = access(line);
     node.expects = line.accept(", expected");
     return made(std::move(node));

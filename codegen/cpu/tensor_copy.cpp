@@ -1,0 +1,138 @@
+// Machine: tensor copies. A box is read when the copy starts, since the kernel does not write its tensor, and lands
+// when a thread waits for its phase.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "codegen/cpu/machine.h"
+#include "codegen/cpu/mbarrier.h"
+
+namespace tessera::codegen::cpu {
+namespace {
+
+constexpr int64_t kPieceBytes = 16;  // that the swizzle exchanges
+constexpr int64_t kLineBytes = 128;  // that a target is aligned to
+constexpr int64_t kSectorBytes = 32;
+
+/// Where the hardware puts the byte at `address` of a box: bits of the address itself exchange the pieces of a
+/// row of the pattern.
+int64_t swizzled(int64_t address, int64_t span) {
+  const int64_t pieces = span / kPieceBytes;  // of a row; 0 = no swizzle
+  return pieces == 0 ? address : address ^ (address / kLineBytes % pieces * kPieceBytes);
+}
+
+}  // namespace
+
+void Machine::tensor_copy(const Instr& instr) {
+  const BoxMove& move = code_.boxes[static_cast<size_t>(instr.index)];
+  const Array& target = *storage(move.to.storage).array;
+  Instr signal = instr;
+  signal.index = move.mbarrier;
+  if (code_.checked) {
+    check_span(instr, move.to, shared_ + target.shared_offset);
+    check_shared(instr, move.to);
+    check_mbarrier(signal);
+  }
+  if (launch_.count) count_transfer(instr, move.to);
+  const int64_t* to = column<int64_t>(move.to.offset);
+  const int64_t bytes = move.map->elements() * bits(target.dtype) / 8;
+  for_each_lane(mask(), [&](int lane) {
+    if (code_.checked) check_box(instr, move, lane);
+    Mbarrier& mbarrier = mbarrier_of(signal, lane);
+    if (move.expects) {
+      mbarrier.expected += bytes;
+      mbarrier.expectation = {instr.statement, lane};
+    }
+    mbarrier.copies.push_back(
+        {.to = shared_ + target.shared_offset + to[lane] * bits(target.dtype) / 8,
+         .from = nullptr,
+         .bytes = bytes,
+         .statement = instr.statement,
+         .thread = lane,
+         .box = read_box(move, lane)});
+    mark_in_flight(mbarrier.copies.back(), instr.statement);
+    if (shadow_) check_overwritten(instr, move.to, lane);
+    const Transfer& at = code_.mbarriers[static_cast<size_t>(move.mbarrier)].at;
+    check_bytes(instr, lane, mbarrier, element_name(at, lane, 0, 1));
+  });
+}
+
+/// Traps where the hardware would fault.
+void Machine::check_box(const Instr& instr, const BoxMove& move, int lane) const {
+  const Array& tensor = *storage(move.tensor).array;
+  const Array& target = *storage(move.to.storage).array;
+  const int64_t size = bits(tensor.dtype) / 8;
+  const auto refuse = [&](std::string what, std::string expected, int64_t got) {
+    trap(instr, lane,
+         {.code = "TENSOR_MAP",
+          .what = fmt::format("a tensor copy of '{}' to '{}': {}", tensor.name,
+                              authors_name(target), what),
+          .argument = tensor.name,
+          .expected = std::move(expected),
+          .got = fmt::format("{}", got)});
+  };
+  const int64_t align = move.map->swizzle > 0 ? 8 * move.map->swizzle : kLineBytes;
+  const int64_t address = target.shared_offset + column<int64_t>(move.to.offset)[lane] * size;
+  const bool has_whole_pattern = move.map->elements() / move.map->box.back() % 8 == 0;
+  const int64_t wanted = has_whole_pattern ? align : kLineBytes;
+  if (address % wanted != 0) {
+    refuse("a target in the middle of its pattern", fmt::format("a multiple of {} bytes", wanted),
+           address);
+  }
+  const int64_t inner = column<int64_t>(move.coordinates.back())[lane] * size;
+  if (inner % kPieceBytes != 0) {
+    refuse("the first column", "a multiple of 16 bytes", inner);
+  }
+  for (size_t d = 0; d + 1 < move.strides.size(); ++d) {
+    const int64_t stride = uniform<int64_t>(move.strides[d]) * size;
+    if (stride % kPieceBytes == 0) continue;
+    refuse(fmt::format("the stride of dimension {}", d), "a multiple of 16 bytes", stride);
+  }
+}
+
+/// The box of a thread as it lies in shared memory; zeros outside of the tensor.
+std::vector<std::byte> Machine::read_box(const BoxMove& move, int lane) {
+  const Array& tensor = *storage(move.tensor).array;
+  const Array& target = *storage(move.to.storage).array;
+  const TensorMap& map = *move.map;
+  const auto size = static_cast<int64_t>(bits(tensor.dtype) / 8);
+  const std::byte* const base =
+      launch_.memory[static_cast<size_t>(storage(move.tensor).param)].data;
+  const int64_t start = target.shared_offset + column<int64_t>(move.to.offset)[lane] * size;
+  std::vector<std::byte> box(static_cast<size_t>(map.elements() * size));
+  const size_t last = map.box.size() - 1;
+  const int64_t columns = map.box[last], rows = map.elements() / columns;
+  const int64_t first_column = column<int64_t>(move.coordinates[last])[lane];
+  const int64_t width = uniform<int64_t>(move.extents[last]);
+  int64_t read = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t rest = row, from = 0;
+    bool is_inside = base != nullptr;
+    for (size_t d = last; d-- > 0;) {
+      const int64_t index = column<int64_t>(move.coordinates[d])[lane] + rest % map.box[d];
+      rest /= map.box[d];
+      is_inside = is_inside && index >= 0 && index < uniform<int64_t>(move.extents[d]);
+      from += index * uniform<int64_t>(move.strides[d]);
+    }
+    const int64_t begin = std::clamp<int64_t>(-first_column, 0, columns);
+    const int64_t end = std::clamp<int64_t>(width - first_column, begin, columns);
+    if (!is_inside || begin == end) continue;
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t to = swizzled(start + (row * columns + c) * size, map.swizzle) - start;
+      std::memcpy(box.data() + to, base + (from + first_column + c) * size,
+                  static_cast<size_t>(size));
+    }
+    const int64_t first_byte = (from + first_column + begin) * size;
+    const int64_t end_byte = (from + first_column + end) * size;
+    counts_.global_load_sectors += (end_byte - 1) / kSectorBytes - first_byte / kSectorBytes + 1;
+    read += end_byte - first_byte;
+  }
+  ++counts_.global_load_requests;
+  counts_.global_load_least_sectors += (read + kSectorBytes - 1) / kSectorBytes;
+  counts_.global_load_bytes += read;
+  return box;
+}
+
+}  // namespace tessera::codegen::cpu

@@ -1,0 +1,98 @@
+// Tensor maps and tensor copies, from sm_90 on.
+
+#include "codegen/cuda/prelude.h"
+
+namespace tessera::codegen::cuda {
+namespace {
+
+constexpr Snippet kTensorCopies[] = {
+    {"tensor_map", "u64", R"(
+// Made by the host.
+struct alignas(64) tensor_map {
+  u64 words[16];
+};
+)"},
+    {"prefetch_map", "tensor_map", R"(
+__device__ __forceinline__ void prefetch_map(const tensor_map* map) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#endif
+}
+)"},
+    {"copy_tensor", "u32 u64 tensor_map", R"(
+// All lanes of a warp name the same box, the innermost coordinate first; lane 0 copies it. The current phase of
+// the mbarrier waits for all of its bytes.
+__device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                            int c0) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                            int c0, int c1) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                            int c0, int c1, int c2) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                            int c0, int c1, int c2, int c3) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
+      : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_tensor(u64* mbarrier, void* shared, const tensor_map* map,
+                                            int c0, int c1, int c2, int c3, int c4) {
+#if __CUDA_ARCH__ >= 900
+  if (threadIdx.x % 32 != 0) return;
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(static_cast<u32>(__cvta_generic_to_shared(shared))),
+      "l"(map), "r"(static_cast<u32>(__cvta_generic_to_shared(mbarrier))), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
+      : "memory");
+#endif
+}
+)"},
+    {"expect_and_copy_tensor", "u64 copy_tensor expect_bytes", R"(
+template <int kBytes, class... Coordinate>
+__device__ __forceinline__ void expect_and_copy_tensor(u64* mbarrier, void* shared,
+                                                       const tensor_map* map,
+                                                       Coordinate... coordinates) {
+  if (threadIdx.x % 32 == 0) expect_bytes<kBytes>(mbarrier);
+  copy_tensor(mbarrier, shared, map, coordinates...);
+}
+)"},
+};
+
+}  // namespace
+
+std::span<const Snippet> tensor_snippets() {
+  return kTensorCopies;
+}
+
+}  // namespace tessera::codegen::cuda

@@ -1,0 +1,293 @@
+#include "codegen/passes/choose_copies.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "codegen/analysis/index_form.h"
+#include "codegen/tile_ir/effects.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+constexpr int kWarpSize = 32;
+constexpr size_t kMostDimensions = 5;
+constexpr int64_t kMostExtent = 256;  // of a box
+constexpr int64_t kPieceBytes = 16;   // what addresses, strides and rows are multiples of
+constexpr int64_t kTargetBytes = 128;
+constexpr size_t kMostMaps = 16;  // of a kernel, 128 bytes each
+
+/// As the author wrote it.
+const ir::Expr& without_cast(const ir::Expr& e) {
+  return e->op == ir::Op::cast ? e->args[0] : e;
+}
+
+/// A condition that is not proved.
+struct Obstacle {
+  std::string expected, got;
+};
+
+class Chooser {
+ public:
+  Chooser(const ir::Kernel& kernel, Target target, std::vector<std::string>& notes)
+      : kernel_(kernel), target_(target), notes_(notes) {
+    look(kernel.body);
+  }
+
+  /// `is_uniform`: all threads of the block come to `body` together.
+  void choose(ir::Body& body, bool is_uniform) {
+    for (ir::Stmt& stmt : body) {
+      note_uniform(stmt);
+      bool together = is_uniform;
+      if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
+        together = together && is_same_for_all(branch->condition);
+      }
+      if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+        together = together && loop->kind != ir::LoopKind::parallel;
+      }
+      for_each_body(stmt, [&](ir::Body& inner) { choose(inner, together); });
+      if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) choose(*copy, together, stmt.loc);
+    }
+  }
+
+ private:
+  /// What copies need to know of other statements.
+  void look(const ir::Body& body) {
+    for (const ir::Stmt& stmt : body) {
+      for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr* value) {
+        if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
+      });
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
+      if (gemm != nullptr && gemm->instruction == ir::Instruction::wgmma) {
+        for (const ir::Region* region : {&gemm->a, &gemm->b}) {
+          operands_.insert(storage_of(*region->buffer).id);
+        }
+      }
+      for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });
+    }
+  }
+
+  void choose(ir::Copy& copy, bool is_uniform, SourceLoc loc) {
+    const bool is_wanted = copy.engine == ir::Engine::tensor;
+    const bool is_load =
+        copy.from.buffer->space == ir::Space::global && copy.to.buffer->space == ir::Space::shared;
+    const bool is_operand = is_load && operands_.contains(storage_of(*copy.to.buffer).id);
+    if (!is_wanted && (!is_operand || copy.engine != ir::Engine::automatic)) return;
+    const std::string what = fmt::format("{}: copy {} -> {}", to_string(loc),
+                                         copy.from.buffer->name, copy.to.buffer->name);
+    // A pipelined loop issues it ahead, or it fills a ring.
+    const bool is_plain = copy.mode != ir::CopyMode::async_if_possible;
+    if (is_plain && !is_wanted) return;
+    Obstacle obstacle = find_obstacle(copy, is_uniform);
+    if (is_plain && obstacle.got.empty()) {
+      obstacle = {"a copy that a pipelined loop issues ahead, or that fills a ring",
+                  "one that threads wait for"};
+    }
+    if (!obstacle.got.empty()) {
+      if (is_wanted) refuse(copy, std::move(obstacle), loc);
+      note(fmt::format("{}: pieces: {}, not {}", what, obstacle.got, obstacle.expected));
+    } else if (target_.major < 9) {
+      if (target_.major > 0) note(what + ": pieces: the target has no tensor copies");
+    } else {
+      copy.from.terms.tensor = true;
+      note(fmt::format("{}: tensor copies of {}", what, fmt::join(box_of(copy), " x ")));
+    }
+  }
+
+  void note(std::string text) {
+    if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) {
+      notes_.push_back(std::move(text));
+    }
+  }
+
+  [[noreturn]] void refuse(const ir::Copy& copy, Obstacle obstacle, SourceLoc loc) const {
+    throw Error({.kind = ErrorKind::program,
+                 .op = kernel_.name,
+                 .what = fmt::format("'{}' cannot be copied to '{}' by tensor copies",
+                                     copy.from.buffer->name, copy.to.buffer->name),
+                 .argument = copy.from.buffer->name,
+                 .expected = std::move(obstacle.expected),
+                 .got = std::move(obstacle.got),
+                 .hint = "leave the engine to the compiler: Engine::automatic",
+                 .code = "COPY_ENGINE",
+                 .loc = loc});
+  }
+
+  /// The first condition that is not proved; without words if all are.
+  Obstacle find_obstacle(const ir::Copy& copy, bool is_uniform) {
+    const ir::Buffer& tensor = *copy.from.buffer;
+    const ir::Buffer& tile = *copy.to.buffer;
+    if (kernel_.threads % kWarpSize != 0) {
+      return {"a block of whole warps", fmt::format("{} threads", kernel_.threads)};
+    }
+    if (!is_uniform) {
+      return {"a copy that all threads come to", "a condition that may differ between threads"};
+    }
+    if (tensor.address) return {"a tensor of the call", "one at an address of run time"};
+    if (tensor.is_output || tensor.may_alias) {
+      return {"a tensor that the kernel does not write",
+              tensor.is_output ? "an output" : "one that may be the memory of an output"};
+    }
+    if (tensor.optional) return {"a tensor that is always given", "an optional one"};
+    if (tensor.dtype != tile.dtype) {
+      return {fmt::format("a tile of {}", name(tensor.dtype)), std::string(name(tile.dtype))};
+    }
+    if (bits(tensor.dtype) % 8 != 0) {
+      return {"elements of whole bytes", std::string(name(tensor.dtype))};
+    }
+    if (copy.outside) return {"zero outside of the tensor", "another value"};
+    if (copy.from.terms.cache != ir::CacheHint::none) {
+      return {"no hint for the caches", std::string(ir::name(copy.from.terms.cache))};
+    }
+    if (copy.from.terms.bulk) return {"either", "bulk()"};
+    for (const auto& find :
+         {&Chooser::find_in_shape, &Chooser::find_in_strides, &Chooser::find_in_coordinates}) {
+      if (Obstacle obstacle = (this->*find)(copy); !obstacle.got.empty()) return obstacle;
+    }
+    maps_.insert({tensor.id, box_of(copy)});
+    if (maps_.size() > kMostMaps) {
+      return {fmt::format("at most {} tensor maps in a kernel", kMostMaps), "one more"};
+    }
+    return {};
+  }
+
+  /// Of the box and the tile.
+  Obstacle find_in_shape(const ir::Copy& copy) {
+    const ir::Buffer& tile = *copy.to.buffer;
+    if (tile.alias_of) return {"a tile of its own", "a reshaped view"};
+    for (size_t d = 0; d < tile.shape.size(); ++d) {
+      const bool is_version = static_cast<int>(d) < tile.num_version_dims;
+      const ir::Expr& extent = copy.to.extents[d];
+      if (is_version && !extent && is_same_for_all(copy.to.offsets[d])) continue;
+      if (!extent || extent->integer != tile.shape[d]->integer ||
+          !ir::is_constant(copy.to.offsets[d], 0)) {
+        return {"a whole shared tile", fmt::format("a part of '{}'", tile.name)};
+      }
+    }
+    for (const ir::Region* region : {&copy.from, &copy.to}) {
+      if (std::is_sorted(region->order.begin(), region->order.end())) continue;
+      return {"dimensions in the order of the tensor", "a transposed view"};
+    }
+    const std::vector<int64_t> box = box_of(copy);
+    if (box.size() > kMostDimensions) {
+      return {"a tensor of at most 5 dimensions", fmt::format("{}", box.size())};
+    }
+    const auto too_large =
+        std::find_if(box.begin(), box.end(), [](int64_t e) { return e > kMostExtent; });
+    if (too_large != box.end()) {
+      return {"extents of the tile of at most 256", fmt::format("{}", *too_large)};
+    }
+    const int64_t size = bits(tile.dtype) / 8;
+    if (!copy.from.extents.back() || box.back() * size % kPieceBytes != 0) {
+      return {"rows of the tile of multiples of 16 bytes",
+              fmt::format("{} x {}", box.back(), name(tile.dtype))};
+    }
+    int64_t bytes = size;
+    for (const int64_t extent : box) bytes *= extent;
+    if (tile.num_version_dims > 0 && bytes % kTargetBytes != 0) {
+      return {"a tile of a multiple of 128 bytes", fmt::format("{} bytes", bytes)};
+    }
+    const int64_t rows = bytes / size / box.back();
+    if (operands_.contains(storage_of(tile).id) && rows % 8 != 0) {
+      return {"a multiple of 8 rows of an operand", fmt::format("{} rows", rows)};
+    }
+    return {};
+  }
+
+  /// Of the tensor's memory.
+  Obstacle find_in_strides(const ir::Copy& copy) {
+    const ir::Buffer& tensor = *copy.from.buffer;
+    if (tensor.align % kPieceBytes != 0) {
+      return {"a declared alignment of 16 bytes", fmt::format("{}", tensor.align)};
+    }
+    if (!ir::is_constant(tensor.strides.back(), 1)) {
+      return {"a last stride of 1", ir::to_string(tensor.strides.back())};
+    }
+    const int64_t size = bits(tensor.dtype) / 8;
+    for (size_t d = 0; d + 1 < tensor.strides.size(); ++d) {
+      if (math_.divisor(tensor.strides[d]) * size % kPieceBytes == 0) continue;
+      return {fmt::format("strides of multiples of 16 bytes: declare multiple_of {}",
+                          kPieceBytes / size),
+              fmt::format("stride {} of dimension {}",
+                          ir::to_string(without_cast(tensor.strides[d])), d)};
+    }
+    return {};
+  }
+
+  /// Of the box's place in the tensor.
+  Obstacle find_in_coordinates(const ir::Copy& copy) {
+    for (const ir::Expr& offset : copy.from.offsets) {
+      if (offset->type != DType::i32) {
+        return {"coordinates of i32",
+                fmt::format("{} {}", name(offset->type), ir::to_string(offset))};
+      }
+      if (!is_same_for_all(offset)) {
+        return {"coordinates that are the same for all threads", ir::to_string(offset)};
+      }
+    }
+    const ir::Expr& last = copy.from.offsets.back();
+    const int64_t size = bits(copy.from.buffer->dtype) / 8;
+    if (math_.divisor(last) * size % kPieceBytes != 0) {
+      return {"a first column at a multiple of 16 bytes", ir::to_string(last)};
+    }
+    return {};
+  }
+
+  static std::vector<int64_t> box_of(const ir::Copy& copy) {
+    std::vector<int64_t> box;
+    for (const ir::Expr& extent : copy.from.extents) box.push_back(extent ? extent->integer : 1);
+    return box;
+  }
+
+  // ---- values that all threads of the block have in common
+  void note_uniform(const ir::Stmt& stmt) {
+    if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
+      if (is_same_for_all(let->value)) uniform_.insert(let->var.get());
+    } else if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) {
+      const ir::Buffer& buffer = *load->buffer;
+      const bool is_input = buffer.space == ir::Space::global && !buffer.address &&
+                            !buffer.is_output && !buffer.may_alias;
+      if (is_input && std::all_of(load->indices.begin(), load->indices.end(),
+                                  [&](const ir::Expr& e) { return is_same_for_all(e); })) {
+        uniform_.insert(load->var.get());
+      }
+    } else if (const auto* present = std::get_if<ir::Present>(&stmt.node)) {
+      uniform_.insert(present->var.get());
+    } else if (const auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
+      uniform_.insert(turn->stage.get());
+    } else if (const auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+      const bool is_same = loop->kind != ir::LoopKind::parallel && is_same_for_all(loop->begin) &&
+                           is_same_for_all(loop->step) && is_same_for_all(loop->extents[0]);
+      if (is_same) uniform_.insert(loop->vars[0].get());
+    }
+  }
+
+  bool is_same_for_all(const ir::Expr& e) const {
+    std::vector<ir::VarRef> vars;
+    ir::collect_vars(e, vars);
+    return std::all_of(vars.begin(), vars.end(), [&](const ir::VarRef& var) {
+      return var->kind == ir::VarKind::dim || var->kind == ir::VarKind::scalar ||
+             var->kind == ir::VarKind::block || uniform_.contains(var.get());
+    });
+  }
+
+  const ir::Kernel& kernel_;
+  const Target target_;
+  std::vector<std::string>& notes_;
+  IndexMath math_;
+  std::set<int> operands_;  // of wgmma, by id of the storage
+  std::set<const ir::Var*> uniform_;
+  std::set<std::pair<int, std::vector<int64_t>>> maps_;  // tensor and box
+};
+
+}  // namespace
+
+void choose_copies(ir::Kernel& kernel, Target target, std::vector<std::string>& notes) {
+  Chooser(kernel, target, notes).choose(kernel.body, true);
+}
+
+}  // namespace tessera::codegen

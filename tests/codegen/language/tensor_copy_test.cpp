@@ -1,0 +1,352 @@
+// Tile programs with tensor copies: what they copy, which copies become tensor copies, and what is refused.
+
+#include "codegen/cpu/executor.h"
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
+#include "codegen/thread_ir/walk.h"
+#include "tests/support/catch.h"
+#include "tests/support/matchers.h"
+#include "tests/support/nvrtc.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/run_kernel.h"
+#include "tests/support/tensor_copy_kernel.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using dsl::Builder;
+using dsl::Value;
+
+namespace {
+
+constexpr Target kSm80{8, 0, 0}, kSm90a{9, 0, 'a'}, kSm120a{12, 0, 'a'};
+
+template <class Node>
+int64_t count_in(const codegen::Program& program) {
+  int64_t count = 0;
+  codegen::walk(program.body, [&](const codegen::Stmt& stmt) {
+    count += std::holds_alternative<Node>(stmt.node);
+  });
+  return count;
+}
+int64_t num_tensor_copies(const ir::Kernel& kernel, Target target = kSm90a) {
+  return count_in<codegen::TensorCopy>(codegen::lower(kernel, target));
+}
+
+void run(const ir::Kernel& kernel, const std::vector<codegen::cpu::Argument>& arguments,
+         Target target, codegen::cpu::Counts* counts = nullptr) {
+  const codegen::cpu::Executable executable(codegen::lower(kernel, target));
+  using codegen::cpu::Arithmetic;
+  executable.run(arguments,
+                 {.traps = true,
+                  .counts = counts,
+                  .arithmetic = target == kSm90a ? Arithmetic::target : Arithmetic::exact});
+}
+
+/// y of the boxes; `counts` gets those of the run.
+HostTensor copied(const Boxes& boxes, Target target, codegen::cpu::Counts* counts = nullptr) {
+  const HostTensor x = boxes_input(boxes);
+  HostTensor y = boxes_output(boxes);
+  std::vector<codegen::cpu::Argument> arguments = {{.tensor = x.view()}, {.tensor = y.view()}};
+  for (const int64_t extent : boxes.shape) arguments.push_back({.integer = extent});
+  run(boxes_kernel(boxes), arguments, target, counts);
+  return y;
+}
+
+void check_boxes(const Boxes& boxes) {
+  INFO(boxes.text());
+  CHECK(num_tensor_copies(boxes_kernel(boxes)) > 0);
+  const HostTensor x = boxes_input(boxes);
+  for (const Target target : {kSm90a, kSm120a, kSm80}) {
+    const HostTensor y = copied(boxes, target);
+    CHECK_THAT(y, HasValues([&](int64_t i) { return boxes_value(boxes, x, i); }));
+  }
+}
+
+HostTensor product_of(const StagedProduct& p, Target target,
+                      ir::Kernel (*kernel)(const StagedProduct&) = staged_product) {
+  const HostTensor a = random_tensor(DType::bf16, {p.m, p.depth}, Values::normal, 1);
+  const HostTensor b = random_tensor(DType::bf16, {p.n, p.depth}, Values::normal, 2);
+  HostTensor c(DType::f32, {p.m, p.n});
+  run(kernel(p),
+      {{.tensor = a.view()},
+       {.tensor = b.view()},
+       {.tensor = c.view()},
+       {.integer = p.m},
+       {.integer = p.n},
+       {.integer = p.depth}},
+      target);
+  return c;
+}
+
+std::string copies_of(const ir::Kernel& kernel, Target target = kSm90a) {
+  const std::string text = codegen::explain(kernel, target);
+  const size_t at = text.find("copies\n");
+  return at == std::string::npos ? std::string() : text.substr(at);
+}
+
+/// A pipelined loop that copies rows of 64 bf16 of x [rows, columns] from `first_column` on.
+struct Case {
+  int64_t multiple_of = 64;  // of the columns
+  int64_t align = 16;
+  int64_t box_rows = 16, box_columns = 64;
+  int64_t first_column = 0;
+  float outside = 0;
+  bool is_output = false, is_optional = false, is_part = false;
+  DType tile = DType::bf16;
+  ir::CacheHint hint = ir::CacheHint::none;
+};
+
+ir::Kernel kernel_of(const Case& c) {
+  Builder k("engine");
+  auto rows = k.dim("rows"), columns = k.dim("columns", {.multiple_of = c.multiple_of});
+  auto x =
+      k.input("x", DType::bf16, {rows, columns}, {.align = c.align, .optional = c.is_optional});
+  auto y = k.output("y", c.tile, {c.box_rows, c.box_columns});
+  k.launch({1}, {.threads = 64});
+  const int64_t spare = c.is_part ? 1 : 0;
+  auto tile = k.shared(c.tile, {c.box_rows + spare, c.box_columns}, "tile");
+  auto part = tile.tile({spare, 0}, {c.box_rows, c.box_columns});
+  k.pipelined(0, 2, 1, [&](Value i) {
+    const auto copy = [&] {
+      k.copy(x.tile({i * c.box_rows, c.first_column}, {c.box_rows, c.box_columns}).cached(c.hint),
+             part, {.outside = c.outside, .engine = ir::Engine::tensor});
+    };
+    if (c.is_optional) {
+      k.if_present(x, copy);
+      k.if_present(x, [&] { k.copy(part, y); });
+    } else {
+      copy();
+      k.copy(part, y);
+    }
+  });
+  return k.finish();
+}
+
+std::string refusal(const Case& c) {
+  return error_of([&] { codegen::lower(kernel_of(c), kSm90a); });
+}
+
+}  // namespace
+
+TEST_CASE("a tensor copy moves boxes of every dtype, with zeros outside") {
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f32, DType::e4m3, DType::e5m2,
+                            DType::i8, DType::i32, DType::i64}) {
+    const int64_t piece = 128 / bits(dtype);
+    Boxes boxes;
+    boxes.dtype = dtype;
+    boxes.shape = {20, 5 * piece};
+    boxes.box = {8, 2 * piece};
+    check_boxes(boxes);
+    boxes.first = {-3, 4 * piece};  // beyond the last column, too
+    check_boxes(boxes);
+    boxes.first = {0, -piece};
+    check_boxes(boxes);
+    boxes.first = {100, 0};  // wholly outside
+    check_boxes(boxes);
+  }
+}
+
+TEST_CASE("a tensor copy moves boxes of 1 to 5 dimensions") {
+  Boxes boxes;
+  boxes.shape = {200};
+  boxes.box = {64};
+  boxes.first = {0};
+  boxes.steps = 4;
+  check_boxes(boxes);
+  boxes.shape = {9, 5, 24};
+  boxes.box = {4, 4, 16};
+  boxes.first = {-1, 2, 8};
+  check_boxes(boxes);
+  boxes.shape = {5, 3, 4, 16};
+  boxes.box = {2, 2, 4, 8};
+  boxes.first = {0, -1, 1, 8};
+  check_boxes(boxes);
+  boxes.shape = {5, 3, 2, 4, 16};
+  boxes.box = {1, 2, 2, 2, 8};
+  boxes.first = {0, -1, 1, 0, 8};
+  check_boxes(boxes);
+}
+
+TEST_CASE("tensor copies ahead by 1 to 4 iterations copy the same") {
+  for (const int stages : {1, 2, 3, 4}) {
+    for (const int64_t steps : {1, 2, 3, 7}) {
+      Boxes boxes;
+      boxes.stages = stages;
+      boxes.steps = steps;
+      boxes.threads = stages == 1 ? 32 : 96;
+      check_boxes(boxes);
+    }
+  }
+}
+
+TEST_CASE("a tensor without elements is zeros in every box") {
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{0, 64}, std::vector<int64_t>{20, 0}}) {
+    Boxes boxes;
+    boxes.shape = shape;
+    boxes.first = {-4, 0};
+    check_boxes(boxes);
+  }
+}
+
+TEST_CASE("tensor copies count the bytes that are inside of the tensor") {
+  Boxes boxes;  // 3 boxes of 8 x 32 of 20 rows
+  codegen::cpu::Counts counts;
+  copied(boxes, kSm90a, &counts);
+  CHECK(counts.global_load_bytes == 20 * 32 * 2);
+  CHECK(counts.global_load_requests == 3);
+  CHECK(counts.global_load_sectors == 20 * 2);
+}
+
+TEST_CASE("operands of wgmma come by tensor copies of panels, with the bits of pieces") {
+  for (const int64_t step : {16, 32, 64, 128}) {
+    for (const int64_t depth : {int64_t{0}, step, 2 * step, 5 * step}) {
+      StagedProduct p;
+      p.instruction = ir::Instruction::wgmma;
+      p.step = step;
+      p.depth = depth;
+      INFO(p.text());
+      const int64_t panels = std::max<int64_t>(step / 64, 1);
+      // Of two operands, before the loop and in it.
+      CHECK(num_tensor_copies(staged_product(p)) == 4 * panels);
+      const HostTensor got = product_of(p, kSm90a);
+      p.engine = ir::Engine::pieces;
+      CHECK(num_tensor_copies(staged_product(p)) == 0);
+      CHECK(got.raw() == product_of(p, kSm90a).raw());
+    }
+  }
+}
+
+TEST_CASE("ragged products by tensor copies have the bits of pieces") {
+  for (const int threads : {128, 256}) {
+    StagedProduct p;
+    p.instruction = ir::Instruction::wgmma;
+    p.is_ragged = true;
+    p.m = 130;
+    p.n = 70;
+    p.depth = 192;
+    p.tile_rows = 128;
+    p.stages = 3;
+    p.threads = threads;
+    const HostTensor got = product_of(p, kSm90a);
+    CHECK(num_tensor_copies(staged_product(p)) > 0);
+    p.engine = ir::Engine::pieces;
+    CHECK(got.raw() == product_of(p, kSm90a).raw());
+  }
+}
+
+TEST_CASE("tensor copies fill rings, with the bits of a loop without roles") {
+  for (const int64_t step : {32, 64, 128}) {
+    StagedProduct p;
+    p.instruction = ir::Instruction::wgmma;
+    p.step = step;
+    p.depth = 5 * step;
+    INFO(p.text());
+    CHECK(num_tensor_copies(product_by_roles(p)) == 2 * std::max<int64_t>(step / 64, 1));
+    const HostTensor got = product_of(p, kSm90a, product_by_roles);
+    CHECK(got.raw() == product_of(p, kSm90a).raw());
+    p.engine = ir::Engine::pieces;
+    CHECK(num_tensor_copies(product_by_roles(p)) == 0);
+    CHECK(got.raw() == product_of(p, kSm90a, product_by_roles).raw());
+  }
+}
+
+TEST_CASE("no other target and no other copy uses tensor copies unasked") {
+  StagedProduct p;
+  p.tile_rows = p.tile_columns = 128;
+  CHECK(num_tensor_copies(staged_product(p)) > 0);
+  CHECK(num_tensor_copies(staged_product(p), kSm80) == 0);
+  CHECK(num_tensor_copies(staged_product(p), kSm120a) == 0);  // no wgmma there
+  CHECK(num_tensor_copies(staged_product(p), Target{}) == 0);
+  Boxes boxes;
+  boxes.engine = ir::Engine::automatic;
+  CHECK(num_tensor_copies(boxes_kernel(boxes)) == 0);
+  boxes.engine = ir::Engine::tensor;
+  CHECK(num_tensor_copies(boxes_kernel(boxes), kSm80) == 0);
+  CHECK(num_tensor_copies(boxes_kernel(boxes), kSm120a) == 2);
+}
+
+TEST_CASE("explain says which copies are tensor copies, or why not") {
+  StagedProduct p;
+  p.instruction = ir::Instruction::wgmma;
+  CHECK(copies_of(staged_product(p)).find("copy a -> a_tile: tensor copies of 64 x 32") !=
+        std::string::npos);
+  Builder k("narrow");
+  auto depth = k.dim("depth", {.multiple_of = 4});
+  auto a = k.input("a", DType::bf16, {64, depth}), b = k.input("b", DType::bf16, {64, depth});
+  auto c = k.output("c", DType::f32, {64, 64});
+  k.launch({1}, {.threads = 128});
+  auto a_tile = k.shared(DType::bf16, {64, 32}, "a_tile");
+  auto b_tile = k.shared(DType::bf16, {64, 32}, "b_tile");
+  auto sum = k.fragment(DType::f32, {64, 64}, "sum");
+  k.fill(sum, 0.0f);
+  k.pipelined(0, ceil_div(depth, 32), 2, [&](Value s) {
+    k.copy(a.tile({0, s * 32}, {64, 32}), a_tile);
+    k.copy(b.tile({0, s * 32}, {64, 32}), b_tile);
+    k.gemm(a_tile, b_tile.transposed(), sum, {.instruction = ir::Instruction::wgmma});
+  });
+  k.copy(sum, c);
+  CHECK(copies_of(k.finish())
+            .find("copy a -> a_tile: pieces: stride depth of dimension 0, not "
+                  "strides of multiples of 16 bytes: declare multiple_of 8") != std::string::npos);
+}
+
+TEST_CASE("Engine::tensor names the first condition that is not proved") {
+  CHECK(refusal({}) == "");
+  const auto refused = [](const Case& c, const std::string& words) {
+    const std::string text = refusal(c);
+    INFO(text);
+    CHECK(text.find("[COPY_ENGINE]") != std::string::npos);
+    CHECK(text.find(words) != std::string::npos);
+  };
+  refused({.multiple_of = 4}, "stride columns of dimension 0");
+  refused({.align = 8}, "a declared alignment of 16 bytes");
+  refused({.box_rows = 512, .box_columns = 32}, "extents of the tile of at most 256");
+  refused({.box_columns = 60}, "rows of the tile of multiples of 16 bytes");
+  refused({.first_column = 4}, "a first column at a multiple of 16 bytes");
+  refused({.outside = -1}, "zero outside of the tensor");
+  refused({.is_optional = true}, "a tensor that is always given");
+  refused({.is_part = true}, "a whole shared tile");
+  refused({.tile = DType::f32}, "a tile of bf16");
+  refused({.hint = ir::CacheHint::evict_first}, "no hint for the caches");
+  // where the copy is recorded, or stands alone
+  Builder k("alone");
+  auto x = k.input("x", DType::bf16, {64, 64});
+  auto y = k.output("y", DType::bf16, {64, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::bf16, {64, 64}, "tile");
+  auto fragment = k.fragment(DType::bf16, {64, 64}, "fragment");
+  CHECK(error_of([&] {
+          k.copy(x, fragment, {.engine = ir::Engine::tensor});
+        }).find("[COPY_ENGINE]") != std::string::npos);
+  k.copy(x, tile, {.engine = ir::Engine::tensor});
+  k.copy(tile, y);
+  const ir::Kernel alone = k.finish();
+  CHECK(error_of([&] {
+          codegen::lower(alone, kSm90a);
+        }).find("a copy that a pipelined loop issues ahead") != std::string::npos);
+}
+
+TEST_CASE("NVRTC takes the text of tensor copies") {
+  std::string reason;
+  const auto nvrtc = Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  const auto compiles = [&](const ir::Kernel& kernel) {
+    for (const std::string& target : kTargets) {
+      if (!nvrtc->supports(target)) continue;
+      const Compiled compiled = nvrtc->compile(
+          codegen::cuda::emit(codegen::lower(kernel, parse_target(target).value())).text, target);
+      CAPTURE(kernel.name, target, compiled.log);
+      CHECK(compiled.ok);
+    }
+  };
+  StagedProduct product;
+  product.tile_rows = product.tile_columns = 128;
+  compiles(staged_product(product));
+  Boxes boxes;
+  compiles(boxes_kernel(boxes));
+  boxes.shape = {5, 3, 2, 4, 16};
+  boxes.box = {1, 2, 2, 2, 8};
+  boxes.first = {0, 0, 0, 0, 0};
+  compiles(boxes_kernel(boxes));
+}
