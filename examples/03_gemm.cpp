@@ -60,7 +60,7 @@ ts::ir::Kernel gemm(const Shape& s) {
   return k.finish();
 }
 
-/// The same for n a multiple of 256 and depth of 64: four warps load tiles, eight multiply them. Each block
+/// The same for n a multiple of 256 and depth of 64: one warp loads tiles, eight multiply them. Each block
 /// computes tile after tile, and loads the next one while it writes the last.
 ts::ir::Kernel gemm_by_roles() {
   constexpr int kRows = 128, kColumns = 256, kStep = 64;
@@ -96,7 +96,7 @@ ts::ir::Kernel gemm_by_roles() {
       k.copy(c_tile, c.tile({row * kRows, column * kColumns}, {kRows, kColumns}));
     });
   };
-  k.roles({{.name = "load", .warps = 4, .registers = 40, .body = load},
+  k.roles({{.name = "load", .warps = 1, .registers = 40, .body = load},
            {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply}});
   return k.finish();
 }

@@ -7,6 +7,9 @@
 // turns, in two registers for each ring.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "codegen/lowering/tile_lowering.h"
 #include "codegen/tile_ir/effects.h"
@@ -37,12 +40,77 @@ std::shared_ptr<Array> mbarriers(int ring, Array::RingPart part, int stages, Sou
   return array;
 }
 
+/// What carries out the copies of the fills of a ring.
+struct FillEngines {
+  bool tensor = false, bulk = false, pieces = false, stores = false;
+};
+
+std::string to_string(const FillEngines& copies) {
+  std::vector<const char*> words;
+  if (copies.tensor) words.push_back("by tensor copies");
+  if (copies.bulk) words.push_back("in bulk");
+  if (copies.pieces) words.push_back("in pieces");
+  if (copies.stores) words.push_back("by stores");
+  return fmt::format("{}", fmt::join(words, " and "));
+}
+
+void look_at_copies(const ir::Body& body, FillEngines& copies) {
+  for (const ir::Stmt& stmt : body) {
+    const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+    if (loop != nullptr && loop->mode != ir::CopyMode::plain) {
+      const ir::AccessTerms& terms = std::get<ir::ElementLoad>(loop->body[0].node).terms;
+      (terms.tensor ? copies.tensor : terms.bulk ? copies.bulk : copies.pieces) = true;
+      continue;
+    }
+    copies.stores = copies.stores || std::holds_alternative<ir::ElementStore>(stmt.node);
+    for_each_body(stmt, [&](const ir::Body& inner) { look_at_copies(inner, copies); });
+  }
+}
+
+bool multiplies(const ir::Body& body) {
+  return std::any_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
+    return any_in(stmt, [](const ir::Stmt& inner) {
+      const auto* gemm = std::get_if<ir::Gemm>(&inner.node);
+      return gemm != nullptr && gemm->instruction == ir::Instruction::wgmma;
+    });
+  });
+}
+
+/// Calls fn(turn, role) for all turns of rings.
+template <class Fn>
+void for_each_turn(const ir::Kernel& kernel, const Fn& fn) {
+  for (const ir::Stmt& stmt : kernel.body) {
+    const auto* roles = std::get_if<ir::Roles>(&stmt.node);
+    if (roles == nullptr) continue;
+    for (const ir::Roles::Role& role : roles->roles) {
+      for (const ir::Stmt& inner : role.body) {
+        any_in(inner, [&](const ir::Stmt& one) {
+          if (const auto* turn = std::get_if<ir::RingTurn>(&one.node)) fn(*turn, role);
+          return false;
+        });
+      }
+    }
+  }
+}
+
+/// Of one stage.
+int64_t bytes_of(const ir::Ring& ring) {
+  int64_t sum = 0;
+  for (const ir::BufferRef& tile : ring.tiles) {
+    int64_t elements = 1;
+    for (const Expr& extent : tile->shape) elements *= extent->integer;
+    sum += elements * bits(tile->dtype) / 8;
+  }
+  return sum;
+}
+
 }  // namespace
 
 void TileLowering::look_at_rings() {
   struct Parts {
     std::shared_ptr<Array> full, empty;
     std::string fills, takes;  // roles
+    FillEngines copies;
   };
   std::vector<Parts> parts;
   for (size_t i = 0; i < kernel_.rings.size(); ++i) {
@@ -50,66 +118,44 @@ void TileLowering::look_at_rings() {
     const auto make = [&](Array::RingPart part) {
       return mbarriers(static_cast<int>(i), part, ring.stages, ring.loc);
     };
-    parts.push_back({make(Array::RingPart::full), make(Array::RingPart::empty), {}, {}});
+    parts.push_back({make(Array::RingPart::full), make(Array::RingPart::empty), {}, {}, {}});
   }
   rings_.resize(parts.size());
-  const auto look = [&](const ir::RingTurn& turn, const ir::Roles::Role& role) {
-    RingState& ring = rings_[static_cast<size_t>(turn.ring)];
+  for_each_turn(kernel_, [&](const ir::RingTurn& turn, const ir::Roles::Role& role) {
     Parts& part = parts[static_cast<size_t>(turn.ring)];
     std::string& roles = turn.fills ? part.fills : part.takes;
     const std::string name = fmt::format("'{}'", role.name);
-    if (roles.find(name) == std::string::npos) {
+    const bool is_new = roles.find(name) == std::string::npos;
+    Array& mbarriers = turn.fills ? *part.full : *part.empty;
+    if (is_new) {
       roles += (roles.empty() ? "" : ", ") + name;
-      (turn.fills ? part.full : part.empty)->arrivals += role.count / kThreadsPerWarp;
+      mbarriers.arrivals += role.count / kThreadsPerWarp;
     }
-    const auto look_at = [&](const ir::Stmt& stmt) {
-      const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
-      ring.is_multiplied =
-          ring.is_multiplied || (gemm != nullptr && gemm->instruction == ir::Instruction::wgmma);
-      const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-      if (turn.fills && loop != nullptr && loop->mode != ir::CopyMode::plain) {
-        const ir::AccessTerms& terms = load_of(*loop).terms;
-        const bool is_bulk = terms.bulk || terms.tensor;
-        if (!is_bulk && !ring.has_pieces) part.full->arrivals += role.count;
-        (is_bulk ? ring.has_bulk : ring.has_pieces) = true;
-      } else if (turn.fills && std::holds_alternative<ir::ElementStore>(stmt.node)) {
-        ring.has_stores = true;
-      }
-      return false;
-    };
-    for (const ir::Stmt& stmt : turn.body) any_in(stmt, look_at);
-  };
-  for (const ir::Stmt& stmt : kernel_.body) {
-    const auto* roles = std::get_if<ir::Roles>(&stmt.node);
-    if (roles == nullptr) continue;
-    for (const ir::Roles::Role& role : roles->roles) {
-      for (const ir::Stmt& inner : role.body) {
-        any_in(inner, [&](const ir::Stmt& one) {
-          if (const auto* turn = std::get_if<ir::RingTurn>(&one.node)) look(*turn, role);
-          return false;
-        });
-      }
+    if (!turn.fills) {
+      RingState& ring = rings_[static_cast<size_t>(turn.ring)];
+      ring.is_multiplied = ring.is_multiplied || multiplies(turn.body);
+      return;
     }
-  }
+    const bool had_pieces = part.copies.pieces;
+    look_at_copies(turn.body, part.copies);
+    if (part.copies.pieces && !had_pieces) mbarriers.arrivals += role.count;
+  });
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].full->arrivals == 0) continue;  // nobody uses it
-    result_.program.shared.push_back(parts[i].full);
-    result_.program.shared.push_back(parts[i].empty);
-    rings_[i].full = parts[i].full;
-    rings_[i].empty = parts[i].empty;
-    int64_t bytes = 0;
-    for (const ir::BufferRef& tile : kernel_.rings[i].tiles) {
-      int64_t elements = 1;
-      for (const Expr& extent : tile->shape) elements *= extent->integer;
-      bytes += elements * bits(tile->dtype) / 8;
-    }
+    const Parts& part = parts[i];
+    if (part.full->arrivals == 0) continue;  // no role uses it
+    result_.program.shared.push_back(part.full);
+    result_.program.shared.push_back(part.empty);
+    rings_[i].full = part.full;
+    rings_[i].empty = part.empty;
+    rings_[i].has_pieces = part.copies.pieces;
+    rings_[i].has_stores = part.copies.stores;
+    rings_[i].has_bulk = part.copies.bulk || part.copies.tensor;
     result_.rings.push_back(fmt::format(
-        "{}: ring {}: {} stages of {} bytes, filled by {}{}{}{}, taken by {}; {} arrivals fill a "
+        "{}: ring {}: {} stages of {} bytes, filled by '{}' {}, taken by {}; {} arrivals fill a "
         "stage, {} empty it",
-        to_string(kernel_.rings[i].loc), i, kernel_.rings[i].stages, bytes, parts[i].fills,
-        rings_[i].has_bulk ? " in bulk" : "", rings_[i].has_pieces ? " in pieces" : "",
-        rings_[i].has_stores && !rings_[i].has_bulk && !rings_[i].has_pieces ? " by stores" : "",
-        parts[i].takes, parts[i].full->arrivals, parts[i].empty->arrivals));
+        to_string(kernel_.rings[i].loc), i, kernel_.rings[i].stages, bytes_of(kernel_.rings[i]),
+        part.fills.substr(1, part.fills.size() - 2), to_string(part.copies), part.takes,
+        part.full->arrivals, part.empty->arrivals));
   }
 }
 
@@ -200,8 +246,8 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
   } else {
     emit({MbarrierWait{element(ring.full, stage), rounds}, loc});
     // Pieces are there when others know it, so those who read fence them.
-    const bool by_threads = ring.has_pieces || ring.has_stores;
-    if (ring.is_multiplied && by_threads) emit({ProxyFence{}, loc});
+    // A copy in pieces may turn out to be one of stores.
+    if (ring.is_multiplied && (ring.has_pieces || ring.has_stores)) emit({ProxyFence{}, loc});
   }
   lower_body(turn.body);
   if (turn.fills) {

@@ -67,6 +67,7 @@ class Chooser {
           operands_.insert(storage_of(*region->buffer).id);
         }
       }
+      has_roles_ = has_roles_ || std::holds_alternative<ir::Roles>(stmt.node);
       for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });
     }
   }
@@ -126,6 +127,9 @@ class Chooser {
     }
     if (!is_uniform) {
       return {"a copy that all threads come to", "a condition that may differ between threads"};
+    }
+    if (has_roles_ && tile.ring < 0) {
+      return {"a fill of a ring, in a kernel with roles", "another copy"};
     }
     if (tensor.address) return {"a tensor of the call", "one at an address of run time"};
     if (tensor.is_output || tensor.may_alias) {
@@ -279,6 +283,7 @@ class Chooser {
   const Target target_;
   std::vector<std::string>& notes_;
   IndexMath math_;
+  bool has_roles_ = false;
   std::set<int> operands_;  // of wgmma, by id of the storage
   std::set<const ir::Var*> uniform_;
   std::set<std::pair<int, std::vector<int64_t>>> maps_;  // tensor and box

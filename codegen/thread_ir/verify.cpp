@@ -317,8 +317,7 @@ class Verifier : EffectReceiver {
     const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
     if (wgmma == nullptr) return;
     const ThreadGroup group = role_ == nullptr ? program_.block() : role_->threads;
-    require(group.first % 128 == 0 && group.count % 128 == 0,
-            "wgmma is issued by groups of 128 threads",
+    require(group.first % 128 + group.count % 128 == 0, "wgmma is issued by groups of 128 threads",
             fmt::format("threads {} .. +{}", group.first, group.count));
     require(together_, "all threads of the block come to a wgmma", wgmma->c.array->name);
     require((wgmma->a.array == nullptr) != (wgmma->left.first.array == nullptr),
@@ -362,8 +361,7 @@ class Verifier : EffectReceiver {
   std::set<const Array*> initialised_;      // mbarriers
   bool is_at_mbarrier_ = false;             // the statement looked at names some
   const RoleBodies::Role* role_ = nullptr;  // around the statement
-  bool is_top_level_ = true;
-  bool had_roles_ = false;
+  bool is_top_level_ = true, had_roles_ = false;
   bool together_ = true;    // all threads of the block, or of the role, come here
   bool is_open_ = false;    // accesses in flight that no group has yet
   bool in_flight_ = false;  // a closed group may be in flight: no wait for all groups came since

@@ -42,8 +42,8 @@ struct Product {
   std::optional<dsl::Ref> a, b, c;
 };
 
-/// `stores`: the loader computes what it stores (by -1), and copies b in pieces.
-ir::Kernel by_roles(int stages, bool stores = false) {
+/// `stores`: the loader computes what it stores (a by -1) and copies b.
+ir::Kernel by_roles(int stages, ir::Engine engine = ir::Engine::automatic, bool stores = false) {
   Product p("by_roles", 384);
   Builder& k = p.k;
   auto ring = k.ring({.stages = stages});
@@ -52,8 +52,8 @@ ir::Kernel by_roles(int stages, bool stores = false) {
   const auto load = [&] {
     k.serial(0, p.steps(), [&](Value s) {
       ring.fill([&] {
-        k.copy(p.tile_of_b(s), b_tile);
-        if (!stores) return k.copy(p.tile_of_a(s), a_tile);
+        k.copy(p.tile_of_b(s), b_tile, {.engine = engine});
+        if (!stores) return k.copy(p.tile_of_a(s), a_tile, {.engine = engine});
         k.parallel({kRows, kStep},
                    [&](Value i, Value j) { a_tile(i, j) = -(*p.a)(i, s * kStep + j); });
       });
@@ -125,8 +125,10 @@ TEST_CASE("a product by roles has the bits of one without", "[language][roles][g
     const HostTensor plain = run(codegen::lower(without_roles(), sm_90a()), from);
     for (const int stages : {1, 2, 3}) {
       CAPTURE(depth, stages);
-      const codegen::Program program = codegen::lower(by_roles(stages), sm_90a());
-      CHECK(run(program, from).raw() == plain.raw());
+      for (const ir::Engine engine : {ir::Engine::tensor, ir::Engine::pieces}) {
+        const codegen::Program program = codegen::lower(by_roles(stages, engine), sm_90a());
+        CHECK(run(program, from).raw() == plain.raw());
+      }
       HostTensor c(kF32, {kRows, kColumns});
       test::run_kernel(by_roles(stages), {&from.a, &from.b, &c});  // by mma.sync
       CHECK(c.raw() == plain.raw());
@@ -136,7 +138,8 @@ TEST_CASE("a product by roles has the bits of one without", "[language][roles][g
 
 TEST_CASE("a fill may store what it computes and copy the rest", "[language][roles][gemm]") {
   const Operands from(192);
-  const codegen::Program program = codegen::lower(by_roles(2, true), sm_90a());
+  const codegen::Program program =
+      codegen::lower(by_roles(2, ir::Engine::automatic, true), sm_90a());
   const HostTensor plain = run(codegen::lower(without_roles(), sm_90a()), from);
   for (uint32_t schedule = 0; schedule < 4; ++schedule) {
     const HostTensor negative = run(program, from, schedule);
@@ -146,13 +149,34 @@ TEST_CASE("a fill may store what it computes and copy the rest", "[language][rol
     }
     CHECK(same);
   }
-  CHECK(
-      codegen::explain(by_roles(2, true), sm_90a()).find("132 arrivals fill a stage, 8 empty it") !=
-      std::string::npos);
+}
+
+TEST_CASE("a fill takes the engine that its copies can have", "[language][roles][gemm]") {
+  const auto ring = [](const ir::Kernel& kernel, const char* target) {
+    const std::string text = codegen::explain(kernel, parse_target(target).value());
+    const size_t at = text.find("stages of"), end = text.find('\n', at);
+    return text.substr(at, end - at);
+  };
+  CHECK(ring(by_roles(2), "sm_90a") ==
+        "stages of 24576 bytes, filled by 'load' by tensor copies, taken by 'multiply'; 4 arrivals "
+        "fill a stage, 8 empty it");
+  CHECK(ring(by_roles(2), "sm_80") ==
+        "stages of 24576 bytes, filled by 'load' in pieces, taken by 'multiply'; 132 arrivals fill "
+        "a stage, 8 empty it");
+  CHECK(ring(by_roles(2, ir::Engine::automatic, true), "sm_90a") ==
+        "stages of 24576 bytes, filled by 'load' by tensor copies and by stores, taken by "
+        "'multiply'; 4 arrivals fill a stage, 8 empty it");
+  // What the copy engine brings needs no fence, what threads store does.
+  const auto fences = [](const ir::Kernel& kernel) {
+    return test::count(codegen::cuda::emit_kernel_text(codegen::lower(kernel, sm_90a())),
+                       "fence_proxy()");
+  };
+  CHECK(fences(by_roles(2)) == 1);  // of the mbarriers
+  CHECK(fences(by_roles(2, ir::Engine::pieces)) == 2);
 }
 
 TEST_CASE("a take without the proxy fence is named", "[language][roles][gemm]") {
-  codegen::Program program = codegen::lower(by_roles(2), sm_90a());
+  codegen::Program program = codegen::lower(by_roles(2, ir::Engine::pieces), sm_90a());
   codegen::walk(program.body, [](codegen::Stmt& stmt) {
     codegen::for_each_body(stmt, [](codegen::Body& body) {
       std::erase_if(body, [](const codegen::Stmt& inner) {
