@@ -3,10 +3,10 @@
 // Method   two 16-byte vectors per thread are loaded together and stored once per stream. Every
 //          byte moves once, so the bound is bytes / copy bandwidth, most of it writes.
 // Maths    none
-// Tuned    H200; see pick_row_tile.
+// Tuned    H200; see pick_row_tile, which `tessera tune` may replace.
 
 #include "kernels/all_ops.h"
-#include "kernels/mhc/row_tile.h"
+#include "kernels/mhc/row_choice.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 
@@ -16,13 +16,14 @@ namespace {
 struct Spec {
   int32_t streams, hidden;
   int32_t align;  // bytes, of x and out
+  mhc::RowChoice tile;
 };
 
 constexpr int64_t kUnrolled = 8;  // streams written without a loop
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const mhc::RowTile tile = mhc::pick_row_tile(s.hidden);
+  const mhc::RowTile tile = s.tile.tile(s.hidden);
   const int64_t rows = 2 * tile.rows;  // two vectors per thread
   OpBuilder k(expand_to_mhc_fwd_op, {{"n", s.streams}, {"H", s.hidden}});
   auto x = k.tensor("x", {.align = s.align}), out = k.tensor("out", {.align = s.align});
@@ -46,7 +47,11 @@ ir::Kernel build(const Spec& s) {
 }
 
 void launches(const Call& c, Launches& go) {
-  go.add(build, Spec{c.i32("n"), c.i32("H"), c.align({"x", "out"})});
+  Spec s{c.i32("n"), c.i32("H"), c.align({"x", "out"}), {}};
+  s.tile = mhc::choose_row_tile(c.op().name,
+                                {{"streams", s.streams}, {"hidden", s.hidden}, {"align", s.align}},
+                                c["T"], c.device());
+  go.add(build, s);
 }
 
 }  // namespace

@@ -3,11 +3,11 @@
 // Method   one 16-byte vector of every stream per thread, all loads before the first product; no
 //          shared memory. Every byte is moved once, so the bound is bytes / copy bandwidth.
 // Maths    apply_pre_mix of mix_sequences.h, one rounding to bf16
-// Tuned    H200; see pick_row_tile.
+// Tuned    H200; see pick_row_tile, which `tessera tune` may replace.
 
 #include "kernels/all_ops.h"
 #include "kernels/mhc/mix_sequences.h"
-#include "kernels/mhc/row_tile.h"
+#include "kernels/mhc/row_choice.h"
 #include "kernels/signature/launches.h"
 #include "kernels/signature/op_builder.h"
 
@@ -17,11 +17,12 @@ namespace {
 struct Spec {
   int32_t streams, hidden;
   int32_t align;  // bytes, of x and out
+  mhc::RowChoice tile;
 };
 
 ir::Kernel build(const Spec& s) {
   using namespace dsl;
-  const mhc::RowTile tile = mhc::pick_row_tile(s.hidden);
+  const mhc::RowTile tile = s.tile.tile(s.hidden);
   OpBuilder k(pre_apply_mix_fwd_op, {{"n", s.streams}, {"H", s.hidden}});
   auto x = k.tensor("x", {.align = s.align}), mix = k.tensor("mix");
   auto out = k.tensor("out", {.align = s.align});
@@ -46,7 +47,11 @@ ir::Kernel build(const Spec& s) {
 }
 
 void launches(const Call& c, Launches& go) {
-  go.add(build, Spec{c.i32("n"), c.i32("H"), c.align({"x", "out"})});
+  Spec s{c.i32("n"), c.i32("H"), c.align({"x", "out"}), {}};
+  s.tile = mhc::choose_row_tile(c.op().name,
+                                {{"streams", s.streams}, {"hidden", s.hidden}, {"align", s.align}},
+                                c["T"], c.device());
+  go.add(build, s);
 }
 
 }  // namespace

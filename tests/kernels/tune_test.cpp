@@ -30,7 +30,8 @@ using kernels::jit::TuneScope;
 using kernels::jit::TuneSpace;
 
 /// The ops whose kernels leave a choice open.
-const std::vector<std::string> kTunable = {"transpose", "batched_transpose", "post_fwd"};
+const std::vector<std::string> kTunable = {"transpose", "batched_transpose", "post_fwd",
+                                           "pre_apply_mix_fwd", "expand_to_mhc_fwd"};
 
 const kernels::OpInfo& op_named(const std::string& name) {
   return kernels::find_op(name);
