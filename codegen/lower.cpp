@@ -15,6 +15,7 @@
 #include "codegen/passes/await_bulk_copies.h"
 #include "codegen/passes/check_convergence.h"
 #include "codegen/passes/check_iterations.h"
+#include "codegen/passes/check_roles.h"
 #include "codegen/passes/choose_access_forms.h"
 #include "codegen/passes/choose_conversions.h"
 #include "codegen/passes/choose_products.h"
@@ -27,6 +28,7 @@
 #include "codegen/passes/insert_barriers.h"
 #include "codegen/passes/insert_cluster_exit_barrier.h"
 #include "codegen/passes/lower_bulk_copies.h"
+#include "codegen/passes/lower_rings.h"
 #include "codegen/passes/lower_tiles.h"
 #include "codegen/passes/pipeline_loops.h"
 #include "codegen/passes/place_arena.h"
@@ -55,7 +57,7 @@ struct Lowering {
   Program program;
   std::vector<VarRef> uniform;  // the same for the whole block by construction
   struct Notes {                // for explain()
-    std::vector<std::string> products, pipelines, accesses, arena, barriers;
+    std::vector<std::string> products, pipelines, accesses, arena, roles, rings, barriers;
   } notes;
 };
 
@@ -65,6 +67,8 @@ void run_lower_tiles(Lowering& l) {
   l.program.target = l.target;
   l.uniform = std::move(tiles.uniform);
   l.notes.accesses = std::move(tiles.notes);
+  l.notes.roles = std::move(tiles.roles);
+  l.notes.rings = std::move(tiles.rings);
   std::move(tiles.synchronous.begin(), tiles.synchronous.end(),
             std::back_inserter(l.notes.pipelines));
 }
@@ -93,12 +97,14 @@ constexpr Expectations kDeclared = {
 
 /// The pass list.
 constexpr Pass kPasses[] = {
+    {"check_roles", [](Lowering& l) { check_roles(l.kernel); }, kRecorded},
     {"choose_products", [](Lowering& l) { choose_products(l.kernel, l.target, l.notes.products); },
      kRecorded},
     {"pipeline_loops", [](Lowering& l) { l.kernel = pipeline_loops(l.kernel, l.notes.pipelines); },
      kSerial},
     {"count_async_groups", [](Lowering& l) { count_async_groups(l.kernel.body); }, kCounted},
     {"await_bulk_copies", [](Lowering& l) { await_bulk_copies(l.kernel.body); }, kCounted},
+    {"lower_rings", [](Lowering& l) { lower_rings(l.kernel); }, kCounted},
     {"expand_tiles", [](Lowering& l) { l.kernel = expand_tiles(l.kernel); }, kExpanded},
     {"check_iterations", [](Lowering& l) { check_iterations(l.kernel); }, kExpanded},
     {"solve_layouts", [](Lowering& l) { l.layouts = solve_layouts(l.kernel); }, kSolved},
@@ -248,6 +254,8 @@ std::string explain(const ir::Kernel& kernel, Target target) {
   append(text, "fragments", layouts);
   append(text, "accesses", lowered.notes.accesses);
   append(text, "shared memory", lowered.notes.arena);
+  append(text, "roles", lowered.notes.roles);
+  append(text, "rings", lowered.notes.rings);
   append(text, "barriers", lowered.notes.barriers);
   append(text, "conversions", conversion_notes(finish(lowered.program)));
   return text;

@@ -5,22 +5,22 @@
 
 namespace tessera::codegen {
 
-/// Threads that act together. A role: whole warps of a block that run a body of their own.
+/// Threads that act together. A role is whole warps of a block with a body of their own.
 enum class Group : uint8_t { thread, warp, role, block, cluster, grid };
 
-/// Order that a statement makes, or needs, beside its own accesses.
+/// An order that a statement makes or needs, apart from its own accesses.
 struct Order {
   enum class Kind : uint8_t {
     converge,     // all threads of the group take part; memory is not ordered
-    exchange,     // the same, and values pass from thread to thread
+    exchange,     // the same, and threads exchange values
     barrier,      // all threads of the group meet: accesses before it come before those after it
-    arrive,       // first half of a barrier; of one thread: at an mbarrier
+    arrive,       // first half of a barrier; of one thread: an arrival at an mbarrier
     wait,         // second half
     fence,        // orders the accesses of this thread alone (acquire and release)
     proxy_fence,  // orders the generic accesses of this thread before those of the async proxy
     commit,       // closes the group of accesses in flight
     await,        // until at most `pending` groups are in flight
-    previous_kernel,  // what the kernel before in the stream has written is visible from here on
+    previous_kernel,  // the previous kernel's writes are visible from here on
     next_kernel,      // the next kernel of the stream may start
     leave,            // threads leave the kernel
   };

@@ -1,5 +1,5 @@
 #pragma once
-// Threads of a block that work together: the whole block, or those of one role.
+// Threads of a block that work together: the whole block, or one role.
 
 namespace tessera::codegen {
 
@@ -14,7 +14,7 @@ struct ThreadGroup {
   int first = 0, count = 0;
 
   int end() const { return first + count; }
-  /// Warps begun: a block may end with a part of one.
+  /// Number of warps, the last one possibly partial.
   int num_warps() const { return (count + kThreadsPerWarp - 1) / kThreadsPerWarp; }
   bool is_whole_warps() const {
     return first % kThreadsPerWarp == 0 && count % kThreadsPerWarp == 0;

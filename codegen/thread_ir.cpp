@@ -227,7 +227,8 @@ class Printer {
     line(fmt::format("mbarrier expect {}, {} bytes", text(expect.at), expect.bytes));
   }
   void print(const MbarrierArrive& arrive) {
-    line(fmt::format("mbarrier arrive {}", text(arrive.at)));
+    line(fmt::format("mbarrier arrive {}{}", text(arrive.at),
+                     arrive.after_copies ? ", after copies" : ""));
   }
   void print(const MbarrierWait& wait) {
     line(fmt::format("mbarrier wait {}, phase {}", text(wait.at), text(wait.phase)));
@@ -260,6 +261,7 @@ class Printer {
       std::string head =
           fmt::format("{}: threads {} .. +{}", role.name, role.threads.first, role.threads.count);
       if (role.thread) head += fmt::format(" as {}", begin(*role.thread));
+      if (role.registers > 0) head += fmt::format(", {} registers", role.registers);
       line(head);
       body(role.body);
       taken_ = taken;
@@ -363,8 +365,13 @@ std::string Printer::program(const Program& program) {
   for (const ArrayRef& array : program.shared) {
     const std::string arrivals =
         array->is_mbarriers() ? fmt::format(", mbarriers of {} arrivals", array->arrivals) : "";
-    line(fmt::format("shared {}: {}{} at byte {}{}", begin(*array), tessera::name(array->dtype),
-                     list(array->shape), array->shared_offset, arrivals));
+    using Part = Array::RingPart;
+    const char* part = array->ring_part == Part::full    ? " full"
+                       : array->ring_part == Part::empty ? " empty"
+                                                         : "";
+    const std::string ring = array->ring >= 0 ? fmt::format(", ring {}{}", array->ring, part) : "";
+    line(fmt::format("shared {}: {}{} at byte {}{}{}", begin(*array), tessera::name(array->dtype),
+                     list(array->shape), array->shared_offset, arrivals, ring));
   }
   for (const ArrayRef& array : undeclared_registers(program.body)) {
     line(fmt::format("undeclared registers {}: {}[{}]", begin(*array), tessera::name(array->dtype),

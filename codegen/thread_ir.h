@@ -5,67 +5,19 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "codegen/thread_group.h"
+#include "codegen/thread_ir/array.h"
 #include "dsl/base/target.h"
 #include "dsl/ir/expr.h"
 #include "dsl/ir/tile.h"
-#include "dsl/layout/swizzle.h"
 
 namespace tessera::codegen {
 
-using ir::Expr;
 using ir::VarRef;
-
-enum class ArraySpace : uint8_t {
-  global,
-  shared,
-  cluster,  // shared memory of a block of the same cluster
-  registers
-};
-
-/// Memory that an access names. Identity is the object.
-struct Array {
-  std::string name;
-  DType dtype = DType::f32;
-  ArraySpace space = ArraySpace::registers;
-  int64_t size = 0;           // registers, shared: elements. global: unknown here
-  int64_t shared_offset = 0;  // shared: byte offset in the arena
-  std::vector<Expr> shape;    // logical extents, for checks and messages; empty: flat
-  bool read_only = false;     // global: this kernel never writes to it by this name
-  bool may_alias = false;     // global: other arrays may be the same memory, and be written
-  // For messages: the author's name if it is another, leading dimensions that he does not know, and, for
-  // the registers of a fragment, where its elements are.
-  std::string stands_for = {};
-  int num_version_dims = 0;
-  std::shared_ptr<const layout::Layout> layout = {};
-  Expr address;  // global: of the first element, where a Declare binds it; null = a parameter
-  // Bytes: of the address of a global array that has one, of the offset in the arena.
-  int64_t align = 1;
-  // shared: how rows (the leading dimensions together) and columns become offsets; arrange_shared chooses
-  // one where none is given.
-  std::optional<layout::Swizzle> swizzle = {};
-  // cluster: the rank of the owner, where a Declare binds it, and what stands in the same place of this
-  // block's memory.
-  Expr block;
-  std::shared_ptr<const Array> mine;
-  // shared: of mbarriers (u64), how many arrivals end a phase; 0 = data.
-  int arrivals = 0;
-  SourceLoc loc;
-
-  /// True if the elements are mbarriers. Only the mbarrier statements and bulk copies name them.
-  bool is_mbarriers() const { return arrivals > 0; }
-  /// Global memory that this kernel never writes.
-  bool is_constant() const { return space == ArraySpace::global && read_only && !may_alias; }
-};
-using ArrayRef = std::shared_ptr<const Array>;
-inline const std::string& authors_name(const Array& array) {
-  return array.stands_for.empty() ? array.name : array.stands_for;
-}
 
 /// `width` consecutive elements of a register array from `base` on. `base` is a constant once the
 /// loops around it are unrolled.
@@ -218,12 +170,16 @@ struct RoleBodies {
     ThreadGroup threads;
     VarRef thread;  // of the group, from 0; null = not wanted
     Body body;
+    /// Registers of each thread on sm_90a; 0 = as launched. All warps of the groups of four warps that the role
+    /// begins ask for them: no other role has threads there.
+    int registers = 0;
   };
   std::vector<Role> roles;
 };
 /// Starts copying `from.width` elements from global to shared memory. They are in `to` after a wait
 /// for their group and must not be touched before. 4, 8 or 16 bytes, one dtype. Where the guard of
-/// `from` is false zeros are written; `to` has none.
+/// `from` is false zeros are written; `to` has none. Copies to a tile of a ring belong to no group: see
+/// MbarrierArrive.
 struct AsyncCopy {
   Access from, to;
 };
@@ -250,9 +206,11 @@ struct MbarrierExpect {
   Access at;  // one mbarrier
   int64_t bytes = 0;
 };
-/// One arrival at the current phase.
+/// One arrival at the current phase; `after_copies`: once the copies into the ring of the mbarrier that this
+/// thread has started (AsyncCopy) are there.
 struct MbarrierArrive {
   Access at;
+  bool after_copies = false;
 };
 /// Waits until phase `phase` has ended. What was copied in it, and what other threads wrote before
 /// their arrivals, is there afterwards. The hardware compares the parity of the phase alone, so a

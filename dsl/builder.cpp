@@ -22,23 +22,23 @@ void check_fragment(const Recorder& r, const ir::Buffer& fragment) {
   for (const ir::Expr& extent : fragment.shape) tile_elements *= extent->integer;
   const int64_t of_each_thread =  // at least
       fragment.layout ? fragment.layout->num_slots()
-                      : (tile_elements + r.kernel.threads - 1) / r.kernel.threads;
+                      : (tile_elements + r.num_threads() - 1) / r.num_threads();
   const int64_t registers = (of_each_thread * bits(fragment.dtype) + 31) / 32;
   if (registers > kMaxRegisters) {
     r.fail(
         "REGISTERS",
         fmt::format("fragment '{}' does not fit into the registers of the block", fragment.name),
         fragment.loc,
-        fmt::format("at most {} registers in each of {} threads", kMaxRegisters, r.kernel.threads),
+        fmt::format("at most {} registers in each of {} threads", kMaxRegisters, r.num_threads()),
         fmt::format("{}{}, {} registers each", name(fragment.dtype), shape_text(fragment.shape),
                     registers),
         "take a smaller tile, more threads, or k.shared");
   }
-  if (!fragment.layout || fragment.layout->num_threads() <= r.kernel.threads) return;
+  if (!fragment.layout || fragment.layout->num_threads() <= r.num_threads()) return;
   r.fail("LAYOUT_THREADS",
          fmt::format("the layout of fragment '{}' needs more threads than the block has",
                      fragment.name),
-         fragment.loc, fmt::format("at most {}", r.kernel.threads),
+         fragment.loc, fmt::format("at most {}", r.num_threads()),
          fmt::format("{}", fragment.layout->num_threads()));
 }
 
@@ -262,7 +262,8 @@ BlockIndex Builder::launch(std::vector<Arg> grid, LaunchOptions options, SourceL
 }
 
 Value Builder::thread() const {
-  return Value(recorder_.get(), ir::var(recorder_->kernel.thread));
+  const ir::Roles::Role* role = recorder_->role;
+  return Value(recorder_.get(), ir::var(role != nullptr ? role->thread : recorder_->kernel.thread));
 }
 Value Builder::lane() const {
   return thread() % 32;

@@ -15,6 +15,7 @@
 #include "dsl/base/error.h"
 #include "dsl/ir/tile.h"
 #include "dsl/reducer.h"
+#include "dsl/roles.h"
 #include "dsl/tile.h"
 #include "dsl/value.h"
 
@@ -436,6 +437,25 @@ class TESSERA_API Builder {
   Value call(const ir::ExternFunction& function, std::vector<Arg> args,
              SourceLoc loc = SourceLoc::here());
 
+  // ---- Roles (warp specialisation)
+  /// Parts the threads of the block: each role runs its body, all at the same time. The last statement of
+  /// the kernel, at its top level (ROLES_PLACE). What was stored before is there for all roles. Roles of
+  /// `warpgroups` have the first threads, then those of `warps`, in their order; together they are the
+  /// block. thread(), warp(), tile operations, fragments and sync() are of the role. Roles share tiles
+  /// that nobody writes, and tiles of rings (SHARED_BETWEEN_ROLES). SYNC_ROLE for what all threads of the
+  /// block do; ROLE_REGISTERS for registers that a multiprocessor does not have.
+  ///
+  ///   auto ring = k.ring({.stages = 4});
+  ///   auto a_tile = ring.shared(kBf16, {128, 64});
+  ///   k.roles({{.name = "load", .warps = 1, .body = [&] {
+  ///              k.serial(0, steps, [&](Value s) {
+  ///                ring.fill([&] { k.copy(a.tile({row, s * 64}, {128, 64}), a_tile); }); }); }},
+  ///            {.name = "add", .warpgroups = 1, .body = [&] {
+  ///              k.serial(0, steps, [&](Value) { ring.take([&] { ... }); }); }}});
+  void roles(const std::vector<Role>& roles, SourceLoc loc = SourceLoc::here());
+  /// A ring of stages between roles. RING_STAGES unless it has 1 to 32 of them, ROLES_PLACE in a role.
+  Ring ring(RingOptions options = {}, SourceLoc loc = SourceLoc::here());
+
   // ---- Programmatic dependent launch (sm_90 and later, where the launch allows it)
   /// Waits for the previous kernel of the stream. What it has written is visible afterwards; do not read
   /// it before.
@@ -487,6 +507,7 @@ class TESSERA_API Builder {
   ir::Kernel finish(SourceLoc loc = SourceLoc::here());
 
  private:
+  friend class Ring;
   void loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
             const std::function<void(const Value&)>& body, SourceLoc loc,
             PipelineOptions pipeline = {.stages = 0});

@@ -59,16 +59,16 @@ void require_space(const Recorder& r, const Ref& ref, const char* role, bool sha
 /// then by more rows.
 layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const GemmOptions& options,
                               SourceLoc loc) {
-  if (r.kernel.threads % 32 != 0) {
+  if (r.num_threads() % 32 != 0) {
     r.fail("PARTIAL_WARP", "a gemm needs whole warps", loc, "a block size that is a multiple of 32",
-           fmt::format("{} threads", r.kernel.threads));
+           fmt::format("{} threads", r.num_threads()));
   }
   const int64_t depths = options.warp_depths;
-  if (depths < 1 || r.kernel.threads / 32 % depths != 0) {
+  if (depths < 1 || r.num_threads() / 32 % depths != 0) {
     r.fail("GEMM", "warp_depths does not divide the warps of the block", loc,
-           fmt::format("a divisor of {}", r.kernel.threads / 32), fmt::format("{}", depths));
+           fmt::format("a divisor of {}", r.num_threads() / 32), fmt::format("{}", depths));
   }
-  const int64_t warps = r.kernel.threads / 32 / depths;
+  const int64_t warps = r.num_threads() / 32 / depths;
   layout::WarpGrid best{0, 0, depths};
   for (int64_t rows = warps; rows > 0; --rows) {
     if (warps % rows != 0) continue;

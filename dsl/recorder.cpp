@@ -15,6 +15,7 @@ bool is_of_block(const ir::Stmt& stmt) {
          std::holds_alternative<ir::Fill>(stmt.node) ||
          std::holds_alternative<ir::Reduce>(stmt.node) ||
          std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<ir::RingTurn>(stmt.node) ||
          std::holds_alternative<ir::Gemm>(stmt.node);
 }
 
@@ -223,12 +224,36 @@ bool Recorder::uses_thread(const ir::Expr& e) const {
                      [&](const ir::Expr& arg) { return uses_thread(arg); });
 }
 
+/// Throws if a role cannot run the statement, or if it comes after the roles.
+void Recorder::check_role(const ir::Stmt& stmt) const {
+  if (role == nullptr) {
+    const bool follows =
+        !open_.front().empty() && std::holds_alternative<ir::Roles>(open_.front().back().node);
+    if (!follows) return;
+    fail("ROLES_PLACE", "a statement after the roles", stmt.loc,
+         "the roles as the last statement of the kernel", {},
+         "put it before k.roles, or into a role", open_.front().back().loc);
+  }
+  const auto* sync = std::get_if<ir::Sync>(&stmt.node);
+  const auto* call = std::get_if<ir::ExternCall>(&stmt.node);
+  const char* what = nullptr;
+  if (sync != nullptr && sync->kind == ir::SyncKind::grid) what = "k.sync_grid";
+  if (sync != nullptr && sync->kind == ir::SyncKind::cluster) what = "k.sync_cluster";
+  if (call != nullptr && call->function->synchronises) what = "a function that synchronises";
+  if (std::holds_alternative<ir::Return>(stmt.node)) what = "k.return_if";
+  if (what == nullptr) return;
+  fail("SYNC_ROLE", fmt::format("{} in role '{}'", what, role->name), stmt.loc,
+       "a statement of the role's own threads", "one of all threads of the block",
+       "put it before k.roles", role->loc);
+}
+
 void Recorder::add(ir::Stmt stmt, int name) {
   if (finished) fail("SPENT_BUILDER", "a statement after finish()", stmt.loc);
   if (!launched) {
     fail("NO_LAUNCH", "a statement before launch()", stmt.loc, {}, {},
          "declare dims and tensors, then call k.launch({grid}, {.threads = ...})");
   }
+  check_role(stmt);
   if (thread_depth > 0 && is_of_block(stmt)) {
     fail("SYNC_DIVERGENT", "a tile operation under a condition that uses the thread index",
          stmt.loc, "all threads of the block", {},

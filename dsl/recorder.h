@@ -28,9 +28,13 @@ class Recorder {
   ir::Kernel kernel;
   bool launched = false;
   bool finished = false;
-  int parallel_depth = 0;  // parallel loops around the statement being recorded
-  int thread_depth = 0;    // conditions and bounds around it that use the thread index
+  const ir::Roles::Role* role = nullptr;  // whose body is recorded
+  std::vector<int> turns;                 // rings that are filled or taken around the statement
+  int parallel_depth = 0;                 // parallel loops around the statement being recorded
+  int thread_depth = 0;  // conditions and bounds around it that use the thread index
 
+  /// Threads that run the statement being recorded: of the role, or of the block.
+  int num_threads() const { return role != nullptr ? role->count : kernel.threads; }
   /// Throws an Error of kind program at `loc`.
   [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc,
                          std::string expected = {}, std::string got = {}, std::string hint = {},
@@ -161,6 +165,7 @@ class Recorder {
     int breaks = 0;             // recorded in it
   };
 
+  void check_role(const ir::Stmt& stmt) const;
   void note_write(const ir::Region& region, int name, SourceLoc loc);
   void note_writes(const ir::Stmt& stmt, int name);
   void check_one_writer(const ir::ElementStore& store, SourceLoc loc) const;

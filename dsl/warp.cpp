@@ -11,9 +11,9 @@ namespace {
 using ir::CollectiveKind;
 
 void require_warps(const Recorder& r, const char* what, SourceLoc loc) {
-  if (r.kernel.threads % 32 != 0) {
+  if (r.num_threads() % 32 != 0) {
     r.fail("PARTIAL_WARP", fmt::format("{} needs whole warps", what), loc,
-           "a block size that is a multiple of 32", fmt::format("{} threads", r.kernel.threads));
+           "a block size that is a multiple of 32", fmt::format("{} threads", r.num_threads()));
   }
 }
 

@@ -2,6 +2,7 @@
 //
 //   example_03_gemm                256 x 256 x 256 on the CPU, checked
 //   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
+//   example_03_gemm 4096 cuda:0 roles    the same by one role that loads and one that multiplies
 #include <fmt/format.h>
 
 #include <bit>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string_view>
 
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
@@ -47,6 +49,47 @@ ts::ir::Kernel gemm() {
   return k.finish();
 }
 
+/// The same for n a multiple of 256 and depth of 64: four warps load tiles, eight multiply them. Each block
+/// computes tile after tile, and loads the next one while it writes the last.
+ts::ir::Kernel gemm_by_roles() {
+  constexpr int kRows = 128, kColumns = 256, kStep = 64;
+  constexpr int kBlocks = 132;  // multiprocessors of an H200
+  ts::dsl::Builder k("gemm_bf16_by_roles");
+  auto m = k.dim("m", {.multiple_of = kRows}), n = k.dim("n", {.multiple_of = kColumns});
+  auto depth = k.dim("depth", {.multiple_of = kStep});
+  auto a = k.input("a", kBf16, {m, depth}), b = k.input("b", kBf16, {n, depth});
+  auto c = k.output("c", kBf16, {m, n});
+  k.launch({kBlocks}, {.threads = 384});
+  auto ring = k.ring({.stages = 3});  // 48 KiB each
+  auto a_tile = ring.shared(kBf16, {kRows, kStep}, "a_tile");
+  auto b_tile = ring.shared(kBf16, {kColumns, kStep}, "b_tile");
+  auto c_tile = k.shared(kBf16, {kRows, kColumns}, "c_tile");
+  auto each_tile = [&](auto body) { k.persistent({m / kRows, n / kColumns}, body, {.group = 8}); };
+  auto load = [&] {
+    each_tile([&](auto row, auto column) {
+      k.serial(0, depth / kStep, [&](auto s) {
+        ring.fill([&] {
+          k.copy(a.tile({row * kRows, s * kStep}, {kRows, kStep}), a_tile);
+          k.copy(b.tile({column * kColumns, s * kStep}, {kColumns, kStep}), b_tile);
+        });
+      });
+    });
+  };
+  auto multiply = [&] {
+    auto sum = k.fragment(ts::DType::f32, {kRows, kColumns}, "sum");
+    each_tile([&](auto row, auto column) {
+      k.fill(sum, 0.0f);
+      k.serial(0, depth / kStep,
+               [&](auto) { ring.take([&] { k.gemm(a_tile, b_tile.transposed(), sum); }); });
+      k.copy(sum, c_tile);
+      k.copy(c_tile, c.tile({row * kRows, column * kColumns}, {kRows, kColumns}));
+    });
+  };
+  k.roles({{.name = "load", .warps = 4, .registers = 40, .body = load},
+           {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply}});
+  return k.finish();
+}
+
 double bf16_at(const std::byte* data, int64_t i) {
   uint16_t bits = 0;
   std::memcpy(&bits, data + 2 * i, sizeof bits);
@@ -65,7 +108,8 @@ int main(int argc, char** argv) try {
   const ts::TensorView tensors[] = {{a.data(), kBf16, {size, size}, device},
                                     {b.data(), kBf16, {size, size}, device},
                                     {c.data(), kBf16, {size, size}, device}};
-  const ts::kernels::jit::Function function(gemm());
+  const bool has_roles = argc > 3 && std::string_view(argv[3]) == "roles";
+  const ts::kernels::jit::Function function(has_roles ? gemm_by_roles() : gemm());
   function(tensors, {}, nullptr);
 
   // Elements of a diagonal stripe against double; bf16 keeps 8 bits.

@@ -56,7 +56,7 @@ bool is_default(StreamHandle stream) {
 
 // The driver launches in the stream's context, for a default stream in the current one. If that is
 // the primary context of the kernel's device, as nearly always, nothing has to change.
-bool is_at_home(const LoadedKernel::Hot& hot, StreamHandle stream) {
+bool is_in_context(const LoadedKernel::Hot& hot, StreamHandle stream) {
   cu::Context context = nullptr;
   const cu::Result result = is_default(stream)
                                 ? hot.ctx_get_current(&context)
@@ -298,8 +298,8 @@ void enqueue(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHand
 
 // Cooperative kernels use the grid-barrier counters of the stream, passed after the kernel's own
 // arguments.
-void enqueue_meeting(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandle stream,
-                     Streamed streamed) {
+void enqueue_cooperative(const LoadedKernel& kernel, Grid grid, void** arguments,
+                         StreamHandle stream, Streamed streamed) {
   check_runs_at_once(kernel, grid);
   cu::DevicePtr barrier = kernel.barriers->of(stream);
   std::vector<void*> with_barrier(arguments, arguments + kernel.image->params.size());
@@ -325,14 +325,14 @@ void launch(const LoadedKernel& kernel, Grid grid, void** arguments, StreamHandl
   if (!fits(grid)) check_grid(kernel.image->op, grid);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   if (kernel.hot.cluster > 1) check_clusters(kernel, grid);
-  if (!kernel.hot.cooperative && is_at_home(kernel.hot, stream)) {
+  if (!kernel.hot.cooperative && is_in_context(kernel.hot, stream)) {
     enqueue(kernel, grid, arguments, stream, streamed);
     return;
   }
   const ContextScope context(*kernel.driver, kernel.device);
   check_stream(kernel, context.current(), stream);
   if (kernel.hot.cooperative) {
-    enqueue_meeting(kernel, grid, arguments, stream, streamed);
+    enqueue_cooperative(kernel, grid, arguments, stream, streamed);
   } else {
     enqueue(kernel, grid, arguments, stream, streamed);
   }

@@ -60,9 +60,9 @@ struct Footprints::Visit {
   const std::vector<Rounds>& loops;
   const std::vector<Expr>& predicates;
   int64_t run;
-  size_t size;   // of the array, in runs
-  bool by_warp;  // one lane names the elements, the whole warp receives them
-  const SharedMatrix* matrix = nullptr;  // begins at the access; null: only the access
+  size_t size;                           // of the array, in runs
+  bool by_warp;                          // what one lane names, the whole warp receives
+  const SharedMatrix* matrix = nullptr;  // that begins at the access; null: the access is all
   int64_t points = 0;
   size_t first = std::numeric_limits<size_t>::max(), end = 0;  // bounds of the elements it touched
 };
@@ -81,6 +81,11 @@ Footprints::Footprints(const Program& program) : values_(program.thread, program
         if (!role.thread) continue;
         values_.define(*role.thread, ir::var(program.thread) - ir::index(role.threads.first));
       }
+    }
+    // A ring orders its stages: between two waits all accesses to its tiles are to one stage.
+    const auto* const load = std::get_if<Load>(&stmt.node);
+    if (load != nullptr && load->from.array->ring_part == Array::RingPart::stage) {
+      values_.bind(*load->var, 0);
     }
     for_each_access(stmt, [&](const Access& access, bool) {
       if (access.array->space != ArraySpace::shared) return;
@@ -233,7 +238,7 @@ bool Footprints::touch(Visit& visit) {
                                     [&](const ThreadColumn& c) { return c.at(t) != 0; });
     // All lanes of a warp name the same matrix.
     if (!active || (visit.matrix != nullptr && thread % kThreadsPerWarp != 0)) continue;
-    if (first->at(t) < 0) continue;  // out of bounds: the checked executor traps it
+    if (first->at(t) < 0) continue;  // out of bounds: the checked executor's business
     for_each_run(visit.access, visit.matrix, first->at(t), [&](int64_t begin, int64_t width) {
       const int64_t last = std::min((begin + width - 1) / visit.run, size - 1);
       if (begin / visit.run > last) return;

@@ -40,20 +40,26 @@ void PendingAccesses::land(const std::vector<FootprintRef>& group) {
   for (const FootprintRef& access : group) insert({access, false});
 }
 
-void PendingAccesses::wait(int groups_under_way) {
+void PendingAccesses::wait(int groups_in_flight) {
   if (ambiguous_) {
     for (const auto& group : groups_) land(group);
-    if (groups_under_way > 0) return;
+    if (groups_in_flight > 0) return;
     groups_.clear();
     ambiguous_ = false;
   }
-  const auto kept = static_cast<size_t>(groups_under_way);
+  const auto kept = static_cast<size_t>(groups_in_flight);
   for (; groups_.size() > kept; groups_.pop_front()) land(groups_.front());
 }
 
 void PendingAccesses::wait_at_mbarrier() {
   land(open_);
   for (const auto& group : groups_) land(group);
+}
+
+void PendingAccesses::wait_at_ring(int ring) {
+  const auto is_ordered = [&](const FootprintRef& access) { return access->array->ring == ring; };
+  std::erase_if(pending_, [&](const PendingAccess& p) { return is_ordered(p.access); });
+  std::erase_if(open_, is_ordered);
 }
 
 void PendingAccesses::merge(const PendingAccesses& other) {

@@ -29,10 +29,12 @@ class PendingAccesses {
   void block_barrier() { pending_.clear(); }
   void warp_barrier();
   void commit();
-  void wait(int groups_under_way);
+  void wait(int groups_in_flight);
   /// Any access in flight may complete here or go on.
   void wait_at_mbarrier();
-  /// Joins two paths.
+  /// The mbarriers of a ring order all accesses to its tiles.
+  void wait_at_ring(int ring);
+  /// Either this state or the other.
   void merge(const PendingAccesses& other);
 
  private:

@@ -142,7 +142,7 @@ int64_t period_of_accesses(const For& loop, int64_t most) {
   return period <= most ? period : 1;
 }
 
-int64_t max_under_way(const Body& body, int64_t most) {
+int64_t max_in_flight(const Body& body, int64_t most) {
   int64_t groups = 0;
   walk(body, [&](const Stmt& stmt) { groups = std::max<int64_t>(groups, most_in_flight(stmt)); });
   return std::min(groups, most);

@@ -69,6 +69,6 @@ class SharedConflicts {
 /// exceeds `most`.
 int64_t period_of_accesses(const For& loop, int64_t most);
 /// The number of groups that a body leaves in flight, at most `most`.
-int64_t max_under_way(const Body& body, int64_t most);
+int64_t max_in_flight(const Body& body, int64_t most);
 
 }  // namespace tessera::codegen

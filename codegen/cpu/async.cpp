@@ -63,6 +63,7 @@ void Machine::async_copy(const Instr& instr) {
     landing.bytes = count;
     landing.group = groups_[thread];
     landing.statement = instr.statement;
+    landing.fills_ring = target.ring >= 0;
     if (shadow_) {
       const int64_t first = landing.to - shared_;
       for (int64_t byte = first; byte < first + count; byte += shadow_->granule()) {
@@ -71,6 +72,32 @@ void Machine::async_copy(const Instr& instr) {
     }
     in_flight_[thread].push_back(landing);
   });
+}
+
+void Machine::land(const Landing& landing, int lane) {
+  const auto size = static_cast<size_t>(landing.bytes);
+  if (landing.from != nullptr) {
+    std::memcpy(landing.to, landing.from, size);
+  } else {
+    std::memset(landing.to, 0, size);
+  }
+  if (!shadow_) return;
+  // The data is written now, by this thread: others need an order after the wait.
+  const int64_t first = landing.to - shared_;
+  for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
+    shadow_->set_in_flight(byte, 0);
+    shadow_->write(byte, number(lane), landing.statement);
+    note_store(byte, number(lane), landing.statement);
+  }
+}
+
+/// The copies of a thread into rings: it arrives for them now.
+void Machine::land_in_ring(int lane) {
+  std::deque<Landing>& copies = in_flight_[static_cast<size_t>(lane)];
+  for (const Landing& landing : copies) {
+    if (landing.fills_ring) land(landing, lane);
+  }
+  std::erase_if(copies, [](const Landing& landing) { return landing.fills_ring; });
 }
 
 void Machine::async_commit() {
@@ -83,22 +110,7 @@ void Machine::async_wait(const Instr& instr) {
     const auto thread = static_cast<size_t>(lane);
     std::deque<Landing>& copies = in_flight_[thread];
     while (!copies.empty() && copies.front().group < groups_[thread] - instr.index) {
-      const Landing& landing = copies.front();
-      const auto size = static_cast<size_t>(landing.bytes);
-      if (landing.from != nullptr) {
-        std::memcpy(landing.to, landing.from, size);
-      } else {
-        std::memset(landing.to, 0, size);
-      }
-      if (shadow_) {
-        // The waiting thread writes the data now: others need a barrier after the wait.
-        const int64_t first = landing.to - shared_;
-        for (int64_t byte = first; byte < first + landing.bytes; byte += shadow_->granule()) {
-          shadow_->set_in_flight(byte, 0);
-          shadow_->write(byte, number(lane), landing.statement);
-          note_store(byte, number(lane), landing.statement);
-        }
-      }
+      land(copies.front(), lane);
       copies.pop_front();
     }
   });

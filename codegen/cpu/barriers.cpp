@@ -16,6 +16,9 @@ void Machine::barrier(const Instr& instr) {
 
 void Machine::check_whole_block(const Instr& instr, const char* what) const {
   const Mask& active = mask();
+  // A role that comes as a whole may multiply; barriers of the block do not stand in one.
+  const bool is_role = are_roles_running_ && instr.code == Code::start_product;
+  if (is_role && active.count == cursor_->threads.count) return;
   if (active.count != code_.threads) {
     int missing = 0;
     while (missing >= active.begin && missing < active.end && active.lanes[missing] != 0) ++missing;

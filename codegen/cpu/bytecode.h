@@ -167,9 +167,10 @@ struct AsyncMove {
 
 /// An mbarrier statement.
 struct MbarrierStep {
-  Transfer at;        // `width` mbarriers
-  Slot phase;         // wait: column of any integer dtype
-  int64_t bytes = 0;  // expect
+  Transfer at;                // `width` mbarriers
+  Slot phase;                 // wait: column of any integer dtype
+  int64_t bytes = 0;          // expect
+  bool after_copies = false;  // arrive: with what the thread copies into the ring
 };
 
 /// into[i] = op(args[0][i], ..), one column after the other.

@@ -81,7 +81,9 @@ void Compiler::stmt(const MbarrierExpect& expect) {
 
 void Compiler::stmt(const MbarrierArrive& arrive) {
   const int64_t mark = top_;
-  emit(Code::mbarrier_arrive, mbarrier(arrive.at));
+  MbarrierStep step = mbarrier(arrive.at);
+  step.after_copies = arrive.after_copies;
+  emit(Code::mbarrier_arrive, std::move(step));
   top_ = mark;
 }
 
@@ -93,7 +95,7 @@ void Compiler::stmt(const MbarrierWait& wait) {
   top_ = mark;
 }
 
-/// Lane 0 of each warp starts the copy.
+/// Lane 0 of each warp starts it.
 void Compiler::stmt(const BulkCopy& copy) {
   TESSERA_CHECK(!copy.from.guard, "a bulk copy with a guard");
   out_.has_bulk_copies = true;

@@ -87,6 +87,7 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
   if (code_.checked && (code_.has_bulk_copies || !code_.group_products.empty())) {
     stores_.resize(static_cast<size_t>(program.shared_bytes / shadow_->granule() + 1));
     fences_.resize(static_cast<size_t>(code_.threads));
+    fenced_.resize(static_cast<size_t>((code_.threads + kWarpSize - 1) / kWarpSize));
   }
   cursors_[0].end = code_.launch.size();
   execute(code_.launch);
@@ -119,9 +120,8 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   if (!code_.named_barriers.empty()) meetings_ = {};
   drop_copies();
   drop_mbarriers();
-  started_products_.clear();
+  products_.assign(cursors_.size(), {});
   busy_.clear();
-  product_groups_.clear();
   if (code_.checked) {
     shadow_->start_block();
     global_shadow_->start_block();
@@ -256,7 +256,7 @@ void Machine::perform(const Instr& instr) {
     case Code::start_product:
       return start_product(instr);
     case Code::commit_products:
-      return product_groups_.push_back(std::exchange(started_products_, {}));
+      return products().groups.push_back(std::exchange(products().started, {}));
     case Code::await_products:
       return await_products(static_cast<size_t>(instr.index));
     case Code::proxy_fence:

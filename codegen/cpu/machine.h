@@ -166,9 +166,13 @@ class Machine {
     int bytes = 0;
     int64_t group = 0;
     int32_t statement = 0;
+    bool fills_ring = false;
   };
   void async_read(const Instr& instr);
   void async_copy(const Instr& instr);
+  /// The bytes are there, written by this thread.
+  void land(const Landing& landing, int lane);
+  void land_in_ring(int lane);
   void async_commit();
   void async_wait(const Instr& instr);
   void drop_copies();
@@ -178,6 +182,7 @@ class Machine {
     int thread = -1;  // in the cluster
     int32_t statement = 0;
     uint32_t fences = 0;
+    uint32_t time = 0;  // of its warp
   };
   void mbarrier_init(const Instr& instr);
   void mbarrier_expect(const Instr& instr);
@@ -188,8 +193,9 @@ class Machine {
   void proxy_fence();
   /// Records a store to this block's memory by a thread of the cluster.
   void note_store(int64_t byte, int thread, int32_t statement);
-  /// The last store to a byte if its thread has executed no proxy fence since; else null.
-  const GenericStore* unfenced(int64_t byte) const;
+  /// The last store to a byte, if neither its thread has passed a proxy fence since, nor the thread `lane`
+  /// one after an order between the two; else null.
+  const GenericStore* unfenced(int64_t byte, int lane) const;
   void check_overwritten(const Instr& instr, const Transfer& to, int lane) const;
   Mbarrier& mbarrier_of(const Instr& instr, int lane);
   int64_t mbarrier_byte(const Transfer& at, int lane) const;
@@ -200,6 +206,7 @@ class Machine {
   void check_bytes(const Instr& instr, int lane, const Mbarrier& mbarrier,
                    const std::string& name) const;
   void check_mbarriers_at_end() const;
+  void check_ring_at_end(int64_t byte, const Mbarrier& mbarrier) const;
   [[noreturn]] void trap_init(const Instr& instr, int lane, const char* what,
                               int32_t related) const;
   [[noreturn]] void trap_phase(const Instr& instr, int lane, int64_t phase,
@@ -293,6 +300,7 @@ class Machine {
   int64_t offset_in_owner(const Transfer& transfer, int lane) const;
   /// Checks races on global elements within the block; records accesses for races between blocks.
   void check_global(const Instr& instr, const Transfer& transfer, const std::byte* base);
+  const char* race_code(const Transfer& transfer, const Conflict& conflict) const;
   [[noreturn]] void trap_race(const Instr& instr, const Transfer& transfer, int lane,
                               const std::string& element, const Conflict& conflict) const;
   void check_landed(const Instr& instr, const Transfer& transfer, int lane, int64_t byte,
@@ -363,13 +371,21 @@ class Machine {
   // at that time; and each thread's number of proxy fences.
   std::vector<GenericStore> stores_;
   std::vector<uint32_t> fences_;
+  std::vector<WarpClocks::Moment> fenced_;  // by warp: what was before its last proxy fence
   std::vector<int32_t>
       busy_;  // by byte of shared memory: statement of the product that reads it, or 0
-  std::vector<StartedProduct> started_products_;            // since the last commit
-  std::deque<std::vector<StartedProduct>> product_groups_;  // committed, oldest first
-  std::vector<std::deque<Landing>> in_flight_;              // by thread, oldest first
-  std::vector<int64_t> groups_;                             // committed, by thread
-  int left_ = 0;                                            // threads that have returned
+  struct Products {
+    std::vector<StartedProduct> started;             // since the last commit
+    std::deque<std::vector<StartedProduct>> groups;  // committed, oldest first
+  };
+  std::vector<Products> products_;  // by cursor
+  Products& products() { return products_[static_cast<size_t>(cursor_ - cursors_.data())]; }
+  const Products& products() const {
+    return products_[static_cast<size_t>(cursor_ - cursors_.data())];
+  }
+  std::vector<std::deque<Landing>> in_flight_;  // by thread, oldest first
+  std::vector<int64_t> groups_;                 // committed, by thread
+  int left_ = 0;                                // threads that have returned
   Counts counts_;
   Accesses accesses_;
 };

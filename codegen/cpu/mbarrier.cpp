@@ -75,6 +75,7 @@ void Machine::mbarrier_init(const Instr& instr) {
         trap_init(instr, lane, "is initialised twice", mbarrier.init.statement);
       }
       mbarrier.init = {instr.statement, lane};
+      mbarrier.ring_part = storage(at.storage).array->ring_part;
       const int place = rank_ * num_mbarriers(program_) + static_cast<int>(mbarriers_.size()) - 1;
       mbarrier.signal = kFirstSignal + std::min(place, kMostSignals - 1);
       mbarrier.arrivals = mbarrier.pending = arrivals;
@@ -99,6 +100,7 @@ void Machine::mbarrier_arrive(const Instr& instr) {
   for_each_lane(mask(), [&](int lane) {
     Mbarrier& mbarrier = mbarrier_of(instr, lane);
     const std::string name = element_name(step.at, lane, 0, 1);
+    if (step.after_copies) land_in_ring(lane);
     if (mbarrier.pending == 0) {
       trap(instr, lane,
            {.code = "SIGNAL_COUNT",
@@ -253,22 +255,34 @@ void Machine::bulk_copy(const Instr& instr) {
 
 void Machine::proxy_fence() {
   if (fences_.empty()) return;
-  for_each_lane(mask(), [&](int lane) { ++fences_[static_cast<size_t>(lane)]; });
+  int last = -1;
+  for_each_lane(mask(), [&](int lane) {
+    ++fences_[static_cast<size_t>(lane)];
+    if (lane / kWarpSize == last) return;
+    last = lane / kWarpSize;
+    neighbours_.clocks.look(number(lane) / kWarpSize, fenced_[static_cast<size_t>(last)]);
+  });
 }
 
 void Machine::note_store(int64_t byte, int thread, int32_t statement) {
   if (stores_.empty()) return;
   const Machine& writer = *neighbours_.blocks[static_cast<size_t>(thread / kThreadsPerBlock)];
   stores_[static_cast<size_t>(byte / shadow_->granule())] = {
-      thread, statement, writer.fences_[static_cast<size_t>(thread % kThreadsPerBlock)]};
+      thread, statement, writer.fences_[static_cast<size_t>(thread % kThreadsPerBlock)],
+      neighbours_.clocks.time(thread / kWarpSize)};
 }
 
-const Machine::GenericStore* Machine::unfenced(int64_t byte) const {
+const Machine::GenericStore* Machine::unfenced(int64_t byte, int lane) const {
   const GenericStore& store = stores_[static_cast<size_t>(byte / shadow_->granule())];
   if (store.thread < 0) return nullptr;
   const Machine& writer = *neighbours_.blocks[static_cast<size_t>(store.thread / kThreadsPerBlock)];
   const uint32_t passed = writer.fences_[static_cast<size_t>(store.thread % kThreadsPerBlock)];
-  return passed == store.fences ? &store : nullptr;
+  if (passed != store.fences) return nullptr;
+  const int of_store = store.thread / kWarpSize;
+  const WarpClocks::Moment& before = fenced_[static_cast<size_t>(lane / kWarpSize)];
+  const bool is_before = of_store != number(lane) / kWarpSize &&
+                         neighbours_.clocks.is_part(of_store, store.time, before);
+  return is_before ? nullptr : &store;
 }
 
 /// Traps if a bulk copy overwrites a thread's store without a proxy fence in between.
@@ -277,7 +291,7 @@ void Machine::check_overwritten(const Instr& instr, const Transfer& to, int lane
   const int64_t first = shared_start(array) + offset_in_owner(to, lane) * bits(array.dtype) / 8;
   const int64_t end = first + to.width * bits(array.dtype) / 8;
   for (int64_t byte = first; byte < end; byte += shadow_->granule()) {
-    const GenericStore* const store = unfenced(byte);
+    const GenericStore* const store = unfenced(byte, lane);
     if (store == nullptr) continue;
     trap(instr, lane,
          {.code = "PROXY",
@@ -306,8 +320,8 @@ void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
   const uint32_t time = neighbours_.clocks.land(mbarrier.signal, mbarrier.current);
   const int64_t first = copy.to - shared_;
   for (int64_t byte = first; byte < first + copy.bytes; byte += shadow_->granule()) {
-    if (code_.has_pieces) {
-      // GPUs without bulk copies: the warp writes the bytes now, and others need a barrier after the wait.
+    if (code_.has_pieces && mbarrier.ring_part == Array::RingPart::tile) {
+      // GPUs without bulk copies: as if the warp wrote the bytes now, others need a barrier after the wait.
       shadow_->write(byte, number(copy.thread), copy.statement, kWarpSize);
     } else {
       shadow_->land(byte, mbarrier.signal, time, copy.statement);
@@ -318,6 +332,7 @@ void Machine::land(const Mbarrier::Copy& copy, Mbarrier& mbarrier) {
 /// Traps if a bulk copy outlives the block, or expected bytes are never copied.
 void Machine::check_mbarriers_at_end() const {
   for (const auto& [byte, mbarrier] : mbarriers_) {
+    if (mbarrier.ring_part == Array::RingPart::full) check_ring_at_end(byte, mbarrier);
     if (mbarrier.expected == 0 && mbarrier.copies.empty()) continue;
     const bool in_flight = !mbarrier.copies.empty();
     const Mbarrier::Event first = in_flight ? Mbarrier::Event{mbarrier.copies.front().statement,
@@ -337,7 +352,29 @@ void Machine::check_mbarriers_at_end() const {
   }
 }
 
-/// Drops the mbarriers of the previous block.
+/// Traps where a fill of a ring was not taken.
+void Machine::check_ring_at_end(int64_t byte, const Mbarrier& mbarrier) const {
+  const bool has_begun = mbarrier.pending < mbarrier.arrivals || mbarrier.may_end();
+  if (mbarrier.awaited >= mbarrier.phase - 1 && !has_begun) return;
+  const auto full =
+      std::find_if(program_.shared.begin(), program_.shared.end(), [&](const ArrayRef& array) {
+        return array->ring_part == Array::RingPart::full && array->shared_offset <= byte &&
+               byte < array->shared_offset + array->size * kMbarrierBytes;
+      });
+  const int64_t stage = (byte - (*full)->shared_offset) / kMbarrierBytes;
+  Instr at{};
+  at.statement = mbarrier.arrival.statement;
+  trap(at, mbarrier.arrival.thread,
+       {.code = "RING_LEFT",
+        .what = fmt::format("the block ends, and a fill of stage {} of ring {} is not taken", stage,
+                            (*full)->ring),
+        .expected = "as many takes as fills",
+        .got = fmt::format("{} takes of {} fills of the stage", mbarrier.awaited + 1,
+                           mbarrier.phase + (has_begun ? 1 : 0)),
+        .related = mbarrier.init.statement});
+}
+
+/// Forgets the mbarriers of the block before.
 void Machine::drop_mbarriers() {
   for (const auto& [byte, mbarrier] : mbarriers_) {
     for (const Mbarrier::Copy& copy : mbarrier.copies) mark_in_flight(copy, 0);

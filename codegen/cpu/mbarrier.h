@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "codegen/cpu/warp_clocks.h"
+#include "codegen/thread_ir.h"
 
 namespace tessera::codegen::cpu {
 
@@ -27,10 +28,11 @@ struct Mbarrier {
   };
 
   Event init;
-  int arrivals = 0;          // of a phase
-  int pending = 0;           // of them, in the current phase
-  int64_t phase = 0;         // the current one
-  int64_t awaited = -1;      // last phase whose end a thread has awaited
+  Array::RingPart ring_part = Array::RingPart::tile;  // tile: of no ring
+  int arrivals = 0;                                   // of a phase
+  int pending = 0;                                    // of them, in the current phase
+  int64_t phase = 0;                                  // the current one
+  int64_t awaited = -1;      // the last phase whose end a thread has awaited
   int64_t expected = 0;      // bytes of the current phase
   std::vector<Copy> copies;  // of the current phase
   Event arrival, expectation;

@@ -92,6 +92,18 @@ void Machine::check_global(const Instr& instr, const Transfer& transfer, const s
   });
 }
 
+/// Names what a race between roles on a tile of a ring breaks.
+const char* Machine::race_code(const Transfer& transfer, const Conflict& conflict) const {
+  const Array& array = *storage(transfer.storage).array;
+  const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
+  const int thread = conflict.thread % kThreadsPerBlock;
+  const bool in_role =
+      !by_copy && thread >= cursor_->threads.first && thread < cursor_->threads.end();
+  if (array.ring < 0 || in_role) return "RACE";
+  if (transfer.is_load) return "RING_EARLY";
+  return conflict.how == std::string_view("read") ? "RING_LATE" : "RACE";
+}
+
 void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
                         const std::string& element, const Conflict& conflict) const {
   const bool by_copy = conflict.thread / kWarpSize >= kFirstSignal;
@@ -100,7 +112,7 @@ void Machine::trap_race(const Instr& instr, const Transfer& transfer, int lane,
   // The author cannot see that copies of an iteration read what its first copy writes.
   const bool may_be_copies = in_block && array.space == ArraySpace::global;
   trap(instr, lane,
-       {.code = "RACE",
+       {.code = race_code(transfer, conflict),
         .what = fmt::format("race on {}: {} here and {} by {} with no {} between", element,
                             name(way_of(transfer)), conflict.how,
                             by_copy ? "a bulk copy" : thread_name(conflict.thread),
@@ -134,7 +146,9 @@ void Machine::check_landed(const Instr& instr, const Transfer& transfer, int lan
   const int32_t statement = shadow.in_flight(byte);
   if (statement == 0) return;
   trap(instr, lane,
-       {.code = "ASYNC_PENDING",
+       {.code = storage(transfer.storage).array->ring < 0 ? "ASYNC_PENDING"
+                : transfer.is_load                        ? "RING_EARLY"
+                                                          : "RING_LATE",
         .what = fmt::format("{} is {} while an asynchronous copy into it is under way",
                             shared_element_name(transfer, lane, byte),
                             transfer.is_load ? "read" : "written"),

@@ -47,6 +47,11 @@ void WarpClocks::release(int warp, Moment& into) {
   at(self, self) = ++now_;
 }
 
+void WarpClocks::look(int warp, Moment& into) const {
+  const auto first = known_.begin() + static_cast<std::ptrdiff_t>(index(warp) * width_);
+  into.assign(first, first + static_cast<std::ptrdiff_t>(width_));
+}
+
 uint32_t WarpClocks::land(int signal, Moment& into) {
   into.resize(width_, 0);
   return into[index(signal)] = ++now_;

@@ -38,7 +38,14 @@ class WarpClocks {
   /// Orders `from` before the warp's later accesses.
   void acquire(int warp, const Moment& from);
 
-  /// The current time of the warp.
+  /// What is before what the warp does now.
+  void look(int warp, Moment& into) const;
+  /// True if what `warp` did at `time` is part of `moment`.
+  bool is_part(int warp, uint32_t time, const Moment& moment) const {
+    return index(warp) < moment.size() && time <= moment[index(warp)];
+  }
+
+  /// Of what the warp does now.
   uint32_t time(int warp) const { return at(index(warp), index(warp)); }
   /// Distinguishes the warp barriers of a warp.
   uint32_t lanes_time(int warp) const { return lanes_[index(warp)]; }

@@ -21,7 +21,8 @@ void Machine::start_product(const Instr& instr) {
   const GroupProduct& product = code_.group_products[static_cast<size_t>(instr.index)];
   check_whole_block(instr, "a matrix product of four warps");
   if (code_.checked) check_sums(instr, product);
-  for (int first = 0; first < code_.threads; first += kGroup) {
+  const ThreadGroup& threads = cursor_->threads;
+  for (int first = threads.first; first < threads.end(); first += kGroup) {
     StartedProduct started;
     started.instr = &instr;
     started.first = first;
@@ -32,10 +33,10 @@ void Machine::start_product(const Instr& instr) {
       started.left = column<int64_t>(product.left.transfer.offset)[first];
     }
     started.right = column<int64_t>(product.right.transfer.offset)[first];
-    started_products_.push_back(started);
+    products().started.push_back(started);
     if (code_.checked) set_operands_busy(started, true);
   }
-  if (code_.checked) set_sums_there(started_products_.back(), false);
+  if (code_.checked) set_sums_there(products().started.back(), false);
 }
 
 /// Traps unless the accumulator has been written, or another product in flight writes it.
@@ -45,8 +46,9 @@ void Machine::check_sums(const Instr& instr, const GroupProduct& product) const 
     const auto index = static_cast<size_t>(other.instr->index);
     return code_.group_products[index].c.storage == product.c.storage && other.c == first;
   };
-  if (std::any_of(started_products_.begin(), started_products_.end(), is_added_to)) return;
-  for (const auto& group : product_groups_) {
+  const auto& under_way = products().started;
+  if (std::any_of(under_way.begin(), under_way.end(), is_added_to)) return;
+  for (const auto& group : products().groups) {
     if (std::any_of(group.begin(), group.end(), is_added_to)) return;
   }
   const Storage& sums = storage(product.c.storage);
@@ -59,14 +61,15 @@ void Machine::set_sums_there(const StartedProduct& started, bool there) {
   const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
   const Storage& sums = storage(product.c.storage);
   for (int64_t i = 0; i < product.node.columns() / 2; ++i) {
-    std::memset(initialised_column(sums, started.c + i), there ? 1 : 0,
-                static_cast<size_t>(code_.threads));
+    std::memset(initialised_column(sums, started.c + i) + cursor_->threads.first, there ? 1 : 0,
+                static_cast<size_t>(cursor_->threads.count));
   }
 }
 
 void Machine::await_products(size_t pending) {
-  while (product_groups_.size() > pending) {
-    for (const StartedProduct& started : product_groups_.front()) {
+  auto& groups = products().groups;
+  while (groups.size() > pending) {
+    for (const StartedProduct& started : groups.front()) {
       const GroupProduct& product = code_.group_products[static_cast<size_t>(started.instr->index)];
       with_sum(launch_.arithmetic, product.node.left_dtype(), product.node.right.first.array->dtype,
                ir::Instruction::wgmma,
@@ -75,13 +78,15 @@ void Machine::await_products(size_t pending) {
       set_sums_there(started, true);
       set_operands_busy(started, false);
     }
-    product_groups_.pop_front();
+    groups.pop_front();
   }
   if (!code_.checked) return;
-  for (const auto& group : product_groups_) {
-    for (const StartedProduct& started : group) {
-      set_sums_there(started, false);
-      set_operands_busy(started, true);
+  for (const auto& group : groups) {
+    for (const StartedProduct& started : group) set_sums_there(started, false);
+  }
+  for (const Products& of_cursor : products_) {  // roles may read the same operands
+    for (const auto& group : of_cursor.groups) {
+      for (const StartedProduct& started : group) set_operands_busy(started, true);
     }
   }
 }
@@ -187,7 +192,7 @@ void Machine::check_fenced(const Instr& instr, const Transfer& transfer, int lan
   const int64_t begin =
       shared_start(array) + offset_in_owner(transfer, lane) * bits(array.dtype) / 8;
   for (int64_t byte = begin; byte < begin + 16; byte += shadow_->granule()) {
-    const GenericStore* const store = unfenced(byte);
+    const GenericStore* const store = unfenced(byte, lane);
     if (store == nullptr) continue;
     trap(
         instr, lane,

@@ -67,7 +67,16 @@ void Emitter::signature() {
   std::string bounds = fmt::format("{}", program_.threads);
   const int blocks = program_.min_blocks_per_sm;
   constexpr int kThreadsOfAnySm = 1536, kBlocksOfAnySm = 16;
-  if (blocks * program_.threads > kThreadsOfAnySm || blocks > kBlocksOfAnySm) {
+  const bool sets_registers =
+      std::any_of(program_.body.begin(), program_.body.end(), [](const Stmt& stmt) {
+        const auto* const bodies = std::get_if<RoleBodies>(&stmt.node);
+        return bodies != nullptr &&
+               std::any_of(bodies->roles.begin(), bodies->roles.end(),
+                           [](const RoleBodies::Role& role) { return role.registers > 0; });
+      });
+  if (sets_registers) {
+    bounds += ", 1";  // the registers at launch are those of one block per multiprocessor
+  } else if (blocks * program_.threads > kThreadsOfAnySm || blocks > kBlocksOfAnySm) {
     bounds +=
         fmt::format(", {}<{}, {}>", expressions_.call("blocks_per_sm"), blocks, program_.threads);
   } else if (blocks > 0) {

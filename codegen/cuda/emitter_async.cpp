@@ -55,7 +55,9 @@ std::string Emitter::mbarrier(const Access& at) {
 }
 
 void Emitter::print(const MbarrierInit& init) {
-  out_.line(fmt::format("{}<{}>({}, {});", expressions_.call("init_mbarriers"), init.at.width,
+  const bool of_ring = init.at.array->ring >= 0;
+  out_.line(fmt::format("{}<{}>({}, {});",
+                        expressions_.call(of_ring ? "init_ring" : "init_mbarriers"), init.at.width,
                         mbarrier(init.at), init.at.array->arrivals));
 }
 
@@ -65,12 +67,19 @@ void Emitter::print(const MbarrierExpect& expect) {
 }
 
 void Emitter::print(const MbarrierArrive& arrive) {
-  out_.line(fmt::format("{}({});", expressions_.call("arrive"), mbarrier(arrive.at)));
+  const bool of_ring = arrive.at.array->ring >= 0;
+  out_.line(fmt::format("{}({});",
+                        expressions_.call(arrive.after_copies ? "arrive_after_copies"
+                                          : of_ring           ? "arrive_at_ring"
+                                                              : "arrive"),
+                        mbarrier(arrive.at)));
 }
 
 void Emitter::print(const MbarrierWait& wait) {
-  out_.line(fmt::format("{}({}, {});", expressions_.call("wait_for_phase"), mbarrier(wait.at),
-                        expressions_.index(wait.phase)));
+  const bool of_ring = wait.at.array->ring >= 0;
+  out_.line(fmt::format("{}({}, {});",
+                        expressions_.call(of_ring ? "wait_at_ring" : "wait_for_phase"),
+                        mbarrier(wait.at), expressions_.index(wait.phase)));
 }
 
 void Emitter::print(const ProxyFence&) {
@@ -85,8 +94,9 @@ void Emitter::print(const BulkCopy& copy) {
   const bool has_hint = copy.from.cache != ir::CacheHint::none;
   const std::string hint =
       has_hint ? ", " + expressions_.call(std::string(ir::name(copy.from.cache))) : "";
-  const std::string& function =
-      expressions_.call(copy.expects ? "expect_and_copy_bulk" : "copy_bulk");
+  const std::string& function = expressions_.call(copy.mbarrier.array->ring >= 0 ? "fill_bulk"
+                                                  : copy.expects ? "expect_and_copy_bulk"
+                                                                 : "copy_bulk");
   out_.line(fmt::format("{}<{}{}>({}, {}, {});", function, copy.bytes(), hint,
                         mbarrier(copy.mbarrier), copy_address(copy.to), copy_address(copy.from)));
 }

@@ -7,6 +7,8 @@
 namespace tessera::codegen::cuda {
 namespace {
 
+constexpr int kGroupThreads = 128;  // set their registers together
+
 /// "warp < 4" or "warp >= 4 && warp < 12": the warps of a role.
 std::string condition(const std::string& warp, const ThreadGroup& threads) {
   const int first = threads.first / kThreadsPerWarp, end = threads.end() / kThreadsPerWarp;
@@ -29,7 +31,11 @@ void Emitter::print(const RoleBodies& bodies) {
                         expressions_.call("all_lanes"), kThreadsPerWarp));
   bool is_first = true;
   for (const RoleBodies::Role& role : bodies.roles) {
-    const std::string test = condition(warp, role.threads);
+    // All warps of a group of four set their registers together.
+    ThreadGroup part = role.threads;
+    const bool sets = role.registers > 0;
+    if (sets) part.count = (part.count + kGroupThreads - 1) / kGroupThreads * kGroupThreads;
+    const std::string test = condition(warp, part);
     if (is_first) {
       out_.open(fmt::format("if ({})", test));
     } else {
@@ -38,12 +44,19 @@ void Emitter::print(const RoleBodies& bodies) {
     is_first = false;
     out_.comment(role.name);
     names_.enter();
+    if (sets) {
+      out_.line(fmt::format("{}<{}, {}>();", expressions_.call("set_registers"), role.registers,
+                            ir::registers_at_launch(program_.threads)));
+    }
+    const bool is_part = part.count > role.threads.count;
+    if (is_part) out_.open(fmt::format("if ({})", condition(warp, role.threads)));
     if (role.thread && usage_.is_used(*role.thread)) {
       bind(role.thread, role.threads.first == 0
                             ? std::string("threadIdx.x")
                             : fmt::format("threadIdx.x - {}", role.threads.first));
     }
     body(role.body);
+    if (is_part) out_.close();
     names_.leave();
   }
   if (!is_first) out_.close();

@@ -121,6 +121,76 @@ __device__ __forceinline__ void expect_and_copy_bulk(u64* mbarrier, void* shared
   copy_bulk<kBytes, Hint...>(mbarrier, shared, global);
 }
 )"},
+    {"init_ring", "u32 u64", R"(
+// mbarriers of a ring, which GPUs before sm_90 have, too.
+template <int kCount>
+__device__ __forceinline__ void init_ring(u64* first, u32 arrivals) {
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(first));
+  for (int i = 0; i < kCount; ++i) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at + 8 * i), "r"(arrivals) : "memory");
+  }
+}
+)"},
+    {"arrive_at_ring", "u32 u64", R"(
+__device__ __forceinline__ void arrive_at_ring(u64* mbarrier) {
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  asm volatile("{ .reg .b64 state; mbarrier.arrive.shared.b64 state, [%0]; }" ::"r"(at) : "memory");
+}
+)"},
+    {"arrive_after_copies", "u32 u64", R"(
+// Arrives once what copy_async of this thread has started is there.
+__device__ __forceinline__ void arrive_after_copies(u64* mbarrier) {
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
+}
+)"},
+    {"wait_at_ring", "u32 u64", R"(
+// Until this phase, counted from 0, has ended; phase -1 has.
+__device__ __forceinline__ void wait_at_ring(u64* mbarrier, u32 phase) {
+  const u32 at = static_cast<u32>(__cvta_generic_to_shared(mbarrier));
+  u32 done;
+  do {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred done; mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+        "  selp.u32 %0, 1, 0, done; }"
+        : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred done; mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
+        "  selp.u32 %0, 1, 0, done; }"
+        : "=r"(done) : "r"(at), "r"(phase % 2) : "memory");
+#endif
+  } while (done == 0);
+}
+)"},
+    {"fill_bulk", "expect_and_copy_bulk", R"(
+// A bulk copy into a ring. Before sm_90 the lanes copy, and the arrival of their warp follows.
+template <int kBytes, class... Hint>
+__device__ __forceinline__ void fill_bulk(u64* mbarrier, void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 900
+  expect_and_copy_bulk<kBytes, Hint...>(mbarrier, shared, global);
+#else
+  for (int i = threadIdx.x % 32 * 16; i < kBytes; i += 512) {
+    *reinterpret_cast<uint4*>(static_cast<char*>(shared) + i) =
+        *reinterpret_cast<const uint4*>(static_cast<const char*>(global) + i);
+  }
+#endif
+}
+)"},
+    {"set_registers", "", R"(
+// Each thread of the group of four warps has kRegisters from here on; there are kLaunched at first.
+template <int kRegisters, int kLaunched>
+__device__ __forceinline__ void set_registers() {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if (kRegisters > kLaunched) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+  }
+#endif
+}
+)"},
     {"commit_pieces", "", R"(
 // Closes the group of the pieces that stand for bulk copies before sm_90.
 __device__ __forceinline__ void commit_pieces() {

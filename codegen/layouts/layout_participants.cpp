@@ -49,6 +49,10 @@ class Collector {
       } else if (const auto* branch = std::get_if<ir::If>(&stmt.node)) {
         collect(branch->then, inside);
         collect(branch->otherwise, inside);
+      } else if (const auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
+        collect(turn->body, inside);
+      } else if (const auto* roles = std::get_if<ir::Roles>(&stmt.node)) {
+        collect_roles(*roles);
       } else if (const auto* let = std::get_if<ir::Let>(&stmt.node)) {
         if (is_integer(let->var->type)) out_.math.define(let->var, let->value);
       } else if (const auto* reduce = std::get_if<ir::Reduce>(&stmt.node)) {
@@ -109,7 +113,15 @@ class Collector {
     }
   }
 
-  /// Throws for an operation of the whole block inside a parallel loop.
+  void collect_roles(const ir::Roles& roles) {
+    for (const ir::Roles::Role& role : roles.roles) {
+      threads_ = {role.first, role.count};
+      collect(role.body, nullptr);
+    }
+    threads_ = {0, kernel_.threads};
+  }
+
+  /// What all threads of the block do together cannot be done once per iteration.
   void forbid_inside(const Participant* parallel, const std::string& what, SourceLoc loc) const {
     if (parallel == nullptr) return;
     fail("NESTED_PARALLEL", fmt::format("{} inside a parallel loop", what), loc, parallel->loc,
@@ -185,7 +197,7 @@ class Collector {
 
   const ir::Kernel& kernel_;
   const std::map<int, Copies> copies_;  // by loop_id
-  const ThreadGroup threads_;           // that run the statements
+  ThreadGroup threads_;                 // that run the statements
   Participants out_;
 };
 

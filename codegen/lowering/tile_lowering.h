@@ -73,7 +73,9 @@ class TileLowering {
   void lower(const ir::AsyncWait& wait, SourceLoc loc) { emit({AsyncWait{wait.pending}, loc}); }
   void lower(const ir::Break& leave, SourceLoc loc);
   void lower(const ir::Return& leave, SourceLoc loc);
-  /// Lowers both sides with `lower`, under the fact of the condition.
+  void lower(const ir::Roles& roles, SourceLoc loc);    // lower_roles.cpp
+  void lower(const ir::RingTurn& turn, SourceLoc loc);  // lower_roles.cpp
+  /// Both sides with `lower`, each knowing the condition.
   void lower_branch(const ir::If& branch, SourceLoc loc,
                     const std::function<void(const ir::Body&)>& lower);
   void lower_loop(const ir::Loop& loop, SourceLoc loc);
@@ -162,6 +164,21 @@ class TileLowering {
   void lower_gemm(const ir::Gemm& gemm, SourceLoc loc);   // lower_gemm.cpp
   void lower_wgmma(const ir::Gemm& gemm, SourceLoc loc);  // lower_wgmma.cpp
 
+  // lower_roles.cpp
+  /// A ring as its fills and takes need it.
+  struct RingState {
+    ArrayRef full, empty;     // mbarriers, one for each stage
+    bool has_pieces = false;  // its copies go on in pieces, each thread arrives for its own
+    bool has_bulk = false, has_stores = false;
+    bool is_multiplied = false;  // a take reads it by wgmma
+    ArrayRef stage, round;       // registers of the role: of the next turn
+    Access filled;               // the mbarrier of the fill around the statement
+  };
+  void look_at_rings();
+  void init_rings(SourceLoc loc);
+  VarRef read_counter(const ArrayRef& counter, VarRef into, SourceLoc loc);
+  void arrive(const Access& mbarrier, SourceLoc loc);
+
   // building blocks
   VarRef new_var(std::string name, DType type, ir::VarKind kind, Expr lower = {}, Expr upper = {});
   ArrayRef new_registers(std::string name, DType dtype, int64_t size, SourceLoc loc);
@@ -191,8 +208,10 @@ class TileLowering {
   IndexMath math_;
   Substitution values_;
   std::set<const ir::Var*> unrolled_vars_;
-  bool manual_sync_ = false;        // the current statement is in a manual-sync region
-  Expr sole_owner_;                 // predicate of side effects in the current iteration
+  std::vector<RingState> rings_;    // by number
+  int role_ = -1;                   // whose body is lowered, in ir::Roles
+  bool manual_sync_ = false;        // the statement being lowered stands in a manual-sync region
+  Expr sole_owner_;                 // predicate on side effects in the iteration being lowered
   std::map<int, ArrayRef> arrays_;  // by storage: id of the root buffer
 };
 

@@ -47,17 +47,17 @@ Expr offset_of(const Swizzle& a, const Array& array, const std::vector<Expr>& in
   return math.simplify(ir::cast(DType::i32, offset));
 }
 
-/// The leading dimensions together.
+/// The product of the leading dimensions.
 int64_t rows_of(const Array& array) {
   int64_t rows = 1;
   for (size_t d = 0; d + 1 < array.shape.size(); ++d) rows *= array.shape[d]->integer;
   return rows;
 }
 
-/// What accesses need of an arrangement.
+/// The requirements of the accesses to an array.
 struct Needs {
   bool has_vectors = false;
-  bool has_rows = false;  // copied whole: nothing in them changes its place
+  bool has_rows = false;  // copied in whole rows: a swizzle may not move anything inside them
 };
 
 std::vector<Swizzle> candidates_for(const Array& array, Needs needs) {
@@ -82,7 +82,7 @@ std::vector<Swizzle> candidates_for(const Array& array, Needs needs) {
   return result;
 }
 
-/// The swizzles of the hardware that a tile can have, the widest first.
+/// The hardware swizzles that fit a tile, widest first.
 std::vector<Swizzle> hardware_modes(const Array& array) {
   std::vector<Swizzle> result;
   const int64_t columns = array.shape.back()->integer;
@@ -95,12 +95,12 @@ std::vector<Swizzle> hardware_modes(const Array& array) {
   return result;
 }
 
-/// 4-byte accesses go by warps, wider ones by parts of it.
+/// Accesses of 4 bytes are served per warp, wider ones per part of a warp.
 size_t lanes_of_phase(int64_t access_bytes) {
   return access_bytes <= 4 ? 32 : access_bytes == 8 ? 16 : 8;
 }
 
-/// Distinct rows of 32 banks that the lanes of each phase need.
+/// The number of distinct rows of 32 banks that the lanes of each phase access.
 int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) {
   const size_t phase = lanes_of_phase(access_bytes);
   int64_t total = 0;
@@ -121,14 +121,14 @@ int64_t wavefronts(const std::vector<int64_t>& addresses, int64_t access_bytes) 
   return total;
 }
 
-/// The array of this block whose arrangement an access follows; null for other memory.
+/// The block's own array whose layout an access follows; null for other memory.
 const Array* shared_array(const Access& access) {
   const Array& array = *access.array;
   if (array.space == ArraySpace::cluster) return array.mine.get();
   return array.space == ArraySpace::shared ? &array : nullptr;
 }
 
-/// Chooses the arrangement of each array by the bank conflicts of all its accesses.
+/// Chooses the layout of each array by the bank conflicts of all its accesses.
 class Arranger {
  public:
   explicit Arranger(Program& program)
@@ -147,6 +147,10 @@ class Arranger {
       });
       for_each_binding(stmt, [&](const VarRef& var, const Expr* value) {
         if (var->kind == ir::VarKind::loop) loops.push_back(var);
+        const auto* const load = std::get_if<Load>(&stmt.node);
+        if (load != nullptr && load->from.array->ring_part == Array::RingPart::stage) {
+          loops.push_back(var);
+        }
         if (value != nullptr && is_integer(var->type)) math_.define(var, *value);
       });
     };
@@ -160,7 +164,7 @@ class Arranger {
         walk(role.body, [&](Stmt& inner) { note(inner, &role); });
       }
     }
-    // Sample points: first and last value of every loop, one warp of threads.
+    // Samples the first and last value of every loop for one warp.
     for (const bool last : {false, true}) {
       Environment& sample = samples_[last ? 1 : 0];
       for (const VarRef& var : loops) {
@@ -197,7 +201,7 @@ class Arranger {
         best = candidate;
         best_cost = cost;
       }
-      // Without conflicts none of the others is better.
+      // Without conflicts no other layout is better.
       if (best_cost->wavefronts == cost.least) break;
     }
     return best;
@@ -217,7 +221,8 @@ class Arranger {
   }
 
  private:
-  /// True if wgmma can name the matrix in a tile with this swizzle: a transposed one takes whole panels.
+  /// True if wgmma can read the matrix from a tile with this swizzle. A transposed matrix takes whole
+  /// panels.
   bool takes(const Swizzle& swizzle, const SharedMatrix& matrix) const {
     const int64_t unit = matrix.transposed ? swizzle.panel : matrix.depth();
     return math_.divisor(matrix.first.indices.back()) % unit == 0;
@@ -225,10 +230,10 @@ class Arranger {
 
   struct Use {
     Access* access;
-    const RoleBodies::Role* role;  // around it; null = none
+    const RoleBodies::Role* role;  // the role of the access; null = none
   };
   struct Cost {
-    int64_t wavefronts = 0, least = 0;  // least: without conflicts
+    int64_t wavefronts = 0, least = 0;  // least: the number without conflicts
   };
 
   Cost cost_of(const Swizzle& candidate, const Array& array, const std::vector<Use>& uses) {
@@ -245,7 +250,7 @@ class Arranger {
           environment.set(*program_.thread, group.first + lane);
           if (use.role != nullptr && use.role->thread) environment.set(*use.role->thread, lane);
           const auto element = evaluate(offset, environment);
-          // A lane outside of the array is one that the guard of the access turns off.
+          // A lane outside the array is disabled by the access's guard.
           if (element && *element >= 0 && *element < size) {
             addresses.push_back(*element * bits(array.dtype) / 8);
           }

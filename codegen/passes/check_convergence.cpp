@@ -9,7 +9,7 @@ namespace {
 
 using Over = UniformValues::Over;
 
-/// Follows which threads of the block, or of the whole grid, may have parted from the others.
+/// Tracks which threads of the block, or of the grid, may have diverged.
 class ReachCheck {
  public:
   ReachCheck(const Program& program, Over over, const std::vector<VarRef>& uniform)
@@ -47,7 +47,7 @@ class ReachCheck {
       under(stmt, why_not, [&] {
         for_each_body(stmt, [&](const Body& inner) {
           visit(inner);
-          if (repeats(stmt)) visit(inner);  // a round meets what the one before left behind
+          if (repeats(stmt)) visit(inner);  // a round continues what the last one left
         });
       });
     }
@@ -101,7 +101,7 @@ class ReachCheck {
            "some blocks of the cluster may have left the kernel before this point, where they meet",
            "no return_if before it", hint, *any_left_, stmt);
     }
-    // Bulk copies are done when all warps have committed their group.
+    // Bulk copies complete when all warps have committed their group.
     const bool commits_bulk = copies_in_bulk_ && has_order(stmt, Order::Kind::commit);
     if (commits_bulk && apart_ != nullptr) {
       fail("SYNC_DIVERGENT",
@@ -120,7 +120,7 @@ class ReachCheck {
     }
   }
 
-  /// All threads of some group take part.
+  /// True if all threads of some group must take part.
   static bool waits(const Stmt& stmt) {
     return any_order(stmt, [](const Order& order) {
       switch (order.kind) {
@@ -143,7 +143,7 @@ class ReachCheck {
     });
   }
 
-  /// A barrier of the group, or half of one.
+  /// True for a barrier of the group, or half of one.
   static bool meets(const Stmt& stmt, Group group) {
     return any_order(stmt, [&](const Order& order) {
       const bool is_barrier = order.kind == Order::Kind::barrier ||
@@ -172,7 +172,7 @@ class ReachCheck {
   std::string why_apart_;           // the first value in it that differs
   const Stmt* left_ = nullptr;      // a return that not all of them take together
   const Stmt* any_left_ = nullptr;  // any return
-  bool copies_in_bulk_ = false;     // somewhere
+  bool copies_in_bulk_ = false;     // anywhere in the program
 };
 
 }  // namespace

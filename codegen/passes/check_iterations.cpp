@@ -19,25 +19,26 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kMaxPoints = 1 << 16;  // of an access: a longer loop is judged by its beginning
+constexpr int64_t kMaxPoints = 1 << 16;  // points per access; of longer loops the beginning
 
-/// A loop variable and its values, 0 to extent - 1 in steps of 1.
+/// A loop variable with values 0 .. extent - 1.
 struct Axis {
   ir::VarRef var;
   int64_t extent = 1;
 };
 
-/// An access of the loop to shared memory.
+/// A shared-memory access of the loop.
 struct Access {
   ir::BufferRef buffer;
   std::vector<ir::Expr> indices;
   bool reads = false, writes = false;  // both: an atomic
-  std::vector<ir::Expr> guards;        // the conditions that it stands under
-  std::vector<Axis> inner;             // the loops between it and the parallel one
+  std::vector<ir::Expr> guards;        // its enclosing conditions
+  std::vector<Axis> inner;             // loops between the parallel loop and the access
   SourceLoc loc;
 };
 
-/// Where an access goes, row-major over the whole buffer: what iterations share, and what differs.
+/// The place of an access in the whole buffer, row-major: the part that iterations share, and their
+/// own part.
 struct Place {
   Form shared, own;
 };
@@ -67,7 +68,7 @@ class LoopCheck {
   }
 
  private:
-  /// False if the loop has barriers of the author, or accesses that are not known.
+  /// Collects the accesses. False if the loop has barriers of the author, or unknown accesses.
   bool collect(const ir::Body& body, const Access& around) {
     return std::all_of(body.begin(), body.end(),
                        [&](const ir::Stmt& stmt) { return collect(stmt, around); });
@@ -79,7 +80,7 @@ class LoopCheck {
       Access inside = around;
       const bool counts = ir::is_constant(loop->begin, 0) && ir::is_constant(loop->step, 1) &&
                           ir::is_constant(loop->extents[0]);
-      // A loop of unknown length makes its accesses unknown: its variable has no value.
+      // The index of a loop of unknown length has no value, so its accesses stay unknown.
       if (counts) inside.inner.push_back({loop->vars[0], loop->extents[0]->integer});
       inner_vars_.insert(loop->vars[0].get());
       return collect(loop->body, inside);
@@ -103,7 +104,7 @@ class LoopCheck {
     } else if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
       add(around, *atomic, true, true, stmt.loc);
     } else {
-      return !uses_shared(stmt);  // an access that is not known here
+      return !uses_shared(stmt);  // an access of an unknown kind
     }
     return true;
   }
@@ -134,7 +135,7 @@ class LoopCheck {
     };
     return has(axes_) || has(access.inner);
   }
-  /// True if all iterations have the same value of the Var.
+  /// True if the Var has the same value in all iterations.
   bool is_shared(const ir::VarRef& var) const {
     const bool outer_loop =
         var->kind == ir::VarKind::loop && !inner_vars_.contains(var.get()) &&
@@ -143,7 +144,7 @@ class LoopCheck {
            var->kind == ir::VarKind::block;
   }
 
-  /// The index of a loop around the parallel one in its first or last round, if that is constant.
+  /// The index of an enclosing loop in its first or last round, if that is constant.
   std::optional<int64_t> outer_index(const ir::VarRef& var, bool last_round) const {
     for (const ir::Loop* loop : outer_) {
       if (loop->vars[0] != var) continue;
@@ -158,7 +159,7 @@ class LoopCheck {
   }
   bool is_sampled(const ir::VarRef& var) const { return outer_index(var, false).has_value(); }
 
-  /// Nothing if the access depends on data, or mixes parameters with the indices of iterations.
+  /// Returns nothing if the access depends on data, or mixes parameters with iteration indices.
   std::optional<Place> place_of(const Access& access) const {
     ir::Expr flat = ir::index(0);
     for (size_t d = 0; d < access.indices.size(); ++d) {
@@ -195,8 +196,8 @@ class LoopCheck {
                                                   });
   }
 
-  /// True if no two iterations meet at an element: the place is a number with the loop variables as its
-  /// digits.
+  /// True if no two iterations access the same element: the place is a mixed-radix number with the loop
+  /// variables as its digits.
   bool keeps_apart(const Form& own) const {
     std::vector<std::pair<int64_t, int64_t>> digits;  // coefficient, extent
     for (const Axis& axis : axes_) {
@@ -222,10 +223,10 @@ class LoopCheck {
     for (const bool last_round : {false, true}) check_round(read, *from, write, *to, last_round);
   }
 
-  /// In the first or the last round of the loops around the parallel one.
+  /// Checks the first or the last round of the enclosing loops.
   void check_round(const Access& read, const Place& from, const Access& write, const Place& to,
                    bool last_round) const {
-    std::map<int64_t, int64_t> writer;  // of an element: its iteration, the first of several
+    std::map<int64_t, int64_t> writer;  // element -> iteration, the first of several
     std::set<int64_t> several;
     const bool writes_known =
         for_each_point(write, to.own, last_round, [&](int64_t element, int64_t at) {
@@ -241,7 +242,7 @@ class LoopCheck {
     });
   }
 
-  /// Calls fn(element, iteration) where the guards hold. False if a guard or an index has no value.
+  /// Calls fn(element, iteration) where the guards hold. False if a guard or index has no value.
   template <class Fn>
   bool for_each_point(const Access& access, const Form& own, bool last_round, const Fn& fn) const {
     std::vector<Axis> axes = axes_;
@@ -287,7 +288,7 @@ class LoopCheck {
     return true;
   }
 
-  /// Without the integer lets of the loop.
+  /// Expands the integer lets of the loop.
   ir::Expr expand(const ir::Expr& e) const {
     return ir::substitute(e, [&](const ir::VarRef& var) {
       const auto found = lets_.find(var.get());
@@ -329,7 +330,7 @@ class LoopCheck {
   }
 
   const ir::Kernel& kernel_;
-  const std::vector<const ir::Loop*> outer_;  // around the parallel loop
+  const std::vector<const ir::Loop*> outer_;  // enclosing loops
   IndexMath math_;
   std::vector<Axis> axes_;  // of the parallel loop
   std::vector<Access> accesses_;
@@ -338,7 +339,7 @@ class LoopCheck {
   bool is_known_ = true;
 };
 
-/// True if some shared memory is both read and written.
+/// True if the body both reads and writes some shared memory.
 bool works_in_place(const ir::Body& body) {
   std::set<int> read, written;
   for_each_use(body, [&](const ir::BufferRef& buffer, bool writes) {

@@ -7,7 +7,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// Floats of 16 bits and below, which the GPU converts from f32 in pairs.
+/// True for floats of 16 bits and below, which the GPU converts from f32 in pairs.
 bool is_narrow_float(DType dtype) {
   return dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::e4m3 ||
          dtype == DType::e5m2 || dtype == DType::e2m1;

@@ -1,12 +1,12 @@
 #pragma once
-// Decides how many elements one conversion takes on the GPU. The bits are those of one at a time.
+// Chooses how many elements one GPU conversion takes. The result has the bits of one at a time.
 
 #include "codegen/thread_ir.h"
 
 namespace tessera::codegen {
 
-/// Sets Convert::at_once to the most elements, 8, 4 or 2, for which there is a conversion between these
-/// dtypes and which divide the width.
+/// Sets Convert::at_once to the largest of 8, 4 and 2 that divides the width and has a conversion
+/// between these dtypes.
 void choose_conversions(Program& program);
 
 /// One line per Convert of several elements, for `explain`.

@@ -15,19 +15,27 @@ namespace {
 class Chooser {
  public:
   Chooser(const ir::Kernel& kernel, Target target, std::vector<std::string>& notes)
-      : kernel_(kernel), target_(target), notes_(notes) {
+      : kernel_(kernel), target_(target), notes_(notes), threads_{0, kernel.threads} {
     look(kernel.body);
   }
 
   void choose(ir::Body& body) {
     for (ir::Stmt& stmt : body) {
+      if (auto* roles = std::get_if<ir::Roles>(&stmt.node)) {
+        for (ir::Roles::Role& role : roles->roles) {
+          threads_ = {role.first, role.count};
+          choose(role.body);
+        }
+        threads_ = {0, kernel_.threads};
+        continue;
+      }
       for_each_body(stmt, [&](ir::Body& inner) { choose(inner); });
       if (auto* gemm = std::get_if<ir::Gemm>(&stmt.node)) choose(*gemm, stmt.loc);
     }
   }
 
  private:
-  /// What products need to know of other statements.
+  /// Collects what products need to know about other statements.
   void look(const ir::Body& body) {
     for (const ir::Stmt& stmt : body) {
       for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr* value) {
@@ -45,7 +53,7 @@ class Chooser {
     const auto is_bulk_target = [&](const ir::Region& region) {
       return bulk_targets_.contains(storage_of(*region.buffer).id);
     };
-    const ProductFacts facts{gemm, math_, target_, kernel_.threads,
+    const ProductFacts facts{gemm, math_, target_, threads_,
                              is_bulk_target(gemm.a) || is_bulk_target(gemm.b)};
     const Atom* best = nullptr;
     Fit best_fit;
@@ -73,7 +81,7 @@ class Chooser {
         others.push_back(slower(atom, clocks));
       }
     }
-    if (best == nullptr) {  // wgmma by the author's wish, but no target
+    if (best == nullptr) {  // the author asks for wgmma, but there is no target
       best = &atom_of(ir::Instruction::mma);
       best_fit.grid = gemm.warps;
       best_clocks = best->clocks(facts, gemm.warps);
@@ -106,6 +114,7 @@ class Chooser {
   const ir::Kernel& kernel_;
   const Target target_;
   std::vector<std::string>& notes_;
+  ThreadGroup threads_;  // that compute the product
   IndexMath math_;
   std::set<int> bulk_targets_;  // by id of the storage
 };

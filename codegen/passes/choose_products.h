@@ -1,7 +1,7 @@
 #pragma once
-// Chooses the matrix instruction of every product, from the atoms that the target has and that fit the
-// product, by their cost. The instruction decides the layouts of fragments and shared tiles, so this
-// comes before they are solved.
+// Chooses the matrix instruction of every product by cost, from the atoms of the target that fit the
+// product. The instruction determines the layouts of fragments and shared tiles, so this pass runs
+// before solve_layouts.
 
 #include <string>
 #include <vector>
@@ -11,11 +11,11 @@
 
 namespace tessera::codegen {
 
-/// Sets Gemm::instruction and Gemm::warps. Adds a note per product: which instruction, and why not the
-/// others. Without a target the instruction is one that all have.
+/// Sets Gemm::instruction and Gemm::warps. Adds a note per product: the instruction, and why not the
+/// others. Without a target, chooses an instruction that all targets have.
 ///
-/// Errors: GEMM, for a product whose author asks for an instruction that does not fit, with the first
-/// condition that does not hold.
+/// Errors: GEMM, if the author asks for an instruction that does not fit the product, with the first
+/// failed condition.
 void choose_products(ir::Kernel& kernel, Target target, std::vector<std::string>& notes);
 
 }  // namespace tessera::codegen

@@ -9,8 +9,8 @@ namespace {
 
 constexpr int64_t kMostSlots = 16, kRounds = 4;
 
-/// Finds the variables on which it depends which register an access names, and chooses for loops over
-/// the others. Backwards: uses stand after definitions.
+/// Finds the variables that determine which register an access names, and chooses factors for loops
+/// over other variables. Runs backwards: uses come after definitions.
 class Chooser : EffectReceiver {
  public:
   void visit(Body& body) {

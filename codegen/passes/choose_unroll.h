@@ -5,9 +5,9 @@
 
 namespace tessera::codegen {
 
-/// Sets For::at_once of loops that only move many slots between memories. Unrolled fully, such a loop
-/// costs NVRTC more time than the rest of the kernel, and registers that limit occupancy. Loops whose
-/// index selects registers are unrolled fully. Runs after remove_dead.
+/// Sets For::at_once of loops that only move many slots between memories. Full unrolling of such a
+/// loop would dominate NVRTC's time and cost registers that limit occupancy. Loops whose index
+/// selects registers are unrolled fully. Runs after remove_dead.
 void choose_unroll(Program& program);
 
 }  // namespace tessera::codegen

@@ -8,13 +8,13 @@
 namespace tessera::codegen {
 namespace {
 
-/// By group: the fewest commits since its own.
+/// By group: the fewest commits since its own commit.
 using Since = std::map<int, int64_t>;
 
 void count(ir::Body& body, Since& since);
 
 void count_loop(ir::Loop& loop, Since& since) {
-  // Each round adds as much as the first: the first is the one with the fewest.
+  // Every round adds as many commits as the first, so the first round has the fewest.
   Since round = since;
   count(loop.body, round);
   const ir::Expr& end = loop.extents[0];
@@ -46,6 +46,13 @@ void count(ir::Body& body, Since& since) {
       count(branch->otherwise, otherwise);
       for (auto& [group, commits] : since) {
         commits = std::min(then.at(group), otherwise.at(group));
+      }
+    } else if (auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
+      count(turn->body, since);
+    } else if (auto* roles = std::get_if<ir::Roles>(&stmt.node)) {
+      for (ir::Roles::Role& role : roles->roles) {
+        Since of_role = since;
+        count(role.body, of_role);
       }
     }
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Turns a wait for a named group of asynchronous copies into a wait for a number of pending groups: the
-// fewest groups that any path commits between the named group and the wait.
+// Replaces a wait for a named group of asynchronous copies with a wait for a number of pending groups:
+// the fewest groups that any path commits between the named group and the wait.
 
 #include "dsl/ir/tile.h"
 

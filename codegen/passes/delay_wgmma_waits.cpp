@@ -13,7 +13,7 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kMaxPeriod = 24;  // rounds after which the versions of a tile come again
+constexpr int64_t kMaxPeriod = 24;  // rounds after which the versions of a tile repeat
 
 WgmmaSync* wait_of(Stmt& stmt) {
   auto* sync = std::get_if<WgmmaSync>(&stmt.node);
@@ -41,13 +41,13 @@ bool meet(const Footprint& a, const Footprint& b) {
   return false;
 }
 
-/// One loop that may delay the wait for its product.
+/// A loop that may delay the wait for its product.
 class Candidate {
  public:
   Candidate(Footprints& footprints, const ThreadGroup& group, const For& loop)
       : footprints_(footprints), group_(group), loop_(loop) {}
 
-  /// Empty if the wait at this position of the body may be for the round before.
+  /// Empty if the wait at this position of the body may be for the previous round.
   std::string problem(size_t wait) {
     for (size_t i = 0; i < loop_.body.size(); ++i) {
       const bool is_product = std::holds_alternative<Wgmma>(loop_.body[i].node) ||
@@ -69,7 +69,7 @@ class Candidate {
   }
 
  private:
-  /// By other statements than products.
+  /// By statements other than products.
   bool touches_registers(const Array& array) const {
     bool found = false;
     walk(loop_.body, [&](const Stmt& stmt) {
@@ -89,8 +89,9 @@ class Candidate {
     });
   }
 
-  /// What a round overwrites was read two rounds before, at the latest: all threads have awaited that
-  /// product in the round between. They come to a barrier after that wait and before the write.
+  /// True if writes follow a barrier. A round overwrites what was read at least two rounds before;
+  /// all threads have awaited that product in the round between, and reach a barrier after that wait
+  /// and before the write.
   bool writes_come_after_a_barrier(size_t wait) const {
     const Body& body = loop_.body;
     const auto is_barrier = [](const Stmt& stmt) { return is_block_barrier(stmt); };
@@ -148,7 +149,7 @@ class Candidate {
     if (period > kMaxPeriod) return "its tiles have too many versions";
     for (int64_t phase = 0; phase < period; ++phase) {
       const auto written = footprints_of(writes_, period, phase);
-      // Of this round, and of the one before.
+      // Of this round, and of the previous one.
       for (const int64_t round : {phase, (phase + period - 1) % period}) {
         for (const FootprintRef& read : footprints_of(reads_, period, round)) {
           for (const FootprintRef& write : written) {
@@ -193,7 +194,8 @@ class WaitDelayer {
   }
 
  private:
-  /// The sums are under way all through the loop: they begin before it and are there after it.
+  /// The sums stay in flight during the whole loop: they start before it and are available after
+  /// it.
   static void delay(Body& body, size_t at, size_t wait) {
     auto& loop = std::get<For>(body[at].node);
     const Stmt rest = loop.body[wait];
@@ -210,7 +212,7 @@ class WaitDelayer {
     body.insert(body.insert(place, start) + 2, rest);
   }
 
-  /// Where a body waits for a product, if it does once.
+  /// The position where a body waits for a product, if it waits exactly once.
   static std::optional<size_t> only_wait(Body& body) {
     std::optional<size_t> result;
     for (size_t i = 0; i < body.size(); ++i) {

@@ -1,7 +1,7 @@
 #pragma once
-// Keeps the tensor cores busy from one round of a loop to the next: a round awaits the product of the
-// round before instead of its own, where nothing in the loop touches the sum and no round overwrites what
-// the last two products read.
+// Keeps the tensor cores busy across loop rounds: a round awaits the product of the previous round
+// instead of its own, if nothing in the loop touches the sum and no round overwrites operands of the last
+// two products.
 
 #include <string>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace tessera::codegen {
 
-/// Assumes that the barriers stand. Gives such waits one pending group and adds a wait for the rest
+/// Assumes that barriers are inserted. Gives such waits one pending group and adds a final wait
 /// after the loop. Adds a note per loop: delayed, or why not.
 void delay_wgmma_waits(Program& program, std::vector<std::string>& notes);
 

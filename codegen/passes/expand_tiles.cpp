@@ -65,7 +65,7 @@ class Expander {
     return result;
   }
 
-  /// Whether the element of this iteration exists; null if all do by constants alone.
+  /// True if the element of this iteration exists; null if constants alone prove it for all.
   static ir::Expr inside(const ir::Region& region, const ir::Loop& loop) {
     const std::vector<ir::Expr> at = indices(region, loop);
     ir::Expr result;

@@ -27,7 +27,7 @@ class ProxyFences {
           body[i],
           [&](For& loop) {
             place(loop.body);
-            place(loop.body);  // what a round leaves behind meets the barriers of the next
+            place(loop.body);  // the next round's barriers follow what this round leaves
           },
           [&](If& branch) {
             const State before = state_;
@@ -58,8 +58,8 @@ class ProxyFences {
 
  private:
   struct State {
-    bool written = false;    // an operand, by this thread, since its last fence
-    bool in_flight = false;  // copies into one may be
+    bool written = false;    // this thread wrote an operand since its last fence
+    bool in_flight = false;  // copies into an operand may be in flight
   };
 
   static bool is_barrier(const Stmt& stmt) {

@@ -10,17 +10,17 @@ namespace {
 
 bool may_write(const Array& written, const Array& read) {
   if (read.space == ArraySpace::registers) return &written == &read;
-  // Arrays of the arena may share bytes, the block of a cluster may be this one, and two global tensors
+  // Arrays of the arena may overlap, a block of the cluster may be this block, and two global tensors
   // of a call may be the same memory.
   return (written.space == ArraySpace::global) == (read.space == ArraySpace::global) &&
          written.space != ArraySpace::registers && !read.is_constant();
 }
 
-/// True if memory accesses stay on their side of a statement with this order.
+/// True if accesses may not move across a statement with this order.
 bool keeps_accesses_apart(const Order& order) {
   switch (order.kind) {
     case Order::Kind::converge:
-    case Order::Kind::commit:  // of what has been started
+    case Order::Kind::commit:  // of started copies
       return false;
     case Order::Kind::exchange:
     case Order::Kind::barrier:
@@ -37,7 +37,7 @@ bool keeps_accesses_apart(const Order& order) {
   return true;
 }
 
-/// True if the statement itself may change what a load of `array` sees.
+/// True if the statement itself may change the value that a load of `array` reads.
 class Disturbance : public EffectReceiver {
  public:
   explicit Disturbance(const Array& array) : array_(array) {}
@@ -64,21 +64,21 @@ class Disturbance : public EffectReceiver {
   const Array& array_;
 };
 
-/// True if `stmt`, or one inside it, may change what a load of `array` sees.
+/// True if `stmt`, or a statement inside it, may change the value that a load of `array` reads.
 bool disturbs(const Stmt& stmt, const Array& array) {
   Disturbance disturbance(array);
   walk_stmt(stmt, [&](const Stmt& inner) { effects(inner, disturbance); });
   return disturbance.found;
 }
 
-/// Backwards: every use of a variable stands after its definition, so it has been seen by then.
+/// Runs backwards: all uses of a variable are seen before its definition.
 class LoadMover : EffectReceiver {
  public:
   void visit(Body& body) {
     for (size_t i = body.size(); i-- > 0;) {
       for_each_body(body[i], [&](Body& inner) { visit(inner); });
       place_ = {&body, i};
-      // The header of a loop is evaluated again and again: nothing moves there.
+      // Loop headers are evaluated repeatedly: nothing moves into them.
       if (repeats(body[i])) place_.body = nullptr;
       if (auto* load = std::get_if<Load>(&body[i].node)) decide(*load);
       effects(body[i], *this);
@@ -86,7 +86,7 @@ class LoadMover : EffectReceiver {
   }
 
  private:
-  /// Where an expression is evaluated. No body: somewhere a load must not move to.
+  /// Where an expression is evaluated. No body: a load must not move there.
   struct Place {
     const Body* body = nullptr;
     size_t position = 0;
@@ -110,7 +110,7 @@ class LoadMover : EffectReceiver {
                      [&](const Stmt& between) { return disturbs(between, *load.from.array); });
     if (!moves) return;
     load.at_use = true;
-    place_ = to;  // what the load names is evaluated there too
+    place_ = to;  // the load's own operands are evaluated there too
   }
 
   void memory(const MemoryEffect& effect) override {
@@ -131,7 +131,7 @@ class LoadMover : EffectReceiver {
   }
 
   std::map<const ir::Var*, Use> uses_;
-  Place place_;  // of the statement looked at
+  Place place_;  // of the current statement
 };
 
 }  // namespace

@@ -18,11 +18,11 @@
 namespace tessera::codegen {
 namespace {
 
-constexpr int64_t kMaxPeriod = 12;  // more phases of a loop are not told apart
-constexpr int64_t kMaxRounds = 16;  // a loop of no more is run to its end
+constexpr int64_t kMaxPeriod = 12;  // phases of a loop that are analysed separately
+constexpr int64_t kMaxRounds = 16;  // loops up to this length are followed to their end
 
-/// What a statement changes in what is pending among the threads of a group, beside its accesses;
-/// nothing if it does not.
+/// How a statement changes the pending state of a group's threads, apart from its accesses; nothing
+/// if it does not.
 std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
   const auto* named = std::get_if<NamedBarrier>(&stmt.node);
   if (named != nullptr && named->threads < group.count) return std::nullopt;
@@ -37,7 +37,7 @@ std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
         result = order;
         break;
       case Order::Kind::wait:
-        // That of a cluster is for what is before the arrival, which insert_cluster_exit_barrier places later.
+        // A cluster wait orders what precedes its arrival, which insert_cluster_exit_barrier places later.
         if (order.group == Group::thread) result = order;
         break;
       case Order::Kind::converge:
@@ -55,7 +55,7 @@ std::optional<Order> pending_order(const Stmt& stmt, const ThreadGroup& group) {
   return result;
 }
 
-/// True if the statement, or one inside it, changes what is pending without an access.
+/// True if the statement, or one inside it, changes the pending state without an access.
 bool contains_order(const Stmt& stmt, const ThreadGroup& group) {
   return any_in(stmt, [&](const Stmt& inner) { return pending_order(inner, group).has_value(); });
 }
@@ -94,14 +94,14 @@ class BarrierPlanner {
     return shared_.conflict_with(own, here).order == Group::thread;
   }
 
-  /// A loop or a condition around the current statement that parts the threads of the group.
+  /// An enclosing loop or condition in which the threads of the group diverge.
   struct Parting {
     const char* what;
     Expr value;
     SourceLoc loc;
-    bool in_warp;  // those of a warp as well
+    bool in_warp;  // also within a warp
   };
-  /// The innermost one that keeps such a barrier from all its threads; null if there is none.
+  /// The innermost divergence that prevents such a barrier; null if there is none.
   const Parting* parting_of(Group order) const {
     const auto at = std::find_if(parted_.rbegin(), parted_.rend(), [&](const Parting& parting) {
       return order == Group::block || parting.in_warp;
@@ -148,7 +148,7 @@ class BarrierPlanner {
     return stmt;
   }
 
-  /// The named barrier of a role: the first id that is free.
+  /// The named barrier of a role: the first free id.
   int id_of(const RoleBodies::Role& role, const Conflict& conflict) {
     int& id = ids_[&role];
     if (id != 0) return id;
@@ -169,11 +169,16 @@ class BarrierPlanner {
                  .related = conflict.before->loc});
   }
 
-  /// Brings `state` over `body` and puts barriers where they are needed. When only checking: false
-  /// at the first place where one is missing.
+  /// Propagates `state` through `body` and inserts the needed barriers. When only checking, returns
+  /// false at the first missing barrier.
   bool process(Body& body, PendingAccesses& state) {
     for (size_t i = 0; i < body.size(); ++i) {
       if (&body == left_out_of_ && i == left_out_) continue;
+      const auto* const wait = std::get_if<MbarrierWait>(&body[i].node);
+      if (wait != nullptr && wait->at.array->ring >= 0) {
+        state.wait_at_ring(wait->at.array->ring);
+        continue;
+      }
       const std::optional<Order> order = pending_order(body[i], shared_.group());
       const Accesses here = shared_.accesses_of(body[i]);
       if (order && here.empty()) {
@@ -181,13 +186,13 @@ class BarrierPlanner {
       } else {
         if (here.empty() && !contains_order(body[i], shared_.group())) continue;
         const bool quiet = is_quiet(body[i], here);
-        // What orders its own accesses is looked into before it is judged, once its barriers stand.
+        // A statement with inner orders is judged after the barriers inside it are inserted.
         if (quiet || !only_check_) {
           const Conflict conflict = shared_.conflict_with(state.all(), here);
           if (conflict.order != Group::thread) {
             if (only_check_) return false;
             body.insert(body.begin() + static_cast<std::ptrdiff_t>(i), barrier(conflict));
-            --i;  // the barrier takes effect first
+            --i;  // process the barrier first
             continue;
           }
         }
@@ -228,14 +233,11 @@ class BarrierPlanner {
 
   bool enter_loop(For& loop, SourceLoc loc, PendingAccesses& state) {
     const size_t outer = parted_.size();
-    if (!uniform_(loop.begin) || !uniform_(loop.end) || !uniform_(loop.step)) {
-      const Expr& bound = !uniform_(loop.end)     ? loop.end
-                          : !uniform_(loop.begin) ? loop.begin
-                                                  : loop.step;
+    for (const Expr& bound : {loop.end, loop.begin, loop.step}) {
+      if (uniform_(bound) || parted_.size() > outer) continue;
       parted_.push_back({"loop bound", bound, loc, !shared_.is_same_in_warps(loop, uniform_)});
     }
-    const Break* leave = break_of(loop);
-    if (leave != nullptr && !uniform_(leave->condition)) {
+    if (const Break* leave = break_of(loop); leave && !uniform_(leave->condition)) {
       parted_.push_back({"condition of the break", leave->condition, loop.body.back().loc, true});
     }
     const bool good = run_rounds(loop, state);
@@ -260,8 +262,8 @@ class BarrierPlanner {
     return good;
   }
 
-  /// Every role begins with what is pending, and orders its own accesses; what passes between roles is
-  /// the author's to order.
+  /// Every role starts with the pending state and orders its own accesses. The author orders accesses
+  /// of different roles.
   bool enter_roles(RoleBodies& bodies, PendingAccesses& state) {
     const PendingAccesses before = state;
     bool good = true;
@@ -277,7 +279,7 @@ class BarrierPlanner {
     return good;
   }
 
-  /// Nothing orders the threads in one arm of a branch and those in the other.
+  /// Nothing orders threads of different arms of a branch.
   void check_arms(const Accesses& then, const Accesses& otherwise, const Parting& parting) {
     for (const FootprintRef& before : then) {
       for (const FootprintRef& after : otherwise) {
@@ -290,17 +292,15 @@ class BarrierPlanner {
     }
   }
 
-  // ---- rounds of a loop
-
-  /// The index repeats in its effects: every phase in turn, twice, sees what all rounds before it
-  /// have left. Short loops run to their end, so that their asynchronous groups are counted.
+  /// Runs every phase of a repeating loop twice, so that each sees the state of all earlier rounds.
+  /// Short loops run to their end, so that their asynchronous groups are counted.
   bool run_rounds(For& loop, PendingAccesses& state) {
     const bool steps = ir::is_constant(loop.step);
     const int64_t step = steps ? loop.step->integer : 1;
-    // Threads that begin at different indices are in different phases of one round.
+    // Threads that begin at different indices are in different phases in one round.
     const int64_t period = steps && uniform_(loop.begin) ? period_of_accesses(loop, kMaxPeriod) : 1;
     const bool starts = ir::is_constant(loop.begin);
-    const int64_t enough = 2 * period + max_under_way(loop.body, kMaxPeriod);
+    const int64_t enough = 2 * period + max_in_flight(loop.body, kMaxPeriod);
     const bool counted = starts && steps && ir::is_constant(loop.end) && break_of(loop) == nullptr;
     const int64_t count =
         counted ? std::max<int64_t>(0, (loop.end->integer - loop.begin->integer + step - 1) / step)
@@ -310,7 +310,7 @@ class BarrierPlanner {
 
     const PendingAccesses before = state;
     PendingAccesses after = before;
-    bool any_round = !counted || count == 0;  // false: `after` is not a way out of the loop yet
+    bool any_round = !counted || count == 0;  // false: `after` cannot be the loop's exit state yet
     bool good = true;
     for (int64_t start = 0; good && start < (starts ? 1 : period); ++start) {
       PendingAccesses now = before;
@@ -320,8 +320,8 @@ class BarrierPlanner {
         shared_.enter_loop({&loop, period, (index % period + period) % period});
         good = process(loop.body, now);
         shared_.leave_loop();
-        // Two states of the same phase: a merge of different numbers of asynchronous groups shows that
-        // they have not settled.
+        // Two states of the same phase: merging different numbers of asynchronous groups shows that
+        // they have not converged.
         const bool may_leave =
             all_rounds ? round + 1 == count : !counted || round >= rounds - period - 1;
         if (!may_leave) continue;
@@ -381,12 +381,12 @@ class BarrierPlanner {
   Program& program_;
   SharedConflicts shared_;
   const UniformValues uniform_;
-  const RoleBodies::Role* role_ = nullptr;      // around the current statement
+  const RoleBodies::Role* role_ = nullptr;      // of the current statement
   std::map<const RoleBodies::Role*, int> ids_;  // of their named barriers
   std::vector<Conflict> inserted_;
   std::vector<Parting> parted_;  // outer before inner
   bool only_check_ = false;
-  const Body* left_out_of_ = nullptr;  // the barrier that a check does without
+  const Body* left_out_of_ = nullptr;  // the barrier that a check leaves out
   size_t left_out_ = 0;
 };
 

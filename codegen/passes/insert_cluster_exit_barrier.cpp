@@ -32,7 +32,7 @@ void insert_cluster_exit_barrier(Program& program) {
   }
   if (end == 0) return;
   const SourceLoc loc = body[end - 1].loc;
-  // Between an arrival and its wait there is no other arrival.
+  // There must be no other arrival between an arrival and its wait.
   if (end == body.size() || meets) {
     body.push_back({Barrier{0, BarrierScope::cluster}, loc});
     return;

@@ -15,11 +15,12 @@ constexpr int kMostGroups = 14;  // more are waited for earlier
 constexpr int kWarpSize = 32;
 constexpr int kPieceBits = 128;
 
+/// The first one that belongs to a group.
 const BulkCopy* find_bulk_copy(const Program& program, SourceLoc& loc) {
   const BulkCopy* found = nullptr;
   walk(program.body, [&](const Stmt& stmt) {
     const auto* copy = std::get_if<BulkCopy>(&stmt.node);
-    if (copy == nullptr || found != nullptr) return;
+    if (copy == nullptr || found != nullptr || copy->mbarrier.array) return;
     found = copy;
     loc = stmt.loc;
   });
@@ -58,9 +59,11 @@ Expr number(int64_t value) {
 
 class BulkCopyLowering {
  public:
+  /// `mbarriers`: of groups; null if all bulk copies fill rings.
   BulkCopyLowering(Program& program, ArrayRef mbarriers)
       : program_(program), mbarriers_(std::move(mbarriers)) {
     TESSERA_CHECK(program.thread, "bulk copies in a program without a thread index");
+    if (!mbarriers_) return;
     walk(program.body, [&](const Stmt& stmt) {
       for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
         const bool is_piece = effect.in_flight && effect.proxy == Proxy::generic;
@@ -75,6 +78,7 @@ class BulkCopyLowering {
 
   void run() {
     lower(program_.body, {});
+    if (!mbarriers_) return;
     Body begin;
     into_ = &begin;
     emit(branch(ir::binary(ir::Op::eq, thread(), ir::index(0)), [&] {
@@ -102,6 +106,8 @@ class BulkCopyLowering {
       loc_ = stmt.loc;
       if (const auto* copy = std::get_if<BulkCopy>(&stmt.node)) {
         start(*copy);
+      } else if (!mbarriers_) {
+        result.push_back(std::move(stmt));
       } else if (std::holds_alternative<AsyncCommit>(stmt.node)) {
         commit(groups);
         emit(AsyncCommit{!has_pieces_});
@@ -130,7 +136,7 @@ class BulkCopyLowering {
     const auto issue = [&] {
       BulkCopy signalled = copy;
       signalled.from.guard = {};
-      signalled.mbarrier = mbarrier_of(load("group", committed_));
+      if (!copy.mbarrier.array) signalled.mbarrier = mbarrier_of(load("group", committed_));
       signalled.expects = true;
       emit(std::move(signalled));
     };
@@ -189,7 +195,7 @@ class BulkCopyLowering {
   }
 
   /// That no commit exceeds: the next one finds its mbarrier free.
-  int most_groups() const { return static_cast<int>(mbarriers_->size) - 1; }
+  int most_groups() const { return mbarriers_ ? static_cast<int>(mbarriers_->size) - 1 : 0; }
 
   // ---- building
   template <class Node>
@@ -297,9 +303,15 @@ void add_mbarriers(Program& program) {
 }
 
 void lower_bulk_copies(Program& program) {
-  const auto mbarriers = std::find_if(program.shared.begin(), program.shared.end(),
-                                      [](const ArrayRef& array) { return array->is_mbarriers(); });
-  if (mbarriers != program.shared.end()) BulkCopyLowering(program, *mbarriers).run();
+  const auto mbarriers =
+      std::find_if(program.shared.begin(), program.shared.end(),
+                   [](const ArrayRef& array) { return array->is_mbarriers() && array->ring < 0; });
+  const bool is_grouped = mbarriers != program.shared.end();
+  const bool any = std::any_of(program.body.begin(), program.body.end(), [](const Stmt& stmt) {
+    return any_in(stmt,
+                  [](const Stmt& inner) { return std::holds_alternative<BulkCopy>(inner.node); });
+  });
+  if (any || is_grouped) BulkCopyLowering(program, is_grouped ? *mbarriers : nullptr).run();
 }
 
 }  // namespace tessera::codegen

@@ -17,7 +17,8 @@ void add_mbarriers(Program& program);
 /// After all passes that order accesses by groups: gives each bulk copy its mbarrier, and makes arrivals of
 /// commits, waits at mbarriers of waits for groups, and stores of zeros where the guard of a copy is false.
 /// Threads that leave wait for what is in flight first. Where bulk copies follow stores to the same shared
-/// memory, proxy fences stand before the barriers between them. Other copies keep their groups.
+/// memory, proxy fences stand before the barriers between them. Other copies keep their groups, and bulk copies
+/// of rings their mbarriers.
 void lower_bulk_copies(Program& program);
 
 }  // namespace tessera::codegen

@@ -42,6 +42,7 @@ LoweredTiles TileLowering::lower() {
   }
   for (const VarRef& dim : kernel_.dims) program.params.push_back({dim->name, {}, dim});
   for (const VarRef& scalar : kernel_.scalars) program.params.push_back({scalar->name, {}, scalar});
+  look_at_rings();
   program.body = nested([&] { lower_body(kernel_.body); });
   return std::move(result_);
 }
@@ -93,7 +94,13 @@ void TileLowering::lower(const ir::Sync& sync, SourceLoc loc) {
     case ir::SyncKind::warp:
       return emit({WarpBarrier{}, loc});
     case ir::SyncKind::block:
-      return emit({Barrier{0, BarrierScope::block}, loc});
+      if (role_ < 0) return emit({Barrier{0, BarrierScope::block}, loc});
+      if (group_.count <= kThreadsPerWarp) return emit({WarpBarrier{}, loc});
+      if (role_ >= kMaxNamedBarriers) {
+        fail("NAMED_BARRIERS", "a barrier of one more role", loc,
+             fmt::format("at most {} of a block", kMaxNamedBarriers), fmt::format("{}", role_ + 1));
+      }
+      return emit({NamedBarrier{role_ + 1, group_.count}, loc});
     case ir::SyncKind::cluster:
       return emit({Barrier{0, BarrierScope::cluster}, loc});
     case ir::SyncKind::grid:
@@ -202,6 +209,7 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
   array->loc = buffer->loc;
   array->stands_for = buffer->stands_for;
   array->num_version_dims = buffer->num_version_dims;
+  array->ring = buffer->ring;
   array->size = 1;
   switch (buffer->space) {
     case ir::Space::global:

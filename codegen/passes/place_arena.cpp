@@ -16,9 +16,9 @@ namespace {
 
 constexpr int64_t kArenaAlign = 128;
 constexpr int64_t kMbarrierBytes = 8;  // size and alignment
-constexpr int kDeviceThreads = 2048;   // of one multiprocessor
+constexpr int kDeviceThreads = 2048;   // of one SM
 constexpr int64_t kArenaLimit =
-    227 * 1024;  // what one block may have on sm_90; smaller devices are told at load
+    227 * 1024;  // limit of a block on sm_90; smaller devices report at load
 
 int64_t round_up(int64_t bytes, int64_t align) {
   return (bytes + align - 1) / align * align;
@@ -28,14 +28,13 @@ int64_t bytes_of(const Array& array) {
   return round_up((array.size * bits(array.dtype) + 7) / 8, kArenaAlign);
 }
 
-/// Whether so much shared memory in each block leaves room for as many blocks as there are threads
-/// for on a multiprocessor.
+/// True if the shared-memory arena does not limit occupancy.
 bool fills_the_device(int64_t arena, int threads) {
   return arena * (kDeviceThreads / threads) <= kArenaLimit;
 }
 
-/// One after the other; where that keeps blocks off the device, arrays that are not in use together
-/// take the same memory, each the lowest that is free. Returns the size of the arena.
+/// Places arrays one after the other. If that limits occupancy, arrays with disjoint lifetimes
+/// share memory, each at the lowest free offset. Returns the size of the arena.
 int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<Array>>& arrays) {
   int64_t sum = 0;
   for (const auto& array : arrays) {
@@ -68,7 +67,7 @@ int64_t choose_places(const Program& program, const std::vector<std::shared_ptr<
     done.push_back(&placed);
     end = std::max(end, placed.shared_offset + (placed.size * bits(placed.dtype) + 7) / 8);
   }
-  // Nothing else may ever take the memory of an mbarrier.
+  // The memory of an mbarrier is never reused.
   for (const auto& array : arrays) {
     if (!array->is_mbarriers()) continue;
     array->shared_offset = round_up(end, kMbarrierBytes);

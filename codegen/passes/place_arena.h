@@ -1,8 +1,8 @@
 #pragma once
 // Gives every shared array its byte offset in the arena.
 //
-// Where the arena would limit how many blocks a multiprocessor holds, arrays whose uses do not meet
-// overlap in it; insert_barriers orders them.
+// If the arena would limit occupancy, arrays with disjoint lifetimes overlap in it; insert_barriers
+// orders them.
 
 #include <string>
 #include <vector>

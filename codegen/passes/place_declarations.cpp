@@ -8,7 +8,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// Register arrays that a statement and those inside it access, in order.
+/// The register arrays that a statement and its inner statements access, in order.
 std::vector<ArrayRef> named_arrays(const Stmt& stmt) {
   std::vector<ArrayRef> result;
   walk_stmt(stmt, [&](const Stmt& inner) {
@@ -21,11 +21,12 @@ std::vector<ArrayRef> named_arrays(const Stmt& stmt) {
 
 using Declared = std::set<const Array*>;
 
-/// Arrays that one role of body[at] names, and no statement after it: they are declared in there.
+/// Arrays that only one role of body[at] and no later statement names: they are declared in that
+/// role.
 Declared of_one_role(const Body& body, size_t at) {
   const auto* bodies = std::get_if<RoleBodies>(&body[at].node);
   if (bodies == nullptr) return {};
-  std::map<const Array*, int> naming;  // how many roles and later statements
+  std::map<const Array*, int> naming;  // number of roles and later statements that name it
   const auto count = [&](auto begin, auto end) {
     Declared named;
     for (; begin != end; ++begin) {
@@ -44,7 +45,7 @@ Declared of_one_role(const Body& body, size_t at) {
 
 void place(Body& body, Declared& declared) {
   Body result;
-  // The comment of a DSL statement stays with it: declarations go before it.
+  // The comment of a DSL statement stays with it: declarations go before the comment.
   size_t comment = 0;
   bool has_comment = false;
   for (size_t i = 0; i < body.size(); ++i) {

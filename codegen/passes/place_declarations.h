@@ -1,6 +1,5 @@
 #pragma once
-// Declares every register array that is not declared yet right before its first use at the top
-// level of the kernel.
+// Declares every undeclared register array before its first use, at the top level of the kernel.
 
 #include "codegen/thread_ir.h"
 

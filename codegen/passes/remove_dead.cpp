@@ -8,8 +8,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// True for a statement of which the GPU sees nothing: it has expressions for the executor, and no other
-/// effect.
+/// True for a statement without effects on the GPU: its expressions are only for the executor.
 bool is_only_checked(const Stmt& stmt) {
   struct Receiver : EffectReceiver {
     void evaluates(const Expr&) override { other = true; }
@@ -32,8 +31,7 @@ bool is_empty(const Body& body) {
                      [](const Stmt& stmt) { return std::holds_alternative<Comment>(stmt.node); });
 }
 
-/// Goes backwards: every use of a variable or array stands after its definition, so it has been seen by
-/// then.
+/// Runs backwards: all uses of a variable or array are seen before its definition.
 class DeadCode {
  public:
   void remove_from(Body& body) {
@@ -81,7 +79,7 @@ class DeadCode {
     });
   }
 
-  std::set<const ir::Var*> vars_;  // used by what has been kept
+  std::set<const ir::Var*> vars_;  // used by live statements
   std::set<const Array*> arrays_;
 };
 

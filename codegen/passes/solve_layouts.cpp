@@ -23,7 +23,7 @@ class Solver {
   explicit Solver(const ir::Kernel& kernel)
       : kernel_(kernel), participants_(find_participants(kernel)) {}
 
-  /// Fills plan(), or says what is in the way.
+  /// Fills plan(), or returns the conflict that prevents it.
   std::optional<LayoutConflict> solve() {
     KnownLayouts known;
     if (auto conflict = add_given_layouts(participants_, known)) return conflict;
@@ -51,8 +51,8 @@ class Solver {
     return for_all(plan, p.threads);
   }
 
-  /// Splits proposed by one loop: one per distinct vector width of its accesses, widest first. An
-  /// asynchronous copy proposes the widths that the hardware copies, if it can have one.
+  /// The splits that one loop proposes: one per distinct vector width of its accesses, widest
+  /// first. An asynchronous copy proposes the widths of the hardware if it can.
   std::vector<Layout> proposals(const Participant& p) const {
     std::vector<int64_t> widths;
     int64_t limit = 16;
@@ -81,8 +81,8 @@ class Solver {
     return result;
   }
 
-  /// True if two loops use the same elements of the same fragments and nothing else: what one of them
-  /// proposes, the other does too.
+  /// True if two loops use the same elements of the same fragments and nothing else, so that they
+  /// propose the same layouts.
   static bool proposes_the_same(const Participant& a, const Participant& b) {
     if (!a.memory.empty() || !b.memory.empty() || a.copies != b.copies) return false;
     if (constants(a.loop->extents) != constants(b.loop->extents)) return false;
@@ -124,8 +124,8 @@ class Solver {
     return true;
   }
 
-  /// Carries a proposal through its component; parts that it does not determine take their own first
-  /// proposal.
+  /// Propagates a proposal through its component. Parts that it does not determine take their own
+  /// first proposal.
   std::optional<LayoutConflict> attempt_from(KnownLayouts& attempt, const Participant& root) const {
     const int component = root.component;
     auto conflict = propagate(attempt, component);
@@ -162,7 +162,7 @@ class Solver {
       for (const Participant* root : open) try_root(search, known, *root, propose(*root));
     };
     roots([&](const Participant& root) { return proposals(root); });
-    // Views that cut the rows in different ways agree on rows that no thread shares.
+    // Views that split the rows differently agree on rows that no threads share.
     const bool by_views = search.first && search.first->use == nullptr;
     if (!search.best && by_views) {
       roots([&](const Participant& root) { return std::vector<Layout>{whole_rows(root)}; });
@@ -178,7 +178,7 @@ class Solver {
   struct Search {
     std::optional<KnownLayouts> best;
     double best_cost = 0;
-    std::optional<LayoutConflict> first;  // why the first proposal does not fit
+    std::optional<LayoutConflict> first;  // why the first proposal fails
   };
 
   void try_root(Search& search, const KnownLayouts& known, const Participant& root,
@@ -249,7 +249,7 @@ LayoutSolution solve_layouts(ir::Kernel& kernel) {
       return std::move(solver.plan());
     }
     if (conflict->use == nullptr) fail(kernel, *conflict);
-    // The participant's statement is one of `kernel`, which is ours to change.
+    // `kernel` owns the participant's statement and is not const.
     relayouts.push_back(staging.stage(conflict->participant->stmt, FragmentUse(*conflict->use)) +
                         conflict->what);
   }

@@ -1,12 +1,12 @@
 #pragma once
 // Chooses a layout for every fragment and for every parallel loop.
 //
-// Matrix products and the author's own layouts are given; a fragment read outside of parallel loops
-// is held by every thread. Loops, reductions and products that share a fragment form a component;
-// each global or shared access proposes a split whose runs fit its vectors, each proposal is carried
-// through the whole component, and the cheapest consistent one wins (ties: the first proposed). Where
-// none is consistent, the first use in the way is staged through shared memory (stage_fragments.h)
-// and the search starts again. All of it depends on the program alone.
+// Matrix products and the author's own layouts are given; a fragment read outside parallel loops is
+// replicated in every thread. Loops, reductions and products that share a fragment form a component.
+// Each global or shared access proposes a split whose runs fit its vectors; each proposal is
+// propagated through the component, and the cheapest consistent one wins (ties: the first proposed).
+// If none is consistent, the first conflicting use is staged through shared memory
+// (stage_fragments.h) and the search restarts. The result depends only on the program.
 
 #include <map>
 #include <string>
@@ -18,11 +18,11 @@
 
 namespace tessera::codegen {
 
-/// How the threads of a group share a parallel loop; it numbers them from 0.
+/// How the threads of a group share a parallel loop; threads are numbered from 0 in the group.
 struct LoopLayout {
   layout::Layout layout;
   Copies copies = Copies::all;
-  int64_t vector = 1;  // iterations along the last axis that a thread handles as one
+  int64_t vector = 1;  // iterations along the last axis that a thread handles as one vector
 };
 
 struct LayoutSolution {
@@ -33,9 +33,9 @@ struct LayoutSolution {
   std::vector<std::string> relayouts;       // what was staged, for `explain`
 };
 
-/// `kernel` has been through expand_tiles and must outlive the plan; relayouts are added to it. Throws
-/// an Error of kind program, code LAYOUT_CONFLICT, where the author forced two layouts on one
-/// fragment or nothing determines the layout of one.
+/// Assumes expand_tiles. `kernel` must outlive the plan and receives the relayouts. Throws an Error of
+/// kind program, code LAYOUT_CONFLICT, if the author forces two layouts on one fragment, or nothing
+/// determines a fragment's layout.
 LayoutSolution solve_layouts(ir::Kernel& kernel);
 
 }  // namespace tessera::codegen

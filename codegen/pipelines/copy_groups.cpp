@@ -10,7 +10,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// True for a copy from global to shared memory that could go ahead.
+/// True for a copy from global to shared memory that may be issued ahead.
 bool is_load(const ir::Stmt& stmt) {
   const auto* copy = std::get_if<ir::Copy>(&stmt.node);
   const auto* loop = std::get_if<ir::Loop>(&stmt.node);
@@ -28,7 +28,7 @@ std::string text_of(const ir::Stmt& copy) {
              : fmt::format("copy {} -> {}", source_of(copy)->name, target_of(copy)->name);
 }
 
-/// `stmt` as a producer; one without copies if it is none.
+/// `stmt` as a producer; without copies if it is none.
 Producer as_producer(const ir::Stmt& stmt, size_t position) {
   Producer result;
   result.position = position;
@@ -50,7 +50,7 @@ Producer as_producer(const ir::Stmt& stmt, size_t position) {
   return result;
 }
 
-/// The value that a statement binds; null if it binds none.
+/// The variable that a statement binds; null if none.
 ir::VarRef bound_by(const ir::Stmt& stmt) {
   ir::VarRef result;
   for_each_binding(stmt, [&](const ir::VarRef& var, const ir::Expr*) {
@@ -63,8 +63,8 @@ class GroupFinder {
  public:
   GroupFinder(const ir::Loop& loop, const std::map<int, int>& uses) : loop_(loop), uses_(uses) {}
 
-  /// Why the producer has to stay where it is; empty if it need not. Sets its first reader and what
-  /// has to be replayed.
+  /// Why the producer must stay in its iteration; empty if it need not. Sets its first reader and
+  /// the statements to replay.
   std::string obstacle_of(Producer& producer) const {
     producer.consumer = loop_.body.size();
     if (producer.condition && !replayable(producer.condition, producer.replayed)) {
@@ -140,7 +140,7 @@ class GroupFinder {
     return written;
   }
 
-  /// True for a tensor at an address that the iteration gives.
+  /// True for a tensor whose address the iteration determines.
   bool begins_here(const ir::Buffer& tensor) const {
     return std::any_of(loop_.body.begin(), loop_.body.end(), [&](const ir::Stmt& stmt) {
       const auto* pointer = std::get_if<ir::Pointer>(&stmt.node);
@@ -148,7 +148,8 @@ class GroupFinder {
     });
   }
 
-  /// All copies into the tile come first, then only reads, under the condition of the copy.
+  /// Requires all copies into the tile to precede its reads, which stand under the condition of the
+  /// copy.
   std::string order_obstacle(Producer& producer, const ir::Buffer& tile) const {
     bool has_read = false;
     for (size_t i = 0; i < loop_.body.size(); ++i) {
@@ -214,7 +215,7 @@ class GroupFinder {
   const std::map<int, int>& uses_;
 };
 
-/// Notes the copies inside of a statement that is no producer: they stay where they are.
+/// Notes copies inside a statement that is no producer: they stay in their iteration.
 void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::string>& notes) {
   const bool inside_loop = in_loop || std::holds_alternative<ir::Loop>(stmt.node);
   for_each_body(stmt, [&](const ir::Body& body) {

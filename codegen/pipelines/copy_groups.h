@@ -12,12 +12,12 @@
 namespace tessera::codegen {
 
 /// A statement of the body that only copies from global to shared memory, perhaps under a condition.
-/// Positions are those of statements in the body.
+/// Positions are those of the body's statements.
 struct Producer {
   size_t position = 0;
   size_t consumer = 0;        // the first statement that reads one of its tiles
-  size_t last_reader = 0;     // and the last one
-  std::set<size_t> replayed;  // statements that define what its condition and its addresses use
+  size_t last_reader = 0;     // the last statement that reads one
+  std::set<size_t> replayed;  // statements that define its condition and addresses
   ir::Expr condition;         // null = always
   ir::Body copies;            // ir::Copy, or ir::Loop that gathers
   SourceLoc loc;
@@ -33,9 +33,9 @@ struct CopyGroup {
   std::vector<Producer> producers;
 };
 
-/// The copies of a pipelined loop that can be issued ahead, groups in the order of their first
-/// readers. `uses` counts the uses of each storage in the whole kernel, by id. Adds a note per
-/// statement that only copies: what is issued ahead, or why not.
+/// Finds the copies of a pipelined loop that can be issued ahead, in groups ordered by first
+/// reader. `uses` counts the uses of each storage in the whole kernel, by id. Adds a note per
+/// statement that only copies: issued ahead, or why not.
 std::vector<CopyGroup> find_copy_groups(const ir::Loop& loop, const std::map<int, int>& uses,
                                         std::vector<std::string>& notes);
 

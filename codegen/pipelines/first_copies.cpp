@@ -8,7 +8,7 @@
 namespace tessera::codegen {
 namespace {
 
-/// Statements that read what they like, write registers at most, and come to their end.
+/// True for statements that read anything, write only registers, and always terminate.
 bool is_computation(const ir::Stmt& stmt) {
   return std::holds_alternative<ir::Let>(stmt.node) ||
          std::holds_alternative<ir::ElementLoad>(stmt.node) ||
@@ -59,7 +59,7 @@ size_t earliest_place(const ir::Body& before, const ir::Stmt& copies) {
     });
     if (defines || !only_computes(stmt) || stmt.manual_sync != copies.manual_sync) break;
   }
-  // Nothing is won by passing definitions and constants alone.
+  // Hoisting above definitions and constants alone gains nothing.
   while (place < before.size() && (std::holds_alternative<ir::Let>(before[place].node) ||
                                    std::holds_alternative<ir::Fill>(before[place].node))) {
     ++place;

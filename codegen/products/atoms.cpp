@@ -16,8 +16,8 @@ int64_t extent(const ir::Region& region, size_t axis) {
   return region.extents[static_cast<size_t>(region.order[axis])]->integer;
 }
 
-// Dense 16-bit products of a multiprocessor of sm_90: 4096 FLOP per clock by wgmma. By mma.sync about
-// 0.62 of that.
+// Dense 16-bit products of one SM of sm_90: 4096 FLOP per clock by wgmma, about 0.62 of that by
+// mma.sync.
 constexpr double kRateOfMma = 0.62;
 constexpr double kSharedBytesPerClock = 128;
 
@@ -25,7 +25,7 @@ double tensor_clocks(const ProductFacts& p) {
   return 2.0 * static_cast<double>(p.m() * p.n() * p.k()) * bits(p.dtype()) / 16 / 4096;
 }
 
-/// Bytes that the operands in shared memory are read with: a by each column of the grid, b by each row.
+/// Clocks to read the operands from shared memory: each column of the grid reads a, each row reads b.
 double operand_clocks(const ProductFacts& p, int64_t reads_of_a, int64_t reads_of_b) {
   const bool a_shared = p.gemm.a.buffer->space == ir::Space::shared;
   const bool b_shared = p.gemm.b.buffer->space == ir::Space::shared;
@@ -38,14 +38,14 @@ double clocks_of_mma(const ProductFacts& p, const layout::WarpGrid& grid) {
   return tensor_clocks(p) / kRateOfMma + operand_clocks(p, grid.columns, grid.rows);
 }
 
-/// The tensor cores read shared memory themselves, while they multiply.
+/// The tensor cores read shared memory themselves while they multiply.
 double clocks_of_wgmma(const ProductFacts& p, const layout::WarpGrid& grid) {
   const int64_t row_tiles = p.m() / (64 * grid.rows);
   const auto parts = static_cast<int64_t>(wgmma_parts(p.n() / grid.columns, p.dtype()).size());
   return std::max(tensor_clocks(p), operand_clocks(p, grid.columns * parts, grid.rows * row_tiles));
 }
 
-/// The builder has looked at the shapes.
+/// The builder has checked the shapes.
 Fit fit_mma(const ProductFacts& p) {
   return {p.gemm.warps, {}};
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The matrix instructions as a table: what each needs of a product, how its operands and its sum are
-// spread over the threads, and what it costs.
+// The matrix instructions as a table: their requirements on a product, the layouts of operands and
+// accumulator, and their cost.
 
 #include <optional>
 #include <span>
@@ -9,18 +9,19 @@
 #include <vector>
 
 #include "codegen/analysis/index_form.h"
+#include "codegen/thread_group.h"
 #include "dsl/base/target.h"
 #include "dsl/ir/tile.h"
 #include "dsl/layout/layout.h"
 
 namespace tessera::codegen {
 
-/// A product and what is known about it.
+/// A product and the facts that the choice needs.
 struct ProductFacts {
   const ir::Gemm& gemm;
   const IndexMath& math;  // knows the values of integer lets
   Target target;
-  int threads = 0;
+  ThreadGroup threads;  // that compute it
   bool is_bulk_target =
       false;  // an operand tile is filled by bulk copies of rows, which do not swizzle
 
@@ -30,7 +31,8 @@ struct ProductFacts {
   DType dtype() const { return gemm.a.buffer->dtype; }
 };
 
-/// How a product comes to an instruction: the grid of those that issue it, or why it does not.
+/// The grid of warps or warp groups that compute a product by an instruction, or why it does not
+/// fit.
 struct Fit {
   layout::WarpGrid grid;
   std::string problem;  // empty: it fits
@@ -39,10 +41,10 @@ struct Fit {
 struct Atom {
   ir::Instruction instruction;
   std::string_view name;
-  int warps = 1;     // that issue one together
+  int warps = 1;     // number of warps that issue one together
   int64_t rows = 0;  // m of one
   Fit (*fit)(const ProductFacts&);
-  /// Clocks of one multiprocessor, about: of the tensor cores, and of shared memory that feeds them.
+  /// Estimated clocks of one SM: of the tensor cores, and of the shared memory that feeds them.
   double (*clocks)(const ProductFacts&, const layout::WarpGrid&);
   layout::Layout (*sum)(int64_t m, int64_t n, layout::WarpGrid);
   layout::Layout (*left)(int64_t m, int64_t k, int element_bits, layout::WarpGrid);
@@ -50,24 +52,25 @@ struct Atom {
                           layout::WarpGrid);  // null: shared
 };
 
-/// One row for each instruction.
+/// One row per instruction.
 std::span<const Atom> atoms();
-/// The row of an instruction that choose_products has chosen.
+/// The row of the instruction that choose_products chose.
 const Atom& atom_of(ir::Instruction instruction);
 
-/// The columns of a product of `n` columns as those of single wgmma, the fewest and most equal ones; empty
-/// if there are none.
+/// Splits `n` columns into the columns of single wgmma instructions, as few and as equal as possible;
+/// empty if impossible.
 ///
 ///   wgmma_parts(320, DType::bf16)  // {160, 160}
 ///   wgmma_parts(40, DType::i8)     // {24, 16}
 std::vector<int64_t> wgmma_parts(int64_t n, DType operand);
 
-/// An operand in shared memory as wgmma takes it.
+/// The dimensions of a shared operand as wgmma sees it.
 struct OperandDims {
   size_t row = 0, depth = 0;  // dimensions of the buffer: m or n, and k
   bool transposed = false;    // the contiguous one is m or n
 };
-/// `row_axis`: of the region, 0 for a and 1 for b. Nothing if the matrix is not the last two dimensions.
+/// `row_axis` is the row axis of the region: 0 for a, 1 for b. Nothing if the matrix is not the last two
+/// dimensions.
 std::optional<OperandDims> operand_dims(const ir::Region& region, size_t row_axis);
 
 }  // namespace tessera::codegen

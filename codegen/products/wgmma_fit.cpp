@@ -15,7 +15,7 @@ bool is_legal(int64_t n, DType operand) {
   return operand != DType::i8 || n <= 24 || n % 16 == 0;
 }
 
-/// `count` parts of `n` columns, the larger ones first.
+/// Splits `n` columns into `count` parts, larger ones first.
 bool split(int64_t n, int64_t count, DType operand, std::vector<int64_t>& parts) {
   if (count == 1) {
     if (!is_legal(n, operand)) return false;
@@ -31,10 +31,10 @@ bool split(int64_t n, int64_t count, DType operand, std::vector<int64_t>& parts)
   return false;
 }
 
-/// The swizzles of the hardware, the widest first, in bytes of a row of a panel.
+/// The hardware swizzles by the bytes of a panel row, widest first.
 constexpr int64_t kSpans[] = {128, 64, 32};
 
-/// The first condition on an operand in shared memory that does not hold.
+/// Finds the first failed condition of a shared operand.
 class OperandFit {
  public:
   OperandFit(const ProductFacts& product, const ir::Region& region, size_t row_axis,
@@ -59,7 +59,7 @@ class OperandFit {
     if (row % 8 != 0 || (has_matrices && rows % 8 != 0)) {
       return fmt::format("{} does not begin at a multiple of 8 rows of its tile", role_);
     }
-    // Along k an instruction takes 32 bytes; along m or n whole panels.
+    // Along k an instruction takes 32 bytes; along m or n it takes whole panels.
     for (const int64_t span : kSpans) {
       const int64_t panel = span * 8 / element_bits;
       const int64_t unit = dims->transposed ? panel : 256 / element_bits;
@@ -86,8 +86,8 @@ std::string problem_of_shape(const ProductFacts& p) {
     return fmt::format("{} has no wgmma", to_string(p.target));
   }
   if (p.gemm.is_grid_given) return "the grid of warps is given";
-  if (p.threads % kGroup != 0) {
-    return fmt::format("{} threads are no whole groups of {}", p.threads, kGroup);
+  if (p.threads.first % kGroup != 0 || p.threads.count % kGroup != 0) {
+    return fmt::format("{} threads are no whole groups of {}", p.threads.count, kGroup);
   }
   if (p.gemm.warps.depths != 1) return fmt::format("warp_depths is {}", p.gemm.warps.depths);
   if (p.m() % kRows != 0) return fmt::format("m {} is no multiple of {}", p.m(), kRows);
@@ -133,7 +133,7 @@ Fit fit_wgmma(const ProductFacts& p) {
   std::string problem = problem_of_shape(p);
   if (problem.empty()) problem = problem_of_operands(p);
   if (!problem.empty()) return {{}, problem};
-  const int64_t groups = p.threads / kGroup;
+  const int64_t groups = p.threads.count / kGroup;
   for (int64_t rows = groups; rows > 0; --rows) {
     if (groups % rows != 0) continue;
     const layout::WarpGrid grid{rows, groups / rows};

@@ -5,8 +5,8 @@
 
 namespace tessera::codegen {
 
-/// The grid of groups of four warps for a product, with as many rows as it can have, or the first
-/// condition that does not hold.
+/// Returns the grid of warp groups for a product, with as many rows as possible, or the first
+/// failed condition.
 Fit fit_wgmma(const ProductFacts& product);
 
 }  // namespace tessera::codegen

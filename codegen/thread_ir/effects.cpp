@@ -141,8 +141,9 @@ class Description {
     if (call.function->synchronises) order(Order::Kind::barrier, Group::block);
   }
   void operator()(const AsyncCopy& copy) const {
-    out_.memory({.access = copy.from, .in_flight = true, .is_grouped = true});
-    out_.memory({.access = copy.to, .writes = true, .in_flight = true, .is_grouped = true});
+    const bool is_grouped = copy.to.array->ring < 0;
+    out_.memory({.access = copy.from, .in_flight = true, .is_grouped = is_grouped});
+    out_.memory({.access = copy.to, .writes = true, .in_flight = true, .is_grouped = is_grouped});
   }
   void operator()(const AsyncCommit&) const { order(Order::Kind::commit, Group::thread); }
   void operator()(const AsyncWait& wait) const {

@@ -1,7 +1,7 @@
 #pragma once
-// What each statement of the thread IR does, described once. Passes and analyses ask here instead of
-// listing kinds of statements: a new kind does not compile until it is described in effects.cpp, and
-// then every pass orders, keeps and counts it.
+// The effects of each thread-IR statement, described once. Passes and analyses query them instead of
+// listing kinds of statements: a new kind does not compile until effects.cpp describes it, and then
+// every pass orders, keeps and counts it.
 
 #include <type_traits>
 #include <utility>
@@ -11,7 +11,8 @@
 
 namespace tessera::codegen {
 
-/// The path by which an access reaches shared memory. Only a proxy fence orders one after the other.
+/// The path by which an access reaches shared memory. Only a proxy fence orders accesses of
+/// different proxies.
 enum class Proxy : uint8_t { generic, async };
 
 /// One access to memory, or to one element of a register array.
@@ -19,17 +20,17 @@ struct MemoryEffect {
   const Access& access;
   bool writes = false;
   bool atomic = false;      // reads and writes in one indivisible step
-  bool in_flight = false;   // goes on after the statement, until a wait
-  bool is_grouped = false;  // in flight: until a wait of this thread for its group, not an mbarrier
+  bool in_flight = false;   // continues after the statement, until a wait
+  bool is_grouped = false;  // in flight until a wait of this thread for its group, not an mbarrier
   Proxy proxy = Proxy::generic;
-  Group by = Group::thread;  // who may touch the elements that one thread names
+  Group by = Group::thread;  // who may access the elements that one thread names
   const SharedMatrix* matrix =
       nullptr;  // of which `access` is the beginning; null: the access is all
 };
 
-/// What becomes of the registers that a statement reads.
+/// How a statement uses the registers that it reads.
 enum class RegisterUse : uint8_t {
-  moved,       // their bits go elsewhere as they are
+  moved,       // their bits are copied unchanged
   converted,   // to another dtype, if the two differ
   multiplied,  // an operand of a matrix product
   computed,    // any other arithmetic
@@ -40,35 +41,36 @@ struct RegisterEffect {
   const Slice& slice;
   int64_t width = 1;
   bool reads = false, writes = false;
-  RegisterUse use = RegisterUse::computed;  // of what is read
+  RegisterUse use = RegisterUse::computed;  // of the registers read
 };
 
-/// Receives the effects of one statement, in the order of its fields. A receiver overrides what it asks
-/// about. Bodies are named by `body`; what the statements in them do is theirs.
+/// Receives the effects of one statement, in the order of its fields. A receiver overrides the effects
+/// that it needs. `body` names inner bodies; the effects of their statements are not reported.
 class EffectReceiver {
  public:
   virtual ~EffectReceiver() = default;
   virtual void memory(const MemoryEffect&) {}
   virtual void registers(const RegisterEffect&) {}
-  /// An expression that the statement evaluates itself. Those of accesses (offset, guard) and slices
-  /// (base) are part of these.
+  /// An expression that the statement itself evaluates, including those of accesses (offset, guard)
+  /// and slices (base).
   virtual void evaluates(const Expr&) {}
   /// The same, but only the checked executor evaluates it.
   virtual void checks(const Expr&) {}
-  /// A variable that has a value from here to the end of the body, in the body of a loop its index.
-  /// `value`: what it stands for; null unless it is a Let.
+  /// A variable defined from here to the end of the body; of a loop, its index in the body. `value`
+  /// is the value of a Let, else null.
   virtual void binds(const VarRef&, const Expr* value) { static_cast<void>(value); }
-  /// An array that begins here; `zeroed`: its registers are written.
+  /// An array defined here; `zeroed`: its registers are written.
   virtual void declares(const ArrayRef&, bool zeroed) { static_cast<void>(zeroed); }
   virtual void orders(const Order&) {}
-  /// Something that the host or the author's own text sees, beside memory: it stays where it is.
+  /// An effect other than memory that the host or the author's code observes: the statement stays
+  /// in place.
   virtual void observed() {}
   virtual void calls(const ir::ExternFunction&) {}
   /// `repeats`: it may run more than once.
   virtual void body(const Body&, bool repeats) { static_cast<void>(repeats); }
 };
 
-/// Tells `out` what `stmt` does.
+/// Reports the effects of `stmt` to `out`.
 ///
 ///   effects({WarpBarrier{}}, out);  // out.orders({Order::Kind::barrier, Group::warp})
 void effects(const Stmt& stmt, EffectReceiver& out);
@@ -86,8 +88,8 @@ void for_each_memory_effect(const Stmt& stmt, const Fn& fn) {
   effects(stmt, receiver);
 }
 
-/// Calls fn(access, writes) for the accesses that a statement makes itself; `Access&` of a statement that
-/// is not const.
+/// Calls fn(access, writes) for the accesses that a statement makes itself; with `Access&` if the
+/// statement is not const.
 template <class StmtType, class Fn>
 void for_each_access(StmtType& stmt, const Fn& fn) {
   for_each_memory_effect(stmt, [&](const MemoryEffect& effect) {
@@ -122,7 +124,7 @@ void for_each_array(const Stmt& stmt, const Fn& fn) {
   effects(stmt, receiver);
 }
 
-/// Calls fn(const Expr&) for all that a thread of the GPU evaluates.
+/// Calls fn(const Expr&) for all expressions that a GPU thread evaluates.
 template <class Fn>
 void for_each_expression(const Stmt& stmt, const Fn& fn) {
   struct Receiver : EffectReceiver {
@@ -171,7 +173,7 @@ void for_each_call(const Stmt& stmt, const Fn& fn) {
   effects(stmt, receiver);
 }
 
-/// True if a statement itself, not one inside it, has an Order for which `holds` is true.
+/// True if the statement itself, not one inside it, has an Order for which `holds` is true.
 template <class Predicate>
 bool any_order(const Stmt& stmt, const Predicate& holds) {
   struct Receiver : EffectReceiver {
@@ -195,14 +197,13 @@ bool outlives_its_values(const Stmt& stmt);
 
 /// True if the statement starts accesses that go through the async proxy.
 bool uses_async_proxy(const Stmt& stmt);
-/// How many groups of accesses may be in flight after the statement, if it waits for them; else 0.
+/// The number of groups that may be in flight after the statement if it waits for groups; else 0.
 int most_in_flight(const Stmt& stmt);
 
 /// True if a body inside the statement may run more than once: a loop.
 bool repeats(const Stmt& stmt);
 
-/// Calls fn(body) for each body inside a statement, not for those deeper down; `Body&` of a statement
-/// that is not const.
+/// Calls fn(body) for each direct body of a statement, with `Body&` if the statement is not const.
 template <class StmtType, class Fn>
 requires std::is_same_v<std::remove_const_t<StmtType>, Stmt>
 void for_each_body(StmtType& stmt, const Fn& fn) {

@@ -1,6 +1,6 @@
 #pragma once
-// Shared arrays are constant objects that accesses name: a pass that changes one puts another in its
-// place.
+// Replaces shared arrays: they are constant objects that accesses name, so a pass that changes one
+// makes a new object.
 
 #include <map>
 
@@ -8,8 +8,8 @@
 
 namespace tessera::codegen {
 
-/// Puts `now.at(array)` in place of every shared array of the program: in the arena, in accesses, and
-/// behind views of other blocks' arrays, which take its size.
+/// Replaces every shared array of the program by `now.at(array)`: in the arena, in accesses, and in
+/// views of other blocks' arrays, which take its size.
 void replace_shared(Program& program, const std::map<ArrayRef, ArrayRef>& now);
 
 }  // namespace tessera::codegen

@@ -1,5 +1,5 @@
 #pragma once
-// Where the elements of a SharedMatrix are, once its array is arranged.
+// The places of a SharedMatrix's elements, once its array is arranged.
 
 #include <cstdint>
 
@@ -14,7 +14,7 @@ struct MatrixChunk {
 };
 
 /// Calls fn(const MatrixChunk&) for every 16 bytes of a matrix whose first element has this offset. The
-/// elements of a chunk follow each other along k, or along m or n if the matrix is transposed.
+/// elements of a chunk are consecutive along k, or along m or n if the matrix is transposed.
 template <class Fn>
 void for_each_chunk(const SharedMatrix& matrix, int64_t first, const Fn& fn) {
   const layout::Swizzle& swizzle = *matrix.first.array->swizzle;

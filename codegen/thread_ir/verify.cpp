@@ -307,8 +307,10 @@ class Verifier : EffectReceiver {
   void verify_wgmma(const Stmt& stmt) const {
     const auto* wgmma = std::get_if<Wgmma>(&stmt.node);
     if (wgmma == nullptr) return;
-    require(program_.threads % 128 == 0, "wgmma is issued by groups of 128 threads",
-            fmt::format("{} threads", program_.threads));
+    const ThreadGroup group = role_ == nullptr ? program_.block() : role_->threads;
+    require(group.first % 128 == 0 && group.count % 128 == 0,
+            "wgmma is issued by groups of 128 threads",
+            fmt::format("threads {} .. +{}", group.first, group.count));
     require(together_, "all threads of the block come to a wgmma", wgmma->c.array->name);
     require((wgmma->a.array == nullptr) != (wgmma->left.first.array == nullptr),
             "the left operand of wgmma is in registers or in shared memory", wgmma->c.array->name);

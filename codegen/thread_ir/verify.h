@@ -1,5 +1,5 @@
 #pragma once
-// What must hold of a thread-IR program between passes, whatever the passes are.
+// Rules that every thread-IR program satisfies between passes.
 
 #include <string_view>
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace tessera::codegen {
 
-/// What the passes so far have settled.
+/// What earlier passes have established.
 struct Expectations {
   bool is_shared_placed = false;         // place_arena has run
   bool are_bulk_copies_lowered = false;  // lower_bulk_copies has run

@@ -1,5 +1,5 @@
 #pragma once
-// Visits the statements of a thread-IR body, inner ones included.
+// Visits the statements of a thread-IR body, nested ones included.
 
 #include "codegen/thread_ir/effects.h"
 
@@ -21,7 +21,7 @@ void walk_stmt(StmtType& stmt, const Fn& fn) {
   for_each_body(stmt, [&](auto& inner) { walk(inner, fn); });
 }
 
-/// Statements without bodies, by name: a new kind is none of them until it is named here.
+/// Statements without bodies, listed by name: a new kind must be added here.
 template <class Node>
 concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, Store> || std::is_same_v<Node, Atomic> ||
@@ -42,8 +42,8 @@ concept Leaf = (std::is_same_v<Node, Let> || std::is_same_v<Node, Load> ||
                 std::is_same_v<Node, BulkCopy>);
 
 /// Calls on_loop(For&), on_branch(If&) or on_roles(RoleBodies&) for a statement with bodies, else
-/// on_leaf(). For passes to which the rounds, the condition and the threads matter; the others use
-/// walk() or for_each_body().
+/// on_leaf(). For passes that depend on rounds, conditions and threads; others use walk() or
+/// for_each_body().
 template <class StmtType, class OnLoop, class OnBranch, class OnRoles, class OnLeaf>
 void by_structure(StmtType& stmt, const OnLoop& on_loop, const OnBranch& on_branch,
                   const OnRoles& on_roles, const OnLeaf& on_leaf) {

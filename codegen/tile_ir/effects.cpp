@@ -126,6 +126,18 @@ class Description {
     out_.evaluates(leave.condition);
     order(Order::Kind::leave, Group::thread);
   }
+  void operator()(const ir::Roles& roles) const {
+    order(Order::Kind::barrier, Group::block);
+    for (const ir::Roles::Role& role : roles.roles) {
+      out_.binds(role.thread, nullptr);
+      out_.body(role.body, false);
+    }
+  }
+  void operator()(const ir::RingTurn& turn) const {
+    out_.binds(turn.stage, nullptr);
+    order(Order::Kind::barrier, Group::role);
+    out_.body(turn.body, false);
+  }
 
  private:
   void order(Order::Kind kind, Group group) const { out_.orders({kind, group}); }
@@ -198,6 +210,10 @@ struct Mover {
   void operator()(ir::AsyncWait&) const {}
   void operator()(ir::Break&) const {}
   void operator()(ir::Return&) const {}
+  void operator()(ir::Roles& s) const {
+    for (ir::Roles::Role& role : s.roles) move_buffers(role.body, move);
+  }
+  void operator()(ir::RingTurn& s) const { move_buffers(s.body, move); }
 };
 
 }  // namespace
@@ -238,6 +254,7 @@ bool is_of_block(const ir::Stmt& stmt) {
          std::holds_alternative<ir::Fill>(stmt.node) ||
          std::holds_alternative<ir::Reduce>(stmt.node) ||
          std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<ir::RingTurn>(stmt.node) ||
          std::holds_alternative<ir::Gemm>(stmt.node);
 }
 

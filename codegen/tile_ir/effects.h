@@ -10,8 +10,8 @@
 
 namespace tessera::codegen {
 
-/// Receives the effects of one statement. A receiver overrides what it asks about. Bodies are named by
-/// `body`; what the statements in them do is theirs.
+/// Receives the effects of one statement. A receiver overrides the effects that it needs. `body` names
+/// inner bodies; the effects of their statements are not reported.
 class TileEffectReceiver {
  public:
   virtual ~TileEffectReceiver() = default;
@@ -19,17 +19,17 @@ class TileEffectReceiver {
   virtual void uses(const ir::BufferRef&, bool writes) { static_cast<void>(writes); }
   /// An expression that the statement evaluates, indices included.
   virtual void evaluates(const ir::Expr&) {}
-  /// A variable that has a value from here to the end of the body, in the body of a loop an index.
-  /// `value`: what it stands for; null unless it is a Let.
+  /// A variable defined from here to the end of the body; of a loop, its index in the body. `value`
+  /// is the value of a Let, else null.
   virtual void binds(const ir::VarRef&, const ir::Expr* value) { static_cast<void>(value); }
   virtual void orders(const Order&) {}
-  /// An effect beside stores that a second run of the statement would repeat.
+  /// A side effect other than a store that a second execution would repeat.
   virtual void happens_once() {}
   /// `repeats`: it may run more than once.
   virtual void body(const ir::Body&, bool repeats) { static_cast<void>(repeats); }
 };
 
-/// Tells `out` what `stmt` does.
+/// Reports the effects of `stmt` to `out`.
 void effects(const ir::Stmt& stmt, TileEffectReceiver& out);
 
 using BufferFn = std::function<void(const ir::BufferRef& buffer, bool writes)>;
@@ -37,7 +37,7 @@ using BufferFn = std::function<void(const ir::BufferRef& buffer, bool writes)>;
 void for_each_use(const ir::Stmt& stmt, const BufferFn& fn);
 void for_each_use(const ir::Body& body, const BufferFn& fn);
 
-/// Calls fn(const ir::Expr&) for what the statement itself evaluates.
+/// Calls fn(const ir::Expr&) for the expressions that the statement itself evaluates.
 template <class Fn>
 void for_each_expression(const ir::Stmt& stmt, const Fn& fn) {
   struct Receiver : TileEffectReceiver {
@@ -48,7 +48,8 @@ void for_each_expression(const ir::Stmt& stmt, const Fn& fn) {
   effects(stmt, receiver);
 }
 
-/// Calls fn(var, value) for what the statement itself binds; see TileEffectReceiver::binds.
+/// Calls fn(var, value) for the variables that the statement itself binds; see
+/// TileEffectReceiver::binds.
 template <class Fn>
 void for_each_binding(const ir::Stmt& stmt, const Fn& fn) {
   struct Receiver : TileEffectReceiver {
@@ -94,7 +95,7 @@ bool any_in(const ir::Stmt& stmt, const Predicate& holds) {
   return found;
 }
 
-/// The number of a loop in its kernel: that of its first variable, which no other loop has.
+/// The id of a loop in its kernel: that of its first variable, which is unique.
 inline int loop_id(const ir::Loop& loop) {
   return loop.vars.front()->id;
 }
@@ -112,7 +113,7 @@ inline const ir::Buffer& storage_of(const ir::Buffer& buffer) {
   return buffer.alias_of ? *buffer.alias_of : buffer;
 }
 
-/// Identifies the memory of a buffer. Buffers with different numbers share none.
+/// Identifies the memory of a buffer. Buffers with different ids share none.
 inline int memory_of(const ir::Buffer& buffer) {
   constexpr int kAliased = -1;  // all tensors that may share memory count as one
   return buffer.may_alias ? kAliased : storage_of(buffer).id;

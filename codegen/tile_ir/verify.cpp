@@ -141,7 +141,8 @@ class TileVerifier : TileEffectReceiver {
     require(value == nullptr || (*value)->type == var->type, "a value has the dtype of its name",
             var->name);
     vars_.insert(var.get());
-    const bool is_thread = var == kernel_.thread || (value != nullptr && uses_thread(*value));
+    const bool is_thread =
+        var->kind == ir::VarKind::thread || (value != nullptr && uses_thread(*value));
     if (is_thread) of_thread_.insert(var.get());
   }
   void orders(const Order& order) override {
@@ -195,7 +196,7 @@ class TileVerifier : TileEffectReceiver {
             fmt::format("{} -> {}", from.name, to.name));
     require(copy.mode != ir::CopyMode::async || from.dtype == to.dtype,
             "an asynchronous copy converts nothing", fmt::format("{} -> {}", from.name, to.name));
-    is_open_ = true;
+    is_open_ = is_open_ || to.ring < 0;
   }
   void look(const ir::Fill& fill) const {
     require(!expected_.are_tiles_expanded, "copies and fills are loops", fill.to.buffer->name);
@@ -262,8 +263,10 @@ class TileVerifier : TileEffectReceiver {
                   (loop.kind == ir::LoopKind::serial && i + 1 == loop.body.size()),
               "a break ends the body of a serial loop", loop.vars[0]->name);
     }
-    // The loop of an asynchronous copy is what a copy was.
-    if (loop.mode != ir::CopyMode::plain) is_open_ = true;
+    // The loop of an asynchronous copy is what a copy was; a ring has mbarriers instead of groups.
+    if (loop.mode == ir::CopyMode::plain) return;
+    const auto& store = std::get<ir::ElementStore>(loop.body.back().node);
+    is_open_ = is_open_ || storage_of(*store.buffer).ring < 0;
   }
   void look(const ir::If& branch) const { is_condition(branch.condition); }
   void look(const ir::Sync&) const {}
@@ -282,6 +285,20 @@ class TileVerifier : TileEffectReceiver {
     require(groups_.contains(wait.group), "a wait for a group comes after its commit", "a wait");
   }
   void look(const ir::Break& leave) const { is_condition(leave.condition); }
+  void look(const ir::Roles& roles) const {
+    int end = 0;
+    for (const ir::Roles::Role& role : roles.roles) {
+      require(role.first % 32 == 0 && role.count % 32 == 0 && role.count > 0 && role.first >= end &&
+                  role.first + role.count <= kernel_.threads,
+              "roles are whole warps of the block, one after the other", role.name);
+      end = role.first + role.count;
+    }
+    require(!in_parallel_ && !by_thread_, "roles stand at the top level", "roles");
+  }
+  void look(const ir::RingTurn& turn) const {
+    require(turn.ring >= 0 && turn.ring < std::ssize(kernel_.rings), "a ring is the kernel's",
+            fmt::format("ring {}", turn.ring));
+  }
   void look(const ir::Return& leave) const {
     is_condition(leave.condition);
     require(!in_parallel_, "no iteration of a parallel loop leaves the kernel", "a return");

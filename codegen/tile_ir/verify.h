@@ -1,5 +1,5 @@
 #pragma once
-// Rules that every kernel in the tile IR keeps, whatever passes it has been through.
+// Rules that every tile-IR kernel satisfies between passes.
 
 #include <string_view>
 
@@ -7,7 +7,7 @@
 
 namespace tessera::codegen {
 
-/// What the passes so far have settled.
+/// What earlier passes have established.
 struct TileExpectations {
   bool are_loops_serial = false;    // pipeline_loops has run: no loop is pipelined
   bool are_groups_counted = false;  // count_async_groups has run: no wait names a group

@@ -14,7 +14,7 @@ namespace tessera {
 struct KernelParam {
   std::string name;
   bool is_pointer = false;
-  DType dtype = DType::i32;  // of the scalar, or of the elements that the pointer points to
+  DType dtype = DType::i32;  // of the scalar, or of the elements behind the pointer
 };
 
 /// The author's line for the text from this line (counted from 1) to the next origin.

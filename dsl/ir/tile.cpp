@@ -200,6 +200,22 @@ struct Printer {
   void operator()(const Return& s, SourceLoc loc) {
     line(fmt::format("return if {}", to_string(s.condition)), loc);
   }
+  void operator()(const Roles& s, SourceLoc loc) {
+    line("roles", loc);
+    ++depth;
+    for (const Roles::Role& role : s.roles) {
+      line(fmt::format("{}: threads {} .. +{} as {}{}", role.name, role.first, role.count,
+                       role.thread->name,
+                       role.registers > 0 ? fmt::format(", {} registers", role.registers) : ""),
+           role.loc);
+      nested(role.body);
+    }
+    --depth;
+  }
+  void operator()(const RingTurn& s, SourceLoc loc) {
+    line(fmt::format("{} {} of ring {}", s.fills ? "fill" : "take", s.stage->name, s.ring), loc);
+    nested(s.body);
+  }
 };
 
 }  // namespace
@@ -364,6 +380,14 @@ std::string to_string(const Kernel& kernel) {
       kernel.cluster > 1 ? fmt::format(" clusters of {}", kernel.cluster) : "";
   p.line(fmt::format("launch grid [{}] threads {}{}", list(kernel.grid), kernel.threads, cluster),
          {});
+  for (size_t i = 0; i < kernel.rings.size(); ++i) {
+    std::string tiles;
+    for (const BufferRef& tile : kernel.rings[i].tiles) {
+      tiles += fmt::format("{}{}", tiles.empty() ? "" : ", ", tile->name);
+    }
+    p.line(fmt::format("ring {} of {} stages: {}", i, kernel.rings[i].stages, tiles),
+           kernel.rings[i].loc);
+  }
   for (const Stmt& stmt : kernel.body) p.print(stmt);
   return p.out;
 }

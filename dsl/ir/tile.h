@@ -21,8 +21,8 @@ TESSERA_API std::string_view name(Space space);
 struct Buffer;
 using BufferRef = std::shared_ptr<const Buffer>;
 
-/// A block of storage, a reshaped view of one (`alias_of`), or the buffer that stands in its place in
-/// another block of the cluster (`alias_of` and `block`).
+/// A block of storage, a reshaped view of one (`alias_of`), or the corresponding buffer of another
+/// block of the cluster (`alias_of` and `block`).
 struct Buffer {
   std::string name;
   DType dtype = DType::f32;
@@ -32,7 +32,7 @@ struct Buffer {
   std::vector<Expr> strides;  // global only, in elements
   int64_t align =
       16;  // global: bytes, declared alignment of the base pointer (checked by the host)
-  /// The author's name where the compiler made this buffer in place of his; empty: `name`.
+  /// The author's name, if the compiler made this buffer to replace his; empty: `name`.
   std::string stands_for = {};
   int num_version_dims = 0;  // leading dimensions that the compiler added
   bool is_output = false;    // global
@@ -41,36 +41,37 @@ struct Buffer {
   Expr address;              // global: u64 address of the first element; null = a tensor parameter
   BufferRef alias_of;        // reshape: same storage, same element order
   Expr block;                // cluster: rank of the block that owns it
+  int ring = -1;             // shared: the ring whose stages hold it, in Kernel::rings; -1 = none
   std::shared_ptr<const layout::Layout> layout;  // fragment: given by the author, else inferred
   SourceLoc loc;
 };
 
-/// What is likely to become of data in the caches after an access to global memory. Changes no value.
+/// How likely global memory is to be accessed again. A hint never changes values.
 enum class CacheHint : uint8_t {
   none,
-  evict_first,  // nobody needs it soon: the first to leave both caches
+  evict_first,  // not needed soon: the first to leave both caches
   evict_last,   // others will read it: the last to leave both caches
-  no_allocate,  // takes no place in the cache of the multiprocessor
+  no_allocate,  // allocates no line in L1
 };
 TESSERA_API std::string_view name(CacheHint hint);
 
-/// An index into a tile that is smaller than its buffer: begin <= index < begin + extent. What breaks it
-/// is undefined; the checked executor traps.
+/// An index into a tile that is smaller than its buffer: begin <= index < begin + extent. Other values
+/// are undefined; the checked executor traps.
 struct TileIndex {
   Expr index, begin, extent;
 };
 
-/// What the author says about an access.
+/// What the author promises or asks of an access.
 struct AccessTerms {
-  bool unchecked = false;  // he vouches for the bounds: no guard, the checked executor traps
+  bool unchecked = false;  // bounds vouched for: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
   bool bulk = false;  // source of an asynchronous copy: one bulk copy per row
   std::vector<TileIndex> tile_indices = {};
 };
 
-/// A rectangular part of a buffer. `extents[d]` null means dimension d is indexed by one value and
-/// is not part of the region's shape. `order` lists the remaining dimensions in the region's order
-/// (a transposed view permutes it).
+/// A rectangular part of a buffer. A null `extents[d]` means that one value indexes dimension d,
+/// which is not part of the region's shape. `order` lists the other dimensions in the region's
+/// order (a transposed view permutes it).
 struct Region {
   BufferRef buffer;
   std::vector<Expr> offsets;
@@ -83,7 +84,7 @@ enum class LoopKind : uint8_t { serial, unrolled, vectorized, parallel, pipeline
 enum class ReduceOp : uint8_t { sum, max, absmax, min };
 enum class SyncKind : uint8_t { block, warp, cluster, grid };
 TESSERA_API std::string_view name(SyncKind kind);
-/// Whether a copy from global to shared memory goes on in the background.
+/// How a copy from global to shared memory is made.
 enum class CopyMode : uint8_t {
   plain,
   async_if_possible,  // a copy that a pipelined loop issues ahead
@@ -288,15 +289,50 @@ struct Break {
   Expr condition;
   bool together = false;  // thread IR: the body holds what all threads of the block do together
 };
+/// The threads of the block part into roles, and each runs a body of its own. The last statement of a
+/// kernel, at its top level.
+struct Roles {
+  struct Role {
+    std::string name;
+    int first = 0, count = 0;  // threads of the block: whole warps
+    int registers = 0;         // of each thread, on sm_90a; 0 = as launched
+    VarRef thread;             // of the role, from 0
+    Body body;
+    SourceLoc loc;
+  };
+  std::vector<Role> roles;
+};
+/// Registers of each thread at launch, of a block that has a multiprocessor to itself.
+///
+///   registers_at_launch(384);  // 168
+inline int registers_at_launch(int threads) {
+  constexpr int kRegisters = 65536, kMost = 248;
+  const int each = kRegisters / threads / 8 * 8;
+  return each < kMost ? each : kMost;
+}
+/// The threads of a role fill the next stage of a ring, or take what the next stage holds.
+struct RingTurn {
+  int ring = 0;  // in Kernel::rings
+  bool fills = false;
+  VarRef stage;
+  Body body;
+};
 
 struct Stmt {
   std::variant<Let, ElementLoad, ElementStore, Atomic, Copy, Fill, Reduce, ReducerInit,
                ReducerUpdate, ReducerFinalize, Gemm, Loop, If, Sync, Collective, Assume, Present,
-               Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, Break,
-               Return>
+               Pointer, Assert, Print, Dependency, ExternCall, AsyncCommit, AsyncWait, Break, Roles,
+               RingTurn, Return>
       node;
   SourceLoc loc;
   bool manual_sync = false;  // in a region where only the author's barriers stand
+};
+
+/// Stages of shared tiles that one role fills and others take, in turn.
+struct Ring {
+  int stages = 1;
+  std::vector<BufferRef> tiles;  // of one stage
+  SourceLoc loc;
 };
 
 /// A whole kernel.
@@ -312,6 +348,7 @@ struct Kernel {
   int min_blocks_per_sm = 0;  // 0 = not stated
   int cluster = 1;            // blocks, along the first axis of the grid
   Body body;
+  std::vector<Ring> rings;
   std::vector<std::string> reports;  // what Builder::report_unless may tell
   int num_vars = 0;
   int num_buffers = 0;

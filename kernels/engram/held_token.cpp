@@ -6,7 +6,7 @@ using namespace dsl;
 
 namespace {
 
-/// Each row is read by one thread once, so it bypasses L1: 1.6 % faster at 7168 columns.
+/// Each row is read by one thread once, so it takes no line of L1: 1.6 % faster at 7168 columns.
 Ref once(const Ref& row) {
   return row.cached(CacheHint::no_allocate);
 }

@@ -27,7 +27,7 @@ struct Prepared {
   std::optional<codegen::cpu::Executable> program;         // CPU
   std::shared_ptr<const runtime::LoadedKernel> on_device;  // GPU
   std::vector<std::string> reports;                        // ir::Kernel::reports
-  std::shared_ptr<std::atomic<int>> reported = {};         // CPU: 1 + the last report made
+  std::shared_ptr<std::atomic<int>> reported = {};         // CPU: 1 + the last one made
 };
 
 /// Records the launches of a thread's calls, relative to the tensors of the outermost call.

@@ -74,7 +74,7 @@ ir::Kernel build_mix(const MixSpec& s) {
   // Reads inputs older than the projection before the wait. Without columns there is no projection,
   // and the previous kernel may be any kernel.
   if (!has_columns) k.wait_for_previous_kernel();
-  // The residual is read for the last time: evict_first keeps the rest of it in L2.
+  // The residual is read for the last time: evict_first, so that L2 keeps the lines not read yet.
   std::vector<Ref> streams;
   for (int64_t i = 0; has_columns && i < n; ++i) {
     streams.push_back(k.fragment(DType::bf16, {tile.rows, tile.cols}, "stream"));

@@ -8,7 +8,7 @@ namespace tessera::kernels::mhc {
 namespace {
 
 constexpr int64_t kMatrixRows = 16;
-constexpr int64_t kMostUnderWay = 2048;  // columns of tiles in flight
+constexpr int64_t kColumnsInFlight = 2048;  // of tiles copied ahead
 constexpr int64_t kShortRow = 1024;
 constexpr int64_t kOther = 1024;  // bytes of shared memory that the compiler adds
 
@@ -31,16 +31,16 @@ int64_t ProjectionSpec::other_bytes() const {
 }
 
 dsl::PipelineOptions ProjectionSpec::copies_ahead() const {
-  const int64_t tiles_under_way = kMostUnderWay * kMatrixRows / (rows() * columns());
+  const int64_t tiles_in_flight = kColumnsInFlight * kMatrixRows / (rows() * columns());
   const auto at_most = [](int64_t tiles, int64_t most) {
     return static_cast<int>(std::min(tiles, most));
   };
   if (by_row()) {
-    return {.stages = at_most(std::clamp<int64_t>(2 * tiles_under_way, 2, 8), most_tiles),
+    return {.stages = at_most(std::clamp<int64_t>(2 * tiles_in_flight, 2, 8), most_tiles),
             .in_place = true};
   }
   if (halves == 2) return {};  // few tokens: a block has one tile or two
-  return {.stages = at_most(std::clamp<int64_t>(tiles_under_way, 1, 4), most_tiles - 1)};
+  return {.stages = at_most(std::clamp<int64_t>(tiles_in_flight, 1, 4), most_tiles - 1)};
 }
 
 }  // namespace tessera::kernels::mhc

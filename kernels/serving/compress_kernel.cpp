@@ -5,6 +5,9 @@
 //          once, so the bound is bytes / copy bandwidth.
 //          ratio 128: a window is 16 groups, one of each warp, which exchange maxima and sums by shared
 //          memory. Where an entry is stored, a cluster shares its channels and exchanges the norm.
+//          Where there are more blocks than run at once, a block has several windows in turn and keeps
+//          its bias in shared memory, as many bytes as it reads of bf16 rows. In decode one token of 128
+//          ends a window, and the rows of a block's tokens are stored side by side before.
 // Maths    exp(t - max), sums of a group in ascending order, groups in pairs at distance 1, 2, 4, 8;
 //          IEEE division
 
@@ -21,10 +24,20 @@ namespace {
 
 using namespace dsl;
 
+constexpr int64_t kManyProcessors = 132;  // of a large device
+constexpr int64_t kMostTokens = 32;       // of a block of decode
+constexpr int64_t kMostShared = 128;      // channels whose bias fits in shared memory
+
 /// Warps of the kernel for ratio 4: a window's, or those of several windows.
 int64_t warps_of(int64_t channels) {
   return std::max<int64_t>(channels / kWarpChannels,
                            4 / (channels / kWarpChannels) * (channels / kWarpChannels));
+}
+
+/// Several blocks of 256 threads wait for each other's loads, with all the registers they need.
+int blocks_per_sm(const WindowSpec& s) {
+  const bool stores_entry = s.entry.format != CacheFormat::none;
+  return s.lanes == 32 ? 1 : stores_entry ? 2 : lane_channels(s) == kLaneChannels ? 3 : 4;
 }
 
 class Compress : CompressWindow {
@@ -103,46 +116,101 @@ class Compress : CompressWindow {
     store_entry(window, column, values, total);
   }
 
-  /// Several blocks of 256 threads wait for each other's loads, with all the registers they need.
-  int blocks_per_sm() const {
-    return s_.lanes == 32 ? 1 : entry_ ? 2 : lane_channels_ == 4 ? 3 : 4;
-  }
-
-  /// Ratio 128: one block per window and span of channels.
+  /// Ratio 128: a block has a span of channels of one window, or of several in turn.
   void by_block() {
     const int64_t chunk = s_.lanes * lane_channels_;  // channels at a time
     const int64_t spans = s_.channels / s_.span;
-    auto at = k_.launch({windows_ * spans}, {.threads = static_cast<int>(kGroups * s_.lanes),
-                                             .min_blocks_per_sm = blocks_per_sm(),
-                                             .cluster = s_.cluster});
+    if (s_.loops) per_block_ = k_.scalar("windows_per_block", DType::i32);
+    blocks_ = s_.loops ? (windows_ + per_block_ - 1) / per_block_ : windows_;
+    auto at = k_.launch({blocks_ * spans}, {.threads = static_cast<int>(kGroups * s_.lanes),
+                                            .min_blocks_per_sm = blocks_per_sm(s_),
+                                            .cluster = s_.cluster});
     k_.let_next_kernel_start();
-    auto window = k_.let("window", at.x / spans);
-    auto first = k_.let("first_channel", at.x % spans * s_.span);
+    block_ = k_.let("block", at.x / spans);
+    first_ = k_.let("first_channel", at.x % spans * s_.span);
     peaks_ = k_.shared(DType::f32, {kGroups, chunk}, "peaks");
     all_weights_ = k_.shared(DType::f32, {kGroups, chunk}, "all_weights");
     all_values_ = k_.shared(DType::f32, {kGroups, chunk}, "all_values");
-    auto entry = k_.shared(DType::f32, {s_.span}, "entry");
+    span_ = k_.shared(DType::f32, {s_.span}, "entry");
     k_.wait_for_previous_kernel();
-    read_plan(window);
-    k_.if_else(
-        is_whole_,
-        [&] {
-          k_.serial(0, s_.span / chunk, [&](Value i) {
-            compress_chunk(first + i * chunk, entry, k_.let("chunk_start", i * chunk));
-          });
-        },
-        [&] { k_.fill(entry, 0.0f); });
-    if (s_.is_decode) {
-      k_.if_(stores_ && k_.thread() < s_.span / kLaneChannels,
-             [&] { store_token(first + k_.thread() * kLaneChannels); });
-    }
-    if (!entry_) {
-      k_.parallel({s_.span}, [&](Value c) {
-        (*out_)(window, first + c).unchecked() = cast(s_.out, entry(c));
+    if (!s_.loops) {
+      read_plan(block_);
+      k_.if_else(
+          is_whole_, [&] { compress_span(); }, [&] { k_.fill(*span_, 0.0f); });
+      if (s_.is_decode) {
+        k_.if_(stores_ && k_.thread() < s_.span / kLaneChannels,
+               [&] { store_token(first_ + k_.thread() * kLaneChannels); });
+      }
+      store_span(block_);
+    } else if (s_.is_decode) {
+      by_tokens();
+    } else {
+      share_bias(first_);
+      k_.serial(0, per_block_, [&](Value nth) {
+        auto window = k_.let("window", nth_window(nth));
+        k_.if_(window < windows_, [&] {
+          read_plan(window);
+          k_.if_else(
+              is_whole_, [&] { compress_span(); }, [&] { k_.fill(*span_, 0.0f); });
+          store_span(window);
+        });
       });
+    }
+  }
+
+  /// The windows of a block lie apart, because requests that end theirs at a time are often neighbours.
+  Value nth_window(const Value& nth) const { return nth * blocks_ + (block_ + nth) % blocks_; }
+
+  /// Decode, several tokens to a block: the rows of all are stored first, side by side, then the few
+  /// windows that end are compressed.
+  void by_tokens() {
+    const int64_t threads = s_.span / kLaneChannels;  // of a token
+    const int64_t at_once = kGroups * s_.lanes / threads;
+    auto ends = k_.shared(DType::i32, {kMostTokens}, "ends");
+    auto place = k_.let("place", k_.thread() / threads);
+    auto column = k_.let("column_of_thread", first_ + k_.thread() % threads * kLaneChannels);
+    k_.serial(0, ceil_div(per_block_, at_once), [&](Value pass) {
+      auto nth = k_.let("nth", pass * at_once + place);
+      k_.if_(place < at_once && nth < per_block_, [&] {
+        auto token = k_.let("token", nth_window(nth));
+        read_plan(token);
+        k_.if_(stores_, [&] { store_token(column); });
+        k_.if_(k_.thread() % threads == 0, [&] { ends(nth) = select(is_whole_, 1, 0); });
+        if (out_) {
+          k_.if_(token < windows_ && !Value(is_whole_), [&] {
+            each_run(k_, kLaneChannels, s_.out_width, [&](const Value& i) {
+              (*out_)(token, column + i).unchecked() = cast(s_.out, 0.0f);
+            });
+          });
+        }
+      });
+    });
+    k_.serial(0, per_block_, [&](Value nth) {
+      k_.if_(ends(nth) != 0, [&] {
+        auto window = k_.let("window", nth_window(nth));
+        read_plan(window);
+        compress_span();
+        store_span(window);
+      });
+    });
+  }
+
+  /// The channels of the block of an entry.
+  void compress_span() {
+    const int64_t chunk = s_.lanes * lane_channels_;
+    k_.serial(0, s_.span / chunk, [&](Value i) {
+      compress_chunk(first_ + i * chunk, *span_, k_.let("chunk_start", i * chunk));
+    });
+  }
+
+  void store_span(const Value& window) {
+    if (entry_) {
+      share_entry(window, first_, *span_);
       return;
     }
-    share_entry(window, first, entry);
+    k_.parallel({s_.span}, [&](Value c) {
+      (*out_)(window, first_ + c).unchecked() = cast(s_.out, (*span_)(c));
+    });
   }
 
   /// The entry's channels from `column` on to `entry` from `start` on.
@@ -201,11 +269,17 @@ class Compress : CompressWindow {
     for (int64_t pass = 0; pass < s_.channels / kWarpChannels; ++pass) {
       total += s_.cluster > 1 ? k_.of_block(sums, i32(pass / passes))(pass % passes) : sums(pass);
     }
+    // The others have read the sums before the next window's take their place.
+    if (s_.cluster > 1 && s_.loops) k_.sync_cluster();
     k_.if_(takes_part, [&] { store_entry(window, first + column, values, total); });
   }
 
   std::optional<CacheEntry> entry_;
   std::optional<Ref> peaks_, all_weights_, all_values_;  // of the groups
+  // Ratio 128
+  Value per_block_, blocks_;  // windows of a block; blocks of a span
+  Value block_, first_;       // among those of its span; its first channel
+  std::optional<Ref> span_;   // its channels of an entry
 };
 
 int64_t access_width(const Call& c, const char* name, int64_t most) {
@@ -228,6 +302,21 @@ WindowSpec window_spec(const Call& c) {
   return s;
 }
 
+/// Adds the kernel. Where there are more blocks than run at once, a block has several windows instead:
+/// those of prefill then read the bias once, tokens of decode that end no window share a block.
+void add_kernel(const Call& c, Launches& go, WindowSpec& s, const More& more) {
+  const int64_t spans = s.channels / s.span, windows = c.given("plan").shape[0];
+  const int64_t at_once = std::max<int64_t>(kManyProcessors * blocks_per_sm(s) / spans, 1);
+  const int64_t per_block = (windows + at_once - 1) / at_once;
+  const bool has_room = s.is_decode || s.span <= kMostShared;
+  s.loops = s.ratio == 128 && per_block > 1 && has_room;
+  if (!s.loops) return go.add(build_compress, s, more);
+  More with_count = more;
+  with_count.scalars.push_back(
+      {"windows_per_block", s.is_decode ? std::min(per_block, kMostTokens) : per_block});
+  go.add(build_compress, s, with_count);
+}
+
 }  // namespace
 
 ir::Kernel build_compress(const WindowSpec& s) {
@@ -244,7 +333,7 @@ void launch_compress(const Call& c, Launches& go, bool is_decode) {
     s.out = c.dtype("out_dtype");
     s.has_out = true;
     s.span = s.ratio == 4 ? s.channels : static_cast<int32_t>(s.lanes * lane_channels(s));
-    go.add(build_compress, s);
+    add_kernel(c, go, s, {});
     return;
   }
   s.out = DType::f32;
@@ -254,7 +343,7 @@ void launch_compress(const Call& c, Launches& go, bool is_decode) {
     const int64_t blocks = s.channels / kWarpChannels;
     s.cluster = s.ratio == 128 && blocks <= limit ? static_cast<int32_t>(blocks) : 1;
     s.span = s.channels / s.cluster;
-    go.add(build_compress, s, {.tensors = cache_tensors(c)});
+    add_kernel(c, go, s, {.tensors = cache_tensors(c)});
   });
 }
 

@@ -9,7 +9,7 @@
 namespace tessera::kernels::serving {
 
 /// What the kernel depends on. A block has all channels of some windows for ratio 4, `span` channels
-/// of one window for ratio 128.
+/// of one window or of several for ratio 128.
 struct WindowSpec {
   int32_t channels, ratio;
   int32_t span;     // ratio 128
@@ -22,12 +22,13 @@ struct WindowSpec {
   bool is_decode;  // the row of the token is stored first, and its window is all in the state
   bool has_out;
   EntrySpec entry;
-  uint8_t reserved = 0;
+  bool
+      loops;  // ratio 128: a block has several windows, as many as the scalar windows_per_block says
 };
 
 /// Tensors: x f32 or bf16 [x_rows, L], state [slots, L] of x's dtype or f32, their rows apart by
 /// x_stride and state_stride; ape f32 [slots of a window, channels]; plan i32 [windows, 8]; out f32 or
-/// bf16 [windows, channels]; those of CacheEntry. The first kernel of a call of compress_fwd and of
+/// bf16 [windows, channels]; those of CacheEntry. Scalars: windows_per_block i32 where it loops. The first kernel of a call of compress_fwd and of
 /// what is made of it.
 ir::Kernel build_compress(const WindowSpec& s);
 

@@ -180,13 +180,23 @@ void CompressWindow::load(const Value& first, const Value& column) {
 
 // ---- weights
 
+/// Copies the bias of channels `first` .. `first` + span - 1 to shared memory, for add_bias.
+void CompressWindow::share_bias(const Value& first) {
+  shared_bias_ = k_.shared(DType::f32, {slots_, s_.span}, "bias");
+  first_shared_ = first;
+  k_.copy(ape_->tile({0, first}, {slots_, s_.span}), *shared_bias_);
+}
+
 /// Biased scores of the group, and their maxima.
 void CompressWindow::add_bias(const Value& first, const Value& column) {
   biased_ = k_.local(DType::f32, {kGroup, lane_channels_}, "biased");
   peak_ = k_.local(DType::f32, {lane_channels_}, "peak");
-  const int64_t width = std::min<int64_t>(s_.ape_width, lane_channels_);
+  const int64_t width =
+      shared_bias_ ? lane_channels_ : std::min<int64_t>(s_.ape_width, lane_channels_);
   for (int64_t nth = 0; nth < kGroup; ++nth) {
-    load_run(k_, lane_channels_, width, (*ape_)(first + nth), column, (*biased_)(nth));
+    const Ref from = shared_bias_ ? (*shared_bias_)(first + nth) : (*ape_)(first + nth);
+    load_run(k_, lane_channels_, width, from, shared_bias_ ? column - first_shared_ : column,
+             (*biased_)(nth));
   }
   k_.unrolled(lane_channels_, [&](Value i) {
     for (int64_t nth = 0; nth < kGroup; ++nth) {

@@ -31,6 +31,8 @@ class CompressWindow {
   void read_plan(const dsl::Value& window);
   /// Slots `first` .. `first` + 7, for the channels from `column` on.
   void load(const dsl::Value& first, const dsl::Value& column);
+  /// Copies the bias of channels `first` .. `first` + span - 1 to shared memory, for add_bias.
+  void share_bias(const dsl::Value& first);
   /// Biased scores of the group, and their maxima.
   void add_bias(const dsl::Value& first, const dsl::Value& column);
   /// The sums of the group, with the maxima of the window.
@@ -61,6 +63,8 @@ class CompressWindow {
 
   dsl::Value row_, from_state_, older_, own_, own_slot_, is_first_, is_known_;
   std::optional<dsl::Ref> kv_, score_, biased_;
+  std::optional<dsl::Ref> shared_bias_;
+  dsl::Value first_shared_;  // its first channel
 };
 
 }  // namespace tessera::kernels::serving

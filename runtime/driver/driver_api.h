@@ -146,7 +146,7 @@ using GetProcAddress = Result (*)(const char* symbol, void** function, int cuda_
   X(launch_kernel_ex, cuLaunchKernelEx, 11060,                                                     \
     (const LaunchConfig* config, Function function, void** parameters, void** extra))
 
-// Null if the driver lacks the function.
+// Null where the driver lacks them.
 #define TESSERA_OPTIONAL_DRIVER_FUNCTIONS(X)                     \
   X(occupancy_max_clusters, cuOccupancyMaxActiveClusters, 11080, \
     (int* count, Function function, const LaunchConfig* config))

@@ -31,13 +31,13 @@ void close_and_wait() {
 
 // exit() runs the newest handlers first, and the library registers its own while it opens and compiles, so
 // every use registers ours again.
-void be_the_newest_handler() {
+void register_last_handler() {
   if (num_handlers.fetch_add(1, std::memory_order_relaxed) < kMostHandlers) {
     std::atexit(close_and_wait);
   }
 }
 
-void wait_for_the_end() {
+void wait_for_exit() {
   if (!is_exiting) std::this_thread::sleep_for(kPatience);
 }
 
@@ -47,22 +47,22 @@ NvrtcUse::NvrtcUse() {
   ++num_uses;
   if (is_closed) {
     --num_uses;
-    wait_for_the_end();
+    wait_for_exit();
     raise(ErrorKind::unsupported, "", "the process is exiting: nothing is compiled any more", {});
   }
   ++own_uses;
-  be_the_newest_handler();
+  register_last_handler();
 }
 
 NvrtcUse::~NvrtcUse() {
   --own_uses;
-  be_the_newest_handler();
+  register_last_handler();
   --num_uses;
-  if (is_closed) wait_for_the_end();
+  if (is_closed) wait_for_exit();
 }
 
 bool NvrtcUse::should_end() {
-  be_the_newest_handler();
+  register_last_handler();
   return is_closed;
 }
 

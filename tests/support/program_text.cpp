@@ -156,6 +156,13 @@ class ProgramReader {
         tile->arrivals = static_cast<int>(line.integer());
         line.expect("arrivals");
       }
+      if (line.accept(", ring")) {
+        tile->ring = static_cast<int>(line.integer());
+        using Part = Array::RingPart;
+        tile->ring_part = line.accept("full")    ? Part::full
+                          : line.accept("empty") ? Part::empty
+                                                 : Part::tile;
+      }
       program_.shared.push_back(tile);
     } else if (line.accept("undeclared registers")) {
       registers(line);
@@ -327,6 +334,10 @@ class ProgramReader {
       role.threads.count = static_cast<int>(line.integer());
       const auto outer = vars_;
       if (line.accept("as")) role.thread = new_var(line.take(), DType::i32, VarKind::thread);
+      if (line.accept(",")) {
+        role.registers = static_cast<int>(line.integer());
+        line.expect("registers");
+      }
       if (!line.is_at_end()) line.fail("'" + line.peek() + "' does not belong here");
       role.body = body(depth + 1);
       vars_ = outer;
@@ -500,7 +511,11 @@ class ProgramReader {
   }
   Stmt mbarrier(Line& line) {
     if (line.accept("init")) return made(MbarrierInit{access(line)});
-    if (line.accept("arrive")) return made(MbarrierArrive{access(line)});
+    if (line.accept("arrive")) {
+      MbarrierArrive node{access(line)};
+      node.after_copies = line.accept(", after copies");
+      return made(std::move(node));
+    }
     if (line.accept("expect")) {
       MbarrierExpect node{access(line)};
       line.expect(",");

@@ -64,4 +64,8 @@ ProgramResult run_own_program(const std::vector<std::string>& words, const std::
   return run(test::in_build("own_kernels_program"), words, cache, environment);
 }
 
+bool has_nvrtc() {
+  return run_tessera({"doctor"}).out.find("targets ") != std::string::npos;
+}
+
 }  // namespace tessera::tests

@@ -18,5 +18,7 @@ ProgramResult run_tessera(const std::vector<std::string>& words, const std::stri
 /// The same of build/own_kernels_program, which has kernels of its own.
 ProgramResult run_own_program(const std::vector<std::string>& words, const std::string& cache = "",
                               const std::vector<std::string>& environment = {});
+/// True if the program finds an NVRTC.
+bool has_nvrtc();
 
 }  // namespace tessera::tests

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "tests/reference/kv_compress.h"
+#include "tests/support/ops/compressor_variants.h"
 #include "tests/support/ops/op_cases.h"
 #include "tests/support/random_tensor.h"
 #include "tests/support/tensor_of.h"
@@ -244,44 +245,6 @@ OpCase pitched(OpCase test, const std::string& name, int64_t apart) {
   return test;
 }
 
-/// Fields of a plan, one in each row, that name what is not there.
-OpCase astray(OpCase test, bool is_decode) {
-  HostTensor& plan = test.inputs.at("plan");
-  const int64_t slots = test.inputs.at("state").shape()[0];
-  const std::pair<int64_t, int64_t> wrong[] = {{0, test.inputs.at("x").shape()[0]},
-                                               {0, -7},
-                                               {1, -5},
-                                               {2, is_decode ? 3 : 9000},
-                                               {4, slots},
-                                               {3, slots - 2},
-                                               {4, -1}};
-  for (int64_t i = 0; i < plan.shape()[0]; ++i) {
-    const auto& [field, value] = wrong[static_cast<size_t>(i % 7)];
-    if (plan.value(8 * i) >= 0) plan.set_value(8 * i + field, static_cast<double>(value));
-  }
-  test.label += " astray";
-  return test;
-}
-
-/// Scores at every scale, infinite ones and NaN.
-OpCase hostile(OpCase test) {
-  for (const char* name : {"x", "state"}) {
-    HostTensor& rows = test.inputs.at(name);
-    const int64_t length = rows.shape()[1];
-    Random random(77);
-    for (int64_t i = 0; i < rows.size(); ++i) {
-      if (i % length < length / 2) continue;
-      const int64_t kind = random.below(40);
-      if (kind == 0) rows.set_value(i, NAN);
-      if (kind == 1) rows.set_value(i, INFINITY);
-      if (kind == 2) rows.set_value(i, -3e38);
-      if (kind > 30 || i % length % 9 == 0) rows.set_value(i, -INFINITY);
-    }
-  }
-  test.label += " hostile scores";
-  return test;
-}
-
 /// compress_state_write of the same call.
 OpCase written(OpCase test, const HostTensor& write_plan) {
   test.inputs["write_plan"] = write_plan;
@@ -317,6 +280,14 @@ std::vector<OpCase> entry_cases(bool is_decode) {
     cases.push_back(astray(one(many), is_decode));
     cases.push_back(hostile(one(kSetups[i])));
   }
+  for (Setup many : {kSetups[4], kSetups[5]}) {
+    if (!is_decode) {
+      cases.push_back(crowded(one(many), many.channels == 128 ? 430 : 150));
+      continue;
+    }
+    many.requests = 12;
+    cases.push_back(crowded_tokens(CaseMaker(seeded(many, ++seed)).decode(), 430));
+  }
   return cases;
 }
 
@@ -343,6 +314,15 @@ std::vector<OpCase> store_cases(bool is_decode) {
     beyond.inputs["cos_sin"] = random_tensor(DType::f32, {9, 64}, Values::normal, 3);
     beyond.label += " beyond the cache and the angles";
     cases.push_back(std::move(beyond));
+  }
+  for (Setup many : {kStoreSetups[4], kStoreSetups[5]}) {
+    if (!is_decode) {
+      cases.push_back(crowded(one(many), many.channels == 128 ? 300 : 150));
+      continue;
+    }
+    many.requests = 12;
+    const int64_t tokens = many.channels == 128 ? 300 : 100;
+    cases.push_back(crowded_tokens(CaseMaker(seeded(many, ++seed)).decode(), tokens));
   }
   return cases;
 }

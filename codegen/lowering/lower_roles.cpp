@@ -1,0 +1,225 @@
+// TileLowering: roles, and the turns of rings.
+//
+// A ring has two mbarriers for each stage. `full` ends a phase when a stage is filled: each warp of the role that
+// fills arrives once what its lanes have stored is done, and each thread once the pieces that it copies are
+// there. `empty` ends one when all warps of all roles that take have read. Use n of a stage, counted from 0,
+// waits for phase n of `full` in a take, and for phase n - 1 of `empty` in a fill. Each role counts its own
+// turns, in two registers for each ring.
+
+#include <fmt/format.h>
+
+#include "codegen/lowering/tile_lowering.h"
+#include "codegen/tile_ir/effects.h"
+#include "dsl/base/error.h"
+
+namespace tessera::codegen {
+namespace {
+
+/// An element of an array, which is one mbarrier or one register.
+Access element(const ArrayRef& array, const Expr& index) {
+  Access access;
+  access.array = array;
+  access.offset = index;
+  if (array->space == ArraySpace::shared) access.indices = {index};
+  return access;
+}
+
+std::shared_ptr<Array> mbarriers(int ring, Array::RingPart part, int stages, SourceLoc loc) {
+  auto array = std::make_shared<Array>();
+  array->name = part == Array::RingPart::full ? "full" : "empty";
+  array->dtype = DType::u64;
+  array->space = ArraySpace::shared;
+  array->size = stages;
+  array->shape = {ir::index(stages)};
+  array->ring = ring;
+  array->ring_part = part;
+  array->loc = loc;
+  return array;
+}
+
+}  // namespace
+
+void TileLowering::look_at_rings() {
+  struct Parts {
+    std::shared_ptr<Array> full, empty;
+    std::string fills, takes;  // roles
+  };
+  std::vector<Parts> parts;
+  for (size_t i = 0; i < kernel_.rings.size(); ++i) {
+    const ir::Ring& ring = kernel_.rings[i];
+    const auto make = [&](Array::RingPart part) {
+      return mbarriers(static_cast<int>(i), part, ring.stages, ring.loc);
+    };
+    parts.push_back({make(Array::RingPart::full), make(Array::RingPart::empty), {}, {}});
+  }
+  rings_.resize(parts.size());
+  const auto look = [&](const ir::RingTurn& turn, const ir::Roles::Role& role) {
+    RingState& ring = rings_[static_cast<size_t>(turn.ring)];
+    Parts& part = parts[static_cast<size_t>(turn.ring)];
+    std::string& roles = turn.fills ? part.fills : part.takes;
+    const std::string name = fmt::format("'{}'", role.name);
+    if (roles.find(name) == std::string::npos) {
+      roles += (roles.empty() ? "" : ", ") + name;
+      (turn.fills ? part.full : part.empty)->arrivals += role.count / kThreadsPerWarp;
+    }
+    const auto look_at = [&](const ir::Stmt& stmt) {
+      const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
+      ring.is_multiplied =
+          ring.is_multiplied || (gemm != nullptr && gemm->instruction == ir::Instruction::wgmma);
+      const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+      if (turn.fills && loop != nullptr && loop->mode != ir::CopyMode::plain) {
+        const bool is_bulk = std::get<ir::ElementLoad>(loop->body[0].node).terms.bulk;
+        if (!is_bulk && !ring.has_pieces) part.full->arrivals += role.count;
+        (is_bulk ? ring.has_bulk : ring.has_pieces) = true;
+      } else if (turn.fills && std::holds_alternative<ir::ElementStore>(stmt.node)) {
+        ring.has_stores = true;
+      }
+      return false;
+    };
+    for (const ir::Stmt& stmt : turn.body) any_in(stmt, look_at);
+  };
+  for (const ir::Stmt& stmt : kernel_.body) {
+    const auto* roles = std::get_if<ir::Roles>(&stmt.node);
+    if (roles == nullptr) continue;
+    for (const ir::Roles::Role& role : roles->roles) {
+      for (const ir::Stmt& inner : role.body) {
+        any_in(inner, [&](const ir::Stmt& one) {
+          if (const auto* turn = std::get_if<ir::RingTurn>(&one.node)) look(*turn, role);
+          return false;
+        });
+      }
+    }
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].full->arrivals == 0) continue;  // nobody uses it
+    result_.program.shared.push_back(parts[i].full);
+    result_.program.shared.push_back(parts[i].empty);
+    rings_[i].full = parts[i].full;
+    rings_[i].empty = parts[i].empty;
+    int64_t bytes = 0;
+    for (const ir::BufferRef& tile : kernel_.rings[i].tiles) {
+      int64_t elements = 1;
+      for (const Expr& extent : tile->shape) elements *= extent->integer;
+      bytes += elements * bits(tile->dtype) / 8;
+    }
+    result_.rings.push_back(fmt::format(
+        "{}: ring {}: {} stages of {} bytes, filled by {}{}{}{}, taken by {}; {} arrivals fill a "
+        "stage, {} empty it",
+        to_string(kernel_.rings[i].loc), i, kernel_.rings[i].stages, bytes, parts[i].fills,
+        rings_[i].has_bulk ? " in bulk" : "", rings_[i].has_pieces ? " in pieces" : "",
+        rings_[i].has_stores && !rings_[i].has_bulk && !rings_[i].has_pieces ? " by stores" : "",
+        parts[i].takes, parts[i].full->arrivals, parts[i].empty->arrivals));
+  }
+}
+
+void TileLowering::init_rings(SourceLoc loc) {
+  when(ir::binary(ir::Op::eq, thread(), ir::index(0)), loc, [&] {
+    for (const RingState& ring : rings_) {
+      for (const ArrayRef& array : {ring.full, ring.empty}) {
+        if (!array) continue;
+        Access all = element(array, ir::index(0));
+        all.width = static_cast<int>(array->size);
+        emit({MbarrierInit{all}, loc});
+      }
+    }
+    emit({ProxyFence{}, loc});
+  });
+}
+
+void TileLowering::lower(const ir::Roles& roles, SourceLoc loc) {
+  const bool has_rings = std::any_of(rings_.begin(), rings_.end(),
+                                     [](const RingState& ring) { return ring.full != nullptr; });
+  if (has_rings) init_rings(loc);
+  emit({Barrier{0, BarrierScope::block}, loc});  // what all threads have stored is there
+  const ThreadGroup block = group_;
+  const VarRef of_block = thread_;
+  RoleBodies node;
+  for (const ir::Roles::Role& role : roles.roles) {
+    role_ = static_cast<int>(&role - roles.roles.data());
+    group_ = {role.first, role.count};
+    thread_ = role.thread;
+    result_.roles.push_back(fmt::format(
+        "{}: role '{}': warps {} to {}{}", to_string(role.loc), role.name,
+        role.first / kThreadsPerWarp, group_.end() / kThreadsPerWarp - 1,
+        role.registers > 0 ? fmt::format(", {} registers of {} at launch", role.registers,
+                                         ir::registers_at_launch(kernel_.threads))
+                           : ""));
+    RoleBodies::Role lowered;
+    lowered.name = role.name;
+    lowered.threads = group_;
+    lowered.thread = role.thread;
+    lowered.registers = role.registers;
+    lowered.body = nested([&] {
+      for (size_t i = 0; i < rings_.size(); ++i) {
+        if (!rings_[i].full) continue;
+        const auto stage = std::make_shared<Array>(
+            *new_registers(fmt::format("stage_{}", i), DType::i32, 1, kernel_.rings[i].loc));
+        stage->ring_part = Array::RingPart::stage;
+        rings_[i].stage = stage;
+        rings_[i].round =
+            new_registers(fmt::format("round_{}", i), DType::i32, 1, kernel_.rings[i].loc);
+        emit({Declare{rings_[i].stage, true}, loc});
+        emit({Declare{rings_[i].round, true}, loc});
+      }
+      lower_body(role.body);
+    });
+    node.roles.push_back(std::move(lowered));
+  }
+  role_ = -1;
+  group_ = block;
+  thread_ = of_block;
+  emit({std::move(node), loc});
+}
+
+VarRef TileLowering::read_counter(const ArrayRef& counter, VarRef into, SourceLoc loc) {
+  Load load;
+  load.from = element(counter, ir::index(0));
+  load.var = into;
+  emit({load, loc});
+  return into;
+}
+
+void TileLowering::arrive(const Access& mbarrier, SourceLoc loc) {
+  emit({WarpBarrier{}, loc});
+  const Expr lane = thread() % ir::index(kThreadsPerWarp);
+  when(ir::binary(ir::Op::eq, lane, ir::index(0)), loc, [&] {
+    emit({MbarrierArrive{mbarrier}, loc});
+  });
+}
+
+void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
+  RingState& ring = rings_[static_cast<size_t>(turn.ring)];
+  emit({Comment{fmt::format("{} ring {}", turn.fills ? "fill" : "take", turn.ring)}, loc});
+  const VarRef round = new_var("round", DType::i32, ir::VarKind::value, ir::index(0));
+  const Expr stage = ir::var(read_counter(ring.stage, turn.stage, loc));
+  const Expr rounds = ir::var(read_counter(ring.round, round, loc));
+  if (turn.fills) {
+    emit({MbarrierWait{element(ring.empty, stage), rounds - ir::index(1)}, loc});
+    ring.filled = element(ring.full, stage);
+  } else {
+    emit({MbarrierWait{element(ring.full, stage), rounds}, loc});
+    // Pieces are there when others know it, so those who read fence them.
+    const bool by_threads = ring.has_pieces || ring.has_stores;
+    if (ring.is_multiplied && by_threads) emit({ProxyFence{}, loc});
+  }
+  lower_body(turn.body);
+  if (turn.fills) {
+    const bool by_threads = ring.has_stores || ring.has_pieces;
+    if (ring.has_bulk && by_threads) emit({ProxyFence{}, loc});
+    if (ring.has_pieces) emit({MbarrierArrive{ring.filled, true}, loc});
+  }
+  arrive(element(turn.fills ? ring.full : ring.empty, stage), loc);
+  const Expr next = stage + ir::index(1);
+  const Expr is_last =
+      ir::binary(ir::Op::eq, next, ir::index(kernel_.rings[static_cast<size_t>(turn.ring)].stages));
+  const auto store = [&](const ArrayRef& counter, Expr value) {
+    Store node;
+    node.to = element(counter, ir::index(0));
+    node.value = std::move(value);
+    emit({std::move(node), loc});
+  };
+  store(ring.stage, ir::select(is_last, ir::index(0), next));
+  store(ring.round, ir::select(is_last, rounds + ir::index(1), rounds));
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,185 @@
+// Matrix products in roles: by mma.sync and by wgmma, with the bits of a kernel without roles, and the fences
+// that wgmma needs.
+
+#include <functional>
+#include <set>
+
+#include "codegen/cpu/executor.h"
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
+#include "codegen/thread_ir/walk.h"
+#include "tests/support/catch.h"
+#include "tests/support/nvrtc.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/run_kernel.h"
+
+namespace tessera {
+namespace {
+
+using dsl::Builder;
+using dsl::Value;
+using test::HostTensor;
+
+constexpr auto kF32 = DType::f32;
+constexpr auto kBf16 = DType::bf16;
+constexpr int kRows = 128, kColumns = 64, kStep = 64;
+
+/// c [rows, columns] = a [rows, depth] * b [columns, depth] transposed.
+struct Product {
+  explicit Product(const char* name, int threads) : k(name) {
+    depth = k.dim("depth", {.multiple_of = kStep});
+    a = k.input("a", kBf16, {kRows, *depth});
+    b = k.input("b", kBf16, {kColumns, *depth});
+    c = k.output("c", kF32, {kRows, kColumns});
+    k.launch({1}, {.threads = threads});
+  }
+  dsl::Ref tile_of_a(const Value& s) { return a->tile({0, s * kStep}, {kRows, kStep}); }
+  dsl::Ref tile_of_b(const Value& s) { return b->tile({0, s * kStep}, {kColumns, kStep}); }
+  Value steps() { return *depth / kStep; }
+
+  Builder k;
+  std::optional<Value> depth;
+  std::optional<dsl::Ref> a, b, c;
+};
+
+/// `stores`: the loader computes what it stores (by -1), and copies b in pieces.
+ir::Kernel by_roles(int stages, bool stores = false) {
+  Product p("by_roles", 384);
+  Builder& k = p.k;
+  auto ring = k.ring({.stages = stages});
+  auto a_tile = ring.shared(kBf16, {kRows, kStep}, "a_tile");
+  auto b_tile = ring.shared(kBf16, {kColumns, kStep}, "b_tile");
+  const auto load = [&] {
+    k.serial(0, p.steps(), [&](Value s) {
+      ring.fill([&] {
+        k.copy(p.tile_of_b(s), b_tile);
+        if (!stores) return k.copy(p.tile_of_a(s), a_tile);
+        k.parallel({kRows, kStep},
+                   [&](Value i, Value j) { a_tile(i, j) = -(*p.a)(i, s * kStep + j); });
+      });
+    });
+  };
+  const auto multiply = [&] {
+    auto sum = k.fragment(kF32, {kRows, kColumns}, "sum");
+    k.fill(sum, 0.0f);
+    k.serial(0, p.steps(),
+             [&](Value) { ring.take([&] { k.gemm(a_tile, b_tile.transposed(), sum); }); });
+    k.copy(sum, *p.c);
+  };
+  k.roles({{.name = "load", .warps = 4, .registers = 40, .body = load},
+           {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply}});
+  return k.finish();
+}
+
+ir::Kernel without_roles() {
+  Product p("without_roles", 256);
+  Builder& k = p.k;
+  auto a_tile = k.shared(kBf16, {kRows, kStep}, "a_tile");
+  auto b_tile = k.shared(kBf16, {kColumns, kStep}, "b_tile");
+  auto sum = k.fragment(kF32, {kRows, kColumns}, "sum");
+  k.fill(sum, 0.0f);
+  k.pipelined(0, p.steps(), 2, [&](Value s) {
+    k.copy(p.tile_of_a(s), a_tile);
+    k.copy(p.tile_of_b(s), b_tile);
+    k.gemm(a_tile, b_tile.transposed(), sum);
+  });
+  k.copy(sum, *p.c);
+  return k.finish();
+}
+
+Target sm_90a() {
+  return parse_target("sm_90a").value();
+}
+
+struct Operands {
+  explicit Operands(int64_t d) : depth(d) {
+    a = HostTensor(kBf16, {kRows, depth});
+    b = HostTensor(kBf16, {kColumns, depth});
+    for (int64_t i = 0; i < a.size(); ++i) a.set_value(i, static_cast<double>(i % 23 - 11) / 8);
+    for (int64_t i = 0; i < b.size(); ++i) b.set_value(i, static_cast<double>(i % 19 - 9) / 4);
+  }
+  int64_t depth;
+  HostTensor a, b;
+};
+
+/// The product as the executor computes it with all traps, by the sums of the hardware.
+HostTensor run(const codegen::Program& program, const Operands& from, uint32_t schedule = 0) {
+  HostTensor c(kF32, {kRows, kColumns});
+  std::vector<codegen::cpu::Argument> arguments(4);
+  arguments[0].tensor = from.a.view();
+  arguments[1].tensor = from.b.view();
+  arguments[2].tensor = c.view();
+  arguments[3].integer = from.depth;
+  codegen::cpu::Options options;
+  options.traps = true;
+  options.schedule = schedule;
+  codegen::cpu::Executable(program).run(arguments, options);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("a product by roles has the bits of one without", "[language][roles][gemm]") {
+  for (const int64_t depth : {64, 192, 448}) {
+    const Operands from(depth);
+    const HostTensor plain = run(codegen::lower(without_roles(), sm_90a()), from);
+    for (const int stages : {1, 2, 3}) {
+      CAPTURE(depth, stages);
+      const codegen::Program program = codegen::lower(by_roles(stages), sm_90a());
+      CHECK(run(program, from).raw() == plain.raw());
+      HostTensor c(kF32, {kRows, kColumns});
+      test::run_kernel(by_roles(stages), {&from.a, &from.b, &c});  // by mma.sync
+      CHECK(c.raw() == plain.raw());
+    }
+  }
+}
+
+TEST_CASE("a fill may store what it computes and copy the rest", "[language][roles][gemm]") {
+  const Operands from(192);
+  const codegen::Program program = codegen::lower(by_roles(2, true), sm_90a());
+  const HostTensor plain = run(codegen::lower(without_roles(), sm_90a()), from);
+  for (uint32_t schedule = 0; schedule < 4; ++schedule) {
+    const HostTensor negative = run(program, from, schedule);
+    bool same = true;
+    for (int64_t i = 0; i < plain.size(); ++i) {
+      same = same && negative.value(i) == -plain.value(i);
+    }
+    CHECK(same);
+  }
+  CHECK(
+      codegen::explain(by_roles(2, true), sm_90a()).find("132 arrivals fill a stage, 8 empty it") !=
+      std::string::npos);
+}
+
+TEST_CASE("a take without the proxy fence is named", "[language][roles][gemm]") {
+  codegen::Program program = codegen::lower(by_roles(2), sm_90a());
+  codegen::walk(program.body, [](codegen::Stmt& stmt) {
+    codegen::for_each_body(stmt, [](codegen::Body& body) {
+      std::erase_if(body, [](const codegen::Stmt& inner) {
+        return std::holds_alternative<codegen::ProxyFence>(inner.node);
+      });
+    });
+  });
+  const std::string trap = test::error_of([&] { run(program, Operands(192)); });
+  INFO(trap);
+  CHECK(trap.find("[PROXY]") != std::string::npos);
+  CHECK(trap.find("is read by the tensor cores") != std::string::npos);
+  CHECK(test::count(trap, "role_products_test.cpp:") >= 2);  // the product and the copy
+}
+
+TEST_CASE("NVRTC takes a product by roles for every target", "[language][roles][gemm][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = test::Nvrtc::open(reason);
+  if (!nvrtc) TESSERA_SKIP(reason);
+  for (const std::string& target : test::kTargets) {
+    if (!nvrtc->supports(target)) continue;
+    CAPTURE(target);
+    const std::string text =
+        codegen::cuda::emit(codegen::lower(by_roles(3), parse_target(target).value())).text;
+    const test::Compiled compiled = nvrtc->compile(text, target);
+    CHECK(compiled.ok);
+    CHECK(compiled.log == "");
+  }
+}
+
+}  // namespace tessera
