@@ -52,7 +52,7 @@ ts::ir::Kernel radix_topk(int64_t kept) {
       found(2) = here;
     });
     prefix = prefix | (u32(found(0)) << shift);
-    mask = mask | (255u << shift);
+    mask = mask | (ts::dsl::u32(255) << shift);
     wanted -= found(1);
     Value left = wanted;
     passes(at.x) = pass + 1;

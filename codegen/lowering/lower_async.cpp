@@ -16,6 +16,18 @@ ir::Body place_of_row(const ir::Loop& copy) {
   return {copy.body.begin(), copy.body.end() - 2};
 }
 
+/// The indices of a loop over rows, at element `column` of row `row`.
+std::map<const ir::Var*, Expr> coordinates(const ir::Loop& loop, const Expr& row,
+                                           const Expr& column) {
+  Expr rest = row;
+  std::map<const ir::Var*, Expr> values = {{loop.vars.back().get(), column}};
+  for (size_t axis = loop.vars.size() - 1; axis-- > 0;) {
+    values[loop.vars[axis].get()] = axis == 0 ? rest : rest % loop.extents[axis];
+    rest = rest / loop.extents[axis];
+  }
+  return values;
+}
+
 }  // namespace
 
 bool TileLowering::lower_async(const ir::Loop& loop, const Iteration& it, SourceLoc loc) {
@@ -98,18 +110,9 @@ void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {
   }
   const int64_t columns = loop.extents.back()->integer;
   const int64_t piece = kPieceBits / bits(load.buffer->dtype);
-  const auto coordinates = [&](const Expr& row, const Expr& column) {
-    Expr rest = row;
-    std::map<const ir::Var*, Expr> values = {{loop.vars.back().get(), column}};
-    for (size_t axis = loop.vars.size() - 1; axis-- > 0;) {
-      values[loop.vars[axis].get()] = axis == 0 ? rest : rest % loop.extents[axis];
-      rest = rest / loop.extents[axis];
-    }
-    return values;
-  };
   // The indices of the first element of row `row`, with `column` along the row.
   const auto at_place = [&](const Expr& index, const Expr& row, const Expr& column) {
-    const std::map<const ir::Var*, Expr> values = coordinates(row, column);
+    const std::map<const ir::Var*, Expr> values = coordinates(loop, row, column);
     return resolve(ir::substitute(index, [&](const VarRef& var) {
       const auto found = values.find(var.get());
       return found == values.end() ? Expr() : found->second;
@@ -145,7 +148,7 @@ void TileLowering::lower_bulk(const ir::Loop& loop, SourceLoc loc) {
     const Expr exists = math_.less(row, ir::index(rows)) ? Expr() : row < ir::index(rows);
     when(exists, loc, [&] {
       const int width = static_cast<int>(columns);
-      const std::map<const ir::Var*, Expr> values = coordinates(row, ir::index(0));
+      const std::map<const ir::Var*, Expr> values = coordinates(loop, row, ir::index(0));
       for (const auto& [var, value] : values) values_[var] = value;
       lower_body(place_of_row(loop));
       for (const auto& [var, value] : values) values_.erase(var);

@@ -233,14 +233,11 @@ class BarrierPlanner {
 
   bool enter_loop(For& loop, SourceLoc loc, PendingAccesses& state) {
     const size_t outer = parted_.size();
-    if (!uniform_(loop.begin) || !uniform_(loop.end) || !uniform_(loop.step)) {
-      const Expr& bound = !uniform_(loop.end)     ? loop.end
-                          : !uniform_(loop.begin) ? loop.begin
-                                                  : loop.step;
+    for (const Expr& bound : {loop.end, loop.begin, loop.step}) {
+      if (uniform_(bound) || parted_.size() > outer) continue;
       parted_.push_back({"loop bound", bound, loc, !shared_.is_same_in_warps(loop, uniform_)});
     }
-    const Break* leave = break_of(loop);
-    if (leave != nullptr && !uniform_(leave->condition)) {
+    if (const Break* leave = break_of(loop); leave && !uniform_(leave->condition)) {
       parted_.push_back({"condition of the break", leave->condition, loop.body.back().loc, true});
     }
     const bool good = run_rounds(loop, state);
@@ -294,8 +291,6 @@ class BarrierPlanner {
       }
     }
   }
-
-  // ---- rounds of a loop
 
   /// Runs every phase of a repeating loop twice, so that each sees the state of all earlier rounds.
   /// Short loops run to their end, so that their asynchronous groups are counted.
