@@ -56,8 +56,8 @@ struct LaunchOptions {
 /// What a copy reads outside of a tensor, and who copies.
 struct CopyOptions {
   Arg outside = 0;  // a constant of the target's dtype; reads outside a global tensor give it
-  /// What carries out a copy that a pipelined loop issues ahead. Engine::tensor fails with COPY_ENGINE,
-  /// naming the first condition, where a tensor copy is impossible.
+  /// What carries out a copy that a pipelined loop issues ahead or that fills a ring. Engine::tensor, from
+  /// sm_90 on, fails with COPY_ENGINE where a tensor copy is impossible, and names the first condition.
   ir::Engine engine = ir::Engine::automatic;
 };
 

@@ -33,8 +33,7 @@ struct Shape {
 /// 21 multiplications per byte, for devices with 208 KiB of shared memory per block.
 constexpr Shape kWide = {.columns = 256, .ahead = 5, .threads = 256, .blocks_per_sm = 1};
 
-/// c [m, n] = a [m, depth] * b [n, depth] transposed; m, n and depth multiples of those of the shape. On
-/// sm_90a the steps come by tensor copies.
+/// c [m, n] = a [m, depth] * b [n, depth] transposed; m, n and depth multiples of those of the shape.
 ts::ir::Kernel gemm(const Shape& s) {
   ts::dsl::Builder k("gemm_bf16");
   auto m = k.dim("m", {.multiple_of = s.rows}), n = k.dim("n", {.multiple_of = s.columns});

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "runtime/driver/device.h"
 #include "runtime/raise.h"
 
 namespace tessera::runtime {
@@ -40,6 +41,7 @@ TensorMap encode_tensor_map(const LoadedKernel& kernel, const KernelParam& param
     raise(ErrorKind::unsupported, op, "the CUDA driver lacks cuTensorMapEncodeTiled",
           {.expected = "CUDA 12.0 or newer", .got = kernel.driver->path});
   }
+  const ContextScope context(*kernel.driver, kernel.device);  // the driver encodes for it
   const size_t rank = facts.box.size();
   const int64_t size = bits(param.dtype) / 8;
   const bool is_empty = view.data == nullptr || view.size() == 0;

@@ -73,25 +73,18 @@ class Chooser {
   }
 
   void choose(ir::Copy& copy, bool is_uniform, SourceLoc loc) {
-    const bool is_wanted = copy.engine == ir::Engine::tensor;
-    const bool is_load =
-        copy.from.buffer->space == ir::Space::global && copy.to.buffer->space == ir::Space::shared;
-    const bool is_operand = is_load && operands_.contains(storage_of(*copy.to.buffer).id);
-    if (!is_wanted && (!is_operand || copy.engine != ir::Engine::automatic)) return;
+    if (copy.engine != ir::Engine::tensor) return;
     const std::string what = fmt::format("{}: copy {} -> {}", to_string(loc),
                                          copy.from.buffer->name, copy.to.buffer->name);
     // A pipelined loop issues it ahead, or it fills a ring.
     const bool is_plain = copy.mode != ir::CopyMode::async_if_possible;
-    if (is_plain && !is_wanted) return;
     Obstacle obstacle = find_obstacle(copy, is_uniform);
     if (is_plain && obstacle.got.empty()) {
       obstacle = {"a copy that a pipelined loop issues ahead, or that fills a ring",
                   "one that threads wait for"};
     }
-    if (!obstacle.got.empty()) {
-      if (is_wanted) refuse(copy, std::move(obstacle), loc);
-      note(fmt::format("{}: pieces: {}, not {}", what, obstacle.got, obstacle.expected));
-    } else if (target_.major < 9) {
+    if (!obstacle.got.empty()) refuse(copy, std::move(obstacle), loc);
+    if (target_.major < 9) {
       if (target_.major > 0) note(what + ": pieces: the target has no tensor copies");
     } else {
       copy.from.terms.tensor = true;

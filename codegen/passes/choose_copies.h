@@ -11,8 +11,7 @@
 namespace tessera::codegen {
 
 /// After pipeline_loops and lower_rings: marks copies in the background (AccessTerms::tensor) whose author asks for
-/// Engine::tensor, and those of operands of wgmma, if the conditions of a tensor copy are proved and the
-/// target has them. All others stay what they are. Adds a note per copy that was considered.
+/// Engine::tensor, if the target has tensor copies. All others stay what they are. Adds a note per marked copy.
 ///
 /// Errors: COPY_ENGINE, with the first condition that is not proved, where the author asks for
 ///         Engine::tensor.

@@ -36,7 +36,7 @@ struct StagedProduct {
   int64_t tile_rows = 64, tile_columns = 64, step = 32;
   int stages = 2;
   int threads = 128;
-  ir::Engine engine = ir::Engine::automatic;
+  ir::Engine engine = ir::Engine::tensor;
   ir::Instruction instruction = ir::Instruction::automatic;
   bool is_ragged = false;  // m and n are any numbers
 

@@ -19,7 +19,7 @@ TEST_CASE("unknown commands and words are wrong usage, with the nearest", "[cli]
   CHECK(typo.out.empty());
   CHECK(typo.err ==
         "tessera: unknown command 'lsit'\n"
-        "  expected  list, run, show, check, bench, report, compile, cache, doctor, docs, "
+        "  expected  list, run, show, check, bench, tune, report, compile, cache, doctor, docs, "
         "completion\n"
         "  got       lsit\n"
         "  hint      did you mean 'list'?\n");

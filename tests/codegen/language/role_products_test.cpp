@@ -43,7 +43,7 @@ struct Product {
 };
 
 /// `stores`: the loader computes what it stores (a by -1) and copies b.
-ir::Kernel by_roles(int stages, ir::Engine engine = ir::Engine::automatic, bool stores = false) {
+ir::Kernel by_roles(int stages, ir::Engine engine = ir::Engine::tensor, bool stores = false) {
   Product p("by_roles", 384);
   Builder& k = p.k;
   auto ring = k.ring({.stages = stages});
@@ -138,8 +138,7 @@ TEST_CASE("a product by roles has the bits of one without", "[language][roles][g
 
 TEST_CASE("a fill may store what it computes and copy the rest", "[language][roles][gemm]") {
   const Operands from(192);
-  const codegen::Program program =
-      codegen::lower(by_roles(2, ir::Engine::automatic, true), sm_90a());
+  const codegen::Program program = codegen::lower(by_roles(2, ir::Engine::tensor, true), sm_90a());
   const HostTensor plain = run(codegen::lower(without_roles(), sm_90a()), from);
   for (uint32_t schedule = 0; schedule < 4; ++schedule) {
     const HostTensor negative = run(program, from, schedule);
@@ -163,7 +162,7 @@ TEST_CASE("a fill takes the engine that its copies can have", "[language][roles]
   CHECK(ring(by_roles(2), "sm_80") ==
         "stages of 24576 bytes, filled by 'load' in pieces, taken by 'multiply'; 132 arrivals fill "
         "a stage, 8 empty it");
-  CHECK(ring(by_roles(2, ir::Engine::automatic, true), "sm_90a") ==
+  CHECK(ring(by_roles(2, ir::Engine::tensor, true), "sm_90a") ==
         "stages of 24576 bytes, filled by 'load' by tensor copies and by stores, taken by "
         "'multiply'; 4 arrivals fill a stage, 8 empty it");
   // What the copy engine brings needs no fence, what threads store does.
