@@ -29,7 +29,7 @@ ir::Kernel look_up(DType dtype, const std::vector<int64_t>& values) {
 }  // namespace
 
 TEST_CASE("a table gives the constant at each index", "[language]") {
-  const size_t length = GENERATE(1, 2, 3, 5, 16, 37, 256);
+  const auto length = static_cast<size_t>(GENERATE(1, 2, 3, 5, 16, 37, 256));
   const DType dtype = GENERATE(DType::f32, DType::bf16, DType::i32, DType::i64);
   CAPTURE(length, name(dtype));
   std::vector<int64_t> values;
