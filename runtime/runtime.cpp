@@ -84,7 +84,11 @@ Target Runtime::target_for(const DeviceInfo& device) const {
 }
 
 Target Runtime::target_on(int device) const {
-  return state_->target_on(device);
+  return state_->target_for(state_->device_on(device));
+}
+
+DeviceInfo Runtime::device_on(int device) const {
+  return state_->device_on(device);
 }
 
 void Runtime::seal() {

@@ -36,9 +36,7 @@ class TESSERA_LOCAL Runtime::State {
   std::shared_ptr<const LoadedKernel> load(const KernelRequest& request, int device,
                                            StreamHandle stream);
   Target target_for(const DeviceInfo& device) const;
-  Target target_on(int device) const {
-    return target_for(query_device(surroundings_.driver(), device));
-  }
+  DeviceInfo device_on(int device) const { return query_device(surroundings_.driver(), device); }
   void seal() { sealed_ = true; }
   const Nvrtc& nvrtc();
   void dump(const KernelSource& source);

@@ -12,7 +12,6 @@
 #include "kernels/jit/prepared.h"
 #include "kernels/jit/target.h"
 #include "runtime/cache/tuned.h"
-#include "runtime/driver/device.h"
 #include "runtime/options.h"
 #include "runtime/runtime.h"
 
@@ -176,7 +175,7 @@ TuneChoice choose(std::string_view op, const TuneSpace& space, TuneFacts facts, 
   facts.shared_memory = shared_memory_limit(device);
   // Calls that only list their kernels are for a device that need not exist.
   if (device.is_cuda() && call_mode().until != CallMode::Until::named) {
-    const runtime::DeviceInfo& info = runtime::device_info(device.ordinal);
+    const runtime::DeviceInfo info = runtime::Runtime::instance().device_on(device.ordinal);
     facts.device = info.name;
     facts.num_sms = info.num_sms;
   }
