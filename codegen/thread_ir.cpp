@@ -149,9 +149,9 @@ class Printer {
                      store.kept_for_loops ? ", kept for loops" : ""));
   }
   void print(const Atomic& atomic) {
-    line(fmt::format("{}atomic {} {} with {}{}{}{}",
-                     atomic.old ? fmt::format("{} = ", begin(*atomic.old)) : std::string(),
-                     ir::name(atomic.op), text(atomic.to), text(atomic.value),
+    line(fmt::format("{}atomic {} {} with {}{}{}{}", atomic.old ? begin(*atomic.old) + " = " : "",
+                     ir::name(atomic.op), text(atomic.to),
+                     atomic.from.array ? text(atomic.from, atomic.to.width) : text(atomic.value),
                      atomic.compare ? fmt::format(" where {}", text(atomic.compare)) : "",
                      atomic.order == ir::MemoryOrder::acq_rel ? ", acq_rel" : "",
                      facts(atomic.to)));

@@ -65,15 +65,22 @@ struct Store {
   bool kept_for_loops = false;  // the GPU computes `value` here, not later: choose_access_forms
 };
 /// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
-/// the guard is false nothing happens and `old` is 0.
+/// the guard is false nothing happens and `old` is 0. With a width above 1, to[i] += from[i] in one
+/// instruction on sm_90 and later, each element by itself indivisible: relaxed sums of f32, f16 or bf16
+/// in global memory whose old values nobody wants.
 struct Atomic {
   ir::AtomicOp op;
   Access to;
-  Expr value;
+  Expr value;    // width 1
   Expr compare;  // compare_exchange only
   VarRef old;    // null = not wanted
   ir::MemoryOrder order = ir::MemoryOrder::relaxed;
+  Slice from = {};  // widths above 1
 };
+/// True if there are instructions that add several neighbours of this dtype to memory.
+inline bool has_wide_sum(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+}
 /// into[0..width) = cast(from[0..width)), the dtypes of the two arrays.
 struct Convert {
   Slice into, from;

@@ -332,6 +332,10 @@ class TESSERA_API Builder {
   /// element = element + value, for i32, u32, i64, u64, f32, f16 or bf16. Outside a global tensor nothing
   /// happens. Float sums depend on the order in which threads arrive. f32 sums in global memory flush
   /// subnormals to zero, as the instruction does.
+  ///
+  /// Aligned neighbours of a thread, 16 bytes of f32, f16 or bf16 at most, are one instruction from sm_90
+  /// on, if the memory is global, the order relaxed and the old value not wanted; `explain` says where not.
+  /// A bf16 before sm_90 is a loop of compare and exchange.
   void atomic_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
   /// Adds each element of a tile, converted to the dtype of `to`; shapes meet as in store.

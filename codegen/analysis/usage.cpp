@@ -162,6 +162,7 @@ void Usage::look(const Store& store) {
 
 void Usage::look(const Atomic& atomic) {
   use(atomic.to);
+  if (atomic.from.array) use(atomic.from, atomic.to.width);
   use(atomic.value, Role::value);
   use(atomic.compare, Role::value);
 }

@@ -45,21 +45,27 @@ T next(const AtomicStep& step, T old, T operand, T compare) {
 }  // namespace
 
 template <class T>
-void Machine::atomic_lanes(const Transfer& transfer, std::byte* base) {
+void Machine::atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base) {
   const AtomicStep& step = code_.atomics[static_cast<size_t>(transfer.atomic)];
   const int64_t* offsets = column<int64_t>(transfer.offset);
-  const T* operands = column<T>(step.operand);
-  const T* compares = step.compare ? column<T>(step.compare) : operands;
+  const bool is_run = transfer.width > 1;
+  const Columns from =
+      is_run ? columns(instr, step.from, transfer.width) : Columns{at(step.operand), 0};
+  const T* compares =
+      step.compare ? column<T>(step.compare) : reinterpret_cast<const T*>(from.data);
   T* found = column<T>(transfer.value);
   for_each_lane(mask(), [&](int lane) {
-    std::atomic_ref<T> element(reinterpret_cast<T*>(base)[offsets[lane]]);
-    T old = element.load(std::memory_order_relaxed);
-    while (!element.compare_exchange_weak(old, next(step, old, operands[lane], compares[lane]),
-                                          std::memory_order_relaxed)) {
+    for (int i = 0; i < transfer.width; ++i) {
+      const T operand = reinterpret_cast<const T*>(from.data + i * from.stride)[lane];
+      std::atomic_ref<T> element(reinterpret_cast<T*>(base)[offsets[lane] + i]);
+      T old = element.load(std::memory_order_relaxed);
+      while (!element.compare_exchange_weak(old, next(step, old, operand, compares[lane]),
+                                            std::memory_order_relaxed)) {
+      }
+      found[lane] = old;
     }
-    found[lane] = old;
     if (launch_.block_order != nullptr && step.releases) {
-      const bool wrote = step.op != ir::AtomicOp::compare_exchange || old == compares[lane];
+      const bool wrote = step.op != ir::AtomicOp::compare_exchange || found[lane] == compares[lane];
       launch_.block_order->atomic(block_number_, lane, base + offsets[lane] * int64_t{sizeof(T)},
                                   step.acquires, wrote);
     }
@@ -74,11 +80,11 @@ void Machine::atomic(const Instr& instr) {
   if (launch_.count) counts_.atomics += active_warps();
   switch (bytes(array.dtype)) {
     case 2:
-      return atomic_lanes<uint16_t>(transfer, base);
+      return atomic_lanes<uint16_t>(instr, transfer, base);
     case 4:
-      return atomic_lanes<uint32_t>(transfer, base);
+      return atomic_lanes<uint32_t>(instr, transfer, base);
     default:
-      return atomic_lanes<uint64_t>(transfer, base);
+      return atomic_lanes<uint64_t>(instr, transfer, base);
   }
 }
 

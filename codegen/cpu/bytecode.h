@@ -147,6 +147,7 @@ struct AtomicStep {
   bool releases = false;       // acq_rel, in global memory
   bool acquires = false;       // the same, and its old value is used
   Slot operand, compare;       // columns
+  SlotRange from;              // in place of `operand`, if the transfer is wider than one element
 };
 
 struct PrintStep {

@@ -188,10 +188,13 @@ void Machine::check_transfer(const Instr& instr, const Transfer& transfer, const
           .what = authors_name(array) + " is written, but declared read-only",
           .argument = authors_name(array)});
   }
-  if (!transfer.is_load && !transfer.value) {
-    const int64_t first = uniform<int64_t>(transfer.range.base);
+  const bool adds_run = transfer.atomic >= 0 && transfer.width > 1;
+  if (adds_run || (!transfer.is_load && !transfer.value)) {
+    const SlotRange& from =
+        adds_run ? code_.atomics[static_cast<size_t>(transfer.atomic)].from : transfer.range;
+    const int64_t first = uniform<int64_t>(from.base);
     for (int i = 0; i < transfer.width; ++i) {
-      check_initialised(instr, storage(transfer.range.storage), first + i);
+      check_initialised(instr, storage(from.storage), first + i);
     }
   }
   check_bounds(instr, transfer);

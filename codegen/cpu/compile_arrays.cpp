@@ -56,7 +56,11 @@ void Compiler::stmt(const Atomic& atomic) {
   step.releases = global && atomic.order == ir::MemoryOrder::acq_rel;
   step.acquires = step.releases && atomic.old;
   out_.orders_blocks = out_.orders_blocks || step.acquires;
-  step.operand = as_column(eval(atomic.value));
+  if (atomic.from.array) {
+    step.from = range(atomic.from);
+  } else {
+    step.operand = as_column(eval(atomic.value));
+  }
   if (atomic.compare) step.compare = as_column(eval(atomic.compare));
   out_.atomics.push_back(step);
   out_.in_block_order = out_.in_block_order || (global && (atomic.old || (adds && is_float(type))));

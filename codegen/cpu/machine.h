@@ -149,6 +149,7 @@ class Machine {
     int64_t stride;
   };
   Columns columns(const Instr& instr, const Transfer& transfer) const;
+  Columns columns(const Instr& instr, const SlotRange& range, int width) const;
   /// Column `element` of a register array; traps outside the array.
   std::byte* register_column(const Instr& instr, const Storage& storage, int64_t element) const;
   uint8_t* initialised_column(const Storage& storage, int64_t element) const;
@@ -157,7 +158,7 @@ class Machine {
   // ---- atomics.cpp
   void atomic(const Instr& instr);
   template <class T>
-  void atomic_lanes(const Transfer& transfer, std::byte* base);
+  void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
 
   // ---- asynchronous copies (async.cpp)
   struct Landing {

@@ -192,9 +192,13 @@ void Machine::copy_column(std::byte* to, const std::byte* from, int bytes) const
 
 Machine::Columns Machine::columns(const Instr& instr, const Transfer& transfer) const {
   if (transfer.value) return {at(transfer.value), 0};
-  const Storage& registers = storage(transfer.range.storage);
-  const int64_t first = uniform<int64_t>(transfer.range.base);
-  register_column(instr, registers, first + transfer.width - 1);
+  return columns(instr, transfer.range, transfer.width);
+}
+
+Machine::Columns Machine::columns(const Instr& instr, const SlotRange& range, int width) const {
+  const Storage& registers = storage(range.storage);
+  const int64_t first = uniform<int64_t>(range.base);
+  register_column(instr, registers, first + width - 1);
   return {register_column(instr, registers, first), registers.stride};
 }
 

@@ -31,6 +31,11 @@ std::string_view native_name(AtomicOp op, DType type) {
 
 std::string Emitter::atomic_call(const Atomic& atomic) {
   const DType type = atomic.to.array->dtype;
+  if (atomic.to.width > 1) {
+    return fmt::format("{}<{}>({}, {})", expressions_.call(fmt::format("add_run_{}", name(type))),
+                       atomic.to.width, expressions_.address(*atomic.to.array, atomic.to.offset),
+                       expressions_.address(*atomic.from.array, atomic.from.base));
+  }
   const std::string_view native = native_name(atomic.op, type);
   const std::string function =
       native.empty()

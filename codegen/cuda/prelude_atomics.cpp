@@ -108,6 +108,76 @@ __device__ __forceinline__ bf16 atomic_add_bf16(bf16* memory, bf16 value) {
 }
 #endif
 )"},
+    {"add_run_f32", "", R"(
+// to[i] += from[i] in global memory, each element by itself indivisible; so do the others. Flushes
+// subnormals.
+template <int kCount>
+__device__ __forceinline__ void add_run_f32(float* to, const float* from) {
+#if __CUDA_ARCH__ >= 900
+  const size_t memory = __cvta_generic_to_global(to);
+  if constexpr (kCount == 4) {
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(memory), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3])
+                 : "memory");
+  } else {
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};"
+                 :: "l"(memory), "f"(from[0]), "f"(from[1]) : "memory");
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) atomicAdd(to + i, from[i]);
+#endif
+}
+)"},
+    {"add_run_f16", "f16 u32", R"(
+// Rounds to nearest even, keeps subnormals.
+template <int kCount>
+__device__ __forceinline__ void add_run_f16(f16* to, const f16* from) {
+  const size_t memory = __cvta_generic_to_global(to);
+  u32 pair[kCount / 2];
+  memcpy(pair, from, sizeof(pair));
+#if __CUDA_ARCH__ >= 900
+  if constexpr (kCount == 8) {
+    asm volatile("red.global.add.noftz.v4.f16x2 [%0], {%1, %2, %3, %4};"
+                 :: "l"(memory), "r"(pair[0]), "r"(pair[1]), "r"(pair[2]), "r"(pair[3]) : "memory");
+  } else if constexpr (kCount == 4) {
+    asm volatile("red.global.add.noftz.v2.f16x2 [%0], {%1, %2};"
+                 :: "l"(memory), "r"(pair[0]), "r"(pair[1]) : "memory");
+  } else
+#endif
+  {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      asm volatile("red.global.add.noftz.f16x2 [%0], %1;"
+                   :: "l"(memory + 4 * i), "r"(pair[i]) : "memory");
+    }
+  }
+}
+)"},
+    {"add_run_bf16", "bf16 u32 atomic_add_bf16", R"(
+// Rounds to nearest even, keeps subnormals. Before sm_90 there is no instruction for a bf16.
+template <int kCount>
+__device__ __forceinline__ void add_run_bf16(bf16* to, const bf16* from) {
+#if __CUDA_ARCH__ >= 900
+  const size_t memory = __cvta_generic_to_global(to);
+  u32 pair[kCount / 2];
+  memcpy(pair, from, sizeof(pair));
+  if constexpr (kCount == 8) {
+    asm volatile("red.global.add.noftz.v4.bf16x2 [%0], {%1, %2, %3, %4};"
+                 :: "l"(memory), "r"(pair[0]), "r"(pair[1]), "r"(pair[2]), "r"(pair[3]) : "memory");
+  } else if constexpr (kCount == 4) {
+    asm volatile("red.global.add.noftz.v2.bf16x2 [%0], {%1, %2};"
+                 :: "l"(memory), "r"(pair[0]), "r"(pair[1]) : "memory");
+  } else {
+    asm volatile("red.global.add.noftz.bf16x2 [%0], %1;"
+                 :: "l"(memory), "r"(pair[0]) : "memory");
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) atomic_add_bf16(to + i, from[i]);
+#endif
+}
+)"},
 };
 
 }  // namespace

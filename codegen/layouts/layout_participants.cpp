@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/layouts/vector_width.h"
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
@@ -105,6 +106,7 @@ class Collector {
                "write it in k.parallel({extents}, ...), or keep one value per thread in k.var");
         }
       } else {
+        if (inside != nullptr) use_sum(*inside, stmt);
         for_each_use(stmt, [](const ir::BufferRef& buffer, bool) {
           TESSERA_CHECK(buffer->space != ir::Space::fragment,
                         "a use of a fragment that has no say in its layout");
@@ -164,6 +166,13 @@ class Collector {
                buffer->space == ir::Space::cluster) {
       p.memory.push_back({buffer, indices, written});
     }
+  }
+
+  /// Of a sum in memory: neighbours in one thread are one instruction.
+  void use_sum(Participant& p, const ir::Stmt& stmt) {
+    const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
+    if (atomic == nullptr || !is_sum(*atomic) || !has_wide_form(*atomic)) return;
+    use(p, atomic->buffer, atomic->indices, true, stmt.loc);
   }
 
   /// Numbers the components: participants connected through fragment storage.

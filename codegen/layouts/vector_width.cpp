@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codegen/thread_ir.h"
 #include "codegen/tile_ir/effects.h"
 
 namespace tessera::codegen {
@@ -18,6 +19,15 @@ bool is_straight_line(const ir::Body& body) {
            std::holds_alternative<ir::Atomic>(stmt.node) ||
            std::holds_alternative<ir::ReducerUpdate>(stmt.node);
   });
+}
+
+bool is_sum(const ir::Atomic& atomic) {
+  return atomic.op == ir::AtomicOp::add && atomic.buffer->space == ir::Space::global &&
+         has_wide_sum(atomic.buffer->dtype);
+}
+
+bool has_wide_form(const ir::Atomic& atomic) {
+  return !atomic.old && atomic.order == ir::MemoryOrder::relaxed;
 }
 
 const ir::If* shared_branch(const ir::Loop& loop) {

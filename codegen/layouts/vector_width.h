@@ -14,6 +14,11 @@ bool is_run(const layout::Digit& digit, size_t rank);
 /// stores, atomics and contributions to reducers.
 bool is_straight_line(const ir::Body& body);
 
+/// True for an addition to global memory of a dtype that has instructions for several neighbours, and true
+/// if these can make it.
+bool is_sum(const ir::Atomic& atomic);
+bool has_wide_form(const ir::Atomic& atomic);
+
 /// Returns the trailing If of a parallel loop's body when its condition and all statements before
 /// it are independent of the last loop variable, else null.
 const ir::If* shared_branch(const ir::Loop& loop);

@@ -25,7 +25,7 @@ class LaneLowering {
   void lower();
 
  private:
-  /// A store whose lanes are gathered first.
+  /// A store, or a sum in memory, whose lanes are gathered first.
   struct Collected {
     const ir::ElementStore* element = nullptr;
     SourceLoc loc;
@@ -35,9 +35,16 @@ class LaneLowering {
     bool given = false;         // `wide` is a vector already
     std::vector<Slice> packed;  // arguments of the operation on pairs that gives `values`
     bool whole = false;         // `values` is a complete vector: nothing to do per lane
+    bool adds = false;          // to what is there
   };
 
   // ---- facts
+
+  /// The statement as a store, if it is one or adds to memory as a run could; else null.
+  const ir::ElementStore* stored_by(const ir::Stmt& stmt) const {
+    const auto sum = sums_.find(&stmt);
+    return sum != sums_.end() ? &sum->second : store_in(stmt);
+  }
 
   const Array* array(const ir::BufferRef& buffer) const { return t_.array_of(buffer).get(); }
   bool in_registers(const ir::BufferRef& buffer) const;
@@ -63,6 +70,8 @@ class LaneLowering {
 
   /// Elements per instruction; 1 = lane by lane.
   int64_t vector_of(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const;
+  /// The same without what vectorized() demands.
+  int64_t feasible(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const;
 
   /// The registers of a fragment or local buffer that the lanes access, if they are consecutive.
   Slice register_run(const ir::BufferRef& buffer, const std::vector<Expr>& indices) const;
@@ -145,6 +154,7 @@ class LaneLowering {
   std::map<const ir::Var*, const ir::Stmt*> same_registers_;  // loads of one register for all lanes
   std::set<const ir::Stmt*> done_;                            // loads done before the lane loop
   std::map<const ir::Stmt*, Collected> collected_;
+  std::map<const ir::Stmt*, ir::ElementStore> sums_;  // atomics that may be one instruction per run
 };
 
 }  // namespace tessera::codegen

@@ -11,7 +11,7 @@ namespace {
 bool converts_in_pairs(DType to, DType from) {
   if (from == DType::f16) return to == DType::e2m1;
   if (from == DType::e4m3) return to == DType::f16;
-  return from == DType::f32 && is_float(to) && to != DType::f32;
+  return from == DType::f32 && is_float(to) && bits(to) < 32;
 }
 
 bool is_half(DType dtype) {
@@ -26,13 +26,14 @@ bool has_packed_form(ir::Op op) {
 }  // namespace
 
 void LaneLowering::collect(const ir::Stmt& stmt) {
-  const ir::ElementStore& element = *store_in(stmt);
+  const ir::ElementStore& element = *stored_by(stmt);
   const Expr& value = element.value;
   const bool pairs =
       value->op == ir::Op::cast && converts_in_pairs(value->type, value->args[0]->type);
   Collected c;
   c.element = &element;
   c.loc = stmt.loc;
+  c.adds = sums_.contains(&stmt);
   const bool packs = width_ % 2 == 0 && is_half(value->type) && has_packed_form(value->op) &&
                      can_pack(value, element);
   if (in_registers(element.buffer)) {
@@ -42,7 +43,11 @@ void LaneLowering::collect(const ir::Stmt& stmt) {
   } else {
     t_.require_writable(*element.buffer, stmt.loc);
     const std::vector<Expr> indices = indices_of(element);
-    c.fits = vector_of(element.buffer, indices);
+    c.fits = c.adds ? feasible(element.buffer, indices) : vector_of(element.buffer, indices);
+    if (c.fits == 1 && c.adds) {
+      t_.note_single_sum(*element.buffer, "the run is not known to be consecutive and aligned",
+                         stmt.loc);
+    }
     if (c.fits == 1) return;
     load_values_of(indices);
     check_lanes(element, stmt.loc);
@@ -138,7 +143,15 @@ void LaneLowering::store_vector(const Collected& c) {
     for (int64_t first = 0; first < width_; first += c.fits) {
       const Access to = t_.access(c.element->buffer, at_lane(indices, first),
                                   static_cast<int>(c.fits), c.element->terms, c.loc);
-      t_.emit({Store{to, {}, part(c.values, first)}, c.loc});
+      if (c.adds) {
+        Atomic sum{};
+        sum.op = ir::AtomicOp::add;
+        sum.to = to;
+        sum.from = part(c.values, first);
+        t_.emit({std::move(sum), c.loc});
+      } else {
+        t_.emit({Store{to, {}, part(c.values, first)}, c.loc});
+      }
     }
   });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "codegen/layouts/vector_width.h"
 #include "codegen/lowering/tile_lowering.h"
 #include "dsl/base/error.h"
 
@@ -176,6 +177,24 @@ void TileLowering::store(const ir::ElementStore& element, SourceLoc loc) {
   require_writable(buffer, loc);
   Store node{access(element, 1, loc), resolve(element.value), {}};
   when(registers ? Expr() : sole_owner_, loc, [&] { emit({node, loc}); });
+}
+
+void TileLowering::note_single_sum(const ir::Buffer& buffer, const char* reason, SourceLoc loc) {
+  result_.notes.push_back(
+      fmt::format("{}: {}: one atomic per element: {}", to_string(loc), buffer.name, reason));
+}
+
+void TileLowering::note_single_sums(const ir::Body& body, int64_t vector) {
+  for (const ir::Stmt& stmt : body) {
+    const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
+    if (atomic == nullptr || !is_sum(*atomic)) continue;
+    if (!has_wide_form(*atomic)) {
+      note_single_sum(*atomic->buffer,
+                      atomic->old ? "its old value is used" : "it orders other accesses", stmt.loc);
+    } else if (vector == 1) {
+      note_single_sum(*atomic->buffer, "a thread has no neighbouring elements", stmt.loc);
+    }
+  }
 }
 
 void TileLowering::atomic(const ir::Atomic& from, SourceLoc loc) {

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "codegen/layouts/layout_cost.h"
+#include "codegen/layouts/vector_width.h"
 #include "codegen/lowering/lane_lowering.h"
 #include "codegen/thread_ir/effects.h"
 #include "codegen/tile_ir/effects.h"
@@ -18,13 +19,17 @@ void LaneLowering::lower() {
       t_.math_.define(let->var, t_.resolve(expand(let->value)));
       lets_[let->var.get()] = expand(let->value);
     }
+    const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
+    if (atomic != nullptr && is_sum(*atomic) && has_wide_form(*atomic)) {
+      sums_[&stmt] = {atomic->buffer, atomic->indices, atomic->value, atomic->terms};
+    }
   }
   note_order();
   for (const ir::Stmt& stmt : body_) {
     if (load_in(stmt) != nullptr && load_ahead(stmt)) return;
   }
   for (const ir::Stmt& stmt : body_) {
-    if (store_in(stmt) != nullptr) collect(stmt);
+    if (stored_by(stmt) != nullptr) collect(stmt);
   }
   lane_loop();
   for (const ir::Stmt& stmt : body_) {
@@ -41,13 +46,14 @@ void LaneLowering::note_order() {
   std::set<int> written;
   std::map<int, const ir::ElementStore*> first;
   for (const ir::Stmt& stmt : body_) {
-    if (const auto* store = store_in(stmt)) {
+    if (const auto* store = stored_by(stmt)) {
       const int memory = memory_of(*store->buffer);
       written.insert(memory);
       const auto [before, is_first] = first.try_emplace(memory, store);
       if (!is_first && !same_or_apart(*before->second, *store)) in_order_.insert(memory);
     }
-    if (const auto* atomic = std::get_if<ir::Atomic>(&stmt.node)) {
+    const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
+    if (atomic != nullptr && !sums_.contains(&stmt)) {
       written.insert(memory_of(*atomic->buffer));
       in_order_.insert(memory_of(*atomic->buffer));
     }
@@ -96,11 +102,16 @@ std::vector<Expr> LaneLowering::at_lane(const std::vector<Expr>& list, int64_t l
   return result;
 }
 
+int64_t LaneLowering::feasible(const ir::BufferRef& buffer,
+                               const std::vector<Expr>& indices) const {
+  return in_order_.contains(memory_of(*buffer)) || !is_known_ahead(indices)
+             ? 1
+             : feasible_vector(t_.math_, *buffer, indices, *lane_, width_);
+}
+
 int64_t LaneLowering::vector_of(const ir::BufferRef& buffer,
                                 const std::vector<Expr>& indices) const {
-  const int64_t fits = in_order_.contains(memory_of(*buffer)) || !is_known_ahead(indices)
-                           ? 1
-                           : feasible_vector(t_.math_, *buffer, indices, *lane_, width_);
+  const int64_t fits = feasible(buffer, indices);
   if (contract_ && fits < std::min<int64_t>(width_, 128 / bits(buffer->dtype))) {
     t_.fail("VEC_NOT_CONTIGUOUS", fmt::format("'{}' cannot be accessed as a vector", buffer->name),
             loc_, fmt::format("{} aligned consecutive elements", width_),

@@ -17,6 +17,7 @@ void TileLowering::lower_parallel(const ir::Loop& loop, SourceLoc loc) {
     if (terms.tensor) return lower_tensor_copy(loop, loc);
   }
   const ir::If* const branch = shared_branch(loop);
+  note_single_sums(loop.body, plan.vector);
   const bool first_copy_only = plan.copies == Copies::first;
   for_each_slot(plan.layout, loop.extents, plan.vector, loc, [&](const Iteration& iteration) {
     Iteration it = iteration;

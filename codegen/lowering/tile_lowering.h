@@ -115,6 +115,9 @@ class TileLowering {
   void load(const ir::ElementLoad& element, SourceLoc loc);
   void store(const ir::ElementStore& element, SourceLoc loc);
   void atomic(const ir::Atomic& atomic, SourceLoc loc);
+  /// For `explain`: sums in memory that are made element by element.
+  void note_single_sum(const ir::Buffer& buffer, const char* reason, SourceLoc loc);
+  void note_single_sums(const ir::Body& body, int64_t vector);
   void require_writable(const ir::Buffer& buffer, SourceLoc loc) const;
 
   // lower_parallel.cpp

@@ -24,6 +24,7 @@ class Description {
   }
   void operator()(const Atomic& atomic) const {
     out_.memory({.access = atomic.to, .writes = true, .atomic = true});
+    slice(atomic.from, atomic.to.width, Reads::yes, Writes::no);
     evaluate(atomic.value);
     evaluate(atomic.compare);
     if (atomic.old) out_.binds(atomic.old, nullptr);

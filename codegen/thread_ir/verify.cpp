@@ -258,6 +258,8 @@ class Verifier : EffectReceiver {
     } else if (const auto* store = std::get_if<Store>(&stmt.node); store && store->value) {
       require(store->value->type == store->to.array->dtype, "a store has the dtype of its array",
               fmt::format("{} into {}", to_string(store->value), store->to.array->name));
+    } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
+      verify_atomic(*atomic);
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       require(branch->condition->type == DType::boolean, "a condition is boolean",
               to_string(branch->condition));
@@ -279,6 +281,20 @@ class Verifier : EffectReceiver {
       require(expect->bytes > 0 && expect->bytes % 16 == 0,
               "an mbarrier expects whole pieces of 16 bytes", fmt::format("{}", expect->bytes));
     }
+  }
+  void verify_atomic(const Atomic& atomic) const {
+    const Array& array = *atomic.to.array;
+    if (atomic.to.width == 1) {
+      require(atomic.value && atomic.value->type == array.dtype,
+              "an atomic has the dtype of its array", array.name);
+      return;
+    }
+    require(atomic.from.array && atomic.from.array->dtype == array.dtype && !atomic.value &&
+                !atomic.old && atomic.op == ir::AtomicOp::add &&
+                atomic.order == ir::MemoryOrder::relaxed && array.space == ArraySpace::global &&
+                has_wide_sum(array.dtype),
+            "an atomic of several elements is a relaxed sum of floats in global memory",
+            array.name);
   }
   template <class Copy>
   void verify_copy(const Copy& copy) const {

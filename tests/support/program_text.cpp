@@ -568,7 +568,11 @@ class ProgramReader {
     node.to = access(line);
     const DType type = node.to.array->dtype;
     line.expect("with");
-    node.value = expression(line, type);
+    if (node.to.width > 1) {
+      node.from = slice(line);
+    } else {
+      node.value = expression(line, type);
+    }
     if (line.accept("where")) node.compare = expression(line, type);
     if (line.accept(", acq_rel")) node.order = ir::MemoryOrder::acq_rel;
     facts(line, node.to);
