@@ -4,6 +4,7 @@ namespace tessera::codegen {
 namespace {
 
 const char* place_of(DType type) {
+  if (type == DType::f64) return "%.17g";
   if (is_float(type)) return "%.9g";
   switch (type) {
     case DType::u32:

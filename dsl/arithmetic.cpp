@@ -34,19 +34,21 @@ std::pair<Value, Value> unify(const Arg& a, const Arg& b, const char* what) {
   return {x, y};
 }
 
-enum class Domain { number, integer, floating, boolean, any };
+// `approximated`: floats with functions that a GPU approximates.
+enum class Domain { number, integer, floating, approximated, boolean, any };
 
 void require(Domain domain, const Value& value, const char* what, SourceLoc loc,
              Recorder* recorder) {
   const DType type = value.dtype();
   // 8-bit and 4-bit floats are storage formats: arithmetic goes through f32.
-  const bool wide_float = type == DType::f32 || type == DType::f16 || type == DType::bf16;
+  const bool at_most_f32 = type == DType::f32 || type == DType::f16 || type == DType::bf16;
+  const bool wide_float = at_most_f32 || type == DType::f64;
   bool fits = true;
   std::string expected;
   switch (domain) {
     case Domain::number:
       fits = is_integer(type) || wide_float;
-      expected = "an integer, f32, f16 or bf16";
+      expected = "an integer, f64, f32, f16 or bf16";
       break;
     case Domain::integer:
       fits = is_integer(type);
@@ -54,6 +56,10 @@ void require(Domain domain, const Value& value, const char* what, SourceLoc loc,
       break;
     case Domain::floating:
       fits = wide_float;
+      expected = "f64, f32, f16 or bf16";
+      break;
+    case Domain::approximated:
+      fits = at_most_f32;
       expected = "f32, f16 or bf16";
       break;
     case Domain::boolean:
@@ -236,17 +242,21 @@ Value abs(const Arg& a) {
 Value fma(const Arg& a, const Arg& b, const Arg& c) {
   Recorder* recorder = recorder_of(a, b);
   if (recorder == nullptr) recorder = c.recorder();
-  const Value x = a.as(DType::f32, recorder);
-  const Value y = b.as(DType::f32, recorder);
-  const Value z = c.as(DType::f32, recorder);
-  return made(recorder, ir::call(Op::fma, DType::f32, {x.expr(), y.expr(), z.expr()}, a.loc()));
+  const auto is_f64 = [](const Arg& arg) {
+    return !arg.is_literal() && arg.value().dtype() == DType::f64;
+  };
+  const DType type = is_f64(a) || is_f64(b) || is_f64(c) ? DType::f64 : DType::f32;
+  const Value x = a.as(type, recorder);
+  const Value y = b.as(type, recorder);
+  const Value z = c.as(type, recorder);
+  return made(recorder, ir::call(Op::fma, type, {x.expr(), y.expr(), z.expr()}, a.loc()));
 }
 
 Value sqrt(const Arg& a) {
   return function(Op::sqrt, a, "sqrt", Domain::floating);
 }
 Value rsqrt(const Arg& a) {
-  return function(Op::rsqrt, a, "rsqrt", Domain::floating);
+  return function(Op::rsqrt, a, "rsqrt", Domain::approximated);
 }
 Value round_tf32(const Arg& a) {
   return f32_function(Op::round_tf32, a);
@@ -259,34 +269,34 @@ Value f16x2_toward_zero(const Arg& high, const Arg& low) {
               ir::call(Op::f16x2_toward_zero, DType::u32, {x.expr(), y.expr()}, high.loc()));
 }
 Value exp(const Arg& a) {
-  return function(Op::exp, a, "exp", Domain::floating);
+  return function(Op::exp, a, "exp", Domain::approximated);
 }
 Value silu(const Arg& a) {
   return f32_function(Op::silu, a);
 }
 Value exp2(const Arg& a) {
-  return function(Op::exp2, a, "exp2", Domain::floating);
+  return function(Op::exp2, a, "exp2", Domain::approximated);
 }
 Value log(const Arg& a) {
-  return function(Op::log, a, "log", Domain::floating);
+  return function(Op::log, a, "log", Domain::approximated);
 }
 Value log2(const Arg& a) {
-  return function(Op::log2, a, "log2", Domain::floating);
+  return function(Op::log2, a, "log2", Domain::approximated);
 }
 Value log1p(const Arg& a) {
-  return function(Op::log1p, a, "log1p", Domain::floating);
+  return function(Op::log1p, a, "log1p", Domain::approximated);
 }
 Value sin(const Arg& a) {
-  return function(Op::sin, a, "sin", Domain::floating);
+  return function(Op::sin, a, "sin", Domain::approximated);
 }
 Value cos(const Arg& a) {
-  return function(Op::cos, a, "cos", Domain::floating);
+  return function(Op::cos, a, "cos", Domain::approximated);
 }
 Value tanh(const Arg& a) {
-  return function(Op::tanh, a, "tanh", Domain::floating);
+  return function(Op::tanh, a, "tanh", Domain::approximated);
 }
 Value erf(const Arg& a) {
-  return function(Op::erf, a, "erf", Domain::floating);
+  return function(Op::erf, a, "erf", Domain::approximated);
 }
 Value floor(const Arg& a) {
   return function(Op::floor, a, "floor", Domain::floating);

@@ -329,8 +329,8 @@ class TESSERA_API Builder {
                   SourceLoc loc = SourceLoc::here());
 
   // ---- Atomics, on one element of a shared buffer or of an output tensor
-  /// element = element + value, for i32, u32, i64, u64, f32, f16 or bf16. Outside a global tensor nothing
-  /// happens. Float sums depend on the order in which threads arrive. f32 sums in global memory flush
+  /// element = element + value, for i32, u32, i64, u64, f64, f32, f16 or bf16. Outside a global tensor
+  /// nothing happens. Float sums depend on the order in which threads arrive. f32 sums in global memory flush
   /// subnormals to zero, as the instruction does.
   ///
   /// Aligned neighbours of a thread, 16 bytes of f32, f16 or bf16 at most, are one instruction from sm_90

@@ -245,7 +245,8 @@ Tile Builder::reduce(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc
   const bool is_fragment = from.node_->ref && !from.node_->axis &&
                            from.node_->ref->region().buffer->space == ir::Space::fragment;
   const Ref buffer = (is_fragment ? from : evaluate(from, loc)).ref(loc);
-  const DType dtype = is_float(from.dtype()) ? DType::f32 : from.dtype();
+  const DType dtype =
+      is_float(from.dtype()) && from.dtype() != DType::f64 ? DType::f32 : from.dtype();
   if (rank == 1) {
     const Ref to = fragment(dtype, {1}, "reduced", loc);
     const Ref line = is_whole(buffer.region()) ? buffer : evaluate(from, loc).ref(loc);

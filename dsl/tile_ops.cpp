@@ -197,15 +197,16 @@ void Builder::reduce(ir::ReduceOp op, const Ref& from, const Ref& to, Axis axis,
                     loc, shape_text(expected), shape_text(have));
   }
   // f32 holds 16-bit and 8-bit floats exactly, so they may be folded in f32.
-  const bool widened = is_float(source.dtype) && result.dtype == DType::f32;
+  const bool is_narrow = is_float(source.dtype) && source.dtype != DType::f64;
+  const bool widened = is_narrow && result.dtype == DType::f32;
   if (source.dtype != result.dtype && !widened) {
-    recorder_->fail("DTYPE",
-                    fmt::format("the result '{}' of a reduction of '{}' has the wrong dtype",
-                                result.name, source.name),
-                    loc,
-                    is_float(source.dtype) ? fmt::format("{} or f32", name(source.dtype))
-                                           : std::string(name(source.dtype)),
-                    std::string(name(result.dtype)));
+    recorder_->fail(
+        "DTYPE",
+        fmt::format("the result '{}' of a reduction of '{}' has the wrong dtype", result.name,
+                    source.name),
+        loc,
+        is_narrow ? fmt::format("{} or f32", name(source.dtype)) : std::string(name(source.dtype)),
+        std::string(name(result.dtype)));
   }
   // The lowering folds whole fragments: parts and transposed views are copied to fragments first.
   const Ref whole_from =

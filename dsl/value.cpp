@@ -34,6 +34,7 @@ bool exact(DType type, int64_t value) {
 
 /// True if the float dtype can represent the double (the wide dtypes have NaN and infinity).
 bool exact(DType type, double value) {
+  if (type == DType::f64) return true;
   const bool wide = type == DType::f32 || type == DType::f16 || type == DType::bf16;
   if (std::isnan(value) || std::isinf(value)) return wide || type == DType::e5m2;
   if (value == 0) return true;

@@ -215,7 +215,8 @@ Value min(const Arg& a, const Arg& b);
 /// max and min of floats that return NaN if an operand is NaN.
 Value max_nan(const Arg& a, const Arg& b);
 Value min_nan(const Arg& a, const Arg& b);
-/// Absolute value; a * b + c with one rounding; square root (IEEE) and its inverse, which a GPU approximates.
+/// Absolute value; a * b + c with one rounding, in f64 if a value of it is f64, else in f32; square root
+/// (IEEE) and its inverse, which a GPU approximates. f64 has no function that a GPU approximates.
 Value abs(const Arg& a);
 Value fma(const Arg& a, const Arg& b, const Arg& c);
 Value sqrt(const Arg& a);
@@ -277,6 +278,9 @@ TESSERA_API Value cast(DType dtype, const Arg& a);
 /// The same bits as another dtype of the same width.
 Value reinterpret(DType dtype, const Arg& a);
 /// cast() to the dtype of the name.
+inline Value f64(const Arg& a) {
+  return cast(DType::f64, a);
+}
 inline Value f32(const Arg& a) {
   return cast(DType::f32, a);
 }

@@ -18,7 +18,7 @@ struct TypeRow {
   DType dtype;
 };
 
-constexpr std::array<TypeRow, 15> kTypes = {{{0, 8, 1, DType::i8},
+constexpr std::array<TypeRow, 16> kTypes = {{{0, 8, 1, DType::i8},
                                              {0, 16, 1, DType::i16},
                                              {0, 32, 1, DType::i32},
                                              {0, 64, 1, DType::i64},
@@ -28,6 +28,7 @@ constexpr std::array<TypeRow, 15> kTypes = {{{0, 8, 1, DType::i8},
                                              {1, 64, 1, DType::u64},
                                              {2, 16, 1, DType::f16},
                                              {2, 32, 1, DType::f32},
+                                             {2, 64, 1, DType::f64},
                                              {4, 16, 1, DType::bf16},
                                              {6, 8, 1, DType::boolean},
                                              {10, 8, 1, DType::e4m3},
@@ -58,7 +59,7 @@ DType dtype_of(const DlTensor& tensor, std::string_view argument) {
     }
   }
   refuse(argument, "has an element type that is not known",
-         "an integer, f16, f32, bf16, bool, e4m3, e5m2, or e2m1 in pairs",
+         "an integer, f16, f32, f64, bf16, bool, e4m3, e5m2, or e2m1 in pairs",
          fmt::format("DLPack code {}, {} bits, {} lanes", tensor.type_code, tensor.type_bits,
                      tensor.type_lanes),
          "DTYPE");

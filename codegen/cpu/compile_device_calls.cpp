@@ -34,7 +34,7 @@ void Compiler::stmt(const Print& print) {
   PrintStep step;
   step.format = print_format(print);
   for (const Expr& arg : print.args) {
-    const bool widens = is_float(arg->type) && arg->type != DType::f32;
+    const bool widens = is_float(arg->type) && bits(arg->type) < 32;
     step.args.push_back(as_column(eval(widens ? ir::cast(DType::f32, arg) : arg)));
   }
   emit(Code::print).index = static_cast<int32_t>(out_.prints.size());

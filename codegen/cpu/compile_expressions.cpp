@@ -17,6 +17,7 @@ using ir::Op;
 /// A constant in native storage, in the low bytes.
 uint64_t constant_bits(const ir::Node& node) {
   if (!is_float(node.type)) return static_cast<uint64_t>(node.integer);
+  if (node.type == DType::f64) return std::bit_cast<uint64_t>(F64::encode(node.number));
   const auto value = static_cast<float>(node.number);
   if (node.type == DType::f32) return std::bit_cast<uint32_t>(F32::encode(value));
   uint64_t bits = 0;

@@ -35,6 +35,7 @@ template <> struct FormatOf<DType::u32> { using type = Integer<uint32_t>; };
 template <> struct FormatOf<DType::i64> { using type = Integer<int64_t>; };
 template <> struct FormatOf<DType::u64> { using type = Integer<uint64_t>; };
 template <> struct FormatOf<DType::boolean> { using type = Boolean; };
+template <> struct FormatOf<DType::f64> { using type = F64; };
 // clang-format on
 
 template <class Format>
@@ -52,11 +53,15 @@ typename To::Storage convert(typename From::Storage value) {
   if constexpr (std::is_same_v<From, To>) {
     return value;
   } else if constexpr (kIsFloat<From>) {
-    const float wide = From::decode(value);
+    const auto wide = From::decode(value);
     if constexpr (kIsBoolean<To>) {
-      return static_cast<Result>(wide != 0.0f);
+      return static_cast<Result>(wide != 0);
     } else if constexpr (kIsInteger<To>) {
       return saturate<Result>(wide);
+    } else if constexpr (std::is_same_v<From, F64> && std::is_same_v<To, F32>) {
+      return To::encode(static_cast<float>(wide));
+    } else if constexpr (std::is_same_v<From, F64>) {
+      return To::encode(round_to_odd(wide));
     } else {
       return To::encode(wide);
     }
@@ -64,8 +69,8 @@ typename To::Storage convert(typename From::Storage value) {
     return static_cast<Result>(value != 0);
   } else if constexpr (kIsInteger<To>) {
     return static_cast<Result>(value);
-  } else if constexpr (std::is_same_v<To, F32>) {
-    return static_cast<float>(value);
+  } else if constexpr (std::is_same_v<To, F32> || std::is_same_v<To, F64>) {
+    return static_cast<Result>(value);
   } else {
     return To::encode(round_to_odd(value));
   }

@@ -74,6 +74,8 @@ void push(fmt::dynamic_format_arg_store<fmt::printf_context>& args, DType type,
   switch (type) {
     case DType::f32:
       return args.push_back(static_cast<double>(value_at<float>(column, lane)));
+    case DType::f64:
+      return args.push_back(value_at<double>(column, lane));
     case DType::i32:
       return args.push_back(value_at<int32_t>(column, lane));
     case DType::u32:

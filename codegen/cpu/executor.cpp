@@ -55,6 +55,7 @@ Launch::Memory check_tensor(const Program& program, const Param& param, const Te
 uint64_t scalar_bits(const Program& program, const Param& param, const Argument& argument) {
   const DType type = param.var->type;
   uint64_t result = 0;
+  if (type == DType::f64) return std::bit_cast<uint64_t>(argument.number);
   if (is_float(type)) {
     const auto number = static_cast<float>(argument.number);
     find_conversion(DType::f32, type)(&result, &number, nullptr, nullptr, 1);

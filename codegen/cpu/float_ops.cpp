@@ -1,4 +1,4 @@
-// Float arithmetic with the GPU's results: f32 operations round once; f16 and bf16 compute in f32
+// Float arithmetic with the GPU's results: f32 and f64 operations round once; f16 and bf16 compute in f32
 // and round to nearest even; arithmetic makes a NaN canonical; abs, neg and copysign change only
 // the sign bit.
 
@@ -84,30 +84,41 @@ int32_t order(float value, uint32_t nan_bits) {
   const auto key = static_cast<int32_t>(is_nan ? nan_bits : bits);
   return key ^ ((key >> 31) & 0x7FFFFFFF);
 }
+int64_t order(double value, uint64_t nan_bits) {
+  const auto key =
+      static_cast<int64_t>(F64::is_nan(value) ? nan_bits : std::bit_cast<uint64_t>(value));
+  return key ^ ((key >> 63) & INT64_MAX);
+}
 float pick(bool first, float a, float b) {
   return std::bit_cast<float>(first ? std::bit_cast<uint32_t>(a) : std::bit_cast<uint32_t>(b));
 }
 
 // clang-format off
-struct Add { float operator()(float a, float b) const { return a + b; } };
-struct Sub { float operator()(float a, float b) const { return a - b; } };
-struct Mul { float operator()(float a, float b) const { return a * b; } };
-struct Div { float operator()(float a, float b) const { return a / b; } };
+struct Add { template <class T> T operator()(T a, T b) const { return a + b; } };
+struct Sub { template <class T> T operator()(T a, T b) const { return a - b; } };
+struct Mul { template <class T> T operator()(T a, T b) const { return a * b; } };
+struct Div { template <class T> T operator()(T a, T b) const { return a / b; } };
 struct Min {
   float operator()(float a, float b) const {
     return pick(order(a, 0x7FFFFFFFu) < order(b, 0x7FFFFFFFu), a, b);  // NaN above all
+  }
+  double operator()(double a, double b) const {
+    return order(a, F64::kNan) < order(b, F64::kNan) ? a : b;
   }
 };
 struct Max {
   float operator()(float a, float b) const {
     return pick(order(a, 0xFFFFFFFFu) > order(b, 0xFFFFFFFFu), a, b);  // NaN below all
   }
+  double operator()(double a, double b) const {
+    return order(a, UINT64_MAX) > order(b, UINT64_MAX) ? a : b;
+  }
 };
 struct MaxOfMagnitude {
   float operator()(float a, float b) const { return Max()(a, std::fabs(b)); }
 };
-struct Fma { float operator()(float a, float b, float c) const { return std::fma(a, b, c); } };
-struct Sqrt { float operator()(float a) const { return std::sqrt(a); } };
+struct Fma { template <class T> T operator()(T a, T b, T c) const { return std::fma(a, b, c); } };
+struct Sqrt { template <class T> T operator()(T a) const { return std::sqrt(a); } };
 // Functions that the GPU approximates: computed in double and rounded, within 1 ulp of the exact value.
 struct Rsqrt {
   float operator()(float a) const { return static_cast<float>(1.0 / std::sqrt(double{a})); }
@@ -123,9 +134,9 @@ struct Cos { float operator()(float a) const { return static_cast<float>(std::co
 struct Tanh { float operator()(float a) const { return static_cast<float>(std::tanh(double{a})); } };
 struct Erf { float operator()(float a) const { return static_cast<float>(std::erf(double{a})); } };
 // Exact.
-struct Floor { float operator()(float a) const { return std::floor(a); } };
-struct Ceil { float operator()(float a) const { return std::ceil(a); } };
-struct Rint { float operator()(float a) const { return std::nearbyint(a); } };
+struct Floor { template <class T> T operator()(T a) const { return std::floor(a); } };
+struct Ceil { template <class T> T operator()(T a) const { return std::ceil(a); } };
+struct Rint { template <class T> T operator()(T a) const { return std::nearbyint(a); } };
 /// The f16 next to `a` toward zero: the nearest f16, or its neighbour if that is larger than `a`.
 uint32_t f16_toward_zero(float a) {
   const uint16_t nearest = F16::encode(a);
@@ -133,16 +144,18 @@ uint32_t f16_toward_zero(float a) {
 }
 struct IsNan {
   bool operator()(float a) const { return (std::bit_cast<uint32_t>(a) & 0x7FFFFFFFu) > kInfinity; }
+  bool operator()(double a) const { return F64::is_nan(a); }
 };
 struct IsInf {
   bool operator()(float a) const {
     return (std::bit_cast<uint32_t>(a) & 0x7FFFFFFFu) == kInfinity;
   }
+  bool operator()(double a) const { return std::isinf(a); }
 };
-struct Less { bool operator()(float a, float b) const { return a < b; } };
-struct LessEqual { bool operator()(float a, float b) const { return a <= b; } };
-struct Equal { bool operator()(float a, float b) const { return a == b; } };
-struct NotEqual { bool operator()(float a, float b) const { return a != b; } };
+struct Less { template <class T> bool operator()(T a, T b) const { return a < b; } };
+struct LessEqual { template <class T> bool operator()(T a, T b) const { return a <= b; } };
+struct Equal { template <class T> bool operator()(T a, T b) const { return a == b; } };
+struct NotEqual { template <class T> bool operator()(T a, T b) const { return a != b; } };
 // Work on bits: value, (other,) sign bit.
 struct Neg { template <class U> auto operator()(U a, U sign) const { return a ^ sign; } };
 struct Abs { template <class U> auto operator()(U a, U sign) const { return a & ~sign; } };
@@ -169,8 +182,9 @@ void f16x2_toward_zero(void* out, const void* a, const void* b, const void*, int
   }
 }
 
+/// What every format has.
 template <class Format, class Bits>
-ColumnOp find(ir::Op op) {
+ColumnOp find_exact(ir::Op op) {
   using ir::Op;
   switch (op) {
     case Op::add:
@@ -189,6 +203,40 @@ ColumnOp find(ir::Op op) {
       return map3<Format, Fma>;
     case Op::sqrt:
       return map1<Format, Sqrt>;
+    case Op::floor:
+      return map1<Format, Floor>;
+    case Op::ceil:
+      return map1<Format, Ceil>;
+    case Op::rint:
+      return map1<Format, Rint>;
+    case Op::lt:
+      return test2<Format, Less>;
+    case Op::le:
+      return test2<Format, LessEqual>;
+    case Op::eq:
+      return test2<Format, Equal>;
+    case Op::ne:
+      return test2<Format, NotEqual>;
+    case Op::is_nan:
+      return test1<Format, IsNan>;
+    case Op::is_inf:
+      return test1<Format, IsInf>;
+    case Op::neg:
+      return map_bits<Bits, Neg>;
+    case Op::abs:
+      return map_bits<Bits, Abs>;
+    case Op::copysign:
+      return map_bits<Bits, Copysign>;
+    default:
+      return nullptr;
+  }
+}
+
+/// What the GPU approximates, and f32 has alone.
+template <class Format, class Bits>
+ColumnOp find(ir::Op op) {
+  using ir::Op;
+  switch (op) {
     case Op::rsqrt:
       return map1<Format, Rsqrt>;
     case Op::round_tf32:
@@ -220,32 +268,8 @@ ColumnOp find(ir::Op op) {
       return map1<Format, Tanh>;
     case Op::erf:
       return map1<Format, Erf>;
-    case Op::floor:
-      return map1<Format, Floor>;
-    case Op::ceil:
-      return map1<Format, Ceil>;
-    case Op::rint:
-      return map1<Format, Rint>;
-    case Op::lt:
-      return test2<Format, Less>;
-    case Op::le:
-      return test2<Format, LessEqual>;
-    case Op::eq:
-      return test2<Format, Equal>;
-    case Op::ne:
-      return test2<Format, NotEqual>;
-    case Op::is_nan:
-      return test1<Format, IsNan>;
-    case Op::is_inf:
-      return test1<Format, IsInf>;
-    case Op::neg:
-      return map_bits<Bits, Neg>;
-    case Op::abs:
-      return map_bits<Bits, Abs>;
-    case Op::copysign:
-      return map_bits<Bits, Copysign>;
     default:
-      return nullptr;
+      return find_exact<Format, Bits>(op);
   }
 }
 
@@ -257,6 +281,8 @@ ColumnOp find_max_of_magnitude(DType type) {
 
 ColumnOp find_float_op(ir::Op op, DType type) {
   switch (type) {
+    case DType::f64:
+      return find_exact<F64, uint64_t>(op);
     case DType::f32:
       return find<F32, uint32_t>(op);
     case DType::f16:

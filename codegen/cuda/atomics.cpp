@@ -14,7 +14,7 @@ std::string_view native_name(AtomicOp op, DType type) {
   const bool word = type == DType::i32 || type == DType::u32 || type == DType::u64;
   switch (op) {
     case AtomicOp::add:
-      return word || type == DType::f32 ? "atomicAdd" : "";
+      return word || type == DType::f32 || type == DType::f64 ? "atomicAdd" : "";
     case AtomicOp::max:
       return word || type == DType::i64 ? "atomicMax" : "";
     case AtomicOp::min:

@@ -30,6 +30,8 @@ Text ExpressionPrinter::widen(DType from, Text operand) {
 
 Text ExpressionPrinter::convert(DType to, DType from, Text operand, Role role) {
   if (to == from) return operand;
+  if (to == DType::f64 || from == DType::f64)
+    return convert_f64(to, from, std::move(operand), role);
   if (is_small_float(to)) {
     return {fmt::format("{}({})", call(fmt::format("f32_to_{}", name(to))),
                         widen(from, std::move(operand)).text)};
@@ -71,7 +73,7 @@ Text ExpressionPrinter::cast(const Expr& e, Role role) {
   if (e->type == DType::f32 && !keeps_nan) {
     if (const std::optional<Text> wide = widened_from_pair(arg)) return *wide;
   }
-  if (ir::is_constant(arg) && is_float(arg->type)) {
+  if (ir::is_constant(arg) && is_float(arg->type) && arg->type != DType::f64) {
     return convert(e->type, DType::f32, {f32_argument(e, 0)}, role);
   }
   if (e->type == DType::u16 && arg->type == DType::u32 && !ir::is_constant(arg)) {
@@ -87,6 +89,10 @@ Text ExpressionPrinter::bitcast(const Expr& e, Role role) {
   const DType from = e->args[0]->type;
   if (to == DType::boolean) {
     return {argument(e, 0, role, Precedence::relational) + " != 0", Precedence::equality};
+  }
+  if (to == DType::f64) return {fmt::format("__longlong_as_double({})", argument(e, 0, role))};
+  if (from == DType::f64) {
+    return {fmt::format("{}(__double_as_longlong({}))", type(to), argument(e, 0, role))};
   }
   std::string function = type(to);
   if (to == DType::f32) function = from == DType::u32 ? "__uint_as_float" : "__int_as_float";

@@ -27,6 +27,7 @@ std::string ExpressionPrinter::argument(const Expr& e, size_t i, Role role, Prec
 }
 
 Text ExpressionPrinter::text(const Expr& e, Role role) {
+  if (is_f64_operation(*e)) return f64_operation(e, role);
   switch (e->op) {
     case Op::constant:
       return constant(*e);
@@ -70,7 +71,7 @@ Text ExpressionPrinter::text(const Expr& e, Role role) {
 
 Text ExpressionPrinter::constant(const ir::Node& node) {
   if (is_float(node.type)) {
-    const bool unary = node.type == DType::f32 && std::signbit(node.number);
+    const bool unary = !is_small_float(node.type) && std::signbit(node.number);
     return {float_literal(node.type, node.number), unary ? Precedence::unary : Precedence::primary};
   }
   const std::string literal = integer_literal(node.type, node.integer);

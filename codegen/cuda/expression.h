@@ -66,6 +66,10 @@ class ExpressionPrinter {
   Text comparison(const Expr& e, Role role);
   Text shift(const Expr& e, Role role);
   Text sign_operation(const Expr& e, Role role);
+  // f64_text.cpp
+  static bool is_f64_operation(const ir::Node& node);
+  Text f64_operation(const Expr& e, Role role);
+  Text convert_f64(DType to, DType from, Text operand, Role role);
   Text small_float_sign(const Expr& e, Role role);
   Text select(const Expr& e, Role role);
   std::optional<Text> widened_from_pair(const Expr& e);

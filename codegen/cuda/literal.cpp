@@ -43,6 +43,8 @@ Format format_of(DType type) {
 
 std::string_view type_name(DType type) {
   switch (type) {
+    case DType::f64:
+      return "double";
     case DType::f32:
       return "float";
     case DType::i32:
@@ -55,11 +57,11 @@ std::string_view type_name(DType type) {
 }
 
 bool is_builtin(DType type) {
-  return type == DType::f32 || type == DType::i32 || type == DType::boolean;
+  return type == DType::f64 || type == DType::f32 || type == DType::i32 || type == DType::boolean;
 }
 
 bool is_small_float(DType type) {
-  return is_float(type) && type != DType::f32;
+  return is_float(type) && bits(type) < 32;
 }
 
 std::string integer_literal(DType type, int64_t value, bool hex) {
@@ -91,6 +93,16 @@ std::string f32_literal(double value) {
   return text + "f";
 }
 
+std::string f64_literal(double value) {
+  if (!std::isfinite(value)) {
+    const uint64_t bits = std::isnan(value) ? 0x7FFFFFFFFFFFFFFFu : std::bit_cast<uint64_t>(value);
+    return fmt::format("__longlong_as_double(0x{:X}ull)", bits);
+  }
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
 uint32_t float_bits(DType type, double value) {
   const Format format = format_of(type);
   const int sign_shift = format.exponent_bits + format.fraction_bits;
@@ -118,6 +130,7 @@ uint32_t float_bits(DType type, double value) {
 
 std::string float_literal(DType type, double value) {
   if (type == DType::f32) return f32_literal(value);
+  if (type == DType::f64) return f64_literal(value);
   const int digits = bits(type) / 4;
   return fmt::format("0x{:0{}X} /* {} */", float_bits(type, value), digits, value);
 }

@@ -25,6 +25,7 @@ std::string integer_literal(DType type, int64_t value, bool hex = false);
 /// f32: the shortest decimal that gives the same bits ("0.1f", "448.0f"); NaN and infinities by
 /// their bits.
 std::string f32_literal(double value);
+std::string f64_literal(double value);
 
 /// The bits of `value`, which must be exact in `type`; NaN is the format's canonical one.
 uint32_t float_bits(DType type, double value);

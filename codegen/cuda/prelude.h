@@ -24,6 +24,7 @@ std::span<const Snippet> cache_snippets();
 std::span<const Snippet> narrowing_snippets();
 std::span<const Snippet> widening_snippets();
 std::span<const Snippet> arithmetic_snippets();
+std::span<const Snippet> f64_snippets();
 std::span<const Snippet> packed_snippets();
 std::span<const Snippet> atomic_snippets();
 std::span<const Snippet> cluster_snippets();

@@ -20,7 +20,7 @@ bool has_conversion(DType to, DType from, int elements) {
     case 4:
       return (to == DType::e4m3 || to == DType::e2m1) && from == DType::f32;
     case 2:
-      return is_narrow_float(to) && to != from;
+      return is_narrow_float(to) && to != from && from != DType::f64;
     default:
       return true;
   }

@@ -28,6 +28,7 @@ constexpr std::array<Row, kNumDTypes + 1> kRows = {{
     {"i64", 64, Row::kSigned},
     {"u64", 64, Row::kUnsigned},
     {"bool", 8, Row::kBool},
+    {"f64", 64, Row::kFloat},
     {"no dtype", 8, Row::kBool},  // for a value outside the enum
 }};
 

@@ -25,9 +25,10 @@ enum class DType : uint8_t {
   i64,
   u64,
   boolean,  // one byte, 0 or 1
+  f64,      // for references and optimizers: plain arithmetic, no matrix products
 };
 /// Number of dtypes.
-inline constexpr int kNumDTypes = 15;
+inline constexpr int kNumDTypes = 16;
 
 /// "f32", "bf16", "bool", ...: the dtype words of the op tables.
 TESSERA_API std::string_view name(DType dtype);

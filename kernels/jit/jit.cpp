@@ -99,7 +99,7 @@ void run_on_cpu(const Prepared& prepared, const Binding& binding,
     codegen::cpu::Argument& argument = arguments.emplace_back();
     argument.integer = value;
     const DType type = prepared.slot_types[i];
-    if (is_float(type)) argument.number = static_cast<double>(number_in(value, type));
+    if (is_float(type)) argument.number = number_in(value, type);
   }
   codegen::cpu::Options options;
   options.traps = wants_traps(author);

@@ -10,8 +10,11 @@
 namespace tessera::kernels::jit {
 namespace {
 
-int64_t bits_in(float value, DType type) {
+int64_t bits_in(double number, DType type) {
+  const auto value = static_cast<float>(number);
   switch (type) {
+    case DType::f64:
+      return std::bit_cast<int64_t>(number);
     case DType::f16:
       return to_f16(value);
     case DType::bf16:
@@ -27,8 +30,10 @@ int64_t bits_in(float value, DType type) {
 
 }  // namespace
 
-float number_in(int64_t slot, DType type) {
+double number_in(int64_t slot, DType type) {
   switch (type) {
+    case DType::f64:
+      return std::bit_cast<double>(slot);
     case DType::f16:
       return from_f16(static_cast<uint16_t>(slot));
     case DType::bf16:
@@ -57,7 +62,7 @@ std::optional<int64_t> Scalar::slot(DType type) const {
   if (!is_for(type)) return std::nullopt;
   if (kind_ == Kind::boolean) return integer_;
   if (kind_ == Kind::floating) {
-    const int64_t bits = bits_in(static_cast<float>(number_), type);
+    const int64_t bits = bits_in(number_, type);
     const bool became_infinite = std::isinf(number_in(bits, type)) && !std::isinf(number_);
     const bool is_beyond_e4m3 = type == DType::e4m3 && std::abs(number_) > 448;
     if (became_infinite || is_beyond_e4m3) return std::nullopt;

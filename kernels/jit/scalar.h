@@ -50,6 +50,6 @@ class TESSERA_API Scalar {
 };
 
 /// The value of a float slot.
-TESSERA_API float number_in(int64_t slot, DType type);
+TESSERA_API double number_in(int64_t slot, DType type);
 
 }  // namespace tessera::kernels::jit

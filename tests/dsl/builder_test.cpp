@@ -77,7 +77,7 @@ TEST_CASE("dtypes are never mixed silently", "[dsl]") {
           y(0, 0) = cast(DType::e4m3, x(0, 0)) + cast(DType::e4m3, x(0, 1));
         }) ==
         "tessera: sample: operand of '+' has the wrong dtype [DTYPE]\n"
-        "  expected  an integer, f32, f16 or bf16\n"
+        "  expected  an integer, f64, f32, f16 or bf16\n"
         "  got       e4m3\n"
         "  hint      convert it with f32(value)");
   CHECK(rejected([](Builder&, Ref& x, Ref& y) { y(x(0, 0), 0) = 1.0f; }) ==

@@ -62,7 +62,7 @@ TEST_CASE("a DLPack tensor that is no view is refused by name") {
     s.tensor.type_lanes = 2;
     text =
         "tessera: argument 'x' has an element type that is not known\n"
-        "  expected  an integer, f16, f32, bf16, bool, e4m3, e5m2, or e2m1 in pairs\n"
+        "  expected  an integer, f16, f32, f64, bf16, bool, e4m3, e5m2, or e2m1 in pairs\n"
         "  got       DLPack code 2, 32 bits, 2 lanes";
   }
   SECTION("more elements than 64 bits count") {
@@ -79,7 +79,7 @@ TEST_CASE("a DLPack tensor that is no view is refused by name") {
     s.tensor.type_bits = 4;
     text =
         "tessera: argument 'x' has an element type that is not known\n"
-        "  expected  an integer, f16, f32, bf16, bool, e4m3, e5m2, or e2m1 in pairs\n"
+        "  expected  an integer, f16, f32, f64, bf16, bool, e4m3, e5m2, or e2m1 in pairs\n"
         "  got       DLPack code 17, 4 bits, 1 lanes";
   }
   SECTION("another device") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "tests/reference/numeric.h"
@@ -64,6 +65,7 @@ double HostTensor::value(int64_t element) const {
 }
 
 void HostTensor::set_value(int64_t element, double value) {
+  if (dtype_ == DType::f64) return set_bits(element, std::bit_cast<uint64_t>(value));
   set_bits(element, is_float(dtype_) ? reference::encode(dtype_, value)
                                      : static_cast<uint64_t>(static_cast<int64_t>(value)));
 }
@@ -118,6 +120,7 @@ uint64_t element_bits(const TensorView& view, int64_t element) {
 }
 
 double value_of(DType dtype, uint64_t bits) {
+  if (dtype == DType::f64) return std::bit_cast<double>(bits);
   if (is_float(dtype)) return reference::decode(dtype, static_cast<uint32_t>(bits));
   if (is_signed(dtype)) return static_cast<double>(sign_extend(bits, bytes(dtype)));
   return static_cast<double>(bits);

@@ -21,6 +21,8 @@ uint64_t random_float(uint64_t random, int mantissa_bits, int exponent_bits) {
 
 uint64_t random_bits(DType dtype, uint64_t random) {
   switch (dtype) {
+    case DType::f64:
+      return random_float(random, 52, 11);
     case DType::f32:
       return random_float(random, 23, 8);
     case DType::f16:

@@ -39,6 +39,7 @@ constexpr std::array kWords = {
     std::pair{DType::i64, std::string_view("I64")},
     std::pair{DType::u64, std::string_view("U64")},
     std::pair{DType::boolean, std::string_view("BOOL")},
+    std::pair{DType::f64, std::string_view("F64")},
 };
 
 [[noreturn]] void fail(const std::string& path, std::string what, std::string expected,

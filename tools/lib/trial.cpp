@@ -18,6 +18,8 @@ double value_at(DType dtype, const std::byte* data, int64_t i) {
     return value;
   };
   switch (dtype) {
+    case DType::f64:
+      return read(double{});
     case DType::f32:
       return read(float{});
     case DType::bf16:

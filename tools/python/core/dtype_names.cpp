@@ -10,7 +10,7 @@
 namespace tessera::python {
 namespace {
 
-constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, "float32"},
+constexpr std::array<std::pair<DType, const char*>, 15> kNames = {{{DType::f32, "float32"},
                                                                    {DType::f16, "float16"},
                                                                    {DType::bf16, "bfloat16"},
                                                                    {DType::e4m3, "float8_e4m3fn"},
@@ -23,7 +23,8 @@ constexpr std::array<std::pair<DType, const char*>, 14> kNames = {{{DType::f32, 
                                                                    {DType::u32, "uint32"},
                                                                    {DType::i64, "int64"},
                                                                    {DType::u64, "uint64"},
-                                                                   {DType::boolean, "bool"}}};
+                                                                   {DType::boolean, "bool"},
+                                                                   {DType::f64, "float64"}}};
 
 }  // namespace
 

@@ -24,6 +24,7 @@ Point = dict[Any, int]  # values of the symbols
 _UNBACKED = 4096  # the value of a symbol without hint: a multiple of every block size
 
 WORDS = {
+    torch.float64: "f64",
     torch.float32: "f32",
     torch.float16: "f16",
     torch.bfloat16: "bf16",
