@@ -44,7 +44,7 @@ void check_fragment(const Recorder& r, const ir::Buffer& fragment) {
 
 Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_t>& shape,
              std::string name, SourceLoc loc,
-             std::shared_ptr<const layout::Layout> layout = nullptr) {
+             std::shared_ptr<const layout::Layout> layout = nullptr, bool dynamic = false) {
   check_name(r, name, loc);
   ir::Buffer buffer;
   buffer.shape = constant_shape(r, shape, name, loc);
@@ -52,6 +52,7 @@ Ref allocate(Recorder& r, ir::Space space, DType dtype, const std::vector<int64_
   buffer.dtype = dtype;
   buffer.space = space;
   buffer.layout = std::move(layout);
+  buffer.dynamic = dynamic;
   buffer.loc = loc;
   Ref ref = r.new_buffer(std::move(buffer));
   if (space != ir::Space::fragment) return ref;
@@ -279,7 +280,12 @@ Ref Builder::fragment(DType dtype, std::vector<int64_t> shape, std::string name,
   return allocate(*recorder_, ir::Space::fragment, dtype, shape, std::move(name), loc);
 }
 Ref Builder::local(DType dtype, std::vector<int64_t> shape, std::string name, SourceLoc loc) {
-  return allocate(*recorder_, ir::Space::local, dtype, shape, std::move(name), loc);
+  return local(dtype, std::move(shape), LocalOptions{}, std::move(name), loc);
+}
+Ref Builder::local(DType dtype, std::vector<int64_t> shape, LocalOptions options, std::string name,
+                   SourceLoc loc) {
+  return allocate(*recorder_, ir::Space::local, dtype, shape, std::move(name), loc, nullptr,
+                  options.dynamic);
 }
 
 Ref Builder::fragment(DType dtype, const layout::Layout& layout, std::string name, SourceLoc loc) {

@@ -114,6 +114,11 @@ class TESSERA_API Table {
   std::vector<Value> values_;
 };
 
+/// Where a local array lies.
+struct LocalOptions {
+  bool dynamic = false;  // in memory, for indices that are known at run time only
+};
+
 /// Which elements a scan combines. An exclusive scan begins with 0, or with the lowest value (-infinity).
 struct ScanOptions {
   bool exclusive = false;  // without element i itself
@@ -220,9 +225,16 @@ class TESSERA_API Builder {
   /// A fragment with a layout of the author.
   Ref fragment(DType dtype, const layout::Layout& layout, std::string name = "frag",
                SourceLoc loc = SourceLoc::here());
-  /// A private array of each thread. Indices must be constant after unrolling (REGISTER_INDEX).
+  /// A private array of each thread, in registers. Indices must be constant after unrolling
+  /// (REGISTER_INDEX).
   Ref local(DType dtype, std::vector<int64_t> shape, std::string name = "local",
             SourceLoc loc = SourceLoc::here());
+  /// The same; with `dynamic` any index will do, and the array lies in local memory, which is as far from a
+  /// thread as global memory. The executor traps where an index is outside (OOB).
+  ///   auto seen = k.local(DType::i32, {16}, {.dynamic = true}, "seen");
+  ///   seen(x(i) % 16) += 1;
+  Ref local(DType dtype, std::vector<int64_t> shape, LocalOptions options,
+            std::string name = "local", SourceLoc loc = SourceLoc::here());
   /// One mutable value per thread.
   Ref var(DType dtype, Arg init, std::string name = "value", SourceLoc loc = SourceLoc::here());
   /// The buffer of block `rank` (i32) of the cluster that corresponds to `mine` (DSMEM). Its elements can

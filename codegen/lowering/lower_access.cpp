@@ -36,6 +36,7 @@ Expr TileLowering::register_slot(const ir::Buffer& buffer, const std::vector<Exp
     for (size_t d = 0; d < indices.size(); ++d) slot = slot * buffer.shape[d] + indices[d];
   }
   slot = math_.to_expr(math_.form(slot, true), slot->type);
+  if (buffer.dynamic) return ir::cast(DType::i32, slot);
   // Registers have no addresses: only unrolled loops may affect the index.
   std::vector<VarRef> vars;
   ir::collect_vars(slot, vars);
@@ -43,10 +44,12 @@ Expr TileLowering::register_slot(const ir::Buffer& buffer, const std::vector<Exp
     const bool constant_bounds = var->kind == ir::VarKind::loop && var->lower && var->upper &&
                                  ir::is_constant(var->lower) && ir::is_constant(var->upper);
     if (constant_bounds) continue;
-    fail("REGISTER_INDEX",
-         fmt::format("the index of '{}' is not a constant after unrolling", buffer.name), loc,
-         "constants and indices of unrolled loops", ir::to_string(slot),
-         "registers cannot be indexed at run time: unroll the loop, or use shared memory");
+    fail(
+        "REGISTER_INDEX",
+        fmt::format("the index of '{}' is not a constant after unrolling", buffer.name), loc,
+        "constants and indices of unrolled loops", ir::to_string(slot),
+        "registers cannot be indexed at run time: unroll the loop, use shared memory, or declare a "
+        "local array with {.dynamic = true}");
   }
   return ir::cast(DType::i32, slot);
 }

@@ -123,7 +123,7 @@ int64_t LaneLowering::vector_of(const ir::BufferRef& buffer,
 
 Slice LaneLowering::register_run(const ir::BufferRef& buffer,
                                  const std::vector<Expr>& indices) const {
-  if (in_order_.contains(memory_of(*buffer))) return {};
+  if (in_order_.contains(memory_of(*buffer)) || buffer->dynamic) return {};
   const Expr slot = t_.register_slot(*buffer, t_.resolve(expand(indices)), loc_);
   const Expr first = t_.math_.simplify(at_lane(slot, 0));
   if (!t_.math_.same(slot, first + ir::var(lane_))) return {};

@@ -241,6 +241,11 @@ ArrayRef TileLowering::array_of(const ir::BufferRef& view) {
     case ir::Space::local:
       array->shape = buffer->shape;
       for (const Expr& extent : buffer->shape) array->size *= extent->integer;
+      if (buffer->dynamic) {
+        result_.notes.push_back(fmt::format("{}: {}: {} x {} in local memory, indexed at run time",
+                                            to_string(buffer->loc), buffer->name, array->size,
+                                            name(buffer->dtype)));
+      }
       break;
     case ir::Space::scalar:
       break;

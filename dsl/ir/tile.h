@@ -38,10 +38,11 @@ struct Buffer {
   bool is_output = false;    // global
   bool optional = false;     // global: may be null
   bool may_alias = false;    // global: may share memory with the others of which this is said
-  Expr address;              // global: u64 address of the first element; null = a tensor parameter
-  BufferRef alias_of;        // reshape: same storage, same element order
-  Expr block;                // cluster: rank of the block that owns it
-  int ring = -1;             // shared: the ring whose stages hold it, in Kernel::rings; -1 = none
+  bool dynamic = false;  // local: indices may be known at run time only, so it lies in local memory
+  Expr address;          // global: u64 address of the first element; null = a tensor parameter
+  BufferRef alias_of;    // reshape: same storage, same element order
+  Expr block;            // cluster: rank of the block that owns it
+  int ring = -1;         // shared: the ring whose stages hold it, in Kernel::rings; -1 = none
   std::shared_ptr<const layout::Layout> layout;  // fragment: given by the author, else inferred
   SourceLoc loc;
 };
