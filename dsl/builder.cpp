@@ -153,8 +153,10 @@ Builder::~Builder() = default;
 
 Value Builder::dim(std::string name, DimOptions options, SourceLoc loc) {
   check_parameter(*recorder_, name, options.multiple_of, loc);
-  auto var = recorder_->new_var(std::move(name), DType::i32, ir::VarKind::dim, loc, ir::index(1),
-                                ir::index(ir::kLargestExtent + 1), options.multiple_of);
+  const int64_t largest = options.wide ? ir::kLargestWideExtent : ir::kLargestExtent;
+  auto var =
+      recorder_->new_var(std::move(name), options.wide ? DType::i64 : DType::i32, ir::VarKind::dim,
+                         loc, ir::index(1), ir::index(largest + 1), options.multiple_of);
   recorder_->kernel.dims.push_back(var);
   return Value(recorder_.get(), ir::var(var));
 }

@@ -29,6 +29,8 @@ using ir::ReduceOp;
 /// What is known of a dim or a stride.
 struct DimOptions {
   int64_t multiple_of = 1;  // the host checks it on every call
+  /// Of k.dim: an i64 that may be 2^31 or more. Its indices are computed in i64: begin with i64(at.x).
+  bool wide = false;
 };
 
 /// How a tensor lies in memory, and whether it may be absent or alias another.
@@ -170,8 +172,13 @@ class TESSERA_API Builder {
   Builder& operator=(const Builder&) = delete;
 
   // ---- Signature
-  /// A dynamic extent: i32, at least 1 inside the kernel, below 2^31 - 2^24. NAME if another parameter
-  /// has the name, SHAPE if `multiple_of` is below 1. `stride` and `scalar` throw the same.
+  /// A dynamic extent: i32, at least 1 inside the kernel, below 2^31 - 2^24; or, if `wide`, an i64 up to
+  /// 2^47. NAME if another parameter has the name, SHAPE if `multiple_of` is below 1. `stride` and `scalar`
+  /// throw the same.
+  ///
+  ///   auto n = k.dim("n", {.wide = true});   // a flat view of a large tensor
+  ///   auto at = k.launch({ceil_div(n, 1024)});
+  ///   auto first = k.let("first", i64(at.x) * 1024);
   Value dim(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
   /// A dynamic stride in elements: i64, not negative.
   Value stride(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
