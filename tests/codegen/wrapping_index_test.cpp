@@ -36,6 +36,20 @@ ir::Kernel product_of_extents() {
   return k.finish();
 }
 
+/// Tiles of a flat tensor whose extent has more than 32 bits.
+ir::Kernel flat_tiles() {
+  Builder k("flat_tiles");
+  auto n = k.dim("n", {.multiple_of = 16, .wide = true});
+  auto x = k.input("x", DType::bf16, {n});
+  auto y = k.output("y", DType::f32, {n});
+  auto at = k.launch({ceil_div(n, 1024)}, {.threads = 128});
+  const Value first = k.let("first", i64(at.x) * 1024);
+  k.store(k.load(x.tile({first}, {1024})), y.tile({first}, {1024}));
+  const Value rest = k.let("rest", n - first);
+  k.if_(k.thread() < rest, [&] { y(first + k.thread()) = 1.0f; });
+  return k.finish();
+}
+
 /// Values of a few Vars, and expressions of them as the machine computes them.
 class Machine {
  public:
@@ -45,8 +59,9 @@ class Machine {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
   }
 
-  Expr new_var(ir::VarKind kind, int64_t upper, int64_t multiple_of = 1) {
+  Expr new_var(ir::VarKind kind, int64_t upper, int64_t multiple_of = 1, DType type = DType::i32) {
     auto var = std::make_shared<ir::Var>();
+    var->type = type;
     var->name = fmt::format("v{}", vars_.size());
     var->kind = kind;
     var->id = static_cast<int>(vars_.size());
@@ -167,6 +182,10 @@ std::vector<std::string> wrong_claims(uint64_t seed, int64_t believed, int& clai
   machine.new_var(ir::VarKind::thread, 256);
   machine.new_var(ir::VarKind::loop, machine.between(1, 64));
   machine.new_var(ir::VarKind::value, 0);  // data
+  if (seed % 3 == 0) {
+    machine.new_var(ir::VarKind::dim, ir::kLargestWideExtent + 1, seed % 2 == 0 ? 1 : 16,
+                    DType::i64);
+  }
   IndexMath math;
   Expr fact;
   if (machine.between(0, 1) == 0) {
@@ -236,6 +255,19 @@ TEST_CASE("the judge knows that an index wraps", "[prover]") {
   CHECK(verdict.wrong.empty());
   CHECK(verdict.spare_guards.empty());
   CHECK(verdict.needed_guards == 1);
+}
+
+TEST_CASE("the judge agrees with the proofs about a flat tensor of any size", "[prover]") {
+  const ir::Kernel kernel = flat_tiles();
+  const std::string explained = codegen::explain(kernel);
+  CAPTURE(explained);
+  CHECK(explained.find("x: 4 x bf16, guarded: ") != std::string::npos);
+  CHECK(explained.find("y: 1 x f32, proved") != std::string::npos);
+  if (!why_no_judge().empty()) TESSERA_SKIP(why_no_judge());
+  const Verdict verdict = judge(kernel);
+  CHECK(verdict.wrong.empty());
+  CHECK(verdict.open.empty());
+  CHECK(verdict.spare_guards.empty());
 }
 
 TEST_CASE("claims about random indices hold for integers that wrap", "[prover][slow]") {
