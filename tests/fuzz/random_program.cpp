@@ -80,7 +80,7 @@ class Generator : RandomCollectives {
   }
   // ---- statements
   void statement(int depth) {
-    switch (between(0, depth > 0 ? 17 : 13)) {
+    switch (between(0, depth > 0 ? 20 : 16)) {
       case 0:
         return load_tile();
       case 1:
@@ -109,7 +109,13 @@ class Generator : RandomCollectives {
       case 13:
         return halves();
       case 14:
+        return places();
       case 15:
+        return look_up();
+      case 16:
+        return gather();
+      case 17:
+      case 18:
         return repeat(depth);
       default:
         return branch(depth);

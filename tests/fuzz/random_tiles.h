@@ -113,6 +113,48 @@ class RandomTiles : protected RandomValues {
     }
   }
 
+  /// Where the extreme of each line is; the first place wins.
+  void places() {
+    const Tile from = pick(tiles_);
+    const DType type = from.ref.dtype();
+    if (type == DType::i8 || type == DType::u8) return;
+    const bool is_per_row = chance(50);
+    const auto axis = dsl::Axis(is_per_row ? 1 : 0);
+    const dsl::Tile tile(from.ref);
+    const dsl::TileBest best = chance(50) ? k_.argmax(tile, axis) : k_.argmin(tile, axis);
+    const Ref line = k_.fragment(DType::i32, {is_per_row ? height_ : width_}, "line");
+    k_.store(best.index, line);
+    lines_.push_back({line, is_per_row ? width_ : height_, is_per_row});
+  }
+
+  /// Constants of the code, chosen by place or by element.
+  void look_up() {
+    const Tile from = pick(tiles_);
+    const int64_t size = between(1, 9);
+    std::vector<dsl::Arg> constants;
+    for (int64_t i = 0; i < size; ++i) constants.emplace_back(between(-8, 8));
+    const DType type = compute_type();
+    const dsl::Table table = k_.table(type, constants);
+    const bool is_shared = chance(30), by_place = chance(50);
+    const Ref to = new_tile(is_shared, type);
+    k_.parallel({height_, width_}, [&](Value i, Value j) {
+      const Value element = max(min(convert(DType::i32, from.ref(i, j)), size - 1), 0);
+      to(i, j) = table(by_place ? (i * 3 + j) % size : element);
+    });
+    tiles_.push_back({to, 8, is_shared});
+  }
+
+  /// Rows of an input that an index chooses, some of them outside.
+  void gather() {
+    const Ref from = pick(inputs_);
+    const bool is_shared = chance(50);
+    const Ref to = new_tile(is_shared, chance(50) ? from.dtype() : compute_type());
+    const int64_t first = between(-2, 2), step = between(-1, 3);
+    const auto place = [&](const Value& r) { return std::vector<Value>{row_ + first + r * step}; };
+    k_.copy(from.rows(height_, place), to);
+    tiles_.push_back({to, limit(to.dtype(), 8), is_shared});
+  }
+
   /// Groups of columns through a reshaped view, and their result added to every element.
   void reduce_groups() {
     std::vector<int64_t> groups;
