@@ -342,7 +342,8 @@ class TESSERA_API Builder {
   void scan_max(const Ref& from, const Ref& to, Axis axis, ScanOptions options = {},
                 SourceLoc loc = SourceLoc::here());
 
-  /// An accumulator of the whole block, see Reducers below: sum, max or min of f32, i32 or i64.
+  /// An accumulator of the whole block, see Reducers below: sum, max or min of f64, f32, i32 or
+  /// i64.
   Reducer reducer(ReduceOp op, DType dtype, std::vector<int64_t> shape = {1},
                   ReducerOptions options = {}, std::string name = "reducer",
                   SourceLoc loc = SourceLoc::here());

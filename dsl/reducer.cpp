@@ -43,9 +43,9 @@ Reducer Builder::reducer(ReduceOp op, DType dtype, std::vector<int64_t> shape,
                          ReducerOptions options, std::string name, SourceLoc loc) {
   Recorder& r = *recorder_;
   if (op == ReduceOp::absmax ||
-      (dtype != DType::f32 && dtype != DType::i32 && dtype != DType::i64)) {
+      (dtype != DType::f64 && dtype != DType::f32 && dtype != DType::i32 && dtype != DType::i64)) {
     r.fail("DTYPE", fmt::format("reducer '{}' is of a kind that does not exist", name), loc,
-           "sum, max or min of f32, i32 or i64",
+           "sum, max or min of f64, f32, i32 or i64",
            fmt::format("{} of {}", ir::name(op), tessera::name(dtype)));
   }
   if (!r.launched) {

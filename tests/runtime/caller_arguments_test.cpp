@@ -205,6 +205,8 @@ TEST_CASE("a scalar is checked against its declared dtype") {
 
   CHECK(passed(DType::f32, 0.1) == 0x3DCCCCCD);  // a double is rounded
   CHECK(passed(DType::f32, -0.0f) == 0x80000000);
+  CHECK(passed(DType::f64, 0.1) == 0x3FB999999999999A);  // a double is a double
+  CHECK(passed(DType::f64, 1e300) == 0x7E37E43C8800759C);
   CHECK(passed(DType::bf16, 1.5f) == 0x3FC0);
   CHECK(passed(DType::f16, 65504.0f) == 0x7BFF);
   CHECK(passed(DType::boolean, true) == 1);

@@ -172,7 +172,7 @@ TEST_CASE("f64 fragments are reduced over rows, columns, warps and shared memory
   HostTensor in(kF64, {kRows, kColumns});
   // Sums that are exact in f64, and not in f32.
   for (int64_t i = 0; i < in.size(); ++i) {
-    in.set_value(i, static_cast<double>(i * 7919 % 1009 - 504) * (1 + 0x1p-40));
+    in.set_value(i, static_cast<double>(i * 7919 % 1009 - 504) * (1 + 0x1p-30));
   }
   const HostTensor out(kF64, {4, lines});
   run_kernel(kernel, {&in, &out});
@@ -191,6 +191,38 @@ TEST_CASE("f64 fragments are reduced over rows, columns, warps and shared memory
   }
 }
 
+TEST_CASE("f64 in reducers, also of one value", "[language]") {
+  constexpr int64_t kRows = 8, kColumns = 96;
+  Builder k("reducers");
+  auto x = k.input("x", kF64, {kRows, kColumns});
+  auto y = k.output("y", kF64, {kRows});
+  auto most = k.output("most", kF64, {1});
+  k.launch({1}, {.threads = 128});
+  auto total = k.reducer(dsl::ReduceOp::sum, kF64, {kRows});
+  auto largest = k.reducer(dsl::ReduceOp::max, kF64);
+  total.init();
+  largest.init();
+  k.parallel({kRows, kColumns}, [&](Value r, Value c) {
+    total.update(r, x(r, c));
+    largest.update(x(r, c));
+  });
+  auto sums = k.fragment(kF64, {kRows}, "sums");
+  total.finalize(sums);
+  k.copy(sums, y);
+  const Value best = largest.finalize();
+  k.if_(k.thread() == 0, [&] { most(0) = best; });
+  HostTensor in(kF64, {kRows, kColumns});
+  std::vector<double> expected(kRows, 0);
+  for (int64_t i = 0; i < in.size(); ++i) {
+    in.set_value(i, static_cast<double>(i * 31 % 500) * (1 + 0x1p-30));
+    expected[static_cast<size_t>(i / kColumns)] += in.value(i);
+  }
+  const HostTensor out(kF64, {kRows}), one(kF64, {1});
+  run_kernel(k.finish(), {&in, &out, &one});
+  CHECK(values_of(out) == expected);
+  CHECK(one.value(0) == 499 * (1 + 0x1p-30));
+}
+
 TEST_CASE("f64 in vectors, shared memory, atomics, scalars and prints", "[language]") {
   Builder k("places");
   auto scale = k.scalar("scale", kF64);
@@ -202,6 +234,7 @@ TEST_CASE("f64 in vectors, shared memory, atomics, scalars and prints", "[langua
   k.copy(x.tile({0}, {256}), tile);
   k.parallel({256}, [&](Value i) { y(i) = tile(255 - i) * scale; });
   k.atomic_add(total(0), k.warp_sum(x(k.thread())) / 32.0);
+  k.if_(k.thread() == 1, [&] { k.print("{}", {x(1) / 10.0}); });
   const ir::Kernel kernel = k.finish();
   CHECK(count(cuda_text(kernel), "load<2>(") >= 1);  // 16 bytes
   HostTensor in = iota(kF64, {256});
@@ -210,9 +243,12 @@ TEST_CASE("f64 in vectors, shared memory, atomics, scalars and prints", "[langua
   const HostTensor sum = tensor_of(kF64, {1}, {0.25});
   const codegen::cpu::Argument arguments[] = {
       {.tensor = in.view()}, {.tensor = out.view()}, {.tensor = sum.view()}, {.number = 0.1}};
+  std::string printed;
   codegen::cpu::Options options;
   options.traps = true;
+  options.print = [&](std::string_view text) { printed += text; };
   codegen::cpu::Executable(codegen::lower(kernel)).run(arguments, options);
+  CHECK(printed == "0.10000000000009095\n");
   CHECK_THAT(out,
              HasValues([](int64_t i) { return (static_cast<double>(255 - i) + 0x1p-40) * 0.1; }));
   CHECK(sum.value(0) == 0.25 + 63 * 64 / 2 + 64 * 0x1p-40);
