@@ -304,3 +304,11 @@ TEST_CASE("the phase of a wait is an integer", "[verify]") {
   std::get<MbarrierWait>(program.body[1].node).phase = ir::float_constant(DType::f32, 0);
   CHECK(has(complaint(program, kLowered), "a phase is an integer"));
 }
+
+TEST_CASE("an atomic of several elements is a relaxed sum of floats in global memory", "[verify]") {
+  const Program program = read_body(64, "shared s: f32[64] at byte 0", R"(
+    registers r: f32[4] = 0
+    atomic add s[0 .. +4] with r[0 .. +4], proved)");
+  CHECK(has(complaint(program),
+            "an atomic of several elements is a relaxed sum of floats in global memory: s"));
+}

@@ -6,6 +6,7 @@
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
+#include "tests/support/program_text.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -52,6 +53,9 @@ TEST_CASE("a run of sums in memory is one instruction", "[language]") {
   CHECK(count(text, fmt::format("  add_run_{}<4>(&y[", name(dtype))) == 1);
   CHECK(count(text, "atomicAdd(&") == 0);
   CHECK(codegen::explain(kernel).find("one atomic per element") == std::string::npos);
+  const std::string program = codegen::to_string(codegen::lower(kernel));
+  CHECK(count(program, " atomic add y[") == 1);
+  CHECK(codegen::to_string(read_program(program)) == program);
 
   HostTensor x(DType::f32, {kRows, kColumns});
   for (int64_t i = 0; i < x.size(); ++i) x.set_value(i, static_cast<double>(i % 23));
