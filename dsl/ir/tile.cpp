@@ -369,6 +369,15 @@ std::string_view name(CollectiveKind kind) {
   return "?";
 }
 
+bool is_of_block(const Stmt& stmt) {
+  const auto* loop = std::get_if<Loop>(&stmt.node);
+  return (loop != nullptr && loop->kind == LoopKind::parallel) ||
+         std::holds_alternative<Copy>(stmt.node) || std::holds_alternative<Fill>(stmt.node) ||
+         std::holds_alternative<Reduce>(stmt.node) ||
+         std::holds_alternative<ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<RingTurn>(stmt.node) || std::holds_alternative<Gemm>(stmt.node);
+}
+
 std::string to_string(const Kernel& kernel) {
   Printer p;
   p.out = fmt::format("kernel {}\n", kernel.name);

@@ -337,6 +337,9 @@ struct Stmt {
   bool manual_sync = false;  // in a region where only the author's barriers stand
 };
 
+/// True if the threads of the block share the work of the statement.
+TESSERA_API bool is_of_block(const Stmt& stmt);
+
 /// Stages of shared tiles that one role fills and others take, in turn.
 struct Ring {
   int stages = 1;
