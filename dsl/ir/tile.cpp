@@ -116,7 +116,7 @@ struct Printer {
   void operator()(const Gemm& s, SourceLoc loc) {
     const bool is_wgmma = s.instruction == Instruction::wgmma;
     line(fmt::format("gemm {} * {} -> {} over {} x {}{} {}{}{}{}{}", region_text(s.a),
-                     region_text(s.b), s.c.buffer->name, s.warps.rows, s.warps.columns,
+                     region_text(s.b), region_text(s.c), s.warps.rows, s.warps.columns,
                      s.warps.depths > 1 ? fmt::format(" x {}", s.warps.depths) : "",
                      is_wgmma ? "groups of warps" : "warps", s.is_grid_given ? " as given" : "",
                      s.tf32 == Tf32::truncate ? ", tf32 truncated" : "",

@@ -201,8 +201,8 @@ enum class Instruction : uint8_t {
   wgmma,      // of four warps, operands in shared memory: sm_90a
 };
 TESSERA_API std::string_view name(Instruction instruction);
-/// c += a * b; c is a whole fragment, a and b are whole fragments or shared. With several depths in
-/// the grid of warps, c[d] += the product of the d-th part of k.
+/// c += a * b; c is a fragment or a part of one, a and b too or shared. Parts begin at whole matrix
+/// instructions. With several depths in the grid of warps, c[d] += the product of the d-th part of k.
 struct Gemm {
   Region a, b, c;          // [m, k], [k, n], [m, n] or [depths, m, n]
   layout::WarpGrid warps;  // of wgmma: groups of four warps
