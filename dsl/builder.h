@@ -384,9 +384,15 @@ class TESSERA_API Builder {
                                 MemoryOrder order = MemoryOrder::relaxed,
                                 SourceLoc loc = SourceLoc::here());
 
-  /// c += a * b on the tensor cores. a [m, k] and b [k, n] are shared buffers or whole fragments, c [m, n]
-  /// is a fragment. Transpose a shared operand by a view: k.gemm(x, w.transposed(), sum). Keep an operand
+  /// c += a * b on the tensor cores. a [m, k] and b [k, n] are shared buffers or fragments, c [m, n] is a
+  /// fragment. Transpose a shared operand by a view: k.gemm(x, w.transposed(), sum). Keep an operand
   /// that every iteration of a loop uses in a fragment.
+  ///
+  /// A part of a fragment begins at constant multiples of 16 (rows), 8 (columns) and the step of k. Along an
+  /// axis that several warps share the parts of a fragment are equal: choose `warp_rows` or `warp_columns`
+  /// = 1 otherwise. Products that use one fragment need one grid of warps.
+  ///
+  ///   k.gemm(p, v.tile({0, 256}, {64, 256}), o.tile({0, 256}, {64, 256}));   // half of the columns of o
   ///
   ///   a, b                 c      m, n, k are multiples of
   ///   f32 (as tf32)        f32    16 x warp_rows, 8 x warp_columns, 8 x warp_depths

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
 
@@ -41,24 +43,81 @@ std::vector<int64_t> matrix_shape(const Recorder& r, const Ref& ref, const char*
   return extents;
 }
 
-void require_space(const Recorder& r, const Ref& ref, const char* role, bool shared, bool fragment,
+/// True for a fragment of two dimensions or a box of it, or for a whole fragment.
+bool is_box(const ir::Region& region) {
+  return is_whole(region) || (region.order == std::vector<int>{0, 1} &&
+                              region.buffer->shape.size() == region.order.size());
+}
+
+void require_space(const Recorder& r, const Ref& ref, const char* role, bool shared,
                    SourceLoc loc) {
   const ir::Buffer& buffer = *ref.region().buffer;
   if (shared && buffer.space == ir::Space::shared) return;
-  if (fragment && buffer.space == ir::Space::fragment && is_whole(ref.region())) return;
+  if (buffer.space == ir::Space::fragment && is_box(ref.region())) return;
   r.fail("GEMM", fmt::format("{} of a gemm is in the wrong memory", role), loc,
-         shared && fragment ? "shared, or a whole fragment"
-         : shared           ? "shared"
-                            : "a whole fragment",
+         shared ? "shared, or a fragment" : "a fragment",
          fmt::format("'{}', {}{}", buffer.name, name(buffer.space),
-                     buffer.space == ir::Space::fragment ? ", a part or a transposed view" : ""),
+                     buffer.space == ir::Space::fragment ? ", another view than a tile" : ""),
          shared ? "copy it into k.shared(...) first" : "");
 }
 
-/// All grids of the block's warps that divide the product, ordered by operand traffic per warp,
-/// then by more rows.
-layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const GemmOptions& options,
-                              SourceLoc loc) {
+/// What a product takes of a fragment along one axis, in steps of its instruction.
+struct Range {
+  int64_t whole, first, extent, step;
+
+  /// True if `owners` warps along the axis hold the range in equal shares.
+  bool is_shared_by(int64_t owners) const {
+    const int64_t parts = layout::equal_parts(whole, first, extent, owners);
+    return parts != 0 && whole % (step * owners * parts) == 0;
+  }
+};
+
+/// The ranges of the fragments of a product along m, n and k.
+class Ranges {
+ public:
+  std::vector<Range> m, n, k;
+  bool has_parts = false;
+
+  /// Adds both axes of an operand or of the product, if it is a fragment.
+  void add(const Recorder& r, const Ref& ref, const char* role, std::vector<Range>& rows,
+           int64_t row_step, std::vector<Range>& columns, int64_t column_step, SourceLoc loc) {
+    const ir::Region& region = ref.region();
+    if (region.buffer->space != ir::Space::fragment) return;
+    if (!is_whole(region)) {
+      has_parts = true;
+      const auto begins = [&](size_t dim, int64_t step) {
+        return ir::is_constant(region.offsets[dim]) && region.offsets[dim]->integer % step == 0;
+      };
+      if (!begins(0, row_step) || !begins(1, column_step)) {
+        r.fail("GEMM",
+               fmt::format(
+                   "the part of '{}' that is {} of a gemm begins inside of a matrix instruction",
+                   region.buffer->name, role),
+               loc, fmt::format("constant offsets, multiples of {} and {}", row_step, column_step),
+               fmt::format("[{}, {}]", to_string(region.offsets[0]), to_string(region.offsets[1])));
+      }
+    }
+    const size_t first = region.buffer->shape.size() - 2;  // after the depths
+    rows.push_back(range(region, first, row_step));
+    columns.push_back(range(region, first + 1, column_step));
+  }
+
+ private:
+  static Range range(const ir::Region& region, size_t dim, int64_t step) {
+    return {region.buffer->shape[dim]->integer, region.offsets[dim]->integer,
+            region.extents[dim]->integer, step};
+  }
+};
+
+bool are_shared_by(const std::vector<Range>& ranges, int64_t owners) {
+  return std::all_of(ranges.begin(), ranges.end(),
+                     [&](const Range& range) { return range.is_shared_by(owners); });
+}
+
+/// All grids of the block's warps that divide the product and the parts of fragments, ordered by operand
+/// traffic per warp, then by more rows.
+layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const Ranges& ranges,
+                              const GemmOptions& options, SourceLoc loc) {
   if (r.num_threads() % 32 != 0) {
     r.fail("PARTIAL_WARP", "a gemm needs whole warps", loc, "a block size that is a multiple of 32",
            fmt::format("{} threads", r.num_threads()));
@@ -74,6 +133,7 @@ layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const Gem
     if (warps % rows != 0) continue;
     const layout::WarpGrid grid{rows, warps / rows, depths};
     if (m % (16 * grid.rows) != 0 || n % (8 * grid.columns) != 0) continue;
+    if (!are_shared_by(ranges.m, grid.rows) || !are_shared_by(ranges.n, grid.columns)) continue;
     if (options.warp_rows != 0 && options.warp_rows != grid.rows) continue;
     if (options.warp_columns != 0 && options.warp_columns != grid.columns) continue;
     const auto traffic = [&](const layout::WarpGrid& g) { return m / g.rows + n / g.columns; };
@@ -83,11 +143,14 @@ layout::WarpGrid choose_warps(const Recorder& r, int64_t m, int64_t n, const Gem
     const auto wanted = [](int count) {
       return count == 0 ? std::string("any") : fmt::format("{}", count);
     };
-    r.fail("GEMM", "the warps of the block do not divide the product", loc,
-           "m a multiple of 16 x warp_rows, n of 8 x warp_columns, warp_rows x warp_columns = "
-           "number of warps for each depth",
-           fmt::format("m {}, n {}, {} warps, warp_rows {}, warp_columns {}", m, n, warps,
-                       wanted(options.warp_rows), wanted(options.warp_columns)));
+    r.fail(
+        "GEMM", "the warps of the block do not divide the product", loc,
+        fmt::format(
+            "m a multiple of 16 x warp_rows, n of 8 x warp_columns, warp_rows x "
+            "warp_columns = number of warps for each depth{}",
+            ranges.has_parts ? "; equal parts of a fragment along an axis of several warps" : ""),
+        fmt::format("m {}, n {}, {} warps, warp_rows {}, warp_columns {}", m, n, warps,
+                    wanted(options.warp_rows), wanted(options.warp_columns)));
   }
   return best;
 }
@@ -100,9 +163,9 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
   const std::vector<int64_t> right = matrix_shape(r, b, "the right operand", 2, loc);
   const bool has_depths = options.warp_depths > 1;
   const std::vector<int64_t> product = matrix_shape(r, c, "the product", has_depths ? 3 : 2, loc);
-  require_space(r, a, "the left operand", true, true, loc);
-  require_space(r, b, "the right operand", true, true, loc);
-  require_space(r, c, "the product", false, true, loc);
+  require_space(r, a, "the left operand", true, loc);
+  require_space(r, b, "the right operand", true, loc);
+  require_space(r, c, "the product", false, loc);
   for (const Ref* operand : {&a, &b}) {
     for (const ir::Expr& offset : operand->region().offsets) r.check_in_scope(offset, loc);
   }
@@ -131,12 +194,24 @@ void Builder::gemm(const Ref& a, const Ref& b, const Ref& c, GemmOptions options
            fmt::format("the product '{}' of a gemm has the wrong dtype", c.region().buffer->name),
            loc, std::string(name(expected)), std::string(name(c.dtype())));
   }
-  const layout::WarpGrid warps = choose_warps(r, left[0], right[1], options, loc);
+  Ranges ranges;
+  const int64_t step_of_one = step_of(a.dtype());
+  ranges.add(r, a, "the left operand", ranges.m, 16, ranges.k, step_of_one, loc);
+  ranges.add(r, b, "the right operand", ranges.k, step_of_one, ranges.n, 8, loc);
+  ranges.add(r, c, "the product", ranges.m, 16, ranges.n, 8, loc);
+  const layout::WarpGrid warps = choose_warps(r, left[0], right[1], ranges, options, loc);
   if (options.promote < 0 || options.promote % 32 != 0) {
     r.fail("GEMM", "promote is no whole number of matrix instructions", loc,
            "a multiple of 32, or 0", fmt::format("{}", options.promote));
   }
-  const int64_t step = step_of(a.dtype()) * warps.depths;
+  const int64_t step = step_of_one * warps.depths;
+  for (const Range& range : ranges.k) {
+    if (range.extent == range.whole || warps.depths == 1) continue;
+    r.fail(
+        "GEMM", "warps along k share a part of an operand in registers", loc,
+        "warp_depths = 1, or the whole fragment",
+        fmt::format("{} of {} along k, warp_depths {}", range.extent, range.whole, warps.depths));
+  }
   if (left[1] % step != 0) {
     r.fail("GEMM", "k is no whole number of matrix instructions", loc,
            fmt::format("a multiple of {} for {}", step, name(a.dtype())),

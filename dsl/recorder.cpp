@@ -5,21 +5,6 @@
 #include <algorithm>
 
 namespace tessera::dsl {
-namespace {
-
-/// True if the threads of the block share the work of the statement.
-bool is_of_block(const ir::Stmt& stmt) {
-  const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-  return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
-         std::holds_alternative<ir::Copy>(stmt.node) ||
-         std::holds_alternative<ir::Fill>(stmt.node) ||
-         std::holds_alternative<ir::Reduce>(stmt.node) ||
-         std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
-         std::holds_alternative<ir::RingTurn>(stmt.node) ||
-         std::holds_alternative<ir::Gemm>(stmt.node);
-}
-
-}  // namespace
 
 Recorder::Recorder(std::string kernel_name) {
   kernel.name = std::move(kernel_name);

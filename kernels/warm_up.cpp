@@ -7,6 +7,7 @@
 #include "dsl/base/error.h"
 #include "kernels/all_ops.h"
 #include "kernels/dry_call.h"
+#include "kernels/jit/tune.h"
 #include "kernels/signature/buckets.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
@@ -51,10 +52,11 @@ void warm_up(std::string_view op, std::string_view cases, Device device,
     all.push_back(line);
     for (const std::string& text : all) {
       const Case one(of_op, text);
-      calls.push_back(
-          [&table, params = one.params(),
-           tensors = placed_nowhere(views_with_outputs(table, one.inputs(), one.params()),
-                                    device)] { table.run(tensors, params, nullptr); });
+      calls.push_back([&table, params = one.params(),
+                       tensors = placed_nowhere(
+                           views_with_outputs(table, one.inputs(), one.params()), device)] {
+        jit::for_each_choice([&] { table.run(tensors, params, nullptr); });
+      });
     }
   }
   jit::prepare_all(calls, options);

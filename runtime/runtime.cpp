@@ -87,7 +87,7 @@ Target Runtime::target_on(int device) const {
   return state_->target_for(state_->device_on(device));
 }
 
-DeviceInfo Runtime::device_on(int device) const {
+const DeviceInfo& Runtime::device_on(int device) const {
   return state_->device_on(device);
 }
 

@@ -77,8 +77,8 @@ class TESSERA_API Runtime {
   Target target_for(const DeviceInfo& device) const;
   /// Does the same for a device ordinal.
   Target target_on(int device) const;
-  /// Returns the facts of a device, read anew from the driver of this runtime.
-  DeviceInfo device_on(int device) const;
+  /// Returns the facts of a device of this runtime's driver, read once.
+  const DeviceInfo& device_on(int device) const;
 
   /// Declares that the program should compile nothing more: JitMode::warn then reports compiles,
   /// JitMode::error refuses them.

@@ -36,7 +36,7 @@ class TESSERA_LOCAL Runtime::State {
   std::shared_ptr<const LoadedKernel> load(const KernelRequest& request, int device,
                                            StreamHandle stream);
   Target target_for(const DeviceInfo& device) const;
-  DeviceInfo device_on(int device) const { return query_device(surroundings_.driver(), device); }
+  const DeviceInfo& device_on(int device) { return devices_.of(surroundings_.driver(), device); }
   void seal() { sealed_ = true; }
   const Nvrtc& nvrtc();
   void dump(const KernelSource& source);
@@ -103,6 +103,7 @@ class TESSERA_LOCAL Runtime::State {
   Log log_;
   Counters counters_;
   DiskCache disk_;
+  DeviceInfos devices_;
   LazyNvrtc nvrtc_;
   std::once_flag nvrtc_told_;
   std::atomic<bool> sealed_ = false;

@@ -1,4 +1,4 @@
-// Emitter: copies that go on in the background, and mbarriers.
+// Emitter: asynchronous copies and mbarriers.
 
 #include <fmt/format.h>
 

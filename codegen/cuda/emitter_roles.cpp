@@ -1,4 +1,4 @@
-// Emitter: groups of threads that part, and the barriers of some threads.
+// Emitter: roles and named barriers.
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// Emitter: statements that all threads of a warp make together.
+// Emitter: statements of a whole warp.
 
 #include <fmt/format.h>
 
@@ -58,7 +58,7 @@ std::string Emitter::collective_call(const Collective& collective) {
                   fmt::format("{} over part of a warp", ir::name(collective.kind)));
     return fmt::format("{}({}, {})", function, lanes, arg(0));
   };
-  // The bit reductions know unsigned values only.
+  // The bit reductions take unsigned values only.
   const auto bitwise = [&](const char* function) {
     if (type == DType::u32) return whole_warp(function);
     return fmt::format("int({}({}, {}({})))", function, lanes, expressions_.type(DType::u32),

@@ -1,4 +1,4 @@
-// Emitter: matrix instructions of four warps.
+// Emitter: wgmma.
 
 #include <fmt/format.h>
 
@@ -15,7 +15,7 @@ std::string Emitter::descriptor(const SharedMatrix& matrix) {
   const layout::Swizzle& swizzle = *array.swizzle;
   const int64_t element_bits = bits(array.dtype);
   const int64_t span = swizzle.panel * element_bits / 8;
-  // Only what is contiguous along m or n goes from panel to panel.
+  // Only an operand that is contiguous along m or n steps from panel to panel.
   const int64_t next_panel = matrix.transposed ? swizzle.rows * span : 16;
   const bool differs = depends_on_thread(matrix.first.offset);
   return fmt::format("{}<{}, {}>({})",

@@ -55,9 +55,8 @@ std::string ExpressionPrinter::f32_argument(const Expr& e, size_t i, Precedence 
                       outer);
 }
 
-// A division tests its operands and branches for some. Of positive operands, one of them a
-// constant, it is known which are out of the way of overflow and underflow, and of those the
-// quotient is a few multiplications.
+// CUDA's division tests its operands and branches for some. For positive operands, one of them constant, the
+// ranges without overflow and underflow are known; there a few multiplications give the quotient.
 std::optional<Text> ExpressionPrinter::quotient(const Expr& e) {
   if (e->op != Op::div || e->type != DType::f32) return {};
   const auto range = [&](size_t i) {
@@ -71,7 +70,7 @@ std::optional<Text> ExpressionPrinter::quotient(const Expr& e) {
   if (over.may_be_nan || under.may_be_nan || over.low <= 0 || under.low <= 0) return {};
   const std::string a = f32_argument(e, 0), b = f32_argument(e, 1);
   if (under.low == under.high) {
-    // A whole divisor leaves a remainder that has a float, however small.
+    // With a whole divisor the remainder is exact in f32, however small.
     const double divisor = under.low;
     const bool fits =
         divisor == std::floor(divisor) && divisor <= kLargest && over.low / divisor >= kSmallest;
@@ -95,11 +94,11 @@ Text ExpressionPrinter::float_arithmetic(const Expr& e) {
                 fmt::format("{} of {}", ir::name(e->op), name(e->type)));
   Text result;
   if (is_identity(*e)) {
-    // The compiler would drop the operation, and with it what it does to a NaN.
+    // The compiler would drop the operation and its effect on NaN.
     const size_t x = is_identity_constant(e->op, e->args[1]) ? 0 : 1;
     result = {fmt::format("{}({})", call("canonical_nan"), f32_argument(e, x))};
   } else if (const std::optional<size_t> x = negated_argument(*e)) {
-    // Of two in a row it would drop both.
+    // It would drop both of two in a row.
     result = {fmt::format("{}({})", call("negated"), f32_argument(e, *x))};
   } else {
     result = {fmt::format("{} {} {}", f32_argument(e, 0, operand_precedence(e->op, false)),
@@ -183,8 +182,7 @@ Text ExpressionPrinter::small_float_sign(const Expr& e, Role role) {
           Precedence::bit_or};
 }
 
-// Of integers and f32. On floats these touch nothing but the sign bit, where CUDA's own may change
-// a NaN.
+// Integers and f32. On floats these change the sign bit only; CUDA's own functions may change a NaN.
 Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
   const bool floating = e->type == DType::f32;
   if (e->op == Op::copysign) {
@@ -213,7 +211,7 @@ Text ExpressionPrinter::sign_operation(const Expr& e, Role role) {
   return result;
 }
 
-// The sum of two numbers of which one is NaN, else the smaller or the larger: one instruction.
+// NaN if either is NaN, else the smaller or the larger: one instruction.
 std::optional<Text> ExpressionPrinter::extreme_with_nan(const Expr& e) {
   const Expr &either = e->args[0], &sum = e->args[1], &number = e->args[2];
   if (e->type != DType::f32 || either->op != Op::logical_or || sum->op != Op::add ||

@@ -37,7 +37,7 @@ bool is_chained(const Expr& e, size_t i) {
   return i == 0 || e->op != Op::mul || !begins_with_division(arg);  // not a * b / c * d
 }
 
-/// What stands between the operators of the chain `e`, in the order of its text.
+/// The operands of the chain `e`, in the order of its text.
 void add_terms(const Expr& e, std::vector<Expr>& terms) {
   for (size_t i = 0; i < 2; ++i) {
     if (is_chained(e, i)) {
@@ -54,8 +54,7 @@ bool fits_int(int64_t value) {
 
 bool is_int_beside_wide(const Expr& e, size_t i);
 
-/// The sum or product of the ints with which the text of the chain `e`, an i64, begins; null if with
-/// none.
+/// The int operands with which the text of the i64 chain `e` begins, combined; null if there are none.
 Expr leading_ints(const Expr& e) {
   if (is_chained(e, 0)) return leading_ints(e->args[0]);
   if (!is_int_beside_wide(e, 0)) return {};
@@ -63,7 +62,7 @@ Expr leading_ints(const Expr& e) {
   return next ? ir::binary(e->op, e->args[0], next) : e->args[0];
 }
 
-/// True if no overflow of int comes of `a` and `b` meeting before an i64 does.
+/// True if `a` and `b` can be combined as int, before an i64 joins them, without overflow.
 bool fits_int(Op op, const Expr& a, const Expr& b) {
   constexpr int kMostThreads = 1024;
   IntRanges ranges([](const ir::Var&) { return Expr(); }, kMostThreads);
@@ -78,7 +77,7 @@ bool is_int_beside_wide(const Expr& e, size_t i) {
   if (ir::is_constant(other)) return false;
   const bool is_literal = ir::is_constant(arg) && arg->type == DType::i64 &&
                           fits_int(arg->integer) && arg->integer >= 0;
-  // Of two that are widened, the left one is written.
+  // Where both are widened, only the left conversion is written.
   const bool is_widened = is_widening(arg) && (right || !is_widening(other));
   if (!is_literal && !is_widened) return false;
   const Expr next = !right && is_chained(e, 1) ? leading_ints(other) : Expr();

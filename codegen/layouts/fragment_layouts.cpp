@@ -71,12 +71,12 @@ int64_t inner_extent(const ir::Body& body, const ir::VarRef& var) {
 }
 
 /// The index as a mixed-radix number of loop variables, least significant first: 4 * u + c for c
-/// below 4. A constant represents any value of an inner loop over the whole dimension.
+/// below 4. A constant represents any value of an inner loop over the whole dimension; in 16 + i for i below
+/// 16, the place of a part of 16, one over the parts.
 std::optional<Chain> chain_of(const ir::Loop& loop, const ir::Expr& index, int64_t extent,
                               const IndexMath& math) {
   const Form form = math.form(index, true);
   if (form.terms.empty()) return Chain{{Component::kInner, 1, extent}};
-  if (form.constant != 0) return std::nullopt;
   Chain chain;
   for (const Term& term : form.terms) {
     if (term.atom->op != ir::Op::var || term.coefficient < 1) return std::nullopt;
@@ -99,6 +99,9 @@ std::optional<Chain> chain_of(const ir::Loop& loop, const ir::Expr& index, int64
     if (component.coefficient != next) return std::nullopt;
     next *= component.extent;
   }
+  if (form.constant == 0) return chain;
+  if (form.constant % next != 0 || extent % next != 0) return std::nullopt;
+  chain.push_back({Component::kInner, next, extent / next});
   return chain;
 }
 

@@ -18,14 +18,22 @@ using MaybeConflict = std::optional<LayoutConflict>;
 /// Most registers of a fragment that every thread holds whole.
 constexpr int64_t kMaxReplicated = 64;
 
-/// The layout that the instructions of `gemm` need for one of its fragments.
+/// The layout that the instructions of `gemm` need for one of its fragments, of which they may use a part.
 Layout layout_in_gemm(const ir::Gemm& gemm, const ir::BufferRef& fragment) {
-  const std::vector<int64_t> shape = constants(fragment->shape);
+  const layout::WarpGrid& grid = gemm.warps;
   const int element_bits = bits(fragment->dtype);
   const Atom& atom = atom_of(gemm.instruction);
-  if (fragment == gemm.a.buffer) return atom.left(shape[0], shape[1], element_bits, gemm.warps);
-  if (fragment == gemm.b.buffer) return atom.right(shape[0], shape[1], element_bits, gemm.warps);
-  return atom.sum(shape[shape.size() - 2], shape[shape.size() - 1], gemm.warps);
+  const bool is_left = fragment == gemm.a.buffer, is_right = fragment == gemm.b.buffer;
+  const ir::Region& region = is_left ? gemm.a : is_right ? gemm.b : gemm.c;
+  const AxisRange rows = range_of(region, 0), columns = range_of(region, 1);
+  if (is_left) {
+    return atom.left(rows.whole, columns.whole, element_bits, grid, rows.parts(grid.rows));
+  }
+  if (is_right) {
+    return atom.right(rows.whole, columns.whole, element_bits, grid, columns.parts(grid.columns));
+  }
+  return atom.sum(rows.whole, columns.whole, grid,
+                  {rows.parts(grid.rows), columns.parts(grid.columns)});
 }
 
 /// Registers can only be indexed by constants and by loops with constant bounds.

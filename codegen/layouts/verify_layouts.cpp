@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "codegen/rule.h"
 #include "codegen/tile_ir/effects.h"
-#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
@@ -21,10 +21,9 @@ class LayoutVerifier {
   }
 
  private:
-  void require(bool holds, std::string_view rule, const std::string& what, SourceLoc loc) const {
-    if (holds) return;
-    internal_error(fmt::format("after {}: {}: {}{}", after_, rule, what,
-                               loc.known() ? fmt::format(" ({})", to_string(loc)) : ""));
+  template <class What>
+  void require(bool holds, std::string_view rule, const What& what, SourceLoc loc) const {
+    require_rule(holds, after_, rule, what, loc);
   }
 
   void verify_fragment(const ir::Buffer& fragment) {
@@ -59,12 +58,14 @@ class LayoutVerifier {
                      const std::string& name, SourceLoc loc) const {
     std::vector<int64_t> shape;
     for (const ir::Expr& extent : extents) shape.push_back(extent->integer);
-    require(layout.shape() == shape, "a layout has the shape of what it lays out",
-            fmt::format("{}: {}", name, layout::to_string(layout)), loc);
-    require(layout.num_threads() <= kernel_.threads, "a layout needs at most the block's threads",
-            fmt::format("{}: {} of {}", name, layout.num_threads(), kernel_.threads), loc);
-    require(!layout::find_collision(layout), "a layout gives no register to two elements",
-            fmt::format("{}: {}", name, layout::to_string(layout)), loc);
+    const auto text = [&] { return fmt::format("{}: {}", name, layout::to_string(layout)); };
+    require(layout.shape() == shape, "a layout has the shape of what it lays out", text, loc);
+    require(
+        layout.num_threads() <= kernel_.threads, "a layout needs at most the block's threads",
+        [&] { return fmt::format("{}: {} of {}", name, layout.num_threads(), kernel_.threads); },
+        loc);
+    require(!layout::find_collision(layout), "a layout gives no register to two elements", text,
+            loc);
   }
 
   const ir::Kernel& kernel_;

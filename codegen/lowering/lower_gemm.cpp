@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "codegen/lowering/tile_lowering.h"
+#include "codegen/products/atoms.h"
 #include "dsl/base/error.h"
 #include "dsl/layout/mma.h"
 
@@ -38,7 +39,7 @@ class GemmLowering {
 
   void lower() {
     const int64_t e = per_register_;
-    const ArrayRef sum = t_.array_of(gemm_.c.buffer);
+    const FragmentTiles sum = tiles_of(gemm_.c, 16, gemm_.warps.rows, 8, gemm_.warps.columns, 4);
     const SharedOperand left{gemm_.a, dim(gemm_.a, 0), dim(gemm_.a, 1)};
     const SharedOperand right{gemm_.b, dim(gemm_.b, 1), dim(gemm_.b, 0)};
     t_.result_.notes.push_back(
@@ -49,14 +50,16 @@ class GemmLowering {
 
     t_.unrolled("k", steps_, loc_, [&](const Expr& step) {
       const Expr depth = first_depth_ + step * ir::index(8 * e);
-      const Tiles a = operand(gemm_.a.buffer, "m", row_tiles_, 4 * e, step,
-                              [&](const Slice& into) { load_left(left, into, depth); });
-      const Tiles b = operand(gemm_.b.buffer, "n", column_tiles_, 2 * e, step,
-                              [&](const Slice& into) { load_right(right, into, depth); });
+      const Tiles a = operand(
+          gemm_.a.buffer, "m", row_tiles_, 4 * e, [&] { return held_left(step); },
+          [&](const Slice& into) { load_left(left, into, depth); });
+      const Tiles b = operand(
+          gemm_.b.buffer, "n", column_tiles_, 2 * e, [&] { return held_right(step); },
+          [&](const Slice& into) { load_right(right, into, depth); });
       t_.unrolled("m", row_tiles_, loc_, [&](const Expr& row) {
         t_.unrolled("n", column_tiles_, loc_, [&](const Expr& column) {
-          const Slice c{
-              sum, t_.math_.simplify(row * ir::index(4 * column_tiles_) + column * ir::index(4))};
+          const Expr slot = row * ir::index(sum.row_pitch) + column * ir::index(4);
+          const Slice c{sum.array, t_.math_.simplify(ir::index(sum.first) + slot)};
           t_.emit({Mma{c, tile_of(a, row), tile_of(b, column)}, loc_});
         });
       });
@@ -72,18 +75,49 @@ class GemmLowering {
     int64_t pitch = 0;
   };
 
-  /// `count` tiles of `size` slots in the instruction's layout: those of a fragment, or tiles that
-  /// `load` loads into new registers; rounded if the product asks for it.
-  template <class Load>
+  /// The register tiles of a part of a fragment: the first, and the slots between rows of tiles. Columns
+  /// of tiles are adjacent.
+  struct FragmentTiles {
+    ArrayRef array;
+    int64_t first = 0, row_pitch = 0;
+  };
+  /// Tiles of `rows` x `columns` elements in `size` slots, which the owners of both axes share.
+  FragmentTiles tiles_of(const ir::Region& region, int64_t rows, int64_t row_owners,
+                         int64_t columns, int64_t column_owners, int64_t size) const {
+    const AxisRange down = range_of(region, 0), along = range_of(region, 1);
+    const int64_t pitch = along.whole / column_owners / columns * size;
+    return {t_.array_of(region.buffer),
+            down.first / row_owners / rows * pitch + along.first / column_owners / columns * size,
+            pitch};
+  }
+  /// Left: rows of tiles along m, the steps of k adjacent.
+  Tiles held_left(const Expr& step) const {
+    const int64_t e = per_register_, size = 4 * e;
+    const FragmentTiles held =
+        tiles_of(gemm_.a, 16, gemm_.warps.rows, 8 * e, gemm_.warps.depths, size);
+    return {{held.array, ir::index(held.first) + step * ir::index(size)}, held.row_pitch};
+  }
+  /// Right: columns of tiles along n, the steps of k adjacent.
+  Tiles held_right(const Expr& step) const {
+    const int64_t e = per_register_, size = 2 * e;
+    const AxisRange depth = range_of(gemm_.b, 0), column = range_of(gemm_.b, 1);
+    const int64_t pitch = depth.whole / gemm_.warps.depths / (8 * e) * size;
+    const int64_t first =
+        column.first / gemm_.warps.columns / 8 * pitch + depth.first / (8 * e) * size;
+    return {{t_.array_of(gemm_.b.buffer), ir::index(first) + step * ir::index(size)}, pitch};
+  }
+
+  /// `count` tiles of `size` slots in the instruction's layout: those that a fragment holds, or tiles
+  /// that `load` loads into new registers; rounded if the product asks for it.
+  template <class Held, class Load>
   Tiles operand(const ir::BufferRef& buffer, const char* index, int64_t count, int64_t size,
-                const Expr& step, const Load& load) {
+                const Held& held, const Load& load) {
     const bool rounds = buffer->dtype == DType::f32 && gemm_.tf32 == ir::Tf32::round;
-    const Tiles held{{t_.array_of(buffer), step * ir::index(size)}, size * steps_};
-    if (in_registers(*buffer) && !rounds) return held;
+    if (in_registers(*buffer) && !rounds) return held();
     const Tiles fresh{declare(buffer, count * size), size};
     if (!in_registers(*buffer)) load(fresh.first);
     if (rounds) {
-      const Tiles& from = in_registers(*buffer) ? held : fresh;
+      const Tiles from = in_registers(*buffer) ? held() : fresh;
       t_.unrolled(index, count, loc_,
                   [&](const Expr& i) { copy_rounded(tile_of(fresh, i), tile_of(from, i), size); });
     }

@@ -32,24 +32,44 @@ class WgmmaLowering {
   }
 
   void lower() {
-    const ArrayRef sum = t_.array_of(gemm_.c.buffer);
+    const Sum sum = sum_of(gemm_.c);
     const int64_t promoted = gemm_.promote / depth_;  // steps
     if (promoted == 0) return product(sum, 0, steps_);
+    const int64_t size = columns_ / 2;  // slots of a tile of 64 rows
+    const bool is_run = sum.pitch == size || row_tiles_ == 1;
     for (int64_t step = 0; step < steps_; step += promoted) {
-      const ArrayRef part =
-          t_.new_registers(gemm_.c.buffer->name + "_part", sum->dtype, sum->size, loc_);
+      const ArrayRef part = t_.new_registers(gemm_.c.buffer->name + "_part", sum.array->dtype,
+                                             size * row_tiles_, loc_);
       t_.emit({Declare{part, true}, loc_});
-      product(part, step, step + promoted);
-      t_.unrolled("e", sum->size, loc_, [&](const Expr& e) { add(sum, part, e); });
+      product({part, 0, size}, step, step + promoted);
+      for (int64_t tile = 0; tile < (is_run ? 1 : row_tiles_); ++tile) {
+        t_.unrolled("e", is_run ? part->size : size, loc_, [&](const Expr& e) {
+          add({sum.array, t_.math_.simplify(ir::index(sum.first + tile * sum.pitch) + e)},
+              {part, t_.math_.simplify(ir::index(tile * size) + e)});
+        });
+      }
     }
   }
 
  private:
   using Sync = WgmmaSync::Kind;
 
-  void product(const ArrayRef& sum, int64_t begin, int64_t end) {
-    const Slice whole{sum, ir::index(0)};
-    t_.emit({WgmmaSync{Sync::start, whole, sum->size}, loc_});
+  /// The registers of a product or of a part of one: the first, and the slots between tiles of 64 rows.
+  struct Sum {
+    ArrayRef array;
+    int64_t first = 0, pitch = 0;
+  };
+  Sum sum_of(const ir::Region& region) const {
+    const AxisRange rows = range_of(region, 0), columns = range_of(region, 1);
+    const int64_t pitch = columns.whole / gemm_.warps.columns / 2;
+    return {t_.array_of(region.buffer),
+            rows.first / gemm_.warps.rows / 64 * pitch + columns.first / gemm_.warps.columns / 2,
+            pitch};
+  }
+
+  void product(const Sum& sum, int64_t begin, int64_t end) {
+    const Slice whole{sum.array, ir::index(0)};
+    t_.emit({WgmmaSync{Sync::start, whole, sum.array->size}, loc_});
     for (int64_t step = begin; step < end; ++step) {
       for (int64_t tile = 0; tile < row_tiles_; ++tile) {
         int64_t column = 0;
@@ -60,17 +80,20 @@ class WgmmaLowering {
       }
     }
     t_.emit({WgmmaSync{Sync::commit, {}}, loc_});
-    t_.emit({WgmmaSync{Sync::wait, whole, sum->size}, loc_});
+    t_.emit({WgmmaSync{Sync::wait, whole, sum.array->size}, loc_});
   }
 
-  void instruction(const ArrayRef& sum, int64_t step, int64_t tile, int64_t column, int64_t n) {
+  void instruction(const Sum& sum, int64_t step, int64_t tile, int64_t column, int64_t n) {
     Wgmma node;
-    node.c = {sum, ir::index((tile * columns_ + column) / 2)};
+    node.c = {sum.array, ir::index(sum.first + tile * sum.pitch + column / 2)};
     const Expr depth = ir::index(step * depth_);
     if (gemm_.a.buffer->space == ir::Space::fragment) {
       // layout::wgmma_left: four registers per step, the steps of a tile adjacent.
       const int64_t size = 4 * depth_ / 8;
-      node.a = {t_.array_of(gemm_.a.buffer), ir::index((tile * steps_ + step) * size)};
+      const AxisRange rows = range_of(gemm_.a, 0), depths = range_of(gemm_.a, 1);
+      const int64_t row = rows.first / gemm_.warps.rows / 64 + tile;
+      const int64_t at = row * (depths.whole / depth_) + depths.first / depth_ + step;
+      node.a = {t_.array_of(gemm_.a.buffer), ir::index(at * size)};
     } else {
       node.left = matrix(gemm_.a, 0, first_row_ + ir::index(tile * 64), depth, 64);
     }
@@ -89,13 +112,14 @@ class WgmmaLowering {
     return {t_.access(region.buffer, indices, width, region.terms, loc_), rows, dims->transposed};
   }
 
-  void add(const ArrayRef& sum, const ArrayRef& part, const Expr& element) {
+  void add(const Slice& sum, const Slice& part) {
     Access from, to;
-    from.array = part;
-    to.array = sum;
-    from.offset = to.offset = element;
-    const VarRef before = t_.new_var("sum", sum->dtype, ir::VarKind::value);
-    const VarRef value = t_.new_var("part", sum->dtype, ir::VarKind::value);
+    from.array = part.array;
+    from.offset = part.base;
+    to.array = sum.array;
+    to.offset = sum.base;
+    const VarRef before = t_.new_var("sum", sum.array->dtype, ir::VarKind::value);
+    const VarRef value = t_.new_var("part", sum.array->dtype, ir::VarKind::value);
     t_.emit({Load{to, before, {}}, loc_});
     t_.emit({Load{from, value, {}}, loc_});
     t_.emit({Store{to, ir::var(before) + ir::var(value), {}}, loc_});

@@ -69,6 +69,12 @@ int64_t ProductFacts::k() const {
   return extent(gemm.a, 1);
 }
 
+AxisRange range_of(const ir::Region& fragment, size_t axis) {
+  const size_t dim = fragment.buffer->shape.size() - 2 + axis;
+  return {fragment.buffer->shape[dim]->integer, fragment.offsets[dim]->integer,
+          fragment.extents[dim]->integer};
+}
+
 std::span<const Atom> atoms() {
   return kAtoms;
 }

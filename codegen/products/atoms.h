@@ -46,16 +46,27 @@ struct Atom {
   Fit (*fit)(const ProductFacts&);
   /// Estimated clocks of one SM: of the tensor cores, and of the shared memory that feeds them.
   double (*clocks)(const ProductFacts&, const layout::WarpGrid&);
-  layout::Layout (*sum)(int64_t m, int64_t n, layout::WarpGrid);
-  layout::Layout (*left)(int64_t m, int64_t k, int element_bits, layout::WarpGrid);
-  layout::Layout (*right)(int64_t k, int64_t n, int element_bits,
-                          layout::WarpGrid);  // null: shared
+  layout::Layout (*sum)(int64_t m, int64_t n, layout::WarpGrid, layout::GridParts);
+  layout::Layout (*left)(int64_t m, int64_t k, int element_bits, layout::WarpGrid,
+                         int64_t row_parts);
+  layout::Layout (*right)(int64_t k, int64_t n, int element_bits, layout::WarpGrid,
+                          int64_t column_parts);  // null: shared
 };
 
 /// One row per instruction.
 std::span<const Atom> atoms();
 /// The row of the instruction that choose_products chose.
 const Atom& atom_of(ir::Instruction instruction);
+
+/// One of the two axes of a fragment of a product: the range that the product takes of it.
+struct AxisRange {
+  int64_t whole = 1, first = 0, extent = 1;
+
+  /// See layout::equal_parts.
+  int64_t parts(int64_t owners) const { return layout::equal_parts(whole, first, extent, owners); }
+};
+/// `axis` is 0 for rows, 1 for columns; the depths before them do not count.
+AxisRange range_of(const ir::Region& fragment, size_t axis);
 
 /// Splits `n` columns into the columns of single wgmma instructions, as few and as equal as possible;
 /// empty if impossible.

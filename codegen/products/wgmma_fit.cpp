@@ -94,6 +94,18 @@ std::string problem_of_shape(const ProductFacts& p) {
   return {};
 }
 
+/// True if each group holds its share of the parts of fragments that the product takes.
+bool shares_parts(const ProductFacts& p, const layout::WarpGrid& grid) {
+  const auto divides = [](const AxisRange& range, int64_t unit, int64_t owners) {
+    const int64_t parts = range.parts(owners);
+    return parts != 0 && range.first % unit == 0 && range.whole % (unit * owners * parts) == 0;
+  };
+  const bool left = p.gemm.a.buffer->space != ir::Space::fragment ||
+                    divides(range_of(p.gemm.a, 0), kRows, grid.rows);
+  return left && divides(range_of(p.gemm.c, 0), kRows, grid.rows) &&
+         divides(range_of(p.gemm.c, 1), 8, grid.columns);
+}
+
 std::string problem_of_operands(const ProductFacts& p) {
   if (p.gemm.b.buffer->space != ir::Space::shared) return "b is a fragment";
   if (p.is_bulk_target) return "rows of an operand come by bulk copies, which do not swizzle";
@@ -138,6 +150,7 @@ Fit fit_wgmma(const ProductFacts& p) {
     if (groups % rows != 0) continue;
     const layout::WarpGrid grid{rows, groups / rows};
     if (p.m() % (kRows * rows) != 0 || p.n() % grid.columns != 0) continue;
+    if (!shares_parts(p, grid)) continue;
     const std::vector<int64_t> parts = wgmma_parts(p.n() / grid.columns, p.dtype());
     if (parts.empty()) continue;
     std::vector<int64_t> starts = {p.n() / grid.columns};  // of the second group, and its multiples
@@ -149,8 +162,11 @@ Fit fit_wgmma(const ProductFacts& p) {
     }
     return {grid, problem};
   }
-  return {{},
-          fmt::format("{} groups of four warps do not divide m {} and n {}", groups, p.m(), p.n())};
+  return {
+      {},
+      fmt::format("{} groups of four warps do not divide m {} and n {}, or the fragments of which "
+                  "they are parts",
+                  groups, p.m(), p.n())};
 }
 
 }  // namespace tessera::codegen

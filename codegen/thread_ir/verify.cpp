@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "codegen/analysis/uniform.h"
+#include "codegen/rule.h"
 #include "codegen/thread_ir/tensor_copy_rules.h"
 #include "codegen/thread_ir/walk.h"
-#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
@@ -40,10 +40,9 @@ class Verifier : EffectReceiver {
 
  private:
   // ---- reports
-  void require(bool holds, std::string_view rule, const std::string& what) const {
-    if (holds) return;
-    internal_error(fmt::format("after {}: {}: {}{}", after_, rule, what,
-                               loc_.known() ? fmt::format(" ({})", to_string(loc_)) : ""));
+  template <class What>
+  void require(bool holds, std::string_view rule, const What& what) const {
+    require_rule(holds, after_, rule, what, loc_);
   }
 
   // ---- scopes
@@ -78,7 +77,8 @@ class Verifier : EffectReceiver {
   void verify_loop(const For& loop) {
     for (const Expr& e : {loop.begin, loop.end, loop.step}) {
       evaluates(e);
-      require(is_integer(e->type), "the bounds of a loop are integers", to_string(e));
+      require(is_integer(e->type), "the bounds of a loop are integers",
+              [&] { return to_string(e); });
     }
     if (ir::is_constant(loop.step)) {
       require(loop.step->integer > 0, "the step of a loop is positive", loop.var->name);
@@ -161,11 +161,12 @@ class Verifier : EffectReceiver {
       evaluates(access.offset);
       const DType wanted = array.space == ArraySpace::global ? DType::i64 : DType::i32;
       require(access.offset->type == wanted, "an offset is i64 in global memory, else i32",
-              fmt::format("{}[{}]", array.name, to_string(access.offset)));
+              [&] { return fmt::format("{}[{}]", array.name, to_string(access.offset)); });
     }
     if (access.guard) {
       evaluates(access.guard);
-      require(access.guard->type == DType::boolean, "a guard is boolean", to_string(access.guard));
+      require(access.guard->type == DType::boolean, "a guard is boolean",
+              [&] { return to_string(access.guard); });
     }
     require(access.width > 0, "an access has elements", array.name);
     require(!effect.writes || !array.read_only, "nothing is stored to what is read only",
@@ -191,7 +192,7 @@ class Verifier : EffectReceiver {
     ir::collect_vars(e, used);
     for (const VarRef& var : used) {
       require(vars_.contains(var.get()), "a variable is defined before it is used",
-              fmt::format("{} in {}", var->name, to_string(e)));
+              [&] { return fmt::format("{} in {}", var->name, to_string(e)); });
     }
   }
   void checks(const Expr& e) override { evaluates(e); }
@@ -237,8 +238,10 @@ class Verifier : EffectReceiver {
   void require_inside(const Array& array, const Expr& base, int64_t width) const {
     if (!base || !ir::is_constant(base)) return;
     require(base->integer >= 0 && base->integer + width <= array.size,
-            "registers are inside of their array",
-            fmt::format("{}[{} .. +{}] of {}", array.name, base->integer, width, array.size));
+            "registers are inside of their array", [&] {
+              return fmt::format("{}[{} .. +{}] of {}", array.name, base->integer, width,
+                                 array.size);
+            });
   }
   void require_place(const Array& array) const {
     const int64_t end = array.shared_offset + (array.size * bits(array.dtype) + 7) / 8;
@@ -257,12 +260,14 @@ class Verifier : EffectReceiver {
               load->var->name);
     } else if (const auto* store = std::get_if<Store>(&stmt.node); store && store->value) {
       require(store->value->type == store->to.array->dtype, "a store has the dtype of its array",
-              fmt::format("{} into {}", to_string(store->value), store->to.array->name));
+              [&] {
+                return fmt::format("{} into {}", to_string(store->value), store->to.array->name);
+              });
     } else if (const auto* atomic = std::get_if<Atomic>(&stmt.node)) {
       verify_atomic(*atomic);
     } else if (const auto* branch = std::get_if<If>(&stmt.node)) {
       require(branch->condition->type == DType::boolean, "a condition is boolean",
-              to_string(branch->condition));
+              [&] { return to_string(branch->condition); });
     } else if (const auto* convert = std::get_if<Convert>(&stmt.node)) {
       require(convert->at_once > 0 && convert->width % convert->at_once == 0,
               "a conversion takes whole groups of elements", convert->into.array->name);

@@ -247,17 +247,6 @@ bool has_order(const ir::Stmt& stmt, Order::Kind kind) {
   return receiver.found;
 }
 
-bool is_of_block(const ir::Stmt& stmt) {
-  const auto* loop = std::get_if<ir::Loop>(&stmt.node);
-  return (loop != nullptr && loop->kind == ir::LoopKind::parallel) ||
-         std::holds_alternative<ir::Copy>(stmt.node) ||
-         std::holds_alternative<ir::Fill>(stmt.node) ||
-         std::holds_alternative<ir::Reduce>(stmt.node) ||
-         std::holds_alternative<ir::ReducerFinalize>(stmt.node) ||
-         std::holds_alternative<ir::RingTurn>(stmt.node) ||
-         std::holds_alternative<ir::Gemm>(stmt.node);
-}
-
 void move_buffers(ir::Stmt& stmt, const BufferMove& move) {
   std::visit(Mover{move}, stmt.node);
 }

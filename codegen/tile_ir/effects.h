@@ -82,9 +82,6 @@ void for_each_body(StmtType& stmt, const Fn& fn) {
   effects(stmt, receiver);
 }
 
-/// True if each thread of the block does its share of the statement.
-bool is_of_block(const ir::Stmt& stmt);
-
 /// True if `holds` is true of the statement or of one inside it.
 template <class Predicate>
 bool any_in(const ir::Stmt& stmt, const Predicate& holds) {

@@ -7,8 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "codegen/rule.h"
 #include "codegen/tile_ir/effects.h"
-#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
@@ -51,10 +51,9 @@ class TileVerifier : TileEffectReceiver {
   }
 
  private:
-  void require(bool holds, std::string_view rule, const std::string& what) const {
-    if (holds) return;
-    internal_error(fmt::format("after {}: {}: {}{}", after_, rule, what,
-                               loc_.known() ? fmt::format(" ({})", to_string(loc_)) : ""));
+  template <class What>
+  void require(bool holds, std::string_view rule, const What& what) const {
+    require_rule(holds, after_, rule, what, loc_);
   }
 
   // ---- scopes
@@ -111,7 +110,7 @@ class TileVerifier : TileEffectReceiver {
             b.name);
     const auto known = buffers_.try_emplace(b.id, &b).first;
     require(known->second == &b, "a buffer has a number of its own",
-            fmt::format("{} and {}", known->second->name, b.name));
+            [&] { return fmt::format("{} and {}", known->second->name, b.name); });
     if (b.alias_of && !b.block) uses(b.alias_of, writes);
     if (b.space == ir::Space::global || b.block) {
       const bool is_view_of_one = b.space == ir::Space::global && b.alias_of;
@@ -129,7 +128,7 @@ class TileVerifier : TileEffectReceiver {
     ir::collect_vars(e, used);
     for (const ir::VarRef& var : used) {
       require(vars_.contains(var.get()), "a variable is defined before it is used",
-              fmt::format("{} in {}", var->name, to_string(e)));
+              [&] { return fmt::format("{} in {}", var->name, to_string(e)); });
     }
   }
   void binds(const ir::VarRef& var, const ir::Expr* value) override {
@@ -137,7 +136,7 @@ class TileVerifier : TileEffectReceiver {
             var->name);
     const auto known = numbers_.try_emplace(var->id, var.get()).first;
     require(known->second == var.get(), "a variable has a number of its own",
-            fmt::format("{} and {}", known->second->name, var->name));
+            [&] { return fmt::format("{} and {}", known->second->name, var->name); });
     require(value == nullptr || (*value)->type == var->type, "a value has the dtype of its name",
             var->name);
     vars_.insert(var.get());
@@ -306,14 +305,14 @@ class TileVerifier : TileEffectReceiver {
 
   // ---- parts of rules
   void is_index(const ir::Expr& e) const {
-    require(is_integer(e->type), "an index is an integer", to_string(e));
+    require(is_integer(e->type), "an index is an integer", [&] { return to_string(e); });
   }
   void is_condition(const ir::Expr& e) const {
-    require(e->type == DType::boolean, "a condition is boolean", to_string(e));
+    require(e->type == DType::boolean, "a condition is boolean", [&] { return to_string(e); });
   }
   void is_of_dtype(const ir::Expr& value, const ir::Buffer& buffer) const {
     require(value->type == buffer.dtype, "a store has the dtype of its buffer",
-            fmt::format("{} into {}", to_string(value), buffer.name));
+            [&] { return fmt::format("{} into {}", to_string(value), buffer.name); });
   }
   void is_fragment(const ir::Buffer& buffer) const {
     require(buffer.space == ir::Space::fragment, "reductions and products are fragments",

@@ -116,7 +116,7 @@ struct Printer {
   void operator()(const Gemm& s, SourceLoc loc) {
     const bool is_wgmma = s.instruction == Instruction::wgmma;
     line(fmt::format("gemm {} * {} -> {} over {} x {}{} {}{}{}{}{}", region_text(s.a),
-                     region_text(s.b), s.c.buffer->name, s.warps.rows, s.warps.columns,
+                     region_text(s.b), region_text(s.c), s.warps.rows, s.warps.columns,
                      s.warps.depths > 1 ? fmt::format(" x {}", s.warps.depths) : "",
                      is_wgmma ? "groups of warps" : "warps", s.is_grid_given ? " as given" : "",
                      s.tf32 == Tf32::truncate ? ", tf32 truncated" : "",
@@ -367,6 +367,15 @@ std::string_view name(CollectiveKind kind) {
       return "match_any";
   }
   return "?";
+}
+
+bool is_of_block(const Stmt& stmt) {
+  const auto* loop = std::get_if<Loop>(&stmt.node);
+  return (loop != nullptr && loop->kind == LoopKind::parallel) ||
+         std::holds_alternative<Copy>(stmt.node) || std::holds_alternative<Fill>(stmt.node) ||
+         std::holds_alternative<Reduce>(stmt.node) ||
+         std::holds_alternative<ReducerFinalize>(stmt.node) ||
+         std::holds_alternative<RingTurn>(stmt.node) || std::holds_alternative<Gemm>(stmt.node);
 }
 
 std::string to_string(const Kernel& kernel) {

@@ -202,8 +202,8 @@ enum class Instruction : uint8_t {
   wgmma,      // of four warps, operands in shared memory: sm_90a
 };
 TESSERA_API std::string_view name(Instruction instruction);
-/// c += a * b; c is a whole fragment, a and b are whole fragments or shared. With several depths in
-/// the grid of warps, c[d] += the product of the d-th part of k.
+/// c += a * b; c is a fragment or a part of one, a and b too or shared. Parts begin at whole matrix
+/// instructions. With several depths in the grid of warps, c[d] += the product of the d-th part of k.
 struct Gemm {
   Region a, b, c;          // [m, k], [k, n], [m, n] or [depths, m, n]
   layout::WarpGrid warps;  // of wgmma: groups of four warps
@@ -337,6 +337,9 @@ struct Stmt {
   SourceLoc loc;
   bool manual_sync = false;  // in a region where only the author's barriers stand
 };
+
+/// True if the threads of the block share the work of the statement.
+TESSERA_API bool is_of_block(const Stmt& stmt);
 
 /// Stages of shared tiles that one role fills and others take, in turn.
 struct Ring {

@@ -29,19 +29,32 @@ int64_t per_register(const char* op, int element_bits) {
 
 }  // namespace
 
-Layout mma_accumulator(int64_t m, int64_t n, WarpGrid grid) {
-  const int64_t row_tiles = parts("mma_accumulator", "m", m, 16, grid.rows);
-  const int64_t column_tiles = parts("mma_accumulator", "n", n, 8, grid.columns);
+int64_t equal_parts(int64_t whole, int64_t first, int64_t extent, int64_t owners) {
+  if (owners == 1 || extent == whole) return 1;
+  return whole % extent == 0 && first % extent == 0 ? whole / extent : 0;
+}
+
+// In each layout the digits of an axis are those of an instruction, the instructions of a warp, the
+// warps, the parts.
+
+Layout mma_accumulator(int64_t m, int64_t n, WarpGrid grid, GridParts repeats) {
+  const char* const op = "mma_accumulator";
+  const int64_t row_tiles = parts(op, "m", m, 16, grid.rows * repeats.rows);
+  const int64_t column_tiles = parts(op, "n", n, 8, grid.columns * repeats.columns);
+  const int64_t row_slots = 4 * column_tiles * repeats.columns;
   const int rows = grid.depths > 1 ? 1 : 0, columns = rows + 1;  // axes
   std::vector<int64_t> shape = {m, n};
-  std::vector<Digit> digits = {{rows, 1, 8, 4, 0},
-                               {rows, 8, 2, 0, 2},
-                               {rows, 16, row_tiles, 0, 4 * column_tiles},
-                               {rows, 16 * row_tiles, grid.rows, 32, 0},
-                               {columns, 1, 2, 0, 1},
-                               {columns, 2, 4, 1, 0},
-                               {columns, 8, column_tiles, 0, 4},
-                               {columns, 8 * column_tiles, grid.columns, 32 * grid.rows, 0}};
+  std::vector<Digit> digits = {
+      {rows, 1, 8, 4, 0},
+      {rows, 8, 2, 0, 2},
+      {rows, 16, row_tiles, 0, row_slots},
+      {rows, 16 * row_tiles, grid.rows, 32, 0},
+      {rows, 16 * row_tiles * grid.rows, repeats.rows, 0, row_slots * row_tiles},
+      {columns, 1, 2, 0, 1},
+      {columns, 2, 4, 1, 0},
+      {columns, 8, column_tiles, 0, 4},
+      {columns, 8 * column_tiles, grid.columns, 32 * grid.rows, 0},
+      {columns, 8 * column_tiles * grid.columns, repeats.columns, 0, 4 * column_tiles}};
   if (grid.depths > 1) {
     shape.insert(shape.begin(), grid.depths);
     digits.push_back({0, 1, grid.depths, 32 * grid.rows * grid.columns, 0});
@@ -49,15 +62,17 @@ Layout mma_accumulator(int64_t m, int64_t n, WarpGrid grid) {
   return Layout(std::move(shape), std::move(digits));
 }
 
-Layout mma_left(int64_t m, int64_t k, int element_bits, WarpGrid grid) {
+Layout mma_left(int64_t m, int64_t k, int element_bits, WarpGrid grid, int64_t row_parts) {
   const int64_t e = per_register("mma_left", element_bits);
-  const int64_t row_tiles = parts("mma_left", "m", m, 16, grid.rows);
+  const int64_t row_tiles = parts("mma_left", "m", m, 16, grid.rows * row_parts);
   const int64_t depth_tiles = parts("mma_left", "k", k, 8 * e, grid.depths);
+  const int64_t row_slots = 4 * e * depth_tiles;
   return Layout({m, k},
                 {{0, 1, 8, 4, 0},
                  {0, 8, 2, 0, e},
-                 {0, 16, row_tiles, 0, 4 * e * depth_tiles},
+                 {0, 16, row_tiles, 0, row_slots},
                  {0, 16 * row_tiles, grid.rows, 32, 0},
+                 {0, 16 * row_tiles * grid.rows, row_parts, 0, row_slots * row_tiles},
                  {1, 1, e, 0, 1},
                  {1, e, 4, 1, 0},
                  {1, 4 * e, 2, 0, 2 * e},
@@ -66,46 +81,56 @@ Layout mma_left(int64_t m, int64_t k, int element_bits, WarpGrid grid) {
                 {{grid.columns, 32 * grid.rows}});
 }
 
-Layout mma_right(int64_t k, int64_t n, int element_bits, WarpGrid grid) {
+Layout mma_right(int64_t k, int64_t n, int element_bits, WarpGrid grid, int64_t column_parts) {
   const int64_t e = per_register("mma_right", element_bits);
   const int64_t depth_tiles = parts("mma_right", "k", k, 8 * e, grid.depths);
-  const int64_t column_tiles = parts("mma_right", "n", n, 8, grid.columns);
-  return Layout({k, n},
-                {{0, 1, e, 0, 1},
-                 {0, e, 4, 1, 0},
-                 {0, 4 * e, 2, 0, e},
-                 {0, 8 * e, depth_tiles, 0, 2 * e},
-                 {0, 8 * e * depth_tiles, grid.depths, 32 * grid.rows * grid.columns, 0},
-                 {1, 1, 8, 4, 0},
-                 {1, 8, column_tiles, 0, 2 * e * depth_tiles},
-                 {1, 8 * column_tiles, grid.columns, 32 * grid.rows, 0}},
-                {{grid.rows, 32}});
+  const int64_t column_tiles = parts("mma_right", "n", n, 8, grid.columns * column_parts);
+  const int64_t column_slots = 2 * e * depth_tiles;
+  return Layout(
+      {k, n},
+      {{0, 1, e, 0, 1},
+       {0, e, 4, 1, 0},
+       {0, 4 * e, 2, 0, e},
+       {0, 8 * e, depth_tiles, 0, 2 * e},
+       {0, 8 * e * depth_tiles, grid.depths, 32 * grid.rows * grid.columns, 0},
+       {1, 1, 8, 4, 0},
+       {1, 8, column_tiles, 0, column_slots},
+       {1, 8 * column_tiles, grid.columns, 32 * grid.rows, 0},
+       {1, 8 * column_tiles * grid.columns, column_parts, 0, column_slots * column_tiles}},
+      {{grid.rows, 32}});
 }
 
-Layout wgmma_accumulator(int64_t m, int64_t n, WarpGrid groups) {
-  const int64_t row_tiles = parts("wgmma_accumulator", "m", m, 64, groups.rows);
-  const int64_t column_tiles = parts("wgmma_accumulator", "n", n, 8, groups.columns);
-  return Layout({m, n}, {{0, 1, 8, 4, 0},
-                         {0, 8, 2, 0, 2},
-                         {0, 16, 4, 32, 0},
-                         {0, 64, row_tiles, 0, 4 * column_tiles},
-                         {0, 64 * row_tiles, groups.rows, 128, 0},
-                         {1, 1, 2, 0, 1},
-                         {1, 2, 4, 1, 0},
-                         {1, 8, column_tiles, 0, 4},
-                         {1, 8 * column_tiles, groups.columns, 128 * groups.rows, 0}});
+Layout wgmma_accumulator(int64_t m, int64_t n, WarpGrid groups, GridParts repeats) {
+  const char* const op = "wgmma_accumulator";
+  const int64_t row_tiles = parts(op, "m", m, 64, groups.rows * repeats.rows);
+  const int64_t column_tiles = parts(op, "n", n, 8, groups.columns * repeats.columns);
+  const int64_t row_slots = 4 * column_tiles * repeats.columns;
+  return Layout({m, n},
+                {{0, 1, 8, 4, 0},
+                 {0, 8, 2, 0, 2},
+                 {0, 16, 4, 32, 0},
+                 {0, 64, row_tiles, 0, row_slots},
+                 {0, 64 * row_tiles, groups.rows, 128, 0},
+                 {0, 64 * row_tiles * groups.rows, repeats.rows, 0, row_slots * row_tiles},
+                 {1, 1, 2, 0, 1},
+                 {1, 2, 4, 1, 0},
+                 {1, 8, column_tiles, 0, 4},
+                 {1, 8 * column_tiles, groups.columns, 128 * groups.rows, 0},
+                 {1, 8 * column_tiles * groups.columns, repeats.columns, 0, 4 * column_tiles}});
 }
 
-Layout wgmma_left(int64_t m, int64_t k, int element_bits, WarpGrid groups) {
+Layout wgmma_left(int64_t m, int64_t k, int element_bits, WarpGrid groups, int64_t row_parts) {
   const int64_t e = per_register("wgmma_left", element_bits);
-  const int64_t row_tiles = parts("wgmma_left", "m", m, 64, groups.rows);
+  const int64_t row_tiles = parts("wgmma_left", "m", m, 64, groups.rows * row_parts);
   const int64_t depth_tiles = parts("wgmma_left", "k", k, 8 * e, 1);
+  const int64_t row_slots = 4 * e * depth_tiles;
   return Layout({m, k},
                 {{0, 1, 8, 4, 0},
                  {0, 8, 2, 0, e},
                  {0, 16, 4, 32, 0},
-                 {0, 64, row_tiles, 0, 4 * e * depth_tiles},
+                 {0, 64, row_tiles, 0, row_slots},
                  {0, 64 * row_tiles, groups.rows, 128, 0},
+                 {0, 64 * row_tiles * groups.rows, row_parts, 0, row_slots * row_tiles},
                  {1, 1, e, 0, 1},
                  {1, e, 4, 1, 0},
                  {1, 4 * e, 2, 0, 2 * e},

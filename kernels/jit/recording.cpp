@@ -20,7 +20,7 @@ void record(const std::string& op, Device device, const std::function<void()>& c
   runtime::Runtime& runtime = runtime::Runtime::instance();
   try {
     const runtime::Target target = runtime.target_on(device.ordinal);
-    const TargetScope scope(target);
+    const TargetScope scope(target, gpu_model(device));
     for (const runtime::KernelRequest& request : kernels_needed(calls)) {
       runtime.image(request, target);
     }

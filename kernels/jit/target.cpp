@@ -1,13 +1,22 @@
 #include "kernels/jit/target.h"
 
+#include <utility>
+
 #include "dsl/base/error.h"
 #include "kernels/jit/prepared.h"
+#include "runtime/driver/device.h"
 #include "runtime/runtime.h"
 
 namespace tessera::kernels::jit {
 namespace {
 
 thread_local runtime::Target scope_target = {9, 0, 0};
+thread_local GpuModel scope_model;
+
+/// False for calls that only list their kernels, which are for a device that need not exist.
+bool exists(Device device) {
+  return device.is_cuda() && call_mode().until != CallMode::Until::named;
+}
 
 int cluster_limit(runtime::Target target) {
   if (target.major < 9) return 1;
@@ -15,8 +24,7 @@ int cluster_limit(runtime::Target target) {
 }
 
 runtime::Target target_of(Device device) {
-  const bool exists = device.is_cuda() && call_mode().until != CallMode::Until::named;
-  return exists ? runtime::Runtime::instance().target_on(device.ordinal) : scope_target;
+  return exists(device) ? runtime::Runtime::instance().target_on(device.ordinal) : scope_target;
 }
 
 }  // namespace
@@ -41,11 +49,19 @@ void launch_in_clusters(Device device, const std::function<void(int limit)>& lau
   }
 }
 
-TargetScope::TargetScope(runtime::Target target) : before_(scope_target) {
-  scope_target = target;
+GpuModel gpu_model(Device device) {
+  if (!device.is_cuda()) return {};
+  if (!exists(device)) return scope_model;
+  const runtime::DeviceInfo& info = runtime::Runtime::instance().device_on(device.ordinal);
+  return {info.name, info.num_sms};
 }
+
+TargetScope::TargetScope(runtime::Target target, GpuModel model)
+    : target_before_(std::exchange(scope_target, target)),
+      model_before_(std::exchange(scope_model, std::move(model))) {}
 TargetScope::~TargetScope() {
-  scope_target = before_;
+  scope_target = target_before_;
+  scope_model = std::move(model_before_);
 }
 
 }  // namespace tessera::kernels::jit

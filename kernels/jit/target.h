@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "dsl/base/tensor_view.h"
 #include "runtime/nvrtc/target.h"
@@ -23,16 +24,30 @@ int64_t shared_memory_limit(Device device);
 /// `launch` again with 1.
 void launch_in_clusters(Device device, const std::function<void(int limit)>& launch);
 
-/// While it lives, this thread's calls are for that target unless their device determines it.
+/// What tuned tile sizes are stored for.
+struct GpuModel {
+  std::string name;  // "NVIDIA H200"; empty: no model
+  int64_t num_sms = 0;
+
+  friend bool operator==(const GpuModel&, const GpuModel&) = default;
+};
+
+/// The model of the call's device. None on the CPU; that of the TargetScope for calls that only list their
+/// kernels.
+GpuModel gpu_model(Device device);
+
+/// While it lives, this thread's calls are for that target, and for that model, unless their device
+/// determines them.
 class TargetScope {
  public:
-  explicit TargetScope(runtime::Target target);
+  explicit TargetScope(runtime::Target target, GpuModel model = {});
   ~TargetScope();
   TargetScope(const TargetScope&) = delete;
   TargetScope& operator=(const TargetScope&) = delete;
 
  private:
-  runtime::Target before_;
+  runtime::Target target_before_;
+  GpuModel model_before_;
 };
 
 }  // namespace tessera::kernels::jit

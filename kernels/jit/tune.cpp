@@ -6,10 +6,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "dsl/base/error.h"
-#include "kernels/jit/prepared.h"
 #include "kernels/jit/target.h"
 #include "runtime/cache/tuned.h"
 #include "runtime/options.h"
@@ -91,25 +91,49 @@ std::optional<int64_t> distance(const std::vector<int64_t>& a, const std::vector
   return sum;
 }
 
+/// The choice of an entry for the Spec of `ask`, in any bucket; nothing if it is of another or not legal.
+std::optional<TuneChoice> usable_choice(const runtime::TunedEntry& entry, const TuneAsk& ask) {
+  const runtime::TunedKey& key = entry.key;
+  if (key.op != ask.op || key.revision != ask.space->revision || key.spec != ask.facts.spec ||
+      key.device != ask.facts.device || key.num_sms != ask.facts.num_sms) {
+    return std::nullopt;
+  }
+  std::optional<TuneChoice> choice = in_order(*ask.space, entry.choice);
+  return choice && is_candidate(ask, *choice) ? choice : std::nullopt;
+}
+
 std::optional<TuneChoice> nearest(const std::vector<runtime::TunedEntry>& entries,
                                   const TuneAsk& ask) {
   const std::vector<int64_t> bucket = ask.space->bucket_of(ask.facts);
   std::optional<TuneChoice> best;
   int64_t least = 0;
   for (const runtime::TunedEntry& entry : entries) {
-    const runtime::TunedKey& key = entry.key;
-    if (key.op != ask.op || key.revision != ask.space->revision || key.spec != ask.facts.spec ||
-        key.device != ask.facts.device || key.num_sms != ask.facts.num_sms) {
-      continue;
-    }
-    const std::optional<int64_t> far = distance(key.bucket, bucket);
+    const std::optional<int64_t> far = distance(entry.key.bucket, bucket);
     if (!far || (best && *far >= least)) continue;
-    std::optional<TuneChoice> choice = in_order(*ask.space, entry.choice);
-    if (!choice || !is_candidate(ask, *choice)) continue;
+    std::optional<TuneChoice> choice = usable_choice(entry, ask);
+    if (!choice) continue;
     best = std::move(choice);
     least = *far;
   }
   return best;
+}
+
+bool looks_up(const TuneAsk& ask) {
+  return !ask.facts.device.empty() &&
+         runtime::Runtime::instance().options().tune == runtime::TuneMode::cached;
+}
+
+/// What the databases hold for the Spec of `ask`, each once.
+std::set<TuneChoice> stored_choices(const TuneAsk& ask) {
+  std::set<TuneChoice> all;
+  if (!looks_up(ask)) return all;
+  const std::shared_ptr<const Database> database = database_of(ask.facts);
+  for (const auto* entries : {&database->user, &database->shipped}) {
+    for (const runtime::TunedEntry& entry : *entries) {
+      if (auto choice = usable_choice(entry, ask)) all.insert(*std::move(choice));
+    }
+  }
+  return all;
 }
 
 }  // namespace
@@ -138,6 +162,28 @@ std::map<std::string, int64_t> named(const TuneSpace& space, const TuneChoice& c
   return result;
 }
 
+bool is_same(const TuneAsk& a, const TuneAsk& b) {
+  return a.op == b.op && a.space == b.space && a.facts.spec == b.facts.spec &&
+         a.facts.extents == b.facts.extents;
+}
+
+void for_each_choice(const std::function<void()>& call) {
+  std::vector<std::pair<TuneAsk, TuneChoice>> others;
+  {
+    const TuneScope scope([&](const TuneAsk& ask) {
+      for (const TuneChoice& choice : stored_choices(ask)) others.emplace_back(ask, choice);
+      return std::nullopt;
+    });
+    call();
+  }
+  for (const auto& [ask, choice] : others) {
+    const TuneScope scope([&ask = ask, &choice = choice](const TuneAsk& other) {
+      return is_same(ask, other) ? std::optional(choice) : std::nullopt;
+    });
+    call();
+  }
+}
+
 std::string_view name(TuneSource source) {
   switch (source) {
     case TuneSource::scope:
@@ -153,15 +199,13 @@ std::string_view name(TuneSource source) {
 }
 
 Chosen find_choice(const TuneAsk& ask) {
-  if (t_scope != nullptr) {
-    if (std::optional<TuneChoice> choice = t_scope->decide_(ask)) {
+  for (const TuneScope* scope = t_scope; scope != nullptr; scope = scope->before_) {
+    if (std::optional<TuneChoice> choice = scope->decide_(ask)) {
       TESSERA_CHECK(is_candidate(ask, *choice), ask.op + ": a TuneScope chose what is not legal");
       return {*std::move(choice), TuneSource::scope};
     }
   }
-  const bool looks = !ask.facts.device.empty() &&
-                     runtime::Runtime::instance().options().tune == runtime::TuneMode::cached;
-  if (looks) {
+  if (looks_up(ask)) {
     const std::shared_ptr<const Database> database = database_of(ask.facts);
     if (auto choice = nearest(database->user, ask)) return {*std::move(choice), TuneSource::user};
     if (auto choice = nearest(database->shipped, ask)) {
@@ -173,12 +217,9 @@ Chosen find_choice(const TuneAsk& ask) {
 
 TuneChoice choose(std::string_view op, const TuneSpace& space, TuneFacts facts, Device device) {
   facts.shared_memory = shared_memory_limit(device);
-  // Calls that only list their kernels are for a device that need not exist.
-  if (device.is_cuda() && call_mode().until != CallMode::Until::named) {
-    const runtime::DeviceInfo info = runtime::Runtime::instance().device_on(device.ordinal);
-    facts.device = info.name;
-    facts.num_sms = info.num_sms;
-  }
+  const GpuModel model = gpu_model(device);
+  facts.device = model.name;
+  facts.num_sms = model.num_sms;
   return find_choice({std::string(op), &space, std::move(facts)}).choice;
 }
 

@@ -62,6 +62,9 @@ struct TuneAsk {
   TuneFacts facts;
 };
 
+/// True if both ask for the same kernel.
+bool is_same(const TuneAsk& a, const TuneAsk& b);
+
 /// Where a choice came from.
 enum class TuneSource { scope, user, shipped, standard };
 /// "scope", "user", "shipped", "standard".
@@ -80,13 +83,20 @@ TuneChoice choose(std::string_view op, const TuneSpace& space, TuneFacts facts, 
 /// The same, with where it came from; facts complete.
 Chosen find_choice(const TuneAsk& ask);
 
+/// Runs `call` with every choice that the databases hold for its kernels, whatever the bucket, and with the one
+/// that it would get: together they need the kernels of any extents.
+///
+///   jit::for_each_choice([&] { op.run(tensors, params, nullptr); });   // in a call that only prepares
+void for_each_choice(const std::function<void()>& call);
+
 /// Forgets the databases: later calls read them anew.
 void reload_tuned();
 
 /// Changes when earlier choices of this thread no longer hold. Memos of calls compare it.
 uint64_t tune_generation();
 
-/// While it lives, `decide` hears the questions of this thread first. It returns nothing where it has no choice.
+/// While it lives, `decide` hears the questions of this thread first. Where it returns nothing, the scope around
+/// it decides.
 ///
 /// Errors: internal, in choose(), if it returns a choice that is not legal.
 /// Example: jit::TuneScope scope([&](const jit::TuneAsk& ask) { asked.push_back(ask); return std::nullopt; });

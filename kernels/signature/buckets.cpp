@@ -11,6 +11,7 @@
 #include "dsl/base/first_use.h"
 #include "kernels/dry_call.h"
 #include "kernels/jit/recording.h"
+#include "kernels/jit/tune.h"
 #include "kernels/signature/case.h"
 #include "kernels/signature/table.h"
 
@@ -107,7 +108,9 @@ void record_buckets(const Call& call, const Tensors& tensors) {
     std::string key = text;
     for (const std::string& symbol : token_symbols(op.signature)) key = with(key, symbol, 0);
     if (!is_new(table.name, key, tensors)) return;
-    for (const std::string& other : cases_of_buckets(op, text)) {
+    std::vector<std::string> all = cases_of_buckets(op, text);
+    all.push_back(text);
+    for (const std::string& other : all) {
       const Case one(op, other);
       Tensors views =
           placed_nowhere(views_with_outputs(table, one.inputs(), one.params()), call.device());
@@ -116,7 +119,7 @@ void record_buckets(const Call& call, const Tensors& tensors) {
         if (given == tensors.end()) continue;
         view.data = static_cast<std::byte*>(view.data) + misalignment(given->second);
       }
-      table.run(views, one.params(), nullptr);
+      jit::for_each_choice([&] { table.run(views, one.params(), nullptr); });
     }
   });
 }

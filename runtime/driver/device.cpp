@@ -80,11 +80,19 @@ DeviceInfo query_device(const Driver& used, int ordinal) {
 }
 
 const DeviceInfo& device_info(int ordinal) {
-  check_ordinal(driver(), ordinal);
-  static auto* infos = new std::array<std::atomic<const DeviceInfo*>, kMaxDevices>{};
-  std::atomic<const DeviceInfo*>& slot = infos->at(static_cast<size_t>(ordinal));
+  static auto* const infos = new DeviceInfos;  // never destroyed: calls may come late
+  return infos->of(driver(), ordinal);
+}
+
+DeviceInfos::~DeviceInfos() {
+  for (const std::atomic<const DeviceInfo*>& info : known_) delete info.load();
+}
+
+const DeviceInfo& DeviceInfos::of(const Driver& driver, int ordinal) {
+  check_ordinal(driver, ordinal);
+  std::atomic<const DeviceInfo*>& slot = known_.at(static_cast<size_t>(ordinal));
   if (const DeviceInfo* info = slot.load(std::memory_order_acquire)) return *info;
-  auto fresh = std::make_unique<const DeviceInfo>(query_device(driver(), ordinal));
+  auto fresh = std::make_unique<const DeviceInfo>(query_device(driver, ordinal));
   const DeviceInfo* expected = nullptr;
   if (slot.compare_exchange_strong(expected, fresh.get())) return *fresh.release();
   return *expected;

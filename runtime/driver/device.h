@@ -2,6 +2,8 @@
 // Devices and contexts. The runtime never creates a context: it uses the caller's, else the
 // device's primary one.
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -33,6 +35,20 @@ TESSERA_API std::string why_no_device();
 TESSERA_API const DeviceInfo& device_info(int ordinal);
 /// Reads them anew, from a given driver.
 TESSERA_API DeviceInfo query_device(const Driver& driver, int ordinal);
+
+/// The facts of a driver's devices, each read once.
+class TESSERA_LOCAL DeviceInfos {
+ public:
+  DeviceInfos() = default;
+  ~DeviceInfos();
+  DeviceInfos(const DeviceInfos&) = delete;
+  DeviceInfos& operator=(const DeviceInfos&) = delete;
+  /// Takes no lock. Throws as device_info.
+  const DeviceInfo& of(const Driver& driver, int ordinal);
+
+ private:
+  std::array<std::atomic<const DeviceInfo*>, kMaxDevices> known_ = {};
+};
 
 /// Makes a context of the device current on this thread while it lives: the current one if it
 /// belongs to the device, else the device's primary context, which it pops again. Costs one driver

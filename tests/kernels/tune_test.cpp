@@ -3,15 +3,21 @@
 
 #include "kernels/jit/tune.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "dsl/base/error.h"
+#include "kernels/dry_call.h"
 #include "kernels/op.h"
+#include "kernels/warm_up.h"
 #include "runtime/cache/tuned.h"
 #include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
@@ -172,6 +178,10 @@ TEST_CASE("a choice is a scope's, else the standard one on the CPU (T4)", "[tune
     CHECK(kernels::jit::tune_generation() != before);  // memos of calls miss
     CHECK(kernels::jit::choose("x", space, {}, Device::cpu()) == TuneChoice{3, 10});
     CHECK(kernels::jit::choose("y", space, {}, Device::cpu()) == TuneChoice{2, 20});
+    {
+      const TuneScope inner([](const TuneAsk&) { return std::nullopt; });
+      CHECK(kernels::jit::choose("x", space, {}, Device::cpu()) == TuneChoice{3, 10});
+    }
     const TuneScope wrong([](const TuneAsk&) { return TuneChoice{3, 20}; });
     CHECK_THROWS_AS(kernels::jit::choose("x", space, {}, Device::cpu()), Error);
   }
@@ -220,6 +230,93 @@ TEST_CASE("a choice comes from the user's database, the nearest bucket first (T4
   const OnFakes process(options);
   CHECK(ask(1).source == kernels::jit::TuneSource::standard);
   CHECK(ask(1).choice == TuneChoice{2, 20});
+}
+
+namespace {
+
+/// Stores two choices for post_fwd of n=4 and H, for few and for many tokens, on the fake GPU.
+void store_two_choices(const runtime::Options& options, int64_t hidden) {
+  for (const auto& [bucket, rows, cols] : {std::tuple{4, 1, 1024}, std::tuple{12, 2, 512}}) {
+    runtime::TunedEntry entry;
+    entry.key = {"post_fwd", 1,          {{"streams", 4}, {"hidden", hidden}, {"align", 16}},
+                 {bucket},   "Fake GPU", 132,
+                 "sm_90a"};
+    entry.choice = {{"rows", rows}, {"cols", cols}, {"threads", 128}};
+    entry.date = "2026-01-01";
+    REQUIRE(publish_tuned(options, entry).empty());
+  }
+}
+
+void call_post_fwd(int64_t tokens, int64_t hidden) {
+  const kernels::OpInfo& info = op_named("post_fwd");
+  const kernels::BenchCase one = info.case_of(fmt::format("T={} n=4 H={}", tokens, hidden));
+  info.run(
+      kernels::placed_nowhere(kernels::views_with_outputs(info, kernels::views_of(one), one.params),
+                              Device::cuda(0)),
+      one.params, nullptr);
+}
+
+}  // namespace
+
+// The table of prepared kernels outlives the fakes: each of these tests has an H of its own.
+
+TEST_CASE("10 000 calls of new lengths compile a kernel per stored choice (U44)", "[tune]") {
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  options.tune = GENERATE(runtime::TuneMode::cached, runtime::TuneMode::off);
+  const bool is_off = options.tune == runtime::TuneMode::off;
+  const int64_t hidden = is_off ? 9216 : 8192;
+  store_two_choices(options, hidden);
+  OnFakes on(options);
+  for (int64_t tokens = 1; tokens <= 10000; ++tokens) call_post_fwd(tokens, hidden);
+  CHECK(on.fake.state().num_compiles == (is_off ? 1 : 2));
+  CHECK(on.fake.state().num_launches == 10000);
+}
+
+TEST_CASE("after warm_up no number of tokens compiles another stored choice", "[tune][warm_up]") {
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  options.jit = runtime::JitMode::error;
+  store_two_choices(options, 10240);
+  OnFakes on(options);
+  kernels::warm_up("post_fwd", "T=13 n=4 H=10240", Device::cuda(0));
+  CHECK(on.fake.state().num_compiles == 2);
+  on.process.runtime->seal();
+  for (const int64_t tokens : {0, 1, 13, 17, 300, 4096, 1 << 20}) call_post_fwd(tokens, 10240);
+  CHECK(on.fake.state().num_compiles == 2);
+}
+
+TEST_CASE("a recording gets all stored choices of a kernel", "[tune]") {
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  options.record = scratch.path() + "/specs.jsonl";
+  store_two_choices(options, 11264);
+  OnFakes on(options);
+  call_post_fwd(13, 11264);
+  CHECK(tools::requests_in(options.record).size() == 2);
+}
+
+TEST_CASE("compiling for a GPU model takes its stored choices (T11)", "[tune]") {
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  store_two_choices(options, 7168);
+  OnFakes on(options);
+  const kernels::OpInfo& op = op_named("post_fwd");
+  const kernels::BenchCase one = op.case_of("T=1 n=4 H=7168");
+  const auto num = [&](const kernels::jit::GpuModel& model) {
+    std::set<std::string> specs;
+    for (const runtime::KernelRequest& request : tools::requests_of(op, one, {9, 0, 'a'}, model)) {
+      specs.insert(request.spec.value());
+    }
+    return specs.size();
+  };
+  CHECK(num({}) == 1);  // the standard one
+  CHECK(num({"Fake GPU", 132}) == 2);
+  CHECK(num({"Fake GPU", 66}) == 1);
 }
 
 TEST_CASE("a damaged database is warned of once and passed over (T10)", "[tune]") {

@@ -13,7 +13,7 @@
 #include "dsl/base/error.h"
 #include "kernels/dry_call.h"
 #include "kernels/jit/prepare.h"
-#include "kernels/jit/target.h"
+#include "kernels/jit/tune.h"
 #include "runtime/cache/folder.h"
 #include "runtime/parallel.h"
 #include "runtime/record.h"
@@ -24,22 +24,25 @@ namespace tessera::tools {
 
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
                                                 const kernels::BenchCase& example,
-                                                runtime::Target target) {
-  const kernels::jit::TargetScope scope(target);
+                                                runtime::Target target,
+                                                const kernels::jit::GpuModel& model) {
+  const kernels::jit::TargetScope scope(target, model);
   kernels::BenchCase complete = example;
   complete.params = kernels::check_params(op, example.params);
   const kernels::Tensors tensors = kernels::placed_nowhere(
       kernels::views_with_outputs(op, views_of(complete), complete.params), Device::cuda(0));
-  return kernels::jit::kernels_needed([&] { op.run(tensors, complete.params, nullptr); });
+  return kernels::jit::kernels_needed(
+      [&] { kernels::jit::for_each_choice([&] { op.run(tensors, complete.params, nullptr); }); });
 }
 
-std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target) {
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target,
+                                                const kernels::jit::GpuModel& model) {
   std::vector<runtime::KernelRequest> requests;
   std::set<std::string> specs;
   const std::vector<kernels::BenchCase> buckets = op.buckets();
   for (const auto* cases : {&op.examples, &op.bench, &buckets}) {
     for (const kernels::BenchCase& example : *cases) {
-      for (runtime::KernelRequest& request : requests_of(op, example, target)) {
+      for (runtime::KernelRequest& request : requests_of(op, example, target, model)) {
         if (specs.insert(request.spec.value_or("")).second) requests.push_back(std::move(request));
       }
     }

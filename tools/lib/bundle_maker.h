@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/jit/target.h"
 #include "kernels/op.h"
 #include "runtime/cache/bundle.h"
 #include "runtime/nvrtc/target.h"
@@ -19,12 +20,14 @@ struct Wanted {
 };
 
 /// The kernels of an op's examples and benchmark cases, with any number of tokens, for a target, each
-/// Spec once.
-std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target);
+/// Spec once. With a model those of the tile sizes that are stored for it; otherwise the standard ones.
+std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op, runtime::Target target,
+                                                const kernels::jit::GpuModel& model = {});
 /// Those of one case.
 std::vector<runtime::KernelRequest> requests_of(const kernels::OpInfo& op,
                                                 const kernels::BenchCase& example,
-                                                runtime::Target target);
+                                                runtime::Target target,
+                                                const kernels::jit::GpuModel& model = {});
 
 /// The kernels of a recording (TESSERA_RECORD), as they are. Throws an argument error naming the
 /// line.

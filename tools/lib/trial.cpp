@@ -49,6 +49,13 @@ void write(const TrialTensor& tensor, std::byte* data) {
   }
   if (tensor.dtype == DType::f32) return put(float{});
   if (tensor.dtype == DType::i32) return put(int32_t{});
+  if (tensor.dtype == DType::bf16) {
+    for (size_t i = 0; i < tensor.values.size(); ++i) {
+      const uint16_t bits = small_float::Bf16::encode(static_cast<float>(tensor.values[i]));
+      std::memcpy(data + i * sizeof bits, &bits, sizeof bits);
+    }
+    return;
+  }
   throw std::logic_error(fmt::format("given values of {}", name(tensor.dtype)));
 }
 

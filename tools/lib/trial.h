@@ -15,7 +15,8 @@
 
 namespace tessera::tools {
 
-/// A tensor of an example: an input with the values given (of f32 or i32) or random ones, or an output.
+/// A tensor of an example: an input with the values given (of f32, i32, or bf16, which rounds them) or random
+/// ones, or an output.
 struct TrialTensor {
   DType dtype;
   Dims shape;

@@ -33,11 +33,6 @@ using kernels::jit::TuneScope;
 
 constexpr uint64_t kSeed = 22;
 
-bool is_same(const TuneAsk& a, const TuneAsk& b) {
-  return a.op == b.op && a.space == b.space && a.facts.spec == b.facts.spec &&
-         a.facts.extents == b.facts.extents;
-}
-
 /// Answers `ask` with `choice` and every other question with the standard one.
 TuneScope::Decide deciding(const TuneAsk& ask, TuneChoice choice) {
   return [ask, choice = std::move(choice)](const TuneAsk& other) {

@@ -1,8 +1,10 @@
 // tessera compile: a bundle of kernels, made where a compiler is, for machines where none is.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 
@@ -14,15 +16,38 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_choice.h"
 #include "tools/lib/own_kernel.h"
+#include "tools/lib/tuner.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
 namespace {
 
 struct CompileOptions {
-  std::string op, specs, arch = "sm_90a", out;
+  std::string op, specs, arch = "sm_90a", gpu, out;
   int jobs = 0;
 };
+
+/// The one model of which tile sizes are stored and whose name holds `word`.
+kernels::jit::GpuModel tuned_model(const std::string& word) {
+  std::vector<kernels::jit::GpuModel> all;
+  std::vector<std::string> names;
+  for (const runtime::TunedEntry& entry : stored_entries(runtime::Runtime::instance().options())) {
+    const kernels::jit::GpuModel model = {entry.key.device, entry.key.num_sms};
+    if (std::find(all.begin(), all.end(), model) != all.end()) continue;
+    all.push_back(model);
+    names.push_back(fmt::format("{}, {} SMs", model.name, model.num_sms));
+  }
+  std::vector<kernels::jit::GpuModel> found = all;
+  std::erase_if(found, [&](const auto& model) { return model.name.find(word) == word.npos; });
+  if (found.size() == 1) return found.front();
+  throw Error({.kind = ErrorKind::argument,
+               .what = found.empty() ? "no tile sizes are stored for this GPU"
+                                     : "tile sizes are stored for several such GPUs",
+               .argument = "gpu",
+               .expected = names.empty() ? "a GPU on which `tessera tune` has run"
+                                         : fmt::format("one of: {}", fmt::join(names, "; ")),
+               .got = word});
+}
 
 std::vector<Wanted> wanted_by(const CompileOptions& options,
                               const std::vector<runtime::Target>& targets) {
@@ -33,8 +58,12 @@ std::vector<Wanted> wanted_by(const CompileOptions& options,
   };
   if (options.specs.empty() || !options.op.empty()) {
     const std::string op = options.op.empty() ? "all" : options.op;
+    std::vector<kernels::jit::GpuModel> models = {{}};  // the standard choices are always there
+    if (!options.gpu.empty()) models.push_back(tuned_model(options.gpu));
     for (const kernels::OpInfo* chosen : choose_ops(program_ops(), op)) {
-      for (const runtime::Target target : targets) add(requests_of(*chosen, target), target);
+      for (const runtime::Target target : targets) {
+        for (const auto& model : models) add(requests_of(*chosen, target, model), target);
+      }
     }
   }
   // Of two kernels with one key the first is kept: that of this build and not of a recording.
@@ -100,10 +129,14 @@ void add_compile(CLI::App& app, Command& command) {
   sub->footer(
       "Examples:\n"
       "  tessera compile all --arch sm_90a,sm_100a --out kernels.tsb\n"
-      "  tessera compile --specs recorded.jsonl --out kernels.tsb");
+      "  tessera compile --specs recorded.jsonl --out kernels.tsb\n"
+      "  tessera compile all --gpu H200 --out kernels.tsb");
   sub->add_option("op", options->op, "an op, a family or all (default, unless --specs)");
   sub->add_option("--specs", options->specs, "the kernels that TESSERA_RECORD wrote to this file");
   sub->add_option("--arch", options->arch, "targets with commas between (default sm_90a)");
+  sub->add_option(
+      "--gpu", options->gpu,
+      "with the tile sizes that `tessera tune` stored for this model (part of its name)");
   sub->add_option("--out", options->out, "the bundle")->required();
   sub->add_option("-j,--jobs", options->jobs, "compiles side by side (default TESSERA_JOBS)")
       ->check(CLI::Range(1, 256));

@@ -471,3 +471,58 @@ TEST_CASE("views of one fragment may cut its rows into groups of 4 and of 3", "[
   CHECK_THAT(by_4, HasValues([](int64_t i) { return 16 * i + 6; }));
   CHECK_THAT(by_3, HasValues([](int64_t i) { return 9 * i + 3; }));
 }
+
+TEST_CASE("parts of a product at constant places are read and written in registers", "[language]") {
+  // Each part of 16 rows: the old values to y, then doubled. Parts of 16 rows at 8 do not fit.
+  for (const int64_t first : {0, 8}) {
+    CAPTURE(first);
+    Builder k("parts");
+    auto a = k.input("a", DType::bf16, {64, 16}), b = k.input("b", DType::bf16, {16, 32});
+    auto y = k.output("y", DType::f32, {64, 32}), z = k.output("z", DType::f32, {64, 32});
+    k.launch({1}, {.threads = 128});
+    auto left = k.shared(DType::bf16, {64, 16}, "left");
+    auto right = k.shared(DType::bf16, {16, 32}, "right");
+    auto sum = k.fragment(DType::f32, {64, 32}, "sum");
+    k.copy(a, left), k.copy(b, right), k.fill(sum, 0.0f);
+    k.gemm(left, right, sum, {.warp_columns = 4});
+    k.copy(sum, y);
+    for (int64_t row = first; row + 16 <= 64; row += 16) {
+      k.copy(sum.tile({row, 0}, {16, 32}), y.tile({row, 0}, {16, 32}));
+      k.parallel({16, 32}, [&](Value i, Value j) { sum(i + row, j) *= 2.0f; });
+    }
+    k.copy(sum, z);
+    const ir::Kernel kernel = k.finish();
+    CHECK(says(kernel, "goes through shared memory") == (first != 0));
+    const HostTensor in = small_integers(DType::bf16, {64, 16});
+    const HostTensor weights = small_integers(DType::bf16, {16, 32});
+    const HostTensor out(DType::f32, {64, 32}), twice(DType::f32, {64, 32});
+    run_kernel(kernel, {&in, &weights, &out, &twice});
+    const std::vector<double> want = product(values_of(in), values_of(weights), 64, 16, 32);
+    CHECK(values_of(out) == want);
+    CHECK_THAT(twice, HasValues([&](int64_t i) {
+                 const bool is_doubled = i / 32 >= first && i / 32 < 64 - first;
+                 return want[static_cast<size_t>(i)] * (is_doubled ? 2 : 1);
+               }));
+  }
+}
+
+TEST_CASE("parts of a fragment whose rows lie in threads are right too", "[language]") {
+  for (const int threads : {32, 64, 128}) {
+    CAPTURE(threads);
+    Builder k("parts");
+    auto x = k.input("x", DType::f32, {64, 8});
+    auto y = k.output("y", DType::f32, {64, 8});
+    k.launch({1}, {.threads = threads});
+    auto f = k.fragment(DType::f32, {64, 8}, "f");
+    k.copy(x, f);
+    for (int64_t row = 16; row < 64; row += 16) {
+      k.parallel({16, 8}, [&](Value i, Value j) { f(i + row, j) += 1.0f; });
+    }
+    k.parallel({32, 8}, [&](Value i, Value j) { f(32 + i, j) *= 2.0f; });
+    k.copy(f, y);
+    const HostTensor in = small_integers(DType::f32, {64, 8}), out(DType::f32, {64, 8});
+    run_kernel(k.finish(), {&in, &out});
+    CHECK_THAT(
+        out, HasValues([&](int64_t i) { return (in.value(i) + (i >= 128)) * (i >= 256 ? 2 : 1); }));
+  }
+}

@@ -62,6 +62,44 @@ bool owns(const Layout& layout, Cell cell, int64_t thread, int64_t slot) {
 
 }  // namespace
 
+TEST_CASE("a tile of equal parts holds each part as a tile of its own, further slots along",
+          "[layout]") {
+  struct Pair {
+    Layout whole, part;
+    int64_t rows, columns;  // parts
+  };
+  for (const WarpGrid grid : kGrids) {
+    const int64_t m = 32 * grid.rows, n = 24 * grid.columns, wide = 64 * grid.rows;
+    const Pair pairs[] = {
+        {mma_accumulator(3 * m, 2 * n, grid, {3, 2}), mma_accumulator(m, n, grid), 3, 2},
+        {mma_left(3 * m, 64, 16, grid, 3), mma_left(m, 64, 16, grid), 3, 1},
+        {mma_right(64, 2 * n, 8, grid, 2), mma_right(64, n, 8, grid), 1, 2},
+        {wgmma_accumulator(2 * wide, 2 * n, grid, {2, 2}), wgmma_accumulator(wide, n, grid), 2, 2},
+        {wgmma_left(2 * wide, 64, 16, grid, 2), wgmma_left(wide, 64, 16, grid), 2, 1}};
+    for (const Pair& pair : pairs) {
+      CAPTURE(grid.rows, grid.columns, to_string(pair.whole));
+      CHECK_FALSE(find_collision(pair.whole));
+      CHECK(pair.whole.num_slots() == pair.part.num_slots() * pair.rows * pair.columns);
+      const std::vector<int64_t>& shape = pair.part.shape();
+      for (const std::vector<int64_t>& at : all_points(pair.whole.shape())) {
+        const std::vector<int64_t> in_part = {at[0] % shape[0], at[1] % shape[1]};
+        REQUIRE(owners(pair.whole, at) == owners(pair.part, in_part));
+      }
+    }
+  }
+  // One warp along an axis holds any range of it: then parts make no difference.
+  CHECK(mma_accumulator(64, 64, {4, 1}, {1, 4}) == mma_accumulator(64, 64, {4, 1}));
+  CHECK(mma_left(64, 64, 16, {1, 4}, 2) == mma_left(64, 64, 16, {1, 4}));
+}
+
+TEST_CASE("equal parts of an axis", "[layout]") {
+  CHECK(equal_parts(256, 64, 64, 2) == 4);
+  CHECK(equal_parts(256, 0, 256, 2) == 1);
+  CHECK(equal_parts(256, 64, 128, 2) == 0);
+  CHECK(equal_parts(256, 96, 96, 2) == 0);
+  CHECK(equal_parts(256, 16, 48, 1) == 1);
+}
+
 TEST_CASE("products of mma over warp grids equal the PTX tables (L03, L09)", "[layout]") {
   for (const WarpGrid grid : kGrids) {
     for (const int64_t tiles : {1, 3}) {  // per warp, along rows; two along columns
