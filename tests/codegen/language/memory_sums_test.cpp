@@ -75,6 +75,39 @@ TEST_CASE("a run of sums in memory is one instruction", "[language]") {
   CHECK_THAT(y, HasValues([](int64_t i) { return 0.5 + 2 * static_cast<double>(i % 23); }));
 }
 
+TEST_CASE("the parts of a product are added two neighbours at a time", "[language]") {
+  constexpr int64_t kSize = 64, kParts = 2;
+  Builder k("split");
+  auto a = k.input("a", DType::bf16, {kSize, kParts * kSize});
+  auto b = k.input("b", DType::bf16, {kParts * kSize, kSize});
+  auto y = k.output("y", DType::f32, {kSize, kSize});
+  auto at = k.launch({kParts}, {.threads = 128});
+  auto left = k.shared(DType::bf16, {kSize, kSize}, "left");
+  auto right = k.shared(DType::bf16, {kSize, kSize}, "right");
+  auto part = k.fragment(DType::f32, {kSize, kSize}, "part");
+  k.copy(a.tile({0, at.x * kSize}, {kSize, kSize}), left);
+  k.copy(b.tile({at.x * kSize, 0}, {kSize, kSize}), right);
+  k.fill(part, 0.0f);
+  k.gemm(left, right, part);
+  k.atomic_add(y, Tile(part));
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(cuda_text(kernel), "  add_run_f32<2>(&y[") == 1);
+  CHECK(count(cuda_text(kernel), "atomicAdd(&") == 0);
+  HostTensor x(DType::bf16, {kSize, kParts * kSize}), w(DType::bf16, {kParts * kSize, kSize});
+  for (int64_t i = 0; i < x.size(); ++i) x.set_value(i, static_cast<double>(i % 7 - 3));
+  for (int64_t i = 0; i < w.size(); ++i) w.set_value(i, static_cast<double>(i % 5 - 2));
+  const HostTensor out = tensor_of(DType::f32, {kSize, kSize},
+                                   std::vector<double>(static_cast<size_t>(kSize * kSize), 1));
+  run_kernel(kernel, {&x, &w, &out});
+  CHECK_THAT(out, HasValues([&](int64_t i) {
+               double sum = 1;
+               for (int64_t d = 0; d < kParts * kSize; ++d) {
+                 sum += x.value(i / kSize * kParts * kSize + d) * w.value(d * kSize + i % kSize);
+               }
+               return sum;
+             }));
+}
+
 TEST_CASE("sums of a vectorized loop and of guarded runs", "[language]") {
   Builder k("vectorized_sums");
   auto n = k.dim("n", {.multiple_of = 4});

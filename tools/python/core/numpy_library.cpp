@@ -18,12 +18,12 @@ DType dtype_of(nb::handle array, std::string_view op, std::string_view argument)
   if (nb::cast<bool>(dtype.attr("isnative"))) {
     if (const std::optional<DType> known = dtype_named(text_of(name))) return *known;
   }
-  refuse(
-      op, argument, "DTYPE",
-      fmt::format("argument '{}' has an element type that is not known", argument),
-      "integers, float16, float32, bool, and of ml_dtypes bfloat16, float8_e4m3fn, float8_e5m2; in "
-      "native byte order",
-      str_of(dtype));
+  refuse(op, argument, "DTYPE",
+         fmt::format("argument '{}' has an element type that is not known", argument),
+         "integers, float16, float32, float64, bool, and of ml_dtypes bfloat16, float8_e4m3fn, "
+         "float8_e5m2; in "
+         "native byte order",
+         str_of(dtype));
 }
 
 /// numpy's own, of ml_dtypes where it is none of numpy's.
