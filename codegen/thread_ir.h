@@ -65,14 +65,15 @@ struct Store {
   bool kept_for_loops = false;  // the GPU computes `value` here, not later: choose_access_forms
 };
 /// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
-/// the guard is false nothing happens and `old` is 0.
+/// the guard is false nothing happens and `old` is 0. With `until` no statement but this one uses `old`.
 struct Atomic {
   ir::AtomicOp op;
   Access to;
-  Expr value;
+  Expr value;    // null: a load
   Expr compare;  // compare_exchange only
   VarRef old;    // null = not wanted
   ir::MemoryOrder order = ir::MemoryOrder::relaxed;
+  Expr until = {};  // load: the thread repeats it until this holds
 };
 /// into[0..width) = cast(from[0..width)), the dtypes of the two arrays.
 struct Convert {
@@ -354,7 +355,7 @@ struct Program {
   int threads = 128;
   int min_blocks_per_sm = 0;
   int cluster = 1;           // blocks along x
-  bool cooperative = false;  // has barriers of the grid
+  bool cooperative = false;  // its blocks wait for each other: all of them run at once
   int64_t shared_bytes = 0;
   std::vector<ArrayRef> shared;  // arrays of the arena
   Body body;

@@ -164,6 +164,7 @@ void Usage::look(const Atomic& atomic) {
   use(atomic.to);
   use(atomic.value, Role::value);
   use(atomic.compare, Role::value);
+  use(atomic.until, Role::value);
 }
 
 void Usage::look(const Convert& convert) {
