@@ -44,7 +44,7 @@ class Bf16Kernel {
 
   ir::Kernel by_roles() {
     auto tiles_down = ceil_div(m_, t_.rows), tiles_across = ceil_div(n_, t_.columns);
-    k_.launch({min(tiles_down * tiles_across, kMultiprocessors)}, {.threads = kMultipliers + 128});
+    k_.launch({min(tiles_down * tiles_across, t_.blocks)}, {.threads = kMultipliers + 128});
     auto ring = k_.ring({.stages = t_.stages});
     auto a_tile = ring.shared(DType::bf16, tile_shape(s_.a, t_.rows), "a_tile");
     auto b_tile = ring.shared(DType::bf16, tile_shape(s_.b, t_.columns), "b_tile");

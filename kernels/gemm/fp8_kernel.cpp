@@ -36,7 +36,7 @@ ir::Kernel pipelined(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), kMultiprocessors * kPipelinedBlocks)},
+  k.launch({min(parts.shared_tiles(), t.blocks * kPipelinedBlocks)},
            {.threads = kPipelinedThreads});
   const Sums sums(k, t);
   auto a_tile = k.shared(DType::e4m3, {t.rows, t.step}, "a_tile");
@@ -61,7 +61,7 @@ ir::Kernel by_roles(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), kMultiprocessors)}, {.threads = kMultipliers + 128});
+  k.launch({min(parts.shared_tiles(), t.blocks)}, {.threads = kMultipliers + 128});
   auto ring = k.ring({.stages = t.stages});
   auto a_tile = ring.shared(DType::e4m3, {t.rows, t.step}, "a_tile");
   auto b_tile = ring.shared(DType::e4m3, {t.columns, t.step}, "b_tile");

@@ -92,8 +92,13 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
   const HostTensor b_sf = random_tensor(DType::f32, {2, parts}, Values::uniform, 4);
   const HostTensor want = reference::gemm_fp8_block({a, a_sf, b, b_sf}, DType::f32);
   using kernels::gemm::Tile;
-  for (const Tile& tile : {Tile{64, 128, 128, 2, 0}, Tile{128, 128, 128, 5, 1}}) {
-    CAPTURE(tile.by_roles);
+  const std::pair<Tile, uint32_t> kForms[] = {{{64, 128, 128, 2, 0}, 0},
+                                              {{64, 128, 128, 2, 0, 1}, 0},
+                                              {{128, 128, 128, 5, 1}, 0},
+                                              {{128, 128, 128, 2, 1, 1}, 1},  // of one block
+                                              {{128, 128, 128, 2, 1, 1}, 2}};
+  for (const auto& [tile, schedule] : kForms) {
+    CAPTURE(tile.by_roles, tile.blocks, schedule);
     const kernels::gemm::Fp8Spec spec{kernels::gemm::Groups::one, 16, 16, 4, 4, 16, 1, 1, tile};
     HostTensor out(DType::f32, {m, n});
     const auto stack = [](const HostTensor& x) {
@@ -122,7 +127,8 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
                            {"b_sf_down", parts},
                            {"b_sf_across", 1},
                            {"out_apart", m * n},
-                           {"out_stride", n}}});
+                           {"out_stride", n}}},
+                         schedule);
     CHECK(out.raw() == want.raw());
   }
 }

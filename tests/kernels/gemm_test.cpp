@@ -72,32 +72,39 @@ TEST_CASE("gemm_bf16 equals its reference on the executor", "[gemm][gemm_bf16]")
   check_products("gemm_bf16", gemm_bf16_cases());
 }
 
-TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile", "[gemm][gemm_bf16]") {
-  using kernels::gemm::Tile;
+TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and whose turn it is",
+          "[gemm][gemm_bf16]") {
   const int64_t m = 136, n = 144, depth = 200;
   const HostTensor a = random_tensor(DType::bf16, {m, depth}, Values::normal, 1);
   const HostTensor b = random_tensor(DType::bf16, {n, depth}, Values::normal, 2);
   const HostTensor bias = random_tensor(DType::f32, {n}, Values::normal, 3);
-  const HostTensor want = reference::gemm_bf16(a, b, &bias, DType::f32);
-  const std::pair<Tile, const char*> kForms[] = {{{128, 128, 32, 3, 0}, "sm_90"},
-                                                 {{128, 128, 32, 3, 0}, "sm_90a"},
-                                                 {{128, 128, 64, 5, 1}, "sm_90a"},
-                                                 {{128, 256, 64, 3, 1}, "sm_90a"}};
-  for (const auto& [tile, target] : kForms) {
-    CAPTURE(target, tile.columns, tile.by_roles);
-    const kernels::gemm::Bf16Spec spec{{0, 8}, {0, 8}, 1, 8, 8, 4, 1, 1, 1, tile};
-    HostTensor out(DType::f32, {m, n});
-    run_with_target_sums(
-        kernels::gemm::build_bf16(spec), target,
-        {{{"a", a.view()}, {"b", b.view()}, {"bias", bias.view()}, {"out", out.view()}},
-         {{"m", m},
-          {"n", n},
-          {"depth", depth},
-          {"a_stride", depth},
-          {"b_stride", depth},
-          {"out_stride", n}}});
-    CHECK(out.raw() == want.raw());
-  }
+  const HostTensor want_bf16 = reference::gemm_bf16(a, b, &bias, DType::bf16);
+  const HostTensor want_f32 = reference::gemm_bf16(a, b, &bias, DType::f32);
+  const auto check = [&](const kernels::gemm::Tile& tile, const char* target, uint32_t schedule) {
+    CAPTURE(target, tile.columns, tile.by_roles, tile.blocks, schedule);
+    for (const bool is_f32 : {false, true}) {
+      const DType dtype = is_f32 ? DType::f32 : DType::bf16;
+      const kernels::gemm::Bf16Spec spec{{0, 8}, {0, 8},         1,   8, 8, is_f32 ? 4 : 8, 1,
+                                         1,      is_f32 ? 1 : 0, tile};
+      HostTensor out(dtype, {m, n});
+      run_with_target_sums(
+          kernels::gemm::build_bf16(spec), target,
+          {{{"a", a.view()}, {"b", b.view()}, {"bias", bias.view()}, {"out", out.view()}},
+           {{"m", m},
+            {"n", n},
+            {"depth", depth},
+            {"a_stride", depth},
+            {"b_stride", depth},
+            {"out_stride", n}}},
+          schedule);
+      CHECK(out.raw() == (is_f32 ? want_f32 : want_bf16).raw());
+    }
+  };
+  check({128, 128, 32, 3, 0}, "sm_90", 0);
+  check({128, 128, 32, 3, 0}, "sm_90a", 0);
+  check({128, 256, 64, 3, 1}, "sm_90a", 0);
+  // one block computes four tiles
+  for (const uint32_t schedule : {0, 1, 2, 3}) check({128, 128, 64, 2, 1, 1}, "sm_90a", schedule);
 }
 
 TEST_CASE("gemm_bf16 is as near to f64 as promised", "[gemm][gemm_bf16]") {

@@ -18,8 +18,8 @@ void check_products(const std::string& op, const std::vector<OpCase>& cases) {
   }
 }
 
-void run_with_target_sums(const ir::Kernel& kernel, const char* target,
-                          const NamedArguments& given) {
+void run_with_target_sums(const ir::Kernel& kernel, const char* target, const NamedArguments& given,
+                          uint32_t schedule) {
   const codegen::Program program = codegen::lower(kernel, parse_target(target).value());
   std::vector<codegen::cpu::Argument> arguments(program.params.size());
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -32,6 +32,7 @@ void run_with_target_sums(const ir::Kernel& kernel, const char* target,
   }
   codegen::cpu::Options options;
   options.traps = true;
+  options.schedule = schedule;
   options.arithmetic = codegen::cpu::Arithmetic::target;
   codegen::cpu::Executable(program).run(arguments, options);
 }

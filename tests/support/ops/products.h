@@ -21,10 +21,10 @@ struct NamedArguments {
 };
 
 /// Runs a kernel as lowered for `target` on the executor, with all traps and with the sums of the tensor
-/// cores of sm_90. Errors: std::out_of_range for a parameter without an argument.
+/// cores of sm_90. Roles take turns as `schedule` says. Errors: std::out_of_range for a parameter without an argument.
 ///
 /// Example: run_with_target_sums(kernel, "sm_90a", {{{"x", x.view()}}, {{"rows", 8}}});
-void run_with_target_sums(const ir::Kernel& kernel, const char* target,
-                          const NamedArguments& given);
+void run_with_target_sums(const ir::Kernel& kernel, const char* target, const NamedArguments& given,
+                          uint32_t schedule = 0);
 
 }  // namespace tessera::test
