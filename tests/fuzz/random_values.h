@@ -33,7 +33,7 @@ struct Tile {
 };
 
 /// One value per row or per column.
-struct Line {
+struct LineTile {
   Ref ref;
   int64_t bound = 0;
   bool is_per_row = false;
@@ -116,7 +116,7 @@ class RandomValues {
       case 8:
       case 9:
       case 10: {
-        const Line line = pick(lines_);
+        const LineTile line = pick(lines_);
         return {line.ref(line.is_per_row ? i : j), line.bound};
       }
       default:
@@ -181,7 +181,7 @@ class RandomValues {
   Value row_, column_;
   std::vector<Ref> inputs_, outputs_;
   std::vector<Tile> tiles_;
-  std::vector<Line> lines_;
+  std::vector<LineTile> lines_;
   std::vector<Value> counters_;  // of the serial loops around
   bool is_repeated_ = false;
 };
