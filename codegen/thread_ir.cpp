@@ -96,7 +96,6 @@ class Printer {
   std::string text(const Access& access) const {
     return name_of(*access.array) + range(access.offset, access.width);
   }
-
   /// What follows an access: its logical place and how it was shown to be in bounds.
   std::string facts(const Access& access) const {
     std::string out;
