@@ -491,3 +491,23 @@ TEST_CASE("a tile of fewer elements than threads is loaded once", "[language]") 
   CHECK(counts.global_load_bytes == 128);
   CHECK(counts.global_load_requests == 1);
 }
+
+TEST_CASE("two fine steps of each coarse step need no guard", "[language]") {
+  Builder k("steps");
+  auto depth = k.dim("depth", {.multiple_of = 64});
+  auto whole = k.input("whole", DType::f32, {depth});
+  auto x = k.input("x", DType::f32, {depth / 32}), y = k.output("y", DType::f32, {1});
+  k.launch({1}, {.threads = 32});
+  auto sum = k.var(DType::f32, 0.0f);
+  k.serial(0, depth / 64, [&](Value s) {
+    sum += x(s * 2 + 1);
+    sum += whole(s * 64 + 63);
+  });
+  k.if_(k.thread() == 0, [&] { y(0) = sum; });
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(codegen::explain(kernel), "guarded") == 0);
+  const HostTensor all = iota(DType::f32, {192}), fine = iota(DType::f32, {6});
+  const HostTensor out(DType::f32, {1});
+  run_kernel(kernel, {&all, &fine, &out});
+  CHECK(out.value(0) == 1 + 3 + 5 + 63 + 127 + 191);
+}
