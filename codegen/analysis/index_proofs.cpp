@@ -199,16 +199,18 @@ bool IndexMath::proves_less(const Form& a, const Form& b) const {
   return gap && *gap <= -1;
 }
 
-/// Compares quotients by one divisor c: x / c < y / c if x + c <= y, or if x < y and c divides y.
+/// Compares with a quotient by c: x < y / c if c * x + c <= y. Quotients by one c: x / c < y / c if x + c <= y,
+/// or if x < y and c divides y.
 bool IndexMath::proves_quotient_less(const Expr& a, const Expr& b) const {
   if (widens(a)) return proves_quotient_less(a->args[0], b);
   if (widens(b)) return proves_quotient_less(a, b->args[0]);
-  const bool quotients = a->op == Op::div && b->op == Op::div && ir::is_constant(a->args[1]) &&
-                         ir::is_constant(b->args[1], a->args[1]->integer);
-  if (!quotients || a->args[1]->integer <= 0) return false;
-  const Form x = value(a->args[0]);
+  if (b->op != Op::div || !ir::is_constant(b->args[1]) || b->args[1]->integer <= 0) return false;
   const Form y = value(b->args[0]);
-  const int64_t by = a->args[1]->integer;
+  const int64_t by = b->args[1]->integer;
+  if (a->op != Op::div || !ir::is_constant(a->args[1], by)) {
+    return proves_less(add(constant_form(by - 1), value(a), by), y);
+  }
+  const Form x = value(a->args[0]);
   if (!proves_non_negative(a->args[0])) return false;
   const int64_t known = divisor(y);
   if (known != 0 && known % by == 0)

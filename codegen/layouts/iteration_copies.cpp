@@ -61,11 +61,13 @@ Copies copies_of(const ir::Body& body, const std::map<int, int>& uses_in_kernel)
   const Summary summary(body);
   const BodyEffects& effects = summary.result();
   const bool in_place = intersect(effects.read, effects.written);
-  if (!in_place && !effects.happens_once) return Copies::all;
+  const bool loads_to_store = !effects.read_globally.empty() && !effects.written.empty();
+  if (!in_place && !effects.happens_once && !loads_to_store) return Copies::all;
   const bool leaves_registers =
       std::any_of(effects.written_registers.begin(), effects.written_registers.end(),
                   [&](int id) { return effects.uses.at(id) != uses_in_kernel.at(id); });
   if (!leaves_registers && !effects.meets_others) return Copies::first;
+  if (!in_place && !effects.happens_once) return Copies::all;
   const bool globally = intersect(effects.read_globally, effects.written_globally);
   return globally || effects.happens_once ? Copies::none : Copies::all;
 }

@@ -4,7 +4,8 @@
 // the registers that the loop writes, and only the first copy stores to memory. Two kinds of loops
 // must not run twice: a loop that reads memory which it overwrites (a later copy would read what the
 // first copy stored), and a loop with effects other than stores (a call of an impure function, an
-// atomic whose old value is used).
+// atomic whose old value is used). A loop that only moves global memory to other memory need not: it
+// would load for nothing.
 
 #include <cstdint>
 #include <map>

@@ -60,6 +60,20 @@ TEST_CASE("digits of a mixed-radix number come apart without carries", "[prover]
   CHECK(text(v.s * c(1024) + v.thread % c(128) * c(8) - v.s * c(1024)) == "thread % 128 * 8");
 }
 
+TEST_CASE("steps of a coarse count are below a finer one", "[prover]") {
+  const Symbols v;
+  const IndexMath math;
+  for (const Expr& extent : {v.n, v.m}) {  // of any size, and a multiple of 64
+    const Expr step = make_var("step", ir::VarKind::loop, 8, extent / c(64));
+    CHECK(math.less(step * c(2) + c(1), extent / c(32)));
+    CHECK_FALSE(math.less(step * c(2) + c(2), extent / c(32)));
+    CHECK(math.less(step, extent / c(64)));
+    CHECK(math.less(step * c(4) + c(3), extent / c(16)));
+    CHECK_FALSE(math.less(step * c(4) + c(4), extent / c(16)));
+    CHECK_FALSE(math.less(step * c(3), extent / c(32)));
+  }
+}
+
 TEST_CASE("a tile below the count of whole tiles is inside the extent", "[prover]") {
   const Symbols v;
   IndexMath math;

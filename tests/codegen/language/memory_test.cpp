@@ -1,5 +1,7 @@
 // Tile programs about memory: guards, vectors, shared memory and barriers.
 
+#include "codegen/cpu/executor.h"
+#include "codegen/lower.h"
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
@@ -470,4 +472,42 @@ TEST_CASE("a copy with a value outside says what it cannot do", "[language]") {
   const std::string computed = error_of([&] { k.copy(x.tile({0}, {32}), a, {.outside = t}); });
   CHECK(computed.find("copy from 'x' with a computed value outside [COPY_OUTSIDE]") !=
         std::string::npos);
+}
+
+TEST_CASE("a tile of fewer elements than threads is loaded once", "[language]") {
+  Builder k("small");
+  auto x = k.input("x", DType::f32, {32}), y = k.output("y", DType::f32, {128});
+  k.launch({1}, {.threads = 128});
+  auto tile = k.shared(DType::f32, {32}, "tile");
+  k.copy(x, tile);
+  k.parallel({128}, [&](Value i) { y(i) = tile(i / 4); });
+  const ir::Kernel kernel = k.finish();
+  const HostTensor in = iota(DType::f32, {32}), out(DType::f32, {128});
+  run_kernel(kernel, {&in, &out});
+  CHECK_THAT(out, HasValues([](int64_t i) { return i / 4; }));
+  codegen::cpu::Counts counts;
+  const codegen::cpu::Argument arguments[] = {{.tensor = in.view()}, {.tensor = out.view()}};
+  codegen::cpu::Executable(codegen::lower(kernel)).run(arguments, {.counts = &counts});
+  CHECK(counts.global_load_bytes == 128);
+  CHECK(counts.global_load_requests == 1);
+}
+
+TEST_CASE("two fine steps of each coarse step need no guard", "[language]") {
+  Builder k("steps");
+  auto depth = k.dim("depth", {.multiple_of = 64});
+  auto whole = k.input("whole", DType::f32, {depth});
+  auto x = k.input("x", DType::f32, {depth / 32}), y = k.output("y", DType::f32, {1});
+  k.launch({1}, {.threads = 32});
+  auto sum = k.var(DType::f32, 0.0f);
+  k.serial(0, depth / 64, [&](Value s) {
+    sum += x(s * 2 + 1);
+    sum += whole(s * 64 + 63);
+  });
+  k.if_(k.thread() == 0, [&] { y(0) = sum; });
+  const ir::Kernel kernel = k.finish();
+  CHECK(count(codegen::explain(kernel), "guarded") == 0);
+  const HostTensor all = iota(DType::f32, {192}), fine = iota(DType::f32, {6});
+  const HostTensor out(DType::f32, {1});
+  run_kernel(kernel, {&all, &fine, &out});
+  CHECK(out.value(0) == 1 + 3 + 5 + 63 + 127 + 191);
 }
