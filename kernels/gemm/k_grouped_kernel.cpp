@@ -2,9 +2,8 @@
 
 #include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
+#include "kernels/gemm/operand_tiles.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels::gemm {
@@ -13,8 +12,6 @@ namespace {
 using dsl::Ref;
 using dsl::Value;
 
-constexpr int kPipelinedThreads = 256;
-
 /// A tile of out, and the steps of k of its group.
 struct Place {
   Value group, row, column, first, end;
@@ -22,29 +19,27 @@ struct Place {
 
 class KGrouped {
  public:
-  explicit KGrouped(const KGroupedSpec& s) : s_(s), t_(s.tile), k_("gemm_fp8_k_grouped") {
+  explicit KGrouped(const KGroupedSpec& s) : t_(s.tile), k_("gemm_fp8_k_grouped") {
     m_ = k_.dim("m", {.multiple_of = s.m_multiple});
     n_ = k_.dim("n", {.multiple_of = s.n_multiple});
     depth_ = k_.dim("depth", {.multiple_of = s.k_multiple});
     auto parts = k_.dim("parts"), bounds = k_.dim("bounds");  // of k that share scales; of groups
-    a_ = operand("a", s.a, m_);
-    b_ = operand("b", s.b, n_);
+    a_.emplace(k_, "a", DType::e4m3, s.a, m_, depth_, t_.rows, t_.step);
+    b_.emplace(k_, "b", DType::e4m3, s.b, n_, depth_, t_.columns, t_.step);
     a_sf_ = k_.input("a_sf", DType::f32, {parts, m_});
     b_sf_ = k_.input("b_sf", DType::f32, {parts, n_});
     k_offsets_ = k_.input("k_offsets", DType::i32, {bounds});
-    auto out_groups = k_.dim("groups");
-    out_ = k_.output("out", DType::f32, {out_groups, m_, n_});
+    groups_ = k_.dim("groups");
+    out_ = k_.output("out", DType::f32, {groups_, m_, n_});
     tiles_down_ = ceil_div(m_, t_.rows);
     tiles_across_ = ceil_div(n_, t_.columns);
-    const bool by_roles = t_.by_roles != 0;
-    k_.launch({min(out_groups * tiles_down_ * tiles_across_, t_.blocks)},
-              {.threads = by_roles ? kMultipliers + 128 : kPipelinedThreads});
-    groups_ = out_groups;
+    k_.launch({min(groups_ * tiles_down_ * tiles_across_, t_.blocks)},
+              {.threads = t_.by_roles != 0 ? kMultipliers + kLoaders : kMultipliers});
   }
 
   ir::Kernel pipelined() {
-    auto a_tile = k_.shared(DType::e4m3, tile_shape(s_.a, t_.rows), "a_tile");
-    auto b_tile = k_.shared(DType::e4m3, tile_shape(s_.b, t_.columns), "b_tile");
+    auto a_tile = k_.shared(DType::e4m3, a_->shape(), "a_tile");
+    auto b_tile = k_.shared(DType::e4m3, b_->shape(), "b_tile");
     const Sums sums(k_, t_);
     each_tile([&](const Place& at) {
       k_.fill(sums.all, 0.0f);
@@ -61,12 +56,12 @@ class KGrouped {
 
   ir::Kernel by_roles() {
     auto ring = k_.ring({.stages = t_.stages});
-    auto a_tile = ring.shared(DType::e4m3, tile_shape(s_.a, t_.rows), "a_tile");
-    auto b_tile = ring.shared(DType::e4m3, tile_shape(s_.b, t_.columns), "b_tile");
+    auto a_tile = ring.shared(DType::e4m3, a_->shape(), "a_tile");
+    auto b_tile = ring.shared(DType::e4m3, b_->shape(), "b_tile");
     auto load_tiles = [&] {
       each_tile([&](const Place& at) {
-        k_.serial(at.first, at.end,
-                  [&](Value step) { ring.fill([&] { load(at, step, a_tile, b_tile); }); });
+        const auto fill = [&](Value step) { ring.fill([&] { load(at, step, a_tile, b_tile); }); };
+        k_.serial(at.first, at.end, fill);
       });
     };
     auto multiply_tiles = [&] {
@@ -95,32 +90,13 @@ class KGrouped {
           of_columns(k.fragment(DType::f32, {t.columns}, "of_columns")) {}
     Ref part, all, of_rows, of_columns;
   };
-
-  Ref operand(const std::string& name, const Operand& operand, const Value& rows) {
-    auto stride = k_.stride(name + "_stride", {.multiple_of = operand.vector});
-    const bool by_column = operand.by_column != 0;
-    return k_.input(name, DType::e4m3, {by_column ? depth_ : rows, by_column ? rows : depth_},
-                    {.strides = {stride, 1}, .align = operand.vector});
-  }
-  std::vector<int64_t> tile_shape(const Operand& operand, int64_t rows) const {
-    if (operand.by_column != 0) return {t_.step, rows};
-    return {rows, t_.step};
-  }
-  Ref tile_of(const Ref& x, const Operand& operand, const Value& row, const Value& step,
-              int64_t rows) {
-    auto first = step * t_.step;
-    if (operand.by_column != 0) return x.tile({first, row}, tile_shape(operand, rows));
-    return x.tile({row, first}, tile_shape(operand, rows));
-  }
-
   void each_tile(const std::function<void(const Place&)>& body) {
     k_.persistent({groups_ * tiles_down_, tiles_across_}, [&](Value down, Value across) {
       auto group = k_.let("group", down / tiles_down_);
       auto from = k_.let("from", (*k_offsets_)(group));
       auto to = k_.let("to", (*k_offsets_)(group + 1));
-      auto good =
-          from >= 0 && to >= from && to <= depth_ && from % t_.step == 0 && to % t_.step == 0;
-      auto holds = k_.let("holds", good);
+      auto holds = k_.let("holds", from >= 0 && to >= from && to <= depth_ && from % t_.step == 0 &&
+                                       to % t_.step == 0);
       k_.report_unless(holds, out_of_range("k_offsets"));
       auto first = k_.let("first", select(holds, from / t_.step, 0));
       auto end = k_.let("end", select(holds, to / t_.step, 0));
@@ -129,12 +105,11 @@ class KGrouped {
       });
     });
   }
-
   void load(const Place& at, const Value& step, const Ref& a_tile, const Ref& b_tile) {
     dsl::CopyOptions by;
     if (t_.by_roles != 0) by.engine = ir::Engine::tensor;
-    k_.copy(tile_of(*a_, s_.a, at.row, step, t_.rows), a_tile, by);
-    k_.copy(tile_of(*b_, s_.b, at.column, step, t_.columns), b_tile, by);
+    k_.copy(a_->at(at.row, step), a_tile, by);
+    k_.copy(b_->at(at.column, step), b_tile, by);
   }
   void load_scales(const Place& at, const Value& step, const Sums& sums) {
     k_.parallel({t_.rows}, [&](Value r) { sums.of_rows(r) = (*a_sf_)(step, at.row + r); });
@@ -142,8 +117,7 @@ class KGrouped {
   }
   void multiply(const Ref& a_tile, const Ref& b_tile, const Sums& sums) {
     k_.fill(sums.part, 0.0f);
-    k_.gemm(s_.a.by_column != 0 ? a_tile.transposed() : a_tile,
-            s_.b.by_column != 0 ? b_tile : b_tile.transposed(), sums.part, {.promote = 0});
+    k_.gemm(a_->left(a_tile), b_->right(b_tile), sums.part, {.promote = 0});
   }
   void promote(const Sums& sums) {
     k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
@@ -159,11 +133,11 @@ class KGrouped {
     });
   }
 
-  const KGroupedSpec s_;
   const Tile t_;
   dsl::Builder k_;
   Value m_, n_, depth_, groups_, tiles_down_, tiles_across_;
-  std::optional<Ref> a_, b_, a_sf_, b_sf_, k_offsets_, out_;
+  std::optional<OperandTiles> a_, b_;
+  std::optional<Ref> a_sf_, b_sf_, k_offsets_, out_;
 };
 
 }  // namespace
