@@ -67,6 +67,7 @@ OP(gemm_bf16);
 OP(gemm_fp8_block);
 OP(gemm_fp8_grouped);
 OP(gemm_fp8_masked);
+OP(gemm_fp8_k_grouped);
 OP(compress_plan);
 OP(compress_plan_decode);
 OP(compress_fwd);

@@ -952,6 +952,19 @@ void gemm_fp8_masked(const GemmFp8Masked& call, Stream stream) {
           stream);
 }
 
+void gemm_fp8_k_grouped(const GemmFp8KGrouped& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_fp8_k_grouped_op));
+  call_op(op,
+          {{"a", call.a},
+           {"a_sf", call.a_sf},
+           {"b", call.b},
+           {"b_sf", call.b_sf},
+           {"k_offsets", call.k_offsets},
+           {"out", call.out}},
+          {},
+          stream);
+}
+
 void compress_plan(const CompressPlan& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(compress_plan_op));
   call_op(op,

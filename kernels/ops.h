@@ -1667,6 +1667,29 @@ struct GemmFp8Masked {
 };
 TESSERA_API void gemm_fp8_masked(const GemmFp8Masked& call, Stream stream);
 
+/// products of groups of columns of two scaled e4m3 matrices, added to out
+///
+///   a           e4m3 [M, K] any1
+///   a_sf        f32 [ceil(K/128), M]
+///   b           e4m3 [N, K] any1
+///   b_sf        f32 [ceil(K/128), N]
+///   k_offsets   i32 [G+1]                  values 0 .. K     # multiples of 128, ascending
+///   -> acc out  f32 [G, M, N]
+///   need        G >= 0 on k_offsets "argument 'k_offsets' is empty"
+///   limit       M <= 2130706431
+///   limit       N <= 2130706431
+///   limit       K <= 2130706431
+///   limit       G * ceil(M / 64) <= 2130706431 on k_offsets
+struct GemmFp8KGrouped {
+  TensorView a = {};
+  TensorView a_sf = {};
+  TensorView b = {};
+  TensorView b_sf = {};
+  TensorView k_offsets = {};
+  TensorView out = {};
+};
+TESSERA_API void gemm_fp8_k_grouped(const GemmFp8KGrouped& call, Stream stream);
+
 /// windows and writes of the new tokens of a batch, for the KV compressor
 ///
 ///   start          i32 [B]          # length of each request before the call

@@ -8,7 +8,6 @@ namespace {
 using dsl::Ref;
 using dsl::Value;
 
-constexpr int kPipelinedThreads = 256;
 constexpr int kPipelinedBlocks = 2;  // of a multiprocessor
 
 /// The sums of a tile: of 128 of k, of all before, and the scales of the former.
@@ -36,8 +35,7 @@ ir::Kernel pipelined(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), t.blocks * kPipelinedBlocks)},
-           {.threads = kPipelinedThreads});
+  k.launch({min(parts.shared_tiles(), t.blocks * kPipelinedBlocks)}, {.threads = kMultipliers});
   const Sums sums(k, t);
   auto a_tile = k.shared(DType::e4m3, {t.rows, t.step}, "a_tile");
   auto b_tile = k.shared(DType::e4m3, {t.columns, t.step}, "b_tile");
@@ -61,7 +59,7 @@ ir::Kernel by_roles(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), t.blocks)}, {.threads = kMultipliers + 128});
+  k.launch({min(parts.shared_tiles(), t.blocks)}, {.threads = kMultipliers + kLoaders});
   auto ring = k.ring({.stages = t.stages});
   auto a_tile = ring.shared(DType::e4m3, {t.rows, t.step}, "a_tile");
   auto b_tile = ring.shared(DType::e4m3, {t.columns, t.step}, "b_tile");

@@ -15,7 +15,8 @@ struct Tile {
   int32_t blocks = 132;
 };
 
-/// Threads of the role that multiplies: two groups of four warps.
-inline constexpr int kMultipliers = 256;
+/// Threads of the role that multiplies, two groups of four warps, and those of the role that loads, of which
+/// one warp works.
+inline constexpr int kMultipliers = 256, kLoaders = 128;
 
 }  // namespace tessera::kernels::gemm

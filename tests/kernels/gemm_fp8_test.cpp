@@ -83,6 +83,10 @@ TEST_CASE("gemm_fp8_masked equals its reference on the executor", "[gemm][gemm_f
   check_products("gemm_fp8_masked", gemm_fp8_masked_cases());
 }
 
+TEST_CASE("gemm_fp8_k_grouped equals its reference on the executor", "[gemm][gemm_fp8_k_grouped]") {
+  check_products("gemm_fp8_k_grouped", gemm_fp8_k_grouped_cases());
+}
+
 TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 of k",
           "[gemm][gemm_fp8_block]") {
   const int64_t m = 80, n = 144, depth = 304, parts = 3;
@@ -177,6 +181,15 @@ TEST_CASE("the gemm_fp8 tests catch every mutant", "[gemm][mutants]") {
   check("gemm_fp8_block", gemm_fp8_block_cases());
   check("gemm_fp8_grouped", gemm_fp8_grouped_cases());
   check("gemm_fp8_masked", gemm_fp8_masked_cases());
+  check("gemm_fp8_k_grouped", gemm_fp8_k_grouped_cases());
+  const auto k_grouped = gemm_fp8_k_grouped_cases();
+  CHECK(is_caught_misled("gemm_fp8_k_grouped", k_grouped, [](HostTensors& in, Params&) {
+    in["out"].fill_bytes(std::byte{0});  // written, not added to
+  }));
+  CHECK(is_caught_misled("gemm_fp8_k_grouped", k_grouped, [](HostTensors& in, Params&) {
+    HostTensor& offsets = in["k_offsets"];  // each group takes the columns of all before
+    for (int64_t i = 0; i + 1 < offsets.size(); ++i) offsets.set_value(i, 0);
+  }));
   const auto zero_unless_kept = [](const char* op) {  // rows that stay are cleared
     return spoiled(op, [](const HostTensors& in, HostTensors& out) {
       for (int64_t i = 0; i < out["out"].size(); ++i) {
@@ -256,4 +269,31 @@ TEST_CASE("gemm_fp8_masked explains wrong arguments", "[gemm][gemm_fp8_masked][e
         "tessera: gemm_fp8_masked: argument 'masked_m' has a value out of range\n"
         "  expected  0 .. 7\n"
         "  got       8 at [1]");
+}
+
+TEST_CASE("gemm_fp8_k_grouped explains wrong arguments", "[gemm][gemm_fp8_k_grouped][errors]") {
+  const HostTensors inputs = {{"a", HostTensor(DType::e4m3, {5, 256})},
+                              {"a_sf", HostTensor(DType::f32, {2, 5})},
+                              {"b", HostTensor(DType::e4m3, {7, 256})},
+                              {"b_sf", HostTensor(DType::f32, {2, 7})},
+                              {"k_offsets", tensor_of(DType::i32, {3}, {0, 128, 256})},
+                              {"out", HostTensor(DType::f32, {2, 5, 7})}};
+  const auto told = [](const HostTensors& given) {
+    return outputs_error("gemm_fp8_k_grouped", given, {});
+  };
+  CHECK(told(inputs) == "no error");
+  CHECK(told(with(inputs, "a_sf", HostTensor(DType::f32, {5, 2})))
+            .find("argument 'a_sf' has the wrong shape") != std::string::npos);
+  CHECK(told(with(inputs, "k_offsets", HostTensor(DType::i32, {0}))).find("argument 'k_offsets'") !=
+        std::string::npos);
+  CHECK(refusal("gemm_fp8_k_grouped",
+                with(inputs, "k_offsets", tensor_of(DType::i32, {3}, {0, 100, 256}))) ==
+        "tessera: gemm_fp8_k_grouped: argument 'k_offsets' has a value that starts no group\n"
+        "  expected  multiples of 128, each at least the one before\n"
+        "  got       100 at [1]");
+  CHECK(refusal("gemm_fp8_k_grouped",
+                with(inputs, "k_offsets", tensor_of(DType::i32, {3}, {0, 128, 384}))) ==
+        "tessera: gemm_fp8_k_grouped: argument 'k_offsets' has a value out of range\n"
+        "  expected  0 .. 256\n"
+        "  got       384 at [2]");
 }

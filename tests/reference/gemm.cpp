@@ -247,6 +247,33 @@ HostTensor gemm_fp8_masked(const ScaledOperands& operands, const HostTensor& mas
   return out;
 }
 
+HostTensor gemm_fp8_k_grouped(const ScaledOperands& o, const HostTensor& k_offsets,
+                              HostTensor out) {
+  constexpr int64_t kPart = 128, kStep = 32;
+  const int64_t rows = out.shape()[1], columns = out.shape()[2], depth = o.a.shape()[1];
+  const std::vector<Number> left = numbers_of(o.a), right = numbers_of(o.b);
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t group = i / (rows * columns), m = i / columns % rows, n = i % columns;
+    const auto first = static_cast<int64_t>(k_offsets.value(group));
+    const auto end = static_cast<int64_t>(k_offsets.value(group + 1));
+    const bool holds = first >= 0 && end <= depth && first % kPart == 0 && end % kPart == 0;
+    if (!holds || first >= end) continue;
+    float sum = 0;
+    for (int64_t part = first; part < end; part += kPart) {
+      uint32_t of_part = 0;
+      for (int64_t k = part; k < part + kPart; k += kStep) {
+        of_part = sum_of({13, 13}, number_of(DType::f32, of_part), left.data() + m * depth + k,
+                         right.data() + n * depth + k, static_cast<size_t>(kStep));
+      }
+      const auto a_scale = static_cast<float>(o.a_sf.value(part / kPart * rows + m));
+      const auto b_scale = static_cast<float>(o.b_sf.value(part / kPart * columns + n));
+      sum = std::fma(float_of(of_part), a_scale * b_scale, sum);
+    }
+    store(out, i, static_cast<float>(out.value(i)) + sum);
+  }
+  return out;
+}
+
 Runner gemm_runner(const std::string& op) {
   if (op == "gemm_bf16") {
     return [](const HostTensors& in, const kernels::Params& params) {
@@ -267,6 +294,11 @@ Runner gemm_runner(const std::string& op) {
   if (op == "gemm_fp8_grouped") {
     return [=](const HostTensors& in, const kernels::Params&) {
       return HostTensors{{"out", gemm_fp8_grouped(scaled(in), in.at("m_indices"), in.at("out"))}};
+    };
+  }
+  if (op == "gemm_fp8_k_grouped") {
+    return [=](const HostTensors& in, const kernels::Params&) {
+      return HostTensors{{"out", gemm_fp8_k_grouped(scaled(in), in.at("k_offsets"), in.at("out"))}};
     };
   }
   if (op == "gemm_fp8_masked") {

@@ -58,6 +58,17 @@ test::HostTensor gemm_fp8_grouped(const ScaledOperands& operands, const test::Ho
 test::HostTensor gemm_fp8_masked(const ScaledOperands& operands, const test::HostTensor& masked_m,
                                  test::HostTensor out);
 
+/// gemm_fp8_k_grouped: out[g] += the product over k_offsets[g] .. k_offsets[g + 1] - 1, where a and b have
+/// scales for 1 x 128 elements. Out stays where the offsets are no ascending multiples of 128 within K,
+/// and where a group is empty.
+///
+///   a, b         e4m3 [M, K], [N, K]
+///   a_sf, b_sf   f32 [ceil(K / 128), M], [ceil(K / 128), N]
+///   k_offsets    i32 [G + 1]
+///   out          f32 [G, M, N]
+test::HostTensor gemm_fp8_k_grouped(const ScaledOperands& operands,
+                                    const test::HostTensor& k_offsets, test::HostTensor out);
+
 /// The reference of an op of the family, or null if it is none.
 Runner gemm_runner(const std::string& op);
 

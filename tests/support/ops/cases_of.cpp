@@ -76,6 +76,7 @@ const std::map<std::string, std::vector<OpCase> (*)()> kCases = {
     {"gemm_fp8_block", gemm_fp8_block_cases},
     {"gemm_fp8_grouped", gemm_fp8_grouped_cases},
     {"gemm_fp8_masked", gemm_fp8_masked_cases},
+    {"gemm_fp8_k_grouped", gemm_fp8_k_grouped_cases},
     {"compress_plan", compress_plan_cases},
     {"compress_plan_decode", compress_plan_decode_cases},
     {"compress_fwd", compress_fwd_cases},

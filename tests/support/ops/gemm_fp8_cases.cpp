@@ -130,7 +130,54 @@ OpCase masked(const Size& s, const std::vector<double>& counts, bool scales_by_c
   return test;
 }
 
+struct KGroups {
+  std::vector<double> offsets;
+  bool a_by_column = false, b_by_column = false;
+};
+
+OpCase k_grouped(const Size& s, const KGroups& groups) {
+  const auto count = static_cast<int64_t>(groups.offsets.size()) - 1, parts = blocks_of(s.k);
+  OpCase test;
+  test.label = fmt::format(
+      "M={} N={} K={} to {}{}{}", s.m, s.n, s.k, fmt::format("{}", fmt::join(groups.offsets, ",")),
+      groups.a_by_column ? " a by column" : "", groups.b_by_column ? " b by column" : "");
+  const Dims by_row = {s.k + s.a_padding, 1};
+  test.inputs["a"] =
+      exact_codes({s.m, s.k}, groups.a_by_column ? Dims{1, s.m + s.a_padding} : by_row, 1);
+  test.inputs["b"] = exact_codes(
+      {s.n, s.k}, groups.b_by_column ? Dims{1, s.n + s.b_padding} : Dims{s.k + s.b_padding, 1}, 2);
+  test.inputs["a_sf"] = scales({parts, s.m}, {s.m, 1}, 3);
+  test.inputs["b_sf"] = scales({parts, s.n}, {s.n, 1}, 4);
+  test.inputs["k_offsets"] = tensor_of(DType::i32, {count + 1}, groups.offsets);
+  test.inputs["out"] = random_tensor(DType::f32, {count, s.m, s.n}, Values::normal, 7);
+  return test;
+}
+
 }  // namespace
+
+std::vector<OpCase> gemm_fp8_k_grouped_cases() {
+  std::vector<OpCase> cases;
+  for (const bool a_by_column : {false, true}) {
+    for (const bool b_by_column : {false, true}) {
+      const auto add = [&](const Size& s, const std::vector<double>& offsets) {
+        cases.push_back(k_grouped(s, {offsets, a_by_column, b_by_column}));
+      };
+      add({48, 80, 384}, {0, 256, 256, 384});  // an empty group
+      add({9, 7, 300}, {128, 256});            // columns before and behind the only group
+      add({3, 5, 141, 3, 19}, {0, 128});       // rows of whole vectors in memory alone
+    }
+  }
+  cases.push_back(k_grouped({130, 136, 256}, {{0, 128, 256}}));
+  cases.push_back(k_grouped({8, 12, 260}, {{0, 256}}));  // vectors of four
+  cases.push_back(k_grouped({8, 12, 128}, {{0, 0}}));
+  cases.push_back(k_grouped({8, 12, 0}, {{0, 0}}));
+  cases.push_back(k_grouped({8, 12, 128}, {{0}}));  // no group
+  cases.push_back(k_grouped({0, 12, 128}, {{0, 128}}));
+  cases.push_back(k_grouped({8, 0, 128}, {{0, 128}}));
+  // Offsets that are none: the groups that have them are left as they are.
+  cases.push_back(k_grouped({8, 12, 256}, {{-128, 128, 64, 128, 256, 384, 0}}));
+  return cases;
+}
 
 std::vector<OpCase> gemm_fp8_block_cases() {
   std::vector<OpCase> cases;

@@ -35,6 +35,21 @@ PromiseCase masked(const std::string& label, double count, const std::string& re
           refusal};
 }
 
+PromiseCase k_grouped(const std::string& label, const std::vector<double>& offsets,
+                      const std::string& refusal) {
+  const auto groups = static_cast<int64_t>(offsets.size()) - 1;
+  return {label,
+          "gemm_fp8_k_grouped",
+          {{"a", tensor_of(DType::e4m3, {3, 256}, {1, 2})},
+           {"a_sf", tensor_of(DType::f32, {2, 3}, {1})},
+           {"b", tensor_of(DType::e4m3, {5, 256}, {1, -1, 0.5})},
+           {"b_sf", tensor_of(DType::f32, {2, 5}, {1, 2})},
+           {"k_offsets", tensor_of(DType::i32, {groups + 1}, offsets)},
+           {"out", tensor_of(DType::f32, {groups, 3, 5}, {3})}},
+          {},
+          refusal};
+}
+
 }  // namespace
 
 std::vector<PromiseCase> gemm_promise_cases() {
@@ -64,6 +79,15 @@ std::vector<PromiseCase> gemm_promise_cases() {
              "tessera: gemm_fp8_masked: argument 'masked_m' has a value out of range\n"
              "  expected  0 .. 3\n"
              "  got       -1 at [1]"),
+      k_grouped("ascending offsets", {0, 0, 128, 256}, ""),
+      k_grouped("an offset beyond k", {0, 128, 384},
+                "tessera: gemm_fp8_k_grouped: argument 'k_offsets' has a value out of range\n"
+                "  expected  0 .. 256\n"
+                "  got       384 at [2]"),
+      k_grouped("an offset below 0", {-128, 128},
+                "tessera: gemm_fp8_k_grouped: argument 'k_offsets' has a value out of range\n"
+                "  expected  0 .. 256\n"
+                "  got       -128 at [0]"),
   };
 }
 

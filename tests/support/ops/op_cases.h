@@ -106,6 +106,7 @@ std::vector<OpCase> gemm_bf16_cases();
 std::vector<OpCase> gemm_fp8_block_cases();
 std::vector<OpCase> gemm_fp8_grouped_cases();
 std::vector<OpCase> gemm_fp8_masked_cases();
+std::vector<OpCase> gemm_fp8_k_grouped_cases();
 /// All dtypes and options, rows of padding, tables and tokens with values out of range.
 std::vector<OpCase> hash_gate_cases();
 std::vector<OpCase> mask_padded_topk_cases();
