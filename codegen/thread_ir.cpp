@@ -90,11 +90,9 @@ class Printer {
     if (width == 1) return fmt::format("[{}]", place);
     return fmt::format("[{} .. +{}]", place, width);
   }
-
   std::string text(const Slice& slice, int width) const {
     return name_of(*slice.array) + range(slice.base, width);
   }
-
   std::string text(const Access& access) const {
     return name_of(*access.array) + range(access.offset, access.width);
   }
@@ -149,11 +147,14 @@ class Printer {
                      store.kept_for_loops ? ", kept for loops" : ""));
   }
   void print(const Atomic& atomic) {
-    line(fmt::format("{}atomic {} {} with {}{}{}{}", atomic.old ? begin(*atomic.old) + " = " : "",
-                     ir::name(atomic.op), text(atomic.to),
-                     atomic.from.array ? text(atomic.from, atomic.to.width) : text(atomic.value),
-                     atomic.compare ? fmt::format(" where {}", text(atomic.compare)) : "",
-                     atomic.order == ir::MemoryOrder::acq_rel ? ", acq_rel" : "",
+    const std::string old = atomic.old ? fmt::format("{} = ", begin(*atomic.old)) : std::string();
+    std::string args;
+    if (atomic.value) args += " with " + text(atomic.value);
+    if (atomic.from.array) args += " with " + text(atomic.from, atomic.to.width);
+    if (atomic.until) args += " until " + text(atomic.until);
+    if (atomic.compare) args += " where " + text(atomic.compare);
+    if (atomic.order == ir::MemoryOrder::acq_rel) args += ", acq_rel";
+    line(fmt::format("{}atomic {} {}{}{}", old, ir::name(atomic.op), text(atomic.to), args,
                      facts(atomic.to)));
   }
   void print(const Convert& convert) {

@@ -65,16 +65,17 @@ struct Store {
   bool kept_for_loops = false;  // the GPU computes `value` here, not later: choose_access_forms
 };
 /// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
-/// the guard is false nothing happens and `old` is 0. With a width above 1, to[i] += from[i] in one
-/// instruction on sm_90 and later, each element by itself indivisible: relaxed sums of f32, f16 or bf16
-/// in global memory whose old values nobody wants.
+/// the guard is false nothing happens and `old` is 0. With `until` no statement but this one uses `old`. With a
+/// width above 1, to[i] += from[i] in one instruction on sm_90 and later, each element by itself
+/// indivisible: relaxed sums of f32, f16 or bf16 in global memory whose old values nobody wants.
 struct Atomic {
   ir::AtomicOp op;
   Access to;
-  Expr value;    // width 1
+  Expr value;    // width 1; null: a load
   Expr compare;  // compare_exchange only
   VarRef old;    // null = not wanted
   ir::MemoryOrder order = ir::MemoryOrder::relaxed;
+  Expr until = {};  // load: the thread repeats it until this holds
   Slice from = {};  // widths above 1
 };
 /// True if there are instructions that add several neighbours of this dtype to memory.
@@ -361,7 +362,7 @@ struct Program {
   int threads = 128;
   int min_blocks_per_sm = 0;
   int cluster = 1;           // blocks along x
-  bool cooperative = false;  // has barriers of the grid
+  bool cooperative = false;  // its blocks wait for each other: all of them run at once
   int64_t shared_bytes = 0;
   std::vector<ArrayRef> shared;  // arrays of the arena
   Body body;

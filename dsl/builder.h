@@ -148,6 +148,10 @@ concept LoopBody = std::invocable<const Fn&, Value>;
 template <class Fn>
 concept RoundBody = LoopBody<Fn> || std::invocable<const Fn&>;
 
+/// A condition of the value of a cell: `[&](Value now) { return now >= 3; }`.
+template <class Fn>
+concept WaitCondition = std::is_invocable_r_v<Value, const Fn&, Value>;
+
 /// The body of a loop over one or two axes: one Value per axis.
 template <class Fn>
 concept TileBody = std::invocable<const Fn&, Value> || std::invocable<const Fn&, Value, Value>;
@@ -419,7 +423,8 @@ class TESSERA_API Builder {
   template <IterationBody Fn>
   void parallel(std::vector<int64_t> extents, const Fn& body, SourceLoc loc = SourceLoc::here());
   /// for (i = begin; i < end; i += step), in every thread. A negative step goes down to above `end`. The
-  /// step may be a value of run time; the executor traps where it is 0 (FALSE_ASSUME).
+  /// step may be a value of run time; the executor traps where it is 0 (FALSE_ASSUME). break_if may leave it:
+  /// what stands before the first break_if is checked as if it ran in every round.
   ///
   ///   k.serial(length - 1, -1, [&](Value i) { ... }, -1);   // the last one first
   template <LoopBody Fn>
@@ -442,9 +447,9 @@ class TESSERA_API Builder {
       endless_loop([&](const Value&) { body(); }, loc);
     }
   }
-  /// Threads for which the condition holds leave the innermost loop, which is a k.loop (BREAK). It may
-  /// stand under conditions. SYNC_DIVERGENT if the loop holds a tile operation or a barrier, and the
-  /// condition may differ between threads of the block.
+  /// Threads for which the condition holds leave the innermost loop: k.loop, serial, pipelined or persistent
+  /// (BREAK for another). It may stand under conditions. SYNC_DIVERGENT if the loop holds a tile operation or
+  /// a barrier, and the condition may differ between threads of the block.
   void break_if(Arg condition, SourceLoc loc = SourceLoc::here());
   /// A persistent kernel's loop: all blocks of a 1-D grid share a domain of 1 or 2 axes, last axis
   /// fastest. Block b runs tiles b, b + grid, b + 2 grid, ... in order. `body` takes one Value per axis.
@@ -458,7 +463,8 @@ class TESSERA_API Builder {
   ///
   /// A copy stays in its iteration if its tile is used outside the loop, if the tile is read before it is
   /// copied, or if its place depends on what the iteration computes; `explain` says so. The first copies
-  /// are issued before statements above the loop that only fill registers.
+  /// are issued before statements above the loop that only fill registers. Copies behind a
+  /// break_if stay, and a loop that ends early waits for those under way.
   ///   k.pipelined(0, ceil_div(depth, 64), 2, [&](Value i) {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
@@ -509,6 +515,30 @@ class TESSERA_API Builder {
   ///   static const ExternFunction half_down{.name = "__float2half_rz", ...};
   Value call(const ir::ExternFunction& function, std::vector<Arg> args,
              SourceLoc loc = SourceLoc::here());
+
+  // ---- Signals between the blocks of a grid
+  /// cell = value, or cell += value, once for the block: a block that waits for it sees everything that this block
+  /// has written before. The cell is an element of an i32 or u32 output, which the caller sets before the first
+  /// call. All threads of the block come together (SYNC_DIVERGENT), not in a role (SYNC_ROLE).
+  ///
+  ///   k.if_(k.thread() == 0, [&] { total(at.x) = sum; });   k.signal(ready(at.x), 1);
+  void signal(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
+  void signal_add(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
+  /// Waits until the cell has the value, or one for which the condition holds: an expression without
+  /// statements (WAIT_CONDITION). Outside of the tensor it does not wait. Afterwards the block sees what the
+  /// blocks whose signals made the value had written before them. While a block may wait, only signals change
+  /// the cell. All threads come together, as to a signal.
+  ///
+  /// A block may wait for any other: the launch of a kernel that waits is cooperative, and a grid that does not
+  /// fit on the device at once fails. The executor traps where no block can go on (DEADLOCK).
+  ///
+  ///   k.wait_until(ready(at.x - 1), 1);
+  ///   k.wait_until(arrived(tile), [&](Value now) { return now >= parts; });
+  void wait_until(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
+  template <WaitCondition Fn>
+  void wait_until(const Ref& cell, const Fn& holds, SourceLoc loc = SourceLoc::here()) {
+    wait_for_signal(cell, holds, loc);
+  }
 
   // ---- Roles (warp specialisation)
   /// Parts the threads of the block: each role runs its body, all at the same time. The last statement of
@@ -587,6 +617,9 @@ class TESSERA_API Builder {
   /// A loop that goes down, or whose step comes at run time.
   void counted_loop(const Value& begin, const Value& end, const Value& step,
                     const std::function<void(const Value&)>& body, SourceLoc loc);
+  /// Records the body of a loop that break_if may leave into node.body; `body` is given the index node.vars[0].
+  void breakable_body(ir::Loop& node, bool runs_always, const std::function<void()>& body,
+                      SourceLoc loc);
   void endless_loop(const std::function<void(const Value&)>& body, SourceLoc loc);
   void parallel_loop(std::vector<int64_t> extents,
                      const std::function<void(const std::vector<Value>&)>& body, SourceLoc loc,
@@ -609,6 +642,9 @@ class TESSERA_API Builder {
   TileBest best(ir::ReduceOp op, const Tile& from, Axis axis, SourceLoc loc);
   Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                bool fetch, MemoryOrder order, SourceLoc loc);
+  void signal(ir::AtomicOp op, const Ref& cell, const Arg& value, SourceLoc loc);
+  void wait_for_signal(const Ref& cell, const std::function<Value(const Value&)>& holds,
+                       SourceLoc loc);
   Value warp_reduce(ir::CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc);
 
   std::unique_ptr<Recorder> recorder_;

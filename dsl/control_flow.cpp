@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <optional>
 
 #include "dsl/builder.h"
 #include "dsl/recorder.h"
@@ -78,8 +79,7 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   // A loop whose bounds come at run time may not run for all indices around it, or not at all.
   const bool fixed = ir::is_constant(node.begin) && ir::is_constant(node.extents[0]) &&
                      node.begin->integer < node.extents[0]->integer;
-  const auto runs = fixed ? Recorder::Runs::always : Recorder::Runs::under_condition;
-  node.body = recorder_->record_loop(loc, runs, [&] {
+  const auto round = [&] {
     node.vars.push_back(
         recorder_->new_var(name, type, ir::VarKind::loop, loc, node.begin, node.extents[0]));
     if (fixed) {
@@ -88,7 +88,13 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
       recorder_->iterate(node.vars[0], first, first + turns * node.step->integer, false);
     }
     body(Value(recorder_.get(), ir::var(node.vars[0])));
-  });
+  };
+  if (kind == ir::LoopKind::serial || kind == ir::LoopKind::pipelined) {
+    breakable_body(node, fixed, round, loc);
+  } else {
+    const auto runs = fixed ? Recorder::Runs::always : Recorder::Runs::under_condition;
+    node.body = recorder_->record_loop(loc, runs, round);
+  }
   recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
 }
@@ -135,11 +141,28 @@ void Builder::if_else(Arg condition, const std::function<void()>& then,
     node.otherwise = recorder_->record(loc, Recorder::Runs::under_condition, otherwise);
   recorder_->thread_depth -= by_thread;
   recorder_->add({std::move(node), loc});
-  if (recorder_->breaks() > breaks) recorder_->leave_loop(recorder_->done()->read(loc).expr(), loc);
+  if (recorder_->breaks() > breaks)
+    recorder_->leave_loop((*recorder_->done())->read(loc).expr(), loc);
+}
+
+void Builder::breakable_body(ir::Loop& node, bool runs_always, const std::function<void()>& body,
+                             SourceLoc loc) {
+  Recorder& r = *recorder_;
+  std::optional<Ref> done;
+  const auto round = [&] {
+    const size_t rests = r.rests();
+    body();
+    r.close_rests(rests);  // so that the break comes after all of the body
+    if (!done) return;
+    const Value left = done->read(loc);
+    r.add({ir::Break{left.expr()}, loc});
+  };
+  const auto runs = runs_always ? Recorder::Runs::always : Recorder::Runs::under_condition;
+  node.body = r.record_loop(loc, runs, round, &done);
+  if (done) r.store(done->region(), Arg(false, loc).as(DType::boolean, &r), loc);
 }
 
 void Builder::endless_loop(const std::function<void(const Value&)>& body, SourceLoc loc) {
-  const Ref done = var(DType::boolean, false, "done", loc);
   ir::Loop node;
   node.kind = ir::LoopKind::serial;
   node.begin = ir::index(0);
@@ -148,31 +171,35 @@ void Builder::endless_loop(const std::function<void(const Value&)>& body, Source
   const auto round = [&] {
     node.vars.push_back(recorder_->new_var("round", DType::i32, ir::VarKind::loop, loc, node.begin,
                                            node.extents[0]));
-    // In a body of its own, so that the break comes after all of it.
-    ir::Body inner = recorder_->record(loc, Recorder::Runs::under_condition, [&] {
-      body(Value(recorder_.get(), ir::var(node.vars[0])));
-    });
+    body(Value(recorder_.get(), ir::var(node.vars[0])));
     if (recorder_->breaks() == 0) {
       recorder_->fail("BREAK", "a loop without k.break_if", loc, "at least one in its body", {},
                       "use k.serial for a number of rounds that is known before the loop");
     }
-    recorder_->splice(std::move(inner));
-    const Value left = done.read(loc);
-    recorder_->add({ir::Break{left.expr()}, loc});
   };
-  node.body = recorder_->record_loop(loc, Recorder::Runs::under_condition, round, &done);
+  breakable_body(node, false, round, loc);
   recorder_->add({std::move(node), loc});
 }
 
 void Builder::break_if(Arg condition, SourceLoc loc) {
   const Value test = condition.as(DType::boolean, recorder_.get());
   recorder_->check_in_scope(test.expr(), loc);
-  if (recorder_->done() == nullptr) {
-    recorder_->fail("BREAK", "break_if() outside of a k.loop", loc, "k.loop as the innermost loop",
+  std::optional<Ref>* const done = recorder_->done();
+  if (done == nullptr) {
+    recorder_->fail("BREAK", "break_if() where it can leave no loop", loc,
+                    "k.loop, k.serial, k.pipelined or k.persistent as the innermost loop",
                     recorder_->depth() > 1 ? "another loop, or none" : "no loop");
   }
+  if (!*done) {
+    ir::Buffer flag;
+    flag.name = "done";
+    flag.dtype = DType::boolean;
+    flag.space = ir::Space::scalar;
+    flag.loc = loc;
+    done->emplace(recorder_->new_buffer(std::move(flag)));
+  }
   const Value left = let("leaves", test, loc);
-  recorder_->store(recorder_->done()->region(), left, loc);
+  recorder_->store((*done)->region(), left, loc);
   recorder_->leave_loop(left.expr(), loc);
 }
 

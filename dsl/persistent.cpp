@@ -38,7 +38,7 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
   node.extents = {end.expr()};
   node.step = ir::cast(DType::i32, r.kernel.grid[0]);
   node.label = "persistent";
-  node.body = r.record_loop(loc, Recorder::Runs::under_condition, [&] {
+  const auto round = [&] {
     // The index starts at the block index but reaches every tile.
     node.vars.push_back(
         r.new_var("tile", DType::i32, ir::VarKind::loop, loc, ir::index(0), end.expr()));
@@ -59,7 +59,8 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
           },
           loc);
     }
-  });
+  };
+  breakable_body(node, false, round, loc);
   r.add({std::move(node), loc});
 }
 

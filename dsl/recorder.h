@@ -3,6 +3,7 @@
 // be used. Private to the room; authors use Builder.
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -111,16 +112,20 @@ class Recorder {
   }
   /// Does the same for the body of a loop, which may run more than once.
   template <class Fn>
-  ir::Body record_loop(SourceLoc loc, Runs runs, const Fn& body, const Ref* left = nullptr) {
+  ir::Body record_loop(SourceLoc loc, Runs runs, const Fn& body,
+                       std::optional<Ref>* left = nullptr) {
     loops_.push_back({names_.size(), reads_.size(), left});
     ir::Body done = record(loc, runs, body);
     loops_.pop_back();
     if (loops_.empty()) reads_.clear();
     return done;
   }
-  /// The variable that says whether threads have left the innermost loop; null where break_if() may not
-  /// stand.
-  const Ref* done() const { return loops_.empty() ? nullptr : loops_.back().done; }
+  /// The variable that says whether threads have left the innermost loop, made by its first break_if(); null
+  /// where none may stand.
+  std::optional<Ref>* done() const { return loops_.empty() ? nullptr : loops_.back().done; }
+  /// Ends what leave_loop() began since there were `left` of them.
+  size_t rests() const { return rests_.size(); }
+  void close_rests(size_t left);
   int breaks() const { return loops_.empty() ? 0 : loops_.back().breaks; }
   /// Threads for which the condition holds have left the innermost loop: what is recorded from here to
   /// the end of the body is for the others.
@@ -160,9 +165,9 @@ class Recorder {
     SourceLoc loc;
   };
   struct OpenLoop {
-    size_t names, reads;        // sizes of both lists when it began
-    const Ref* done = nullptr;  // see done()
-    int breaks = 0;             // recorded in it
+    size_t names, reads;                 // sizes of both lists when it began
+    std::optional<Ref>* done = nullptr;  // see done()
+    int breaks = 0;                      // recorded in it
   };
 
   void check_role(const ir::Stmt& stmt) const;
@@ -180,7 +185,6 @@ class Recorder {
     SourceLoc loc;
     bool by_thread;
   };
-  void close_rests(size_t left);
 
   std::vector<OpenLoop> loops_;
   std::vector<Rest> rests_;  // open, outer before inner

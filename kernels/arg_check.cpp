@@ -299,6 +299,15 @@ ArgCheck::Tensor& ArgCheck::Tensor::any_strides() {
   return *this;
 }
 
+ArgCheck::Tensor& ArgCheck::Tensor::rows_or_columns() {
+  const int last = view_.rank() - 1;
+  const auto is_dense = [&](int dim) { return !checks_stride(dim) || view_.strides[dim] == 1; };
+  if (present_ && !is_dense(last) && !is_dense(last - 1)) {
+    fail_strides("1 as one of the last two strides");
+  }
+  return any_strides();
+}
+
 ArgCheck::Tensor& ArgCheck::Tensor::strides(const Dims& expected) {
   if (!present_) return *this;
   TESSERA_CHECK(expected.rank == view_.rank(), "strides() of another rank than the tensor");

@@ -147,6 +147,8 @@ class ArgCheck::Tensor {
   Tensor& rows();
   /// Any strides that do not overlap.
   Tensor& any_strides();
+  /// One of the last two strides 1, the others free but not overlapping.
+  Tensor& rows_or_columns();
   /// Exactly these strides, for dimensions of more than one element.
   Tensor& strides(const Dims& expected);
   /// The data pointer is a multiple of `bytes`. A null pointer passes.

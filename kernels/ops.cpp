@@ -902,6 +902,56 @@ void mhc_head_bwd(const MhcHeadBwd& call, Stream stream) {
           stream);
 }
 
+void gemm_bf16(const GemmBf16& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_bf16_op));
+  call_op(op,
+          {{"a", call.a},
+           {"b", call.b},
+           {"bias", call.bias},
+           {"out", call.out}},
+          {{"out_dtype", call.out_dtype}},
+          stream);
+}
+
+void gemm_fp8_block(const GemmFp8Block& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_fp8_block_op));
+  call_op(op,
+          {{"a", call.a},
+           {"a_sf", call.a_sf},
+           {"b", call.b},
+           {"b_sf", call.b_sf},
+           {"out", call.out}},
+          {{"a_sf_layout", call.a_sf_layout},
+           {"out_dtype", call.out_dtype}},
+          stream);
+}
+
+void gemm_fp8_grouped(const GemmFp8Grouped& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_fp8_grouped_op));
+  call_op(op,
+          {{"a", call.a},
+           {"a_sf", call.a_sf},
+           {"b", call.b},
+           {"b_sf", call.b_sf},
+           {"m_indices", call.m_indices},
+           {"out", call.out}},
+          {{"a_sf_layout", call.a_sf_layout}},
+          stream);
+}
+
+void gemm_fp8_masked(const GemmFp8Masked& call, Stream stream) {
+  static const OpInfo& op = table_of(parsed(gemm_fp8_masked_op));
+  call_op(op,
+          {{"a", call.a},
+           {"a_sf", call.a_sf},
+           {"b", call.b},
+           {"b_sf", call.b_sf},
+           {"masked_m", call.masked_m},
+           {"out", call.out}},
+          {{"expected_m", call.expected_m}},
+          stream);
+}
+
 void compress_plan(const CompressPlan& call, Stream stream) {
   static const OpInfo& op = table_of(parsed(compress_plan_op));
   call_op(op,

@@ -1579,6 +1579,94 @@ struct MhcHeadBwd {
 };
 TESSERA_API void mhc_head_bwd(const MhcHeadBwd& call, Stream stream);
 
+/// the product of two bf16 matrices by the tensor cores, with a bias if given
+///
+///   a       bf16 [M, K] any1
+///   b       bf16 [N, K] any1
+///   bias?   f32 [N]
+///   -> out  out_dtype [M, N] rows
+///   param   out_dtype {bf16, f32} = bf16
+///   limit   M <= 2130706431
+///   limit   N <= 2130706431
+///   limit   K <= 2130706431
+struct GemmBf16 {
+  TensorView a = {};
+  TensorView b = {};
+  TensorView bias = {};
+  TensorView out = {};
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void gemm_bf16(const GemmBf16& call, Stream stream);
+
+/// the product of two block-scaled e4m3 matrices by the tensor cores
+///
+///   a       e4m3 [M, K] rows
+///   a_sf    SF(1,128) a_sf_layout
+///   b       e4m3 [N, K] rows
+///   b_sf    SF(128,128)
+///   -> out  out_dtype [M, N] rows
+///   param   a_sf_layout {row_major, col_major_tma} = row_major
+///   param   out_dtype {bf16, f32} = bf16
+///   limit   M <= 2130706431
+///   limit   N <= 2130706431
+///   limit   K <= 2130706431
+struct GemmFp8Block {
+  TensorView a = {};
+  TensorView a_sf = {};
+  TensorView b = {};
+  TensorView b_sf = {};
+  TensorView out = {};
+  SfLayout a_sf_layout = SfLayout::row_major;
+  DType out_dtype = DType::bf16;
+};
+TESSERA_API void gemm_fp8_block(const GemmFp8Block& call, Stream stream);
+
+/// block-scaled e4m3 rows, each 128 times the matrix of their group
+///
+///   a             e4m3 [M, K] rows
+///   a_sf          SF(1,128) a_sf_layout
+///   b             e4m3 [G, N, K]
+///   b_sf          f32 [G, ceil(N/128), ceil(K/128)]
+///   m_indices     i32 [M]                  values -1 .. G - 1     # -1: no group
+///   -> inout out  bf16 [M, N] rows         # rows without a group stay as they are
+///   param         a_sf_layout {row_major, col_major_tma} = row_major
+///   limit         M <= 2130706431
+///   limit         N <= 2130706431
+///   limit         K <= 2130706431
+struct GemmFp8Grouped {
+  TensorView a = {};
+  TensorView a_sf = {};
+  TensorView b = {};
+  TensorView b_sf = {};
+  TensorView m_indices = {};
+  TensorView out = {};
+  SfLayout a_sf_layout = SfLayout::row_major;
+};
+TESSERA_API void gemm_fp8_grouped(const GemmFp8Grouped& call, Stream stream);
+
+/// a product of block-scaled e4m3 matrices per group, of the rows that count
+///
+///   a             e4m3 [G, Mmax, K]
+///   a_sf          f32 [G, Mmax, ceil(K/128)] any
+///   b             e4m3 [G, N, K]
+///   b_sf          f32 [G, ceil(N/128), ceil(K/128)]
+///   masked_m      i32 [G]                  values 0 .. Mmax
+///   -> inout out  bf16 [G, Mmax, N]        # rows of padding stay as they are
+///   param         expected_m int = 0       # says nothing that changes a result
+///   limit         Mmax <= 2130706431
+///   limit         N <= 2130706431
+///   limit         K <= 2130706431
+struct GemmFp8Masked {
+  TensorView a = {};
+  TensorView a_sf = {};
+  TensorView b = {};
+  TensorView b_sf = {};
+  TensorView masked_m = {};
+  TensorView out = {};
+  int64_t expected_m = 0;
+};
+TESSERA_API void gemm_fp8_masked(const GemmFp8Masked& call, Stream stream);
+
 /// windows and writes of the new tokens of a batch, for the KV compressor
 ///
 ///   start          i32 [B]          # length of each request before the call

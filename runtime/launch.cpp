@@ -247,7 +247,7 @@ void check_runs_at_once(const LoadedKernel& kernel, Grid grid) {
     return;
   }
   raise(ErrorKind::argument, kernel.image->op,
-        "the blocks of the grid meet, and do not fit on the device at once",
+        "the blocks of the grid wait for each other, and do not fit on the device at once",
         {.expected = fmt::format("at most {} blocks on cuda:{}", kernel.max_blocks, kernel.device),
          .got = text_of(grid),
          .hint = "let each block do more, for example by k.persistent"});

@@ -165,6 +165,7 @@ void Usage::look(const Atomic& atomic) {
   if (atomic.from.array) use(atomic.from, atomic.to.width);
   use(atomic.value, Role::value);
   use(atomic.compare, Role::value);
+  use(atomic.until, Role::value);
 }
 
 void Usage::look(const Convert& convert) {

@@ -93,6 +93,7 @@ void Machine::land(const Landing& landing, int lane) {
 
 /// The copies of a thread into rings: it arrives for them now.
 void Machine::land_in_ring(int lane) {
+  if (in_flight_.empty()) return;  // no thread has started a copy
   std::deque<Landing>& copies = in_flight_[static_cast<size_t>(lane)];
   for (const Landing& landing : copies) {
     if (landing.fills_ring) land(landing, lane);

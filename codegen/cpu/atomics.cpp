@@ -1,6 +1,9 @@
-// Atomics, one thread after the other, in thread order. Blocks that run concurrently on several CPU
+// Atomics and waits for signals, one thread after the other, in thread order. Blocks that run concurrently on several CPU
 // threads see each other's atomics as indivisible. A program whose result depends on the order of
 // blocks runs them sequentially (Bytecode::in_block_order).
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <atomic>
 #include <bit>
@@ -44,13 +47,22 @@ T next(const AtomicStep& step, T old, T operand, T compare) {
 
 }  // namespace
 
+bool Machine::await_signal(const Instr& instr, bool again) {
+  const uint8_t* holds = column<uint8_t>(instr.args[0]);
+  bool all = true;
+  for_each_lane(mask(), [&](int lane) { all = all && holds[lane] != 0; });
+  if (!all && again) went_on_ = false;
+  cursor_->awaits = all ? -1 : static_cast<int>(&instr - code_.block.data());
+  return all;
+}
+
 template <class T>
 void Machine::atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base) {
   const AtomicStep& step = code_.atomics[static_cast<size_t>(transfer.atomic)];
   const int64_t* offsets = column<int64_t>(transfer.offset);
-  const bool is_run = transfer.width > 1;
-  const Columns from =
-      is_run ? columns(instr, step.from, transfer.width) : Columns{at(step.operand), 0};
+  const bool loads = step.op == ir::AtomicOp::load, is_run = transfer.width > 1;
+  const Columns from = is_run ? columns(instr, step.from, transfer.width)
+                              : Columns{at(loads ? transfer.value : step.operand), 0};
   const T* compares =
       step.compare ? column<T>(step.compare) : reinterpret_cast<const T*>(from.data);
   T* found = column<T>(transfer.value);
@@ -59,17 +71,41 @@ void Machine::atomic_lanes(const Instr& instr, const Transfer& transfer, std::by
       const T operand = reinterpret_cast<const T*>(from.data + i * from.stride)[lane];
       std::atomic_ref<T> element(reinterpret_cast<T*>(base)[offsets[lane] + i]);
       T old = element.load(std::memory_order_relaxed);
-      while (!element.compare_exchange_weak(old, next(step, old, operand, compares[lane]),
-                                            std::memory_order_relaxed)) {
+      while (!loads && !element.compare_exchange_weak(old, next(step, old, operand, compares[lane]),
+                                                      std::memory_order_relaxed)) {
       }
       found[lane] = old;
     }
-    if (launch_.block_order != nullptr && step.releases) {
-      const bool wrote = step.op != ir::AtomicOp::compare_exchange || found[lane] == compares[lane];
+    if (launch_.block_order != nullptr && (step.releases || step.acquires)) {
+      const bool wrote = step.releases && (step.op != ir::AtomicOp::compare_exchange ||
+                                           found[lane] == compares[lane]);
       launch_.block_order->atomic(block_number_, lane, base + offsets[lane] * int64_t{sizeof(T)},
                                   step.acquires, wrote);
     }
   });
+}
+
+std::string Machine::awaited_signal() const {
+  const Instr& wait = signal_wait();
+  std::string cell;
+  for (int32_t i = wait.target; cell.empty(); ++i) {
+    const Instr& load = code_.block[static_cast<size_t>(i)];
+    if (load.code != Code::atomic) continue;
+    const Transfer& transfer = code_.transfers[static_cast<size_t>(load.index)];
+    cell = element_name(transfer, cursors_[0].mask().begin, 0, 1);
+  }
+  const SourceLoc& loc = code_.locs[static_cast<size_t>(wait.statement)];
+  return fmt::format("block ({}) waits for {}{}", fmt::join(block_, ", "), cell,
+                     loc.known() ? fmt::format(" ({})", to_string(loc)) : "");
+}
+
+void Machine::trap_no_signal(const std::string& states, const Machine* next) const {
+  trap(signal_wait(), cursors_[0].mask().begin,
+       {.code = "DEADLOCK",
+        .what = fmt::format("no block of the grid can go on: {}", states),
+        .expected = "a signal for each wait",
+        .got = "none",
+        .related = next == nullptr ? 0 : next->signal_wait().statement});
 }
 
 void Machine::atomic(const Instr& instr) {

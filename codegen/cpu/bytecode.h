@@ -71,6 +71,7 @@ enum class Code : uint8_t {
   barrier,
   named_barrier,    // named_barriers[index]
   part,             // roles begin; the block continues at target when all have ended
+  await_signal,     // to target, and the block stops until it is resumed, unless all have args[0]
   grid_barrier,     // the block stops here until all blocks of the grid arrive
   cluster_barrier,  // the block stops here until all blocks of its cluster arrive
   view,             // column out = the block args[0] as an element offset; arrays[index]
@@ -144,9 +145,9 @@ struct AtomicStep {
   ir::AtomicOp op = ir::AtomicOp::add;
   ColumnOp combine = nullptr;  // add, max, min
   bool flushes = false;        // f32 sums in global memory
-  bool releases = false;       // acq_rel, in global memory
-  bool acquires = false;       // the same, and its old value is used
-  Slot operand, compare;       // columns
+  bool releases = false;       // acq_rel, in global memory, and it may write
+  bool acquires = false;       // acq_rel, in global memory, and its old value is used
+  Slot operand, compare;       // columns; none of a load
   SlotRange from;              // in place of `operand`, if the transfer is wider than one element
 };
 

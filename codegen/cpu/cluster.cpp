@@ -29,10 +29,12 @@ void Cluster::start(int64_t index) {
   }
 }
 
-bool Cluster::resume() {
+Cluster::Halt Cluster::resume() {
+  went_on_ = false;
   for (;;) {
     bool went_on = false;
     for (const auto& machine : machines_) went_on = machine->resume() || went_on;
+    went_on_ = went_on_ || went_on;
     const Machine* ended = nullptr;
     const Machine* waits = nullptr;  // at a barrier
     Machine* stands = nullptr;       // its threads wait for others
@@ -46,10 +48,13 @@ bool Cluster::resume() {
       }
     }
     if (stands != nullptr) {
-      if (!went_on) stands->trap_deadlock();
-      continue;
+      if (went_on) continue;
+      const bool awaits = std::any_of(machines_.begin(), machines_.end(),
+                                      [](const auto& machine) { return machine->awaits_signal(); });
+      if (awaits) return Halt::signal;
+      stands->trap_deadlock();
     }
-    if (waits == nullptr) return true;
+    if (waits == nullptr) return Halt::end;
     if (ended != nullptr) waits->trap_alone(*ended);
     const bool meets_grid = waits->is_at_grid_barrier();
     for (const auto& machine : machines_) {
@@ -61,7 +66,13 @@ bool Cluster::resume() {
     }
     neighbours_.have_met = true;
     for (const auto& machine : machines_) machine->pass_cluster_barrier();
-    if (meets_grid) return false;
+    if (meets_grid) return Halt::grid_barrier;
+  }
+}
+
+void Cluster::add_waiting(std::vector<const Machine*>& blocks) const {
+  for (const auto& machine : machines_) {
+    if (machine->awaits_signal()) blocks.push_back(machine.get());
   }
 }
 

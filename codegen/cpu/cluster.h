@@ -18,9 +18,14 @@ class Cluster {
   std::array<int64_t, 3> grid() const { return machines_.front()->grid(); }
   /// Goes to the start of cluster `index`, counted with x fastest.
   void start(int64_t index);
-  /// Runs the cluster to its end (true) or to its next barrier of the grid. Throws Error of kind
-  /// trap.
-  bool resume();
+  /// Where a cluster stops: `signal`: some of its blocks wait for signals, and no other can go on.
+  enum class Halt : uint8_t { end, grid_barrier, signal };
+  /// Runs the cluster as far as it can go. Throws Error of kind trap.
+  Halt resume();
+  /// True if the last resume() did more than look for signals.
+  bool went_on() const { return went_on_; }
+  /// Adds the blocks that wait for signals.
+  void add_waiting(std::vector<const Machine*>& blocks) const;
   /// The counts of all clusters so far.
   Counts counts() const;
   Machine::Accesses accesses() const;
@@ -28,6 +33,7 @@ class Cluster {
  private:
   const Launch& launch_;
   int64_t first_block_ = 0;  // its number
+  bool went_on_ = false;
   Neighbours neighbours_;
   std::vector<std::unique_ptr<Machine>> machines_;  // by rank
 };

@@ -38,6 +38,7 @@ void Compiler::stmt(const Store& store) {
 }
 
 void Compiler::stmt(const Atomic& atomic) {
+  if (atomic.until) return wait_for_signal(atomic);
   const DType type = atomic.to.array->dtype;
   const bool global = atomic.to.array->space == ArraySpace::global;
   const bool adds = atomic.op == ir::AtomicOp::add;
@@ -53,12 +54,13 @@ void Compiler::stmt(const Atomic& atomic) {
   if (atomic.op == ir::AtomicOp::max) step.combine = find_op(ir::Op::max, type);
   if (atomic.op == ir::AtomicOp::min) step.combine = find_op(ir::Op::min, type);
   step.flushes = global && adds && type == DType::f32;
-  step.releases = global && atomic.order == ir::MemoryOrder::acq_rel;
-  step.acquires = step.releases && atomic.old;
+  const bool ordered = global && atomic.order == ir::MemoryOrder::acq_rel;
+  step.releases = ordered && atomic.op != ir::AtomicOp::load;
+  step.acquires = ordered && atomic.old;
   out_.orders_blocks = out_.orders_blocks || step.acquires;
   if (atomic.from.array) {
     step.from = range(atomic.from);
-  } else {
+  } else if (atomic.value) {
     step.operand = as_column(eval(atomic.value));
   }
   if (atomic.compare) step.compare = as_column(eval(atomic.compare));
@@ -66,6 +68,31 @@ void Compiler::stmt(const Atomic& atomic) {
   out_.in_block_order = out_.in_block_order || (global && (atomic.old || (adds && is_float(type))));
   transfer(atomic.to, std::move(result));
   if (atomic.old) vars_[atomic.old.get()] = old;
+  top_ = mark;
+}
+
+/// Loads, tests and goes back to the load, where the block stops until it is resumed.
+void Compiler::wait_for_signal(const Atomic& atomic) {
+  const int64_t mark = top_;
+  Atomic load = atomic;
+  load.until = {};
+  load.to.guard = {};
+  int guard = -1;
+  if (atomic.to.guard) {
+    const Slot condition = as_column(eval(atomic.to.guard));
+    guard = here();
+    emit(Code::mask_push, {}, condition);
+    enter_mask();
+  }
+  const int begin = here();
+  stmt(load);
+  emit(Code::await_signal, {}, as_column(eval(atomic.until))).target = begin;
+  if (atomic.to.guard) {
+    land(guard);
+    emit(Code::mask_pop);
+    leave_mask();
+  }
+  vars_.erase(atomic.old.get());
   top_ = mark;
 }
 

@@ -38,6 +38,7 @@ class Compiler {
   void stmt(const Load& load);
   void stmt(const Store& store);
   void stmt(const Atomic& atomic);
+  void wait_for_signal(const Atomic& atomic);
   void stmt(const Convert& convert);
   void stmt(const Packed& packed);
   void stmt(const CheckIndices& check);

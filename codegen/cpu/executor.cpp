@@ -3,6 +3,7 @@
 #include "codegen/cpu/executor.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <atomic>
@@ -140,22 +141,58 @@ void check_interrupted(const Program& program) {
                .code = "CANCELLED"});
 }
 
-/// Clusters that meet as a grid take turns on one thread, each from one grid barrier to the next;
-/// met() is called when all have arrived.
+/// Traps at the first wait for a signal, when no block of the grid can go on.
+[[noreturn]] void trap_no_signal(const std::vector<std::unique_ptr<Cluster>>& clusters,
+                                 const std::vector<Cluster::Halt>& halts) {
+  constexpr size_t kMostNamed = 8;
+  std::vector<const Machine*> waiting;
+  for (const auto& cluster : clusters) cluster->add_waiting(waiting);
+  TESSERA_CHECK(!waiting.empty(), "blocks that stop for no reason");
+  std::vector<std::string> states;
+  for (size_t i = 0; i < std::min(waiting.size(), kMostNamed); ++i) {
+    states.push_back(waiting[i]->awaited_signal());
+  }
+  if (waiting.size() > kMostNamed) {
+    states.push_back(fmt::format("{} others wait for signals", waiting.size() - kMostNamed));
+  }
+  for (const auto& [halt, what] : {std::pair(Cluster::Halt::grid_barrier, "at a grid barrier"),
+                                   std::pair(Cluster::Halt::end, "at the end")}) {
+    const auto count = std::count(halts.begin(), halts.end(), halt);
+    if (count > 0) states.push_back(fmt::format("{} {}", count, what));
+  }
+  waiting.front()->trap_no_signal(fmt::format("{}", fmt::join(states, "; ")),
+                                  waiting.size() > 1 ? waiting[1] : nullptr);
+}
+
+/// Clusters that wait for each other take turns on one thread, each from one grid barrier or wait for a
+/// signal to the next; met() is called when all have arrived at a barrier or at the end.
 template <class F>
 void run_together(const Program& program, const Bytecode& bytecode, const Launch& launch,
                   int64_t clusters, const std::function<void()>& met, const F& count) {
+  using Halt = Cluster::Halt;
   std::vector<std::unique_ptr<Cluster>> all;
   for (int64_t i = 0; i < clusters; ++i) {
     all.push_back(std::make_unique<Cluster>(program, bytecode, launch));
     all.back()->start(i);
   }
-  for (int64_t ended = 0; ended < clusters;) {
+  std::vector<Halt> halts(all.size(), Halt::signal);
+  for (bool has_ended = false; !has_ended;) {
     check_interrupted(program);
-    for (const auto& cluster : all) ended += cluster->resume() ? 1 : 0;
-    TESSERA_CHECK(ended == 0 || ended == clusters,
+    bool went_on = false;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (halts[i] != Halt::signal) continue;
+      halts[i] = all[i]->resume();
+      went_on = all[i]->went_on() || went_on;
+    }
+    if (std::find(halts.begin(), halts.end(), Halt::signal) != halts.end()) {
+      if (!went_on) trap_no_signal(all, halts);
+      continue;
+    }
+    has_ended = halts.front() == Halt::end;
+    TESSERA_CHECK(std::count(halts.begin(), halts.end(), halts.front()) == clusters,
                   "blocks that end while others wait at a barrier of the grid");
     met();
+    std::fill(halts.begin(), halts.end(), Halt::signal);  // from the barrier on
   }
   for (const auto& cluster : all) count(*cluster);
 }

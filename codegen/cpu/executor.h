@@ -8,9 +8,10 @@
 //
 // The threads of a block run in lockstep. Roles take turns, each as far as it can go. Blocks run in
 // any order on several CPU threads, but in ascending order on one thread where atomics make the order
-// visible. The blocks of a cluster take turns in the same way. Accesses of two blocks to one element
-// of a tensor are undefined if at least one writes, not both are atomic, and no grid barrier separates
-// them. Atomics take the threads of a block in order.
+// visible. The blocks of a cluster take turns in the same way, and all blocks of a grid that wait for
+// each other. Accesses of two blocks to one element of a tensor are undefined if at least one writes,
+// not both are atomic, and neither a grid barrier nor a signal separates them. Atomics take the threads
+// of a block in order.
 
 #include <array>
 #include <atomic>
@@ -142,7 +143,7 @@ class Executable {
   /// that do not fit the parameters, or a grid that is no multiple of the cluster, and of kind
   /// trap, with the author's line, thread and block, of the lowest block that failed:
   ///   always            NULL_TENSOR; OOB of register arrays, of ranks in a cluster; ASSERT;
-  ///                     DEADLOCK where no thread of a cluster can go on
+  ///                     DEADLOCK where no thread of a cluster can go on, or no block of a grid
   ///   with traps        OOB              logical index outside of the array or of the tile that the
   ///                                      author indexes, or address outside the array
   ///                     MISALIGNED       address no multiple of the access size

@@ -155,6 +155,7 @@ bool Machine::resume() {
 Machine::Stop Machine::execute(const std::vector<Instr>& code) {
   Cursor& cursor = *cursor_;
   size_t next = cursor.next;
+  size_t begin = next;  // until the cursor passes a wait for a signal
   const size_t end = cursor.end;
   const auto jump_if = [&](bool condition, const Instr& instr) {
     if (condition) next = static_cast<size_t>(instr.target);
@@ -207,6 +208,13 @@ Machine::Stop Machine::execute(const std::vector<Instr>& code) {
           --next;
           return stop(Stop::waiting);
         }
+        break;
+      case Code::await_signal:
+        if (!await_signal(instr, begin == static_cast<size_t>(instr.target))) {
+          next = static_cast<size_t>(instr.target);
+          return stop(Stop::waiting);
+        }
+        begin = end;
         break;
       case Code::grid_barrier:
         barrier(instr);

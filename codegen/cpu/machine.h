@@ -5,7 +5,6 @@
 // last active one; only memory accesses test the mask.
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,35 +13,17 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "codegen/cpu/bytecode.h"
 #include "codegen/cpu/cursor.h"
 #include "codegen/cpu/executor.h"
+#include "codegen/cpu/launch.h"
 #include "codegen/cpu/mbarrier.h"
 #include "codegen/cpu/shadow.h"
 #include "codegen/cpu/warp_clocks.h"
 
 namespace tessera::codegen::cpu {
-
-/// The checked arguments of one launch, shared by all workers.
-struct Launch {
-  struct Memory {
-    std::byte* data = nullptr;
-    int64_t bytes = 0;
-  };
-  std::vector<Memory> memory;     // by parameter
-  std::vector<uint64_t> scalars;  // by parameter, native storage
-  bool count = false;
-  bool count_accesses = false;                                   // each by itself, too
-  const std::function<void(std::string_view)>* print = nullptr;  // null = standard output
-  std::atomic<int>* reported = nullptr;                          // null = nobody asks
-  Arithmetic arithmetic = Arithmetic::exact;
-  uint32_t schedule = 0;              // see Options
-  GridShadow* grid_shadow = nullptr;  // null = what other blocks do is not looked at
-  BlockOrder* block_order = nullptr;  // null = no atomics order blocks
-};
 
 class Machine;
 
@@ -76,6 +57,12 @@ class Machine {
   bool is_at_barrier() const { return is_at_barrier_; }
   /// True if the block stands at a barrier of the grid, not of the cluster.
   bool is_at_grid_barrier() const { return is_at_grid_barrier_; }
+  /// True if the block waits for a signal of another block.
+  bool awaits_signal() const { return !has_ended_ && cursors_[0].awaits >= 0; }
+  /// "block (2, 0, 0) waits for flags[1] (kernel.cpp:12)"
+  std::string awaited_signal() const;
+  /// Traps at the block's wait for a signal, with the states of all; `next`: another that waits, or null.
+  [[noreturn]] void trap_no_signal(const std::string& states, const Machine* next) const;
   /// Traps at the block's cluster barrier if the other blocks never arrive.
   [[noreturn]] void trap_alone(const Machine& other) const;
   /// Traps at the block's position if no thread of the cluster can make progress.
@@ -157,6 +144,9 @@ class Machine {
 
   // ---- atomics.cpp
   void atomic(const Instr& instr);
+  /// True if the condition of a wait for a signal holds; `again`: the block has only looked again.
+  bool await_signal(const Instr& instr, bool again);
+  const Instr& signal_wait() const { return code_.block[static_cast<size_t>(cursors_[0].awaits)]; }
   template <class T>
   void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
 
@@ -372,13 +362,12 @@ class Machine {
   };
   std::optional<Visitor> visitor_;  // of another block, since the last cluster barrier; checked
   std::map<int64_t, Mbarrier> mbarriers_;  // by byte of the arena
-  // Checked programs that use the async proxy: the last store to each byte, with its thread's number of proxy fences
-  // at that time; and each thread's number of proxy fences.
+  // Checked programs that use the async proxy: the last store to each byte, with its thread's number of proxy
+  // fences at that time; and each thread's number of proxy fences.
   std::vector<GenericStore> stores_;
   std::vector<uint32_t> fences_;
   std::vector<WarpClocks::Moment> fenced_;  // by warp: what was before its last proxy fence
-  std::vector<int32_t>
-      busy_;  // by byte of shared memory: statement of the product that reads it, or 0
+  std::vector<int32_t> busy_;  // by byte of shared memory: the product that reads it, or 0
   struct Products {
     std::vector<StartedProduct> started;             // since the last commit
     std::deque<std::vector<StartedProduct>> groups;  // committed, oldest first

@@ -23,6 +23,8 @@ std::string_view native_name(AtomicOp op, DType type) {
       return word || type == DType::f32 ? "atomicExch" : "";
     case AtomicOp::compare_exchange:
       return word ? "atomicCAS" : "";
+    case AtomicOp::load:
+      return "";
   }
   return "";
 }
@@ -43,10 +45,23 @@ std::string Emitter::atomic_call(const Atomic& atomic) {
           : std::string(native);
   std::string args = expressions_.address(*atomic.to.array, atomic.to.offset);
   if (atomic.compare) args += ", " + expressions_.value(atomic.compare);
-  return fmt::format("{}({}, {})", function, args, expressions_.value(atomic.value));
+  if (atomic.value) args += ", " + expressions_.value(atomic.value);
+  return fmt::format("{}({})", function, args);
+}
+
+void Emitter::wait(const Atomic& atomic) {
+  if (atomic.to.guard) out_.open(fmt::format("if ({})", expressions_.index(atomic.to.guard)));
+  out_.open("for (;;)");
+  names_.enter();
+  bind(atomic.old, atomic_call(atomic));
+  out_.line(fmt::format("if ({}) break;", expressions_.value(atomic.until)));
+  names_.leave();
+  out_.close();
+  if (atomic.to.guard) out_.close();
 }
 
 void Emitter::print(const Atomic& atomic) {
+  if (atomic.until) return wait(atomic);
   const bool ordered = atomic.order == ir::MemoryOrder::acq_rel;
   if (ordered) out_.line("__threadfence();");
   const std::string call = atomic_call(atomic);

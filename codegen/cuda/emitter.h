@@ -82,6 +82,7 @@ class Emitter {
   std::string descriptor(const SharedMatrix& matrix);
   bool depends_on_thread(const Expr& e) const;
   std::string atomic_call(const Atomic& atomic);
+  void wait(const Atomic& atomic);  // for a signal
   /// The conversion of Convert::at_once elements, the first number `step`; empty: of all.
   std::string conversion(const Convert& convert, const std::string& step);
   std::string collective_call(const Collective& collective);

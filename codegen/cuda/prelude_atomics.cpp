@@ -1,4 +1,4 @@
-// Atomics that CUDA has no function for, each giving the old value; reports; the order of kernels in
+// Atomics that CUDA has no function for, each giving the old value, and loads that acquire; reports; the order of kernels in
 // a stream.
 
 #include "codegen/cuda/prelude.h"
@@ -27,6 +27,22 @@ __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
+}
+)"},
+    {"atomic_load_i32", "", R"(
+// What other blocks released before they wrote the value is visible afterwards.
+__device__ __forceinline__ int atomic_load_i32(const int* memory) {
+  int value;
+  asm volatile("ld.acquire.gpu.s32 %0, [%1];" : "=r"(value) : "l"(memory) : "memory");
+  return value;
+}
+)"},
+    {"atomic_load_u32", "u32", R"(
+// What other blocks released before they wrote the value is visible afterwards.
+__device__ __forceinline__ u32 atomic_load_u32(const u32* memory) {
+  u32 value;
+  asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(memory) : "memory");
+  return value;
 }
 )"},
     {"atomic_add_i64", "i64 u64", R"(

@@ -205,10 +205,14 @@ void TileLowering::atomic(const ir::Atomic& from, SourceLoc loc) {
   Atomic node;
   node.op = from.op;
   node.to = access(from, 1, loc);
-  node.value = resolve(from.value);
+  if (from.value) node.value = resolve(from.value);
   if (from.compare) node.compare = resolve(from.compare);
   node.old = from.old;
   node.order = from.order;
+  if (from.until) {
+    node.until = resolve(from.until);
+    result_.program.cooperative = true;
+  }
   when(sole_owner_, loc, [&] { emit({node, loc}); });
 }
 

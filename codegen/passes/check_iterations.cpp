@@ -149,7 +149,7 @@ class LoopCheck {
     for (const ir::Loop* loop : outer_) {
       if (loop->vars[0] != var) continue;
       const bool counts = ir::is_constant(loop->begin) && ir::is_constant(loop->extents[0]) &&
-                          ir::is_constant(loop->step);
+                          ir::is_constant(loop->step) && !ends_early(*loop);
       if (!counts || loop->begin->integer >= loop->extents[0]->integer) return std::nullopt;
       const int64_t begin = loop->begin->integer, step = loop->step->integer;
       const int64_t rounds = (loop->extents[0]->integer - begin + step - 1) / step;

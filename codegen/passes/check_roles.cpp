@@ -86,7 +86,8 @@ class RoleCheck {
   }
 
   static Count rounds_of(const ir::Loop& loop, Count around) {
-    if (!around || !ir::is_constant(loop.begin) || !ir::is_constant(loop.step)) return std::nullopt;
+    if (!around || ends_early(loop)) return std::nullopt;
+    if (!ir::is_constant(loop.begin) || !ir::is_constant(loop.step)) return std::nullopt;
     Count result = around;
     for (const ir::Expr& extent : loop.extents) {
       if (!ir::is_constant(extent)) return std::nullopt;

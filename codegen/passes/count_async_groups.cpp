@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen {
@@ -19,7 +20,7 @@ void count_loop(ir::Loop& loop, Since& since) {
   count(loop.body, round);
   const ir::Expr& end = loop.extents[0];
   if (!ir::is_constant(loop.begin) || !ir::is_constant(end) || !ir::is_constant(loop.step)) return;
-  if (!loop.body.empty() && std::holds_alternative<ir::Break>(loop.body.back().node)) return;
+  if (ends_early(loop)) return;
   const int64_t step = loop.step->integer;
   const int64_t rounds =
       std::max<int64_t>(0, (end->integer - loop.begin->integer + step - 1) / step);

@@ -78,8 +78,9 @@ class LoadMover : EffectReceiver {
     for (size_t i = body.size(); i-- > 0;) {
       for_each_body(body[i], [&](Body& inner) { visit(inner); });
       place_ = {&body, i};
-      // Loop headers are evaluated repeatedly: nothing moves into them.
-      if (repeats(body[i])) place_.body = nullptr;
+      // Loop headers and waits are evaluated repeatedly: nothing moves into them.
+      const auto* atomic = std::get_if<Atomic>(&body[i].node);
+      if (repeats(body[i]) || (atomic != nullptr && atomic->until)) place_.body = nullptr;
       if (auto* load = std::get_if<Load>(&body[i].node)) decide(*load);
       effects(body[i], *this);
     }

@@ -300,7 +300,10 @@ class Pipeliner {
         to.push_back(first_copies(0, pipeline.ahead()));
       }
     }
+    const bool drains = pipeline.copies_ahead() && ends_early(loop);
     to.push_back(std::move(rounds));
+    // Copies for rounds that never come.
+    if (drains) to.push_back({ir::AsyncWait{-1, 0}, stmt.loc, stmt.manual_sync});
   }
 
   static void insert(ir::Body& body, size_t place, ir::Stmt stmt) {

@@ -51,9 +51,15 @@ class Solver {
     return for_all(plan, p.threads);
   }
 
+  /// A split of a loop into runs of `width` iterations.
+  struct Proposal {
+    int64_t width;
+    Layout layout;
+  };
+
   /// The splits that one loop proposes: one per distinct vector width of its accesses, widest
   /// first. An asynchronous copy proposes the widths of the hardware if it can.
-  std::vector<Layout> proposals(const Participant& p) const {
+  std::vector<Proposal> proposals(const Participant& p) const {
     std::vector<int64_t> widths;
     int64_t limit = 16;
     while (p.loop->extents.back()->integer % limit != 0) limit /= 2;
@@ -76,8 +82,16 @@ class Solver {
     }
     std::sort(widths.rbegin(), widths.rend());
     widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
-    std::vector<Layout> result;
-    for (const int64_t width : widths) result.push_back(split(p, width));
+    std::vector<Proposal> result;
+    for (const int64_t width : widths) result.push_back({width, split(p, width)});
+    return result;
+  }
+  /// The widths between the widest of its accesses and 1.
+  std::vector<Proposal> shorter_proposals(const Participant& p) const {
+    std::vector<Proposal> result;
+    for (int64_t width = proposals(p).front().width / 2; width > 1; width /= 2) {
+      result.push_back({width, split(p, width)});
+    }
     return result;
   }
 
@@ -105,8 +119,9 @@ class Solver {
                       });
   }
 
-  Layout whole_rows(const Participant& p) const {
-    return split(p, p.loop->extents.back()->integer);
+  Proposal whole_rows(const Participant& p) const {
+    const int64_t width = p.loop->extents.back()->integer;
+    return {width, split(p, width)};
   }
 
   std::optional<LayoutConflict> propagate(KnownLayouts& known, int component) const {
@@ -139,7 +154,7 @@ class Solver {
         return LayoutConflict{
             "a fragment is used before anything determines its layout", root.loc, {}};
       }
-      attempt.loops[loop_id(*next->loop)] = proposals(*next).front();
+      attempt.loops[loop_id(*next->loop)] = proposals(*next).front().layout;
       conflict = propagate(attempt, component);
     }
     return conflict;
@@ -162,10 +177,14 @@ class Solver {
       for (const Participant* root : open) try_root(search, known, *root, propose(*root));
     };
     roots([&](const Participant& root) { return proposals(root); });
+    // Long runs do not suit one of the loops: shorter ones may.
+    if (!search.best || search.is_scalar) {
+      roots([&](const Participant& root) { return shorter_proposals(root); });
+    }
     // Views that split the rows differently agree on rows that no threads share.
     const bool by_views = search.first && search.first->use == nullptr;
     if (!search.best && by_views) {
-      roots([&](const Participant& root) { return std::vector<Layout>{whole_rows(root)}; });
+      roots([&](const Participant& root) { return std::vector<Proposal>{whole_rows(root)}; });
     }
     if (!search.best) {
       if (search.first) return search.first;
@@ -178,12 +197,14 @@ class Solver {
   struct Search {
     std::optional<KnownLayouts> best;
     double best_cost = 0;
+    bool is_scalar =
+        false;  // the best one accesses elements one by one where a loop could take more
     std::optional<LayoutConflict> first;  // why the first proposal fails
   };
 
   void try_root(Search& search, const KnownLayouts& known, const Participant& root,
-                const std::vector<Layout>& proposals) {
-    for (const Layout& proposal : proposals) {
+                const std::vector<Proposal>& proposals) {
+    for (const auto& [width, proposal] : proposals) {
       KnownLayouts attempt = known;
       attempt.loops[loop_id(*root.loop)] = proposal;
       if (const auto conflict = attempt_from(attempt, root)) {
@@ -196,6 +217,7 @@ class Solver {
       if (!search.best || cost < search.best_cost) {
         search.best = std::move(attempt);
         search.best_cost = cost;
+        search.is_scalar = width == 1 && proposals.front().width > 1;
       }
     }
   }

@@ -76,6 +76,9 @@ class GroupFinder {
       const ir::Buffer& source = *source_of(copy);
       if (begins_here(source)) return "the iteration computes its address";
       if (is_written(source)) return fmt::format("the loop writes '{}'", source.name);
+      if (may_come_late(source)) {
+        return fmt::format("other blocks may write '{}' until the loop meets them", source.name);
+      }
       const ir::Buffer& tile = storage_of(*target_of(copy));
       if (uses_in(loop_.body, tile) != uses_.at(tile.id)) {
         return fmt::format("'{}' is used outside the loop", tile.name);
@@ -108,6 +111,7 @@ class GroupFinder {
         if (is_written(*load->buffer)) {
           return fmt::format("the loop writes '{}'", load->buffer->name);
         }
+        if (may_come_late(*load->buffer)) return computed;
         if (begins_here(*load->buffer) || !known(load->indices)) return computed;
       } else if (const auto* store = std::get_if<ir::ElementStore>(&inner.node)) {
         const auto& vars = std::get<ir::Loop>(stmt.node).vars;
@@ -138,6 +142,22 @@ class GroupFinder {
       written = written || (writes && memory_of(*buffer) == memory_of(tensor));
     });
     return written;
+  }
+
+  /// True for a tensor that other blocks may write while the loop runs, if an iteration waits for them.
+  bool may_come_late(const ir::Buffer& tensor) const { return tensor.is_output && meets_blocks_; }
+
+  /// True if the statement orders the accesses of this block and of others.
+  static bool meets_blocks(const ir::Stmt& stmt) {
+    struct Receiver : TileEffectReceiver {
+      void orders(const Order& order) override {
+        found = found || order.kind == Order::Kind::fence ||
+                (order.kind == Order::Kind::barrier && order.group > Group::block);
+      }
+      bool found = false;
+    } receiver;
+    effects(stmt, receiver);
+    return receiver.found;
   }
 
   /// True for a tensor whose address the iteration determines.
@@ -205,7 +225,8 @@ class GroupFinder {
       }
       const auto* load = std::get_if<ir::ElementLoad>(&stmt->node);
       return load != nullptr && load->buffer->space == ir::Space::global &&
-             !is_written(*load->buffer) && !begins_here(*load->buffer) &&
+             !is_written(*load->buffer) && !may_come_late(*load->buffer) &&
+             !begins_here(*load->buffer) &&
              std::all_of(load->indices.begin(), load->indices.end(),
                          [&](const ir::Expr& index) { return replayable(index, defined); });
     });
@@ -213,6 +234,10 @@ class GroupFinder {
 
   const ir::Loop& loop_;
   const std::map<int, int>& uses_;
+  const bool meets_blocks_ =
+      std::any_of(loop_.body.begin(), loop_.body.end(), [](const ir::Stmt& stmt) {
+        return any_in(stmt, [](const ir::Stmt& s) { return meets_blocks(s); });
+      });
 };
 
 /// Notes copies inside a statement that is no producer: they stay in their iteration.

@@ -28,6 +28,7 @@ class Description {
     evaluate(atomic.value);
     evaluate(atomic.compare);
     if (atomic.old) out_.binds(atomic.old, nullptr);
+    evaluate(atomic.until);
     if (atomic.order == ir::MemoryOrder::acq_rel) order(Order::Kind::fence, Group::thread);
   }
   void operator()(const Convert& convert) const {

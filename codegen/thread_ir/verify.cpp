@@ -290,7 +290,8 @@ class Verifier : EffectReceiver {
   void verify_atomic(const Atomic& atomic) const {
     const Array& array = *atomic.to.array;
     if (atomic.to.width == 1) {
-      require(atomic.value && atomic.value->type == array.dtype,
+      const bool loads = atomic.op == ir::AtomicOp::load;
+      require(loads ? !atomic.value : atomic.value && atomic.value->type == array.dtype,
               "an atomic has the dtype of its array", array.name);
       return;
     }

@@ -22,12 +22,13 @@ class Description {
   }
   void operator()(const ir::Atomic& atomic) const {
     element(atomic.buffer, true, atomic.indices, atomic.terms);
-    out_.evaluates(atomic.value);
+    evaluate(atomic.value);
     evaluate(atomic.compare);
     if (atomic.old) {
       out_.binds(atomic.old, nullptr);
       out_.happens_once();
     }
+    evaluate(atomic.until);
     if (atomic.order == ir::MemoryOrder::acq_rel) order(Order::Kind::fence, Group::thread);
   }
   void operator()(const ir::Copy& copy) const {

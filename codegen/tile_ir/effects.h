@@ -97,6 +97,11 @@ inline int loop_id(const ir::Loop& loop) {
   return loop.vars.front()->id;
 }
 
+/// True if the loop may end before its last round.
+inline bool ends_early(const ir::Loop& loop) {
+  return !loop.body.empty() && std::holds_alternative<ir::Break>(loop.body.back().node);
+}
+
 /// What the loop of a copy ends with: an element is loaded and stored.
 inline const ir::ElementLoad& load_of(const ir::Loop& copy) {
   return std::get<ir::ElementLoad>(copy.body[copy.body.size() - 2].node);

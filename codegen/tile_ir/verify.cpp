@@ -180,7 +180,14 @@ class TileVerifier : TileEffectReceiver {
   }
   void look(const ir::Atomic& atomic) const {
     element(atomic.buffer, atomic.indices);
-    is_of_dtype(atomic.value, *atomic.buffer);
+    const bool loads = atomic.op == ir::AtomicOp::load;
+    require(static_cast<bool>(atomic.value) != loads, "an atomic has a value unless it loads",
+            atomic.buffer->name);
+    if (atomic.value) is_of_dtype(atomic.value, *atomic.buffer);
+    if (!atomic.until) return;
+    is_condition(atomic.until);
+    require(loads && atomic.old && atomic.order == ir::MemoryOrder::acq_rel,
+            "an ordered atomic load waits for a condition of its value", atomic.buffer->name);
   }
   void look(const ir::Copy& copy) {
     require(!expected_.are_tiles_expanded, "copies and fills are loops", copy.to.buffer->name);
@@ -259,8 +266,9 @@ class TileVerifier : TileEffectReceiver {
     for (const ir::Expr& extent : loop.extents) is_index(extent);
     for (size_t i = 0; i < loop.body.size(); ++i) {
       require(!std::holds_alternative<ir::Break>(loop.body[i].node) ||
-                  (loop.kind == ir::LoopKind::serial && i + 1 == loop.body.size()),
-              "a break ends the body of a serial loop", loop.vars[0]->name);
+                  ((loop.kind == ir::LoopKind::serial || loop.kind == ir::LoopKind::pipelined) &&
+                   i + 1 == loop.body.size()),
+              "a break ends the body of a serial or pipelined loop", loop.vars[0]->name);
     }
     // The loop of an asynchronous copy is what a copy was; a ring has mbarriers instead of groups.
     if (loop.mode == ir::CopyMode::plain) return;

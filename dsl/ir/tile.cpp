@@ -76,9 +76,11 @@ struct Printer {
          loc);
   }
   void operator()(const Atomic& s, SourceLoc loc) {
-    std::string args = to_string(s.value);
-    if (s.compare) args = fmt::format("if {} then {}", to_string(s.compare), args);
-    line(fmt::format("{}atomic_{} {}[{}]{} with {}{}",
+    std::string args = s.value ? " with " + to_string(s.value) : std::string();
+    if (s.until) args = " until " + to_string(s.until);
+    if (s.compare)
+      args = fmt::format(" with if {} then {}", to_string(s.compare), to_string(s.value));
+    line(fmt::format("{}atomic_{} {}[{}]{}{}{}",
                      s.old ? fmt::format("{} = ", s.old->name) : std::string(), name(s.op),
                      s.buffer->name, list(s.indices), tiles_text(s.terms), args,
                      s.order == MemoryOrder::acq_rel ? " acq_rel" : ""),
@@ -333,6 +335,8 @@ std::string_view name(AtomicOp op) {
       return "exchange";
     case AtomicOp::compare_exchange:
       return "compare_exchange";
+    case AtomicOp::load:
+      return "load";
   }
   return "?";
 }

@@ -114,7 +114,7 @@ enum class CollectiveKind : uint8_t {
   ballot,     // boolean -> u32
   match_any,  // u32/i32/u64/i64 -> u32 mask of lanes with an equal value
 };
-enum class AtomicOp : uint8_t { add, max, min, exchange, compare_exchange };
+enum class AtomicOp : uint8_t { add, max, min, exchange, compare_exchange, load };
 /// Relaxed atomics order nothing else; acq_rel ones also order the thread's other accesses.
 enum class MemoryOrder : uint8_t { relaxed, acq_rel };
 TESSERA_API std::string_view name(LoopKind kind);
@@ -142,16 +142,18 @@ struct ElementStore {
   Expr value;
   AccessTerms terms;
 };
-/// buffer[indices] = op(buffer[indices], value) in one indivisible step, on shared or global memory.
+/// buffer[indices] = op(buffer[indices], value) in one indivisible step, on shared or global memory. A load
+/// writes nothing; with `until` the thread repeats it until this holds, which waits for another block.
 struct Atomic {
   AtomicOp op;
   BufferRef buffer;
   std::vector<Expr> indices;
-  Expr value;
+  Expr value;    // null: a load
   Expr compare;  // compare_exchange: the value is written where this was found
   VarRef old;    // what was found; null = not wanted
   MemoryOrder order = MemoryOrder::relaxed;
   AccessTerms terms;
+  Expr until = {};  // load: a condition of `old`
 };
 struct Copy {
   Region from, to;
@@ -322,7 +324,7 @@ struct RingTurn {
   VarRef stage;
   Body body;
 };
-/// Threads that meet the condition leave the serial loop whose body this statement ends.
+/// Threads that meet the condition leave the serial or pipelined loop whose body this statement ends.
 struct Break {
   Expr condition;
   bool together = false;  // thread IR: the body holds what all threads of the block do together

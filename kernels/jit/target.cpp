@@ -40,6 +40,10 @@ int64_t shared_memory_limit(Device device) {
   return (target.major == 8 ? 163 : 227) * 1024;
 }
 
+bool has_group_products(Device device) {
+  return target_of(device).major == 9;
+}
+
 void launch_in_clusters(Device device, const std::function<void(int limit)>& launch) {
   try {
     launch(cluster_limit(device));

@@ -19,6 +19,10 @@ int cluster_limit(Device device);
 /// sm_89 and sm_12x, 227 KiB on the others. The target is chosen as for cluster_limit.
 int64_t shared_memory_limit(Device device);
 
+/// True if matrix products of this device may be of four warps (wgmma): on sm_90. The target is chosen
+/// as for cluster_limit.
+bool has_group_products(Device device);
+
 /// Calls `launch` with cluster_limit(device). A MIG partition may be too small for a cluster that its
 /// architecture supports, which shows when the kernel is loaded (CLUSTER_TOO_LARGE). Then calls
 /// `launch` again with 1.

@@ -140,6 +140,9 @@ void Call::check_type(const TensorRule& rule, ArgCheck::Tensor& tensor, DType st
     case TensorRule::Layout::any:
       tensor.any_strides();
       break;
+    case TensorRule::Layout::any1:
+      tensor.rows_or_columns();
+      break;
   }
   if (rule.align > 0) tensor.aligned(rule.align);
 }

@@ -246,10 +246,13 @@ class Parser {
       rule.layout = TensorRule::Layout::rows;
     } else if (layout == "any") {
       rule.layout = TensorRule::Layout::any;
+    } else if (layout == "any1") {
+      if (rule.shape.size() < 2) fail("any1 is a layout of matrices", "[rows, columns]", row);
+      rule.layout = TensorRule::Layout::any1;
     } else if (layout.starts_with("in ")) {
       rule.scales = TensorRule::Scales{{}, {}, trim(layout.substr(3))};
     } else if (!layout.empty()) {
-      fail("a layout is not known", "nothing, rows, any or in PARAMETER", layout);
+      fail("a layout is not known", "nothing, rows, any, any1 or in PARAMETER", layout);
     }
   }
 
@@ -449,7 +452,8 @@ class Parser {
 
 std::string TensorRule::layout_text() const {
   if (!scales) {
-    return layout == Layout::rows ? "rows" : layout == Layout::any ? "any" : "row_major";
+    constexpr std::string_view kWords[] = {"row_major", "rows", "any", "any1"};
+    return std::string(kWords[static_cast<size_t>(layout)]);
   }
   if (!shape.empty()) return "in " + scales->layout_param;
   std::string text = "SF(";

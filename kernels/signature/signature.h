@@ -8,6 +8,7 @@
 //   -> out     format [T, H] align 16
 //   -> out_sf  SF(1, num_per_channels) sf_layout
 //   -> sums    f32 [P, C] in sf_layout             # strides and padding of scales
+//   a          bf16 [M, K] any1                    # row- or column-major rows
 //   -> dot?    f32 [T, hc]                         iff save_for_backward
 //   -> inout unmapped_topk_idx?  i64 [T, K] rows
 //   -> acc grad_fn?              f32 [M, n*H]  # added to; its caller fills a new one with zeros
@@ -40,7 +41,7 @@ namespace tessera::kernels {
 enum class Role : uint8_t { in, out, inout };
 
 struct TESSERA_API TensorRule {
-  enum class Layout : uint8_t { row_major, rows, any };
+  enum class Layout : uint8_t { row_major, rows, any, any1 };
   /// One scale per block of a matrix.
   struct Scales {
     std::string matrix;             // the tensor that they scale; empty: the shape is given
@@ -67,7 +68,7 @@ struct TESSERA_API TensorRule {
   std::string remark;
 
   bool is_input() const { return role != Role::out && !is_workspace; }
-  /// The layout in the contract's words: "row_major", "rows", "any", "SF(1,H) sf_layout".
+  /// The layout in the contract's words: "row_major", "rows", "any", "any1", "SF(1,H) sf_layout".
   std::string layout_text() const;
 };
 

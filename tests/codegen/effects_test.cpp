@@ -171,6 +171,12 @@ TEST_CASE("a relaxed atomic orders nothing else, an acq_rel one its thread") {
   atomic.order = ir::MemoryOrder::acq_rel;
   CHECK(text_of(atomic) ==
         "updates:g evaluates:0 binds:old " + order(Order::Kind::fence, Group::thread));
+  // A wait evaluates its condition of what it has found.
+  atomic.op = ir::AtomicOp::load;
+  atomic.value = {};
+  atomic.until = kZero;
+  CHECK(text_of(atomic) ==
+        "updates:g binds:old evaluates:0 " + order(Order::Kind::fence, Group::thread));
 }
 
 TEST_CASE("a loop repeats its body, a branch does not, and walk() enters both") {

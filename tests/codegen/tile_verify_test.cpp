@@ -111,6 +111,20 @@ TEST_CASE("two variables or two buffers with one number are refused", "[verify]"
   CHECK(has(complaint(kernel), "buffers are numbered below num_buffers: y"));
 }
 
+TEST_CASE("an atomic load without order waits for nothing", "[verify]") {
+  Builder k("wait");
+  auto y = k.output("y", DType::i32, {64});
+  k.launch({1}, {.threads = 64});
+  k.wait_until(y(0), 1);
+  ir::Kernel kernel = k.finish();
+  CHECK(complaint(kernel).empty());
+  auto& wait = node_at<ir::Atomic>(node_at<ir::If>(kernel.body, 0).then, 0);
+  wait.order = ir::MemoryOrder::relaxed;
+  CHECK(has(complaint(kernel), "an ordered atomic load waits for a condition of its value: y"));
+  wait.value = ir::constant(DType::i32, 1);
+  CHECK(has(complaint(kernel), "an atomic has a value unless it loads: y"));
+}
+
 TEST_CASE("one loop in two places is refused", "[verify]") {
   ir::Kernel kernel = sample();
   kernel.body.push_back(kernel.body[1]);

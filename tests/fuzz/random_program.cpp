@@ -134,6 +134,12 @@ class Generator : RandomCollectives {
       for (int64_t s = between(1, 3); s > 0; --s) statement(depth - 1);
       counters_.pop_back();
     };
+    const auto counted = [&](Value i) {
+      round(i);
+      if (!chance(25)) return;
+      k_.break_if((row_ / height_ + i) % 3 == 1);
+      if (chance(50)) statement(depth - 1);
+    };
     const int64_t form = between(0, 3);
     if (form == 0) {
       k_.loop([&](Value i) {
@@ -144,9 +150,9 @@ class Generator : RandomCollectives {
         if (chance(30)) statement(depth - 1);
       });
     } else if (form == 1) {
-      k_.serial(end - 1, -1, round, -1);
+      k_.serial(end - 1, -1, counted, -1);
     } else {
-      k_.serial(0, end, round);
+      k_.serial(0, end, counted);
     }
     is_repeated_ = was_repeated;
     forget(tiles, lines);

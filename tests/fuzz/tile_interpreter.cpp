@@ -218,6 +218,7 @@ class Interpreter {
   }
 
   void run_node(const ir::Atomic& node, const Threads& threads) {
+    if (node.until) fail("a wait for a signal");
     if (node.old) fail("an atomic that gives the old value");
     for (Thread* thread : threads) {
       const Index at = indices(node.indices, *thread);

@@ -48,6 +48,7 @@ TEST_CASE("what is measured equals its reference", "[gpu]") {
   if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   constexpr int64_t kSmall = int64_t{1} << 25;  // bytes of traffic
   for (const kernels::OpInfo& op : kernels::ops()) {
+    if (op.family == "gemm") continue;  // hours in the reference; the next test has smaller ones
     DYNAMIC_SECTION(op.name) {
       for (const kernels::BenchCase& measured : op.bench) {
         DYNAMIC_SECTION(measured.label) {
@@ -103,6 +104,36 @@ TEST_CASE("ops equal their references at the sizes of models", "[gpu]") {
     check_cases("per_token_cast",
                 {one_tensor("4001 x 7168", "x",
                             random_tensor(DType::bf16, {4001, 7168}, Values::normal, 4), params)});
+  }
+}
+
+TEST_CASE("products equal their references on the GPU where blocks compute several tiles",
+          "[gpu]") {
+  if (const std::string reason = why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  SECTION("gemm_bf16: more tiles than multiprocessors") {
+    OpCase test = one_tensor("1500 x 3400 x 40", "a",
+                             random_tensor(DType::bf16, {1500, 40}, Values::normal, 1));
+    test.inputs["b"] = random_tensor(DType::bf16, {3400, 40}, Values::normal, 2);
+    // 8 bits of bf16; S, the sum of abs(a b), is below k.
+    test.tolerance = Tolerance{0x1p-8, 40 * 0x1p-20};
+    check_cases("gemm_bf16", {test});
+  }
+  SECTION("gemm_bf16: a ring that goes round many times") {
+    OpCase test = one_tensor("136 x 300 x 4104", "a",
+                             random_tensor(DType::bf16, {136, 4104}, Values::normal, 1),
+                             {{"out_dtype", std::string("f32")}});
+    test.inputs["b"] = random_tensor(DType::bf16, {300, 4104}, Values::normal, 2);
+    test.tolerance = Tolerance{0, 4104 * 0x1p-20};
+    check_cases("gemm_bf16", {test});
+  }
+  SECTION("gemm_fp8_block") {
+    OpCase test = one_tensor("200 x 9000 x 144", "a",
+                             random_tensor(DType::e4m3, {200, 144}, Values::normal, 1));
+    test.inputs["a_sf"] = random_tensor(DType::f32, {200, 2}, Values::uniform, 2);
+    test.inputs["b"] = random_tensor(DType::e4m3, {9000, 144}, Values::normal, 3);
+    test.inputs["b_sf"] = random_tensor(DType::f32, {71, 2}, Values::uniform, 4);
+    test.tolerance = Tolerance{.calc_diff = 3e-5};
+    check_cases("gemm_fp8_block", {test});
   }
 }
 

@@ -204,7 +204,7 @@ class Translator {
 };
 
 /// Work units of Z3, not time: the same answer on every machine.
-constexpr unsigned kResources = 2'000'000;
+constexpr unsigned kResources = 20'000'000;
 /// A guard that was kept is at worst spare, which no test forbids.
 constexpr unsigned kGuardResources = 100'000;
 constexpr unsigned kSimpleResources = 20'000;

@@ -6,6 +6,7 @@
 #include "tests/reference/e5m6.h"
 #include "tests/reference/engram.h"
 #include "tests/reference/engram_bwd.h"
+#include "tests/reference/gemm.h"
 #include "tests/reference/get_fused_mapping.h"
 #include "tests/reference/mhc.h"
 #include "tests/reference/mhc_bwd.h"
@@ -551,6 +552,7 @@ Runner runner(const std::string& op) {
       return compose(op, inputs, params, runner);
     };
   }
+  if (Runner product = gemm_runner(op)) return product;
   return serving_runner(op);
 }
 

@@ -358,11 +358,10 @@ TEST_CASE("a cooperative kernel gets the counter of its stream and fits the devi
   CHECK(counter() == second);
   CHECK(error_of([&] {
           launch(*kernel, {most, 2, 1}, arguments, nullptr);
-        }) ==
-        fmt::format(
-            "tessera: scale: the blocks of the grid meet, and do not fit on the device at once\n"
-            "  expected  at most {0} blocks on cuda:0\n"
-            "  got       ({0}, 2, 1)\n"
-            "  hint      let each block do more, for example by k.persistent",
-            most));
+        }) == fmt::format("tessera: scale: the blocks of the grid wait for each other, and do not "
+                          "fit on the device at once\n"
+                          "  expected  at most {0} blocks on cuda:0\n"
+                          "  got       ({0}, 2, 1)\n"
+                          "  hint      let each block do more, for example by k.persistent",
+                          most));
 }

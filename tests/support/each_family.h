@@ -26,6 +26,9 @@
   TEST_CASE(name ": modeling", tags) {              \
     check("modeling");                              \
   }                                                 \
+  TEST_CASE(name ": gemm", tags) {                  \
+    check("gemm");                                  \
+  }                                                 \
   TEST_CASE(name ": serving", tags) {               \
     check("serving");                               \
   }

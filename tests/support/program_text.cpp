@@ -562,21 +562,24 @@ class ProgramReader {
 
   Stmt atomic(Line& line, const std::string& old) {
     Atomic node{};
-    const auto op = kind_of(line.take(), ir::AtomicOp::compare_exchange);
+    const auto op = kind_of(line.take(), ir::AtomicOp::load);
     if (!op) line.fail("no such atomic operation");
     node.op = *op;
     node.to = access(line);
     const DType type = node.to.array->dtype;
-    line.expect("with");
-    if (node.to.width > 1) {
-      node.from = slice(line);
-    } else {
-      node.value = expression(line, type);
+    if (!old.empty()) node.old = new_var(old, type, VarKind::value);
+    if (node.op != ir::AtomicOp::load) {
+      line.expect("with");
+      if (node.to.width > 1) {
+        node.from = slice(line);
+      } else {
+        node.value = expression(line, type);
+      }
     }
+    if (line.accept("until")) node.until = expression(line, DType::boolean);
     if (line.accept("where")) node.compare = expression(line, type);
     if (line.accept(", acq_rel")) node.order = ir::MemoryOrder::acq_rel;
     facts(line, node.to);
-    if (!old.empty()) node.old = new_var(old, type, VarKind::value);
     return made(std::move(node));
   }
 

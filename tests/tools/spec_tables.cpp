@@ -96,6 +96,8 @@ Json tensors_of(const std::vector<std::string>& entries, bool is_output) {
       kind = word;
       names = trim(names.substr(word.size()));
     }
+    if (entry.find(": inout)") != std::string::npos)
+      kind = "inout";  // "(skipped rows untouched: inout)"
     for (const std::string& name : split(names, ',')) {
       tensors.push_back(tensor_of(without_remarks(name), kind, type, is_output));  // "list x (L)"
     }
@@ -201,6 +203,9 @@ const Row* row_meant(const std::vector<Row>& all, const Row& row, const std::str
     if (all[i].cells[0] == word) return &all[i];
     if (word == "above" && i > 0 && &all[i] == &row) return &all[i - 1];
   }
+  for (const Row& other : all) {  // "as grouped" of gemm_fp8_grouped
+    if (other.family == row.family && other.cells[0].ends_with("_" + word)) return &other;
+  }
   return nullptr;
 }
 
@@ -256,6 +261,14 @@ std::vector<std::string> entries_of(const std::vector<Row>& all, const Row& row,
         return are_tables ? one.find("?:") == std::string::npos : one.rfind(prefix, 0) == 0;
       });
       result.insert(result.end(), theirs.begin(), theirs.end());
+      continue;
+    }
+    if (const size_t as = entry.find(" as above"); column == 3 && as != std::string::npos) {
+      for (const std::string& one : entries_of(all, *row_meant(all, row, "as above"), column)) {
+        for (const std::string& single : one_by_one(one)) {
+          if (single.rfind(entry.substr(0, as + 1), 0) == 0) result.push_back(single);
+        }
+      }
       continue;
     }
     if (const std::string above = entry_above(all, row, column, entry); !above.empty()) {

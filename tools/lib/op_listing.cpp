@@ -110,17 +110,27 @@ std::string num_blocks(const std::string& extent, const std::string& block) {
   return block == extent ? "1" : fmt::format("ceil({} / {})", extent, block);
 }
 
+/// The matrix that scales belong to: the input that x_sf names, else the op's first tensor.
+const TensorInfo& matrix_of(const OpInfo& op, const TensorInfo& scales) {
+  for (const TensorInfo& t : op.tensors) {
+    if (t.role == kernels::Role::in && t.name + "_sf" == scales.name) return t;
+  }
+  return op.tensors.front();
+}
+
 /// The shape of scales, which the table gives as "SF(rows of a block,columns of a block) layout" or
-/// "SF(parameter) layout", of the matrix that the op's first tensor is.
+/// "SF(parameter) layout".
 std::string shape_of_scales(const OpInfo& op, const TensorInfo& scales) {
+  const TensorInfo& matrix = matrix_of(op, scales);
+  const bool is_result = scales.role != kernels::Role::in;
   const size_t end = scales.layout.find(')');
   const std::string block = scales.layout.substr(3, end - 3);  // after "SF("
   const size_t comma = block.find(',');
   const bool is_param = comma == std::string::npos;
-  return fmt::format("{}, {}",
-                     num_blocks(op.tensors.front().shape.front(),
-                                is_param ? block + "[0]" : block.substr(0, comma)),
-                     num_blocks("H", is_param ? block + "[1]" : block.substr(comma + 1)));
+  return fmt::format(
+      "{}, {}", num_blocks(matrix.shape.front(), is_param ? block + "[0]" : block.substr(0, comma)),
+      num_blocks(is_result ? "H" : matrix.shape.back(),
+                 is_param ? block + "[1]" : block.substr(comma + 1)));
 }
 
 std::string tensor_text(const OpInfo& op, const TensorInfo& t) {
@@ -157,7 +167,13 @@ TensorWords words_of(const OpInfo& op, const TensorInfo& t) {
   const std::string shape = fmt::format("[{}]", shape_of_scales(op, t));
   const size_t space = t.layout.find(' ');
   if (space == std::string::npos) return {"f32", shape, "row_major"};
-  return {"f32, packed i32", shape, "as " + t.layout.substr(space + 1)};
+  const std::string param = t.layout.substr(space + 1);
+  const bool may_be_packed =
+      std::any_of(op.params.begin(), op.params.end(), [&](const kernels::ParamInfo& info) {
+        return info.name == param && std::count(info.allowed.begin(), info.allowed.end(),
+                                                std::string("packed_ue8m0")) > 0;
+      });
+  return {may_be_packed ? "f32, packed i32" : "f32", shape, "as " + param};
 }
 
 std::string list_table(const std::vector<OpInfo>& ops) {

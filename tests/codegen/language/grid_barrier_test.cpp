@@ -153,7 +153,8 @@ TEST_CASE("a grid larger than what runs at once is a launch error with the maxim
   std::vector<TensorView> views;
   for (const DeviceTensor& tensor : tensors) views.push_back(tensor.view());
   const std::string text = error_of([&] { kernels::jit::run(kernel, views, {}, nullptr); });
-  CHECK(text.find("the blocks of the grid meet, and do not fit on the device at once") !=
+  CHECK(text.find(
+            "the blocks of the grid wait for each other, and do not fit on the device at once") !=
         std::string::npos);
   CHECK(text.find("blocks on cuda:0") != std::string::npos);
   CHECK(text.find("(100000, 1, 1)") != std::string::npos);

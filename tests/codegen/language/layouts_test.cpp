@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "codegen/lower.h"
 #include "kernels/jit/jit.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
@@ -319,4 +320,41 @@ TEST_CASE("a thread's 4 x 4 piece is read along rows and written along columns, 
   const HostTensor out(DType::f32, {32, 32});
   run_kernel(kernel, {&in, &out});
   CHECK_THAT(out, HasValues([](int64_t i) { return 2 * (i % 32 * 32 + i / 32); }));
+}
+
+TEST_CASE("runs of 8 bytes where runs of 16 suit one loop only", "[language]") {
+  // Runs of 8 bf16 do not suit the weights, whose layout the sums of both axes share.
+  constexpr int64_t kColumns = 1024;
+  Builder k("scaled_rows");
+  auto x = k.input("x", DType::bf16, {2, kColumns});
+  auto w = k.input("w", DType::f32, {kColumns});
+  auto y = k.output("y", DType::bf16, {2, kColumns});
+  auto columns = k.output("columns", DType::f32, {kColumns});
+  k.launch({1}, {.threads = 256});
+  auto weights = k.fragment(DType::f32, {kColumns}, "weights");
+  auto f = k.fragment(DType::f32, {2, kColumns}, "f"), sum = k.fragment(DType::f32, {2}, "sum");
+  auto part = k.fragment(DType::f32, {kColumns}, "part");
+  k.copy(w, weights);
+  k.copy(x, f);
+  k.reduce_sum(f, sum, Axis(1));
+  k.parallel({2, kColumns}, [&](Value i, Value j) {
+    const Value scaled = f(i, j) * weights(j);
+    y(i, j) = dsl::cast(DType::bf16, scaled - sum(i));
+  });
+  k.reduce_sum(f, part, Axis(0));
+  k.copy(part, columns);
+  const ir::Kernel kernel = k.finish();
+  const std::string explained = codegen::explain(kernel);
+  CHECK(count(explained, ": x: 4 x bf16, proved") == 1);
+  CHECK(count(explained, ": y: 4 x bf16, proved") == 1);
+  const HostTensor in = tensor_by(DType::bf16, {2, kColumns}, [](int64_t i) { return i % 3 - 1; });
+  const HostTensor scale = tensor_by(DType::f32, {kColumns}, [](int64_t i) { return i % 5; });
+  const HostTensor out(DType::bf16, {2, kColumns}), sums(DType::f32, {kColumns});
+  run_kernel(kernel, {&in, &scale, &out, &sums});
+  CHECK_THAT(out, HasValues([&](int64_t i) {
+               double row = 0;
+               for (int64_t j = 0; j < kColumns; ++j) row += in.value(i / kColumns * kColumns + j);
+               return in.value(i) * scale.value(i % kColumns) - row;
+             }));
+  CHECK_THAT(sums, HasValues([&](int64_t j) { return in.value(j) + in.value(kColumns + j); }));
 }

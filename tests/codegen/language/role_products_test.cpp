@@ -136,6 +136,33 @@ TEST_CASE("a product by roles has the bits of one without", "[language][roles][g
   }
 }
 
+TEST_CASE("a ring of tiles too narrow for asynchronous copies is filled",
+          "[language][roles][gemm]") {
+  Builder k("narrow_ring");
+  auto rows = k.dim("rows"), columns = k.dim("columns"), pitch = k.stride("pitch");
+  auto x = k.input("x", kBf16, {rows, columns}, {.strides = {pitch, 1}});
+  auto y = k.output("y", kF32, {rows, kStep});
+  k.launch({1}, {.threads = 64});
+  auto ring = k.ring({.stages = 2});
+  auto tile = ring.shared(kBf16, {4, kStep}, "tile");
+  const auto each = [&](auto body) { k.serial(0, ceil_div(rows, 4), body); };
+  const auto load = [&] {
+    each([&](Value s) { ring.fill([&] { k.copy(x.tile({s * 4, 0}, {4, kStep}), tile); }); });
+  };
+  const auto store = [&] {
+    each([&](Value s) { ring.take([&] { k.copy(tile, y.tile({s * 4, 0}, {4, kStep})); }); });
+  };
+  k.roles(
+      {{.name = "load", .warps = 1, .body = load}, {.name = "store", .warps = 1, .body = store}});
+  const HostTensor from = test::iota(kBf16, {9, 7});
+  HostTensor to(kF32, {9, kStep});
+  test::run_kernel(k.finish(), {&from, &to});
+  for (int64_t i = 0; i < to.size(); ++i) {
+    const int64_t column = i % kStep;
+    CHECK(to.value(i) == (column < 7 ? from.value(i / kStep * 7 + column) : 0));
+  }
+}
+
 TEST_CASE("a fill may store what it computes and copy the rest", "[language][roles][gemm]") {
   const Operands from(192);
   const codegen::Program program = codegen::lower(by_roles(2, ir::Engine::tensor, true), sm_90a());

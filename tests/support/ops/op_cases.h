@@ -101,6 +101,11 @@ std::vector<OpCase> round_to_tf32_cases();
 std::vector<OpCase> pre_apply_mix_bwd_cases();
 std::vector<OpCase> pre_split_mixes_bwd_cases();
 std::vector<OpCase> multilayer_recompute_cases();
+/// Sums that are exact, so that every target has their bits, and others; both layouts of both operands.
+std::vector<OpCase> gemm_bf16_cases();
+std::vector<OpCase> gemm_fp8_block_cases();
+std::vector<OpCase> gemm_fp8_grouped_cases();
+std::vector<OpCase> gemm_fp8_masked_cases();
 /// All dtypes and options, rows of padding, tables and tokens with values out of range.
 std::vector<OpCase> hash_gate_cases();
 std::vector<OpCase> mask_padded_topk_cases();

@@ -321,6 +321,7 @@ std::vector<PromiseCase> promise_cases() {
            "  got       4 at [3, 0]"),
   };
   for (PromiseCase& promise : serving_promise_cases()) cases.push_back(std::move(promise));
+  for (PromiseCase& promise : gemm_promise_cases()) cases.push_back(std::move(promise));
   return cases;
 }
 

@@ -27,5 +27,7 @@ std::vector<PromiseCase> promise_cases();
 
 /// Those of the serving family, which promise_cases has too.
 std::vector<PromiseCase> serving_promise_cases();
+/// Those of the gemm family, which promise_cases has too.
+std::vector<PromiseCase> gemm_promise_cases();
 
 }  // namespace tessera::test

@@ -1,0 +1,134 @@
+#include "kernels/gemm/bf16_kernel.h"
+
+#include <optional>
+
+namespace tessera::kernels::gemm {
+namespace {
+
+using dsl::Ref;
+using dsl::Value;
+
+class Bf16Kernel {
+ public:
+  explicit Bf16Kernel(const Bf16Spec& s) : s_(s), t_(s.tile), k_("gemm_bf16") {
+    m_ = k_.dim("m", {.multiple_of = s.m_multiple});
+    n_ = k_.dim("n", {.multiple_of = s.n_multiple});
+    if (s.has_depth != 0) {
+      depth_ = k_.dim("depth", {.multiple_of = s.k_multiple});
+      a_ = operand("a", s.a, m_);
+      b_ = operand("b", s.b, n_);
+    }
+    if (s.has_bias != 0) bias_ = k_.input("bias", DType::f32, {n_});
+    auto stride = k_.stride("out_stride", {.multiple_of = s.out_vector});
+    out_ = k_.output("out", out_dtype(), {m_, n_},
+                     {.strides = {stride, 1}, .align = s.out_vector * bytes(out_dtype())});
+  }
+
+  ir::Kernel pipelined() {
+    auto at = k_.launch({ceil_div(n_, t_.columns), ceil_div(m_, t_.rows)}, {.threads = 128});
+    auto row = at.y * t_.rows, column = at.x * t_.columns;
+    auto sum = k_.fragment(DType::f32, {t_.rows, t_.columns}, "sum");
+    k_.fill(sum, 0.0f);
+    if (s_.has_depth != 0) {
+      auto a_tile = k_.shared(DType::bf16, tile_shape(s_.a, t_.rows), "a_tile");
+      auto b_tile = k_.shared(DType::bf16, tile_shape(s_.b, t_.columns), "b_tile");
+      k_.pipelined(0, ceil_div(depth_, t_.step), t_.stages, [&](Value step) {
+        k_.copy(tile_of(*a_, s_.a, row, step, t_.rows), a_tile);
+        k_.copy(tile_of(*b_, s_.b, column, step, t_.columns), b_tile);
+        multiply(a_tile, b_tile, sum);
+      });
+    }
+    write(sum, row, column, staging());
+    return k_.finish();
+  }
+
+  ir::Kernel by_roles() {
+    auto tiles_down = ceil_div(m_, t_.rows), tiles_across = ceil_div(n_, t_.columns);
+    k_.launch({min(tiles_down * tiles_across, t_.blocks)}, {.threads = kMultipliers + 128});
+    auto ring = k_.ring({.stages = t_.stages});
+    auto a_tile = ring.shared(DType::bf16, tile_shape(s_.a, t_.rows), "a_tile");
+    auto b_tile = ring.shared(DType::bf16, tile_shape(s_.b, t_.columns), "b_tile");
+    const std::optional<Ref> through = staging();
+    auto steps = ceil_div(depth_, t_.step);
+    auto each_tile = [&](auto body) {
+      k_.persistent({tiles_down, tiles_across}, body, {.group = 8});
+    };
+    auto load = [&] {
+      each_tile([&](Value down, Value across) {
+        k_.serial(0, steps, [&](Value step) {
+          ring.fill([&] {
+            const dsl::CopyOptions by_tensor = {.engine = ir::Engine::tensor};
+            k_.copy(tile_of(*a_, s_.a, down * t_.rows, step, t_.rows), a_tile, by_tensor);
+            k_.copy(tile_of(*b_, s_.b, across * t_.columns, step, t_.columns), b_tile, by_tensor);
+          });
+        });
+      });
+    };
+    auto multiply_tiles = [&] {
+      auto sum = k_.fragment(DType::f32, {t_.rows, t_.columns}, "sum");
+      each_tile([&](Value down, Value across) {
+        k_.fill(sum, 0.0f);
+        k_.serial(0, steps, [&](Value) { ring.take([&] { multiply(a_tile, b_tile, sum); }); });
+        write(sum, down * t_.rows, across * t_.columns, through);
+      });
+    };
+    k_.roles({{.name = "load", .warps = 1, .registers = 40, .body = load},
+              {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply_tiles}});
+    return k_.finish();
+  }
+
+ private:
+  DType out_dtype() const { return s_.is_f32 != 0 ? DType::f32 : DType::bf16; }
+
+  Ref operand(const std::string& name, const Operand& operand, const Value& rows) {
+    auto stride = k_.stride(name + "_stride", {.multiple_of = operand.vector});
+    const bool by_column = operand.by_column != 0;
+    return k_.input(name, DType::bf16, {by_column ? depth_ : rows, by_column ? rows : depth_},
+                    {.strides = {stride, 1}, .align = operand.vector * bytes(DType::bf16)});
+  }
+  std::vector<int64_t> tile_shape(const Operand& operand, int64_t rows) const {
+    if (operand.by_column != 0) return {t_.step, rows};
+    return {rows, t_.step};
+  }
+  Ref tile_of(const Ref& x, const Operand& operand, const Value& row, const Value& step,
+              int64_t rows) {
+    auto first = step * t_.step;
+    if (operand.by_column != 0) return x.tile({first, row}, tile_shape(operand, rows));
+    return x.tile({row, first}, tile_shape(operand, rows));
+  }
+  void multiply(const Ref& a_tile, const Ref& b_tile, const Ref& sum) {
+    k_.gemm(s_.a.by_column != 0 ? a_tile.transposed() : a_tile,
+            s_.b.by_column != 0 ? b_tile : b_tile.transposed(), sum);
+  }
+  /// A tile in shared memory, so that whole rows are written; none for f32, whose threads write 8 bytes.
+  std::optional<Ref> staging() {
+    if (s_.is_f32 != 0) return std::nullopt;
+    return k_.shared(DType::bf16, {t_.rows, t_.columns}, "out_tile");
+  }
+  void write(const Ref& sum, const Value& row, const Value& column,
+             const std::optional<Ref>& through) {
+    if (bias_) {
+      k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
+        Value before = sum(r, c), of_column = (*bias_)(column + c);
+        sum(r, c) = before + of_column;
+      });
+    }
+    if (through) k_.copy(sum, *through);
+    k_.copy(through ? *through : sum, out_->tile({row, column}, {t_.rows, t_.columns}));
+  }
+
+  const Bf16Spec s_;
+  const Tile t_;
+  dsl::Builder k_;
+  Value m_, n_, depth_;
+  std::optional<Ref> a_, b_, bias_, out_;
+};
+
+}  // namespace
+
+ir::Kernel build_bf16(const Bf16Spec& spec) {
+  Bf16Kernel kernel(spec);
+  return spec.tile.by_roles != 0 ? kernel.by_roles() : kernel.pipelined();
+}
+
+}  // namespace tessera::kernels::gemm

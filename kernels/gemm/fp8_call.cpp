@@ -1,0 +1,78 @@
+#include "kernels/gemm/fp8_call.h"
+
+#include <numeric>
+#include <string>
+
+#include "kernels/alignment.h"
+#include "kernels/jit/target.h"
+#include "kernels/value_check.h"
+
+namespace tessera::kernels::gemm {
+namespace {
+
+constexpr Tile kPipelined = {64, 128, 128, 2, 0};  // 88 KiB of shared memory, two blocks per SM
+constexpr Tile kByRoles = {128, 128, 128, 5, 1};   // 192 KiB
+constexpr int64_t kWidest = 16;                    // bytes of a vector
+constexpr int64_t kRowsOfGroup = 128;
+
+/// A matrix as a stack of one; a stack as it is.
+TensorView as_stack(const TensorView& x) {
+  if (x.rank() == 3) return x;
+  const int64_t apart = x.shape[0] * step(x, 0);
+  return TensorView(x.data, x.dtype, {1, x.shape[0], x.shape[1]}, {apart, step(x, 0), x.strides[1]},
+                    x.device);
+}
+TensorView scales_as_stack(const TensorView& x) {
+  if (x.rank() == 3) return x;
+  return TensorView(x.data, x.dtype, {1, x.shape[0], x.shape[1]},
+                    {x.size(), x.strides[0], x.strides[1]}, x.device);
+}
+
+int32_t vector_of(const TensorView& stack) {
+  return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
+}
+int32_t multiple_of(int64_t extent, int64_t most) {
+  return static_cast<int32_t>(std::gcd(extent, most));
+}
+
+}  // namespace
+
+void add_fp8(const Call& c, Launches& go, Groups groups) {
+  if (groups != Groups::one && c["G"] == 0) return;  // no row has a group
+  const TensorView a = as_stack(c.given("a")), b = as_stack(c.given("b"));
+  const TensorView out = as_stack(c.given("out"));
+  Fp8Spec s{};
+  s.groups = groups;
+  s.has_depth = c["K"] > 0 ? 1 : 0;
+  s.is_f32 = out.dtype == DType::f32 ? 1 : 0;
+  s.a_vector = s.has_depth != 0 ? vector_of(a) : 1;
+  s.b_vector = s.has_depth != 0 ? vector_of(b) : 1;
+  s.out_vector = vector_of(out);
+  s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
+  const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest;
+  const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_group_products(c.device());
+  s.tile = by_roles ? kByRoles : kPipelined;
+  // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
+  s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest);
+  go.add(build_fp8, s,
+         {.tensors = {{"a", a},
+                      {"a_sf", scales_as_stack(c.given("a_sf"))},
+                      {"b", b},
+                      {"b_sf", scales_as_stack(c.given("b_sf"))},
+                      {"out", out}},
+          .scalars = {{"groups", groups == Groups::by_rows ? c.i32("G") : 1}}});
+}
+
+void require_groups_of_rows(const Call& c) {
+  const TensorView& groups = c.given("m_indices");
+  if (!values_are_checked(groups)) return;
+  for (int64_t row = 0; row < c["M"]; ++row) {
+    const int64_t first = row / kRowsOfGroup * kRowsOfGroup;
+    const int64_t want = integer_at(groups, first), got = integer_at(groups, row);
+    c.need(got == want, "m_indices", "argument 'm_indices' has several groups in 128 rows",
+           std::to_string(want) + " as at " + to_string(Dims{first}),
+           std::to_string(got) + " at " + to_string(Dims{row}));
+  }
+}
+
+}  // namespace tessera::kernels::gemm

@@ -1,0 +1,29 @@
+#pragma once
+// The kernel of the products of block-scaled 8-bit floats.
+
+#include "dsl/builder.h"
+#include "kernels/gemm/tile.h"
+
+namespace tessera::kernels::gemm {
+
+/// Which rows of `a` meet which matrix of `b`.
+enum class Groups : int32_t {
+  one,      // all rows the only one
+  by_rows,  // every 128 rows one that m_indices names; -1: none, and their rows of out stay as they are
+  masked,  // matrix g of `a` matrix g; rows from masked_m[g] on are padding and stay as they are
+};
+
+/// Everything that generated code depends on.
+struct Fp8Spec {
+  Groups groups;
+  int32_t a_vector, b_vector, out_vector;  // elements that rows begin at multiples of
+  int32_t n_multiple, k_multiple;          // what the extents are multiples of
+  int32_t has_depth, is_f32;               // 0 or 1
+  Tile tile;                               // of steps of 128
+};
+
+/// out [slabs, m, n] = a [slabs, m, depth] * b [groups, n, depth] transposed, where blocks of 1 x 128 of a
+/// and of 128 x 128 of b have scales.
+ir::Kernel build_fp8(const Fp8Spec& spec);
+
+}  // namespace tessera::kernels::gemm

@@ -1,0 +1,116 @@
+#include "kernels/gemm/fp8_parts.h"
+
+#include <utility>
+
+#include "kernels/value_check.h"
+
+namespace tessera::kernels::gemm {
+
+using dsl::Ref;
+using dsl::Value;
+
+Fp8Parts::Fp8Parts(dsl::Builder& k, const Fp8Spec& s) : k_(k), s_(s) {
+  m_ = k_.dim("m");
+  n_ = k_.dim("n", {.multiple_of = s.n_multiple});
+  if (s.groups == Groups::masked) {
+    slabs_ = groups_ = k_.dim("groups");
+  } else if (s.groups == Groups::by_rows) {
+    groups_ = s.has_depth != 0 ? k_.dim("groups") : k_.scalar("groups", DType::i32);
+  }
+  if (s.has_depth != 0) {
+    depth_ = k_.dim("depth", {.multiple_of = s.k_multiple});
+    auto parts = k_.dim("parts"), column_parts = k_.dim("column_parts");  // that share a scale
+    a_ = matrices("a", DType::e4m3, {slabs_, m_, depth_}, s.a_vector);
+    b_ = matrices("b", DType::e4m3, {groups_, n_, depth_}, s.b_vector);
+    a_sf_ = scales("a_sf", {slabs_, m_, parts});
+    b_sf_ = scales("b_sf", {groups_, column_parts, parts});
+  }
+  if (s.groups == Groups::by_rows) m_indices_ = k_.input("m_indices", DType::i32, {m_});
+  if (s.groups == Groups::masked) masked_m_ = k_.input("masked_m", DType::i32, {groups_});
+  out_ = matrices("out", out_dtype(), {slabs_, m_, n_}, s.out_vector);
+}
+
+Ref Fp8Parts::matrices(const std::string& name, DType dtype, std::vector<dsl::Arg> shape,
+                       int vector) {
+  auto apart = k_.stride(name + "_apart", {.multiple_of = vector});
+  auto stride = k_.stride(name + "_stride", {.multiple_of = vector});
+  const dsl::TensorOptions options = {.strides = {apart, stride, 1},
+                                      .align = vector * bytes(dtype)};
+  if (name == "out") return k_.output(name, dtype, std::move(shape), options);
+  return k_.input(name, dtype, std::move(shape), options);
+}
+
+Ref Fp8Parts::scales(const std::string& name, std::vector<dsl::Arg> shape) {
+  auto apart = k_.stride(name + "_apart"), down = k_.stride(name + "_down");
+  auto across = k_.stride(name + "_across");
+  return k_.input(name, DType::f32, std::move(shape), {.strides = {apart, down, across}});
+}
+
+Value Fp8Parts::shared_tiles() const {
+  auto across = ceil_div(n_, s_.tile.columns);
+  if (s_.groups == Groups::masked) return slabs_ * across;
+  return ceil_div(m_, s_.tile.rows) * across;
+}
+
+void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
+  const int32_t rows_of_tile = s_.tile.rows;
+  auto tiles_across = ceil_div(n_, s_.tile.columns);
+  if (s_.groups == Groups::masked) {
+    k_.persistent({slabs_, tiles_across}, [&](Value group, Value across) {
+      auto count = k_.let("count", (*masked_m_)(group));
+      k_.report_unless(count >= 0 && count <= m_, out_of_range("masked_m"));
+      auto rows = k_.let("rows", min(count, m_));
+      k_.serial(0, ceil_div(rows, rows_of_tile), [&](Value down) {
+        body({group, down * rows_of_tile, rows, group, across});
+      });
+    });
+    return;
+  }
+  auto tiles_down = ceil_div(m_, rows_of_tile);
+  const auto tile = [&](const Value& down, const Value& across) {
+    auto row = down * rows_of_tile;
+    if (s_.groups == Groups::one) return body({dsl::i32(0), row, m_, dsl::i32(0), across});
+    auto group = k_.let("group", (*m_indices_)(row));
+    k_.report_unless(group >= -1 && group < groups_, out_of_range("m_indices"));
+    k_.if_(group >= 0 && group < groups_, [&] { body({dsl::i32(0), row, m_, group, across}); });
+  };
+  k_.persistent({tiles_down, tiles_across}, tile, {.group = 8});
+}
+
+void Fp8Parts::load(const Place& at, const Value& step, const Ref& a_tile, const Ref& b_tile) {
+  const Tile& t = s_.tile;
+  dsl::CopyOptions by;
+  if (t.by_roles != 0) by.engine = ir::Engine::tensor;
+  auto first = step * t.step;
+  k_.copy(a_->tile({at.slab, at.row, first}, {1, t.rows, t.step}), a_tile, by);
+  k_.copy(b_->tile({at.group, at.across * t.columns, first}, {1, t.columns, t.step}), b_tile, by);
+}
+
+void Fp8Parts::load_scales(const Place& at, const Value& step, const Ref& scale) {
+  auto of_columns = k_.let("of_columns", (*b_sf_)(at.group, at.across, step));
+  k_.parallel({s_.tile.rows},
+              [&](Value r) { scale(r) = (*a_sf_)(at.slab, at.row + r, step) * of_columns; });
+}
+
+std::optional<Ref> Fp8Parts::staging() {
+  if (s_.is_f32 != 0) return std::nullopt;
+  return k_.shared(DType::bf16, {s_.tile.rows, s_.tile.columns}, "out_tile");
+}
+
+void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& through) {
+  const Tile& t = s_.tile;
+  if (through) k_.copy(sum, *through);
+  const Ref from = through ? *through : sum;
+  auto column = at.across * t.columns;
+  const auto whole = [&] {
+    k_.copy(from, out_->tile({at.slab, at.row, column}, {1, t.rows, t.columns}));
+  };
+  if (s_.groups != Groups::masked) return whole();
+  k_.if_else(at.row + t.rows <= at.rows, whole, [&] {
+    k_.parallel({t.rows, t.columns}, [&](Value r, Value c) {
+      k_.if_(at.row + r < at.rows, [&] { (*out_)(at.slab, at.row + r, column + c) = from(r, c); });
+    });
+  });
+}
+
+}  // namespace tessera::kernels::gemm

@@ -1,0 +1,259 @@
+// Products of block-scaled 8-bit floats on the executor: the references, the bits of the tensor cores of
+// sm_90, the mistakes that the cases catch, what bad calls are told.
+
+#include <cmath>
+
+#include "kernels/gemm/fp8_kernel.h"
+#include "tests/reference/gemm.h"
+#include "tests/support/ops/mutants.h"
+#include "tests/support/ops/op_errors.h"
+#include "tests/support/ops/products.h"
+#include "tests/support/ops/run_op.h"
+#include "tests/support/random_tensor.h"
+#include "tests/support/tensor_of.h"
+
+using namespace tessera;
+using namespace tessera::test;
+using kernels::Params;
+
+namespace {
+
+HostTensors block_inputs() {
+  return {{"a", HostTensor(DType::e4m3, {5, 192})},
+          {"a_sf", HostTensor(DType::f32, {5, 2})},
+          {"b", HostTensor(DType::e4m3, {140, 192})},
+          {"b_sf", HostTensor(DType::f32, {2, 2})}};
+}
+
+HostTensors grouped_inputs() {
+  HostTensors inputs = block_inputs();
+  inputs["b"] = HostTensor(DType::e4m3, {3, 140, 192});
+  inputs["b_sf"] = HostTensor(DType::f32, {3, 2, 2});
+  inputs["m_indices"] = tensor_of(DType::i32, {5}, {2});
+  inputs["out"] = HostTensor(DType::bf16, {5, 140});
+  return inputs;
+}
+
+HostTensors masked_inputs() {
+  HostTensors inputs = grouped_inputs();
+  inputs.erase("m_indices");
+  inputs["a"] = HostTensor(DType::e4m3, {3, 7, 192});
+  inputs["a_sf"] = HostTensor(DType::f32, {3, 7, 2});
+  inputs["masked_m"] = tensor_of(DType::i32, {3}, {7, 0, 3});
+  inputs["out"] = HostTensor(DType::bf16, {3, 7, 140});
+  return inputs;
+}
+
+HostTensors with(HostTensors inputs, const std::string& name, HostTensor tensor) {
+  inputs[name] = std::move(tensor);
+  return inputs;
+}
+
+bool is_caught_misled(const std::string& op, const std::vector<OpCase>& cases,
+                      const std::function<void(HostTensors&, Params&)>& mistake) {
+  return is_caught(op, cases, misled(op, mistake));
+}
+
+/// A scale is that of the block before.
+void shift(HostTensor& scales) {
+  for (int64_t i = scales.size() - 1; i > 0; --i) scales.set_bits(i, scales.bits(i - 1));
+}
+
+/// The message of values that a CPU call refuses.
+std::string refusal(const std::string& op, const HostTensors& inputs) {
+  try {
+    op_runner(op, Device::cpu())(inputs, {});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace
+
+TEST_CASE("gemm_fp8_block equals its reference on the executor", "[gemm][gemm_fp8_block]") {
+  check_products("gemm_fp8_block", gemm_fp8_block_cases());
+}
+
+TEST_CASE("gemm_fp8_grouped equals its reference on the executor", "[gemm][gemm_fp8_grouped]") {
+  check_products("gemm_fp8_grouped", gemm_fp8_grouped_cases());
+}
+
+TEST_CASE("gemm_fp8_masked equals its reference on the executor", "[gemm][gemm_fp8_masked]") {
+  check_products("gemm_fp8_masked", gemm_fp8_masked_cases());
+}
+
+TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 of k",
+          "[gemm][gemm_fp8_block]") {
+  const int64_t m = 80, n = 144, depth = 304, parts = 3;
+  const HostTensor a = random_tensor(DType::e4m3, {m, depth}, Values::normal, 1);
+  const HostTensor b = random_tensor(DType::e4m3, {n, depth}, Values::normal, 2);
+  const HostTensor a_sf = random_tensor(DType::f32, {m, parts}, Values::uniform, 3);
+  const HostTensor b_sf = random_tensor(DType::f32, {2, parts}, Values::uniform, 4);
+  const HostTensor want = reference::gemm_fp8_block({a, a_sf, b, b_sf}, DType::f32);
+  using kernels::gemm::Tile;
+  const std::pair<Tile, uint32_t> kForms[] = {{{64, 128, 128, 2, 0}, 0},
+                                              {{64, 128, 128, 2, 0, 1}, 0},
+                                              {{128, 128, 128, 5, 1}, 0},
+                                              {{128, 128, 128, 2, 1, 1}, 1},  // of one block
+                                              {{128, 128, 128, 2, 1, 1}, 2}};
+  for (const auto& [tile, schedule] : kForms) {
+    CAPTURE(tile.by_roles, tile.blocks, schedule);
+    const kernels::gemm::Fp8Spec spec{kernels::gemm::Groups::one, 16, 16, 4, 4, 16, 1, 1, tile};
+    HostTensor out(DType::f32, {m, n});
+    const auto stack = [](const HostTensor& x) {
+      const TensorView view = x.view();
+      return TensorView(view.data, view.dtype, {1, view.shape[0], view.shape[1]}, view.device);
+    };
+    run_with_target_sums(kernels::gemm::build_fp8(spec), "sm_90a",
+                         {{{"a", stack(a)},
+                           {"a_sf", stack(a_sf)},
+                           {"b", stack(b)},
+                           {"b_sf", stack(b_sf)},
+                           {"out", stack(out)}},
+                          {{"m", m},
+                           {"n", n},
+                           {"depth", depth},
+                           {"parts", parts},
+                           {"column_parts", 2},
+                           {"a_apart", m * depth},
+                           {"a_stride", depth},
+                           {"b_apart", n * depth},
+                           {"b_stride", depth},
+                           {"a_sf_apart", m * parts},
+                           {"a_sf_down", parts},
+                           {"a_sf_across", 1},
+                           {"b_sf_apart", 2 * parts},
+                           {"b_sf_down", parts},
+                           {"b_sf_across", 1},
+                           {"out_apart", m * n},
+                           {"out_stride", n}}},
+                         schedule);
+    CHECK(out.raw() == want.raw());
+  }
+}
+
+TEST_CASE("gemm_fp8_block is as near to f64 as promised", "[gemm][gemm_fp8_block]") {
+  const int64_t m = 24, n = 40, depth = 640, parts = 5;
+  const HostTensor a = random_tensor(DType::e4m3, {m, depth}, Values::normal, 11);
+  const HostTensor b = random_tensor(DType::e4m3, {n, depth}, Values::normal, 12);
+  const HostTensor a_sf = random_tensor(DType::f32, {m, parts}, Values::uniform, 13);
+  const HostTensor b_sf = random_tensor(DType::f32, {1, parts}, Values::uniform, 14);
+  const HostTensors inputs = {{"a", a}, {"a_sf", a_sf}, {"b", b}, {"b_sf", b_sf}};
+  for (const auto& [dtype, allowed] : {std::pair{"f32", 5e-6}, std::pair{"bf16", 3e-5}}) {
+    const Params params = {{"out_dtype", std::string(dtype)}};
+    const HostTensor by_executor =
+        op_runner("gemm_fp8_block", Device::cpu())(inputs, params).at("out");
+    const HostTensor by_model = reference::runner("gemm_fp8_block")(inputs, params).at("out");
+    for (const HostTensor* out : {&by_executor, &by_model}) {
+      double products = 0, squares = 0;
+      for (int64_t i = 0; i < m * n; ++i) {
+        double sum = 0;
+        for (int64_t k = 0; k < depth; ++k) {
+          sum += a.value(i / n * depth + k) * b.value(i % n * depth + k) *
+                 a_sf.value(i / n * parts + k / 128) * b_sf.value(k / 128);
+        }
+        products += sum * out->value(i);
+        squares += sum * sum + out->value(i) * out->value(i);
+      }
+      CAPTURE(dtype);
+      CHECK(1 - 2 * products / squares <= allowed);
+      CHECK(squares > 0);
+    }
+  }
+}
+
+TEST_CASE("the gemm_fp8 tests catch every mutant", "[gemm][mutants]") {
+  const auto check = [](const std::string& op, const std::vector<OpCase>& cases) {
+    CAPTURE(op);
+    CHECK_FALSE(is_caught_misled(op, cases, [](HostTensors&, Params&) {}));
+    CHECK(is_caught_misled(op, cases, [](HostTensors& in, Params&) { shift(in["a_sf"]); }));
+    CHECK(is_caught_misled(op, cases, [](HostTensors& in, Params&) { shift(in["b_sf"]); }));
+    CHECK(is_caught(op, cases, spoiled(op, [](const HostTensors&, HostTensors& out) {
+                      HostTensor& c = out["out"];  // the last element stays
+                      if (c.size() > 0) c.set_bits(c.size() - 1, 0x1234);
+                    })));
+  };
+  check("gemm_fp8_block", gemm_fp8_block_cases());
+  check("gemm_fp8_grouped", gemm_fp8_grouped_cases());
+  check("gemm_fp8_masked", gemm_fp8_masked_cases());
+  const auto zero_unless_kept = [](const char* op) {  // rows that stay are cleared
+    return spoiled(op, [](const HostTensors& in, HostTensors& out) {
+      for (int64_t i = 0; i < out["out"].size(); ++i) {
+        if (out["out"].bits(i) == in.at("out").bits(i)) out["out"].set_bits(i, 0);
+      }
+    });
+  };
+  CHECK(is_caught("gemm_fp8_grouped", gemm_fp8_grouped_cases(),
+                  zero_unless_kept("gemm_fp8_grouped")));
+  CHECK(is_caught("gemm_fp8_masked", gemm_fp8_masked_cases(), zero_unless_kept("gemm_fp8_masked")));
+  CHECK(
+      is_caught_misled("gemm_fp8_grouped", gemm_fp8_grouped_cases(), [](HostTensors& in, Params&) {
+        HostTensor& groups = in["m_indices"];  // the group of the first rows for all
+        for (int64_t i = 1; i < groups.size(); ++i) groups.set_bits(i, groups.bits(0));
+      }));
+  CHECK(is_caught_misled("gemm_fp8_masked", gemm_fp8_masked_cases(), [](HostTensors& in, Params&) {
+    HostTensor& counts = in["masked_m"];  // one row more
+    for (int64_t i = 0; i < counts.size(); ++i) counts.set_value(i, counts.value(i) + 1);
+  }));
+}
+
+TEST_CASE("gemm_fp8_block explains wrong arguments", "[gemm][gemm_fp8_block][errors]") {
+  const auto told = [](const HostTensors& inputs, const Params& params = {}) {
+    return outputs_error("gemm_fp8_block", inputs, params);
+  };
+  CHECK(told(block_inputs()) == "no error");
+  CHECK(told(with(block_inputs(), "a_sf", HostTensor(DType::f32, {5, 1}))) ==
+        "tessera: gemm_fp8_block: argument 'a_sf' has the wrong shape\n"
+        "  expected  f32[5, 2]   (M = 5 from a dim 0; columns of a_sf = 2 = ceil(K / 128))\n"
+        "  got       f32[5, 1] on cpu");
+  CHECK(told(with(block_inputs(), "b_sf", HostTensor(DType::f32, {1, 2})))
+            .find("argument 'b_sf' has the wrong shape") != std::string::npos);
+  CHECK(told(with(block_inputs(), "b", HostTensor(DType::e5m2, {140, 192}))) ==
+        "tessera: gemm_fp8_block: argument 'b' has the wrong dtype\n"
+        "  expected  e4m3\n"
+        "  got       e5m2[140, 192] on cpu");
+  CHECK(told(block_inputs(), {{"a_sf_layout", std::string("packed_ue8m0")}}) ==
+        "tessera: gemm_fp8_block: parameter 'a_sf_layout' has a wrong value\n"
+        "  expected  {row_major, col_major_tma}\n"
+        "  got       packed_ue8m0");
+}
+
+TEST_CASE("gemm_fp8_grouped explains wrong arguments", "[gemm][gemm_fp8_grouped][errors]") {
+  const auto told = [](const HostTensors& inputs) {
+    return outputs_error("gemm_fp8_grouped", inputs, {});
+  };
+  CHECK(told(grouped_inputs()) == "no error");
+  CHECK(told(with(grouped_inputs(), "b_sf", HostTensor(DType::f32, {3, 2, 1})))
+            .find("argument 'b_sf' has the wrong shape") != std::string::npos);
+  CHECK(told(with(grouped_inputs(), "m_indices", HostTensor(DType::i32, {6}))) ==
+        "tessera: gemm_fp8_grouped: argument 'm_indices' has the wrong shape\n"
+        "  expected  i32[5]   (M = 5 from a dim 0)\n"
+        "  got       i32[6] on cpu");
+  CHECK(refusal("gemm_fp8_grouped",
+                with(grouped_inputs(), "m_indices", tensor_of(DType::i32, {5}, {3}))) ==
+        "tessera: gemm_fp8_grouped: argument 'm_indices' has a value out of range\n"
+        "  expected  -1 .. 2\n"
+        "  got       3 at [0]");
+  CHECK(refusal("gemm_fp8_grouped",
+                with(grouped_inputs(), "m_indices", tensor_of(DType::i32, {5}, {1, 1, 1, 0, 1}))) ==
+        "tessera: gemm_fp8_grouped: argument 'm_indices' has several groups in 128 rows\n"
+        "  expected  1 as at [0]\n"
+        "  got       0 at [3]");
+}
+
+TEST_CASE("gemm_fp8_masked explains wrong arguments", "[gemm][gemm_fp8_masked][errors]") {
+  const auto told = [](const HostTensors& inputs) {
+    return outputs_error("gemm_fp8_masked", inputs, {});
+  };
+  CHECK(told(masked_inputs()) == "no error");
+  CHECK(told(with(masked_inputs(), "b", HostTensor(DType::e4m3, {2, 140, 192}))) ==
+        "tessera: gemm_fp8_masked: argument 'b' has the wrong shape\n"
+        "  expected  e4m3[3, N, 192]   (G = 3 from a dim 0; K = 192 from a dim 2)\n"
+        "  got       e4m3[2, 140, 192] on cpu");
+  CHECK(refusal("gemm_fp8_masked",
+                with(masked_inputs(), "masked_m", tensor_of(DType::i32, {3}, {7, 8, 0}))) ==
+        "tessera: gemm_fp8_masked: argument 'masked_m' has a value out of range\n"
+        "  expected  0 .. 7\n"
+        "  got       8 at [1]");
+}

@@ -1,0 +1,280 @@
+#include "tests/reference/gemm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tests/reference/numeric.h"
+
+namespace tessera::reference {
+namespace {
+
+using test::HostTensor;
+using test::HostTensors;
+
+constexpr uint32_t kNan = 0x7FFFFFFF;
+
+/// magnitude * 2^place, where a normal number's leading bit has the exponent `lead`.
+struct Number {
+  double value = 0;  // tells zero, infinity and NaN
+  int64_t magnitude = 0;
+  int place = 0, lead = 0;
+};
+
+/// Exponent of the smallest normal number.
+int least_exponent(DType format) {
+  switch (format) {
+    case DType::e4m3:
+      return -6;
+    case DType::e5m2:
+    case DType::f16:
+      return -14;
+    default:
+      return -126;
+  }
+}
+
+int mantissa_bits(DType format) {
+  switch (format) {
+    case DType::e4m3:
+      return 3;
+    case DType::e5m2:
+      return 2;
+    case DType::f16:
+      return 10;
+    case DType::bf16:
+      return 7;
+    default:
+      return 23;
+  }
+}
+
+Number number_of(DType format, uint32_t code) {
+  Number n;
+  n.value = decode(format, code);
+  if (n.value == 0 || !std::isfinite(n.value)) return n;
+  n.lead = std::max(std::ilogb(n.value), least_exponent(format));
+  n.place = n.lead - mantissa_bits(format);
+  n.magnitude = static_cast<int64_t>(std::ldexp(std::fabs(n.value), -n.place));
+  return n;
+}
+
+struct Term {
+  bool is_negative;
+  int64_t magnitude;
+  int place, lead;
+};
+
+/// magnitude * 2^place in units of 2^unit, toward zero.
+int64_t in_units(const Term& t, int unit) {
+  const int up = t.place - unit;
+  if (up >= 0) return t.magnitude << up;
+  return -up < 63 ? t.magnitude >> -up : 0;
+}
+
+/// total * 2^unit as f32, toward zero, with `stored` bits of mantissa.
+uint32_t truncated(int64_t total, int unit, int stored) {
+  if (total == 0) return 0;
+  const uint32_t sign = total < 0 ? 0x80000000U : 0;
+  const auto value = std::ldexp(static_cast<double>(std::abs(total)), unit);  // exact: below 2^53
+  const int exponent = std::max(std::ilogb(value), -126);
+  if (exponent > 127) return sign | 0x7F800000U;
+  const int place = exponent - (std::ilogb(value) < -126 ? 23 : stored);
+  const double kept = std::ldexp(std::floor(std::ldexp(value, -place)), place);
+  return kept == 0 ? 0 : sign | bits_of(static_cast<float>(kept));
+}
+
+uint32_t sum_of(TensorCore core, const Number& c, const Number* a, const Number* b, size_t count) {
+  bool has_plus = false, has_minus = false;
+  const auto note = [&](double value) {
+    if (!std::isinf(value)) return;
+    (value > 0 ? has_plus : has_minus) = true;
+  };
+  std::vector<Term> terms;
+  terms.reserve(count + 1);
+  for (size_t i = 0; i < count; ++i) {
+    const double product = a[i].value * b[i].value;
+    if (std::isnan(product)) return kNan;
+    note(product);
+    if (a[i].value == 0 || b[i].value == 0 || std::isinf(product)) continue;
+    terms.push_back({product < 0, a[i].magnitude * b[i].magnitude, a[i].place + b[i].place,
+                     a[i].lead + b[i].lead});
+  }
+  if (std::isnan(c.value)) return kNan;
+  note(c.value);
+  if (has_plus && has_minus) return kNan;
+  if (has_plus || has_minus) return has_plus ? 0x7F800000U : 0xFF800000U;
+  if (c.value != 0) terms.push_back({c.value < 0, c.magnitude, c.place, c.lead});
+  if (terms.empty()) return 0;
+  int largest = terms.front().lead;
+  for (const Term& term : terms) largest = std::max(largest, term.lead);
+  int64_t total = 0;
+  for (const Term& term : terms) {
+    const int64_t units = in_units(term, largest - core.kept);
+    total += term.is_negative ? -units : units;
+  }
+  return truncated(total, largest - core.kept, core.stored);
+}
+
+/// The elements of a matrix, decomposed.
+std::vector<Number> numbers_of(const HostTensor& tensor) {
+  std::vector<Number> numbers;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    numbers.push_back(number_of(tensor.dtype(), static_cast<uint32_t>(tensor.bits(i))));
+  }
+  return numbers;
+}
+
+template <class T>
+T param(const kernels::Params& params, const std::string& name, T fallback) {
+  const auto found = params.find(name);
+  return found == params.end() ? fallback : std::get<T>(found->second);
+}
+
+DType out_dtype_of(const kernels::Params& params) {
+  return param<std::string>(params, "out_dtype", "bf16") == "f32" ? DType::f32 : DType::bf16;
+}
+
+/// A sum as the op stores it. NaN has one form.
+void store(HostTensor& out, int64_t i, float sum) {
+  out.set_bits(i, encode(out.dtype(), static_cast<double>(sum)));
+}
+
+}  // namespace
+
+uint32_t tensor_core_sum(TensorCore core, DType format, uint32_t c, std::span<const uint32_t> a,
+                         std::span<const uint32_t> b) {
+  std::vector<Number> left, right;
+  for (const uint32_t code : a) left.push_back(number_of(format, code));
+  for (const uint32_t code : b) right.push_back(number_of(format, code));
+  return sum_of(core, number_of(DType::f32, c), left.data(), right.data(), a.size());
+}
+
+HostTensor gemm_bf16(const HostTensor& a, const HostTensor& b, const HostTensor* bias,
+                     DType out_dtype) {
+  constexpr int64_t kStep = 16;
+  const int64_t rows = a.shape()[0], columns = b.shape()[0], depth = a.shape()[1];
+  const std::vector<Number> left = numbers_of(a), right = numbers_of(b);
+  HostTensor out(out_dtype, {rows, columns});
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t n = 0; n < columns; ++n) {
+      uint32_t sum = 0;
+      for (int64_t k = 0; k < depth; k += kStep) {
+        sum = sum_of({}, number_of(DType::f32, sum), left.data() + m * depth + k,
+                     right.data() + n * depth + k, static_cast<size_t>(std::min(kStep, depth - k)));
+      }
+      float result = float_of(sum);
+      if (bias != nullptr) result += static_cast<float>(bias->value(n));
+      store(out, m * columns + n, result);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+/// The elements of block-scaled operands, decomposed. The last two extents are those of one matrix.
+class ScaledProduct {
+ public:
+  explicit ScaledProduct(const ScaledOperands& operands)
+      : o_(operands), left_(numbers_of(o_.a)), right_(numbers_of(o_.b)) {
+    const Dims &a = o_.a.shape(), &b = o_.b.shape();
+    depth_ = a[a.rank - 1];
+    columns_ = b[b.rank - 2];
+    parts_ = (depth_ + kPart - 1) / kPart;
+  }
+  int64_t columns() const { return columns_; }
+
+  /// Row `row` of all matrices of a, one after the other, by column `column` of matrix `group`.
+  float operator()(int64_t row, int64_t group, int64_t column) const {
+    float sum = 0;
+    for (int64_t part = 0; part < parts_; ++part) {
+      uint32_t of_part = 0;
+      const int64_t end = std::min(depth_, (part + 1) * kPart);
+      for (int64_t k = part * kPart; k < end; k += kStep) {
+        of_part = sum_of({13, 13}, number_of(DType::f32, of_part), left_.data() + row * depth_ + k,
+                         right_.data() + (group * columns_ + column) * depth_ + k,
+                         static_cast<size_t>(std::min(kStep, end - k)));
+      }
+      const int64_t column_parts = (columns_ + kPart - 1) / kPart;
+      const auto a_scale = static_cast<float>(o_.a_sf.value(row * parts_ + part));
+      const auto b_scale = static_cast<float>(
+          o_.b_sf.value((group * column_parts + column / kPart) * parts_ + part));
+      sum = std::fma(float_of(of_part), a_scale * b_scale, sum);
+    }
+    return sum;
+  }
+
+ private:
+  static constexpr int64_t kPart = 128, kStep = 32;
+  const ScaledOperands& o_;
+  const std::vector<Number> left_, right_;
+  int64_t depth_ = 0, columns_ = 0, parts_ = 0;
+};
+
+}  // namespace
+
+HostTensor gemm_fp8_block(const ScaledOperands& operands, DType out_dtype) {
+  const ScaledProduct product(operands);
+  HostTensor out(out_dtype, {operands.a.shape()[0], product.columns()});
+  for (int64_t i = 0; i < out.size(); ++i) {
+    store(out, i, product(i / product.columns(), 0, i % product.columns()));
+  }
+  return out;
+}
+
+HostTensor gemm_fp8_grouped(const ScaledOperands& operands, const HostTensor& m_indices,
+                            HostTensor out) {
+  const ScaledProduct product(operands);
+  const int64_t groups = operands.b.shape()[0], columns = product.columns();
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t row = i / columns;
+    const auto group = static_cast<int64_t>(m_indices.value(row / 128 * 128));
+    if (group >= 0 && group < groups) store(out, i, product(row, group, i % columns));
+  }
+  return out;
+}
+
+HostTensor gemm_fp8_masked(const ScaledOperands& operands, const HostTensor& masked_m,
+                           HostTensor out) {
+  const ScaledProduct product(operands);
+  const int64_t rows = out.shape()[1], columns = product.columns();
+  for (int64_t i = 0; i < out.size(); ++i) {
+    const int64_t row = i / columns;
+    if (static_cast<double>(row % rows) >= masked_m.value(row / rows)) continue;
+    store(out, i, product(row, row / rows, i % columns));
+  }
+  return out;
+}
+
+Runner gemm_runner(const std::string& op) {
+  if (op == "gemm_bf16") {
+    return [](const HostTensors& in, const kernels::Params& params) {
+      const auto bias = in.find("bias");
+      return HostTensors{
+          {"out", gemm_bf16(in.at("a"), in.at("b"), bias == in.end() ? nullptr : &bias->second,
+                            out_dtype_of(params))}};
+    };
+  }
+  const auto scaled = [](const HostTensors& in) {
+    return ScaledOperands{in.at("a"), in.at("a_sf"), in.at("b"), in.at("b_sf")};
+  };
+  if (op == "gemm_fp8_block") {
+    return [=](const HostTensors& in, const kernels::Params& params) {
+      return HostTensors{{"out", gemm_fp8_block(scaled(in), out_dtype_of(params))}};
+    };
+  }
+  if (op == "gemm_fp8_grouped") {
+    return [=](const HostTensors& in, const kernels::Params&) {
+      return HostTensors{{"out", gemm_fp8_grouped(scaled(in), in.at("m_indices"), in.at("out"))}};
+    };
+  }
+  if (op == "gemm_fp8_masked") {
+    return [=](const HostTensors& in, const kernels::Params&) {
+      return HostTensors{{"out", gemm_fp8_masked(scaled(in), in.at("masked_m"), in.at("out"))}};
+    };
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::reference

@@ -1,0 +1,70 @@
+// Groups and counts of rows that are none.
+
+#include "tests/support/ops/promise_cases.h"
+#include "tests/support/tensor_of.h"
+
+namespace tessera::test {
+namespace {
+
+PromiseCase grouped(const std::string& label, const std::vector<double>& of_rows,
+                    const std::string& refusal, bool is_reported = true) {
+  const auto rows = static_cast<int64_t>(of_rows.size());
+  return {label,
+          "gemm_fp8_grouped",
+          {{"a", tensor_of(DType::e4m3, {rows, 32}, {1, 2})},
+           {"a_sf", tensor_of(DType::f32, {rows, 1}, {1})},
+           {"b", tensor_of(DType::e4m3, {2, 8, 32}, {1, -1, 0.5})},
+           {"b_sf", tensor_of(DType::f32, {2, 1, 1}, {1, 2})},
+           {"m_indices", tensor_of(DType::i32, {rows}, of_rows)},
+           {"out", tensor_of(DType::bf16, {rows, 8}, {3})}},
+          {},
+          refusal,
+          is_reported};
+}
+
+PromiseCase masked(const std::string& label, double count, const std::string& refusal) {
+  return {label,
+          "gemm_fp8_masked",
+          {{"a", tensor_of(DType::e4m3, {2, 3, 32}, {1, 2})},
+           {"a_sf", tensor_of(DType::f32, {2, 3, 1}, {1})},
+           {"b", tensor_of(DType::e4m3, {2, 8, 32}, {1, -1, 0.5})},
+           {"b_sf", tensor_of(DType::f32, {2, 1, 1}, {1, 2})},
+           {"masked_m", tensor_of(DType::i32, {2}, {3, count})},
+           {"out", tensor_of(DType::bf16, {2, 3, 8}, {3})}},
+          {},
+          refusal};
+}
+
+}  // namespace
+
+std::vector<PromiseCase> gemm_promise_cases() {
+  return {
+      grouped("groups in range", {1, 1, 1}, ""),
+      grouped("no group", {-1, -1}, ""),
+      grouped("a group beyond b", {2, 2},
+              "tessera: gemm_fp8_grouped: argument 'm_indices' has a value out of range\n"
+              "  expected  -1 .. 1\n"
+              "  got       2 at [0]"),
+      grouped("a group below -1", {-2},
+              "tessera: gemm_fp8_grouped: argument 'm_indices' has a value out of range\n"
+              "  expected  -1 .. 1\n"
+              "  got       -2 at [0]"),
+      grouped("two groups in 128 rows", {1, 0},
+              "tessera: gemm_fp8_grouped: argument 'm_indices' has several groups in 128 rows\n"
+              "  expected  1 as at [0]\n"
+              "  got       0 at [1]",
+              false),
+      masked("all rows", 3, ""),
+      masked("no row", 0, ""),
+      masked("more rows than there are", 4,
+             "tessera: gemm_fp8_masked: argument 'masked_m' has a value out of range\n"
+             "  expected  0 .. 3\n"
+             "  got       4 at [1]"),
+      masked("fewer rows than none", -1,
+             "tessera: gemm_fp8_masked: argument 'masked_m' has a value out of range\n"
+             "  expected  0 .. 3\n"
+             "  got       -1 at [1]"),
+  };
+}
+
+}  // namespace tessera::test
