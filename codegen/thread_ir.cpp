@@ -147,8 +147,7 @@ class Printer {
   }
   void print(const Atomic& atomic) {
     const std::string old = atomic.old ? fmt::format("{} = ", begin(*atomic.old)) : std::string();
-    std::string args;
-    if (atomic.value) args += " with " + text(atomic.value);
+    std::string args = atomic.value ? " with " + text(atomic.value) : "";
     if (atomic.from.array) args += " with " + text(atomic.from, atomic.to.width);
     if (atomic.until) args += " until " + text(atomic.until);
     if (atomic.compare) args += " where " + text(atomic.compare);

@@ -82,6 +82,46 @@ TEST_CASE("the last elements of a flat tensor of 2^32", "[language]") {
   CHECK(space.byte((kSize - 1) % (int64_t{1} << 32)) == 0);
 }
 
+TEST_CASE("constant extents, rows and loops beyond 2^31", "[language]") {
+  const Space space(kSize);
+  if (!space.is_there()) TESSERA_SKIP("no address space for 4 GiB");
+  {
+    Builder k("constant");
+    auto y = k.output("y", DType::u8, {kSize});
+    auto at = k.launch({2}, {.threads = 32});
+    y(kSize - 64 + i64(at.x) * 32 + k.thread()) = dsl::cast(DType::u8, 3);
+    run(k.finish(), space.view());
+    CHECK(space.byte(kSize - 1) == 3);
+    CHECK(space.byte(kSize - 65) == 0);
+  }
+  {
+    Builder k("strided");
+    auto n = k.dim("n", {.wide = true});
+    auto y = k.output("y", DType::u8, {n});
+    auto at = k.launch({4}, {.threads = 64});
+    const auto round = [&](Value i) {
+      k.store(k.load(y.tile({i}, {256})) + 1, y.tile({i}, {256}));
+    };
+    k.serial(n - 2048 + i64(at.x) * 256, n, round, 1024);
+    run(k.finish(), space.view());
+    CHECK(space.byte(kSize - 1) == 4);
+    CHECK(space.byte(kSize - 2048) == 1);
+    CHECK(space.byte(kSize - 2049) == 0);
+  }
+  {
+    Builder k("rows");
+    auto n = k.dim("n", {.wide = true});
+    auto y = k.output("y", DType::u8, {n, 2});
+    auto at = k.launch({2}, {.threads = 32});
+    k.if_(k.thread() < 2, [&] { y(n - 1 - i64(at.x), k.thread()) = dsl::cast(DType::u8, 9); });
+    const TensorView flat = space.view();
+    const TensorView rows(flat.data, DType::u8, Dims{kSize / 2, 2}, Dims{2, 1}, Device::cpu());
+    run(k.finish(), rows);
+    CHECK(space.byte(kSize - 4) == 9);
+    CHECK(space.byte(kSize - 5) == 4);
+  }
+}
+
 TEST_CASE("tiles of a flat tensor beyond 2^32 are vectors with a guard of 64 bits", "[language]") {
   const Space space(kSize);
   if (!space.is_there()) TESSERA_SKIP("no address space for 4 GiB");
