@@ -1,7 +1,7 @@
 // gemm_bf16: out = a * b transposed, by the tensor cores with f32 sums, and a bias for each column.
 //
 // Dtypes   a and b bf16, each row- or column-major, bias f32, out bf16|f32
-// Method   On sm_90a, for aligned operands: one warp loads tiles by tensor copies into a ring, two groups of
+// Method   On sm_90a, for aligned operands: one warp loads tiles by cp.async into a ring, two groups of
 //          four warps multiply them by wgmma. Each block computes tile after tile, and the next one is
 //          loaded while the last is written. Otherwise a pipelined loop copies ahead, in pieces as wide as
 //          the alignment allows (single elements are not copied ahead), and multiplies by mma.sync.
@@ -32,7 +32,10 @@ int32_t multiple_of(int64_t extent) {
 }
 
 Tile pick_tile(const Call& c, const Bf16Spec& s) {
-  const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
+  const auto is_wide = [&](const Operand& operand, int64_t rows) {
+    return operand.vector == kWidest && (operand.by_column != 0 ? rows : c["K"]) % kWidest == 0;
+  };
+  const bool is_aligned = is_wide(s.a, c["M"]) && is_wide(s.b, c["N"]);
   if (s.has_depth == 0 || !is_aligned || !jit::has_group_products(c.device())) return kPipelined;
   return c["N"] <= kFewColumns ? kNarrow : kWide;
 }
@@ -47,10 +50,10 @@ void launches(const Call& c, Launches& go) {
   s.b = gemm::operand_of(b);
   s.out_vector = gemm::operand_of(c.given("out")).vector;
   s.tile = pick_tile(c, s);
-  // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
-  s.m_multiple = s.tile.by_roles == 0 && s.a.by_column != 0 ? multiple_of(c["M"]) : 1;
+  // Copies take vectors that lie wholly inside of a matrix.
+  s.m_multiple = s.a.by_column != 0 ? multiple_of(c["M"]) : 1;
   s.n_multiple = multiple_of(c["N"]);
-  s.k_multiple = s.tile.by_roles == 0 ? multiple_of(c["K"]) : 1;
+  s.k_multiple = multiple_of(c["K"]);
   if (s.has_depth == 0) {  // nothing is read
     s.a = s.b = {};
     s.m_multiple = s.k_multiple = 1;
