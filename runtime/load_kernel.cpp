@@ -40,7 +40,7 @@ Target Runtime::State::bundled_target(const KernelRequest& request, const Device
 std::shared_ptr<const LoadedKernel> Runtime::State::load(const KernelRequest& request, int device,
                                                          StreamHandle stream) {
   const Driver& driver = surroundings_.driver();
-  const DeviceInfo& info = device_on(device);
+  const DeviceInfo info = query_device(driver, device);
   KernelRequest checked = request;
   checked.emit = [&](Target target) {
     KernelSource source = request.emit(target);

@@ -104,7 +104,8 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
   check({128, 128, 32, 3, 0}, "sm_90a", 0);
   check({128, 256, 64, 3, 1}, "sm_90a", 0);
   // one block computes four tiles
-  for (const uint32_t schedule : {0, 1, 2, 3}) check({128, 128, 64, 2, 1, 1}, "sm_90a", schedule);
+  for (const uint32_t schedule : {0U, 1U, 2U, 3U})
+    check({128, 128, 64, 2, 1, 1}, "sm_90a", schedule);
 }
 
 TEST_CASE("gemm_bf16 is as near to f64 as promised", "[gemm][gemm_bf16]") {
