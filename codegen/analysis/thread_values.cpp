@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "dsl/ir/integer.h"
+#include "dsl/ir/integer_ops.h"
 
 namespace tessera::codegen {
 namespace {
@@ -28,6 +29,30 @@ Column combine(const ThreadColumn& a, const ThreadColumn& b, int threads, const 
     result.lanes[t] = *value;
   }
   return result;
+}
+
+/// compute_exactly of i32 values, by an operation that the loop over the threads knows.
+template <class Compute>
+Column combine_i32(const ThreadColumn& a, const ThreadColumn& b, int threads) {
+  return combine(a, b, threads, [](int64_t x, int64_t y) {
+    const auto result = static_cast<int64_t>(Compute()(x, y));
+    return static_cast<int32_t>(result) == result ? std::optional(result) : std::nullopt;
+  });
+}
+
+/// compute_exactly for each thread.
+Column compute(ir::Op op, DType type, const ThreadColumn& a, const ThreadColumn& b, int threads) {
+  using ir::Op;
+  if (type == DType::i32) {
+    const bool is_divisor = b.lanes.empty() && b.value > 0;
+    if (op == Op::add) return combine_i32<ir::integer::Add>(a, b, threads);
+    if (op == Op::sub) return combine_i32<ir::integer::Sub>(a, b, threads);
+    if (op == Op::mul) return combine_i32<ir::integer::Mul>(a, b, threads);
+    if (op == Op::div && is_divisor) return combine_i32<ir::integer::Div>(a, b, threads);
+    if (op == Op::mod && is_divisor) return combine_i32<ir::integer::Mod>(a, b, threads);
+  }
+  return combine(a, b, threads,
+                 [&](int64_t x, int64_t y) { return ir::compute_exactly(op, type, x, y); });
 }
 
 bool is_small(const ThreadColumn& column) {
@@ -162,9 +187,7 @@ Column ThreadValues::evaluate(const ir::Expr& e) const {
   }
   const Column b = evaluate(e->args[1]);
   if (!b) return std::nullopt;
-  return combine(*a, *b, threads_, [&](int64_t x, int64_t y) {
-    return ir::compute_exactly(e->op, e->args[0]->type, x, y);
-  });
+  return compute(e->op, e->args[0]->type, *a, *b, threads_);
 }
 
 /// dividend % divisor if only the phase of the dividend is known.

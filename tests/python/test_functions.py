@@ -13,7 +13,8 @@ from tessera import _core
 
 
 def expected_parameters(op):
-    """The rule: tensors that are always there; keyword only: optional ones, accumulators, parameters, out, stream."""
+    """The rule: tensors that are always there; keyword only: optional ones, accumulators, parameters, stream and,
+    unless a tensor is named so, out."""
     kinds = inspect.Parameter
     taken = [t for t in op.tensors if t.role != "out"]
     always = [t.name for t in taken if not t.optional and not t.accumulate]
@@ -21,7 +22,9 @@ def expected_parameters(op):
     rows += [(t.name, kinds.KEYWORD_ONLY, None) for t in taken if t.optional and not t.accumulate]
     rows += [(t.name, kinds.KEYWORD_ONLY, None) for t in taken if t.accumulate]
     rows += [(p.name, kinds.KEYWORD_ONLY, kinds.empty if p.required else p.default) for p in op.params]
-    return rows + [("out", kinds.KEYWORD_ONLY, None), ("stream", kinds.KEYWORD_ONLY, None)]
+    if all(t.name != "out" for t in taken):
+        rows.append(("out", kinds.KEYWORD_ONLY, None))
+    return rows + [("stream", kinds.KEYWORD_ONLY, None)]
 
 
 @pytest.mark.parametrize("name", OPS)

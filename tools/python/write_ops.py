@@ -29,6 +29,7 @@ class Op:
         self.always = [t for t in taken if not t["optional"] and not t["accumulate"]]
         self.optional = [t for t in taken if t["optional"] and not t["accumulate"]]
         self.accumulators = [t for t in taken if t["accumulate"]]
+        self.takes_out = all(t["name"] != "out" for t in taken)  # beside a tensor of that name
         self.results = [t for t in row["tensors"] if t["role"] == "out" or t["accumulate"]]
         self.tensors = self.always + self.optional + self.accumulators
         words = [t["name"] for t in self.tensors] + [p["name"] for p in self.params]
@@ -79,7 +80,7 @@ def signature_of(op: Op, missing: str) -> str:
     words = [t["name"] + missing for t in op.always] + ["*"]
     words += [f"{t['name']}=None" for t in op.optional + op.accumulators]
     words += [p["name"] + (f"={p['default']!r}" if "default" in p else missing) for p in op.params]
-    return ", ".join(words + ["out=None", "stream=None"])
+    return ", ".join(words + ["out=None"] * op.takes_out + ["stream=None"])
 
 
 def result_text(op: Op) -> str:
@@ -192,7 +193,8 @@ def {name}({taken}):
 def write_traceable(ops: list[Op]) -> str:
     text = TRACEABLE_HEADER
     for op in ops:
-        names = [t["name"] for t in op.tensors] + [p["name"] for p in op.params] + ["out", "stream"]
+        names = [t["name"] for t in op.tensors] + [p["name"] for p in op.params]
+        names += ["out"] * op.takes_out + ["stream"]
         taken = signature_of(op, "=...") + ", **unknown"
         text += TRACEABLE.format(name=op.name, taken=taken, arguments=", ".join(names))
     return text + FOOTER.format(names=[op.name for op in ops])
@@ -247,7 +249,7 @@ def stub_of(op: Op, kind: str) -> str:
     words += [f"{p['name']}: {type_of_param(p)}" + (" = ..." if "default" in p else "") for p in op.params]
     given = f"Mapping[str, Union[{kind}, Sequence[{kind}]]]"
     out = f"Union[{kind}, {given}]" if len(op.results) == 1 else f"Union[{given}, {op.result}[{kind}]]" if op.result else "None"
-    words += [f"out: Optional[{out}] = ...", "stream: Stream = ..."]
+    words += [f"out: Optional[{out}] = ..."] * op.takes_out + ["stream: Stream = ..."]
     result = f"{op.result}[{kind}]" if op.result else type_of_field(op, op.results[0], kind) if op.results else "None"
     return f"def {op.name}({', '.join(words)}) -> {result}: ...\n"
 

@@ -132,7 +132,9 @@ OpFunction::OpFunction(const kernels::ParsedOp& op)
   add_arguments([](const TensorRule& t) { return !is_always_there(t) && !t.accumulate; });
   add_arguments([](const TensorRule& t) { return t.accumulate; });
   for (const kernels::ParamInfo& param : table_->params) names.push_back(param.name);
-  names.insert(names.end(), {"out", "stream"});
+  // A tensor that is named so is what "out" names: no call can name the last but one argument then.
+  const bool is_taken = std::find(names.begin(), names.end(), "out") != names.end();
+  names.insert(names.end(), {is_taken ? "" : "out", "stream"});
   TESSERA_CHECK(names.size() <= kMostArguments, "an op with too many arguments");
   names_.emplace(*table_, names, num_positional);
   for (const bool is_list : {false, true}) {

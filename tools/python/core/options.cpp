@@ -188,7 +188,8 @@ void refuse_unknown_name(const OpInfo& op, PyObject* unknown) {
     if (tensor.role != kernels::Role::out) names.push_back(tensor.name);
   }
   for (const ParamInfo& param : op.params) names.push_back(param.name);
-  names.insert(names.end(), {"out", "stream"});
+  if (std::find(names.begin(), names.end(), "out") == names.end()) names.emplace_back("out");
+  names.emplace_back("stream");
   refuse(op.name, name, "NAME", fmt::format("unknown argument '{}'", name),
          fmt::format("{}", fmt::join(names, ", ")), fmt::format("{}={}", name, describe(value)),
          kernels::did_you_mean(name, names));

@@ -39,13 +39,15 @@ class _Writer:
 
     def function(self) -> Callable[..., Any]:
         op, rules = self.op, self.rules
-        names = [t.name for t in op.arguments] + [p.name for p in op.params] + ["out", "stream", "unknown"]
+        taken = [t.name for t in op.arguments]
+        out = "None" if "out" in taken else "out"  # an argument of that name is a tensor
+        names = taken + [p.name for p in op.params] + ["out"] * (out == "out") + ["stream", "unknown"]
         lines = [f"refuse({op.name!r}, stream, unknown)"]
         for name in [t.name for t in rules.required] + [p.name for p in op.params if p.required]:
             lines += [f"if {name} is ...:", f"    refuse_missing({op.name!r}, {name!r})"]
         overloads = rules.overloads()
         given = [f"{t.name} is not None" for t in rules.accumulators]
-        lines.append("if out is None" + "".join(f" and not {g}" for g in given) + ":")
+        lines.append(f"if {out} is None" + "".join(f" and not {g}" for g in given) + ":")
         for overload in reversed([o for o in overloads if not o.written]):
             conditions = [name for name, value in overload.constants.items() if value]
             conditions += [f"{name} is not None" for name in overload.needs]
@@ -53,15 +55,15 @@ class _Writer:
             lines += ["        " + line for line in self.call(overload)]
         for overload in [o for o in overloads if o.written]:
             if overload.name == "acc" and rules.outputs:
-                lines.append("if out is None:")
+                lines.append(f"if {out} is None:")
                 lines += ["    " + line for line in self.zeros() + self.call(overload)]
                 continue
             if rules.outputs:
-                lines.append(f"given = given_outputs(fields, out)")
+                lines.append(f"given = given_outputs(fields, {out})")
                 for tensor in rules.outputs:
                     lines += self.given_output(tensor)
             else:
-                lines.append(f"refuse_outputs({op.name!r}, out)")
+                lines.append(f"refuse_outputs({op.name!r}, {out})")
             lines += self.zeros() + self.call(overload)
         text = f"def {op.name}({', '.join(names)}):\n    " + "\n    ".join(lines)
         exec(compile(text, f"<tessera::{op.name}>", "exec"), self.scope)  # noqa: S102
