@@ -134,6 +134,13 @@ TEST_CASE("random programs do what they mean as the GPU gets them", "[fuzz]") {
   }
 }
 
+TEST_CASE("a sum of negative zeros is +0 to the interpreter too", "[fuzz]") {
+  for (const uint64_t seed : {30052106U, 40040461U, 40062619U, 40084413U}) {
+    CAPTURE(seed);
+    CHECK(outcome_of(random_program(seed)).difference.empty());
+  }
+}
+
 TEST_CASE("the maximum of -0 and its magnitude is +0 to the interpreter too", "[fuzz]") {
   const Scalar zeros[] = {{0, -0.0}, {0, 0.0}}, swapped[] = {zeros[1], zeros[0]};
   for (const Scalar* pair : {zeros, swapped}) {

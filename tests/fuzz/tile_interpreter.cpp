@@ -305,8 +305,9 @@ class Interpreter {
         Scalar value =
             converted(to, from, read(*node.from.buffer, place(node.from, inner, thread), thread));
         if (node.op == ir::ReduceOp::absmax) value = apply(ir::Op::abs, to, to, &value);
-        const Scalar pair[] = {result, value};
-        result = i == 0 ? value : apply(reduction(node.op), to, to, pair);
+        const Scalar pair[] = {result, value};  // a sum begins with +0
+        const bool begins = i == 0 && node.op != ir::ReduceOp::sum;
+        result = begins ? value : apply(reduction(node.op), to, to, pair);
       }
       write(*node.to.buffer, place(node.to, keeps_axis ? at.with(axis, 0) : at, thread), result,
             thread);
