@@ -1,9 +1,9 @@
 #include "kernels/gemm/fp8_call.h"
 
-#include <numeric>
 #include <string>
 
 #include "kernels/alignment.h"
+#include "kernels/gemm/operand.h"
 #include "kernels/jit/target.h"
 #include "kernels/value_check.h"
 
@@ -30,9 +30,6 @@ TensorView scales_as_stack(const TensorView& x) {
 
 int32_t vector_of(const TensorView& stack) {
   return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
-}
-int32_t multiple_of(int64_t extent, int64_t most) {
-  return static_cast<int32_t>(std::gcd(extent, most));
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 // Tuned    not yet
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "kernels/all_ops.h"
@@ -31,10 +30,6 @@ constexpr Tile kByRoles = {128, 128, 128, 5, 1};  // 160 KiB
 constexpr int64_t kWidest = 16;                   // elements of a vector
 constexpr int64_t kPart = 128;                    // columns that share a scale
 
-int32_t multiple_of(int64_t extent, int64_t most) {
-  return static_cast<int32_t>(std::gcd(extent, most));
-}
-
 void launches(const Call& c, Launches& go) {
   if (c["K"] == 0) return;  // nothing is added
   const TensorView &a = c.given("a"), &b = c.given("b");
@@ -46,9 +41,9 @@ void launches(const Call& c, Launches& go) {
   const bool by_roles = is_aligned && is_by_row && jit::has_group_products(c.device());
   s.tile = by_roles ? kByRoles : kPipelined;
   // Copies take vectors that lie wholly inside of a matrix.
-  s.m_multiple = s.a.by_column != 0 ? multiple_of(c["M"], kWidest) : 1;
-  s.n_multiple = multiple_of(c["N"], s.b.by_column != 0 ? kWidest : 4);
-  s.k_multiple = multiple_of(c["K"], kWidest);
+  s.m_multiple = s.a.by_column != 0 ? gemm::multiple_of(c["M"], kWidest) : 1;
+  s.n_multiple = gemm::multiple_of(c["N"], s.b.by_column != 0 ? kWidest : 4);
+  s.k_multiple = gemm::multiple_of(c["K"], kWidest);
   go.add(gemm::build_k_grouped, s,
          {.tensors = {{"a", gemm::contiguous_last(a, s.a)}, {"b", gemm::contiguous_last(b, s.b)}}});
 }

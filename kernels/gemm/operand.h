@@ -14,6 +14,11 @@ struct Operand {
   int32_t vector = 1;     // elements that addresses and steps between rows are multiples of
 };
 
+/// What an extent may be declared a multiple of, up to `most`.
+inline int32_t multiple_of(int64_t extent, int64_t most) {
+  return static_cast<int32_t>(std::gcd(extent, most));
+}
+
 /// The matrix with its contiguous dimension last.
 inline TensorView contiguous_last(TensorView view, const Operand& operand) {
   if (operand.by_column != 0) {
