@@ -59,8 +59,9 @@ class Bf16Kernel {
       each_tile([&](Value down, Value across) {
         k_.serial(0, steps, [&](Value step) {
           ring.fill([&] {
-            k_.copy(a_->at(down * t_.rows, step), a_tile);
-            k_.copy(b_->at(across * t_.columns, step), b_tile);
+            const dsl::CopyOptions by_tensor = {.engine = ir::Engine::tensor};
+            k_.copy(a_->at(down * t_.rows, step), a_tile, by_tensor);
+            k_.copy(b_->at(across * t_.columns, step), b_tile, by_tensor);
           });
         });
       });

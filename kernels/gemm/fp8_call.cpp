@@ -46,11 +46,11 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
   s.b_vector = s.has_depth != 0 ? vector_of(b) : 1;
   s.out_vector = vector_of(out);
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
-  const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest && c["K"] % kWidest == 0;
+  const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest;
   const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_group_products(c.device());
   s.tile = by_roles ? kByRoles : kPipelined;
-  // Copies take vectors that lie wholly inside of a matrix.
-  s.k_multiple = s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest);
+  // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
+  s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest);
   go.add(build_fp8, s,
          {.tensors = {{"a", a},
                       {"a_sf", scales_as_stack(c.given("a_sf"))},

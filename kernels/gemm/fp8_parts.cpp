@@ -79,9 +79,11 @@ void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
 
 void Fp8Parts::load(const Place& at, const Value& step, const Ref& a_tile, const Ref& b_tile) {
   const Tile& t = s_.tile;
+  dsl::CopyOptions by;
+  if (t.by_roles != 0) by.engine = ir::Engine::tensor;
   auto first = step * t.step;
-  k_.copy(a_->tile({at.slab, at.row, first}, {1, t.rows, t.step}), a_tile);
-  k_.copy(b_->tile({at.group, at.across * t.columns, first}, {1, t.columns, t.step}), b_tile);
+  k_.copy(a_->tile({at.slab, at.row, first}, {1, t.rows, t.step}), a_tile, by);
+  k_.copy(b_->tile({at.group, at.across * t.columns, first}, {1, t.columns, t.step}), b_tile, by);
 }
 
 void Fp8Parts::load_scales(const Place& at, const Value& step, const Ref& scale) {

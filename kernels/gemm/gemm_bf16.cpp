@@ -1,7 +1,7 @@
 // gemm_bf16: out = a * b transposed, by the tensor cores with f32 sums, and a bias for each column.
 //
 // Dtypes   a and b bf16, each row- or column-major, bias f32, out bf16|f32
-// Method   On sm_90a, for aligned operands: one warp loads tiles by cp.async into a ring, two groups of
+// Method   On sm_90a, for aligned operands: one warp loads tiles by tensor copies into a ring, two groups of
 //          four warps multiply them by wgmma. Each block computes tile after tile, and the next one is
 //          loaded while the last is written. Otherwise a pipelined loop copies ahead, in pieces as wide as
 //          the alignment allows (single elements are not copied ahead), and multiplies by mma.sync.
@@ -28,10 +28,7 @@ constexpr int64_t kFewColumns = 128;
 constexpr int64_t kWidest = 8;  // elements of a 16-byte vector
 
 Tile pick_tile(const Call& c, const Bf16Spec& s) {
-  const auto is_wide = [&](const Operand& operand, int64_t rows) {
-    return operand.vector == kWidest && (operand.by_column != 0 ? rows : c["K"]) % kWidest == 0;
-  };
-  const bool is_aligned = is_wide(s.a, c["M"]) && is_wide(s.b, c["N"]);
+  const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
   if (s.has_depth == 0 || !is_aligned || !jit::has_group_products(c.device())) return kPipelined;
   return c["N"] <= kFewColumns ? kNarrow : kWide;
 }
@@ -46,10 +43,11 @@ void launches(const Call& c, Launches& go) {
   s.b = gemm::operand_of(b);
   s.out_vector = gemm::operand_of(c.given("out")).vector;
   s.tile = pick_tile(c, s);
-  // Copies take vectors that lie wholly inside of a matrix.
-  s.m_multiple = s.a.by_column != 0 ? gemm::multiple_of(c["M"], kWidest) : 1;
+  // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
+  s.m_multiple =
+      s.tile.by_roles == 0 && s.a.by_column != 0 ? gemm::multiple_of(c["M"], kWidest) : 1;
   s.n_multiple = gemm::multiple_of(c["N"], kWidest);
-  s.k_multiple = gemm::multiple_of(c["K"], kWidest);
+  s.k_multiple = s.tile.by_roles == 0 ? gemm::multiple_of(c["K"], kWidest) : 1;
   if (s.has_depth == 0) {  // nothing is read
     s.a = s.b = {};
     s.m_multiple = s.k_multiple = 1;

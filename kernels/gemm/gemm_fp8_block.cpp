@@ -1,7 +1,7 @@
 // gemm_fp8_block: out = a * b transposed of block-scaled e4m3 matrices, by the tensor cores.
 //
 // Dtypes   a and b e4m3, scales f32: of a for 1 x 128 elements, of b for 128 x 128; out bf16|f32
-// Method   On sm_90a, for aligned operands: one warp loads tiles by cp.async into a ring, two groups of
+// Method   On sm_90a, for aligned operands: one warp loads tiles by tensor copies into a ring, two groups of
 //          four warps multiply them by wgmma; each block computes tile after tile. Otherwise a pipelined loop
 //          copies ahead and multiplies by mma.sync.
 // Maths    each 128 of k: a part sum from +0 by the instruction of the target (32 of k each), then one fma:

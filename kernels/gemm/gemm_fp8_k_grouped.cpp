@@ -2,7 +2,7 @@
 // e4m3 matrices with a scale per row and 128 columns: weight gradients of experts.
 //
 // Dtypes   a and b e4m3, each row- or column-major; scales and out f32
-// Method   On sm_90a, for aligned row-major operands: one warp loads tiles by cp.async into a ring, two
+// Method   On sm_90a, for aligned row-major operands: one warp loads tiles by tensor copies into a ring, two
 //          groups of four warps multiply them by wgmma. Otherwise a pipelined loop copies ahead; of
 //          column-major operands the bytes are gathered for mma.sync, since no instruction takes them.
 // Maths    each 128 of k: a part sum from +0 by the instruction of the target (wgmma only for row-major
@@ -36,14 +36,14 @@ void launches(const Call& c, Launches& go) {
   KGroupedSpec s{};
   s.a = gemm::operand_of(a);
   s.b = gemm::operand_of(b);
-  const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest && c["K"] % kWidest == 0;
+  const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
   const bool is_by_row = s.a.by_column == 0 && s.b.by_column == 0;
   const bool by_roles = is_aligned && is_by_row && jit::has_group_products(c.device());
   s.tile = by_roles ? kByRoles : kPipelined;
-  // Copies take vectors that lie wholly inside of a matrix.
+  // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.m_multiple = s.a.by_column != 0 ? gemm::multiple_of(c["M"], kWidest) : 1;
   s.n_multiple = gemm::multiple_of(c["N"], s.b.by_column != 0 ? kWidest : 4);
-  s.k_multiple = gemm::multiple_of(c["K"], kWidest);
+  s.k_multiple = by_roles ? 1 : gemm::multiple_of(c["K"], kWidest);
   go.add(gemm::build_k_grouped, s,
          {.tensors = {{"a", gemm::contiguous_last(a, s.a)}, {"b", gemm::contiguous_last(b, s.b)}}});
 }

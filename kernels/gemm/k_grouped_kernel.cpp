@@ -106,8 +106,10 @@ class KGrouped {
     });
   }
   void load(const Place& at, const Value& step, const Ref& a_tile, const Ref& b_tile) {
-    k_.copy(a_->at(at.row, step), a_tile);
-    k_.copy(b_->at(at.column, step), b_tile);
+    dsl::CopyOptions by;
+    if (t_.by_roles != 0) by.engine = ir::Engine::tensor;
+    k_.copy(a_->at(at.row, step), a_tile, by);
+    k_.copy(b_->at(at.column, step), b_tile, by);
   }
   void load_scales(const Place& at, const Value& step, const Sums& sums) {
     k_.parallel({t_.rows}, [&](Value r) { sums.of_rows(r) = (*a_sf_)(step, at.row + r); });
