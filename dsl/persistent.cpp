@@ -28,9 +28,7 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
   const Value columns = extents.back();
   // Groups of one axis, and groups of 1, keep row-major order.
   const bool grouped = options.group > 1 && extents.size() == 2;
-  const Value padded =
-      grouped ? ceil_div(columns, options.group) * Arg(options.group, loc) : columns;
-  const Value end = extents.size() == 2 ? extents[0] * padded : columns;
+  const Value end = extents.size() == 2 ? extents[0] * columns : columns;
 
   ir::Loop node;
   node.kind = ir::LoopKind::serial;
@@ -48,12 +46,16 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
     } else if (!grouped) {
       body({let("tile_row", tile / columns, loc), let("tile_column", tile % columns, loc)});
     } else {
+      // The last group may be narrower, so that no round is empty.
       const Value group = Value(&r, ir::index(options.group));
-      const Value row = let("tile_row", tile / group % extents[0], loc);
-      const Value column =
-          let("tile_column", tile / group / extents[0] * group + tile % group, loc);
+      const Value of_group = let("of_group", tile % (group * extents[0]), loc);
+      const Value first = let("first_column", tile / (group * extents[0]) * group, loc);
+      const Value width = let("width", min(group, columns - first), loc);
+      const Value row = let("tile_row", of_group / width, loc);
+      const Value column = let("tile_column", first + of_group % width, loc);
+      // Always true. It tells the compiler so.
       if_(
-          column < columns,
+          row >= 0 && row < extents[0] && column >= 0 && column < columns,
           [&] {
             body({row, column});
           },

@@ -59,6 +59,22 @@ TEST_CASE("a persistent loop walks rows in order, groups of columns first", "[la
   CHECK(order(2) == std::vector<double>{0, 1, 6, 7, 12, 2, 3, 8, 9, 13, 4, 5, 10, 11, 14});
 }
 
+TEST_CASE("blocks share the tiles of narrow groups of columns evenly", "[language]") {
+  const int64_t columns = GENERATE(3, 9, 11), blocks = 8, rows = 4;
+  Builder k("shares");
+  auto visits = k.output("visits", DType::i32, {blocks});
+  auto at = k.launch({blocks}, {.threads = 32});
+  k.persistent(
+      {rows, columns},
+      [&](Value, Value) { k.if_(k.thread() == 0, [&] { k.atomic_add(visits(at.x), 1); }); },
+      {.group = 8});
+  const HostTensor out = tensor_of(DType::i32, {blocks}, std::vector<double>(8, 0));
+  run_kernel(k.finish(), {&out});
+  CHECK_THAT(out, HasValues([&](int64_t block) {
+               return rows * columns / blocks + (block < rows * columns % blocks ? 1 : 0);
+             }));
+}
+
 TEST_CASE("a persistent loop needs a grid of one extent", "[language]") {
   Builder k("two_axes");
   k.launch({2, 2}, {.threads = 32});
