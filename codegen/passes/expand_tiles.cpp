@@ -41,7 +41,7 @@ class Expander {
     return var;
   }
 
-  /// A parallel loop over the extents of `to`.
+  /// A parallel loop over the extents of `to`; of a single element, one round.
   ir::Loop loop_over(const ir::Region& to, SourceLoc loc) {
     static const char* const kNames[] = {"i", "j", "k", "l"};
     ir::Loop loop;
@@ -52,6 +52,10 @@ class Expander {
       const ir::Expr& extent = to.extents[static_cast<size_t>(to.order[i])];
       loop.extents.push_back(extent);
       loop.vars.push_back(new_var(kNames[i], DType::i32, ir::VarKind::loop, loc, extent));
+    }
+    if (loop.vars.empty()) {
+      loop.extents.push_back(ir::index(1));
+      loop.vars.push_back(new_var(kNames[0], DType::i32, ir::VarKind::loop, loc, ir::index(1)));
     }
     return loop;
   }

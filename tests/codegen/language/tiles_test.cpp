@@ -197,6 +197,21 @@ TEST_CASE("copies drop extents of 1, and all keeps a dimension", "[language]") {
   }
 }
 
+TEST_CASE("a copy of one element copies it", "[language]") {
+  Builder k("one");
+  auto x = k.input("x", DType::f32, {3, 5, 4});
+  auto y = k.output("y", DType::f32, {3, 1, 2});
+  auto at = k.launch({3}, {.threads = 32});
+  auto tile = k.shared(DType::f32, {1}), seven = k.shared(DType::f32, {1, 1});
+  k.fill(seven, 7.0f);
+  k.copy(x.tile({at.x, 2, 3}, {1, 1, 1}), tile);
+  k.copy(tile, y.tile({at.x, 0, 0}, {1, 1, 1}));
+  k.copy(seven, y.tile({at.x, 0, 1}, {1, 1, 1}));
+  const HostTensor in = iota(DType::f32, {3, 5, 4}), out(DType::f32, {3, 1, 2});
+  run_kernel(k.finish(), {&in, &out});
+  CHECK(values_of(out) == std::vector<double>{11, 7, 31, 7, 51, 7});
+}
+
 namespace {
 
 /// Values and indices of argmax or argmin over an axis of x.
