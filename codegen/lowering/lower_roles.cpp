@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "codegen/lowering/tile_lowering.h"
 #include "codegen/tile_ir/effects.h"
@@ -43,6 +44,8 @@ std::shared_ptr<Array> mbarriers(int ring, Array::RingPart part, int stages, Sou
 /// What carries out the copies of the fills of a ring.
 struct FillEngines {
   bool tensor = false, bulk = false, pieces = false, stores = false;
+  std::set<int> by_threads,
+      by_engine;  // ids of the tiles that pieces and stores write, and the others
 };
 
 std::string to_string(const FillEngines& copies) {
@@ -60,20 +63,36 @@ void look_at_copies(const ir::Body& body, FillEngines& copies) {
     if (loop != nullptr && loop->mode != ir::CopyMode::plain) {
       const ir::AccessTerms& terms = std::get<ir::ElementLoad>(loop->body[0].node).terms;
       (terms.tensor ? copies.tensor : terms.bulk ? copies.bulk : copies.pieces) = true;
+      const auto& store = std::get<ir::ElementStore>(loop->body[1].node);
+      (terms.tensor || terms.bulk ? copies.by_engine : copies.by_threads)
+          .insert(storage_of(*store.buffer).id);
       continue;
     }
-    copies.stores = copies.stores || std::holds_alternative<ir::ElementStore>(stmt.node);
+    if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {
+      copies.stores = true;
+      copies.by_threads.insert(storage_of(*store->buffer).id);
+    }
     for_each_body(stmt, [&](const ir::Body& inner) { look_at_copies(inner, copies); });
   }
 }
 
-bool multiplies(const ir::Body& body) {
-  return std::any_of(body.begin(), body.end(), [](const ir::Stmt& stmt) {
-    return any_in(stmt, [](const ir::Stmt& inner) {
+/// Adds the ids of the tiles that wgmma reads.
+void look_at_operands(const ir::Body& body, std::set<int>& operands) {
+  for (const ir::Stmt& stmt : body) {
+    any_in(stmt, [&](const ir::Stmt& inner) {
       const auto* gemm = std::get_if<ir::Gemm>(&inner.node);
-      return gemm != nullptr && gemm->instruction == ir::Instruction::wgmma;
+      if (gemm != nullptr && gemm->instruction == ir::Instruction::wgmma) {
+        for (const ir::Region* region : {&gemm->a, &gemm->b}) {
+          operands.insert(storage_of(*region->buffer).id);
+        }
+      }
+      return false;
     });
-  });
+  }
+}
+
+bool meet(const std::set<int>& a, const std::set<int>& b) {
+  return std::any_of(a.begin(), a.end(), [&](int id) { return b.contains(id); });
 }
 
 /// Calls fn(turn, role) for all turns of rings.
@@ -111,6 +130,7 @@ void TileLowering::look_at_rings() {
     std::shared_ptr<Array> full, empty;
     std::string fills, takes;  // roles
     FillEngines copies;
+    std::set<int> operands;  // of wgmma
   };
   std::vector<Parts> parts;
   for (size_t i = 0; i < kernel_.rings.size(); ++i) {
@@ -118,7 +138,7 @@ void TileLowering::look_at_rings() {
     const auto make = [&](Array::RingPart part) {
       return mbarriers(static_cast<int>(i), part, ring.stages, ring.loc);
     };
-    parts.push_back({make(Array::RingPart::full), make(Array::RingPart::empty), {}, {}, {}});
+    parts.push_back({make(Array::RingPart::full), make(Array::RingPart::empty), {}, {}, {}, {}});
   }
   rings_.resize(parts.size());
   for_each_turn(kernel_, [&](const ir::RingTurn& turn, const ir::Roles::Role& role) {
@@ -131,11 +151,7 @@ void TileLowering::look_at_rings() {
       roles += (roles.empty() ? "" : ", ") + name;
       mbarriers.arrivals += role.count / kThreadsPerWarp;
     }
-    if (!turn.fills) {
-      RingState& ring = rings_[static_cast<size_t>(turn.ring)];
-      ring.is_multiplied = ring.is_multiplied || multiplies(turn.body);
-      return;
-    }
+    if (!turn.fills) return look_at_operands(turn.body, part.operands);
     const bool had_pieces = part.copies.pieces;
     look_at_copies(turn.body, part.copies);
     if (part.copies.pieces && !had_pieces) mbarriers.arrivals += role.count;
@@ -148,8 +164,8 @@ void TileLowering::look_at_rings() {
     rings_[i].full = part.full;
     rings_[i].empty = part.empty;
     rings_[i].has_pieces = part.copies.pieces;
-    rings_[i].has_stores = part.copies.stores;
-    rings_[i].has_bulk = part.copies.bulk || part.copies.tensor;
+    rings_[i].fences_takes = meet(part.copies.by_threads, part.operands);
+    rings_[i].fences_fills = meet(part.copies.by_threads, part.copies.by_engine);
     result_.rings.push_back(fmt::format(
         "{}: ring {}: {} stages of {} bytes, filled by '{}' {}, taken by {}; {} arrivals fill a "
         "stage, {} empty it",
@@ -247,12 +263,11 @@ void TileLowering::lower(const ir::RingTurn& turn, SourceLoc loc) {
     emit({MbarrierWait{element(ring.full, stage), rounds}, loc});
     // Pieces are there when others know it, so those who read fence them.
     // A copy in pieces may turn out to be one of stores.
-    if (ring.is_multiplied && (ring.has_pieces || ring.has_stores)) emit({ProxyFence{}, loc});
+    if (ring.fences_takes) emit({ProxyFence{}, loc});
   }
   lower_body(turn.body);
   if (turn.fills) {
-    const bool by_threads = ring.has_stores || ring.has_pieces;
-    if (ring.has_bulk && by_threads) emit({ProxyFence{}, loc});
+    if (ring.fences_fills) emit({ProxyFence{}, loc});
     if (ring.has_pieces) emit({MbarrierArrive{ring.filled, true}, loc});
   }
   arrive(element(turn.fills ? ring.full : ring.empty, stage), loc);

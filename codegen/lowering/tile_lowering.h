@@ -172,12 +172,12 @@ class TileLowering {
   // lower_roles.cpp
   /// A ring as its fills and takes need it.
   struct RingState {
-    ArrayRef full, empty;     // mbarriers, one for each stage
-    bool has_pieces = false;  // its copies go on in pieces, each thread arrives for its own
-    bool has_bulk = false, has_stores = false;
-    bool is_multiplied = false;  // a take reads it by wgmma
-    ArrayRef stage, round;       // registers of the role: of the next turn
-    Access filled;               // the mbarrier of the fill around the statement
+    ArrayRef full, empty;       // mbarriers, one for each stage
+    bool has_pieces = false;    // its copies go on in pieces, each thread arrives for its own
+    bool fences_takes = false;  // wgmma reads what threads have written
+    bool fences_fills = false;  // threads and bulk copies write one tile
+    ArrayRef stage, round;      // registers of the role: of the next turn
+    Access filled;              // the mbarrier of the fill around the statement
   };
   void look_at_rings();
   void init_rings(SourceLoc loc);
