@@ -102,6 +102,9 @@ std::vector<std::string> place_arena(Program& program) {
     placed[array] = arrays.back();
   }
   replace_shared(program, placed);
+  // The most aligned first, so that nothing is lost between them.
+  std::stable_sort(arrays.begin(), arrays.end(),
+                   [](const auto& a, const auto& b) { return a->align > b->align; });
   program.shared_bytes = choose_places(program, arrays);
   require_room(program);
   std::vector<std::string> notes;
