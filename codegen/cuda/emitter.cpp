@@ -117,6 +117,10 @@ void Emitter::indices() {
     index(block, fmt::format("blockIdx.{}", "xyz"[block->axis]));
   }
   index(program_.thread, "threadIdx.x");
+  const bool has_roles = std::any_of(program_.body.begin(), program_.body.end(), [](const Stmt& s) {
+    return std::holds_alternative<RoleBodies>(s.node);
+  });
+  if (program_.thread && !has_roles) bind_first_of_warp(program_.thread, program_.body);
 }
 
 void Emitter::shared_arrays() {

@@ -1,6 +1,8 @@
 #pragma once
 // Prints the statements of one program as the body of a CUDA kernel.
 
+#include <map>
+#include <set>
 #include <string>
 
 #include "codegen/analysis/usage.h"
@@ -81,6 +83,8 @@ class Emitter {
 
   std::string descriptor(const SharedMatrix& matrix);
   bool depends_on_thread(const Expr& e) const;
+  Expr of_warp(const Expr& e) const;
+  void bind_first_of_warp(const VarRef& thread, const Body& body);
   std::string atomic_call(const Atomic& atomic);
   void wait(const Atomic& atomic);  // for a signal
   /// The conversion of Convert::at_once elements, the first number `step`; empty: of all.
@@ -102,7 +106,9 @@ class Emitter {
   std::string extern_text_;
   std::set<std::string> wgmma_names_;
   std::string wgmma_text_;
-  std::string grid_barrier_;  // name of the parameter
+  std::map<std::string, std::string> matrices_;  // names by text: descriptors of the product
+  VarRef thread_, first_of_warp_;                // of the role, or of the block
+  std::string grid_barrier_;                     // name of the parameter
   bool calls_author_text_ = false;
   bool prefetches_maps_ = false;
 };

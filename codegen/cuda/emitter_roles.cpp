@@ -55,6 +55,7 @@ void Emitter::print(const RoleBodies& bodies) {
                             ? std::string("threadIdx.x")
                             : fmt::format("threadIdx.x - {}", role.threads.first));
     }
+    bind_first_of_warp(role.thread, role.body);
     body(role.body);
     if (is_part) out_.close();
     names_.leave();

@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "codegen/cuda/emitter.h"
 #include "codegen/cuda/wgmma_text.h"
+#include "codegen/thread_ir/walk.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cuda {
 
-/// The descriptor by which wgmma reads an operand from shared memory.
+/// The descriptor by which wgmma reads an operand from shared memory. Those of a product that begin at a
+/// constant distance share one.
 std::string Emitter::descriptor(const SharedMatrix& matrix) {
   const Array& array = *matrix.first.array;
   TESSERA_CHECK(array.swizzle.has_value(), "an operand of wgmma that is not arranged");
@@ -17,10 +21,55 @@ std::string Emitter::descriptor(const SharedMatrix& matrix) {
   const int64_t span = swizzle.panel * element_bits / 8;
   // Only an operand that is contiguous along m or n steps from panel to panel.
   const int64_t next_panel = matrix.transposed ? swizzle.rows * span : 16;
-  const bool differs = depends_on_thread(matrix.first.offset);
-  return fmt::format("{}<{}, {}>({})",
-                     expressions_.call(differs ? "matrix_of_warp" : "matrix_in_shared"), span,
-                     next_panel, expressions_.address(array, matrix.first.offset));
+  Expr offset = of_warp(matrix.first.offset);
+  int64_t pieces = 0;  // of 16 bytes, the unit of its address
+  if (offset->op == ir::Op::add && ir::is_constant(offset->args[1])) {
+    const int64_t distance = offset->args[1]->integer * element_bits / 8;
+    if (distance % 16 == 0) {
+      pieces = distance / 16;
+      offset = offset->args[0];
+    }
+  }
+  const bool differs = depends_on_thread(offset);
+  const std::string value = fmt::format(
+      "{}<{}, {}>({})", expressions_.call(differs ? "matrix_of_warp" : "matrix_in_shared"), span,
+      next_panel, expressions_.address(array, offset));
+  std::string& name = matrices_[value];
+  if (name.empty()) {
+    name = names_.fresh(array.name + "_matrix");
+    out_.line(fmt::format("const {} {} = {};", expressions_.call("u64"), name, value));
+  }
+  return pieces == 0 ? name : fmt::format("{} + {}", name, pieces);
+}
+
+/// With the first thread of the warp in the place of the thread.
+Expr Emitter::of_warp(const Expr& e) const {
+  return ir::substitute(e, [&](const VarRef& var) {
+    return var == thread_ && first_of_warp_ ? ir::var(first_of_warp_) : Expr();
+  });
+}
+
+/// Binds the first thread of the warp if a product of `body` finds its operands by the thread.
+void Emitter::bind_first_of_warp(const VarRef& thread, const Body& body) {
+  thread_ = thread;
+  first_of_warp_ = nullptr;
+  const bool is_used = std::any_of(body.begin(), body.end(), [&](const Stmt& stmt) {
+    return any_in(stmt, [&](const Stmt& inner) {
+      const auto* wgmma = std::get_if<Wgmma>(&inner.node);
+      if (wgmma == nullptr) return false;
+      std::vector<VarRef> vars;
+      for (const SharedMatrix* matrix : {&wgmma->left, &wgmma->right}) {
+        if (matrix->first.array) ir::collect_vars(matrix->first.offset, vars);
+      }
+      return std::find(vars.begin(), vars.end(), thread) != vars.end();
+    });
+  });
+  if (!is_used) return;
+  const auto first = std::make_shared<ir::Var>(*thread);
+  first->name = "first_of_warp";
+  first_of_warp_ = first;
+  bind(first_of_warp_, fmt::format("__shfl_sync({}, {}, 0)", expressions_.call("all_lanes"),
+                                   expressions_.index(ir::var(thread))));
 }
 
 bool Emitter::depends_on_thread(const Expr& e) const {
@@ -46,7 +95,10 @@ void Emitter::print(const Wgmma& wgmma) {
 
 void Emitter::print(const WgmmaSync& sync) {
   using Kind = WgmmaSync::Kind;
-  if (sync.kind == Kind::commit) return out_.line(expressions_.call("commit_wgmma") + "();");
+  if (sync.kind == Kind::commit) {
+    matrices_.clear();
+    return out_.line(expressions_.call("commit_wgmma") + "();");
+  }
   if (!sync.c.array) {
     return out_.line(
         sync.kind == Kind::start
