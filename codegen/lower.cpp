@@ -35,6 +35,7 @@
 #include "codegen/passes/place_arena.h"
 #include "codegen/passes/place_declarations.h"
 #include "codegen/passes/remove_dead.h"
+#include "codegen/passes/sink_wgmma_waits.h"
 #include "codegen/passes/solve_layouts.h"
 #include "codegen/thread_ir/verify.h"
 #include "codegen/tile_ir/effects.h"
@@ -118,6 +119,8 @@ constexpr Pass kPasses[] = {
     {"insert_barriers",
      [](Lowering& l) { l.notes.barriers = insert_barriers(l.program, l.uniform); }, kPlaced},
     {"delay_wgmma_waits", [](Lowering& l) { delay_wgmma_waits(l.program, l.notes.products); },
+     kPlaced},
+    {"sink_wgmma_waits", [](Lowering& l) { sink_wgmma_waits(l.program, l.notes.products); },
      kPlaced},
     {"fence_proxies", [](Lowering& l) { fence_proxies(l.program); }, kPlaced},
     {"insert_cluster_exit_barrier", [](Lowering& l) { insert_cluster_exit_barrier(l.program); },

@@ -1,0 +1,131 @@
+#include "codegen/passes/sink_wgmma_waits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "codegen/thread_ir/walk.h"
+
+namespace tessera::codegen {
+namespace {
+
+using Place = Body::iterator;
+
+/// The mbarrier of a ring by which a take frees its stage; null if the statement is something else.
+const Access* freed_stage(const Stmt& stmt) {
+  const auto* branch = std::get_if<If>(&stmt.node);
+  if (branch == nullptr || branch->then.size() != 1 || !branch->otherwise.empty()) return nullptr;
+  const auto* arrive = std::get_if<MbarrierArrive>(&branch->then[0].node);
+  const bool frees = arrive != nullptr && arrive->at.array->ring_part == Array::RingPart::empty;
+  return frees ? &arrive->at : nullptr;
+}
+
+/// The end of a product in a take: the wait for its sums, a barrier of the warp, the arrival.
+struct End {
+  const WgmmaSync* wait = nullptr;  // null: there is none here
+  const Array* ring = nullptr;
+  std::vector<const Array*> registers;  // sums and left operands
+};
+constexpr std::ptrdiff_t kStatements = 3;
+
+End end_at(Place begin, Place at, Place end) {
+  if (end - at < kStatements) return {};
+  const auto* sync = std::get_if<WgmmaSync>(&at->node);
+  if (sync == nullptr || sync->kind != WgmmaSync::Kind::wait || !sync->c.array) return {};
+  if (!std::holds_alternative<WarpBarrier>(at[1].node)) return {};
+  const Access* stage = freed_stage(at[2]);
+  if (stage == nullptr) return {};
+  End result{sync, stage->array.get(), {sync->c.array.get()}};
+  for (Place i = at; i-- != begin;) {
+    const auto* wgmma = std::get_if<Wgmma>(&i->node);
+    if (wgmma != nullptr && wgmma->a.array) result.registers.push_back(wgmma->a.array.get());
+  }
+  return result;
+}
+
+/// Of the statements that an end passes.
+struct Passed {
+  int commits = 0;    // of products
+  int64_t turns = 0;  // waits for a stage of the same ring
+  bool is_worth_it = false;
+};
+
+class WaitSinker {
+ public:
+  explicit WaitSinker(std::vector<std::string>& notes) : notes_(notes) {}
+
+  void visit(Body& body) {
+    for (Stmt& stmt : body) {
+      for_each_body(stmt, [&](Body& inner) { visit(inner); });
+    }
+    // The last one first: it makes way for those before it.
+    for (auto i = static_cast<std::ptrdiff_t>(body.size()); i-- > 0;) {
+      const Place at = body.begin() + i;
+      const End end = end_at(body.begin(), at, body.end());
+      if (end.wait != nullptr) sink(at, body.end(), end);
+    }
+  }
+
+ private:
+  void sink(Place at, Place body_end, const End& end) {
+    Passed passed;
+    Place to = at + kStatements;
+    while (to != body_end && passes(*to, end, passed)) ++to;
+    if (passed.commits == 0 && !passed.is_worth_it) return;
+    std::get<WgmmaSync>(at->node).pending += passed.commits;
+    notes_.push_back(
+        fmt::format("{}: awaited below {} later products", to_string(at->loc), passed.commits));
+    std::rotate(at, at + kStatements, to);
+  }
+
+  bool passes(const Stmt& stmt, const End& end, Passed& passed) const {
+    const bool may = !any_in(stmt, [&](const Stmt& inner) { return !may_pass(inner, end); });
+    if (!may) return false;
+    if (const auto* sync = std::get_if<WgmmaSync>(&stmt.node)) {
+      passed.commits += sync->kind == WgmmaSync::Kind::commit ? 1 : 0;
+    } else if (std::holds_alternative<MbarrierWait>(stmt.node)) {
+      if (passed.turns + 1 >= end.ring->size) return false;
+      ++passed.turns;
+    } else if (std::holds_alternative<For>(stmt.node)) {
+      passed.is_worth_it = true;  // work on other sums
+    }
+    return true;
+  }
+
+  static bool may_pass(const Stmt& stmt, const End& end) {
+    bool uses_registers = false;
+    for_each_array(stmt, [&](const ArrayRef& array) {
+      const auto& of_product = end.registers;
+      uses_registers = uses_registers || std::find(of_product.begin(), of_product.end(),
+                                                   array.get()) != of_product.end();
+    });
+    if (uses_registers) return false;
+    if (const auto* sync = std::get_if<WgmmaSync>(&stmt.node)) {
+      return sync->kind != WgmmaSync::Kind::wait;
+    }
+    if (const auto* store = std::get_if<Store>(&stmt.node)) {
+      return store->to.array->space == ArraySpace::registers;
+    }
+    if (const auto* load = std::get_if<Load>(&stmt.node)) {
+      return load->from.array->space != ArraySpace::global;
+    }
+    if (const auto* wait = std::get_if<MbarrierWait>(&stmt.node)) {
+      return wait->at.array->ring == end.ring->ring &&
+             wait->at.array->ring_part == Array::RingPart::full;
+    }
+    return std::holds_alternative<Let>(stmt.node) || std::holds_alternative<Comment>(stmt.node) ||
+           std::holds_alternative<Declare>(stmt.node) || std::holds_alternative<Wgmma>(stmt.node) ||
+           std::holds_alternative<Convert>(stmt.node) || std::holds_alternative<For>(stmt.node);
+  }
+
+  std::vector<std::string>& notes_;
+};
+
+}  // namespace
+
+void sink_wgmma_waits(Program& program, std::vector<std::string>& notes) {
+  WaitSinker(notes).visit(program.body);
+}
+
+}  // namespace tessera::codegen

@@ -1,0 +1,100 @@
+// The wait for the product of a take, and the arrival that frees its stage, sink to where the sums are needed.
+
+#include "codegen/passes/sink_wgmma_waits.h"
+
+#include <fmt/format.h>
+
+#include "tests/support/catch.h"
+#include "tests/support/program_text.h"
+
+using namespace tessera;
+using test::body_text;
+using test::read_body;
+
+namespace {
+
+std::string memory(int stages) {
+  return fmt::format(R"(
+  shared full: u64[{0}] at byte 0, mbarriers of 1 arrivals, ring 0 full
+  shared empty: u64[{0}] at byte 0, mbarriers of 4 arrivals, ring 0 empty
+  shared a: bf16[64, 128]
+  undeclared registers c: f32[32]
+  undeclared registers d: f32[32]
+  undeclared registers sum: f32[32]
+)",
+                     stages);
+}
+
+/// A take of stage `stage` that multiplies to `sums`.
+std::string take(const std::string& sums, int stage) {
+  return fmt::format(
+      "mbarrier wait full[{1}], phase 0\n"
+      "wgmma start {0}[0 .. +32]\n"
+      "{0}[0 .. +32] += wgmma matrix of 64 rows a[open .. +8] at [0, 64], proved * matrix of 64 "
+      "rows "
+      "a[open .. +8] at [0, 0], proved\n"
+      "wgmma commit\n"
+      "wgmma wait until 0 groups pending {0}[0 .. +32]\n"
+      "warp barrier\n"
+      "if thread % 32 == 0\n"
+      "  mbarrier arrive empty[{1}]\n",
+      sums, stage);
+}
+std::string add(const std::string& sums) {
+  return fmt::format("unrolled i = 0; < 32; += 1\n  x = load {}[i]\n  store sum[i] = x\n", sums);
+}
+
+struct Sunk {
+  std::string text;
+  size_t notes = 0;
+};
+Sunk sunk(const std::string& body, int stages = 4) {
+  codegen::Program program = read_body(128, memory(stages), body);
+  std::vector<std::string> notes;
+  codegen::sink_wgmma_waits(program, notes);
+  return {body_text(program), notes.size()};
+}
+
+/// The text behind the first `mark`.
+std::string after(const std::string& text, const std::string& mark) {
+  const size_t at = text.find(mark);
+  REQUIRE(at != std::string::npos);
+  return text.substr(at + mark.size());
+}
+
+}  // namespace
+
+TEST_CASE("a product is awaited below the next one", "[passes][wgmma][roles]") {
+  const Sunk two = sunk(take("c", 0) + take("d", 1) + add("c") + add("d"));
+  CHECK(two.notes == 2);
+  // Both run; then c is there and its stage is free, then d.
+  const std::string rest = after(two.text, "full[1], phase 0");
+  const std::string waits = after(rest, "wgmma commit\n");
+  CHECK(waits.find(
+            "wgmma wait until 1 groups pending c[0 .. +32]\nwarp barrier\nif thread % 32 == 0\n"
+            "  mbarrier arrive empty[0]\n") == 0);
+  CHECK(after(waits, "wgmma wait until 0 groups pending d").find("empty[1]") != std::string::npos);
+  CHECK(waits.find("load c[i]") < waits.find("pending d"));
+}
+
+TEST_CASE("a product is awaited at once where nothing can pass", "[passes][wgmma][roles]") {
+  const auto stays = [](const std::string& body, int stages = 4) {
+    const Sunk result = sunk(body, stages);
+    return result.notes == 0 && result.text == body_text(read_body(128, memory(stages), body));
+  };
+  CHECK(stays(take("c", 0)));
+  CHECK(stays(take("c", 0) + add("c")));
+  CHECK(stays(take("c", 0) + take("c", 1)));            // its own sums
+  CHECK(stays(take("c", 0) + "barrier\n" + add("d")));  // another thread may follow
+  CHECK(stays(take("c", 0) + "store a[open] = 1 at [0, 0], proved\n"));  // an operand
+  // With one stage the next turn waits for this arrival.
+  CHECK(stays(take("c", 0) + take("d", 0) + add("d"), 1));
+  CHECK_FALSE(stays(take("c", 0) + take("d", 1) + add("c"), 2));
+}
+
+TEST_CASE("fewer products wait than a ring has stages", "[passes][wgmma][roles]") {
+  const std::string body = take("c", 0) + take("d", 1) + take("d", 0) + add("d") + add("c");
+  // d is needed by its second product; c may pass one turn of a ring of two stages, not two.
+  CHECK(sunk(body, 2).text.find("pending c") < sunk(body, 2).text.rfind("full[0], phase 0"));
+  CHECK(sunk(body, 3).notes >= 1);
+}
