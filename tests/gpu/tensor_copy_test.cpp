@@ -74,9 +74,6 @@ TEST_CASE("boxes of a tensor arrive on the GPU, with zeros outside", "[gpu][tens
     check_boxes(boxes);
     boxes.first = {100, 0};
     check_boxes(boxes);
-    boxes.shape = {0, 5 * piece};
-    boxes.first = {-4, 0};
-    check_boxes(boxes);
   }
   Boxes deep;
   deep.shape = {5, 3, 2, 4, 16};
@@ -103,6 +100,7 @@ TEST_CASE("products of operands by tensor copies have the executor's bits", "[gp
       p.stages = stages;
       check_product(p);
       check_product(p, test::product_by_roles);
+      if (step == 128 && stages == 4) continue;  // 240 KiB of shared memory with more rows
       p.is_ragged = true;
       p.m = 130;
       p.n = 70;
