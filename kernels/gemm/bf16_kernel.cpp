@@ -3,12 +3,16 @@
 #include <optional>
 
 #include "kernels/gemm/operand_tiles.h"
+#include "kernels/gemm/roles.h"
 
 namespace tessera::kernels::gemm {
 namespace {
 
 using dsl::Ref;
 using dsl::Value;
+
+constexpr int64_t kMostStaged =
+    128;  // columns of a tile of out that are in shared memory at a time
 
 class Bf16Kernel {
  public:
@@ -46,7 +50,7 @@ class Bf16Kernel {
 
   ir::Kernel by_roles() {
     auto tiles_down = ceil_div(m_, t_.rows), tiles_across = ceil_div(n_, t_.columns);
-    k_.launch({min(tiles_down * tiles_across, t_.blocks)}, {.threads = kMultipliers + kLoaders});
+    k_.launch({min(tiles_down * tiles_across, t_.blocks)}, {.threads = threads_of_roles(t_)});
     auto ring = k_.ring({.stages = t_.stages});
     auto a_tile = ring.shared(DType::bf16, a_->shape(), "a_tile");
     auto b_tile = ring.shared(DType::bf16, b_->shape(), "b_tile");
@@ -76,8 +80,7 @@ class Bf16Kernel {
         write(sum, down * t_.rows, across * t_.columns, through);
       });
     };
-    k_.roles({{.name = "load", .warps = 1, .registers = 40, .body = load},
-              {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply_tiles}});
+    k_.roles({role_that_loads(load), role_that_multiplies(t_, multiply_tiles)});
     return k_.finish();
   }
 
@@ -87,8 +90,9 @@ class Bf16Kernel {
   /// A tile in shared memory, so that whole rows are written; none for f32, whose threads write 8 bytes.
   std::optional<Ref> staging() {
     if (s_.is_f32 != 0) return std::nullopt;
-    return k_.shared(DType::bf16, {t_.rows, t_.columns}, "out_tile");
+    return k_.shared(DType::bf16, {t_.rows, staged_columns()}, "out_tile");
   }
+  int64_t staged_columns() const { return t_.columns <= kMostStaged ? t_.columns : t_.columns / 2; }
   void write(const Ref& sum, const Value& row, const Value& column,
              const std::optional<Ref>& through) {
     if (bias_) {
@@ -97,8 +101,12 @@ class Bf16Kernel {
         sum(r, c) = before + of_column;
       });
     }
-    if (through) k_.copy(sum, *through);
-    k_.copy(through ? *through : sum, out_->tile({row, column}, {t_.rows, t_.columns}));
+    if (!through) return k_.copy(sum, out_->tile({row, column}, {t_.rows, t_.columns}));
+    const int64_t width = staged_columns();
+    for (int64_t first = 0; first < t_.columns; first += width) {
+      k_.copy(sum.tile({0, first}, {t_.rows, width}), *through);
+      k_.copy(*through, out_->tile({row, column + first}, {t_.rows, width}));
+    }
   }
 
   const Bf16Spec s_;

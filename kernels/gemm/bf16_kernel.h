@@ -16,6 +16,12 @@ struct Bf16Spec {
   Tile tile;
 };
 
+/// By roles, for sm_90a: 176 to 224 KiB of shared memory.
+inline constexpr Tile kBf16Tiles[] = {
+    {128, 256, 64, 4, 1}, {128, 192, 64, 5, 1}, {128, 176, 64, 5, 1}, {128, 144, 64, 5, 1},
+    {128, 128, 64, 6, 1}, {128, 64, 128, 4, 1}, {128, 32, 128, 5, 1}, {64, 64, 128, 6, 1},
+    {64, 32, 128, 8, 1},  {64, 16, 128, 9, 1}};
+
 /// out [m, n] = a [m, depth] * b [n, depth] transposed + bias [n]. Operands are declared with their
 /// contiguous dimension last.
 ir::Kernel build_bf16(const Bf16Spec& spec);

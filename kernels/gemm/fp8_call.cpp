@@ -1,5 +1,6 @@
 #include "kernels/gemm/fp8_call.h"
 
+#include <algorithm>
 #include <string>
 
 #include "kernels/alignment.h"
@@ -11,7 +12,6 @@ namespace tessera::kernels::gemm {
 namespace {
 
 constexpr Tile kPipelined = {64, 128, 128, 2, 0};  // 88 KiB of shared memory, two blocks per SM
-constexpr Tile kByRoles = {128, 128, 128, 5, 1};   // 192 KiB
 constexpr int64_t kWidest = 16;                    // bytes of a vector
 constexpr int64_t kRowsOfGroup = 128;
 
@@ -32,6 +32,13 @@ int32_t vector_of(const TensorView& stack) {
   return static_cast<int32_t>(common_vector(stack, kWidest / bytes(stack.dtype)));
 }
 
+/// Of a matrix of out.
+int64_t rows_to_expect(const Call& c, Groups groups) {
+  if (groups != Groups::masked) return c["M"];
+  const int64_t expected = c.i32("expected_m");
+  return expected > 0 ? std::min(expected, c["Mmax"]) : c["Mmax"];
+}
+
 }  // namespace
 
 void add_fp8(const Call& c, Launches& go, Groups groups) {
@@ -48,7 +55,8 @@ void add_fp8(const Call& c, Launches& go, Groups groups) {
   s.n_multiple = multiple_of(c["N"], kWidest / bytes(out.dtype));
   const bool is_aligned = s.a_vector == kWidest && s.b_vector == kWidest;
   const bool by_roles = s.has_depth != 0 && is_aligned && jit::has_group_products(c.device());
-  s.tile = by_roles ? kByRoles : kPipelined;
+  s.tile =
+      by_roles ? soonest(out.shape[0], rows_to_expect(c, groups), c["N"], kFp8Tiles) : kPipelined;
   // Tensor copies know where a matrix ends; other copies take vectors that lie wholly inside.
   s.k_multiple = by_roles || s.has_depth == 0 ? 1 : multiple_of(c["K"], kWidest);
   go.add(build_fp8, s,

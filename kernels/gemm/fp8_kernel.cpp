@@ -1,56 +1,74 @@
 #include "kernels/gemm/fp8_kernel.h"
 
 #include "kernels/gemm/fp8_parts.h"
+#include "kernels/gemm/roles.h"
 
 namespace tessera::kernels::gemm {
 namespace {
 
 using dsl::Ref;
 using dsl::Value;
+using Shape = std::vector<int64_t>;
 
 constexpr int kPipelinedBlocks = 2;  // of a multiprocessor
 
-/// The sums of a tile: of 128 of k, of all before, and the scales of the former.
-struct Sums {
-  Sums(dsl::Builder& k, const Tile& t)
-      : part(k.fragment(DType::f32, {t.rows, t.columns}, "part")),
-        all(k.fragment(DType::f32, {t.rows, t.columns}, "sum")),
-        scale(k.fragment(DType::f32, {t.rows}, "scale")) {}
-  Ref part, all, scale;
+constexpr int64_t kTurns = 4;  // of the ring in a round of the loop
+
+/// The sums of a tile: of a step of k, twice, so that a product runs while the one before is added; of all
+/// steps.
+class Sums {
+ public:
+  Sums(dsl::Builder& k, const Tile& t) : k_(k), t_(t) {
+    for (size_t i = 0; i < 2; ++i) {
+      parts_.push_back(k.fragment(DType::f32, {t.rows, t.columns}, "part"));
+      scales_.push_back(k.fragment(DType::f32, {t.rows}, "scale"));
+    }
+    all_.emplace(k.fragment(DType::f32, {t.rows, t.columns}, "sum"));
+  }
+
+  const Ref& all() const { return *all_; }
+  /// Multiplies step number `i`; add(i) ends it.
+  void multiply(const StepTiles& tiles, int64_t i = 0) {
+    const auto at = static_cast<size_t>(i % 2);
+    const Ref &part = parts_[at], &scale = scales_[at];
+    k_.parallel({t_.rows}, [&](Value r) { scale(r) = tiles.a_scales(r) * tiles.b_scale(0); });
+    k_.fill(part, 0.0f);
+    k_.gemm(tiles.a, tiles.b.transposed(), part, {.promote = 0});
+  }
+  void add(int64_t i = 0) {
+    const auto at = static_cast<size_t>(i % 2);
+    k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {
+      Value part = parts_[at](r, c), scale = scales_[at](r), before = all()(r, c);
+      all()(r, c) = fma(part, scale, before);
+    });
+  }
+
+ private:
+  dsl::Builder& k_;
+  const Tile t_;
+  std::vector<Ref> parts_, scales_;
+  std::optional<Ref> all_;
 };
-
-void multiply(dsl::Builder& k, const Ref& a_tile, const Ref& b_tile, const Sums& sums) {
-  k.fill(sums.part, 0.0f);
-  k.gemm(a_tile, b_tile.transposed(), sums.part, {.promote = 0});
-}
-
-void promote(dsl::Builder& k, const Tile& t, const Sums& sums) {
-  k.parallel({t.rows, t.columns}, [&](Value r, Value c) {
-    Value part = sums.part(r, c), scale = sums.scale(r), all = sums.all(r, c);
-    sums.all(r, c) = fma(part, scale, all);
-  });
-}
 
 ir::Kernel pipelined(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), t.blocks * kPipelinedBlocks)}, {.threads = kMultipliers});
-  const Sums sums(k, t);
-  auto a_tile = k.shared(DType::e4m3, {t.rows, t.step}, "a_tile");
-  auto b_tile = k.shared(DType::e4m3, {t.columns, t.step}, "b_tile");
+  k.launch({min(parts.shared_tiles(), t.blocks * kPipelinedBlocks)}, {.threads = 256});
+  Sums sums(k, t);
+  const StepTiles tiles = parts.tiles(
+      [&](DType dtype, Shape shape, const char* name) { return k.shared(dtype, shape, name); });
   const std::optional<Ref> through = parts.staging();
   parts.each_tile([&](const Place& at) {
-    k.fill(sums.all, 0.0f);
+    k.fill(sums.all(), 0.0f);
     if (s.has_depth != 0) {
       k.pipelined(0, parts.steps(), t.stages, [&](Value step) {
-        parts.load(at, step, a_tile, b_tile);
-        parts.load_scales(at, step, sums.scale);
-        multiply(k, a_tile, b_tile, sums);
-        promote(k, t, sums);
+        parts.load(at, step, tiles);
+        sums.multiply(tiles);
+        sums.add();
       });
     }
-    parts.write(at, sums.all, through);
+    parts.write(at, sums.all(), through);
   });
   return k.finish();
 }
@@ -59,31 +77,37 @@ ir::Kernel by_roles(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.shared_tiles(), t.blocks)}, {.threads = kMultipliers + kLoaders});
+  k.launch({min(parts.shared_tiles(), t.blocks)}, {.threads = threads_of_roles(t)});
   auto ring = k.ring({.stages = t.stages});
-  auto a_tile = ring.shared(DType::e4m3, {t.rows, t.step}, "a_tile");
-  auto b_tile = ring.shared(DType::e4m3, {t.columns, t.step}, "b_tile");
+  const StepTiles tiles = parts.tiles(
+      [&](DType dtype, Shape shape, const char* name) { return ring.shared(dtype, shape, name); });
   const std::optional<Ref> through = parts.staging();
   auto load = [&] {
     parts.each_tile([&](const Place& at) {
       k.serial(0, parts.steps(),
-               [&](Value step) { ring.fill([&] { parts.load(at, step, a_tile, b_tile); }); });
+               [&](Value step) { ring.fill([&] { parts.load(at, step, tiles); }); });
     });
   };
-  auto multiply_tiles = [&] {
-    const Sums sums(k, t);
+  auto multiply = [&] {
+    Sums sums(k, t);
     parts.each_tile([&](const Place& at) {
-      k.fill(sums.all, 0.0f);
-      k.serial(0, parts.steps(), [&](Value step) {
-        parts.load_scales(at, step, sums.scale);  // on their way during the product
-        ring.take([&] { multiply(k, a_tile, b_tile, sums); });
-        promote(k, t, sums);
+      k.fill(sums.all(), 0.0f);
+      auto rounds = k.let("rounds", parts.steps() / kTurns);
+      k.serial(0, rounds, [&](Value) {
+        for (int64_t i = 0; i < kTurns; ++i) {
+          ring.take([&] { sums.multiply(tiles, i); });
+          if (i > 0) sums.add(i - 1);  // beside the product
+        }
+        sums.add(kTurns - 1);
       });
-      parts.write(at, sums.all, through);
+      k.serial(rounds * kTurns, parts.steps(), [&](Value) {
+        ring.take([&] { sums.multiply(tiles); });
+        sums.add();
+      });
+      parts.write(at, sums.all(), through);
     });
   };
-  k.roles({{.name = "load", .warps = 1, .registers = 40, .body = load},
-           {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply_tiles}});
+  k.roles({role_that_loads(load, 4), role_that_multiplies(t, multiply)});
   return k.finish();
 }
 

@@ -19,8 +19,13 @@ struct Fp8Spec {
   int32_t a_vector, b_vector, out_vector;  // elements that rows begin at multiples of
   int32_t n_multiple, k_multiple;          // what the extents are multiples of
   int32_t has_depth, is_f32;               // 0 or 1
-  Tile tile;                               // of steps of 128
+  Tile tile;                               // of at most 128 columns, steps of 128
 };
+
+/// By roles, for sm_90a: 196 to 226 KiB of shared memory.
+inline constexpr Tile kFp8Tiles[] = {{128, 128, 128, 5, 1}, {128, 64, 128, 8, 1},
+                                     {128, 32, 128, 9, 1},  {64, 128, 128, 8, 1},
+                                     {64, 64, 128, 12, 1},  {64, 32, 128, 16, 1}};
 
 /// out [slabs, m, n] = a [slabs, m, depth] * b [groups, n, depth] transposed, where blocks of 1 x 128 of a
 /// and of 128 x 128 of b have scales.

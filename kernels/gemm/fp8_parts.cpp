@@ -9,6 +9,8 @@ namespace tessera::kernels::gemm {
 using dsl::Ref;
 using dsl::Value;
 
+constexpr int32_t kScaledColumns = 128;  // of b that share a scale
+
 Fp8Parts::Fp8Parts(dsl::Builder& k, const Fp8Spec& s) : k_(k), s_(s) {
   m_ = k_.dim("m");
   n_ = k_.dim("n", {.multiple_of = s.n_multiple});
@@ -77,19 +79,23 @@ void Fp8Parts::each_tile(const std::function<void(const Place&)>& body) {
   k_.persistent({tiles_down, tiles_across}, tile, {.group = 8});
 }
 
-void Fp8Parts::load(const Place& at, const Value& step, const Ref& a_tile, const Ref& b_tile) {
+StepTiles Fp8Parts::tiles(const MakeTile& make) const {
+  const Tile& t = s_.tile;
+  return {make(DType::e4m3, {t.rows, t.step}, "a_tile"),
+          make(DType::e4m3, {t.columns, t.step}, "b_tile"), make(DType::f32, {t.rows}, "a_scales"),
+          make(DType::f32, {1}, "b_scale")};
+}
+
+void Fp8Parts::load(const Place& at, const Value& step, const StepTiles& tiles) {
   const Tile& t = s_.tile;
   dsl::CopyOptions by;
   if (t.by_roles != 0) by.engine = ir::Engine::tensor;
   auto first = step * t.step;
-  k_.copy(a_->tile({at.slab, at.row, first}, {1, t.rows, t.step}), a_tile, by);
-  k_.copy(b_->tile({at.group, at.across * t.columns, first}, {1, t.columns, t.step}), b_tile, by);
-}
-
-void Fp8Parts::load_scales(const Place& at, const Value& step, const Ref& scale) {
-  auto of_columns = k_.let("of_columns", (*b_sf_)(at.group, at.across, step));
-  k_.parallel({s_.tile.rows},
-              [&](Value r) { scale(r) = (*a_sf_)(at.slab, at.row + r, step) * of_columns; });
+  k_.copy(a_->tile({at.slab, at.row, first}, {1, t.rows, t.step}), tiles.a, by);
+  k_.copy(b_->tile({at.group, at.across * t.columns, first}, {1, t.columns, t.step}), tiles.b, by);
+  k_.copy(a_sf_->tile({at.slab, at.row, step}, {1, t.rows, 1}), tiles.a_scales);
+  auto part = at.across / (kScaledColumns / t.columns);
+  k_.copy(b_sf_->tile({at.group, part, step}, {1, 1, 1}), tiles.b_scale);
 }
 
 std::optional<Ref> Fp8Parts::staging() {
@@ -98,16 +104,16 @@ std::optional<Ref> Fp8Parts::staging() {
 }
 
 void Fp8Parts::write(const Place& at, const Ref& sum, const std::optional<Ref>& through) {
-  const Tile& t = s_.tile;
+  const int64_t rows = s_.tile.rows, columns = s_.tile.columns;
+  auto column = at.across * columns;
   if (through) k_.copy(sum, *through);
   const Ref from = through ? *through : sum;
-  auto column = at.across * t.columns;
   const auto whole = [&] {
-    k_.copy(from, out_->tile({at.slab, at.row, column}, {1, t.rows, t.columns}));
+    k_.copy(from, out_->tile({at.slab, at.row, column}, {1, rows, columns}));
   };
   if (s_.groups != Groups::masked) return whole();
-  k_.if_else(at.row + t.rows <= at.rows, whole, [&] {
-    k_.parallel({t.rows, t.columns}, [&](Value r, Value c) {
+  k_.if_else(at.row + rows <= at.rows, whole, [&] {
+    k_.parallel({rows, columns}, [&](Value r, Value c) {
       k_.if_(at.row + r < at.rows, [&] { (*out_)(at.slab, at.row + r, column + c) = from(r, c); });
     });
   });

@@ -15,6 +15,11 @@ struct Place {
   dsl::Value slab, row, rows, group, across;
 };
 
+/// What a step of k reads: e4m3 [rows, 128] and [columns, 128], f32 [rows] and [1].
+struct StepTiles {
+  dsl::Ref a, b, a_scales, b_scale;
+};
+
 class Fp8Parts {
  public:
   /// Declares the tensors.
@@ -26,11 +31,11 @@ class Fp8Parts {
   dsl::Value steps() const { return ceil_div(depth_, s_.tile.step); }
   /// Calls body(place) for each tile of the block, in the same order in every role.
   void each_tile(const std::function<void(const Place&)>& body);
-  /// Copies the operands of a step.
-  void load(const Place& at, const dsl::Value& step, const dsl::Ref& a_tile,
-            const dsl::Ref& b_tile);
-  /// The scales of the rows of a step, times that of the columns.
-  void load_scales(const Place& at, const dsl::Value& step, const dsl::Ref& scale);
+  /// Declares the tiles of a step: make(dtype, shape, name) returns one.
+  using MakeTile = std::function<dsl::Ref(DType, std::vector<int64_t>, const char*)>;
+  StepTiles tiles(const MakeTile& make) const;
+  /// Copies a step.
+  void load(const Place& at, const dsl::Value& step, const StepTiles& tiles);
   /// A tile in shared memory, so that whole rows are written; none for f32, whose threads write 8 bytes.
   std::optional<dsl::Ref> staging();
   void write(const Place& at, const dsl::Ref& sum, const std::optional<dsl::Ref>& through);

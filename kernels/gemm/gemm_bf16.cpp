@@ -22,15 +22,12 @@ using gemm::Operand;
 using gemm::Tile;
 
 constexpr Tile kPipelined = {128, 128, 32, 3, 0};  // 96 KiB of shared memory, two blocks per SM
-constexpr Tile kWide = {128, 256, 64, 3, 1};       // 208 KiB
-constexpr Tile kNarrow = {128, 128, 64, 5, 1};     // 192 KiB
-constexpr int64_t kFewColumns = 128;
-constexpr int64_t kWidest = 8;  // elements of a 16-byte vector
+constexpr int64_t kWidest = 8;                     // elements of a 16-byte vector
 
 Tile pick_tile(const Call& c, const Bf16Spec& s) {
   const bool is_aligned = s.a.vector == kWidest && s.b.vector == kWidest;
   if (s.has_depth == 0 || !is_aligned || !jit::has_group_products(c.device())) return kPipelined;
-  return c["N"] <= kFewColumns ? kNarrow : kWide;
+  return gemm::soonest(1, c["M"], c["N"], gemm::kBf16Tiles);
 }
 
 void launches(const Call& c, Launches& go) {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "kernels/gemm/operand_tiles.h"
+#include "kernels/gemm/roles.h"
 #include "kernels/value_check.h"
 
 namespace tessera::kernels::gemm {
@@ -34,19 +35,18 @@ class KGrouped {
     tiles_down_ = ceil_div(m_, t_.rows);
     tiles_across_ = ceil_div(n_, t_.columns);
     k_.launch({min(groups_ * tiles_down_ * tiles_across_, t_.blocks)},
-              {.threads = t_.by_roles != 0 ? kMultipliers + kLoaders : kMultipliers});
+              {.threads = t_.by_roles != 0 ? threads_of_roles(t_) : 256});
   }
 
   ir::Kernel pipelined() {
-    auto a_tile = k_.shared(DType::e4m3, a_->shape(), "a_tile");
-    auto b_tile = k_.shared(DType::e4m3, b_->shape(), "b_tile");
+    const StepTiles tiles = step_tiles(
+        [&](DType dtype, Shape shape, const char* name) { return k_.shared(dtype, shape, name); });
     const Sums sums(k_, t_);
     each_tile([&](const Place& at) {
       k_.fill(sums.all, 0.0f);
       k_.pipelined(at.first, at.end, t_.stages, [&](Value step) {
-        load(at, step, a_tile, b_tile);
-        load_scales(at, step, sums);
-        multiply(a_tile, b_tile, sums);
+        load(at, step, tiles);
+        multiply(tiles, sums);
         promote(sums);
       });
       add_to_out(at, sums);
@@ -56,11 +56,12 @@ class KGrouped {
 
   ir::Kernel by_roles() {
     auto ring = k_.ring({.stages = t_.stages});
-    auto a_tile = ring.shared(DType::e4m3, a_->shape(), "a_tile");
-    auto b_tile = ring.shared(DType::e4m3, b_->shape(), "b_tile");
+    const StepTiles tiles = step_tiles([&](DType dtype, Shape shape, const char* name) {
+      return ring.shared(dtype, shape, name);
+    });
     auto load_tiles = [&] {
       each_tile([&](const Place& at) {
-        const auto fill = [&](Value step) { ring.fill([&] { load(at, step, a_tile, b_tile); }); };
+        const auto fill = [&](Value step) { ring.fill([&] { load(at, step, tiles); }); };
         k_.serial(at.first, at.end, fill);
       });
     };
@@ -68,16 +69,14 @@ class KGrouped {
       const Sums sums(k_, t_);
       each_tile([&](const Place& at) {
         k_.fill(sums.all, 0.0f);
-        k_.serial(at.first, at.end, [&](Value step) {
-          load_scales(at, step, sums);
-          ring.take([&] { multiply(a_tile, b_tile, sums); });
+        k_.serial(at.first, at.end, [&](Value) {
+          ring.take([&] { multiply(tiles, sums); });
           promote(sums);
         });
         add_to_out(at, sums);
       });
     };
-    k_.roles({{.name = "load", .warps = 1, .registers = 40, .body = load_tiles},
-              {.name = "multiply", .warpgroups = 2, .registers = 232, .body = multiply_tiles}});
+    k_.roles({role_that_loads(load_tiles, 4), role_that_multiplies(t_, multiply_tiles)});
     return k_.finish();
   }
 
@@ -105,19 +104,29 @@ class KGrouped {
       });
     });
   }
-  void load(const Place& at, const Value& step, const Ref& a_tile, const Ref& b_tile) {
+  using Shape = std::vector<int64_t>;
+  /// What a step of k reads.
+  struct StepTiles {
+    Ref a, b, a_scales, b_scales;
+  };
+  using MakeTile = std::function<Ref(DType, Shape, const char*)>;
+  StepTiles step_tiles(const MakeTile& make) const {
+    return {make(DType::e4m3, a_->shape(), "a_tile"), make(DType::e4m3, b_->shape(), "b_tile"),
+            make(DType::f32, {t_.rows}, "a_scales"), make(DType::f32, {t_.columns}, "b_scales")};
+  }
+  void load(const Place& at, const Value& step, const StepTiles& tiles) {
     dsl::CopyOptions by;
     if (t_.by_roles != 0) by.engine = ir::Engine::tensor;
-    k_.copy(a_->at(at.row, step), a_tile, by);
-    k_.copy(b_->at(at.column, step), b_tile, by);
+    k_.copy(a_->at(at.row, step), tiles.a, by);
+    k_.copy(b_->at(at.column, step), tiles.b, by);
+    k_.copy(a_sf_->tile({step, at.row}, {1, t_.rows}), tiles.a_scales);
+    k_.copy(b_sf_->tile({step, at.column}, {1, t_.columns}), tiles.b_scales);
   }
-  void load_scales(const Place& at, const Value& step, const Sums& sums) {
-    k_.parallel({t_.rows}, [&](Value r) { sums.of_rows(r) = (*a_sf_)(step, at.row + r); });
-    k_.parallel({t_.columns}, [&](Value c) { sums.of_columns(c) = (*b_sf_)(step, at.column + c); });
-  }
-  void multiply(const Ref& a_tile, const Ref& b_tile, const Sums& sums) {
+  void multiply(const StepTiles& tiles, const Sums& sums) {
+    k_.copy(tiles.a_scales, sums.of_rows);
+    k_.copy(tiles.b_scales, sums.of_columns);
     k_.fill(sums.part, 0.0f);
-    k_.gemm(a_->left(a_tile), b_->right(b_tile), sums.part, {.promote = 0});
+    k_.gemm(a_->left(tiles.a), b_->right(tiles.b), sums.part, {.promote = 0});
   }
   void promote(const Sums& sums) {
     k_.parallel({t_.rows, t_.columns}, [&](Value r, Value c) {

@@ -2,6 +2,7 @@
 // What a block of a matrix product computes at a time.
 
 #include <cstdint>
+#include <span>
 
 namespace tessera::kernels::gemm {
 
@@ -15,8 +16,8 @@ struct Tile {
   int32_t blocks = 132;
 };
 
-/// Threads of the role that multiplies, two groups of four warps, and those of the role that loads, of which
-/// one warp works.
-inline constexpr int kMultipliers = 256, kLoaders = 128;
+/// Of these, the tile that computes `slabs` matrices [rows, columns] soonest, the first of equals. A block
+/// takes as long for a tile as the tile has elements, and for what does not depend on its size.
+Tile soonest(int64_t slabs, int64_t rows, int64_t columns, std::span<const Tile> tiles);
 
 }  // namespace tessera::kernels::gemm

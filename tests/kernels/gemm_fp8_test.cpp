@@ -89,20 +89,20 @@ TEST_CASE("gemm_fp8_k_grouped equals its reference on the executor", "[gemm][gem
 
 TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 of k",
           "[gemm][gemm_fp8_block]") {
-  const int64_t m = 80, n = 144, depth = 304, parts = 3;
+  const int64_t m = 80, n = 272, depth = 304, parts = 3, column_parts = 3;
   const HostTensor a = random_tensor(DType::e4m3, {m, depth}, Values::normal, 1);
   const HostTensor b = random_tensor(DType::e4m3, {n, depth}, Values::normal, 2);
   const HostTensor a_sf = random_tensor(DType::f32, {m, parts}, Values::uniform, 3);
-  const HostTensor b_sf = random_tensor(DType::f32, {2, parts}, Values::uniform, 4);
+  const HostTensor b_sf = random_tensor(DType::f32, {column_parts, parts}, Values::uniform, 4);
   const HostTensor want = reference::gemm_fp8_block({a, a_sf, b, b_sf}, DType::f32);
   using kernels::gemm::Tile;
-  const std::pair<Tile, uint32_t> kForms[] = {{{64, 128, 128, 2, 0}, 0},
-                                              {{64, 128, 128, 2, 0, 1}, 0},
-                                              {{128, 128, 128, 5, 1}, 0},
-                                              {{128, 128, 128, 2, 1, 1}, 1},  // of one block
-                                              {{128, 128, 128, 2, 1, 1}, 2}};
-  for (const auto& [tile, schedule] : kForms) {
-    CAPTURE(tile.by_roles, tile.blocks, schedule);
+  std::vector<std::pair<Tile, uint32_t>> forms = {{{64, 128, 128, 2, 0}, 0},
+                                                  {{64, 128, 128, 2, 0, 1}, 0},
+                                                  {{128, 128, 128, 2, 1, 1}, 1},  // of one block
+                                                  {{128, 128, 128, 2, 1, 1}, 2}};
+  for (const Tile& tile : kernels::gemm::kFp8Tiles) forms.emplace_back(tile, 0);
+  for (const auto& [tile, schedule] : forms) {
+    CAPTURE(tile.rows, tile.columns, tile.by_roles, tile.blocks, schedule);
     const kernels::gemm::Fp8Spec spec{kernels::gemm::Groups::one, 16, 16, 4, 4, 16, 1, 1, tile};
     HostTensor out(DType::f32, {m, n});
     const auto stack = [](const HostTensor& x) {
@@ -119,7 +119,7 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
                            {"n", n},
                            {"depth", depth},
                            {"parts", parts},
-                           {"column_parts", 2},
+                           {"column_parts", column_parts},
                            {"a_apart", m * depth},
                            {"a_stride", depth},
                            {"b_apart", n * depth},
@@ -127,7 +127,7 @@ TEST_CASE("gemm_fp8_block has the bits of the tensor cores, promoted every 128 o
                            {"a_sf_apart", m * parts},
                            {"a_sf_down", parts},
                            {"a_sf_across", 1},
-                           {"b_sf_apart", 2 * parts},
+                           {"b_sf_apart", column_parts * parts},
                            {"b_sf_down", parts},
                            {"b_sf_across", 1},
                            {"out_apart", m * n},

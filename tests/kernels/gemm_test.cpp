@@ -74,14 +74,14 @@ TEST_CASE("gemm_bf16 equals its reference on the executor", "[gemm][gemm_bf16]")
 
 TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and whose turn it is",
           "[gemm][gemm_bf16]") {
-  const int64_t m = 136, n = 144, depth = 200;
+  const int64_t m = 136, n = 272, depth = 200;
   const HostTensor a = random_tensor(DType::bf16, {m, depth}, Values::normal, 1);
   const HostTensor b = random_tensor(DType::bf16, {n, depth}, Values::normal, 2);
   const HostTensor bias = random_tensor(DType::f32, {n}, Values::normal, 3);
   const HostTensor want_bf16 = reference::gemm_bf16(a, b, &bias, DType::bf16);
   const HostTensor want_f32 = reference::gemm_bf16(a, b, &bias, DType::f32);
   const auto check = [&](const kernels::gemm::Tile& tile, const char* target, uint32_t schedule) {
-    CAPTURE(target, tile.columns, tile.by_roles, tile.blocks, schedule);
+    CAPTURE(target, tile.rows, tile.columns, tile.by_roles, tile.blocks, schedule);
     for (const bool is_f32 : {false, true}) {
       const DType dtype = is_f32 ? DType::f32 : DType::bf16;
       const kernels::gemm::Bf16Spec spec{{0, 8}, {0, 8},         1,   8, 8, is_f32 ? 4 : 8, 1,
@@ -102,7 +102,7 @@ TEST_CASE("gemm_bf16 has the bits of the tensor cores, whatever the tile and who
   };
   check({128, 128, 32, 3, 0}, "sm_90", 0);
   check({128, 128, 32, 3, 0}, "sm_90a", 0);
-  check({128, 256, 64, 3, 1}, "sm_90a", 0);
+  for (const kernels::gemm::Tile& tile : kernels::gemm::kBf16Tiles) check(tile, "sm_90a", 0);
   // one block computes four tiles
   for (const uint32_t schedule : {0U, 1U, 2U, 3U})
     check({128, 128, 64, 2, 1, 1}, "sm_90a", schedule);

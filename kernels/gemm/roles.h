@@ -1,0 +1,30 @@
+#pragma once
+// The roles of a matrix product: one loads tiles into a ring, one multiplies them by wgmma.
+
+#include <functional>
+
+#include "dsl/builder.h"
+#include "kernels/gemm/tile.h"
+
+namespace tessera::kernels::gemm {
+
+/// Groups of four warps that multiply, one for each 64 rows of a tile.
+inline int multipliers(const Tile& t) {
+  return t.rows / 64;
+}
+
+/// Of the block: those that multiply, and a group of four warps that loads or of which one does.
+inline int threads_of_roles(const Tile& t) {
+  return (multipliers(t) + 1) * 128;
+}
+
+/// One warp is enough for tensor copies; single elements take all four.
+inline dsl::Role role_that_loads(const std::function<void()>& body, int warps = 1) {
+  return {.name = "load", .warps = warps, .registers = 40, .body = body};
+}
+
+inline dsl::Role role_that_multiplies(const Tile& t, const std::function<void()>& body) {
+  return {.name = "multiply", .warpgroups = multipliers(t), .registers = 232, .body = body};
+}
+
+}  // namespace tessera::kernels::gemm

@@ -1,0 +1,77 @@
+// The tiles of the gemm family: which one is taken, and that all of them are good code.
+
+#include <fmt/format.h>
+
+#include "codegen/cuda/emit.h"
+#include "codegen/lower.h"
+#include "dsl/base/error.h"
+#include "kernels/gemm/bf16_kernel.h"
+#include "kernels/gemm/fp8_kernel.h"
+#include "runtime/nvrtc/compile.h"
+#include "runtime/nvrtc/nvrtc.h"
+#include "runtime/runtime.h"
+#include "tests/support/catch.h"
+
+namespace tessera {
+namespace {
+
+using kernels::gemm::Tile;
+
+std::string text(const Tile& tile) {
+  return fmt::format("{} x {}", tile.rows, tile.columns);
+}
+
+void check_code(const runtime::Nvrtc& nvrtc, const ir::Kernel& kernel, const Tile& tile) {
+  CAPTURE(kernel.name, text(tile));
+  const runtime::Target target = runtime::parse_target("sm_90a").value();
+  const runtime::Image image =
+      runtime::compile(nvrtc, codegen::cuda::emit(codegen::lower(kernel, target)), target);
+  CHECK(image.resources.spill_bytes == 0);
+  // C7508 to C7517: wgmma that the assembler had to serialise, registers that it could not give.
+  CHECK(image.log.find("(C75") == std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("a product is computed in tiles that leave few multiprocessors idle", "[gemm]") {
+  const auto bf16 = [](int64_t m, int64_t n) {
+    return text(kernels::gemm::soonest(1, m, n, kernels::gemm::kBf16Tiles));
+  };
+  CHECK(bf16(4096, 4096) == "128 x 256");
+  CHECK(bf16(4096, 2112) == "128 x 176");  // 384 tiles on 132 multiprocessors; of 256 columns 288
+  CHECK(bf16(4096, 576) == "128 x 144");   // one wave of 128
+  CHECK(bf16(64, 4096) == "64 x 32");
+  CHECK(bf16(1, 2112) == "64 x 16");
+  CHECK(bf16(128, 4096) == "128 x 32");
+  CHECK(bf16(0, 0) == "128 x 256");
+}
+
+TEST_CASE("every tile of a product compiles for sm_90a without spills", "[gemm][compile]") {
+  const runtime::Nvrtc* nvrtc = nullptr;
+  try {
+    nvrtc = &runtime::Runtime::instance().nvrtc();
+  } catch (const Error& error) {
+    TESSERA_SKIP(error.what());
+  }
+  for (const int32_t is_f32 : {0, 1}) {
+    for (const Tile& tile : kernels::gemm::kBf16Tiles) {
+      check_code(*nvrtc,
+                 kernels::gemm::build_bf16(
+                     {{0, 8}, {0, 8}, 1, 8, 1, is_f32 != 0 ? 4 : 8, 1, 0, is_f32, tile}),
+                 tile);
+    }
+    for (const Tile& tile : kernels::gemm::kFp8Tiles) {
+      using kernels::gemm::Groups;
+      for (const Groups groups : {Groups::one, Groups::by_rows, Groups::masked}) {
+        if (is_f32 != 0 && groups != Groups::one) continue;
+        const int out_vector = is_f32 != 0 ? 4 : 8;
+        check_code(
+            *nvrtc,
+            kernels::gemm::build_fp8({groups, 16, 16, out_vector, out_vector, 1, 1, is_f32, tile}),
+            tile);
+      }
+    }
+  }
+}
+
+}  // namespace tessera
