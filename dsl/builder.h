@@ -133,6 +133,10 @@ struct PipelineOptions {
   /// True: the copies of iteration i + stages overwrite those of iteration i once its readers are
   /// through. False: they have a buffer of their own and are issued when iteration i begins.
   bool in_place = false;
+  /// True: the loop stands directly in a serial or persistent loop, and the first copies of that loop's next
+  /// round are issued behind this one, so that the rest of the round runs while they go on. PIPELINE_ACROSS
+  /// if they are not known then, or must not be read yet.
+  bool across = false;
 };
 
 /// The order in which a persistent loop walks its tiles.
@@ -464,7 +468,8 @@ class TESSERA_API Builder {
   /// A copy stays in its iteration if its tile is used outside the loop, if the tile is read before it is
   /// copied, or if its place depends on what the iteration computes; `explain` says so. The first copies
   /// are issued before statements above the loop that only fill registers. Copies behind a
-  /// break_if stay, and a loop that ends early waits for those under way.
+  /// break_if stay, and a loop that ends early waits for those under way. In a persistent or serial loop,
+  /// `across` issues the first copies of its next round while this one ends.
   ///   k.pipelined(0, ceil_div(depth, 64), 2, [&](Value i) {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
