@@ -524,7 +524,8 @@ class TESSERA_API Builder {
   // ---- Signals between the blocks of a grid
   /// cell = value, or cell += value, once for the block: a block that waits for it sees everything that this block
   /// has written before. The cell is an element of an i32 or u32 output, which the caller sets before the first
-  /// call. All threads of the block come together (SYNC_DIVERGENT), not in a role (SYNC_ROLE).
+  /// call. All threads of the block, or of the role around, come together (SYNC_DIVERGENT); a role's signal covers
+  /// what its own threads have written, and what they know of other roles by a ring.
   ///
   ///   k.if_(k.thread() == 0, [&] { total(at.x) = sum; });   k.signal(ready(at.x), 1);
   void signal(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
@@ -532,17 +533,18 @@ class TESSERA_API Builder {
   /// Waits until the cell has the value, or one for which the condition holds: an expression without
   /// statements (WAIT_CONDITION). Outside of the tensor it does not wait. Afterwards the block sees what the
   /// blocks whose signals made the value had written before them. While a block may wait, only signals change
-  /// the cell. All threads come together, as to a signal.
+  /// the cell. All threads come together, as to a signal. Returns the value that ended the wait, the same in all
+  /// threads; 0 outside of the tensor.
   ///
   /// A block may wait for any other: the launch of a kernel that waits is cooperative, and a grid that does not
   /// fit on the device at once fails. The executor traps where no block can go on (DEADLOCK).
   ///
   ///   k.wait_until(ready(at.x - 1), 1);
-  ///   k.wait_until(arrived(tile), [&](Value now) { return now >= parts; });
-  void wait_until(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
+  ///   const Value parts = k.wait_until(arrived(tile), [&](Value now) { return now >= 2; });
+  Value wait_until(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
   template <WaitCondition Fn>
-  void wait_until(const Ref& cell, const Fn& holds, SourceLoc loc = SourceLoc::here()) {
-    wait_for_signal(cell, holds, loc);
+  Value wait_until(const Ref& cell, const Fn& holds, SourceLoc loc = SourceLoc::here()) {
+    return wait_for_signal(cell, holds, loc);
   }
 
   // ---- Roles (warp specialisation)
@@ -648,8 +650,8 @@ class TESSERA_API Builder {
   Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                bool fetch, MemoryOrder order, SourceLoc loc);
   void signal(ir::AtomicOp op, const Ref& cell, const Arg& value, SourceLoc loc);
-  void wait_for_signal(const Ref& cell, const std::function<Value(const Value&)>& holds,
-                       SourceLoc loc);
+  Value wait_for_signal(const Ref& cell, const std::function<Value(const Value&)>& holds,
+                        SourceLoc loc);
   Value warp_reduce(ir::CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc);
 
   std::unique_ptr<Recorder> recorder_;
