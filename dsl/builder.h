@@ -289,8 +289,9 @@ class TESSERA_API Builder {
   void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
   /// Copies rows that an index chooses (a gather) to a tile, or a tile to such rows (a scatter). The tile has
   /// the rows as its first dimension. In a pipelined loop a gather to shared memory is issued ahead, if
-  /// the index is not what the iteration computes; `explain` says so. `.bulk()` before `.rows` asks for a
-  /// bulk copy per row. Two rows of a scatter that are the same race.
+  /// the index is not what the iteration computes; in the fill of a ring it goes on while the role fills other
+  /// stages. `explain` says so, or why not. `.bulk()` before `.rows` asks for a bulk copy per row. Two rows of a
+  /// scatter that are the same race.
   ///
   ///   k.copy(cache.rows(pages.tile({i * 64}, {64})), tile);
   void copy(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());

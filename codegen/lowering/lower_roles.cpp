@@ -58,8 +58,12 @@ void look_at_copies(const ir::Body& body, FillEngines& copies) {
   for (const ir::Stmt& stmt : body) {
     const auto* loop = std::get_if<ir::Loop>(&stmt.node);
     if (loop != nullptr && loop->mode != ir::CopyMode::plain) {
-      const ir::AccessTerms& terms = std::get<ir::ElementLoad>(loop->body[0].node).terms;
-      (terms.tensor ? copies.tensor : terms.bulk ? copies.bulk : copies.pieces) = true;
+      const ir::ElementLoad& load = load_of(*loop);
+      const bool converts = load.buffer->dtype != store_of(*loop).buffer->dtype;
+      (load.terms.tensor ? copies.tensor
+       : load.terms.bulk ? copies.bulk
+       : converts        ? copies.stores
+                         : copies.pieces) = true;
       continue;
     }
     copies.stores = copies.stores || std::holds_alternative<ir::ElementStore>(stmt.node);
