@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
@@ -54,22 +55,30 @@ ir::Kernel chained_columns(int chain_warps, bool descends) {
 using Roles = std::function<void(Builder&, Value block, const Ref& y, const Ref& cells,
                                  dsl::Ring& ring, const Ref& tile)>;
 
-/// Two blocks of two roles of two warps: `one` and `other`.
+/// Two blocks of two roles of two warps: `one` and `other`. Whatever the order in which the roles take turns.
 std::string trap_of(const Roles& one, const Roles& other) {
-  return error_of([&] {
-    Builder k("two_roles");
-    auto y = k.output("y", DType::i32, {2, 128});
-    auto cells = k.output("cells", DType::i32, {4});
-    const dsl::BlockIndex at = k.launch({2}, {.threads = 128});
-    auto ring = k.ring({.stages = 1});
-    auto tile = ring.shared(DType::i32, {64}, "tile");
-    k.roles({{.name = "one", .warps = 2, .body = [&] { one(k, at.x, y, cells, ring, tile); }},
-             {.name = "other", .warps = 2, .body = [&] { other(k, at.x, y, cells, ring, tile); }}});
-    const ir::Kernel kernel = k.finish();
+  Builder k("two_roles");
+  auto y = k.output("y", DType::i32, {2, 128});
+  auto cells = k.output("cells", DType::i32, {4});
+  const dsl::BlockIndex at = k.launch({2}, {.threads = 128});
+  auto ring = k.ring({.stages = 1});
+  auto tile = ring.shared(DType::i32, {64}, "tile");
+  k.roles({{.name = "one", .warps = 2, .body = [&] { one(k, at.x, y, cells, ring, tile); }},
+           {.name = "other", .warps = 2, .body = [&] { other(k, at.x, y, cells, ring, tile); }}});
+  const codegen::cpu::Executable executable(codegen::lower(k.finish()));
+  std::string first;
+  for (const uint32_t schedule : {0U, 1U, 2U, 3U, 4U}) {
     const HostTensor data = tensor_by(DType::i32, {2, 128}, [](int64_t) { return 0; });
     const HostTensor signals = tensor_by(DType::i32, {4}, [](int64_t) { return 0; });
-    run_on_executor(kernel, {data.view(), signals.view()});
-  });
+    const std::vector<codegen::cpu::Argument> arguments = {{.tensor = data.view()},
+                                                           {.tensor = signals.view()}};
+    const std::string error =
+        error_of([&] { executable.run(arguments, {.traps = true, .schedule = schedule}); });
+    if (schedule == 0) first = error;
+    CAPTURE(schedule, error);
+    CHECK(error.empty() == first.empty());
+  }
+  return first;
 }
 
 void write(Builder& k, const Ref& y, Value row) {
