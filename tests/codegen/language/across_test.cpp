@@ -248,6 +248,47 @@ TEST_CASE("copies for the next round without a barrier behind the last reads are
   CHECK(error.find("race on a_tile[") != std::string::npos);
 }
 
+TEST_CASE("a loop that is crossed may be entered again, and hold two that cross it",
+          "[language][pipeline]") {
+  constexpr int64_t kTiles = 3, kPasses = 2;
+  Builder k("again");
+  auto x = k.input("x", DType::i32, {kTiles, 4, kColumns});
+  auto y = k.output("y", DType::i32, {kPasses, kTiles, kColumns});
+  k.launch({1}, {.threads = 64});
+  auto a = k.shared(DType::i32, {kColumns}, "a");
+  auto b = k.shared(DType::i32, {kColumns}, "b");
+  auto sum = k.fragment(DType::i32, {kColumns}, "sum");
+  const PipelineOptions options = {.stages = GENERATE(1, 2, 3), .across = true};
+  k.serial(0, kPasses, [&](Value pass) {
+    k.serial(0, kTiles, [&](Value t) {
+      k.fill(sum, 0);
+      k.pipelined(0, 3, options, [&](Value s) {
+        k.copy(x(t, s), a);
+        k.parallel({kColumns}, [&](Value c) { sum(c) += a(kColumns - 1 - c); });
+      });
+      k.pipelined(0, 4, options, [&](Value s) {
+        k.copy(x(kTiles - 1 - t, s), b);
+        k.parallel({kColumns}, [&](Value c) { sum(c) += 2 * b(kColumns - 1 - c) + pass; });
+      });
+      k.copy(sum, y(pass, t));
+    });
+  });
+  const HostTensor source = iota(DType::i32, {kTiles, 4, kColumns});
+  const HostTensor result(DType::i32, {kPasses, kTiles, kColumns});
+  run_kernel(k.finish(), {&source, &result});
+  CHECK_THAT(result, HasValues([&](int64_t i) {
+               const int64_t pass = i / kColumns / kTiles, t = i / kColumns % kTiles;
+               const int64_t c = kColumns - 1 - i % kColumns;
+               double want = 0;
+               for (int64_t s = 0; s < 4; ++s) {
+                 if (s < 3) want += source.value((t * 4 + s) * kColumns + c);
+                 want += 2 * source.value(((kTiles - 1 - t) * 4 + s) * kColumns + c);
+                 want += static_cast<double>(pass);
+               }
+               return want;
+             }));
+}
+
 TEST_CASE("a loop around that ends early waits for the copies that nobody reads",
           "[language][pipeline]") {
   constexpr int64_t kTiles = 6;
