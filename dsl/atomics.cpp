@@ -1,4 +1,4 @@
-// Builder: atomics on shared and global memory, and signals between blocks, which are made of them.
+// Builder: atomics on shared and global memory.
 
 #include <fmt/format.h>
 
@@ -29,7 +29,8 @@ bool has_atomic(AtomicOp op, DType dtype) {
   }
 }
 
-/// Throws unless `what` can change the element in one step.
+}  // namespace
+
 void check_element(const Recorder& r, const Ref& element, const std::string& what, SourceLoc loc) {
   const ir::Region& region = element.region();
   const ir::Buffer& buffer = *region.buffer;
@@ -52,37 +53,6 @@ void check_element(const Recorder& r, const Ref& element, const std::string& wha
            loc);
   }
 }
-
-/// Throws unless blocks can signal each other by the cell, in a statement of the whole block.
-void check_cell(const Recorder& r, const Ref& cell, const std::string& what, SourceLoc loc) {
-  check_element(r, cell, what, loc);
-  const ir::Buffer& buffer = *cell.region().buffer;
-  if (buffer.space != ir::Space::global) {
-    r.fail("ATOMIC", fmt::format("{} on '{}', which other blocks cannot see", what, buffer.name),
-           loc, "an output tensor", std::string(name(buffer.space)));
-  }
-  if (buffer.dtype != DType::i32 && buffer.dtype != DType::u32) {
-    r.fail("DTYPE", fmt::format("there is no {} on '{}'", what, buffer.name), loc, "i32 or u32",
-           std::string(name(buffer.dtype)));
-  }
-  if (r.role != nullptr) {
-    r.fail("SYNC_ROLE", fmt::format("{} in role '{}'", what, r.role->name), loc,
-           "a statement of the role's own threads", "one of all threads of the block",
-           "put it before k.roles", r.role->loc);
-  }
-  const std::vector<ir::Expr>& indices = cell.region().offsets;
-  const bool differs = std::any_of(indices.begin(), indices.end(),
-                                   [&](const ir::Expr& index) { return r.uses_thread(index); });
-  if (differs || r.thread_depth > 0 || r.parallel_depth > 0) {
-    r.fail("SYNC_DIVERGENT",
-           differs ? fmt::format("{} on a cell that depends on the thread index", what)
-                   : fmt::format("{} where not all threads of the block come together", what),
-           loc, "a statement of the whole block", {},
-           "conditions, loops and indices around it must be the same for the whole block");
-  }
-}
-
-}  // namespace
 
 Value Builder::atomic(AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                       bool fetch, MemoryOrder order, SourceLoc loc) {
@@ -140,60 +110,6 @@ Value Builder::atomic_exchange(const Ref& element, Arg value, MemoryOrder order,
 Value Builder::atomic_compare_exchange(const Ref& element, Arg expected, Arg value,
                                        MemoryOrder order, SourceLoc loc) {
   return atomic(AtomicOp::compare_exchange, element, value, &expected, true, order, loc);
-}
-
-void Builder::signal(AtomicOp op, const Ref& cell, const Arg& value, SourceLoc loc) {
-  check_cell(*recorder_, cell, op == AtomicOp::add ? "signal_add" : "signal", loc);
-  sync(loc);
-  if_(
-      thread() == 0, [&] { atomic(op, cell, value, nullptr, false, MemoryOrder::acq_rel, loc); },
-      loc);
-}
-void Builder::signal(const Ref& cell, Arg value, SourceLoc loc) {
-  signal(AtomicOp::exchange, cell, value, loc);
-}
-void Builder::signal_add(const Ref& cell, Arg value, SourceLoc loc) {
-  signal(AtomicOp::add, cell, value, loc);
-}
-
-void Builder::wait_for_signal(const Ref& cell, const std::function<Value(const Value&)>& holds,
-                              SourceLoc loc) {
-  Recorder& r = *recorder_;
-  check_cell(r, cell, "wait_until", loc);
-  ir::Atomic node;
-  node.op = AtomicOp::load;
-  node.buffer = cell.region().buffer;
-  node.indices = cell.region().offsets;
-  node.order = MemoryOrder::acq_rel;
-  node.terms = cell.region().terms;
-  for (const ir::Expr& index : node.indices) r.check_in_scope(index, loc);
-  const ir::Body condition = r.record(loc, Recorder::Runs::under_condition, [&] {
-    const ir::Buffer& buffer = *node.buffer;
-    node.old = r.new_var(buffer.name + "_now", buffer.dtype, ir::VarKind::value, loc);
-    node.until = Arg(holds(Value(&r, ir::var(node.old))), loc).as(DType::boolean, &r).expr();
-    r.check_in_scope(node.until, loc);
-  });
-  if (!condition.empty()) {
-    r.fail("WAIT_CONDITION", "the condition of wait_until records statements", loc,
-           "an expression of the cell's value and of values from before", {},
-           "read what it needs before wait_until", condition.front().loc);
-  }
-  if (r.uses_thread(node.until)) {
-    r.fail("SYNC_DIVERGENT", "the condition of wait_until depends on the thread index", loc,
-           "a condition that is the same for the whole block");
-  }
-  if_(
-      thread() == 0,
-      [&] {
-        r.add({std::move(node), loc}, cell.element_name());
-      },
-      loc);
-  sync(loc);
-}
-void Builder::wait_until(const Ref& cell, Arg value, SourceLoc loc) {
-  const Value wanted = value.as(cell.region().buffer->dtype, recorder_.get());
-  wait_for_signal(
-      cell, [&](const Value& now) { return now == wanted; }, loc);
 }
 
 }  // namespace tessera::dsl

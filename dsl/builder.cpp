@@ -339,6 +339,7 @@ ir::Kernel Builder::finish(SourceLoc loc) {
   if (recorder_->finished) recorder_->fail("SPENT_BUILDER", "finish() is called twice", loc);
   if (!recorder_->launched) recorder_->fail("NO_LAUNCH", "finish() without launch()", loc);
   recorder_->kernel.body = recorder_->take_body();
+  recorder_->drop_unread(recorder_->kernel.body);
   const ir::Kernel& kernel = recorder_->kernel;
   const bool has_output = std::any_of(kernel.tensors.begin(), kernel.tensors.end(),
                                       [](const ir::BufferRef& t) { return t->is_output; });

@@ -133,6 +133,10 @@ struct PipelineOptions {
   /// True: the copies of iteration i + stages overwrite those of iteration i once its readers are
   /// through. False: they have a buffer of their own and are issued when iteration i begins.
   bool in_place = false;
+  /// True: the loop stands directly in a serial or persistent loop, and the first copies of that loop's next
+  /// round are issued behind this one, so that the rest of the round runs while they go on. PIPELINE_ACROSS
+  /// if they are not known then, or must not be read yet.
+  bool across = false;
 };
 
 /// The order in which a persistent loop walks its tiles.
@@ -285,8 +289,9 @@ class TESSERA_API Builder {
   void copy(const Ref& from, const Ref& to, CopyOptions options, SourceLoc loc = SourceLoc::here());
   /// Copies rows that an index chooses (a gather) to a tile, or a tile to such rows (a scatter). The tile has
   /// the rows as its first dimension. In a pipelined loop a gather to shared memory is issued ahead, if
-  /// the index is not what the iteration computes; `explain` says so. `.bulk()` before `.rows` asks for a
-  /// bulk copy per row. Two rows of a scatter that are the same race.
+  /// the index is not what the iteration computes; in the fill of a ring it goes on while the role fills other
+  /// stages. `explain` says so, or why not. `.bulk()` before `.rows` asks for a bulk copy per row. Two rows of a
+  /// scatter that are the same race.
   ///
   ///   k.copy(cache.rows(pages.tile({i * 64}, {64})), tile);
   void copy(const Rows& from, const Ref& to, SourceLoc loc = SourceLoc::here());
@@ -464,7 +469,8 @@ class TESSERA_API Builder {
   /// A copy stays in its iteration if its tile is used outside the loop, if the tile is read before it is
   /// copied, or if its place depends on what the iteration computes; `explain` says so. The first copies
   /// are issued before statements above the loop that only fill registers. Copies behind a
-  /// break_if stay, and a loop that ends early waits for those under way.
+  /// break_if stay, and a loop that ends early waits for those under way. In a persistent or serial loop,
+  /// `across` issues the first copies of its next round while this one ends.
   ///   k.pipelined(0, ceil_div(depth, 64), 2, [&](Value i) {
   ///     k.copy(x.tile({row, i * 64}, {16, 64}), tile);
   ///     k.parallel({16, 64}, [&](Value r, Value c) { sum(r, c) += tile(r, c); });
@@ -519,7 +525,8 @@ class TESSERA_API Builder {
   // ---- Signals between the blocks of a grid
   /// cell = value, or cell += value, once for the block: a block that waits for it sees everything that this block
   /// has written before. The cell is an element of an i32 or u32 output, which the caller sets before the first
-  /// call. All threads of the block come together (SYNC_DIVERGENT), not in a role (SYNC_ROLE).
+  /// call. All threads of the block, or of the role around, come together (SYNC_DIVERGENT); a role's signal covers
+  /// what its own threads have written, and what they know of other roles by a ring.
   ///
   ///   k.if_(k.thread() == 0, [&] { total(at.x) = sum; });   k.signal(ready(at.x), 1);
   void signal(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
@@ -527,17 +534,18 @@ class TESSERA_API Builder {
   /// Waits until the cell has the value, or one for which the condition holds: an expression without
   /// statements (WAIT_CONDITION). Outside of the tensor it does not wait. Afterwards the block sees what the
   /// blocks whose signals made the value had written before them. While a block may wait, only signals change
-  /// the cell. All threads come together, as to a signal.
+  /// the cell. All threads come together, as to a signal. Returns the value that ended the wait, the same in all
+  /// threads; 0 outside of the tensor.
   ///
   /// A block may wait for any other: the launch of a kernel that waits is cooperative, and a grid that does not
   /// fit on the device at once fails. The executor traps where no block can go on (DEADLOCK).
   ///
   ///   k.wait_until(ready(at.x - 1), 1);
-  ///   k.wait_until(arrived(tile), [&](Value now) { return now >= parts; });
-  void wait_until(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
+  ///   const Value parts = k.wait_until(arrived(tile), [&](Value now) { return now >= 2; });
+  Value wait_until(const Ref& cell, Arg value, SourceLoc loc = SourceLoc::here());
   template <WaitCondition Fn>
-  void wait_until(const Ref& cell, const Fn& holds, SourceLoc loc = SourceLoc::here()) {
-    wait_for_signal(cell, holds, loc);
+  Value wait_until(const Ref& cell, const Fn& holds, SourceLoc loc = SourceLoc::here()) {
+    return wait_for_signal(cell, holds, loc);
   }
 
   // ---- Roles (warp specialisation)
@@ -643,8 +651,8 @@ class TESSERA_API Builder {
   Value atomic(ir::AtomicOp op, const Ref& element, const Arg& value, const Arg* expected,
                bool fetch, MemoryOrder order, SourceLoc loc);
   void signal(ir::AtomicOp op, const Ref& cell, const Arg& value, SourceLoc loc);
-  void wait_for_signal(const Ref& cell, const std::function<Value(const Value&)>& holds,
-                       SourceLoc loc);
+  Value wait_for_signal(const Ref& cell, const std::function<Value(const Value&)>& holds,
+                        SourceLoc loc);
   Value warp_reduce(ir::CollectiveKind kind, ir::Op op, Arg value, SourceLoc loc);
 
   std::unique_ptr<Recorder> recorder_;

@@ -70,6 +70,7 @@ void Builder::loop(ir::LoopKind kind, Arg begin, Arg end, Arg step,
   }
   node.stages = pipeline.stages;
   node.in_place = pipeline.in_place;
+  node.across = pipeline.across;
   const char* name = kind == ir::LoopKind::unrolled     ? "u"
                      : kind == ir::LoopKind::vectorized ? "v"
                                                         : "s";

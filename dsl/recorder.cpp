@@ -112,6 +112,7 @@ void Recorder::check_in_scope(const ir::Expr& e, SourceLoc loc) const {
            fmt::format("value '{}' is used outside the loop or branch it belongs to", e->var->name),
            loc, {}, {}, "carry it in a variable: k.var(dtype, initial value)", e->var->loc);
     }
+    if (!unread_.empty()) unread_.erase(e->var.get());
     return;
   }
   for (const ir::Expr& arg : e->args) check_in_scope(arg, loc);
@@ -289,6 +290,38 @@ void Recorder::store(const ir::Region& element, const Value& value, SourceLoc lo
   ir::ElementStore store{element.buffer, element.offsets, value.expr(), element.terms};
   check_one_writer(store, loc);
   add({std::move(store), loc}, name);
+}
+
+void Recorder::drop_if_unread(const ir::BufferRef& buffer, const ir::VarRef& value) {
+  unread_.emplace(value.get(), buffer->id);
+}
+
+bool Recorder::is_unread(const ir::Stmt& stmt) const {
+  const auto of_buffer = [&](const ir::BufferRef& buffer) {
+    return std::any_of(unread_.begin(), unread_.end(),
+                       [&](const auto& entry) { return entry.second == buffer->id; });
+  };
+  if (const auto* let = std::get_if<ir::Let>(&stmt.node)) return unread_.contains(let->var.get());
+  if (const auto* load = std::get_if<ir::ElementLoad>(&stmt.node)) return of_buffer(load->buffer);
+  const auto* store = std::get_if<ir::ElementStore>(&stmt.node);
+  return store != nullptr && of_buffer(store->buffer);
+}
+
+void Recorder::drop_unread(ir::Body& body) const {
+  if (unread_.empty()) return;
+  std::erase_if(body, [&](const ir::Stmt& stmt) { return is_unread(stmt); });
+  for (ir::Stmt& stmt : body) {
+    if (auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
+      drop_unread(loop->body);
+    } else if (auto* branch = std::get_if<ir::If>(&stmt.node)) {
+      drop_unread(branch->then);
+      drop_unread(branch->otherwise);
+    } else if (auto* turn = std::get_if<ir::RingTurn>(&stmt.node)) {
+      drop_unread(turn->body);
+    } else if (auto* roles = std::get_if<ir::Roles>(&stmt.node)) {
+      for (ir::Roles::Role& part : roles->roles) drop_unread(part.body);
+    }
+  }
 }
 
 ir::Body Recorder::take_body() {

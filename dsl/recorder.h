@@ -132,6 +132,10 @@ class Recorder {
   void leave_loop(const ir::Expr& left, SourceLoc loc);
   /// Appends statements that have been recorded already.
   void splice(ir::Body body);
+  /// What stores to the buffer, and binds `value` and what it is made of, is dropped by finish() unless the author
+  /// uses `value`.
+  void drop_if_unread(const ir::BufferRef& buffer, const ir::VarRef& value);
+  void drop_unread(ir::Body& body) const;
   /// Identifies the innermost open body.
   int scope() const { return scopes_.back(); }
   int depth() const { return static_cast<int>(open_.size()); }
@@ -170,6 +174,7 @@ class Recorder {
     int breaks = 0;                      // recorded in it
   };
 
+  bool is_unread(const ir::Stmt& stmt) const;
   void check_role(const ir::Stmt& stmt) const;
   void note_write(const ir::Region& region, int name, SourceLoc loc);
   void note_writes(const ir::Stmt& stmt, int name);
@@ -199,9 +204,10 @@ class Recorder {
 
   std::unordered_map<const ir::Node*, Size> sizes_;                // of operations
   std::map<const ir::Var*, std::shared_ptr<ir::Var>> parameters_;  // dims and scalars
-  std::set<int> thread_lets_;       // ids of the Vars bound to expressions of the thread index
-  std::set<const void*> own_;       // the Vars and Buffers of this kernel
-  std::map<int, int> view_scopes_;  // of Pointer statements, by buffer id
+  std::set<int> thread_lets_;  // ids of the Vars bound to expressions of the thread index
+  std::set<const void*> own_;  // the Vars and Buffers of this kernel
+  mutable std::map<const ir::Var*, int> unread_;  // see drop_if_unread(): the ids of their buffers
+  std::map<int, int> view_scopes_;                // of Pointer statements, by buffer id
   std::vector<ir::Body> open_;
   std::vector<int> scopes_;
   int last_scope_ = 0;
@@ -218,6 +224,10 @@ void check_align(const Recorder& recorder, const ir::Buffer& buffer, SourceLoc l
 /// Sets shape and strides of a tensor; row-major without strides.
 void set_shape(const Recorder& recorder, ir::Buffer& buffer, const std::vector<Arg>& shape,
                const std::vector<Arg>& strides, SourceLoc loc);
+
+/// Throws unless `what` can change the element in one step.
+void check_element(const Recorder& recorder, const Ref& element, const std::string& what,
+                   SourceLoc loc);
 
 /// Throws unless such a grid can run in clusters of that size.
 void check_cluster(const Recorder& recorder, const std::vector<Arg>& grid, int cluster,

@@ -79,33 +79,48 @@ void Machine::atomic_lanes(const Instr& instr, const Transfer& transfer, std::by
     if (launch_.block_order != nullptr && (step.releases || step.acquires)) {
       const bool wrote = step.releases && (step.op != ir::AtomicOp::compare_exchange ||
                                            found[lane] == compares[lane]);
-      launch_.block_order->atomic(block_number_, lane, base + offsets[lane] * int64_t{sizeof(T)},
+      launch_.block_order->atomic(here(lane), base + offsets[lane] * int64_t{sizeof(T)},
                                   step.acquires, wrote);
     }
   });
 }
 
-std::string Machine::awaited_signal() const {
-  const Instr& wait = signal_wait();
+std::vector<SignalWait> Machine::signal_waits() const {
+  std::vector<SignalWait> result;
+  if (has_ended_) return result;
+  const size_t first = are_roles_running_ ? 1 : 0, end = are_roles_running_ ? cursors_.size() : 1;
+  for (size_t i = first; i < end; ++i) {
+    const Cursor& cursor = cursors_[i];
+    if (cursor.awaits < 0) continue;
+    result.push_back({this, &cursor, code_.block[static_cast<size_t>(cursor.awaits)].statement});
+  }
+  return result;
+}
+
+std::string Machine::awaited_signal(const Cursor& cursor) const {
+  const Instr& wait = code_.block[static_cast<size_t>(cursor.awaits)];
   std::string cell;
   for (int32_t i = wait.target; cell.empty(); ++i) {
     const Instr& load = code_.block[static_cast<size_t>(i)];
     if (load.code != Code::atomic) continue;
     const Transfer& transfer = code_.transfers[static_cast<size_t>(load.index)];
-    cell = element_name(transfer, cursors_[0].mask().begin, 0, 1);
+    cell = element_name(transfer, cursor.mask().begin, 0, 1);
   }
   const SourceLoc& loc = code_.locs[static_cast<size_t>(wait.statement)];
-  return fmt::format("block ({}) waits for {}{}", fmt::join(block_, ", "), cell,
+  return fmt::format("{}block ({}) waits for {}{}",
+                     cursor.name.empty() ? "" : fmt::format("'{}' of ", cursor.name),
+                     fmt::join(block_, ", "), cell,
                      loc.known() ? fmt::format(" ({})", to_string(loc)) : "");
 }
 
-void Machine::trap_no_signal(const std::string& states, const Machine* next) const {
-  trap(signal_wait(), cursors_[0].mask().begin,
+void Machine::trap_no_signal(const Cursor& cursor, const std::string& states,
+                             int32_t related) const {
+  trap(code_.block[static_cast<size_t>(cursor.awaits)], cursor.mask().begin,
        {.code = "DEADLOCK",
         .what = fmt::format("no block of the grid can go on: {}", states),
         .expected = "a signal for each wait",
         .got = "none",
-        .related = next == nullptr ? 0 : next->signal_wait().statement});
+        .related = related});
 }
 
 void Machine::atomic(const Instr& instr) {

@@ -11,7 +11,8 @@ void Machine::barrier(const Instr& instr) {
   if (!code_.checked) return;
   check_whole_block(instr, "a barrier");
   neighbours_.clocks.block_barrier(rank_);
-  if (launch_.block_order != nullptr) launch_.block_order->barrier(block_number_);
+  const bool is_whole_cluster = program_.cluster == 1 && launch_.block_order != nullptr;
+  if (is_whole_cluster) launch_.block_order->barrier(block_number_);
 }
 
 void Machine::check_whole_block(const Instr& instr, const char* what) const {
@@ -35,8 +36,6 @@ void Machine::warp_barrier(const Instr& instr) {
   if (launch_.count) counts_.warp_barriers += active_warps();
   if (!code_.checked) return;
   check_whole_warps(instr, "a warp barrier");
-  const bool is_block = code_.threads <= 32;
-  if (is_block && launch_.block_order != nullptr) launch_.block_order->barrier(block_number_);
 }
 
 }  // namespace tessera::codegen::cpu

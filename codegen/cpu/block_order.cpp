@@ -4,39 +4,52 @@
 
 namespace tessera::codegen::cpu {
 
-BlockOrder::Moment BlockOrder::moment(int64_t block, int thread) const {
-  const auto found = blocks_.find(block);
-  return {block, found == blocks_.end() ? Block().time : found->second.time, thread};
+BlockOrder::Moment BlockOrder::moment(const Here& here) const {
+  const auto found = clusters_.find(here.cluster);
+  return {.block = here.block,
+          .cluster = here.cluster,
+          .thread = here.thread,
+          .time = found == clusters_.end() ? Cluster().time : found->second.time,
+          .warp_time = here.clocks->time(here.warp()),
+          .lanes_time = here.clocks->lanes_time(here.warp())};
 }
 
-void BlockOrder::barrier(int64_t block) {
-  Block& b = blocks_[block];
-  for (const auto& [thread, known] : b.acquired) add(b.known, known);
-  b.acquired.clear();
-  b.barrier_time = ++b.time;
+void BlockOrder::barrier(int64_t cluster) {
+  Cluster& c = clusters_[cluster];
+  for (const auto& [thread, acquires] : c.acquires) add(c.known, acquires.back().known);
+  c.acquires.clear();
 }
 
-void BlockOrder::atomic(int64_t block, int thread, const std::byte* place, bool acquires,
-                        bool releases) {
-  if (acquires) acquire(blocks_[block].acquired[thread], place);
-  if (releases) release(block, thread, place);
-}
-
-void BlockOrder::cluster_barrier(int64_t first, int64_t count) {
-  const void* const place = &blocks_[first];  // a key for the cluster: no element has this address
-  for (int64_t block = first; block < first + count; ++block) {
-    barrier(block);
-    release(block, 0, place);
+void BlockOrder::atomic(const Here& here, const std::byte* place, bool acquires, bool releases) {
+  Place& p = places_[place];
+  Cluster& cluster = clusters_[here.cluster];
+  if (acquires) {
+    std::vector<Acquire>& own = cluster.acquires[here.thread];
+    const Moment now = moment(here);
+    // To others all acquires between two barriers of the warp are one.
+    if (own.empty() || own.back().at.warp_time != now.warp_time ||
+        own.back().at.lanes_time != now.lanes_time) {
+      own.push_back({now, own.empty() ? Known() : own.back().known});
+    }
+    add(own.back().known, p.known);
+    own.back().known[place] = p.releases;
   }
-  for (int64_t block = first; block < first + count; ++block) acquire(blocks_[block].known, place);
+  if (!releases) return;
+  for_each_known(cluster, here, [&](const Known& known) { add(p.known, known); });
+  Release release{p.releases++, moment(here), {}};
+  here.clocks->look(here.warp(), release.before);
+  p.by_cluster[here.cluster].push_back(std::move(release));
+  ++cluster.time;
 }
 
-bool BlockOrder::is_before(const Moment& earlier, int64_t block, int thread) const {
-  const auto found = blocks_.find(block);
-  if (found == blocks_.end()) return false;
-  if (covers(found->second.known, earlier)) return true;
-  const auto own = found->second.acquired.find(thread);
-  return own != found->second.acquired.end() && covers(own->second, earlier);
+bool BlockOrder::is_before(const Moment& earlier, const Here& here) const {
+  const auto found = clusters_.find(here.cluster);
+  if (found == clusters_.end()) return false;
+  bool result = false;
+  for_each_known(found->second, here, [&](const Known& known) {
+    result = result || covers(known, earlier, *here.clocks);
+  });
+  return result;
 }
 
 void BlockOrder::add(Known& into, const Known& more) {
@@ -46,30 +59,38 @@ void BlockOrder::add(Known& into, const Known& more) {
   }
 }
 
-void BlockOrder::acquire(Known& into, const void* place) {
-  const Place& p = places_[place];
-  add(into, p.known);
-  into[place] = p.releases;
+/// True if what a thread of the same cluster did comes before what this one does.
+bool BlockOrder::is_ordered(const Moment& earlier, const Here& here) {
+  if (earlier.thread == here.thread) return true;
+  if (earlier.warp() == here.warp()) {
+    return earlier.lanes_time < here.clocks->lanes_time(here.warp());
+  }
+  return here.clocks->is_before(earlier.warp(), earlier.warp_time, here.warp());
 }
 
-void BlockOrder::release(int64_t block, int thread, const void* place) {
-  Block& b = blocks_[block];
-  Place& p = places_[place];
-  add(p.known, b.known);
-  const auto own = b.acquired.find(thread);
-  if (own != b.acquired.end()) add(p.known, own->second);
-  p.by_block[block].push_back({p.releases++, b.barrier_time, b.time++, thread});
+template <class Fn>
+void BlockOrder::for_each_known(const Cluster& cluster, const Here& here, const Fn& fn) {
+  fn(cluster.known);
+  for (const auto& [thread, acquires] : cluster.acquires) {
+    const auto last = std::find_if(acquires.rbegin(), acquires.rend(), [&](const Acquire& acquire) {
+      return is_ordered(acquire.at, here);
+    });
+    if (last != acquires.rend()) fn(last->known);
+  }
 }
 
-bool BlockOrder::covers(const Known& known, const Moment& earlier) const {
+bool BlockOrder::covers(const Known& known, const Moment& earlier, const WarpClocks& clocks) const {
+  const auto precedes = [&](const Release& release) {
+    if (earlier.thread == release.at.thread) return earlier.time <= release.at.time;
+    if (earlier.warp() == release.at.warp()) return earlier.lanes_time < release.at.lanes_time;
+    return clocks.is_part(earlier.warp(), earlier.warp_time, release.before);
+  };
   return std::any_of(known.begin(), known.end(), [&](const auto& entry) {
     const Place& place = places_.at(entry.first);
-    const auto found = place.by_block.find(earlier.block);
-    if (found == place.by_block.end()) return false;
+    const auto found = place.by_cluster.find(earlier.cluster);
+    if (found == place.by_cluster.end()) return false;
     return std::any_of(found->second.begin(), found->second.end(), [&](const Release& release) {
-      return release.number < entry.second &&
-             (earlier.time < release.barrier_time ||
-              (earlier.thread == release.thread && earlier.time <= release.time));
+      return release.number < entry.second && precedes(release);
     });
   });
 }

@@ -49,9 +49,9 @@ Cluster::Halt Cluster::resume() {
     }
     if (stands != nullptr) {
       if (went_on) continue;
-      const bool awaits = std::any_of(machines_.begin(), machines_.end(),
-                                      [](const auto& machine) { return machine->awaits_signal(); });
-      if (awaits) return Halt::signal;
+      std::vector<SignalWait> signals;
+      add_waiting(signals);
+      if (!signals.empty()) return Halt::signal;
       stands->trap_deadlock();
     }
     if (waits == nullptr) return Halt::end;
@@ -62,7 +62,7 @@ Cluster::Halt Cluster::resume() {
     }
     neighbours_.clocks.cluster_barrier();
     if (launch_.block_order != nullptr) {
-      launch_.block_order->cluster_barrier(first_block_, static_cast<int64_t>(machines_.size()));
+      launch_.block_order->barrier(first_block_);
     }
     neighbours_.have_met = true;
     for (const auto& machine : machines_) machine->pass_cluster_barrier();
@@ -70,9 +70,10 @@ Cluster::Halt Cluster::resume() {
   }
 }
 
-void Cluster::add_waiting(std::vector<const Machine*>& blocks) const {
+void Cluster::add_waiting(std::vector<SignalWait>& waits) const {
   for (const auto& machine : machines_) {
-    if (machine->awaits_signal()) blocks.push_back(machine.get());
+    const std::vector<SignalWait> own = machine->signal_waits();
+    waits.insert(waits.end(), own.begin(), own.end());
   }
 }
 

@@ -25,7 +25,7 @@ class Cluster {
   /// True if the last resume() did more than look for signals.
   bool went_on() const { return went_on_; }
   /// Adds the blocks that wait for signals.
-  void add_waiting(std::vector<const Machine*>& blocks) const;
+  void add_waiting(std::vector<SignalWait>& waits) const;
   /// The counts of all clusters so far.
   Counts counts() const;
   Machine::Accesses accesses() const;

@@ -73,26 +73,34 @@ void Compiler::stmt(const Atomic& atomic) {
 
 /// Loads, tests and goes back to the load, where the block stops until it is resumed.
 void Compiler::wait_for_signal(const Atomic& atomic) {
+  const DType type = atomic.to.array->dtype;
+  const Slot found = allocate(type, false);
   const int64_t mark = top_;
   Atomic load = atomic;
   load.until = {};
   load.to.guard = {};
+  Slot condition;
   int guard = -1;
   if (atomic.to.guard) {
-    const Slot condition = as_column(eval(atomic.to.guard));
+    condition = as_column(eval(atomic.to.guard));
     guard = here();
     emit(Code::mask_push, {}, condition);
     enter_mask();
   }
   const int begin = here();
   stmt(load);
+  const Slot now = vars_.at(atomic.old.get());
   emit(Code::await_signal, {}, as_column(eval(atomic.until))).target = begin;
   if (atomic.to.guard) {
     land(guard);
     emit(Code::mask_pop);
     leave_mask();
+    const Slot zero = as_column(eval(ir::constant(type, 0)));
+    emit(Code::compute, found, condition, now, zero).op = find_select(bytes(type));
+  } else {
+    emit(Code::copy, found, now);
   }
-  vars_.erase(atomic.old.get());
+  vars_[atomic.old.get()] = found;
   top_ = mark;
 }
 

@@ -145,12 +145,12 @@ void check_interrupted(const Program& program) {
 [[noreturn]] void trap_no_signal(const std::vector<std::unique_ptr<Cluster>>& clusters,
                                  const std::vector<Cluster::Halt>& halts) {
   constexpr size_t kMostNamed = 8;
-  std::vector<const Machine*> waiting;
+  std::vector<SignalWait> waiting;
   for (const auto& cluster : clusters) cluster->add_waiting(waiting);
   TESSERA_CHECK(!waiting.empty(), "blocks that stop for no reason");
   std::vector<std::string> states;
   for (size_t i = 0; i < std::min(waiting.size(), kMostNamed); ++i) {
-    states.push_back(waiting[i]->awaited_signal());
+    states.push_back(waiting[i].machine->awaited_signal(*waiting[i].cursor));
   }
   if (waiting.size() > kMostNamed) {
     states.push_back(fmt::format("{} others wait for signals", waiting.size() - kMostNamed));
@@ -160,8 +160,9 @@ void check_interrupted(const Program& program) {
     const auto count = std::count(halts.begin(), halts.end(), halt);
     if (count > 0) states.push_back(fmt::format("{} {}", count, what));
   }
-  waiting.front()->trap_no_signal(fmt::format("{}", fmt::join(states, "; ")),
-                                  waiting.size() > 1 ? waiting[1] : nullptr);
+  waiting.front().machine->trap_no_signal(*waiting.front().cursor,
+                                          fmt::format("{}", fmt::join(states, "; ")),
+                                          waiting.size() > 1 ? waiting[1].statement : 0);
 }
 
 /// Clusters that wait for each other take turns on one thread, each from one grid barrier or wait for a

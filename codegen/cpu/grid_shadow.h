@@ -60,10 +60,10 @@ class GridShadow {
              const BlockOrder* order = nullptr);
   ~GridShadow();
 
-  /// An access of `bytes` bytes of parameter `param` from `byte` on.
-  /// `thread`: of the block.
+  /// An access of `bytes` bytes of parameter `param` from `byte` on. `here`: the thread, where atomics
+  /// order blocks.
   void note(int param, int64_t byte, int64_t bytes, Way way, int64_t block, int32_t statement,
-            int thread = 0);
+            const BlockOrder::Here& here = {});
   /// The conflict at the lowest address of the first tensor that has one; where atomics order blocks,
   /// the first conflict in time.
   std::optional<GridConflict> find() const;
@@ -81,7 +81,8 @@ class GridShadow {
     int32_t statement = 0;  // 0 = none
   };
   using SeenPage = std::array<std::array<Seen, 2>, kElementsPerPage>;
-  void judge(Region& region, size_t element, Way way, const Seen& access);
+  void judge(Region& region, size_t element, Way way, const Seen& access,
+             const BlockOrder::Here& here);
   /// Adds to `conflict` the tensor of the element and its place.
   GridConflict named(GridConflict conflict, const Region& region, size_t element) const;
 

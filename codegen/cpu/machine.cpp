@@ -111,6 +111,7 @@ void Machine::start_block(const std::array<int64_t, 3>& block, int64_t number) {
   all.next = 0;
   all.end = code_.block.size();
   all.waits = false;
+  all.awaits = -1;
   Mask& threads = all.masks[0];
   threads.begin = 0;
   threads.end = threads.count = code_.threads;

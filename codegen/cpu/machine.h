@@ -40,6 +40,14 @@ struct Neighbours {
   bool have_met = false;  // at a cluster barrier: before, some may not have begun
 };
 
+class Machine;
+/// Threads that wait for a signal of another block.
+struct SignalWait {
+  const Machine* machine = nullptr;
+  const Cursor* cursor = nullptr;
+  int32_t statement = 0;
+};
+
 class Machine {
  public:
   /// `neighbours` receives this machine after all have been made.
@@ -57,12 +65,13 @@ class Machine {
   bool is_at_barrier() const { return is_at_barrier_; }
   /// True if the block stands at a barrier of the grid, not of the cluster.
   bool is_at_grid_barrier() const { return is_at_grid_barrier_; }
-  /// True if the block waits for a signal of another block.
-  bool awaits_signal() const { return !has_ended_ && cursors_[0].awaits >= 0; }
-  /// "block (2, 0, 0) waits for flags[1] (kernel.cpp:12)"
-  std::string awaited_signal() const;
-  /// Traps at the block's wait for a signal, with the states of all; `next`: another that waits, or null.
-  [[noreturn]] void trap_no_signal(const std::string& states, const Machine* next) const;
+  /// Where the block, or its roles, wait for signals of other blocks.
+  std::vector<SignalWait> signal_waits() const;
+  /// "block (2, 0, 0) waits for flags[1] (kernel.cpp:12)", or "'load' of block ..." of a role.
+  std::string awaited_signal(const Cursor& cursor) const;
+  /// Traps at a wait for a signal, with the states of all; `related`: the statement of another, or 0.
+  [[noreturn]] void trap_no_signal(const Cursor& cursor, const std::string& states,
+                                   int32_t related) const;
   /// Traps at the block's cluster barrier if the other blocks never arrive.
   [[noreturn]] void trap_alone(const Machine& other) const;
   /// Traps at the block's position if no thread of the cluster can make progress.
@@ -146,7 +155,6 @@ class Machine {
   void atomic(const Instr& instr);
   /// True if the condition of a wait for a signal holds; `again`: the block has only looked again.
   bool await_signal(const Instr& instr, bool again);
-  const Instr& signal_wait() const { return code_.block[static_cast<size_t>(cursors_[0].awaits)]; }
   template <class T>
   void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
 
@@ -251,6 +259,9 @@ class Machine {
   void check_visitor() const;
   /// The index of a thread in the cluster, as shadows and clocks count.
   int number(int lane) const { return rank_ * kThreadsPerBlock + lane; }
+  BlockOrder::Here here(int lane) const {
+    return {block_number_, block_number_ - rank_, number(lane), &neighbours_.clocks};
+  }
   /// "thread 5", or "thread 5 of block 2 of the cluster" for one of another block.
   std::string thread_name(int number) const;
 

@@ -66,6 +66,7 @@ void Machine::begin_roles() {
     cursor.depth = 0;
     cursor.waits = false;
     cursor.meeting = -1;
+    cursor.awaits = -1;
     Mask& mask = cursor.masks[0];
     mask.begin = role.threads.first;
     mask.end = role.threads.end();

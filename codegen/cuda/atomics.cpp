@@ -49,13 +49,15 @@ std::string Emitter::atomic_call(const Atomic& atomic) {
   return fmt::format("{}({})", function, args);
 }
 
+/// The value that ends the wait outlives the loop; 0 outside of the tensor.
 void Emitter::wait(const Atomic& atomic) {
+  const std::string call = atomic_call(atomic);
+  const std::string& now = names_.declare(atomic.old.get(), atomic.old->name);
+  out_.line(fmt::format("{} {} = 0;", expressions_.type(atomic.old->type), now));
   if (atomic.to.guard) out_.open(fmt::format("if ({})", expressions_.index(atomic.to.guard)));
   out_.open("for (;;)");
-  names_.enter();
-  bind(atomic.old, atomic_call(atomic));
+  out_.line(fmt::format("{} = {};", now, call));
   out_.line(fmt::format("if ({}) break;", expressions_.value(atomic.until)));
-  names_.leave();
   out_.close();
   if (atomic.to.guard) out_.close();
 }

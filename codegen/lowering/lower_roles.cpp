@@ -61,11 +61,15 @@ void look_at_copies(const ir::Body& body, FillEngines& copies) {
   for (const ir::Stmt& stmt : body) {
     const auto* loop = std::get_if<ir::Loop>(&stmt.node);
     if (loop != nullptr && loop->mode != ir::CopyMode::plain) {
-      const ir::AccessTerms& terms = std::get<ir::ElementLoad>(loop->body[0].node).terms;
-      (terms.tensor ? copies.tensor : terms.bulk ? copies.bulk : copies.pieces) = true;
-      const auto& store = std::get<ir::ElementStore>(loop->body[1].node);
+      const ir::AccessTerms& terms = load_of(*loop).terms;
+      const ir::Buffer& tile = *store_of(*loop).buffer;
+      const bool converts = load_of(*loop).buffer->dtype != tile.dtype;
+      (terms.tensor ? copies.tensor
+       : terms.bulk ? copies.bulk
+       : converts   ? copies.stores
+                    : copies.pieces) = true;
       (terms.tensor || terms.bulk ? copies.by_engine : copies.by_threads)
-          .insert(storage_of(*store.buffer).id);
+          .insert(storage_of(tile).id);
       continue;
     }
     if (const auto* store = std::get_if<ir::ElementStore>(&stmt.node)) {

@@ -116,8 +116,14 @@ class RoleCheck {
       }
     }
     const auto* copy = std::get_if<ir::Copy>(&stmt.node);
-    if (copy == nullptr || !copy->from.terms.bulk) return;
-    const bool fills = ring_of_.contains(storage_of(*copy->to.buffer).id);
+    const auto* rows = std::get_if<ir::Loop>(&stmt.node);
+    if (rows != nullptr && !rows->gathers) rows = nullptr;
+    const bool is_bulk = copy != nullptr   ? copy->from.terms.bulk
+                         : rows != nullptr ? load_of(*rows).terms.bulk
+                                           : false;
+    if (!is_bulk) return;
+    const ir::BufferRef& tile = copy != nullptr ? copy->to.buffer : store_of(*rows).buffer;
+    const bool fills = ring_of_.contains(storage_of(*tile).id);
     if (!fills && first_bulk_ == nullptr) first_bulk_ = &stmt;
     if (first_bulk_ != nullptr && role_ != nullptr) refuse_bulk();
   }

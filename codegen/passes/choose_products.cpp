@@ -45,6 +45,10 @@ class Chooser {
       if (copy != nullptr && copy->from.terms.bulk) {
         bulk_targets_.insert(storage_of(*copy->to.buffer).id);
       }
+      const auto* rows = std::get_if<ir::Loop>(&stmt.node);
+      if (rows != nullptr && rows->gathers && load_of(*rows).terms.bulk) {
+        bulk_targets_.insert(storage_of(*store_of(*rows).buffer).id);
+      }
       for_each_body(stmt, [&](const ir::Body& inner) { look(inner); });
     }
   }

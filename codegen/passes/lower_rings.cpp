@@ -17,6 +17,13 @@ ir::CopyMode engine_of(const ir::Copy& copy) {
   return copy.from.terms.bulk ? ir::CopyMode::async : ir::CopyMode::async_if_possible;
 }
 
+/// The same of rows that an index chooses. What converts is left to lower_async, which says so.
+ir::CopyMode engine_of(const ir::Loop& rows) {
+  const bool loads = load_of(rows).buffer->space == ir::Space::global;
+  if (!loads || storage_of(*store_of(rows).buffer).ring < 0) return rows.mode;
+  return load_of(rows).terms.bulk ? ir::CopyMode::async : ir::CopyMode::async_if_possible;
+}
+
 class RingStages {
  public:
   explicit RingStages(ir::Kernel& kernel) : kernel_(kernel) {}
@@ -36,6 +43,8 @@ class RingStages {
   static void choose_engines(ir::Body& body) {
     for (ir::Stmt& stmt : body) {
       if (auto* copy = std::get_if<ir::Copy>(&stmt.node)) copy->mode = engine_of(*copy);
+      auto* const loop = std::get_if<ir::Loop>(&stmt.node);
+      if (loop != nullptr && loop->gathers) loop->mode = engine_of(*loop);
       for_each_body(stmt, [](ir::Body& inner) { choose_engines(inner); });
     }
   }

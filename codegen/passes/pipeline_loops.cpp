@@ -1,309 +1,142 @@
 #include "codegen/passes/pipeline_loops.h"
 
-#include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
-#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
-#include "codegen/pipelines/copy_groups.h"
+#include "codegen/pipelines/crossing.h"
 #include "codegen/pipelines/first_copies.h"
-#include "codegen/pipelines/replay.h"
+#include "codegen/pipelines/loop_pipeline.h"
 #include "codegen/tile_ir/effects.h"
-#include "dsl/base/error.h"
 
 namespace tessera::codegen {
 namespace {
 
-class LoopPipeline {
- public:
-  LoopPipeline(ir::Kernel& kernel, const ir::Loop& loop, SourceLoc loc)
-      : kernel_(kernel), loop_(loop), loc_(loc), counter_(loop.vars[0]) {}
-
-  /// The loop without its copies that are issued ahead. `uses` counts the uses of each storage in the
-  /// whole kernel.
-  ir::Stmt run(const std::map<int, int>& uses, std::vector<std::string>& notes) {
-    require_no_waits(loop_.body);
-    if (loop_.stages > 0) groups_ = find_copy_groups(loop_, uses, notes);
-    if (waits_late()) {
-      --ahead_;
-      issues_last_ = true;
-      notes.push_back(to_string(loc_) + ": one iteration less, for a product under way");
-    }
-    if (!groups_.empty()) {
-      // The version is the remainder of a counter that starts at 0.
-      if (!begins_at_zero()) counter_ = new_counter(loop_.vars[0]->name + "_count", rounds());
-      version_tiles();
-    }
-    return main_loop();
-  }
-
-  bool copies_ahead() const { return !groups_.empty(); }
-  /// Iterations that copies are issued ahead.
-  int ahead() const { return ahead_; }
-
-  /// The copies of the rounds `begin` to `end`, which come before the loop.
-  ir::Stmt first_copies(int begin, int end) {
-    ir::Loop loop;
-    loop.kind = ir::LoopKind::unrolled;
-    loop.vars = {new_counter("stage", number(end))};
-    loop.begin = number(begin);
-    loop.step = number(1);
-    loop.extents = {number(end)};
-    for (const CopyGroup& group : groups_) issue(group, ir::var(loop.vars[0]), loop.body);
-    return {std::move(loop), loc_};
-  }
-
- private:
-  [[noreturn]] void fail(const char* code, std::string what, SourceLoc loc) const {
-    throw Error(
-        {.kind = ErrorKind::program,
-         .op = kernel_.name,
-         .what = std::move(what),
-         .hint = "a pipelined loop counts its own copies: use k.copy in it, or a serial loop",
-         .code = code,
-         .loc = loc,
-         .related = loc_});
-  }
-
-  /// True if the product of an iteration may still run in the next one: its operands are not overwritten
-  /// then if copies go one iteration less ahead.
-  bool waits_late() const {
-    if (loop_.in_place || loop_.stages < 2 || groups_.empty()) return false;
-    const ir::Gemm* product = nullptr;
-    for (const ir::Stmt& stmt : loop_.body) {
-      const auto* gemm = std::get_if<ir::Gemm>(&stmt.node);
-      if (gemm == nullptr) continue;
-      if (product != nullptr || gemm->instruction != ir::Instruction::wgmma || gemm->promote > 0) {
-        return false;
-      }
-      product = gemm;
-    }
-    if (product == nullptr || product->a.buffer->space != ir::Space::shared) return false;
-    int uses = 0;
-    for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool) {
-      uses += storage_of(*buffer).id == storage_of(*product->c.buffer).id;
-    });
-    return uses == 1;
-  }
-
-  void require_no_waits(const ir::Body& body) const {
-    for (const ir::Stmt& stmt : body) {
-      if (has_order(stmt, Order::Kind::commit) || has_order(stmt, Order::Kind::await)) {
-        fail("ASYNC_IN_PIPELINE", "an asynchronous copy or a wait inside a pipelined loop",
-             stmt.loc);
-      }
-      const auto* inner = std::get_if<ir::Loop>(&stmt.node);
-      if (inner != nullptr && inner->kind == ir::LoopKind::pipelined) {
-        fail("ASYNC_IN_PIPELINE", "a pipelined loop inside a pipelined loop", stmt.loc);
-      }
-      for_each_body(stmt, [&](const ir::Body& nested) { require_no_waits(nested); });
-    }
-  }
-
-  std::shared_ptr<ir::Var> new_var(const ir::Var& like, std::string name) {
-    auto var = std::make_shared<ir::Var>(like);
-    var->name = std::move(name);
-    var->id = kernel_.num_vars++;
-    return var;
-  }
-
-  /// A loop index from 0 to `upper`.
-  ir::VarRef new_counter(std::string name, ir::Expr upper) {
-    auto var = new_var(*loop_.vars[0], std::move(name));
-    var->lower = number(0);
-    var->upper = std::move(upper);
-    return var;
-  }
-
-  ir::Expr number(int64_t value) const { return ir::constant(loop_.vars[0]->type, value); }
-  bool begins_at_zero() const { return ir::is_constant(loop_.begin, 0); }
-
-  ir::Expr rounds() const {
-    return begins_at_zero() ? loop_.extents[0] : loop_.extents[0] - loop_.begin;
-  }
-
-  /// Gives every tile that is copied ahead its versions.
-  void version_tiles() {
-    std::set<int> tiles;  // ids of their storage
-    for (const CopyGroup& group : groups_) {
-      for (const Producer& producer : group.producers) {
-        for (const ir::Stmt& copy : producer.copies) tiles.insert(storage_of(*target_of(copy)).id);
-      }
-    }
-    const ir::Expr versions = ir::index(loop_.versions());
-    for_each_use(loop_.body, [&](const ir::BufferRef& buffer, bool) {
-      const ir::Buffer& storage = storage_of(*buffer);
-      if (!tiles.contains(storage.id)) return;
-      for (const ir::BufferRef& old : {buffer->alias_of, buffer}) {
-        if (!old || versioned_.contains(old->id)) continue;
-        auto fresh = std::make_shared<ir::Buffer>(*old);
-        fresh->id = kernel_.num_buffers++;
-        fresh->shape.insert(fresh->shape.begin(), versions);
-        ++fresh->num_version_dims;
-        if (old->alias_of) fresh->alias_of = versioned_.at(old->alias_of->id);
-        versioned_[old->id] = fresh;
-      }
-    });
-  }
-
-  /// The uses of versioned tiles in `body` as uses of version `iteration` % versions.
-  void use_version(ir::Body& body, const ir::Expr& iteration) const {
-    const ir::Expr version = ir::cast(DType::i32, iteration % number(loop_.versions()));
-    BufferMove move;
-    move.region = [&](ir::Region& region) {
-      const auto found = versioned_.find(region.buffer->id);
-      if (found == versioned_.end()) return;
-      region.buffer = found->second;
-      region.offsets.insert(region.offsets.begin(), version);
-      region.extents.insert(region.extents.begin(), ir::Expr());
-      for (int& dimension : region.order) ++dimension;
-    };
-    move.element = [&](ir::BufferRef& buffer, std::vector<ir::Expr>& indices) {
-      const auto found = versioned_.find(buffer->id);
-      if (found == versioned_.end()) return;
-      buffer = found->second;
-      indices.insert(indices.begin(), version);
-    };
-    move_buffers(body, move);
-  }
-
-  /// The copies of a group for round `round`, if there is such a round, and the commit.
-  void issue(const CopyGroup& group, const ir::Expr& round, ir::Body& out) {
-    ir::If branch;
-    branch.condition = round < rounds();
-    Replay replay(kernel_);
-    replay.set(loop_.vars[0], begins_at_zero() ? round : loop_.begin + round);
-    std::set<size_t> replays;
-    for (const Producer& producer : group.producers) {
-      replays.insert(producer.replayed.begin(), producer.replayed.end());
-    }
-    for (const size_t position : replays) {
-      branch.then.push_back(replay(loop_.body[position]));
-    }
-    for (const Producer& producer : group.producers) {
-      ir::Body copies;
-      for (const ir::Stmt& copy : producer.copies) {
-        copies.push_back(replay(copy, ir::CopyMode::async_if_possible));
-      }
-      use_version(copies, round);
-      if (producer.condition) {
-        branch.then.push_back({ir::If{replay(producer.condition), copies, {}}, producer.loc});
-      } else {
-        branch.then.insert(branch.then.end(), copies.begin(), copies.end());
-      }
-    }
-    out.push_back({std::move(branch), loc_});
-    out.push_back({ir::AsyncCommit{}, loc_});
-  }
-
-  ir::Stmt main_loop() {
-    ir::Loop loop = loop_;
-    loop.kind = ir::LoopKind::serial;
-    loop.stages = 0;
-    if (groups_.empty()) return {std::move(loop), loc_};
-    loop.body.clear();
-    if (counter_ != loop_.vars[0]) {
-      loop.vars = {counter_};
-      loop.begin = number(0);
-      loop.extents = {rounds()};
-      loop.body.push_back({ir::Let{loop_.vars[0], loop_.begin + ir::var(counter_)}, loc_});
-    }
-    const ir::Expr round = ir::var(counter_);
-    std::set<size_t> ahead;  // statements of the body that are issued ahead
-    size_t last_reader = 0;
-    for (const CopyGroup& group : groups_) {
-      for (const Producer& producer : group.producers) {
-        ahead.insert(producer.position);
-        last_reader = std::max(last_reader, producer.last_reader);
-      }
-    }
-    int pending = ahead_ * static_cast<int>(groups_.size()) - 1;
-    ir::Body consumers;
-    const auto flush = [&] {
-      use_version(consumers, round);
-      loop.body.insert(loop.body.end(), consumers.begin(), consumers.end());
-      consumers.clear();
-    };
-    for (size_t i = 0; i < loop_.body.size(); ++i) {
-      for (const CopyGroup& group : groups_) {
-        if (group.consumer != i) continue;
-        flush();
-        loop.body.push_back({ir::AsyncWait{-1, pending}, loc_});
-        if (issues_last_) {
-          --pending;
-        } else {
-          issue(group, round + number(ahead_), loop.body);
-        }
-      }
-      if (!ahead.contains(i)) consumers.push_back(loop_.body[i]);
-      if (!issues_last_ || i != last_reader) continue;
-      flush();
-      for (const CopyGroup& group : groups_) issue(group, round + number(ahead_), loop.body);
-    }
-    flush();
-    return {std::move(loop), loc_};
-  }
-
-  ir::Kernel& kernel_;
-  const ir::Loop& loop_;
-  const SourceLoc loc_;
-  ir::VarRef counter_;  // of the rounds, from 0
-  int ahead_ = loop_.stages;
-  bool issues_last_ = loop_.in_place;  // after the last reader of what is copied
-  std::vector<CopyGroup> groups_;
-  std::map<int, ir::BufferRef> versioned_;  // by id of the buffer it replaces
-};
-
 class Pipeliner {
+  /// A serial loop that first copies may go across.
+  struct Around;
+
  public:
   Pipeliner(ir::Kernel& kernel, std::vector<std::string>& notes) : kernel_(kernel), notes_(notes) {
     for_each_use(kernel.body,
                  [&](const ir::BufferRef& buffer, bool) { ++uses_[storage_of(*buffer).id]; });
   }
 
-  ir::Body body(const ir::Body& from) {
+  /// `around`: the serial loop whose body this is, or that of a condition in it; null for another body.
+  ir::Body body(const ir::Body& from, Around* around = nullptr) {
     ir::Body to;
-    for (const ir::Stmt& stmt : from) {
-      const auto* loop = std::get_if<ir::Loop>(&stmt.node);
+    if (around != nullptr) around->crossing.levels.push_back({&from, 0});
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (around != nullptr) around->crossing.levels.back().position = i;
+      const auto* loop = std::get_if<ir::Loop>(&from[i].node);
+      const auto* branch = std::get_if<ir::If>(&from[i].node);
       if (loop != nullptr && loop->kind == ir::LoopKind::pipelined) {
-        pipeline(*loop, stmt, to);
-        continue;
+        pipeline(*loop, from[i], to, around);
+      } else if (loop != nullptr && loop->kind == ir::LoopKind::serial) {
+        serial(*loop, from[i], to);
+      } else if (branch != nullptr && around != nullptr) {
+        condition(*branch, from[i], to, *around);
+      } else {
+        to.push_back(from[i]);
+        for_each_body(to.back(), [&](ir::Body& inner) { inner = body(inner); });
       }
-      to.push_back(stmt);
-      for_each_body(to.back(), [&](ir::Body& inner) { inner = body(inner); });
     }
+    if (around != nullptr) around->crossing.levels.pop_back();
     return to;
   }
 
  private:
-  /// Adds the loop and the first copies: those of the first round as early as they can, those of the
-  /// others after the loads there, which they would delay.
-  void pipeline(const ir::Loop& loop, const ir::Stmt& stmt, ir::Body& to) {
-    LoopPipeline pipeline(kernel_, loop, stmt.loc);
-    ir::Stmt rounds = pipeline.run(uses_, notes_);
+  struct Around {
+    Crossing crossing;
+    using Place = std::function<void(ir::Body&)>;
+    std::vector<Place> begin = {};  // of the first copies of its first round
+    std::vector<Place> next = {};   // of those of the next round
+  };
+
+  void serial(const ir::Loop& loop, const ir::Stmt& stmt, ir::Body& to) {
+    Around around{Crossing(loop)};
+    ir::Stmt rounds = stmt;
+    std::get<ir::Loop>(rounds.node).body = body(loop.body, &around);
+    for (const auto& place : around.begin) place(to);
+    to.push_back(std::move(rounds));
+    // Copies for rounds that never come.
+    if (around.crossing.is_crossed && ends_early(loop))
+      to.push_back({ir::AsyncWait{-1, 0}, stmt.loc});
+  }
+
+  /// A condition in a serial loop: the arm that does not run a crossing loop issues its copies too.
+  void condition(const ir::If& branch, const ir::Stmt& stmt, ir::Body& to, Around& around) {
+    const size_t before = around.next.size();
+    ir::If result = branch;
+    result.then = body(branch.then, &around);
+    result.otherwise = body(branch.otherwise);
+    for (size_t i = before; i < around.next.size(); ++i) around.next[i](result.otherwise);
+    to.push_back({std::move(result), stmt.loc, stmt.manual_sync});
+  }
+
+  /// Adds the loop and the first copies.
+  void pipeline(const ir::Loop& loop, const ir::Stmt& stmt, ir::Body& to, Around* around) {
+    const auto pipeline = std::make_shared<LoopPipeline>(kernel_, loop, stmt.loc);
+    std::vector<std::string> notes;
+    ir::Stmt rounds = pipeline->run(uses_, notes);
     rounds.manual_sync = stmt.manual_sync;
-    const auto first_copies = [&](int begin, int end) {
-      ir::Stmt copies = pipeline.first_copies(begin, end);
-      copies.manual_sync = stmt.manual_sync;
-      return copies;
-    };
-    if (pipeline.copies_ahead()) {
-      ir::Stmt first = first_copies(0, 1);
-      const size_t place = earliest_place(to, first);
-      if (place < to.size()) {
-        notes_.push_back("the first copies are issued before " + to_string(to[place].loc));
-        const size_t rest = place_behind_loads(to, place);
-        if (pipeline.ahead() > 1) insert(to, rest, first_copies(1, pipeline.ahead()));
-        insert(to, place, std::move(first));
-      } else {
-        to.push_back(first_copies(0, pipeline.ahead()));
-      }
+    if (loop.across) {
+      pipeline->require_crossing(around != nullptr ? &around->crossing : nullptr, stmt.manual_sync,
+                                 notes);
     }
-    const bool drains = pipeline.copies_ahead() && ends_early(loop);
+    notes_.insert(notes_.end(), notes.begin(), notes.end());
+    const bool drains = pipeline->copies_ahead() && ends_early(loop) && !loop.across;
+    if (pipeline->copies_ahead() && !loop.across) {
+      place_first_copies(to, *pipeline, stmt.manual_sync, nullptr);
+    }
     to.push_back(std::move(rounds));
     // Copies for rounds that never come.
     if (drains) to.push_back({ir::AsyncWait{-1, 0}, stmt.loc, stmt.manual_sync});
+    if (loop.across) cross(pipeline, *around, to);
+  }
+
+  /// Issues the first copies of the next round of the loop around.
+  void cross(const std::shared_ptr<LoopPipeline>& pipeline, Around& around, ir::Body& to) {
+    const Crossing crossing = around.crossing;
+    const SourceLoc loc = to.back().loc;
+    around.begin.push_back([this, pipeline, crossing](ir::Body& before) {
+      place_first_copies(before, *pipeline, false, [&](const ir::Stmt& copies) {
+        return crossing.for_first(kernel_, copies);
+      });
+    });
+    around.next.push_back([this, pipeline, crossing, loc](ir::Body& into) {
+      const auto under = [&](const ir::Stmt& copies) { return crossing.for_next(kernel_, copies); };
+      // What is in flight is empty: every round begins with the same number of groups.
+      into.push_back({ir::AsyncWait{-1, 0}, loc});
+      into.push_back(pipeline->first_copies(0, pipeline->ahead(), under));
+    });
+    around.next.back()(to);
+    notes_.push_back(to_string(loc) +
+                     ": across: the first copies of the next round around are issued behind it");
+  }
+
+  /// Those of the first round as early as they can, those of the others after the loads there, which they would
+  /// delay.
+  void place_first_copies(ir::Body& to, LoopPipeline& pipeline, bool manual_sync,
+                          const LoopPipeline::Under& under) {
+    const auto first_copies = [&](int begin, int end) {
+      ir::Stmt copies = pipeline.first_copies(begin, end, under);
+      copies.manual_sync = manual_sync;
+      return copies;
+    };
+    ir::Stmt first = first_copies(0, 1);
+    const size_t place = earliest_place(to, first);
+    if (place == to.size()) {
+      to.push_back(first_copies(0, pipeline.ahead()));
+      return;
+    }
+    notes_.push_back("the first copies are issued before " + to_string(to[place].loc));
+    const size_t rest = place_behind_loads(to, place);
+    if (pipeline.ahead() > 1) insert(to, rest, first_copies(1, pipeline.ahead()));
+    insert(to, place, std::move(first));
   }
 
   static void insert(ir::Body& body, size_t place, ir::Stmt stmt) {

@@ -16,6 +16,9 @@
 //
 // In place there are `stages` versions, and the copies of all groups follow the last reader of the
 // iteration, into the version that it has read.
+//
+// A loop that goes across the serial loop around (Loop::across) issues its first copies for the next round of that
+// one behind itself: crossing.h.
 
 #include <string>
 #include <vector>

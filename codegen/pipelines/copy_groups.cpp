@@ -147,19 +147,6 @@ class GroupFinder {
   /// True for a tensor that other blocks may write while the loop runs, if an iteration waits for them.
   bool may_come_late(const ir::Buffer& tensor) const { return tensor.is_output && meets_blocks_; }
 
-  /// True if the statement orders the accesses of this block and of others.
-  static bool meets_blocks(const ir::Stmt& stmt) {
-    struct Receiver : TileEffectReceiver {
-      void orders(const Order& order) override {
-        found = found || order.kind == Order::Kind::fence ||
-                (order.kind == Order::Kind::barrier && order.group > Group::block);
-      }
-      bool found = false;
-    } receiver;
-    effects(stmt, receiver);
-    return receiver.found;
-  }
-
   /// True for a tensor whose address the iteration determines.
   bool begins_here(const ir::Buffer& tensor) const {
     return std::any_of(loop_.body.begin(), loop_.body.end(), [&](const ir::Stmt& stmt) {
@@ -235,9 +222,8 @@ class GroupFinder {
   const ir::Loop& loop_;
   const std::map<int, int>& uses_;
   const bool meets_blocks_ =
-      std::any_of(loop_.body.begin(), loop_.body.end(), [](const ir::Stmt& stmt) {
-        return any_in(stmt, [](const ir::Stmt& s) { return meets_blocks(s); });
-      });
+      std::any_of(loop_.body.begin(), loop_.body.end(),
+                  [](const ir::Stmt& stmt) { return any_in(stmt, meets_blocks); });
 };
 
 /// Notes copies inside a statement that is no producer: they stay in their iteration.
@@ -258,6 +244,18 @@ void note_inner_copies(const ir::Stmt& stmt, bool in_loop, std::vector<std::stri
 }
 
 }  // namespace
+
+bool meets_blocks(const ir::Stmt& stmt) {
+  struct Receiver : TileEffectReceiver {
+    void orders(const Order& order) override {
+      found = found || order.kind == Order::Kind::fence ||
+              (order.kind == Order::Kind::barrier && order.group > Group::block);
+    }
+    bool found = false;
+  } receiver;
+  effects(stmt, receiver);
+  return receiver.found;
+}
 
 const ir::BufferRef& source_of(const ir::Stmt& copy) {
   const auto* loop = std::get_if<ir::Loop>(&copy.node);

@@ -27,6 +27,9 @@ struct Producer {
 const ir::BufferRef& source_of(const ir::Stmt& copy);
 const ir::BufferRef& target_of(const ir::Stmt& copy);
 
+/// True if the statement orders the accesses of this block and of others.
+bool meets_blocks(const ir::Stmt& stmt);
+
 /// Producers whose tiles are first read by the same statement.
 struct CopyGroup {
   size_t consumer = 0;

@@ -11,7 +11,7 @@ ir::Expr Replay::operator()(const ir::Expr& e) const {
   });
 }
 
-ir::Stmt Replay::operator()(ir::Stmt stmt, ir::CopyMode mode) {
+ir::Stmt Replay::operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode) {
   if (auto* let = std::get_if<ir::Let>(&stmt.node)) {
     let->value = (*this)(let->value);
     rename(let->var);
@@ -29,12 +29,16 @@ ir::Stmt Replay::operator()(ir::Stmt stmt, ir::CopyMode mode) {
     replay(copy->from.offsets);
     replay(copy->from.terms);
     replay(copy->to.terms);
-    copy->mode = mode;
+    copy->mode = mode.value_or(copy->mode);
   } else if (auto* loop = std::get_if<ir::Loop>(&stmt.node)) {
     TESSERA_CHECK(loop->gathers, "only loops of copies are replayed");
     for (ir::VarRef& var : loop->vars) rename(var);
     for (ir::Stmt& inner : loop->body) inner = (*this)(std::move(inner));
-    loop->mode = mode;
+    loop->mode = mode.value_or(loop->mode);
+  } else if (auto* branch = std::get_if<ir::If>(&stmt.node)) {
+    TESSERA_CHECK(branch->otherwise.empty(), "only conditions of one arm are replayed");
+    branch->condition = (*this)(branch->condition);
+    for (ir::Stmt& inner : branch->then) inner = (*this)(std::move(inner), mode);
   } else {
     internal_error("a statement that is not replayed");
   }
@@ -43,7 +47,7 @@ ir::Stmt Replay::operator()(ir::Stmt stmt, ir::CopyMode mode) {
 
 void Replay::rename(ir::VarRef& var) {
   auto fresh = std::make_shared<ir::Var>(*var);
-  fresh->name += "_ahead";
+  if (!fresh->name.ends_with("_ahead")) fresh->name += "_ahead";
   fresh->id = kernel_.num_vars++;
   set(var, ir::var(fresh));
   var = std::move(fresh);

@@ -2,6 +2,7 @@
 // Statements of a pipelined loop once more, for an iteration that is yet to come.
 
 #include <map>
+#include <optional>
 
 #include "dsl/ir/tile.h"
 
@@ -15,9 +16,9 @@ class Replay {
 
   void set(const ir::VarRef& var, ir::Expr value) { values_[var.get()] = std::move(value); }
   ir::Expr operator()(const ir::Expr& e) const;
-  /// A value (let, load, whether a tensor was given), a copy, or a copy of rows (ir::Loop::gathers),
-  /// which takes `mode`.
-  ir::Stmt operator()(ir::Stmt stmt, ir::CopyMode mode = ir::CopyMode::plain);
+  /// A value (let, load, whether a tensor was given), a copy, a copy of rows (ir::Loop::gathers), or a condition
+  /// on such statements. Copies take `mode`, if it is given.
+  ir::Stmt operator()(ir::Stmt stmt, std::optional<ir::CopyMode> mode = {});
 
  private:
   void rename(ir::VarRef& var);

@@ -254,6 +254,8 @@ class TileVerifier : TileEffectReceiver {
   void look(const ir::Loop& loop) {
     require(!expected_.are_loops_serial || loop.kind != ir::LoopKind::pipelined,
             "no loop is pipelined", loop.vars[0]->name);
+    require(!loop.across || loop.kind == ir::LoopKind::pipelined,
+            "only a pipelined loop goes across another", loop.vars[0]->name);
     require(loops_.insert(loop_id(loop)).second, "a loop has a number of its own",
             loop.vars[0]->name);
     const bool is_parallel = loop.kind == ir::LoopKind::parallel;

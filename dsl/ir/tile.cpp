@@ -137,7 +137,8 @@ struct Printer {
       line(fmt::format("{} {} in {} .. {} step {}{}", name(s.kind), s.vars[0]->name,
                        to_string(s.begin), to_string(s.extents[0]), to_string(s.step),
                        s.stages > 0
-                           ? fmt::format(" stages {}{}", s.stages, s.in_place ? " in place" : "")
+                           ? fmt::format(" stages {}{}{}", s.stages, s.in_place ? " in place" : "",
+                                         s.across ? " across" : "")
                            : ""),
            loc);
     }

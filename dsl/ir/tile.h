@@ -228,6 +228,7 @@ struct Loop {
   bool gathers = false;
   int stages = 0;         // pipelined: iterations that copies are issued ahead
   bool in_place = false;  // pipelined: into the version that the iteration has read
+  bool across = false;    // pipelined: behind it stand the first copies for the next round around
 
   int versions() const { return in_place ? stages : stages + 1; }  // of a tile
 };

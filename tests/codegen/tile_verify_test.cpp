@@ -332,6 +332,9 @@ TEST_CASE("what a pass promises to remove is refused after it", "[verify]") {
   loop.vars.pop_back();
   loop.extents.pop_back();
   CHECK(has(complaint(kernel, {.are_loops_serial = true}), "no loop is pipelined: i"));
+  loop.kind = ir::LoopKind::serial;
+  loop.across = true;
+  CHECK(has(complaint(kernel), "only a pipelined loop goes across another: i"));
 }
 
 TEST_CASE("a layout plan that does not fit its kernel is refused", "[verify]") {

@@ -17,7 +17,7 @@ class RandomCollectives : protected RandomTiles {
  protected:
   using RandomTiles::RandomTiles;
 
-  /// Copies that are issued ahead of the rounds that use them.
+  /// Copies that are issued ahead of the rounds that use them, perhaps across those of a loop around.
   void pipeline() {
     const Ref from = pick(inputs_);
     const Ref staged = new_tile(true, from.dtype());
@@ -26,15 +26,33 @@ class RandomCollectives : protected RandomTiles {
     const int64_t trips = between(0, 4);
     const dsl::Arg end = chance(40) ? dsl::Arg(min(*rows_, dsl::Arg(trips))) : dsl::Arg(trips);
     const int64_t turned = between(0, width_);
-    const dsl::PipelineOptions options = {.stages = static_cast<int>(between(1, 3)),
-                                          .in_place = chance(50)};
-    k_.pipelined(0, end, options, [&](Value t) {
-      k_.copy(from.tile({row_ + t, column_ + shift()}, {height_, width_}), staged);
-      k_.parallel({height_, width_}, [&](Value i, Value j) {
-        sum(i, j) = sum(i, j) + convert(sum.dtype(), staged(i, (j + turned) % width_));
+    dsl::PipelineOptions options = {.stages = static_cast<int>(between(1, 3)),
+                                    .in_place = chance(50)};
+    // Not drawn: the seeds of other programs keep their meaning.
+    const int64_t mixed = turned * 31 + trips * 7 + options.stages * 3 + int64_t{options.in_place};
+    options.across = mixed % 5 < 2;
+    const auto rounds = [&](const dsl::Arg& first) {
+      k_.pipelined(0, end, options, [&](Value t) {
+        k_.copy(from.tile({row_ + first + t, column_ + shift()}, {height_, width_}), staged);
+        k_.parallel({height_, width_}, [&](Value i, Value j) {
+          sum(i, j) = sum(i, j) + convert(sum.dtype(), staged(i, (j + turned) % width_));
+        });
       });
-    });
-    tiles_.push_back({sum, 8 * trips, false});
+    };
+    const int64_t around = options.across ? mixed / 5 % 4 : 1;
+    if (options.across) {
+      const bool is_left_out = mixed % 3 == 0;  // in every second round
+      k_.serial(0, around, [&](Value first) {
+        if (is_left_out) {
+          k_.if_(first % 2 == 0, [&] { rounds(first); });
+        } else {
+          rounds(first);
+        }
+      });
+    } else {
+      rounds(0);
+    }
+    tiles_.push_back({sum, 8 * trips * around, false});
   }
 
   void scan() {

@@ -294,10 +294,11 @@ TEST_CASE("signals stand where the whole block comes, on cells that all blocks s
     Builder k("in_role");
     auto cells = k.output("cells", DType::i32, {4});
     k.launch({4}, {.threads = 64});
-    k.roles({{.name = "one", .warps = 1, .body = [&] { k.signal(cells(0), 1); }},
+    const auto by_lane = [&] { k.if_(k.lane() == 0, [&] { k.signal(cells(0), 1); }); };
+    k.roles({{.name = "one", .warps = 1, .body = by_lane},
              {.name = "other", .warps = 1, .body = [&] {}}});
   });
-  has(in_role, "signal in role 'one' [SYNC_ROLE]");
+  has(in_role, "signal where not all threads of the role come together [SYNC_DIVERGENT]");
   const std::string by_float = error_of([] {
     Builder k("by_float");
     auto x = k.input("x", DType::i32, {4});

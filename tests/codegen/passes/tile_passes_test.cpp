@@ -121,6 +121,40 @@ TEST_CASE("a pipelined loop in place has as many versions as stages", "[passes]"
   CHECK(ir::is_constant(all<ir::Copy>(kernel.body)[0]->to.buffer->shape[0], 2));
 }
 
+TEST_CASE(
+    "a loop that goes across issues its first copies before the loop around and behind itself",
+    "[passes]") {
+  Builder k("across");
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::f32, {n, 4, 64});
+  auto y = k.output("y", DType::f32, {n, 64});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(DType::f32, {64}, "tile");
+  k.serial(0, n, [&](Value t) {
+    const Value row = k.let("row", n - 1 - t);
+    k.pipelined(0, 4, {.stages = 2, .across = true}, [&](Value i) {
+      k.copy(x(row, i), tile);
+      k.parallel({64}, [&](Value c) { y(t, c) = tile(c); });
+    });
+    k.fill(y(t), 1.0f);
+  });
+  std::vector<std::string> notes;
+  const ir::Kernel kernel = pipeline_loops(k.finish(), notes);
+  REQUIRE(kernel.body.size() == 2);
+  CHECK(std::get<ir::Loop>(kernel.body[0].node).kind == ir::LoopKind::unrolled);
+  const ir::Body& around = std::get<ir::Loop>(kernel.body[1].node).body;
+  REQUIRE(around.size() == 5);  // row, the rounds, the wait, the first copies, the fill
+  CHECK_FALSE(std::get<ir::Loop>(around[1].node).across);
+  CHECK(std::get<ir::AsyncWait>(around[2].node).pending == 0);
+  CHECK(std::get<ir::Loop>(around[3].node).kind == ir::LoopKind::unrolled);
+  CHECK(std::holds_alternative<ir::Fill>(around[4].node));
+  CHECK(all<ir::AsyncCommit>(kernel.body).size() == 3);
+  // The row of the next round, or of the first.
+  std::vector<std::string> rows;
+  for (const ir::Let* let : all<ir::Let>(kernel.body)) rows.push_back(to_string(let->value));
+  CHECK(rows == std::vector<std::string>{"n - 1", "n - 1 - s", "n - 1 - (s + 1)"});
+}
+
 TEST_CASE("without stages a pipelined loop becomes a serial one", "[passes]") {
   std::vector<std::string> notes;
   const ir::Kernel kernel = pipeline_loops(pipelined_sum({.stages = 0}), notes);
