@@ -68,6 +68,47 @@ __device__ __forceinline__ float atomic_compare_exchange_f32(float* memory, floa
                                    __float_as_uint(value)));
 }
 )"},
+    {"atomic_exchange_f64", "u64", R"(
+__device__ __forceinline__ double atomic_exchange_f64(double* memory, double value) {
+  const u64 old = atomicExch(reinterpret_cast<u64*>(memory), u64(__double_as_longlong(value)));
+  return __longlong_as_double(old);
+}
+)"},
+    {"atomic_compare_exchange_f64", "u64", R"(
+// Compares bits.
+__device__ __forceinline__ double atomic_compare_exchange_f64(double* memory, double expected,
+                                                              double value) {
+  const u64 old = atomicCAS(reinterpret_cast<u64*>(memory), u64(__double_as_longlong(expected)),
+                            u64(__double_as_longlong(value)));
+  return __longlong_as_double(old);
+}
+)"},
+    {"atomic_max_f64", "atomic_compare_exchange_f64 max_f64", R"(
+// Drops NaN, -0 is below +0.
+__device__ __forceinline__ double atomic_max_f64(double* memory, double value) {
+  double seen = *reinterpret_cast<volatile double*>(memory);
+  for (;;) {
+    const double wanted = max_f64(seen, value);
+    if (__double_as_longlong(wanted) == __double_as_longlong(seen)) return seen;
+    const double found = atomic_compare_exchange_f64(memory, seen, wanted);
+    if (__double_as_longlong(found) == __double_as_longlong(seen)) return seen;
+    seen = found;
+  }
+}
+)"},
+    {"atomic_min_f64", "atomic_compare_exchange_f64 min_f64", R"(
+// Drops NaN, -0 is below +0.
+__device__ __forceinline__ double atomic_min_f64(double* memory, double value) {
+  double seen = *reinterpret_cast<volatile double*>(memory);
+  for (;;) {
+    const double wanted = min_f64(seen, value);
+    if (__double_as_longlong(wanted) == __double_as_longlong(seen)) return seen;
+    const double found = atomic_compare_exchange_f64(memory, seen, wanted);
+    if (__double_as_longlong(found) == __double_as_longlong(seen)) return seen;
+    seen = found;
+  }
+}
+)"},
     {"atomic_max_f32", "u32", R"(
 // Drops NaN, -0 is below +0.
 __device__ __forceinline__ float atomic_max_f32(float* memory, float value) {
