@@ -235,6 +235,39 @@ __device__ __forceinline__ void add_run_bf16(bf16* to, const bf16* from) {
 #endif
 }
 )"},
+    {"add_shared_run_f16", "f16 u32", R"(
+// to[i] += from[i] in shared memory, each element by itself indivisible. Rounds to nearest even, keeps subnormals.
+template <int kCount>
+__device__ __forceinline__ void add_shared_run_f16(f16* to, const f16* from) {
+  const u32 memory = u32(__cvta_generic_to_shared(to));
+  u32 pair[kCount / 2];
+  memcpy(pair, from, sizeof(pair));
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    asm volatile("red.shared.add.noftz.f16x2 [%0], %1;"
+                 :: "r"(memory + 4 * i), "r"(pair[i]) : "memory");
+  }
+}
+)"},
+    {"add_shared_run_bf16", "bf16 u32 atomic_add_bf16", R"(
+// to[i] += from[i] in shared memory, each element by itself indivisible. Rounds to nearest even, keeps subnormals.
+template <int kCount>
+__device__ __forceinline__ void add_shared_run_bf16(bf16* to, const bf16* from) {
+#if __CUDA_ARCH__ >= 900
+  const u32 memory = u32(__cvta_generic_to_shared(to));
+  u32 pair[kCount / 2];
+  memcpy(pair, from, sizeof(pair));
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    asm volatile("red.shared.add.noftz.bf16x2 [%0], %1;"
+                 :: "r"(memory + 4 * i), "r"(pair[i]) : "memory");
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) atomic_add_bf16(to + i, from[i]);
+#endif
+}
+)"},
 };
 
 }  // namespace

@@ -296,9 +296,8 @@ class Verifier : EffectReceiver {
     }
     require(atomic.from.array && atomic.from.array->dtype == array.dtype && !atomic.value &&
                 !atomic.old && atomic.op == ir::AtomicOp::add &&
-                atomic.order == ir::MemoryOrder::relaxed && array.space == ArraySpace::global &&
-                has_wide_sum(array.dtype),
-            "an atomic of several elements is a relaxed sum of floats in global memory",
+                atomic.order == ir::MemoryOrder::relaxed && has_wide_sum(array.space, array.dtype),
+            "an atomic of several elements is a relaxed sum of floats that has such an instruction",
             array.name);
   }
   template <class Copy>
