@@ -67,7 +67,8 @@ struct Store {
 /// to = op(to, value) in one indivisible step, one element, relaxed or ordered; see ir::Atomic. Where
 /// the guard is false nothing happens and `old` is 0. With `until` no statement but this one uses `old`. With a
 /// width above 1, to[i] += from[i] in one instruction on sm_90 and later, each element by itself
-/// indivisible: relaxed sums of f32, f16 or bf16 in global memory whose old values nobody wants.
+/// indivisible: relaxed sums of f32, f16 or bf16 in global memory, of f16 or bf16 in shared memory (two in one
+/// instruction), whose old values nobody wants.
 struct Atomic {
   ir::AtomicOp op;
   Access to;
@@ -78,9 +79,11 @@ struct Atomic {
   Expr until = {};  // load: the thread repeats it until this holds
   Slice from = {};  // widths above 1
 };
-/// True if there are instructions that add several neighbours of this dtype to memory.
-inline bool has_wide_sum(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16;
+/// True if there are instructions that add several neighbours of this dtype to global or shared memory.
+inline bool has_wide_sum(ArraySpace space, DType dtype) {
+  const bool is_half = dtype == DType::f16 || dtype == DType::bf16;
+  return space == ArraySpace::global ? is_half || dtype == DType::f32
+                                     : space == ArraySpace::shared && is_half;
 }
 /// into[0..width) = cast(from[0..width)), the dtypes of the two arrays.
 struct Convert {

@@ -19,10 +19,10 @@ bool has_atomic(AtomicOp op, DType dtype) {
     case DType::i64:
     case DType::u64:
     case DType::f32:
+    case DType::f64:
       return true;
     case DType::f16:
     case DType::bf16:
-    case DType::f64:
       return op == AtomicOp::add;
     default:
       return false;
@@ -65,7 +65,7 @@ Value Builder::atomic(AtomicOp op, const Ref& element, const Arg& value, const A
     const bool known = has_atomic(AtomicOp::add, buffer.dtype);
     r.fail("DTYPE", fmt::format("there is no {} on '{}'", what, buffer.name), loc,
            op == AtomicOp::add ? "i32, u32, i64, u64, f64, f32, f16 or bf16"
-                               : "i32, u32, i64, u64 or f32",
+                               : "i32, u32, i64, u64, f64 or f32",
            std::string(name(buffer.dtype)),
            known ? "" : "keep the element in a wider dtype while threads share it");
   }

@@ -231,6 +231,8 @@ class TESSERA_API Builder {
   ///   k.copy(q(batch, k.all, head), tile);   // q: [batch, length, heads, dim]
   static constexpr All all{};
   /// A buffer of the block, which all its threads see. SMEM_LIMIT if the block needs more than 227 KiB.
+  /// Buffers that are not in use together, such as the tiles of a pipelined loop and what comes after it,
+  /// share memory where that lets more blocks run.
   Ref shared(DType dtype, std::vector<int64_t> shape, std::string name = "tile",
              SourceLoc loc = SourceLoc::here());
   /// A tile of the block in registers. The compiler decides which thread holds which element. REGISTERS
@@ -340,8 +342,8 @@ class TESSERA_API Builder {
   TileBest argmin(const Tile& from, Axis axis = Axis(-1), SourceLoc loc = SourceLoc::here());
 
   /// `to[.., i, ..]` = sum (or maximum) of `from[.., 0 .. i, ..]` along one axis. Each side is a whole
-  /// shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64 or f32); both may
-  /// be the same buffer. Needs whole warps. The order of f32 sums depends on the shape and, for a single
+  /// shared buffer or fragment of 1 or 2 dimensions and one dtype (i32, u32, i64, u64, f64 or f32); both
+  /// may be the same buffer. Needs whole warps. The order of float sums depends on the shape and, for a single
   /// line, on the block size.
   ///
   ///   k.scan_sum(counts, ends, Axis(0));   // ends[i] = counts[0] + .. + counts[i]
@@ -363,8 +365,8 @@ class TESSERA_API Builder {
   /// subnormals to zero, as the instruction does.
   ///
   /// Aligned neighbours of a thread, 16 bytes of f32, f16 or bf16 at most, are one instruction from sm_90
-  /// on, if the memory is global, the order relaxed and the old value not wanted; `explain` says where not.
-  /// A bf16 before sm_90 is a loop of compare and exchange.
+  /// on, if the memory is global, the order relaxed and the old value not wanted; in shared memory two f16
+  /// or bf16 are. `explain` says where not. A bf16 before sm_90 is a loop of compare and exchange.
   void atomic_add(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
   /// Adds each element of a tile, converted to the dtype of `to`; shapes meet as in store.
@@ -372,7 +374,8 @@ class TESSERA_API Builder {
   ///   k.atomic_add(y.tile({row, column}, {64, 64}), Tile(part));   // split-K: y starts with zeros
   void atomic_add(const Ref& to, const Tile& tile, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
-  /// Maximum / minimum of i32, u32, i64, u64 or f32; NaN is dropped.
+  /// Maximum / minimum of i32, u32, i64, u64, f64 or f32; NaN is dropped. Those of floats are loops of
+  /// compare and exchange.
   void atomic_max(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                   SourceLoc loc = SourceLoc::here());
   void atomic_min(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
@@ -385,10 +388,10 @@ class TESSERA_API Builder {
                          SourceLoc loc = SourceLoc::here());
   Value atomic_fetch_min(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                          SourceLoc loc = SourceLoc::here());
-  /// Writes `value` and returns the old value, of i32, u32, i64, u64 or f32.
+  /// Writes `value` and returns the old value, of i32, u32, i64, u64, f64 or f32.
   Value atomic_exchange(const Ref& element, Arg value, MemoryOrder order = MemoryOrder::relaxed,
                         SourceLoc loc = SourceLoc::here());
-  /// Writes `value` if the element is `expected` (f32 compares as bits). Returns the old value.
+  /// Writes `value` if the element is `expected` (floats compare as bits). Returns the old value.
   Value atomic_compare_exchange(const Ref& element, Arg expected, Arg value,
                                 MemoryOrder order = MemoryOrder::relaxed,
                                 SourceLoc loc = SourceLoc::here());

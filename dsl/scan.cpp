@@ -38,9 +38,10 @@ void require_scannable(const Recorder& r, const Ref& side, SourceLoc loc) {
            fmt::format("{} {}", name(buffer.space), shape_text(region_shape(region))));
   }
   const DType t = buffer.dtype;
-  if (t != DType::i32 && t != DType::u32 && t != DType::i64 && t != DType::u64 && t != DType::f32) {
+  const bool is_integer = t == DType::i32 || t == DType::u32 || t == DType::i64 || t == DType::u64;
+  if (!is_integer && t != DType::f32 && t != DType::f64) {
     r.fail("DTYPE", fmt::format("a scan does not take the dtype of '{}'", buffer.name), loc,
-           "i32, u32, i64, u64 or f32", std::string(name(t)));
+           "i32, u32, i64, u64, f64 or f32", std::string(name(t)));
   }
 }
 
@@ -49,7 +50,7 @@ Arg neutral(ir::Op op, DType dtype, SourceLoc loc) {
   if (op == ir::Op::add || dtype == DType::u32 || dtype == DType::u64) return Arg(0, loc);
   if (dtype == DType::i32) return Arg(std::numeric_limits<int32_t>::min(), loc);
   if (dtype == DType::i64) return Arg(std::numeric_limits<int64_t>::min(), loc);
-  return Arg(-std::numeric_limits<float>::infinity(), loc);
+  return Arg(-std::numeric_limits<double>::infinity(), loc);
 }
 
 }  // namespace

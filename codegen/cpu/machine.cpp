@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "codegen/analysis/footprint.h"
 #include "dsl/base/error.h"
 
 namespace tessera::codegen::cpu {
@@ -22,6 +23,15 @@ int smallest_element(const std::vector<ArrayRef>& arrays) {
     smallest = std::min(smallest, array->dtype == DType::e2m1 ? 1 : bytes(array->dtype));
   }
   return smallest;
+}
+
+bool any_overlap(const std::vector<ArrayRef>& arrays) {
+  for (const ArrayRef& a : arrays) {
+    for (const ArrayRef& b : arrays) {
+      if (a != b && overlap(*a, *b)) return true;
+    }
+  }
+  return false;
 }
 
 void store_integer(std::byte* to, DType type, int64_t value) {
@@ -66,6 +76,7 @@ Machine::Machine(const Program& program, const Bytecode& bytecode, const Launch&
     shadow_ = std::make_unique<SharedShadow>(program.shared_bytes, neighbours.clocks, parts_meet,
                                              smallest_element(program.shared));
     global_shadow_ = std::make_unique<GlobalShadow>(neighbours.clocks, parts_meet);
+    shares_arena_ = any_overlap(program.shared);
   }
 
   for (const Initial& initial : code_.initials) {

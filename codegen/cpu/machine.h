@@ -378,6 +378,7 @@ class Machine {
   std::vector<GenericStore> stores_;
   std::vector<uint32_t> fences_;
   std::vector<WarpClocks::Moment> fenced_;  // by warp: what was before its last proxy fence
+  bool shares_arena_ = false;               // checked, and shared arrays overlap
   std::vector<int32_t> busy_;  // by byte of shared memory: the product that reads it, or 0
   struct Products {
     std::vector<StartedProduct> started;             // since the last commit

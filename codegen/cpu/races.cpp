@@ -28,6 +28,7 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer) {
 void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lane,
                            Machine& owner) const {
   const Array& array = *storage(transfer.storage).array;
+  const Array& buffer = array.mine ? *array.mine : array;
   SharedShadow& shadow = *owner.shadow_;
   const int64_t element_bits = bits(array.dtype);
   const int64_t start = shared_start(array);
@@ -39,7 +40,7 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
   }
   for (int64_t byte = begin; byte < end; byte += shadow.granule()) {
     check_landed(instr, transfer, lane, byte, shadow);
-    if (transfer.is_load && !shadow.initialised(byte)) {
+    if (transfer.is_load && !shadow.initialised(byte, buffer)) {
       trap(instr, lane,
            {.code = "UNINITIALISED",
             .what = shared_element_name(transfer, lane, byte) + " is read before it is written",
@@ -51,6 +52,7 @@ void Machine::check_shared(const Instr& instr, const Transfer& transfer, int lan
                           : transfer.is_load   ? shadow.read(byte, thread, instr.statement)
                                                : shadow.write(byte, thread, instr.statement,
                                                             transfer.is_bulk ? kWarpSize : 1);
+    if (shares_arena_ && !transfer.is_load) shadow.write_for(byte, buffer);
     const bool stores = (!transfer.is_load && !transfer.is_bulk) || transfer.atomic >= 0;
     if (stores) owner.note_store(byte, thread, instr.statement);
     if (!conflict) continue;

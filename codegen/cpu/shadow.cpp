@@ -18,8 +18,15 @@ void SharedShadow::start_block() {
   more_atomics_.clear();
 }
 
-bool SharedShadow::initialised(int64_t byte) const {
-  return cells_[place(byte)].write.time >= start_;
+bool SharedShadow::initialised(int64_t byte, const Array& array) const {
+  const size_t at = place(byte);
+  const bool is_of_another = !written_for_.empty() && written_for_[at] != &array;
+  return cells_[at].write.time >= start_ && !is_of_another;
+}
+
+void SharedShadow::write_for(int64_t byte, const Array& array) {
+  if (written_for_.empty()) written_for_.resize(cells_.size());
+  written_for_[place(byte)] = &array;
 }
 
 bool SharedShadow::races(const Mark& mark, int thread, int lanes) const {

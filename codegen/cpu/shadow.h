@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "codegen/cpu/warp_clocks.h"
+#include "codegen/thread_ir/array.h"
 
 namespace tessera::codegen::cpu {
 
@@ -58,8 +59,10 @@ class SharedShadow {
   void set_in_flight(int64_t byte, int32_t statement) { in_flight_[place(byte)] = statement; }
   /// The statement of the copy in flight to the byte; 0 = none.
   int32_t in_flight(int64_t byte) const { return in_flight_[place(byte)]; }
-  /// True if this block has written the byte.
-  bool initialised(int64_t byte) const;
+  /// True if this block has written the byte, for `array` if arrays share it.
+  bool initialised(int64_t byte, const Array& array) const;
+  /// Notes for which array a byte is written. Before it is called, arrays share no bytes.
+  void write_for(int64_t byte, const Array& array);
   int64_t bytes() const { return static_cast<int64_t>(cells_.size()) << shift_; }
   /// Appends an untouched granule; returns its first byte.
   int64_t append();
@@ -100,6 +103,7 @@ class SharedShadow {
   std::vector<WarpMarks> atomics_;  // empty until there is one
   MoreMarks more_reads_, more_atomics_;
   std::vector<int32_t> in_flight_;
+  std::vector<const Array*> written_for_;  // empty: nobody asked
   const WarpClocks& clocks_;
   bool parts_meet_;
   uint32_t start_ = 1;  // of this block

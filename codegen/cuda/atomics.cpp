@@ -34,7 +34,10 @@ std::string_view native_name(AtomicOp op, DType type) {
 std::string Emitter::atomic_call(const Atomic& atomic) {
   const DType type = atomic.to.array->dtype;
   if (atomic.to.width > 1) {
-    return fmt::format("{}<{}>({}, {})", expressions_.call(fmt::format("add_run_{}", name(type))),
+    const bool is_shared = atomic.to.array->space == ArraySpace::shared;
+    const std::string_view function = is_shared ? "add_shared_run" : "add_run";
+    return fmt::format("{}<{}>({}, {})",
+                       expressions_.call(fmt::format("{}_{}", function, name(type))),
                        atomic.to.width, expressions_.address(*atomic.to.array, atomic.to.offset),
                        expressions_.address(*atomic.from.array, atomic.from.base));
   }

@@ -68,6 +68,47 @@ __device__ __forceinline__ float atomic_compare_exchange_f32(float* memory, floa
                                    __float_as_uint(value)));
 }
 )"},
+    {"atomic_exchange_f64", "u64", R"(
+__device__ __forceinline__ double atomic_exchange_f64(double* memory, double value) {
+  const u64 old = atomicExch(reinterpret_cast<u64*>(memory), u64(__double_as_longlong(value)));
+  return __longlong_as_double(old);
+}
+)"},
+    {"atomic_compare_exchange_f64", "u64", R"(
+// Compares bits.
+__device__ __forceinline__ double atomic_compare_exchange_f64(double* memory, double expected,
+                                                              double value) {
+  const u64 old = atomicCAS(reinterpret_cast<u64*>(memory), u64(__double_as_longlong(expected)),
+                            u64(__double_as_longlong(value)));
+  return __longlong_as_double(old);
+}
+)"},
+    {"atomic_max_f64", "atomic_compare_exchange_f64 max_f64", R"(
+// Drops NaN, -0 is below +0.
+__device__ __forceinline__ double atomic_max_f64(double* memory, double value) {
+  double seen = *reinterpret_cast<volatile double*>(memory);
+  for (;;) {
+    const double wanted = max_f64(seen, value);
+    if (__double_as_longlong(wanted) == __double_as_longlong(seen)) return seen;
+    const double found = atomic_compare_exchange_f64(memory, seen, wanted);
+    if (__double_as_longlong(found) == __double_as_longlong(seen)) return seen;
+    seen = found;
+  }
+}
+)"},
+    {"atomic_min_f64", "atomic_compare_exchange_f64 min_f64", R"(
+// Drops NaN, -0 is below +0.
+__device__ __forceinline__ double atomic_min_f64(double* memory, double value) {
+  double seen = *reinterpret_cast<volatile double*>(memory);
+  for (;;) {
+    const double wanted = min_f64(seen, value);
+    if (__double_as_longlong(wanted) == __double_as_longlong(seen)) return seen;
+    const double found = atomic_compare_exchange_f64(memory, seen, wanted);
+    if (__double_as_longlong(found) == __double_as_longlong(seen)) return seen;
+    seen = found;
+  }
+}
+)"},
     {"atomic_max_f32", "u32", R"(
 // Drops NaN, -0 is below +0.
 __device__ __forceinline__ float atomic_max_f32(float* memory, float value) {
@@ -187,6 +228,39 @@ __device__ __forceinline__ void add_run_bf16(bf16* to, const bf16* from) {
   } else {
     asm volatile("red.global.add.noftz.bf16x2 [%0], %1;"
                  :: "l"(memory), "r"(pair[0]) : "memory");
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) atomic_add_bf16(to + i, from[i]);
+#endif
+}
+)"},
+    {"add_shared_run_f16", "f16 u32", R"(
+// to[i] += from[i] in shared memory, each element by itself indivisible. Rounds to nearest even, keeps subnormals.
+template <int kCount>
+__device__ __forceinline__ void add_shared_run_f16(f16* to, const f16* from) {
+  const u32 memory = u32(__cvta_generic_to_shared(to));
+  u32 pair[kCount / 2];
+  memcpy(pair, from, sizeof(pair));
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    asm volatile("red.shared.add.noftz.f16x2 [%0], %1;"
+                 :: "r"(memory + 4 * i), "r"(pair[i]) : "memory");
+  }
+}
+)"},
+    {"add_shared_run_bf16", "bf16 u32 atomic_add_bf16", R"(
+// to[i] += from[i] in shared memory, each element by itself indivisible. Rounds to nearest even, keeps subnormals.
+template <int kCount>
+__device__ __forceinline__ void add_shared_run_bf16(bf16* to, const bf16* from) {
+#if __CUDA_ARCH__ >= 900
+  const u32 memory = u32(__cvta_generic_to_shared(to));
+  u32 pair[kCount / 2];
+  memcpy(pair, from, sizeof(pair));
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    asm volatile("red.shared.add.noftz.bf16x2 [%0], %1;"
+                 :: "r"(memory + 4 * i), "r"(pair[i]) : "memory");
   }
 #else
 #pragma unroll

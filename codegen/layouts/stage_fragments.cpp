@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "codegen/tile_ir/effects.h"
 #include "dsl/base/error.h"
@@ -56,6 +57,25 @@ bool overwrites_all(const ir::Loop& loop, const FragmentUse& use) {
   return false;
 }
 
+/// Of a loop that reads `use`: a narrower fragment that it overwrites in whole and does not read. To stage what
+/// it writes there moves fewer bytes, and the loop computes where its values are.
+std::optional<FragmentUse> narrower_result(const ir::Loop& loop, const FragmentUse& use) {
+  if (use.written) return std::nullopt;
+  for (const ir::Stmt& stmt : loop.body) {
+    const auto* store = std::get_if<ir::ElementStore>(&stmt.node);
+    if (store == nullptr || store->buffer->space != ir::Space::fragment) continue;
+    const DType dtype = store->buffer->dtype;
+    const FragmentUse result{store->buffer, store->indices, true, stmt.loc};
+    bool is_read = false;
+    for_each_use(loop.body, [&](const ir::BufferRef& buffer, bool writes) {
+      is_read = is_read || (!writes && storage_of(*buffer).id == storage_of(*result.buffer).id);
+    });
+    const bool is_narrower = bits(dtype) >= 8 && bits(dtype) < bits(use.buffer->dtype);
+    if (is_narrower && !is_read && overwrites_all(loop, result)) return result;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 ir::BufferRef FragmentStaging::shared_copy(const ir::Buffer& fragment, SourceLoc loc) {
@@ -104,11 +124,14 @@ ir::Stmt FragmentStaging::copy(const ir::BufferRef& from, const ir::BufferRef& t
   return {std::move(loop), loc};
 }
 
-std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& use) {
+std::string FragmentStaging::stage(const ir::Stmt* at, const FragmentUse& misfit) {
   const Place place = find(kernel_.body, at);
   TESSERA_CHECK(place.body != nullptr, "a staged statement is not in the kernel");
   ir::Stmt& stmt = (*place.body)[place.position];
   const SourceLoc loc = stmt.loc;
+  const auto* parallel = std::get_if<ir::Loop>(&stmt.node);
+  const FragmentUse use =
+      parallel != nullptr ? narrower_result(*parallel, misfit).value_or(misfit) : misfit;
   const ir::BufferRef staged = shared_copy(*use.buffer, loc);
   std::vector<ir::Stmt> before, after;
   auto* reduce = std::get_if<ir::Reduce>(&stmt.node);

@@ -15,11 +15,12 @@ class FragmentStaging {
  public:
   explicit FragmentStaging(ir::Kernel& kernel) : kernel_(kernel) {}
 
-  /// Rewrites the statement `at` (at any depth of the kernel's body) so that the use `use` of a
+  /// Rewrites the statement `at` (at any depth of the kernel's body) so that the use `misfit` of a
   /// fragment becomes a use of a shared copy. A parallel loop indexes the copy, which is filled
-  /// before the loop and, if the loop writes, read back after it. A reduction writes to a new
+  /// before the loop and, if the loop writes, read back after it. Of a loop that makes a narrower
+  /// fragment of it, as bf16 of f32, the narrower one goes through the copy. A reduction writes to a new
   /// fragment, which is then copied. A product takes its left operand from the copy. Returns a note.
-  std::string stage(const ir::Stmt* at, const FragmentUse& use);
+  std::string stage(const ir::Stmt* at, const FragmentUse& misfit);
 
  private:
   ir::BufferRef shared_copy(const ir::Buffer& fragment, SourceLoc loc);

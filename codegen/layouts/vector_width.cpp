@@ -22,12 +22,17 @@ bool is_straight_line(const ir::Body& body) {
 }
 
 bool is_sum(const ir::Atomic& atomic) {
-  return atomic.op == ir::AtomicOp::add && atomic.buffer->space == ir::Space::global &&
-         has_wide_sum(atomic.buffer->dtype);
+  const ir::Space space = atomic.buffer->space;
+  return atomic.op == ir::AtomicOp::add && is_float(atomic.buffer->dtype) &&
+         has_wide_sum(ArraySpace::global, atomic.buffer->dtype) &&
+         (space == ir::Space::global || space == ir::Space::shared);
 }
 
 bool has_wide_form(const ir::Atomic& atomic) {
-  return !atomic.old && atomic.order == ir::MemoryOrder::relaxed;
+  const bool is_shared = atomic.buffer->space == ir::Space::shared;
+  const ArraySpace space = is_shared ? ArraySpace::shared : ArraySpace::global;
+  return !atomic.old && atomic.order == ir::MemoryOrder::relaxed &&
+         has_wide_sum(space, atomic.buffer->dtype);
 }
 
 const ir::If* shared_branch(const ir::Loop& loop) {

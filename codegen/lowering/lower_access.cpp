@@ -192,8 +192,12 @@ void TileLowering::note_single_sums(const ir::Body& body, int64_t vector) {
     const auto* atomic = std::get_if<ir::Atomic>(&stmt.node);
     if (atomic == nullptr || !is_sum(*atomic)) continue;
     if (!has_wide_form(*atomic)) {
+      const bool is_ordered = atomic->order != ir::MemoryOrder::relaxed;
       note_single_sum(*atomic->buffer,
-                      atomic->old ? "its old value is used" : "it orders other accesses", stmt.loc);
+                      atomic->old  ? "its old value is used"
+                      : is_ordered ? "it orders other accesses"
+                                   : "shared memory adds one f32 at a time",
+                      stmt.loc);
     } else if (vector == 1) {
       note_single_sum(*atomic->buffer, "a thread has no neighbouring elements", stmt.loc);
     }

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "codegen/analysis/shared_lifetimes.h"
 #include "codegen/analysis/uniform.h"
 #include "codegen/rule.h"
 #include "codegen/thread_ir/tensor_copy_rules.h"
@@ -23,6 +24,8 @@ class Verifier : EffectReceiver {
     if (expected_.is_shared_placed) {
       walk(program_.body, [&](const Stmt& stmt) { require_offsets(stmt); });
       uniform_.emplace(program_, UniformValues::Over::block, uniform);
+      const std::string meet = expected_.are_bulk_copies_lowered ? "" : meeting_in_arena(program_);
+      require(meet.empty(), "shared arrays in use together lie apart", meet);
     }
     for (const Param& param : program_.params) {
       if (param.var) vars_.insert(param.var.get());
@@ -151,13 +154,9 @@ class Verifier : EffectReceiver {
     const Array& array = *access.array;
     require_known(array);
     const bool is_shared = array.space == ArraySpace::shared || array.space == ArraySpace::cluster;
-    if (!is_shared || expected_.is_shared_placed) {
-      require(static_cast<bool>(access.offset), "an access has an offset", array.name);
-    }
-    const bool is_open = !access.offset;  // shared memory, before it is placed
-    require(!is_open || array.space == ArraySpace::shared || array.space == ArraySpace::cluster,
-            "an access has an offset", array.name);
-    if (!is_open) {
+    const bool may_be_open = is_shared && !expected_.is_shared_placed;
+    require(access.offset || may_be_open, "an access has an offset", array.name);
+    if (access.offset) {
       evaluates(access.offset);
       const DType wanted = array.space == ArraySpace::global ? DType::i64 : DType::i32;
       require(access.offset->type == wanted, "an offset is i64 in global memory, else i32",
@@ -297,9 +296,8 @@ class Verifier : EffectReceiver {
     }
     require(atomic.from.array && atomic.from.array->dtype == array.dtype && !atomic.value &&
                 !atomic.old && atomic.op == ir::AtomicOp::add &&
-                atomic.order == ir::MemoryOrder::relaxed && array.space == ArraySpace::global &&
-                has_wide_sum(array.dtype),
-            "an atomic of several elements is a relaxed sum of floats in global memory",
+                atomic.order == ir::MemoryOrder::relaxed && has_wide_sum(array.space, array.dtype),
+            "an atomic of several elements is a relaxed sum of floats that has such an instruction",
             array.name);
   }
   template <class Copy>

@@ -33,7 +33,8 @@ struct Expectations {
 ///   and expect whole pieces of 16 bytes; bulk and tensor copies name one (once they are lowered);
 /// - tensor copies have a map of the program, a box that the hardware takes, and a target aligned to its
 ///   pattern;
-/// - shared arrays lie inside the arena, and their accesses have offsets (once they are placed).
+/// - shared arrays lie inside the arena, those in use together apart, and their accesses have offsets (once
+///   they are placed).
 void verify(const Program& program, const std::vector<VarRef>& uniform,
             const Expectations& expected, std::string_view after);
 

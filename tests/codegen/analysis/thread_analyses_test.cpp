@@ -105,8 +105,7 @@ TEST_CASE("values are uniform by what they are made of and where they are made",
   CHECK(!over_grid(ir::var(variable_of(program, "a"))));
 }
 
-TEST_CASE("lifetimes end with the last use, and are the whole kernel for what is in flight",
-          "[analysis]") {
+TEST_CASE("lifetimes end with the last use, and at the end for what is in flight", "[analysis]") {
   const Program program =
       read_body(32,
                 "param g: i32[64], read only\nshared a: i32[64] at byte 0\nshared b: i32[64] at "
@@ -123,7 +122,24 @@ TEST_CASE("lifetimes end with the last use, and are the whole kernel for what is
   CHECK(of(0).last == 1);
   CHECK((of(1).first == 2 && of(1).last == 2));
   CHECK(!of(0).meets(of(1)));
-  CHECK((of(2).meets(of(0)) && of(2).meets(of(1))));
+  CHECK((of(2).first == 3 && of(2).last > 4));
+  CHECK(of(2).ends_if_awaited == 3);
+}
+
+TEST_CASE("lifetimes of what copies write end at an outermost wait for all groups", "[analysis]") {
+  const auto of = [](const std::string& body) {
+    const Program program =
+        read_body(32, "param g: i32[64], read only\nshared f: i32[64] at byte 0",
+                  "async copy f[thread] = g[cast<i64>(thread)], proved\n" + body);
+    return shared_lifetimes(program).at(program.shared[0].get());
+  };
+  const Lifetime awaited = of("commit\nwait until 0 groups pending\nx = load f[thread], proved");
+  CHECK((awaited.last == 3 && !awaited.ends_if_awaited));
+  CHECK(of("commit\nwait until 0 groups pending\ny = 3").last == 2);
+  const Lifetime inside =
+      of("commit\nif n < 3\n  wait until 0 groups pending\nx = load f[thread], proved");
+  CHECK((inside.last == 4 && inside.ends_if_awaited == 3));
+  CHECK(!of("x = 3").ends_if_awaited);  // no wait may stand before the commit
 }
 
 TEST_CASE("groups in flight are counted over branches and loops", "[analysis]") {

@@ -1,8 +1,11 @@
 // Where shared buffers lie in the arena of their block.
 
+#include "codegen/cpu/executor.h"
+#include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
+#include "tests/support/nvrtc.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -82,8 +85,9 @@ TEST_CASE("what a loop carries around shares no memory with what it uses (S11)",
   CHECK(codegen::lower(kernel).shared_bytes == 32 * kKib);
 }
 
-TEST_CASE("what asynchronous copies write, and manual-sync regions use, shares no memory",
-          "[language]") {
+TEST_CASE(
+    "what copies write shares memory once they are awaited, what manual-sync regions use does not",
+    "[language]") {
   const bool async = GENERATE(false, true);
   CAPTURE(async);
   Builder k("kept_apart");
@@ -95,12 +99,12 @@ TEST_CASE("what asynchronous copies write, and manual-sync regions use, shares n
   auto b = k.shared(DType::i32, {size}, "b");
   if (async) {
     k.wait(k.copy_async(x, a));
-    k.copy(a, y(0));
+    k.parallel({size}, [&](Value i) { y(0, i) = a(size - 1 - i); });
   } else {
     k.manual_sync([&] {
       k.copy(x, a);
       k.sync();
-      k.copy(a, y(0));
+      k.parallel({size}, [&](Value i) { y(0, i) = a(size - 1 - i); });
     });
   }
   exchange(k, b, y(1), size);
@@ -108,8 +112,129 @@ TEST_CASE("what asynchronous copies write, and manual-sync regions use, shares n
   const HostTensor source = iota(DType::i32, {size});
   const HostTensor result(DType::i32, {2, size});
   run_kernel(kernel, {&source, &result});
-  CHECK(result.value(5) == 5);
-  CHECK(codegen::lower(kernel).shared_bytes == 32 * kKib);
+  CHECK(result.value(5) == size - 6);
+  CHECK(codegen::lower(kernel).shared_bytes == (async ? 16 : 32) * kKib);
+}
+
+namespace {
+
+enum class Copied : uint8_t { in_pieces, in_bulk, as_boxes };
+
+/// A buffer of `size` elements, two pipelined loops over tiles of their own, and a buffer as the first.
+ir::Kernel two_loops(int64_t rows, int64_t size, Copied how) {
+  Builder k("two_loops");
+  constexpr int64_t cols = 256;
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::i32, {n, rows, cols});
+  auto y = k.output("y", DType::i32, {2, rows, cols});
+  auto z = k.output("z", DType::i32, {2, size});
+  k.launch({1}, {.threads = 256});
+  exchange(k, k.shared(DType::i32, {size}, "initial"), z(0), size);
+  for (int64_t pass = 0; pass < 2; ++pass) {
+    auto tile = k.shared(DType::i32, {rows, cols}, pass == 0 ? "first" : "second");
+    auto sum = k.fragment(DType::i32, {rows, cols}, "sum");
+    k.fill(sum, 0);
+    k.pipelined(0, n, 1, [&](Value i) {
+      const auto engine = how == Copied::as_boxes ? ir::Engine::tensor : ir::Engine::automatic;
+      k.copy(how == Copied::in_bulk ? x(i).bulk() : x(i), tile, {.engine = engine});
+      k.parallel({rows, cols}, [&](Value r, Value c) { sum(r, c) += tile(r, cols - 1 - c); });
+    });
+    k.copy(sum, y(pass));
+  }
+  exchange(k, k.shared(DType::i32, {size}, "final"), z(1), size);
+  return k.finish();
+}
+
+}  // namespace
+
+TEST_CASE("the tiles of a pipelined loop make place for what comes after it", "[language]") {
+  const Copied how = GENERATE(Copied::in_pieces, Copied::in_bulk, Copied::as_boxes);
+  CAPTURE(static_cast<int>(how));
+  constexpr int64_t rows = 80, size = 32 * kKib;  // 128 + 160 + 160 + 128 KiB
+  const ir::Kernel kernel = two_loops(rows, size, how);
+  const HostTensor x = iota(DType::i32, {3, rows, 256});
+  const HostTensor y(DType::i32, {2, rows, 256}), z(DType::i32, {2, size});
+  const Target target = how == Copied::as_boxes ? Target{9, 0, 'a'} : Target();
+  if (how == Copied::as_boxes) {
+    const codegen::cpu::Argument arguments[] = {
+        {.tensor = x.view()}, {.tensor = y.view()}, {.tensor = z.view()}, {.integer = 3}};
+    codegen::cpu::Options options;
+    options.traps = true;
+    codegen::cpu::Executable(codegen::lower(kernel, target)).run(arguments, options);
+  } else {
+    run_kernel(kernel, {&x, &y, &z});
+  }
+  CHECK_THAT(y, HasValues([](int64_t i) {
+               const int64_t e = i % (rows * 256);
+               return 3.0 * static_cast<double>(e - e % 256 + 255 - e % 256) + 3 * rows * 256;
+             }));
+  CHECK_THAT(z, HasValues([](int64_t i) { return (size - 1 - i % size) % 100; }));
+  CHECK(codegen::lower(kernel, target).shared_bytes / kKib == 160);
+  const std::string why = codegen::explain(kernel, target);
+  CAPTURE(why);
+  CHECK(why.find("shared 'second' at byte 0, after 'initial', 'first'") != std::string::npos);
+  CHECK(why.find("shared 'final' at byte 0, after 'initial', 'first', 'second'") !=
+        std::string::npos);
+  CHECK(count(why, "all copies are awaited behind it") == 2);
+}
+
+TEST_CASE("loops whose tiles make place compile for every target", "[language][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = Nvrtc::open(reason);
+  if (!nvrtc) return note_skip(reason);
+  for (const std::string& target : kTargets) {
+    if (!nvrtc->supports(target)) continue;
+    for (const Copied how : {Copied::in_pieces, Copied::in_bulk, Copied::as_boxes}) {
+      if (how == Copied::as_boxes && parse_target(target)->major < 9) continue;
+      const ir::Kernel kernel = two_loops(80, 32 * kKib, how);
+      const std::string text =
+          codegen::cuda::emit(codegen::lower(kernel, parse_target(target).value())).text;
+      const Compiled compiled = nvrtc->compile(text, target);
+      CAPTURE(target, static_cast<int>(how), compiled.log);
+      CHECK(compiled.ok);
+    }
+  }
+}
+
+TEST_CASE("the tiles of a pipelined loop stay where no more blocks would run", "[language]") {
+  const ir::Kernel kernel = two_loops(16, 30 * kKib, Copied::in_pieces);  // 32 + 32 + 120 KiB
+  CHECK(codegen::lower(kernel).shared_bytes / kKib == 184);
+  CHECK(codegen::explain(kernel).find("all copies are awaited") == std::string::npos);
+  const ir::Kernel small =
+      two_loops(16, 24 * kKib, Copied::in_pieces);  // 32 + 32 + 96 KiB, or two blocks of 96
+  CHECK(codegen::lower(small).shared_bytes / kKib == 96);
+}
+
+TEST_CASE("UNINITIALISED: what another buffer left in the same memory", "[language][traps]") {
+  const bool copied = GENERATE(false, true);
+  CAPTURE(copied);
+  Builder k("leftovers");
+  constexpr int64_t size = 16 * kKib;
+  auto n = k.dim("n");
+  auto x = k.input("x", DType::i32, {n, size});
+  auto y = k.output("y", DType::i32, {2, size});
+  k.launch({1}, {.threads = 256});
+  auto old = k.shared(DType::i32, {size}, "old");
+  auto fresh = k.shared(DType::i32, {size}, "fresh");
+  if (copied) {
+    k.pipelined(0, n, {.stages = 1, .in_place = true}, [&](Value i) {
+      k.copy(x(i), old);
+      k.copy(old, y(0));
+    });
+  } else {
+    exchange(k, old, y(0), size);
+  }
+  k.parallel({size - 1}, [&](Value i) { fresh(i) = i; });
+  k.parallel({size}, [&](Value i) { y(1, i) = fresh(size - 1 - i); });
+  const ir::Kernel kernel = k.finish();
+  CHECK(codegen::lower(kernel).shared_bytes / kKib == 64);
+  const HostTensor source = iota(DType::i32, {2, size});
+  const HostTensor result(DType::i32, {2, size});
+  const std::string text = error_of([&] {
+    run_on_executor(kernel, {source.view(), result.view()});
+  });
+  CHECK(text.find("[UNINITIALISED]") != std::string::npos);
+  CHECK(text.find("fresh[16383] is read before it is written") != std::string::npos);
 }
 
 // Found by the address sanitizer: the banks of elements before the array were counted, in front of

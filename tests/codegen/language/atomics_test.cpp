@@ -39,7 +39,8 @@ std::string error_in(DType dtype, const std::function<void(Builder&, const Ref&)
 }  // namespace
 
 TEST_CASE("atomics of every dtype on global memory", "[language][slow]") {
-  const DType dtype = GENERATE(DType::i32, DType::u32, DType::i64, DType::u64, DType::f32);
+  const DType dtype =
+      GENERATE(DType::i32, DType::u32, DType::i64, DType::u64, DType::f32, DType::f64);
   CAPTURE(name(dtype));
   const auto add = [](Builder& k, const Ref& e, const Value& v) { k.atomic_add(e, v); };
   const auto max = [](Builder& k, const Ref& e, const Value& v) { k.atomic_max(e, v); };
@@ -143,7 +144,8 @@ TEST_CASE("the old values of an atomic number its callers", "[language]") {
 }
 
 TEST_CASE("exchange and compare-exchange give what they found", "[language]") {
-  const DType dtype = GENERATE(DType::i32, DType::u32, DType::i64, DType::u64, DType::f32);
+  const DType dtype =
+      GENERATE(DType::i32, DType::u32, DType::i64, DType::u64, DType::f32, DType::f64);
   Builder k("swap");
   auto y = k.output("y", dtype, {32, 4});
   k.launch({1}, {.threads = 32});
@@ -164,22 +166,23 @@ TEST_CASE("exchange and compare-exchange give what they found", "[language]") {
 }
 
 TEST_CASE("float maxima drop NaN and know the sign of zero", "[language]") {
+  const DType dtype = GENERATE(DType::f32, DType::f64);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   Builder k("extremes");
-  auto x = k.input("x", DType::f32, {32});
-  auto high = k.output("high", DType::f32, {32});
-  auto low = k.output("low", DType::f32, {32});
+  auto x = k.input("x", dtype, {32});
+  auto high = k.output("high", dtype, {32});
+  auto low = k.output("low", dtype, {32});
   k.launch({1}, {.threads = 32});
   k.atomic_max(high(k.thread()), x(k.thread()));
   k.atomic_min(low(k.thread()), x(k.thread()));
   std::vector<double> values(32, nan);
   values[0] = -3;
   values[1] = 0.0;
-  const HostTensor in = tensor_of(DType::f32, {32}, values);
+  const HostTensor in = tensor_of(dtype, {32}, values);
   std::vector<double> start(32, -0.0);
   start[0] = nan;
-  const HostTensor most = tensor_of(DType::f32, {32}, start);
-  const HostTensor least = tensor_of(DType::f32, {32}, start);
+  const HostTensor most = tensor_of(dtype, {32}, start);
+  const HostTensor least = tensor_of(dtype, {32}, start);
   run_kernel(k.finish(), {&in, &most, &least});
   CHECK(most.value(0) == -3);
   CHECK(least.value(0) == -3);

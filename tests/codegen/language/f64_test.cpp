@@ -223,6 +223,45 @@ TEST_CASE("f64 in reducers, also of one value", "[language]") {
   CHECK(one.value(0) == 499 * (1 + 0x1p-30));
 }
 
+TEST_CASE("f64 scans are exact where the sums are, in both places and directions", "[language]") {
+  const bool exclusive = GENERATE(false, true);
+  const bool from_end = GENERATE(false, true);
+  const int64_t lines = GENERATE(int64_t{1}, int64_t{6});
+  CAPTURE(exclusive, from_end, lines);
+  constexpr int64_t kLength = 100;
+  Builder k("scans");
+  auto x = k.input("x", kF64, {lines, kLength});
+  auto sums = k.output("sums", kF64, {lines, kLength});
+  auto most = k.output("most", kF64, {lines, kLength});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.fragment(kF64, {lines, kLength}, "tile");
+  auto place = k.shared(kF64, {lines, kLength}, "place");
+  k.copy(x, tile);
+  k.copy(x, place);
+  const dsl::ScanOptions options{.exclusive = exclusive, .from_end = from_end};
+  k.scan_max(place, place, Axis(1), options);
+  k.scan_sum(tile, tile, Axis(1), options);
+  k.copy(tile, sums);
+  k.copy(place, most);
+  HostTensor in(kF64, {lines, kLength});
+  for (int64_t i = 0; i < in.size(); ++i) {
+    in.set_value(i, static_cast<double>(i * 7919 % 1009 - 504) * (1 + 0x1p-30));
+  }
+  const HostTensor out(kF64, {lines, kLength}), largest(kF64, {lines, kLength});
+  run_kernel(k.finish(), {&in, &out, &largest});
+  for (int64_t line = 0; line < lines; ++line) {
+    double sum = 0, best = -kInfinity;
+    for (int64_t i = 0; i < kLength; ++i) {
+      const int64_t at = line * kLength + (from_end ? kLength - 1 - i : i);
+      const double old_sum = sum, old_best = best;
+      sum += in.value(at);
+      best = std::max(best, in.value(at));
+      CHECK(out.value(at) == (exclusive ? old_sum : sum));
+      CHECK(largest.value(at) == (exclusive ? old_best : best));
+    }
+  }
+}
+
 TEST_CASE("f64 in vectors, shared memory, atomics, scalars and prints", "[language]") {
   Builder k("places");
   auto scale = k.scalar("scale", kF64);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "codegen/cpu/executor.h"
+#include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
+#include "tests/support/nvrtc.h"
 #include "tests/support/program_text.h"
 #include "tests/support/run_kernel.h"
 
@@ -106,6 +108,87 @@ TEST_CASE("the parts of a product are added two neighbours at a time", "[languag
                }
                return sum;
              }));
+}
+
+TEST_CASE("a run of sums in shared memory takes two halves at a time", "[language]") {
+  const DType dtype = GENERATE(DType::f16, DType::bf16, DType::f32);
+  CAPTURE(name(dtype));
+  Builder k("shared_sums");
+  auto x = k.input("x", DType::f32, {kRows, kColumns});
+  auto y = k.output("y", dtype, {kRows, kColumns});
+  k.launch({1}, {.threads = 64});
+  auto tile = k.shared(dtype, {kRows, kColumns}, "tile");
+  auto part = k.fragment(DType::f32, {kRows, kColumns}, "part");
+  k.fill(tile, 0.5f);
+  k.copy(x, part);
+  k.atomic_add(tile, Tile(part));
+  // Other threads add to the same elements.
+  k.parallel({kRows, kColumns}, [&](Value r, Value c) {
+    k.atomic_add(tile(kRows - 1 - r, c), cast(dtype, part(r, c)));
+  });
+  k.copy(tile, y);
+  const ir::Kernel kernel = k.finish();
+  const std::string text = cuda_text(kernel);
+  const bool is_wide = dtype != DType::f32;
+  CHECK(count(text, fmt::format("  add_shared_run_{}<", name(dtype))) == (is_wide ? 2 : 0));
+  CHECK(count(text, "atomicAdd(&") == (is_wide ? 0 : 2));
+  const std::string why = codegen::explain(kernel);
+  CHECK(count(why, "tile: one atomic per element: shared memory adds one f32 at a time") ==
+        (is_wide ? 0 : 2));
+  const std::string program = codegen::to_string(codegen::lower(kernel));
+  CHECK(codegen::to_string(read_program(program)) == program);
+
+  HostTensor in(DType::f32, {kRows, kColumns});
+  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, static_cast<double>(i % 23));
+  const HostTensor out(dtype, {kRows, kColumns});
+  run_kernel(kernel, {&in, &out});
+  CHECK_THAT(out, HasValues([&](int64_t i) {
+               const int64_t other = (kRows - 1 - i / kColumns) * kColumns + i % kColumns;
+               return 0.5 + in.value(i) + in.value(other);
+             }));
+}
+
+TEST_CASE("f64 atomics and runs of sums in shared memory compile for every target",
+          "[language][nvrtc]") {
+  std::string reason;
+  const auto nvrtc = Nvrtc::open(reason);
+  if (!nvrtc) return note_skip(reason);
+  Builder k("all_forms");
+  auto y = k.output("y", DType::f64, {64});
+  auto z = k.output("z", DType::f16, {256});
+  auto w = k.output("w", DType::bf16, {256});
+  k.launch({1}, {.threads = 32});
+  auto doubles = k.shared(DType::f64, {64}, "doubles");
+  auto halves = k.shared(DType::f16, {256}, "halves");
+  auto brains = k.shared(DType::bf16, {256}, "brains");
+  auto ones = k.fragment(DType::f32, {256}, "ones");
+  k.fill(ones, 1.0f);
+  k.fill(doubles, 0.0);
+  k.fill(halves, 0.0f);
+  k.fill(brains, 0.0f);
+  k.atomic_add(halves, Tile(ones));
+  k.atomic_add(brains, Tile(ones));
+  for (const auto& place : {doubles, y}) {
+    const auto element = place(k.thread());
+    k.atomic_add(element, 1.0);
+    k.atomic_max(element, 2.0);
+    k.atomic_min(element, 3.0);
+    const Value old = k.atomic_exchange(element, 4.0);
+    k.atomic_add(place(63 - k.thread()), k.atomic_compare_exchange(element, old, 5.0));
+  }
+  k.scan_sum(doubles, doubles, dsl::Axis(0));
+  k.copy(doubles, y);
+  k.copy(halves, z);
+  k.copy(brains, w);
+  const ir::Kernel kernel = k.finish();
+  for (const std::string& target : kTargets) {
+    if (!nvrtc->supports(target)) continue;
+    const std::string text =
+        codegen::cuda::emit(codegen::lower(kernel, parse_target(target).value())).text;
+    const Compiled compiled = nvrtc->compile(text, target);
+    CAPTURE(target, compiled.log);
+    CHECK(compiled.ok);
+  }
 }
 
 TEST_CASE("sums of a vectorized loop and of guarded runs", "[language]") {

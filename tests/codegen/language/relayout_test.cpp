@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "codegen/lower.h"
+#include "dsl/base/small_float.h"
 #include "tests/support/catch.h"
 #include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
@@ -279,7 +280,8 @@ TEST_CASE("a product becomes the left operand of the next one (I15)", "[language
     }
     k.copy(second, y);
     const ir::Kernel kernel = k.finish();
-    CHECK(says(kernel, "'first' goes through shared memory"));
+    CHECK(says(kernel, direct ? "'first' goes through shared memory"
+                              : "'scaled' goes through shared memory"));
     const HostTensor x = small_integers(operand, {32, 16});
     const HostTensor w = small_integers(operand, {16, 32});
     const HostTensor out(DType::f32, {32, 32});
@@ -289,6 +291,66 @@ TEST_CASE("a product becomes the left operand of the next one (I15)", "[language
     const std::vector<double> want = product(middle, std::vector<double>(32 * 32, 1.0), 32, 32, 32);
     CHECK(values_of(out) == want);
   }
+}
+
+TEST_CASE("what a loop narrows goes through shared memory narrow, computed once",
+          "[language][gemm]") {
+  // p = s + (largest of its row) / 4, as bf16, in one half of the columns or in all.
+  const int64_t half = GENERATE(1, 2);
+  CAPTURE(half);
+  Builder k("narrowed");
+  auto a = k.input("a", DType::bf16, {64, 64});
+  auto v = k.input("v", DType::bf16, {64, 256});
+  auto y = k.output("y", DType::f32, {64, 256});
+  k.launch({1}, {.threads = 256});
+  auto left = k.shared(DType::bf16, {64, 64}, "left");
+  auto right = k.shared(DType::bf16, {64, 256}, "right");
+  auto s = k.fragment(DType::f32, {64, 64}, "s");
+  auto p = k.fragment(DType::bf16, {64, 64}, "p");
+  auto most = k.fragment(DType::f32, {64}, "most");
+  auto out = k.fragment(DType::f32, {64, 256}, "out");
+  k.copy(a, left);
+  k.copy(v, right);
+  k.fill(s, 0.0f);
+  k.fill(p, 1.0f);
+  k.fill(out, 0.0f);
+  k.gemm(left, left.transposed(), s);
+  k.reduce_max(s, most, Axis(1));
+  k.parallel({64, 64 / half},
+             [&](Value i, Value j) { p(i, j) = cast(DType::bf16, s(i, j) + most(i) * 0.25f); });
+  k.gemm(p, right, out);
+  k.copy(out, y);
+  const ir::Kernel kernel = k.finish();
+  // A loop that does not overwrite the whole fragment reads what it converts from shared memory.
+  CHECK(says(kernel, "'p' goes through shared memory") == (half == 1));
+  int64_t staged = 0;
+  for (const codegen::ArrayRef& array : codegen::lower(kernel).shared) {
+    if (array->name.find("_staged") != std::string::npos)
+      staged += array->size * bits(array->dtype) / 8;
+  }
+  CHECK(staged == (half == 1 ? 64 * 64 * 2 : 64 * 64 * 4 + 64 * 4));
+  const HostTensor x = small_integers(DType::bf16, {64, 64});
+  const HostTensor w = small_integers(DType::bf16, {64, 256});
+  const HostTensor result(DType::f32, {64, 256});
+  run_kernel(kernel, {&x, &w, &result});
+  std::vector<double> transposed(64 * 64);
+  for (size_t i = 0; i < 64; ++i) {
+    for (size_t j = 0; j < 64; ++j) transposed[j * 64 + i] = values_of(x)[i * 64 + j];
+  }
+  std::vector<double> middle = product(values_of(x), transposed, 64, 64, 64);
+  for (size_t i = 0; i < 64; ++i) {
+    const auto row = middle.begin() + static_cast<std::ptrdiff_t>(i * 64);
+    const double largest = *std::max_element(row, row + 64);
+    for (size_t j = 0; j < 64; ++j) {
+      double& value = middle[i * 64 + j];
+      const auto sum = static_cast<float>(value + largest * 0.25);
+      value = j < 64 / static_cast<size_t>(half)
+                  ? small_float::Bf16::decode(small_float::Bf16::encode(sum))
+                  : 1.0;
+    }
+  }
+  const std::vector<double> want = product(middle, values_of(w), 64, 64, 256);
+  CHECK_THAT(result, HasValues([&](int64_t i) { return want[static_cast<size_t>(i)]; }));
 }
 
 TEST_CASE("unrelated statements in another order give the same layouts and the same text (I16)",

@@ -63,7 +63,7 @@ TEST_CASE("arrays overlap in the arena where it would cost blocks, if they are n
   const std::string text = placed(32, "shared a: f32[16384]\nshared b: f32[16384]", R"(
     store a[open] = 1 at [thread], proved
     store b[open] = 2 at [thread], proved)");
-  CHECK(text.find("shared 'b' at byte 0:") != std::string::npos);
+  CHECK(text.find("shared 'b' at byte 0, after 'a':") != std::string::npos);
   const std::string small = placed(32, "shared a: f32[64]\nshared b: f32[64]", R"(
     store a[open] = 1 at [thread], proved
     store b[open] = 2 at [thread], proved)");
