@@ -3,6 +3,7 @@
 // trusted and published as the cache is; the shipped one is part of the library.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -71,8 +72,11 @@ std::string tuned_folder(const Options& options);
 /// The user's entries for a GPU model; none if there is no file. Never throws.
 TunedFile read_tuned(const Options& options, std::string_view device, int64_t num_sms);
 
-/// Merges an entry into the user's file: other processes see the file before or after, never half of
-/// it, and none loses an entry of another. Returns an error text or "".
+/// Changes the user's entries for a GPU model: other processes see the file before or after, never
+/// half of it, and none loses an entry of another. Returns an error text or "".
+std::string change_tuned(const Options& options, std::string_view device, int64_t num_sms,
+                         const std::function<void(std::vector<TunedEntry>&)>& change);
+/// Merges an entry into the user's file, as change_tuned.
 std::string publish_tuned(const Options& options, const TunedEntry& entry);
 
 /// The entries that this build ships for a GPU model.

@@ -12,11 +12,13 @@ namespace tessera {
 TEST_CASE("two runs of the tuner choose the same tile sizes (U47)", "[gpu][tune]") {
   if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
   const kernels::OpInfo& op = kernels::find_op("post_fwd");
-  tools::DeviceTimer timer(0);
   for (const tools::ChosenCase& chosen :
        tools::cases_of({&op}, {"T=4096 n=4 H=7168", "T=128 n=4 H=7168"})) {
-    const tools::TunedCase first = tools::tune_case(op, chosen.one, timer, {});
-    const tools::TunedCase second = tools::tune_case(op, chosen.one, timer, {});
+    const auto tune = [&] {
+      return tools::tune_case(op, chosen.one, Device::cuda(0), {.store = false});
+    };
+    const kernels::jit::TuneReport first = tune();
+    const kernels::jit::TuneReport second = tune();
     REQUIRE(first.entries.size() == 1);
     REQUIRE(second.entries.size() == 1);
     CHECK(first.entries[0].choice == second.entries[0].choice);

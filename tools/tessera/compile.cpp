@@ -16,7 +16,7 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_choice.h"
 #include "tools/lib/own_kernel.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tuned_entries.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::tools {
+namespace tessera::runtime {
 
 struct Activity {
   enum class Kind : uint8_t { kernel, copy, fill } kind = Kind::kernel;
@@ -40,4 +40,4 @@ class ActivityTrace {
   std::string path_;
 };
 
-}  // namespace tessera::tools
+}  // namespace tessera::runtime

@@ -1,4 +1,4 @@
-#include "tools/lib/device_activity.h"
+#include "runtime/driver/device_activity.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 #include "dsl/base/error.h"
 #include "runtime/driver/shared_library.h"
 
-namespace tessera::tools {
+namespace tessera::runtime {
 namespace {
 
 // ---- the part of CUPTI's interface that we use, stable since CUDA 10
@@ -112,7 +112,7 @@ struct ActivityTrace::Functions {
 };
 
 std::unique_ptr<ActivityTrace> ActivityTrace::open(std::string& why_not) {
-  const runtime::LibraryLoader& loader = runtime::system_loader();
+  const LibraryLoader& loader = system_loader();
   std::vector<std::string> tried;
   for (const std::string& path : candidates()) {
     std::string error;
@@ -199,4 +199,4 @@ std::vector<Activity> ActivityTrace::stop() {
   return activities;
 }
 
-}  // namespace tessera::tools
+}  // namespace tessera::runtime
