@@ -18,10 +18,12 @@
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
 #include "kernels/op.h"
+#include "kernels/ops.h"
 #include "runtime/cache/tuned.h"
 #include "tests/kernels/on_fakes.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/counted_calls.h"
 
 namespace tessera {
 namespace {
@@ -282,6 +284,34 @@ TEST_CASE("no call is tuned while its stream is captured or after seal() (T5, U4
                     "sealed"
                   : "post_fwd: its tile sizes are not tuned now (TESSERA_TUNE=on): the stream is "
                     "being captured") != std::string::npos);
+}
+
+TEST_CASE("a call like an earlier one knows nothing of tuning (U46)", "[tune]") {
+  const auto mode =
+      GENERATE(runtime::TuneMode::off, runtime::TuneMode::cached, runtime::TuneMode::on);
+  OnGpu gpu(mode);
+  const int64_t hidden = 17408 + 1024 * static_cast<int64_t>(mode);
+  const kernels::OpInfo& info = kernels::find_op("post_fwd");
+  const kernels::BenchCase one = info.case_of(fmt::format("T=64 n=4 H={}", hidden));
+  const kernels::Tensors views = kernels::placed_nowhere(
+      kernels::views_with_outputs(info, kernels::views_of(one), one.params), Device::cuda(0));
+  const kernels::PostFwd call{.x = views.at("x"),
+                              .residual = views.at("residual"),
+                              .post_mix = views.at("post_mix"),
+                              .comb_mix = views.at("comb_mix"),
+                              .out = views.at("out")};
+  kernels::post_fwd(call, nullptr);
+  CHECK((gpu.timer.num_samples > 0) == (mode == runtime::TuneMode::on));
+  const int num_samples = gpu.timer.num_samples;
+  gpu.on.fake.state().pushed.reserve(1 << 20);  // the fake's own notes
+  const int num_launches = gpu.on.fake.state().num_launches;
+  const test::CallCounts before = test::counted_calls();
+  for (int i = 0; i < 1000; ++i) kernels::post_fwd(call, nullptr);
+  const test::CallCounts after = test::counted_calls();
+  CHECK(gpu.on.fake.state().num_launches == num_launches + 1000);
+  CHECK(after.allocations == before.allocations);
+  CHECK(after.locks - before.locks == 2 * 1000);  // of the fake's push and pop of a context
+  CHECK(gpu.timer.num_samples == num_samples);
 }
 
 TEST_CASE("where the copies find no memory, the first call takes what is there (T5)", "[tune]") {

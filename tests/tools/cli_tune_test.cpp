@@ -2,11 +2,14 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
+#include "kernels/op.h"
 #include "runtime/cache/tuned.h"
 #include "tests/support/catch.h"
 #include "tests/tools/program.h"
 #include "tests/tools/temporary_folder.h"
+#include "tools/lib/tuner.h"
 
 namespace tessera::tests {
 namespace {
@@ -89,6 +92,39 @@ TEST_CASE("tune takes the cases of a recording", "[cli][tune][slow]") {
   CHECK(dry.out.find("batched_transpose") == std::string::npos);
   CHECK(run_tessera({"tune", "transpose", "--specs", recording, "--dry-run"}).exit_code == 2);
   CHECK(run_tessera({"tune", "--specs", "/nowhere", "--dry-run"}).exit_code == 2);
+}
+
+TEST_CASE("a bundle for a GPU model holds stored and standard choices (T11, U48)",
+          "[cli][tune][slow]") {
+  if (!has_nvrtc()) TESSERA_SKIP("no NVRTC");
+  Stored stored;
+  const kernels::OpInfo& op = kernels::find_op("expand_to_mhc_fwd");
+  const auto asked = tools::open_choices(op, op.bench.front(), {9, 0, 'a'});
+  REQUIRE(asked.size() == 1);
+  const kernels::jit::TuneSpace& space = *asked[0].space;
+  runtime::TunedEntry entry = entry_of(op.name, 1, "2026-01-01");
+  entry.key.spec = asked[0].facts.spec;
+  entry.key.bucket = space.bucket_of(asked[0].facts);
+  entry.choice = named(space, candidates(space, asked[0].facts).at(1));
+  stored.add(entry);
+  const std::string bundle = stored.folder.path("k.tsb");
+  const std::string tune_dir = "TESSERA_TUNE_DIR=" + stored.options.tune_dir;
+  const auto compile = [&](const std::string& out, const std::string& cache,
+                           const std::vector<std::string>& variables) {
+    std::vector<std::string> words = {"compile", op.name, "--arch", "sm_90a",
+                                      "--gpu",   "H200",  "--out",  stored.folder.path(out)};
+    return run_tessera(words, cache, variables);
+  };
+  REQUIRE(compile("k.tsb", "", {tune_dir}).exit_code == 0);
+  CHECK(compile("again", bundle, {tune_dir, "TESSERA_JIT=off"}).exit_code == 0);
+  CHECK(run_tessera({"compile", op.name, "--arch", "sm_90a", "--out", stored.folder.path("own")},
+                    bundle, {"TESSERA_JIT=off"})
+            .exit_code == 0);
+  // Without the stored choice the bundle lacks one kernel.
+  REQUIRE(
+      run_tessera({"compile", op.name, "--arch", "sm_90a", "--out", bundle}, "", {}).exit_code ==
+      0);
+  CHECK(compile("never", bundle, {tune_dir, "TESSERA_JIT=off"}).exit_code == 1);
 }
 
 TEST_CASE("tune moves entries from one database to another", "[cli][tune]") {
