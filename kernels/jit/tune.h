@@ -70,12 +70,12 @@ struct TuneAsk {
 };
 
 /// True if both ask for the same kernel.
-bool is_same(const TuneAsk& a, const TuneAsk& b);
+TESSERA_API bool is_same(const TuneAsk& a, const TuneAsk& b);
 
 /// Where a choice came from.
 enum class TuneSource { scope, user, shipped, standard };
 /// "scope", "user", "shipped", "standard".
-std::string_view name(TuneSource source);
+TESSERA_API std::string_view name(TuneSource source);
 
 struct Chosen {
   TuneChoice choice;
@@ -89,7 +89,7 @@ struct Chosen {
 TESSERA_API TuneChoice choose(std::string_view op, const TuneSpace& space, TuneFacts facts,
                               Device device);
 /// The same, with where it came from; facts complete.
-Chosen find_choice(const TuneAsk& ask);
+TESSERA_API Chosen find_choice(const TuneAsk& ask);
 /// True if a database that counts has a legal choice for the Spec and the bucket of `ask`; facts complete.
 bool has_entry(const TuneAsk& ask);
 
@@ -97,7 +97,7 @@ bool has_entry(const TuneAsk& ask);
 /// that it would get: together they need the kernels of any extents.
 ///
 ///   jit::for_each_choice([&] { op.run(tensors, params, nullptr); });   // in a call that only prepares
-void for_each_choice(const std::function<void()>& call);
+TESSERA_API void for_each_choice(const std::function<void()>& call);
 
 /// Forgets the databases: later calls read them anew.
 TESSERA_API void reload_tuned();
@@ -105,7 +105,7 @@ TESSERA_API void reload_tuned();
 void add_tuned(const runtime::TunedEntry& entry);
 
 /// Changes when earlier choices of this thread no longer hold. Memos of calls compare it.
-uint64_t tune_generation();
+TESSERA_API uint64_t tune_generation();
 
 /// While it lives, `decide` hears the questions of this thread first. Where it returns nothing, the scope around
 /// it decides.

@@ -14,7 +14,7 @@
 namespace tessera::kernels::jit {
 
 /// The choices that the kernels of a call leave open, each once, in order. Makes the call with the standard ones.
-std::vector<TuneAsk> open_choices(const std::function<void()>& call);
+TESSERA_API std::vector<TuneAsk> open_choices(const std::function<void()>& call);
 
 struct TuneOptions {
   double budget_s = 60;  // per choice: no round of samples begins later

@@ -10,6 +10,7 @@
 #include "runtime/cache/cache_root.h"
 #include "runtime/cache/folder.h"
 #include "runtime/cache/kernel_json.h"
+#include "runtime/cache/shipped_tuned.h"
 
 namespace tessera::runtime {
 namespace {
@@ -228,6 +229,22 @@ std::string change_tuned(const Options& options, std::string_view device, int64_
 std::string publish_tuned(const Options& options, const TunedEntry& entry) {
   return change_tuned(options, entry.key.device, entry.key.num_sms,
                       [&](std::vector<TunedEntry>& entries) { merge_tuned(entries, {entry}); });
+}
+
+TunedFile shipped_tuned(std::string_view device, int64_t num_sms) {
+  const std::string name = tuned_file_name(device, num_sms);
+  for (const ShippedTuned& file : shipped_tuned_files()) {
+    if (file.name == name) return decode_tuned(file.text);
+  }
+  return {};
+}
+
+std::vector<TunedEntry> all_shipped_tuned() {
+  std::vector<TunedEntry> entries;
+  for (const ShippedTuned& file : shipped_tuned_files()) {
+    merge_tuned(entries, decode_tuned(file.text).entries);
+  }
+  return entries;
 }
 
 }  // namespace tessera::runtime

@@ -276,6 +276,47 @@ TEST_CASE("compiling for a GPU model takes its stored choices (T11)", "[tune]") 
   CHECK(num({"Fake GPU", 66}) == 1);
 }
 
+TEST_CASE("an entry of another revision is passed over, a new value keeps old entries (U45)",
+          "[tune]") {
+  TuneSpace space = space_of_two();
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  REQUIRE(publish_tuned(options, entry_for({}, 1, 10)).empty());
+  const OnFakes process(options);
+  const auto source = [&] {
+    TuneAsk ask{"x", &space, {.spec = {{"bytes", 2}}}};
+    ask.facts.device = "NVIDIA T";
+    ask.facts.num_sms = 4;
+    CHECK(has_entry(ask) == (find_choice(ask).source != kernels::jit::TuneSource::standard));
+    return find_choice(ask).source;
+  };
+  CHECK(source() == kernels::jit::TuneSource::user);
+  space.fields[0].values.push_back(4);
+  CHECK(source() == kernels::jit::TuneSource::user);
+  space.revision = 2;
+  CHECK(source() == kernels::jit::TuneSource::standard);
+}
+
+TEST_CASE("choices that change bits count only where the program says so (T2)", "[tune]") {
+  static const TuneSpace space = [] {
+    TuneSpace made = space_of_two();
+    made.changes_bits = true;
+    return made;
+  }();
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  options.tune_may_change_bits = GENERATE(false, true);
+  REQUIRE(publish_tuned(options, entry_for({}, 1, 10)).empty());
+  const OnFakes process(options);
+  TuneAsk ask{"x", &space, {.spec = {{"bytes", 2}}}};
+  ask.facts.device = "NVIDIA T";
+  ask.facts.num_sms = 4;
+  CHECK((find_choice(ask).source == kernels::jit::TuneSource::user) ==
+        options.tune_may_change_bits);
+}
+
 TEST_CASE("a damaged database is warned of once and passed over (T10)", "[tune]") {
   static const TuneSpace space = space_of_two();
   const test::ScratchFolder scratch;

@@ -127,6 +127,33 @@ TEST_CASE("a bundle for a GPU model holds stored and standard choices (T11, U48)
   CHECK(compile("never", bundle, {tune_dir, "TESSERA_JIT=off"}).exit_code == 1);
 }
 
+TEST_CASE("explain names where tile sizes come from (T11)", "[cli][tune]") {
+  const ProgramResult own =
+      run_tessera({"show", "transpose", "--stage", "explain", "--arch", "sm_90a"});
+  CHECK(own.out.find("// tile sizes of transpose: cols=256 rows=128 threads=512 (standard)\n") ==
+        0);
+  Stored stored;
+  runtime::TunedEntry entry = entry_of("transpose", 64, "2026-01-01");
+  entry.key.spec = {{"align", 16},
+                    {"bytes", 1},
+                    {"cols_multiple", 128},
+                    {"rows_multiple", 64},
+                    {"stride_multiple", 256}};
+  entry.choice = {{"rows", 64}, {"cols", 128}, {"threads", 256}};
+  stored.add(entry);
+  const auto explain = [&](const std::string& mode) {
+    return run_tessera(
+               {"show", "transpose", "--stage", "explain", "--arch", "sm_90a", "--gpu", "H200"}, "",
+               {"TESSERA_TUNE_DIR=" + stored.options.tune_dir, "TESSERA_TUNE=" + mode})
+        .out;
+  };
+  const std::string tuned = explain("cached");
+  CHECK(tuned.find("// tile sizes of transpose: cols=128 rows=64 threads=256 (user)\n") == 0);
+  CHECK(tuned.substr(tuned.find('\n')) != own.out.substr(own.out.find('\n')));  // its kernel
+  CHECK(explain("off") == own.out);
+  CHECK(run_tessera({"show", "transpose", "--gpu", "B200"}).exit_code == 2);
+}
+
 TEST_CASE("tune moves entries from one database to another", "[cli][tune]") {
   Stored from, to;
   from.add(entry_of("transpose", 64, "2026-01-02"));

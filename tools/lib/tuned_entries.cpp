@@ -9,6 +9,7 @@
 
 #include "dsl/base/error.h"
 #include "runtime/cache/folder.h"
+#include "runtime/runtime.h"
 #include "tools/lib/text_table.h"
 #include "tools/lib/tuner.h"
 
@@ -85,6 +86,29 @@ std::vector<runtime::TunedEntry> stored_entries(const runtime::Options& options)
     if (file.bytes) runtime::merge_tuned(entries, runtime::decode_tuned(*file.bytes).entries);
   }
   return entries;
+}
+
+kernels::jit::GpuModel tuned_model(const std::string& word) {
+  std::vector<kernels::jit::GpuModel> all;
+  std::vector<std::string> names;
+  std::vector<runtime::TunedEntry> entries = stored_entries(runtime::Runtime::instance().options());
+  runtime::merge_tuned(entries, runtime::all_shipped_tuned());
+  for (const runtime::TunedEntry& entry : entries) {
+    const kernels::jit::GpuModel model = {entry.key.device, entry.key.num_sms};
+    if (std::find(all.begin(), all.end(), model) != all.end()) continue;
+    all.push_back(model);
+    names.push_back(fmt::format("{}, {} SMs", model.name, model.num_sms));
+  }
+  std::vector<kernels::jit::GpuModel> found = all;
+  std::erase_if(found, [&](const auto& model) { return model.name.find(word) == word.npos; });
+  if (found.size() == 1) return found.front();
+  throw Error({.kind = ErrorKind::argument,
+               .what = found.empty() ? "no tile sizes are stored for this GPU"
+                                     : "tile sizes are stored for several such GPUs",
+               .argument = "gpu",
+               .expected = names.empty() ? "a GPU on which `tessera tune` has run"
+                                         : fmt::format("one of: {}", fmt::join(names, "; ")),
+               .got = word});
 }
 
 std::vector<runtime::TunedEntry> tuned_entries_in(const std::string& path) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/jit/target.h"
 #include "kernels/op.h"
 #include "runtime/cache/tuned.h"
 #include "runtime/options.h"
@@ -18,6 +19,11 @@ std::string tuned_text(const runtime::TunedEntry& entry);
 
 /// All entries of the user's folder.
 std::vector<runtime::TunedEntry> stored_entries(const runtime::Options& options);
+
+/// The one GPU model with `word` in its name that stored or shipped entries are of.
+///
+/// Errors: argument, naming all models, unless it is one.
+kernels::jit::GpuModel tuned_model(const std::string& word);
 
 /// The entries of a file that `tune --out`, `--json` or `tune export` wrote, or of a database.
 ///

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -41,6 +42,24 @@ bool is_recorded(const kernels::OpInfo& op, const kernels::BenchCase& one, runti
 std::vector<TuneAsk> open_choices(const kernels::OpInfo& op, const kernels::BenchCase& one,
                                   runtime::Target target) {
   return kernels::jit::open_choices([&] { static_cast<void>(requests_of(op, one, target)); });
+}
+
+std::vector<MadeChoice> made_choices(const kernels::OpInfo& op, const kernels::BenchCase& one,
+                                     runtime::Target target, const kernels::jit::GpuModel& model) {
+  std::vector<TuneAsk> asked;
+  {
+    const TuneScope scope([&](const TuneAsk& ask) {
+      if (std::none_of(asked.begin(), asked.end(),
+                       [&](const TuneAsk& known) { return is_same(known, ask); })) {
+        asked.push_back(ask);
+      }
+      return std::nullopt;
+    });
+    static_cast<void>(requests_of(op, one, target, model));
+  }
+  std::vector<MadeChoice> made;
+  for (const TuneAsk& ask : asked) made.push_back({ask, find_choice(ask)});
+  return made;
 }
 
 kernels::jit::TuneReport tune_case(const kernels::OpInfo& op, const kernels::BenchCase& one,

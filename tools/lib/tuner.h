@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/jit/target.h"
 #include "kernels/jit/tune.h"
 #include "kernels/jit/tune_run.h"
 #include "kernels/op.h"
@@ -16,6 +17,16 @@ namespace tessera::tools {
 std::vector<kernels::jit::TuneAsk> open_choices(const kernels::OpInfo& op,
                                                 const kernels::BenchCase& one,
                                                 runtime::Target target);
+
+/// An open choice and its answer.
+struct MadeChoice {
+  kernels::jit::TuneAsk ask;
+  kernels::jit::Chosen chosen;
+};
+/// What the kernels of a case take from the databases on a GPU model; without a model the standard choices.
+std::vector<MadeChoice> made_choices(const kernels::OpInfo& op, const kernels::BenchCase& one,
+                                     runtime::Target target,
+                                     const kernels::jit::GpuModel& model = {});
 
 /// Tunes the kernels of a case, on random values (jit::tune::run).
 ///
