@@ -65,14 +65,19 @@ std::vector<std::string> compile_problems(const std::function<void()>& call, con
 }
 
 std::vector<CheckedCandidate> check_candidates(const std::function<void()>& call,
-                                               const TuneAsk& ask, CallCopy& copy) {
+                                               const TuneAsk& ask, CallCopy& copy,
+                                               std::vector<std::string> problems) {
   CallCopy::Results want;
   std::vector<CheckedCandidate> checked;
-  for (const TuneChoice& choice : candidates(*ask.space, ask.facts)) {
-    const bool is_standard = checked.empty();
-    CheckedCandidate& candidate = checked.emplace_back(CheckedCandidate{choice, ""});
+  const std::vector<TuneChoice> all = candidates(*ask.space, ask.facts);
+  problems.resize(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool is_standard = i == 0;
+    CheckedCandidate& candidate =
+        checked.emplace_back(CheckedCandidate{all[i], std::move(problems[i])});
+    if (!is_standard && !candidate.problem.empty()) continue;
     try {
-      const TuneScope scope(deciding(ask, choice));
+      const TuneScope scope(deciding(ask, all[i]));
       candidate.launches = copy.launches_of(call);
       CallCopy::Results got = copy.results_of(candidate.launches);
       if (is_standard) {
@@ -93,7 +98,7 @@ std::vector<CheckedCandidate> check_candidates(const std::function<void()>& call
                                                const TuneAsk& ask) {
   const TuneScope scope(deciding(ask, ask.space->standard(ask.facts)));
   CallCopy copy(call);
-  return check_candidates(call, ask, copy);
+  return check_candidates(call, ask, copy, {});
 }
 
 }  // namespace tessera::kernels::jit

@@ -35,11 +35,13 @@ std::vector<std::string> compile_problems(const std::function<void()>& call, con
                                           runtime::Target target, const GpuModel& model = {});
 
 /// Runs `call` on copies of its memory with every candidate of `ask`, all other choices standard, and compares
-/// the results with those of the standard one byte for byte (unless TuneSpace::changes_bits).
+/// the results with those of the standard one byte for byte (unless TuneSpace::changes_bits). `problems` has a
+/// line per candidate, or is empty: a candidate with a problem is not run.
 ///
 /// Errors: those of the call with the standard choice.
 std::vector<CheckedCandidate> check_candidates(const std::function<void()>& call,
-                                               const TuneAsk& ask, CallCopy& copy);
+                                               const TuneAsk& ask, CallCopy& copy,
+                                               std::vector<std::string> problems);
 /// The same, on copies of its own.
 std::vector<CheckedCandidate> check_candidates(const std::function<void()>& call,
                                                const TuneAsk& ask);

@@ -91,24 +91,31 @@ runtime::TunedEntry entry_for(const TuneAsk& ask, const CallCopy& copy, const Ca
 }
 
 std::vector<CheckedCandidate> usable_candidates(const std::function<void()>& call,
-                                                const TuneAsk& ask, CallCopy& copy) {
-  std::vector<std::string> problems;
+                                                const TuneAsk& ask, CallCopy& copy,
+                                                const TuneOptions& options) {
+  const std::vector<TuneChoice> all = candidates(*ask.space, ask.facts);
+  std::vector<std::string> problems(all.size());
+  std::vector<TuneChoice> kept;
+  std::vector<size_t> places;  // of the kept among all
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i > 0 && options.skip) problems[i] = options.skip(ask, all[i]);
+    if (!problems[i].empty()) continue;
+    kept.push_back(all[i]);
+    places.push_back(i);
+  }
   if (copy.driver() != nullptr) {
     const runtime::Target target = runtime::Runtime::instance().target_on(copy.device().ordinal);
-    problems = compile_problems(call, ask, candidates(*ask.space, ask.facts), target,
-                                gpu_model(copy.device()));
+    const std::vector<std::string> found =
+        compile_problems(call, ask, kept, target, gpu_model(copy.device()));
+    for (size_t i = 1; i < kept.size(); ++i) problems[places[i]] = found[i];
   }
-  std::vector<CheckedCandidate> checked = check_candidates(call, ask, copy);
-  for (size_t i = 0; i < problems.size(); ++i) {
-    if (checked[i].problem.empty()) checked[i].problem = problems[i];
-  }
-  return checked;
+  return check_candidates(call, ask, copy, std::move(problems));
 }
 
 void tune_choice(const std::function<void()>& call, const TuneAsk& ask, CallCopy& copy,
                  CallTimer& timer, const TuneOptions& options, TuneReport& report) {
   runtime::TunedEntry entry = entry_for(ask, copy, timer);
-  const std::vector<CheckedCandidate> checked = usable_candidates(call, ask, copy);
+  const std::vector<CheckedCandidate> checked = usable_candidates(call, ask, copy, options);
   std::vector<const CallCopy::Launches*> living;
   std::vector<size_t> places;  // of the living among all
   for (const CheckedCandidate& one : checked) {

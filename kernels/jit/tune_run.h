@@ -19,6 +19,8 @@ TESSERA_API std::vector<TuneAsk> open_choices(const std::function<void()>& call)
 struct TuneOptions {
   double budget_s = 60;  // per choice: no round of samples begins later
   bool store = true;     // in the user's database; from then on calls use the result
+  /// Why a candidate need not be measured; "" if it must. Not asked of the standard choice. Null: all must.
+  std::function<std::string(const TuneAsk&, const TuneChoice&)> skip = {};
   std::vector<TensorView> workspaces = {};  // memory whose contents are no result
 };
 

@@ -141,6 +141,21 @@ TEST_CASE("a candidate that changes a bit is dropped and reported, one that fail
   CHECK(report.entries[0].choice == runtime::NamedValues{{"rows", 4}});
 }
 
+TEST_CASE("a candidate that the caller skips is neither run nor measured (T9)", "[tune]") {
+  const TuneSpace space = own_space();
+  OwnCall call(space);
+  ScriptedTimer timer({{1, 300}, {4, 100}});
+  const kernels::jit::TimerScope scope(timer);
+  const TuneReport report = kernels::jit::tune::run(
+      std::ref(call), {.skip = [](const kernels::jit::TuneAsk&, const TuneChoice& choice) {
+        return choice[0] == 1 ? "" : fmt::format("{} rows", choice[0]);
+      }});
+  CHECK(report.differing.empty());  // two rows are not compared
+  CHECK(dropped(report, "rows=8") == "8 rows");
+  CHECK(dropped(report, "rows=4").empty());
+  CHECK(call.chosen == std::vector<int64_t>{4, 4, 1});
+}
+
 TEST_CASE("a space whose choices change bits is measured as it is (T2)", "[tune]") {
   TuneSpace space = own_space();
   space.changes_bits = true;

@@ -12,8 +12,10 @@
 #include "kernels/jit/tune_check.h"
 #include "kernels/param_grammar.h"
 #include "runtime/request.h"
+#include "runtime/runtime.h"
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_call.h"
+#include "tools/lib/tune_prune.h"
 
 namespace tessera::tools {
 namespace {
@@ -63,10 +65,24 @@ std::vector<MadeChoice> made_choices(const kernels::OpInfo& op, const kernels::B
 }
 
 kernels::jit::TuneReport tune_case(const kernels::OpInfo& op, const kernels::BenchCase& one,
-                                   Device device, kernels::jit::TuneOptions options) {
+                                   Device device, kernels::jit::TuneOptions options, Prune prune) {
   OpCall call(op, one, device, kSeed);
   for (const kernels::OutputInfo& output : op.outputs(call.tensors(), call.params())) {
     if (output.workspace) options.workspaces.push_back(call.tensors().at(output.name));
+  }
+  std::vector<std::pair<TuneAsk, std::vector<std::string>>> known;
+  if (prune == Prune::needless) {
+    options.skip = [&](const TuneAsk& ask, const kernels::jit::TuneChoice& choice) {
+      auto found = std::find_if(known.begin(), known.end(),
+                                [&](const auto& pair) { return is_same(pair.first, ask); });
+      if (found == known.end()) {
+        const runtime::Target target = runtime::Runtime::instance().target_on(device.ordinal);
+        found = known.insert(known.end(), {ask, needless_candidates(op, one, ask, target)});
+      }
+      const auto all = candidates(*ask.space, ask.facts);
+      const auto place = std::find(all.begin(), all.end(), choice) - all.begin();
+      return found->second.at(static_cast<size_t>(place));
+    };
   }
   return kernels::jit::tune::run([&] { call.run(); }, options);
 }

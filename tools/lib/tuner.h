@@ -28,11 +28,15 @@ std::vector<MadeChoice> made_choices(const kernels::OpInfo& op, const kernels::B
                                      runtime::Target target,
                                      const kernels::jit::GpuModel& model = {});
 
-/// Tunes the kernels of a case, on random values (jit::tune::run).
+/// Which candidates are measured.
+enum class Prune { none, needless };
+
+/// Tunes the kernels of a case, on random values (jit::tune::run), of the candidates those that tune_prune.h leaves.
 ///
 /// Errors: those of the call with the standard choices; driver.
 kernels::jit::TuneReport tune_case(const kernels::OpInfo& op, const kernels::BenchCase& one,
-                                   Device device, kernels::jit::TuneOptions options = {});
+                                   Device device, kernels::jit::TuneOptions options = {},
+                                   Prune prune = Prune::none);
 
 /// The case with other values of parameters, "name=value" each, and these in its label.
 ///

@@ -13,6 +13,7 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_choice.h"
 #include "tools/lib/own_kernel.h"
+#include "tools/lib/tune_prune.h"
 #include "tools/lib/tuned_entries.h"
 #include "tools/lib/tuner.h"
 #include "tools/tessera/command.h"
@@ -26,7 +27,7 @@ struct TuneWords {
   std::vector<std::string> cases_of, params;
   double budget = 60;
   int device = 0;
-  bool dry_run = false, as_json = false;
+  bool dry_run = false, as_json = false, no_prune = false;
 };
 
 std::vector<ChosenCase> cases_to_tune(const TuneWords& words, runtime::Target target) {
@@ -52,8 +53,12 @@ int list_candidates(const TuneWords& words) {
     for (const kernels::jit::TuneAsk& ask : open_choices(*op, one, target)) {
       const auto all = candidates(*ask.space, ask.facts);
       text += fmt::format("{} {}: {} candidates\n", op->name, one.label, all.size());
-      for (const kernels::jit::TuneChoice& choice : all) {
-        text += fmt::format("  {}\n", runtime::to_string(named(*ask.space, choice)));
+      const std::vector<std::string> why = words.no_prune
+                                               ? std::vector<std::string>(all.size())
+                                               : needless_candidates(*op, one, ask, target);
+      for (size_t i = 0; i < all.size(); ++i) {
+        text += fmt::format("  {}{}{}\n", runtime::to_string(named(*ask.space, all[i])),
+                            why[i].empty() ? "" : "  ", why[i]);
       }
     }
   }
@@ -97,7 +102,9 @@ int tune(const TuneWords& words) {
   std::vector<std::string> differing;
   for (const auto& [op, one] : cases) {
     show_progress(fmt::format("{} {}", op->name, one.label));
-    const kernels::jit::TuneReport tuned = tune_case(*op, one, Device::cuda(words.device), options);
+    const kernels::jit::TuneReport tuned =
+        tune_case(*op, one, Device::cuda(words.device), options,
+                  words.no_prune ? Prune::none : Prune::needless);
     merge_tuned(entries, tuned.entries);
     for (const std::string& line : tuned.differing) {
       differing.push_back(fmt::format("{} {}, {}", op->name, one.label, line));
@@ -212,6 +219,8 @@ void add_measuring(CLI::App& tune, TuneWords& words) {
   tune.add_option("--device", words.device, "number of the GPU (default 0)");
   tune.add_option("--budget", words.budget, "seconds per choice (default 60)");
   tune.add_flag("--dry-run", words.dry_run, "list the candidates, measure nothing; needs no GPU");
+  tune.add_flag("--no-prune", words.no_prune,
+                "measure also what does more work on the executor than another candidate");
   tune.add_option("--arch", words.arch, "target of --dry-run (default sm_90a)");
   tune.add_option("--json", words.json, "write the entries to this file too");
   tune.add_option("--out", words.out, "write the entries to this file, not to the user's database");
