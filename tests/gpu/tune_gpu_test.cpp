@@ -1,6 +1,9 @@
 // The tuner on a GPU (U47): two runs in a row store the same choice, and all candidates give the same bits.
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,8 +14,11 @@
 #include "runtime/cache/tuned.h"
 #include "runtime/driver/device.h"
 #include "runtime/driver/memory.h"
+#include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
+#include "tests/support/child_process.h"
 #include "tests/support/device_tensor.h"
+#include "tests/support/places.h"
 #include "tools/lib/op_choice.h"
 #include "tools/lib/tuner.h"
 
@@ -95,6 +101,39 @@ TEST_CASE("the tuner finds a planted candidate of a user's kernel, and leaves it
   call();
   y.download(after.data(), kBytes);
   CHECK(after == std::vector<float>(ones.size(), 2.0f));
+}
+
+TEST_CASE("tessera tune fails if a candidate changes a result (U47)", "[gpu][tune]") {
+  if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  const test::ScratchFolder scratch;
+  const auto tune = [&](const std::string& folder_switch) {
+    return test::run_program(
+        {test::in_build("tools/tessera"), "tune", "post_fwd", "--case-of", "T=128 n=4 H=7168",
+         "--budget", "1", "--no-prune", "--out", scratch / "found.json"},
+        {"TESSERA_CACHE=off", folder_switch});
+  };
+  const test::ChildResult right = tune("TESSERA_DUMP_DIR=" + scratch / "dump");
+  CAPTURE(right.output);
+  REQUIRE(right.exit_code == 0);
+  // One of the candidates, whichever, leaves its first block out.
+  std::string name, text;
+  for (const auto& file : std::filesystem::directory_iterator(scratch / "dump")) {
+    if (file.path().extension() != ".cu") continue;
+    name = file.path().filename().string();
+    std::ifstream in(file.path());
+    text = std::string(std::istreambuf_iterator<char>(in), {});
+    break;
+  }
+  const size_t kernel = text.find("extern \"C\" __global__");
+  REQUIRE(kernel != std::string::npos);
+  text.insert(text.find("{\n", kernel) + 2, "  if (blockIdx.x == 0) return;\n");
+  std::filesystem::create_directory(scratch / "wrong");
+  std::filesystem::permissions(scratch / "wrong", std::filesystem::perms::owner_all);
+  std::ofstream(scratch / ("wrong/" + name)) << text;
+  const test::ChildResult wrong = tune("TESSERA_OVERRIDE_DIR=" + scratch / "wrong");
+  CAPTURE(wrong.output);
+  CHECK(wrong.exit_code == 1);
+  CHECK(wrong.output.find("its results differ from the standard choice's") != std::string::npos);
 }
 
 TEST_CASE("shipped tile sizes are never slower than the standard ones (U47)", "[gpu][tune][slow]") {

@@ -24,6 +24,7 @@
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tests/support/counted_calls.h"
+#include "tools/lib/tuner.h"
 
 namespace tessera {
 namespace {
@@ -184,6 +185,32 @@ TEST_CASE("candidates that use other memory than the standard one are dropped", 
         "tessera: with this choice the call uses other memory\n"
         "  expected  tensors of 8192, 8192 bytes\n"
         "  got       tensors of 4096, 4096 bytes");
+}
+
+TEST_CASE("the case of an op is tuned on random values", "[tune]") {
+  class Flat final : public kernels::jit::CallTimer {
+   public:
+    double us(const std::function<void()>& call, kernels::Stream) override {
+      if (num_calls++ == 0) call();
+      return 100;
+    }
+    std::string method() const override { return "a script"; }
+    int num_calls = 0;
+  } timer;
+  const kernels::jit::TimerScope scope(timer);
+  for (const char* name : {"transpose", "post_fwd", "expand_to_mhc_fwd"}) {
+    const kernels::OpInfo& op = kernels::find_op(name);
+    const TuneReport report = tools::tune_case(op, op.examples.at(0), Device::cpu());
+    REQUIRE(report.entries.size() == 1);
+    CHECK(report.differing.empty());
+    CHECK(report.entries[0].key.op == name);
+    CHECK(report.entries[0].candidates.size() > 1);
+    CHECK(runtime::to_string(report.entries[0].choice) == report.entries[0].candidates[0].choice);
+    for (const runtime::TunedCandidate& one : report.entries[0].candidates) {
+      CHECK(one.us == 100);
+    }
+  }
+  CHECK(timer.num_calls > 3);
 }
 
 TEST_CASE("without a GPU tuning says what it needs", "[tune]") {

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "kernels/dry_call.h"
 #include "kernels/jit/tune_check.h"
 #include "kernels/param_grammar.h"
 #include "runtime/request.h"
@@ -67,8 +68,11 @@ std::vector<MadeChoice> made_choices(const kernels::OpInfo& op, const kernels::B
 kernels::jit::TuneReport tune_case(const kernels::OpInfo& op, const kernels::BenchCase& one,
                                    Device device, kernels::jit::TuneOptions options, Prune prune) {
   OpCall call(op, one, device, kSeed);
-  for (const kernels::OutputInfo& output : op.outputs(call.tensors(), call.params())) {
-    if (output.workspace) options.workspaces.push_back(call.tensors().at(output.name));
+  for (const kernels::OutputInfo& output : op.outputs(kernels::views_of(one), call.params())) {
+    const auto made = call.tensors().find(output.name);
+    if (output.workspace && made != call.tensors().end()) {
+      options.workspaces.push_back(made->second);
+    }
   }
   std::vector<std::pair<TuneAsk, std::vector<std::string>>> known;
   if (prune == Prune::needless) {
