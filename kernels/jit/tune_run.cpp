@@ -173,7 +173,7 @@ TuneReport run_some(const std::function<void()>& call, const TuneOptions& option
                    .expected = "CUDA tensors",
                    .got = "tensors on " + to_string(copy->device())});
     }
-    own = std::make_unique<GpuCallTimer>(copy->device().ordinal);
+    own = gpu_timer(copy->device().ordinal);
   }
   CallTimer& timer = own ? *own : *t_timer;
   for (const TuneAsk& ask : asked) tune_choice(call, ask, *copy, timer, options, report);
@@ -213,6 +213,10 @@ std::vector<TuneAsk> open_choices(const std::function<void()>& call) {
 
 TuneReport tune::run(const std::function<void()>& call, const TuneOptions& options) {
   return run_some(call, options, [](const TuneAsk&) { return true; });
+}
+
+std::unique_ptr<CallTimer> gpu_timer(int device) {
+  return std::make_unique<GpuCallTimer>(device);
 }
 
 TimerScope::TimerScope(CallTimer& timer) : before_(std::exchange(t_timer, &timer)) {}

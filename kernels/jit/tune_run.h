@@ -2,6 +2,7 @@
 // Measures the tile sizes that a call leaves open (tune.h), and stores the fastest.
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,12 @@ class CallTimer {
   /// How it measures: "CUPTI".
   virtual std::string method() const = 0;
 };
+
+/// Times of a GPU: its activity by CUPTI, after an L2 flush; CUDA events where CUPTI cannot be used, and method()
+/// says so. Best made before the context of the device, which CUPTI wants to see being made.
+///
+/// Errors: driver, without 256 MiB of free memory.
+TESSERA_API std::unique_ptr<CallTimer> gpu_timer(int device);
 
 /// While it lives, the tuning of this thread takes its times from `timer`.
 class TESSERA_API TimerScope {

@@ -10,6 +10,7 @@
 
 #include "dsl/base/error.h"
 #include "runtime/driver/shared_library.h"
+#include "runtime/options.h"
 
 namespace tessera::runtime {
 namespace {
@@ -81,17 +82,17 @@ void on_buffer_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid_
   std::free(buffer);
 }
 
-std::vector<std::string> candidates() {
+std::vector<std::string> candidates(const Options& options) {
   std::vector<std::string> paths;
+  for (const std::string& folder : options.nvrtc_folders) {  // a wheel has both
+    for (const char* name : {"/libcupti.so.13", "/libcupti.so.12"}) paths.push_back(folder + name);
+  }
   const auto add_toolkit = [&](const std::string& home) {
     for (const char* folder : {"/extras/CUPTI/lib64/", "/lib64/", "/lib/"}) {
       paths.push_back(home + folder + "libcupti.so");
     }
   };
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
-    const char* home = std::getenv(variable);
-    if (home != nullptr && *home != '\0') add_toolkit(home);
-  }
+  for (const std::string& home : options.cuda_homes) add_toolkit(home);
   add_toolkit("/usr/local/cuda");
   paths.insert(paths.end(), {"libcupti.so.13", "libcupti.so.12", "libcupti.so"});
   return paths;
@@ -111,10 +112,10 @@ struct ActivityTrace::Functions {
   NextRecord next_record = nullptr;
 };
 
-std::unique_ptr<ActivityTrace> ActivityTrace::open(std::string& why_not) {
+std::unique_ptr<ActivityTrace> ActivityTrace::open(const Options& options, std::string& why_not) {
   const LibraryLoader& loader = system_loader();
   std::vector<std::string> tried;
-  for (const std::string& path : candidates()) {
+  for (const std::string& path : candidates(options)) {
     std::string error;
     void* library = loader.open(path, error);
     if (library == nullptr) {
@@ -138,11 +139,14 @@ std::unique_ptr<ActivityTrace> ActivityTrace::open(std::string& why_not) {
       tried.push_back(path + " (lacks a function)");
       continue;
     }
-    collector().next_record = functions->next_record;
+    const NextRecord next_record = functions->next_record;
     std::unique_ptr<ActivityTrace> trace(new ActivityTrace(std::move(functions), path));
     try {
-      trace->check(trace->call_->register_callbacks(on_buffer_requested, on_buffer_completed),
-                   "cuptiActivityRegisterCallbacks");
+      if (collector().next_record != next_record) {  // once per library
+        trace->check(trace->call_->register_callbacks(on_buffer_requested, on_buffer_completed),
+                     "cuptiActivityRegisterCallbacks");
+        collector().next_record = next_record;
+      }
       trace->start();  // what a container forbids shows here
       trace->stop();
     } catch (const Error& e) {

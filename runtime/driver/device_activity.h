@@ -8,6 +8,8 @@
 
 namespace tessera::runtime {
 
+struct Options;
+
 struct Activity {
   enum class Kind : uint8_t { kernel, copy, fill } kind = Kind::kernel;
   uint64_t start_ns = 0;
@@ -18,8 +20,9 @@ struct Activity {
 /// One per process: CUPTI hands records to plain functions.
 class ActivityTrace {
  public:
-  /// Null, and the reason with every place tried in `why_not`, if CUPTI cannot be used.
-  static std::unique_ptr<ActivityTrace> open(std::string& why_not);
+  /// Searches beside NVRTC, in the toolkit folders of `options` and on the loader's path. Null, and the
+  /// reason with every place tried in `why_not`, if CUPTI cannot be used.
+  static std::unique_ptr<ActivityTrace> open(const Options& options, std::string& why_not);
   ~ActivityTrace();
   ActivityTrace(const ActivityTrace&) = delete;
   ActivityTrace& operator=(const ActivityTrace&) = delete;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "dsl/base/error.h"
+#include "runtime/runtime.h"
 
 namespace tessera::runtime {
 namespace {
@@ -37,9 +38,17 @@ std::vector<double> activity_per_call(std::span<const Activity> activities, uint
 
 DeviceTimer::DeviceTimer(int device) : device_(device) {
   std::string why_not;
-  trace_ = ActivityTrace::open(why_not);
+  trace_ = ActivityTrace::open(Runtime::instance().options(), why_not);
   method_ = trace_ ? "CUPTI" : fmt::format("CUDA events ({})", why_not);
   flush_buffer_ = DeviceBuffer(device, kFlushBytes);
+  if (!trace_) return;
+  // In a context that is older than CUPTI's place in this process it may see nothing.
+  trace_->start();
+  flush(nullptr);
+  synchronize(device_);
+  if (activity_per_call(trace_->stop(), kFlushBytes).size() == 1) return;
+  method_ = fmt::format("CUDA events ({} records nothing here)", trace_->path());
+  trace_.reset();
 }
 
 void DeviceTimer::flush(StreamHandle stream) {

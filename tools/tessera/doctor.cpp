@@ -143,7 +143,8 @@ std::string doctor_text() {
   text += about_gpus();
   text += about_nvrtc(runtime);
   std::string why_not;
-  const std::unique_ptr<runtime::ActivityTrace> trace = runtime::ActivityTrace::open(why_not);
+  const std::unique_ptr<runtime::ActivityTrace> trace =
+      runtime::ActivityTrace::open(runtime::Runtime::instance().options(), why_not);
   text += line("cupti", trace ? trace->path() : why_not);
   text += about_cache(runtime);
   text += about_site_key(runtime.options());

@@ -94,6 +94,8 @@ void check_words(const TuneWords& words) {
 int tune(const TuneWords& words) {
   if (words.dry_run) return list_candidates(words);
   check_words(words);
+  const std::unique_ptr<kernels::jit::CallTimer> timer = kernels::jit::gpu_timer(words.device);
+  const kernels::jit::TimerScope timed(*timer);
   const std::vector<ChosenCase> cases =
       cases_to_tune(words, runtime::Runtime::instance().target_on(words.device));
   OptionalOutput out(words.out), json(words.json);
