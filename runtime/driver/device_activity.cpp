@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "dsl/base/error.h"
+#include "runtime/driver/device.h"
 #include "runtime/driver/shared_library.h"
 #include "runtime/options.h"
 
@@ -84,9 +85,6 @@ void on_buffer_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid_
 
 std::vector<std::string> candidates(const Options& options) {
   std::vector<std::string> paths;
-  for (const std::string& folder : options.nvrtc_folders) {  // a wheel has both
-    for (const char* name : {"/libcupti.so.13", "/libcupti.so.12"}) paths.push_back(folder + name);
-  }
   const auto add_toolkit = [&](const std::string& home) {
     for (const char* folder : {"/extras/CUPTI/lib64/", "/lib64/", "/lib/"}) {
       paths.push_back(home + folder + "libcupti.so");
@@ -113,6 +111,10 @@ struct ActivityTrace::Functions {
 };
 
 std::unique_ptr<ActivityTrace> ActivityTrace::open(const Options& options, std::string& why_not) {
+  if (num_devices() == 0) {  // without a driver some versions crash
+    why_not = why_no_device();
+    return nullptr;
+  }
   const LibraryLoader& loader = system_loader();
   std::vector<std::string> tried;
   for (const std::string& path : candidates(options)) {

@@ -20,8 +20,8 @@ struct Activity {
 /// One per process: CUPTI hands records to plain functions.
 class ActivityTrace {
  public:
-  /// Searches beside NVRTC, in the toolkit folders of `options` and on the loader's path. Null, and the
-  /// reason with every place tried in `why_not`, if CUPTI cannot be used.
+  /// Searches the toolkit folders of `options` and the loader's path. Null, and the reason with every place
+  /// tried in `why_not`, if CUPTI cannot be used or there is no GPU.
   static std::unique_ptr<ActivityTrace> open(const Options& options, std::string& why_not);
   ~ActivityTrace();
   ActivityTrace(const ActivityTrace&) = delete;

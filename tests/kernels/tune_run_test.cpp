@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -234,8 +236,12 @@ class CountingTimer final : public kernels::jit::CallTimer {
     ++num_samples;
     return 100 + static_cast<double>(fake_.state().grid[0]);  // of the last launch
   }
-  std::string method() const override { return "a script"; }
+  std::string method() const override {
+    ++num_tunings;  // asked once for each
+    return "a script";
+  }
   int num_samples = 0;
+  mutable std::atomic<int> num_tunings = 0;
 
  private:
   test::FakeCuda& fake_;
@@ -354,6 +360,21 @@ TEST_CASE("a call like an earlier one knows nothing of tuning (U46)", "[tune]") 
   CHECK(after.allocations == before.allocations);
   CHECK(after.locks - before.locks == 2 * 1000);  // of the fake's push and pop of a context
   CHECK(gpu.timer.num_samples == num_samples);
+}
+
+TEST_CASE("of threads that call first at once, one tunes (T5)", "[tune]") {
+  OnGpu gpu(runtime::TuneMode::on);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const kernels::jit::TimerScope scope(gpu.timer);
+      gpu.call_post_fwd(4096, 20480);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(gpu.timer.num_tunings == 1);
+  CHECK(gpu.stored().size() == 1);
+  CHECK(gpu.on.process.lines.empty());
 }
 
 TEST_CASE("where the copies find no memory, the first call takes what is there (T5)", "[tune]") {
