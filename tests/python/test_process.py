@@ -168,14 +168,14 @@ def test_options_are_set_before_the_first_use():
     code = """
 import logging, numpy, tessera
 logging.basicConfig(level=logging.DEBUG, format="%(name)s %(levelname)s %(message)s", force=True)
-for wrong, error in (({"job": 1}, TypeError), ({"jit": "maybe"}, ValueError), ({"jobs": "many"}, TypeError)):
+for wrong, error in (({"job": 1}, TypeError), ({"jit": "maybe"}, ValueError), ({"tune": "maybe"}, ValueError), ({"jobs": "many"}, TypeError)):
     try:
         tessera.configure(**wrong)
     except error as caught:
         assert isinstance(caught, tessera.Error), caught
     else:
         raise AssertionError(wrong)
-tessera.configure(jobs=3, cache_roots=[], jit="off", traps=True, on_compile=print, log="debug")
+tessera.configure(jobs=3, cache_roots=[], jit="off", tune="on", tune_dir="/tmp", traps=True, on_compile=print, log="debug")
 assert "jit          off" in tessera.doctor() and "traps        on CPU tensors: on" in tessera.doctor()
 try:
     tessera.configure(jobs=4)
