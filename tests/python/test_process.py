@@ -168,7 +168,8 @@ def test_options_are_set_before_the_first_use():
     code = """
 import logging, numpy, tessera
 logging.basicConfig(level=logging.DEBUG, format="%(name)s %(levelname)s %(message)s", force=True)
-for wrong, error in (({"job": 1}, TypeError), ({"jit": "maybe"}, ValueError), ({"tune": "maybe"}, ValueError), ({"jobs": "many"}, TypeError)):
+words = ({"jit": "maybe"}, ValueError), ({"tune": "maybe"}, ValueError)
+for wrong, error in (({"job": 1}, TypeError), *words, ({"jobs": "many"}, TypeError)):
     try:
         tessera.configure(**wrong)
     except error as caught:
