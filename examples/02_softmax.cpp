@@ -68,7 +68,7 @@ int main(int argc, char** argv) try {
   fmt::print("{} x {} on {}: largest relative error {:.1e}\n", rows, cols,
              ts::tools::describe(device), worst);
   if (device.is_cuda()) {
-    ts::tools::DeviceTimer timer(device.ordinal);
+    ts::runtime::DeviceTimer timer(device.ordinal);
     ts::tools::CopyRate copy(timer);
     const double us = timer.measure([&] { function(tensors, {}, nullptr); }).us;
     const double rate = 2e-3 * static_cast<double>(bytes) / us;

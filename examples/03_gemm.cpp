@@ -15,8 +15,8 @@
 
 #include "dsl/builder.h"
 #include "kernels/jit/jit.h"
+#include "runtime/driver/device_timer.h"
 #include "tools/lib/device_tensors.h"
-#include "tools/lib/device_timer.h"
 #include "tools/lib/random_tensor.h"
 
 namespace ts = tessera;
@@ -143,7 +143,7 @@ int main(int argc, char** argv) try {
   fmt::print("{0} x {0} x {0} on {1}: largest error {2:.2f} of the allowance\n", size,
              ts::tools::describe(device), worst);
   if (device.is_cuda()) {
-    ts::tools::DeviceTimer timer(device.ordinal);
+    ts::runtime::DeviceTimer timer(device.ordinal);
     const double us = timer.measure([&] { function(tensors, {}, nullptr); }).us;
     fmt::print("{:.1f} us, {:.0f} TFLOP/s\n", us,
                2e-6 * std::pow(static_cast<double>(size), 3) / us);

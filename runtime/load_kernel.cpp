@@ -11,14 +11,18 @@
 namespace tessera::runtime {
 namespace {
 
-void check_not_capturing(const Driver& driver, const KernelRequest& request, int device,
-                         StreamHandle stream) {
-  if (!stream) return;
+bool is_capturing_on(const Driver& driver, const std::string& op, int device, StreamHandle stream) {
+  if (!stream) return false;  // the legacy default stream cannot
   const ContextScope context(driver, device);
   cu::StreamCaptureStatus status = cu::kCaptureNone;
   driver.check(driver.call.stream_is_capturing(static_cast<cu::Stream>(stream), &status),
-               "cuStreamIsCapturing", request.op);
-  if (status == cu::kCaptureNone) return;
+               "cuStreamIsCapturing", op);
+  return status != cu::kCaptureNone;
+}
+
+void check_not_capturing(const Driver& driver, const KernelRequest& request, int device,
+                         StreamHandle stream) {
+  if (!is_capturing_on(driver, request.op, device, stream)) return;
   raise(ErrorKind::capture, request.op,
         "the kernel is not loaded yet and the stream is being captured",
         {.got = "Spec " + spec_text(request),
@@ -26,6 +30,10 @@ void check_not_capturing(const Driver& driver, const KernelRequest& request, int
 }
 
 }  // namespace
+
+bool Runtime::State::is_capturing(int device, StreamHandle stream) const {
+  return is_capturing_on(surroundings_.driver(), "", device, stream);
+}
 
 // Returns the device's most specific target for which a bundle has the kernel.
 Target Runtime::State::bundled_target(const KernelRequest& request, const DeviceInfo& device) {

@@ -162,12 +162,12 @@ constexpr Switch kSwitches[] = {
      }},
     {"TESSERA_TUNE",
      "`cached` (default): tile sizes that `tessera tune` found, where there are some; `off`: the "
-     "rule of each kernel",
+     "rule of each kernel; `on`: as `cached`, and the first call of an op measures what is missing",
      [](const std::string& key, const std::string& value, Options& options) {
-       constexpr std::array<std::pair<const char*, TuneMode>, 2> kWords = {
-           {{"off", TuneMode::off}, {"cached", TuneMode::cached}}};
+       constexpr std::array<std::pair<const char*, TuneMode>, 3> kWords = {
+           {{"off", TuneMode::off}, {"cached", TuneMode::cached}, {"on", TuneMode::on}}};
        if (!parse_word(value, kWords, options.tune)) {
-         complain(options, key, "off or cached", value, "cached");
+         complain(options, key, "off, cached or on", value, "cached");
        }
      }},
     {"TESSERA_TUNE_DIR",

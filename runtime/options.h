@@ -27,8 +27,9 @@ enum class CacheTrust { user, group };
 enum class JitMode { on, warn, error, off };
 
 /// Where a tunable kernel takes its tile sizes from: `off`: its own rule; `cached`: what was measured before
-/// (the user's database, then the shipped one), else its own rule. Neither measures.
-enum class TuneMode { off, cached };
+/// (the user's database, then the shipped one), else its own rule; `on`: the same, and an op's first call
+/// measures what is missing. Only `on` measures.
+enum class TuneMode { off, cached, on };
 
 /// One compile or load, reported when it begins and when it has ended, on its own thread. Profiler
 /// ranges (NVTX or another) go here; the library brings none.
@@ -61,6 +62,8 @@ struct Options {
   int peer_patience_ms = 10000;
   JitMode jit = JitMode::on;
   TuneMode tune = TuneMode::cached;
+  /// Databases count for spaces with TuneSpace::changes_bits too. No shipped op has one.
+  bool tune_may_change_bits = false;
   /// Folder of the user's tuned tile sizes. Empty: "tuned" below the first of cache_roots.
   std::string tune_dir = {};
   std::string record;  // every needed kernel is appended to this file; empty = nowhere

@@ -95,6 +95,14 @@ void Runtime::seal() {
   state_->seal();
 }
 
+bool Runtime::is_sealed() const {
+  return state_->is_sealed();
+}
+
+bool Runtime::is_capturing(int device, StreamHandle stream) const {
+  return state_->is_capturing(device, stream);
+}
+
 const Nvrtc& Runtime::nvrtc() {
   return state_->nvrtc();
 }

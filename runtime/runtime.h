@@ -83,6 +83,10 @@ class TESSERA_API Runtime {
   /// Declares that the program should compile nothing more: JitMode::warn then reports compiles,
   /// JitMode::error refuses them.
   void seal();
+  /// True after seal().
+  bool is_sealed() const;
+  /// True while `stream`, of that device, records a graph. Throws driver errors.
+  bool is_capturing(int device, StreamHandle stream) const;
 
   /// Opens libnvrtc on first use. Throws the same open_nvrtc error on every call.
   const Nvrtc& nvrtc();

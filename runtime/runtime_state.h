@@ -38,6 +38,8 @@ class TESSERA_LOCAL Runtime::State {
   Target target_for(const DeviceInfo& device) const;
   const DeviceInfo& device_on(int device) { return devices_.of(surroundings_.driver(), device); }
   void seal() { sealed_ = true; }
+  bool is_sealed() const { return sealed_; }
+  bool is_capturing(int device, StreamHandle stream) const;
   const Nvrtc& nvrtc();
   void dump(const KernelSource& source);
   void dump_pass(const std::string& file, const std::string& text);

@@ -141,17 +141,23 @@ void run_on_gpu(const Prepared& prepared, Binding& binding, std::span<const Tens
                   prepared.plan.streamed(tensors));
 }
 
-void finish_call(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
-                 Stream stream, Author author) {
-  const CallMode& mode = call_mode();
-  if (binding.empty) return;
-  if (mode.recorder) mode.recorder->add(prepared, binding, tensors);
-  if (mode.until != CallMode::Until::done) return;
+void run_prepared(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
+                  Stream stream, Author author) {
   if (prepared.device.is_cuda()) {
     run_on_gpu(prepared, binding, tensors, stream);
   } else {
     run_on_cpu(prepared, binding, tensors, author);
   }
+}
+
+void finish_call(const Prepared& prepared, Binding& binding, std::span<const TensorView> tensors,
+                 Stream stream, Author author) {
+  const CallMode& mode = call_mode();
+  if (binding.empty) return;
+  if (mode.recorder) mode.recorder->add(prepared, binding, tensors);
+  if (mode.note) (*mode.note)({&prepared, binding, {tensors.begin(), tensors.end()}, author});
+  if (mode.until != CallMode::Until::done) return;
+  run_prepared(prepared, binding, tensors, stream, author);
 }
 
 void count_spec(const std::string& op) {
@@ -307,6 +313,11 @@ void run_op(std::string_view op, const std::string& spec, const std::function<ir
   run_kernel(
       {op, spec, Author::tessera}, build, arguments.device(),
       [&](const Plan& plan) { return Ordered(plan, arguments); }, stream);
+}
+
+void launch_noted(const NotedLaunch& launch, std::span<const TensorView> tensors, Stream stream) {
+  Binding binding = launch.binding;
+  run_prepared(*launch.prepared, binding, tensors, stream, launch.author);
 }
 
 struct TESSERA_LOCAL Function::State {

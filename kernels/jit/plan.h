@@ -61,6 +61,7 @@ class Plan {
 
   const std::string& op() const { return op_; }
   const std::string& tensor_name(size_t i) const { return tensors_[i].name; }
+  bool is_output(size_t i) const { return tensors_[i].is_output; }
   const std::string& scalar_name(size_t i) const { return scalars_[i].name; }
   size_t num_tensors() const { return tensors_.size(); }
   size_t num_dims() const { return dims_.size(); }

@@ -2,6 +2,7 @@
 // Internal to kernels/jit: a kernel prepared for one device, and the call mode of a thread.
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,6 +53,17 @@ class LaunchRecorder {
   bool is_complete_ = true;
 };
 
+/// A launch of a call, with all that it needs to be made again on other memory.
+struct NotedLaunch {
+  const Prepared* prepared;  // lives as long as the process
+  Binding binding;
+  std::vector<TensorView> tensors;
+  Author author;
+};
+
+/// Makes a launch again, on tensors of the same extents, strides, alignments and device.
+void launch_noted(const NotedLaunch& launch, std::span<const TensorView> tensors, Stream stream);
+
 /// What this thread's calls do.
 struct CallMode {
   enum class Until {
@@ -61,6 +73,8 @@ struct CallMode {
   } until = Until::done;
   std::vector<runtime::KernelRequest>* named = nullptr;
   LaunchRecorder* recorder = nullptr;
+  const std::function<void(NotedLaunch)>* note =
+      nullptr;  // hears of every launch before it is made
   std::stop_token stop = {};
 };
 CallMode& call_mode();

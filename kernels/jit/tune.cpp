@@ -119,8 +119,10 @@ std::optional<TuneChoice> nearest(const std::vector<runtime::TunedEntry>& entrie
 }
 
 bool looks_up(const TuneAsk& ask) {
-  return !ask.facts.device.empty() &&
-         runtime::Runtime::instance().options().tune == runtime::TuneMode::cached;
+  if (ask.facts.device.empty()) return false;
+  const runtime::Options& options = runtime::Runtime::instance().options();
+  return options.tune != runtime::TuneMode::off &&
+         (!ask.space->changes_bits || options.tune_may_change_bits);
 }
 
 /// What the databases hold for the Spec of `ask`, each once.
@@ -215,6 +217,18 @@ Chosen find_choice(const TuneAsk& ask) {
   return {ask.space->standard(ask.facts), TuneSource::standard};
 }
 
+bool has_entry(const TuneAsk& ask) {
+  if (!looks_up(ask)) return false;
+  const std::shared_ptr<const Database> database = database_of(ask.facts);
+  const std::vector<int64_t> bucket = ask.space->bucket_of(ask.facts);
+  for (const auto* entries : {&database->user, &database->shipped}) {
+    for (const runtime::TunedEntry& entry : *entries) {
+      if (entry.key.bucket == bucket && usable_choice(entry, ask)) return true;
+    }
+  }
+  return false;
+}
+
 TuneChoice choose(std::string_view op, const TuneSpace& space, TuneFacts facts, Device device) {
   facts.shared_memory = shared_memory_limit(device);
   const GpuModel model = gpu_model(device);
@@ -230,6 +244,19 @@ void reload_tuned() {
   g_generation = ++g_last_generation;
 }
 
+void add_tuned(const runtime::TunedEntry& entry) {
+  TuneFacts model;
+  model.device = entry.key.device;
+  model.num_sms = entry.key.num_sms;
+  Database changed = *database_of(model);
+  runtime::merge_tuned(changed.user, {entry});
+  Databases& all = databases();
+  const std::lock_guard lock(all.mutex);
+  all.of_model[{model.device, model.num_sms}] =
+      std::make_shared<const Database>(std::move(changed));
+  g_generation = ++g_last_generation;
+}
+
 uint64_t tune_generation() {
   if (t_scope != nullptr) return t_scope->generation_;
   return g_generation.load(std::memory_order_relaxed);
@@ -242,6 +269,10 @@ TuneScope::TuneScope(Decide decide)
 
 TuneScope::~TuneScope() {
   t_scope = before_;
+}
+
+bool TuneScope::is_active() {
+  return t_scope != nullptr;
 }
 
 }  // namespace tessera::kernels::jit

@@ -13,7 +13,12 @@
 #include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "dsl/base/tensor_view.h"
+
+namespace tessera::runtime {
+struct TunedEntry;
+}
 
 namespace tessera::kernels::jit {
 
@@ -43,6 +48,8 @@ struct TuneSpace {
   /// Of the extents, such as {ceil_log2(tokens)}; null: none.
   std::function<std::vector<int64_t>(const TuneFacts&)> bucket = nullptr;
   int64_t revision = 1;  // another one after the meaning of a field changed
+  /// Choices may change results: databases count with Options::tune_may_change_bits only. Tessera's ops have none.
+  bool changes_bits = false;
 
   std::vector<int64_t> bucket_of(const TuneFacts& facts) const {
     return bucket ? bucket(facts) : std::vector<int64_t>();
@@ -50,10 +57,10 @@ struct TuneSpace {
 };
 
 /// The legal choices, at most 64: the standard one first, the others in lexicographic order.
-std::vector<TuneChoice> candidates(const TuneSpace& space, const TuneFacts& facts);
+TESSERA_API std::vector<TuneChoice> candidates(const TuneSpace& space, const TuneFacts& facts);
 
 /// By field name.
-std::map<std::string, int64_t> named(const TuneSpace& space, const TuneChoice& choice);
+TESSERA_API std::map<std::string, int64_t> named(const TuneSpace& space, const TuneChoice& choice);
 
 /// A question that a kernel asked. `space` lives as long as the process.
 struct TuneAsk {
@@ -63,12 +70,12 @@ struct TuneAsk {
 };
 
 /// True if both ask for the same kernel.
-bool is_same(const TuneAsk& a, const TuneAsk& b);
+TESSERA_API bool is_same(const TuneAsk& a, const TuneAsk& b);
 
 /// Where a choice came from.
 enum class TuneSource { scope, user, shipped, standard };
 /// "scope", "user", "shipped", "standard".
-std::string_view name(TuneSource source);
+TESSERA_API std::string_view name(TuneSource source);
 
 struct Chosen {
   TuneChoice choice;
@@ -76,37 +83,45 @@ struct Chosen {
 };
 
 /// The choice for a kernel: that of a TuneScope, else of the user's database, the shipped one, `standard`.
-/// Databases count for CUDA devices and with TESSERA_TUNE=cached. Of one Spec the nearest bucket counts where
+/// Databases count for CUDA devices and unless TESSERA_TUNE=off. Of one Spec the nearest bucket counts where
 /// its own is missing. A choice that is not legal is passed over. `space` has to live as long as the process.
 /// Never measures.
-TuneChoice choose(std::string_view op, const TuneSpace& space, TuneFacts facts, Device device);
+TESSERA_API TuneChoice choose(std::string_view op, const TuneSpace& space, TuneFacts facts,
+                              Device device);
 /// The same, with where it came from; facts complete.
-Chosen find_choice(const TuneAsk& ask);
+TESSERA_API Chosen find_choice(const TuneAsk& ask);
+/// True if a database that counts has a legal choice for the Spec and the bucket of `ask`; facts complete.
+bool has_entry(const TuneAsk& ask);
 
 /// Runs `call` with every choice that the databases hold for its kernels, whatever the bucket, and with the one
 /// that it would get: together they need the kernels of any extents.
 ///
 ///   jit::for_each_choice([&] { op.run(tensors, params, nullptr); });   // in a call that only prepares
-void for_each_choice(const std::function<void()>& call);
+TESSERA_API void for_each_choice(const std::function<void()>& call);
 
 /// Forgets the databases: later calls read them anew.
-void reload_tuned();
+TESSERA_API void reload_tuned();
+/// Later calls of this process find the entry in the user's database, whatever its file says.
+void add_tuned(const runtime::TunedEntry& entry);
 
 /// Changes when earlier choices of this thread no longer hold. Memos of calls compare it.
-uint64_t tune_generation();
+TESSERA_API uint64_t tune_generation();
 
 /// While it lives, `decide` hears the questions of this thread first. Where it returns nothing, the scope around
 /// it decides.
 ///
 /// Errors: internal, in choose(), if it returns a choice that is not legal.
 /// Example: jit::TuneScope scope([&](const jit::TuneAsk& ask) { asked.push_back(ask); return std::nullopt; });
-class TuneScope {
+class TESSERA_API TuneScope {
  public:
   using Decide = std::function<std::optional<TuneChoice>(const TuneAsk&)>;
   explicit TuneScope(Decide decide);
   ~TuneScope();
   TuneScope(const TuneScope&) = delete;
   TuneScope& operator=(const TuneScope&) = delete;
+
+  /// True if one lives on this thread.
+  static bool is_active();
 
  private:
   friend Chosen find_choice(const TuneAsk& ask);

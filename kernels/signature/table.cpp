@@ -10,6 +10,7 @@
 
 #include "dsl/base/first_use.h"
 #include "kernels/jit/recording.h"
+#include "kernels/jit/tune_run.h"
 #include "kernels/op.h"
 #include "kernels/signature/buckets.h"
 #include "kernels/signature/case.h"
@@ -57,6 +58,20 @@ ParamInfo param_info(const ParamRule& rule) {
   return info;
 }
 
+/// With TESSERA_TUNE=on, measures what the tile sizes of the call lack.
+void tune_first(const Call& call, const Tensors& tensors, Stream stream) {
+  if (!jit::tunes_first_calls(call.device())) return;
+  std::vector<TensorView> workspaces;
+  for (const OutputInfo& output : call.outputs()) {
+    const auto given = tensors.find(output.name);
+    if (output.workspace && given != tensors.end()) workspaces.push_back(given->second);
+  }
+  jit::tune_first_call(std::string(call.op().name), call.device(), stream, workspaces, [&] {
+    Launches launches(call, stream);
+    call.op().launches(call, launches);
+  });
+}
+
 OpInfo table(const ParsedOp* op) {
   OpInfo info;
   info.name = op->op->name;
@@ -73,6 +88,7 @@ OpInfo table(const ParsedOp* op) {
     Call call(*op, tensors, params);
     call.check_run();
     if (call.is_empty()) return;
+    tune_first(call, tensors, stream);
     Launches launches(call, stream);
     op->op->launches(call, launches);
     if (jit::is_recorded(call.device())) record_buckets(call, tensors);

@@ -10,6 +10,7 @@
 #include "runtime/cache/cache_root.h"
 #include "runtime/cache/folder.h"
 #include "runtime/cache/kernel_json.h"
+#include "runtime/cache/shipped_tuned.h"
 
 namespace tessera::runtime {
 namespace {
@@ -213,15 +214,37 @@ TunedFile read_tuned(const Options& options, std::string_view device, int64_t nu
   return none;
 }
 
-std::string publish_tuned(const Options& options, const TunedEntry& entry) {
+std::string change_tuned(const Options& options, std::string_view device, int64_t num_sms,
+                         const std::function<void(std::vector<TunedEntry>&)>& change) {
   const Folder folder = open_tuned(options, Missing::create);
   if (!folder.fd) return fmt::format("{} {}", tuned_folder(options), folder.problem);
   // Held until the folder is closed: readers need no lock, since the file is replaced at once.
   if (flock(folder.fd.get(), LOCK_EX) != 0) return tuned_folder(options) + " cannot be locked";
-  const std::string name = tuned_file_name(entry.key.device, entry.key.num_sms);
+  const std::string name = tuned_file_name(device, num_sms);
   std::vector<TunedEntry> entries = read_from(folder, name).entries;
-  merge_tuned(entries, {entry});
+  change(entries);
   return replace_file(folder, name, encode_tuned(entries));
+}
+
+std::string publish_tuned(const Options& options, const TunedEntry& entry) {
+  return change_tuned(options, entry.key.device, entry.key.num_sms,
+                      [&](std::vector<TunedEntry>& entries) { merge_tuned(entries, {entry}); });
+}
+
+TunedFile shipped_tuned(std::string_view device, int64_t num_sms) {
+  const std::string name = tuned_file_name(device, num_sms);
+  for (const ShippedTuned& file : shipped_tuned_files()) {
+    if (file.name == name) return decode_tuned(file.text);
+  }
+  return {};
+}
+
+std::vector<TunedEntry> all_shipped_tuned() {
+  std::vector<TunedEntry> entries;
+  for (const ShippedTuned& file : shipped_tuned_files()) {
+    merge_tuned(entries, decode_tuned(file.text).entries);
+  }
+  return entries;
 }
 
 }  // namespace tessera::runtime

@@ -3,11 +3,13 @@
 // trusted and published as the cache is; the shipped one is part of the library.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "dsl/base/api.h"
 #include "runtime/options.h"
 
 namespace tessera::runtime {
@@ -16,7 +18,7 @@ namespace tessera::runtime {
 using NamedValues = std::map<std::string, int64_t>;
 
 /// "cols=128 rows=64".
-std::string to_string(const NamedValues& values);
+TESSERA_API std::string to_string(const NamedValues& values);
 
 /// What an entry is found by.
 struct TunedKey {
@@ -56,26 +58,31 @@ struct TunedFile {
 };
 
 /// Never throws.
-TunedFile decode_tuned(std::string_view text);
-std::string encode_tuned(const std::vector<TunedEntry>& entries);
+TESSERA_API TunedFile decode_tuned(std::string_view text);
+TESSERA_API std::string encode_tuned(const std::vector<TunedEntry>& entries);
 
 /// Adds entries; of two with one key the newer date stays, of one date the one that was there.
-void merge_tuned(std::vector<TunedEntry>& into, const std::vector<TunedEntry>& more);
+TESSERA_API void merge_tuned(std::vector<TunedEntry>& into, const std::vector<TunedEntry>& more);
 
 /// "nvidia-h200_132sm.json".
-std::string tuned_file_name(std::string_view device, int64_t num_sms);
+TESSERA_API std::string tuned_file_name(std::string_view device, int64_t num_sms);
 
 /// The user's folder: Options::tune_dir, else "tuned" below the first cache root, else "".
-std::string tuned_folder(const Options& options);
+TESSERA_API std::string tuned_folder(const Options& options);
 
 /// The user's entries for a GPU model; none if there is no file. Never throws.
-TunedFile read_tuned(const Options& options, std::string_view device, int64_t num_sms);
+TESSERA_API TunedFile read_tuned(const Options& options, std::string_view device, int64_t num_sms);
 
-/// Merges an entry into the user's file: other processes see the file before or after, never half of
-/// it, and none loses an entry of another. Returns an error text or "".
-std::string publish_tuned(const Options& options, const TunedEntry& entry);
+/// Changes the user's entries for a GPU model: other processes see the file before or after, never
+/// half of it, and none loses an entry of another. Returns an error text or "".
+TESSERA_API std::string change_tuned(const Options& options, std::string_view device,
+                                     int64_t num_sms,
+                                     const std::function<void(std::vector<TunedEntry>&)>& change);
+/// Merges an entry into the user's file, as change_tuned.
+TESSERA_API std::string publish_tuned(const Options& options, const TunedEntry& entry);
 
-/// The entries that this build ships for a GPU model.
-TunedFile shipped_tuned(std::string_view device, int64_t num_sms);
+/// The entries that this build ships for a GPU model, and for all.
+TESSERA_API TunedFile shipped_tuned(std::string_view device, int64_t num_sms);
+TESSERA_API std::vector<TunedEntry> all_shipped_tuned();
 
 }  // namespace tessera::runtime

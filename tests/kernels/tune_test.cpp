@@ -5,10 +5,9 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <fstream>
+#include <map>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -16,15 +15,17 @@
 
 #include "dsl/base/error.h"
 #include "kernels/dry_call.h"
+#include "kernels/jit/tune_check.h"
 #include "kernels/op.h"
 #include "kernels/warm_up.h"
 #include "runtime/cache/tuned.h"
 #include "runtime/nvrtc/nvrtc.h"
 #include "runtime/runtime.h"
-#include "tests/runtime/fake_process.h"
+#include "tests/kernels/on_fakes.h"
 #include "tests/runtime/scratch_folder.h"
 #include "tests/support/catch.h"
 #include "tools/lib/bundle_maker.h"
+#include "tools/lib/op_call.h"
 #include "tools/lib/tuner.h"
 
 namespace tessera {
@@ -35,12 +36,16 @@ using kernels::jit::TuneChoice;
 using kernels::jit::TuneScope;
 using kernels::jit::TuneSpace;
 
-/// The ops whose kernels leave a choice open.
-const std::vector<std::string> kTunable = {"transpose", "batched_transpose", "post_fwd",
-                                           "pre_apply_mix_fwd", "expand_to_mhc_fwd"};
-
 const kernels::OpInfo& op_named(const std::string& name) {
   return kernels::find_op(name);
+}
+
+/// A call without memory.
+void call_dry(const kernels::OpInfo& info, const kernels::BenchCase& one) {
+  const kernels::Params params = kernels::check_params(info, one.params);
+  info.run(kernels::placed_nowhere(
+               kernels::views_with_outputs(info, kernels::views_of(one), params), Device::cuda(0)),
+           params, nullptr);
 }
 
 TuneSpace space_of_two() {
@@ -51,44 +56,6 @@ TuneSpace space_of_two() {
               },
           .is_legal = [](const auto&, const TuneChoice& c) { return c[0] * c[1] <= 40; }};
 }
-
-/// An op with a planted error: with {3, 10} its result differs, with {1, 20} it throws.
-kernels::OpInfo planted_op() {
-  static const TuneSpace space = space_of_two();
-  kernels::OpInfo op;
-  op.name = "planted";
-  op.family = "fake";
-  op.tensors = {{"x", kernels::Role::in, false, false, false, {"u8"}, {"H"}, "row_major"},
-                {"out", kernels::Role::out, false, false, false, {"u8"}, {"H"}, "row_major"}};
-  op.outputs = [](const kernels::Tensors&, const kernels::Params&) {
-    return std::vector<kernels::OutputInfo>{{"out", DType::u8, {4}, {1}, 4}};
-  };
-  op.run = [](const kernels::Tensors& tensors, const kernels::Params&, kernels::Stream) {
-    const TuneChoice choice = kernels::jit::choose("planted", space, {}, Device::cpu());
-    if (choice == TuneChoice{1, 20}) throw std::runtime_error("too many registers");
-    const uint8_t value = choice == TuneChoice{3, 10} ? 1 : 0;
-    std::memset(tensors.at("out").data, value, 4);
-  };
-  kernels::BenchCase example;
-  example.label = "H=4";
-  example.inputs = {{"x", DType::u8, {4}}};
-  op.examples = {example};
-  return op;
-}
-
-/// The process's runtime has these options while it lives.
-struct OnFakes {
-  explicit OnFakes(runtime::Options options) : process(fake, std::move(options)) {
-    runtime::Runtime::replace_instance(process.runtime.get());
-    kernels::jit::reload_tuned();
-  }
-  ~OnFakes() {
-    runtime::Runtime::replace_instance(nullptr);
-    kernels::jit::reload_tuned();
-  }
-  test::FakeCuda fake;
-  test::Process process;
-};
 
 runtime::TunedEntry entry_for(std::vector<int64_t> bucket, int64_t a, int64_t b) {
   runtime::TunedEntry entry;
@@ -101,24 +68,25 @@ runtime::TunedEntry entry_for(std::vector<int64_t> bucket, int64_t a, int64_t b)
 }  // namespace
 
 TEST_CASE("every candidate of every example gives the standard bits (U42)", "[tune][slow]") {
-  for (const std::string& name : kTunable) {
-    size_t num_candidates = 0;
-    const kernels::OpInfo& op = op_named(name);
+  std::map<std::string, size_t> num_candidates;  // of each op that leaves a choice open
+  for (const kernels::OpInfo& op : kernels::ops()) {
     for (const kernels::BenchCase& example : op.examples) {
-      const std::vector<TuneAsk> asks = tools::open_choices(op, example, {9, 0, 'a'});
-      CHECK(asks.size() == 1);
-      for (const TuneAsk& ask : asks) {
-        const auto checked = tools::check_candidates(op, example, ask, Device::cpu());
-        num_candidates += checked.size();
-        for (const tools::CheckedCandidate& one : checked) {
-          INFO(name << " " << example.label << ": "
-                    << runtime::to_string(named(*ask.space, one.choice)));
+      for (const TuneAsk& ask : tools::open_choices(op, example, {9, 0, 'a'})) {
+        tools::OpCall call(op, example, Device::cpu(), 1);
+        const auto checked = kernels::jit::check_candidates([&] { call.run(); }, ask);
+        num_candidates[ask.op] += checked.size();
+        for (const kernels::jit::CheckedCandidate& one : checked) {
+          INFO(op.name << " " << example.label << ": "
+                       << runtime::to_string(named(*ask.space, one.choice)));
           CHECK(one.problem.empty());
           CHECK(!one.differs);
         }
       }
     }
-    CHECK(num_candidates > 2 * op.examples.size());
+  }
+  for (const char* name :
+       {"transpose", "batched_transpose", "post_fwd", "pre_apply_mix_fwd", "expand_to_mhc_fwd"}) {
+    CHECK(num_candidates[name] > 2 * op_named(name).examples.size());
   }
 }
 
@@ -135,25 +103,15 @@ TEST_CASE("every candidate of an example compiles without spills for five target
   for (const char* word : {"sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"}) {
     const runtime::Target target = tools::target_of(word);
     for (const TuneAsk& ask : tools::open_choices(op, example, target)) {
-      for (const TuneChoice& choice : candidates(*ask.space, ask.facts)) {
-        INFO(word << " " << runtime::to_string(named(*ask.space, choice)));
-        CHECK(tools::compile_problem(op, example, ask, choice, target) == "");
+      const std::vector<TuneChoice> all = candidates(*ask.space, ask.facts);
+      const std::vector<std::string> problems =
+          kernels::jit::compile_problems([&] { call_dry(op, example); }, ask, all, target);
+      REQUIRE(problems.size() == all.size());
+      for (size_t i = 0; i < all.size(); ++i) {
+        INFO(word << " " << runtime::to_string(named(*ask.space, all[i])));
+        CHECK(problems[i] == "");
       }
     }
-  }
-}
-
-TEST_CASE("a candidate that changes a bit is found, whatever its time (T6)", "[tune]") {
-  const kernels::OpInfo op = planted_op();
-  tools::OpCall call(op, op.examples.at(0), Device::cpu(), 1);
-  const std::vector<TuneAsk> asks = tools::open_choices(call);
-  REQUIRE(asks.size() == 1);
-  const auto checked = tools::check_candidates(op, op.examples.at(0), asks[0], Device::cpu());
-  REQUIRE(checked.size() == 5);
-  for (const tools::CheckedCandidate& one : checked) {
-    CHECK(one.differs == (one.choice == TuneChoice{3, 10}));
-    CHECK(one.problem.empty() ==
-          (one.choice != TuneChoice{3, 10} && one.choice != TuneChoice{1, 20}));
   }
 }
 
@@ -249,11 +207,7 @@ void store_two_choices(const runtime::Options& options, int64_t hidden) {
 
 void call_post_fwd(int64_t tokens, int64_t hidden) {
   const kernels::OpInfo& info = op_named("post_fwd");
-  const kernels::BenchCase one = info.case_of(fmt::format("T={} n=4 H={}", tokens, hidden));
-  info.run(
-      kernels::placed_nowhere(kernels::views_with_outputs(info, kernels::views_of(one), one.params),
-                              Device::cuda(0)),
-      one.params, nullptr);
+  call_dry(info, info.case_of(fmt::format("T={} n=4 H={}", tokens, hidden)));
 }
 
 }  // namespace
@@ -317,6 +271,47 @@ TEST_CASE("compiling for a GPU model takes its stored choices (T11)", "[tune]") 
   CHECK(num({}) == 1);  // the standard one
   CHECK(num({"Fake GPU", 132}) == 2);
   CHECK(num({"Fake GPU", 66}) == 1);
+}
+
+TEST_CASE("an entry of another revision is passed over, a new value keeps old entries (U45)",
+          "[tune]") {
+  TuneSpace space = space_of_two();
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  REQUIRE(publish_tuned(options, entry_for({}, 1, 10)).empty());
+  const OnFakes process(options);
+  const auto source = [&] {
+    TuneAsk ask{"x", &space, {.spec = {{"bytes", 2}}}};
+    ask.facts.device = "NVIDIA T";
+    ask.facts.num_sms = 4;
+    CHECK(has_entry(ask) == (find_choice(ask).source != kernels::jit::TuneSource::standard));
+    return find_choice(ask).source;
+  };
+  CHECK(source() == kernels::jit::TuneSource::user);
+  space.fields[0].values.push_back(4);
+  CHECK(source() == kernels::jit::TuneSource::user);
+  space.revision = 2;
+  CHECK(source() == kernels::jit::TuneSource::standard);
+}
+
+TEST_CASE("choices that change bits count only where the program says so (T2)", "[tune]") {
+  static const TuneSpace space = [] {
+    TuneSpace made = space_of_two();
+    made.changes_bits = true;
+    return made;
+  }();
+  const test::ScratchFolder scratch;
+  runtime::Options options;
+  options.tune_dir = scratch.path() + "/tuned";
+  options.tune_may_change_bits = GENERATE(false, true);
+  REQUIRE(publish_tuned(options, entry_for({}, 1, 10)).empty());
+  const OnFakes process(options);
+  TuneAsk ask{"x", &space, {.spec = {{"bytes", 2}}}};
+  ask.facts.device = "NVIDIA T";
+  ask.facts.num_sms = 4;
+  CHECK((find_choice(ask).source == kernels::jit::TuneSource::user) ==
+        options.tune_may_change_bits);
 }
 
 TEST_CASE("a damaged database is warned of once and passed over (T10)", "[tune]") {

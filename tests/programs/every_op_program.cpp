@@ -1,7 +1,8 @@
 // Runs the examples of every op on the GPU and prints the digest of each output; without a GPU
 // brings their kernels to cubins for sm_90a and prints their keys and the digests of these. With
 // the word "no-compiler" it fails if that has opened libnvrtc. With the word "text" it prints the digests
-// of the kernels' CUDA texts and compiles nothing. Other words are names of ops: those, in that order.
+// of the kernels' CUDA texts and compiles nothing; with "bench" it brings the kernels of the benchmark cases to the
+// device, or to cubins, and launches nothing. Other words are names of ops: those, in that order.
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "dsl/base/error.h"
+#include "kernels/dry_call.h"
+#include "kernels/jit/prepare.h"
 #include "kernels/op.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/driver/device.h"
@@ -58,6 +61,27 @@ void lower(const kernels::OpInfo& op, const kernels::BenchCase& example) {
   }
 }
 
+/// Loads the kernels of a call on the GPU.
+void prepare(const kernels::OpInfo& op, const kernels::BenchCase& one) {
+  const kernels::Params params = kernels::check_params(op, one.params);
+  const kernels::Tensors views = kernels::placed_nowhere(
+      kernels::views_with_outputs(op, kernels::views_of(one), params), Device::cuda(0));
+  kernels::jit::prepare([&] { op.run(views, params, nullptr); });
+}
+
+enum class Work { run, texts, bench };
+
+void work_on(const kernels::OpInfo& op, const kernels::BenchCase& one, Work work) {
+  const bool has_gpu = work != Work::texts && runtime::num_devices() > 0;
+  if (work == Work::texts) {
+    lower(op, one);
+  } else if (!has_gpu) {
+    compile(op, one);
+  } else {
+    work == Work::bench ? prepare(op, one) : run(op, one);
+  }
+}
+
 bool is_mapped(const char* library) {
   return dlopen(library, RTLD_NOW | RTLD_NOLOAD) != nullptr;
 }
@@ -66,14 +90,16 @@ bool is_mapped(const char* library) {
 
 int main(int argc, char** argv) {
   bool without_compiler = false;
-  bool only_texts = false;
+  Work work = Work::run;
   std::vector<kernels::OpInfo> ops;
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "no-compiler") {
       without_compiler = true;
     } else if (word == "text") {
-      only_texts = true;
+      work = Work::texts;
+    } else if (word == "bench") {
+      work = Work::bench;
     } else {
       ops.push_back(kernels::find_op(std::string(word)));
     }
@@ -81,13 +107,9 @@ int main(int argc, char** argv) {
   if (ops.empty()) ops.assign(kernels::ops().begin(), kernels::ops().end());
   int failures = 0;
   for (const kernels::OpInfo& op : ops) {
-    for (const kernels::BenchCase& example : op.examples) {
+    for (const kernels::BenchCase& example : work == Work::bench ? op.bench : op.examples) {
       try {
-        if (only_texts) {
-          lower(op, example);
-        } else {
-          runtime::num_devices() > 0 ? run(op, example) : compile(op, example);
-        }
+        work_on(op, example, work);
       } catch (const Error& error) {
         fmt::print("{} {}: {}\n", op.name, example.label, error.what());
         ++failures;

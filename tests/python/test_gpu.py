@@ -221,3 +221,18 @@ def test_values_that_break_a_promise_are_reported():
     with tessera.checked(), pytest.raises(tessera.ArgumentError, match="group_idx"):
         tessera.group_count(indices, num_groups=4)
     assert tessera.take_value_errors() == []
+
+
+def test_tune_measures_on_copies_and_keeps_the_result():
+    x = torch.randn(1024, 2048, device="cuda").bfloat16()
+    out = torch.zeros(2048, 1024, device="cuda", dtype=torch.bfloat16)
+    report = tessera.tune(lambda: tessera.transpose(x, out=out), budget=2.0, store=False)
+    assert report.differing == [] and len(report.entries) == 1
+    entry = report.entries[0]
+    assert entry["op"] == "transpose" and entry["us"] <= entry["standard_us"]
+    assert len(entry["candidates"]) > 5 and entry["choice"].keys() == {"rows", "cols", "threads"}
+    assert not out.any(), "nothing is launched on the caller's own tensors"
+    fresh = tessera.tune(lambda: tessera.transpose(x * 2), budget=2.0, store=False)
+    assert fresh.differing == [] and len(fresh.entries[0]["candidates"]) == len(entry["candidates"])
+    tessera.transpose(x, out=out)
+    assert torch.equal(out, x.T)

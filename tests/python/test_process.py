@@ -168,14 +168,15 @@ def test_options_are_set_before_the_first_use():
     code = """
 import logging, numpy, tessera
 logging.basicConfig(level=logging.DEBUG, format="%(name)s %(levelname)s %(message)s", force=True)
-for wrong, error in (({"job": 1}, TypeError), ({"jit": "maybe"}, ValueError), ({"jobs": "many"}, TypeError)):
+words = ({"jit": "maybe"}, ValueError), ({"tune": "maybe"}, ValueError)
+for wrong, error in (({"job": 1}, TypeError), *words, ({"jobs": "many"}, TypeError)):
     try:
         tessera.configure(**wrong)
     except error as caught:
         assert isinstance(caught, tessera.Error), caught
     else:
         raise AssertionError(wrong)
-tessera.configure(jobs=3, cache_roots=[], jit="off", traps=True, on_compile=print, log="debug")
+tessera.configure(jobs=3, cache_roots=[], jit="off", tune="on", tune_dir="/tmp", traps=True, on_compile=print, log="debug")
 assert "jit          off" in tessera.doctor() and "traps        on CPU tensors: on" in tessera.doctor()
 try:
     tessera.configure(jobs=4)
@@ -259,3 +260,18 @@ def test_ctrl_c_ends_the_program():
     ran.send_signal(signal.SIGINT)
     ran.communicate(timeout=10)
     assert ran.returncode == -signal.SIGINT
+
+
+def test_tune_needs_a_gpu_and_tunes_nothing_where_nothing_is_open():
+    x = np.ones((8, 16), np.float32)
+    with pytest.raises(tessera.UnsupportedError) as caught:
+        tessera.tune(lambda: tessera.transpose(x), budget=1.0)
+    assert str(caught.value) == (
+        "tessera: transpose: tile sizes are measured on a GPU\n  expected  CUDA tensors\n  got       tensors on cpu"
+    )
+    groups = np.zeros((2, 2), np.int64)
+    assert tessera.tune(lambda: tessera.group_count(groups, num_groups=3)) == ([], [], [])
+    with pytest.raises(tessera.ArgumentError):
+        tessera.tune(lambda: None, budget=0.0)
+    with pytest.raises(ZeroDivisionError):
+        tessera.tune(lambda: 1 // 0)

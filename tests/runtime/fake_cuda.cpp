@@ -128,7 +128,7 @@ cu::Result stream_id(cu::Stream, unsigned long long* id) {
   return *id = g_state->stream_id, 0;
 }
 cu::Result allocate(cu::DevicePtr* pointer, size_t) {
-  return *pointer = 0x10000, 0;
+  return *pointer = 0x10000, g_state->allocate_result;
 }
 cu::Result launch(const cu::LaunchConfig* config, cu::Function, void** arguments, void**) {
   ++g_state->num_launches;

@@ -41,7 +41,8 @@ struct FakeState {
   unsigned cluster = 0;                         // of the last launch
   runtime::cu::AccessPolicyWindow window = {};  // of the last launch
   int blocks_per_sm = 2;
-  uint32_t variable = 0;  // the only one of any kernel
+  int allocate_result = 0;  // of cuMemAlloc
+  uint32_t variable = 0;    // the only one of any kernel
   unsigned long long stream_id = 1;
   unsigned long long last_argument = 0;         // of a cooperative launch
   int max_clusters = 1;                         // that fit the device

@@ -130,33 +130,6 @@ TEST_CASE("check counts the same with and without the compiler", "[cli][check]")
   CHECK(with == counts);
 }
 
-TEST_CASE("tune lists candidates without a GPU, and says what it needs", "[cli][tune]") {
-  const ProgramResult dry = run_tessera({"tune", "transpose", "--case", "bf16", "--dry-run"});
-  CHECK(dry.exit_code == 0);
-  CHECK(dry.out.find("transpose R=8064 C=7168 x=bf16") == 0);
-  CHECK(dry.out.find("\n  cols=128 rows=128 threads=512\n") < dry.out.find("cols=64"));
-  CHECK(run_tessera({"tune", "topk_gate", "--dry-run"}).out ==
-        "nothing to tune: these kernels leave no choice open\n");
-  const ProgramResult failed = run_tessera({"tune", "transpose"}, "", {"CUDA_VISIBLE_DEVICES="});
-  CHECK(failed.exit_code == 1);
-  CHECK(failed.err.find("tessera: tune needs a GPU\n") == 0);
-  CHECK(run_tessera({"tune"}).exit_code == 2);
-  CHECK(run_tessera({"tune", "transpose", "--budget", "0"}).exit_code == 2);
-  const ProgramResult none =
-      run_tessera({"tune", "show", "transpose"}, "", {"TESSERA_TUNE_DIR=/nowhere/tuned"});
-  CHECK(none.exit_code == 1);
-  CHECK(none.err.find("nothing is stored for it") != std::string::npos);
-  const ProgramResult no_model =
-      run_tessera({"compile", "transpose", "--gpu", "H200", "--out", "x"}, "",
-                  {"TESSERA_TUNE_DIR=/nowhere/tuned"});
-  CHECK(no_model.exit_code == 2);
-  CHECK(no_model.err.find("tessera: no tile sizes are stored for this GPU\n"
-                          "  expected  a GPU on which `tessera tune` has run\n"
-                          "  got       H200\n") == 0);
-  CHECK(run_tessera({"tune", "ls", "--json"}, "", {"TESSERA_TUNE_DIR=/nowhere/tuned"}).out ==
-        "[]\n");
-}
-
 TEST_CASE("bench says what it needs", "[cli][bench]") {
   const ProgramResult skipped =
       run_tessera({"bench", "transpose", "--skip-without-gpu"}, "", {"CUDA_VISIBLE_DEVICES="});

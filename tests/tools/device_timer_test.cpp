@@ -1,4 +1,4 @@
-#include "tools/lib/device_timer.h"
+#include "runtime/driver/device_timer.h"
 
 #include "tests/support/catch.h"
 #include "tools/lib/bench.h"
@@ -7,6 +7,8 @@
 namespace tessera::tools {
 namespace {
 
+using runtime::Activity;
+using runtime::activity_per_call;
 using Kind = Activity::Kind;
 
 TEST_CASE("activity between two flushes belongs to one call", "[bench]") {

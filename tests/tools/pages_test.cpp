@@ -62,6 +62,7 @@ const std::string& help_text() {
     for (const char* command : {"ls", "clear", "extract"}) {
       text += run_tessera({"help", "cache", command}).out;
     }
+    text += run_tessera({"help", "tune", "export"}).out;
     return text;
   }();
   return all;

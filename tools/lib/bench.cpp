@@ -88,7 +88,7 @@ std::string us_text(std::optional<double> us) {
 }  // namespace
 
 BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& bench_case,
-                       DeviceTimer& timer, CopyRate& copy, StreamTime& stream,
+                       runtime::DeviceTimer& timer, CopyRate& copy, StreamTime& stream,
                        const PeerTimes& peer) {
   BenchResult result;
   result.op = op.name;
@@ -143,7 +143,7 @@ LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& exam
   return cost;
 }
 
-BenchMachine bench_machine(const DeviceTimer& timer) {
+BenchMachine bench_machine(const runtime::DeviceTimer& timer) {
   BenchMachine machine;
   machine.device = runtime::device_info(timer.device()).name;
   machine.driver = runtime::cuda_version_text(runtime::driver().version);

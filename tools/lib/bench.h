@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/op.h"
+#include "runtime/driver/device_timer.h"
 #include "tools/lib/copy_rate.h"
-#include "tools/lib/device_timer.h"
 #include "tools/lib/peer_times.h"
 #include "tools/lib/stream_time.h"
 
@@ -18,7 +18,7 @@ struct BenchResult {
   std::string label;
   int64_t bytes = 0;    // least traffic of the op
   int64_t written = 0;  // of it: outputs and in-place tensors
-  Timing timing;
+  runtime::Timing timing;
   double gbs = 0;
   double copy_gbs = 0;                   // of a copy with as many bytes
   double stream_us = 0;                  // of a kernel that reads and writes as many bytes
@@ -36,7 +36,7 @@ struct BenchResult {
 
 /// Measures one case on the timer's device.
 BenchResult bench_case(const kernels::OpInfo& op, const kernels::BenchCase& bench_case,
-                       DeviceTimer& timer, CopyRate& copy, StreamTime& stream,
+                       runtime::DeviceTimer& timer, CopyRate& copy, StreamTime& stream,
                        const PeerTimes& peer);
 /// Enters the peer's time, as recorded and for a machine that copies as fast as ours.
 void scale_peer(BenchResult& result, double peer_us, const PeerTimes& peer);
@@ -57,7 +57,7 @@ LaunchCost launch_cost(const kernels::OpInfo& op, const kernels::BenchCase& exam
 struct BenchMachine {
   std::string device, driver, nvrtc, method;
 };
-BenchMachine bench_machine(const DeviceTimer& timer);
+BenchMachine bench_machine(const runtime::DeviceTimer& timer);
 
 std::string bench_table(const std::vector<BenchResult>& results);
 std::string launch_table(const std::vector<LaunchCost>& costs);

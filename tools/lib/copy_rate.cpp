@@ -50,7 +50,7 @@ double CopyRate::gbs(int64_t one_side) {
 
   const int device = timer_.device();
   const runtime::DeviceBuffer from(device, bytes), to(device, bytes);
-  const Timing driver =
+  const runtime::Timing driver =
       timer_.measure([&] { runtime::copy_async(device, to.data(), from.data(), bytes, nullptr); });
 
   const auto kernel = runtime::Runtime::instance().load({"copy_rate", {}, copy_kernel}, device);
@@ -60,7 +60,8 @@ double CopyRate::gbs(int64_t one_side) {
   void* arguments[] = {&to_pointer, &from_pointer, &count};
   const int64_t per_block = int64_t{kThreads} * kVectorsPerThread;
   const runtime::Grid grid{(vectors + per_block - 1) / per_block, 1, 1};
-  const Timing own = timer_.measure([&] { runtime::launch(*kernel, grid, arguments, nullptr); });
+  const runtime::Timing own =
+      timer_.measure([&] { runtime::launch(*kernel, grid, arguments, nullptr); });
 
   const double us = std::min(driver.us, own.us);
   return known_[bytes] = 2.0 * static_cast<double>(bytes) / us / 1e3;

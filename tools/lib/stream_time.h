@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "tools/lib/device_timer.h"
+#include "runtime/driver/device_timer.h"
 
 namespace tessera::tools {
 
@@ -17,14 +17,14 @@ namespace tessera::tools {
 /// Example: StreamTime stream(timer); double us = stream.us(x.span_bytes(), y.span_bytes());
 class StreamTime {
  public:
-  explicit StreamTime(DeviceTimer& timer) : timer_(timer) {}
+  explicit StreamTime(runtime::DeviceTimer& timer) : timer_(timer) {}
 
   /// Microseconds of reading `read` bytes while writing `written` (each rounded up to 16): the better
   /// of two kernels with 16-byte accesses.
   double us(int64_t read, int64_t written);
 
  private:
-  DeviceTimer& timer_;
+  runtime::DeviceTimer& timer_;
   std::map<std::pair<int64_t, int64_t>, double> known_;
 };
 

@@ -91,7 +91,7 @@ void run(const ir::Kernel& kernel, std::vector<TrialTensor>& tensors, const std:
     }
   }
   if (!on.is_cuda()) return;
-  DeviceTimer timer(on.ordinal);
+  runtime::DeviceTimer timer(on.ordinal);
   const double us = timer.measure([&] { function(views, {}, nullptr); }).us;
   fmt::print("{}: {:.1f} us", describe(on), us);
   if (flops > 0) fmt::print(", {:.0f} TFLOP/s", flops / us / 1e6);

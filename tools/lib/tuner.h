@@ -1,63 +1,54 @@
 #pragma once
-// `tessera tune`: which tile sizes an op has for a case, whether they all give the same bits, and which is the
-// fastest on the GPU.
+// `tessera tune`: the tile sizes that an op leaves open for a case, and the fastest ones on a GPU.
 
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/jit/target.h"
 #include "kernels/jit/tune.h"
+#include "kernels/jit/tune_run.h"
 #include "kernels/op.h"
-#include "runtime/cache/tuned.h"
 #include "runtime/nvrtc/target.h"
-#include "tools/lib/device_timer.h"
-#include "tools/lib/fastest.h"
-#include "tools/lib/op_call.h"
+#include "tools/lib/op_choice.h"
 
 namespace tessera::tools {
 
-/// The choices that the kernels of a call leave open, each once, in order.
-std::vector<kernels::jit::TuneAsk> open_choices(OpCall& call);
-/// Those of a case on a target, without a device.
+/// The choices that the kernels of a case leave open on a target, each once, in order, without a device.
 std::vector<kernels::jit::TuneAsk> open_choices(const kernels::OpInfo& op,
                                                 const kernels::BenchCase& one,
                                                 runtime::Target target);
 
-/// A candidate of one open choice and what is wrong with it.
-struct CheckedCandidate {
-  kernels::jit::TuneChoice choice;
-  std::string problem;   // why it cannot run; empty: it runs
-  bool differs = false;  // from the results of the standard choice: a bug of the kernel
+/// An open choice and its answer.
+struct MadeChoice {
+  kernels::jit::TuneAsk ask;
+  kernels::jit::Chosen chosen;
 };
+/// What the kernels of a case take from the databases on a GPU model; without a model the standard choices.
+std::vector<MadeChoice> made_choices(const kernels::OpInfo& op, const kernels::BenchCase& one,
+                                     runtime::Target target,
+                                     const kernels::jit::GpuModel& model = {});
 
-/// Runs a case with every candidate of `ask`, all other choices standard, and compares the results with those of
-/// the standard one byte for byte.
+/// Which candidates are measured.
+enum class Prune { none, needless };
+
+/// Tunes the kernels of a case, on random values (jit::tune::run), of the candidates those that tune_prune.h leaves.
 ///
-/// Errors: those of the call with the standard choice.
-std::vector<CheckedCandidate> check_candidates(const kernels::OpInfo& op,
-                                               const kernels::BenchCase& one,
-                                               const kernels::jit::TuneAsk& ask, Device device);
+/// Errors: those of the call with the standard choices; driver.
+kernels::jit::TuneReport tune_case(const kernels::OpInfo& op, const kernels::BenchCase& one,
+                                   Device device, kernels::jit::TuneOptions options = {},
+                                   Prune prune = Prune::none);
 
-/// Why a kernel of the case cannot be used with this choice on a target: it does not compile, or spills more than
-/// the standard one does. Empty: it can.
-std::string compile_problem(const kernels::OpInfo& op, const kernels::BenchCase& one,
-                            const kernels::jit::TuneAsk& ask,
-                            const kernels::jit::TuneChoice& choice, runtime::Target target);
+/// The case with other values of parameters, "name=value" each, and these in its label.
+///
+/// Errors: argument, those of kernels::parse_params.
+kernels::BenchCase with_params(const kernels::OpInfo& op, kernels::BenchCase one,
+                               const std::vector<std::string>& assignments);
 
-struct TunedCase {
-  std::vector<runtime::TunedEntry> entries;  // one per open choice
-  std::vector<std::string> differing;        // "rows=64 ...": results of these differ
-};
-
-/// Measures every open choice of a case on the timer's device. Stores nothing.
-TunedCase tune_case(const kernels::OpInfo& op, const kernels::BenchCase& one, DeviceTimer& timer,
-                    const TuneRules& rules);
-
-std::string tuned_table(const std::vector<runtime::TunedEntry>& entries);
-/// An entry with all its candidates.
-std::string tuned_text(const runtime::TunedEntry& entry);
-
-/// All entries of the user's folder.
-std::vector<runtime::TunedEntry> stored_entries(const runtime::Options& options);
+/// The examples and benchmark cases, for any number of tokens, of which a recording (TESSERA_RECORD) holds a
+/// tunable kernel. `unknown` gets a line for each op whose recorded kernels are of none of them.
+///
+/// Errors: argument, those of requests_in.
+std::vector<ChosenCase> cases_in(const std::string& path, const std::vector<kernels::OpInfo>& ops,
+                                 runtime::Target target, std::vector<std::string>& unknown);
 
 }  // namespace tessera::tools

@@ -144,7 +144,7 @@ int bench(const BenchOptions& options) {
   }
   OptionalOutput json(options.json), record(options.record);
   constexpr int kDevice = 0;
-  DeviceTimer timer(kDevice);  // first: CUPTI wants to see the context being made
+  runtime::DeviceTimer timer(kDevice);  // first: CUPTI wants to see the context being made
   const BenchMachine machine = bench_machine(timer);
   std::vector<BenchResult> results;
   std::vector<LaunchCost> costs;

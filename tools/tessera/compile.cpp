@@ -16,7 +16,7 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_choice.h"
 #include "tools/lib/own_kernel.h"
-#include "tools/lib/tuner.h"
+#include "tools/lib/tuned_entries.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -26,28 +26,6 @@ struct CompileOptions {
   std::string op, specs, arch = "sm_90a", gpu, out;
   int jobs = 0;
 };
-
-/// The one model of which tile sizes are stored and whose name holds `word`.
-kernels::jit::GpuModel tuned_model(const std::string& word) {
-  std::vector<kernels::jit::GpuModel> all;
-  std::vector<std::string> names;
-  for (const runtime::TunedEntry& entry : stored_entries(runtime::Runtime::instance().options())) {
-    const kernels::jit::GpuModel model = {entry.key.device, entry.key.num_sms};
-    if (std::find(all.begin(), all.end(), model) != all.end()) continue;
-    all.push_back(model);
-    names.push_back(fmt::format("{}, {} SMs", model.name, model.num_sms));
-  }
-  std::vector<kernels::jit::GpuModel> found = all;
-  std::erase_if(found, [&](const auto& model) { return model.name.find(word) == word.npos; });
-  if (found.size() == 1) return found.front();
-  throw Error({.kind = ErrorKind::argument,
-               .what = found.empty() ? "no tile sizes are stored for this GPU"
-                                     : "tile sizes are stored for several such GPUs",
-               .argument = "gpu",
-               .expected = names.empty() ? "a GPU on which `tessera tune` has run"
-                                         : fmt::format("one of: {}", fmt::join(names, "; ")),
-               .got = word});
-}
 
 std::vector<Wanted> wanted_by(const CompileOptions& options,
                               const std::vector<runtime::Target>& targets) {

@@ -15,10 +15,10 @@
 #include "runtime/cache/disk_cache.h"
 #include "runtime/cache/site_key.h"
 #include "runtime/driver/device.h"
+#include "runtime/driver/device_activity.h"
 #include "runtime/nvrtc/nvrtc.h"
 #include "runtime/options.h"
 #include "runtime/runtime.h"
-#include "tools/lib/device_activity.h"
 #include "tools/lib/own_kernel.h"
 #include "tools/tessera/command.h"
 
@@ -143,7 +143,8 @@ std::string doctor_text() {
   text += about_gpus();
   text += about_nvrtc(runtime);
   std::string why_not;
-  const std::unique_ptr<ActivityTrace> trace = ActivityTrace::open(why_not);
+  const std::unique_ptr<runtime::ActivityTrace> trace =
+      runtime::ActivityTrace::open(runtime::Runtime::instance().options(), why_not);
   text += line("cupti", trace ? trace->path() : why_not);
   text += about_cache(runtime);
   text += about_site_key(runtime.options());

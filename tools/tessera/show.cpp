@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "codegen/cuda/emit.h"
 #include "codegen/lower.h"
@@ -20,6 +21,8 @@
 #include "tools/lib/disassemble.h"
 #include "tools/lib/example.h"
 #include "tools/lib/own_kernel.h"
+#include "tools/lib/tuned_entries.h"
+#include "tools/lib/tuner.h"
 #include "tools/tessera/command.h"
 
 namespace tessera::tools {
@@ -48,7 +51,7 @@ std::string stage_problem(const std::string& word) {
 }
 
 struct ShowOptions {
-  std::string op, in, stage = "cuda", arch;
+  std::string op, in, stage = "cuda", arch, gpu;
   bool full = false;
   std::vector<std::string> params;
 };
@@ -86,10 +89,27 @@ std::string show_stage(const ir::Kernel& kernel, const ShowOptions& options,
                      disassemble(image.cubin));
 }
 
+/// --gpu; without it none, and the kernels have their own rules' tile sizes.
+kernels::jit::GpuModel chosen_model(const ShowOptions& options) {
+  if (options.gpu.empty()) return {};
+  return reading_arguments([&] { return tuned_model(options.gpu); });
+}
+
+/// Where the tile sizes came from.
+std::string text_of(const std::vector<MadeChoice>& choices) {
+  std::string text;
+  for (const MadeChoice& one : choices) {
+    text += fmt::format("// tile sizes of {}: {} ({})\n", one.ask.op,
+                        runtime::to_string(named(*one.ask.space, one.chosen.choice)),
+                        name(one.chosen.source));
+  }
+  return text;
+}
+
 int show(const ShowOptions& options) {
   const kernels::OpInfo* op = nullptr;
   std::vector<ir::Kernel> shown;
-  std::string which;
+  std::string which, text;
   reading_arguments([&] { op = &kernels::find_op(program_ops(), options.op); });
   const runtime::Target target = chosen_target(options);
   const kernels::jit::TargetScope scope(target);
@@ -97,7 +117,15 @@ int show(const ShowOptions& options) {
     const kernels::BenchCase& example = reading_arguments(
         [&]() -> const kernels::BenchCase& { return find_example(*op, options.params); });
     which = "example " + example.label;
+    const std::vector<MadeChoice> choices =
+        made_choices(*op, example, target, chosen_model(options));
+    const kernels::jit::TuneScope made([&](const kernels::jit::TuneAsk& ask) {
+      const auto found = std::find_if(choices.begin(), choices.end(),
+                                      [&](const MadeChoice& one) { return is_same(one.ask, ask); });
+      return found == choices.end() ? std::nullopt : std::optional(found->chosen.choice);
+    });
     shown = kernels_of(*op, example);
+    if (options.stage == "explain") text = text_of(choices);
   } else {
     kernels::Params params;
     Safetensors inputs;
@@ -108,9 +136,8 @@ int show(const ShowOptions& options) {
     which = options.in;
     shown = kernels_of(*op, params, inputs);
   }
-  std::string text;
   if (shown.empty())
-    text = fmt::format("// {} for {}: empty, nothing to launch\n", op->name, which);
+    text += fmt::format("// {} for {}: empty, nothing to launch\n", op->name, which);
   for (const ir::Kernel& kernel : shown) {
     text += fmt::format("// {} for {}, stage {}\n", kernel.name, which, options.stage);
     text += show_stage(kernel, options, target);
@@ -141,6 +168,11 @@ void add_show(CLI::App& app, Command& command) {
                 "with --stage cuda: the device functions too, a text that NVRTC compiles");
   sub->add_option("--arch", options->arch,
                   "target that the kernel is lowered and compiled for, such as sm_90a");
+  sub->add_option(
+         "--gpu", options->gpu,
+         "with the tile sizes that `tessera tune` stored for this model (part of its name); "
+         "--stage explain says where they are from")
+      ->excludes("--in");
   sub->callback([options, &command] { command = [options] { return show(*options); }; });
 }
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/driver/device.h"
@@ -11,6 +13,8 @@
 #include "tools/lib/bundle_maker.h"
 #include "tools/lib/op_choice.h"
 #include "tools/lib/own_kernel.h"
+#include "tools/lib/tune_prune.h"
+#include "tools/lib/tuned_entries.h"
 #include "tools/lib/tuner.h"
 #include "tools/tessera/command.h"
 
@@ -18,30 +22,43 @@ namespace tessera::tools {
 namespace {
 
 struct TuneWords {
-  std::string op, cases, out, arch = "sm_90a";
-  std::vector<std::string> cases_of;
+  std::string op, cases, specs, out, json, gpu, arch = "sm_90a";
+  std::string file, other;  // of diff, export and import
+  std::vector<std::string> cases_of, params;
   double budget = 60;
-  bool dry_run = false, json = false;
+  int device = 0;
+  bool dry_run = false, as_json = false, no_prune = false;
 };
 
-std::vector<ChosenCase> cases_to_tune(const TuneWords& words) {
-  return reading_arguments([&] {
+std::vector<ChosenCase> cases_to_tune(const TuneWords& words, runtime::Target target) {
+  std::vector<std::string> unknown;
+  std::vector<ChosenCase> cases = reading_arguments([&] {
+    if (!words.specs.empty()) return cases_in(words.specs, program_ops(), target, unknown);
     const std::vector<const kernels::OpInfo*> chosen = choose_ops(program_ops(), words.op);
     return words.cases_of.empty() ? choose_cases(chosen, &kernels::OpInfo::bench, words.cases)
                                   : cases_of(chosen, words.cases_of);
   });
+  for (const std::string& line : unknown) tell("tessera: " + line + "\n");
+  reading_arguments([&] {
+    for (ChosenCase& one : cases) one.one = with_params(*one.op, one.one, words.params);
+  });
+  return cases;
 }
 
 /// Says what would be measured; needs no GPU.
 int list_candidates(const TuneWords& words) {
   const runtime::Target target = reading_arguments([&] { return target_of(words.arch); });
   std::string text;
-  for (const auto& [op, one] : cases_to_tune(words)) {
+  for (const auto& [op, one] : cases_to_tune(words, target)) {
     for (const kernels::jit::TuneAsk& ask : open_choices(*op, one, target)) {
       const auto all = candidates(*ask.space, ask.facts);
       text += fmt::format("{} {}: {} candidates\n", op->name, one.label, all.size());
-      for (const kernels::jit::TuneChoice& choice : all) {
-        text += fmt::format("  {}\n", runtime::to_string(named(*ask.space, choice)));
+      const std::vector<std::string> why = words.no_prune
+                                               ? std::vector<std::string>(all.size())
+                                               : needless_candidates(*op, one, ask, target);
+      for (size_t i = 0; i < all.size(); ++i) {
+        text += fmt::format("  {}{}{}\n", runtime::to_string(named(*ask.space, all[i])),
+                            why[i].empty() ? "" : "  ", why[i]);
       }
     }
   }
@@ -50,8 +67,7 @@ int list_candidates(const TuneWords& words) {
              : kFailed;
 }
 
-int tune(const TuneWords& words) {
-  if (words.dry_run) return list_candidates(words);
+void check_words(const TuneWords& words) {
   if (!(words.budget > 0)) {
     throw UsageError(Error({.kind = ErrorKind::argument,
                             .what = "argument 'budget' has a wrong value",
@@ -59,49 +75,67 @@ int tune(const TuneWords& words) {
                             .expected = "seconds above 0",
                             .got = fmt::format("{}", words.budget)}));
   }
-  const std::vector<ChosenCase> cases = cases_to_tune(words);
-  if (runtime::num_devices() == 0) {
+  const int num_devices = runtime::num_devices();
+  if (num_devices == 0) {
     throw Error({.kind = ErrorKind::unsupported,
                  .what = "tune needs a GPU",
                  .expected = "a CUDA device, or --dry-run",
                  .got = runtime::why_no_device()});
   }
-  OptionalOutput out(words.out);
-  DeviceTimer timer(0);
-  const TuneRules rules = {.budget_s = words.budget};
+  if (words.device < 0 || words.device >= num_devices) {
+    throw UsageError(Error({.kind = ErrorKind::argument,
+                            .what = "argument 'device' names no GPU",
+                            .argument = "device",
+                            .expected = fmt::format("0..{}", num_devices - 1),
+                            .got = fmt::format("{}", words.device)}));
+  }
+}
+
+int tune(const TuneWords& words) {
+  if (words.dry_run) return list_candidates(words);
+  check_words(words);
+  const std::unique_ptr<kernels::jit::CallTimer> timer = kernels::jit::gpu_timer(words.device);
+  const kernels::jit::TimerScope timed(*timer);
+  const std::vector<ChosenCase> cases =
+      cases_to_tune(words, runtime::Runtime::instance().target_on(words.device));
+  OptionalOutput out(words.out), json(words.json);
+  const kernels::jit::TuneOptions options = {.budget_s = words.budget, .store = words.out.empty()};
   std::vector<runtime::TunedEntry> entries;
   std::vector<std::string> differing;
   for (const auto& [op, one] : cases) {
     show_progress(fmt::format("{} {}", op->name, one.label));
-    const TunedCase tuned = tune_case(*op, one, timer, rules);
+    const kernels::jit::TuneReport tuned =
+        tune_case(*op, one, Device::cuda(words.device), options,
+                  words.no_prune ? Prune::none : Prune::needless);
     merge_tuned(entries, tuned.entries);
-    differing.insert(differing.end(), tuned.differing.begin(), tuned.differing.end());
-    if (!words.out.empty()) continue;
-    for (const runtime::TunedEntry& entry : tuned.entries) {
-      const std::string problem = publish_tuned(runtime::Runtime::instance().options(), entry);
-      if (!problem.empty()) tell(fmt::format("tessera: not stored: {}\n", problem));
+    for (const std::string& line : tuned.differing) {
+      differing.push_back(fmt::format("{} {}, {}", op->name, one.label, line));
+    }
+    for (const std::string& line : tuned.not_stored) {
+      tell(fmt::format("tessera: not stored: {}\n", line));
     }
   }
   show_progress("");
   out.write(encode_tuned(entries));
+  json.write(encode_tuned(entries));
   for (const std::string& line : differing) {
     tell(fmt::format("tessera: {}: its results differ from the standard choice's\n", line));
   }
-  const std::string text = words.json ? encode_tuned(entries) : tuned_table(entries);
-  return print(text) && differing.empty() ? kOk : kFailed;
+  return print(tuned_table(entries)) && differing.empty() ? kOk : kFailed;
 }
 
-std::vector<runtime::TunedEntry> stored_of(const std::string& op) {
+/// The stored entries of an op and of GPU models with `gpu` in their name; "" is in all.
+std::vector<runtime::TunedEntry> stored_of(const std::string& op, const std::string& gpu = "") {
   std::vector<runtime::TunedEntry> entries = stored_entries(runtime::Runtime::instance().options());
-  if (!op.empty()) {
-    std::erase_if(entries, [&](const runtime::TunedEntry& entry) { return entry.key.op != op; });
-  }
+  std::erase_if(entries, [&](const runtime::TunedEntry& entry) {
+    return (!op.empty() && entry.key.op != op) || entry.key.device.find(gpu) == std::string::npos;
+  });
   return entries;
 }
 
 int list_stored(const TuneWords& words) {
   const std::vector<runtime::TunedEntry> entries = stored_of("");
-  return print(words.json ? encode_tuned(entries) : tuned_table(entries)) ? kOk : kFailed;
+  return print(words.as_json ? encode_tuned(entries) : tuned_table(entries)) ? kOk : kFailed;
 }
 
 int show_stored(const TuneWords& words) {
@@ -114,12 +148,108 @@ int show_stored(const TuneWords& words) {
                  .expected = "an op that `tessera tune ls` lists",
                  .got = words.op});
   }
-  if (words.json) return print(encode_tuned(entries)) ? kOk : kFailed;
+  if (words.as_json) return print(encode_tuned(entries)) ? kOk : kFailed;
   std::string text;
   for (const runtime::TunedEntry& entry : entries) {
     text += (text.empty() ? "" : "\n") + tuned_text(entry);
   }
   return print(text) ? kOk : kFailed;
+}
+
+int diff_files(const TuneWords& words) {
+  const auto [before, after] = reading_arguments(
+      [&] { return std::pair(tuned_entries_in(words.file), tuned_entries_in(words.other)); });
+  return print(tuned_diff(before, after)) ? kOk : kFailed;
+}
+
+int prune_stored(const TuneWords& words) {
+  const ObsoleteTuned obsolete(program_ops());
+  std::string text;
+  std::map<std::pair<std::string, int64_t>, bool> models;  // with something to prune
+  for (const runtime::TunedEntry& entry : stored_of("")) {
+    const std::string why = obsolete.why(entry);
+    if (why.empty()) continue;
+    models[{entry.key.device, entry.key.num_sms}] = true;
+    text += fmt::format("{} {}, {}: {}\n", entry.key.op, runtime::to_string(entry.key.spec),
+                        entry.key.device, why);
+  }
+  bool is_done = true;
+  for (const auto& [model, unused] : models) {
+    if (words.dry_run) break;
+    const std::string problem = change_tuned(
+        runtime::Runtime::instance().options(), model.first, model.second,
+        [&](std::vector<runtime::TunedEntry>& entries) {
+          std::erase_if(entries, [&](const auto& entry) { return !obsolete.why(entry).empty(); });
+        });
+    if (problem.empty()) continue;
+    tell(fmt::format("tessera: not pruned: {}\n", problem));
+    is_done = false;
+  }
+  return print(text.empty() ? "nothing to prune\n" : text) && is_done ? kOk : kFailed;
+}
+
+int export_stored(const TuneWords& words) {
+  OptionalOutput out(words.file);
+  const std::vector<runtime::TunedEntry> entries = stored_of(words.op, words.gpu);
+  out.write(encode_tuned(entries));
+  return print(fmt::format("{} entries\n", entries.size())) ? kOk : kFailed;
+}
+
+int import_file(const TuneWords& words) {
+  const std::vector<runtime::TunedEntry> entries =
+      reading_arguments([&] { return tuned_entries_in(words.file); });
+  for (const runtime::TunedEntry& entry : entries) {
+    const std::string problem = publish_tuned(runtime::Runtime::instance().options(), entry);
+    if (problem.empty()) continue;
+    tell(fmt::format("tessera: not stored: {}\n", problem));
+    return kFailed;
+  }
+  return print(fmt::format("{} entries\n", entries.size())) ? kOk : kFailed;
+}
+
+/// `tune OP` without a subcommand.
+void add_measuring(CLI::App& tune, TuneWords& words) {
+  tune.add_option("op", words.op, "an op, a family or all");
+  tune.add_option("-p,--param", words.params, "name=value of the cases, any number of times")
+      ->allow_extra_args(false);
+  tune.add_option("--case", words.cases, "only the cases with this text in their label");
+  tune.add_option("--case-of", words.cases_of,
+                  "this case instead, \"R=8064 C=7168 x=bf16\"; may be given again")
+      ->allow_extra_args(false);
+  tune.add_option("--specs", words.specs,
+                  "the listed cases whose kernels TESSERA_RECORD recorded in this file");
+  tune.add_option("--device", words.device, "number of the GPU (default 0)");
+  tune.add_option("--budget", words.budget, "seconds per choice (default 60)");
+  tune.add_flag("--dry-run", words.dry_run, "list the candidates, measure nothing; needs no GPU");
+  tune.add_flag("--no-prune", words.no_prune,
+                "measure also what does more work on the executor than another candidate");
+  tune.add_option("--arch", words.arch, "target of --dry-run (default sm_90a)");
+  tune.add_option("--json", words.json, "write the entries to this file too");
+  tune.add_option("--out", words.out, "write the entries to this file, not to the user's database");
+}
+
+using Words = std::shared_ptr<TuneWords>;
+
+/// `add(name, purpose, action)` adds a subcommand.
+template <class Add>
+void add_stored(const Words& words, const Add& add) {
+  CLI::App* ls = add("ls", "what is stored", list_stored);
+  ls->add_flag("--json", words->as_json, "for machines");
+  CLI::App* show = add("show", "how the stored sizes of an op were found", show_stored);
+  show->add_option("op", words->op, "an op")->required();
+  show->add_flag("--json", words->as_json, "for machines");
+  CLI::App* diff = add("diff", "what changed from one file of entries to another", diff_files);
+  diff->add_option("before", words->file, "a file of --out or export")->required();
+  diff->add_option("after", words->other, "another one")->required();
+  CLI::App* prune =
+      add("prune", "removes stored sizes that no kernel of this build can use", prune_stored);
+  prune->add_flag("--dry-run", words->dry_run, "only list them");
+  CLI::App* to_file = add("export", "writes what is stored to a file", export_stored);
+  to_file->add_option("file", words->file, "the file")->required();
+  to_file->add_option("--op", words->op, "only of this op");
+  to_file->add_option("--gpu", words->gpu, "only of GPUs with this text in their name");
+  CLI::App* from_file = add("import", "adds the entries of a file; newer ones win", import_file);
+  from_file->add_option("file", words->file, "a file of --out or export")->required();
 }
 
 }  // namespace
@@ -131,35 +261,24 @@ void add_tune(CLI::App& app, Command& command) {
       "Examples:\n"
       "  tessera tune transpose\n"
       "  tessera tune batched_transpose --case bf16 --budget 20\n"
+      "  tessera tune --specs specs.jsonl --out tuned.json\n"
       "  tessera tune transpose --dry-run\n"
-      "  tessera tune ls");
+      "  tessera tune export tuned.json");
   sub->require_subcommand(0, 1);
-  sub->add_option("op", words->op, "an op, a family or all");
-  sub->add_option("--case", words->cases, "only the cases with this text in their label");
-  sub->add_option("--case-of", words->cases_of,
-                  "this case instead, \"R=8064 C=7168 x=bf16\"; may be given again")
-      ->allow_extra_args(false);
-  sub->add_option("--budget", words->budget, "seconds per choice (default 60)");
-  sub->add_flag("--dry-run", words->dry_run, "list the candidates, measure nothing; needs no GPU");
-  sub->add_option("--arch", words->arch, "target of --dry-run (default sm_90a)");
-  sub->add_flag("--json", words->json, "for machines");
-  sub->add_option("--out", words->out,
-                  "write the entries to this file, not to the user's database");
-  CLI::App* ls = sub->add_subcommand("ls", "what is stored");
-  ls->add_flag("--json", words->json, "for machines");
-  CLI::App* show = sub->add_subcommand("show", "how the stored sizes of an op were found");
-  show->add_option("op", words->op, "an op")->required();
-  show->add_flag("--json", words->json, "for machines");
-  sub->callback([words, ls, show, &command] {
-    if (ls->parsed()) {
-      command = [words] { return list_stored(*words); };
-    } else if (show->parsed()) {
-      command = [words] { return show_stored(*words); };
-    } else if (words->op.empty()) {
-      throw CLI::RequiredError("op");
-    } else {
-      command = [words] { return tune(*words); };
+  add_measuring(*sub, *words);
+  using Action = int (*)(const TuneWords&);
+  add_stored(words, [&](const char* name, const char* purpose, Action action) {
+    CLI::App* made = sub->add_subcommand(name, purpose);
+    made->callback(
+        [words, action, &command] { command = [words, action] { return action(*words); }; });
+    return made;
+  });
+  sub->callback([words, sub, &command] {
+    if (!sub->get_subcommands().empty()) return;
+    if (words->op.empty() == words->specs.empty()) {
+      throw CLI::RequiredError(words->op.empty() ? "op or --specs" : "one of op and --specs");
     }
+    command = [words] { return tune(*words); };
   });
 }
 

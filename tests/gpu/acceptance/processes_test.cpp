@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/op.h"
+#include "runtime/cache/tuned.h"
 #include "runtime/driver/device.h"
 #include "runtime/nvrtc/target.h"
 #include "tests/gpu/acceptance/vectors.h"
@@ -13,20 +14,46 @@
 #include "tests/support/catch.h"
 #include "tests/support/child_process.h"
 #include "tests/support/places.h"
+#include "tools/lib/tuner.h"
 
 using namespace tessera;
 using namespace tessera::runtime;
 
-TEST_CASE("all shipped kernels run from a bundle on a machine without libnvrtc (R22.10)", "[gpu]") {
+namespace {
+
+/// A choice for a bench case of post_fwd that is not the standard one.
+void store_another_choice(const std::string& folder, const DeviceInfo& device) {
+  const kernels::OpInfo& op = kernels::find_op("post_fwd");
+  const Target target = targets_that_run_on(device.major, device.minor).front();
+  const auto asked = tools::open_choices(op, op.bench.front(), target);
+  REQUIRE(asked.size() == 1);
+  const auto& [name, space, facts] = asked.front();
+  TunedEntry entry;
+  entry.key = {name,        space->revision, facts.spec,       space->bucket_of(facts),
+               device.name, device.num_sms,  to_string(target)};
+  entry.choice = kernels::jit::named(*space, candidates(*space, facts).at(1));
+  entry.date = "2026-01-01";
+  Options options;
+  options.tune_dir = folder;
+  REQUIRE(publish_tuned(options, entry).empty());
+}
+
+}  // namespace
+
+TEST_CASE("all shipped kernels run from a bundle on a machine without libnvrtc (R22.10, U48)",
+          "[gpu]") {
   REQUIRE_GPU();
   const DeviceInfo& device = device_info(0);
   const std::string arch = to_string(targets_that_run_on(device.major, device.minor).front());
   const test::ScratchFolder scratch;
   const std::string bundle = scratch / "kernels.tsb";
   const std::string program = test::in_build("every_op_program");
-  const test::ChildResult made = test::run_program(
-      {test::in_build("tools/tessera"), "compile", "all", "--arch", arch, "--out", bundle},
-      {"TESSERA_CACHE_DIR=" + scratch / "cache"});
+  const std::string tuned = "TESSERA_TUNE_DIR=" + scratch / "tuned";
+  store_another_choice(scratch / "tuned", device);
+  const test::ChildResult made =
+      test::run_program({test::in_build("tools/tessera"), "compile", "all", "--arch", arch, "--gpu",
+                         device.name, "--out", bundle},
+                        {"TESSERA_CACHE_DIR=" + scratch / "cache", tuned});
   CAPTURE(made.output);
   REQUIRE(made.exit_code == 0);
   const test::ChildResult compiled =
@@ -37,6 +64,14 @@ TEST_CASE("all shipped kernels run from a bundle on a machine without libnvrtc (
   CHECK(compiled.exit_code == 0);
   CHECK(bundled.exit_code == 0);
   CHECK(bundled.output == compiled.output);
+  // Whatever the tile sizes: those of the kernels' own rules and the stored ones (U48).
+  for (const char* mode : {"TESSERA_TUNE=off", "TESSERA_TUNE=cached"}) {
+    const test::ChildResult prepared = test::run_program(
+        {program, "bench", "no-compiler"}, {"TESSERA_JIT=off", "TESSERA_NVRTC=/nowhere/libnvrtc.so",
+                                            "TESSERA_CACHE_DIR=" + bundle, tuned, mode});
+    CAPTURE(mode, prepared.output);
+    CHECK(prepared.exit_code == 0);
+  }
 }
 
 TEST_CASE("compute-sanitizer finds nothing in the shipped kernels (R22.20)", "[gpu][slow]") {

@@ -9,11 +9,11 @@
 #include "kernels/jit/jit.h"
 #include "kernels/op.h"
 #include "kernels/quant/scale_factor.h"
+#include "runtime/driver/device_timer.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/device_tensor.h"
 #include "tests/support/ops/bench_inputs.h"
-#include "tools/lib/device_timer.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -221,7 +221,7 @@ class FusedAndChain {
 };
 
 void check_cases(bool is_decode) {
-  tools::DeviceTimer timer(0);
+  runtime::DeviceTimer timer(0);
   const std::string op = is_decode ? "compress_decode_store" : "compress_store";
   for (const kernels::BenchCase& measured : kernels::find_op(op).bench) {
     if (std::get<std::string>(measured.params.at("format")) != "v4_fp8") continue;

@@ -1,5 +1,6 @@
 #include "tools/python/core/process.h"
 
+#include <fmt/format.h>
 #include <nanobind/stl/optional.h>
 
 #include <array>
@@ -10,6 +11,7 @@
 
 #include "kernels/jit/jit.h"
 #include "kernels/jit/prepare.h"
+#include "kernels/jit/tune_run.h"
 #include "runtime/counters.h"
 #include "runtime/driver/device.h"
 #include "runtime/options.h"
@@ -68,6 +70,7 @@ std::function<void(Options&)> setter_of(const std::string& name, nb::object valu
   using runtime::CacheTrust;
   using runtime::JitMode;
   using runtime::LogLevel;
+  using runtime::TuneMode;
   const auto text = [&] { return nb::cast<std::string>(value); };
   const auto set = [](auto Options::*member, auto made) {
     return [member, made](Options& options) { options.*member = made; };
@@ -97,6 +100,12 @@ std::function<void(Options&)> setter_of(const std::string& name, nb::object valu
                                                 {"error", JitMode::error},
                                                 {"off", JitMode::off}}));
   }
+  if (name == "tune") {
+    return set(&Options::tune,
+               word_of<TuneMode>(
+                   "tune", text(),
+                   {{"off", TuneMode::off}, {"cached", TuneMode::cached}, {"on", TuneMode::on}}));
+  }
   if (name == "log") {
     return set(&Options::log, word_of<LogLevel>("log", text(),
                                                 {{"error", LogLevel::error},
@@ -110,12 +119,14 @@ std::function<void(Options&)> setter_of(const std::string& name, nb::object valu
                                      {"arch", &Options::arch},
                                      {"dump_dir", &Options::dump_dir},
                                      {"pass_dump_dir", &Options::pass_dump_dir},
-                                     {"override_dir", &Options::override_dir}}) {
+                                     {"override_dir", &Options::override_dir},
+                                     {"tune_dir", &Options::tune_dir}}) {
     if (name == word) return set(member, text());
   }
   for (const auto& [word, member] : {std::pair{"pdl", &Options::pdl},
                                      {"line_info", &Options::line_info},
-                                     {"check_spills", &Options::check_spills}}) {
+                                     {"check_spills", &Options::check_spills},
+                                     {"tune_may_change_bits", &Options::tune_may_change_bits}}) {
     if (name == word) return set(member, nb::cast<bool>(value));
   }
   for (const auto& [word, member] : {std::pair{"cache_max_bytes", &Options::cache_max_bytes},
@@ -227,6 +238,56 @@ void prepare_all(const std::vector<nb::object>& calls, int jobs) {
   });
 }
 
+nb::dict number_dict(const runtime::NamedValues& values) {
+  nb::dict made;
+  for (const auto& [name, value] : values) made[name.c_str()] = value;
+  return made;
+}
+
+nb::dict entry_dict(const runtime::TunedEntry& entry) {
+  nb::list candidates;
+  for (const runtime::TunedCandidate& one : entry.candidates) {
+    nb::dict made;
+    made["choice"] = one.choice;
+    made["us"] = one.us;
+    made["spread"] = one.spread;
+    made["samples"] = one.samples;
+    made["dropped"] = one.dropped;
+    candidates.append(made);
+  }
+  nb::dict made;
+  made["op"] = entry.key.op;
+  made["spec"] = number_dict(entry.key.spec);
+  made["bucket"] = entry.key.bucket;
+  made["device"] = entry.key.device;
+  made["choice"] = number_dict(entry.choice);
+  made["us"] = entry.us;
+  made["standard_us"] = entry.standard_us;
+  made["candidates"] = candidates;
+  return made;
+}
+
+/// (entries, differing, not stored) of jit::TuneReport.
+nb::tuple tune(const nb::object& call, double budget, bool store) {
+  if (!(budget > 0)) {
+    refuse("tune", "budget", "", "argument 'budget' has a wrong value", "seconds above 0",
+           fmt::format("{}", budget));
+  }
+  kernels::jit::TuneReport report;
+  {
+    const nb::gil_scoped_release released;  // listeners hear of compiles on other threads
+    report = kernels::jit::tune::run(
+        [&] {
+          const nb::gil_scoped_acquire held;
+          call();
+        },
+        {.budget_s = budget, .store = store});
+  }
+  nb::list entries;
+  for (const runtime::TunedEntry& entry : report.entries) entries.append(entry_dict(entry));
+  return nb::make_tuple(entries, report.differing, report.not_stored);
+}
+
 std::vector<std::string> take_value_errors(int ordinal, const nb::object& given) {
   const Device device = Device::cuda(ordinal);
   kernels::Stream stream = nullptr;
@@ -272,6 +333,7 @@ void add_process(nb::module_& module) {
   module.def("counters", &counters);
   module.def("prepare", &prepare, nb::arg("call"));
   module.def("prepare_all", &prepare_all, nb::arg("calls"), nb::arg("jobs"));
+  module.def("tune", &tune, nb::arg("call"), nb::arg("budget"), nb::arg("store"));
   module.def("take_value_errors", &take_value_errors, nb::arg("device"), nb::arg("stream").none());
   module.def(
       "num_sms", [](int device) { return runtime::device_info(device).num_sms; },

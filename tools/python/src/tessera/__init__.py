@@ -26,6 +26,7 @@ from tessera._errors import (
 )
 from tessera._ops import *  # noqa: F403 - the functions of all ops, and the classes of their results
 from tessera._process import (
+    TuneReport,
     checked,
     configure,
     counters,
@@ -37,6 +38,7 @@ from tessera._process import (
     seal,
     set_num_sms,
     take_value_errors,
+    tune,
 )
 from tessera._types import Stream, Tensor
 
@@ -61,6 +63,7 @@ __all__ = [
     "Tensor",
     "TensorInfo",
     "TrapError",
+    "TuneReport",
     "UnsupportedError",
     "checked",
     "configure",
@@ -74,6 +77,7 @@ __all__ = [
     "seal",
     "set_num_sms",
     "take_value_errors",
+    "tune",
     "version",
 ]
 __all__ += _ops.__all__

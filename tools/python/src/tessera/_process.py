@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from tessera import _core
 from tessera._errors import ArgumentError
@@ -35,8 +35,9 @@ def configure(**options: Any) -> None:
     """Sets options of the library, over what the environment says: before the first call that needs them.
 
     The names are those of `Options` in runtime/options.h: cache_roots, cuda_homes and nvrtc_folders (lists of str), cache ("rw", "ro",
-    "off"), trust ("user", "group"), jit ("on", "warn", "error", "off"), log ("error", "warn", "info", "debug"),
-    cache_key_file, record, nvrtc, arch, dump_dir, pass_dump_dir, override_dir (str), pdl, line_info, check_spills (bool), traps (bool or
+    "off"), trust ("user", "group"), jit ("on", "warn", "error", "off"), tune ("off", "cached", "on"), log ("error", "warn", "info", "debug"),
+    cache_key_file, record, nvrtc, arch, dump_dir, pass_dump_dir, override_dir, tune_dir (str), pdl, line_info, check_spills,
+    tune_may_change_bits (bool), traps (bool or
     None), cache_max_bytes, cache_max_entries, peer_patience_ms, jobs (int), on_compile and on_load (functions of a dict
     with op, spec, target, key, reason, ended, failed, ms).
 
@@ -81,6 +82,30 @@ def prepare_all(calls: Iterable[Callable[[], Any]], jobs: int = 0) -> None:
     Example: tessera.prepare_all([lambda t=t: tessera.group_count(t, num_groups=8) for t in tensors])
     """
     _core.prepare_all(list(calls), jobs)
+
+
+class TuneReport(NamedTuple):
+    """What tune() found: for every choice that the kernels leave open an entry (a dict with op, spec, bucket, device, choice, us,
+    standard_us and candidates), the candidates that change a result, which is a bug of the kernel, and why an entry is not in
+    the user's database."""
+
+    entries: list[dict[str, Any]]
+    differing: list[str]
+    not_stored: list[str]
+
+
+def tune(call: Callable[[], Any], *, budget: float = 60.0, store: bool = True) -> TuneReport:
+    """Measures the tile sizes that a function's calls of ops leave open, on a GPU, and stores the fastest (`tessera tune`).
+
+    Measures on copies: nothing is launched on the function's own tensors, and its results are undefined. The function is called
+    once and a few times more per candidate, always in this thread, and must use tensors of the same sizes each time. `budget`
+    is in seconds per choice. Later calls of this process use what was found, and with `store` later processes too.
+
+    Raises what the calls raise, UnsupportedError on CPU tensors, DriverError if the copies do not fit the GPU.
+
+    Example: tessera.tune(lambda: tessera.transpose(x), budget=20.0).entries[0]["choice"]
+    """
+    return TuneReport(*_core.tune(call, budget, store))
 
 
 def plan(call: Callable[[], Any], *tensors: Any) -> Callable[..., None]:

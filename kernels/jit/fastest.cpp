@@ -1,4 +1,4 @@
-#include "tools/lib/fastest.h"
+#include "kernels/jit/fastest.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "dsl/base/error.h"
 
-namespace tessera::tools {
+namespace tessera::kernels::jit {
 namespace {
 
 constexpr double kShortUs = 10;
@@ -172,4 +172,4 @@ Fastest find_fastest(TuneTimer& timer, size_t count, const TuneRules& rules) {
   return Rounds(timer, count, rules).run();
 }
 
-}  // namespace tessera::tools
+}  // namespace tessera::kernels::jit

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::tools {
+namespace tessera::kernels::jit {
 
 /// Where times come from: a GPU, or the script of a test.
 class TuneTimer {
@@ -47,4 +47,4 @@ struct Fastest {
 /// Errors: those of the timer for candidate 0; argument, if `count` is 0.
 Fastest find_fastest(TuneTimer& timer, size_t count, const TuneRules& rules = {});
 
-}  // namespace tessera::tools
+}  // namespace tessera::kernels::jit

@@ -1,4 +1,4 @@
-#include "tools/lib/device_timer.h"
+#include "runtime/driver/device_timer.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,9 @@
 #include <numeric>
 
 #include "dsl/base/error.h"
+#include "runtime/runtime.h"
 
-namespace tessera::tools {
+namespace tessera::runtime {
 namespace {
 
 // Odd size, so that no op's own fill is taken for the flush.
@@ -37,40 +38,49 @@ std::vector<double> activity_per_call(std::span<const Activity> activities, uint
 
 DeviceTimer::DeviceTimer(int device) : device_(device) {
   std::string why_not;
-  trace_ = ActivityTrace::open(why_not);
+  trace_ = ActivityTrace::open(Runtime::instance().options(), why_not);
   method_ = trace_ ? "CUPTI" : fmt::format("CUDA events ({})", why_not);
-  flush_buffer_ = runtime::DeviceBuffer(device, kFlushBytes);
+  flush_buffer_ = DeviceBuffer(device, kFlushBytes);
+  if (!trace_) return;
+  // In a context that is older than CUPTI's place in this process it may see nothing.
+  trace_->start();
+  flush(nullptr);
+  synchronize(device_);
+  if (activity_per_call(trace_->stop(), kFlushBytes).size() == 1) return;
+  method_ = fmt::format("CUDA events ({} records nothing here)", trace_->path());
+  trace_.reset();
 }
 
-void DeviceTimer::flush() {
-  runtime::fill_async(device_, flush_buffer_.data(), 0, kFlushBytes, nullptr);
+void DeviceTimer::flush(StreamHandle stream) {
+  fill_async(device_, flush_buffer_.data(), 0, kFlushBytes, stream);
 }
 
-double DeviceTimer::mean_us_by_events(const std::function<void()>& call, int samples) {
-  std::vector<std::unique_ptr<runtime::Event>> events;
+double DeviceTimer::mean_us_by_events(const std::function<void()>& call, int samples,
+                                      StreamHandle stream) {
+  std::vector<std::unique_ptr<Event>> events;
   for (int i = 0; i < samples; ++i) {
-    flush();
-    events.push_back(std::make_unique<runtime::Event>(device_));
-    events.back()->record(nullptr);
+    flush(stream);
+    events.push_back(std::make_unique<Event>(device_));
+    events.back()->record(stream);
     call();
-    events.push_back(std::make_unique<runtime::Event>(device_));
-    events.back()->record(nullptr);
+    events.push_back(std::make_unique<Event>(device_));
+    events.back()->record(stream);
   }
-  runtime::synchronize(device_);
+  synchronize(device_);
   double total_ms = 0;
   for (size_t i = 0; i < events.size(); i += 2) total_ms += events[i + 1]->ms_since(*events[i]);
   return total_ms * 1e3 / samples;
 }
 
-double DeviceTimer::mean_us(const std::function<void()>& call, int samples) {
-  runtime::synchronize(device_);
-  if (!trace_) return mean_us_by_events(call, samples);
+double DeviceTimer::mean_us(const std::function<void()>& call, int samples, StreamHandle stream) {
+  synchronize(device_);
+  if (!trace_) return mean_us_by_events(call, samples, stream);
   trace_->start();
   for (int i = 0; i < samples; ++i) {
-    flush();
+    flush(stream);
     call();
   }
-  runtime::synchronize(device_);
+  synchronize(device_);
   const std::vector<double> calls = activity_per_call(trace_->stop(), kFlushBytes);
   if (calls.size() != static_cast<size_t>(samples)) {
     throw Error({.kind = ErrorKind::driver,
@@ -84,12 +94,12 @@ double DeviceTimer::mean_us(const std::function<void()>& call, int samples) {
 Timing DeviceTimer::measure(const std::function<void()>& call,
                             const std::function<void()>& before_next_run) {
   call();  // compiles and loads
-  runtime::synchronize(device_);
+  synchronize(device_);
   // Warm up and learn how long a call with its flush takes.
-  runtime::Event begin(device_), end(device_);
+  Event begin(device_), end(device_);
   begin.record(nullptr);
   for (int i = 0; i < kMinSamples; ++i) {
-    flush();
+    flush(nullptr);
     call();
   }
   end.record(nullptr);
@@ -113,4 +123,4 @@ Timing DeviceTimer::measure(const std::function<void()>& call,
   return timing;
 }
 
-}  // namespace tessera::tools
+}  // namespace tessera::runtime

@@ -8,10 +8,10 @@
 #include <span>
 #include <string>
 
+#include "runtime/driver/device_activity.h"
 #include "runtime/driver/memory.h"
-#include "tools/lib/device_activity.h"
 
-namespace tessera::tools {
+namespace tessera::runtime {
 
 struct Timing {
   double us = 0;      // median of the runs' means
@@ -35,21 +35,22 @@ class DeviceTimer {
   Timing measure(const std::function<void()>& call,
                  const std::function<void()>& before_next_run = {});
 
-  /// The mean of `samples` calls, each after a flush; nothing warms up.
-  double mean_us(const std::function<void()>& call, int samples);
+  /// The mean of `samples` calls, each after a flush; nothing warms up. `call` puts its work into
+  /// `stream`.
+  double mean_us(const std::function<void()>& call, int samples, StreamHandle stream = nullptr);
 
   /// "CUPTI" or "CUDA events (no libcupti; ...)".
   const std::string& method() const { return method_; }
   int device() const { return device_; }
 
  private:
-  void flush();
-  double mean_us_by_events(const std::function<void()>& call, int samples);
+  void flush(StreamHandle stream);
+  double mean_us_by_events(const std::function<void()>& call, int samples, StreamHandle stream);
 
   int device_;
   std::unique_ptr<ActivityTrace> trace_;
   std::string method_;
-  runtime::DeviceBuffer flush_buffer_;
+  DeviceBuffer flush_buffer_;
 };
 
-}  // namespace tessera::tools
+}  // namespace tessera::runtime

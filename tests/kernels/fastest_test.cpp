@@ -1,6 +1,6 @@
 // The measuring of the tuner on scripted times (U43).
 
-#include "tools/lib/fastest.h"
+#include "kernels/jit/fastest.h"
 
 #include <cmath>
 #include <functional>
@@ -11,7 +11,7 @@
 #include "tests/support/catch.h"
 
 using namespace tessera;
-using namespace tessera::tools;
+using namespace tessera::kernels::jit;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "tools/lib/device_activity.h"
+#include "runtime/driver/device_activity.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,9 +9,11 @@
 #include <mutex>
 
 #include "dsl/base/error.h"
+#include "runtime/driver/device.h"
 #include "runtime/driver/shared_library.h"
+#include "runtime/options.h"
 
-namespace tessera::tools {
+namespace tessera::runtime {
 namespace {
 
 // ---- the part of CUPTI's interface that we use, stable since CUDA 10
@@ -81,17 +83,14 @@ void on_buffer_completed(void*, uint32_t, uint8_t* buffer, size_t, size_t valid_
   std::free(buffer);
 }
 
-std::vector<std::string> candidates() {
+std::vector<std::string> candidates(const Options& options) {
   std::vector<std::string> paths;
   const auto add_toolkit = [&](const std::string& home) {
     for (const char* folder : {"/extras/CUPTI/lib64/", "/lib64/", "/lib/"}) {
       paths.push_back(home + folder + "libcupti.so");
     }
   };
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
-    const char* home = std::getenv(variable);
-    if (home != nullptr && *home != '\0') add_toolkit(home);
-  }
+  for (const std::string& home : options.cuda_homes) add_toolkit(home);
   add_toolkit("/usr/local/cuda");
   paths.insert(paths.end(), {"libcupti.so.13", "libcupti.so.12", "libcupti.so"});
   return paths;
@@ -111,10 +110,14 @@ struct ActivityTrace::Functions {
   NextRecord next_record = nullptr;
 };
 
-std::unique_ptr<ActivityTrace> ActivityTrace::open(std::string& why_not) {
-  const runtime::LibraryLoader& loader = runtime::system_loader();
+std::unique_ptr<ActivityTrace> ActivityTrace::open(const Options& options, std::string& why_not) {
+  if (num_devices() == 0) {  // without a driver some versions crash
+    why_not = why_no_device();
+    return nullptr;
+  }
+  const LibraryLoader& loader = system_loader();
   std::vector<std::string> tried;
-  for (const std::string& path : candidates()) {
+  for (const std::string& path : candidates(options)) {
     std::string error;
     void* library = loader.open(path, error);
     if (library == nullptr) {
@@ -138,11 +141,14 @@ std::unique_ptr<ActivityTrace> ActivityTrace::open(std::string& why_not) {
       tried.push_back(path + " (lacks a function)");
       continue;
     }
-    collector().next_record = functions->next_record;
+    const NextRecord next_record = functions->next_record;
     std::unique_ptr<ActivityTrace> trace(new ActivityTrace(std::move(functions), path));
     try {
-      trace->check(trace->call_->register_callbacks(on_buffer_requested, on_buffer_completed),
-                   "cuptiActivityRegisterCallbacks");
+      if (collector().next_record != next_record) {  // once per library
+        trace->check(trace->call_->register_callbacks(on_buffer_requested, on_buffer_completed),
+                     "cuptiActivityRegisterCallbacks");
+        collector().next_record = next_record;
+      }
       trace->start();  // what a container forbids shows here
       trace->stop();
     } catch (const Error& e) {
@@ -199,4 +205,4 @@ std::vector<Activity> ActivityTrace::stop() {
   return activities;
 }
 
-}  // namespace tessera::tools
+}  // namespace tessera::runtime

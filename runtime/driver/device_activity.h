@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
-namespace tessera::tools {
+namespace tessera::runtime {
+
+struct Options;
 
 struct Activity {
   enum class Kind : uint8_t { kernel, copy, fill } kind = Kind::kernel;
@@ -18,8 +20,9 @@ struct Activity {
 /// One per process: CUPTI hands records to plain functions.
 class ActivityTrace {
  public:
-  /// Null, and the reason with every place tried in `why_not`, if CUPTI cannot be used.
-  static std::unique_ptr<ActivityTrace> open(std::string& why_not);
+  /// Searches the toolkit folders of `options` and the loader's path. Null, and the reason with every place
+  /// tried in `why_not`, if CUPTI cannot be used or there is no GPU.
+  static std::unique_ptr<ActivityTrace> open(const Options& options, std::string& why_not);
   ~ActivityTrace();
   ActivityTrace(const ActivityTrace&) = delete;
   ActivityTrace& operator=(const ActivityTrace&) = delete;
@@ -40,4 +43,4 @@ class ActivityTrace {
   std::string path_;
 };
 
-}  // namespace tessera::tools
+}  // namespace tessera::runtime
