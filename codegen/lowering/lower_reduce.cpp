@@ -99,7 +99,7 @@ void TileLowering::lower_reduce(const ir::Reduce& reduce, SourceLoc loc) {
     fold_own_slots(reduce, loc);
     fold_lanes(reduce.op, meeting.masks, out, outputs, loc);
   }
-  fold_warps(reduce.op, meeting.exchanged, out, outputs, loc);
+  fold_warps(reduce.op, meeting, out, outputs, loc);
 }
 
 void TileLowering::fill(const ArrayRef& registers, const Expr& value, SourceLoc loc) {
@@ -173,19 +173,77 @@ void TileLowering::fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks
   }
 }
 
-// Through scratch[output][thread]: every thread folds the parts of its group in ascending order.
-void TileLowering::fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>& exchanged,
-                              const ArrayRef& result, int64_t outputs, SourceLoc loc) {
-  if (exchanged.empty()) return;
+/// Shared memory of `parts` parts of each output.
+ArrayRef TileLowering::new_exchange(const ArrayRef& result, int64_t outputs, int64_t parts,
+                                    SourceLoc loc) {
   auto scratch = std::make_shared<Array>();
   scratch->name = result->name + "_exchange";
   scratch->dtype = result->dtype;
   scratch->space = ArraySpace::shared;
-  scratch->shape = {ir::index(outputs), ir::index(group_.count)};
-  scratch->size = outputs * group_.count;
+  scratch->shape = {ir::index(outputs), ir::index(parts)};
+  scratch->size = outputs * parts;
   scratch->loc = loc;
   result_.program.shared.push_back(scratch);
+  return scratch;
+}
 
+// Through scratch[output][warp], where all lanes of a warp hold the same part: the first one writes it. Every
+// thread reads runs of the parts of its `count` warps, in ascending order.
+void TileLowering::fold_whole_warps(ir::ReduceOp op, int64_t count, const ArrayRef& result,
+                                    int64_t outputs, SourceLoc loc) {
+  const ArrayRef scratch = new_exchange(result, outputs, group_.count / kThreadsPerWarp, loc);
+  const Expr warp = thread() / ir::index(kThreadsPerWarp);
+  const auto slot = [&](const ArrayRef& array, const Expr& offset) {
+    Access at;
+    at.array = array;
+    at.offset = offset;
+    return at;
+  };
+  when(ir::binary(ir::Op::eq, thread() % ir::index(kThreadsPerWarp), ir::index(0)), loc, [&] {
+    unrolled("s", outputs, loc, [&](const Expr& s) {
+      const VarRef mine = new_var(result->name + "_mine", result->dtype, ir::VarKind::value);
+      emit({Load{slot(result, s), mine, {}}, loc});
+      Access to;
+      to.array = scratch;
+      to.indices = {s, warp};
+      emit({Store{to, ir::var(mine), {}}, loc});
+    });
+  });
+  int64_t width = 16 / bytes(result->dtype);
+  while (count % width != 0) width /= 2;
+  const Expr first =
+      count * kThreadsPerWarp == group_.count ? ir::index(0) : warp - warp % ir::index(count);
+  unrolled("s", outputs, loc, [&](const Expr& s) {
+    emit({Store{slot(result, s), reduction_identity(op, result->dtype), {}}, loc});
+    unrolled("p", count / width, loc, [&](const Expr& p) {
+      const ArrayRef others = new_registers(result->name + "_others", result->dtype, width, loc);
+      emit({Declare{others, false}, loc});
+      Access parts;
+      parts.array = scratch;
+      parts.indices = {s, math_.simplify(first + p * ir::index(width))};
+      parts.width = static_cast<int>(width);
+      emit({Load{parts, nullptr, {others, ir::index(0)}}, loc});
+      unrolled("i", width, loc, [&](const Expr& i) {
+        const VarRef other = new_var(result->name + "_other", result->dtype, ir::VarKind::value);
+        emit({Load{slot(others, i), other, {}}, loc});
+        combine(op, {result, s}, ir::var(other), loc);
+      });
+    });
+  });
+}
+
+// Through scratch[output][thread]: every thread folds the parts of its group in ascending order.
+void TileLowering::fold_warps(ir::ReduceOp op, const Meeting& meeting, const ArrayRef& result,
+                              int64_t outputs, SourceLoc loc) {
+  const std::vector<layout::Digit>& exchanged = meeting.exchanged;
+  if (exchanged.empty()) return;
+  int64_t folded = 0;
+  for (const int64_t mask : meeting.masks) folded |= mask;
+  if (folded == kThreadsPerWarp - 1 && exchanged.size() == 1 &&
+      exchanged[0].thread == kThreadsPerWarp) {
+    return fold_whole_warps(op, exchanged[0].extent, result, outputs, loc);
+  }
+  const ArrayRef scratch = new_exchange(result, outputs, group_.count, loc);
   Expr base = thread();  // this thread with the exchanged digits cleared
   for (const layout::Digit& digit : exchanged) {
     base = base -

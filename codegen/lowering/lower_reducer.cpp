@@ -62,7 +62,7 @@ void TileLowering::reducer_finalize(const ir::ReducerFinalize& finalize, SourceL
   }
   const Meeting meeting = meeting_of(copies);
   fold_lanes(finalize.op, meeting.masks, parts, parts->size, loc);
-  fold_warps(finalize.op, meeting.exchanged, parts, parts->size, loc);
+  fold_warps(finalize.op, meeting, parts, parts->size, loc);
 
   const auto total = [&](const Expr& part) {
     if (!finalize.start) return part;

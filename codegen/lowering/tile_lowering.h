@@ -152,8 +152,12 @@ class TileLowering {
   void fold_lanes(ir::ReduceOp op, const std::vector<int64_t>& masks, const ArrayRef& result,
                   int64_t outputs, SourceLoc loc);
   /// The same over the threads that the digits number.
-  void fold_warps(ir::ReduceOp op, const std::vector<layout::Digit>& exchanged,
-                  const ArrayRef& result, int64_t outputs, SourceLoc loc);
+  void fold_warps(ir::ReduceOp op, const Meeting& meeting, const ArrayRef& result, int64_t outputs,
+                  SourceLoc loc);
+  /// The same where all lanes of a warp hold the same part.
+  void fold_whole_warps(ir::ReduceOp op, int64_t count, const ArrayRef& result, int64_t outputs,
+                        SourceLoc loc);
+  ArrayRef new_exchange(const ArrayRef& result, int64_t outputs, int64_t parts, SourceLoc loc);
   void fill(const ArrayRef& registers, const Expr& value, SourceLoc loc);
   void combine(ir::ReduceOp op, const Slice& into, const Expr& value, SourceLoc loc);
   /// Folds maxima and minima of 16-bit floats, also over the lanes of the masks. False for other

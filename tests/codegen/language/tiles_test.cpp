@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "codegen/lower.h"
 #include "tests/support/catch.h"
+#include "tests/support/matchers.h"
 #include "tests/support/run_kernel.h"
 
 using namespace tessera;
@@ -349,4 +351,33 @@ TEST_CASE("tiles refuse what they cannot mean", "[language]") {
   const Tile before(a.ref());
   has(error_of([&] { k.serial(0, 4, [&](Value) { k.store(before + 1.0f, a.ref()); }); }),
       "STALE_ELEMENT");
+}
+
+TEST_CASE("the parts of whole warps are exchanged once per warp and read in runs", "[language]") {
+  const int threads = GENERATE(64, 96, 256);
+  const int64_t rows = GENERATE(int64_t{1}, int64_t{3});
+  CAPTURE(threads, rows);
+  const int64_t columns = 4 * int64_t{threads};
+  Builder k("row_sums");
+  auto x = k.input("x", DType::f32, {rows, columns});
+  auto y = k.output("y", DType::f32, {rows});
+  k.launch({1}, {.threads = threads});
+  auto tile = k.fragment(DType::f32, {rows, columns}, "tile");
+  auto sums = k.fragment(DType::f32, {rows}, "sums");
+  k.copy(x, tile);
+  k.reduce_sum(tile, sums, dsl::Axis(1));
+  k.copy(sums, y);
+  const ir::Kernel kernel = k.finish();
+  const codegen::Program program = codegen::lower(kernel);
+  CHECK(program.shared.size() == 1);
+  CHECK(program.shared[0]->size == rows * threads / 32);
+  HostTensor in(DType::f32, {rows, columns});
+  for (int64_t i = 0; i < in.size(); ++i) in.set_value(i, static_cast<double>(i * 31 % 97 - 40));
+  const HostTensor out(DType::f32, {rows});
+  run_kernel(kernel, {&in, &out});
+  CHECK_THAT(out, HasValues([&](int64_t row) {
+               double sum = 0;
+               for (int64_t c = 0; c < columns; ++c) sum += in.value(row * columns + c);
+               return sum;
+             }));
 }
