@@ -11,7 +11,7 @@
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
 constexpr auto kF32 = ts::DType::f32;
-constexpr int64_t kColumns = 64, kParts = 16;  // of a step of the last sum
+constexpr int64_t kColumns = 56, kParts = 144;  // of a step of the last sum
 using ts::dsl::Tile, ts::dsl::Value;
 
 ts::ir::Kernel rms_norm_backward(int64_t cols) {
