@@ -9,28 +9,31 @@
 
 namespace ts = tessera;
 constexpr auto kBf16 = ts::DType::bf16;
-constexpr int64_t kRows = 16, kGroup = 128;  // of a block
+constexpr int64_t kGroup = 128, kRows = 2, kGroups = 28;  // of a block
 
 ts::ir::Kernel groupwise_cast(int64_t cols) {
   ts::dsl::Builder k("groupwise_cast");
   auto rows = k.dim("rows");
-  auto x = k.input("x", kBf16, {rows, cols});
-  auto y = k.output("y", ts::DType::e4m3, {rows, cols});
+  auto x = k.input("x", kBf16, {rows, cols / kGroup, kGroup});
+  auto y = k.output("y", ts::DType::e4m3, {rows, cols / kGroup, kGroup});
   auto scales = k.output("scales", ts::DType::f32, {rows, cols / kGroup});
-  auto at = k.launch({cols / kGroup, ceil_div(rows, kRows)}, {.threads = 256});
-  auto tile = k.load(x.tile({at.y * kRows, at.x * kGroup}, {kRows, kGroup}));
+  auto at = k.launch({cols / kGroup / kGroups, ceil_div(rows, kRows)},
+                     {.threads = 256, .min_blocks_per_sm = 4});
+  auto row = at.y * kRows, group = at.x * kGroups;
+  auto tile = k.load(x.tile({row, group, 0}, {kRows, kGroups, kGroup}));
   auto largest = k.evaluate(max(k.reduce_absmax(tile), 1e-4f));
-  k.store(f32(tile) * (448.0f / largest), y.tile({at.y * kRows, at.x * kGroup}, {kRows, kGroup}));
-  k.store(largest / 448.0f, scales.tile({at.y * kRows, at.x}, {kRows, 1}));
+  k.store(f32(tile) * (448.0f / largest), y.tile({row, group, 0}, {kRows, kGroups, kGroup}));
+  k.store(largest / 448.0f, scales.tile({row, group}, {kRows, kGroups}));
   return k.finish();
 }
 
 int main(int argc, char** argv) try {
   const int64_t rows = argc > 1 ? std::atoll(argv[1]) : 9;
   const int64_t cols = argc > 2 ? std::atoll(argv[2]) : 7168;
-  std::vector<ts::tools::TrialTensor> tensors = {{kBf16, {rows, cols}},
-                                                 {ts::DType::e4m3, {rows, cols}, true},
-                                                 {ts::DType::f32, {rows, cols / kGroup}, true}};
+  std::vector<ts::tools::TrialTensor> tensors = {
+      {kBf16, {rows, cols / kGroup, kGroup}},
+      {ts::DType::e4m3, {rows, cols / kGroup, kGroup}, true},
+      {ts::DType::f32, {rows, cols / kGroup}, true}};
   ts::tools::run(groupwise_cast(cols), tensors, argc > 3 ? argv[3] : "cpu");
   const std::vector<double>& x = tensors[0].values;
   const auto largest = [&](int64_t group) {
