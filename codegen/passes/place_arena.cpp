@@ -173,9 +173,13 @@ std::vector<std::string> place_arena(Program& program) {
   program.shared_bytes = arena.place();
   require_room(program);
   std::vector<std::string> notes;
-  for (const auto& array : arrays) {
-    std::vector<std::string> names;
-    for (const Array* other : arena.before(*array)) names.push_back("'" + other->name + "'");
+  for (const ArrayRef& array : program.shared) {
+    const std::vector<const Array*> before = arena.before(*array);
+    std::vector<std::string> names;  // in the order of the program
+    for (const ArrayRef& other : program.shared) {
+      const bool is_before = std::find(before.begin(), before.end(), other.get()) != before.end();
+      if (is_before) names.push_back("'" + other->name + "'");
+    }
     notes.push_back(
         fmt::format("{}: shared '{}' at byte {}{}: {}", to_string(array->loc), array->name,
                     array->shared_offset,
