@@ -3,7 +3,7 @@
 //   example_03_gemm                256 x 256 x 256 on the CPU, checked
 //   example_03_gemm 4096 cuda:0    4096 x 4096 x 4096 on a GPU, checked and timed
 //   example_03_gemm 4096 cuda:0 wide    the same by larger blocks, of 208 KiB of shared memory
-//   example_03_gemm 4096 cuda:0 roles    the same by one role that loads and one that multiplies
+//   example_03_gemm 4096 cuda:0 roles    the same by one role that loads boxes and one that multiplies
 #include <fmt/format.h>
 
 #include <bit>
@@ -64,6 +64,7 @@ ts::ir::Kernel gemm(const Shape& s) {
 ts::ir::Kernel gemm_by_roles() {
   constexpr int kRows = 128, kColumns = 256, kStep = 64;
   constexpr int kBlocks = 132;  // multiprocessors of an H200
+  const ts::dsl::CopyOptions kByTensor = {.engine = ts::ir::Engine::tensor};
   ts::dsl::Builder k("gemm_bf16_by_roles");
   auto m = k.dim("m", {.multiple_of = kRows}), n = k.dim("n", {.multiple_of = kColumns});
   auto depth = k.dim("depth", {.multiple_of = kStep});
@@ -79,8 +80,8 @@ ts::ir::Kernel gemm_by_roles() {
     each_tile([&](auto row, auto column) {
       k.serial(0, depth / kStep, [&](auto s) {
         ring.fill([&] {
-          k.copy(a.tile({row * kRows, s * kStep}, {kRows, kStep}), a_tile);
-          k.copy(b.tile({column * kColumns, s * kStep}, {kColumns, kStep}), b_tile);
+          k.copy(a.tile({row * kRows, s * kStep}, {kRows, kStep}), a_tile, kByTensor);
+          k.copy(b.tile({column * kColumns, s * kStep}, {kColumns, kStep}), b_tile, kByTensor);
         });
       });
     });

@@ -17,7 +17,7 @@ ts::ir::Kernel groupwise_cast(int64_t cols) {
   auto x = k.input("x", kBf16, {rows, cols / kGroup, kGroup});
   auto y = k.output("y", ts::DType::e4m3, {rows, cols / kGroup, kGroup});
   auto scales = k.output("scales", ts::DType::f32, {rows, cols / kGroup});
-  auto at = k.launch({cols / kGroup / kGroups, ceil_div(rows, kRows)},
+  auto at = k.launch({(cols / kGroup + kGroups - 1) / kGroups, ceil_div(rows, kRows)},
                      {.threads = 256, .min_blocks_per_sm = 4});
   auto row = at.y * kRows, group = at.x * kGroups;
   auto tile = k.load(x.tile({row, group, 0}, {kRows, kGroups, kGroup}));
