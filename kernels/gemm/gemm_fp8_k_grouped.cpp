@@ -7,7 +7,8 @@
 //          column-major operands the bytes are gathered for mma.sync, since no instruction takes them.
 // Maths    each 128 of k: a part sum from +0 by the instruction of the target (wgmma only for row-major
 //          operands), then one fma: sum = fma(part, a_sf * b_sf, sum). One f32 addition to out.
-// Tuned    not yet
+// Tuned    H100, 4 groups of 8192: 4096 x 7168 2696 us, 7168 x 2048 1289; 16 of 2048: 4863, 2412. Slower: four
+//          warps that load, 3005.
 
 #include <algorithm>
 #include <string>

@@ -5,7 +5,8 @@
 // Method   as gemm_fp8_block; a block takes all rows of a group that count by one tile of columns, so no
 //          block looks at padding
 // Maths    as gemm_fp8_block
-// Tuned    not yet
+// Tuned    as gemm_fp8_block; H100, 6 groups of about 1024 rows: 6144 x 7168 830 us, 7168 x 3072 446; 32 of
+//          about 192: 6144 x 7168 1007; 32 of about 20: 501, which reads the weights at 93 % of the copy rate
 
 #include <algorithm>
 

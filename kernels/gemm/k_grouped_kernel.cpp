@@ -76,7 +76,7 @@ class KGrouped {
         add_to_out(at, sums);
       });
     };
-    k_.roles({role_that_loads(load_tiles, 4), role_that_multiplies(t_, multiply_tiles)});
+    k_.roles({role_that_loads(load_tiles), role_that_multiplies(t_, multiply_tiles)});
     return k_.finish();
   }
 
