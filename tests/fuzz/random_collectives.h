@@ -60,7 +60,7 @@ class RandomCollectives : protected RandomTiles {
     const DType type = from.ref.dtype();
     const bool is_down = chance(50);
     const int64_t length = is_down ? height_ : width_;
-    if (from.bound * length > kExact || (type != DType::f32 && type != DType::i32)) return;
+    if (from.bound * length > kExact || !is_compute_type(type)) return;
     const bool is_shared = chance(50);
     const Ref to = new_tile(is_shared, type);
     const bool is_sum = chance(70);

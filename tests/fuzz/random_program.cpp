@@ -56,7 +56,7 @@ class Generator : RandomCollectives {
 
   Ref tensor(const char* letter, bool is_input) {
     const DType dtype =
-        pick<DType>({DType::f32, DType::i32, DType::bf16, DType::f16, DType::i8, DType::u8});
+        pick<DType>({real_, DType::i32, DType::bf16, DType::f16, DType::i8, DType::u8});
     const std::string name = fmt::format("{}{}", letter, tensors_.size());
     dsl::TensorOptions options;
     int64_t stride = num_columns_;

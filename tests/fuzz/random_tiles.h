@@ -88,9 +88,7 @@ class RandomTiles : protected RandomValues {
     const bool is_per_row = chance(50);
     const int64_t length = is_per_row ? width_ : height_;
     const DType type = from.ref.dtype();
-    if (from.is_shared || from.bound * length > kExact ||
-        (type != DType::f32 && type != DType::i32))
-      return;
+    if (from.is_shared || from.bound * length > kExact || !is_compute_type(type)) return;
     const Ref to = k_.fragment(type, {is_per_row ? height_ : width_});
     const int64_t bound = reduce(from.ref, to, dsl::Axis(is_per_row ? 1 : 0), from.bound, length);
     lines_.push_back({to, bound, is_per_row});
@@ -165,9 +163,7 @@ class RandomTiles : protected RandomValues {
     const int64_t group = pick(groups);
     Tile& tile = tiles_[static_cast<size_t>(between(0, std::ssize(tiles_) - 1))];
     const DType type = tile.ref.dtype();
-    if (tile.is_shared || tile.bound * (group + 1) > kExact ||
-        (type != DType::f32 && type != DType::i32))
-      return;
+    if (tile.is_shared || tile.bound * (group + 1) > kExact || !is_compute_type(type)) return;
     const Ref view = tile.ref.reshape({height_, width_ / group, group});
     const Ref sums = k_.fragment(type, {height_, width_ / group});
     const int64_t bound = reduce(view, sums, dsl::Axis(2), tile.bound, group);

@@ -41,7 +41,8 @@ struct LineTile {
 
 class RandomValues {
  protected:
-  explicit RandomValues(uint64_t seed) : random_(seed) {}
+  explicit RandomValues(uint64_t seed)
+      : random_(seed), real_(seed % 8 == 5 ? DType::f64 : DType::f32) {}
 
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
@@ -51,10 +52,10 @@ class RandomValues {
   T pick(const std::vector<T>& from) {
     return from[static_cast<size_t>(between(0, std::ssize(from) - 1))];
   }
-  DType compute_type() { return chance(50) ? DType::f32 : DType::i32; }
+  DType compute_type() { return chance(50) ? real_ : DType::i32; }
+  bool is_compute_type(DType type) const { return type == real_ || type == DType::i32; }
   DType storage_type() {
-    return pick<DType>(
-        {DType::f32, DType::f32, DType::i32, DType::i32, DType::bf16, DType::f16, DType::i8});
+    return pick<DType>({real_, real_, DType::i32, DType::i32, DType::bf16, DType::f16, DType::i8});
   }
   Ref new_tile(bool is_shared, DType dtype) {
     return is_shared ? k_.shared(dtype, {height_, width_}, fmt::format("s{}", tiles_.size()))
@@ -87,7 +88,7 @@ class RandomValues {
     }
   }
 
-  /// An element of `tile` in f32 or i32; of a shared tile that nobody writes here, sometimes
+  /// An element of `tile` in a compute type; of a shared tile that nobody writes here, sometimes
   /// another one than (i, j).
   Bounded element(const Tile& tile, const Value& i, const Value& j, const Tile& target) {
     Value r = i;
@@ -98,8 +99,7 @@ class RandomValues {
     }
     const DType type = tile.ref.dtype();
     const Value value = tile.ref(r, c);
-    return {type == DType::f32 || type == DType::i32 ? value : cast(compute_type(), value),
-            tile.bound};
+    return {is_compute_type(type) ? value : cast(compute_type(), value), tile.bound};
   }
 
   Bounded leaf(const Value& i, const Value& j, const Tile& target) {
@@ -154,13 +154,13 @@ class RandomValues {
       case 6:
         return {Value(k_.let("v", a.value * 3)), a.bound * 3};
       case 7:
-        if (a.value.dtype() == DType::f32) return {rounded(a.value / 4), a.bound};
+        if (a.value.dtype() == real_) return {rounded(a.value / 4), a.bound};
         return {a.value ^ b.value, 4 * larger};
       case 8:
-        if (a.value.dtype() == DType::f32) return {floor(a.value), a.bound};
+        if (a.value.dtype() == real_) return {floor(a.value), a.bound};
         return {a.value >> 1, a.bound};
       default:
-        if (a.value.dtype() == DType::f32) return {a.value + b.value, a.bound + b.bound};
+        if (a.value.dtype() == real_) return {a.value + b.value, a.bound + b.bound};
         return bits_of(a);
     }
   }
@@ -175,6 +175,7 @@ class RandomValues {
 
   // What the program has so far.
   std::mt19937_64 random_;
+  const DType real_;  // of what it computes
   dsl::Builder k_{"fuzz"};
   int64_t height_ = 0, width_ = 0, threads_ = 0, num_rows_ = 0, num_columns_ = 0;
   std::unique_ptr<dsl::Arg> rows_, columns_;

@@ -1,6 +1,7 @@
 #include "tests/fuzz/scalar.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -35,6 +36,7 @@ int64_t wrapped(DType type, int64_t value) {
 }
 
 double rounded(DType type, double value) {
+  if (type == DType::f64) return value;
   if (type == DType::f32) return static_cast<float>(value);
   return reference::decode(type, reference::encode(type, value));
 }
@@ -217,6 +219,7 @@ Scalar scalar_of_bits(DType type, uint64_t bits) {
 }
 
 uint64_t bits_of_scalar(DType type, Scalar value) {
+  if (type == DType::f64) return std::bit_cast<uint64_t>(value.number);
   if (is_float(type)) return reference::encode(type, value.number);
   const int width = std::min(64, 8 * bytes(type));
   const uint64_t mask = width == 64 ? ~uint64_t{0} : (uint64_t{1} << width) - 1;
