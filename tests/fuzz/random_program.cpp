@@ -15,6 +15,7 @@ class Generator : RandomCollectives {
     const int64_t statements = between(2, 7);
     for (int64_t i = 0; i < statements; ++i) statement(2);
     for (const Ref& output : outputs_) store(output);
+    if (signals_) hand_over();
     RandomProgram program{k_.finish(), {}};
     for (Tensor& tensor : tensors_) program.tensors.push_back(std::move(tensor.data));
     return program;
@@ -36,18 +37,40 @@ class Generator : RandomCollectives {
     if (chance(70)) columns_ = std::make_unique<dsl::Arg>(k_.dim("m", {.multiple_of = multiple}));
     for (int64_t i = between(1, 2); i > 0; --i) inputs_.push_back(tensor("x", true));
     for (int64_t i = between(1, 3); i > 0; --i) outputs_.push_back(tensor("y", false));
+    num_blocks_ = ceil_to(num_rows_, height_) / height_ * (ceil_to(num_columns_, width_) / width_);
     const bool has_lanes = chance(30);
     if (has_lanes) {
-      num_blocks_ =
-          ceil_to(num_rows_, height_) / height_ * (ceil_to(num_columns_, width_) / width_);
       lanes_ = std::make_unique<Ref>(k_.output("lanes", DType::i32, {num_blocks_, threads_}));
       tensors_.push_back({HostTensor(DType::i32, {num_blocks_, threads_})});
+    }
+    if (signals_) {
+      cells_ = chained("cells", {num_blocks_ + 1});
+      handed_ = chained("handed", {num_blocks_ + 1, kHanded});
     }
     const dsl::BlockIndex at = k_.launch({ceil_div(*rows_, height_), ceil_div(*columns_, width_)},
                                          {.threads = static_cast<int>(threads_)});
     row_ = at.x * height_;
     column_ = at.y * width_;
     if (has_lanes) lanes(at);
+  }
+
+  /// What blocks hand over from one to the next.
+  std::unique_ptr<Ref> chained(const char* name, std::vector<int64_t> shape) {
+    HostTensor data(DType::i32, Dims(shape));
+    data.fill_bytes(std::byte{0});
+    data.set_value(0, 1);
+    tensors_.push_back({std::move(data)});
+    return std::make_unique<Ref>(
+        k_.output(name, DType::i32, std::vector<dsl::Arg>(shape.begin(), shape.end())));
+  }
+  /// The blocks one after the other, in the order of their indices.
+  void hand_over() {
+    const Value across = (*rows_ + dsl::Arg(height_ - 1)) / dsl::Arg(height_);
+    const Value block = k_.let("block", column_ / width_ * across + row_ / height_);
+    const Value found = k_.wait_until((*cells_)(block), [](const Value& cell) { return cell > 0; });
+    k_.parallel({kHanded},
+                [&](Value i) { (*handed_)(block + 1, i) = (*handed_)(block, i) + found; });
+    k_.signal((*cells_)(block + 1), found % 5 + between(1, 3));
   }
 
   static int64_t ceil_to(int64_t value, int64_t multiple) {
@@ -197,6 +220,11 @@ class Generator : RandomCollectives {
       s(threads_ - 1 - t) = sum;
       sum = sum + s(t);
     }
+    if (indexes_locals_) {
+      const Ref own = k_.local(DType::i32, {4}, {.dynamic = true}, "own");
+      for (int64_t i = 0; i < 4; ++i) own(i) = t * i + at.y;
+      sum = sum + own((t + at.x) % 4);
+    }
     const Value blocks = (*columns_ + dsl::Arg(width_ - 1)) / dsl::Arg(width_);
     (*lanes_)(at.x * blocks + at.y, t) = sum;
   }
@@ -205,7 +233,8 @@ class Generator : RandomCollectives {
   };
 
   std::vector<Tensor> tensors_;
-  std::unique_ptr<Ref> lanes_;
+  static constexpr int64_t kHanded = 4;  // elements
+  std::unique_ptr<Ref> lanes_, cells_, handed_;
   int64_t num_blocks_ = 0;
 };
 

@@ -42,7 +42,10 @@ struct LineTile {
 class RandomValues {
  protected:
   explicit RandomValues(uint64_t seed)
-      : random_(seed), real_(seed % 8 == 5 ? DType::f64 : DType::f32) {}
+      : random_(seed),
+        real_(seed % 8 == 5 ? DType::f64 : DType::f32),
+        signals_(seed % 8 == 3),
+        indexes_locals_(seed % 8 == 6) {}
 
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
@@ -175,7 +178,10 @@ class RandomValues {
 
   // What the program has so far.
   std::mt19937_64 random_;
-  const DType real_;  // of what it computes
+  // By the seed alone, so that other programs stay as they were.
+  const DType real_;           // of what it computes
+  const bool signals_;         // a block waits for the one before
+  const bool indexes_locals_;  // at run time
   dsl::Builder k_{"fuzz"};
   int64_t height_ = 0, width_ = 0, threads_ = 0, num_rows_ = 0, num_columns_ = 0;
   std::unique_ptr<dsl::Arg> rows_, columns_;

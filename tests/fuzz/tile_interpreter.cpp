@@ -218,11 +218,19 @@ class Interpreter {
   }
 
   void run_node(const ir::Atomic& node, const Threads& threads) {
-    if (node.until) fail("a wait for a signal");
-    if (node.old) fail("an atomic that gives the old value");
+    if (node.old && !node.until) fail("an atomic that gives the old value");
     for (Thread* thread : threads) {
       const Index at = indices(node.indices, *thread);
       const DType type = node.buffer->dtype;
+      if (node.until) {  // blocks run in their order
+        set(*thread, node.old, read(*node.buffer, at, *thread));
+        if (evaluate(node.until, *thread).integer == 0) fail("a wait for a later block");
+        continue;
+      }
+      if (node.op == ir::AtomicOp::exchange) {
+        write(*node.buffer, at, evaluate(node.value, *thread), *thread);
+        continue;
+      }
       const Scalar pair[] = {read(*node.buffer, at, *thread), evaluate(node.value, *thread)};
       const ir::Op op = node.op == ir::AtomicOp::add   ? ir::Op::add
                         : node.op == ir::AtomicOp::max ? ir::Op::max

@@ -607,8 +607,9 @@ class ProgramReader {
     }
     const auto kind = kind_of(line.peek(), ir::CollectiveKind::match_any);
     if (kind && line.peek(1) == "(") return collective(line, name, *kind);
+    const bool is_vouched = line.accept("uniform");
     const Expr value = expression(line, type);
-    return made(Let{new_var(name, value->type, VarKind::value), value});
+    return made(Let{new_var(name, value->type, VarKind::value), value, is_vouched});
   }
 
   Stmt collective(Line& line, const std::string& name, ir::CollectiveKind kind) {
