@@ -16,6 +16,7 @@ class Generator : RandomCollectives {
     for (int64_t i = 0; i < statements; ++i) statement(2);
     for (const Ref& output : outputs_) store(output);
     if (signals_) hand_over();
+    if (multiplies_ && threads_ != 96) product();
     RandomProgram program{k_.finish(), {}};
     for (Tensor& tensor : tensors_) program.tensors.push_back(std::move(tensor.data));
     return program;
@@ -33,7 +34,7 @@ class Generator : RandomCollectives {
     num_columns_ = ceil_to(between(1, 2 * width_ + 1), multiple);
     rows_ = std::make_unique<dsl::Arg>(num_rows_);
     columns_ = std::make_unique<dsl::Arg>(num_columns_);
-    if (chance(70)) rows_ = std::make_unique<dsl::Arg>(k_.dim("n"));
+    if (chance(70)) rows_ = std::make_unique<dsl::Arg>(k_.dim("n", {.wide = is_wide_}));
     if (chance(70)) columns_ = std::make_unique<dsl::Arg>(k_.dim("m", {.multiple_of = multiple}));
     for (int64_t i = between(1, 2); i > 0; --i) inputs_.push_back(tensor("x", true));
     for (int64_t i = between(1, 3); i > 0; --i) outputs_.push_back(tensor("y", false));
@@ -43,6 +44,7 @@ class Generator : RandomCollectives {
       lanes_ = std::make_unique<Ref>(k_.output("lanes", DType::i32, {num_blocks_, threads_}));
       tensors_.push_back({HostTensor(DType::i32, {num_blocks_, threads_})});
     }
+    if (multiplies_) product_ = blank("product", DType::f32, {num_blocks_, kMatrix, kMatrix});
     if (signals_) {
       cells_ = chained("cells", {num_blocks_ + 1});
       handed_ = chained("handed", {num_blocks_ + 1, kHanded});
@@ -54,14 +56,46 @@ class Generator : RandomCollectives {
     if (has_lanes) lanes(at);
   }
 
-  /// What blocks hand over from one to the next.
-  std::unique_ptr<Ref> chained(const char* name, std::vector<int64_t> shape) {
-    HostTensor data(DType::i32, Dims(shape));
+  std::unique_ptr<Ref> blank(const char* name, DType dtype, std::vector<int64_t> shape) {
+    HostTensor data(dtype, Dims(shape));
     data.fill_bytes(std::byte{0});
-    data.set_value(0, 1);
     tensors_.push_back({std::move(data)});
     return std::make_unique<Ref>(
-        k_.output(name, DType::i32, std::vector<dsl::Arg>(shape.begin(), shape.end())));
+        k_.output(name, dtype, std::vector<dsl::Arg>(shape.begin(), shape.end())));
+  }
+  /// What blocks hand over from one to the next.
+  std::unique_ptr<Ref> chained(const char* name, std::vector<int64_t> shape) {
+    auto result = blank(name, DType::i32, std::move(shape));
+    tensors_.back().data.set_value(0, 1);
+    return result;
+  }
+  /// Two products of parts of tiles to a part of a fragment, or to all of it.
+  void product() {
+    const DType dtype = pick<DType>({DType::bf16, DType::f16});
+    const int64_t depth = pick<int64_t>({32, 64});
+    const Ref a = matrix(dtype, kMatrix, depth), b = matrix(dtype, kMatrix, depth);
+    const Ref c = k_.fragment(DType::f32, {kMatrix, kMatrix}, "c");
+    k_.fill(c, 1.0f);
+    const bool is_whole = chance(40);
+    for (int64_t i = 0; i < 2; ++i) {
+      const int64_t rows = is_whole ? kMatrix : kMatrix / 2, first = is_whole ? 0 : i * rows;
+      const int64_t from = chance(50) ? 0 : depth / 2, taken = depth - from;
+      k_.gemm(a.tile({first, from}, {rows, taken}),
+              b.tile({0, from}, {kMatrix, taken}).transposed(),
+              c.tile({first, 0}, {rows, kMatrix}));
+    }
+    const Value across = (*rows_ + dsl::Arg(height_ - 1)) / dsl::Arg(height_);
+    const Value block = k_.let("matrix", column_ / width_ * across + row_ / height_);
+    k_.copy(c, product_->tile({block, 0, 0}, {1, kMatrix, kMatrix}));
+  }
+  /// A shared tile of small integers.
+  Ref matrix(DType dtype, int64_t rows, int64_t columns) {
+    const Ref tile = k_.shared(dtype, {rows, columns}, "m");
+    const int64_t down = between(1, 6), right = between(1, 6);
+    k_.parallel({rows, columns}, [&](Value i, Value j) {
+      tile(i, j) = cast(dtype, (i * down + j * right + row_) % 7 - 3);
+    });
+    return tile;
   }
   /// The blocks one after the other, in the order of their indices.
   void hand_over() {
@@ -233,8 +267,9 @@ class Generator : RandomCollectives {
   };
 
   std::vector<Tensor> tensors_;
-  static constexpr int64_t kHanded = 4;  // elements
-  std::unique_ptr<Ref> lanes_, cells_, handed_;
+  static constexpr int64_t kHanded = 4;   // elements
+  static constexpr int64_t kMatrix = 64;  // rows and columns
+  std::unique_ptr<Ref> lanes_, cells_, handed_, product_;
   int64_t num_blocks_ = 0;
 };
 

@@ -45,7 +45,9 @@ class RandomValues {
       : random_(seed),
         real_(seed % 8 == 5 ? DType::f64 : DType::f32),
         signals_(seed % 8 == 3),
-        indexes_locals_(seed % 8 == 6) {}
+        indexes_locals_(seed % 8 == 6),
+        multiplies_(seed % 8 == 1),
+        is_wide_(seed % 8 == 7) {}
 
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
@@ -182,6 +184,8 @@ class RandomValues {
   const DType real_;           // of what it computes
   const bool signals_;         // a block waits for the one before
   const bool indexes_locals_;  // at run time
+  const bool multiplies_;      // parts of tiles, as matrices
+  const bool is_wide_;         // extents may be 2^31 and more
   dsl::Builder k_{"fuzz"};
   int64_t height_ = 0, width_ = 0, threads_ = 0, num_rows_ = 0, num_columns_ = 0;
   std::unique_ptr<dsl::Arg> rows_, columns_;

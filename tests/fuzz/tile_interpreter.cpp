@@ -291,6 +291,25 @@ class Interpreter {
     });
     if (next != values.size()) fail("a copy between different shapes");
   }
+  void run_node(const ir::Gemm& node, const Threads& threads) {
+    Thread& thread = *threads[0];
+    const Index extents = extents_of(node.a, thread);
+    const DType type = node.c.buffer->dtype;
+    const auto factor = [&](const ir::Region& region, const Index& at) {
+      const ir::Buffer& buffer = *region.buffer;
+      return converted(type, buffer.dtype, read(buffer, place(region, at, thread), thread));
+    };
+    for_each_index(extents_of(node.c, thread), [&](const Index& at) {
+      const Index to = place(node.c, at, thread);
+      Scalar sum = read(*node.c.buffer, to, thread);
+      for (int64_t d = 0; d < extents[1]; ++d) {
+        const Scalar pair[] = {factor(node.a, {at[0], d}), factor(node.b, {d, at[1]})};
+        const Scalar terms[] = {sum, apply(ir::Op::mul, type, type, pair)};
+        sum = apply(ir::Op::add, type, type, terms);
+      }
+      write(*node.c.buffer, to, sum, thread);
+    });
+  }
   void run_node(const ir::Fill& node, const Threads& threads) {
     for_each_index(extents_of(node.to, *threads[0]), [&](const Index& at) {
       write(*node.to.buffer, place(node.to, at, *threads[0]), evaluate(node.value, *threads[0]),
