@@ -200,7 +200,11 @@ class Printer {
     std::string bounds =
         fmt::format("{}; < {}; += {}", text(loop.begin), text(loop.end), text(loop.step));
     if (loop.at_once > 0) bounds += fmt::format("; {} at once", loop.at_once);
-    line(fmt::format("{} {} = {}", loop.unrolled ? "unrolled" : "for", begin(*loop.var), bounds));
+    const std::string type = shows_its_dtype(loop.end)
+                                 ? std::string()
+                                 : fmt::format(": {}", tessera::name(loop.var->type));
+    line(fmt::format("{} {}{} = {}", loop.unrolled ? "unrolled" : "for", begin(*loop.var), type,
+                     bounds));
     body(loop.body);
     taken_ = taken;
   }

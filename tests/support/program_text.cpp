@@ -409,12 +409,14 @@ class ProgramReader {
     For node;
     node.unrolled = unrolled;
     const std::string name = line.take();
+    std::optional<DType> type;
+    if (line.accept(":")) type = dtype(line);
     line.expect("=");
-    node.begin = expression(line);
+    node.begin = expression(line, type);
     line.expect("; <");
-    node.end = expression(line);
+    node.end = expression(line, type);
     line.expect("; +=");
-    node.step = expression(line);
+    node.step = expression(line, type);
     if (line.accept(";")) {
       node.at_once = line.integer();
       line.expect("at once");
