@@ -31,7 +31,10 @@ class Sums {
   void multiply(const StepTiles& tiles, int64_t i = 0) {
     const auto at = static_cast<size_t>(i % 2);
     const Ref &part = parts_[at], &scale = scales_[at];
-    k_.parallel({t_.rows}, [&](Value r) { scale(r) = tiles.a_scales(r) * tiles.b_scale(0); });
+    k_.parallel({t_.rows}, [&](Value r) {
+      Value of_columns = tiles.b_scale(0), of_row = tiles.a_scales(r);
+      scale(r) = of_row * of_columns;
+    });
     k_.fill(part, 0.0f);
     k_.gemm(tiles.a, tiles.b.transposed(), part, {.promote = 0});
   }
