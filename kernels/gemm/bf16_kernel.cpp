@@ -11,8 +11,8 @@ namespace {
 using dsl::Ref;
 using dsl::Value;
 
-constexpr int64_t kMostStaged =
-    128;  // columns of a tile of out that are in shared memory at a time
+/// Columns of a tile of out that are in shared memory at a time.
+constexpr int64_t kMostStaged = 128;
 
 class Bf16Kernel {
  public:
