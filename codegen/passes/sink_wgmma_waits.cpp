@@ -81,7 +81,9 @@ class WaitSinker {
 
   bool passes(const Stmt& stmt, const End& end, Passed& passed) const {
     const bool may = !any_in(stmt, [&](const Stmt& inner) { return !may_pass(inner, end); });
-    if (!may) return false;
+    const bool repeats =
+        std::holds_alternative<For>(stmt.node) && any_in(stmt, is_of_ring_or_product);
+    if (!may || repeats) return false;
     if (const auto* sync = std::get_if<WgmmaSync>(&stmt.node)) {
       passed.commits += sync->kind == WgmmaSync::Kind::commit ? 1 : 0;
     } else if (std::holds_alternative<MbarrierWait>(stmt.node)) {
@@ -93,6 +95,11 @@ class WaitSinker {
     return true;
   }
 
+  /// Products and turns are counted where they stand alone.
+  static bool is_of_ring_or_product(const Stmt& stmt) {
+    return std::holds_alternative<WgmmaSync>(stmt.node) ||
+           std::holds_alternative<MbarrierWait>(stmt.node);
+  }
   static bool may_pass(const Stmt& stmt, const End& end) {
     bool uses_registers = false;
     for_each_array(stmt, [&](const ArrayRef& array) {

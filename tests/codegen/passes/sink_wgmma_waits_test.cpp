@@ -89,6 +89,9 @@ TEST_CASE("a product is awaited at once where nothing can pass", "[passes][wgmma
   CHECK(stays(take("c", 0) + "store a[open] = 1 at [0, 0], proved\n"));  // an operand
   // With one stage the next turn waits for this arrival.
   CHECK(stays(take("c", 0) + take("d", 0) + add("d"), 1));
+  // How many turns a loop takes is not known.
+  CHECK(
+      stays(take("c", 0) + "for j = 0; < 3; += 1\n  mbarrier wait full[1], phase 0\n" + add("c")));
   CHECK_FALSE(stays(take("c", 0) + take("d", 1) + add("c"), 2));
 }
 
