@@ -52,9 +52,10 @@ void Builder::persistent_loop(std::vector<Arg> tiles,
       const Value first = let("first_column", tile / (group * extents[0]) * group, loc);
       const Value width = let("width", min(group, columns - first), loc);
       const Value row = let("tile_row", of_group / width, loc);
-      // The minimum is its first operand, but nobody has to know that the sum does not wrap.
+      // The sum is below `columns`. As a minimum it is a value of its own to the prover, which cannot show
+      // that the sum does not wrap.
       const Value column = let("tile_column", min(first + of_group % width, columns), loc);
-      // Always true. It tells the compiler so.
+      // Always true: the prover takes the bounds from here.
       if_(
           row >= 0 && row < extents[0] && column >= 0 && column < columns,
           [&] {

@@ -44,8 +44,8 @@ std::shared_ptr<Array> mbarriers(int ring, Array::RingPart part, int stages, Sou
 /// What carries out the copies of the fills of a ring.
 struct FillEngines {
   bool tensor = false, bulk = false, pieces = false, stores = false;
-  std::set<int> by_threads,
-      by_engine;  // ids of the tiles that pieces and stores write, and the others
+  std::set<int> by_threads;  // ids of the tiles that pieces and stores write
+  std::set<int> by_engine;   // ids of the tiles that tensor and bulk copies write
 };
 
 std::string to_string(const FillEngines& copies) {

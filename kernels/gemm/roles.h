@@ -13,12 +13,12 @@ inline int multipliers(const Tile& t) {
   return t.rows / 64;
 }
 
-/// Of the block: those that multiply, and a group of four warps that loads or of which one does.
+/// Threads of the block: the groups that multiply, and one group of four warps for the role that loads.
 inline int threads_of_roles(const Tile& t) {
   return (multipliers(t) + 1) * 128;
 }
 
-/// One warp is enough for tensor copies; single elements take all four.
+/// One warp issues tensor copies fast enough. Copies of single elements, such as scales, need all four.
 inline dsl::Role role_that_loads(const std::function<void()>& body, int warps = 1) {
   return {.name = "load", .warps = warps, .registers = 40, .body = body};
 }
