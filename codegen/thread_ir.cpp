@@ -3,51 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <map>
-#include <set>
 
-#include "codegen/thread_ir/walk.h"
+#include "codegen/thread_ir/text.h"
 
 namespace tessera::codegen {
 namespace {
-
-/// True if a reader of the text knows the dtype: from a variable, a cast or a test, or because it is
-/// i32.
-bool shows_its_dtype(const Expr& e) {
-  switch (e->op) {
-    case ir::Op::constant:
-      return e->type == DType::i32;
-    case ir::Op::var:
-    case ir::Op::cast:
-    case ir::Op::bitcast:
-      return true;
-    case ir::Op::shl:
-    case ir::Op::shr:
-      return shows_its_dtype(e->args[0]);
-    case ir::Op::select:
-      return shows_its_dtype(e->args[1]) || shows_its_dtype(e->args[2]);
-    default:
-      return e->type == DType::boolean ||
-             std::any_of(e->args.begin(), e->args.end(), shows_its_dtype);
-  }
-}
-
-/// Before place_declarations.
-std::vector<ArrayRef> undeclared_registers(const Body& body) {
-  std::set<const Array*> known;
-  walk(body, [&](const Stmt& stmt) {
-    for_each_declaration(stmt, [&](const ArrayRef& array) { known.insert(array.get()); });
-  });
-  std::vector<ArrayRef> result;
-  walk(body, [&](const Stmt& stmt) {
-    for_each_array(stmt, [&](const ArrayRef& array) {
-      const bool is_register = array->space == ArraySpace::registers;
-      if (is_register && known.insert(array.get()).second) result.push_back(array);
-    });
-  });
-  return result;
-}
 
 class Printer {
  public:
@@ -127,11 +88,8 @@ class Printer {
   }
 
   void print(const Let& let) {
-    const std::string type = shows_its_dtype(let.value)
-                                 ? std::string()
-                                 : fmt::format(": {}", tessera::name(let.var->type));
-    line(fmt::format("{}{} = {}{}", begin(*let.var), type, let.is_vouched ? "uniform " : "",
-                     text(let.value)));
+    line(fmt::format("{}{} = {}{}", begin(*let.var), dtype_suffix(let.value),
+                     let.is_vouched ? "uniform " : "", text(let.value)));
   }
   void print(const Load& load) {
     const std::string into = load.var ? begin(*load.var) : text(load.into, load.from.width);
@@ -200,11 +158,8 @@ class Printer {
     std::string bounds =
         fmt::format("{}; < {}; += {}", text(loop.begin), text(loop.end), text(loop.step));
     if (loop.at_once > 0) bounds += fmt::format("; {} at once", loop.at_once);
-    const std::string type = shows_its_dtype(loop.end)
-                                 ? std::string()
-                                 : fmt::format(": {}", tessera::name(loop.var->type));
-    line(fmt::format("{} {}{} = {}", loop.unrolled ? "unrolled" : "for", begin(*loop.var), type,
-                     bounds));
+    line(fmt::format("{} {}{} = {}", loop.unrolled ? "unrolled" : "for", begin(*loop.var),
+                     dtype_suffix(loop.end), bounds));
     body(loop.body);
     taken_ = taken;
   }
