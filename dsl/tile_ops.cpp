@@ -92,6 +92,12 @@ void Builder::copy(const Ref& from, const Ref& to, CopyOptions options, SourceLo
   const ir::Buffer& source = *from.region().buffer;
   ir::Copy terms;
   terms.engine = options.engine;
+  terms.multicast = options.multicast;
+  if (options.multicast == ir::Multicast::required && options.engine != ir::Engine::tensor) {
+    recorder_->fail("COPY_ENGINE",
+                    fmt::format("copy from '{}' into all blocks of the cluster", source.name), loc,
+                    "Engine::tensor", fmt::format("Engine::{}", name(options.engine)));
+  }
   if (options.engine != ir::Engine::automatic &&
       (on_chip(from) || to.region().buffer->space != ir::Space::shared)) {
     recorder_->fail(

@@ -177,6 +177,7 @@ struct BoxMove {
   Transfer to;                         // the whole box
   int mbarrier = -1;                   // in Bytecode::mbarriers
   bool expects = false;
+  bool multicast = false;
 };
 
 /// An mbarrier statement.
@@ -185,6 +186,7 @@ struct MbarrierStep {
   Slot phase;                 // wait: column of any integer dtype
   int64_t bytes = 0;          // expect
   bool after_copies = false;  // arrive: with what the thread copies into the ring
+  Slot rank = {};             // arrive: i32 column of blocks of the cluster; none = of this block
 };
 
 /// into[i] = op(args[0][i], ..), one column after the other.

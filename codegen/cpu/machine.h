@@ -18,6 +18,7 @@
 #include "codegen/cpu/bytecode.h"
 #include "codegen/cpu/cursor.h"
 #include "codegen/cpu/executor.h"
+#include "codegen/cpu/in_flight.h"
 #include "codegen/cpu/launch.h"
 #include "codegen/cpu/mbarrier.h"
 #include "codegen/cpu/shadow.h"
@@ -159,14 +160,6 @@ class Machine {
   void atomic_lanes(const Instr& instr, const Transfer& transfer, std::byte* base);
 
   // ---- asynchronous copies (async.cpp)
-  struct Landing {
-    std::byte* to = nullptr;
-    const std::byte* from = nullptr;  // null = zeros
-    int bytes = 0;
-    int64_t group = 0;
-    int32_t statement = 0;
-    bool fills_ring = false;
-  };
   void async_read(const Instr& instr);
   void async_copy(const Instr& instr);
   /// The bytes are there, written by this thread.
@@ -176,13 +169,7 @@ class Machine {
   void async_wait(const Instr& instr);
   void drop_copies();
 
-  // ---- mbarriers (mbarrier.cpp)
-  struct GenericStore {
-    int thread = -1;  // in the cluster
-    int32_t statement = 0;
-    uint32_t fences = 0;
-    uint32_t time = 0;  // of its warp
-  };
+  // ---- mbarriers (mbarrier.cpp) and copies that complete on them (bulk_copy.cpp)
   void mbarrier_init(const Instr& instr);
   void mbarrier_expect(const Instr& instr);
   void mbarrier_arrive(const Instr& instr);
@@ -191,6 +178,10 @@ class Machine {
   void bulk_copy(const Instr& instr);
   // tensor_copy.cpp
   void tensor_copy(const Instr& instr);
+  void start_box(const Instr& instr, const BoxMove& move, int lane, Machine& owner,
+                 const std::vector<std::byte>& box);
+  void check_part(const Instr& instr, const BoxMove& move, int lane,
+                  const Mbarrier& mbarrier) const;
   void check_box(const Instr& instr, const BoxMove& move, int lane) const;
   std::vector<std::byte> read_box(const BoxMove& move, int lane);
   void proxy_fence();
@@ -198,9 +189,11 @@ class Machine {
   void note_store(int64_t byte, int thread, int32_t statement);
   /// The last store to a byte, if neither its thread has passed a proxy fence since, nor the thread `lane`
   /// one after an order between the two; else null.
-  const GenericStore* unfenced(int64_t byte, int lane) const;
-  void check_overwritten(const Instr& instr, const Transfer& to, int lane) const;
-  Mbarrier& mbarrier_of(const Instr& instr, int lane);
+  const GenericStore* unfenced(const Machine& owner, int64_t byte, int lane) const;
+  void check_overwritten(const Instr& instr, const Transfer& to, int lane,
+                         const Machine& owner) const;
+  /// The mbarrier that a thread names, in the memory of `owner`.
+  Mbarrier& mbarrier_of(const Instr& instr, int lane, Machine& owner) const;
   int64_t mbarrier_byte(const Transfer& at, int lane) const;
   void land(const Mbarrier::Copy& copy, Mbarrier& mbarrier);
   void mark_in_flight(const Mbarrier::Copy& copy, int32_t statement);
@@ -256,6 +249,10 @@ class Machine {
   // ---- cluster.cpp
   void view(const Instr& instr);
   void check_cluster_access(const Instr& instr, const Transfer& transfer);
+  /// The block of that rank. Traps unless it runs: `name` is of what the thread accesses there.
+  Machine& visit(const Instr& instr, int lane, int rank, const Array& array,
+                 const std::string& name) const;
+  [[noreturn]] void trap_rank(const Instr& instr, int lane, int rank, const Array& array) const;
   void check_visitor() const;
   /// The index of a thread in the cluster, as shadows and clocks count.
   int number(int lane) const { return rank_ * kThreadsPerBlock + lane; }
@@ -343,20 +340,6 @@ class Machine {
   std::vector<Cursor*> turns_;  // roles in the order of their turns
   uint32_t random_ = 0;
   bool went_on_ = false;  // whether the cursor made progress since it was resumed
-  /// The state of the named barrier of one id.
-  struct Meeting {
-    int64_t number = 0;  // number of completed meetings
-    int expected = 0, come = 0;
-    int32_t statement = 0;     // of the first arrival
-    std::vector<int> waiting;  // warps, of the block
-    struct Arrival {
-      int warp = 0;
-      uint32_t time = 0;
-      int32_t statement = 0;
-    };
-    std::vector<Arrival> arrivals, before;  // of this meeting and of the one before; checked
-    WarpClocks::Moment moment;
-  };
   std::array<Meeting, kMaxNamedBarriers + 1> meetings_;  // by id
   std::array<int64_t, 3> block_{};
   int64_t block_number_ = 0;

@@ -155,31 +155,50 @@ class BulkCopyLowering {
     emit(If{copy.from.guard, inside(issue), inside([&] { clear(copy.to); }), true});
   }
 
-  /// One copy per panel of the tile.
+  /// One copy per panel of the tile, or of this block's part of the tile.
   void start(const TensorCopy& copy) {
     const Array& tile = *copy.to.array;
-    const layout::Swizzle swizzle = tile.swizzle.value_or(
-        layout::Swizzle{.columns = copy.map->box.back(), .panel = copy.map->box.back()});
+    const layout::Swizzle swizzle =
+        tile.swizzle.value_or(layout::Swizzle{.columns = copy.map->box.back(),
+                                              .panel = copy.map->box.back(),
+                                              .pitch = copy.map->box.back()});
     const Access mbarrier =
         copy.mbarrier.array ? copy.mbarrier : mbarrier_of(load("group", committed_));
     for (int64_t column = 0; column < copy.map->box.back(); column += swizzle.panel) {
       TensorCopy part = copy;
-      part.map = map_of_panel(*copy.map, swizzle);
+      part.map = map_of_panel(*copy.map, swizzle, copy.multicast);
       part.coordinates.back() = copy.coordinates.back() + ir::index(column);
       part.to.offset =
           copy.to.offset + ir::index(column / swizzle.panel * swizzle.rows * swizzle.pitch);
       if (!part.to.indices.empty()) {
         part.to.indices.back() = copy.to.indices.back() + ir::index(column);
       }
+      if (copy.multicast) go_to_part(part, swizzle);
       part.mbarrier = mbarrier;
       part.expects = true;
       emit(std::move(part));
     }
   }
 
-  /// The map of a panel of the tile of `whole`; the same one for the same panels.
-  TensorMapRef map_of_panel(const TensorMap& whole, const layout::Swizzle& swizzle) {
+  /// From the first element of a panel to that of this block's part, whose map the copy has.
+  void go_to_part(TensorCopy& copy, const layout::Swizzle& swizzle) const {
+    const TensorMap& map = *copy.map;
+    const size_t outer = map.outermost();
+    const Expr rank = ir::var(program_.blocks[0]) % ir::index(program_.cluster);
+    const Expr first = rank * ir::index(map.box[outer]);
+    copy.coordinates[outer] = copy.coordinates[outer] + first;
+    const int64_t rows = map.elements() / map.box.back();
+    copy.to.offset = copy.to.offset + rank * ir::index(rows * swizzle.pitch);
+    if (copy.to.indices.empty()) return;
+    const auto from_end = static_cast<std::ptrdiff_t>(map.box.size() - outer);
+    Expr& row = *(copy.to.indices.end() - from_end);
+    row = row + first;
+  }
+
+  /// The map of a panel of the tile of `whole`, or of a block's part of it; the same one for the same panels.
+  TensorMapRef map_of_panel(const TensorMap& whole, const layout::Swizzle& swizzle, bool is_part) {
     auto map = std::make_shared<TensorMap>(whole);
+    if (is_part) map->box[map->outermost()] /= program_.cluster;
     map->box.back() = std::min(whole.box.back(), swizzle.panel);
     map->swizzle = swizzle.mask > 0 ? swizzle.panel * bits(whole.tensor->dtype) / 8 : 0;
     int same_tensor = 0;

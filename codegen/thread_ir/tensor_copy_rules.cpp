@@ -19,6 +19,7 @@ std::string_view broken_rule(const TensorCopy& copy, const Program& program, boo
   if (std::find(program.maps.begin(), program.maps.end(), copy.map) == program.maps.end()) {
     return "a tensor copy has a map of the program";
   }
+  if (copy.multicast && program.cluster == 1) return "a multicast is in a program with clusters";
   if (!tensor.is_constant()) return "a tensor map is of a tensor that the kernel does not write";
   if (rank < 1 || rank > kMostDimensions || copy.coordinates.size() != rank ||
       map.strides.size() != rank || tensor.shape.size() != rank) {

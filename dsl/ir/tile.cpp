@@ -101,10 +101,13 @@ struct Printer {
          loc);
   }
   void operator()(const Copy& s, SourceLoc loc) {
-    line(fmt::format("{} {} -> {}{}{}", s.mode == CopyMode::plain ? "copy" : "copy_async",
+    line(fmt::format("{} {} -> {}{}{}{}", s.mode == CopyMode::plain ? "copy" : "copy_async",
                      region_text(s.from), region_text(s.to),
                      s.outside ? fmt::format(", outside {}", to_string(s.outside)) : "",
-                     s.engine != Engine::automatic ? fmt::format(", by {}", name(s.engine)) : ""),
+                     s.engine != Engine::automatic ? fmt::format(", by {}", name(s.engine)) : "",
+                     s.multicast != Multicast::automatic
+                         ? fmt::format(", multicast {}", name(s.multicast))
+                         : ""),
          loc);
   }
   void operator()(const Fill& s, SourceLoc loc) {
@@ -320,6 +323,18 @@ std::string_view name(Engine engine) {
       return "tensor";
     case Engine::pieces:
       return "pieces";
+  }
+  return "?";
+}
+
+std::string_view name(Multicast multicast) {
+  switch (multicast) {
+    case Multicast::automatic:
+      return "automatic";
+    case Multicast::never:
+      return "never";
+    case Multicast::required:
+      return "required";
   }
   return "?";
 }

@@ -66,8 +66,9 @@ struct TileIndex {
 struct AccessTerms {
   bool unchecked = false;  // bounds vouched for: no guard, the checked executor traps
   CacheHint cache = CacheHint::none;
-  bool bulk = false;    // source of an asynchronous copy: one bulk copy per row
-  bool tensor = false;  // the same, by tensor copies: choose_copies
+  bool bulk = false;       // source of an asynchronous copy: one bulk copy per row
+  bool tensor = false;     // the same, by tensor copies: choose_copies
+  bool multicast = false;  // the same, into all blocks of the cluster
   std::vector<TileIndex> tile_indices = {};
 };
 
@@ -99,6 +100,13 @@ enum class Engine : uint8_t {
   pieces,     // no tensor copies
 };
 TESSERA_API std::string_view name(Engine engine);
+/// Whether one tensor copy fills a tile in all blocks of a cluster.
+enum class Multicast : uint8_t {
+  automatic,  // where the blocks provably copy the same tile
+  never,
+  required,  // the author vouches that they do
+};
+TESSERA_API std::string_view name(Multicast multicast);
 enum class CollectiveKind : uint8_t {
   shuffle,       // value, source lane
   shuffle_xor,   // value, lane mask
@@ -159,6 +167,7 @@ struct Copy {
   Region from, to;
   CopyMode mode = CopyMode::plain;
   Engine engine = Engine::automatic;
+  Multicast multicast = Multicast::automatic;
   Expr outside = {};  // constant of the dtype of `to`, where `from` has no element; null = 0
 };
 struct Fill {
