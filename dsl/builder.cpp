@@ -176,6 +176,26 @@ Value Builder::scalar(std::string name, DType dtype, SourceLoc loc) {
   return Value(recorder_.get(), ir::var(var));
 }
 
+Value Builder::device_blocks(int per_sm, SourceLoc loc) {
+  constexpr int kMostPerSm = 32, kMostSms = 1024;
+  if (recorder_->launched) {
+    recorder_->fail("ORDER", "device_blocks() after launch()", loc, "before launch()");
+  }
+  if (per_sm < 1 || per_sm > kMostPerSm) {
+    recorder_->fail("LAUNCH", "a multiprocessor does not hold so many blocks", loc,
+                    fmt::format("1 .. {}", kMostPerSm), fmt::format("{}", per_sm));
+  }
+  for (const ir::VarRef& known : recorder_->kernel.scalars) {
+    if (known->per_sm == per_sm) return Value(recorder_.get(), ir::var(known));
+  }
+  std::string name = per_sm == 1 ? "device_blocks" : fmt::format("device_blocks_{}", per_sm);
+  check_parameter(*recorder_, name, 1, loc);
+  auto var = recorder_->new_var(std::move(name), DType::i32, ir::VarKind::scalar, loc, ir::index(1),
+                                ir::index(per_sm * kMostSms + 1), 1, per_sm);
+  recorder_->kernel.scalars.push_back(var);
+  return Value(recorder_.get(), ir::var(var));
+}
+
 Ref Builder::tensor(std::string name, DType dtype, std::vector<Arg> shape, TensorOptions options,
                     bool is_output, SourceLoc loc) {
   check_name(*recorder_, name, loc);

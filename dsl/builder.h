@@ -199,6 +199,12 @@ class TESSERA_API Builder {
   Value stride(std::string name, DimOptions options = {}, SourceLoc loc = SourceLoc::here());
   /// A scalar parameter.
   Value scalar(std::string name, DType dtype, SourceLoc loc = SourceLoc::here());
+  /// An i32 that the launch gives: the blocks that run at once if a multiprocessor holds `per_sm` (1 .. 32) of
+  /// them; on the CPU those of 132 multiprocessors. For the grid of a persistent kernel. LAUNCH for another
+  /// `per_sm`, ORDER behind launch().
+  ///
+  ///   auto at = k.launch({min(tiles, k.device_blocks())});
+  Value device_blocks(int per_sm = 1, SourceLoc loc = SourceLoc::here());
   /// A global tensor. The kernel reads an input, and reads or writes an output.
   ///
   /// The compiler orders accesses of different threads to shared memory only. Put a k.sync() between

@@ -26,13 +26,14 @@ void Recorder::fail(const char* code, std::string what, SourceLoc loc, std::stri
 }
 
 ir::VarRef Recorder::new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,
-                             ir::Expr lower, ir::Expr upper, int64_t multiple_of) {
+                             ir::Expr lower, ir::Expr upper, int64_t multiple_of, int per_sm) {
   auto var = std::make_shared<ir::Var>();
   var->name = std::move(name);
   var->type = type;
   var->kind = kind;
   var->id = kernel.num_vars++;
   var->multiple_of = multiple_of;
+  var->per_sm = per_sm;
   var->lower = std::move(lower);
   var->upper = std::move(upper);
   var->scope = scopes_.back();

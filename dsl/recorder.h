@@ -42,7 +42,8 @@ class Recorder {
                          SourceLoc related = {}) const;
 
   ir::VarRef new_var(std::string name, DType type, ir::VarKind kind, SourceLoc loc,
-                     ir::Expr lower = {}, ir::Expr upper = {}, int64_t multiple_of = 1);
+                     ir::Expr lower = {}, ir::Expr upper = {}, int64_t multiple_of = 1,
+                     int per_sm = 0);
   Ref new_buffer(ir::Buffer buffer);
   /// A fragment of the shape and dtype of `region`.
   Ref fragment_like(const ir::Region& region, SourceLoc loc);

@@ -63,14 +63,13 @@ ts::ir::Kernel gemm(const Shape& s) {
 /// computes tile after tile, and loads the next one while it writes the last.
 ts::ir::Kernel gemm_by_roles() {
   constexpr int kRows = 128, kColumns = 256, kStep = 64;
-  constexpr int kBlocks = 132;  // multiprocessors of an H200
   const ts::dsl::CopyOptions kByTensor = {.engine = ts::ir::Engine::tensor};
   ts::dsl::Builder k("gemm_bf16_by_roles");
   auto m = k.dim("m", {.multiple_of = kRows}), n = k.dim("n", {.multiple_of = kColumns});
   auto depth = k.dim("depth", {.multiple_of = kStep});
   auto a = k.input("a", kBf16, {m, depth}), b = k.input("b", kBf16, {n, depth});
   auto c = k.output("c", kBf16, {m, n});
-  k.launch({kBlocks}, {.threads = 384});
+  k.launch({k.device_blocks()}, {.threads = 384});
   auto ring = k.ring({.stages = 3});  // 48 KiB each
   auto a_tile = ring.shared(kBf16, {kRows, kStep}, "a_tile");
   auto b_tile = ring.shared(kBf16, {kColumns, kStep}, "b_tile");

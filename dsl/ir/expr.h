@@ -131,9 +131,10 @@ struct Var {
   int id = 0;
   int axis = 0;             // block: 0, 1, 2 = x, y, z
   int64_t multiple_of = 1;  // dim: declared and checked by the host
-  Expr lower;               // inclusive; null = unknown
-  Expr upper;               // exclusive; null = unknown
-  int scope = 0;            // id of the builder scope that may use it
+  int per_sm = 0;  // scalar: no argument but so many blocks for each multiprocessor of the device
+  Expr lower;      // inclusive; null = unknown
+  Expr upper;      // exclusive; null = unknown
+  int scope = 0;   // id of the builder scope that may use it
   SourceLoc loc;
 };
 

@@ -416,7 +416,10 @@ std::string to_string(const Kernel& kernel) {
         dim->loc);
   }
   for (const VarRef& s : kernel.scalars) {
-    p.line(fmt::format("scalar {}: {}", s->name, name(s->type)), s->loc);
+    p.line(
+        fmt::format("scalar {}: {}{}", s->name, name(s->type),
+                    s->per_sm > 0 ? fmt::format(", {} for each SM of the device", s->per_sm) : ""),
+        s->loc);
   }
   const std::string cluster =
       kernel.cluster > 1 ? fmt::format(" clusters of {}", kernel.cluster) : "";

@@ -50,7 +50,7 @@ class Bf16Kernel {
 
   ir::Kernel by_roles() {
     auto tiles_down = ceil_div(m_, t_.rows), tiles_across = ceil_div(n_, t_.columns);
-    k_.launch({blocks_of_roles(t_, tiles_down, tiles_across)},
+    k_.launch({blocks_of_roles(k_, t_, tiles_down, tiles_across)},
               {.threads = threads_of_roles(t_), .cluster = t_.cluster});
     auto ring = k_.ring({.stages = t_.stages});
     auto a_tile = ring.shared(DType::bf16, a_->shape(), "a_tile");

@@ -57,7 +57,7 @@ ir::Kernel pipelined(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({min(parts.tiles_down() * parts.tiles_across(), t.blocks * kPipelinedBlocks)},
+  k.launch({min(parts.tiles_down() * parts.tiles_across(), k.device_blocks(kPipelinedBlocks))},
            {.threads = 256});
   Sums sums(k, t);
   const StepTiles tiles = parts.tiles(
@@ -81,7 +81,7 @@ ir::Kernel by_roles(const Fp8Spec& s) {
   const Tile& t = s.tile;
   dsl::Builder k("gemm_fp8");
   Fp8Parts parts(k, s);
-  k.launch({blocks_of_roles(t, parts.tiles_down(), parts.tiles_across())},
+  k.launch({blocks_of_roles(k, t, parts.tiles_down(), parts.tiles_across())},
            {.threads = threads_of_roles(t), .cluster = t.cluster});
   auto ring = k.ring({.stages = t.stages});
   const StepTiles tiles = parts.tiles(

@@ -34,7 +34,7 @@ class KGrouped {
     out_ = k_.output("out", DType::f32, {groups_, m_, n_});
     tiles_down_ = ceil_div(m_, t_.rows);
     tiles_across_ = ceil_div(n_, t_.columns);
-    k_.launch({min(groups_ * tiles_down_ * tiles_across_, t_.blocks)},
+    k_.launch({min(groups_ * tiles_down_ * tiles_across_, k_.device_blocks())},
               {.threads = t_.by_roles != 0 ? threads_of_roles(t_) : 256});
   }
 

@@ -11,15 +11,13 @@ struct Tile {
   int32_t step;           // along k
   int32_t stages;         // steps on their way
   int32_t by_roles;       // 1: one role loads, another multiplies
-  /// At most so many blocks share the tiles of a persistent kernel: one for each multiprocessor of an
-  /// H200. No result depends on it.
-  int32_t blocks = 132;
   /// By roles: so many blocks of a cluster compute neighbours in a column, and copy its tiles of b once for all.
   int32_t cluster = 1;
 };
 
-/// Of these, the tile that computes `slabs` matrices [rows, columns] soonest, the first of equals. A block
-/// takes as long for a tile as the tile has elements, and for what does not depend on its size.
+/// Of these, the tile that computes `slabs` matrices [rows, columns] soonest on the 132 multiprocessors of an
+/// H200, the first of equals. A block takes as long for a tile as the tile has elements, and for what does
+/// not depend on its size.
 Tile soonest(int64_t slabs, int64_t rows, int64_t columns, std::span<const Tile> tiles);
 
 }  // namespace tessera::kernels::gemm

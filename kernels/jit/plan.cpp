@@ -9,6 +9,7 @@
 #include "dsl/ir/extents.h"
 #include "kernels/call_types.h"
 #include "kernels/jit/overlap.h"
+#include "kernels/jit/target.h"
 #include "kernels/jit/view_check.h"
 
 namespace tessera::kernels::jit {
@@ -117,7 +118,8 @@ Plan::Plan(std::string op, const ir::Kernel& kernel, Author author)
     dims_.push_back(std::move(dim));
   }
   for (const ir::VarRef& var : kernel.scalars) {
-    scalars_.push_back({var->name, var->type, var->loc});
+    if (var->per_sm == 0) given_.push_back(scalars_.size());
+    scalars_.push_back({var->name, var->type, var->loc, var->per_sm});
     if (bits(var->type) >= 8) continue;
     throw Error({.kind = ErrorKind::program,
                  .op = op_,
@@ -190,7 +192,7 @@ runtime::Streamed Plan::streamed(std::span<const TensorView> tensors) const {
 }
 
 Binding Plan::bind(std::span<const TensorView> tensors, std::span<const Scalar> scalars) const {
-  if (tensors.size() != tensors_.size() || scalars.size() != scalars_.size()) {
+  if (tensors.size() != tensors_.size() || scalars.size() != given_.size()) {
     fail_count(tensors.size(), scalars.size());
   }
   std::array<uintptr_t, kMaxArguments> begins, ends;
@@ -204,7 +206,14 @@ Binding Plan::bind(std::span<const TensorView> tensors, std::span<const Scalar> 
     sources[i] = bind_dim(dims_[i], tensors, binding.slots[i]);
   }
   for (size_t i = 0; i < scalars.size(); ++i) {
-    binding.slots[dims_.size() + i] = bind_scalar(scalars_[i], scalars[i]);
+    binding.slots[dims_.size() + given_[i]] = bind_scalar(scalars_[given_[i]], scalars[i]);
+  }
+  for (size_t i = 0; i < scalars_.size(); ++i) {
+    if (scalars_[i].per_sm == 0) continue;
+    const auto given = std::find_if(tensors.begin(), tensors.end(),
+                                    [](const TensorView& view) { return !is_absent(view); });
+    const Device device = given == tensors.end() ? Device::cpu() : given->device;
+    binding.slots[dims_.size() + i] = scalars_[i].per_sm * num_sms(device);
   }
   for (const Check& check : checks_) check_place(check, binding, tensors);
   bind_grid(binding);
@@ -395,8 +404,8 @@ void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {
   };
   std::vector<std::string> tensors, scalars;
   for (const Tensor& tensor : tensors_) tensors.push_back(tensor.name + " " + tensor.declared);
-  for (const ScalarParam& scalar : scalars_) {
-    scalars.push_back(fmt::format("{} {}", scalar.name, name(scalar.type)));
+  for (const size_t i : given_) {
+    scalars.push_back(fmt::format("{} {}", scalars_[i].name, name(scalars_[i].type)));
   }
   std::string expected = count(tensors.size(), "tensor");
   if (!tensors.empty()) expected += fmt::format(": {}", fmt::join(tensors, ", "));
@@ -404,7 +413,7 @@ void Plan::fail_count(size_t num_tensors, size_t num_scalars) const {
   if (!scalars.empty()) expected += fmt::format(": {}", fmt::join(scalars, ", "));
   // The declaration of the first argument that is missing.
   SourceLoc loc;
-  if (num_scalars < scalars_.size()) loc = scalars_[num_scalars].loc;
+  if (num_scalars < given_.size()) loc = scalars_[given_[num_scalars]].loc;
   if (num_tensors < tensors_.size()) loc = tensors_[num_tensors].loc;
   fail("", loc, "wrong number of arguments", std::move(expected),
        count(num_tensors, "tensor") + "; " + count(num_scalars, "scalar"));

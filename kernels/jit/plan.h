@@ -62,10 +62,10 @@ class Plan {
   const std::string& op() const { return op_; }
   const std::string& tensor_name(size_t i) const { return tensors_[i].name; }
   bool is_output(size_t i) const { return tensors_[i].is_output; }
-  const std::string& scalar_name(size_t i) const { return scalars_[i].name; }
+  const std::string& scalar_name(size_t i) const { return scalars_[given_[i]].name; }
   size_t num_tensors() const { return tensors_.size(); }
   size_t num_dims() const { return dims_.size(); }
-  size_t num_scalars() const { return scalars_.size(); }
+  size_t num_scalars() const { return given_.size(); }
   /// Of dims, then scalars.
   std::vector<DType> slot_types() const;
   /// Parameter names in order: tensors, dims, scalars.
@@ -93,6 +93,7 @@ class Plan {
     std::string name;
     DType type = DType::f32;
     SourceLoc loc;
+    int per_sm = 0;  // above 0: no argument, see ir::Var
   };
   struct Dim {
     std::string name;
@@ -135,6 +136,7 @@ class Plan {
   std::vector<size_t> outputs_;  // of tensors_
   std::vector<Dim> dims_;
   std::vector<ScalarParam> scalars_;
+  std::vector<size_t> given_;  // of scalars_: the arguments
   std::vector<Check> checks_;
   std::vector<HostExpr> grid_;
   int streamed_ = -1;  // a tensor

@@ -60,6 +60,12 @@ GpuModel gpu_model(Device device) {
   return {info.name, info.num_sms};
 }
 
+int64_t num_sms(Device device) {
+  constexpr int64_t kSmsOfH200 = 132;
+  if (!exists(device)) return kSmsOfH200;
+  return runtime::Runtime::instance().device_on(device.ordinal).num_sms;
+}
+
 TargetScope::TargetScope(runtime::Target target, GpuModel model)
     : target_before_(std::exchange(scope_target, target)),
       model_before_(std::exchange(scope_model, std::move(model))) {}

@@ -40,6 +40,10 @@ struct GpuModel {
 /// kernels.
 GpuModel gpu_model(Device device);
 
+/// Multiprocessors of the call's device; 132, as an H100 or H200 has, on the CPU and for calls that only list
+/// their kernels.
+int64_t num_sms(Device device);
+
 /// While it lives, this thread's calls are for that target, and for that model, unless their device
 /// determines them.
 class TargetScope {

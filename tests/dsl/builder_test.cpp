@@ -449,6 +449,9 @@ TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
         "tessera: sample: launch() is called twice [ORDER]");
   CHECK(rejected([](Builder& k, Ref&, Ref&) { k.input("z", DType::f32, {4}); }) ==
         "tessera: sample: tensor 'z' is declared after launch() [ORDER]");
+  CHECK(rejected([](Builder& k, Ref&, Ref&) { k.device_blocks(); }) ==
+        "tessera: sample: device_blocks() after launch() [ORDER]\n"
+        "  expected  before launch()");
   CHECK(rejected([](Builder& k, Ref&, Ref& y) {
           y(0, 0) = 1.0f;
           k.finish();
@@ -456,6 +459,7 @@ TEST_CASE("declarations, launch and statements come in order", "[dsl]") {
         }) == "tessera: sample: a statement after finish() [SPENT_BUILDER]");
   Builder k("early");
   CHECK(error_of([&] { k.sync(); }).find("[NO_LAUNCH]") != std::string::npos);
+  CHECK(error_of([&] { k.device_blocks(33); }).find("1 .. 32") != std::string::npos);
   CHECK(error_of([&] { k.dim("two words"); }).find("[NAME]") != std::string::npos);
   CHECK(error_of([&] { k.launch({1}, {.threads = 2000}); }).find("1 .. 1024 threads") !=
         std::string::npos);

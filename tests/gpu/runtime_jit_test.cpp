@@ -14,6 +14,7 @@
 #include "runtime/request.h"
 #include "runtime/runtime.h"
 #include "tests/support/catch.h"
+#include "tests/support/device_tensor.h"
 
 using namespace tessera;
 namespace jit = kernels::jit;
@@ -57,7 +58,27 @@ struct DeviceVectors {
   runtime::DeviceBuffer x, out;
 };
 
+/// out[0] = the blocks of the grid, which is one of them for each multiprocessor.
+ir::Kernel count_blocks() {
+  dsl::Builder k("count_blocks");
+  auto out = k.output("out", DType::i32, {1});
+  k.launch({k.device_blocks()}, {.threads = 32});
+  k.if_(k.thread() == 0, [&] { k.atomic_add(out(0), 1); });
+  return k.finish();
+}
+
 }  // namespace
+
+TEST_CASE("a persistent kernel has a block for each multiprocessor of its GPU", "[gpu]") {
+  if (const std::string reason = test::why_no_gpu(); !reason.empty()) TESSERA_SKIP(reason);
+  runtime::DeviceBuffer out(0, 4);
+  out.fill(0);
+  const TensorView views[] = {TensorView(out.data(), DType::i32, {1}, Device::cuda(0))};
+  jit::run(count_blocks(), views, {}, nullptr);
+  int32_t blocks = 0;
+  out.download(&blocks, sizeof blocks);
+  CHECK(blocks == runtime::device_info(0).num_sms);
+}
 
 TEST_CASE("a kernel of the language runs on GPU tensors of any size with one compile", "[gpu]") {
   if (runtime::num_devices() == 0) TESSERA_SKIP(runtime::why_no_device());

@@ -79,6 +79,35 @@ TEST_CASE("dims are read off the tensors, scalars follow, the grid is computed")
         std::vector<std::string>{"x", "bias", "out", "tokens", "pitch", "count"});
 }
 
+TEST_CASE("the number of blocks that a device runs at once is no argument") {
+  dsl::Builder k("walk");
+  auto n = k.dim("n");
+  auto first = k.scalar("first", DType::i32);
+  auto blocks = k.device_blocks(2);
+  auto last = k.scalar("last", DType::i32);
+  auto out = k.output("out", DType::i32, {n});
+  auto at = k.launch({min(n, blocks)});
+  out(at.x) = first + last;
+  const Plan plan("walk", k.finish(), Author::caller);
+  CHECK(plan.parameter_names() ==
+        std::vector<std::string>{"out", "n", "first", "device_blocks_2", "last"});
+  CHECK(plan.num_scalars() == 2);
+  CHECK(plan.scalar_name(1) == "last");
+  const TensorView out_view = view(DType::i32, {1000}, {1});
+  const Scalar scalars[] = {7, 9};
+  const Binding binding = plan.bind({&out_view, 1}, scalars);
+  CHECK(binding.slots[1] == 7);
+  CHECK(binding.slots[2] == 2 * 132);  // on the CPU
+  CHECK(binding.slots[3] == 9);
+  CHECK(binding.grid[0] == 2 * 132);
+  try {
+    plan.bind({&out_view, 1}, {scalars, 1});
+    FAIL_CHECK("one scalar is enough");
+  } catch (const Error& error) {
+    CHECK(error.expected() == "1 tensor: out i32[n]; 2 scalars: first i32, last i32");
+  }
+}
+
 TEST_CASE("an optional tensor may be absent, another may not") {
   Call call;
   call.bias = TensorView();
