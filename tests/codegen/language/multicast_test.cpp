@@ -1,6 +1,8 @@
 // Clusters whose blocks share copies: one tensor copy fills a tile in all of them.
 
 #include <algorithm>
+#include <initializer_list>
+#include <random>
 
 #include "codegen/cpu/executor.h"
 #include "codegen/cuda/emit.h"
@@ -124,6 +126,31 @@ TEST_CASE("shared copies do not depend on which block goes on first (W45)",
   for (uint32_t schedule = 1; schedule <= 16; ++schedule) {
     CAPTURE(schedule);
     CHECK(run(p, program, schedule).raw() == first.raw());
+  }
+}
+
+TEST_CASE("random products that share copies equal those that do not", "[language][multicast]") {
+  std::mt19937 random(7);
+  const auto one_of = [&](std::initializer_list<int> values) {
+    return values.begin()[random() % values.size()];
+  };
+  for (int i = 0; i < 40; ++i) {
+    ClusterProduct p;
+    p.tile_rows = one_of({64, 128});
+    p.tile_columns = one_of({32, 64, 96});
+    p.step = one_of({16, 32, 64});
+    p.stages = one_of({1, 2, 3, 5});
+    p.threads = one_of({128, 256});
+    p.cluster = one_of({1, 2, 4});
+    p.blocks = p.cluster * one_of({1, 2, 3});
+    p.share = one_of({0, 1});
+    p.group = one_of({1, 2, 3});
+    p.m = one_of({1, 60, 129, 300});
+    p.n = one_of({1, 31, 65, 200});
+    p.depth = p.step * one_of({0, 1, 2, 7});
+    const auto schedule = static_cast<uint32_t>(random() % 8);
+    INFO(p.text() << ", schedule " << schedule);
+    CHECK(run(p, lowered(p), schedule).raw() == run(alone(p), lowered(alone(p))).raw());
   }
 }
 
