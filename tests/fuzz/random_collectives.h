@@ -31,6 +31,7 @@ class RandomCollectives : protected RandomTiles {
     // Not drawn: the seeds of other programs keep their meaning.
     const int64_t mixed = turned * 31 + trips * 7 + options.stages * 3 + int64_t{options.in_place};
     options.across = mixed % 5 < 2;
+    options.producer = !options.across && options.stages > 1 && mixed % 7 < 4;
     const auto rounds = [&](const dsl::Arg& first) {
       k_.pipelined(0, end, options, [&](Value t) {
         k_.copy(from.tile({row_ + first + t, column_ + shift()}, {height_, width_}), staged);
