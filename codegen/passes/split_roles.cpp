@@ -42,6 +42,9 @@ class RoleSplitter {
     const SourceLoc loc = loops_.begin()->second.stmt->loc;
     require_block(loc);
     require_no_block_statements(from_.body);
+    std::set<const ir::Body*> around;  // bodies that the load role runs
+    for (const auto& [id, loop] : loops_) around.insert(loop.path.begin(), loop.path.end() - 1);
+    require_waits_in(around, from_.body);
     const std::map<int, int> uses = count_uses(from_);
     for (auto& [id, loop] : loops_) fill_ring(loop, uses);
     ir::Body load = load_.body(from_.body, loops_);
@@ -108,6 +111,18 @@ class RoleSplitter {
                stmt.loc);
       }
       for_each_body(stmt, [&](const ir::Body& inner) { require_no_block_statements(inner); });
+    }
+  }
+
+  /// The load role waits for the kernel before, where the author does.
+  void require_waits_in(const std::set<const ir::Body*>& around, const ir::Body& body) const {
+    for (const ir::Stmt& stmt : body) {
+      if (has_order(stmt, Order::Kind::previous_kernel) && !around.contains(&body)) {
+        refuse(loops_.begin()->second.stmt->loc, "a load role does not come to a wait",
+               "k.wait_for_previous_kernel outside of the loop, under the conditions around it",
+               "another place", stmt.loc);
+      }
+      for_each_body(stmt, [&](const ir::Body& inner) { require_waits_in(around, inner); });
     }
   }
 

@@ -204,6 +204,17 @@ TEST_CASE("no statement of all threads of the block stands beside a load role",
   }
 }
 
+TEST_CASE("a load role comes to the wait for the kernel before", "[language][producer]") {
+  const auto refused = [](const std::function<void(Parts&)>& build) {
+    check(refusal(build), "a load role does not come to a wait", "another place");
+  };
+  refused([](Parts& p) {
+    p.k.if_(p.rows > 1, [&] { p.k.wait_for_previous_kernel(); });
+    p.sum(p.at.x);
+  });
+  refused([](Parts& p) { p.sum(p.at.x, kProducer, [&] { p.k.wait_for_previous_kernel(); }); });
+}
+
 TEST_CASE("a load role needs a warp and a copy", "[language][producer]") {
   check(refusal([](Parts& p) { p.sum(p.at.x); }, 48), "the load role needs a warp of its own",
         "48 threads", 1);
