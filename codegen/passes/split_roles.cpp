@@ -298,7 +298,8 @@ class RoleSplitter {
             by_engine && std::all_of(producer.copies.begin(), producer.copies.end(), is_by_engine);
       }
     }
-    constexpr int kByEngine = 24, kByPieces = 40, kMost = 240;
+    constexpr int kByEngine = 24, kByPieces = 40;  // of the load role
+    constexpr int kMost = 248;                     // of a thread
     const int groups = from_.threads / kWarpgroup;
     const int all = ir::registers_at_launch(from_.threads + kWarpgroup) * (groups + 1);
     const int least = by_engine ? kByEngine : kByPieces;

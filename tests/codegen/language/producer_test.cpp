@@ -149,10 +149,13 @@ struct Gemm {
     return k.finish();
   }
 
+  /// Sums of such values are exact.
+  HostTensor operand(int64_t rows_of_it, int64_t depth) const {
+    return tensor_by(dtype, {rows_of_it, depth},
+                     [](int64_t i) { return static_cast<double>(i * 2654435761 % 31 - 15) / 8; });
+  }
   HostTensor result(Target target, int64_t m, int64_t n, int64_t depth, uint32_t schedule) const {
-    const auto value = [](int64_t i) { return static_cast<double>(i * 2654435761 % 31 - 15) / 8; };
-    const HostTensor a = tensor_by(dtype, {m, depth}, value);
-    const HostTensor b = tensor_by(dtype, {n, depth}, value);
+    const HostTensor a = operand(m, depth), b = operand(n, depth);
     HostTensor c(kF32, {m, n});
     run(codegen::lower(kernel(), target), {&a, &b, &c}, {m, n, depth}, schedule);
     return c;
@@ -205,6 +208,30 @@ TEST_CASE("a product of 8-bit floats and one of two groups have a load role",
     plain.pipeline.producer = false;
     CHECK_THAT(gemm.result(kSm90a, 100, 70, depth, 1),
                EqualsBits(plain.result(kSm90a, 100, 70, depth, 0)));
+  }
+}
+
+TEST_CASE("a product with a load role is the product, on a GPU too",
+          "[language][producer][gemm][slow]") {
+  Gemm gemm;
+  gemm.pipeline = with_producer(3);
+  gemm.engine = GENERATE(ir::Engine::automatic, ir::Engine::tensor);
+  gemm.is_persistent = GENERATE(false, true);
+  gemm.rows = gemm.columns = 128;
+  gemm.step = 64;
+  gemm.threads = 256;
+  CAPTURE(ir::name(gemm.engine), gemm.is_persistent);
+  for (const Extents& e : {Extents{128, 256, 64}, Extents{200, 300, 456}}) {
+    const HostTensor a = gemm.operand(e.m, e.depth), b = gemm.operand(e.n, e.depth);
+    HostTensor c(kF32, {e.m, e.n});
+    run_kernel(gemm.kernel(), {&a, &b, &c});
+    CHECK_THAT(c, HasValues([&](int64_t i) {
+                 double want = 0;
+                 for (int64_t d = 0; d < e.depth; ++d) {
+                   want += a.value(i / e.n * e.depth + d) * b.value(i % e.n * e.depth + d);
+                 }
+                 return want;
+               }));
   }
 }
 
