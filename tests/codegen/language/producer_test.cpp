@@ -424,8 +424,10 @@ ir::Kernel with_scalar_fills(PipelineOptions options) {
     k.copy(x(i), tile);
     k.fill(ones, 1.0f);
     k.copy(z(i), wide);
-    k.parallel({kColumns},
-               [&](Value c) { sum(c) += tile(63 - c) + ones(c ^ 1) + wide(kColumns - 1 - c); });
+    k.parallel({kColumns}, [&](Value c) {
+      const Value staged = tile(63 - c), one = ones(c ^ 1), converted = wide(kColumns - 1 - c);
+      sum(c) += staged + one + converted;
+    });
   });
   k.copy(sum, y);
   return k.finish();
